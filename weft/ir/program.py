@@ -1,0 +1,118 @@
+"""Program: the schedule of one compiled jaxpr, between memory planning and native code.
+
+In:   kernels, matmuls, copies, host calls and loops over planned buffers (built by `compiler.schedule`/`compiler.memory`).
+Out:  one native entry `void entry(ptr slots)` made by `codegen.program`: slot i of the pointer array is the base address of
+      `Program.slots[i]`; slots of kind `temp` are given by the entry itself as `arena + offset`, where `arena` is the last pointer.
+Laws: steps run in order; a step's parallelism is its own; nothing returns to Python but `HostCall`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Union
+
+from weft.ir.loops import Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A buffer of the program. `offset` counts bytes in the arena and is meaningful for `temp` only."""
+    kind: Literal["in", "out", "temp", "const"]
+    nbytes: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BufRef:
+    """Address `base(slot) + offset + sum(loop_var * stride)`, all in bytes; loop variables are those of enclosing `Loop`s."""
+    slot: int
+    offset: int = 0
+    strides: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Run `kernel` on `args` (one per kernel buffer, in order)."""
+    kernel: Kernel
+    args: tuple[BufRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """C[b..., m, n] (+)= sum over ko..., k of A[b..., ko..., m, k] * B[b..., ko..., k, n].
+
+    All strides count elements and may be any non-negative number (transposed operands, stride 0 broadcasts).
+    `batch` entries are (extent, a_stride, b_stride, c_stride); `outer_k` entries are (extent, a_stride, b_stride).
+    `acc_type` is the accumulator (f32 for f16/bf16/f32, f64, i32, ...); results are rounded once to `out_type`.
+    `epilogue_bias`: optional (ref, n_stride) vector added per column before rounding.
+    """
+    m: int
+    n: int
+    k: int
+    a: BufRef
+    b: BufRef
+    c: BufRef
+    a_strides: tuple[int, int]          # (m, k)
+    b_strides: tuple[int, int]          # (k, n)
+    c_strides: tuple[int, int]          # (m, n)
+    in_type: str
+    acc_type: str
+    out_type: str
+    batch: tuple[tuple[int, int, int, int], ...] = ()
+    outer_k: tuple[tuple[int, int, int], ...] = ()
+    accumulate: bool = False
+    epilogue_bias: tuple[BufRef, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Copy `nbytes` bytes; source and destination do not overlap."""
+    dst: BufRef
+    src: BufRef
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostCall:
+    """Call `fn(*input_views, *output_views)` in Python with NumPy views of the buffers, holding the GIL; an exception stops
+    the program and surfaces in the caller. Each operand is (ref, shape, numpy dtype name), dense row-major."""
+    fn: Callable
+    ins: tuple[tuple[BufRef, tuple[int, ...], str], ...]
+    outs: tuple[tuple[BufRef, tuple[int, ...], str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Run `body` for var = 0 .. extent-1, in order (backward when `reverse`)."""
+    var: str
+    extent: int
+    body: tuple["Step", ...]
+    reverse: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WhileLoop:
+    """Run `cond_body`, then while the bool byte at `cond` is nonzero: `body`, `cond_body`."""
+    cond_body: tuple["Step", ...]
+    cond: BufRef
+    body: tuple["Step", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Run branch number clamp(i32 at `index`, 0, len-1)."""
+    index: BufRef
+    branches: tuple[tuple["Step", ...], ...]
+
+
+Step = Union[Launch, Gemm, Copy, HostCall, Loop, WhileLoop, Branch]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Slots come in the order: ins, outs, consts, temps."""
+    slots: tuple[Slot, ...]
+    steps: tuple[Step, ...]
+    arena_bytes: int
+    name: str = "program"
