@@ -1,0 +1,31 @@
+"""What every test shares: eight virtual devices, the verifier after each stage, derandomized random cases.
+
+Marks listed in `OPT_IN` are left out unless the `-m` expression names them.
+"""
+
+import os
+
+import pytest
+
+# Before weft is imported anywhere: both are read when the first device or program is made.
+os.environ.setdefault("WEFT_NUM_DEVICES", "8")
+os.environ.setdefault("WEFT_VERIFY", "1")
+
+OPT_IN = ("slow", "mpi", "oracle", "exhaustive", "bench")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    from hypothesis import settings
+
+    settings.register_profile("quick", derandomize=True, deadline=None, max_examples=20, database=None)
+    settings.register_profile("nightly", deadline=None, max_examples=500)
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    named = config.option.markexpr or ""
+    hidden = {mark for mark in OPT_IN if mark not in named}
+    left_out = [item for item in items if hidden & {mark.name for mark in item.iter_markers()}]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]

@@ -1,0 +1,3 @@
+"""The version of weft, alone so that packaging can read it without importing anything."""
+
+__version__ = "0.1.0"
