@@ -1,0 +1,60 @@
+"""Interpreters of jaxprs: `evaluate` binds each equation under the current trace; `run_reference` computes on NumPy.
+
+`evaluate` is how every transformation walks a program. `run_reference` needs no compiler and is the oracle of every stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft.ir.jaxpr import Jaxpr, Literal
+
+
+def _read(env: dict, atom):
+    return atom.val if type(atom) is Literal else env[atom]
+
+
+def evaluate(jaxpr: Jaxpr, *args) -> list:
+    """Bind the equations of `jaxpr` one by one on `args` under the current trace; flat outputs."""
+    if len(args) != len(jaxpr.invars):
+        raise TypeError(f"program takes {len(jaxpr.invars)} arguments, got {len(args)}")
+    env: dict = dict(zip(jaxpr.constvars, jaxpr.consts))
+    env.update(zip(jaxpr.invars, args))
+    for eqn in jaxpr.eqns:
+        outs = eqn.primitive.bind(*[_literal(a) if type(a) is Literal else env[a] for a in eqn.invars], **eqn.params)
+        if eqn.primitive.multiple_results:
+            env.update(zip(eqn.outvars, outs))
+        else:
+            env[eqn.outvars[0]] = outs
+    return [_literal(a) if type(a) is Literal else env[a] for a in jaxpr.outvars]
+
+
+def _literal(atom: Literal):
+    """The literal as a value of exactly its type: Python scalars stay weak, others become NumPy scalars of their dtype."""
+    if atom.aval.weak_type:
+        return atom.val
+    return np.asarray(atom.val, atom.aval.dtype)[()]
+
+
+def run_reference(jaxpr: Jaxpr, *args) -> list[np.ndarray]:
+    """Run on NumPy by the `reference` slot of each primitive; values are NumPy arrays of the avals' dtypes.
+
+    Ops that hold jaxprs receive them in their params and call this function from their own reference rules.
+    """
+    env: dict = {v: np.asarray(c) for v, c in zip(jaxpr.constvars, jaxpr.consts)}
+    for var, arg in zip(jaxpr.invars, args):
+        env[var] = np.asarray(arg)
+    for eqn in jaxpr.eqns:
+        ins = [np.asarray(a.val, a.aval.dtype) if type(a) is Literal else env[a] for a in eqn.invars]
+        with np.errstate(all="ignore"):
+            out = eqn.primitive.rule("reference")(*ins, **eqn.params)
+        outs = out if eqn.primitive.multiple_results else [out]
+        for var, value in zip(eqn.outvars, outs):
+            value = np.asarray(value)
+            if value.dtype != var.aval.dtype or value.shape != var.aval.shape:
+                raise AssertionError(f"reference of {eqn.primitive} gave {value.dtype}{list(value.shape)}, "
+                                     f"its type rule says {var.aval.str_short()}")
+            env[var] = value
+    return [np.asarray(a.val, a.aval.dtype) if type(a) is Literal else env[a] for a in jaxpr.outvars]

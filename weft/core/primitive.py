@@ -1,0 +1,122 @@
+"""Primitives: an operation and all that it means, in one object.
+
+A primitive's slots are filled where the op is stated (`ops/*`, `control/*`), by decorator or by a family's defaults:
+
+  type        fn(*avals, **params) -> aval (a tuple of them if `multiple_results`); raises ShapeError and the like
+  reference   fn(*numpy_arrays, **params) -> numpy array(s): the meaning, slow
+  jvp         fn(primals, tangents, **params) -> (primal_out, tangent_out); tangents may be `Zero`
+  transpose   fn(ct, *args, **params) -> one cotangent (or None) per arg; linear args come as `UndefPrimal`, ct may be a list of
+              cotangents (each maybe `Zero`) if `multiple_results`
+  batch       fn(axis, args, dims, **params) -> (out, out_dim), or (outs, out_dims); `axis` is a BatchAxis, dims are int | None
+  factors     fn(in_avals, out_avals, **params) -> FactorRule
+  lower       meaning for the compiler, by kind; see `ops.families` and `compiler.lower`
+  partial_eval, dce, partition   only ops that hold jaxprs
+
+A slot may hold `unsupported("why")`, which raises MissingRuleError when asked for. `kind` is what passes dispatch on:
+elementwise layout slice index reduce contract conv sort scan scatter random collective region library constraint callback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from weft.util.errors import MissingRuleError
+
+SLOTS = ("type", "reference", "jvp", "transpose", "batch", "factors", "lower")
+REGION_SLOTS = ("partial_eval", "dce", "partition")
+
+registry: dict[str, "Primitive"] = {}
+
+
+@dataclass(frozen=True)
+class Unsupported:
+    """Fills a slot on purpose: the rule does not exist, and `reason` says why."""
+    reason: str
+
+
+def unsupported(reason: str) -> Unsupported:
+    return Unsupported(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAxis:
+    """The axis that `vmap` (or the stacking of mesh axes) adds: its size, and its name or None."""
+    size: int
+    name: Any = None
+
+
+class Primitive:
+    """An operation. `bind` applies it under the current trace."""
+    __slots__ = ("name", "kind", "multiple_results", "rules", "attrs", "ref_effects", "__weakref__")
+
+    def __init__(self, name: str, kind: str, multiple_results: bool = False, register: bool = True, **attrs):
+        self.name = name
+        self.kind = kind
+        self.multiple_results = multiple_results
+        self.rules: dict[str, Any] = {}
+        self.attrs = attrs
+        self.ref_effects: Callable | None = None      # params -> frozenset of effect names
+        if register:
+            if name in registry:
+                raise ValueError(f"primitive {name!r} is already defined")
+            registry[name] = self
+
+    def bind(self, *args, **params):
+        """Apply to values under the current trace; gives a value, or a list of values if `multiple_results`."""
+        return _state.trace.process(self, args, params)
+
+    def rule(self, slot: str) -> Callable:
+        """The function in `slot`, or MissingRuleError that says why there is none."""
+        found = self.rules.get(slot)
+        if callable(found):
+            return found
+        reason = found.reason if isinstance(found, Unsupported) else "no rule was given"
+        raise MissingRuleError(f"{slot}: primitive {self.name!r} has no {slot} rule: {reason}.")
+
+    def has(self, slot: str) -> bool:
+        return callable(self.rules.get(slot))
+
+    def abstract(self, avals, params):
+        """Output types, always as a tuple."""
+        out = self.rules["type"](*avals, **params)
+        return tuple(out) if self.multiple_results else (out,)
+
+    def define(self, **slots) -> "Primitive":
+        """Fill several slots at once."""
+        self.rules.update(slots)
+        return self
+
+    def _definer(slot):  # noqa: N805
+        def def_slot(self, fn):
+            self.rules[slot] = fn
+            return fn
+        def_slot.__name__ = f"def_{slot}"
+        def_slot.__doc__ = f"Decorator: fill the `{slot}` slot."
+        return def_slot
+
+    def_type = _definer("type")
+    def_reference = _definer("reference")
+    def_jvp = _definer("jvp")
+    def_transpose = _definer("transpose")
+    def_batch = _definer("batch")
+    def_factors = _definer("factors")
+    def_lower = _definer("lower")
+    def_partial_eval = _definer("partial_eval")
+    def_dce = _definer("dce")
+    def_partition = _definer("partition")
+    del _definer
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self):
+        return _lookup, (self.name,)
+
+
+def _lookup(name: str) -> Primitive:
+    return registry[name]
+
+
+from weft.core.trace import _state  # noqa: E402  (bind is the hottest line of tracing: no indirection)

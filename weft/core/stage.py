@@ -1,0 +1,119 @@
+"""Staging: run a Python function on tracers and record what it binds, giving a Jaxpr.
+
+In:   a function of flat values, and the types of its arguments.
+Out:  a Jaxpr whose inputs are those arguments; every concrete array met on the way becomes a constant of the program,
+      every value of an enclosing trace too (the caller passes those on as arguments).
+Next: `core.interpret` runs the result, `transforms` rewrite it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from weft.core.primitive import Primitive
+from weft.core.trace import Trace, Tracer, _state, escaped_tracer, set_trace, typeof
+from weft.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var
+from weft.ir.types import ShapedArray
+from weft.util import dtypes
+from weft.util.source import user_frame
+
+_PYTHON_SCALARS = frozenset({bool, int, float, complex})
+
+
+class StageTracer(Tracer):
+    """A value of the program being staged."""
+    __slots__ = ("aval", "var", "source")
+
+    def __init__(self, trace: "StageTrace", aval: ShapedArray, var, source):
+        self._trace = trace
+        self.aval = aval
+        self.var = var
+        self.source = source
+
+    def describe(self) -> str:
+        return f"a traced value of type {self.aval.str_short()}"
+
+
+class StageTrace(Trace):
+    """Records bound primitives as equations. Equations with no outputs in use are kept; `ir.rewrite.dce` drops them."""
+    __slots__ = ("eqns", "constvars", "consts", "_const_ids", "name")
+
+    def __init__(self, parent: Trace, name: str = ""):
+        super().__init__(parent)
+        self.eqns: list[Eqn] = []
+        self.constvars: list[Var] = []
+        self.consts: list = []
+        self._const_ids: dict[int, Var] = {}
+        self.name = name
+
+    def process(self, primitive: Primitive, args: Sequence, params: dict):
+        atoms = [self.atom(x) for x in args]
+        out_avals = primitive.abstract([a.aval for a in atoms], params)
+        source = user_frame()
+        outs = [StageTracer(self, aval, Var(aval), source) for aval in out_avals]
+        effects = primitive.ref_effects(params) if primitive.ref_effects is not None else frozenset()
+        self.eqns.append(Eqn(primitive, atoms, [t.var for t in outs], params, source, effects))
+        return outs if primitive.multiple_results else outs[0]
+
+    def atom(self, x):
+        """The variable or literal that stands for value `x` in the program."""
+        if type(x) is StageTracer:
+            if x._trace is self:
+                return x.var
+            if x._trace.finished:
+                raise escaped_tracer(x)
+            return self.const(x, x.aval)
+        if isinstance(x, Tracer):
+            if x._trace.finished:
+                raise escaped_tracer(x)
+            return self.const(x, x.aval)
+        if type(x) in _PYTHON_SCALARS:
+            return Literal(x, typeof(x))
+        aval = typeof(x)
+        if aval.ndim == 0 and isinstance(x, (np.generic, np.ndarray)) and not dtypes.is_extended(aval.dtype):
+            return Literal(np.asarray(x, aval.dtype)[()], aval)
+        return self.const(x, aval)
+
+    def const(self, x, aval: ShapedArray) -> Var:
+        """The constant variable of value `x`; one per object."""
+        var = self._const_ids.get(id(x))
+        if var is None:
+            var = self._const_ids[id(x)] = Var(aval)
+            self.constvars.append(var)
+            self.consts.append(x)
+        return var
+
+    def new_arg(self, aval: ShapedArray) -> StageTracer:
+        return StageTracer(self, aval, Var(aval), None)
+
+    def to_jaxpr(self, in_tracers: Sequence[StageTracer], outs: Sequence) -> Jaxpr:
+        """Close the trace: no tracer of it may be used afterwards."""
+        out_atoms = [self.atom(x) for x in outs]
+        self.finished = True
+        return Jaxpr(self.constvars, self.consts, [t.var for t in in_tracers], out_atoms, self.eqns, name=self.name)
+
+
+def stage(fun: Callable, in_avals: Sequence[ShapedArray], name: str = "") -> Jaxpr:
+    """Trace flat `fun(*args) -> sequence` on arguments of types `in_avals`.
+
+    >>> from weft.ops.elementwise import sin
+    >>> import numpy as np
+    >>> stage(lambda x: [sin(x)], [ShapedArray((3,), np.dtype("float32"))]).out_avals
+    (ShapedArray(float32[3]),)
+    """
+    trace = StageTrace(_state.trace, name)
+    try:
+        with set_trace(trace):
+            args = [trace.new_arg(a) for a in in_avals]
+            outs = fun(*args)
+            jaxpr = trace.to_jaxpr(args, outs)
+    finally:
+        trace.finished = True
+    return jaxpr
+
+
+def drop_unused(eqn: Eqn, used: Sequence[bool]) -> Eqn:
+    """`eqn` with its unused results printed as `_`."""
+    return eqn.replace(outvars=[v if u else DropVar(v.aval) for v, u in zip(eqn.outvars, used)])

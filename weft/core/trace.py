@@ -1,0 +1,259 @@
+"""Traces and tracers: how a bound primitive finds its interpretation.
+
+There is one *current trace* per thread. `Primitive.bind` hands (primitive, args, params) to it. A transformation makes its
+own `Trace`, which knows its parent; its `process` unwraps its own tracers, treats every other value as a constant, and binds
+on under the parent (`with set_trace(parent)`). At the bottom stands `EvalTrace`, which computes.
+
+Laws: a tracer belongs to exactly one trace; a trace never looks inside another's tracers; a value that meets a finished
+trace is a leak, and the error names the line that made it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from weft.ir.types import ShapedArray
+from weft.util import dtypes
+from weft.util.errors import (ConcretizationTypeError, TracerArrayConversionError, TracerBoolConversionError,
+                              TracerIntegerConversionError, UnexpectedTracerError)
+
+
+class Trace:
+    """An interpretation of primitives. Subclasses implement `process`."""
+    __slots__ = ("parent", "finished")
+
+    def __init__(self, parent: "Trace | None" = None):
+        self.parent = parent
+        self.finished = False
+
+    def process(self, primitive, args: Sequence, params: dict):
+        raise NotImplementedError(f"{type(self).__name__}.process")
+
+    def process_custom_jvp(self, primitive, fun, jvp, args, params):
+        """Apply a function with a custom differentiation rule; the default ignores the rule."""
+        return self.process(primitive, args, params)
+
+
+class EvalTrace(Trace):
+    """The bottom: computes at once, through the evaluator set by `set_evaluator` (the compiler, or the NumPy reference)."""
+    __slots__ = ()
+
+    def process(self, primitive, args, params):
+        for x in args:
+            if isinstance(x, Tracer):
+                raise escaped_tracer(x)
+        return _evaluator(primitive, args, params)
+
+
+class Tracer:
+    """Stands for a value inside a transformation. Array methods and operators are attached by the numpy face."""
+    __slots__ = ("_trace", "__weakref__")
+    __array_priority__ = 1000
+    _is_tracer = True
+
+    aval: ShapedArray
+
+    def __init__(self, trace: Trace):
+        self._trace = trace
+
+    shape = property(lambda self: self.aval.shape)
+    dtype = property(lambda self: self.aval.dtype)
+    ndim = property(lambda self: self.aval.ndim)
+    size = property(lambda self: self.aval.size)
+    weak_type = property(lambda self: self.aval.weak_type)
+
+    def describe(self) -> str:
+        """One line for error messages: what this tracer stands for."""
+        return f"{type(self).__name__}<{self.aval.str_short()}>"
+
+    def concrete(self):
+        """The value, when the trace knows it, else None."""
+        return None
+
+    def __repr__(self) -> str:
+        return f"Traced<{self.aval.str_short()}>with<{type(self._trace).__name__}>"
+
+    def __bool__(self):
+        return bool(_need_value(self, TracerBoolConversionError, "as a boolean (if, while, and, or, not)"))
+
+    def __int__(self):
+        return int(_need_value(self, ConcretizationTypeError, "with int(...)"))
+
+    def __float__(self):
+        return float(_need_value(self, ConcretizationTypeError, "with float(...)"))
+
+    def __complex__(self):
+        return complex(_need_value(self, ConcretizationTypeError, "with complex(...)"))
+
+    def __index__(self):
+        return int(_need_value(self, TracerIntegerConversionError, "as a Python integer index or size"))
+
+    def __array__(self, *args, **kwargs):
+        value = _need_value(self, TracerArrayConversionError, "as a NumPy array (numpy.asarray or a numpy function)")
+        return np.asarray(value, *args, **kwargs)
+
+    def __hash__(self):
+        raise TypeError(f"{self!r} stands for an array and is not hashable.")
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def block_until_ready(self):
+        return self
+
+
+def _need_value(tracer: Tracer, error: type, use: str):
+    value = tracer.concrete()
+    if value is not None:
+        return value
+    raise error(tracer, use)
+
+
+class _State(threading.local):
+    def __init__(self):
+        self.trace: Trace = eval_trace
+        self.axis_env: tuple = ()        # (name, size) of the named axes in scope, innermost last
+        self.depth = 0
+
+
+def _no_evaluator(primitive, args, params):
+    """Before the compiler is attached: the NumPy reference, which is also the oracle."""
+    reference = primitive.rule("reference")
+    out = reference(*[np.asarray(a) for a in args], **params)
+    return list(out) if primitive.multiple_results else out
+
+
+_evaluator: Callable = _no_evaluator
+eval_trace = EvalTrace()
+_state = _State()
+
+
+def set_evaluator(fn: Callable) -> None:
+    """Install `fn(primitive, args, params)`, which computes a primitive on concrete values."""
+    global _evaluator
+    _evaluator = fn
+
+
+def current_trace() -> Trace:
+    return _state.trace
+
+
+class set_trace:
+    """Context manager: make `trace` current in this thread."""
+    __slots__ = ("trace", "saved")
+
+    def __init__(self, trace: Trace):
+        self.trace = trace
+
+    def __enter__(self) -> Trace:
+        self.saved = _state.trace
+        _state.trace = self.trace
+        return self.trace
+
+    def __exit__(self, *exc) -> None:
+        _state.trace = self.saved
+
+
+@contextmanager
+def extend_axis_env(axes: Sequence[tuple[Any, int]]):
+    """Bring named axes (of vmap or a mesh) into scope."""
+    saved = _state.axis_env
+    _state.axis_env = saved + tuple(axes)
+    try:
+        yield
+    finally:
+        _state.axis_env = saved
+
+
+def axis_env() -> tuple:
+    """Named axes in scope as (name, size) pairs, innermost last."""
+    return _state.axis_env
+
+
+def axis_env_size(name) -> int:
+    """Size of the named axis `name`; NameError if it is not in scope."""
+    for found, size in reversed(_state.axis_env):
+        if found == name:
+            return size
+    known = ", ".join(repr(n) for n, _ in _state.axis_env) or "none"
+    raise NameError(f"unbound axis name: {name!r}. Axes in scope: {known}. "
+                    "Name the axis with vmap(..., axis_name=...) or run inside shard_map.")
+
+
+def escaped_tracer(tracer: Tracer) -> UnexpectedTracerError:
+    origin = getattr(tracer, "source", None)
+    made = f"\n  It was made at {origin}." if origin is not None else ""
+    return UnexpectedTracerError(
+        f"{tracer.describe()} was used after the transformation that made it had ended.{made}\n"
+        "  A value computed inside a transformed function (jit, grad, vmap, ...) must leave it through its return value, "
+        "not through a global, an attribute or a closure. Return it, or use weft.checking_leaks() to find where it leaks.")
+
+
+_SCALARS = (bool, int, float, complex)
+
+
+def typeof(x) -> ShapedArray:
+    """The type of a value: of a tracer, an Array, a NumPy array or scalar, or a Python scalar (weakly typed).
+
+    >>> typeof(2.0)
+    ShapedArray(float32[], weak_type=True)
+    """
+    try:
+        return x.aval
+    except AttributeError:
+        pass
+    if type(x) in _SCALARS:
+        return _scalar_avals[type(x)]()
+    if isinstance(x, (np.ndarray, np.generic)):
+        return ShapedArray(x.shape, dtypes.canonicalize_dtype(x.dtype))
+    if isinstance(x, _SCALARS):
+        return _scalar_avals[next(t for t in _SCALARS if isinstance(x, t))]()
+    convert = getattr(x, "__weft_array__", None) or getattr(x, "__jax_array__", None)
+    if convert is not None:
+        return typeof(convert())
+    raise TypeError(f"Value {x!r} of type {type(x)} is not a valid array type: it is neither an array nor a number.")
+
+
+_scalar_avals = {
+    t: (lambda t=t: ShapedArray((), dtypes.canonicalize_dtype({bool: np.bool_, int: np.int64, float: np.float64,
+                                                                complex: np.complex128}[t]), t is not bool))
+    for t in _SCALARS}
+
+
+def is_valid_value(x) -> bool:
+    """Whether `typeof` accepts `x`."""
+    return hasattr(x, "aval") or isinstance(x, (np.ndarray, np.generic, *_SCALARS))
+
+
+class Zero:
+    """A symbolic zero tangent or cotangent of type `aval`: known to be zero, not materialised."""
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: ShapedArray):
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"Zero({self.aval.str_short()})"
+
+
+class UndefPrimal:
+    """Stands, in a transpose rule, for an input in which the op is linear; only its type is known."""
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: ShapedArray):
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"UndefPrimal({self.aval.str_short()})"
+
+
+def is_undef(x) -> bool:
+    return type(x) is UndefPrimal

@@ -1,0 +1,57 @@
+"""Sharding rules as einsums over factors.
+
+A rule names the independent index variables (factors) of an operation and says, per operand and result dim, which factors
+it is made of, from major to minor. `dot_general` is  b m k, b n k -> b m n  with k reduced. A factor that is present in the
+inputs but in no output is reduced with `combine`; one that is marked in `special` cannot simply be split:
+
+    replicate     every device needs all of it (sort, cumulative ops without a prefix rule, LAPACK dims)
+    scan          a prefix combine along it (cumsum): local result, then a combine of what came before
+    halo          neighbours' edges are needed (conv, pad, roll)
+    index         positions are looked up along it (gather, scatter, dynamic_slice): an index translation or a replica
+Propagation, partitioning, explicit checks and cost all read this and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+DimFactors = tuple[int, ...]                 # factors of one dim, major to minor; () for a dim of size 1 that is not split
+OperandFactors = tuple[DimFactors, ...]
+
+
+@dataclass(frozen=True)
+class FactorRule:
+    """`sizes[f]` is the extent of factor f; `ins[i][d]` / `outs[o][d]` list the factors of dim d of operand i / result o."""
+    sizes: tuple[int, ...]
+    ins: tuple[OperandFactors, ...]
+    outs: tuple[OperandFactors, ...]
+    reduced: dict[int, str] = field(default_factory=dict)     # factor -> combine: add mul max min and or
+    special: dict[int, str] = field(default_factory=dict)     # factor -> replicate | scan | halo | index
+    linear_ins: tuple[int, ...] = ()   # operands in which the op is linear: partial sums may pass through these (one at a time
+                                       # unless `additive`)
+    additive: bool = False             # linear jointly (add, sub, select-free sums): all linear operands partial together
+
+
+class RuleBuilder:
+    """Small helper: `new(size)` gives a factor; operands are lists of dims."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def new(self, size: int) -> int:
+        self.sizes.append(size)
+        return len(self.sizes) - 1
+
+    def news(self, shape) -> list[int]:
+        return [self.new(s) for s in shape]
+
+    def rule(self, ins, outs, **kw) -> FactorRule:
+        tup = lambda ops: tuple(tuple(d if isinstance(d, tuple) else (d,) for d in op) for op in ops)
+        return FactorRule(tuple(self.sizes), tup(ins), tup(outs), **kw)
+
+
+def elementwise_rule(in_avals, out_avals, *, linear_ins=(), additive=False) -> FactorRule:
+    """All operands of the result's shape share its factors; rank-0 operands have none."""
+    b = RuleBuilder()
+    fs = b.news(out_avals[0].shape)
+    return b.rule([fs if a.ndim else [] for a in in_avals], [fs for _ in out_avals], linear_ins=linear_ins, additive=additive)

@@ -1,0 +1,102 @@
+"""Types of values: `ShapedArray` (aval), interned, so equal types are the same object and `is` compares them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from weft.util import dtypes
+
+_interned: dict[tuple, "ShapedArray"] = {}
+
+
+class ShapedArray:
+    """Type of an array value: shape, dtype, weak-type flag, sharding (explicit mode only) and varying manual axes.
+
+    Instances are interned: two equal types are one object, hence hashing and equality are by identity.
+
+    >>> import numpy as np
+    >>> ShapedArray((8, 2), np.dtype("float32")) is ShapedArray((8, 2), np.dtype("float32"))
+    True
+    >>> ShapedArray((8, 2), np.dtype("float32"))
+    ShapedArray(float32[8,2])
+    """
+
+    __slots__ = ("shape", "dtype", "weak_type", "sharding", "vma", "ndim", "size", "__weakref__")
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    weak_type: bool
+    vma: frozenset
+    ndim: int
+    size: int
+
+    def __new__(cls, shape, dtype, weak_type: bool = False, sharding=None, vma: frozenset = frozenset()):
+        key = (shape, dtype, weak_type, sharding, vma)
+        try:
+            return _interned[key]
+        except (KeyError, TypeError):
+            pass
+        shape = tuple(int(d) for d in shape)
+        if not dtypes.is_extended(dtype):
+            dtype = np.dtype(dtype)
+        key = (shape, dtype, bool(weak_type), sharding, frozenset(vma))
+        found = _interned.get(key)
+        if found is not None:
+            return found
+        self = object.__new__(cls)
+        set_ = object.__setattr__
+        set_(self, "shape", shape)
+        set_(self, "dtype", dtype)
+        set_(self, "weak_type", key[2])
+        set_(self, "sharding", sharding)
+        set_(self, "vma", key[4])
+        set_(self, "ndim", len(shape))
+        set_(self, "size", math.prod(shape))
+        return _interned.setdefault(key, self)
+
+    def __setattr__(self, name, value):
+        raise AttributeError("ShapedArray is immutable; use .update(...)")
+
+    def __reduce__(self):
+        return ShapedArray, (self.shape, self.dtype, self.weak_type, self.sharding, self.vma)
+
+    def update(self, **changes) -> "ShapedArray":
+        """A copy with some of shape, dtype, weak_type, sharding, vma replaced."""
+        return ShapedArray(
+            changes.get("shape", self.shape), changes.get("dtype", self.dtype),
+            changes.get("weak_type", self.weak_type), changes.get("sharding", self.sharding),
+            changes.get("vma", self.vma))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole value."""
+        return self.size * self.dtype.itemsize
+
+    def strip_weak_type(self) -> "ShapedArray":
+        return self.update(weak_type=False) if self.weak_type else self
+
+    def to_tangent_aval(self) -> "ShapedArray":
+        """Type of tangents and cotangents of such a value: itself if inexact, else `float0`."""
+        if dtypes.issubdtype(self.dtype, np.inexact):
+            return self.strip_weak_type()
+        return ShapedArray(self.shape, dtypes.float0, False, None, self.vma)
+
+    def str_short(self, short_dtypes: bool = False) -> str:
+        """`float32[8,2]`, or `f32[8,2]` as jaxprs print it; varying axes follow in braces."""
+        name = dtypes.short_name(self.dtype) if short_dtypes else self.dtype.name
+        if self.sharding is not None:
+            inner = self.sharding.format_dims(self.shape)
+        else:
+            inner = ",".join(map(str, self.shape))
+        vary = "{" + ",".join(sorted(map(str, self.vma))) + "}" if self.vma else ""
+        weak = "~" if self.weak_type and not short_dtypes else ""
+        return f"{weak}{name}[{inner}]{vary}"
+
+    def __repr__(self) -> str:
+        weak = ", weak_type=True" if self.weak_type else ""
+        return f"ShapedArray({self.str_short().lstrip('~')}{weak})"
+
+    def __str__(self) -> str:
+        return self.str_short()
