@@ -117,7 +117,8 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """`for var in range(extent)`. `extent` is an int, or an i64 expression for `serial` loops only."""
+    """`for var in range(extent)`. `extent` is an int; for `serial` and `vector` loops it may also be an i64 expression that
+    does not vary over the loop itself (a negative value means no iterations)."""
     var: str
     extent: "int | Expr"
     body: tuple["Stmt", ...]
@@ -145,11 +146,13 @@ Stmt = Union[Let, Init, Accum, Store, For, While, If]
 @dataclass(frozen=True, slots=True)
 class Buf:
     """A flat buffer parameter of `size` elements; bool is stored as one byte. `mode`: in, out, inout.
-    Different buffers never overlap, unless an `inout`/`out` one is named in `alias` of another (same address, elementwise use)."""
+    Different buffers never overlap, unless one names the other as its `alias` (same address, elementwise use: an iteration
+    reads an element of either before it writes it, and no other iteration touches it)."""
     name: str
     type: ScalarType
     size: int
     mode: Literal["in", "out", "inout"] = "in"
+    alias: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,3 +169,18 @@ class Kernel:
         if len(self.body) == 1 and isinstance(self.body[0], For) and self.body[0].kind == "parallel":
             return self.body[0].extent
         return 1
+
+
+#: bytes of one element in memory
+ITEMSIZE = {"bool": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "f16": 2, "bf16": 2, "i32": 4, "u32": 4, "f32": 4,
+            "i64": 8, "u64": 8, "f64": 8, "c64": 8, "c128": 16}
+FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
+SIGNED = frozenset({"i8", "i16", "i32", "i64"})
+UNSIGNED = frozenset({"u8", "u16", "u32", "u64"})
+INTEGERS = SIGNED | UNSIGNED
+COMPLEX = frozenset({"c64", "c128"})
+#: the real type of a complex one, and back
+REAL_OF = {"c64": "f32", "c128": "f64"}
+COMPLEX_OF = {"f32": "c64", "f64": "c128"}
+#: operations an accumulator or an accumulating store may use
+REDUCTIONS = frozenset({"add", "mul", "min", "max", "and", "or", "xor"})
