@@ -1,0 +1,134 @@
+"""The thread pool under all native code, and its scratch memory.
+
+In:   nothing; compiled from `pool.ll` on first use.
+Out:  `symbols()`, the addresses other native modules link to: `weft_parallel_for(ptr fn, ptr ctx, i64 ntasks)` where `fn` is
+      `void(ptr ctx, i64 task, i64 wid)`, `weft_scratch_take(i64) -> ptr`, `weft_scratch_give(ptr)`.
+Laws: every task runs exactly once before `weft_parallel_for` returns; 0 <= wid < num_threads(), and two tasks of one call
+      that run at one time have different `wid`s (tasks of different calls may share one, so scratch belongs to a call);
+      nested calls and callers that find the pool taken run inline; a forked child makes its own workers.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import os
+import platform
+import string
+import sys
+import threading
+import time
+from pathlib import Path
+
+from weft.codegen._link import link
+
+_EXPORTS = (
+    "weft_parallel_for",
+    "weft_scratch_take",
+    "weft_scratch_give",
+    "weft_pool_stop",
+    "weft_pool_forked",
+    "weft_pool_threads",
+    "weft_pool_spin",
+    "weft_pool_allowed",
+    "weft_pool_place",
+    "weft_pool_alive",
+)
+_MAX_THREADS = 1024
+# What differs between architectures: the number of the futex system call, and a hint that this is a spin loop.
+# A worker spins some 50 us before it sleeps; `relaxes` is how many hints that takes.
+_ARCH = {
+    "x86_64": {
+        "futex": "202",
+        "declare_relax": "declare void @llvm.x86.sse2.pause()",
+        "relax": "call void @llvm.x86.sse2.pause()",
+        "relaxes": "3000",
+    },
+    "aarch64": {
+        "futex": "98",
+        "declare_relax": "declare void @llvm.aarch64.hint(i32)",
+        "relax": "call void @llvm.aarch64.hint(i32 1)",
+        "relaxes": "50000",
+    },
+}
+_lock = threading.Lock()
+
+
+def _allowed_cpus() -> frozenset[int]:
+    return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset({0})
+
+
+@functools.cache
+def num_threads() -> int:
+    """Threads that share a job, the caller included: WEFT_NUM_THREADS, else the CPUs this process may use.
+
+    >>> num_threads() >= 1
+    True
+    """
+    text = os.environ.get("WEFT_NUM_THREADS", "").strip()
+    if not text:
+        count = len(_allowed_cpus())
+    elif text.isdigit() and int(text) >= 1:
+        count = int(text)
+    else:
+        raise ValueError(f"WEFT_NUM_THREADS must be a positive integer, got {text!r}; unset it to use every CPU")
+    return min(count, _MAX_THREADS) if _can_share() else 1
+
+
+def _can_share() -> bool:
+    """Workers sleep on a futex, so only Linux has them; elsewhere every call runs on its caller."""
+    return sys.platform == "linux" and platform.machine() in _ARCH
+
+
+def source(machine: str) -> str:
+    """Return the pool's LLVM IR for one architecture (a name as `platform.machine()` gives it)."""
+    arch = _ARCH.get(machine, {"futex": "0", "declare_relax": "", "relax": "", "relaxes": "0"})
+    return string.Template(Path(__file__).with_name("pool.ll").read_text()).substitute(arch)
+
+
+@functools.cache
+def _addresses() -> dict[str, int]:
+    addresses = link(source(platform.machine()), _EXPORTS)
+    threads, cpus = num_threads(), _allowed_cpus()
+    ctypes.c_int64.from_address(addresses["weft_pool_threads"]).value = threads
+    # With more threads than CPUs a spinning worker only takes time from one that works.
+    relaxes = int(_ARCH[platform.machine()]["relaxes"]) if _can_share() else 0
+    ctypes.c_int32.from_address(addresses["weft_pool_spin"]).value = relaxes if threads <= len(cpus) else 50
+    words = (ctypes.c_uint64 * 16).from_address(addresses["weft_pool_allowed"])
+    for cpu in cpus:
+        if cpu < 1024:
+            words[cpu // 64] |= 1 << cpu % 64
+    # One system call per worker whenever the caller moved: worth it for few workers only, whom the scheduler stacks most.
+    ctypes.c_int32.from_address(addresses["weft_pool_place"]).value = int(2 <= threads <= 16 and len(cpus) >= 2)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=ctypes.CFUNCTYPE(None)(addresses["weft_pool_forked"]))
+    atexit.register(_stop_at_exit)
+    return addresses
+
+
+def symbols() -> dict[str, int]:
+    """Return name -> address of the native functions that other modules link to; compiles them on the first call."""
+    with _lock:
+        addresses = _addresses()
+    return {name: addresses[name] for name in _EXPORTS[:3]}
+
+
+def parallel_for(fn: int, ctx: int, ntasks: int) -> None:
+    """Run the native function at address `fn` for task 0 .. ntasks-1 on the pool; returns when all are done."""
+    _entry()(fn, ctx, ntasks)
+
+
+@functools.cache
+def _entry() -> ctypes._CFuncPtr:
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(symbols()["weft_parallel_for"])
+
+
+def _stop_at_exit() -> None:
+    """Let the workers return before the interpreter goes; do not wait long for one that a daemon thread keeps busy."""
+    addresses = _addresses()
+    alive = ctypes.c_int32.from_address(addresses["weft_pool_alive"])
+    ctypes.CFUNCTYPE(None)(addresses["weft_pool_stop"])()
+    deadline = time.monotonic() + 0.5
+    while alive.value > 0 and time.monotonic() < deadline:
+        time.sleep(0.0005)
