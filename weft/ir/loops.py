@@ -54,10 +54,10 @@ class Index:
 class Load:
     """Element `index` (flat, in elements) of buffer `buf`. `guard`, when given, is a bool: where false, gives `other` and touches nothing."""
     buf: str
-    index: Expr
+    index: "Expr"
     type: ScalarType
-    guard: Expr | None = None
-    other: Expr | None = None
+    guard: "Expr | None" = None
+    other: "Expr | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Op:
     `select` (bool, then, else), `cast` (value conversion to `type`; float to int truncates and saturates, NaN gives 0),
     `bitcast`, `complex` (re, im), `real`, `imag`, `conj`."""
     op: str
-    args: tuple[Expr, ...]
+    args: tuple["Expr", ...]
     type: ScalarType
 
 
@@ -120,8 +120,8 @@ class For:
     """`for var in range(extent)`. `extent` is an int; for `serial` and `vector` loops it may also be an i64 expression that
     does not vary over the loop itself (a negative value means no iterations)."""
     var: str
-    extent: int | Expr
-    body: tuple[Stmt, ...]
+    extent: "int | Expr"
+    body: tuple["Stmt", ...]
     kind: Literal["serial", "vector", "parallel"] = "serial"
 
 
@@ -129,15 +129,15 @@ class For:
 class While:
     """Repeat `body` while `cond` (a bool over accumulators and memory) holds. Never inside a `vector` loop."""
     cond: Expr
-    body: tuple[Stmt, ...]
+    body: tuple["Stmt", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class If:
     """Run `body` where `cond` holds, else `orelse`. Inside a `vector` loop `cond` must not vary over the vector variable."""
     cond: Expr
-    body: tuple[Stmt, ...]
-    orelse: tuple[Stmt, ...] = ()
+    body: tuple["Stmt", ...]
+    orelse: tuple["Stmt", ...] = ()
 
 
 Stmt = Union[Let, Init, Accum, Store, For, While, If]

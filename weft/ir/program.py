@@ -87,23 +87,23 @@ class Loop:
     """Run `body` for var = 0 .. extent-1, in order (backward when `reverse`)."""
     var: str
     extent: int
-    body: tuple[Step, ...]
+    body: tuple["Step", ...]
     reverse: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WhileLoop:
     """Run `cond_body`, then while the bool byte at `cond` is nonzero: `body`, `cond_body`."""
-    cond_body: tuple[Step, ...]
+    cond_body: tuple["Step", ...]
     cond: BufRef
-    body: tuple[Step, ...]
+    body: tuple["Step", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
     """Run branch number clamp(i32 at `index`, 0, len-1)."""
     index: BufRef
-    branches: tuple[tuple[Step, ...], ...]
+    branches: tuple[tuple["Step", ...], ...]
 
 
 Step = Union[Launch, Gemm, Copy, HostCall, Loop, WhileLoop, Branch]
