@@ -1,0 +1,161 @@
+"""`import jax` on weft: what resolves, what says that it is not there yet, and what stays untouched."""
+
+import importlib
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import weft
+from weft.compat import JAX_VERSION, install_as_jax, names, uninstall
+from weft.compat.resolver import is_offered
+
+
+@pytest.fixture
+def jax(monkeypatch):
+    """weft under the name jax, for the length of one test."""
+    install_as_jax()
+    yield importlib.import_module("jax")
+    uninstall()
+
+
+def test_modules_of_the_same_name(jax):
+    import weft.debug
+
+    debug = importlib.import_module("jax.debug")
+    assert debug.visualize_sharding is weft.debug.visualize_sharding
+    assert jax.debug is debug
+    assert importlib.import_module("jax.experimental.mesh_utils").create_device_mesh.__module__.startswith("weft.")
+
+
+def test_a_submodule_is_found_by_attribute_alone(jax):
+    assert jax.experimental.mesh_utils.create_device_mesh
+
+
+def test_version(jax):
+    assert jax.__version__ == JAX_VERSION
+    assert jax.__version_info__ == tuple(int(part) for part in JAX_VERSION.split("."))
+    assert jax.version.__version__ == JAX_VERSION
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["import jax.experimental.pallas", "from jax.experimental import pallas", "import jax.experimental.sparse.linalg"],
+)
+def test_a_module_that_is_not_there_yet_says_so(jax, statement):
+    with pytest.raises(ImportError, match=r"weft does not have .*jax\.experimental\.\w+.* yet"):
+        exec(statement, {})
+
+
+def test_a_name_that_is_not_there_yet_says_so(jax):
+    with pytest.raises(ImportError, match=r"weft does not have jax\.debug\.log yet"):
+        exec("from jax.debug import log", {})
+    with pytest.raises(AttributeError, match=r"weft does not have jax\.debug\.log yet"):
+        jax.debug.log
+    assert not hasattr(jax.debug, "DebugEffect")
+
+
+def test_a_misspelt_name_is_an_ordinary_error(jax):
+    with pytest.raises(AttributeError, match=r"module 'jax\.debug' has no attribute 'vizualise'"):
+        jax.debug.vizualise
+    with pytest.raises(ImportError, match="cannot import name 'vizualise'"):
+        exec("from jax.debug import vizualise", {})
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'jax\.experimantal'"):
+        importlib.import_module("jax.experimantal")
+
+
+def test_the_inside_of_jax_is_not_offered(jax):
+    with pytest.raises(ModuleNotFoundError, match="an inside of JAX"):
+        importlib.import_module("jax._src.core")
+
+
+def test_rooms_of_weft_are_not_names_of_jax(jax):
+    import weft.debug.tiles
+    import weft.ir.types  # noqa: F401
+
+    for room in ("ir", "util", "api", "compat", "tools"):
+        with pytest.raises(AttributeError):
+            getattr(jax, room)
+    with pytest.raises(AttributeError):
+        jax.debug.tiles
+
+
+def test_assignment_changes_the_stand_in_alone(jax):
+    import weft.debug
+
+    before = weft.debug.visualize_sharding
+    jax.debug.visualize_sharding = 1
+    assert importlib.import_module("jax.debug").visualize_sharding == 1
+    assert weft.debug.visualize_sharding is before
+
+
+def test_star_import_brings_what_is_there(jax):
+    scope = {}
+    exec("from jax.debug import *", scope)
+    assert scope["visualize_sharding"] is jax.debug.visualize_sharding
+    assert "DebugEffect" not in scope
+    assert "visualize_sharding" in dir(jax.debug)
+
+
+def test_config_as_object_and_as_module(jax):
+    pytest.importorskip("weft.util.config")
+    from weft.util.config import config
+
+    assert jax.config is config
+    exec("from jax.config import config as c; import jax; assert jax.config.update == c.update", {})
+
+
+def test_installing_twice_is_installing_once(jax):
+    n_finders = len(sys.meta_path)
+    install_as_jax()
+    assert len(sys.meta_path) == n_finders
+
+
+def test_uninstall_leaves_nothing():
+    install_as_jax()
+    importlib.import_module("jax.debug")
+    uninstall()
+    assert not [name for name in sys.modules if name == "jax" or name.startswith("jax.")]
+
+
+def test_refuses_where_another_jax_is_loaded(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jax", ModuleType("jax"))
+    with pytest.raises(RuntimeError, match="already imported"):
+        install_as_jax()
+
+
+def test_a_package_named_jax_on_the_path_is_passed_over(tmp_path):
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text("raise SystemExit('the wrong jax')\n")
+    program = textwrap.dedent("""
+        import weft.compat
+        weft.compat.install_as_jax()
+        import jax, jax.debug
+        print(jax.__version__)
+    """)
+    environment = os.environ | {"PYTHONPATH": str(Path(weft.__file__).parents[1])}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == JAX_VERSION, done.stderr
+
+
+def test_every_listed_module_resolves_or_says_why(jax):
+    for module in sorted(names.known_modules()):
+        if is_offered(module):
+            assert importlib.import_module(module).__name__ == module
+        else:
+            with pytest.raises(ModuleNotFoundError, match="weft does not have the module"):
+                importlib.import_module(module)
+
+
+def test_every_listed_name_resolves_or_says_why(jax):
+    for module in filter(is_offered, sorted(names.known_modules())):
+        for name in sorted(names.public_names().get(module, ())):
+            stand_in = importlib.import_module(module)
+            if not hasattr(stand_in, name):
+                with pytest.raises(AttributeError, match=rf"weft does not have {module}\.{name} yet"):
+                    getattr(stand_in, name)

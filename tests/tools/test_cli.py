@@ -1,0 +1,140 @@
+"""The command `weft`, run as people run it: in a process of its own."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft.tools.cli import parse
+
+
+def weft_command(*words, cwd, env=None):
+    environment = os.environ | {"PYTHONPATH": str(Path(weft.__file__).parents[1])} | (env or {})
+    return subprocess.run(
+        [sys.executable, "-m", "weft", *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(text, name="script.py"):
+        (tmp_path / name).write_text(textwrap.dedent(text))
+        return name
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("line", "devices", "program", "arguments"),
+    [
+        ("run s.py", None, "s.py", []),
+        ("run --devices 4 s.py", 4, "s.py", []),
+        ("run s.py --devices 4", 4, "s.py", []),
+        ("run s.py --devices=4 a", 4, "s.py", ["a"]),
+        ("run --devices 4 s.py --devices 8", 8, "s.py", []),
+        ("run s.py a --b c -d", None, "s.py", ["a", "--b", "c", "-d"]),
+        ("run s.py -h", None, "s.py", ["-h"]),
+        ("run s.py --dev 4", None, "s.py", ["--dev", "4"]),
+        ("run s.py a -- --devices 4", None, "s.py", ["a", "--devices", "4"]),
+        ("run s.py -- a -- b", None, "s.py", ["a", "--", "b"]),
+    ],
+)
+def test_words_go_where_they_belong(line, devices, program, arguments):
+    options = parse(line.split())
+    assert (options.devices, options.program, options.arguments) == (devices, program, arguments)
+
+
+@pytest.mark.parametrize("count", ["0", "513", "eight", "-1"])
+def test_device_counts_out_of_range_are_refused(count, capsys):
+    with pytest.raises(SystemExit) as stop:
+        parse(["run", f"--devices={count}", "s.py"])
+    assert stop.value.code == 2
+    assert "from 1 to 512" in capsys.readouterr().err
+
+
+def test_the_script_sees_its_own_arguments_folder_and_devices(tmp_path, script):
+    (tmp_path / "sub").mkdir()
+    script("value = 42\n", "sub/beside.py")
+    name = script(
+        """
+        import os, sys
+        import beside
+        print(__name__, __file__, sys.argv, beside.value, os.environ["WEFT_NUM_DEVICES"])
+        print(os.path.basename(sys.path[0]), sys.modules["__main__"].beside is beside)
+        """,
+        "sub/main.py",
+    )
+    done = weft_command("run", name, "--devices", "4", "--fast", "x", cwd=tmp_path)
+    assert done.stdout.splitlines() == [
+        "__main__ sub/main.py ['sub/main.py', '--fast', 'x'] 42 4",
+        "sub True",
+    ], done.stderr
+
+
+def test_import_jax_means_weft(tmp_path, script):
+    name = script("import jax, jax.debug\nprint(jax.debug.visualize_sharding.__module__)\n")
+    assert weft_command("run", name, cwd=tmp_path).stdout == "weft.debug.visualize\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "message"),
+    [
+        ("pass", 0, ""),
+        ("import sys; sys.exit(7)", 7, ""),
+        ("raise SystemExit", 0, ""),
+        ("raise SystemExit('no luck')", 1, "no luck\n"),
+        ("raise KeyError('x')", 1, "KeyError: 'x'\n"),
+        ("x = (", 1, "SyntaxError: '(' was never closed\n"),
+    ],
+)
+def test_the_exit_status_is_the_scripts(tmp_path, script, text, status, message):
+    done = weft_command("run", script(text), cwd=tmp_path)
+    assert done.returncode == status
+    assert done.stderr.endswith(message)
+
+
+def test_a_traceback_begins_in_the_script(tmp_path, script):
+    name = script("""
+        def f():
+            return 1 / 0
+
+        f()
+    """)
+    done = weft_command("run", name, cwd=tmp_path)
+    lines = done.stderr.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[1] == '  File "script.py", line 5, in <module>'
+    assert lines[-1] == "ZeroDivisionError: division by zero"
+    assert "weft" not in done.stderr
+
+
+def test_a_module_runs_as_python_dash_m_would(tmp_path, script):
+    (tmp_path / "pack").mkdir()
+    script("", "pack/__init__.py")
+    script("from . import part; import sys; print(part.x, sys.argv[1:], __name__)", "pack/__main__.py")
+    script("x = 5", "pack/part.py")
+    assert weft_command("run", "-m", "pack", "a", cwd=tmp_path).stdout == "5 ['a'] __main__\n"
+    missing = weft_command("run", "-m", "nowhere.at.all", cwd=tmp_path)
+    assert missing.returncode == 2 and "no module of that name" in missing.stderr
+
+
+def test_a_missing_script_is_said_in_a_line(tmp_path):
+    done = weft_command("run", "nowhere.py", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "weft run: cannot read 'nowhere.py': No such file or directory\n"
+
+
+def test_version_and_info(tmp_path):
+    assert weft_command("--version", cwd=tmp_path).stdout == f"weft {weft.__version__}\n"
+    info = weft_command("info", cwd=tmp_path)
+    assert info.returncode == 0, info.stderr
+    assert "processor" in info.stdout and "llvmlite" in info.stdout and "WEFT_NUM_DEVICES" in info.stdout
+
+
+def test_no_command_is_an_error(tmp_path):
+    done = weft_command(cwd=tmp_path)
+    assert done.returncode == 2 and "usage: weft" in done.stderr

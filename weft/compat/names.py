@@ -1,0 +1,155 @@
+"""Which weft module answers for which JAX name.
+
+The first rule needs no table: `jax.numpy.sin` is `weft.numpy.sin`, `jax.tree` is `weft.tree`. `ELSEWHERE` holds what
+lives under another name, the names of older generations among it. `public_names()` lists all that today's JAX offers,
+so that a name that weft lacks can be told from a misspelt one.
+"""
+
+from functools import cache
+from importlib.resources import files
+
+# JAX module -> {name: "weft module:name"}. A second place after a space must exist too; an empty string marks a name of
+# JAX that weft does not have yet.
+ELSEWHERE: dict[str, dict[str, str]] = {
+    "jax": {
+        "P": "weft.sharding:PartitionSpec",
+        "NamedSharding": "weft.sharding:NamedSharding",
+        "tree_map": "weft.tree_util:tree_map",
+        "tree_leaves": "weft.tree_util:tree_leaves",
+        "tree_flatten": "weft.tree_util:tree_flatten",
+        "tree_unflatten": "weft.tree_util:tree_unflatten",
+        "tree_structure": "weft.tree_util:tree_structure",
+        "make_mesh": "weft.sharding:make_mesh",
+        "xla_computation": "",
+    },
+    "jax.numpy": {
+        "ndarray": "weft.api:Array",
+        "DeviceArray": "weft.api:Array",
+    },
+    "jax.ad_checkpoint": {
+        "checkpoint": "weft.api:checkpoint",
+        "remat": "weft.api:remat",
+        "checkpoint_policies": "weft.api:checkpoint_policies",
+        "checkpoint_name": "weft.api:checkpoint_name",
+        "print_saved_residuals": "weft.api:print_saved_residuals",
+    },
+    "jax.core": {
+        "ShapedArray": "weft.ir.types:ShapedArray",
+        "Tracer": "weft.core.trace:Tracer",
+        "Trace": "weft.core.trace:Trace",
+        "Primitive": "weft.core.primitive:Primitive",
+        "Jaxpr": "weft.ir.jaxpr:Jaxpr",
+        "ClosedJaxpr": "weft.ir.jaxpr:Jaxpr",
+        "Var": "weft.ir.jaxpr:Var",
+        "Literal": "weft.ir.jaxpr:Literal",
+        "eval_jaxpr": "weft.api:eval_jaxpr",
+        "ensure_compile_time_eval": "weft.api:ensure_compile_time_eval",
+    },
+    "jax.custom_batching": {
+        "custom_vmap": "weft.api:custom_vmap",
+        "sequential_vmap": "weft.api:sequential_vmap",
+    },
+    "jax.custom_derivatives": {
+        "closure_convert": "weft.api:closure_convert",
+        "custom_gradient": "weft.api:custom_gradient",
+        "custom_jvp": "weft.api:custom_jvp",
+        "custom_vjp": "weft.api:custom_vjp",
+        "linear_call": "weft.api:linear_call",
+    },
+    "jax.dlpack": {
+        "from_dlpack": "weft.numpy:from_dlpack",
+    },
+    "jax.errors": {
+        "ConcretizationTypeError": "weft.util.errors:ConcretizationTypeError",
+        "NonConcreteBooleanIndexError": "weft.util.errors:NonConcreteBooleanIndexError",
+        "TracerArrayConversionError": "weft.util.errors:TracerArrayConversionError",
+        "TracerBoolConversionError": "weft.util.errors:TracerBoolConversionError",
+        "TracerIntegerConversionError": "weft.util.errors:TracerIntegerConversionError",
+        "UnexpectedTracerError": "weft.util.errors:UnexpectedTracerError",
+        "JaxRuntimeError": "weft.util.errors:JaxRuntimeError",
+        "KeyReuseError": "weft.util.errors:KeyReuseError",
+    },
+    "jax.experimental": {
+        "PartitionSpec": "weft.sharding:PartitionSpec",
+        "io_callback": "weft.api:io_callback",
+        "enable_x64": "weft.api:enable_x64",
+        "disable_x64": "",
+    },
+    "jax.experimental.maps": {
+        "Mesh": "weft.sharding:Mesh",
+        "xmap": "",
+    },
+    "jax.experimental.pjit": {
+        "pjit": "weft.compat.older:pjit weft.api:jit",
+        "with_sharding_constraint": "weft.lax:with_sharding_constraint",
+        "FROM_GDA": "",
+    },
+    "jax.experimental.shard": {
+        "reshard": "weft.sharding:reshard",
+        "auto_axes": "weft.sharding:auto_axes",
+        "explicit_axes": "weft.sharding:explicit_axes",
+    },
+    "jax.experimental.shard_map": {
+        "shard_map": "weft.compat.older:shard_map weft.api:shard_map",
+    },
+    "jax.extend.core": {
+        "Primitive": "weft.core.primitive:Primitive",
+        "Jaxpr": "weft.ir.jaxpr:Jaxpr",
+        "ClosedJaxpr": "weft.ir.jaxpr:Jaxpr",
+        "JaxprEqn": "weft.ir.jaxpr:Eqn",
+        "Var": "weft.ir.jaxpr:Var",
+        "Literal": "weft.ir.jaxpr:Literal",
+    },
+    "jax.interpreters.ad": {
+        "Zero": "weft.core.trace:Zero",
+    },
+    "jax.interpreters.pxla": {
+        "Mesh": "weft.sharding:Mesh",
+        "PartitionSpec": "weft.sharding:PartitionSpec",
+    },
+    "jax.lib.xla_bridge": {
+        "get_backend": "",
+    },
+    "jax.sharding": {
+        "PositionalSharding": "weft.sharding:PositionalSharding",
+    },
+    "jax.typing": {
+        "ArrayLike": "weft.api:ArrayLike",
+        "DTypeLike": "weft.api:DTypeLike",
+    },
+}
+
+
+@cache
+def public_names() -> dict[str, frozenset[str]]:
+    """The public names of today's JAX, by module.
+
+    >>> "sin" in public_names()["jax.numpy"]
+    True
+    """
+    names: dict[str, list[str]] = {}
+    module = ""
+    for line in files("weft.compat").joinpath("public_names.txt").read_text().splitlines():
+        if line.startswith("  "):
+            names[module] += line.split()
+        elif not line.startswith("#"):
+            module = line.rstrip(":")
+            names[module] = []
+    return {module: frozenset(listed) for module, listed in names.items()}
+
+
+@cache
+def known_modules() -> frozenset[str]:
+    """Every JAX module that programs may import, those that only hold other modules included."""
+    listed = {*public_names(), *ELSEWHERE}
+    parents = {module[:i] for module in listed for i, letter in enumerate(module) if letter == "."}
+    return frozenset(listed | parents)
+
+
+def is_known(module: str, name: str) -> bool:
+    """Whether JAX, of today or before, has `name` in `module`."""
+    return (
+        name in public_names().get(module, ())
+        or name in ELSEWHERE.get(module, ())
+        or f"{module}.{name}" in known_modules()
+    )

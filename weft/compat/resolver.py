@@ -1,0 +1,194 @@
+"""The import hook behind `install_as_jax`: `jax` and its modules, answered by weft.
+
+In:  `import jax.x`, `from jax.x import y`, `jax.x.y`.
+Out: stand-in modules whose names are looked up in weft on first use. Assigning to such a name changes the stand-in
+     alone, never weft. A name that JAX has and weft lacks is an error that says so; any other unknown name is an
+     ordinary AttributeError.
+"""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from weft.compat import names
+
+JAX_VERSION = "0.10.0"  # the generation whose names weft answers to
+
+_MISSING = object()
+
+
+def install_as_jax() -> None:
+    """Make `import jax` mean weft in this process; a second call changes nothing.
+
+    Raises RuntimeError where the real JAX has been imported before: its modules cannot be replaced any more.
+    """
+    loaded = sys.modules.get("jax")
+    if loaded is not None and not isinstance(loaded, JaxModule):
+        raise RuntimeError(
+            "compat.install_as_jax: another package named 'jax' is already imported"
+            f" (from {getattr(loaded, '__file__', None) or 'memory'}).\n"
+            "  Call weft.compat.install_as_jax() before the first `import jax`, or start the program with `weft run`."
+        )
+    if _finder() is None:
+        sys.meta_path.insert(0, JaxFinder())
+
+
+def uninstall() -> None:
+    """Undo `install_as_jax`: the hook and the stand-in modules go; objects that a program holds stay as they are."""
+    finder = _finder()
+    if finder is not None:
+        sys.meta_path.remove(finder)
+    for name in [name for name, module in sys.modules.items() if isinstance(module, JaxModule)]:
+        del sys.modules[name]
+
+
+def _finder() -> "JaxFinder | None":
+    return next((finder for finder in sys.meta_path if isinstance(finder, JaxFinder)), None)
+
+
+class JaxModule(ModuleType):
+    """A module of JAX's name whose contents are found in weft, one name at a time."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__all__":
+            return self._offered()
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self)
+        value = _look_up(self.__name__, name)
+        if value is _MISSING:
+            raise AttributeError(_why_missing(self.__name__, name), name=name, obj=self)
+        setattr(self, name, value)
+        return value
+
+    def __dir__(self) -> list[str]:
+        return sorted({*self.__dict__, *self._offered()})
+
+    def _offered(self) -> list[str]:
+        """The public names of this module that weft has; modules below it included."""
+        module = self.__name__
+        listed = {*names.public_names().get(module, ()), *names.ELSEWHERE.get(module, ())}
+        below = {known.removeprefix(f"{module}.") for known in names.known_modules() if known.startswith(f"{module}.")}
+        listed |= {name for name in below if "." not in name and is_offered(f"{module}.{name}")}
+        return sorted(name for name in listed if hasattr(self, name))
+
+
+class ConfigModule(JaxModule):
+    """`jax.config`, an object today and a module once: `from jax.config import config` works as well."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            return super().__getattr__(name)
+        config = _config()
+        return config if name == "config" else getattr(config, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("__"):
+            super().__setattr__(name, value)
+        else:
+            setattr(_config(), name, value)
+
+
+class JaxFinder(MetaPathFinder, Loader):
+    """Finds and makes the stand-in modules."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != "jax" and not fullname.startswith("jax."):
+            return None
+        if is_offered(fullname):
+            return ModuleSpec(fullname, self, origin="weft", is_package=True)
+        module, _, name = fullname.rpartition(".")
+        # The errors carry no `name`, so that `from jax.x import y` passes them on instead of wording its own.
+        if fullname in names.known_modules():
+            raise ModuleNotFoundError(f"weft does not have the module {fullname} yet")
+        if fullname.startswith("jax._src"):
+            raise ModuleNotFoundError(f"weft does not have {fullname}: it is an inside of JAX, not a public module")
+        if names.is_known(module, name):
+            raise ImportError(_why_missing(module, name))
+        return None
+
+    def create_module(self, spec: ModuleSpec) -> JaxModule:
+        module = ConfigModule(spec.name) if spec.name == "jax.config" else JaxModule(spec.name)
+        if spec.name in ("jax", "jax.version"):
+            version = {"__version__": JAX_VERSION, "__version_info__": tuple(map(int, JAX_VERSION.split(".")))}
+            module.__dict__.update(version)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__doc__ = f"The names of {module.__name__}, answered by weft."
+
+
+def is_offered(module: str) -> bool:
+    """Whether the JAX module `module` can be imported: weft has one to match, or names for it."""
+    if module in ("jax", "jax.config", "jax.version"):
+        return True
+    if module not in names.known_modules():
+        return False
+    if _weft_module(module) is not None:
+        return True
+    if any(names.ELSEWHERE.get(module, {}).values()):
+        return True
+    below = [known for known in names.known_modules() if known.startswith(f"{module}.")]
+    return module not in names.public_names() and any(is_offered(known) for known in below)
+
+
+def _look_up(module: str, name: str) -> Any:
+    fullname = f"{module}.{name}"
+    if fullname == "jax.config":
+        return _config()
+    if is_offered(fullname):
+        return importlib.import_module(fullname)
+    candidates = [names.ELSEWHERE.get(module, {}).get(name, "")]
+    home = _weft_module(module)
+    if home is not None and (module != "jax" or names.is_known(module, name)):
+        candidates.insert(0, f"{home}:{name}")
+    for candidate in filter(None, candidates):
+        value = _load(candidate)
+        if value is not _MISSING:
+            return value
+    return _MISSING
+
+
+def _load(candidate: str) -> Any:
+    """The first of the space-separated `module:name`s, if all are there; modules are no names of a module."""
+    values = []
+    for place in candidate.split():
+        home, _, name = place.partition(":")
+        value = getattr(importlib.import_module(home), name, _MISSING) if _spec(home) else _MISSING
+        if value is _MISSING or isinstance(value, ModuleType):
+            return _MISSING
+        values.append(value)
+    return values[0]
+
+
+def _weft_module(module: str) -> str | None:
+    """The weft module of the same name, where there is one to be shown."""
+    home = "weft" + module.removeprefix("jax")
+    room = home.removeprefix("weft.").partition(".")[0]
+    inside = {"core", "interpreters", "ops", "extend"}  # rooms of weft that only share their name with JAX's modules
+    return None if room in inside or _spec(home) is None else home
+
+
+def _spec(home: str) -> ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(home)
+    except ModuleNotFoundError:  # a parent of it is not there
+        return None
+
+
+def _config() -> Any:
+    from weft.util.config import config
+
+    return config
+
+
+def _why_missing(module: str, name: str) -> str:
+    if names.is_known(module, name):
+        return f"weft does not have {module}.{name} yet"
+    return f"module {module!r} has no attribute {name!r}"

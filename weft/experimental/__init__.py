@@ -1,0 +1,1 @@
+"""Public names whose form may still change; each lives in a module of its own."""

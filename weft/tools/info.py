@@ -1,0 +1,77 @@
+"""What weft finds on this machine, as text: versions, processor, devices, caches and settings."""
+
+import os
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import weft
+
+PARTS = ("numpy", "llvmlite", "ml_dtypes", "scipy", "opt_einsum", "rich")
+
+
+def describe() -> str:
+    """Lines of `name  value`, aligned."""
+    rows = [
+        ("weft", weft.__version__),
+        ("python", f"{platform.python_version()} ({platform.python_implementation()})"),
+        ("system", f"{platform.system()} {platform.release()} {platform.machine()}"),
+        ("processor", f"{_processor()}, {_cores()} cores for this process"),
+        ("memory", _memory()),
+        ("devices", _devices()),
+        *[("with" if i == 0 else "", f"{name} {_version_of(name)}") for i, name in enumerate(PARTS)],
+        *_cache_rows(),
+        *[(name, value) for name, value in sorted(os.environ.items()) if name.startswith(("WEFT_", "XLA_FLAGS"))],
+    ]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:{width}}  {value}" for name, value in rows)
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _cores() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def _memory() -> str:
+    try:
+        return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB"
+    except (AttributeError, ValueError, OSError):
+        return "unknown"
+
+
+def _devices() -> str:
+    try:
+        devices: list[Any] = list(weft.devices())
+    except AttributeError as error:
+        return str(error)
+    kinds = sorted({f"{device.platform}" for device in devices})
+    return f"{len(devices)} ({', '.join(kinds)}; choose with WEFT_NUM_DEVICES or `weft run --devices N`)"
+
+
+def _version_of(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+def _cache_rows() -> list[tuple[str, str]]:
+    """Where compiled kernels are kept, if the settings name a place, and how much lies there."""
+    folder = getattr(getattr(sys.modules.get("weft.util.config"), "config", None), "cache_dir", None)
+    if not folder:
+        return []
+    files = [file for file in Path(folder).expanduser().rglob("*") if file.is_file()]
+    size = sum(file.stat().st_size for file in files)
+    return [("cache", f"{folder}: {len(files)} files, {size / 2**20:.1f} MiB")]

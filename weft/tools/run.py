@@ -1,0 +1,79 @@
+"""Run a Python program as `__main__` on weft, the way `python PROGRAM` would.
+
+In:  a file or a module name, its arguments, and how many devices it shall see.
+Out: its exit status. An error prints the traceback that begins at the program's own first line.
+"""
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from types import CodeType, ModuleType, TracebackType
+
+from weft.compat import install_as_jax
+
+
+def run_program(program: str, arguments: Sequence[str], *, as_module: bool = False, devices: int | None = None) -> int:
+    """Run `program` with `arguments` and return its exit status."""
+    if devices is not None:
+        os.environ["WEFT_NUM_DEVICES"] = str(devices)  # read when the first device is asked for
+    install_as_jax()
+    sys.path.insert(0, os.getcwd() if as_module else os.path.dirname(os.path.abspath(program)))
+    try:
+        path, package, code = _load_module(program) if as_module else _load_file(program)
+    except SyntaxError as error:
+        _show(error, None)
+        return 1
+    except OSError as error:
+        print(f"weft run: cannot read {program!r}: {error.strerror or error}", file=sys.stderr)
+        return 2
+    sys.argv[:] = [path, *arguments]
+    main = ModuleType("__main__")
+    main.__file__ = path
+    main.__package__ = package
+    sys.modules["__main__"] = main
+    return _execute(code, main)
+
+
+def _execute(code: CodeType, main: ModuleType) -> int:
+    try:
+        exec(code, main.__dict__)
+    except SystemExit:
+        raise  # Python's own rules turn its code into a status and a message
+    except KeyboardInterrupt as error:
+        _show(error, _below_here(error.__traceback__))
+        return 130
+    except BaseException as error:
+        _show(error, _below_here(error.__traceback__))
+        return 1
+    return 0
+
+
+def _load_file(program: str) -> tuple[str, str | None, CodeType]:
+    with open(program, "rb") as file:
+        return program, None, compile(file.read(), program, "exec", dont_inherit=True)
+
+
+def _load_module(program: str) -> tuple[str, str | None, CodeType]:
+    try:
+        spec = importlib.util.find_spec(program)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{program}.__main__")
+    except ModuleNotFoundError:
+        spec = None
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError(2, "no module of that name that can be run", program)
+    path, _, code = _load_file(spec.origin)
+    return path, spec.parent, code
+
+
+def _below_here(traceback: TracebackType | None) -> TracebackType | None:
+    """The traceback without the frames of this file at its top."""
+    while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
+        traceback = traceback.tb_next
+    return traceback
+
+
+def _show(error: BaseException, traceback: TracebackType | None) -> None:
+    error.__traceback__ = traceback
+    sys.excepthook(type(error), error, traceback)
