@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from weft.core.trace import _state
 from weft.ir.jaxpr import Jaxpr, Literal
 
 
@@ -22,12 +23,17 @@ def evaluate(jaxpr: Jaxpr, *args) -> list:
         raise TypeError(f"program takes {len(jaxpr.invars)} arguments, got {len(args)}")
     env: dict = dict(zip(jaxpr.constvars, jaxpr.consts))
     env.update(zip(jaxpr.invars, args))
-    for eqn in jaxpr.eqns:
-        outs = eqn.primitive.bind(*[_literal(a) if type(a) is Literal else env[a] for a in eqn.invars], **eqn.params)
-        if eqn.primitive.multiple_results:
-            env.update(zip(eqn.outvars, outs))
-        else:
-            env[eqn.outvars[0]] = outs
+    outer_source = _state.source
+    try:
+        for eqn in jaxpr.eqns:
+            _state.source = eqn.source or outer_source
+            outs = eqn.primitive.bind(*[_literal(a) if type(a) is Literal else env[a] for a in eqn.invars], **eqn.params)
+            if eqn.primitive.multiple_results:
+                env.update(zip(eqn.outvars, outs))
+            else:
+                env[eqn.outvars[0]] = outs
+    finally:
+        _state.source = outer_source
     return [_literal(a) if type(a) is Literal else env[a] for a in jaxpr.outvars]
 
 

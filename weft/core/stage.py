@@ -51,7 +51,7 @@ class StageTrace(Trace):
     def process(self, primitive: Primitive, args: Sequence, params: dict):
         atoms = [self.atom(x) for x in args]
         out_avals = primitive.abstract([a.aval for a in atoms], params)
-        source = user_frame()
+        source = _state.source or user_frame()
         outs = [StageTracer(self, aval, Var(aval), source) for aval in out_avals]
         effects = primitive.ref_effects(params) if primitive.ref_effects is not None else frozenset()
         self.eqns.append(Eqn(primitive, atoms, [t.var for t in outs], params, source, effects))
@@ -117,3 +117,15 @@ def stage(fun: Callable, in_avals: Sequence[ShapedArray], name: str = "") -> Jax
 def drop_unused(eqn: Eqn, used: Sequence[bool]) -> Eqn:
     """`eqn` with its unused results printed as `_`."""
     return eqn.replace(outvars=[v if u else DropVar(v.aval) for v, u in zip(eqn.outvars, used)])
+
+
+def hoist_tracers(jaxpr: Jaxpr) -> tuple[Jaxpr, list]:
+    """`jaxpr` with those constants that are tracers of enclosing transformations turned into leading inputs, and their values."""
+    if not any(isinstance(c, Tracer) for c in jaxpr.consts):
+        return jaxpr, []
+    pairs = list(zip(jaxpr.constvars, jaxpr.consts))
+    outer = [(v, c) for v, c in pairs if isinstance(c, Tracer)]
+    kept = [(v, c) for v, c in pairs if not isinstance(c, Tracer)]
+    hoisted = Jaxpr([v for v, _ in kept], [c for _, c in kept], [*(v for v, _ in outer), *jaxpr.invars], jaxpr.outvars,
+                    jaxpr.eqns, jaxpr.effects, jaxpr.name)
+    return hoisted, [c for _, c in outer]

@@ -121,7 +121,7 @@ class _State(threading.local):
     def __init__(self):
         self.trace: Trace = eval_trace
         self.axis_env: tuple = ()        # (name, size) of the named axes in scope, innermost last
-        self.depth = 0
+        self.source = None               # while a program is walked: the line of the equation at hand
 
 
 def _no_evaluator(primitive, args, params):
@@ -160,6 +160,22 @@ class set_trace:
 
     def __exit__(self, *exc) -> None:
         _state.trace = self.saved
+
+
+class with_source:
+    """Context manager: what is recorded inside belongs to the user's line `source` (None leaves it to the stack)."""
+    __slots__ = ("source", "saved")
+
+    def __init__(self, source):
+        self.source = source
+
+    def __enter__(self) -> None:
+        self.saved = _state.source
+        if self.source is not None:
+            _state.source = self.source
+
+    def __exit__(self, *exc) -> None:
+        _state.source = self.saved
 
 
 @contextmanager

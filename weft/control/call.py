@@ -1,0 +1,164 @@
+"""`jit` as an operation: a call of a program inside a program.
+
+The call is kept while transformations run over it (each maps the inner program, memoised on it) and inlined before
+partitioning. Evaluated at the bottom it is compiled and run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.core.interpret import run_reference
+from weft.core.primitive import Primitive, unsupported
+from weft.core.trace import Zero, is_undef
+from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft.transforms.batch import batch_jaxpr, to_dim
+from weft.transforms.jvp import jvp_jaxpr
+from weft.transforms.linearize import partial_eval_jaxpr, run_partial
+from weft.transforms.transpose import transpose_jaxpr
+
+#: params: jaxpr, name, in_shardings, out_shardings (tuples with one entry per flat value, None where unspecified),
+#: donated (tuple of bool), inline, keep_unused
+jit_p = Primitive("jit", "region", multiple_results=True, call_like=True)
+
+
+def plain_call(jaxpr: Jaxpr, args: Sequence, name: str) -> list:
+    """Bind `jaxpr` as a call without any sharding or donation of its own."""
+    n_in, n_out = len(jaxpr.invars), len(jaxpr.outvars)
+    return jit_p.bind(*args, jaxpr=jaxpr, name=name, in_shardings=(None,) * n_in, out_shardings=(None,) * n_out,
+                      donated=(False,) * n_in, inline=False, keep_unused=False)
+
+
+def bind_call(primitive: Primitive, jaxpr: Jaxpr, args: Sequence, params: dict, in_shardings=None, out_shardings=None) -> list:
+    """Bind a call-like primitive on a transformed program; shardings default to unspecified."""
+    changes = dict(params, jaxpr=jaxpr)
+    if "in_shardings" in params:
+        n_in, n_out = len(jaxpr.invars), len(jaxpr.outvars)
+        changes.update(in_shardings=tuple(in_shardings) if in_shardings is not None else (None,) * n_in,
+                       out_shardings=tuple(out_shardings) if out_shardings is not None else (None,) * n_out,
+                       donated=(False,) * n_in)
+    return primitive.bind(*args, **changes)
+
+
+def call_type(*avals, jaxpr, **_):
+    return jaxpr.out_avals
+
+
+def call_reference(*args, jaxpr, **_):
+    return run_reference(jaxpr, *args)
+
+
+def call_effects(params) -> frozenset:
+    return params["jaxpr"].effects
+
+
+def _pick(values, mask):
+    return [v for v, m in zip(values, mask) if m]
+
+
+def make_call_rules(primitive: Primitive) -> None:
+    """The rules of an operation that merely calls `params['jaxpr']`."""
+
+    @primitive.def_jvp
+    def jvp(primals, tangents, *, jaxpr, **params):
+        nonzero = tuple(type(t) is not Zero for t in tangents)
+        both, out_nonzero = jvp_jaxpr(jaxpr, nonzero)
+        params["jaxpr"] = jaxpr
+        ins, outs = params.get("in_shardings"), params.get("out_shardings")
+        if ins is not None:
+            ins = [*ins, *_pick(ins, nonzero)]
+            outs = [*outs, *_pick(outs, out_nonzero)]
+        results = bind_call(primitive, both, [*primals, *_pick(tangents, nonzero)], params, ins, outs)
+        n = len(jaxpr.outvars)
+        given = iter(results[n:])
+        return results[:n], [next(given) if nz else Zero(a.to_tangent_aval())
+                             for a, nz in zip(jaxpr.out_avals, out_nonzero)]
+
+    @primitive.def_batch
+    def batch(axis, args, dims, *, jaxpr, **params):
+        batched = tuple(d is not None for d in dims)
+        args = [to_dim(x, d, axis, 0) if b else x for x, d, b in zip(args, dims, batched)]
+        mapped, out_batched = batch_jaxpr(jaxpr, axis, batched)
+        params["jaxpr"] = jaxpr
+        outs = bind_call(primitive, mapped, args, params)
+        return outs, [0 if b else None for b in out_batched]
+
+    @primitive.def_partial_eval
+    def partial_eval(trace, args, params):
+        jaxpr = params["jaxpr"]
+        unknown = [trace.is_unknown(x) for x in args]
+        partial = partial_eval_jaxpr(jaxpr, unknown)
+        shardings = params.get("in_shardings")
+
+        def bind(program, operands):
+            if not program.eqns and not program.constvars:       # nothing but forwarding
+                env = dict(zip(program.invars, operands))
+                return [a.val if type(a) is Literal else env[a] for a in program.outvars]
+            return bind_call(primitive, program, operands, params)
+
+        def bind_known(program, operands):
+            if shardings is None or not program.eqns:
+                return bind(program, operands)
+            known_out = [s for s, u in zip(params["out_shardings"], partial.out_unknown) if not u]
+            known_out += [None] * (len(program.outvars) - len(known_out))
+            known_in = [s for s, u in zip(shardings, unknown) if not u]
+            return bind_call(primitive, program, operands, params, known_in, known_out)
+
+        return run_partial(trace, partial, [x for x, u in zip(args, unknown) if not u], _pick(args, unknown),
+                           bind_known, bind)
+
+    def partial_eval_eqn(eqn, mask):
+        """Split a call equation inside a program; gives (known eqn, unknown eqn, unknown variables)."""
+        jaxpr = eqn.params["jaxpr"]
+        partial = partial_eval_jaxpr(jaxpr, mask)
+        known_ins = [a for a, u in zip(eqn.invars, mask) if not u]
+        computed = [Var(a.aval) for a in partial.known.outvars[sum(not u for u in partial.out_unknown):]]
+        fresh = iter(computed)
+        residuals = [known_ins[i] if i is not None else next(fresh) for i in partial.forwarded]
+        known_outs = [v for v, u in zip(eqn.outvars, partial.out_unknown) if not u]
+        unknown_outs = _pick(eqn.outvars, partial.out_unknown)
+        known = unknown = None
+        if known_outs or computed:
+            known = _call_eqn(eqn, partial.known, known_ins, [*known_outs, *computed])
+        if unknown_outs:
+            unknown = _call_eqn(eqn, partial.unknown, [*residuals, *_pick(eqn.invars, mask)], unknown_outs)
+        return known, unknown, unknown_outs
+
+    primitive.rules["partial_eval_eqn"] = partial_eval_eqn
+
+    @primitive.def_transpose
+    def transpose(cts, *args, jaxpr, **params):
+        linear = tuple(map(is_undef, args))
+        ct_nonzero = tuple(type(ct) is not Zero for ct in cts)
+        backward, nonzero = transpose_jaxpr(jaxpr, linear, ct_nonzero)
+        params["jaxpr"] = jaxpr
+        outs = iter(bind_call(primitive, backward, [*(x for x in args if not is_undef(x)), *_pick(cts, ct_nonzero)], params))
+        flags = iter(nonzero)
+        return [(next(outs) if next(flags) else None) if lin else None for lin in linear]
+
+    @primitive.def_dce
+    def dce(eqn, used):
+        """(equation with unused results dropped, which operands it still needs)."""
+        from weft.ir.rewrite import dce as dce_jaxpr
+        inner, used_ins = dce_jaxpr(eqn.params["jaxpr"], used)
+        new = _call_eqn(eqn, inner, _pick(eqn.invars, used_ins), _pick(eqn.outvars, used))
+        return new, used_ins
+
+    primitive.define(type=call_type, reference=call_reference,
+                     factors=unsupported("calls are inlined before partitioning"),
+                     lower=unsupported("calls are inlined before fusion"),
+                     partition=unsupported("calls are inlined before partitioning"))
+    primitive.ref_effects = call_effects
+
+
+def _call_eqn(eqn: Eqn, jaxpr: Jaxpr, invars, outvars) -> Eqn:
+    params = dict(eqn.params, jaxpr=jaxpr)
+    if "in_shardings" in params:
+        params.update(in_shardings=(None,) * len(invars), out_shardings=(None,) * len(outvars),
+                      donated=(False,) * len(invars))
+    return eqn.replace(invars=invars, outvars=outvars, params=params, effects=jaxpr.effects)
+
+
+make_call_rules(jit_p)
+
+

@@ -1,0 +1,453 @@
+"""`custom_jvp` and `custom_vjp`: functions that bring their own derivatives.
+
+Called where nothing differentiates, the function just runs. Under differentiation its rule runs instead. When a program is
+staged, the call is kept as an equation that holds the function's program and the rules as Python callables on flat values.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from weft.control.call import call_effects, call_reference, call_type, make_call_rules
+from weft.core.interpret import evaluate
+from weft.core.primitive import Primitive, unsupported
+from weft.core.stage import hoist_tracers, stage
+from weft.core.trace import EvalTrace, Zero, _state, is_undef, set_trace, typeof
+from weft.transforms.batch import BatchTrace, batch_flat, move_dim, to_dim
+from weft.transforms.jvp import JVPTrace, instantiate
+from weft.transforms.linearize import LinearTrace
+from weft.util import dtypes, tree
+
+#: params: jaxpr, jvp (flat primals, flat tangents -> outs, out tangents), num_consts, name
+custom_jvp_call_p = Primitive("custom_jvp_call", "region", multiple_results=True, call_like=True)
+#: params: jaxpr, rules (a VjpRules on flat values), num_consts, name
+custom_vjp_call_p = Primitive("custom_vjp_call", "region", multiple_results=True, call_like=True)
+#: the derivative of a custom_vjp function: linear in its last operands; params: bwd, num_res, out_avals, name
+custom_lin_p = Primitive("custom_lin", "region", multiple_results=True)
+
+
+def _bind_arguments(fun: Callable, args: Sequence, kwargs: dict) -> tuple:
+    """All arguments as positional ones, defaults filled in."""
+    if not kwargs:
+        try:
+            parameters = inspect.signature(fun).parameters.values()
+        except (ValueError, TypeError):
+            return tuple(args)
+        if len(args) >= sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters):
+            return tuple(args)
+    bound = inspect.signature(fun).bind(*args, **kwargs)
+    bound.apply_defaults()
+    if bound.kwargs:
+        raise TypeError(f"{getattr(fun, '__name__', fun)}: keyword-only arguments {list(bound.kwargs)} cannot be resolved to "
+                        "positions, which custom differentiation rules need.")
+    return bound.args
+
+
+class _Split:
+    """The differentiable arguments of a call, flattened, and how to put all arguments together again."""
+
+    def __init__(self, args: Sequence, nondiff_argnums: Sequence[int]):
+        n = len(args)
+        self.nondiff = {i % n: args[i % n] for i in nondiff_argnums}
+        self.positions = [i for i in range(n) if i not in self.nondiff]
+        self.n = n
+        self.flat, self.tree = tree.tree_flatten(tuple(args[i] for i in self.positions))
+
+    def rebuild(self, flat: Sequence) -> list:
+        args = [None] * self.n
+        for i, x in self.nondiff.items():
+            args[i] = x
+        for i, x in zip(self.positions, tree.tree_unflatten(self.tree, flat)):
+            args[i] = x
+        return args
+
+    def nondiff_values(self) -> list:
+        return [self.nondiff[i] for i in sorted(self.nondiff)]
+
+
+def _flat_call(fun: Callable, split: _Split, out_tree: list) -> Callable:
+    def flat_fun(*flat):
+        outs, structure = tree.tree_flatten(fun(*split.rebuild(flat)))
+        out_tree[:] = [structure]
+        return outs
+    return flat_fun
+
+
+def _name(fun) -> str:
+    return getattr(fun, "__name__", type(fun).__name__)
+
+
+class custom_jvp:
+    """A function with a custom forward-mode rule, which reverse mode uses too.
+
+    `nondiff_argnums` are passed to the rule first and never differentiated.
+
+    >>> import weft, weft.numpy as wnp
+    >>> @weft.custom_jvp
+    ... def f(x): return wnp.sin(x)
+    >>> @f.defjvp
+    ... def f_jvp(primals, tangents): return f(*primals), 2. * tangents[0]
+    >>> float(weft.grad(f)(1.0))
+    2.0
+    """
+
+    def __init__(self, fun: Callable, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()):
+        functools.update_wrapper(self, fun)
+        self.fun = fun
+        names = (nondiff_argnames,) if isinstance(nondiff_argnames, str) else tuple(nondiff_argnames)
+        if names:
+            parameters = list(inspect.signature(fun).parameters)
+            nondiff_argnums = (*nondiff_argnums, *(parameters.index(n) for n in names))
+        self.nondiff_argnums = tuple(nondiff_argnums)
+        self.jvp: Callable | None = None
+        self.symbolic_zeros = False
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else functools.partial(self, instance)
+
+    def defjvp(self, jvp: Callable, symbolic_zeros: bool = False) -> Callable:
+        """Set the rule `jvp(*nondiff, primals, tangents) -> (out, tangent_out)`."""
+        self.jvp = jvp
+        self.symbolic_zeros = symbolic_zeros
+        return jvp
+
+    def defjvps(self, *jvps: Callable | None) -> None:
+        """Set one rule per argument: `jvp_i(tangent_i, out, *primals)`; the contributions are added."""
+        if self.nondiff_argnums:
+            raise TypeError("defjvps: cannot be used with nondiff_argnums; use defjvp.")
+
+        def jvp(primals, tangents):
+            out = self(*primals)
+            parts = [rule(t, out, *primals) for rule, t in zip(jvps, tangents) if rule is not None]
+            if not parts:
+                return out, tree.tree_map(lambda x: instantiate(Zero(typeof(x).to_tangent_aval())), out)
+            total = parts[0]
+            for part in parts[1:]:
+                total = tree.tree_map(_add, total, part)
+            return out, total
+        self.jvp = jvp
+
+    def __call__(self, *args, **kwargs):
+        name = _name(self.fun)
+        if self.jvp is None:
+            raise AttributeError(f"No JVP defined for custom_jvp function {name} using defjvp.")
+        args = _bind_arguments(self.fun, args, kwargs)
+        if type(_state.trace) is EvalTrace:
+            return self.fun(*args)
+        split = _Split(args, self.nondiff_argnums)
+        out_tree: list = []
+
+        def flat_jvp(primals, tangents):
+            tangents = [t if self.symbolic_zeros else instantiate(t) for t in tangents]
+            primals_in, tangents_in = (tuple(tree.tree_unflatten(split.tree, x)) for x in (primals, tangents))
+            pair = self.jvp(*split.nondiff_values(), primals_in, tangents_in)
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise TypeError(f"custom_jvp: the rule of {name} must return a pair (primal_out, tangent_out), got {pair!r}.")
+            outs, structure = tree.tree_flatten(pair[0])
+            tangent_outs, tangent_structure = tree.tree_flatten(pair[1], is_leaf=lambda x: type(x) is Zero)
+            if structure != tangent_structure:
+                raise TypeError(f"custom_jvp: the rule of {name} must give primal and tangent outputs of one structure, got "
+                                f"{structure} and {tangent_structure}.")
+            _check_tangents(name, outs, tangent_outs)
+            out_tree[:] = [structure]
+            return outs, tangent_outs
+
+        outs = _dispatch_jvp(_state.trace, _flat_call(self.fun, split, out_tree), flat_jvp, split.flat, name)
+        return tree.tree_unflatten(out_tree[0], outs)
+
+
+def _check_tangents(name, outs, tangents) -> None:
+    for o, t in zip(outs, tangents):
+        want, got = typeof(o).to_tangent_aval(), t.aval if type(t) is Zero else typeof(t)
+        if want.shape != got.shape or (want.dtype != got.dtype and want.dtype != dtypes.float0 and not got.weak_type):
+            raise TypeError(f"custom_jvp: the rule of {name} must give tangents of the type of its outputs: an output of type "
+                            f"{typeof(o).str_short()} has tangent type {want.str_short()}, got {got.str_short()}.")
+
+
+def _add(x, y):
+    from weft.ops.elementwise import add
+    return add(x, y)
+
+
+def _dispatch_jvp(trace, fun, jvp, args, name):
+    """Run `fun`, or its rule if `trace` differentiates, or record it."""
+    kind = type(trace)
+    if kind is EvalTrace:
+        with set_trace(trace):
+            return fun(*args)
+    if kind is LinearTrace and not any(map(trace.is_unknown, args)):
+        return _dispatch_jvp(trace.parent, fun, jvp, args, name)
+    if kind is JVPTrace:
+        pairs = [trace.split(x) for x in args]
+        primals = [p for p, _ in pairs]
+        tangents = [t for _, t in pairs]
+        if all(type(t) is Zero for t in tangents):
+            return _dispatch_jvp(trace.parent, fun, jvp, primals, name)
+        with set_trace(trace.parent):
+            outs, tangent_outs = jvp(primals, tangents)
+        return [trace.join(o, t) for o, t in zip(outs, tangent_outs)]
+    jaxpr, consts = hoist_tracers(stage(fun, [typeof(x) for x in args], name))
+    return trace.process(custom_jvp_call_p, [*consts, *args],
+                         dict(jaxpr=jaxpr, jvp=jvp, num_consts=len(consts), name=name))
+
+
+make_call_rules(custom_jvp_call_p)
+
+
+@custom_jvp_call_p.def_jvp
+def _custom_jvp_jvp(primals, tangents, *, jaxpr, jvp, num_consts, name):
+    outs, tangent_outs = jvp(list(primals[num_consts:]), list(tangents[num_consts:]))
+    return outs, tangent_outs
+
+
+@custom_jvp_call_p.def_batch
+def _custom_jvp_batch(axis, args, dims, *, jaxpr, jvp, num_consts, name):
+    args, flags = _to_front(args, dims, axis)
+    out_dims: list = []
+    mapped = _batched(lambda *xs: evaluate(jaxpr, *xs), axis, flags, len(jaxpr.outvars))
+
+    def batched_jvp(primals, tangents):
+        primals, tangents = list(primals), [instantiate(t) for t in tangents]
+        n, inner = len(primals), flags[num_consts:]
+        both = _batched(lambda *xs: [y for part in jvp(list(xs[:n]), list(xs[n:])) for y in part], axis, inner + inner,
+                        2 * len(jaxpr.outvars))
+        outs = both(*primals, *tangents)
+        return outs[:len(outs) // 2], outs[len(outs) // 2:]
+
+    new, consts = hoist_tracers(stage(mapped, [typeof(x) for x in args], name))
+    outs = custom_jvp_call_p.bind(*consts, *args, jaxpr=new, jvp=batched_jvp, num_consts=num_consts + len(consts), name=name)
+    out_dims = [0] * len(outs)
+    return outs, out_dims
+
+
+def _to_front(args, dims, axis):
+    """Batched operands with their dim at 0, and which they are."""
+    return [x if d is None else move_dim(x, d, 0) for x, d in zip(args, dims)], [d is not None for d in dims]
+
+
+def _batched(fun, axis, flags, n_out):
+    """Flat `fun` mapped over dim 0 of the flagged arguments; every output is batched at dim 0."""
+    def mapped(*args):
+        outs, dims = batch_flat(lambda *xs: [instantiate(o) for o in fun(*xs)], axis, args, [0 if f else None for f in flags])
+        return [to_dim(o, d, axis, 0) for o, d in zip(outs, dims)]
+    return mapped
+
+
+class VjpRules:
+    """The two halves of a custom reverse-mode rule on flat values.
+
+    fwd(*args) -> (outs, residuals);  bwd(residuals, cts) -> one cotangent (or None) per argument
+    """
+
+    def __init__(self, fwd: Callable, bwd: Callable):
+        self.fwd = fwd
+        self.bwd = bwd
+
+
+class custom_vjp:
+    """A function with a custom reverse-mode rule: `fwd(*args) -> (out, residuals)`, `bwd(residuals, ct) -> cts of args`.
+
+    Forward-mode differentiation of it is refused. `nondiff_argnums` are passed to `bwd` first.
+
+    >>> import weft, weft.numpy as wnp
+    >>> @weft.custom_vjp
+    ... def clip_gradient(x): return x
+    >>> clip_gradient.defvjp(lambda x: (x, None), lambda _, ct: (wnp.clip(ct, -1., 1.),))
+    >>> float(weft.grad(lambda x: 10. * clip_gradient(x))(1.0))
+    1.0
+    """
+
+    def __init__(self, fun: Callable, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()):
+        functools.update_wrapper(self, fun)
+        self.fun = fun
+        names = (nondiff_argnames,) if isinstance(nondiff_argnames, str) else tuple(nondiff_argnames)
+        if names:
+            parameters = list(inspect.signature(fun).parameters)
+            nondiff_argnums = (*nondiff_argnums, *(parameters.index(n) for n in names))
+        self.nondiff_argnums = tuple(nondiff_argnums)
+        self.fwd: Callable | None = None
+        self.bwd: Callable | None = None
+        self.symbolic_zeros = False
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else functools.partial(self, instance)
+
+    def defvjp(self, fwd: Callable, bwd: Callable, symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:
+        """Set the rule's halves."""
+        if symbolic_zeros:
+            raise NotImplementedError("custom_vjp.defvjp(symbolic_zeros=True) is not there yet; the rule gets arrays of zeros.")
+        self.fwd, self.bwd = fwd, bwd
+
+    def __call__(self, *args, **kwargs):
+        name = _name(self.fun)
+        if self.fwd is None or self.bwd is None:
+            raise AttributeError(f"No VJP defined for custom_vjp function {name} using defvjp.")
+        args = _bind_arguments(self.fun, args, kwargs)
+        if type(_state.trace) is EvalTrace:
+            return self.fun(*args)
+        split = _Split(args, self.nondiff_argnums)
+        out_tree: list = []
+
+        def fwd(*flat):
+            pair = self.fwd(*split.rebuild(flat))
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise TypeError(f"custom_vjp: fwd of {name} must return a pair (output, residuals), got {pair!r}.")
+            outs, structure = tree.tree_flatten(pair[0])
+            residuals, res_tree[0] = tree.tree_flatten(pair[1])
+            out_tree[:] = [structure]
+            return outs, residuals
+
+        res_tree: list = [None]
+
+        def bwd(residuals, cts):
+            res = tree.tree_unflatten(res_tree[0], residuals)
+            result = self.bwd(*split.nondiff_values(), res, tree.tree_unflatten(out_tree[0], cts))
+            if not isinstance(result, (tuple, list)) or len(result) != len(split.positions):
+                raise TypeError(f"custom_vjp: bwd of {name} must return a tuple with one cotangent per differentiable argument "
+                                f"({len(split.positions)}), got {result!r}.")
+            return _flatten_cts(name, tuple(result), split)
+
+        outs = _dispatch_vjp(_state.trace, _flat_call(self.fun, split, out_tree), VjpRules(fwd, bwd), split.flat, name)
+        return tree.tree_unflatten(out_tree[0], outs)
+
+
+def _flatten_cts(name, result, split) -> list:
+    """Cotangents in the order of the flat arguments; a None stands for zeros of a whole subtree."""
+    try:
+        flat = tree.broadcast_prefix(result, tree.tree_unflatten(split.tree, split.flat), is_leaf=lambda x: x is None)
+    except ValueError as error:
+        raise TypeError(f"custom_vjp: bwd of {name} must return cotangents of the structure of the arguments: {error}") from None
+    for ct, x in zip(flat, split.flat):
+        want = typeof(x).to_tangent_aval()
+        if ct is not None and want.dtype != dtypes.float0 and typeof(ct).shape != want.shape:
+            raise ValueError(f"custom_vjp: bwd of {name} must return cotangents of the arguments' shapes: an argument of type "
+                             f"{typeof(x).str_short()} got a cotangent of type {typeof(ct).str_short()}.")
+    return [None if typeof(x).to_tangent_aval().dtype == dtypes.float0 else ct for ct, x in zip(flat, split.flat)]
+
+
+def _dispatch_vjp(trace, fun, rules: VjpRules, args, name):
+    kind = type(trace)
+    if kind is EvalTrace:
+        with set_trace(trace):
+            return fun(*args)
+    if kind is LinearTrace and not any(map(trace.is_unknown, args)):
+        return _dispatch_vjp(trace.parent, fun, rules, args, name)
+    if kind is JVPTrace:
+        pairs = [trace.split(x) for x in args]
+        primals, tangents = [p for p, _ in pairs], [t for _, t in pairs]
+        if all(type(t) is Zero for t in tangents):
+            return _dispatch_vjp(trace.parent, fun, rules, primals, name)
+        with set_trace(trace.parent):
+            outs, tangent_outs = _vjp_forward(rules, primals, tangents, name)
+        return [trace.join(o, t) for o, t in zip(outs, tangent_outs)]
+    if kind is BatchTrace:
+        pairs = [trace.split(x) for x in args]
+        if all(d is None for _, d in pairs):
+            return _dispatch_vjp(trace.parent, fun, rules, args, name)
+        values, flags = _to_front([v for v, _ in pairs], [d for _, d in pairs], trace.axis)
+        mapped, mapped_rules = _batch_vjp(fun, rules, trace.axis, flags)
+        with set_trace(trace.parent):
+            outs = _dispatch_vjp(trace.parent, mapped, mapped_rules, values, name)
+        return [trace.join(o, 0) for o in outs]
+    jaxpr, consts = hoist_tracers(stage(fun, [typeof(x) for x in args], name))
+    return trace.process(custom_vjp_call_p, [*consts, *args],
+                         dict(jaxpr=jaxpr, rules=rules, num_consts=len(consts), name=name))
+
+
+def _vjp_forward(rules: VjpRules, primals, tangents, name):
+    outs, residuals = rules.fwd(*primals)
+    out_avals = tuple(typeof(o).to_tangent_aval() for o in outs)
+    tangent_outs = custom_lin_p.bind(*residuals, *map(instantiate, tangents), bwd=rules.bwd, num_res=len(residuals),
+                                     out_avals=out_avals, name=name)
+    return outs, [Zero(a) if a.dtype == dtypes.float0 else t for a, t in zip(out_avals, tangent_outs)]
+
+
+def _batch_vjp(fun, rules: VjpRules, axis, flags):
+    """`fun` and its rules mapped over dim 0 of the flagged arguments; results are batched at dim 0."""
+    mapped = _batched(fun, axis, flags, None)
+
+    def fwd(*args):
+        split_at: list = []
+
+        def both(*xs):
+            outs, residuals = rules.fwd(*xs)
+            split_at[:] = [len(outs)]
+            return [*outs, *residuals]
+        results = _batched(both, axis, flags, None)(*args)
+        return results[:split_at[0]], results[split_at[0]:]
+
+    def bwd(residuals, cts):
+        present: list = []
+
+        def run(*xs):
+            result = rules.bwd(list(xs[:len(residuals)]), list(xs[len(residuals):]))
+            present[:] = [ct is not None for ct in result]
+            return [ct for ct in result if ct is not None]
+        given = iter(_batched(run, axis, [True] * (len(residuals) + len(cts)), None)(*residuals, *cts))
+        return [_unbatch_ct(next(given), f) if p else None for p, f in zip(present, flags)]
+    return mapped, VjpRules(fwd, bwd)
+
+
+def _unbatch_ct(ct, batched: bool):
+    """The cotangent of an argument: summed over the batch if the argument was the same for all."""
+    if batched:
+        return ct
+    from weft.ops.reduce import reduce_sum
+    return reduce_sum(ct, (0,))
+
+
+make_call_rules(custom_vjp_call_p)
+
+
+@custom_vjp_call_p.def_jvp
+def _custom_vjp_jvp(primals, tangents, *, jaxpr, rules, num_consts, name):
+    return _vjp_forward(rules, list(primals[num_consts:]), list(tangents[num_consts:]), name)
+
+
+@custom_vjp_call_p.def_batch
+def _custom_vjp_batch(axis, args, dims, *, jaxpr, rules, num_consts, name):
+    args, flags = _to_front(args, dims, axis)
+    mapped, _ = _batch_vjp(lambda *xs: evaluate(jaxpr, *xs), rules, axis, flags)
+    _, mapped_rules = _batch_vjp(None, rules, axis, flags[num_consts:])
+    new, consts = hoist_tracers(stage(mapped, [typeof(x) for x in args], name))
+    outs = custom_vjp_call_p.bind(*consts, *args, jaxpr=new, rules=mapped_rules, num_consts=num_consts + len(consts), name=name)
+    return outs, [0] * len(outs)
+
+
+@custom_lin_p.def_type
+def _custom_lin_type(*avals, out_avals, **_):
+    return out_avals
+
+
+@custom_lin_p.def_transpose
+def _custom_lin_transpose(cts, *args, bwd, num_res, out_avals, name):
+    result = bwd(list(args[:num_res]), [instantiate(ct) for ct in cts])
+    result = [ct if ct is None or not is_undef(x) else _match(ct, x.aval) for ct, x in zip(result, args[num_res:])]
+    return [None] * num_res + result
+
+
+def _match(ct, aval):
+    """The cotangent with the argument's dtype (a rule may return another precision or a Python scalar)."""
+    if aval.dtype == dtypes.float0:
+        return None
+    got = typeof(ct)
+    if got.dtype == aval.dtype and not isinstance(ct, (int, float, complex, np.ndarray)):
+        return ct
+    from weft.ops.elementwise import convert_element_type
+    return convert_element_type(ct, aval.dtype)
+
+
+_FORWARD = ("forward-mode differentiation (jvp, jacfwd) does not apply to custom_vjp functions; use custom_jvp, which "
+            "serves both modes")
+custom_lin_p.define(jvp=unsupported(_FORWARD), reference=unsupported(_FORWARD), batch=unsupported(_FORWARD),
+                    factors=unsupported(_FORWARD), lower=unsupported(_FORWARD), partial_eval=None,
+                    dce=unsupported("it exists only while a program is differentiated"),
+                    partition=unsupported("it exists only while a program is differentiated"))
+custom_lin_p.rules.pop("partial_eval")
+for _p in (custom_jvp_call_p, custom_vjp_call_p):
+    _p.define(type=call_type, reference=call_reference)
+    _p.ref_effects = call_effects

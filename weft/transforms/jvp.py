@@ -1,0 +1,108 @@
+"""Forward-mode differentiation: push tangents along with values.
+
+Law: for `y, ty = jvp(f)(x, tx)`, `y` is `f(x)` and `ty` is the directional derivative of f at x along tx.
+Tangents that are known to be zero stay symbolic (`Zero`); a rule is called only where some tangent is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft.core.interpret import evaluate
+from weft.core.stage import stage
+from weft.core.trace import Trace, Tracer, Zero, current_trace, set_trace, typeof
+from weft.ir.jaxpr import Jaxpr
+
+
+class JVPTracer(Tracer):
+    """A value with its tangent."""
+    __slots__ = ("primal", "tangent")
+
+    def __init__(self, trace: "JVPTrace", primal, tangent):
+        self._trace = trace
+        self.primal = primal
+        self.tangent = tangent
+
+    @property
+    def aval(self):
+        return typeof(self.primal)
+
+    def concrete(self):
+        if isinstance(self.primal, Tracer):
+            return self.primal.concrete()
+        return self.primal
+
+    def describe(self) -> str:
+        return f"a value under differentiation of type {self.aval.str_short()}"
+
+
+class JVPTrace(Trace):
+    __slots__ = ()
+
+    def split(self, x):
+        """(primal, tangent) of any value."""
+        if type(x) is JVPTracer and x._trace is self:
+            return x.primal, x.tangent
+        return x, Zero(typeof(x).to_tangent_aval())
+
+    def join(self, primal, tangent):
+        return primal if type(tangent) is Zero else JVPTracer(self, primal, tangent)
+
+    def process(self, primitive, args: Sequence, params: dict):
+        pairs = [self.split(x) for x in args]
+        primals = [p for p, _ in pairs]
+        tangents = [t for _, t in pairs]
+        if all(type(t) is Zero for t in tangents):
+            return self.parent.process(primitive, primals, params)
+        rule = primitive.rule("jvp")
+        with set_trace(self.parent):
+            primal_out, tangent_out = rule(primals, tangents, **params)
+        if primitive.multiple_results:
+            return [self.join(p, t) for p, t in zip(primal_out, tangent_out)]
+        return self.join(primal_out, tangent_out)
+
+
+def jvp_flat(fun: Callable, primals: Sequence, tangents: Sequence) -> tuple[list, list]:
+    """Values and tangents of flat `fun`; tangents may be `Zero` on both sides."""
+    trace = JVPTrace(current_trace())
+    try:
+        with set_trace(trace):
+            outs = fun(*[trace.join(p, t) for p, t in zip(primals, tangents)])
+        pairs = [trace.split(o) for o in outs]
+    finally:
+        trace.finished = True
+    return [p for p, _ in pairs], [t for _, t in pairs]
+
+
+def instantiate(tangent):
+    """A symbolic zero as an array of zeros; anything else as it is."""
+    if type(tangent) is not Zero:
+        return tangent
+    from weft.ops.families import zeros
+    return zeros(tangent.aval)
+
+
+def jvp_jaxpr(jaxpr: Jaxpr, nonzero: tuple[bool, ...], instantiate_outs: bool | tuple[bool, ...] = False
+              ) -> tuple[Jaxpr, tuple[bool, ...]]:
+    """The program that takes all primals, then the tangents of the `nonzero` inputs, and gives all primal results, then the
+    tangents that are not zero; with it, which results those are. `instantiate_outs` forces some (or all) to be given."""
+    if isinstance(instantiate_outs, bool):
+        instantiate_outs = (instantiate_outs,) * len(jaxpr.outvars)
+
+    def make():
+        out_nonzero: list[bool] = []
+        n = len(jaxpr.invars)
+
+        def run(*args):
+            given = iter(args[n:])
+            tangents = [next(given) if nz else Zero(v.aval.to_tangent_aval()) for nz, v in zip(nonzero, jaxpr.invars)]
+            outs, out_tangents = jvp_flat(lambda *xs: evaluate(jaxpr, *xs), args[:n], tangents)
+            out_tangents = [instantiate(t) if force else t for t, force in zip(out_tangents, instantiate_outs)]
+            out_nonzero.extend(type(t) is not Zero for t in out_tangents)
+            return [*outs, *(t for t in out_tangents if type(t) is not Zero)]
+
+        in_avals = [*jaxpr.in_avals,
+                    *(v.aval.to_tangent_aval() for v, nz in zip(jaxpr.invars, nonzero) if nz)]
+        return stage(run, in_avals, jaxpr.name), tuple(out_nonzero)
+
+    return jaxpr.memo(("jvp", nonzero, instantiate_outs), make)

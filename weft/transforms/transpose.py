@@ -1,0 +1,97 @@
+"""Transposition: the adjoint of a linear program, which turns forward into reverse mode.
+
+Law: for all u, v:  dot(f(u), v) == dot(u, f_T(v)), inputs that f is not linear in held fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.core.interpret import _literal
+from weft.core.stage import stage
+from weft.core.trace import UndefPrimal, Zero, is_undef, with_source
+from weft.ir.jaxpr import Jaxpr, Literal, Var
+
+
+def backward_pass(jaxpr: Jaxpr, args: Sequence, cts: Sequence) -> list:
+    """Cotangents of the inputs of `jaxpr` given as `UndefPrimal` in `args` (None for the others), from those of its outputs.
+
+    Equations that do not depend on a linear input are evaluated as they are, under the current trace.
+    """
+    env: dict[Var, object] = dict(zip(jaxpr.constvars, jaxpr.consts))
+    linear: set[Var] = set()
+    for var, arg in zip(jaxpr.invars, args):
+        if is_undef(arg):
+            linear.add(var)
+        else:
+            env[var] = arg
+
+    def value(atom):
+        return _literal(atom) if type(atom) is Literal else env[atom]
+
+    def is_linear(atom) -> bool:
+        return type(atom) is not Literal and atom in linear
+
+    pending = []
+    for eqn in jaxpr.eqns:
+        if any(map(is_linear, eqn.invars)):
+            linear.update(eqn.outvars)
+            pending.append(eqn)
+            continue
+        outs = eqn.primitive.bind(*map(value, eqn.invars), **eqn.params)
+        env.update(zip(eqn.outvars, outs if eqn.primitive.multiple_results else [outs]))
+
+    ct_env: dict[Var, object] = {}
+
+    def accumulate(atom, ct) -> None:
+        if ct is None or type(ct) is Zero or not is_linear(atom):
+            return
+        old = ct_env.get(atom)
+        ct_env[atom] = ct if old is None else _add(old, ct)
+
+    for atom, ct in zip(jaxpr.outvars, cts):
+        accumulate(atom, ct)
+    for eqn in reversed(pending):
+        out_cts = [ct_env.pop(v, None) for v in eqn.outvars]
+        if all(ct is None for ct in out_cts):
+            continue
+        ins = [UndefPrimal(a.aval) if is_linear(a) else value(a) for a in eqn.invars]
+        rule = eqn.primitive.rule("transpose")
+        with with_source(eqn.source):
+            if eqn.primitive.multiple_results:
+                out_cts = [Zero(v.aval.to_tangent_aval()) if ct is None else ct for v, ct in zip(eqn.outvars, out_cts)]
+                in_cts = rule(out_cts, *ins, **eqn.params)
+            else:
+                in_cts = rule(out_cts[0], *ins, **eqn.params)
+        for atom, ct in zip(eqn.invars, in_cts):
+            accumulate(atom, ct)
+    return [ct_env.get(v, Zero(v.aval.to_tangent_aval())) if is_undef(a) else None for v, a in zip(jaxpr.invars, args)]
+
+
+def _add(x, y):
+    from weft.ops.elementwise import add
+    return add(x, y)
+
+
+def transpose_jaxpr(jaxpr: Jaxpr, linear: tuple[bool, ...], ct_nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
+    """The program that takes the non-linear inputs, then the nonzero output cotangents, and gives the nonzero cotangents of
+    the `linear` inputs; with it, which of the linear inputs those belong to."""
+
+    def make():
+        nonzero: list[bool] = []
+
+        def run(*args):
+            n = len(linear) - sum(linear)
+            fixed = iter(args[:n])
+            given = iter(args[n:])
+            ins = [UndefPrimal(v.aval) if lin else next(fixed) for v, lin in zip(jaxpr.invars, linear)]
+            cts = [next(given) if nz else Zero(a.aval.to_tangent_aval()) for a, nz in zip(jaxpr.outvars, ct_nonzero)]
+            out = [ct for ct, lin in zip(backward_pass(jaxpr, ins, cts), linear) if lin]
+            nonzero.extend(type(ct) is not Zero for ct in out)
+            return [ct for ct in out if type(ct) is not Zero]
+
+        avals = [v.aval for v, lin in zip(jaxpr.invars, linear) if not lin]
+        avals += [a.aval.to_tangent_aval() for a, nz in zip(jaxpr.outvars, ct_nonzero) if nz]
+        return stage(run, avals, jaxpr.name), tuple(nonzero)
+
+    return jaxpr.memo(("transpose", linear, ct_nonzero), make)
