@@ -1,0 +1,484 @@
+"""Settings: declared flags with a default, an environment variable and per-thread overrides.
+
+In:  `WEFT_<NAME>` or `JAX_<NAME>` in the environment, `config.update`, attribute assignment, context managers.
+Out: `config.<name>`, an ordinary attribute read, and `config.trace_key()`, which changes with every flag that
+     changes what tracing gives.
+
+A flag may be named bare, or with the prefix `weft_` or `jax_`. The shared value is a class attribute and an override an
+attribute of the thread's own namespace, so that Python's attribute lookup finds the right one without code of ours.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import os
+import re
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_TRUE = frozenset(("1", "true", "yes", "on", "y", "t"))
+_FALSE = frozenset(("0", "false", "no", "off", "n", "f", ""))
+
+
+@dataclass(frozen=True)
+class Flag:
+    """What is known about one setting."""
+
+    name: str
+    default: Any
+    kind: type = bool
+    choices: tuple[Any, ...] = ()
+    optional: bool = False
+    in_trace_key: bool = False
+    doc: str = ""
+
+    def check(self, value: Any) -> Any:
+        """Return the value in its proper type, or raise."""
+        if value is None and self.optional:
+            return None
+        if self.kind is bool:
+            if isinstance(value, str):
+                return self.parse(value)
+            if value in (0, 1):
+                return bool(value)
+            raise ValueError(f"config.{self.name} is true or false, got {value!r}")
+        if self.choices:
+            value = getattr(value, "value", value)
+            if value not in self.choices:
+                raise ValueError(f"config.{self.name} is one of {self._menu()}, got {value!r}")
+            return value
+        if self.kind in (int, float) and isinstance(value, (int, float)) and not isinstance(value, bool):
+            return self.kind(value)
+        if self.kind is object or isinstance(value, self.kind):
+            return value
+        raise TypeError(f"config.{self.name} takes a value of type {self.kind.__name__}, got {value!r}")
+
+    def parse(self, text: str) -> Any:
+        """Return the value that an environment variable's text stands for."""
+        if self.kind is bool:
+            word = text.strip().lower()
+            if word in _TRUE or word in _FALSE:
+                return word in _TRUE
+            raise ValueError(f"config.{self.name} is true or false, got {text!r}")
+        if self.optional and text.strip().lower() in ("", "none"):
+            return None
+        if self.kind in (int, float):
+            try:
+                return self.kind(text)
+            except ValueError:
+                raise ValueError(f"config.{self.name} takes a value of type {self.kind.__name__}, got {text!r}") from None
+        return self.check(text)
+
+    def _menu(self) -> str:
+        options = [repr(choice) for choice in self.choices] + ["None"] * self.optional
+        return ", ".join(options)
+
+
+_flags: dict[str, Flag] = {}
+_traced: list[str] = []
+_listeners: dict[str, list[Callable[[Any], None]]] = {}
+_lock = threading.RLock()
+_keys: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # equal trace keys are one object, compared by identity
+_UNSET = object()
+
+
+class Config(threading.local):
+    """All settings. Reading is an attribute; `update` sets a flag for all threads.
+
+    >>> config.update('jax_log_compiles', False)
+    >>> config.log_compiles, config.jax_log_compiles, config.weft_log_compiles
+    (False, False, False)
+    """
+
+    _version = 0
+    _key: tuple[int, tuple[Any, ...]] = (-1, ())
+
+    def define(
+        self,
+        name: str,
+        default: Any,
+        *,
+        kind: type | None = None,
+        choices: Sequence[Any] = (),
+        optional: bool = False,
+        in_trace_key: bool = False,
+        doc: str = "",
+    ) -> None:
+        """Declare a flag; its first value is that of `WEFT_<NAME>`, else `JAX_<NAME>`, else the default."""
+        if name in _flags:
+            raise ValueError(f"config.{name} is already defined")
+        if kind is None:
+            kind = object if default is None else type(default)
+        flag = Flag(name, default, kind, tuple(choices), optional or default is None, in_trace_key, doc)
+        with _lock:
+            _flags[name] = flag
+            if in_trace_key:
+                _traced.append(name)
+            setattr(Config, name, _from_environment(flag))
+            Config._version += 1
+
+    def update(self, name: str, value: Any) -> None:
+        """Set a flag for all threads; an override that is active in this thread stays in force until its block ends."""
+        flag = _flags[resolve(name)]
+        value = flag.check(value)
+        for listener in _listeners.get(flag.name, ()):
+            listener(value)  # may refuse by raising
+        with _lock:
+            setattr(Config, flag.name, value)
+            Config._version += 1
+
+    def read(self, name: str) -> Any:
+        """Return a flag by any of its names."""
+        return getattr(self, resolve(name))
+
+    def on_change(self, name: str, listener: Callable[[Any], None]) -> None:
+        """Call `listener(new value)` before `update` sets a flag; it may raise to refuse."""
+        _listeners.setdefault(resolve(name), []).append(listener)
+
+    def trace_key(self) -> tuple[Any, ...]:
+        """Return every flag value that changes tracing, as one hashable tuple; equal keys are one object."""
+        version, key = self._key
+        return key if version == Config._version else self._new_key()
+
+    def _new_key(self) -> tuple[Any, ...]:
+        version = Config._version
+        key = tuple([getattr(self, name) for name in _traced])
+        key = _keys.setdefault(key, key)
+        threading.local.__setattr__(self, "_key", (version, key))
+        return key
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """All flags and their values in this thread."""
+        return {name: getattr(self, name) for name in _flags}
+
+    def __getattr__(self, name: str) -> Any:  # reached only for names that are not bare flags
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self, resolve(name))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.update(name, value)
+
+    def __repr__(self) -> str:
+        changed = {name: value for name, value in self.values.items() if value != _flags[name].default}
+        return f"Config({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
+
+    def parse_flags_with_absl(self) -> None:
+        """Accepted for old programs; there are no command-line flags."""
+
+    config_with_absl = parse_flags_with_absl
+
+
+def resolve(name: str) -> str:
+    """Return the bare name of a flag.
+
+    >>> resolve('jax_enable_x64'), resolve('weft_enable_x64'), resolve('enable_x64')
+    ('enable_x64', 'enable_x64', 'enable_x64')
+    """
+    if name in _flags:
+        return name
+    for prefix in ("weft_", "jax_"):
+        bare = name.removeprefix(prefix)
+        if bare in _flags:
+            return bare
+    near = difflib.get_close_matches(name.removeprefix("weft_").removeprefix("jax_"), _flags, n=3)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    raise AttributeError(f"weft.config has no flag {name!r}.{hint}")
+
+
+def _from_environment(flag: Flag) -> Any:
+    for prefix in ("WEFT_", "JAX_"):
+        variable = prefix + flag.name.upper()
+        text = os.environ.get(variable)
+        if text is not None:
+            try:
+                return flag.parse(text)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"environment variable {variable}: {error}") from None
+    return flag.default
+
+
+config = Config()
+
+
+class Override:
+    """Set flags in this thread for a block, or for the calls of a decorated function."""
+
+    __slots__ = ("_values", "_saved")
+
+    def __init__(self, **values: Any) -> None:
+        self._values = {name: _flags[resolve(name)].check(value) for name, value in values.items()}
+        self._saved: list[dict[str, Any]] = []
+
+    def __enter__(self) -> None:
+        own = vars(config)
+        saved = {name: own.get(name, _UNSET) for name in self._values}
+        saved["_key"] = own.get("_key", _UNSET)
+        self._saved.append(saved)
+        own.update(self._values)
+        own["_key"] = (-1, ())
+
+    def __exit__(self, *exc_info: object) -> None:
+        own = vars(config)
+        for name, value in self._saved.pop().items():
+            if value is _UNSET:
+                own.pop(name, None)
+            else:
+                own[name] = value
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        values = self._values
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with Override(**values):
+                return function(*args, **kwargs)
+
+        return call
+
+
+override = Override
+
+
+# ---- the flags
+
+_PRECISIONS = (
+    "default", "high", "highest", "fastest", "bfloat16", "bfloat16_3x", "tensorfloat32", "float32", "float64",
+    "ANY_F8_ANY_F8_F32", "ANY_F8_ANY_F8_F32_FAST_ACCUM", "ANY_F8_ANY_F8_ANY", "ANY_F8_ANY_F8_ANY_FAST_ACCUM",
+    "F16_F16_F16", "F16_F16_F32", "BF16_BF16_BF16", "BF16_BF16_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6",
+    "BF16_BF16_F32_X9", "TF32_TF32_F32", "TF32_TF32_F32_X3", "F32_F32_F32", "F64_F64_F64",
+)  # fmt: skip
+
+_define = config.define
+
+# what programs mean
+_define("enable_x64", False, in_trace_key=True, doc="64-bit dtypes are kept instead of being cut to 32 bits")
+_define("numpy_dtype_promotion", "standard", choices=("standard", "strict"), in_trace_key=True)
+_define("numpy_rank_promotion", "allow", choices=("allow", "warn", "raise"), in_trace_key=True)
+_define("default_matmul_precision", None, kind=str, choices=_PRECISIONS, in_trace_key=True)
+_define("default_device", None, kind=object, in_trace_key=True)
+_define("default_prng_impl", "threefry2x32", in_trace_key=True)
+_define("enable_custom_prng", False, in_trace_key=True, doc="old-style seeds give new-style typed keys")
+_define("legacy_prng_key", "allow", choices=("allow", "warn", "error"))
+_define("threefry_partitionable", True, in_trace_key=True, doc="random bits are indexed by global position")
+_define("random_seed_offset", 0, in_trace_key=True)
+_define("high_dynamic_range_gumbel", False, in_trace_key=True)
+_define("softmax_custom_jvp", True, in_trace_key=True)
+_define("allow_f16_reductions", True, in_trace_key=True)
+_define("jax_api", None, kind=str, in_trace_key=True, doc="which generation's meaning is taken where names changed it")
+_define("array", True, doc="accepted for old programs; there is one array type")
+_define("explicit_x64_dtypes", "warn", choices=("allow", "warn", "error"))
+
+# how programs run
+_define("disable_jit", False, in_trace_key=True)
+_define("no_tracing", False)
+_define("no_execution", False)
+_define("use_shardy_partitioner", True, doc="accepted; there is one partitioner")
+_define("remove_size_one_mesh_axis_from_type", False, in_trace_key=True)
+_define("auto_pcast", True, in_trace_key=True)
+_define("use_direct_linearize", True, doc="accepted; there is one linearization")
+_define("num_cpu_devices", -1, doc="virtual devices of this process, if the environment does not say")
+_define("platforms", None, kind=str)
+_define("platform_name", "")
+_define("xla_backend", "")
+_define("cpu_enable_async_dispatch", True)
+_define("cpu_collectives_implementation", "gloo", optional=True)
+_define("disable_most_optimizations", False, in_trace_key=True)
+for _guard in ("", "_host_to_device", "_device_to_device", "_device_to_host"):
+    _define(
+        f"transfer_guard{_guard}",
+        None,
+        kind=str,
+        choices=("allow", "log", "disallow", "log_explicit", "disallow_explicit"),
+    )
+
+# compiled programs kept on disk
+_define("enable_compilation_cache", True)
+_define("compilation_cache_dir", None, kind=str)
+_define("compilation_cache_max_size", -1)
+_define("persistent_cache_min_compile_time_secs", 1.0)
+_define("persistent_cache_min_entry_size_bytes", 0)
+_define("raise_persistent_cache_errors", False)
+
+# checks and reports
+_define("debug_nans", False, in_trace_key=True)
+_define("debug_infs", False, in_trace_key=True)
+_define("debug_key_reuse", False, in_trace_key=True)
+_define("enable_checks", False)
+_define("check_tracer_leaks", False)
+_define("log_compiles", False)
+_define("explain_cache_misses", False)
+_define("logging_level", "NOTSET", optional=True)
+_define("debug_log_modules", "")
+_define("distributed_debug", False)
+_define("traceback_filtering", "auto", choices=("off", "tracebackhide", "remove_frames", "quiet_remove_frames", "auto"))
+_define("traceback", "", choices=("", "full"), doc="'full' shows weft's own frames in tracebacks")
+_define("tracer_error_num_traceback_frames", 5)
+_define("pprint_use_color", True)
+_define("verify", False, doc="check the program after every stage")
+_define("dump", "", doc="folder for numbered files of every stage")
+_define("dump_ir_to", "")
+
+
+# ---- context managers
+
+
+def enable_x64(new_val: bool = True) -> Override:
+    """Keep 64-bit dtypes within a block.
+
+    >>> with enable_x64():
+    ...     config.enable_x64
+    True
+    """
+    return Override(enable_x64=new_val)
+
+
+def disable_jit(disable: bool = True) -> Override:
+    """Run jitted functions op by op within a block."""
+    return Override(disable_jit=disable)
+
+
+def debug_nans(new_val: bool = True) -> Override:
+    """Raise where a NaN first appears, within a block."""
+    return Override(debug_nans=new_val)
+
+
+def debug_infs(new_val: bool = True) -> Override:
+    """Raise where an infinity first appears, within a block."""
+    return Override(debug_infs=new_val)
+
+
+def debug_key_reuse(new_val: bool = True) -> Override:
+    """Raise where a random key is used twice, within a block."""
+    return Override(debug_key_reuse=new_val)
+
+
+def enable_checks(new_val: bool = True) -> Override:
+    """Turn on internal checks within a block."""
+    return Override(enable_checks=new_val)
+
+
+def enable_custom_prng(new_val: bool = True) -> Override:
+    """Make old-style seeds give typed keys within a block."""
+    return Override(enable_custom_prng=new_val)
+
+
+def log_compiles(new_val: bool = True) -> Override:
+    """Log every trace and compilation within a block."""
+    return Override(log_compiles=new_val)
+
+
+def explain_cache_misses(new_val: bool = True) -> Override:
+    """Log why a function was traced again, within a block."""
+    return Override(explain_cache_misses=new_val)
+
+
+def check_tracer_leaks(new_val: bool = True) -> Override:
+    """Raise when a transformation ends and one of its tracers is still referenced, within a block."""
+    return Override(check_tracer_leaks=new_val)
+
+
+checking_leaks = check_tracer_leaks
+
+
+def numpy_rank_promotion(new_val: str) -> Override:
+    """Allow, warn about, or refuse arrays of different rank in one operation, within a block."""
+    return Override(numpy_rank_promotion=new_val)
+
+
+def numpy_dtype_promotion(new_val: str) -> Override:
+    """Choose 'standard' or 'strict' dtype promotion within a block."""
+    return Override(numpy_dtype_promotion=new_val)
+
+
+def default_matmul_precision(new_val: str | None) -> Override:
+    """Set the precision of matrix products that do not name one, within a block."""
+    return Override(default_matmul_precision=new_val)
+
+
+def default_device(new_val: Any) -> Override:
+    """Set the device of arrays that are not placed otherwise, within a block."""
+    return Override(default_device=new_val)
+
+
+def default_prng_impl(new_val: str) -> Override:
+    """Set the random number generator of new keys within a block."""
+    return Override(default_prng_impl=new_val)
+
+
+def legacy_prng_key(new_val: str) -> Override:
+    """Allow, warn about, or refuse old-style keys within a block."""
+    return Override(legacy_prng_key=new_val)
+
+
+def threefry_partitionable(new_val: bool = True) -> Override:
+    """Choose the layout of random bits within a block."""
+    return Override(threefry_partitionable=new_val)
+
+
+def softmax_custom_jvp(new_val: bool = True) -> Override:
+    """Choose the derivative rule of softmax within a block."""
+    return Override(softmax_custom_jvp=new_val)
+
+
+def allow_f16_reductions(new_val: bool = True) -> Override:
+    """Allow reductions in 16-bit floats within a block."""
+    return Override(allow_f16_reductions=new_val)
+
+
+def transfer_guard(new_val: str | None) -> Override:
+    """Set the guard of all kinds of transfers within a block."""
+    return Override(
+        transfer_guard=new_val,
+        transfer_guard_host_to_device=new_val,
+        transfer_guard_device_to_device=new_val,
+        transfer_guard_device_to_host=new_val,
+    )
+
+
+def transfer_guard_host_to_device(new_val: str | None) -> Override:
+    """Set the guard of transfers from the host within a block."""
+    return Override(transfer_guard_host_to_device=new_val)
+
+
+def transfer_guard_device_to_device(new_val: str | None) -> Override:
+    """Set the guard of transfers between devices within a block."""
+    return Override(transfer_guard_device_to_device=new_val)
+
+
+def transfer_guard_device_to_host(new_val: str | None) -> Override:
+    """Set the guard of transfers to the host within a block."""
+    return Override(transfer_guard_device_to_host=new_val)
+
+
+# ---- virtual devices
+
+MAX_DEVICES = 512
+_DEVICE_COUNT_FLAG = re.compile(r"--?xla_force_host_platform_device_count(?:=|\s+)(\S+)")
+
+
+def num_virtual_devices() -> int:
+    """Return how many virtual devices this process brings: the environment says, else the configuration, else 1."""
+    text = os.environ.get("WEFT_NUM_DEVICES")
+    if text:
+        return _device_count(text, "WEFT_NUM_DEVICES")
+    found = _DEVICE_COUNT_FLAG.findall(os.environ.get("XLA_FLAGS", ""))
+    if found:
+        return _device_count(found[-1], "XLA_FLAGS=--xla_force_host_platform_device_count")
+    if config.num_cpu_devices != -1:
+        return _device_count(config.num_cpu_devices, "config.num_cpu_devices")
+    return 1
+
+
+def _device_count(value: str | int, origin: str) -> int:
+    try:
+        count = int(value)
+    except ValueError:
+        count = 0
+    if not 1 <= count <= MAX_DEVICES:
+        raise ValueError(f"{origin} is {value!r}; the number of virtual devices is between 1 and {MAX_DEVICES}")
+    return count

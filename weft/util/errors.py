@@ -1,0 +1,114 @@
+"""Error classes, and the layout of their messages.
+
+Every class is also a built-in one, so that programs can catch what they know. `describe` writes a message: what was
+asked and what is wrong, the facts as a small table, the user's line, the rule, and a way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from weft.util.pretty import align
+
+
+class ShapeError(ValueError):
+    """Shapes that an operation cannot take together."""
+
+
+class ShardingError(ValueError):
+    """A layout over devices that cannot be made, or layouts that disagree."""
+
+
+class TypePromotionError(ValueError):
+    """Dtypes that no implicit promotion brings together."""
+
+
+class TracerError(TypeError):
+    """A traced value used where only a concrete one will do."""
+
+
+class ConcretizationTypeError(TracerError):
+    """A concrete value was asked from a tracer."""
+
+
+class TracerBoolConversionError(ConcretizationTypeError):
+    """A tracer in a condition: `if`, `while`, `and`, `or`, `not`, `assert`."""
+
+
+class TracerIntegerConversionError(TracerError):
+    """A tracer where Python needs an integer, such as the index of a list."""
+
+
+class TracerArrayConversionError(TracerError):
+    """A tracer handed to NumPy."""
+
+
+class UnexpectedTracerError(TracerError):
+    """A tracer that outlived the transformation it belongs to."""
+
+
+class NonConcreteBooleanIndexError(TracerError, IndexError):
+    """A traced boolean mask as an index: the shape of the result would depend on values."""
+
+
+class MissingRuleError(TypeError, NotImplementedError):
+    """A primitive without the rule that a transformation needs."""
+
+
+class InconclusiveDimensionOperation(TypeError):
+    """A comparison of symbolic sizes that cannot be decided."""
+
+
+class ProgramTypeError(TypeError):
+    """A program whose types do not fit together: a fault of the system, not of the user."""
+
+
+class CompileError(RuntimeError):
+    """A program that could not be compiled."""
+
+
+class CommError(RuntimeError):
+    """A wait on other processes that failed or ran out of time."""
+
+
+class DeviceRuntimeError(RuntimeError):
+    """A failure while a compiled program ran."""
+
+
+class KeyReuseError(RuntimeError):
+    """A random key that was consumed twice."""
+
+
+for _class in [value for value in globals().values() if isinstance(value, type) and issubclass(value, Exception)]:
+    _class.__module__ = "weft.errors"  # the public home, which tracebacks print
+del _class
+
+
+def describe(
+    api: str,
+    fact_line: str,
+    table: Iterable[Sequence[Any] | str] = (),
+    where: Any = None,
+    rule: str = "",
+    remedy: str = "",
+) -> str:
+    """Write an error message: the API and what is wrong, facts, the user's line, the rule and a way out.
+
+    >>> print(describe('dot_general', 'contracted dims differ in size.',
+    ...                [('lhs', 'f32[128,64]', 'contracts dim 1, size 64'), ('rhs', 'f32[32,64]', 'contracts dim 0')],
+    ...                where='train.py:41 in attend', rule='Contracted dims must have equal size.'))
+    dot_general: contracted dims differ in size.
+        lhs  f32[128,64]  contracts dim 1, size 64
+        rhs  f32[32,64]   contracts dim 0
+      at train.py:41 in attend
+      Contracted dims must have equal size.
+    """
+    lines = [f"{api}: {fact_line}" if api else fact_line]
+    lines += align(table, indent="    ")
+    if where is not None and str(where):
+        lines.append(f"  at {where}")
+    advice = " ".join(part for part in (rule, remedy) if part)
+    if advice:
+        lines.append(f"  {advice}")
+    return "\n".join(lines)

@@ -1,0 +1,477 @@
+"""The shape of a pytree, and how to take trees apart and put them together.
+
+In:  any Python value; containers of registered types are nodes, everything else is a leaf.
+Out: a list of leaves and a `PyTreeDef` that can rebuild the value from them.
+Law: `unflatten(treedef, leaves)` equals the value that was flattened, for every registered type.
+
+A structure is kept as a plain nested tuple, its *spec*: `None` for a leaf and `(type, aux, child specs)` for a node.
+Plain tuples are built, compared and hashed by the interpreter itself, which makes flattening and cache lookups quick.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
+
+from weft.util.keypath import DictKey, FlattenedIndexKey, GetAttrKey, KeyEntry, SequenceKey
+
+IsLeaf = Callable[[Any], bool]
+Spec = Any  # None (a leaf) or (type, aux, tuple of child specs)
+
+
+class NodeType:
+    """How values of one container type are taken apart and rebuilt."""
+
+    __slots__ = ("type", "flatten", "unflatten", "keys", "flatten_with_keys", "label")
+
+    def __init__(
+        self,
+        type_: type,
+        flatten: Callable[[Any], tuple[Iterable[Any], Hashable]],
+        unflatten: Callable[[Any, Sequence[Any]], Any],
+        keys: Callable[[Any, int], Sequence[KeyEntry]] | None = None,
+        flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[KeyEntry, Any]], Hashable]] | None = None,
+        label: Callable[[Any, list[str]], str] | None = None,
+    ) -> None:
+        self.type = type_
+        self.flatten = flatten
+        self.unflatten = unflatten
+        self.keys = keys  # (aux, number of children) -> keys, for types whose keys follow from aux
+        self.flatten_with_keys = flatten_with_keys
+        self.label = label  # (aux, texts of the children) -> text of the node
+
+    def children_with_keys(self, value: Any) -> tuple[Sequence[KeyEntry], tuple[Any, ...], Any]:
+        """Return (keys, children, aux) of one node."""
+        if self.flatten_with_keys is not None:
+            pairs, aux = self.flatten_with_keys(value)
+            pairs = tuple(pairs)
+            return [key for key, _ in pairs], tuple(child for _, child in pairs), aux
+        children, aux = self.split(value)
+        if self.keys is not None:
+            return self.keys(aux, len(children)), children, aux
+        return [FlattenedIndexKey(i) for i in range(len(children))], children, aux
+
+    def split(self, value: Any) -> tuple[tuple[Any, ...], Any]:
+        """Return (children, aux) of one node, checking what a user's flatten function gave."""
+        parts = self.flatten(value)
+        if type(parts) is not tuple or len(parts) != 2:
+            raise TypeError(
+                f"flatten function of {self.type.__name__} must return a pair (children, aux_data), got {parts!r}"
+            )
+        children, aux = parts
+        try:
+            return tuple(children), aux
+        except TypeError:
+            raise TypeError(
+                f"flatten function of {self.type.__name__} must return an iterable of children, got {children!r}"
+            ) from None
+
+
+# type -> NodeType, or None for a type known to be a leaf
+class _NodeTypes(dict):
+    """Look up by exact type; an unseen type is a leaf unless it is a namedtuple, and is remembered."""
+
+    def __missing__(self, type_: type) -> NodeType | None:
+        node = _namedtuple_node(type_) if _is_namedtuple(type_) else None
+        self[type_] = node
+        return node
+
+
+# type -> the quick flattener (value, append leaf) -> spec, or None for a leaf; kept in step with _node_types
+class _Flatteners(dict):
+    def __missing__(self, type_: type) -> Callable[[Any, Callable[[Any], None]], Spec] | None:
+        node = _node_types[type_]
+        flattener = self[type_] = None if node is None else _custom_flattener(node)
+        return flattener
+
+
+_node_types = _NodeTypes()
+_flatteners = _Flatteners()
+
+
+def _is_namedtuple(type_: type) -> bool:
+    return issubclass(type_, tuple) and type_ is not tuple and isinstance(getattr(type_, "_fields", None), tuple)
+
+
+def _namedtuple_node(type_: Any) -> NodeType:
+    names = type_._fields
+    return NodeType(
+        type_,
+        lambda value: (tuple(value), None),
+        lambda aux, children: type_(*children),
+        keys=lambda aux, n: [GetAttrKey(name) for name in names],
+        label=lambda aux, texts: f"CustomNode(namedtuple[{type_.__name__}], [{', '.join(texts)}])",
+    )
+
+
+def sorted_keys(mapping: dict[Any, Any], owner: str = "dict") -> list[Any]:
+    """Keys of a dictionary node in the order of its children."""
+    try:
+        return sorted(mapping)
+    except TypeError as error:
+        raise ValueError(
+            f"a {owner} that is a pytree node needs keys that can be sorted together, got {list(mapping)!r}: {error}"
+        ) from None
+
+
+# ---- quick flatteners. `append` returns None, which is exactly the spec of a leaf.
+
+
+def _flatten_tuple(value: tuple[Any, ...], append: Callable[[Any], None]) -> Spec:
+    rules = _flatteners
+    return (
+        tuple,
+        None,
+        tuple([append(x) if (rule := rules[type(x)]) is None else rule(x, append) for x in value]),
+    )
+
+
+def _flatten_list(value: list[Any], append: Callable[[Any], None]) -> Spec:
+    rules = _flatteners
+    return (
+        list,
+        None,
+        tuple([append(x) if (rule := rules[type(x)]) is None else rule(x, append) for x in value]),
+    )
+
+
+def _flatten_dict(value: dict[Any, Any], append: Callable[[Any], None]) -> Spec:
+    rules = _flatteners
+    try:
+        keys = sorted(value)
+    except TypeError:
+        keys = sorted_keys(value)
+    return (
+        dict,
+        tuple(keys),
+        tuple([append(x) if (rule := rules[type(x := value[k])]) is None else rule(x, append) for k in keys]),
+    )
+
+
+_NONE_SPEC = (type(None), None, ())
+
+
+def _custom_flattener(node: NodeType) -> Callable[[Any, Callable[[Any], None]], Spec]:
+    type_, split, rules = node.type, node.split, _flatteners
+
+    def flatten(value: Any, append: Callable[[Any], None]) -> Spec:
+        children, aux = split(value)
+        return (
+            type_,
+            aux,
+            tuple([append(x) if (rule := rules[type(x)]) is None else rule(x, append) for x in children]),
+        )
+
+    return flatten
+
+
+def _flatten_until(value: Any, append: Callable[[Any], None], is_leaf: IsLeaf) -> Spec:
+    if is_leaf(value) or (node := _node_types[type(value)]) is None:
+        return append(value)
+    children, aux = node.split(value)
+    return node.type, aux, tuple([_flatten_until(x, append, is_leaf) for x in children])
+
+
+def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], PyTreeDef]:
+    """Take a tree apart into its leaves, left to right, and its structure."""
+    leaves: list[Any] = []
+    append = leaves.append
+    if is_leaf is not None:
+        spec = _flatten_until(tree, append, is_leaf)
+    else:
+        rule = _flatteners[type(tree)]
+        spec = append(tree) if rule is None else rule(tree, append)
+    return leaves, PyTreeDef(spec, len(leaves))
+
+
+def flatten_with_path(
+    tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
+) -> tuple[list[tuple[tuple[KeyEntry, ...], Any]], PyTreeDef]:
+    """Like `flatten`, with the key path of each leaf."""
+    pairs: list[tuple[tuple[KeyEntry, ...], Any]] = []
+
+    def visit(value: Any, path: tuple[KeyEntry, ...]) -> Spec:
+        stop = is_leaf is not None and (is_leaf(path, value) if is_leaf_takes_path else is_leaf(value))
+        if stop or (node := _node_types[type(value)]) is None:
+            return pairs.append((path, value))
+        keys, children, aux = node.children_with_keys(value)
+        return node.type, aux, tuple([visit(x, (*path, key)) for key, x in zip(keys, children, strict=True)])
+
+    spec = visit(tree, ())
+    return pairs, PyTreeDef(spec, len(pairs))
+
+
+def _build(spec: Spec, next_leaf: Callable[[], Any]) -> Any:
+    type_, aux, children = spec
+    values = [next_leaf() if child is None else _build(child, next_leaf) for child in children]
+    if type_ is tuple:
+        return tuple(values)
+    if type_ is list:
+        return values
+    if type_ is dict:
+        return dict(zip(aux, values, strict=True))
+    return _node_types[type_].unflatten(aux, tuple(values))
+
+
+def _count_nodes(spec: Spec) -> int:
+    return 1 if spec is None else 1 + sum([1 if child is None else _count_nodes(child) for child in spec[2]])
+
+
+def _count_leaves(spec: Spec) -> int:
+    return 1 if spec is None else sum([1 if child is None else _count_leaves(child) for child in spec[2]])
+
+
+def _text(spec: Spec) -> str:
+    if spec is None:
+        return "*"
+    type_, aux, children = spec
+    texts = [_text(child) for child in children]
+    node = _node_types[type_]
+    if node is not None and node.label is not None:
+        return node.label(aux, texts)
+    return f"CustomNode({type_.__name__}[{aux}], [{', '.join(texts)}])"
+
+
+class PyTreeDef:
+    """The structure of a pytree: its nodes, their types and static data, without the leaves.
+
+    Two structures are equal when types, static data and positions of leaves are; equal ones hash equal.
+
+    >>> leaves, treedef = flatten([1, (2, None)])
+    >>> treedef
+    PyTreeDef([*, (*, None)])
+    >>> treedef.unflatten('ab')
+    ['a', ('b', None)]
+    """
+
+    __slots__ = ("spec", "num_leaves", "_hash")
+
+    def __init__(self, spec: Spec, num_leaves: int) -> None:
+        self.spec = spec
+        self.num_leaves = num_leaves
+        self._hash = None
+
+    @staticmethod
+    def from_spec(spec: Spec) -> PyTreeDef:
+        """Wrap a spec, counting its leaves."""
+        return PyTreeDef(spec, _count_leaves(spec))
+
+    @staticmethod
+    def from_node_data_and_children(node_data: tuple[type, Any] | None, children: Iterable[PyTreeDef]) -> PyTreeDef:
+        """Build a structure from what `node_data` and `children` return."""
+        if node_data is None:
+            return LEAF
+        type_, aux = node_data
+        children = tuple(children)
+        aux = tuple(aux) if type_ is dict else aux
+        spec = (type_, aux, tuple([child.spec for child in children]))
+        return PyTreeDef(spec, sum([child.num_leaves for child in children]))
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes, leaves included."""
+        return _count_nodes(self.spec)
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether the structure is a single leaf."""
+        return self.spec is None
+
+    def node_data(self) -> tuple[type, Any] | None:
+        """Return (type, static data) of the root, or None for a leaf."""
+        if self.spec is None:
+            return None
+        type_, aux, _ = self.spec
+        return type_, list(aux) if type_ is dict else aux
+
+    def children(self) -> list[PyTreeDef]:
+        """Return the structures one step below the root."""
+        return [] if self.spec is None else [PyTreeDef.from_spec(child) for child in self.spec[2]]
+
+    def unflatten(self, leaves: Iterable[Any]) -> Any:
+        """Rebuild a tree of this structure from its leaves in order."""
+        if type(leaves) is not list and type(leaves) is not tuple:
+            leaves = list(leaves)
+        if len(leaves) != self.num_leaves:
+            raise ValueError(f"{self} takes {self.num_leaves} leaves, got {len(leaves)}")
+        if self.spec is None:
+            return leaves[0]
+        return _build(self.spec, iter(leaves).__next__)
+
+    def flatten_up_to(self, tree: Any) -> list[Any]:
+        """Return the subtrees of `tree` that stand where this structure has leaves.
+
+        >>> flatten([0, 0])[1].flatten_up_to([1, (2, 3)])
+        [1, (2, 3)]
+        """
+        found: list[Any] = []
+        if self.spec is None:
+            return [tree]
+        _flatten_up_to(self.spec, tree, found.append)
+        return found
+
+    def compose(self, inner: PyTreeDef) -> PyTreeDef:
+        """Return this structure with each leaf replaced by `inner`."""
+
+        def graft(spec: Spec) -> Spec:
+            return inner.spec if spec is None else (spec[0], spec[1], tuple([graft(child) for child in spec[2]]))
+
+        return PyTreeDef(graft(self.spec), self.num_leaves * inner.num_leaves)
+
+    def walk(
+        self, f_node: Callable[[Any, Any], Any], f_leaf: Callable[[Any], Any] | None, leaves: Iterable[Any]
+    ) -> Any:
+        """Fold from the leaves up: `f_leaf(leaf)`, then `f_node(child results, node data)` for each node."""
+        next_leaf = iter(leaves).__next__
+
+        def visit(spec: Spec) -> Any:
+            if spec is None:
+                leaf = next_leaf()
+                return leaf if f_leaf is None else f_leaf(leaf)
+            return f_node(tuple([visit(child) for child in spec[2]]), spec[1])
+
+        return visit(self.spec)
+
+    def from_iterable_tree(self, tree: Any) -> Any:
+        """Rebuild a tree of this structure from nested iterables of the same arity."""
+
+        def visit(spec: Spec, value: Any) -> Any:
+            if spec is None:
+                return value
+            type_, aux, children = spec
+            values = list(value) if value is not None else []
+            if len(values) != len(children):
+                raise ValueError(f"a {type_.__name__} node takes {len(children)} children, got {len(values)}")
+            built = tuple([visit(child, x) for child, x in zip(children, values, strict=True)])
+            return _node_types[type_].unflatten(aux, built)
+
+        return visit(self.spec, tree)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if type(other) is not PyTreeDef:
+            return NotImplemented
+        return self.num_leaves == other.num_leaves and self.spec == other.spec
+
+    def __hash__(self) -> int:
+        value = self._hash
+        if value is None:
+            value = self._hash = hash(self.spec)
+        return value
+
+    def __repr__(self) -> str:
+        return f"PyTreeDef({_text(self.spec)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PyTreeDef, (self.spec, self.num_leaves)
+
+
+LEAF = PyTreeDef(None, 1)
+
+
+def _article(value: Any) -> str:
+    return "None" if value is None else f"{type(value).__name__} {value!r}"
+
+
+def _flatten_up_to(spec: Spec, value: Any, append: Callable[[Any], None]) -> None:
+    type_, aux, children = spec
+    if type(value) is not type_:
+        raise ValueError(f"expected a {type_.__name__} node, got {_article(value)}")
+    if type_ is tuple or type_ is list:
+        parts = value
+    else:
+        parts, other_aux = _node_types[type_].split(value)
+        if other_aux != aux:
+            raise ValueError(f"{type_.__name__} nodes differ in their static data: expected {aux!r}, got {other_aux!r}")
+    if len(parts) != len(children):
+        raise ValueError(f"expected a {type_.__name__} of length {len(children)}, got length {len(parts)}: {value!r}")
+    for child, part in zip(children, parts, strict=True):
+        if child is None:
+            append(part)
+        else:
+            _flatten_up_to(child, part, append)
+
+
+# ---- registration
+
+
+def node_type(type_: type) -> NodeType | None:
+    """Return how values of `type_` are taken apart, or None if they are leaves."""
+    return _node_types[type_]
+
+
+def register(node: NodeType, flattener: Callable[[Any, Callable[[Any], None]], Spec] | None = None) -> None:
+    """Make a type a pytree node; each type can be registered once."""
+    if node.type in _registered:
+        raise ValueError(f"{node.type!r} is already registered as a pytree node")
+    _registered.add(node.type)
+    _node_types[node.type] = node
+    _flatteners[node.type] = flattener or _custom_flattener(node)
+
+
+_registered: set[type] = set()
+
+
+def _sequence_keys(aux: Any, n: int) -> list[KeyEntry]:
+    return [SequenceKey(i) for i in range(n)]
+
+
+def _dict_keys(aux: Any, n: int) -> list[KeyEntry]:
+    return [DictKey(key) for key in aux]
+
+
+def _split_dict(value: dict[Any, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    keys = tuple(sorted_keys(value))
+    return tuple([value[key] for key in keys]), keys
+
+
+def _split_defaultdict(value: defaultdict[Any, Any]) -> tuple[tuple[Any, ...], Any]:
+    keys = tuple(sorted_keys(value, "defaultdict"))
+    return tuple([value[key] for key in keys]), (value.default_factory, keys)
+
+
+def _tuple_label(aux: Any, texts: list[str]) -> str:
+    return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
+
+
+def _list_label(aux: Any, texts: list[str]) -> str:
+    return f"[{', '.join(texts)}]"
+
+
+def _dict_label(aux: Any, texts: list[str]) -> str:
+    return "{" + ", ".join([f"{key!r}: {text}" for key, text in zip(aux, texts, strict=True)]) + "}"
+
+
+def _build_dict(keys: tuple[Any, ...], children: Sequence[Any]) -> dict[Any, Any]:
+    return dict(zip(keys, children, strict=True))
+
+
+register(
+    NodeType(tuple, lambda x: (x, None), lambda aux, c: tuple(c), _sequence_keys, label=_tuple_label), _flatten_tuple
+)
+register(
+    NodeType(list, lambda x: (tuple(x), None), lambda aux, c: list(c), _sequence_keys, label=_list_label), _flatten_list
+)
+register(NodeType(dict, _split_dict, _build_dict, _dict_keys, label=_dict_label), _flatten_dict)
+register(
+    NodeType(type(None), lambda x: ((), None), lambda aux, c: None, _sequence_keys, label=lambda aux, texts: "None"),
+    lambda value, append: _NONE_SPEC,
+)
+register(
+    NodeType(
+        OrderedDict,
+        lambda x: (tuple(x.values()), tuple(x)),
+        lambda keys, c: OrderedDict(zip(keys, c, strict=True)),
+        _dict_keys,
+    )
+)
+register(
+    NodeType(
+        defaultdict,
+        _split_defaultdict,
+        lambda aux, c: defaultdict(aux[0], zip(aux[1], c, strict=True)),
+        lambda aux, n: _dict_keys(aux[1], n),
+    )
+)
