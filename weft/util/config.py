@@ -69,7 +69,8 @@ class Flag:
             try:
                 return self.kind(text)
             except ValueError:
-                raise ValueError(f"config.{self.name} takes a value of type {self.kind.__name__}, got {text!r}") from None
+                kind = self.kind.__name__
+                raise ValueError(f"config.{self.name} takes a value of type {kind}, got {text!r}") from None
         return self.check(text)
 
     def _menu(self) -> str:
@@ -208,7 +209,7 @@ config = Config()
 class Override:
     """Set flags in this thread for a block, or for the calls of a decorated function."""
 
-    __slots__ = ("_values", "_saved")
+    __slots__ = ("_saved", "_values")
 
     def __init__(self, **values: Any) -> None:
         self._values = {name: _flags[resolve(name)].check(value) for name, value in values.items()}

@@ -2,8 +2,8 @@
 
 In:  anything NumPy accepts as a dtype, small floats and integers of ml_dtypes, typed random keys, Python numbers.
 Out: `np.dtype` objects (or a `KeyDType`), cut to 32 bits unless `config.enable_x64` is on.
-Invariants: Python numbers are *weak*: they never widen an array. Promotion is the least upper bound in the lattice below,
-so it is associative and commutative; pairs without an upper bound raise `TypePromotionError`.
+Invariants: Python numbers are *weak*: they never widen an array. Promotion is the least upper bound in the lattice
+below, so it is associative and commutative; pairs without an upper bound raise `TypePromotionError`.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class KeyDType(ExtendedDType):
     key<fry>
     """
 
-    __slots__ = ("impl", "name", "itemsize", "__weakref__")
+    __slots__ = ("__weakref__", "impl", "itemsize", "name")
 
     type = prng_key
 
@@ -328,8 +328,10 @@ def _no_join(nodes: list[Node], strict: bool) -> str:
             "Cast one of them with .astype, or set numpy_dtype_promotion to 'standard'."
         )
     if any(node in _SMALL_INTS for node in nodes):
-        return f"{names} are not promoted together: integers below 8 bits promote only with Python ints. Cast one of them with .astype."
-    return f"{names} are not promoted together: floats below 16 bits promote to no other float. Cast one of them with .astype."
+        rule = "integers below 8 bits promote only with Python ints"
+    else:
+        rule = "floats below 16 bits promote to no other float"
+    return f"{names} are not promoted together: {rule}. Cast one of them with .astype."
 
 
 def _node(dtype: DType, weak: bool) -> Node:

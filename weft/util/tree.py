@@ -1,7 +1,7 @@
 """Pytrees: nested containers handled as a list of leaves and a structure.
 
 In:  nested tuples, lists, dicts, namedtuples, None and registered types; everything else is a leaf.
-Out: leaves, structures (`PyTreeDef`), mapped and reduced trees, key paths, and messages that say where two trees differ.
+Out: leaves, structures (`PyTreeDef`), mapped and reduced trees, key paths, and messages that say where trees differ.
 Invariants: dict children come in the order of their sorted keys, `OrderedDict` keeps its own; None is an empty node.
 Next: `treedef` holds the structure class and the registry, `keypath` the keys.
 """
@@ -239,7 +239,9 @@ def tree_transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, py
         raise ValueError("tree_transpose: outer and inner structures need at least one leaf each")
     expected = outer_treedef.compose(inner_treedef)
     if treedef != expected:
-        raise TypeError(f"tree_transpose: the tree is not made as said.\n    tree      {treedef}\n    expected  {expected}")
+        raise TypeError(
+            f"tree_transpose: the tree is not made as said.\n    tree      {treedef}\n    expected  {expected}"
+        )
     rows = [leaves[i : i + inner_size] for i in range(0, len(leaves), inner_size)]
     return inner_treedef.unflatten([outer_treedef.unflatten(column) for column in zip(*rows, strict=True)])
 
@@ -300,16 +302,17 @@ def prefix_errors(
         )
 
     def visit(path: KeyPath, prefix: Any, full: Any) -> Iterable[str]:
-        if is_leaf is not None and is_leaf(prefix) or (node := node_type(type(prefix))) is None:
+        if (is_leaf is not None and is_leaf(prefix)) or (node := node_type(type(prefix))) is None:
             return
         if type(prefix) is not type(full):
             yield report(path, _kind(prefix), _kind(full))
             return
         keys, children, aux = node.children_with_keys(prefix)
-        full_keys, full_children, full_aux = node.children_with_keys(full)
+        _, full_children, full_aux = node.children_with_keys(full)
         name = type(prefix).__name__
         if type(prefix) is dict and aux != full_aux:
-            yield report(path, f"dict with keys {_key_list(aux, full_aux)}", f"dict with keys {_key_list(full_aux, aux)}")
+            here, there = _key_list(aux, full_aux), _key_list(full_aux, aux)
+            yield report(path, f"dict with keys {here}", f"dict with keys {there}")
         elif len(children) != len(full_children):
             yield report(path, f"{name} of length {len(children)}", f"{name} of length {len(full_children)}")
         elif aux != full_aux:
@@ -359,7 +362,7 @@ def register_pytree_node(
 
 
 def register_pytree_node_class(cls: Typ) -> Typ:
-    """Class decorator: a container through its methods `tree_flatten(self)` and `tree_unflatten(cls, aux, children)`."""
+    """Class decorator: a container through its methods `tree_flatten()` and `tree_unflatten(aux, children)`."""
     register_pytree_node(cls, lambda x: x.tree_flatten(), cls.tree_unflatten)
     return cls
 

@@ -23,7 +23,7 @@ Spec = Any  # None (a leaf) or (type, aux, tuple of child specs)
 class NodeType:
     """How values of one container type are taken apart and rebuilt."""
 
-    __slots__ = ("type", "flatten", "unflatten", "keys", "flatten_with_keys", "label")
+    __slots__ = ("flatten", "flatten_with_keys", "keys", "label", "type", "unflatten")
 
     def __init__(
         self,
@@ -245,7 +245,7 @@ class PyTreeDef:
     ['a', ('b', None)]
     """
 
-    __slots__ = ("spec", "num_leaves", "_hash")
+    __slots__ = ("_hash", "num_leaves", "spec")
 
     def __init__(self, spec: Spec, num_leaves: int) -> None:
         self.spec = spec

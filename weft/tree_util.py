@@ -1,0 +1,6 @@
+"""Trees of arrays: taking apart, mapping, key paths, and registering containers of one's own."""
+
+from __future__ import annotations
+
+from weft.util.tree import *  # noqa: F403
+from weft.util.tree import __all__ as __all__
