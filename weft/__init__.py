@@ -12,6 +12,10 @@ import importlib
 
 from weft._version import __version__ as __version__
 
+TYPE_CHECKING = False  # type checkers read it as True; importing typing for it would double the cost of `import weft`
+if TYPE_CHECKING:
+    from typing import Any
+
 # module -> the public names that live there
 _NAMES_OF = {
     "weft.api": """
@@ -43,7 +47,7 @@ _SUBMODULES = frozenset(
 )
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> "Any":
     """Load a public name or a public submodule on first use."""
     home = _HOMES.get(name)
     if home is not None:
@@ -56,7 +60,7 @@ def __getattr__(name: str) -> object:
     return value
 
 
-def _load(home: str, name: str | None) -> object:
+def _load(home: str, name: str | None) -> "Any":
     try:
         module = importlib.import_module(home)
         return module if name is None else getattr(module, name)

@@ -204,8 +204,8 @@ def _lines(picture: Picture) -> Iterator[list[tuple[str, Color | None]]]:
     """The lines of a picture as runs of text, each with its background (None on borders)."""
     if picture.heading:
         yield [(picture.heading, None)]
-    for line in picture.listing:
-        yield [(line, None)]
+    for entry in picture.listing:
+        yield [(entry, None)]
     last = len(picture.rows) - 1
     for i, row in enumerate(picture.rows):
         yield [(_border(row, "┌┬┐" if i == 0 else "├┼┤"), None)]

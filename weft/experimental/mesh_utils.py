@@ -24,15 +24,14 @@ def create_device_mesh(
     >>> create_device_mesh((4, 2)).shape
     (4, 2)
     """
-    if devices is None:
-        devices = weft.devices()
+    placed: Sequence[Any] = weft.devices() if devices is None else devices
     n_slots = math.prod(mesh_shape)
-    if n_slots != len(devices):
+    if n_slots != len(placed):
         raise ValueError(
             f"create_device_mesh: the mesh shape {tuple(mesh_shape)} has {n_slots} slots, "
-            f"but there are {len(devices)} devices.\n"
+            f"but there are {len(placed)} devices.\n"
             "  Give a shape whose product is the number of devices, or pass devices=weft.devices()[:n]."
         )
     mesh = np.empty(n_slots, dtype=object)
-    mesh[:] = sorted(devices, key=lambda device: device.id)
+    mesh[:] = sorted(placed, key=lambda device: device.id)
     return mesh.reshape(tuple(mesh_shape))
