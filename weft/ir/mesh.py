@@ -1,0 +1,324 @@
+"""Meshes: devices in a grid whose axes have names.
+
+`Mesh` holds devices, `AbstractMesh` only sizes and names; both are interned, so equal meshes are one object. The *current*
+mesh of a thread is set by `with mesh:`, `set_mesh` or `use_mesh` and read by `current_mesh`, `get_abstract_mesh`.
+A device is opaque here: it has `id`, `platform` and `process_index` (see `runtime.device`).
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import threading
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+
+from weft.util.errors import ShardingError
+
+
+class AxisType(enum.Enum):
+    """Who decides how values are split over an axis: the compiler (Auto), the types (Explicit), the program (Manual)."""
+    Auto = enum.auto()
+    Explicit = enum.auto()
+    Manual = enum.auto()
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _normalized_types(axis_types: Any, n: int) -> tuple[AxisType, ...]:
+    if axis_types is None:
+        return (AxisType.Auto,) * n
+    if isinstance(axis_types, AxisType):
+        axis_types = (axis_types,)
+    types = tuple(axis_types)
+    if len(types) != n or not all(isinstance(t, AxisType) for t in types):
+        raise ValueError(f"axis_types needs one AxisType for each of the {n} mesh axes, got {axis_types!r}")
+    return types
+
+
+def _normalized_names(axis_names: Any) -> tuple[Any, ...]:
+    names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
+    if len(set(names)) != len(names):
+        raise ShardingError(f"Mesh: axis names {names} repeat a name.\n  Every mesh axis needs a name of its own.")
+    if None in names:
+        raise ShardingError(f"Mesh: axis names {names} contain None.\n  None means 'not split' in a spec; use a string.")
+    return names
+
+
+class _MeshBase:
+    """What `Mesh` and `AbstractMesh` share: sizes, names, types."""
+    __slots__ = ()
+    axis_names: tuple[Any, ...]
+    axis_sizes: tuple[int, ...]
+    axis_types: tuple[AxisType, ...]
+
+    @property
+    def shape(self) -> OrderedDict[Any, int]:
+        """Sizes by axis name, in order."""
+        return OrderedDict(zip(self.axis_names, self.axis_sizes))
+
+    @property
+    def shape_tuple(self) -> tuple[tuple[Any, int], ...]:
+        """(name, size) pairs, in order."""
+        return tuple(zip(self.axis_names, self.axis_sizes))
+
+    @property
+    def size(self) -> int:
+        """Number of devices."""
+        return math.prod(self.axis_sizes) if self.axis_names else 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether it has no axes."""
+        return not self.axis_names
+
+    def axes_of_type(self, kind: AxisType) -> tuple[Any, ...]:
+        """Names of the axes of type `kind`."""
+        return tuple(n for n, t in zip(self.axis_names, self.axis_types) if t is kind)
+
+    @property
+    def auto_axes(self) -> tuple[Any, ...]:
+        return self.axes_of_type(AxisType.Auto)
+
+    @property
+    def explicit_axes(self) -> tuple[Any, ...]:
+        return self.axes_of_type(AxisType.Explicit)
+
+    @property
+    def manual_axes(self) -> tuple[Any, ...]:
+        return self.axes_of_type(AxisType.Manual)
+
+    are_all_axes_auto = property(lambda self: all(t is AxisType.Auto for t in self.axis_types))
+    are_all_axes_explicit = property(lambda self: all(t is AxisType.Explicit for t in self.axis_types))
+    are_all_axes_manual = property(lambda self: all(t is AxisType.Manual for t in self.axis_types))
+
+    def _body(self) -> str:
+        sizes = ", ".join(f"{n!r}: {s}" for n, s in self.shape_tuple)
+        return f"{sizes or '()'}, axis_types={_types_text(self.axis_types)}"
+
+
+def _types_text(types: tuple[AxisType, ...]) -> str:
+    return f"({', '.join(t.name for t in types)}{',' if len(types) == 1 else ''})"
+
+
+_lock = threading.Lock()
+_meshes: dict[tuple, Mesh] = {}
+_abstract_meshes: dict[tuple, AbstractMesh] = {}
+
+
+class Mesh(_MeshBase):
+    """A grid of devices with named axes. Usable as a context manager, then it is the current mesh.
+
+    >>> from weft.runtime.device import devices
+    >>> Mesh(np.array(devices()[:4]).reshape(2, 2), ('row', 'col'))
+    Mesh('row': 2, 'col': 2, axis_types=(Auto, Auto))
+    """
+    __slots__ = ("__weakref__", "_flat", "axis_names", "axis_sizes", "axis_types", "devices")
+
+    devices: np.ndarray
+
+    def __new__(cls, devices: Any, axis_names: Any, *, axis_types: Any = None) -> Mesh:
+        grid = np.array(devices, dtype=object)
+        names = _normalized_names(axis_names)
+        if grid.ndim != len(names):
+            raise ShardingError(
+                f"Mesh: the devices form an array of rank {grid.ndim}, but {len(names)} axis names were given: {names}.\n"
+                f"    devices   shape {grid.shape}\n"
+                "  A mesh has one name per dim of its device array. Reshape the devices, or name every dim.")
+        types = _normalized_types(axis_types, len(names))
+        flat = tuple(grid.flat) if names else ()
+        if len(set(flat)) != len(flat):
+            raise ShardingError("Mesh: a device appears more than once.\n"
+                                f"    devices   {[getattr(d, 'id', d) for d in flat]}\n"
+                                "  Every device may stand at one place of a mesh only.")
+        key = (flat, grid.shape, names, types)
+        with _lock:
+            found = _meshes.get(key)
+            if found is None:
+                found = object.__new__(cls)
+                grid.flags.writeable = False
+                found.devices, found.axis_names, found.axis_types = grid, names, types
+                found.axis_sizes, found._flat = grid.shape, flat
+                _meshes[key] = found
+        return found
+
+    def __reduce__(self) -> tuple:
+        return _make_mesh_object, (np.array(self.devices), self.axis_names, self.axis_types)
+
+    def __copy__(self) -> Mesh:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> Mesh:
+        return self
+
+    @property
+    def flat_devices(self) -> tuple:
+        """All devices in row-major order of the grid."""
+        return self._flat
+
+    @property
+    def device_ids(self) -> np.ndarray:
+        return np.array([d.id for d in self._flat], int).reshape(self.axis_sizes)
+
+    @property
+    def is_multi_process(self) -> bool:
+        """Whether its devices belong to more than one process."""
+        return len({d.process_index for d in self._flat}) > 1
+
+    @property
+    def local_devices(self) -> list:
+        """The devices that this process drives."""
+        return [d for d in self._flat if d.is_addressable]
+
+    @property
+    def local_mesh(self) -> Mesh:
+        """The sub-grid of the devices that this process drives."""
+        if not self.is_multi_process:
+            return self
+        mine = np.vectorize(lambda d: d.is_addressable, otypes=[bool])(self.devices)
+        where = [np.unique(ix) for ix in np.nonzero(mine)]
+        sub = self.devices[np.ix_(*where)]
+        if sub.size != mine.sum():
+            raise ShardingError(f"Mesh.local_mesh: the devices of this process form no sub-grid of {self!r}.")
+        return Mesh(sub, self.axis_names, axis_types=self.axis_types)
+
+    @property
+    def abstract_mesh(self) -> AbstractMesh:
+        """The same axes without devices."""
+        return AbstractMesh(self.axis_sizes, self.axis_names, axis_types=self.axis_types)
+
+    def update(self, devices: Any = None, axis_names: Any = None, axis_types: Any = None) -> Mesh:
+        """A mesh with some parts replaced."""
+        return Mesh(self.devices if devices is None else devices,
+                    self.axis_names if axis_names is None else axis_names,
+                    axis_types=self.axis_types if axis_types is None else axis_types)
+
+    def __enter__(self) -> Mesh:
+        _state.stack.append(self)
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        _state.stack.pop()
+
+    def __repr__(self) -> str:
+        return f"Mesh({self._body()})"
+
+
+def _make_mesh_object(devices: Any, names: Any, types: Any) -> Mesh:
+    return Mesh(devices, names, axis_types=types)
+
+
+class AbstractMesh(_MeshBase):
+    """A mesh without devices: sizes, names and types of its axes.
+
+    >>> AbstractMesh((4, 2), ('x', 'y')).size
+    8
+    """
+    __slots__ = ("__weakref__", "axis_names", "axis_sizes", "axis_types")
+
+    def __new__(cls, axis_sizes: Any, axis_names: Any = None, axis_types: Any = None, **_hardware: Any) -> AbstractMesh:
+        if axis_names is None:                      # older programs give (name, size) pairs
+            axis_names, axis_sizes = zip(*axis_sizes) if axis_sizes else ((), ())
+        sizes = tuple(int(s) for s in axis_sizes)
+        names = _normalized_names(axis_names)
+        if len(sizes) != len(names):
+            raise ShardingError(f"AbstractMesh: {len(sizes)} sizes {sizes} for {len(names)} names {names}.")
+        types = _normalized_types(axis_types, len(names))
+        key = (sizes, names, types)
+        with _lock:
+            found = _abstract_meshes.get(key)
+            if found is None:
+                found = object.__new__(cls)
+                found.axis_sizes, found.axis_names, found.axis_types = sizes, names, types
+                _abstract_meshes[key] = found
+        return found
+
+    def __reduce__(self) -> tuple:
+        return AbstractMesh, (self.axis_sizes, self.axis_names, self.axis_types)
+
+    @property
+    def abstract_mesh(self) -> AbstractMesh:
+        return self
+
+    def update(self, axis_sizes: Any = None, axis_names: Any = None, axis_types: Any = None) -> AbstractMesh:
+        """A mesh with some parts replaced."""
+        return AbstractMesh(self.axis_sizes if axis_sizes is None else axis_sizes,
+                            self.axis_names if axis_names is None else axis_names,
+                            self.axis_types if axis_types is None else axis_types)
+
+    def __repr__(self) -> str:
+        return f"AbstractMesh({self._body()})"
+
+
+class _Current(threading.local):
+    def __init__(self) -> None:
+        self.stack: list = []            # meshes entered by `with`, innermost last
+        self.base: Mesh | None = None    # set for good by `set_mesh(mesh)` used as a statement
+
+
+_state = _Current()
+
+
+def current_mesh() -> Mesh | None:
+    """The mesh that `with mesh:`, `use_mesh` or `set_mesh` made current in this thread, or None.
+
+    >>> current_mesh() is None
+    True
+    """
+    return _state.stack[-1] if _state.stack else _state.base
+
+
+def get_mesh() -> Mesh:
+    """The current mesh; one without axes if there is none."""
+    return current_mesh() or EMPTY_MESH
+
+
+def get_abstract_mesh() -> AbstractMesh:
+    """The axes of the current mesh; none if there is no current mesh."""
+    mesh = current_mesh()
+    return AbstractMesh((), ()) if mesh is None else mesh.abstract_mesh
+
+
+class set_mesh:
+    """Make `mesh` the current mesh: for good when called as a statement, for a block when used with `with`.
+
+    >>> mesh = AbstractMesh((2,), ('x',))
+    >>> with set_mesh(mesh):
+    ...     get_abstract_mesh() is mesh
+    True
+    >>> get_abstract_mesh().empty
+    True
+    """
+    __slots__ = ("mesh", "previous")
+
+    def __init__(self, mesh: Any):
+        if mesh is not None and not isinstance(mesh, _MeshBase):
+            raise TypeError(f"set_mesh takes a Mesh, got {type(mesh).__name__}")
+        self.mesh = mesh
+        self.previous = _state.base
+        _state.base = mesh
+
+    def __enter__(self) -> Any:
+        _state.base = self.previous
+        _state.stack.append(self.mesh)
+        return self.mesh
+
+    def __exit__(self, *exc: Any) -> None:
+        _state.stack.pop()
+
+
+class use_mesh(set_mesh):
+    """Make `mesh` the current mesh for the length of a `with` block."""
+    __slots__ = ()
+
+    def __init__(self, mesh: Any):
+        super().__init__(mesh)
+        _state.base = self.previous
+
+
+use_abstract_mesh = use_mesh
+
+EMPTY_MESH = Mesh(np.empty((), object), ())

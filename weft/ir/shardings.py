@@ -1,0 +1,492 @@
+"""Shardings: how a global array is laid out over devices.
+
+Every sharding reduces to a `Layout` for a given rank: the ordered devices, the number of splits of each dim, and which
+shard each device holds. Two shardings with one layout are equivalent. Laws: shards are equal blocks; the grid of shards is
+row-major; replication is only a matter of several devices holding one shard, so equivalent shardings share storage.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from weft.ir.mesh import AbstractMesh, AxisType, Mesh
+from weft.ir.specs import PartitionSpec, Spec, entry_axes
+from weft.util.errors import ShardingError
+
+Index = tuple[slice, ...]
+Shape = tuple[int, ...]
+
+MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The canonical form of a sharding for values of one rank.
+
+    `splits[d]` blocks along dim d; device number i of `devices` holds the block of row-major number `shard_ids[i]`.
+    """
+    devices: tuple[Any, ...]
+    splits: Shape
+    shard_ids: tuple[int, ...]
+
+    @property
+    def num_shards(self) -> int:
+        """Number of distinct shards."""
+        return math.prod(self.splits)
+
+    @cached_property
+    def positions(self) -> tuple[Shape, ...]:
+        """Grid position of the shard of each device, in device order."""
+        grid = np.stack(np.unravel_index(self.shard_ids, self.splits), 1) if self.splits else [()] * len(self.devices)
+        return tuple(tuple(int(p) for p in row) for row in grid)
+
+    @property
+    def is_replicated(self) -> bool:
+        return self.num_shards == 1
+
+
+class Sharding:
+    """How the shards of an array lie on devices. Subclasses give `device_assignment` and `_grid`."""
+    __slots__ = ()
+
+    @property
+    def device_assignment(self) -> tuple[Any, ...]:
+        """All devices, in the order in which a program sees them."""
+        raise NotImplementedError(f"{type(self).__name__}.device_assignment")
+
+    @property
+    def memory_kind(self) -> str | None:
+        raise NotImplementedError(f"{type(self).__name__}.memory_kind")
+
+    def with_memory_kind(self, kind: str) -> Sharding:
+        """The same layout in memory of another kind."""
+        raise NotImplementedError(f"{type(self).__name__}.with_memory_kind")
+
+    def _grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:
+        """`splits` and `shard_ids` for values of rank `ndim`; ShardingError if the rank does not fit."""
+        raise NotImplementedError(f"{type(self).__name__}._grid")
+
+    @property
+    def device_set(self) -> set:
+        """The devices, as a set."""
+        return set(self.device_assignment)
+
+    @property
+    def num_devices(self) -> int:
+        return len(self.device_assignment)
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether this process drives all of its devices."""
+        return all(d.is_addressable for d in self.device_assignment)
+
+    @property
+    def addressable_devices(self) -> set:
+        """The devices that this process drives."""
+        return {d for d in self.device_assignment if d.is_addressable}
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Whether every device holds the whole array."""
+        raise NotImplementedError(f"{type(self).__name__}.is_fully_replicated")
+
+    def splits(self, shape: int | Sequence[int]) -> Shape:
+        """Number of blocks along each dim of a value of that shape (or rank)."""
+        return layout_of(self, shape if isinstance(shape, int) else len(shape)).splits
+
+    def shard_of_device(self, ndim: int) -> tuple[Shape, ...]:
+        """Grid position of the shard that each device holds, in assignment order."""
+        return layout_of(self, ndim).positions
+
+    def check_shape(self, shape: Sequence[int], what: str = "the value") -> None:
+        """Raise ShardingError unless every dim of `shape` divides into its blocks."""
+        shape = tuple(shape)
+        splits = self.splits(shape)
+        bad = [d for d, (size, n) in enumerate(zip(shape, splits)) if size % n]
+        if bad:
+            raise ShardingError(_divisibility_text(self, shape, splits, bad, what))
+
+    def shard_shape(self, global_shape: Sequence[int]) -> Shape:
+        """Shape of one shard of a value of shape `global_shape`."""
+        shape = tuple(int(s) for s in global_shape)
+        self.check_shape(shape)
+        return tuple(s // n for s, n in zip(shape, self.splits(shape)))
+
+    def devices_indices_map(self, global_shape: Sequence[int]) -> Mapping[Any, Index]:
+        """For every device, the slices of the global array that it holds."""
+        shape = tuple(int(s) for s in global_shape)
+        local = self.shard_shape(shape)
+        layout = layout_of(self, len(shape))
+        return {device: tuple(slice(None) if n == 1 else slice(p * s, (p + 1) * s)
+                              for p, s, n in zip(position, local, layout.splits))
+                for device, position in zip(layout.devices, layout.positions)}
+
+    def addressable_devices_indices_map(self, global_shape: Sequence[int]) -> Mapping[Any, Index]:
+        """`devices_indices_map` for the devices that this process drives."""
+        return {d: index for d, index in self.devices_indices_map(global_shape).items() if d.is_addressable}
+
+    def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
+        """Whether both lay out values of rank `ndim` alike: same devices in order, same shards, same memory."""
+        if self is other:
+            return True
+        return self.memory_kind == other.memory_kind and layout_of(self, ndim) == layout_of(other, ndim)
+
+
+@lru_cache(maxsize=4096)
+def layout_of(sharding: Sharding, ndim: int) -> Layout:
+    """The canonical layout of values of rank `ndim` under `sharding`.
+
+    >>> from weft.runtime.device import devices
+    >>> layout_of(SingleDeviceSharding(devices()[0]), 2).splits
+    (1, 1)
+    """
+    splits, shard_ids = sharding._grid(ndim)
+    return Layout(sharding.device_assignment, splits, shard_ids)
+
+
+def _divisibility_text(sharding: Sharding, shape: Shape, splits: Shape, bad: Sequence[int], what: str) -> str:
+    lines = [f"cannot split {what} of shape {list(shape)} by {sharding!r}."]
+    advice = []
+    for d in bad:
+        by = sharding.split_reason(d) if isinstance(sharding, NamedSharding) else f"the sharding splits it {splits[d]} ways"
+        lines.append(f"    dim {d} has size {shape[d]}, {by}; {shape[d]} is not divisible by {splits[d]}")
+        advice.append(f"pad dim {d} to {-(-shape[d] // splits[d]) * splits[d]}")
+    lines.append(f"  A dim must divide evenly by the number of its splits. {' and '.join(advice).capitalize()}, leave it "
+                 "unsplit, or use fewer devices along it.")
+    return "\n".join(lines)
+
+
+def _check_memory_kind(kind: str | None) -> str:
+    if kind is None:
+        return MEMORY_KINDS[0]
+    if kind not in MEMORY_KINDS:
+        raise ShardingError(f"memory_kind {kind!r} is unknown.\n  Memory kinds are {', '.join(map(repr, MEMORY_KINDS))}.")
+    return kind
+
+
+class NamedSharding(Sharding):
+    """A mesh, and a PartitionSpec that says which of its axes split which dim.
+
+    >>> from weft.runtime.device import devices
+    >>> mesh = Mesh(np.array(devices()[:4]).reshape(2, 2), ('x', 'y'))
+    >>> NamedSharding(mesh, PartitionSpec('x')).shard_shape((8, 6))
+    (4, 6)
+    """
+    __slots__ = ("_hash", "_memory_kind", "mesh", "spec")
+
+    mesh: Any
+    spec: PartitionSpec
+
+    def __init__(self, mesh: Mesh | AbstractMesh, spec: Any = None, *, memory_kind: str | None = None):
+        if not isinstance(mesh, (Mesh, AbstractMesh)):
+            raise TypeError(f"NamedSharding takes a Mesh first, got {type(mesh).__name__}")
+        if spec is None:
+            spec = PartitionSpec()
+        if not isinstance(spec, PartitionSpec):
+            raise TypeError(f"NamedSharding takes a PartitionSpec second, got {spec!r}.  Write PartitionSpec(*entries).")
+        _check_spec(mesh, spec)
+        self.mesh, self.spec = mesh, spec
+        self._memory_kind = _check_memory_kind(memory_kind)
+        self._hash = hash((mesh, spec, self._memory_kind))
+
+    def __reduce__(self) -> tuple:
+        return _make_named, (self.mesh, self.spec, self._memory_kind)
+
+    @property
+    def device_assignment(self) -> tuple[Any, ...]:
+        if isinstance(self.mesh, AbstractMesh):
+            raise ShardingError(f"{self!r} has no devices: its mesh is abstract.\n  Use a Mesh of devices here.")
+        return self.mesh.flat_devices
+
+    @property
+    def memory_kind(self) -> str:
+        return self._memory_kind
+
+    def with_memory_kind(self, kind: str) -> NamedSharding:
+        return NamedSharding(self.mesh, self.spec, memory_kind=kind)
+
+    def with_spec(self, spec: Any) -> NamedSharding:
+        """The same mesh with another spec."""
+        return NamedSharding(self.mesh, spec if isinstance(spec, PartitionSpec) else PartitionSpec(*spec),
+                             memory_kind=self._memory_kind)
+
+    update = with_spec
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        sizes = self.mesh.shape
+        return all(sizes[a] == 1 for a in self.spec.axes)
+
+    def _grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:
+        dims = self.spec_dims(ndim)
+        return grid_of_dims(dims, self.mesh.axis_names, self.mesh.axis_sizes)
+
+    def spec_dims(self, ndim: int) -> Spec:
+        """Per-dim tuples of axis names for values of rank `ndim`."""
+        try:
+            return self.spec.dims(ndim)
+        except ShardingError:
+            raise ShardingError(
+                f"{self!r} is only valid for values of rank at least {len(self.spec)}, but was applied to a value of rank "
+                f"{ndim}.\n  A spec has at most one entry per dim. Drop the entries beyond dim {ndim - 1}.") from None
+
+    def splits(self, shape: int | Sequence[int]) -> Shape:
+        sizes = self.mesh.shape
+        return tuple(math.prod(sizes[a] for a in axes)
+                     for axes in self.spec_dims(shape if isinstance(shape, int) else len(shape)))
+
+    def split_reason(self, dim: int) -> str:
+        """Why dim `dim` is split: axes and sizes, for error messages."""
+        sizes = self.mesh.shape
+        axes = entry_axes(self.spec[dim])
+        total = math.prod(sizes[a] for a in axes)
+        sizes_text = " and ".join(f"{a!r} of size {sizes[a]}" for a in axes)
+        return f"mesh {'axis' if len(axes) == 1 else 'axes'} {sizes_text} split it {total} ways"
+
+    def format_dims(self, shape: Sequence[int]) -> str:
+        """Dims of a type with their axes, as `8@x,16`."""
+        return ",".join(f"{size}@{_axes_text(axes)}" if axes else str(size)
+                        for size, axes in zip(shape, self.spec_dims(len(shape))))
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, NamedSharding) and self.mesh is other.mesh and self.spec == other.spec
+                                 and self._memory_kind == other._memory_kind)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"NamedSharding(mesh={self.mesh!r}, spec={self.spec!r}, memory_kind={self._memory_kind})"
+
+
+def _make_named(mesh: Any, spec: Any, memory_kind: str) -> NamedSharding:
+    return NamedSharding(mesh, spec, memory_kind=memory_kind)
+
+
+def _axes_text(axes: Sequence[Any]) -> str:
+    return str(axes[0]) if len(axes) == 1 else f"({','.join(map(str, axes))})"
+
+
+def _check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
+    known = mesh.axis_names
+    seen = set()
+    for axis in spec.axes:
+        if axis not in known:
+            raise ShardingError(f"NamedSharding: axis {axis!r} of {spec!r} is not found in mesh {known}.\n"
+                                "  A spec names axes of its mesh only.")
+        if axis in seen:
+            raise ShardingError(f"NamedSharding: {spec!r} has duplicate entries for {axis!r}.\n"
+                                "  A mesh axis can split at most one dim. Use it once.")
+        seen.add(axis)
+
+
+@lru_cache(maxsize=4096)
+def grid_of_dims(dims: Spec, axis_names: tuple, axis_sizes: Shape) -> tuple[Shape, tuple[int, ...]]:
+    """`splits` and `shard_ids` (by row-major device number) of dims split by mesh axes.
+
+    >>> grid_of_dims((('y',), ('x',)), ('x', 'y'), (2, 2))
+    ((2, 2), (0, 2, 1, 3))
+    """
+    sizes = dict(zip(axis_names, axis_sizes))
+    splits = tuple(math.prod(sizes[a] for a in axes) for axes in dims)
+    coords = dict(zip(axis_names, np.indices(axis_sizes).reshape(len(axis_sizes), -1)))
+    ids = np.zeros(math.prod(axis_sizes), int)
+    for axis in itertools.chain.from_iterable(dims):
+        ids = ids * sizes[axis] + coords[axis]
+    return splits, tuple(int(i) for i in ids)
+
+
+class SingleDeviceSharding(Sharding):
+    """The whole array on one device."""
+    __slots__ = ("_memory_kind", "device")
+
+    def __init__(self, device: Any, *, memory_kind: str | None = None):
+        self.device = device
+        self._memory_kind = _check_memory_kind(memory_kind)
+
+    @property
+    def _device(self) -> Any:
+        return self.device
+
+    @property
+    def device_assignment(self) -> tuple[Any, ...]:
+        return (self.device,)
+
+    @property
+    def memory_kind(self) -> str:
+        return self._memory_kind
+
+    def with_memory_kind(self, kind: str) -> SingleDeviceSharding:
+        return SingleDeviceSharding(self.device, memory_kind=kind)
+
+    is_fully_replicated = property(lambda self: True)
+
+    def _grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:
+        return (1,) * ndim, (0,)
+
+    def __eq__(self, other: object) -> bool:
+        return (isinstance(other, SingleDeviceSharding) and self.device is other.device
+                and self._memory_kind == other._memory_kind)
+
+    def __hash__(self) -> int:
+        return hash((SingleDeviceSharding, self.device, self._memory_kind))
+
+    def __reduce__(self) -> tuple:
+        return _make_single, (self.device, self._memory_kind)
+
+    def __repr__(self) -> str:
+        return f"SingleDeviceSharding(device={self.device!r}, memory_kind={self._memory_kind})"
+
+
+def _make_single(device: Any, memory_kind: str) -> SingleDeviceSharding:
+    return SingleDeviceSharding(device, memory_kind=memory_kind)
+
+
+class _DeviceSet:
+    """An element of a printed PositionalSharding: `{CPU 0, 1}`."""
+    __slots__ = ("text",)
+
+    def __init__(self, devices: Iterable[Any]):
+        devices = sorted(devices, key=lambda d: d.id)
+        self.text = f"{{{devices[0].platform.upper()} {', '.join(str(d.id) for d in devices)}}}"
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+class PositionalSharding(Sharding):
+    """An array of device sets: element (i, j) says which devices hold block (i, j). Immutable.
+
+    `reshape` and `transpose` rearrange the elements, `replicate` unites the sets along a dim. The order of devices is fixed
+    by the first array. Leading dims of size 1 are dropped for values of lower rank.
+
+    >>> from weft.runtime.device import devices
+    >>> PositionalSharding(devices()[:4]).reshape(2, 2).replicate(0)
+    PositionalSharding([[{CPU 0, 2} {CPU 1, 3}]])
+    """
+    __slots__ = ("_devices", "_hash", "_ids", "_memory_kind")
+
+    def __init__(self, devices: Any, *, memory_kind: str | None = None):
+        grid = devices if isinstance(devices, np.ndarray) else np.array(devices, dtype=object)
+        if not grid.size:
+            raise ShardingError("PositionalSharding: the array of devices is empty.\n  Give it at least one device.")
+        flat = tuple(grid.flat)
+        if len(set(flat)) != len(flat):
+            raise ShardingError("PositionalSharding: a device appears more than once.\n"
+                                f"    devices   {[d.id for d in flat]}\n  Give every device once; see `replicate`.")
+        ids = np.empty(grid.shape, object)
+        for number, where in enumerate(np.ndindex(grid.shape)):
+            ids[where] = frozenset((number,))
+        self._set(flat, ids, _check_memory_kind(memory_kind))
+
+    def _set(self, devices: tuple, ids: np.ndarray, memory_kind: str) -> PositionalSharding:
+        self._devices, self._ids, self._memory_kind = devices, ids, memory_kind
+        self._hash = hash((devices, ids.shape, tuple(ids.flat), memory_kind))
+        return self
+
+    def _with(self, ids: np.ndarray) -> PositionalSharding:
+        return object.__new__(type(self))._set(self._devices, ids, self._memory_kind)
+
+    def __reduce__(self) -> tuple:
+        return _make_positional, (self._devices, self._ids, self._memory_kind)
+
+    shape = property(lambda self: self._ids.shape)
+    ndim = property(lambda self: self._ids.ndim)
+    size = property(lambda self: self._ids.size)
+
+    def reshape(self, *shape: Any) -> PositionalSharding:
+        """The same sets, in row-major order, in another shape; one size may be -1."""
+        return self._with(self._ids.reshape(*shape))
+
+    def transpose(self, *axes: Any) -> PositionalSharding:
+        """Permute the dims (reverse them by default)."""
+        return self._with(self._ids.transpose(*axes))
+
+    @property
+    def T(self) -> PositionalSharding:
+        """The dims reversed."""
+        return self.transpose()
+
+    def replicate(self, axis: int | Sequence[int] | None = None, keepdims: bool = True) -> PositionalSharding:
+        """Unite the sets along `axis` (all dims by default): their devices hold equal shards."""
+        axes = range(self.ndim) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
+        axes = sorted({np.lib.array_utils.normalize_axis_index(a, self.ndim) if hasattr(np.lib, "array_utils")
+                       else range(self.ndim)[a] for a in axes})
+        kept = tuple(1 if d in axes else s for d, s in enumerate(self.shape))
+        ids = np.empty(kept, object)
+        for where in np.ndindex(kept):
+            ids[where] = frozenset()
+        for where, group in np.ndenumerate(self._ids):
+            target = tuple(0 if d in axes else p for d, p in enumerate(where))
+            ids[target] = ids[target] | group
+        if not keepdims:
+            ids = ids.reshape(tuple(s for d, s in enumerate(kept) if d not in axes))
+        return self._with(ids)
+
+    @property
+    def device_assignment(self) -> tuple[Any, ...]:
+        return self._devices
+
+    @property
+    def memory_kind(self) -> str:
+        return self._memory_kind
+
+    def with_memory_kind(self, kind: str) -> PositionalSharding:
+        return object.__new__(type(self))._set(self._devices, self._ids, _check_memory_kind(kind))
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        return self.size == 1
+
+    def _grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:
+        extra = self.ndim - ndim
+        if extra > 0 and math.prod(self.shape[:extra]) == 1:
+            splits = self.shape[extra:]
+        elif extra == 0:
+            splits = self.shape
+        elif self.size == 1:
+            splits = (1,) * ndim
+        else:
+            raise ShardingError(
+                f"{self!r} is only valid for values of rank {self.ndim}, but was applied to a value of rank {ndim}.\n"
+                f"    sharding  shape {self.shape}\n"
+                f"  A PositionalSharding must be congruent with the value: one dim of the sharding per dim of the value. "
+                f"Use sharding.reshape(...) with {ndim} sizes, or sharding.replicate().")
+        shard_ids = [0] * len(self._devices)
+        for number, group in enumerate(self._ids.flat):
+            for device in group:
+                shard_ids[device] = number
+        return tuple(splits), tuple(shard_ids)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, PositionalSharding) and self._hash == other._hash and self._devices == other._devices
+            and self.shape == other.shape and self._memory_kind == other._memory_kind
+            and all(a == b for a, b in zip(self._ids.flat, other._ids.flat)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        sets = np.empty(self.shape, object)
+        for where, group in np.ndenumerate(self._ids):
+            sets[where] = _DeviceSet(self._devices[i] for i in group)
+        name = type(self).__name__
+        body = np.array2string(sets, prefix=f"{name}(", suffix=")", max_line_width=100, threshold=sets.size + 1)
+        return f"{name}({body})"
+
+
+def _make_positional(devices: tuple, ids: np.ndarray, memory_kind: str) -> PositionalSharding:
+    return object.__new__(PositionalSharding)._set(devices, ids, memory_kind)
+
+
+def is_explicit(sharding: Sharding | None) -> bool:
+    """Whether a sharding is part of types: a NamedSharding over a mesh with Explicit axes."""
+    return isinstance(sharding, NamedSharding) and AxisType.Explicit in sharding.mesh.axis_types

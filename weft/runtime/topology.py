@@ -1,0 +1,78 @@
+"""Device grids: which device stands where in a mesh of a given shape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.ir.mesh import AxisType, Mesh
+from weft.runtime.device import Device, devices
+from weft.util.errors import ShardingError
+
+
+def create_device_mesh(mesh_shape: int | Sequence[int], devices: Sequence[Any] | None = None, *,
+                       contiguous_submeshes: bool = False, allow_split_physical_axes: bool = False) -> np.ndarray:
+    """An array of all devices (or of `devices`) of shape `mesh_shape`, neighbours near each other.
+
+    Virtual devices share one memory and are equally near, so their order is kept.
+
+    >>> create_device_mesh((2, 1), all_devices()[:2]).shape
+    (2, 1)
+    """
+    shape = (mesh_shape,) if isinstance(mesh_shape, int) else tuple(mesh_shape)
+    chosen = all_devices() if devices is None else list(devices)
+    if math.prod(shape) != len(chosen):
+        raise ShardingError(
+            f"create_device_mesh: Number of devices {len(chosen)} must equal the product of mesh_shape {shape}.\n"
+            f"  The grid uses every device once. Give mesh sizes that multiply to {len(chosen)}, or pass devices=...")
+    return _grid(chosen, shape)
+
+
+def create_hybrid_device_mesh(mesh_shape: Sequence[int], dcn_mesh_shape: Sequence[int],
+                              devices: Sequence[Any] | None = None, *, process_is_granule: bool = False,
+                              **_options: Any) -> np.ndarray:
+    """A grid whose dims multiply an inner (within a process) and an outer (across processes) size, the outer one major."""
+    chosen = all_devices() if devices is None else list(devices)
+    groups: dict[int, list] = {}
+    for d in chosen:
+        groups.setdefault(d.process_index, []).append(d)
+    if math.prod(dcn_mesh_shape) != len(groups):
+        raise ShardingError(f"create_hybrid_device_mesh: {len(groups)} processes must equal the product of dcn_mesh_shape "
+                            f"{tuple(dcn_mesh_shape)}.")
+    blocks = [create_device_mesh(mesh_shape, group) for group in groups.values()]
+    nested = np.empty(tuple(dcn_mesh_shape), object)
+    for where, block in zip(np.ndindex(nested.shape), blocks):
+        nested[where] = block
+    return np.block(nested.tolist()) if nested.ndim else blocks[0]
+
+
+def all_devices() -> list[Device]:
+    """Every device, in order of id."""
+    return devices()
+
+
+def _grid(chosen: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray:
+    flat = np.empty(len(chosen), object)
+    flat[:] = chosen
+    return flat.reshape(shape)
+
+
+def make_mesh(axis_shapes: Sequence[int], axis_names: Sequence[Any], axis_types: tuple[AxisType, ...] | None = None, *,
+              devices: Sequence[Any] | None = None) -> Mesh:
+    """A mesh of the first devices that fill `axis_shapes`.
+
+    >>> make_mesh((1, 1), ('x', 'y')).shape_tuple
+    (('x', 1), ('y', 1))
+    """
+    shape = (axis_shapes,) if isinstance(axis_shapes, int) else tuple(axis_shapes)
+    chosen = all_devices() if devices is None else list(devices)
+    need = math.prod(shape)
+    if need > len(chosen):
+        raise ShardingError(
+            f"make_mesh: Number of devices {len(chosen)} must be >= the product of mesh_shape {shape}.\n"
+            f"  A mesh of {need} places needs {need} devices. Use smaller sizes, or more virtual devices "
+            f"(WEFT_NUM_DEVICES={need}).")
+    return Mesh(create_device_mesh(shape, chosen[:need]), axis_names, axis_types=axis_types)
