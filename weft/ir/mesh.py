@@ -1,7 +1,8 @@
 """Meshes: devices in a grid whose axes have names.
 
-`Mesh` holds devices, `AbstractMesh` only sizes and names; both are interned, so equal meshes are one object. The *current*
-mesh of a thread is set by `with mesh:`, `set_mesh` or `use_mesh` and read by `current_mesh`, `get_abstract_mesh`.
+`Mesh` holds devices, `AbstractMesh` only sizes and names; both are interned, so equal meshes are one object. The
+*current* mesh of a thread is set by `with mesh:`, `set_mesh` or `use_mesh` and read by `current_mesh` and
+`get_abstract_mesh`.
 A device is opaque here: it has `id`, `platform` and `process_index` (see `runtime.device`).
 """
 
@@ -19,7 +20,7 @@ from weft.util.errors import ShardingError
 
 
 class AxisType(enum.Enum):
-    """Who decides how values are split over an axis: the compiler (Auto), the types (Explicit), the program (Manual)."""
+    """Who decides how values are split over an axis: compiler (Auto), types (Explicit), program (Manual)."""
     Auto = enum.auto()
     Explicit = enum.auto()
     Manual = enum.auto()
@@ -44,7 +45,8 @@ def _normalized_names(axis_names: Any) -> tuple[Any, ...]:
     if len(set(names)) != len(names):
         raise ShardingError(f"Mesh: axis names {names} repeat a name.\n  Every mesh axis needs a name of its own.")
     if None in names:
-        raise ShardingError(f"Mesh: axis names {names} contain None.\n  None means 'not split' in a spec; use a string.")
+        raise ShardingError(f"Mesh: axis names {names} contain None.\n"
+                            "  None means 'not split' in a spec; use a string.")
     return names
 
 
@@ -125,8 +127,8 @@ class Mesh(_MeshBase):
         names = _normalized_names(axis_names)
         if grid.ndim != len(names):
             raise ShardingError(
-                f"Mesh: the devices form an array of rank {grid.ndim}, but {len(names)} axis names were given: {names}.\n"
-                f"    devices   shape {grid.shape}\n"
+                f"Mesh: the devices form an array of rank {grid.ndim}, but {len(names)} axis names were given: "
+                f"{names}.\n    devices   shape {grid.shape}\n"
                 "  A mesh has one name per dim of its device array. Reshape the devices, or name every dim.")
         types = _normalized_types(axis_types, len(names))
         flat = tuple(grid.flat) if names else ()

@@ -1,8 +1,8 @@
 """Shardings: how a global array is laid out over devices.
 
 Every sharding reduces to a `Layout` for a given rank: the ordered devices, the number of splits of each dim, and which
-shard each device holds. Two shardings with one layout are equivalent. Laws: shards are equal blocks; the grid of shards is
-row-major; replication is only a matter of several devices holding one shard, so equivalent shardings share storage.
+shard each device holds. Two shardings with one layout are equivalent. Laws: shards are equal blocks; the grid of shards
+is row-major; replication is only a matter of several devices holding one shard, so equivalent shardings share storage.
 """
 
 from __future__ import annotations
@@ -155,11 +155,13 @@ def _divisibility_text(sharding: Sharding, shape: Shape, splits: Shape, bad: Seq
     lines = [f"cannot split {what} of shape {list(shape)} by {sharding!r}."]
     advice = []
     for d in bad:
-        by = sharding.split_reason(d) if isinstance(sharding, NamedSharding) else f"the sharding splits it {splits[d]} ways"
+        by = f"the sharding splits it {splits[d]} ways"
+        if isinstance(sharding, NamedSharding):
+            by = sharding.split_reason(d)
         lines.append(f"    dim {d} has size {shape[d]}, {by}; {shape[d]} is not divisible by {splits[d]}")
         advice.append(f"pad dim {d} to {-(-shape[d] // splits[d]) * splits[d]}")
-    lines.append(f"  A dim must divide evenly by the number of its splits. {' and '.join(advice).capitalize()}, leave it "
-                 "unsplit, or use fewer devices along it.")
+    lines.append(f"  A dim must divide evenly by the number of its splits. {' and '.join(advice).capitalize()}, leave "
+                 "it unsplit, or use fewer devices along it.")
     return "\n".join(lines)
 
 
@@ -167,7 +169,8 @@ def _check_memory_kind(kind: str | None) -> str:
     if kind is None:
         return MEMORY_KINDS[0]
     if kind not in MEMORY_KINDS:
-        raise ShardingError(f"memory_kind {kind!r} is unknown.\n  Memory kinds are {', '.join(map(repr, MEMORY_KINDS))}.")
+        raise ShardingError(f"memory_kind {kind!r} is unknown.\n"
+                            f"  Memory kinds are {', '.join(map(repr, MEMORY_KINDS))}.")
     return kind
 
 
@@ -190,7 +193,7 @@ class NamedSharding(Sharding):
         if spec is None:
             spec = PartitionSpec()
         if not isinstance(spec, PartitionSpec):
-            raise TypeError(f"NamedSharding takes a PartitionSpec second, got {spec!r}.  Write PartitionSpec(*entries).")
+            raise TypeError(f"NamedSharding takes a PartitionSpec second, got {spec!r}. Write PartitionSpec(...).")
         _check_spec(mesh, spec)
         self.mesh, self.spec = mesh, spec
         self._memory_kind = _check_memory_kind(memory_kind)
@@ -234,8 +237,9 @@ class NamedSharding(Sharding):
             return self.spec.dims(ndim)
         except ShardingError:
             raise ShardingError(
-                f"{self!r} is only valid for values of rank at least {len(self.spec)}, but was applied to a value of rank "
-                f"{ndim}.\n  A spec has at most one entry per dim. Drop the entries beyond dim {ndim - 1}.") from None
+                f"{self!r} is only valid for values of rank at least {len(self.spec)}, but was applied to a "
+                f"value of rank {ndim}.\n"
+                f"  A spec has at most one entry per dim. Drop the entries beyond dim {ndim - 1}.") from None
 
     def splits(self, shape: int | Sequence[int]) -> Shape:
         sizes = self.mesh.shape
@@ -256,8 +260,8 @@ class NamedSharding(Sharding):
                         for size, axes in zip(shape, self.spec_dims(len(shape))))
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, NamedSharding) and self.mesh is other.mesh and self.spec == other.spec
-                                 and self._memory_kind == other._memory_kind)
+        return self is other or (isinstance(other, NamedSharding) and self.mesh is other.mesh
+                                 and self.spec == other.spec and self._memory_kind == other._memory_kind)
 
     def __hash__(self) -> int:
         return self._hash
@@ -364,8 +368,8 @@ class _DeviceSet:
 class PositionalSharding(Sharding):
     """An array of device sets: element (i, j) says which devices hold block (i, j). Immutable.
 
-    `reshape` and `transpose` rearrange the elements, `replicate` unites the sets along a dim. The order of devices is fixed
-    by the first array. Leading dims of size 1 are dropped for values of lower rank.
+    `reshape` and `transpose` rearrange the elements, `replicate` unites the sets along a dim. The order of devices is
+    fixed by the first array. Leading dims of size 1 are dropped for values of lower rank.
 
     >>> from weft.runtime.device import devices
     >>> PositionalSharding(devices()[:4]).reshape(2, 2).replicate(0)
@@ -391,7 +395,8 @@ class PositionalSharding(Sharding):
         self._hash = hash((devices, ids.shape, tuple(ids.flat), memory_kind))
         return self
 
-    def _with(self, ids: np.ndarray) -> PositionalSharding:
+    def with_sets(self, ids: np.ndarray) -> PositionalSharding:
+        """The same devices with other sets: an array of frozensets of positions in the device order."""
         return object.__new__(type(self))._set(self._devices, ids, self._memory_kind)
 
     def __reduce__(self) -> tuple:
@@ -403,11 +408,11 @@ class PositionalSharding(Sharding):
 
     def reshape(self, *shape: Any) -> PositionalSharding:
         """The same sets, in row-major order, in another shape; one size may be -1."""
-        return self._with(self._ids.reshape(*shape))
+        return self.with_sets(self._ids.reshape(*shape))
 
     def transpose(self, *axes: Any) -> PositionalSharding:
         """Permute the dims (reverse them by default)."""
-        return self._with(self._ids.transpose(*axes))
+        return self.with_sets(self._ids.transpose(*axes))
 
     @property
     def T(self) -> PositionalSharding:
@@ -428,7 +433,7 @@ class PositionalSharding(Sharding):
             ids[target] = ids[target] | group
         if not keepdims:
             ids = ids.reshape(tuple(s for d, s in enumerate(kept) if d not in axes))
-        return self._with(ids)
+        return self.with_sets(ids)
 
     @property
     def device_assignment(self) -> tuple[Any, ...]:
@@ -457,8 +462,8 @@ class PositionalSharding(Sharding):
             raise ShardingError(
                 f"{self!r} is only valid for values of rank {self.ndim}, but was applied to a value of rank {ndim}.\n"
                 f"    sharding  shape {self.shape}\n"
-                f"  A PositionalSharding must be congruent with the value: one dim of the sharding per dim of the value. "
-                f"Use sharding.reshape(...) with {ndim} sizes, or sharding.replicate().")
+                f"  A PositionalSharding must be congruent with the value: one dim of the sharding per dim of the "
+                f"value. Use sharding.reshape(...) with {ndim} sizes, or sharding.replicate().")
         shard_ids = [0] * len(self._devices)
         for number, group in enumerate(self._ids.flat):
             for device in group:

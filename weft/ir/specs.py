@@ -1,7 +1,7 @@
 """PartitionSpec: which mesh axes split each dim of an array.
 
-An entry is None (not split), an axis name, a tuple of axis names (split by all of them, major to minor), or UNCONSTRAINED
-(left to propagation). Trailing Nones never matter: `P('a', None)` and `P('a')` are equal.
+An entry is None (not split), an axis name, a tuple of axis names (split by all of them, major to minor), or
+UNCONSTRAINED (left to propagation). Trailing Nones never matter: `P('a', None)` and `P('a')` are equal.
 """
 
 from __future__ import annotations

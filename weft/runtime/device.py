@@ -151,8 +151,8 @@ def _device_of_id(id: int) -> Device:
 
 def _check_backend(backend: Any) -> None:
     if backend not in (None, PLATFORM) and not isinstance(backend, Client):
-        raise RuntimeError(f"Unknown backend: {backend!r} requested, but no platforms that are instances of {backend} are "
-                           f"present. Platforms present are: {PLATFORM}")
+        raise RuntimeError(f"Unknown backend: {backend!r} requested, but no platforms that are instances of {backend} "
+                           f"are present. Platforms present are: {PLATFORM}")
 
 
 def devices(backend: str | None = None) -> list[Device]:
@@ -165,7 +165,8 @@ def devices(backend: str | None = None) -> list[Device]:
     return list(_all_devices())
 
 
-def local_devices(process_index: int | None = None, backend: str | None = None, host_id: int | None = None) -> list[Device]:
+def local_devices(process_index: int | None = None, backend: str | None = None,
+                  host_id: int | None = None) -> list[Device]:
     """The devices of one process (this one by default)."""
     _check_backend(backend)
     wanted = host_id if process_index is None else process_index

@@ -34,14 +34,14 @@ def create_device_mesh(mesh_shape: int | Sequence[int], devices: Sequence[Any] |
 def create_hybrid_device_mesh(mesh_shape: Sequence[int], dcn_mesh_shape: Sequence[int],
                               devices: Sequence[Any] | None = None, *, process_is_granule: bool = False,
                               **_options: Any) -> np.ndarray:
-    """A grid whose dims multiply an inner (within a process) and an outer (across processes) size, the outer one major."""
+    """A grid whose dims multiply an inner (in a process) and an outer (across processes) size, the outer one major."""
     chosen = all_devices() if devices is None else list(devices)
     groups: dict[int, list] = {}
     for d in chosen:
         groups.setdefault(d.process_index, []).append(d)
     if math.prod(dcn_mesh_shape) != len(groups):
-        raise ShardingError(f"create_hybrid_device_mesh: {len(groups)} processes must equal the product of dcn_mesh_shape "
-                            f"{tuple(dcn_mesh_shape)}.")
+        raise ShardingError(f"create_hybrid_device_mesh: {len(groups)} processes must equal the product of "
+                            f"dcn_mesh_shape {tuple(dcn_mesh_shape)}.")
     blocks = [create_device_mesh(mesh_shape, group) for group in groups.values()]
     nested = np.empty(tuple(dcn_mesh_shape), object)
     for where, block in zip(np.ndindex(nested.shape), blocks):

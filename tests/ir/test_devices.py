@@ -1,0 +1,20 @@
+"""What can be asked of devices."""
+
+import pickle
+
+import pytest
+
+from weft.runtime import device as d
+
+
+def test_devices():
+    assert d.device_count() == d.local_device_count() == 8
+    first = d.devices()[0]
+    assert repr(first) == "CpuDevice(id=0)" and str(first) == "TFRT_CPU_0"
+    assert first.platform == "cpu" and first.process_index == first.host_id == first.task_id == 0
+    assert d.devices("cpu") == d.local_devices() and first.default_memory().kind == "device"
+    assert pickle.loads(pickle.dumps(first)) is first
+    with pytest.raises(RuntimeError, match="Unknown backend"):
+        d.devices("gpu")
+    with pytest.raises(ValueError):
+        d.local_devices(3)

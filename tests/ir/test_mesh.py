@@ -1,0 +1,197 @@
+"""Meshes, specs, shardings, the mesh of a program."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+from weft.ir.mesh import AbstractMesh, AxisType, Mesh, current_mesh, get_abstract_mesh, set_mesh, use_mesh
+from weft.ir.program_mesh import check_same_devices, common_mesh, sharding_of_spec, to_spec
+from weft.ir.shardings import NamedSharding, PositionalSharding, SingleDeviceSharding, layout_of
+from weft.ir.specs import P, PartitionSpec
+from weft.runtime.device import devices
+from weft.runtime.topology import create_device_mesh, make_mesh
+from weft.util.errors import ShardingError
+
+
+@pytest.fixture
+def mesh() -> Mesh:
+    return make_mesh((4, 2), ("a", "b"))
+
+
+def test_mesh_facts(mesh):
+    assert repr(mesh) == "Mesh('a': 4, 'b': 2, axis_types=(Auto, Auto))"
+    assert dict(mesh.shape) == {"a": 4, "b": 2}
+    assert mesh.size == 8 and not mesh.empty and mesh.local_mesh is mesh
+    assert mesh.device_ids.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert mesh is Mesh(create_device_mesh((4, 2)), ("a", "b"))
+    assert mesh.abstract_mesh is AbstractMesh((4, 2), ("a", "b")) and mesh.abstract_mesh.size == 8
+    assert AbstractMesh((("a", 4), ("b", 2))) is mesh.abstract_mesh
+    assert pickle.loads(pickle.dumps(mesh)) is mesh and copy.deepcopy(mesh) is mesh
+    explicit = make_mesh((8,), ("x",), axis_types=(AxisType.Explicit,))
+    assert explicit.explicit_axes == ("x",) and repr(explicit) == "Mesh('x': 8, axis_types=(Explicit,))"
+
+
+def test_current_mesh(mesh):
+    other = make_mesh((8,), ("x",))
+    assert current_mesh() is None and get_abstract_mesh().empty
+    with mesh:
+        assert current_mesh() is mesh
+        with other:
+            assert get_abstract_mesh() is other.abstract_mesh
+        with use_mesh(other):
+            assert current_mesh() is other
+        assert current_mesh() is mesh
+    assert current_mesh() is None
+    set_mesh(mesh)
+    assert current_mesh() is mesh
+    with set_mesh(other):
+        assert current_mesh() is other
+    assert current_mesh() is mesh
+    set_mesh(None)
+    assert current_mesh() is None
+
+
+@pytest.mark.parametrize("make, words", [
+    (lambda: Mesh(create_device_mesh((4, 2)), ("a",)), "rank 2, but 1 axis names"),
+    (lambda: Mesh(create_device_mesh((4, 2)), ("a", "a")), "repeat a name"),
+    (lambda: Mesh(devices()[:1] * 2, ("a",)), "more than once"),
+    (lambda: make_mesh((5, 2), ("a", "b")), "Number of devices 8 must be >= the product of mesh_shape (5, 2)"),
+    (lambda: create_device_mesh((3, 2)), "Number of devices 8 must equal the product of mesh_shape (3, 2)"),
+    (lambda: NamedSharding(make_mesh((8,), ("x",)), P("y")), "axis 'y' of PartitionSpec('y',) is not found"),
+    (lambda: NamedSharding(make_mesh((8,), ("x",)), P("x", "x")), "duplicate entries for 'x'"),
+    (lambda: NamedSharding(make_mesh((8,), ("x",)), P(None, "x")).shard_shape((8,)), "rank at least 2"),
+    (lambda: PositionalSharding(devices()).shard_shape((8, 8)), "only valid for values of rank 1"),
+    (lambda: PositionalSharding(devices()).reshape(4, 2).shard_shape((8,)), "congruent"),
+    (lambda: PositionalSharding([]), "empty"),
+])
+def test_errors(make, words):
+    with pytest.raises(ShardingError) as caught:
+        make()
+    assert words in str(caught.value)
+
+
+def test_divisibility_error_names_dims_sizes_and_remedy(mesh):
+    with pytest.raises(ValueError) as caught:
+        NamedSharding(mesh, P("a", "b")).shard_shape((6, 8))
+    text = str(caught.value)
+    assert "dim 0 has size 6" in text and "mesh axis 'a' of size 4" in text and "Pad dim 0 to 8" in text
+    with pytest.raises(ValueError, match="dim 1 has size 5"):
+        PositionalSharding(devices()).reshape(4, 2).shard_shape((8, 5))
+
+
+def test_specs():
+    assert P("a", None) == P("a") == P(("a",)) and hash(P("a", None)) == hash(P(("a",)))
+    assert P("a", "b") != P("b", "a") and P("a") != ("a",)
+    assert repr(P("a", None)) == "PartitionSpec('a', None)"
+    assert tuple(P("a", None)) == ("a", None) and len(P("a", None)) == 2 and P("a")[0] == "a"
+    assert repr(P("a") + P("b")) == "PartitionSpec('a', 'b')"
+    assert P(("a", "b"), PartitionSpec.UNCONSTRAINED).dims(3) == (("a", "b"), (), ())
+    assert P("a", P.UNCONSTRAINED).unconstrained_dims() == {1}
+    assert pickle.loads(pickle.dumps(P(P.UNCONSTRAINED, "a"))) == P(P.UNCONSTRAINED, "a")
+
+
+def test_named_sharding(mesh):
+    s = NamedSharding(mesh, P("b", "a"))
+    assert s.shard_shape((8, 8)) == (4, 2)
+    assert s.devices_indices_map((8, 8))[devices()[3]] == (slice(4, 8), slice(2, 4))
+    assert NamedSharding(mesh, P("a")).devices_indices_map((8, 8))[devices()[3]] == (slice(2, 4), slice(None))
+    assert s.splits((8, 8)) == (2, 4) and s.shard_of_device(2)[3] == (1, 1)
+    assert NamedSharding(mesh, P("a", None)) == NamedSharding(mesh, P("a"))
+    assert NamedSharding(mesh, P()).is_fully_replicated and not s.is_fully_replicated
+    assert s.is_fully_addressable and s.num_devices == 8 and s.device_set == set(devices())
+    assert repr(s) == ("NamedSharding(mesh=Mesh('a': 4, 'b': 2, axis_types=(Auto, Auto)), "
+                       "spec=PartitionSpec('b', 'a'), memory_kind=device)")
+    assert s.with_memory_kind("pinned_host").memory_kind == "pinned_host"
+    assert pickle.loads(pickle.dumps(s)) == s and s.format_dims((8, 8)) == "8@b,8@a"
+
+
+def test_positional_sharding_prints_sets():
+    s = PositionalSharding(devices())
+    assert repr(s) == "PositionalSharding([{CPU 0} {CPU 1} {CPU 2} {CPU 3} {CPU 4} {CPU 5} {CPU 6} {CPU 7}])"
+    s = s.reshape(4, 2)
+    assert repr(s) == ("PositionalSharding([[{CPU 0} {CPU 1}]\n"
+                       "                    [{CPU 2} {CPU 3}]\n"
+                       "                    [{CPU 4} {CPU 5}]\n"
+                       "                    [{CPU 6} {CPU 7}]])")
+    assert repr(s.replicate(0)) == "PositionalSharding([[{CPU 0, 2, 4, 6} {CPU 1, 3, 5, 7}]])"
+    assert s.replicate(0).shape == (1, 2) and s.replicate(1).shape == (4, 1) and s.replicate().shape == (1, 1)
+    assert s.replicate(1, keepdims=False).shape == (4,) and s.replicate(-1) == s.replicate(1)
+    assert s.T.shape == (2, 4) and s.replicate(0).T.shape == (2, 1)
+    assert pickle.loads(pickle.dumps(s.T)) == s.T and hash(s.T) == hash(s.T) and s.T != s.reshape(2, 4)
+
+
+def test_positional_and_named_are_equivalent(mesh):
+    s = PositionalSharding(create_device_mesh((4, 2)))
+    for positional, spec in [(s, P("a", "b")), (s.T, P("b", "a")), (s.replicate(0), P(None, "b")),
+                             (s.replicate(1), P("a")), (s.replicate(), P()), (s.replicate(0).T, P("b")),
+                             (s.reshape(8, 1), P(("a", "b"))), (s.reshape(1, 8), P(None, ("a", "b")))]:
+        assert positional.is_equivalent_to(NamedSharding(mesh, spec), 2), spec
+    assert not s.is_equivalent_to(NamedSharding(mesh, P("b", "a")), 2)
+    assert s.replicate(0).shard_shape((8,)) == (4,)          # leading dims of size 1 drop for lower rank
+    assert s.replicate().shard_shape((2, 3, 5)) == (2, 3, 5)
+    assert SingleDeviceSharding(devices()[2]).shard_shape((3,)) == (3,)
+
+
+def test_shards_cover_the_array_for_every_spec(mesh):
+    for spec in [P(), P("a"), P("b", "a"), P(("a", "b")), P(("b", "a")), P(None, ("b", "a"))]:
+        s = NamedSharding(mesh, spec)
+        seen = np.zeros((8, 8), int)
+        for index in s.devices_indices_map((8, 8)).values():
+            seen[index] += 1
+        assert (seen == 8 * layout_of(s, 2).num_shards ** -1).all()
+
+
+def test_common_mesh_named(mesh):
+    s = [NamedSharding(mesh, P("a")), NamedSharding(mesh, P("b", "a"))]
+    assert common_mesh(s) is mesh
+    positional = PositionalSharding(devices()).reshape(4, 2)
+    assert common_mesh([*s, positional]) is mesh
+    assert to_spec(positional.T, mesh, 2) == (("b",), ("a",))
+
+
+def test_common_mesh_refines(mesh):
+    eight = PositionalSharding(devices())
+    both = common_mesh([eight.reshape(4, 2), eight.reshape(2, 4)])
+    assert both.axis_sizes == (2, 2, 2)
+    assert to_spec(eight.reshape(2, 4), both, 2) == (("d0",), ("d1", "d2"))
+    assert to_spec(eight.reshape(4, 2).T, both, 2) == (("d2",), ("d0", "d1"))
+    assert common_mesh([eight.reshape(8, 1), eight.replicate()]).axis_sizes == (8,)
+    other = make_mesh((2, 4), ("x", "y"))
+    refined = common_mesh([NamedSharding(mesh, P("a", "b")), NamedSharding(other, P("x", "y"))])
+    assert refined.axis_names == ("a.0", "a.1", "b")
+    assert to_spec(NamedSharding(other, P("x", "y")), refined, 2) == (("a.0",), ("a.1", "b"))
+    for s in [NamedSharding(other, P("y", "x")), NamedSharding(mesh, P("b")), eight.reshape(4, 2).T]:
+        assert s.is_equivalent_to(sharding_of_spec(to_spec(s, refined, 2), refined), 2)
+
+
+def test_common_mesh_of_what_no_factoring_serves():
+    six = PositionalSharding(devices()[:6])
+    odd = six.reshape(2, 3).T.reshape(2, 3)
+    plain = six.reshape(2, 3)
+    program = common_mesh([plain, odd])
+    assert to_spec(plain, program, 2) is not None and to_spec(odd, program, 2) is None
+
+
+def test_sharding_shown_to_users(mesh):
+    eight = PositionalSharding(devices())
+    program = common_mesh([eight.reshape(4, 2), eight.replicate()])
+    known = [eight.reshape(4, 2), eight.replicate()]
+    assert sharding_of_spec((("d0",), ("d1",)), program, known) is known[0]
+    assert sharding_of_spec((("d1",), ()), program, known) == eight.reshape(4, 2).replicate(0).T
+    assert sharding_of_spec((("a",),), mesh, [NamedSharding(mesh, P())]) == NamedSharding(mesh, P("a"))
+
+
+def test_incompatible_devices():
+    some = devices()
+    first, second = PositionalSharding(some[:4]), PositionalSharding(some[4:])
+    with pytest.raises(ValueError) as caught:
+        check_same_devices([first, second], ["argument x of add with shape float32[8,8]",
+                                             "argument y of add with shape float32[8,8]"])
+    text = str(caught.value)
+    assert text.startswith("Received incompatible devices for jitted computation. Got argument x of add with shape "
+                           "float32[8,8] and device ids [0, 1, 2, 3] on platform CPU and argument y of add")
+    permuted = [some[i] for i in [0, 1, 2, 3, 6, 7, 4, 5]]
+    with pytest.raises(ValueError, match="order differs"):
+        common_mesh([PositionalSharding(some), PositionalSharding(permuted)])

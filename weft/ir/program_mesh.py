@@ -1,0 +1,206 @@
+"""The mesh of a program: one set of axes in which every sharding of the program can be written.
+
+In:   the shardings met by one program (arguments, constraints, results).
+Out:  one `Mesh`, and for each sharding its `Spec` (per-dim tuples of axis names) on it.
+Laws: all shardings of a program have the same devices in the same order; NamedShardings over one mesh use it as it is;
+      otherwise the flat device order is factored until every sharding's splits are products of whole axes. A sharding
+      that no factoring serves has no spec (`to_spec` gives None): its value is resharded where it enters.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from weft.ir.mesh import Mesh
+from weft.ir.shardings import Layout, NamedSharding, PositionalSharding, Sharding, grid_of_dims, layout_of
+from weft.ir.specs import Spec, spec_of_dims
+from weft.util.errors import ShardingError
+
+Digits = tuple[int, ...]                  # sizes of the digits of the flat device number, major to minor
+
+
+def common_mesh(shardings: Sequence[Sharding], describe: Sequence[str] | None = None) -> Mesh:
+    """The mesh on which all `shardings` of one program are expressed.
+
+    `describe[i]` says in an error what sharding i belongs to, as "argument x of f with shape float32[8]".
+
+    >>> from weft.runtime.device import devices
+    >>> four = PositionalSharding(devices()[:4])
+    >>> common_mesh([four.reshape(2, 2), four.reshape(4, 1)])
+    Mesh('d0': 2, 'd1': 2, axis_types=(Auto, Auto))
+    """
+    check_same_devices(shardings, describe)
+    return _common_mesh(tuple(dict.fromkeys(shardings)))
+
+
+def check_same_devices(shardings: Sequence[Sharding], describe: Sequence[str] | None = None) -> None:
+    """Raise ShardingError unless all shardings have the same devices in the same order."""
+    first = shardings[0].device_assignment
+    for i, sharding in enumerate(shardings):
+        if sharding.device_assignment != first:
+            names = describe or [f"value {j}" for j in range(len(shardings))]
+            (x, ids_x), (y, ids_y) = ((names[j], [d.id for d in shardings[j].device_assignment]) for j in (0, i))
+            platform = first[0].platform.upper()
+            why = ("The devices are the same, but their order differs." if set(ids_x) == set(ids_y)
+                   else "The devices differ.")
+            raise ShardingError(
+                f"Received incompatible devices for jitted computation. Got {x} and device ids {ids_x} on "
+                f"platform {platform} and {y} and device ids {ids_y} on platform {platform}.\n"
+                f"  {why} One program runs on one ordered list of devices, and values placed with device_put stay "
+                "where they are. Move one of them with device_put.")
+
+
+@lru_cache(maxsize=1024)
+def _common_mesh(shardings: tuple[Sharding, ...]) -> Mesh:
+    named = list(dict.fromkeys(s.mesh for s in shardings if isinstance(s, NamedSharding)))
+    devices = shardings[0].device_assignment
+    layouts = [layout_of(s, _natural_rank(s)) for s in shardings]
+    for mesh in named:
+        if all(_dims_on(layout, mesh) is not None for layout in layouts):
+            return mesh
+    digits = _best_digits(layouts, len(devices), [m.axis_sizes for m in named])
+    digits = _merged(digits, layouts, named[0].axis_sizes if named else ())
+    names = _digit_names(digits, named[0] if named else None)
+    return Mesh(np.array(devices, object).reshape(digits), names)
+
+
+def _natural_rank(sharding: Sharding) -> int:
+    """A rank at which all that `sharding` says is visible."""
+    if isinstance(sharding, NamedSharding):
+        return len(sharding.spec)
+    return sharding.ndim if isinstance(sharding, PositionalSharding) else 0
+
+
+def to_spec(sharding: Sharding, mesh: Mesh, ndim: int) -> Spec | None:
+    """Per-dim tuples of axes of `mesh` that express `sharding` for values of rank `ndim`, or None if none do.
+
+    >>> from weft.runtime.device import devices
+    >>> four = PositionalSharding(devices()[:4])
+    >>> mesh = common_mesh([four.reshape(2, 2), four.reshape(4, 1)])
+    >>> to_spec(four.reshape(4, 1), mesh, 2)
+    (('d0', 'd1'), ())
+    """
+    if isinstance(sharding, NamedSharding) and sharding.mesh is mesh:
+        return sharding.spec_dims(ndim)
+    return _dims_on(layout_of(sharding, ndim), mesh)
+
+
+@lru_cache(maxsize=4096)
+def _dims_on(layout: Layout, mesh: Mesh) -> Spec | None:
+    if layout.devices != mesh.flat_devices:
+        return None
+    dims = _digits_of_dims(layout, mesh.axis_sizes)
+    return None if dims is None else tuple(tuple(mesh.axis_names[j] for j in dim) for dim in dims)
+
+
+def _digits_of_dims(layout: Layout, digits: Digits) -> tuple[tuple[int, ...], ...] | None:
+    """For each dim the digit numbers (major to minor) whose mixed-radix value is the block position, or None.
+
+    Each split dim's position must be read off whole digits, and no digit may serve two dims.
+    """
+    n = math.prod(digits)
+    positions = np.array(layout.positions, int).reshape(n, len(layout.splits))
+    grid = positions.reshape(*digits, -1)
+    used: set[int] = set()
+    dims = []
+    for d, split in enumerate(layout.splits):
+        weights = {j: int(grid[(0,) * j + (1,) + (0,) * (len(digits) - j - 1) + (d,)])
+                   for j, size in enumerate(digits) if size > 1}
+        chosen = tuple(sorted((j for j, w in weights.items() if w), key=lambda j: -weights[j]))
+        if used & set(chosen) or math.prod(digits[j] for j in chosen) != split:
+            return None
+        used |= set(chosen)
+        dims.append(chosen)
+    names = tuple(range(len(digits)))
+    if grid_of_dims(tuple(dims), names, digits)[1] != layout.shard_ids:
+        return None
+    return tuple(dims)
+
+
+def _best_digits(layouts: Sequence[Layout], n: int, meshes: Sequence[Digits]) -> Digits:
+    """The ordered prime factoring of `n` devices that keeps the named meshes whole and serves most layouts."""
+    def served(digits: Digits) -> int:
+        return (sum(_refines(digits, m) for m in meshes) * 1000
+                + sum(_digits_of_dims(layout, digits) is not None for layout in layouts))
+    return max(_ordered_prime_factorings(n), key=served)
+
+
+def _ordered_prime_factorings(n: int) -> Iterator[Digits]:
+    primes, p = [], 2
+    while n > 1:
+        while n % p == 0:
+            primes.append(p)
+            n //= p
+        p += 1
+    seen = set()
+    for order in itertools.permutations(primes) if len(set(primes)) > 1 else [tuple(primes)]:
+        if order not in seen:
+            seen.add(order)
+            yield order
+
+
+def _strides(digits: Sequence[int]) -> tuple[int, ...]:
+    """Product of the sizes after each digit."""
+    return tuple(math.prod(digits[j + 1:]) for j in range(len(digits)))
+
+
+def _refines(digits: Digits, sizes: Digits) -> bool:
+    """Whether axes of `sizes` are groups of neighbouring `digits`."""
+    return {s for s, size in zip(_strides(sizes), sizes) if size > 1} <= set(_strides(digits)) | {1}
+
+
+def _merged(digits: Digits, layouts: Sequence[Layout], keep: Digits) -> Digits:
+    """Unite neighbouring digits that every layout uses together, but for the boundaries of the axes `keep`."""
+    served = [layout for layout in layouts if _digits_of_dims(layout, digits) is not None]
+    kept = set(_strides(keep))
+    j = 0
+    while j + 1 < len(digits):
+        boundary = math.prod(digits[j + 1:])
+        merged = (*digits[:j], digits[j] * digits[j + 1], *digits[j + 2:])
+        if boundary not in kept and all(_digits_of_dims(layout, merged) is not None for layout in served):
+            digits = merged
+        else:
+            j += 1
+    return digits or (1,)
+
+
+def _digit_names(digits: Digits, mesh: Mesh | None) -> tuple[str, ...]:
+    """Names of refined axes: that of the mesh axis they are, or `axis.k` for part k of it, or `d0`, `d1`, ..."""
+    if mesh is None or not _refines(digits, mesh.axis_sizes):
+        return tuple(f"d{j}" for j in range(len(digits)))
+    names, strides = [], _strides(digits)
+    for axis, size, stride in zip(mesh.axis_names, mesh.axis_sizes, _strides(mesh.axis_sizes)):
+        parts = [j for j, s in enumerate(strides) if stride <= s < stride * size]
+        names += [axis] if len(parts) == 1 else [f"{axis}.{k}" for k in range(len(parts))]
+    return tuple(names)
+
+
+def sharding_of_spec(spec: Spec, mesh: Mesh, known: Sequence[Sharding] = ()) -> Sharding:
+    """The sharding to show users for a value split by `spec`.
+
+    An equivalent one among `known` (a program's arguments) is given as it is; a mesh made for PositionalShardings gives
+    a PositionalSharding; else a NamedSharding on `mesh`.
+    """
+    named = NamedSharding(mesh, spec_of_dims(spec))
+    ndim = len(spec)
+    for other in known:
+        try:
+            if other.is_equivalent_to(named, ndim):
+                return other
+        except ShardingError:
+            continue
+    if known and all(isinstance(s, PositionalSharding) for s in known) and ndim:
+        return _positional(layout_of(named, ndim))
+    return named
+
+
+def _positional(layout: Layout) -> PositionalSharding:
+    ids = np.empty(layout.num_shards, object)
+    for shard in range(layout.num_shards):
+        ids[shard] = frozenset(i for i, s in enumerate(layout.shard_ids) if s == shard)
+    return PositionalSharding(layout.devices).with_sets(ids.reshape(layout.splits))

@@ -1,0 +1,26 @@
+"""Public face of meshes and shardings.
+
+>>> from weft.sharding import PartitionSpec as P
+>>> P('x', None)
+PartitionSpec('x', None)
+"""
+
+from weft.ir.mesh import (
+    AbstractMesh,
+    AxisType,
+    Mesh,
+    get_abstract_mesh,
+    get_mesh,
+    set_mesh,
+    use_abstract_mesh,
+    use_mesh,
+)
+from weft.ir.shardings import NamedSharding, PositionalSharding, Sharding, SingleDeviceSharding
+from weft.ir.specs import UNCONSTRAINED, P, PartitionSpec
+from weft.runtime.topology import make_mesh
+
+__all__ = [
+    "UNCONSTRAINED", "AbstractMesh", "AxisType", "Mesh", "NamedSharding", "P", "PartitionSpec", "PositionalSharding",
+    "Sharding", "SingleDeviceSharding", "get_abstract_mesh", "get_mesh", "make_mesh", "set_mesh", "use_abstract_mesh",
+    "use_mesh",
+]
