@@ -1,0 +1,396 @@
+"""`Array`: a global array whose shards lie on devices.
+
+Storage law: the buffer of an array is one dense block that holds its distinct shards in row-major order of their position in
+the grid of shards: shape [s_0, ..., s_{n-1}, l_0, ..., l_{n-1}], with s_d the number of splits of dim d and l_d its local
+size. A shard that several devices hold is stored once; which devices hold which is metadata of the sharding. Equivalent
+shardings therefore share storage, and an unsharded array is plain row-major memory.
+
+`ArraySpec` interns (type, sharding, committed): dispatch compares one pointer per argument.
+Array methods and operators are attached by the numpy face (`weft.numpy.methods`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft.ir.shardings import Sharding, SingleDeviceSharding
+from weft.ir.types import ShapedArray
+from weft.runtime.buffer import Buffer
+from weft.runtime.device import default_device
+from weft.util import dtypes
+
+_specs: dict[tuple, "ArraySpec"] = {}
+
+
+class ArraySpec:
+    """Type, sharding and committed flag of an array, interned: equal specs are one object."""
+    __slots__ = ("aval", "sharding", "committed", "splits", "storage_shape", "storage_dtype", "nbytes", "local_shape",
+                 "is_whole", "__weakref__")
+
+    def __new__(cls, aval: ShapedArray, sharding: Sharding, committed: bool):
+        key = (aval, sharding, committed)
+        found = _specs.get(key)
+        if found is not None:
+            return found
+        self = object.__new__(cls)
+        self.aval = aval
+        self.sharding = sharding
+        self.committed = committed
+        shape, dtype = physical(aval)
+        splits = tuple(sharding.splits(aval.shape))
+        for d, (n, s) in enumerate(zip(aval.shape, splits)):
+            if s and n % s:
+                sharding.check_shape(aval.shape)
+                raise AssertionError(f"dim {d} of size {n} does not divide by {s}")
+        splits += (1,) * (len(shape) - len(splits))
+        self.splits = splits
+        self.local_shape = tuple(n // s for n, s in zip(shape, splits))
+        self.storage_shape = splits + self.local_shape
+        self.storage_dtype = dtype
+        self.nbytes = math.prod(shape) * dtype.itemsize
+        self.is_whole = all(s == 1 for s in splits)
+        return _specs.setdefault(key, self)
+
+    def __repr__(self) -> str:
+        return f"ArraySpec({self.aval.str_short()}, {self.sharding}, committed={self.committed})"
+
+
+def physical(aval: ShapedArray) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and dtype of the memory of a value: its own, but for random keys, which are rows of uint32."""
+    if dtypes.is_extended(aval.dtype):
+        return aval.shape + aval.dtype.key_shape, np.dtype(np.uint32)
+    return aval.shape, aval.dtype
+
+
+_default_shardings: dict = {}
+
+
+def default_sharding() -> Sharding:
+    """Where uncommitted arrays live: the default device."""
+    device = default_device()
+    found = _default_shardings.get(device)
+    if found is None:
+        found = _default_shardings[device] = SingleDeviceSharding(device)
+    return found
+
+
+class ArrayMeta(type):
+    """`isinstance(x, Array)` holds for tracers too, as programs expect of values inside transformations."""
+
+    def __instancecheck__(cls, instance) -> bool:
+        return type(instance) is cls or getattr(instance, "_is_tracer", False)
+
+
+class Array(metaclass=ArrayMeta):
+    """An immutable n-dimensional array, possibly sharded over many devices.
+
+    >>> import weft.numpy as wnp
+    >>> x = wnp.arange(6.).reshape(2, 3)
+    >>> x.shape, x.dtype.name, x.sharding.num_devices
+    ((2, 3), 'float32', 1)
+    """
+    __slots__ = ("_spec", "_buffer", "__weakref__")
+    __array_priority__ = 100
+
+    _spec: ArraySpec
+    _buffer: Buffer | None
+
+    def __init__(self, spec: ArraySpec, buffer: Buffer):
+        self._spec = spec
+        self._buffer = buffer
+
+    # ---- type and placement
+    aval = property(lambda self: self._spec.aval, doc="The type: shape, dtype, weak type.")
+    shape = property(lambda self: self._spec.aval.shape, doc="Global shape.")
+    dtype = property(lambda self: self._spec.aval.dtype, doc="Element type.")
+    ndim = property(lambda self: self._spec.aval.ndim, doc="Number of dims.")
+    size = property(lambda self: self._spec.aval.size, doc="Number of elements of the global array.")
+    nbytes = property(lambda self: self._spec.nbytes, doc="Bytes of the global array.")
+    itemsize = property(lambda self: self._spec.aval.dtype.itemsize, doc="Bytes of one element.")
+    weak_type = property(lambda self: self._spec.aval.weak_type, doc="Whether the dtype gives way in promotion.")
+    sharding = property(lambda self: self._spec.sharding, doc="How the array is laid out over devices.")
+    committed = property(lambda self: self._spec.committed, doc="Whether it was placed explicitly and so will not be moved.")
+    _committed = committed
+
+    def devices(self) -> set:
+        """The devices that hold a part of the array."""
+        return set(self._spec.sharding.device_set)
+
+    @property
+    def device(self):
+        """The device that holds the whole array, or its sharding if there are several."""
+        held = self._spec.sharding.device_set
+        return next(iter(held)) if len(held) == 1 else self._spec.sharding
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Whether every device holds all of it."""
+        return self._spec.sharding.is_fully_replicated
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether this process can reach every shard."""
+        return self._spec.sharding.is_fully_addressable
+
+    @property
+    def global_shards(self) -> list["Shard"]:
+        return shards(self)
+
+    @property
+    def addressable_shards(self) -> list["Shard"]:
+        """One `Shard` per device of this process: its device, index into the global array, replica number and data."""
+        return shards(self)
+
+    def addressable_data(self, index: int) -> "Array":
+        """The data of the addressable shard number `index`."""
+        return self.addressable_shards[index].data
+
+    # ---- life
+    def is_deleted(self) -> bool:
+        """Whether the array was deleted or donated."""
+        return self._buffer is None
+
+    def delete(self) -> None:
+        """Release the memory now; any later use raises."""
+        self._buffer = None
+
+    def is_ready(self) -> bool:
+        """Whether the values are computed (they always are: programs run to their end)."""
+        self._live()
+        return True
+
+    def block_until_ready(self) -> "Array":
+        """Wait for the values and return the array."""
+        self._live()
+        return self
+
+    def copy_to_host_async(self) -> None:
+        self._live()
+
+    def _live(self) -> Buffer:
+        buffer = self._buffer
+        if buffer is None:
+            raise RuntimeError(f"Array has been deleted with shape={self._spec.aval.str_short()}. It was donated to a compiled "
+                               "function or deleted explicitly. Use the result of that call, or do not donate it "
+                               "(donate_argnums / donate_argnames).")
+        return buffer
+
+    # ---- values on the host
+    def _storage(self) -> np.ndarray:
+        """The block of shards as a NumPy view of shape [splits..., local dims...]."""
+        spec = self._spec
+        return self._live().view(spec.storage_dtype, spec.storage_shape)
+
+    def _numpy(self) -> np.ndarray:
+        """The global value; a read-only view of the buffer where its layout is row-major, else a fresh array."""
+        spec = self._spec
+        shape = tuple(s * n for s, n in zip(spec.splits, spec.local_shape))
+        if spec.is_whole or _is_row_major(spec):
+            view = self._live().view(spec.storage_dtype, shape)
+        else:
+            n = len(shape)
+            order = [k for d in range(n) for k in (d, n + d)]
+            view = np.ascontiguousarray(self._storage().transpose(order)).reshape(shape)
+        view.flags.writeable = False
+        return view
+
+    def __array__(self, dtype=None, copy=None):
+        if dtypes.is_extended(self.dtype):
+            raise TypeError(f"numpy.asarray: random keys of type {self.aval.str_short()} have no NumPy value; "
+                            "use weft.random.key_data.")
+        value = self._numpy()
+        if dtype is not None and np.dtype(dtype) != value.dtype:
+            return value.astype(dtype)
+        return value.copy() if copy else value
+
+    def __dlpack__(self, **kwargs):
+        return self._numpy().view().__dlpack__(**kwargs) if self._numpy().flags.writeable else _writable(self).__dlpack__(**kwargs)
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+    def item(self, *args):
+        """The single element (or the one at the given position) as a Python scalar."""
+        return self._numpy().item(*args)
+
+    def tolist(self) -> list:
+        """The value as nested Python lists."""
+        return self._numpy().tolist()
+
+    def tobytes(self, order: str = "C") -> bytes:
+        return self._numpy().tobytes(order)
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("bool"))
+
+    def __int__(self) -> int:
+        return int(self._scalar("int"))
+
+    def __float__(self) -> float:
+        return float(self._scalar("float"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex"))
+
+    def __index__(self) -> int:
+        if not np.issubdtype(self.dtype, np.integer) or self.ndim:
+            raise TypeError(f"only integer scalar arrays can be converted to an index, got {self.aval.str_short()}.")
+        return int(self._numpy())
+
+    def _scalar(self, kind: str):
+        if self.size != 1 or (kind != "bool" and self.ndim):
+            if kind == "bool":
+                raise ValueError(f"The truth value of an array with {'more than one element' if self.size else 'no elements'} is "
+                                 "ambiguous. Use a.any() or a.all().")
+            raise TypeError(f"Only scalar arrays can be converted to Python scalars; got {self.aval.str_short()}.")
+        return self._numpy().reshape(())[()]
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __iter__(self):
+        if not self.ndim:
+            raise TypeError("iteration over a 0-d array")
+        if dtypes.is_extended(self.dtype) or not _cheap_to_unstack(self):
+            return (self[i] for i in range(self.shape[0]))
+        return iter(_unstack(self))
+
+    def __hash__(self):
+        raise TypeError(f"unhashable type: {type(self).__name__!r}. Arrays are compared elementwise; use id(x) or "
+                        "x.tobytes() as a key.")
+
+    def __format__(self, spec: str) -> str:
+        return format(self._numpy()[()] if not self.ndim else self._numpy(), spec) if spec else str(self)
+
+    def __repr__(self) -> str:
+        if self._buffer is None:
+            return f"<deleted {self.aval.str_short()} array>"
+        if dtypes.is_extended(self.dtype):
+            return f"Array({self.shape}, dtype={self.dtype.name}) overlaying:\n{self._numpy()}"
+        weak = ", weak_type=True" if self.weak_type else ""
+        suffix = f"dtype={self.dtype.name}{weak})"
+        body = np.array2string(self._numpy(), prefix="Array(", suffix=suffix, separator=", ") if self.size else "[]"
+        empty = f", shape={self.shape}" if not self.size else ""
+        last = len(body) - body.rfind("\n") - 1
+        gap = "\n      " if last + len(suffix) + 8 > 80 else " "
+        return f"Array({body}{empty},{gap}{suffix}"
+
+    def __str__(self) -> str:
+        return str(self._numpy()) if self._buffer is not None and not dtypes.is_extended(self.dtype) else repr(self)
+
+    # ---- copies
+    def __reduce__(self):
+        return _from_pickle, (self._numpy(), self.aval)
+
+    def __copy__(self) -> "Array":
+        return Array(self._spec, self._live())
+
+    def __deepcopy__(self, memo) -> "Array":
+        return Array(self._spec, Buffer.from_numpy(self._storage().copy()))
+
+
+def _writable(array: Array) -> np.ndarray:
+    return array._numpy().copy()
+
+
+def _from_pickle(value: np.ndarray, aval: ShapedArray) -> Array:
+    return Array(ArraySpec(aval, default_sharding(), False), Buffer.from_numpy(np.ascontiguousarray(value)))
+
+
+def _is_row_major(spec: ArraySpec) -> bool:
+    """Whether the block of shards is the row-major global array: only dims before which all sizes are one are split."""
+    split = [d for d, s in enumerate(spec.splits) if s > 1]
+    return all(n == 1 for d in split for n in spec.local_shape[:d])
+
+
+def _cheap_to_unstack(array: Array) -> bool:
+    return array._spec.is_whole and len(array._spec.sharding.device_set) == 1
+
+
+def _unstack(array: Array) -> list[Array]:
+    """Rows of a whole array on one device, copied."""
+    value = array._numpy()
+    spec = ArraySpec(array.aval.update(shape=array.shape[1:]), array.sharding, array.committed)
+    return [Array(spec, Buffer.from_numpy(np.array(row))) for row in value]
+
+
+class Shard:
+    """What one device holds of an array."""
+    __slots__ = ("device", "index", "replica_id", "_array", "_position")
+
+    def __init__(self, device, index, replica_id: int, array: Array, position: tuple[int, ...]):
+        self.device = device
+        self.index = index
+        self.replica_id = replica_id
+        self._array = array
+        self._position = position
+
+    @property
+    def data(self) -> Array:
+        """The local array, on its device; it shares memory with the global one."""
+        spec = self._array._spec
+        local = ArraySpec(spec.aval.update(shape=spec.local_shape[:spec.aval.ndim], sharding=None),
+                          SingleDeviceSharding(self.device), True)
+        offset = 0
+        for position, splits in zip(self._position, spec.splits):
+            offset = offset * splits + position
+        return Array(local, self._array._live().slice(offset * local.nbytes, local.nbytes))
+
+    def __repr__(self) -> str:
+        return (f"Shard(device={self.device!r}, index={self.index}, replica_id={self.replica_id}, "
+                f"data={self.data._numpy()})")
+
+
+def shards(array: Array) -> list[Shard]:
+    """The shards of `array`, in the order of its sharding's devices."""
+    sharding = array.sharding
+    indices = sharding.devices_indices_map(array.shape)
+    positions = sharding.shard_of_device(array.ndim)
+    seen: dict[tuple, int] = {}
+    found = []
+    for device, position in zip(sharding.device_assignment, positions):
+        replica = seen.get(position, 0)
+        seen[position] = replica + 1
+        found.append(Shard(device, indices[device], replica, array, position))
+    return found
+
+
+def from_numpy(value: np.ndarray, aval: ShapedArray | None = None, sharding: Sharding | None = None,
+               committed: bool | None = None, copy: bool = True) -> Array:
+    """An Array with the global value `value` (already of the dtype of `aval`), laid out as `sharding` says."""
+    if aval is None:
+        aval = ShapedArray(value.shape, value.dtype)
+    committed = sharding is not None if committed is None else committed
+    spec = ArraySpec(aval, default_sharding() if sharding is None else sharding, committed)
+    return Array(spec, Buffer.from_numpy(to_storage(value, spec), copy=copy))
+
+
+def to_storage(value: np.ndarray, spec: ArraySpec) -> np.ndarray:
+    """A global value rearranged into the block of shards of `spec`."""
+    value = np.ascontiguousarray(value, spec.storage_dtype)
+    if spec.is_whole or _is_row_major(spec):
+        return value.reshape(spec.storage_shape)
+    n = len(spec.splits)
+    split = value.reshape([k for pair in zip(spec.splits, spec.local_shape) for k in pair])
+    return np.ascontiguousarray(split.transpose([2 * d for d in range(n)] + [2 * d + 1 for d in range(n)]))
+
+
+def relaid(array: Array, sharding: Sharding, committed: bool = True) -> Array:
+    """`array` laid out as `sharding`; memory is shared if the splits are the same."""
+    spec = ArraySpec(array.aval, sharding, committed)
+    if spec is array._spec:
+        return array
+    if spec.splits == array._spec.splits or (_row_major_either(spec) and _row_major_either(array._spec)):
+        return Array(spec, array._live())
+    return Array(spec, Buffer.from_numpy(to_storage(array._numpy(), spec), copy=False))
+
+
+def _row_major_either(spec: ArraySpec) -> bool:
+    return spec.is_whole or _is_row_major(spec)
+
+
