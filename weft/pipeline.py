@@ -10,22 +10,94 @@ that is equal on all devices of an axis simply lacks that dim, so it is stored a
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from weft.compiler import schedule as scheduling
+from weft.codegen.program import compile_program
+from weft.compiler.schedule import schedule
 from weft.compiler.simplify import simplify
-from weft.core.interpret import evaluate
-from weft.core.primitive import BatchAxis
-from weft.core.stage import stage
 from weft.ir import check, dump
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.shardings import NamedSharding, Sharding
-from weft.ir.types import ShapedArray
-from weft.partition import spmd
-from weft.partition.meshes import common_mesh, to_spec
-from weft.runtime.array import ArraySpec, physical
+from weft.ir.shardings import Sharding, SingleDeviceSharding
+from weft.partition import partition
+from weft.partition.stack import stack
+from weft.runtime.array import ArraySpec
 from weft.runtime.executable import Executable
-from weft.transforms.batch import batch_flat, to_dim
+from weft.transforms.physical import physicalize
 from weft.util.config import config
+
+log = logging.getLogger("weft")
+
+
+@dataclass
+class Stages:
+    """The program at every stage of one compilation, for inspection; `partition` has the collectives."""
+    name: str
+    traced: Jaxpr
+    simplified: Jaxpr | None = None
+    local: Jaxpr | None = None
+    stacked: Jaxpr | None = None
+    partition: partition.PartitionResult | None = None
+    scheduled: object = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def collectives(self) -> list:
+        return list(self.partition.records) if self.partition is not None else []
+
+
+def compile_jaxpr(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Sequence[Sharding | None],
+                  donated: Sequence[int] = (), name: str = "program", assignment: tuple = ()) -> Executable:
+    """Compile a program without constants for inputs laid out as `in_specs`, on the devices `assignment`.
+
+    Outputs without a sharding get the one that propagation finds. Uncommitted inputs may be moved; committed ones are read
+    where they lie.
+    """
+    start = time.perf_counter()
+    stages = Stages(name, jaxpr)
+    timer = _Timer(stages)
+    program = timer("physicalize", physicalize, jaxpr)
+    program = stages.simplified = timer("simplify", simplify, program)
+    if len(assignment) > 1:
+        result = stages.partition = timer("partition", partition.partition_for, program, in_specs, out_shardings, assignment)
+        local = stages.local = timer("simplify local", simplify, result.jaxpr)
+        program = timer("stack", stack, local, result)
+        shardings = result.out_shardings
+        in_specs = [ArraySpec(s.aval, sharding, s.committed) for s, sharding in zip(in_specs, result.in_shardings)]
+    else:
+        shardings = [SingleDeviceSharding(assignment[0])] * len(jaxpr.outvars)
+        shardings = [want if want is not None else given for want, given in zip(out_shardings, shardings)]
+    program = stages.stacked = timer("simplify stacked", simplify, program)
+    scheduled = stages.scheduled = timer("schedule", schedule, program, donated)
+    committed = any(s.committed for s in in_specs) or any(s is not None for s in out_shardings)
+    out_specs = [ArraySpec(a, s, committed) for a, s in zip(jaxpr.out_avals, shardings)]
+    native = timer("codegen", compile_program, scheduled.program)
+    executable = Executable(native, scheduled, in_specs, out_specs, donated, stages)
+    stages.seconds["total"] = time.perf_counter() - start
+    if config.log_compiles:
+        log.warning("Finished compilation of %s in %.6f sec (%d kernels, %d collectives)", name, stages.seconds["total"],
+                    executable.kernel_count, len(stages.collectives))
+    return executable
+
+
+class _Timer:
+    """Runs one stage after another: measures, verifies and dumps between them."""
+
+    def __init__(self, stages: Stages):
+        self.stages = stages
+        self.number = 0
+
+    def __call__(self, title: str, run, *args):
+        start = time.perf_counter()
+        result = run(*args)
+        self.stages.seconds[title] = time.perf_counter() - start
+        if config.verify and isinstance(result, Jaxpr):
+            check.check_jaxpr(result)
+        if config.dump:
+            dump.write(config.dump, self.stages.name, self.number, title, result)
+        self.number += 1
+        return result
+
+

@@ -1,0 +1,194 @@
+"""Running programs on arrays: placement, the cache of executables, and the evaluator of single operations.
+
+In:   a Jaxpr and concrete arguments.
+Out:  arrays. A program is compiled once per combination of argument specs; the executables live and die with the program.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft import pipeline
+from weft.control.call import jit_p
+from weft.core.trace import Tracer, escaped_tracer, eval_trace, set_evaluator, set_trace, typeof
+from weft.core.stage import stage
+from weft.ir.jaxpr import Jaxpr, subjaxprs
+from weft.ir.shardings import Sharding
+from weft.runtime.array import Array, ArraySpec, default_sharding, from_numpy, relaid
+from weft.runtime.executable import Executable
+from weft.util.config import config
+
+
+def to_array(x) -> Array:
+    """`x` (array, NumPy value, Python scalar) as an uncommitted Array, or itself if it is one."""
+    if type(x) is Array:
+        return x
+    if isinstance(x, Tracer):
+        raise escaped_tracer(x)
+    convert = getattr(x, "__weft_array__", None) or getattr(x, "__jax_array__", None)
+    if convert is not None:
+        return to_array(convert())
+    aval = typeof(x)
+    if aval.weak_type or aval.ndim == 0:
+        return _scalar_array(x, aval)
+    return from_numpy(np.asarray(x, dtype=aval.dtype), aval)
+
+
+def _scalar_array(x, aval) -> Array:
+    value = np.asarray(x)
+    if value.dtype != aval.dtype:
+        if np.issubdtype(aval.dtype, np.integer) and value.dtype.kind in "iu":
+            info = np.iinfo(aval.dtype)
+            if not info.min <= int(value) <= info.max:
+                raise OverflowError(f"Python integer {int(value)} does not fit in {aval.dtype.name}. Enable 64-bit types with "
+                                    "weft.config.update('enable_x64', True).")
+        with np.errstate(over="ignore"):
+            value = value.astype(aval.dtype)
+    return from_numpy(value, aval)
+
+
+def run(jaxpr: Jaxpr, args: Sequence[Array], *, in_shardings: Sequence[Sharding | None] = (),
+        out_shardings: Sequence[Sharding | None] = (), donated: Sequence[int] = (), name: str = "",
+        arg_names: Sequence[str] = ()) -> list[Array]:
+    """Compile `jaxpr` for these arguments if need be, and run it."""
+    executable, args = prepare(jaxpr, args, in_shardings, out_shardings, donated, name, arg_names)
+    return executable(args)
+
+
+def prepare(jaxpr: Jaxpr, args: Sequence[Array], in_shardings=(), out_shardings=(), donated=(), name="", arg_names=()
+            ) -> tuple[Executable, list[Array]]:
+    """The executable for these arguments, and the arguments as it wants them (constants first, placed)."""
+    consts = const_arrays(jaxpr)
+    args = [*consts, *args]
+    if in_shardings and any(s is not None for s in in_shardings):
+        shardings = (None,) * len(consts) + tuple(in_shardings)
+        args = [x if s is None else _placed(x, s, name, arg_names, i - len(consts))
+                for i, (x, s) in enumerate(zip(args, shardings))]
+    key = ("executable", tuple([x._spec for x in args]), tuple(out_shardings), tuple(donated), config.trace_key())
+    found = jaxpr._cache.get(key)
+    if found is None:
+        found = jaxpr._cache[key] = build(jaxpr, [x._spec for x in args], out_shardings, donated, name, arg_names)
+    return found, args
+
+
+def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=(), name="", arg_names=()) -> Executable:
+    """Compile `jaxpr` for argument specs (those of its constants first)."""
+    n_consts = len(jaxpr.constvars)
+    out_shardings = tuple(out_shardings) or (None,) * len(jaxpr.outvars)
+    program = jaxpr.memo("closed", lambda: Jaxpr((), (), jaxpr.constvars + jaxpr.invars, jaxpr.outvars, jaxpr.eqns,
+                                                 jaxpr.effects, jaxpr.name))
+    assignment = device_assignment(program, specs, out_shardings, name or jaxpr.name, arg_names, n_consts)
+    donated = [d + n_consts for d in donated]
+    with set_trace(eval_trace):
+        return pipeline.compile_jaxpr(program, specs, out_shardings, donated, name or jaxpr.name or "program", assignment)
+
+
+def const_arrays(jaxpr: Jaxpr) -> list[Array]:
+    """The constants of a program as arrays (NumPy constants are converted once)."""
+    if not jaxpr.consts:
+        return []
+    return jaxpr.memo("const arrays", lambda: [to_array(c) for c in jaxpr.consts])
+
+
+def constraint_shardings(jaxpr: Jaxpr) -> tuple[Sharding, ...]:
+    """Every sharding that a constraint in the program names, nested programs included."""
+    def make():
+        found: dict[Sharding, None] = {}
+        for eqn in jaxpr.eqns:
+            if eqn.primitive.kind == "constraint":
+                found[eqn.params["sharding"]] = None
+            for s in (*eqn.params.get("in_shardings", ()), *eqn.params.get("out_shardings", ())):
+                if isinstance(s, Sharding):
+                    found[s] = None
+            for _, inner in subjaxprs(eqn.params):
+                found.update(dict.fromkeys(constraint_shardings(inner)))
+        return tuple(found)
+    return jaxpr.memo("constraints", make)
+
+
+def device_assignment(jaxpr: Jaxpr, specs, out_shardings, name: str, arg_names, n_consts: int) -> tuple:
+    """The ordered devices that a program runs on; an error if committed arguments disagree."""
+    first = None
+    for i, spec in enumerate(specs):
+        if spec.committed:
+            devices = spec.sharding.device_assignment
+            if first is None:
+                first = (devices, i)
+            elif devices != first[0]:
+                raise ValueError(
+                    f"Received incompatible devices for jitted computation. Got {_argument(first[1], specs, name, arg_names, n_consts)} "
+                    f"and {_argument(i, specs, name, arg_names, n_consts)}.\n"
+                    "  All committed arguments of a computation must lie on the same devices in the same order. "
+                    "Move one with weft.device_put(x, other.sharding).")
+    chosen = first[0] if first is not None else None
+    for s in (*out_shardings, *constraint_shardings(jaxpr)):
+        if s is None:
+            continue
+        if chosen is None or (len(chosen) == 1 and first is None):
+            chosen = s.device_assignment
+        elif s.device_assignment != chosen:
+            where = _argument(first[1], specs, name, arg_names, n_consts) if first is not None else "another sharding"
+            raise ValueError(
+                f"Received incompatible devices for jitted computation. Got {where} and a sharding constraint or out_sharding "
+                f"with device ids {[d.id for d in s.device_assignment]} inside {name}.\n"
+                "  Shardings in a computation must use the devices of its committed arguments, in the same order.")
+    return chosen or default_sharding().device_assignment
+
+
+def _argument(i: int, specs, name: str, arg_names, n_consts: int) -> str:
+    label = arg_names[i - n_consts] if 0 <= i - n_consts < len(arg_names) else f"number {i - n_consts}"
+    spec = specs[i]
+    ids = [d.id for d in spec.sharding.device_assignment]
+    if i < n_consts:
+        label = "closed over"
+    return f"argument {label} of {name} with shape {spec.aval.str_short()} and device ids {ids} on platform CPU"
+
+
+def _placed(x: Array, sharding: Sharding, name: str, arg_names, i: int) -> Array:
+    """Argument `x` where `in_shardings` wants it."""
+    if x.committed and not x.sharding.is_equivalent_to(sharding, x.ndim):
+        label = arg_names[i] if i < len(arg_names) else f"number {i}"
+        raise ValueError(
+            f"{name}: Sharding passed to jit does not match the sharding on the respective arg. argument {label} of type "
+            f"{x.aval.str_short()} lies as {x.sharding}, in_shardings says {sharding}.\n"
+            "  A committed argument is not moved silently. Use weft.device_put(x, sharding) first, or leave its in_sharding out.")
+    sharding.check_shape(x.shape, arg_names[i] if i < len(arg_names) else "an argument")
+    return relaid(x, sharding)
+
+
+# ---- the evaluator of single operations
+
+@functools.lru_cache(maxsize=8192)
+def _one_op(primitive, avals: tuple, params: tuple) -> Jaxpr:
+    return _stage_op(primitive, avals, dict(params))
+
+
+def _stage_op(primitive, avals, params) -> Jaxpr:
+    def op(*xs):
+        out = primitive.bind(*xs, **params)
+        return out if primitive.multiple_results else [out]
+    with set_trace(eval_trace):
+        return stage(op, avals, primitive.name)
+
+
+def evaluate_op(primitive, args, params):
+    """Compute one primitive on concrete values."""
+    arrays = [to_array(x) for x in args]
+    if primitive is jit_p:
+        return run(params["jaxpr"], arrays, in_shardings=params["in_shardings"], out_shardings=params["out_shardings"],
+                   donated=[i for i, d in enumerate(params["donated"]) if d], name=params["name"])
+    avals = tuple([x._spec.aval for x in arrays])
+    try:
+        jaxpr = _one_op(primitive, avals, tuple(params.items()))
+    except TypeError as error:
+        if "unhashable" not in str(error):
+            raise
+        jaxpr = _stage_op(primitive, avals, params)
+    outs = run(jaxpr, arrays, name=primitive.name)
+    return outs if primitive.multiple_results else outs[0]
+
+
+set_evaluator(evaluate_op)

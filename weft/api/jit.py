@@ -1,0 +1,384 @@
+"""`jit`: trace a function once per kind of arguments, compile it, and call the result ever after.
+
+A call looks up (argument tree, static values, argument specs, tracing flags); a hit goes straight to the executable.
+Inside other transformations the traced program is bound as one operation.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from weft.api.execute import prepare, to_array
+from weft.control.call import jit_p
+from weft.core.stage import hoist_tracers, stage
+from weft.core.trace import Tracer, _state, eval_trace, typeof
+from weft.ir.jaxpr import Jaxpr
+from weft.ir.mesh import current_mesh
+from weft.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding
+from weft.ir.specs import PartitionSpec
+from weft.runtime.array import Array
+from weft.runtime.device import Device
+from weft.util import tree
+from weft.util.config import config
+from weft.util.source import api_boundary
+
+
+class Statics:
+    """Which arguments are static or donated, resolved between positions and names."""
+
+    def __init__(self, fun: Callable, static_argnums, static_argnames, donate_argnums, donate_argnames):
+        try:
+            self.signature = inspect.signature(fun)
+        except (ValueError, TypeError):
+            self.signature = None
+        self.static_argnums, self.static_argnames = self._resolve(static_argnums, static_argnames, "static")
+        self.donate_argnums, self.donate_argnames = self._resolve(donate_argnums, donate_argnames, "donate")
+        clash = set(self.static_argnums) & set(self.donate_argnums) | set(self.static_argnames) & set(self.donate_argnames)
+        if clash:
+            raise ValueError(f"jit: arguments {sorted(map(str, clash))} are both static and donated; an argument can be one of them.")
+
+    def _resolve(self, nums, names, what: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        nums_given, names_given = nums is not None, names is not None
+        nums = (nums,) if isinstance(nums, int) else tuple(nums or ())
+        names = (names,) if isinstance(names, str) else tuple(names or ())
+        for n in nums:
+            if not isinstance(n, int):
+                raise TypeError(f"jit: {what}_argnums must be integers, got {n!r}.")
+        for n in names:
+            if not isinstance(n, str):
+                raise TypeError(f"jit: {what}_argnames must be strings, got {n!r}.")
+        if self.signature is None:
+            return nums, names
+        parameters = self.signature.parameters
+        positional = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        variadic = any(p.kind == p.VAR_POSITIONAL for p in parameters.values())
+        keywords = any(p.kind == p.VAR_KEYWORD for p in parameters.values())
+        for n in names:
+            if n not in parameters and not keywords:
+                raise ValueError(f"jit got invalid argnames {n!r} in {what}_argnames: the function takes {tuple(parameters)}.")
+        for n in nums:
+            if not variadic and not -len(positional) <= n < len(positional):
+                raise ValueError(f"jit got invalid argnum {n} in {what}_argnums: the function takes {len(positional)} positional "
+                                 "arguments.")
+        if not variadic:
+            nums = tuple(n % len(positional) if positional else n for n in nums)
+        if nums_given and not names_given:
+            names = tuple(positional[n] for n in nums if 0 <= n < len(positional)
+                          and parameters[positional[n]].kind == inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        elif names_given and not nums_given:
+            nums = tuple(positional.index(n) for n in names if n in positional)
+        return nums, names
+
+
+def function_name(fun) -> str:
+    while isinstance(fun, functools.partial):
+        fun = fun.func
+    return getattr(fun, "__name__", type(fun).__name__)
+
+
+class _Static:
+    """A static argument in a cache key; errors name the argument."""
+    __slots__ = ("value", "_hash")
+
+    def __init__(self, value, name: str, where: str):
+        try:
+            self._hash = hash((type(value), value))
+        except TypeError:
+            raise ValueError(f"jit({where}): static argument {name} of type {type(value)} is not hashable: {value!r}. "
+                             "Static arguments are part of the cache key; pass a tuple instead of a list, or do not make it "
+                             "static.") from None
+        self.value = value
+
+    def __hash__(self):
+        return self._hash
+
+    def __eq__(self, other):
+        return type(self.value) is type(other.value) and self.value == other.value
+
+
+class TracedProgram:
+    """One trace of a jitted function: its program, and the structure of its arguments and results."""
+    __slots__ = ("jaxpr", "consts", "in_tree", "out_tree", "in_shardings", "out_shardings", "donated", "arg_names", "name",
+                 "in_avals")
+
+    def __init__(self, jaxpr: Jaxpr, consts: list, in_tree, out_tree, in_shardings, out_shardings, donated, arg_names, name,
+                 in_avals):
+        self.jaxpr, self.consts, self.in_tree, self.out_tree = jaxpr, consts, in_tree, out_tree
+        self.in_shardings, self.out_shardings, self.donated = in_shardings, out_shardings, donated
+        self.arg_names, self.name, self.in_avals = arg_names, name, in_avals
+
+
+class JitFunction:
+    """What `jit` returns. Calling it runs the compiled function; `trace`, `lower`, `eval_shape` stop at earlier stages."""
+
+    def __init__(self, fun: Callable, *, in_shardings=None, out_shardings=None, static_argnums=None, static_argnames=None,
+                 donate_argnums=None, donate_argnames=None, keep_unused=False, device=None, backend=None, inline=False):
+        functools.update_wrapper(self, fun)
+        self.fun = fun
+        self.name = function_name(fun)
+        self.statics = Statics(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
+        if device is not None:
+            in_shardings = out_shardings = SingleDeviceSharding(device)
+        self.in_shardings, self.out_shardings = in_shardings, out_shardings
+        self.keep_unused, self.inline, self.backend = keep_unused, inline, backend
+        self._programs: dict = {}
+        self._calls: dict = {}
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else functools.partial(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<weft.jit of {self.fun!r}>"
+
+    # ---- calling
+    @api_boundary
+    def __call__(self, *args, **kwargs):
+        if config.disable_jit:
+            return self.fun(*args, **kwargs)
+        statics, leaves, in_tree = self._flatten(args, kwargs)
+        if _state.trace is eval_trace and not any(isinstance(x, Tracer) for x in leaves):
+            return self._execute(args, kwargs, statics, leaves, in_tree)
+        traced = self._trace(args, kwargs, statics, leaves, in_tree)
+        outs = jit_p.bind(*traced.consts, *leaves, jaxpr=traced.jaxpr, name=traced.name,
+                          in_shardings=(None,) * len(traced.consts) + traced.in_shardings,
+                          out_shardings=traced.out_shardings, donated=(False,) * len(traced.consts) + traced.donated,
+                          inline=self.inline, keep_unused=self.keep_unused)
+        return tree.tree_unflatten(traced.out_tree, outs)
+
+    def _execute(self, args, kwargs, statics, leaves, in_tree):
+        arrays = [x if type(x) is Array else self._array(x, i, in_tree) for i, x in enumerate(leaves)]
+        key = (in_tree, statics, tuple([x._spec for x in arrays]), config.trace_key(), current_mesh())
+        call = self._calls.get(key)
+        if call is None:
+            traced = self._trace(args, kwargs, statics, arrays, in_tree)
+            donated = [i for i, d in enumerate(traced.donated) if d]
+            executable, ready = prepare(traced.jaxpr, arrays, traced.in_shardings, traced.out_shardings, donated,
+                                        f"jit({traced.name})", traced.arg_names)
+            placed = any(s is not None for s in traced.in_shardings)
+            self._calls[key] = (executable, traced, placed)
+            return tree.tree_unflatten(traced.out_tree, executable(ready))
+        executable, traced, placed = call
+        if placed or traced.jaxpr.consts:
+            donated = [i for i, d in enumerate(traced.donated) if d]
+            executable, arrays = prepare(traced.jaxpr, arrays, traced.in_shardings, traced.out_shardings, donated,
+                                         f"jit({traced.name})", traced.arg_names)
+        return tree.tree_unflatten(traced.out_tree, executable(arrays))
+
+    def _array(self, x, i: int, in_tree):
+        try:
+            return to_array(x)
+        except TypeError:
+            path = _leaf_names(self, in_tree, i + 1)[i]
+            raise TypeError(f"jit({self.name}): argument {path} of type {type(x)} is not a valid array type: {x!r}. Arguments must be "
+                            "arrays, numbers or containers of them; make it static with static_argnums or static_argnames if "
+                            "it is a setting.") from None
+
+    # ---- tracing
+    def _flatten(self, args, kwargs):
+        s = self.statics
+        if not s.static_argnums and not s.static_argnames:
+            leaves, in_tree = tree.tree_flatten((args, kwargs))
+            return (), leaves, in_tree
+        n = len(args)
+        nums = {i % n if -n <= i < 0 else i for i in s.static_argnums}
+        found = [(i, _Static(x, f"number {i}", self.name)) for i, x in enumerate(args) if i in nums]
+        found += [(k, _Static(kwargs[k], repr(k), self.name)) for k in sorted(kwargs) if k in s.static_argnames]
+        dynamic = (tuple(x for i, x in enumerate(args) if i not in nums),
+                   {k: v for k, v in kwargs.items() if k not in s.static_argnames})
+        leaves, in_tree = tree.tree_flatten(dynamic)
+        return (n, tuple(found)), leaves, in_tree
+
+    def _rebuild(self, statics, in_tree, leaves):
+        args, kwargs = tree.tree_unflatten(in_tree, leaves)
+        if statics:
+            n, found = statics
+            given = iter(args)
+            positions = {i: x.value for i, x in found if isinstance(i, int)}
+            args = tuple(positions[i] if i in positions else next(given) for i in range(n))
+            kwargs = {**kwargs, **{k: x.value for k, x in found if isinstance(k, str)}}
+        return args, kwargs
+
+    def _trace(self, args, kwargs, statics, leaves, in_tree) -> TracedProgram:
+        avals = tuple([self._typeof(x, i, in_tree) for i, x in enumerate(leaves)])
+        key = (in_tree, statics, avals, config.trace_key(), current_mesh())
+        found = self._programs.get(key)
+        if found is not None:
+            return found
+        out_tree: list = []
+
+        def flat_fun(*xs):
+            call_args, call_kwargs = self._rebuild(statics, in_tree, xs)
+            outs, structure = tree.tree_flatten(self.fun(*call_args, **call_kwargs))
+            out_tree[:] = [structure]
+            for i, out in enumerate(outs):
+                _check_output(out, self.name, structure, i)
+            return outs
+
+        jaxpr = stage(flat_fun, avals, self.name)
+        cacheable = not any(isinstance(c, Tracer) for c in jaxpr.consts)
+        jaxpr, consts = hoist_tracers(jaxpr)
+        n_out = len(jaxpr.outvars)
+        traced = TracedProgram(
+            jaxpr, consts, in_tree, out_tree[0],
+            flat_shardings(self.in_shardings, in_tree, avals, f"jit({self.name}): in_shardings", args=True),
+            flat_shardings(self.out_shardings, out_tree[0], jaxpr.out_avals, f"jit({self.name}): out_shardings"),
+            self._donated(args, kwargs, in_tree), _leaf_names(self, in_tree, len(leaves)), self.name, avals)
+        assert len(traced.out_shardings) == n_out
+        if cacheable:
+            self._programs[key] = traced
+        return traced
+
+    def _typeof(self, x, i, in_tree):
+        try:
+            return typeof(x)
+        except TypeError:
+            self._array(x, i, in_tree)
+            raise
+
+    def _donated(self, args, kwargs, in_tree) -> tuple[bool, ...]:
+        s = self.statics
+        if not s.donate_argnums and not s.donate_argnames:
+            return (False,) * in_tree.num_leaves
+        static = set(s.static_argnums)
+        flags: list[bool] = []
+        for i, x in enumerate(args):
+            if i not in static:
+                flags += [i in s.donate_argnums or i - len(args) in s.donate_argnums] * tree.tree_structure(x).num_leaves
+        for k in sorted(kwargs):
+            if k not in s.static_argnames:
+                flags += [k in s.donate_argnames] * tree.tree_structure(kwargs[k]).num_leaves
+        return tuple(flags)
+
+    # ---- earlier stages
+    def trace(self, *args, **kwargs):
+        """Trace for these arguments (arrays or ShapeDtypeStructs); see `stages.Traced`."""
+        from weft.stages import Traced
+        statics, leaves, in_tree = self._flatten(args, kwargs)
+        return Traced(self, self._trace(args, kwargs, statics, leaves, in_tree), leaves)
+
+    def lower(self, *args, **kwargs):
+        """Trace and lower for these arguments; see `stages.Lowered`."""
+        return self.trace(*args, **kwargs).lower()
+
+    def eval_shape(self, *args, **kwargs):
+        """Types of the results, without computing them."""
+        return self.trace(*args, **kwargs).out_info
+
+    def clear_cache(self) -> None:
+        """Forget all traces and executables."""
+        self._programs.clear()
+        self._calls.clear()
+
+    def _cache_size(self) -> int:
+        return len(self._calls)
+
+
+def _check_output(out, name: str, structure, i: int) -> None:
+    try:
+        typeof(out)
+    except TypeError:
+        path = tree.keystr(tree.tree_flatten_with_path(tree.tree_unflatten(structure, range(structure.num_leaves)))[0][i][0])
+        raise TypeError(f"function {name} traced for jit returned a value of type {type(out)} at output{path}, which is not a "
+                        "valid array type: it is neither an array nor a number.") from None
+
+
+def _leaf_names(jitted: JitFunction, in_tree, n: int) -> list[str]:
+    """Names of the flat arguments as the user wrote them: `params['w'][0]`."""
+    args, kwargs = tree.tree_unflatten(in_tree, list(range(in_tree.num_leaves)))
+    signature = jitted.statics.signature
+    static = set(jitted.statics.static_argnums)
+    names: list[str] = []
+    if signature is not None:
+        parameters = [p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        names = [p.name for i, p in enumerate(parameters) if i not in static]
+        variadic = [p.name for p in signature.parameters.values() if p.kind == p.VAR_POSITIONAL]
+    else:
+        variadic = []
+    result = []
+    for i, x in enumerate(args):
+        base = names[i] if i < len(names) else f"{variadic[0]}[{i - len(names)}]" if variadic else f"args[{i}]"
+        result += [base + tree.keystr(path) for path, _ in tree.tree_flatten_with_path(x)[0]]
+    for k in sorted(kwargs):
+        result += [k + tree.keystr(path) for path, _ in tree.tree_flatten_with_path(kwargs[k])[0]]
+    return result
+
+
+def _is_sharding_leaf(x) -> bool:
+    return x is None or isinstance(x, (Sharding, PartitionSpec, Device))
+
+
+def flat_shardings(given, structure, avals: Sequence, what: str, args: bool = False) -> tuple[Sharding | None, ...]:
+    """One sharding (or None) per flat value from a prefix tree of shardings, specs or devices; checks that dims divide."""
+    n = structure.num_leaves
+    if given is None:
+        return (None,) * n
+    if _is_sharding_leaf(given):
+        flat = [given] * n
+    else:
+        full = tree.tree_unflatten(structure, list(range(n)))
+        if args:
+            full, kwargs = full
+            if isinstance(given, list):
+                given = tuple(given)
+            if kwargs:
+                raise ValueError(f"{what} cannot be given for keyword arguments; pass these positionally: {sorted(kwargs)}.")
+        try:
+            flat = tree.broadcast_prefix(given, full, is_leaf=_is_sharding_leaf)
+        except ValueError as error:
+            raise ValueError(f"{what} must be a prefix of the tree of values: {error}") from None
+    result = []
+    for s, aval in zip(flat, avals):
+        s = as_sharding(s, what)
+        if s is not None:
+            s.check_shape(aval.shape, what)
+        result.append(s)
+    return tuple(result)
+
+
+def as_sharding(s, what: str) -> Sharding | None:
+    """A sharding from a Sharding, a Device, or a PartitionSpec under the mesh of the context."""
+    if s is None or isinstance(s, Sharding):
+        return s
+    if isinstance(s, Device):
+        return SingleDeviceSharding(s)
+    if isinstance(s, PartitionSpec):
+        mesh = current_mesh()
+        if mesh is None:
+            raise RuntimeError(f"{what}: a PartitionSpec needs a mesh: {s}. Use it inside `with mesh:` (or weft.set_mesh(mesh)), or "
+                               "pass NamedSharding(mesh, spec).")
+        return NamedSharding(mesh, s)
+    raise TypeError(f"{what}: {s!r} is not a sharding. Give a Sharding, a PartitionSpec (with a mesh in context) or a device.")
+
+
+def jit(fun: Callable | None = None, /, *, in_shardings: Any = None, out_shardings: Any = None,
+        static_argnums: int | Sequence[int] | None = None, static_argnames: str | Iterable[str] | None = None,
+        donate_argnums: int | Sequence[int] | None = None, donate_argnames: str | Iterable[str] | None = None,
+        keep_unused: bool = False, device: Any = None, backend: str | None = None, inline: bool = False,
+        abstracted_axes: Any = None, compiler_options: dict | None = None):
+    """Compile `fun` for the types and layouts of its arguments, once for each kind it is called with.
+
+    Static arguments are compile-time constants (hashable; part of the cache key). Donated ones give their memory to the
+    results and must not be used again. `in_shardings`/`out_shardings` are prefix trees of shardings; without them layouts
+    follow the data.
+
+    >>> import weft, weft.numpy as wnp
+    >>> @weft.jit
+    ... def f(x): return x * 2 + 1
+    >>> float(f(3.0))
+    7.0
+    """
+    if abstracted_axes is not None:
+        raise NotImplementedError("jit: abstracted_axes is not there yet.")
+    options = dict(in_shardings=in_shardings, out_shardings=out_shardings, static_argnums=static_argnums,
+                   static_argnames=static_argnames, donate_argnums=donate_argnums, donate_argnames=donate_argnames,
+                   keep_unused=keep_unused, device=device, backend=backend, inline=inline)
+    if fun is None:
+        return lambda f: jit(f, **options)
+    if not callable(fun):
+        raise TypeError(f"jit: expected a callable, got {fun!r}.")
+    if inspect.isgeneratorfunction(fun):
+        raise TypeError(f"jit: generator functions cannot be traced: {fun}.")
+    return JitFunction(fun, **options)

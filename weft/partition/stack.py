@@ -1,0 +1,94 @@
+"""Stacking: the program of one device, mapped over the axes of the mesh, on the storage blocks of arrays.
+
+In:   a local Jaxpr with collectives, and the spec (axes per dim) of every input and output.
+Out:  a Jaxpr without collectives on storage shapes [splits..., local dims...].
+Law:  a value that does not vary over an axis has no dim for it: it is computed once for all devices of the axis.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from weft.core.interpret import evaluate
+from weft.core.primitive import BatchAxis
+from weft.core.stage import stage
+from weft.core.trace import typeof
+from weft.ir.jaxpr import Jaxpr
+from weft.ops.layout import reshape, transpose
+from weft.ops.slicing import slice as slice_op
+from weft.transforms.batch import batch_flat, to_dim
+
+Spec = tuple[tuple[str, ...], ...]
+
+
+def stack(local: Jaxpr, axes: Sequence[tuple[str, int]], in_specs: Sequence[Spec], out_specs: Sequence[Spec]) -> Jaxpr:
+    """`local` mapped over the mesh `axes` (name, size), from and to storage blocks laid out by the specs."""
+    names = [name for name, _ in axes]
+    sizes = dict(axes)
+
+    def run(*blocks):
+        args = [_enter(x, spec, names, sizes) for x, spec in zip(blocks, in_specs)]
+        varying = [frozenset(a for dim in spec for a in dim) for spec in in_specs]
+        wanted = [frozenset(a for dim in spec for a in dim) for spec in out_specs]
+        outs = _map(lambda *xs: evaluate(local, *xs), list(axes), varying, wanted)(*args)
+        return [_leave(x, spec, names, sizes) for x, spec in zip(outs, out_specs)]
+
+    in_avals = [v.aval.update(shape=_splits(spec, v.aval.ndim, sizes) + v.aval.shape, sharding=None, vma=frozenset())
+                for v, spec in zip(local.invars, in_specs)]
+    return stage(run, in_avals, local.name)
+
+
+def _splits(spec: Spec, ndim: int, sizes: dict[str, int]) -> tuple[int, ...]:
+    spec = tuple(spec) + ((),) * (ndim - len(spec))
+    return tuple(math.prod(sizes[a] for a in dim) for dim in spec)
+
+
+def _map(fun: Callable, axes: list[tuple[str, int]], varying, wanted) -> Callable:
+    """`fun` mapped over `axes`, the first outermost; an argument has a leading dim per axis it varies over, in their order."""
+    if not axes:
+        return fun
+    (name, size), rest = axes[0], axes[1:]
+    inner = _map(fun, rest, varying, wanted)
+    axis = BatchAxis(size, name)
+
+    def mapped(*args):
+        outs, dims = batch_flat(inner, axis, args, [0 if name in v else None for v in varying])
+        return [_settle(o, d, axis, name in w) for o, d, w in zip(outs, dims, wanted)]
+    return mapped
+
+
+def _settle(x, dim, axis: BatchAxis, wanted: bool):
+    """Output with the axis as dim 0 if the spec names it; else one of its (equal) rows."""
+    if wanted:
+        return to_dim(x, dim, axis, 0)
+    if dim is None:
+        return x
+    shape = typeof(x).shape
+    row = slice_op(x, [0] * len(shape), [1 if d == dim else n for d, n in enumerate(shape)])
+    return reshape(row, shape[:dim] + shape[dim + 1:])
+
+
+def _enter(block, spec: Spec, names, sizes):
+    """[splits..., local...] -> [mesh axes in mesh order..., local...]."""
+    order = [a for dim in spec for a in dim]
+    shape = typeof(block).shape
+    local = shape[len(shape) // 2:]
+    x = reshape(block, tuple(sizes[a] for a in order) + local)
+    wanted = [a for a in names if a in order]
+    if wanted == order:
+        return x
+    n = len(order)
+    return transpose(x, tuple(order.index(a) for a in wanted) + tuple(range(n, n + len(local))))
+
+
+def _leave(x, spec: Spec, names, sizes):
+    """[mesh axes in mesh order..., local...] -> [splits..., local...]."""
+    order = [a for dim in spec for a in dim]
+    have = [a for a in names if a in order]
+    n = len(order)
+    shape = typeof(x).shape
+    local = shape[n:]
+    if have != order:
+        x = transpose(x, tuple(have.index(a) for a in order) + tuple(range(n, len(shape))))
+    return reshape(x, _splits(spec, len(local), sizes) + local)

@@ -1,0 +1,55 @@
+"""Executable: a compiled program ready to be called with arrays.
+
+In:   a scheduled program, the specs of its inputs and outputs.
+Out:  arrays. One native call runs everything; this file only brings inputs into the expected layout and finds memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft.runtime.array import Array, ArraySpec, relaid
+from weft.runtime.buffer import Buffer
+
+
+class Executable:
+    """A loaded program. Calling it takes and gives flat lists of arrays."""
+    __slots__ = ("in_specs", "out_specs", "donated", "stages", "native", "consts", "n_slots", "aliases", "arena_bytes",
+                 "kernel_count", "_template", "__weakref__")
+
+    def __init__(self, native, scheduled, in_specs: Sequence[ArraySpec], out_specs: Sequence[ArraySpec], donated: Sequence[int], stages):
+        self.in_specs = tuple(in_specs)
+        self.out_specs = tuple(out_specs)
+        self.donated = tuple(donated)
+        self.stages = stages
+        self.native = native
+        self.consts = [Buffer.from_numpy(np.ascontiguousarray(c)) for c in scheduled.consts]
+        self.aliases = dict(scheduled.aliases)          # output index -> donated input index whose memory it takes
+        self.arena_bytes = scheduled.program.arena_bytes
+        self.kernel_count = scheduled.kernel_count
+        self.n_slots = len(self.in_specs) + len(self.out_specs) + len(self.consts) + 1
+        self._template = ctypes.c_void_p * self.n_slots
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes of inputs, outputs, constants and temporaries that are live at once, at most."""
+        return (sum(s.nbytes for s in self.in_specs) + sum(s.nbytes for i, s in enumerate(self.out_specs) if i not in self.aliases)
+                + sum(c.nbytes for c in self.consts) + self.arena_bytes)
+
+    def __call__(self, args: Sequence[Array]) -> list[Array]:
+        ins = []
+        for array, spec in zip(args, self.in_specs):
+            if array._spec is not spec and array._spec.splits != spec.splits:
+                array = relaid(array, spec.sharding)
+            ins.append(array._live())
+        outs = [ins[self.aliases[i]] if i in self.aliases else Buffer(spec.nbytes) for i, spec in enumerate(self.out_specs)]
+        arena = Buffer(self.arena_bytes) if self.arena_bytes else None
+        slots = self._template(*[b.ptr for b in ins], *[b.ptr for b in outs], *[c.ptr for c in self.consts],
+                               arena.ptr if arena is not None else None)
+        self.native(slots)
+        for i in self.donated:
+            args[i].delete()
+        return [Array(spec, buffer) for spec, buffer in zip(self.out_specs, outs)]
