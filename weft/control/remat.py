@@ -72,7 +72,7 @@ remat_p.rules["partial_eval_eqn"] = _partial_eval_eqn
 
 @remat_p.def_transpose
 def _transpose(cts, *args, jaxpr, prevent_cse, **params):
-    from weft.ops.layout import optimization_barrier
+    from weft.ops.placement import optimization_barrier
     linear = tuple(map(is_undef, args))
     ct_nonzero = tuple(type(ct) is not Zero for ct in cts)
     backward, nonzero = transpose_jaxpr(jaxpr, linear, ct_nonzero)

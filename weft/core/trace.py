@@ -21,6 +21,7 @@ from weft.ir.types import ShapedArray
 from weft.util import dtypes
 from weft.util.errors import (ConcretizationTypeError, TracerArrayConversionError, TracerBoolConversionError,
                               TracerIntegerConversionError, UnexpectedTracerError)
+from weft.util.source import user_frame
 
 
 class Trace:
@@ -110,11 +111,29 @@ class Tracer:
         return self
 
 
+_CONTROL = ("Python control flow cannot depend on traced values. Use weft.lax.cond, weft.lax.while_loop or weft.numpy.where, or "
+            "make the argument static (static_argnums / static_argnames of jit).")
+_STATIC = ("A shape, index or size must be known while tracing. Make the argument static (static_argnums / static_argnames of "
+           "jit), or use weft.numpy functions that take traced indices.")
+_WAYS_OUT = {
+    TracerBoolConversionError: _CONTROL,
+    ConcretizationTypeError: _STATIC,
+    TracerIntegerConversionError: _STATIC,
+    TracerArrayConversionError: "Use weft.numpy functions on traced values, or move the NumPy work out of the traced function "
+                                "(weft.pure_callback runs it at run time).",
+}
+
+
 def _need_value(tracer: Tracer, error: type, use: str):
     value = tracer.concrete()
     if value is not None:
         return value
-    raise error(tracer, use)
+    origin = getattr(tracer, "source", None)
+    made = f"\n  The value was made at {origin}." if origin is not None else ""
+    line = user_frame()
+    here = f"\n  at {line}" if line is not None else ""
+    raise error(f"{tracer.describe()} was used {use}, but it has no value while the program is being traced.{here}{made}\n"
+                f"  {_WAYS_OUT[error]}")
 
 
 class _State(threading.local):

@@ -1,0 +1,309 @@
+"""Moving arrays and looking at programs: device_put, device_get, block_until_ready, make_jaxpr, eval_shape and their kin."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from weft.api.execute import to_array
+from weft.api.jit import JitFunction, as_sharding, function_name
+from weft.core.interpret import evaluate
+from weft.core.stage import hoist_tracers, stage
+from weft.core.trace import Tracer, eval_trace, set_trace, typeof
+from weft.ir.shardings import Sharding
+from weft.ir.specs import PartitionSpec
+from weft.ir.types import ShapedArray
+from weft.ops.placement import sharding_constraint
+from weft.runtime.array import Array, ArraySpec, relaid
+from weft.runtime.device import Device
+from weft.util import dtypes, tree
+from weft.util.source import api_boundary
+
+
+class ShapeDtypeStruct:
+    """Shape, dtype and sharding of an array that need not exist; what `eval_shape` gives and `lower` takes.
+
+    >>> ShapeDtypeStruct((2, 3), 'float32')
+    ShapeDtypeStruct(shape=(2, 3), dtype=float32)
+    """
+    __slots__ = ("shape", "dtype", "sharding", "weak_type", "vma")
+
+    def __init__(self, shape, dtype, *, sharding=None, weak_type: bool = False, vma=None, is_ref: bool = False):
+        if dtype is None:
+            raise ValueError("ShapeDtypeStruct: dtype must be specified.")
+        self.shape = tuple(int(d) for d in shape)
+        self.dtype = dtype if dtypes.is_extended(dtype) else np.dtype(dtype)
+        if isinstance(sharding, PartitionSpec):
+            sharding = as_sharding(sharding, "ShapeDtypeStruct")
+        self.sharding = sharding
+        self.weak_type = weak_type
+        self.vma = frozenset(vma or ())
+
+    size = property(lambda self: self.aval.size)
+    ndim = property(lambda self: len(self.shape))
+
+    @property
+    def aval(self) -> ShapedArray:
+        return ShapedArray(self.shape, dtypes.canonicalize_dtype(self.dtype), self.weak_type, None, self.vma)
+
+    def update(self, **changes) -> "ShapeDtypeStruct":
+        """A copy with some fields replaced."""
+        return ShapeDtypeStruct(changes.get("shape", self.shape), changes.get("dtype", self.dtype),
+                                sharding=changes.get("sharding", self.sharding),
+                                weak_type=changes.get("weak_type", self.weak_type), vma=changes.get("vma", self.vma))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __eq__(self, other) -> bool:
+        return isinstance(other, ShapeDtypeStruct) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self):
+        return self.shape, self.dtype, self.sharding, self.weak_type, self.vma
+
+    def __repr__(self) -> str:
+        sharding = f", sharding={self.sharding}" if self.sharding is not None else ""
+        weak = ", weak_type=True" if self.weak_type else ""
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{sharding}{weak})"
+
+
+# ---- placement
+
+def _is_placement(x) -> bool:
+    return x is None or isinstance(x, (Sharding, Device, PartitionSpec))
+
+
+@api_boundary
+def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = False, may_alias: bool | None = None) -> Any:
+    """`x` (a tree of arrays) on a device, or laid out as a sharding; the result is committed if a placement is given.
+
+    `device` may be a tree of devices and shardings that is a prefix of `x`.
+
+    >>> import weft, weft.numpy as wnp
+    >>> weft.device_put(wnp.ones(3), weft.devices()[0]).committed
+    True
+    """
+    flat, structure = tree.tree_flatten(x)
+    if _is_placement(device):
+        targets = [device] * len(flat)
+    else:
+        try:
+            targets = tree.broadcast_prefix(device, x, is_leaf=_is_placement)
+        except ValueError as error:
+            raise ValueError(f"device_put: device must be a prefix of the tree of values: {error}") from None
+    return tree.tree_unflatten(structure, [_put(leaf, t) for leaf, t in zip(flat, targets)])
+
+
+def _put(x, target):
+    sharding = as_sharding(target, "device_put")
+    if isinstance(x, Tracer):
+        if sharding is None or len(sharding.device_assignment) == 1:
+            return x
+        return sharding_constraint(x, sharding)
+    array = to_array(x)
+    if sharding is None:
+        return array
+    sharding.check_shape(array.shape, f"device_put of an array of type {array.aval.str_short()}")
+    return relaid(array, sharding)
+
+
+def device_put_sharded(shards: Sequence, devices: Sequence) -> Any:
+    """Stack `shards` along a new leading dim, shard i on `devices[i]`."""
+    if len(shards) != len(devices):
+        raise ValueError(f"device_put_sharded: {len(shards)} shards for {len(devices)} devices; there must be one each.")
+    from weft.ir.mesh import Mesh
+    from weft.ir.shardings import NamedSharding
+    mesh = Mesh(np.array(devices), ("devices",))
+    stacked = tree.tree_map(lambda *xs: np.stack([np.asarray(x) for x in xs]), *shards)
+    return tree.tree_map(lambda x: device_put(x, NamedSharding(mesh, PartitionSpec("devices"))), stacked)
+
+
+def device_put_replicated(x: Any, devices: Sequence) -> Any:
+    """Copies of `x` along a new leading dim, one on each of `devices`."""
+    return device_put_sharded([x] * len(devices), devices)
+
+
+def device_get(x: Any) -> Any:
+    """The tree `x` with its arrays as NumPy arrays."""
+    return tree.tree_map(lambda leaf: leaf._numpy() if type(leaf) is Array and not dtypes.is_extended(leaf.dtype) else leaf, x)
+
+
+def block_until_ready(x: Any) -> Any:
+    """`x`, once all arrays in it are computed."""
+    for leaf in tree.tree_leaves(x):
+        wait = getattr(leaf, "block_until_ready", None)
+        if wait is not None:
+            wait()
+    return x
+
+
+copy_to_host_async = block_until_ready
+
+
+def make_array_from_callback(shape, sharding: Sharding, data_callback: Callable, dtype=None) -> Array:
+    """An array of global `shape` laid out as `sharding`; `data_callback(index)` gives each distinct shard."""
+    shape = tuple(shape)
+    indices = sharding.devices_indices_map(shape)
+    positions = sharding.shard_of_device(len(shape))
+    parts: dict = {}
+    for device, position in zip(sharding.device_assignment, positions):
+        if position not in parts:
+            parts[position] = np.asarray(data_callback(indices[device]), dtype=dtype)
+    return _assemble(shape, sharding, parts)
+
+
+def _assemble(shape, sharding: Sharding, parts: dict) -> Array:
+    from weft.runtime.buffer import Buffer
+    first = next(iter(parts.values()))
+    spec = ArraySpec(ShapedArray(shape, dtypes.canonicalize_dtype(first.dtype)), sharding, True)
+    block = np.empty(spec.storage_shape, spec.storage_dtype)
+    for position, part in parts.items():
+        if part.shape != spec.local_shape:
+            raise ValueError(f"make_array: a shard has shape {part.shape}, the sharding asks for {spec.local_shape} "
+                             f"(global shape {shape}, {sharding}).")
+        block[position] = part
+    return Array(spec, Buffer.from_numpy(block, copy=False))
+
+
+def make_array_from_single_device_arrays(shape, sharding: Sharding, arrays: Sequence, *, dtype=None) -> Array:
+    """An array of global `shape` from one array per device of `sharding`."""
+    by_device = {a.device: a for a in arrays}
+    positions = sharding.shard_of_device(len(shape))
+    missing = [d for d in sharding.device_assignment if d not in by_device]
+    if missing:
+        raise ValueError(f"make_array_from_single_device_arrays: no array lies on {missing}; there must be one per device.")
+    return _assemble(tuple(shape), sharding, {p: np.asarray(by_device[d]) for d, p in zip(sharding.device_assignment, positions)})
+
+
+def make_array_from_process_local_data(sharding: Sharding, local_data, global_shape=None) -> Array:
+    """An array from what this process holds of it; with one process that is all of it."""
+    local_data = np.asarray(local_data)
+    if global_shape is not None and tuple(global_shape) != local_data.shape:
+        raise ValueError(f"make_array_from_process_local_data: with one process the local data is the global array: shape "
+                         f"{local_data.shape}, global_shape {tuple(global_shape)}.")
+    return device_put(local_data, sharding)
+
+
+# ---- looking at programs
+
+@api_boundary
+def make_jaxpr(fun: Callable, static_argnums: int | Sequence[int] = (), axis_env=None, return_shape: bool = False,
+               abstracted_axes=None) -> Callable:
+    """The function that gives the program of `fun` for arguments of the types it is called with.
+
+    >>> import weft, weft.numpy as wnp
+    >>> print(weft.make_jaxpr(lambda x: x * 2)(wnp.ones(3)))
+    { lambda ; a:f32[3]. let b:f32[3] = mul a 2.0:f32[] in (b,) }
+    """
+    nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+
+    @functools.wraps(fun, updated=())
+    @api_boundary
+    def jaxpr_maker(*args, **kwargs):
+        from weft.core.trace import extend_axis_env
+        static = {k % len(args): args[k] for k in nums}
+        dynamic = [x for i, x in enumerate(args) if i not in static]
+        flat, in_tree = tree.tree_flatten((dynamic, kwargs))
+        out_tree: list = []
+
+        def flat_fun(*xs):
+            given, kw = tree.tree_unflatten(in_tree, xs)
+            given = iter(given)
+            full = [static[i] if i in static else next(given) for i in range(len(args))]
+            leaves, structure = tree.tree_flatten(fun(*full, **kw))
+            out_tree[:] = [structure]
+            return leaves
+
+        with extend_axis_env(list(axis_env or ())):
+            jaxpr = stage(flat_fun, [typeof(x) for x in flat], function_name(fun))
+        if return_shape:
+            return jaxpr, tree.tree_unflatten(out_tree[0], [_struct(a) for a in jaxpr.out_avals])
+        return jaxpr
+    return jaxpr_maker
+
+
+def _struct(aval: ShapedArray) -> ShapeDtypeStruct:
+    return ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+
+
+@api_boundary
+def eval_shape(fun: Callable, *args, **kwargs) -> Any:
+    """Shapes and dtypes of the results of `fun`, without computing anything.
+
+    >>> import weft, weft.numpy as wnp
+    >>> weft.eval_shape(lambda x: x @ x.T, wnp.ones((2, 3)))
+    ShapeDtypeStruct(shape=(2, 2), dtype=float32)
+    """
+    if isinstance(fun, JitFunction):
+        fun = fun.fun
+    flat, in_tree = tree.tree_flatten((args, kwargs))
+    out_tree: list = []
+
+    def flat_fun(*xs):
+        call_args, call_kwargs = tree.tree_unflatten(in_tree, xs)
+        leaves, structure = tree.tree_flatten(fun(*call_args, **call_kwargs))
+        out_tree[:] = [structure]
+        return leaves
+
+    avals = [typeof(x) if hasattr(x, "aval") or not hasattr(x, "shape") else
+             ShapedArray(tuple(x.shape), dtypes.canonicalize_dtype(x.dtype)) for x in flat]
+    jaxpr = stage(flat_fun, avals, function_name(fun))
+    return tree.tree_unflatten(out_tree[0], [_struct(a) for a in jaxpr.out_avals])
+
+
+@contextmanager
+def ensure_compile_time_eval():
+    """Inside, operations on known values are computed at once even while a function is being traced."""
+    with set_trace(eval_trace):
+        yield
+
+
+def named_call(fun: Callable, *, name: str | None = None) -> Callable:
+    """`fun` under a name that shows in program texts."""
+    @functools.wraps(fun, updated=())
+    def called(*args, **kwargs):
+        return fun(*args, **kwargs)
+    if name is not None:
+        called.__name__ = name
+    return called
+
+
+@contextmanager
+def named_scope(name: str):
+    """A name for the operations inside, for program texts and profiles."""
+    if not isinstance(name, str):
+        raise TypeError(f"named_scope: the name must be a string, got {name!r}.")
+    yield
+
+
+def closure_convert(fun: Callable, *example_args) -> tuple[Callable, list]:
+    """`fun` with the traced values it closes over as extra arguments: `(converted, values)`, where
+    `converted(*args, *values) == fun(*args)`."""
+    flat, in_tree = tree.tree_flatten(example_args)
+    out_tree: list = []
+
+    def flat_fun(*xs):
+        leaves, structure = tree.tree_flatten(fun(*tree.tree_unflatten(in_tree, xs)))
+        out_tree[:] = [structure]
+        return leaves
+
+    jaxpr, consts = hoist_tracers(stage(flat_fun, [typeof(x) for x in flat], function_name(fun)))
+
+    def converted(*args):
+        n = len(args) - len(consts)
+        leaves, _ = tree.tree_flatten(tuple(args[:n]))
+        return tree.tree_unflatten(out_tree[0], evaluate(jaxpr, *args[n:], *leaves))
+    return converted, consts
+
+
+def clear_caches() -> None:
+    """Forget compiled single operations (compiled functions keep theirs; see their `clear_cache`)."""
+    from weft.api.execute import _one_op
+    _one_op.cache_clear()

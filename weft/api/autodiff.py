@@ -1,0 +1,483 @@
+"""Differentiation for users: grad, value_and_grad, vjp, jvp, linearize, linear_transpose, jacobians, hessian, checkpoint."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.api.jit import function_name
+from weft.control.remat import remat_p
+from weft.core.interpret import evaluate
+from weft.core.stage import hoist_tracers, stage
+from weft.core.trace import UndefPrimal, Zero, typeof
+from weft.ir.types import ShapedArray
+from weft.transforms.jvp import instantiate, jvp_flat
+from weft.transforms.linearize import linearize_flat
+from weft.transforms.transpose import backward_pass
+from weft.util import dtypes, tree
+from weft.util.source import api_boundary
+
+
+def _argnums(argnums, n: int, api: str) -> tuple[int, ...]:
+    nums = (argnums,) if isinstance(argnums, (int, np.integer)) else tuple(argnums)
+    for k in nums:
+        if not -n <= k < n:
+            raise ValueError(f"{api}: argnums={argnums} names argument {k}, but the function was called with {n} positional "
+                             "arguments.")
+    return tuple(int(k) % n for k in nums)
+
+
+def _with_args(fun: Callable, args: Sequence, kwargs: dict, nums: Sequence[int]) -> Callable:
+    def partial(*chosen):
+        full = list(args)
+        for k, x in zip(nums, chosen):
+            full[k] = x
+        return fun(*full, **kwargs)
+    return partial
+
+
+def _name(fun) -> str:
+    return function_name(fun)
+
+
+def _check_input(x, api: str, path: str, holomorphic: bool, allow_int: bool) -> None:
+    dtype = typeof(x).dtype
+    if holomorphic:
+        if not dtypes.issubdtype(dtype, np.complexfloating):
+            raise TypeError(f"{api} with holomorphic=True requires inputs of complex dtype, got {dtype.name} at {path}.")
+        return
+    if dtypes.is_extended(dtype) or dtypes.issubdtype(dtype, np.integer) or dtype == np.bool_:
+        if not allow_int:
+            raise TypeError(f"{api} requires real- or complex-valued inputs (of inexact dtype), got {dtype.name} at {path}. "
+                            "If you want to differentiate with respect to integers (with zero derivative), use allow_int=True; "
+                            "else choose the arguments with argnums or make the value a float.")
+    elif dtypes.issubdtype(dtype, np.complexfloating) and api in ("jacfwd",):
+        raise TypeError(f"{api} requires real-valued inputs, got {dtype.name} at {path}; use holomorphic=True for holomorphic "
+                        "functions.")
+
+
+def _check_inputs(trees, nums, api, holomorphic, allow_int) -> None:
+    for k, x in zip(nums, trees):
+        for path, leaf in tree.tree_flatten_with_path(x)[0]:
+            try:
+                typeof(leaf)
+            except TypeError:
+                raise TypeError(f"{api}: argument {k}{tree.keystr(path)} of type {type(leaf)} is not a valid array type.") from None
+            _check_input(leaf, api, f"argument {k}{tree.keystr(path)}", holomorphic, allow_int)
+
+
+@api_boundary
+def vjp(fun: Callable, *primals, has_aux: bool = False, reduce_axes=()):
+    """`fun(*primals)` and the function that maps a cotangent of the output to cotangents of the inputs.
+
+    >>> import weft, weft.numpy as wnp
+    >>> y, pull = weft.vjp(wnp.sin, 0.0)
+    >>> float(pull(2.0)[0])
+    2.0
+    """
+    return _vjp(fun, primals, has_aux, "vjp")
+
+
+def _vjp(fun, primals, has_aux, api):
+    flat, in_tree = tree.tree_flatten(tuple(primals))
+    for x in flat:
+        typeof(x)
+    out_tree: list = []
+    aux_box: list = []
+
+    def flat_fun(*xs):
+        out = fun(*tree.tree_unflatten(in_tree, xs))
+        if has_aux:
+            if not isinstance(out, (tuple, list)) or len(out) != 2:
+                raise TypeError(f"{api} with has_aux=True: {_name(fun)} must return a pair (output, aux), got {type(out)}.")
+            out, aux = out
+            aux_leaves, aux_tree = tree.tree_flatten(aux)
+            aux_box[:] = [aux_tree, len(aux_leaves)]
+        else:
+            aux_leaves = []
+        leaves, structure = tree.tree_flatten(out)
+        out_tree[:] = [structure]
+        return [*leaves, *aux_leaves]
+
+    differentiable = [typeof(x).to_tangent_aval().dtype != dtypes.float0 for x in flat]
+    outs, program, out_nonzero = linearize_flat(flat_fun, flat, differentiable)
+    n_out = out_tree[0].num_leaves
+    outs, aux_leaves = outs[:n_out], outs[n_out:]
+    out_avals = [typeof(o) for o in outs]
+    in_avals = [typeof(x) for x in flat]
+    keep = [i for i, nz in enumerate(out_nonzero) if nz and i < n_out]
+    if len(keep) < sum(out_nonzero):
+        index = {i: k for k, i in enumerate(i for i, nz in enumerate(out_nonzero) if nz)}
+        program = program.replace(outvars=[program.outvars[index[i]] for i in keep])
+    from weft.ir.rewrite import dce
+    program, _ = dce(program, [True] * len(program.outvars), keep_inputs=True)
+
+    def pullback(ct):
+        cts, ct_tree = tree.tree_flatten(ct)
+        if ct_tree != out_tree[0]:
+            raise ValueError(f"vjp: the cotangent must have the structure of the output of {_name(fun)}: {out_tree[0]}, got {ct_tree}.")
+        for c, aval in zip(cts, out_avals):
+            _check_cotangent(c, aval)
+        linear = [UndefPrimal(v.aval) for v in program.invars]
+        found = iter(backward_pass(program, linear, [_as_cotangent(cts[i], out_avals[i]) for i in keep]))
+        result = [instantiate(next(found)) if d else np.zeros(a.shape, dtypes.float0) for d, a in zip(differentiable, in_avals)]
+        return tree.tree_unflatten(in_tree, result)
+
+    out = tree.tree_unflatten(out_tree[0], outs)
+    if has_aux:
+        return out, tree.Partial(pullback), tree.tree_unflatten(aux_box[0], aux_leaves)
+    return out, tree.Partial(pullback)
+
+
+def _as_cotangent(ct, aval):
+    want = aval.to_tangent_aval()
+    got = typeof(ct)
+    if got.dtype != want.dtype or got.weak_type:
+        from weft.ops.elementwise import convert_element_type
+        return convert_element_type(ct, want.dtype)
+    return ct
+
+
+def _check_cotangent(ct, aval) -> None:
+    got, want = typeof(ct), aval.to_tangent_aval()
+    if got.shape != want.shape or (got.dtype != want.dtype and not got.weak_type):
+        raise ValueError(f"vjp: unexpected cotangent of type {got.str_short()} for an output of type {aval.str_short()}; it must "
+                         f"be of type {want.str_short()}.")
+
+
+def value_and_grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False,
+                   allow_int: bool = False, reduce_axes=()) -> Callable:
+    """The function that gives `(fun(...), gradient with respect to argnums)`; `fun` must return a scalar.
+
+    With `has_aux`, `fun` returns `(value, aux)` and the result is `((value, aux), grad)`.
+
+    >>> import weft
+    >>> v, g = weft.value_and_grad(lambda x: x * x)(3.0)
+    >>> float(v), float(g)
+    (9.0, 6.0)
+    """
+    @functools.wraps(fun, updated=())
+    @api_boundary
+    def value_and_grad_f(*args, **kwargs):
+        return _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, args, kwargs)
+    return value_and_grad_f
+
+
+def _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, args, kwargs):
+    nums = _argnums(argnums, len(args), "grad")
+    chosen = [args[k] for k in nums]
+    _check_inputs(chosen, nums, "grad", holomorphic, allow_int)
+    result = _vjp(_with_args(fun, args, kwargs, nums), chosen, has_aux, "grad")
+    value, pullback = result[0], result[1]
+    _check_scalar(fun, value, holomorphic)
+    aval = typeof(value)
+    grads = pullback(np.ones((), aval.dtype)[()])
+    grads = grads[0] if isinstance(argnums, (int, np.integer)) else tuple(grads)
+    return ((value, result[2]) if has_aux else value), grads
+
+
+def _check_scalar(fun, value, holomorphic: bool) -> None:
+    try:
+        aval = typeof(value)
+    except TypeError:
+        raise TypeError(f"Gradient only defined for scalar-output functions. {_name(fun)} gave {value!r}. "
+                        "Use has_aux=True to return more than the scalar.") from None
+    if aval.shape != ():
+        raise TypeError(f"Gradient only defined for scalar-output functions. Output of {_name(fun)} had shape: {aval.shape}. "
+                        "Sum it, or use weft.jacrev / weft.vjp.")
+    if holomorphic:
+        if not dtypes.issubdtype(aval.dtype, np.complexfloating):
+            raise TypeError(f"grad with holomorphic=True requires an output of complex dtype, got {aval.dtype.name}.")
+    elif not dtypes.issubdtype(aval.dtype, np.floating):
+        raise TypeError(f"grad requires a real-valued output (of floating dtype), got {aval.dtype.name} from {_name(fun)}. "
+                        "For complex outputs use weft.vjp, or holomorphic=True.")
+
+
+def grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False,
+         allow_int: bool = False, reduce_axes=()) -> Callable:
+    """The gradient of a scalar-valued `fun` with respect to its arguments `argnums`, of their structure, shapes and dtypes.
+
+    >>> import weft, weft.numpy as wnp
+    >>> float(weft.grad(wnp.tanh)(0.0))
+    1.0
+    """
+    @functools.wraps(fun, updated=())
+    @api_boundary
+    def grad_f(*args, **kwargs):
+        value, grads = _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, args, kwargs)
+        return (grads, value[1]) if has_aux else grads
+    return grad_f
+
+
+@api_boundary
+def jvp(fun: Callable, primals: Sequence, tangents: Sequence, has_aux: bool = False):
+    """`fun(*primals)` and its directional derivative along `tangents`.
+
+    >>> import weft, weft.numpy as wnp
+    >>> y, t = weft.jvp(wnp.sin, (0.0,), (2.0,))
+    >>> float(y), float(t)
+    (0.0, 2.0)
+    """
+    for what, x in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(x, (tuple, list)):
+            raise TypeError(f"jvp: {what} must be a tuple or list, got {type(x)}.")
+    flat, in_tree = tree.tree_flatten(tuple(primals))
+    flat_tangents, tangent_tree = tree.tree_flatten(tuple(tangents))
+    if in_tree != tangent_tree:
+        raise TypeError(f"jvp: primals and tangents must have one structure, got {in_tree} and {tangent_tree}.")
+    checked = []
+    for p, t in zip(flat, flat_tangents):
+        want, got = typeof(p).to_tangent_aval(), typeof(t)
+        if want.shape != got.shape or (want.dtype != got.dtype and not got.weak_type):
+            raise TypeError(f"jvp: the tangent of a primal of type {typeof(p).str_short()} must be of type {want.str_short()}, got "
+                            f"{got.str_short()}.")
+        checked.append(Zero(want) if want.dtype == dtypes.float0 else _as_cotangent(t, typeof(p)))
+    box: list = []
+
+    def flat_fun(*xs):
+        out = fun(*tree.tree_unflatten(in_tree, xs))
+        aux_leaves = []
+        if has_aux:
+            out, aux = out
+            aux_leaves, aux_tree = tree.tree_flatten(aux)
+            box[:] = [None, aux_tree]
+        leaves, structure = tree.tree_flatten(out)
+        box[:] = [structure, box[1] if has_aux else None]
+        return [*leaves, *aux_leaves]
+
+    outs, out_tangents = jvp_flat(flat_fun, flat, checked)
+    n = box[0].num_leaves
+    tangents_out = [instantiate(t) for t in out_tangents[:n]]
+    result = tree.tree_unflatten(box[0], outs[:n]), tree.tree_unflatten(box[0], tangents_out)
+    return (*result, tree.tree_unflatten(box[1], outs[n:])) if has_aux else result
+
+
+@api_boundary
+def linearize(fun: Callable, *primals, has_aux: bool = False):
+    """`fun(*primals)` and the linear function that maps input tangents to output tangents at that point.
+
+    >>> import weft, weft.numpy as wnp
+    >>> y, f_jvp = weft.linearize(wnp.sin, 0.0)
+    >>> float(f_jvp(3.0))
+    3.0
+    """
+    flat, in_tree = tree.tree_flatten(tuple(primals))
+    box: list = []
+
+    def flat_fun(*xs):
+        out = fun(*tree.tree_unflatten(in_tree, xs))
+        aux = ()
+        if has_aux:
+            out, aux = out
+        leaves, structure = tree.tree_flatten(out)
+        aux_leaves, aux_tree = tree.tree_flatten(aux)
+        box[:] = [structure, aux_tree]
+        return [*leaves, *aux_leaves]
+
+    outs, program, nonzero = linearize_flat(flat_fun, flat)
+    n = box[0].num_leaves
+    avals = [typeof(o).to_tangent_aval() for o in outs[:n]]
+
+    def f_jvp(*tangents):
+        given, structure = tree.tree_flatten(tuple(tangents))
+        if structure != in_tree:
+            raise TypeError(f"linearize: tangents must have the structure of the primals, {in_tree}, got {structure}.")
+        given = [_as_cotangent(t, typeof(p)) for t, p in zip(given, flat)]
+        for t, p in zip(given, flat):
+            if typeof(t).shape != typeof(p).shape:
+                raise ValueError(f"linearize: a tangent of type {typeof(t).str_short()} for a primal of type {typeof(p).str_short()}.")
+        found = iter(evaluate(program, *given))
+        tangents_out = [next(found) if nz else None for nz in nonzero][:n]
+        return tree.tree_unflatten(box[0], [instantiate(Zero(a)) if t is None else t for t, a in zip(tangents_out, avals)])
+
+    out = tree.tree_unflatten(box[0], outs[:n])
+    return (out, f_jvp, tree.tree_unflatten(box[1], outs[n:])) if has_aux else (out, f_jvp)
+
+
+def linear_transpose(fun: Callable, *primals, reduce_axes=()) -> Callable:
+    """The transpose of a linear `fun`: maps a cotangent of its output to cotangents of its inputs.
+
+    `primals` give types only (arrays or ShapeDtypeStructs).
+
+    >>> import weft
+    >>> float(weft.linear_transpose(lambda x: 3.0 * x, 1.0)(2.0)[0])
+    6.0
+    """
+    flat, in_tree = tree.tree_flatten(tuple(primals))
+    avals = [_aval_of(x) for x in flat]
+    out_tree: list = []
+
+    def flat_fun(*xs):
+        leaves, structure = tree.tree_flatten(fun(*tree.tree_unflatten(in_tree, xs)))
+        out_tree[:] = [structure]
+        return leaves
+
+    program = stage(flat_fun, avals, _name(fun))
+
+    @api_boundary
+    def transposed(ct):
+        cts, structure = tree.tree_flatten(ct)
+        if structure != out_tree[0]:
+            raise TypeError(f"linear_transpose: the cotangent must have the structure of the output, {out_tree[0]}, got {structure}.")
+        found = backward_pass(program, [UndefPrimal(a) for a in avals], cts)
+        return tree.tree_unflatten(in_tree, [instantiate(x) for x in found])
+    return transposed
+
+
+def _aval_of(x) -> ShapedArray:
+    if hasattr(x, "shape") and hasattr(x, "dtype") and not hasattr(x, "aval"):
+        return ShapedArray(tuple(x.shape), dtypes.canonicalize_dtype(x.dtype), getattr(x, "weak_type", False))
+    return typeof(x)
+
+
+def jacfwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False) -> Callable:
+    """The Jacobian of `fun` by forward mode: one column per input element. Each leaf has shape `output.shape + input.shape`.
+
+    >>> import weft, weft.numpy as wnp
+    >>> weft.jacfwd(lambda x: x ** 2)(wnp.arange(3.)).shape
+    (3, 3)
+    """
+    @functools.wraps(fun, updated=())
+    @api_boundary
+    def jacobian(*args, **kwargs):
+        from weft.api.vmap import vmap
+        nums = _argnums(argnums, len(args), "jacfwd")
+        chosen = tuple(args[k] for k in nums)
+        _check_inputs(chosen, nums, "jacfwd", holomorphic, False)
+        partial = _with_args(fun, args, kwargs, nums)
+        flat, in_tree = tree.tree_flatten(chosen)
+
+        def push(basis):
+            return jvp(partial, chosen, tree.tree_unflatten(in_tree, basis), has_aux=has_aux)
+
+        out = vmap(push, out_axes=(None, -1, None) if has_aux else (None, -1))(_basis(flat))
+        value, columns = out[0], out[1]
+        result = tree.tree_map(lambda y, c: _split_columns(c, flat, in_tree, y, argnums), value, columns)
+        return (result, out[2]) if has_aux else result
+    return jacobian
+
+
+def jacrev(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False,
+           allow_int: bool = False) -> Callable:
+    """The Jacobian of `fun` by reverse mode: one row per output element. Each leaf has shape `output.shape + input.shape`.
+
+    >>> import weft, weft.numpy as wnp
+    >>> weft.jacrev(lambda x: x[:2] ** 2)(wnp.arange(3.)).shape
+    (2, 3)
+    """
+    @functools.wraps(fun, updated=())
+    @api_boundary
+    def jacobian(*args, **kwargs):
+        from weft.api.vmap import vmap
+        nums = _argnums(argnums, len(args), "jacrev")
+        chosen = tuple(args[k] for k in nums)
+        _check_inputs(chosen, nums, "jacrev", holomorphic, allow_int)
+        result = _vjp(_with_args(fun, args, kwargs, nums), chosen, has_aux, "jacrev")
+        value, pullback = result[0], result[1]
+        flat_out, out_tree = tree.tree_flatten(value)
+        rows = vmap(lambda basis: pullback(tree.tree_unflatten(out_tree, basis)))(_basis(flat_out))
+        rows = rows[0] if isinstance(argnums, (int, np.integer)) else tuple(rows)
+        leaves, rows_tree = tree.tree_flatten(rows)
+        parts = [_split_rows(r, flat_out) for r in leaves]
+        outs = [tree.tree_unflatten(rows_tree, [p[i] for p in parts]) for i in range(len(flat_out))]
+        jac = tree.tree_unflatten(out_tree, outs)
+        return (jac, result[2]) if has_aux else jac
+    return jacobian
+
+
+jacobian = jacrev
+
+
+def hessian(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False) -> Callable:
+    """The Hessian of `fun`, forward over reverse.
+
+    >>> import weft, weft.numpy as wnp
+    >>> weft.hessian(lambda x: (x ** 3).sum())(wnp.ones(2)).shape
+    (2, 2)
+    """
+    return jacfwd(jacrev(fun, argnums, has_aux=has_aux, holomorphic=holomorphic), argnums, has_aux=has_aux,
+                  holomorphic=holomorphic)
+
+
+def _basis(flat) -> list:
+    """The standard basis of the direct sum of `flat`, stacked along dim 0 of each leaf."""
+    avals = [typeof(x) for x in flat]
+    total = sum(a.size for a in avals)
+    eye, start = [], 0
+    for a in avals:
+        dtype = a.to_tangent_aval().dtype
+        block = np.zeros((total, a.size), np.bool_ if dtype == dtypes.float0 else dtype)
+        block[start:start + a.size] = np.eye(a.size, dtype=block.dtype)
+        eye.append(block.reshape((total, *a.shape)))
+        start += a.size
+    return eye
+
+
+def _split_columns(columns, flat, in_tree, value, argnums):
+    """Columns stacked in the last dim, as one leaf of shape value.shape + input.shape per input."""
+    from weft.ops.layout import reshape
+    from weft.ops.slicing import slice_in_dim
+    shape, parts, start = typeof(value).shape, [], 0
+    for x in flat:
+        aval = typeof(x)
+        part = slice_in_dim(columns, start, start + aval.size, axis=len(shape))
+        parts.append(reshape(part, shape + aval.shape))
+        start += aval.size
+    result = tree.tree_unflatten(in_tree, parts)
+    return result[0] if isinstance(argnums, (int, np.integer)) else result
+
+
+def _split_rows(rows, flat_out) -> list:
+    from weft.ops.layout import reshape
+    from weft.ops.slicing import slice_in_dim
+    shape, parts, start = typeof(rows).shape[1:], [], 0
+    for y in flat_out:
+        aval = typeof(y)
+        parts.append(reshape(slice_in_dim(rows, start, start + aval.size, axis=0), aval.shape + shape))
+        start += aval.size
+    return parts
+
+
+def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy: Callable | None = None,
+               static_argnums: int | Sequence[int] = (), concrete: bool = False) -> Any:
+    """`fun` whose intermediate values are not kept for reverse mode but computed again.
+
+    `policy(primitive, *avals, **params) -> bool` names the equations whose results may be kept
+    (`weft.checkpoint_policies` has the usual ones).
+
+    >>> import weft, weft.numpy as wnp
+    >>> float(weft.grad(weft.checkpoint(lambda x: wnp.sin(wnp.sin(x))))(0.0))
+    1.0
+    """
+    if fun is None:
+        return functools.partial(checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums)
+    if concrete:
+        raise NotImplementedError("checkpoint: concrete=True was removed; use static_argnums.")
+    nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+
+    @functools.wraps(fun, updated=())
+    @api_boundary
+    def checkpointed(*args, **kwargs):
+        static = {k % len(args): args[k] for k in nums}
+        dynamic = [x for i, x in enumerate(args) if i not in static]
+        flat, in_tree = tree.tree_flatten((dynamic, kwargs))
+        out_tree: list = []
+
+        def flat_fun(*xs):
+            given, kw = tree.tree_unflatten(in_tree, xs)
+            given = iter(given)
+            full = [static[i] if i in static else next(given) for i in range(len(args))]
+            leaves, structure = tree.tree_flatten(fun(*full, **kw))
+            out_tree[:] = [structure]
+            return leaves
+
+        jaxpr, consts = hoist_tracers(stage(flat_fun, [typeof(x) for x in flat], _name(fun)))
+        outs = remat_p.bind(*consts, *flat, jaxpr=jaxpr, prevent_cse=prevent_cse, policy=policy, name=_name(fun))
+        return tree.tree_unflatten(out_tree[0], outs)
+    return checkpointed
+
+
+remat = checkpoint
