@@ -1,0 +1,374 @@
+"""Expressions of Loops to register values, scalar or several vectors wide.
+
+In:   expressions, the environment of names, and the shape of the current vector loop (lanes, parts, masks).
+Out:  `Value`s; instructions go to the builder.
+Laws: uniform operands are computed once as scalars; i64 expressions that are affine in the vector variable stay symbolic.
+"""
+
+from __future__ import annotations
+
+from weft.codegen import complex as complex_ops
+from weft.codegen import math as vector_math
+from weft.codegen.builder import MEMORY, REGISTER, Builder, mangle, vector
+from weft.codegen.lanes import Lanes, literal
+from weft.codegen.target import Target
+from weft.codegen.values import (
+    AFFINE,
+    PAIR,
+    UNIFORM,
+    VARYING,
+    Value,
+    affine,
+    constant,
+    pair,
+    uniform,
+    varying,
+)
+from weft.ir.loops import (
+    ARITHMETIC,
+    BINARY_MATH,
+    COMPARISONS,
+    COMPLEX,
+    ITEMSIZE,
+    REAL_OF,
+    UNARY_MATH,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Op,
+    Ref,
+)
+
+_MATH = UNARY_MATH | BINARY_MATH
+
+
+class Expressions:
+    """Evaluates expressions into a builder; `llvm.KernelEmitter` adds statements."""
+
+    def __init__(self, target: Target):
+        self.b = Builder()
+        self.target = target
+        self.env: dict[str, Value] = {}
+        self.memo: dict[int, Value] = {}
+        self.buffers: dict[str, object] = {}
+        self.pure_buffers: set[str] = set()
+        self.tags: dict[str, str] = {}
+        self._lanes: dict[int, Lanes] = {}
+        self.scalar = self.lanes_of(1)
+        self.lanes = self.scalar
+        self.parts = 1
+        self.induction = constant(0)
+        self.masks: list[str | None] = [None]
+
+    def lanes_of(self, width: int) -> Lanes:
+        """The operations on `width` lanes."""
+        made = self._lanes.get(width)
+        if made is None:
+            made = self._lanes[width] = Lanes(self.b, self.target, width)
+        return made
+
+    # --- evaluation
+
+    def evaluate(self, expr: Expr) -> Value:
+        """The value of an expression; shared objects within one statement are evaluated once."""
+        made = self.memo.get(id(expr))
+        if made is None:
+            made = self.memo[id(expr)] = self._evaluate(expr)
+        return made
+
+    def _evaluate(self, expr: Expr) -> Value:
+        kind = type(expr)
+        if kind is Op:
+            return self.operate(expr.op, [self.evaluate(arg) for arg in expr.args], expr.type)
+        if kind is Load:
+            return self.load(expr)
+        if kind is Const:
+            return self.constant(expr.value, expr.type)
+        if kind is Index:
+            return self.env[expr.name]
+        if kind is Ref:
+            return self.env[expr.name]
+        raise TypeError(f"codegen: not an expression: {expr!r}")
+
+    def constant(self, value: object, type_: str) -> Value:
+        """A literal."""
+        if type_ == "i64":
+            return constant(int(value))
+        if type_ in COMPLEX:
+            value, part = complex(value), REAL_OF[type_]
+            return pair(type_, self.constant(value.real, part), self.constant(value.imag, part))
+        return uniform(type_, literal(value, type_))
+
+    def operate(self, op: str, args: list[Value], type_: str) -> Value:
+        """Apply an operation to values."""
+        if type_ in COMPLEX or any(arg.kind == PAIR for arg in args):
+            return complex_ops.operate(self, op, args, type_)
+        if type_ == "i64":
+            made = self._index_arithmetic(op, args)
+            if made is not None:
+                return made
+        if op == "cast":
+            return self._cast(args[0], type_)
+        if all(arg.kind == UNIFORM for arg in args):
+            return uniform(type_, self._lanewise(self.scalar, op, args, [arg.parts[0] for arg in args], type_))
+        columns = [self.spread(arg) for arg in args]
+        lanes = self.lanes
+        return varying(type_, tuple([self._lanewise(lanes, op, args, list(row), type_) for row in zip(*columns)]))
+
+    def _lanewise(self, lanes: Lanes, op: str, args: list[Value], names: list[str], type_: str) -> str:
+        if op in COMPARISONS:
+            return lanes.compare(op, args[0].type, *names)
+        if op in ARITHMETIC:
+            return lanes.arithmetic(op, type_, names)
+        if op in _MATH:
+            return vector_math.call(lanes, op, args[0].type, names)
+        if op == "select":
+            return lanes.select(names[0], lanes.type(type_), names[1], names[2])
+        if op == "bitcast":
+            return lanes.bitcast(names[0], args[0].type, type_)
+        if op == "cast":
+            return lanes.cast(names[0], args[0].type, type_)
+        if op in ("real", "conj"):
+            return names[0]
+        if op == "imag":
+            return lanes.const(0, type_)
+        raise NotImplementedError(f"codegen: operation {op!r} on {args[0].type}")
+
+    def _cast(self, x: Value, type_: str) -> Value:
+        if x.kind == AFFINE and type_ in REGISTER and type_ not in ("f16", "bf16", "f32", "f64", "bool"):
+            return varying(type_, self._affine_parts(x, type_))
+        if x.kind == UNIFORM:
+            if x.const is not None:
+                return self.constant(x.const, type_)
+            return uniform(type_, self.scalar.cast(x.parts[0], x.type, type_))
+        return varying(type_, tuple([self.lanes.cast(part, x.type, type_) for part in self.spread(x)]))
+
+    # --- index arithmetic
+
+    def _index_arithmetic(self, op: str, args: list[Value]) -> Value | None:
+        """i64 add, sub, mul with constants folded and affine structure kept; None for anything else."""
+        if op not in ("add", "sub", "mul", "div", "rem", "neg"):
+            return None
+        x = args[0]
+        if op == "neg":
+            return self._scale(x, -1) if x.kind != VARYING else None
+        y = args[1]
+        if x.kind == VARYING or y.kind == VARYING:
+            return None
+        if op == "mul":
+            if y.const is not None:
+                return self._scale(x, y.const)
+            if x.const is not None:
+                return self._scale(y, x.const)
+            return None
+        if op in ("div", "rem"):
+            if x.const is not None and y.const:
+                quotient = abs(x.const) // abs(y.const)
+                quotient = quotient if (x.const < 0) == (y.const < 0) else -quotient
+                return constant(quotient if op == "div" else x.const - quotient * y.const)
+            return None
+        if op == "sub":
+            if x.kind == UNIFORM and y.kind == UNIFORM and y.const is None:
+                return None
+            y = self._scale(y, -1)
+        if x.kind == AFFINE and y.kind == AFFINE:
+            base, stride = self.sum(x.base, y.base), x.stride + y.stride
+            return affine(base, stride) if stride else base
+        if x.kind == AFFINE:
+            return affine(self.sum(x.base, y), x.stride)
+        if y.kind == AFFINE:
+            return affine(self.sum(x, y.base), y.stride)
+        return self.sum(x, y)
+
+    def sum(self, x: Value, y: Value) -> Value:
+        """Sum of uniform i64 values."""
+        if x.const is not None and y.const is not None:
+            return constant(x.const + y.const)
+        if x.const == 0:
+            return y
+        if y.const == 0:
+            return x
+        return uniform("i64", self.scalar.binary("add", "i64", x.parts[0], y.parts[0]))
+
+    def _scale(self, x: Value, factor: int) -> Value:
+        """A uniform or affine i64 value times a constant."""
+        if factor == 1:
+            return x
+        if factor == 0:
+            return constant(0)
+        if x.kind == AFFINE:
+            return affine(self._scale(x.base, factor), x.stride * factor)
+        if x.const is not None:
+            return constant(x.const * factor)
+        return uniform("i64", self.scalar.binary("mul", "i64", x.parts[0], str(factor)))
+
+    # --- lanes
+
+    def spread(self, x: Value) -> tuple[str, ...]:
+        """The registers of a value, one per part of the vector loop."""
+        if x.kind == VARYING:
+            return x.parts
+        if x.kind == AFFINE:
+            return self._affine_parts(x, "i64")
+        if self.lanes.w == 1:
+            return x.parts * self.parts
+        return (self.lanes.splat(x.parts[0], REGISTER[x.type]),) * self.parts
+
+    def _affine_parts(self, x: Value, type_: str) -> tuple[str, ...]:
+        """Vectors of `base + stride * iteration` in an integer type (wrapping, as a cast would)."""
+        start = self.sum(x.base, self._scale(self.induction, x.stride)).parts[0]
+        element, width = REGISTER[type_], self.lanes.w
+        start = self.scalar.cast(start, "i64", type_) if start[0] == "%" else literal(int(start), type_)
+        splat, made = self.lanes.splat(start, element), []
+        for part in range(self.parts):
+            steps = [literal(x.stride * (part * width + lane), type_) for lane in range(width)]
+            ramp = steps[0] if width == 1 else f"<{', '.join([f'{element} {step}' for step in steps])}>"
+            made.append(self.lanes.binary("add", self.lanes.type(type_), splat, ramp))
+        return tuple(made)
+
+    # --- memory
+
+    def load(self, expr: Load) -> Value:
+        """Element of a buffer."""
+        buf = self.buffers[expr.buf]
+        index = self.evaluate(expr.index)
+        guard = None if expr.guard is None else self.evaluate(expr.guard)
+        other = None if expr.other is None else self.evaluate(expr.other)
+        if buf.type in COMPLEX:
+            real_type = REAL_OF[buf.type]
+            halves = []
+            for offset in (0, 1):
+                at = self._index_arithmetic("add", [self._double(index), constant(offset)])
+                at = at or self.operate("add", [self._double(index), constant(offset)], "i64")
+                rest = None if other is None else (other.imag if offset else other.real)
+                halves.append(self._load(expr.buf, real_type, 2 * buf.size, at, guard, rest))
+            return pair(buf.type, *halves)
+        return self._load(expr.buf, buf.type, buf.size, index, guard, other)
+
+    def _double(self, index: Value) -> Value:
+        if index.kind == VARYING:
+            return self.operate("mul", [index, constant(2)], "i64")
+        return self._scale(index, 2)
+
+    def _load(self, name: str, type_: str, size: int, index: Value, guard: Value | None, other: Value | None) -> Value:
+        if guard is None or (guard.kind == UNIFORM and guard.parts[0] == "true"):
+            if index.kind == UNIFORM:
+                return uniform(type_, self._load_scalar(name, type_, index))
+            return varying(type_, tuple([self._load_part(name, type_, index, part, self.masks[part], None)
+                                         for part in range(self.parts)]))
+        other = other or self.constant(0, type_)
+        if size == 0:
+            return other
+        if index.kind == UNIFORM and guard.kind == UNIFORM:
+            loaded = self._load_scalar(name, type_, self._where(guard, index))
+            return self.operate("select", [guard, uniform(type_, loaded), other], type_)
+        if index.kind == UNIFORM:
+            loaded = self._load_scalar(name, type_, self._where(self._any(guard), index))
+            return self.operate("select", [guard, uniform(type_, loaded), other], type_)
+        if self.lanes.w == 1:
+            raise AssertionError("a scalar value is uniform")
+        conds, rest = self.spread(guard), self.spread(other)
+        parts = []
+        for part in range(self.parts):
+            mask = conds[part] if self.masks[part] is None else self.lanes.both(conds[part], self.masks[part])
+            loaded = self._load_part(name, type_, index, part, mask, rest[part])
+            parts.append(loaded)
+        return varying(type_, tuple(parts))
+
+    def _where(self, guard: Value, index: Value) -> Value:
+        return self.operate("select", [guard, index, constant(0)], "i64")
+
+    def _any(self, guard: Value) -> Value:
+        """Whether a mask holds in any lane of any part."""
+        lanes, total = self.lanes, None
+        for part in self.spread(guard):
+            total = part if total is None else lanes.binary("or", lanes.i1, total, part)
+        bits = lanes.convert("bitcast", lanes.i1, total, f"i{lanes.w}")
+        return uniform("bool", self.b.pure(f"icmp ne i{lanes.w} {bits}, 0", bits))
+
+    def address(self, name: str, type_: str, index: Value) -> str:
+        """Pointer to the element at a uniform index."""
+        base = self.tags[name]
+        if index.const == 0:
+            return base
+        memory = MEMORY[type_]
+        if index.const is not None:
+            return self.b.pure(f"getelementptr i8, ptr {base}, i64 {index.const * ITEMSIZE[type_]}", base)
+        return self.b.pure(f"getelementptr {memory}, ptr {base}, i64 {index.parts[0]}", base, index.parts[0])
+
+    def vector_address(self, name: str, type_: str, index: Value, offset: int) -> str:
+        """Pointer to element `index + offset iterations` of an affine index with stride one or minus one."""
+        pointer = self.address(name, type_, index.base)
+        memory = MEMORY[type_]
+        steps = self._scale(self.induction, index.stride)
+        if steps.const is None:
+            pointer = self.b.pure(f"getelementptr {memory}, ptr {pointer}, i64 {steps.parts[0]}",
+                                  pointer, steps.parts[0])
+        shift = offset * index.stride * ITEMSIZE[type_] + (steps.const or 0) * ITEMSIZE[type_]
+        return pointer if shift == 0 else self.b.pure(f"getelementptr i8, ptr {pointer}, i64 {shift}", pointer)
+
+    def _read(self, name: str, text: str, *operands: str) -> str:
+        """A load: shared and hoisted when nobody writes the buffer."""
+        if name in self.pure_buffers:
+            return self.b.invariant_load(text, *operands)
+        return self.b.here(text)
+
+    def _load_scalar(self, name: str, type_: str, index: Value) -> str:
+        pointer = self.address(name, type_, index)
+        size = min(ITEMSIZE[type_], 8)
+        raw = self._read(name, f"load {MEMORY[type_]}, ptr {pointer}, align {size}{self.alias_tag(name)}", pointer)
+        return self.scalar.from_memory(raw, type_)
+
+    def _load_part(self, name: str, type_: str, index: Value, part: int, mask: str | None, other: str | None) -> str:
+        lanes, memory, size = self.lanes, vector(MEMORY[type_], self.lanes.w), min(ITEMSIZE[type_], 8)
+        tag = self.alias_tag(name)
+        first = part * lanes.w
+        if index.kind == AFFINE and index.stride in (1, -1):
+            reverse = index.stride == -1
+            pointer = self.vector_address(name, type_, index, first + (lanes.w - 1 if reverse else 0))
+            if mask is None:
+                raw = self._read(name, f"load {memory}, ptr {pointer}, align {size}{tag}", pointer)
+            else:
+                raw = self._masked_load(name, memory, pointer, self.reversed(mask, lanes.i1) if reverse else mask, size)
+            if reverse:
+                raw = self.reversed(raw, memory)
+        else:
+            raw = self._gather(name, type_, memory, index, part, mask, size)
+        value = lanes.from_memory(raw, type_)
+        return value if other is None else lanes.select(mask, lanes.type(type_), value, other)
+
+    def _masked_load(self, name: str, memory: str, pointer: str, mask: str, size: int) -> str:
+        lanes, called = self.lanes, f"llvm.masked.load.{mangle(memory)}.p0"
+        self.b.declare(called, memory, "ptr", "i32", lanes.i1, memory)
+        return self._read(name, f"call {memory} @{called}(ptr {pointer}, i32 {size}, {lanes.i1} {mask}, "
+                                f"{memory} zeroinitializer){self.alias_tag(name)}", pointer, mask)
+
+    def _gather(self, name: str, type_: str, memory: str, index: Value, part: int, mask: str | None, size: int) -> str:
+        lanes = self.lanes
+        pointers = self.pointers(name, type_, index, part)
+        several = f"<{lanes.w} x ptr>"
+        called = f"llvm.masked.gather.{mangle(memory)}.v{lanes.w}p0"
+        self.b.declare(called, memory, several, "i32", lanes.i1, memory)
+        mask = mask or lanes.splat_literal("true", "i1")
+        return self._read(name, f"call {memory} @{called}({several} {pointers}, i32 {size}, {lanes.i1} {mask}, "
+                                f"{memory} zeroinitializer){self.alias_tag(name)}", pointers, mask)
+
+    def pointers(self, name: str, type_: str, index: Value, part: int) -> str:
+        """A vector of element addresses."""
+        where, base = self.spread(index)[part], self.tags[name]
+        return self.b.pure(f"getelementptr {MEMORY[type_]}, ptr {base}, {self.lanes.i64} {where}", base, where)
+
+    def reversed(self, x: str, type_: str) -> str:
+        """The lanes of a vector in backward order."""
+        width = self.lanes.w
+        order = ", ".join([f"i32 {lane}" for lane in range(width - 1, -1, -1)])
+        return self.b.pure(f"shufflevector {type_} {x}, {type_} poison, <{width} x i32> <{order}>", x)
+
+    def alias_tag(self, name: str) -> str:
+        """Metadata that says which buffer an access is in."""
+        return self.alias_tags.get(name, "")
+
+    alias_tags: dict[str, str] = {}
+
+

@@ -1,0 +1,451 @@
+"""Operations of Loops on register values: one lane or a vector of them, the same code for both.
+
+In:   names of register values (half precision lives in f32 registers, rounded after each operation; bool is i1).
+Out:  names of register values.
+Laws: nothing traps: integer division by zero gives -1 (remainder: the dividend), the smallest integer over -1 is itself,
+      shifts by the width or more give zero (or the sign), float to integer casts saturate and take NaN to 0.
+      min and max propagate NaN.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+
+import numpy as np
+
+from weft.codegen.builder import BITS, REGISTER, Builder, mangle, vector
+from weft.codegen.target import Target
+from weft.ir.loops import FLOATS, SIGNED, UNSIGNED, ScalarType
+
+_ORDERED = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+INTEGER_RANGE = {name: (-(1 << BITS[name] - 1), (1 << BITS[name] - 1) - 1) for name in SIGNED}
+INTEGER_RANGE |= {name: (0, (1 << BITS[name]) - 1) for name in UNSIGNED}
+
+
+def float_bits(value: float) -> str:
+    """An LLVM literal that is exactly `value` (a double, or an f32 value written as double).
+
+    >>> float_bits(1.0)
+    '0x3FF0000000000000'
+    """
+    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+
+
+def round_to(value: float, type_: ScalarType) -> float:
+    """`value` rounded to a floating type, as a Python float."""
+    if type_ == "f64":
+        return float(value)
+    with np.errstate(over="ignore"):
+        if type_ == "f32":
+            return float(np.float32(value))
+        if type_ == "f16":
+            return float(np.float16(value))
+    import ml_dtypes
+
+    return float(ml_dtypes.bfloat16(value))
+
+
+def literal(value: object, type_: ScalarType) -> str:
+    """LLVM literal of a scalar constant in its register type."""
+    if type_ == "bool":
+        return "true" if value else "false"
+    if type_ in FLOATS:
+        return float_bits(round_to(value, type_))
+    bits = BITS[type_]
+    value = int(value) & ((1 << bits) - 1)
+    return str(value - (1 << bits) if value >> (bits - 1) else value)
+
+
+class Lanes:
+    """Emits operations on `width` lanes at a time."""
+
+    def __init__(self, builder: Builder, target: Target, width: int):
+        self.b = builder
+        self.target = target
+        self.w = width
+        self.f32 = vector("float", width)
+        self.f64 = vector("double", width)
+        self.i32 = vector("i32", width)
+        self.i64 = vector("i64", width)
+        self.i1 = vector("i1", width)
+
+    def type(self, scalar: ScalarType) -> str:
+        """Register type of `width` values of a scalar type."""
+        return vector(REGISTER[scalar], self.w)
+
+    # --- constants and moves
+
+    def const(self, value: object, scalar: ScalarType) -> str:
+        """Operand text of a constant in every lane."""
+        return self.splat_literal(literal(value, scalar), REGISTER[scalar])
+
+    def splat_literal(self, text: str, element: str) -> str:
+        """Operand text of a scalar literal in every lane."""
+        return text if self.w == 1 else f"splat ({element} {text})"
+
+    def splat(self, name: str, element: str) -> str:
+        """A scalar (name or literal) in every lane."""
+        if self.w == 1:
+            return name
+        if name[0] != "%":
+            return f"splat ({element} {name})"
+        type_ = vector(element, self.w)
+        one = self.b.pure(f"insertelement {type_} poison, {element} {name}, i32 0", name)
+        return self.b.pure(f"shufflevector {type_} {one}, {type_} poison, <{self.w} x i32> zeroinitializer", one)
+
+    def binary(self, instruction: str, type_: str, x: str, y: str) -> str:
+        """One two-operand instruction."""
+        return self.b.pure(f"{instruction} {type_} {x}, {y}", x, y)
+
+    def select(self, cond: str, type_: str, x: str, y: str) -> str:
+        """Lanewise choice."""
+        if x == y:
+            return x
+        return self.b.pure(f"select {self.i1} {cond}, {type_} {x}, {type_} {y}", cond, x, y)
+
+    def convert(self, instruction: str, source: str, x: str, target: str) -> str:
+        """One conversion instruction (`zext`, `sitofp`, `bitcast`, ...)."""
+        if source == target:
+            return x
+        return self.b.pure(f"{instruction} {source} {x} to {target}", x)
+
+    def both(self, x: str, y: str) -> str:
+        """Logical and of two masks."""
+        return self.binary("and", self.i1, x, y)
+
+    def fma(self, type_: str, x: str, y: str, z: str) -> str:
+        """x * y + z, rounded once where the machine can, else twice."""
+        if self.target.has_fma:
+            return self.b.intrinsic("fma", type_, x, y, z)
+        return self.binary("fadd", type_, self.binary("fmul", type_, x, y), z)
+
+    # --- half precision
+
+    def round_bf16(self, x: str) -> str:
+        """f32 lanes rounded to bfloat16, ties to even."""
+        bits = self.convert("bitcast", self.f32, x, self.i32)
+        odd = self.binary("and", self.i32, self.binary("lshr", self.i32, bits, self._i(16)), self._i(1))
+        bits = self.binary("add", self.i32, bits, self.binary("add", self.i32, odd, self._i(0x7FFF)))
+        bits = self.binary("and", self.i32, bits, self._i(-65536))
+        rounded = self.convert("bitcast", self.i32, bits, self.f32)
+        nan = self.b.pure(f"fcmp uno {self.f32} {x}, {x}", x)
+        return self.select(nan, self.f32, self.const(math.nan, "f32"), rounded)
+
+    def round_f16(self, x: str) -> str:
+        """f32 lanes rounded to IEEE half precision, ties to even."""
+        if self.target.has_f16:
+            half = vector("half", self.w)
+            return self.convert("fpext", half, self.convert("fptrunc", self.f32, x, half), self.f32)
+        return self._round_f16_by_hand(x)
+
+    def _round_f16_by_hand(self, x: str) -> str:
+        f32, i32 = self.f32, self.i32
+        size = self.b.intrinsic("fabs", f32, x)
+        bits = self.convert("bitcast", f32, size, i32)
+        odd = self.binary("and", i32, self.binary("lshr", i32, bits, self._i(13)), self._i(1))
+        up = self.binary("add", i32, bits, self.binary("add", i32, odd, self._i(0xFFF)))
+        normal = self.convert("bitcast", i32, self.binary("and", i32, up, self._i(-8192)), f32)
+        half = self.const(0.5, "f32")  # the ulp of [0.5, 1) in f32 is the step of half precision's subnormals
+        tiny = self.binary("fsub", f32, self.binary("fadd", f32, size, half), half)
+        is_tiny = self.b.pure(f"fcmp olt {f32} {size}, {self.const(2.0**-14, 'f32')}", size)
+        y = self.select(is_tiny, f32, tiny, normal)
+        over = self.b.pure(f"fcmp oge {f32} {size}, {self.const(65520.0, 'f32')}", size)
+        y = self.select(over, f32, self.const(math.inf, "f32"), y)
+        y = self.select(self.b.pure(f"fcmp uno {f32} {x}, {x}", x), f32, x, y)
+        return self.b.intrinsic("copysign", f32, y, x)
+
+    def _i(self, value: int) -> str:
+        return self.splat_literal(str(value), "i32")
+
+    def settle(self, x: str, type_: ScalarType) -> str:
+        """Round a freshly computed value to its type (does something for half precision only)."""
+        if type_ == "bf16":
+            return self.round_bf16(x)
+        if type_ == "f16":
+            return self.round_f16(x)
+        return x
+
+    def to_memory(self, x: str, type_: ScalarType) -> tuple[str, str]:
+        """(LLVM type, name) of a value as it lies in memory."""
+        if type_ == "bool":
+            byte = vector("i8", self.w)
+            return byte, self.convert("zext", self.i1, x, byte)
+        if type_ == "bf16":
+            short = vector("i16", self.w)
+            bits = self.binary("lshr", self.i32, self.convert("bitcast", self.f32, x, self.i32), self._i(16))
+            return short, self.convert("trunc", self.i32, bits, short)
+        if type_ == "f16":
+            half = vector("half", self.w)
+            if self.target.has_f16:
+                return half, self.convert("fptrunc", self.f32, x, half)
+            short = vector("i16", self.w)
+            return half, self.convert("bitcast", short, self._half_bits(x, short), half)
+        return self.type(type_), x
+
+    def _half_bits(self, x: str, short: str) -> str:
+        """Bits of an f32 value that half precision holds exactly."""
+        f32, i32 = self.f32, self.i32
+        bits = self.convert("bitcast", f32, x, i32)
+        sign = self.binary("and", i32, self.binary("lshr", i32, bits, self._i(16)), self._i(0x8000))
+        size = self.b.intrinsic("fabs", f32, x)
+        # times 2^-112 the exponents agree; subnormals fall into f32's own
+        scaled = self.binary("fmul", f32, size, self.const(2.0**-112, "f32"))
+        small = self.binary("lshr", i32, self.convert("bitcast", f32, scaled, i32), self._i(13))
+        infinite = self.b.pure(f"fcmp oeq {f32} {size}, {self.const(math.inf, 'f32')}", size)
+        nan = self.b.pure(f"fcmp uno {f32} {x}, {x}", x)
+        small = self.select(infinite, i32, self._i(0x7C00), small)
+        small = self.select(nan, i32, self._i(0x7E00), small)
+        return self.convert("trunc", i32, self.binary("or", i32, small, sign), short)
+
+    def from_memory(self, x: str, type_: ScalarType) -> str:
+        """A value just loaded, brought to its register type."""
+        if type_ == "bool":
+            byte = vector("i8", self.w)
+            return self.b.pure(f"icmp ne {byte} {x}, {self.splat_literal('0', 'i8')}", x)
+        if type_ == "bf16":
+            bits = self.convert("zext", vector("i16", self.w), x, self.i32)
+            return self.convert("bitcast", self.i32, self.binary("shl", self.i32, bits, self._i(16)), self.f32)
+        if type_ == "f16":
+            half = vector("half", self.w)
+            if self.target.has_f16:
+                return self.convert("fpext", half, x, self.f32)
+            return self._from_half_bits(self.convert("bitcast", half, x, vector("i16", self.w)))
+        return x
+
+    def _from_half_bits(self, x: str) -> str:
+        f32, i32 = self.f32, self.i32
+        bits = self.convert("zext", vector("i16", self.w), x, i32)
+        sign = self.binary("shl", i32, self.binary("and", i32, bits, self._i(0x8000)), self._i(16))
+        size = self.binary("and", i32, bits, self._i(0x7FFF))
+        shifted = self.convert("bitcast", i32, self.binary("shl", i32, size, self._i(13)), f32)
+        value = self.convert("bitcast", f32, self.binary("fmul", f32, shifted, self.const(2.0**112, "f32")), i32)
+        special = self.b.pure(f"icmp uge {i32} {size}, {self._i(0x7C00)}", size)
+        wide = self.binary("or", i32, self.binary("shl", i32, size, self._i(13)), self._i(0x7F800000))
+        value = self.select(special, i32, wide, value)
+        return self.convert("bitcast", i32, self.binary("or", i32, value, sign), f32)
+
+    # --- arithmetic
+
+    def arithmetic(self, op: str, type_: ScalarType, args: list[str]) -> str:
+        """An op of `loops.ARITHMETIC` on values of one type."""
+        if type_ in FLOATS:
+            return self.settle(self._float_op(op, self.type(type_), args), type_)
+        return self._int_op(op, type_, args)
+
+    def _float_op(self, op: str, t: str, args: list[str]) -> str:
+        x = args[0]
+        if op in ("add", "sub", "mul", "div"):
+            return self.binary("f" + op, t, x, args[1])
+        if op == "neg":
+            return self.b.pure(f"fneg {t} {x}", x)
+        if op == "abs":
+            return self.b.intrinsic("fabs", t, x)
+        if op in ("min", "max"):
+            return self._float_extreme("olt" if op == "min" else "ogt", t, x, args[1])
+        if op == "fma":
+            return self._fused(t, args)
+        if op == "sign":
+            one = self.splat_literal(float_bits(1.0), t.split(" x ")[-1].rstrip(">"))
+            zero = self.b.pure(f"fcmp ueq {t} {x}, zeroinitializer", x)
+            return self.select(zero, t, x, self.b.intrinsic("copysign", t, one, x))
+        if op == "rem":
+            return self.remainder(t, x, args[1])
+        raise NotImplementedError(f"codegen: operation {op!r} on floats")
+
+    def remainder(self, t: str, x: str, y: str) -> str:
+        """C's fmod, lane by lane."""
+        return self.per_lane("fmod", "fmod", t, x, y)
+
+    def _fused(self, t: str, args: list[str]) -> str:
+        if self.target.has_fma:
+            return self.b.intrinsic("fma", t, *args)
+        return self.per_lane("fma", "fma", t, *args) if t == self.f64 else self._fused_f32(args)
+
+    def _fused_f32(self, args: list[str]) -> str:
+        x, y, z = (self.convert("fpext", self.f32, arg, self.f64) for arg in args)
+        total = self.binary("fadd", self.f64, self.binary("fmul", self.f64, x, y), z)
+        return self.convert("fptrunc", self.f64, total, self.f32)
+
+    def _float_extreme(self, order: str, t: str, x: str, y: str) -> str:
+        # "x < y ? x : y" is one instruction and gives y when either is NaN
+        best = self.select(self.b.pure(f"fcmp {order} {t} {x}, {y}", x, y), t, x, y)
+        return self.select(self.b.pure(f"fcmp uno {t} {x}, {x}", x), t, x, best)
+
+    def _int_op(self, op: str, type_: ScalarType, args: list[str]) -> str:
+        t, x = self.type(type_), args[0]
+        if op in ("add", "sub", "mul", "and", "or", "xor"):
+            if type_ == "bool":
+                op = {"add": "or", "mul": "and", "sub": "xor"}.get(op, op)
+            return self.binary(op, t, x, args[1])
+        if op in ("div", "rem"):
+            return self._divide(op, type_, x, args[1])
+        if op in ("min", "max"):
+            if type_ == "bool":
+                return self.binary("and" if op == "min" else "or", t, x, args[1])
+            sign = "s" if type_ in SIGNED else "u"
+            order = "lt" if op == "min" else "gt"
+            return self.select(self.b.pure(f"icmp {sign}{order} {t} {x}, {args[1]}", x, args[1]), t, x, args[1])
+        if op in ("shl", "shr_logical", "shr_arithmetic"):
+            return self._shift(op, type_, x, args[1])
+        if op == "neg":
+            return self.binary("sub", t, "zeroinitializer" if self.w > 1 else "0", x)
+        if op == "not":
+            return self.binary("xor", t, x, self.const(True if type_ == "bool" else -1, type_))
+        if op == "abs":
+            if type_ not in SIGNED:
+                return x
+            negative = self.arithmetic("neg", type_, [x])
+            return self.select(self.compare("lt", type_, x, self.const(0, type_)), t, negative, x)
+        if op == "sign":
+            positive = self.convert("zext", self.i1, self.compare("ne", type_, x, self.const(0, type_)), t)
+            if type_ not in SIGNED:
+                return positive
+            return self.binary("or", t, self.binary("ashr", t, x, self.const(BITS[type_] - 1, type_)), positive)
+        if op == "popcount":
+            return self.b.intrinsic("ctpop", t, x)
+        if op == "clz":
+            name = f"llvm.ctlz.{'v' + str(self.w) if self.w > 1 else ''}{REGISTER[type_]}"
+            self.b.declare(name, t, t, "i1")
+            return self.b.pure(f"call {t} @{name}({t} {x}, i1 false)", x)
+        if op == "fma":
+            return self.binary("add", t, self.binary("mul", t, x, args[1]), args[2])
+        raise NotImplementedError(f"codegen: operation {op!r} on {type_}")
+
+    def _divide(self, op: str, type_: ScalarType, x: str, y: str) -> str:
+        t, signed = self.type(type_), type_ in SIGNED
+        if self.w > 1 and BITS[type_] <= 32 and not y.startswith("splat"):
+            return self._divide_by_floats(op, type_, x, y)
+        known = y if y[0] != "%" and self.w == 1 else y[y.index(" ", 6) + 1 : -1] if y.startswith("splat") else None
+        instruction = ("s" if signed else "u") + op
+        if known is not None and int(known) not in (0, -1):
+            return self.binary(instruction, t, x, y)
+        zero = self.compare("eq", type_, y, self.const(0, type_))
+        safe = self.select(zero, t, self.const(1, type_), y)
+        if signed:
+            lowest = self.compare("eq", type_, x, self.const(INTEGER_RANGE[type_][0], type_))
+            overflow = self.both(lowest, self.compare("eq", type_, y, self.const(-1, type_)))
+            safe = self.select(overflow, t, self.const(1, type_), safe)
+        result = self.binary(instruction, t, x, safe)
+        return self.select(zero, t, self.const(-1, type_) if op == "div" else x, result)
+
+    def _divide_by_floats(self, op: str, type_: ScalarType, x: str, y: str) -> str:
+        # vectors have no integer division; 32-bit quotients are exact through doubles
+        t, to_float = self.type(type_), "sitofp" if type_ in SIGNED else "uitofp"
+        zero = self.compare("eq", type_, y, self.const(0, type_))
+        a, b = (self.convert(to_float, t, v, self.f64) for v in (x, self.select(zero, t, self.const(1, type_), y)))
+        wide = self.convert("fptosi", self.f64, self.binary("fdiv", self.f64, a, b), self.i64)
+        quotient = self.convert("trunc", self.i64, wide, t)
+        if op == "div":
+            return self.select(zero, t, self.const(-1, type_), quotient)
+        return self.select(zero, t, x, self.binary("sub", t, x, self.binary("mul", t, quotient, y)))
+
+    def _shift(self, op: str, type_: ScalarType, x: str, y: str) -> str:
+        t, width = self.type(type_), BITS[type_]
+        inside = self.b.pure(f"icmp ult {t} {y}, {self.const(width, type_)}", y)
+        if op == "shr_arithmetic":
+            return self.binary("ashr", t, x, self.select(inside, t, y, self.const(width - 1, type_)))
+        safe = self.select(inside, t, y, self.const(0, type_))
+        shifted = self.binary("shl" if op == "shl" else "lshr", t, x, safe)
+        return self.select(inside, t, shifted, self.const(0, type_))
+
+    def compare(self, op: str, type_: ScalarType, x: str, y: str) -> str:
+        """An op of `loops.COMPARISONS`; gives a mask."""
+        t = self.type(type_)
+        if type_ in FLOATS:
+            return self.b.pure(f"fcmp {_ORDERED[op]} {t} {x}, {y}", x, y)
+        sign = "" if op in ("eq", "ne") else "s" if type_ in SIGNED else "u"
+        return self.b.pure(f"icmp {sign}{op} {t} {x}, {y}", x, y)
+
+    # --- conversions
+
+    def cast(self, x: str, source: ScalarType, target: ScalarType) -> str:
+        """Value conversion between real types."""
+        if source == target:
+            return x
+        s, t = self.type(source), self.type(target)
+        if target == "bool":
+            if source in FLOATS:
+                return self.b.pure(f"fcmp une {s} {x}, zeroinitializer" if self.w > 1 else f"fcmp une {s} {x}, 0.0", x)
+            return self.b.pure(f"icmp ne {s} {x}, {self.const(0, source)}", x)
+        if target in FLOATS:
+            return self._to_float(x, source, target)
+        if source in FLOATS:
+            low, high = mangle(t), mangle(s)
+            name = f"llvm.fpto{'s' if target in SIGNED else 'u'}i.sat.{low}.{high}"
+            self.b.declare(name, t, s)
+            return self.b.pure(f"call {t} @{name}({s} {x})", x)
+        if BITS[source] == BITS[target]:
+            return x
+        if BITS[source] > BITS[target]:
+            return self.convert("trunc", s, x, t)
+        return self.convert("sext" if source in SIGNED else "zext", s, x, t)
+
+    def _to_float(self, x: str, source: ScalarType, target: ScalarType) -> str:
+        s, t = self.type(source), self.type(target)
+        if source not in FLOATS:
+            return self.settle(self.convert("sitofp" if source in SIGNED else "uitofp", s, x, t), target)
+        if source == "f64":
+            if target in ("f16", "bf16"):
+                x = self._round_odd(x)
+                return self.settle(x, target)
+            return self.convert("fptrunc", s, x, t)
+        if target == "f64":
+            return self.convert("fpext", s, x, t)
+        return x if target == "f32" else self.settle(x, target)
+
+    def _round_odd(self, x: str) -> str:
+        """f64 to f32 rounded to odd, so that a second rounding to half precision is right."""
+        near = self.convert("fptrunc", self.f64, x, self.f32)
+        back = self.convert("fpext", self.f32, near, self.f64)
+        inexact = self.b.pure(f"fcmp one {self.f64} {back}, {x}", back, x)
+        bits = self.convert("bitcast", self.f32, near, self.i32)
+        away = self.b.pure(f"fcmp ogt {self.f64} {self.b.intrinsic('fabs', self.f64, back)}, "
+                           f"{self.b.intrinsic('fabs', self.f64, x)}",
+                           self.b.intrinsic("fabs", self.f64, back), self.b.intrinsic("fabs", self.f64, x))
+        down = self.select(away, self.i32, self.binary("sub", self.i32, bits, self._i(1)), bits)
+        odd = self.binary("or", self.i32, down, self._i(1))
+        return self.convert("bitcast", self.i32, self.select(inexact, self.i32, odd, bits), self.f32)
+
+    def bitcast(self, x: str, source: ScalarType, target: ScalarType) -> str:
+        """Reinterpret the bits of a value as another type of the same size."""
+        memory, name = self.to_memory(x, source)
+        raw = vector(f"i{max(8, BITS[target])}", self.w)
+        name = self.convert("bitcast", memory, name, raw)
+        if target == "bool":
+            return self.b.pure(f"icmp ne {raw} {name}, {self.splat_literal('0', 'i8')}", name)
+        element = {"f16": "half", "bf16": "i16"}.get(target, REGISTER[target])
+        return self.from_memory(self.convert("bitcast", raw, name, vector(element, self.w)), target)
+
+    # --- lanes through scalar functions
+
+    def per_lane(self, label: str, function: str, t: str, *args: str) -> str:
+        """Call the C double function `function` on every lane (of f32 or f64) in an outlined helper."""
+        double = vector("double", self.w)
+        if t != double:
+            args = tuple(self.convert("fpext", t, arg, double) for arg in args)
+        self.b.declare(function, "double", *(["double"] * len(args)))
+        if self.w == 1:
+            result = self.b.pure(f"call double @{function}({', '.join(f'double {arg}' for arg in args)})", *args)
+        else:
+            helper = lane_helper(self.b, label, function, self.w, len(args))
+            listed = ", ".join(f"{double} {arg}" for arg in args)
+            result = self.b.pure(f"call {double} @{helper}({listed})", *args)
+        return result if t == double else self.convert("fptrunc", double, result, t)
+
+
+def lane_helper(builder: Builder, label: str, function: str, width: int, arity: int) -> str:
+    """An internal function that maps a scalar C function over vector lanes; returns its name."""
+    name = f"weft.lanes.{label}.{width}"
+    if name not in builder.helpers:
+        v = f"<{width} x double>"
+        params = ", ".join(f"{v} %a{i}" for i in range(arity))
+        takes = "".join(f"  %e{i} = extractelement {v} %a{i}, i32 %k\n" for i in range(arity))
+        passed = ", ".join(f"double %e{i}" for i in range(arity))
+        builder.helpers[name] = (
+            f"define internal {v} @{name}({params}) noinline {{\nentry:\n  br label %loop\nloop:\n"
+            f"  %k = phi i32 [0, %entry], [%next, %loop]\n  %y = phi {v} [poison, %entry], [%z, %loop]\n{takes}"
+            f"  %r = call double @{function}({passed})\n  %z = insertelement {v} %y, double %r, i32 %k\n"
+            f"  %next = add i32 %k, 1\n  %more = icmp ult i32 %next, {width}\n"
+            f"  br i1 %more, label %loop, label %done\ndone:\n  ret {v} %z\n}}\n")
+    return name

@@ -1,0 +1,621 @@
+"""Kernels to LLVM IR: statements, loops and accumulators.
+
+In:   a `Kernel` and a `Target`.
+Out:  `kernel_ir`, the text of one module with `void <symbol>(ptr ctx, i64 task, i64 worker)`; `ctx` is an array of the
+      buffers' addresses in order.
+Laws: a `vector` loop runs several vectors at a time, then a masked (or scalar) rest; every size is right.
+      An accumulator declared outside a vector loop becomes one vector accumulator per part, combined after the loop.
+Next: `expressions` evaluates, `lanes` holds the operations, `builder` places instructions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.codegen.builder import MEMORY, REGISTER, mangle, vector
+from weft.codegen.expressions import Expressions
+from weft.codegen.loopshape import Shape, assigned, shape_of
+from weft.codegen.target import Target
+from weft.codegen.values import (
+    AFFINE,
+    PAIR,
+    UNIFORM,
+    VARYING,
+    Value,
+    affine,
+    constant,
+    leaves,
+    pair,
+    uniform,
+    varying,
+)
+from weft.ir.loops import (
+    COMPLEX,
+    FLOATS,
+    ITEMSIZE,
+    REAL_OF,
+    Accum,
+    Buf,
+    For,
+    If,
+    Init,
+    Kernel,
+    Let,
+    Stmt,
+    Store,
+    While,
+)
+
+#: scratch up to this size lives on the thread's stack
+STACK_SCRATCH = 1 << 16
+
+_METADATA = "!0 = !{!0}\n!1 = !{i32 1}\n"
+
+
+def kernel_ir(kernel: Kernel, symbol: str, target: Target) -> str:
+    """The LLVM module of one kernel."""
+    return KernelEmitter(kernel, symbol, target).module()
+
+
+class KernelEmitter(Expressions):
+    """Emits one kernel."""
+
+    def __init__(self, kernel: Kernel, symbol: str, target: Target):
+        super().__init__(target)
+        self.kernel = kernel
+        self.symbol = symbol
+        self.metadata: list[str] = []
+        self.vectorized = False
+        self.heap: str | None = None
+
+    # --- the function
+
+    def module(self) -> str:
+        """The whole text."""
+        self._bind_buffers()
+        body = self.kernel.body
+        if len(body) == 1 and isinstance(body[0], For) and body[0].kind == "parallel":
+            loop = body[0]
+            self.env[loop.var] = uniform("i64", "%task")
+            body = loop.body
+        self.body(body)
+        if self.heap:
+            self.b.declare("free", "void", "ptr")
+            self.b.line(f"call void @free(ptr {self.heap})")
+        self.b.line("ret void")
+        declared = "\n".join(self.b.declarations.values())
+        helpers = "".join(self.b.helpers.values())
+        lines = "\n".join(self.b.scopes[0].lines)
+        wide = ' "min-legal-vector-width"="512" "prefer-vector-width"="512"' if self.target.level == "avx512" else ""
+        return (f"{declared}\n{helpers}define void @{self.symbol}(ptr %ctx, i64 %task, i64 %worker) nounwind{wide} {{\n"
+                f"entry:\n{lines}\n}}\n{_METADATA}{''.join(self.metadata)}")
+
+    def _bind_buffers(self) -> None:
+        bufs, b = self.kernel.bufs, self.b
+        aliased = {buf.alias for buf in bufs if buf.alias} | {buf.name for buf in bufs if buf.alias}
+        self.alias_tags = {}
+        for number, buf in enumerate(bufs):
+            slot = "%ctx" if number == 0 else b.pure(f"getelementptr ptr, ptr %ctx, i64 {number}")
+            self.tags[buf.name] = b.pure(f"load ptr, ptr {slot}, align 8", slot)
+            self.buffers[buf.name] = buf
+            if buf.mode == "in" and buf.name not in aliased:
+                self.pure_buffers.add(buf.name)
+        self._bind_scratch()
+        self._alias_metadata(list(bufs) + list(self.kernel.scratch))
+
+    def _bind_scratch(self) -> None:
+        offset, places = 0, []
+        for buf in self.kernel.scratch:
+            self.buffers[buf.name] = buf
+            places.append((buf.name, offset))
+            offset += (buf.size * ITEMSIZE[buf.type] + 63) // 64 * 64
+        if not places:
+            return
+        if offset <= STACK_SCRATCH:
+            base = self.b.here(f"alloca i8, i64 {max(offset, 64)}, align 64")
+        else:
+            self.b.declare("aligned_alloc", "ptr", "i64", "i64")
+            base = self.heap = self.b.here(f"call ptr @aligned_alloc(i64 64, i64 {offset})")
+        for name, at in places:
+            self.tags[name] = base if at == 0 else self.b.pure(f"getelementptr i8, ptr {base}, i64 {at}", base)
+
+    def _alias_metadata(self, bufs: list[Buf]) -> None:
+        """One alias scope per family of overlapping buffers: accesses of others do not disturb it."""
+        family: dict[str, str] = {}
+        for buf in bufs:
+            family[buf.name] = family.get(buf.alias, buf.alias) if buf.alias else family.get(buf.name, buf.name)
+        roots = list(dict.fromkeys(family.values()))
+        if len(roots) < 2:
+            return
+        scopes = {root: 10 + 3 * i for i, root in enumerate(roots)}
+        for root, number in scopes.items():
+            others = ", ".join([f"!{other}" for key, other in scopes.items() if key != root])
+            self.metadata.append(f"!{number} = distinct !{{!{number}, !0}}\n!{number + 1} = !{{!{number}}}\n"
+                                 f"!{number + 2} = !{{{others}}}\n")
+        for buf in bufs:
+            number = scopes[family[buf.name]]
+            self.alias_tags[buf.name] = f", !alias.scope !{number + 1}, !noalias !{number + 2}"
+
+    # --- statements
+
+    def body(self, stmts: tuple[Stmt, ...]) -> None:
+        """Emit statements in a scope of names; outer accumulators keep what the body gave them."""
+        outer = dict(self.env)
+        for stmt in stmts:
+            self.memo.clear()
+            _EMIT[type(stmt)](self, stmt)
+        self.memo.clear()
+        self.env = {name: self.env[name] for name in outer}
+
+    def let(self, stmt: Let) -> None:
+        """Bind a name."""
+        self.env[stmt.name] = self.evaluate(stmt.value)
+
+    def init(self, stmt: Init) -> None:
+        """Declare an accumulator; inside a vector loop it has a value per lane."""
+        value = self.evaluate(stmt.value)
+        self.env[stmt.name] = self.widened(value) if self.vectorized else value
+
+    def widened(self, value: Value) -> Value:
+        """The same value with a register per part."""
+        if value.kind == PAIR:
+            return pair(value.type, self.widened(value.real), self.widened(value.imag))
+        return varying(value.type, self.spread(value))
+
+    def accum(self, stmt: Accum) -> None:
+        """Update an accumulator."""
+        old, value = self.env[stmt.name], self.evaluate(stmt.value)
+        if self.vectorized:
+            value = self.widened(value)
+        new = value if stmt.op == "set" else self.operate(stmt.op, [old, value], old.type)
+        guard = None if stmt.guard is None else self.evaluate(stmt.guard)
+        new = self.chosen(guard, new, old)
+        if stmt.name in self.reducing and any(self.masks):
+            new = self._masked_choice(new, old)
+        self.env[stmt.name] = new
+
+    def chosen(self, guard: Value | None, new: Value, old: Value) -> Value:
+        """`new` where the guard holds, else `old`."""
+        if guard is None:
+            return new
+        if new.kind == PAIR:
+            return pair(new.type, self.chosen(guard, new.real, old.real), self.chosen(guard, new.imag, old.imag))
+        return self.operate("select", [guard, new, old], new.type)
+
+    def _masked_choice(self, new: Value, old: Value) -> Value:
+        if new.kind == PAIR:
+            return pair(new.type, self._masked_choice(new.real, old.real), self._masked_choice(new.imag, old.imag))
+        lanes, type_ = self.lanes, self.lanes.type(new.type)
+        parts = [x if mask is None else lanes.select(mask, type_, x, y)
+                 for x, y, mask in zip(new.parts, old.parts, self.masks)]
+        return varying(new.type, tuple(parts))
+
+    def store(self, stmt: Store) -> None:
+        """Write to a buffer."""
+        buf = self.buffers[stmt.buf]
+        value, index = self.evaluate(stmt.value), self.evaluate(stmt.index)
+        guard = None if stmt.guard is None else self.evaluate(stmt.guard)
+        if buf.type not in COMPLEX:
+            self.store_real(stmt, buf.type, buf.size, value, index, guard)
+            return
+        if stmt.accumulate:
+            raise NotImplementedError("codegen: accumulating store of complex values")
+        part = REAL_OF[buf.type]
+        double = self.operate("mul", [index, constant(2)], "i64")
+        self.store_real(stmt, part, 2 * buf.size, value.real, double, guard)
+        self.store_real(stmt, part, 2 * buf.size, value.imag, self.operate("add", [double, constant(1)], "i64"), guard)
+
+    def store_real(self, stmt: Store, type_: str, size: int, value: Value, index: Value, guard: Value | None) -> None:
+        """Write a real value; chooses scalar, vector or scattered stores by how the index varies."""
+        if size == 0:
+            return
+        if not self.vectorized:
+            if guard is None or guard.parts[0] == "true":
+                self._store_scalar(stmt, type_, value, index)
+            elif guard.parts[0] != "false":
+                self.conditional(guard.parts[0], lambda: self._store_scalar(stmt, type_, value, index))
+            return
+        conds = [None] * self.parts if guard is None else list(self.spread(guard))
+        for part in range(self.parts):
+            mask = self.masks[part]
+            if conds[part] is not None:
+                mask = conds[part] if mask is None else self.lanes.both(conds[part], mask)
+            self._store_part(stmt, type_, value, index, part, mask)
+
+    def conditional(self, cond: str, emit: Callable[[], None]) -> None:
+        """Emit something in a scope of its own that runs where `cond` holds."""
+        b = self.b
+        then, done = b.label("then"), b.label("done")
+        floors = b.floor, b.load_floor
+        b.push(then)
+        b.floor = b.load_floor = b.depth
+        emit()
+        b.line(f"br label %{done}")
+        scope = b.pop()
+        b.floor, b.load_floor = floors
+        b.line(f"br i1 {cond}, label %{then}, label %{done}")
+        b.start_block(then)
+        b.scopes[-1].lines += scope.lines
+        b.start_block(done)
+
+    def _store_scalar(self, stmt: Store, type_: str, value: Value, index: Value) -> None:
+        pointer, size, tag = self.address(stmt.buf, type_, index), ITEMSIZE[type_], self.alias_tag(stmt.buf)
+        if stmt.accumulate:
+            raw = self.b.here(f"load {MEMORY[type_]}, ptr {pointer}, align {size}{tag}")
+            old = uniform(type_, self.scalar.from_memory(raw, type_))
+            value = self.operate(stmt.accumulate, [old, value], type_)
+        memory, name = self.scalar.to_memory(value.parts[0], type_)
+        self.b.line(f"store {memory} {name}, ptr {pointer}, align {size}{tag}")
+
+    def _store_part(self, stmt: Store, type_: str, value: Value, index: Value, part: int, mask: str | None) -> None:
+        lanes, b = self.lanes, self.b
+        x = self.spread(value)[part]
+        if stmt.accumulate:
+            memory = vector(MEMORY[type_], lanes.w)
+            raw = self._load_part(stmt.buf, type_, index, part, mask, None)
+            x = self._lanewise(lanes, stmt.accumulate, [value, value], [raw, x], type_)
+        memory, x = lanes.to_memory(x, type_)
+        size, tag = ITEMSIZE[type_], self.alias_tag(stmt.buf)
+        if index.kind == UNIFORM:
+            raise NotImplementedError("codegen: every iteration of a vector loop stores to one element")
+        if index.kind == AFFINE and index.stride in (1, -1):
+            reverse = index.stride == -1
+            pointer = self.vector_address(stmt.buf, type_, index, part * lanes.w + (lanes.w - 1 if reverse else 0))
+            x = self.reversed(x, memory) if reverse else x
+            if mask is None:
+                b.line(f"store {memory} {x}, ptr {pointer}, align {size}{tag}")
+                return
+            mask = self.reversed(mask, lanes.i1) if reverse else mask
+            called = f"llvm.masked.store.{mangle(memory)}.p0"
+            b.declare(called, "void", memory, "ptr", "i32", lanes.i1)
+            b.line(f"call void @{called}({memory} {x}, ptr {pointer}, i32 {size}, {lanes.i1} {mask}){tag}")
+            return
+        pointers, several = self.pointers(stmt.buf, type_, index, part), f"<{lanes.w} x ptr>"
+        called = f"llvm.masked.scatter.{mangle(memory)}.v{lanes.w}p0"
+        b.declare(called, "void", memory, several, "i32", lanes.i1)
+        mask = mask or lanes.splat_literal("true", "i1")
+        b.line(f"call void @{called}({memory} {x}, {several} {pointers}, i32 {size}, {lanes.i1} {mask}){tag}")
+
+    # --- loops
+
+    reducing: frozenset[str] = frozenset()
+
+    def loop(self, stmt: For) -> None:
+        """A serial, vector or (nested) parallel loop."""
+        extent = constant(stmt.extent) if isinstance(stmt.extent, int) else self.evaluate(stmt.extent)
+        self.memo.clear()
+        if extent.const is not None and extent.const <= 0:
+            return
+        if stmt.kind == "vector" and not self.vectorized:
+            shape = shape_of(stmt, self.target, self.buffers, extent.const)
+            if shape is not None:
+                self._vector_loop(stmt, extent, shape)
+                return
+        self._counted(stmt, constant(0), extent, 1, lambda counter: self._iteration(stmt, counter))
+
+    def _iteration(self, stmt: For, counter: Value) -> None:
+        self.env[stmt.var] = counter
+        self.body(stmt.body)
+
+    def _counted(self, stmt: For, start: Value, stop: Value, step: int, emit: Callable[[Value], None]) -> None:
+        """Run `emit(counter)` for counter = start, start + step, ... below stop."""
+        saved = self.env.get(stmt.var)
+        if start.const is not None and stop.const is not None:
+            if stop.const <= start.const:
+                return
+            if stop.const - start.const <= step:
+                emit(start)
+                self._restore(stmt.var, saved)
+                return
+        b, certain = self.b, start.const is not None and stop.const is not None
+        head, exit_ = b.label("loop"), b.label("exit")
+        carried = [name for name in assigned(stmt) if name in self.env]
+        before = self._flatten(carried)
+        counter = b.name("i")
+        phis = [b.name("p") for _ in before]
+        b.push(head)
+        b.define(counter)
+        for phi in phis:
+            b.define(phi)
+        self._unflatten(carried, phis)
+        load_floor = b.load_floor
+        if not certain:
+            b.load_floor = b.depth
+            inside, go = b.label("body"), b.here(f"icmp slt i64 {counter}, {stop.parts[0]}")
+            b.line(f"br i1 {go}, label %{inside}, label %{exit_}")
+            b.start_block(inside)
+        emit(uniform("i64", counter))
+        b.load_floor = load_floor
+        self.memo.clear()
+        after = self._flatten(carried)
+        onward = b.here(f"add nuw nsw i64 {counter}, {step}")
+        if certain:
+            again = b.here(f"icmp slt i64 {onward}, {stop.parts[0]}")
+            b.line(f"br i1 {again}, label %{head}, label %{exit_}")
+        else:
+            b.line(f"br label %{head}")
+        scope = b.pop()
+        parent = b.scopes[-1]
+        parent.lines.append(f"  br label %{head}")
+        parent.lines.append(f"{head}:")
+        enter, latch = parent.label, scope.label
+        parent.lines.append(f"  {counter} = phi i64 [{start.parts[0]}, %{enter}], [{onward}, %{latch}]")
+        for phi, (type_, first), (_, last) in zip(phis, before, after):
+            parent.lines.append(f"  {phi} = phi {type_} [{first}, %{enter}], [{last}, %{latch}]")
+        parent.lines += scope.lines
+        b.start_block(exit_)
+        results = [last for _, last in after] if certain else phis
+        self._unflatten(carried, results)
+        for name in results:
+            if name[0] == "%" and b.level_of.get(name, 0) > b.depth:
+                b.define(name)
+        self._restore(stmt.var, saved)
+
+    def _restore(self, var: str, saved: Value | None) -> None:
+        if saved is None:
+            self.env.pop(var, None)
+        else:
+            self.env[var] = saved
+
+    def _flatten(self, names: list[str]) -> list[tuple[str, str]]:
+        """(LLVM type, register) of every register the accumulators occupy."""
+        flat = []
+        for name in names:
+            for leaf in leaves(self.env[name]):
+                type_ = self.lanes.type(leaf.type) if leaf.kind == VARYING else REGISTER[leaf.type]
+                flat += [(type_, part) for part in leaf.parts]
+        return flat
+
+    def _unflatten(self, names: list[str], registers: list[str]) -> None:
+        """Give the accumulators new registers, in the order of `_flatten`."""
+        rest = iter(registers)
+        for name in names:
+            self.env[name] = self._rebuilt(self.env[name], rest)
+
+    def _rebuilt(self, old: Value, rest) -> Value:
+        if old.kind == PAIR:
+            return pair(old.type, self._rebuilt(old.real, rest), self._rebuilt(old.imag, rest))
+        return Value(old.type, old.kind, tuple([next(rest) for _ in old.parts]))
+
+    # --- vector loops
+
+    def _vector_loop(self, stmt: For, extent: Value, shape: Shape) -> None:
+        outer = (self.lanes, self.parts, self.induction, self.masks, self.vectorized, self.reducing)
+        reduced = [name for name in assigned(stmt) if name in self.env]
+        starts = {name: self.env[name] for name in reduced}
+        block = shape.lanes * shape.parts
+        self.lanes, self.vectorized, self.reducing = self.lanes_of(shape.lanes), True, frozenset(reduced)
+        self.parts = shape.parts
+        for name in reduced:
+            self.env[name] = self._identity(shape.reductions[name], starts[name].type)
+        if extent.const is not None:
+            whole = extent.const // block * block
+            self._vector_pass(stmt, constant(0), constant(whole), shape.parts)
+            self._static_rest(stmt, whole, extent.const, shape)
+        else:
+            whole = uniform("i64", self.scalar.binary("and", "i64", extent.parts[0], str(-block)))
+            self._vector_pass(stmt, constant(0), whole, shape.parts)
+            clamped = self.operate("max", [whole, constant(0)], "i64")
+            if shape.masked:
+                self._vector_pass(stmt, clamped, extent, 1, masked=True)
+        self.parts = shape.parts
+        for name in reduced:
+            self.env[name] = self._combined(shape.reductions[name], starts[name], self.env[name])
+        self.lanes, self.parts, self.induction, self.masks, self.vectorized, self.reducing = outer
+        if not shape.masked:
+            start = constant(whole) if extent.const is not None else clamped
+            self._counted(stmt, start, extent, 1, lambda counter: self._iteration(stmt, counter))
+
+    def _static_rest(self, stmt: For, start: int, stop: int, shape: Shape) -> None:
+        """The last `stop - start` iterations: whole vectors, and one masked vector."""
+        if start == stop or not shape.masked:
+            return
+        left = stop - start
+        parts = -(-left // shape.lanes)
+        odd = left % shape.lanes
+        self.masks = [None] * parts
+        if odd:
+            lanes = ", ".join([f"i1 {'true' if lane < odd else 'false'}" for lane in range(shape.lanes)])
+            self.masks[-1] = f"<{lanes}>"
+        self._block(stmt, constant(start), parts)
+
+    def _vector_pass(self, stmt: For, start: Value, stop: Value, parts: int, masked: bool = False) -> None:
+        """Blocks of `parts` vectors from `start` while below `stop`."""
+        def emit(counter: Value) -> None:
+            self.masks = [self._tail_mask(counter, stop)] if masked else [None] * parts
+            self._block(stmt, counter, parts)
+
+        self._counted(stmt, start, stop, parts * self.lanes.w, emit)
+
+    def _tail_mask(self, counter: Value, stop: Value) -> str:
+        lanes = self.lanes
+        left = self.scalar.binary("sub", "i64", stop.parts[0], counter.parts[0])
+        few = self.operate("min", [uniform("i64", left), constant(lanes.w)], "i64")
+        count = self.scalar.convert("trunc", "i64", few.parts[0], "i32")
+        ramp = ", ".join([f"i32 {lane}" for lane in range(lanes.w)])
+        splat = lanes.splat(count, "i32")
+        return self.b.pure(f"icmp slt {lanes.i32} <{ramp}>, {splat}", splat)
+
+    def _block(self, stmt: For, counter: Value, parts: int) -> None:
+        """One iteration of `parts` vectors beginning at `counter`."""
+        kept = self.parts
+        full = {name: self.env[name] for name in self.reducing}
+        if parts != kept:
+            for name in self.reducing:
+                self.env[name] = _first_parts(full[name], parts)
+        self.parts, self.induction = parts, counter
+        self.env[stmt.var] = affine(constant(0), 1)
+        self.body(stmt.body)
+        if parts != kept:
+            for name in self.reducing:
+                self.env[name] = _with_parts(full[name], self.env[name])
+        self.parts = kept
+
+    def _identity(self, op: str, type_: str) -> Value:
+        if type_ in COMPLEX:
+            part = REAL_OF[type_]
+            real = self.constant(1.0 if op == "mul" else -0.0, part)
+            return pair(type_, self.widened(real), self.widened(self.constant(-0.0 if op == "add" else 0.0, part)))
+        return self.widened(self.constant(identity(op, type_), type_))
+
+    def _combined(self, op: str, start: Value, total: Value) -> Value:
+        """Fold the parts and lanes of an accumulator into one scalar, and that into its first value."""
+        columns = [list(leaf.parts) for leaf in leaves(total)]
+        rows = list(zip(*columns))
+        width = self.lanes.w
+
+        def merge(lanes_width: int, x: tuple[str, ...], y: tuple[str, ...]) -> tuple[str, ...]:
+            saved = self.lanes, self.parts
+            self.lanes, self.parts = self.lanes_of(lanes_width), 1
+            merged = self.operate(op, [_row(total, x), _row(total, y)], total.type)
+            self.lanes, self.parts = saved
+            return tuple([leaf.parts[0] for leaf in leaves(merged)])
+
+        while len(rows) > 1:
+            half = (len(rows) + 1) // 2
+            rows = [merge(width, rows[i], rows[i + half]) if i + half < len(rows) else rows[i] for i in range(half)]
+        row = rows[0]
+        elements = [REGISTER[leaf.type] for leaf in leaves(total)]
+        while width > 1:
+            half = width // 2
+            low = tuple([self._slice(x, e, width, 0, half) for x, e in zip(row, elements)])
+            high = tuple([self._slice(x, e, width, half, half) for x, e in zip(row, elements)])
+            width, row = half, merge(half, low, high) if half > 1 else (*low, *high)
+        count = len(elements)
+        low, high = _scalars(total, row[:count]), _scalars(total, row[count:])
+        saved, self.vectorized = self.vectorized, False
+        merged = self.operate(op, [low, high], total.type)
+        result = self.operate(op, [start, merged], total.type)
+        self.vectorized = saved
+        return result
+
+    def _slice(self, x: str, element: str, width: int, first: int, count: int) -> str:
+        type_ = vector(element, width)
+        if count == 1:
+            return self.b.pure(f"extractelement {type_} {x}, i32 {first}", x)
+        picked = ", ".join([f"i32 {lane}" for lane in range(first, first + count)])
+        return self.b.pure(f"shufflevector {type_} {x}, {type_} poison, <{count} x i32> <{picked}>", x)
+
+    # --- control
+
+    def branch(self, stmt: If) -> None:
+        """A two-way branch on a condition that is the same in every lane."""
+        cond = self.evaluate(stmt.cond)
+        if cond.kind != UNIFORM:
+            raise NotImplementedError("codegen: `if` inside a vector loop on a condition that varies over it")
+        if cond.parts[0] in ("true", "false"):
+            self.body(stmt.body if cond.parts[0] == "true" else stmt.orelse)
+            return
+        b = self.b
+        then, other, join = b.label("then"), b.label("else"), b.label("join")
+        carried = [name for name in assigned(stmt) if name in self.env]
+        before = {name: self.env[name] for name in carried}
+        arms = []
+        for label, body in ((then, stmt.body), (other, stmt.orelse)):
+            self.env.update(before)
+            floors = b.floor, b.load_floor
+            b.push(label)
+            b.floor = b.load_floor = b.depth
+            self.memo.clear()
+            self.body(body)
+            flat = self._flatten(carried)
+            b.line(f"br label %{join}")
+            arms.append((b.pop(), flat))
+            b.floor, b.load_floor = floors
+        b.line(f"br i1 {cond.parts[0]}, label %{then}, label %{other}")
+        for label, (scope, _) in zip((then, other), arms):
+            b.start_block(label)
+            b.scopes[-1].lines += scope.lines
+        b.start_block(join)
+        merged = []
+        for (type_, x), (_, y) in zip(arms[0][1], arms[1][1]):
+            if x == y:
+                merged.append(x)
+            else:
+                merged.append(b.here(f"phi {type_} [{x}, %{arms[0][0].label}], [{y}, %{arms[1][0].label}]"))
+        self._unflatten(carried, merged)
+
+    def repeat(self, stmt: While) -> None:
+        """Loop while a condition holds."""
+        b = self.b
+        head, inside, exit_ = b.label("while"), b.label("do"), b.label("exit")
+        carried = [name for name in assigned(stmt) if name in self.env]
+        before = self._flatten(carried)
+        phis = [b.name("p") for _ in before]
+        b.push(head)
+        for phi in phis:
+            b.define(phi)
+        self._unflatten(carried, phis)
+        load_floor, b.load_floor = b.load_floor, b.depth
+        self.memo.clear()
+        cond = self.evaluate(stmt.cond)
+        b.line(f"br i1 {cond.parts[0]}, label %{inside}, label %{exit_}")
+        b.start_block(inside)
+        self.body(stmt.body)
+        b.load_floor = load_floor
+        after = self._flatten(carried)
+        b.line(f"br label %{head}")
+        scope = b.pop()
+        parent = b.scopes[-1]
+        parent.lines += [f"  br label %{head}", f"{head}:"]
+        for phi, (type_, first), (_, last) in zip(phis, before, after):
+            parent.lines.append(f"  {phi} = phi {type_} [{first}, %{parent.label}], [{last}, %{scope.label}]")
+        parent.lines += scope.lines
+        b.start_block(exit_)
+        self._unflatten(carried, phis)
+        for phi in phis:
+            b.define(phi)
+
+
+_EMIT = {Let: KernelEmitter.let, Init: KernelEmitter.init, Accum: KernelEmitter.accum, Store: KernelEmitter.store,
+         For: KernelEmitter.loop, If: KernelEmitter.branch, While: KernelEmitter.repeat}
+
+
+def identity(op: str, type_: str) -> object:
+    """The neutral element of a reduction.
+
+    >>> identity("min", "i8"), identity("mul", "f32")
+    (127, 1)
+    """
+    from weft.codegen.lanes import INTEGER_RANGE
+
+    if op == "add":
+        return -0.0 if type_ in FLOATS else 0
+    if op == "mul":
+        return 1
+    if op in ("or", "xor"):
+        return 0
+    if op == "and":
+        return -1
+    if type_ == "bool":
+        return op == "min"
+    if type_ in FLOATS:
+        return float("inf") if op == "min" else float("-inf")
+    return INTEGER_RANGE[type_][1 if op == "min" else 0]
+
+
+def _first_parts(value: Value, count: int) -> Value:
+    if value.kind == PAIR:
+        return pair(value.type, _first_parts(value.real, count), _first_parts(value.imag, count))
+    return varying(value.type, value.parts[:count])
+
+
+def _with_parts(whole: Value, first: Value) -> Value:
+    """`whole` with its first parts replaced."""
+    if whole.kind == PAIR:
+        return pair(whole.type, _with_parts(whole.real, first.real), _with_parts(whole.imag, first.imag))
+    return varying(whole.type, first.parts + whole.parts[len(first.parts):])
+
+
+def _row(like: Value, names: tuple[str, ...]) -> Value:
+    """One vector register of each leaf, as a value."""
+    if like.kind == PAIR:
+        return pair(like.type, varying(like.real.type, names[:1]), varying(like.imag.type, names[1:]))
+    return varying(like.type, names)
+
+
+def _scalars(like: Value, names: tuple[str, ...]) -> Value:
+    if like.kind == PAIR:
+        return pair(like.type, uniform(like.real.type, names[0]), uniform(like.imag.type, names[1]))
+    return uniform(like.type, names[0])
+

@@ -1,0 +1,164 @@
+"""How wide a vector loop runs: lanes per vector, vectors per iteration, masked or scalar rest.
+
+In:   a `vector` loop, the target, the kernel's buffers.
+Out:  a `Shape`, or None where the loop had better run one iteration at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.codegen.target import Target
+from weft.ir.loops import (
+    BINARY_MATH,
+    COMPLEX,
+    ITEMSIZE,
+    UNARY_MATH,
+    Accum,
+    Const,
+    Expr,
+    For,
+    If,
+    Index,
+    Init,
+    Let,
+    Load,
+    Op,
+    Ref,
+    Stmt,
+    Store,
+    While,
+)
+
+_CHEAP_MATH = frozenset({"sqrt", "rsqrt", "floor", "ceil", "round_even", "round_away", "trunc", "is_finite", "copysign"})
+_MATH = (UNARY_MATH | BINARY_MATH) - _CHEAP_MATH
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """`parts` vectors of `lanes` elements per iteration. `reductions` maps accumulators from outside to their operation."""
+    lanes: int
+    parts: int
+    masked: bool
+    reductions: dict[str, str]
+
+
+def assigned(stmt: Stmt) -> list[str]:
+    """Names of the accumulators a statement assigns, in order."""
+    found: dict[str, None] = {}
+
+    def visit(inner: Stmt) -> None:
+        if isinstance(inner, Accum):
+            found[inner.name] = None
+        for body in bodies(inner):
+            for child in body:
+                visit(child)
+
+    visit(stmt)
+    return list(found)
+
+
+def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
+    """The bodies a statement holds."""
+    if isinstance(stmt, For | While):
+        return (stmt.body,)
+    return (stmt.body, stmt.orelse) if isinstance(stmt, If) else ()
+
+
+def expressions(stmt: Stmt) -> list[Expr]:
+    """The expressions a statement holds itself."""
+    if isinstance(stmt, Let | Init):
+        return [stmt.value]
+    if isinstance(stmt, Accum):
+        return [stmt.value] if stmt.guard is None else [stmt.value, stmt.guard]
+    if isinstance(stmt, Store):
+        return [stmt.index, stmt.value] if stmt.guard is None else [stmt.index, stmt.value, stmt.guard]
+    if isinstance(stmt, For):
+        return [] if isinstance(stmt.extent, int) else [stmt.extent]
+    return [stmt.cond]
+
+
+class _Survey:
+    """What a loop body touches: element sizes, cost, reductions."""
+
+    def __init__(self, buffers: dict):
+        self.buffers = buffers
+        self.seen: set[int] = set()
+        self.sizes: set[int] = set()
+        self.types: set[str] = set()
+        self.cost = 0
+        self.inner: set[str] = set()
+        self.reductions: dict[str, str] = {}
+        self.plain = True
+
+    def expr(self, expr: Expr) -> None:
+        if id(expr) in self.seen:
+            return
+        self.seen.add(id(expr))
+        if isinstance(expr, Op):
+            if expr.type != "i64":
+                self.cost += 20 if expr.op in _MATH else 1
+                self.note(expr.type)
+            for arg in expr.args:
+                self.expr(arg)
+        elif isinstance(expr, Load):
+            self.cost += 1
+            self.note(expr.type)
+            for inner in (expr.index, expr.guard, expr.other):
+                if inner is not None:
+                    self.expr(inner)
+        elif not isinstance(expr, Const | Index | Ref):
+            raise TypeError(f"codegen: not an expression: {expr!r}")
+
+    def note(self, type_: str) -> None:
+        self.types.add(type_)
+        if type_ != "bool":
+            # half precision is computed in 32-bit registers; complex values are pairs
+            self.sizes.add(4 if type_ in ("f16", "bf16") else ITEMSIZE[type_] // (2 if type_ in COMPLEX else 1))
+
+    def stmt(self, stmt: Stmt) -> None:
+        for expr in expressions(stmt):
+            self.expr(expr)
+        if isinstance(stmt, Init):
+            self.inner.add(stmt.name)
+            self.note(stmt.value.type)
+        elif isinstance(stmt, Accum):
+            self.note(stmt.value.type)
+            if stmt.name not in self.inner:
+                if stmt.op == "set" or self.reductions.get(stmt.name, stmt.op) != stmt.op:
+                    self.plain = False
+                self.reductions[stmt.name] = stmt.op
+        elif isinstance(stmt, Store):
+            self.note(self.buffers[stmt.buf].type)
+        elif isinstance(stmt, While):
+            self.plain = False
+        for body in bodies(stmt):
+            for child in body:
+                self.stmt(child)
+
+
+def shape_of(loop: For, target: Target, buffers: dict, extent: int | None) -> Shape | None:
+    """The shape of a vector loop; `extent` is None where it is computed at run time."""
+    survey = _Survey(buffers)
+    for stmt in loop.body:
+        survey.stmt(stmt)
+    if not survey.plain or extent == 1:
+        return None
+    lanes = target.lanes(max(survey.sizes, default=1))
+    if target.level != "avx512":
+        lanes = min(lanes, 8)
+    masked = target.has_masks
+    if extent is not None and extent < lanes:
+        if masked:
+            lanes = max(4, 1 << (extent - 1).bit_length())
+        else:
+            while lanes > extent:
+                lanes //= 2
+    if lanes < 2:
+        return None
+    parts = 4 if survey.cost <= 16 else 2 if survey.cost <= 90 else 1
+    if survey.types & COMPLEX:
+        parts = min(parts, 2)
+    if extent is not None:
+        parts = max(1, min(parts, -(-extent // lanes) if masked else extent // lanes))
+    return Shape(lanes, parts, masked, survey.reductions)

@@ -1,0 +1,56 @@
+"""Values during emission: what is known about how an expression varies over the current vector loop.
+
+A `Value` is uniform (one register for all lanes), affine (an i64 `base + stride * iteration`, kept symbolic so that
+addresses stay simple), varying (one vector register per unrolled part), or a complex pair of values.
+"""
+
+from __future__ import annotations
+
+from weft.ir.loops import ScalarType
+
+UNIFORM, AFFINE, VARYING, PAIR = range(4)
+
+
+class Value:
+    """One emitted expression. `parts` are register names; `const` is the Python int of a known i64 constant."""
+    __slots__ = ("base", "const", "imag", "kind", "parts", "real", "stride", "type")
+
+    def __init__(self, type_: ScalarType, kind: int, parts: tuple[str, ...] = (), const: int | None = None):
+        self.type = type_
+        self.kind = kind
+        self.parts = parts
+        self.const = const
+
+
+def uniform(type_: ScalarType, name: str) -> Value:
+    """A value that is the same in every lane."""
+    return Value(type_, UNIFORM, (name,))
+
+
+def varying(type_: ScalarType, parts: tuple[str, ...]) -> Value:
+    """A value with one vector register per part."""
+    return Value(type_, VARYING, parts)
+
+
+def constant(value: int) -> Value:
+    """A known i64."""
+    return Value("i64", UNIFORM, (str(value),), value)
+
+
+def affine(base: Value, stride: int) -> Value:
+    """The i64 `base + stride * iteration` of the vector loop."""
+    made = Value("i64", AFFINE)
+    made.base, made.stride = base, stride
+    return made
+
+
+def pair(type_: ScalarType, real: Value, imag: Value) -> Value:
+    """A complex value."""
+    made = Value(type_, PAIR)
+    made.real, made.imag = real, imag
+    return made
+
+
+def leaves(value: Value) -> list[Value]:
+    """The real values a value consists of."""
+    return [value.real, value.imag] if value.kind == PAIR else [value]
