@@ -80,8 +80,8 @@ class KernelEmitter(Expressions):
             body = loop.body
         self.body(body)
         if self.heap:
-            self.b.declare("free", "void", "ptr")
-            self.b.line(f"call void @free(ptr {self.heap})")
+            self.b.declare("weft_scratch_give", "void", "ptr")
+            self.b.line(f"call void @weft_scratch_give(ptr {self.heap})")
         self.b.line("ret void")
         declared = "\n".join(self.b.declarations.values())
         helpers = "".join(self.b.helpers.values())
@@ -114,8 +114,8 @@ class KernelEmitter(Expressions):
         if offset <= STACK_SCRATCH:
             base = self.b.here(f"alloca i8, i64 {max(offset, 64)}, align 64")
         else:
-            self.b.declare("aligned_alloc", "ptr", "i64", "i64")
-            base = self.heap = self.b.here(f"call ptr @aligned_alloc(i64 64, i64 {offset})")
+            self.b.declare("weft_scratch_take", "ptr", "i64")
+            base = self.heap = self.b.here(f"call ptr @weft_scratch_take(i64 {offset})")
         for name, at in places:
             self.tags[name] = base if at == 0 else self.b.pure(f"getelementptr i8, ptr {base}, i64 {at}", base)
 

@@ -54,10 +54,10 @@ class Index:
 class Load:
     """Element `index` (flat, in elements) of buffer `buf`. `guard`, when given, is a bool: where false, gives `other` and touches nothing."""
     buf: str
-    index: "Expr"
+    index: Expr
     type: ScalarType
-    guard: "Expr | None" = None
-    other: "Expr | None" = None
+    guard: Expr | None = None
+    other: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Op:
     `select` (bool, then, else), `cast` (value conversion to `type`; float to int truncates and saturates, NaN gives 0),
     `bitcast`, `complex` (re, im), `real`, `imag`, `conj`."""
     op: str
-    args: tuple["Expr", ...]
+    args: tuple[Expr, ...]
     type: ScalarType
 
 
@@ -120,8 +120,8 @@ class For:
     """`for var in range(extent)`. `extent` is an int; for `serial` and `vector` loops it may also be an i64 expression that
     does not vary over the loop itself (a negative value means no iterations)."""
     var: str
-    extent: "int | Expr"
-    body: tuple["Stmt", ...]
+    extent: int | Expr
+    body: tuple[Stmt, ...]
     kind: Literal["serial", "vector", "parallel"] = "serial"
 
 
@@ -129,15 +129,15 @@ class For:
 class While:
     """Repeat `body` while `cond` (a bool over accumulators and memory) holds. Never inside a `vector` loop."""
     cond: Expr
-    body: tuple["Stmt", ...]
+    body: tuple[Stmt, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class If:
     """Run `body` where `cond` holds, else `orelse`. Inside a `vector` loop `cond` must not vary over the vector variable."""
     cond: Expr
-    body: tuple["Stmt", ...]
-    orelse: tuple["Stmt", ...] = ()
+    body: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...] = ()
 
 
 Stmt = Union[Let, Init, Accum, Store, For, While, If]
@@ -184,3 +184,180 @@ REAL_OF = {"c64": "f32", "c128": "f64"}
 COMPLEX_OF = {"f32": "c64", "f64": "c128"}
 #: operations an accumulator or an accumulating store may use
 REDUCTIONS = frozenset({"add", "mul", "min", "max", "and", "or", "xor"})
+
+
+def check(kernel: Kernel) -> None:
+    """Raise `ValueError` where a kernel breaks a law of this module: types agree, names are bound once and before use,
+    vector loops hold no `While`, no `set` of an outer accumulator, and no condition that varies over them."""
+    _Checker(kernel).run()
+
+
+class _Checker:
+    """Walks a kernel with the names in scope. `varying` holds what differs between iterations of the vector loop."""
+
+    def __init__(self, kernel: Kernel):
+        self.kernel = kernel
+        self.bufs = {buf.name: buf for buf in (*kernel.bufs, *kernel.scratch)}
+        self.names: dict[str, ScalarType] = {}
+        self.loops: set[str] = set()
+        self.accs: set[str] = set()
+        self.varying: set[str] | None = None
+        self.outer: set[str] = set()
+
+    def fail(self, fact: str) -> None:
+        raise ValueError(f"loops.check: kernel {self.kernel.name!r}: {fact}")
+
+    def run(self) -> None:
+        if len(self.bufs) != len(self.kernel.bufs) + len(self.kernel.scratch):
+            self.fail("two buffers have the same name")
+        for buf in self.bufs.values():
+            if buf.type not in ITEMSIZE or buf.size < 0:
+                self.fail(f"buffer {buf.name!r} has type {buf.type!r} and size {buf.size}")
+            if buf.alias is not None and buf.alias not in self.bufs:
+                self.fail(f"buffer {buf.name!r} names an unknown alias {buf.alias!r}")
+        self.body(self.kernel.body, top=True)
+
+    def body(self, body: tuple[Stmt, ...], top: bool = False) -> None:
+        saved = dict(self.names), set(self.accs), set(self.loops)
+        for stmt in body:
+            if isinstance(stmt, For) and stmt.kind == "parallel" and not (top and len(body) == 1):
+                self.fail(f"parallel loop over {stmt.var!r} is not the single outermost statement")
+            self.stmt(stmt)
+        self.names, self.accs, self.loops = saved
+
+    def bind(self, name: str, type_: ScalarType) -> None:
+        if name in self.names or name in self.loops:
+            self.fail(f"name {name!r} is bound twice")
+        self.names[name] = type_
+
+    def stmt(self, stmt: Stmt) -> None:
+        if isinstance(stmt, Let | Init):
+            self.bind(stmt.name, self.expr(stmt.value))
+            if isinstance(stmt, Init):
+                self.accs.add(stmt.name)
+                if self.varying is not None:
+                    self.varying.add(stmt.name)
+            elif self.varying is not None and self.varies(stmt.value):
+                self.varying.add(stmt.name)
+        elif isinstance(stmt, Accum):
+            self.accum(stmt)
+        elif isinstance(stmt, Store):
+            self.store(stmt)
+        elif isinstance(stmt, For):
+            self.loop(stmt)
+        elif isinstance(stmt, While):
+            if self.varying is not None:
+                self.fail("a while inside a vector loop")
+            self.want(stmt.cond, "bool", "the condition of a while")
+            self.body(stmt.body)
+        else:
+            self.want(stmt.cond, "bool", "the condition of an if")
+            if self.varying is not None and self.varies(stmt.cond):
+                self.fail("the condition of an if varies over the enclosing vector loop")
+            self.body(stmt.body)
+            self.body(stmt.orelse)
+
+    def accum(self, stmt: Accum) -> None:
+        if stmt.name not in self.accs:
+            self.fail(f"accumulator {stmt.name!r} is not declared")
+        if stmt.op not in REDUCTIONS and stmt.op != "set":
+            self.fail(f"accumulator {stmt.name!r} is updated by {stmt.op!r}")
+        if stmt.op == "set" and stmt.name in self.outer:
+            self.fail(f"accumulator {stmt.name!r} of outside is set inside a vector loop")
+        self.want(stmt.value, self.names[stmt.name], f"the update of {stmt.name!r}")
+        if stmt.guard is not None:
+            self.want(stmt.guard, "bool", f"the guard of {stmt.name!r}")
+
+    def store(self, stmt: Store) -> None:
+        buf = self.bufs.get(stmt.buf)
+        if buf is None:
+            self.fail(f"store to unknown buffer {stmt.buf!r}")
+        if buf.mode == "in" and buf in self.kernel.bufs:
+            self.fail(f"store to input {stmt.buf!r}")
+        if stmt.accumulate is not None and stmt.accumulate not in REDUCTIONS:
+            self.fail(f"store to {stmt.buf!r} accumulates by {stmt.accumulate!r}")
+        self.want(stmt.index, "i64", f"the index into {stmt.buf!r}")
+        self.want(stmt.value, buf.type, f"what is stored to {stmt.buf!r}")
+        if stmt.guard is not None:
+            self.want(stmt.guard, "bool", f"the guard of a store to {stmt.buf!r}")
+
+    def loop(self, stmt: For) -> None:
+        if not isinstance(stmt.extent, int):
+            if stmt.kind == "parallel":
+                self.fail(f"parallel loop over {stmt.var!r} has a computed extent")
+            self.want(stmt.extent, "i64", f"the extent of the loop over {stmt.var!r}")
+        if stmt.var in self.loops or stmt.var in self.names:
+            self.fail(f"name {stmt.var!r} is bound twice")
+        self.loops.add(stmt.var)
+        opens = stmt.kind == "vector" and self.varying is None
+        if opens:
+            self.varying, self.outer = {stmt.var}, set(self.accs)
+        elif self.varying is not None and not isinstance(stmt.extent, int) and self.varies(stmt.extent):
+            self.fail(f"the extent of the loop over {stmt.var!r} varies over the enclosing vector loop")
+        self.body(stmt.body)
+        self.loops.discard(stmt.var)
+        if opens:
+            self.varying, self.outer = None, set()
+
+    def want(self, expr: Expr, type_: ScalarType, what: str) -> None:
+        found = self.expr(expr)
+        if found != type_:
+            self.fail(f"{what} has type {found}, not {type_}")
+
+    def varies(self, expr: Expr) -> bool:
+        if isinstance(expr, Index | Ref):
+            return expr.name in self.varying
+        if isinstance(expr, Op):
+            return any(self.varies(arg) for arg in expr.args)
+        if isinstance(expr, Load):
+            return any(self.varies(part) for part in (expr.index, expr.guard, expr.other) if part is not None)
+        return False
+
+    def expr(self, expr: Expr) -> ScalarType:
+        if isinstance(expr, Index):
+            if expr.name not in self.loops:
+                self.fail(f"loop variable {expr.name!r} is not in scope")
+        elif isinstance(expr, Ref):
+            if self.names.get(expr.name) != expr.type:
+                self.fail(f"name {expr.name!r} has type {self.names.get(expr.name)}, used as {expr.type}")
+        elif isinstance(expr, Load):
+            self.load(expr)
+        elif isinstance(expr, Op):
+            self.op(expr)
+        elif expr.type not in ITEMSIZE:
+            self.fail(f"constant of unknown type {expr.type!r}")
+        return expr.type
+
+    def load(self, expr: Load) -> None:
+        buf = self.bufs.get(expr.buf)
+        if buf is None or buf.type != expr.type:
+            self.fail(f"load of {expr.type} from buffer {expr.buf!r}")
+        self.want(expr.index, "i64", f"the index into {expr.buf!r}")
+        if expr.guard is not None:
+            self.want(expr.guard, "bool", f"the guard of a load from {expr.buf!r}")
+        if expr.other is not None:
+            self.want(expr.other, expr.type, f"the alternative of a load from {expr.buf!r}")
+
+    def op(self, expr: Op) -> None:
+        types = [self.expr(arg) for arg in expr.args]
+        op, result = expr.op, expr.type
+        if op in ("abs", "real", "imag") and types[0] in COMPLEX:
+            good = result == REAL_OF[types[0]]
+        elif op in ARITHMETIC:
+            good = set(types) == {result}
+        elif op in COMPARISONS:
+            good = len(types) == 2 and types[0] == types[1] and result == "bool"
+        elif op == "is_finite":
+            good = result == "bool"
+        elif op in UNARY_MATH or op in BINARY_MATH:
+            good = set(types) == {result} and len(types) == (1 if op in UNARY_MATH else 2)
+        elif op == "select":
+            good = len(types) == 3 and types[0] == "bool" and types[1] == types[2] == result
+        elif op == "complex":
+            good = types[0] == types[1] and COMPLEX_OF.get(types[0]) == result
+        elif op == "bitcast":
+            good = ITEMSIZE[types[0]] == ITEMSIZE[result]
+        else:
+            good = op in ("cast", "conj", "real", "imag") and len(types) == 1
+        if not good:
+            self.fail(f"{op} of ({', '.join(types)}) gives {result}")

@@ -1,0 +1,256 @@
+"""Programs to callable native code.
+
+In:   a `Program` (kernels, matmuls, copies, host calls and control flow over planned buffers).
+Out:  a `NativeProgram`: the address of its entry and everything that must stay alive with it.
+Laws: a kernel is compiled once per process, whatever programs use it, and once per machine while the disk cache lasts.
+      The entry is cached the same way. Nothing of LLVM runs but the linker when everything is found on disk.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from weft.codegen import cache, target
+from weft.codegen.entry import EntryEmitter
+from weft.ir import loops_text
+from weft.ir.loops import Kernel, check
+from weft.ir.program import Gemm, HostCall, Program
+
+#: names of the C library's functions that kernels may call
+_LIBM = ("exp", "exp2", "expm1", "log", "log1p", "log2", "cbrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
+         "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "pow", "atan2", "fmod", "fma", "fmaf", "round",
+         "roundf", "roundeven", "roundevenf", "floor", "floorf", "ceil", "ceilf", "trunc", "truncf", "rint", "rintf",
+         "fmodf", "nearbyint", "nearbyintf")
+_LIBC = ("memcpy", "memset", "memmove")
+
+
+@dataclass
+class CompiledKernel:
+    """A kernel in memory: the address of its function, and what it was made from."""
+    symbol: str
+    address: int
+    kernel: Kernel
+    from_disk: bool
+    keepalive: object
+
+
+_kernels: dict[str, CompiledKernel] = {}
+_lock = threading.RLock()
+
+
+@functools.cache
+def _library_symbols() -> dict[str, int]:
+    """Addresses of the C functions that generated code may call."""
+    found = {}
+    libraries = [ctypes.CDLL(None)]
+    name = ctypes.util.find_library("m") if os.name == "posix" else None
+    libraries += [ctypes.CDLL(name or "libm.so.6")] if os.name == "posix" else []
+    for wanted in (*_LIBM, *_LIBC):
+        for library in libraries:
+            try:
+                function = getattr(library, wanted)
+            except AttributeError:
+                continue
+            found[wanted] = ctypes.cast(function, ctypes.c_void_p).value
+            break
+    return found
+
+
+def compile_kernel(kernel: Kernel) -> CompiledKernel:
+    """The native function of a kernel, from memory, from disk, or compiled now."""
+    return _compile_kernels([kernel])[0]
+
+
+def _compile_kernels(kernels: Iterable[Kernel]) -> list[CompiledKernel]:
+    machine = target.current()
+    found = []
+    for kernel in kernels:
+        name = cache.key(machine.identity, loops_text.canonical(kernel))
+        with _lock:
+            made = _kernels.get(name)
+            if made is None:
+                made = _kernels[name] = _load_kernel(kernel, name, machine)
+        found.append(made)
+    return found
+
+
+def _load_kernel(kernel: Kernel, name: str, machine: target.Target) -> CompiledKernel:
+    symbol = f"weft_k_{name}"
+    data = cache.read(name)
+    from_disk = data is not None
+    if data is None:
+        data = target.emit_object(kernel_ir(kernel, symbol, machine), machine)
+        cache.write(name, data)
+    imports = _library_symbols()
+    if any(buf.size for buf in kernel.scratch):
+        imports = imports | _pool_symbols()
+    tracker = target.link([data], [symbol], imports)
+    return CompiledKernel(symbol, tracker[symbol], kernel, from_disk, tracker)
+
+
+def kernel_ir(kernel: Kernel, symbol: str = "kernel", machine: target.Target | None = None) -> str:
+    """LLVM IR of a kernel."""
+    from weft.codegen import llvm
+
+    if os.environ.get("WEFT_VERIFY") == "1":
+        check(kernel)
+    return llvm.kernel_ir(kernel, symbol, machine or target.current())
+
+
+class _HostCalls:
+    """The Python side of a program's host calls; one trampoline serves them all."""
+
+    def __init__(self, calls: list[HostCall]):
+        self.calls = calls
+        self.local = threading.local()
+        self.trampoline = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p)(self.run)
+
+    @property
+    def address(self) -> int:
+        return ctypes.cast(self.trampoline, ctypes.c_void_p).value
+
+    def run(self, number: int, pointers: int) -> int:
+        """Call host function `number` on views of its operands."""
+        try:
+            call = self.calls[number]
+            operands = (*call.ins, *call.outs)
+            addresses = (ctypes.c_void_p * len(operands)).from_address(pointers) if operands else ()
+            views = [_view(at, shape, dtype) for at, (_, shape, dtype) in zip(addresses, operands)]
+            for view in views[: len(call.ins)]:
+                view.flags.writeable = False
+            call.fn(*views)
+        except BaseException as error:  # must not unwind through native code; `reraise` brings it back
+            self.local.error = error
+            return 1
+        return 0
+
+    def reraise(self) -> None:
+        """Raise what the last failed call of this thread raised."""
+        error, self.local.error = getattr(self.local, "error", None), None
+        if error is None:
+            raise RuntimeError("codegen: a program stopped without saying why")
+        raise error
+
+
+def _view(address: int | None, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """A NumPy view of `shape` elements at an address."""
+    kind = _dtype(dtype)
+    count = int(np.prod(shape, dtype=np.int64))
+    if count == 0 or not address:
+        return np.zeros(shape, kind)
+    raw = (ctypes.c_uint8 * (count * kind.itemsize)).from_address(address)
+    return np.frombuffer(raw, dtype=kind).reshape(shape)
+
+
+def _dtype(name: str) -> np.dtype:
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+
+
+@dataclass
+class NativeProgram:
+    """A program in memory. `entry` is the address of `i32 entry(ptr slots)`: 0, or nonzero when a host call raised."""
+    program: Program
+    entry: int
+    arena_bytes: int
+    compiled_kernels: tuple[CompiledKernel, ...]
+    host: _HostCalls
+    keepalive: object
+    entry_text: str = ""
+    from_disk: int = 0
+    call: Callable = field(default=None, repr=False)
+
+    @property
+    def kernel_count(self) -> int:
+        """Number of distinct kernels."""
+        return len(self.compiled_kernels)
+
+    def __call__(self, pointers: Iterable[int]) -> None:
+        """Run on the addresses of ins, outs, consts and the arena; raises what a host call raised."""
+        slots = list(pointers)
+        if self.call((ctypes.c_void_p * max(1, len(slots)))(*slots)):
+            self.host.reraise()
+
+    def raise_error(self) -> None:
+        """Raise the error behind a nonzero result of `entry`, in the thread that called it."""
+        self.host.reraise()
+
+    def ir_text(self) -> str:
+        """LLVM IR of the kernels and the entry."""
+        texts = [f"; kernel {made.kernel.name}\n{kernel_ir(made.kernel, made.symbol)}" for made in self.compiled_kernels]
+        return "\n".join([*texts, f"; entry\n{self.entry_text}"])
+
+    def loops_text(self) -> str:
+        """The kernels as Loops text."""
+        return "\n\n".join([loops_text.print_kernel(made.kernel) for made in self.compiled_kernels])
+
+    def assembly(self) -> str:
+        """Assembly of the kernels and the entry."""
+        machine = target.current()
+        texts = [target.assembly(kernel_ir(made.kernel, made.symbol), machine) for made in self.compiled_kernels]
+        return "\n".join([*texts, target.assembly(self.entry_text, machine)])
+
+
+def compile_program(program: Program) -> NativeProgram:
+    """Make a program callable."""
+    kernels: dict[int, CompiledKernel] = {}
+    distinct: dict[str, CompiledKernel] = {}
+    imports: dict[str, int] = {}
+    keepalive: list[object] = []
+
+    def kernel_symbol(kernel: Kernel) -> str:
+        made = kernels.get(id(kernel))
+        if made is None:
+            made = kernels[id(kernel)] = compile_kernel(kernel)
+            distinct[made.symbol] = made
+            imports[made.symbol] = made.address
+        return made.symbol
+
+    def gemm_symbol(step: Gemm) -> str:
+        from weft.codegen import gemm
+
+        symbol, address, keep = gemm.load(step)
+        imports[symbol] = address
+        keepalive.append(keep)
+        return symbol
+
+    emitter = EntryEmitter(program, kernel_symbol, gemm_symbol)
+    text = emitter.module("weft_entry")
+    host = _HostCalls(emitter.host_calls)
+    if emitter.host_calls:
+        imports["weft_host_call"] = host.address
+    if "weft_parallel_for" in emitter.externals:
+        imports |= _pool_symbols()
+    machine = target.current()
+    name = cache.key(machine.identity, "entry", text)
+    data = cache.read(name)
+    if data is None:
+        data = target.emit_object(text, machine)
+        cache.write(name, data)
+    tracker = target.link([data], ["weft_entry"], imports | _library_symbols())
+    keepalive += [tracker, host, list(distinct.values()), program]
+    entry = tracker["weft_entry"]
+    made = NativeProgram(program, entry, program.arena_bytes, tuple(distinct.values()), host, keepalive, text)
+    made.call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(entry)
+    made.from_disk = sum(kernel.from_disk for kernel in made.compiled_kernels)
+    return made
+
+
+def _pool_symbols() -> dict[str, int]:
+    from weft.codegen import pool
+
+    return pool.symbols()
+
+

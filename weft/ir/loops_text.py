@@ -1,0 +1,296 @@
+"""Text of Loops kernels: printing and parsing, `parse_kernel(print_kernel(k)) == k`.
+
+The text is also a kernel's identity: `canonical` leaves out the name, and equal texts are compiled once.
+
+    kernel scale(in x: f32[8], out y: f32[8]) {
+      vector i in 8 {
+        y[@i] = mul.f32(x[@i], 2.0:f32)
+      }
+    }
+
+`@i` is a loop variable, `%s` a name bound by `let` or `acc`, `x[index ? guard : other]` a guarded load.
+"""
+
+from __future__ import annotations
+
+import re
+
+from weft.ir.loops import (
+    COMPLEX,
+    FLOATS,
+    Accum,
+    Buf,
+    Const,
+    Expr,
+    For,
+    If,
+    Index,
+    Init,
+    Kernel,
+    Let,
+    Load,
+    Op,
+    Ref,
+    Stmt,
+    Store,
+    While,
+)
+
+
+def print_kernel(kernel: Kernel) -> str:
+    """Readable text of a kernel.
+
+    >>> k = Kernel((Buf("y", "i32", 4, "out"),), (Store("y", Const(0, "i64"), Const(7, "i32")),), name="seven")
+    >>> print(print_kernel(k))
+    kernel seven(out y: i32[4]) {
+      y[0:i64] = 7:i32
+    }
+    """
+    return f"kernel {kernel.name}{canonical(kernel)}"
+
+
+def canonical(kernel: Kernel) -> str:
+    """The text of a kernel without its name: equal for equal kernels."""
+    header = ", ".join([f"{buf.mode} {_buffer(buf)}" for buf in kernel.bufs])
+    if kernel.scratch:
+        header += "; scratch " + ", ".join([_buffer(buf) for buf in kernel.scratch])
+    lines = [f"({header}) {{"]
+    _print_body(kernel.body, lines, "  ")
+    lines.append("}")
+    return "\n".join(lines)
+
+
+def _buffer(buf: Buf) -> str:
+    return f"{buf.name}: {buf.type}[{buf.size}]" + (f" alias {buf.alias}" if buf.alias else "")
+
+
+def _print_body(body: tuple[Stmt, ...], lines: list[str], pad: str) -> None:
+    for stmt in body:
+        kind = type(stmt)
+        if kind is Let:
+            lines.append(f"{pad}let {stmt.name} = {print_expr(stmt.value)}")
+        elif kind is Init:
+            lines.append(f"{pad}acc {stmt.name} = {print_expr(stmt.value)}")
+        elif kind is Accum:
+            guard = "" if stmt.guard is None else f" if {print_expr(stmt.guard)}"
+            lines.append(f"{pad}{stmt.name} {stmt.op}= {print_expr(stmt.value)}{guard}")
+        elif kind is Store:
+            guard = "" if stmt.guard is None else f" if {print_expr(stmt.guard)}"
+            how = f"{stmt.accumulate}=" if stmt.accumulate else "="
+            tail = " streaming" if stmt.streaming else ""
+            value = print_expr(stmt.value)
+            lines.append(f"{pad}{stmt.buf}[{print_expr(stmt.index)}] {how} {value}{guard}{tail}")
+        elif kind is For:
+            extent = stmt.extent if isinstance(stmt.extent, int) else print_expr(stmt.extent)
+            lines.append(f"{pad}{stmt.kind} {stmt.var} in {extent} {{")
+            _print_body(stmt.body, lines, pad + "  ")
+            lines.append(pad + "}")
+        elif kind is While:
+            lines.append(f"{pad}while {print_expr(stmt.cond)} {{")
+            _print_body(stmt.body, lines, pad + "  ")
+            lines.append(pad + "}")
+        elif kind is If:
+            lines.append(f"{pad}if {print_expr(stmt.cond)} {{")
+            _print_body(stmt.body, lines, pad + "  ")
+            if stmt.orelse:
+                lines.append(pad + "} else {")
+                _print_body(stmt.orelse, lines, pad + "  ")
+            lines.append(pad + "}")
+        else:
+            raise TypeError(f"loops: not a statement: {stmt!r}")
+
+
+def print_expr(expr: Expr) -> str:
+    """Text of an expression."""
+    kind = type(expr)
+    if kind is Op:
+        return f"{expr.op}.{expr.type}({', '.join([print_expr(arg) for arg in expr.args])})"
+    if kind is Index:
+        return "@" + expr.name
+    if kind is Ref:
+        return "%" + expr.name
+    if kind is Const:
+        return f"{_number(expr.value, expr.type)}:{expr.type}"
+    if kind is Load:
+        if expr.guard is None:
+            return f"{expr.buf}[{print_expr(expr.index)}]"
+        other = "" if expr.other is None else f" : {print_expr(expr.other)}"
+        return f"{expr.buf}[{print_expr(expr.index)} ? {print_expr(expr.guard)}{other}]"
+    raise TypeError(f"loops: not an expression: {expr!r}")
+
+
+def _number(value: object, type_: str) -> str:
+    if type_ in FLOATS:
+        return repr(float(value))
+    if type_ == "bool":
+        return "true" if value else "false"
+    if type_ in COMPLEX:
+        value = complex(value)
+        return f"({value.real!r},{value.imag!r})"
+    return str(int(value))
+
+
+_TOKEN = re.compile(r"""\s*(?:
+    (?P<complex>\([-+.\w]+,[-+.\w]+\)(?=:c))
+  | (?P<number>[-+]?(?:\d[\w.]*(?:[eE][-+]?\d+)?|\binf\b|\bnan\b|(?<=-)inf)(?=:)|-inf(?=:))
+  | (?P<int>-?\d+)
+  | (?P<name>[@%]?[A-Za-z_]\w*)
+  | (?P<mark>[-\[\](){},;:?=.])
+)""", re.VERBOSE)
+_MODES = ("in", "out", "inout")
+_UPDATES = ("add", "mul", "min", "max", "and", "or", "xor", "set")
+
+
+def parse_kernel(text: str) -> Kernel:
+    """The kernel that `print_kernel` printed as `text`."""
+    return _Parser(text).kernel()
+
+
+class _Parser:
+    """Recursive descent over the tokens of one kernel."""
+
+    def __init__(self, text: str):
+        self.tokens: list[str] = []
+        at, text = 0, text.rstrip()
+        while at < len(text):
+            match = _TOKEN.match(text, at)
+            if match is None:
+                raise ValueError(f"loops text: cannot read {text[at:at + 30]!r}")
+            self.tokens.append(match.group().strip())
+            at = match.end()
+        self.at = 0
+        self.types: dict[str, str] = {}
+        self.names: dict[str, str] = {}
+
+    def peek(self) -> str:
+        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+
+    def next(self) -> str:
+        self.at += 1
+        return self.tokens[self.at - 1]
+
+    def expect(self, token: str) -> None:
+        found = self.next()
+        if found != token:
+            raise ValueError(f"loops text: expected {token!r}, found {found!r} (token {self.at})")
+
+    def accept(self, token: str) -> bool:
+        if self.peek() == token:
+            self.at += 1
+            return True
+        return False
+
+    def kernel(self) -> Kernel:
+        self.expect("kernel")
+        name = self.next()
+        self.expect("(")
+        bufs, scratch, where = [], [], None
+        while not self.accept(")"):
+            if self.accept(";"):
+                self.expect("scratch")
+                where = scratch
+            if where is None:
+                bufs.append(self.buffer(self.next()))
+            else:
+                scratch.append(self.buffer("in"))
+            self.accept(",")
+        body = self.body()
+        return Kernel(tuple(bufs), body, tuple(scratch), name)
+
+    def buffer(self, mode: str) -> Buf:
+        if mode not in _MODES:
+            raise ValueError(f"loops text: {mode!r} is not one of {', '.join(_MODES)}")
+        name = self.next()
+        self.expect(":")
+        type_ = self.next()
+        self.expect("[")
+        size = int(self.next())
+        self.expect("]")
+        self.types[name] = type_
+        return Buf(name, type_, size, mode, self.next() if self.accept("alias") else None)
+
+    def body(self) -> tuple[Stmt, ...]:
+        self.expect("{")
+        stmts = []
+        while not self.accept("}"):
+            stmts.append(self.stmt())
+        return tuple(stmts)
+
+    def stmt(self) -> Stmt:
+        word = self.next()
+        if word in ("let", "acc") and self.peek() not in ("[", *_UPDATES):
+            name = self.next()
+            self.expect("=")
+            value = self.expr()
+            self.names[name] = value.type
+            return (Let if word == "let" else Init)(name, value)
+        if word in ("serial", "vector", "parallel") and self.peek() not in ("[", *_UPDATES):
+            var = self.next()
+            self.expect("in")
+            extent = self.expr() if not self._plain_int() else int(self.next())
+            return For(var, extent, self.body(), word)
+        if word == "while" and self.peek() not in ("[", *_UPDATES):
+            return While(self.expr(), self.body())
+        if word == "if" and self.peek() not in ("[", *_UPDATES):
+            cond, body = self.expr(), self.body()
+            return If(cond, body, self.body() if self.accept("else") else ())
+        if self.accept("["):
+            index = self.expr()
+            self.expect("]")
+            how = self.next() if self.peek() != "=" else None
+            self.expect("=")
+            value = self.expr()
+            guard = self.expr() if self.accept("if") else None
+            return Store(word, index, value, guard, how, self.accept("streaming"))
+        op = self.next()
+        self.expect("=")
+        value = self.expr()
+        return Accum(word, op, value, self.expr() if self.accept("if") else None)
+
+    def _plain_int(self) -> bool:
+        return self.peek().lstrip("-").isdigit() and self.tokens[self.at + 1] == "{"
+
+    def expr(self) -> Expr:
+        token = self.next()
+        if token[0] == "@":
+            return Index(token[1:])
+        if token[0] == "%":
+            return Ref(token[1:], self.names[token[1:]])
+        following = self.peek()
+        if following == ":" and token not in self.types:
+            self.next()
+            type_ = self.next()
+            return Const(_parse_number(token, type_), type_)
+        if following == "[":
+            return self.load(token)
+        self.expect(".")
+        type_ = self.next()
+        self.expect("(")
+        args = []
+        while not self.accept(")"):
+            args.append(self.expr())
+            self.accept(",")
+        return Op(token, tuple(args), type_)
+
+    def load(self, name: str) -> Load:
+        self.expect("[")
+        index, guard, other = self.expr(), None, None
+        if self.accept("?"):
+            guard = self.expr()
+            if self.accept(":"):
+                other = self.expr()
+        self.expect("]")
+        return Load(name, index, self.types[name], guard, other)
+
+
+def _parse_number(token: str, type_: str) -> object:
+    if type_ in FLOATS:
+        return float(token)
+    if type_ == "bool":
+        return token == "true"
+    if type_ in COMPLEX:
+        real, imag = token[1:-1].split(",")
+        return complex(float(real), float(imag))
+    return int(token)
+
+
