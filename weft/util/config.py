@@ -17,6 +17,7 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 _TRUE = frozenset(("1", "true", "yes", "on", "y", "t"))
@@ -46,11 +47,14 @@ class Flag:
                 return bool(value)
             raise ValueError(f"config.{self.name} is true or false, got {value!r}")
         if self.choices:
-            value = getattr(value, "value", value)
+            if not isinstance(value, str):  # a member of an enumeration goes by its name
+                value = str(getattr(value, "name", value)).lower()
             if value not in self.choices:
                 raise ValueError(f"config.{self.name} is one of {self._menu()}, got {value!r}")
             return value
-        if self.kind in (int, float) and isinstance(value, (int, float)) and not isinstance(value, bool):
+        if self.kind in (int, float):
+            if isinstance(value, bool) or not isinstance(value, (int, self.kind)):
+                raise TypeError(f"config.{self.name} takes a value of type {self.kind.__name__}, got {value!r}")
             return self.kind(value)
         if self.kind is object or isinstance(value, self.kind):
             return value
@@ -84,6 +88,7 @@ _listeners: dict[str, list[Callable[[Any], None]]] = {}
 _lock = threading.RLock()
 _keys: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # equal trace keys are one object, compared by identity
 _UNSET = object()
+_PREFIXES = ("weft_", "jax_")
 
 
 class Config(threading.local):
@@ -119,6 +124,9 @@ class Config(threading.local):
             if in_trace_key:
                 _traced.append(name)
             setattr(Config, name, _from_environment(flag))
+            # Prefixed names are properties, not __getattr__: its mere presence would double the cost of every read.
+            for prefix in _PREFIXES:
+                setattr(Config, prefix + name, property(attrgetter(name)))
             Config._version += 1
 
     def update(self, name: str, value: Any) -> None:
@@ -156,11 +164,6 @@ class Config(threading.local):
         """All flags and their values in this thread."""
         return {name: getattr(self, name) for name in _flags}
 
-    def __getattr__(self, name: str) -> Any:  # reached only for names that are not bare flags
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self, resolve(name))
-
     def __setattr__(self, name: str, value: Any) -> None:
         self.update(name, value)
 
@@ -182,7 +185,7 @@ def resolve(name: str) -> str:
     """
     if name in _flags:
         return name
-    for prefix in ("weft_", "jax_"):
+    for prefix in _PREFIXES:
         bare = name.removeprefix(prefix)
         if bare in _flags:
             return bare

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any
 
 import ml_dtypes
@@ -379,7 +380,34 @@ def promote_types(a: DTypeLike, b: DTypeLike) -> DType:
     return result
 
 
-_joined: dict[tuple[Any, ...], tuple[np.dtype, bool]] = {}
+# What is asked again and again is remembered by what the arguments are: a Python number by its type, a dtype or an
+# array by its dtype, a weak array by ("weak", dtype).
+_results: dict[tuple[bool, str], dict[tuple[Any, ...], tuple[DType, bool]]] = {}
+
+
+class _Readers(dict):
+    """type of an argument -> function that gives its part of the key."""
+
+    def __missing__(self, type_: type) -> Callable[[Any], Any]:
+        if issubclass(type_, (np.dtype, ExtendedDType, type, str)) or type_ is type(None):
+            reader = _itself
+        elif issubclass(type_, (np.ndarray, np.generic)):
+            reader = attrgetter("dtype")
+        else:
+            reader = _read_value
+        self[type_] = reader
+        return reader
+
+
+def _itself(x: Any) -> Any:
+    return x
+
+
+def _read_value(x: Any) -> Any:
+    return ("weak", dtype_of(x)) if is_weak(x) else dtype_of(x)
+
+
+_readers = _Readers(dict.fromkeys(python_scalar_dtypes, type))
 
 
 def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
@@ -390,33 +418,29 @@ def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
     >>> result_type(1, 2.5, return_weak_type_flag=True)
     (dtype('float32'), True)
     """
-    if not args:
-        raise ValueError("result_type needs at least one array, number or dtype")
-    pairs = tuple([_dtype_and_weak(x) for x in args])
-    result = join_dtypes(pairs)
+    readers = _readers
+    key = tuple([readers[type(x)](x) for x in args])
+    mode = (config.enable_x64, config.numpy_dtype_promotion)
+    try:
+        result = _results[mode][key]
+    except KeyError:
+        result = _results.setdefault(mode, {})[key] = join_dtypes(tuple([_dtype_and_weak(part) for part in key]))
     return result if return_weak_type_flag else result[0]
 
 
-def _dtype_and_weak(x: Any) -> tuple[DType, bool]:
-    type_ = type(x)
-    if type_ in python_scalar_dtypes:
-        return canonicalize_dtype(python_scalar_dtypes[type_]), type_ is not bool
-    if type_ is np.ndarray:
-        return canonicalize_dtype(x.dtype), False
-    if isinstance(x, type) or type_ is str or x is None or isinstance(x, (np.dtype, ExtendedDType)):
-        if x is None:
-            return canonicalize_dtype(float), False
-        return canonicalize_dtype(x), _is_weak_type(x)
-    return dtype_of(x), is_weak(x)
+def _dtype_and_weak(part: Any) -> tuple[DType, bool]:
+    if part is None:
+        return default_float_dtype(), False
+    if type(part) is tuple:
+        return canonicalize_dtype(part[1]), True
+    return canonicalize_dtype(part), _is_weak_type(part)
 
 
 def join_dtypes(pairs: tuple[tuple[DType, bool], ...]) -> tuple[DType, bool]:
     """Join (canonical dtype, weak) pairs into one; the heart of `result_type`."""
-    key = (pairs, config.enable_x64, config.numpy_dtype_promotion)
-    found = _joined.get(key)
-    if found is None:
-        found = _joined[key] = _join_pairs(pairs, key[1], key[2] == "strict")
-    return found
+    if not pairs:
+        raise ValueError("result_type needs at least one array, number or dtype")
+    return _join_pairs(pairs, config.enable_x64, config.numpy_dtype_promotion == "strict")
 
 
 _WIDEST = {"i": np.dtype("int64"), "u": np.dtype("uint64"), "f": np.dtype("float64"), "c": np.dtype("complex128")}

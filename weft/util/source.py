@@ -27,10 +27,27 @@ class _Internal(dict):
     def __missing__(self, file: str) -> bool:
         hidden = os.path.abspath(file).startswith(_PACKAGE) or any(part in file for part in _HELPERS)
         self[file] = hidden
+        if hidden:
+            _hidden_files.add(file)
         return hidden
 
 
 _internal = _Internal()
+_hidden_files: set[str] = set()  # the same answer in the form that is quickest to ask
+
+
+class _Place:
+    """A place known by name and number alone, in the form of a code object."""
+
+    __slots__ = ("co_filename", "co_firstlineno", "co_name")
+
+    def __init__(self, file: str, line: int, function: str) -> None:
+        self.co_filename = file
+        self.co_firstlineno = line
+        self.co_name = function
+
+    def co_lines(self) -> tuple[tuple[int, int, int], ...]:
+        return ()
 
 
 class SourceLine:
@@ -41,9 +58,18 @@ class SourceLine:
 
     __slots__ = ("_code", "_lasti")
 
-    def __init__(self, code: CodeType, lasti: int) -> None:
+    def __init__(self, code: CodeType | _Place, lasti: int) -> None:
         self._code = code
         self._lasti = lasti
+
+    @staticmethod
+    def at(file: str, line: int, function: str = "<module>") -> SourceLine:
+        """Return the record of a place that is not on the stack.
+
+        >>> str(SourceLine.at('/home/me/train.py', 41, 'attend'))
+        'train.py:41 in attend'
+        """
+        return SourceLine(_Place(file, line, function), 0)
 
     @property
     def file(self) -> str:
@@ -90,6 +116,9 @@ class SourceLine:
     def __hash__(self) -> int:
         return hash((self.file, self.line, self.function))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SourceLine.at, (self.file, self.line, self.function)
+
 
 def user_frame() -> SourceLine | None:
     """Return the innermost place on the stack that is outside weft, or None if there is none.
@@ -98,10 +127,10 @@ def user_frame() -> SourceLine | None:
     '<module>'
     """
     frame = sys._getframe(1)
-    internal = _internal
+    hidden = _hidden_files
     while frame is not None:
         code = frame.f_code
-        if not internal[code.co_filename]:
+        if code.co_filename not in hidden and not _internal[code.co_filename]:
             return SourceLine(code, frame.f_lasti)
         frame = frame.f_back
     return None

@@ -138,6 +138,11 @@ def _columns(
     columns = []
     for position, other in enumerate(rest, 1):
         try:
+            if type(other) is type(tree) and not treedef.is_leaf:
+                leaves, other_def = flatten(other)
+                if other_def == treedef:  # the usual case, and quicker than walking both trees together
+                    columns.append(leaves)
+                    continue
             columns.append(treedef.flatten_up_to(other))
         except ValueError as error:
             where = "tree" if len(rest) == 1 else f"tree {position} of {len(rest)} after the first"
@@ -252,6 +257,8 @@ def tree_transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, py
 def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
     """Repeat each leaf of `prefix_tree` for all leaves of `full_tree` below it; return them as a list.
 
+    `is_leaf` speaks of the prefix alone: the result fits the leaves of a plainly flattened `full_tree`.
+
     >>> broadcast_prefix((1, 2), ('a', ['b', 'c']))
     [1, 2, 2]
     """
@@ -263,7 +270,7 @@ def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = 
         raise ValueError(f"a tree does not fit its prefix.\n{facts}") from None
     result: list[Any] = []
     for leaf, subtree in zip(leaves, subtrees, strict=True):
-        result.extend([leaf] * flatten(subtree, is_leaf)[1].num_leaves)
+        result.extend([leaf] * flatten(subtree)[1].num_leaves)
     return result
 
 
@@ -274,7 +281,7 @@ def tree_broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = No
     {'a': [1, 1], 'b': 2}
     """
     leaves = broadcast_prefix(prefix_tree, full_tree, is_leaf)
-    return tree_structure(full_tree, is_leaf).unflatten(leaves)
+    return tree_structure(full_tree).unflatten(leaves)
 
 
 def prefix_errors(

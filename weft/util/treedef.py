@@ -11,7 +11,8 @@ Plain tuples are built, compared and hashed by the interpreter itself, which mak
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from weft.util.keypath import DictKey, FlattenedIndexKey, GetAttrKey, KeyEntry, SequenceKey
@@ -202,15 +203,18 @@ def flatten_with_path(
     return pairs, PyTreeDef(spec, len(pairs))
 
 
-def _build(spec: Spec, next_leaf: Callable[[], Any]) -> Any:
+def _build(spec: Spec, leaves: Iterator[Any]) -> Any:
     type_, aux, children = spec
-    values = [next_leaf() if child is None else _build(child, next_leaf) for child in children]
+    if any(children):  # a spec is true unless it is that of a leaf
+        values = [next(leaves) if child is None else _build(child, leaves) for child in children]
+    else:
+        values = list(islice(leaves, len(children)))
+    if type_ is dict:
+        return dict(zip(aux, values))
     if type_ is tuple:
         return tuple(values)
     if type_ is list:
         return values
-    if type_ is dict:
-        return dict(zip(aux, values, strict=True))
     return _node_types[type_].unflatten(aux, tuple(values))
 
 
@@ -297,7 +301,7 @@ class PyTreeDef:
             raise ValueError(f"{self} takes {self.num_leaves} leaves, got {len(leaves)}")
         if self.spec is None:
             return leaves[0]
-        return _build(self.spec, iter(leaves).__next__)
+        return _build(self.spec, iter(leaves))
 
     def flatten_up_to(self, tree: Any) -> list[Any]:
         """Return the subtrees of `tree` that stand where this structure has leaves.
@@ -381,6 +385,8 @@ def _flatten_up_to(spec: Spec, value: Any, append: Callable[[Any], None]) -> Non
         raise ValueError(f"expected a {type_.__name__} node, got {_article(value)}")
     if type_ is tuple or type_ is list:
         parts = value
+    elif type_ is dict and len(value) == len(aux) and all(map(value.__contains__, aux)):
+        parts = [value[key] for key in aux]
     else:
         parts, other_aux = _node_types[type_].split(value)
         if other_aux != aux:

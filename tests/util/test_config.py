@@ -1,0 +1,315 @@
+"""Settings: names, types, environment, overrides per thread, trace keys, number of devices."""
+
+import enum
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from weft.util import config as C
+from weft.util.config import config
+
+
+@pytest.fixture(autouse=True)
+def restore():
+    before = {name: getattr(C.Config, name) for name in C._flags}
+    yield
+    for name, value in before.items():
+        setattr(C.Config, name, value)
+    C.Config._version += 1
+    assert vars(config).keys() <= {"_key"}, "an override outlived its block"
+
+
+def in_thread(function):
+    result = []
+    thread = threading.Thread(target=lambda: result.append(function()))
+    thread.start()
+    thread.join()
+    return result[0]
+
+
+@pytest.mark.parametrize("name", ["log_compiles", "jax_log_compiles", "weft_log_compiles"])
+def test_three_spellings_of_a_name(name):
+    config.update(name, True)
+    assert config.log_compiles is config.jax_log_compiles is config.weft_log_compiles is True
+    assert config.read(name) is True
+    setattr(config, name, False)
+    assert config.log_compiles is False
+
+
+def test_defaults():
+    expected = {
+        "enable_x64": False, "threefry_partitionable": True, "default_prng_impl": "threefry2x32", "array": True,
+        "numpy_rank_promotion": "allow", "numpy_dtype_promotion": "standard", "default_matmul_precision": None,
+        "default_device": None, "jax_api": None, "num_cpu_devices": -1, "disable_jit": False,
+        "persistent_cache_min_compile_time_secs": 1.0, "traceback_filtering": "auto",
+    }  # fmt: skip
+    code = f"from weft.util.config import config; print({{n: config.read(n) for n in {list(expected)}}})"
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("WEFT_", "JAX_"))}
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
+    assert eval(run.stdout) == expected
+
+
+def test_old_programs_set_what_no_longer_matters():
+    config.update("jax_array", True)
+    config.update("jax_threefry_partitionable", False)
+    assert config.threefry_partitionable is False
+    config.parse_flags_with_absl()
+
+
+def test_unknown_flags():
+    for call in (
+        lambda: config.update("jax_log_compile", True),
+        lambda: setattr(config, "log_compile", True),
+        lambda: config.read("weft_log_compile"),
+        lambda: C.override(log_compile=True),
+    ):
+        with pytest.raises(AttributeError, match=r"has no flag .*log_compile.*Did you mean log_compiles"):
+            call()
+    with pytest.raises(AttributeError, match="log_compile"):
+        _ = config.jax_log_compile
+
+
+@pytest.mark.parametrize(
+    "name, value, error",
+    [
+        ("enable_x64", "perhaps", ValueError),
+        ("enable_x64", 3, ValueError),
+        ("numpy_rank_promotion", "forbid", ValueError),
+        ("numpy_dtype_promotion", None, ValueError),
+        ("default_matmul_precision", "sloppy", ValueError),
+        ("num_cpu_devices", "many", TypeError),
+        ("num_cpu_devices", True, TypeError),
+        ("compilation_cache_dir", 3, TypeError),
+        ("transfer_guard", "never", ValueError),
+    ],
+)
+def test_values_are_checked(name, value, error):
+    before = config.read(name)
+    with pytest.raises(error, match=name):
+        config.update(name, value)
+    assert config.read(name) == before
+
+
+def test_values_take_their_proper_type():
+    config.update("enable_x64", 1)
+    assert config.enable_x64 is True
+    config.update("enable_x64", "off")
+    assert config.enable_x64 is False
+    config.update("persistent_cache_min_compile_time_secs", 2)
+    assert isinstance(config.persistent_cache_min_compile_time_secs, float)
+
+
+def test_members_of_enumerations_go_by_name():
+    Precision = enum.Enum("Precision", "DEFAULT HIGH HIGHEST")
+    with C.default_matmul_precision(Precision.HIGHEST):
+        assert config.default_matmul_precision == "highest"
+
+
+# ---- environment
+
+ENVIRONMENT = [
+    ({"WEFT_ENABLE_X64": "1"}, "enable_x64", True),
+    ({"JAX_ENABLE_X64": "true"}, "enable_x64", True),
+    ({"WEFT_ENABLE_X64": "0", "JAX_ENABLE_X64": "1"}, "enable_x64", False),
+    ({"JAX_NUMPY_RANK_PROMOTION": "raise"}, "numpy_rank_promotion", "raise"),
+    ({"JAX_LOG_COMPILES": "on"}, "log_compiles", True),
+    ({"WEFT_COMPILATION_CACHE_DIR": "/tmp/x"}, "compilation_cache_dir", "/tmp/x"),
+    ({"WEFT_NUM_CPU_DEVICES": "4"}, "num_cpu_devices", 4),
+    ({"WEFT_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.5"}, "persistent_cache_min_compile_time_secs", 0.5),
+    ({"WEFT_DEFAULT_MATMUL_PRECISION": "none"}, "default_matmul_precision", None),
+    ({"WEFT_JAX_API": "0.10"}, "jax_api", "0.10"),
+    ({"WEFT_TRACEBACK": "full"}, "traceback", "full"),
+]
+
+
+@pytest.mark.parametrize("variables, name, expected", ENVIRONMENT)
+def test_environment(monkeypatch, variables, name, expected):
+    for variable in (f"WEFT_{name.upper()}", f"JAX_{name.upper()}"):
+        monkeypatch.delenv(variable, raising=False)
+    for variable, text in variables.items():
+        monkeypatch.setenv(variable, text)
+    assert C._from_environment(C._flags[name]) == expected
+
+
+@pytest.mark.parametrize(
+    "variable, text", [("WEFT_ENABLE_X64", "perhaps"), ("JAX_NUM_CPU_DEVICES", "x"), ("WEFT_TRACEBACK", "no")]
+)
+def test_environment_errors_name_the_variable(monkeypatch, variable, text):
+    monkeypatch.setenv(variable, text)
+    name = variable.split("_", 1)[1].lower()
+    with pytest.raises(ValueError, match=f"environment variable {variable}: config.{name}"):
+        C._from_environment(C._flags[name])
+
+
+# ---- overrides
+
+CONTEXTS = [
+    (C.enable_x64, (), "enable_x64", True), (C.enable_x64, (False,), "enable_x64", False),
+    (C.disable_jit, (), "disable_jit", True), (C.debug_nans, (True,), "debug_nans", True),
+    (C.debug_infs, (True,), "debug_infs", True), (C.log_compiles, (), "log_compiles", True),
+    (C.numpy_rank_promotion, ("warn",), "numpy_rank_promotion", "warn"),
+    (C.numpy_dtype_promotion, ("strict",), "numpy_dtype_promotion", "strict"),
+    (C.default_matmul_precision, ("bfloat16",), "default_matmul_precision", "bfloat16"),
+    (C.default_device, ("cpu",), "default_device", "cpu"), (C.checking_leaks, (), "check_tracer_leaks", True),
+    (C.threefry_partitionable, (False,), "threefry_partitionable", False),
+    (C.transfer_guard, ("disallow",), "transfer_guard_host_to_device", "disallow"),
+    (C.transfer_guard_device_to_host, ("log",), "transfer_guard_device_to_host", "log"),
+    (C.default_prng_impl, ("rbg",), "default_prng_impl", "rbg"), (C.enable_custom_prng, (), "enable_custom_prng", True),
+    (C.debug_key_reuse, (), "debug_key_reuse", True), (C.explain_cache_misses, (), "explain_cache_misses", True),
+    (C.legacy_prng_key, ("error",), "legacy_prng_key", "error"), (C.enable_checks, (), "enable_checks", True),
+    (C.softmax_custom_jvp, (False,), "softmax_custom_jvp", False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("manager, args, name, value", CONTEXTS)
+def test_context_managers(manager, args, name, value):
+    before = config.read(name)
+    with manager(*args):
+        assert config.read(name) == value
+        assert in_thread(lambda: config.read(name)) == before
+    assert config.read(name) == before
+
+
+def test_overrides_nest_and_survive_errors():
+    with C.enable_x64():
+        with pytest.raises(KeyError), C.enable_x64(False):
+            assert config.enable_x64 is False
+            raise KeyError
+        assert config.enable_x64 is True
+    assert config.enable_x64 is False
+
+
+def test_one_manager_can_be_entered_again():
+    manager = C.enable_x64()
+    with manager, manager:
+        assert config.enable_x64
+    assert not config.enable_x64
+    with manager:
+        assert config.enable_x64
+    assert not config.enable_x64
+
+
+def test_managers_decorate_functions():
+    @C.enable_x64()
+    def probe():
+        """Doc."""
+        return config.enable_x64
+
+    assert probe() is True
+    assert probe.__doc__ == "Doc."
+    assert config.enable_x64 is False
+
+
+def test_update_reaches_other_threads_but_not_an_override():
+    with C.enable_x64(False):
+        config.update("enable_x64", True)
+        assert config.enable_x64 is False
+        assert in_thread(lambda: config.enable_x64) is True
+    assert config.enable_x64 is True
+
+
+def test_listeners_hear_and_may_refuse(monkeypatch):
+    monkeypatch.setitem(C._listeners, "num_cpu_devices", [])
+    heard = []
+
+    def listen(value):
+        heard.append(value)
+        if value > 4:
+            raise RuntimeError("too late")
+
+    config.on_change("jax_num_cpu_devices", listen)
+    config.update("num_cpu_devices", 2)
+    with pytest.raises(RuntimeError, match="too late"):
+        config.update("num_cpu_devices", 8)
+    assert heard == [2, 8]
+    assert config.num_cpu_devices == 2
+
+
+def test_define():
+    config.define("flag_of_this_test", 3, doc="only here")
+    try:
+        assert config.flag_of_this_test == config.jax_flag_of_this_test == 3
+        with pytest.raises(ValueError, match="already defined"):
+            config.define("flag_of_this_test", 4)
+        config.update("flag_of_this_test", 5)
+        assert config.values["flag_of_this_test"] == 5
+        assert "flag_of_this_test=5" in repr(config)
+    finally:
+        del C._flags["flag_of_this_test"]
+        for prefix in ("", "jax_", "weft_"):
+            delattr(C.Config, prefix + "flag_of_this_test")
+
+
+# ---- trace keys
+
+
+@pytest.mark.parametrize("name, value", [
+    ("enable_x64", True), ("numpy_dtype_promotion", "strict"), ("numpy_rank_promotion", "raise"), ("jax_api", "0.10"),
+    ("default_matmul_precision", "high"), ("threefry_partitionable", False), ("default_prng_impl", "rbg"),
+    ("debug_nans", True), ("default_device", "cpu"), ("disable_jit", True),
+])  # fmt: skip
+def test_trace_key_follows_what_changes_tracing(name, value):
+    before = config.trace_key()
+    assert config.trace_key() is before
+    with C.override(**{name: value}):
+        inside = config.trace_key()
+        assert inside != before
+        assert config.trace_key() is inside
+        assert in_thread(config.trace_key) is before
+    assert config.trace_key() is before
+    config.update(name, value)
+    assert config.trace_key() is inside
+
+
+def test_trace_key_ignores_what_does_not():
+    before = config.trace_key()
+    with C.log_compiles(), C.transfer_guard("log"):
+        assert config.trace_key() is before
+
+
+def test_trace_key_under_an_override_sees_updates():
+    with C.enable_x64():
+        inside = config.trace_key()
+        config.update("debug_nans", True)
+        assert config.trace_key() is not inside
+    assert config.trace_key() != inside
+
+
+# ---- number of devices
+
+DEVICES = [
+    ({}, -1, 1),
+    ({}, 6, 6),
+    ({"WEFT_NUM_DEVICES": "8"}, 6, 8),
+    ({"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}, 6, 4),
+    ({"XLA_FLAGS": "--xla_a=1 --xla_force_host_platform_device_count=4 --xla_b"}, -1, 4),
+    ({"XLA_FLAGS": "--xla_force_host_platform_device_count=4 --xla_force_host_platform_device_count=2"}, -1, 2),
+    ({"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "WEFT_NUM_DEVICES": "3"}, -1, 3),
+    ({"XLA_FLAGS": "--xla_dump_to=/tmp"}, -1, 1),
+    ({"WEFT_NUM_DEVICES": "512"}, -1, 512),
+    ({"WEFT_NUM_DEVICES": ""}, -1, 1),
+]
+
+
+@pytest.mark.parametrize("variables, setting, expected", DEVICES)
+def test_number_of_virtual_devices(monkeypatch, variables, setting, expected):
+    monkeypatch.delenv("WEFT_NUM_DEVICES", raising=False)
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    for variable, text in variables.items():
+        monkeypatch.setenv(variable, text)
+    with C.override(num_cpu_devices=setting):
+        assert C.num_virtual_devices() == expected
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "513", "eight", "2.5"])
+def test_a_wrong_number_of_devices(monkeypatch, text):
+    monkeypatch.setenv("WEFT_NUM_DEVICES", text)
+    with pytest.raises(ValueError, match=f"WEFT_NUM_DEVICES is '{text}'.*between 1 and 512"):
+        C.num_virtual_devices()
+    monkeypatch.delenv("WEFT_NUM_DEVICES")
+    monkeypatch.setenv("XLA_FLAGS", f"--xla_force_host_platform_device_count={text}")
+    with pytest.raises(ValueError, match=r"XLA_FLAGS=.*between 1 and 512"):
+        C.num_virtual_devices()

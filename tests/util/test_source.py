@@ -1,0 +1,161 @@
+"""The user's lines and filtered tracebacks."""
+
+import pickle
+import traceback
+
+import pytest
+
+from weft.util import source as S
+from weft.util.config import override
+
+
+def inside_weft(code):
+    """Compile functions as if they stood in a file of weft."""
+    namespace = {"user_frame": S.user_frame, "api_boundary": S.api_boundary, "hide_internals": S.hide_internals}
+    exec(compile(code, S.__file__.replace("source.py", "imagined.py"), "exec"), namespace)
+    return namespace
+
+
+op = inside_weft("def op():\n    return inner()\ndef inner():\n    return user_frame()\n")["op"]
+
+
+def attend():
+    return op()  # the line in question
+
+
+def test_the_innermost_line_outside_weft():
+    line = attend()
+    assert line.file == __file__
+    assert line.function == "attend"
+    assert line.line == attend.__code__.co_firstlineno + 1
+    assert line.text == "return op()  # the line in question"
+    assert line.short == f"test_source.py:{line.line}"
+    assert str(line) == f"test_source.py:{line.line} in attend:  return op()  # the line in question"
+
+
+def test_calls_through_weft_and_back_find_the_inner_user():
+    call = inside_weft("def call(f):\n    return f()\n")["call"]
+    assert call(attend).function == "attend"
+    assert call(lambda: call(attend)).function == "attend"
+
+
+def test_lines_of_a_multi_line_call_and_of_a_module():
+    namespace = {"op": op}
+    exec(compile("\n\nwhere = op()\n", "/home/me/train.py", "exec"), namespace)
+    assert str(namespace["where"]) == "train.py:3"
+    assert namespace["where"].text == ""
+
+    line = (
+        op()
+    )
+    assert line.text == "op()"
+
+
+def test_two_lines_differ_and_one_line_is_itself():
+    first, again = [attend() for _ in range(2)]
+    assert first == again
+    assert hash(first) == hash(again)
+    assert first != op()
+    assert first != "text"
+
+
+def test_lines_survive_pickling():
+    line = attend()
+    copy = pickle.loads(pickle.dumps(line))
+    assert copy == line
+    assert str(copy) == str(line)
+    assert S.SourceLine.at("/a/b.py", 7, "f").short == "b.py:7"
+    assert "b.py:7 in f" in repr(S.SourceLine.at("/a/b.py", 7, "f"))
+
+
+def test_only_weft_on_the_stack(monkeypatch):
+    monkeypatch.setattr(S, "_internal", type(S._internal)())
+    monkeypatch.setattr(S, "_hidden_files", _Everything())
+    assert op() is None
+
+
+class _Everything:
+    def __contains__(self, file):
+        return True
+
+
+# ---- tracebacks
+
+BOUNDARY = """
+def kernel():
+    raise {error}('wrong')
+
+@api_boundary
+def api(f=None):
+    return kernel() if f is None else f()
+
+def block():
+    with hide_internals():
+        kernel()
+"""
+
+
+def functions_of(error):
+    return [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+
+
+@pytest.fixture(params=["ValueError", "ShapeError"])
+def api(request):
+    from weft.util.errors import ShapeError
+
+    namespace = inside_weft(BOUNDARY.format(error=request.param))
+    namespace["ShapeError"] = ShapeError
+    return namespace
+
+
+@pytest.mark.parametrize("entry", ["api", "block"])
+def test_frames_of_weft_are_left_out(api, entry):
+    with pytest.raises(ValueError) as caught:
+        api[entry]()
+    names = functions_of(caught.value)
+    assert "kernel" not in names
+    if entry == "api":
+        assert names == ["test_frames_of_weft_are_left_out"]
+    assert hasattr(caught.value, "__notes__") == (type(caught.value) is ValueError)
+
+
+def test_user_functions_below_are_kept(api):
+    def user():
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError) as caught:
+        api["api"](lambda: api["api"](user))
+    assert functions_of(caught.value) == ["test_user_functions_below_are_kept", "<lambda>", "user"]
+    assert len(caught.value.__notes__) == 1
+
+
+@pytest.mark.parametrize("setting", [{"traceback": "full"}, {"traceback_filtering": "off"}])
+def test_all_frames_on_request(api, setting):
+    with override(**setting), pytest.raises(ValueError) as caught:
+        api["api"]()
+    assert functions_of(caught.value)[-2:] == ["api", "kernel"]
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_causes_are_filtered_too(api):
+    def user():
+        try:
+            api["kernel"]()
+        except ValueError as error:
+            raise RuntimeError("second") from error
+
+    with pytest.raises(RuntimeError) as caught:
+        api["api"](user)
+    assert functions_of(caught.value.__cause__) == ["user"]
+
+
+def test_boundaries_keep_names_and_results():
+    @S.api_boundary
+    def f(x, *, y=1):
+        """Doc."""
+        return x + y
+
+    assert f(1, y=2) == 3
+    assert (f.__name__, f.__doc__) == ("f", "Doc.")
+    with S.hide_internals():
+        pass
