@@ -1,0 +1,28 @@
+"""Counted habits of the source files: their length, their opening words, and marks that do not belong in them."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import weft
+
+PACKAGE = Path(weft.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+LONGEST = 800
+MARKS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+MACHINE_PATHS = re.compile(r"(?<![\w.])/(work|root|home|opt|tmp)/\w")
+
+
+def relative(path):
+    return str(path.relative_to(PACKAGE))
+
+
+@pytest.mark.parametrize("path", FILES, ids=relative)
+def test_a_file_is_short_explained_and_finished(path):
+    text = path.read_text()
+    assert text.count("\n") <= LONGEST, "two subjects? split the file"
+    assert not text.strip() or ast.get_docstring(ast.parse(text)), "a module begins with what it is for"
+    assert not MARKS.search(text), "unfinished work is finished or named in an error, not marked"
+    assert not MACHINE_PATHS.search(text), "no paths of one machine"

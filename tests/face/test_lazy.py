@@ -1,0 +1,44 @@
+"""`import weft` is light, and every public name is found on first use or says that it is not there yet."""
+
+import subprocess
+import sys
+
+import pytest
+
+import weft
+
+
+def test_importing_weft_loads_nothing_heavy():
+    program = (
+        "import sys, weft\n"
+        "heavy = {'numpy', 'llvmlite', 'scipy', 'rich', 'opt_einsum', 'ml_dtypes', 'typing'} & set(sys.modules)\n"
+        "print(sorted(heavy), sorted(name for name in sys.modules if name.startswith('weft')))"
+    )
+    command = [sys.executable, "-S", "-c", program]  # -S: what site loads is no business of weft
+    import_path = weft.__path__[0].removesuffix("weft")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=import_path)
+    assert done.stdout == "[] ['weft', 'weft._version']\n", done.stderr
+
+
+@pytest.mark.parametrize("name", sorted({*weft._HOMES, *weft._SUBMODULES}))
+def test_every_name_is_there_or_says_that_it_is_not_yet(name):
+    try:
+        value = getattr(weft, name)
+    except AttributeError as error:
+        assert str(error) == f"weft does not have the public name weft.{name} yet"
+    else:
+        assert value is getattr(weft, name)
+        assert name in dir(weft)
+
+
+def test_an_unknown_name_is_an_ordinary_error():
+    with pytest.raises(AttributeError, match="module 'weft' has no attribute 'jitt'"):
+        weft.jitt
+
+
+def test_a_mistake_inside_a_module_is_not_called_missing(monkeypatch, tmp_path):
+    (tmp_path / "broken_room.py").write_text("import no_such_package\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(weft._HOMES, "broken", "broken_room")
+    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
+        weft.broken
