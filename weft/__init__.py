@@ -65,16 +65,16 @@ def __getattr__(name: str) -> "Any":
 
 
 def _load(home: str, name: str | None) -> "Any":
+    missing = AttributeError(f"weft does not have the public name weft.{name or home.removeprefix('weft.')} yet")
     try:
         module = importlib.import_module(home)
-        return module if name is None else getattr(module, name)
     except ModuleNotFoundError as error:
-        if error.name is None or not home.startswith(error.name):
-            raise
-    except AttributeError as error:
-        if error.obj is not module or error.name != name:
-            raise
-    raise AttributeError(f"weft does not have the public name weft.{name or home.removeprefix('weft.')} yet")
+        if error.name in (home, home.rpartition(".")[0]):
+            raise missing from None
+        raise
+    if name is not None and not hasattr(module, name):
+        raise missing
+    return module if name is None else getattr(module, name)
 
 
 def __dir__() -> list[str]:
