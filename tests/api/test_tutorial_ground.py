@@ -3,6 +3,8 @@
 Every case builds on eight devices; what must be known of a layout is asked from `devices_indices_map`.
 """
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -182,7 +184,7 @@ def init_model():
     rng = np.random.default_rng(0)
     params = [
         (rng.standard_normal((i, o)).astype(np.float32) / np.sqrt(i), rng.standard_normal(o).astype(np.float32))
-        for i, o in zip(SIZES[:-1], SIZES[1:])
+        for i, o in pairwise(SIZES)
     ]
     batch = tuple(rng.standard_normal((N, size)).astype(np.float32) for size in (SIZES[0], SIZES[-1]))
     return params, batch
