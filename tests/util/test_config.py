@@ -173,6 +173,23 @@ def test_context_managers(manager, args, name, value):
     assert config.read(name) == before
 
 
+def test_managers_know_their_flag():
+    assert C.default_device.value is None
+    with C.default_device("cpu"):
+        assert C.default_device.value == "cpu"
+    with pytest.raises(TypeError, match=r"default_device\(\) needs a value"):
+        C.default_device()
+    assert "64-bit" in C.enable_x64.__doc__
+    assert repr(C.log_compiles) == "<context manager log_compiles>"
+
+
+def test_flags_without_meaning_are_accepted_and_keep_the_trace_key():
+    before = config.trace_key()
+    config.update("jax_cuda_visible_devices", "0")
+    assert config.jax_cuda_visible_devices == "0"
+    assert config.trace_key() == before
+
+
 def test_overrides_nest_and_survive_errors():
     with C.enable_x64():
         with pytest.raises(KeyError), C.enable_x64(False):

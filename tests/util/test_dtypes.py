@@ -169,6 +169,8 @@ def test_the_64_bit_switch():
     for name in ("float32", "bfloat16", "int4", "bool", "float8_e5m2"):
         assert D.canonicalize_dtype(name) == D.as_dtype(name)
     assert D.canonicalize_dtype(float) == np.float32
+    assert D.canonicalize_dtype(">f4") == np.float32
+    assert D.result_type(np.arange(3, dtype=">i2"), np.int8) == np.int16
     assert isinstance(D.canonicalize_dtype(D.scalar_types["float64"]), np.dtype)
 
 

@@ -41,7 +41,7 @@ def test_calls_through_weft_and_back_find_the_inner_user():
 
 def test_lines_of_a_multi_line_call_and_of_a_module():
     namespace = {"op": op}
-    exec(compile("\n\nwhere = op()\n", "/home/me/train.py", "exec"), namespace)
+    exec(compile("\n\nwhere = op()\n", "/src/train.py", "exec"), namespace)
     assert str(namespace["where"]) == "train.py:3"
     assert namespace["where"].text == ""
 

@@ -6,6 +6,7 @@ from collections import OrderedDict, defaultdict, deque, namedtuple
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -116,6 +117,14 @@ def test_structures_differ_by_type_static_data_keys_and_shape():
     assert len(set(structures)) == len(different)
     assert all((a == b) == (i == j) for i, a in enumerate(structures) for j, b in enumerate(structures))
     assert structures[0] != 3
+
+
+def test_static_data_that_cannot_be_compared_or_hashed():
+    arrays = [T.tree_structure([Pair(0, 0, np.arange(3))]) for _ in range(2)]
+    with pytest.raises(TypeError, match=r"must be hashable.*ndarray(.|\n)*Pair"):
+        hash(arrays[0])
+    with pytest.raises(ValueError, match="must compare to true or false"):
+        assert arrays[0] == arrays[1]
 
 
 def test_dict_children_are_in_the_order_of_sorted_keys_whatever_the_order_of_insertion():

@@ -327,136 +327,128 @@ _define("verify", False, doc="check the program after every stage")
 _define("dump", "", doc="folder for numbered files of every stage")
 _define("dump_ir_to", "")
 
+# Known to programs, without meaning here: what they steer does not exist in this system, or has only one form.
+_WITHOUT_MEANING = {
+    "serialization_version": 0, "export_calling_convention_version": 10, "export_ignore_forward_compatibility": False,
+    "pjrt_client_create_options": None, "check_static_indices": False, "captured_constants_warn_bytes": 2_000_000_000,
+    "captured_constants_report_frames": 0, "debug_leaked_clients_on_clear_backends": False,
+    "log_checkpoint_residuals": False, "threefry_gpu_kernel_lowering": False, "use_simplified_jaxpr_constants": False,
+    "embedded_constants_max_bytes": 32, "persistent_cache_enable_xla_caches": "none",
+    "compilation_cache_include_metadata_in_key": False, "compilation_cache_check_contents": False,
+    "compilation_cache_expect_pgle": False, "enable_pgle": False, "pgle_profiling_runs": 3,
+    "hlo_source_file_canonicalization_regex": None, "include_full_tracebacks_in_locations": True,
+    "traceback_in_locations_limit": 100, "share_binary_between_hosts": False,
+    "share_binary_between_hosts_timeout_ms": 1_200_000, "disallow_mesh_context_manager": False,
+    "bcoo_cusparse_lowering": False, "eager_constant_folding": False, "compiler_enable_remat_pass": True,
+    "disable_vmap_shmap_error": False, "mutable_array_checks": True, "refs_to_pins": False,
+    "disable_bwd_checks": False, "xla_profile_version": 0, "array_garbage_collection_guard": None,
+    "thread_guard": False, "send_traceback_to_runtime": "off", "use_magma": "auto",
+    "exec_time_optimization_effort": 0.0, "memory_fitting_effort": 0.0, "memory_fitting_level": "O2",
+    "optimization_level": "UNKNOWN", "include_debug_info_in_dumps": True, "dump_ir_modes": "stablehlo", "check_proxy_envs": True,
+    "enable_recoverability": False, "backend_target": "", "cuda_visible_devices": "all", "rocm_visible_devices": "all",
+    "mock_num_gpu_processes": 0, "mock_gpu_topology": "", "sort_devices_by_process_index": True,
+    "cpu_get_local_topology_timeout_minutes": 2, "cpu_get_global_topology_timeout_minutes": 5,
+    "compiler_detailed_logging_min_ops": 10, "spmd_mode": "allow_jit", "parallel_functions_output_gda": False,
+    "host_callback_inlining": False, "dynamic_shapes": False, "jit_pjit_api_merge": True,
+}  # fmt: skip
+for _name, _default in _WITHOUT_MEANING.items():
+    _define(_name, _default, optional=True, doc="accepted for programs that set it; nothing depends on it")
+
 
 # ---- context managers
 
 
-def enable_x64(new_val: bool = True) -> Override:
-    """Keep 64-bit dtypes within a block.
+class Context:
+    """The public function that overrides one flag for a block: `with enable_x64(True): ...`.
 
     >>> with enable_x64():
     ...     config.enable_x64
     True
+    >>> enable_x64.value
+    False
     """
-    return Override(enable_x64=new_val)
+
+    def __init__(self, flags: str, default: Any = _UNSET, doc: str = "") -> None:
+        self._flags = tuple(flags.split())
+        self._default = default
+        self.__name__ = self._flags[0]
+        self.__doc__ = doc
+
+    def __call__(self, new_val: Any = _UNSET) -> Override:
+        value = self._default if new_val is _UNSET else new_val
+        if value is _UNSET:
+            raise TypeError(f"{self.__name__}() needs a value")
+        return Override(**dict.fromkeys(self._flags, value))
+
+    @property
+    def value(self) -> Any:
+        """The flag's value in this thread."""
+        return config.read(self._flags[0])
+
+    def __repr__(self) -> str:
+        return f"<context manager {self.__name__}>"
+
+
+enable_x64 = Context("enable_x64", True, "Keep 64-bit dtypes within a block.")
+numpy_rank_promotion = Context(
+    "numpy_rank_promotion", doc="'allow', 'warn' about, or 'raise' for operands of different rank within a block."
+)
+numpy_dtype_promotion = Context(
+    "numpy_dtype_promotion", doc="Choose 'standard' or 'strict' dtype promotion within a block."
+)
+default_matmul_precision = Context(
+    "default_matmul_precision", doc="Set the precision of matrix products that do not name one, within a block."
+)
+default_device = Context("default_device", doc="Set the device of arrays not placed otherwise, within a block.")
+default_prng_impl = Context("default_prng_impl", doc="Set the random number generator of new keys within a block.")
+enable_custom_prng = Context("enable_custom_prng", True, "Make old-style seeds give typed keys within a block.")
+legacy_prng_key = Context("legacy_prng_key", doc="'allow', 'warn' about, or 'error' on old-style keys within a block.")
+threefry_partitionable = Context("threefry_partitionable", True, "Choose the layout of random bits within a block.")
+softmax_custom_jvp = Context("softmax_custom_jvp", True, "Choose the derivative rule of softmax within a block.")
+allow_f16_reductions = Context("allow_f16_reductions", True, "Allow reductions in 16-bit floats within a block.")
+
+_disable_jit = Context("disable_jit", True)
 
 
 def disable_jit(disable: bool = True) -> Override:
-    """Run jitted functions op by op within a block."""
-    return Override(disable_jit=disable)
+    """Run jitted functions op by op within a block.
+
+    >>> with disable_jit():
+    ...     config.disable_jit
+    True
+    """
+    return _disable_jit(disable)
 
 
-def debug_nans(new_val: bool = True) -> Override:
-    """Raise where a NaN first appears, within a block."""
-    return Override(debug_nans=new_val)
+no_tracing = Context("no_tracing", True, "Raise when anything would be traced anew, within a block.")
+no_execution = Context("no_execution", True, "Raise when a program would run, within a block.")
+auto_pcast = Context("auto_pcast", True, "Insert casts of varying manual axes where they are needed, within a block.")
+remove_size_one_mesh_axis_from_type = Context(
+    "remove_size_one_mesh_axis_from_type", True, "Leave mesh axes of size 1 out of array types within a block."
+)
 
-
-def debug_infs(new_val: bool = True) -> Override:
-    """Raise where an infinity first appears, within a block."""
-    return Override(debug_infs=new_val)
-
-
-def debug_key_reuse(new_val: bool = True) -> Override:
-    """Raise where a random key is used twice, within a block."""
-    return Override(debug_key_reuse=new_val)
-
-
-def enable_checks(new_val: bool = True) -> Override:
-    """Turn on internal checks within a block."""
-    return Override(enable_checks=new_val)
-
-
-def enable_custom_prng(new_val: bool = True) -> Override:
-    """Make old-style seeds give typed keys within a block."""
-    return Override(enable_custom_prng=new_val)
-
-
-def log_compiles(new_val: bool = True) -> Override:
-    """Log every trace and compilation within a block."""
-    return Override(log_compiles=new_val)
-
-
-def explain_cache_misses(new_val: bool = True) -> Override:
-    """Log why a function was traced again, within a block."""
-    return Override(explain_cache_misses=new_val)
-
-
-def check_tracer_leaks(new_val: bool = True) -> Override:
-    """Raise when a transformation ends and one of its tracers is still referenced, within a block."""
-    return Override(check_tracer_leaks=new_val)
-
-
+debug_nans = Context("debug_nans", True, "Raise where a NaN first appears, within a block.")
+debug_infs = Context("debug_infs", True, "Raise where an infinity first appears, within a block.")
+debug_key_reuse = Context("debug_key_reuse", True, "Raise where a random key is used twice, within a block.")
+enable_checks = Context("enable_checks", True, "Turn on internal checks within a block.")
+check_tracer_leaks = Context(
+    "check_tracer_leaks", True, "Raise when a transformation ends and one of its tracers lives on, within a block."
+)
 checking_leaks = check_tracer_leaks
+log_compiles = Context("log_compiles", True, "Log every trace and compilation within a block.")
+explain_cache_misses = Context("explain_cache_misses", True, "Log why a function was traced again, within a block.")
+thread_guard = Context("thread_guard", True, "Accepted; arrays may be used from any thread.")
 
-
-def numpy_rank_promotion(new_val: str) -> Override:
-    """Allow, warn about, or refuse arrays of different rank in one operation, within a block."""
-    return Override(numpy_rank_promotion=new_val)
-
-
-def numpy_dtype_promotion(new_val: str) -> Override:
-    """Choose 'standard' or 'strict' dtype promotion within a block."""
-    return Override(numpy_dtype_promotion=new_val)
-
-
-def default_matmul_precision(new_val: str | None) -> Override:
-    """Set the precision of matrix products that do not name one, within a block."""
-    return Override(default_matmul_precision=new_val)
-
-
-def default_device(new_val: Any) -> Override:
-    """Set the device of arrays that are not placed otherwise, within a block."""
-    return Override(default_device=new_val)
-
-
-def default_prng_impl(new_val: str) -> Override:
-    """Set the random number generator of new keys within a block."""
-    return Override(default_prng_impl=new_val)
-
-
-def legacy_prng_key(new_val: str) -> Override:
-    """Allow, warn about, or refuse old-style keys within a block."""
-    return Override(legacy_prng_key=new_val)
-
-
-def threefry_partitionable(new_val: bool = True) -> Override:
-    """Choose the layout of random bits within a block."""
-    return Override(threefry_partitionable=new_val)
-
-
-def softmax_custom_jvp(new_val: bool = True) -> Override:
-    """Choose the derivative rule of softmax within a block."""
-    return Override(softmax_custom_jvp=new_val)
-
-
-def allow_f16_reductions(new_val: bool = True) -> Override:
-    """Allow reductions in 16-bit floats within a block."""
-    return Override(allow_f16_reductions=new_val)
-
-
-def transfer_guard(new_val: str | None) -> Override:
-    """Set the guard of all kinds of transfers within a block."""
-    return Override(
-        transfer_guard=new_val,
-        transfer_guard_host_to_device=new_val,
-        transfer_guard_device_to_device=new_val,
-        transfer_guard_device_to_host=new_val,
-    )
-
-
-def transfer_guard_host_to_device(new_val: str | None) -> Override:
-    """Set the guard of transfers from the host within a block."""
-    return Override(transfer_guard_host_to_device=new_val)
-
-
-def transfer_guard_device_to_device(new_val: str | None) -> Override:
-    """Set the guard of transfers between devices within a block."""
-    return Override(transfer_guard_device_to_device=new_val)
-
-
-def transfer_guard_device_to_host(new_val: str | None) -> Override:
-    """Set the guard of transfers to the host within a block."""
-    return Override(transfer_guard_device_to_host=new_val)
+transfer_guard = Context(
+    "transfer_guard transfer_guard_host_to_device transfer_guard_device_to_device transfer_guard_device_to_host",
+    doc="Set the guard of all kinds of transfers within a block.",
+)
+transfer_guard_host_to_device = Context("transfer_guard_host_to_device", doc="Guard transfers from the host.")
+transfer_guard_device_to_device = Context("transfer_guard_device_to_device", doc="Guard transfers between devices.")
+transfer_guard_device_to_host = Context("transfer_guard_device_to_host", doc="Guard transfers to the host.")
+array_garbage_collection_guard = Context(
+    "array_garbage_collection_guard", doc="Accepted; arrays need no collector to be freed."
+)
 
 
 # ---- virtual devices

@@ -8,6 +8,7 @@ below, so it is associative and commutative; pairs without an upper bound raise 
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Iterable
 from operator import attrgetter
@@ -161,7 +162,7 @@ _canonical: dict[bool, dict[Any, DType]] = {False: {}, True: {}}
 
 
 def canonicalize_dtype(dtype: DTypeLike, allow_extended_dtype: bool = True) -> DType:
-    """Return the dtype object, 64-bit ones cut to 32 bits unless `config.enable_x64` is on.
+    """Return the dtype object in native byte order, 64-bit ones cut to 32 bits unless `config.enable_x64` is on.
 
     >>> canonicalize_dtype(np.float64), canonicalize_dtype('int8')
     (dtype('float32'), dtype('int8'))
@@ -176,6 +177,8 @@ def canonicalize_dtype(dtype: DTypeLike, allow_extended_dtype: bool = True) -> D
         if not allow_extended_dtype:
             raise ValueError(f"{result} is not a dtype of numbers")
         return result
+    if not result.isnative:
+        result = result.newbyteorder("=")
     if not x64:
         result = _TO_32_BITS.get(result, result)
     if isinstance(dtype, (np.dtype, str, type)):
@@ -556,6 +559,9 @@ def itemsize_bits(dtype: DTypeLike) -> int:
     return _BITS.get(dtype.name) or 8 * dtype.itemsize
 
 
+_finfo, _iinfo = functools.cache(ml_dtypes.finfo), functools.cache(ml_dtypes.iinfo)
+
+
 def finfo(dtype: DTypeLike) -> Any:
     """Return the limits of a floating dtype, small ones included.
 
@@ -565,7 +571,7 @@ def finfo(dtype: DTypeLike) -> Any:
     dtype = as_dtype(dtype)
     if not issubdtype(dtype, np.inexact):
         raise ValueError(f"finfo: {dtype} is not a floating dtype")
-    return ml_dtypes.finfo(dtype)
+    return _finfo(dtype)
 
 
 def iinfo(dtype: DTypeLike) -> Any:
@@ -577,7 +583,7 @@ def iinfo(dtype: DTypeLike) -> Any:
     dtype = as_dtype(dtype)
     if not issubdtype(dtype, np.integer):
         raise ValueError(f"iinfo: {dtype} is not an integer dtype")
-    return ml_dtypes.iinfo(dtype)
+    return _iinfo(dtype)
 
 
 def scalar_type_of(x: Any) -> type:

@@ -66,7 +66,7 @@ class SourceLine:
     def at(file: str, line: int, function: str = "<module>") -> SourceLine:
         """Return the record of a place that is not on the stack.
 
-        >>> str(SourceLine.at('/home/me/train.py', 41, 'attend'))
+        >>> str(SourceLine.at('/src/train.py', 41, 'attend'))
         'train.py:41 in attend'
         """
         return SourceLine(_Place(file, line, function), 0)

@@ -334,9 +334,10 @@ def prefix_errors(
 def _kind(value: Any) -> str:
     if value is None:
         return "None"
-    if node_type(type(value)) is None:
+    node = node_type(type(value))
+    if node is None:
         return f"a leaf of type {type(value).__name__}"
-    children, _ = node_type(type(value)).split(value)
+    children, _ = node.split(value)
     return f"{type(value).__name__} of length {len(children)}"
 
 
@@ -381,13 +382,12 @@ def register_pytree_with_keys(
     flatten_func: Callable[[T], tuple[Iterable[Any], Hashable]] | None = None,
 ) -> None:
     """Make `nodetype` a container whose children carry keys for key paths."""
-    if flatten_func is None:
 
-        def flatten_func(value: T) -> tuple[Iterable[Any], Hashable]:
-            pairs, aux = flatten_with_keys(value)
-            return [child for _, child in pairs], aux
+    def flatten_without_keys(value: T) -> tuple[Iterable[Any], Hashable]:
+        pairs, aux = flatten_with_keys(value)
+        return [child for _, child in pairs], aux
 
-    register_pytree_node(nodetype, flatten_func, unflatten_func, flatten_with_keys)
+    register_pytree_node(nodetype, flatten_func or flatten_without_keys, unflatten_func, flatten_with_keys)
 
 
 def register_pytree_with_keys_class(cls: Typ) -> Typ:

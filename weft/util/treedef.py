@@ -357,12 +357,19 @@ class PyTreeDef:
             return True
         if type(other) is not PyTreeDef:
             return NotImplemented
-        return self.num_leaves == other.num_leaves and self.spec == other.spec
+        try:
+            return self.num_leaves == other.num_leaves and self.spec == other.spec
+        except ValueError as error:  # an array among the static data, most likely
+            rule = "static data of pytree nodes must compare to true or false"
+            raise ValueError(f"{rule}: {error}\n  in {self}") from None
 
     def __hash__(self) -> int:
         value = self._hash
         if value is None:
-            value = self._hash = hash(self.spec)
+            try:
+                value = self._hash = hash(self.spec)
+            except TypeError as error:
+                raise TypeError(f"static data of pytree nodes must be hashable: {error}\n  in {self}") from None
         return value
 
     def __repr__(self) -> str:
