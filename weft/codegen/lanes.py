@@ -114,6 +114,20 @@ class Lanes:
         """Logical and of two masks."""
         return self.binary("and", self.i1, x, y)
 
+    def opaque_mask(self, count: int) -> str:
+        """The mask of the first `count` lanes, as a value that LLVM cannot look into.
+
+        Its combiner takes a masked store of a truncated vector, where it sees that one lane is on, for a scalar store of
+        the type before truncation, which writes too much.
+        """
+        width = max(8, self.w)
+        bits = self.b.pure(f'call i{width} asm "", "=r,0"(i{width} {literal((1 << count) - 1, f"i{width}")})')
+        mask = self.b.pure(f"bitcast i{width} {bits} to <{width} x i1>", bits)
+        if width == self.w:
+            return mask
+        first = ", ".join([f"i32 {lane}" for lane in range(self.w)])
+        return self.b.pure(f"shufflevector <{width} x i1> {mask}, <{width} x i1> poison, <{self.w} x i32> <{first}>", mask)
+
     def fma(self, type_: str, x: str, y: str, z: str) -> str:
         """x * y + z, rounded once where the machine can, else twice."""
         if self.target.has_fma:

@@ -266,6 +266,8 @@ class KernelEmitter(Expressions):
                 b.line(f"store {memory} {x}, ptr {pointer}, align {size}{tag}")
                 return
             mask = self.reversed(mask, lanes.i1) if reverse else mask
+            if self.masks[part] is None and memory.endswith(("i8>", "i16>")):
+                mask = lanes.both(mask, lanes.opaque_mask(lanes.w))
             called = f"llvm.masked.store.{mangle(memory)}.p0"
             b.declare(called, "void", memory, "ptr", "i32", lanes.i1)
             b.line(f"call void @{called}({memory} {x}, ptr {pointer}, i32 {size}, {lanes.i1} {mask}){tag}")
@@ -415,8 +417,7 @@ class KernelEmitter(Expressions):
         odd = left % shape.lanes
         self.masks = [None] * parts
         if odd:
-            lanes = ", ".join([f"i1 {'true' if lane < odd else 'false'}" for lane in range(shape.lanes)])
-            self.masks[-1] = f"<{lanes}>"
+            self.masks[-1] = self.lanes.opaque_mask(odd)
         self._block(stmt, constant(start), parts)
 
     def _vector_pass(self, stmt: For, start: Value, stop: Value, parts: int, masked: bool = False) -> None:

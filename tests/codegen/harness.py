@@ -1,0 +1,71 @@
+"""Running kernels natively and on the evaluator, and comparing."""
+
+from __future__ import annotations
+
+import ctypes
+
+import ml_dtypes
+import numpy as np
+
+from weft.codegen.program import compile_kernel
+from weft.ir.loops import FLOATS, Kernel
+from weft.ir.loops_eval import DTYPES, evaluate
+
+_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+def run_native(kernel: Kernel, *arrays: np.ndarray) -> None:
+    """Run the compiled kernel, one task after another."""
+    made = compile_kernel(kernel)
+    function = _FUNCTION(made.address)
+    context = (ctypes.c_void_p * max(1, len(arrays)))(*[array.ctypes.data for array in arrays])
+    for task in range(kernel.parallel_extent):
+        function(ctypes.cast(context, ctypes.c_void_p), task, 0)
+
+
+def ulps(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Distance of two float arrays in units of the last place; equal infinities and NaNs are 0 apart."""
+    bits = {2: np.int16, 4: np.int32, 8: np.int64}[x.dtype.itemsize]
+    a, b = (v.view(bits).astype(object if bits is np.int64 else np.int64) for v in (x, y))
+    low = -(1 << (8 * x.dtype.itemsize - 1))
+    a, b = np.where(a < 0, low - a, a), np.where(b < 0, low - b, b)
+    same = (x == y) | (np.isnan(x.astype(np.float64)) & np.isnan(y.astype(np.float64)))
+    return np.where(same, 0, np.abs(a - b)).astype(np.float64)
+
+
+def check(kernel: Kernel, *arrays: np.ndarray, max_ulp: float = 0, rtol: float = 0) -> None:
+    """Assert that native code leaves in every buffer what the evaluator leaves, guard bytes around it untouched."""
+    expected = [array.copy() for array in arrays]
+    padded = [np.concatenate([np.full(64, 7, np.uint8), array.view(np.uint8), np.full(64, 7, np.uint8)])
+              for array in arrays]
+    inner = [pad[64:-64].view(array.dtype) for pad, array in zip(padded, arrays)]
+    evaluate(kernel, *expected)
+    run_native(kernel, *inner)
+    for buf, pad, got, want in zip(kernel.bufs, padded, inner, expected):
+        assert (pad[:64] == 7).all() and (pad[-64:] == 7).all(), f"{buf.name}: wrote outside"
+        if rtol:
+            np.testing.assert_allclose(got.astype(np.complex128), want.astype(np.complex128), rtol=rtol, atol=rtol)
+        elif buf.type in FLOATS:
+            worst = ulps(got, want)
+            assert worst.size == 0 or worst.max() <= max_ulp, (
+                f"{buf.name}: {got[worst.argmax()]!r} for {want[worst.argmax()]!r} at {worst.argmax()}")
+        else:
+            np.testing.assert_array_equal(got, want, err_msg=buf.name)
+
+
+def random_array(rng: np.random.Generator, type_: str, size: int) -> np.ndarray:
+    """Values of a type, special ones among them."""
+    dtype = DTYPES[type_]
+    if type_ == "bool":
+        return rng.integers(0, 2, size).astype(bool)
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        wide = rng.integers(info.min, info.max, size, dtype=dtype, endpoint=True)
+        small = rng.integers(0, 5, size).astype(dtype)
+        return np.where(rng.random(size) < 0.5, wide, small).astype(dtype)
+    if dtype.kind == "c":
+        return (rng.normal(size=size) + 1j * rng.normal(size=size)).astype(dtype)
+    x = (rng.normal(size=size) * 4).astype(np.float64)
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0])
+    x = np.where(rng.random(size) < 0.1, special[rng.integers(0, len(special), size)], x)
+    return x.astype(dtype if type_ != "bf16" else ml_dtypes.bfloat16)

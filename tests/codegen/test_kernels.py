@@ -1,0 +1,342 @@
+"""Native kernels against the evaluator: every type, every operation, every tail, all ways to index."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.codegen.harness import check, random_array
+from weft.ir.loops import (
+    ARITHMETIC,
+    COMPARISONS,
+    COMPLEX,
+    FLOATS,
+    INTEGERS,
+    ITEMSIZE,
+    Accum,
+    Buf,
+    Const,
+    For,
+    If,
+    Index,
+    Init,
+    Kernel,
+    Let,
+    Load,
+    Op,
+    Ref,
+    Store,
+    While,
+)
+
+REAL = sorted(INTEGERS | FLOATS)
+TYPES = [*REAL, "bool", *sorted(COMPLEX)]
+i, j, k = Index("i"), Index("j"), Index("k")
+
+
+def ix(value: int) -> Const:
+    return Const(value, "i64")
+
+
+def add(x, y):
+    return Op("add", (x, y), x.type)
+
+
+def mul(x, y):
+    return Op("mul", (x, y), x.type)
+
+
+def elementwise(op: str, types: list[str], result: str, size: int) -> Kernel:
+    bufs = [Buf(f"x{n}", type_, size) for n, type_ in enumerate(types)]
+    value = Op(op, tuple(Load(buf.name, i, buf.type) for buf in bufs), result)
+    return Kernel((*bufs, Buf("y", result, size, "out")), (For("i", size, (Store("y", i, value),), "vector"),))
+
+
+def arrays(kernel: Kernel, seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [random_array(rng, buf.type, buf.size) for buf in kernel.bufs]
+
+
+_INT_ONLY = {"and", "or", "xor", "not", "shl", "shr_logical", "shr_arithmetic", "popcount", "clz"}
+_ARITY = {"neg": 1, "abs": 1, "sign": 1, "not": 1, "popcount": 1, "clz": 1, "fma": 3}
+
+
+@pytest.mark.parametrize("type_", REAL)
+@pytest.mark.parametrize("op", sorted(ARITHMETIC))
+def test_arithmetic(op, type_):
+    if op in _INT_ONLY and type_ in FLOATS:
+        pytest.skip("integers only")
+    kernel = elementwise(op, [type_] * _ARITY.get(op, 2), type_, 70)
+    check(kernel, *arrays(kernel))
+
+
+@pytest.mark.parametrize("op", ["and", "or", "xor", "not", "add", "mul", "min", "max"])
+def test_bool_arithmetic(op):
+    kernel = elementwise(op, ["bool"] * _ARITY.get(op, 2), "bool", 70)
+    check(kernel, *arrays(kernel))
+
+
+@pytest.mark.parametrize("type_", [*REAL, "bool"])
+@pytest.mark.parametrize("op", sorted(COMPARISONS))
+def test_comparisons(op, type_):
+    kernel = elementwise(op, [type_, type_], "bool", 70)
+    check(kernel, *arrays(kernel))
+
+
+@pytest.mark.parametrize("source", TYPES)
+@pytest.mark.parametrize("target", TYPES)
+def test_casts(source, target):
+    if source in COMPLEX and target not in COMPLEX:
+        pytest.skip("complex values are taken apart by real and imag")
+    kernel = elementwise("cast", [source], target, 37)
+    check(kernel, *arrays(kernel))
+
+
+@pytest.mark.parametrize("source", REAL)
+def test_bitcasts(source):
+    for target in REAL:
+        if ITEMSIZE[source] == ITEMSIZE[target] and not (target in FLOATS and source not in FLOATS):
+            kernel = elementwise("bitcast", [source], target, 37)
+            data = arrays(kernel)
+            if source in FLOATS:
+                data[0] = np.nan_to_num(data[0].astype(np.float64), posinf=2, neginf=-2).astype(data[0].dtype)
+            check(kernel, *data)
+
+
+@pytest.mark.parametrize("op", ["add", "sub", "mul", "div", "neg", "eq", "ne", "sign", "conj"])
+@pytest.mark.parametrize("type_", sorted(COMPLEX))
+def test_complex_arithmetic(op, type_):
+    result = "bool" if op in COMPARISONS else type_
+    kernel = elementwise(op, [type_] * (1 if op in ("neg", "sign", "conj") else 2), result, 37)
+    check(kernel, *arrays(kernel), rtol=0 if op in COMPARISONS else 1e-5 if type_ == "c64" else 1e-14)
+
+
+@pytest.mark.parametrize("type_", TYPES)
+@pytest.mark.parametrize("size", [*range(19), 31, 32, 33, 63, 64, 65, 70, 127, 200, 259])
+def test_every_size(type_, size):
+    if size % 3 and type_ not in ("f32", "f64", "bool", "i8"):
+        pytest.skip("a sample is enough")
+    kernel = elementwise("add", [type_, type_], type_, size)
+    check(kernel, *arrays(kernel))
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 16, 63, 64, 65, 200, 259])
+@pytest.mark.parametrize("type_", ["f32", "bool", "f64", "u8"])
+def test_computed_extent(type_, size):
+    n = Load("n", ix(0), "i64")
+    body = For("i", n, (Store("y", i, add(Load("x", i, type_), Load("x", i, type_))),), "vector")
+    kernel = Kernel((Buf("n", "i64", 1), Buf("x", type_, 300), Buf("y", type_, 300, "inout")), (body,))
+    data = arrays(kernel)
+    data[0][:] = size
+    check(kernel, *data)
+    data[0][:] = -size
+    check(kernel, *data)
+
+
+@pytest.mark.parametrize("op", ["add", "mul", "min", "max", "and", "or", "xor"])
+@pytest.mark.parametrize("type_", ["f32", "f64", "i32", "u8", "i64", "bool"])
+@pytest.mark.parametrize("size", [0, 3, 16, 70, 259])
+def test_reductions(op, type_, size):
+    if (op in _INT_ONLY and type_ in FLOATS) or (type_ == "bool" and op in ("mul", "xor")):
+        pytest.skip("no such reduction")
+    first = Const({"and": -1, "mul": 1}.get(op, 0), type_)
+    kernel = Kernel(
+        (Buf("x", type_, size), Buf("y", type_, 2, "out")),
+        (Init("s", first),
+         For("i", size, (Accum("s", op, Load("x", i, type_)),
+                         ), "vector"),
+         Init("t", first),
+         For("j", size, (Accum("t", op, Load("x", j, type_), Op("lt", (j, ix(11)), "bool")),), "vector"),
+         Store("y", ix(0), Ref("s", type_)), Store("y", ix(1), Ref("t", type_))))
+    data = arrays(kernel)
+    if op in ("add", "mul") and type_ in FLOATS:
+        data[0] = np.abs(np.nan_to_num(data[0], posinf=1, neginf=1)).astype(data[0].dtype) / 8 + 0.5
+        check(kernel, *data, rtol=1e-5)
+    else:
+        check(kernel, *data)
+
+
+def test_complex_sum():
+    kernel = Kernel((Buf("x", "c64", 83), Buf("y", "c64", 1, "out")), (
+        Init("s", Const(0j, "c64")), For("i", 83, (Accum("s", "add", Load("x", i, "c64")),), "vector"),
+        Store("y", ix(0), Ref("s", "c64"))))
+    check(kernel, *arrays(kernel), rtol=1e-5)
+
+
+@pytest.mark.parametrize("stride", [-3, -2, -1, 1, 2, 3, 7])
+@pytest.mark.parametrize("type_", ["f32", "f64", "i8", "bool", "bf16", "c64"])
+def test_strided_access(stride, type_):
+    n = 37
+    start = 0 if stride > 0 else -stride * (n - 1)
+    at = add(mul(i, ix(stride)), ix(start))
+    size = abs(stride) * (n - 1) + 1
+    read = Kernel((Buf("x", type_, size), Buf("y", type_, n, "out")),
+                  (For("i", n, (Store("y", i, Load("x", at, type_)),), "vector"),))
+    check(read, *arrays(read))
+    write = Kernel((Buf("x", type_, n), Buf("y", type_, size, "inout")),
+                   (For("i", n, (Store("y", at, Load("x", i, type_)),), "vector"),))
+    check(write, *arrays(write))
+
+
+@pytest.mark.parametrize("type_", ["f32", "f64", "i16", "bool", "f16", "c128"])
+@pytest.mark.parametrize("n", [7, 37, 130])
+def test_gather_and_scatter(type_, n):
+    rng = np.random.default_rng(1)
+    where = rng.permutation(n).astype(np.int64)
+    at = Load("w", i, "i64")
+    gather = Kernel((Buf("x", type_, n), Buf("w", "i64", n), Buf("y", type_, n, "out")),
+                    (For("i", n, (Store("y", i, Load("x", at, type_)),), "vector"),))
+    data = arrays(gather)
+    data[1] = where
+    check(gather, *data)
+    scatter = Kernel(gather.bufs, (For("i", n, (Store("y", at, Load("x", i, type_)),), "vector"),))
+    check(scatter, *data)
+
+
+def test_gather_through_i32():
+    n = 53
+    at = Op("cast", (Load("w", i, "i32"),), "i64")
+    kernel = Kernel((Buf("x", "f32", n), Buf("w", "i32", n), Buf("y", "f32", n, "out")),
+                    (For("i", n, (Store("y", i, Load("x", at, "f32")),), "vector"),))
+    data = arrays(kernel)
+    data[1] = np.random.default_rng(2).integers(0, n, n).astype(np.int32)
+    check(kernel, *data)
+
+
+@pytest.mark.parametrize("type_", ["f32", "i8", "f64", "c64"])
+@pytest.mark.parametrize("n", [5, 48, 75])
+def test_guarded_access(type_, n):
+    low, high = 3, n - 1
+    inside = Op("and", (Op("ge", (i, ix(low)), "bool"), Op("lt", (i, ix(high)), "bool")), "bool")
+    shifted = Op("sub", (i, ix(low)), "i64")
+    padded = Load("x", shifted, type_, inside, Const(2, type_))
+    kernel = Kernel((Buf("x", type_, max(n - 4, 0)), Buf("y", type_, n, "inout")),
+                    (For("i", n, (Store("y", i, padded, Op("ne", (i, ix(4)), "bool")),), "vector"),))
+    check(kernel, *arrays(kernel))
+
+
+def test_guards_that_never_hold():
+    never = Op("lt", (Load("n", ix(0), "i64"), ix(0)), "bool")
+    for size in (0, 3):
+        kernel = Kernel((Buf("n", "i64", 1), Buf("x", "f32", size), Buf("y", "f32", 20, "inout")), (
+            For("i", 20, (Store("y", i, Load("x", ix(1 << 20), "f32", never, Const(3.0, "f32"))),), "vector"),
+            Store("y", ix(1 << 20), Load("x", ix(1 << 30), "f32", never), never)))
+        check(kernel, np.ones(1, np.int64), *arrays(kernel)[1:])
+
+
+def test_rows_and_columns():
+    """A softmax-like nest: two row reductions, then a write, in a parallel loop, with scratch."""
+    rows, cols = 6, 45
+    at = add(mul(i, ix(cols)), j)
+    x = Load("x", at, "f32")
+    body = (
+        Init("m", Const(float("-inf"), "f32")),
+        For("j", cols, (Accum("m", "max", x),), "vector"),
+        Init("s", Const(0.0, "f32")),
+        For("j", cols, (
+            Let("e", mul(Op("sub", (x, Ref("m", "f32")), "f32"), Const(0.125, "f32"))),
+            Store("tmp", j, Ref("e", "f32")),
+            Accum("s", "add", Ref("e", "f32"))), "vector"),
+        For("j", cols, (Store("y", at, Op("div", (Load("tmp", j, "f32"), Ref("s", "f32")), "f32")),), "vector"),
+    )
+    kernel = Kernel((Buf("x", "f32", rows * cols), Buf("y", "f32", rows * cols, "out")),
+                    (For("i", rows, body, "parallel"),), (Buf("tmp", "f32", cols),))
+    data = [np.random.default_rng(3).normal(size=rows * cols).astype(np.float32), np.zeros(rows * cols, np.float32)]
+    check(kernel, *data, rtol=2e-5)
+
+
+def test_large_scratch():
+    n = 1 << 15
+    kernel = Kernel((Buf("x", "f32", 40), Buf("y", "f32", 40, "out")), (
+        For("i", 40, (Store("t", add(i, ix(n - 40)), Load("x", i, "f32")),), "vector"),
+        For("j", 40, (Store("y", j, Load("t", Op("sub", (ix(n - 1), j), "i64"), "f32")),), "vector")),
+        (Buf("t", "f32", n),))
+    check(kernel, *arrays(kernel))
+
+
+def test_serial_reduction_inside_a_vector_loop():
+    """Column sums: per-lane accumulators through an inner serial loop."""
+    rows, cols = 9, 45
+    kernel = Kernel((Buf("x", "f64", rows * cols), Buf("y", "f64", cols, "out")), (For("j", cols, (
+        Init("s", Const(0.0, "f64")),
+        For("i", rows, (Accum("s", "add", Load("x", add(mul(i, ix(cols)), j), "f64")),)),
+        Store("y", j, Ref("s", "f64"))), "vector"),))
+    check(kernel, *arrays(kernel))
+
+
+def test_reduction_over_a_serial_loop_in_a_vector_loop():
+    rows, cols = 9, 45
+    kernel = Kernel((Buf("x", "i32", rows * cols), Buf("y", "i32", 1, "out")), (
+        Init("s", Const(0, "i32")),
+        For("j", cols, (For("i", rows, (Accum("s", "add", Load("x", add(mul(i, ix(cols)), j), "i32")),)),), "vector"),
+        Store("y", ix(0), Ref("s", "i32"))))
+    check(kernel, *arrays(kernel))
+
+
+def test_scan_in_a_vector_loop():
+    rows, cols = 5, 37
+    at = add(mul(i, ix(cols)), j)
+    kernel = Kernel((Buf("x", "f32", rows * cols), Buf("y", "f32", rows * cols, "out")), (For("j", cols, (
+        Init("s", Const(0.0, "f32")),
+        For("i", rows, (Accum("s", "add", Load("x", at, "f32")), Store("y", at, Ref("s", "f32")))),), "vector"),))
+    check(kernel, *arrays(kernel))
+
+
+def test_accumulating_stores():
+    n = 37
+    kernel = Kernel((Buf("x", "f32", n), Buf("w", "i64", n), Buf("y", "f32", n, "inout")), (
+        For("i", n, (Store("y", i, Load("x", i, "f32"), accumulate="max"),), "vector"),
+        For("k", n, (Store("y", Load("w", k, "i64"), Load("x", k, "f32"), accumulate="add"),)),))
+    data = arrays(kernel)
+    data[1] = np.random.default_rng(4).integers(0, n, n)
+    check(kernel, *data)
+
+
+def test_while_and_if():
+    """Integer square roots by counting, with branches that change accumulators."""
+    body = (
+        Init("r", Const(0, "i32")), Init("even", Const(0, "i32")),
+        While(Op("le", (mul(Ref("r", "i32"), Ref("r", "i32")), Load("x", i, "i32")), "bool"), (
+            Accum("r", "set", add(Ref("r", "i32"), Const(1, "i32"))),
+            If(Op("eq", (Op("and", (Ref("r", "i32"), Const(1, "i32")), "i32"), Const(0, "i32")), "bool"),
+               (Accum("even", "add", Const(1, "i32")),), (Accum("even", "sub" if False else "add", Const(-1, "i32")),)))),
+        Store("y", i, Ref("r", "i32")), Store("z", i, Ref("even", "i32")),
+    )
+    kernel = Kernel((Buf("x", "i32", 20), Buf("y", "i32", 20, "out"), Buf("z", "i32", 20, "out")), (For("i", 20, body),))
+    check(kernel, np.arange(20, dtype=np.int32) * 7, np.zeros(20, np.int32), np.zeros(20, np.int32))
+
+
+def test_uniform_if_in_a_vector_loop():
+    cond = Op("lt", (i, ix(2)), "bool")
+    kernel = Kernel((Buf("x", "f32", 4 * 21), Buf("y", "f32", 4 * 21, "out")), (For("i", 4, (For("j", 21, (
+        Init("a", Const(1.0, "f32")),
+        If(cond, (Accum("a", "add", Load("x", add(mul(i, ix(21)), j), "f32")),), (Accum("a", "set", Const(5.0, "f32")),)),
+        Store("y", add(mul(i, ix(21)), j), Ref("a", "f32"))), "vector"),)),))
+    check(kernel, *arrays(kernel))
+
+
+def test_alias_in_place():
+    n = 77
+    kernel = Kernel((Buf("x", "f32", n), Buf("y", "f32", n, "out", alias="x")),
+                    (For("i", n, (Store("y", i, add(Load("x", i, "f32"), Const(1.0, "f32"))),), "vector"),))
+    from tests.codegen.harness import run_native
+
+    x = np.arange(n, dtype=np.float32)
+    run_native(kernel, x, x)
+    np.testing.assert_array_equal(x, np.arange(n, dtype=np.float32) + 1)
+
+
+def test_iota_values():
+    kernel = Kernel((Buf("y", "i32", 77, "out"), Buf("z", "f32", 77, "out"), Buf("w", "u8", 77, "out")), (For("i", 77, (
+        Let("v", add(mul(i, ix(3)), ix(-7))),
+        Store("y", i, Op("cast", (Ref("v", "i64"),), "i32")), Store("z", i, Op("cast", (Ref("v", "i64"),), "f32")),
+        Store("w", i, Op("cast", (Ref("v", "i64"),), "u8"))), "vector"),))
+    check(kernel, *arrays(kernel))
+
+
+def test_division_and_remainder_of_indices():
+    n = 90
+    quotient, rest = Op("div", (i, ix(7)), "i64"), Op("rem", (i, ix(7)), "i64")
+    kernel = Kernel((Buf("x", "f32", n), Buf("y", "f32", n, "out")), (
+        For("i", n, (Store("y", i, Load("x", add(mul(rest, ix(12)), quotient), "f32")),), "vector"),))
+    check(kernel, *arrays(kernel))
