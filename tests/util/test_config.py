@@ -64,7 +64,7 @@ def test_unknown_flags():
         lambda: config.update("jax_log_compile", True),
         lambda: setattr(config, "log_compile", True),
         lambda: config.read("weft_log_compile"),
-        lambda: C.override(log_compile=True),
+        lambda: C.Override(log_compile=True),
     ):
         with pytest.raises(AttributeError, match=r"has no flag .*log_compile.*Did you mean log_compiles"):
             call()
@@ -271,7 +271,7 @@ def test_define():
 def test_trace_key_follows_what_changes_tracing(name, value):
     before = config.trace_key()
     assert config.trace_key() is before
-    with C.override(**{name: value}):
+    with C.Override(**{name: value}):
         inside = config.trace_key()
         assert inside != before
         assert config.trace_key() is inside
@@ -317,8 +317,14 @@ def test_number_of_virtual_devices(monkeypatch, variables, setting, expected):
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     for variable, text in variables.items():
         monkeypatch.setenv(variable, text)
-    with C.override(num_cpu_devices=setting):
+    with C.Override(num_cpu_devices=setting):
         assert C.num_virtual_devices() == expected
+
+
+def test_the_dump_folder_of_the_peer_is_understood(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/some/where --xla_dump_hlo_as_text")
+    assert C._xla_flag("xla_dump_to") == "/some/where"
+    assert C._xla_flag("xla_dump") == ""
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "513", "eight", "2.5"])

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from weft.util import dtypes as D
-from weft.util.config import enable_x64, numpy_dtype_promotion
-from weft.util.config import override as override_config
+from weft.util.config import Override, enable_x64, numpy_dtype_promotion
 from weft.util.errors import TypePromotionError
 
 # One row per dtype or Python number (i*, f*, c*), one column for each in the same order; no upper bound: ---
@@ -183,7 +182,7 @@ def test_a_64_bit_dtype_asked_for_by_name_is_cut_with_a_warning():
         assert D.check_dtype("int8") == np.int8
         with enable_x64():
             assert D.check_dtype("float64") == np.float64
-    with override_config(explicit_x64_dtypes="error"), pytest.raises(ValueError, match="enable_x64"):
+    with Override(explicit_x64_dtypes="error"), pytest.raises(ValueError, match="enable_x64"):
         D.check_dtype("int64")
     with pytest.raises(TypeError, match="asarray: dtype object is not one that arrays hold"):
         D.check_dtype(object, "asarray")
@@ -428,7 +427,7 @@ def test_the_whole_table_against_the_peer():
     assert len(expected) == 4 * len(names) ** 2
     for case, peer in expected.items():
         x64, mode, a, b = case.split()
-        with override_config(enable_x64=x64 == "True", numpy_dtype_promotion=mode):
+        with Override(enable_x64=x64 == "True", numpy_dtype_promotion=mode):
             try:
                 found, weak = D.result_type(*(WEAK[x][0] if x in WEAK else D.as_dtype(x) for x in (a, b)),
                                             return_weak_type_flag=True)  # fmt: skip

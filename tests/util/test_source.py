@@ -6,7 +6,7 @@ import traceback
 import pytest
 
 from weft.util import source as S
-from weft.util.config import override
+from weft.util.config import Override
 
 
 def inside_weft(code):
@@ -95,6 +95,12 @@ def block():
 """
 
 
+@pytest.fixture(autouse=True)
+def as_users_see_it():
+    with Override(traceback="", traceback_filtering="auto"):
+        yield
+
+
 def functions_of(error):
     return [frame.name for frame in traceback.extract_tb(error.__traceback__)]
 
@@ -131,7 +137,7 @@ def test_user_functions_below_are_kept(api):
 
 @pytest.mark.parametrize("setting", [{"traceback": "full"}, {"traceback_filtering": "off"}])
 def test_all_frames_on_request(api, setting):
-    with override(**setting), pytest.raises(ValueError) as caught:
+    with Override(**setting), pytest.raises(ValueError) as caught:
         api["api"]()
     assert functions_of(caught.value)[-2:] == ["api", "kernel"]
     assert not hasattr(caught.value, "__notes__")

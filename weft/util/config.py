@@ -206,6 +206,12 @@ def _from_environment(flag: Flag) -> Any:
     return flag.default
 
 
+def _xla_flag(name: str) -> str:
+    """Return what `XLA_FLAGS` in the environment says about one of its flags; the last word counts."""
+    found = re.findall(rf"(?:^|\s)--?{name}(?:=|\s+)(\S+)", os.environ.get("XLA_FLAGS", ""))
+    return found[-1] if found else ""
+
+
 config = Config()
 
 
@@ -243,9 +249,6 @@ class Override:
                 return function(*args, **kwargs)
 
         return call
-
-
-override = Override
 
 
 # ---- the flags
@@ -324,32 +327,32 @@ _define("traceback", "", choices=("", "full"), doc="'full' shows weft's own fram
 _define("tracer_error_num_traceback_frames", 5)
 _define("pprint_use_color", True)
 _define("verify", False, doc="check the program after every stage")
-_define("dump", "", doc="folder for numbered files of every stage")
+_define("dump", _xla_flag("xla_dump_to"), doc="folder for numbered files of every stage")
 _define("dump_ir_to", "")
 
 # Known to programs, without meaning here: what they steer does not exist in this system, or has only one form.
 _WITHOUT_MEANING = {
-    "serialization_version": 0, "export_calling_convention_version": 10, "export_ignore_forward_compatibility": False,
-    "pjrt_client_create_options": None, "check_static_indices": False, "captured_constants_warn_bytes": 2_000_000_000,
-    "captured_constants_report_frames": 0, "debug_leaked_clients_on_clear_backends": False,
-    "log_checkpoint_residuals": False, "threefry_gpu_kernel_lowering": False, "use_simplified_jaxpr_constants": False,
-    "embedded_constants_max_bytes": 32, "persistent_cache_enable_xla_caches": "none",
-    "compilation_cache_include_metadata_in_key": False, "compilation_cache_check_contents": False,
-    "compilation_cache_expect_pgle": False, "enable_pgle": False, "pgle_profiling_runs": 3,
-    "hlo_source_file_canonicalization_regex": None, "include_full_tracebacks_in_locations": True,
-    "traceback_in_locations_limit": 100, "share_binary_between_hosts": False,
-    "share_binary_between_hosts_timeout_ms": 1_200_000, "disallow_mesh_context_manager": False,
-    "bcoo_cusparse_lowering": False, "eager_constant_folding": False, "compiler_enable_remat_pass": True,
-    "disable_vmap_shmap_error": False, "mutable_array_checks": True, "refs_to_pins": False,
-    "disable_bwd_checks": False, "xla_profile_version": 0, "array_garbage_collection_guard": None,
-    "thread_guard": False, "send_traceback_to_runtime": "off", "use_magma": "auto",
-    "exec_time_optimization_effort": 0.0, "memory_fitting_effort": 0.0, "memory_fitting_level": "O2",
-    "optimization_level": "UNKNOWN", "include_debug_info_in_dumps": True, "dump_ir_modes": "stablehlo", "check_proxy_envs": True,
-    "enable_recoverability": False, "backend_target": "", "cuda_visible_devices": "all", "rocm_visible_devices": "all",
-    "mock_num_gpu_processes": 0, "mock_gpu_topology": "", "sort_devices_by_process_index": True,
-    "cpu_get_local_topology_timeout_minutes": 2, "cpu_get_global_topology_timeout_minutes": 5,
-    "compiler_detailed_logging_min_ops": 10, "spmd_mode": "allow_jit", "parallel_functions_output_gda": False,
-    "host_callback_inlining": False, "dynamic_shapes": False, "jit_pjit_api_merge": True,
+    "array_garbage_collection_guard": None, "backend_target": "", "bcoo_cusparse_lowering": False,
+    "captured_constants_report_frames": 0, "captured_constants_warn_bytes": 2_000_000_000, "check_proxy_envs": True,
+    "check_static_indices": False, "compilation_cache_check_contents": False, "compilation_cache_expect_pgle": False,
+    "compilation_cache_include_metadata_in_key": False, "compiler_detailed_logging_min_ops": 10,
+    "compiler_enable_remat_pass": True, "cpu_get_global_topology_timeout_minutes": 5,
+    "cpu_get_local_topology_timeout_minutes": 2, "cuda_visible_devices": "all",
+    "debug_leaked_clients_on_clear_backends": False, "disable_bwd_checks": False, "disable_vmap_shmap_error": False,
+    "disallow_mesh_context_manager": False, "dump_ir_modes": "stablehlo", "dynamic_shapes": False,
+    "eager_constant_folding": False, "embedded_constants_max_bytes": 32, "enable_pgle": False,
+    "enable_recoverability": False, "exec_time_optimization_effort": 0.0, "export_calling_convention_version": 10,
+    "export_ignore_forward_compatibility": False, "hlo_source_file_canonicalization_regex": None,
+    "host_callback_inlining": False, "include_debug_info_in_dumps": True, "include_full_tracebacks_in_locations": True,
+    "jit_pjit_api_merge": True, "log_checkpoint_residuals": False, "memory_fitting_effort": 0.0,
+    "memory_fitting_level": "O2", "mock_gpu_topology": "", "mock_num_gpu_processes": 0, "mutable_array_checks": True,
+    "optimization_level": "UNKNOWN", "parallel_functions_output_gda": False,
+    "persistent_cache_enable_xla_caches": "none", "pgle_profiling_runs": 3, "pjrt_client_create_options": None,
+    "refs_to_pins": False, "rocm_visible_devices": "all", "send_traceback_to_runtime": "off",
+    "serialization_version": 0, "share_binary_between_hosts": False, "share_binary_between_hosts_timeout_ms": 1_200_000,
+    "sort_devices_by_process_index": True, "spmd_mode": "allow_jit", "thread_guard": False,
+    "threefry_gpu_kernel_lowering": False, "traceback_in_locations_limit": 100, "use_magma": "auto",
+    "use_simplified_jaxpr_constants": False, "xla_profile_version": 0,
 }  # fmt: skip
 for _name, _default in _WITHOUT_MEANING.items():
     _define(_name, _default, optional=True, doc="accepted for programs that set it; nothing depends on it")
@@ -454,7 +457,6 @@ array_garbage_collection_guard = Context(
 # ---- virtual devices
 
 MAX_DEVICES = 512
-_DEVICE_COUNT_FLAG = re.compile(r"--?xla_force_host_platform_device_count(?:=|\s+)(\S+)")
 
 
 def num_virtual_devices() -> int:
@@ -462,9 +464,9 @@ def num_virtual_devices() -> int:
     text = os.environ.get("WEFT_NUM_DEVICES")
     if text:
         return _device_count(text, "WEFT_NUM_DEVICES")
-    found = _DEVICE_COUNT_FLAG.findall(os.environ.get("XLA_FLAGS", ""))
-    if found:
-        return _device_count(found[-1], "XLA_FLAGS=--xla_force_host_platform_device_count")
+    text = _xla_flag("xla_force_host_platform_device_count")
+    if text:
+        return _device_count(text, "XLA_FLAGS=--xla_force_host_platform_device_count")
     if config.num_cpu_devices != -1:
         return _device_count(config.num_cpu_devices, "config.num_cpu_devices")
     return 1
