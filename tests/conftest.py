@@ -10,6 +10,7 @@ import pytest
 # Before weft is imported anywhere: both are read when the first device or program is made.
 os.environ.setdefault("WEFT_NUM_DEVICES", "8")
 os.environ.setdefault("WEFT_VERIFY", "1")
+os.environ.setdefault("WEFT_TRACEBACK", "full")  # a failing test shows where inside weft it failed
 
 OPT_IN = ("slow", "mpi", "oracle", "exhaustive", "bench")
 
