@@ -1,5 +1,7 @@
 # weft: `make demo`, `make test`, `make check`, `make bench`. Each sets up .venv first when it is not there.
-PYTHON ?= $(shell command -v python3.12 || command -v python3.11 || command -v python3.13 || command -v python3)
+# The first Python on the path that is new enough and runs.
+PYTHON ?= $(shell for python in python3.12 python3.11 python3.13 python3 python; do \
+  $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -16,6 +18,7 @@ help:
 setup: $(READY)
 
 $(READY): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "weft needs Python 3.11 or newer on the path (or PYTHON=...)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
 	@touch $(READY)
