@@ -48,3 +48,9 @@ def link(text: str, exports: Sequence[str], imports: Mapping[str, int] | None = 
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(tracker))
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(_lljit()))
         return {name: tracker[name] for name in exports}
+
+
+@functools.cache
+def host_features() -> frozenset[str]:
+    """Return the names of the features that this CPU has."""
+    return frozenset(name for name, on in llvm.get_host_cpu_features().items() if on)

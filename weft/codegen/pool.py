@@ -1,11 +1,11 @@
 """The thread pool under all native code, and its scratch memory.
 
 In:   nothing; compiled from `pool.ll` on first use.
-Out:  `symbols()`, the addresses other native modules link to: `weft_parallel_for(ptr fn, ptr ctx, i64 ntasks)` where `fn` is
-      `void(ptr ctx, i64 task, i64 wid)`, `weft_scratch_take(i64) -> ptr`, `weft_scratch_give(ptr)`.
-Laws: every task runs exactly once before `weft_parallel_for` returns; 0 <= wid < num_threads(), and two tasks of one call
-      that run at one time have different `wid`s (tasks of different calls may share one, so scratch belongs to a call);
-      nested calls and callers that find the pool taken run inline; a forked child makes its own workers.
+Out:  `symbols()`, the addresses that other native modules link to: `weft_parallel_for(ptr fn, ptr ctx, i64 ntasks)`,
+      where `fn` is `void(ptr ctx, i64 task, i64 wid)`, `weft_scratch_take(i64) -> ptr` and `weft_scratch_give(ptr)`.
+Laws: every task runs exactly once before `weft_parallel_for` returns; 0 <= wid < num_threads(), and two tasks of one
+      call that run at one time have different `wid`s (tasks of different calls may share one, so scratch belongs to a
+      call); nested calls and callers that find the pool taken run inline; a forked child makes its own workers.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _addresses() -> dict[str, int]:
     for cpu in cpus:
         if cpu < 1024:
             words[cpu // 64] |= 1 << cpu % 64
-    # One system call per worker whenever the caller moved: worth it for few workers only, whom the scheduler stacks most.
+    # One system call per worker whenever the caller moved: worth it for few workers only.
     ctypes.c_int32.from_address(addresses["weft_pool_place"]).value = int(2 <= threads <= 16 and len(cpus) >= 2)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=ctypes.CFUNCTYPE(None)(addresses["weft_pool_forked"]))

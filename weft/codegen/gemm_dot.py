@@ -1,0 +1,129 @@
+"""Matrix times a few vectors, both dense along k: dot products, each operand read once and nothing packed.
+
+`weft_gemm_*_dot(ptr desc)` takes the same description as the tiled matmul; task = (batch element, row tile). Columns
+are done one after the other, so this is meant for very few of them.
+"""
+
+from __future__ import annotations
+
+from weft.codegen.gemm_micro import epilogue, multiply_add
+from weft.codegen.gemm_text import Decls, Text, suffix
+from weft.codegen.gemm_tile import Task, offsets_function
+from weft.codegen.gemm_types import Recipe, llvm_type
+from weft.codegen.gemm_words import Word
+
+_ROWS = 4  # rows of A that share a load of B
+
+
+def module(recipe: Recipe, symbol: str) -> str:
+    """Return the IR of the dot-product matmul for `recipe`, exported as `symbol`."""
+    decls = Decls()
+    parts = [
+        *(_dots(recipe, decls, rows) for rows in range(1, _ROWS + 1)),
+        f"@dots = internal constant [{_ROWS} x ptr] [{', '.join(f'ptr @dots_{r}' for r in range(1, _ROWS + 1))}]",
+        epilogue(recipe, decls),
+        offsets_function("batch_offsets", Word.BATCH_DIMS, 4, decls, recipe),
+        _task(recipe, decls),
+        _driver(recipe, decls, symbol),
+    ]
+    return str(decls) + "\n".join(parts)
+
+
+def _dots(recipe: Recipe, decls: Decls, rows: int) -> str:
+    """sums[r] = sum over k of a[r, k] * b[k]."""
+    f = Text(
+        f"internal void @dots_{rows}(ptr %sums, ptr noalias %a, i64 %as, ptr noalias %b, i64 %k)",
+        decls,
+        recipe.machine,
+        "noinline nounwind",
+    )
+    lanes, acc = recipe.lanes, llvm_type(recipe.acc)
+    vector = f"<{lanes} x {acc}>"
+    wide = lanes * recipe.k_per_step
+    chains = 2 if rows > 2 else 4  # independent sums per row, enough to hide the latency of an addition
+
+    def load(base: str, at: str, mask: str | None) -> str:
+        value = f.load(llvm_type(recipe.in_type), wide, f.at(base, f.mul(at, recipe.in_bytes)), mask)
+        if recipe.pair:
+            return f.let(f"bitcast <{wide} x i16> {value} to <{lanes} x i32>")
+        return f.convert(value, recipe.in_type, recipe.acc, lanes)
+
+    row_of = ["%a", *(f.at("%a", f.mul("%as", r)) for r in range(1, rows))]
+
+    def stretch(count: int, masked: bool):
+        def body(k: str, *sums: str) -> list[str]:
+            out = list(sums)
+            for c in range(count):
+                at = f.add(k, c * wide)
+                mask = f.first_lanes(f.min(f.sub("%k", at), wide), wide) if masked else None
+                y = load("%b", at, mask)
+                for r in range(rows):
+                    i = r * chains + c
+                    out[i] = multiply_add(f, recipe, load(row_of[r], at, mask), y, out[i])
+            return out
+
+        return body
+
+    zero = [(vector, "zeroinitializer")] * (rows * chains)
+    whole = f.mul(f.div("%k", chains * wide), chains * wide)
+    sums = f.loop(0, whole, chains * wide, stretch(chains, False), zero)
+    sums = f.loop(whole, "%k", wide, stretch(1, True), [(vector, s) for s in sums])
+    plus = "fadd" if recipe.is_float else "add"
+    for r in range(rows):
+        total = sums[r * chains]
+        for c in range(1, chains):
+            total = f.let(f"{plus} {vector} {total}, {sums[r * chains + c]}")
+        name = f"@llvm.vector.reduce.{plus}.v{lanes}{suffix(acc)}"
+        if recipe.is_float:
+            decls.use(f"declare {acc} {name}({acc}, {vector})")
+            one = f.let(f"call reassoc {acc} {name}({acc} -0.0, {vector} {total})")
+        else:
+            decls.use(f"declare {acc} {name}({vector})")
+            one = f.let(f"call {acc} {name}({vector} {total})")
+        f.do(f"store {acc} {one}, ptr {f.at('%sums', r * recipe.acc_bytes)}, align {recipe.acc_bytes}")
+    return f.end()
+
+
+def _task(recipe: Recipe, decls: Decls) -> str:
+    f = Task("dot_task", decls, recipe)
+    offsets, sums = f.slot("[3 x i64]"), f.slot(f"[{_ROWS} x i64]")
+    row_tiles, tile_rows = f.d(Word.ROW_TILES), f.d(Word.TILE_ROWS)
+    row_tile, batch = f.rem("%task", row_tiles), f.div("%task", row_tiles)
+    i0 = f.mul(row_tile, tile_rows)
+    end = f.min(f.add(i0, tile_rows), f.d(Word.M))
+    f.do(f"call void @batch_offsets(ptr {f.desc}, i64 {batch}, ptr {offsets})")
+    a, b, c = (f.at(p, f.word(offsets, j)) for j, p in enumerate(f.operands()))
+    ms, ns, cms, cns, k = (f.d(w) for w in (Word.A_MS, Word.B_NS, Word.C_MS, Word.C_NS, Word.K))
+    bias, bms, bns = f.d(Word.BIAS, "ptr"), f.d(Word.BIAS_MS), f.d(Word.BIAS_NS)
+    has_bias = f.let(f"icmp ne ptr {bias}, null")
+    accumulate = f.d(Word.ACCUMULATE)
+
+    def rows(i: str) -> None:
+        r = f.min(f.sub(end, i), _ROWS)
+        dots = f.let(f"load ptr, ptr {f.at('@dots', f.mul(f.sub(r, 1), 8))}")
+        row = f.at(a, f.mul(i, ms))
+
+        def column(j: str) -> None:
+            f.do(f"call void {dots}(ptr {sums}, ptr {row}, i64 {ms}, ptr {f.at(b, f.mul(j, ns))}, i64 {k})")
+            place = f.at(c, f.add(f.mul(i, cms), f.mul(j, cns)))
+            own = f.at(bias, f.add(f.mul(i, bms), f.mul(j, bns)))
+            own = f.pick(has_bias, own, "null", "ptr")
+            f.do(
+                f"call void @finish(ptr {sums}, i64 {recipe.acc_bytes}, i64 {r}, i64 1, ptr {place}, i64 {cms}, "
+                f"i64 {cns}, ptr {own}, i64 {bms}, i64 {bns}, i64 {accumulate})"
+            )
+
+        f.loop(0, f.d(Word.N), 1, column)
+
+    f.loop(i0, end, _ROWS, rows)
+    return f.end()
+
+
+def _driver(recipe: Recipe, decls: Decls, symbol: str) -> str:
+    decls.use("declare void @weft_parallel_for(ptr, ptr, i64)")
+    f = Text(f"void @{symbol}(ptr %desc)", decls, recipe.machine, "nounwind")
+    ctx = f.slot("[8 x i64]")
+    f.do(f"store ptr %desc, ptr {ctx}")
+    tasks = f.mul(f.word("%desc", Word.BATCH), f.word("%desc", Word.ROW_TILES))
+    f.do(f"call void @weft_parallel_for(ptr @dot_task, ptr {ctx}, i64 {tasks})")
+    return f.end()

@@ -1,0 +1,204 @@
+"""The matmul kernels proper: a register tile of C over one block of k, and the epilogue that finishes a tile.
+
+A kernel is `void(ptr a, i64 as, ptr b, i64 bs, i64 beats, ptr src, i64 ss, ptr dst, i64 ds, i64 last, ptr ahead)`:
+dst[r, lane] = (src[r, lane] or 0) + sum over beats of a[r, beat] * b[beat, lane]. Rows of a, src and dst are `as`, `ss`
+and `ds` bytes apart, beats of b `bs` bytes; `src` null means zero. There is a kernel for every number of rows and vectors of the
+tile, so that edges do no spare work; *edge* kernels use `last` lanes of their last vector, the others all of them.
+"""
+
+from __future__ import annotations
+
+from weft.codegen.gemm_text import Decls, Text, bits_of, suffix
+from weft.codegen.gemm_types import Recipe, llvm_type
+
+
+def kernel_index(recipe: Recipe, rows: int, vectors: int, edge: bool) -> int:
+    """Return the place of a kernel in `@kernels`: per number of rows, the edges by width, then the full one."""
+    return (rows - 1) * (recipe.vectors + 1) + (vectors - 1 if edge else recipe.vectors)
+
+
+def kernels(recipe: Recipe, decls: Decls) -> str:
+    """Return all kernels and their table `@kernels`."""
+    out, names = [], []
+    for rows in range(1, recipe.rows + 1):
+        for vectors, edge in [*((v, True) for v in range(1, recipe.vectors + 1)), (recipe.vectors, False)]:
+            name = f"kernel_{rows}_{vectors}" + ("_edge" if edge else "")
+            names.append(name)
+            out.append(_kernel(recipe, decls, name, rows, vectors, edge))
+    table = ", ".join(f"ptr @{name}" for name in names)
+    return "\n".join([*out, f"@kernels = internal constant [{len(names)} x ptr] [{table}]"])
+
+
+def _unroll(recipe: Recipe, rows: int, edge: bool) -> int:
+    if rows < recipe.rows:
+        return 1 if edge else 2
+    return 4 if edge else 8
+
+
+def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, edge: bool) -> str:
+    machine, lanes, acc = recipe.machine, recipe.lanes, llvm_type(recipe.acc)
+    vector = f"<{lanes} x {acc}>"
+    f = Text(
+        f"internal void @{name}(ptr noalias %a, i64 %as, ptr noalias %b, i64 %bs, i64 %beats, ptr %src, i64 %ss, "
+        "ptr %dst, i64 %ds, i64 %last, ptr %ahead)",
+        decls,
+        machine,
+        "noinline nounwind",
+    )
+    tile = [(r, v) for r in range(rows) for v in range(vectors)]
+    mask = f.first_lanes("%last", lanes) if edge else None
+    row_offsets = ["0", *(f.mul("%as", r) for r in range(1, rows))]
+    element_bytes = 4 if recipe.pair else recipe.acc_bytes
+
+    def beat(pa: str, pb: str, offset: int, sums: list[str]) -> list[str]:
+        bs = []
+        for v in range(vectors):
+            # Without cheap masks the planner sees to it that a panel's edge can be read (packed and padded).
+            masked = mask if edge and v == vectors - 1 and machine.masks and not recipe.pair else None
+            kind = "i32" if recipe.pair else acc
+            bs.append(f.load(kind, lanes, f.at(pb, v * machine.vector_bytes), masked))
+        sums = list(sums)
+        for r in range(rows):
+            x = _broadcast(f, recipe, f.at(f.at(pa, row_offsets[r]), offset))
+            for v in range(vectors):
+                i = r * vectors + v
+                sums[i] = multiply_add(f, recipe, x, bs[v], sums[i])
+        return sums
+
+    def steps(unroll: int, ahead: str | None):
+        def body(i: str, pa: str, pb: str, *state: str) -> list[str]:
+            sums, pf = (list(state[:-1]), state[-1]) if ahead else (list(state), None)
+            if pf:
+                decls.use("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+                f.do(f"call void @llvm.prefetch.p0(ptr {pf}, i32 0, i32 2, i32 1)")
+            for u in range(unroll):
+                sums = beat(pa, pb, u * element_bytes, sums)
+                pb = f.at(pb, "%bs")
+            return [f.at(pa, unroll * element_bytes), pb, *sums, *([f.at(pf, 64)] if pf else [])]
+
+        return body
+
+    unroll = _unroll(recipe, rows, edge)
+    state = [("ptr", "%a"), ("ptr", "%b"), *((vector, "zeroinitializer") for _ in tile)]
+    if unroll > 1:
+        whole = f.div("%beats", unroll)
+        prefetch = not edge
+        state_in = [*state, ("ptr", "%ahead")] if prefetch else state
+        done = f.loop(0, whole, 1, steps(unroll, "%ahead" if prefetch else None), state_in)
+        state = [(t, v) for (t, _), v in zip(state, done)]
+        rest = f.rem("%beats", unroll)
+    else:
+        rest = "%beats"
+    sums = f.loop(0, rest, 1, steps(1, None), state)[2:]
+
+    def with_source() -> list[str]:
+        out = []
+        for (r, v), s in zip(tile, sums):
+            p = f.at(f.at("%src", f.mul("%ss", r) if r else "0"), v * machine.vector_bytes)
+            old = f.load(acc, lanes, p, mask if v == vectors - 1 else None)
+            out.append(f.let(f"{'fadd' if recipe.is_float else 'add'} {vector} {s}, {old}"))
+        return out
+
+    has_source = f.let("icmp ne ptr %src, null")
+    sums = f.when_value(has_source, with_source, sums, vector)
+    for (r, v), s in zip(tile, sums):
+        p = f.at(f.at("%dst", f.mul("%ds", r) if r else "0"), v * machine.vector_bytes)
+        f.store(acc, lanes, s, p, mask if v == vectors - 1 else None)
+    return f.end()
+
+
+def _broadcast(f: Text, recipe: Recipe, pointer: str) -> str:
+    kind = "i32" if recipe.pair else llvm_type(recipe.acc)
+    align = recipe.in_bytes if recipe.pair else recipe.acc_bytes
+    return f.splat(f.let(f"load {kind}, ptr {pointer}, align {align}"), kind, recipe.lanes)
+
+
+def multiply_add(f: Text, recipe: Recipe, x: str, y: str, sum: str) -> str:
+    lanes, acc = recipe.lanes, llvm_type(recipe.acc)
+    vector = f"<{lanes} x {acc}>"
+    if recipe.pair:
+        pairs = f"<{2 * lanes} x bfloat>"
+        name = "@llvm.x86.avx512bf16.dpbf16ps.512"
+        f.decls.use(f"declare {vector} {name}({vector}, {pairs}, {pairs})")
+        x, y = (f.let(f"bitcast <{lanes} x i32> {z} to {pairs}") for z in (x, y))
+        return f.let(f"call {vector} {name}({vector} {sum}, {pairs} {x}, {pairs} {y})")
+    if recipe.is_float:
+        # fmuladd: one rounding where the machine has it, never a library call where it has not.
+        name = f"@llvm.fmuladd.v{lanes}{suffix(acc)}"
+        f.decls.use(f"declare {vector} {name}({vector}, {vector}, {vector})")
+        return f.let(f"call {vector} {name}({vector} {x}, {vector} {y}, {vector} {sum})")
+    return f.let(f"add {vector} {f.let(f'mul {vector} {x}, {y}')}, {sum}")
+
+
+def epilogue(recipe: Recipe, decls: Decls) -> str:
+    """Return `@finish`: add old C and bias to a tile of sums, round once, store with any strides.
+
+    `bias` is null or points at the element of the tile's first row and column; it holds elements of the output type.
+    """
+    f = Text(
+        "internal void @finish(ptr %sums, i64 %row_bytes, i64 %rows, i64 %cols, ptr %c, i64 %cms, i64 %cns, "
+        "ptr %bias, i64 %bms, i64 %bns, i64 %accumulate)",
+        decls,
+        recipe.machine,
+        "noinline nounwind",
+    )
+    part = real_type_of_output(recipe)
+    part_bytes = recipe.out_bytes // recipe.parts
+    has_old = f.let("icmp ne i64 %accumulate, 0")
+    has_bias = f.let("icmp ne ptr %bias, null")
+    dense_c = f.equal("%cns", recipe.out_bytes)
+    dense_bias = f.let(f"or i1 {f.equal('%bns', recipe.out_bytes)}, {f.let('icmp eq ptr %bias, null')}")
+    lanes, acc = recipe.lanes, llvm_type(recipe.acc)
+    plus = "fadd" if recipe.is_float else "add"
+
+    def row(i: str) -> None:
+        sums = f.at("%sums", f.mul(i, "%row_bytes"))
+        c = f.at("%c", f.mul(i, "%cms"))
+        bias = f.at("%bias", f.mul(i, "%bms"))
+
+        def vectors(j: str) -> None:
+            total = f.mul("%cols", recipe.parts)
+            mask = f.first_lanes(f.min(f.sub(total, j), lanes), lanes)
+            value = f.load(acc, lanes, f.at(sums, f.mul(j, recipe.acc_bytes)))
+            at = f.mul(j, part_bytes)
+            out = llvm_type(part)
+
+            def more(base: str, value: str) -> str:
+                old = f.convert(f.load(out, lanes, f.at(base, at), mask), part, recipe.acc, lanes)
+                return f.let(f"{plus} <{lanes} x {acc}> {value}, {old}")
+
+            vector = f"<{lanes} x {acc}>"
+            [value] = f.when_value(has_bias, lambda: [more(bias, value)], [value], vector)
+            [value] = f.when_value(has_old, lambda: [more(c, value)], [value], vector)
+            f.store(out, lanes, f.convert(value, recipe.acc, part, lanes), f.at(c, at), mask)
+
+        def elements(j: str) -> None:
+            for p in range(recipe.parts):
+                at = f.add(f.mul(f.mul(j, recipe.parts), recipe.acc_bytes), p * recipe.acc_bytes)
+                value = f.let(f"load {acc}, ptr {f.at(sums, at)}, align {recipe.acc_bytes}")
+                out = llvm_type(part)
+
+                def more(base: str, stride: str, value: str, p: int = p, out: str = out) -> str:
+                    place = f.at(f.at(base, f.mul(j, stride)), p * part_bytes)
+                    old = f.let(f"load {out}, ptr {place}, align {bits_of(out) // 8}")
+                    return f.let(f"{plus} {acc} {value}, {f.convert(old, part, recipe.acc, 0)}")
+
+                [value] = f.when_value(has_bias, lambda v=value, m=more: [m(bias, "%bns", v)], [value], acc)
+                [value] = f.when_value(has_old, lambda v=value, m=more: [m(c, "%cns", v)], [value], acc)
+                place = f.at(f.at(c, f.mul(j, "%cns")), p * part_bytes)
+                rounded = f.convert(value, recipe.acc, part, 0)
+                f.do(f"store {out} {rounded}, ptr {place}, align {bits_of(out) // 8}")
+
+        f.when(
+            f.both(dense_c, dense_bias),
+            lambda: f.loop(0, f.mul("%cols", recipe.parts), lanes, vectors) and None,
+            lambda: f.loop(0, "%cols", 1, elements) and None,
+        )
+
+    f.loop(0, "%rows", 1, row)
+    return f.end()
+
+
+def real_type_of_output(recipe: Recipe) -> str:
+    """Return the type of one real part of an output element."""
+    return {"c64": "f32", "c128": "f64"}.get(recipe.out_type, recipe.out_type)

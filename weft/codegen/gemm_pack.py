@@ -1,0 +1,291 @@
+"""Pack blocks of operands into the order in which the matmul kernels read them, converted to the accumulator's type.
+
+`@pack_a(ptr dst, i64 row_bytes, ptr src, i64 ms, i64 ks, i64 rows, i64 k)` makes rows of steps;
+`@pack_b(ptr dst, ptr src, i64 ns, i64 ks, i64 cols, i64 k)` makes one panel: rows of `panel_row_bytes`, one per beat,
+padded with zero columns up to the next whole vector. Each has three ways through memory, by the operand's strides (in
+bytes): along the packed rows (copy), across them (transpose squares of vectors in registers), and any other (element by
+element). Both write whole vectors, so a block may be followed by up to one vector's length (pack_a) or one vector's
+number of steps (pack_b) of zeros: blocks are packed in ascending order and have that much room behind them.
+"""
+
+from __future__ import annotations
+
+from weft.codegen.gemm_text import Decls, Text, bits_of
+from weft.codegen.gemm_types import Recipe, llvm_type, real_of
+
+
+def packers(recipe: Recipe, decls: Decls) -> str:
+    """Return `@pack_a` and `@pack_b`."""
+    return _pack_a(recipe, decls) + "\n" + _pack_b(recipe, decls)
+
+
+# -- loading one vector of packed elements
+
+
+def _unit(recipe: Recipe) -> str:
+    """LLVM type of one step of A: a pair of bf16 as i32, a complex number as its bits, else the accumulator's type."""
+    if recipe.pair:
+        return "i32"
+    return f"i{8 * recipe.step_bytes}" if recipe.is_complex else llvm_type(recipe.acc)
+
+
+def _convert(f: Text, recipe: Recipe, value: str, lanes: int) -> str:
+    return value if recipe.is_complex or recipe.pair else f.convert(value, recipe.in_type, recipe.acc, lanes)
+
+
+def _in_unit(recipe: Recipe) -> str:
+    return _unit(recipe) if recipe.is_complex else llvm_type(recipe.in_type)
+
+
+def _along_k(f: Text, recipe: Recipe, src: str, lanes: int, step: str, k: str, on: str | None = None) -> str:
+    """Load `lanes` steps of one row or column with dense k, from `step` on; zero beyond k and where `on` is false."""
+    per = recipe.k_per_step
+    first = f.mul(step, per)
+    count = f.pick(f.less(first, k), f.sub(k, first), 0)
+    if on:
+        count = f.pick(on, count, 0)
+    mask = f.first_lanes(f.min(count, lanes * per), lanes * per)
+    value = f.load(_in_unit(recipe), lanes * per, f.at(src, f.mul(first, recipe.in_bytes)), mask)
+    if per == 2:
+        return f.let(f"bitcast <{2 * lanes} x i16> {value} to <{lanes} x i32>")
+    return _convert(f, recipe, value, lanes)
+
+
+def _across_k(f: Text, recipe: Recipe, src: str, ks: str, lanes: int, step: str, k: str, mask: str | None) -> str:
+    """Load one step of `lanes` neighbouring rows or columns (dense in that direction); zero beyond k."""
+    per, unit = recipe.k_per_step, _in_unit(recipe)
+    halves = []
+    for h in range(per):
+        here = f.add(f.mul(step, per), h)
+        inside = f.less(here, k)
+        on = f.splat(inside, "i1", lanes)
+        m = f.let(f"and <{lanes} x i1> {mask}, {on}") if mask else on
+        halves.append(f.load(unit, lanes, f.at(src, f.mul(here, ks)), m))
+    return _weave(f, recipe, halves, lanes)
+
+
+def _weave(f: Text, recipe: Recipe, halves: list[str], lanes: int) -> str:
+    if len(halves) == 2:
+        order = [i // 2 + lanes * (i % 2) for i in range(2 * lanes)]
+        both = f.shuffle(halves[0], halves[1], f"<{lanes} x i16>", order)
+        return f.let(f"bitcast <{2 * lanes} x i16> {both} to <{lanes} x i32>")
+    return _convert(f, recipe, halves[0], lanes)
+
+
+def _element(f: Text, recipe: Recipe, src: str, at: str) -> str:
+    unit = _in_unit(recipe)
+    value = f.let(f"load {unit}, ptr {f.at(src, at)}, align {min(recipe.in_bytes, bits_of(unit) // 8, 8)}")
+    return _convert(f, recipe, value, 0)
+
+
+def _paths(f: Text, along: str, across: str | None, copy, transpose, scalar) -> None:
+    """Choose among the three ways by the two stride tests; `across` None means the transposing way is not offered."""
+    if across is None:
+        f.when(along, copy, scalar)
+    else:
+        f.when(along, copy, lambda: f.when(across, transpose, scalar))
+
+
+def _pack_a(recipe: Recipe, decls: Decls) -> str:
+    f = Text(
+        "internal void @pack_a("
+        "ptr noalias %dst, i64 %row_bytes, ptr noalias %src, i64 %ms, i64 %ks, i64 %rows, i64 %k)",
+        decls,
+        recipe.machine,
+        "noinline nounwind",
+    )
+    unit, step_bytes, per = _unit(recipe), recipe.step_bytes, recipe.k_per_step
+    lanes = max(recipe.machine.vector_bytes // step_bytes, 1)
+    steps = f.ceil_div("%k", per)
+
+    def place(i: str, s: str) -> str:
+        return f.at(f.at("%dst", f.mul(i, "%row_bytes")), f.mul(s, step_bytes))
+
+    def copy() -> None:
+        def row(i: str) -> None:
+            src = f.at("%src", f.mul(i, "%ms"))
+
+            def whole(s: str) -> None:
+                value = f.load(_in_unit(recipe), lanes * per, f.at(src, f.mul(s, per * recipe.in_bytes)))
+                if per == 2:
+                    value = f.let(f"bitcast <{2 * lanes} x i16> {value} to <{lanes} x i32>")
+                f.store(unit, lanes, _convert(f, recipe, value, lanes), place(i, s))
+
+            full = f.mul(f.div(f.div("%k", per), lanes), lanes)
+            f.loop(0, full, lanes, whole)
+            tail = lambda s: f.store(unit, lanes, _along_k(f, recipe, src, lanes, s, "%k"), place(i, s))
+            f.loop(full, steps, lanes, tail)
+
+        f.loop(0, "%rows", 1, row)
+
+    def transpose() -> None:
+        def rows(i: str) -> None:
+            src = f.at("%src", f.mul(i, recipe.in_bytes))
+            left = f.sub("%rows", i)
+            mask = f.first_lanes(f.min(left, lanes), lanes)
+
+            def square(s: str) -> None:
+                loads = [_across_k(f, recipe, src, "%ks", lanes, f.add(s, t), "%k", mask) for t in range(lanes)]
+                for t, value in enumerate(f.transpose(loads, unit)):
+                    f.store(unit, lanes, value, place(f.add(i, t), s))
+
+            f.loop(0, steps, lanes, square)
+
+        f.loop(0, "%rows", lanes, rows)
+
+    def scalar() -> None:
+        def row(i: str) -> None:
+            src = f.at("%src", f.mul(i, "%ms"))
+
+            def one(s: str) -> None:
+                if per == 1:
+                    f.do(f"store {unit} {_element(f, recipe, src, f.mul(s, '%ks'))}, ptr {place(i, s)}, align 4")
+                else:
+                    _store_pair(f, recipe, src, s, "%ks", "%k", place(i, s))
+
+            f.loop(0, steps, 1, one)
+
+        f.loop(0, "%rows", 1, row)
+
+    wide = bits_of(unit) <= 64
+    _paths(
+        f, f.equal("%ks", recipe.in_bytes), f.equal("%ms", recipe.in_bytes) if wide else None, copy, transpose, scalar
+    )
+    return f.end()
+
+
+def _store_pair(f: Text, recipe: Recipe, src: str, step: str, ks: str, k: str, place: str) -> None:
+    first = f.mul(step, 2)
+    low = f.let(f"load i16, ptr {f.at(src, f.mul(first, ks))}, align 2")
+    second = f.add(first, 1)
+    inside = f.less(second, k)
+    # The missing half of an odd k repeats a readable address and is then cleared.
+    high = f.let(f"load i16, ptr {f.at(src, f.mul(f.pick(inside, second, first), ks))}, align 2")
+    high = f.let(f"select i1 {inside}, i16 {high}, i16 0")
+    f.do(f"store i16 {low}, ptr {place}, align 2")
+    f.do(f"store i16 {high}, ptr {f.at(place, 2)}, align 2")
+
+
+def _pack_b(recipe: Recipe, decls: Decls) -> str:
+    f = Text(
+        "internal void @pack_b(ptr noalias %dst, ptr noalias %src, i64 %ns, i64 %ks, i64 %cols, i64 %k)",
+        decls,
+        recipe.machine,
+        "noinline nounwind",
+    )
+    if recipe.is_complex:
+        _pack_complex_b(f, recipe)
+        return f.end()
+    unit, lanes, per = _unit(recipe), recipe.lanes, recipe.k_per_step
+    steps = f.ceil_div("%k", per)
+    row_bytes, vector_bytes = recipe.panel_row_bytes, recipe.machine.vector_bytes
+
+    def place(s: str, j: object) -> str:
+        return f.at(f.at("%dst", f.mul(s, row_bytes)), f.mul(j, vector_bytes // lanes))
+
+    def copy() -> None:
+        def whole_row(s: str) -> None:
+            for v in range(recipe.vectors):
+                halves = []
+                for h in range(per):
+                    src = f.at(f.at("%src", f.mul(f.add(f.mul(s, per), h), "%ks")), v * lanes * recipe.in_bytes)
+                    halves.append(f.load(_in_unit(recipe), lanes, src))
+                f.store(unit, lanes, _weave(f, recipe, halves, lanes), place(s, v * lanes))
+
+        def edge_row(s: str) -> None:
+            def vector(j: str) -> None:
+                mask = f.first_lanes(f.min(f.sub("%cols", j), lanes), lanes)
+                src = f.at("%src", f.mul(j, recipe.in_bytes))
+                f.store(unit, lanes, _across_k(f, recipe, src, "%ks", lanes, s, "%k", mask), place(s, j))
+
+            f.loop(0, "%cols", lanes, vector)
+
+        # A full panel takes the quick way for all whole steps; the odd last one of a pair takes the careful way.
+        full = f.pick(f.equal("%cols", recipe.panel_cols), f.div("%k", per), 0)
+        f.loop(0, full, 1, whole_row)
+        f.loop(full, steps, 1, edge_row)
+
+    def transpose() -> None:
+        def columns(j: str) -> None:
+            def square(s: str) -> None:
+                loads = []
+                for t in range(lanes):
+                    col = f.add(j, t)
+                    src = f.at("%src", f.mul(col, "%ns"))
+                    loads.append(_along_k(f, recipe, src, lanes, s, "%k", f.less(col, "%cols")))
+                for t, value in enumerate(f.transpose(loads, unit)):
+                    f.store(unit, lanes, value, place(f.add(s, t), j))
+
+            f.loop(0, steps, lanes, square)
+
+        f.loop(0, "%cols", lanes, columns)
+
+    def scalar() -> None:
+        def row(s: str) -> None:
+            def vector(j: str) -> None:
+                f.do(f"store <{lanes} x {unit}> zeroinitializer, ptr {place(s, j)}, align 4")
+
+            f.loop(0, "%cols", lanes, vector)
+
+            def one(j: str) -> None:
+                src = f.at("%src", f.mul(j, "%ns"))
+                if per == 1:
+                    f.do(f"store {unit} {_element(f, recipe, src, f.mul(s, '%ks'))}, ptr {place(s, j)}, align 4")
+                else:
+                    _store_pair(f, recipe, src, s, "%ks", "%k", place(s, j))
+
+            f.loop(0, "%cols", 1, one)
+
+        f.loop(0, steps, 1, row)
+
+    _paths(f, f.equal("%ns", recipe.in_bytes), f.equal("%ks", recipe.in_bytes), copy, transpose, scalar)
+    return f.end()
+
+
+def _pack_complex_b(f: Text, recipe: Recipe) -> None:
+    """Two beats per k: (re, im) and (-im, re) of each column, so that a real kernel sums the complex product."""
+    real, lanes = llvm_type(real_of(recipe.in_type)), recipe.lanes
+    vector = f"<{lanes} x {real}>"
+    half = recipe.acc_bytes
+    swap = [i ^ 1 for i in range(lanes)]
+    signs = ", ".join(f"{real} {-1.0 if i % 2 == 0 else 1.0}" for i in range(lanes))
+
+    def place(s: str, beat: int, j: str) -> str:
+        row = f.add(f.mul(s, 2), beat)
+        return f.at(f.at("%dst", f.mul(row, recipe.panel_row_bytes)), f.mul(j, 2 * half))
+
+    def both_beats(s: str, j: str, value: str) -> None:
+        f.store(real, lanes, value, place(s, 0, j))
+        turned = f.let(f"fmul {vector} {f.shuffle(value, value, vector, swap)}, <{signs}>")
+        f.store(real, lanes, turned, place(s, 1, j))
+
+    def copy() -> None:
+        def row(s: str) -> None:
+            def columns(j: str) -> None:
+                mask = f.first_lanes(f.min(f.mul(f.sub("%cols", j), 2), lanes), lanes)
+                src = f.at(f.at("%src", f.mul(s, "%ks")), f.mul(j, recipe.in_bytes))
+                both_beats(s, j, f.load(real, lanes, src, mask))
+
+            f.loop(0, "%cols", max(lanes // 2, 1), columns)
+
+        f.loop(0, "%k", 1, row)
+
+    def scalar() -> None:
+        def row(s: str) -> None:
+            def columns(j: str) -> None:
+                for t in range(max(lanes // 2, 1)):
+                    col = f.add(j, t)
+                    inside = f.less(col, "%cols")
+                    # A column beyond the edge reads column j again; its lanes are never stored to C.
+                    src = f.at(f.at("%src", f.mul(s, "%ks")), f.mul(f.pick(inside, col, j), "%ns"))
+                    re = f.let(f"load {real}, ptr {src}, align {half}")
+                    im = f.let(f"load {real}, ptr {f.at(src, half)}, align {half}")
+                    for beat, pair in enumerate([(re, im), (f.let(f"fneg {real} {im}"), re)]):
+                        for p, value in enumerate(pair):
+                            f.do(f"store {real} {value}, ptr {f.at(place(s, beat, col), p * half)}, align {half}")
+
+            f.loop(0, "%cols", max(lanes // 2, 1), columns)
+
+        f.loop(0, "%k", 1, row)
+
+    f.when(f.equal("%ns", recipe.in_bytes), copy, scalar)

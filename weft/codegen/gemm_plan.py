@@ -1,0 +1,335 @@
+"""Decide how a `Gemm` step is carried out: its variant, and how dims are merged, blocked, packed and split into tasks.
+
+In:   a `Gemm` step, the `Recipe` of its types, the number of threads.
+Out:  the variant's name and the words of the description (see `gemm_words`); pointers are left 0.
+Laws: a plan never changes which products are summed. Split and packing choices cannot change the bits of the result,
+      since every sum runs over k in the same blocks in the same order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from weft.codegen.gemm_types import Recipe
+from weft.codegen.gemm_words import DIRECT, PRIVATE, SHARED, Word
+from weft.ir.program import Gemm
+
+# Sizes in bytes and steps that suit caches of 32-48 KiB, 1 MiB and up.
+_BLOCK_STEPS = 384  # steps of k between two visits of C
+_TILE_ROWS = 192  # rows of A that stay in the second-level cache
+_SHARED_LIMIT = 32 << 20  # bytes of B packed at a time
+_SKINNY_ROWS = 12  # up to here B passes by once, as a stream
+_SKINNY_STEPS = 32  # rows of B that are streamed together
+
+# Costs in cycles of one vector operation, for choosing among splits.
+_PACK_COPY, _PACK_TRANSPOSE, _PACK_SCALAR = 2, 5, 48
+_TASK, _FORK = 300, 6000
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A matmul with byte strides; `batch` is (extent, a, b, c) and `outer` (extent, a, b)."""
+
+    m: int
+    n: int
+    k: int
+    a: tuple[int, int]  # strides (m, k)
+    b: tuple[int, int]  # (k, n)
+    c: tuple[int, int]  # (m, n)
+    bias: tuple[int, int]  # (m, n)
+    has_bias: bool
+    accumulate: bool
+    batch: tuple[tuple[int, int, int, int], ...]
+    outer: tuple[tuple[int, int, int], ...]
+    swapped: bool = False  # A and B have changed places
+
+    @property
+    def segments(self) -> int:
+        return math.prod(extent for extent, *_ in self.outer)
+
+    @property
+    def batches(self) -> int:
+        return math.prod(extent for extent, *_ in self.batch)
+
+
+def plan(step: Gemm, recipe: Recipe, threads: int) -> tuple[str, tuple[int, ...]]:
+    """Return the variant and the words of the description."""
+    p = orient(fold(problem_of(step, recipe), recipe), recipe)
+    if _is_dot(p, recipe):
+        return "dot", _words(p, _dot_split(p, recipe, threads))
+    return "tile", _words(p, _tile_split(p, recipe, threads))
+
+
+def problem_of(step: Gemm, recipe: Recipe) -> Problem:
+    """Return the step with strides in bytes and trivial dims dropped."""
+    i, o = recipe.in_bytes, recipe.out_bytes
+    return Problem(
+        step.m,
+        step.n,
+        step.k,
+        (step.a_strides[0] * i, step.a_strides[1] * i),
+        (step.b_strides[0] * i, step.b_strides[1] * i),
+        (step.c_strides[0] * o, step.c_strides[1] * o),
+        (0, step.epilogue_bias[1] * o if step.epilogue_bias else 0),
+        step.epilogue_bias is not None,
+        step.accumulate,
+        tuple((e, a * i, b * i, c * o) for e, a, b, c in step.batch if e != 1),
+        tuple((e, a * i, b * i) for e, a, b in step.outer_k if e != 1),
+    )
+
+
+def fold(p: Problem, recipe: Recipe) -> Problem:
+    """Merge dims that lie behind one another: outer k into k, batch into rows or columns, batch dims into one."""
+    k, a, b, outer = p.k, p.a, p.b, list(p.outer)
+    if k == 1 and outer:  # any dim of the sum may be the inner one
+        e, sa, sb = outer.pop()
+        k, a, b = e, (a[0], sa), (sb, b[1])
+    dims = [(k, a[1], b[0]), *outer]
+    # The inner dim is best dense in an operand, and long.
+    dims.sort(key=lambda d: ((d[1] == recipe.in_bytes) + (d[2] == recipe.in_bytes), d[0]), reverse=True)
+    dims = _merge(dims)
+    k, a, b, outer = dims[0][0], (a[0], dims[0][1]), (dims[0][2], b[1]), dims[1:]
+    m, n, c, bias, batch = p.m, p.n, p.c, p.bias, list(p.batch)
+    for dim in sorted(p.batch, key=lambda d: d[3]):
+        e, sa, sb, sc = dim
+        if sb == 0 and (m == 1 or (sa, sc) == (m * a[0], m * c[0])) and bias[0] == 0:
+            if m == 1:
+                a, c = (sa, a[1]), (sc, c[1])
+            m *= e
+            batch.remove(dim)
+        elif sa == 0 and not p.has_bias and (n == 1 or (sb, sc) == (n * b[1], n * c[1])):
+            if n == 1:
+                b, c = (b[0], sb), (c[0], sc)
+            n *= e
+            batch.remove(dim)
+    return replace(
+        p,
+        m=m,
+        n=n,
+        k=k,
+        a=a,
+        b=b,
+        c=c,
+        outer=tuple(outer),
+        batch=tuple(reversed(_merge(sorted(batch, key=lambda d: d[3])))),
+    )
+
+
+def _merge(dims: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Join a dim to an earlier one whose steps it continues in every operand; inner dims come first."""
+    out: list[tuple[int, ...]] = []
+    for dim in dims:
+        for i, inner in enumerate(out):
+            if all(outer_stride == inner[0] * stride for outer_stride, stride in zip(dim[1:], inner[1:])):
+                out[i] = (inner[0] * dim[0], *inner[1:])
+                break
+        else:
+            out.append(dim)
+    return out
+
+
+def orient(p: Problem, recipe: Recipe) -> Problem:
+    """Exchange the roles of A and B where C = (B' A')' suits the kernels better: they store rows of C."""
+    i, o = recipe.in_bytes, recipe.out_bytes
+    if p.m == 1:
+        p = replace(p, c=(p.c[0], p.c[1]) if p.n > 1 else (o, o))
+    row_like, col_like = p.c[1] == o or p.n == 1, p.c[0] == o or p.m == 1
+    swap = col_like and not row_like
+    if row_like and col_like:
+        if p.n == 1:  # a column: dot products when the rows of A are dense, else one row of C
+            swap = p.m > 1 and p.a[1] != i and p.a[0] == i
+        elif p.m == 1:  # a row: dot products when the columns of B are dense
+            swap = p.b[0] == i and p.b[1] != i and not recipe.is_complex and p.segments == 1
+    if not swap:
+        return p
+    return replace(
+        p,
+        m=p.n,
+        n=p.m,
+        a=(p.b[1], p.b[0]),
+        b=(p.a[1], p.a[0]),
+        c=(p.c[1], p.c[0]),
+        bias=(p.bias[1], p.bias[0]),
+        batch=tuple((e, b, a, c) for e, a, b, c in p.batch),
+        outer=tuple((e, b, a) for e, a, b in p.outer),
+        swapped=True,
+    )
+
+
+# -- dot products
+
+
+def _is_dot(p: Problem, recipe: Recipe) -> bool:
+    dense = (p.a[1] == recipe.in_bytes or p.k == 1) and (p.b[0] == recipe.in_bytes or p.k == 1)
+    return p.n <= 2 and dense and p.segments == 1 and not recipe.is_complex and p.k > 0
+
+
+def _dot_split(p: Problem, recipe: Recipe, threads: int) -> dict[Word, int]:
+    work = p.m * p.n * p.k * p.batches // recipe.lanes
+    tasks = min(threads * 4, work // 4000, p.m * p.batches) if threads > 1 else 1
+    tiles = min(_ceil(max(tasks, 1), max(p.batches, 1)), _ceil(p.m, 4)) or 1
+    rows = max(_up(_ceil(p.m, tiles), 4), 4)
+    return {Word.TILE_ROWS: rows, Word.ROW_TILES: _ceil(p.m, rows)}
+
+
+# -- tiles
+
+
+def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[Word, int]:
+    segment_steps = _ceil(p.k, recipe.k_per_step)
+    steps = segment_steps * p.segments
+    skinny = p.m <= _SKINNY_ROWS
+    limit = _SKINNY_STEPS if skinny else _BLOCK_STEPS
+    blocks = max(_ceil(steps, limit), 1)
+    block = max(_up(_ceil(steps, blocks), 8), 8)
+    blocks = max(_ceil(steps, block), 1)
+    simple = recipe.out_type == recipe.acc_type and p.c[1] == recipe.out_bytes and not p.has_bias
+    a_direct = _a_direct(p, recipe)
+    vector = recipe.machine.vector_bytes
+    a_row = 0 if a_direct else _up(block * recipe.step_bytes, 64) + vector
+    panel = (block + recipe.lanes) * recipe.beats * recipe.panel_row_bytes
+    panels = _ceil(p.n, recipe.panel_cols)
+    split = _best_split(p, recipe, threads, steps, blocks, panel, a_direct)
+    shared = split.mode == SHARED
+    group, chunk = p.batches, panels
+    if shared:
+        group = max(min(p.batches, _SHARED_LIMIT // max(panels * blocks * panel, 1)), 1)
+        if panels * blocks * panel > _SHARED_LIMIT:
+            # Equal chunks, whole column tiles each.
+            chunk = max(_SHARED_LIMIT // (blocks * panel), 1)
+            chunk = _ceil(panels, _ceil(panels, chunk))
+            split = replace(split, tile_panels=min(split.tile_panels, chunk))
+    sums = 0 if simple and blocks == 1 else split.tile_panels * split.tile_rows * recipe.panel_row_bytes
+    a_bytes = 0 if a_direct else _up(split.tile_rows, max(vector // recipe.step_bytes, 1)) * a_row
+    a_bytes, sums = _up(a_bytes, 64), _up(sums, 64)
+    private = panel if split.mode == PRIVATE else 0
+    return {
+        Word.SIMPLE: int(simple),
+        Word.A_DIRECT: int(a_direct),
+        Word.B_MODE: split.mode,
+        Word.BLOCK_STEPS: block,
+        Word.STEPS: steps,
+        Word.BLOCKS: blocks,
+        Word.SEGMENT_STEPS: max(segment_steps, 1),
+        Word.TILE_ROWS: split.tile_rows,
+        Word.ROW_TILES: _ceil(p.m, split.tile_rows),
+        Word.TILE_PANELS: split.tile_panels,
+        Word.CHUNK_PANELS: max(chunk, 1),
+        Word.GROUP: max(group, 1),
+        Word.TASK_BATCH: split.task_batch,
+        Word.A_ROW_BYTES: a_row,
+        Word.PANEL_BYTES: panel,
+        Word.SHARED_BYTES: group * blocks * chunk * panel if shared else 0,
+        Word.WORKER_BYTES: a_bytes + sums + private,
+        Word.SUMS_OFFSET: a_bytes,
+        Word.PANEL_OFFSET: a_bytes + sums,
+        Word.WORKERS: threads,
+    }
+
+
+def _a_direct(p: Problem, recipe: Recipe) -> bool:
+    """True when rows of A may be read where they lie: same bits, dense, and kind to the caches."""
+    dense = p.a[1] == recipe.in_bytes and p.segments == 1 and p.k % recipe.k_per_step == 0
+    if not (dense and recipe.unpacked_ok):
+        return False
+    bytes_of_rows = p.k * recipe.in_bytes
+    return bytes_of_rows * p.m <= 1 << 20 or (p.a[0] % 4096 != 0 and bytes_of_rows * min(p.m, _TILE_ROWS) < 1 << 19)
+
+
+def _b_direct_ok(p: Problem, recipe: Recipe) -> bool:
+    dense = p.b[1] == recipe.in_bytes and p.segments == 1 and recipe.unpacked_b_ok
+    return dense and (recipe.machine.masks or p.n % recipe.lanes == 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    mode: int
+    tile_rows: int
+    tile_panels: int
+    task_batch: int = 1
+
+
+def _best_split(
+    p: Problem, recipe: Recipe, threads: int, steps: int, blocks: int, panel_bytes: int, a_direct: bool
+) -> _Split:
+    """Return the split with the least estimated time among a few dozen."""
+    rows_unit, lanes = recipe.rows, recipe.lanes
+    panels = max(_ceil(p.n, recipe.panel_cols), 1)
+    beats = steps * recipe.beats
+    vectors = _ceil(p.n * recipe.parts, lanes)  # of one row of C
+    batches = max(p.batches, 1)
+    pack_a = 0 if a_direct else _pack_cost(p.a[1], p.a[0], recipe)
+    pack_b = _pack_cost(p.b[1], p.b[0], recipe)
+    if p.segments > 1 and p.k < 4 * lanes:
+        pack_a, pack_b = max(pack_a, _PACK_SCALAR), max(pack_b, _PACK_SCALAR)
+    modes = [PRIVATE]
+    if blocks * panel_bytes * min(panels, 4) <= _SHARED_LIMIT and p.m > _SKINNY_ROWS:
+        modes.append(SHARED)
+    if _b_direct_ok(p, recipe) and (p.m <= _SKINNY_ROWS or p.k * p.n * recipe.in_bytes <= 1 << 16):
+        modes = [DIRECT]
+
+    best: tuple[float, _Split] | None = None
+    least = max(_ceil(p.m, _TILE_ROWS), 1)
+    most_cols = min(panels, max(4 * threads, 4))
+    for mode in modes:
+        for row_tiles in sorted({least, least + 1, least + 2, least + 3, least * 2, threads, 2 * threads}):
+            rows = max(_up(_ceil(p.m, row_tiles), rows_unit), rows_unit)
+            if row_tiles < least or (rows < 2 * rows_unit and row_tiles > 1):
+                continue
+            for col_tiles in range(1, most_cols + 1):
+                tile_panels = _ceil(panels, col_tiles)
+                share = min(tile_panels / panels, 1.0) * vectors
+                each = min(rows, max(p.m, 1)) * share * beats + rows * beats / lanes * pack_a
+                if mode == PRIVATE:
+                    each += share * beats * pack_b
+                tiles = _ceil(p.m, rows) * _ceil(panels, tile_panels)
+                task_batch = _task_batch(each, batches * tiles, batches, threads)
+                tasks = tiles * _ceil(batches, task_batch)
+                each = each * task_batch + _TASK
+                # The last round of tasks is rarely full; a quarter of a task stands for uneven progress.
+                time = math.ceil(tasks / threads) * each + (each / 4 + _FORK if tasks > 1 and threads > 1 else 0)
+                if mode == SHARED:
+                    time += batches * vectors * beats * pack_b * 1.5 / threads + _FORK
+                if best is None or time < best[0]:
+                    best = (time, _Split(mode, rows, tile_panels, task_batch))
+    assert best is not None
+    return best[1]
+
+
+def _task_batch(each: float, tasks: int, batches: int, threads: int) -> int:
+    """Batch elements per task: enough for 20000 cycles, while leaving every thread four tasks."""
+    wanted = max(int(20000 / max(each, 1)), 1)
+    if threads == 1 or each * tasks < 2 * _FORK:
+        return batches
+    return max(min(wanted, batches // (4 * threads)), 1)
+
+
+def _pack_cost(row_stride: int, other_stride: int, recipe: Recipe) -> int:
+    if row_stride == recipe.in_bytes:
+        return _PACK_COPY
+    return _PACK_TRANSPOSE if other_stride == recipe.in_bytes and not recipe.is_complex else _PACK_SCALAR
+
+
+def _words(p: Problem, chosen: dict[Word, int]) -> tuple[int, ...]:
+    words = [0] * Word.DIMS
+    words[Word.M], words[Word.N], words[Word.K], words[Word.SEGMENTS] = p.m, p.n, p.k, p.segments
+    words[Word.A_MS], words[Word.A_KS] = p.a
+    words[Word.B_KS], words[Word.B_NS] = p.b
+    words[Word.C_MS], words[Word.C_NS] = p.c
+    words[Word.BIAS_MS], words[Word.BIAS_NS] = p.bias
+    words[Word.ACCUMULATE], words[Word.SWAPPED] = int(p.accumulate), int(p.swapped)
+    words[Word.BATCH] = p.batches
+    words[Word.BATCH_DIMS], words[Word.OUTER_DIMS] = len(p.batch), len(p.outer)
+    for word, value in chosen.items():
+        words[word] = value
+    return (*words, *(x for dim in p.batch for x in dim), *(x for dim in p.outer for x in dim))
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _up(a: int, multiple: int) -> int:
+    return _ceil(a, multiple) * multiple

@@ -1,0 +1,331 @@
+"""The matmul driver: pack B, then multiply tile by tile over the pool.
+
+`weft_gemm_*_tile(ptr desc)` walks rounds of (group of batch elements) x (chunk of column panels). In a round it packs B
+if it is to be shared, task = (batch element, block of k, panel), then runs the tiles, task = (batch elements, rows,
+panels). A tile goes through the blocks of k in order; sums of unfinished blocks wait in the worker's scratch.
+
+The context of a task, eight words on the caller's stack: description, shared scratch, workers' scratch, first batch
+element, first panel, panels, batch elements of the round, column tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weft.codegen.gemm_micro import epilogue, kernels
+from weft.codegen.gemm_pack import packers
+from weft.codegen.gemm_text import Decls, Text
+from weft.codegen.gemm_types import Recipe
+from weft.codegen.gemm_words import DIRECT, PRIVATE, SHARED, Word
+
+
+def module(recipe: Recipe, symbol: str) -> str:
+    """Return the IR of the tiled matmul for `recipe`, exported as `symbol`."""
+    decls = Decls()
+    parts = [
+        kernels(recipe, decls),
+        epilogue(recipe, decls),
+        packers(recipe, decls),
+        offsets_function("segment_offsets", Word.OUTER_DIMS, 3, decls, recipe),
+        offsets_function("batch_offsets", Word.BATCH_DIMS, 4, decls, recipe),
+        _pack_task(recipe, decls),
+        _tile_task(recipe, decls),
+        _driver(recipe, decls, symbol),
+    ]
+    return str(decls) + "\n".join(parts)
+
+
+Pack = Callable[[str, str, str], None]
+
+
+class Task(Text):
+    """A task function; words of the description and of the round by name."""
+
+    def __init__(self, name: str, decls: Decls, recipe: Recipe) -> None:
+        super().__init__(f"internal void @{name}(ptr %ctx, i64 %task, i64 %wid)", decls, recipe.machine, "nounwind")
+        self.desc = self.word("%ctx", 0, "ptr")
+        self.first_batch, self.first_panel, self.panels, self.batch, self.col_tiles = (
+            self.word("%ctx", i) for i in (3, 4, 5, 6, 7)
+        )
+
+    def d(self, word: Word, type: str = "i64") -> str:
+        return self.word(self.desc, word, type)
+
+    def operands(self) -> tuple[str, str, str]:
+        """Return the pointers of A, B and C, after the exchange that the plan asked for."""
+        a, b, c = (self.d(w, "ptr") for w in (Word.A, Word.B, Word.C))
+        swapped = self.let(f"icmp ne i64 {self.d(Word.SWAPPED)}, 0")
+        return self.pick(swapped, b, a, "ptr"), self.pick(swapped, a, b, "ptr"), c
+
+
+def offsets_function(name: str, count: Word, width: int, decls: Decls, recipe: Recipe) -> str:
+    """A function that splits a flat index over the dims of the description and writes the operands' byte offsets."""
+    f = Text(f"internal void @{name}(ptr %desc, i64 %index, ptr %out)", decls, recipe.machine, "noinline nounwind")
+    dims = f.word("%desc", count)
+    first = Word.DIMS
+    start = f.at("%desc", 8 * first)
+    if count is Word.OUTER_DIMS:
+        start = f.at(start, f.mul(f.word("%desc", Word.BATCH_DIMS), 32))
+
+    def dim(i: str, index: str, *sums: str) -> list[str]:
+        at = f.at(start, f.mul(f.sub(f.sub(dims, 1), i), 8 * width))
+        extent = f.word(at, 0)
+        here = f.rem(index, extent)
+        return [f.div(index, extent), *(f.add(s, f.mul(here, f.word(at, 1 + j))) for j, s in enumerate(sums))]
+
+    carried = [("i64", "%index"), *[("i64", "0")] * (width - 1)]
+    for j, total in enumerate(f.loop(0, dims, 1, dim, carried)[1:]):
+        f.do(f"store i64 {total}, ptr {f.at('%out', 8 * j)}")
+    return f.end()
+
+
+def _segments(f: Task, recipe: Recipe, first: str, last: str, operand: int, stride: str, pack: Pack) -> None:
+    """Call `pack(steps done, byte offset in the operand, k elements)` per piece of [first, last) in one segment."""
+    per, segment_steps, k = recipe.k_per_step, f.d(Word.SEGMENT_STEPS), f.d(Word.K)
+    offsets = f.slot("[2 x i64]")
+
+    def segment(s: str) -> None:
+        start = f.mul(s, segment_steps)
+        begin, end = f.max(first, start), f.min(last, f.add(start, segment_steps))
+        f.do(f"call void @segment_offsets(ptr {f.desc}, i64 {s}, ptr {offsets})")
+        k0 = f.mul(f.sub(begin, start), per)
+        count = f.min(f.sub(k, k0), f.mul(f.sub(end, begin), per))
+        pack(f.sub(begin, first), f.add(f.word(offsets, operand), f.mul(k0, stride)), count)
+
+    f.loop(f.div(first, segment_steps), f.ceil_div(last, segment_steps), 1, segment)
+
+
+def _block(f: Task, block: str) -> tuple[str, str]:
+    size = f.d(Word.BLOCK_STEPS)
+    first = f.mul(block, size)
+    return first, f.min(f.add(first, size), f.d(Word.STEPS))
+
+
+def _pack_panel(f: Task, recipe: Recipe, dst: str, base: str, panel: str, first: str, last: str) -> None:
+    """Pack steps [first, last) of one panel (numbered from column 0) of the batch element whose B begins at `base`."""
+    col = f.mul(panel, recipe.panel_cols)
+    cols = f.min(f.sub(f.d(Word.N), col), recipe.panel_cols)
+    ns, ks = f.d(Word.B_NS), f.d(Word.B_KS)
+    src = f.at(base, f.mul(col, ns))
+
+    def pack(done: str, offset: str, count: str) -> None:
+        place = f.at(dst, f.mul(done, recipe.beats * recipe.panel_row_bytes))
+        f.do(f"call void @pack_b(ptr {place}, ptr {f.at(src, offset)}, i64 {ns}, i64 {ks}, i64 {cols}, i64 {count})")
+
+    _segments(f, recipe, first, last, 1, ks, pack)
+
+
+def _pack_task(recipe: Recipe, decls: Decls) -> str:
+    f = Task("pack_task", decls, recipe)
+    offsets = f.slot("[3 x i64]")
+    panel = f.rem("%task", f.panels)
+    rest = f.div("%task", f.panels)
+    blocks = f.d(Word.BLOCKS)
+    block, batch = f.rem(rest, blocks), f.div(rest, blocks)
+    f.do(f"call void @batch_offsets(ptr {f.desc}, i64 {f.add(f.first_batch, batch)}, ptr {offsets})")
+    base = f.at(f.operands()[1], f.word(offsets, 1))
+    dst = f.at(f.word("%ctx", 1, "ptr"), f.mul("%task", f.d(Word.PANEL_BYTES)))
+    first, last = _block(f, block)
+    _pack_panel(f, recipe, dst, base, f.add(f.first_panel, panel), first, last)
+    return f.end()
+
+
+def _tile_task(recipe: Recipe, decls: Decls) -> str:
+    f = Task("tile_task", decls, recipe)
+    offsets = f.slot("[3 x i64]")
+    row_tiles, tile_rows, tile_panels = f.d(Word.ROW_TILES), f.d(Word.TILE_ROWS), f.d(Word.TILE_PANELS)
+    row_tile = f.rem("%task", row_tiles)
+    rest = f.div("%task", row_tiles)
+    col_tile, task_batch = f.rem(rest, f.col_tiles), f.div(rest, f.col_tiles)
+    i0 = f.mul(row_tile, tile_rows)
+    rows = f.min(f.sub(f.d(Word.M), i0), tile_rows)
+    p0 = f.mul(col_tile, tile_panels)
+    p1 = f.min(f.add(p0, tile_panels), f.panels)
+    mine = f.at(f.word("%ctx", 2, "ptr"), f.mul("%wid", f.d(Word.WORKER_BYTES)))
+    per_task = f.d(Word.TASK_BATCH)
+    b0 = f.mul(task_batch, per_task)
+    b1 = f.min(f.add(b0, per_task), f.batch)
+
+    def element(b: str) -> None:
+        f.do(f"call void @batch_offsets(ptr {f.desc}, i64 {f.add(f.first_batch, b)}, ptr {offsets})")
+        a, bb, c = (f.at(p, f.word(offsets, j)) for j, p in enumerate(f.operands()))
+        a = f.at(a, f.mul(i0, f.d(Word.A_MS)))
+        c = f.at(c, f.mul(i0, f.d(Word.C_MS)))
+        _tile(f, recipe, _Tile(b, a, bb, c, i0, rows, p0, p1, mine))
+
+    f.loop(b0, b1, 1, element)
+    return f.end()
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """One tile of one batch element: operands at its first row, its rows and panels, its worker's scratch."""
+
+    batch: str
+    a: str
+    b: str
+    c: str
+    i0: str
+    rows: str
+    p0: str
+    p1: str
+    mine: str
+
+
+def _tile(f: Task, recipe: Recipe, t: _Tile) -> None:
+    blocks = f.d(Word.BLOCKS)
+    sums, panel_buffer = f.at(t.mine, f.d(Word.SUMS_OFFSET)), f.at(t.mine, f.d(Word.PANEL_OFFSET))
+    direct = f.let(f"icmp ne i64 {f.d(Word.A_DIRECT)}, 0")
+    ms, ks, row_bytes = f.d(Word.A_MS), f.d(Word.A_KS), f.d(Word.A_ROW_BYTES)
+    as_ = f.pick(direct, ms, row_bytes)
+    b_mode = f.d(Word.B_MODE)
+
+    def block(kb: str) -> None:
+        first, last = _block(f, kb)
+        beats = f.mul(f.sub(last, first), recipe.beats)
+
+        def pack_rows(done: str, offset: str, count: str) -> None:
+            place = f.at(t.mine, f.mul(done, recipe.step_bytes))
+            f.do(
+                f"call void @pack_a(ptr {place}, i64 {row_bytes}, ptr {f.at(t.a, offset)}, i64 {ms}, i64 {ks}, "
+                f"i64 {t.rows}, i64 {count})"
+            )
+
+        f.when(direct, lambda: None, lambda: _segments(f, recipe, first, last, 0, ks, pack_rows))
+        a = f.pick(direct, f.at(t.a, f.mul(first, recipe.step_bytes)), t.mine, "ptr")
+
+        def panel(p: str) -> None:
+            whole = f.add(f.first_panel, p)
+            private = f.equal(b_mode, PRIVATE)
+            f.when(private, lambda: _pack_panel(f, recipe, panel_buffer, t.b, whole, first, last))
+            slot = f.add(f.mul(f.add(f.mul(t.batch, blocks), kb), f.panels), p)
+            shared = f.at(f.word("%ctx", 1, "ptr"), f.mul(slot, f.d(Word.PANEL_BYTES)))
+            packed = f.pick(f.equal(b_mode, SHARED), shared, panel_buffer, "ptr")
+            col = f.mul(whole, recipe.panel_cols)
+            b_ks = f.d(Word.B_KS)
+            there = f.at(t.b, f.add(f.mul(first, b_ks), f.mul(col, f.d(Word.B_NS))))
+            in_place = f.equal(b_mode, DIRECT)
+            b = f.pick(in_place, there, packed, "ptr")
+            bs = f.pick(in_place, b_ks, recipe.panel_row_bytes)
+            _panel(f, recipe, t, _Panel(kb, p, col, a, as_, b, bs, beats, sums))
+
+        f.loop(t.p0, t.p1, 1, panel)
+
+    f.loop(0, blocks, 1, block)
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """One block of k and one panel of columns, packed or in place: operands, their strides, the tile's sums."""
+
+    block: str
+    panel: str
+    col: str
+    a: str
+    a_stride: str
+    b: str
+    b_stride: str
+    beats: str
+    sums: str
+
+
+def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel) -> None:
+    lanes, row_bytes = recipe.lanes, recipe.panel_row_bytes
+    cols = f.min(f.sub(f.d(Word.N), p.col), recipe.panel_cols)
+    width = f.mul(cols, recipe.parts)
+    vectors = f.div(f.add(width, lanes - 1), lanes)
+    last_lanes = f.sub(width, f.mul(f.sub(vectors, 1), lanes))
+    whole = f.equal(width, recipe.panel_lanes)
+    kind = f.pick(whole, recipe.vectors, f.sub(vectors, 1))
+    simple = f.let(f"icmp ne i64 {f.d(Word.SIMPLE)}, 0")
+    accumulate = f.d(Word.ACCUMULATE)
+    adds = f.let(f"icmp ne i64 {accumulate}, 0")
+    is_first = f.equal(p.block, 0)
+    is_last = f.equal(f.add(p.block, 1), f.d(Word.BLOCKS))
+    cms, cns = f.d(Word.C_MS), f.d(Word.C_NS)
+    c_panel = f.at(t.c, f.mul(p.col, cns))
+    tile_rows = f.d(Word.TILE_ROWS)
+    sums = f.at(p.sums, f.mul(f.mul(f.sub(p.panel, t.p0), tile_rows), row_bytes))
+    to_c = f.both(is_last, simple)
+    finish = f.both(is_last, f.let(f"xor i1 {simple}, true"))
+    from_c = f.both(f.both(simple, adds), is_first)
+    # Each tile of rows fetches a slice of the next panel into the second-level cache.
+    is_shared = f.equal(f.d(Word.B_MODE), SHARED)
+    ahead = f.pick(is_shared, f.at(p.b, f.d(Word.PANEL_BYTES)), p.b, "ptr")
+    slice_ = f.pick(is_shared, f.mul(f.div(p.beats, 8), 64), 0)
+    bias = f.d(Word.BIAS, "ptr")
+    bms, bns = f.d(Word.BIAS_MS), f.d(Word.BIAS_NS)
+    has_bias = f.let(f"icmp ne ptr {bias}, null")
+    bias_col = f.at(bias, f.add(f.mul(t.i0, bms), f.mul(p.col, bns)))
+
+    def rows(i: str) -> None:
+        r = f.min(f.sub(t.rows, i), recipe.rows)
+        index = f.add(f.mul(f.sub(r, 1), recipe.vectors + 1), kind)
+        kernel = f.let(f"load ptr, ptr {f.at('@kernels', f.mul(index, 8))}")
+        c = f.at(c_panel, f.mul(i, cms))
+        mine = f.at(sums, f.mul(i, row_bytes))
+        dst, ds = f.pick(to_c, c, mine, "ptr"), f.pick(to_c, cms, row_bytes)
+        ss = f.pick(from_c, cms, row_bytes)
+        src = f.pick(from_c, c, f.pick(is_first, "null", mine, "ptr"), "ptr")
+        a = f.at(p.a, f.mul(i, p.a_stride))
+        pf = f.at(ahead, f.mul(f.div(i, recipe.rows), slice_))
+        f.do(
+            f"call void {kernel}(ptr {a}, i64 {p.a_stride}, ptr {p.b}, i64 {p.b_stride}, i64 {p.beats}, ptr {src}, "
+            f"i64 {ss}, ptr {dst}, i64 {ds}, i64 {last_lanes}, ptr {pf})"
+        )
+
+        def end() -> None:
+            own = f.pick(has_bias, f.at(bias_col, f.mul(i, bms)), "null", "ptr")
+            f.do(
+                f"call void @finish(ptr {mine}, i64 {row_bytes}, i64 {r}, i64 {cols}, ptr {c}, i64 {cms}, i64 {cns}, "
+                f"ptr {own}, i64 {bms}, i64 {bns}, i64 {accumulate})"
+            )
+
+        f.when(finish, end)
+
+    f.loop(0, t.rows, recipe.rows, rows)
+
+
+def _driver(recipe: Recipe, decls: Decls, symbol: str) -> str:
+    decls.use("declare void @weft_parallel_for(ptr, ptr, i64)")
+    decls.use("declare ptr @weft_scratch_take(i64)")
+    decls.use("declare void @weft_scratch_give(ptr)")
+    f = Text(f"void @{symbol}(ptr %desc)", decls, recipe.machine, "nounwind")
+    d = lambda word: f.word("%desc", word)
+    ctx = f.slot("[8 x i64]")
+    shared, workers = d(Word.SHARED_BYTES), f.mul(d(Word.WORKERS), d(Word.WORKER_BYTES))
+    total = f.add(shared, workers)
+    some = f.let(f"icmp ne i64 {total}, 0")
+    [scratch] = f.when_value(some, lambda: [f.let(f"call ptr @weft_scratch_take(i64 {total})")], ["null"], "ptr")
+
+    def put(i: int, value: str, type: str = "i64") -> None:
+        f.do(f"store {type} {value}, ptr {f.at(ctx, 8 * i)}")
+
+    put(0, "%desc", "ptr")
+    put(1, scratch, "ptr")
+    put(2, f.at(scratch, shared), "ptr")
+    panels = f.div(f.add(d(Word.N), recipe.panel_cols - 1), recipe.panel_cols)
+    packs = f.equal(d(Word.B_MODE), SHARED)
+
+    def group(b: str) -> None:
+        batch = f.min(f.sub(d(Word.BATCH), b), d(Word.GROUP))
+        put(3, b)
+        put(6, batch)
+
+        def chunk(p: str) -> None:
+            here = f.min(f.sub(panels, p), d(Word.CHUNK_PANELS))
+            col_tiles = f.ceil_div(here, d(Word.TILE_PANELS))
+            put(4, p)
+            put(5, here)
+            put(7, col_tiles)
+            pieces = f.mul(f.mul(batch, d(Word.BLOCKS)), here)
+            f.when(packs, lambda: f.do(f"call void @weft_parallel_for(ptr @pack_task, ptr {ctx}, i64 {pieces})"))
+            tasks = f.mul(f.mul(f.ceil_div(batch, d(Word.TASK_BATCH)), d(Word.ROW_TILES)), col_tiles)
+            f.do(f"call void @weft_parallel_for(ptr @tile_task, ptr {ctx}, i64 {tasks})")
+
+        f.loop(0, panels, d(Word.CHUNK_PANELS), chunk)
+
+    f.loop(0, d(Word.BATCH), d(Word.GROUP), group)
+    f.when(some, lambda: f.do(f"call void @weft_scratch_give(ptr {scratch})"))
+    return f.end()

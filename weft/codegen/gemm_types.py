@@ -1,0 +1,186 @@
+"""What the matmul generator knows of number types and of the machine.
+
+In:   the type names of a `Gemm` step and the features of the target.
+Out:  a `Recipe`: how operands are packed, which vectors accumulate, and the shape of the register tile.
+Words: a *lane* is one accumulator of a vector; a *step* is what one packed element of A covers along k (one k, or a
+       pair for the bf16 dot instruction); a *beat* is one multiply-add of the kernel (complex numbers take two a step).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_LLVM = {"f16": "half", "f32": "float", "f64": "double"}
+_REAL_OF = {"c64": "f32", "c128": "f64"}
+INTEGERS = {"i8": 8, "i16": 16, "i32": 32, "i64": 64, "u8": 8, "u16": 16, "u32": 32, "u64": 64, "bool": 8}
+FLOATS = ("bf16", "f16", "f32", "f64")
+TYPES = (*INTEGERS, *FLOATS, *_REAL_OF)
+
+
+def nbytes(type: str) -> int:
+    """Return the size of one element in memory.
+
+    >>> nbytes("bf16"), nbytes("c64"), nbytes("bool")
+    (2, 8, 1)
+    """
+    return INTEGERS[type] // 8 if type in INTEGERS else int("".join(filter(str.isdigit, type))) // 8
+
+
+def real_of(type: str) -> str:
+    """Return the type of a real or imaginary part; a real type is its own."""
+    return _REAL_OF.get(type, type)
+
+
+def llvm_type(type: str) -> str:
+    """Return the LLVM type that an element is loaded as; bf16 travels as its bits."""
+    if type in INTEGERS:
+        return f"i{INTEGERS[type]}"
+    return _LLVM.get(type, "i16")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The vector unit: bytes and number of its registers, cheap masked memory access, and special conversions."""
+
+    vector_bytes: int
+    registers: int
+    masks: bool = False
+    bf16_dot: bool = False
+    f16: bool = False
+
+    @staticmethod
+    def of(features: Iterable[str], arch: str) -> Machine:
+        """Return the machine that has `features` (LLVM names, no sign).
+
+        >>> Machine.of(["avx512f", "avx512bw", "avx512dq", "avx512vl", "f16c", "fma"], "x86_64").vector_bytes
+        64
+        >>> Machine.of(["sse2"], "x86_64")
+        Machine(vector_bytes=16, registers=16, masks=False, bf16_dot=False, f16=False)
+        """
+        have = set(features)
+        if arch == "aarch64":
+            return Machine(16, 32, f16=True)
+        if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= have:
+            return Machine(64, 32, True, "avx512bf16" in have, True)
+        if {"avx2", "fma"} <= have:
+            return Machine(32, 16, False, False, "f16c" in have)
+        return Machine(16, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How one combination of types is multiplied on one machine."""
+
+    in_type: str
+    acc_type: str
+    out_type: str
+    machine: Machine
+
+    def __post_init__(self) -> None:
+        kinds = [_kind(t) for t in (self.in_type, self.acc_type, self.out_type)]
+        fits = kinds[0] == kinds[1] or (kinds[0], kinds[1]) == ("int", "float")
+        fits = fits and (kinds[2] == kinds[1] or (kinds[1], kinds[2]) == ("int", "float"))
+        if not fits or self.acc_type in ("bf16", "f16", "bool") or (self.out_type == "bool"):
+            raise NotImplementedError(
+                f"matmul from {self.in_type} accumulated in {self.acc_type} to {self.out_type}: the accumulator must be "
+                "f32, f64, an integer or complex type that holds the input's kind; cast the operands or the result"
+            )
+        if "c64" in (self.in_type, self.acc_type) and self.in_type != self.acc_type:
+            raise NotImplementedError(
+                f"matmul from {self.in_type} accumulated in {self.acc_type}: complex operands accumulate in their own "
+                "type; cast the operands"
+            )
+
+    @property
+    def name(self) -> str:
+        return f"{self.in_type}_{self.acc_type}_{self.out_type}"
+
+    @property
+    def is_complex(self) -> bool:
+        return self.acc_type in _REAL_OF
+
+    @property
+    def acc(self) -> str:
+        """Real type of the accumulators."""
+        return real_of(self.acc_type)
+
+    @property
+    def acc_bytes(self) -> int:
+        return nbytes(self.acc)
+
+    @property
+    def is_float(self) -> bool:
+        return self.acc in FLOATS
+
+    @property
+    def pair(self) -> bool:
+        """True when two bf16 neighbours along k are one step of the dot instruction."""
+        return self.machine.bf16_dot and self.in_type == "bf16" and self.acc_type == "f32"
+
+    @property
+    def k_per_step(self) -> int:
+        return 2 if self.pair else 1
+
+    @property
+    def beats(self) -> int:
+        return 2 if self.is_complex else 1
+
+    @property
+    def parts(self) -> int:
+        """Real columns per column of C."""
+        return 2 if self.is_complex else 1
+
+    @property
+    def lanes(self) -> int:
+        return self.machine.vector_bytes // self.acc_bytes
+
+    @property
+    def in_bytes(self) -> int:
+        return nbytes(self.in_type)
+
+    @property
+    def out_bytes(self) -> int:
+        return nbytes(self.out_type)
+
+    @property
+    def step_bytes(self) -> int:
+        """Bytes of packed A that one step takes in one row."""
+        return 4 if self.pair else self.acc_bytes * self.parts
+
+    @property
+    def unpacked_ok(self) -> bool:
+        """True when the kernel may read the operand A where it lies (same bits as the packed form)."""
+        return self.pair or self.in_type == self.acc_type
+
+    @property
+    def unpacked_b_ok(self) -> bool:
+        return self.in_type == self.acc_type and not self.is_complex
+
+    @property
+    def rows(self) -> int:
+        """Rows of the register tile."""
+        return 6
+
+    @property
+    def vectors(self) -> int:
+        """Vectors per row of the register tile."""
+        return 4 if self.machine.registers == 32 else 2
+
+    @property
+    def panel_lanes(self) -> int:
+        return self.vectors * self.lanes
+
+    @property
+    def panel_cols(self) -> int:
+        """Columns of C that one panel of B covers."""
+        return self.panel_lanes // self.parts
+
+    @property
+    def panel_row_bytes(self) -> int:
+        """Bytes of one beat of a packed panel of B."""
+        return self.vectors * self.machine.vector_bytes
+
+
+def _kind(type: str) -> str:
+    return "int" if type in INTEGERS else "complex" if type in _REAL_OF else "float"
