@@ -191,6 +191,30 @@ def test_unflatten_takes_any_iterable():
     assert T.tree_unflatten(T.tree_structure((0, [0])), (x for x in "ab")) == ("a", ["b"])
 
 
+@pytest.mark.parametrize("tree, text, leaves", TREES, ids=IDS)
+def test_structures_that_are_used_often_rebuild_the_same(tree, text, leaves):
+    treedef = T.tree_structure(tree)
+    for _ in range(40):
+        rebuilt = treedef.unflatten(leaves)
+        assert rebuilt == tree
+        assert type(rebuilt) is type(tree)
+    with pytest.raises(ValueError, match="leaves, got"):
+        treedef.unflatten([*leaves, 0])
+    first, second = treedef.unflatten(leaves), treedef.unflatten(leaves)
+    assert first is not second or not isinstance(tree, (list, dict, Pair))
+
+
+def test_structures_too_deep_or_too_wide_for_a_builder():
+    deep = 0
+    for _ in range(300):
+        deep = [deep]
+    wide = list(range(5000))
+    for tree in (deep, wide):
+        leaves, treedef = T.tree_flatten(tree)
+        for _ in range(40):
+            assert treedef.unflatten(leaves) == tree
+
+
 def test_unflatten_gives_custom_nodes_a_tuple_of_children():
     seen = []
 
