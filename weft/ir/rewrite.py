@@ -1,0 +1,147 @@
+"""Surgery on jaxprs that every stage shares: substitution, dead code, inlining, common subexpressions.
+
+In, out: jaxprs. No pass here changes what a program computes; effects are kept, in order. All are linear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
+
+
+def used_vars(jaxpr: Jaxpr) -> set[Var]:
+    """Variables that some equation or the result reads."""
+    used = {a for eqn in jaxpr.eqns for a in eqn.invars if type(a) is not Literal}
+    used.update(a for a in jaxpr.outvars if type(a) is not Literal)
+    return used
+
+
+def dce(jaxpr: Jaxpr, used_outputs: Sequence[bool] | None = None) -> Jaxpr:
+    """Drop equations whose results nobody reads. `used_outputs` says which outputs are wanted (the others are removed).
+
+    Inputs stay; unused constants go. An op that holds jaxprs may shrink itself through its `dce` slot:
+    `fn(eqn, used: list[bool]) -> Eqn | None`.
+    """
+    outvars = jaxpr.outvars if used_outputs is None else tuple(v for v, u in zip(jaxpr.outvars, used_outputs) if u)
+    live = {a for a in outvars if type(a) is not Literal}
+    kept: list[Eqn] = []
+    for eqn in reversed(jaxpr.eqns):
+        used = [v in live for v in eqn.outvars]
+        if not any(used) and not eqn.effects:
+            continue
+        if (len(used) > 1 and not all(used)) or "dce" in eqn.primitive.rules:
+            shrink = eqn.primitive.rules.get("dce")
+            if shrink is not None:
+                shrunk = shrink(eqn, used)
+                if shrunk is None:
+                    continue
+                eqn = shrunk
+            else:
+                eqn = eqn.replace(outvars=[v if u else v if type(v) is DropVar else DropVar(v.aval)
+                                           for v, u in zip(eqn.outvars, used)])
+        kept.append(eqn)
+        live.update(a for a in eqn.invars if type(a) is not Literal)
+    consts = [(v, c) for v, c in zip(jaxpr.constvars, jaxpr.consts) if v in live]
+    if len(kept) == len(jaxpr.eqns) and len(consts) == len(jaxpr.consts) and outvars == jaxpr.outvars \
+            and all(a is b for a, b in zip(reversed(kept), jaxpr.eqns)):
+        return jaxpr
+    return Jaxpr([v for v, _ in consts], [c for _, c in consts], jaxpr.invars, outvars, kept[::-1], name=jaxpr.name)
+
+
+def substitute(eqns: Iterable[Eqn], env: dict[Var, Atom]) -> list[Eqn]:
+    """The equations with variables read through `env`; results keep their names."""
+    return [eqn.replace(invars=[a if type(a) is Literal else env.get(a, a) for a in eqn.invars]) for eqn in eqns]
+
+
+def is_call(eqn: Eqn) -> bool:
+    """Whether the equation only calls the program in its `jaxpr` parameter (jit and the like)."""
+    return eqn.primitive.attrs.get("call_like", False) and isinstance(eqn.params.get("jaxpr"), Jaxpr)
+
+
+def inline_calls(jaxpr: Jaxpr, should_inline: Callable[[Eqn], bool] = is_call) -> Jaxpr:
+    """Replace calls by the equations of what they call, at every depth of calls (not inside scan, while, cond)."""
+    if not any(should_inline(eqn) for eqn in jaxpr.eqns):
+        return jaxpr
+    constvars, consts, eqns = list(jaxpr.constvars), list(jaxpr.consts), []
+    const_ids = {id(c): v for v, c in zip(constvars, consts)}
+    env: dict[Var, Atom] = {}
+
+    def const(var: Var, value) -> Var:
+        found = const_ids.get(id(value))
+        if found is None:
+            found = const_ids[id(value)] = Var(var.aval)
+            constvars.append(found)
+            consts.append(value)
+        return found
+
+    def walk(program: Jaxpr, env: dict[Var, Atom], outer: bool) -> None:
+        for eqn in program.eqns:
+            ins = [a if type(a) is Literal else env.get(a, a) for a in eqn.invars]
+            if should_inline(eqn):
+                callee = eqn.params["jaxpr"]
+                inner: dict[Var, Atom] = dict(zip(callee.invars, ins))
+                for var, value in zip(callee.constvars, callee.consts):
+                    inner[var] = const(var, value)
+                walk(callee, inner, False)
+                for var, atom in zip(eqn.outvars, callee.outvars):
+                    env[var] = atom if type(atom) is Literal else inner.get(atom, atom)
+            elif outer:
+                eqns.append(eqn.replace(invars=ins))
+            else:
+                outs = [DropVar(v.aval) if type(v) is DropVar else Var(v.aval) for v in eqn.outvars]
+                env.update(zip(eqn.outvars, outs))
+                eqns.append(eqn.replace(invars=ins, outvars=outs))
+
+    walk(jaxpr, env, True)
+    outvars = [a if type(a) is Literal else env.get(a, a) for a in jaxpr.outvars]
+    return Jaxpr(constvars, consts, jaxpr.invars, outvars, eqns, jaxpr.effects, jaxpr.name)
+
+
+def atom_key(atom: Atom):
+    """A hashable name of a value: equal keys, equal values."""
+    if type(atom) is Literal:
+        return (repr(atom.val), atom.aval)
+    return atom
+
+
+def params_key(params: dict):
+    """A hashable name of an equation's parameters, or None if it has none."""
+    try:
+        key = tuple(sorted(params.items())) if len(params) > 1 else tuple(params.items())
+        hash(key)
+        return key
+    except TypeError:
+        try:
+            return repr(sorted(params.items(), key=lambda kv: kv[0]))
+        except Exception:
+            return None
+
+
+def cse(jaxpr: Jaxpr) -> Jaxpr:
+    """Compute equal things once. Equations with effects are left alone."""
+    env: dict[Var, Atom] = {}
+    seen: dict = {}
+    eqns: list[Eqn] = []
+    changed = False
+    for eqn in jaxpr.eqns:
+        ins = [a if type(a) is Literal else env.get(a, a) for a in eqn.invars]
+        if not eqn.effects:
+            params = params_key(eqn.params) if eqn.params else ()
+            if params is not None:
+                key = (eqn.primitive, params, *[atom_key(a) for a in ins])
+                first = seen.get(key)
+                if first is not None and all(type(b) is not DropVar or type(a) is DropVar
+                                             for a, b in zip(eqn.outvars, first.outvars)):
+                    env.update(zip(eqn.outvars, first.outvars))
+                    changed = True
+                    continue
+                made = eqn.replace(invars=ins) if env else eqn
+                seen[key] = made
+                eqns.append(made)
+                continue
+        eqns.append(eqn.replace(invars=ins) if env else eqn)
+    if not changed:
+        return jaxpr
+    outvars = [a if type(a) is Literal else env.get(a, a) for a in jaxpr.outvars]
+    return jaxpr.replace(eqns=eqns, outvars=outvars)
