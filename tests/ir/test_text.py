@@ -1,0 +1,76 @@
+"""Text of jaxprs: what is printed is read back as the same program."""
+
+import numpy as np
+import pytest
+
+from weft.core.primitive import Primitive
+from weft.ir import text
+from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft.ir.text import JaxprSyntaxError, jaxpr_text, parse_jaxpr
+from weft.ir.types import ShapedArray
+
+PROGRAM = """{ lambda a:f32[2]; b:f32[3] c:f32[3]. let
+    d:f32[3] = t_mul b c
+    e:f32[] = t_reduce[axes=(0,)] d
+    _:bf16[3] = t_mul d -2.5e-07:f32[]
+    f:f32[3] g:f32[3] = t_cond[
+      branches=(
+        { lambda ; a:f32[3]. let b:f32[3] = t_mul a a in (b, a) }
+        { lambda ; a:f32[3]. let
+            b:f32[3] = t_mul a a
+            c:f32[3] = t_mul b inf:f32[]
+          in (c, a) }
+      )
+      mode=foo
+      new_dtype=bfloat16
+      x=(True, None, 1.5)
+    ] e b
+    h:f32[3,1] = t_reduce[axes=None] f
+  in (e, True:bool[]) }"""
+
+
+@pytest.fixture(autouse=True)
+def primitives(monkeypatch):
+    names = ("t_mul", "t_reduce", "t_cond")
+    made = {n: Primitive(n, "elementwise", register=False) for n in names}
+    from weft.core import primitive
+    for name, p in made.items():
+        monkeypatch.setitem(primitive.registry, name, p)
+    return made
+
+
+def test_round_trip():
+    jaxpr = parse_jaxpr(PROGRAM, [np.zeros(2, "f4")])
+    assert jaxpr_text(jaxpr) == PROGRAM
+    assert jaxpr.eqns[3].params["new_dtype"].name == "bfloat16"
+    assert jaxpr.eqns[1].params == {"axes": (0,)}
+
+
+def test_names_go_on_after_z(primitives):
+    aval = ShapedArray((), np.dtype("f4"))
+    x = Var(aval)
+    eqns = []
+    for _ in range(30):
+        y = Var(aval)
+        eqns.append(Eqn(primitives["t_mul"], [eqns[-1].outvars[0] if eqns else x, Literal(2.0, aval)], [y], {}))
+    printed = jaxpr_text(Jaxpr([], [], [x], [eqns[-1].outvars[0]], eqns))
+    assert "ba:f32[] = t_mul z 2.0:f32[]" in printed
+    assert jaxpr_text(parse_jaxpr(printed)) == printed
+
+
+@pytest.mark.parametrize("bad, message", [
+    ("{ lambda ; a:f32[3]. let b:f32[3] = nothing a in (b,) }", "unknown operation 'nothing'"),
+    ("{ lambda ; a:f32[3]. let in (c,) }", "'c' is not bound"),
+    ("{ lambda ; a:q7[3]. let in (a,) }", "unknown type 'q7'"),
+    ("{ lambda k:f32[]; a:f32[3]. let in (a,) }", "1 constants, 0 were given"),
+    ("{ lambda ; a:f32[3]. let in (a,) } x", "text after the program"),
+])
+def test_errors_say_where(bad, message):
+    with pytest.raises(JaxprSyntaxError, match=message):
+        parse_jaxpr(bad)
+
+
+def test_named_parameter_types(monkeypatch):
+    monkeypatch.setitem(text.param_types, "Dims", lambda **kw: ("dims", kw))
+    got = parse_jaxpr("{ lambda ; a:f32[]. let b:f32[] = t_mul[d=Dims(x=(1,), y=None)] a in (b,) }")
+    assert got.eqns[0].params["d"] == ("dims", {"x": (1,), "y": None})
