@@ -1,5 +1,6 @@
 """Dtypes: promotion, weak numbers, the 64-bit switch, families, names, scalar types."""
 
+import copy
 import itertools
 import json
 import os
@@ -368,6 +369,8 @@ def test_scalar_types_stand_for_their_dtype(name):
     assert scalar.dtype is dtype
     assert scalar != "no such dtype"
     assert {dtype: 1}[scalar] == 1
+    assert pickle.loads(pickle.dumps(scalar)) is scalar
+    assert copy.deepcopy(scalar) is scalar
 
 
 def test_scalar_types_differ():

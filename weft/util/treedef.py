@@ -11,6 +11,7 @@ Plain tuples are built, compared and hashed by the interpreter itself, which mak
 from __future__ import annotations
 
 import itertools
+import reprlib
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
@@ -69,9 +70,8 @@ class NodeType:
             ) from None
 
 
-# type -> NodeType, or None for a type known to be a leaf
 class _NodeTypes(dict):
-    """Look up by exact type; an unseen type is a leaf unless it is a namedtuple, and is remembered."""
+    """type -> NodeType, or None for leaves; an unseen type is a leaf unless it is a namedtuple, and is remembered."""
 
     def __missing__(self, type_: type) -> NodeType | None:
         node = _namedtuple_node(type_) if _is_namedtuple(type_) else None
@@ -79,8 +79,9 @@ class _NodeTypes(dict):
         return node
 
 
-# type -> the quick flattener (value, append leaf) -> spec, or None for a leaf; kept in step with _node_types
 class _Flatteners(dict):
+    """type -> the quick flattener (value, append leaf) -> spec, or None for a leaf; in step with `_NodeTypes`."""
+
     def __missing__(self, type_: type) -> Callable[[Any, Callable[[Any], None]], Spec] | None:
         node = _node_types[type_]
         flattener = self[type_] = None if node is None else _custom_flattener(node)
@@ -265,7 +266,8 @@ def _compile_builder(spec: Spec) -> Callable[[Sequence[Any]], Any] | None:
         return f"{name('unflatten', _node_types[type_].unflatten)}({name('aux', aux)}, {inner})"
 
     try:
-        return eval(f"lambda leaves: {text(spec)}", names)
+        # Named as part of this file, so that its frame counts as one of weft's.
+        return eval(compile(f"lambda leaves: {text(spec)}", f"{__file__}:builder", "eval"), names)
     except (SyntaxError, MemoryError, RecursionError):
         return None
 
@@ -445,14 +447,14 @@ _LARGEST_BUILDER = 1000
 LEAF = PyTreeDef(None, 1)
 
 
-def _article(value: Any) -> str:
-    return "None" if value is None else f"{type(value).__name__} {value!r}"
+def _brief(value: Any) -> str:
+    return "None" if value is None else f"{type(value).__name__} {reprlib.repr(value)}"
 
 
 def _flatten_up_to(spec: Spec, value: Any, append: Callable[[Any], None]) -> None:
     type_, aux, children = spec
     if type(value) is not type_:
-        raise ValueError(f"expected a {type_.__name__} node, got {_article(value)}")
+        raise ValueError(f"expected a {type_.__name__} node, got {_brief(value)}")
     if type_ is tuple or type_ is list:
         parts = value
     elif type_ is dict and len(value) == len(aux) and all(map(value.__contains__, aux)):
@@ -462,7 +464,7 @@ def _flatten_up_to(spec: Spec, value: Any, append: Callable[[Any], None]) -> Non
         if other_aux != aux:
             raise ValueError(f"{type_.__name__} nodes differ in their static data: expected {aux!r}, got {other_aux!r}")
     if len(parts) != len(children):
-        raise ValueError(f"expected a {type_.__name__} of length {len(children)}, got length {len(parts)}: {value!r}")
+        raise ValueError(f"expected a {type_.__name__} of length {len(children)}, got {_brief(value)}")
     for child, part in zip(children, parts, strict=True):
         if child is None:
             append(part)

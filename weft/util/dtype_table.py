@@ -1,0 +1,258 @@
+"""The dtypes that arrays hold, and which of them a name, a type or a value stands for.
+
+In:  anything NumPy accepts as a dtype, small floats and integers of ml_dtypes, typed random keys, Python numbers.
+Out: `np.dtype` objects (or a `KeyDType`), cut to 32 bits unless `config.enable_x64` is on.
+Next: `promotion` says what comes out when dtypes meet; `dtypes` is the room's public face.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from weft.util.config import config
+
+DType = Any  # np.dtype or ExtendedDType
+DTypeLike = Any
+
+float0 = np.dtype([("float0", np.void, 0)])  # tangents of integers: no information, no bytes
+
+
+# ---- the dtypes
+
+
+def _small(*names: str) -> dict[str, np.dtype]:
+    """Dtypes of ml_dtypes by name; older releases lack some."""
+    return {name: np.dtype(getattr(ml_dtypes, name)) for name in names if hasattr(ml_dtypes, name)}
+
+
+_FLOAT8 = _small(
+    "float8_e3m4", "float8_e4m3", "float8_e8m0fnu", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz",
+    "float8_e5m2", "float8_e5m2fnuz",
+)  # fmt: skip
+_FLOAT4 = _small("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn")
+_BFLOAT16 = _small("bfloat16")
+_SMALL_SIGNED = _small("int1", "int2", "int4")
+_SMALL_UNSIGNED = _small("uint1", "uint2", "uint4")
+bfloat16 = _BFLOAT16["bfloat16"]
+
+small_floats = frozenset((*_FLOAT4.values(), *_FLOAT8.values()))
+small_ints = frozenset((*_SMALL_SIGNED.values(), *_SMALL_UNSIGNED.values()))
+
+bool_dtype = np.dtype("bool")
+unsigned_dtypes = (*_SMALL_UNSIGNED.values(), *map(np.dtype, ("uint8", "uint16", "uint32", "uint64")))
+signed_dtypes = (*_SMALL_SIGNED.values(), *map(np.dtype, ("int8", "int16", "int32", "int64")))
+float_dtypes = (*_FLOAT4.values(), *_FLOAT8.values(), bfloat16, *map(np.dtype, ("float16", "float32", "float64")))
+complex_dtypes = tuple(map(np.dtype, ("complex64", "complex128")))
+all_dtypes = (bool_dtype, *unsigned_dtypes, *signed_dtypes, *float_dtypes, *complex_dtypes)
+
+dtypes_by_name = {dtype.name: dtype for dtype in all_dtypes}
+known_dtypes = frozenset(all_dtypes)
+
+narrow_dtypes = {
+    np.dtype("int64"): np.dtype("int32"),
+    np.dtype("uint64"): np.dtype("uint32"),
+    np.dtype("float64"): np.dtype("float32"),
+    np.dtype("complex128"): np.dtype("complex64"),
+}
+
+python_scalar_dtypes: dict[type, np.dtype] = {
+    bool: bool_dtype,
+    int: np.dtype("int64"),
+    float: np.dtype("float64"),
+    complex: np.dtype("complex128"),
+}
+
+
+# ---- extended dtypes: elements that are not numbers
+
+
+class extended(np.generic):
+    """Abstract type of elements that are not plain numbers; for `issubdtype` only."""
+
+
+class prng_key(extended):
+    """Abstract type of typed random keys; for `issubdtype` only."""
+
+
+class ExtendedDType:
+    """Base class of dtypes that NumPy does not know."""
+
+    __slots__ = ()
+
+    name: str
+    type: type
+    itemsize: int
+    kind = "V"
+
+
+class KeyDType(ExtendedDType):
+    """Dtype of typed random keys made by one generator; `impl` has a `tag` and a `key_shape`.
+
+    >>> from types import SimpleNamespace
+    >>> KeyDType(SimpleNamespace(tag='fry', key_shape=(2,)))
+    key<fry>
+    """
+
+    __slots__ = ("__weakref__", "impl", "itemsize", "name")
+
+    type = prng_key
+
+    def __init__(self, impl: Any) -> None:
+        self.impl = impl
+        self.name = f"key<{impl.tag}>"
+        self.itemsize = 4 * int(np.prod(impl.key_shape))
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is KeyDType and (self.impl is other.impl or self.impl == other.impl)
+
+    def __hash__(self) -> int:
+        return hash((KeyDType, self.name))
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KeyDType, (self.impl,)
+
+
+def is_extended(dtype: Any) -> bool:
+    """Return whether a dtype is one that NumPy does not know."""
+    return isinstance(dtype, ExtendedDType)
+
+
+# ---- which dtype a value or a name stands for
+
+_no_dtype = object()
+
+
+def as_dtype(dtype: DTypeLike) -> DType:
+    """Return the dtype object for a name, type or dtype, as it stands.
+
+    >>> as_dtype('bfloat16'), as_dtype(float), as_dtype(np.int8)
+    (dtype(bfloat16), dtype('float64'), dtype('int8'))
+    """
+    if isinstance(dtype, (np.dtype, ExtendedDType)):
+        return dtype
+    if isinstance(dtype, str):
+        found = dtypes_by_name.get(dtype)
+        return np.dtype(dtype) if found is None else found
+    if type(dtype) is type and dtype in python_scalar_dtypes:
+        return python_scalar_dtypes[dtype]
+    if dtype is None:
+        raise TypeError("a dtype is needed here, got None")
+    inner = getattr(dtype, "dtype", None)
+    if isinstance(inner, (np.dtype, ExtendedDType)):
+        return inner
+    return np.dtype(dtype)
+
+
+_canonical: dict[bool, dict[Any, DType]] = {False: {}, True: {}}
+
+
+def canonicalize_dtype(dtype: DTypeLike, allow_extended_dtype: bool = True) -> DType:
+    """Return the dtype object in native byte order, 64-bit ones cut to 32 bits unless `config.enable_x64` is on.
+
+    >>> canonicalize_dtype(np.float64), canonicalize_dtype('int8')
+    (dtype('float32'), dtype('int8'))
+    """
+    x64 = config.enable_x64
+    try:
+        return _canonical[x64][dtype]
+    except (KeyError, TypeError):
+        pass
+    result = as_dtype(dtype)
+    if isinstance(result, ExtendedDType):
+        if not allow_extended_dtype:
+            raise ValueError(f"{result} is not a dtype of numbers")
+        return result
+    if not result.isnative:
+        result = result.newbyteorder("=")
+    if not x64:
+        result = narrow_dtypes.get(result, result)
+    if isinstance(dtype, (np.dtype, str, type)):
+        _canonical[x64][dtype] = result
+    return result
+
+
+def check_dtype(dtype: DTypeLike, api: str = "") -> DType:
+    """Return the canonical dtype for one a user named; warn if it is cut, raise if arrays cannot hold it."""
+    wanted = as_dtype(dtype)
+    if isinstance(wanted, ExtendedDType) or wanted == float0:
+        return wanted
+    prefix = f"{api}: " if api else ""
+    if wanted not in known_dtypes:
+        raise TypeError(f"{prefix}dtype {wanted} is not one that arrays hold: they hold booleans and numbers")
+    result = canonicalize_dtype(wanted)
+    if result != wanted and not is_weak_type(dtype) and config.explicit_x64_dtypes != "allow":
+        message = (
+            f"{prefix}dtype {wanted} was asked for and {result} is used, because 64-bit types are off. "
+            "Turn them on with weft.config.update('enable_x64', True) or WEFT_ENABLE_X64=1."
+        )
+        if config.explicit_x64_dtypes == "error":
+            raise ValueError(message)
+        warnings.warn(message, UserWarning, stacklevel=3)
+    return result
+
+
+def dtype_of(x: Any) -> DType:
+    """Return the canonical dtype of a value: an array, a tracer or a Python number.
+
+    >>> dtype_of(1), dtype_of(2.5), dtype_of(np.zeros(3)), dtype_of(True)
+    (dtype('int32'), dtype('float32'), dtype('float32'), dtype('bool'))
+    """
+    scalar = python_scalar_dtypes.get(type(x))
+    if scalar is not None:
+        return canonicalize_dtype(scalar)
+    found = getattr(x, "dtype", _no_dtype)
+    if found is _no_dtype:
+        found = _scalar_subclass_dtype(x)
+    return canonicalize_dtype(found)
+
+
+def _scalar_subclass_dtype(x: Any) -> np.dtype:
+    for base in (bool, int, float, complex):  # an IntEnum, say
+        if isinstance(x, base):
+            return python_scalar_dtypes[base]
+    if isinstance(x, (list, tuple)):
+        return np.asarray(x).dtype
+    raise TypeError(f"a value of type {type(x).__name__} has no dtype: {x!r}")
+
+
+_WEAK_TYPES = (int, float, complex)
+
+
+def is_weak_type(x: Any) -> bool:
+    # By identity: a dtype compares equal to the Python type it would be made from.
+    return x is int or x is float or x is complex
+
+
+def is_weak(x: Any) -> bool:
+    """Return whether a value's dtype gives way to others: Python int, float, complex, and arrays made from them.
+
+    >>> is_weak(1), is_weak(True), is_weak(np.float32(1))
+    (True, False, False)
+    """
+    type_ = type(x)
+    if type_ in _WEAK_TYPES:
+        return True
+    if type_ is np.ndarray or isinstance(x, (np.generic, bool)):
+        return False
+    weak = getattr(x, "weak_type", None)
+    return isinstance(x, _WEAK_TYPES) if weak is None else bool(weak)
+
+
+def kind_of(dtype: np.dtype) -> str:
+    """Return one letter: b, i, u, f, c, with the small types counted among their families.
+
+    >>> kind_of(bfloat16), kind_of(np.dtype('uint8'))
+    ('f', 'u')
+    """
+    if dtype in small_floats or dtype == bfloat16:
+        return "f"
+    if dtype in small_ints:
+        return "u" if dtype.name.startswith("u") else "i"
+    return dtype.kind

@@ -1,0 +1,236 @@
+"""What comes out when dtypes meet.
+
+In:  dtypes, arrays and Python numbers.
+Out: one dtype, and whether it is *weak*: made of Python numbers alone, and giving way to any array.
+Invariant: the result is the least upper bound in a lattice, so the order of the arguments never matters; pairs without
+an upper bound raise `TypePromotionError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from weft.util.config import config
+from weft.util.dtype_table import (
+    DType,
+    DTypeLike,
+    ExtendedDType,
+    all_dtypes,
+    as_dtype,
+    bfloat16,
+    bool_dtype,
+    canonicalize_dtype,
+    complex_dtypes,
+    dtype_of,
+    dtypes_by_name,
+    float_dtypes,
+    is_weak,
+    is_weak_type,
+    kind_of,
+    python_scalar_dtypes,
+    signed_dtypes,
+    small_floats,
+    small_ints,
+    unsigned_dtypes,
+)
+from weft.util.errors import TypePromotionError
+
+# A node is a dtype, or a Python type for the weak ones. An edge leads to what a node may become.
+Node = Any
+
+
+def _lattice(strict: bool, x64: bool) -> dict[Node, set[Node]]:
+    """Return the direct edges of the promotion lattice."""
+    names = dtypes_by_name
+    edges: dict[Node, set[Node]] = {dtype: set() for dtype in all_dtypes}
+    if strict:  # only weak numbers give way
+        edges[int] = {*unsigned_dtypes, *signed_dtypes, float}
+        edges[float] = {*float_dtypes, complex}
+        edges[complex] = {*complex_dtypes}
+        return edges
+    edges[bool_dtype] = {int}
+    edges[int] = {*small_ints, names["uint8"], names["int8"]}
+    edges[float] = {*small_floats, bfloat16, names["float16"], complex}
+    edges[complex] = {names["complex64"]}
+    # Without 64-bit types the join of uint32 and a signed type is int32: the lattice has no room above it.
+    above_uint32 = names["int64"] if x64 else names["int32"]
+    chain = (
+        ("uint8", "int16"), ("uint8", "uint16"), ("uint16", "int32"), ("uint16", "uint32"), ("uint32", "uint64"),
+        ("int8", "int16"), ("int16", "int32"), ("int32", "int64"),
+        ("bfloat16", "float32"), ("float16", "float32"), ("float32", "float64"), ("float32", "complex64"),
+        ("float64", "complex128"), ("complex64", "complex128"),
+    )  # fmt: skip
+    for low, high in chain:
+        edges[names[low]].add(names[high])
+    edges[names["uint32"]].add(above_uint32)
+    edges[names["uint64"]].add(float)
+    edges[names["int64"]].add(float)
+    return edges
+
+
+def _upper_sets(edges: dict[Node, set[Node]]) -> dict[Node, frozenset[Node]]:
+    """Return, for each node, everything it may become, itself included."""
+    result: dict[Node, frozenset[Node]] = {}
+
+    def visit(node: Node) -> frozenset[Node]:
+        if node not in result:
+            result[node] = frozenset({node}.union(*(visit(above) for above in edges[node])))
+        return result[node]
+
+    for node in edges:
+        visit(node)
+    return result
+
+
+_upper: dict[tuple[bool, bool], dict[Node, frozenset[Node]]] = {}  # (strict, x64) -> upper sets, made on first use
+
+
+def _join(nodes: Iterable[Node], strict: bool, x64: bool) -> Node:
+    """Return the least upper bound of nodes."""
+    nodes = list(nodes)
+    upper = _upper.get((strict, x64))
+    if upper is None:
+        upper = _upper[strict, x64] = _upper_sets(_lattice(strict, x64))
+    try:
+        shared = frozenset.intersection(*[upper[node] for node in nodes])
+    except KeyError as error:
+        raise ValueError(f"dtype {error.args[0]} takes no part in promotion") from None
+    for node in shared:
+        if upper[node] == shared:
+            return node
+    raise TypePromotionError(_no_join(nodes, strict))
+
+
+def _no_join(nodes: list[Node], strict: bool) -> str:
+    names = " and ".join(dict.fromkeys(f"a Python {n.__name__}" if isinstance(n, type) else n.name for n in nodes))
+    if strict:
+        return (
+            f"{names} are not promoted together while numpy_dtype_promotion is 'strict'. "
+            "Cast one of them with .astype, or set numpy_dtype_promotion to 'standard'."
+        )
+    if any(node in small_ints for node in nodes):
+        rule = "integers below 8 bits promote only with Python ints"
+    else:
+        rule = "floats below 16 bits promote to no other float"
+    return f"{names} are not promoted together: {rule}. Cast one of them with .astype."
+
+
+def _node(dtype: DType, weak: bool) -> Node:
+    if not weak:
+        return dtype
+    kind = kind_of(dtype)
+    return {"i": int, "u": int, "f": float, "c": complex}.get(kind, dtype)
+
+
+_promoted: dict[tuple[Any, ...], np.dtype] = {}
+
+
+def promote_types(a: DTypeLike, b: DTypeLike) -> DType:
+    """Return the dtype that both may become; Python's int, float and complex stand for weak numbers.
+
+    >>> promote_types('int32', 'float16'), promote_types('bfloat16', 'float16'), promote_types('int8', int)
+    (dtype('float16'), dtype('float32'), dtype('int8'))
+    """
+    key = (a, b, config.enable_x64, config.numpy_dtype_promotion)
+    try:
+        return _promoted[key]
+    except (KeyError, TypeError):
+        pass
+    _, _, x64, mode = key
+    nodes = [x if is_weak_type(x) else as_dtype(x) for x in (a, b)]
+    if any(isinstance(node, ExtendedDType) for node in nodes):
+        if nodes[0] == nodes[1]:
+            return nodes[0]
+        raise TypePromotionError(f"{nodes[0]} and {nodes[1]} are not promoted together: a key is not a number")
+    result = _join(nodes, mode == "strict", x64)
+    result = python_scalar_dtypes[result] if isinstance(result, type) else result
+    try:
+        _promoted[key] = result
+    except TypeError:
+        pass  # an unhashable spelling of a dtype
+    return result
+
+
+# What is asked again and again is remembered by what the arguments are: a Python number by its type, a dtype or an
+# array by its dtype, a weak array by ("weak", dtype).
+_results: dict[tuple[bool, str], dict[tuple[Any, ...], tuple[DType, bool]]] = {}
+
+
+class _Readers(dict):
+    """type of an argument -> function that gives its part of the key."""
+
+    def __missing__(self, type_: type) -> Callable[[Any], Any]:
+        if issubclass(type_, (np.dtype, ExtendedDType, type, str)) or type_ is type(None):
+            reader = _itself
+        elif issubclass(type_, (np.ndarray, np.generic)):
+            reader = attrgetter("dtype")
+        else:
+            reader = _read_value
+        self[type_] = reader
+        return reader
+
+
+def _itself(x: Any) -> Any:
+    return x
+
+
+def _read_value(x: Any) -> Any:
+    return ("weak", dtype_of(x)) if is_weak(x) else dtype_of(x)
+
+
+_readers = _Readers(dict.fromkeys(python_scalar_dtypes, type))
+
+
+def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
+    """Return the dtype of an operation on these values or dtypes, and whether it is weak if asked.
+
+    >>> result_type(1, 2.5), result_type(np.int8(1), 2), result_type(np.int8(1), 2.5)
+    (dtype('float32'), dtype('int8'), dtype('float32'))
+    >>> result_type(1, 2.5, return_weak_type_flag=True)
+    (dtype('float32'), True)
+    """
+    readers = _readers
+    key = tuple([readers[type(x)](x) for x in args])
+    mode = (config.enable_x64, config.numpy_dtype_promotion)
+    try:
+        result = _results[mode][key]
+    except KeyError:
+        result = _results.setdefault(mode, {})[key] = join_dtypes(tuple([_dtype_and_weak(part) for part in key]))
+    return result if return_weak_type_flag else result[0]
+
+
+def _dtype_and_weak(part: Any) -> tuple[DType, bool]:
+    if part is None:
+        return canonicalize_dtype(np.float64), False
+    if type(part) is tuple:
+        return canonicalize_dtype(part[1]), True
+    return canonicalize_dtype(part), is_weak_type(part)
+
+
+def join_dtypes(pairs: tuple[tuple[DType, bool], ...]) -> tuple[DType, bool]:
+    """Join (canonical dtype, weak) pairs into one; the heart of `result_type`."""
+    if not pairs:
+        raise ValueError("result_type needs at least one array, number or dtype")
+    return _join_pairs(pairs, config.enable_x64, config.numpy_dtype_promotion == "strict")
+
+
+_WIDEST = {"i": np.dtype("int64"), "u": np.dtype("uint64"), "f": np.dtype("float64"), "c": np.dtype("complex128")}
+
+
+def _join_pairs(pairs: tuple[tuple[DType, bool], ...], x64: bool, strict: bool) -> tuple[DType, bool]:
+    dtypes, weak = [dtype for dtype, _ in pairs], all(weak for _, weak in pairs)
+    if any(isinstance(dtype, ExtendedDType) for dtype in dtypes):
+        if all(dtype == dtypes[0] for dtype in dtypes):
+            return dtypes[0], False
+        raise TypePromotionError(f"{' and '.join(map(str, dtypes))} are not promoted together: a key is not a number")
+    kinds = {kind_of(dtype) for dtype in dtypes}
+    if weak and len(kinds) == 1 and not (strict and len(pairs) > 1):
+        node = _WIDEST[kinds.pop()]  # weak numbers among themselves take the widest dtype of their kind
+    else:
+        node = _join([_node(dtype, is_weak_) for dtype, is_weak_ in pairs], strict, x64)
+    weak = weak or isinstance(node, type)
+    return canonicalize_dtype(python_scalar_dtypes[node] if isinstance(node, type) else node), weak
