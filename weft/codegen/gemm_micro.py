@@ -2,8 +2,8 @@
 
 A kernel is `void(ptr a, i64 as, ptr b, i64 bs, i64 beats, ptr src, i64 ss, ptr dst, i64 ds, i64 last, ptr ahead)`:
 dst[r, lane] = (src[r, lane] or 0) + sum over beats of a[r, beat] * b[beat, lane]. Rows of a, src and dst are `as`, `ss`
-and `ds` bytes apart, beats of b `bs` bytes; `src` null means zero. There is a kernel for every number of rows and vectors of the
-tile, so that edges do no spare work; *edge* kernels use `last` lanes of their last vector, the others all of them.
+and `ds` bytes apart, beats of b `bs` bytes; `src` null means zero. There is a kernel for every number of rows and
+vectors of the tile, so that edges do no spare work; *edge* kernels use `last` lanes of the last vector, others all.
 """
 
 from __future__ import annotations

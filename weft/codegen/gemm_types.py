@@ -83,8 +83,8 @@ class Recipe:
         fits = fits and (kinds[2] == kinds[1] or (kinds[1], kinds[2]) == ("int", "float"))
         if not fits or self.acc_type in ("bf16", "f16", "bool") or (self.out_type == "bool"):
             raise NotImplementedError(
-                f"matmul from {self.in_type} accumulated in {self.acc_type} to {self.out_type}: the accumulator must be "
-                "f32, f64, an integer or complex type that holds the input's kind; cast the operands or the result"
+                f"matmul from {self.in_type} accumulated in {self.acc_type} to {self.out_type}: the accumulator must "
+                "be f32, f64, an integer or complex type that holds the input's kind; cast the operands or the result"
             )
         if "c64" in (self.in_type, self.acc_type) and self.in_type != self.acc_type:
             raise NotImplementedError(

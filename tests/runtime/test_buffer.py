@@ -1,0 +1,186 @@
+"""Buffers: alignment, views that keep memory alive, adoption of NumPy arrays, accounting, the cache of freed blocks."""
+
+import gc
+import itertools
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from weft.codegen import heap
+from weft.runtime import buffer
+from weft.runtime.buffer import Buffer, NativeHeap, PythonHeap
+
+SIZES = [0, 1, 63, 64, 65, 4096, 4097, 5000, 8192, 100_000, (1 << 20) - 1, 1 << 20, (3 << 20) + 1]
+
+
+@pytest.fixture(params=["python", "native"])
+def fresh_heap(request, monkeypatch):
+    """A heap of each kind, in place of the one that serves buffers."""
+    gc.collect()
+    made = PythonHeap() if request.param == "python" else NativeHeap(heap.symbols())
+    made.trim()
+    made.reset_peak()
+    monkeypatch.setattr(buffer, "_heaps", [made])
+    return made
+
+
+@pytest.mark.parametrize("nbytes", SIZES)
+def test_alignment_and_use(fresh_heap, nbytes):
+    b = Buffer(nbytes)
+    assert b.ptr % (64 if nbytes < 1 << 20 else 2 << 20) == 0
+    x = b.view(np.uint8, (nbytes,))
+    x[...] = 7
+    assert x.sum() == 7 * nbytes
+
+
+def test_blocks_do_not_overlap(fresh_heap):
+    buffers = [Buffer(n) for n in SIZES for _ in range(3)]
+    spans = sorted((b.ptr, b.ptr + b.nbytes) for b in buffers)
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
+    views = [b.view(np.uint8, (b.nbytes,)) for b in buffers]
+    for i, v in enumerate(views):
+        v[...] = i
+    assert all((v == i).all() for i, v in enumerate(views))
+
+
+def test_accounting(fresh_heap):
+    start = buffer.allocated_bytes()
+    a, b = Buffer(100), Buffer(5 << 20)
+    assert buffer.allocated_bytes() - start == 100 + (5 << 20)
+    del b
+    assert buffer.allocated_bytes() - start == 100
+    assert buffer.peak_bytes() - start == 100 + (5 << 20)
+    buffer.reset_peak()
+    assert buffer.peak_bytes() - start == 100
+    del a
+    assert buffer.allocated_bytes() == start
+
+
+@pytest.mark.parametrize("nbytes", [100, 5000, 3 << 20])
+def test_freed_blocks_are_used_again(fresh_heap, nbytes):
+    b = Buffer(nbytes)
+    ptr = b.ptr
+    del b
+    assert buffer.cached_bytes() >= nbytes
+    assert Buffer(nbytes).ptr == ptr
+    buffer.trim()
+    assert buffer.cached_bytes() == 0
+
+
+def test_views_keep_the_buffer_alive(fresh_heap):
+    start = buffer.allocated_bytes()
+    b = Buffer(64)
+    b.view(np.int32, (16,))[:] = range(16)
+    part = b.slice(16, 32).view(np.int32, (2, 4))
+    del b
+    gc.collect()
+    assert buffer.allocated_bytes() == start + 64
+    np.testing.assert_array_equal(part, np.arange(4, 12).reshape(2, 4))
+    del part
+    gc.collect()
+    assert buffer.allocated_bytes() == start
+
+
+def aligned(shape, dtype):
+    n = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.zeros(n + 64, np.uint8)
+    at = -raw.ctypes.data % 64
+    return raw[at : at + n].view(dtype).reshape(shape)
+
+
+def test_from_numpy_shares_what_it_can():
+    x = aligned((3, 4), np.float32)
+    b = Buffer.from_numpy(x)
+    assert b.ptr == x.ctypes.data and b.nbytes == 48
+    x[1, 2] = 5
+    assert b.view(np.float32, (3, 4))[1, 2] == 5
+    del x
+    gc.collect()
+    assert b.view(np.float32, (3, 4))[1, 2] == 5
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: aligned((4, 5), np.float64).T,
+        lambda: aligned((9,), np.float32)[1:],
+        lambda: aligned((9,), np.float32)[::2],
+        lambda: np.arange(6, dtype=">i4").reshape(2, 3),
+        lambda: np.zeros((0, 3)),
+        lambda: np.array(3.0),
+    ],
+)
+def test_from_numpy_copies_the_rest(make):
+    x = make()
+    b = Buffer.from_numpy(x, copy=x.ndim == 0)
+    assert b.ptr != x.ctypes.data and b.ptr % 64 == 0
+    np.testing.assert_array_equal(b.view(x.dtype.newbyteorder("="), x.shape), x)
+
+
+def test_copy_on_request():
+    x = aligned((8,), np.int64)
+    b = Buffer.from_numpy(x, copy=True)
+    x[:] = 1
+    assert b.ptr != x.ctypes.data and b.view(np.int64, (8,)).sum() == 0
+
+
+def test_errors(fresh_heap):
+    with pytest.raises(MemoryError, match=r"cannot allocate 1048576.0 TiB for an array: .* WEFT_BUFFER_CACHE_BYTES"):
+        Buffer(1 << 60)
+    with pytest.raises(ValueError, match="must not be negative, got -1"):
+        Buffer(-1)
+    with pytest.raises(ValueError, match="bytes 8 to 24 reach outside the buffer of 16 bytes"):
+        Buffer(16).view(np.int32, (4,), offset=8)
+    with pytest.raises(ValueError, match=r"Buffer\.slice"):
+        Buffer(16).slice(-1, 4)
+
+
+def test_many_threads(fresh_heap):
+    start = buffer.allocated_bytes()
+    wrong = []
+
+    def work(seed):
+        rng = np.random.default_rng(seed)
+        kept = []
+        for _ in range(300):
+            n = int(rng.choice([8, 100, 5000, 70_000, 1 << 20]))
+            b = Buffer(n)
+            v = b.view(np.uint8, (n,))
+            v[:: max(n // 8, 1)] = seed
+            kept.append(v)
+            if len(kept) > 5:
+                old = kept.pop(int(rng.integers(len(kept))))
+                if (old[:: max(old.size // 8, 1)] != seed).any():
+                    wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(1, 5)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    gc.collect()
+    assert wrong == [] and buffer.allocated_bytes() == start
+
+
+def test_cache_is_bounded():
+    script = (
+        "from weft.codegen import heap\n"
+        "from weft.runtime import buffer\n"
+        "for native in (False, True):\n"
+        "    if native: buffer.use_native(heap.symbols())\n"
+        "    for n in (1 << 20, 3 << 20, 5000, 64):\n"
+        "        kept = [buffer.Buffer(n) for _ in range(200)]\n"
+        "        del kept\n"
+        "        assert buffer.cached_bytes() <= 2 * (8 << 20), (n, buffer.cached_bytes())\n"
+        "        assert buffer.cached_bytes() > 0\n"
+        "print(buffer.allocated_bytes())\n"
+    )
+    root = str(Path(buffer.__file__).parents[2])
+    env = {**os.environ, "WEFT_BUFFER_CACHE_BYTES": str(8 << 20), "PYTHONPATH": root}
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")

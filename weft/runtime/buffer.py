@@ -1,0 +1,309 @@
+"""Buffers: the memory of arrays.
+
+In:   a number of bytes, or a NumPy array to adopt.
+Out:  `Buffer`, an owner of 64-byte-aligned memory with an address for native code and NumPy views that keep it alive.
+Laws: blocks of 1 MiB and more begin on a 2 MiB boundary and ask for huge pages; freed blocks are kept for reuse up to
+      WEFT_BUFFER_CACHE_BYTES (default: an eighth of the memory), so that repeated outputs of one size touch no new
+      pages; memory is not cleared; live and peak bytes count what was asked for. All calls hold the GIL.
+
+Memory comes from a heap: `PythonHeap` needs nothing but the standard library; `use_native` installs the one in native
+code that compiled dispatch also calls. Blocks go back to the heap they came from.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import mmap
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+ALIGNMENT = 64
+_LARGE = 1 << 20
+_HUGE_PAGE = 2 << 20
+_PAGE = mmap.PAGESIZE
+
+
+class Heap(Protocol):
+    """Where buffers take their memory from."""
+
+    def alloc(self, nbytes: int) -> int:
+        """Return the address of a block, or 0 when there is no memory."""
+        ...
+
+    def free(self, ptr: int) -> None: ...
+    def live(self) -> int: ...
+    def peak(self) -> int: ...
+    def reset_peak(self) -> None: ...
+    def cached(self) -> int: ...
+    def trim(self) -> None:
+        """Give all cached blocks back to the system."""
+        ...
+
+
+def cache_limit() -> int:
+    """Bytes of freed blocks that are kept: WEFT_BUFFER_CACHE_BYTES, else an eighth of the machine's memory."""
+    text = os.environ.get("WEFT_BUFFER_CACHE_BYTES", "").strip()
+    if not text:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 8
+    if not text.isdigit():
+        raise ValueError(f"WEFT_BUFFER_CACHE_BYTES must be a number of bytes, got {text!r}; 0 keeps nothing")
+    return int(text)
+
+
+class _Block:
+    """One mapping or allocation of the Python heap."""
+
+    __slots__ = ("capacity", "memory", "nbytes", "ptr")
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.nbytes = 0
+        if capacity < _LARGE:
+            self.memory: Any = ctypes.create_string_buffer(capacity + ALIGNMENT)
+            self.ptr = _up(ctypes.addressof(self.memory), ALIGNMENT)
+            return
+        self.memory = mmap.mmap(-1, capacity + _HUGE_PAGE)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        self.ptr = _up(base, _HUGE_PAGE)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            try:
+                self.memory.madvise(mmap.MADV_HUGEPAGE, _up(self.ptr - base, _PAGE), _up(capacity, _PAGE))
+            except OSError:
+                pass  # a kernel without huge pages: slower, not wrong
+
+
+class PythonHeap:
+    """Blocks from ctypes and mmap, sorted by capacity when free."""
+
+    def __init__(self) -> None:
+        self._used: dict[int, _Block] = {}
+        self._free: dict[int, list[_Block]] = {}
+        self._live = self._peak = self._cached = 0
+        self._limit: int | None = None
+        self._lock = threading.RLock()  # a collection inside `alloc` may call `free` on the same thread
+
+    def alloc(self, nbytes: int) -> int:
+        capacity = _capacity(nbytes)
+        with self._lock:
+            waiting = self._free.get(capacity)
+            if waiting:
+                block = waiting.pop()
+                self._cached -= capacity
+            else:
+                block = self._make(capacity)
+                if block is None:
+                    return 0
+            block.nbytes = nbytes
+            self._used[block.ptr] = block
+            self._live += nbytes
+            self._peak = max(self._peak, self._live)
+            return block.ptr
+
+    def _make(self, capacity: int) -> _Block | None:
+        for _ in range(2):
+            try:
+                return _Block(capacity)
+            except (MemoryError, OSError, OverflowError, ValueError):
+                self.trim()  # then once more, without the cache
+        return None
+
+    def free(self, ptr: int) -> None:
+        with self._lock:
+            block = self._used.pop(ptr)
+            self._live -= block.nbytes
+            if self._limit is None:
+                self._limit = cache_limit()
+            if self._cached + block.capacity <= self._limit:
+                self._free.setdefault(block.capacity, []).append(block)
+                self._cached += block.capacity
+
+    def live(self) -> int:
+        return self._live
+
+    def peak(self) -> int:
+        return self._peak
+
+    def reset_peak(self) -> None:
+        self._peak = self._live
+
+    def cached(self) -> int:
+        return self._cached
+
+    def trim(self) -> None:
+        with self._lock:
+            self._free.clear()
+            self._cached = 0
+
+
+class NativeHeap:
+    """The heap in native code; `addresses` holds the functions and counters of `codegen.heap.symbols()`."""
+
+    def __init__(self, addresses: Mapping[str, int]) -> None:
+        # PYFUNCTYPE: the GIL is held during the call, which is what keeps the native free lists whole.
+        self.alloc = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.c_int64)(addresses["weft_alloc"])
+        self.free = ctypes.PYFUNCTYPE(None, ctypes.c_size_t)(addresses["weft_free"])
+        self.trim = ctypes.PYFUNCTYPE(None)(addresses["weft_heap_trim"])
+        counter = ctypes.c_int64.from_address
+        self._live, self._peak = counter(addresses["weft_heap_live"]), counter(addresses["weft_heap_peak"])
+        self._cached = counter(addresses["weft_heap_cached"])
+        counter(addresses["weft_heap_limit"]).value = cache_limit()
+
+    def live(self) -> int:
+        return self._live.value
+
+    def peak(self) -> int:
+        return self._peak.value
+
+    def reset_peak(self) -> None:
+        self._peak.value = self._live.value
+
+    def cached(self) -> int:
+        return self._cached.value
+
+
+_heaps: list[Heap] = [PythonHeap()]  # the last one serves new buffers; earlier ones take their blocks back
+
+
+def use_native(addresses: Mapping[str, int]) -> None:
+    """Take new buffers from the native heap at `addresses` (`codegen.heap.symbols()`) from now on."""
+    _heaps.append(NativeHeap(addresses))
+
+
+def allocated_bytes() -> int:
+    """Bytes in buffers that are alive.
+
+    >>> before = allocated_bytes()
+    >>> b = Buffer(1000)
+    >>> allocated_bytes() - before
+    1000
+    """
+    return sum(heap.live() for heap in _heaps)
+
+
+def peak_bytes() -> int:
+    """Most bytes that were alive at one time since the start or the last `reset_peak`."""
+    return sum(heap.peak() for heap in _heaps)
+
+
+def reset_peak() -> None:
+    """Let `peak_bytes` begin again from what is alive now."""
+    for heap in _heaps:
+        heap.reset_peak()
+
+
+def cached_bytes() -> int:
+    """Bytes of freed blocks kept for reuse."""
+    return sum(heap.cached() for heap in _heaps)
+
+
+def trim() -> None:
+    """Give freed blocks back to the system."""
+    for heap in _heaps:
+        heap.trim()
+
+
+class Buffer:
+    """An owner of `nbytes` bytes at address `ptr`, aligned to 64 bytes.
+
+    >>> x = Buffer(24).view("f4", (2, 3))
+    >>> x.shape, x.ctypes.data % 64
+    ((2, 3), 0)
+    """
+
+    __slots__ = ("__weakref__", "_heap", "_owner", "nbytes", "ptr")
+
+    def __init__(self, nbytes: int) -> None:
+        self._heap: Heap | None = None
+        self._owner: object = None
+        self.nbytes = nbytes
+        heap = _heaps[-1]
+        self.ptr = heap.alloc(nbytes) if nbytes >= 0 else 0
+        if not self.ptr:
+            _no_memory(nbytes)
+        self._heap = heap
+
+    @classmethod
+    def from_numpy(cls, array: np.ndarray, copy: bool = False) -> Buffer:
+        """Return a buffer that holds the elements of `array` in row-major order.
+
+        It shares the array's memory, and keeps the array alive, when that is dense and aligned and `copy` is false.
+        """
+        dense = array.flags.c_contiguous and array.dtype.isnative
+        if dense and not copy and array.ctypes.data % ALIGNMENT == 0 and array.nbytes:
+            return cls._borrow(array.ctypes.data, array.nbytes, array)
+        buffer = cls(array.nbytes)
+        if array.nbytes:
+            buffer.view(array.dtype.newbyteorder("="), array.shape)[...] = array
+        return buffer
+
+    @classmethod
+    def _borrow(cls, ptr: int, nbytes: int, owner: object) -> Buffer:
+        buffer = cls.__new__(cls)
+        buffer._heap, buffer._owner = None, owner
+        buffer.ptr, buffer.nbytes = ptr, nbytes
+        return buffer
+
+    def slice(self, offset: int, nbytes: int) -> Buffer:
+        """Return a buffer over a part of this one, which it keeps alive; it is as aligned as `offset` is."""
+        self._check(offset, nbytes, "slice")
+        return Buffer._borrow(self.ptr + offset, nbytes, self)
+
+    def view(self, dtype: Any, shape: Sequence[int], offset: int = 0) -> np.ndarray:
+        """Return a writable dense NumPy array over the memory; it keeps the buffer alive."""
+        dtype, shape = np.dtype(dtype), tuple(shape)
+        nbytes = math.prod(shape) * dtype.itemsize
+        self._check(offset, nbytes, "view")
+        memory: Any = (ctypes.c_char * nbytes).from_address(self.ptr + offset)
+        memory.owner = self
+        return np.ndarray(shape, dtype, memory)
+
+    def _check(self, offset: int, nbytes: int, name: str) -> None:
+        if offset < 0 or nbytes < 0 or offset + nbytes > self.nbytes:
+            raise ValueError(
+                f"Buffer.{name}: bytes {offset} to {offset + nbytes} reach outside the buffer of {self.nbytes} bytes"
+            )
+
+    def __repr__(self) -> str:
+        return f"Buffer({self.nbytes} bytes at {self.ptr:#x})"
+
+    def __del__(self) -> None:
+        heap = self._heap
+        if heap is not None:
+            heap.free(self.ptr)
+
+
+def _no_memory(nbytes: int) -> None:
+    if nbytes < 0:
+        raise ValueError(f"Buffer: the number of bytes must not be negative, got {nbytes}")
+    raise MemoryError(
+        f"cannot allocate {_pretty(nbytes)} for an array: {_pretty(allocated_bytes())} are in live "
+        f"arrays and {_pretty(cached_bytes())} in the cache of freed ones; delete arrays, use a smaller or sharded shape, or "
+        "lower WEFT_BUFFER_CACHE_BYTES"
+    )
+
+
+def _pretty(nbytes: int) -> str:
+    value, unit = float(nbytes), "bytes"
+    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{nbytes} bytes" if unit == "bytes" else f"{value:.1f} {unit}"
+
+
+def _up(n: int, multiple: int) -> int:
+    return -(-n // multiple) * multiple
+
+
+def _capacity(nbytes: int) -> int:
+    """Return the size class: multiples of 64 up to 4 KiB, then four to each octave, whole pages from 1 MiB on."""
+    if nbytes <= 4096:
+        return max(_up(nbytes, ALIGNMENT), ALIGNMENT)
+    if nbytes >= _LARGE:
+        return _up(nbytes, _PAGE)
+    return _up(nbytes, 1 << (nbytes - 1).bit_length() - 3)
