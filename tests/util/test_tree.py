@@ -416,6 +416,12 @@ def test_keys_as_values():
     assert str(T.GetAttrKey("a")) == ".a"
     assert {T.SequenceKey(1): 2}[T.SequenceKey(1)] == 2
     assert T.SequenceKey(1) != T.FlattenedIndexKey(1)
+    assert (T.SequenceKey(idx=1).idx, T.GetAttrKey(name="w").name, T.FlattenedIndexKey(key=2).key) == (1, "w", 2)
+    assert pickle.loads(pickle.dumps(T.GetAttrKey("w"))) == T.GetAttrKey("w")
+    with pytest.raises(AttributeError):
+        T.DictKey("a").key = "b"
+    with pytest.raises(AttributeError):
+        T.DictKey("a").other = "b"
     match T.DictKey("x"):
         case T.DictKey(key):
             assert key == "x"

@@ -10,13 +10,11 @@ attribute of the thread's own namespace, so that Python's attribute lookup finds
 
 from __future__ import annotations
 
-import difflib
 import functools
 import os
 import re
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -24,17 +22,20 @@ _TRUE = frozenset(("1", "true", "yes", "on", "y", "t"))
 _FALSE = frozenset(("0", "false", "no", "off", "n", "f", ""))
 
 
-@dataclass(frozen=True)
 class Flag:
-    """What is known about one setting."""
+    """What is known about one setting: its type, or the values it may take, and whether it may be None."""
 
-    name: str
-    default: Any
-    kind: type = bool
-    choices: tuple[Any, ...] = ()
-    optional: bool = False
-    in_trace_key: bool = False
-    doc: str = ""
+    __slots__ = ("choices", "default", "doc", "kind", "name", "optional")
+
+    def __init__(
+        self, name: str, default: Any, kind: type, choices: tuple[Any, ...], optional: bool, doc: str
+    ) -> None:
+        self.name = name
+        self.default = default
+        self.kind = kind
+        self.choices = choices
+        self.optional = optional
+        self.doc = doc
 
     def check(self, value: Any) -> Any:
         """Return the value in its proper type, or raise."""
@@ -118,7 +119,7 @@ class Config(threading.local):
             raise ValueError(f"config.{name} is already defined")
         if kind is None:
             kind = object if default is None else type(default)
-        flag = Flag(name, default, kind, tuple(choices), optional or default is None, in_trace_key, doc)
+        flag = Flag(name, default, kind, tuple(choices), optional or default is None, doc)
         with _lock:
             _flags[name] = flag
             if in_trace_key:
@@ -189,6 +190,8 @@ def resolve(name: str) -> str:
         bare = name.removeprefix(prefix)
         if bare in _flags:
             return bare
+    import difflib  # for this error alone
+
     near = difflib.get_close_matches(name.removeprefix("weft_").removeprefix("jax_"), _flags, n=3)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     raise AttributeError(f"weft.config has no flag {name!r}.{hint}")

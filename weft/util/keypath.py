@@ -7,59 +7,117 @@ Python: `x[3]`, `x['name']`, `x.name`. `keystr` writes a whole path.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 
-@dataclass(frozen=True, slots=True)
-class SequenceKey:
+class _Key:
+    """One step of a path: an immutable value with one field, named by `__match_args__`."""
+
+    __slots__ = ("_value",)
+
+    __match_args__: tuple[str]
+
+    def __init__(self, value: Any) -> None:
+        object.__setattr__(self, "_value", value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._value))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.__match_args__[0]}={self._value!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._value,)
+
+
+class SequenceKey(_Key):
     """A step into a tuple or list, by position."""
 
-    idx: int
+    __slots__ = ()
+
+    __match_args__ = ("idx",)
+
+    def __init__(self, idx: int) -> None:
+        super().__init__(idx)
+
+    @property
+    def idx(self) -> int:
+        """The position."""
+        return self._value
 
     def __str__(self) -> str:
-        return f"[{self.idx!r}]"
+        return f"[{self._value!r}]"
 
 
-@dataclass(frozen=True, slots=True)
-class DictKey:
+class DictKey(_Key):
     """A step into a dictionary, by key."""
 
-    key: Hashable
+    __slots__ = ()
+
+    __match_args__ = ("key",)
+
+    def __init__(self, key: Hashable) -> None:
+        super().__init__(key)
+
+    @property
+    def key(self) -> Hashable:
+        """The dictionary's key."""
+        return self._value
 
     def __str__(self) -> str:
-        return f"[{self.key!r}]"
+        return f"[{self._value!r}]"
 
 
-@dataclass(frozen=True, slots=True)
-class GetAttrKey:
+class GetAttrKey(_Key):
     """A step into an object, by attribute name."""
 
-    name: str
+    __slots__ = ()
+
+    __match_args__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+
+    @property
+    def name(self) -> str:
+        """The attribute's name."""
+        return self._value
 
     def __str__(self) -> str:
-        return f".{self.name}"
+        return f".{self._value}"
 
 
-@dataclass(frozen=True, slots=True)
-class FlattenedIndexKey:
+class FlattenedIndexKey(_Key):
     """A step into a custom node that names no keys, by position among its children."""
 
-    key: int
+    __slots__ = ()
+
+    __match_args__ = ("key",)
+
+    def __init__(self, key: int) -> None:
+        super().__init__(key)
+
+    @property
+    def key(self) -> int:
+        """The position."""
+        return self._value
 
     def __str__(self) -> str:
-        return f"[<flat index {self.key}>]"
+        return f"[<flat index {self._value}>]"
 
 
 KeyEntry = Any
 KeyPath = tuple[KeyEntry, ...]
 
-_BARE_NAME = {SequenceKey: "idx", DictKey: "key", GetAttrKey: "name", FlattenedIndexKey: "key"}
-
 
 def _bare(key: KeyEntry) -> str:
-    field = _BARE_NAME.get(type(key))
-    return str(key) if field is None else str(getattr(key, field))
+    return str(key._value) if isinstance(key, _Key) else str(key)
 
 
 def keystr(keys: Iterable[KeyEntry], *, simple: bool = False, separator: str = "") -> str:
