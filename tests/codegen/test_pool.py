@@ -56,7 +56,7 @@ end:
 
 @pytest.fixture(scope="module")
 def tasks():
-    return link(TASKS, ("count", "nested", "own"), pool.symbols())
+    return link("tasks", lambda: TASKS, ("count", "nested", "own"), pool.symbols())
 
 
 def table(n):
@@ -136,7 +136,7 @@ def run_script(body, **env):
     return subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60)
 
 
-START = "a = link(os.environ['TASKS'], ('count', 'nested', 'own'), pool.symbols()); b = (ctypes.c_int64 * 64)()\n"
+START = "a = link('tasks', lambda: os.environ['TASKS'], ('count', 'nested', 'own'), pool.symbols()); b = (ctypes.c_int64 * 64)()\n"
 RUN = "pool.parallel_for(a['count'], ctypes.addressof(b), 64)\n"
 
 

@@ -15,8 +15,8 @@ import functools
 import platform
 import threading
 
-from weft.codegen import gemm_dot, gemm_plan, gemm_tile, pool
-from weft.codegen._link import host_features, link
+from weft.codegen import gemm_dot, gemm_plan, gemm_tile, pool, target
+from weft.codegen._link import link
 from weft.codegen.gemm_types import Machine, Recipe
 from weft.codegen.gemm_words import POINTERS as POINTERS
 from weft.ir.program import Gemm
@@ -25,13 +25,16 @@ _VARIANTS = {"tile": gemm_tile.module, "dot": gemm_dot.module}
 _lock = threading.Lock()
 
 
+def machine() -> Machine:
+    """Return the vector unit that code is compiled for."""
+    return _machine(target.current().features)
+
+
 @functools.cache
-def host_machine() -> Machine:
-    """Return the vector unit of this process's CPU."""
-    return Machine.of(host_features(), platform.machine())
+def _machine(features: str) -> Machine:
+    return Machine.of((name[1:] for name in features.split(",") if name.startswith("+")), platform.machine())
 
 
-@functools.lru_cache(maxsize=4096)
 def describe(step: Gemm) -> tuple[str, tuple[int, ...]]:
     """Plan one matmul: return the name of its function and the words of its argument, pointers left 0.
 
@@ -40,14 +43,19 @@ def describe(step: Gemm) -> tuple[str, tuple[int, ...]]:
     >>> describe(step)[0]
     'weft_gemm_f32_f32_f32_tile'
     """
-    recipe = Recipe(step.in_type, step.acc_type, step.out_type, host_machine())
+    return _describe(step, machine())
+
+
+@functools.lru_cache(maxsize=4096)
+def _describe(step: Gemm, machine: Machine) -> tuple[str, tuple[int, ...]]:
+    recipe = Recipe(step.in_type, step.acc_type, step.out_type, machine)
     variant, words = gemm_plan.plan(step, recipe, pool.num_threads())
     return f"weft_gemm_{recipe.name}_{variant}", words
 
 
 @functools.cache
-def _address(symbol: str) -> int:
-    return link(source(symbol, host_machine()), (symbol,), pool.symbols())[symbol]
+def _address(symbol: str, machine: Machine) -> int:
+    return link(symbol, lambda: source(symbol, machine), (symbol,), pool.symbols(), libc=("memset", "memcpy"))[symbol]
 
 
 def source(symbol: str, machine: Machine) -> str:
@@ -59,4 +67,4 @@ def source(symbol: str, machine: Machine) -> str:
 def ensure(symbol: str) -> int:
     """Return the address of a matmul function, compiling it on first use; it stays valid to the end."""
     with _lock:
-        return _address(symbol)
+        return _address(symbol, machine())

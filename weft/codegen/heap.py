@@ -26,12 +26,13 @@ _EXPORTS = (
     "weft_heap_limit",
     "weft_heap_map_flags",
 )
+_LIBC = ("aligned_alloc", "free", "mmap", "munmap", "madvise")
 
 
 @functools.cache
 def symbols() -> dict[str, int]:
     """Return name -> address of the heap's functions and counters; compiles them on the first call."""
-    addresses = link(Path(__file__).with_name("heap.ll").read_text(), _EXPORTS)
+    addresses = link("heap", Path(__file__).with_name("heap.ll").read_text, _EXPORTS, libc=_LIBC)
     if sys.platform == "darwin":
         ctypes.c_int32.from_address(addresses["weft_heap_map_flags"]).value = 0x1002
     return addresses

@@ -35,6 +35,21 @@ _EXPORTS = (
     "weft_pool_place",
     "weft_pool_alive",
 )
+_LIBC = (
+    "syscall",
+    "sched_getcpu",
+    "sched_yield",
+    "pthread_create",
+    "pthread_detach",
+    "pthread_setaffinity_np",
+    "pthread_sigmask",
+    "sigfillset",
+    "aligned_alloc",
+    "free",
+    "madvise",
+    "memcpy",
+    "abort",
+)
 _MAX_THREADS = 1024
 # What differs between architectures: the number of the futex system call, and a hint that this is a spin loop.
 # A worker spins some 50 us before it sleeps; `relaxes` is how many hints that takes.
@@ -89,7 +104,8 @@ def source(machine: str) -> str:
 
 @functools.cache
 def _addresses() -> dict[str, int]:
-    addresses = link(source(platform.machine()), _EXPORTS)
+    machine = platform.machine()
+    addresses = link(f"pool {machine}", lambda: source(machine), _EXPORTS, libc=_LIBC)
     threads, cpus = num_threads(), _allowed_cpus()
     ctypes.c_int64.from_address(addresses["weft_pool_threads"]).value = threads
     # With more threads than CPUs a spinning worker only takes time from one that works.

@@ -282,8 +282,8 @@ def _no_memory(nbytes: int) -> None:
         raise ValueError(f"Buffer: the number of bytes must not be negative, got {nbytes}")
     raise MemoryError(
         f"cannot allocate {_pretty(nbytes)} for an array: {_pretty(allocated_bytes())} are in live "
-        f"arrays and {_pretty(cached_bytes())} in the cache of freed ones; delete arrays, use a smaller or sharded shape, or "
-        "lower WEFT_BUFFER_CACHE_BYTES"
+        f"arrays and {_pretty(cached_bytes())} in the cache of freed ones; delete arrays, use a smaller or a sharded "
+        "shape, or lower WEFT_BUFFER_CACHE_BYTES"
     )
 
 
