@@ -136,10 +136,10 @@ class EntryEmitter:
 
         function = self._external(self.gemm_symbol(step), "void NAME(ptr)")
         bias = step.epilogue_bias
-        refs = [step.a, step.b, step.c] + ([bias[0]] if bias else [])
-        pointers = [self.address(ref) for ref in refs]
-        words = gemm.descriptor(step, *pointers)
-        self._context([("ptr" if word in pointers else "i64", str(word)) for word in words])
+        pointers = [self.address(ref) for ref in (step.a, step.b, step.c)] + [self.address(bias[0]) if bias else "null"]
+        _, words = gemm.describe(step)
+        rest = words[len(gemm.POINTERS):]
+        self._context([*(("ptr", pointer) for pointer in pointers), *(("i64", str(word)) for word in rest)])
         self._line(f"call void {function}(ptr %ctx)")
 
     def copy(self, step: Copy) -> None:

@@ -221,9 +221,8 @@ def compile_program(program: Program) -> NativeProgram:
     def gemm_symbol(step: Gemm) -> str:
         from weft.codegen import gemm
 
-        symbol, address, keep = gemm.load(step)
-        imports[symbol] = address
-        keepalive.append(keep)
+        symbol, _ = gemm.describe(step)
+        imports[symbol] = gemm.ensure(symbol)
         return symbol
 
     emitter = EntryEmitter(program, kernel_symbol, gemm_symbol)
