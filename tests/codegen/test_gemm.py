@@ -204,3 +204,34 @@ def test_empty_sum_writes_zeros_and_empty_results_write_nothing():
         check(Case(4, 5, k, outer=outer))
     for m, n, batch in [(0, 5, ()), (5, 0, ()), (3, 4, (0,))]:
         check(Case(m, n, 6, batch=batch))
+
+
+def test_program_runs_matmuls():
+    from weft.codegen.program import compile_program
+    from weft.ir.program import Loop, Program, Slot
+
+    m, n, k, rounds = 9, 20, 30, 3
+    rng = np.random.default_rng(5)
+    a = rng.standard_normal((rounds, m, k)).astype(np.float32)
+    b = rng.standard_normal((k, n)).astype(np.float32)
+    bias = rng.standard_normal(n).astype(np.float32)
+    c, d = np.zeros((rounds, m, n), np.float32), np.zeros((n, m), np.float32)
+    steps = (
+        Loop(
+            "i",
+            rounds,
+            (
+                Gemm(
+                    m, n, k, BufRef(0, 0, (("i", 4 * m * k),)), BufRef(1), BufRef(3, 0, (("i", 4 * m * n),)),
+                    (k, 1), (n, 1), (n, 1), "f32", "f32", "f32", epilogue_bias=(BufRef(2), 1),
+                ),
+            ),
+        ),
+        Gemm(m, n, k, BufRef(0), BufRef(1), BufRef(4), (k, 1), (n, 1), (1, m), "f32", "f32", "f32"),
+    )  # fmt: skip
+    arrays = [a, b, bias, c, d]
+    kinds = ["in", "in", "in", "out", "out"]
+    program = compile_program(Program(tuple(Slot(kind, x.nbytes) for kind, x in zip(kinds, arrays)), steps, 0))
+    program([x.ctypes.data for x in arrays])
+    np.testing.assert_allclose(c, a @ b + bias, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(d, (a[0] @ b).T, rtol=1e-5, atol=1e-5)
