@@ -96,6 +96,7 @@ def test_values_are_checked(name, value, error):
 def test_values_take_their_proper_type():
     config.update("enable_x64", 1)
     assert config.enable_x64 is True
+    assert config.x64_enabled is True
     config.update("enable_x64", "off")
     assert config.enable_x64 is False
     config.update("persistent_cache_min_compile_time_secs", 2)
@@ -187,6 +188,7 @@ def test_flags_without_meaning_are_accepted_and_keep_the_trace_key():
     before = config.trace_key()
     config.update("jax_cuda_visible_devices", "0")
     assert config.jax_cuda_visible_devices == "0"
+    config.update("jax_optimization_level", 2)  # of whatever type
     assert config.trace_key() == before
 
 

@@ -172,6 +172,11 @@ class Config(threading.local):
         changed = {name: value for name, value in self.values.items() if value != _flags[name].default}
         return f"Config({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
 
+    @property
+    def x64_enabled(self) -> bool:
+        """Another name of `enable_x64`."""
+        return self.enable_x64
+
     def parse_flags_with_absl(self) -> None:
         """Accepted for old programs; there are no command-line flags."""
 
@@ -340,25 +345,30 @@ _WITHOUT_MEANING = {
     "check_static_indices": False, "compilation_cache_check_contents": False, "compilation_cache_expect_pgle": False,
     "compilation_cache_include_metadata_in_key": False, "compiler_detailed_logging_min_ops": 10,
     "compiler_enable_remat_pass": True, "cpu_get_global_topology_timeout_minutes": 5,
-    "cpu_get_local_topology_timeout_minutes": 2, "cuda_visible_devices": "all",
+    "cpu_get_local_topology_timeout_minutes": 2, "cross_host_transfer_socket_address": "",
+    "cross_host_transport_addresses": "", "cuda_visible_devices": "all", "data_dependent_tracing_fallback": False,
     "debug_leaked_clients_on_clear_backends": False, "disable_bwd_checks": False, "disable_vmap_shmap_error": False,
     "disallow_mesh_context_manager": False, "dump_ir_modes": "stablehlo", "dynamic_shapes": False,
-    "eager_constant_folding": False, "embedded_constants_max_bytes": 32, "enable_pgle": False,
-    "enable_recoverability": False, "exec_time_optimization_effort": 0.0, "export_calling_convention_version": 10,
-    "export_ignore_forward_compatibility": False, "hlo_source_file_canonicalization_regex": None,
-    "host_callback_inlining": False, "include_debug_info_in_dumps": True, "include_full_tracebacks_in_locations": True,
-    "jit_pjit_api_merge": True, "log_checkpoint_residuals": False, "memory_fitting_effort": 0.0,
-    "memory_fitting_level": "O2", "mock_gpu_topology": "", "mock_num_gpu_processes": 0, "mutable_array_checks": True,
+    "eager_constant_folding": False, "embedded_constants_max_bytes": 32, "enable_memories": False, "enable_pgle": False,
+    "enable_preemption_service": True, "enable_recoverability": False, "exec_time_optimization_effort": 0.0,
+    "experimental_unsafe_xla_runtime_errors": False, "export_calling_convention_version": 10,
+    "export_ignore_forward_compatibility": False, "force_dcn_cross_host_transfers": False,
+    "hlo_source_file_canonicalization_regex": None, "host_callback_inlining": False,
+    "include_debug_info_in_dumps": True, "include_full_tracebacks_in_locations": True, "jit_pjit_api_merge": True,
+    "log_checkpoint_residuals": False, "memory_fitting_effort": 0.0, "memory_fitting_level": "O2",
+    "mock_gpu_topology": "", "mock_num_gpu_processes": 0, "mutable_array_checks": True, "oneapi_visible_devices": "all",
     "optimization_level": "UNKNOWN", "parallel_functions_output_gda": False,
     "persistent_cache_enable_xla_caches": "none", "pgle_profiling_runs": 3, "pjrt_client_create_options": None,
-    "refs_to_pins": False, "rocm_visible_devices": "all", "send_traceback_to_runtime": "off",
-    "serialization_version": 0, "share_binary_between_hosts": False, "share_binary_between_hosts_timeout_ms": 1_200_000,
-    "sort_devices_by_process_index": True, "spmd_mode": "allow_jit", "thread_guard": False,
-    "threefry_gpu_kernel_lowering": False, "traceback_in_locations_limit": 100, "use_magma": "auto",
-    "use_simplified_jaxpr_constants": False, "xla_profile_version": 0,
+    "pmap_no_rank_reduction": True, "pmap_shmap_merge": False, "ragged_dot_use_ragged_dot_instruction": True,
+    "refs_to_pins": False, "remat_opt_barrier": True, "rocm_visible_devices": "all", "send_traceback_to_runtime": "off",
+    "serialization_version": 0, "sharding_in_types": False, "share_binary_between_hosts": False,
+    "share_binary_between_hosts_timeout_ms": 1_200_000, "sort_devices_by_process_index": True,
+    "source_url_schema": None, "spmd_mode": "allow_jit", "thread_guard": False, "threefry_gpu_kernel_lowering": False,
+    "traceback_in_locations_limit": 100, "use_magma": "auto", "use_simplified_jaxpr_constants": False,
+    "varying_axes_in_types": True, "vjp3": False, "xla_profile_version": 0,
 }  # fmt: skip
 for _name, _default in _WITHOUT_MEANING.items():
-    _define(_name, _default, optional=True, doc="accepted for programs that set it; nothing depends on it")
+    _define(_name, _default, kind=object, doc="accepted for programs that set it; nothing depends on it")
 
 
 # ---- context managers
