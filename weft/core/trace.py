@@ -145,8 +145,9 @@ class _State(threading.local):
 
 def _no_evaluator(primitive, args, params):
     """Before the compiler is attached: the NumPy reference, which is also the oracle."""
-    reference = primitive.rule("reference")
-    out = reference(*[np.asarray(a) for a in args], **params)
+    avals = [typeof(a) for a in args]
+    primitive.abstract(avals, params)        # the type rule reports what does not fit
+    out = primitive.rule("reference")(*[np.asarray(a, t.dtype) for a, t in zip(args, avals)], **params)
     return list(out) if primitive.multiple_results else out
 
 

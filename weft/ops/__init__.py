@@ -1,0 +1,1 @@
+"""Op families: each operation with all that it means, closed under transposition. Start reading at `families`."""

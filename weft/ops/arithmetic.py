@@ -1,0 +1,396 @@
+"""Arithmetic: add sub mul div rem neg sign abs max min square integer_pow floor ceil round nextafter, and identities.
+
+Integer laws (as XLA's): results wrap; `div` truncates toward zero; x / 0 is all ones, x rem 0 is x; MIN / -1 is MIN.
+Float laws: `max` and `min` propagate NaN; `sign` and rounding keep the sign of zero.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+
+from weft.core.trace import typeof
+from weft.ops import families
+from weft.ops.casting import complex as make_complex
+from weft.ops.casting import conj, imag, real
+from weft.ops.comparison import eq, ge, gt, lt, select
+from weft.ops.families import (
+    ANY,
+    COMPLEX,
+    FLOATING,
+    INEXACT,
+    INTEGER,
+    NUMBER,
+    ORDERED,
+    dtype_in,
+    elementwise,
+    match_dtypes,
+)
+from weft.util import dtypes
+
+
+def is_complex(x) -> bool:
+    """Whether the elements of `x` are complex."""
+    return dtype_in(typeof(x).dtype, COMPLEX)
+
+
+def _is_signed_int(scalar_type: str) -> bool:
+    return scalar_type in ("i8", "i16", "i32", "i64")
+
+
+def _is_int(scalar_type: str) -> bool:
+    return scalar_type[0] in "iu"
+
+
+# --- sums and products ------------------------------------------------------------------------------------------------
+
+_give = lambda ct, *args: ct
+_give_neg = lambda ct, *args: neg(ct)
+
+neg_p = elementwise("neg", NUMBER, np.negative, jvp="linear", transpose=[_give_neg], linear_ins=(0,))
+add_p = elementwise("add", NUMBER, np.add, jvp=[lambda t, out, x, y: t, ...], transpose=[_give, _give], linear_ins=(0, 1),
+                    additive=True)
+#: addition of tangents and cotangents, where every operand is linear
+add_any_p = elementwise("add_any", ANY, np.add, jvp=[lambda t, out, x, y: t, ...], transpose=[_give, _give], emit="add",
+                        linear_ins=(0, 1), additive=True)
+sub_p = elementwise("sub", NUMBER, np.subtract, jvp=[lambda t, out, x, y: t, lambda t, out, x, y: neg(t)],
+                    transpose=[_give, _give_neg], linear_ins=(0, 1), additive=True)
+mul_p = elementwise("mul", NUMBER, np.multiply, jvp=[lambda t, out, x, y: mul(t, y), lambda t, out, x, y: mul(x, t)],
+                    transpose=[lambda ct, x, y: mul(ct, y), lambda ct, x, y: mul(x, ct)], linear_ins=(0, 1))
+
+
+def neg(x):
+    """`-x`, elementwise.
+
+    >>> import numpy as np
+    >>> np.asarray(neg(np.array([1, -2]))).tolist()
+    [-1, 2]
+    """
+    return neg_p.bind(x)
+
+
+def add(x, y):
+    """`x + y`, elementwise; a Python number takes the dtype of the other operand.
+
+    >>> import numpy as np
+    >>> np.asarray(add(np.array([1, 2]), 1)).tolist()
+    [2, 3]
+    """
+    return add_p.bind(*match_dtypes(x, y))
+
+
+def add_any(x, y):
+    """The sum of two tangents or cotangents."""
+    return add_any_p.bind(x, y)
+
+
+def sub(x, y):
+    """`x - y`, elementwise."""
+    return sub_p.bind(*match_dtypes(x, y))
+
+
+def mul(x, y):
+    """`x * y`, elementwise."""
+    return mul_p.bind(*match_dtypes(x, y))
+
+
+# --- division ---------------------------------------------------------------------------------------------------------
+
+
+def _int_div(x, y):
+    """Quotient of integers, truncated toward zero."""
+    x, y = np.broadcast_arrays(x, y)
+    ones = np.array(-1 if np.iinfo(x.dtype).min < 0 else np.iinfo(x.dtype).max, x.dtype)
+    safe = np.where(y == 0, np.array(1, y.dtype), y)
+    if np.iinfo(x.dtype).min == 0:
+        return np.where(y == 0, ones, x // safe)
+    minus_one = safe == -1               # apart, since MIN // -1 overflows
+    safe = np.where(minus_one, np.array(1, y.dtype), safe)
+    floor = x // safe
+    quotient = floor + ((floor < 0) & (floor * safe != x)).astype(x.dtype)
+    return np.where(y == 0, ones, np.where(minus_one, np.negative(x), quotient)).astype(x.dtype)
+
+
+def _div_reference(x, y):
+    return _int_div(x, y) if np.issubdtype(x.dtype, np.integer) else np.true_divide(x, y)
+
+
+def _rem_reference(x, y):
+    if np.issubdtype(x.dtype, np.integer):
+        return np.where(y == 0, x, x - _int_div(x, y) * y).astype(x.dtype)
+    return np.fmod(x, y)
+
+
+def _safe_divisor(b, y):
+    """An integer divisor that cannot trap: 1 in place of 0 and -1, and the tests for both."""
+    is_zero = b.op("eq", y, b.const(0, y.type))
+    if not _is_signed_int(y.type):
+        return b.select(is_zero, b.const(1, y.type), y), is_zero, None
+    is_minus = b.op("eq", y, b.const(-1, y.type))
+    return b.select(b.logical_or(is_zero, is_minus), b.const(1, y.type), y), is_zero, is_minus
+
+
+def _div_emit(b, x, y):
+    if not _is_int(x.type):
+        return b.op("div", x, y)
+    safe, is_zero, is_minus = _safe_divisor(b, y)
+    out = b.op("div", x, safe)
+    if is_minus is not None:
+        out = b.select(is_minus, b.op("neg", x), out)
+    return b.select(is_zero, b.op("not", b.const(0, x.type)), out)
+
+
+def _rem_emit(b, x, y):
+    if not _is_int(x.type):
+        return b.op("rem", x, y)
+    safe, is_zero, _ = _safe_divisor(b, y)
+    return b.select(is_zero, x, b.op("rem", x, safe))
+
+
+div_p = elementwise("div", NUMBER, _div_reference, emit=_div_emit, linear_ins=lambda ins, outs: (0,) if dtype_in(
+    outs[0].dtype, INEXACT) else (), transpose=[lambda ct, x, y: div(ct, y), None],
+    jvp=[lambda t, out, x, y: div(t, y), lambda t, out, x, y: mul(neg(t), div(out, y))])
+rem_p = elementwise("rem", ("integer", "floating"), _rem_reference, emit=_rem_emit,
+                    jvp=[lambda t, out, x, y: t, lambda t, out, x, y: mul(neg(t), _truncated(div(x, y)))])
+
+
+def _truncated(x):
+    return mul(sign(x), floor(abs(x)))
+
+
+def div(x, y):
+    """`x / y`, elementwise; integers truncate toward zero.
+
+    >>> import numpy as np
+    >>> np.asarray(div(np.array([7, -7]), 2)).tolist()
+    [3, -3]
+    """
+    return div_p.bind(*match_dtypes(x, y))
+
+
+def rem(x, y):
+    """The remainder of `x / y` with the sign of `x`, elementwise."""
+    return rem_p.bind(*match_dtypes(x, y))
+
+
+# --- sign and size ----------------------------------------------------------------------------------------------------
+
+
+def _sign_reference(x):
+    if np.iscomplexobj(x):
+        size = np.abs(x)
+        return np.where(size == 0, 0, x / np.where(size == 0, 1, size)).astype(x.dtype)
+    return np.where(x == 0, x, np.sign(x))      # keeps the zero's sign
+
+
+def _sign_emit(b, x):
+    if x.type in ("c64", "c128"):
+        part = {"c64": "f32", "c128": "f64"}[x.type]
+        re, im, size = b.op("real", x, type=part), b.op("imag", x, type=part), b.op("abs", x, type=part)
+        empty = b.op("eq", size, b.const(0.0, part))
+        size = b.select(empty, b.const(1.0, part), size)
+        return b.op("complex", b.op("div", re, size), b.op("div", im, size), type=x.type)
+    return b.op("sign", x)
+
+
+def _sign_jvp(t, out, x):
+    if not is_complex(x):
+        return families.zero_tangent(out)
+    # d(x/|x|) = i out Im(conj(out) t) / |x|
+    turn = imag(mul(conj(out), t))
+    return mul(out, make_complex(0.0, div(turn, abs(x))))
+
+
+sign_p = elementwise("sign", NUMBER, _sign_reference, emit=_sign_emit, jvp=[_sign_jvp])
+
+
+def _real_of(dtype):
+    return dtypes.to_real_dtype(dtype) if dtype_in(dtype, COMPLEX) else dtype
+
+
+def _abs_emit(b, x):
+    if x.type in ("c64", "c128"):
+        return b.op("abs", x, type={"c64": "f32", "c128": "f64"}[x.type])
+    return x if x.type[0] == "u" else b.op("abs", x)
+
+
+def _abs_jvp(t, out, x):
+    if not is_complex(x):
+        return select(ge(x, 0), t, neg(t))
+    size = select(eq(out, 0), 1, out)
+    return div(real(mul(t, conj(x))), size)
+
+
+abs_p = elementwise("abs", NUMBER, np.abs, emit=_abs_emit, result=_real_of, jvp=[_abs_jvp])
+
+
+def sign(x):
+    """-1, 0 or 1 as `x` is negative, zero or positive; of complex `x`, x / |x|. Zeros and NaN stay as they are."""
+    return sign_p.bind(x)
+
+
+def abs(x):
+    """The absolute value of `x`; of complex `x`, a real."""
+    return abs_p.bind(x)
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+
+
+def _extremum(name: str, reference, of_bools: str, wins):
+    """max or min; the tangent goes to the winner, and half to each where they are equal."""
+    share = lambda t, mine, other: select(wins(mine, other), t, select(eq(mine, other), mul(t, 0.5), 0))
+    return elementwise(name, ORDERED, reference, emit=lambda b, x, y: b.op(of_bools if x.type == "bool" else name, x, y),
+                       jvp=[lambda t, out, x, y: share(t, x, y), lambda t, out, x, y: share(t, y, x)])
+
+
+max_p = _extremum("max", np.maximum, "or", gt)
+min_p = _extremum("min", np.minimum, "and", lt)
+
+
+def max(x, y):
+    """The larger of `x` and `y`, elementwise; NaN if either is.
+
+    >>> import numpy as np
+    >>> np.asarray(max(np.array([1.0, np.nan]), 2.0)).tolist()
+    [2.0, nan]
+    """
+    return max_p.bind(*match_dtypes(x, y))
+
+
+def min(x, y):
+    """The smaller of `x` and `y`, elementwise; NaN if either is."""
+    return min_p.bind(*match_dtypes(x, y))
+
+
+# --- powers that are products -----------------------------------------------------------------------------------------
+
+square_p = elementwise("square", NUMBER, np.square, emit=lambda b, x: b.op("mul", x, x),
+                       jvp=[lambda t, out, x: mul(t, mul(2, x))])
+
+
+def _integer_pow_type(aval, *, y):
+    families.check_dtype("integer_pow", aval, NUMBER)
+    if y < 0 and dtype_in(aval.dtype, INTEGER):
+        raise TypeError(f"integer_pow: integers cannot be raised to negative powers, got {aval.str_short()} to the {y}. "
+                        "Cast to a floating dtype first.")
+    return aval
+
+
+def _power(x, y: int, mul, reciprocal):
+    """x to the y > 0 by squaring, in the order that `mul` calls say; negative y by the reciprocal at the end."""
+    result, factor, n = None, x, y if y >= 0 else -y
+    while n:
+        if n & 1:
+            result = factor if result is None else mul(result, factor)
+        n >>= 1
+        factor = mul(factor, factor) if n else factor
+    return result if y >= 0 else reciprocal(result)
+
+
+def _integer_pow_reference(x, *, y):
+    if y == 0:
+        return np.ones_like(x)
+    return np.asarray(_power(x, y, np.multiply, lambda v: np.divide(np.ones((), x.dtype), v)))
+
+
+def _one(b, scalar_type: str):
+    if scalar_type in ("c64", "c128"):
+        return b.const(1 + 0j, scalar_type)
+    return b.const(1 if _is_int(scalar_type) else 1.0, scalar_type)
+
+
+def _integer_pow_emit(b, x, *, y):
+    one = _one(b, x.type)
+    return one if y == 0 else _power(x, y, lambda u, v: b.op("mul", u, v), lambda v: b.op("div", one, v))
+
+
+def _integer_pow_jvp(t, out, x, *, y):
+    return families.zero_tangent(out) if y == 0 else mul(t, mul(y, integer_pow(x, y - 1)))
+
+
+integer_pow_p = elementwise("integer_pow", NUMBER, _integer_pow_reference, type_rule=_integer_pow_type,
+                            emit=_integer_pow_emit, jvp=[_integer_pow_jvp])
+
+
+def square(x):
+    """`x * x`, elementwise."""
+    return square_p.bind(x)
+
+
+def integer_pow(x, y: int):
+    """`x` to the power of the Python int `y`, by repeated multiplication.
+
+    >>> import numpy as np
+    >>> np.asarray(integer_pow(np.array([1, 2, 3]), 3)).tolist()
+    [1, 8, 27]
+    """
+    y = int(y)
+    return x if y == 1 else integer_pow_p.bind(x, y=y)
+
+
+def reciprocal(x):
+    """`1 / x`, elementwise."""
+    return integer_pow(x, -1)
+
+
+# --- rounding ---------------------------------------------------------------------------------------------------------
+
+
+class RoundingMethod(enum.IntEnum):
+    """Where `round` sends halves."""
+    AWAY_FROM_ZERO = 0
+    TO_NEAREST_EVEN = 1
+
+
+def _round_reference(x, *, rounding_method):
+    if rounding_method == RoundingMethod.TO_NEAREST_EVEN:
+        return np.round(x)
+    whole = np.trunc(x)
+    return np.copysign(np.abs(whole) + (np.abs(x - whole) >= 0.5).astype(x.dtype), x)
+
+
+def _round_emit(b, x, *, rounding_method):
+    return b.op("round_even" if rounding_method == RoundingMethod.TO_NEAREST_EVEN else "round_away", x)
+
+
+floor_p = elementwise("floor", FLOATING, np.floor, jvp="zero")
+ceil_p = elementwise("ceil", FLOATING, np.ceil, jvp="zero")
+round_p = elementwise("round", FLOATING, _round_reference, emit=_round_emit, jvp="zero")
+nextafter_p = elementwise("nextafter", FLOATING, np.nextafter, jvp="zero", widen=False)
+
+
+def floor(x):
+    """The largest integer not above `x`, as a float."""
+    return floor_p.bind(x)
+
+
+def ceil(x):
+    """The smallest integer not below `x`, as a float."""
+    return ceil_p.bind(x)
+
+
+def round(x, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO):
+    """The integer nearest to `x`, as a float; halves go away from zero, or to the even neighbour.
+
+    >>> import numpy as np
+    >>> np.asarray(round(np.array([0.5, -2.5]))).tolist()
+    [1.0, -3.0]
+    """
+    return round_p.bind(x, rounding_method=RoundingMethod(rounding_method))
+
+
+def nextafter(x, y):
+    """The next float after `x` in the direction of `y`."""
+    return nextafter_p.bind(*match_dtypes(x, y))
+
+
+# --- identity ---------------------------------------------------------------------------------------------------------
+
+stop_gradient_p = elementwise("stop_gradient", ANY, lambda x: x, emit=lambda b, x: x, jvp="zero", widen=False)
+
+
+def stop_gradient(x):
+    """`x`, with a derivative of zero."""
+    return stop_gradient_p.bind(x)

@@ -1,0 +1,145 @@
+"""Bits of booleans and integers: and or xor not, shifts, population_count, clz.
+
+Shifts by the width or more (or by a negative amount) give 0, or copies of the sign bit for shift_right_arithmetic.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.ops.families import BOOL_OR_INTEGER, INTEGER, elementwise, match_dtypes
+
+and_p = elementwise("and", BOOL_OR_INTEGER, np.bitwise_and, jvp="zero")
+or_p = elementwise("or", BOOL_OR_INTEGER, np.bitwise_or, jvp="zero")
+xor_p = elementwise("xor", BOOL_OR_INTEGER, np.bitwise_xor, jvp="zero")
+not_p = elementwise("not", BOOL_OR_INTEGER, np.bitwise_not, jvp="zero")
+
+
+def bitwise_and(x, y):
+    """`x & y`, elementwise.
+
+    >>> import numpy as np
+    >>> np.asarray(bitwise_and(np.array([6, 5]), 3)).tolist()
+    [2, 1]
+    """
+    return and_p.bind(*match_dtypes(x, y))
+
+
+def bitwise_or(x, y):
+    """`x | y`, elementwise."""
+    return or_p.bind(*match_dtypes(x, y))
+
+
+def bitwise_xor(x, y):
+    """`x ^ y`, elementwise."""
+    return xor_p.bind(*match_dtypes(x, y))
+
+
+def bitwise_not(x):
+    """`~x`, elementwise; of booleans, their negation."""
+    return not_p.bind(x)
+
+
+# --- shifts -----------------------------------------------------------------------------------------------------------
+
+
+def _width(dtype) -> int:
+    return dtype.itemsize * 8
+
+
+def _amount(x, y):
+    """The shift amount made safe, and where it was in range."""
+    fits = (y >= 0) & (y < _width(x.dtype))
+    return np.where(fits, y, 0).astype(x.dtype), fits
+
+
+def _left(x, y):
+    by, fits = _amount(x, y)
+    return np.where(fits, np.left_shift(x, by), 0).astype(x.dtype)
+
+
+def _right_logical(x, y):
+    by, fits = _amount(x, y)
+    unsigned = np.dtype(f"u{x.dtype.itemsize}")
+    return np.where(fits, x.view(unsigned) >> by.view(unsigned), 0).astype(unsigned).view(x.dtype)
+
+
+def _right_arithmetic(x, y):
+    by, fits = _amount(x, y)
+    last = np.array(_width(x.dtype) - 1, x.dtype)
+    signed = np.dtype(f"i{x.dtype.itemsize}")
+    return (x.view(signed) >> np.where(fits, by, last).view(signed)).view(x.dtype)
+
+
+def _shift(name: str, reference, op: str):
+    def emit(b, x, y):
+        bits = int(x.type[1:])
+        fits = b.op("lt", y, b.const(bits, y.type))
+        if y.type[0] == "i":
+            fits = b.logical_and(fits, b.op("ge", y, b.const(0, y.type)))
+        if op != "shr_arithmetic":
+            return b.select(fits, b.op(op, x, b.select(fits, y, b.const(0, y.type))), b.const(0, x.type))
+        by = b.select(fits, y, b.const(bits - 1, y.type))
+        if x.type[0] == "i":
+            return b.op(op, x, by)
+        signed = f"i{bits}"
+        return b.bitcast(b.op(op, b.bitcast(x, signed), b.bitcast(by, signed)), x.type)
+    return elementwise(name, INTEGER, reference, emit=emit, jvp="zero")
+
+
+shift_left_p = _shift("shift_left", _left, "shl")
+shift_right_logical_p = _shift("shift_right_logical", _right_logical, "shr_logical")
+shift_right_arithmetic_p = _shift("shift_right_arithmetic", _right_arithmetic, "shr_arithmetic")
+
+
+def shift_left(x, y):
+    """`x << y`, elementwise."""
+    return shift_left_p.bind(*match_dtypes(x, y))
+
+
+def shift_right_logical(x, y):
+    """`x >> y` with zeros coming in, elementwise."""
+    return shift_right_logical_p.bind(*match_dtypes(x, y))
+
+
+def shift_right_arithmetic(x, y):
+    """`x >> y` with copies of the sign bit coming in, elementwise."""
+    return shift_right_arithmetic_p.bind(*match_dtypes(x, y))
+
+
+# --- counting ---------------------------------------------------------------------------------------------------------
+
+
+def _popcount(x):
+    unsigned = x.view(f"u{x.dtype.itemsize}")
+    count = np.zeros(x.shape, np.uint8)
+    for i in range(_width(x.dtype)):
+        count = count + ((unsigned >> unsigned.dtype.type(i)) & unsigned.dtype.type(1)).astype(np.uint8)
+    return count.astype(x.dtype)
+
+
+def _clz(x):
+    unsigned = x.view(f"u{x.dtype.itemsize}")
+    count = np.zeros(x.shape, np.uint8)
+    for i in range(_width(x.dtype)):
+        count = count + (unsigned < unsigned.dtype.type(1 << i)).astype(np.uint8)
+    return count.astype(x.dtype)
+
+
+population_count_p = elementwise("population_count", INTEGER, _popcount, emit="popcount", jvp="zero")
+clz_p = elementwise("clz", INTEGER, _clz, jvp="zero")
+
+
+def population_count(x):
+    """The number of ones among the bits of `x`."""
+    return population_count_p.bind(x)
+
+
+def clz(x):
+    """The number of zeros before the highest one bit of `x`.
+
+    >>> import numpy as np
+    >>> np.asarray(clz(np.array([1, 0], np.uint8))).tolist()
+    [7, 8]
+    """
+    return clz_p.bind(x)

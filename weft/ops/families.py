@@ -1,0 +1,554 @@
+"""Factories of op families: what the members of a family share is stated here once.
+
+In:   the few facts that make an op itself (its dtypes, its NumPy meaning, its derivative, its scalar code).
+Out:  a `Primitive` with every slot filled.
+Laws: an elementwise op takes operands of one shape, or rank-0 operands mixed in; its results are weakly typed only if all
+      operands are. Per-operand rules never see symbolic zeros. A linear op's transpose rule stands beside its jvp.
+      This module imports no op: the few that rules need (`broadcast_in_dim`, `reduce_sum`, ...) are bound by name.
+
+The lower slot holds, by kind: a pull-style function (elementwise, layout, slice, index, random), or one of the specs below.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from weft.core.primitive import Primitive, registry
+from weft.core.trace import UndefPrimal, Zero, typeof
+from weft.ir.factors import FactorRule, RuleBuilder, elementwise_rule
+from weft.ir.types import ShapedArray
+from weft.util import dtypes
+from weft.util.errors import ShapeError, describe
+from weft.util.source import user_frame
+
+# --- what the compiler reads ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ReduceSpec:
+    """Lowering of a reduction over params['axes']: `combine` is add mul max min and or xor argmax argmin;
+    `identity(dtype)` is its neutral Python value (of no use for argmax and argmin)."""
+    combine: str
+    identity: Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class ScanSpec:
+    """Lowering of a running reduction along params['axis'], from the end if params['reverse']."""
+    combine: str
+    identity: Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class ScatterSpec:
+    """Lowering of a scatter: updates are combined into the operand by `combine` (None: they replace it)."""
+    combine: str | None
+
+
+@dataclass(frozen=True)
+class ContractSpec:
+    """Lowering of a contraction, told by its dimension_numbers."""
+
+
+@dataclass(frozen=True)
+class HostSpec:
+    """Lowering of an op that runs its own reference on the host."""
+
+
+@dataclass(frozen=True)
+class ExpandSpec:
+    """Lowering of a composite: `fn(*args, **params)` rebuilds it from other primitives."""
+    fn: Callable
+
+
+# --- dtype groups -----------------------------------------------------------------------------------------------------
+
+Group = Literal["bool", "integer", "unsigned", "signed", "floating", "complex"]
+
+BOOL: tuple[Group, ...] = ("bool",)
+INTEGER: tuple[Group, ...] = ("integer",)
+FLOATING: tuple[Group, ...] = ("floating",)
+COMPLEX: tuple[Group, ...] = ("complex",)
+INEXACT: tuple[Group, ...] = ("floating", "complex")
+REAL: tuple[Group, ...] = ("integer", "floating")
+NUMBER: tuple[Group, ...] = ("integer", "floating", "complex")
+BOOL_OR_INTEGER: tuple[Group, ...] = ("bool", "integer")
+ORDERED: tuple[Group, ...] = ("bool", "integer", "floating")
+ANY: tuple[Group, ...] = ("bool", "integer", "floating", "complex")
+
+_ABSTRACT = {"bool": np.bool_, "integer": np.integer, "unsigned": np.unsignedinteger, "signed": np.signedinteger,
+             "floating": np.floating, "complex": np.complexfloating}
+
+
+@functools.cache
+def dtype_in(dtype, groups: tuple[Group, ...]) -> bool:
+    """Whether `dtype` belongs to one of `groups`.
+
+    >>> dtype_in(np.dtype("int8"), REAL), dtype_in(np.dtype("bool"), REAL)
+    (True, False)
+    """
+    return any(dtypes.issubdtype(dtype, _ABSTRACT[g]) for g in groups)
+
+
+def check_dtype(name: str, aval: ShapedArray, groups: tuple[Group, ...], position: int | None = None) -> None:
+    """TypeError unless the operand's dtype is one that op `name` takes."""
+    if dtype_in(aval.dtype, groups):
+        return
+    where = "" if position is None else f" at position {position}"
+    raise TypeError(describe(name, f"does not accept dtype {aval.dtype.name}{where}.", [("operand", aval.str_short())],
+                             user_frame(), f"Accepted are dtypes of kind {', '.join(groups)}.",
+                             "Cast with convert_element_type or .astype."))
+
+
+def shape_error(name: str, what: str, table, rule: str = "", remedy: str = "") -> ShapeError:
+    """A ShapeError in the usual layout, with the user's line."""
+    return ShapeError(describe(name, what, table, user_frame(), rule, remedy))
+
+
+def operand_table(avals: Sequence[ShapedArray]) -> list[tuple[str, str]]:
+    """Rows that show operand types in an error."""
+    names = ["operand"] if len(avals) == 1 else ["lhs", "rhs"] if len(avals) == 2 else None
+    return [(names[i] if names else f"operand {i}", a.str_short()) for i, a in enumerate(avals)]
+
+
+def canonical_dims(name: str, dims: Sequence[int], ndim: int) -> tuple[int, ...]:
+    """Dims as non-negative ints; ShapeError if one is out of range or given twice."""
+    out = tuple(int(d) + ndim if d < 0 else int(d) for d in dims)
+    if any(not 0 <= d < ndim for d in out):
+        raise shape_error(name, f"dims {tuple(dims)} are out of bounds for an operand of rank {ndim}.", ())
+    if len(set(out)) != len(out):
+        raise shape_error(name, f"duplicate dims in {tuple(dims)}.", ())
+    return out
+
+
+def joined_vma(avals: Sequence[ShapedArray]) -> frozenset:
+    """Manual mesh axes over which any of the operands varies."""
+    return frozenset().union(*(a.vma for a in avals))
+
+
+# --- values that rules need -------------------------------------------------------------------------------------------
+
+
+def full(shape: Sequence[int], fill: Any, dtype: Any) -> Any:
+    """An array of `shape` in which every element is `fill`."""
+    return broadcast(np.asarray(fill, dtype)[()], tuple(shape))
+
+
+def zeros(aval: ShapedArray) -> Any:
+    """Zeros of type `aval`."""
+    if aval.dtype == dtypes.float0:
+        return np.zeros(aval.shape, dtypes.float0)
+    return full(aval.shape, 0, aval.dtype)
+
+
+zeros_like_aval = zeros
+
+
+def instantiate(tangent: Any) -> Any:
+    """A symbolic zero as an array of zeros; anything else as it is."""
+    return zeros(tangent.aval) if type(tangent) is Zero else tangent
+
+
+def zero_tangent(out: Any) -> Zero:
+    """The symbolic zero tangent of value `out`."""
+    return Zero(typeof(out).to_tangent_aval())
+
+
+def add_tangents(x: Any, y: Any) -> Any:
+    """The sum of two tangents (or cotangents), either of which may be a symbolic zero."""
+    if type(x) is Zero:
+        return y
+    return x if type(y) is Zero else registry["add_any"].bind(x, y)
+
+
+def broadcast(x: Any, shape: tuple[int, ...]) -> Any:
+    """Rank-0 `x` repeated to `shape`; anything that has the shape as it is."""
+    if typeof(x).shape == shape:
+        return x
+    return registry["broadcast_in_dim"].bind(x, shape=shape, broadcast_dimensions=())
+
+
+def move_dim(x: Any, source: int, target: int) -> Any:
+    """`x` with dim `source` at position `target`, the others in order."""
+    if source == target:
+        return x
+    order = [d for d in range(typeof(x).ndim) if d != source]
+    order.insert(target, source)
+    return registry["transpose"].bind(x, permutation=tuple(order))
+
+
+def match_dtypes(*args: Any) -> tuple:
+    """Give weak rank-0 operands the dtype of the others. Python numbers stay Python numbers if all operands are weak.
+
+    >>> match_dtypes(np.ones(2, np.float32), 2.0)[1].dtype
+    dtype('float32')
+    """
+    avals = [typeof(x) for x in args]
+    first = avals[0]
+    if all(a.dtype == first.dtype and a.weak_type == first.weak_type for a in avals):
+        return args
+    adapts = [a.weak_type and a.ndim == 0 for a in avals]
+    fixed = [a for a, flexible in zip(avals, adapts) if not flexible]
+    if not fixed or any(a.dtype != fixed[0].dtype for a in fixed):
+        return args      # nothing to adopt; the type rule judges
+    target = next((a for a in fixed if not a.weak_type), fixed[0])
+    return tuple(_adopt(x, a, target) if flexible else x for x, a, flexible in zip(args, avals, adapts))
+
+
+_RANKS = ("bool", "integer", "floating", "complex")
+
+
+def _rank(dtype: Any) -> int:
+    return next((i for i, group in enumerate(_RANKS) if dtype_in(dtype, (group,))), -1)
+
+
+def _adopt(x: Any, aval: ShapedArray, target: ShapedArray) -> Any:
+    if aval.dtype == target.dtype and (target.weak_type or aval is target):
+        return x
+    if _rank(aval.dtype) > _rank(target.dtype):
+        return x         # would lose information; the type rule reports it
+    if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic):
+        return np.asarray(x, target.dtype)[()]
+    return registry["convert_element_type"].bind(x, new_dtype=target.dtype, weak_type=target.weak_type, sharding=None)
+
+
+# --- NumPy meanings ---------------------------------------------------------------------------------------------------
+
+_NARROW_WITHIN_F32 = frozenset(d for d in dtypes.float_dtypes if d.itemsize <= 2)
+
+
+def is_narrow(dtype: Any) -> bool:
+    """Whether references compute this dtype in float32 and round at the end."""
+    return dtype in _NARROW_WITHIN_F32
+
+
+def widened(fn: Callable) -> Callable:
+    """`fn` on NumPy values, with 16-bit and smaller floats computed in float32 and rounded once."""
+    @functools.wraps(fn)
+    def call(*xs, **params):
+        narrow = next((x.dtype for x in xs if is_narrow(x.dtype)), None)
+        with np.errstate(all="ignore"):
+            if narrow is None:
+                return fn(*xs, **params)
+            out = fn(*[x.astype(np.float32) if is_narrow(x.dtype) else x for x in xs], **params)
+        return np.asarray(out).astype(narrow) if np.asarray(out).dtype == np.float32 else out
+    return call
+
+
+# --- elementwise ------------------------------------------------------------------------------------------------------
+
+
+def broadcast_shapes(name: str, avals: Sequence[ShapedArray]) -> tuple[int, ...]:
+    """The common shape of elementwise operands; those of rank 0 go with any."""
+    shape = next((a.shape for a in avals if a.ndim), ())
+    if any(a.ndim and a.shape != shape for a in avals):
+        raise shape_error(name, "got operands of different shapes.", operand_table(avals),
+                          "Operands of an elementwise operation need equal shapes (or rank 0).",
+                          "Broadcast them first, or use weft.numpy, which broadcasts.")
+    return shape
+
+
+def same_dtypes(name: str, avals: Sequence[ShapedArray]) -> None:
+    """TypeError unless all operands have one dtype."""
+    if all(a.dtype == avals[0].dtype for a in avals):
+        return
+    raise TypeError(describe(name, "requires arguments to have the same dtypes, got "
+                             f"{', '.join(a.dtype.name for a in avals)}.", operand_table(avals), user_frame(),
+                             "Operations of lax do not promote.", "Cast one with .astype, or use weft.numpy, which promotes."))
+
+
+def elementwise_type(name: str, groups, result=None) -> Callable:
+    """The type rule of an elementwise op on operands of one dtype; `result(dtype, **params)` gives another result dtype."""
+    def type_rule(*avals, **params):
+        for i, aval in enumerate(avals):
+            check_dtype(name, aval, groups, i if len(avals) > 1 else None)
+        same_dtypes(name, avals)
+        shape = broadcast_shapes(name, avals)
+        dtype = avals[0].dtype if result is None else result(avals[0].dtype, **params)
+        weak = all(a.weak_type for a in avals) and not dtype_in(dtype, BOOL)
+        return ShapedArray(shape, dtype, weak, None, joined_vma(avals))
+    return type_rule
+
+
+def batch_elementwise(primitive: Primitive) -> Callable:
+    """The batch rule: batch dims are aligned, unbatched operands repeated only if they have dims."""
+    def batch(axis, args, dims, **params):
+        ranks = [typeof(x).ndim - (d is not None) for x, d in zip(args, dims)]
+        rank = max(ranks)
+        at = next((d for d, r in zip(dims, ranks) if d is not None and r == rank), 0)
+        full_shape = _batched_shape(axis.size, args, dims, ranks, rank, at)
+        args = [_aligned(x, d, r, rank, at, full_shape) for x, d, r in zip(args, dims, ranks)]
+        out = primitive.bind(*args, **params)
+        return (out, [at] * len(out)) if primitive.multiple_results else (out, at)
+    return batch
+
+
+def _batched_shape(size, args, dims, ranks, rank, at) -> tuple[int, ...]:
+    i = ranks.index(rank)
+    shape = list(typeof(args[i]).shape)
+    if dims[i] is not None:
+        del shape[dims[i]]
+    shape.insert(at, size)
+    return tuple(shape)
+
+
+def _aligned(x, dim, rank, out_rank, at, shape):
+    if dim is None and rank == 0:
+        return x
+    if dim is not None and rank == out_rank:
+        return move_dim(x, dim, at)
+    kept = (at,) if rank == 0 else tuple(d for d in range(len(shape)) if d != at)
+    return registry["broadcast_in_dim"].bind(x, shape=shape, broadcast_dimensions=kept)
+
+
+def unbroadcast(ct: Any, aval: ShapedArray) -> Any:
+    """Cotangent of an operand of type `aval` that was used at the shape of `ct`: summed over the dims it was repeated in."""
+    shape = typeof(ct).shape
+    if aval.ndim or not shape:
+        return ct
+    return registry["reduce_sum"].bind(ct, axes=tuple(range(len(shape))))
+
+
+def _transpose_rule(per_operand: Sequence[Callable | None]) -> Callable:
+    def transpose(ct, *args, **params):
+        if type(ct) is Zero:
+            return [Zero(x.aval.to_tangent_aval()) if type(x) is UndefPrimal else None for x in args]
+        out = []
+        for x, rule in zip(args, _stretched(per_operand, len(args))):
+            if type(x) is not UndefPrimal:
+                out.append(None)
+                continue
+            if rule is None:
+                raise NotImplementedError("this operation is not linear in that operand")
+            out.append(unbroadcast(broadcast_like(rule(ct, *args, **params), ct), x.aval))
+        return out
+    return transpose
+
+
+def broadcast_like(x: Any, y: Any) -> Any:
+    """`x` repeated to the shape of `y` if it has rank 0."""
+    return broadcast(x, typeof(y).shape)
+
+
+def _stretched(rules: Sequence, count: int) -> Sequence:
+    """A rule list ending in `...` repeats its last rule."""
+    if rules and rules[-1] is Ellipsis:
+        rules = list(rules[:-1])
+        return rules + [rules[-1]] * (count - len(rules))
+    return rules
+
+
+def _jvp_rule(primitive: Primitive, per_operand: Sequence[Callable | None]) -> Callable:
+    def jvp(primals, tangents, **params):
+        out = primitive.bind(*primals, **params)
+        total: Any = zero_tangent(out)
+        if total.aval.dtype == dtypes.float0:
+            return out, total
+        shape = typeof(out).shape
+        for t, rule in zip(tangents, _stretched(per_operand, len(primals))):
+            if type(t) is not Zero and rule is not None:
+                term = rule(t, out, *primals, **params)
+                if type(term) is not Zero:
+                    total = add_tangents(total, broadcast(term, shape))
+        return out, total
+    return jvp
+
+
+def _linear_jvp(primitive: Primitive) -> Callable:
+    """jvp of an op linear in all operands together, which is itself on the tangents."""
+    def jvp(primals, tangents, **params):
+        out = primitive.bind(*primals, **params)
+        if all(type(t) is Zero for t in tangents):
+            return out, zero_tangent(out)
+        return out, primitive.bind(*map(instantiate, tangents), **params)
+    return jvp
+
+
+def zero_jvp(primitive: Primitive) -> Callable:
+    """jvp of an op whose derivative is zero wherever it exists."""
+    def jvp(primals, tangents, **params):
+        out = primitive.bind(*primals, **params)
+        if primitive.multiple_results:
+            return out, [zero_tangent(o) for o in out]
+        return out, zero_tangent(out)
+    return jvp
+
+
+_NOT_LINEAR = "is not linear in any operand"
+
+
+def elementwise(name: str, dtypes: tuple[Group, ...], reference: Callable, *, jvp: Sequence | str, transpose: Sequence | None = None,
+                emit: str | Callable | None = None, result: Callable | None = None, type_rule: Callable | None = None,
+                linear_ins: tuple[int, ...] | Callable = (), additive: bool = False, widen: bool = True) -> Primitive:
+    """Make an elementwise primitive.
+
+    jvp        per operand `fn(t, out, *primals, **params)` or None; `...` at the end repeats the last; "linear" or "zero"
+    transpose  per operand `fn(ct, *args, **params)` or None, for ops that are linear in some operand
+    emit       name of the scalar op, or `fn(b, *exprs, **params)`; by default the op of the same name
+    result     `fn(dtype, **params)` -> dtype of the result, if it is not the operands'
+    linear_ins operands through which partial sums may pass, or `fn(in_avals, out_avals, **params)` giving them
+    widen      whether the reference sees 16-bit and smaller floats as float32
+    """
+    from weft.core.primitive import unsupported
+    p = Primitive(name, "elementwise")
+    p.def_type(type_rule or elementwise_type(name, dtypes, result))
+    p.def_reference(widened(reference) if widen else reference)
+    p.def_batch(batch_elementwise(p))
+    p.def_factors(_elementwise_factors(linear_ins, additive))
+    p.def_lower(_pull(emit or name))
+    p.def_jvp(zero_jvp(p) if jvp == "zero" else _linear_jvp(p) if jvp == "linear" else _jvp_rule(p, jvp))
+    p.rules["transpose"] = unsupported(_NOT_LINEAR) if transpose is None else _transpose_rule(transpose)
+    return p
+
+
+def _elementwise_factors(linear_ins, additive) -> Callable:
+    def factors(in_avals, out_avals, **params) -> FactorRule:
+        linear = linear_ins(in_avals, out_avals, **params) if callable(linear_ins) else linear_ins
+        return elementwise_rule(in_avals, out_avals, linear_ins=linear, additive=additive)
+    return factors
+
+
+def _pull(emit: str | Callable) -> Callable:
+    """Pull-style lowering of an elementwise op: the scalar code on the operands' elements at the same position."""
+    def lower(b, index, *inputs, in_avals, out_avals, **params):
+        xs = [x(index if a.ndim else ()) for x, a in zip(inputs, in_avals)]
+        return b.op(emit, *xs) if isinstance(emit, str) else emit(b, *xs, **params)
+    return lower
+
+
+# --- reductions -------------------------------------------------------------------------------------------------------
+
+
+def reduction(name: str, dtypes: tuple[Group, ...], reference: Callable, *, combine: str, identity: Callable,
+              jvp: Callable | str, transpose: Callable | None = None, linear: bool = False) -> Primitive:
+    """Make a reduction over params['axes'].
+
+    reference  `fn(x, axes)`; jvp  `fn(t, out, x, axes)` -> tangent, or "linear" or "zero"; transpose `fn(ct, x, axes)` -> ct of x
+    combine, identity   see `ReduceSpec`
+    """
+    from weft.core.primitive import unsupported
+    p = Primitive(name, "reduce")
+    reference = widened(reference)
+
+    @p.def_type
+    def type_rule(aval, *, axes):
+        check_dtype(name, aval, dtypes)
+        check_axes(name, aval, axes)
+        shape = tuple(s for d, s in enumerate(aval.shape) if d not in axes)
+        return aval.update(shape=shape)
+
+    @p.def_batch
+    def batch(axis, args, dims, *, axes):
+        (x,), (dim,) = args, dims
+        shifted = tuple(a + (a >= dim) for a in axes)
+        return p.bind(x, axes=shifted), dim - sum(a < dim for a in shifted)
+
+    @p.def_factors
+    def factors(in_avals, out_avals, *, axes):
+        b = RuleBuilder()
+        fs = b.news(in_avals[0].shape)
+        return b.rule([fs], [[f for d, f in enumerate(fs) if d not in axes]], reduced={fs[a]: combine for a in axes},
+                      linear_ins=(0,) if linear else ())
+
+    p.def_reference(lambda x, *, axes: reference(x, axes=axes))
+    p.rules["lower"] = ReduceSpec(combine, identity)
+    p.def_jvp(zero_jvp(p) if jvp == "zero" else _linear_jvp(p) if jvp == "linear" else _reduction_jvp(p, jvp))
+    p.rules["transpose"] = unsupported(_NOT_LINEAR) if transpose is None else unary_transpose(transpose)
+    return p
+
+
+def check_axes(name: str, aval: ShapedArray, axes: tuple[int, ...]) -> None:
+    """ShapeError unless `axes` are distinct dims of the operand."""
+    if len(set(axes)) != len(axes):
+        raise shape_error(name, f"duplicate value in 'axes': {axes}.", [("operand", aval.str_short())])
+    if any(not 0 <= a < aval.ndim for a in axes):
+        raise shape_error(name, f"axes {axes} are out of bounds for an operand of rank {aval.ndim}.",
+                          [("operand", aval.str_short())])
+
+
+def _reduction_jvp(primitive: Primitive, rule: Callable) -> Callable:
+    def jvp(primals, tangents, **params):
+        out = primitive.bind(*primals, **params)
+        if type(tangents[0]) is Zero or zero_tangent(out).aval.dtype == dtypes.float0:
+            return out, zero_tangent(out)
+        return out, rule(tangents[0], out, primals[0], **params)
+    return jvp
+
+
+def unary_transpose(rule: Callable) -> Callable:
+    """The transpose slot of a one-operand linear op from `rule(ct, x, **params)`, where x.aval is the operand's type."""
+    def transpose(ct, x, **params):
+        return [Zero(x.aval.to_tangent_aval()) if type(ct) is Zero else rule(ct, x, **params)]
+    return transpose
+
+
+# --- running reductions -----------------------------------------------------------------------------------------------
+
+
+def cumulative(name: str, dtypes: tuple[Group, ...], reference: Callable, *, lower: Any, jvp: Callable | str,
+               transpose: Callable | None = None, linear: bool = False) -> Primitive:
+    """Make a running reduction along params['axis'], from the end if params['reverse'].
+
+    reference `fn(x, axis)` forward; jvp `fn(t, out, x, axis, reverse)` or "linear"; transpose `fn(ct, x, axis, reverse)`
+    """
+    from weft.core.primitive import unsupported
+    p = Primitive(name, "scan")
+
+    @p.def_type
+    def type_rule(aval, *, axis, reverse):
+        check_dtype(name, aval, dtypes)
+        if not 0 <= axis < aval.ndim:
+            raise shape_error(name, f"axis {axis} is out of bounds for an operand of rank {aval.ndim}.",
+                              [("operand", aval.str_short())])
+        return aval
+
+    @p.def_reference
+    @widened
+    def run(x, *, axis, reverse):
+        if not reverse:
+            return reference(x, axis)
+        return np.flip(reference(np.flip(x, axis), axis), axis)
+
+    @p.def_batch
+    def batch(mapped, args, dims, *, axis, reverse):
+        return p.bind(args[0], axis=axis + (axis >= dims[0]), reverse=reverse), dims[0]
+
+    @p.def_factors
+    def factors(in_avals, out_avals, *, axis, reverse):
+        b = RuleBuilder()
+        fs = b.news(in_avals[0].shape)
+        return b.rule([fs], [fs], special={fs[axis]: "scan"}, linear_ins=(0,) if linear else ())
+
+    p.rules["lower"] = lower
+    p.def_jvp(_linear_jvp(p) if jvp == "linear" else _reduction_jvp(p, jvp))
+    p.rules["transpose"] = unsupported(_NOT_LINEAR) if transpose is None else unary_transpose(transpose)
+    return p
+
+
+# --- layout -----------------------------------------------------------------------------------------------------------
+
+
+def layout(name: str, *, type: Callable, reference: Callable, transpose: Callable, batch: Callable, factors: Callable,
+           lower: Callable) -> Primitive:
+    """Make a one-operand op that moves elements and computes nothing, hence linear in its operand.
+
+    transpose `fn(ct, x, **params)` -> ct of x; batch `fn(axis, x, dim, **params)` -> (out, dim); factors
+    `fn(builder, in_aval, out_aval, **params)` -> FactorRule or (in dims, out dims); lower `fn(b, index, x, in_aval, out_aval, **params)`
+    """
+    p = Primitive(name, "layout")
+
+    def all_factors(in_avals, out_avals, **params):
+        b = RuleBuilder()
+        found = factors(b, in_avals[0], out_avals[0], **params)
+        return found if isinstance(found, FactorRule) else b.rule([found[0]], [found[1]], linear_ins=(0,))
+
+    p.define(
+        type=type, reference=reference, jvp=_linear_jvp(p), transpose=unary_transpose(transpose), factors=all_factors,
+        batch=lambda axis, args, dims, **params: batch(axis, args[0], dims[0], **params),
+        lower=lambda b, index, x, *, in_avals, out_avals, **params: lower(b, index, x, in_avals[0], out_avals[0], **params))
+    return p

@@ -1,0 +1,372 @@
+"""Reductions: reduce_sum/prod/max/min/and/or/xor, argmax, argmin, and the running ones cumsum/cumprod/cummax/cummin/cumlogsumexp.
+
+Laws: 16-bit and smaller floats accumulate in float32 and round once; max, min, argmax and argmin let NaN win; argmax and
+argmin give the first of equals. Closed under transposition: reduce_sum <-> broadcast_in_dim, cumsum <-> cumsum reversed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.core.primitive import Primitive, registry, unsupported
+from weft.core.trace import typeof
+from weft.ir.factors import RuleBuilder
+from weft.ir.types import ShapedArray
+from weft.ops import families
+from weft.ops.arithmetic import add, max, mul, neg, sub
+from weft.ops.casting import convert_element_type
+from weft.ops.comparison import eq, gt, lt, select
+from weft.ops.families import (
+    BOOL_OR_INTEGER,
+    COMPLEX,
+    NUMBER,
+    ORDERED,
+    ExpandSpec,
+    ReduceSpec,
+    ScanSpec,
+    canonical_dims,
+    cumulative,
+    dtype_in,
+    reduction,
+    shape_error,
+)
+from weft.ops.layout import broadcast_in_dim, reshape, rev, transpose
+from weft.ops.math import div, exp, log1p
+from weft.util import dtypes
+
+# --- neutral elements -------------------------------------------------------------------------------------------------
+
+
+def _zero(dtype):
+    return dtype.type(0).item() if dtype_in(dtype, COMPLEX) else False if dtype == np.bool_ else 0
+
+
+def _one(dtype):
+    return 1
+
+
+def lowest(dtype) -> Any:
+    """The value below all others of `dtype`: the neutral element of max."""
+    if dtype == np.bool_:
+        return False
+    if dtype_in(dtype, families.INTEGER):
+        return int(dtypes.iinfo(dtype).min)
+    return -np.inf if _has_infinity(dtype) else float(dtypes.finfo(dtype).min)
+
+
+def highest(dtype) -> Any:
+    """The value above all others of `dtype`: the neutral element of min."""
+    if dtype == np.bool_:
+        return True
+    if dtype_in(dtype, families.INTEGER):
+        return int(dtypes.iinfo(dtype).max)
+    return np.inf if _has_infinity(dtype) else float(dtypes.finfo(dtype).max)
+
+
+def _has_infinity(dtype) -> bool:
+    with np.errstate(all="ignore"):
+        return bool(np.isinf(np.asarray(np.inf).astype(dtype).astype(np.float32)))
+
+
+def _all_ones(dtype):
+    return True if dtype == np.bool_ else -1 if dtypes.iinfo(dtype).min < 0 else int(dtypes.iinfo(dtype).max)
+
+
+# --- reductions -------------------------------------------------------------------------------------------------------
+
+
+def _others(ndim: int, axes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(d for d in range(ndim) if d not in axes)
+
+
+def spread(reduced, shape: Sequence[int], axes: Sequence[int]):
+    """A reduced value repeated over the `axes` it was reduced over."""
+    return broadcast_in_dim(reduced, shape, _others(len(shape), axes))
+
+
+def _extremum_jvp(t, out, x, *, axes):
+    """The mean tangent of the elements that attain the extremum."""
+    shape = typeof(x).shape
+    winners = convert_element_type(eq(x, spread(out, shape, axes)), typeof(t).dtype)
+    return div(reduce_sum(mul(t, winners), axes), reduce_sum(winners, axes))
+
+
+def _prod_jvp(t, out, x, *, axes):
+    """Each tangent times the product of all the other elements, found without division, so that zeros are no trouble."""
+    aval = typeof(x)
+    kept = _others(aval.ndim, axes)
+    if not aval.size:
+        return families.zero_tangent(out)
+    line_shape = (*(aval.shape[d] for d in kept), math.prod(aval.shape[a] for a in axes))
+    xs, ts = (reshape(transpose(v, (*kept, *axes)), line_shape) for v in (x, t))
+    last = len(kept)
+    before = _shift(cumprod(xs, last), 1, last, 1)
+    after = rev(_shift(cumprod(rev(xs, (last,)), last), 1, last, 1), (last,))
+    return reduce_sum(mul(ts, mul(before, after)), (last,))
+
+
+def _shift(x, by: int, axis: int, fill):
+    """`x` moved `by` places up along `axis`, with `fill` coming in."""
+    aval = typeof(x)
+    config = tuple((by, -by, 0) if d == axis else (0, 0, 0) for d in range(aval.ndim))
+    return registry["pad"].bind(x, np.asarray(fill, aval.dtype)[()], padding_config=config)
+
+
+def _reduce_min_max(fn, neutral):
+    return lambda x, axes: fn(x, axis=axes, initial=np.asarray(neutral(x.dtype)).astype(x.dtype)[()])
+
+
+def _sum_reference(x, axes):
+    if dtype_in(x.dtype, families.FLOATING) and x.dtype == np.float32:
+        return np.sum(x, axis=axes, dtype=np.float64).astype(np.float32)
+    return np.sum(x, axis=axes, dtype=x.dtype)
+
+
+reduce_sum_p = reduction("reduce_sum", NUMBER, _sum_reference, combine="add", identity=_zero, jvp="linear", linear=True,
+                         transpose=lambda ct, x, *, axes: spread(ct, x.aval.shape, axes))
+reduce_prod_p = reduction("reduce_prod", NUMBER, lambda x, axes: np.prod(x, axis=axes, dtype=x.dtype), combine="mul",
+                          identity=_one, jvp=_prod_jvp)
+reduce_max_p = reduction("reduce_max", ORDERED, _reduce_min_max(np.max, lowest), combine="max", identity=lowest,
+                         jvp=_extremum_jvp)
+reduce_min_p = reduction("reduce_min", ORDERED, _reduce_min_max(np.min, highest), combine="min", identity=highest,
+                         jvp=_extremum_jvp)
+reduce_and_p = reduction("reduce_and", BOOL_OR_INTEGER, lambda x, axes: np.bitwise_and.reduce(x, axis=axes),
+                         combine="and", identity=_all_ones, jvp="zero")
+reduce_or_p = reduction("reduce_or", BOOL_OR_INTEGER, lambda x, axes: np.bitwise_or.reduce(x, axis=axes), combine="or",
+                        identity=_zero, jvp="zero")
+reduce_xor_p = reduction("reduce_xor", BOOL_OR_INTEGER, lambda x, axes: np.bitwise_xor.reduce(x, axis=axes), combine="xor",
+                         identity=_zero, jvp="zero")
+
+
+def _reduce(p: Primitive, x, axes: Sequence[int]):
+    return p.bind(x, axes=tuple(sorted(canonical_dims(p.name, axes, typeof(x).ndim))))
+
+
+def reduce_sum(x, axes: Sequence[int]):
+    """The sum of `x` over the dims `axes`.
+
+    >>> import numpy as np
+    >>> np.asarray(reduce_sum(np.ones((2, 3)), (1,))).tolist()
+    [3.0, 3.0]
+    """
+    return _reduce(reduce_sum_p, x, axes)
+
+
+def reduce_prod(x, axes: Sequence[int]):
+    """The product of `x` over the dims `axes`."""
+    return _reduce(reduce_prod_p, x, axes)
+
+
+def reduce_max(x, axes: Sequence[int]):
+    """The largest element of `x` over the dims `axes`; NaN if there is one, the lowest value of the dtype if there is nothing."""
+    return _reduce(reduce_max_p, x, axes)
+
+
+def reduce_min(x, axes: Sequence[int]):
+    """The smallest element of `x` over the dims `axes`; NaN if there is one."""
+    return _reduce(reduce_min_p, x, axes)
+
+
+def reduce_and(x, axes: Sequence[int]):
+    """Bitwise (or logical) and over the dims `axes`."""
+    return _reduce(reduce_and_p, x, axes)
+
+
+def reduce_or(x, axes: Sequence[int]):
+    """Bitwise (or logical) or over the dims `axes`."""
+    return _reduce(reduce_or_p, x, axes)
+
+
+def reduce_xor(x, axes: Sequence[int]):
+    """Bitwise (or logical) exclusive or over the dims `axes`."""
+    return _reduce(reduce_xor_p, x, axes)
+
+
+# --- argmax and argmin ------------------------------------------------------------------------------------------------
+
+
+def _arg_reduction(name: str, reference: Callable) -> Primitive:
+    p = Primitive(name, "reduce")
+
+    @p.def_type
+    def type_rule(aval, *, axes, index_dtype):
+        families.check_dtype(name, aval, ORDERED)
+        families.check_axes(name, aval, axes)
+        if len(axes) != 1:
+            raise shape_error(name, f"takes exactly one axis, got {axes}.", [("operand", aval.str_short())])
+        if not aval.shape[axes[0]]:
+            raise shape_error(name, f"dim {axes[0]} has no elements to choose from.", [("operand", aval.str_short())])
+        if not dtype_in(index_dtype, families.INTEGER):
+            raise TypeError(f"{name}: index_dtype must be an integer dtype, got {index_dtype}.")
+        return ShapedArray(tuple(s for d, s in enumerate(aval.shape) if d != axes[0]), index_dtype, False, None, aval.vma)
+
+    @p.def_batch
+    def batch(axis, args, dims, *, axes, index_dtype):
+        dim, at = dims[0], axes[0] + (axes[0] >= dims[0])
+        return p.bind(args[0], axes=(at,), index_dtype=index_dtype), dim - (at < dim)
+
+    @p.def_factors
+    def factors(in_avals, out_avals, *, axes, index_dtype):
+        # Shards would combine as pairs of value and position; `replicate` holds for whoever cannot.
+        b = RuleBuilder()
+        fs = b.news(in_avals[0].shape)
+        along = fs[axes[0]]
+        return b.rule([fs], [[f for f in fs if f != along]], reduced={along: name}, special={along: "replicate"})
+
+    p.define(reference=lambda x, *, axes, index_dtype: np.asarray(reference(x, axes[0])).astype(index_dtype),
+             jvp=families.zero_jvp(p), transpose=unsupported("is not linear in any operand"),
+             lower=ReduceSpec(name, lowest if name == "argmax" else highest))
+    return p
+
+
+def _first_argmax(x, axis: int):
+    if families.is_narrow(x.dtype):
+        x = x.astype(np.float32)
+    return np.argmax(x, axis)            # NumPy, too, takes the first NaN as the largest
+
+
+def _first_argmin(x, axis: int):
+    if families.is_narrow(x.dtype):
+        x = x.astype(np.float32)
+    return np.argmin(x, axis)
+
+
+argmax_p = _arg_reduction("argmax", _first_argmax)
+argmin_p = _arg_reduction("argmin", _first_argmin)
+
+
+def argmax(operand, axis: int, index_dtype):
+    """The index of the largest element along dim `axis`: the first of equals, the first NaN if there is one.
+
+    >>> import numpy as np
+    >>> int(argmax(np.array([1.0, 5.0, 5.0]), 0, np.int32))
+    1
+    """
+    return _arg_reduce(argmax_p, operand, axis, index_dtype)
+
+
+def argmin(operand, axis: int, index_dtype):
+    """The index of the smallest element along dim `axis`: the first of equals, the first NaN if there is one."""
+    return _arg_reduce(argmin_p, operand, axis, index_dtype)
+
+
+def _arg_reduce(p: Primitive, operand, axis: int, index_dtype):
+    axes = canonical_dims(p.name, (axis,), typeof(operand).ndim)
+    return p.bind(operand, axes=axes, index_dtype=dtypes.canonicalize_dtype(index_dtype))
+
+
+# --- running reductions -----------------------------------------------------------------------------------------------
+
+
+def prefix_scan(combine: Callable, elements: Sequence, neutral: Sequence, axis: int, reverse: bool) -> list:
+    """Running combination of `elements` (a tuple of arrays) by the associative `combine`, in log2(n) doublings.
+
+    `neutral` are the scalars that come in from beyond the edge; `combine(earlier, later)` takes and gives tuples.
+    """
+    elements = [rev(x, (axis,)) if reverse else x for x in elements]
+    size, step = typeof(elements[0]).shape[axis], 1
+    while step < size:
+        earlier = [_shift(x, step, axis, fill) for x, fill in zip(elements, neutral)]
+        elements = list(combine(earlier, elements))
+        step *= 2
+    return [rev(x, (axis,)) if reverse else x for x in elements]
+
+
+def _paired_jvp(combine: Callable, neutral: Callable) -> Callable:
+    """jvp of a running reduction: the running combination of (value, tangent) pairs."""
+    def jvp(t, out, x, *, axis, reverse):
+        fills = (np.asarray(neutral(typeof(x).dtype)).astype(typeof(x).dtype)[()], 0)
+        return prefix_scan(combine, (x, t), fills, axis, reverse)[1]
+    return jvp
+
+
+def _product_pair(earlier, later):
+    (x, s), (y, t) = earlier, later
+    return mul(x, y), add(mul(s, y), mul(x, t))
+
+
+def _extremum_pair(wins: Callable):
+    def combine(earlier, later):
+        (x, s), (y, t) = earlier, later
+        tie = mul(add(s, t), 0.5)
+        first = wins(x, y)
+        return select(first, x, y), select(first, s, select(wins(y, x), t, tie))
+    return combine
+
+
+def logaddexp(x, y):
+    """log(exp(x) + exp(y)) without overflow; the neutral element is -inf."""
+    high = max(x, y)
+    gap = neg(registry["abs"].bind(sub(x, y)))
+    return select(eq(x, y), add(x, np.asarray(np.log(2.0), typeof(x).dtype)[()]), add(high, log1p(exp(gap))))
+
+
+def _logsumexp_pair(earlier, later):
+    (x, s), (y, t) = earlier, later
+    total = logaddexp(x, y)
+    empty = eq(total, -np.inf)
+    share = lambda v: select(empty, 0, exp(sub(v, select(empty, 0, total))))
+    return total, add(mul(s, share(x)), mul(t, share(y)))
+
+
+def _cumlogsumexp_by_doubling(x, *, axis, reverse):
+    neutral = (np.asarray(-np.inf).astype(typeof(x).dtype)[()],)
+    return prefix_scan(lambda a, b: (logaddexp(a[0], b[0]),), (x,), neutral, axis, reverse)[0]
+
+
+def _cumsum_reference(x, axis):
+    if x.dtype == np.float32:
+        return np.cumsum(x, axis=axis, dtype=np.float64).astype(np.float32)
+    return np.cumsum(x, axis=axis, dtype=x.dtype)
+
+
+cumsum_p = cumulative("cumsum", NUMBER, _cumsum_reference, lower=ScanSpec("add", _zero), jvp="linear", linear=True,
+                      transpose=lambda ct, x, *, axis, reverse: cumsum(ct, axis, not reverse))
+cumprod_p = cumulative("cumprod", NUMBER, lambda x, axis: np.cumprod(x, axis=axis, dtype=x.dtype),
+                       lower=ScanSpec("mul", _one), jvp=_paired_jvp(_product_pair, _one))
+cummax_p = cumulative("cummax", ORDERED, lambda x, axis: np.maximum.accumulate(x, axis=axis),
+                      lower=ScanSpec("max", lowest), jvp=_paired_jvp(_extremum_pair(gt), lowest))
+cummin_p = cumulative("cummin", ORDERED, lambda x, axis: np.minimum.accumulate(x, axis=axis),
+                      lower=ScanSpec("min", highest), jvp=_paired_jvp(_extremum_pair(lt), highest))
+cumlogsumexp_p = cumulative("cumlogsumexp", families.FLOATING, lambda x, axis: np.logaddexp.accumulate(x, axis=axis),
+                            lower=ExpandSpec(_cumlogsumexp_by_doubling),
+                            jvp=_paired_jvp(_logsumexp_pair, lambda dtype: -np.inf))
+
+
+def _run(p: Primitive, operand, axis: int, reverse: bool):
+    (axis,) = canonical_dims(p.name, (axis,), typeof(operand).ndim)
+    return p.bind(operand, axis=axis, reverse=bool(reverse))
+
+
+def cumsum(operand, axis: int = 0, reverse: bool = False):
+    """Running sums along dim `axis`, from the end if `reverse`.
+
+    >>> import numpy as np
+    >>> np.asarray(cumsum(np.array([1, 2, 3]))).tolist()
+    [1, 3, 6]
+    """
+    return _run(cumsum_p, operand, axis, reverse)
+
+
+def cumprod(operand, axis: int = 0, reverse: bool = False):
+    """Running products along dim `axis`, from the end if `reverse`."""
+    return _run(cumprod_p, operand, axis, reverse)
+
+
+def cummax(operand, axis: int = 0, reverse: bool = False):
+    """Running maxima along dim `axis`, from the end if `reverse`."""
+    return _run(cummax_p, operand, axis, reverse)
+
+
+def cummin(operand, axis: int = 0, reverse: bool = False):
+    """Running minima along dim `axis`, from the end if `reverse`."""
+    return _run(cummin_p, operand, axis, reverse)
+
+
+def cumlogsumexp(operand, axis: int = 0, reverse: bool = False):
+    """Running log(sum(exp)) along dim `axis`, from the end if `reverse`."""
+    return _run(cumlogsumexp_p, operand, axis, reverse)
