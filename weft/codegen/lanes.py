@@ -457,7 +457,7 @@ def lane_helper(builder: Builder, label: str, function: str, width: int, arity: 
         takes = "".join(f"  %e{i} = extractelement {v} %a{i}, i32 %k\n" for i in range(arity))
         passed = ", ".join(f"double %e{i}" for i in range(arity))
         builder.helpers[name] = (
-            f"define internal {v} @{name}({params}) noinline {{\nentry:\n  br label %loop\nloop:\n"
+            f"define internal {v} @{name}({params}) noinline #0 {{\nentry:\n  br label %loop\nloop:\n"
             f"  %k = phi i32 [0, %entry], [%next, %loop]\n  %y = phi {v} [poison, %entry], [%z, %loop]\n{takes}"
             f"  %r = call double @{function}({passed})\n  %z = insertelement {v} %y, double %r, i32 %k\n"
             f"  %next = add i32 %k, 1\n  %more = icmp ult i32 %next, {width}\n"

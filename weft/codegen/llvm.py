@@ -49,7 +49,7 @@ from weft.ir.loops import (
 #: scratch up to this size lives on the thread's stack
 STACK_SCRATCH = 1 << 16
 
-_METADATA = "!0 = !{!0}\n!1 = !{i32 1}\n"
+_METADATA = '!0 = !{!0}\n!1 = !{i32 1}\n!2 = !{!"branch_weights", i32 1, i32 100000}\n'
 
 
 def kernel_ir(kernel: Kernel, symbol: str, target: Target) -> str:
@@ -86,9 +86,9 @@ class KernelEmitter(Expressions):
         declared = "\n".join(self.b.declarations.values())
         helpers = "".join(self.b.helpers.values())
         lines = "\n".join(self.b.scopes[0].lines)
-        wide = ' "min-legal-vector-width"="512" "prefer-vector-width"="512"' if self.target.level == "avx512" else ""
-        return (f"{declared}\n{helpers}define void @{self.symbol}(ptr %ctx, i64 %task, i64 %worker) nounwind{wide} {{\n"
-                f"entry:\n{lines}\n}}\n{_METADATA}{''.join(self.metadata)}")
+        wide = '"min-legal-vector-width"="512" "prefer-vector-width"="512"' if self.target.level == "avx512" else ""
+        return (f"{declared}\n{helpers}define void @{self.symbol}(ptr %ctx, i64 %task, i64 %worker) #0 {{\n"
+                f"entry:\n{lines}\n}}\nattributes #0 = {{ nounwind {wide} }}\n{_METADATA}{''.join(self.metadata)}")
 
     def _bind_buffers(self) -> None:
         bufs, b = self.kernel.bufs, self.b

@@ -3,22 +3,31 @@
 In:   register values and a floating type.
 Out:  register values; half precision is computed in f32 and rounded.
 Laws: the same instructions per lane at every width, so a value does not depend on where in a vector it lies.
-      Special values follow IEEE and NumPy. Functions without an expansion here call the C library lane by lane in f64.
+      Special values follow IEEE and NumPy. f64 `pow` and `lgamma` of both precisions call the C library lane by lane.
+Next: `math_exp`, `math_trig`, `math_special` hold the formulas, `math_tables` the coefficients.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from weft.codegen import math_exp, math_special, math_trig
 from weft.codegen.lanes import Lanes
+from weft.codegen.math_real import Real
 from weft.ir.loops import ScalarType
 
 #: single instructions, or expanded well by LLVM
 _INTRINSICS = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "round_even": "roundeven"}
 
-#: the C library's double functions (all exist in glibc, musl and macOS)
-_LIBRARY = {name: name for name in (
-    "exp", "exp2", "expm1", "log", "log1p", "log2", "cbrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
-    "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "pow", "atan2",
-)}
+_FORMULAS: dict[str, Callable] = {
+    **{name: getattr(math_exp, name) for name in (
+        "exp", "exp2", "expm1", "log", "log1p", "log2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "logistic",
+        "rsqrt", "cbrt")},
+    **{name: getattr(math_trig, name) for name in ("sin", "cos", "tan", "asin", "acos", "atan", "atan2")},
+    **{name: getattr(math_special, name) for name in (
+        "erf", "erfc", "erf_inv", "digamma", "lgamma", "bessel_i0e", "bessel_i1e", "round_away", "copysign", "nextafter")},
+    "pow": math_exp.pow_,
+}
 
 
 def call(lanes: Lanes, op: str, type_: ScalarType, args: list[str]) -> str:
@@ -30,9 +39,10 @@ def call(lanes: Lanes, op: str, type_: ScalarType, args: list[str]) -> str:
         return y if op == "is_finite" else lanes.settle(y, type_)
     if type_ not in ("f32", "f64"):
         raise NotImplementedError(f"codegen: {op!r} on {type_}")
-    t = lanes.type(type_)
     if op in _INTRINSICS:
-        return lanes.b.intrinsic(_INTRINSICS[op], t, args[0])
-    if op in _LIBRARY:
-        return lanes.per_lane(op, _LIBRARY[op], t, *args)
-    raise NotImplementedError(f"codegen: {op!r} on {type_}")
+        return lanes.b.intrinsic(_INTRINSICS[op], lanes.type(type_), args[0])
+    real = Real(lanes, type_)
+    values = [real.v(arg) for arg in args]
+    if op == "is_finite":
+        return (real.abs(values[0]) < float("inf")).name
+    return _FORMULAS[op](real, *values).name

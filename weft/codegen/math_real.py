@@ -1,0 +1,290 @@
+"""Arithmetic on register values with Python operators, for writing math functions as formulas.
+
+`Real(lanes, "f32")` is the working precision; it makes `V`s. A `V` is a float, an integer of the same size, or a mask.
+"""
+
+from __future__ import annotations
+
+import math
+
+from weft.codegen.builder import vector
+from weft.codegen.lanes import Lanes, lane_helper
+from weft.codegen.math_tables import TABLE
+
+
+class V:
+    """A register value: kind `f` (float), `i` (integer of the float's size) or `m` (mask)."""
+    __slots__ = ("kind", "name", "real")
+
+    def __init__(self, real: Real, kind: str, name: str):
+        self.real = real
+        self.kind = kind
+        self.name = name
+
+    def _with(self, instruction: str, other: V | float, swap: bool = False) -> V:
+        real, kind = self.real, self.kind
+        y = other.name if isinstance(other, V) else real.constant(kind, other)
+        x = self.name
+        if swap:
+            x, y = y, x
+        return V(real, kind, real.b.pure(f"{instruction} {real.types[kind]} {x}, {y}", x, y))
+
+    def __add__(self, other: V | float) -> V:
+        return self._with("fadd" if self.kind == "f" else "add", other)
+
+    def __sub__(self, other: V | float) -> V:
+        return self._with("fsub" if self.kind == "f" else "sub", other)
+
+    def __mul__(self, other: V | float) -> V:
+        return self._with("fmul" if self.kind == "f" else "mul", other)
+
+    def __truediv__(self, other: V | float) -> V:
+        return self._with("fdiv", other)
+
+    def __radd__(self, other: float) -> V:
+        return self._with("fadd" if self.kind == "f" else "add", other, True)
+
+    def __rsub__(self, other: float) -> V:
+        return self._with("fsub" if self.kind == "f" else "sub", other, True)
+
+    def __rmul__(self, other: float) -> V:
+        return self._with("fmul" if self.kind == "f" else "mul", other, True)
+
+    def __rtruediv__(self, other: float) -> V:
+        return self._with("fdiv", other, True)
+
+    def __neg__(self) -> V:
+        if self.kind == "i":
+            return self._with("sub", 0, True)
+        return V(self.real, "f", self.real.b.pure(f"fneg {self.real.t} {self.name}", self.name))
+
+    def __and__(self, other: V | int) -> V:
+        return self._with("and", other)
+
+    def __or__(self, other: V | int) -> V:
+        return self._with("or", other)
+
+    def __xor__(self, other: V | int) -> V:
+        return self._with("xor", other)
+
+    def __lshift__(self, other: int) -> V:
+        return self._with("shl", other)
+
+    def __rshift__(self, other: int) -> V:
+        return self._with("ashr", other)
+
+    def lshr(self, other: int) -> V:
+        """Shift right, filling with zeros."""
+        return self._with("lshr", other)
+
+    def __invert__(self) -> V:
+        return self._with("xor", 1 if self.kind == "m" else -1)
+
+    def _test(self, order: str, other: V | float) -> V:
+        real, kind = self.real, self.kind
+        y = other.name if isinstance(other, V) else real.constant(kind, other)
+        instruction = f"fcmp o{order}" if kind == "f" else f"icmp s{order}"
+        return V(real, "m", real.b.pure(f"{instruction} {real.types[kind]} {self.name}, {y}", self.name, y))
+
+    def __lt__(self, other: V | float) -> V:
+        return self._test("lt", other)
+
+    def __le__(self, other: V | float) -> V:
+        return self._test("le", other)
+
+    def __gt__(self, other: V | float) -> V:
+        return self._test("gt", other)
+
+    def __ge__(self, other: V | float) -> V:
+        return self._test("ge", other)
+
+    def same(self, other: V | float) -> V:
+        """Mask of equality."""
+        if self.kind == "f":
+            return self._test("eq", other)
+        y = other.name if isinstance(other, V) else self.real.constant(self.kind, other)
+        text = f"icmp eq {self.real.types[self.kind]} {self.name}, {y}"
+        return V(self.real, "m", self.real.b.pure(text, self.name, y))
+
+    def is_nan(self) -> V:
+        """Mask of NaN."""
+        text = f"fcmp uno {self.real.t} {self.name}, {self.name}"
+        return V(self.real, "m", self.real.b.pure(text, self.name))
+
+
+class Real:
+    """Formulas in one floating type over some lanes."""
+
+    def __init__(self, lanes: Lanes, type_: str):
+        self.lanes = lanes
+        self.b = lanes.b
+        self.type = type_
+        self.wide = type_ == "f64"
+        self.t = lanes.f64 if self.wide else lanes.f32
+        self.it = lanes.i64 if self.wide else lanes.i32
+        self.types = {"f": self.t, "i": self.it, "m": lanes.i1}
+        self.int_type = "i64" if self.wide else "i32"
+        self.bits = 64 if self.wide else 32
+        self.mantissa = 52 if self.wide else 23
+        self.bias = 1023 if self.wide else 127
+        #: adding it rounds to an integer and leaves that integer in the low bits
+        self.magic = 1.5 * 2.0**self.mantissa
+        self.magic_bits = (self.bias + self.mantissa << self.mantissa) | (1 << self.mantissa - 1)
+        self.tiny = 2.0**-1022 if self.wide else 2.0**-126
+
+    def constant(self, kind: str, value: float) -> str:
+        """Operand text of a constant."""
+        if kind == "f":
+            return self.lanes.const(value, self.type)
+        if kind == "i":
+            return self.lanes.const(value, self.int_type)
+        return self.lanes.const(value, "bool")
+
+    def v(self, name: str) -> V:
+        """A float register as a value."""
+        return V(self, "f", name)
+
+    def c(self, value: float) -> V:
+        """A float constant."""
+        return V(self, "f", self.constant("f", value))
+
+    def fma(self, x: V | float, y: V | float, z: V | float) -> V:
+        """x * y + z."""
+        x, y, z = (a.name if isinstance(a, V) else self.constant("f", a) for a in (x, y, z))
+        return V(self, "f", self.lanes.fma(self.t, x, y, z))
+
+    def exact_fma(self, x: V, y: V, z: V) -> V:
+        """x * y + z rounded once on every machine."""
+        return V(self, "f", self.lanes.arithmetic("fma", self.type, [x.name, y.name, z.name]))
+
+    def select(self, cond: V, x: V | float, y: V | float) -> V:
+        """Lanewise choice; one of x and y is a value."""
+        kind = x.kind if isinstance(x, V) else y.kind if isinstance(y, V) else "f"
+        x, y = (a.name if isinstance(a, V) else self.constant(kind, a) for a in (x, y))
+        return V(self, kind, self.lanes.select(cond.name, self.types[kind], x, y))
+
+    def abs(self, x: V) -> V:
+        """Magnitude."""
+        return V(self, "f", self.b.intrinsic("fabs", self.t, x.name))
+
+    def sqrt(self, x: V) -> V:
+        """Square root, rounded correctly."""
+        return V(self, "f", self.b.intrinsic("sqrt", self.t, x.name))
+
+    def copysign(self, x: V | float, y: V) -> V:
+        """The size of x with the sign of y."""
+        x = x.name if isinstance(x, V) else self.constant("f", x)
+        return V(self, "f", self.b.intrinsic("copysign", self.t, x, y.name))
+
+    def trunc(self, x: V) -> V:
+        """Integer part."""
+        return V(self, "f", self.b.intrinsic("trunc", self.t, x.name))
+
+    def round_even(self, x: V) -> V:
+        """The nearest integer, halves to even."""
+        return V(self, "f", self.b.intrinsic("roundeven", self.t, x.name))
+
+    def to_bits(self, x: V) -> V:
+        """The bits of a float."""
+        return V(self, "i", self.lanes.convert("bitcast", self.t, x.name, self.it))
+
+    def from_bits(self, x: V) -> V:
+        """The float of some bits."""
+        return V(self, "f", self.lanes.convert("bitcast", self.it, x.name, self.t))
+
+    def to_float(self, x: V) -> V:
+        """An integer as a float."""
+        return V(self, "f", self.lanes.convert("sitofp", self.it, x.name, self.t))
+
+    def clamp(self, x: V, low: float, high: float) -> V:
+        """x between two bounds; NaN stays."""
+        x = self.select(x > high, high, x)
+        return self.select(x < low, low, x)
+
+    def poly(self, x: V, name: str) -> V:
+        """The tabulated polynomial `name` at x."""
+        return self.horner(x, TABLE[name, self.type])
+
+    def horner(self, x: V, coefficients: tuple[float, ...]) -> V:
+        """A polynomial, highest coefficient first."""
+        y: V | float = coefficients[0]
+        for coefficient in coefficients[1:]:
+            y = self.fma(y, x, coefficient)
+        return y if isinstance(y, V) else self.c(y)
+
+    def power_of_two(self, k: V) -> V:
+        """2^k for integers k in the range of normal numbers."""
+        return self.from_bits((k + self.bias) << self.mantissa)
+
+    def ldexp(self, x: V, shifted: V) -> V:
+        """x * 2^k where `shifted` is k + magic; overflow and gradual underflow included."""
+        k = self.to_bits(shifted) - self.magic_bits
+        half = k >> 1
+        return (x * self.power_of_two(half)) * self.power_of_two(k - half)
+
+    def in_double(self) -> Real:
+        """The f64 formulas over the same lanes."""
+        return self if self.wide else Real(self.lanes, "f64")
+
+    def widen(self, x: V) -> V:
+        """A value in double precision."""
+        if self.wide:
+            return x
+        return V(Real(self.lanes, "f64"), "f", self.lanes.convert("fpext", self.t, x.name, self.lanes.f64))
+
+    def narrow(self, x: V) -> V:
+        """A double back in this precision."""
+        return V(self, "f", self.lanes.convert("fptrunc", self.lanes.f64, x.name, self.t))
+
+    def library(self, function: str, *args: V) -> V:
+        """A function of the C library on every lane."""
+        return V(self, "f", self.lanes.per_lane(function, function, self.t, *[arg.name for arg in args]))
+
+    def cold(self, function: str, y: V, x: V, where: V) -> V:
+        """`y`, but the C library's `function(x)` in the lanes where `where` holds; nearly free while none does."""
+        lanes, b, width = self.lanes, self.b, self.lanes.w
+        key = f"cold {function} {self.type} {width} {y.name} {x.name}"
+        level = max(b.floor, *[b.level_of.get(v.name, 0) for v in (y, x, where)])
+        scope = b.scopes[level]
+        if key in scope.table:
+            return V(self, "f", scope.table[key])
+        helper = self._cold_helper(function)
+        rare, common, result = b.label("rare"), b.label("common"), b.name("c")
+        if width == 1:
+            condition = where.name
+        else:
+            bits = b.pure(f"bitcast {lanes.i1} {where.name} to i{width}", where.name)
+            condition = b.pure(f"icmp ne i{width} {bits}, 0", bits)
+        before, fixed = scope.label, b.name("c")
+        scope.lines += [
+            f"  br i1 {condition}, label %{rare}, label %{common}, !prof !2",
+            f"{rare}:",
+            f"  {fixed} = call {self.t} @{helper}({self.t} {y.name}, {self.t} {x.name}, {lanes.i1} {where.name})",
+            f"  br label %{common}",
+            f"{common}:",
+            f"  {result} = phi {self.t} [{y.name}, %{before}], [{fixed}, %{rare}]",
+        ]
+        scope.label = common
+        b.define(result, level)
+        scope.table[key] = result
+        return V(self, "f", result)
+
+    def _cold_helper(self, function: str) -> str:
+        lanes, b, width = self.lanes, self.b, self.lanes.w
+        name = f"weft.cold.{function}.{self.type}.{width}"
+        if name not in b.helpers:
+            b.declare(function, "double", "double")
+            inner = lane_helper(b, function, function, width, 1) if width > 1 else function
+            double = vector("double", width)
+            up = "%x" if self.wide else "%w"
+            widen = "" if self.wide else f"  %w = fpext {self.t} %x to {double}\n"
+            down = "%d" if self.wide else "%n"
+            narrow = "" if self.wide else f"  %n = fptrunc {double} %d to {self.t}\n"
+            b.helpers[name] = (
+                f"define internal {self.t} @{name}({self.t} %y, {self.t} %x, {lanes.i1} %m) cold noinline #0 {{\n"
+                f"{widen}  %d = call {double} @{inner}({double} {up})\n{narrow}"
+                f"  %r = select {lanes.i1} %m, {self.t} {down}, {self.t} %y\n  ret {self.t} %r\n}}\n")
+        return name
+
+
+INF, NAN = math.inf, math.nan

@@ -1,0 +1,174 @@
+"""Special functions on lanes: error functions, digamma, lgamma, Bessel functions; and bit-level float functions."""
+
+from __future__ import annotations
+
+from weft.codegen.math_exp import exp, log
+from weft.codegen.math_real import INF, NAN, Real, V
+from weft.codegen.math_tables import TABLE
+
+
+def _erfc_tail(f: Real, size: V) -> V:
+    """erfc of x >= 0."""
+    bound = 28.0 if f.wide else 11.0
+    x = f.select(size > bound, bound, size)
+    square = x * x
+    lost = f.exact_fma(x, x, -square)
+    e = exp(f, -square)
+    e = f.fma(-lost, e, e)
+    t = (x - 4.0) / (x + 4.0)
+    return e * f.poly(t, "erfc") / f.fma(x, 2.0, 1.0)
+
+
+def _erf_excess(f: Real, x: V) -> V:
+    """erf(x) / x - 1 for |x| <= 1: small, so that adding it to one rounds little."""
+    coefficients = TABLE["erf", f.type]
+    return f.horner(x * x, (*coefficients[:-1], 0.1283791670955126))
+
+
+def erf(f: Real, x: V) -> V:
+    """Error function."""
+    size = f.abs(x)
+    near = f.fma(x, _erf_excess(f, x), x)
+    far = f.copysign(1.0 - _erfc_tail(f, size), x)
+    y = f.select(size < 1.0, near, far)
+    return f.select(x.is_nan(), x, y)
+
+
+def erfc(f: Real, x: V) -> V:
+    """1 - erf(x)."""
+    size = f.abs(x)
+    tail = _erfc_tail(f, size)
+    near = (1.0 - x) - x * _erf_excess(f, x)
+    y = f.select(x < 0.5, f.select(size < 1.0, near, 2.0 - tail), tail)
+    return f.select(x.is_nan(), x, y)
+
+
+#: Giles' single precision coefficients: for w < 5 in w - 2.5, else in sqrt(w) - 3
+_GILES_NEAR = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
+               -0.00417768164, 0.246640727, 1.50140941)
+_GILES_FAR = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613,
+              0.00943887047, 1.00167406, 2.83297682)
+
+
+def _giles(f: Real, x: V, w: V) -> V:
+    near = w < 5.0
+    t = f.select(near, w - 2.5, f.sqrt(w) - 3.0)
+    p = f.select(near, f.c(_GILES_NEAR[0]), _GILES_FAR[0])
+    for a, b in zip(_GILES_NEAR[1:], _GILES_FAR[1:]):
+        p = f.fma(p, t, f.select(near, f.c(a), b))
+    return p * x
+
+
+def erf_inv(f: Real, x: V) -> V:
+    """Inverse error function: Giles' polynomials, in double followed by a step of Halley's method."""
+    size = f.abs(x)
+    if f.wide:
+        below = f.select(size.same(1.0), 0.5, (1.0 - size) * (1.0 + size))
+    else:
+        below = f.exact_fma(x, -x, f.c(1.0))
+    w = -log(f, below)
+    y = _giles(f, x, w)
+    if f.wide:
+        # Giles' polynomial ends where single precision does; beyond, start from erfc(y) ~ e^(-y^2) / (y sqrt(pi))
+        level = f.select(w > 15.0, w + 0.6931471805599453, 16.0)
+        y = f.select(w > 15.0, f.copysign(f.sqrt(level - 0.5 * log(f, level * 3.141592653589793)), x), y)
+        y = _halley(f, _halley(f, y, x), x)
+        y = f.select(size < 1e-300, x * 0.886226925452758, y)
+    y = f.select(size.same(1.0), f.copysign(INF, x), y)
+    return f.select(size <= 1.0, y, NAN)
+
+
+def _halley(f: Real, y: V, x: V) -> V:
+    """One step of solving erf(y) = x, from the side where no digits cancel."""
+    size = f.abs(x)
+    far = size > 0.5
+    z = f.abs(y)
+    miss = f.select(far, (1.0 - size) - _erfc_tail(f, z), erf(f, z) - size)
+    slope = 1.1283791670955126 * exp(f, -(z * z))
+    step = miss / slope
+    z = z - step / f.fma(z, step, 1.0)
+    return f.copysign(z, x)
+
+
+def digamma(f: Real, x: V) -> V:
+    """Logarithmic derivative of the gamma function."""
+    if not f.wide:
+        return f.narrow(digamma(f.in_double(), f.widen(x)))
+    low = x < 0.5
+    z = f.select(low, 1.0 - x, x)
+    total, lost = f.c(0.0), f.c(0.0)
+    for _ in range(10):
+        # psi(z) = psi(z + 1) - 1/z, summed with the rounding errors kept
+        small = z < 10.0
+        term = 1.0 / z
+        rest = term * f.exact_fma(-term, z, f.c(1.0))
+        grown = total - term
+        lost = f.select(small, lost + (((total - grown) - term) - rest), lost)
+        total = f.select(small, grown, total)
+        z = f.select(small, z + 1.0, z)
+    inverse = 1.0 / z
+    square = inverse * inverse
+    series = f.horner(square, (3617 / 8160, -1 / 12, 691 / 32760, -1 / 132, 1 / 240, -1 / 252, 1 / 120,
+                               -1 / 12))
+    y = (total + log(f, z)) + (lost + (-0.5 * inverse + square * series))
+    from weft.codegen.math_trig import PI, tan
+
+    fraction = x - f.round_even(x)
+    reflected = y - PI / tan(f, fraction * PI)
+    y = f.select(low, reflected, y)
+    pole = low & fraction.same(0.0)
+    y = f.select(pole, NAN, y)
+    y = f.select(x.same(0.0), f.copysign(INF, -x), y)
+    return f.select(x.same(INF), INF, y)
+
+
+def lgamma(f: Real, x: V) -> V:
+    """Logarithm of the magnitude of the gamma function."""
+    return f.library("lgamma", x)
+
+
+def _bessel(f: Real, x: V, order: int) -> V:
+    size = f.abs(x)
+    small = size <= 8.0
+    bounded = f.select(small, size, 8.0)
+    name = f"i{order}e"
+    near = f.horner(f.fma(bounded, 0.25, -1.0), TABLE[f"{name}_small", "f64"])
+    large = f.select(small, 8.0, size)
+    far = f.horner(16.0 / large - 1.0, TABLE[f"{name}_big", "f64"]) / f.sqrt(large)
+    grow = f.fma(bounded, 0.25, 1.0)  # flattens the function, so that the polynomial keeps its relative precision
+    near = near * size / (grow * grow * grow) if order else near / grow
+    y = f.select(small, near, far)
+    y = f.select(size.same(INF), 0.0, y)
+    return f.select(x.is_nan(), x, f.copysign(y, x) if order else y)
+
+
+def bessel_i0e(f: Real, x: V) -> V:
+    """e^-|x| times the modified Bessel function of order zero."""
+    return f.narrow(_bessel(f.in_double(), f.widen(x), 0)) if not f.wide else _bessel(f, x, 0)
+
+
+def bessel_i1e(f: Real, x: V) -> V:
+    """e^-|x| times the modified Bessel function of order one."""
+    return f.narrow(_bessel(f.in_double(), f.widen(x), 1)) if not f.wide else _bessel(f, x, 1)
+
+
+def round_away(f: Real, x: V) -> V:
+    """The nearest integer, halves away from zero."""
+    whole = f.trunc(x)
+    return f.copysign(f.select(f.abs(x - whole) >= 0.5, whole + f.copysign(1.0, x), whole), x)
+
+
+def copysign(f: Real, x: V, y: V) -> V:
+    """The size of x with the sign of y."""
+    return f.copysign(x, y)
+
+
+def nextafter(f: Real, x: V, y: V) -> V:
+    """The float next to x in the direction of y."""
+    bits = f.to_bits(x)
+    away = (y > x) ^ (x < 0.0)
+    stepped = f.from_bits(f.select(away, bits + 1, bits - 1))
+    least = f.from_bits(f.to_bits(f.copysign(0.0, y)) | 1)
+    result = f.select(x.same(0.0), least, stepped)
+    result = f.select(x.same(y), y, result)
+    return f.select(x.is_nan() | y.is_nan(), NAN, result)
