@@ -2,12 +2,12 @@
 
 import os
 import platform
-import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import weft
+from weft.codegen import cache
 
 PARTS = ("numpy", "llvmlite", "ml_dtypes", "scipy", "opt_einsum", "rich")
 
@@ -68,10 +68,10 @@ def _version_of(name: str) -> str:
 
 
 def _cache_rows() -> list[tuple[str, str]]:
-    """Where compiled kernels are kept, if the settings name a place, and how much lies there."""
-    folder = getattr(getattr(sys.modules.get("weft.util.config"), "config", None), "cache_dir", None)
-    if not folder:
-        return []
-    files = [file for file in Path(folder).expanduser().rglob("*") if file.is_file()]
+    """Where compiled kernels are kept, and how much lies there."""
+    folder = cache.directory()
+    if folder is None:
+        return [("cache", "off")]
+    files = [file for file in folder.rglob("*") if file.is_file()]
     size = sum(file.stat().st_size for file in files)
-    return [("cache", f"{folder}: {len(files)} files, {size / 2**20:.1f} MiB")]
+    return [("cache", f"{folder}: {len(files)} files, {size / 2**20:.1f} MiB (choose with WEFT_CACHE_DIR)")]
