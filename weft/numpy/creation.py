@@ -1,0 +1,401 @@
+"""Making arrays: from Python values, filled, ranges, grids, identity-like matrices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft.api.execute import to_array
+from weft.core.trace import Tracer, current_trace, eval_trace, typeof
+from weft.ir.types import ShapedArray
+from weft.numpy.promote import PYTHON_SCALARS, broadcast_to_shape, cast, check_arraylike, concrete, shape_of, value
+from weft.ops import elementwise as ew
+from weft.ops.layout import broadcast_in_dim, iota, reshape
+from weft.ops.slicing import concatenate
+from weft.runtime.array import Array, from_numpy
+from weft.util import dtypes, tree
+
+
+def _dtype(dtype, api: str):
+    return dtypes.check_dtype(dtype, api) if dtype is not None else None
+
+
+def _shape(shape) -> tuple[int, ...]:
+    if isinstance(shape, (int, np.integer)) or (hasattr(shape, "ndim") and not shape.ndim):
+        shape = (shape,)
+    dims = tuple(d.__index__() if not isinstance(d, int) else d for d in shape)
+    for d in dims:
+        if d < 0:
+            raise ValueError(f"shape must have non-negative dims, got {dims}.")
+    return dims
+
+
+def _settled(x, device):
+    """The result where `device` (a device or sharding) wants it."""
+    if device is None:
+        return x
+    from weft.api.arrays import device_put
+    return device_put(x, device)
+
+
+def array(object, dtype=None, copy: bool = True, order: str | None = "K", ndmin: int = 0, *, device=None, out_sharding=None):
+    """An array of the values in `object`: a number, an array, or nested lists of them.
+
+    Python numbers give weakly typed 32-bit values (64-bit under `enable_x64`).
+
+    >>> import weft.numpy as wnp
+    >>> wnp.array([[1, 2], [3, 4]]).shape
+    (2, 2)
+    """
+    if order not in (None, "K", "C", "A"):
+        raise NotImplementedError(f"array: order={order!r}; arrays are row-major.")
+    dtype = _dtype(dtype, "array")
+    result = _convert(object, dtype, copy)
+    if ndmin > result.ndim:
+        result = reshape(result, (1,) * (ndmin - result.ndim) + tuple(result.shape))
+    return _settled(result, device if out_sharding is None else out_sharding)
+
+
+def _convert(x, dtype, copy: bool):
+    x = value(x)
+    if isinstance(x, Tracer):
+        return x if dtype is None else cast(x, dtype)
+    if type(x) is Array:
+        if dtype is not None and (dtype != x.dtype or x.weak_type):
+            return cast(x, dtype)
+        return ew.copy(x) if copy and current_trace() is eval_trace else x
+    if isinstance(x, (np.ndarray, np.generic)):
+        want = dtypes.canonicalize_dtype(x.dtype) if dtype is None else dtype
+        if not dtypes.is_extended(want) and x.dtype.kind in "OSUMm":
+            raise TypeError(f"array: NumPy values of dtype {x.dtype} are not arrays of numbers.")
+        return from_numpy(np.asarray(x, dtype=want), ShapedArray(x.shape, want), copy=copy)
+    if type(x) in PYTHON_SCALARS:
+        if dtype is None:
+            return to_array(x)
+        return from_numpy(_checked_scalar(x, dtype), ShapedArray((), dtype))
+    if x is None:
+        raise TypeError("array: None is not a valid value. It has no dtype; did you mean an empty array, zeros(0)?")
+    leaves = tree.tree_leaves(x, is_leaf=lambda v: not isinstance(v, (list, tuple)))
+    if any(isinstance(v, (Tracer, Array)) for v in leaves):
+        return _from_nested(x, dtype)
+    if hasattr(x, "__array__") or hasattr(x, "__array_interface__") or isinstance(x, (memoryview, bytes, bytearray)):
+        return _convert(np.asarray(x), dtype, False)
+    if not isinstance(x, (list, tuple)):
+        raise TypeError(f"array: unexpected input type {type(x)}; expected numbers, arrays or nested lists of them.")
+    if not leaves:
+        return _convert(np.asarray(x, dtype=dtypes.default_float_dtype()), dtype, False)
+    want = dtype if dtype is not None else dtypes.result_type(*leaves)
+    try:
+        nested = np.array(x, dtype=object if dtypes.is_extended(want) else None)
+    except ValueError as error:
+        raise TypeError(f"array: the nested lists do not form an array: {error}") from None
+    if nested.dtype.kind in "OSUMm":
+        bad = next(v for v in leaves if type(v) not in PYTHON_SCALARS and not isinstance(v, (np.ndarray, np.generic))) \
+            if any(type(v) not in PYTHON_SCALARS for v in leaves) else leaves[0]
+        raise TypeError(f"array: value {bad!r} of type {type(bad)} is not a valid element of an array.")
+    if want.kind in "iu" and nested.dtype.kind in "iu":
+        info = np.iinfo(want)
+        if nested.size and (nested.min() < info.min or nested.max() > info.max):
+            raise OverflowError(f"array: Python integers from {nested.min()} to {nested.max()} do not fit in {want.name}. "
+                                "Give a wider dtype (64-bit types need weft.config.update('enable_x64', True)).")
+    return from_numpy(nested.astype(want), ShapedArray(nested.shape, want), copy=False)
+
+
+def _checked_scalar(x, dtype) -> np.ndarray:
+    if isinstance(x, int) and not isinstance(x, bool) and np.dtype(dtype).kind in "iu":
+        info = np.iinfo(dtype)
+        if not info.min <= x <= info.max:
+            raise OverflowError(f"array: Python integer {x} is out of bounds for {np.dtype(dtype).name}.")
+    return np.asarray(x).astype(dtype)
+
+
+def _from_nested(x, dtype):
+    """Nested lists that contain arrays or traced values: stacked level by level."""
+    if not isinstance(x, (list, tuple)):
+        return _convert(x, dtype, False)
+    want = dtype if dtype is not None else dtypes.result_type(*tree.tree_leaves(
+        x, is_leaf=lambda v: not isinstance(v, (list, tuple))))
+    parts = [cast(concrete(_from_nested(v, want)), want) for v in x]
+    shapes = {tuple(p.shape) for p in parts}
+    if len(shapes) > 1:
+        raise TypeError(f"array: the nested lists do not form an array: parts of shapes {sorted(shapes)}.")
+    return concatenate([broadcast_in_dim(p, (1, *p.shape), tuple(range(1, p.ndim + 1))) for p in parts], 0)
+
+
+def asarray(a, dtype=None, order: str | None = None, *, copy: bool | None = None, device=None, out_sharding=None):
+    """`a` as an array, without a copy where it is one already."""
+    return array(a, dtype=dtype, copy=bool(copy), order=order or "K", device=device, out_sharding=out_sharding)
+
+
+def copy(a, order: str | None = None):
+    """A copy of `a`, laid out over devices as `a` is."""
+    check_arraylike("copy", a)
+    return ew.copy(concrete(value(a)))
+
+
+def astype(x, dtype, /, *, copy: bool = False, device=None):
+    """`x` converted to `dtype`. Floats are truncated toward zero on the way to integers.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.arange(3).astype('float32').dtype.name
+    'float32'
+    """
+    check_arraylike("astype", x)
+    want = dtypes.check_dtype(dtype if dtype is not None else dtypes.default_float_dtype(), "astype")
+    x = concrete(value(x))
+    if dtypes.issubdtype(x.dtype, np.complexfloating) and not dtypes.issubdtype(want, np.complexfloating) and want != np.bool_:
+        x = ew.real(x)
+    result = ew.ne(x, 0) if want == np.bool_ and x.dtype != np.bool_ else ew.convert_element_type(x, want)
+    return _settled(result, device)
+
+
+def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
+    """An array of `shape` filled with `fill_value`."""
+    check_arraylike("full", fill_value)
+    shape = _shape(shape)
+    weak = dtype is None and type(fill_value) in PYTHON_SCALARS and not isinstance(fill_value, bool)
+    dtype = typeof(fill_value).dtype if dtype is None else dtypes.check_dtype(dtype, "full")
+    target = device if out_sharding is None else out_sharding
+    if np.ndim(fill_value) == 0 and isinstance(fill_value, (*PYTHON_SCALARS, np.generic)) and current_trace() is eval_trace \
+            and math.prod(shape) <= 1 << 16 and not dtypes.is_extended(dtype):
+        return _settled(from_numpy(np.full(shape, fill_value, dtype), ShapedArray(shape, dtype, weak), copy=False), target)
+    x = cast(concrete(value(fill_value)), dtype, weak)
+    return _settled(broadcast_to_shape(x, shape), target)
+
+
+def zeros(shape, dtype=None, *, device=None, out_sharding=None):
+    """An array of zeros (float32 by default).
+
+    >>> import weft.numpy as wnp
+    >>> wnp.zeros((2, 3)).sum().item()
+    0.0
+    """
+    return full(shape, 0, dtypes.default_float_dtype() if dtype is None else dtype, device=device, out_sharding=out_sharding)
+
+
+def ones(shape, dtype=None, *, device=None, out_sharding=None):
+    """An array of ones (float32 by default)."""
+    return full(shape, 1, dtypes.default_float_dtype() if dtype is None else dtype, device=device, out_sharding=out_sharding)
+
+
+empty = zeros
+
+
+def full_like(a, fill_value, dtype=None, shape=None, *, device=None):
+    """An array filled with `fill_value`, with the shape and dtype of `a` unless given."""
+    check_arraylike("full_like", fill_value)
+    aval = a.aval if hasattr(a, "aval") else typeof(a) if not (hasattr(a, "shape") and hasattr(a, "dtype")) else \
+        ShapedArray(tuple(a.shape), dtypes.canonicalize_dtype(a.dtype))
+    want = aval.dtype if dtype is None else dtypes.check_dtype(dtype, "full_like")
+    result = full(aval.shape if shape is None else shape, fill_value, want)
+    if dtype is None and aval.weak_type:
+        result = cast(result, want, True)
+    return _settled(result, device)
+
+
+def zeros_like(a, dtype=None, shape=None, *, device=None):
+    """Zeros with the shape and dtype of `a` unless given."""
+    return full_like(a, 0, dtype, shape, device=device)
+
+
+def ones_like(a, dtype=None, shape=None, *, device=None):
+    """Ones with the shape and dtype of `a` unless given."""
+    return full_like(a, 1, dtype, shape, device=device)
+
+
+empty_like = zeros_like
+
+
+def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding=None):
+    """Evenly spaced values from `start` (or 0) to `stop`, which is left out.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.arange(2, 8, 3)
+    Array([2, 5], dtype=int32)
+    """
+    parts = [x for x in (start, stop, step) if x is not None]
+    for x in parts:
+        if isinstance(x, Tracer):
+            x.__index__()
+        if np.ndim(np.asarray(x)):
+            raise TypeError(f"arange takes scalars, got {x!r}.")
+    want = dtypes.check_dtype(dtype, "arange") if dtype is not None else dtypes.result_type(*parts)
+    host = [np.asarray(x)[()] if not isinstance(x, (int, float)) else x for x in parts]
+    if stop is None:
+        lo, hi, by = 0, host[0], 1
+    else:
+        lo, hi, by = host[0], host[1], host[2] if step is not None else 1
+    if by == 0:
+        raise ZeroDivisionError("arange: step must not be zero.")
+    n = max(0, math.ceil((hi - lo) / by)) if not all(isinstance(v, (int, np.integer)) for v in (lo, hi, by)) else \
+        len(range(int(lo), int(hi), int(by)))
+    target = device if out_sharding is None else out_sharding
+    if current_trace() is eval_trace and n <= 1 << 16:
+        base = np.arange(n, dtype=np.float64 if np.dtype(want).kind == "f" or want.kind == "V" else np.int64) * by + lo
+        return _settled(from_numpy(base.astype(want), ShapedArray((n,), want), copy=False), target)
+    x = iota(want, (n,), 0)
+    if by != 1:
+        x = ew.mul(x, np.asarray(by, want)[()])
+    if lo != 0:
+        x = ew.add(x, np.asarray(lo, want)[()])
+    return _settled(x, target)
+
+
+def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype=None, axis: int = 0, *, device=None):
+    """`num` evenly spaced values from `start` to `stop`, which is included unless `endpoint` is false."""
+    check_arraylike("linspace", start, stop)
+    num = num.__index__()
+    if num < 0:
+        raise ValueError(f"linspace: num must be non-negative, got {num}.")
+    want = dtypes.check_dtype(dtype, "linspace") if dtype is not None else dtypes.to_inexact_dtype(dtypes.result_type(start, stop))
+    work = dtypes.to_inexact_dtype(want)
+    from weft.numpy.promote import broadcast, broadcast_shapes
+    start, stop = [cast(concrete(value(v)), work) for v in (start, stop)]
+    shape = broadcast_shapes(shape_of(start), shape_of(stop))
+    start, stop = [broadcast_to_shape(v, shape) for v in broadcast("linspace", start, stop)]
+    div = num - 1 if endpoint else num
+    if num > 1 and div > 0:
+        t = reshape(ew.div(iota(work, (num,), 0), np.asarray(div, work)[()]), (num,) + (1,) * len(shape))
+        t = broadcast_to_shape(t, (num, *shape))
+        lo, hi = [broadcast_in_dim(v, (num, *shape), tuple(range(1, len(shape) + 1))) for v in (start, stop)]
+        out = ew.add(ew.mul(lo, ew.sub(np.asarray(1, work)[()], t)), ew.mul(hi, t))
+        if endpoint:
+            last = ew.eq(broadcast_to_shape(reshape(iota(np.dtype(np.int32), (num,), 0), (num,) + (1,) * len(shape)),
+                                            (num, *shape)), num - 1)
+            out = ew.select_n(last, out, hi)
+    else:
+        out = broadcast_in_dim(start, (num, *shape), tuple(range(1, len(shape) + 1)))
+    if axis:
+        from weft.transforms.batch import move_dim
+        out = move_dim(out, 0, axis % out.ndim)
+    if want.kind in "iu":
+        out = ew.floor(out)
+    out = _settled(cast(out, want), device)
+    if retstep:
+        step = ew.div(ew.sub(stop, start), np.asarray(div, work)[()]) if div else full(shape, math.nan, work)
+        return out, step
+    return out
+
+
+def logspace(start, stop, num: int = 50, endpoint: bool = True, base: float = 10.0, dtype=None, axis: int = 0):
+    """`num` values from base**start to base**stop, evenly spaced on a log scale."""
+    from weft.numpy.ufuncs import power
+    want = dtype if dtype is not None else dtypes.to_inexact_dtype(dtypes.result_type(start, stop))
+    return cast(power(base, linspace(start, stop, num, endpoint, axis=axis)), dtypes.check_dtype(want, "logspace"))
+
+
+def geomspace(start, stop, num: int = 50, endpoint: bool = True, dtype=None, axis: int = 0):
+    """`num` values from start to stop in geometric progression."""
+    from weft.numpy import ufuncs as uf
+    want = dtype if dtype is not None else dtypes.to_inexact_dtype(dtypes.result_type(start, stop))
+    sign = uf.sign(concrete(start))
+    out = uf.exp(linspace(uf.log(uf.divide(start, sign)), uf.log(uf.divide(stop, sign)), num, endpoint, axis=0))
+    return cast(uf.multiply(out, sign), dtypes.check_dtype(want, "geomspace"))
+
+
+def eye(N: int, M: int | None = None, k: int = 0, dtype=None, *, device=None):
+    """A matrix with ones on diagonal `k`."""
+    n, m = N.__index__(), N.__index__() if M is None else M.__index__()
+    want = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "eye")
+    i = iota(np.dtype(np.int32), (n, m), 0)
+    j = iota(np.dtype(np.int32), (n, m), 1)
+    return _settled(cast(ew.eq(ew.add(i, k) if k else i, j), want), device)
+
+
+def identity(n: int, dtype=None):
+    """The identity matrix of size n."""
+    return eye(n, dtype=dtype)
+
+
+def tri(N: int, M: int | None = None, k: int = 0, dtype=None):
+    """A matrix with ones at and below diagonal `k`."""
+    m = N if M is None else M
+    want = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "tri")
+    i = iota(np.dtype(np.int32), (N, m), 0)
+    j = iota(np.dtype(np.int32), (N, m), 1)
+    return cast(ew.ge(ew.add(i, k), j), want)
+
+
+def _triangle(m, k: int, lower: bool, api: str):
+    check_arraylike(api, m)
+    m = concrete(value(m))
+    if m.ndim < 2:
+        raise ValueError(f"{api} takes arrays of at least two dims, got shape {tuple(m.shape)}.")
+    keep = tri(*m.shape[-2:], k=k if lower else k - 1, dtype=np.bool_)
+    keep = broadcast_to_shape(keep, tuple(m.shape))
+    zero = zeros_like(m)
+    return ew.select_n(keep, zero, m) if lower else ew.select_n(keep, m, zero)
+
+
+def tril(m, k: int = 0):
+    """The lower triangle of matrices; what lies above diagonal `k` is zero."""
+    return _triangle(m, k, True, "tril")
+
+
+def triu(m, k: int = 0):
+    """The upper triangle of matrices; what lies below diagonal `k` is zero."""
+    return _triangle(m, k, False, "triu")
+
+
+def meshgrid(*xi, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list:
+    """Coordinate matrices from coordinate vectors."""
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f"meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}.")
+    check_arraylike("meshgrid", *xi)
+    args = [concrete(value(x)) for x in xi]
+    if indexing == "xy" and len(args) >= 2:
+        args[0], args[1] = args[1], args[0]
+    full_shape = tuple(math.prod(shape_of(x)) for x in args)
+    out = []
+    for d, x in enumerate(args):
+        x = reshape(x, (full_shape[d],))
+        shape = tuple(n if i == d or not sparse else 1 for i, n in enumerate(full_shape))
+        out.append(broadcast_in_dim(x, shape, (d,)))
+    if indexing == "xy" and len(out) >= 2:
+        out[0], out[1] = out[1], out[0]
+        from weft.ops.layout import transpose
+        order = (1, 0, *range(2, len(full_shape)))
+        out = [transpose(x, order) for x in out]
+    return out
+
+
+def indices(dimensions: Sequence[int], dtype=None, sparse: bool = False):
+    """Index grids of an array of shape `dimensions`, stacked (or a tuple of open grids if `sparse`)."""
+    want = dtypes.default_int_dtype() if dtype is None else dtypes.check_dtype(dtype, "indices")
+    dims = tuple(dimensions)
+    grids = [iota(want, tuple(n if i == d or not sparse else 1 for i, n in enumerate(dims)), d) for d in range(len(dims))]
+    if sparse:
+        return tuple(grids)
+    if not grids:
+        return zeros((0,), want)
+    return concatenate([reshape(g, (1, *dims)) for g in grids], 0)
+
+
+def fromfunction(function, shape, *, dtype=float, **kwargs):
+    """`function` applied to the index grids of `shape`."""
+    return function(*indices(shape, dtype=dtype), **kwargs)
+
+
+def frombuffer(buffer, dtype=float, count: int = -1, offset: int = 0):
+    """A 1-d array from the bytes of a buffer."""
+    return asarray(np.frombuffer(buffer, dtype=np.dtype(dtype), count=count, offset=offset))
+
+
+def fromiter(iter, dtype, count: int = -1):  # noqa: A002
+    """A 1-d array from an iterable."""
+    return asarray(np.fromiter(iter, dtype=np.dtype(dtype), count=count))
+
+
+def fromstring(string: str, dtype=float, count: int = -1, *, sep: str):
+    """A 1-d array from text."""
+    return asarray(np.fromstring(string, dtype=np.dtype(dtype), count=count, sep=sep))
+
+
+def from_dlpack(x, /, *, device=None, copy: bool | None = None):
+    """An array from any object that speaks DLPack."""
+    return _settled(asarray(np.from_dlpack(x), copy=copy), device)
+
+
+dtypes.set_array_factory(lambda x, dtype: asarray(x, dtype=dtype))

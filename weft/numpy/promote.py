@@ -1,0 +1,143 @@
+"""NumPy's rules at the door of the array API: which values count as arrays, common dtypes, broadcast shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft import pipeline as _pipeline  # noqa: F401  (attaches the compiler as the evaluator of operations)
+from weft.api.execute import to_array
+from weft.core.trace import Tracer, typeof
+from weft.ops.elementwise import convert_element_type
+from weft.ops.layout import broadcast_in_dim, reshape
+from weft.runtime.array import Array
+from weft.util import dtypes
+from weft.util.config import config
+from weft.util.errors import ShapeError, describe
+from weft.util.source import user_frame
+
+PYTHON_SCALARS = (bool, int, float, complex)
+_FAST = frozenset({int, float})
+
+
+def is_arraylike(x) -> bool:
+    """Whether `x` is an array, a tracer, a NumPy value or a Python number (lists are not)."""
+    return isinstance(x, (Tracer, Array, np.ndarray, np.generic, *PYTHON_SCALARS)) or hasattr(x, "__weft_array__") \
+        or hasattr(x, "__jax_array__")
+
+
+def check_arraylike(api: str, *args) -> None:
+    """TypeError unless every argument is array-like."""
+    for i, x in enumerate(args):
+        if not is_arraylike(x):
+            hint = " Convert it with weft.numpy.asarray." if isinstance(x, (list, tuple)) else ""
+            raise TypeError(f"{api} requires ndarray or scalar arguments, got {type(x)} at position {i}.{hint}")
+
+
+def value(x):
+    """`x` as something operations take: objects that convert themselves are converted."""
+    convert = getattr(x, "__weft_array__", None) or getattr(x, "__jax_array__", None)
+    return x if convert is None else convert()
+
+
+def shape_of(x) -> tuple[int, ...]:
+    return () if type(x) in PYTHON_SCALARS else tuple(np.shape(x)) if isinstance(x, (np.ndarray, np.generic)) else x.shape
+
+
+def ndim_of(x) -> int:
+    return len(shape_of(x))
+
+
+def cast(x, dtype, weak: bool = False):
+    """`x` with exactly `dtype` (and weak flag)."""
+    aval = typeof(x)
+    if aval.dtype == dtype and aval.weak_type == weak and type(x) not in PYTHON_SCALARS:
+        return x
+    return convert_element_type(x, dtype, weak_type=weak)
+
+
+def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The shape that all of `shapes` broadcast to.
+
+    >>> broadcast_shapes((3, 1), (4,))
+    (3, 4)
+    """
+    shapes = [(s,) if isinstance(s, (int, np.integer)) else tuple(s) for s in shapes]
+    rank = max(map(len, shapes), default=0)
+    out = []
+    for dims in zip(*[(1,) * (rank - len(s)) + s for s in shapes]):
+        sizes = {d for d in dims if d != 1}
+        if len(sizes) > 1:
+            raise ShapeError(describe("broadcast", "Incompatible shapes for broadcasting: "
+                                      f"shapes={[tuple(s) for s in shapes]}.", where=user_frame(),
+                                      rule="Trailing dims must be equal, or one of them 1."))
+        out.append(sizes.pop() if sizes else 1)
+    return tuple(out)
+
+
+def broadcast_to_shape(x, shape: tuple[int, ...]):
+    """`x` repeated to `shape` by NumPy's rule."""
+    have = shape_of(x)
+    if have == shape:
+        return x
+    lead = len(shape) - len(have)
+    keep = [d for d, n in enumerate(have) if n == shape[lead + d]]
+    if len(keep) < len(have):
+        x = reshape(x, tuple(have[d] for d in keep))
+    return broadcast_in_dim(x, shape, tuple(lead + d for d in keep))
+
+
+def broadcast(api: str, *args) -> list:
+    """Arguments broadcast together; rank-0 ones are left as they are (operations take them along)."""
+    shapes = [shape_of(x) for x in args]
+    ranked = [s for s in shapes if s]
+    if not ranked or all(s == ranked[0] for s in ranked):
+        return list(args)
+    if config.numpy_rank_promotion != "allow" and len({len(s) for s in ranked}) > 1:
+        message = f"Operands could not be broadcast together for {api} on shapes {shapes} and with the config option " \
+                  f"numpy_rank_promotion={config.numpy_rank_promotion!r}."
+        if config.numpy_rank_promotion == "raise":
+            raise ValueError(message)
+        import warnings
+        warnings.warn(message, stacklevel=3)
+    try:
+        shape = broadcast_shapes(*ranked)
+    except ShapeError:
+        raise ShapeError(describe(f"{api} got incompatible shapes for broadcasting",
+                                  ", ".join(str(s) for s in shapes) + ".", where=user_frame(),
+                                  rule="Trailing dims must be equal, or one of them 1.")) from None
+    return [x if not s else broadcast_to_shape(x, shape) for x, s in zip(args, shapes)]
+
+
+def promote_dtypes(*args) -> list:
+    """Arguments converted to their common dtype. Python scalars that give way are left for the operation to adopt."""
+    dtype, weak = dtypes.result_type(*args, return_weak_type_flag=True)
+    strong = any(type(x) not in PYTHON_SCALARS for x in args)
+    return [x if strong and type(x) in PYTHON_SCALARS else cast(x, dtype, weak) for x in args]
+
+
+def promote_inexact(*args) -> list:
+    """Like `promote_dtypes`, to a floating or complex dtype."""
+    dtype, weak = dtypes.result_type(*args, return_weak_type_flag=True)
+    inexact = dtypes.to_inexact_dtype(dtype)
+    strong = any(type(x) not in PYTHON_SCALARS for x in args)
+    return [x if strong and type(x) in PYTHON_SCALARS else cast(x, inexact, weak and (inexact == dtype or weak)) for x in args]
+
+
+def promote(api: str, *args) -> list:
+    """Array-likes with common dtype and broadcast shape."""
+    check_arraylike(api, *args)
+    args = [value(x) for x in args]
+    return broadcast(api, *promote_dtypes(*args))
+
+
+def promote_to_inexact(api: str, *args) -> list:
+    check_arraylike(api, *args)
+    args = [value(x) for x in args]
+    return broadcast(api, *promote_inexact(*args))
+
+
+def concrete(x):
+    """A Python number of rank 0 where operations need an array: as an Array; others as they are."""
+    return to_array(x) if not isinstance(x, Tracer) else x
