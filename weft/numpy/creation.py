@@ -355,9 +355,6 @@ def meshgrid(*xi, copy: bool = True, sparse: bool = False, indexing: str = "xy")
         out.append(broadcast_in_dim(x, shape, (d,)))
     if indexing == "xy" and len(out) >= 2:
         out[0], out[1] = out[1], out[0]
-        from weft.ops.layout import transpose
-        order = (1, 0, *range(2, len(full_shape)))
-        out = [transpose(x, order) for x in out]
     return out
 
 

@@ -1,0 +1,528 @@
+"""NumPy indexing: `x[index]` as slices, reversals, reshapes and one gather; `x.at[index]` as one scatter.
+
+An index becomes a `Plan` for a shape: per dim of the operand a window (a unit-step range that is kept), a point (an integer),
+or an array of positions; and where the dims of the result come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.core.trace import Tracer, typeof
+from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, concrete, value
+from weft.ops import elementwise as ew
+from weft.ops import indexing as ix
+from weft.ops.layout import broadcast_in_dim, reshape, rev
+from weft.ops.slicing import concatenate, dynamic_slice, dynamic_update_slice
+from weft.ops.slicing import slice as slice_op
+from weft.runtime.array import Array
+from weft.util import dtypes
+from weft.util.errors import NonConcreteBooleanIndexError
+
+_SCALAR_INT = (int, np.integer)
+
+
+@dataclass
+class Plan:
+    """`arrays[d]` holds positions (arrays, all dims of the same broadcast group, or ranges of their own), `windows[d]` the
+    (start, size) of a kept range. `out_dims` lists, in order, what each dim of the result is: ("new",), ("window", d),
+    ("group",) (the dims of the broadcast index arrays) or ("range", d)."""
+    shape: tuple[int, ...]
+    windows: dict[int, tuple[int, int]] = field(default_factory=dict)
+    arrays: dict[int, Any] = field(default_factory=dict)
+    ranges: dict[int, np.ndarray] = field(default_factory=dict)
+    reversed: list[int] = field(default_factory=list)
+    out_dims: list[tuple] = field(default_factory=list)
+    group_shape: tuple[int, ...] = ()
+
+    @property
+    def is_basic(self) -> bool:
+        """Only static ranges and integers."""
+        return not any(isinstance(a, (Array, Tracer, np.ndarray)) for a in self.arrays.values())
+
+
+def _as_tuple(index) -> tuple:
+    if isinstance(index, tuple):
+        return index
+    if isinstance(index, list):
+        raise TypeError(f"Using a non-tuple sequence for multidimensional indexing is not allowed; use arr[array({index})] or "
+                        f"arr[tuple({index})].")
+    return (index,)
+
+
+def _is_bool(i) -> bool:
+    return isinstance(i, (bool, np.bool_)) or (hasattr(i, "dtype") and i.dtype == np.bool_)
+
+
+def _expand_bools(index: tuple) -> tuple:
+    """Boolean masks as the integer arrays of their nonzero positions; they must be concrete."""
+    out: list = []
+    for i in index:
+        if not _is_bool(i):
+            out.append(i)
+            continue
+        if isinstance(i, Tracer):
+            raise NonConcreteBooleanIndexError(
+                f"Array boolean indices must be concrete; got {i.describe()}. The shape of the result would depend on values. "
+                "Use weft.numpy.where(mask, x, y), or x.at[...] with where, which keep the shape.")
+        mask = np.asarray(i)
+        if not mask.ndim:
+            out += [None, np.zeros((1,) if mask else (0,), np.int32)]
+            continue
+        out += [np.asarray(p, np.int32) for p in np.nonzero(mask)]
+    return tuple(out)
+
+
+def _consumed(index: tuple) -> int:
+    return sum(i is not None and i is not Ellipsis for i in index)
+
+
+def make_plan(shape: tuple[int, ...], index) -> Plan:
+    """How `index` reads or writes an array of `shape`."""
+    given = _as_tuple(index)
+    _check_masks(shape, given)
+    index = _expand_bools(given)
+    if sum(i is Ellipsis for i in index) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...').")
+    if _consumed(index) > len(shape):
+        raise IndexError(f"Too many indices: {len(shape)}-dimensional array indexed with {_consumed(index)} regular indices.")
+    missing = (slice(None),) * (len(shape) - _consumed(index))
+    if any(i is Ellipsis for i in index):
+        at = next(k for k, i in enumerate(index) if i is Ellipsis)
+        index = index[:at] + missing + index[at + 1:]
+    else:
+        index = index + missing
+
+    plan = Plan(tuple(shape))
+    advanced = any(_is_array(i) for i in index)
+    seen: list[int] = []          # positions in `index` of advanced entries
+    d = 0
+    for k, i in enumerate(index):
+        if i is None:
+            plan.out_dims.append(("new",))
+            continue
+        if isinstance(i, slice):
+            _plan_slice(plan, d, i)
+        elif isinstance(i, _SCALAR_INT):
+            plan.arrays[d] = _static_int(int(i), shape[d], d)
+            if advanced:
+                seen.append(k)
+                plan.out_dims.append(("advanced",))
+        elif _is_array(i) or hasattr(i, "__index__"):
+            if not _is_array(i):
+                plan.arrays[d] = _static_int(i.__index__(), shape[d], d)
+            else:
+                plan.arrays[d] = _positions(i, shape[d])
+            seen.append(k)
+            plan.out_dims.append(("advanced",))
+        elif isinstance(i, (list, tuple)):
+            raise TypeError(f"Using a non-tuple sequence for multidimensional indexing is not allowed; use arr[array({i})].")
+        else:
+            raise TypeError(f"Indexer must have integer or boolean type, got {i!r} of type {type(i)}.")
+        d += 1
+    plan.group_shape = broadcast_shapes(*[_shape(a) for a in plan.arrays.values()]) if plan.arrays else ()
+    adjacent = not seen or seen == list(range(seen[0], seen[-1] + 1))
+    _place_group(plan, adjacent)
+    return plan
+
+
+def _place_group(plan: Plan, adjacent: bool) -> None:
+    if ("advanced",) not in plan.out_dims:
+        return
+    rest = [o for o in plan.out_dims if o != ("advanced",)]
+    at = plan.out_dims.index(("advanced",)) if adjacent else 0
+    plan.out_dims = rest[:at] + [("group",)] + rest[at:]
+
+
+def _check_masks(shape, index) -> None:
+    d = 0
+    for i in index:
+        if i is None or i is Ellipsis:
+            if i is Ellipsis:
+                return
+            continue
+        n = i.ndim if _is_bool(i) and hasattr(i, "ndim") else 0 if isinstance(i, (bool, np.bool_)) else 1
+        if _is_bool(i) and n:
+            want = tuple(shape[d:d + n])
+            if tuple(i.shape) != want:
+                raise IndexError(f"boolean index did not match shape of indexed array in index {d}: got {tuple(i.shape)}, expected "
+                                 f"{want}.")
+        d += n
+
+
+def _is_array(i) -> bool:
+    return isinstance(i, (Array, Tracer, np.ndarray)) and not isinstance(i, np.generic)
+
+
+def _shape(a) -> tuple[int, ...]:
+    return () if isinstance(a, int) else tuple(a.shape)
+
+
+def _static_int(i: int, n: int, d: int) -> int:
+    if n == 0:
+        raise IndexError(f"index {i} is out of bounds for axis {d} with size 0")
+    return i + n if i < 0 else i
+
+
+def _positions(i, n: int):
+    dtype = typeof(i).dtype
+    if not dtypes.issubdtype(dtype, np.integer):
+        if np.size(i) == 0 if not isinstance(i, Tracer) else False:
+            return np.zeros(np.shape(i), np.int32)
+        raise TypeError(f"Indexer must have integer or boolean type, got indexer with type {dtype.name}.")
+    if isinstance(i, np.ndarray):
+        i = i.astype(np.int32) if n < 1 << 31 else i
+        return np.where(i < 0, i + n, i) if dtype.kind == "i" else i
+    if dtypes.issubdtype(dtype, np.unsignedinteger):
+        return i
+    if dtype.itemsize < 4:
+        i = cast(i, np.dtype(np.int32))
+    return ew.select_n(ew.lt(i, 0), i, ew.add(i, n))
+
+
+def _plan_slice(plan: Plan, d: int, s: slice) -> None:
+    n = plan.shape[d]
+    for part in (s.start, s.stop, s.step):
+        if isinstance(part, Tracer):
+            raise IndexError(f"Array slice indices must have static start/stop/step to be used with NumPy indexing syntax. Found "
+                             f"{s}. Use weft.lax.dynamic_slice (or dynamic_slice_in_dim), which takes traced starts.")
+    parts = [None if p is None else p.__index__() for p in (s.start, s.stop, s.step)]
+    start, stop, step = slice(*parts).indices(n)
+    size = len(range(start, stop, step))
+    if step == 1 or size <= 1:
+        plan.windows[d] = (start if size else 0, size)
+        plan.out_dims.append(("window", d))
+    elif step == -1:
+        plan.windows[d] = (start - size + 1, size)
+        plan.reversed.append(d)
+        plan.out_dims.append(("window", d))
+    else:
+        plan.ranges[d] = np.arange(start, stop, step)
+        plan.out_dims.append(("range", d))
+
+
+# ---- reading
+
+def getitem(x, index, *, mode=None, fill_value=None, indices_are_sorted: bool = False, unique_indices: bool = False):
+    """`x[index]`."""
+    x = concrete(value(x))
+    plan = make_plan(tuple(x.shape), index)
+    x, dims = _read_static(x, plan)
+    dynamic = {d: a for d, a in plan.arrays.items() if not isinstance(a, int)}
+    if not dynamic:
+        return _arrange(x, plan, dims)
+    if mode is None and all(not _shape(a) for a in dynamic.values()):
+        return _arrange(_read_points(x, dims, dynamic), plan, [d for d in dims if d not in dynamic])
+    return _read_gather(x, plan, dims, dynamic, mode, fill_value, indices_are_sorted, unique_indices)
+
+
+def _read_static(x, plan: Plan):
+    """Apply ranges, reversals and static integers; gives the value and the operand dims that are left."""
+    n = len(plan.shape)
+    starts, stops, steps, points = [0] * n, list(plan.shape), [1] * n, []
+    for d, (start, size) in plan.windows.items():
+        starts[d], stops[d] = start, start + size
+    for d, r in plan.ranges.items():
+        lo, hi = int(min(r[0], r[-1])), int(max(r[0], r[-1]))
+        starts[d], stops[d], steps[d] = lo, hi + 1, abs(int(r[1] - r[0]))
+    for d, a in plan.arrays.items():
+        if isinstance(a, int):
+            a = max(0, min(a, plan.shape[d] - 1))
+            starts[d], stops[d] = a, a + 1
+            points.append(d)
+    if starts != [0] * n or stops != list(plan.shape) or steps != [1] * n:
+        x = slice_op(x, starts, stops, None if steps == [1] * n else steps)
+    flip = plan.reversed + [d for d, r in plan.ranges.items() if r[1] < r[0]]
+    if flip:
+        x = rev(x, flip)
+    dims = [d for d in range(n) if d not in points]
+    if points:
+        x = reshape(x, tuple(x.shape[d] for d in dims))
+    return x, dims
+
+
+def _arrange(x, plan: Plan, dims):
+    """Insert the new dims of size one (and the group of a purely static index, which has none)."""
+    shape = []
+    sizes = dict(zip(dims, x.shape))
+    for o in plan.out_dims:
+        if o[0] == "new":
+            shape.append(1)
+        elif o[0] in ("window", "range"):
+            shape.append(sizes[o[1]])
+    return x if tuple(shape) == tuple(x.shape) else reshape(x, tuple(shape))
+
+
+def _read_points(x, dims, dynamic):
+    """Traced integers, one position each: a dynamic slice."""
+    starts = [dynamic[d] if d in dynamic else 0 for d in dims]
+    dtype = np.dtype(np.int32)
+    starts = [cast(concrete(s), dtype) if not isinstance(s, int) else s for s in starts]
+    sizes = [1 if d in dynamic else n for d, n in zip(dims, x.shape)]
+    out = dynamic_slice(x, starts, sizes)
+    return reshape(out, tuple(n for d, n in zip(dims, x.shape) if d not in dynamic))
+
+
+def _read_gather(x, plan: Plan, dims, dynamic, mode, fill_value, indices_are_sorted, unique_indices):
+    group = plan.group_shape
+    positions = _stack_positions([dynamic[d] for d in dims if d in dynamic], group)
+    collapsed = tuple(k for k, d in enumerate(dims) if d in dynamic)
+    order = [o for o in plan.out_dims if o[0] != "new"]
+    offset, at = [], 0
+    for o in order:
+        if o == ("group",):
+            at += len(group)
+        else:
+            offset.append(at)
+            at += 1
+    dnums = ix.GatherDimensionNumbers(offset_dims=tuple(offset), collapsed_slice_dims=collapsed, start_index_map=collapsed)
+    sizes = tuple(1 if d in dynamic else n for d, n in zip(dims, x.shape))
+    out = ix.gather(x, positions, dnums, sizes, mode="clip" if mode is None else mode, fill_value=fill_value,
+                    indices_are_sorted=indices_are_sorted, unique_indices=unique_indices)
+    return _insert_new(out, plan, len(group))
+
+
+def _insert_new(x, plan: Plan, group_rank: int):
+    if ("new",) not in plan.out_dims:
+        return x
+    shape, at = [], 0
+    for o in plan.out_dims:
+        if o == ("new",):
+            shape.append(1)
+        else:
+            width = group_rank if o == ("group",) else 1
+            shape += x.shape[at:at + width]
+            at += width
+    return reshape(x, tuple(shape))
+
+
+def _stack_positions(arrays: Sequence, group: tuple[int, ...]):
+    """Index arrays broadcast together and stacked in a last dim, int32."""
+    parts = []
+    for a in arrays:
+        if isinstance(a, int):
+            a = np.asarray(a, np.int32)
+        if isinstance(a, np.ndarray):
+            parts.append(np.broadcast_to(a.astype(np.int32), group)[..., None])
+        else:
+            a = broadcast_to_shape(cast(concrete(a), np.dtype(np.int32)), group)
+            parts.append(broadcast_in_dim(a, (*group, 1), tuple(range(len(group)))))
+    if all(isinstance(p, np.ndarray) for p in parts):
+        return np.concatenate(parts, -1)
+    return parts[0] if len(parts) == 1 else concatenate([concrete(p) for p in parts], len(group))
+
+
+# ---- writing
+
+class _AtHelper:
+    """`x.at`: index it to get the functional update methods."""
+    __slots__ = ("array",)
+
+    def __init__(self, array):
+        self.array = array
+
+    def __getitem__(self, index) -> "_At":
+        return _At(self.array, index)
+
+    def __repr__(self) -> str:
+        return f"_AtHelper({self.array!r})"
+
+
+class _At:
+    """`x.at[index]`: each method gives a new array; `x` itself never changes.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.zeros(4).at[1:3].add(2.0)
+    Array([0., 2., 2., 0.], dtype=float32)
+    """
+    __slots__ = ("array", "index")
+
+    def __init__(self, array, index):
+        self.array, self.index = array, index
+
+    def get(self, *, indices_are_sorted=False, unique_indices=False, mode=None, fill_value=None, out_sharding=None,
+            wrap_negative_indices=True):
+        """`x[index]` with a chosen `mode` for positions out of bounds (clip, fill, promise_in_bounds)."""
+        return getitem(self.array, self.index, mode=mode, fill_value=fill_value, indices_are_sorted=indices_are_sorted,
+                       unique_indices=unique_indices)
+
+    def set(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
+            wrap_negative_indices=True):
+        """`x` with `values` at the index."""
+        return setitem(self.array, self.index, values, ix.scatter, indices_are_sorted, unique_indices, mode)
+
+    def add(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
+            wrap_negative_indices=True):
+        """`x` with `values` added at the index; repeated positions add up."""
+        return setitem(self.array, self.index, values, ix.scatter_add, indices_are_sorted, unique_indices, mode)
+
+    def subtract(self, values, **kwargs):
+        """`x` with `values` subtracted at the index."""
+        return self.add(ew.neg(concrete(value(values))), **kwargs)
+
+    sub = subtract
+
+    def multiply(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
+                 wrap_negative_indices=True):
+        """`x` multiplied by `values` at the index."""
+        return setitem(self.array, self.index, values, ix.scatter_mul, indices_are_sorted, unique_indices, mode)
+
+    mul = multiply
+
+    def divide(self, values, **kwargs):
+        """`x` divided by `values` at the index."""
+        from weft.numpy.creation import ones_like
+        scale = _At(ones_like(self.array), self.index).multiply(values, **kwargs)
+        return ew.div(concrete(self.array), scale)
+
+    def power(self, values, **kwargs):
+        """`x` to the power `values` at the index."""
+        from weft.numpy.ufuncs import power
+        return self.set(power(self.get(), values), **kwargs)
+
+    def min(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
+            wrap_negative_indices=True):
+        """The smaller of `x` and `values` at the index."""
+        return setitem(self.array, self.index, values, ix.scatter_min, indices_are_sorted, unique_indices, mode)
+
+    def max(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
+            wrap_negative_indices=True):
+        """The larger of `x` and `values` at the index."""
+        return setitem(self.array, self.index, values, ix.scatter_max, indices_are_sorted, unique_indices, mode)
+
+    def apply(self, func, **kwargs):
+        """`x` with `func` applied to the elements at the index."""
+        return self.set(func(self.get()), **kwargs)
+
+
+def setitem(x, index, values, scatter, indices_are_sorted=False, unique_indices=False, mode=None):
+    """`x` with `values` scattered at `index` by the operation `scatter`."""
+    x, values = concrete(value(x)), value(values)
+    dtype = typeof(x).dtype
+    values = cast(concrete(_complex_to_real(values, dtype)), dtype)
+    plan = make_plan(tuple(x.shape), index)
+    shape = _result_shape(plan)
+    values = _fit_values(values, shape, plan)
+    if plan.is_basic and not plan.ranges and scatter is ix.scatter and not plan.reversed and mode is None:
+        return _write_slice(x, plan, values)
+    return _write_scatter(x, plan, values, scatter, indices_are_sorted, unique_indices, mode)
+
+
+def _complex_to_real(values, dtype):
+    if dtypes.issubdtype(typeof(values).dtype, np.complexfloating) and not dtypes.issubdtype(dtype, np.complexfloating):
+        raise TypeError(f"x.at[...]: complex values cannot be stored in an array of {dtype.name}; take their real part first.")
+    return values
+
+
+def _result_shape(plan: Plan) -> tuple[int, ...]:
+    shape: list[int] = []
+    for o in plan.out_dims:
+        if o == ("new",):
+            shape.append(1)
+        elif o == ("group",):
+            shape += plan.group_shape
+        elif o[0] == "window":
+            shape.append(plan.windows[o[1]][1])
+        else:
+            shape.append(len(plan.ranges[o[1]]))
+    return tuple(shape)
+
+
+def _fit_values(values, shape, plan: Plan):
+    """Values broadcast to the shape of the index's result, new dims dropped, reversals undone."""
+    have = tuple(values.shape)
+    while len(have) > len(shape) and have[0] == 1:
+        have = have[1:]
+        values = reshape(values, have)
+    try:
+        fits = broadcast_shapes(have, shape) == tuple(shape)
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(f"Incompatible shapes for broadcasting: {have} and requested shape {tuple(shape)} in x.at[...].")
+    values = broadcast_to_shape(values, tuple(shape))
+    keep, flip, at = [], [], 0
+    for o in plan.out_dims:
+        width = len(plan.group_shape) if o == ("group",) else 1
+        if o != ("new",):
+            if o[0] == "window" and o[1] in plan.reversed:
+                flip.append(len(keep))
+            keep += range(at, at + width)
+        at += width
+    if len(keep) < len(shape):
+        values = reshape(values, tuple(shape[k] for k in keep))
+    return rev(values, flip) if flip else values
+
+
+def _write_slice(x, plan: Plan, values):
+    """A static block: an update of one slice."""
+    n = len(plan.shape)
+    starts, sizes = [0] * n, list(plan.shape)
+    for d, (start, size) in plan.windows.items():
+        starts[d], sizes[d] = start, size
+    for d, a in plan.arrays.items():
+        if not 0 <= a < plan.shape[d]:
+            return x                      # out of bounds: dropped
+        starts[d], sizes[d] = a, 1
+    block = reshape(values, tuple(sizes))
+    if tuple(sizes) == tuple(plan.shape):
+        return block
+    return dynamic_update_slice(x, block, starts)
+
+
+def _write_scatter(x, plan: Plan, values, scatter, indices_are_sorted, unique_indices, mode):
+    """One scatter: windows keep their dims, index arrays share the group's dims, each strided range has a dim of its own."""
+    n = len(plan.shape)
+    range_dims = [o[1] for o in plan.out_dims if o[0] == "range"]
+    group = plan.group_shape
+    batch = (*group, *(len(plan.ranges[d]) for d in range_dims))
+    indexed = sorted([*plan.arrays, *range_dims, *(d for d, (s, size) in plan.windows.items() if (s, size) != (0, plan.shape[d]))])
+    parts = []
+    for d in indexed:
+        if d in plan.arrays:
+            a = plan.arrays[d]
+            a = np.asarray(a, np.int32) if isinstance(a, int) else a
+            a = np.broadcast_to(a, group) if isinstance(a, np.ndarray) else broadcast_to_shape(
+                cast(concrete(a), np.dtype(np.int32)), group)
+            parts.append(_spread(a, batch, range(len(group))))
+        elif d in plan.ranges:
+            parts.append(_spread(plan.ranges[d].astype(np.int32), batch, [len(group) + range_dims.index(d)]))
+        else:
+            parts.append(np.full(batch, plan.windows[d][0], np.int32))
+    positions = _stack_positions(parts, batch) if parts else np.zeros((*batch, 0), np.int32)
+    # where the dims of `values` (in result order) belong: batch dims in order (group, ranges), windows in order
+    sources: dict[tuple, list[int]] = {}
+    at = 0
+    for o in plan.out_dims:
+        if o == ("new",):
+            continue
+        width = len(group) if o == ("group",) else 1
+        sources[o] = list(range(at, at + width))
+        at += width
+    batch_sources = sources.get(("group",), []) + [k for d in range_dims for k in sources[("range", d)]]
+    window_sources = [k for d in sorted(plan.windows) for k in sources[("window", d)]]
+    order = batch_sources + window_sources
+    if order != list(range(len(order))):
+        from weft.ops.layout import transpose
+        values = transpose(values, tuple(order))
+    dnums = ix.ScatterDimensionNumbers(
+        update_window_dims=tuple(range(len(batch), len(batch) + len(window_sources))),
+        inserted_window_dims=tuple(d for d in range(n) if d not in plan.windows),
+        scatter_dims_to_operand_dims=tuple(indexed))
+    return scatter(x, positions, values, dnums, indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
+                   mode=mode)
+
+
+def _spread(a, batch: tuple[int, ...], dims: Sequence[int]):
+    """`a` repeated to shape `batch`, its dims being the dims `dims` of it."""
+    dims = tuple(dims)
+    if isinstance(a, np.ndarray):
+        shape = [1] * len(batch)
+        for k, d in enumerate(dims):
+            shape[d] = a.shape[k]
+        return np.broadcast_to(a.reshape(shape), batch)
+    return broadcast_in_dim(a, batch, dims) if tuple(a.shape) != batch else a
