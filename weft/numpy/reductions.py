@@ -1,0 +1,418 @@
+"""NumPy's reductions: sums, means, extrema, tests, norms of dims, cumulative functions."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from weft.numpy.promote import broadcast_to_shape, cast, check_arraylike, concrete, promote_to_inexact, shape_of, value
+from weft.numpy.ufuncs import isnan, select
+from weft.ops import elementwise as ew
+from weft.ops import reduce as rd
+from weft.ops.layout import reshape
+from weft.util import dtypes
+
+
+def canonical_axes(axis, ndim: int, api: str = "reduction") -> tuple[int, ...]:
+    """`axis` (None, an int or several) as non-negative dims."""
+    if axis is None:
+        return tuple(range(ndim))
+    axes = (axis,) if not isinstance(axis, (tuple, list)) else tuple(axis)
+    out = []
+    for a in axes:
+        a = a.__index__()
+        if not -ndim <= a < ndim:
+            raise ValueError(f"{api}: axis {a} is out of bounds for array of dimension {ndim}")
+        out.append(a % ndim)
+    if len(set(out)) != len(out):
+        raise ValueError(f"{api}: duplicate value in axis: {axes}")
+    return tuple(sorted(out))
+
+
+def _array(a, api: str):
+    check_arraylike(api, a)
+    return concrete(value(a))
+
+
+def _keep(out, shape, axes, keepdims: bool):
+    return reshape(out, tuple(1 if d in axes else n for d, n in enumerate(shape))) if keepdims else out
+
+
+def _masked(a, where, fill):
+    """`a` with `fill` where `where` is false."""
+    if where is None:
+        return a
+    where = broadcast_to_shape(_array(where, "where"), tuple(a.shape))
+    return ew.select_n(where, broadcast_to_shape(cast(fill, a.dtype), tuple(a.shape)), a)
+
+
+def _initial(out, initial, op):
+    return out if initial is None else op(out, cast(initial, out.dtype))
+
+
+def _sum_dtype(a, dtype, promote_integers: bool):
+    """Accumulation dtype of sums and products: small integers widen to the default integer."""
+    if dtype is not None:
+        return dtypes.check_dtype(dtype, "sum")
+    if a.dtype == np.bool_:
+        return dtypes.default_int_dtype()
+    if promote_integers and dtypes.issubdtype(a.dtype, np.integer):
+        wide = dtypes.default_uint_dtype() if dtypes.issubdtype(a.dtype, np.unsignedinteger) else dtypes.default_int_dtype()
+        return wide if wide.itemsize > a.dtype.itemsize else a.dtype
+    return a.dtype
+
+
+def _as(a, dtype):
+    if a.dtype == dtype:
+        return a
+    return ew.convert_element_type(a, dtype)
+
+
+def sum(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None, promote_integers: bool = True):  # noqa: A001
+    """The sum of elements over `axis` (all of them by default).
+
+    Sums of 16-bit floats accumulate in 32 bits; bools and small integers widen to the default integer type.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.sum(wnp.arange(6.).reshape(2, 3), axis=0)
+    Array([3., 5., 7.], dtype=float32)
+    """
+    _no_out(out, "sum")
+    a = _array(a, "sum")
+    want = _sum_dtype(a, dtype, promote_integers)
+    axes = canonical_axes(axis, a.ndim, "sum")
+    x = _masked(_as(a, want), where, 0)
+    return _initial(_keep(rd.reduce_sum(x, axes), a.shape, axes, keepdims), initial, ew.add)
+
+
+def prod(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None, promote_integers: bool = True):
+    """The product of elements over `axis`."""
+    _no_out(out, "prod")
+    a = _array(a, "prod")
+    want = _sum_dtype(a, dtype, promote_integers)
+    axes = canonical_axes(axis, a.ndim, "prod")
+    x = _masked(_as(a, want), where, 1)
+    return _initial(_keep(rd.reduce_prod(x, axes), a.shape, axes, keepdims), initial, ew.mul)
+
+
+def _no_out(out, api: str) -> None:
+    if out is not None:
+        raise NotImplementedError(f"The 'out' argument to weft.numpy.{api} is not supported: arrays are immutable.")
+
+
+def _extremum(name: str, op, combine, lowest: bool):
+    def fun(a, axis=None, out=None, keepdims: bool = False, initial=None, where=None):
+        _no_out(out, name)
+        a = _array(a, name)
+        axes = canonical_axes(axis, a.ndim, name)
+        if initial is None:
+            if where is not None:
+                raise ValueError(f"{name}: initial must be specified when where is not None.")
+            if any(a.shape[d] == 0 for d in axes):
+                raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
+        x = _masked(a, where, initial) if where is not None else a
+        if x.dtype == np.bool_:
+            reduced = (rd.reduce_or if lowest else rd.reduce_and)(x, axes)
+        else:
+            reduced = op(x, axes)
+        return _initial(_keep(reduced, a.shape, axes, keepdims), initial, combine)
+    fun.__name__ = fun.__qualname__ = name
+    fun.__doc__ = f"The {name}imum of elements over `axis`; NaN wins. Empty dims need `initial`."
+    return fun
+
+
+max = amax = _extremum("max", rd.reduce_max, lambda x, y: ew.max(x, y), True)  # noqa: A001
+min = amin = _extremum("min", rd.reduce_min, lambda x, y: ew.min(x, y), False)  # noqa: A001
+
+
+def all(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa: A001
+    """Whether every element over `axis` is true (nonzero)."""
+    _no_out(out, "all")
+    a = _truth(_array(a, "all"))
+    axes = canonical_axes(axis, a.ndim, "all")
+    return _keep(rd.reduce_and(_masked(a, where, True), axes), a.shape, axes, keepdims)
+
+
+def any(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa: A001
+    """Whether some element over `axis` is true (nonzero)."""
+    _no_out(out, "any")
+    a = _truth(_array(a, "any"))
+    axes = canonical_axes(axis, a.ndim, "any")
+    return _keep(rd.reduce_or(_masked(a, where, False), axes), a.shape, axes, keepdims)
+
+
+def _truth(a):
+    return a if a.dtype == np.bool_ else ew.ne(a, 0)
+
+
+def _count(a, axes, where, keepdims, dtype):
+    """How many elements take part, as a float of `dtype`."""
+    if where is None:
+        return np.asarray(math.prod(a.shape[d] for d in axes), dtype)[()]
+    where = broadcast_to_shape(_array(where, "where"), tuple(a.shape))
+    return _keep(rd.reduce_sum(_as(where, dtype), axes), a.shape, axes, keepdims)
+
+
+def mean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=None):
+    """The arithmetic mean over `axis`.
+
+    >>> import weft.numpy as wnp
+    >>> float(wnp.mean(wnp.arange(5.)))
+    2.0
+    """
+    _no_out(out, "mean")
+    a = _array(a, "mean")
+    want = dtypes.to_inexact_dtype(a.dtype) if dtype is None else dtypes.check_dtype(dtype, "mean")
+    work = _work_dtype(want)
+    axes = canonical_axes(axis, a.ndim, "mean")
+    total = sum(_as(a, work), axes, keepdims=keepdims, where=where)
+    return _as(ew.div(total, _count(a, axes, where, keepdims, work)), want)
+
+
+def _work_dtype(dtype):
+    """16-bit floats are averaged in 32 bits."""
+    return np.dtype(np.float32) if dtypes.issubdtype(dtype, np.floating) and dtype.itemsize < 4 else dtype
+
+
+def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool = False):
+    """The weighted mean over `axis`; with `returned`, also the sum of weights."""
+    a = _array(a, "average")
+    if weights is None:
+        result = mean(a, axis, keepdims=keepdims)
+        count = _count(a, canonical_axes(axis, a.ndim), None, keepdims, result.dtype)
+        return (result, broadcast_to_shape(concrete(count), tuple(result.shape))) if returned else result
+    a, weights = [concrete(x) for x in promote_to_inexact("average", a, weights)] if shape_of(a) == shape_of(weights) else \
+        (a, _array(weights, "average"))
+    if weights.ndim != a.ndim:
+        if axis is None or not isinstance(axis, int) or weights.ndim != 1:
+            raise TypeError("average: axis must be an int when shapes of a and weights differ, and weights 1-dimensional.")
+        shape = [1] * a.ndim
+        shape[axis] = weights.shape[0]
+        weights = broadcast_to_shape(reshape(weights, tuple(shape)), tuple(a.shape))
+    want = dtypes.to_inexact_dtype(dtypes.result_type(a, weights))
+    a, weights = cast(a, want), cast(weights, want)
+    total = sum(weights, axis, keepdims=keepdims)
+    result = ew.div(sum(ew.mul(a, weights), axis, keepdims=keepdims), total)
+    return (result, total) if returned else result
+
+
+def var(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, *, where=None, mean=None, correction=None):
+    """The variance over `axis`, with `ddof` degrees of freedom taken off the divisor."""
+    _no_out(out, "var")
+    if correction is not None:
+        ddof = correction
+    a = _array(a, "var")
+    want = dtypes.to_inexact_dtype(a.dtype) if dtype is None else dtypes.check_dtype(dtype, "var")
+    work = _work_dtype(want)
+    axes = canonical_axes(axis, a.ndim, "var")
+    x = _as(a, work)
+    center = globals()["mean"](x, axes, keepdims=True, where=where) if mean is None else _as(_array(mean, "var"), work)
+    d = ew.sub(x, broadcast_to_shape(center, tuple(x.shape)))
+    square = ew.square(d) if not dtypes.issubdtype(work, np.complexfloating) else \
+        ew.add(ew.square(ew.real(d)), ew.square(ew.imag(d)))
+    total = sum(square, axes, keepdims=keepdims, where=where)
+    count = _count(a, axes, where, keepdims, total.dtype)
+    divisor = count - ddof if not hasattr(count, "aval") else ew.sub(count, ddof)
+    return _as(ew.div(total, np.asarray(divisor, total.dtype)[()] if not hasattr(divisor, "aval") else divisor),
+               dtypes.to_real_dtype(want))
+
+
+def std(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, *, where=None, mean=None, correction=None):
+    """The standard deviation over `axis`."""
+    return ew.sqrt(var(a, axis, dtype, out, ddof, keepdims, where=where, mean=mean, correction=correction))
+
+
+def ptp(a, axis=None, out=None, keepdims: bool = False):
+    """Maximum minus minimum over `axis`."""
+    _no_out(out, "ptp")
+    return ew.sub(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
+
+
+def count_nonzero(a, axis=None, keepdims: bool = False):
+    """How many elements over `axis` are not zero."""
+    return sum(_truth(_array(a, "count_nonzero")), axis, keepdims=keepdims)
+
+
+def _arg(name: str, op):
+    def fun(a, axis=None, out=None, keepdims: bool | None = None):
+        _no_out(out, name)
+        a = _array(a, name)
+        shape, dim = a.shape, axis
+        if axis is None:
+            a, dim = reshape(a, (a.size,)), 0
+        dim = canonical_axes(dim, a.ndim, name)[0]
+        if a.shape[dim] == 0:
+            raise ValueError(f"attempt to get {name} of an empty sequence")
+        x = _as(a, np.dtype(np.int8)) if a.dtype == np.bool_ else a
+        result = op(x, dim, dtypes.default_int_dtype())
+        if keepdims:
+            axes = range(len(shape)) if axis is None else (dim,)
+            result = reshape(result, tuple(1 if d in axes else n for d, n in enumerate(shape)))
+        return result
+    fun.__name__ = fun.__qualname__ = name
+    fun.__doc__ = f"Index of the first {name[3:]}imum along `axis` (of the flattened array by default); NaN counts as extreme."
+    return fun
+
+
+argmax = _arg("argmax", lambda x, d, t: rd.argmax(x, d, t))
+argmin = _arg("argmin", lambda x, d, t: rd.argmin(x, d, t))
+
+
+# ---- ignoring NaN
+def _nan_reduction(name: str, reduction, fill):
+    def fun(a, axis=None, *args, **kwargs):
+        a = _array(a, name)
+        if dtypes.issubdtype(a.dtype, np.inexact):
+            a = select(isnan(a), broadcast_to_shape(cast(fill, a.dtype), tuple(a.shape)), a)
+        return reduction(a, axis, *args, **kwargs)
+    fun.__name__ = fun.__qualname__ = name
+    fun.__doc__ = f"`{name[3:]}` over `axis`, ignoring NaN."
+    return fun
+
+
+nansum = _nan_reduction("nansum", sum, 0)
+nanprod = _nan_reduction("nanprod", prod, 1)
+
+
+def _nan_extremum(name: str, extremum, fill):
+    def fun(a, axis=None, out=None, keepdims: bool = False, initial=None, where=None):
+        a = _array(a, name)
+        if not dtypes.issubdtype(a.dtype, np.inexact):
+            return extremum(a, axis, out, keepdims, initial, where)
+        nan = isnan(a)
+        filled = select(nan, broadcast_to_shape(cast(fill, a.dtype), tuple(a.shape)), a)
+        result = extremum(filled, axis, out, keepdims, initial, where)
+        return select(all(nan, axis, keepdims=keepdims), broadcast_to_shape(cast(math.nan, a.dtype), tuple(result.shape)), result)
+    fun.__name__ = fun.__qualname__ = name
+    fun.__doc__ = f"`{name[3:]}` over `axis`, ignoring NaN; NaN where all are."
+    return fun
+
+
+nanmax = _nan_extremum("nanmax", max, -math.inf)
+nanmin = _nan_extremum("nanmin", min, math.inf)
+nanargmax = _nan_reduction("nanargmax", argmax, -math.inf)
+nanargmin = _nan_reduction("nanargmin", argmin, math.inf)
+
+
+def nanmean(a, axis=None, dtype=None, out=None, keepdims: bool = False, where=None):
+    """`mean` over `axis`, ignoring NaN."""
+    a = _array(a, "nanmean")
+    good = ew.bitwise_not(isnan(a))
+    return mean(a, axis, dtype, out, keepdims, where=good if where is None else ew.bitwise_and(good, where))
+
+
+def nanvar(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, where=None):
+    """`var` over `axis`, ignoring NaN."""
+    a = _array(a, "nanvar")
+    good = ew.bitwise_not(isnan(a))
+    return var(_zero_nan(a), axis, dtype, out, ddof, keepdims, where=good if where is None else ew.bitwise_and(good, where))
+
+
+def _zero_nan(a):
+    return select(isnan(a), broadcast_to_shape(cast(0, a.dtype), tuple(a.shape)), a)
+
+
+def nanstd(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, where=None):
+    """`std` over `axis`, ignoring NaN."""
+    return ew.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where))
+
+
+# ---- cumulative
+def _cumulative(name: str, op, nan_fill=None):
+    def fun(a, axis=None, dtype=None, out=None):
+        _no_out(out, name)
+        a = _array(a, name)
+        if nan_fill is not None and dtypes.issubdtype(a.dtype, np.inexact):
+            a = select(isnan(a), broadcast_to_shape(cast(nan_fill, a.dtype), tuple(a.shape)), a)
+        dim = axis
+        if axis is None or a.ndim == 0:
+            a, dim = reshape(a, (a.size,)), 0
+        dim = canonical_axes(dim, a.ndim, name)[0]
+        want = dtypes.check_dtype(dtype, name) if dtype is not None else \
+            dtypes.default_int_dtype() if a.dtype == np.bool_ else a.dtype
+        return op(_as(a, want), dim, False)
+    fun.__name__ = fun.__qualname__ = name
+    fun.__doc__ = f"Running {'sum' if 'sum' in name else 'product'} along `axis` (of the flattened array by default)."
+    return fun
+
+
+cumsum = _cumulative("cumsum", lambda x, d, r: rd.cumsum(x, d, r))
+cumprod = _cumulative("cumprod", lambda x, d, r: rd.cumprod(x, d, r))
+nancumsum = _cumulative("nancumsum", lambda x, d, r: rd.cumsum(x, d, r), 0)
+nancumprod = _cumulative("nancumprod", lambda x, d, r: rd.cumprod(x, d, r), 1)
+
+
+def cumulative_sum(x, /, *, axis: int | None = None, dtype=None, include_initial: bool = False):
+    """Running sum along `axis`, optionally with a leading zero."""
+    return _array_api_cumulative(cumsum, x, axis, dtype, include_initial, 0)
+
+
+def cumulative_prod(x, /, *, axis: int | None = None, dtype=None, include_initial: bool = False):
+    """Running product along `axis`, optionally with a leading one."""
+    return _array_api_cumulative(cumprod, x, axis, dtype, include_initial, 1)
+
+
+def _array_api_cumulative(fun, x, axis, dtype, include_initial, first):
+    x = _array(x, fun.__name__)
+    if axis is None:
+        if x.ndim > 1:
+            raise ValueError(f"{fun.__name__}: axis must be given for arrays of more than one dim.")
+        axis = 0
+    out = fun(x, axis, dtype)
+    if include_initial:
+        from weft.numpy.creation import full
+        from weft.ops.slicing import concatenate
+        axis = canonical_axes(axis, x.ndim)[0]
+        lead = full(tuple(1 if d == axis else n for d, n in enumerate(out.shape)), first, out.dtype)
+        out = concatenate([lead, out], axis)
+    return out
+
+
+def allclose(a, b, rtol=1e-05, atol=1e-08, equal_nan: bool = False):
+    """Whether all elements are close; see `isclose`."""
+    from weft.numpy.ufuncs import isclose
+    return all(isclose(a, b, rtol, atol, equal_nan))
+
+
+def array_equal(a1, a2, equal_nan: bool = False):
+    """Whether shapes and all elements are equal."""
+    from weft.numpy.ufuncs import equal
+    a, b = _array_or_list(a1), _array_or_list(a2)
+    if tuple(a.shape) != tuple(b.shape):
+        from weft.numpy.creation import asarray
+        return asarray(False)
+    same = equal(a, b)
+    if equal_nan:
+        same = ew.bitwise_or(same, ew.bitwise_and(isnan(a), isnan(b)))
+    return all(same)
+
+
+def _array_or_list(x):
+    from weft.numpy.creation import asarray
+    return asarray(x)
+
+
+def array_equiv(a1, a2):
+    """Whether all elements are equal after broadcasting."""
+    from weft.numpy.creation import asarray
+    from weft.numpy.ufuncs import equal
+    try:
+        return all(equal(asarray(a1), asarray(a2)))
+    except ValueError:
+        return asarray(False)
+
+
+def logsumexp(a, axis=None, b=None, keepdims: bool = False, return_sign: bool = False, where=None):
+    """log(sum(b * exp(a))) over `axis`, without overflow."""
+    if b is not None or return_sign:
+        raise NotImplementedError("logsumexp with b or return_sign is not there yet.")
+    a = concrete(promote_to_inexact("logsumexp", a)[0])
+    axes = canonical_axes(axis, a.ndim, "logsumexp")
+    from weft.ops.elementwise import stop_gradient
+    masked = a if where is None else _masked(a, where, -math.inf)
+    top = stop_gradient(rd.reduce_max(masked, axes))
+    top = select(ew.is_finite(top), top, broadcast_to_shape(cast(0, a.dtype), tuple(top.shape)))
+    full_top = broadcast_to_shape(reshape(top, tuple(1 if d in axes else n for d, n in enumerate(a.shape))), tuple(a.shape))
+    total = rd.reduce_sum(ew.exp(ew.sub(masked, full_top)), axes)
+    return _keep(ew.add(ew.log(total), top), a.shape, axes, keepdims)
