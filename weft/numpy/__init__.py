@@ -1,0 +1,105 @@
+"""NumPy's API on global arrays: `import weft.numpy as wnp`."""
+
+import numpy as _np
+
+from weft.numpy import indexing as _indexing  # noqa: F401
+from weft.numpy.creation import (arange, array, asarray, astype, copy, empty, empty_like, eye, from_dlpack, frombuffer,
+                                 fromfunction, fromiter, fromstring, full, full_like, geomspace, identity, indices, linspace,
+                                 logspace, meshgrid, ones, ones_like, tri, tril, triu, zeros, zeros_like)
+from weft.numpy.manipulation import (append, array_split, atleast_1d, atleast_2d, atleast_3d, block, broadcast_arrays,
+                                     broadcast_to, clip, column_stack, concat, concatenate, delete, diag, diagflat, diagonal,
+                                     dsplit, dstack, expand_dims, flip, fliplr, flipud, hsplit, hstack, insert,
+                                     matrix_transpose, moveaxis, pad, permute_dims, put_along_axis, ravel, repeat, reshape,
+                                     resize, roll, rollaxis, rot90, select, split, squeeze, stack, swapaxes, take,
+                                     take_along_axis, tile, trace, transpose, unstack, vsplit, vstack, where)
+from weft.numpy.products import (apply_along_axis, around, convolve, correlate, cross, diff, dot, ediff1d, einsum, einsum_path,
+                                 gradient, inner, interp, kron, matmul, matvec, outer, polyval, round, tensordot, trapezoid,
+                                 vdot, vecdot, vecmat, vectorize)
+from weft.numpy.promote import broadcast_shapes
+from weft.numpy.reductions import (all, allclose, amax, amin, any, argmax, argmin, array_equal, array_equiv, average,
+                                   count_nonzero, cumprod, cumsum, cumulative_prod, cumulative_sum, max, mean, min, nanargmax,
+                                   nanargmin, nancumprod, nancumsum, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar,
+                                   prod, ptp, std, sum, var)
+from weft.numpy.sorting import (argpartition, argsort, argwhere, bincount, choose, compress, corrcoef, cov, diag_indices,
+                                digitize, extract, flatnonzero, histogram, histogram_bin_edges, intersect1d, isin, lexsort,
+                                median, nonzero, partition, percentile, quantile, ravel_multi_index, searchsorted, setdiff1d,
+                                setxor1d, sort, tril_indices, triu_indices, union1d, unique, unique_values, unravel_index)
+from weft.numpy.ufuncs import *  # noqa: F403
+from weft.numpy import ufuncs as _ufuncs
+from weft.dtypes import *  # noqa: F403
+from weft.numpy import methods as _methods  # noqa: F401
+from weft.runtime.array import Array as ndarray
+from weft.util import dtypes as _dtypes
+from weft.util.dtypes import finfo, iinfo, isdtype, issubdtype, promote_types, result_type
+
+pi, e, euler_gamma, inf, nan, newaxis = _np.pi, _np.e, _np.euler_gamma, _np.inf, _np.nan, None
+abs, divmod, pow = _ufuncs.abs, _ufuncs.divmod, _ufuncs.pow
+acos, acosh, asin, asinh, atan, atanh = (_ufuncs.arccos, _ufuncs.arccosh, _ufuncs.arcsin, _ufuncs.arcsinh, _ufuncs.arctan,
+                                         _ufuncs.arctanh)
+dtype = _np.dtype
+generic, number, integer, signedinteger, unsignedinteger, inexact, floating, complexfloating, character, object_ = (
+    _np.generic, _np.number, _np.integer, _np.signedinteger, _np.unsignedinteger, _np.inexact, _np.floating, _np.complexfloating,
+    _np.character, _np.object_)
+set_printoptions, get_printoptions, printoptions = _np.set_printoptions, _np.get_printoptions, _np.printoptions
+
+
+def shape(a) -> tuple:
+    """The shape of an array-like."""
+    return tuple(a.shape) if hasattr(a, "shape") else _np.shape(a)
+
+
+def ndim(a) -> int:
+    """The number of dims of an array-like."""
+    return len(shape(a))
+
+
+def size(a, axis: int | None = None) -> int:
+    """The number of elements (or the size of a dim) of an array-like."""
+    dims = shape(a)
+    return dims[axis] if axis is not None else int(_np.prod(dims, dtype=_np.int64))
+
+
+def isscalar(element) -> bool:
+    """Whether `element` is a number or an array of rank 0."""
+    return _np.isscalar(element) or (hasattr(element, "ndim") and element.ndim == 0)
+
+
+def iscomplexobj(x) -> bool:
+    """Whether the dtype is complex."""
+    return issubdtype(result_type(x), _np.complexfloating)
+
+
+def isrealobj(x) -> bool:
+    """Whether the dtype is not complex."""
+    return not iscomplexobj(x)
+
+
+def can_cast(from_, to, casting: str = "safe") -> bool:
+    """Whether a dtype can be converted under a casting rule."""
+    return _np.can_cast(from_, to, casting)
+
+
+def array_repr(arr, *args, **kwargs) -> str:
+    """The text of `repr`."""
+    return repr(arr)
+
+
+def array_str(arr, *args, **kwargs) -> str:
+    """The text of `str`."""
+    return str(arr)
+
+
+def save(file, arr) -> None:
+    """Write an array to a .npy file."""
+    _np.save(file, _np.asarray(arr))
+
+
+def savez(file, *args, **kwds) -> None:
+    """Write arrays to a .npz file."""
+    _np.savez(file, *map(_np.asarray, args), **{k: _np.asarray(v) for k, v in kwds.items()})
+
+
+def load(file, *args, **kwargs):
+    """Read an array from a .npy or .npz file."""
+    out = _np.load(file, *args, **kwargs)
+    return asarray(out) if isinstance(out, _np.ndarray) else out

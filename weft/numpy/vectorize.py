@@ -1,0 +1,73 @@
+"""`vectorize`: a function of single elements (or core arrays) mapped over broadcast arguments."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+
+from weft.numpy.promote import broadcast_shapes, concrete, value
+
+_CORE = re.compile(r"\(([^()]*)\)")
+
+
+def _dims(text: str) -> list[tuple[str, ...]]:
+    return [tuple(n.strip() for n in group.split(",") if n.strip()) for group in _CORE.findall(text)]
+
+
+def parse_signature(signature: str) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """Core dims of arguments and results.
+
+    >>> parse_signature('(m,n),(n)->(m)')
+    ([('m', 'n'), ('n',)], [('m',)])
+    """
+    sides = signature.replace(" ", "").split("->")
+    if len(sides) != 2 or not re.fullmatch(r"(\([^()]*\),?)*", sides[0]):
+        raise ValueError(f"not a valid gufunc signature: {signature}")
+    return _dims(sides[0]), _dims(sides[1])
+
+
+def vectorize(pyfunc: Callable, *, excluded=frozenset(), signature: str | None = None) -> Callable:
+    """`pyfunc` mapped over the broadcast leading dims of its arguments; `signature` names their core dims."""
+    excluded = frozenset(excluded)
+
+    @functools.wraps(pyfunc, updated=())
+    def wrapped(*args, **kwargs):
+        from weft.api.vmap import vmap
+        fixed = {i: x for i, x in enumerate(args) if i in excluded}
+        mapped = [concrete(value(x)) for i, x in enumerate(args) if i not in excluded]
+
+        def fun(*xs):
+            given = iter(xs)
+            return pyfunc(*[fixed[i] if i in fixed else next(given) for i in range(len(args))], **kwargs)
+
+        core_in = parse_signature(signature)[0] if signature else [()] * len(mapped)
+        if len(core_in) != len(mapped):
+            raise TypeError(f"wrong number of positional arguments: expected {len(core_in)}, got {len(mapped)}")
+        leads = []
+        sizes: dict[str, int] = {}
+        for x, core in zip(mapped, core_in):
+            if x.ndim < len(core):
+                raise ValueError(f"input with shape {tuple(x.shape)} does not have enough dimensions for all core dimensions {core}")
+            leads.append(tuple(x.shape[:x.ndim - len(core)]))
+            for name, n in zip(core, x.shape[x.ndim - len(core):]):
+                if sizes.setdefault(name, n) != n:
+                    raise ValueError(f"inconsistent size for core dimension {name!r}: {n} vs {sizes[name]}")
+        shape = broadcast_shapes(*leads)
+        for level in reversed(range(len(shape))):
+            axes = [_axis_at(lead, shape, level) for lead in leads]
+            fun = vmap(fun, in_axes=tuple(axes))
+        return fun(*[_drop_ones(x, lead, shape) for x, lead in zip(mapped, leads)])
+    return wrapped
+
+
+def _axis_at(lead, shape, level: int):
+    """0 if the argument has dim `level` of the broadcast shape (dims of size one it broadcasts from are dropped)."""
+    own = level - (len(shape) - len(lead))
+    return 0 if own >= 0 and (lead[own] != 1 or shape[level] == 1) else None
+
+
+def _drop_ones(x, lead, shape):
+    from weft.ops.layout import reshape
+    keep = [n for d, n in enumerate(lead) if n != 1 or shape[d + len(shape) - len(lead)] == 1]
+    return reshape(x, (*keep, *x.shape[len(lead):])) if len(keep) < len(lead) else x
