@@ -1,0 +1,578 @@
+"""Random numbers from explicit keys: counter-based threefry, indexed by global position.
+
+The bits of element i depend on the key and i alone, so every layout over devices gives the same values without
+communication. A key is either raw (`PRNGKey`: uint32[2]) or typed (`key`: an array of dtype `key<fry>`); both work everywhere.
+
+Threefry-2x32-20 is from Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). Bits, and the ways from bits to
+samples, equal JAX's.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from weft import numpy as wnp
+from weft.core.trace import Tracer, typeof
+from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, check_arraylike, concrete
+from weft.ops import elementwise as ew
+from weft.ops import layout, rng, slicing, sorting
+from weft.util import dtypes
+from weft.util.config import config
+
+_U32 = np.dtype(np.uint32)
+_KEY = dtypes.KeyDType("fry")
+
+key_impl_names = ("threefry2x32",)
+
+
+# ---- keys
+
+def _check_impl(impl) -> None:
+    name = config.default_prng_impl if impl is None else getattr(impl, "name", impl)
+    if name not in ("threefry2x32", "fry"):
+        raise NotImplementedError(f"random: the generator {name!r} is not there yet; use 'threefry2x32'.")
+
+
+def _seed(seed):
+    """The two words of a seed: high, low."""
+    if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
+        wide = int(seed)
+        if not -(1 << 63) <= wide < 1 << 64:
+            raise OverflowError(f"random: seed {seed} does not fit in 64 bits.")
+        low = wide & 0xFFFFFFFF
+        high = (wide >> 32) & 0xFFFFFFFF if config.enable_x64 else 0
+        return wnp.asarray(np.array([high, low], np.uint32))
+    seed = concrete(seed)
+    if not dtypes.issubdtype(seed.dtype, np.integer):
+        raise TypeError(f"PRNG key seed must be an integer; got {seed!r}")
+    if seed.ndim:
+        raise TypeError(f"PRNGKey accepts a scalar seed, but was given an array of shape {tuple(seed.shape)} != (). Use weft.vmap for "
+                        "batching.")
+    low = ew.convert_element_type(seed, _U32)
+    if seed.dtype.itemsize == 8:
+        high = ew.convert_element_type(ew.shift_right_logical(seed, np.asarray(32, seed.dtype)[()]), _U32)
+    else:
+        high = ew.mul(low, np.uint32(0))
+    return slicing.concatenate([layout.reshape(high, (1,)), layout.reshape(low, (1,))], 0)
+
+
+def PRNGKey(seed, *, impl=None):
+    """A raw key, uint32[2], from an integer seed.
+
+    >>> import weft
+    >>> weft.random.PRNGKey(42)
+    Array([ 0, 42], dtype=uint32)
+    """
+    _check_impl(impl)
+    raw = _seed(seed)
+    return wrap_key_data(raw) if config.enable_custom_prng else raw
+
+
+def key(seed, *, impl=None):
+    """A typed key (dtype `key<fry>`) from an integer seed.
+
+    >>> import weft
+    >>> weft.random.key(0).dtype.name
+    'key<fry>'
+    """
+    _check_impl(impl)
+    return wrap_key_data(_seed(seed))
+
+
+def wrap_key_data(key_bits_array, *, impl=None):
+    """Typed keys from their raw data, uint32[..., 2]."""
+    _check_impl(impl)
+    raw = concrete(wnp.asarray(key_bits_array))
+    if raw.dtype != _U32 or raw.ndim < 1 or raw.shape[-1] != 2:
+        raise TypeError(f"wrap_key_data: key data must be uint32[..., 2], got {typeof(raw).str_short()}.")
+    return rng.random_wrap(raw, _KEY)
+
+
+def key_data(keys):
+    """The raw data of keys, uint32[..., 2]."""
+    return _raw(keys, "key_data")
+
+
+def key_impl(keys) -> str:
+    """The name of the generator of keys."""
+    _raw(keys, "key_impl")
+    return "threefry2x32"
+
+
+def _is_typed(keys) -> bool:
+    return dtypes.is_extended(typeof(keys).dtype)
+
+
+def _raw(keys, api: str):
+    if not hasattr(keys, "dtype"):
+        raise TypeError(f"random.{api}: expected a key (from weft.random.key or PRNGKey), got {type(keys)}.")
+    if _is_typed(keys):
+        return rng.random_unwrap(keys)
+    keys = concrete(keys)
+    if keys.dtype != _U32 or keys.ndim < 1 or keys.shape[-1] != 2:
+        raise TypeError(f"random.{api}: expected a key of type uint32[2] or key<fry>[], got {typeof(keys).str_short()}.")
+    return keys
+
+
+def _one(keys, api: str):
+    """The raw data of a single key."""
+    raw = _raw(keys, api)
+    if raw.ndim != 1:
+        raise ValueError(f"{api} accepts a single key, but was given a key array of shape {tuple(raw.shape[:-1])} != (). "
+                         "Use weft.vmap for batching.")
+    return raw
+
+
+def _words(raw):
+    """The two words of a key as rank-0 values."""
+    return [layout.reshape(slicing.slice_in_dim(raw, i, i + 1, axis=0), ()) for i in (0, 1)]
+
+
+def _like(raw, keys):
+    return rng.random_wrap(raw, _KEY) if _is_typed(keys) else raw
+
+
+def _shape(shape) -> tuple[int, ...]:
+    if isinstance(shape, (int, np.integer)):
+        return (int(shape),)
+    return tuple(n.__index__() for n in shape)
+
+
+def split(key, num: int | tuple[int, ...] = 2):  # noqa: A002
+    """`num` new independent keys (a number or a shape).
+
+    >>> import weft
+    >>> weft.random.split(weft.random.key(0), 3).shape
+    (3,)
+    """
+    raw = _one(key, "split")
+    shape = _shape(num)
+    k0, k1 = _words(raw)
+    if config.threefry_partitionable:
+        high, low = _counts(shape)
+        a, b = rng.threefry2x32(k0, k1, high, low)
+        rows = slicing.concatenate([layout.reshape(x, (*shape, 1)) for x in (a, b)], len(shape))
+    else:
+        n = math.prod(shape)
+        rows = layout.reshape(_threefry_flat(k0, k1, layout.iota(_U32, (2 * n,), 0)), (*shape, 2))
+    return _like(rows, key)
+
+
+def fold_in(key, data):  # noqa: A002
+    """A new key from a key and an integer."""
+    raw = _one(key, "fold_in")
+    if hasattr(data, "ndim") and data.ndim:
+        raise TypeError(f"fold_in accepts a scalar, but was given an array of shape {tuple(data.shape)} != (). Use weft.vmap for "
+                        "batching.")
+    k0, k1 = _words(raw)
+    low = np.uint32(int(data) & 0xFFFFFFFF) if isinstance(data, (int, np.integer)) else ew.convert_element_type(concrete(data), _U32)
+    a, b = rng.threefry2x32(k0, k1, np.uint32(0), low)
+    return _like(slicing.concatenate([layout.reshape(x, (1,)) for x in (a, b)], 0), key)
+
+
+def clone(key):  # noqa: A002
+    """The same key, as if new."""
+    return key
+
+
+# ---- bits
+
+def _counts(shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """High and low words of the row-major position of every element of `shape`."""
+    size = math.prod(shape)
+    if size > 1 << 32:
+        raise NotImplementedError(f"random: arrays of more than 2**32 elements are not there yet, got shape {shape}.")
+    if not shape:
+        return np.uint32(0), np.uint32(0)
+    low, stride = None, 1
+    for d in reversed(range(len(shape))):
+        if shape[d] > 1 or len(shape) == 1:
+            part = layout.iota(_U32, shape, d)
+            part = part if stride == 1 else ew.mul(part, np.uint32(stride))
+            low = part if low is None else ew.add(low, part)
+        stride *= shape[d]
+    return np.uint32(0), layout.iota(_U32, shape, 0) if low is None else low
+
+
+def _threefry_flat(k0, k1, counts):
+    """Threefry of a flat sequence of counters, cut in halves (the layout before `threefry_partitionable`)."""
+    n = counts.shape[0]
+    if n % 2:
+        counts = slicing.concatenate([counts, np.zeros(1, np.uint32)], 0)
+    half = (n + 1) // 2
+    a, b = rng.threefry2x32(k0, k1, slicing.slice_in_dim(counts, 0, half, axis=0),
+                            slicing.slice_in_dim(counts, half, 2 * half, axis=0))
+    out = slicing.concatenate([a, b], 0)
+    return slicing.slice_in_dim(out, 0, n, axis=0) if n % 2 else out
+
+
+def _bits(raw, width: int, shape: tuple[int, ...]):
+    """Random unsigned integers of `width` bits."""
+    k0, k1 = _words(raw)
+    want = np.dtype(f"uint{width}")
+    if config.threefry_partitionable:
+        high, low = _counts(shape)
+        a, b = rng.threefry2x32(k0, k1, high, low)
+        if width == 64:
+            return ew.bitwise_or(ew.shift_left(ew.convert_element_type(a, want), np.uint64(32)), ew.convert_element_type(b, want))
+        word = ew.bitwise_xor(a, b)
+        return word if width == 32 else ew.convert_element_type(word, want)
+    size = math.prod(shape)
+    words = -(-width * size // 32)
+    flat = _threefry_flat(k0, k1, layout.iota(_U32, (words,), 0))
+    if width == 64:
+        parts = [ew.convert_element_type(slicing.slice_in_dim(flat, i * size, (i + 1) * size, axis=0), want) for i in (0, 1)]
+        flat = ew.bitwise_or(ew.shift_left(parts[0], np.uint64(32)), parts[1])
+    elif width < 32:
+        per = 32 // width
+        wide = layout.broadcast_in_dim(flat, (words, per), (0,))
+        shifts = ew.mul(layout.iota(_U32, (words, per), 1), np.uint32(width))
+        flat = ew.convert_element_type(ew.bitwise_and(ew.shift_right_logical(wide, shifts), np.uint32((1 << width) - 1)), want)
+        flat = slicing.slice_in_dim(layout.reshape(flat, (words * per,)), 0, size, axis=0)
+    return layout.reshape(flat, shape)
+
+
+def bits(key, shape=(), dtype=None, *, out_sharding=None):  # noqa: A002
+    """Uniformly random bits as unsigned integers (uint32 by default)."""
+    dtype = np.dtype(np.uint32) if dtype is None else dtypes.check_dtype(dtype, "bits")
+    if not dtypes.issubdtype(dtype, np.unsignedinteger):
+        raise ValueError(f"dtype argument to `bits` must be an unsigned int dtype, got {dtype.name}")
+    return _bits(_one(key, "bits"), 8 * dtype.itemsize, _shape(shape))
+
+
+# ---- samples
+
+def _float(dtype, api: str):
+    dtype = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, api)
+    if not dtypes.issubdtype(dtype, np.floating):
+        raise ValueError(f"dtype argument to `{api}` must be a float dtype, got {dtype.name}")
+    return dtype
+
+
+def uniform(key, shape=(), dtype=None, minval=0.0, maxval=1.0, *, out_sharding=None):  # noqa: A002
+    """Uniform samples from [minval, maxval).
+
+    >>> import weft
+    >>> x = weft.random.uniform(weft.random.key(0), (1000,))
+    >>> bool((0 <= x).all() and (x < 1).all())
+    True
+    """
+    dtype, raw = _float(dtype, "uniform"), _one(key, "uniform")
+    return _uniform(raw, _shape(shape), dtype, minval, maxval)
+
+
+def _uniform(raw, shape, dtype, minval, maxval):
+    info = dtypes.finfo(dtype)
+    width, mantissa = 8 * dtype.itemsize, int(info.nmant)
+    drawn = 8 if mantissa < 8 else width
+    word = _bits(raw, drawn, shape)
+    unsigned = np.dtype(f"uint{width}")
+    if drawn != width:
+        word = ew.convert_element_type(word, unsigned)
+    one = np.ones((), dtype).view(unsigned)[()]
+    word = ew.bitwise_or(ew.shift_right_logical(word, np.asarray(drawn - mantissa, unsigned)[()]), one)
+    floats = ew.sub(ew.bitcast_convert_type(word, dtype), np.ones((), dtype)[()])
+    low, high = (_spread(v, dtype, shape) for v in (minval, maxval))
+    return ew.max(low, ew.add(ew.mul(floats, _minus(high, low)), low))
+
+
+def _spread(v, dtype, shape):
+    """A bound as a scalar or an array of `shape`."""
+    if isinstance(v, (int, float, np.number, np.bool_)):
+        return np.asarray(v, dtype)[()]
+    v = cast(concrete(v), dtype)
+    return v if v.ndim == 0 else broadcast_to_shape(v, shape)
+
+
+def _minus(x, y):
+    if isinstance(x, np.generic) and isinstance(y, np.generic):
+        return np.asarray(x - y, x.dtype)[()]
+    return ew.sub(concrete(x) if isinstance(x, np.generic) else x, y)
+
+
+def normal(key, shape=(), dtype=None, *, out_sharding=None):  # noqa: A002
+    """Samples of the standard normal distribution (complex dtypes: of the circular one)."""
+    dtype = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "normal")
+    if not dtypes.issubdtype(dtype, np.inexact):
+        raise ValueError(f"dtype argument to `normal` must be a float or complex dtype, got {dtype.name}")
+    raw, shape = _one(key, "normal"), _shape(shape)
+    if dtypes.issubdtype(dtype, np.complexfloating):
+        real = dtypes.to_real_dtype(dtype)
+        first, second = _split_raw(raw, 2)
+        return ew.div(ew.complex(_normal(first, shape, real), _normal(second, shape, real)), np.asarray(math.sqrt(2), dtype)[()])
+    return _normal(raw, shape, dtype)
+
+
+def _split_raw(raw, n: int) -> list:
+    rows = split(raw, n)
+    return [layout.reshape(slicing.slice_in_dim(rows, i, i + 1, axis=0), (2,)) for i in range(n)]
+
+
+def _normal(raw, shape, dtype):
+    low = np.nextafter(np.asarray(-1, dtype), np.asarray(0, dtype)).astype(dtype)[()]
+    u = _uniform(raw, shape, dtype, low, 1.0)
+    return ew.mul(ew.erf_inv(u), np.asarray(math.sqrt(2), dtype)[()])
+
+
+def randint(key, shape, minval, maxval, dtype=None, *, out_sharding=None):  # noqa: A002
+    """Uniform integers from [minval, maxval).
+
+    >>> import weft
+    >>> int(weft.random.randint(weft.random.key(0), (), 0, 1))
+    0
+    """
+    dtype = dtypes.default_int_dtype() if dtype is None else dtypes.check_dtype(dtype, "randint")
+    if not dtypes.issubdtype(dtype, np.integer):
+        raise TypeError(f"randint only accepts integer dtypes, got {dtype.name}")
+    check_arraylike("randint", minval, maxval)
+    raw, shape = _one(key, "randint"), _shape(shape)
+    info = np.iinfo(dtype)
+    width = 8 * dtype.itemsize
+    unsigned = np.dtype(f"uint{width}")
+    beyond = _above(maxval, info.max)
+    low = concrete(_clipped_int(minval, dtype))
+    high = concrete(_clipped_int(maxval, dtype))
+    shape = broadcast_shapes(shape, low.shape, high.shape) if low.ndim or high.ndim else shape
+    first, second = _split_raw(raw, 2)
+    upper, lower = _bits(first, width, shape), _bits(second, width, shape)
+    span = ew.bitcast_convert_type(ew.sub(*_match(high, low)), unsigned) if dtype != unsigned else ew.sub(*_match(high, low))
+    one = np.ones((), unsigned)[()]
+    span = ew.select_n(ew.le(*_match(high, low)), span, _full(one, span))
+    if beyond is not False:
+        grow = ew.gt(*_match(high, low))
+        grow = ew.bitwise_and(grow, beyond) if beyond is not True else grow
+        span = ew.select_n(grow, span, ew.add(span, one))
+    half = np.asarray(1 << (width // 2), unsigned)[()]
+    multiplier = ew.rem(_full(half, span), span)
+    multiplier = ew.rem(ew.mul(multiplier, multiplier), span)
+    span, multiplier = [broadcast_to_shape(x, shape) if x.ndim else x for x in (span, multiplier)]
+    offset = ew.add(ew.mul(ew.rem(upper, span), multiplier), ew.rem(lower, span))
+    offset = ew.rem(offset, span)
+    moved = ew.convert_element_type(offset, dtype) if dtype != unsigned else offset
+    return ew.add(broadcast_to_shape(low, shape) if low.ndim else low, moved)
+
+
+def _match(x, y):
+    shape = broadcast_shapes(x.shape, y.shape)
+    return broadcast_to_shape(x, shape), broadcast_to_shape(y, shape)
+
+
+def _full(value, like):
+    return layout.broadcast_in_dim(value, tuple(like.shape), ())
+
+
+def _above(maxval, limit: int):
+    if isinstance(maxval, (int, np.integer)):
+        return int(maxval) > limit
+    if not dtypes.issubdtype(typeof(maxval).dtype, np.integer):
+        return False
+    if int(np.iinfo(typeof(maxval).dtype).max) <= limit:
+        return False
+    return ew.gt(concrete(maxval), np.asarray(limit, typeof(maxval).dtype)[()])
+
+
+def _clipped_int(v, dtype):
+    info = np.iinfo(dtype)
+    if isinstance(v, (int, np.integer)):
+        return np.asarray(min(max(int(v), int(info.min)), int(info.max)), dtype)
+    v = concrete(v)
+    if not dtypes.issubdtype(v.dtype, np.integer):
+        raise TypeError(f"randint: minval and maxval must be integers, got {v.dtype.name}.")
+    if np.can_cast(v.dtype, dtype):
+        return cast(v, dtype)
+    source = np.iinfo(v.dtype)
+    low, high = max(int(info.min), int(source.min)), min(int(info.max), int(source.max))
+    return cast(ew.clamp(np.asarray(low, v.dtype)[()], v, np.asarray(high, v.dtype)[()]), dtype)
+
+
+def bernoulli(key, p=0.5, shape=None, mode: str = "low", *, out_sharding=None):  # noqa: A002
+    """True with probability `p`."""
+    dtype = dtypes.to_inexact_dtype(dtypes.result_type(p))
+    if not dtypes.issubdtype(dtype, np.floating):
+        raise TypeError(f"bernoulli probability `p` must have a floating dtype, got {dtype.name}.")
+    p = cast(concrete(p), dtype)
+    shape = tuple(p.shape) if shape is None else _shape(shape)
+    u = _uniform(_one(key, "bernoulli"), shape, dtype, 0.0, 1.0)
+    return ew.lt(u, broadcast_to_shape(p, shape) if p.ndim else p)
+
+
+def rademacher(key, shape=(), dtype=None):  # noqa: A002
+    """-1 or 1 with equal probability."""
+    dtype = dtypes.default_int_dtype() if dtype is None else dtypes.check_dtype(dtype, "rademacher")
+    sign = bernoulli(key, 0.5, _shape(shape))
+    return ew.convert_element_type(ew.sub(ew.mul(ew.convert_element_type(sign, np.dtype(np.int32)), 2), 1), dtype)
+
+
+def exponential(key, shape=(), dtype=None):  # noqa: A002
+    """Samples of the exponential distribution with rate 1."""
+    dtype = _float(dtype, "exponential")
+    return ew.neg(ew.log1p(ew.neg(_uniform(_one(key, "exponential"), _shape(shape), dtype, 0.0, 1.0))))
+
+
+def gumbel(key, shape=(), dtype=None, mode: str | None = None):  # noqa: A002
+    """Samples of the Gumbel distribution."""
+    dtype = _float(dtype, "gumbel")
+    if mode not in (None, "low"):
+        raise NotImplementedError(f"random.gumbel: mode={mode!r} is not there yet; use 'low'.")
+    u = _uniform(_one(key, "gumbel"), _shape(shape), dtype, dtypes.finfo(dtype).tiny, 1.0)
+    return ew.neg(ew.log(ew.neg(ew.log(u))))
+
+
+def laplace(key, shape=(), dtype=None):  # noqa: A002
+    """Samples of the Laplace distribution."""
+    dtype = _float(dtype, "laplace")
+    u = _uniform(_one(key, "laplace"), _shape(shape), dtype, np.asarray(-1 + float(dtypes.finfo(dtype).epsneg), dtype)[()], 1.0)
+    return ew.mul(ew.sign(u), ew.log1p(ew.neg(ew.abs(u))))
+
+
+def logistic(key, shape=(), dtype=None):  # noqa: A002
+    """Samples of the logistic distribution."""
+    dtype = _float(dtype, "logistic")
+    u = _uniform(_one(key, "logistic"), _shape(shape), dtype, dtypes.finfo(dtype).eps, 1.0)
+    return ew.log(ew.div(u, ew.add(ew.neg(u), np.ones((), dtype)[()])))
+
+
+def cauchy(key, shape=(), dtype=None):  # noqa: A002
+    """Samples of the Cauchy distribution."""
+    dtype = _float(dtype, "cauchy")
+    u = _uniform(_one(key, "cauchy"), _shape(shape), dtype, dtypes.finfo(dtype).eps, 1.0)
+    return ew.tan(ew.mul(ew.sub(u, np.asarray(0.5, dtype)[()]), np.asarray(np.pi, dtype)[()]))
+
+
+def truncated_normal(key, lower, upper, shape=None, dtype=None, *, out_sharding=None):  # noqa: A002
+    """Samples of the standard normal distribution between `lower` and `upper`."""
+    dtype = _float(dtype, "truncated_normal")
+    lower, upper = cast(concrete(lower), dtype), cast(concrete(upper), dtype)
+    shape = broadcast_shapes(lower.shape, upper.shape) if shape is None else _shape(shape)
+    root = np.asarray(math.sqrt(2), dtype)[()]
+    a, b = ew.erf(ew.div(lower, root)), ew.erf(ew.div(upper, root))
+    u = _uniform(_one(key, "truncated_normal"), shape, dtype, a, b)
+    out = ew.mul(ew.erf_inv(u), root)
+    inf = np.asarray(np.inf, dtype)[()]
+    low = ew.nextafter(lower, _full(inf, lower))
+    high = ew.nextafter(upper, _full(-inf, upper))
+    return ew.clamp(broadcast_to_shape(low, shape), out, broadcast_to_shape(high, shape))
+
+
+def categorical(key, logits, axis: int = -1, shape=None, replace: bool = True, mode: str | None = None):  # noqa: A002
+    """Samples of categorical distributions with unnormalised log-probabilities `logits` along `axis`."""
+    logits = concrete(logits)
+    logits = cast(logits, dtypes.to_inexact_dtype(logits.dtype))
+    axis = axis % logits.ndim
+    batch = tuple(n for d, n in enumerate(logits.shape) if d != axis)
+    shape = batch if shape is None else _shape(shape)
+    prefix = shape[:len(shape) - len(batch)]
+    if shape[len(prefix):] != batch and len(batch):
+        broadcast_shapes(shape, batch)
+    if not replace:
+        k = math.prod(prefix)
+        noisy = ew.add(logits, gumbel(key, tuple(logits.shape), logits.dtype, mode))
+        _, positions = sorting.top_k(wnp.moveaxis(noisy, axis, -1), k)
+        return wnp.reshape(wnp.moveaxis(positions, -1, 0), shape)
+    noise = gumbel(key, (*prefix, *logits.shape), logits.dtype, mode)
+    wide = broadcast_to_shape(layout.reshape(logits, (1,) * len(prefix) + tuple(logits.shape)), tuple(noise.shape))
+    return wnp.argmax(ew.add(noise, wide), axis=axis + len(prefix))
+
+
+def permutation(key, x, axis: int = 0, independent: bool = False, *, out_sharding=None):  # noqa: A002
+    """`x` shuffled along `axis`, or the numbers below the integer `x` in random order."""
+    raw = _one(key, "permutation")
+    if isinstance(x, (int, np.integer)) or (np.ndim(x) == 0 and not isinstance(x, Tracer)):
+        return _shuffle(raw, wnp.arange(int(x)), 0)
+    x = concrete(wnp.asarray(x))
+    axis = axis % x.ndim
+    if independent or x.ndim == 1:
+        return _shuffle(raw, x, axis)
+    return wnp.take(x, _shuffle(raw, wnp.arange(x.shape[axis]), 0), axis, mode="clip")
+
+
+def _shuffle(raw, x, axis: int):
+    """Sort by random keys, often enough that equal keys do not matter."""
+    rounds = math.ceil(3 * math.log(max(1, x.size)) / math.log(np.iinfo(np.uint32).max))
+    for _ in range(rounds):
+        raw, sub = _split_raw(raw, 2)
+        order = _bits(sub, 32, tuple(x.shape))
+        x = sorting.sort([order, x], dimension=axis, is_stable=True, num_keys=1)[1]
+    return x
+
+
+def choice(key, a, shape=(), replace: bool = True, p=None, axis: int = 0, mode: str | None = None):  # noqa: A002
+    """Elements (or slices along `axis`) of `a`, or numbers below the integer `a`, drawn with probabilities `p`."""
+    raw, shape = _one(key, "choice"), _shape(shape)
+    whole = isinstance(a, (int, np.integer))
+    arr = None if whole else concrete(wnp.asarray(a))
+    n = int(a) if whole else arr.shape[axis % arr.ndim]
+    draws = math.prod(shape)
+    if draws == 0:
+        return wnp.zeros(shape, dtypes.default_int_dtype() if whole else arr.dtype)
+    if n <= 0:
+        raise ValueError("a must be greater than 0 unless no samples are taken")
+    if not replace and draws > n:
+        raise ValueError(f"Cannot take a larger sample (size {draws}) than population (size {n}) when 'replace=False'")
+    if p is None:
+        if replace:
+            positions = randint(raw, shape, 0, n)
+        else:
+            order = _shuffle(raw, wnp.arange(n), 0)
+            positions = wnp.reshape(order[:draws], shape)
+    else:
+        p = concrete(wnp.asarray(p))
+        p = cast(p, dtypes.to_inexact_dtype(p.dtype))
+        if tuple(p.shape) != (n,):
+            raise ValueError(f"p must be None or a 1D vector with the same size as a.shape[axis]. p has shape {tuple(p.shape)} and "
+                             f"a.shape[axis] is {n}.")
+        if replace:
+            cumulative = wnp.cumsum(p)
+            draw = wnp.multiply(cumulative[-1], wnp.subtract(1, uniform(raw, shape, p.dtype)))
+            positions = wnp.searchsorted(cumulative, draw)
+        else:
+            noisy = ew.add(gumbel(raw, (n,), p.dtype), ew.log(p))
+            positions = wnp.reshape(sorting.top_k(noisy, draws)[1], shape)
+    if whole:
+        return cast(positions, dtypes.default_int_dtype())
+    return wnp.take(arr, positions, axis % arr.ndim, mode="clip") if arr.ndim else arr
+
+
+def maxwell(key, shape=(), dtype=None):  # noqa: A002
+    """Samples of the Maxwell distribution."""
+    x = normal(key, (*_shape(shape), 3), _float(dtype, "maxwell"))
+    return wnp.sqrt(wnp.sum(wnp.square(x), -1))
+
+
+def rayleigh(key, scale, shape=None, dtype=None):  # noqa: A002
+    """Samples of the Rayleigh distribution."""
+    dtype = _float(dtype, "rayleigh")
+    scale = cast(concrete(scale), dtype)
+    shape = tuple(scale.shape) if shape is None else _shape(shape)
+    u = uniform(key, shape, dtype)
+    return wnp.multiply(wnp.sqrt(wnp.multiply(wnp.log(u), -2)), scale)
+
+
+def pareto(key, b, shape=None, dtype=None):  # noqa: A002
+    """Samples of the Pareto distribution."""
+    dtype = _float(dtype, "pareto")
+    b = cast(concrete(b), dtype)
+    shape = tuple(b.shape) if shape is None else _shape(shape)
+    return wnp.exp(wnp.divide(exponential(key, shape, dtype), b))
+
+
+def weibull_min(key, scale, concentration, shape=(), dtype=None):  # noqa: A002
+    """Samples of the Weibull distribution."""
+    dtype = _float(dtype, "weibull_min")
+    u = uniform(key, _shape(shape), dtype)
+    return wnp.multiply(wnp.power(wnp.negative(wnp.log1p(wnp.negative(u))), wnp.divide(1.0, concentration)), scale)
+
+
+def multivariate_normal(key, mean, cov, shape=None, dtype=None, method: str = "cholesky"):  # noqa: A002
+    """Samples of a multivariate normal distribution."""
+    dtype = _float(dtype, "multivariate_normal")
+    mean, cov = cast(concrete(wnp.asarray(mean)), dtype), cast(concrete(wnp.asarray(cov)), dtype)
+    if method != "cholesky":
+        raise NotImplementedError(f"random.multivariate_normal: method={method!r} is not there yet; use 'cholesky'.")
+    from weft.ops.linalg import cholesky
+    shape = broadcast_shapes(mean.shape[:-1], cov.shape[:-2]) if shape is None else _shape(shape)
+    x = normal(key, (*shape, mean.shape[-1]), dtype)
+    return wnp.add(mean, wnp.einsum("...ij,...j->...i", cholesky(cov), x))

@@ -1,0 +1,80 @@
+"""Random keys as memory: a program on typed keys becomes one on uint32 rows.
+
+Law: a key of shape S is an array of shape S + (2,) (for threefry); an operation that moves keys around is that operation
+mapped over the last dim.
+"""
+
+from __future__ import annotations
+
+from weft.core.primitive import BatchAxis
+from weft.core.stage import stage
+from weft.core.trace import typeof, with_source
+from weft.ir.jaxpr import Jaxpr, Literal, subjaxprs
+from weft.ir.types import ShapedArray
+from weft.transforms.batch import to_dim
+from weft.util import dtypes
+from weft.core.interpret import _literal
+
+_IDENTITIES = ("random_wrap", "random_unwrap")
+
+
+def is_key(aval: ShapedArray) -> bool:
+    return dtypes.is_extended(aval.dtype)
+
+
+def has_keys(jaxpr: Jaxpr) -> bool:
+    """Whether a key occurs anywhere in the program."""
+    def make():
+        avals = [*jaxpr.in_avals, *jaxpr.out_avals, *(v.aval for v in jaxpr.constvars)]
+        avals += [v.aval for e in jaxpr.eqns for v in e.outvars]
+        return any(map(is_key, avals)) or any(has_keys(j) for e in jaxpr.eqns for _, j in subjaxprs(e.params))
+    return jaxpr.memo("has keys", make)
+
+
+def physical_aval(aval: ShapedArray) -> ShapedArray:
+    return ShapedArray(aval.shape + aval.dtype.key_shape, "uint32") if is_key(aval) else aval
+
+
+def physicalize(jaxpr: Jaxpr) -> Jaxpr:
+    """`jaxpr` with every key as its rows of uint32."""
+    return jaxpr.memo("physical", lambda: _physicalize(jaxpr)) if has_keys(jaxpr) else jaxpr
+
+
+def _physicalize(jaxpr: Jaxpr) -> Jaxpr:
+    def run(*args):
+        env = dict(zip(jaxpr.constvars, jaxpr.consts))
+        env.update(zip(jaxpr.invars, args))
+        value = lambda a: _literal(a) if type(a) is Literal else env[a]
+        for eqn in jaxpr.eqns:
+            with with_source(eqn.source):
+                outs = _run_eqn(eqn, [value(a) for a in eqn.invars])
+            env.update(zip(eqn.outvars, outs))
+        return [value(a) for a in jaxpr.outvars]
+
+    return stage(run, [physical_aval(a) for a in jaxpr.in_avals], jaxpr.name)
+
+
+def _run_eqn(eqn, args) -> list:
+    in_keys = [is_key(a.aval) for a in eqn.invars]
+    out_keys = [is_key(v.aval) for v in eqn.outvars]
+    params = {k: _physical_param(v) for k, v in eqn.params.items()}
+    if eqn.primitive.name in _IDENTITIES:
+        return [args[0]]
+    if not any(in_keys + out_keys) or any(True for _ in subjaxprs(params)):
+        outs = eqn.primitive.bind(*args, **params)
+        return outs if eqn.primitive.multiple_results else [outs]
+    size = next(a.aval.dtype for a in (*eqn.invars, *eqn.outvars) if is_key(a.aval)).key_shape[0]
+    axis = BatchAxis(size)
+    dims = [typeof(x).ndim - 1 if k else None for x, k in zip(args, in_keys)]
+    outs, out_dims = eqn.primitive.rule("batch")(axis, args, dims, **params)
+    if not eqn.primitive.multiple_results:
+        outs, out_dims = [outs], [out_dims]
+    return [to_dim(o, d, axis, v.aval.ndim) if k else o for o, d, v, k in zip(outs, out_dims, eqn.outvars, out_keys)]
+
+
+def _physical_param(value):
+    if isinstance(value, Jaxpr):
+        return physicalize(value)
+    if isinstance(value, tuple) and any(isinstance(v, Jaxpr) for v in value):
+        return tuple(physicalize(v) if isinstance(v, Jaxpr) else v for v in value)
+    return value
