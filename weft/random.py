@@ -18,12 +18,12 @@ from weft import numpy as wnp
 from weft.core.trace import Tracer, typeof
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, check_arraylike, concrete
 from weft.ops import elementwise as ew
+from weft.ops import keys as keys_op
 from weft.ops import layout, rng, slicing, sorting
 from weft.util import dtypes
 from weft.util.config import config
 
 _U32 = np.dtype(np.uint32)
-_KEY = dtypes.KeyDType("fry")
 
 key_impl_names = ("threefry2x32",)
 
@@ -88,7 +88,7 @@ def wrap_key_data(key_bits_array, *, impl=None):
     raw = concrete(wnp.asarray(key_bits_array))
     if raw.dtype != _U32 or raw.ndim < 1 or raw.shape[-1] != 2:
         raise TypeError(f"wrap_key_data: key data must be uint32[..., 2], got {typeof(raw).str_short()}.")
-    return rng.random_wrap(raw, _KEY)
+    return keys_op.random_wrap(raw)
 
 
 def key_data(keys):
@@ -110,7 +110,7 @@ def _raw(keys, api: str):
     if not hasattr(keys, "dtype"):
         raise TypeError(f"random.{api}: expected a key (from weft.random.key or PRNGKey), got {type(keys)}.")
     if _is_typed(keys):
-        return rng.random_unwrap(keys)
+        return keys_op.random_unwrap(keys)
     keys = concrete(keys)
     if keys.dtype != _U32 or keys.ndim < 1 or keys.shape[-1] != 2:
         raise TypeError(f"random.{api}: expected a key of type uint32[2] or key<fry>[], got {typeof(keys).str_short()}.")
@@ -132,7 +132,7 @@ def _words(raw):
 
 
 def _like(raw, keys):
-    return rng.random_wrap(raw, _KEY) if _is_typed(keys) else raw
+    return keys_op.random_wrap(raw) if _is_typed(keys) else raw
 
 
 def _shape(shape) -> tuple[int, ...]:

@@ -61,7 +61,7 @@ class ArraySpec:
 def physical(aval: ShapedArray) -> tuple[tuple[int, ...], np.dtype]:
     """Shape and dtype of the memory of a value: its own, but for random keys, which are rows of uint32."""
     if dtypes.is_extended(aval.dtype):
-        return aval.shape + aval.dtype.key_shape, np.dtype(np.uint32)
+        return aval.shape + aval.dtype.impl.key_shape, np.dtype(np.uint32)
     return aval.shape, aval.dtype
 
 

@@ -32,7 +32,7 @@ def has_keys(jaxpr: Jaxpr) -> bool:
 
 
 def physical_aval(aval: ShapedArray) -> ShapedArray:
-    return ShapedArray(aval.shape + aval.dtype.key_shape, "uint32") if is_key(aval) else aval
+    return ShapedArray(aval.shape + aval.dtype.impl.key_shape, "uint32") if is_key(aval) else aval
 
 
 def physicalize(jaxpr: Jaxpr) -> Jaxpr:
