@@ -22,12 +22,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from weft.ir.registry import registry
 from weft.util.errors import MissingRuleError
 
 SLOTS = ("type", "reference", "jvp", "transpose", "batch", "factors", "lower")
 REGION_SLOTS = ("partial_eval", "dce", "partition")
-
-registry: dict[str, "Primitive"] = {}
 
 
 @dataclass(frozen=True)

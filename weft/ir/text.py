@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from weft.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var
+from weft.ir.registry import registry  # the printed name is all that text has of an operation
 from weft.ir.types import ShapedArray
 from weft.util import dtypes
 
@@ -265,7 +266,6 @@ class _Parser:
         return Jaxpr(constvars, consts, invars, outs, eqns)
 
     def eqn(self, env: dict) -> Eqn:
-        from weft.core.primitive import registry  # the printed name is all that text has of an operation
         fresh: dict[str, Var] = {}
         outvars = self.binders(fresh, "=")
         self.take("=")
