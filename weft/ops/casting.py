@@ -117,8 +117,13 @@ def _bitcast_type(aval: ShapedArray, *, new_dtype) -> ShapedArray:
 
 bitcast_convert_type_p = elementwise(
     "bitcast_convert_type", ANY, lambda x, *, new_dtype: np.ascontiguousarray(x).reshape(x.shape).view(new_dtype),
-    type_rule=_bitcast_type, widen=False, jvp="zero",
-    emit=lambda b, x, *, new_dtype: b.bitcast(x, b.type_of(ShapedArray((), new_dtype))))
+    type_rule=_bitcast_type, widen=False, jvp="zero")
+
+
+@bitcast_convert_type_p.def_lower
+def _bitcast_lower(b, index, x, *, in_avals, out_avals, new_dtype):
+    # the builder computes halves in float32, so it is told what the bits are of
+    return b.bitcast(x(index), b.type_of(out_avals[0]), b.type_of(in_avals[0]))
 
 
 def bitcast_convert_type(operand, new_dtype):

@@ -101,6 +101,7 @@ from weft.ops.comparison import (
     select_n,
     select_n_p,
 )
+from weft.ops.layout import copy, copy_p
 from weft.ops.math import (
     acos,
     acos_p,

@@ -17,7 +17,7 @@ from weft.core.trace import typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
 from weft.ops import families
-from weft.ops.arithmetic import add, max, mul, neg, sub
+from weft.ops.arithmetic import add, div, max, mul, neg, sub
 from weft.ops.casting import convert_element_type
 from weft.ops.comparison import eq, gt, lt, select
 from weft.ops.families import (
@@ -35,7 +35,7 @@ from weft.ops.families import (
     shape_error,
 )
 from weft.ops.layout import broadcast_in_dim, reshape, rev, transpose
-from weft.ops.math import div, exp, log1p
+from weft.ops.math import exp, log1p
 from weft.util import dtypes
 
 # --- neutral elements -------------------------------------------------------------------------------------------------
