@@ -107,6 +107,12 @@ def test_named_sharding(mesh):
     assert pickle.loads(pickle.dumps(s)) == s and s.format_dims((8, 8)) == "8@b,8@a"
 
 
+def test_free_dim(mesh):
+    assert NamedSharding(mesh, P("a", "b")).with_free_dim(1).spec == P("a", P.UNCONSTRAINED, "b")
+    assert NamedSharding(mesh, P("a")).with_free_dim(2).spec == P("a", None, P.UNCONSTRAINED)
+    assert PositionalSharding(devices()).reshape(4, 2).with_free_dim(1).shape == (4, 1, 2)
+
+
 def test_positional_sharding_prints_sets():
     s = PositionalSharding(devices())
     assert repr(s) == "PositionalSharding([{CPU 0} {CPU 1} {CPU 2} {CPU 3} {CPU 4} {CPU 5} {CPU 6} {CPU 7}])"

@@ -132,6 +132,10 @@ class Sharding:
         """`devices_indices_map` for the devices that this process drives."""
         return {d: index for d, index in self.devices_indices_map(global_shape).items() if d.is_addressable}
 
+    def with_free_dim(self, dim: int) -> Sharding:
+        """The sharding of values with one more dim, at `dim`, about which nothing is said."""
+        raise NotImplementedError(f"{type(self).__name__}.with_free_dim")
+
     def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
         """Whether both lay out values of rank `ndim` alike: same devices in order, same shards, same memory."""
         if self is other:
@@ -221,6 +225,10 @@ class NamedSharding(Sharding):
                              memory_kind=self._memory_kind)
 
     update = with_spec
+
+    def with_free_dim(self, dim: int) -> NamedSharding:
+        entries = list(self.spec) + [None] * (dim - len(self.spec))
+        return self.with_spec((*entries[:dim], PartitionSpec.UNCONSTRAINED, *entries[dim:]))
 
     @property
     def is_fully_replicated(self) -> bool:
@@ -332,6 +340,9 @@ class SingleDeviceSharding(Sharding):
 
     is_fully_replicated = property(lambda self: True)
 
+    def with_free_dim(self, dim: int) -> SingleDeviceSharding:
+        return self
+
     def _grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:
         return (1,) * ndim, (0,)
 
@@ -434,6 +445,9 @@ class PositionalSharding(Sharding):
         if not keepdims:
             ids = ids.reshape(tuple(s for d, s in enumerate(kept) if d not in axes))
         return self.with_sets(ids)
+
+    def with_free_dim(self, dim: int) -> PositionalSharding:
+        return self.with_sets(np.expand_dims(self._ids, dim))
 
     @property
     def device_assignment(self) -> tuple[Any, ...]:

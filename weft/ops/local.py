@@ -1,0 +1,232 @@
+"""How ops run on shards: parameters for local shapes, and what an op does itself along a dim that is split.
+
+Two open slots of a primitive are filled here.
+
+  localize(params, in_avals, out_avals) -> params
+        the parameters for operands and results of the given (local) types; needed where parameters carry sizes
+  split(ctx, args, **params) -> out(s)
+        the computation on the blocks of one device when dims with special factors are split, with the collectives that
+        it needs; `ctx` is the partitioner's: `of_dim(operand, dim)` gives the axes that split a dim,
+        `start(axes, local)` the global position of this device's block, and `all_gather`, `pmax`, `pmin`, `psum`
+        communicate. Two more slots go with it: `can_split(f, rule, eqn)` tells whether factor f may be split this way,
+        and `split_sums(f, rule)` whether the results are then partial sums.
+
+Laws: an op with neither slot is gathered along its special dims and still right. Devices that hold nothing of a
+looked-up block contribute negative zeros, which vanish from a sum without a trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from weft.ops.families import ScanSpec
+
+from weft.core.primitive import Primitive
+from weft.core.trace import typeof
+from weft.ops import arithmetic, bitwise, casting, comparison, layout, reduce, slicing
+from weft.util import dtypes
+
+
+def _localizes(primitive: Primitive) -> Callable:
+    def fill(fn: Callable) -> Callable:
+        primitive.rules["localize"] = fn
+        return fn
+    return fill
+
+
+def _splits(primitive: Primitive, can_split: Callable, sums: Callable | None = None) -> Callable:
+    def fill(fn: Callable) -> Callable:
+        primitive.rules.update(split=fn, can_split=can_split, split_sums=sums or (lambda f, rule: False))
+        return fn
+    return fill
+
+
+# --- parameters that carry sizes --------------------------------------------------------------------------------------
+
+@_localizes(layout.broadcast_in_dim_p)
+def _broadcast_localize(params: dict, ins: Any, outs: Any) -> dict:
+    return dict(params, shape=outs[0].shape)
+
+
+@_localizes(layout.reshape_p)
+def _reshape_localize(params: dict, ins: Any, outs: Any) -> dict:
+    return dict(params, new_sizes=outs[0].shape)
+
+
+@_localizes(slicing.slice_p)
+def _slice_localize(params: dict, ins: Any, outs: Any) -> dict:
+    strides = params["strides"] or (1,) * ins[0].ndim
+    limits = tuple(lo + out if step == 1 else hi for lo, hi, out, step in
+                   zip(params["start_indices"], params["limit_indices"], outs[0].shape, strides))
+    return dict(params, limit_indices=limits)
+
+
+@_localizes(slicing.dynamic_slice_p)
+def _dynamic_slice_localize(params: dict, ins: Any, outs: Any) -> dict:
+    return dict(params, slice_sizes=outs[0].shape)
+
+
+# --- helpers ----------------------------------------------------------------------------------------------------------
+
+def nothing(dtype: Any) -> Any:
+    """The number that leaves every sum as it is."""
+    return np.asarray(-0.0 if dtypes.issubdtype(dtype, np.inexact) else 0, dtype)[()]
+
+
+def along(x: Any, start: int, size: int, dim: int, stride: int = 1) -> Any:
+    """`size` elements of `x` along `dim` from `start`, every `stride`-th."""
+    shape = typeof(x).shape
+    first = tuple(start if d == dim else 0 for d in range(len(shape)))
+    last = tuple(start + (size - 1) * stride + 1 if d == dim else n for d, n in enumerate(shape))
+    steps = tuple(stride if d == dim else 1 for d in range(len(shape)))
+    return slicing.slice(x, first, last, steps)
+
+
+def padded(x: Any, before: int, after: int, dim: int) -> Any:
+    """`x` with nothings around it along `dim`."""
+    aval = typeof(x)
+    config = [(before, after, 0) if d == dim else (0, 0, 0) for d in range(aval.ndim)]
+    return slicing.pad(x, nothing(aval.dtype), config)
+
+
+def _clamped(value: Any, low: int, high: int) -> Any:
+    return comparison.clamp(np.int32(low), value, np.int32(high))
+
+
+def _position(value: Any) -> Any:
+    """A position along a dim as an int32 scalar."""
+    return np.int32(value) if isinstance(value, int) else casting.convert_element_type(value, np.int32)
+
+
+def window(ctx: Any, x: Any, start: Any, size: int, dim: int, axes: tuple) -> Any:
+    """This device's part of elements `start ... start + size` along split `dim`: nothings where it holds none."""
+    local = typeof(x).shape[dim]
+    at = _clamped(arithmetic.sub(_position(start), ctx.start(axes, local)), -size, local)
+    starts = [np.int32(0)] * typeof(x).ndim
+    starts[dim] = arithmetic.add(at, np.int32(size))
+    sizes = list(typeof(x).shape)
+    sizes[dim] = size
+    return slicing.dynamic_slice_p.bind(padded(x, size, size, dim), *starts, slice_sizes=tuple(sizes))
+
+
+def _of_operand(f: int, rule: Any, eqn: Any) -> bool:
+    """Whether `f` is a dim of the first operand alone, and values of its dtype can be summed."""
+    if eqn.outvars[0].aval.dtype == np.bool_:
+        return False
+    return any(f in dim for dim in rule.ins[0]) and not any(f in dim for out in rule.outs for dim in out)
+
+
+# --- looking up blocks: slice, dynamic_slice --------------------------------------------------------------------------
+
+@_splits(slicing.slice_p, _of_operand, sums=lambda f, rule: True)
+def _slice_split(ctx: Any, args: list, *, start_indices: tuple, limit_indices: tuple, strides: tuple | None) -> Any:
+    (x,) = args
+    starts, limits, steps = list(start_indices), list(limit_indices), list(strides or (1,) * len(start_indices))
+    for d in range(len(starts)):
+        axes = ctx.of_dim(0, d)
+        if axes:
+            x = window(ctx, x, starts[d], limits[d] - starts[d], d, axes)
+            starts[d], limits[d] = 0, limits[d] - starts[d]
+    return slicing.slice(x, starts, limits, steps)
+
+
+@_splits(slicing.dynamic_slice_p, _of_operand, sums=lambda f, rule: True)
+def _dynamic_slice_split(ctx: Any, args: list, *, slice_sizes: tuple) -> Any:
+    x, *starts = args
+    starts = list(starts)
+    for d in range(len(starts)):
+        axes = ctx.of_dim(0, d)
+        if axes:
+            size, n = slice_sizes[d], typeof(x).shape[d] * ctx.size(axes)
+            x = window(ctx, x, _clamped(_position(starts[d]), 0, n - size), size, d, axes)
+            starts[d] = np.zeros((), typeof(starts[d]).dtype)[()]
+    return slicing.dynamic_slice_p.bind(x, *starts, slice_sizes=slice_sizes)
+
+
+# --- writing a block: dynamic_update_slice ----------------------------------------------------------------------------
+
+def _updated_dim(f: int, rule: Any, eqn: Any) -> bool:
+    return any(f in dim for dim in rule.ins[0]) and any(f in dim for dim in rule.outs[0])
+
+
+@_splits(slicing.dynamic_update_slice_p, _updated_dim)
+def _dynamic_update_slice_split(ctx: Any, args: list) -> Any:
+    """Each device writes the part of the update that falls into its block; nothing is communicated."""
+    x, update, *starts = args
+    starts, shape, sizes = list(starts), typeof(x).shape, typeof(update).shape
+    wide = x
+    for d, (local, size) in enumerate(zip(shape, sizes)):
+        axes = ctx.of_dim(0, d)
+        if axes:
+            start = _clamped(_position(starts[d]), 0, local * ctx.size(axes) - size)
+            at = _clamped(arithmetic.sub(_position(start), ctx.start(axes, local)), -size, local)
+            wide = padded(wide, size, size, d)
+            starts[d] = arithmetic.add(at, np.int32(size))
+        else:
+            starts[d] = _position(starts[d])
+    wide = slicing.dynamic_update_slice_p.bind(wide, update, *starts)
+    for d, (local, size) in enumerate(zip(shape, sizes)):
+        if ctx.of_dim(0, d):
+            wide = along(wide, size, local, d)
+    return wide
+
+
+# --- running reductions -----------------------------------------------------------------------------------------------
+
+_COMBINE = {"add": arithmetic.add, "mul": arithmetic.mul, "max": arithmetic.max, "min": arithmetic.min}
+_REDUCE = {"add": reduce.reduce_sum, "mul": reduce.reduce_prod, "max": reduce.reduce_max, "min": reduce.reduce_min}
+
+
+def _cumulative(primitive: Primitive) -> None:
+    """A running reduction along a split dim: run locally, then combine with the totals of the blocks before."""
+    spec = primitive.rules["lower"]
+
+    @_splits(primitive, lambda f, rule, eqn: f in rule.special)
+    def split(ctx: Any, args: list, *, axis: int, reverse: bool) -> Any:
+        axes = ctx.of_dim(0, axis)
+        local = primitive.bind(args[0], axis=axis, reverse=reverse)
+        aval = typeof(local)
+        total = along(local, 0 if reverse else aval.shape[axis] - 1, 1, axis)
+        totals = ctx.all_gather(total, axes, axis)
+        shape = typeof(totals).shape
+        place = layout.broadcasted_iota(np.int32, shape, axis)
+        mine = ctx.start(axes, 1)
+        before = comparison.gt(place, mine) if reverse else comparison.lt(place, mine)
+        neutral = layout.full(shape, spec.identity(aval.dtype), aval.dtype)
+        counted = comparison.select_n(before, neutral, totals)
+        prefix = _REDUCE[spec.combine](counted, (axis,))
+        spread = layout.broadcast_in_dim(prefix, aval.shape, tuple(d for d in range(aval.ndim) if d != axis))
+        return _COMBINE[spec.combine](spread, local)
+
+
+for _p in (reduce.cumsum_p, reduce.cumprod_p, reduce.cummax_p, reduce.cummin_p):
+    if isinstance(_p.rules["lower"], ScanSpec):
+        _cumulative(_p)
+
+
+# --- argmax, argmin ---------------------------------------------------------------------------------------------------
+
+def _arg_reduction(primitive: Primitive, extremum: Callable, largest: bool) -> None:
+    """The position of an extremum along a split dim: each device offers its own; the first of the best wins."""
+
+    @_splits(primitive, lambda f, rule, eqn: f in rule.reduced)
+    def split(ctx: Any, args: list, *, axes: tuple, index_dtype: Any) -> Any:
+        (x,), (axis,) = args, axes
+        over = ctx.of_dim(0, axis)
+        local = typeof(x).shape[axis]
+        found = primitive.bind(x, axes=axes, index_dtype=index_dtype)
+        value = extremum(x, axes)
+        best = ctx.pmax(value, over) if largest else ctx.pmin(value, over)
+        wins = comparison.eq(value, best)
+        if dtypes.issubdtype(typeof(x).dtype, np.inexact):                  # a NaN is an extremum, and equals nothing
+            wins = bitwise.bitwise_or(wins, comparison.ne(value, value))
+        start = casting.convert_element_type(ctx.start(over, local), index_dtype)
+        position = arithmetic.add(found, layout.broadcast_in_dim(start, typeof(found).shape, ()))
+        never = layout.full(typeof(found).shape, np.iinfo(index_dtype).max, index_dtype)
+        return ctx.pmin(comparison.select_n(wins, never, position), over)
+
+
+_arg_reduction(reduce.argmax_p, reduce.reduce_max, True)
+_arg_reduction(reduce.argmin_p, reduce.reduce_min, False)

@@ -1,0 +1,63 @@
+"""Costs: bytes that one device sends in a collective, and floating-point work of an equation.
+
+Convention (ring algorithms, as compilers of this kind count): over n devices, with L bytes on each device before,
+
+    all_gather       L (n - 1)            every block passes through every device
+    reduce_scatter   L (n - 1) / n
+    psum             2 L (n - 1) / n      a reduce_scatter, then an all_gather
+    all_to_all       L (n - 1) / n
+    ppermute         L                    0 if no block moves
+    own_slice        0                    a device takes its part of what it has
+
+`LATENCY` is added per collective when plans are compared, so that of two equally cheap plans the shorter wins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+LATENCY = 64                 # bytes-equivalent of starting a collective
+FLOPS_PER_BYTE = 64          # work that takes as long as sending one byte
+LOCAL_BYTES_PER_BYTE = 16    # bytes of memory traffic that take as long as sending one byte
+
+
+def collective_bytes(kind: str, nbytes: int, n: int) -> int:
+    """Bytes that a device sends when `n` devices, holding `nbytes` each, perform `kind`.
+
+    >>> [collective_bytes(kind, 1024, 4) for kind in ("psum", "all_gather", "own_slice")]
+    [1536, 3072, 0]
+    """
+    if n <= 1 or kind == "own_slice":
+        return 0
+    if kind == "all_gather":
+        return nbytes * (n - 1)
+    if kind == "psum":
+        return 2 * nbytes * (n - 1) // n
+    if kind in ("reduce_scatter", "all_to_all"):
+        return nbytes * (n - 1) // n
+    if kind == "ppermute":
+        return nbytes
+    raise ValueError(f"unknown collective {kind!r}")
+
+
+@dataclass(frozen=True)
+class CollectiveRecord:
+    """One collective of a partitioned program: what it is, what it costs, which line caused it and why.
+
+    `shape` and `dtype` are those of the local operand; `count` tells how often it runs (trip counts of outer scans).
+    """
+    kind: str
+    axes: tuple[Any, ...]
+    bytes_per_device: int
+    shape: tuple[int, ...]
+    dtype: Any
+    source: Any
+    reason: str
+    count: int = 1
+
+    def __str__(self) -> str:
+        line = f" at {self.source}" if self.source is not None else ""
+        times = f" x{self.count}" if self.count != 1 else ""
+        return (f"{self.kind}{times} over {', '.join(map(str, self.axes))} of {self.dtype}{list(self.shape)}, "
+                f"{self.bytes_per_device} bytes{line}: {self.reason}")

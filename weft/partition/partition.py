@@ -1,0 +1,155 @@
+"""Partition a global program into the program that one device runs.
+
+In:   a Jaxpr on global shapes, a mesh, the specs that are given for inputs and outputs (None: to be found).
+Out:  a `PartitionResult`: the local Jaxpr with explicit collectives, all specs decided, and a record per collective.
+Law:  the local program, run on all devices, and its shards put together, gives what the global program gives.
+Next: `partition.stack` maps the local program over the mesh; `propagate`, `reshard` and `spmd` do the work here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.core.trace import current_trace
+from weft.ir.jaxpr import Eqn, Jaxpr
+from weft.ir.mesh import Mesh
+from weft.ir.program_mesh import common_mesh, sharding_of_spec, to_spec
+from weft.ir.shardings import NamedSharding, Sharding
+from weft.ir.specs import DimSpec, Spec
+from weft.partition.cost import CollectiveRecord
+from weft.partition.propagate import Propagation, propagate, region_jaxprs
+from weft.partition.reshard import Placement
+from weft.partition.spmd import partition_program
+from weft.util.errors import ShardingError
+
+
+@dataclass(frozen=True)
+class PartitionResult:
+    """A partitioned program. Specs are per-dim tuples of axes of `mesh`, which may be finer than the given mesh."""
+    jaxpr: Jaxpr
+    in_specs: tuple[Spec, ...]
+    out_specs: tuple[Spec, ...]
+    records: tuple[CollectiveRecord, ...]
+    mesh: Mesh
+    in_shardings: tuple[Sharding, ...] = ()
+    out_shardings: tuple[Sharding, ...] = ()
+
+    @property
+    def axes(self) -> tuple[tuple[Any, int], ...]:
+        """(name, size) of the mesh axes, in order."""
+        return self.mesh.shape_tuple
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of collectives by kind."""
+        found: dict[str, int] = {}
+        for r in self.records:
+            found[r.kind] = found.get(r.kind, 0) + r.count
+        return found
+
+
+def partition(jaxpr: Jaxpr, mesh: Mesh, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec | None]
+              ) -> PartitionResult:
+    """Partition `jaxpr` over `mesh`, given some specs of its inputs and outputs."""
+    _check_given(jaxpr.invars, in_specs, mesh, "input")
+    _check_given(jaxpr.outvars, out_specs, mesh, "output")
+    mesh, in_specs, out_specs, wishes = _settled(jaxpr, mesh, tuple(in_specs), tuple(out_specs))
+    ins = tuple(wishes.spec(v) for v in jaxpr.invars)
+    outs = tuple(wishes.spec(a) if spec is None else spec for a, spec in zip(jaxpr.outvars, out_specs))
+    local, records = partition_program(jaxpr, wishes, [Placement(s) for s in ins], outs, _constraint_reader(mesh),
+                                       current_trace())
+    return PartitionResult(local, ins, outs, tuple(records), mesh)
+
+
+def _settled(jaxpr: Jaxpr, mesh: Mesh, in_specs: tuple, out_specs: tuple) -> tuple[Mesh, tuple, tuple, Propagation]:
+    """Propagate, on finer axes where a reshape splits a dim between the devices of one axis."""
+    while True:
+        wishes = propagate(jaxpr, dict(mesh.shape), in_specs, out_specs, _constraint_reader(mesh))
+        cuts = dict(wishes.cuts)
+        if not cuts:
+            return mesh, in_specs, out_specs, wishes
+        mesh, parts = _refined(mesh, cuts)
+        in_specs, out_specs = (tuple(_renamed(s, parts) for s in specs) for specs in (in_specs, out_specs))
+
+
+def _refined(mesh: Mesh, cuts: Mapping[Any, int]) -> tuple[Mesh, dict[Any, tuple]]:
+    """`mesh` with each axis of `cuts` split into a major part of the given size and the rest."""
+    parts = {name: (f"{name}.0", f"{name}.1") if name in cuts else (name,) for name in mesh.axis_names}
+    sizes = [n for name, size in mesh.shape_tuple
+             for n in ((cuts[name], size // cuts[name]) if name in cuts else (size,))]
+    names = [n for name in mesh.axis_names for n in parts[name]]
+    return Mesh(np.array(mesh.devices).reshape(sizes), names), parts
+
+
+def _renamed(spec: Spec | None, parts: Mapping[Any, tuple]) -> Spec | None:
+    return None if spec is None else tuple(tuple(p for a in axes for p in parts[a]) for axes in spec)
+
+
+def _check_given(atoms: Sequence, specs: Sequence[Spec | None], mesh: Mesh, what: str) -> None:
+    sizes = mesh.shape
+    for i, (atom, spec) in enumerate(zip(atoms, specs)):
+        for d, axes in enumerate(spec or ()):
+            n = int(np.prod([sizes[a] for a in axes], dtype=int))
+            if atom.aval.shape[d] % n:
+                raise ShardingError(
+                    f"partition: cannot split {what} {i} of type {atom.aval.str_short()} as {spec}.\n"
+                    f"    dim {d} has size {atom.aval.shape[d]}, mesh axes {axes} have size {n}\n"
+                    "  A dim must divide by the mesh axes that split it. Pad it, or leave it unsplit.")
+
+
+def _constraint_reader(mesh: Mesh) -> Callable[[Eqn], Sequence[DimSpec | None]]:
+    """A function from constraint equations to the axes they ask for, None per dim that they leave open."""
+    def read(eqn: Eqn) -> Sequence[DimSpec | None]:
+        sharding, ndim = eqn.params["sharding"], eqn.invars[0].aval.ndim
+        spec = to_spec(sharding, mesh, ndim)
+        if spec is None:
+            return (None,) * ndim
+        free = sharding.spec.unconstrained_dims() if isinstance(sharding, NamedSharding) else ()
+        return tuple(None if d in free else axes for d, axes in enumerate(spec))
+    return read
+
+
+def constraint_shardings(jaxpr: Jaxpr) -> list[Sharding]:
+    """The shardings that constraints anywhere in `jaxpr` ask for."""
+    found: dict[Sharding, None] = {}
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.kind == "constraint":
+            found[eqn.params["sharding"]] = None
+        for inner in region_jaxprs(eqn.params):
+            found.update(dict.fromkeys(constraint_shardings(inner)))
+    return list(found)
+
+
+def partition_for(jaxpr: Jaxpr, in_specs: Sequence[Any], out_shardings: Sequence[Sharding | None],
+                  assignment: Sequence[Any]) -> PartitionResult:
+    """Partition for arguments as they lie: `in_specs[i]` has a `sharding` and tells whether it is `committed`.
+
+    Uncommitted arguments are laid out as propagation wishes; so are outputs without a sharding. `in_shardings` and
+    `out_shardings` of the result are what the program expects and gives.
+    """
+    assignment = tuple(assignment)
+    committed = [s.sharding if s.committed and s.sharding.device_assignment == assignment else None for s in in_specs]
+    given = [s for s in (*committed, *out_shardings, *constraint_shardings(jaxpr)) if s is not None]
+    mesh = common_mesh(given) if given else Mesh(np.array(assignment, object), ("d0",))
+    specs = lambda shardings, atoms: [None if s is None else to_spec(s, mesh, a.aval.ndim)
+                                      for s, a in zip(shardings, atoms)]
+    result = partition(jaxpr, mesh, specs(committed, jaxpr.invars), specs(out_shardings, jaxpr.outvars))
+    known = [s for s in dict.fromkeys(given) if s.memory_kind == "device"]
+    show = lambda spec, asked: _shown(spec, result.mesh, mesh, known if asked is None else [asked, *known])
+    return PartitionResult(
+        result.jaxpr, result.in_specs, result.out_specs, result.records, result.mesh,
+        tuple(show(s, asked) for s, asked in zip(result.in_specs, committed)),
+        tuple(show(s, asked) for s, asked in zip(result.out_specs, out_shardings)))
+
+
+def _shown(spec: Spec, mesh: Mesh, coarse: Mesh, known: Sequence[Sharding]) -> Sharding:
+    """The sharding of a value split by `spec`, on the mesh that the user knows where possible."""
+    if mesh is not coarse:
+        on_coarse = to_spec(sharding_of_spec(spec, mesh), coarse, len(spec))
+        if on_coarse is not None:
+            return sharding_of_spec(on_coarse, coarse, known)
+    return sharding_of_spec(spec, mesh, known)

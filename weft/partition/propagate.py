@@ -1,0 +1,306 @@
+"""Propagation: from the layouts that are given to a layout for every variable.
+
+In:   a global Jaxpr (with the bodies of its loops and branches), sizes of the mesh axes, given specs of some inputs and
+      outputs; `sharding_constraint` equations give specs of intermediates.
+Out:  for every variable, per dim the axes that should split it. The partitioner takes these as wishes: it may compute
+      an equation under another layout where that is cheaper, and reshards.
+Laws: a given spec is never changed; a spec only grows; a dim is split only by axes whose sizes divide it; an axis
+      splits at most one dim of a value.
+How:  specs are read as axes per factor of each equation's rule and written back to the other operands and results, both
+      ways, to a fixpoint: first through operations that change only values or places (elementwise, layout), then
+      through all. Where operands disagree about a factor, or want one axis for two factors, factors of the result win
+      over contracted ones, given specs over derived ones, and more bytes over fewer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.ir.factors import FactorRule
+from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft.ir.specs import DimSpec, Spec
+
+#: kinds through which specs pass first: results are laid out as operands are, without any choice
+PASS_THROUGH = frozenset({"elementwise", "layout", "constraint"})
+
+FactorAxes = dict[int, DimSpec]
+
+
+def factor_rule(eqn: Eqn) -> FactorRule | None:
+    """The sharding rule of an equation, or None if its primitive has none (then nothing passes through it)."""
+    if not eqn.primitive.has("factors"):
+        return None
+    key = (eqn.primitive, tuple(a.aval for a in eqn.invars), tuple(v.aval for v in eqn.outvars))
+    return eqn.primitive.rule("factors")(key[1], key[2], **eqn.params)
+
+
+def axes_of_factors(factors: Sequence[Sequence[int]], dims: Spec, rule: FactorRule, sizes: Mapping[Any, int]
+                    ) -> tuple[FactorAxes, set[tuple[Any, int]]]:
+    """Read the axes of each factor off the dims of one value; also the (axis, size) splits of axes that would say more.
+
+    A dim of several factors hands its axes out major to minor; an axis belongs to a factor if its size divides it,
+    and the next factor is reached only when one is split completely.
+    """
+    found: FactorAxes = {}
+    cuts: set[tuple[Any, int]] = set()
+    for dim_factors, axes in zip(factors, dims):
+        rest = list(axes)
+        for f in dim_factors:
+            left, mine = rule.sizes[f], []
+            while rest and left % sizes[rest[0]] == 0 and left > 1:
+                left //= sizes[rest[0]]
+                mine.append(rest.pop(0))
+            if mine:
+                found[f] = tuple(mine)
+            if left > 1:
+                if rest and len(dim_factors) > 1 and 1 < math.gcd(left, sizes[rest[0]]) < sizes[rest[0]]:
+                    cuts.add((rest[0], math.gcd(left, sizes[rest[0]])))
+                break
+    return found, cuts
+
+
+def dims_of_factors(factors: Sequence[Sequence[int]], axes: Mapping[int, DimSpec], rule: FactorRule,
+                    sizes: Mapping[Any, int]) -> Spec:
+    """Axes per dim of a value whose factors are split by `axes`; a minor factor counts only under whole major ones."""
+    dims = []
+    for dim_factors in factors:
+        mine: list = []
+        for f in dim_factors:
+            mine += axes.get(f, ())
+            if math.prod(sizes[a] for a in axes.get(f, ())) != rule.sizes[f]:
+                break
+        dims.append(tuple(mine))
+    return tuple(dims)
+
+
+@dataclass
+class Propagation:
+    """The state of propagation: specs so far, the variables whose spec is given, and axes that should be finer."""
+    sizes: Mapping[Any, int]
+    dims: dict[Var, list[DimSpec]] = field(default_factory=dict)
+    given: set[Var] = field(default_factory=set)
+    weights: dict[Var, int] = field(default_factory=dict)
+    cuts: set[tuple[Any, int]] = field(default_factory=set)
+    changed: bool = False
+
+    def spec(self, atom: Any) -> Spec:
+        """The axes per dim of a variable (none for literals)."""
+        if type(atom) is Literal:
+            return ((),) * atom.aval.ndim
+        found = self.dims.get(atom)
+        return tuple(found) if found is not None else ((),) * atom.aval.ndim
+
+    def give(self, var: Any, spec: Spec) -> None:
+        """Fix the spec of a variable for good."""
+        if type(var) is not Literal:
+            self.dims[var] = list(spec)
+            self.given.add(var)
+
+    def grow(self, atom: Any, spec: Spec) -> None:
+        """Extend the spec of a variable where `spec` says more and agrees with it."""
+        if type(atom) is Literal or atom in self.given or not atom.aval.ndim:
+            return
+        mine = self.dims.setdefault(atom, [()] * atom.aval.ndim)
+        for d, axes in enumerate(spec):
+            have = mine[d]
+            if len(axes) <= len(have) or axes[:len(have)] != have:
+                continue
+            for a in axes[len(have):]:
+                n = math.prod(self.sizes[b] for b in (*mine[d], a))
+                if any(a in other for other in mine) or atom.aval.shape[d] % n:
+                    break
+                mine[d] = (*mine[d], a)
+                self.changed = True
+
+
+def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | None], out_specs: Sequence[Spec | None],
+              constraint_spec: Any) -> Propagation:
+    """Find a spec for every variable of `jaxpr` and of the programs inside it.
+
+    `constraint_spec(eqn)` gives, per dim, the axes that a constraint equation asks for, None where it leaves it open.
+    """
+    state = Propagation(sizes)
+    for var, spec in zip(jaxpr.invars, in_specs):
+        if spec is not None:
+            state.give(var, spec)
+    eqns = list(_all_eqns(jaxpr))
+    for eqn in eqns:
+        if eqn.primitive.kind == "constraint":
+            _give_constraint(state, eqn, constraint_spec(eqn))
+    for atom, spec in zip(jaxpr.outvars, out_specs):
+        if spec is not None:
+            state.grow(atom, spec)
+    transfers = [(_transfer(eqn), eqn.primitive.kind in PASS_THROUGH) for eqn in eqns]
+    _run(state, [t for t, easy in transfers if easy])
+    _run(state, [t for t, _ in transfers])
+    return state
+
+
+def _run(state: Propagation, transfers: list) -> None:
+    """Sweep forward and backward until nothing changes."""
+    state.changed = True
+    while state.changed:
+        state.changed = False
+        for transfer in transfers:
+            transfer(state)
+        for transfer in reversed(transfers):
+            transfer(state)
+
+
+def _give_constraint(state: Propagation, eqn: Eqn, wanted: Sequence[DimSpec | None]) -> None:
+    (out,) = eqn.outvars
+    if any(axes is None for axes in wanted):
+        state.grow(out, tuple(axes or () for axes in wanted))
+    else:
+        state.give(out, tuple(wanted))
+
+
+def _all_eqns(jaxpr: Jaxpr) -> Iterable[Eqn]:
+    """The equations of a program and of the programs inside it, in order."""
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.kind == "region":
+            for inner in region_jaxprs(eqn.params):
+                yield from _all_eqns(inner)
+        yield eqn
+
+
+def region_jaxprs(params: Mapping[str, Any]) -> list[Jaxpr]:
+    """The programs among the parameters of an operation."""
+    found = []
+    for value in params.values():
+        found += [v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, Jaxpr)]
+    return found
+
+
+# --- equations --------------------------------------------------------------------------------------------------------
+
+def _transfer(eqn: Eqn) -> Any:
+    """A function that moves specs through one equation, both ways."""
+    if eqn.primitive.kind == "region":
+        return _Region(eqn)
+    rule = factor_rule(eqn)
+    return _Factors(eqn, rule) if rule is not None else lambda state: None
+
+
+class _Factors:
+    """Moves specs through an equation by its factor rule."""
+
+    def __init__(self, eqn: Eqn, rule: FactorRule):
+        self.rule = rule
+        self.closed = frozenset(f for f, mark in rule.special.items() if mark == "replicate")
+        values = [*zip(eqn.invars, rule.ins), *zip(eqn.outvars, rule.outs)]
+        self.values = [(a, factors) for a, factors in values if type(a) is not Literal and a.aval.ndim]
+        self.in_result = frozenset(f for out in rule.outs for dim in out for f in dim)
+
+    def __call__(self, state: Propagation) -> None:
+        agreed = self.agree(state)
+        if agreed:
+            for atom, factors in self.values:
+                if atom not in state.given:
+                    state.grow(atom, dims_of_factors(factors, agreed, self.rule, state.sizes))
+
+    def agree(self, state: Propagation) -> FactorAxes:
+        """Axes per factor on which the values agree, conflicts settled by rank."""
+        best: dict[int, tuple] = {}              # factor -> (rank, axes)
+        for atom, factors in self.values:
+            dims = state.dims.get(atom)
+            if dims is None or not any(dims):
+                continue
+            found, cuts = axes_of_factors(factors, dims, self.rule, state.sizes)
+            state.cuts |= cuts
+            for f, axes in found.items():
+                if f in self.closed:
+                    continue
+                rank = (f in self.in_result, atom in state.given, atom.aval.nbytes)
+                have = best.get(f)
+                if have is None or _extends(axes, have[1]):
+                    best[f] = (max(rank, have[0]) if have else rank, axes)
+                elif not _extends(have[1], axes) and rank > have[0]:
+                    best[f] = (rank, axes)
+        taken: set = set()
+        agreed: FactorAxes = {}
+        for f, (_, axes) in sorted(best.items(), key=lambda item: item[1][0], reverse=True):
+            kept = []
+            for a in axes:
+                if a in taken:
+                    break
+                kept.append(a)
+            if kept:
+                agreed[f] = tuple(kept)
+                taken.update(kept)
+        return agreed
+
+
+def _extends(longer: tuple, shorter: tuple) -> bool:
+    return longer[:len(shorter)] == shorter
+
+
+# --- loops and branches -----------------------------------------------------------------------------------------------
+
+class _Region:
+    """Moves specs between an operation that holds programs and those programs: linked values are laid out alike."""
+
+    def __init__(self, eqn: Eqn):
+        self.groups = region_links(eqn)
+
+    def __call__(self, state: Propagation) -> None:
+        for group in self.groups:
+            for source, lead_source in group:
+                spec = state.spec(source)[lead_source:]
+                if any(spec):
+                    for target, lead in group:
+                        if target is not source:
+                            state.grow(target, ((),) * lead + tuple(spec))
+
+
+def region_links(eqn: Eqn) -> list[list[tuple[Any, int]]]:
+    """Groups of values, inside and outside, that have one layout; each with its number of leading loop dims."""
+    name, p = eqn.primitive.name, eqn.params
+    if name == "scan":
+        return _scan_links(eqn)
+    if name == "while":
+        return _while_links(eqn)
+    if name == "cond":
+        branches = p["branches"]
+        groups = [[(atom, 0), *((b.invars[i], 0) for b in branches)] for i, atom in enumerate(eqn.invars[1:])]
+        return groups + [[(v, 0), *((b.outvars[i], 0) for b in branches)] for i, v in enumerate(eqn.outvars)]
+    inner = call_jaxpr(eqn)
+    if inner is None:
+        return []
+    return ([[(a, 0), (v, 0)] for a, v in zip(eqn.invars, inner.invars)]
+            + [[(a, 0), (v, 0)] for a, v in zip(inner.outvars, eqn.outvars)])
+
+
+def call_jaxpr(eqn: Eqn) -> Jaxpr | None:
+    """The program of an operation that merely calls one with its operands, or None."""
+    for value in eqn.params.values():
+        if isinstance(value, Jaxpr) and len(value.invars) == len(eqn.invars) and len(value.outvars) == len(eqn.outvars):
+            return value
+    return None
+
+
+def _scan_links(eqn: Eqn) -> list:
+    p = eqn.params
+    body, n_consts, n_carry = p["jaxpr"], p["num_consts"], p["num_carry"]
+    groups = []
+    for i, (outer, inner) in enumerate(zip(eqn.invars, body.invars)):
+        lead = int(i >= n_consts + n_carry)
+        group = [(outer, lead), (inner, 0)]
+        if n_consts <= i < n_consts + n_carry:
+            group += [(body.outvars[i - n_consts], 0), (eqn.outvars[i - n_consts], 0)]
+        groups.append(group)
+    return groups + [[(inner, 0), (outer, 1)] for inner, outer in zip(body.outvars[n_carry:], eqn.outvars[n_carry:])]
+
+
+def _while_links(eqn: Eqn) -> list:
+    p = eqn.params
+    cond, body, n_cond, n_body = p["cond_jaxpr"], p["body_jaxpr"], p["cond_nconsts"], p["body_nconsts"]
+    groups = [[(a, 0), (v, 0)] for a, v in zip(eqn.invars, cond.invars[:n_cond])]
+    groups += [[(a, 0), (v, 0)] for a, v in zip(eqn.invars[n_cond:], body.invars[:n_body])]
+    for i, outer in enumerate(eqn.invars[n_cond + n_body:]):
+        groups.append([(outer, 0), (cond.invars[n_cond + i], 0), (body.invars[n_body + i], 0), (body.outvars[i], 0),
+                       (eqn.outvars[i], 0)])
+    return groups

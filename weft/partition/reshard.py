@@ -1,0 +1,204 @@
+"""Resharding: the cheapest sequence of collectives between two layouts of one value.
+
+In:   a source `Placement` (which axes split each dim, over which axes it is a partial sum), a target, shape, item size.
+Out:  `Step`s, each a local slice or one collective. Law: doing them moves exactly the source layout to the target one.
+How:  a shortest-path search over placements; edges are the steps that can help, weighted by the bytes a device sends.
+      A dim is split by its axes major to minor, so slices append a minor axis and gathers remove minor axes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from weft.ir.specs import Spec
+from weft.partition.cost import LATENCY, collective_bytes
+
+Sizes = tuple[tuple[Any, int], ...]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How a value lies on the mesh: axes per dim, and the axes over which it must still be summed."""
+    dims: Spec
+    partial: frozenset = frozenset()
+
+    @property
+    def axes(self) -> frozenset:
+        """The axes that split some dim."""
+        return frozenset(itertools.chain.from_iterable(self.dims))
+
+    def with_dim(self, d: int, axes: tuple) -> Placement:
+        return Placement((*self.dims[:d], axes, *self.dims[d + 1:]), self.partial)
+
+    def __str__(self) -> str:
+        body = ", ".join("*".join(map(str, axes)) if axes else "-" for axes in self.dims)
+        return f"[{body}]" + (f" + partial {{{', '.join(sorted(map(str, self.partial)))}}}" if self.partial else "")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One move. `dim` is the dim concerned; all_to_all gathers `dim` and splits `target`."""
+    kind: str                            # own_slice all_gather all_to_all ppermute reduce_scatter psum
+    axes: tuple[Any, ...]
+    dim: int = -1
+    target: int = -1
+    perm: tuple[tuple[int, int], ...] = ()
+    nbytes: int = 0                      # that a device sends
+
+
+def local_shape(shape: tuple[int, ...], dims: Spec, sizes: Mapping[Any, int]) -> tuple[int, ...]:
+    """Shape of one shard.
+
+    >>> local_shape((8, 6), (('x',), ()), {'x': 4})
+    (2, 6)
+    """
+    return tuple(s // math.prod([sizes[a] for a in axes]) if axes else s for s, axes in zip(shape, dims))
+
+
+def plan(source: Placement, target: Placement, shape: tuple[int, ...], itemsize: int, sizes: Mapping[Any, int]
+         ) -> tuple[tuple[Step, Placement], ...]:
+    """The cheapest steps from `source` to `target` for a value of global `shape`, each with its result.
+
+    >>> one = Placement((('x',), ())); other = Placement(((), ('x',)))
+    >>> [step.kind for step, after in plan(one, other, (8, 8), 4, {'x': 4})]
+    ['all_to_all']
+    """
+    return () if source == target else _search(source, target, shape, itemsize, tuple(sizes.items()))[0]
+
+
+def plan_cost(source: Placement, target: Placement, shape: tuple[int, ...], itemsize: int, sizes: Mapping[Any, int]
+              ) -> int:
+    """Bytes that a device sends in the cheapest plan, with a latency term per collective."""
+    return 0 if source == target else _search(source, target, shape, itemsize, tuple(sizes.items()))[1]
+
+
+@lru_cache(maxsize=65536)
+def _search(source: Placement, target: Placement, shape: tuple[int, ...], itemsize: int, sizes_key: Sizes
+            ) -> tuple[tuple[tuple[Step, Placement], ...], int]:
+    """Dijkstra's algorithm over placements."""
+    if not target.partial <= source.partial:
+        raise ValueError(f"cannot make a partial sum over {set(target.partial - source.partial)} of a whole value")
+    space = _Space(target, shape, itemsize, dict(sizes_key))
+    order = itertools.count()
+    queue: list[tuple] = [(0, next(order), source, ())]
+    done: set[Placement] = set()
+    while queue:
+        cost, _, place, steps = heapq.heappop(queue)
+        if place == target:
+            return steps, cost
+        if place in done:
+            continue
+        done.add(place)
+        for step, after in space.moves(place):
+            if after not in done:
+                weight = step.nbytes + (1 if step.kind == "own_slice" else LATENCY)
+                heapq.heappush(queue, (cost + weight, next(order), after, (*steps, (step, after))))
+    raise AssertionError(f"no plan from {source} to {target} for shape {shape}")
+
+
+class _Space:
+    """The moves of one search."""
+
+    def __init__(self, target: Placement, shape: tuple[int, ...], itemsize: int, sizes: dict):
+        self.target, self.shape, self.itemsize, self.sizes = target, shape, itemsize, sizes
+        self.prefixes = [[axes[:k] for k in range(len(axes) + 1)] for axes in target.dims]
+
+    def local(self, place: Placement) -> tuple[int, ...]:
+        return local_shape(self.shape, place.dims, self.sizes)
+
+    def nbytes(self, place: Placement) -> int:
+        return math.prod(self.local(place)) * self.itemsize
+
+    def step(self, kind: str, place: Placement, axes: tuple, **kw: Any) -> Step:
+        n = math.prod(self.sizes[a] for a in axes)
+        return Step(kind, axes, nbytes=collective_bytes(kind, self.nbytes(place), n), **kw)
+
+    def moves(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
+        yield from self._sums(place)
+        yield from self._slices(place)
+        yield from self._gathers(place)
+        yield from self._exchanges(place)
+        yield from self._permutations(place)
+
+    def _sums(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
+        rest = place.partial - self.target.partial
+        if not rest:
+            return
+        ordered = tuple(a for a in self.sizes if a in rest)
+        for group in {ordered, *((a,) for a in ordered)}:
+            yield self.step("psum", place, group), Placement(place.dims, place.partial - set(group))
+        for a in ordered:
+            for d, size in enumerate(self.local(place)):
+                if size % self.sizes[a] == 0 and a in self.target.axes:
+                    after = Placement((*place.dims[:d], (*place.dims[d], a), *place.dims[d + 1:]), place.partial - {a})
+                    yield self.step("reduce_scatter", place, (a,), dim=d), after
+
+    def _slices(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
+        used = place.axes | place.partial
+        for a in self.target.axes - used:
+            for d, size in enumerate(self.local(place)):
+                if size % self.sizes[a] == 0:
+                    yield self.step("own_slice", place, (a,), dim=d), place.with_dim(d, (*place.dims[d], a))
+
+    def _gathers(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
+        for d, axes in enumerate(place.dims):
+            for k in range(len(axes)):
+                yield self.step("all_gather", place, axes[k:], dim=d), place.with_dim(d, axes[:k])
+
+    def _exchanges(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
+        local = self.local(place)
+        for d, axes in enumerate(place.dims):
+            for k in range(len(axes)):
+                moved = axes[k:]
+                n = math.prod(self.sizes[a] for a in moved)
+                for t, size in enumerate(local):
+                    if t != d and size % n == 0 and set(moved) <= set(self.target.dims[t]):
+                        after = place.with_dim(d, axes[:k]).with_dim(t, (*place.dims[t], *moved))
+                        yield self.step("all_to_all", place, moved, dim=d, target=t), after
+
+    def _permutations(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
+        """Steps to placements with as many splits per dim whose axes are prefixes of the target's."""
+        if place.partial:
+            return
+        splits = [math.prod(self.sizes[a] for a in axes) for axes in place.dims]
+        fitting = [[axes for axes in options if math.prod(self.sizes[a] for a in axes) == n]
+                   for options, n in zip(self.prefixes, splits)]
+        for dims in itertools.product(*fitting):
+            if dims != place.dims:
+                axes, perm = permutation(place.dims, dims, self.sizes)
+                moved = any(s != t for s, t in perm)
+                yield Step("ppermute", axes, perm=perm, nbytes=self.nbytes(place) if moved else 0), Placement(dims)
+
+
+def permutation(source: Spec, target: Spec, sizes: Mapping[Any, int]
+                ) -> tuple[tuple, tuple[tuple[int, int], ...]]:
+    """Axes, and (from, to) pairs of their flat numbers, that bring every device its block under `target`.
+
+    Both layouts have equally many splits per dim; replicas are matched in order; a device with its block keeps it.
+    """
+    axes = tuple(a for a in sizes if any(a in t for t in (*source, *target)))
+    counts = [sizes[a] for a in axes]
+    coords = dict(zip(axes, np.indices(counts).reshape(len(axes), -1)))
+
+    def blocks(dims: Spec) -> list[int]:
+        number = np.zeros(math.prod(counts), int)
+        for a in itertools.chain.from_iterable(dims):
+            number = number * sizes[a] + coords[a]
+        return [int(i) for i in number]
+
+    have, want = blocks(source), blocks(target)
+    stay = {i for i, (h, w) in enumerate(zip(have, want)) if h == w}
+    holders: dict[int, list[int]] = {}
+    for i, block in enumerate(have):
+        if i not in stay:
+            holders.setdefault(block, []).append(i)
+    pairs = [(i, i) if i in stay else (holders[block].pop(0), i) for i, block in enumerate(want)]
+    return axes, tuple(pairs)

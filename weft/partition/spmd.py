@@ -1,0 +1,472 @@
+"""SPMD: from a global program and a wish for the layout of every variable to the program that one device runs.
+
+In:   a global Jaxpr, the result of `propagate`, the placements of its inputs.
+Out:  a Jaxpr on local shapes in which every move between devices is an explicit collective, and a record of each.
+Laws: running the result on all devices and putting the shards together gives what the global program gives; only the
+      equations that this file adds communicate.
+How:  equations are taken in order and bound on local values under a staging trace. For each, several ways to split its
+      factors are priced (moving the operands there, moving the results where they are wished, the work itself) and the
+      cheapest is taken. A contraction over a split dim leaves a partial sum; the sum over devices waits until a
+      consumer needs the value whole, so linear equations share one reduction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import weft.ops.local  # noqa: F401  (fills the slots `localize` and `split`)
+from weft.core.stage import StageTrace, StageTracer
+from weft.core.trace import extend_axis_env, set_trace
+from weft.ir.factors import FactorRule
+from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft.ir.specs import Spec
+from weft.ir.types import ShapedArray
+from weft.partition import emit
+from weft.partition.cost import FLOPS_PER_BYTE, LATENCY, LOCAL_BYTES_PER_BYTE, CollectiveRecord, collective_bytes
+from weft.partition.propagate import (
+    FactorAxes,
+    Propagation,
+    axes_of_factors,
+    call_jaxpr,
+    dims_of_factors,
+    factor_rule,
+    region_jaxprs,
+)
+from weft.partition.reshard import Placement, Step, local_shape, plan, plan_cost
+
+#: how a factor that is reduced with this operation is finished across devices
+FINISH: dict[str, Callable] = {"max": emit.pmax, "min": emit.pmin, "or": emit.pmax, "and": emit.pmin}
+
+
+class LocalTrace(StageTrace):
+    """Stages local equations; each is attributed to the line of the global equation it comes from."""
+    __slots__ = ("source",)
+
+    def __init__(self, parent: Any, name: str = ""):
+        super().__init__(parent, name)
+        self.source: Any = None
+
+    def process(self, primitive: Any, args: Sequence, params: dict) -> Any:
+        out = super().process(primitive, args, params)
+        self.eqns[-1].source = self.source
+        return out
+
+
+class Value:
+    """A global value inside the local program: its type and the local forms it has so far, by placement."""
+    __slots__ = ("aval", "origin", "views")
+
+    def __init__(self, aval: ShapedArray, placement: Placement, local: Any, origin: str = ""):
+        self.aval = aval
+        self.views: dict[Placement, Any] = {placement: local}
+        self.origin = origin              # why it is a partial sum
+
+    @property
+    def placement(self) -> Placement:
+        """How it was made."""
+        return next(iter(self.views))
+
+    @property
+    def pending(self) -> frozenset:
+        """The axes over which it must be summed before anybody can read it; none if a summed form exists."""
+        return frozenset() if any(not p.partial for p in self.views) else self.placement.partial
+
+
+@dataclass
+class Choice:
+    """One way to compute an equation: axes per factor, placements of operands and results, and its price."""
+    axes: FactorAxes
+    ins: list[Placement]
+    outs: list[Placement]
+    cost: float = 0.0
+
+
+@dataclass
+class Partitioner:
+    """The state of one partitioning; programs inside programs share everything but the trace."""
+    wishes: Propagation
+    constraint_spec: Callable
+    trace: LocalTrace
+    records: list[CollectiveRecord] = field(default_factory=list)
+    count: int = 1                        # how often the program at hand runs
+    env: dict[Var, Value] = field(default_factory=dict)
+    uses: Counter = field(default_factory=Counter)
+
+    @property
+    def sizes(self) -> Mapping[Any, int]:
+        return self.wishes.sizes
+
+    # --- values ---
+
+    def read(self, atom: Any) -> Value:
+        if type(atom) is Literal:
+            val = atom.val if atom.aval.weak_type else np.asarray(atom.val, atom.aval.dtype)[()]
+            return Value(atom.aval, Placement(()), val)
+        return self.env[atom]
+
+    def wish(self, atom: Any) -> Placement:
+        return Placement(self.wishes.spec(atom))
+
+    def best(self, value: Value, target: Placement) -> tuple[Placement, float]:
+        """The form of `value` from which `target` is reached most cheaply, and the price."""
+        item = value.aval.dtype.itemsize
+        priced = [(plan_cost(p, target, value.aval.shape, item, self.sizes), i, p) for i, p in enumerate(value.views)
+                  if target.partial <= p.partial]
+        cost, _, source = min(priced)
+        return source, cost
+
+    def view(self, value: Value, target: Placement, reason: str) -> Any:
+        """The local form of `value` under `target`, made by collectives if there is none yet."""
+        if target in value.views:
+            return value.views[target]
+        source, _ = self.best(value, target)
+        local = value.views[source]
+        for step, after in plan(source, target, value.aval.shape, value.aval.dtype.itemsize, self.sizes):
+            if after in value.views:
+                local = value.views[after]
+                continue
+            self.record(step, local, value.origin if step.kind in ("psum", "reduce_scatter") else reason)
+            local = value.views[after] = emit.step(step, local)
+        return local
+
+    def record(self, step: Step, local: Any, reason: str) -> None:
+        if step.kind != "own_slice" and step.nbytes:
+            aval = emit.aval_of(local)
+            self.records.append(CollectiveRecord(step.kind, step.axes, step.nbytes, aval.shape, aval.dtype,
+                                                 self.trace.source, reason, self.count))
+
+    # --- programs ---
+
+    def run(self, jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
+        """Compute all equations of `jaxpr` on `args`; its results as they come."""
+        for var, const in zip(jaxpr.constvars, jaxpr.consts):
+            self.env[var] = Value(var.aval, Placement(((),) * var.aval.ndim), const)
+        self.env.update(zip(jaxpr.invars, args))
+        for eqn in jaxpr.eqns:
+            self.uses.update({a for a in eqn.invars if type(a) is not Literal})
+        self.uses.update(a for a in jaxpr.outvars if type(a) is not Literal)
+        for eqn in jaxpr.eqns:
+            self.trace.source = eqn.source
+            with np.errstate(all="ignore"):
+                self.compute(eqn)
+        return [self.read(a) for a in jaxpr.outvars]
+
+    def compute(self, eqn: Eqn) -> None:
+        """Add the local equations of one global equation."""
+        kind = eqn.primitive.kind
+        if kind == "region":
+            outs = self.region(eqn)
+        elif kind == "constraint":
+            outs = [self.constrain(eqn)]
+        else:
+            outs = self.plain(eqn)
+        self.env.update(zip(eqn.outvars, outs))
+
+    def constrain(self, eqn: Eqn) -> Value:
+        """The operand, laid out as the constraint says; dims it leaves open follow propagation."""
+        value, wish = self.read(eqn.invars[0]), self.wishes.spec(eqn.outvars[0])
+        asked = self.constraint_spec(eqn)
+        target = Placement(tuple(w if a is None else a for a, w in zip(asked, wish)))
+        return Value(value.aval, target, self.view(value, target, f"the constraint asks for {target}"))
+
+    # --- one equation ---
+
+    def plain(self, eqn: Eqn) -> list[Value]:
+        values = [self.read(a) for a in eqn.invars]
+        rule = factor_rule(eqn)
+        choice = self.choose(eqn, rule, values)
+        try:
+            return self.emit(eqn, rule, values, choice)
+        except _NotLocal:
+            return self.emit(eqn, None, values, self.whole(eqn))
+
+    def whole(self, eqn: Eqn) -> Choice:
+        """Compute the equation on whole operands, alike on all devices."""
+        unsplit = lambda atoms: [Placement(((),) * a.aval.ndim) for a in atoms]
+        return Choice({}, unsplit(eqn.invars), unsplit(eqn.outvars))
+
+    def choose(self, eqn: Eqn, rule: FactorRule | None, values: Sequence[Value]) -> Choice:
+        """The cheapest way to split the factors of an equation."""
+        if rule is None:
+            return self.whole(eqn)
+        passing = self.passing(eqn, rule, values)
+        best: Choice | None = None
+        for axes in self.candidates(eqn, rule, values):
+            choice = self.price(eqn, rule, values, axes, passing)
+            if best is None or choice.cost < best.cost:
+                best = choice
+        assert best is not None
+        return best
+
+    def candidates(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value]) -> Iterator[FactorAxes]:
+        """Ways to split the factors: as the results are wished, as each operand lies, and mixtures."""
+        splittable = self.splittable(eqn, rule)
+        factors = lambda fs, dims: axes_of_factors(fs, dims, rule, self.sizes)[0]
+        wished = [factors(fs, self.wishes.spec(v)) for v, fs in zip(eqn.outvars, rule.outs)]
+        given = [factors(fs, v.placement.dims) for v, fs in zip(values, rule.ins)]
+        orders = [[*wished, *given], [*given, *wished], *([g, *wished, *given] for g in given if g), wished, []]
+        if any(given):
+            orders.append([*wished, *reversed(given)])
+        seen = set()
+        for order in orders:
+            axes = _merged(order, splittable)
+            key = tuple(sorted(axes.items()))
+            if key not in seen:
+                seen.add(key)
+                yield axes
+
+    def splittable(self, eqn: Eqn, rule: FactorRule) -> frozenset[int]:
+        """The factors that may be split."""
+        has_split = eqn.primitive.has("split")
+        allowed = []
+        for f in range(len(rule.sizes)):
+            mark, reduced = rule.special.get(f), rule.reduced.get(f, "add")
+            easy = mark is None and (reduced == "add" or reduced in FINISH)
+            if easy or (has_split and eqn.primitive.rules["can_split"](f, rule, eqn)):
+                allowed.append(f)
+        return frozenset(allowed)
+
+    def passing(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value]) -> frozenset:
+        """The axes of pending sums that this equation lets through, because it is linear in the summed operands.
+
+        Only sums that nobody else waits for pass, and only if the result is no larger, so a sum is never done twice.
+        """
+        pending = [(i, v.pending) for i, v in enumerate(values) if v.pending]
+        if not pending or any(i not in rule.linear_ins for i, _ in pending):
+            return frozenset()
+        axes = pending[0][1]
+        needed = set(rule.linear_ins) if rule.additive else {pending[0][0]}
+        if any(p != axes for _, p in pending) or {i for i, _ in pending} != needed:
+            return frozenset()
+        if any(self.uses[eqn.invars[i]] != 1 for i, _ in pending):
+            return frozenset()
+        grown = sum(v.aval.nbytes for v in eqn.outvars) > sum(eqn.invars[i].aval.nbytes for i, _ in pending)
+        return frozenset() if grown else axes
+
+    def price(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], axes: FactorAxes, passing: frozenset
+              ) -> Choice:
+        """Placements and cost of computing `eqn` with its factors split by `axes`."""
+        used = frozenset(a for mine in axes.values() for a in mine)
+        passing = frozenset() if passing & used else passing
+        ins = [Placement(dims_of_factors(fs, axes, rule, self.sizes), passing if v.pending else frozenset())
+               for v, fs in zip(values, rule.ins)]
+        summed = frozenset(a for f, mine in axes.items() if self.sums(eqn, rule, f) for a in mine)
+        outs = [Placement(dims_of_factors(fs, axes, rule, self.sizes), summed | passing) for fs in rule.outs]
+        cost = sum(self.best(v, p)[1] for v, p in zip(values, ins))
+        finishing = [a for f, mine in axes.items() if rule.reduced.get(f) in FINISH for a in mine]
+        for var, place in zip(eqn.outvars, outs):
+            wish = self.wish(var)
+            cost += plan_cost(place, wish, var.aval.shape, var.aval.dtype.itemsize, self.sizes)
+            if finishing:
+                n = math.prod(self.sizes[a] for a in finishing)
+                cost += LATENCY + collective_bytes("psum", self.local_bytes(var.aval, place), n)
+        cost += self.work(eqn, rule, axes, ins, outs)
+        return Choice(axes, ins, outs, cost)
+
+    def sums(self, eqn: Eqn, rule: FactorRule, f: int) -> bool:
+        """Whether splitting factor `f` makes the results partial sums."""
+        if f in rule.special:
+            return eqn.primitive.has("split") and bool(eqn.primitive.rules.get("split_sums", lambda *_: False)(f, rule))
+        return rule.reduced.get(f) == "add"
+
+    def local_bytes(self, aval: ShapedArray, place: Placement) -> int:
+        return math.prod(local_shape(aval.shape, place.dims, self.sizes)) * aval.dtype.itemsize
+
+    def work(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes, ins: Sequence[Placement], outs: Sequence[Placement]
+             ) -> float:
+        """Time of the local computation, in bytes sent that take as long."""
+        nbytes = sum(self.local_bytes(a.aval, p) for a, p in [*zip(eqn.invars, ins), *zip(eqn.outvars, outs)])
+        cost = nbytes / LOCAL_BYTES_PER_BYTE
+        if eqn.primitive.kind in ("contract", "conv", "library"):
+            splits = math.prod(self.sizes[a] for mine in axes.values() for a in mine)
+            cost += 2 * math.prod(rule.sizes) / splits / FLOPS_PER_BYTE
+        return cost
+
+    def emit(self, eqn: Eqn, rule: FactorRule | None, values: Sequence[Value], choice: Choice) -> list[Value]:
+        """Bind the local equation; results as values."""
+        params, special = eqn.params, {}
+        if choice.axes:
+            special = {f: mine for f, mine in choice.axes.items() if f in rule.special or _needs_split(rule, f)}
+            params = self.localized(eqn, rule, choice, special)
+        locals_ = [self.view(v, p, f"{eqn.primitive} takes {_what(eqn, i)} as {p}")
+                   for i, (v, p) in enumerate(zip(values, choice.ins))]
+        if special:
+            outs = eqn.primitive.rule("split")(emit.SplitContext(self, eqn, rule, special), locals_, **params)
+        else:
+            outs = eqn.primitive.bind(*locals_, **params)
+        outs = list(outs) if eqn.primitive.multiple_results else [outs]
+        if choice.axes and not special:
+            outs = self.finish(eqn, rule, choice, outs)
+        origin = self.origin(eqn, rule, choice, values)
+        return [Value(v.aval, p, out, origin) for v, p, out in zip(eqn.outvars, choice.outs, outs)]
+
+    def origin(self, eqn: Eqn, rule: FactorRule | None, choice: Choice, values: Sequence[Value]) -> str:
+        """Why the results are partial sums."""
+        axes = sorted({str(a) for f, mine in choice.axes.items() if self.sums(eqn, rule, f) for a in mine})
+        if axes:
+            return f"{eqn.primitive} sums over a dim that is split over {', '.join(axes)}"
+        return next((v.origin for v in values if v.origin), "")
+
+    def finish(self, eqn: Eqn, rule: FactorRule, choice: Choice, outs: Sequence) -> list:
+        """Complete reductions other than sums across the axes that split the reduced factors."""
+        for f, mine in sorted(choice.axes.items()):
+            combine = rule.reduced.get(f)
+            if combine in FINISH:
+                reason = f"{eqn.primitive} reduces over a dim that is split over {', '.join(map(str, mine))}"
+                for out in outs:
+                    aval = emit.aval_of(out)
+                    n = math.prod(self.sizes[a] for a in mine)
+                    nbytes = collective_bytes("psum", aval.nbytes, n)
+                    self.record(Step(FINISH[combine].__name__, mine, nbytes=nbytes), out, reason)
+                outs = [FINISH[combine](out, mine) for out in outs]
+        return list(outs)
+
+    def localized(self, eqn: Eqn, rule: FactorRule, choice: Choice, special: FactorAxes) -> dict:
+        """Parameters for local shapes; `_NotLocal` if the operation cannot run on them.
+
+        Dims whose factors have a split rule of their own keep their global sizes here; that rule deals with them.
+        """
+        ordinary = {f: mine for f, mine in choice.axes.items() if f not in special}
+        dims = lambda factors: dims_of_factors(factors, ordinary, rule, self.sizes)
+        shrink = lambda atom, factors: atom.aval.update(shape=local_shape(atom.aval.shape, dims(factors), self.sizes))
+        ins = [shrink(a, fs) for a, fs in zip(eqn.invars, rule.ins)]
+        outs = [shrink(v, fs) for v, fs in zip(eqn.outvars, rule.outs)]
+        hook = eqn.primitive.rules.get("localize")
+        params = eqn.params if hook is None else hook(eqn.params, ins, outs)
+        try:
+            got = eqn.primitive.abstract(ins, params)
+        except (ValueError, TypeError) as error:
+            raise _NotLocal from error
+        if any(g.shape != o.shape or g.dtype != o.dtype for g, o in zip(got, outs)):
+            raise _NotLocal
+        return params
+
+    # --- operations that hold programs ---
+
+    def region(self, eqn: Eqn) -> list[Value]:
+        values = [self.read(a) for a in eqn.invars]
+        inner = call_jaxpr(eqn)
+        name = eqn.primitive.name
+        if name == "scan":
+            return self.scan(eqn, values)
+        if name == "while":
+            return self.while_loop(eqn, values)
+        if name == "cond":
+            return self.cond(eqn, values)
+        if inner is not None and name != "shard_map":
+            return self.run(inner, values)
+        raise NotImplementedError(f"partition: operation {name!r} holding {len(region_jaxprs(eqn.params))} programs")
+
+    def inside(self, jaxpr: Jaxpr, ins: Sequence[Placement], outs: Sequence[Placement], count: int) -> Jaxpr:
+        """The local program of `jaxpr` for inputs placed as `ins`, giving results placed as `outs`."""
+        trace = LocalTrace(self.trace, jaxpr.name)
+        inner = Partitioner(self.wishes, self.constraint_spec, trace, self.records, self.count * count)
+        try:
+            with set_trace(trace):
+                args = [trace.new_arg(inner.local_aval(v.aval, p)) for v, p in zip(jaxpr.invars, ins)]
+                results = inner.run(jaxpr, [Value(v.aval, p, x) for v, p, x in zip(jaxpr.invars, ins, args)])
+                trace.source = jaxpr.eqns[-1].source if jaxpr.eqns else None
+                reason = "the loop or branch gives its result as"
+                locals_ = [inner.view(v, p, f"{reason} {p}") for v, p in zip(results, outs)]
+                return trace.to_jaxpr(args, locals_)
+        finally:
+            trace.finished = True
+
+    def local_aval(self, aval: ShapedArray, place: Placement) -> ShapedArray:
+        return aval.update(shape=local_shape(aval.shape, place.dims, self.sizes))
+
+    def placed(self, eqn: Eqn, values: Sequence[Value], places: Sequence[Placement]) -> list:
+        return [self.view(v, p, f"{eqn.primitive} takes it as {p}") for v, p in zip(values, places)]
+
+    def results(self, eqn: Eqn, outs: Sequence, places: Sequence[Placement]) -> list[Value]:
+        return [Value(v.aval, p, out) for v, p, out in zip(eqn.outvars, places, outs)]
+
+    def scan(self, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
+        p = eqn.params
+        body, n_consts, n_carry = p["jaxpr"], p["num_consts"], p["num_carry"]
+        ins = [self.wish(v) for v in body.invars]
+        carry = ins[n_consts:n_consts + n_carry]
+        ys = [self.wish(a) for a in body.outvars[n_carry:]]
+        local = self.inside(body, ins, [*carry, *ys], p["length"])
+        stacked = lambda places: [Placement(((), *place.dims)) for place in places]
+        args = self.placed(eqn, values, [*ins[:n_consts + n_carry], *stacked(ins[n_consts + n_carry:])])
+        outs = eqn.primitive.bind(*args, **dict(p, jaxpr=local))
+        return self.results(eqn, outs, [*carry, *stacked(ys)])
+
+    def while_loop(self, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
+        p = eqn.params
+        n_cond, n_body = p["cond_nconsts"], p["body_nconsts"]
+        cond_consts = [self.wish(v) for v in p["cond_jaxpr"].invars[:n_cond]]
+        body_consts = [self.wish(v) for v in p["body_jaxpr"].invars[:n_body]]
+        carry = [self.wish(v) for v in p["body_jaxpr"].invars[n_body:]]
+        cond = self.inside(p["cond_jaxpr"], [*cond_consts, *carry], [Placement(())], 1)
+        body = self.inside(p["body_jaxpr"], [*body_consts, *carry], carry, 1)
+        args = self.placed(eqn, values, [*cond_consts, *body_consts, *carry])
+        outs = eqn.primitive.bind(*args, **dict(p, cond_jaxpr=cond, body_jaxpr=body))
+        return self.results(eqn, outs, carry)
+
+    def cond(self, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
+        branches = eqn.params["branches"]
+        ins = [self.wish(v) for v in branches[0].invars]
+        outs = [self.wish(v) for v in eqn.outvars]
+        local = tuple(self.inside(b, ins, outs, 1) for b in branches)
+        args = self.placed(eqn, values, [Placement(()), *ins])
+        return self.results(eqn, eqn.primitive.bind(*args, **dict(eqn.params, branches=local)), outs)
+
+
+class _NotLocal(Exception):
+    """The operation cannot run on the local shapes."""
+
+
+def _needs_split(rule: FactorRule, f: int) -> bool:
+    return f in rule.reduced and rule.reduced[f] != "add" and rule.reduced[f] not in FINISH
+
+
+def _what(eqn: Eqn, i: int) -> str:
+    return "its operand" if len(eqn.invars) == 1 else f"operand {i}"
+
+
+def _merged(order: Sequence[FactorAxes], splittable: frozenset[int]) -> FactorAxes:
+    """Axes per factor, the earlier of `order` first; an axis serves one factor."""
+    taken: set = set()
+    merged: FactorAxes = {}
+    for axes in order:
+        for f, mine in axes.items():
+            have = merged.get(f, ())
+            if f not in splittable or len(mine) <= len(have) or mine[:len(have)] != have:
+                continue
+            fresh: list = []
+            for a in mine[len(have):]:
+                if a in taken:
+                    break
+                fresh.append(a)
+            if fresh:
+                merged[f] = (*have, *fresh)
+                taken.update(fresh)
+    return merged
+
+
+def partition_program(jaxpr: Jaxpr, wishes: Propagation, ins: Sequence[Placement], outs: Sequence[Spec],
+                      constraint_spec: Callable, parent: Any) -> tuple[Jaxpr, list[CollectiveRecord]]:
+    """The local program of a whole `jaxpr` and its collectives."""
+    trace = LocalTrace(parent, jaxpr.name)
+    partitioner = Partitioner(wishes, constraint_spec, trace)
+    with extend_axis_env(list(wishes.sizes.items())), set_trace(trace):
+        args: list[StageTracer] = [trace.new_arg(partitioner.local_aval(v.aval, p)) for v, p in zip(jaxpr.invars, ins)]
+        values = partitioner.run(jaxpr, [Value(v.aval, p, x) for v, p, x in zip(jaxpr.invars, ins, args)])
+        results = []
+        for i, (value, spec, atom) in enumerate(zip(values, outs, jaxpr.outvars)):
+            trace.source = _source_of(jaxpr, atom)
+            results.append(partitioner.view(value, Placement(spec), f"output {i} is laid out as {Placement(spec)}"))
+        return trace.to_jaxpr(args, results), partitioner.records
+
+
+def _source_of(jaxpr: Jaxpr, atom: Any) -> Any:
+    """The line of the equation that gives `atom`."""
+    return next((e.source for e in reversed(jaxpr.eqns) if atom in e.outvars), None)
