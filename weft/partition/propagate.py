@@ -8,8 +8,9 @@ Laws: a given spec is never changed; a spec only grows; a dim is split only by a
       splits at most one dim of a value.
 How:  specs are read as axes per factor of each equation's rule and written back to the other operands and results, both
       ways, to a fixpoint: first through operations that change only values or places (elementwise, layout), then
-      through all. Where operands disagree about a factor, or want one axis for two factors, factors of the result win
-      over contracted ones, given specs over derived ones, and more bytes over fewer.
+      through all; from a value to its repetition in a larger one only at last. Where operands disagree about a factor,
+      or want one axis for two factors, factors of the result win over contracted ones, given specs over derived ones,
+      and specs that come from larger values over those that come from smaller ones.
 """
 
 from __future__ import annotations
@@ -82,9 +83,10 @@ class Propagation:
     sizes: Mapping[Any, int]
     dims: dict[Var, list[DimSpec]] = field(default_factory=dict)
     given: set[Var] = field(default_factory=set)
-    weights: dict[Var, int] = field(default_factory=dict)
+    strength: dict[Var, int] = field(default_factory=dict)      # bytes of the value that the spec comes from
     cuts: set[tuple[Any, int]] = field(default_factory=set)
     changed: bool = False
+    repeats: bool = False                # whether specs pass from a small value to its repetition, in the last round
 
     def spec(self, atom: Any) -> Spec:
         """The axes per dim of a variable (none for literals)."""
@@ -98,9 +100,10 @@ class Propagation:
         if type(var) is not Literal:
             self.dims[var] = list(spec)
             self.given.add(var)
+            self.strength[var] = var.aval.nbytes
 
-    def grow(self, atom: Any, spec: Spec) -> None:
-        """Extend the spec of a variable where `spec` says more and agrees with it."""
+    def grow(self, atom: Any, spec: Spec, strength: int) -> None:
+        """Extend the spec of a variable where `spec`, derived from `strength` bytes, says more and agrees with it."""
         if type(atom) is Literal or atom in self.given or not atom.aval.ndim:
             return
         mine = self.dims.setdefault(atom, [()] * atom.aval.ndim)
@@ -114,6 +117,7 @@ class Propagation:
                     break
                 mine[d] = (*mine[d], a)
                 self.changed = True
+                self.strength[atom] = max(strength, self.strength.get(atom, 0))
 
 
 def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | None], out_specs: Sequence[Spec | None],
@@ -132,9 +136,11 @@ def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | 
             _give_constraint(state, eqn, constraint_spec(eqn))
     for atom, spec in zip(jaxpr.outvars, out_specs):
         if spec is not None:
-            state.grow(atom, spec)
+            state.grow(atom, spec, atom.aval.nbytes)
     transfers = [(_transfer(eqn), eqn.primitive.kind in PASS_THROUGH) for eqn in eqns]
     _run(state, [t for t, easy in transfers if easy])
+    _run(state, [t for t, _ in transfers])
+    state.repeats = True
     _run(state, [t for t, _ in transfers])
     return state
 
@@ -153,7 +159,7 @@ def _run(state: Propagation, transfers: list) -> None:
 def _give_constraint(state: Propagation, eqn: Eqn, wanted: Sequence[DimSpec | None]) -> None:
     (out,) = eqn.outvars
     if any(axes is None for axes in wanted):
-        state.grow(out, tuple(axes or () for axes in wanted))
+        state.grow(out, tuple(axes or () for axes in wanted), out.aval.nbytes)
     else:
         state.give(out, tuple(wanted))
 
@@ -189,32 +195,34 @@ class _Factors:
     """Moves specs through an equation by its factor rule."""
 
     def __init__(self, eqn: Eqn, rule: FactorRule):
-        self.rule = rule
+        self.rule, self.eqn = rule, eqn
         self.closed = frozenset(f for f, mark in rule.special.items() if mark == "replicate")
         values = [*zip(eqn.invars, rule.ins), *zip(eqn.outvars, rule.outs)]
         self.values = [(a, factors) for a, factors in values if type(a) is not Literal and a.aval.ndim]
         self.in_result = frozenset(f for out in rule.outs for dim in out for f in dim)
+        self.repeats = eqn.primitive.kind == "layout" and eqn.outvars[0].aval.size > max(
+            (a.aval.size for a in eqn.invars), default=0)
 
     def __call__(self, state: Propagation) -> None:
-        agreed = self.agree(state)
+        agreed, strength = self.agree(state)
         if agreed:
             for atom, factors in self.values:
                 if atom not in state.given:
-                    state.grow(atom, dims_of_factors(factors, agreed, self.rule, state.sizes))
+                    state.grow(atom, dims_of_factors(factors, agreed, self.rule, state.sizes), strength)
 
-    def agree(self, state: Propagation) -> FactorAxes:
-        """Axes per factor on which the values agree, conflicts settled by rank."""
+    def agree(self, state: Propagation) -> tuple[FactorAxes, int]:
+        """Axes per factor on which the values agree, conflicts settled by rank, and the bytes they come from."""
         best: dict[int, tuple] = {}              # factor -> (rank, axes)
         for atom, factors in self.values:
             dims = state.dims.get(atom)
-            if dims is None or not any(dims):
+            if dims is None or not any(dims) or (self.repeats and not state.repeats and atom in self.eqn.invars):
                 continue
             found, cuts = axes_of_factors(factors, dims, self.rule, state.sizes)
             state.cuts |= cuts
             for f, axes in found.items():
                 if f in self.closed:
                     continue
-                rank = (f in self.in_result, atom in state.given, atom.aval.nbytes)
+                rank = (f in self.in_result, atom in state.given, state.strength[atom])
                 have = best.get(f)
                 if have is None or _extends(axes, have[1]):
                     best[f] = (max(rank, have[0]) if have else rank, axes)
@@ -231,7 +239,7 @@ class _Factors:
             if kept:
                 agreed[f] = tuple(kept)
                 taken.update(kept)
-        return agreed
+        return agreed, max((best[f][0][2] for f in agreed), default=0)
 
 
 def _extends(longer: tuple, shorter: tuple) -> bool:
@@ -253,7 +261,7 @@ class _Region:
                 if any(spec):
                     for target, lead in group:
                         if target is not source:
-                            state.grow(target, ((),) * lead + tuple(spec))
+                            state.grow(target, ((),) * lead + tuple(spec), state.strength.get(source, 0))
 
 
 def region_links(eqn: Eqn) -> list[list[tuple[Any, int]]]:
