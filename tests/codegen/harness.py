@@ -9,7 +9,9 @@ import numpy as np
 
 from weft.codegen.program import compile_kernel
 from weft.ir.loops import FLOATS, Kernel
+from weft.ir.loops import check as verify
 from weft.ir.loops_eval import DTYPES, evaluate
+from weft.ir.loops_text import parse_kernel, print_kernel
 
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
@@ -34,7 +36,12 @@ def ulps(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def check(kernel: Kernel, *arrays: np.ndarray, max_ulp: float = 0, rtol: float = 0) -> None:
-    """Assert that native code leaves in every buffer what the evaluator leaves, guard bytes around it untouched."""
+    """Assert that native code leaves in every buffer what the evaluator leaves and touches nothing around it.
+
+    On the way, the kernel is verified and its text read back.
+    """
+    verify(kernel)
+    assert parse_kernel(print_kernel(kernel)) == kernel
     expected = [array.copy() for array in arrays]
     padded = [np.concatenate([np.full(64, 7, np.uint8), array.view(np.uint8), np.full(64, 7, np.uint8)])
               for array in arrays]

@@ -1,4 +1,4 @@
-"""Native code: Loops kernels and Programs to machine code, through textual LLVM IR. The only room that imports llvmlite.
+"""Native code: Loops kernels and Programs to machine code, through textual LLVM IR. Only this room imports llvmlite.
 
 `program.compile_program` is the door; `target` knows the machine, `llvm` emits kernels, `math` the vector functions,
 `entry` the schedule of a program, `cache` keeps objects on disk.

@@ -2,8 +2,8 @@
 
 In:   instructions as text with the operands they read.
 Out:  the lines of the function.
-Laws: every pure instruction is written once per scope and at the outermost scope where its operands live, so common
-      subexpressions and loop-invariant code need no later pass. A conditional scope is a floor: nothing leaves it upward.
+Laws: every pure instruction is written once per scope and at the outermost scope where its operands live, so that
+      common subexpressions and loop-invariant code need no later pass. Nothing leaves a conditional scope.
       A nested scope is appended to its parent when it closes; what was hoisted meanwhile stands before it.
 """
 

@@ -2,8 +2,8 @@
 
 In:   a key (the text that determines the object) and, when missing, the object's bytes.
 Out:  the bytes, or None.
-Laws: files are written under a temporary name and renamed, so a reader sees all of one or none; each carries a checksum,
-      and a file that fails it counts as missing. Failure to write is not an error: the cache is only a cache.
+Laws: files are written under a temporary name and renamed, so that a reader sees all or nothing; each carries a
+      checksum, and a file that fails it counts as missing. Failure to write is not an error: the cache is only a cache.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MAGIC = b"weftobj1"
 
 
 def directory() -> Path | None:
-    """Where objects are kept: WEFT_CACHE_DIR, else `weft.config.compilation_cache_dir`, else ~/.cache/weft; None is off."""
+    """Where objects are kept: WEFT_CACHE_DIR, `config.compilation_cache_dir` or ~/.cache/weft; None is off."""
     named = os.environ.get("WEFT_CACHE_DIR")
     if named is None:
         named = _configured()

@@ -2,7 +2,7 @@
 
 In:   expressions, the environment of names, and the shape of the current vector loop (lanes, parts, masks).
 Out:  `Value`s; instructions go to the builder.
-Laws: uniform operands are computed once as scalars; i64 expressions that are affine in the vector variable stay symbolic.
+Laws: uniform operands are computed once as scalars; i64 expressions affine in the vector variable stay symbolic.
 """
 
 from __future__ import annotations

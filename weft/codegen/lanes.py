@@ -2,8 +2,8 @@
 
 In:   names of register values (half precision lives in f32 registers, rounded after each operation; bool is i1).
 Out:  names of register values.
-Laws: nothing traps: integer division by zero gives -1 (remainder: the dividend), the smallest integer over -1 is itself,
-      shifts by the width or more give zero (or the sign), float to integer casts saturate and take NaN to 0.
+Laws: nothing traps: integer division by zero gives -1 (remainder: the dividend), the least integer over -1 is itself, shifts
+      by the width or more give zero (or the sign), float to integer casts saturate and take NaN to 0.
       min and max propagate NaN.
 """
 
@@ -117,8 +117,8 @@ class Lanes:
     def opaque_mask(self, count: int) -> str:
         """The mask of the first `count` lanes, as a value that LLVM cannot look into.
 
-        Its combiner takes a masked store of a truncated vector, where it sees that one lane is on, for a scalar store of
-        the type before truncation, which writes too much.
+        Its combiner takes a masked store of a truncated vector, where it sees that one lane is on, for a scalar store
+        of the type before truncation, which writes too much.
         """
         width = max(8, self.w)
         bits = self.b.pure(f'call i{width} asm "", "=r,0"(i{width} {literal((1 << count) - 1, f"i{width}")})')
@@ -126,7 +126,8 @@ class Lanes:
         if width == self.w:
             return mask
         first = ", ".join([f"i32 {lane}" for lane in range(self.w)])
-        return self.b.pure(f"shufflevector <{width} x i1> {mask}, <{width} x i1> poison, <{self.w} x i32> <{first}>", mask)
+        wide = f"<{width} x i1>"
+        return self.b.pure(f"shufflevector {wide} {mask}, {wide} poison, <{self.w} x i32> <{first}>", mask)
 
     def fma(self, type_: str, x: str, y: str, z: str) -> str:
         """x * y + z, rounded once where the machine can, else twice."""

@@ -30,13 +30,14 @@ from weft.ir.loops import (
     While,
 )
 
-_CHEAP_MATH = frozenset({"sqrt", "rsqrt", "floor", "ceil", "round_even", "round_away", "trunc", "is_finite", "copysign"})
+_CHEAP_MATH = frozenset({
+    "sqrt", "rsqrt", "floor", "ceil", "round_even", "round_away", "trunc", "is_finite", "copysign"})
 _MATH = (UNARY_MATH | BINARY_MATH) - _CHEAP_MATH
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """`parts` vectors of `lanes` elements per iteration. `reductions` maps accumulators from outside to their operation."""
+    """`parts` vectors of `lanes` elements per iteration; `reductions`: outer accumulators and their operations."""
     lanes: int
     parts: int
     masked: bool

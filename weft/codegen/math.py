@@ -25,7 +25,8 @@ _FORMULAS: dict[str, Callable] = {
         "rsqrt", "cbrt")},
     **{name: getattr(math_trig, name) for name in ("sin", "cos", "tan", "asin", "acos", "atan", "atan2")},
     **{name: getattr(math_special, name) for name in (
-        "erf", "erfc", "erf_inv", "digamma", "lgamma", "bessel_i0e", "bessel_i1e", "round_away", "copysign", "nextafter")},
+        "erf", "erfc", "erf_inv", "digamma", "lgamma", "bessel_i0e", "bessel_i1e", "round_away", "copysign",
+        "nextafter")},
     "pow": math_exp.pow_,
 }
 

@@ -1,7 +1,7 @@
 """Polynomial coefficients of the vector math library, highest degree first.
 
-Made by Chebyshev interpolation in 60-digit arithmetic on the interval named beside each; the entry of a type has as many
-terms as its precision needs.
+Made by Chebyshev interpolation in 60-digit arithmetic on the interval named beside each; the entry of a type has as
+many terms as its precision needs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Trigonometric functions and their inverses on lanes.
 
-Arguments are reduced by multiples of pi held in three parts, exactly enough below `_LIMIT`; lanes beyond it, which hardly
-occur, go to the C library.
+Arguments are reduced by multiples of pi held in three parts, exactly enough below `_LIMIT`; the rare lanes
+beyond it go to the C library.
 """
 
 from __future__ import annotations

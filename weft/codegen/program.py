@@ -25,8 +25,8 @@ from weft.ir.loops import Kernel, check
 from weft.ir.program import Gemm, HostCall, Program
 
 #: names of the C library's functions that kernels may call
-_LIBM = ("exp", "exp2", "expm1", "log", "log1p", "log2", "cbrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
-         "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "pow", "atan2", "fmod", "fma", "fmaf", "round",
+_LIBM = ("exp", "exp2", "expm1", "log", "log1p", "log2", "cbrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
+         "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "pow", "atan2", "fmod", "fma", "fmaf", "round",
          "roundf", "roundeven", "roundevenf", "floor", "floorf", "ceil", "ceilf", "trunc", "truncf", "rint", "rintf",
          "fmodf", "nearbyint", "nearbyintf")
 _LIBC = ("memcpy", "memset", "memmove")
@@ -189,7 +189,8 @@ class NativeProgram:
 
     def ir_text(self) -> str:
         """LLVM IR of the kernels and the entry."""
-        texts = [f"; kernel {made.kernel.name}\n{kernel_ir(made.kernel, made.symbol)}" for made in self.compiled_kernels]
+        texts = [f"; kernel {made.kernel.name}\n{kernel_ir(made.kernel, made.symbol)}"
+                 for made in self.compiled_kernels]
         return "\n".join([*texts, f"; entry\n{self.entry_text}"])
 
     def loops_text(self) -> str:

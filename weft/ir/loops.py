@@ -27,8 +27,8 @@ ARITHMETIC = frozenset({
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 #: floating functions of one argument
 UNARY_MATH = frozenset({
-    "exp", "exp2", "expm1", "log", "log1p", "log2", "sqrt", "rsqrt", "cbrt", "sin", "cos", "tan", "asin", "acos", "atan",
-    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "logistic", "erf", "erfc", "erf_inv", "lgamma", "digamma",
+    "exp", "exp2", "expm1", "log", "log1p", "log2", "sqrt", "rsqrt", "cbrt", "sin", "cos", "tan", "asin", "acos",
+    "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "logistic", "erf", "erfc", "erf_inv", "lgamma", "digamma",
     "floor", "ceil", "round_even", "round_away", "trunc", "is_finite",   # is_finite gives bool
     "bessel_i0e", "bessel_i1e",
 })
@@ -52,7 +52,8 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Element `index` (flat, in elements) of buffer `buf`. `guard`, when given, is a bool: where false, gives `other` and touches nothing."""
+    """Element `index` (flat, in elements) of buffer `buf`. `guard`, when given, is a bool: where false, the value is
+    `other` (zero by default) and nothing is touched."""
     buf: str
     index: Expr
     type: ScalarType
@@ -96,8 +97,9 @@ class Init:
 
 @dataclass(frozen=True, slots=True)
 class Accum:
-    """`name = op(name, value)`, with `op` associative: add mul min max and or xor — or `set` (plain assignment, never inside
-    a `vector` loop that encloses it but not its `Init`). The order of a reduction is not promised. `guard` false skips."""
+    """`name = op(name, value)`, with `op` associative: add mul min max and or xor — or `set` (plain assignment, never
+    inside a `vector` loop that encloses it but not its `Init`). The order of a reduction is not promised. A false `guard`
+    skips."""
     name: str
     op: str
     value: Expr
@@ -106,7 +108,7 @@ class Accum:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Write `value` to element `index` of `buf`. `accumulate` (add mul min max and or xor) makes it read-modify-write."""
+    """Write `value` to element `index` of `buf`. `accumulate` (add mul min max and or xor) makes it an update."""
     buf: str
     index: Expr
     value: Expr
@@ -117,8 +119,8 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """`for var in range(extent)`. `extent` is an int; for `serial` and `vector` loops it may also be an i64 expression that
-    does not vary over the loop itself (a negative value means no iterations)."""
+    """`for var in range(extent)`. `extent` is an int; for `serial` and `vector` loops it may also be an i64 expression
+    that does not vary over the loop itself (a negative value means no iterations)."""
     var: str
     extent: int | Expr
     body: tuple[Stmt, ...]
@@ -134,7 +136,7 @@ class While:
 
 @dataclass(frozen=True, slots=True)
 class If:
-    """Run `body` where `cond` holds, else `orelse`. Inside a `vector` loop `cond` must not vary over the vector variable."""
+    """Run `body` where `cond` holds, else `orelse`. Inside a `vector` loop `cond` must not vary over it."""
     cond: Expr
     body: tuple[Stmt, ...]
     orelse: tuple[Stmt, ...] = ()
@@ -146,8 +148,8 @@ Stmt = Union[Let, Init, Accum, Store, For, While, If]
 @dataclass(frozen=True, slots=True)
 class Buf:
     """A flat buffer parameter of `size` elements; bool is stored as one byte. `mode`: in, out, inout.
-    Different buffers never overlap, unless one names the other as its `alias` (same address, elementwise use: an iteration
-    reads an element of either before it writes it, and no other iteration touches it)."""
+    Different buffers never overlap, unless one names the other as its `alias` (same address, elementwise use: an
+    iteration reads an element of either before it writes it, and no other iteration touches it)."""
     name: str
     type: ScalarType
     size: int

@@ -58,7 +58,8 @@ def evaluate(kernel: Kernel, *arrays: np.ndarray) -> None:
         raise ValueError(f"loops.evaluate: {len(arrays)} arrays for {len(kernel.bufs)} buffers")
     for buf, array in zip(kernel.bufs, arrays):
         if array.dtype != DTYPES[buf.type] or array.shape != (buf.size,):
-            raise ValueError(f"loops.evaluate: buffer {buf.name!r} is {buf.type}[{buf.size}], got {array.dtype}{array.shape}")
+            given = f"{array.dtype}{array.shape}"
+            raise ValueError(f"loops.evaluate: buffer {buf.name!r} is {buf.type}[{buf.size}], got {given}")
     machine = _Machine({buf.name: array for buf, array in zip(kernel.bufs, arrays)})
     machine.scratch = kernel.scratch
     with np.errstate(all="ignore"):
@@ -242,7 +243,8 @@ def _math(op: str) -> Callable:
 
     table: dict[str, Callable] = {
         "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "log2": np.log2,
-        "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "cbrt": np.cbrt, "sin": np.sin, "cos": np.cos, "tan": np.tan,
+        "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "cbrt": np.cbrt, "sin": np.sin, "cos": np.cos,
+        "tan": np.tan,
         "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh,
         "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "logistic": lambda x: 1 / (1 + np.exp(-x)),
         "erf": special.erf, "erfc": special.erfc, "erf_inv": special.erfinv, "lgamma": special.gammaln,

@@ -72,10 +72,10 @@ def _print_body(body: tuple[Stmt, ...], lines: list[str], pad: str) -> None:
         elif kind is Init:
             lines.append(f"{pad}acc {stmt.name} = {print_expr(stmt.value)}")
         elif kind is Accum:
-            guard = "" if stmt.guard is None else f" if {print_expr(stmt.guard)}"
+            guard = "" if stmt.guard is None else f" when {print_expr(stmt.guard)}"
             lines.append(f"{pad}{stmt.name} {stmt.op}= {print_expr(stmt.value)}{guard}")
         elif kind is Store:
-            guard = "" if stmt.guard is None else f" if {print_expr(stmt.guard)}"
+            guard = "" if stmt.guard is None else f" when {print_expr(stmt.guard)}"
             how = f"{stmt.accumulate}=" if stmt.accumulate else "="
             tail = " streaming" if stmt.streaming else ""
             value = print_expr(stmt.value)
@@ -240,12 +240,12 @@ class _Parser:
             how = self.next() if self.peek() != "=" else None
             self.expect("=")
             value = self.expr()
-            guard = self.expr() if self.accept("if") else None
+            guard = self.expr() if self.accept("when") else None
             return Store(word, index, value, guard, how, self.accept("streaming"))
         op = self.next()
         self.expect("=")
         value = self.expr()
-        return Accum(word, op, value, self.expr() if self.accept("if") else None)
+        return Accum(word, op, value, self.expr() if self.accept("when") else None)
 
     def _plain_int(self) -> bool:
         return self.peek().lstrip("-").isdigit() and self.tokens[self.at + 1] == "{"

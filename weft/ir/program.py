@@ -1,8 +1,9 @@
 """Program: the schedule of one compiled jaxpr, between memory planning and native code.
 
-In:   kernels, matmuls, copies, host calls and loops over planned buffers (built by `compiler.schedule`/`compiler.memory`).
-Out:  one native entry `void entry(ptr slots)` made by `codegen.program`: slot i of the pointer array is the base address of
-      `Program.slots[i]`; slots of kind `temp` are given by the entry itself as `arena + offset`, where `arena` is the last pointer.
+In:   kernels, matmuls, copies, host calls and loops over planned buffers (built by `compiler`).
+Out:  one native entry `i32 entry(ptr slots)` made by `codegen.program`: pointer i is the base address of `Program.slots[i]`
+      for ins, outs and consts; after them comes the arena, in which the entry finds the temps at their offsets. The result
+      is 0, or not where a host call raised.
 Laws: steps run in order; a step's parallelism is its own; nothing returns to Python but `HostCall`.
 """
 
@@ -25,7 +26,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class BufRef:
-    """Address `base(slot) + offset + sum(loop_var * stride)`, all in bytes; loop variables are those of enclosing `Loop`s."""
+    """Address `base(slot) + offset + sum(loop_var * stride)`, in bytes; loop variables are those of enclosing `Loop`s."""
     slot: int
     offset: int = 0
     strides: tuple[tuple[str, int], ...] = ()
@@ -75,8 +76,8 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class HostCall:
-    """Call `fn(*input_views, *output_views)` in Python with NumPy views of the buffers, holding the GIL; an exception stops
-    the program and surfaces in the caller. Each operand is (ref, shape, numpy dtype name), dense row-major."""
+    """Call `fn(*input_views, *output_views)` in Python with NumPy views of the buffers, holding the GIL; an exception
+    stops the program and surfaces in the caller. Each operand is (ref, shape, numpy dtype name), dense row-major."""
     fn: Callable
     ins: tuple[tuple[BufRef, tuple[int, ...], str], ...]
     outs: tuple[tuple[BufRef, tuple[int, ...], str], ...]

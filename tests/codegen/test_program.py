@@ -1,0 +1,209 @@
+"""Whole programs: launches on the pool, control flow, host calls, and the object caches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from weft.codegen import cache, program
+from weft.codegen.program import compile_program
+from weft.ir.loops import Buf, Const, For, Index, Kernel, Load, Op, Store
+from weft.ir.program import Branch, BufRef, Copy, HostCall, Launch, Loop, Program, Slot, WhileLoop
+
+i, t = Index("i"), Index("t")
+
+
+def ix(value):
+    return Const(value, "i64")
+
+
+def shift(n: int, by: float, type_: str = "f32") -> Kernel:
+    """y = x + by."""
+    value = Op("add", (Load("x", i, type_), Const(by, type_)), type_)
+    return Kernel((Buf("x", type_, n), Buf("y", type_, n, "out")), (For("i", n, (Store("y", i, value),), "vector"),))
+
+
+def run(prog: Program, *arrays: np.ndarray):
+    native = compile_program(prog)
+    arena = np.zeros(prog.arena_bytes + 64, np.uint8)
+    native([*(array.ctypes.data for array in arrays), arena.ctypes.data])
+    return native
+
+
+def slots(*arrays: np.ndarray, out: int, temps: tuple[int, ...] = ()) -> tuple[Slot, ...]:
+    """Slots for arrays, the last `out` of them outputs, then temps one after another."""
+    kinds = ["in"] * (len(arrays) - out) + ["out"] * out
+    offsets = np.cumsum([0, *temps])
+    return (*(Slot(kind, array.nbytes) for kind, array in zip(kinds, arrays)),
+            *(Slot("temp", size, int(at)) for size, at in zip(temps, offsets)))
+
+
+def test_kernels_in_order_through_a_temp():
+    x, y = np.arange(70, dtype=np.float32), np.zeros(70, np.float32)
+    one, ten = shift(70, 1.0), shift(70, 10.0)
+    steps = (Launch(one, (BufRef(0), BufRef(2, 0))), Launch(ten, (BufRef(2), BufRef(1))),
+             Launch(ten, (BufRef(1), BufRef(2))), Launch(one, (BufRef(2), BufRef(1))))
+    native = run(Program(slots(x, y, out=1, temps=(280,)), steps, 280), x, y)
+    np.testing.assert_array_equal(y, x + 22)
+    assert native.kernel_count == 2
+
+
+def test_parallel_kernel_runs_every_task():
+    tasks, n = 37, 1000
+    at = Op("add", (Op("mul", (t, ix(n)), "i64"), i), "i64")
+    body = For("i", n, (Store("y", at, Op("cast", (at,), "i32")),), "vector")
+    kernel = Kernel((Buf("y", "i32", tasks * n, "out"),), (For("t", tasks, (body,), "parallel"),))
+    y = np.zeros(tasks * n, np.int32)
+    run(Program(slots(y, out=1), (Launch(kernel, (BufRef(0),)),), 0), y)
+    np.testing.assert_array_equal(y, np.arange(tasks * n))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_loop_with_strided_references(reverse):
+    rows, cols = 5, 12
+    x, y = np.arange(rows * cols, dtype=np.float32), np.zeros(rows * cols, np.float32)
+    last = np.zeros(1, np.float32)
+    row = (("r", 4 * cols),)
+    body = (Launch(shift(cols, 1.0), (BufRef(0, 0, row), BufRef(1, 0, row))), Copy(BufRef(2), BufRef(1, 0, row), 4))
+    run(Program(slots(x, y, last, out=2), (Loop("r", rows, body, reverse),), 0), x, y, last)
+    np.testing.assert_array_equal(y, x + 1)
+    assert last[0] == (1 if reverse else (rows - 1) * cols + 1)
+
+
+def test_nested_loops():
+    y = np.zeros(6, np.float32)
+    refs = BufRef(0, 0, (("a", 12), ("b", 4)))
+    run(Program(slots(y, out=1), (Loop("a", 2, (Loop("b", 3, (Launch(shift(1, 2.0), (refs, refs)),)),)),), 0), y)
+    np.testing.assert_array_equal(y, np.full(6, 2))
+
+
+def test_while_loop():
+    """Double until the sum passes a bound."""
+    test = Kernel((Buf("x", "i32", 1), Buf("go", "bool", 1, "out")),
+                  (Store("go", ix(0), Op("lt", (Load("x", ix(0), "i32"), Const(100, "i32")), "bool")),))
+    double = Kernel((Buf("x", "i32", 1, "inout"),),
+                    (Store("x", ix(0), Op("add", (Load("x", ix(0), "i32"), Load("x", ix(0), "i32")), "i32")),))
+    x = np.array([3], np.int32)
+    prog = Program(slots(x, out=1, temps=(64,)), (
+        WhileLoop((Launch(test, (BufRef(0), BufRef(1))),), BufRef(1), (Launch(double, (BufRef(0),)),)),), 64)
+    run(prog, x)
+    assert x[0] == 192
+    x[0] = 500
+    run(prog, x)
+    assert x[0] == 500
+
+
+@pytest.mark.parametrize("index,expected", [(-4, 1), (0, 1), (1, 10), (2, 100), (9, 100)])
+def test_branch_clamps(index, expected):
+    k, x, y = np.array([index], np.int32), np.zeros(5, np.float32), np.zeros(5, np.float32)
+    arms = tuple((Launch(shift(5, by), (BufRef(1), BufRef(2))),) for by in (1.0, 10.0, 100.0))
+    run(Program(slots(k, x, y, out=1), (Branch(BufRef(0), arms),), 0), k, x, y)
+    np.testing.assert_array_equal(y, np.full(5, expected))
+
+
+@pytest.mark.parametrize("nbytes", [0, 5, 4096, (1 << 20) - 1, (3 << 20) + 7])
+def test_copies(nbytes):
+    x = np.random.default_rng(0).integers(0, 255, nbytes + 8).astype(np.uint8)
+    y = np.full(nbytes + 8, 9, np.uint8)
+    run(Program(slots(x, y, out=1), (Copy(BufRef(1, 3), BufRef(0, 1), nbytes),), 0), x, y)
+    np.testing.assert_array_equal(y[3 : 3 + nbytes], x[1 : 1 + nbytes])
+    assert (y[:3] == 9).all() and (y[3 + nbytes :] == 9).all()
+
+
+def test_host_call_in_a_loop():
+    seen = []
+
+    def host(x, y):
+        seen.append(x.copy())
+        assert not x.flags.writeable
+        y[...] = x * 2
+
+    x, y = np.arange(6, dtype=np.float32), np.zeros(6, np.float32)
+    row = (("r", 12),)
+    step = HostCall(host, ((BufRef(0, 0, row), (3,), "float32"),), ((BufRef(1, 0, row), (3,), "float32"),))
+    run(Program(slots(x, y, out=1), (Loop("r", 2, (step,)),), 0), x, y)
+    np.testing.assert_array_equal(y, x * 2)
+    assert [list(rows) for rows in seen] == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_host_call_bfloat16_and_empty():
+    shapes = []
+    x = np.zeros(4, np.uint16)
+    step = HostCall(lambda a, b: shapes.append((a.dtype.name, a.shape, b.shape)),
+                    ((BufRef(0), (2, 2), "bfloat16"), (BufRef(0), (0, 3), "int8")), ())
+    run(Program(slots(x, out=1), (step,), 0), x)
+    assert shapes == [("bfloat16", (2, 2), (0, 3))]
+
+
+def test_host_call_that_raises_stops_the_program():
+    def host(x):
+        raise KeyError("no such sample")
+
+    x, y = np.zeros(3, np.float32), np.zeros(3, np.float32)
+    prog = Program(slots(x, y, out=1), (
+        HostCall(host, ((BufRef(0), (3,), "float32"),), ()), Launch(shift(3, 1.0), (BufRef(0), BufRef(1)))), 0)
+    native = compile_program(prog)
+    for _ in range(2):
+        with pytest.raises(KeyError, match="no such sample"):
+            native([x.ctypes.data, y.ctypes.data, 0])
+    np.testing.assert_array_equal(y, np.zeros(3))
+
+
+def test_dumps_name_everything():
+    x = np.zeros(70, np.float32)
+    native = run(Program(slots(x, out=1), (Launch(shift(70, 4.0), (BufRef(0), BufRef(0))),), 0), x)
+    assert "define i32 @weft_entry" in native.ir_text() and "fadd" in native.ir_text()
+    assert "ret" in native.assembly() and "vector i in 70" in native.loops_text()
+
+
+@pytest.fixture
+def fresh_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(program, "_kernels", {})
+    return tmp_path
+
+
+def test_objects_come_back_from_disk(fresh_cache, monkeypatch):
+    x = np.zeros(33, np.float32)
+    prog = Program(slots(x, out=1), (Launch(shift(33, 3.0), (BufRef(0), BufRef(0))),), 0)
+    assert run(prog, x).from_disk == 0
+    assert len(list(fresh_cache.glob("*/*.o"))) == 2  # kernel and entry
+    monkeypatch.setattr(program, "_kernels", {})
+
+    def never(*args):
+        raise AssertionError("compiled although the object is on disk")
+
+    monkeypatch.setattr(program.target, "emit_object", never)
+    assert run(prog, x).from_disk == 1
+    np.testing.assert_array_equal(x, np.full(33, 6))
+
+
+def test_damaged_objects_are_compiled_again(fresh_cache, monkeypatch):
+    x = np.zeros(34, np.float32)
+    prog = Program(slots(x, out=1), (Launch(shift(34, 3.0), (BufRef(0), BufRef(0))),), 0)
+    run(prog, x)
+    for number, file in enumerate(fresh_cache.glob("*/*.o")):
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data if number else data[:10])
+    monkeypatch.setattr(program, "_kernels", {})
+    assert run(prog, x).from_disk == 0
+    np.testing.assert_array_equal(x, np.full(34, 6))
+    monkeypatch.setattr(program, "_kernels", {})
+    assert run(prog, x).from_disk == 1
+
+
+def test_cache_off_writes_nothing(fresh_cache, monkeypatch):
+    monkeypatch.setenv("WEFT_CACHE_DIR", "off")
+    assert cache.directory() is None
+    x = np.zeros(35, np.float32)
+    run(Program(slots(x, out=1), (Launch(shift(35, 3.0), (BufRef(0), BufRef(0))),), 0), x)
+    assert not list(fresh_cache.iterdir())
+
+
+def test_an_unwritable_cache_is_no_error(fresh_cache, monkeypatch):
+    (fresh_cache / "file").write_text("")
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(fresh_cache / "file" / "below"))
+    x = np.zeros(36, np.float32)
+    run(Program(slots(x, out=1), (Launch(shift(36, 3.0), (BufRef(0), BufRef(0))),), 0), x)
+    np.testing.assert_array_equal(x, np.full(36, 3))
