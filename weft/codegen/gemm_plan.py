@@ -185,7 +185,7 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[Word, int]:
     blocks = max(_ceil(steps, limit), 1)
     block = max(_up(_ceil(steps, blocks), 8), 8)
     blocks = max(_ceil(steps, block), 1)
-    simple = recipe.out_type == recipe.acc_type and p.c[1] == recipe.out_bytes and not p.has_bias
+    simple = recipe.out_type == recipe.packed_type and p.c[1] == recipe.out_bytes and not p.has_bias
     a_direct = _a_direct(p, recipe)
     vector = recipe.machine.vector_bytes
     a_row = 0 if a_direct else _up(block * recipe.step_bytes, 64) + vector
