@@ -12,7 +12,6 @@ from __future__ import annotations
 from weft.codegen.gemm_text import Decls, Text, bits_of, suffix
 from weft.codegen.gemm_types import Recipe, llvm_type
 
-
 #: rows of the kernels there are; the last few rows of a tile take at most two of the smaller ones
 ROW_COUNTS = (1, 2, 4, 6)
 #: beats between two prefetches in the full kernel

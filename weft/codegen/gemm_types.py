@@ -102,7 +102,7 @@ class Recipe:
 
     @property
     def acc(self) -> str:
-        """Real type of the accumulators. Narrow integers are summed as i32: they wrap alike, with fewer lanes to move."""
+        """Real type of the accumulators. Narrow integers are summed as i32: they wrap alike in fewer lanes."""
         narrow = self.acc_type in INTEGERS and nbytes(self.acc_type) < 4
         return "i32" if narrow else real_of(self.acc_type)
 
