@@ -127,7 +127,7 @@ class Lowered:
 
     def cost_analysis(self) -> dict[str, float]:
         """Floating point operations and bytes of the global program."""
-        from weft.partition.cost import program_cost
+        from weft.ir.cost import program_cost
         return program_cost(self._traced.jaxpr)
 
 
@@ -184,7 +184,7 @@ class Compiled:
 
     def cost_analysis(self) -> dict[str, float]:
         """Floating point operations and bytes accessed of the program of one device."""
-        from weft.partition.cost import program_cost
+        from weft.ir.cost import program_cost
         stages = self.stages
         return program_cost(stages.local if stages.local is not None else stages.simplified)
 

@@ -217,5 +217,5 @@ def default_backend() -> str:
 
 def default_device() -> Device:
     """Where uncommitted arrays live: `config.default_device`, else the first device."""
-    chosen = config.default_device
+    chosen = config.config.default_device
     return chosen if isinstance(chosen, Device) else devices()[0]
