@@ -1,0 +1,167 @@
+"""dot_general: every rule, against einsum."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.harness.rule_checks import check_all, check_factors, close
+from weft.core.trace import typeof
+from weft.ops import contraction
+from weft.ops.contraction import Precision, canonical_precision, dot_general, dot_general_p
+from weft.util.config import enable_x64
+from weft.util.errors import ShapeError
+
+rng = np.random.default_rng(0)
+LETTERS = "abcdefghij"
+
+# lhs shape, rhs shape, ((lhs contract, rhs contract), (lhs batch, rhs batch))
+CASES = [
+    ((3, 4), (4, 5), (((1,), (0,)), ((), ()))),
+    ((3, 4), (5, 4), (((1,), (1,)), ((), ()))),
+    ((4,), (4,), (((0,), (0,)), ((), ()))),
+    ((3,), (2,), (((), ()), ((), ()))),
+    ((), (3, 2), (((), ()), ((), ()))),
+    ((2, 3, 4), (2, 4, 5), (((2,), (1,)), ((0,), (0,)))),
+    ((3, 2, 4), (4, 5, 2), (((2,), (0,)), ((1,), (2,)))),
+    ((2, 3, 4, 5), (5, 3, 6, 4), (((2, 3), (3, 0)), ((1,), (1,)))),
+    ((2, 3, 4, 2), (2, 4, 2, 3), (((2,), (1,)), ((3, 1), (0, 3)))),
+    ((2, 0), (0, 3), (((1,), (0,)), ((), ()))),
+    ((0, 4), (4, 3), (((1,), (0,)), ((), ()))),
+]
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    with enable_x64(True):
+        yield
+
+
+def einsum(lhs, rhs, numbers):
+    (lc, rc), (lb, rb) = numbers
+    left = list(LETTERS[: lhs.ndim])
+    right = list(LETTERS[lhs.ndim : lhs.ndim + rhs.ndim])
+    for i, j in zip((*lc, *lb), (*rc, *rb)):
+        right[j] = left[i]
+    out = [left[i] for i in lb] + [x for i, x in enumerate(left) if i not in (*lc, *lb)]
+    out += [x for i, x in enumerate(right) if i not in (*rc, *rb)]
+    return np.einsum(f"{''.join(left)},{''.join(right)}->{''.join(out)}", lhs, rhs)
+
+
+@pytest.mark.parametrize(("left", "right", "numbers"), CASES)
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+def test_dot_general(left, right, numbers, dtype):
+    x, y = rng.standard_normal(left).astype(dtype), rng.standard_normal(right).astype(dtype)
+    if dtype is np.complex128:
+        x, y = x + 1j * rng.standard_normal(left), y - 1j * rng.standard_normal(right)
+    params = {"dimension_numbers": numbers, "precision": None, "preferred_element_type": None}
+    check_all(dot_general_p, [x, y], params, linear=[(0,), (1,)], lower=False)
+    close(dot_general(x, y, numbers), einsum(x, y, numbers), 1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint8, np.bool_, np.float32, np.float16, ml_dtypes.bfloat16])
+def test_dtypes(dtype):
+    x, y = (
+        rng.integers(0, 2 if dtype is np.bool_ else 9, (3, 4)).astype(dtype),
+        rng.integers(0, 2, (4, 5)).astype(dtype),
+    )
+    out = dot_general(x, y, CASES[0][2])
+    assert out.dtype == dtype == typeof(x).dtype
+    want = x.astype(np.int64) @ y.astype(np.int64)
+    close(out.astype(np.float64), (want != 0 if dtype is np.bool_ else want).astype(np.float64), 1e-6)
+    check_factors(
+        dot_general_p, [x, y], {"dimension_numbers": CASES[1 - 1][2], "precision": None, "preferred_element_type": None}
+    ) if dtype is np.int32 else None
+
+
+def test_halves_accumulate_in_float32_and_round_once():
+    x = np.full((1, 4097), 1.0, ml_dtypes.bfloat16)
+    out = dot_general(x, x, (((1,), (1,)), ((), ())))
+    assert out.dtype == ml_dtypes.bfloat16 and float(out[0, 0]) == 4096.0
+    wide = dot_general(x, x, (((1,), (1,)), ((), ())), preferred_element_type=np.float32)
+    assert wide.dtype == np.float32 and wide[0, 0] == 4097.0
+
+
+def test_preferred_element_type_widens_integers_and_transposes_to_the_operands_dtype():
+    x = np.full((2, 300), 100, np.int8)
+    out = dot_general(x, x, (((1,), (1,)), ((), ())), preferred_element_type=np.int32)
+    assert out.dtype == np.int32 and out[0, 0] == 3_000_000
+    from weft.core.trace import UndefPrimal
+
+    a = rng.standard_normal((3, 4)).astype(ml_dtypes.bfloat16)
+    ct = rng.standard_normal((3, 5)).astype(np.float32)
+    params = {"dimension_numbers": CASES[0][2], "precision": None, "preferred_element_type": np.dtype(np.float32)}
+    b = UndefPrimal(typeof(np.zeros((4, 5), ml_dtypes.bfloat16)))
+    _, ct_b = dot_general_p.rule("transpose")(ct, a, b, **params)
+    assert ct_b.dtype == ml_dtypes.bfloat16 and ct_b.shape == (4, 5)
+    close(ct_b, (a.astype(np.float32).T @ ct).astype(ml_dtypes.bfloat16), 1e-6)
+
+
+def test_a_batch_of_one_operand_becomes_a_free_dim():
+    from weft.core.primitive import BatchAxis
+
+    x, w = np.ones((7, 3, 4), np.float32), np.ones((4, 5), np.float32)
+    params = {"dimension_numbers": CASES[0][2], "precision": None, "preferred_element_type": None}
+    out, dim = dot_general_p.rule("batch")(BatchAxis(7), [x, w], [0, None], **params)
+    assert out.shape == (7, 3, 5) and dim == 0
+    out, dim = dot_general_p.rule("batch")(
+        BatchAxis(7), [w.T, x], [None, 0], **dict(params, dimension_numbers=(((1,), (1,)), ((), ())))
+    )
+    assert out.shape == (5, 7, 3) and dim == 1
+
+
+def test_contracted_factor_is_reduced_and_both_operands_are_linear():
+    x, y = typeof(np.ones((3, 4), np.float32)), typeof(np.ones((4, 5), np.float32))
+    rule = dot_general_p.rule("factors")(
+        [x, y],
+        [typeof(np.ones((3, 5), np.float32))],
+        dimension_numbers=CASES[0][2],
+        precision=None,
+        preferred_element_type=None,
+    )
+    (k,) = rule.reduced
+    assert rule.ins[0][1] == rule.ins[1][0] == (k,) and rule.reduced[k] == "add" and rule.linear_ins == (0, 1)
+
+
+def test_functions():
+    x, y = rng.standard_normal((3, 4)), rng.standard_normal(4)
+    np.testing.assert_allclose(contraction.dot(x, y), x @ y)
+    stack = rng.standard_normal((2, 4, 3))
+    np.testing.assert_allclose(
+        contraction.batch_matmul(stack, stack.transpose(0, 2, 1)), stack @ stack.transpose(0, 2, 1)
+    )
+    np.testing.assert_allclose(dot_general(x, 2.0, (((), ()), ((), ()))), 2 * x)
+
+
+def test_precision_is_read_in_every_form():
+    assert canonical_precision(None) is None
+    assert canonical_precision("high") == (Precision.HIGH, Precision.HIGH)
+    assert canonical_precision(("default", Precision.HIGHEST)) == (Precision.DEFAULT, Precision.HIGHEST)
+    with pytest.raises(ValueError, match="not understood"):
+        canonical_precision("exactly")
+
+
+@pytest.mark.parametrize(
+    ("shapes", "numbers", "message"),
+    [
+        (((3, 4), (5, 4)), (((1,), (0,)), ((), ())), r"contracted dims differ in size(.|\n)*rhs\.T"),
+        (((3, 4), (4, 5)), (((0,), (0,)), ((), ())), "contracted dims differ in size"),
+        (((3, 4), (2, 4)), (((1,), (1,)), ((0,), (0,))), "batch dims differ in size"),
+        (((3, 4), (4, 5)), (((1, 0), (0,)), ((), ())), "as many contracting"),
+        (((3, 3), (3, 3)), (((0,), (0,)), ((0,), (1,))), "twice"),
+        (((3, 3), (3, 3)), (((5,), (0,)), ((), ())), "does not have"),
+    ],
+)
+def test_what_does_not_fit(shapes, numbers, message):
+    with pytest.raises(ShapeError, match=message):
+        dot_general_p.abstract(
+            [typeof(np.zeros(s, np.float32)) for s in shapes],
+            {"dimension_numbers": numbers, "precision": None, "preferred_element_type": None},
+        )
+
+
+def test_mixed_dtypes_need_a_preferred_type():
+    with pytest.raises(TypeError, match="same dtypes"):
+        dot_general_p.abstract(
+            [typeof(np.zeros(3, np.float32)), typeof(np.zeros(3, np.int32))],
+            {"dimension_numbers": CASES[2][2], "precision": None, "preferred_element_type": None},
+        )

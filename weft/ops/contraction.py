@@ -1,0 +1,343 @@
+"""Contraction: dot_general, the one primitive behind every product of matrices, and the functions dot and batch_matmul.
+
+Numbers: bfloat16, float16 and float8 products are accumulated in float32 and rounded once; integers wrap.
+Law: the result has the batch dims first, in the order in which dimension_numbers names them, then the free dims of lhs,
+then those of rhs, each in the operand's order.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.core.primitive import Primitive
+from weft.core.trace import is_undef, typeof
+from weft.ir.factors import RuleBuilder
+from weft.ir.types import ShapedArray
+from weft.ops.elementwise import convert_element_type
+from weft.ops.families import ContractSpec, is_narrow, joined_vma, match_dtypes, operand_table, shape_error
+from weft.ops.layout import transpose
+from weft.ops.rules import aval_of, bump, inverse, multilinear
+from weft.util import dtypes
+
+dot_general_p = Primitive("dot_general", "contract")
+
+Dims = tuple[int, ...]
+DotDimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
+
+
+class Precision(enum.Enum):
+    """How exact the products of a contraction must be. On CPU every value is exact in the operands' dtype."""
+
+    DEFAULT = 0
+    HIGH = 1
+    HIGHEST = 2
+
+    def __repr__(self) -> str:
+        return f"Precision.{self.name}"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_PRECISION_NAMES = {
+    "default": Precision.DEFAULT,
+    "fastest": Precision.DEFAULT,
+    "bfloat16": Precision.DEFAULT,
+    "high": Precision.HIGH,
+    "bfloat16_3x": Precision.HIGH,
+    "tensorfloat32": Precision.HIGH,
+    "highest": Precision.HIGHEST,
+    "float32": Precision.HIGHEST,
+}
+PrecisionLike = None | str | Precision | tuple
+
+
+def canonical_precision(precision: PrecisionLike) -> tuple[Precision, Precision] | None:
+    """`precision` as one value per operand, or None.
+
+    >>> canonical_precision("highest")
+    (Precision.HIGHEST, Precision.HIGHEST)
+    """
+    if precision is None:
+        return None
+    if isinstance(precision, (tuple, list)):
+        if len(precision) != 2:
+            raise ValueError(f"precision: needs one value, or one per operand, got {precision!r}.")
+        lhs, rhs = (_one_precision(p) for p in precision)
+        return lhs, rhs
+    one = _one_precision(precision)
+    return one, one
+
+
+def _one_precision(value) -> Precision:
+    if value is None:
+        return Precision.DEFAULT
+    if isinstance(value, Precision):
+        return value
+    if isinstance(value, str) and value.lower() in _PRECISION_NAMES:
+        return _PRECISION_NAMES[value.lower()]
+    raise ValueError(
+        f"precision: {value!r} is not understood. Use lax.Precision, or one of {', '.join(_PRECISION_NAMES)}."
+    )
+
+
+# --- the functions
+
+
+def dot_general(
+    lhs,
+    rhs,
+    dimension_numbers: DotDimensionNumbers,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    *,
+    out_sharding: Any = None,
+):
+    """The sum of products of `lhs` and `rhs` over contracting dims, for each index of the batch dims.
+
+    `dimension_numbers` is ((lhs contracting, rhs contracting), (lhs batch, rhs batch)).
+
+    >>> import numpy as np
+    >>> dot_general(np.ones((2, 3)), np.ones((3, 4)), (((1,), (0,)), ((), ()))).shape
+    (2, 4)
+    """
+    if out_sharding is not None:
+        raise NotImplementedError(
+            "dot_general: out_sharding is not supported. Constrain the result with lax.with_sharding_constraint."
+        )
+    lhs, rhs = match_dtypes(lhs, rhs)
+    (lc, rc), (lb, rb) = dimension_numbers
+    left, right = typeof(lhs).ndim, typeof(rhs).ndim
+    numbers = ((_dims(lc, left), _dims(rc, right)), (_dims(lb, left), _dims(rb, right)))
+    preferred = None if preferred_element_type is None else dtypes.canonicalize_dtype(preferred_element_type)
+    return dot_general_p.bind(
+        lhs, rhs, dimension_numbers=numbers, precision=canonical_precision(precision), preferred_element_type=preferred
+    )
+
+
+def dot(
+    lhs,
+    rhs,
+    *args,
+    dimension_numbers: DotDimensionNumbers | None = None,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+):
+    """The product of vectors, matrices, or one of each: the last dim of `lhs` is contracted with the first of `rhs`.
+
+    >>> import numpy as np
+    >>> float(dot(np.array([1.0, 2.0]), np.array([3.0, 4.0])))
+    11.0
+    """
+    if args:  # precision and preferred_element_type used to be positional
+        precision = args[0]
+        preferred_element_type = args[1] if len(args) > 1 else preferred_element_type
+    if dimension_numbers is None:
+        left, right = typeof(lhs), typeof(rhs)
+        if not (1 <= left.ndim <= 2 and 1 <= right.ndim <= 2):
+            raise shape_error(
+                "dot",
+                "takes vectors and matrices.",
+                operand_table((left, right)),
+                "",
+                "Use dot_general, or weft.numpy.matmul for stacks of matrices.",
+            )
+        dimension_numbers = (((left.ndim - 1,), (0,)), ((), ()))
+    return dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type)
+
+
+def batch_matmul(lhs, rhs, precision: PrecisionLike = None):
+    """Products of the matrices in the last two dims, all dims before them being batch dims of equal sizes."""
+    n = typeof(lhs).ndim
+    batch = tuple(range(n - 2))
+    return dot_general(lhs, rhs, (((n - 1,), (n - 2,)), (batch, batch)), precision)
+
+
+def _dims(dims: Sequence[int], ndim: int) -> Dims:
+    return tuple(int(d) + ndim if -ndim <= d < 0 else int(d) for d in dims)
+
+
+# --- rules
+
+
+def _free(ndim: int, *taken: Dims) -> Dims:
+    """Dims of an operand that are neither contracted nor batch dims."""
+    used = frozenset().union(*taken)
+    return tuple(d for d in range(ndim) if d not in used)
+
+
+@dot_general_p.def_type
+def _dot_type(lhs, rhs, *, dimension_numbers, precision, preferred_element_type):
+    (lc, rc), (lb, rb) = dimension_numbers
+    _check_numbers(lhs, rhs, lc, rc, lb, rb)
+    for left, right, role in ((lc, rc, "contract"), (lb, rb, "batch")):
+        for i, j in zip(left, right):
+            if lhs.shape[i] != rhs.shape[j]:
+                what = "contracted" if role == "contract" else "batch"
+                verb = "contracts dim" if role == "contract" else "batches over dim"
+                raise shape_error(
+                    "dot_general",
+                    f"{what} dims differ in size.",
+                    [
+                        ("lhs", lhs.str_short(), f"{verb} {i}, size {lhs.shape[i]}"),
+                        ("rhs", rhs.str_short(), f"{verb} {j}, size {rhs.shape[j]}"),
+                    ],
+                    f"{what.capitalize()} dims must have equal size.",
+                    _transpose_hint(lhs, rhs, i, j, lb),
+                )
+    if lhs.dtype != rhs.dtype and preferred_element_type is None:
+        raise TypeError(
+            "dot_general: requires arguments to have the same dtypes, got "
+            f"{lhs.dtype.name}, {rhs.dtype.name}.\n  Cast one with .astype, or give preferred_element_type."
+        )
+    dtype = lhs.dtype if preferred_element_type is None else preferred_element_type
+    shape = [lhs.shape[d] for d in lb]
+    shape += [lhs.shape[d] for d in _free(lhs.ndim, lc, lb)]
+    shape += [rhs.shape[d] for d in _free(rhs.ndim, rc, rb)]
+    weak = lhs.weak_type and rhs.weak_type and preferred_element_type is None
+    return ShapedArray(tuple(shape), dtype, weak, None, joined_vma((lhs, rhs)))
+
+
+def _check_numbers(lhs, rhs, lc, rc, lb, rb) -> None:
+    for name, aval, contract, batch in (("lhs", lhs, lc, lb), ("rhs", rhs, rc, rb)):
+        if any(not 0 <= d < aval.ndim for d in (*contract, *batch)):
+            raise shape_error(
+                "dot_general",
+                f"dimension_numbers name a dim that {name} does not have.",
+                [(name, aval.str_short(), f"contracting {contract}, batch {batch}")],
+            )
+        if len({*contract, *batch}) != len(contract) + len(batch):
+            raise shape_error(
+                "dot_general",
+                f"dimension_numbers use a dim of {name} twice.",
+                [(name, aval.str_short(), f"contracting {contract}, batch {batch}")],
+            )
+    if len(lc) != len(rc) or len(lb) != len(rb):
+        raise shape_error(
+            "dot_general",
+            "needs as many contracting and batch dims in lhs as in rhs.",
+            [
+                ("lhs", lhs.str_short(), f"contracting {lc}, batch {lb}"),
+                ("rhs", rhs.str_short(), f"contracting {rc}, batch {rb}"),
+            ],
+        )
+
+
+def _transpose_hint(lhs, rhs, i, j, batch) -> str:
+    if lhs.ndim == rhs.ndim == 2 and not batch and lhs.shape[i] == rhs.shape[1 - j]:
+        return "Did you mean the transpose of rhs (rhs.T)?"
+    return ""
+
+
+def _accumulation_dtype(lhs, rhs, preferred):
+    out = lhs if preferred is None else preferred
+    widest = out if lhs == rhs == out else np.dtype(dtypes.promote_types(dtypes.promote_types(lhs, rhs), out))
+    return np.dtype(np.float32) if is_narrow(widest) else widest
+
+
+@dot_general_p.def_reference
+def _dot_reference(lhs, rhs, *, dimension_numbers, precision, preferred_element_type):
+    (lc, rc), (lb, rb) = dimension_numbers
+    lf, rf = _free(lhs.ndim, lc, lb), _free(rhs.ndim, rc, rb)
+    accumulate = _accumulation_dtype(lhs.dtype, rhs.dtype, preferred_element_type)
+    out_dtype = lhs.dtype if preferred_element_type is None else preferred_element_type
+    sizes = lambda x, dims: [x.shape[d] for d in dims]
+    count = lambda x, dims: int(np.prod(sizes(x, dims), dtype=np.int64))
+    a = lhs.astype(accumulate).transpose(lb + lf + lc).reshape(count(lhs, lb), count(lhs, lf), count(lhs, lc))
+    b = rhs.astype(accumulate).transpose(rb + rc + rf).reshape(count(rhs, rb), count(rhs, rc), count(rhs, rf))
+    product = np.matmul(a, b).astype(out_dtype)
+    return product.reshape(sizes(lhs, lb) + sizes(lhs, lf) + sizes(rhs, rf))
+
+
+multilinear(dot_general_p, (0, 1))
+
+
+@dot_general_p.def_transpose
+def _dot_transpose(ct, lhs, rhs, *, dimension_numbers, precision, preferred_element_type):
+    (lc, rc), (lb, rb) = dimension_numbers
+    if is_undef(lhs):
+        return [_operand_ct(ct, lhs.aval, rhs, lc, rc, lb, rb, precision, swapped=False), None]
+    return [None, _operand_ct(ct, rhs.aval, lhs, rc, lc, rb, lb, _swapped(precision), swapped=True)]
+
+
+def _swapped(precision):
+    return None if precision is None else (precision[1], precision[0])
+
+
+def _operand_ct(ct, aval, other, contract, other_contract, batch, other_batch, precision, swapped: bool):
+    """Cotangent of the operand of type `aval`; `other` is held. `swapped`: the linear one is rhs."""
+    free = _free(aval.ndim, contract, batch)
+    other_free = _free(aval_of(other).ndim, other_contract, other_batch)
+    # ct has the dims batch, lhs free, rhs free: contract those that came from `other`
+    first = len(batch) + (0 if swapped else len(free))
+    ct_contract = tuple(range(first, first + len(other_free)))
+    out = _mixed_dot(
+        ct, other, ((ct_contract, other_free), (tuple(range(len(batch))), other_batch)), precision, aval.dtype
+    )
+    # out has the dims batch, free of the operand, contracted dims in the order of `other`
+    by_other = sorted(range(len(contract)), key=lambda k: other_contract[k])
+    have = (*batch, *free, *(contract[k] for k in by_other))
+    return transpose(out, inverse(have))
+
+
+def _mixed_dot(x, y, numbers, precision, dtype):
+    """dot_general of operands whose dtypes may differ, with a result of `dtype`."""
+    a, b = typeof(x).dtype, typeof(y).dtype
+    if a != b:
+        common = dtypes.promote_types(a, b)
+        x, y = convert_element_type(x, common), convert_element_type(y, common)
+        return convert_element_type(dot_general(x, y, numbers, precision), dtype)
+    return dot_general(x, y, numbers, precision, None if dtype == a else dtype)
+
+
+@dot_general_p.def_batch
+def _dot_batch(axis, args, dims, *, dimension_numbers, precision, preferred_element_type):
+    (lhs, rhs), (left, right) = args, dims
+    (lc, rc), (lb, rb) = dimension_numbers
+    if left is not None:
+        lc, lb = bump(lc, left), bump(lb, left)
+    if right is not None:
+        rc, rb = bump(rc, right), bump(rb, right)
+    if left is not None and right is not None:
+        lb, rb = (left, *lb), (right, *rb)
+        out_dim = 0
+    elif left is not None:  # one batched operand: its batch dim is one more free dim
+        out_dim = len(lb) + _free(typeof(lhs).ndim, lc, lb).index(left)
+    else:
+        lhs_free = _free(typeof(lhs).ndim, lc, lb)
+        out_dim = len(lb) + len(lhs_free) + _free(typeof(rhs).ndim, rc, rb).index(right)
+    out = dot_general_p.bind(
+        lhs,
+        rhs,
+        dimension_numbers=((lc, rc), (lb, rb)),
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
+    return out, out_dim
+
+
+@dot_general_p.def_factors
+def _dot_factors(in_avals, out_avals, *, dimension_numbers, precision, preferred_element_type):
+    (lc, rc), (lb, rb) = dimension_numbers
+    lhs, rhs = in_avals
+    b = RuleBuilder()
+    left: list = [None] * lhs.ndim
+    right: list = [None] * rhs.ndim
+    for i, j in zip((*lb, *lc), (*rb, *rc)):
+        left[i] = right[j] = b.new(lhs.shape[i])
+    lf, rf = _free(lhs.ndim, lc, lb), _free(rhs.ndim, rc, rb)
+    for d in lf:
+        left[d] = b.new(lhs.shape[d])
+    for d in rf:
+        right[d] = b.new(rhs.shape[d])
+    out = [left[d] for d in lb] + [left[d] for d in lf] + [right[d] for d in rf]
+    return b.rule([left, right], [out], reduced={left[d]: "add" for d in lc}, linear_ins=(0, 1))
+
+
+dot_general_p.define(lower=ContractSpec())
+
+__all__ = ["Precision", "batch_matmul", "canonical_precision", "dot", "dot_general", "dot_general_p"]

@@ -1,0 +1,803 @@
+"""Indexing: gather and the scatters. A window of the operand is read, or updated, at each of many run-time positions.
+
+In:   an operand, integer indices whose last dim holds one position (an entry per dim of `start_index_map`), and for
+      scatters the updates, one window per position.
+Laws: a window lies inside the operand as a whole or not at all; `mode` says what happens if it does not. gather and
+      scatter_add are each other's transposes. `operand_batching_dims` go together with dims of the indices one to one.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.core.primitive import Primitive, unsupported
+from weft.core.trace import Zero, is_undef, typeof
+from weft.ir.factors import RuleBuilder
+from weft.ir.types import ShapedArray
+from weft.ops.elementwise import add, convert_element_type, div, eq, mul, neg
+from weft.ops.families import (
+    ScatterSpec,
+    add_tangents,
+    full,
+    instantiate,
+    is_narrow,
+    joined_vma,
+    shape_error,
+    zero_tangent,
+    zeros,
+)
+from weft.ops.layout import iota, reshape
+from weft.ops.rules import at_front, aval_of, bump, jointly_linear
+from weft.util import dtypes
+
+
+class GatherDimensionNumbers(NamedTuple):
+    """Which dims of a gather belong together.
+
+    offset_dims                   dims of the result that run inside the window
+    collapsed_slice_dims          dims of the operand in which the window has size 1 and which the result lacks
+    start_index_map               dims of the operand that the entries of an index address
+    operand_batching_dims         dims of the operand that run along with start_indices_batching_dims of the indices
+    """
+
+    offset_dims: tuple[int, ...]
+    collapsed_slice_dims: tuple[int, ...]
+    start_index_map: tuple[int, ...]
+    operand_batching_dims: tuple[int, ...] = ()
+    start_indices_batching_dims: tuple[int, ...] = ()
+
+
+class ScatterDimensionNumbers(NamedTuple):
+    """Which dims of a scatter belong together: as in a gather whose result has the shape of the updates."""
+
+    update_window_dims: Sequence[int]
+    inserted_window_dims: Sequence[int]
+    scatter_dims_to_operand_dims: Sequence[int]
+    operand_batching_dims: Sequence[int] = ()
+    scatter_indices_batching_dims: Sequence[int] = ()
+
+
+class GatherScatterMode(enum.Enum):
+    """What happens to windows outside the operand: moved inside (CLIP), filled or dropped, or promised not to occur."""
+
+    CLIP = 1
+    FILL_OR_DROP = 2
+    PROMISE_IN_BOUNDS = 3
+
+    @staticmethod
+    def from_any(mode: "str | GatherScatterMode | None") -> "GatherScatterMode":
+        """The mode named by a string; None is FILL_OR_DROP.
+
+        >>> GatherScatterMode.from_any("clip")
+        GatherScatterMode.CLIP
+        """
+        if isinstance(mode, GatherScatterMode):
+            return mode
+        if mode is None or mode in ("fill", "drop"):
+            return GatherScatterMode.FILL_OR_DROP
+        if mode == "clip":
+            return GatherScatterMode.CLIP
+        if mode == "promise_in_bounds":
+            return GatherScatterMode.PROMISE_IN_BOUNDS
+        raise ValueError(f"mode {mode!r} is not understood. Use 'fill', 'drop', 'clip' or 'promise_in_bounds'.")
+
+    def __repr__(self) -> str:
+        return f"GatherScatterMode.{self.name}"
+
+
+gather_p = Primitive("gather", "index")
+
+
+# --- the functions
+
+
+def gather(
+    operand,
+    start_indices,
+    dimension_numbers: GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
+    *,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    mode: Any = None,
+    fill_value: Any = None,
+):
+    """The windows of `slice_sizes` of `operand` at `start_indices`. `mode` None clips.
+
+    >>> import numpy as np
+    >>> numbers = GatherDimensionNumbers((), (0,), (0,))
+    >>> np.asarray(gather(np.array([10, 20, 30]), np.array([[2], [0]]), numbers, (1,))).tolist()
+    [30, 10]
+    """
+    parsed = GatherScatterMode.CLIP if mode is None else GatherScatterMode.from_any(mode)
+    if parsed is not GatherScatterMode.FILL_OR_DROP:
+        fill_value = None
+    elif fill_value is None:
+        fill_value = default_fill_value(typeof(operand).dtype)
+    elif hasattr(fill_value, "item"):
+        fill_value = fill_value.item()
+    return gather_p.bind(
+        operand,
+        start_indices,
+        dimension_numbers=_canonical(GatherDimensionNumbers, dimension_numbers),
+        slice_sizes=tuple(int(s) for s in slice_sizes),
+        indices_are_sorted=bool(indices_are_sorted),
+        unique_indices=bool(unique_indices),
+        mode=parsed,
+        fill_value=fill_value,
+    )
+
+
+def default_fill_value(dtype) -> Any:
+    """What a gather gives outside the operand: NaN, the least signed or greatest unsigned integer, or True."""
+    if dtypes.issubdtype(dtype, np.inexact):
+        return math.nan
+    if dtypes.issubdtype(dtype, np.bool_):
+        return True
+    info = dtypes.iinfo(dtype)
+    return int(info.min) if dtypes.issubdtype(dtype, np.signedinteger) else int(info.max)
+
+
+def scatter(
+    operand,
+    scatter_indices,
+    updates,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: Any = None,
+):
+    """`operand` with the windows at `scatter_indices` replaced by `updates`; of several for one place, one wins."""
+    return _bind(
+        scatter_p, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
+    )
+
+
+def scatter_add(
+    operand,
+    scatter_indices,
+    updates,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: Any = None,
+):
+    """`operand` with `updates` added to the windows at `scatter_indices`; several for one place all count.
+
+    >>> import numpy as np
+    >>> numbers = ScatterDimensionNumbers((), (0,), (0,))
+    >>> np.asarray(scatter_add(np.zeros(3), np.array([[1], [1], [7]]), np.ones(3), numbers)).tolist()
+    [0.0, 2.0, 0.0]
+    """
+    return _bind(
+        scatter_add_p, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
+    )
+
+
+def scatter_sub(
+    operand,
+    scatter_indices,
+    updates,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: Any = None,
+):
+    """`operand` with `updates` subtracted from the windows at `scatter_indices`."""
+    return scatter_add(
+        operand,
+        scatter_indices,
+        neg(updates),
+        dimension_numbers,
+        indices_are_sorted=indices_are_sorted,
+        unique_indices=unique_indices,
+        mode=mode,
+    )
+
+
+def scatter_mul(
+    operand,
+    scatter_indices,
+    updates,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: Any = None,
+):
+    """`operand` with the windows at `scatter_indices` multiplied by `updates`."""
+    return _bind(
+        scatter_mul_p, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
+    )
+
+
+def scatter_min(
+    operand,
+    scatter_indices,
+    updates,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: Any = None,
+):
+    """`operand` with the windows at `scatter_indices` lowered to `updates` where those are smaller."""
+    return _bind(
+        scatter_min_p, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
+    )
+
+
+def scatter_max(
+    operand,
+    scatter_indices,
+    updates,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: Any = None,
+):
+    """`operand` with the windows at `scatter_indices` raised to `updates` where those are greater."""
+    return _bind(
+        scatter_max_p, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
+    )
+
+
+def _canonical(kind, numbers):
+    return kind(*(tuple(int(d) for d in field) for field in numbers))
+
+
+def _bind(primitive, operand, indices, updates, numbers, indices_are_sorted, unique_indices, mode):
+    return primitive.bind(
+        operand,
+        indices,
+        updates,
+        dimension_numbers=_canonical(ScatterDimensionNumbers, numbers),
+        indices_are_sorted=bool(indices_are_sorted),
+        unique_indices=bool(unique_indices),
+        mode=GatherScatterMode.from_any(mode),
+    )
+
+
+# --- where the windows are
+
+
+def _kept_dims(ndim: int, numbers: GatherDimensionNumbers) -> tuple[int, ...]:
+    """Dims of the operand that run inside the window and that the result has."""
+    gone = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    return tuple(d for d in range(ndim) if d not in gone)
+
+
+def _batch_dims(ndim: int, numbers: GatherDimensionNumbers) -> tuple[int, ...]:
+    """Dims of the result that run over the positions: one per dim of the indices but the last, in order."""
+    return tuple(d for d in range(ndim) if d not in numbers.offset_dims)
+
+
+def window_of_scatter(
+    numbers: ScatterDimensionNumbers, operand_ndim: int, update_shape: Sequence[int]
+) -> tuple[GatherDimensionNumbers, tuple[int, ...]]:
+    """The gather that reads the places which a scatter writes: its dimension numbers and slice sizes."""
+    as_gather = GatherDimensionNumbers(*numbers)
+    sizes = [1] * operand_ndim
+    for d, w in zip(_kept_dims(operand_ndim, as_gather), numbers.update_window_dims):
+        sizes[d] = update_shape[w]
+    return as_gather, tuple(sizes)
+
+
+def _reference_positions(indices, operand_shape, out_shape, numbers: GatherDimensionNumbers, slice_sizes, mode):
+    """Per operand dim an index array that broadcasts to `out_shape`, and where the window lies inside."""
+    rank = len(out_shape)
+    batch = _batch_dims(rank, numbers)
+    kept = dict(zip(_kept_dims(len(operand_shape), numbers), numbers.offset_dims))
+
+    def along(values, dims):
+        shape = [1] * rank
+        for d, size in zip(dims, values.shape):
+            shape[d] = size
+        return values.reshape(shape)
+
+    positions, inside = [], np.ones((1,) * rank, bool)
+    for d, (n, size) in enumerate(zip(operand_shape, slice_sizes)):
+        if d in numbers.operand_batching_dims:
+            dim = numbers.start_indices_batching_dims[numbers.operand_batching_dims.index(d)]
+            positions.append(along(np.arange(n), (batch[dim],)))
+            continue
+        start = np.zeros((1,) * rank, np.int64)
+        if d in numbers.start_index_map:
+            start = along(indices[..., numbers.start_index_map.index(d)].astype(np.int64), batch)
+        if mode is GatherScatterMode.FILL_OR_DROP:
+            inside = inside & (start >= 0) & (start <= n - size)
+        start = np.clip(start, 0, n - size)
+        positions.append(start + along(np.arange(size), (kept[d],)) if d in kept else start)
+    return positions, inside
+
+
+def _window_position(b, index, indices, operand_shape, numbers: GatherDimensionNumbers, slice_sizes, mode):
+    """Position in the operand of element `index` of the result, and a bool for "the window lies inside", or None."""
+    batch = tuple(index[d] for d in _batch_dims(len(index), numbers))
+    kept = dict(zip(_kept_dims(len(operand_shape), numbers), numbers.offset_dims))
+    position, inside = [], None
+    for d, (n, size) in enumerate(zip(operand_shape, slice_sizes)):
+        if d in numbers.operand_batching_dims:
+            position.append(batch[numbers.start_indices_batching_dims[numbers.operand_batching_dims.index(d)]])
+            continue
+        start = 0
+        if d in numbers.start_index_map:
+            entry = b.const(numbers.start_index_map.index(d), "i64")
+            start = b.cast(indices((*batch, entry)), "i64")
+            if mode is GatherScatterMode.FILL_OR_DROP:
+                here = b.logical_and(b.icmp("ge", start, 0), b.icmp("le", start, n - size))
+                inside = here if inside is None else b.logical_and(inside, here)
+            elif mode is GatherScatterMode.CLIP:
+                start = b.imax(b.imin(start, n - size), 0)
+        position.append(b.iadd(start, index[kept[d]]) if d in kept else b.iadd(start, 0))
+    return tuple(position), inside
+
+
+def scatter_position(b, index, indices, operand_shape, update_shape, *, dimension_numbers, mode, **_params):
+    """For the compiler: position in the operand that element `index` of the updates goes to, and whether it is inside
+    (a bool, or None for always)."""
+    numbers, sizes = window_of_scatter(dimension_numbers, len(operand_shape), update_shape)
+    return _window_position(b, index, indices, operand_shape, numbers, sizes, mode)
+
+
+# --- gather
+
+
+def _check_numbers(api: str, operand, indices, numbers: GatherDimensionNumbers, slice_sizes) -> None:
+    table = [
+        ("operand", operand.str_short()),
+        ("indices", indices.str_short()),
+        ("dimension_numbers", numbers),
+        ("window", slice_sizes),
+    ]
+    fail = lambda what: shape_error(api, what, table)
+    if not dtypes.issubdtype(indices.dtype, np.integer):
+        raise TypeError(f"{api}: indices must be integers, got {indices.str_short()}.")
+    if indices.ndim == 0 or indices.shape[-1] != len(numbers.start_index_map):
+        raise fail("the last dim of the indices must have one entry per indexed dim.")
+    if len(slice_sizes) != operand.ndim:
+        raise fail("the window needs one size per dim of the operand.")
+    gone = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
+    if any(not 0 <= d < operand.ndim for d in (*gone, *numbers.start_index_map)):
+        raise fail("dimension_numbers name a dim that the operand does not have.")
+    if len(set(gone)) != len(gone) or len(set(numbers.start_index_map)) != len(numbers.start_index_map):
+        raise fail("dimension_numbers name a dim of the operand twice.")
+    if set(numbers.operand_batching_dims) & set(numbers.start_index_map):
+        raise fail("a batching dim cannot be indexed as well.")
+    if any(slice_sizes[d] > 1 for d in gone):
+        raise fail("the window must have size 1 in collapsed and batching dims.")
+    if any(not 0 <= size <= n for size, n in zip(slice_sizes, operand.shape)):
+        raise fail("the window does not fit into the operand.")
+    if len(numbers.offset_dims) != operand.ndim - len(gone):
+        raise fail(
+            "needs one window dim in the result for each dim of the operand that is neither collapsed nor batching."
+        )
+    if len(numbers.operand_batching_dims) != len(numbers.start_indices_batching_dims):
+        raise fail("needs as many batching dims in the operand as in the indices.")
+    for d, i in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims):
+        if not 0 <= i < indices.ndim - 1 or operand.shape[d] != indices.shape[i]:
+            raise fail(f"batching dim {d} of the operand and dim {i} of the indices must have equal sizes.")
+
+
+def _gathered_shape(operand, indices, numbers: GatherDimensionNumbers, slice_sizes) -> tuple[int, ...]:
+    rank = indices.ndim - 1 + len(numbers.offset_dims)
+    shape = [0] * rank
+    for d, size in zip(_batch_dims(rank, numbers), indices.shape):
+        shape[d] = size
+    for d, k in zip(numbers.offset_dims, _kept_dims(operand.ndim, numbers)):
+        shape[d] = slice_sizes[k]
+    return tuple(shape)
+
+
+@gather_p.def_type
+def _gather_type(operand, indices, *, dimension_numbers, slice_sizes, **_params):
+    _check_numbers("gather", operand, indices, dimension_numbers, slice_sizes)
+    rank = indices.ndim - 1 + len(dimension_numbers.offset_dims)
+    if any(not 0 <= d < rank for d in dimension_numbers.offset_dims):
+        raise shape_error(
+            "gather", f"offset_dims {dimension_numbers.offset_dims} do not fit a result of rank {rank}.", ()
+        )
+    shape = _gathered_shape(operand, indices, dimension_numbers, slice_sizes)
+    return ShapedArray(shape, operand.dtype, operand.weak_type, None, joined_vma((operand, indices)))
+
+
+@gather_p.def_reference
+def _gather_reference(x, indices, *, dimension_numbers, slice_sizes, mode, fill_value, **_params):
+    shape = _gathered_shape(x, indices, dimension_numbers, slice_sizes)
+    positions, inside = _reference_positions(indices, x.shape, shape, dimension_numbers, slice_sizes, mode)
+    if 0 in shape:
+        return np.zeros(shape, x.dtype)
+    out = np.broadcast_to(x[tuple(positions)], shape)
+    if mode is GatherScatterMode.FILL_OR_DROP:
+        out = np.where(inside, out, np.asarray(fill_value).astype(x.dtype))
+    return np.ascontiguousarray(out).reshape(shape)
+
+
+@gather_p.def_jvp
+def _gather_jvp(primals, tangents, **params):
+    out = gather_p.bind(*primals, **params)
+    if type(tangents[0]) is Zero:
+        return out, zero_tangent(out)
+    return out, gather_p.bind(tangents[0], primals[1], **_filled_with_zero(params))
+
+
+def _filled_with_zero(params: dict) -> dict:
+    return dict(params, fill_value=0 if params["mode"] is GatherScatterMode.FILL_OR_DROP else None)
+
+
+@gather_p.def_transpose
+def _gather_transpose(ct, operand, indices, *, dimension_numbers, mode, indices_are_sorted, unique_indices, **_params):
+    numbers = ScatterDimensionNumbers(*dimension_numbers)
+    out = scatter_add_p.bind(
+        zeros(operand.aval.update(dtype=typeof(ct).dtype)),
+        indices,
+        ct,
+        dimension_numbers=numbers,
+        mode=mode,
+        indices_are_sorted=indices_are_sorted,
+        unique_indices=unique_indices,
+    )
+    return [out, None]
+
+
+def _shifted(dims: Sequence[int]) -> tuple[int, ...]:
+    return bump(dims, 0)
+
+
+@gather_p.def_batch
+def _gather_batch(axis, args, dims, *, dimension_numbers, slice_sizes, indices_are_sorted, **params):
+    (x, indices), (x_dim, indices_dim) = args, dims
+    n = dimension_numbers
+    if x_dim is None:  # many positions in one operand
+        indices = at_front(indices, indices_dim, axis.size)
+        numbers = n._replace(
+            offset_dims=_shifted(n.offset_dims), start_indices_batching_dims=_shifted(n.start_indices_batching_dims)
+        )
+        sizes, indices_are_sorted = slice_sizes, False
+    else:
+        x = at_front(x, x_dim, axis.size)
+        numbers = GatherDimensionNumbers(
+            _shifted(n.offset_dims),
+            _shifted(n.collapsed_slice_dims),
+            _shifted(n.start_index_map),
+            _shifted(n.operand_batching_dims),
+            n.start_indices_batching_dims,
+        )
+        if indices_dim is None:  # the batch dim is one more whole dim of the window
+            numbers = numbers._replace(offset_dims=(0, *numbers.offset_dims))
+            sizes = (axis.size, *slice_sizes)
+        else:
+            indices = at_front(indices, indices_dim, axis.size)
+            numbers = numbers._replace(
+                operand_batching_dims=(0, *numbers.operand_batching_dims),
+                start_indices_batching_dims=(0, *_shifted(n.start_indices_batching_dims)),
+            )
+            sizes, indices_are_sorted = (1, *slice_sizes), False
+    return gather_p.bind(
+        x, indices, dimension_numbers=numbers, slice_sizes=sizes, indices_are_sorted=indices_are_sorted, **params
+    ), 0
+
+
+def _index_factors(b: RuleBuilder, operand, indices, window_shape, numbers: GatherDimensionNumbers, slice_sizes):
+    """Factors of the operand, the indices and the window array (a gather's result, a scatter's updates), with marks.
+
+    Batching dims and dims of which the window takes all are shared; indexed dims are marked `index`; a part of a dim
+    that is not indexed is a `halo`."""
+    special: dict[int, str] = {}
+    window: list = [None] * len(window_shape)
+    of_indices = b.news(indices.shape)
+    special[of_indices[-1]] = "replicate"
+    for d, f in zip(_batch_dims(len(window_shape), numbers), of_indices):
+        window[d] = f
+    kept = dict(zip(_kept_dims(operand.ndim, numbers), numbers.offset_dims))
+    of_operand = []
+    for d, (n, size) in enumerate(zip(operand.shape, slice_sizes)):
+        if d in numbers.operand_batching_dims:
+            of_operand.append(of_indices[numbers.start_indices_batching_dims[numbers.operand_batching_dims.index(d)]])
+            continue
+        f = b.new(n)
+        of_operand.append(f)
+        whole = size == n and d not in numbers.start_index_map
+        if not whole:
+            special[f] = "index" if d in numbers.start_index_map else "halo"
+        if d in kept:
+            g = f if whole else b.new(size)
+            window[kept[d]] = g
+            if not whole:
+                special[g] = "replicate"
+    return of_operand, of_indices, window, special
+
+
+@gather_p.def_factors
+def _gather_factors(in_avals, out_avals, *, dimension_numbers, slice_sizes, **_params):
+    b = RuleBuilder()
+    x, i, out, special = _index_factors(b, *in_avals, out_avals[0].shape, dimension_numbers, slice_sizes)
+    return b.rule([x, i], [out], special=special, linear_ins=(0,))
+
+
+@gather_p.def_lower
+def _gather_lower(
+    b, index, x, indices, *, in_avals, out_avals, dimension_numbers, slice_sizes, mode, fill_value, **_params
+):
+    position, inside = _window_position(b, index, indices, in_avals[0].shape, dimension_numbers, slice_sizes, mode)
+    if inside is None:
+        return x(position)
+    return b.select(inside, x(position, inside), b.const(fill_value, b.type_of(out_avals[0])))
+
+
+def _localize_gather(params: dict, in_avals, out_avals) -> dict:
+    """Parameters for local shapes: whole dims of the window shrink with the result."""
+    sizes = list(params["slice_sizes"])
+    numbers = params["dimension_numbers"]
+    for d, o in zip(_kept_dims(len(sizes), numbers), numbers.offset_dims):
+        sizes[d] = out_avals[0].shape[o]
+    return dict(params, slice_sizes=tuple(sizes))
+
+
+gather_p.define(localize=_localize_gather)
+
+
+# --- scatters
+
+
+def _scatter_type(name: str):
+    def type_rule(operand, indices, updates, *, dimension_numbers, **_params):
+        numbers, sizes = _checked_window(name, dimension_numbers, operand, updates)
+        _check_numbers(name, operand, indices, numbers, sizes)
+        if updates.shape != _gathered_shape(operand, indices, numbers, sizes):
+            raise shape_error(
+                name,
+                "the dims of the updates that are not window dims must be those of the indices.",
+                [
+                    ("indices", indices.str_short()),
+                    ("updates", updates.str_short()),
+                    ("update_window_dims", dimension_numbers.update_window_dims),
+                ],
+            )
+        if updates.dtype != operand.dtype:
+            raise TypeError(
+                f"{name}: operand and updates must have equal dtypes, got {operand.dtype.name} and "
+                f"{updates.dtype.name}."
+            )
+        weak = operand.weak_type and updates.weak_type
+        return operand.update(weak_type=weak, sharding=None, vma=joined_vma((operand, indices, updates)))
+
+    return type_rule
+
+
+def _checked_window(name: str, numbers, operand, updates):
+    window = numbers.update_window_dims
+    gone = len(numbers.inserted_window_dims) + len(numbers.operand_batching_dims)
+    if len(window) != operand.ndim - gone or any(not 0 <= d < updates.ndim for d in window):
+        raise shape_error(
+            name,
+            "update_window_dims do not fit the operand and the updates.",
+            [("operand", operand.str_short()), ("updates", updates.str_short()), ("dimension_numbers", numbers)],
+        )
+    return window_of_scatter(numbers, operand.ndim, updates.shape)
+
+
+def _scatter_reference(ufunc):
+    def reference(x, indices, updates, *, dimension_numbers, mode, **_params):
+        numbers, sizes = window_of_scatter(dimension_numbers, x.ndim, updates.shape)
+        positions, inside = _reference_positions(indices, x.shape, updates.shape, numbers, sizes, mode)
+        if updates.size == 0:
+            return x.copy()
+        where = tuple(np.broadcast_to(p, updates.shape).ravel() for p in positions)
+        inside = np.broadcast_to(inside, updates.shape).ravel()
+        where = tuple(p[inside] for p in where)
+        values = updates.ravel()[inside]
+        narrow = ufunc is not None and is_narrow(x.dtype)
+        out = x.astype(np.float32) if narrow else x.copy()
+        if ufunc is None:
+            out[where] = values
+        else:
+            ufunc.at(out, where, values.astype(out.dtype))
+        return out.astype(x.dtype)
+
+    return reference
+
+
+def _scatter_batch(primitive):
+    def batch(axis, args, dims, *, dimension_numbers, indices_are_sorted, **params):
+        (x, indices, updates), (x_dim, indices_dim, updates_dim) = args, dims
+        n = dimension_numbers
+        x, updates = at_front(x, x_dim, axis.size), at_front(updates, updates_dim, axis.size)
+        numbers = ScatterDimensionNumbers(
+            _shifted(n.update_window_dims),
+            _shifted(n.inserted_window_dims),
+            _shifted(n.scatter_dims_to_operand_dims),
+            _shifted(n.operand_batching_dims),
+            n.scatter_indices_batching_dims,
+        )
+        if indices_dim is None:
+            numbers = numbers._replace(update_window_dims=(0, *numbers.update_window_dims))
+        else:
+            indices = at_front(indices, indices_dim, axis.size)
+            indices_are_sorted = False
+            numbers = numbers._replace(
+                operand_batching_dims=(0, *numbers.operand_batching_dims),
+                scatter_indices_batching_dims=(0, *_shifted(n.scatter_indices_batching_dims)),
+            )
+        return primitive.bind(
+            x, indices, updates, dimension_numbers=numbers, indices_are_sorted=indices_are_sorted, **params
+        ), 0
+
+    return batch
+
+
+def _scatter_factors(combine, additive: bool):
+    def factors(in_avals, out_avals, *, dimension_numbers, **_params):
+        operand, indices, updates = in_avals
+        numbers, sizes = window_of_scatter(dimension_numbers, operand.ndim, updates.shape)
+        b = RuleBuilder()
+        x, i, u, special = _index_factors(b, operand, indices, updates.shape, numbers, sizes)
+        reduced = {}
+        for f in i[:-1]:
+            if f in x:
+                continue  # a batching dim
+            if combine in ("min", "max"):
+                reduced[f] = combine
+            elif combine == "add":  # the operand lacks this factor and must count once: see `split`
+                reduced[f], special[f] = "add", "index"
+            else:
+                special[f] = "replicate"
+        linear = (0, 2) if additive else ()
+        return b.rule([x, i, u], [x], reduced=reduced, special=special, linear_ins=linear, additive=additive)
+
+    return factors
+
+
+def _make_scatter(name: str, combine: str | None, ufunc) -> Primitive:
+    p = Primitive(name, "scatter")
+    p.define(
+        type=_scatter_type(name),
+        reference=_scatter_reference(ufunc),
+        batch=_scatter_batch(p),
+        factors=_scatter_factors(combine, combine == "add"),
+        lower=ScatterSpec(combine),
+    )
+    return p
+
+
+scatter_p = _make_scatter("scatter", None, None)
+scatter_add_p = _make_scatter("scatter-add", "add", np.add)
+scatter_mul_p = _make_scatter("scatter-mul", "mul", np.multiply)
+scatter_min_p = _make_scatter("scatter-min", "min", np.minimum)
+scatter_max_p = _make_scatter("scatter-max", "max", np.maximum)
+
+
+def _gather_at(x, indices, update_aval: ShapedArray, params: dict):
+    """The elements of `x` at the places that a scatter with `params` writes; zeros for updates that are dropped."""
+    numbers, sizes = window_of_scatter(params["dimension_numbers"], typeof(x).ndim, update_aval.shape)
+    fill = 0 if params["mode"] is GatherScatterMode.FILL_OR_DROP else None
+    return gather_p.bind(
+        x,
+        indices,
+        dimension_numbers=numbers,
+        slice_sizes=sizes,
+        mode=params["mode"],
+        fill_value=fill,
+        indices_are_sorted=params["indices_are_sorted"],
+        unique_indices=params["unique_indices"],
+    )
+
+
+def _positions_are_unique(indices, params: dict) -> bool:
+    numbers = params["dimension_numbers"]
+    batching = set(numbers.scatter_indices_batching_dims)
+    free = [n for d, n in enumerate(typeof(indices).shape[:-1]) if d not in batching]
+    return params["unique_indices"] or math.prod(free) <= 1
+
+
+jointly_linear(scatter_add_p, (0, 2))
+
+
+@scatter_add_p.def_transpose
+def _scatter_add_transpose(ct, operand, indices, updates, **params):
+    ct_updates = _gather_at(ct, indices, updates.aval, params) if is_undef(updates) else None
+    return [ct if is_undef(operand) else None, None, ct_updates]
+
+
+@scatter_p.def_jvp
+def _scatter_jvp(primals, tangents, **params):
+    x, indices, updates = primals
+    out = scatter_p.bind(x, indices, updates, **params)
+    t_x, _, t_updates = tangents
+    if type(t_x) is Zero and type(t_updates) is Zero:
+        return out, zero_tangent(out)
+    if _positions_are_unique(indices, params):
+        return out, scatter_p.bind(instantiate(t_x), indices, instantiate(t_updates), **params)
+    total: Any = zero_tangent(out)
+    if type(t_x) is not Zero:
+        total = scatter_p.bind(t_x, indices, zeros(typeof(t_x).update(shape=typeof(updates).shape)), **params)
+    if type(t_updates) is not Zero:
+        won = mul(t_updates, _winners(x, indices, updates, params, typeof(t_updates).dtype))
+        total = add_tangents(
+            total, scatter_add_p.bind(zeros(typeof(out).update(dtype=typeof(won).dtype)), indices, won, **params)
+        )
+    return out, total
+
+
+def _winners(x, indices, updates, params, dtype):
+    """1 for each update whose value is the one that stays when several are written to one place, else 0."""
+    shape = typeof(updates).shape
+    ids = reshape(add(iota(np.int32, math.prod(shape)), np.int32(1)), shape)
+    written = scatter_p.bind(full(typeof(x).shape, 0, np.int32), indices, ids, **params)
+    return convert_element_type(eq(ids, _gather_at(written, indices, typeof(ids), params)), dtype)
+
+
+@scatter_p.def_transpose
+def _scatter_transpose(ct, operand, indices, updates, **params):
+    if is_undef(updates) and not _positions_are_unique(indices, params):
+        raise NotImplementedError(
+            "scatter: is linear in the updates only if no two are written to one place; "
+            "say unique_indices=True if that is so."
+        )
+    aval = aval_of(updates)
+    ct_operand = ct_updates = None
+    if is_undef(operand):
+        ct_operand = scatter_p.bind(ct, indices, zeros(aval.update(dtype=typeof(ct).dtype)), **params)
+    if is_undef(updates):
+        ct_updates = _gather_at(ct, indices, aval, params)
+    return [ct_operand, None, ct_updates]
+
+
+@scatter_mul_p.def_jvp
+def _scatter_mul_jvp(primals, tangents, **params):
+    x, indices, updates = primals
+    out = scatter_mul_p.bind(x, indices, updates, **params)
+    t_x, _, t_updates = tangents
+    total: Any = zero_tangent(out)
+    if type(t_x) is not Zero:
+        total = scatter_mul_p.bind(t_x, indices, updates, **params)
+    if type(t_updates) is not Zero:
+        if not _positions_are_unique(indices, params):
+            raise NotImplementedError("scatter_mul: the derivative in the updates needs unique_indices=True.")
+        moved = scatter_add_p.bind(zeros(typeof(out)), indices, t_updates, **params)
+        total = add_tangents(total, mul(x, moved))
+    return out, total
+
+
+@scatter_mul_p.def_transpose
+def _scatter_mul_transpose(ct, operand, indices, updates, **params):
+    return [scatter_mul_p.bind(ct, indices, updates, **params) if is_undef(operand) else None, None, None]
+
+
+def _extreme_jvp(primitive):
+    """Where several values attain the extreme, each gets an equal part of the derivative."""
+
+    def jvp(primals, tangents, **params):
+        x, indices, updates = primals
+        out = primitive.bind(x, indices, updates, **params)
+        t_x, _, t_updates = tangents
+        zero = zero_tangent(out)
+        if zero.aval.dtype == dtypes.float0 or (type(t_x) is Zero and type(t_updates) is Zero):
+            return out, zero
+        dtype = zero.aval.dtype
+        nothing = zeros(zero.aval)
+        from_x = convert_element_type(eq(x, out), dtype)
+        from_updates = convert_element_type(eq(updates, _gather_at(out, indices, typeof(updates), params)), dtype)
+        count = scatter_add_p.bind(from_x, indices, from_updates, **params)
+        total: Any = zero
+        if type(t_x) is not Zero:
+            total = mul(t_x, from_x)
+        if type(t_updates) is not Zero:
+            total = add_tangents(total, scatter_add_p.bind(nothing, indices, mul(t_updates, from_updates), **params))
+        return out, div(total, count)
+
+    return jvp
+
+
+for _p in (scatter_min_p, scatter_max_p):
+    _p.define(jvp=_extreme_jvp(_p), transpose=unsupported("is not linear in any operand"))
+del _p
