@@ -3,6 +3,7 @@
 import ctypes
 import itertools
 import math
+import platform
 import zlib
 from dataclasses import dataclass, field
 
@@ -10,7 +11,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from weft.codegen import gemm
+from weft.codegen import gemm, gemm_plan, pool
+from weft.codegen.gemm_types import Machine, Recipe
+from weft.codegen.gemm_words import DIRECT, PRIVATE, SHARED, Word
 from weft.ir.program import BufRef, Gemm
 
 DTYPES = {
@@ -73,11 +76,15 @@ def strided(x, order, spread):
 
 def run(step, *arrays):
     symbol, constants = gemm.describe(step)
+    call(symbol, constants, *arrays)
+    return symbol, constants
+
+
+def call(symbol, constants, *arrays):
     words = (ctypes.c_int64 * len(constants))(*constants)
     for index, array in zip(gemm.POINTERS, arrays):
         words[index] = 0 if array is None else array.ctypes.data
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(gemm.ensure(symbol))(words)
-    return symbol, constants
 
 
 def check(case):
@@ -235,3 +242,127 @@ def test_program_runs_matmuls():
     program([x.ctypes.data for x in arrays])
     np.testing.assert_allclose(c, a @ b + bias, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(d, (a[0] @ b).T, rtol=1e-5, atol=1e-5)
+
+
+MACHINE_TYPES = [
+    ("f32",) * 3,
+    ("f64",) * 3,
+    ("bf16", "f32", "bf16"),
+    ("f16", "f32", "f16"),
+    ("i8", "i32", "i32"),
+    ("i64",) * 3,
+    ("c64",) * 3,
+    ("c128",) * 3,
+]
+
+
+@pytest.mark.parametrize("types", MACHINE_TYPES, ids="-".join)
+@pytest.mark.parametrize("level", ["avx2", "generic"])
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="levels of x86-64")
+def test_narrower_machines(level, types, monkeypatch):
+    monkeypatch.setenv("WEFT_CPU_FEATURES", level)
+    assert gemm.machine().vector_bytes <= {"avx2": 32, "generic": 16}[level]
+    for m, n, k in [(1, 1, 1), (7, 33, 9), (50, 40, 30), (40, 1, 50), (1, 50, 40), (13, 130, 400)]:
+        check(Case(m, n, k, types))
+    for orders in ORDERS[1:]:
+        check(Case(23, 41, 37, types, orders=orders, bias=True, accumulate=True))
+    check(Case(9, 10, 11, types, batch=(3,), outer=(2,), spread=3))
+
+
+def test_half_conversions_without_hardware(monkeypatch):
+    """Every f16 widens exactly, and rounding agrees with NumPy on ties, subnormals, overflow and NaN."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        pytest.skip("levels of x86-64")
+    monkeypatch.setenv("WEFT_CPU_FEATURES", "generic")
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    a, c = every.reshape(-1, 1), np.empty((1 << 16, 1), np.float32)
+    one = np.ones((1, 1), np.float16)
+    step = Gemm(1 << 16, 1, 1, BufRef(0), BufRef(1), BufRef(2), (1, 1), (1, 1), (1, 1), "f16", "f32", "f32")
+    run(step, a, one, c, None)
+    np.testing.assert_array_equal(c, a.astype(np.float32))
+    rng = np.random.default_rng(3)
+    bits = np.concatenate([
+        rng.integers(0, 1 << 32, 60000, dtype=np.uint32),
+        ((np.arange(1 << 15, dtype=np.uint32) << 13) + np.uint32(0x38000000 - (8 << 23))),
+        ((np.arange(1 << 15, dtype=np.uint32) << 13) + np.uint32(0x38000000 + 4096)),
+    ])  # fmt: skip
+    x = bits.view(np.float32).reshape(-1, 1)
+    for out_type, dtype in [("f16", np.float16), ("bf16", ml_dtypes.bfloat16)]:
+        out = np.empty(x.shape, dtype)
+        step = Gemm(x.size, 1, 1, BufRef(0), BufRef(1), BufRef(2), (1, 1), (1, 1), (1, 1), "f32", "f32", out_type)
+        run(step, x, np.ones((1, 1), np.float32), out, None)
+        with np.errstate(over="ignore", invalid="ignore"):
+            want = x.astype(dtype)
+        np.testing.assert_array_equal(np.isnan(out.astype(np.float32)), np.isnan(x))
+        keep = ~np.isnan(x)
+        np.testing.assert_array_equal(out[keep].view(np.uint16), want[keep].view(np.uint16))
+
+
+def test_results_do_not_depend_on_threads():
+    """The bits are the same whatever the plan: one thread, many, and each way to reach B."""
+    rng = np.random.default_rng(1)
+    a, b = rng.standard_normal((400, 500)).astype(np.float32), rng.standard_normal((500, 600)).astype(np.float32)
+    recipe = Recipe("f32", "f32", "f32", gemm.machine())
+    step = Gemm(400, 600, 500, BufRef(0), BufRef(1), BufRef(2), (500, 1), (600, 1), (600, 1), "f32", "f32", "f32")
+    results, modes = [], set()
+    for threads, mode in itertools.product((1, pool.num_threads(), 64), (None, SHARED, PRIVATE, DIRECT)):
+        variant, words = gemm_plan.plan(step, recipe, threads)
+        words = list(words)
+        if mode is not None:
+            words[Word.B_MODE] = mode
+            words[Word.SHARED_BYTES] = words[Word.BLOCKS] * words[Word.CHUNK_PANELS] * words[Word.PANEL_BYTES]
+            words[Word.WORKER_BYTES] = words[Word.PANEL_OFFSET] + words[Word.PANEL_BYTES]
+        modes.add(words[Word.B_MODE])
+        words[Word.WORKERS] = max(words[Word.WORKERS], pool.num_threads())
+        c = np.full((400, 600), np.nan, np.float32)
+        call(f"weft_gemm_{recipe.name}_{variant}", words, a, b, c, None)
+        results.append(c.tobytes())
+    assert modes >= {SHARED, PRIVATE} and len(set(results)) == 1
+
+
+def test_chunks_and_groups(monkeypatch):
+    """When packed B must stay small, columns and batch elements are done in several rounds."""
+    monkeypatch.setattr(gemm_plan, "_SHARED_LIMIT", 1 << 20)
+    monkeypatch.setattr(gemm_plan, "_best_split", lambda *_: gemm_plan._Split(SHARED, 48, 3))
+    gemm._describe.cache_clear()
+    for case in [
+        Case(100, 1000, 300),
+        Case(60, 200, 301, batch=(7,)),
+        Case(60, 200, 301, ("bf16", "f32", "bf16"), (7,)),
+    ]:
+        _, words = check(case)
+        panels = -(-case.n // Recipe(*case.types, gemm.machine()).panel_cols)
+        assert words[Word.CHUNK_PANELS] < panels or words[Word.GROUP] < math.prod(case.batch)
+    gemm._describe.cache_clear()
+
+
+def test_plans_merge_dims():
+    recipe = Recipe("f32", "f32", "f32", gemm.machine())
+
+    def planned(case_batch, **strides):
+        step = Gemm(
+            4, 5, 6, BufRef(0), BufRef(1), BufRef(2), strides.get("a", (6, 1)), (5, 1), (5, 1), "f32", "f32", "f32",
+            case_batch, strides.get("outer", ()),
+        )  # fmt: skip
+        return gemm_plan.plan(step, recipe, 2)[1]
+
+    rows = planned(((3, 24, 0, 20), (2, 72, 0, 60)))
+    assert (rows[Word.M], rows[Word.BATCH]) == (24, 1)
+    two = planned(((3, 24, 30, 20), (2, 72, 90, 60)))
+    assert (two[Word.BATCH], two[Word.BATCH_DIMS]) == (6, 1)
+    sums = planned((), a=(60, 1), outer=((10, 6, 30),))
+    assert (sums[Word.K], sums[Word.SEGMENTS]) == (60, 1)
+
+
+def test_unsupported_types_say_so():
+    for types in [("f32", "i32", "i32"), ("f16", "f16", "f16"), ("c64", "c128", "c128"), ("f32", "f32", "i32")]:
+        with pytest.raises(NotImplementedError, match=f"matmul from {types[0]} accumulated in {types[1]}"):
+            Recipe(*types, Machine(16, 16))
+
+
+def test_aarch64_source_parses():
+    import llvmlite.binding as llvm
+
+    for types in ("f32_f32_f32", "bf16_f32_bf16", "c64_c64_c64"):
+        for variant in ("tile", "dot")[: 1 if "c64" in types else 2]:
+            llvm.parse_assembly(gemm.source(f"weft_gemm_{types}_{variant}", Machine.of([], "aarch64"))).verify()

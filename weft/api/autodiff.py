@@ -112,8 +112,6 @@ def _vjp(fun, primals, has_aux, api):
     if len(keep) < sum(out_nonzero):
         index = {i: k for k, i in enumerate(i for i, nz in enumerate(out_nonzero) if nz)}
         program = program.replace(outvars=[program.outvars[index[i]] for i in keep])
-    from weft.ir.rewrite import dce
-    program, _ = dce(program, [True] * len(program.outvars), keep_inputs=True)
 
     def pullback(ct):
         cts, ct_tree = tree.tree_flatten(ct)

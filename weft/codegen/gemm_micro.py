@@ -2,8 +2,9 @@
 
 A kernel is `void(ptr a, i64 as, ptr b, i64 bs, i64 beats, ptr src, i64 ss, ptr dst, i64 ds, i64 last, ptr ahead)`:
 dst[r, lane] = (src[r, lane] or 0) + sum over beats of a[r, beat] * b[beat, lane]. Rows of a, src and dst are `as`, `ss`
-and `ds` bytes apart, beats of b `bs` bytes; `src` null means zero. There is a kernel for every number of rows and
-vectors of the tile, so that edges do no spare work; *edge* kernels use `last` lanes of the last vector, others all.
+and `ds` bytes apart, beats of b `bs` bytes; `src` null means zero. There are kernels for several numbers of rows
+and every number of vectors, so that edges do no spare work; *edge* kernels use `last` lanes of the last vector, others
+all of them.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from __future__ import annotations
 from weft.codegen.gemm_text import Decls, Text, bits_of, suffix
 from weft.codegen.gemm_types import Recipe, llvm_type
 
-
-def kernel_index(recipe: Recipe, rows: int, vectors: int, edge: bool) -> int:
-    """Return the place of a kernel in `@kernels`: per number of rows, the edges by width, then the full one."""
-    return (rows - 1) * (recipe.vectors + 1) + (vectors - 1 if edge else recipe.vectors)
+#: rows of the kernels there are; the last few rows of a tile take at most two of the smaller ones
+ROW_COUNTS = (1, 2, 4, 6)
+#: beats between two prefetches in the full kernel
+UNROLL = 4
 
 
 def kernels(recipe: Recipe, decls: Decls) -> str:
     """Return all kernels and their table `@kernels`."""
     out, names = [], []
-    for rows in range(1, recipe.rows + 1):
+    for rows in ROW_COUNTS:
         for vectors, edge in [*((v, True) for v in range(1, recipe.vectors + 1)), (recipe.vectors, False)]:
             name = f"kernel_{rows}_{vectors}" + ("_edge" if edge else "")
             names.append(name)
@@ -31,8 +32,8 @@ def kernels(recipe: Recipe, decls: Decls) -> str:
 
 def _unroll(recipe: Recipe, rows: int, edge: bool) -> int:
     if rows < recipe.rows:
-        return 1 if edge else 2
-    return 4 if edge else 8
+        return 1
+    return 2 if edge else UNROLL
 
 
 def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, edge: bool) -> str:

@@ -20,11 +20,13 @@ from weft.ir.program import Gemm
 _BLOCK_STEPS = 384  # steps of k between two visits of C
 _TILE_ROWS = 192  # rows of A that stay in the second-level cache
 _SHARED_LIMIT = 32 << 20  # bytes of B packed at a time
-_SKINNY_ROWS = 12  # up to here B passes by once, as a stream
-_SKINNY_STEPS = 32  # rows of B that are streamed together
+_SKINNY_ROWS = 128  # up to here a large B passes by once, as a stream
+_SKINNY_ROWS_OF_B = 16  # streamed together
+_CACHED = (1 << 19, 8 << 20)  # bytes of B that stay in the second-level and in the last cache
 
 # Costs in cycles of one vector operation, for choosing among splits.
 _PACK_COPY, _PACK_TRANSPOSE, _PACK_SCALAR = 2, 5, 48
+_PACK_STORE = 5  # more, when what is packed leaves the core's own caches
 _TASK, _FORK = 300, 6000
 
 
@@ -180,12 +182,11 @@ def _dot_split(p: Problem, recipe: Recipe, threads: int) -> dict[Word, int]:
 def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[Word, int]:
     segment_steps = _ceil(p.k, recipe.k_per_step)
     steps = segment_steps * p.segments
-    skinny = p.m <= _SKINNY_ROWS
-    limit = _SKINNY_STEPS if skinny else _BLOCK_STEPS
+    limit = _SKINNY_ROWS_OF_B // recipe.k_per_step if _is_stream(p, recipe) else _BLOCK_STEPS
     blocks = max(_ceil(steps, limit), 1)
     block = max(_up(_ceil(steps, blocks), 8), 8)
     blocks = max(_ceil(steps, block), 1)
-    simple = recipe.out_type == recipe.acc_type and p.c[1] == recipe.out_bytes and not p.has_bias
+    simple = recipe.out_type == recipe.packed_type and p.c[1] == recipe.out_bytes and not p.has_bias
     a_direct = _a_direct(p, recipe)
     vector = recipe.machine.vector_bytes
     a_row = 0 if a_direct else _up(block * recipe.step_bytes, 64) + vector
@@ -234,8 +235,16 @@ def _a_direct(p: Problem, recipe: Recipe) -> bool:
     dense = p.a[1] == recipe.in_bytes and p.segments == 1 and p.k % recipe.k_per_step == 0
     if not (dense and recipe.unpacked_ok):
         return False
+    if p.n <= 2 * recipe.panel_cols:  # too little reuse to pay for a copy
+        return True
     bytes_of_rows = p.k * recipe.in_bytes
     return bytes_of_rows * p.m <= 1 << 20 or (p.a[0] % 4096 != 0 and bytes_of_rows * min(p.m, _TILE_ROWS) < 1 << 19)
+
+
+def _is_stream(p: Problem, recipe: Recipe) -> bool:
+    """True when B is large and dense along n, and has few rows of A to serve: memory sets the pace."""
+    large = p.k * p.segments * p.n * recipe.in_bytes > _CACHED[p.m > 2 * recipe.rows]
+    return large and p.m <= _SKINNY_ROWS and p.b[1] == recipe.in_bytes and p.n > recipe.panel_cols
 
 
 def _b_direct_ok(p: Problem, recipe: Recipe) -> bool:
@@ -260,14 +269,15 @@ def _best_split(
     beats = steps * recipe.beats
     vectors = _ceil(p.n * recipe.parts, lanes)  # of one row of C
     batches = max(p.batches, 1)
+    stream = _is_stream(p, recipe)
     pack_a = 0 if a_direct else _pack_cost(p.a[1], p.a[0], recipe)
     pack_b = _pack_cost(p.b[1], p.b[0], recipe)
     if p.segments > 1 and p.k < 4 * lanes:
         pack_a, pack_b = max(pack_a, _PACK_SCALAR), max(pack_b, _PACK_SCALAR)
     modes = [PRIVATE]
-    if blocks * panel_bytes * min(panels, 4) <= _SHARED_LIMIT and p.m > _SKINNY_ROWS:
+    if blocks * panel_bytes * min(panels, 4) <= _SHARED_LIMIT and not stream:
         modes.append(SHARED)
-    if _b_direct_ok(p, recipe) and (p.m <= _SKINNY_ROWS or p.k * p.n * recipe.in_bytes <= 1 << 16):
+    if _b_direct_ok(p, recipe) and (stream or p.m <= 2 * rows_unit or p.k * p.n * recipe.in_bytes <= 1 << 16):
         modes = [DIRECT]
 
     best: tuple[float, _Split] | None = None
@@ -291,7 +301,7 @@ def _best_split(
                 # The last round of tasks is rarely full; a quarter of a task stands for uneven progress.
                 time = math.ceil(tasks / threads) * each + (each / 4 + _FORK if tasks > 1 and threads > 1 else 0)
                 if mode == SHARED:
-                    time += batches * vectors * beats * pack_b * 1.5 / threads + _FORK
+                    time += batches * vectors * beats * (pack_b + _PACK_STORE) / threads + 2 * _FORK
                 if best is None or time < best[0]:
                     best = (time, _Split(mode, rows, tile_panels, task_batch))
     assert best is not None

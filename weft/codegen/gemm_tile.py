@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from weft.codegen.gemm_micro import epilogue, kernels
+from weft.codegen.gemm_micro import ROW_COUNTS, UNROLL, epilogue, kernels
 from weft.codegen.gemm_pack import packers
 from weft.codegen.gemm_text import Decls, Text
 from weft.codegen.gemm_types import Recipe
@@ -253,15 +253,19 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel) -> None:
     # Each tile of rows fetches a slice of the next panel into the second-level cache.
     is_shared = f.equal(f.d(Word.B_MODE), SHARED)
     ahead = f.pick(is_shared, f.at(p.b, f.d(Word.PANEL_BYTES)), p.b, "ptr")
-    slice_ = f.pick(is_shared, f.mul(f.div(p.beats, 8), 64), 0)
+    slice_ = f.pick(is_shared, f.mul(f.div(p.beats, UNROLL), 64), 0)
     bias = f.d(Word.BIAS, "ptr")
     bms, bns = f.d(Word.BIAS_MS), f.d(Word.BIAS_NS)
     has_bias = f.let(f"icmp ne ptr {bias}, null")
     bias_col = f.at(bias, f.add(f.mul(t.i0, bms), f.mul(p.col, bns)))
 
-    def rows(i: str) -> None:
-        r = f.min(f.sub(t.rows, i), recipe.rows)
-        index = f.add(f.mul(f.sub(r, 1), recipe.vectors + 1), kind)
+    def rows(_: str, i: str) -> list[str]:
+        left = f.sub(t.rows, i)
+        r, row_kind = "1", "0"
+        for number, count in enumerate(ROW_COUNTS):
+            enough = f.let(f"icmp uge i64 {left}, {count}")
+            r, row_kind = f.pick(enough, count, r), f.pick(enough, number, row_kind)
+        index = f.add(f.mul(row_kind, recipe.vectors + 1), kind)
         kernel = f.let(f"load ptr, ptr {f.at('@kernels', f.mul(index, 8))}")
         c = f.at(c_panel, f.mul(i, cms))
         mine = f.at(sums, f.mul(i, row_bytes))
@@ -283,8 +287,12 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel) -> None:
             )
 
         f.when(finish, end)
+        return [f.add(i, r)]
 
-    f.loop(0, t.rows, recipe.rows, rows)
+    # Whole register tiles, then what is left in pieces of 4, 2 and 1 rows: as many as it has binary digits set.
+    f.decls.use("declare i64 @llvm.ctpop.i64(i64)")
+    rest = f.let(f"call i64 @llvm.ctpop.i64(i64 {f.rem(t.rows, recipe.rows)})")
+    f.loop(0, f.add(f.div(t.rows, recipe.rows), rest), 1, rows, [("i64", "0")])
 
 
 def _driver(recipe: Recipe, decls: Decls, symbol: str) -> str:

@@ -102,8 +102,14 @@ class Recipe:
 
     @property
     def acc(self) -> str:
-        """Real type of the accumulators."""
-        return real_of(self.acc_type)
+        """Real type of the accumulators. Narrow integers are summed as i32: they wrap alike in fewer lanes."""
+        narrow = self.acc_type in INTEGERS and nbytes(self.acc_type) < 4
+        return "i32" if narrow else real_of(self.acc_type)
+
+    @property
+    def packed_type(self) -> str:
+        """Type of one step of A, when it is a number."""
+        return self.acc_type if self.is_complex else self.acc
 
     @property
     def acc_bytes(self) -> int:
@@ -151,11 +157,11 @@ class Recipe:
     @property
     def unpacked_ok(self) -> bool:
         """True when the kernel may read the operand A where it lies (same bits as the packed form)."""
-        return self.pair or self.in_type == self.acc_type
+        return self.pair or self.in_type == self.acc_type == self.packed_type
 
     @property
     def unpacked_b_ok(self) -> bool:
-        return self.in_type == self.acc_type and not self.is_complex
+        return self.in_type == self.acc_type == self.packed_type and not self.is_complex
 
     @property
     def rows(self) -> int:

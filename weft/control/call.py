@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from weft.core.interpret import run_reference
 from weft.core.primitive import Primitive, unsupported
+from weft.core.stage import StageTrace
 from weft.core.trace import Zero, is_undef
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.transforms.batch import batch_jaxpr, to_dim
@@ -31,13 +32,18 @@ def plain_call(jaxpr: Jaxpr, args: Sequence, name: str) -> list:
 
 def bind_call(primitive: Primitive, jaxpr: Jaxpr, args: Sequence, params: dict, in_shardings=None, out_shardings=None) -> list:
     """Bind a call-like primitive on a transformed program; shardings default to unspecified."""
+    return primitive.bind(*args, **call_params(jaxpr, params, in_shardings, out_shardings))
+
+
+def call_params(jaxpr: Jaxpr, params: dict, in_shardings=None, out_shardings=None) -> dict:
+    """Parameters of a call of a transformed program."""
     changes = dict(params, jaxpr=jaxpr)
     if "in_shardings" in params:
         n_in, n_out = len(jaxpr.invars), len(jaxpr.outvars)
         changes.update(in_shardings=tuple(in_shardings) if in_shardings is not None else (None,) * n_in,
                        out_shardings=tuple(out_shardings) if out_shardings is not None else (None,) * n_out,
                        donated=(False,) * n_in)
-    return primitive.bind(*args, **changes)
+    return changes
 
 
 def call_type(*avals, jaxpr, **_):
@@ -90,22 +96,22 @@ def make_call_rules(primitive: Primitive) -> None:
         partial = partial_eval_jaxpr(jaxpr, unknown)
         shardings = params.get("in_shardings")
 
-        def bind(program, operands):
+        def bind_known(program, operands):
             if not program.eqns and not program.constvars:       # nothing but forwarding
                 env = dict(zip(program.invars, operands))
                 return [a.val if type(a) is Literal else env[a] for a in program.outvars]
-            return bind_call(primitive, program, operands, params)
-
-        def bind_known(program, operands):
-            if shardings is None or not program.eqns:
-                return bind(program, operands)
+            if shardings is None:
+                return bind_call(primitive, program, operands, params)
             known_out = [s for s, u in zip(params["out_shardings"], partial.out_unknown) if not u]
             known_out += [None] * (len(program.outvars) - len(known_out))
             known_in = [s for s, u in zip(shardings, unknown) if not u]
             return bind_call(primitive, program, operands, params, known_in, known_out)
 
+        def bind_unknown(program, operands):
+            return StageTrace.process(trace, primitive, operands, call_params(program, params))
+
         return run_partial(trace, partial, [x for x, u in zip(args, unknown) if not u], _pick(args, unknown),
-                           bind_known, bind)
+                           bind_known, bind_unknown)
 
     def partial_eval_eqn(eqn, mask):
         """Split a call equation inside a program; gives (known eqn, unknown eqn, unknown variables)."""
@@ -138,11 +144,13 @@ def make_call_rules(primitive: Primitive) -> None:
 
     @primitive.def_dce
     def dce(eqn, used):
-        """(equation with unused results dropped, which operands it still needs)."""
-        from weft.ir.rewrite import dce as dce_jaxpr
-        inner, used_ins = dce_jaxpr(eqn.params["jaxpr"], used)
-        new = _call_eqn(eqn, inner, _pick(eqn.invars, used_ins), _pick(eqn.outvars, used))
-        return new, used_ins
+        """The equation with unused results and the operands that only they needed dropped."""
+        from weft.ir.rewrite import dce as dce_jaxpr, used_vars
+        inner = dce_jaxpr(eqn.params["jaxpr"], used)
+        needed = used_vars(inner)
+        keep = [v in needed for v in inner.invars]
+        inner = inner.replace(invars=_pick(inner.invars, keep))
+        return _call_eqn(eqn, inner, _pick(eqn.invars, keep), _pick(eqn.outvars, used))
 
     primitive.define(type=call_type, reference=call_reference,
                      factors=unsupported("calls are inlined before partitioning"),

@@ -213,3 +213,9 @@ host_id, host_count, host_ids = process_index, process_count, process_indices
 def default_backend() -> str:
     """Name of the platform on which programs run."""
     return PLATFORM
+
+
+def default_device() -> Device:
+    """Where uncommitted arrays live: `config.default_device`, else the first device."""
+    chosen = config.config.default_device
+    return chosen if isinstance(chosen, Device) else devices()[0]
