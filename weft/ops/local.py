@@ -25,7 +25,7 @@ from weft.ops.families import ScanSpec
 
 from weft.core.primitive import Primitive
 from weft.core.trace import typeof
-from weft.ops import arithmetic, bitwise, casting, comparison, layout, reduce, slicing
+from weft.ops import arithmetic, bitwise, casting, comparison, layout, reduce, slicing, sorting
 from weft.util import dtypes
 
 
@@ -36,7 +36,8 @@ def _localizes(primitive: Primitive) -> Callable:
     return fill
 
 
-def _splits(primitive: Primitive, can_split: Callable, sums: Callable | None = None) -> Callable:
+def splits(primitive: Primitive, can_split: Callable, sums: Callable | None = None) -> Callable:
+    """Decorator: fill `split` and the slots that go with it."""
     def fill(fn: Callable) -> Callable:
         primitive.rules.update(split=fn, can_split=can_split, split_sums=sums or (lambda f, rule: False))
         return fn
@@ -120,7 +121,7 @@ def _of_operand(f: int, rule: Any, eqn: Any) -> bool:
 
 # --- looking up blocks: slice, dynamic_slice --------------------------------------------------------------------------
 
-@_splits(slicing.slice_p, _of_operand, sums=lambda f, rule: True)
+@splits(slicing.slice_p, _of_operand, sums=lambda f, rule: True)
 def _slice_split(ctx: Any, args: list, *, start_indices: tuple, limit_indices: tuple, strides: tuple | None) -> Any:
     (x,) = args
     starts, limits, steps = list(start_indices), list(limit_indices), list(strides or (1,) * len(start_indices))
@@ -132,7 +133,7 @@ def _slice_split(ctx: Any, args: list, *, start_indices: tuple, limit_indices: t
     return slicing.slice(x, starts, limits, steps)
 
 
-@_splits(slicing.dynamic_slice_p, _of_operand, sums=lambda f, rule: True)
+@splits(slicing.dynamic_slice_p, _of_operand, sums=lambda f, rule: True)
 def _dynamic_slice_split(ctx: Any, args: list, *, slice_sizes: tuple) -> Any:
     x, *starts = args
     starts = list(starts)
@@ -151,7 +152,7 @@ def _updated_dim(f: int, rule: Any, eqn: Any) -> bool:
     return any(f in dim for dim in rule.ins[0]) and any(f in dim for dim in rule.outs[0])
 
 
-@_splits(slicing.dynamic_update_slice_p, _updated_dim)
+@splits(slicing.dynamic_update_slice_p, _updated_dim)
 def _dynamic_update_slice_split(ctx: Any, args: list) -> Any:
     """Each device writes the part of the update that falls into its block; nothing is communicated."""
     x, update, *starts = args
@@ -183,7 +184,7 @@ def _cumulative(primitive: Primitive) -> None:
     """A running reduction along a split dim: run locally, then combine with the totals of the blocks before."""
     spec = primitive.rules["lower"]
 
-    @_splits(primitive, lambda f, rule, eqn: f in rule.special)
+    @splits(primitive, lambda f, rule, eqn: f in rule.special)
     def split(ctx: Any, args: list, *, axis: int, reverse: bool) -> Any:
         axes = ctx.of_dim(0, axis)
         local = primitive.bind(args[0], axis=axis, reverse=reverse)
@@ -211,7 +212,7 @@ for _p in (reduce.cumsum_p, reduce.cumprod_p, reduce.cummax_p, reduce.cummin_p):
 def _arg_reduction(primitive: Primitive, extremum: Callable, largest: bool) -> None:
     """The position of an extremum along a split dim: each device offers its own; the first of the best wins."""
 
-    @_splits(primitive, lambda f, rule, eqn: f in rule.reduced)
+    @splits(primitive, lambda f, rule, eqn: f in rule.reduced)
     def split(ctx: Any, args: list, *, axes: tuple, index_dtype: Any) -> Any:
         (x,), (axis,) = args, axes
         over = ctx.of_dim(0, axis)
@@ -230,3 +231,22 @@ def _arg_reduction(primitive: Primitive, extremum: Callable, largest: bool) -> N
 
 _arg_reduction(reduce.argmax_p, reduce.reduce_max, True)
 _arg_reduction(reduce.argmin_p, reduce.reduce_min, False)
+
+
+# --- top_k ------------------------------------------------------------------------------------------------------------
+
+def _chosen_from(f: int, rule: Any, eqn: Any) -> bool:
+    return f in rule.ins[0][eqn.params["axis"]]
+
+
+@splits(sorting.top_k_p, _chosen_from)
+def _top_k_split(ctx: Any, args: list, *, axis: int, k: int) -> list:
+    """Each device offers its own best; the best of the offers are taken, the first of equals first."""
+    (x,) = args
+    over, local = ctx.of_dim(0, axis), typeof(x).shape[axis]
+    values, indices = sorting.top_k_p.bind(x, axis=axis, k=k if k < local else local)
+    shape = typeof(indices).shape
+    indices = arithmetic.add(indices, layout.broadcast_in_dim(ctx.start(over, local), shape, ()))
+    offers, places = ctx.all_gather(values, over, axis), ctx.all_gather(indices, over, axis)
+    best, rank = sorting.top_k_p.bind(offers, axis=axis, k=k)
+    return [best, sorting.take_along(places, rank, axis)]

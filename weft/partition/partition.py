@@ -59,10 +59,9 @@ def partition(jaxpr: Jaxpr, mesh: Mesh, in_specs: Sequence[Spec | None], out_spe
     _check_given(jaxpr.outvars, out_specs, mesh, "output")
     mesh, in_specs, out_specs, wishes = _settled(jaxpr, mesh, tuple(in_specs), tuple(out_specs))
     ins = tuple(wishes.spec(v) for v in jaxpr.invars)
-    outs = tuple(wishes.spec(a) if spec is None else spec for a, spec in zip(jaxpr.outvars, out_specs))
-    local, records = partition_program(jaxpr, wishes, [Placement(s) for s in ins], outs, _constraint_reader(mesh),
-                                       current_trace())
-    return PartitionResult(local, ins, outs, tuple(records), mesh)
+    local, outs, records = partition_program(jaxpr, wishes, [Placement(s) for s in ins], out_specs,
+                                             _constraint_reader(mesh), current_trace())
+    return PartitionResult(local, ins, tuple(outs), tuple(records), mesh)
 
 
 def _settled(jaxpr: Jaxpr, mesh: Mesh, in_specs: tuple, out_specs: tuple) -> tuple[Mesh, tuple, tuple, Propagation]:

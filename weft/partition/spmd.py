@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-import weft.ops.local  # noqa: F401  (fills the slots `localize` and `split`)
+import weft.ops.local_indexing  # noqa: F401  (with `ops.local` it fills the slots `localize` and `split`)
 from weft.core.stage import StageTrace, StageTracer
 from weft.core.trace import extend_axis_env, set_trace
 from weft.ir.factors import FactorRule
@@ -97,6 +97,7 @@ class Partitioner:
     count: int = 1                        # how often the program at hand runs
     env: dict[Var, Value] = field(default_factory=dict)
     uses: Counter = field(default_factory=Counter)
+    settled: set = field(default_factory=set)      # results that must end as they are wished
 
     @property
     def sizes(self) -> Mapping[Any, int]:
@@ -112,6 +113,12 @@ class Partitioner:
 
     def wish(self, atom: Any) -> Placement:
         return Placement(self.wishes.spec(atom))
+
+    def target(self, atom: Any, made: Placement) -> Placement:
+        """Where a result made as `made` should go: its wish, or where it lies if propagation knows nothing about it."""
+        wish = self.wish(atom)
+        known = wish.axes or atom in self.wishes.given or atom in self.settled
+        return wish if known else Placement(made.dims)
 
     def best(self, value: Value, target: Placement) -> tuple[Placement, float]:
         """The form of `value` from which `target` is reached most cheaply, and the price."""
@@ -216,18 +223,32 @@ class Partitioner:
         seen = set()
         for order in orders:
             axes = _merged(order, splittable)
-            key = tuple(sorted(axes.items()))
-            if key not in seen:
-                seen.add(key)
-                yield axes
+            for option in (axes, *self.relocated(rule, axes, given, splittable)):
+                key = tuple(sorted(option.items()))
+                if key not in seen:
+                    seen.add(key)
+                    yield option
+
+    def relocated(self, rule: FactorRule, axes: FactorAxes, given: Sequence[FactorAxes], splittable: frozenset[int]
+                  ) -> Iterator[FactorAxes]:
+        """`axes`, and the axes of dims that cannot stay split moved to a dim of the results that can."""
+        used = {a for mine in axes.values() for a in mine}
+        lost = tuple(dict.fromkeys(a for found in given for f, mine in found.items() if f not in splittable
+                                   for a in mine if a not in used))
+        if not lost:
+            return
+        n = math.prod(self.sizes[a] for a in lost)
+        for f in {f for dim in rule.outs[0] for f in dim} & splittable if rule.outs else ():
+            mine = axes.get(f, ())
+            if f not in rule.special and rule.sizes[f] % (n * math.prod(self.sizes[a] for a in mine)) == 0:
+                yield {**axes, f: (*mine, *lost)}
 
     def splittable(self, eqn: Eqn, rule: FactorRule) -> frozenset[int]:
         """The factors that may be split."""
         has_split = eqn.primitive.has("split")
         allowed = []
         for f in range(len(rule.sizes)):
-            mark, reduced = rule.special.get(f), rule.reduced.get(f, "add")
-            easy = mark is None and (reduced == "add" or reduced in FINISH)
+            easy = f not in rule.special and _finishes(rule.reduced.get(f, "add"), eqn)
             if easy or (has_split and eqn.primitive.rules["can_split"](f, rule, eqn)):
                 allowed.append(f)
         return frozenset(allowed)
@@ -261,8 +282,7 @@ class Partitioner:
         cost = sum(self.best(v, p)[1] for v, p in zip(values, ins))
         finishing = [a for f, mine in axes.items() if rule.reduced.get(f) in FINISH for a in mine]
         for var, place in zip(eqn.outvars, outs):
-            wish = self.wish(var)
-            cost += plan_cost(place, wish, var.aval.shape, var.aval.dtype.itemsize, self.sizes)
+            cost += plan_cost(place, self.target(var, place), var.aval.shape, var.aval.dtype.itemsize, self.sizes)
             if finishing:
                 n = math.prod(self.sizes[a] for a in finishing)
                 cost += LATENCY + collective_bytes("psum", self.local_bytes(var.aval, place), n)
@@ -366,7 +386,8 @@ class Partitioner:
     def inside(self, jaxpr: Jaxpr, ins: Sequence[Placement], outs: Sequence[Placement], count: int) -> Jaxpr:
         """The local program of `jaxpr` for inputs placed as `ins`, giving results placed as `outs`."""
         trace = LocalTrace(self.trace, jaxpr.name)
-        inner = Partitioner(self.wishes, self.constraint_spec, trace, self.records, self.count * count)
+        inner = Partitioner(self.wishes, self.constraint_spec, trace, self.records, self.count * count,
+                            settled=set(_variables(jaxpr.outvars)))
         try:
             with set_trace(trace):
                 args = [trace.new_arg(inner.local_aval(v.aval, p)) for v, p in zip(jaxpr.invars, ins)]
@@ -424,6 +445,12 @@ class _NotLocal(Exception):
     """The operation cannot run on the local shapes."""
 
 
+def _finishes(combine: str, eqn: Eqn) -> bool:
+    """Whether shards reduced with `combine` can be combined across devices by one collective."""
+    bitwise = combine in ("and", "or") and eqn.outvars[0].aval.dtype != np.bool_
+    return combine == "add" or (combine in FINISH and not bitwise)
+
+
 def _needs_split(rule: FactorRule, f: int) -> bool:
     return f in rule.reduced and rule.reduced[f] != "add" and rule.reduced[f] not in FINISH
 
@@ -452,19 +479,26 @@ def _merged(order: Sequence[FactorAxes], splittable: frozenset[int]) -> FactorAx
     return merged
 
 
-def partition_program(jaxpr: Jaxpr, wishes: Propagation, ins: Sequence[Placement], outs: Sequence[Spec],
-                      constraint_spec: Callable, parent: Any) -> tuple[Jaxpr, list[CollectiveRecord]]:
-    """The local program of a whole `jaxpr` and its collectives."""
+def _variables(atoms: Sequence) -> list[Var]:
+    return [a for a in atoms if type(a) is not Literal]
+
+
+def partition_program(jaxpr: Jaxpr, wishes: Propagation, ins: Sequence[Placement], outs: Sequence[Spec | None],
+                      constraint_spec: Callable, parent: Any) -> tuple[Jaxpr, list[Spec], list[CollectiveRecord]]:
+    """The local program of a whole `jaxpr`, the specs of its results (those of `outs` where given), its collectives."""
     trace = LocalTrace(parent, jaxpr.name)
     partitioner = Partitioner(wishes, constraint_spec, trace)
+    partitioner.settled.update(_variables([a for a, spec in zip(jaxpr.outvars, outs) if spec is not None]))
     with extend_axis_env(list(wishes.sizes.items())), set_trace(trace):
         args: list[StageTracer] = [trace.new_arg(partitioner.local_aval(v.aval, p)) for v, p in zip(jaxpr.invars, ins)]
         values = partitioner.run(jaxpr, [Value(v.aval, p, x) for v, p, x in zip(jaxpr.invars, ins, args)])
-        results = []
+        results, specs = [], []
         for i, (value, spec, atom) in enumerate(zip(values, outs, jaxpr.outvars)):
             trace.source = _source_of(jaxpr, atom)
-            results.append(partitioner.view(value, Placement(spec), f"output {i} is laid out as {Placement(spec)}"))
-        return trace.to_jaxpr(args, results), partitioner.records
+            place = partitioner.target(atom, value.placement) if spec is None else Placement(spec)
+            results.append(partitioner.view(value, place, f"output {i} is laid out as {place}"))
+            specs.append(place.dims)
+        return trace.to_jaxpr(args, results), specs, partitioner.records
 
 
 def _source_of(jaxpr: Jaxpr, atom: Any) -> Any:

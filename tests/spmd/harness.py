@@ -1,0 +1,53 @@
+"""Partition a function, run the local program on all devices in step, compare with the whole."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import pytest
+
+from tests.spmd.lockstep import Lockstep
+from weft.core.interpret import run_reference
+from weft.core.stage import stage
+from weft.core.trace import typeof
+from weft.ir.mesh import Mesh
+from weft.ir.specs import P
+from weft.runtime.device import devices
+
+pytest.importorskip("weft.ops.collectives")
+from weft.partition.partition import PartitionResult, partition
+
+
+def make(**axes: int) -> Mesh:
+    """A mesh of the first devices with axes of the given sizes."""
+    n = int(np.prod(list(axes.values())))
+    return Mesh(np.array(devices()[:n], object).reshape(list(axes.values())), tuple(axes))
+
+
+def specs_of(specs, atoms):
+    return [None if s is None else s.dims(a.aval.ndim) for s, a in zip(specs, atoms)]
+
+
+def check(fun, args, mesh: Mesh, in_specs, out_specs=None, tolerance: float = 1e-5) -> PartitionResult:
+    """Partition flat `fun(*args) -> list` with PartitionSpecs (None: free) and compare with the global program."""
+    args = [np.asarray(a) for a in args]
+    jaxpr = stage(fun, [typeof(a) for a in args])
+    out_specs = out_specs or [None] * len(jaxpr.outvars)
+    result = partition(jaxpr, mesh, specs_of(in_specs, jaxpr.invars), specs_of(out_specs, jaxpr.outvars))
+    lockstep = Lockstep(result.axes)
+    outs = lockstep.run(result.jaxpr, [lockstep.scatter(a, s) for a, s in zip(args, result.in_specs)])
+    for got, want, spec in zip(outs, run_reference(jaxpr, *args), result.out_specs):
+        whole = lockstep.gather(got, spec)
+        if want.dtype.kind in "fc":
+            scale = max(1, np.abs(want).max(initial=0))
+            np.testing.assert_allclose(whole, want, rtol=tolerance, atol=tolerance * scale)
+        else:
+            np.testing.assert_array_equal(whole, want)
+    return result
+
+
+def random(*shape, seed: int = 0, dtype=np.float32):
+    return np.random.default_rng(seed + len(shape)).standard_normal(shape).astype(dtype)
+
+
+__all__ = ["P", "check", "make", "random"]

@@ -1,0 +1,145 @@
+"""How gather and the scatters run on shards of the dims that they index; the slots are those of `ops.local`.
+
+Positions are turned into positions inside this device's block. A gather then reads what the block has, and nothings
+elsewhere: the sum over devices is the answer. A scatter drops what falls outside the block and communicates nothing.
+Updates of a scatter-add that are themselves split are added on every device, to the operand on one and to nothings on
+the others.
+
+Windows that may cross the border of a block are met by padding the block by the size of the window on both sides.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.core.trace import typeof
+from weft.ops import arithmetic, bitwise, comparison, layout, slicing
+from weft.ops.casting import convert_element_type
+from weft.ops.indexing import (
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    _batch_dims,
+    gather_p,
+    scatter_add_p,
+    scatter_max_p,
+    scatter_min_p,
+    scatter_mul_p,
+    scatter_p,
+    window_of_scatter,
+)
+from weft.ops.local import along, nothing, padded, splits
+
+
+def _columns(indices: Any, numbers: GatherDimensionNumbers) -> list:
+    """The entries of every index as int32 arrays, one per indexed dim."""
+    indices = convert_element_type(indices, np.int32)
+    last = typeof(indices).ndim - 1
+    shape = typeof(indices).shape[:-1]
+    return [layout.reshape(along(indices, c, 1, last), shape) for c in range(len(numbers.start_index_map))]
+
+
+def _stacked(columns: list, indices: Any) -> Any:
+    """The opposite of `_columns`."""
+    shape = typeof(indices).shape
+    if not columns:
+        return convert_element_type(indices, np.int32)
+    return slicing.concatenate([layout.reshape(c, (*shape[:-1], 1)) for c in columns], len(shape) - 1)
+
+
+class _Places:
+    """Indices of global windows turned into indices of windows of this device's block.
+
+    `indices` are for the (padded) block under mode FILL_OR_DROP; `inside` is a mask over the positions: whether the global
+    window lies in the global operand (None: always). `pads` gives the padding per dim.
+    """
+
+    def __init__(self, ctx: Any, shape: tuple, indices: Any, numbers: GatherDimensionNumbers, sizes: tuple, mode: Any):
+        self.inside, self.pads = None, [0] * len(shape)
+        columns = _columns(indices, numbers)
+        for c, d in enumerate(numbers.start_index_map):
+            axes, local, size = ctx.of_dim(0, d), shape[d], sizes[d]
+            last = local * ctx.size(axes) - size
+            at = columns[c]
+            if mode is GatherScatterMode.CLIP:
+                at = comparison.clamp(np.int32(0), at, np.int32(last))
+            elif mode is GatherScatterMode.FILL_OR_DROP:
+                here = bitwise.bitwise_and(comparison.ge(at, np.int32(0)), comparison.le(at, np.int32(last)))
+                self.inside = here if self.inside is None else bitwise.bitwise_and(self.inside, here)
+            if axes:
+                at = arithmetic.sub(at, ctx.start(axes, local))
+                if size > 1:
+                    self.pads[d] = size
+                    at = comparison.clamp(np.int32(-size), at, np.int32(local))
+                    at = arithmetic.add(at, np.int32(size))
+            columns[c] = at
+        if self.inside is not None:
+            columns = [comparison.select(self.inside, c, layout.full_like(c, -1)) for c in columns]
+        self.indices = _stacked(columns, indices)
+
+    def pad(self, x: Any) -> Any:
+        for d, size in enumerate(self.pads):
+            if size:
+                x = padded(x, size, size, d)
+        return x
+
+    def unpad(self, x: Any) -> Any:
+        for d, size in enumerate(self.pads):
+            if size:
+                x = along(x, size, typeof(x).shape[d] - 2 * size, d)
+        return x
+
+
+def _is_first(ctx: Any, axes: tuple) -> Any:
+    """Whether this device is the first along `axes`."""
+    return comparison.eq(ctx.start(axes, 1), np.int32(0))
+
+
+def _indexed(f: int, rule: Any, eqn: Any) -> bool:
+    """Whether factor `f` is a dim of the operand that is looked up by index."""
+    return eqn.outvars[0].aval.dtype != np.bool_ and rule.special.get(f) == "index" and any(f in d for d in rule.ins[0])
+
+
+@splits(gather_p, _indexed, sums=lambda f, rule: True)
+def _gather_split(ctx: Any, args: list, *, dimension_numbers: GatherDimensionNumbers, slice_sizes: tuple, mode: Any,
+                  fill_value: Any, indices_are_sorted: bool, unique_indices: bool) -> Any:
+    x, indices = args
+    dtype, shape = typeof(x).dtype, typeof(x).shape
+    places = _Places(ctx, shape, indices, dimension_numbers, slice_sizes, mode)
+    none = nothing(dtype)
+    found = gather_p.bind(places.pad(x), places.indices, dimension_numbers=dimension_numbers, slice_sizes=slice_sizes,
+                          mode=GatherScatterMode.FILL_OR_DROP, fill_value=none, indices_are_sorted=False,
+                          unique_indices=unique_indices)
+    if places.inside is None or fill_value is None or fill_value == 0:
+        return found
+    # a window outside the operand gives the fill value: one device contributes it
+    out = typeof(found).shape
+    axes = tuple(dict.fromkeys(a for d in range(len(shape)) for a in ctx.of_dim(0, d)))
+    fill = comparison.select(_is_first(ctx, axes), np.asarray(fill_value, dtype)[()], none)
+    inside = layout.broadcast_in_dim(places.inside, out, _batch_dims(len(out), dimension_numbers))
+    return comparison.select(inside, found, layout.broadcast_in_dim(fill, out, ()))
+
+
+def _scattered(f: int, rule: Any, eqn: Any) -> bool:
+    """Whether factor `f` is an indexed dim of the operand, or runs over updates that are added."""
+    in_operand = any(f in dim for dim in rule.ins[0])
+    return rule.special.get(f) == "index" and (in_operand or rule.reduced.get(f) == "add")
+
+
+def _scatter(primitive: Any) -> None:
+    @splits(primitive, _scattered, sums=lambda f, rule: rule.reduced.get(f) == "add")
+    def split(ctx: Any, args: list, *, dimension_numbers: Any, mode: Any, indices_are_sorted: bool, **params: Any) -> Any:
+        x, indices, updates = args
+        updates_axes = tuple(a for f, axes in sorted(ctx.axes.items()) if ctx.rule.reduced.get(f) == "add" for a in axes)
+        if updates_axes:
+            x = comparison.select(_is_first(ctx, updates_axes), x, layout.full_like(x, nothing(typeof(x).dtype)))
+        numbers, sizes = window_of_scatter(dimension_numbers, typeof(x).ndim, typeof(updates).shape)
+        places = _Places(ctx, typeof(x).shape, indices, numbers, sizes, mode)
+        out = primitive.bind(places.pad(x), places.indices, updates, dimension_numbers=dimension_numbers,
+                             mode=GatherScatterMode.FILL_OR_DROP, indices_are_sorted=False, **params)
+        return places.unpad(out)
+
+
+for _p in (scatter_p, scatter_add_p, scatter_mul_p, scatter_min_p, scatter_max_p):
+    _scatter(_p)
