@@ -181,7 +181,8 @@ def test_gather_along_the_split_dim(mode):
                                 indexing.scatter_max])
 def test_scatter_along_the_split_dim_communicates_nothing(op, mode):
     rows = ScatterDimensionNumbers((1,), (0,), (0,))
-    result = check(lambda x, i, u: [op(x, i, u, rows, mode=mode)], [TALL, INDEX, random(7, 6)], LINE, [P("x"), P(), P()])
+    result = check(lambda x, i, u: [op(x, i, u, rows, mode=mode)], [TALL, INDEX, random(7, 6)], LINE,
+                   [P("x"), P(), P()])
     assert not result.records and result.out_specs == (P("x").dims(2),)
     windows = ScatterDimensionNumbers((1, 2), (), (0,))
     result = check(lambda x, i, u: [op(x, i, u, windows, mode=mode)], [TALL, INDEX[:5], random(5, 4, 6)], LINE,

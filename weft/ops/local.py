@@ -21,11 +21,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from weft.ops.families import ScanSpec
 
 from weft.core.primitive import Primitive
 from weft.core.trace import typeof
 from weft.ops import arithmetic, bitwise, casting, comparison, layout, reduce, slicing, sorting
+from weft.ops.families import ScanSpec
 from weft.util import dtypes
 
 

@@ -51,8 +51,8 @@ def _stacked(columns: list, indices: Any) -> Any:
 class _Places:
     """Indices of global windows turned into indices of windows of this device's block.
 
-    `indices` are for the (padded) block under mode FILL_OR_DROP; `inside` is a mask over the positions: whether the global
-    window lies in the global operand (None: always). `pads` gives the padding per dim.
+    `indices` are for the (padded) block under mode FILL_OR_DROP; `inside` is a mask over the positions: whether the
+    global window lies in the global operand (None: always). `pads` gives the padding per dim.
     """
 
     def __init__(self, ctx: Any, shape: tuple, indices: Any, numbers: GatherDimensionNumbers, sizes: tuple, mode: Any):
@@ -129,9 +129,11 @@ def _scattered(f: int, rule: Any, eqn: Any) -> bool:
 
 def _scatter(primitive: Any) -> None:
     @splits(primitive, _scattered, sums=lambda f, rule: rule.reduced.get(f) == "add")
-    def split(ctx: Any, args: list, *, dimension_numbers: Any, mode: Any, indices_are_sorted: bool, **params: Any) -> Any:
+    def split(ctx: Any, args: list, *, dimension_numbers: Any, mode: Any, indices_are_sorted: bool,
+              **params: Any) -> Any:
         x, indices, updates = args
-        updates_axes = tuple(a for f, axes in sorted(ctx.axes.items()) if ctx.rule.reduced.get(f) == "add" for a in axes)
+        reduced = [f for f in sorted(ctx.axes) if ctx.rule.reduced.get(f) == "add"]
+        updates_axes = tuple(a for f in reduced for a in ctx.axes[f])
         if updates_axes:
             x = comparison.select(_is_first(ctx, updates_axes), x, layout.full_like(x, nothing(typeof(x).dtype)))
         numbers, sizes = window_of_scatter(dimension_numbers, typeof(x).ndim, typeof(updates).shape)
