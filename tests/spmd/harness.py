@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from tests.spmd.lockstep import Lockstep
 from weft.core.interpret import run_reference
@@ -11,10 +10,8 @@ from weft.core.stage import stage
 from weft.core.trace import typeof
 from weft.ir.mesh import Mesh
 from weft.ir.specs import P
-from weft.runtime.device import devices
-
-pytest.importorskip("weft.ops.collectives")
 from weft.partition.partition import PartitionResult, partition
+from weft.runtime.device import devices
 
 
 def make(**axes: int) -> Mesh:
