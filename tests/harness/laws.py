@@ -19,6 +19,7 @@ from weft.core.interpret import run_reference
 from weft.core.primitive import BatchAxis
 from weft.core.stage import stage
 from weft.core.trace import UndefPrimal, Zero, typeof
+import weft.ops.local  # noqa: F401  (fills the slot `localize`)
 from weft.ir.jaxpr import Literal
 from weft.transforms.batch import batch_flat
 from weft.transforms.jvp import instantiate, jvp_flat
