@@ -194,13 +194,17 @@ def match_dtypes(*args: Any) -> tuple:
         return args
     adapts = [a.weak_type and a.ndim == 0 for a in avals]
     fixed = [a for a, flexible in zip(avals, adapts) if not flexible]
-    if not fixed or any(a.dtype != fixed[0].dtype for a in fixed):
-        return args      # nothing to adopt; the type rule judges
-    target = next((a for a in fixed if not a.weak_type), fixed[0])
+    if any(a.dtype != fixed[0].dtype for a in fixed):
+        return args      # the type rule reports it
+    if fixed:
+        target = next((a for a in fixed if not a.weak_type), fixed[0])
+    else:
+        target = max(avals, key=lambda a: _rank(a.dtype))
     return tuple(_adopt(x, a, target) if flexible else x for x, a, flexible in zip(args, avals, adapts))
 
 
 _RANKS = ("bool", "integer", "floating", "complex")
+_PYTHON_NUMBERS = (bool, int, float, complex)       # in the order of _RANKS
 
 
 def _rank(dtype: Any) -> int:
@@ -208,12 +212,12 @@ def _rank(dtype: Any) -> int:
 
 
 def _adopt(x: Any, aval: ShapedArray, target: ShapedArray) -> Any:
-    if aval.dtype == target.dtype and (target.weak_type or aval is target):
-        return x
-    if _rank(aval.dtype) > _rank(target.dtype):
-        return x         # would lose information; the type rule reports it
-    if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic):
-        return np.asarray(x, target.dtype)[()]
+    rank = _rank(target.dtype)
+    if _rank(aval.dtype) > rank or (aval.dtype == target.dtype and target.weak_type):
+        return x         # would lose information, which the type rule reports; or has the type already
+    if type(x) in _PYTHON_NUMBERS:
+        weak = _PYTHON_NUMBERS[rank](x) if target.weak_type else x
+        return weak if target.weak_type and typeof(weak).dtype == target.dtype else np.asarray(x, target.dtype)[()]
     return registry["convert_element_type"].bind(x, new_dtype=target.dtype, weak_type=target.weak_type, sharding=None)
 
 
