@@ -8,9 +8,9 @@ Laws: a given spec is never changed; a spec only grows; a dim is split only by a
       splits at most one dim of a value.
 How:  specs are read as axes per factor of each equation's rule and written back to the other operands and results, both
       ways, to a fixpoint: first through operations that change only values or places (elementwise, layout), then
-      through all; from a value to its repetition in a larger one only at last. Where operands disagree about a factor,
-      or want one axis for two factors, factors of the result win over contracted ones, given specs over derived ones,
-      and specs that come from larger values over those that come from smaller ones.
+      through all; from a value to its repetition in a larger one, or to a part of it, at last. Where operands disagree
+      about a factor, or want one axis for two factors, factors of the result win over contracted ones, given specs over
+      derived ones, and specs that come from larger values over those that come from smaller ones.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Propagation:
     strength: dict[Var, int] = field(default_factory=dict)      # bytes of the value that the spec comes from
     cuts: set[tuple[Any, int]] = field(default_factory=set)
     changed: bool = False
-    repeats: bool = False                # whether specs pass from a small value to its repetition, in the last round
+    repeats: bool = False                # whether specs pass from a value to its repetition or part: in the last round
 
     def spec(self, atom: Any) -> Spec:
         """The axes per dim of a variable (none for literals)."""
@@ -200,6 +200,7 @@ class _Factors:
         values = [*zip(eqn.invars, rule.ins), *zip(eqn.outvars, rule.outs)]
         self.values = [(a, factors) for a, factors in values if type(a) is not Literal and a.aval.ndim]
         self.in_result = frozenset(f for out in rule.outs for dim in out for f in dim)
+        self.parts = list(_parts(eqn, rule))
         self.repeats = eqn.primitive.kind == "layout" and eqn.outvars[0].aval.size > max(
             (a.aval.size for a in eqn.invars), default=0)
 
@@ -209,6 +210,11 @@ class _Factors:
             for atom, factors in self.values:
                 if atom not in state.given:
                     state.grow(atom, dims_of_factors(factors, agreed, self.rule, state.sizes), strength)
+        if state.repeats:
+            for source, target, dim in self.parts:
+                spec = [()] * target.aval.ndim
+                spec[dim] = state.spec(source)[dim]
+                state.grow(target, spec, state.strength.get(source, 0))
 
     def agree(self, state: Propagation) -> tuple[FactorAxes, int]:
         """Axes per factor on which the values agree, conflicts settled by rank, and the bytes they come from."""
@@ -240,6 +246,21 @@ class _Factors:
                 agreed[f] = tuple(kept)
                 taken.update(kept)
         return agreed, max((best[f][0][2] for f in agreed), default=0)
+
+
+def _parts(eqn: Eqn, rule: FactorRule) -> Iterable[tuple[Any, Var, int]]:
+    """(operand, result, dim) where the result's dim is a large part of the operand's or an extension (slice, pad).
+
+    No factor is shared there, but a result that is split like the operand keeps later work parallel.
+    """
+    for atom, ins in zip(eqn.invars, rule.ins):
+        for var, outs in zip(eqn.outvars, rule.outs):
+            if type(atom) is Literal or len(ins) != len(outs):
+                continue
+            for dim, (f, g) in enumerate(zip(ins, outs)):
+                marks = {rule.special.get(x) for x in (*f, *g)}
+                if f != g and marks <= {"halo", "index"} and 4 * var.aval.shape[dim] >= atom.aval.shape[dim]:
+                    yield atom, var, dim
 
 
 def _extends(longer: tuple, shorter: tuple) -> bool:

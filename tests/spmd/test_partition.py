@@ -1,0 +1,128 @@
+"""Partitioning for arguments as they lie: program meshes, uncommitted arguments, constraints, shown shardings."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tests.spmd.harness import P, check, make, random
+from tests.spmd.lockstep import Lockstep
+from weft.core.interpret import run_reference
+from weft.core.stage import stage
+from weft.core.trace import typeof
+from weft.ir.shardings import NamedSharding, PositionalSharding, SingleDeviceSharding
+from weft.ops import arithmetic, layout, math, slicing
+from weft.ops.contraction import dot_general
+from weft.ops.placement import sharding_constraint
+from weft.partition.partition import partition_for
+from weft.runtime.device import devices
+
+GRID = make(a=4, b=2)
+SQUARE = random(16, 16)
+
+
+def dot(x, y):
+    return dot_general(x, y, (((1,), (0,)), ((), ())))
+
+
+def check_for(fun, args, shardings, out_shardings=None):
+    """Partition for arguments with the given shardings (None: uncommitted) and compare with the whole."""
+    jaxpr = stage(fun, [typeof(a) for a in args])
+    home = SingleDeviceSharding(devices()[0])
+    specs = [SimpleNamespace(aval=typeof(a), sharding=s or home, committed=s is not None)
+             for a, s in zip(args, shardings)]
+    assignment = next((s for s in shardings if s), (out_shardings or [None])[0]).device_assignment
+    result = partition_for(jaxpr, specs, out_shardings or [None] * len(jaxpr.outvars), assignment)
+    lockstep = Lockstep(result.axes)
+    outs = lockstep.run(result.jaxpr, [lockstep.scatter(a, s) for a, s in zip(args, result.in_specs)])
+    for got, want, spec, sharding in zip(outs, run_reference(jaxpr, *args), result.out_specs, result.out_shardings):
+        np.testing.assert_allclose(lockstep.gather(got, spec), want, rtol=1e-5, atol=1e-5)
+        assert sharding.splits(want.shape) == tuple(w // g for w, g in zip(want.shape, got[0].shape))
+    return result
+
+
+def test_positional_shardings_of_the_arguments():
+    four = PositionalSharding(devices()).reshape(4, 2)
+    result = check_for(lambda x, y: [dot(x, y)], [SQUARE, SQUARE], [four.replicate(1), four.replicate(0)])
+    assert not result.records
+    assert isinstance(result.out_shardings[0], PositionalSharding)
+    assert result.out_shardings[0].is_equivalent_to(four, 2)
+    same = check_for(lambda x: [math.sin(x)], [SQUARE], [four])
+    assert same.out_shardings[0] is same.in_shardings[0] or same.out_shardings[0] == four
+
+
+def test_lower_rank_values_take_the_last_dims():
+    four = PositionalSharding(devices()).reshape(4, 2)
+    bias = lambda x, b: [arithmetic.add(x, layout.broadcast_in_dim(b, (16, 16), (1,)))]
+    assert not check_for(bias, [SQUARE, random(16)], [four, four.replicate(0)]).records
+
+
+def test_uncommitted_arguments_follow():
+    four = PositionalSharding(devices()).reshape(4, 2)
+    result = check_for(lambda x, y: [arithmetic.add(x, y)], [SQUARE, SQUARE], [four, None])
+    assert not result.records and result.in_shardings[1].is_equivalent_to(four, 2)
+
+
+def test_reshape_between_the_devices_of_one_axis():
+    line = make(x=8)
+    split = NamedSharding(line, P("x"))
+    result = check_for(lambda x: [layout.reshape(x, (4, 16))], [random(64)], [split])
+    assert not result.records and result.mesh.axis_sizes == (4, 2)
+    assert result.in_shardings[0] == split
+    back = check_for(lambda x: [math.sin(layout.reshape(layout.reshape(x, (4, 16)), (64,)))], [random(64)], [split])
+    assert not back.records and back.out_shardings[0] == split
+
+
+def test_different_factorings_of_the_same_devices():
+    eight = PositionalSharding(devices())
+    shardings = [eight.reshape(4, 2), eight.reshape(2, 4)]
+    result = check_for(lambda x, y: [arithmetic.add(x, y)], [SQUARE, SQUARE], shardings)
+    assert result.mesh.axis_sizes == (2, 2, 2)
+    assert all(r.kind != "all_gather" or r.bytes_per_device <= 512 for r in result.records)
+
+
+def test_constraints():
+    eight = PositionalSharding(devices())
+    f = lambda x: [sharding_constraint(arithmetic.add(x, np.float32(1)), eight.reshape(2, 4))]
+    result = check_for(f, [SQUARE], [eight.reshape(4, 2)])
+    assert result.out_shardings[0].is_equivalent_to(eight.reshape(2, 4), 2)
+    f = lambda x: [sharding_constraint(arithmetic.add(x, np.float32(1)), eight.replicate())]
+    result = check_for(f, [SQUARE], [eight.reshape(4, 2)])
+    assert result.out_shardings[0].is_fully_replicated and set(result.counts) == {"all_gather"}
+
+
+def test_constraint_with_an_open_dim():
+    open_dim = NamedSharding(GRID, P("b", P.UNCONSTRAINED))
+    result = check(lambda x: [sharding_constraint(math.sin(x), open_dim)], [SQUARE], GRID, [P(None, "a")])
+    assert result.out_specs == ((("b",), ("a",)),) and not result.records
+
+
+def test_constraints_reach_backwards():
+    inside = NamedSharding(GRID, P("a"))
+    result = check(lambda x: [sharding_constraint(math.sin(layout.full((16, 16), 1.0, np.float32)), inside)], [SQUARE],
+                   GRID, [None])
+    assert not result.records and result.out_specs == (P("a").dims(2),)
+
+
+def test_requested_outputs():
+    want = NamedSharding(GRID, P("b", "a"))
+    result = check_for(lambda x: [math.sin(x)], [SQUARE], [NamedSharding(GRID, P("a", "b"))], [want])
+    assert result.out_shardings == (want,) and result.records
+
+
+def test_outputs_of_arguments_and_literals():
+    result = check_for(lambda x: [x, x, np.float32(2)], [SQUARE], [NamedSharding(GRID, P("a"))])
+    assert result.out_specs == (P("a").dims(2), P("a").dims(2), ())
+
+
+def test_parts_stay_split():
+    thirds = lambda x: [slicing.slice(x, (0, 16 * i), (16, 16 * i + 16)) for i in range(3)]
+    result = check(thirds, [random(16, 48)], make(x=8), [P(None, "x")])
+    assert result.out_specs == (P(None, "x").dims(2),) * 3
+    join = check(lambda x: [slicing.concatenate([x, x], 0)], [SQUARE], make(x=8), [P("x")])
+    assert join.out_specs == (P("x").dims(2),)
+
+
+def test_a_given_spec_must_divide():
+    with pytest.raises(ValueError, match="dim 1 has size 6"):
+        check(lambda x: [x], [random(4, 6)], GRID, [P(None, "a")])
