@@ -187,6 +187,12 @@ FOLDS = [
     Case(21, 30, 7, outer=(3, 5), types=("bf16", "f32", "f32"), orders=("km", "nk", "mn")),
     Case(21, 30, 7, outer=(3,), batch=(2,), types=("c64",) * 3),
     Case(21, 1, 30, outer=(3,)),
+    Case(5, 6, 7, batch=(3,), broadcast=("b",), orders=("km", "kn", "mn")),
+    Case(5, 1, 7, batch=(3,), broadcast=("a",), bias=True),
+    Case(5, 1, 7, batch=(3,), broadcast=("a",)),
+    Case(21, 30, 11, batch=(4,), orders=("mk", "kn", "nm")),
+    Case(21, 30, 11, outer=(4,), orders=("mk", "nk", "nm")),
+    Case(21, 30, 11, ("i16", "i32", "i32"), batch=(2, 3), outer=(4,), orders=("km", "kn", "nm"), bias=True),
     Case(8, 9, 300, outer=(2,), batch=(4,), types=("i8", "i32", "i32"), spread=2),
 ]
 

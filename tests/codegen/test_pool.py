@@ -136,7 +136,10 @@ def run_script(body, **env):
     return subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60)
 
 
-START = "a = link('tasks', lambda: os.environ['TASKS'], ('count', 'nested', 'own'), pool.symbols()); b = (ctypes.c_int64 * 64)()\n"
+START = (
+    "a = link('tasks', lambda: os.environ['TASKS'], ('count', 'nested', 'own'), pool.symbols())\n"
+    "b = (ctypes.c_int64 * 64)()\n"
+)
 RUN = "pool.parallel_for(a['count'], ctypes.addressof(b), 64)\n"
 
 
@@ -182,6 +185,29 @@ def test_number_of_threads_is_configurable(threads):
     body = START + f"for _ in range(300):\n    {RUN}print(pool.num_threads(), set(b))\n"
     done = run_script(body, WEFT_NUM_THREADS=threads)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{threads} {{300}}\n", "")
+
+
+def test_fork_while_another_thread_runs_jobs():
+    body = START + (
+        "import os\n"
+        "def forever():\n"
+        "    c = (ctypes.c_int64 * 64)()\n"
+        "    while True: pool.parallel_for(a['count'], ctypes.addressof(c), 64)\n"
+        "threading.Thread(target=forever, daemon=True).start()\n"
+        "time.sleep(0.02)\n"
+        "alive = ctypes.c_int32.from_address(pool._addresses()['weft_pool_alive'])\n"
+        "for _ in range(20):\n"
+        "    time.sleep(0.001)\n"
+        "    pid = os.fork()\n"
+        "    if pid == 0:\n"
+        "        none = alive.value\n"
+        f"        {RUN}"
+        "        os._exit(0 if (none, set(b), alive.value) == (0, {1}, 2) else 1)\n"
+        "    if os.waitpid(pid, 0)[1]: print('wrong')\n"
+        "print('done')\n"
+    )
+    done = run_script(body, WEFT_NUM_THREADS="3")
+    assert (done.returncode, done.stdout) == (0, "done\n")
 
 
 def test_bad_number_of_threads():

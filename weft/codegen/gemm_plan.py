@@ -93,10 +93,10 @@ def fold(p: Problem, recipe: Recipe) -> Problem:
     dims.sort(key=lambda d: ((d[1] == recipe.in_bytes) + (d[2] == recipe.in_bytes), d[0]), reverse=True)
     dims = _merge(dims)
     k, a, b, outer = dims[0][0], (a[0], dims[0][1]), (dims[0][2], b[1]), dims[1:]
-    m, n, c, bias, batch = p.m, p.n, p.c, p.bias, list(p.batch)
+    m, n, c, batch = p.m, p.n, p.c, list(p.batch)
     for dim in sorted(p.batch, key=lambda d: d[3]):
         e, sa, sb, sc = dim
-        if sb == 0 and (m == 1 or (sa, sc) == (m * a[0], m * c[0])) and bias[0] == 0:
+        if sb == 0 and (m == 1 or (sa, sc) == (m * a[0], m * c[0])):
             if m == 1:
                 a, c = (sa, a[1]), (sc, c[1])
             m *= e
