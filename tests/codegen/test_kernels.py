@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.codegen.harness import check, random_array
+from tests.codegen.harness import check, random_array, run_native
 from weft.ir.loops import (
     ARITHMETIC,
     COMPARISONS,
@@ -317,8 +317,6 @@ def test_alias_in_place():
     n = 77
     kernel = Kernel((Buf("x", "f32", n), Buf("y", "f32", n, "out", alias="x")),
                     (For("i", n, (Store("y", i, add(Load("x", i, "f32"), Const(1.0, "f32"))),), "vector"),))
-    from tests.codegen.harness import run_native
-
     x = np.arange(n, dtype=np.float32)
     run_native(kernel, x, x)
     np.testing.assert_array_equal(x, np.arange(n, dtype=np.float32) + 1)
@@ -338,3 +336,20 @@ def test_division_and_remainder_of_indices():
     kernel = Kernel((Buf("x", "f32", n), Buf("y", "f32", n, "out")), (
         For("i", n, (Store("y", i, Load("x", add(mul(rest, ix(12)), quotient), "f32")),), "vector"),))
     check(kernel, *arrays(kernel))
+
+
+@pytest.mark.parametrize("type_", ["f32", "bf16", "u8", "f64"])
+@pytest.mark.parametrize("offset", [0, 4, 16])
+def test_streaming_stores(type_, offset):
+    """Past the caches where aligned, plain where not: `offset` shifts the buffer."""
+    n = 300
+    at = add(i, ix(offset))
+    kernel = Kernel((Buf("x", type_, n), Buf("y", type_, n + offset, "inout")), (
+        For("i", n, (Store("y", at, Load("x", i, type_), streaming=True),), "vector"),))
+    check(kernel, *arrays(kernel))
+    room = np.zeros((n + offset) * ITEMSIZE[type_] + 64, np.uint8)
+    start = -room.ctypes.data % 64
+    x, y = arrays(kernel)
+    aligned = room[start : start + y.nbytes].view(y.dtype)
+    run_native(kernel, x, aligned)
+    np.testing.assert_array_equal(aligned[offset:].view(np.uint8), x.view(np.uint8))

@@ -453,14 +453,16 @@ def lane_helper(builder: Builder, label: str, function: str, width: int, arity: 
     """An internal function that maps a scalar C function over vector lanes; returns its name."""
     name = f"weft.lanes.{label}.{width}"
     if name not in builder.helpers:
-        v = f"<{width} x double>"
+        v, span = f"<{width} x double>", f"[{width} x double]"
         params = ", ".join(f"{v} %a{i}" for i in range(arity))
-        takes = "".join(f"  %e{i} = extractelement {v} %a{i}, i32 %k\n" for i in range(arity))
+        kept = "".join(f"  %p{i} = alloca {span}, align 64\n  store {v} %a{i}, ptr %p{i}, align 64\n" for i in range(arity))
+        takes = "".join(f"  %q{i} = getelementptr double, ptr %p{i}, i64 %k\n  %e{i} = load double, ptr %q{i}, align 8\n"
+                        for i in range(arity))
         passed = ", ".join(f"double %e{i}" for i in range(arity))
         builder.helpers[name] = (
-            f"define internal {v} @{name}({params}) noinline #0 {{\nentry:\n  br label %loop\nloop:\n"
-            f"  %k = phi i32 [0, %entry], [%next, %loop]\n  %y = phi {v} [poison, %entry], [%z, %loop]\n{takes}"
-            f"  %r = call double @{function}({passed})\n  %z = insertelement {v} %y, double %r, i32 %k\n"
-            f"  %next = add i32 %k, 1\n  %more = icmp ult i32 %next, {width}\n"
-            f"  br i1 %more, label %loop, label %done\ndone:\n  ret {v} %z\n}}\n")
+            f"define internal {v} @{name}({params}) noinline #0 {{\nentry:\n{kept}  br label %loop\nloop:\n"
+            f"  %k = phi i64 [0, %entry], [%next, %loop]\n{takes}"
+            f"  %r = call double @{function}({passed})\n  store double %r, ptr %q0, align 8\n"
+            f"  %next = add i64 %k, 1\n  %more = icmp ult i64 %next, {width}\n"
+            f"  br i1 %more, label %loop, label %done\ndone:\n  %y = load {v}, ptr %p0, align 64\n  ret {v} %y\n}}\n")
     return name

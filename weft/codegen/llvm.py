@@ -67,6 +67,7 @@ class KernelEmitter(Expressions):
         self.metadata: list[str] = []
         self.vectorized = False
         self.heap: str | None = None
+        self.streamed = False
 
     # --- the function
 
@@ -82,6 +83,9 @@ class KernelEmitter(Expressions):
         if self.heap:
             self.b.declare("weft_scratch_give", "void", "ptr")
             self.b.line(f"call void @weft_scratch_give(ptr {self.heap})")
+        if self.streamed:  # later readers synchronise with ordinary stores only
+            self.b.declare("llvm.x86.sse.sfence", "void")
+            self.b.line("call void @llvm.x86.sse.sfence()")
         self.b.line("ret void")
         declared = "\n".join(self.b.declarations.values())
         helpers = "".join(self.b.helpers.values())
@@ -215,6 +219,10 @@ class KernelEmitter(Expressions):
             elif guard.parts[0] != "false":
                 self.conditional(guard.parts[0], lambda: self._store_scalar(stmt, type_, value, index))
             return
+        if stmt.streaming and guard is None and not any(self.masks) and not stmt.accumulate and self.target.is_x86:
+            if index.kind == AFFINE and index.stride == 1:
+                self._store_streaming(stmt, type_, value, index)
+                return
         conds = [None] * self.parts if guard is None else list(self.spread(guard))
         for part in range(self.parts):
             mask = self.masks[part]
@@ -246,6 +254,26 @@ class KernelEmitter(Expressions):
             value = self.operate(stmt.accumulate, [old, value], type_)
         memory, name = self.scalar.to_memory(value.parts[0], type_)
         self.b.line(f"store {memory} {name}, ptr {pointer}, align {size}{tag}")
+
+    def _store_streaming(self, stmt: Store, type_: str, value: Value, index: Value) -> None:
+        """Whole vectors past the caches where the buffer is aligned, ordinary stores where it is not."""
+        b, lanes, memory = self.b, self.lanes, vector(MEMORY[type_], self.lanes.w)
+        nbytes, tag = ITEMSIZE[type_] * lanes.w, self.alias_tag(stmt.buf)
+        base = self.address(stmt.buf, type_, index.base)
+        low = b.pure(f"and i64 {b.pure(f'ptrtoint ptr {base} to i64', base)}, {nbytes - 1}",
+                     b.pure(f"ptrtoint ptr {base} to i64", base))
+        aligned = b.pure(f"icmp eq i64 {low}, 0", low)
+        registers = [lanes.to_memory(x, type_)[1] for x in self.spread(value)]
+        places = [self.vector_address(stmt.buf, type_, index, part * lanes.w) for part in range(self.parts)]
+        past, plain, done = b.label("past"), b.label("plain"), b.label("done")
+        b.line(f"br i1 {aligned}, label %{past}, label %{plain}")
+        for label, how in ((past, f"align {nbytes}{tag}, !nontemporal !1"), (plain, f"align {ITEMSIZE[type_]}{tag}")):
+            b.start_block(label)
+            for register, place in zip(registers, places):
+                b.line(f"store {memory} {register}, ptr {place}, {how}")
+            b.line(f"br label %{done}")
+        b.start_block(done)
+        self.streamed = True
 
     def _store_part(self, stmt: Store, type_: str, value: Value, index: Value, part: int, mask: str | None) -> None:
         lanes, b = self.lanes, self.b

@@ -41,6 +41,7 @@ class Target:
     vector_bytes: int
     has_fma: bool
     has_f16: bool
+    is_x86: bool
     identity: str = field(default="", compare=False)
 
     @property
@@ -76,7 +77,7 @@ def _make(level: str | None) -> Target:
     cpu, features = binding.get_host_cpu_name(), host.flatten()
     if platform.machine().lower() not in ("x86_64", "amd64"):
         neon = platform.machine().lower() in ("arm64", "aarch64")
-        made = ("neon", 16, True, True) if neon else ("generic", 16, False, False)
+        made = ("neon", 16, True, True, False) if neon else ("generic", 16, False, False, False)
         return Target(cpu, features, *made, identity=f"{cpu}|{features}|{_llvm_version()}")
     has_512 = all(host.get(name) for name in ("avx512f", "avx512bw", "avx512vl", "avx512dq"))
     best = "avx512" if has_512 else "avx2" if host.get("avx2") and host.get("fma") and host.get("f16c") else "generic"
@@ -91,7 +92,7 @@ def _make(level: str | None) -> Target:
         features += ",-prefer-256-bit"
     width = {"avx512": 64, "avx2": 32, "generic": 16}[level]
     wide = level != "generic"
-    return Target(cpu, features, level, width, wide, wide, identity=f"{cpu}|{features}|{_llvm_version()}")
+    return Target(cpu, features, level, width, wide, wide, True, identity=f"{cpu}|{features}|{_llvm_version()}")
 
 
 def current() -> Target:
