@@ -353,3 +353,32 @@ def test_streaming_stores(type_, offset):
     aligned = room[start : start + y.nbytes].view(y.dtype)
     run_native(kernel, x, aligned)
     np.testing.assert_array_equal(aligned[offset:].view(np.uint8), x.view(np.uint8))
+
+
+@pytest.mark.parametrize("divisor", [1, 2, 3, 7, 10, 255, 1000, 4096, 1000003, (1 << 31) - 1, 1 << 40, -3])
+@pytest.mark.parametrize("op", ["div", "rem"])
+def test_division_by_a_constant(op, divisor):
+    n = 80
+    kernel = Kernel((Buf("x", "i64", n), Buf("y", "i64", n, "out")), (
+        For("i", n, (Store("y", i, Op(op, (Load("x", i, "i64"), ix(divisor)), "i64")),), "vector"),))
+    rng = np.random.default_rng(5)
+    x = rng.integers(-(1 << 63), (1 << 63) - 1, n)
+    x[:40] >>= rng.integers(0, 63, 40)
+    x[40:52] = np.array([0, 1, -1, divisor, -divisor, divisor - 1, 1 - divisor, 7 * divisor, 7 * divisor - 1, -(1 << 63),
+                         (1 << 63) - 1, (1 << 53) + 1])
+    check(kernel, x, np.zeros(n, np.int64))
+
+
+@pytest.mark.parametrize("most", [1, 5, 16, 40, 64, 200])
+def test_extent_with_a_known_bound(most):
+    n = 130
+    chunks = -(-n // most)
+    start = mul(k, ix(most))
+    at = add(start, i)
+    extent = Op("min", (Op("sub", (ix(n), start), "i64"), ix(most)), "i64")
+    kernel = Kernel((Buf("x", "f32", n), Buf("y", "f32", n, "out"), Buf("z", "f32", chunks, "out")), (
+        For("k", chunks, (
+            Init("s", Const(float("-inf"), "f32")),
+            For("i", extent, (Store("y", at, Load("x", at, "f32")), Accum("s", "max", Load("x", at, "f32"))), "vector"),
+            Store("z", k, Ref("s", "f32"))), "parallel"),))
+    check(kernel, *arrays(kernel))

@@ -207,3 +207,29 @@ def test_an_unwritable_cache_is_no_error(fresh_cache, monkeypatch):
     x = np.zeros(36, np.float32)
     run(Program(slots(x, out=1), (Launch(shift(36, 3.0), (BufRef(0), BufRef(0))),), 0), x)
     np.testing.assert_array_equal(x, np.full(36, 3))
+
+
+def test_kernels_compiled_together_come_back_one_by_one(fresh_cache, monkeypatch):
+    x = np.zeros(21, np.float32)
+    several = [shift(21, float(by)) for by in (1, 2, 3)]
+    prog = Program(slots(x, out=1), tuple(Launch(kernel, (BufRef(0), BufRef(0))) for kernel in several), 0)
+    assert run(prog, x).kernel_count == 3
+    np.testing.assert_array_equal(x, np.full(21, 6))
+    monkeypatch.setattr(program, "_kernels", {})
+    alone = Program(slots(x, out=1), (Launch(several[1], (BufRef(0), BufRef(0))),), 0)
+    assert run(alone, x).from_disk == 1
+    native = run(prog, x)
+    assert native.from_disk == 3
+    np.testing.assert_array_equal(x, np.full(21, 14))
+
+
+def test_a_kernel_of_a_lost_batch_is_compiled_again(fresh_cache, monkeypatch):
+    x = np.zeros(22, np.float32)
+    several = tuple(Launch(shift(22, float(by)), (BufRef(0), BufRef(0))) for by in (1, 2))
+    run(Program(slots(x, out=1), several, 0), x)
+    for file in fresh_cache.glob("*/*.o"):
+        if file.stat().st_size > 1000:
+            file.unlink()
+    monkeypatch.setattr(program, "_kernels", {})
+    assert run(Program(slots(x, out=1), several, 0), x).from_disk == 0
+    np.testing.assert_array_equal(x, np.full(22, 6))

@@ -331,6 +331,10 @@ class Lanes:
         t, signed = self.type(type_), type_ in SIGNED
         if self.w > 1 and BITS[type_] <= 32 and not y.startswith("splat"):
             return self._divide_by_floats(op, type_, x, y)
+        if self.w > 1 and type_ == "i64" and y.startswith("splat") and self.target.level == "avx512":
+            known = int(y[y.index(" ", 6) + 1 : -1])
+            if 1 < known < 1 << 31 and known & (known - 1):
+                return self._divide_by_constant(op, x, known)
         known = y if y[0] != "%" and self.w == 1 else y[y.index(" ", 6) + 1 : -1] if y.startswith("splat") else None
         instruction = ("s" if signed else "u") + op
         if known is not None and int(known) not in (0, -1):
@@ -354,6 +358,25 @@ class Lanes:
         if op == "div":
             return self.select(zero, t, self.const(-1, type_), quotient)
         return self.select(zero, t, x, self.binary("sub", t, x, self.binary("mul", t, quotient, y)))
+
+    def _divide_by_constant(self, op: str, x: str, divisor: int) -> str:
+        # 64-bit vectors have neither division nor a high product. A quotient through doubles is near enough that what
+        # remains is small, and the half keeps the second, exact one off the integers
+        i64, f64, inverse = self.i64, self.f64, self.const(1.0 / divisor, "f64")
+        d, zero = self.const(divisor, "i64"), self.const(0, "i64")
+        guess = self.binary("fmul", f64, self.convert("sitofp", i64, x, f64), inverse)
+        q = self.convert("fptosi", f64, guess, i64)
+        rest = self.binary("sub", i64, x, self.binary("mul", i64, q, d))
+        half = self.binary("fadd", f64, self.convert("sitofp", i64, rest, f64), self.const(0.5, "f64"))
+        step = self.b.intrinsic("floor", f64, self.binary("fmul", f64, half, inverse))
+        step = self.convert("fptosi", f64, step, i64)
+        q = self.binary("add", i64, q, step)
+        rest = self.binary("sub", i64, rest, self.binary("mul", i64, step, d))
+        # floor to truncation: up by one where negative and inexact
+        up = self.both(self.compare("lt", "i64", x, zero), self.compare("ne", "i64", rest, zero))
+        if op == "div":
+            return self.select(up, i64, self.binary("add", i64, q, self.const(1, "i64")), q)
+        return self.select(up, i64, self.binary("sub", i64, rest, d), rest)
 
     def _shift(self, op: str, type_: ScalarType, x: str, y: str) -> str:
         t, width = self.type(type_), BITS[type_]

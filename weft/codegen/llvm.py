@@ -1,8 +1,8 @@
 """Kernels to LLVM IR: statements, loops and accumulators.
 
-In:   a `Kernel` and a `Target`.
-Out:  `kernel_ir`, the text of one module with `void <symbol>(ptr ctx, i64 task, i64 worker)`; `ctx` is an array of the
-      buffers' addresses in order.
+In:   `Kernel`s and a `Target`.
+Out:  `module_ir`, the text of one module with a `void <symbol>(ptr ctx, i64 task, i64 worker)` for each; `ctx` is an
+      array of the buffers' addresses in order.
 Laws: a `vector` loop runs several vectors at a time, then a masked (or scalar) rest; every size is right.
       An accumulator declared outside a vector loop becomes one vector accumulator per part, combined after the loop.
 Next: `expressions` evaluates, `lanes` holds the operations, `builder` places instructions.
@@ -10,11 +10,11 @@ Next: `expressions` evaluates, `lanes` holds the operations, `builder` places in
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from weft.codegen.builder import MEMORY, REGISTER, mangle, vector
 from weft.codegen.expressions import Expressions
-from weft.codegen.loopshape import Shape, assigned, shape_of
+from weft.codegen.loopshape import Shape, assigned, bound, shape_of
 from weft.codegen.target import Target
 from weft.codegen.values import (
     AFFINE,
@@ -49,19 +49,33 @@ from weft.ir.loops import (
 #: scratch up to this size lives on the thread's stack
 STACK_SCRATCH = 1 << 16
 
-_METADATA = '!0 = !{!0}\n!1 = !{i32 1}\n!2 = !{!"branch_weights", i32 1, i32 100000}\n'
+_METADATA = '!0 = !{!0}\n!1 = !{i32 1}\n!2 = !{!"branch_weights", i32 1, i32 100000}'
+#: `len(metadata)` counts `_METADATA` as one entry; numbers start beyond those it holds
+_FIRST_METADATA = 9
 
 
-def kernel_ir(kernel: Kernel, symbol: str, target: Target) -> str:
-    """The LLVM module of one kernel."""
-    return KernelEmitter(kernel, symbol, target).module()
+def module_ir(kernels: Iterable[tuple[Kernel, str]], target: Target) -> str:
+    """One LLVM module of several kernels, each under its own symbol."""
+    declarations: dict[str, str] = {}
+    helpers: dict[str, str] = {}
+    functions, metadata = [], [_METADATA]
+    for kernel, symbol in kernels:
+        emitter = KernelEmitter(kernel, symbol, target, len(metadata) + _FIRST_METADATA)
+        functions.append(emitter.function())
+        declarations |= emitter.b.declarations
+        helpers |= emitter.b.helpers
+        metadata += emitter.metadata
+    wide = '"min-legal-vector-width"="512" "prefer-vector-width"="512"' if target.level == "avx512" else ""
+    return "\n".join([*declarations.values(), *helpers.values(), *functions, f"attributes #0 = {{ nounwind {wide} }}",
+                      *metadata, ""])
 
 
 class KernelEmitter(Expressions):
     """Emits one kernel."""
 
-    def __init__(self, kernel: Kernel, symbol: str, target: Target):
+    def __init__(self, kernel: Kernel, symbol: str, target: Target, first_metadata: int = 0):
         super().__init__(target)
+        self.first_metadata = first_metadata
         self.kernel = kernel
         self.symbol = symbol
         self.metadata: list[str] = []
@@ -71,8 +85,8 @@ class KernelEmitter(Expressions):
 
     # --- the function
 
-    def module(self) -> str:
-        """The whole text."""
+    def function(self) -> str:
+        """The text of the kernel's function."""
         self._bind_buffers()
         body = self.kernel.body
         if len(body) == 1 and isinstance(body[0], For) and body[0].kind == "parallel":
@@ -87,12 +101,8 @@ class KernelEmitter(Expressions):
             self.b.declare("llvm.x86.sse.sfence", "void")
             self.b.line("call void @llvm.x86.sse.sfence()")
         self.b.line("ret void")
-        declared = "\n".join(self.b.declarations.values())
-        helpers = "".join(self.b.helpers.values())
         lines = "\n".join(self.b.scopes[0].lines)
-        wide = '"min-legal-vector-width"="512" "prefer-vector-width"="512"' if self.target.level == "avx512" else ""
-        return (f"{declared}\n{helpers}define void @{self.symbol}(ptr %ctx, i64 %task, i64 %worker) #0 {{\n"
-                f"entry:\n{lines}\n}}\nattributes #0 = {{ nounwind {wide} }}\n{_METADATA}{''.join(self.metadata)}")
+        return f"define void @{self.symbol}(ptr %ctx, i64 %task, i64 %worker) #0 {{\nentry:\n{lines}\n}}"
 
     def _bind_buffers(self) -> None:
         bufs, b = self.kernel.bufs, self.b
@@ -131,11 +141,11 @@ class KernelEmitter(Expressions):
         roots = list(dict.fromkeys(family.values()))
         if len(roots) < 2:
             return
-        scopes = {root: 10 + 3 * i for i, root in enumerate(roots)}
+        scopes = {root: self.first_metadata + 3 * i for i, root in enumerate(roots)}
         for root, number in scopes.items():
             others = ", ".join([f"!{other}" for key, other in scopes.items() if key != root])
-            self.metadata.append(f"!{number} = distinct !{{!{number}, !0}}\n!{number + 1} = !{{!{number}}}\n"
-                                 f"!{number + 2} = !{{{others}}}\n")
+            self.metadata += [f"!{number} = distinct !{{!{number}, !0}}", f"!{number + 1} = !{{!{number}}}",
+                              f"!{number + 2} = !{{{others}}}"]
         for buf in bufs:
             number = scopes[family[buf.name]]
             self.alias_tags[buf.name] = f", !alias.scope !{number + 1}, !noalias !{number + 2}"
@@ -317,7 +327,8 @@ class KernelEmitter(Expressions):
         if extent.const is not None and extent.const <= 0:
             return
         if stmt.kind == "vector" and not self.vectorized:
-            shape = shape_of(stmt, self.target, self.buffers, extent.const)
+            most = extent.const if extent.const is not None else bound(stmt.extent)
+            shape = shape_of(stmt, self.target, self.buffers, most)
             if shape is not None:
                 self._vector_loop(stmt, extent, shape)
                 return
@@ -423,9 +434,12 @@ class KernelEmitter(Expressions):
             self._vector_pass(stmt, constant(0), constant(whole), shape.parts)
             self._static_rest(stmt, whole, extent.const, shape)
         else:
-            whole = uniform("i64", self.scalar.binary("and", "i64", extent.parts[0], str(-block)))
-            self._vector_pass(stmt, constant(0), whole, shape.parts)
-            clamped = self.operate("max", [whole, constant(0)], "i64")
+            clamped = constant(0)
+            most = bound(stmt.extent)
+            if not shape.masked or most is None or most > block or shape.parts > 1:
+                whole = uniform("i64", self.scalar.binary("and", "i64", extent.parts[0], str(-block)))
+                self._vector_pass(stmt, constant(0), whole, shape.parts)
+                clamped = self.operate("max", [whole, constant(0)], "i64")
             if shape.masked:
                 self._vector_pass(stmt, clamped, extent, 1, masked=True)
         self.parts = shape.parts

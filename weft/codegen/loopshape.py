@@ -138,8 +138,16 @@ class _Survey:
                 self.stmt(child)
 
 
+def bound(extent: Expr) -> int | None:
+    """The most that a computed extent can be, where it is a minimum with a constant."""
+    if isinstance(extent, Op) and extent.op == "min":
+        known = [arg.value for arg in extent.args if isinstance(arg, Const)]
+        return int(known[0]) if known else None
+    return None
+
+
 def shape_of(loop: For, target: Target, buffers: dict, extent: int | None) -> Shape | None:
-    """The shape of a vector loop; `extent` is None where it is computed at run time."""
+    """The shape of a vector loop; `extent` is its number of iterations, or the most it can be, or None."""
     survey = _Survey(buffers)
     for stmt in loop.body:
         survey.stmt(stmt)

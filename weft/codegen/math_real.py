@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 
-from weft.codegen.builder import vector
-from weft.codegen.lanes import Lanes, lane_helper
+from weft.codegen.lanes import Lanes
 from weft.codegen.math_tables import TABLE
 
 
@@ -285,16 +284,18 @@ class Real:
         name = f"weft.cold.{function}.{self.type}.{width}"
         if name not in b.helpers:
             b.declare(function, "double", "double")
-            inner = lane_helper(b, function, function, width, 1) if width > 1 else function
-            double = vector("double", width)
-            up = "%x" if self.wide else "%w"
-            widen = "" if self.wide else f"  %w = fpext {self.t} %x to {double}\n"
-            down = "%d" if self.wide else "%n"
-            narrow = "" if self.wide else f"  %n = fptrunc {double} %d to {self.t}\n"
+            element, t = ("double" if self.wide else "float"), self.t
+            widen = "" if self.wide else "  %d = fpext float %e to double\n"
+            narrow = "" if self.wide else "  %n = fptrunc double %r to float\n"
             b.helpers[name] = (
-                f"define internal {self.t} @{name}({self.t} %y, {self.t} %x, {lanes.i1} %m) cold noinline #0 {{\n"
-                f"{widen}  %d = call {double} @{inner}({double} {up})\n{narrow}"
-                f"  %r = select {lanes.i1} %m, {self.t} {down}, {self.t} %y\n  ret {self.t} %r\n}}\n")
+                f"define internal {t} @{name}({t} %y, {t} %x, {lanes.i1} %m) cold noinline #0 {{\nentry:\n"
+                f"  %p = alloca {t}, align 64\n  store {t} %x, ptr %p, align 64\n  br label %loop\nloop:\n"
+                f"  %k = phi i64 [0, %entry], [%next, %loop]\n  %q = getelementptr {element}, ptr %p, i64 %k\n"
+                f"  %e = load {element}, ptr %q, align 4\n{widen}"
+                f"  %r = call double @{function}(double {'%e' if self.wide else '%d'})\n{narrow}"
+                f"  store {element} {'%r' if self.wide else '%n'}, ptr %q, align 4\n  %next = add i64 %k, 1\n"
+                f"  %more = icmp ult i64 %next, {width}\n  br i1 %more, label %loop, label %done\ndone:\n"
+                f"  %z = load {t}, ptr %p, align 64\n  %s = select {lanes.i1} %m, {t} %z, {t} %y\n  ret {t} %s\n}}\n")
         return name
 
 

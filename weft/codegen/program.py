@@ -11,9 +11,10 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import functools
+import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,7 +23,7 @@ from weft.codegen import cache, target
 from weft.codegen.entry import EntryEmitter
 from weft.ir import loops_text
 from weft.ir.loops import Kernel, check
-from weft.ir.program import Gemm, HostCall, Program
+from weft.ir.program import Branch, Gemm, HostCall, Launch, Loop, Program, Step, WhileLoop
 
 #: names of the C library's functions that kernels may call
 _LIBM = ("exp", "exp2", "expm1", "log", "log1p", "log2", "cbrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
@@ -30,6 +31,10 @@ _LIBM = ("exp", "exp2", "expm1", "log", "log1p", "log2", "cbrt", "sin", "cos", "
          "roundf", "roundeven", "roundevenf", "floor", "floorf", "ceil", "ceilf", "trunc", "truncf", "rint", "rintf",
          "fmodf", "nearbyint", "nearbyintf")
 _LIBC = ("memcpy", "memset", "memmove")
+
+
+#: kernels of one module, at most
+BATCH = 16
 
 
 @dataclass
@@ -66,43 +71,74 @@ def _library_symbols() -> dict[str, int]:
 
 def compile_kernel(kernel: Kernel) -> CompiledKernel:
     """The native function of a kernel, from memory, from disk, or compiled now."""
-    return _compile_kernels([kernel])[0]
+    return compile_kernels([kernel])[0]
 
 
-def _compile_kernels(kernels: Iterable[Kernel]) -> list[CompiledKernel]:
+def compile_kernels(kernels: Sequence[Kernel]) -> list[CompiledKernel]:
+    """The native functions of kernels; those found nowhere are compiled together."""
     machine = target.current()
-    found = []
-    for kernel in kernels:
-        name = cache.key(machine.identity, loops_text.canonical(kernel))
-        with _lock:
-            made = _kernels.get(name)
-            if made is None:
-                made = _kernels[name] = _load_kernel(kernel, name, machine)
-        found.append(made)
-    return found
+    names = [cache.key(machine.identity, loops_text.canonical(kernel)) for kernel in kernels]
+    with _lock:
+        missing = {name: kernel for name, kernel in zip(names, kernels) if name not in _kernels}
+        for name in list(missing):
+            if name not in _kernels:
+                _adopt(name, missing)
+        missing = {name: kernel for name, kernel in missing.items() if name not in _kernels}
+        for start in range(0, len(missing), BATCH):
+            _compile_batch(dict(itertools.islice(missing.items(), start, start + BATCH)), machine)
+        return [_kernels[name] for name in names]
 
 
-def _load_kernel(kernel: Kernel, name: str, machine: target.Target) -> CompiledKernel:
-    symbol = f"weft_k_{name}"
+def _adopt(name: str, wanted: dict[str, Kernel]) -> None:
+    """Load the object on disk that holds kernel `name`, and with it the other wanted kernels that it holds."""
     data = cache.read(name)
-    from_disk = data is not None
+    if data is not None and data.startswith(b"in "):
+        data = cache.read(data[3:].decode())
     if data is None:
-        data = target.emit_object(kernel_ir(kernel, symbol, machine), machine)
-        cache.write(name, data)
-    imports = _library_symbols()
-    if any(buf.size for buf in kernel.scratch):
-        imports = imports | _pool_symbols()
-    tracker = target.link([data], [symbol], imports)
-    return CompiledKernel(symbol, tracker[symbol], kernel, from_disk, tracker)
+        return
+    header, _, code = data.partition(b"\n")
+    held = header.decode().split(" ")
+    if name in held:
+        _link_batch({one: wanted[one] for one in held if one in wanted}, code, True)
+
+
+def _compile_batch(batch: dict[str, Kernel], machine: target.Target) -> None:
+    """Compile kernels as one module: the fixed cost of a module is a third of a small kernel's."""
+    code = target.emit_object(_ir([(kernel, _symbol(name)) for name, kernel in batch.items()], machine), machine)
+    data = " ".join(batch).encode() + b"\n" + code
+    if len(batch) == 1:
+        cache.write(next(iter(batch)), data)
+    else:
+        together = cache.key("batch", *batch)
+        cache.write(together, data)
+        for name in batch:
+            cache.write(name, b"in " + together.encode())
+    _link_batch(batch, code, False)
+
+
+def _link_batch(batch: dict[str, Kernel], code: bytes, from_disk: bool) -> None:
+    tracker = target.link([code], [_symbol(name) for name in batch], _library_symbols() | _pool_symbols())
+    for name, kernel in batch.items():
+        address = tracker[_symbol(name)]
+        _kernels.setdefault(name, CompiledKernel(_symbol(name), address, kernel, from_disk, tracker))
+
+
+def _symbol(name: str) -> str:
+    return f"weft_k_{name}"
 
 
 def kernel_ir(kernel: Kernel, symbol: str = "kernel", machine: target.Target | None = None) -> str:
     """LLVM IR of a kernel."""
+    return _ir([(kernel, symbol)], machine or target.current())
+
+
+def _ir(kernels: Sequence[tuple[Kernel, str]], machine: target.Target) -> str:
     from weft.codegen import llvm
 
     if os.environ.get("WEFT_VERIFY") == "1":
-        check(kernel)
-    return llvm.kernel_ir(kernel, symbol, machine or target.current())
+        for kernel, _ in kernels:
+            check(kernel)
+    return llvm.module_ir(kernels, machine)
 
 
 class _HostCalls:
@@ -206,18 +242,14 @@ class NativeProgram:
 
 def compile_program(program: Program) -> NativeProgram:
     """Make a program callable."""
-    kernels: dict[int, CompiledKernel] = {}
-    distinct: dict[str, CompiledKernel] = {}
-    imports: dict[str, int] = {}
+    launched = {id(kernel): kernel for kernel in _launched(program.steps) if kernel.parallel_extent > 0}
+    kernels = dict(zip(launched, compile_kernels(list(launched.values()))))
+    distinct = {made.symbol: made for made in kernels.values()}
+    imports = {made.symbol: made.address for made in distinct.values()}
     keepalive: list[object] = []
 
     def kernel_symbol(kernel: Kernel) -> str:
-        made = kernels.get(id(kernel))
-        if made is None:
-            made = kernels[id(kernel)] = compile_kernel(kernel)
-            distinct[made.symbol] = made
-            imports[made.symbol] = made.address
-        return made.symbol
+        return kernels[id(kernel)].symbol
 
     def gemm_symbol(step: Gemm) -> str:
         from weft.codegen import gemm
@@ -246,6 +278,20 @@ def compile_program(program: Program) -> NativeProgram:
     made.call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(entry)
     made.from_disk = sum(kernel.from_disk for kernel in made.compiled_kernels)
     return made
+
+
+def _launched(steps: Iterable[Step]) -> Iterator[Kernel]:
+    """Every kernel that some step launches."""
+    for step in steps:
+        if isinstance(step, Launch):
+            yield step.kernel
+        elif isinstance(step, Loop):
+            yield from _launched(step.body)
+        elif isinstance(step, WhileLoop):
+            yield from _launched((*step.cond_body, *step.body))
+        elif isinstance(step, Branch):
+            for branch in step.branches:
+                yield from _launched(branch)
 
 
 def _pool_symbols() -> dict[str, int]:

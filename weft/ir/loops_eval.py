@@ -47,7 +47,7 @@ DTYPES = {
 def evaluate(kernel: Kernel, *arrays: np.ndarray) -> None:
     """Run a kernel on flat arrays, one per buffer.
 
-    >>> from weft.ir.loops import Buf
+    >>> from weft.ir.loops import Buf, For, Index, Kernel, Op, Store
     >>> y = np.zeros(3, np.int32)
     >>> i = Index("i")
     >>> double = Op("add", (Op("cast", (i,), "i32"), Op("cast", (i,), "i32")), "i32")
