@@ -83,7 +83,9 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=()
     assignment = device_assignment(program, specs, out_shardings, name or jaxpr.name, arg_names, n_consts)
     donated = [d + n_consts for d in donated]
     with set_trace(eval_trace):
-        return pipeline.compile_jaxpr(program, specs, out_shardings, donated, name or jaxpr.name or "program", assignment)
+        executable = pipeline.compile_jaxpr(program, specs, out_shardings, donated, name or jaxpr.name or "program", assignment)
+    executable.const_inputs = const_arrays(jaxpr)
+    return executable
 
 
 def const_arrays(jaxpr: Jaxpr) -> list[Array]:

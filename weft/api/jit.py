@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from weft.api.dispatch import Dispatching, add_entry
 from weft.api.execute import prepare, to_array
 from weft.control.call import jit_p
 from weft.core.stage import hoist_tracers, stage
@@ -111,11 +112,12 @@ class TracedProgram:
         self.arg_names, self.name, self.in_avals = arg_names, name, in_avals
 
 
-class JitFunction:
+class JitFunction(Dispatching):
     """What `jit` returns. Calling it runs the compiled function; `trace`, `lower`, `eval_shape` stop at earlier stages."""
 
     def __init__(self, fun: Callable, *, in_shardings=None, out_shardings=None, static_argnums=None, static_argnames=None,
                  donate_argnums=None, donate_argnames=None, keep_unused=False, device=None, backend=None, inline=False):
+        Dispatching.__init__(self, self._call)
         functools.update_wrapper(self, fun)
         self.fun = fun
         self.name = function_name(fun)
@@ -134,8 +136,11 @@ class JitFunction:
         return f"<weft.jit of {self.fun!r}>"
 
     # ---- calling
-    @api_boundary
     def __call__(self, *args, **kwargs):
+        return self._call(*args, **kwargs)
+
+    @api_boundary
+    def _call(self, *args, **kwargs):
         if config.disable_jit:
             return self.fun(*args, **kwargs)
         statics, leaves, in_tree = self._flatten(args, kwargs)
@@ -159,6 +164,8 @@ class JitFunction:
                                         f"jit({traced.name})", traced.arg_names)
             placed = any(s is not None for s in traced.in_shardings)
             self._calls[key] = (executable, traced, placed)
+            if not statics and not kwargs and not placed:
+                add_entry(self, executable, args, leaves, traced.out_tree)
             return tree.tree_unflatten(traced.out_tree, executable(ready))
         executable, traced, placed = call
         if placed or traced.jaxpr.consts:
@@ -271,6 +278,7 @@ class JitFunction:
         """Forget all traces and executables."""
         self._programs.clear()
         self._calls.clear()
+        self._forget_entries()
 
     def _cache_size(self) -> int:
         return len(self._calls)

@@ -18,6 +18,7 @@ from weft.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var
 from weft.ir.types import ShapedArray
 from weft.util import dtypes
 from weft.util.source import user_frame
+from weft.util.state import guard
 
 _PYTHON_SCALARS = frozenset({bool, int, float, complex})
 
@@ -104,12 +105,14 @@ def stage(fun: Callable, in_avals: Sequence[ShapedArray], name: str = "") -> Jax
     (ShapedArray(float32[3]),)
     """
     trace = StageTrace(_state.trace, name)
+    guard[0] += 1
     try:
         with set_trace(trace):
             args = [trace.new_arg(a) for a in in_avals]
             outs = fun(*args)
             jaxpr = trace.to_jaxpr(args, outs)
     finally:
+        guard[0] -= 1
         trace.finished = True
     return jaxpr
 

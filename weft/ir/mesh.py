@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from weft.util.state import guard, new_epoch
+
 from weft.util.errors import ShardingError
 
 
@@ -200,10 +202,12 @@ class Mesh(_MeshBase):
 
     def __enter__(self) -> Mesh:
         _state.stack.append(self)
+        guard[0] += 1
         return self
 
     def __exit__(self, *exc: Any) -> None:
         _state.stack.pop()
+        guard[0] -= 1
 
     def __repr__(self) -> str:
         return f"Mesh({self._body()})"
@@ -302,14 +306,18 @@ class set_mesh:
         self.mesh = mesh
         self.previous = _state.base
         _state.base = mesh
+        new_epoch()
 
     def __enter__(self) -> Any:
         _state.base = self.previous
         _state.stack.append(self.mesh)
+        guard[0] += 1
+        new_epoch()
         return self.mesh
 
     def __exit__(self, *exc: Any) -> None:
         _state.stack.pop()
+        guard[0] -= 1
 
 
 class use_mesh(set_mesh):

@@ -23,6 +23,8 @@ from weft.runtime.device import default_device
 from weft.util import dtypes
 
 _specs: dict[tuple, "ArraySpec"] = {}
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype, _capsule_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
 
 class ArraySpec:
@@ -171,9 +173,14 @@ class Array(metaclass=ArrayMeta):
         self._live()
 
     def _live(self) -> Buffer:
+        """The memory; an error if it was given up. Arrays made by native dispatch own it through a capsule at first."""
         buffer = self._buffer
-        if buffer is None:
-            raise RuntimeError(f"Array has been deleted with shape={self._spec.aval.str_short()}. It was donated to a compiled "
+        if type(buffer) is Buffer:
+            return buffer
+        if buffer is not None:
+            buffer = self._buffer = Buffer._borrow(_capsule_pointer(buffer, None), self._spec.nbytes, buffer)
+            return buffer
+        raise RuntimeError(f"Array has been deleted with shape={self._spec.aval.str_short()}. It was donated to a compiled "
                                "function or deleted explicitly. Use the result of that call, or do not donate it "
                                "(donate_argnums / donate_argnames).")
         return buffer

@@ -15,10 +15,13 @@ from weft.runtime.array import Array, ArraySpec, relaid
 from weft.runtime.buffer import Buffer
 
 
+_LONG_BYTES = 1 << 18        # about 20 µs of memory traffic
+
+
 class Executable:
     """A loaded program. Calling it takes and gives flat lists of arrays."""
     __slots__ = ("in_specs", "out_specs", "donated", "stages", "native", "consts", "n_slots", "aliases", "arena_bytes",
-                 "kernel_count", "_template", "__weakref__")
+                 "kernel_count", "const_inputs", "is_long", "_template", "__weakref__")
 
     def __init__(self, native, scheduled, in_specs: Sequence[ArraySpec], out_specs: Sequence[ArraySpec], donated: Sequence[int], stages):
         self.in_specs = tuple(in_specs)
@@ -30,6 +33,9 @@ class Executable:
         self.aliases = dict(scheduled.aliases)          # output index -> donated input index whose memory it takes
         self.arena_bytes = scheduled.program.arena_bytes
         self.kernel_count = scheduled.kernel_count
+        self.const_inputs: list[Array] = []             # constants of the program that are passed as its first inputs
+        traffic = sum(s.nbytes for s in (*self.in_specs, *self.out_specs)) + self.arena_bytes
+        self.is_long = traffic > _LONG_BYTES or scheduled.has_loops     # worth letting other Python threads run
         self.n_slots = len(self.in_specs) + len(self.out_specs) + len(self.consts) + 1
         self._template = ctypes.c_void_p * self.n_slots
 
@@ -49,7 +55,8 @@ class Executable:
         arena = Buffer(self.arena_bytes) if self.arena_bytes else None
         slots = self._template(*[b.ptr for b in ins], *[b.ptr for b in outs], *[c.ptr for c in self.consts],
                                arena.ptr if arena is not None else None)
-        self.native(slots)
+        if self.native.call(slots):
+            self.native.raise_error()
         for i in self.donated:
             args[i].delete()
         return [Array(spec, buffer) for spec, buffer in zip(self.out_specs, outs)]

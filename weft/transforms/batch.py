@@ -15,6 +15,7 @@ from weft.core.stage import stage
 from weft.core.trace import Trace, Tracer, current_trace, extend_axis_env, set_trace, typeof
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.types import ShapedArray
+from weft.util.state import guard
 
 
 class BatchTracer(Tracer):
@@ -98,11 +99,13 @@ def batch_flat(fun: Callable, axis: BatchAxis, args: Sequence, dims: Sequence) -
     """Results of flat `fun` mapped over `dims` of `args`, and the dims they are mapped over (None: not mapped)."""
     trace = BatchTrace(current_trace(), axis)
     names = [(axis.name, axis.size)] if axis.name is not None else []
+    guard[0] += 1
     try:
         with set_trace(trace), extend_axis_env(names):
             outs = fun(*[trace.join(x, d) for x, d in zip(args, dims)])
         pairs = [trace.split(o) for o in outs]
     finally:
+        guard[0] -= 1
         trace.finished = True
     return [v for v, _ in pairs], [d for _, d in pairs]
 

@@ -12,6 +12,7 @@ from weft.core.interpret import evaluate
 from weft.core.stage import stage
 from weft.core.trace import Trace, Tracer, Zero, current_trace, set_trace, typeof
 from weft.ir.jaxpr import Jaxpr
+from weft.util.state import guard
 
 
 class JVPTracer(Tracer):
@@ -65,11 +66,13 @@ class JVPTrace(Trace):
 def jvp_flat(fun: Callable, primals: Sequence, tangents: Sequence) -> tuple[list, list]:
     """Values and tangents of flat `fun`; tangents may be `Zero` on both sides."""
     trace = JVPTrace(current_trace())
+    guard[0] += 1
     try:
         with set_trace(trace):
             outs = fun(*[trace.join(p, t) for p, t in zip(primals, tangents)])
         pairs = [trace.split(o) for o in outs]
     finally:
+        guard[0] -= 1
         trace.finished = True
     return [p for p, _ in pairs], [t for _, t in pairs]
 

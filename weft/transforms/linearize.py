@@ -13,6 +13,7 @@ from weft.core.stage import StageTrace, StageTracer
 from weft.core.trace import Zero, current_trace, set_trace, typeof
 from weft.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var
 from weft.transforms.jvp import JVPTrace
+from weft.util.state import guard
 
 
 class LinearTrace(StageTrace):
@@ -41,6 +42,7 @@ def linearize_flat(fun: Callable, primals: Sequence, nonzero: Sequence[bool] | N
     jvp = JVPTrace(linear)
     tangents = [linear.new_arg(typeof(p).to_tangent_aval()) if nz else Zero(typeof(p).to_tangent_aval())
                 for p, nz in zip(primals, nonzero)]
+    guard[0] += 1
     try:
         with set_trace(jvp):
             outs = fun(*[jvp.join(p, t) for p, t in zip(primals, tangents)])
@@ -49,6 +51,7 @@ def linearize_flat(fun: Callable, primals: Sequence, nonzero: Sequence[bool] | N
         out_nonzero = [type(t) is not Zero for _, t in pairs]
         program = linear.to_jaxpr([t for t in tangents if type(t) is not Zero], [t for _, t in pairs if type(t) is not Zero])
     finally:
+        guard[0] -= 1
         linear.finished = jvp.finished = True
     return [p for p, _ in pairs], program, out_nonzero
 

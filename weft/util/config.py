@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
+from weft.util.state import guard, new_epoch
+
 _TRUE = frozenset(("1", "true", "yes", "on", "y", "t"))
 _FALSE = frozenset(("0", "false", "no", "off", "n", "f", ""))
 
@@ -139,6 +141,7 @@ class Config(threading.local):
         with _lock:
             setattr(Config, flag.name, value)
             Config._version += 1
+            new_epoch()
 
     def read(self, name: str) -> Any:
         """Return a flag by any of its names."""
@@ -237,11 +240,13 @@ class Override:
         saved = {name: own.get(name, _UNSET) for name in self._values}
         saved["_key"] = own.get("_key", _UNSET)
         self._saved.append(saved)
+        guard[0] += 1
         own.update(self._values)
         own["_key"] = (-1, ())
 
     def __exit__(self, *exc_info: object) -> None:
         own = vars(config)
+        guard[0] -= 1
         for name, value in self._saved.pop().items():
             if value is _UNSET:
                 own.pop(name, None)
