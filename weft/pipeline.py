@@ -61,9 +61,9 @@ def compile_jaxpr(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
     program = timer("physicalize", physicalize, jaxpr)
     program = stages.simplified = timer("simplify", simplify, program)
     if len(assignment) > 1:
-        result = stages.partition = timer("partition", partition_program, program, in_specs, out_shardings, assignment)
+        result = stages.partition = timer("partition", partition.partition_for, program, in_specs, out_shardings, assignment)
         local = stages.local = timer("simplify local", simplify, result.jaxpr)
-        program = timer("stack", stack, local, result)
+        program = timer("stack", stack, local, result.axes, result.in_specs, result.out_specs)
         shardings = result.out_shardings
         in_specs = [ArraySpec(s.aval, sharding, s.committed) for s, sharding in zip(in_specs, result.in_shardings)]
     else:
