@@ -38,7 +38,7 @@ types: $(READY)
 	$(BIN)/pyright
 
 imports: $(READY)
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 smoke: $(READY)
 	WEFT_PYTHON=$(BIN)/python bash tests/smoke.sh

@@ -262,7 +262,7 @@ class JitFunction(Dispatching):
     # ---- earlier stages
     def trace(self, *args, **kwargs):
         """Trace for these arguments (arrays or ShapeDtypeStructs); see `stages.Traced`."""
-        from weft.stages import Traced
+        from weft.api.stages import Traced
         statics, leaves, in_tree = self._flatten(args, kwargs)
         return Traced(self, self._trace(args, kwargs, statics, leaves, in_tree), leaves)
 

@@ -1,0 +1,226 @@
+"""Stages of compilation for users: `f.trace(...)`, `.lower()`, `.compile()`, each with its text and its facts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.api.execute import build, const_arrays, to_array
+from weft.ir.jaxpr import Jaxpr
+from weft.runtime.array import Array, ArraySpec, default_sharding
+from weft.util import tree
+
+
+class ArgInfo:
+    """What is known of one argument of a lowered function."""
+    __slots__ = ("aval", "donated")
+
+    def __init__(self, aval, donated: bool):
+        self.aval, self.donated = aval, donated
+
+    shape = property(lambda self: self.aval.shape)
+    dtype = property(lambda self: self.aval.dtype)
+
+    def __repr__(self) -> str:
+        return f"ArgInfo(aval={self.aval!r}, donated={self.donated})"
+
+
+def _spec(x, aval) -> ArraySpec:
+    """How the argument `x` (an array, a number or a ShapeDtypeStruct) lies."""
+    if type(x) is Array:
+        return x._spec
+    sharding = getattr(x, "sharding", None)
+    return ArraySpec(aval, default_sharding() if sharding is None else sharding, sharding is not None)
+
+
+class Traced:
+    """A function traced for types of arguments: its jaxpr and result types."""
+
+    def __init__(self, jitted, program, leaves: Sequence[Any]):
+        self._jitted, self._program, self._leaves = jitted, program, list(leaves)
+
+    @property
+    def jaxpr(self) -> Jaxpr:
+        """The program."""
+        return self._program.jaxpr
+
+    @property
+    def fun_name(self) -> str:
+        return self._program.name
+
+    @property
+    def in_avals(self):
+        return tree.tree_unflatten(self._program.in_tree, self._program.in_avals)
+
+    @property
+    def out_avals(self):
+        return tree.tree_unflatten(self._program.out_tree, self._program.jaxpr.out_avals)
+
+    @property
+    def in_tree(self):
+        return self._program.in_tree
+
+    @property
+    def out_tree(self):
+        return self._program.out_tree
+
+    @property
+    def args_info(self):
+        """Types and donation of the arguments, as a tree."""
+        infos = [ArgInfo(a, d) for a, d in zip(self._program.in_avals, self._program.donated)]
+        return tree.tree_unflatten(self._program.in_tree, infos)
+
+    @property
+    def out_info(self):
+        """Shapes and dtypes of the results, as a tree."""
+        from weft.api.arrays import ShapeDtypeStruct
+        structs = [ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in self._program.jaxpr.out_avals]
+        return tree.tree_unflatten(self._program.out_tree, structs)
+
+    def lower(self, *, lowering_platforms=None, **_options) -> "Lowered":
+        """The program with the layouts of its arguments, ready to be compiled."""
+        return Lowered(self)
+
+
+class Lowered:
+    """A traced program with the layouts of its arguments."""
+
+    def __init__(self, traced: Traced):
+        self._traced = traced
+        program = traced._program
+        specs = [s if s is not None else None for s in program.in_shardings]
+        self.in_specs = [ArraySpec(aval, given, True) if given is not None else _spec(x, aval)
+                         for x, aval, given in zip(traced._leaves, program.in_avals, specs)]
+
+    in_tree = property(lambda self: self._traced.in_tree)
+    out_tree = property(lambda self: self._traced.out_tree)
+    in_avals = property(lambda self: self._traced.in_avals)
+    args_info = property(lambda self: self._traced.args_info)
+    out_info = property(lambda self: self._traced.out_info)
+    donate_argnums = property(lambda self: tuple(i for i, d in enumerate(self._traced._program.donated) if d))
+
+    def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
+        """The global program as text: `stablehlo` (the default), `hlo`, or `jaxpr`."""
+        from weft.ir.hlo_text import hlo_text, stablehlo_text
+        program = self._traced._program
+        if dialect == "jaxpr":
+            return str(program.jaxpr)
+        if dialect in (None, "stablehlo"):
+            return stablehlo_text(program.jaxpr, program.name, [s.sharding if s.committed else None for s in self.in_specs],
+                                  program.out_shardings)
+        if dialect == "hlo":
+            return hlo_text(program.jaxpr, program.name)
+        raise ValueError(f"lower().as_text: unknown dialect {dialect!r}; use 'stablehlo', 'hlo' or 'jaxpr'.")
+
+    def compiler_ir(self, dialect: str | None = None):
+        """The program's text in a dialect, as an object that prints as it."""
+        return _Text(self.as_text(dialect))
+
+    def compile(self, compiler_options=None, *_args, **_kwargs) -> "Compiled":
+        """Compile for these layouts."""
+        program = self._traced._program
+        consts = const_arrays(program.jaxpr)
+        donated = [i for i, d in enumerate(program.donated) if d]
+        executable = build(program.jaxpr, [*(c._spec for c in consts), *self.in_specs], program.out_shardings, donated,
+                           f"jit({program.name})", program.arg_names)
+        return Compiled(self, executable, consts)
+
+    def cost_analysis(self) -> dict[str, float]:
+        """Floating point operations and bytes of the global program."""
+        from weft.ir.cost import program_cost
+        return program_cost(self._traced.jaxpr)
+
+
+class _Text(str):
+    """A program text with the method that programs call on it."""
+
+    def as_hlo_text(self) -> str:
+        return str(self)
+
+
+class MemoryStats:
+    """Bytes that one call of a compiled program needs on a device (as a real device would hold it)."""
+
+    def __init__(self, **facts: int):
+        self.__dict__.update(facts)
+
+    def __repr__(self) -> str:
+        return "CompiledMemoryStats(" + ", ".join(f"{k}={v}" for k, v in self.__dict__.items()) + ")"
+
+
+class Compiled:
+    """A compiled program: call it with arguments of exactly the types and layouts it was compiled for."""
+
+    def __init__(self, lowered: Lowered, executable, consts):
+        self._lowered, self._executable, self._consts = lowered, executable, consts
+
+    in_tree = property(lambda self: self._lowered.in_tree)
+    out_tree = property(lambda self: self._lowered.out_tree)
+    in_avals = property(lambda self: self._lowered.in_avals)
+    args_info = property(lambda self: self._lowered.args_info)
+    out_info = property(lambda self: self._lowered.out_info)
+
+    @property
+    def stages(self):
+        """The program at every stage of compilation."""
+        return self._executable.stages
+
+    @property
+    def input_shardings(self):
+        """Layouts of the arguments: `(positional, keyword)` trees."""
+        specs = self._executable.in_specs[len(self._consts):]
+        return tree.tree_unflatten(self.in_tree, [s.sharding for s in specs])
+
+    @property
+    def output_shardings(self):
+        """Layouts of the results, as a tree."""
+        return tree.tree_unflatten(self.out_tree, [s.sharding for s in self._executable.out_specs])
+
+    def as_text(self) -> str:
+        """The program of one device, with its collectives, as HLO-style text."""
+        from weft.ir.hlo_text import hlo_text
+        stages = self.stages
+        return hlo_text(stages.local if stages.local is not None else stages.simplified, stages.name)
+
+    def cost_analysis(self) -> dict[str, float]:
+        """Floating point operations and bytes accessed of the program of one device."""
+        from weft.ir.cost import program_cost
+        stages = self.stages
+        return program_cost(stages.local if stages.local is not None else stages.simplified)
+
+    def memory_analysis(self) -> MemoryStats:
+        """Bytes of arguments, results, aliases and temporaries per device, and the whole process's temporaries."""
+        e = self._executable
+        local = lambda specs: sum(s.nbytes // max(1, _count(s)) for s in specs)
+        n = max(1, len(e.in_specs[0].sharding.device_assignment)) if e.in_specs else 1
+        return MemoryStats(argument_size_in_bytes=local(e.in_specs), output_size_in_bytes=local(e.out_specs),
+                           alias_size_in_bytes=sum(e.out_specs[i].nbytes for i in e.aliases),
+                           temp_size_in_bytes=-(-e.arena_bytes // n), generated_code_size_in_bytes=0,
+                           host_temp_size_in_bytes=e.arena_bytes, peak_memory_in_bytes=e.peak_bytes)
+
+    def runtime_executable(self):
+        return self._executable
+
+    def __call__(self, *args, **kwargs):
+        leaves, in_tree = tree.tree_flatten((args, kwargs))
+        if in_tree != self.in_tree:
+            raise TypeError(f"This function was compiled for arguments of structure {self.in_tree}, called with {in_tree}.")
+        arrays = [to_array(x) for x in leaves]
+        for i, (x, spec) in enumerate(zip(arrays, self._executable.in_specs[len(self._consts):])):
+            if x.aval.shape != spec.aval.shape or x.aval.dtype != spec.aval.dtype:
+                name = self._lowered._traced._program.arg_names[i]
+                raise TypeError(f"Argument types differ from the types for which this computation was compiled: argument {name} has "
+                                f"type {x.aval.str_short()}, compiled for {spec.aval.str_short()}.")
+        return tree.tree_unflatten(self.out_tree, self._executable([*self._consts, *arrays]))
+
+    call = __call__
+
+
+def _count(spec: ArraySpec) -> int:
+    """Number of distinct shards of an array."""
+    n = 1
+    for s in spec.splits:
+        n *= s
+    return n
+
+
