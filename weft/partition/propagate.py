@@ -85,7 +85,7 @@ class Propagation:
     given: set[Var] = field(default_factory=set)
     strength: dict[Var, int] = field(default_factory=dict)      # bytes of the value that the spec comes from
     cuts: set[tuple[Any, int]] = field(default_factory=set)
-    changed: bool = False
+    changed: set[Var] = field(default_factory=set)              # since somebody last looked
     repeats: bool = False                # whether specs pass from a value to its repetition or part: in the last round
 
     def spec(self, atom: Any) -> Spec:
@@ -116,7 +116,7 @@ class Propagation:
                 if any(a in other for other in mine) or atom.aval.shape[d] % n:
                     break
                 mine[d] = (*mine[d], a)
-                self.changed = True
+                self.changed.add(atom)
                 self.strength[atom] = max(strength, self.strength.get(atom, 0))
 
 
@@ -137,23 +137,32 @@ def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | 
     for atom, spec in zip(jaxpr.outvars, out_specs):
         if spec is not None:
             state.grow(atom, spec, atom.aval.nbytes)
-    transfers = [(_transfer(eqn), eqn.primitive.kind in PASS_THROUGH) for eqn in eqns]
-    _run(state, [t for t, easy in transfers if easy])
-    _run(state, [t for t, _ in transfers])
+    found = [(_transfer(eqn), eqn.primitive.kind in PASS_THROUGH) for eqn in eqns]
+    transfers = [t for t, _ in found if t is not None]
+    _run(state, [t for t, easy in found if easy and t is not None])
+    _run(state, transfers)
     state.repeats = True
-    _run(state, [t for t, _ in transfers])
+    _run(state, transfers)
     return state
 
 
-def _run(state: Propagation, transfers: list) -> None:
-    """Sweep forward and backward until nothing changes."""
-    state.changed = True
-    while state.changed:
-        state.changed = False
-        for transfer in transfers:
-            transfer(state)
-        for transfer in reversed(transfers):
-            transfer(state)
+def _run(state: Propagation, transfers: list[_Factors | _Region]) -> None:
+    """Sweep forward and backward over those whose variables changed, until nothing does."""
+    users: dict[Var, list[int]] = {}
+    for i, transfer in enumerate(transfers):
+        for var in transfer.variables:
+            users.setdefault(var, []).append(i)
+    waiting = set(range(len(transfers)))
+    order = range(len(transfers))
+    while waiting:
+        for i in order:
+            if i in waiting:
+                waiting.discard(i)
+                state.changed.clear()
+                transfers[i](state)
+                for var in state.changed:
+                    waiting.update(users.get(var, ()))
+        order = order[::-1]
 
 
 def _give_constraint(state: Propagation, eqn: Eqn, wanted: Sequence[DimSpec | None]) -> None:
@@ -183,12 +192,12 @@ def region_jaxprs(params: Mapping[str, Any]) -> list[Jaxpr]:
 
 # --- equations --------------------------------------------------------------------------------------------------------
 
-def _transfer(eqn: Eqn) -> Any:
-    """A function that moves specs through one equation, both ways."""
+def _transfer(eqn: Eqn) -> _Factors | _Region | None:
+    """What moves specs through one equation, both ways; None if nothing passes."""
     if eqn.primitive.kind == "region":
         return _Region(eqn)
     rule = factor_rule(eqn)
-    return _Factors(eqn, rule) if rule is not None else lambda state: None
+    return None if rule is None else _Factors(eqn, rule)
 
 
 class _Factors:
@@ -199,6 +208,7 @@ class _Factors:
         self.closed = frozenset(f for f, mark in rule.special.items() if mark == "replicate")
         values = [*zip(eqn.invars, rule.ins), *zip(eqn.outvars, rule.outs)]
         self.values = [(a, factors) for a, factors in values if type(a) is not Literal and a.aval.ndim]
+        self.variables = [a for a, _ in self.values]
         self.in_result = frozenset(f for out in rule.outs for dim in out for f in dim)
         self.parts = list(_parts(eqn, rule))
         self.repeats = eqn.primitive.kind == "layout" and eqn.outvars[0].aval.size > max(
@@ -274,6 +284,7 @@ class _Region:
 
     def __init__(self, eqn: Eqn):
         self.groups = region_links(eqn)
+        self.variables = [a for group in self.groups for a, _ in group if type(a) is not Literal]
 
     def __call__(self, state: Propagation) -> None:
         for group in self.groups:

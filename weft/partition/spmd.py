@@ -80,11 +80,10 @@ class Value:
 
 @dataclass
 class Choice:
-    """One way to compute an equation: axes per factor, placements of operands and results, and its price."""
+    """One way to compute an equation: axes per factor, placements of operands and results."""
     axes: FactorAxes
     ins: list[Placement]
     outs: list[Placement]
-    cost: float = 0.0
 
 
 @dataclass
@@ -203,13 +202,8 @@ class Partitioner:
         if rule is None:
             return self.whole(eqn)
         passing = self.passing(eqn, rule, values)
-        best: Choice | None = None
-        for axes in self.candidates(eqn, rule, values):
-            choice = self.price(eqn, rule, values, axes, passing)
-            if best is None or choice.cost < best.cost:
-                best = choice
-        assert best is not None
-        return best
+        choices = [self.placements(eqn, rule, values, axes, passing) for axes in self.candidates(eqn, rule, values)]
+        return choices[0] if len(choices) == 1 else min(choices, key=lambda c: self.price(eqn, rule, values, c))
 
     def candidates(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value]) -> Iterator[FactorAxes]:
         """Ways to split the factors: as the results are wished, as each operand lies, and mixtures."""
@@ -270,15 +264,20 @@ class Partitioner:
         grown = sum(v.aval.nbytes for v in eqn.outvars) > sum(eqn.invars[i].aval.nbytes for i, _ in pending)
         return frozenset() if grown else axes
 
-    def price(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], axes: FactorAxes, passing: frozenset
-              ) -> Choice:
-        """Placements and cost of computing `eqn` with its factors split by `axes`."""
+    def placements(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], axes: FactorAxes, passing: frozenset
+                   ) -> Choice:
+        """Placements of operands and results when the factors are split by `axes`."""
         used = frozenset(a for mine in axes.values() for a in mine)
         passing = frozenset() if passing & used else passing
         ins = [Placement(dims_of_factors(fs, axes, rule, self.sizes), passing if v.pending else frozenset())
                for v, fs in zip(values, rule.ins)]
         summed = frozenset(a for f, mine in axes.items() if self.sums(eqn, rule, f) for a in mine)
         outs = [Placement(dims_of_factors(fs, axes, rule, self.sizes), summed | passing) for fs in rule.outs]
+        return Choice(axes, ins, outs)
+
+    def price(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], choice: Choice) -> float:
+        """Cost of computing `eqn` as `choice` says, in bytes sent."""
+        axes, ins, outs = choice.axes, choice.ins, choice.outs
         cost = sum(self.best(v, p)[1] for v, p in zip(values, ins))
         finishing = [a for f, mine in axes.items() if rule.reduced.get(f) in FINISH for a in mine]
         for var, place in zip(eqn.outvars, outs):
@@ -286,8 +285,7 @@ class Partitioner:
             if finishing:
                 n = math.prod(self.sizes[a] for a in finishing)
                 cost += LATENCY + collective_bytes("psum", self.local_bytes(var.aval, place), n)
-        cost += self.work(eqn, rule, axes, ins, outs)
-        return Choice(axes, ins, outs, cost)
+        return cost + self.work(eqn, rule, axes, ins, outs)
 
     def sums(self, eqn: Eqn, rule: FactorRule, f: int) -> bool:
         """Whether splitting factor `f` makes the results partial sums."""
