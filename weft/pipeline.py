@@ -25,6 +25,7 @@ from weft.partition import partition
 from weft.partition.stack import stack
 from weft.runtime.array import ArraySpec
 from weft.runtime.executable import Executable
+from weft.runtime.reference import ReferenceExecutable
 from weft.transforms.physical import physicalize
 from weft.util.config import config
 
@@ -70,9 +71,11 @@ def compile_jaxpr(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
         shardings = [SingleDeviceSharding(assignment[0])] * len(jaxpr.outvars)
         shardings = [want if want is not None else given for want, given in zip(out_shardings, shardings)]
     program = stages.stacked = timer("simplify stacked", simplify, program)
-    scheduled = stages.scheduled = timer("schedule", schedule, program, donated)
     committed = any(s.committed for s in in_specs) or any(s is not None for s in out_shardings)
     out_specs = [ArraySpec(a, s, committed) for a, s in zip(jaxpr.out_avals, shardings)]
+    if config.engine == "numpy":
+        return ReferenceExecutable(program, in_specs, out_specs, donated, stages)
+    scheduled = stages.scheduled = timer("schedule", schedule, program, donated)
     native = timer("codegen", compile_program, scheduled.program)
     executable = Executable(native, scheduled, in_specs, out_specs, donated, stages)
     stages.seconds["total"] = time.perf_counter() - start

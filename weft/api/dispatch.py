@@ -88,7 +88,7 @@ def _program(x, out: list[int], keys: list) -> bool:
 
 def add_entry(jitted: Dispatching, executable: Executable, args: tuple, leaves: Sequence, out_tree) -> None:
     """Let later calls like this one go to native code, if they can."""
-    if guard[0] or executable.donated or executable.aliases or not _installed(type(jitted)):
+    if guard[0] or type(executable) is not Executable or executable.donated or executable.aliases or not _installed(type(jitted)):
         return
     specs = executable.in_specs[len(executable.const_inputs):]
     if len(leaves) != len(specs) or any(type(x) is not Array or x._spec is not s for x, s in zip(leaves, specs)):

@@ -339,6 +339,7 @@ _define("traceback_filtering", "auto", choices=("off", "tracebackhide", "remove_
 _define("traceback", "", choices=("", "full"), doc="'full' shows weft's own frames in tracebacks")
 _define("tracer_error_num_traceback_frames", 5)
 _define("pprint_use_color", True)
+_define("engine", "native", choices=("native", "numpy"), in_trace_key=True, doc="what runs compiled programs")
 _define("verify", False, doc="check the program after every stage")
 _define("dump", _xla_flag("xla_dump_to"), doc="folder for numbered files of every stage")
 _define("dump_ir_to", "")
