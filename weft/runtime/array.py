@@ -11,6 +11,7 @@ Array methods and operators are attached by the numpy face (`weft.numpy.methods`
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Sequence
 
