@@ -12,7 +12,7 @@ from weft.ir.types import ShapedArray
 PROGRAM = """{ lambda a:f32[2]; b:f32[3] c:f32[3]. let
     d:f32[3] = t_mul b c
     e:f32[] = t_reduce[axes=(0,)] d
-    _:bf16[3] = t_mul d -2.5e-07:f32[]
+    _:bf16[3] = t_mul d -0.25:f32[]
     f:f32[3] g:f32[3] = t_cond[
       branches=(
         { lambda ; a:f32[3]. let b:f32[3] = t_mul a a in (b, a) }
@@ -41,7 +41,7 @@ def primitives(monkeypatch):
 
 def test_round_trip():
     jaxpr = parse_jaxpr(PROGRAM, [np.zeros(2, "f4")])
-    assert jaxpr_text(jaxpr) == PROGRAM
+    assert jaxpr_text(jaxpr) == PROGRAM, jaxpr_text(jaxpr)
     assert jaxpr.eqns[3].params["new_dtype"].name == "bfloat16"
     assert jaxpr.eqns[1].params == {"axes": (0,)}
 

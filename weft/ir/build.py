@@ -55,13 +55,14 @@ class Builder:
     >>> b.idiv(flat, 8) is i, b.irem(flat, 8) is j
     (True, True)
     """
-    __slots__ = ("_affine", "_made", "_range", "_terms", "levels")
+    __slots__ = ("_affine", "_made", "_quotients", "_range", "_terms", "levels")
 
     def __init__(self) -> None:
         self._made: dict = {}
         self._affine: dict[int, tuple[dict[int, int], int]] = {}   # id -> (id of base -> coefficient, constant)
         self._range: dict[int, tuple[int, int]] = {}               # id -> least and greatest value
         self._terms: dict[int, Expr] = {}                          # id -> base expression of an affine form
+        self._quotients: dict[int, tuple[int, int, Expr]] = {}     # id of a / k -> (id of a % k, k, a)
         self.levels: dict[int, int] = {}                           # id of an Index -> depth of its loop
 
     # ---- leaves
@@ -214,6 +215,8 @@ class Builder:
         if isinstance(cond, Const):
             return then if cond.value else other
         then, other = self._wide(then), self._wide(other)
+        if isinstance(then, Op) and then.op == "select" and then.args[0] is cond:
+            then = then.args[1]
         made = self._op("select", (cond, then, other), then.type)
         if then.type == "i64" and id(made) not in self._range:
             (a, b), (c, d) = self.range(then), self.range(other)
@@ -288,6 +291,7 @@ class Builder:
         left = self._op("rem", (whole_a, self.const(divisor, "i64")), "i64")
         self._range.setdefault(id(made), (max(low, 0) // divisor, high // divisor))
         self._range.setdefault(id(left), (0, min(divisor - 1, high)))
+        self._quotients[id(made)] = (id(left), divisor, whole_a)
         return self._base(made), self._base(left)
 
     def imin(self, a: IndexLike, b: IndexLike) -> Expr:
@@ -417,6 +421,8 @@ class Builder:
 
     def _build(self, terms: dict[int, int], const: int) -> Expr:
         terms = {key: k for key, k in terms.items() if k}
+        if self._quotients:
+            terms, const = self._rejoin(terms, const)
         if not terms:
             return self.const(const, "i64")
         levels = self.levels
@@ -435,6 +441,20 @@ class Builder:
             total = self._op("add", (total, self.const(pending, "i64")), "i64")
         self._affine.setdefault(id(total), (terms, const))
         return total
+
+    def _rejoin(self, terms: dict[int, int], const: int) -> tuple[dict[int, int], int]:
+        """Replace  c k (a / k) + c (a % k)  by  c a."""
+        for key in list(terms):
+            if key in self._quotients and key in terms:
+                left, divisor, whole = self._quotients[key]
+                c = terms.get(left)
+                if c is not None and terms[key] == c * divisor:
+                    del terms[key], terms[left]
+                    more, extra = self._form(whole)
+                    for k, v in more.items():
+                        terms[k] = terms.get(k, 0) + c * v
+                    return self._rejoin({k: v for k, v in terms.items() if v}, const + c * extra)
+        return terms, const
 
     def _wide(self, x: Expr) -> Expr:
         return self._op("cast", (x,), "f32") if x.type in HALVES else x

@@ -1,0 +1,152 @@
+"""What the compiler does with an equation, told by what fills its `lower` slot, and what a layout op does to addresses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.ir.build import Builder
+from weft.ir.jaxpr import Eqn, Literal
+from weft.ir.loops import BINARY_MATH, UNARY_MATH, Const
+from weft.ir.rewrite import params_key
+
+_BY_SPEC = {"ReduceSpec": "reduce", "ScanSpec": "scan", "ScatterSpec": "scatter", "ContractSpec": "contract",
+            "HostSpec": "host", "ExpandSpec": "expand"}
+_COST_BY_KIND = {"random": 60, "index": 6, "layout": 0, "slice": 0}
+_CHEAP_MATH = frozenset({"floor", "ceil", "is_finite", "sqrt", "rsqrt"})
+_SLOW = {"div": 4, "rem": 12, "pow": 30, "integer_pow": 2, "sqrt": 4, "rsqrt": 4, "erf_inv": 30}
+_kinds: dict[object, str] = {}
+
+
+def treatment(eqn: Eqn) -> str:
+    """One of: pull, reduce, scan, scatter, contract, host, expand, region."""
+    primitive = eqn.primitive
+    found = _kinds.get(primitive)
+    if found is None:
+        found = _kinds[primitive] = _treatment(primitive)
+    return found
+
+
+def _treatment(primitive) -> str:
+    if primitive.kind == "region":
+        return "region"
+    spec = primitive.rules.get("lower")
+    named = _BY_SPEC.get(type(spec).__name__)
+    if named is not None:
+        return named
+    if callable(spec):
+        return "pull"
+    if primitive.has("reference"):
+        return "host"
+    raise NotImplementedError(f"compile: primitive {primitive.name!r} has neither a lower rule nor a reference.")
+
+
+def cost(eqn: Eqn) -> int:
+    """Rough price of one element, in simple vector instructions."""
+    name = eqn.primitive.name
+    if name in _SLOW:
+        return _SLOW[name]
+    if (name in UNARY_MATH and name not in _CHEAP_MATH) or name in BINARY_MATH:
+        return 20
+    return _COST_BY_KIND.get(eqn.primitive.kind, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Element i of the result is element `offset + sum(i[d] * strides[d])` of the operand, counted row-major.
+
+    `maps[k]` tells index k of the operand: a constant and (result dim, coefficient) pairs; None where it is not affine.
+    """
+    offset: int
+    strides: tuple[int, ...]
+    maps: tuple[tuple[int, tuple[tuple[int, int], ...]] | None, ...]
+
+    def over(self, inner: "View") -> "View | None":
+        """This view of what `inner` shows, as one view; None if it is not one."""
+        offset, strides = inner.offset, [0] * len(self.strides)
+        for step, found in zip(inner.strides, self.maps):
+            if step == 0:
+                continue
+            if found is None:
+                return None
+            offset += step * found[0]
+            for d, coefficient in found[1]:
+                strides[d] += step * coefficient
+        return View(offset, tuple(strides), (None,) * len(inner.maps))
+
+    def after_dense(self, offset: int) -> "View":
+        """This view of an array that begins at element `offset` of a longer one."""
+        return View(self.offset + offset, self.strides, (None,))
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides, in elements, of a dense array.
+
+    >>> row_major((2, 3, 4))
+    (12, 4, 1)
+    """
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def is_dense(view: View, shape: tuple[int, ...]) -> bool:
+    """Whether a view of `shape` lies in memory as a dense array would."""
+    return all(n == 1 or s == want for n, s, want in zip(shape, view.strides, row_major(shape)))
+
+
+_views: dict = {}
+
+
+def view_of(eqn: Eqn) -> View | None:
+    """How a layout or slice op renames addresses, found by asking its lower rule; None if it does more than that."""
+    if eqn.primitive.kind not in ("layout", "slice") or len(eqn.invars) != 1 or len(eqn.outvars) != 1:
+        return None
+    operand, result = eqn.invars[0], eqn.outvars[0]
+    if type(operand) is Literal or not callable(eqn.primitive.rules.get("lower")):
+        return None
+    params = params_key(eqn.params)
+    if params is None:
+        return _probe(eqn, operand.aval, result.aval)
+    key = (eqn.primitive, params, operand.aval.shape, result.aval.shape, operand.aval.dtype == result.aval.dtype)
+    if key not in _views:
+        if len(_views) > 10000:
+            _views.clear()
+        _views[key] = _probe(eqn, operand.aval, result.aval)
+    return _views[key]
+
+
+def _probe(eqn: Eqn, operand, result) -> View | None:
+    if operand.size == 0 or result.size == 0 or operand.dtype != result.dtype:
+        return None
+    b = Builder()
+    index = tuple(b.const(0, "i64") if n == 1 else b.index(f"i{d}", n) for d, n in enumerate(result.shape))
+    asked: list = []
+    mark = b.ref("operand", "i64")
+
+    def read(idx, guard=None):
+        asked.append((tuple(idx), guard))
+        return mark
+
+    out = eqn.primitive.rules["lower"](b, index, read, in_avals=[operand], out_avals=[result], **eqn.params)
+    if isinstance(out, list | tuple):
+        out = out[0]
+    if out is not mark or len(asked) != 1 or asked[0][1] is not None:
+        return None
+    flat = b.const(0, "i64")
+    for i, stride in zip(asked[0][0], row_major(operand.shape)):
+        flat = b.iadd(flat, b.imul(i, stride))
+    of_dim = {id(x): d for d, x in enumerate(index) if not isinstance(x, Const)}
+    form = b.affine(flat)
+    if form is None or any(k not in of_dim for k in form[0]):
+        return None
+    strides = [0] * len(result.shape)
+    for k, c in form[0].items():
+        strides[of_dim[k]] = c
+    maps = []
+    for i in asked[0][0]:
+        terms, const = ({}, i) if isinstance(i, int) else b.affine(i) or ({None: 1}, 0)
+        known = all(k in of_dim for k in terms)
+        maps.append((const, tuple((of_dim[k], c) for k, c in terms.items())) if known else None)
+    return View(form[1], tuple(strides), tuple(maps))

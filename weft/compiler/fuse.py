@@ -1,0 +1,387 @@
+"""Which values get a buffer, and which equations share a kernel.
+
+In:   a simplified jaxpr.
+Out:  a `Graph`; `Graph.items()` is the ordered list of kernels (`Group`) and of other equations.
+
+Every value that is computed by a fusible equation has a *depth*: that of the kernel that could compute it with all its
+producers inlined. A kernel loads what lies at a smaller depth and inlines what lies at its own. A value becomes a *root*
+(it may have a buffer) if somebody needs it in memory, or if it is expensive and used more than once; a root is inlined by
+consumers of its own depth and loaded by deeper ones, so a root that nobody loads costs nothing.
+
+A reduction makes a *row context*: (shape S, reduced dims). Consumers that index its result by row stay in the same kernel,
+as do values of shape S made from it; every other access needs the value in memory, one depth further down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from weft.compiler.classify import View, cost, is_dense, treatment, view_of
+from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
+
+FULL = "full"              # the tags of a value that has the shape of its row context
+EXPENSIVE = 12             # price from which a value that is used twice is worth a buffer
+LONGEST_CHAIN = 48         # equations inlined into one another
+SMALL_DOMAIN = 32768       # elements of a row context that may run in one task
+FEWEST_ROWS = 16           # rows that keep several threads busy
+
+Context = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(slots=True)
+class Group:
+    """A kernel to be: the values it stores, and the nest it runs (`context` is None if nothing is reduced)."""
+    roots: list[Var]
+    shape: tuple[int, ...]
+    context: Context | None
+    depth: int
+    leaves: dict[Var, None] = field(default_factory=dict)
+
+
+class Graph:
+    """The fusion of one program body."""
+
+    def __init__(self, jaxpr: Jaxpr):
+        self.jaxpr = jaxpr
+        self.producer: dict[Var, Eqn] = {}
+        self.order: dict[Var, int] = {}
+        self.depth: dict[Var, int] = {}
+        self.context: dict[Var, Context] = {}
+        self.tags: dict[Var, object] = {}
+        self.price: dict[Var, int] = {}
+        self.chain: dict[Var, int] = {}
+        self.roots: set[Var] = set()
+        self.needed: set[Var] = set()
+        self.hard: list[tuple[int, Eqn]] = []
+        self.hard_outs: dict[Var, Eqn] = {}
+        self.uses: dict[Var, int] = {}
+        for var in (*jaxpr.constvars, *jaxpr.invars):
+            self.depth[var] = -1
+        for eqn in jaxpr.eqns:
+            for atom in set(eqn.invars):
+                if type(atom) is not Literal:
+                    self.uses[atom] = self.uses.get(atom, 0) + 1
+        for number, eqn in enumerate(jaxpr.eqns):
+            self._visit(eqn, number)
+        for atom in jaxpr.outvars:
+            self.demand(atom)
+
+    # ---- the forward pass
+
+    def computed(self, atom: Atom) -> bool:
+        """Whether a kernel could inline this value."""
+        return type(atom) is not Literal and atom in self.producer
+
+    def _visit(self, eqn: Eqn, number: int) -> None:
+        how = treatment(eqn)
+        for var in eqn.outvars:
+            self.order[var] = number
+        if how == "pull":
+            self._pull(eqn)
+        elif how == "reduce":
+            self._reduce(eqn)
+        else:
+            depth = 0
+            for i, atom in enumerate(eqn.invars):
+                depth = max(depth, self._demand_strided(atom) + 1 if how == "contract" else self.demand(atom) + 1)
+            for var in eqn.outvars:
+                self.depth[var] = depth
+                self.hard_outs[var] = eqn
+            self.hard.append((number, eqn))
+
+    def _pull(self, eqn: Eqn) -> None:
+        out = eqn.outvars[0]
+        shape = out.aval.shape
+        depth, price, chain = 0, cost(eqn), 1
+        context, tags = None, None
+        view = view_of(eqn)
+        same_kind = eqn.primitive.kind == "elementwise" or (
+            eqn.primitive.kind == "random" and all(a.aval.shape in (shape, ()) for a in eqn.invars))
+        for atom in eqn.invars:
+            if type(atom) is Literal:
+                continue
+            if atom not in self.producer:
+                depth = max(depth, self.depth[atom] + 1)
+                price += 1
+                continue
+            inline = self.chain[atom] < LONGEST_CHAIN
+            its_context = self.context.get(atom)
+            if inline and its_context is not None:
+                its_tags = self._tags_through(eqn, atom, view, same_kind, its_context)
+                if its_tags is None or (context is not None and (context, tags) != (its_context, its_tags)):
+                    inline = False
+                else:
+                    context, tags = its_context, its_tags
+            elif inline:
+                inline = self._worth_inlining(eqn, atom, view, same_kind)
+            if inline:
+                depth = max(depth, self.depth[atom])
+                price += self.price[atom]
+                chain = max(chain, self.chain[atom] + 1)
+            else:
+                depth = max(depth, self.demand(atom) + 1)
+                price += 1
+        for var in eqn.outvars:
+            self.producer[var] = eqn
+            self.depth[var], self.price[var], self.chain[var] = depth, min(price, 1 << 30), chain
+            if context is not None:
+                self.context[var], self.tags[var] = context, tags
+            if price >= EXPENSIVE and self.uses.get(var, 0) > 1:
+                self.roots.add(var)
+
+    def _tags_through(self, eqn: Eqn, atom: Var, view: View | None, same_kind: bool, context: Context):
+        """Tags of the result if `atom`, which is in a row context, can be read by `eqn` inside that context; else None."""
+        shape, tags, whole = eqn.outvars[0].aval.shape, self.tags[atom], context[0]
+        if same_kind:
+            if atom.aval.shape == shape:
+                return tags
+            return FULL if shape == whole and self._full_allowed(context) else None
+        if view is None or tags == FULL:
+            return None
+        fresh: list[int | None] = [None] * len(shape)
+        for tag, found in zip(tags, view.maps):
+            if tag is None:
+                continue
+            if found is None or found[0] or len(found[1]) != 1 or found[1][0][1] != 1:
+                return None
+            fresh[found[1][0][0]] = tag
+        if shape == whole and all(t is None or t == d for d, t in enumerate(fresh)) and all(
+                t is not None or d in context[1] or shape[d] == 1 for d, t in enumerate(fresh)):
+            return FULL if self._full_allowed(context) else None
+        if all(t is not None or n == 1 for t, n in zip(fresh, shape)):
+            return tuple(fresh)
+        return None
+
+    def _full_allowed(self, context: Context) -> bool:
+        """Whether a whole-shape value may follow a reduction in one kernel: rows give parallelism, or all is small."""
+        shape, axes = context
+        size = rows = 1
+        for d, n in enumerate(shape):
+            size *= n
+            rows *= 1 if d in axes else n
+        return size <= SMALL_DOMAIN or (rows >= FEWEST_ROWS and is_trailing(shape, axes))
+
+    def _worth_inlining(self, eqn: Eqn, atom: Var, view: View | None, same_kind: bool) -> bool:
+        if same_kind:
+            return True
+        out, size = eqn.outvars[0].aval, atom.aval.size
+        expensive = self.price[atom] >= EXPENSIVE
+        if view is not None:
+            if atom in self.needed:
+                return False
+            inner = next((s for s, n in zip(reversed(view.strides), reversed(out.shape)) if n > 1), 0)
+            return not expensive or size == 1 or out.size <= size or inner == 0
+        if atom in self.needed or expensive or self.producer[atom].primitive.kind == "index":
+            return size == 1 and atom not in self.needed
+        return True
+
+    def _reduce(self, eqn: Eqn) -> None:
+        (atom,), out = eqn.invars, eqn.outvars[0]
+        shape = atom.aval.shape
+        axes = reduced_dims(eqn)
+        context = (shape, axes)
+        depth, price, chain = 0, 20, 1
+        if self.computed(atom):
+            theirs = self.context.get(atom)
+            inline = self.chain[atom] < LONGEST_CHAIN and (
+                theirs is None or (theirs == context and self.tags[atom] == FULL))
+            if theirs is None and not is_trailing(shape, axes) and atom.aval.size > SMALL_DOMAIN and (
+                    atom in self.needed or atom in self.roots):
+                inline = False
+            if inline:
+                depth, price, chain = self.depth[atom], price + self.price[atom], self.chain[atom] + 1
+            else:
+                depth = self.demand(atom) + 1
+        elif type(atom) is not Literal:
+            depth = self.depth[atom] + 1
+        self.producer[out] = eqn
+        self.depth[out], self.price[out], self.chain[out] = depth, price, chain
+        self.context[out] = context
+        self.tags[out] = tuple(d for d in range(len(shape)) if d not in axes)
+        self.roots.add(out)
+
+    # ---- memory demands
+
+    def demand(self, atom: Atom) -> int:
+        """The value must be in memory, dense; gives the depth of its kernel."""
+        if type(atom) is Literal:
+            return -1
+        if atom in self.producer:
+            base, view = self.resolve(atom)
+            if base is not atom and is_dense(view, atom.aval.shape) and (
+                    base.aval.size == atom.aval.size or base not in self.producer):
+                atom = base
+        if atom in self.producer:
+            self.roots.add(atom)
+            self.needed.add(atom)
+        return self.depth[atom]
+
+    def _demand_strided(self, atom: Atom) -> int:
+        """The value must be in memory under some strides (a matmul's operand)."""
+        if type(atom) is Literal:
+            return -1
+        base, _ = self.resolve(atom)
+        return self.demand(base)
+
+    def resolve(self, var: Var) -> tuple[Var, View | None]:
+        """The value that `var` is only a view of, and the view; (var, None) if it is computed."""
+        if type(var) is Literal or var not in self.producer or var in self.context:
+            return var, None
+        eqn = self.producer[var]
+        view = view_of(eqn)
+        if view is None or any(s < 0 for s in view.strides):
+            return var, None
+        source = eqn.invars[0]
+        if source in self.context and source not in self.needed and source.aval.size < var.aval.size:
+            return var, None
+        base, inner = self.resolve(source)
+        if inner is None:
+            return source, view
+        joined = view.after_dense(inner.offset) if is_dense(inner, source.aval.shape) else view.over(inner)
+        return (source, view) if joined is None else (base, joined)
+
+    def dense_base(self, var: Var) -> tuple[Var, int]:
+        """The stored value in whose buffer `var` lies, and the element where it begins."""
+        if var not in self.producer or var in self.stored:
+            return var, 0
+        base, view = self.resolve(var)
+        return (var, 0) if view is None or not is_dense(view, var.aval.shape) else (base, view.offset)
+
+    # ---- groups
+
+    def loads(self, atom: Var, depth: int) -> bool:
+        """Whether a kernel of `depth` reads this value from memory."""
+        return atom not in self.producer or (atom in self.roots and self.depth[atom] < depth)
+
+    def items(self) -> list:
+        """Kernels and other equations in an order that respects what each reads."""
+        by_depth: dict[int, list[Var]] = {}
+        deepest = max((self.depth[v] for v in self.roots), default=-1)
+        groups: list[Group] = []
+        for root in self.needed:
+            by_depth.setdefault(self.depth[root], []).append(root)
+        for depth in range(deepest, -1, -1):
+            roots = by_depth.get(depth)
+            if not roots:
+                continue
+            for group in self._groups(sorted(roots, key=self.order.__getitem__), depth):
+                groups.append(group)
+                for leaf in group.leaves:
+                    if leaf in self.producer and leaf not in self.needed:
+                        self.needed.add(leaf)
+                        by_depth.setdefault(self.depth[leaf], []).append(leaf)
+        self.stored = self.needed
+        return self._ordered(groups)
+
+    def _groups(self, roots: list[Var], depth: int) -> list[Group]:
+        """Roots of one depth that run the same nest and share what they read become one kernel."""
+        groups: list[Group] = []
+        owners: dict[tuple, Group] = {}
+        # roots with a row context first, so that others of the same shape may join them
+        for root in sorted(roots, key=lambda v: (v not in self.context, self.order[v])):
+            context = self.context.get(root)
+            shape = root.aval.shape if context is None else context[0]
+            leaves, inlined = self._reads(root, depth)
+            large = [("leaf", v, shape) for v in leaves if v.aval.size * 2 > root.aval.size and v.aval.ndim] + [
+                ("root", v, shape) for v in (root, *inlined)]
+            found = None
+            for key in large:
+                group = owners.get(key)
+                if group is not None and self._joins(group, context, shape):
+                    found = group
+                    break
+            if found is None:
+                found = Group([], shape, context, depth)
+                groups.append(found)
+            found.roots.append(root)
+            found.leaves.update(dict.fromkeys(leaves))
+            for key in large:
+                owners.setdefault(key, found)
+        for group in groups:
+            group.roots.sort(key=self.order.__getitem__)
+        return groups
+
+    def _joins(self, group: Group, context: Context | None, shape: tuple[int, ...]) -> bool:
+        if len(group.roots) >= 12:
+            return False
+        if context is not None:
+            return group.context == context
+        return group.shape == shape and (group.context is None or is_trailing(*group.context))
+
+    def _reads(self, root: Var, depth: int) -> tuple[dict[Var, None], list[Var]]:
+        """What a kernel of `depth` loads to compute `root`, and the other roots it inlines."""
+        leaves: dict[Var, None] = {}
+        inlined: list[Var] = []
+        seen = {root}
+        stack = [root]
+        while stack:
+            for atom in self.producer[stack.pop()].invars:
+                if type(atom) is Literal or atom in seen:
+                    continue
+                seen.add(atom)
+                if self.loads(atom, depth):
+                    leaves[atom] = None
+                else:
+                    if atom in self.roots:
+                        inlined.append(atom)
+                    stack.append(atom)
+        return leaves, inlined
+
+    def _ordered(self, groups: list[Group]) -> list:
+        maker: dict[Var, object] = {v: g for g in groups for v in g.roots}
+        jobs = [(min(self.order[v] for v in g.roots), g) for g in groups] + self.hard
+        jobs.sort(key=lambda job: job[0])
+        done: set[int] = set()
+        out: list = []
+        effects: Eqn | None = None
+        previous: dict[int, Eqn] = {}
+        for _, job in jobs:
+            if isinstance(job, Eqn) and job.effects:
+                if effects is not None:
+                    previous[id(job)] = effects
+                effects = job
+
+        def needs(job) -> list:
+            found = []
+            if isinstance(job, Group):
+                reads = job.leaves
+            else:
+                reads = [self.memory_of(a) for a in job.invars if type(a) is not Literal]
+                if id(job) in previous:
+                    found.append(previous[id(job)])
+            for var in reads:
+                made = maker.get(var) or self.hard_outs.get(var)
+                if made is not None:
+                    found.append(made)
+            return found
+
+        for _, job in jobs:
+            stack = [(job, False)]
+            while stack:
+                current, ready = stack.pop()
+                if id(current) in done:
+                    continue
+                if ready:
+                    done.add(id(current))
+                    out.append(current)
+                else:
+                    stack.append((current, True))
+                    stack.extend((n, False) for n in needs(current) if id(n) not in done)
+        return out
+
+    def memory_of(self, var: Var) -> Var:
+        """The stored value whose buffer an equation reads when it reads `var`."""
+        if var not in self.producer or var in self.stored:
+            return var
+        return self.resolve(var)[0]
+
+
+def reduced_dims(eqn: Eqn) -> tuple[int, ...]:
+    """The dims that a reduction removes, in order."""
+    return tuple(sorted(eqn.params["axes"]))
+
+
+def is_trailing(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
+    """Whether the reduced dims are the innermost ones (dims of size 1 do not count)."""
+    kept = [d for d, n in enumerate(shape) if d not in axes and n > 1]
+    return not kept or all(a > kept[-1] or shape[a] == 1 for a in axes)
