@@ -13,7 +13,7 @@ _BY_SPEC = {"ReduceSpec": "reduce", "ScanSpec": "scan", "ScatterSpec": "scatter"
             "HostSpec": "host", "ExpandSpec": "expand"}
 _COST_BY_KIND = {"random": 60, "index": 6, "layout": 0, "slice": 0}
 _CHEAP_MATH = frozenset({"floor", "ceil", "is_finite", "sqrt", "rsqrt"})
-_SLOW = {"div": 4, "rem": 12, "pow": 30, "integer_pow": 2, "sqrt": 4, "rsqrt": 4, "erf_inv": 30}
+_SLOW = {"div": 4, "rem": 12, "pow": 30, "integer_pow": 2, "sqrt": 4, "rsqrt": 4, "erf_inv": 30, "threefry2x32": 100}
 _kinds: dict[object, str] = {}
 
 

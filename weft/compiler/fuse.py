@@ -55,6 +55,8 @@ class Graph:
         self.hard: list[tuple[int, Eqn]] = []
         self.hard_outs: dict[Var, Eqn] = {}
         self.uses: dict[Var, int] = {}
+        self.stored: set[Var] = set()
+        self._resolved: dict[Var, tuple[Var, View | None]] = {}
         for var in (*jaxpr.constvars, *jaxpr.invars):
             self.depth[var] = -1
         for eqn in jaxpr.eqns:
@@ -225,6 +227,12 @@ class Graph:
 
     def resolve(self, var: Var) -> tuple[Var, View | None]:
         """The value that `var` is only a view of, and the view; (var, None) if it is computed."""
+        found = self._resolved.get(var)
+        if found is None:
+            found = self._resolved[var] = self._resolve(var)
+        return found
+
+    def _resolve(self, var: Var) -> tuple[Var, View | None]:
         if type(var) is Literal or var not in self.producer or var in self.context:
             return var, None
         eqn = self.producer[var]
@@ -373,7 +381,8 @@ class Graph:
         """The stored value whose buffer an equation reads when it reads `var`."""
         if var not in self.producer or var in self.stored:
             return var
-        return self.resolve(var)[0]
+        base = self.resolve(var)[0]
+        return base if base is var else self.memory_of(base)
 
 
 def reduced_dims(eqn: Eqn) -> tuple[int, ...]:

@@ -377,6 +377,22 @@ class Builder:
         """Affine form of an index: coefficients by id of base expression, and the constant."""
         return self._affine.get(id(x))
 
+    def base(self, key: int) -> Expr:
+        """The base expression behind a key of an affine form."""
+        return self._terms[key]
+
+    def same(self, x: Op, args: tuple[Expr, ...], maker: "Builder") -> Expr:
+        """The operation `x` of builder `maker` on other arguments, with what is known about its range."""
+        if id(x) in maker._quotients:
+            return self.idiv(*args)
+        if x.op == "rem" and x.type == "i64" and id(x) in maker._range and isinstance(args[1], Const):
+            return self.irem(*args)
+        made = self._op(x.op, args, x.type)
+        known = maker._range.get(id(x))
+        if known is not None and x.type == "i64":
+            self._range.setdefault(id(made), known)
+        return made
+
     def _bounds(self, terms: dict[int, int], const: int) -> tuple[int, int]:
         low = high = const
         for key, k in terms.items():

@@ -1,0 +1,508 @@
+"""Loops around scalar code: which dims are one, which is the vector, what a task does.
+
+In:   `Lowered` scalar code over the dims of a shape.
+Out:  a Loops `Kernel`, the values its buffers stand for, and which outputs may overwrite which inputs.
+
+Adjacent dims whose addresses advance together are one loop. The vector runs along the dim in which most memory traffic is
+contiguous, be it a row dim (each lane its own row) or a column dim (lanes share the row's accumulators). Tasks take equal
+shares of rows, or of the vector dim where rows are few.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from weft.compiler.classify import row_major
+from weft.compiler.emit import Emitter
+from weft.compiler.lower import Lowered, children
+from weft.ir.build import Builder, type_name
+from weft.ir.jaxpr import Var
+from weft.ir.loops import (
+    BINARY_MATH,
+    FLOATS,
+    ITEMSIZE,
+    UNARY_MATH,
+    Accum,
+    Buf,
+    Const,
+    Expr,
+    Index,
+    Init,
+    Kernel,
+    Load,
+    Op,
+    Ref,
+    Store,
+)
+
+TASK_BYTES = 1 << 16           # work of one task, as bytes of memory traffic
+MOST_TASKS = 256
+SUM_BLOCK = 4096               # a float sum longer than four of these is summed in blocks
+TILE_ROWS, TILE_LANES = 32, 64
+_HEAVY = (UNARY_MATH | BINARY_MATH) - {"sqrt", "rsqrt", "floor", "ceil", "round_even", "trunc", "is_finite", "copysign"}
+SPILL_BYTES = 1 << 17
+
+
+@dataclass(slots=True)
+class Built:
+    """A kernel, the values behind its buffers in order, and (output, input) pairs that may share memory."""
+    kernel: Kernel
+    ins: list[Var]
+    outs: list[Var]
+    in_place: list[tuple[Var, Var]]
+
+
+@dataclass(slots=True)
+class Dim:
+    """One loop: dims `[first..last]` of the shape; `steps` are its strides in all accesses."""
+    dims: list[int]
+    extent: int
+    column: bool
+    steps: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Access:
+    """A place where memory is touched: coefficients by id of loop variable."""
+    buf: str
+    terms: dict[int, int]
+    weight: int
+    plain: bool
+    form: tuple
+
+
+class Survey:
+    """All memory accesses and the loop variables that are used for anything but addresses."""
+
+    def __init__(self, low: Lowered):
+        self.b = low.builder
+        self.accesses: list[Access] = []
+        self.pinned: set[int] = set()
+        self.price = 0
+        self.seen: set[int] = set()
+        for r in low.reductions:
+            self.visit(r.value)
+        for out in low.outputs:
+            self.visit(out.value)
+            self.address(f"out {len(self.accesses)}", out.index, ITEMSIZE[type_name(out.var.aval.dtype)], None)
+
+    def address(self, buf: str, index: Expr, size: int, guard: Expr | None) -> None:
+        form = self.b.affine(index)
+        terms = {}
+        for key, k in (form[0] if form is not None else {}).items():
+            base = self.b.base(key)
+            if type(base) is Index:
+                terms[key] = k
+            else:
+                self.visit(base)
+        plain = guard is None and form is not None and len(terms) == len(form[0])
+        if form is None:
+            self.visit(index)
+        self.accesses.append(Access(buf, terms, size, plain, form))
+
+    def visit(self, root: Expr) -> None:
+        stack = [root]
+        seen = self.seen
+        while stack:
+            x = stack.pop()
+            if id(x) in seen:
+                continue
+            seen.add(id(x))
+            if type(x) is Load:
+                self.address(x.buf, x.index, ITEMSIZE[x.type], x.guard)
+                if x.guard is not None:
+                    stack.append(x.guard)
+            elif type(x) is Op:
+                if x.type != "i64":
+                    self.price += 20 if x.op in _HEAVY else 1
+                stack.extend(x.args)
+            elif type(x) is Index:
+                self.pinned.add(id(x))
+
+
+def build(low: Lowered, name: str = "kernel") -> Built:
+    """The kernel that runs `low`."""
+    return Nest(low, name).build()
+
+
+class Nest:
+    """Chooses and writes the loops of one kernel."""
+
+    def __init__(self, low: Lowered, name: str):
+        self.low, self.name = low, name
+        self.survey = Survey(low)
+        self.dims = self._collapse()
+        self.vector = self._vector()
+        self.b = Builder()
+        self.out_names = {out.var: f"y{i}" for i, out in enumerate(low.outputs)}
+
+    # ---- shape of the nest
+
+    def _collapse(self) -> list[Dim]:
+        low, survey = self.low, self.survey
+        dims: list[Dim] = []
+        for d, x in enumerate(low.vars):
+            if type(x) is Const:
+                continue
+            column = d in low.columns
+            steps = [a.terms.get(id(x), 0) for a in survey.accesses]
+            free = id(x) not in survey.pinned
+            if dims and free and dims[-1].column == column and id(low.vars[dims[-1].dims[-1]]) not in survey.pinned \
+                    and all(big == small * low.shape[d] for big, small in zip(dims[-1].steps, steps)):
+                last = dims[-1]
+                dims[-1] = Dim([*last.dims, d], last.extent * low.shape[d], column, steps)
+            else:
+                dims.append(Dim([d], low.shape[d], column, steps))
+        return dims
+
+    def _vector(self) -> Dim | None:
+        best, score = None, -1.0
+        for dim in self.dims:
+            got = 0.0
+            for step, access in zip(dim.steps, self.survey.accesses):
+                got += access.weight * (1.0 if step == 1 else 0.55 if step == 0 else 0.0)
+            got *= min(1.0, dim.extent / 16)
+            if got >= score:
+                best, score = dim, got
+        return best
+
+    def _transposed(self) -> Dim | None:
+        """A row dim that is contiguous for some access which strides along the vector dim: such a pair is tiled."""
+        vector = self.vector
+        if vector is None or any(d.column for d in self.dims) or vector.extent < 16:
+            return None
+        for i, step in enumerate(vector.steps):
+            if step > 1:
+                for dim in self.dims:
+                    if dim is not vector and dim.steps[i] == 1 and dim.extent >= 16:
+                        return dim
+        return None
+
+    def _tasks(self) -> int:
+        total = 1
+        for dim in self.dims:
+            total *= dim.extent
+        moved = sum(a.weight for a in self.survey.accesses) or 1
+        work = total * (moved + self.survey.price * 0.5)
+        return max(1, min(int(work / TASK_BYTES), MOST_TASKS))
+
+    # ---- writing
+
+    def build(self) -> Built:
+        low, b = self.low, self.b
+        self.emit = Emitter(b)
+        self.scratch: list[Buf] = []
+        rows = [d for d in self.dims if not d.column and d is not self.vector]
+        where: dict[int, Expr] = {}
+        tile = self._transposed()
+        loops = self._row_loops(rows, where, tile)
+        for level, _, _, _ in loops:
+            if level >= 0:
+                self.emit.open(level)
+        self._rows(where)
+        for _, var, extent, kind in reversed(loops):
+            self.emit.close(var, extent, kind)
+        bufs = [Buf(low.names[v], type_name(v.aval.dtype), v.aval.size) for v in low.leaves]
+        bufs += [Buf(self.out_names[o.var], type_name(o.var.aval.dtype), o.var.aval.size, "out") for o in low.outputs]
+        kernel = Kernel(tuple(bufs), tuple(self.emit.scopes[0].body), tuple(self.scratch), self.name)
+        return Built(kernel, list(low.leaves), [o.var for o in low.outputs], self._in_place())
+
+    def _row_loops(self, rows: list[Dim], where: dict[int, Expr], tile: Dim | None) -> list:
+        """Decide tasks and loops over rows; fills `where` (id of Dim -> index expression). Loops: (level, var, extent, kind)."""
+        b, vector, loops = self.b, self.vector, []
+        lanes_are_rows = vector is not None and not vector.column
+        counts = [(-(-d.extent // TILE_ROWS) if d is tile else d.extent) for d in rows]
+        total = 1
+        for n in counts:
+            total *= n
+        tasks = self._tasks()
+        per, pieces, chunk = total, 1, vector.extent if lanes_are_rows else 0
+        if tasks > 1 and total >= tasks:
+            per = -(-total // tasks)
+        elif tasks > 1:
+            per = 1
+            if lanes_are_rows and tile is None:
+                wanted = -(-tasks // total)
+                chunk = _even_chunk(vector.extent, wanted)
+                pieces = -(-vector.extent // chunk)
+        tasks = -(-total // per) * pieces
+        row = b.const(0, "i64")
+        piece = b.const(0, "i64")
+        if tasks > 1:
+            t = b.index("t", tasks, 0)
+            loops.append((0, "t", tasks, "parallel"))
+            if pieces > 1:
+                row, piece = b.idiv(t, pieces), b.irem(t, pieces)
+            else:
+                row = b.imul(t, per)
+        if per > 1:
+            r = b.index("r", per, 1)
+            left = b.isub(total, row)
+            extent = per if total % per == 0 else b.imin(left, per)
+            loops.append((1, "r", extent, "serial"))
+            row = b.iadd(row, r)
+        self._split(row, rows, counts, where)
+        if tile is not None:
+            return loops + self._tile_loops(where, tile)
+        if lanes_are_rows:
+            j = b.index("j", chunk, 2)
+            start = b.imul(piece, chunk)
+            extent = chunk if vector.extent % chunk == 0 else b.imin(b.isub(vector.extent, start), chunk)
+            where[id(vector)] = b.iadd(start, j)
+            loops.append((2, "j", extent, "vector"))
+        return loops
+
+    def _split(self, row: Expr, rows: list[Dim], counts: list[int], where: dict[int, Expr]) -> None:
+        b = self.b
+        for dim, n in zip(reversed(rows[1:]), reversed(counts[1:])):
+            where[id(dim)] = b.irem(row, n)
+            row = b.idiv(row, n)
+        if rows:
+            where[id(rows[0])] = row
+
+    def _tile_loops(self, where: dict[int, Expr], tile: Dim) -> list:
+        b, vector = self.b, self.vector
+        base = b.imul(where[id(tile)], TILE_ROWS)
+        tiles = -(-vector.extent // TILE_LANES)
+        c = b.index("c", tiles, 2)
+        u = b.index("u", TILE_ROWS, 3)
+        j = b.index("j", TILE_LANES, 4)
+        start = b.imul(c, TILE_LANES)
+        where[id(tile)] = b.iadd(base, u)
+        where[id(vector)] = b.iadd(start, j)
+        down = TILE_ROWS if tile.extent % TILE_ROWS == 0 else b.imin(b.isub(tile.extent, base), TILE_ROWS)
+        along = TILE_LANES if vector.extent % TILE_LANES == 0 else b.imin(b.isub(vector.extent, start), TILE_LANES)
+        return [(2, "c", tiles, "serial"), (3, "u", down, "serial"), (4, "j", along, "vector")]
+
+    def _rows(self, where: dict[int, Expr]) -> None:
+        """The body of one row: passes over the columns, then what is stored once."""
+        low, emit, b = self.low, self.emit, self.b
+        columns = [d for d in self.dims if d.column]
+        if self.vector in columns:
+            columns.remove(self.vector)
+            columns.append(self.vector)
+        row_level = emit.scopes[-1].level
+        loops = []
+        for k, dim in enumerate(columns):
+            name = f"c{k}" if dim is not self.vector else "j"
+            where[id(dim)] = b.index(name, dim.extent, 5 + k)
+            loops.append((5 + k, name, dim.extent, "vector" if dim is self.vector else "serial"))
+        blocked = bool(loops) and loops[-1][3] == "vector" and columns[-1].extent >= 4 * SUM_BLOCK
+        if blocked:
+            n = columns[-1].extent
+            k = b.index("k", -(-n // SUM_BLOCK), 50)
+            j = b.index("j2", SUM_BLOCK, 51)
+            start = b.imul(k, SUM_BLOCK)
+            where[id(columns[-1])] = b.iadd(start, j)
+            extent = SUM_BLOCK if n % SUM_BLOCK == 0 else b.imin(b.isub(n, start), SUM_BLOCK)
+            loops[-1:] = [(50, "k", -(-n // SUM_BLOCK), "serial"), (51, "j2", extent, "vector")]
+        translate = Translate(low.builder, b, self._mapping(where))
+        for r in low.reductions:
+            emit.ref_levels[r.name] = row_level
+        last = max([r.level for r in low.reductions] + [o.level for o in low.outputs], default=-1)
+        passes = []
+        for p in range(last + 1):
+            reductions = [r for r in low.reductions if r.level == p]
+            outputs = [o for o in low.outputs if o.level == p]
+            if reductions or outputs:
+                roots = [translate(r.value) for r in reductions]
+                for o in outputs:
+                    roots += [translate(o.index), translate(o.value)]
+                passes.append((reductions, outputs, roots))
+        if loops and self.vector is not None and self.vector.column and len(passes) > 1:
+            self._spill(passes, columns, where)
+        else:
+            passes = [(*p, []) for p in passes]
+        for reductions, outputs, roots, spills in passes:
+            self._pass(reductions, outputs, roots, spills, loops, blocked)
+        final = [o for o in low.outputs if o.level < 0]
+        roots = []
+        for o in final:
+            roots += [translate(o.index), translate(o.value)]
+        done = iter(emit.compute(roots))
+        for o in final:
+            index = next(done)
+            emit.append(Store(self.out_names[o.var], index, next(done)))
+
+    def _pass(self, reductions: list, outputs: list, roots: list, spills: list, loops: list, blocked: bool) -> None:
+        emit = self.emit
+        for r in reductions:
+            emit.append(Init(r.name, r.init))
+        partial: dict[str, str] = {}
+        for level, _, _, _ in loops:
+            if blocked and level == 51:
+                for r in reductions:
+                    if r.op in ("add", "mul"):
+                        partial[r.name] = r.name + "b"
+                        emit.append(Init(r.name + "b", r.init))
+            emit.open(level)
+        done = iter(emit.compute(roots + [x for s in spills for x in s[1:]]))
+        for r in reductions:
+            emit.append(Accum(partial.get(r.name, r.name), r.op, next(done)))
+        for o in outputs:
+            index = next(done)
+            emit.append(Store(self.out_names[o.var], index, next(done)))
+        for buf, _, _ in spills:
+            index = next(done)
+            emit.append(Store(buf, index, next(done)))
+        for level, var, extent, kind in reversed(loops):
+            emit.close(var, extent, kind)
+            if level == 51:
+                for r in reductions:
+                    if r.name in partial:
+                        emit.append(Accum(r.name, r.op, Ref(partial[r.name], r.value.type)))
+
+    def _spill(self, passes: list, columns: list[Dim], where: dict[int, Expr]) -> None:
+        """Costly values that several passes compute are kept in a scratch row by the first."""
+        b = self.b
+        at, size = b.const(0, "i64"), 1
+        for dim, stride in zip(columns, row_major(tuple(d.extent for d in columns))):
+            at = b.iadd(at, b.imul(where[id(dim)], stride))
+            size *= dim.extent
+        first: dict[int, int] = {}
+        kept: dict[int, Expr] = {}
+        spills: list[list] = [[] for _ in passes]
+        for p, (_, _, roots) in enumerate(passes):
+            replaced: dict[int, Expr] = {}
+            reach = _reachable(roots)
+            for x in reach:
+                if id(x) in first and first[id(x)] < p and type(x) is Op and x.op in _HEAVY and x.type in FLOATS \
+                        and size * ITEMSIZE[x.type] <= SPILL_BYTES and len(self.scratch) < 4 + len(kept):
+                    if id(x) not in kept:
+                        if len(kept) >= 4 or self.emit.level(x) < 5:
+                            continue
+                        name = f"s{len(kept)}"
+                        self.scratch.append(Buf(name, x.type, size))
+                        kept[id(x)] = b.load(name, at, x.type)
+                        spills[first[id(x)]].append((name, at, x))
+                    replaced[id(x)] = kept[id(x)]
+            if replaced:
+                rewrite = Replace(b, replaced)
+                roots[:] = [rewrite(r) for r in roots]
+            for x in reach:
+                first.setdefault(id(x), p)
+        passes[:] = [(*p, s) for p, s in zip(passes, spills)]
+
+    def _mapping(self, where: dict[int, Expr]) -> dict[int, Expr]:
+        zero = self.b.const(0, "i64")
+        mapping = {}
+        for dim in self.dims:
+            for d in dim.dims:
+                mapping[id(self.low.vars[d])] = zero
+            mapping[id(self.low.vars[dim.dims[-1]])] = where[id(dim)]
+        return mapping
+
+    # ---- sharing memory
+
+    def _in_place(self) -> list[tuple[Var, Var]]:
+        """Outputs that may overwrite an input: every read of the input is of the element about to be written."""
+        low, pairs = self.low, []
+        accesses: dict[str, list[Access]] = {}
+        for a in self.survey.accesses:
+            accesses.setdefault(a.buf, []).append(a)
+        last = max((o.level for o in low.outputs), default=0)
+        if len({r.level for r in low.reductions}) > 1 and any(o.level >= 0 for o in low.outputs):
+            last_pass = max(max(r.level for r in low.reductions), last)
+        else:
+            last_pass = max([last, *(r.level for r in low.reductions)], default=0)
+        for out in low.outputs:
+            if low.columns and (out.level < 0 or out.level != last_pass):
+                continue
+            form = low.builder.affine(out.index)
+            for var in low.leaves:
+                if var.aval.size == out.var.aval.size and var.aval.dtype.itemsize == out.var.aval.dtype.itemsize and all(
+                        a.plain and a.form == form for a in accesses.get(low.names[var], ())):
+                    pairs.append((out.var, var))
+        return pairs
+
+
+def _even_chunk(extent: int, pieces: int) -> int:
+    """Length of a piece: a multiple of 64, dividing the extent if there is such a length near by."""
+    want = -(-extent // pieces)
+    chunk = -(-want // 64) * 64
+    for candidate in range(chunk, min(2 * chunk, extent) + 1, 64):
+        if extent % candidate == 0:
+            return candidate
+    return min(chunk, extent)
+
+
+def _reachable(roots: list[Expr]) -> list[Expr]:
+    """Expressions that the roots are made of, inner ones hidden behind nothing, outer ones first."""
+    seen: set[int] = set()
+    out: list[Expr] = []
+    stack = list(roots)
+    while stack:
+        x = stack.pop()
+        if id(x) not in seen:
+            seen.add(id(x))
+            out.append(x)
+            stack.extend(children(x))
+    return out
+
+
+class Translate:
+    """Rewrites expressions of one builder in another, with loop variables replaced."""
+
+    def __init__(self, old: Builder, new: Builder, mapping: dict[int, Expr]):
+        self.old, self.new = old, new
+        self.made: dict[int, Expr] = dict(mapping)
+
+    def __call__(self, root: Expr) -> Expr:
+        made, stack = self.made, [root]
+        while stack:
+            x = stack[-1]
+            if id(x) in made:
+                stack.pop()
+                continue
+            kids = self._kids(x)
+            waiting = [k for k in kids if id(k) not in made]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            stack.pop()
+            made[id(x)] = self._rewrite(x)
+        return made[id(root)]
+
+    def _form(self, x: Expr):
+        form = self.old.affine(x) if x.type == "i64" and type(x) is not Const else None
+        return None if form is None or id(x) in form[0] else form
+
+    def _kids(self, x: Expr):
+        form = self._form(x)
+        return children(x) if form is None else [self.old.base(k) for k in form[0]]
+
+    def _rewrite(self, x: Expr) -> Expr:
+        new, made = self.new, self.made
+        form = self._form(x)
+        if form is not None:
+            total = new.const(form[1], "i64")
+            for key, k in form[0].items():
+                total = new.iadd(total, new.imul(made[key], k))
+            return total
+        if type(x) is Const:
+            return new.const(x.value, x.type)
+        if type(x) is Ref:
+            return new.ref(x.name, x.type)
+        if type(x) is Load:
+            return new.load(x.buf, made[id(x.index)], x.type, None if x.guard is None else made[id(x.guard)])
+        return new.same(x, tuple(made[id(a)] for a in x.args), self.old)
+
+
+class Replace(Translate):
+    """Rewrites expressions within one builder, with some replaced."""
+
+    def __init__(self, builder: Builder, mapping: dict[int, Expr]):
+        super().__init__(builder, builder, mapping)
+
+    def _form(self, x: Expr):
+        return None
+
+    def _rewrite(self, x: Expr) -> Expr:
+        if type(x) is Op:
+            args = tuple(self.made[id(a)] for a in x.args)
+            return x if all(a is b for a, b in zip(args, x.args)) else self.new.same(x, args, self.old)
+        if type(x) is Load:
+            index, guard = self.made[id(x.index)], None if x.guard is None else self.made[id(x.guard)]
+            return self.new.load(x.buf, index, x.type, guard)
+        return x
+
