@@ -18,8 +18,10 @@ _kinds: dict[object, str] = {}
 
 
 def treatment(eqn: Eqn) -> str:
-    """One of: pull, reduce, scan, scatter, contract, host, expand, region."""
+    """One of: pull, reduce, scan, scatter, update, contract, host, expand, region."""
     primitive = eqn.primitive
+    if primitive.name == "dynamic_update_slice" and eqn.invars[0].aval.size > eqn.invars[1].aval.size:
+        return "update"
     found = _kinds.get(primitive)
     if found is None:
         found = _kinds[primitive] = _treatment(primitive)

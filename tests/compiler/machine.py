@@ -1,0 +1,125 @@
+"""Running scheduled programs in tests: natively, or slowly on NumPy with no code generation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from weft.compiler.schedule import Scheduled, schedule
+from weft.compiler.simplify import simplify
+from weft.core.interpret import run_reference
+from weft.ir import loops_eval
+from weft.ir import program as P
+from weft.ir.check import check_jaxpr
+
+
+class Slow:
+    """Runs the steps of a program one by one on byte arrays."""
+
+    def __init__(self, program: P.Program, memory: list[np.ndarray]):
+        self.memory, self.vars = memory, {}
+        self.steps(program.steps)
+
+    def at(self, ref: P.BufRef, nbytes: int) -> np.ndarray:
+        start = ref.offset + sum(self.vars[v] * s for v, s in ref.strides)
+        assert 0 <= start and start + nbytes <= self.memory[ref.slot].nbytes, (ref, nbytes)
+        return self.memory[ref.slot][start:start + nbytes]
+
+    def steps(self, steps) -> None:
+        for step in steps:
+            getattr(self, type(step).__name__.lower())(step)
+
+    def launch(self, step: P.Launch) -> None:
+        arrays = []
+        for buf, ref in zip(step.kernel.bufs, step.args):
+            dtype = loops_eval.DTYPES[buf.type]
+            arrays.append(self.at(ref, buf.size * dtype.itemsize).view(dtype))
+        loops_eval.evaluate(step.kernel, *arrays)
+
+    def copy(self, step: P.Copy) -> None:
+        self.at(step.dst, step.nbytes)[:] = self.at(step.src, step.nbytes)
+
+    def hostcall(self, step: P.HostCall) -> None:
+        view = lambda item: self.at(item[0], math.prod(item[1]) * np.dtype(item[2]).itemsize).view(item[2]).reshape(item[1])
+        step.fn(*map(view, step.ins), *map(view, step.outs))
+
+    def gemm(self, g: P.Gemm) -> None:
+        of = lambda ref, type_: (self.memory[ref.slot], ref.offset + sum(self.vars[v] * s for v, s in ref.strides),
+                                 loops_eval.DTYPES[type_])
+
+        def strided(ref, type_, shape, strides):
+            memory, start, dtype = of(ref, type_)
+            last = sum((n - 1) * s for n, s in zip(shape, strides))
+            flat = memory[start:start + (last + 1) * dtype.itemsize].view(dtype)
+            return np.lib.stride_tricks.as_strided(flat, shape, [s * dtype.itemsize for s in strides])
+
+        eb, eo = [e for e, *_ in g.batch], [e for e, *_ in g.outer_k]
+        a = strided(g.a, g.in_type, [*eb, *eo, g.m, g.k],
+                    [*(x[1] for x in g.batch), *(x[1] for x in g.outer_k), *g.a_strides])
+        b = strided(g.b, g.in_type, [*eb, *eo, g.k, g.n],
+                    [*(x[2] for x in g.batch), *(x[2] for x in g.outer_k), *g.b_strides])
+        c = strided(g.c, g.out_type, [*eb, g.m, g.n], [*(x[3] for x in g.batch), *g.c_strides])
+        acc = loops_eval.DTYPES[g.acc_type]
+        c[...] = np.matmul(a.astype(acc), b.astype(acc)).sum(tuple(range(len(eb), len(eb) + len(eo)))).astype(c.dtype)
+
+    def loop(self, step: P.Loop) -> None:
+        for i in reversed(range(step.extent)) if step.reverse else range(step.extent):
+            self.vars[step.var] = i
+            self.steps(step.body)
+
+    def whileloop(self, step: P.WhileLoop) -> None:
+        self.steps(step.cond_body)
+        while self.at(step.cond, 1)[0]:
+            self.steps(step.body)
+            self.steps(step.cond_body)
+
+    def branch(self, step: P.Branch) -> None:
+        index = int(self.at(step.index, 4).view(np.int32)[0])
+        self.steps(step.branches[min(max(index, 0), len(step.branches) - 1)])
+
+
+def aligned(nbytes: int) -> np.ndarray:
+    """Uninitialised bytes, aligned, filled with a pattern that shows what was never written."""
+    raw = np.full(nbytes + 64, 0xA5, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start:start + nbytes]
+
+
+def execute(scheduled: Scheduled, args, out_avals, native: bool = True) -> list[np.ndarray]:
+    """Outputs of a scheduled program on NumPy arrays. Donated inputs are copied first."""
+    program = scheduled.program
+    ins = [aligned(max(np.asarray(a).nbytes, 1)) for a in args]
+    for memory, a in zip(ins, args):
+        memory[:np.asarray(a).nbytes] = np.ascontiguousarray(a).reshape(-1).view(np.uint8)
+    outs = [ins[scheduled.aliases[i]] if i in scheduled.aliases else aligned(max(a.nbytes, 1)) for i, a in enumerate(out_avals)]
+    consts = []
+    for c in scheduled.consts:
+        memory = aligned(max(c.nbytes, 1))
+        memory[:c.nbytes] = np.ascontiguousarray(c).reshape(-1).view(np.uint8)
+        consts.append(memory)
+    arena = aligned(program.arena_bytes)
+    if native:
+        from weft.codegen.program import compile_program
+        compile_program(program)([m.ctypes.data for m in (*ins, *outs, *consts, arena)])
+    else:
+        temps = [arena[s.offset:s.offset + s.nbytes] for s in program.slots if s.kind == "temp"]
+        Slow(program, [*ins, *outs, *consts, *temps])
+    return [m[:a.nbytes].view(a.dtype).reshape(a.shape) for m, a in zip(outs, out_avals)]
+
+
+def check(jaxpr, *args, native: bool = True, donated=(), rtol=None, simple: bool = True) -> Scheduled:
+    """Schedule `jaxpr`, run it and compare with the NumPy reference; gives the schedule for counting."""
+    check_jaxpr(jaxpr)
+    args = [np.asarray(a, v.aval.dtype) for a, v in zip(args, jaxpr.invars)]
+    want = run_reference(jaxpr, *args)
+    program = check_jaxpr(simplify(jaxpr)) if simple else jaxpr
+    scheduled = schedule(program, donated)
+    got = execute(scheduled, args, [v.aval for v in jaxpr.outvars], native)
+    for g, w in zip(got, want):
+        exact = w.dtype.kind in "iub"
+        tolerance = rtol if rtol is not None else 0 if exact else 2e-2 if w.dtype.itemsize == 2 else 2e-5
+        if w.dtype.itemsize == 2 and not exact:
+            g, w = g.astype("f4"), w.astype("f4")
+        np.testing.assert_allclose(g, w, rtol=tolerance, atol=tolerance)
+    return scheduled

@@ -1,0 +1,516 @@
+"""From a program on dense arrays to a Program: kernels, matmuls and control flow over planned buffers.
+
+In:   a simplified jaxpr without collectives, and which inputs are donated.
+Out:  `Scheduled`: the Program, its constants, counts, and which outputs take the memory of donated inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weft.compiler import special
+from weft.compiler.classify import row_major, treatment
+from weft.compiler.expand import expand
+from weft.compiler.fuse import Graph, Group
+from weft.compiler.lower import Lowering
+from weft.compiler.memory import Buffer, Ref, Region, place
+from weft.compiler.nest import build
+from weft.ir import program as P
+from weft.ir.build import type_name
+from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
+from weft.ir.loops import Kernel
+
+
+@dataclass
+class Scheduled:
+    """A program ready for code generation. `aliases`: output number -> donated input number whose memory it takes."""
+    program: P.Program
+    consts: list[np.ndarray]
+    kernel_count: int
+    gemm_count: int
+    aliases: dict[int, int]
+    peak_bytes: int
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """Kernels in the order in which they run (one entry per launch)."""
+        return [s.kernel for s in walk(self.program.steps) if isinstance(s, P.Launch)]
+
+
+def walk(steps) -> list:
+    """All steps, those of loops and branches included."""
+    out = []
+    for step in steps:
+        out.append(step)
+        for name in ("body", "cond_body"):
+            out += walk(getattr(step, name, ()))
+        for branch in getattr(step, "branches", ()):
+            out += walk(branch)
+    return out
+
+
+def schedule(jaxpr: Jaxpr, donated: Sequence[int] = ()) -> Scheduled:
+    """Fuse, lower and plan `jaxpr`."""
+    return Scheduler(expand(jaxpr), donated).run()
+
+
+@dataclass(eq=False, slots=True)
+class Pending:
+    """A step whose addresses are not fixed yet: `make(address)` gives it. Launches may gain in-place pairs."""
+    make: Callable
+    time: int
+    in_place: dict[Buffer, list[tuple[Buffer, str, str]]] | None = None
+    aliases: list[tuple[str, str]] | None = None
+
+
+class Scheduler:
+    """Writes the steps of a program and of the bodies inside it, on one clock."""
+
+    def __init__(self, jaxpr: Jaxpr, donated: Sequence[int]):
+        self.jaxpr, self.donated = jaxpr, tuple(donated)
+        self.clock = 0
+        self.region: Region | None = None
+        self.buffers: list[Buffer] = []
+        self.consts: list[np.ndarray] = []
+        self.const_refs: dict[object, Ref] = {}
+        self.steps: list[Pending] = []
+        self.loops = 0
+        self.launches: list[Pending] = []
+        self.gemms = 0
+        self.readers: dict[int, set[Buffer]] = {}
+
+    def run(self) -> Scheduled:
+        jaxpr = self.jaxpr
+        ins = [self.new(v.aval.nbytes, "in", i) for i, v in enumerate(jaxpr.invars)]
+        outs = [self.new(v.aval.nbytes, "out", i) for i, v in enumerate(jaxpr.outvars)]
+        self.body(jaxpr, [Ref(b) for b in ins], [Ref(b) for b in outs])
+        aliases = self._donate(ins, outs)
+        self._share()
+        arena = place(self.buffers)
+        order = {"in": 0, "out": 1, "const": 2, "temp": 3}
+        buffers = [b for b in self.buffers if b.forward is None and (b.kind != "temp" or b.last >= 0)]
+        buffers.sort(key=lambda b: (order[b.kind], b.number))
+        numbers = {b: i for i, b in enumerate(buffers)}
+
+        def address(ref: Ref) -> P.BufRef:
+            ref = ref.final()
+            return P.BufRef(numbers[ref.buffer], ref.offset, ref.strides)
+
+        slots = tuple(P.Slot(b.kind, b.nbytes, b.offset) for b in buffers)
+        steps = tuple(p.make(address) for p in self.steps)
+        program = P.Program(slots, steps, arena, jaxpr.name or "program")
+        peak = arena + sum(b.nbytes for b in buffers if b.kind != "temp") - sum(ins[i].nbytes for i in aliases.values())
+        return Scheduled(program, self.consts, len(self.launches), self.gemms, aliases, peak)
+
+    # ---- buffers and time
+
+    def new(self, nbytes: int, kind: str = "temp", number: int = -1) -> Buffer:
+        made = Buffer(nbytes, kind, number, self.region)
+        self.buffers.append(made)
+        return made
+
+    def temp(self, aval) -> Ref:
+        return Ref(self.new(aval.nbytes))
+
+    def const(self, value, dtype) -> Ref:
+        """A constant of the program; equal small ones are one."""
+        array = np.ascontiguousarray(np.asarray(value, dtype))
+        key = (array.dtype, array.shape, array.tobytes()) if array.nbytes <= 64 else id(value)
+        found = self.const_refs.get(key)
+        if found is None:
+            saved, self.region = self.region, None
+            found = self.const_refs[key] = Ref(self.new(array.nbytes, "const", len(self.consts)))
+            self.region = saved
+            self.consts.append(array)
+        return found
+
+    def touch(self, ref: Ref) -> None:
+        buffer = ref.final().buffer
+        buffer.first = min(buffer.first, self.clock)
+        buffer.last = max(buffer.last, self.clock)
+        region = self.region
+        if region is not None and buffer.region is not region:
+            region.touched.add(buffer)
+
+    def step(self, make: Callable, reads: Sequence[Ref], writes: Sequence[Ref]) -> Pending:
+        """Add a step that reads and writes these addresses."""
+        for ref in reads:
+            self.touch(ref)
+        self.readers[self.clock] = {r.final().buffer for r in reads}
+        for ref in writes:
+            self.touch(ref)
+        pending = Pending(make, self.clock)
+        self.clock += 1
+        self.steps.append(pending)
+        return pending
+
+    def copy(self, target: Ref, source: Ref, nbytes: int) -> None:
+        if nbytes and target.final() != source.final():
+            self.step(lambda at: P.Copy(at(target), at(source), nbytes), [source], [target])
+
+    def launch(self, kernel: Kernel, reads: Sequence[Ref], writes: Sequence[Ref]) -> Pending:
+        refs = (*reads, *writes)
+
+        def make(at) -> P.Launch:
+            final = kernel
+            if pending.aliases:
+                names = dict(pending.aliases)
+                final = replace(kernel, bufs=tuple(replace(b, alias=names[b.name]) if b.name in names else b
+                                                   for b in kernel.bufs))
+            return P.Launch(final, tuple(at(r) for r in refs))
+
+        pending = self.step(make, reads, writes)
+        self.launches.append(pending)
+        return pending
+
+    def inside(self, run: Callable) -> list[Pending]:
+        """The steps that `run` adds, as the body of a loop or branch."""
+        outer_steps, outer_region = self.steps, self.region
+        self.steps, self.region = [], Region(outer_region)
+        run()
+        steps, region = self.steps, self.region
+        self.steps, self.region = outer_steps, outer_region
+        for buffer in region.touched:
+            buffer = Ref(buffer).final().buffer
+            buffer.last = max(buffer.last, self.clock)
+            if outer_region is not None and buffer.region is not outer_region:
+                outer_region.touched.add(buffer)
+        self.clock += 1
+        return steps
+
+    # ---- one body
+
+    def body(self, jaxpr: Jaxpr, ins: Sequence[Ref], outs: Sequence[Ref | None], owned: Sequence[bool] = ()) -> list[Ref]:
+        """Add the steps of `jaxpr`; results go to `outs` where given. `owned` inputs may be overwritten once they are dead."""
+        return Body(self, jaxpr, ins, outs, owned).run()
+
+    # ---- memory that is shared after all
+
+    def _donate(self, ins: list[Buffer], outs: list[Buffer]) -> dict[int, int]:
+        """Outputs that may be written into donated inputs: nobody reads the input later, or the kernel works in place."""
+        writers = {b: p for p in self.launches for b in (p.in_place or {})}
+        free = [i for i in self.donated if ins[i].nbytes]
+        aliases: dict[int, int] = {}
+        for number, out in enumerate(outs):
+            for i in free:
+                source = ins[i]
+                if source.nbytes != out.nbytes or out.last < 0:
+                    continue
+                pair = None
+                if source.last == out.first:
+                    pair = next((p for p in (writers[out].in_place[out] if out in writers else ()) if p[0] is source), None)
+                if source.last < out.first or pair is not None:
+                    if pair is not None:
+                        self._alias(writers[out], pair)
+                    aliases[number] = i
+                    free.remove(i)
+                    break
+        return aliases
+
+    def _share(self) -> None:
+        """Temporary results that take over an input of their kernel which dies there."""
+        taken: set[Buffer] = set()
+        for pending in self.launches:
+            for out, pairs in (pending.in_place or {}).items():
+                if out.kind != "temp" or out.forward is not None or out.first != pending.time or out.nbytes < 1 << 16:
+                    continue
+                for pair in pairs:
+                    source = pair[0]
+                    if source.kind == "temp" and source.forward is None and source.last == pending.time \
+                            and source.region is out.region and source not in taken and source.nbytes == out.nbytes:
+                        out.takes_over = source
+                        taken.add(source)
+                        self._alias(pending, pair)
+                        break
+
+    @staticmethod
+    def _alias(pending: Pending, pair: tuple) -> None:
+        pending.aliases = [*(pending.aliases or []), (pair[1], pair[2])]
+
+
+class Body:
+    """The steps of one jaxpr: the program, or the inside of a loop or branch."""
+
+    def __init__(self, plan: Scheduler, jaxpr: Jaxpr, ins, outs, owned):
+        self.plan, self.jaxpr = plan, jaxpr
+        self.env: dict[Var, Ref] = dict(zip(jaxpr.invars, ins))
+        for var, value in zip(jaxpr.constvars, jaxpr.consts):
+            self.env[var] = plan.const(value, var.aval.dtype)
+        self.outs = outs
+        self.owned = {v for v, yes in zip(jaxpr.invars, owned) if yes}
+        self.graph = Graph(jaxpr)
+        self.items = self.graph.items()
+        self.targets: dict[Var, Ref] = {}
+        self.last_read: dict[Var, int] = {}
+
+    def run(self) -> list[Ref]:
+        graph = self.graph
+        self._find_targets()
+        for i, item in enumerate(self.items):
+            reads = item.leaves if isinstance(item, Group) else [a for a in item.invars if type(a) is not Literal]
+            for var in reads:
+                self.last_read[graph.memory_of(var)] = i
+        for atom in self.jaxpr.outvars:
+            if type(atom) is not Literal:
+                self.last_read[graph.memory_of(atom)] = len(self.items)
+        for i, item in enumerate(self.items):
+            self.now = i
+            if isinstance(item, Group):
+                self._group(item)
+            else:
+                self._hard(item)
+        results = []
+        for atom, out in zip(self.jaxpr.outvars, self.outs):
+            ref = self.ref(atom)
+            if out is not None:
+                self.plan.copy(out, ref, atom.aval.nbytes)
+                ref = out
+            results.append(ref)
+        return results
+
+    def _find_targets(self) -> None:
+        """Values that are written straight into the memory of an output."""
+        for atom, out in zip(self.jaxpr.outvars, self.outs):
+            if out is None or type(atom) is Literal:
+                continue
+            base = self.graph.memory_of(atom)
+            if base not in self.env and base not in self.targets and base.aval.nbytes == atom.aval.nbytes:
+                self.targets[base] = out
+
+    def ref(self, atom: Atom) -> Ref:
+        """Where a value lies, dense."""
+        if type(atom) is Literal:
+            return self.plan.const(atom.val, atom.aval.dtype)
+        found = self.env.get(atom)
+        if found is None:
+            base, view = self.graph.resolve(atom)
+            found = self.env[atom] = self.ref(base).moved(view.offset * atom.aval.dtype.itemsize)
+        return found
+
+    def result(self, var: Var) -> Ref:
+        """Memory for a result of the current step."""
+        made = self.env[var] = self.targets.get(var) or self.plan.temp(var.aval)
+        return made
+
+    # ---- kernels
+
+    def _group(self, group: Group) -> None:
+        group.roots = [v for v in group.roots if v in self.graph.stored]
+        if all(v.aval.size == 0 for v in group.roots):
+            for var in group.roots:
+                self.result(var)
+            return
+        low = Lowering(self.graph, group).run()
+        name = self.graph.producer[group.roots[-1]].primitive.name
+        built = build(low, f"fused_{name}" if len(self.graph.producer) > 1 else name)
+        reads = [self.ref(v) for v in built.ins]
+        writes = [self.result(v) for v in built.outs]
+        pending = self.plan.launch(built.kernel, reads, writes)
+        pairs: dict[Buffer, list] = {}
+        names = {o.var: f"y{i}" for i, o in enumerate(low.outputs)}
+        for out, var in built.in_place:
+            target, source = self.ref(out), self.ref(var)
+            if not (target.offset or source.offset or target.strides or source.strides):
+                pairs.setdefault(target.buffer, []).append((source.buffer, names[out], low.names[var]))
+        pending.in_place = pairs
+
+    # ---- other equations
+
+    def _hard(self, eqn: Eqn) -> None:
+        how = treatment(eqn)
+        if how == "region":
+            getattr(self, "_" + eqn.primitive.name, self._unknown)(eqn)
+        elif all(v.aval.size == 0 for v in eqn.outvars) and not eqn.effects:
+            for var in eqn.outvars:
+                self.result(var)
+        elif how == "scan":
+            self._running(eqn)
+        else:
+            getattr(self, "_" + how)(eqn)
+
+    def _unknown(self, eqn: Eqn) -> None:
+        raise NotImplementedError(f"compile: control flow primitive {eqn.primitive.name!r} has no schedule.")
+
+    def _running(self, eqn: Eqn) -> None:
+        self.plan.launch(special.cumulative_kernel(eqn), [self.ref(eqn.invars[0])], [self.result(eqn.outvars[0])])
+
+    def _host(self, eqn: Eqn) -> None:
+        ins = [(self.ref(a), a.aval.shape, a.aval.dtype.name) for a in eqn.invars]
+        outs = [(self.result(v), v.aval.shape, v.aval.dtype.name) for v in eqn.outvars]
+        function = special.host_function(eqn)
+        fix = lambda at, items: tuple((at(r), shape, name) for r, shape, name in items)
+        self.plan.step(lambda at: P.HostCall(function, fix(at, ins), fix(at, outs)), [r for r, _, _ in ins],
+                       [r for r, _, _ in outs])
+
+    def _overwritten(self, eqn: Eqn) -> Ref:
+        """The result's memory, holding the first operand: that operand's own memory if nobody needs it any more."""
+        operand, out = eqn.invars[0], eqn.outvars[0]
+        source = self.ref(operand)
+        if type(operand) is not Literal and out not in self.targets:
+            base = self.graph.memory_of(operand)
+            mine = base in self.owned or (base not in self.jaxpr.invars and base not in self.jaxpr.constvars)
+            if mine and self.last_read[base] == self.now and not source.strides and base.aval.nbytes == out.aval.nbytes \
+                    and sum(a is operand for a in eqn.invars) == 1:
+                self.env[out] = source
+                return source
+        target = self.result(out)
+        self.plan.copy(target, source, out.aval.nbytes)
+        return target
+
+    def _scatter(self, eqn: Eqn) -> None:
+        target = self._overwritten(eqn)
+        if eqn.invars[2].aval.size:
+            kernel, reads = special.scatter_kernel(eqn)
+            self.plan.launch(kernel, [self.ref(eqn.invars[i]) for i in reads], [target])
+
+    def _update(self, eqn: Eqn) -> None:
+        target = self._overwritten(eqn)
+        if eqn.invars[1].aval.size:
+            kernel, reads = special.update_kernel(eqn)
+            self.plan.launch(kernel, [self.ref(eqn.invars[i]) for i in reads], [target])
+
+    def _contract(self, eqn: Eqn) -> None:
+        (a, a_strides), (b, b_strides) = self._operand(eqn.invars[0]), self._operand(eqn.invars[1])
+        out = eqn.outvars[0]
+        c = self.result(out)
+        dot = special.Contraction(eqn, a_strides, b_strides)
+        in_type, out_type = type_name(eqn.invars[0].aval.dtype), type_name(out.aval.dtype)
+        acc = special.accumulator(in_type, out_type)
+        self.plan.gemms += 1
+        self.plan.step(lambda at: P.Gemm(dot.m, dot.n, dot.k, at(a), at(b), at(c), dot.a_strides, dot.b_strides,
+                                         dot.c_strides, in_type, acc, out_type, dot.batch, dot.outer_k), [a, b], [c])
+
+    def _operand(self, atom: Atom) -> tuple[Ref, tuple[int, ...]]:
+        """Address and strides of a matmul's operand: transposes, broadcasts and slices are only strides."""
+        if type(atom) is not Literal and atom not in self.env:
+            base, view = self.graph.resolve(atom)
+            if view is not None:
+                return self.ref(base).moved(view.offset * atom.aval.dtype.itemsize), view.strides
+        return self.ref(atom), row_major(atom.aval.shape)
+
+    # ---- control flow
+
+    def _carries(self, atoms: Sequence[Atom], outvars: Sequence[Var]) -> list[Ref]:
+        """Memory that a loop carries values in, filled with the first ones."""
+        carries = []
+        for atom, var in zip(atoms, outvars):
+            carry = self.result(var)
+            self.plan.copy(carry, self.ref(atom), atom.aval.nbytes)
+            self.plan.touch(carry)
+            carries.append(carry)
+        return carries
+
+    def _carry_over(self, carries: list[Ref], fresh: list[Ref], avals: Sequence) -> None:
+        """End of a loop body: the new values become the carried ones."""
+        plan = self.plan
+        ends = [r.final() for r in fresh]
+        homes = {c.final().buffer for c in carries}
+        late = []
+        for carry, new, aval in zip(carries, ends, avals):
+            home = carry.final()
+            if new == home or not aval.nbytes:
+                continue
+            if self._adopt(carry, new, ends, homes):
+                continue
+            if new.buffer in homes:
+                spare = plan.temp(aval)
+                plan.copy(spare, new, aval.nbytes)
+                new = spare
+            late.append((carry, new, aval.nbytes))
+        for carry, new, nbytes in late:
+            plan.copy(carry, new, nbytes)
+
+    def _adopt(self, carry: Ref, new: Ref, ends: list[Ref], homes: set[Buffer]) -> bool:
+        """Let the kernel that makes a new carried value write it straight into the carry, if the old one is dead by then."""
+        plan, home, buffer = self.plan, carry.final(), new.buffer
+        if buffer.kind != "temp" or buffer.region is not plan.region or buffer in homes or new.offset or new.strides or home.strides \
+                or home.offset or sum(e.buffer is buffer for e in ends) != 1 or any(e.buffer is home.buffer for e in ends) \
+                or buffer.nbytes != home.buffer.nbytes:
+            return False
+        writer = next((p for p in plan.launches if p.time == buffer.first and p in plan.steps), None)
+        read = max((p.time for p in plan.steps if home.buffer in plan.readers.get(p.time, ())), default=-1)
+        if writer is None or read > buffer.first:
+            return False
+        if read == buffer.first:
+            pair = next((p for p in (writer.in_place or {}).get(buffer, ()) if p[0] is home.buffer), None)
+            if pair is None:
+                return False
+            plan._alias(writer, pair)
+        buffer.forward = home
+        return True
+
+    def _scan(self, eqn: Eqn) -> None:
+        params, plan = eqn.params, self.plan
+        inner, length = params["jaxpr"], params["length"]
+        nc, nk = params["num_consts"], params["num_carry"]
+        consts = [self.ref(a) for a in eqn.invars[:nc]]
+        xs = [self.ref(a) for a in eqn.invars[nc + nk:]]
+        carries = self._carries(eqn.invars[nc:nc + nk], eqn.outvars[:nk])
+        ys = [self.result(v) for v in eqn.outvars[nk:]]
+        if length == 0:
+            return
+        var = self._loop_variable()
+        along = lambda ref, aval: Ref(ref.buffer, ref.offset, (*ref.strides, (var, aval.nbytes)))
+
+        def run() -> None:
+            for ref in (*carries, *ys):
+                plan.touch(ref)
+            ins = [*consts, *carries, *(along(r, v.aval) for r, v in zip(xs, inner.invars[nc + nk:]))]
+            outs = [None] * nk + [along(r, a.aval) for r, a in zip(ys, inner.outvars[nk:])]
+            owned = [False] * nc + [True] * nk + [False] * len(xs)
+            fresh = plan.body(inner, ins, outs, owned)
+            self._carry_over(carries, fresh[:nk], [v.aval for v in eqn.outvars[:nk]])
+
+        steps = plan.inside(run)
+        reverse = bool(params.get("reverse", False))
+        plan.step(lambda at: P.Loop(var, length, tuple(s.make(at) for s in steps), reverse), [], [])
+
+    def _while(self, eqn: Eqn) -> None:
+        params, plan = eqn.params, self.plan
+        n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
+        cond_consts = [self.ref(a) for a in eqn.invars[:n_cond]]
+        body_consts = [self.ref(a) for a in eqn.invars[n_cond:n_cond + n_body]]
+        carries = self._carries(eqn.invars[n_cond + n_body:], eqn.outvars)
+        flag = plan.temp(params["cond_jaxpr"].outvars[0].aval)
+        plan.touch(flag)
+        test: list[Pending] = []
+
+        def whole() -> None:
+            for ref in (*carries, flag):
+                plan.touch(ref)
+            test.extend(plan.inside(lambda: plan.body(params["cond_jaxpr"], [*cond_consts, *carries], [flag])))
+            plan.steps.extend(plan.inside(run))
+
+        def run() -> None:
+            owned = [False] * n_body + [True] * len(carries)
+            fresh = plan.body(params["body_jaxpr"], [*body_consts, *carries], [None] * len(carries), owned)
+            self._carry_over(carries, fresh, [v.aval for v in eqn.outvars])
+
+        steps = plan.inside(whole)
+        plan.step(lambda at: P.WhileLoop(tuple(s.make(at) for s in test), at(flag), tuple(s.make(at) for s in steps)),
+                  [flag], [])
+
+    def _cond(self, eqn: Eqn) -> None:
+        plan, branches = self.plan, eqn.params["branches"]
+        index, *operands = eqn.invars
+        selector = self.ref(index)
+        ins = [self.ref(a) for a in operands]
+        outs = [self.result(v) for v in eqn.outvars]
+        made: list[list[Pending]] = []
+
+        def whole() -> None:
+            for ref in (selector, *outs):
+                plan.touch(ref)
+            for branch in branches:
+                made.append(plan.inside(lambda branch=branch: plan.body(branch, ins, outs)))
+
+        plan.inside(whole)
+        plan.step(lambda at: P.Branch(at(selector), tuple(tuple(s.make(at) for s in steps) for steps in made)),
+                  [selector], outs)
+
+    def _loop_variable(self) -> str:
+        self.plan.loops += 1
+        return f"l{self.plan.loops}"

@@ -1,0 +1,311 @@
+"""Program to smaller program: calls inlined, dead and repeated work gone, cheap algebra done, invariants out of loops.
+
+In, out: jaxprs that compute the same values (rounding included: only exact identities are used).
+Every pass is linear in the program.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.compiler.classify import treatment
+from weft.core.primitive import registry
+from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
+from weft.ir.rewrite import cse, dce, inline_calls
+from weft.ir.types import ShapedArray
+
+_FOLD_KINDS = frozenset({"elementwise"})
+
+
+def simplify(jaxpr: Jaxpr) -> Jaxpr:
+    """The simplified program.
+
+    >>> from weft.core.stage import stage
+    >>> from weft.ops.elementwise import add, mul, neg
+    >>> jaxpr = stage(lambda x: [neg(neg(mul(x, 1.0))), add(x, x)][:1], [ShapedArray((3,), np.dtype("float32"))])
+    >>> len(simplify(jaxpr).eqns)
+    0
+    """
+    jaxpr = dce(inline_calls(jaxpr))
+    jaxpr = _Algebra(jaxpr).run()
+    jaxpr = cse(jaxpr)
+    jaxpr = _merge_batch_sums(jaxpr)
+    return dce(jaxpr)
+
+
+class _Algebra:
+    """One walk over the equations, each rewritten by what made its operands."""
+
+    def __init__(self, jaxpr: Jaxpr):
+        self.jaxpr = jaxpr
+        self.env: dict[Var, Atom] = {}
+        self.maker: dict[Var, Eqn] = {}
+        self.eqns: list[Eqn] = []
+
+    def run(self) -> Jaxpr:
+        jaxpr = self.jaxpr
+        for eqn in jaxpr.eqns:
+            self._visit(eqn)
+        outvars = [self.read(a) for a in jaxpr.outvars]
+        return Jaxpr(jaxpr.constvars, jaxpr.consts, jaxpr.invars, outvars, self.eqns, jaxpr.effects, jaxpr.name)
+
+    def read(self, atom: Atom) -> Atom:
+        return atom if type(atom) is Literal else self.env.get(atom, atom)
+
+    def _visit(self, eqn: Eqn) -> None:
+        ins = [self.read(a) for a in eqn.invars]
+        if any(a is not b for a, b in zip(ins, eqn.invars)):
+            eqn = eqn.replace(invars=ins)
+        if eqn.primitive.kind == "region":
+            eqn = self._region(eqn)
+        elif len(eqn.outvars) == 1 and not eqn.effects:
+            found = self._fold(eqn)
+            if found is None:
+                rule = _RULES.get(eqn.primitive.name)
+                found = rule(self, eqn) if rule is not None else None
+            if isinstance(found, Eqn):
+                eqn = found
+            elif found is not None:
+                self.env[eqn.outvars[0]] = found
+                return
+        self.eqns.append(eqn)
+        for var in eqn.outvars:
+            self.maker[var] = eqn
+
+    def _fold(self, eqn: Eqn) -> Literal | None:
+        """An elementwise operation on literals, computed by its reference."""
+        if eqn.primitive.kind not in _FOLD_KINDS or not eqn.invars or not all(type(a) is Literal for a in eqn.invars):
+            return None
+        aval = eqn.outvars[0].aval
+        if aval.ndim or not eqn.primitive.has("reference"):
+            return None
+        with np.errstate(all="ignore"):
+            value = eqn.primitive.rule("reference")(*[np.asarray(a.val, a.aval.dtype) for a in eqn.invars], **eqn.params)
+        return Literal(np.asarray(value, aval.dtype)[()], aval)
+
+    def _region(self, eqn: Eqn) -> Eqn:
+        params = {}
+        changed = False
+        for key, value in eqn.params.items():
+            if isinstance(value, Jaxpr):
+                fresh = value.memo("simplified", lambda value=value: simplify(value))
+            elif isinstance(value, tuple) and any(isinstance(v, Jaxpr) for v in value):
+                fresh = tuple(v.memo("simplified", lambda v=v: simplify(v)) if isinstance(v, Jaxpr) else v for v in value)
+            else:
+                fresh = value
+            changed |= fresh is not value
+            params[key] = fresh
+        eqn = eqn.replace(params=params) if changed else eqn
+        if eqn.primitive.name == "scan":
+            return self._hoist(eqn, "jaxpr", eqn.params["num_consts"], "num_consts", 0)
+        if eqn.primitive.name == "while":
+            return self._hoist(eqn, "body_jaxpr", eqn.params["body_nconsts"], "body_nconsts", eqn.params["cond_nconsts"])
+        return eqn
+
+    def _hoist(self, eqn: Eqn, key: str, count: int, counter: str, start: int) -> Eqn:
+        """Equations of a loop body that depend on loop constants alone run once, before the loop."""
+        body = eqn.params[key]
+        if count == 0 or eqn.params.get("length", 2) <= 1:
+            return eqn
+        outside: dict[Var, Atom] = dict(zip(body.invars[:count], eqn.invars[start:start + count]))
+        hoisted: list[Eqn] = []
+        kept: list[Eqn] = []
+        for inner in body.eqns:
+            movable = not inner.effects and inner.invars and not any(True for _ in subjaxprs(inner.params)) and all(
+                type(a) is Literal or a in outside for a in inner.invars) and any(
+                type(a) is not Literal for a in inner.invars)
+            if movable and sum(v.aval.size for v in inner.outvars) <= 4 * sum(a.aval.size for a in inner.invars):
+                outs = [DropVar(v.aval) if type(v) is DropVar else Var(v.aval) for v in inner.outvars]
+                hoisted.append(inner.replace(invars=[a if type(a) is Literal else outside[a] for a in inner.invars],
+                                             outvars=outs))
+                outside.update(zip(inner.outvars, outs))
+            else:
+                kept.append(inner)
+        if not hoisted:
+            return eqn
+        used = {a for e in kept for a in e.invars if type(a) is not Literal}
+        used.update(a for a in body.outvars if type(a) is not Literal)
+        known = set(body.invars[:count])
+        fresh = [v for v in outside if v in used and v not in known]
+        self.eqns.extend(hoisted)
+        for e in hoisted:
+            for var in e.outvars:
+                self.maker[var] = e
+        inner = Jaxpr(body.constvars, body.consts, [*body.invars[:count], *fresh, *body.invars[count:]], body.outvars, kept,
+                      body.effects, body.name)
+        params = {**eqn.params, key: inner, counter: count + len(fresh)}
+        if isinstance(params.get("linear"), tuple):
+            params["linear"] = params["linear"][:count] + (False,) * len(fresh) + params["linear"][count:]
+        at = start + count
+        return eqn.replace(params=params, invars=[*eqn.invars[:at], *(outside[v] for v in fresh), *eqn.invars[at:]])
+
+
+def _is(atom: Atom, value) -> bool:
+    return type(atom) is Literal and not isinstance(atom.val, complex) and atom.val == value
+
+
+def _same_type(atom: Atom, aval: ShapedArray) -> bool:
+    return atom.aval.shape == aval.shape and atom.aval.dtype == aval.dtype
+
+
+def _unit(value, right_only: bool = False):
+    """x op value is x."""
+    def rule(walk: _Algebra, eqn: Eqn):
+        x, y = eqn.invars
+        aval = eqn.outvars[0].aval
+        if _is(y, value) and _same_type(x, aval):
+            return x
+        if not right_only and _is(x, value) and _same_type(y, aval):
+            return y
+        return None
+    return rule
+
+
+def _add(walk: _Algebra, eqn: Eqn):
+    # x + 0.0 is x but for x = -0.0, so only integers; x + (-0.0) is exact
+    x, y = eqn.invars
+    aval = eqn.outvars[0].aval
+    for a, b in ((x, y), (y, x)):
+        if type(b) is Literal and _same_type(a, aval) and b.val == 0 and (
+                aval.dtype.kind in "iu" or (aval.dtype.kind == "f" and np.signbit(b.val))):
+            return a
+    return None
+
+
+def _sub(walk: _Algebra, eqn: Eqn):
+    x, y = eqn.invars
+    if type(y) is Literal and _same_type(x, eqn.outvars[0].aval) and y.val == 0 and (
+            x.aval.dtype.kind in "iu" or (x.aval.dtype.kind == "f" and not np.signbit(y.val))):
+        return x
+    return None
+
+
+def _twice(walk: _Algebra, eqn: Eqn):
+    """An operation that undoes itself."""
+    before = walk.maker.get(eqn.invars[0]) if type(eqn.invars[0]) is not Literal else None
+    return before.invars[0] if before is not None and before.primitive is eqn.primitive else None
+
+
+def _convert(walk: _Algebra, eqn: Eqn):
+    (x,), aval = eqn.invars, eqn.outvars[0].aval
+    if _same_type(x, aval):
+        return x
+    if type(x) is Literal:
+        return None
+    before = walk.maker.get(x)
+    if before is not None and before.primitive is eqn.primitive:
+        source = before.invars[0]
+        if _lossless(source.aval.dtype, x.aval.dtype):
+            return source if _same_type(source, aval) else eqn.replace(invars=[source])
+    return None
+
+
+def _lossless(small: np.dtype, big: np.dtype) -> bool:
+    if small.name == "bfloat16" or small.name == "float16":
+        return big.name in ("float32", "float64")
+    return small.kind in "fiub" and big.kind in "fiu" and small != big and np.can_cast(small, big, "safe")
+
+
+def _transpose(walk: _Algebra, eqn: Eqn):
+    (x,), order = eqn.invars, tuple(eqn.params["permutation"])
+    if order == tuple(range(len(order))):
+        return x
+    before = walk.maker.get(x) if type(x) is not Literal else None
+    if before is None:
+        return None
+    if before.primitive is eqn.primitive:
+        inner = before.params["permutation"]
+        joined = tuple(inner[d] for d in order)
+        if joined == tuple(range(len(order))):
+            return before.invars[0]
+        return eqn.replace(invars=before.invars, params={**eqn.params, "permutation": joined})
+    return None
+
+
+def _reshape(walk: _Algebra, eqn: Eqn):
+    x = eqn.invars[0]
+    if len(eqn.invars) == 1 and x.aval.shape == eqn.outvars[0].aval.shape:
+        return x
+    before = walk.maker.get(x) if type(x) is not Literal else None
+    if before is not None and before.primitive is eqn.primitive and len(before.invars) == 1:
+        source = before.invars[0]
+        return source if source.aval.shape == eqn.outvars[0].aval.shape else eqn.replace(invars=[source])
+    return None
+
+
+def _broadcast(walk: _Algebra, eqn: Eqn):
+    x, dims = eqn.invars[0], eqn.params["broadcast_dimensions"]
+    shape = eqn.outvars[0].aval.shape
+    if len(eqn.invars) != 1 or type(x) is Literal:
+        return None
+    if x.aval.shape == shape and tuple(dims) == tuple(range(len(shape))):
+        return x
+    before = walk.maker.get(x)
+    if before is not None and before.primitive is eqn.primitive and len(before.invars) == 1:
+        joined = tuple(dims[d] for d in before.params["broadcast_dimensions"])
+        return eqn.replace(invars=before.invars, params={**eqn.params, "broadcast_dimensions": joined})
+    return None
+
+
+def _scalar_operands(walk: _Algebra, eqn: Eqn):
+    """Operands that are a literal spread over a shape are the literal, where the operation spreads scalars itself."""
+    shape = eqn.outvars[0].aval.shape
+    ins = list(eqn.invars)
+    for i, atom in enumerate(ins):
+        made = walk.maker.get(atom) if type(atom) is not Literal else None
+        if made is not None and made.primitive.name == "broadcast_in_dim" and made.invars[0].aval.ndim == 0:
+            ins[i] = made.invars[0]
+    if ins == list(eqn.invars) or not shape:
+        return eqn
+    if all(a.aval.ndim == 0 for a in ins):
+        keep = next(i for i, a in enumerate(eqn.invars) if a.aval.ndim)
+        ins[keep] = eqn.invars[keep]
+    return eqn.replace(invars=ins)
+
+
+def _with_scalars(rule):
+    def both(walk: _Algebra, eqn: Eqn):
+        eqn = _scalar_operands(walk, eqn)
+        found = rule(walk, eqn) if rule is not None else None
+        return eqn if found is None else found
+    return both
+
+
+_RULES = {
+    "mul": _with_scalars(_unit(1)), "div": _with_scalars(_unit(1, True)), "add": _with_scalars(_add),
+    "sub": _with_scalars(_sub), "add_any": _with_scalars(_add), "max": _with_scalars(None), "min": _with_scalars(None),
+    "neg": _twice, "not": _twice, "conj": _twice, "convert_element_type": _convert, "transpose": _transpose,
+    "reshape": _reshape, "broadcast_in_dim": _broadcast, "copy": lambda walk, eqn: eqn.invars[0],
+}
+
+
+def _merge_batch_sums(jaxpr: Jaxpr) -> Jaxpr:
+    """A sum over batch dims of a matmul that nobody else reads is a matmul that contracts those dims too."""
+    makers: dict[Var, Eqn] = {}
+    uses: dict[Var, int] = {}
+    for eqn in jaxpr.eqns:
+        for a in eqn.invars:
+            if type(a) is not Literal:
+                uses[a] = uses.get(a, 0) + 1
+        for v in eqn.outvars:
+            makers[v] = eqn
+    for a in jaxpr.outvars:
+        if type(a) is not Literal:
+            uses[a] = uses.get(a, 0) + 1
+    eqns, changed = [], False
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "reduce_sum" and type(eqn.invars[0]) is not Literal:
+            dot = makers.get(eqn.invars[0])
+            if dot is not None and treatment(dot) == "contract" and uses[eqn.invars[0]] == 1:
+                (contract, batch), axes = dot.params["dimension_numbers"], eqn.params["axes"]
+                if axes and all(a < len(batch[0]) for a in axes) and dot.outvars[0].aval.dtype == eqn.outvars[0].aval.dtype:
+                    gone = set(axes)
+                    numbers = ((tuple(batch[0][a] for a in axes) + tuple(contract[0]),
+                                tuple(batch[1][a] for a in axes) + tuple(contract[1])),
+                               (tuple(d for i, d in enumerate(batch[0]) if i not in gone),
+                                tuple(d for i, d in enumerate(batch[1]) if i not in gone)))
+                    eqn = Eqn(registry["dot_general"], dot.invars, eqn.outvars, {**dot.params, "dimension_numbers": numbers},
+                              eqn.source)
+                    changed = True
+        eqns.append(eqn)
+    return dce(jaxpr.replace(eqns=eqns)) if changed else jaxpr

@@ -1,0 +1,232 @@
+"""Kernels and steps of equations that do not fuse: running reductions, scatters, window updates, matmuls, host calls."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from weft.compiler.classify import row_major
+from weft.compiler.emit import Emitter
+from weft.ir.build import HALVES, Builder, type_name
+from weft.ir.jaxpr import Eqn, Literal
+from weft.ir.loops import Accum, Buf, Expr, For, Init, Kernel, Ref, Store
+
+_BOOLEAN = {"add": "or", "max": "or", "mul": "and", "min": "and"}
+_PARALLEL_BYTES = 1 << 17
+
+
+def cumulative_kernel(eqn: Eqn) -> Kernel:
+    """A running reduction along one dim: outer dims and lanes of inner dims are independent."""
+    aval, spec = eqn.invars[0].aval, eqn.primitive.rules["lower"]
+    axis, reverse = eqn.params["axis"], eqn.params["reverse"]
+    shape = aval.shape
+    outer, length, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1:])
+    stored = type_name(aval.dtype)
+    wide = "f32" if stored in HALVES else stored
+    b = Builder()
+    lanes = min(inner, 1024)
+    pieces = -(-inner // lanes)
+    o, j, k = b.index("t", outer * pieces), b.index("j", lanes), b.index("k", length)
+    start = b.imul(b.irem(o, pieces), lanes)
+    along = b.isub(length - 1, k) if reverse else k
+    at = b.iadd(b.iadd(b.imul(b.idiv(o, pieces), length * inner), b.imul(along, inner)), b.iadd(start, j))
+    value = b.load("x0", at, stored)
+    value = b.cast(value, wide)
+    op = _BOOLEAN.get(spec.combine, spec.combine) if stored == "bool" else spec.combine
+    total = Ref("a0", wide)
+    body: tuple = (Init("a0", b.const(spec.identity(aval.dtype), wide)),
+                   For("k", length, (Accum("a0", op, value), Store("y0", at, b.stored(total, stored)))))
+    extent = lanes if inner % lanes == 0 else b.imin(b.isub(inner, start), lanes)
+    body = (For("j", extent, body, "vector" if inner > 3 else "serial"),)
+    tasks = outer * pieces
+    kind = "parallel" if tasks > 1 and aval.nbytes > _PARALLEL_BYTES else "serial"
+    return Kernel((Buf("x0", stored, aval.size), Buf("y0", stored, aval.size, "out")),
+                  (For("t", tasks, body, kind),), name=eqn.primitive.name)
+
+
+def update_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
+    """Write the update window of dynamic_update_slice into a buffer that holds the operand; the operands it reads."""
+    operand, update, *starts = eqn.invars
+    b = Builder()
+    stored = type_name(operand.aval.dtype)
+    bufs, reads = [Buf("x0", stored, update.aval.size)], [1]
+    shape, window = operand.aval.shape, update.aval.shape
+    target: Expr = b.const(0, "i64")
+    source: Expr = b.const(0, "i64")
+    names, extents = [], []
+    for d, (n, size, start) in enumerate(zip(shape, window, starts)):
+        if type(start) is Literal:
+            at = b.const(int(start.val), "i64")
+        else:
+            type_ = type_name(start.aval.dtype)
+            if size != n:
+                bufs.append(Buf(f"x{len(bufs)}", type_, 1))
+                reads.append(2 + d)
+            at = b.cast(b.load(bufs[-1].name, 0, type_), "i64") if size != n else b.const(0, "i64")
+        at = b.imax(b.imin(at, n - size), 0)
+        i = b.index(f"i{d}", size, d) if size > 1 else b.const(0, "i64")
+        if size > 1:
+            names.append(f"i{d}")
+            extents.append(size)
+        target = b.iadd(target, b.imul(b.iadd(at, i), row_major(shape)[d]))
+        source = b.iadd(source, b.imul(i, row_major(window)[d]))
+    bufs.append(Buf("y0", stored, operand.aval.size, "inout"))
+    parallel = update.aval.nbytes > _PARALLEL_BYTES and len(names) > 1
+    kinds = ["parallel" if d == 0 and parallel else "vector" if d == len(names) - 1 else "serial" for d in range(len(names))]
+    body = _loops(b, names, extents, kinds, lambda: [Store("y0", target, b.load("x0", source, stored))])
+    return Kernel(tuple(bufs), body, name="update"), reads
+
+
+def scatter_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
+    """Combine updates into a buffer that holds the operand, one after another, so that equal positions are right."""
+    from weft.ops.indexing import scatter_position    # the op's own arithmetic of positions
+    operand, indices, updates = eqn.invars
+    spec, shape = eqn.primitive.rules["lower"], updates.aval.shape
+    b = Builder()
+    stored = type_name(operand.aval.dtype)
+    bufs, reads = [], []
+
+    def reader(number: int):
+        atom = eqn.invars[number]
+        if type(atom) is Literal:
+            return lambda at, guard=None: b.const(np.asarray(atom.val, atom.aval.dtype).item(), type_name(atom.aval.dtype))
+        name, type_ = f"x{len(bufs)}", type_name(atom.aval.dtype)
+        bufs.append(Buf(name, type_, atom.aval.size))
+        reads.append(number)
+        strides = row_major(atom.aval.shape)
+
+        def read(at, guard=None):
+            flat = b.const(0, "i64")
+            for i, s in zip(at, strides):
+                flat = b.iadd(flat, b.imul(i, s))
+            return b.load(name, flat, type_, guard)
+        return read
+
+    read_indices, read_updates = reader(1), reader(2)
+    window = eqn.params["dimension_numbers"].update_window_dims
+    outer = [d for d in range(len(shape)) if d not in window]
+    inner = [d for d in window if shape[d] > 1]
+    # one task owns some positions inside the window and sees all updates there, in order
+    share = inner[0] if inner and updates.aval.nbytes > _PARALLEL_BYTES else None
+    order = ([share] if share is not None else []) + outer + [d for d in inner if d != share]
+    index: list[Expr] = [b.const(0, "i64")] * len(shape)
+    names, extents, kinds = [], [], []
+    for d in order:
+        if shape[d] != 1:
+            index[d] = b.index(f"i{d}", shape[d], len(names))
+            names.append(f"i{d}")
+            extents.append(shape[d])
+            kinds.append("parallel" if d == share else "serial")
+    if names and order[-1] in inner and len(names) > (share is not None) and names[-1] != f"i{share}":
+        kinds[-1] = "vector"
+    position, inside = scatter_position(b, tuple(index), read_indices, operand.aval.shape, shape, **eqn.params)
+    target = b.const(0, "i64")
+    for i, s in zip(position, row_major(operand.aval.shape)):
+        target = b.iadd(target, b.imul(i, s))
+    value = read_updates(tuple(index))
+    combine = spec.combine
+    if stored == "bool" and combine is not None:
+        combine = _BOOLEAN.get(combine, combine)
+    if combine == "set":
+        combine = None
+    wide = b.stored(value, stored)
+    if (stored in HALVES or stored in ("c64", "c128")) and combine is not None:
+        old = b.load("y0", target, stored, inside)
+        wide, combine = b.stored(b.op(combine, old, value), stored), None
+        if kinds and kinds[-1] == "vector":
+            kinds[-1] = "serial"
+    bufs.append(Buf("y0", stored, operand.aval.size, "inout"))
+    body = _loops(b, names, extents, kinds, lambda: [Store("y0", target, wide, inside, combine)])
+    return Kernel(tuple(bufs), body, name=eqn.primitive.name), reads
+
+
+def _loops(b: Builder, names: list[str], extents: list, kinds: list[str], body: Callable) -> tuple:
+    """Nested loops around statements whose expressions are computed where they vary."""
+    emit = Emitter(b)
+    for level in range(len(names)):
+        emit.open(level)
+    (store,) = body()
+    roots = [store.index, store.value] + ([store.guard] if store.guard is not None else [])
+    done = emit.compute(roots)
+    guard = done[2] if store.guard is not None else None
+    emit.append(Store(store.buf, done[0], done[1], guard, store.accumulate))
+    for name, extent, kind in zip(reversed(names), reversed(extents), reversed(kinds)):
+        emit.close(name, extent, kind)
+    return tuple(emit.scopes[0].body)
+
+
+def fill_kernel(value, dtype, size: int) -> Kernel:
+    """Write one value everywhere."""
+    b = Builder()
+    type_ = type_name(dtype)
+    j = b.index("j", size)
+    literal = b.stored(b.const(np.asarray(value, dtype).item(), type_), type_)
+    return Kernel((Buf("y0", type_, size, "out"),), (For("j", size, (Store("y0", j, literal),), "vector"),), name="fill")
+
+
+def host_function(eqn: Eqn) -> Callable:
+    """The Python side of a host call: the operation's own NumPy meaning."""
+    reference, params = eqn.primitive.rule("reference"), eqn.params
+    count, multiple = len(eqn.invars), eqn.primitive.multiple_results
+
+    def call(*views) -> None:
+        out = reference(*views[:count], **params)
+        for view, value in zip(views[count:], out if multiple else (out,)):
+            view[...] = value
+
+    call.__name__ = eqn.primitive.name
+    return call
+
+
+class Contraction:
+    """A dot_general as extents and strides: m, n, k, what is left of each as batch and outer k."""
+
+    def __init__(self, eqn: Eqn, a_strides, b_strides):
+        (a_contract, b_contract), (a_batch, b_batch) = eqn.params["dimension_numbers"]
+        a_shape, b_shape = eqn.invars[0].aval.shape, eqn.invars[1].aval.shape
+        c_strides = row_major(eqn.outvars[0].aval.shape)
+        a_free = [d for d in range(len(a_shape)) if d not in a_contract and d not in a_batch]
+        b_free = [d for d in range(len(b_shape)) if d not in b_contract and d not in b_batch]
+        n = len(a_batch)
+        batch = [(a_shape[x], a_strides[x], b_strides[y], c_strides[i]) for i, (x, y) in enumerate(zip(a_batch, b_batch))]
+        rows = [(a_shape[x], a_strides[x], c_strides[n + i]) for i, x in enumerate(a_free)]
+        cols = [(b_shape[y], b_strides[y], c_strides[n + len(a_free) + i]) for i, y in enumerate(b_free)]
+        inner = [(a_shape[x], a_strides[x], b_strides[y]) for x, y in zip(a_contract, b_contract)]
+        inner.sort(key=lambda e: -e[1])
+        m, more_m = _main(_merged(rows))
+        n_, more_n = _main(_merged(cols))
+        k, self.outer_k = _main(_merged(inner))
+        batch += [(e, a, 0, c) for e, a, c in more_m] + [(e, 0, b_, c) for e, b_, c in more_n]
+        self.batch = tuple(_merged(batch))
+        self.m, self.n, self.k = m[0], n_[0], k[0]
+        self.a_strides, self.b_strides, self.c_strides = (m[1], k[1]), (k[2], n_[1]), (m[2], n_[2])
+
+
+def _merged(entries: list[tuple]) -> list[tuple]:
+    """Neighbours that advance together are one."""
+    out: list[tuple] = []
+    for entry in entries:
+        if entry[0] == 1:
+            continue
+        if out and all(big == small * entry[0] for big, small in zip(out[-1][1:], entry[1:])):
+            out[-1] = (out[-1][0] * entry[0], *entry[1:])
+        else:
+            out.append(entry)
+    return out
+
+
+def _main(entries: list[tuple]) -> tuple[tuple, tuple]:
+    """The largest entry, and the others."""
+    if not entries:
+        return (1, 0, 0), ()
+    best = max(range(len(entries)), key=lambda i: entries[i][0])
+    return entries[best], tuple(e for i, e in enumerate(entries) if i != best)
+
+
+def accumulator(in_type: str, out_type: str) -> str:
+    """Type in which a matmul sums."""
+    if in_type in HALVES or in_type == "f32":
+        return "f64" if out_type == "f64" else "f32"
+    return in_type if in_type in ("f64", "c64", "c128") else out_type
