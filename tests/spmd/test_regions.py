@@ -1,0 +1,121 @@
+"""Loops and branches: layouts pass through carries and bodies, collectives inside are counted per iteration.
+
+The operations stand in for those of `control`: they have the same names and parameters, and only what is needed here.
+"""
+
+import numpy as np
+
+from tests.spmd.harness import P, check, make, random
+from weft.core.interpret import run_reference
+from weft.core.primitive import Primitive
+from weft.core.stage import stage
+from weft.core.trace import typeof
+from weft.ops import arithmetic, comparison, layout, math, reduce
+from weft.ops.contraction import dot_general
+
+GRID = make(a=4, b=2)
+
+scan_p = Primitive("scan", "region", multiple_results=True, register=False)
+while_p = Primitive("while", "region", multiple_results=True, register=False)
+cond_p = Primitive("cond", "region", multiple_results=True, register=False)
+
+
+@scan_p.def_type
+def _scan_type(*avals, jaxpr, length, num_carry, **_):
+    outs = jaxpr.out_avals
+    return [*outs[:num_carry], *(a.update(shape=(length, *a.shape)) for a in outs[num_carry:])]
+
+
+@scan_p.def_reference
+def _scan_reference(*args, jaxpr, length, reverse, num_consts, num_carry, **_):
+    consts, carry, xs = args[:num_consts], args[num_consts:num_consts + num_carry], args[num_consts + num_carry:]
+    ys = []
+    for i in reversed(range(length)) if reverse else range(length):
+        outs = run_reference(jaxpr, *consts, *carry, *(x[i] for x in xs))
+        carry = outs[:num_carry]
+        ys.append(outs[num_carry:])
+    ys = ys[::-1] if reverse else ys
+    return [*carry, *(np.stack(y) for y in zip(*ys))]
+
+
+def scan(body, consts, carry, xs, length, reverse=False):
+    avals = [*map(typeof, consts), *map(typeof, carry), *(typeof(x).update(shape=typeof(x).shape[1:]) for x in xs)]
+    jaxpr = stage(body, avals)
+    return scan_p.bind(*consts, *carry, *xs, jaxpr=jaxpr, length=length, reverse=reverse, num_consts=len(consts),
+                       num_carry=len(carry))
+
+
+while_p.def_type(lambda *avals, body_jaxpr, **_: body_jaxpr.out_avals)
+
+
+@while_p.def_reference
+def _while_reference(*args, cond_jaxpr, body_jaxpr, cond_nconsts, body_nconsts):
+    of_cond, of_body = args[:cond_nconsts], args[cond_nconsts:cond_nconsts + body_nconsts]
+    carry = args[cond_nconsts + body_nconsts:]
+    while run_reference(cond_jaxpr, *of_cond, *carry)[0]:
+        carry = run_reference(body_jaxpr, *of_body, *carry)
+    return list(carry)
+
+
+cond_p.def_type(lambda *avals, branches: branches[0].out_avals)
+cond_p.def_reference(lambda i, *args, branches: run_reference(branches[int(i)], *args))
+
+
+def dot(x, y):
+    return dot_general(x, y, (((1,), (0,)), ((), ())))
+
+
+def test_scan_over_layers_carries_the_batch():
+    layers = lambda x, ws: scan(lambda c, w: [math.tanh(dot(c, w)), reduce.reduce_sum(c, (1,))], [], [x], [ws], 3)
+    result = check(layers, [random(16, 8), random(3, 8, 8)], GRID, [P("a"), P()])
+    assert not result.records
+    assert result.out_specs == ((("a",), ()), ((), ("a",)))
+
+
+def test_collectives_in_a_scan_count_per_iteration():
+    layers = lambda x, ws: scan(lambda c, w: [math.tanh(dot(c, w))], [], [x], [ws], 3)
+    result = check(layers, [random(16, 8), random(3, 8, 8)], GRID, [P("a"), P(None, None, "b")])
+    assert sum(result.counts.values()) % 3 == 0 and result.records
+    assert all(r.count == 3 for r in result.records)
+
+
+def test_scan_with_constants_backwards():
+    body = lambda w, c, x: [arithmetic.add(arithmetic.mul(c, np.float32(0.5)), dot(x, w)), x]
+    f = lambda w, c, xs: scan(body, [w], [c], [xs], 4, reverse=True)
+    for specs in [[P("b"), P("a"), P(None, "a", "b")], [P(), P(), P(None, "a")], [None, P("a", "b"), None],
+                  [P("a", "b"), P(), P()]]:
+        check(f, [random(8, 8), random(16, 8), random(4, 16, 8)], GRID, specs)
+
+
+def test_while():
+    def f(x, w):
+        cond = stage(lambda i, c: [comparison.lt(i, np.int32(3))], [typeof(np.int32(0)), typeof(x)])
+        body = stage(lambda w, i, c: [arithmetic.add(i, np.int32(1)), math.tanh(dot(c, w))],
+                     [typeof(w), typeof(np.int32(0)), typeof(x)])
+        return while_p.bind(w, np.int32(0), x, cond_jaxpr=cond, body_jaxpr=body, cond_nconsts=0, body_nconsts=1)
+
+    result = check(f, [random(16, 8), random(8, 8)], GRID, [P("a"), P()])
+    assert not result.records and result.out_specs[1] == P("a").dims(2)
+    check(f, [random(16, 8), random(8, 8)], GRID, [P("a", "b"), P("b")])
+
+
+def test_while_whose_condition_needs_a_sum_of_shards():
+    def f(x):
+        small = lambda c: comparison.lt(reduce.reduce_sum(arithmetic.mul(c, c), (0, 1)), np.float32(1000))
+        cond = stage(lambda c: [small(c)], [typeof(x)])
+        body = stage(lambda c: [arithmetic.mul(c, np.float32(2))], [typeof(x)])
+        return while_p.bind(x, cond_jaxpr=cond, body_jaxpr=body, cond_nconsts=0, body_nconsts=0)
+
+    assert check(f, [random(16, 8)], GRID, [P("a", "b")]).counts == {"psum": 1}
+
+
+def test_cond():
+    def f(i, x, y):
+        branches = tuple(stage(g, [typeof(x), typeof(y)]) for g in (
+            lambda x, y: [math.sin(x)], lambda x, y: [dot(x, y)],
+            lambda x, y: [layout.broadcast_in_dim(reduce.reduce_max(y, (0,)), (16, 16), (1,))]))
+        return cond_p.bind(i, x, y, branches=branches)
+
+    for i in range(3):
+        for specs in [[P(), P("a"), P()], [P(), P("a", "b"), P("b")], [P(), P(), P("b", "a")]]:
+            check(f, [np.int32(i), random(16, 16), random(16, 16, seed=1)], GRID, specs)
