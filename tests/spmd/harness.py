@@ -1,4 +1,4 @@
-"""Partition a function, run the local program on all devices in step, compare with the whole."""
+"""Partition a function, run the local program on all devices in step and stacked, compare with the whole."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from weft.core.trace import typeof
 from weft.ir.mesh import Mesh
 from weft.ir.specs import P
 from weft.partition.partition import PartitionResult, partition
+from weft.partition.stack import stack
 from weft.runtime.device import devices
 
 
@@ -30,16 +31,26 @@ def check(fun, args, mesh: Mesh, in_specs, out_specs=None, tolerance: float = 1e
     jaxpr = stage(fun, [typeof(a) for a in args])
     out_specs = out_specs or [None] * len(jaxpr.outvars)
     result = partition(jaxpr, mesh, specs_of(in_specs, jaxpr.invars), specs_of(out_specs, jaxpr.outvars))
+    wanted = run_reference(jaxpr, *args)
     lockstep = Lockstep(result.axes)
     outs = lockstep.run(result.jaxpr, [lockstep.scatter(a, s) for a, s in zip(args, result.in_specs)])
-    for got, want, spec in zip(outs, run_reference(jaxpr, *args), result.out_specs):
-        whole = lockstep.gather(got, spec)
-        if want.dtype.kind in "fc":
-            scale = max(1, np.abs(want).max(initial=0))
-            np.testing.assert_allclose(whole, want, rtol=tolerance, atol=tolerance * scale)
-        else:
-            np.testing.assert_array_equal(whole, want)
+    for got, want, spec in zip(outs, wanted, result.out_specs):
+        same(lockstep.gather(got, spec), want, tolerance)
+    if not any(eqn.primitive.kind == "region" for eqn in jaxpr.eqns):
+        stacked = stack(result.jaxpr, result.axes, result.in_specs, result.out_specs)
+        outs = run_reference(stacked, *(lockstep.block(a, s) for a, s in zip(args, result.in_specs)))
+        for got, want in zip(outs, wanted):
+            same(lockstep.whole(got), want, tolerance)
     return result
+
+
+def same(got, want, tolerance: float) -> None:
+    """Floats within `tolerance` of the largest, others exactly."""
+    if want.dtype.kind in "fc":
+        scale = max(1, np.abs(want).max(initial=0))
+        np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * scale)
+    else:
+        np.testing.assert_array_equal(got, want)
 
 
 def random(*shape, seed: int = 0, dtype=np.float32):

@@ -48,6 +48,19 @@ class Lockstep:
             out[tuple(slice(p * n, (p + 1) * n) for p, n in zip(at, local))] = block
         return out
 
+    def block(self, x, spec):
+        """The storage of a global array: one block [splits..., local dims...]."""
+        splits = [math.prod(self.sizes[a] for a in axes) for axes in spec]
+        pairs = [n for s, k in zip(x.shape, splits) for n in (k, s // k)]
+        rank = x.ndim
+        return x.reshape(pairs).transpose([*range(0, 2 * rank, 2), *range(1, 2 * rank, 2)])
+
+    def whole(self, block):
+        """The global array of a storage block."""
+        rank = block.ndim // 2
+        order = [d for k in range(rank) for d in (k, rank + k)]
+        return block.transpose(order).reshape([block.shape[k] * block.shape[rank + k] for k in range(rank)])
+
     def run(self, jaxpr: Jaxpr, args):
         """Results per device of `jaxpr` on arguments per device."""
         n = len(self.coords)

@@ -68,7 +68,7 @@ def _settled(jaxpr: Jaxpr, mesh: Mesh, in_specs: tuple, out_specs: tuple) -> tup
     """Propagate, on finer axes where a reshape splits a dim between the devices of one axis."""
     while True:
         wishes = propagate(jaxpr, dict(mesh.shape), in_specs, out_specs, _constraint_reader(mesh))
-        cuts = dict(wishes.cuts)
+        cuts = dict(sorted(wishes.cuts, key=lambda cut: -cut[1]))          # the smallest per axis
         if not cuts:
             return mesh, in_specs, out_specs, wishes
         mesh, parts = _refined(mesh, cuts)

@@ -133,7 +133,7 @@ class _Space:
         if not rest:
             return
         ordered = tuple(a for a in self.sizes if a in rest)
-        for group in {ordered, *((a,) for a in ordered)}:
+        for group in dict.fromkeys((ordered, *((a,) for a in ordered))):
             yield self.step("psum", place, group), Placement(place.dims, place.partial - set(group))
         for a in ordered:
             for d, size in enumerate(self.local(place)):
@@ -143,7 +143,7 @@ class _Space:
 
     def _slices(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
         used = place.axes | place.partial
-        for a in self.target.axes - used:
+        for a in (a for a in self.sizes if a in self.target.axes and a not in used):
             for d, size in enumerate(self.local(place)):
                 if size % self.sizes[a] == 0:
                     yield self.step("own_slice", place, (a,), dim=d), place.with_dim(d, (*place.dims[d], a))

@@ -232,7 +232,8 @@ class Partitioner:
         if not lost:
             return
         n = math.prod(self.sizes[a] for a in lost)
-        for f in {f for dim in rule.outs[0] for f in dim} & splittable if rule.outs else ():
+        of_result = sorted({f for dim in rule.outs[0] for f in dim} & splittable) if rule.outs else ()
+        for f in of_result:
             mine = axes.get(f, ())
             if f not in rule.special and rule.sizes[f] % (n * math.prod(self.sizes[a] for a in mine)) == 0:
                 yield {**axes, f: (*mine, *lost)}
