@@ -58,14 +58,21 @@ class LocalTrace(StageTrace):
         return out
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Where a partial sum comes from: the reason, and the user's line."""
+    reason: str
+    source: Any
+
+
 class Value:
     """A global value inside the local program: its type and the local forms it has so far, by placement."""
     __slots__ = ("aval", "origin", "views")
 
-    def __init__(self, aval: ShapedArray, placement: Placement, local: Any, origin: str = ""):
+    def __init__(self, aval: ShapedArray, placement: Placement, local: Any, origin: Origin | None = None):
         self.aval = aval
         self.views: dict[Placement, Any] = {placement: local}
-        self.origin = origin              # why it is a partial sum
+        self.origin = origin              # of its being a partial sum
 
     @property
     def placement(self) -> Placement:
@@ -137,8 +144,14 @@ class Partitioner:
             if after in value.views:
                 local = value.views[after]
                 continue
-            self.record(step, local, value.origin if step.kind in ("psum", "reduce_scatter") else reason)
+            consumer = self.trace.source
+            if step.kind in ("psum", "reduce_scatter") and value.origin is not None:
+                self.trace.source, why = value.origin.source, value.origin.reason
+            else:
+                why = reason
+            self.record(step, local, why)
             local = value.views[after] = emit.step(step, local)
+            self.trace.source = consumer
         return local
 
     def record(self, step: Step, local: Any, reason: str) -> None:
@@ -325,12 +338,12 @@ class Partitioner:
         origin = self.origin(eqn, rule, choice, values)
         return [Value(v.aval, p, out, origin) for v, p, out in zip(eqn.outvars, choice.outs, outs)]
 
-    def origin(self, eqn: Eqn, rule: FactorRule | None, choice: Choice, values: Sequence[Value]) -> str:
-        """Why the results are partial sums."""
+    def origin(self, eqn: Eqn, rule: FactorRule | None, choice: Choice, values: Sequence[Value]) -> Origin | None:
+        """Why the results are partial sums, if they are."""
         axes = sorted({str(a) for f, mine in choice.axes.items() if self.sums(eqn, rule, f) for a in mine})
         if axes:
-            return f"{eqn.primitive} sums over a dim that is split over {', '.join(axes)}"
-        return next((v.origin for v in values if v.origin), "")
+            return Origin(f"{eqn.primitive} sums over a dim that is split over {', '.join(axes)}", eqn.source)
+        return next((v.origin for v in values if v.pending), None)
 
     def finish(self, eqn: Eqn, rule: FactorRule, choice: Choice, outs: Sequence) -> list:
         """Complete reductions other than sums across the axes that split the reduced factors."""
