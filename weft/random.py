@@ -157,7 +157,7 @@ def split(key, num: int | tuple[int, ...] = 2):  # noqa: A002
         rows = slicing.concatenate([layout.reshape(x, (*shape, 1)) for x in (a, b)], len(shape))
     else:
         n = math.prod(shape)
-        rows = layout.reshape(_threefry_flat(k0, k1, layout.iota(_U32, (2 * n,), 0)), (*shape, 2))
+        rows = layout.reshape(_threefry_flat(k0, k1, layout.broadcasted_iota(_U32, (2 * n,), 0)), (*shape, 2))
     return _like(rows, key)
 
 
@@ -190,11 +190,11 @@ def _counts(shape: tuple[int, ...]) -> tuple[Any, Any]:
     low, stride = None, 1
     for d in reversed(range(len(shape))):
         if shape[d] > 1 or len(shape) == 1:
-            part = layout.iota(_U32, shape, d)
+            part = layout.broadcasted_iota(_U32, shape, d)
             part = part if stride == 1 else ew.mul(part, np.uint32(stride))
             low = part if low is None else ew.add(low, part)
         stride *= shape[d]
-    return np.uint32(0), layout.iota(_U32, shape, 0) if low is None else low
+    return np.uint32(0), layout.broadcasted_iota(_U32, shape, 0) if low is None else low
 
 
 def _threefry_flat(k0, k1, counts):
@@ -222,14 +222,14 @@ def _bits(raw, width: int, shape: tuple[int, ...]):
         return word if width == 32 else ew.convert_element_type(word, want)
     size = math.prod(shape)
     words = -(-width * size // 32)
-    flat = _threefry_flat(k0, k1, layout.iota(_U32, (words,), 0))
+    flat = _threefry_flat(k0, k1, layout.broadcasted_iota(_U32, (words,), 0))
     if width == 64:
         parts = [ew.convert_element_type(slicing.slice_in_dim(flat, i * size, (i + 1) * size, axis=0), want) for i in (0, 1)]
         flat = ew.bitwise_or(ew.shift_left(parts[0], np.uint64(32)), parts[1])
     elif width < 32:
         per = 32 // width
         wide = layout.broadcast_in_dim(flat, (words, per), (0,))
-        shifts = ew.mul(layout.iota(_U32, (words, per), 1), np.uint32(width))
+        shifts = ew.mul(layout.broadcasted_iota(_U32, (words, per), 1), np.uint32(width))
         flat = ew.convert_element_type(ew.bitwise_and(ew.shift_right_logical(wide, shifts), np.uint32((1 << width) - 1)), want)
         flat = slicing.slice_in_dim(layout.reshape(flat, (words * per,)), 0, size, axis=0)
     return layout.reshape(flat, shape)
