@@ -49,7 +49,7 @@ def argsort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = T
     if axis is None:
         a, axis = mp.ravel(a), 0
     axis = _axis(axis, a.ndim, "argsort")
-    positions = layout.iota(dtypes.default_int_dtype(), tuple(a.shape), axis)
+    positions = layout.broadcasted_iota(dtypes.default_int_dtype(), tuple(a.shape), axis)
     if descending:        # stable: equal elements keep their order, so both sequences are reversed before and after
         flipped = [layout.rev(x, (axis,)) for x in (a, positions)]
         out = sorting.sort(flipped, dimension=axis, is_stable=True, num_keys=1)[1]
@@ -63,7 +63,7 @@ def lexsort(keys, axis: int = -1):
     if not keys:
         raise TypeError("need sequence of keys with len > 0 in lexsort")
     axis = _axis(axis, keys[0].ndim, "lexsort")
-    positions = layout.iota(dtypes.default_int_dtype(), tuple(keys[0].shape), axis)
+    positions = layout.broadcasted_iota(dtypes.default_int_dtype(), tuple(keys[0].shape), axis)
     return sorting.sort([*reversed(keys), positions], dimension=axis, is_stable=True, num_keys=len(keys))[-1]
 
 
@@ -139,7 +139,7 @@ def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
     order = argsort(uf.logical_not(mask), stable=True)[:size]
     if order.shape[0] < size:
         order = mp.pad(order, (0, size - order.shape[0]))
-    valid = uf.less(layout.iota(np.dtype(np.int32), (size,), 0), rd.sum(mask))
+    valid = uf.less(layout.broadcasted_iota(np.dtype(np.int32), (size,), 0), rd.sum(mask))
     out = []
     stride = a.size
     fills = fill_value if isinstance(fill_value, tuple) else (fill_value,) * a.ndim

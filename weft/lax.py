@@ -1,0 +1,147 @@
+"""The operations themselves, with their own semantics: equal dtypes, explicit dims, no promotion of ranks.
+
+A thin face: what each operation means stands in its family under `weft.ops`. Here are only the few functions that
+compose from them.
+
+>>> from weft import lax
+>>> lax.reduce_sum(lax.square(lax.iota("int32", 4)), (0,)).item()
+14
+"""
+# ruff: noqa: I001  (families in paragraphs)
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.api.jit import flat_shardings
+from weft.core.trace import typeof
+from weft.ops.arithmetic import (
+    RoundingMethod, abs, abs_p, add, add_p, ceil, ceil_p, div, div_p, floor, floor_p, integer_pow, integer_pow_p,
+    max, max_p, min, min_p, mul, mul_p, neg, neg_p, nextafter, nextafter_p, reciprocal, rem, rem_p, round, round_p,
+    sign, sign_p, square, square_p, stop_gradient, stop_gradient_p, sub, sub_p,
+)  # fmt: skip
+from weft.ops.bitwise import (
+    and_p, bitwise_and, bitwise_not, bitwise_or, bitwise_xor, clz, clz_p, not_p, or_p, population_count,
+    population_count_p, shift_left, shift_left_p, shift_right_arithmetic, shift_right_arithmetic_p,
+    shift_right_logical, shift_right_logical_p, xor_p,
+)  # fmt: skip
+from weft.ops.casting import (
+    bitcast_convert_type, bitcast_convert_type_p, complex, complex_p, conj, conj_p, convert_element_type,
+    convert_element_type_p, imag, imag_p, real, real_p,
+)  # fmt: skip
+from weft.ops.collectives import (
+    all_gather, all_gather_p, all_to_all, all_to_all_p, axis_index, axis_index_p, axis_size, pmax, pmax_p, pmean,
+    pmin, pmin_p, ppermute, ppermute_p, pshuffle, psum, psum_p, psum_scatter, pswapaxes,
+)  # fmt: skip
+from weft.ops.comparison import (
+    clamp, clamp_p, eq, eq_p, ge, ge_p, gt, gt_p, is_finite, is_finite_p, le, le_p, lt, lt_p, ne, ne_p, select,
+    select_n, select_n_p,
+)  # fmt: skip
+from weft.ops.contraction import (
+    DotDimensionNumbers, Precision, PrecisionLike, batch_matmul, dot, dot_general, dot_general_p,
+)  # fmt: skip
+from weft.ops.indexing import (
+    GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers, gather, gather_p, scatter, scatter_add,
+    scatter_add_p, scatter_max, scatter_max_p, scatter_min, scatter_min_p, scatter_mul, scatter_mul_p, scatter_p,
+    scatter_sub,
+)  # fmt: skip
+from weft.ops.layout import (
+    broadcast, broadcast_in_dim, broadcast_in_dim_p, broadcasted_iota, collapse, copy_p, expand_dims, full,
+    full_like, iota, iota_p, reshape, reshape_p, rev, rev_p, squeeze, squeeze_p, transpose, transpose_p,
+)  # fmt: skip
+from weft.ops.math import (
+    acos, acos_p, acosh, acosh_p, asin, asin_p, asinh, asinh_p, atan, atan2, atan2_p, atan_p, atanh, atanh_p,
+    bessel_i0e, bessel_i0e_p, bessel_i1e, bessel_i1e_p, cbrt, cbrt_p, cos, cos_p, cosh, cosh_p, digamma, digamma_p,
+    erf, erf_inv, erf_inv_p, erf_p, erfc, erfc_p, exp, exp2, exp2_p, exp_p, expm1, expm1_p, lgamma, lgamma_p, log,
+    log1p, log1p_p, log_p, logistic, logistic_p, polygamma, polygamma_p, pow, pow_p, rsqrt, rsqrt_p, sin, sin_p,
+    sinh, sinh_p, sqrt, sqrt_p, tan, tan_p, tanh, tanh_p,
+)  # fmt: skip
+from weft.ops.placement import (
+    optimization_barrier, optimization_barrier_p, sharding_constraint, sharding_constraint_p,
+)  # fmt: skip
+from weft.ops.reduce import (
+    argmax, argmax_p, argmin, argmin_p, cumlogsumexp, cumlogsumexp_p, cummax, cummax_p, cummin, cummin_p, cumprod,
+    cumprod_p, cumsum, cumsum_p, reduce_and, reduce_and_p, reduce_max, reduce_max_p, reduce_min, reduce_min_p,
+    reduce_or, reduce_or_p, reduce_prod, reduce_prod_p, reduce_sum, reduce_sum_p, reduce_xor, reduce_xor_p,
+)  # fmt: skip
+from weft.ops.slicing import (
+    concatenate, concatenate_p, dynamic_index_in_dim, dynamic_slice, dynamic_slice_in_dim, dynamic_slice_p,
+    dynamic_update_index_in_dim, dynamic_update_slice, dynamic_update_slice_in_dim, dynamic_update_slice_p,
+    index_in_dim, pad, pad_p, slice, slice_in_dim, slice_p, split,
+)  # fmt: skip
+from weft.ops.sorting import (
+    sort, sort_p, top_k, top_k_p,
+)  # fmt: skip
+from weft.util.tree import tree_flatten, tree_unflatten
+
+__all__ = [
+    "DotDimensionNumbers", "GatherDimensionNumbers", "GatherScatterMode", "Precision", "PrecisionLike",
+    "RoundingMethod", "ScatterDimensionNumbers", "abs", "abs_p", "acos", "acos_p", "acosh", "acosh_p", "add",
+    "add_p", "all_gather", "all_gather_p", "all_to_all", "all_to_all_p", "and_p", "argmax", "argmax_p", "argmin",
+    "argmin_p", "asin", "asin_p", "asinh", "asinh_p", "atan", "atan2", "atan2_p", "atan_p", "atanh", "atanh_p",
+    "axis_index", "axis_index_p", "axis_size", "batch_matmul", "bessel_i0e", "bessel_i0e_p", "bessel_i1e",
+    "bessel_i1e_p", "bitcast_convert_type", "bitcast_convert_type_p", "bitwise_and", "bitwise_not", "bitwise_or",
+    "bitwise_xor", "broadcast", "broadcast_in_dim", "broadcast_in_dim_p", "broadcasted_iota", "cbrt", "cbrt_p",
+    "ceil", "ceil_p", "clamp", "clamp_p", "clz", "clz_p", "collapse", "complex", "complex_p", "concatenate",
+    "concatenate_p", "conj", "conj_p", "convert_element_type", "convert_element_type_p", "copy_p", "cos", "cos_p",
+    "cosh", "cosh_p", "cumlogsumexp", "cumlogsumexp_p", "cummax", "cummax_p", "cummin", "cummin_p", "cumprod",
+    "cumprod_p", "cumsum", "cumsum_p", "digamma", "digamma_p", "div", "div_p", "dot", "dot_general",
+    "dot_general_p", "dtype", "dynamic_index_in_dim", "dynamic_slice", "dynamic_slice_in_dim", "dynamic_slice_p",
+    "dynamic_update_index_in_dim", "dynamic_update_slice", "dynamic_update_slice_in_dim", "dynamic_update_slice_p",
+    "empty", "eq", "eq_p", "erf", "erf_inv", "erf_inv_p", "erf_p", "erfc", "erfc_p", "exp", "exp2", "exp2_p",
+    "exp_p", "expand_dims", "expm1", "expm1_p", "floor", "floor_p", "full", "full_like", "gather", "gather_p", "ge",
+    "ge_p", "gt", "gt_p", "imag", "imag_p", "index_in_dim", "integer_pow", "integer_pow_p", "iota", "iota_p",
+    "is_finite", "is_finite_p", "le", "le_p", "lgamma", "lgamma_p", "log", "log1p", "log1p_p", "log_p", "logistic",
+    "logistic_p", "lt", "lt_p", "max", "max_p", "min", "min_p", "mul", "mul_p", "ne", "ne_p", "neg", "neg_p",
+    "nextafter", "nextafter_p", "not_p", "optimization_barrier", "optimization_barrier_p", "or_p", "pad", "pad_p",
+    "pmax", "pmax_p", "pmean", "pmin", "pmin_p", "polygamma", "polygamma_p", "population_count",
+    "population_count_p", "pow", "pow_p", "ppermute", "ppermute_p", "pshuffle", "psum", "psum_p", "psum_scatter",
+    "pswapaxes", "real", "real_p", "reciprocal", "reduce_and", "reduce_and_p", "reduce_max", "reduce_max_p",
+    "reduce_min", "reduce_min_p", "reduce_or", "reduce_or_p", "reduce_prod", "reduce_prod_p", "reduce_sum",
+    "reduce_sum_p", "reduce_xor", "reduce_xor_p", "rem", "rem_p", "reshape", "reshape_p", "rev", "rev_p", "round",
+    "round_p", "rsqrt", "rsqrt_p", "scatter", "scatter_add", "scatter_add_p", "scatter_max", "scatter_max_p",
+    "scatter_min", "scatter_min_p", "scatter_mul", "scatter_mul_p", "scatter_p", "scatter_sub", "select",
+    "select_n", "select_n_p", "sharding_constraint_p", "shift_left", "shift_left_p", "shift_right_arithmetic",
+    "shift_right_arithmetic_p", "shift_right_logical", "shift_right_logical_p", "sign", "sign_p", "sin", "sin_p",
+    "sinh", "sinh_p", "slice", "slice_in_dim", "slice_p", "sort", "sort_key_val", "sort_p", "split", "sqrt",
+    "sqrt_p", "square", "square_p", "squeeze", "squeeze_p", "stack", "stop_gradient", "stop_gradient_p", "sub",
+    "sub_p", "tan", "tan_p", "tanh", "tanh_p", "top_k", "top_k_p", "transpose", "transpose_p", "unstack",
+    "with_sharding_constraint", "xor_p",
+]  # fmt: skip
+
+
+def with_sharding_constraint(x: Any, shardings: Any) -> Any:
+    """`x`, a tree of arrays, laid out as `shardings` says: shardings, specs under a mesh, or a prefix tree of them."""
+    leaves, treedef = tree_flatten(x)
+    targets = flat_shardings(shardings, treedef, [typeof(leaf) for leaf in leaves], "with_sharding_constraint")
+    placed = [leaf if to is None else sharding_constraint(leaf, to) for leaf, to in zip(leaves, targets)]
+    return tree_unflatten(treedef, placed)
+
+
+def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Any, Any]:
+    """Sort `keys` along `dimension`, and `values` in the same order."""
+    sorted_keys, sorted_values = sort((keys, values), dimension=dimension, is_stable=is_stable, num_keys=1)
+    return sorted_keys, sorted_values
+
+
+def stack(operands: Sequence[Any], axis: int = 0) -> Any:
+    """Join arrays of equal shape along a new dim."""
+    axis %= typeof(operands[0]).ndim + 1
+    return concatenate([expand_dims(x, (axis,)) for x in operands], axis)
+
+
+def unstack(operand: Any, axis: int = 0) -> tuple[Any, ...]:
+    """The slices of an array along one dim, without it."""
+    axis %= typeof(operand).ndim
+    return tuple(index_in_dim(operand, i, axis, keepdims=False) for i in range(typeof(operand).shape[axis]))
+
+
+def dtype(x: Any) -> Any:
+    """The dtype of a value."""
+    return typeof(x).dtype
+
+
+def empty(shape: Sequence[int], dtype: Any) -> Any:
+    """An array whose values do not matter; they are zeros."""
+    return full(shape, 0, dtype)
