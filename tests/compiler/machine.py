@@ -41,7 +41,10 @@ class Slow:
         self.at(step.dst, step.nbytes)[:] = self.at(step.src, step.nbytes)
 
     def hostcall(self, step: P.HostCall) -> None:
-        view = lambda item: self.at(item[0], math.prod(item[1]) * np.dtype(item[2]).itemsize).view(item[2]).reshape(item[1])
+        def view(item):
+            ref, shape, dtype = item
+            return self.at(ref, math.prod(shape) * np.dtype(dtype).itemsize).view(dtype).reshape(shape)
+
         step.fn(*map(view, step.ins), *map(view, step.outs))
 
     def gemm(self, g: P.Gemm) -> None:
@@ -92,7 +95,9 @@ def execute(scheduled: Scheduled, args, out_avals, native: bool = True) -> list[
     ins = [aligned(max(np.asarray(a).nbytes, 1)) for a in args]
     for memory, a in zip(ins, args):
         memory[:np.asarray(a).nbytes] = np.ascontiguousarray(a).reshape(-1).view(np.uint8)
-    outs = [ins[scheduled.aliases[i]] if i in scheduled.aliases else aligned(max(a.nbytes, 1)) for i, a in enumerate(out_avals)]
+    outs = [aligned(max(a.nbytes, 1)) for a in out_avals]
+    for out, donor in scheduled.aliases.items():
+        outs[out] = ins[donor]
     consts = []
     for c in scheduled.consts:
         memory = aligned(max(c.nbytes, 1))

@@ -1,4 +1,4 @@
-"""What the compiler does with an equation, told by what fills its `lower` slot, and what a layout op does to addresses."""
+"""What the compiler does with an equation, told by its `lower` slot, and what a layout op does to addresses."""
 
 from __future__ import annotations
 

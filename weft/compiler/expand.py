@@ -1,7 +1,7 @@
 """Composite operations rebuilt from others, and the shapes of work that kernels want.
 
-In, out: jaxprs. Composites (`ExpandSpec`) become the equations that define them; matmuls that no matmul kernel takes become
-products and sums; a reduction to few elements is split in two, so that its first part has rows to share out.
+In, out: jaxprs. Composites (`ExpandSpec`) become the equations that define them; matmuls that no matmul kernel takes
+become products and sums; a reduction to few elements is split in two, so that its first part has rows to share out.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def expand(jaxpr: Jaxpr) -> Jaxpr:
             constvars.append(var)
             consts.append(value)
         for inner_eqn in staged.eqns:
-            eqns.append(inner_eqn.replace(invars=[a if type(a) is Literal else local.get(a, a) for a in inner_eqn.invars]))
+            read = [a if type(a) is Literal else local.get(a, a) for a in inner_eqn.invars]
+            eqns.append(inner_eqn.replace(invars=read))
         for var, atom in zip(eqn.outvars, staged.outvars):
             env[var] = atom if type(atom) is Literal else local.get(atom, atom)
     if not changed:
@@ -155,7 +156,7 @@ def _split_reduction(eqn: Eqn):
     d = axes[0]
     n = shape[d]
     parts = _divisor(n, PARTS if axes[0] == 0 or rows < FEW_ROWS else 1)
-    if parts <= 1 or parts == n and len(axes) == 1:
+    if parts <= 1 or (parts == n and len(axes) == 1):
         return None
     if parts == n:
         rest = tuple(a - 1 if a > d else a for a in axes[1:])

@@ -3,13 +3,13 @@
 In:   a simplified jaxpr.
 Out:  a `Graph`; `Graph.items()` is the ordered list of kernels (`Group`) and of other equations.
 
-Every value that is computed by a fusible equation has a *depth*: that of the kernel that could compute it with all its
-producers inlined. A kernel loads what lies at a smaller depth and inlines what lies at its own. A value becomes a *root*
-(it may have a buffer) if somebody needs it in memory, or if it is expensive and used more than once; a root is inlined by
-consumers of its own depth and loaded by deeper ones, so a root that nobody loads costs nothing.
+Every value that a fusible equation computes has a *depth*: that of the kernel that could compute it with all its
+producers inlined. A kernel loads what lies at a smaller depth and inlines what lies at its own. A value becomes a
+*root* (it may have a buffer) if somebody needs it in memory, or if it is expensive and used more than once; a root is
+inlined by consumers of its own depth and loaded by deeper ones, so a root that nobody loads costs nothing.
 
-A reduction makes a *row context*: (shape S, reduced dims). Consumers that index its result by row stay in the same kernel,
-as do values of shape S made from it; every other access needs the value in memory, one depth further down.
+A reduction makes a *row context*: (shape S, reduced dims). Consumers that index its result by row stay in the same
+kernel, as do values of shape S made from it; other accesses need the value in memory, one depth further down.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Graph:
             self._reduce(eqn)
         else:
             depth = 0
-            for i, atom in enumerate(eqn.invars):
+            for atom in eqn.invars:
                 depth = max(depth, self._demand_strided(atom) + 1 if how == "contract" else self.demand(atom) + 1)
             for var in eqn.outvars:
                 self.depth[var] = depth
@@ -132,7 +132,7 @@ class Graph:
                 self.roots.add(var)
 
     def _tags_through(self, eqn: Eqn, atom: Var, view: View | None, same_kind: bool, context: Context):
-        """Tags of the result if `atom`, which is in a row context, can be read by `eqn` inside that context; else None."""
+        """Tags of the result if `eqn` can read `atom`, which is in a row context, inside that context; else None."""
         shape, tags, whole = eqn.outvars[0].aval.shape, self.tags[atom], context[0]
         if same_kind:
             if atom.aval.shape == shape:

@@ -1,10 +1,10 @@
 """From a fused group to a Loops kernel: the scalar code of a group, pulled out of the `lower` rules.
 
 In:   a `Group` and its `Graph`.
-Out:  a `LoweredKernel`: expressions at a symbolic position, still without loops; `compiler.nest` makes the loops.
+Out:  `Lowered`: expressions at a symbolic position, still without loops; `compiler.nest` makes the loops.
 
-The result is described over the dims of one shape: *row* dims (kept) and *column* dims (reduced). A reduction is pulled like
-anything else: it becomes an accumulator that a pass over the columns fills, and passes are numbered by what they need.
+The result is described over the dims of one shape: *row* dims (kept) and *column* dims (reduced). A reduction is pulled
+like anything else: it becomes an accumulator that a pass over the columns fills; passes are numbered by what they need.
 """
 
 from __future__ import annotations
@@ -188,13 +188,13 @@ class Lowering:
         if atom.aval.size == 0:
             return b.const(spec.identity(atom.aval.dtype), wide)
         op = _BOOLEAN.get(spec.combine, spec.combine) if type_ == "bool" else spec.combine
-        value = self.value(atom, where, None)
+        value = b.cast(self.value(atom, where, None), wide)
         return self._accumulate(op, b.const(spec.identity(atom.aval.dtype), wide), value, axes)
 
     def _arg_reduce(self, eqn: Eqn, atom: Atom, where: tuple, axes: tuple[int, ...], wide: str) -> Expr:
         """First the extreme value (NaN wins), then the least position that holds it."""
         b, least = self.b, eqn.primitive.rules["lower"].combine == "argmin"
-        value = self.value(atom, where, None)
+        value = b.cast(self.value(atom, where, None), wide)
         if wide == "bool":
             value, wide = b.cast(value, "i32"), "i32"
         extreme = self._accumulate("min" if least else "max", b.const(_extreme(wide, least), wide), value, axes)

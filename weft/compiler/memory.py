@@ -16,7 +16,7 @@ HUGE = 1 << 21
 
 @dataclass(eq=False, slots=True)
 class Buffer:
-    """Memory of one value. `kind` is that of its slot; `forward` is set when it is a part of another buffer after all."""
+    """Memory of one value. `kind` is that of its slot; `forward` is set when it is part of another one after all."""
     nbytes: int
     kind: str = "temp"
     number: int = -1                    # position among the buffers of its kind, for in, out and const

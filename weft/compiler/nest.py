@@ -3,9 +3,9 @@
 In:   `Lowered` scalar code over the dims of a shape.
 Out:  a Loops `Kernel`, the values its buffers stand for, and which outputs may overwrite which inputs.
 
-Adjacent dims whose addresses advance together are one loop. The vector runs along the dim in which most memory traffic is
-contiguous, be it a row dim (each lane its own row) or a column dim (lanes share the row's accumulators). Tasks take equal
-shares of rows, or of the vector dim where rows are few.
+Adjacent dims whose addresses advance together are one loop. The vector runs along the dim in which most memory traffic
+is contiguous, be it a row dim (each lane its own row) or a column dim (lanes share the row's accumulators). Tasks take
+equal shares of rows, or of the vector dim where rows are few.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class Nest:
         return Built(kernel, list(low.leaves), [o.var for o in low.outputs], self._in_place())
 
     def _row_loops(self, rows: list[Dim], where: dict[int, Expr], tile: Dim | None) -> list:
-        """Decide tasks and loops over rows; fills `where` (id of Dim -> index expression). Loops: (level, var, extent, kind)."""
+        """Decide tasks and loops (level, var, extent, kind) over rows; fills `where`: id of Dim -> index expression."""
         b, vector, loops = self.b, self.vector, []
         lanes_are_rows = vector is not None and not vector.column
         counts = [(-(-d.extent // TILE_ROWS) if d is tile else d.extent) for d in rows]
@@ -410,8 +410,8 @@ class Nest:
                 continue
             form = low.builder.affine(out.index)
             for var in low.leaves:
-                if var.aval.size == out.var.aval.size and var.aval.dtype.itemsize == out.var.aval.dtype.itemsize and all(
-                        a.plain and a.form == form for a in accesses.get(low.names[var], ())):
+                alike = var.aval.size == out.var.aval.size and var.aval.dtype.itemsize == out.var.aval.dtype.itemsize
+                if alike and all(a.plain and a.form == form for a in accesses.get(low.names[var], ())):
                     pairs.append((out.var, var))
         return pairs
 

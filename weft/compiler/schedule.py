@@ -80,7 +80,7 @@ class Scheduler:
         self.loops = 0
         self.launches: list[Pending] = []
         self.gemms = 0
-        self.readers: dict[int, set[Buffer]] = {}
+        self.last_read: dict[Buffer, int] = {}
 
     def run(self) -> Scheduled:
         jaxpr = self.jaxpr
@@ -139,7 +139,8 @@ class Scheduler:
         """Add a step that reads and writes these addresses."""
         for ref in reads:
             self.touch(ref)
-        self.readers[self.clock] = {r.final().buffer for r in reads}
+        for ref in reads:
+            self.last_read[ref.final().buffer] = self.clock
         for ref in writes:
             self.touch(ref)
         pending = Pending(make, self.clock)
@@ -183,14 +184,15 @@ class Scheduler:
 
     # ---- one body
 
-    def body(self, jaxpr: Jaxpr, ins: Sequence[Ref], outs: Sequence[Ref | None], owned: Sequence[bool] = ()) -> list[Ref]:
-        """Add the steps of `jaxpr`; results go to `outs` where given. `owned` inputs may be overwritten once they are dead."""
+    def body(self, jaxpr: Jaxpr, ins: Sequence[Ref], outs: Sequence[Ref | None],
+             owned: Sequence[bool] = ()) -> list[Ref]:
+        """Add the steps of `jaxpr`; results go to `outs` where given; `owned` inputs may be overwritten when dead."""
         return Body(self, jaxpr, ins, outs, owned).run()
 
     # ---- memory that is shared after all
 
     def _donate(self, ins: list[Buffer], outs: list[Buffer]) -> dict[int, int]:
-        """Outputs that may be written into donated inputs: nobody reads the input later, or the kernel works in place."""
+        """Outputs that may be written into donated inputs: nobody reads those later, or the kernel works in place."""
         writers = {b: p for p in self.launches for b in (p.in_place or {})}
         free = [i for i in self.donated if ins[i].nbytes]
         aliases: dict[int, int] = {}
@@ -201,7 +203,8 @@ class Scheduler:
                     continue
                 pair = None
                 if source.last == out.first:
-                    pair = next((p for p in (writers[out].in_place[out] if out in writers else ()) if p[0] is source), None)
+                    pairs = writers[out].in_place[out] if out in writers else ()
+                    pair = next((p for p in pairs if p[0] is source), None)
                 if source.last < out.first or pair is not None:
                     if pair is not None:
                         self._alias(writers[out], pair)
@@ -352,8 +355,8 @@ class Body:
         if type(operand) is not Literal and out not in self.targets:
             base = self.graph.memory_of(operand)
             mine = base in self.owned or (base not in self.jaxpr.invars and base not in self.jaxpr.constvars)
-            if mine and self.last_read[base] == self.now and not source.strides and base.aval.nbytes == out.aval.nbytes \
-                    and sum(a is operand for a in eqn.invars) == 1:
+            dead = self.last_read[base] == self.now and sum(a is operand for a in eqn.invars) == 1
+            if mine and dead and not source.strides and base.aval.nbytes == out.aval.nbytes:
                 self.env[out] = source
                 return source
         target = self.result(out)
@@ -424,14 +427,16 @@ class Body:
             plan.copy(carry, new, nbytes)
 
     def _adopt(self, carry: Ref, new: Ref, ends: list[Ref], homes: set[Buffer]) -> bool:
-        """Let the kernel that makes a new carried value write it straight into the carry, if the old one is dead by then."""
+        """Let the kernel that makes a new carried value write it into the carry, if the old one is dead by then."""
         plan, home, buffer = self.plan, carry.final(), new.buffer
-        if buffer.kind != "temp" or buffer.region is not plan.region or buffer in homes or new.offset or new.strides or home.strides \
-                or home.offset or sum(e.buffer is buffer for e in ends) != 1 or any(e.buffer is home.buffer for e in ends) \
-                or buffer.nbytes != home.buffer.nbytes:
+        if buffer.kind != "temp" or buffer.region is not plan.region or buffer in homes:
             return False
-        writer = next((p for p in plan.launches if p.time == buffer.first and p in plan.steps), None)
-        read = max((p.time for p in plan.steps if home.buffer in plan.readers.get(p.time, ())), default=-1)
+        if new.offset or new.strides or home.strides or home.offset or buffer.nbytes != home.buffer.nbytes:
+            return False
+        if sum(e.buffer is buffer for e in ends) != 1 or any(e.buffer is home.buffer for e in ends):
+            return False
+        writer = next((p for p in reversed(plan.launches) if p.time == buffer.first and p in plan.steps), None)
+        read = plan.last_read.get(home.buffer, -1)
         if writer is None or read > buffer.first:
             return False
         if read == buffer.first:

@@ -80,7 +80,8 @@ class _Algebra:
         if aval.ndim or not eqn.primitive.has("reference"):
             return None
         with np.errstate(all="ignore"):
-            value = eqn.primitive.rule("reference")(*[np.asarray(a.val, a.aval.dtype) for a in eqn.invars], **eqn.params)
+            values = [np.asarray(a.val, a.aval.dtype) for a in eqn.invars]
+            value = eqn.primitive.rule("reference")(*values, **eqn.params)
         return Literal(np.asarray(value, aval.dtype)[()], aval)
 
     def _region(self, eqn: Eqn) -> Eqn:
@@ -88,9 +89,9 @@ class _Algebra:
         changed = False
         for key, value in eqn.params.items():
             if isinstance(value, Jaxpr):
-                fresh = value.memo("simplified", lambda value=value: simplify(value))
+                fresh = _simplified(value)
             elif isinstance(value, tuple) and any(isinstance(v, Jaxpr) for v in value):
-                fresh = tuple(v.memo("simplified", lambda v=v: simplify(v)) if isinstance(v, Jaxpr) else v for v in value)
+                fresh = tuple(_simplified(v) if isinstance(v, Jaxpr) else v for v in value)
             else:
                 fresh = value
             changed |= fresh is not value
@@ -99,7 +100,8 @@ class _Algebra:
         if eqn.primitive.name == "scan":
             return self._hoist(eqn, "jaxpr", eqn.params["num_consts"], "num_consts", 0)
         if eqn.primitive.name == "while":
-            return self._hoist(eqn, "body_jaxpr", eqn.params["body_nconsts"], "body_nconsts", eqn.params["cond_nconsts"])
+            params = eqn.params
+            return self._hoist(eqn, "body_jaxpr", params["body_nconsts"], "body_nconsts", params["cond_nconsts"])
         return eqn
 
     def _hoist(self, eqn: Eqn, key: str, count: int, counter: str, start: int) -> Eqn:
@@ -131,13 +133,17 @@ class _Algebra:
         for e in hoisted:
             for var in e.outvars:
                 self.maker[var] = e
-        inner = Jaxpr(body.constvars, body.consts, [*body.invars[:count], *fresh, *body.invars[count:]], body.outvars, kept,
-                      body.effects, body.name)
+        invars = [*body.invars[:count], *fresh, *body.invars[count:]]
+        inner = Jaxpr(body.constvars, body.consts, invars, body.outvars, kept, body.effects, body.name)
         params = {**eqn.params, key: inner, counter: count + len(fresh)}
         if isinstance(params.get("linear"), tuple):
             params["linear"] = params["linear"][:count] + (False,) * len(fresh) + params["linear"][count:]
         at = start + count
         return eqn.replace(params=params, invars=[*eqn.invars[:at], *(outside[v] for v in fresh), *eqn.invars[at:]])
+
+
+def _simplified(jaxpr: Jaxpr) -> Jaxpr:
+    return jaxpr.memo("simplified", lambda: simplify(jaxpr))
 
 
 def _is(atom: Atom, value) -> bool:
@@ -298,14 +304,14 @@ def _merge_batch_sums(jaxpr: Jaxpr) -> Jaxpr:
             dot = makers.get(eqn.invars[0])
             if dot is not None and treatment(dot) == "contract" and uses[eqn.invars[0]] == 1:
                 (contract, batch), axes = dot.params["dimension_numbers"], eqn.params["axes"]
-                if axes and all(a < len(batch[0]) for a in axes) and dot.outvars[0].aval.dtype == eqn.outvars[0].aval.dtype:
+                if axes and all(a < len(batch[0]) for a in axes):
                     gone = set(axes)
                     numbers = ((tuple(batch[0][a] for a in axes) + tuple(contract[0]),
                                 tuple(batch[1][a] for a in axes) + tuple(contract[1])),
                                (tuple(d for i, d in enumerate(batch[0]) if i not in gone),
                                 tuple(d for i, d in enumerate(batch[1]) if i not in gone)))
-                    eqn = Eqn(registry["dot_general"], dot.invars, eqn.outvars, {**dot.params, "dimension_numbers": numbers},
-                              eqn.source)
+                    eqn = Eqn(registry["dot_general"], dot.invars, eqn.outvars,
+                              {**dot.params, "dimension_numbers": numbers}, eqn.source)
                     changed = True
         eqns.append(eqn)
     return dce(jaxpr.replace(eqns=eqns)) if changed else jaxpr

@@ -1,4 +1,4 @@
-"""Kernels and steps of equations that do not fuse: running reductions, scatters, window updates, matmuls, host calls."""
+"""Kernels and steps of equations that do not fuse: running reductions, scatters, updates, matmuls, host calls."""
 
 from __future__ import annotations
 
@@ -74,15 +74,19 @@ def update_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
         source = b.iadd(source, b.imul(i, row_major(window)[d]))
     bufs.append(Buf("y0", stored, operand.aval.size, "inout"))
     parallel = update.aval.nbytes > _PARALLEL_BYTES and len(names) > 1
-    kinds = ["parallel" if d == 0 and parallel else "vector" if d == len(names) - 1 else "serial" for d in range(len(names))]
+    kinds = ["serial"] * len(names)
+    if parallel:
+        kinds[0] = "parallel"
+    if names and not (parallel and len(names) == 1):
+        kinds[-1] = "vector"
     body = _loops(b, names, extents, kinds, lambda: [Store("y0", target, b.load("x0", source, stored))])
     return Kernel(tuple(bufs), body, name="update"), reads
 
 
 def scatter_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
     """Combine updates into a buffer that holds the operand, one after another, so that equal positions are right."""
-    from weft.ops.indexing import scatter_position    # the op's own arithmetic of positions
-    operand, indices, updates = eqn.invars
+    from weft.ops.indexing import scatter_position  # the op's own arithmetic of positions
+    operand, _, updates = eqn.invars
     spec, shape = eqn.primitive.rules["lower"], updates.aval.shape
     b = Builder()
     stored = type_name(operand.aval.dtype)
@@ -91,7 +95,8 @@ def scatter_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
     def reader(number: int):
         atom = eqn.invars[number]
         if type(atom) is Literal:
-            return lambda at, guard=None: b.const(np.asarray(atom.val, atom.aval.dtype).item(), type_name(atom.aval.dtype))
+            value = b.const(np.asarray(atom.val, atom.aval.dtype).item(), type_name(atom.aval.dtype))
+            return lambda at, guard=None: value
         name, type_ = f"x{len(bufs)}", type_name(atom.aval.dtype)
         bufs.append(Buf(name, type_, atom.aval.size))
         reads.append(number)
@@ -163,7 +168,8 @@ def fill_kernel(value, dtype, size: int) -> Kernel:
     type_ = type_name(dtype)
     j = b.index("j", size)
     literal = b.stored(b.const(np.asarray(value, dtype).item(), type_), type_)
-    return Kernel((Buf("y0", type_, size, "out"),), (For("j", size, (Store("y0", j, literal),), "vector"),), name="fill")
+    body = (For("j", size, (Store("y0", j, literal),), "vector"),)
+    return Kernel((Buf("y0", type_, size, "out"),), body, name="fill")
 
 
 def host_function(eqn: Eqn) -> Callable:
@@ -190,7 +196,8 @@ class Contraction:
         a_free = [d for d in range(len(a_shape)) if d not in a_contract and d not in a_batch]
         b_free = [d for d in range(len(b_shape)) if d not in b_contract and d not in b_batch]
         n = len(a_batch)
-        batch = [(a_shape[x], a_strides[x], b_strides[y], c_strides[i]) for i, (x, y) in enumerate(zip(a_batch, b_batch))]
+        batch = [(a_shape[x], a_strides[x], b_strides[y], c_strides[i])
+                 for i, (x, y) in enumerate(zip(a_batch, b_batch))]
         rows = [(a_shape[x], a_strides[x], c_strides[n + i]) for i, x in enumerate(a_free)]
         cols = [(b_shape[y], b_strides[y], c_strides[n + len(a_free) + i]) for i, y in enumerate(b_free)]
         inner = [(a_shape[x], a_strides[x], b_strides[y]) for x, y in zip(a_contract, b_contract)]

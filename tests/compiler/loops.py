@@ -1,0 +1,69 @@
+"""Stand-ins for control flow primitives, with NumPy meanings, so that the scheduler is tested on its own."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.core.interpret import run_reference
+from weft.core.primitive import Primitive
+from weft.ir.jaxpr import Eqn, Jaxpr, Var
+from weft.ir.types import ShapedArray
+
+scan_p = Primitive("scan", "region", multiple_results=True, register=False)
+while_p = Primitive("while", "region", multiple_results=True, register=False)
+cond_p = Primitive("cond", "region", multiple_results=True, register=False)
+
+
+@scan_p.def_type
+def _scan_type(*avals, jaxpr, length, reverse, num_consts, num_carry, linear, unroll):
+    stacked = [ShapedArray((length, *a.shape), a.dtype) for a in jaxpr.out_avals[num_carry:]]
+    return (*jaxpr.out_avals[:num_carry], *stacked)
+
+
+@scan_p.def_reference
+def _scan(*args, jaxpr, length, reverse, num_consts, num_carry, linear, unroll):
+    consts, carry, xs = args[:num_consts], list(args[num_consts:num_consts + num_carry]), args[num_consts + num_carry:]
+    ys = [np.empty((length, *a.shape), a.dtype) for a in jaxpr.out_avals[num_carry:]]
+    for i in reversed(range(length)) if reverse else range(length):
+        outs = run_reference(jaxpr, *consts, *carry, *[x[i] for x in xs])
+        carry = outs[:num_carry]
+        for y, value in zip(ys, outs[num_carry:]):
+            y[i] = value
+    return [*carry, *ys]
+
+
+@while_p.def_type
+def _while_type(*avals, cond_jaxpr, body_jaxpr, cond_nconsts, body_nconsts):
+    return body_jaxpr.out_avals
+
+
+@while_p.def_reference
+def _while(*args, cond_jaxpr, body_jaxpr, cond_nconsts, body_nconsts):
+    cond_consts, body_consts = args[:cond_nconsts], args[cond_nconsts:cond_nconsts + body_nconsts]
+    carry = list(args[cond_nconsts + body_nconsts:])
+    while run_reference(cond_jaxpr, *cond_consts, *carry)[0]:
+        carry = run_reference(body_jaxpr, *body_consts, *carry)
+    return carry
+
+
+@cond_p.def_type
+def _cond_type(*avals, branches):
+    return branches[0].out_avals
+
+
+@cond_p.def_reference
+def _cond(index, *ops, branches):
+    return run_reference(branches[int(np.clip(index, 0, len(branches) - 1))], *ops)
+
+
+def program(primitive: Primitive, in_avals, **params) -> Jaxpr:
+    """A program of the one equation."""
+    ins = [Var(a) for a in in_avals]
+    outs = [Var(a) for a in primitive.abstract(in_avals, params)]
+    return Jaxpr((), (), ins, outs, [Eqn(primitive, ins, outs, params)])
+
+
+def scan(jaxpr: Jaxpr, in_avals, length: int, num_consts: int, num_carry: int, reverse: bool = False) -> Jaxpr:
+    """A program of one scan."""
+    return program(scan_p, in_avals, jaxpr=jaxpr, length=length, reverse=reverse, num_consts=num_consts,
+                   num_carry=num_carry, linear=(False,) * len(in_avals), unroll=1)
