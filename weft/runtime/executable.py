@@ -35,7 +35,7 @@ class Executable:
         self.kernel_count = scheduled.kernel_count
         self.const_inputs: list[Array] = []             # constants of the program that are passed as its first inputs
         traffic = sum(s.nbytes for s in (*self.in_specs, *self.out_specs)) + self.arena_bytes
-        self.is_long = traffic > _LONG_BYTES or scheduled.has_loops     # worth letting other Python threads run
+        self.is_long = traffic > _LONG_BYTES     # worth letting other Python threads run
         self.n_slots = len(self.in_specs) + len(self.out_specs) + len(self.consts) + 1
         self._template = ctypes.c_void_p * self.n_slots
 

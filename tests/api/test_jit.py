@@ -1,0 +1,283 @@
+"""jit: caching, arguments of its signature, donation, errors, stages; counts are exact."""
+
+import gc
+import pickle
+import threading
+from functools import partial
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+
+
+def counted(f):
+    """`f` and the list that grows with every trace of it."""
+    traces = []
+
+    def wrapped(*args, **kwargs):
+        traces.append(1)
+        return f(*args, **kwargs)
+    return wrapped, traces
+
+
+def test_one_trace_per_kind_of_arguments():
+    f, traces = counted(lambda x: x * 2)
+    g = weft.jit(f)
+    g(wnp.ones((3, 4)))
+    g(wnp.zeros((3, 4)))
+    assert len(traces) == 1
+    g(wnp.ones((3, 5)))
+    assert len(traces) == 2                       # another shape
+    g(wnp.ones((3, 4), wnp.int32))
+    assert len(traces) == 3                       # another dtype
+    g(1.0), g(2.0)
+    assert len(traces) == 4                       # a value is not part of the key
+    g(np.ones((3, 4), np.float32))
+    assert len(traces) == 4                       # a NumPy array has the type of an array
+
+
+def test_tree_structure_is_part_of_the_key_and_dict_order_is_not():
+    f, traces = counted(lambda d: d["a"] + d["b"])
+    g = weft.jit(f)
+    x, y = wnp.ones(2), wnp.zeros(2)
+    g({"a": x, "b": y}), g({"b": y, "a": x})
+    assert len(traces) == 1
+    h, traces = counted(lambda t: t[0])
+    h = weft.jit(h)
+    h((x, y)), h([x, y]), h((x, None))
+    assert len(traces) == 3
+
+
+def test_static_arguments_by_number_and_name():
+    f, traces = counted(lambda x, n, flag=False: x * n if flag else x + n)
+    g = weft.jit(f, static_argnums=1, static_argnames="flag")
+    assert float(g(2.0, 3)) == 5.0 and float(g(2.0, 3, flag=True)) == 6.0 and float(g(2.0, 4)) == 6.0
+    assert len(traces) == 3
+    g(5.0, 3)
+    assert len(traces) == 3
+    h = weft.jit(lambda x, n: wnp.zeros(n) + x, static_argnames="n")
+    assert h(1.0, 4).shape == h(1.0, n=4).shape == (4,)
+    with pytest.raises(ValueError, match="not hashable"):
+        weft.jit(lambda x, n: x, static_argnums=1)(1.0, [1])
+    with pytest.raises(ValueError, match="invalid argnames"):
+        weft.jit(lambda x: x, static_argnames="y")
+    with pytest.raises(ValueError, match="static and donated"):
+        weft.jit(lambda x: x, static_argnums=0, donate_argnums=0)
+
+
+def test_donated_arguments_cannot_be_used_again():
+    f = weft.jit(lambda x, y: x + y, donate_argnums=0)
+    x, y = wnp.ones(8), wnp.ones(8)
+    for _ in range(3):
+        x = f(x, y)
+    np.testing.assert_allclose(x, 4.0)
+    first = wnp.ones(8)
+    f(first, y)
+    assert first.is_deleted() and not y.is_deleted()
+    with pytest.raises(RuntimeError, match="deleted"):
+        first + 1
+    g = weft.jit(lambda params, scale: {k: v * scale for k, v in params.items()}, donate_argnames="params")
+    params = {"w": wnp.ones(3)}
+    assert float(g(params=params, scale=2.0)["w"][0]) == 2.0 and params["w"].is_deleted()
+
+
+def test_shardings_of_arguments_and_results():
+    from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
+    mesh = Mesh(np.array(weft.devices()[:8]).reshape(4, 2), ("a", "b"))
+    rows = NamedSharding(mesh, P("a"))
+    f = weft.jit(lambda x: x * 2, in_shardings=rows, out_shardings=NamedSharding(mesh, P(None, "b")))
+    out = f(np.ones((8, 4), np.float32))
+    assert out.sharding.spec == P(None, "b")
+    with mesh:
+        g = weft.jit(lambda x: x * 2, in_shardings=P("a"), out_shardings=P("b"))
+        assert g(np.ones((8, 4), np.float32)).sharding.spec == P("b")
+    with pytest.raises(RuntimeError, match="needs a mesh"):
+        weft.jit(lambda x: x, in_shardings=P("a"))(wnp.ones(8))
+    with pytest.raises(ValueError, match="divi"):
+        f(np.ones((6, 4), np.float32))
+    moved = weft.device_put(wnp.ones((8, 4)), NamedSharding(mesh, P("b")))
+    with pytest.raises(ValueError, match="does not match"):
+        f(moved)
+
+
+def test_disable_jit_runs_python():
+    f, traces = counted(lambda x: x + 1)
+    g = weft.jit(f)
+    with weft.disable_jit():
+        g(1.0), g(1.0)
+    assert len(traces) == 2
+
+
+def test_closures_over_traced_values():
+    def f(x):
+        return weft.jit(lambda y: x * y)(x) + weft.jit(lambda: x)()
+    assert float(f(3.0)) == 12.0 and float(weft.grad(f)(3.0)) == 7.0 and float(weft.jit(f)(3.0)) == 12.0
+    np.testing.assert_allclose(weft.vmap(f)(wnp.arange(3.0)), [0.0, 2.0, 6.0])
+
+
+def test_constants_are_kept():
+    big = wnp.arange(10.0)
+    f = weft.jit(lambda x: x + big)
+    for _ in range(3):
+        np.testing.assert_allclose(f(wnp.ones(10)), np.arange(10.0) + 1)
+
+
+def test_outputs_that_are_inputs_or_constants():
+    x = wnp.arange(4.0)
+    a, b, c, none = weft.jit(lambda x: (x, x, 3.0, None))(x)
+    np.testing.assert_allclose(a, np.arange(4.0))
+    np.testing.assert_allclose(b, np.arange(4.0))
+    assert float(c) == 3.0 and none is None
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 70])
+def test_sizes(size):
+    np.testing.assert_allclose(weft.jit(lambda x: (x * 2 + 1).sum())(wnp.arange(float(size))), np.sum(np.arange(size) * 2 + 1))
+
+
+# ---- tracer errors
+
+@pytest.mark.parametrize("f, error, words", [
+    (lambda x: 1 if x > 0 else 2, "TracerBoolConversionError", "boolean"),
+    (lambda x: int(x), "ConcretizationTypeError", "int"),
+    (lambda x: float(x), "ConcretizationTypeError", "float"),
+    (lambda x: wnp.zeros(x.astype(int)), "TracerIntegerConversionError", "integer"),
+    (lambda x: np.sin(np.asarray(x)), "TracerArrayConversionError", "NumPy"),
+    (lambda x: [1, 2, 3][x.astype(int)], "TracerIntegerConversionError", "integer"),
+    (lambda x: wnp.arange(3.0)[wnp.arange(3.0) > x], "NonConcreteBooleanIndexError", "concrete"),
+])
+def test_tracer_errors_name_the_users_line(f, error, words):
+    with pytest.raises(getattr(weft.errors, error), match=words) as info:
+        weft.jit(f)(1.0)
+    if error != "NonConcreteBooleanIndexError":
+        assert "test_jit.py" in str(info.value)
+
+
+def test_leaked_tracers_are_found():
+    leaked = []
+    weft.jit(lambda x: leaked.append(x) or x)(1.0)
+    with pytest.raises(weft.errors.UnexpectedTracerError, match="after the transformation"):
+        leaked[0] + 1
+    with pytest.raises(weft.errors.UnexpectedTracerError):
+        weft.jit(lambda x: x + leaked[0])(1.0)
+
+
+def test_bad_arguments_and_results():
+    with pytest.raises(TypeError, match="not a valid array type"):
+        weft.jit(lambda x: x)("text")
+    with pytest.raises(TypeError, match="not a valid array type"):
+        weft.jit(lambda x: "text")(1.0)
+    with pytest.raises(TypeError, match="expected a callable"):
+        weft.jit(3)
+
+
+# ---- stages
+
+def test_stages_answer():
+    f = weft.jit(lambda x, y: wnp.dot(x, y) + 1)
+    x = wnp.ones((4, 4))
+    traced = f.trace(x, x)
+    assert traced.jaxpr.eqns[0].primitive.name == "dot_general" and traced.out_info.shape == (4, 4)
+    lowered = f.lower(x, x)
+    assert "stablehlo.dot_general" in lowered.as_text() and "tensor<4x4xf32>" in lowered.as_text()
+    compiled = lowered.compile()
+    assert "HloModule" in compiled.as_text() and "dot(" in compiled.as_text()
+    assert compiled.cost_analysis()["flops"] >= 128
+    assert compiled.memory_analysis().argument_size_in_bytes == 128
+    np.testing.assert_allclose(compiled(x, x), 5.0)
+    with pytest.raises(TypeError, match="compiled"):
+        compiled(wnp.ones((3, 3)), x)
+    structs = f.lower(weft.ShapeDtypeStruct((2, 2), "float32"), weft.ShapeDtypeStruct((2, 2), "float32")).compile()
+    np.testing.assert_allclose(structs(wnp.ones((2, 2)), wnp.ones((2, 2))), 3.0)
+    assert weft.eval_shape(f, x, x).shape == (4, 4)
+
+
+def test_make_jaxpr_reads_as_users_know():
+    text = str(weft.make_jaxpr(lambda x, y: wnp.sum(wnp.sin(x * y)))(wnp.ones(3), wnp.ones(3)))
+    assert "c:f32[3] = mul a b" in text and "d:f32[3] = sin c" in text and "e:f32[] = reduce_sum[axes=(0,)" in text
+
+
+def test_log_compiles(caplog):
+    with weft.log_compiles():
+        weft.jit(lambda x: x * 17 - 2)(wnp.ones(3))
+    assert any("Finished compilation" in r.message for r in caplog.records)
+
+
+# ---- dispatch
+
+@pytest.mark.parametrize("args", [
+    (wnp.ones(4),), ((wnp.ones(4), [wnp.ones(2), None]),), ({"b": wnp.ones(4), "a": (wnp.ones(1),)},), (wnp.ones(4), wnp.zeros(4)),
+], ids=["array", "nested", "dict", "two"])
+def test_repeated_calls_give_equal_trees(args):
+    f = weft.jit(lambda *xs: {"out": weft.tree.map(lambda v: v + 1, xs), "first": [xs[0], None]})
+    first = f(*args)
+    for _ in range(5):
+        again = f(*args)
+        assert weft.tree.structure(again) == weft.tree.structure(first)
+        for a, b in zip(weft.tree.leaves(first), weft.tree.leaves(again)):
+            np.testing.assert_array_equal(a, b)
+            assert a.sharding == b.sharding and a.aval == b.aval
+
+
+def test_dispatch_sees_changed_settings_and_kinds():
+    f = weft.jit(lambda x: x + 1)
+    x = wnp.ones(4)
+    f(x), f(x)
+    assert f(wnp.ones(4, wnp.int32)).dtype == np.int32
+    assert f(wnp.ones((2, 2))).shape == (2, 2)
+    with weft.enable_x64():
+        assert f(np.ones(4)).dtype == np.float64
+    assert f(x).dtype == np.float32
+    x.delete()
+    with pytest.raises(RuntimeError, match="deleted"):
+        f(x)
+    with pytest.raises(TypeError):
+        f()
+
+
+def test_results_outlive_their_arguments():
+    f = weft.jit(lambda x: x * 2)
+    x = wnp.arange(1000.0)
+    for _ in range(50):
+        x = f(x) * 0.5
+    gc.collect()
+    np.testing.assert_allclose(x, np.arange(1000.0))
+    view = np.asarray(f(wnp.ones(1000)))
+    gc.collect()
+    np.testing.assert_allclose(view, 2.0)
+
+
+def test_threads_may_call_at_once():
+    f = weft.jit(lambda x: wnp.sin(x) + 1)
+    x = wnp.arange(5000.0)
+    want = np.asarray(f(x))
+    errors = []
+
+    def work():
+        try:
+            for _ in range(50):
+                np.testing.assert_array_equal(f(x), want)
+        except AssertionError as error:
+            errors.append(error)
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    [t.start() for t in threads]
+    [t.join(60) for t in threads]
+    assert not errors
+
+
+def test_methods_and_partials():
+    class Model:
+        @partial(weft.jit, static_argnums=0)
+        def scale(self, x):
+            return x * 3
+    assert float(Model().scale(2.0)) == 6.0
+    assert float(weft.jit(partial(lambda a, b: a - b, 5.0))(2.0)) == 3.0
+
+
+def test_arrays_pickle():
+    x = weft.jit(lambda x: x + 1)(wnp.arange(3.0))
+    again = pickle.loads(pickle.dumps(x))
+    np.testing.assert_array_equal(again, x)
+    assert again.aval == x.aval

@@ -1,0 +1,231 @@
+"""Transformations alone and composed, against finite differences, loops and each other."""
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+
+RNG = np.random.default_rng(0)
+
+
+def arr(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def mlp(params, x):
+    for w, b in params:
+        x = wnp.tanh(x @ w + b)
+    return x
+
+
+PARAMS = [(arr(3, 4), arr(4)), (arr(4, 2), arr(2))]
+
+FUNCTIONS = {
+    "chain": (lambda x: wnp.sin(x) * wnp.exp(-x ** 2), (arr(5),)),
+    "matmul": (lambda x, y: x @ y, (arr(2, 3), arr(3, 4))),
+    "broadcast": (lambda x, y: x / (1.0 + y ** 2), (arr(4, 3), arr(3))),
+    "softmax": (lambda x: wnp.exp(x - x.max(-1, keepdims=True)) / wnp.exp(x - x.max(-1, keepdims=True)).sum(-1, keepdims=True),
+                (arr(3, 5),)),
+    "mean_var": (lambda x: (x - x.mean(0)) / wnp.sqrt(x.var(0) + 1e-3), (arr(6, 2),)),
+    "indexing": (lambda x: x[1:, ::2] * x[0, 0] + x[wnp.array([0, 2, 0])].sum(), (arr(4, 4),)),
+    "updates": (lambda x: x.at[1:3].add(2.0 * x[:2]).at[0].set(1.0), (arr(4, 2),)),
+    "where": (lambda x: wnp.where(x > 0, x ** 3, -x), (arr(7),)),
+    "concat": (lambda x, y: wnp.concatenate([x, y * x.sum()], 0).reshape(-1), (arr(2, 3), arr(1, 3))),
+    "cumsum": (lambda x: wnp.cumsum(x, 0) * x, (arr(4, 2),)),
+    "einsum": (lambda a, b: wnp.einsum("bij,bjk->bik", a, b), (arr(2, 3, 4), arr(2, 4, 2))),
+    "mlp": (lambda x: mlp(PARAMS, x), (arr(6, 3),)),
+}
+
+
+def directional(f, args, tangents, eps=1e-2):
+    """Central difference in float64 on NumPy values of `f`, of fourth order."""
+    at = lambda h: np.asarray(f(*[a + np.float32(h) * t for a, t in zip(args, tangents)]), np.float64)
+    return (8 * (at(eps) - at(-eps)) - (at(2 * eps) - at(-2 * eps))) / (12 * eps)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_jvp_matches_finite_differences(name):
+    f, args = FUNCTIONS[name]
+    tangents = tuple(arr(*np.shape(a)) for a in args)
+    out, tangent = weft.jvp(f, args, tangents)
+    np.testing.assert_allclose(out, f(*args), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(tangent, directional(f, args, tangents), rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_vjp_is_the_adjoint_of_jvp(name):
+    f, args = FUNCTIONS[name]
+    tangents = tuple(arr(*np.shape(a)) for a in args)
+    out, tangent = weft.jvp(f, args, tangents)
+    ct = arr(*out.shape)
+    cts = weft.vjp(f, *args)[1](ct)
+    left = float(np.vdot(np.asarray(tangent), ct))
+    right = sum(float(np.vdot(np.asarray(c), t)) for c, t in zip(cts, tangents))
+    assert left == pytest.approx(right, rel=1e-3, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_linearize_matches_jvp(name):
+    f, args = FUNCTIONS[name]
+    tangents = tuple(arr(*np.shape(a)) for a in args)
+    out, push = weft.linearize(f, *args)
+    want = weft.jvp(f, args, tangents)
+    np.testing.assert_allclose(out, want[0], rtol=1e-6)
+    np.testing.assert_allclose(push(*tangents), want[1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_jit_changes_nothing(name):
+    f, args = FUNCTIONS[name]
+    np.testing.assert_allclose(weft.jit(f)(*args), f(*args), rtol=1e-5, atol=1e-6)
+    loss = lambda *xs: (f(*xs) ** 2).sum()
+    plain = weft.grad(loss, argnums=tuple(range(len(args))))(*args)
+    for g in (weft.jit(weft.grad(loss, argnums=tuple(range(len(args))))), weft.grad(weft.jit(loss), argnums=tuple(range(len(args)))),
+              weft.grad(weft.checkpoint(loss), argnums=tuple(range(len(args))))):
+        for got, want in zip(g(*args), plain):
+            np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_vmap_is_a_loop(name):
+    f, args = FUNCTIONS[name]
+    batched = tuple(arr(3, *np.shape(a)) for a in args)
+    want = np.stack([np.asarray(f(*[b[i] for b in batched])) for i in range(3)])
+    np.testing.assert_allclose(weft.vmap(f)(*batched), want, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(weft.jit(weft.vmap(f))(*batched), want, rtol=1e-4, atol=1e-5)
+    moved = tuple(np.moveaxis(b, 0, -1) for b in batched)
+    got = weft.vmap(f, in_axes=-1, out_axes=-1)(*moved)
+    np.testing.assert_allclose(np.moveaxis(np.asarray(got), -1, 0), want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_vmap_of_grad_is_a_loop_of_grads(name):
+    f, args = FUNCTIONS[name]
+    loss = lambda x, *rest: (f(x, *rest) ** 2).sum()
+    batched = arr(3, *np.shape(args[0]))
+    want = np.stack([np.asarray(weft.grad(loss)(b, *args[1:])) for b in batched])
+    got = weft.vmap(weft.grad(loss), in_axes=(0, *[None] * (len(args) - 1)))(batched, *args[1:])
+    np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["chain", "mean_var", "mlp", "where"])
+def test_hessians_agree(name):
+    f, (x,) = FUNCTIONS[name]
+    loss = lambda v: (f(v) ** 2).sum()
+    forward = weft.jacfwd(weft.jacrev(loss))(x)
+    reverse = weft.jacrev(weft.jacrev(loss))(x)
+    assert forward.shape == x.shape * 2
+    np.testing.assert_allclose(forward, reverse, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(weft.hessian(loss)(x), forward, rtol=1e-4, atol=1e-4)
+    v = arr(*x.shape)
+    product = weft.jvp(weft.grad(loss), (x,), (v,))[1]
+    np.testing.assert_allclose(product, np.tensordot(np.asarray(forward), v, x.ndim), rtol=5e-3, atol=5e-3)
+
+
+def test_jacobians_have_the_shape_of_output_then_input():
+    f = lambda d: {"s": wnp.sin(d["x"]), "m": d["x"][:, None] * d["y"]}
+    args = {"x": arr(3), "y": arr(2)}
+    for jac in (weft.jacfwd(f)(args), weft.jacrev(f)(args)):
+        assert jac["s"]["x"].shape == (3, 3) and jac["m"]["y"].shape == (3, 2, 2)
+        np.testing.assert_allclose(jac["s"]["x"], np.diag(np.cos(args["x"])), rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_of_pytrees_and_aux():
+    def loss(params, x):
+        out = mlp(params, x)
+        return (out ** 2).mean(), {"out": out}
+    (value, aux), grads = weft.value_and_grad(loss, has_aux=True)(PARAMS, arr(4, 3))
+    assert aux["out"].shape == (4, 2)
+    assert [tuple(np.shape(g) for g in pair) for pair in grads] == [((3, 4), (4,)), ((4, 2), (2,))]
+    assert value.shape == ()
+    assert weft.grad(loss, has_aux=True)(PARAMS, arr(4, 3))[1]["out"].shape == (4, 2)
+
+
+def test_stop_gradient():
+    from weft import lax
+    assert float(weft.grad(lambda x: x * lax.stop_gradient(x))(3.0)) == 3.0
+
+
+def test_checkpoint_recomputes_under_grad():
+    from weft.ir.jaxpr import subjaxprs
+
+    def count(jaxpr, name):
+        return sum((e.primitive.name == name) + sum(count(j, name) for _, j in subjaxprs(e.params)) for e in jaxpr.eqns)
+    f = lambda x: wnp.sin(wnp.sin(x))
+    plain = weft.make_jaxpr(weft.grad(f))(1.0)
+    again = weft.make_jaxpr(weft.grad(weft.checkpoint(f)))(1.0)
+    assert count(again, "sin") > count(plain, "sin")
+    saved = weft.make_jaxpr(weft.grad(weft.checkpoint(f, policy=lambda prim, *_, **__: prim.name == "sin")))(1.0)
+    assert count(saved, "sin") == count(plain, "sin")
+    assert float(weft.grad(weft.checkpoint(f))(1.0)) == pytest.approx(float(weft.grad(f)(1.0)))
+
+
+def test_custom_jvp_rule_is_used_everywhere():
+    @weft.custom_jvp
+    def f(x):
+        return wnp.sin(x)
+    f.defjvp(lambda primals, tangents: (f(*primals), 7.0 * tangents[0]))
+    assert float(weft.grad(f)(1.0)) == 7.0
+    assert float(weft.jit(weft.grad(f))(1.0)) == 7.0
+    assert float(weft.grad(weft.jit(f))(1.0)) == 7.0
+    np.testing.assert_allclose(weft.vmap(weft.grad(f))(wnp.ones(3)), [7.0] * 3)
+    np.testing.assert_allclose(weft.grad(lambda x: weft.vmap(f)(x).sum())(wnp.ones(3)), [7.0] * 3)
+    np.testing.assert_allclose(f(wnp.ones(2)), np.sin([1.0, 1.0]), rtol=1e-6)
+
+
+def test_custom_vjp_rule_is_used_everywhere():
+    @weft.custom_vjp
+    def f(x, y):
+        return x * y
+    f.defvjp(lambda x, y: (x * y, (x, y)), lambda res, ct: (ct * 10.0 * res[1], None))
+    assert float(weft.grad(f)(2.0, 3.0)) == 30.0
+    assert float(weft.grad(f, 1)(2.0, 3.0)) == 0.0
+    assert float(weft.jit(weft.grad(f))(2.0, 3.0)) == 30.0
+    assert float(weft.grad(weft.jit(f))(2.0, 3.0)) == 30.0
+    np.testing.assert_allclose(weft.vmap(weft.grad(f), in_axes=(0, None))(wnp.ones(3), 2.0), [20.0] * 3)
+    np.testing.assert_allclose(weft.grad(lambda x: weft.vmap(f, in_axes=(None, 0))(x, wnp.arange(3.)).sum())(2.0), 30.0)
+    with pytest.raises(TypeError, match="custom_vjp"):
+        weft.jvp(f, (1.0, 1.0), (1.0, 1.0))
+
+
+def test_custom_vjp_with_nondiff_arguments_and_trees():
+    from functools import partial
+
+    @partial(weft.custom_vjp, nondiff_argnums=(0,))
+    def scale(k, tree):
+        return k * tree["a"] + tree["b"]
+    scale.defvjp(lambda k, tree: (scale(k, tree), None), lambda k, _, ct: ({"a": 100.0 * k * ct, "b": ct},))
+    grads = weft.grad(lambda t: scale(2.0, t).sum())({"a": wnp.ones(2), "b": wnp.ones(2)})
+    np.testing.assert_allclose(grads["a"], [200.0, 200.0])
+
+
+def test_vmap_with_axis_name_runs_collectives():
+    from weft import lax
+    x = wnp.arange(4.0)
+    np.testing.assert_allclose(weft.vmap(lambda v: v / lax.psum(v, "i"), axis_name="i")(x), np.arange(4.0) / 6.0, rtol=1e-6)
+    np.testing.assert_allclose(weft.vmap(lambda v: v + lax.axis_index("i"), axis_name="i")(x), 2.0 * np.arange(4.0))
+
+
+def test_linear_transpose():
+    f = lambda x: (wnp.ones((2, 3)) @ x) * 2.0
+    (ct,) = weft.linear_transpose(f, wnp.ones(3))(wnp.array([1.0, 2.0]))
+    np.testing.assert_allclose(ct, [6.0, 6.0, 6.0])
+
+
+@pytest.mark.parametrize("call, error, words", [
+    (lambda: weft.grad(lambda x: x)(wnp.ones(2)), TypeError, "scalar-output"),
+    (lambda: weft.grad(lambda x: x * 1.0)(3), TypeError, "real- or complex-valued inputs"),
+    (lambda: weft.grad(lambda x: x, argnums=3)(1.0), ValueError, "argnums"),
+    (lambda: weft.jvp(lambda x: x, (1.0,), (wnp.ones(2),)), TypeError, "tangent"),
+    (lambda: weft.jvp(lambda x: x, 1.0, (1.0,)), TypeError, "tuple or list"),
+    (lambda: weft.vjp(lambda x: x, wnp.ones(2))[1](wnp.ones(3)), ValueError, "cotangent"),
+    (lambda: weft.vmap(lambda x, y: x + y)(wnp.ones(3), wnp.ones(4)), ValueError, "inconsistent sizes"),
+    (lambda: weft.vmap(lambda x: x, in_axes=None)(wnp.ones(3)), ValueError, "at least one mapped"),
+    (lambda: weft.vmap(lambda x: x, in_axes=2)(wnp.ones(3)), ValueError, "rank should be at least"),
+    (lambda: weft.vmap(lambda x: x, out_axes=None)(wnp.ones(3)), ValueError, "out_axes is None"),
+    (lambda: weft.vmap(lambda x, y: x, in_axes=(0,))(wnp.ones(3), 1.0), ValueError, "one entry per positional"),
+])
+def test_errors(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
