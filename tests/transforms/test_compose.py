@@ -10,7 +10,7 @@ RNG = np.random.default_rng(0)
 
 
 def arr(*shape):
-    return RNG.standard_normal(shape).astype(np.float32)
+    return wnp.asarray(RNG.standard_normal(shape).astype(np.float32))
 
 
 def mlp(params, x):
@@ -40,7 +40,7 @@ FUNCTIONS = {
 
 def directional(f, args, tangents, eps=1e-2):
     """Central difference in float64 on NumPy values of `f`, of fourth order."""
-    at = lambda h: np.asarray(f(*[a + np.float32(h) * t for a, t in zip(args, tangents)]), np.float64)
+    at = lambda h: np.asarray(f(*[a + h * t for a, t in zip(args, tangents)]), np.float64)
     return (8 * (at(eps) - at(-eps)) - (at(2 * eps) - at(-2 * eps))) / (12 * eps)
 
 

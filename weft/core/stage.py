@@ -25,12 +25,12 @@ _PYTHON_SCALARS = frozenset({bool, int, float, complex})
 
 class StageTracer(Tracer):
     """A value of the program being staged."""
-    __slots__ = ("aval", "var", "source")
+    __slots__ = ("aval", "variable", "source")
 
     def __init__(self, trace: "StageTrace", aval: ShapedArray, var, source):
         self._trace = trace
         self.aval = aval
-        self.var = var
+        self.variable = var
         self.source = source
 
     def describe(self) -> str:
@@ -55,14 +55,14 @@ class StageTrace(Trace):
         source = _state.source or user_frame()
         outs = [StageTracer(self, aval, Var(aval), source) for aval in out_avals]
         effects = primitive.ref_effects(params) if primitive.ref_effects is not None else frozenset()
-        self.eqns.append(Eqn(primitive, atoms, [t.var for t in outs], params, source, effects))
+        self.eqns.append(Eqn(primitive, atoms, [t.variable for t in outs], params, source, effects))
         return outs if primitive.multiple_results else outs[0]
 
     def atom(self, x):
         """The variable or literal that stands for value `x` in the program."""
         if type(x) is StageTracer:
             if x._trace is self:
-                return x.var
+                return x.variable
             if x._trace.finished:
                 raise escaped_tracer(x)
             return self.const(x, x.aval)
@@ -93,7 +93,7 @@ class StageTrace(Trace):
         """Close the trace: no tracer of it may be used afterwards."""
         out_atoms = [self.atom(x) for x in outs]
         self.finished = True
-        return Jaxpr(self.constvars, self.consts, [t.var for t in in_tracers], out_atoms, self.eqns, name=self.name)
+        return Jaxpr(self.constvars, self.consts, [t.variable for t in in_tracers], out_atoms, self.eqns, name=self.name)
 
 
 def stage(fun: Callable, in_avals: Sequence[ShapedArray], name: str = "") -> Jaxpr:

@@ -109,7 +109,7 @@ def _extremum(name: str, op, combine, lowest: bool):
         if initial is None:
             if where is not None:
                 raise ValueError(f"{name}: initial must be specified when where is not None.")
-            if any(a.shape[d] == 0 for d in axes):
+            if 0 in [a.shape[d] for d in axes]:
                 raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
         x = _masked(a, where, initial) if where is not None else a
         if x.dtype == np.bool_:

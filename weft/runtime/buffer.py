@@ -273,7 +273,7 @@ class Buffer:
 
     def __del__(self) -> None:
         heap = self._heap
-        if heap is not None:
+        if heap is not None and cache_limit is not None:  # module globals go first when the interpreter ends
             heap.free(self.ptr)
 
 
