@@ -106,6 +106,9 @@ class KernelEmitter(Expressions):
 
     def _bind_buffers(self) -> None:
         bufs, b = self.kernel.bufs, self.b
+        for buf in (*bufs, *self.kernel.scratch):
+            if buf.type not in ITEMSIZE:
+                raise NotImplementedError(f"codegen: buffers of type {buf.type}")
         aliased = {buf.alias for buf in bufs if buf.alias} | {buf.name for buf in bufs if buf.alias}
         self.alias_tags = {}
         for number, buf in enumerate(bufs):
@@ -429,7 +432,9 @@ class KernelEmitter(Expressions):
         self.parts = shape.parts
         for name in reduced:
             self.env[name] = self._identity(shape.reductions[name], starts[name].type)
-        if extent.const is not None:
+        if shape.merged and (extent.const is None or extent.const > block):
+            self._vector_pass(stmt, constant(0), extent, shape.parts, masked=True)
+        elif extent.const is not None:
             whole = extent.const // block * block
             self._vector_pass(stmt, constant(0), constant(whole), shape.parts)
             self._static_rest(stmt, whole, extent.const, shape)
@@ -465,19 +470,22 @@ class KernelEmitter(Expressions):
     def _vector_pass(self, stmt: For, start: Value, stop: Value, parts: int, masked: bool = False) -> None:
         """Blocks of `parts` vectors from `start` while below `stop`."""
         def emit(counter: Value) -> None:
-            self.masks = [self._tail_mask(counter, stop)] if masked else [None] * parts
+            self.masks = self._tail_masks(counter, stop, parts) if masked else [None] * parts
             self._block(stmt, counter, parts)
 
         self._counted(stmt, start, stop, parts * self.lanes.w, emit)
 
-    def _tail_mask(self, counter: Value, stop: Value) -> str:
+    def _tail_masks(self, counter: Value, stop: Value, parts: int) -> list[str]:
+        """For each part the lanes that lie below `stop`."""
         lanes = self.lanes
         left = self.scalar.binary("sub", "i64", stop.parts[0], counter.parts[0])
-        few = self.operate("min", [uniform("i64", left), constant(lanes.w)], "i64")
-        count = self.scalar.convert("trunc", "i64", few.parts[0], "i32")
-        ramp = ", ".join([f"i32 {lane}" for lane in range(lanes.w)])
-        splat = lanes.splat(count, "i32")
-        return self.b.pure(f"icmp slt {lanes.i32} <{ramp}>, {splat}", splat)
+        few = self.operate("min", [uniform("i64", left), constant(lanes.w * parts)], "i64")
+        splat = lanes.splat(self.scalar.convert("trunc", "i64", few.parts[0], "i32"), "i32")
+        masks = []
+        for part in range(parts):
+            ramp = ", ".join([f"i32 {part * lanes.w + lane}" for lane in range(lanes.w)])
+            masks.append(self.b.pure(f"icmp slt {lanes.i32} <{ramp}>, {splat}", splat))
+        return masks
 
     def _block(self, stmt: For, counter: Value, parts: int) -> None:
         """One iteration of `parts` vectors beginning at `counter`."""

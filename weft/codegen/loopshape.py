@@ -32,15 +32,22 @@ from weft.ir.loops import (
 
 _CHEAP_MATH = frozenset({
     "sqrt", "rsqrt", "floor", "ceil", "round_even", "round_away", "trunc", "is_finite", "copysign"})
+#: bodies at least this costly have one masked loop instead of a loop and a masked rest: masks cost them little
+MERGE_COST = 40
+
 _MATH = (UNARY_MATH | BINARY_MATH) - _CHEAP_MATH
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """`parts` vectors of `lanes` elements per iteration; `reductions`: outer accumulators and their operations."""
+    """`parts` vectors of `lanes` elements per iteration; `reductions`: outer accumulators and their operations.
+
+    `masked`: the rest is a masked block. `merged`: every block is masked, so that a long body is compiled once.
+    """
     lanes: int
     parts: int
     masked: bool
+    merged: bool
     reductions: dict[str, str]
 
 
@@ -91,6 +98,7 @@ class _Survey:
         self.inner: set[str] = set()
         self.reductions: dict[str, str] = {}
         self.plain = True
+        self.streaming = False
 
     def expr(self, expr: Expr) -> None:
         if id(expr) in self.seen:
@@ -131,6 +139,7 @@ class _Survey:
                 self.reductions[stmt.name] = stmt.op
         elif isinstance(stmt, Store):
             self.note(self.buffers[stmt.buf].type)
+            self.streaming = self.streaming or stmt.streaming
         elif isinstance(stmt, While):
             self.plain = False
         for body in bodies(stmt):
@@ -170,4 +179,6 @@ def shape_of(loop: For, target: Target, buffers: dict, extent: int | None) -> Sh
         parts = min(parts, 2)
     if extent is not None:
         parts = max(1, min(parts, -(-extent // lanes) if masked else extent // lanes))
-    return Shape(lanes, parts, masked, survey.reductions)
+    rest = extent is None or extent % (lanes * parts) != 0
+    merged = masked and rest and survey.cost >= MERGE_COST and not survey.streaming
+    return Shape(lanes, parts, masked, merged, survey.reductions)

@@ -118,6 +118,7 @@ def _compile_batch(batch: dict[str, Kernel], machine: target.Target) -> None:
 
 def _link_batch(batch: dict[str, Kernel], code: bytes, from_disk: bool) -> None:
     tracker = target.link([code], [_symbol(name) for name in batch], _library_symbols() | _pool_symbols())
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(tracker))  # kernels are never unloaded, not even at exit
     for name, kernel in batch.items():
         address = tracker[_symbol(name)]
         _kernels.setdefault(name, CompiledKernel(_symbol(name), address, kernel, from_disk, tracker))

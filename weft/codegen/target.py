@@ -8,6 +8,7 @@ Laws: llvmlite is imported on first use only. Kernels are emitted as explicit ve
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import itertools
 import os
@@ -137,6 +138,12 @@ def _jit() -> LLJIT:
     return _binding().create_lljit_compiler(_machine(_make(None)), use_jit_link=False)
 
 
+@functools.lru_cache(maxsize=1)
+def _stay_loaded() -> None:
+    """Keep the linker to the very end: pool threads may be in its code while the interpreter shuts down."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_jit()))
+
+
 _library_numbers = itertools.count()
 
 
@@ -150,4 +157,5 @@ def link(objects: Iterable[bytes], exports: Iterable[str], imports: Mapping[str,
     for name in exports:
         builder.export_symbol(name)
     with _lock:
+        _stay_loaded()
         return builder.link(_jit(), f"weft{next(_library_numbers)}")

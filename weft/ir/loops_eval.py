@@ -183,7 +183,8 @@ def apply(op: str, args: list, type_: ScalarType) -> object:
 _COMPARE: dict[str, Callable] = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal,
                                  "gt": np.greater, "ge": np.greater_equal}
 _ARITHMETIC: dict[str, Callable] = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide,
-                                    "rem": np.fmod, "neg": np.negative, "abs": np.abs, "sign": np.sign}
+                                    "rem": np.fmod, "neg": np.negative, "abs": np.abs,
+                                    "sign": lambda x: x if x == 0 else np.sign(x)}
 
 
 def _cast(value: object, source: ScalarType, target: ScalarType) -> object:

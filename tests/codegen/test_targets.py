@@ -1,0 +1,64 @@
+"""Restricted instruction sets: the same meaning on AVX2 and plain x86-64, and one name per target in the caches."""
+
+from __future__ import annotations
+
+import platform
+
+import numpy as np
+import pytest
+
+from tests.codegen.harness import check, random_array
+from tests.codegen.test_kernels import arrays, elementwise
+from tests.codegen.test_math import UNARY, error_in_ulp, native
+from tests.codegen.test_random_kernels import Maker
+from weft.codegen import target
+from weft.codegen.program import kernel_ir
+
+LEVELS = ["avx2", "generic"]
+pytestmark = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="x86-64 levels")
+
+
+@pytest.fixture(params=LEVELS)
+def level(request, monkeypatch):
+    monkeypatch.setenv("WEFT_CPU_FEATURES", request.param)
+    return request.param
+
+
+@pytest.mark.parametrize("type_", ["f32", "f64", "i8", "bool", "bf16", "f16", "u64", "c64"])
+def test_elementwise(level, type_):
+    for size in (1, 7, 70):
+        kernel = elementwise("add", [type_, type_], type_, size)
+        check(kernel, *arrays(kernel))
+
+
+@pytest.mark.parametrize("seed", range(0, 120, 8))
+def test_random_kernel(level, seed):
+    maker = Maker(seed)
+    kernel = maker.kernel()
+    check(kernel, *[random_array(maker.rng, buf.type, buf.size) for buf in kernel.bufs])
+
+
+@pytest.mark.parametrize("op", ["exp", "log", "sin", "cos", "tanh", "erf", "erf_inv", "log1p", "cbrt", "round_even"])
+@pytest.mark.parametrize("type_", ["f32", "f64"])
+def test_math_accuracy(level, op, type_):
+    reference, ranges, limit32, limit64 = UNARY[op]
+    rng = np.random.default_rng(11)
+    dtype = np.float32 if type_ == "f32" else np.float64
+    with np.errstate(all="ignore"):
+        x = np.concatenate([rng.uniform(low, high, 301) for low, high in ranges]).astype(dtype)
+        error = error_in_ulp(native(op, type_, x), reference(x).astype(np.longdouble))
+    # without fused multiply-add the reductions lose a little
+    assert error.max() <= (limit32 if type_ == "f32" else limit64) + (0.5 if level == "generic" else 0)
+
+
+def test_level_names_a_target(level):
+    here = target.current()
+    if here.level == level:
+        assert here.vector_bytes == {"avx2": 32, "generic": 16}[level]
+        assert "masked.load" not in kernel_ir(elementwise("add", ["f32", "f32"], "f32", 70))
+
+
+def test_unknown_level(monkeypatch):
+    monkeypatch.setenv("WEFT_CPU_FEATURES", "avx1024")
+    with pytest.raises(ValueError, match="avx1024"):
+        target.current()
