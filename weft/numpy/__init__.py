@@ -37,9 +37,14 @@ abs, divmod, pow = _ufuncs.abs, _ufuncs.divmod, _ufuncs.pow
 acos, acosh, asin, asinh, atan, atanh = (_ufuncs.arccos, _ufuncs.arccosh, _ufuncs.arcsin, _ufuncs.arcsinh, _ufuncs.arctan,
                                          _ufuncs.arctanh)
 dtype = _np.dtype
+globals().update(_dtypes.scalar_types)      # bool, int8, ..., float32, bfloat16, complex64: dtypes that make arrays when called
+_scalar = _dtypes.scalar_types
+bool_, int_, uint, float_, complex_ = _scalar["bool"], _scalar["int64"], _scalar["uint64"], _scalar["float64"], _scalar["complex128"]
+single, double, csingle, cdouble = _scalar["float32"], _scalar["float64"], _scalar["complex64"], _scalar["complex128"]
 generic, number, integer, signedinteger, unsignedinteger, inexact, floating, complexfloating, character, object_ = (
     _np.generic, _np.number, _np.integer, _np.signedinteger, _np.unsignedinteger, _np.inexact, _np.floating, _np.complexfloating,
     _np.character, _np.object_)
+flexible, ComplexWarning = _np.flexible, _np.exceptions.ComplexWarning
 set_printoptions, get_printoptions, printoptions = _np.set_printoptions, _np.get_printoptions, _np.printoptions
 
 

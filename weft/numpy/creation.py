@@ -12,7 +12,7 @@ from weft.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft.ir.types import ShapedArray
 from weft.numpy.promote import PYTHON_SCALARS, broadcast_to_shape, cast, check_arraylike, concrete, shape_of, value
 from weft.ops import elementwise as ew
-from weft.ops.layout import broadcast_in_dim, iota, reshape
+from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape
 from weft.ops.slicing import concatenate
 from weft.runtime.array import Array, from_numpy
 from weft.util import dtypes, tree
@@ -235,7 +235,7 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
     if current_trace() is eval_trace and n <= 1 << 16:
         base = np.arange(n, dtype=np.float64 if np.dtype(want).kind == "f" or want.kind == "V" else np.int64) * by + lo
         return _settled(from_numpy(base.astype(want), ShapedArray((n,), want), copy=False), target)
-    x = iota(want, (n,), 0)
+    x = broadcasted_iota(want, (n,), 0)
     if by != 1:
         x = ew.mul(x, np.asarray(by, want)[()])
     if lo != 0:
@@ -257,12 +257,12 @@ def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = 
     start, stop = [broadcast_to_shape(v, shape) for v in broadcast("linspace", start, stop)]
     div = num - 1 if endpoint else num
     if num > 1 and div > 0:
-        t = reshape(ew.div(iota(work, (num,), 0), np.asarray(div, work)[()]), (num,) + (1,) * len(shape))
+        t = reshape(ew.div(broadcasted_iota(work, (num,), 0), np.asarray(div, work)[()]), (num,) + (1,) * len(shape))
         t = broadcast_to_shape(t, (num, *shape))
         lo, hi = [broadcast_in_dim(v, (num, *shape), tuple(range(1, len(shape) + 1))) for v in (start, stop)]
         out = ew.add(ew.mul(lo, ew.sub(np.asarray(1, work)[()], t)), ew.mul(hi, t))
         if endpoint:
-            last = ew.eq(broadcast_to_shape(reshape(iota(np.dtype(np.int32), (num,), 0), (num,) + (1,) * len(shape)),
+            last = ew.eq(broadcast_to_shape(reshape(broadcasted_iota(np.dtype(np.int32), (num,), 0), (num,) + (1,) * len(shape)),
                                             (num, *shape)), num - 1)
             out = ew.select_n(last, out, hi)
     else:
@@ -299,8 +299,8 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype=None, *, device=None):
     """A matrix with ones on diagonal `k`."""
     n, m = N.__index__(), N.__index__() if M is None else M.__index__()
     want = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "eye")
-    i = iota(np.dtype(np.int32), (n, m), 0)
-    j = iota(np.dtype(np.int32), (n, m), 1)
+    i = broadcasted_iota(np.dtype(np.int32), (n, m), 0)
+    j = broadcasted_iota(np.dtype(np.int32), (n, m), 1)
     return _settled(cast(ew.eq(ew.add(i, k) if k else i, j), want), device)
 
 
@@ -313,8 +313,8 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype=None):
     """A matrix with ones at and below diagonal `k`."""
     m = N if M is None else M
     want = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "tri")
-    i = iota(np.dtype(np.int32), (N, m), 0)
-    j = iota(np.dtype(np.int32), (N, m), 1)
+    i = broadcasted_iota(np.dtype(np.int32), (N, m), 0)
+    j = broadcasted_iota(np.dtype(np.int32), (N, m), 1)
     return cast(ew.ge(ew.add(i, k), j), want)
 
 
@@ -362,7 +362,7 @@ def indices(dimensions: Sequence[int], dtype=None, sparse: bool = False):
     """Index grids of an array of shape `dimensions`, stacked (or a tuple of open grids if `sparse`)."""
     want = dtypes.default_int_dtype() if dtype is None else dtypes.check_dtype(dtype, "indices")
     dims = tuple(dimensions)
-    grids = [iota(want, tuple(n if i == d or not sparse else 1 for i, n in enumerate(dims)), d) for d in range(len(dims))]
+    grids = [broadcasted_iota(want, tuple(n if i == d or not sparse else 1 for i, n in enumerate(dims)), d) for d in range(len(dims))]
     if sparse:
         return tuple(grids)
     if not grids:

@@ -309,9 +309,9 @@ def round(a, decimals: int = 0, out=None):  # noqa: A001
     if dtypes.issubdtype(x.dtype, np.complexfloating):
         return ew.complex(round(ew.real(x), decimals), round(ew.imag(x), decimals))
     if decimals == 0:
-        return ew.round(x, "to_nearest_even")
+        return ew.round(x, ew.RoundingMethod.TO_NEAREST_EVEN)
     scale = 10.0 ** decimals
-    return cast(ew.div(ew.round(ew.mul(x, scale), "to_nearest_even"), scale), x.dtype)
+    return cast(ew.div(ew.round(ew.mul(x, scale), ew.RoundingMethod.TO_NEAREST_EVEN), scale), x.dtype)
 
 
 around = round
@@ -364,7 +364,7 @@ def _convolve(a, v, mode: str, flip: bool, precision, preferred):
     out = conv_general_dilated(layout.reshape(work, (1, 1, n)), layout.reshape(kernel, (1, 1, m)), (1,), [pads[mode]])
     out = layout.reshape(out, (out.shape[-1],))
     out = mp.flip(out) if out_flip else out
-    result = out if out.dtype == a.dtype else cast(ew.round(out, "to_nearest_even"), a.dtype)
+    result = out if out.dtype == a.dtype else cast(ew.round(out, ew.RoundingMethod.TO_NEAREST_EVEN), a.dtype)
     return result if preferred is None else cast(result, np.dtype(preferred))
 
 

@@ -18,7 +18,6 @@ from weft.util.errors import ShapeError, describe
 from weft.util.source import user_frame
 
 PYTHON_SCALARS = (bool, int, float, complex)
-_FAST = frozenset({int, float})
 
 
 def is_arraylike(x) -> bool:
@@ -49,10 +48,15 @@ def ndim_of(x) -> int:
     return len(shape_of(x))
 
 
+_PYTHON_TYPES = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
+
+
 def cast(x, dtype, weak: bool = False):
-    """`x` with exactly `dtype` (and weak flag)."""
+    """`x` with exactly `dtype` and weak flag; Python numbers become numbers of that type, which cost no operation."""
+    if type(x) in PYTHON_SCALARS:
+        return _PYTHON_TYPES[dtype.kind](x) if weak else np.asarray(x, dtype)[()]
     aval = typeof(x)
-    if aval.dtype == dtype and aval.weak_type == weak and type(x) not in PYTHON_SCALARS:
+    if aval.dtype == dtype and aval.weak_type == weak:
         return x
     return convert_element_type(x, dtype, weak_type=weak)
 
@@ -111,33 +115,82 @@ def broadcast(api: str, *args) -> list:
 
 
 def promote_dtypes(*args) -> list:
-    """Arguments converted to their common dtype. Python scalars that give way are left for the operation to adopt."""
+    """Arguments converted to their common dtype."""
     dtype, weak = dtypes.result_type(*args, return_weak_type_flag=True)
-    strong = any(type(x) not in PYTHON_SCALARS for x in args)
-    return [x if strong and type(x) in PYTHON_SCALARS else cast(x, dtype, weak) for x in args]
+    return [cast(x, dtype, weak) for x in args]
 
 
-def promote_inexact(*args) -> list:
-    """Like `promote_dtypes`, to a floating or complex dtype."""
+def promote_dtypes_inexact(*args) -> list:
+    """Arguments converted to their common dtype, or to the floating one that stands for it."""
     dtype, weak = dtypes.result_type(*args, return_weak_type_flag=True)
-    inexact = dtypes.to_inexact_dtype(dtype)
-    strong = any(type(x) not in PYTHON_SCALARS for x in args)
-    return [x if strong and type(x) in PYTHON_SCALARS else cast(x, inexact, weak and (inexact == dtype or weak)) for x in args]
+    dtype = dtypes.to_inexact_dtype(dtype)
+    return [cast(x, dtype, weak) for x in args]
 
 
-def promote(api: str, *args) -> list:
-    """Array-likes with common dtype and broadcast shape."""
-    check_arraylike(api, *args)
-    args = [value(x) for x in args]
-    return broadcast(api, *promote_dtypes(*args))
+class _Adopted(dict):
+    """dtype -> the Python types of numbers that give way to it."""
+
+    def __missing__(self, dtype) -> frozenset:
+        kinds = {np.integer: {int}, np.floating: {int, float}, np.complexfloating: {int, float, complex}}
+        found = frozenset().union(*(types for kind, types in kinds.items() if dtypes.issubdtype(dtype, kind)))
+        self[dtype] = found
+        return found
 
 
-def promote_to_inexact(api: str, *args) -> list:
-    check_arraylike(api, *args)
-    args = [value(x) for x in args]
-    return broadcast(api, *promote_inexact(*args))
+_adopted = _Adopted()
+
+
+def _settled_pair(x, y):
+    """Operands that need no conversion but that of a Python number, or None: the path that most calls take."""
+    a, b = getattr(x, "aval", None), getattr(y, "aval", None)
+    if a is not None:
+        if a is b:
+            return x, y
+        if b is None and type(y) in _adopted[a.dtype]:
+            return x, (_PYTHON_TYPES[a.dtype.kind](y) if a.weak_type else a.dtype.type(y))
+    elif b is not None and type(x) in _adopted[b.dtype]:
+        return (_PYTHON_TYPES[b.dtype.kind](x) if b.weak_type else b.dtype.type(x)), y
+    return None
+
+
+def promote(api: str, x, y) -> Sequence:
+    """Two array-likes with common dtype and broadcast shape."""
+    found = _settled_pair(x, y)
+    if found is not None:
+        return found
+    check_arraylike(api, x, y)
+    return broadcast(api, *promote_dtypes(value(x), value(y)))
+
+
+def promote_to_inexact(api: str, x, y) -> Sequence:
+    """Two array-likes with a common floating or complex dtype and broadcast shape."""
+    found = _settled_pair(x, y)
+    if found is not None and is_inexact(x if hasattr(x, "aval") else y):
+        return found
+    check_arraylike(api, x, y)
+    return broadcast(api, *promote_dtypes_inexact(value(x), value(y)))
+
+
+def inexact(api: str, x):
+    """An array-like with a floating or complex dtype."""
+    if hasattr(x, "aval") and is_inexact(x):
+        return x
+    check_arraylike(api, x)
+    return promote_dtypes_inexact(value(x))[0]
+
+
+def is_inexact(x) -> bool:
+    return dtypes.issubdtype(x.aval.dtype, np.inexact)
 
 
 def concrete(x):
-    """A Python number of rank 0 where operations need an array: as an Array; others as they are."""
-    return to_array(x) if not isinstance(x, Tracer) else x
+    """`x` as an Array or tracer: numbers and NumPy values become Arrays."""
+    return x if isinstance(x, Tracer) else to_array(x)
+
+
+def array_of(api: str, x):
+    """The array-like `x` as an Array or tracer."""
+    if hasattr(x, "aval"):
+        return x
+    check_arraylike(api, x)
+    return concrete(value(x))

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from weft.numpy.promote import broadcast_to_shape, cast, check_arraylike, concrete, promote_to_inexact, shape_of, value
+from weft.numpy.promote import broadcast_to_shape, cast, check_arraylike, concrete, inexact, promote_to_inexact, shape_of, value
 from weft.numpy.ufuncs import isnan, select
 from weft.ops import elementwise as ew
 from weft.ops import reduce as rd
@@ -64,9 +64,7 @@ def _sum_dtype(a, dtype, promote_integers: bool):
 
 
 def _as(a, dtype):
-    if a.dtype == dtype:
-        return a
-    return ew.convert_element_type(a, dtype)
+    return a if a.dtype == dtype else ew.convert_element_type(a, dtype)
 
 
 def sum(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None, promote_integers: bool = True):  # noqa: A001
@@ -82,7 +80,7 @@ def sum(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None
     a = _array(a, "sum")
     want = _sum_dtype(a, dtype, promote_integers)
     axes = canonical_axes(axis, a.ndim, "sum")
-    x = _masked(_as(a, want), where, 0)
+    x = _masked(cast(a, want), where, 0)
     return _initial(_keep(rd.reduce_sum(x, axes), a.shape, axes, keepdims), initial, ew.add)
 
 
@@ -92,7 +90,7 @@ def prod(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=Non
     a = _array(a, "prod")
     want = _sum_dtype(a, dtype, promote_integers)
     axes = canonical_axes(axis, a.ndim, "prod")
-    x = _masked(_as(a, want), where, 1)
+    x = _masked(cast(a, want), where, 1)
     return _initial(_keep(rd.reduce_prod(x, axes), a.shape, axes, keepdims), initial, ew.mul)
 
 
@@ -111,7 +109,7 @@ def _extremum(name: str, op, combine, lowest: bool):
                 raise ValueError(f"{name}: initial must be specified when where is not None.")
             if 0 in [a.shape[d] for d in axes]:
                 raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
-        x = _masked(a, where, initial) if where is not None else a
+        x = _masked(cast(a, a.dtype), where, initial)
         if x.dtype == np.bool_:
             reduced = (rd.reduce_or if lowest else rd.reduce_and)(x, axes)
         else:
@@ -331,7 +329,7 @@ def _cumulative(name: str, op, nan_fill=None):
         dim = canonical_axes(dim, a.ndim, name)[0]
         want = dtypes.check_dtype(dtype, name) if dtype is not None else \
             dtypes.default_int_dtype() if a.dtype == np.bool_ else a.dtype
-        return op(_as(a, want), dim, False)
+        return op(cast(a, want), dim, False)
     fun.__name__ = fun.__qualname__ = name
     fun.__doc__ = f"Running {'sum' if 'sum' in name else 'product'} along `axis` (of the flattened array by default)."
     return fun
@@ -407,7 +405,7 @@ def logsumexp(a, axis=None, b=None, keepdims: bool = False, return_sign: bool = 
     """log(sum(b * exp(a))) over `axis`, without overflow."""
     if b is not None or return_sign:
         raise NotImplementedError("logsumexp with b or return_sign is not there yet.")
-    a = concrete(promote_to_inexact("logsumexp", a)[0])
+    a = concrete(inexact("logsumexp", a))
     axes = canonical_axes(axis, a.ndim, "logsumexp")
     from weft.ops.elementwise import stop_gradient
     masked = a if where is None else _masked(a, where, -math.inf)

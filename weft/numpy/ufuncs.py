@@ -2,189 +2,240 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 
 import numpy as np
 
 from weft.core.trace import typeof
-from weft.numpy.promote import (PYTHON_SCALARS, cast, check_arraylike, promote, promote_to_inexact, value)
+from weft.numpy.promote import (array_of, broadcast, broadcast_to_shape, cast, check_arraylike, concrete, inexact,
+                                promote, promote_to_inexact, value)
 from weft.ops import elementwise as ew
 from weft.util import dtypes
 
+_EVEN = ew.RoundingMethod.TO_NEAREST_EVEN
 
-def _document(fun: Callable, name: str, text: str, example: str = "") -> Callable:
+
+# ---- questions about operands
+
+def _dtype(x):
+    return x.dtype if hasattr(x, "dtype") else typeof(x).dtype
+
+
+def _is_bool(x) -> bool:
+    return _dtype(x) == np.bool_
+
+
+def _is_complex(x) -> bool:
+    return dtypes.issubdtype(_dtype(x), np.complexfloating)
+
+
+def _is_int(x) -> bool:
+    return dtypes.issubdtype(_dtype(x), np.integer)
+
+
+def _is_unsigned(x) -> bool:
+    return dtypes.issubdtype(_dtype(x), np.unsignedinteger)
+
+
+def _no_complex(api: str, *args) -> None:
+    for x in args:
+        if _is_complex(x):
+            raise ValueError(f"{api} is not defined for complex numbers, got {typeof(x).str_short()}.")
+
+
+def select(condition, on_true, on_false):
+    """`on_true` where `condition` holds, else `on_false`; rank-0 cases are repeated to the condition's shape."""
+    shape = typeof(condition).shape
+    for x in (on_true, on_false):
+        shape = typeof(x).shape or shape
+    return ew.select_n(condition, broadcast_to_shape(on_false, shape), broadcast_to_shape(on_true, shape))
+
+
+# ---- how functions are made
+
+def _named(fun: Callable, name: str, text: str) -> Callable:
     fun.__name__ = fun.__qualname__ = name
-    fun.__doc__ = f"{text}\n\n    Broadcasts its arguments and promotes their dtypes as NumPy does (see `result_type`).\n    {example}"
+    fun.__doc__ = f"{text}\n\n    Broadcasts its arguments and promotes their dtypes as NumPy does (see `result_type`)."
     return fun
 
 
 def _unary(name: str, op: Callable, text: str) -> Callable:
-    """A function of one argument that keeps its dtype."""
+    """A function of one array."""
     def fun(x, /):
-        if type(x) in PYTHON_SCALARS or not hasattr(x, "aval"):
-            check_arraylike(name, x)
-            x = value(x)
-        return op(x)
-    return _document(fun, name, text)
+        return op(x if hasattr(x, "aval") else array_of(name, x))
+    return _named(fun, name, text)
 
 
 def _unary_inexact(name: str, op: Callable, text: str) -> Callable:
-    """A function of one argument with a floating (or complex) result."""
+    """A function of one array with a floating (or complex) result."""
     def fun(x, /):
-        return op(promote_to_inexact(name, x)[0])
-    return _document(fun, name, text)
+        return op(inexact(name, x))
+    return _named(fun, name, text)
 
 
-def _binary(name: str, op: Callable, text: str, inexact: bool = False) -> Callable:
-    prepare = promote_to_inexact if inexact else promote
-
+def _binary(name: str, op: Callable, text: str) -> Callable:
     def fun(x, y, /):
-        return op(*prepare(name, x, y))
-    return _document(fun, name, text)
+        return op(*promote(name, x, y))
+    return _named(fun, name, text)
 
 
-def _comparison(name: str, op: Callable, text: str) -> Callable:
-    return _binary(name, op, text)
+def _binary_inexact(name: str, op: Callable, text: str) -> Callable:
+    def fun(x, y, /):
+        return op(*promote_to_inexact(name, x, y))
+    return _named(fun, name, text)
+
+
+def _binary_numeric(name: str, op: Callable, text: str) -> Callable:
+    """A function of two arrays that computes with bools as integers."""
+    def fun(x, y, /):
+        x, y = promote(name, x, y)
+        if _is_bool(x):
+            x, y = [cast(v, dtypes.default_int_dtype()) for v in (x, y)]
+        return op(x, y)
+    return _named(fun, name, text)
 
 
 def _bitwise(name: str, op: Callable, text: str) -> Callable:
     def fun(x, y, /):
         x, y = promote(name, x, y)
-        for v in (x, y):
-            if not (dtypes.issubdtype(typeof(v).dtype, np.integer) or typeof(v).dtype == np.bool_):
-                raise TypeError(f"{name} takes integers or bools, got {typeof(v).dtype.name}.")
+        if not (_is_int(x) or _is_bool(x)):
+            raise TypeError(f"{name} takes integers or bools, got {_dtype(x).name}.")
         return op(x, y)
-    return _document(fun, name, text)
+    return _named(fun, name, text)
 
 
-def _is_bool(x) -> bool:
-    return typeof(x).dtype == np.bool_
-
-
-def _is_complex(x) -> bool:
-    return dtypes.issubdtype(typeof(x).dtype, np.complexfloating)
-
-
-def _is_int(x) -> bool:
-    return dtypes.issubdtype(typeof(x).dtype, np.integer)
+def _or_on_bools(op: Callable, on_bools: Callable) -> Callable:
+    return lambda x, y: on_bools(x, y) if _is_bool(x) else op(x, y)
 
 
 # ---- one argument, any kind
+
 def _abs(x):
-    return x if _is_bool(x) or dtypes.issubdtype(typeof(x).dtype, np.unsignedinteger) else ew.abs(x)
+    return x if _is_bool(x) or _is_unsigned(x) else ew.abs(x)
 
 
-abs = _unary("abs", _abs, "Absolute value; the modulus of complex numbers.")  # noqa: A001
-absolute = abs
+def _square(x):
+    return ew.square(cast(x, dtypes.default_int_dtype()) if _is_bool(x) else x)
+
+
+def _zeros(x):
+    from weft.numpy.creation import zeros_like
+    return zeros_like(x)
+
+
+def _filled(x, fill, dtype=None):
+    from weft.numpy.creation import full_like
+    return full_like(x, fill, dtype=dtype)
+
+
+def _count_ones(x):
+    if _is_bool(x):
+        return cast(x, np.dtype(np.uint8))
+    return cast(ew.population_count(x if _is_unsigned(x) else ew.abs(x)), np.dtype(np.uint8))
+
+
+absolute = abs = _unary("abs", _abs, "Absolute value; the modulus of complex numbers.")  # noqa: A001
 negative = _unary("negative", ew.neg, "The value with opposite sign.")
-positive = _unary("positive", lambda x: _array(x), "The value itself.")
-sign = _unary("sign", lambda x: ew.sign(x), "-1, 0 or 1 by the sign of each element.")
-square = _unary("square", lambda x: ew.square(x) if not _is_bool(x) else x, "The square of each element.")
-conjugate = conj = _unary("conjugate", lambda x: ew.conj(x) if _is_complex(x) else _array(x), "Complex conjugate.")
-real = _unary("real", lambda x: ew.real(x) if _is_complex(x) else _array(x), "Real part.")
-imag = _unary("imag", lambda x: ew.imag(x) if _is_complex(x) else ew.mul(_array(x), 0), "Imaginary part.")
-
-
-def _array(x):
-    from weft.numpy.promote import concrete
-    return concrete(x)
-
-
-def _round_family(name: str, op: Callable, text: str) -> Callable:
-    return _unary(name, lambda x: _array(x) if _is_int(x) or _is_bool(x) else op(x), text)
-
-
-floor = _round_family("floor", ew.floor, "The largest integer not above each element.")
-ceil = _round_family("ceil", ew.ceil, "The smallest integer not below each element.")
-trunc = _round_family("trunc", lambda x: ew.mul(ew.sign(x), ew.floor(ew.abs(x))), "The integer part of each element.")
-rint = _round_family("rint", lambda x: ew.round(x, "to_nearest_even"), "The nearest integer, halves to even.")
-fix = trunc
-
-
-def _logical(name: str, op: Callable, text: str) -> Callable:
-    def fun(x, y, /):
-        from weft.numpy.promote import broadcast
-        check_arraylike(name, x, y)
-        return op(*broadcast(name, *[_truth(value(v)) for v in (x, y)]))
-    return _document(fun, name, text)
-
-
-def _truth(x):
-    return _array(x) if _is_bool(x) else ew.ne(_array(x), 0)
-
-
-logical_and = _logical("logical_and", lambda x, y: ew.bitwise_and(x, y), "x and y, elementwise.")
-logical_or = _logical("logical_or", lambda x, y: ew.bitwise_or(x, y), "x or y, elementwise.")
-logical_xor = _logical("logical_xor", lambda x, y: ew.bitwise_xor(x, y), "Exactly one of x and y, elementwise.")
-logical_not = _unary("logical_not", lambda x: ew.bitwise_not(_truth(x)), "not x, elementwise.")
-
-bitwise_and = _bitwise("bitwise_and", ew.bitwise_and, "Bitwise x & y of integers; logical of bools.")
-bitwise_or = _bitwise("bitwise_or", ew.bitwise_or, "Bitwise x | y of integers; logical of bools.")
-bitwise_xor = _bitwise("bitwise_xor", ew.bitwise_xor, "Bitwise x ^ y of integers; logical of bools.")
+positive = _unary("positive", lambda x: x, "The value itself.")
+sign = _unary("sign", ew.sign, "-1, 0 or 1 by the sign of each element.")
+square = _unary("square", _square, "The square of each element.")
+conjugate = conj = _unary("conjugate", lambda x: ew.conj(x) if _is_complex(x) else x, "Complex conjugate.")
+real = _unary("real", lambda x: ew.real(x) if _is_complex(x) else x, "Real part.")
+imag = _unary("imag", lambda x: ew.imag(x) if _is_complex(x) else _zeros(x), "Imaginary part.")
 bitwise_not = bitwise_invert = invert = _unary("invert", ew.bitwise_not, "Bitwise ~x of integers; logical of bools.")
-left_shift = bitwise_left_shift = _bitwise("left_shift", ew.shift_left, "x << y.")
+bitwise_count = _unary("bitwise_count", _count_ones, "Number of one bits of |x|.")
 
 
-def _right_shift(x, y):
-    unsigned = dtypes.issubdtype(typeof(x).dtype, np.unsignedinteger)
-    return ew.shift_right_logical(x, y) if unsigned else ew.shift_right_arithmetic(x, y)
+def _rounding(name: str, op: Callable, text: str) -> Callable:
+    return _unary(name, lambda x: x if _is_int(x) or _is_bool(x) else op(x), text)
 
 
-right_shift = bitwise_right_shift = _bitwise("right_shift", _right_shift, "x >> y, keeping the sign.")
-bitwise_count = _unary("bitwise_count", lambda x: cast(ew.population_count(ew.abs(x) if not dtypes.issubdtype(
-    typeof(x).dtype, np.unsignedinteger) else x), np.dtype(np.uint8)), "Number of one bits of |x|.")
+def _trunc(x):
+    if _is_complex(x):
+        raise TypeError("trunc is not defined for complex numbers.")
+    return select(ew.lt(x, 0), ew.ceil(x), ew.floor(x))
+
+
+def _rint(x):
+    if _is_complex(x):
+        return ew.complex(_rint(ew.real(x)), _rint(ew.imag(x)))
+    return ew.round(x, _EVEN)
+
+
+floor = _rounding("floor", ew.floor, "The largest integer not above each element.")
+ceil = _rounding("ceil", ew.ceil, "The smallest integer not below each element.")
+trunc = fix = _rounding("trunc", _trunc, "The integer part of each element.")
+rint = _unary("rint", lambda x: _rint(x if dtypes.issubdtype(x.dtype, np.inexact) else cast(x, dtypes.default_float_dtype())),
+              "The nearest integer as a float, halves to even.")
+
 
 # ---- one argument, floating result
-for _name, _text in {
-    "exp": "e to the x.", "exp2": "2 to the x.", "expm1": "exp(x) - 1, accurate near 0.", "log": "Natural logarithm.",
-    "log1p": "log(1 + x), accurate near 0.", "sqrt": "Square root.", "cbrt": "Cube root.",
-    "sin": "Sine; x in radians.", "cos": "Cosine; x in radians.", "tan": "Tangent; x in radians.",
-    "sinh": "Hyperbolic sine.", "cosh": "Hyperbolic cosine.", "tanh": "Hyperbolic tangent.",
-}.items():
-    globals()[_name] = _unary_inexact(_name, getattr(ew, _name), _text)
-for _name, _op, _text in [
-    ("arcsin", "asin", "Inverse sine, in radians."), ("arccos", "acos", "Inverse cosine, in radians."),
-    ("arctan", "atan", "Inverse tangent, in radians."), ("arcsinh", "asinh", "Inverse hyperbolic sine."),
-    ("arccosh", "acosh", "Inverse hyperbolic cosine."), ("arctanh", "atanh", "Inverse hyperbolic tangent."),
-]:
-    globals()[_name] = globals()[_op] = _unary_inexact(_name, getattr(ew, _op), _text)
-log2 = _unary_inexact("log2", lambda x: ew.mul(ew.log(x), 1 / math.log(2)), "Logarithm to base 2.")
-log10 = _unary_inexact("log10", lambda x: ew.mul(ew.log(x), 1 / math.log(10)), "Logarithm to base 10.")
+
+exp = _unary_inexact("exp", ew.exp, "e to the x.")
+exp2 = _unary_inexact("exp2", ew.exp2, "2 to the x.")
+expm1 = _unary_inexact("expm1", ew.expm1, "exp(x) - 1, accurate near 0.")
+log = _unary_inexact("log", ew.log, "Natural logarithm.")
+log1p = _unary_inexact("log1p", ew.log1p, "log(1 + x), accurate near 0.")
+sqrt = _unary_inexact("sqrt", ew.sqrt, "Square root.")
+cbrt = _unary_inexact("cbrt", ew.cbrt, "Cube root.")
+sin = _unary_inexact("sin", ew.sin, "Sine; x in radians.")
+cos = _unary_inexact("cos", ew.cos, "Cosine; x in radians.")
+tan = _unary_inexact("tan", ew.tan, "Tangent; x in radians.")
+sinh = _unary_inexact("sinh", ew.sinh, "Hyperbolic sine.")
+cosh = _unary_inexact("cosh", ew.cosh, "Hyperbolic cosine.")
+tanh = _unary_inexact("tanh", ew.tanh, "Hyperbolic tangent.")
+arcsin = asin = _unary_inexact("arcsin", ew.asin, "Inverse sine, in radians.")
+arccos = acos = _unary_inexact("arccos", ew.acos, "Inverse cosine, in radians.")
+arctan = atan = _unary_inexact("arctan", ew.atan, "Inverse tangent, in radians.")
+arcsinh = asinh = _unary_inexact("arcsinh", ew.asinh, "Inverse hyperbolic sine.")
+arccosh = acosh = _unary_inexact("arccosh", ew.acosh, "Inverse hyperbolic cosine.")
+arctanh = atanh = _unary_inexact("arctanh", ew.atanh, "Inverse hyperbolic tangent.")
+log2 = _unary_inexact("log2", lambda x: ew.div(ew.log(x), math.log(2)), "Logarithm to base 2.")
+log10 = _unary_inexact("log10", lambda x: ew.div(ew.log(x), math.log(10)), "Logarithm to base 10.")
 deg2rad = radians = _unary_inexact("deg2rad", lambda x: ew.mul(x, math.pi / 180), "Degrees to radians.")
 rad2deg = degrees = _unary_inexact("rad2deg", lambda x: ew.mul(x, 180 / math.pi), "Radians to degrees.")
-fabs = _unary_inexact("fabs", ew.abs, "Absolute value as a float.")
+reciprocal = _unary_inexact("reciprocal", lambda x: ew.integer_pow(x, -1), "1 / x, always floating.")
 
 
-@functools.partial(_unary_inexact, "sinc", text="sin(pi x) / (pi x), 1 at 0.")
-def sinc(x):
+def _fabs(x):
+    if _is_complex(x):
+        raise TypeError("fabs is not defined for complex numbers; use abs.")
+    return ew.abs(x)
+
+
+def _sinc(x):
     zero = ew.eq(x, 0)
-    px = ew.mul(select(zero, ew.add(ew.mul(x, 0), 1), x), math.pi)
-    return select(zero, _series(x), ew.div(ew.sin(px), px))
+    px = ew.mul(select(zero, _filled(x, 1), x), math.pi)
+    near = ew.add(ew.mul(ew.square(x), -math.pi ** 2 / 6), 1)      # the value and two derivatives at 0
+    return select(zero, near, ew.div(ew.sin(px), px))
 
 
-def _series(x):
-    """1 - (pi x)^2 / 6: the value and the first two derivatives of sinc at 0."""
-    return ew.add(ew.mul(ew.square(x), -math.pi ** 2 / 6), 1)
+def _i0(x):
+    _no_complex("i0", x)
+    return ew.mul(ew.exp(ew.abs(x)), ew.bessel_i0e(x))
 
 
-def select(condition, on_true, on_false):
-    return ew.select_n(condition, on_false, on_true)
+fabs = _unary_inexact("fabs", _fabs, "Absolute value as a float.")
+sinc = _unary_inexact("sinc", _sinc, "sin(pi x) / (pi x), 1 at 0.")
+i0 = _unary_inexact("i0", _i0, "Modified Bessel function of order 0.")
+
+
+# ---- tests
+
+def _truth(x):
+    return x if _is_bool(x) else ew.ne(x, 0)
 
 
 def _finite_test(name: str, of_float: Callable, of_other: bool, text: str) -> Callable:
-    def fun(x, /):
-        check_arraylike(name, x)
-        x = value(x)
+    def test(x):
         if _is_complex(x):
+            if "pos" in name or "neg" in name:
+                raise ValueError(f"{name} is not defined for complex numbers.")
             a, b = of_float(ew.real(x)), of_float(ew.imag(x))
             return ew.bitwise_and(a, b) if name == "isfinite" else ew.bitwise_or(a, b)
-        if not dtypes.issubdtype(typeof(x).dtype, np.inexact):
-            from weft.numpy.creation import full_like
-            return full_like(x, of_other, dtype=np.bool_)
-        return of_float(_array(x))
-    return _document(fun, name, text)
+        return of_float(x) if dtypes.issubdtype(x.dtype, np.inexact) else _filled(x, of_other, np.bool_)
+    return _unary(name, test, text)
 
 
 isfinite = _finite_test("isfinite", ew.is_finite, True, "Neither infinite nor NaN.")
@@ -195,63 +246,125 @@ isneginf = _finite_test("isneginf", lambda x: ew.eq(x, -math.inf), False, "Negat
 
 
 def _signbit(x):
-    bits = {2: np.int16, 4: np.int32, 8: np.int64}[typeof(x).dtype.itemsize]
-    return ew.lt(ew.bitcast_convert_type(x, np.dtype(bits)), 0)
+    _no_complex("signbit", x)
+    signed = np.dtype(f"int{8 * x.dtype.itemsize}")
+    return ew.lt(ew.bitcast_convert_type(x, signed), signed.type(0))
 
 
-signbit = _unary_inexact("signbit", _signbit, "Whether the sign bit is set.")
+signbit = _unary_inexact("signbit", lambda x: _signbit(concrete(x)), "Whether the sign bit is set.")
+logical_not = _unary("logical_not", lambda x: ew.bitwise_not(_truth(x)), "not x, elementwise.")
+iscomplex = _unary("iscomplex", lambda x: _truth(imag(x)), "Where the imaginary part is not zero.")
+isreal = _unary("isreal", lambda x: ew.bitwise_not(_truth(imag(x))), "Where the imaginary part is zero.")
+
+
+def _logical(name: str, op: Callable, text: str) -> Callable:
+    def fun(x, y, /):
+        return op(*broadcast(name, *[_truth(array_of(name, v)) for v in (x, y)]))
+    return _named(fun, name, text)
+
+
+logical_and = _logical("logical_and", ew.bitwise_and, "x and y, elementwise.")
+logical_or = _logical("logical_or", ew.bitwise_or, "x or y, elementwise.")
+logical_xor = _logical("logical_xor", ew.bitwise_xor, "Exactly one of x and y, elementwise.")
+
+
+def _lexicographic(op: Callable) -> Callable:
+    """Complex numbers are ordered by real part, then by imaginary part."""
+    def compare(x, y):
+        if not _is_complex(x):
+            return op(x, y)
+        rx, ry = ew.real(x), ew.real(y)
+        return select(ew.eq(rx, ry), op(ew.imag(x), ew.imag(y)), op(rx, ry))
+    return compare
+
+
+equal = _binary("equal", ew.eq, "x == y.")
+not_equal = _binary("not_equal", ew.ne, "x != y.")
+less = _binary("less", _lexicographic(ew.lt), "x < y.")
+less_equal = _binary("less_equal", _lexicographic(ew.le), "x <= y.")
+greater = _binary("greater", _lexicographic(ew.gt), "x > y.")
+greater_equal = _binary("greater_equal", _lexicographic(ew.ge), "x >= y.")
+
+
+def isclose(a, b, rtol=1e-05, atol=1e-08, equal_nan: bool = False):
+    """Where |a - b| <= atol + rtol * |b|."""
+    a, b = promote_to_inexact("isclose", a, b)
+    near = ew.le(ew.abs(ew.sub(a, b)), ew.add(ew.mul(ew.abs(b), rtol), atol))
+    finite = broadcast("isclose", isfinite(a), isfinite(b))
+    result = select(ew.bitwise_and(*finite), near, ew.eq(a, b))
+    if equal_nan:
+        result = ew.bitwise_or(result, ew.bitwise_and(ew.ne(a, a), ew.ne(b, b)))
+    return result
+
 
 # ---- two arguments
-def _arith(op: Callable, on_bool: Callable | None) -> Callable:
-    def apply(x, y):
-        if on_bool is not None and _is_bool(x) and _is_bool(y):
-            return on_bool(x, y)
-        return op(x, y)
-    return apply
+
+def _extremum(op: Callable, wins: Callable) -> Callable:
+    def choose(x, y):
+        return select(_lexicographic(wins)(x, y), x, y) if _is_complex(x) else op(x, y)
+    return choose
 
 
-add = _binary("add", _arith(ew.add, lambda x, y: ew.bitwise_or(x, y)), "x + y.")
+add = _binary("add", _or_on_bools(ew.add, ew.bitwise_or), "x + y.")
 subtract = _binary("subtract", ew.sub, "x - y.")
-multiply = _binary("multiply", _arith(ew.mul, lambda x, y: ew.bitwise_and(x, y)), "x * y.")
-true_divide = divide = _binary("true_divide", ew.div, "x / y, always floating.", inexact=True)
-maximum = _binary("maximum", _arith(ew.max, lambda x, y: ew.bitwise_or(x, y)), "The larger of x and y; NaN wins.")
-minimum = _binary("minimum", _arith(ew.min, lambda x, y: ew.bitwise_and(x, y)), "The smaller of x and y; NaN wins.")
-arctan2 = atan2 = _binary("arctan2", ew.atan2, "Angle of the point (y, x), in radians.", inexact=True)
-nextafter = _binary("nextafter", ew.nextafter, "The next number after x toward y.", inexact=True)
-equal = _comparison("equal", ew.eq, "x == y.")
-not_equal = _comparison("not_equal", ew.ne, "x != y.")
-less = _comparison("less", ew.lt, "x < y.")
-less_equal = _comparison("less_equal", ew.le, "x <= y.")
-greater = _comparison("greater", ew.gt, "x > y.")
-greater_equal = _comparison("greater_equal", ew.ge, "x >= y.")
+multiply = _binary("multiply", _or_on_bools(ew.mul, ew.bitwise_and), "x * y.")
+true_divide = divide = _binary_inexact("true_divide", ew.div, "x / y, always floating.")
+maximum = _binary("maximum", _extremum(ew.max, ew.gt), "The larger of x and y; NaN wins.")
+minimum = _binary("minimum", _extremum(ew.min, ew.lt), "The smaller of x and y; NaN wins.")
+nextafter = _binary_inexact("nextafter", ew.nextafter, "The next number after x toward y.")
+bitwise_and = _bitwise("bitwise_and", ew.bitwise_and, "Bitwise x & y of integers; logical of bools.")
+bitwise_or = _bitwise("bitwise_or", ew.bitwise_or, "Bitwise x | y of integers; logical of bools.")
+bitwise_xor = _bitwise("bitwise_xor", ew.bitwise_xor, "Bitwise x ^ y of integers; logical of bools.")
+
+
+def _shift(op: Callable) -> Callable:
+    return lambda x, y: op(x, y) if not _is_bool(x) else op(*[cast(v, dtypes.default_int_dtype()) for v in (x, y)])
+
+
+left_shift = bitwise_left_shift = _bitwise("left_shift", _shift(ew.shift_left), "x << y.")
+right_shift = bitwise_right_shift = _bitwise("right_shift", _shift(
+    lambda x, y: ew.shift_right_logical(x, y) if _is_unsigned(x) else ew.shift_right_arithmetic(x, y)),
+    "x >> y, keeping the sign.")
+
+
+def _arctan2(x, y):
+    if _is_complex(x):       # -i log((y + ix) / sqrt(x^2 + y^2))
+        turned = ew.add(y, ew.mul(x, 1j))
+        return ew.mul(ew.log(ew.div(turned, ew.sqrt(ew.add(ew.square(x), ew.square(y))))), -1j)
+    return ew.atan2(x, y)
+
+
+arctan2 = atan2 = _binary_inexact("arctan2", _arctan2, "Angle of the point (y, x), in radians.")
 
 
 def _floor_divide(x, y):
-    if _is_int(x) and _is_int(y):
-        q = ew.div(x, y)
-        if dtypes.issubdtype(typeof(x if type(x) not in PYTHON_SCALARS else y).dtype, np.unsignedinteger):
-            return q
-        inexact = ew.bitwise_and(ew.ne(ew.sign(x), ew.sign(y)), ew.ne(ew.rem(x, y), 0))
-        return select(inexact, ew.sub(q, 1), q)
-    q = ew.floor(ew.div(x, y))
-    r = _mod(x, y)
-    exact = ew.round(ew.div(ew.sub(x, r), y), "to_nearest_even")
-    return select(ew.is_finite(exact), exact, q)
-
-
-floor_divide = _binary("floor_divide", _floor_divide, "The largest integer not above x / y.")
+    if _is_int(x):
+        quotient = ew.div(x, y)
+        if _is_unsigned(x):
+            return quotient
+        inexact_ = ew.bitwise_and(ew.ne(ew.sign(x), ew.sign(y)), ew.ne(ew.rem(x, y), 0))
+        return select(inexact_, ew.sub(quotient, 1), quotient)
+    if _is_complex(x):
+        raise TypeError("floor_divide is not defined for complex numbers.")
+    # x - rem(x, y) is a multiple of y up to rounding, which the last step removes
+    r = ew.rem(x, y)
+    quotient = ew.div(ew.sub(x, r), y)
+    below = ew.bitwise_and(ew.ne(r, 0), ew.ne(ew.sign(r), ew.sign(y)))
+    quotient = ew.round(select(below, ew.sub(quotient, 1), quotient), _EVEN)
+    return select(ew.eq(y, 0), ew.div(x, y), quotient)
 
 
 def _mod(x, y):
     r = ew.rem(x, y)
-    wrong = ew.bitwise_and(ew.ne(r, 0), ew.ne(ew.lt(r, 0), ew.lt(y, 0)))
-    if dtypes.issubdtype(typeof(r).dtype, np.unsignedinteger):
+    if _is_unsigned(r):
         return r
+    wrong = ew.bitwise_and(ew.ne(r, 0), ew.ne(ew.lt(r, 0), ew.lt(y, 0)))
     return select(wrong, ew.add(r, y), r)
 
 
-remainder = mod = _binary("remainder", _mod, "x - floor(x / y) * y: the remainder with the sign of y.")
-fmod = _binary("fmod", ew.rem, "The remainder with the sign of x.")
+floor_divide = _binary_numeric("floor_divide", _floor_divide, "The largest integer not above x / y.")
+remainder = mod = _binary_numeric("remainder", _mod, "x - floor(x / y) * y: the remainder with the sign of y.")
+fmod = _binary_numeric("fmod", ew.rem, "The remainder with the sign of x.")
 
 
 def divmod(x, y, /):  # noqa: A001
@@ -261,7 +374,7 @@ def divmod(x, y, /):  # noqa: A001
 
 def modf(x, /):
     """Fractional and integral part of each element."""
-    (x,) = promote_to_inexact("modf", x)
+    x = inexact("modf", x)
     whole = trunc(x)
     return ew.sub(x, whole), whole
 
@@ -273,32 +386,38 @@ def power(x, y, /):
     >>> wnp.power(wnp.arange(4.), 2)
     Array([0., 1., 4., 9.], dtype=float32)
     """
-    check_arraylike("power", x, y)
-    x, y = value(x), value(y)
-    if type(y) is int and type(x) not in PYTHON_SCALARS and not _is_bool(x):
-        if y >= 0 or not _is_int(x):
-            return ew.square(x) if y == 2 else ew.integer_pow(x, y)
-    if isinstance(y, (np.integer, np.ndarray)) and np.ndim(y) == 0 and np.issubdtype(y.dtype, np.integer) and not _is_bool(x):
-        if type(x) not in PYTHON_SCALARS and dtypes.issubdtype(typeof(x).dtype, np.inexact):
-            return ew.integer_pow(x, int(y))
-    a, b = promote("power", x, y)
-    if _is_int(a) and _is_int(b):
-        return _int_power(_array(a), _array(b))
-    return ew.pow(_array(a), _array(b))
+    exponent = _constant_int(y)
+    if exponent is not None and hasattr(x, "aval") and not _is_bool(x) \
+            and (type(y) is int or dtypes.issubdtype(x.dtype, np.inexact)):
+        if exponent < 0 and _is_int(x):
+            raise TypeError(f"power: integers cannot be raised to negative powers, got {typeof(x).str_short()} to the {exponent}. "
+                            "Cast to a floating dtype first.")
+        return ew.square(x) if exponent == 2 else ew.integer_pow(x, exponent)
+    x, y = promote("power", x, y)
+    if _is_bool(x):
+        x, y = [cast(v, dtypes.default_int_dtype()) for v in (x, y)]
+    return _int_power(x, y) if _is_int(x) else ew.pow(x, y)
+
+
+def _constant_int(y) -> int | None:
+    if type(y) is int:
+        return y
+    if isinstance(y, (np.integer, np.ndarray)) and y.ndim == 0 and y.dtype.kind in "iu":
+        return int(y)
+    return None
 
 
 def _int_power(x, y):
-    """Repeated squaring over the bits of y; negative powers give 0, as in integer division."""
-    bits = 8 * typeof(x).dtype.itemsize
-    result, base = ew.add(ew.mul(x, 0), 1), x
-    if typeof(y).shape != typeof(result).shape:
-        result = ew.add(result, ew.mul(y, 0))
+    """Repeated squaring over the bits of y; negative powers of all but 1 and -1 give 0, as integer division would."""
+    x, y = [broadcast_to_shape(concrete(v), typeof(x).shape or typeof(y).shape) for v in (x, y)]
+    bits = 8 * x.dtype.itemsize
+    result, base = _filled(x, 1), x
     for i in range(bits):
-        bit = ew.bitwise_and(ew.shift_right_logical(y, i), 1)
-        result = select(ew.eq(bit, 1), ew.mul(result, base), result)
+        odd = ew.ne(ew.bitwise_and(ew.shift_right_logical(y, i), 1), 0)
+        result = select(odd, ew.mul(result, base), result)
         if i + 1 < bits:
             base = ew.mul(base, base)
-    return select(ew.lt(y, 0), ew.mul(result, 0), result)
+    return result if _is_unsigned(y) else select(ew.lt(y, 0), _zeros(result), result)
 
 
 pow = power  # noqa: A001
@@ -309,133 +428,156 @@ def float_power(x, y, /):
     return ew.pow(*promote_to_inexact("float_power", x, y))
 
 
-def logaddexp(x, y, /):
-    """log(exp(x) + exp(y)) without overflow."""
-    x, y = promote_to_inexact("logaddexp", x, y)
-    x, y = _array(x), _array(y)
-    high = ew.max(x, y)
-    delta = ew.sub(x, y)
+def _logaddexp(x, y):
+    if _is_complex(x):
+        high = _extremum(ew.max, ew.gt)(x, y)
+        delta = select(ew.eq(x, y), _zeros(concrete(x)), ew.sub(ew.sub(ew.add(x, y), high), high))
+        return ew.add(high, ew.log1p(ew.exp(delta)))
+    high, delta = ew.max(x, y), ew.sub(x, y)
     return select(ew.ne(delta, delta), ew.add(x, y), ew.add(high, ew.log1p(ew.exp(ew.neg(ew.abs(delta))))))
 
 
-def logaddexp2(x, y, /):
-    """log2(2**x + 2**y) without overflow."""
-    x, y = promote_to_inexact("logaddexp2", x, y)
-    return ew.div(logaddexp(ew.mul(x, math.log(2)), ew.mul(y, math.log(2))), math.log(2))
+def _logaddexp2(x, y):
+    return ew.div(_logaddexp(ew.mul(x, math.log(2)), ew.mul(y, math.log(2))), math.log(2))
 
 
-def hypot(x, y, /):
-    """sqrt(x**2 + y**2) without overflow."""
-    x, y = promote_to_inexact("hypot", x, y)
-    x, y = ew.abs(_array(x)), ew.abs(_array(y))
+def _hypot(x, y):
+    _no_complex("hypot", x)
+    x, y = ew.abs(x), ew.abs(y)
     high, low = ew.max(x, y), ew.min(x, y)
-    ratio = ew.div(low, select(ew.eq(high, 0), ew.add(ew.mul(high, 0), 1), high))
+    zero = ew.eq(high, 0)
+    ratio = ew.div(low, select(zero, _filled(high, 1), high))
     result = ew.mul(high, ew.sqrt(ew.add(ew.square(ratio), 1)))
-    return select(ew.eq(high, math.inf), high, result)
+    return select(ew.bitwise_or(ew.eq(x, math.inf), ew.eq(y, math.inf)), _filled(high, math.inf), result)
 
 
-def copysign(x, y, /):
-    """|x| with the sign of y."""
-    x, y = promote_to_inexact("copysign", x, y)
-    return select(_signbit(_array(y)), ew.neg(ew.abs(_array(x))), ew.abs(_array(x)))
+def _copysign(x, y):
+    if _is_complex(x):
+        raise TypeError("copysign is not defined for complex numbers.")
+    size = ew.abs(x)
+    return select(_signbit(concrete(y)), ew.neg(size), size)
 
 
-def heaviside(x, y, /):
-    """0 where x < 0, y where x == 0, 1 where x > 0."""
-    x, y = promote_to_inexact("heaviside", x, y)
-    x = _array(x)
-    step = cast(ew.gt(x, 0), typeof(x).dtype)
-    return select(ew.ne(x, x), x, select(ew.eq(x, 0), ew.add(ew.mul(x, 0), y), step))
+def _heaviside(x, y):
+    _no_complex("heaviside", x)
+    step = cast(ew.gt(x, 0), _dtype(x), typeof(x).weak_type)
+    return select(ew.ne(x, x), x, select(ew.eq(x, 0), y, step))
 
 
-def fmax(x, y, /):
-    """The larger of x and y, ignoring NaN where the other is a number."""
-    x, y = promote("fmax", x, y)
-    return select(ew.bitwise_or(ew.gt(x, y), ew.ne(y, y)), *_both(x, y))
+logaddexp = _binary_inexact("logaddexp", _logaddexp, "log(exp(x) + exp(y)) without overflow.")
+logaddexp2 = _binary_inexact("logaddexp2", _logaddexp2, "log2(2**x + 2**y) without overflow.")
+hypot = _binary_inexact("hypot", _hypot, "sqrt(x**2 + y**2) without overflow.")
+copysign = _binary_inexact("copysign", _copysign, "|x| with the sign of y.")
+heaviside = _binary_inexact("heaviside", _heaviside, "0 where x < 0, y where x == 0, 1 where x > 0.")
+fmax = _binary("fmax", lambda x, y: select(ew.bitwise_or(_lexicographic(ew.gt)(x, y), ew.ne(y, y)), x, y),
+               "The larger of x and y, ignoring NaN where the other is a number.")
+fmin = _binary("fmin", lambda x, y: select(ew.bitwise_or(_lexicographic(ew.lt)(x, y), ew.ne(y, y)), x, y),
+               "The smaller of x and y, ignoring NaN where the other is a number.")
 
 
-def fmin(x, y, /):
-    """The smaller of x and y, ignoring NaN where the other is a number."""
-    x, y = promote("fmin", x, y)
-    return select(ew.bitwise_or(ew.lt(x, y), ew.ne(y, y)), *_both(x, y))
-
-
-def _both(x, y):
-    from weft.numpy.promote import broadcast_shapes, broadcast_to_shape
-    shape = broadcast_shapes(typeof(x).shape, typeof(y).shape)
-    dtype = typeof(y if type(x) in PYTHON_SCALARS else x).dtype
-    return [broadcast_to_shape(cast(v, dtype), shape) for v in (x, y)]
+def _integers(api: str, x, y) -> list:
+    x, y = [concrete(v) for v in promote(api, x, y)]
+    if not _is_int(x):
+        raise ValueError(f"{api} takes integers, got {x.dtype.name}.")
+    return broadcast(api, _abs(x), _abs(y))
 
 
 def gcd(x, y, /):
-    """Greatest common divisor of integers (Euclid's algorithm in a loop)."""
-    raise NotImplementedError("weft.numpy.gcd is not there yet.")
+    """Greatest common divisor of integers, by Stein's binary algorithm in a fixed number of rounds.
+
+    >>> import weft.numpy as wnp
+    >>> int(wnp.gcd(12, 18))
+    6
+    """
+    x, y = _integers("gcd", x, y)
+    dtype = x.dtype
+    shape = x.shape or y.shape
+    x, y = [broadcast_to_shape(v, shape) for v in (x, y)]
+    one, width = dtype.type(1), 8 * dtype.itemsize
+    zeros = lambda v: ew.sub(ew.population_count(ew.bitwise_xor(v, ew.sub(v, one))), one)      # of the trailing bits; v > 0
+    some = ew.ne(x, 0)
+    twos = zeros(ew.bitwise_or(x, y))
+    odd = ew.shift_right_logical(x, zeros(select(some, x, _filled(x, 1))))
+    rest = y
+    for _ in range(2 * width):
+        live = ew.ne(rest, 0)
+        rest = ew.shift_right_logical(rest, zeros(select(live, rest, _filled(rest, 1))))
+        low, high = ew.min(odd, rest), ew.max(odd, rest)
+        odd, rest = select(live, low, odd), select(live, ew.sub(high, low), rest)
+    return select(some, select(ew.eq(y, 0), x, ew.shift_left(odd, twos)), y)
 
 
 def lcm(x, y, /):
-    """Least common multiple of integers."""
-    raise NotImplementedError("weft.numpy.lcm is not there yet.")
+    """Least common multiple of integers; 0 if either is 0."""
+    x, y = _integers("lcm", x, y)
+    divisor = gcd(x, y)
+    x, y = [broadcast_to_shape(v, divisor.shape) for v in (x, y)]
+    safe = select(ew.eq(divisor, 0), _filled(divisor, 1), divisor)
+    return ew.mul(ew.div(x, safe), y)
 
 
 def ldexp(x, n, /):
     """x * 2**n."""
     check_arraylike("ldexp", x, n)
-    (x,) = promote_to_inexact("ldexp", value(x))
-    x, n = promote("ldexp", x, cast(_array(n), typeof(x).dtype))
-    return ew.mul(x, ew.exp2(n))
+    x, n = inexact("ldexp", value(x)), concrete(value(n))
+    if not (_is_int(n) or _is_bool(n)) or _is_complex(x):
+        raise ValueError(f"ldexp takes a real number and an integer, got {_dtype(x).name} and {_dtype(n).name}.")
+    x, n = broadcast("ldexp", x, cast(n, np.dtype(np.int32)))
+    half = ew.shift_right_arithmetic(n, 1)       # two steps, since 2**n itself may overflow
+    scale = lambda k: ew.exp2(cast(k, _dtype(x)))
+    return ew.mul(ew.mul(x, scale(half)), scale(ew.sub(n, half)))
+
+
+def frexp(x, /):
+    """Mantissa in [0.5, 1) and exponent: `x == mantissa * 2**exponent`."""
+    x = inexact("frexp", x)
+    if _is_complex(x):
+        raise TypeError("frexp is not defined for complex numbers.")
+    dtype = _dtype(x)
+    x = cast(concrete(x), dtype)
+    info = dtypes.finfo(dtype)
+    bits, mantissa = 8 * dtype.itemsize, int(info.nmant)
+    unsigned = np.dtype(f"uint{bits}")
+    tiny = ew.lt(ew.abs(x), float(info.smallest_normal))
+    word = ew.bitcast_convert_type(select(tiny, ew.mul(x, 2.0 ** (mantissa + 2)), x), unsigned)
+    ones = (1 << (bits - 1 - mantissa)) - 1
+    field = ew.bitwise_and(ew.shift_right_logical(word, mantissa), ones)
+    exponent = ew.sub(cast(field, np.dtype(np.int32)), ones // 2 - 1)
+    exponent = ew.sub(exponent, select(tiny, _filled(exponent, mantissa + 2), _zeros(exponent)))
+    half = ew.bitwise_or(ew.bitwise_and(word, unsigned.type(~(ones << mantissa) & ((1 << bits) - 1))),
+                         unsigned.type((ones // 2 - 1) << mantissa))
+    plain = ew.bitwise_or(ew.eq(x, 0), ew.bitwise_not(ew.is_finite(x)))
+    return select(plain, x, ew.bitcast_convert_type(half, dtype)), select(plain, _zeros(exponent), exponent)
+
+
+def spacing(x, /):
+    """The distance to the next number away from zero, with the sign of x."""
+    x = inexact("spacing", x)
+    _no_complex("spacing", x)
+    x = cast(concrete(x), _dtype(x))
+    toward = select(_signbit(x), _filled(x, -math.inf), _filled(x, math.inf))
+    gap = ew.sub(ew.nextafter(x, toward), x)
+    return select(ew.is_finite(x), gap, _filled(x, math.nan))
 
 
 def nan_to_num(x, copy: bool = True, nan: float = 0.0, posinf=None, neginf=None):
     """`x` with NaN replaced by `nan` and infinities by the largest finite numbers (or the given ones)."""
-    check_arraylike("nan_to_num", x)
-    x = _array(value(x))
-    if not dtypes.issubdtype(typeof(x).dtype, np.inexact):
+    x = array_of("nan_to_num", x)
+    dtype = x.dtype
+    if not dtypes.issubdtype(dtype, np.inexact):
         return x
-    info = dtypes.finfo(typeof(x).dtype)
-    x = select(ew.ne(x, x), ew.add(ew.mul(select(ew.ne(x, x), _zeros(x), x), 0), nan), x)
-    x = select(ew.eq(x, math.inf), _filled(x, float(info.max) if posinf is None else posinf), x)
-    return select(ew.eq(x, -math.inf), _filled(x, float(info.min) if neginf is None else neginf), x)
-
-
-def _zeros(x):
-    from weft.numpy.creation import zeros_like
-    return zeros_like(x)
-
-
-def _filled(x, fill):
-    from weft.numpy.creation import full_like
-    return full_like(x, fill)
+    if _is_complex(x):
+        return ew.complex(*[nan_to_num(part, copy, nan, posinf, neginf) for part in (ew.real(x), ew.imag(x))])
+    info = dtypes.finfo(dtype)
+    x = cast(x, dtype)
+    x = select(ew.ne(x, x), cast(nan, dtype), x)
+    x = select(ew.eq(x, math.inf), cast(info.max if posinf is None else posinf, dtype), x)
+    return select(ew.eq(x, -math.inf), cast(info.min if neginf is None else neginf, dtype), x)
 
 
 def angle(z, deg: bool = False):
     """The argument of complex numbers, in radians (or degrees)."""
-    check_arraylike("angle", z)
-    z = value(z)
-    if _is_complex(z):
-        result = ew.atan2(ew.imag(z), ew.real(z))
-    else:
-        (z,) = promote_to_inexact("angle", z)
-        result = select(ew.lt(z, 0), _filled(_array(z), math.pi), _zeros(_array(z)))
+    z = inexact("angle", z)
+    dtype = dtypes.to_real_dtype(_dtype(z))
+    result = ew.atan2(ew.imag(z), ew.real(z)) if _is_complex(z) else ew.atan2(dtype.type(0), cast(concrete(z), dtype))
     return ew.mul(result, 180 / math.pi) if deg else result
-
-
-def iscomplex(x, /):
-    """Where the imaginary part is not zero."""
-    return not_equal(imag(x), 0)
-
-
-def isreal(x, /):
-    """Where the imaginary part is zero."""
-    return equal(imag(x), 0)
-
-
-def isclose(a, b, rtol=1e-05, atol=1e-08, equal_nan: bool = False):
-    """Where |a - b| <= atol + rtol * |b|."""
-    a, b = promote_to_inexact("isclose", a, b)
-    a, b = _array(a), _array(b)
-    near = ew.le(ew.abs(ew.sub(a, b)), ew.add(ew.mul(ew.abs(b), rtol), atol))
-    finite = ew.bitwise_and(ew.is_finite(a), ew.is_finite(b)) if not _is_complex(a) else isfinite(ew.add(a, b))
-    result = select(finite, near, ew.eq(a, b))
-    if equal_nan:
-        result = ew.bitwise_or(result, ew.bitwise_and(ew.ne(a, a), ew.ne(b, b)))
-    return result
