@@ -7,7 +7,8 @@ import numpy as np
 from tests.spmd.lockstep import Lockstep
 from weft.core.interpret import run_reference
 from weft.core.stage import stage
-from weft.core.trace import typeof
+from weft.core.trace import extend_axis_env, typeof
+from weft.ir.check import check_jaxpr
 from weft.ir.mesh import Mesh
 from weft.ir.specs import P
 from weft.partition.partition import PartitionResult, partition
@@ -32,6 +33,8 @@ def check(fun, args, mesh: Mesh, in_specs, out_specs=None, tolerance: float = 1e
     out_specs = out_specs or [None] * len(jaxpr.outvars)
     result = partition(jaxpr, mesh, specs_of(in_specs, jaxpr.invars), specs_of(out_specs, jaxpr.outvars))
     wanted = run_reference(jaxpr, *args)
+    with extend_axis_env(list(result.axes)):
+        check_jaxpr(result.jaxpr)
     lockstep = Lockstep(result.axes)
     outs = lockstep.run(result.jaxpr, [lockstep.scatter(a, s) for a, s in zip(args, result.in_specs)])
     for got, want, spec in zip(outs, wanted, result.out_specs):

@@ -6,7 +6,9 @@ import pytest
 from tests.spmd.harness import P, check, make
 from weft.core.trace import typeof
 from weft.ops import arithmetic, layout, math, reduce, slicing
+from weft.ops.casting import convert_element_type
 from weft.ops.contraction import dot_general
+from weft.ops.indexing import GatherDimensionNumbers, gather
 
 MESHES = [make(x=8), make(a=4, b=2), make(a=2, b=2, c=2), make(a=2, b=3)]
 SIZES = (1, 4, 6, 8, 12, 16)
@@ -31,7 +33,7 @@ class Program:
     def grow(self, rng, x, pool):
         shape = typeof(x).shape
         dim = int(rng.integers(len(shape))) if shape else 0
-        choice = int(rng.integers(10))
+        choice = int(rng.integers(18))
         same = [y for y in pool if typeof(y).shape == shape]
         if choice == 0 or not shape:
             return math.tanh(x)
@@ -55,7 +57,38 @@ class Program:
             half = max(1, shape[dim] // 2)
             limits = tuple(half if d == dim else s for d, s in enumerate(shape))
             return slicing.slice(x, (0,) * len(shape), limits)
+        if choice > 9:
+            return self.move(rng, choice, x, same, shape, dim)
         return self.contract(rng, x, pool, shape, dim)
+
+    def move(self, rng, choice, x, same, shape, dim):
+        """Operations that know positions along `dim`."""
+        n = shape[dim]
+        other = same[int(rng.integers(len(same)))]
+        start = np.int32(rng.integers(-2, n + 2))
+        if choice == 10:
+            return slicing.concatenate([x, other], dim) if n <= 16 else layout.rev(x, (dim,))
+        if choice == 11:
+            return slicing.pad(x, np.float32(1), [(1, 3, 0) if d == dim else (0, 0, 0) for d in range(len(shape))])
+        if choice == 12:
+            return layout.rev(x, (dim,))
+        if choice == 13:
+            return reduce.cumsum(arithmetic.mul(x, np.float32(0.25)), dim, bool(rng.integers(2)))
+        if choice == 14:
+            at = [start if d == dim else np.int32(0) for d in range(len(shape))]
+            return slicing.dynamic_slice(x, at, [max(1, n // 2) if d == dim else s for d, s in enumerate(shape)])
+        if choice == 15:
+            at = [start if d == dim else np.int32(0) for d in range(len(shape))]
+            sizes = [max(1, n // 3) if d == dim else s for d, s in enumerate(shape)]
+            part = slicing.slice(other, (0,) * len(shape), sizes)
+            return slicing.dynamic_update_slice(x, part, at)
+        if choice == 16:
+            place = convert_element_type(reduce.argmax(x, dim, np.int32), np.float32)
+            return arithmetic.mul(place, np.float32(0.125))
+        rows = rng.integers(-1, n + 1, (4, 1)).astype(np.int32)
+        numbers = GatherDimensionNumbers(tuple(range(1, len(shape))), (dim,), (dim,))
+        sizes = tuple(1 if d == dim else s for d, s in enumerate(shape))
+        return gather(x, rows, numbers, sizes, mode="clip" if rng.integers(2) else "fill", fill_value=0.5)
 
     def contract(self, rng, x, pool, shape, dim):
         fits = [(y, d) for y in pool for d, s in enumerate(typeof(y).shape)
@@ -82,7 +115,7 @@ def random_spec(rng, mesh, shape):
     return P(*entries)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(100))
 def test_random_program(seed):
     rng = np.random.default_rng(seed)
     program = Program(rng)
