@@ -210,3 +210,9 @@ def test_a_dim_that_does_not_divide_is_left_whole():
     assert result.out_specs == (P().dims(2),)
     with pytest.raises(ValueError, match="dim 0 has size 6"):
         check(lambda x: [x], [random(6)], LINE, [P("x")])
+
+
+def test_a_pending_sum_is_done_before_a_fill_value_enters():
+    rows = GatherDimensionNumbers((1,), (0,), (0,))
+    take = lambda x, y, i: [indexing.gather(dot(x, y), i, rows, (1, 16), mode="fill", fill_value=0.5)]
+    check(take, [SQUARE, SQUARE, INDEX], LINE, [P(None, "x"), P("x"), P()])

@@ -518,10 +518,11 @@ def _index_factors(b: RuleBuilder, operand, indices, window_shape, numbers: Gath
 
 
 @gather_p.def_factors
-def _gather_factors(in_avals, out_avals, *, dimension_numbers, slice_sizes, **_params):
+def _gather_factors(in_avals, out_avals, *, dimension_numbers, slice_sizes, mode, fill_value, **_params):
     b = RuleBuilder()
     x, i, out, special = _index_factors(b, *in_avals, out_avals[0].shape, dimension_numbers, slice_sizes)
-    return b.rule([x, i], [out], special=special, linear_ins=(0,))
+    fills = mode is GatherScatterMode.FILL_OR_DROP and fill_value != 0       # affine, not linear
+    return b.rule([x, i], [out], special=special, linear_ins=() if fills else (0,))
 
 
 @gather_p.def_lower
