@@ -364,8 +364,8 @@ def test_division_by_a_constant(op, divisor):
     rng = np.random.default_rng(5)
     x = rng.integers(-(1 << 63), (1 << 63) - 1, n)
     x[:40] >>= rng.integers(0, 63, 40)
-    x[40:52] = np.array([0, 1, -1, divisor, -divisor, divisor - 1, 1 - divisor, 7 * divisor, 7 * divisor - 1, -(1 << 63),
-                         (1 << 63) - 1, (1 << 53) + 1])
+    x[40:52] = np.array([0, 1, -1, divisor, -divisor, divisor - 1, 1 - divisor, 7 * divisor, 7 * divisor - 1,
+                         -(1 << 63), (1 << 63) - 1, (1 << 53) + 1])
     check(kernel, x, np.zeros(n, np.int64))
 
 

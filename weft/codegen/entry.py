@@ -224,7 +224,8 @@ class EntryEmitter:
 
 
 _EMIT = {Launch: EntryEmitter.launch, Gemm: EntryEmitter.gemm, Copy: EntryEmitter.copy,
-         HostCall: EntryEmitter.host_call, Loop: EntryEmitter.loop, WhileLoop: EntryEmitter.while_loop, Branch: EntryEmitter.branch}
+         HostCall: EntryEmitter.host_call, Loop: EntryEmitter.loop, WhileLoop: EntryEmitter.while_loop,
+         Branch: EntryEmitter.branch}
 
 _COPY_TASK = f"""define internal void @weft_copy(ptr %ctx, i64 %task, i64 %worker) {{
 entry:

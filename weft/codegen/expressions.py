@@ -32,6 +32,7 @@ from weft.ir.loops import (
     ITEMSIZE,
     REAL_OF,
     UNARY_MATH,
+    Buf,
     Const,
     Expr,
     Index,
@@ -236,6 +237,8 @@ class Expressions:
         guard = None if expr.guard is None else self.evaluate(expr.guard)
         other = None if expr.other is None else self.evaluate(expr.other)
         if buf.type in COMPLEX:
+            if index.kind == AFFINE and index.stride == 1 and buf.size:
+                return self._load_pairs(buf, index, guard, other)
             real_type = REAL_OF[buf.type]
             halves = []
             for offset in (0, 1):
@@ -245,6 +248,38 @@ class Expressions:
                 halves.append(self._load(expr.buf, real_type, 2 * buf.size, at, guard, rest))
             return pair(buf.type, *halves)
         return self._load(expr.buf, buf.type, buf.size, index, guard, other)
+
+    def _load_pairs(self, buf: Buf, index: Value, guard: Value | None, other: Value | None) -> Value:
+        """Consecutive complex elements: whole vectors of pairs, then taken apart."""
+        lanes, type_ = self.lanes, REAL_OF[buf.type]
+        memory, wide = vector(MEMORY[type_], 2 * lanes.w), affine(self._scale(index.base, 2), 2)
+        conds = None if guard is None else self.spread(guard)
+        halves: tuple[list[str], list[str]] = [], []
+        for part in range(self.parts):
+            pointer = self.vector_address(buf.name, type_, wide, part * lanes.w)
+            mask = self.masks[part]
+            if conds is not None:
+                mask = conds[part] if mask is None else lanes.both(conds[part], mask)
+            if mask is None:
+                text = f"load {memory}, ptr {pointer}, align {ITEMSIZE[type_]}{self.alias_tag(buf.name)}"
+                raw = self._read(buf.name, text, pointer)
+            else:
+                raw = self._masked_load(buf.name, memory, pointer, self.doubled(mask), ITEMSIZE[type_], 2 * lanes.w)
+            for half in (0, 1):
+                order = ", ".join([f"i32 {2 * lane + half}" for lane in range(lanes.w)])
+                halves[half].append(self.b.pure(
+                    f"shufflevector {memory} {raw}, {memory} poison, <{lanes.w} x i32> <{order}>", raw))
+        made = pair(buf.type, varying(type_, tuple(halves[0])), varying(type_, tuple(halves[1])))
+        if guard is None:
+            return made
+        return self.operate("select", [guard, made, other or self.constant(0, buf.type)], buf.type)
+
+    def doubled(self, mask: str) -> str:
+        """Each lane of a mask twice, for pairs."""
+        width = self.lanes.w
+        order = ", ".join([f"i32 {lane // 2}" for lane in range(2 * width)])
+        text = f"shufflevector {self.lanes.i1} {mask}, {self.lanes.i1} poison, <{2 * width} x i32> <{order}>"
+        return self.b.pure(text, mask)
 
     def _double(self, index: Value) -> Value:
         if index.kind == VARYING:
@@ -338,10 +373,10 @@ class Expressions:
         value = lanes.from_memory(raw, type_)
         return value if other is None else lanes.select(mask, lanes.type(type_), value, other)
 
-    def _masked_load(self, name: str, memory: str, pointer: str, mask: str, size: int) -> str:
-        lanes, called = self.lanes, f"llvm.masked.load.{mangle(memory)}.p0"
-        self.b.declare(called, memory, "ptr", "i32", lanes.i1, memory)
-        return self._read(name, f"call {memory} @{called}(ptr {pointer}, i32 {size}, {lanes.i1} {mask}, "
+    def _masked_load(self, name: str, memory: str, pointer: str, mask: str, size: int, width: int = 0) -> str:
+        bits, called = vector("i1", width or self.lanes.w), f"llvm.masked.load.{mangle(memory)}.p0"
+        self.b.declare(called, memory, "ptr", "i32", bits, memory)
+        return self._read(name, f"call {memory} @{called}(ptr {pointer}, i32 {size}, {bits} {mask}, "
                                 f"{memory} zeroinitializer){self.alias_tag(name)}", pointer, mask)
 
     def _gather(self, name: str, type_: str, memory: str, index: Value, part: int, mask: str | None, size: int) -> str:

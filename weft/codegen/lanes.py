@@ -2,8 +2,8 @@
 
 In:   names of register values (half precision lives in f32 registers, rounded after each operation; bool is i1).
 Out:  names of register values.
-Laws: nothing traps: integer division by zero gives -1 (remainder: the dividend), the least integer over -1 is itself, shifts
-      by the width or more give zero (or the sign), float to integer casts saturate and take NaN to 0.
+Laws: nothing traps: integer division by zero gives -1 (remainder: the dividend), the least integer over -1 is itself,
+      shifts by the width or more give zero (or the sign), float to integer casts saturate and take NaN to 0.
       min and max propagate NaN.
 """
 
@@ -478,8 +478,10 @@ def lane_helper(builder: Builder, label: str, function: str, width: int, arity: 
     if name not in builder.helpers:
         v, span = f"<{width} x double>", f"[{width} x double]"
         params = ", ".join(f"{v} %a{i}" for i in range(arity))
-        kept = "".join(f"  %p{i} = alloca {span}, align 64\n  store {v} %a{i}, ptr %p{i}, align 64\n" for i in range(arity))
-        takes = "".join(f"  %q{i} = getelementptr double, ptr %p{i}, i64 %k\n  %e{i} = load double, ptr %q{i}, align 8\n"
+        kept = "".join(f"  %p{i} = alloca {span}, align 64\n  store {v} %a{i}, ptr %p{i}, align 64\n"
+                       for i in range(arity))
+        takes = "".join(f"  %q{i} = getelementptr double, ptr %p{i}, i64 %k\n"
+                        f"  %e{i} = load double, ptr %q{i}, align 8\n"
                         for i in range(arity))
         passed = ", ".join(f"double %e{i}" for i in range(arity))
         builder.helpers[name] = (

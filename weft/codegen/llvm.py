@@ -217,10 +217,33 @@ class KernelEmitter(Expressions):
             return
         if stmt.accumulate:
             raise NotImplementedError("codegen: accumulating store of complex values")
+        if self.vectorized and index.kind == AFFINE and index.stride == 1:
+            self._store_pairs(stmt, buf, value, index, guard)
+            return
         part = REAL_OF[buf.type]
         double = self.operate("mul", [index, constant(2)], "i64")
         self.store_real(stmt, part, 2 * buf.size, value.real, double, guard)
         self.store_real(stmt, part, 2 * buf.size, value.imag, self.operate("add", [double, constant(1)], "i64"), guard)
+
+    def _store_pairs(self, stmt: Store, buf: Buf, value: Value, index: Value, guard: Value | None) -> None:
+        """Consecutive complex elements, woven into whole vectors of pairs."""
+        lanes, b, type_ = self.lanes, self.b, REAL_OF[buf.type]
+        half, memory = vector(MEMORY[type_], lanes.w), vector(MEMORY[type_], 2 * lanes.w)
+        wide, bits = self.operate("mul", [index, constant(2)], "i64"), vector("i1", 2 * lanes.w)
+        size, tag = ITEMSIZE[type_], self.alias_tag(buf.name)
+        conds = None if guard is None else self.spread(guard)
+        order = ", ".join([f"i32 {lane // 2 + lane % 2 * lanes.w}" for lane in range(2 * lanes.w)])
+        for part, (x, y) in enumerate(zip(self.spread(value.real), self.spread(value.imag))):
+            pairs = b.pure(f"shufflevector {half} {x}, {half} {y}, <{2 * lanes.w} x i32> <{order}>", x, y)
+            pointer, mask = self.vector_address(buf.name, type_, wide, part * lanes.w), self.masks[part]
+            if conds is not None:
+                mask = conds[part] if mask is None else lanes.both(conds[part], mask)
+            if mask is None:
+                b.line(f"store {memory} {pairs}, ptr {pointer}, align {size}{tag}")
+                continue
+            called = f"llvm.masked.store.{mangle(memory)}.p0"
+            b.declare(called, "void", memory, "ptr", "i32", bits)
+            b.line(f"call void @{called}({memory} {pairs}, ptr {pointer}, i32 {size}, {bits} {self.doubled(mask)}){tag}")
 
     def store_real(self, stmt: Store, type_: str, size: int, value: Value, index: Value, guard: Value | None) -> None:
         """Write a real value; chooses scalar, vector or scattered stores by how the index varies."""

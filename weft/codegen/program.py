@@ -27,7 +27,8 @@ from weft.ir.program import Branch, Gemm, HostCall, Launch, Loop, Program, Step,
 
 #: names of the C library's functions that kernels may call
 _LIBM = ("exp", "exp2", "expm1", "log", "log1p", "log2", "cbrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
-         "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "pow", "atan2", "fmod", "fma", "fmaf", "round",
+         "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "pow", "atan2", "fmod", "fma", "fmaf",
+         "round",
          "roundf", "roundeven", "roundevenf", "floor", "floorf", "ceil", "ceilf", "trunc", "truncf", "rint", "rintf",
          "fmodf", "nearbyint", "nearbyintf")
 _LIBC = ("memcpy", "memset", "memmove")

@@ -28,7 +28,8 @@ COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 #: floating functions of one argument
 UNARY_MATH = frozenset({
     "exp", "exp2", "expm1", "log", "log1p", "log2", "sqrt", "rsqrt", "cbrt", "sin", "cos", "tan", "asin", "acos",
-    "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "logistic", "erf", "erfc", "erf_inv", "lgamma", "digamma",
+    "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "logistic", "erf", "erfc", "erf_inv", "lgamma",
+    "digamma",
     "floor", "ceil", "round_even", "round_away", "trunc", "is_finite",   # is_finite gives bool
     "bessel_i0e", "bessel_i1e",
 })
@@ -98,7 +99,7 @@ class Init:
 @dataclass(frozen=True, slots=True)
 class Accum:
     """`name = op(name, value)`, with `op` associative: add mul min max and or xor — or `set` (plain assignment, never
-    inside a `vector` loop that encloses it but not its `Init`). The order of a reduction is not promised. A false `guard`
+    inside a `vector` loop that encloses it but not its `Init`). The order of a reduction is not promised. `guard` false
     skips."""
     name: str
     op: str

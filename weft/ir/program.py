@@ -1,9 +1,9 @@
 """Program: the schedule of one compiled jaxpr, between memory planning and native code.
 
 In:   kernels, matmuls, copies, host calls and loops over planned buffers (built by `compiler`).
-Out:  one native entry `i32 entry(ptr slots)` made by `codegen.program`: pointer i is the base address of `Program.slots[i]`
-      for ins, outs and consts; after them comes the arena, in which the entry finds the temps at their offsets. The result
-      is 0, or not where a host call raised.
+Out:  one native entry `i32 entry(ptr slots)` made by `codegen.program`: pointer i is the address of `Program.slots[i]`
+      for ins, outs and consts; after them comes the arena, in which the temps lie at their offsets. The result is 0, or
+      not where a host call raised.
 Laws: steps run in order; a step's parallelism is its own; nothing returns to Python but `HostCall`.
 """
 
@@ -26,7 +26,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class BufRef:
-    """Address `base(slot) + offset + sum(loop_var * stride)`, in bytes; loop variables are those of enclosing `Loop`s."""
+    """Address `base(slot) + offset + sum(loop_var * stride)`, in bytes; the variables are those of enclosing loops."""
     slot: int
     offset: int = 0
     strides: tuple[tuple[str, int], ...] = ()
