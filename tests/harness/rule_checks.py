@@ -173,7 +173,7 @@ def check_factors(primitive: Primitive, args: Sequence, params: dict, tol: float
         cut = [0, size // 2, size] if size % 2 == 0 else [0, *range(1, size + 1)]
         parts = []
         for lo, hi in itertools.pairwise(cut):
-            part = lambda x, factors, f=f, lo=lo, hi=hi: _cut(x, factors, f, lo, hi)
+            part = lambda x, factors, f=f, lo=lo, hi=hi: _cut(x, factors, rule.sizes, f, lo, hi)
             ins = [part(a, fs) for a, fs in zip(args, rule.ins)]
             outs = [part(o, fs) for o, fs in zip(wholes, rule.outs)]
             hook = primitive.rules.get("localize")
@@ -183,7 +183,7 @@ def check_factors(primitive: Primitive, args: Sequence, params: dict, tol: float
             dims = [d for d, fs in enumerate(factors) if f in fs]
             pieces = [p[o] for p in parts]
             if dims:
-                together = np.concatenate(pieces, dims[0])
+                together = _joined(pieces, factors, rule.sizes, f, cut)
             elif f in rule.reduced:
                 together = pieces[0]
                 for piece in pieces[1:]:
@@ -196,12 +196,28 @@ def check_factors(primitive: Primitive, args: Sequence, params: dict, tol: float
     return tested
 
 
-def _cut(x: np.ndarray, factors: Sequence[tuple[int, ...]], f: int, lo: int, hi: int) -> np.ndarray:
+def _cut(
+    x: np.ndarray, factors: Sequence[tuple[int, ...]], sizes: Sequence[int], f: int, lo: int, hi: int
+) -> np.ndarray:
     for d, dim in enumerate(factors):
         if f in dim:
-            assert dim == (f,), "only dims of a single factor are cut here"
-            x = x.take(range(lo, hi), d)
+            apart = x.reshape(*x.shape[:d], *[sizes[g] for g in dim], *x.shape[d + 1 :])
+            taken = apart.take(range(lo, hi), d + dim.index(f))
+            x = taken.reshape(*x.shape[:d], x.shape[d] // sizes[f] * (hi - lo), *x.shape[d + 1 :])
     return x
+
+
+def _joined(
+    pieces: Sequence[np.ndarray], factors: Sequence[tuple[int, ...]], sizes: Sequence[int], f: int, cut
+) -> np.ndarray:
+    d = next(d for d, dim in enumerate(factors) if f in dim)
+    dim, at = factors[d], d + factors[d].index(f)
+    apart = []
+    for piece, (lo, hi) in zip(pieces, itertools.pairwise(cut)):
+        inner = [hi - lo if g == f else sizes[g] for g in dim]
+        apart.append(piece.reshape(*piece.shape[:d], *inner, *piece.shape[d + 1 :]))
+    whole = np.concatenate(apart, at)
+    return whole.reshape(*pieces[0].shape[:d], sum(p.shape[d] for p in pieces), *pieces[0].shape[d + 1 :])
 
 
 def check_lower(primitive: Primitive, args: Sequence, params: dict, tol: float = 1e-6) -> None:

@@ -179,7 +179,8 @@ def test_transposes_are_adjoint_on_the_whole_mesh(axes):
             return backward_pass(program, [UndefPrimal(program.in_avals[0])], [ct])[0]
 
         stacked = np.stack([v[p] for p in positions()]).reshape(mesh + next(iter(v.values())).shape)
-        pulled = run_on_mesh(lambda ct, shape=shape, transposed=transposed: _dense(transposed(ct), shape), stacked, ("a", "b", "c"))
+        pull = lambda ct, shape=shape, transposed=transposed: _dense(transposed(ct), shape)
+        pulled = run_on_mesh(pull, stacked, ("a", "b", "c"))
         left = sum(np.vdot(out[p], v[p]) for p in positions())
         right = sum(np.vdot(u[p], pulled[p]) for p in positions())
         np.testing.assert_allclose(right, left, rtol=1e-4, atol=1e-3, err_msg=name)

@@ -1,0 +1,175 @@
+"""conv_general_dilated: every rule, against a loop over the definition."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.harness.rule_checks import check_all, close
+from weft.core.trace import typeof
+from weft.ops import convolution as conv
+from weft.ops.convolution import ConvDimensionNumbers, conv_general_dilated, conv_general_dilated_p, expand_conv
+from weft.util.config import enable_x64
+from weft.util.errors import ShapeError
+
+rng = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    with enable_x64(True):
+        yield
+
+
+def slow_conv(lhs, rhs, p):
+    """The definition, element by element."""
+    n = p["dimension_numbers"]
+    x, w = lhs.transpose(n.lhs_spec), rhs.transpose(n.rhs_spec)
+    groups, batch_groups = p["feature_group_count"], p["batch_group_count"]
+    span = lambda size, d: 0 if size == 0 else (size - 1) * d + 1
+    sizes = [
+        max((span(a, ld) + lo + hi - span(k, rd)) // s + 1, 0)
+        for a, (lo, hi), ld, k, rd, s in zip(
+            x.shape[2:], p["padding"], p["lhs_dilation"], w.shape[2:], p["rhs_dilation"], p["window_strides"]
+        )
+    ]
+    batch, features, per_in = x.shape[0] // batch_groups, w.shape[0], w.shape[1]
+    out = np.zeros((batch, features, *sizes))
+    for b, f, *place in np.ndindex(out.shape):
+        group = f // (features // groups)
+        row = b + batch * (f // (features // batch_groups))
+        for c, *tap in np.ndindex(per_in, *w.shape[2:]):
+            at = []
+            for q, s, t, rd, (lo, _), ld, a in zip(
+                place, p["window_strides"], tap, p["rhs_dilation"], p["padding"], p["lhs_dilation"], x.shape[2:]
+            ):
+                i = q * s + t * rd - lo
+                at.append(i // ld if i % ld == 0 and 0 <= i // ld < a else None)
+            if None not in at:
+                out[(b, f, *place)] += x[(row, group * per_in + c, *at)] * w[(f, c, *tap)]
+    return out.transpose(np.argsort(n.out_spec))
+
+
+def params(spatial, **changes):
+    iota = tuple(range(spatial + 2))
+    base = {
+        "window_strides": (1,) * spatial,
+        "padding": ((0, 0),) * spatial,
+        "lhs_dilation": (1,) * spatial,
+        "rhs_dilation": (1,) * spatial,
+        "dimension_numbers": ConvDimensionNumbers(iota, iota, iota),
+        "feature_group_count": 1,
+        "batch_group_count": 1,
+        "precision": None,
+        "preferred_element_type": None,
+    }
+    return {**base, **changes}
+
+
+NHWC = ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
+CASES = {
+    "plain": ((2, 3, 5), (4, 3, 3), params(1)),
+    "strided": ((2, 2, 7), (2, 2, 3), params(1, window_strides=(2,), padding=((1, 2),))),
+    "dilated kernel": ((1, 2, 8), (2, 2, 3), params(1, rhs_dilation=(2,), padding=((2, 1),))),
+    "dilated image": ((1, 2, 4), (2, 2, 3), params(1, lhs_dilation=(3,), padding=((2, 2),), window_strides=(2,))),
+    "negative padding": ((1, 1, 7), (2, 1, 2), params(1, padding=((-1, -2),))),
+    "mixed padding": ((1, 1, 5), (1, 1, 2), params(1, padding=((-2, 3),), lhs_dilation=(2,))),
+    "two dims": ((2, 2, 4, 5), (3, 2, 2, 3), params(2, window_strides=(1, 2), padding=((1, 0), (1, 1)))),
+    "image layout": (
+        (2, 4, 5, 2),
+        (2, 3, 2, 3),
+        params(2, dimension_numbers=NHWC, window_strides=(2, 1), padding=((0, 1), (1, 1)), rhs_dilation=(1, 2)),
+    ),
+    "feature groups": ((2, 4, 5), (6, 2, 2), params(1, feature_group_count=2, padding=((1, 0),))),
+    "depthwise": ((1, 3, 4, 4), (6, 1, 2, 2), params(2, feature_group_count=3, window_strides=(2, 2))),
+    "batch groups": ((4, 2, 5), (6, 2, 2), params(1, batch_group_count=2, window_strides=(2,))),
+    "pointwise": ((2, 3, 4), (2, 3, 1), params(1)),
+    "no spatial dims": ((2, 3), (4, 3), params(0)),
+    "odd layout": (
+        (5, 3, 2),
+        (3, 4, 3),
+        params(1, dimension_numbers=ConvDimensionNumbers((2, 1, 0), (1, 0, 2), (1, 2, 0))),
+    ),
+    "kernel larger than image": ((1, 1, 2), (1, 1, 4), params(1)),
+    "empty batch": ((0, 2, 4), (3, 2, 2), params(1)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_convolution(case):
+    left, right, p = CASES[case]
+    lhs, rhs = rng.standard_normal(left), rng.standard_normal(right)
+    want = slow_conv(lhs, rhs, p)
+    close(conv_general_dilated_p.bind(lhs, rhs, **p), want, 1e-10)
+    close(expand_conv(lhs, rhs, **p), want, 1e-10)
+    check_all(conv_general_dilated_p, [lhs, rhs], p, linear=[(0,), (1,)], lower=False)
+
+
+@pytest.mark.parametrize("limit", [0, 3])
+@pytest.mark.parametrize("case", CASES)
+def test_expansion_without_slices(case, limit, monkeypatch):
+    """Large windows are gathered, and small results cut out one by one, with equal values."""
+    monkeypatch.setattr(conv, "_MOST_SLICES", limit)
+    left, right, p = CASES[case]
+    lhs, rhs = rng.standard_normal(left), rng.standard_normal(right)
+    close(expand_conv(lhs, rhs, **p), slow_conv(lhs, rhs, p), 1e-10)
+
+
+def test_halves_accumulate_in_float32():
+    x = np.ones((1, 1, 4097), ml_dtypes.bfloat16)
+    out = conv_general_dilated(x, x, (1,), "VALID", preferred_element_type=np.float32)
+    assert out.dtype == np.float32 and np.asarray(out)[0, 0, 0] == 4097
+    assert conv_general_dilated(x, x, (1,), "VALID").dtype == ml_dtypes.bfloat16
+
+
+def test_padding_by_name():
+    x, w = rng.standard_normal((1, 1, 6)), rng.standard_normal((1, 1, 4))
+    for stride in (1, 2, 3):
+        out = conv_general_dilated(x, w, (stride,), "SAME")
+        assert out.shape == (1, 1, -(-6 // stride))
+    assert conv.padtype_to_pads((5, 6), (3, 2), (2, 2), "SAME") == [(1, 1), (0, 0)]
+    assert conv.padtype_to_pads((6,), (4,), (1,), "SAME_LOWER") == [(2, 1)]
+    with pytest.raises(ValueError, match="not understood"):
+        conv.padtype_to_pads((5,), (3,), (1,), "FULL")
+
+
+def test_conv_transpose_is_the_gradient_of_conv():
+    x, w = rng.standard_normal((2, 7, 3)), rng.standard_normal((3, 3, 4))  # WIO
+    numbers = ("NWC", "WIO", "NWC")
+    forward = lambda v: np.asarray(conv_general_dilated(v, w, (2,), "VALID", dimension_numbers=numbers))
+    ct = rng.standard_normal(forward(x).shape)
+    back = np.asarray(conv.conv_transpose(ct, w, (2,), "VALID", dimension_numbers=numbers, transpose_kernel=True))
+    np.testing.assert_allclose(np.vdot(forward(x), ct), np.vdot(x, back), rtol=1e-10)
+
+
+def test_patches_hold_the_windows():
+    x = rng.standard_normal((2, 3, 5, 4))
+    out = np.asarray(conv.conv_general_dilated_patches(x, (2, 3), (1, 1), "VALID"))
+    assert out.shape == (2, 18, 4, 2)
+    for i, j in np.ndindex(4, 2):
+        np.testing.assert_allclose(out[:, :, i, j], x[:, :, i : i + 2, j : j + 3].reshape(2, -1))
+
+
+def test_dimension_numbers_in_every_form():
+    assert conv.conv_dimension_numbers((1, 2, 3, 3), (1, 2, 3, 3), ("NHWC", "HWIO", "NHWC")) == NHWC
+    assert conv.conv_dimension_numbers((1, 2, 3), (1, 2, 3), None).out_spec == (0, 1, 2)
+    for wrong in [("NHWC", "HWIO"), ("NHWC", "HWIO", "NHC"), ("NHWC", "HWII", "NHWC"), ("NHWC", "XWIO", "NHWC")]:
+        with pytest.raises(ValueError, match="conv_general_dilated"):
+            conv.conv_dimension_numbers((1, 2, 3, 3), (1, 2, 3, 3), wrong)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "changes", "message"),
+    [
+        ((2, 3, 5), (4, 2, 3), {}, "takes 2 in each"),
+        ((2, 3, 5), (4, 3), {}, "same number of dims"),
+        ((2, 4, 5), (3, 2, 3), {"feature_group_count": 2}, "do not divide"),
+        ((3, 4, 5), (4, 4, 3), {"batch_group_count": 2}, "do not divide"),
+        ((2, 3, 5), (4, 3, 3), {"window_strides": (1, 1)}, "one entry for each"),
+        ((2, 3, 5), (4, 3, 3), {"window_strides": (0,)}, "at least 1"),
+        ((2, 4, 5), (4, 2, 3), {"batch_group_count": 2, "feature_group_count": 2}, "cannot both"),
+    ],
+)
+def test_what_does_not_fit(left, right, changes, message):
+    avals = [typeof(np.zeros(s, np.float32)) for s in (left, right)]
+    with pytest.raises(ShapeError, match=message):
+        conv_general_dilated_p.abstract(avals, params(1, **changes))

@@ -1,0 +1,768 @@
+"""Convolution: conv_general_dilated, and the functions made of it.
+
+In:   lhs (images: batch, features, spatial dims) and rhs (kernels: output features, input features, spatial dims);
+      `dimension_numbers` tells which dim is which.
+Laws: bilinear; both cotangents are convolutions again, with strides and dilations exchanged. Kernels are not flipped.
+      For the compiler a convolution is padding, strided slices and one dot_general.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.core.primitive import Primitive
+from weft.core.trace import is_undef, typeof
+from weft.ir.factors import RuleBuilder
+from weft.ir.types import ShapedArray
+from weft.ops.contraction import PrecisionLike, canonical_precision, dot_general
+from weft.ops.elementwise import add, convert_element_type, mul
+from weft.ops.families import ExpandSpec, full, is_narrow, joined_vma, move_dim, shape_error
+from weft.ops.indexing import GatherDimensionNumbers, gather
+from weft.ops.layout import broadcasted_iota, reshape, rev, transpose
+from weft.ops.rules import inverse, multilinear
+from weft.ops.slicing import concatenate, pad
+from weft.ops.slicing import slice as slice_op
+from weft.util import dtypes
+
+conv_general_dilated_p = Primitive("conv_general_dilated", "conv")
+
+#: up to so many windows are cut out one by one; more are gathered
+_MOST_SLICES = 64
+
+
+class ConvDimensionNumbers(NamedTuple):
+    """Where the dims of a convolution are: (batch, feature, *spatial) of lhs and result, (out, in, *spatial) of rhs."""
+
+    lhs_spec: Sequence[int]
+    rhs_spec: Sequence[int]
+    out_spec: Sequence[int]
+
+
+# --- the functions
+
+
+def conv_dimension_numbers(
+    lhs_shape: Sequence[int], rhs_shape: Sequence[int], dimension_numbers: Any
+) -> ConvDimensionNumbers:
+    """`dimension_numbers` in any form (None, three strings such as ('NHWC', 'HWIO', 'NHWC'), or done) as positions.
+
+    >>> conv_dimension_numbers((1, 8, 8, 3), (3, 3, 3, 16), ("NHWC", "HWIO", "NHWC")).lhs_spec
+    (0, 3, 1, 2)
+    """
+    if isinstance(dimension_numbers, ConvDimensionNumbers):
+        return dimension_numbers
+    if len(lhs_shape) != len(rhs_shape):
+        raise shape_error(
+            "conv_general_dilated",
+            "lhs and rhs must have the same number of dims.",
+            [("lhs", tuple(lhs_shape)), ("rhs", tuple(rhs_shape))],
+        )
+    if dimension_numbers is None:
+        iota = tuple(range(len(lhs_shape)))
+        return ConvDimensionNumbers(iota, iota, iota)
+    specs = tuple(dimension_numbers)
+    if len(specs) != 3 or not all(isinstance(s, str) and len(s) == len(lhs_shape) for s in specs):
+        raise ValueError(
+            "conv_general_dilated: dimension_numbers must be None, ConvDimensionNumbers, or three strings with one "
+            f"letter per dim, got {dimension_numbers!r}."
+        )
+    lhs, rhs, out = specs
+    for text, pair in ((lhs, "NC"), (rhs, "OI"), (out, "NC")):
+        if any(text.count(letter) != 1 for letter in pair) or len(set(text)) != len(text):
+            raise ValueError(
+                f"conv_general_dilated: {text!r} must name {pair[0]} and {pair[1]} and each spatial dim once."
+            )
+    spatial = [letter for letter in rhs if letter not in "OI"]
+    if any(set(text) - set(pair) != set(spatial) for text, pair in ((lhs, "NC"), (out, "NC"))):
+        raise ValueError(f"conv_general_dilated: {specs} must name the same spatial dims.")
+    place = lambda text, pair: tuple(text.index(letter) for letter in (*pair, *spatial))
+    return ConvDimensionNumbers(place(lhs, "NC"), place(rhs, "OI"), place(out, "NC"))
+
+
+def padtype_to_pads(
+    in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int], padding: str
+) -> list[tuple[int, int]]:
+    """Low and high padding per spatial dim for 'SAME', 'SAME_LOWER' or 'VALID'.
+
+    >>> padtype_to_pads((5,), (3,), (2,), "SAME")
+    [(1, 1)]
+    """
+    kind = padding.upper()
+    if kind == "VALID":
+        return [(0, 0)] * len(in_shape)
+    if kind not in ("SAME", "SAME_LOWER"):
+        raise ValueError(
+            f"padding {padding!r} is not understood. Use 'SAME', 'SAME_LOWER', 'VALID' or pairs of numbers."
+        )
+    pads = []
+    for n, k, s in zip(in_shape, window_shape, window_strides):
+        total = max((-(-n // s) - 1) * s + k - n, 0)
+        less, more = total // 2, total - total // 2
+        pads.append((less, more) if kind == "SAME" else (more, less))
+    return pads
+
+
+def conv_general_dilated(
+    lhs,
+    rhs,
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    *,
+    out_sharding: Any = None,
+):
+    """Slide the kernels `rhs` over `lhs`: products summed over input features and over the kernel's window.
+
+    `lhs_dilation` spreads lhs apart (a transposed convolution), `rhs_dilation` the kernel (an atrous one). With
+    `feature_group_count` groups of features are convolved apart; with `batch_group_count`, groups of the batch.
+
+    >>> import numpy as np
+    >>> image, kernel = np.ones((1, 1, 4), np.float32), np.ones((1, 1, 2), np.float32)
+    >>> np.asarray(conv_general_dilated(image, kernel, (1,), "VALID")).tolist()
+    [[[2.0, 2.0, 2.0]]]
+    """
+    if out_sharding is not None:
+        raise NotImplementedError("conv_general_dilated: out_sharding is not supported. Constrain the result instead.")
+    lhs_shape, rhs_shape = typeof(lhs).shape, typeof(rhs).shape
+    numbers = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
+    numbers = ConvDimensionNumbers(*(tuple(int(d) for d in spec) for spec in numbers))
+    spatial = len(lhs_shape) - 2
+    ones = (1,) * spatial
+    strides = tuple(int(s) for s in window_strides)
+    lhs_dilation = ones if lhs_dilation is None else tuple(int(d) for d in lhs_dilation)
+    rhs_dilation = ones if rhs_dilation is None else tuple(int(d) for d in rhs_dilation)
+    if isinstance(padding, str):
+        window = [_dilated(rhs_shape[d], k) for d, k in zip(numbers.rhs_spec[2:], rhs_dilation)]
+        image = [_dilated(lhs_shape[d], k) for d, k in zip(numbers.lhs_spec[2:], lhs_dilation)]
+        padding = padtype_to_pads(image, window, strides, padding)
+    preferred = None if preferred_element_type is None else dtypes.canonicalize_dtype(preferred_element_type)
+    return conv_general_dilated_p.bind(
+        lhs,
+        rhs,
+        window_strides=strides,
+        padding=tuple((int(lo), int(hi)) for lo, hi in padding),
+        lhs_dilation=lhs_dilation,
+        rhs_dilation=rhs_dilation,
+        dimension_numbers=numbers,
+        feature_group_count=int(feature_group_count),
+        batch_group_count=int(batch_group_count),
+        precision=canonical_precision(precision),
+        preferred_element_type=preferred,
+    )
+
+
+def conv(
+    lhs,
+    rhs,
+    window_strides: Sequence[int],
+    padding: str,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+):
+    """Convolution of lhs [batch, feature, spatial...] with rhs [out feature, in feature, spatial...]."""
+    return conv_general_dilated(
+        lhs, rhs, window_strides, padding, precision=precision, preferred_element_type=preferred_element_type
+    )
+
+
+def conv_with_general_padding(
+    lhs,
+    rhs,
+    window_strides,
+    padding,
+    lhs_dilation,
+    rhs_dilation,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+):
+    """`conv` with explicit padding and dilations."""
+    return conv_general_dilated(
+        lhs,
+        rhs,
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
+
+
+def conv_transpose(
+    lhs,
+    rhs,
+    strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    transpose_kernel: bool = False,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+):
+    """The convolution that enlarges `lhs` by `strides`; with `transpose_kernel`, the gradient of one with this kernel."""
+    ndim = typeof(lhs).ndim
+    if dimension_numbers is None:
+        letters = "DHW"[5 - ndim :] if ndim <= 5 else None
+        if letters is None:
+            raise ValueError("conv_transpose: give dimension_numbers for more than three spatial dims.")
+        dimension_numbers = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
+    numbers = conv_dimension_numbers(typeof(lhs).shape, typeof(rhs).shape, dimension_numbers)
+    kernel = [typeof(rhs).shape[d] for d in numbers.rhs_spec[2:]]
+    rhs_dilation = (1,) * (ndim - 2) if rhs_dilation is None else tuple(rhs_dilation)
+    window = [_dilated(k, d) for k, d in zip(kernel, rhs_dilation)]
+    if isinstance(padding, str):
+        padding = [_transposed_padding(k, s, padding.upper()) for k, s in zip(window, strides)]
+    if transpose_kernel:
+        rhs = rev(rhs, tuple(numbers.rhs_spec[2:]))
+        swapped = list(numbers.rhs_spec)
+        swapped[0], swapped[1] = swapped[1], swapped[0]
+        numbers = numbers._replace(rhs_spec=tuple(swapped))
+    return conv_general_dilated(
+        lhs,
+        rhs,
+        (1,) * (ndim - 2),
+        padding,
+        tuple(strides),
+        rhs_dilation,
+        numbers,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
+
+
+def _transposed_padding(k: int, s: int, kind: str) -> tuple[int, int]:
+    if kind == "SAME":
+        total = k + s - 2
+        low = k - 1 if s > k - 1 else -(-total // 2)
+    elif kind == "VALID":
+        total = k + s - 2 + max(k - s, 0)
+        low = k - 1
+    else:
+        raise ValueError(
+            f"conv_transpose: padding {kind!r} is not understood. Use 'SAME', 'VALID' or pairs of numbers."
+        )
+    return low, total - low
+
+
+def conv_general_dilated_patches(
+    lhs,
+    filter_shape: Sequence[int],
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+):
+    """The windows that a kernel of `filter_shape` sees, flattened (input feature major) into the feature dim."""
+    filter_shape = tuple(int(k) for k in filter_shape)
+    aval = typeof(lhs)
+    numbers = conv_dimension_numbers(aval.shape, (1, 1, *filter_shape), dimension_numbers)
+    features = aval.shape[numbers.lhs_spec[1]]
+    size = math.prod(filter_shape)
+    # one kernel per place of the window, which picks the element there
+    kernel = np.tile(
+        np.eye(size, dtype=aval.dtype).reshape(size, 1, *filter_shape), (features, 1, *(1,) * len(filter_shape))
+    )
+    kernel = kernel.transpose(inverse(numbers.rhs_spec))
+    return conv_general_dilated(
+        lhs,
+        kernel,
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        numbers,
+        features,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
+
+
+# --- sizes
+
+
+def _dilated(size: int, dilation: int) -> int:
+    return 0 if size == 0 else (size - 1) * dilation + 1
+
+
+def _out_size(n, lo, hi, lhs_dilation, k, rhs_dilation, stride) -> int:
+    return max((_dilated(n, lhs_dilation) + lo + hi - _dilated(k, rhs_dilation)) // stride + 1, 0)
+
+
+def _pick(shape: Sequence[int], spec: Sequence[int]) -> list[int]:
+    return [shape[d] for d in spec]
+
+
+@conv_general_dilated_p.def_type
+def _conv_type(lhs, rhs, *, dimension_numbers, **params):
+    _check(lhs, rhs, dimension_numbers, **params)
+    preferred = params["preferred_element_type"]
+    dtype = lhs.dtype if preferred is None else preferred
+    weak = lhs.weak_type and rhs.weak_type and preferred is None
+    return ShapedArray(
+        _out_shape(lhs.shape, rhs.shape, dimension_numbers, **params), dtype, weak, None, joined_vma((lhs, rhs))
+    )
+
+
+def _out_shape(
+    lhs_shape, rhs_shape, numbers, *, window_strides, padding, lhs_dilation, rhs_dilation, batch_group_count, **_params
+) -> tuple[int, ...]:
+    n, _, *image = _pick(lhs_shape, numbers.lhs_spec)
+    o, _, *kernel = _pick(rhs_shape, numbers.rhs_spec)
+    sizes = [
+        _out_size(a, lo, hi, ld, k, rd, s)
+        for a, (lo, hi), ld, k, rd, s in zip(image, padding, lhs_dilation, kernel, rhs_dilation, window_strides)
+    ]
+    shape = [0] * len(lhs_shape)
+    for d, size in zip(numbers.out_spec, (n // batch_group_count, o, *sizes)):
+        shape[d] = size
+    return tuple(shape)
+
+
+def _check(
+    lhs,
+    rhs,
+    numbers,
+    *,
+    window_strides,
+    padding,
+    lhs_dilation,
+    rhs_dilation,
+    feature_group_count,
+    batch_group_count,
+    preferred_element_type,
+    **_params,
+) -> None:
+    table = [("lhs", lhs.str_short(), tuple(numbers.lhs_spec)), ("rhs", rhs.str_short(), tuple(numbers.rhs_spec))]
+    fail = lambda what, rule="": shape_error("conv_general_dilated", what, table, rule)
+    spatial = lhs.ndim - 2
+    if spatial < 0 or rhs.ndim != lhs.ndim:
+        raise fail("lhs and rhs must have the same number of dims, at least 2.")
+    if any(sorted(spec) != list(range(lhs.ndim)) for spec in numbers):
+        raise fail(f"dimension_numbers {tuple(numbers)} must name every dim once.")
+    if any(len(p) != spatial for p in (window_strides, padding, lhs_dilation, rhs_dilation)):
+        raise fail(f"strides, padding and dilations need one entry for each of the {spatial} spatial dims.")
+    if any(v < 1 for v in (*window_strides, *lhs_dilation, *rhs_dilation, feature_group_count, batch_group_count)):
+        raise fail("strides, dilations and group counts must be at least 1.")
+    n, features, *_ = _pick(lhs.shape, numbers.lhs_spec)
+    out_features, in_features, *_ = _pick(rhs.shape, numbers.rhs_spec)
+    if features != in_features * feature_group_count:
+        raise fail(
+            f"lhs has {features} features; rhs takes {in_features} in each of {feature_group_count} groups.",
+            "The features of lhs must be those of rhs times feature_group_count.",
+        )
+    if feature_group_count > 1 and batch_group_count > 1:
+        raise fail("feature_group_count and batch_group_count cannot both be greater than 1.")
+    if out_features % (feature_group_count * batch_group_count) or n % batch_group_count:
+        raise fail(
+            f"{out_features} output features and a batch of {n} do not divide into {feature_group_count} feature "
+            f"groups and {batch_group_count} batch groups."
+        )
+    if lhs.dtype != rhs.dtype and preferred_element_type is None:
+        raise TypeError(
+            "conv_general_dilated: requires arguments to have the same dtypes, got "
+            f"{lhs.dtype.name}, {rhs.dtype.name}.\n"
+            "  Cast one with .astype, or give preferred_element_type."
+        )
+
+
+# --- meaning
+
+
+@conv_general_dilated_p.def_reference
+def _conv_reference(lhs, rhs, *, dimension_numbers, **params):
+    numbers = dimension_numbers
+    out_dtype = params["preferred_element_type"] or lhs.dtype
+    common = np.dtype(dtypes.promote_types(dtypes.promote_types(lhs.dtype, rhs.dtype), out_dtype))
+    accumulate = np.dtype(np.float32) if is_narrow(common) else common
+    out_shape = _out_shape(lhs.shape, rhs.shape, numbers, **params)
+    batch, features, *sizes = _pick(out_shape, numbers.out_spec)
+    x = lhs.transpose(numbers.lhs_spec).astype(accumulate)
+    w = rhs.transpose(numbers.rhs_spec).astype(accumulate)
+    groups, batch_groups = params["feature_group_count"], params["batch_group_count"]
+    total = np.zeros((batch, features, *sizes), accumulate)
+    per_feature, per_batch = features // groups, features // batch_groups
+    image = _padded_reference(x, params["padding"], params["lhs_dilation"])
+    for tap in np.ndindex(w.shape[2:]):
+        window = image[
+            (
+                slice(None),
+                slice(None),
+                *(
+                    slice(t * d, t * d + (n - 1) * s + 1 if n else t * d, s)
+                    for t, d, n, s in zip(tap, params["rhs_dilation"], sizes, params["window_strides"])
+                ),
+            )
+        ]
+        for g in range(groups):
+            mine = window[:, g * w.shape[1] : (g + 1) * w.shape[1]]
+            for b in range(batch_groups):
+                part = mine[b * batch : (b + 1) * batch]
+                size = per_feature if groups > 1 else per_batch
+                start = (g if groups > 1 else b) * size
+                kernel = w[(slice(start, start + size), slice(None), *tap)]
+                total[:, start : start + size] += np.moveaxis(np.tensordot(part, kernel, ((1,), (1,))), -1, 1)
+    return np.ascontiguousarray(total.transpose(inverse(numbers.out_spec)).astype(out_dtype))
+
+
+def _padded_reference(x, padding, dilation):
+    sizes = [_dilated(n, d) for n, d in zip(x.shape[2:], dilation)]
+    out = np.zeros((*x.shape[:2], *(n + max(lo, 0) + max(hi, 0) for n, (lo, hi) in zip(sizes, padding))), x.dtype)
+    every = slice(None)
+    out[(every, every, *(slice(max(lo, 0), max(lo, 0) + n, d) for n, (lo, _), d in zip(sizes, padding, dilation)))] = x
+    return out[(every, every, *(slice(max(-lo, 0), n - max(-hi, 0)) for n, (lo, hi) in zip(out.shape[2:], padding)))]
+
+
+def expand_conv(
+    lhs,
+    rhs,
+    *,
+    dimension_numbers,
+    window_strides,
+    padding,
+    lhs_dilation,
+    rhs_dilation,
+    feature_group_count,
+    batch_group_count,
+    precision,
+    preferred_element_type,
+):
+    """The convolution written with pad, slice (or gather) and dot_general."""
+    numbers = dimension_numbers
+    groups = max(feature_group_count, batch_group_count)
+    sizes = [
+        _out_size(n, lo, hi, ld, k, rd, s)
+        for n, (lo, hi), ld, k, rd, s in zip(
+            _pick(typeof(lhs).shape, numbers.lhs_spec)[2:],
+            padding,
+            lhs_dilation,
+            _pick(typeof(rhs).shape, numbers.rhs_spec)[2:],
+            rhs_dilation,
+            window_strides,
+        )
+    ]
+    # image [group, batch, spatial..., feature], kernel [group, spatial..., in feature, out feature]
+    image = transpose(lhs, (numbers.lhs_spec[0], *numbers.lhs_spec[2:], numbers.lhs_spec[1]))
+    image = _grouped(image, 0 if batch_group_count > 1 else typeof(image).ndim - 1, groups)
+    kernel = transpose(rhs, (*numbers.rhs_spec[2:], numbers.rhs_spec[1], numbers.rhs_spec[0]))
+    kernel = _grouped(kernel, typeof(kernel).ndim - 1, groups)
+    config = [(0, 0, 0), (0, 0, 0), *((lo, hi, d - 1) for (lo, hi), d in zip(padding, lhs_dilation)), (0, 0, 0)]
+    image = pad(image, np.zeros((), typeof(image).dtype)[()], config)
+    dot = lambda x, w: _grouped_dot(x, w, precision, preferred_element_type)
+    out_dtype = typeof(lhs).dtype if preferred_element_type is None else preferred_element_type
+    out = _windows_times_kernel(image, kernel, sizes, window_strides, rhs_dilation, dot, out_dtype)
+    # [group, batch, spatial..., out feature] -> [batch, spatial..., group and out feature]
+    rank = typeof(out).ndim
+    out = move_dim(out, 0, rank - 2)
+    shape = typeof(out).shape
+    out = reshape(out, (*shape[:-2], shape[-2] * shape[-1]))
+    have = (numbers.out_spec[0], *numbers.out_spec[2:], numbers.out_spec[1])
+    return transpose(out, inverse(have))
+
+
+def _grouped(x, dim: int, groups: int):
+    """`x` with the major part of dim `dim`, the number of the group, taken out to the front."""
+    shape = typeof(x).shape
+    split = reshape(x, (*shape[:dim], groups, shape[dim] // groups, *shape[dim + 1 :]))
+    return move_dim(split, dim, 0)
+
+
+def _grouped_dot(x, w, precision, preferred):
+    """Sum over the last dim of x [group, ..., k] and dim 1 of w [group, k, f]: [group, ..., f]."""
+    a, b = typeof(x).dtype, typeof(w).dtype
+    if a != b:
+        common = dtypes.promote_types(a, b)
+        x, w = convert_element_type(x, common), convert_element_type(w, common)
+    return dot_general(x, w, (((typeof(x).ndim - 1,), (1,)), ((0,), (0,))), precision, preferred)
+
+
+def _windows_times_kernel(image, kernel, sizes, strides, dilation, dot, out_dtype):
+    group, batch, *_, features = typeof(image).shape
+    _, *taps, _, out_features = typeof(kernel).shape
+    count, places = math.prod(taps), math.prod(sizes)
+    if 0 in (count, places, batch, features, out_features):
+        return full((group, batch, *sizes, out_features), 0, out_dtype)
+    flat_kernel = reshape(kernel, (group, count * features, out_features))
+    if count <= _MOST_SLICES:  # a slice of the image per element of the kernel, side by side
+        parts = [
+            _strided(image, [t * d for t, d in zip(tap, dilation)], sizes, strides)
+            for tap in itertools.product(*map(range, taps))
+        ]
+        return dot(concatenate(parts, typeof(image).ndim - 1), flat_kernel)
+    if places <= _MOST_SLICES:  # a window of the image per element of the result
+        rows = [
+            reshape(
+                _strided(image, [p * s for p, s in zip(place, strides)], taps, dilation),
+                (group, batch, 1, count * features),
+            )
+            for place in itertools.product(*map(range, sizes))
+        ]
+        out = dot(concatenate(rows, 2), flat_kernel)
+        return reshape(out, (group, batch, *sizes, out_features))
+    for i in reversed(range(len(sizes))):
+        image = _gathered_windows(image, i, len(sizes), sizes[i], taps[i], strides[i], dilation[i])
+    return dot(reshape(image, (group, batch, *sizes, count * features)), flat_kernel)
+
+
+def _strided(image, starts, counts, strides):
+    """`counts` elements per spatial dim of `image`, from `starts` in steps of `strides`."""
+    shape = typeof(image).shape
+    first = (0, 0, *starts, 0)
+    last = (*shape[:2], *(a + (n - 1) * s + 1 for a, n, s in zip(starts, counts, strides)), shape[-1])
+    return slice_op(image, first, last, (1, 1, *strides, 1))
+
+
+def _gathered_windows(image, i: int, spatial: int, size: int, taps: int, stride: int, step: int):
+    """`image` with spatial dim `i` turned into the `size` places of the window, and a new dim of its `taps` elements
+    put in after the last of the `spatial` dims."""
+    shape = typeof(image).shape
+    dim = 2 + i
+    places = mul(broadcasted_iota(np.int32, (size, taps, 1), 0), np.int32(stride))
+    inside = mul(broadcasted_iota(np.int32, (size, taps, 1), 1), np.int32(step))
+    numbers = GatherDimensionNumbers(tuple(range(2, len(shape) + 1)), (dim,), (dim,))
+    window = [1 if d == dim else n for d, n in enumerate(shape)]
+    out = gather(image, add(places, inside), numbers, window, mode="promise_in_bounds")
+    # [size, taps, the other dims...]
+    others = [2 + d for d in range(len(shape) - 1)]
+    last = spatial + 1
+    return transpose(out, (*others[:dim], 0, *others[dim:last], 1, *others[last:]))
+
+
+conv_general_dilated_p.define(lower=ExpandSpec(expand_conv))
+
+
+# --- derivatives
+
+
+multilinear(conv_general_dilated_p, (0, 1))
+
+
+@conv_general_dilated_p.def_transpose
+def _conv_transpose(ct, lhs, rhs, **params):
+    if is_undef(lhs):
+        return [_lhs_cotangent(ct, lhs.aval, rhs, **params), None]
+    return [None, _rhs_cotangent(ct, lhs, rhs.aval, **params)]
+
+
+def _mixed_conv(x, y, dtype, **params):
+    """A convolution of operands whose dtypes may differ, with a result of `dtype`."""
+    a, b = typeof(x).dtype, typeof(y).dtype
+    if a != b:
+        common = dtypes.promote_types(a, b)
+        x, y = convert_element_type(x, common), convert_element_type(y, common)
+        a = common
+    out = conv_general_dilated_p.bind(x, y, preferred_element_type=None, **params)
+    return out if a == dtype else convert_element_type(out, dtype)
+
+
+def _lhs_cotangent(
+    ct,
+    aval,
+    rhs,
+    *,
+    dimension_numbers,
+    window_strides,
+    padding,
+    lhs_dilation,
+    rhs_dilation,
+    feature_group_count,
+    batch_group_count,
+    precision,
+    preferred_element_type,
+):
+    """ct spread apart by the strides, convolved with the flipped kernel whose features are exchanged."""
+    numbers = dimension_numbers
+    image = _pick(aval.shape, numbers.lhs_spec)[2:]
+    kernel = _pick(typeof(rhs).shape, numbers.rhs_spec)[2:]
+    sizes = _pick(typeof(ct).shape, numbers.out_spec)[2:]
+    pads = []
+    for n, k, o, s, (lo, _), ld, rd in zip(image, kernel, sizes, window_strides, padding, lhs_dilation, rhs_dilation):
+        before = _dilated(k, rd) - 1 - lo
+        pads.append((before, _dilated(n, ld) - 1 + _dilated(k, rd) - _dilated(o, s) - before))
+    groups = max(feature_group_count, batch_group_count)
+    w = rev(transpose(rhs, numbers.rhs_spec), tuple(range(2, aval.ndim)))  # [out, in, spatial...]
+    w = move_dim(_grouped(w, 0, groups), 2, 1)  # [group, in, out of the group, spatial...]
+    shape = typeof(w).shape
+    w = reshape(w, (shape[0] * shape[1], *shape[2:]))
+    iota = tuple(range(aval.ndim))
+    out = _mixed_conv(
+        ct,
+        w,
+        aval.dtype,
+        window_strides=lhs_dilation,
+        padding=tuple(pads),
+        lhs_dilation=window_strides,
+        rhs_dilation=rhs_dilation,
+        dimension_numbers=ConvDimensionNumbers(numbers.out_spec, iota, iota),
+        feature_group_count=groups,
+        batch_group_count=1,
+        precision=precision,
+    )
+    if batch_group_count > 1:  # [batch, group and feature] -> [group and batch, feature]
+        out = _grouped(out, 1, groups)
+        shape = typeof(out).shape
+        out = reshape(out, (shape[0] * shape[1], *shape[2:]))
+    return transpose(out, inverse(numbers.lhs_spec))
+
+
+def _rhs_cotangent(
+    ct,
+    lhs,
+    aval,
+    *,
+    dimension_numbers,
+    window_strides,
+    padding,
+    lhs_dilation,
+    rhs_dilation,
+    feature_group_count,
+    batch_group_count,
+    precision,
+    preferred_element_type,
+):
+    """The image convolved with ct as kernel, summed over the batch; strides and kernel dilation change places."""
+    numbers = dimension_numbers
+    image = _pick(typeof(lhs).shape, numbers.lhs_spec)[2:]
+    kernel = _pick(aval.shape, numbers.rhs_spec)[2:]
+    sizes = _pick(typeof(ct).shape, numbers.out_spec)[2:]
+    pads = []
+    for n, k, o, s, (lo, _), ld, rd in zip(image, kernel, sizes, window_strides, padding, lhs_dilation, rhs_dilation):
+        pads.append((lo, _dilated(o, s) + _dilated(k, rd) - 1 - _dilated(n, ld) - lo))
+    swap = lambda spec: (spec[1], spec[0], *spec[2:])
+    return _mixed_conv(
+        lhs,
+        ct,
+        aval.dtype,
+        window_strides=rhs_dilation,
+        padding=tuple(pads),
+        lhs_dilation=lhs_dilation,
+        rhs_dilation=window_strides,
+        dimension_numbers=ConvDimensionNumbers(swap(numbers.lhs_spec), swap(numbers.out_spec), swap(numbers.rhs_spec)),
+        feature_group_count=batch_group_count,
+        batch_group_count=feature_group_count,
+        precision=precision,
+    )
+
+
+# --- batching
+
+
+def _merge(x, source: int, target: int, groups: int = 1):
+    """`x` with dim `source` put into dim `target` (counted without it), inside the major part that numbers `groups`."""
+    x = move_dim(x, source, 0)
+    size, *shape = typeof(x).shape
+    split = reshape(x, (size, *shape[:target], groups, shape[target] // groups, *shape[target + 1 :]))
+    moved = move_dim(split, 0, target + 1)
+    return reshape(moved, (*shape[:target], size * shape[target], *shape[target + 1 :]))
+
+
+def _unmerge(x, target: int, size: int, groups: int = 1):
+    """Undo `_merge`: the batch dim of `size` comes first."""
+    shape = typeof(x).shape
+    inner = shape[target] // (groups * size)
+    split = reshape(x, (*shape[:target], groups, size, inner, *shape[target + 1 :]))
+    moved = move_dim(split, target + 1, 0)
+    return reshape(moved, (size, *shape[:target], groups * inner, *shape[target + 1 :]))
+
+
+@conv_general_dilated_p.def_batch
+def _conv_batch(axis, args, dims, *, dimension_numbers, feature_group_count, batch_group_count, **params):
+    (lhs, rhs), (left, right) = args, dims
+    numbers, size = dimension_numbers, axis.size
+    bind = lambda lhs, rhs, features=feature_group_count, batches=batch_group_count: conv_general_dilated_p.bind(
+        lhs, rhs, dimension_numbers=numbers, feature_group_count=features, batch_group_count=batches, **params
+    )
+    groups = max(feature_group_count, batch_group_count)
+    if right is None:  # one more part of the batch
+        out = bind(_merge(lhs, left, numbers.lhs_spec[0], batch_group_count), rhs)
+        return _unmerge(out, numbers.out_spec[0], size), 0
+    if left is None:  # one more part of the output features
+        out = bind(lhs, _merge(rhs, right, numbers.rhs_spec[0], groups))
+        return _unmerge(out, numbers.out_spec[1], size, groups), 0
+    rhs = _merge(rhs, right, numbers.rhs_spec[0])  # the batch dim numbers groups of groups
+    if batch_group_count > 1:
+        out = bind(_merge(lhs, left, numbers.lhs_spec[0]), rhs, batches=size * batch_group_count)
+    else:
+        out = bind(_merge(lhs, left, numbers.lhs_spec[1]), rhs, features=size * feature_group_count)
+    return _unmerge(out, numbers.out_spec[1], size), 0
+
+
+# --- splitting
+
+
+@conv_general_dilated_p.def_factors
+def _conv_factors(
+    in_avals,
+    out_avals,
+    *,
+    dimension_numbers,
+    feature_group_count,
+    batch_group_count,
+    window_strides,
+    padding,
+    lhs_dilation,
+    rhs_dilation,
+    **_params,
+):
+    lhs, rhs = in_avals
+    numbers = dimension_numbers
+    b = RuleBuilder()
+    n, _, *image = _pick(lhs.shape, numbers.lhs_spec)
+    out_features, in_features, *kernel = _pick(rhs.shape, numbers.rhs_spec)
+    groups = max(feature_group_count, batch_group_count)
+    group = (b.new(groups),) if groups > 1 else ()
+    batch, inner, outer = b.new(n // batch_group_count), b.new(in_features), b.new(out_features // groups)
+    special: dict[int, str] = {}
+    lhs_dims = [
+        (*group, batch) if batch_group_count > 1 else (batch,),
+        (*group, inner) if feature_group_count > 1 else (inner,),
+    ]
+    rhs_dims: list = [(*group, outer), (inner,)]
+    out_dims: list = [(batch,), (*group, outer)]
+    sizes = _pick(out_avals[0].shape, numbers.out_spec)[2:]
+    for a, k, o, s, p, ld, rd in zip(image, kernel, sizes, window_strides, padding, lhs_dilation, rhs_dilation):
+        f, g = b.new(a), b.new(k)
+        pointwise = k == s == ld == rd == 1 and tuple(p) == (0, 0)
+        h = f if pointwise else b.new(o)
+        special[g] = "replicate"
+        if not pointwise:
+            special[f] = special[h] = "halo"
+        lhs_dims.append((f,))
+        rhs_dims.append((g,))
+        out_dims.append((h,))
+    place = lambda dims, spec: [dims[i] for i in inverse(spec)]
+    return b.rule(
+        [place(lhs_dims, numbers.lhs_spec), place(rhs_dims, numbers.rhs_spec)],
+        [place(out_dims, numbers.out_spec)],
+        reduced={inner: "add"},
+        special=special,
+        linear_ins=(0, 1),
+    )
+
+
+def _localize_conv(params: dict, in_avals, out_avals) -> dict:
+    """Parameters for local shapes: so many groups as there are features, or batches, for them."""
+    numbers = params["dimension_numbers"]
+    lhs, rhs, out = in_avals[0].shape, in_avals[1].shape, out_avals[0].shape
+    changes = {}
+    if params["feature_group_count"] > 1:
+        changes["feature_group_count"] = lhs[numbers.lhs_spec[1]] // max(rhs[numbers.rhs_spec[1]], 1)
+    if params["batch_group_count"] > 1:
+        changes["batch_group_count"] = lhs[numbers.lhs_spec[0]] // max(out[numbers.out_spec[0]], 1)
+    return dict(params, **changes)
+
+
+conv_general_dilated_p.define(localize=_localize_conv)
