@@ -57,7 +57,7 @@ def test_data_parallel_forward():
 def test_data_parallel_step_has_one_reduction_per_gradient():
     result = check(step, model(64), LINE, [*REPLICATED, P("b"), P("b")])
     assert result.counts == {"psum": 6}
-    assert sorted(r.shape for r in result.records) == sorted(v.shape for v in model(64)[:6])
+    assert sorted(int(np.prod(r.shape)) for r in result.records) == sorted(v.size for v in model(64)[:6])
     assert all(spec == P().dims(len(spec)) for spec in result.out_specs)
 
 
@@ -85,6 +85,20 @@ def test_linear_terms_share_one_reduction():
     terms = lambda x, y, u, v: [arithmetic.mul(arithmetic.add(dot(x, y), dot(u, v)), np.float32(2))]
     result = check(terms, [random(16, 16, seed=s) for s in range(4)], LINE, [P(None, "b"), P("b")] * 2)
     assert result.counts == {"psum": 1}
+
+
+def test_a_sum_waits_only_where_that_saves_something():
+    names = lambda f: [e.primitive.name for e in check(f, [random(16, 16)] * 2, LINE, [P(None, "b"), P("b")]).jaxpr.eqns]
+    assert names(lambda x, y: [arithmetic.mul(dot(x, y), np.float32(2))]) == ["dot_general", "psum", "mul"]
+    assert names(lambda x, y: [reduce.reduce_sum(arithmetic.neg(dot(x, y)), (0,))]) == [
+        "dot_general", "neg", "reduce_sum", "psum"]
+
+
+def test_what_nobody_needs_is_not_communicated():
+    def f(x, y):
+        arithmetic.mul(dot(x, y), np.float32(2))
+        return [x]
+    assert not check(f, [random(16, 16)] * 2, LINE, [P(None, "b"), P("b")]).jaxpr.eqns
 
 
 def test_a_partial_sum_is_scattered_where_a_shard_is_wanted():

@@ -86,7 +86,14 @@ class Propagation:
     strength: dict[Var, int] = field(default_factory=dict)      # bytes of the value that the spec comes from
     cuts: set[tuple[Any, int]] = field(default_factory=set)
     changed: set[Var] = field(default_factory=set)              # since somebody last looked
+    rules: dict[Eqn, FactorRule | None] = field(default_factory=dict)
     repeats: bool = False                # whether specs pass from a value to its repetition or part: in the last round
+
+    def rule(self, eqn: Eqn) -> FactorRule | None:
+        """The sharding rule of an equation, made once."""
+        if eqn not in self.rules:
+            self.rules[eqn] = factor_rule(eqn)
+        return self.rules[eqn]
 
     def spec(self, atom: Any) -> Spec:
         """The axes per dim of a variable (none for literals)."""
@@ -137,7 +144,7 @@ def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | 
     for atom, spec in zip(jaxpr.outvars, out_specs):
         if spec is not None:
             state.grow(atom, spec, atom.aval.nbytes)
-    found = [(_transfer(eqn), eqn.primitive.kind in PASS_THROUGH) for eqn in eqns]
+    found = [(_transfer(state, eqn), eqn.primitive.kind in PASS_THROUGH) for eqn in eqns]
     transfers = [t for t, _ in found if t is not None]
     _run(state, [t for t, easy in found if easy and t is not None])
     _run(state, transfers)
@@ -192,11 +199,11 @@ def region_jaxprs(params: Mapping[str, Any]) -> list[Jaxpr]:
 
 # --- equations --------------------------------------------------------------------------------------------------------
 
-def _transfer(eqn: Eqn) -> _Factors | _Region | None:
+def _transfer(state: Propagation, eqn: Eqn) -> _Factors | _Region | None:
     """What moves specs through one equation, both ways; None if nothing passes."""
     if eqn.primitive.kind == "region":
         return _Region(eqn)
-    rule = factor_rule(eqn)
+    rule = state.rule(eqn)
     return None if rule is None else _Factors(eqn, rule)
 
 

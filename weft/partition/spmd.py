@@ -35,7 +35,6 @@ from weft.partition.propagate import (
     axes_of_factors,
     call_jaxpr,
     dims_of_factors,
-    factor_rule,
     region_jaxprs,
 )
 from weft.partition.reshard import Placement, Step, local_shape, plan, plan_cost
@@ -103,6 +102,8 @@ class Partitioner:
     count: int = 1                        # how often the program at hand runs
     env: dict[Var, Value] = field(default_factory=dict)
     uses: Counter = field(default_factory=Counter)
+    readers: dict[Var, Eqn] = field(default_factory=dict)       # some equation that reads a variable
+    makers: dict[Var, Eqn] = field(default_factory=dict)        # the equation that makes it
     settled: set = field(default_factory=set)      # results that must end as they are wished
 
     @property
@@ -167,10 +168,14 @@ class Partitioner:
         for var, const in zip(jaxpr.constvars, jaxpr.consts):
             self.env[var] = Value(var.aval, Placement(((),) * var.aval.ndim), const)
         self.env.update(zip(jaxpr.invars, args))
-        for eqn in jaxpr.eqns:
-            self.uses.update({a for a in eqn.invars if type(a) is not Literal})
+        eqns = _live(jaxpr)
+        for eqn in eqns:
+            read = set(_variables(eqn.invars))
+            self.uses.update(read)
+            self.readers.update(dict.fromkeys(read, eqn))
+            self.makers.update(dict.fromkeys(eqn.outvars, eqn))
         self.uses.update(a for a in jaxpr.outvars if type(a) is not Literal)
-        for eqn in jaxpr.eqns:
+        for eqn in eqns:
             self.trace.source = eqn.source
             with np.errstate(all="ignore"):
                 self.compute(eqn)
@@ -198,7 +203,7 @@ class Partitioner:
 
     def plain(self, eqn: Eqn) -> list[Value]:
         values = [self.read(a) for a in eqn.invars]
-        rule = factor_rule(eqn)
+        rule = self.wishes.rule(eqn)
         choice = self.choose(eqn, rule, values)
         try:
             return self.emit(eqn, rule, values, choice)
@@ -264,7 +269,8 @@ class Partitioner:
     def passing(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value]) -> frozenset:
         """The axes of pending sums that this equation lets through, because it is linear in the summed operands.
 
-        Only sums that nobody else waits for pass, and only if the result is no larger, so a sum is never done twice.
+        Only sums that nobody else waits for pass, so a sum is never done twice; and only where that saves something:
+        here or later the sum gets smaller, or several become one.
         """
         pending = [(i, v.pending) for i, v in enumerate(values) if v.pending]
         if not pending or any(i not in rule.linear_ins for i, _ in pending):
@@ -275,8 +281,43 @@ class Partitioner:
             return frozenset()
         if any(self.uses[eqn.invars[i]] != 1 for i, _ in pending):
             return frozenset()
-        grown = sum(v.aval.nbytes for v in eqn.outvars) > sum(eqn.invars[i].aval.nbytes for i, _ in pending)
-        return frozenset() if grown else axes
+        return axes if self.gains(eqn, [eqn.invars[i] for i, _ in pending], axes) else frozenset()
+
+    def gains(self, eqn: Eqn, pending: Sequence[Var], axes: frozenset) -> bool:
+        """Whether it pays to let sums over `axes` that `pending` wait for through the linear equation `eqn`."""
+        before = {v: v.aval.nbytes for v in pending}
+        after = sum(v.aval.nbytes for v in eqn.outvars)
+        if after != sum(before.values()) or len(eqn.outvars) != 1:
+            return after < sum(before.values())
+        (var,) = eqn.outvars
+        reader = self.readers.get(var)
+        if self.uses[var] != 1 or reader is None or reader.primitive.kind == "region":
+            return False
+        rule = self.wishes.rule(reader)
+        where = [i for i, a in enumerate(reader.invars) if a is var]
+        if rule is None or any(i not in rule.linear_ins for i in where):
+            return False
+        others = [reader.invars[i] for i in rule.linear_ins if reader.invars[i] is not var] if rule.additive else []
+        if any(self.awaits(a) != axes for a in others):
+            return False
+        return self.gains(reader, [var, *others], axes)
+
+    def awaits(self, atom: Any) -> frozenset:
+        """The axes over which a value is, or will probably be, a pending sum."""
+        if type(atom) is Literal:
+            return frozenset()
+        if atom in self.env:
+            return self.env[atom].pending
+        eqn = self.makers.get(atom)
+        rule = None if eqn is None or eqn.primitive.kind == "region" else self.wishes.rule(eqn)
+        if rule is None:
+            return frozenset()
+        summed: set = set()
+        for a, factors in zip(eqn.invars, rule.ins):
+            for f, mine in axes_of_factors(factors, self.wishes.spec(a), rule, self.sizes)[0].items():
+                if rule.reduced.get(f) == "add":
+                    summed.update(mine)
+        return frozenset(summed)
 
     def placements(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], axes: FactorAxes, passing: frozenset
                    ) -> Choice:
@@ -489,6 +530,16 @@ def _merged(order: Sequence[FactorAxes], splittable: frozenset[int]) -> FactorAx
                 merged[f] = (*have, *fresh)
                 taken.update(fresh)
     return merged
+
+
+def _live(jaxpr: Jaxpr) -> list[Eqn]:
+    """The equations that results or effects depend on: nothing is communicated for the others."""
+    needed, live = set(_variables(jaxpr.outvars)), []
+    for eqn in reversed(jaxpr.eqns):
+        if eqn.effects or not needed.isdisjoint(eqn.outvars):
+            needed.update(_variables(eqn.invars))
+            live.append(eqn)
+    return live[::-1]
 
 
 def _variables(atoms: Sequence) -> list[Var]:
