@@ -1,0 +1,36 @@
+"""Trees as vectors and back."""
+
+import numpy as np
+import pytest
+
+import weft
+from weft.flatten_util import ravel_pytree
+
+TREE = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "b": (np.float32(7), np.array([8, 9], np.int32))}
+
+
+def test_there_and_back():
+    vector, back = ravel_pytree(TREE)
+    assert vector.dtype == np.float32
+    np.testing.assert_array_equal(np.asarray(vector), [7, 8, 9, 0, 1, 2, 3, 4, 5])  # keys in order
+    again = back(vector * 2)
+    np.testing.assert_array_equal(np.asarray(again["w"]), TREE["w"] * 2)
+    assert again["b"][0].shape == () and again["b"][1].dtype == np.int32
+    np.testing.assert_array_equal(np.asarray(again["b"][1]), [16, 18])
+
+
+def test_an_empty_tree():
+    vector, back = ravel_pytree({})
+    assert vector.shape == (0,) and back(vector) == {}
+
+
+def test_a_vector_of_another_size_is_refused():
+    _, back = ravel_pytree(TREE)
+    with pytest.raises(ValueError, match=r"\(4,\)"):
+        back(np.zeros(4, np.float32))
+
+
+def test_unravelling_is_linear_for_derivatives():
+    vector, back = ravel_pytree(TREE["w"])
+    gradient = weft.grad(lambda v: (back(v) * TREE["w"]).sum())(vector)
+    np.testing.assert_array_equal(np.asarray(gradient), np.arange(6))

@@ -1,0 +1,94 @@
+"""Scaled dot-product attention."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import weft.numpy as wnp
+from weft.nn.normalization import softmax
+
+
+def dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any = None,
+    mask: Any = None,
+    *,
+    scale: float | None = None,
+    is_causal: bool = False,
+    query_seq_lengths: Any = None,
+    key_value_seq_lengths: Any = None,
+    local_window_size: int | tuple[int, int] | None = None,
+    implementation: str | None = None,
+) -> Any:
+    """softmax(scale query·key + bias)·value for each head.
+
+    `query` is [batch, T, heads, size], `key` and `value` [batch, S, heads of keys, size]; without batch all have three
+    dims. Heads of keys that are fewer serve equally many heads of queries each. `mask` and `bias` broadcast to
+    [batch, heads, T, S]; where the mask is false, or beyond a sequence's length, nothing is attended. `scale` is
+    1/sqrt(size) if not given. Scores are summed and normalized in float32 at least.
+    """
+    if implementation not in (None, "xla"):
+        raise NotImplementedError(f"nn.dot_product_attention: no implementation {implementation!r}; leave it at None.")
+    query, key, value = wnp.asarray(query), wnp.asarray(key), wnp.asarray(value)
+    has_batch = query.ndim == 4
+    if not has_batch:
+        query, key, value = query[None], key[None], value[None]
+        bias, mask = _of_four_dims(bias), _of_four_dims(mask)
+    _, n_queries, n_heads, size = query.shape
+    n_keys, n_key_heads = key.shape[1], key.shape[2]
+    if n_heads % n_key_heads:
+        raise ValueError(
+            f"nn.dot_product_attention: {n_heads} heads of queries cannot be shared among {n_key_heads} heads of keys."
+        )
+    groups = n_heads // n_key_heads
+    if groups > 1:
+        key, value = wnp.repeat(key, groups, axis=2), wnp.repeat(value, groups, axis=2)
+
+    sums = wnp.promote_types(query.dtype, wnp.float32)
+    scores = wnp.einsum("btnh,bsnh->bnts", query.astype(sums), key.astype(sums))
+    scores = scores * (1 / math.sqrt(size) if scale is None else scale)
+    if bias is not None:
+        scores = scores + wnp.asarray(bias).astype(sums)
+    allowed = _allowed(mask, n_queries, n_keys, is_causal, query_seq_lengths, key_value_seq_lengths, local_window_size)
+    if allowed is not None:
+        scores = wnp.where(allowed, scores, -0.7 * float(wnp.finfo(sums).max))
+    weights = softmax(scores).astype(query.dtype)
+    out = wnp.einsum("bnts,bsnh->btnh", weights, value)
+    if query_seq_lengths is not None:
+        inside = wnp.arange(n_queries)[None, :, None, None] < wnp.asarray(query_seq_lengths)[:, None, None, None]
+        out = wnp.where(inside, out, wnp.zeros((), out.dtype))
+    return out if has_batch else out[0]
+
+
+def _of_four_dims(x: Any) -> Any:
+    if x is None:
+        return None
+    x = wnp.asarray(x)
+    return x.reshape((1,) * (4 - x.ndim) + x.shape)
+
+
+def _allowed(
+    mask: Any, n_queries: int, n_keys: int, is_causal: bool, query_lengths: Any, key_lengths: Any, window: Any
+) -> Any:
+    """Which query may attend which key, as far as anything restricts it."""
+    t = wnp.arange(n_queries)[:, None]
+    s = wnp.arange(n_keys)[None, :]
+    found = [] if mask is None else [wnp.asarray(mask)]
+    if is_causal:
+        found.append(s <= t)
+    if window is not None:
+        left, right = (window, window) if isinstance(window, int) else window
+        found.append((t - s <= left) & (s - t <= right))
+    if query_lengths is not None:
+        found.append(t < wnp.asarray(query_lengths)[:, None, None, None])
+    if key_lengths is not None:
+        found.append(s < wnp.asarray(key_lengths)[:, None, None, None])
+    if not found:
+        return None
+    allowed = found[0]
+    for more in found[1:]:
+        allowed = allowed & more
+    return allowed

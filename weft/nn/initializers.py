@@ -1,0 +1,154 @@
+"""Initializers: functions of (key, shape, dtype) that give the first values of parameters.
+
+Laws: `variance_scaling` gives variance `scale / n`, where n is the fan in, the fan out, or their mean, whatever the
+distribution; the named ones (Glorot, LeCun, He) are its cases.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import weft.numpy as wnp
+from weft import random
+
+Initializer = Callable[..., Any]
+
+
+def zeros(key: Any, shape: Sequence[int], dtype: Any = None) -> Any:
+    """All zeros; the key is not used."""
+    return wnp.zeros(shape, _float_dtype(dtype))
+
+
+def ones(key: Any, shape: Sequence[int], dtype: Any = None) -> Any:
+    """All ones; the key is not used."""
+    return wnp.ones(shape, _float_dtype(dtype))
+
+
+def constant(value: Any, dtype: Any = None) -> Initializer:
+    """An initializer that fills with `value`."""
+
+    def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
+        return wnp.full(shape, value, _float_dtype(dtype))
+
+    return init
+
+
+def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
+    """An initializer with values spread evenly over [0, scale)."""
+
+    def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
+        dtype = _float_dtype(dtype)
+        return random.uniform(key, shape, dtype) * wnp.array(scale, dtype)
+
+    return init
+
+
+def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
+    """An initializer with normal values of deviation `stddev`.
+
+    >>> normal(2.0)(random.PRNGKey(0), (3, 4)).shape
+    (3, 4)
+    """
+
+    def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
+        dtype = _float_dtype(dtype)
+        return random.normal(key, shape, dtype) * wnp.array(stddev, dtype)
+
+    return init
+
+
+def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: Any = -2.0, upper: Any = 2.0) -> Initializer:
+    """An initializer with values of a normal distribution cut at `lower` and `upper`, then scaled by `stddev`."""
+
+    def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
+        dtype = _float_dtype(dtype)
+        return random.truncated_normal(key, lower, upper, shape, dtype) * wnp.array(stddev, dtype)
+
+    return init
+
+
+def variance_scaling(
+    scale: Any,
+    mode: str,
+    distribution: str,
+    in_axis: int | Sequence[int] = -2,
+    out_axis: int | Sequence[int] = -1,
+    batch_axis: int | Sequence[int] = (),
+    dtype: Any = None,
+) -> Initializer:
+    """An initializer whose values have variance `scale / n`.
+
+    `mode` says what n is: "fan_in", "fan_out", "fan_avg", or "fan_geo_avg"; `distribution` is "normal", "uniform" or
+    "truncated_normal". The fans are the sizes of `in_axis` and `out_axis` times those of the remaining (window) dims.
+    """
+    if mode not in ("fan_in", "fan_out", "fan_avg", "fan_geo_avg"):
+        raise ValueError(
+            f"initializers.variance_scaling: mode is fan_in, fan_out, fan_avg or fan_geo_avg, got {mode!r}."
+        )
+    if distribution not in ("normal", "uniform", "truncated_normal"):
+        raise ValueError(
+            f"initializers.variance_scaling: distribution is normal, uniform or truncated_normal, got {distribution!r}."
+        )
+
+    def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
+        dtype = _float_dtype(dtype)
+        fan_in, fan_out = _fans(tuple(shape), in_axis, out_axis, batch_axis)
+        n = {
+            "fan_in": fan_in,
+            "fan_out": fan_out,
+            "fan_avg": (fan_in + fan_out) / 2,
+            "fan_geo_avg": math.sqrt(fan_in * fan_out),
+        }[mode]
+        variance = wnp.array(scale / max(1, n), dtype)
+        if distribution == "normal":
+            return random.normal(key, shape, dtype) * wnp.sqrt(variance)
+        if distribution == "uniform":
+            return random.uniform(key, shape, dtype, -1) * wnp.sqrt(3 * variance)
+        # The deviation of a standard normal cut at -2 and 2.
+        deviation = wnp.sqrt(variance) / wnp.array(0.87962566103423978, dtype)
+        return random.truncated_normal(key, -2, 2, shape, dtype) * deviation
+
+    return init
+
+
+def _case(scale: float, mode: str, distribution: str, name: str, law: str) -> Callable[..., Initializer]:
+    def make(
+        in_axis: int | Sequence[int] = -2,
+        out_axis: int | Sequence[int] = -1,
+        batch_axis: int | Sequence[int] = (),
+        dtype: Any = None,
+    ) -> Initializer:
+        return variance_scaling(scale, mode, distribution, in_axis, out_axis, batch_axis, dtype)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"An initializer with {distribution.replace('_', ' ')} values of variance {law}."
+    return make
+
+
+glorot_uniform = xavier_uniform = _case(1.0, "fan_avg", "uniform", "glorot_uniform", "2 / (fan in + fan out)")
+glorot_normal = xavier_normal = _case(1.0, "fan_avg", "truncated_normal", "glorot_normal", "2 / (fan in + fan out)")
+lecun_uniform = _case(1.0, "fan_in", "uniform", "lecun_uniform", "1 / fan in")
+lecun_normal = _case(1.0, "fan_in", "truncated_normal", "lecun_normal", "1 / fan in")
+he_uniform = kaiming_uniform = _case(2.0, "fan_in", "uniform", "he_uniform", "2 / fan in")
+he_normal = kaiming_normal = _case(2.0, "fan_in", "truncated_normal", "he_normal", "2 / fan in")
+
+
+def _fans(shape: tuple[int, ...], in_axis: Any, out_axis: Any, batch_axis: Any) -> tuple[int, int]:
+    """Fan in and fan out of a weight of `shape`."""
+    if len(shape) < 2:
+        raise ValueError(
+            f"initializers.variance_scaling: shape {shape} has no fan in and fan out; it needs at least two dims."
+        )
+    ins, outs, batches = (_size(shape, axis) for axis in (in_axis, out_axis, batch_axis))
+    window = math.prod(shape) / (ins * outs * batches)
+    return int(ins * window), int(outs * window)
+
+
+def _size(shape: tuple[int, ...], axis: int | Sequence[int]) -> int:
+    return shape[axis] if isinstance(axis, int) else math.prod(shape[a] for a in axis)
+
+
+def _float_dtype(dtype: Any) -> Any:
+    return wnp.result_type(float) if dtype is None else dtype

@@ -1,0 +1,112 @@
+"""Softmax and its kin, standardization, and one-hot vectors.
+
+The maximum that keeps exponentials from overflowing counts as a constant for derivatives, which it does not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import weft.numpy as wnp
+from weft.nn.activations import _float
+from weft.ops.arithmetic import stop_gradient
+
+Axis = int | Sequence[int] | None
+
+
+def logsumexp(
+    a: Any, axis: Axis = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
+) -> Any:
+    """log(sum(b exp(a))) along `axis`, without overflow; `b` is 1 if not given.
+
+    With `return_sign`, gives the logarithm of the absolute sum, and its sign.
+
+    >>> logsumexp(wnp.array([1000.0, 1000.0])).item()
+    1000.693...
+    """
+    a = _float(a)
+    if b is not None:
+        b = _float(b)
+        a = wnp.where(b != 0, a, -wnp.inf)
+    shown = a if where is None else wnp.where(where, a, -wnp.inf)
+    top = wnp.max(shown.real, axis=axis, keepdims=True, initial=-wnp.inf)
+    top = stop_gradient(wnp.where(wnp.isfinite(top), top, 0.0))
+    terms = wnp.exp(shown - top)
+    total = wnp.sum(terms if b is None else b * terms, axis=axis, keepdims=True)
+    sign = wnp.sign(total)
+    out = wnp.log(wnp.abs(total) if return_sign or b is not None else total) + top
+    if b is not None and not return_sign:
+        out = wnp.where(sign < 0, wnp.nan, out)
+    if not keepdims:
+        out, sign = wnp.squeeze(out, axis), wnp.squeeze(sign, axis)
+    return (out, sign) if return_sign else out
+
+
+def logmeanexp(x: Any, axis: Axis = None, where: Any = None, keepdims: bool = False) -> Any:
+    """log(mean(exp(x))) along `axis`, without overflow."""
+    x = _float(x)
+    if where is None:
+        kept = wnp.ones_like(x.real)
+    else:
+        kept = wnp.broadcast_to(where, x.shape).astype(x.real.dtype)
+    count = wnp.sum(kept, axis=axis, keepdims=keepdims)
+    return logsumexp(x, axis=axis, keepdims=keepdims, where=where) - wnp.log(count)
+
+
+def log1mexp(x: Any) -> Any:
+    """log(1 - exp(-x)) for positive `x`, exact near 0 and far from it."""
+    x = _float(x)
+    near = x < 0.6931471805599453  # log 2, where both forms lose equally little
+    return wnp.where(near, wnp.log(-wnp.expm1(-x)), wnp.log1p(-wnp.exp(-x)))
+
+
+def softmax(x: Any, axis: Axis = -1, where: Any = None) -> Any:
+    """exp(x), divided by its sum along `axis`; where `where` is false, 0.
+
+    >>> softmax(wnp.array([0.0, 0.0])).tolist()
+    [0.5, 0.5]
+    """
+    x = _float(x)
+    shown = x if where is None else wnp.where(where, x, -wnp.inf)
+    top = stop_gradient(wnp.max(shown, axis=axis, keepdims=True))
+    terms = wnp.exp(x - top)
+    if where is not None:
+        terms = wnp.where(where, terms, 0.0)
+    return terms / wnp.sum(terms, axis=axis, keepdims=True)
+
+
+def log_softmax(x: Any, axis: Axis = -1, where: Any = None) -> Any:
+    """The logarithm of `softmax`, without cancellation; where `where` is false, minus infinity."""
+    x = _float(x)
+    shown = x if where is None else wnp.where(where, x, -wnp.inf)
+    shifted = x - stop_gradient(wnp.max(shown, axis=axis, keepdims=True))
+    terms = wnp.exp(shifted) if where is None else wnp.where(where, wnp.exp(shifted), 0.0)
+    out = shifted - wnp.log(wnp.sum(terms, axis=axis, keepdims=True))
+    return out if where is None else wnp.where(where, out, -wnp.inf)
+
+
+def standardize(
+    x: Any, axis: Axis = -1, mean: Any = None, variance: Any = None, epsilon: Any = 1e-5, where: Any = None
+) -> Any:
+    """`x` less its mean, divided by its deviation along `axis`; `epsilon` is added to the variance."""
+    x = _float(x)
+    if mean is None:
+        mean = wnp.mean(x, axis=axis, keepdims=True, where=where)
+    if variance is None:
+        variance = wnp.mean(wnp.square(x), axis=axis, keepdims=True, where=where) - wnp.square(mean)
+    return (x - mean) / wnp.sqrt(variance + epsilon)
+
+
+def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> Any:
+    """Vectors of `num_classes` along a new dim `axis`: 1 at index `x`, 0 elsewhere, all 0 for an index out of range.
+
+    >>> one_hot(wnp.array([0, 2]), 3).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    x = wnp.asarray(x)
+    axis %= x.ndim + 1
+    shape = [1] * (x.ndim + 1)
+    shape[axis] = num_classes
+    classes = wnp.arange(num_classes, dtype=x.dtype).reshape(shape)
+    return (wnp.expand_dims(x, axis) == classes).astype(wnp.result_type(float) if dtype is None else dtype)

@@ -1,0 +1,160 @@
+"""Checking derivatives against finite differences.
+
+Law checked forward: jvp(f)(x, t) is the central difference of f at x along t. Backward: <ct, J t> == <vjp(ct), t>.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import weft
+from weft.tree_util import tree_leaves, tree_map
+
+# Tolerance and step of the difference quotient by the coarsest floating dtype among the values.
+_TOLERANCE = {"float16": 5e-2, "bfloat16": 1e-1, "float32": 2e-3, "float64": 1e-5}
+_STEP = {"float16": 1e-1, "bfloat16": 1e-1, "float32": 1e-2, "float64": 1e-5}
+
+
+def check_grads(
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    order: int,
+    modes: Sequence[str] = ("fwd", "rev"),
+    atol: float | None = None,
+    rtol: float | None = None,
+    eps: float | None = None,
+) -> None:
+    """Check the derivatives of `f` at `args` up to `order`, forward ("fwd") and backward ("rev")."""
+    unknown = set(modes) - {"fwd", "rev"}
+    if unknown:
+        raise ValueError(f"check_grads: modes are 'fwd' and 'rev', got {sorted(unknown)}")
+    args = tuple(args)
+    if order == 0:
+        return
+    if "fwd" in modes:
+        jvp = partial(weft.jvp, f)
+        check_jvp(f, lambda primals, tangents: jvp(primals, tangents), args, atol, rtol, eps)
+        tangents = _random_like(args, seed=order)
+        check_grads(lambda *xs: weft.jvp(f, xs, tangents)[1], args, order - 1, modes, atol, rtol, eps)
+    if "rev" in modes:
+        vjp = partial(weft.vjp, f)
+        check_vjp(f, vjp, args, atol, rtol, eps)
+        cotangent = _random_like(f(*args), seed=-order)
+        check_grads(lambda *xs: weft.vjp(f, *xs)[1](cotangent), args, order - 1, modes, atol, rtol, eps)
+
+
+def check_jvp(
+    f: Callable[..., Any],
+    f_jvp: Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, Any]],
+    args: Sequence[Any],
+    atol: float | None = None,
+    rtol: float | None = None,
+    eps: float | None = None,
+    err_msg: str = "",
+) -> None:
+    """Check `f_jvp(primals, tangents)` against `f` and its central differences."""
+    args = tuple(args)
+    tangents = _random_like(args, seed=1)
+    value, tangent = f_jvp(args, tangents)
+    _compare(value, f(*args), atol, rtol, f"{err_msg} the primal output of jvp")
+    _compare(tangent, _difference(f, args, tangents, eps), atol, rtol, f"{err_msg} the tangent output of jvp")
+
+
+def check_vjp(
+    f: Callable[..., Any],
+    f_vjp: Callable[..., tuple[Any, Callable[[Any], Any]]],
+    args: Sequence[Any],
+    atol: float | None = None,
+    rtol: float | None = None,
+    eps: float | None = None,
+    err_msg: str = "",
+) -> None:
+    """Check `f_vjp(*args)` against `f` and, by the adjoint identity, its central differences."""
+    args = tuple(args)
+    tangents = _random_like(args, seed=2)
+    value, pull_back = f_vjp(*args)
+    _compare(value, f(*args), atol, rtol, f"{err_msg} the primal output of vjp")
+    cotangent = _random_like(value, seed=3)
+    forward = _inner(cotangent, _difference(f, args, tangents, eps))
+    backward = _inner(pull_back(cotangent), tangents)
+    scale = 1 + np.sqrt(_inner(cotangent, cotangent))
+    _compare(
+        np.asarray(backward / scale), np.asarray(forward / scale), atol, rtol, f"{err_msg} the adjoint of vjp", value
+    )
+
+
+def _difference(f: Callable[..., Any], args: tuple[Any, ...], tangents: tuple[Any, ...], eps: float | None) -> Any:
+    """The central difference of `f` along `tangents`."""
+    step = _STEP[_coarsest(args)] if eps is None else eps
+
+    def moved(sign: float) -> Any:
+        return f(*tree_map(lambda x, t: _move(x, t, sign * step), args, tangents))
+
+    def quotient(above: Any, below: Any) -> np.ndarray:
+        above, below = np.asarray(above), np.asarray(below)
+        if not _is_inexact(above):
+            return np.zeros(above.shape, np.float64)
+        return (_widen(above) - _widen(below)) / (2 * step)
+
+    return tree_map(quotient, moved(+1.0), moved(-1.0))
+
+
+def _move(x: Any, t: Any, step: float) -> Any:
+    x = np.asarray(x)
+    return (_widen(x) + step * _widen(np.asarray(t))).astype(x.dtype) if _is_inexact(x) else x
+
+
+def _random_like(tree: Any, seed: int) -> Any:
+    """Standard normal values of the shapes and dtypes of `tree`; float0 zeros for its integers."""
+    numbers = np.random.default_rng(abs(seed) * 2 + (seed < 0))
+
+    def leaf(x: Any) -> np.ndarray:
+        x = np.asarray(x)
+        if not _is_inexact(x):
+            return np.zeros(x.shape, weft.float0)
+        values = numbers.standard_normal(x.shape)
+        if np.issubdtype(x.dtype, np.complexfloating):
+            values = values + 1j * numbers.standard_normal(x.shape)
+        return np.asarray(values).astype(x.dtype)
+
+    return tree_map(leaf, tree)
+
+
+def _inner(a: Any, b: Any) -> float:
+    """The real inner product of two trees, without conjugation, as derivatives pair with tangents."""
+    pairs = zip(tree_leaves(a), tree_leaves(b), strict=True)
+    products = [np.sum(_widen(np.asarray(x)) * _widen(np.asarray(y))) for x, y in pairs if _is_inexact(np.asarray(x))]
+    return float(np.real(sum(products)))
+
+
+def _compare(actual: Any, expected: Any, atol: float | None, rtol: float | None, what: str, like: Any = None) -> None:
+    tolerance = _TOLERANCE[_coarsest(actual if like is None else like)]
+    for x, y in zip(tree_leaves(actual), tree_leaves(expected), strict=True):
+        x, y = np.asarray(x), np.asarray(y)
+        if not _is_inexact(x):
+            continue
+        np.testing.assert_allclose(
+            _widen(x),
+            _widen(y),
+            atol=tolerance if atol is None else atol,
+            rtol=tolerance if rtol is None else rtol,
+            err_msg=f"check_grads: {what.strip()} disagrees",
+        )
+
+
+def _is_inexact(x: np.ndarray) -> bool:
+    return np.issubdtype(x.dtype, np.inexact) or x.dtype.name == "bfloat16"
+
+
+def _widen(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.complex128 if np.issubdtype(x.dtype, np.complexfloating) else np.float64)
+
+
+def _coarsest(tree: Any) -> str:
+    """The name of the real dtype with the least precision among the floating leaves of `tree`."""
+    real_of = {"complex64": "float32", "complex128": "float64"}
+    found = {np.asarray(x).dtype.name for x in tree_leaves(tree)}
+    found |= {real_of[name] for name in found & real_of.keys()}
+    return next((name for name in ("bfloat16", "float16", "float32", "float64") if name in found), "float32")
