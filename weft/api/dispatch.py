@@ -1,25 +1,32 @@
 """Calls of compiled functions without Python: cache entries that native code matches.
 
-An entry is made when a call took the Python path and could have done without it: positional arguments only, builtin
-containers only, every leaf an Array that already lies as the executable wants it, nothing donated.
+An entry is made when a call took the Python path and could have done without it: builtin containers only, every leaf an
+Array that already lies as the executable wants it or a Python number, static arguments that are the very same objects.
 """
 
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 from collections.abc import Sequence
 
+import numpy as np
+
 from weft.codegen import dispatch as native
 from weft.codegen import heap
+from weft.ir.types import ShapedArray
 from weft.runtime import buffer
 from weft.runtime.array import Array, ArraySpec, default_sharding
 from weft.runtime.executable import Executable
-from weft.ir.types import ShapedArray
 from weft.util import tree
 from weft.util.state import guard
 
-_LEAF, _TUPLE, _LIST, _DICT, _NONE = range(5)
+_ARRAY, _TUPLE, _LIST, _DICT, _NONE, _F32, _F64, _I32, _I64, _SAME, _BOOL = range(11)
+#: a Python number of this type, wanted as this dtype, is written by native code
+_NUMBERS = {(float, np.dtype("float32")): _F32, (float, np.dtype("float64")): _F64, (int, np.dtype("int32")): _I32,
+            (int, np.dtype("int64")): _I64, (bool, np.dtype("bool")): _BOOL}
+_MOST_ENTRIES = 256
 _lock = threading.Lock()
 
 
@@ -31,80 +38,115 @@ class Dispatching:
         self._slow = slow
         self._head = (ctypes.c_void_p * 1)(None)
         self._cell = ctypes.addressof(self._head)
-        self._entries: list[_Entry] = []
+        self._entries: dict[tuple, _Entry] = {}
 
     def _forget_entries(self) -> None:
         self._head[0] = None
         self._entries.clear()
 
 
+class _Unmatchable(Exception):
+    """A value that native code cannot match."""
+
+
+class _Words:
+    """The program of an argument tree, and the objects it refers to."""
+
+    def __init__(self):
+        self.words: list[int] = []
+        self.objects: list = []
+        self.leaves: list = []
+
+    def tree(self, x, specs: Sequence[ArraySpec] | None) -> None:
+        """Append the words of tree `x`; leaves are checked against `specs`, in order, if given."""
+        kind = type(x)
+        if kind is tuple or kind is list:
+            self.words += [_TUPLE if kind is tuple else _LIST, len(x)]
+            for v in x:
+                self.tree(v, specs)
+        elif kind is dict:
+            try:
+                order = sorted(x)
+            except TypeError:
+                raise _Unmatchable from None
+            self.words += [_DICT, len(x)]
+            for k in order:
+                self.objects.append(k)
+                self.words.append(id(k))
+                self.tree(x[k], specs)
+        elif x is None:
+            self.words.append(_NONE)
+        else:
+            self.words.append(_ARRAY if specs is None else self._leaf(x, specs[len(self.leaves)]))
+            self.leaves.append(x)
+
+    def _leaf(self, x, spec: ArraySpec) -> int:
+        if type(x) is Array:
+            if x._spec is spec:
+                return _ARRAY
+            raise _Unmatchable
+        code = _NUMBERS.get((type(x), spec.aval.dtype))
+        if code is None or spec.aval.ndim:
+            raise _Unmatchable
+        return code
+
+    def same(self, x) -> None:
+        """Append a static argument: exactly this object."""
+        self.words += [_SAME, id(x)]
+        self.objects.append(x)
+
+
 class _Entry:
     """The words of one entry, and everything they point to."""
 
-    def __init__(self, executable: Executable, n_args: int, in_program: Sequence[int], out_program: Sequence[int], keys: list,
+    def __init__(self, executable: Executable, n_args: int, names: Sequence[str], ins: _Words, outs: _Words,
                  next_address: int | None):
         n_const = len(executable.const_inputs)
         in_specs = executable.in_specs[n_const:]
+        aliases = [executable.aliases.get(i, n_const - 1) - n_const for i in range(len(executable.out_specs))]
+        donated = [d - n_const for d in executable.donated]
+        by_name = sorted(range(len(names)), key=names.__getitem__)
         pointers = lambda xs: (ctypes.c_void_p * max(1, len(xs)))(*xs)
         words = lambda xs: (ctypes.c_int64 * max(1, len(xs)))(*xs)
-        self.parts = [
-            words(in_program), pointers([id(s) for s in in_specs]),
-            pointers([a._live().ptr for a in executable.const_inputs]),
+        const_buffers = [a._live() for a in executable.const_inputs]
+        parts = [
+            words(ins.words), pointers([id(s) for s in in_specs]), pointers([b.ptr for b in const_buffers]),
             pointers([id(s) for s in executable.out_specs]), words([s.nbytes for s in executable.out_specs]),
-            words(out_program), pointers([c.ptr for c in executable.consts])]
-        self.alive = [executable, in_specs, keys, executable.native.raise_error, [a._live() for a in executable.const_inputs]]
-        at = [ctypes.addressof(p) for p in self.parts]
-        self.words = (ctypes.c_int64 * native.ENTRY_WORDS)(
+            words(outs.words), pointers([c.ptr for c in executable.consts]), words(by_name), pointers([id(n) for n in names]),
+            words(aliases), words(donated)]
+        raise_error = executable.native.raise_error
+        self.alive = [executable, in_specs, names, ins.objects, outs.objects, const_buffers, raise_error, parts]
+        at = [ctypes.addressof(p) for p in parts]
+        self.words = words([
             next_address or 0, n_args, at[0], at[1], executable.native.entry, n_const, at[2], len(in_specs),
             len(executable.out_specs), at[3], at[4], at[5], len(executable.consts), at[6], executable.arena_bytes, guard[1],
-            int(executable.is_long), id(self.alive[3]))
+            int(executable.is_long), id(raise_error), len(names), at[7], at[8], at[9], len(donated), at[10]])
+        assert len(self.words) == native.ENTRY_WORDS
         self.address = ctypes.addressof(self.words)
 
 
-def _program(x, out: list[int], keys: list) -> bool:
-    """Append the words of a tree; false if it has a node that native code does not know."""
-    kind = type(x)
-    if kind is tuple or kind is list:
-        out += [_TUPLE if kind is tuple else _LIST, len(x)]
-        return all(_program(v, out, keys) for v in x)
-    if kind is dict:
-        try:
-            order = sorted(x)
-        except TypeError:
-            return False
-        out += [_DICT, len(x)]
-        for k in order:
-            keys.append(k)
-            out.append(id(k))
-            if not _program(x[k], out, keys):
-                return False
-        return True
-    if x is None:
-        out.append(_NONE)
-        return True
-    out.append(_LEAF)
-    return True
-
-
-def add_entry(jitted: Dispatching, executable: Executable, args: tuple, leaves: Sequence, out_tree) -> None:
+def add_entry(jitted: Dispatching, executable: Executable, args: tuple, kwargs: dict, static_nums, static_names, out_tree) -> None:
     """Let later calls like this one go to native code, if they can."""
-    if guard[0] or type(executable) is not Executable or executable.donated or executable.aliases or not _installed(type(jitted)):
+    if guard[0] or type(executable) is not Executable or not _installed(type(jitted)):
         return
     specs = executable.in_specs[len(executable.const_inputs):]
-    if len(leaves) != len(specs) or any(type(x) is not Array or x._spec is not s for x, s in zip(leaves, specs)):
+    ins, outs = _Words(), _Words()
+    try:
+        for i, x in enumerate(args):
+            ins.same(x) if i in static_nums or i - len(args) in static_nums else ins.tree(x, specs)
+        for name in sorted(kwargs):
+            ins.same(kwargs[name]) if name in static_names else ins.tree(kwargs[name], specs)
+        outs.tree(tree.tree_unflatten(out_tree, [_Leaf] * out_tree.num_leaves), None)
+    except (_Unmatchable, IndexError):
         return
-    keys: list = []
-    in_program: list[int] = []
-    if not all(_program(x, in_program, keys) for x in args):
-        return
-    if in_program.count(_LEAF) < len(leaves):         # a registered node hides leaves of its own
-        return
-    out_program: list[int] = []
-    if not _program(tree.tree_unflatten(out_tree, [_Leaf] * out_tree.num_leaves), out_program, keys):
-        return
+    if len(ins.leaves) != len(specs) or len(outs.leaves) != len(executable.out_specs):
+        return                                        # a registered node hides leaves
+    names = tuple(map(sys.intern, kwargs))
+    key = (len(args), names, tuple(ins.words), tuple(id(s) for s in specs), guard[1])
     with _lock:
-        entry = _Entry(executable, len(args), in_program, out_program, keys, jitted._head[0])
-        jitted._entries.append(entry)
+        if key in jitted._entries or len(jitted._entries) >= _MOST_ENTRIES:
+            return
+        entry = jitted._entries[key] = _Entry(executable, len(args), names, ins, outs, jitted._head[0])
         jitted._head[0] = entry.address
 
 

@@ -164,8 +164,8 @@ class JitFunction(Dispatching):
                                         f"jit({traced.name})", traced.arg_names)
             placed = any(s is not None for s in traced.in_shardings)
             self._calls[key] = (executable, traced, placed)
-            if not statics and not kwargs and not placed:
-                add_entry(self, executable, args, leaves, traced.out_tree)
+            if not placed:
+                add_entry(self, executable, args, kwargs, self.statics.static_argnums, self.statics.static_argnames, traced.out_tree)
             return tree.tree_unflatten(traced.out_tree, executable(ready))
         executable, traced, placed = call
         if placed or traced.jaxpr.consts:

@@ -4,7 +4,9 @@
 ; an int, the address of the head of a list of entries; its `_slow` slot is the callable that does everything unusual.
 ; $SPEC, $BUFFER, $PTR, $CELL, $SLOW are byte offsets of slots, found and checked at start-up by `dispatch.py`.
 ;
-; An argument tree is a program of i64 words: 0 leaf | 1 n tuple | 2 n list | 3 n keys... dict | 4 None.
+; An argument tree is a program of i64 words: 0 array | 1 n tuple | 2 n list | 3 n keys... dict | 4 None | 5 float as f32 |
+; 6 float as f64 | 7 int as i32 | 8 int as i64 | 9 object: exactly this one (static arguments) | 10 bool.
+; Keyword arguments follow the positional ones in the order of their names; word 19 says where each stands in the call.
 %entry = type { ptr,       ;  0 next
                 i64,       ;  1 positional arguments
                 ptr,       ;  2 program of the argument tree
@@ -19,12 +21,21 @@
                 i64,       ; 14 bytes of temporary memory
                 i64,       ; 15 epoch in which the entry holds
                 i64,       ; 16 1: let other Python threads run meanwhile
-                ptr }      ; 17 callable that raises what `run` failed with
-%cursor = type { ptr, ptr, ptr, ptr }   ; program, specs, addresses, owners
+                ptr,       ; 17 callable that raises what `run` failed with
+                i64,       ; 18 keyword arguments
+                ptr, ptr,  ; 19 place in the call of each, by name; names in the order of the call
+                ptr,       ; 21 per result: the donated leaf whose memory it takes, or -1
+                i64, ptr } ; 22 number and leaves of donated arrays
+; program, specs, addresses, owners, arrays, room for numbers
+%cursor = type { ptr, ptr, ptr, ptr, ptr, ptr }
 
 @ARRAY_T = external global i8
 @BUFFER_T = external global i8
 @PyCapsule_Type = external global i8
+@PyBool_Type = external global i8
+@PyFloat_Type = external global i8
+@PyLong_Type = external global i8
+@_Py_TrueStruct = external global i8
 @PyDict_Type = external global i8
 @PyList_Type = external global i8
 @PyTuple_Type = external global i8
@@ -36,6 +47,10 @@ declare ptr @PyObject_CallNoArgs(ptr)
 declare ptr @PyType_GenericAlloc(ptr, i64)
 declare ptr @PyCapsule_New(ptr, ptr, ptr)
 declare ptr @PyLong_AsVoidPtr(ptr)
+declare double @PyFloat_AsDouble(ptr)
+declare i64 @PyLong_AsLongLong(ptr)
+declare ptr @PyErr_Occurred()
+declare void @PyErr_Clear()
 declare ptr @PyDict_GetItem(ptr, ptr)
 declare ptr @PyDict_New()
 declare i32 @PyDict_SetItem(ptr, ptr, ptr)
@@ -84,7 +99,63 @@ entry:
   %op = call i64 @fetch(ptr %c)
   %type_at = getelementptr i8, ptr %x, i64 8
   %type = load ptr, ptr %type_at
-  switch i64 %op, label %no [ i64 0, label %leaf  i64 1, label %tuple  i64 2, label %list  i64 3, label %dict  i64 4, label %none ]
+  switch i64 %op, label %no [ i64 0, label %leaf  i64 1, label %tuple  i64 2, label %list  i64 3, label %dict  i64 4, label %none
+    i64 5, label %float  i64 6, label %float  i64 7, label %int  i64 8, label %int  i64 9, label %same  i64 10, label %bool ]
+same:
+  %object_word = call i64 @fetch(ptr %c)
+  %object = inttoptr i64 %object_word to ptr
+  %is_object = icmp eq ptr %x, %object
+  ret i1 %is_object
+bool:
+  %is_bool = icmp eq ptr %type, @PyBool_Type
+  br i1 %is_bool, label %bool_value, label %no
+bool_value:
+  %truth = icmp eq ptr %x, @_Py_TrueStruct
+  %truth_byte = zext i1 %truth to i64
+  br label %number_found
+float:
+  %is_float = icmp eq ptr %type, @PyFloat_Type
+  br i1 %is_float, label %float_value, label %no
+float_value:
+  %double = call double @PyFloat_AsDouble(ptr %x)
+  %single = fptrunc double %double to float
+  %single_bits = bitcast float %single to i32
+  %single_word = zext i32 %single_bits to i64
+  %double_word = bitcast double %double to i64
+  %narrow = icmp eq i64 %op, 5
+  %float_word = select i1 %narrow, i64 %single_word, i64 %double_word
+  br label %number_found
+int:
+  %is_int = icmp eq ptr %type, @PyLong_Type
+  br i1 %is_int, label %int_value, label %no
+int_value:
+  %long = call i64 @PyLong_AsLongLong(ptr %x)
+  %minus = icmp eq i64 %long, -1
+  br i1 %minus, label %int_check, label %int_range
+int_check:
+  %raised = call ptr @PyErr_Occurred()
+  %overflow = icmp ne ptr %raised, null
+  br i1 %overflow, label %int_clear, label %int_range
+int_clear:
+  call void @PyErr_Clear()
+  ret i1 0
+int_range:
+  %low = trunc i64 %long to i32
+  %back = sext i32 %low to i64
+  %fits = icmp eq i64 %back, %long
+  %wide = icmp eq i64 %op, 8
+  %in_range = or i1 %fits, %wide
+  br i1 %in_range, label %number_found, label %no
+number_found:
+  %word = phi i64 [ %truth_byte, %bool_value ], [ %float_word, %float_value ], [ %long, %int_range ]
+  %room = getelementptr %cursor, ptr %c, i32 0, i32 5
+  %room_at = load ptr, ptr %room
+  %room_next = getelementptr i64, ptr %room_at, i64 1
+  store ptr %room_next, ptr %room
+  store i64 %word, ptr %room_at
+  %n_specs = getelementptr %cursor, ptr %c, i32 0, i32 1
+  %n_spec_at = call ptr @advance(ptr %n_specs)
+  br label %collect
 leaf:
   %is_array = icmp eq ptr %type, @ARRAY_T
   br i1 %is_array, label %same_spec, label %no
@@ -119,13 +190,20 @@ buffer:
   %address = call ptr @PyLong_AsVoidPtr(ptr %number)
   br label %found
 found:
-  %ptr = phi ptr [ %block, %capsule ], [ %address, %buffer ]
+  %found_ptr = phi ptr [ %block, %capsule ], [ %address, %buffer ]
+  br label %collect
+collect:
+  %ptr = phi ptr [ %found_ptr, %found ], [ %room_at, %number_found ]
+  %kept = phi ptr [ %own, %found ], [ %x, %number_found ]
   %ptrs = getelementptr %cursor, ptr %c, i32 0, i32 2
   %ptr_at = call ptr @advance(ptr %ptrs)
   store ptr %ptr, ptr %ptr_at
   %owners = getelementptr %cursor, ptr %c, i32 0, i32 3
   %own_slot = call ptr @advance(ptr %owners)
-  store ptr %own, ptr %own_slot
+  store ptr %kept, ptr %own_slot
+  %arrays = getelementptr %cursor, ptr %c, i32 0, i32 4
+  %array_slot = call ptr @advance(ptr %arrays)
+  store ptr %x, ptr %array_slot
   ret i1 1
 none:
   %is_none = icmp eq ptr %x, @_Py_NoneStruct
@@ -198,10 +276,19 @@ no:
   ret i1 0
 }
 
-; a new Array that owns `block`
-define internal ptr @make_array(ptr %spec, ptr %block) {
+; a new Array that owns `block`, or shares it with its present owner
+define internal ptr @make_array(ptr %spec, ptr %block, ptr %owner) {
 entry:
-  %capsule = call ptr @PyCapsule_New(ptr %block, ptr null, ptr @weft_capsule_free)
+  %fresh = icmp eq ptr %owner, null
+  br i1 %fresh, label %wrap, label %share
+wrap:
+  %new = call ptr @PyCapsule_New(ptr %block, ptr null, ptr @weft_capsule_free)
+  br label %make
+share:
+  call void @Py_IncRef(ptr %owner)
+  br label %make
+make:
+  %capsule = phi ptr [ %new, %wrap ], [ %owner, %share ]
   %x = call ptr @PyType_GenericAlloc(ptr @ARRAY_T, i64 0)
   call void @Py_IncRef(ptr %spec)
   %spec_at = getelementptr i8, ptr %x, i64 $SPEC
@@ -223,7 +310,10 @@ leaf:
   %blocks = getelementptr %cursor, ptr %c, i32 0, i32 2
   %block_at = call ptr @advance(ptr %blocks)
   %block = load ptr, ptr %block_at
-  %array = call ptr @make_array(ptr %spec, ptr %block)
+  %owners = getelementptr %cursor, ptr %c, i32 0, i32 3
+  %owner_at = call ptr @advance(ptr %owners)
+  %owner = load ptr, ptr %owner_at
+  %array = call ptr @make_array(ptr %spec, ptr %block, ptr %owner)
   ret ptr %array
 none:
   call void @Py_IncRef(ptr @_Py_NoneStruct)
@@ -302,17 +392,25 @@ out:
   ret void
 }
 
-define internal void @free_blocks(ptr %blocks, i64 %n) {
+; free the blocks of the first `n` results, but for those that donated arrays still own
+define internal void @free_blocks(ptr %blocks, ptr %out_owners, i64 %n) {
 entry:
   br label %loop
 loop:
-  %i = phi i64 [ 0, %entry ], [ %i1, %one ]
+  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
   %more = icmp ult i64 %i, %n
   br i1 %more, label %one, label %out
 one:
+  %owner_at = getelementptr ptr, ptr %out_owners, i64 %i
+  %owner = load ptr, ptr %owner_at
+  %own = icmp eq ptr %owner, null
+  br i1 %own, label %release, label %next
+release:
   %at = getelementptr ptr, ptr %blocks, i64 %i
   %x = load ptr, ptr %at
   call void @weft_free(ptr %x)
+  br label %next
+next:
   %i1 = add i64 %i, 1
   br label %loop
 out:
@@ -337,8 +435,43 @@ out:
   ret void
 }
 
+; the donated arrays of a call that succeeded give up their memory
+define internal void @give_up(ptr %e, ptr %owners, ptr %arrays) {
+entry:
+  %n_at = getelementptr %entry, ptr %e, i32 0, i32 22
+  %n = load i64, ptr %n_at
+  %list_at = getelementptr %entry, ptr %e, i32 0, i32 23
+  %list = load ptr, ptr %list_at
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
+  %more = icmp ult i64 %i, %n
+  br i1 %more, label %one, label %out
+one:
+  %leaf_at = getelementptr i64, ptr %list, i64 %i
+  %leaf = load i64, ptr %leaf_at
+  %array_at = getelementptr ptr, ptr %arrays, i64 %leaf
+  %array = load ptr, ptr %array_at
+  %own_at = getelementptr ptr, ptr %owners, i64 %leaf
+  %own = load ptr, ptr %own_at
+  %slot = getelementptr i8, ptr %array, i64 $BUFFER
+  %now = load ptr, ptr %slot
+  %still = icmp eq ptr %now, %own
+  br i1 %still, label %drop, label %next
+drop:
+  call void @Py_IncRef(ptr @_Py_NoneStruct)
+  store ptr @_Py_NoneStruct, ptr %slot
+  call void @Py_DecRef(ptr %own)
+  br label %next
+next:
+  %i1 = add i64 %i, 1
+  br label %loop
+out:
+  ret void
+}
+
 ; run a matched entry; null with an exception set if it fails, `%self` (borrowed) if memory ran out: the slow path says so
-define internal ptr @run(ptr %e, ptr %slots, ptr %owners, ptr %self) {
+define internal ptr @run(ptr %e, ptr %slots, ptr %owners, ptr %arrays, ptr %out_owners, ptr %self) {
 entry:
   %c = alloca %cursor
   %pre_at = getelementptr %entry, ptr %e, i32 0, i32 5
@@ -354,11 +487,28 @@ entry:
   %sizes = load ptr, ptr %sizes_at
   %first_out = add i64 %pre, %leaves
   %outs = getelementptr ptr, ptr %slots, i64 %first_out
+  %alias_list_at = getelementptr %entry, ptr %e, i32 0, i32 21
+  %alias_list = load ptr, ptr %alias_list_at
   br label %alloc
 alloc:
   %j = phi i64 [ 0, %entry ], [ %j1, %alloc_ok ]
   %j_more = icmp ult i64 %j, %n
-  br i1 %j_more, label %alloc_one, label %constants
+  br i1 %j_more, label %alloc_which, label %constants
+alloc_which:
+  %alias_at = getelementptr i64, ptr %alias_list, i64 %j
+  %alias = load i64, ptr %alias_at
+  %out_owner_at = getelementptr ptr, ptr %out_owners, i64 %j
+  store ptr null, ptr %out_owner_at
+  %aliased = icmp sge i64 %alias, 0
+  br i1 %aliased, label %alloc_shared, label %alloc_one
+alloc_shared:
+  %alias_slot = add i64 %pre, %alias
+  %donor_at = getelementptr ptr, ptr %slots, i64 %alias_slot
+  %donor = load ptr, ptr %donor_at
+  %donor_owner_at = getelementptr ptr, ptr %owners, i64 %alias
+  %donor_owner = load ptr, ptr %donor_owner_at
+  store ptr %donor_owner, ptr %out_owner_at
+  br label %alloc_ok
 alloc_one:
   %size_at = getelementptr i64, ptr %sizes, i64 %j
   %size = load i64, ptr %size_at
@@ -366,12 +516,13 @@ alloc_one:
   %no_block = icmp eq ptr %block, null
   br i1 %no_block, label %no_memory, label %alloc_ok
 alloc_ok:
+  %out_block = phi ptr [ %block, %alloc_one ], [ %donor, %alloc_shared ]
   %out_at = getelementptr ptr, ptr %outs, i64 %j
-  store ptr %block, ptr %out_at
+  store ptr %out_block, ptr %out_at
   %j1 = add i64 %j, 1
   br label %alloc
 no_memory:
-  call void @free_blocks(ptr %outs, i64 %j)
+  call void @free_blocks(ptr %outs, ptr %out_owners, i64 %j)
   ret ptr %self
 constants:
   %post_at = getelementptr %entry, ptr %e, i32 0, i32 12
@@ -390,7 +541,7 @@ arena_alloc:
   %no_arena = icmp eq ptr %arena_block, null
   br i1 %no_arena, label %no_arena_memory, label %go
 no_arena_memory:
-  call void @free_blocks(ptr %outs, i64 %n)
+  call void @free_blocks(ptr %outs, ptr %out_owners, i64 %n)
   ret ptr %self
 go:
   %arena = phi ptr [ null, %constants ], [ %arena_block, %arena_alloc ]
@@ -421,7 +572,7 @@ check:
   %bad = icmp ne i32 %rc, 0
   br i1 %bad, label %failed, label %result
 failed:
-  call void @free_blocks(ptr %outs, i64 %n)
+  call void @free_blocks(ptr %outs, ptr %out_owners, i64 %n)
   %raise_at = getelementptr %entry, ptr %e, i32 0, i32 17
   %raise = load ptr, ptr %raise_at
   %null = call ptr @PyObject_CallNoArgs(ptr %raise)
@@ -436,10 +587,14 @@ result:
   store ptr %out_specs, ptr %c1
   %c2 = getelementptr %cursor, ptr %c, i32 0, i32 2
   store ptr %outs, ptr %c2
+  %c3 = getelementptr %cursor, ptr %c, i32 0, i32 3
+  store ptr %out_owners, ptr %c3
   %value = call ptr @build(ptr %c)
+  call void @give_up(ptr %e, ptr %owners, ptr %arrays)
   ret ptr %value
 }
 
+; match the arguments and run; `%e` itself if they do not match
 define internal ptr @try(ptr %e, ptr %args, i64 %nargs, ptr %self) noinline {
 entry:
   %pre_at = getelementptr %entry, ptr %e, i32 0, i32 5
@@ -455,7 +610,12 @@ entry:
   %s3 = add i64 %s2, %post
   %n_slots = add i64 %s3, 1
   %slots = alloca ptr, i64 %n_slots
-  %owners = alloca ptr, i64 %s1
+  %some = add i64 %leaves, 1
+  %owners = alloca ptr, i64 %some
+  %arrays = alloca ptr, i64 %some
+  %numbers = alloca i64, i64 %some
+  %outs_1 = add i64 %outs, 1
+  %out_owners = alloca ptr, i64 %outs_1
   %c = alloca %cursor
   %prog_at = getelementptr %entry, ptr %e, i32 0, i32 2
   %prog = load ptr, ptr %prog_at
@@ -469,13 +629,32 @@ entry:
   store ptr %first, ptr %c2
   %c3 = getelementptr %cursor, ptr %c, i32 0, i32 3
   store ptr %owners, ptr %c3
+  %c4 = getelementptr %cursor, ptr %c, i32 0, i32 4
+  store ptr %arrays, ptr %c4
+  %c5 = getelementptr %cursor, ptr %c, i32 0, i32 5
+  store ptr %numbers, ptr %c5
+  %kw_at = getelementptr %entry, ptr %e, i32 0, i32 18
+  %kw = load i64, ptr %kw_at
+  %all = add i64 %nargs, %kw
+  %places_at = getelementptr %entry, ptr %e, i32 0, i32 19
+  %places = load ptr, ptr %places_at
   br label %loop
 loop:
   %i = phi i64 [ 0, %entry ], [ %i1, %next ]
-  %more = icmp ult i64 %i, %nargs
-  br i1 %more, label %one, label %matched
+  %more = icmp ult i64 %i, %all
+  br i1 %more, label %which, label %matched
+which:
+  %positional = icmp ult i64 %i, %nargs
+  br i1 %positional, label %one, label %named
+named:
+  %k = sub i64 %i, %nargs
+  %place_at = getelementptr i64, ptr %places, i64 %k
+  %place = load i64, ptr %place_at
+  %named_i = add i64 %nargs, %place
+  br label %one
 one:
-  %x_at = getelementptr ptr, ptr %args, i64 %i
+  %at = phi i64 [ %i, %which ], [ %named_i, %named ]
+  %x_at = getelementptr ptr, ptr %args, i64 %at
   %x = load ptr, ptr %x_at
   %ok = call i1 @match(ptr %x, ptr %c)
   br i1 %ok, label %next, label %miss
@@ -483,7 +662,7 @@ next:
   %i1 = add i64 %i, 1
   br label %loop
 matched:
-  %value = call ptr @run(ptr %e, ptr %slots, ptr %owners, ptr %self)
+  %value = call ptr @run(ptr %e, ptr %slots, ptr %owners, ptr %arrays, ptr %out_owners, ptr %self)
   ret ptr %value
 miss:
   ret ptr %e
@@ -492,9 +671,13 @@ miss:
 define ptr @weft_call(ptr %self, ptr %args, i64 %nargs_flag, ptr %kwnames) {
 entry:
   %nargs = and i64 %nargs_flag, 9223372036854775807
-  %has_names = icmp ne ptr %kwnames, null
-  br i1 %has_names, label %slow, label %state
+  %no_names = icmp eq ptr %kwnames, null
+  br i1 %no_names, label %state, label %count_names
+count_names:
+  %counted = call i64 @PyTuple_Size(ptr %kwnames)
+  br label %state
 state:
+  %n_names = phi i64 [ 0, %entry ], [ %counted, %count_names ]
   %contexts = load i64, ptr @STATE
   %plain = icmp eq i64 %contexts, 0
   br i1 %plain, label %start, label %slow
@@ -523,8 +706,29 @@ suits:
   %entry_epoch_at = getelementptr %entry, ptr %e, i32 0, i32 15
   %entry_epoch = load i64, ptr %entry_epoch_at
   %same_epoch = icmp eq i64 %entry_epoch, %epoch
-  %candidate = and i1 %same_n, %same_epoch
-  br i1 %candidate, label %attempt, label %skip
+  %kw_at = getelementptr %entry, ptr %e, i32 0, i32 18
+  %kw = load i64, ptr %kw_at
+  %same_kw = icmp eq i64 %kw, %n_names
+  %both = and i1 %same_n, %same_epoch
+  %candidate = and i1 %both, %same_kw
+  br i1 %candidate, label %names, label %skip
+names:
+  %wanted_at = getelementptr %entry, ptr %e, i32 0, i32 20
+  %wanted = load ptr, ptr %wanted_at
+  br label %name_loop
+name_loop:
+  %ni = phi i64 [ 0, %names ], [ %ni1, %name_next ]
+  %n_more = icmp ult i64 %ni, %n_names
+  br i1 %n_more, label %name_one, label %attempt
+name_one:
+  %given = call ptr @PyTuple_GetItem(ptr %kwnames, i64 %ni)
+  %want_at = getelementptr ptr, ptr %wanted, i64 %ni
+  %want = load ptr, ptr %want_at
+  %same_name = icmp eq ptr %given, %want
+  br i1 %same_name, label %name_next, label %skip
+name_next:
+  %ni1 = add i64 %ni, 1
+  br label %name_loop
 attempt:
   %value = call ptr @try(ptr %e, ptr %args, i64 %nargs, ptr %self)
   %missed = icmp eq ptr %value, %e
