@@ -13,6 +13,7 @@ import numpy as np
 
 from weft import pipeline
 from weft.control.call import jit_p
+from weft.core.primitive import Unsupported
 from weft.core.trace import Tracer, escaped_tracer, eval_trace, set_evaluator, set_trace, typeof
 from weft.core.stage import stage
 from weft.ir.jaxpr import Jaxpr, subjaxprs
@@ -182,6 +183,8 @@ def evaluate_op(primitive, args, params):
     if primitive is jit_p:
         return run(params["jaxpr"], arrays, in_shardings=params["in_shardings"], out_shardings=params["out_shardings"],
                    donated=[i for i, d in enumerate(params["donated"]) if d], name=params["name"])
+    if type(primitive.rules.get("reference")) is Unsupported:
+        primitive.rule("reference")                      # raises: the operation has no value of its own
     avals = tuple([x._spec.aval for x in arrays])
     try:
         jaxpr = _one_op(primitive, avals, tuple(params.items()))

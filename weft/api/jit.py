@@ -11,6 +11,8 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from weft.api.dispatch import Dispatching, add_entry
 from weft.api.execute import prepare, to_array
 from weft.control.call import jit_p
@@ -100,16 +102,20 @@ class _Static:
         return type(self.value) is type(other.value) and self.value == other.value
 
 
+_NATIVE = frozenset({Array, float, int, bool})      # leaves that native dispatch knows
+
+
 class TracedProgram:
     """One trace of a jitted function: its program, and the structure of its arguments and results."""
     __slots__ = ("jaxpr", "consts", "in_tree", "out_tree", "in_shardings", "out_shardings", "donated", "arg_names", "name",
-                 "in_avals")
+                 "in_avals", "lessons")
 
     def __init__(self, jaxpr: Jaxpr, consts: list, in_tree, out_tree, in_shardings, out_shardings, donated, arg_names, name,
                  in_avals):
         self.jaxpr, self.consts, self.in_tree, self.out_tree = jaxpr, consts, in_tree, out_tree
         self.in_shardings, self.out_shardings, self.donated = in_shardings, out_shardings, donated
         self.arg_names, self.name, self.in_avals = arg_names, name, in_avals
+        self.lessons = 16                # how often a native entry may still be tried for
 
 
 class JitFunction(Dispatching):
@@ -164,15 +170,21 @@ class JitFunction(Dispatching):
                                         f"jit({traced.name})", traced.arg_names)
             placed = any(s is not None for s in traced.in_shardings)
             self._calls[key] = (executable, traced, placed)
-            if not placed:
-                add_entry(self, executable, args, kwargs, self.statics.static_argnums, self.statics.static_argnames, traced.out_tree)
+            self._teach(executable, args, kwargs, leaves, traced, placed)
             return tree.tree_unflatten(traced.out_tree, executable(ready))
         executable, traced, placed = call
+        self._teach(executable, args, kwargs, leaves, traced, placed)
         if placed or traced.jaxpr.consts:
             donated = [i for i, d in enumerate(traced.donated) if d]
             executable, arrays = prepare(traced.jaxpr, arrays, traced.in_shardings, traced.out_shardings, donated,
                                          f"jit({traced.name})", traced.arg_names)
         return tree.tree_unflatten(traced.out_tree, executable(arrays))
+
+    def _teach(self, executable, args, kwargs, leaves, traced, placed) -> None:
+        """Let native code take the next call like this one, if it can."""
+        if not placed and traced.lessons and not any(type(x) not in _NATIVE for x in leaves):
+            traced.lessons -= 1
+            add_entry(self, executable, args, kwargs, self.statics.static_argnums, self.statics.static_argnames, traced.out_tree)
 
     def _array(self, x, i: int, in_tree):
         try:
@@ -282,6 +294,39 @@ class JitFunction(Dispatching):
 
     def _cache_size(self) -> int:
         return len(self._calls)
+
+
+class FaceFunction(JitFunction):
+    """A public function of arrays: called on values it is compiled as a whole, inside a trace it is inlined."""
+
+    def __repr__(self) -> str:
+        return f"<function {self.__module__}.{self.name}>"
+
+    @api_boundary
+    def _call(self, *args, **kwargs):
+        if config.disable_jit or _state.trace is not eval_trace:
+            return self.fun(*args, **kwargs)
+        try:
+            statics, leaves, in_tree = self._flatten(args, kwargs)
+        except ValueError:                               # a setting that cannot be hashed
+            return self.fun(*args, **kwargs)
+        if any(type(x) not in _EAGER for x in leaves):
+            return self.fun(*args, **kwargs)
+        return self._execute(args, kwargs, statics, leaves, in_tree)
+
+
+_EAGER = _NATIVE | {complex, np.ndarray, np.float32, np.float64, np.int32, np.int64, np.bool_}
+
+
+def face(fun: Callable, arrays: Sequence[int | str] = (0,)) -> FaceFunction:
+    """`fun` as a FaceFunction whose arguments at positions (or of names) `arrays` are arrays, the others settings."""
+    parameters = list(inspect.signature(fun).parameters.values())
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    dynamic = {positional[a].name if isinstance(a, int) else a for a in arrays}
+    nums = tuple(i for i, p in enumerate(positional) if p.name not in dynamic)
+    names = tuple(p.name for p in parameters if p.name not in dynamic and p.kind != p.VAR_POSITIONAL and p.kind != p.VAR_KEYWORD
+                  and p.kind != p.POSITIONAL_ONLY)
+    return FaceFunction(fun, static_argnums=nums, static_argnames=names)
 
 
 def _check_output(out, name: str, structure, i: int) -> None:

@@ -30,9 +30,9 @@ def dce(jaxpr: Jaxpr, used_outputs: Sequence[bool] | None = None) -> Jaxpr:
         used = [v in live for v in eqn.outvars]
         if not any(used) and not eqn.effects:
             continue
-        if (len(used) > 1 and not all(used)) or "dce" in eqn.primitive.rules:
+        if (len(used) > 1 and not all(used)) or eqn.primitive.has("dce"):
             shrink = eqn.primitive.rules.get("dce")
-            if shrink is not None:
+            if callable(shrink):
                 shrunk = shrink(eqn, used)
                 if shrunk is None:
                     continue

@@ -27,6 +27,7 @@ from weft.numpy.sorting import (argpartition, argsort, argwhere, bincount, choos
 from weft.numpy.ufuncs import *  # noqa: F403
 from weft.numpy import ufuncs as _ufuncs
 from weft.dtypes import *  # noqa: F403
+from weft.numpy import eager as _eager
 from weft.numpy import methods as _methods  # noqa: F401
 from weft.runtime.array import Array as ndarray
 from weft.util import dtypes as _dtypes
@@ -108,3 +109,6 @@ def load(file, *args, **kwargs):
     """Read an array from a .npy or .npz file."""
     out = _np.load(file, *args, **kwargs)
     return asarray(out) if isinstance(out, _np.ndarray) else out
+
+
+_eager.wrap(globals())

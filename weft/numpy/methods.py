@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from weft.core.trace import Tracer
-from weft.numpy import creation, indexing, manipulation, products, reductions, sorting, ufuncs
+from weft.numpy import creation, eager, indexing, manipulation, products, reductions, sorting, ufuncs
 from weft.numpy.promote import is_arraylike
 from weft.runtime.array import Array
 
@@ -17,11 +17,14 @@ def _operator(fun: Callable, swapped: bool = False) -> Callable:
     """A binary operator: other types get their chance through NotImplemented."""
     if swapped:
         def method(self, other):
-            return fun(other, self) if is_arraylike(other) else NotImplemented
+            return fun(other, self) if type(other) in _KNOWN or is_arraylike(other) else NotImplemented
     else:
         def method(self, other):
-            return fun(self, other) if is_arraylike(other) else NotImplemented
+            return fun(self, other) if type(other) in _KNOWN or is_arraylike(other) else NotImplemented
     return method
+
+
+_KNOWN = frozenset({Array, float, int, bool})
 
 
 def _getitem(self, index):
@@ -35,13 +38,13 @@ def _setitem(self, index, values):
 
 def _reshape(self, *shape, order: str = "C", **kwargs):
     """See `weft.numpy.reshape`; the shape may be given as one tuple or as separate integers."""
-    return manipulation.reshape(self, shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape, order, **kwargs)
+    return eager.eager(manipulation.reshape)(self, shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape, order, **kwargs)
 
 
 def _transpose(self, *axes):
     """See `weft.numpy.transpose`."""
     axes = axes[0] if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))) else axes or None
-    return manipulation.transpose(self, axes)
+    return eager.eager(manipulation.transpose)(self, axes)
 
 
 def _view(self, dtype=None, type=None):
@@ -52,7 +55,7 @@ def _view(self, dtype=None, type=None):
 
 def _astype(self, dtype, copy: bool = False, device=None):
     """See `weft.numpy.astype`."""
-    return creation.astype(self, dtype, copy=copy, device=device)
+    return eager.eager(creation.astype)(self, dtype, copy=copy, device=device)
 
 
 def _tracer_iter(self):
@@ -93,7 +96,7 @@ METHODS = {
     "trace": manipulation.trace, "var": reductions.var, "choose": sorting.choose, "compress": sorting.compress,
 }
 PROPERTIES = {
-    "T": lambda self: manipulation.transpose(self), "mT": lambda self: manipulation.matrix_transpose(self),
+    "T": lambda self: eager.eager(manipulation.transpose)(self), "mT": lambda self: manipulation.matrix_transpose(self),
     "real": lambda self: ufuncs.real(self), "imag": lambda self: ufuncs.imag(self),
     "flat": lambda self: iter(manipulation.ravel(self)), "at": indexing._AtHelper,
 }
@@ -109,17 +112,18 @@ def _method(fun: Callable) -> Callable:
 def attach(cls: type) -> None:
     """Give `cls` the operators and methods of arrays."""
     for name, fun in OPERATORS.items():
+        fun = eager.power if fun is ufuncs.power else eager.eager(fun, (0, 1))
         setattr(cls, f"__{name}__", _operator(fun))
         setattr(cls, f"__r{name}__", _operator(fun, swapped=True))
     for name, fun in COMPARISONS.items():
-        setattr(cls, f"__{name}__", _operator(fun))
+        setattr(cls, f"__{name}__", _operator(eager.eager(fun, (0, 1))))
     for name, fun in METHODS.items():
-        setattr(cls, name, _method(fun))
+        setattr(cls, name, _method(eager.wrapped(name, fun)))
     for name, get in PROPERTIES.items():
         setattr(cls, name, property(get))
-    cls.__neg__ = lambda self: ufuncs.negative(self)
+    cls.__neg__ = lambda self: eager.eager(ufuncs.negative)(self)
     cls.__pos__ = lambda self: ufuncs.positive(self)
-    cls.__abs__ = lambda self: ufuncs.abs(self)
+    cls.__abs__ = lambda self: eager.eager(ufuncs.abs)(self)
     cls.__invert__ = lambda self: ufuncs.invert(self)
     cls.__round__ = lambda self, ndigits=0: products.round(self, ndigits or 0)
     cls.__getitem__ = _getitem
