@@ -88,7 +88,8 @@ def test_linear_terms_share_one_reduction():
 
 
 def test_a_sum_waits_only_where_that_saves_something():
-    names = lambda f: [e.primitive.name for e in check(f, [random(16, 16)] * 2, LINE, [P(None, "b"), P("b")]).jaxpr.eqns]
+    args, specs = [random(16, 16)] * 2, [P(None, "b"), P("b")]
+    names = lambda f: [e.primitive.name for e in check(f, args, LINE, specs).jaxpr.eqns]
     assert names(lambda x, y: [arithmetic.mul(dot(x, y), np.float32(2))]) == ["dot_general", "psum", "mul"]
     assert names(lambda x, y: [reduce.reduce_sum(arithmetic.neg(dot(x, y)), (0,))]) == [
         "dot_general", "neg", "reduce_sum", "psum"]
