@@ -2,7 +2,7 @@
 
 check_all(case) asks: does the reference give the expected values, and what the type rule says; is jvp the directional
 derivative; is transpose the adjoint; is batching a loop; do shards, put together by the factor rule, give the whole; may
-partial sums pass where the rule says so.
+partial sums pass where the rule says so; does the lowering compute what the reference does.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from weft.ir.jaxpr import Literal
 from weft.transforms.batch import batch_flat
 from weft.transforms.jvp import instantiate, jvp_flat
 from weft.transforms.transpose import backward_pass
+from tests.harness.rule_checks import check_lower
 from weft.util import dtypes
 from weft.util.config import config
 
@@ -98,7 +99,7 @@ def check_all(case: Case) -> None:
         check_jvp(case)
         check_transpose(case)
         check_batch(case)
-        check_factors(case)
+        check_equations(case)
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -225,11 +226,11 @@ def _check_batch_at(case: Case, dims: tuple) -> None:
             assert_close(got, wants[i][o], f"{case.name}: batched over {dims}, result {o}, example {i}")
 
 
-# --- factors ----------------------------------------------------------------------------------------------------------
+# --- factors and lowering ---------------------------------------------------------------------------------------------
 
 
-def check_factors(case: Case) -> None:
-    """Every equation of the case, split along each factor that may be split, gives the whole when put together."""
+def check_equations(case: Case) -> None:
+    """Every equation of the case: its shards by the factor rule, and its pull-style lowering, give what the whole gives."""
     jaxpr = program(case.fn, case.args)
     env: dict = dict(zip(jaxpr.invars, map(np.asarray, case.args)))
     env.update(zip(jaxpr.constvars, map(np.asarray, jaxpr.consts)))
@@ -238,6 +239,8 @@ def check_factors(case: Case) -> None:
         outs = _apply(eqn.primitive, ins, eqn.params)
         env.update(zip(eqn.outvars, outs))
         check_factor_rule(eqn.primitive, ins, outs, eqn.params, case.name)
+        if callable(eqn.primitive.rules["lower"]):
+            check_lower(eqn.primitive, ins, eqn.params)
 
 
 def _apply(primitive, ins, params) -> list[np.ndarray]:

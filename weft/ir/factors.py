@@ -8,6 +8,7 @@ inputs but in no output is reduced with `combine`; one that is marked in `specia
     scan          a prefix combine along it (cumsum): local result, then a combine of what came before
     halo          neighbours' edges are needed (conv, pad, roll)
     index         positions are looked up along it (gather, scatter, dynamic_slice): an index translation or a replica
+    offset        of a result alone: elements know their global position along it (iota), so a shard adds where it starts
 Propagation, partitioning, explicit checks and cost all read this and nothing else.
 """
 
@@ -25,8 +26,9 @@ class FactorRule:
     sizes: tuple[int, ...]
     ins: tuple[OperandFactors, ...]
     outs: tuple[OperandFactors, ...]
-    reduced: dict[int, str] = field(default_factory=dict)     # factor -> combine: add mul max min and or
-    special: dict[int, str] = field(default_factory=dict)     # factor -> replicate | scan | halo | index
+    reduced: dict[int, str] = field(default_factory=dict)     # factor -> combine: add mul max min and or xor; argmax and argmin
+                                                              # (of pairs of value and position) are `replicate` as well
+    special: dict[int, str] = field(default_factory=dict)     # factor -> replicate | scan | halo | index | offset
     linear_ins: tuple[int, ...] = ()   # operands in which the op is linear: partial sums may pass through these (one at a time
                                        # unless `additive`)
     additive: bool = False             # linear jointly (add, sub, select-free sums): all linear operands partial together

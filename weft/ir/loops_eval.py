@@ -122,17 +122,27 @@ class _Machine:
         return at
 
     def expr(self, expr: Expr) -> object:
+        return self.shared(expr, {})
+
+    def shared(self, expr: Expr, seen: dict[int, object]) -> object:
+        """The value of `expr`, each shared part of which is computed once."""
+        value = seen.get(id(expr))
+        if value is None:
+            value = seen[id(expr)] = self.compute(expr, seen)
+        return value
+
+    def compute(self, expr: Expr, seen: dict[int, object]) -> object:
         if isinstance(expr, Index | Ref):
             return self.env[expr.name]
         if isinstance(expr, Const):
             return scalar(expr.value, expr.type)
         if isinstance(expr, Load):
-            if expr.guard is not None and not self.expr(expr.guard):
-                return scalar(0, expr.type) if expr.other is None else self.expr(expr.other)
+            if expr.guard is not None and not self.shared(expr.guard, seen):
+                return scalar(0, expr.type) if expr.other is None else self.shared(expr.other, seen)
             return self.memory[expr.buf][self.place(expr.buf, expr.index)]
         if expr.op == "select":
-            return self.expr(expr.args[1] if self.expr(expr.args[0]) else expr.args[2])
-        return apply(expr.op, [self.expr(arg) for arg in expr.args], expr.type)
+            return self.shared(expr.args[1] if self.shared(expr.args[0], seen) else expr.args[2], seen)
+        return apply(expr.op, [self.shared(arg, seen) for arg in expr.args], expr.type)
 
 
 def scalar(value: object, type_: ScalarType) -> object:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ def _broadcast_type(aval: ShapedArray, *, shape, broadcast_dimensions) -> Shaped
     facts = [("operand", aval.str_short()), ("shape", str(tuple(shape))), ("broadcast_dimensions", str(tuple(dims)))]
     if len(dims) != aval.ndim:
         raise shape_error("broadcast_in_dim", "broadcast_dimensions must name one result dim per operand dim.", facts)
-    if any(not 0 <= d < len(shape) for d in dims) or any(a >= b for a, b in zip(dims, dims[1:])):
+    if any(not 0 <= d < len(shape) for d in dims) or any(a >= b for a, b in pairwise(dims)):
         raise shape_error("broadcast_in_dim", "broadcast_dimensions must increase and lie within the result.", facts)
     if any(s not in (1, shape[d]) for s, d in zip(aval.shape, dims)):
         raise shape_error("broadcast_in_dim", "operand dims do not fit the result.", facts,
@@ -209,6 +210,8 @@ def reindex(b, index, source: tuple[int, ...], target: tuple[int, ...]) -> tuple
     out: list[Any] = []
     i = 0
     zero = b.const(0, "i64")
+    if 0 in target:
+        return (zero,) * len(target)         # nothing is ever read
     while len(out) < len(target):
         j = len(out)
         first, size_in, size_out = i, 1, target[j]

@@ -1,0 +1,54 @@
+"""Every primitive that importing weft defines has every slot filled, or says on purpose why it is empty."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import pytest
+
+import weft.control
+import weft.ops
+from weft.core.primitive import SLOTS, Primitive, Unsupported, registry
+from weft.ops.families import ContractSpec, ExpandSpec, HostSpec, ReduceSpec, ScanSpec, ScatterSpec
+
+for package in (weft.ops, weft.control):
+    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
+
+KINDS = {"elementwise", "layout", "slice", "index", "reduce", "contract", "conv", "sort", "scan", "scatter", "random",
+         "collective", "region", "library", "constraint", "callback", "barrier"}
+PULL_STYLE = {"elementwise", "layout", "slice", "random"}
+SPECS = (ContractSpec, ExpandSpec, HostSpec, ReduceSpec, ScanSpec, ScatterSpec)
+PRIMITIVES = sorted(registry.values(), key=lambda p: p.name)
+
+
+@pytest.mark.parametrize("primitive", PRIMITIVES, ids=str)
+def test_slots_are_filled(primitive: Primitive):
+    empty = [slot for slot in SLOTS if slot not in primitive.rules]
+    assert not empty, f"{primitive} has no {', '.join(empty)}: give rules, or unsupported('why')"
+    for slot in SLOTS:
+        rule = primitive.rules[slot]
+        assert callable(rule) or isinstance(rule, (Unsupported, *SPECS)), f"{slot} of {primitive} holds {rule!r}"
+        if isinstance(rule, Unsupported):
+            assert len(rule.reason.split()) > 1, f"{slot} of {primitive} gives no reason"
+
+
+@pytest.mark.parametrize("primitive", PRIMITIVES, ids=str)
+def test_kinds_are_known(primitive: Primitive):
+    assert primitive.kind in KINDS
+    lower = primitive.rules.get("lower")
+    if primitive.kind in PULL_STYLE and not isinstance(lower, (Unsupported, HostSpec, ExpandSpec)):
+        assert callable(lower), f"{primitive} of kind {primitive.kind} lowers by a function"
+    if primitive.kind == "reduce":
+        assert isinstance(lower, ReduceSpec)
+
+
+def test_the_contract_names_are_there():
+    names = """add sub mul div rem neg sign abs max min pow integer_pow exp exp2 log expm1 log1p sin cos tan asin acos atan sinh
+    cosh tanh asinh acosh atanh logistic sqrt rsqrt cbrt square floor ceil round erf erfc erf_inv lgamma digamma bessel_i0e
+    bessel_i1e is_finite nextafter atan2 and or xor not shift_left shift_right_logical shift_right_arithmetic population_count
+    clz eq ne lt le gt ge select_n clamp convert_element_type bitcast_convert_type real imag conj complex iota broadcast_in_dim
+    reshape transpose rev squeeze reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or reduce_xor argmax argmin
+    cumsum cumprod cummax cummin cumlogsumexp sort top_k threefry2x32 copy stop_gradient add_any"""
+    assert not [n for n in names.split() if n not in registry]
