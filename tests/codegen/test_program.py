@@ -170,7 +170,7 @@ def test_objects_come_back_from_disk(fresh_cache, monkeypatch):
     assert len(list(fresh_cache.glob("*/*.o"))) == 2  # kernel and entry
     monkeypatch.setattr(program, "_kernels", {})
 
-    def never(*args):
+    def never(*args, **kwargs):
         raise AssertionError("compiled although the object is on disk")
 
     monkeypatch.setattr(program.target, "emit_object", never)

@@ -271,7 +271,7 @@ def compile_program(program: Program) -> NativeProgram:
     name = cache.key(machine.identity, "entry", text)
     data = cache.read(name)
     if data is None:
-        data = target.emit_object(text, machine)
+        data = target.emit_object(text, machine, quick=True)
         cache.write(name, data)
     tracker = target.link([data], ["weft_entry"], imports | _library_symbols())
     keepalive += [tracker, host, list(distinct.values()), program]

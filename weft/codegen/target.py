@@ -104,11 +104,11 @@ def current() -> Target:
     return _make(level)
 
 
-@functools.lru_cache(maxsize=4)
-def _machine(target: Target) -> TargetMachine:
+@functools.lru_cache(maxsize=8)
+def _machine(target: Target, level: int = _CODEGEN_LEVEL) -> TargetMachine:
     binding = _binding()
     return binding.Target.from_default_triple().create_target_machine(
-        cpu=target.cpu, features=target.features, opt=_CODEGEN_LEVEL, reloc="pic", codemodel="jitdefault", jit=True)
+        cpu=target.cpu, features=target.features, opt=level, reloc="pic", codemodel="jitdefault", jit=True)
 
 
 _lock = threading.RLock()
@@ -121,10 +121,10 @@ def _parse(ir: str) -> ModuleRef:
     return module
 
 
-def emit_object(ir: str, target: Target) -> bytes:
-    """Machine code (a relocatable object) of one textual LLVM module."""
+def emit_object(ir: str, target: Target, quick: bool = False) -> bytes:
+    """Machine code (a relocatable object) of one textual LLVM module; `quick` for straight code that runs once."""
     with _lock:
-        return _machine(target).emit_object(_parse(ir))
+        return _machine(target, 0 if quick else _CODEGEN_LEVEL).emit_object(_parse(ir))
 
 
 def assembly(ir: str, target: Target) -> str:
