@@ -188,7 +188,8 @@ def print_collectives(compiled):
     else:
         rows = list(collectives_of_hlo(compiled.as_text()))
     for kind, size, where, source in rows:
-        print(f"  {kind:18} {size:>9,} B  {where:20} {source}")
+        line = f"  {kind:18} {size:>9,} B  {where:12} {source}"
+        print(line if len(line) <= 118 else line[:117] + "…")
     print(f"  {len(rows)} collectives, {sum(row[1] for row in rows):,} B on each device in a step")
 
 

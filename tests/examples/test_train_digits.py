@@ -1,0 +1,60 @@
+"""The digits example, run as a newcomer runs it, only shorter."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import weft
+
+ROOT = Path(weft.__file__).parents[1]
+SCRIPT = ROOT / "examples" / "train_digits.py"
+
+
+def run(*arguments):
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "weft", "run", str(SCRIPT), "--devices", "8", *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def losses(text):
+    return [float(word) for word in re.findall(r"loss ([\d.]+)", text)]
+
+
+def accuracy(text):
+    return float(re.search(r"held-out accuracy ([\d.]+)%", text)[1])
+
+
+def test_a_short_run_learns_and_reports():
+    text = run("--epochs", "5")
+    first, last = losses(text)
+    assert last < first / 5
+    assert accuracy(text) > 94
+    assert "w1 float32[64,512]" in text and "│" in text and "CPU 0,2,4,6" in text
+    assert re.search(r"time per step +[\d.]+ ms on one device, [\d.]+ ms on eight", text)
+    assert re.search(r"compile time +[\d.]+ s", text)
+    lines = [line for line in text.splitlines() if " B  over " in line]
+    assert lines and all("train_digits.py:" in line for line in lines)
+    # One sum over 'model' closes each pair of layers forward.
+    forward = [line for line in lines if "over model" in line and ("w2" in line or "w4" in line)]
+    assert len(forward) == 2 and all(line.split()[0] == "psum" for line in forward)
+
+
+@pytest.mark.slow
+def test_a_whole_run_reaches_its_accuracy():
+    text = run()
+    values = losses(text)
+    assert values == sorted(values, reverse=True)
+    assert accuracy(text) >= 97
+
+
+def test_too_few_devices_is_said_in_a_line():
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "weft", "run", "--devices", "4", str(SCRIPT)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "eight devices; there are 4" in done.stderr
