@@ -68,7 +68,7 @@ def conv_dimension_numbers(
     specs = tuple(dimension_numbers)
     if len(specs) != 3 or not all(isinstance(s, str) and len(s) == len(lhs_shape) for s in specs):
         raise ValueError(
-            "conv_general_dilated: dimension_numbers must be None, ConvDimensionNumbers, or three strings with one "
+            "conv_general_dilated: dimension_numbers must be None, ConvDimensionNumbers, or three strings with "
             f"letter per dim, got {dimension_numbers!r}."
         )
     lhs, rhs, out = specs
@@ -210,7 +210,7 @@ def conv_transpose(
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
 ):
-    """The convolution that enlarges `lhs` by `strides`; with `transpose_kernel`, the gradient of one with this kernel."""
+    """The convolution that enlarges `lhs` by `strides`; with `transpose_kernel`, a gradient of `conv`."""
     ndim = typeof(lhs).ndim
     if dimension_numbers is None:
         letters = "DHW"[5 - ndim :] if ndim <= 5 else None

@@ -1,0 +1,725 @@
+"""Linear algebra: factorizations and triangular solves, one LAPACK call per matrix.
+
+In:   arrays whose last two dims are matrices; all dims before them are a batch.
+Laws: a matrix that has no factorization (cholesky of one that is not positive definite) gives NaN, not an exception.
+      Derivatives are the published formulas (Giles 2008; Murray 2016; Townsend 2016), written with other operations;
+      they assume distinct eigenvalues and singular values, and full rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.core.primitive import Primitive, unsupported
+from weft.core.trace import Zero, is_undef, typeof
+from weft.ir.factors import RuleBuilder
+from weft.ir.types import ShapedArray
+from weft.ops.contraction import Precision, batch_matmul
+from weft.ops.elementwise import (
+    add,
+    conj,
+    convert_element_type,
+    div,
+    eq,
+    ge,
+    gt,
+    mul,
+    neg,
+    real,
+    select_n,
+    sub,
+)
+from weft.ops.families import HostSpec, add_tangents, full, joined_vma, shape_error, zero_tangent, zeros
+from weft.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather_p
+from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape, squeeze, transpose
+from weft.ops.reduce import reduce_sum
+from weft.ops.rules import at_front
+from weft.ops.slicing import pad, slice_in_dim
+from weft.util import dtypes
+
+_NOT_LINEAR = "is not linear in its operand; derivatives come from its jvp rule"
+
+
+def _library(name: str, multiple_results: bool = True) -> Primitive:
+    p = Primitive(name, "library", multiple_results=multiple_results)
+    p.define(lower=HostSpec(), transpose=unsupported(_NOT_LINEAR))
+    return p
+
+
+cholesky_p = _library("cholesky", multiple_results=False)
+triangular_solve_p = _library("triangular_solve", multiple_results=False)
+lu_p = _library("lu")
+lu_pivots_to_permutation_p = _library("lu_pivots_to_permutation", multiple_results=False)
+qr_p = _library("qr")
+eigh_p = _library("eigh")
+svd_p = _library("svd")
+eig_p = _library("eig")
+
+
+# --- the functions
+
+
+def cholesky(x, *, symmetrize_input: bool = True):
+    """The lower triangular L with L L^H = x, for positive definite x; NaN for others.
+
+    >>> import numpy as np
+    >>> np.asarray(cholesky(np.array([[4.0, 2.0], [2.0, 5.0]], np.float32))).tolist()
+    [[2.0, 0.0], [1.0, 2.0]]
+    """
+    return cholesky_p.bind(_symmetrized(x) if symmetrize_input else x)
+
+
+def triangular_solve(
+    a,
+    b,
+    *,
+    left_side: bool = False,
+    lower: bool = False,
+    transpose_a: bool = False,
+    conjugate_a: bool = False,
+    unit_diagonal: bool = False,
+):
+    """The x with op(a) x = b (`left_side`) or x op(a) = b, for triangular a; b may be a vector.
+
+    op transposes and conjugates as told. Only the triangle that `lower` names is read.
+    """
+    conjugate_a = bool(conjugate_a) and is_complex_value(a)
+    vector = typeof(b).ndim == typeof(a).ndim - 1
+    if vector:
+        shape = typeof(b).shape
+        b = reshape(b, (*shape, 1) if left_side else (*shape[:-1], 1, shape[-1]))
+    out = triangular_solve_p.bind(
+        a,
+        b,
+        left_side=bool(left_side),
+        lower=bool(lower),
+        transpose_a=bool(transpose_a),
+        conjugate_a=conjugate_a,
+        unit_diagonal=bool(unit_diagonal),
+    )
+    return squeeze(out, (typeof(out).ndim - (1 if left_side else 2),)) if vector else out
+
+
+def lu(x) -> tuple:
+    """The factors of x with rows exchanged, packed in one matrix; the exchanges; and the permutation they make."""
+    return tuple(lu_p.bind(x))
+
+
+def lu_pivots_to_permutation(pivots, permutation_size: int):
+    """The permutation that the row exchanges `pivots` make.
+
+    >>> import numpy as np
+    >>> np.asarray(lu_pivots_to_permutation(np.array([2, 2, 2], np.int32), 3)).tolist()
+    [2, 0, 1]
+    """
+    return lu_pivots_to_permutation_p.bind(pivots, permutation_size=int(permutation_size))
+
+
+def qr(x, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None) -> tuple:
+    """Orthonormal Q and upper triangular R with Q R = x; with `pivoting`, of x with columns permuted, and which."""
+    return tuple(qr_p.bind(x, pivoting=bool(pivoting), full_matrices=bool(full_matrices)))
+
+
+def eigh(
+    x,
+    *,
+    lower: bool = True,
+    symmetrize_input: bool = True,
+    sort_eigenvalues: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
+) -> tuple:
+    """Eigenvectors (as columns) and eigenvalues, ascending, of a symmetric or Hermitian matrix."""
+    if subset_by_index is not None:
+        raise NotImplementedError("eigh: subset_by_index is not supported. Slice the result instead.")
+    x = _symmetrized(x) if symmetrize_input else x
+    return tuple(eigh_p.bind(x, lower=bool(lower), sort_eigenvalues=bool(sort_eigenvalues)))
+
+
+def svd(
+    x, *, full_matrices: bool = True, compute_uv: bool = True, subset_by_index: tuple[int, int] | None = None
+) -> Any:
+    """U, the singular values s, descending, and V^H with U diag(s) V^H = x; only s unless `compute_uv`."""
+    if subset_by_index is not None:
+        raise NotImplementedError("svd: subset_by_index is not supported. Slice the result instead.")
+    out = svd_p.bind(x, full_matrices=bool(full_matrices), compute_uv=bool(compute_uv))
+    return (out[1], out[0], out[2]) if compute_uv else out[0]
+
+
+def eig(x, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors: bool = True) -> list:
+    """Eigenvalues of a square matrix, and its left and right eigenvectors as wished; all complex."""
+    return eig_p.bind(
+        x,
+        compute_left_eigenvectors=bool(compute_left_eigenvectors),
+        compute_right_eigenvectors=bool(compute_right_eigenvectors),
+    )
+
+
+def is_complex_value(x) -> bool:
+    """Whether the values of `x` are complex numbers."""
+    return dtypes.issubdtype(typeof(x).dtype, np.complexfloating)
+
+
+# --- matrices, for the rules
+
+
+def _dot(x, y):
+    return batch_matmul(x, y, Precision.HIGHEST)
+
+
+def _t(x):
+    n = typeof(x).ndim
+    return transpose(x, (*range(n - 2), n - 1, n - 2))
+
+
+def _h(x):
+    return conj(_t(x)) if is_complex_value(x) else _t(x)
+
+
+def _symmetrized(x):
+    return mul(add(x, _h(x)), np.asarray(0.5, typeof(x).dtype)[()])
+
+
+def _triangle(x, keep: Callable):
+    """`x` where `keep(row, column)` holds, zeros elsewhere."""
+    shape = typeof(x).shape
+    rows, columns = (broadcasted_iota(np.int32, shape, len(shape) - 2 + i) for i in (0, 1))
+    return select_n(keep(rows, columns), zeros(typeof(x).strip_weak_type()), x)
+
+
+def _tril(x):
+    return _triangle(x, ge)
+
+
+def _strict_tril(x):
+    return _triangle(x, gt)
+
+
+def _triu(x):
+    return _triangle(x, lambda i, j: ge(j, i))
+
+
+def _diagonal_part(x):
+    return _triangle(x, eq)
+
+
+def _diagonal(x):
+    """The diagonals of square matrices, as vectors."""
+    return reduce_sum(_diagonal_part(x), (typeof(x).ndim - 1,))
+
+
+def _rows(v, shape: Sequence[int]):
+    """Vectors `v` repeated as the rows of matrices of `shape`."""
+    return broadcast_in_dim(v, tuple(shape), (*range(len(shape) - 2), len(shape) - 1))
+
+
+def _columns(v, shape: Sequence[int]):
+    """Vectors `v` repeated as the columns of matrices of `shape`."""
+    return broadcast_in_dim(v, tuple(shape), tuple(range(len(shape) - 1)))
+
+
+def _half(x):
+    return mul(x, np.asarray(0.5, typeof(x).dtype)[()])
+
+
+def _like(x, y):
+    """Real `x` in the (possibly complex) dtype of `y`."""
+    return convert_element_type(x, typeof(y).dtype)
+
+
+def _take_rows(x, rows):
+    """The rows of the matrices `x` that the vectors `rows` name."""
+    shape, batch = typeof(x).shape, typeof(rows).ndim - 1
+    lead = tuple(range(batch))
+    numbers = GatherDimensionNumbers((batch + 1,), (batch,), (batch,), lead, lead)
+    return gather_p.bind(
+        x,
+        reshape(rows, (*typeof(rows).shape, 1)),
+        dimension_numbers=numbers,
+        slice_sizes=(*(1,) * (batch + 1), shape[-1]),
+        indices_are_sorted=False,
+        unique_indices=True,
+        mode=GatherScatterMode.PROMISE_IN_BOUNDS,
+        fill_value=None,
+    )
+
+
+# --- types, batching, factors
+
+
+def _check_matrix(name: str, aval: ShapedArray, square: bool) -> None:
+    if not dtypes.issubdtype(aval.dtype, np.inexact) or aval.dtype.itemsize < 4:
+        raise TypeError(
+            f"{name}: takes float32, float64, complex64 or complex128, got {aval.str_short()}.\n"
+            "  Cast the operand with .astype."
+        )
+    if aval.ndim < 2 or (square and aval.shape[-1] != aval.shape[-2]):
+        raise shape_error(
+            name,
+            f"takes {'square ' if square else ''}matrices in the last two dims.",
+            [("operand", aval.str_short())],
+        )
+
+
+def _real_dtype(dtype) -> np.dtype:
+    return np.dtype(dtypes.to_real_dtype(dtype)) if dtypes.issubdtype(dtype, np.complexfloating) else dtype
+
+
+def _result(aval: ShapedArray, core: Sequence[int], dtype=None) -> ShapedArray:
+    return ShapedArray((*aval.shape[:-2], *core), aval.dtype if dtype is None else dtype, False, None, aval.vma)
+
+
+def _one_operand_rules(primitive: Primitive) -> None:
+    """Batching and factors of an op on each matrix of one operand: all dims but those of the matrix are free."""
+
+    @primitive.def_batch
+    def batch(axis, args, dims, **params):
+        out = primitive.bind(at_front(args[0], dims[0], axis.size), **params)
+        return (out, [0] * len(out)) if primitive.multiple_results else (out, 0)
+
+    core = 1 if primitive is lu_pivots_to_permutation_p else 2
+
+    @primitive.def_factors
+    def factors(in_avals, out_avals, **params):
+        b = RuleBuilder()
+        lead = b.news(in_avals[0].shape[:-core])
+        special: dict[int, str] = {}
+
+        def with_core(aval):
+            inner = b.news(aval.shape[len(lead) :])
+            special.update(dict.fromkeys(inner, "replicate"))
+            return [*lead, *inner]
+
+        ins, outs = [with_core(in_avals[0])], [with_core(a) for a in out_avals]
+        return b.rule(ins, outs, special=special)
+
+
+for _p in (cholesky_p, lu_p, lu_pivots_to_permutation_p, qr_p, eigh_p, svd_p, eig_p):
+    _one_operand_rules(_p)
+del _p
+
+
+def _each(x: np.ndarray, fn: Callable, shapes: Sequence[tuple[int, ...]], kinds: Sequence[Any]) -> list[np.ndarray]:
+    """`fn` on every matrix of `x`; results of core `shapes` and dtypes `kinds`, NaN (or 0) where it fails."""
+    lead = x.shape[:-2]
+    outs = [np.zeros((*lead, *shape), kind) for shape, kind in zip(shapes, kinds)]
+    for at in np.ndindex(lead):
+        try:
+            results = fn(x[at])
+        except np.linalg.LinAlgError:
+            results = [np.nan if np.issubdtype(kind, np.inexact) else 0 for kind in kinds]
+        for out, result in zip(outs, results):
+            out[at] = result
+    return outs
+
+
+# --- cholesky
+
+
+@cholesky_p.def_type
+def _cholesky_type(aval):
+    _check_matrix("cholesky", aval, square=True)
+    return _result(aval, aval.shape[-2:])
+
+
+@cholesky_p.def_reference
+def _cholesky_reference(x):
+    return _each(x, lambda a: [np.linalg.cholesky(a)], [x.shape[-2:]], [x.dtype])[0]
+
+
+@cholesky_p.def_jvp
+def _cholesky_jvp(primals, tangents):
+    out = cholesky_p.bind(*primals)
+    if type(tangents[0]) is Zero:
+        return out, zero_tangent(out)
+    solve = lambda b, **options: triangular_solve(out, b, lower=True, **options)
+    inner = solve(solve(tangents[0], transpose_a=True, conjugate_a=True), left_side=True)
+    inner = sub(_tril(inner), _half(_diagonal_part(inner)))
+    return out, _dot(out, inner)
+
+
+# --- triangular_solve
+
+
+@triangular_solve_p.def_type
+def _triangular_solve_type(a, b, *, left_side, **_params):
+    _check_matrix("triangular_solve", a, square=True)
+    _check_matrix("triangular_solve", b, square=False)
+    if a.dtype != b.dtype:
+        raise TypeError(f"triangular_solve: requires equal dtypes, got {a.dtype.name} and {b.dtype.name}.")
+    if a.shape[:-2] != b.shape[:-2] or b.shape[-2 if left_side else -1] != a.shape[-1]:
+        raise shape_error(
+            "triangular_solve",
+            "the shapes do not fit.",
+            [("a", a.str_short()), ("b", b.str_short())],
+            f"Batch dims must be equal, and dim {-2 if left_side else -1} of b must have the size of a.",
+        )
+    return ShapedArray(b.shape, b.dtype, False, None, joined_vma((a, b)))
+
+
+@triangular_solve_p.def_reference
+def _triangular_solve_reference(a, b, *, left_side, lower, transpose_a, conjugate_a, unit_diagonal):
+    from scipy.linalg import get_blas_funcs
+
+    out = np.zeros(b.shape, b.dtype)
+    if out.size == 0:
+        return out
+    (trsm,) = get_blas_funcs(("trsm",), (a, b))
+    for at in np.ndindex(b.shape[:-2]):
+        matrix = a[at].conj() if conjugate_a and not transpose_a else a[at]
+        out[at] = trsm(
+            1.0,
+            matrix,
+            b[at],
+            side=not left_side,
+            lower=lower,
+            trans_a=(2 if conjugate_a else 1) if transpose_a else 0,
+            diag=unit_diagonal,
+        )
+    return out
+
+
+@triangular_solve_p.def_jvp
+def _triangular_solve_jvp(primals, tangents, **params):
+    a, b = primals
+    out = triangular_solve_p.bind(a, b, **params)
+    t_a, t_b = tangents
+    total: Any = zero_tangent(out)
+    if type(t_b) is not Zero:
+        total = triangular_solve_p.bind(a, t_b, **params)
+    if type(t_a) is not Zero:
+        t = _tril(t_a) if params["lower"] else _triu(t_a)
+        t = sub(t, _diagonal_part(t)) if params["unit_diagonal"] else t
+        t = _t(t) if params["transpose_a"] else t
+        t = conj(t) if params["conjugate_a"] and is_complex_value(t) else t
+        change = neg(_dot(t, out) if params["left_side"] else _dot(out, t))
+        total = add_tangents(total, triangular_solve_p.bind(a, change, **params))
+    return out, total
+
+
+@triangular_solve_p.def_transpose
+def _triangular_solve_transpose(ct, a, b, *, transpose_a, **params):
+    if is_undef(a):
+        raise NotImplementedError("triangular_solve: is not linear in the triangular matrix")
+    return [None, triangular_solve_p.bind(a, ct, transpose_a=not transpose_a, **params)]
+
+
+@triangular_solve_p.def_batch
+def _triangular_solve_batch(axis, args, dims, **params):
+    return triangular_solve_p.bind(*[at_front(x, d, axis.size) for x, d in zip(args, dims)], **params), 0
+
+
+@triangular_solve_p.def_factors
+def _triangular_solve_factors(in_avals, out_avals, *, left_side, **_params):
+    a, b = in_avals
+    r = RuleBuilder()
+    lead = r.news(a.shape[:-2])
+    rows, columns, inner, outer = r.new(a.shape[-2]), r.new(a.shape[-1]), r.new(a.shape[-1]), r.new(a.shape[-1])
+    free = r.new(b.shape[-1 if left_side else -2])
+    place = lambda f: [*lead, f, free] if left_side else [*lead, free, f]
+    special = dict.fromkeys((rows, columns, inner, outer), "replicate")
+    return r.rule([[*lead, rows, columns], place(inner)], [place(outer)], special=special, linear_ins=(1,))
+
+
+# --- lu
+
+
+@lu_p.def_type
+def _lu_type(aval):
+    _check_matrix("lu", aval, square=False)
+    m, n = aval.shape[-2:]
+    integer = np.dtype(np.int32)
+    return _result(aval, (m, n)), _result(aval, (min(m, n),), integer), _result(aval, (m,), integer)
+
+
+@lu_p.def_reference
+def _lu_reference(x):
+    from scipy.linalg import get_lapack_funcs
+
+    m, n = x.shape[-2:]
+    k = min(m, n)
+
+    def one(a):
+        if k == 0:
+            return a, np.zeros(0, np.int32), np.arange(m)
+        (getrf,) = get_lapack_funcs(("getrf",), (a,))
+        packed, pivots, _info = getrf(a)
+        return packed, pivots, _permutation(pivots, m)
+
+    return _each(x, one, [(m, n), (k,), (m,)], [x.dtype, np.int32, np.int32])
+
+
+def _permutation(pivots: np.ndarray, size: int) -> np.ndarray:
+    order = np.arange(size, dtype=np.int32)
+    for i, j in enumerate(pivots):
+        order[i], order[j] = order[j], order[i]
+    return order
+
+
+@lu_p.def_jvp
+def _lu_jvp(primals, tangents):
+    packed, pivots, order = outs = lu_p.bind(*primals)
+    if type(tangents[0]) is Zero:
+        return outs, [zero_tangent(o) for o in outs]
+    shape = typeof(packed).shape
+    m, n = shape[-2:]
+    k = min(m, n)
+    last = len(shape) - 1
+    # L and U made square: the dims they lack are those of the identity
+    lower = _widened(slice_in_dim(packed, 0, k, 1, last), last, m - k)
+    lower = add(_strict_tril(lower), _identity(typeof(lower)))
+    upper = _widened(slice_in_dim(_triu(packed), 0, k, 1, last - 1), last - 1, n - k)
+    upper = add(upper, _identity(typeof(upper), start=k))
+    moved = _take_rows(tangents[0], order)
+    inner = triangular_solve(lower, moved, left_side=True, lower=True, unit_diagonal=True)
+    inner = triangular_solve(upper, inner)
+    t = add(_dot(lower, _strict_tril(inner)), _dot(_triu(inner), upper))
+    return outs, [t, zero_tangent(pivots), zero_tangent(order)]
+
+
+def _widened(x, dim: int, count: int):
+    config = [(0, count if d == dim else 0, 0) for d in range(typeof(x).ndim)]
+    return pad(x, np.zeros((), typeof(x).dtype)[()], config)
+
+
+def _identity(aval: ShapedArray, start: int = 0):
+    """Ones on the diagonal from position `start` on."""
+    ones = _diagonal_part(full(aval.shape, 1, aval.dtype))
+    if not start:
+        return ones
+    rows = broadcasted_iota(np.int32, aval.shape, aval.ndim - 2)
+    return select_n(ge(rows, np.int32(start)), full(aval.shape, 0, aval.dtype), ones)
+
+
+@lu_pivots_to_permutation_p.def_type
+def _pivots_type(pivots, *, permutation_size):
+    if pivots.ndim < 1 or not dtypes.issubdtype(pivots.dtype, np.integer) or pivots.shape[-1] > permutation_size:
+        raise shape_error(
+            "lu_pivots_to_permutation",
+            f"takes at most {permutation_size} integer pivots in the last dim.",
+            [("pivots", pivots.str_short())],
+        )
+    return pivots.update(shape=(*pivots.shape[:-1], permutation_size), weak_type=False)
+
+
+@lu_pivots_to_permutation_p.def_reference
+def _pivots_reference(pivots, *, permutation_size):
+    out = np.zeros((*pivots.shape[:-1], permutation_size), pivots.dtype)
+    for at in np.ndindex(pivots.shape[:-1]):
+        out[at] = _permutation(pivots[at], permutation_size)
+    return out
+
+
+@lu_pivots_to_permutation_p.def_jvp
+def _pivots_jvp(primals, tangents, **params):
+    out = lu_pivots_to_permutation_p.bind(*primals, **params)
+    return out, zero_tangent(out)
+
+
+# --- qr
+
+
+@qr_p.def_type
+def _qr_type(aval, *, pivoting, full_matrices):
+    _check_matrix("qr", aval, square=False)
+    m, n = aval.shape[-2:]
+    k = m if full_matrices else min(m, n)
+    outs = _result(aval, (m, k)), _result(aval, (k, n))
+    return (*outs, _result(aval, (n,), np.dtype(np.int32))) if pivoting else outs
+
+
+@qr_p.def_reference
+def _qr_reference(x, *, pivoting, full_matrices):
+    m, n = x.shape[-2:]
+    k = m if full_matrices else min(m, n)
+    if not pivoting:
+        mode = "complete" if full_matrices else "reduced"
+        return _each(x, lambda a: np.linalg.qr(a, mode), [(m, k), (k, n)], [x.dtype, x.dtype])
+    from scipy.linalg import qr as pivoted_qr
+
+    mode = "full" if full_matrices else "economic"
+    shapes, kinds = [(m, k), (k, n), (n,)], [x.dtype, x.dtype, np.int32]
+    return _each(x, lambda a: pivoted_qr(a, mode=mode, pivoting=True), shapes, kinds)
+
+
+@qr_p.def_jvp
+def _qr_jvp(primals, tangents, *, pivoting, full_matrices):
+    outs = qr_p.bind(*primals, pivoting=pivoting, full_matrices=full_matrices)
+    if type(tangents[0]) is Zero:
+        return outs, [zero_tangent(o) for o in outs]
+    q, r, *order = outs
+    m, n = typeof(primals[0]).shape[-2:]
+    if m < n or (full_matrices and m != n):
+        raise NotImplementedError("qr: has no derivative for wide matrices, nor for full_matrices=True unless square.")
+    t = tangents[0]
+    if pivoting:
+        t = _t(_take_rows(_t(t), order[0]))
+    scaled = triangular_solve(r, t)  # dA R^-1
+    inner = _dot(_h(q), scaled)
+    low = _strict_tril(inner)
+    turn = sub(low, _h(low))  # Q^H dQ, antihermitian
+    if is_complex_value(q):  # keeps the diagonal of R real
+        diagonal = _diagonal_part(inner)
+        turn = add(turn, sub(diagonal, _like(real(diagonal), diagonal)))
+    t_q = add(_dot(q, sub(turn, inner)), scaled)
+    t_r = _dot(sub(inner, turn), r)
+    return outs, [t_q, t_r, *map(zero_tangent, order)]
+
+
+# --- eigh
+
+
+@eigh_p.def_type
+def _eigh_type(aval, *, lower, sort_eigenvalues):
+    _check_matrix("eigh", aval, square=True)
+    return _result(aval, aval.shape[-2:]), _result(aval, aval.shape[-1:], _real_dtype(aval.dtype))
+
+
+@eigh_p.def_reference
+def _eigh_reference(x, *, lower, sort_eigenvalues):
+    def one(a):
+        w, v = np.linalg.eigh(a, "L" if lower else "U")
+        return v, w
+
+    return _each(x, one, [x.shape[-2:], x.shape[-1:]], [x.dtype, _real_dtype(x.dtype)])
+
+
+def _reciprocal_differences(values):
+    """Matrix with 1 / (v_j - v_i) at (i, j), zeros on the diagonal."""
+    shape = (*typeof(values).shape, typeof(values).shape[-1])
+    difference = sub(_rows(values, shape), _columns(values, shape))
+    one = _identity(typeof(difference))
+    return sub(div(full(shape, 1, typeof(values).dtype), add(difference, one)), one)
+
+
+@eigh_p.def_jvp
+def _eigh_jvp(primals, tangents, **params):
+    v, w = outs = eigh_p.bind(*primals, **params)
+    if type(tangents[0]) is Zero:
+        return outs, [zero_tangent(o) for o in outs]
+    inner = _dot(_h(v), _dot(tangents[0], v))
+    diagonal = _diagonal(inner)
+    t_w = real(diagonal) if is_complex_value(v) else diagonal
+    return outs, [_dot(v, mul(_like(_reciprocal_differences(w), inner), inner)), t_w]
+
+
+# --- svd
+
+
+@svd_p.def_type
+def _svd_type(aval, *, full_matrices, compute_uv):
+    _check_matrix("svd", aval, square=False)
+    m, n = aval.shape[-2:]
+    k = min(m, n)
+    s = _result(aval, (k,), _real_dtype(aval.dtype))
+    if not compute_uv:
+        return (s,)
+    return s, _result(aval, (m, m if full_matrices else k)), _result(aval, (n if full_matrices else k, n))
+
+
+@svd_p.def_reference
+def _svd_reference(x, *, full_matrices, compute_uv):
+    m, n = x.shape[-2:]
+    k = min(m, n)
+    kind = _real_dtype(x.dtype)
+    if not compute_uv:
+        return _each(x, lambda a: [np.linalg.svd(a, compute_uv=False)], [(k,)], [kind])
+
+    def one(a):
+        u, s, vh = np.linalg.svd(a, full_matrices)
+        return s, u, vh
+
+    shapes = [(k,), (m, m if full_matrices else k), (n if full_matrices else k, n)]
+    return _each(x, one, shapes, [kind, x.dtype, x.dtype])
+
+
+@svd_p.def_jvp
+def _svd_jvp(primals, tangents, *, full_matrices, compute_uv):
+    outs = svd_p.bind(*primals, full_matrices=full_matrices, compute_uv=compute_uv)
+    if type(tangents[0]) is Zero:
+        return outs, [zero_tangent(o) for o in outs]
+    m, n = typeof(primals[0]).shape[-2:]
+    if full_matrices and compute_uv and m != n:
+        raise NotImplementedError("svd: full_matrices=True has no derivative unless the matrix is square.")
+    t = tangents[0]
+    s, u, vh = outs if compute_uv else svd_p.bind(*primals, full_matrices=False, compute_uv=True)
+    v = _h(vh)
+    inner = _dot(_h(u), _dot(t, v))
+    diagonal = _diagonal(inner)
+    t_s = real(diagonal) if is_complex_value(u) else diagonal
+    if not compute_uv:
+        return outs, [t_s]
+    shape = typeof(inner).shape
+    wide = _like(s, inner)
+    by_column, by_row = mul(inner, _rows(wide, shape)), mul(inner, _columns(wide, shape))
+    f = _like(_reciprocal_differences(mul(s, s)), inner)
+    t_u = _dot(u, _with_phases(mul(f, add(by_column, _h(by_column))), inner, wide))
+    t_v = _dot(v, mul(f, add(by_row, _h(by_row))))
+    if m > n:  # the part of the columns outside the span of U
+        outside = sub(_dot(t, v), _dot(u, inner))
+        t_u = add(t_u, div(outside, _rows(wide, typeof(outside).shape)))
+    if n > m:
+        outside = sub(_dot(_h(t), u), _dot(v, _h(inner)))
+        t_v = add(t_v, div(outside, _rows(wide, typeof(outside).shape)))
+    return outs, [t_s, t_u, _h(t_v)]
+
+
+def _with_phases(turn, inner, s):
+    """`turn` with the phases, which are free for complex matrices: all of them taken by U."""
+    if not is_complex_value(inner):
+        return turn
+    phases = _half(_diagonal_part(sub(inner, _h(inner))))
+    return add(turn, div(phases, _rows(s, typeof(inner).shape)))
+
+
+# --- eig
+
+
+@eig_p.def_type
+def _eig_type(aval, *, compute_left_eigenvectors, compute_right_eigenvectors):
+    _check_matrix("eig", aval, square=True)
+    kind = np.dtype(dtypes.to_complex_dtype(aval.dtype))
+    count = int(compute_left_eigenvectors) + int(compute_right_eigenvectors)
+    return (_result(aval, aval.shape[-1:], kind), *[_result(aval, aval.shape[-2:], kind)] * count)
+
+
+@eig_p.def_reference
+def _eig_reference(x, *, compute_left_eigenvectors, compute_right_eigenvectors):
+    from scipy.linalg import eig as general_eig
+
+    kind = np.dtype(dtypes.to_complex_dtype(x.dtype))
+    wished = [compute_left_eigenvectors, compute_right_eigenvectors]
+
+    def one(a):
+        if a.size == 0 or not np.isfinite(a).all():
+            raise np.linalg.LinAlgError
+        out = general_eig(a, left=compute_left_eigenvectors, right=compute_right_eigenvectors)
+        return out if any(wished) else [out]
+
+    shapes = [x.shape[-1:], *[x.shape[-2:]] * sum(wished)]
+    return _each(x, one, shapes, [kind] * len(shapes))
+
+
+@eig_p.def_jvp
+def _eig_jvp(primals, tangents, *, compute_left_eigenvectors, compute_right_eigenvectors):
+    params = {
+        "compute_left_eigenvectors": compute_left_eigenvectors,
+        "compute_right_eigenvectors": compute_right_eigenvectors,
+    }
+    outs = eig_p.bind(*primals, **params)
+    if type(tangents[0]) is Zero:
+        return outs, [zero_tangent(o) for o in outs]
+    if compute_left_eigenvectors or compute_right_eigenvectors:
+        raise NotImplementedError("eig: eigenvectors have no derivative here; eigenvalues alone have one.")
+    _, v = eig_p.bind(primals[0], compute_left_eigenvectors=False, compute_right_eigenvectors=True)
+    moved = _dot(_like(tangents[0], v), v)
+    return outs, [_diagonal(_solve(v, moved))]
+
+
+def _solve(a, b):
+    """The x with a x = b, for square matrices."""
+    packed, _, order = lu_p.bind(a)
+    x = triangular_solve(packed, _take_rows(b, order), left_side=True, lower=True, unit_diagonal=True)
+    return triangular_solve(packed, x, left_side=True)
