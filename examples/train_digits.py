@@ -16,8 +16,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 PIXELS, HIDDEN, CLASSES = 64, 512, 10
 BATCH, HELD_OUT = 128, 360
@@ -188,8 +187,8 @@ def print_collectives(compiled):
     else:
         rows = list(collectives_of_hlo(compiled.as_text()))
     for kind, size, where, source in rows:
-        line = f"  {kind:18} {size:>9,} B  {where:12} {source}"
-        print(line if len(line) <= 118 else line[:117] + "…")
+        line = f"  {kind:14} {size:>9,} B  {where:10}  {source}"
+        print(line if len(line) <= 140 else line[:139] + "…")
     print(f"  {len(rows)} collectives, {sum(row[1] for row in rows):,} B on each device in a step")
 
 

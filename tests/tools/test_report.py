@@ -7,8 +7,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.sharding import Mesh, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 from weft.tools.report import as_table, collectives
 
 
