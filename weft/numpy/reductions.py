@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 
 import numpy as np
 
 from weft.numpy.promote import broadcast_to_shape, cast, check_arraylike, concrete, inexact, promote_to_inexact, shape_of, value
-from weft.numpy.ufuncs import isnan, select
+from weft.numpy.ufuncs import isnan, maximum, minimum, subtract, true_divide
+from weft.ops.comparison import select
 from weft.ops import elementwise as ew
 from weft.ops import reduce as rd
-from weft.ops.layout import reshape
+from weft.ops.layout import broadcast_in_dim, reshape
 from weft.util import dtypes
 
 
@@ -44,7 +46,7 @@ def _masked(a, where, fill):
     if where is None:
         return a
     where = broadcast_to_shape(_array(where, "where"), tuple(a.shape))
-    return ew.select_n(where, broadcast_to_shape(cast(fill, a.dtype), tuple(a.shape)), a)
+    return select(where, a, cast(fill, a.dtype))
 
 
 def _initial(out, initial, op):
@@ -112,6 +114,8 @@ def _extremum(name: str, op, combine, lowest: bool):
         x = _masked(cast(a, a.dtype), where, initial)
         if x.dtype == np.bool_:
             reduced = (rd.reduce_or if lowest else rd.reduce_and)(x, axes)
+        elif dtypes.issubdtype(x.dtype, np.complexfloating):
+            reduced = _complex_extremum(op, x, axes, lowest)
         else:
             reduced = op(x, axes)
         return _initial(_keep(reduced, a.shape, axes, keepdims), initial, combine)
@@ -120,8 +124,16 @@ def _extremum(name: str, op, combine, lowest: bool):
     return fun
 
 
-max = amax = _extremum("max", rd.reduce_max, lambda x, y: ew.max(x, y), True)  # noqa: A001
-min = amin = _extremum("min", rd.reduce_min, lambda x, y: ew.min(x, y), False)  # noqa: A001
+def _complex_extremum(op, x, axes, lowest: bool):
+    """By real part, then by imaginary part among those with the extreme real part."""
+    re, im = ew.real(x), ew.imag(x)
+    best = op(re, axes)
+    wide = broadcast_in_dim(best, tuple(x.shape), tuple(d for d in range(x.ndim) if d not in axes))
+    return ew.complex(best, op(select(ew.eq(re, wide), im, cast(-math.inf if lowest else math.inf, im.dtype)), axes))
+
+
+max = amax = _extremum("max", rd.reduce_max, maximum, True)  # noqa: A001
+min = amin = _extremum("min", rd.reduce_min, minimum, False)  # noqa: A001
 
 
 def all(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa: A001
@@ -145,11 +157,11 @@ def _truth(a):
 
 
 def _count(a, axes, where, keepdims, dtype):
-    """How many elements take part, as a float of `dtype`."""
+    """How many elements take part: a Python int, or an array of `dtype` if `where` says."""
     if where is None:
-        return np.asarray(math.prod(a.shape[d] for d in axes), dtype)[()]
+        return math.prod(a.shape[d] for d in axes)
     where = broadcast_to_shape(_array(where, "where"), tuple(a.shape))
-    return _keep(rd.reduce_sum(_as(where, dtype), axes), a.shape, axes, keepdims)
+    return _keep(rd.reduce_sum(cast(where, dtype), axes), a.shape, axes, keepdims)
 
 
 def mean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=None):
@@ -164,8 +176,11 @@ def mean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=No
     want = dtypes.to_inexact_dtype(a.dtype) if dtype is None else dtypes.check_dtype(dtype, "mean")
     work = _work_dtype(want)
     axes = canonical_axes(axis, a.ndim, "mean")
-    total = sum(_as(a, work), axes, keepdims=keepdims, where=where)
-    return _as(ew.div(total, _count(a, axes, where, keepdims, work)), want)
+    total = sum(_as(a, work), axes, keepdims=keepdims, where=where, promote_integers=False)
+    return cast(true_divide(total, _count(a, axes, where, keepdims, work)), want)
+
+
+_mean = mean      # `var` has a parameter of that name
 
 
 def _work_dtype(dtype):
@@ -179,7 +194,7 @@ def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool =
     if weights is None:
         result = mean(a, axis, keepdims=keepdims)
         count = _count(a, canonical_axes(axis, a.ndim), None, keepdims, result.dtype)
-        return (result, broadcast_to_shape(concrete(count), tuple(result.shape))) if returned else result
+        return (result, broadcast_to_shape(cast(count, result.dtype), tuple(result.shape))) if returned else result
     a, weights = [concrete(x) for x in promote_to_inexact("average", a, weights)] if shape_of(a) == shape_of(weights) else \
         (a, _array(weights, "average"))
     if weights.ndim != a.ndim:
@@ -202,18 +217,19 @@ def var(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = Fals
         ddof = correction
     a = _array(a, "var")
     want = dtypes.to_inexact_dtype(a.dtype) if dtype is None else dtypes.check_dtype(dtype, "var")
+    if not dtypes.issubdtype(want, np.inexact):
+        raise ValueError(f"var: dtype must be floating or complex, got {want.name}.")
     work = _work_dtype(want)
     axes = canonical_axes(axis, a.ndim, "var")
     x = _as(a, work)
-    center = globals()["mean"](x, axes, keepdims=True, where=where) if mean is None else _as(_array(mean, "var"), work)
+    center = _mean(x, axes, keepdims=True, where=where) if mean is None else _as(_array(mean, "var"), work)
     d = ew.sub(x, broadcast_to_shape(center, tuple(x.shape)))
     square = ew.square(d) if not dtypes.issubdtype(work, np.complexfloating) else \
         ew.add(ew.square(ew.real(d)), ew.square(ew.imag(d)))
     total = sum(square, axes, keepdims=keepdims, where=where)
     count = _count(a, axes, where, keepdims, total.dtype)
-    divisor = count - ddof if not hasattr(count, "aval") else ew.sub(count, ddof)
-    return _as(ew.div(total, np.asarray(divisor, total.dtype)[()] if not hasattr(divisor, "aval") else divisor),
-               dtypes.to_real_dtype(want))
+    free = builtins.max(count - ddof, 0) if isinstance(count, int) else ew.max(ew.sub(count, ddof), 0)
+    return _as(ew.div(total, free), dtypes.to_real_dtype(want))
 
 
 def std(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, *, where=None, mean=None, correction=None):
@@ -224,7 +240,7 @@ def std(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = Fals
 def ptp(a, axis=None, out=None, keepdims: bool = False):
     """Maximum minus minimum over `axis`."""
     _no_out(out, "ptp")
-    return ew.sub(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
+    return subtract(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
 
 
 def count_nonzero(a, axis=None, keepdims: bool = False):
@@ -262,7 +278,7 @@ def _nan_reduction(name: str, reduction, fill):
     def fun(a, axis=None, *args, **kwargs):
         a = _array(a, name)
         if dtypes.issubdtype(a.dtype, np.inexact):
-            a = select(isnan(a), broadcast_to_shape(cast(fill, a.dtype), tuple(a.shape)), a)
+            a = select(isnan(a), cast(fill, a.dtype), a)
         return reduction(a, axis, *args, **kwargs)
     fun.__name__ = fun.__qualname__ = name
     fun.__doc__ = f"`{name[3:]}` over `axis`, ignoring NaN."
@@ -279,9 +295,9 @@ def _nan_extremum(name: str, extremum, fill):
         if not dtypes.issubdtype(a.dtype, np.inexact):
             return extremum(a, axis, out, keepdims, initial, where)
         nan = isnan(a)
-        filled = select(nan, broadcast_to_shape(cast(fill, a.dtype), tuple(a.shape)), a)
+        filled = select(nan, cast(fill, a.dtype), a)
         result = extremum(filled, axis, out, keepdims, initial, where)
-        return select(all(nan, axis, keepdims=keepdims), broadcast_to_shape(cast(math.nan, a.dtype), tuple(result.shape)), result)
+        return select(all(nan, axis, keepdims=keepdims), cast(math.nan, a.dtype), result)
     fun.__name__ = fun.__qualname__ = name
     fun.__doc__ = f"`{name[3:]}` over `axis`, ignoring NaN; NaN where all are."
     return fun
@@ -289,8 +305,21 @@ def _nan_extremum(name: str, extremum, fill):
 
 nanmax = _nan_extremum("nanmax", max, -math.inf)
 nanmin = _nan_extremum("nanmin", min, math.inf)
-nanargmax = _nan_reduction("nanargmax", argmax, -math.inf)
-nanargmin = _nan_reduction("nanargmin", argmin, math.inf)
+def _nan_arg(name: str, arg, fill):
+    def fun(a, axis=None, out=None, keepdims: bool | None = None):
+        a = _array(a, name)
+        if not dtypes.issubdtype(a.dtype, np.inexact):
+            return arg(a, axis, out, keepdims)
+        nan = isnan(a)
+        result = arg(select(nan, cast(fill, a.dtype), a), axis, out, keepdims)
+        return select(all(nan, axis, keepdims=bool(keepdims)), cast(-1, result.dtype), result)
+    fun.__name__ = fun.__qualname__ = name
+    fun.__doc__ = f"`{name[3:]}` along `axis`, ignoring NaN; -1 where all are."
+    return fun
+
+
+nanargmax = _nan_arg("nanargmax", argmax, -math.inf)
+nanargmin = _nan_arg("nanargmin", argmin, math.inf)
 
 
 def nanmean(a, axis=None, dtype=None, out=None, keepdims: bool = False, where=None):
@@ -308,7 +337,7 @@ def nanvar(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = F
 
 
 def _zero_nan(a):
-    return select(isnan(a), broadcast_to_shape(cast(0, a.dtype), tuple(a.shape)), a)
+    return select(isnan(a), 0, a)
 
 
 def nanstd(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, where=None):
@@ -322,7 +351,7 @@ def _cumulative(name: str, op, nan_fill=None):
         _no_out(out, name)
         a = _array(a, name)
         if nan_fill is not None and dtypes.issubdtype(a.dtype, np.inexact):
-            a = select(isnan(a), broadcast_to_shape(cast(nan_fill, a.dtype), tuple(a.shape)), a)
+            a = select(isnan(a), cast(nan_fill, a.dtype), a)
         dim = axis
         if axis is None or a.ndim == 0:
             a, dim = reshape(a, (a.size,)), 0
@@ -402,15 +431,27 @@ def array_equiv(a1, a2):
 
 
 def logsumexp(a, axis=None, b=None, keepdims: bool = False, return_sign: bool = False, where=None):
-    """log(sum(b * exp(a))) over `axis`, without overflow."""
-    if b is not None or return_sign:
-        raise NotImplementedError("logsumexp with b or return_sign is not there yet.")
-    a = concrete(inexact("logsumexp", a))
+    """log(sum(b * exp(a))) over `axis`, without overflow; with `return_sign` also the sign of the sum, whose absolute value
+    the logarithm is then of.
+
+    >>> import weft.numpy as wnp
+    >>> round(float(logsumexp(wnp.array([1000., 1000.]))), 3)
+    1000.693
+    """
+    if b is None:
+        a = concrete(inexact("logsumexp", a))
+    else:
+        a, b = [concrete(x) for x in promote_to_inexact("logsumexp", a, b)]
+        a, b = broadcast_to_shape(a, b.shape or a.shape), broadcast_to_shape(b, a.shape or b.shape)
+        a = select(ew.ne(b, 0), a, -math.inf)
     axes = canonical_axes(axis, a.ndim, "logsumexp")
-    from weft.ops.elementwise import stop_gradient
-    masked = a if where is None else _masked(a, where, -math.inf)
-    top = stop_gradient(rd.reduce_max(masked, axes))
-    top = select(ew.is_finite(top), top, broadcast_to_shape(cast(0, a.dtype), tuple(top.shape)))
-    full_top = broadcast_to_shape(reshape(top, tuple(1 if d in axes else n for d, n in enumerate(a.shape))), tuple(a.shape))
-    total = rd.reduce_sum(ew.exp(ew.sub(masked, full_top)), axes)
-    return _keep(ew.add(ew.log(total), top), a.shape, axes, keepdims)
+    a = _masked(a, where, -math.inf)
+    top = ew.stop_gradient(rd.reduce_max(ew.real(a) if dtypes.issubdtype(a.dtype, np.complexfloating) else a, axes))
+    top = cast(select(ew.is_finite(top), top, 0), a.dtype)
+    wide = broadcast_in_dim(top, tuple(a.shape), tuple(d for d in range(a.ndim) if d not in axes))
+    terms = ew.exp(ew.sub(a, wide))
+    total = rd.reduce_sum(terms if b is None else ew.mul(terms, b), axes)
+    sign = ew.sign(total) if return_sign else None
+    total = ew.abs(total) if return_sign else total
+    result = _keep(ew.add(ew.log(total), top), a.shape, axes, keepdims)
+    return (result, _keep(sign, a.shape, axes, keepdims)) if return_sign else result

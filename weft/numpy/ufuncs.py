@@ -11,6 +11,7 @@ from weft.core.trace import typeof
 from weft.numpy.promote import (array_of, broadcast, broadcast_to_shape, cast, check_arraylike, concrete, inexact,
                                 promote, promote_to_inexact, value)
 from weft.ops import elementwise as ew
+from weft.ops.comparison import select
 from weft.util import dtypes
 
 _EVEN = ew.RoundingMethod.TO_NEAREST_EVEN
@@ -42,14 +43,6 @@ def _no_complex(api: str, *args) -> None:
     for x in args:
         if _is_complex(x):
             raise ValueError(f"{api} is not defined for complex numbers, got {typeof(x).str_short()}.")
-
-
-def select(condition, on_true, on_false):
-    """`on_true` where `condition` holds, else `on_false`; rank-0 cases are repeated to the condition's shape."""
-    shape = typeof(condition).shape
-    for x in (on_true, on_false):
-        shape = typeof(x).shape or shape
-    return ew.select_n(condition, broadcast_to_shape(on_false, shape), broadcast_to_shape(on_true, shape))
 
 
 # ---- how functions are made
@@ -206,7 +199,7 @@ def _fabs(x):
 
 def _sinc(x):
     zero = ew.eq(x, 0)
-    px = ew.mul(select(zero, _filled(x, 1), x), math.pi)
+    px = ew.mul(select(zero, 1, x), math.pi)
     near = ew.add(ew.mul(ew.square(x), -math.pi ** 2 / 6), 1)      # the value and two derivatives at 0
     return select(zero, near, ew.div(ew.sin(px), px))
 
@@ -417,7 +410,7 @@ def _int_power(x, y):
         result = select(odd, ew.mul(result, base), result)
         if i + 1 < bits:
             base = ew.mul(base, base)
-    return result if _is_unsigned(y) else select(ew.lt(y, 0), _zeros(result), result)
+    return result if _is_unsigned(y) else select(ew.lt(y, 0), 0, result)
 
 
 pow = power  # noqa: A001
@@ -431,10 +424,12 @@ def float_power(x, y, /):
 def _logaddexp(x, y):
     if _is_complex(x):
         high = _extremum(ew.max, ew.gt)(x, y)
-        delta = select(ew.eq(x, y), _zeros(concrete(x)), ew.sub(ew.sub(ew.add(x, y), high), high))
+        delta = select(ew.eq(x, y), 0, ew.sub(ew.sub(ew.add(x, y), high), high))
         return ew.add(high, ew.log1p(ew.exp(delta)))
-    high, delta = ew.max(x, y), ew.sub(x, y)
-    return select(ew.ne(delta, delta), ew.add(x, y), ew.add(high, ew.log1p(ew.exp(ew.neg(ew.abs(delta))))))
+    delta = ew.sub(x, y)
+    delta = select(ew.ne(delta, delta), 0, delta)          # equal infinities
+    # max and min share the tangent where their operands are equal, which makes the derivative right there too
+    return ew.add(ew.max(x, y), ew.log1p(ew.exp(ew.min(delta, ew.neg(delta)))))
 
 
 def _logaddexp2(x, y):
@@ -446,9 +441,9 @@ def _hypot(x, y):
     x, y = ew.abs(x), ew.abs(y)
     high, low = ew.max(x, y), ew.min(x, y)
     zero = ew.eq(high, 0)
-    ratio = ew.div(low, select(zero, _filled(high, 1), high))
+    ratio = ew.div(low, select(zero, 1, high))
     result = ew.mul(high, ew.sqrt(ew.add(ew.square(ratio), 1)))
-    return select(ew.bitwise_or(ew.eq(x, math.inf), ew.eq(y, math.inf)), _filled(high, math.inf), result)
+    return select(ew.bitwise_or(ew.eq(x, math.inf), ew.eq(y, math.inf)), math.inf, result)
 
 
 def _copysign(x, y):
@@ -497,11 +492,11 @@ def gcd(x, y, /):
     zeros = lambda v: ew.sub(ew.population_count(ew.bitwise_xor(v, ew.sub(v, one))), one)      # of the trailing bits; v > 0
     some = ew.ne(x, 0)
     twos = zeros(ew.bitwise_or(x, y))
-    odd = ew.shift_right_logical(x, zeros(select(some, x, _filled(x, 1))))
+    odd = ew.shift_right_logical(x, zeros(select(some, x, 1)))
     rest = y
     for _ in range(2 * width):
         live = ew.ne(rest, 0)
-        rest = ew.shift_right_logical(rest, zeros(select(live, rest, _filled(rest, 1))))
+        rest = ew.shift_right_logical(rest, zeros(select(live, rest, 1)))
         low, high = ew.min(odd, rest), ew.max(odd, rest)
         odd, rest = select(live, low, odd), select(live, ew.sub(high, low), rest)
     return select(some, select(ew.eq(y, 0), x, ew.shift_left(odd, twos)), y)
@@ -512,7 +507,7 @@ def lcm(x, y, /):
     x, y = _integers("lcm", x, y)
     divisor = gcd(x, y)
     x, y = [broadcast_to_shape(v, divisor.shape) for v in (x, y)]
-    safe = select(ew.eq(divisor, 0), _filled(divisor, 1), divisor)
+    safe = select(ew.eq(divisor, 0), 1, divisor)
     return ew.mul(ew.div(x, safe), y)
 
 
@@ -543,11 +538,11 @@ def frexp(x, /):
     ones = (1 << (bits - 1 - mantissa)) - 1
     field = ew.bitwise_and(ew.shift_right_logical(word, mantissa), ones)
     exponent = ew.sub(cast(field, np.dtype(np.int32)), ones // 2 - 1)
-    exponent = ew.sub(exponent, select(tiny, _filled(exponent, mantissa + 2), _zeros(exponent)))
+    exponent = ew.sub(exponent, select(tiny, np.int32(mantissa + 2), 0))
     half = ew.bitwise_or(ew.bitwise_and(word, unsigned.type(~(ones << mantissa) & ((1 << bits) - 1))),
                          unsigned.type((ones // 2 - 1) << mantissa))
     plain = ew.bitwise_or(ew.eq(x, 0), ew.bitwise_not(ew.is_finite(x)))
-    return select(plain, x, ew.bitcast_convert_type(half, dtype)), select(plain, _zeros(exponent), exponent)
+    return select(plain, x, ew.bitcast_convert_type(half, dtype)), select(plain, 0, exponent)
 
 
 def spacing(x, /):
@@ -555,9 +550,9 @@ def spacing(x, /):
     x = inexact("spacing", x)
     _no_complex("spacing", x)
     x = cast(concrete(x), _dtype(x))
-    toward = select(_signbit(x), _filled(x, -math.inf), _filled(x, math.inf))
+    toward = select(_signbit(x), cast(-math.inf, x.dtype), math.inf)
     gap = ew.sub(ew.nextafter(x, toward), x)
-    return select(ew.is_finite(x), gap, _filled(x, math.nan))
+    return select(ew.is_finite(x), gap, math.nan)
 
 
 def nan_to_num(x, copy: bool = True, nan: float = 0.0, posinf=None, neginf=None):
