@@ -1,8 +1,8 @@
 """The laws that every op keeps, checked on a `Case` with the NumPy references alone: no compiler takes part.
 
 check_all(case) asks: does the reference give the expected values, and what the type rule says; is jvp the directional
-derivative; is transpose the adjoint; is batching a loop; do shards, put together by the factor rule, give the whole; may
-partial sums pass where the rule says so; does the lowering compute what the reference does.
+derivative; is transpose the adjoint; is batching a loop; do shards, put together by the factor rule, give the whole;
+may partial sums pass where the rule says so; does the lowering compute what the reference does.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ import itertools
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+import weft.ops.local  # noqa: F401  (fills the slot `localize`)
+from tests.harness.rule_checks import check_lower
 from weft.core.interpret import run_reference
 from weft.core.primitive import BatchAxis
 from weft.core.stage import stage
 from weft.core.trace import UndefPrimal, Zero, typeof
-import weft.ops.local  # noqa: F401  (fills the slot `localize`)
 from weft.ir.jaxpr import Literal
 from weft.transforms.batch import batch_flat
 from weft.transforms.jvp import instantiate, jvp_flat
 from weft.transforms.transpose import backward_pass
-from tests.harness.rule_checks import check_lower
 from weft.util import dtypes
 from weft.util.config import config
 
 COMBINE = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum, "and": np.bitwise_and,
            "or": np.bitwise_or, "xor": np.bitwise_xor}
-TOLERANCE = {"float64": 1e-9, "complex128": 1e-9, "float32": 2e-6, "complex64": 2e-6, "float16": 2e-3, "bfloat16": 1.6e-2}
+TOLERANCE = {"float64": 1e-9, "complex128": 1e-9, "float32": 2e-6, "complex64": 2e-6, "float16": 2e-3,
+             "bfloat16": 1.6e-2}
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,8 @@ def check_jvp(case: Case, step: float = 1e-6) -> None:
         directions = {i: random_like(rng, args[i].shape, args[i].dtype) for i in group}
         tangents = [directions[i] if i in directions else Zero(typeof(a).to_tangent_aval()) for i, a in enumerate(args)]
         primals, got = jvp_flat(lambda *xs: outputs(case.fn(*xs)), args, tangents)
-        ahead, behind = ([a + s * step * directions[i] if i in directions else a for i, a in enumerate(args)] for s in (1, -1))
+        ahead, behind = ([a + s * directions[i] if i in directions else a for i, a in enumerate(args)]
+                         for s in (step, -step))
         for primal, t, after, before in zip(primals, got, run(case.fn, ahead), run(case.fn, behind)):
             if not is_inexact(primal):
                 assert type(t) is Zero and t.aval.dtype == dtypes.float0
@@ -179,8 +180,8 @@ def check_transpose(case: Case) -> None:
         for i in group:
             assert typeof(cts[i]).shape == args[i].shape, f"{case.name}: cotangent of operand {i} has another shape"
             assert typeof(cts[i]).dtype == args[i].dtype, f"{case.name}: cotangent of operand {i} has another dtype"
-        np.testing.assert_allclose(pairing(us.values(), [cts[i] for i in group]), pairing(outs, vs), rtol=1e-9, atol=1e-9,
-                                   err_msg=f"{case.name}: transpose in operands {group}")
+        got, want = pairing(us.values(), [cts[i] for i in group]), pairing(outs, vs)
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9, err_msg=f"{case.name}: transpose in {group}")
 
 
 # --- batching ---------------------------------------------------------------------------------------------------------
@@ -230,7 +231,8 @@ def _check_batch_at(case: Case, dims: tuple) -> None:
 
 
 def check_equations(case: Case) -> None:
-    """Every equation of the case: its shards by the factor rule, and its pull-style lowering, give what the whole gives."""
+    """Every equation of the case: its shards by the factor rule, and its pull-style lowering, give what the whole
+    gives."""
     jaxpr = program(case.fn, case.args)
     env: dict = dict(zip(jaxpr.invars, map(np.asarray, case.args)))
     env.update(zip(jaxpr.constvars, map(np.asarray, jaxpr.consts)))
@@ -315,6 +317,7 @@ def _check_partial_sums(primitive, rule, ins, outs, params, name) -> None:
             continue
         parts = [{i: random_like(rng, ins[i].shape, ins[i].dtype) for i in group} for _ in range(2)]
         total = {i: parts[0][i] + parts[1][i] for i in group}
-        one, two, both = (_apply(primitive, [p.get(i, x) for i, x in enumerate(ins)], params)[0] for p in (*parts, total))
+        apply = lambda changed: _apply(primitive, [changed.get(i, x) for i, x in enumerate(ins)], params)[0]
+        one, two, both = map(apply, (*parts, total))
         assert_close(one + two, both, f"{name}: {primitive} on partial sums of operands {group}", rtol=0.05
                      if both.dtype.itemsize == 2 else None)

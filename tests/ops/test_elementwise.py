@@ -5,11 +5,11 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from weft.ops import elementwise as e
 
 from tests.harness.laws import Case, assert_close, check_all, run, wide_types
 from weft.core.stage import stage
 from weft.ir.types import ShapedArray
+from weft.ops import elementwise as e
 from weft.util.errors import ShapeError
 
 rng = np.random.default_rng(0)
@@ -34,11 +34,14 @@ def special(name):
 UNARY = [
     ("neg", ANY, np.negative), ("sign", ANY, np.sign), ("abs", ANY, np.abs), ("square", ANY, np.square),
     ("floor", ANY, np.floor), ("ceil", ANY, np.ceil), ("sqrt", POSITIVE, np.sqrt), ("cbrt", ANY, np.cbrt),
-    ("rsqrt", POSITIVE, lambda x: 1 / np.sqrt(x)), ("exp", ANY, np.exp), ("exp2", ANY, np.exp2), ("expm1", ANY, np.expm1),
+    ("rsqrt", POSITIVE, lambda x: 1 / np.sqrt(x)),
+    ("exp", ANY, np.exp), ("exp2", ANY, np.exp2), ("expm1", ANY, np.expm1),
     ("log", POSITIVE, np.log), ("log1p", POSITIVE, np.log1p), ("logistic", ANY, lambda x: 1 / (1 + np.exp(-x))),
-    ("sin", ANY, np.sin), ("cos", ANY, np.cos), ("tan", UNIT, np.tan), ("asin", UNIT, np.arcsin), ("acos", UNIT, np.arccos),
+    ("sin", ANY, np.sin), ("cos", ANY, np.cos),
+    ("tan", UNIT, np.tan), ("asin", UNIT, np.arcsin), ("acos", UNIT, np.arccos),
     ("atan", ANY, np.arctan), ("sinh", ANY, np.sinh), ("cosh", ANY, np.cosh), ("tanh", ANY, np.tanh),
-    ("asinh", ANY, np.arcsinh), ("acosh", ABOVE_ONE, np.arccosh), ("atanh", UNIT, np.arctanh), ("erf", ANY, special("erf")),
+    ("asinh", ANY, np.arcsinh),
+    ("acosh", ABOVE_ONE, np.arccosh), ("atanh", UNIT, np.arctanh), ("erf", ANY, special("erf")),
     ("erfc", ANY, special("erfc")), ("erf_inv", UNIT, special("erfinv")), ("lgamma", POSITIVE, special("gammaln")),
     ("digamma", POSITIVE, special("psi")), ("bessel_i0e", ANY, special("i0e")), ("bessel_i1e", ANY, special("i1e")),
     ("is_finite", ANY, np.isfinite), ("reciprocal", POSITIVE, lambda x: 1 / x),
@@ -66,7 +69,8 @@ INTEGER = [
     ("shift_right_arithmetic", (INTS, np.int32(2)), np.right_shift),
     ("shift_right_logical", (BITS, np.uint8(3)), np.right_shift), ("add", (BITS, BITS[::-1]), np.add),
     ("div", (INTS, MORE_INTS), lambda x, y: np.trunc(x / y).astype(np.int32)), ("rem", (INTS, MORE_INTS), np.fmod),
-    ("population_count", (BITS,), lambda x: np.array([bin(v).count("1") for v in x.ravel()], np.uint8).reshape(x.shape)),
+    ("population_count", (BITS,),
+     lambda x: np.array([bin(v).count("1") for v in x.ravel()], np.uint8).reshape(x.shape)),
     ("clz", (BITS,), lambda x: np.array([8 - int(v).bit_length() for v in x.ravel()], np.uint8).reshape(x.shape)),
     ("max", (INTS, MORE_INTS), np.maximum), ("sign", (INTS,), np.sign), ("abs", (INTS,), np.abs),
 ]
@@ -218,7 +222,7 @@ def test_weak_types_give_way():
 
 def test_errors_name_the_facts():
     a, b = ShapedArray((3,), np.float32), ShapedArray((2,), np.float32)
-    with pytest.raises(ShapeError, match=r"add: got operands of different shapes(.|\n)*float32\[3\](.|\n)*test_elementwise.py"):
+    with pytest.raises(ShapeError, match=r"(?s)add: got operands of different.*float32\[3\].*test_elementwise.py"):
         type_of(e.add, a, b)
     with pytest.raises(TypeError, match=r"sin: does not accept dtype int32"):
         type_of(e.sin, ShapedArray((3,), np.int32))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from weft.ops import layout as l
 
 from tests.harness.laws import Case, check_all, run
 from weft.core.stage import stage
 from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
+from weft.ops import layout as l
 from weft.util.errors import ShapeError
 
 X = np.random.default_rng(0).normal(size=(4, 6, 5))
@@ -25,7 +25,8 @@ CASES = [
          lambda x: np.broadcast_to(x[None, :, None], (2, 4, 3, 6, 5))),
     case("broadcast size 1", lambda x: l.broadcast_in_dim(x, (4, 3, 5), (0, 1, 2)), X[:, :1],
          lambda x: np.broadcast_to(x, (4, 3, 5))),
-    case("broadcast rank 0", lambda x: l.broadcast_in_dim(x, (2, 3), ()), np.float64(2.0), lambda x: np.full((2, 3), x)),
+    case("broadcast rank 0", lambda x: l.broadcast_in_dim(x, (2, 3), ()), np.float64(2.0),
+         lambda x: np.full((2, 3), x)),
     case("broadcast leading", lambda x: l.broadcast(x, (2,)), X, lambda x: np.stack([x, x])),
     case("expand_dims", lambda x: l.expand_dims(x, (0, 2)), X, lambda x: x[None, :, None]),
     case("reshape merge", lambda x: l.reshape(x, (24, 5)), X, lambda x: x.reshape(24, 5)),
@@ -106,5 +107,6 @@ def test_errors(fn, message):
 
 
 def test_nothing_is_recorded_for_identities():
-    jaxpr = stage(lambda x: [l.reshape(l.transpose(l.broadcast_in_dim(x, (2, 3), (0, 1)), (0, 1)), (2, 3))], [aval(2, 3)])
+    identity = lambda x: l.reshape(l.transpose(l.broadcast_in_dim(x, (2, 3), (0, 1)), (0, 1)), (2, 3))
+    jaxpr = stage(lambda x: [identity(x)], [aval(2, 3)])
     assert not jaxpr.eqns

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from weft.ops import reduce as r
 
 from tests.harness.laws import Case, assert_close, check_all, run
 from weft.core.stage import stage
 from weft.ir.types import ShapedArray
+from weft.ops import reduce as r
 from weft.util.errors import ShapeError
 
 rng = np.random.default_rng(0)
@@ -33,7 +33,8 @@ CASES = [
            lambda x, f=f, axes=axes: f(x, axis=axes), linear=((0,),) if n == "reduce_sum" else ())
       for n, f in REDUCTIONS for axes in [(1,), (0, 2), (0, 1, 2), ()]],
     *[Case(f"{n} integers", lambda x, n=n: getattr(r, n)(x, (0, 2)), (INTS,),
-           lambda x, f=f: f(x, axis=(0, 2), **({} if f in (np.max, np.min) else {"dtype": np.int32}))) for n, f in REDUCTIONS],
+           lambda x, f=f: f(x, axis=(0, 2), **({} if f in (np.max, np.min) else {"dtype": np.int32})))
+      for n, f in REDUCTIONS],
     *[Case(f"{n} of {x.dtype}", lambda x, n=n: getattr(r, n)(x, (1,)), (x,), lambda x, f=f: f.reduce(x, axis=1))
       for n, f in BITWISE for x in (INTS, FLAGS)],
     Case("reduce_prod with zeros", lambda x: r.reduce_prod(x, (1,)), (WITH_ZEROS,), lambda x: np.prod(x, axis=1)),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from weft.ops.rng import threefry2x32
 
 from tests.harness.laws import Case, check_all, run
 from weft.core.stage import stage
 from weft.ir.types import ShapedArray
+from weft.ops.rng import threefry2x32
 
 WORDS = np.random.default_rng(0).integers(0, 2**32, size=(4, 4, 6), dtype=np.uint32)
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from weft.core.trace import typeof
 from weft.ops import families
-from weft.ops.casting import complex as make_complex
-from weft.ops.casting import conj, imag, real
+from weft.ops.casting import complex as make_complex, conj, imag, real
 from weft.ops.comparison import eq, ge, gt, lt, select
 from weft.ops.families import (
     ANY,
@@ -49,8 +48,8 @@ _give = lambda ct, *args: ct
 _give_neg = lambda ct, *args: neg(ct)
 
 neg_p = elementwise("neg", NUMBER, np.negative, jvp="linear", transpose=[_give_neg], linear_ins=(0,))
-add_p = elementwise("add", NUMBER, np.add, jvp=[lambda t, out, x, y: t, ...], transpose=[_give, _give], linear_ins=(0, 1),
-                    additive=True)
+add_p = elementwise("add", NUMBER, np.add, jvp=[lambda t, out, x, y: t, ...], transpose=[_give, _give],
+                    linear_ins=(0, 1), additive=True)
 #: addition of tangents and cotangents, where every operand is linear
 add_any_p = elementwise("add_any", ANY, np.add, jvp=[lambda t, out, x, y: t, ...], transpose=[_give, _give], emit="add",
                         linear_ins=(0, 1), additive=True)
@@ -241,7 +240,8 @@ def abs(x):
 def _extremum(name: str, reference, of_bools: str, wins):
     """max or min; the tangent goes to the winner, and half to each where they are equal."""
     share = lambda t, mine, other: select(wins(mine, other), t, select(eq(mine, other), mul(t, 0.5), 0))
-    return elementwise(name, ORDERED, reference, emit=lambda b, x, y: b.op(of_bools if x.type == "bool" else name, x, y),
+    emit = lambda b, x, y: b.op(of_bools if x.type == "bool" else name, x, y)
+    return elementwise(name, ORDERED, reference, emit=emit,
                        jvp=[lambda t, out, x, y: share(t, x, y), lambda t, out, x, y: share(t, y, x)])
 
 
@@ -273,8 +273,8 @@ square_p = elementwise("square", NUMBER, np.square, emit=lambda b, x: b.op("mul"
 def _integer_pow_type(aval, *, y):
     families.check_dtype("integer_pow", aval, NUMBER)
     if y < 0 and dtype_in(aval.dtype, INTEGER):
-        raise TypeError(f"integer_pow: integers cannot be raised to negative powers, got {aval.str_short()} to the {y}. "
-                        "Cast to a floating dtype first.")
+        raise TypeError("integer_pow: integers cannot be raised to negative powers, got "
+                        f"{aval.str_short()} to the {y}. Cast to a floating dtype first.")
     return aval
 
 

@@ -37,7 +37,8 @@ def _convert_reference(x, *, new_dtype, weak_type, sharding):
     if dtype_in(x.dtype, FLOATING) and dtype_in(new_dtype, families.INTEGER):
         return _saturated(x, new_dtype)
     if families.is_narrow(x.dtype) or families.is_narrow(new_dtype):
-        x = x if x.dtype == np.float64 else x.astype(np.float32)      # through float32, the one type that all small ones know
+        # through float32, the one type that all small ones know
+        x = x if x.dtype == np.float64 else x.astype(np.float32)
     return x.astype(new_dtype)
 
 
@@ -127,8 +128,8 @@ def _bitcast_lower(b, index, x, *, in_avals, out_avals, new_dtype):
 
 
 def bitcast_convert_type(operand, new_dtype):
-    """The bits of `operand` read as `new_dtype`. A narrower dtype adds a last dim of the parts (lowest first), a wider one
-    takes it away.
+    """The bits of `operand` read as `new_dtype`. A narrower dtype adds a last dim of the parts (lowest first), a
+    wider one takes it away.
 
     >>> import numpy as np
     >>> hex(bitcast_convert_type(np.float32(1.0), np.uint32))
@@ -218,8 +219,9 @@ def _complex_reference(re, im):
     return out
 
 
-complex_p = elementwise("complex", FLOATING, _complex_reference, type_rule=_complex_type, jvp="linear", linear_ins=(0, 1),
-                        additive=True, transpose=[lambda ct, x, y: real(ct), lambda ct, x, y: imag(_neg(ct))],
+complex_p = elementwise("complex", FLOATING, _complex_reference, type_rule=_complex_type, jvp="linear",
+                        linear_ins=(0, 1), additive=True,
+                        transpose=[lambda ct, x, y: real(ct), lambda ct, x, y: imag(_neg(ct))],
                         emit=lambda b, re, im: b.op("complex", re, im, type={"f32": "c64", "f64": "c128"}[re.type]))
 
 

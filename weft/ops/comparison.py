@@ -82,7 +82,8 @@ def _select_type(which: ShapedArray, *cases: ShapedArray) -> ShapedArray:
         raise TypeError(f"select_n: a boolean `which` chooses among at most two cases, got {len(cases)}.")
     families.same_dtypes("select_n", cases)
     shape = families.broadcast_shapes("select_n", (which, *cases))
-    return ShapedArray(shape, cases[0].dtype, all(c.weak_type for c in cases), None, families.joined_vma((which, *cases)))
+    weak = all(c.weak_type for c in cases)
+    return ShapedArray(shape, cases[0].dtype, weak, None, families.joined_vma((which, *cases)))
 
 
 def _select_reference(which, *cases):
@@ -103,8 +104,9 @@ def _select_emit(b, which, *cases):
     return out
 
 
-select_n_p = elementwise("select_n", ANY, _select_reference, jvp=(), type_rule=_select_type, emit=_select_emit, widen=False,
-                         linear_ins=lambda in_avals, out_avals: tuple(range(1, len(in_avals))), additive=True)
+select_n_p = elementwise("select_n", ANY, _select_reference, jvp=(), type_rule=_select_type, emit=_select_emit,
+                         widen=False, additive=True,
+                         linear_ins=lambda in_avals, out_avals: tuple(range(1, len(in_avals))))
 
 
 @select_n_p.def_jvp

@@ -1,7 +1,7 @@
 """All elementwise operations, gathered from the modules that state them.
 
-`comparison` (with select_n and clamp), `casting` (with complex parts), `arithmetic`, `bitwise` and `math`. Operands have
-one shape, or rank 0; nothing is promoted, but Python numbers take the dtype of the other operands.
+`comparison` (with select_n and clamp), `casting` (with complex parts), `arithmetic`, `bitwise` and `math`. Operands
+have one shape, or rank 0; nothing is promoted, but Python numbers take the dtype of the other operands.
 """
 
 # ruff: noqa: F401

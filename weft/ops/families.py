@@ -2,11 +2,12 @@
 
 In:   the few facts that make an op itself (its dtypes, its NumPy meaning, its derivative, its scalar code).
 Out:  a `Primitive` with every slot filled.
-Laws: an elementwise op takes operands of one shape, or rank-0 operands mixed in; its results are weakly typed only if all
-      operands are. Per-operand rules never see symbolic zeros. A linear op's transpose rule stands beside its jvp.
+Laws: an elementwise op takes operands of one shape, or rank-0 operands mixed in; its results are weakly typed only
+      if all operands are. Per-operand rules never see symbolic zeros. A linear op's transpose stands beside its jvp.
       This module imports no op: the few that rules need (`broadcast_in_dim`, `reduce_sum`, ...) are bound by name.
 
-The lower slot holds, by kind: a pull-style function (elementwise, layout, slice, index, random), or one of the specs below.
+The lower slot holds, by kind: a pull-style function (elementwise, layout, slice, index, random), or one of
+the specs below.
 """
 
 from __future__ import annotations
@@ -263,11 +264,15 @@ def same_dtypes(name: str, avals: Sequence[ShapedArray]) -> None:
         return
     raise TypeError(describe(name, "requires arguments to have the same dtypes, got "
                              f"{', '.join(a.dtype.name for a in avals)}.", operand_table(avals), user_frame(),
-                             "Operations of lax do not promote.", "Cast one with .astype, or use weft.numpy, which promotes."))
+                             "Operations of lax do not promote.",
+                             "Cast one with .astype, or use weft.numpy, which promotes."))
 
 
 def elementwise_type(name: str, groups, result=None) -> Callable:
-    """The type rule of an elementwise op on operands of one dtype; `result(dtype, **params)` gives another result dtype."""
+    """The type rule of an elementwise op on operands of one dtype.
+
+    `result(dtype, **params)` gives the result another dtype.
+    """
     def type_rule(*avals, **params):
         for i, aval in enumerate(avals):
             check_dtype(name, aval, groups, i if len(avals) > 1 else None)
@@ -311,7 +316,7 @@ def _aligned(x, dim, rank, out_rank, at, shape):
 
 
 def unbroadcast(ct: Any, aval: ShapedArray) -> Any:
-    """Cotangent of an operand of type `aval` that was used at the shape of `ct`: summed over the dims it was repeated in."""
+    """Cotangent of an operand of type `aval` that was used at the shape of `ct`: a sum, if it was repeated."""
     shape = typeof(ct).shape
     if aval.ndim or not shape:
         return ct
@@ -386,12 +391,13 @@ def zero_jvp(primitive: Primitive) -> Callable:
 _NOT_LINEAR = "is not linear in any operand"
 
 
-def elementwise(name: str, dtypes: tuple[Group, ...], reference: Callable, *, jvp: Sequence | str, transpose: Sequence | None = None,
-                emit: str | Callable | None = None, result: Callable | None = None, type_rule: Callable | None = None,
+def elementwise(name: str, dtypes: tuple[Group, ...], reference: Callable, *, jvp: Sequence | str,
+                transpose: Sequence | None = None, emit: str | Callable | None = None,
+                result: Callable | None = None, type_rule: Callable | None = None,
                 linear_ins: tuple[int, ...] | Callable = (), additive: bool = False, widen: bool = True) -> Primitive:
     """Make an elementwise primitive.
 
-    jvp        per operand `fn(t, out, *primals, **params)` or None; `...` at the end repeats the last; "linear" or "zero"
+    jvp        per operand `fn(t, out, *primals, **params)` or None (a final `...` repeats the last); "linear"; "zero"
     transpose  per operand `fn(ct, *args, **params)` or None, for ops that are linear in some operand
     emit       name of the scalar op, or `fn(b, *exprs, **params)`; by default the op of the same name
     result     `fn(dtype, **params)` -> dtype of the result, if it is not the operands'
@@ -432,7 +438,9 @@ def reduction(name: str, dtypes: tuple[Group, ...], reference: Callable, *, comb
               jvp: Callable | str, transpose: Callable | None = None, linear: bool = False) -> Primitive:
     """Make a reduction over params['axes'].
 
-    reference  `fn(x, axes)`; jvp  `fn(t, out, x, axes)` -> tangent, or "linear" or "zero"; transpose `fn(ct, x, axes)` -> ct of x
+    reference  `fn(x, axes)`
+    jvp        `fn(t, out, x, axes)` -> tangent of the result; "linear"; "zero"
+    transpose  `fn(ct, x, axes)` -> cotangent of x
     combine, identity   see `ReduceSpec`
     """
     from weft.core.primitive import unsupported
@@ -485,7 +493,7 @@ def _reduction_jvp(primitive: Primitive, rule: Callable) -> Callable:
 
 
 def unary_transpose(rule: Callable) -> Callable:
-    """The transpose slot of a one-operand linear op from `rule(ct, x, **params)`, where x.aval is the operand's type."""
+    """The transpose slot of a one-operand linear op from `rule(ct, x, **params)`; x.aval is the operand's type."""
     def transpose(ct, x, **params):
         return [Zero(x.aval.to_tangent_aval()) if type(ct) is Zero else rule(ct, x, **params)]
     return transpose
@@ -498,7 +506,9 @@ def cumulative(name: str, dtypes: tuple[Group, ...], reference: Callable, *, low
                transpose: Callable | None = None, linear: bool = False) -> Primitive:
     """Make a running reduction along params['axis'], from the end if params['reverse'].
 
-    reference `fn(x, axis)` forward; jvp `fn(t, out, x, axis, reverse)` or "linear"; transpose `fn(ct, x, axis, reverse)`
+    reference  `fn(x, axis)`, forward
+    jvp        `fn(t, out, x, axis, reverse)` -> tangent of the result; "linear"
+    transpose  `fn(ct, x, axis, reverse)` -> cotangent of x
     """
     from weft.core.primitive import unsupported
     p = Primitive(name, "scan")
@@ -542,7 +552,8 @@ def layout(name: str, *, type: Callable, reference: Callable, transpose: Callabl
     """Make a one-operand op that moves elements and computes nothing, hence linear in its operand.
 
     transpose `fn(ct, x, **params)` -> ct of x; batch `fn(axis, x, dim, **params)` -> (out, dim); factors
-    `fn(builder, in_aval, out_aval, **params)` -> FactorRule or (in dims, out dims); lower `fn(b, index, x, in_aval, out_aval, **params)`
+    `fn(builder, in_aval, out_aval, **params)` -> FactorRule or (in dims, out dims);
+    lower `fn(b, index, x, in_aval, out_aval, **params)` -> Expr
     """
     p = Primitive(name, "layout")
 
@@ -551,8 +562,10 @@ def layout(name: str, *, type: Callable, reference: Callable, transpose: Callabl
         found = factors(b, in_avals[0], out_avals[0], **params)
         return found if isinstance(found, FactorRule) else b.rule([found[0]], [found[1]], linear_ins=(0,))
 
+    def pull(b, index, x, *, in_avals, out_avals, **params):
+        return lower(b, index, x, in_avals[0], out_avals[0], **params)
+
     p.define(
         type=type, reference=reference, jvp=_linear_jvp(p), transpose=unary_transpose(transpose), factors=all_factors,
-        batch=lambda axis, args, dims, **params: batch(axis, args[0], dims[0], **params),
-        lower=lambda b, index, x, *, in_avals, out_avals, **params: lower(b, index, x, in_avals[0], out_avals[0], **params))
+        batch=lambda axis, args, dims, **params: batch(axis, args[0], dims[0], **params), lower=pull)
     return p

@@ -1,6 +1,9 @@
-"""Layout: broadcast_in_dim, reshape, transpose, rev, squeeze, expand_dims, iota, copy. They move elements and compute nothing.
+"""Layout: broadcast_in_dim, reshape, transpose, rev, squeeze, expand_dims, iota, copy.
 
-Closed under transposition: broadcast_in_dim <-> reduce_sum, reshape, transpose and rev <-> themselves, squeeze <-> reshape.
+They move elements and compute nothing.
+
+Closed under transposition: broadcast_in_dim <-> reduce_sum, reshape, transpose and rev <-> themselves,
+squeeze <-> reshape.
 """
 
 from __future__ import annotations
@@ -270,7 +273,7 @@ def collapse(operand, start_dimension: int, stop_dimension: int | None = None):
     shape = typeof(operand).shape
     start, stop, _ = slice(start_dimension, stop_dimension).indices(len(shape))
     if stop < start:
-        raise shape_error("collapse", f"start_dimension {start_dimension} comes after stop_dimension {stop_dimension}.", ())
+        raise shape_error("collapse", f"start {start_dimension} comes after stop {stop_dimension}.", ())
     return reshape(operand, (*shape[:start], math.prod(shape[start:stop]), *shape[stop:]))
 
 
@@ -303,7 +306,8 @@ def _transpose_lower(b, index, x, in_aval, out_aval, *, permutation):
     return x(tuple(index[i] for i in inverse_permutation(permutation)))
 
 
-transpose_p = layout("transpose", type=_transpose_type, reference=lambda x, *, permutation: np.transpose(x, permutation),
+transpose_p = layout("transpose", type=_transpose_type,
+                     reference=lambda x, *, permutation: np.transpose(x, permutation),
                      transpose=lambda ct, x, *, permutation: transpose(ct, inverse_permutation(permutation)),
                      batch=_transpose_batch, factors=_transpose_factors, lower=_transpose_lower)
 
@@ -363,7 +367,8 @@ def rev(operand, dimensions: Sequence[int]):
 def _squeeze_type(aval: ShapedArray, *, dimensions) -> ShapedArray:
     families.check_axes("squeeze", aval, tuple(dimensions))
     if any(aval.shape[d] != 1 for d in dimensions):
-        raise shape_error("squeeze", f"dims {tuple(dimensions)} are not all of size 1.", [("operand", aval.str_short())])
+        raise shape_error("squeeze", f"dims {tuple(dimensions)} are not all of size 1.",
+                          [("operand", aval.str_short())])
     return aval.update(shape=tuple(s for d, s in enumerate(aval.shape) if d not in dimensions))
 
 
@@ -461,8 +466,8 @@ def broadcasted_iota(dtype, shape: Sequence[int], dimension: int):
 
 # --- copies and constants ---------------------------------------------------------------------------------------------
 
-copy_p = elementwise("copy", ANY, lambda x: np.array(x), jvp="linear", transpose=[lambda ct, x: ct], emit=lambda b, x: x,
-                     linear_ins=(0,), widen=False)
+copy_p = elementwise("copy", ANY, lambda x: np.array(x), jvp="linear", transpose=[lambda ct, x: ct],
+                     emit=lambda b, x: x, linear_ins=(0,), widen=False)
 
 
 def copy(x):

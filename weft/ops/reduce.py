@@ -1,7 +1,8 @@
-"""Reductions: reduce_sum/prod/max/min/and/or/xor, argmax, argmin, and the running ones cumsum/cumprod/cummax/cummin/cumlogsumexp.
+"""Reductions: reduce_sum and its kin, argmax, argmin, and the running ones: cumsum and its kin.
 
-Laws: 16-bit and smaller floats accumulate in float32 and round once; max, min, argmax and argmin let NaN win; argmax and
-argmin give the first of equals. Closed under transposition: reduce_sum <-> broadcast_in_dim, cumsum <-> cumsum reversed.
+Laws: 16-bit and smaller floats accumulate in float32 and round once; max, min, argmax and argmin let NaN win; argmax
+and argmin give the first of equals. Closed under transposition: reduce_sum <-> broadcast_in_dim, cumsum <-> cumsum
+from the end.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def _extremum_jvp(t, out, x, *, axes):
 
 
 def _prod_jvp(t, out, x, *, axes):
-    """Each tangent times the product of all the other elements, found without division, so that zeros are no trouble."""
+    """Each tangent times the product of all the other elements, found without division: zeros are no trouble."""
     aval = typeof(x)
     kept = _others(aval.ndim, axes)
     if not aval.size:
@@ -138,8 +139,8 @@ reduce_and_p = reduction("reduce_and", BOOL_OR_INTEGER, lambda x, axes: np.bitwi
                          combine="and", identity=_all_ones, jvp="zero")
 reduce_or_p = reduction("reduce_or", BOOL_OR_INTEGER, lambda x, axes: np.bitwise_or.reduce(x, axis=axes), combine="or",
                         identity=_zero, jvp="zero")
-reduce_xor_p = reduction("reduce_xor", BOOL_OR_INTEGER, lambda x, axes: np.bitwise_xor.reduce(x, axis=axes), combine="xor",
-                         identity=_zero, jvp="zero")
+reduce_xor_p = reduction("reduce_xor", BOOL_OR_INTEGER, lambda x, axes: np.bitwise_xor.reduce(x, axis=axes),
+                         combine="xor", identity=_zero, jvp="zero")
 
 
 def _reduce(p: Primitive, x, axes: Sequence[int]):
@@ -162,7 +163,7 @@ def reduce_prod(x, axes: Sequence[int]):
 
 
 def reduce_max(x, axes: Sequence[int]):
-    """The largest element of `x` over the dims `axes`; NaN if there is one, the lowest value of the dtype if there is nothing."""
+    """The largest element of `x` over the dims `axes`; NaN if there is one; of nothing, the lowest value."""
     return _reduce(reduce_max_p, x, axes)
 
 
@@ -202,7 +203,8 @@ def _arg_reduction(name: str, reference: Callable) -> Primitive:
             raise shape_error(name, f"dim {axes[0]} has no elements to choose from.", [("operand", aval.str_short())])
         if not dtype_in(index_dtype, families.INTEGER):
             raise TypeError(f"{name}: index_dtype must be an integer dtype, got {index_dtype}.")
-        return ShapedArray(tuple(s for d, s in enumerate(aval.shape) if d != axes[0]), index_dtype, False, None, aval.vma)
+        shape = tuple(s for d, s in enumerate(aval.shape) if d != axes[0])
+        return ShapedArray(shape, index_dtype, False, None, aval.vma)
 
     @p.def_batch
     def batch(axis, args, dims, *, axes, index_dtype):

@@ -67,9 +67,9 @@ def _threefry_reference(*words):
 @threefry2x32_p.def_lower
 def _threefry_lower(b, index, *inputs, in_avals, out_avals):
     words = [x(index if a.ndim else ()) for x, a in zip(inputs, in_avals)]
-    rotate = lambda x, bits: b.op("or", b.op("shl", x, b.const(bits, "u32")), b.op("shr_logical", x, b.const(32 - bits, "u32")))
-    return _rounds(*words, lambda x, y: b.op("add", x, y), lambda x, y: b.op("xor", x, y), rotate,
-                   lambda value: b.const(value, "u32"))
+    word = lambda value: b.const(value, "u32")
+    rotate = lambda x, bits: b.op("or", b.op("shl", x, word(bits)), b.op("shr_logical", x, word(32 - bits)))
+    return _rounds(*words, lambda x, y: b.op("add", x, y), lambda x, y: b.op("xor", x, y), rotate, word)
 
 
 threefry2x32_p.define(jvp=families.zero_jvp(threefry2x32_p), batch=families.batch_elementwise(threefry2x32_p),

@@ -1,7 +1,7 @@
 """Sorting: sort (of several operands by the first `num_keys`) and top_k.
 
-Order: NaN comes last, -0 equals 0; complex numbers by real, then imaginary part. `top_k` takes NaN as the largest and the
-first of equals first. Tangents move by the permutation that the keys found, which is linear.
+Order: NaN comes last, -0 equals 0; complex numbers by real, then imaginary part. `top_k` takes NaN as the largest and
+the first of equals first. Tangents move by the permutation that the keys found, which is linear.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _INDEX = np.dtype(np.int32)
 
 
 def take_along(x, indices, dim: int):
-    """`x[..., indices[..., j, ...], ...]`: for each place in the other dims, the elements of `x` along `dim` at `indices`."""
+    """`x[..., indices[..., j, ...], ...]`: the elements of `x` along `dim` at `indices`."""
     from weft.ops.indexing import GatherDimensionNumbers, gather
     ndim = typeof(x).ndim
     others = tuple(d for d in range(ndim) if d != dim)
@@ -36,8 +36,8 @@ sort_p = Primitive("sort", "sort", multiple_results=True)
 
 
 def sort(operand, dimension: int = -1, is_stable: bool = True, num_keys: int = 1):
-    """`operand` in ascending order along `dimension`. A sequence of operands is ordered by its first `num_keys` members,
-    compared one after the other; the rest move along.
+    """`operand` in ascending order along `dimension`. A sequence of operands is ordered by its first `num_keys`
+    members, compared one after the other; the rest move along.
 
     >>> import numpy as np
     >>> np.asarray(sort(np.array([3, 1, 2]))).tolist()
@@ -59,7 +59,8 @@ def _sort_type(*avals: ShapedArray, dimension, is_stable, num_keys):
     for i, aval in enumerate(avals):
         families.check_dtype("sort", aval, ANY, i if len(avals) > 1 else None)
     if any(a.shape != avals[0].shape for a in avals):
-        raise shape_error("sort", "operands differ in shape.", families.operand_table(avals), "They are permuted together.")
+        raise shape_error("sort", "operands differ in shape.", families.operand_table(avals),
+                          "They are permuted together.")
     families.check_axes("sort", avals[0], (dimension,))
     return avals
 
@@ -136,7 +137,8 @@ def _top_k_type(aval: ShapedArray, *, axis, k):
     families.check_dtype("top_k", aval, ORDERED)
     families.check_axes("top_k", aval, (axis,))
     if not 0 <= k <= aval.shape[axis]:
-        raise shape_error("top_k", f"k = {k} must be from 0 to the size of dim {axis}.", [("operand", aval.str_short())])
+        raise shape_error("top_k", f"k = {k} must be from 0 to the size of dim {axis}.",
+                          [("operand", aval.str_short())])
     shape = (*aval.shape[:axis], k, *aval.shape[axis + 1:])
     return aval.update(shape=shape), ShapedArray(shape, _INDEX, False, None, aval.vma)
 
