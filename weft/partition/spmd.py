@@ -234,7 +234,7 @@ class Partitioner:
             orders.append([*wished, *reversed(given)])
         seen = set()
         for order in orders:
-            axes = _merged(order, splittable)
+            axes = _consistent(_merged(order, splittable), rule, self.sizes)
             for option in (axes, *self.relocated(rule, axes, given, splittable)):
                 key = tuple(sorted(option.items()))
                 if key not in seen:
@@ -544,6 +544,18 @@ def _live(jaxpr: Jaxpr) -> list[Eqn]:
 
 def _variables(atoms: Sequence) -> list[Var]:
     return [a for a in atoms if type(a) is not Literal]
+
+
+def _consistent(axes: FactorAxes, rule: FactorRule, sizes: Mapping[Any, int]) -> FactorAxes:
+    """`axes` without those of minor factors of a dim whose major factors are not split completely: blocks are contiguous."""
+    kept = dict(axes)
+    for dim in {dim for value in (*rule.ins, *rule.outs) for dim in value if len(dim) > 1}:
+        whole = True
+        for f in dim:
+            if not whole:
+                kept.pop(f, None)
+            whole = whole and math.prod(sizes[a] for a in kept.get(f, ())) == rule.sizes[f]
+    return kept if kept == axes else _consistent(kept, rule, sizes)
 
 
 def partition_program(jaxpr: Jaxpr, wishes: Propagation, ins: Sequence[Placement], outs: Sequence[Spec | None],
