@@ -128,6 +128,19 @@ def test_slices():
     check(lambda x: [slicing.slice(x, (3, 3), (9, 9))], [SQUARE], GRID, [P("a", "b")])
 
 
+@pytest.mark.parametrize("start, step, size", [(0, 1, 32), (5, 1, 32), (32, 1, 32), (0, 2, 32), (1, 2, 32), (3, 3, 16),
+                                               (0, 4, 16), (7, 1, 40), (17, 1, 8), (24, 1, 40), (0, 1, 56), (8, 1, 56)])
+def test_a_part_of_a_split_dim_is_cut_into_blocks_by_exchange(start, step, size):
+    cut = lambda x: [slicing.slice(x, (start, 0), (start + (size - 1) * step + 1, 6), (step, 1))]
+    result = check(cut, [TALL], LINE, [P("x")], [P("x")])
+    sent = sum(r.bytes_per_device for r in result.records)
+    assert set(result.counts) <= {"ppermute", "reduce_scatter", "all_gather"} and sent <= 8 * 6 * 4 * 7
+    if (start, step) == (0, 2):
+        assert not result.records
+    check(cut, [TALL > 0], LINE, [P("x")], [P("x")])
+    check(lambda x: [slicing.slice(x, (2, 1), (14, 9))], [SQUARE], GRID, [P("b", "a")], [P("b", "a")])
+
+
 @pytest.mark.parametrize("start", [-5, 0, 7, 30, 62])
 def test_dynamic_slices(start):
     at = np.int32(start)

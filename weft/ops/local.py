@@ -8,8 +8,9 @@ Two open slots of a primitive are filled here.
         the computation on the blocks of one device when dims with special factors are split, with the collectives that
         it needs; `ctx` is the partitioner's: `of_dim(operand, dim)` gives the axes that split a dim,
         `start(axes, local)` the global position of this device's block, and `all_gather`, `pmax`, `pmin`, `psum`
-        communicate. Two more slots go with it: `can_split(f, rule, eqn)` tells whether factor f may be split this way,
-        and `split_sums(f, rule)` whether the results are then partial sums.
+        communicate. More slots go with it: `can_split(f, rule, eqn)` tells whether factor f may be split this way,
+        `split_sums(f, rule, axes)` whether the results are then partial sums, and `couple(f, rule, eqn)`, if there,
+        names the factor of the results that may be split together with f, by the same axes.
 
 Laws: an op with neither slot is gathered along its special dims and still right. Devices that hold nothing of a
 looked-up block contribute negative zeros, which vanish from a sum without a trace.
@@ -36,10 +37,13 @@ def _localizes(primitive: Primitive) -> Callable:
     return fill
 
 
-def splits(primitive: Primitive, can_split: Callable, sums: Callable | None = None) -> Callable:
+def splits(primitive: Primitive, can_split: Callable, sums: Callable | None = None, couple: Callable | None = None
+           ) -> Callable:
     """Decorator: fill `split` and the slots that go with it."""
     def fill(fn: Callable) -> Callable:
-        primitive.rules.update(split=fn, can_split=can_split, split_sums=sums or (lambda f, rule: False))
+        primitive.rules.update(split=fn, can_split=can_split, split_sums=sums or (lambda f, rule, axes: False))
+        if couple is not None:
+            primitive.rules["couple"] = couple
         return fn
     return fill
 
@@ -119,21 +123,105 @@ def _of_operand(f: int, rule: Any, eqn: Any) -> bool:
     return any(f in dim for dim in rule.ins[0]) and not any(f in dim for out in rule.outs for dim in out)
 
 
+# --- cutting a split dim into other blocks
+
+def _exchanges(n: int, local: int, start: int, step: int, own: int) -> tuple[list, list]:
+    """Who needs what: pieces (source, first row, count, target, first row there), those at home, rounds of others.
+
+    Target p needs the rows from start + p * own * step on that its `own` elements span. In a round every device sends
+    at most one piece and receives at most one.
+    """
+    home, rounds = [], []
+    span = (own - 1) * step + 1
+    for p in range(n):
+        first = start + p * own * step
+        for q in range(first // local, (first + span - 1) // local + 1):
+            begin, end = max(first, q * local), min(first + span, (q + 1) * local)
+            piece = (q, begin - q * local, end - begin, p, begin - first)
+            if q == p:
+                home.append(piece)
+                continue
+            free = next((r for r in rounds if all(q != other[0] and p != other[3] for other in r)), None)
+            if free is None:
+                rounds.append(free := [])
+            free.append(piece)
+    return home, rounds
+
+
+def reblocked(ctx: Any, x: Any, dim: int, axes: tuple, start: int, step: int, size: int) -> Any:
+    """This device's block of the `size` elements from `start`, every `step`-th, of the split dim `dim`.
+
+    Only the rows that are needed elsewhere are sent, in as few rounds of exchange as it takes.
+    """
+    n, local = ctx.size(axes), typeof(x).shape[dim]
+    own = size // n
+    span = (own - 1) * step + 1
+    home, rounds = _exchanges(n, local, start, step, own)
+    if not rounds and len({piece[1] for piece in home}) == 1:
+        return along(x, home[0][1], own, dim, step)
+    aval = typeof(x)
+    shape = tuple(span if d == dim else s for d, s in enumerate(aval.shape))
+    out = layout.full(shape, 0, aval.dtype)
+    row = layout.broadcasted_iota(np.int32, shape, dim)
+    for pieces in ([home] if home else []) + rounds:
+        count = max(piece[2] for piece in pieces)
+        sent = _rows(padded(x, 0, count, dim), _entry(ctx, axes, n, {q: at for q, at, *_ in pieces}), count, dim)
+        if pieces is not home:
+            sent = ctx.ppermute(sent, axes, [(q, p) for q, _, _, p, _ in pieces])
+        place = _entry(ctx, axes, n, {p: at for *_, p, at in pieces})
+        end = arithmetic.add(place, _entry(ctx, axes, n, {p: c for _, _, c, p, _ in pieces}))
+        shifted = _rows(padded(sent, span, span, dim), arithmetic.sub(np.int32(span), place), span, dim)
+        here = bitwise.bitwise_and(comparison.ge(row, place), comparison.lt(row, end))
+        out = comparison.select_n(here, out, shifted)
+    return along(out, 0, own, dim, step)
+
+
+def _entry(ctx: Any, axes: tuple, n: int, values: dict) -> Any:
+    """This device's entry of a table by device number, 0 where there is none."""
+    table = np.array([values.get(i, 0) for i in range(n)], np.int32)
+    if (table == table[0]).all():
+        return table[0]
+    found = slicing.dynamic_slice_p.bind(table, ctx.start(axes, 1), slice_sizes=(1,))
+    return layout.reshape(found, ())
+
+
+def _rows(x: Any, start: Any, count: int, dim: int) -> Any:
+    """`count` elements along `dim` from run-time `start`."""
+    starts = [start if d == dim else np.int32(0) for d in range(typeof(x).ndim)]
+    sizes = tuple(count if d == dim else s for d, s in enumerate(typeof(x).shape))
+    return slicing.dynamic_slice_p.bind(x, *starts, slice_sizes=sizes)
+
+
 # --- looking up blocks: slice, dynamic_slice --------------------------------------------------------------------------
 
-@splits(slicing.slice_p, _of_operand, sums=lambda f, rule: True)
+def _part_of(f: int, rule: Any) -> int | None:
+    """The factor of the result's dim that is a part of the operand's dim of factor `f`."""
+    return next((out[0] for dim, out in zip(rule.ins[0], rule.outs[0]) if dim == (f,) and out != dim), None)
+
+
+def _slice_sums(f: int, rule: Any, axes: dict) -> bool:
+    """A slice that stays split is complete; one that is whole on all devices is a sum of contributions."""
+    part = _part_of(f, rule)
+    return part is not None and part not in axes
+
+
+@splits(slicing.slice_p, _of_operand, sums=_slice_sums, couple=lambda f, rule, eqn: _part_of(f, rule))
 def _slice_split(ctx: Any, args: list, *, start_indices: tuple, limit_indices: tuple, strides: tuple | None) -> Any:
     (x,) = args
     starts, limits, steps = list(start_indices), list(limit_indices), list(strides or (1,) * len(start_indices))
     for d in range(len(starts)):
         axes = ctx.of_dim(0, d)
-        if axes:
+        if axes and ctx.of_result(0, d):
+            size = -((starts[d] - limits[d]) // steps[d])
+            x = reblocked(ctx, x, d, axes, starts[d], steps[d], size)
+            starts[d], limits[d], steps[d] = 0, typeof(x).shape[d], 1
+        elif axes:
             x = window(ctx, x, starts[d], limits[d] - starts[d], d, axes)
             starts[d], limits[d] = 0, limits[d] - starts[d]
     return slicing.slice(x, starts, limits, steps)
 
 
-@splits(slicing.dynamic_slice_p, _of_operand, sums=lambda f, rule: True)
+@splits(slicing.dynamic_slice_p, _of_operand, sums=lambda f, rule, axes: True)
 def _dynamic_slice_split(ctx: Any, args: list, *, slice_sizes: tuple) -> Any:
     x, *starts = args
     starts = list(starts)

@@ -101,7 +101,7 @@ def _indexed(f: int, rule: Any, eqn: Any) -> bool:
     return eqn.outvars[0].aval.dtype != np.bool_ and rule.special.get(f) == "index" and any(f in d for d in rule.ins[0])
 
 
-@splits(gather_p, _indexed, sums=lambda f, rule: True)
+@splits(gather_p, _indexed, sums=lambda f, rule, axes: True)
 def _gather_split(ctx: Any, args: list, *, dimension_numbers: GatherDimensionNumbers, slice_sizes: tuple, mode: Any,
                   fill_value: Any, indices_are_sorted: bool, unique_indices: bool) -> Any:
     x, indices = args
@@ -128,7 +128,7 @@ def _scattered(f: int, rule: Any, eqn: Any) -> bool:
 
 
 def _scatter(primitive: Any) -> None:
-    @splits(primitive, _scattered, sums=lambda f, rule: rule.reduced.get(f) == "add")
+    @splits(primitive, _scattered, sums=lambda f, rule, axes: rule.reduced.get(f) == "add")
     def split(ctx: Any, args: list, *, dimension_numbers: Any, mode: Any, indices_are_sorted: bool,
               **params: Any) -> Any:
         x, indices, updates = args

@@ -4,7 +4,7 @@ An op that can do better on a split dim than to have it gathered fills three slo
 
   can_split(f, rule, eqn) -> bool          whether it knows how to run with factor `f` split
   split(ctx, args, **params) -> out(s)     the local computation, written with ordinary ops and collectives
-  split_sums(f, rule) -> bool              whether the results are then partial sums over the axes of `f`
+  split_sums(f, rule, axes) -> bool        whether the results are then partial sums over the axes of `f`
 """
 
 from __future__ import annotations
@@ -73,6 +73,10 @@ class SplitContext:
         """The axes that split dim `dim` of operand `operand` and that the rule must deal with; () if none."""
         return tuple(a for f in self.rule.ins[operand][dim] for a in self.axes.get(f, ()))
 
+    def of_result(self, result: int, dim: int) -> Axes:
+        """The axes that split dim `dim` of result `result` and that the rule must deal with; () if none."""
+        return tuple(a for f in self.rule.outs[result][dim] for a in self.axes.get(f, ()))
+
     def size(self, axes: Axes) -> int:
         """Number of devices along `axes`."""
         return math.prod(self._partitioner.sizes[a] for a in axes)
@@ -94,6 +98,11 @@ class SplitContext:
         """The blocks of all devices, concatenated along `dim`."""
         self._record("all_gather", x, axes)
         return collectives.all_gather(x, axes, axis=dim, tiled=True)
+
+    def ppermute(self, x: Any, axes: Axes, perm: list[tuple[int, int]]) -> Any:
+        """What the device that names this one as its target sends; zeros if none does."""
+        self._record("ppermute", x, axes)
+        return collectives.ppermute(x, axes, perm)
 
     def pmax(self, x: Any, axes: Axes) -> Any:
         self._record("pmax", x, axes, "psum")

@@ -235,11 +235,22 @@ class Partitioner:
         seen = set()
         for order in orders:
             axes = _consistent(_merged(order, splittable), rule, self.sizes)
-            for option in (axes, *self.relocated(rule, axes, given, splittable)):
+            for option in (axes, *self.relocated(rule, axes, given, splittable), *self.coupled(eqn, rule, axes)):
                 key = tuple(sorted(option.items()))
                 if key not in seen:
                     seen.add(key)
                     yield option
+
+    def coupled(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes) -> Iterator[FactorAxes]:
+        """`axes`, and the parts of split dims (see `ops.local`) split by the same axes."""
+        couple = eqn.primitive.rules.get("couple")
+        if couple is None:
+            return
+        more = {couple(f, rule, eqn): mine for f, mine in axes.items()}
+        more = {g: mine for g, mine in more.items()
+                if g is not None and rule.sizes[g] % math.prod(self.sizes[a] for a in mine) == 0}
+        if more:
+            yield {**axes, **more}
 
     def relocated(self, rule: FactorRule, axes: FactorAxes, given: Sequence[FactorAxes], splittable: frozenset[int]
                   ) -> Iterator[FactorAxes]:
@@ -326,7 +337,7 @@ class Partitioner:
         passing = frozenset() if passing & used else passing
         ins = [Placement(dims_of_factors(fs, axes, rule, self.sizes), passing if v.pending else frozenset())
                for v, fs in zip(values, rule.ins)]
-        summed = frozenset(a for f, mine in axes.items() if self.sums(eqn, rule, f) for a in mine)
+        summed = frozenset(a for f, mine in axes.items() if self.sums(eqn, rule, f, axes) for a in mine)
         outs = [Placement(dims_of_factors(fs, axes, rule, self.sizes), summed | passing) for fs in rule.outs]
         return Choice(axes, ins, outs)
 
@@ -335,6 +346,8 @@ class Partitioner:
         axes, ins, outs = choice.axes, choice.ins, choice.outs
         cost = sum(self.best(v, p)[1] for v, p in zip(values, ins))
         finishing = [a for f, mine in axes.items() if rule.reduced.get(f) in FINISH for a in mine]
+        if len(set(axes.values())) < len(axes):                # coupled factors: up to a block is exchanged
+            cost += LATENCY + self.local_bytes(eqn.invars[0].aval, ins[0])
         for var, place in zip(eqn.outvars, outs):
             cost += plan_cost(place, self.target(var, place), var.aval.shape, var.aval.dtype.itemsize, self.sizes)
             if finishing:
@@ -342,10 +355,10 @@ class Partitioner:
                 cost += LATENCY + collective_bytes("psum", self.local_bytes(var.aval, place), n)
         return cost + self.work(eqn, rule, axes, ins, outs)
 
-    def sums(self, eqn: Eqn, rule: FactorRule, f: int) -> bool:
-        """Whether splitting factor `f` makes the results partial sums."""
+    def sums(self, eqn: Eqn, rule: FactorRule, f: int, axes: FactorAxes) -> bool:
+        """Whether factor `f`, split as `axes` say, makes the results partial sums."""
         if f in rule.special:
-            return eqn.primitive.has("split") and bool(eqn.primitive.rules.get("split_sums", lambda *_: False)(f, rule))
+            return eqn.primitive.has("split") and bool(eqn.primitive.rules["split_sums"](f, rule, axes))
         return rule.reduced.get(f) == "add"
 
     def local_bytes(self, aval: ShapedArray, place: Placement) -> int:
@@ -381,7 +394,7 @@ class Partitioner:
 
     def origin(self, eqn: Eqn, rule: FactorRule | None, choice: Choice, values: Sequence[Value]) -> Origin | None:
         """Why the results are partial sums, if they are."""
-        axes = sorted({str(a) for f, mine in choice.axes.items() if self.sums(eqn, rule, f) for a in mine})
+        axes = sorted({str(a) for f, mine in choice.axes.items() if self.sums(eqn, rule, f, choice.axes) for a in mine})
         if axes:
             return Origin(f"{eqn.primitive} sums over a dim that is split over {', '.join(axes)}", eqn.source)
         return next((v.origin for v in values if v.pending), None)
@@ -547,7 +560,7 @@ def _variables(atoms: Sequence) -> list[Var]:
 
 
 def _consistent(axes: FactorAxes, rule: FactorRule, sizes: Mapping[Any, int]) -> FactorAxes:
-    """`axes` without those of minor factors of a dim whose major factors are not split completely: blocks are contiguous."""
+    """`axes` without those of minor factors under a major one that is not split completely: blocks are contiguous."""
     kept = dict(axes)
     for dim in {dim for value in (*rule.ins, *rule.outs) for dim in value if len(dim) > 1}:
         whole = True
