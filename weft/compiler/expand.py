@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from weft.compiler.classify import treatment
 from weft.core.primitive import registry
 from weft.core.stage import stage
@@ -16,8 +18,10 @@ from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.rewrite import cse, dce, inline_calls
 
 SPLIT_SIZE = 1 << 16       # elements from which a reduction to few rows is split
-FEW_ROWS = 32
-PARTS = 128
+FEW_ROWS = 32              # rows that are enough for all threads
+FEW_TASKS = 48             # the same for strips of columns
+STRIP = 1024               # columns that one task reduces side by side
+PARTS = 128                # parts of a reduction to one element
 
 
 def expand(jaxpr: Jaxpr) -> Jaxpr:
@@ -115,7 +119,6 @@ def _rebuilt_dot(eqn: Eqn):
 
 
 def _sum_dtype(lhs, rhs, out):
-    import numpy as np
     if out == np.bool_:
         return np.dtype(np.int32)
     return np.dtype(np.float32) if type_name(out) in HALVES else out
@@ -137,49 +140,66 @@ def _broadcast(x, shape: tuple[int, ...], dims: list[int]):
 
 
 def _split_reduction(eqn: Eqn):
-    """A large reduction to few elements in two steps, or None. The first step keeps PARTS or so rows."""
+    """A large reduction with few independent results in two steps, or None."""
     (atom,) = eqn.invars
-    shape, axes = atom.aval.shape, tuple(sorted(eqn.params["axes"]))
-    combine = eqn.primitive.rules["lower"].combine
-    if atom.aval.size < SPLIT_SIZE or not axes or combine.startswith("arg") or list(eqn.params) != ["axes"]:
-        return None
-    kept = [d for d in range(len(shape)) if d not in axes]
-    rows = math.prod(shape[d] for d in kept)
-    if type_name(atom.aval.dtype) in HALVES:
+    shape, axes, dtype = atom.aval.shape, tuple(sorted(eqn.params["axes"])), atom.aval.dtype
+    if atom.aval.size < SPLIT_SIZE or not axes or list(eqn.params) != ["axes"]:
         return None
     bind = eqn.primitive.bind
-    if rows >= FEW_ROWS and (axes[0] > 0 or all(a > (kept or [-1])[-1] for a in axes)):
+    runs = _runs(shape, axes)
+    if len(runs) > 1 and type_name(dtype) not in HALVES:
+        rest = tuple(a for a in axes if a not in runs[-1])
+        return lambda x: [bind(bind(x, axes=runs[-1]), axes=rest)]
+    after = math.prod(shape[axes[-1] + 1:])
+    before = math.prod(shape[:axes[0]])
+    want = FEW_TASKS // (before * -(-after // STRIP)) if after > 1 else PARTS // before if before < FEW_ROWS else 1
+    kept, split = _outer_part(shape, axes, want)
+    if not kept and split == 1:
         return None
-    if rows >= 4096 and axes[0] == 0 and len(axes) == 1 and shape[0] < 256:
-        return None
-    # a run of leading dims among the reduced ones is split, at a dim boundary if one fits, else inside a dim
-    d = axes[0]
-    n = shape[d]
-    parts = _divisor(n, PARTS if axes[0] == 0 or rows < FEW_ROWS else 1)
-    if parts <= 1 or (parts == n and len(axes) == 1):
-        return None
-    if parts == n:
-        rest = tuple(a - 1 if a > d else a for a in axes[1:])
-        inner = axes[1:]
-        first = d - sum(a < d for a in inner)
-        return lambda x: [bind(bind(x, axes=inner), axes=(first,))] if rest or inner else [bind(x, axes=axes)]
 
-    def split(x):
-        folded = registry["reshape"].bind(x, new_sizes=(*shape[:d], parts, n // parts, *shape[d + 1:]))
-        inner = tuple([d + 1] + [a + 1 for a in axes[1:]])
-        return [bind(bind(folded, axes=inner), axes=(d,))]
+    def two_steps(x):
+        wide = _convert(x, np.dtype(np.float32)) if type_name(dtype) in HALVES else x
+        outer, inner = kept, tuple(a for a in axes if a not in kept)
+        if split > 1:
+            d = inner[0]
+            folded = (*shape[:d], split, shape[d] // split, *shape[d + 1:])
+            wide = registry["reshape"].bind(wide, new_sizes=folded)
+            outer, inner = (*kept, d), tuple(a + 1 for a in inner)
+        if not inner:
+            return [_convert(bind(wide, axes=outer), dtype)]
+        return [_convert(bind(bind(wide, axes=inner), axes=outer), dtype)]
 
-    return split
+    return two_steps
+
+
+def _runs(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Reduced dims in groups that lie together in memory."""
+    runs: list[list[int]] = []
+    for a in axes:
+        if runs and all(shape[d] == 1 for d in range(runs[-1][-1] + 1, a)):
+            runs[-1].append(a)
+        else:
+            runs.append([a])
+    return [tuple(r) for r in runs]
+
+
+def _outer_part(shape: tuple[int, ...], axes: tuple[int, ...], want: int) -> tuple[tuple[int, ...], int]:
+    """Leading reduced dims that the first step keeps, and how many parts it makes of the next one."""
+    have, kept = 1, []
+    for a in axes:
+        if have * 4 > want:
+            return tuple(kept), 1
+        if have * shape[a] <= 4 * want and len(kept) + 1 < len(axes):
+            have *= shape[a]
+            kept.append(a)
+        else:
+            return tuple(kept), _divisor(shape[a], want // have)
+    return tuple(kept), 1
 
 
 def _divisor(n: int, want: int) -> int:
-    """The divisor of n nearest to `want` from below or up to four times it; n itself if it is not large."""
-    if n <= 4 * want:
-        return n
-    for candidate in range(want, 4 * want + 1):
-        if n % candidate == 0:
-            return candidate
-    for candidate in range(want, 7, -1):
+    """The divisor of n that is nearest above `want`, within four times, or else below; 1 if there is none."""
+    for candidate in (*range(want, min(4 * want, n // 8) + 1), *range(min(want, n // 8), 3, -1)):
         if n % candidate == 0:
             return candidate
     return 1

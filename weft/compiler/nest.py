@@ -41,6 +41,9 @@ SUM_BLOCK = 4096               # a float sum longer than four of these is summed
 TILE_ROWS, TILE_LANES = 32, 64
 _HEAVY = (UNARY_MATH | BINARY_MATH) - {"sqrt", "rsqrt", "floor", "ceil", "round_even", "trunc", "is_finite", "copysign"}
 SPILL_BYTES = 1 << 17
+STRIP = 1024                   # accumulators that a task keeps side by side
+STRIP_ROWS = 8                 # rows that are added into them at a time
+STRIP_TYPES = frozenset({"i32", "u32", "i64", "u64", "f32", "f64"})
 
 
 @dataclass(slots=True)
@@ -77,6 +80,7 @@ class Survey:
     def __init__(self, low: Lowered):
         self.b = low.builder
         self.accesses: list[Access] = []
+        self.loads: list[tuple[Load, Access]] = []
         self.pinned: set[int] = set()
         self.price = 0
         self.seen: set[int] = set()
@@ -110,6 +114,7 @@ class Survey:
             seen.add(id(x))
             if type(x) is Load:
                 self.address(x.buf, x.index, ITEMSIZE[x.type], x.guard)
+                self.loads.append((x, self.accesses[-1]))
                 if x.guard is not None:
                     stack.append(x.guard)
             elif type(x) is Op:
@@ -195,11 +200,20 @@ class Nest:
         rows = [d for d in self.dims if not d.column and d is not self.vector]
         where: dict[int, Expr] = {}
         tile = self._transposed()
-        loops = self._row_loops(rows, where, tile)
-        for level, _, _, _ in loops:
-            if level >= 0:
-                self.emit.open(level)
-        self._rows(where)
+        self.staged: dict[int, Expr] = {}
+        strip = self._strip() if tile is None else None
+        if strip is not None:
+            loops = self._strip_tasks(rows, where)
+        else:
+            loops = self._row_loops(rows, where, tile)
+        for level, var, _, _ in loops:
+            self.emit.open(level)
+            if tile is not None and var == "c":
+                self._stage(where, tile)
+        if strip is not None:
+            self._strip_rows(where, strip)
+        else:
+            self._rows(where)
         for _, var, extent, kind in reversed(loops):
             self.emit.close(var, extent, kind)
         bufs = [Buf(low.names[v], type_name(v.aval.dtype), v.aval.size) for v in low.leaves]
@@ -272,7 +286,127 @@ class Nest:
         where[id(vector)] = b.iadd(start, j)
         down = TILE_ROWS if tile.extent % TILE_ROWS == 0 else b.imin(b.isub(tile.extent, base), TILE_ROWS)
         along = TILE_LANES if vector.extent % TILE_LANES == 0 else b.imin(b.isub(vector.extent, start), TILE_LANES)
+        self.tile_start, self.tile_extents = (base, start), (down, along)
         return [(2, "c", tiles, "serial"), (3, "u", down, "serial"), (4, "j", along, "vector")]
+
+    def _stage(self, where: dict[int, Expr], tile: Dim) -> None:
+        """Bring tiles that are read across their lines into scratch first, along their lines.
+
+        Strides that are powers of two would throw each line out of the cache before its next element is used."""
+        b, emit, vector = self.b, self.emit, self.vector
+        base, start = self.tile_start
+        down, along = self.tile_extents
+        across = [(x, a) for x, a in self.survey.loads
+                  if a.plain and self._step(a, vector) > 1 and self._step(a, tile) == 1]
+        if not across:
+            return
+        v, u = b.index("v", TILE_LANES, 3), b.index("w", TILE_ROWS, 4)
+        there = {**where, id(tile): b.iadd(base, u), id(vector): b.iadd(start, v)}
+        translate = Translate(self.low.builder, b, self._mapping(there))
+        pitch = TILE_ROWS + 4
+        names = []
+        for x, _ in across:
+            names.append(f"s{len(self.scratch)}")
+            self.scratch.append(Buf(names[-1], x.type, TILE_LANES * pitch))
+            at = b.iadd(b.imul(b.index("j"), pitch), b.index("u"))
+            self.staged[id(x)] = b.load(names[-1], at, x.type)
+        emit.open(3)
+        emit.open(4)
+        at = b.iadd(b.imul(v, pitch), u)
+        done = emit.compute([at, *(translate(x) for x, _ in across)])
+        for name, value in zip(names, done[1:]):
+            emit.append(Store(name, done[0], value))
+        emit.close("w", down, "vector")
+        emit.close("v", along, "serial")
+
+    def _step(self, access: Access, dim: Dim) -> int:
+        return access.terms.get(id(self.low.vars[dim.dims[-1]]), 0)
+
+    # ---- reductions over outer dims: strips of accumulators in scratch, several rows at a time
+
+    def _strip(self) -> Dim | None:
+        """The column dim, if rows of it are to be added into a strip of accumulators."""
+        low, vector = self.low, self.vector
+        columns = [d for d in self.dims if d.column]
+        if vector is None or vector.column or len(columns) != 1 or columns[0].extent < 2 * STRIP_ROWS:
+            return None
+        if any(r.level or r.op not in ("add", "mul", "min", "max") or r.value.type not in STRIP_TYPES
+               for r in low.reductions) or any(o.level >= 0 for o in low.outputs) or vector.extent < 16:
+            return None
+        return columns[0]
+
+    def _strip_tasks(self, rows: list[Dim], where: dict[int, Expr]) -> list:
+        b, n = self.b, self.vector.extent
+        pieces = -(-n // STRIP)
+        chunk = _even_chunk(n, pieces)
+        pieces = -(-n // chunk)
+        total = pieces
+        for dim in rows:
+            total *= dim.extent
+        t = b.index("t", total, 0) if total > 1 else b.const(0, "i64")
+        self._split(b.idiv(t, pieces), rows, [d.extent for d in rows], where)
+        start = b.imul(b.irem(t, pieces), chunk)
+        where[id(self.vector)] = b.iadd(start, b.index("j", chunk, 5))
+        self.strip_extent = chunk if n % chunk == 0 else b.imin(b.isub(n, start), chunk)
+        self.strip_chunk = chunk
+        if total == 1:
+            return []
+        return [(0, "t", total, "parallel" if self._tasks() > 1 else "serial")]
+
+    def _strip_rows(self, where: dict[int, Expr], column: Dim) -> None:
+        low, emit, b = self.low, self.emit, self.b
+        j = b.index("j")
+        kept = {}
+        for r in low.reductions:
+            self.scratch.append(Buf(f"s{len(self.scratch)}", r.value.type, self.strip_chunk))
+            kept[r.name] = self.scratch[-1].name
+        emit.open(5)
+        for r in low.reductions:
+            emit.append(Store(kept[r.name], j, r.init))
+        emit.close("j", self.strip_extent, "vector")
+        blocks = column.extent // STRIP_ROWS
+        c = b.index("c", blocks, 4)
+        self._strip_pass(where, column, kept, [b.iadd(b.imul(c, STRIP_ROWS), k) for k in range(STRIP_ROWS)])
+        emit.close("c", blocks, "serial")
+        rest = column.extent % STRIP_ROWS
+        if rest:
+            d = b.index("d", rest, 4)
+            self._strip_pass(where, column, kept, [b.iadd(blocks * STRIP_ROWS, d)])
+            emit.close("d", rest, "serial")
+        where[id(column)] = b.const(0, "i64")
+        translate = Translate(low.builder, b, self._mapping(where))
+        for r in low.reductions:
+            translate.made[id(low.builder.ref(r.name, r.value.type))] = b.load(kept[r.name], j, r.value.type)
+        roots = []
+        for o in low.outputs:
+            roots += [translate(o.index), translate(o.value)]
+        emit.open(5)
+        done = iter(emit.compute(roots))
+        for o in low.outputs:
+            index = next(done)
+            emit.append(Store(self.out_names[o.var], index, next(done)))
+        emit.close("j", self.strip_extent, "vector")
+
+    def _strip_pass(self, where: dict[int, Expr], column: Dim, kept: dict[str, str], rows: list[Expr]) -> None:
+        low, emit, b = self.low, self.emit, self.b
+        values: dict[str, list[Expr]] = {r.name: [] for r in low.reductions}
+        for row in rows:
+            where[id(column)] = row
+            translate = Translate(low.builder, b, self._mapping(where))
+            for r in low.reductions:
+                values[r.name].append(translate(r.value))
+        emit.open(4)
+        emit.open(5)
+        roots = []
+        for r in low.reductions:
+            terms = values[r.name]
+            while len(terms) > 1:
+                terms = [b.op(r.op, *terms[i:i + 2]) if i + 1 < len(terms) else terms[i]
+                         for i in range(0, len(terms), 2)]
+            roots.append(terms[0])
+        for r, value in zip(low.reductions, emit.compute(roots)):
+            emit.append(Store(kept[r.name], b.index("j"), value, None, r.op))
+        emit.close("j", self.strip_extent, "vector")
 
     def _rows(self, where: dict[int, Expr]) -> None:
         """The body of one row: passes over the columns, then what is stored once."""
@@ -296,7 +430,7 @@ class Nest:
             where[id(columns[-1])] = b.iadd(start, j)
             extent = SUM_BLOCK if n % SUM_BLOCK == 0 else b.imin(b.isub(n, start), SUM_BLOCK)
             loops[-1:] = [(50, "k", -(-n // SUM_BLOCK), "serial"), (51, "j2", extent, "vector")]
-        translate = Translate(low.builder, b, self._mapping(where))
+        translate = Translate(low.builder, b, {**self._mapping(where), **self.staged})
         for r in low.reductions:
             emit.ref_levels[r.name] = row_level
         last = max([r.level for r in low.reductions] + [o.level for o in low.outputs], default=-1)

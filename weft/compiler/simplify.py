@@ -41,6 +41,13 @@ class _Algebra:
         self.env: dict[Var, Atom] = {}
         self.maker: dict[Var, Eqn] = {}
         self.eqns: list[Eqn] = []
+        self.uses: dict[Var, int] = {}
+        for atom in (a for e in jaxpr.eqns for a in e.invars):
+            if type(atom) is not Literal:
+                self.uses[atom] = self.uses.get(atom, 0) + 1
+        for atom in jaxpr.outvars:
+            if type(atom) is not Literal:
+                self.uses[atom] = self.uses.get(atom, 0) + 1
 
     def run(self) -> Jaxpr:
         jaxpr = self.jaxpr
@@ -219,6 +226,8 @@ def _transpose(walk: _Algebra, eqn: Eqn):
     before = walk.maker.get(x) if type(x) is not Literal else None
     if before is None:
         return None
+    if treatment(before) == "contract" and walk.uses.get(x) == 1:
+        return _transposed_dot(eqn, before, order)
     if before.primitive is eqn.primitive:
         inner = before.params["permutation"]
         joined = tuple(inner[d] for d in order)
@@ -226,6 +235,18 @@ def _transpose(walk: _Algebra, eqn: Eqn):
             return before.invars[0]
         return eqn.replace(invars=before.invars, params={**eqn.params, "permutation": joined})
     return None
+
+
+def _transposed_dot(eqn: Eqn, dot: Eqn, order: tuple[int, ...]) -> Eqn | None:
+    """A transpose that swaps the free dims of the two operands of a matmul swaps the operands instead."""
+    (contract, batch), (lhs, rhs) = dot.params["dimension_numbers"], dot.invars
+    n = len(batch[0])
+    rows = lhs.aval.ndim - n - len(contract[0])
+    rank = dot.outvars[0].aval.ndim
+    if order != (*range(n), *range(n + rows, rank), *range(n, n + rows)):
+        return None
+    numbers = ((contract[1], contract[0]), (batch[1], batch[0]))
+    return dot.replace(invars=(rhs, lhs), outvars=eqn.outvars, params={**dot.params, "dimension_numbers": numbers})
 
 
 def _reshape(walk: _Algebra, eqn: Eqn):

@@ -24,6 +24,7 @@ _TYPE_NAMES = {
     "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64",
     "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128",
 }
+_types: dict = {}
 HALVES = frozenset({"bf16", "f16"})
 _BITS = {"bool": 1, "i8": 8, "u8": 8, "i16": 16, "u16": 16, "i32": 32, "u32": 32, "i64": 64, "u64": 64}
 #: an upper bound that means "not known"
@@ -40,8 +41,12 @@ def type_name(dtype) -> str:
     >>> type_name(np.dtype("float32"))
     'f32'
     """
+    found = _types.get(dtype)          # the name of a NumPy dtype is slow to ask for
+    if found is not None:
+        return found
     try:
-        return _TYPE_NAMES[dtype.name]
+        found = _types[dtype] = _TYPE_NAMES[dtype.name]
+        return found
     except KeyError:
         raise NotImplementedError(f"compile: arrays of dtype {dtype.name} have no kernels") from None
 
