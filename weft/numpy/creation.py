@@ -76,7 +76,9 @@ def _convert(x, dtype, copy: bool):
             return to_array(x)
         return from_numpy(_checked_scalar(x, dtype), ShapedArray((), dtype))
     if x is None:
-        raise TypeError("array: None is not a valid value. It has no dtype; did you mean an empty array, zeros(0)?")
+        raise ValueError("array: None is not a valid value. It has no dtype; did you mean an empty array, zeros(0)?")
+    if isinstance(x, range):
+        x = list(x)
     leaves = tree.tree_leaves(x, is_leaf=lambda v: not isinstance(v, (list, tuple)))
     if any(isinstance(v, (Tracer, Array)) for v in leaves):
         return _from_nested(x, dtype)
@@ -86,15 +88,16 @@ def _convert(x, dtype, copy: bool):
         raise TypeError(f"array: unexpected input type {type(x)}; expected numbers, arrays or nested lists of them.")
     if not leaves:
         return _convert(np.asarray(x, dtype=dtypes.default_float_dtype()), dtype, False)
+    for leaf in leaves:
+        if type(leaf) not in PYTHON_SCALARS and not hasattr(leaf, "dtype") and not hasattr(leaf, "__array__"):
+            raise TypeError(f"array: value {leaf!r} of type {type(leaf)} is not a valid element of an array.")
     want = dtype if dtype is not None else dtypes.result_type(*leaves)
     try:
         nested = np.array(x, dtype=object if dtypes.is_extended(want) else None)
     except ValueError as error:
-        raise TypeError(f"array: the nested lists do not form an array: {error}") from None
+        raise ValueError(f"array: the nested lists do not form an array: {error}") from None
     if nested.dtype.kind in "OSUMm":
-        bad = next(v for v in leaves if type(v) not in PYTHON_SCALARS and not isinstance(v, (np.ndarray, np.generic))) \
-            if any(type(v) not in PYTHON_SCALARS for v in leaves) else leaves[0]
-        raise TypeError(f"array: value {bad!r} of type {type(bad)} is not a valid element of an array.")
+        raise TypeError(f"array: values of dtype {nested.dtype} are not numbers.")
     if want.kind in "iu" and nested.dtype.kind in "iu":
         info = np.iinfo(want)
         if nested.size and (nested.min() < info.min or nested.max() > info.max):
@@ -155,7 +158,7 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
     """An array of `shape` filled with `fill_value`."""
     check_arraylike("full", fill_value)
     shape = _shape(shape)
-    weak = dtype is None and type(fill_value) in PYTHON_SCALARS and not isinstance(fill_value, bool)
+    weak = dtype is None and typeof(fill_value).weak_type
     dtype = typeof(fill_value).dtype if dtype is None else dtypes.check_dtype(dtype, "full")
     target = device if out_sharding is None else out_sharding
     if np.ndim(fill_value) == 0 and isinstance(fill_value, (*PYTHON_SCALARS, np.generic)) and current_trace() is eval_trace \

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable, MutableMapping
 
 from weft.api.jit import FaceFunction, face
-from weft.numpy import ufuncs
+from weft.numpy import manipulation, ufuncs
 
 _TWO = """add subtract multiply true_divide divide floor_divide remainder mod fmod maximum minimum arctan2 atan2 nextafter equal
 not_equal less less_equal greater greater_equal logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor left_shift
@@ -22,7 +22,7 @@ angle sum prod max amax min amin all any mean var std ptp argmax argmin cumsum c
 nanstd count_nonzero reshape ravel transpose permute_dims swapaxes moveaxis expand_dims squeeze broadcast_to flip flipud fliplr
 rot90 roll tile diag diagonal trace tril triu round around sort argsort copy astype median concatenate concat stack vstack hstack
 matrix_transpose diff"""
-_ARRAYS = {"where": (0, 1, 2), "take_along_axis": (0, 1), "interp": (0, 1, 2)}
+_ARRAYS = {"take_along_axis": (0, 1), "interp": (0, 1, 2)}
 _wrapped: dict[Callable, FaceFunction] = {}
 
 
@@ -54,6 +54,16 @@ def power(x, y, /):
     return (_power_by_constant if type(y) is int else _power)(x, y)
 
 
+_choice = face(manipulation.where, (0, 1, 2))
+
+
+@functools.wraps(manipulation.where, updated=())
+def where(condition, x=None, y=None, /, *, size=None, fill_value=None):
+    if x is None or y is None:
+        return manipulation.where(condition, x, y, size=size, fill_value=fill_value)
+    return _choice(condition, x, y)
+
+
 @functools.cache
 def _table() -> dict[str, tuple]:
     return {**dict.fromkeys(_ONE.split(), (0,)), **dict.fromkeys(_TWO.split(), (0, 1)), **_ARRAYS}
@@ -62,6 +72,7 @@ def _table() -> dict[str, tuple]:
 def wrap(namespace: MutableMapping) -> None:
     """Replace the functions of the tables in `namespace` by their wrapped forms."""
     namespace["power"] = namespace["pow"] = power
+    namespace["where"] = where
     for name, arrays in _table().items():
         fun = namespace.get(name)
         if fun is not None and not isinstance(fun, FaceFunction):

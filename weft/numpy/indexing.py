@@ -69,12 +69,26 @@ def _expand_bools(index: tuple) -> tuple:
             raise NonConcreteBooleanIndexError(
                 f"Array boolean indices must be concrete; got {i.describe()}. The shape of the result would depend on values. "
                 "Use weft.numpy.where(mask, x, y), or x.at[...] with where, which keep the shape.")
-        mask = np.asarray(i)
-        if not mask.ndim:
-            out += [None, np.zeros((1,) if mask else (0,), np.int32)]
-            continue
-        out += [np.asarray(p, np.int32) for p in np.nonzero(mask)]
+        out += [np.asarray(p, np.int32) for p in np.nonzero(np.asarray(i))]
     return tuple(out)
+
+
+def _lift_scalar_bools(shape: tuple[int, ...], index) -> tuple[tuple[int, ...], Any]:
+    """Scalar bools as index arrays into new dims of size one: the shape of the operand with those dims, and the index."""
+    entries = _as_tuple(index)
+    scalar = [_is_bool(i) and not getattr(i, "ndim", 0) and not isinstance(i, Tracer) for i in entries]
+    if not any(scalar):
+        return shape, index
+    width = [0 if i is None or i is Ellipsis or s else i.ndim if _is_bool(i) else 1 for i, s in zip(entries, scalar)]
+    if not any(i is Ellipsis for i in entries):
+        entries, scalar, width = (*entries, Ellipsis), [*scalar, False], [*width, 0]
+    lifted, out, d = [], [], 0
+    for i, s, w in zip(entries, scalar, width):
+        w = len(shape) - sum(width) if i is Ellipsis else w
+        lifted += [1] if s else shape[d:d + w]
+        out.append(np.zeros(int(bool(i)), np.int32) if s else i)
+        d += w
+    return tuple(lifted), tuple(out)
 
 
 def _consumed(index: tuple) -> int:
@@ -210,7 +224,9 @@ def _plan_slice(plan: Plan, d: int, s: slice) -> None:
 def getitem(x, index, *, mode=None, fill_value=None, indices_are_sorted: bool = False, unique_indices: bool = False):
     """`x[index]`."""
     x = concrete(value(x))
-    plan = make_plan(tuple(x.shape), index)
+    shape, index = _lift_scalar_bools(tuple(x.shape), index)
+    x = reshape(x, shape) if shape != tuple(x.shape) else x
+    plan = make_plan(shape, index)
     x, dims = _read_static(x, plan)
     dynamic = {d: a for d, a in plan.arrays.items() if not isinstance(a, int)}
     if not dynamic:
@@ -404,6 +420,9 @@ def setitem(x, index, values, scatter, indices_are_sorted=False, unique_indices=
     x, values = concrete(value(x)), value(values)
     dtype = typeof(x).dtype
     values = cast(concrete(_complex_to_real(values, dtype)), dtype)
+    lifted, index = _lift_scalar_bools(tuple(x.shape), index)
+    if lifted != tuple(x.shape):
+        return reshape(setitem(reshape(x, lifted), index, values, scatter, indices_are_sorted, unique_indices, mode), x.shape)
     plan = make_plan(tuple(x.shape), index)
     shape = _result_shape(plan)
     values = _fit_values(values, shape, plan)

@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.core.trace import Tracer, typeof
 from weft.numpy import indexing
-from weft.numpy.promote import (broadcast_shapes, broadcast_to_shape, cast, check_arraylike, concrete, promote_dtypes,
+from weft.numpy.promote import (broadcast, broadcast_shapes, broadcast_to_shape, cast, check_arraylike, concrete, promote_dtypes,
                                 value)
 from weft.numpy.reductions import canonical_axes
 from weft.ops import elementwise as ew
@@ -351,7 +351,7 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
     counts = np.broadcast_to(np.asarray(repeats), (n,))
     positions = np.repeat(np.arange(n), counts)
     if total_repeat_length is not None:
-        last = positions[-1] if len(positions) else 0
+        last = n - 1
         positions = np.concatenate([positions, np.full(builtins.max(0, total_repeat_length - len(positions)), last)])[:total_repeat_length]
     return indexing.getitem(a, (slice(None),) * axis + (positions,))
 
@@ -422,7 +422,8 @@ def roll(a, shift, axis=None):
 def pad(array, pad_width, mode="constant", **kwargs):
     """`array` with `pad_width` elements before and after each dim.
 
-    Modes: constant (`constant_values`), edge, reflect, symmetric, wrap, empty, maximum, minimum, mean, linear_ramp.
+    Modes: constant (`constant_values`), edge, reflect, symmetric, wrap, empty, maximum, minimum, mean,
+    median (of `stat_length` elements), linear_ramp (to `end_values`).
     """
     a = _array(array, "pad")
     widths = _pad_widths(pad_width, a.ndim)
@@ -439,15 +440,45 @@ def pad(array, pad_width, mode="constant", **kwargs):
                     {"reflect_type": kwargs["reflect_type"]} if kwargs.get("reflect_type", "even") != "even" else {}))
                 a = indexing.getitem(a, (slice(None),) * d + (source,))
         return a
-    if mode in ("maximum", "minimum", "mean"):
-        from weft.numpy import reductions
-        stat = {"maximum": reductions.max, "minimum": reductions.min, "mean": reductions.mean}[mode]
-        for d, (before, after) in enumerate(widths):
-            edge = cast(stat(a, d, keepdims=True), a.dtype)
-            parts = [broadcast_to(edge, tuple(k if i == d else n for i, n in enumerate(a.shape))) for k in (before, after)]
-            a = concatenate([parts[0], a, parts[1]], d)
-        return a
-    raise NotImplementedError(f"weft.numpy.pad: mode={mode!r} is not there yet.")
+    if mode in ("maximum", "minimum", "mean", "median"):
+        return _pad_statistic(a, widths, mode, kwargs.get("stat_length"))
+    if mode == "linear_ramp":
+        return _pad_ramp(a, widths, kwargs.get("end_values", 0))
+    if callable(mode):
+        raise NotImplementedError("weft.numpy.pad: a function as mode is not there yet; pad with zeros and write the borders.")
+    raise ValueError(f"Unimplemented padding mode {mode!r} for weft.numpy.pad.")
+
+
+def _pad_statistic(a, widths, mode: str, length):
+    """Borders filled with a statistic of the `length` nearest elements (all by default)."""
+    from weft.numpy import reductions, sorting
+    stat = {"maximum": reductions.max, "minimum": reductions.min, "mean": reductions.mean, "median": sorting.median}[mode]
+    lengths = np.broadcast_to(np.asarray(0 if length is None else length), (a.ndim, 2))
+    for d, (before, after) in enumerate(widths):
+        parts = []
+        for side, k in ((0, before), (1, after)):
+            n = a.shape[d]
+            m = builtins.min(int(lengths[d, side]) or n, n)
+            near = slicing.slice_in_dim(a, 0, m, axis=d) if side == 0 else slicing.slice_in_dim(a, n - m, n, axis=d)
+            edge = stat(near, d, keepdims=True)
+            if dtypes.issubdtype(a.dtype, np.integer) and edge.dtype != a.dtype:
+                edge = ew.round(edge, ew.RoundingMethod.TO_NEAREST_EVEN)
+            parts.append(broadcast_to(cast(edge, a.dtype), tuple(k if i == d else m for i, m in enumerate(a.shape))))
+        a = concatenate([parts[0], a, parts[1]], d)
+    return a
+
+
+def _pad_ramp(a, widths, end_values):
+    """Borders that go in equal steps from the edge to an end value."""
+    ends = np.broadcast_to(np.asarray(end_values), (a.ndim, 2))
+    from weft.numpy.creation import linspace
+    for d, (before, after) in enumerate(widths):
+        n = a.shape[d]
+        at = lambda i, d=d: slicing.index_in_dim(a, i, d, keepdims=False)
+        first = linspace(ends[d, 0], at(0), before, endpoint=False, dtype=a.dtype, axis=d)
+        last = flip(linspace(ends[d, 1], at(n - 1), after, endpoint=False, dtype=a.dtype, axis=d), d)
+        a = concatenate([first, a, last], d)
+    return a
 
 
 def _pad_widths(pad_width, ndim: int) -> list[tuple[int, int]]:
@@ -491,18 +522,19 @@ def where(condition, x=None, y=None, /, *, size: int | None = None, fill_value=N
     condition = _array(condition, "where")
     if condition.dtype != np.bool_:
         condition = ew.ne(condition, 0)
-    x, y = value(x), value(y)
-    dtype, weak = dtypes.result_type(x, y, return_weak_type_flag=True)
-    x, y = cast(x, dtype, weak), cast(y, dtype, weak)
-    shape = broadcast_shapes(condition.shape, typeof(x).shape, typeof(y).shape)
-    x, y = broadcast_to_shape(concrete(x), shape), broadcast_to_shape(concrete(y), shape)
-    if condition.ndim:
-        condition = broadcast_to_shape(condition, shape)
+    x, y = promote_dtypes(value(x), value(y))
+    condition, x, y = broadcast("where", condition, x, y)
     return ew.select_n(condition, y, x)
 
 
 def select(condlist, choicelist, default=0):
-    """The first choice whose condition holds, elementwise."""
+    """The first choice whose condition holds, elementwise.
+
+    >>> import weft.numpy as wnp
+    >>> x = wnp.arange(4)
+    >>> wnp.select([x < 1, x > 2], [x - 10, x + 10], 5)
+    Array([-10,   5,   5,  13], dtype=int32)
+    """
     if len(condlist) != len(choicelist):
         raise ValueError(f"condlist must have length equal to choicelist ({len(condlist)} vs {len(choicelist)})")
     if not condlist:
@@ -539,6 +571,8 @@ def take(a, indices, axis: int | None = None, out=None, mode: str | None = None,
     if mode == "wrap":
         from weft.numpy.ufuncs import remainder
         positions, mode = remainder(positions, a.shape[axis]), "promise_in_bounds"
+    if mode == "clip":        # as NumPy: negative positions are clipped, not counted from the end
+        positions = clip(positions, 0, builtins.max(a.shape[axis] - 1, 0))
     mode = {"raise": "fill", None: "fill"}.get(mode, mode)
     if a.shape[axis] == 0 and positions.size:
         raise IndexError("cannot do a non-empty take from an empty axes.")

@@ -50,7 +50,24 @@ def _transpose(self, *axes):
 def _view(self, dtype=None, type=None):
     """The same bits as another dtype."""
     from weft.ops.elementwise import bitcast_convert_type
-    return self if dtype is None else bitcast_convert_type(self, np.dtype(dtype))
+    if dtype is None:
+        return self
+    target = np.dtype(dtype)
+    if self.dtype.itemsize == target.itemsize:
+        return bitcast_convert_type(self, target)
+    *lead, last = self.shape if self.ndim else (1,)
+    if self.dtype.itemsize > target.itemsize:
+        out = bitcast_convert_type(self, target)
+        return out.reshape(*lead, last * (self.dtype.itemsize // target.itemsize))
+    ratio = target.itemsize // self.dtype.itemsize
+    if last % ratio:
+        raise ValueError(f"view: a last dim of size {last} of {self.dtype.name} does not divide into elements of {target.name}.")
+    return bitcast_convert_type(self.reshape(*lead, last // ratio, ratio), target)
+
+
+def _compress(self, condition, axis: int | None = None, *, out=None, size: int | None = None, fill_value=0):
+    """See `weft.numpy.compress`."""
+    return sorting.compress(condition, self, axis, size=size, fill_value=fill_value)
 
 
 def _astype(self, dtype, copy: bool = False, device=None):
@@ -93,7 +110,7 @@ METHODS = {
     "ptp": reductions.ptp, "ravel": manipulation.ravel, "flatten": manipulation.ravel, "repeat": manipulation.repeat,
     "round": products.round, "searchsorted": sorting.searchsorted, "sort": sorting.sort, "squeeze": manipulation.squeeze,
     "std": reductions.std, "sum": reductions.sum, "swapaxes": manipulation.swapaxes, "take": manipulation.take,
-    "trace": manipulation.trace, "var": reductions.var, "choose": sorting.choose, "compress": sorting.compress,
+    "trace": manipulation.trace, "var": reductions.var, "choose": sorting.choose,
 }
 PROPERTIES = {
     "T": lambda self: eager.eager(manipulation.transpose)(self), "mT": lambda self: manipulation.matrix_transpose(self),
@@ -128,6 +145,7 @@ def attach(cls: type) -> None:
     cls.__round__ = lambda self, ndigits=0: products.round(self, ndigits or 0)
     cls.__getitem__ = _getitem
     cls.__setitem__ = _setitem
+    cls.compress = _compress
     cls.reshape, cls.transpose, cls.view, cls.astype, cls.to_device = _reshape, _transpose, _view, _astype, _to_device
     cls.__array_namespace__ = lambda self, /, *, api_version=None: __import__("weft.numpy").numpy
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from weft.numpy import manipulation as mp
 from weft.numpy import ufuncs as uf
-from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, check_arraylike, concrete, promote_dtypes, value
+from weft.numpy.promote import (broadcast_shapes, broadcast_to_shape, cast, check_arraylike, concrete, promote_dtypes,
+                                promote_dtypes_inexact, value)
 from weft.ops import elementwise as ew
 from weft.ops import layout
 from weft.ops.contraction import dot_general
@@ -294,7 +295,10 @@ def _sum_out(term: str, x, cs):
 
 def einsum_path(subscripts, /, *operands, optimize="greedy"):
     """The order in which `einsum` contracts its operands."""
-    return np.einsum_path(subscripts, *[np.empty(np.shape(x)) for x in operands], optimize=optimize)
+    import opt_einsum
+    if not isinstance(subscripts, str):
+        subscripts, operands = _subscripts_from_lists(subscripts, operands)
+    return opt_einsum.contract_path(subscripts, *[tuple(np.shape(x)) for x in operands], shapes=True, optimize=optimize)
 
 
 # ---- rounding and polynomials
@@ -303,15 +307,20 @@ def round(a, decimals: int = 0, out=None):  # noqa: A001
     check_arraylike("round", a)
     x = concrete(value(a))
     if not dtypes.issubdtype(x.dtype, np.inexact):
-        if decimals < 0:
-            raise NotImplementedError("weft.numpy.round of integers to negative decimals is not there yet.")
-        return x
+        if decimals >= 0 or x.dtype == np.bool_:
+            return x
+        step = x.dtype.type(10 ** -decimals)
+        low = uf.multiply(uf.floor_divide(x, step), step)
+        twice = uf.multiply(uf.subtract(x, low), 2)
+        odd = uf.equal(uf.remainder(uf.floor_divide(x, step), 2), 1)
+        up = uf.logical_or(uf.greater(twice, step), uf.logical_and(uf.equal(twice, step), odd))
+        return mp.where(up, uf.add(low, step), low)
     if dtypes.issubdtype(x.dtype, np.complexfloating):
         return ew.complex(round(ew.real(x), decimals), round(ew.imag(x), decimals))
     if decimals == 0:
         return ew.round(x, ew.RoundingMethod.TO_NEAREST_EVEN)
     scale = 10.0 ** decimals
-    return cast(ew.div(ew.round(ew.mul(x, scale), ew.RoundingMethod.TO_NEAREST_EVEN), scale), x.dtype)
+    return ew.div(ew.round(ew.mul(x, scale), ew.RoundingMethod.TO_NEAREST_EVEN), scale)
 
 
 around = round
@@ -339,7 +348,8 @@ def correlate(a, v, mode: str = "valid", *, precision=None, preferred_element_ty
 
 
 def _convolve(a, v, mode: str, flip: bool, precision, preferred):
-    a, v = _operands("convolve", a, v)
+    check_arraylike("convolve", a, v)
+    a, v = [concrete(x) for x in promote_dtypes_inexact(value(a), value(v))]
     if a.ndim != 1 or v.ndim != 1:
         raise ValueError("convolve and correlate take 1-dimensional arrays.")
     if not a.shape[0] or not v.shape[0]:
@@ -358,14 +368,11 @@ def _convolve(a, v, mode: str, flip: bool, precision, preferred):
     if mode not in pads:
         raise ValueError(f"convolve: mode must be one of ['full', 'same', 'valid'], got {mode!r}.")
     from weft.ops.convolution import conv_general_dilated
-    from weft.util.dtypes import issubdtype
-    work = a if issubdtype(a.dtype, np.inexact) else cast(a, np.dtype(np.float32))
-    kernel = v if issubdtype(v.dtype, np.inexact) else cast(v, np.dtype(np.float32))
-    out = conv_general_dilated(layout.reshape(work, (1, 1, n)), layout.reshape(kernel, (1, 1, m)), (1,), [pads[mode]])
+    out = conv_general_dilated(layout.reshape(a, (1, 1, n)), layout.reshape(v, (1, 1, m)), (1,), [pads[mode]],
+                               precision=precision)
     out = layout.reshape(out, (out.shape[-1],))
     out = mp.flip(out) if out_flip else out
-    result = out if out.dtype == a.dtype else cast(ew.round(out, ew.RoundingMethod.TO_NEAREST_EVEN), a.dtype)
-    return result if preferred is None else cast(result, np.dtype(preferred))
+    return out if preferred is None else cast(out, np.dtype(preferred))
 
 
 def diff(a, n: int = 1, axis: int = -1, prepend=None, append=None):
@@ -395,35 +402,69 @@ def ediff1d(ary, to_end=None, to_begin=None):
 
 
 def gradient(f, *varargs, axis=None, edge_order=None):
-    """Central differences along each dim (or `axis`), one-sided at the ends; spacing by scalars."""
-    f = concrete(value(f))
+    """Central differences along each dim (or `axis`), one-sided at the ends. Spacings are numbers or coordinate arrays, one for
+    all dims or one for each."""
+    if edge_order is not None:
+        raise NotImplementedError("weft.numpy.gradient: edge_order is not there; leave it None.")
+    check_arraylike("gradient", f)
+    f = concrete(promote_dtypes_inexact(value(f))[0])
+    f = cast(f, f.dtype)
     axes = range(f.ndim) if axis is None else [d % f.ndim for d in (axis if isinstance(axis, (tuple, list)) else (axis,))]
-    spacing = list(varargs) * (len(list(axes)) if len(varargs) == 1 else 1) or [1.0] * len(list(axes))
-    out = []
-    for d, h in zip(axes, spacing):
-        if np.ndim(h):
-            raise NotImplementedError("weft.numpy.gradient with coordinate arrays is not there yet.")
-        at = lambda s, d=d: f[(slice(None),) * d + (s,)]
-        middle = uf.multiply(uf.subtract(at(slice(2, None)), at(slice(None, -2))), 0.5)
-        first = uf.subtract(at(slice(1, 2)), at(slice(0, 1)))
-        last = uf.subtract(at(slice(-1, None)), at(slice(-2, -1)))
-        out.append(uf.divide(mp.concatenate([first, middle, last], d), h))
-    return out[0] if axis is not None and not isinstance(axis, (tuple, list)) or f.ndim == 1 else out
+    axes = list(axes)
+    if len(varargs) not in (0, 1, len(axes)):
+        raise TypeError(f"gradient: {len(varargs)} spacings for {len(axes)} dims; give none, one, or one for each.")
+    spacing = list(varargs) * (len(axes) if len(varargs) == 1 else 1) or [1.0] * len(axes)
+    out = [_gradient_along(f, d, h) for d, h in zip(axes, spacing)]
+    return out[0] if len(out) == 1 else out
+
+
+def _gradient_along(f, d: int, h):
+    if f.shape[d] < 2:
+        raise ValueError("Shape of array too small to calculate a numerical gradient, at least 2 elements are required.")
+    at = lambda lo, hi: f[(slice(None),) * d + (slice(lo, hi),)]
+    step = uf.subtract(at(1, None), at(None, -1))
+    if np.ndim(h) == 0:
+        middle = uf.multiply(uf.subtract(at(2, None), at(None, -2)), 0.5)
+        return uf.divide(mp.concatenate([step[_first(d)], middle, step[_last(d)]], d), h)
+    gaps = mp.reshape(diff(cast(concrete(h), f.dtype)), (-1,) + (1,) * (f.ndim - d - 1))
+    slope = uf.divide(step, gaps)
+    before, after = gaps[:-1], gaps[1:]
+    low, high = slope[(slice(None),) * d + (slice(None, -1),)], slope[(slice(None),) * d + (slice(1, None),)]
+    middle = uf.divide(uf.add(uf.multiply(low, after), uf.multiply(high, before)), uf.add(before, after))
+    return mp.concatenate([slope[_first(d)], middle, slope[_last(d)]], d)
+
+
+def _first(d: int) -> tuple:
+    return (slice(None),) * d + (slice(0, 1),)
+
+
+def _last(d: int) -> tuple:
+    return (slice(None),) * d + (slice(-1, None),)
 
 
 def interp(x, xp, fp, left=None, right=None, period=None):
-    """Piecewise linear interpolation of the points (xp, fp) at `x`."""
+    """Piecewise linear interpolation of the points (xp, fp) at `x`; beyond them `left` and `right`, or periodic."""
+    from weft.numpy.sorting import argsort, searchsorted
+    x, xp, fp = [concrete(v) for v in promote_dtypes_inexact(*[value(v) for v in (x, xp, fp)])]
+    if xp.ndim != 1 or fp.ndim != 1 or xp.shape != fp.shape:
+        raise ValueError("interp: xp and fp must be one-dimensional arrays of equal size")
     if period is not None:
-        raise NotImplementedError("weft.numpy.interp with period is not there yet.")
-    from weft.numpy.sorting import searchsorted
-    x, xp, fp = [concrete(v) for v in promote_dtypes(*[value(v) for v in (x, xp, fp)])]
-    x, xp, fp = [cast(v, dtypes.to_inexact_dtype(v.dtype)) for v in (x, xp, fp)]
+        if isinstance(period, (int, float)) and period == 0:
+            raise ValueError("interp: period must be a non-zero value")
+        period = uf.abs(period)
+        x, xp = uf.remainder(x, period), uf.remainder(xp, period)
+        order = argsort(xp)
+        xp, fp = xp[order], fp[order]
+        xp = mp.concatenate([uf.subtract(xp[-1:], period), xp, uf.add(xp[:1], period)])
+        fp = mp.concatenate([fp[-1:], fp, fp[:1]])
     i = mp.clip(searchsorted(xp, x, side="right"), 1, xp.shape[0] - 1)
     lo_f, hi_f, lo_x, hi_x = fp[i - 1], fp[i], xp[i - 1], xp[i]
     dx = uf.subtract(hi_x, lo_x)
-    flat = uf.less_equal(uf.abs(dx), float(np.spacing(np.finfo(xp.dtype).eps)))
+    flat = uf.less_equal(uf.abs(dx), float(np.spacing(dtypes.finfo(xp.dtype).eps)))
     slope = uf.divide(uf.subtract(hi_f, lo_f), mp.where(flat, 1, dx))
     out = mp.where(flat, lo_f, uf.add(lo_f, uf.multiply(uf.subtract(x, lo_x), slope)))
+    if period is not None:
+        return out
     out = mp.where(uf.less(x, xp[0]), fp[0] if left is None else left, out)
     return mp.where(uf.greater(x, xp[-1]), fp[-1] if right is None else right, out)
 
@@ -451,5 +492,5 @@ def apply_along_axis(func1d, axis: int, arr, *args, **kwargs):
 
 def vectorize(pyfunc, *, excluded=frozenset(), signature: str | None = None):
     """`pyfunc` mapped over broadcast arguments; `signature` like '(n),(m,n)->(m)' names the core dims."""
-    from weft.numpy.vectorize import vectorize as make
+    from weft.numpy.vectorizing import vectorize as make
     return make(pyfunc, excluded=excluded, signature=signature)

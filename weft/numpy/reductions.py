@@ -194,7 +194,7 @@ def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool =
     if weights is None:
         result = mean(a, axis, keepdims=keepdims)
         count = _count(a, canonical_axes(axis, a.ndim), None, keepdims, result.dtype)
-        return (result, broadcast_to_shape(cast(count, result.dtype), tuple(result.shape))) if returned else result
+        return (result, broadcast_to_shape(concrete(cast(count, result.dtype)), tuple(result.shape))) if returned else result
     a, weights = [concrete(x) for x in promote_to_inexact("average", a, weights)] if shape_of(a) == shape_of(weights) else \
         (a, _array(weights, "average"))
     if weights.ndim != a.ndim:
@@ -255,7 +255,7 @@ def _arg(name: str, op):
         shape, dim = a.shape, axis
         if axis is None:
             a, dim = reshape(a, (a.size,)), 0
-        dim = canonical_axes(dim, a.ndim, name)[0]
+        dim = canonical_axes(dim.__index__(), a.ndim, name)[0]
         if a.shape[dim] == 0:
             raise ValueError(f"attempt to get {name} of an empty sequence")
         x = _as(a, np.dtype(np.int8)) if a.dtype == np.bool_ else a
@@ -275,11 +275,11 @@ argmin = _arg("argmin", lambda x, d, t: rd.argmin(x, d, t))
 
 # ---- ignoring NaN
 def _nan_reduction(name: str, reduction, fill):
-    def fun(a, axis=None, *args, **kwargs):
+    def fun(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None):
         a = _array(a, name)
         if dtypes.issubdtype(a.dtype, np.inexact):
             a = select(isnan(a), cast(fill, a.dtype), a)
-        return reduction(a, axis, *args, **kwargs)
+        return reduction(a, axis, dtype, out, keepdims, initial, where)
     fun.__name__ = fun.__qualname__ = name
     fun.__doc__ = f"`{name[3:]}` over `axis`, ignoring NaN."
     return fun
@@ -310,6 +310,8 @@ def _nan_arg(name: str, arg, fill):
         a = _array(a, name)
         if not dtypes.issubdtype(a.dtype, np.inexact):
             return arg(a, axis, out, keepdims)
+        if axis is not None:
+            axis = axis.__index__()
         nan = isnan(a)
         result = arg(select(nan, cast(fill, a.dtype), a), axis, out, keepdims)
         return select(all(nan, axis, keepdims=bool(keepdims)), cast(-1, result.dtype), result)
@@ -337,7 +339,7 @@ def nanvar(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = F
 
 
 def _zero_nan(a):
-    return select(isnan(a), 0, a)
+    return select(isnan(a), 0, a) if dtypes.issubdtype(a.dtype, np.inexact) else a
 
 
 def nanstd(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, where=None):
@@ -355,7 +357,7 @@ def _cumulative(name: str, op, nan_fill=None):
         dim = axis
         if axis is None or a.ndim == 0:
             a, dim = reshape(a, (a.size,)), 0
-        dim = canonical_axes(dim, a.ndim, name)[0]
+        dim = canonical_axes(dim.__index__(), a.ndim, name)[0]
         want = dtypes.check_dtype(dtype, name) if dtype is not None else \
             dtypes.default_int_dtype() if a.dtype == np.bool_ else a.dtype
         return op(cast(a, want), dim, False)
