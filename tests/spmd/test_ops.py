@@ -141,6 +141,18 @@ def test_a_part_of_a_split_dim_is_cut_into_blocks_by_exchange(start, step, size)
     check(lambda x: [slicing.slice(x, (2, 1), (14, 9))], [SQUARE], GRID, [P("b", "a")], [P("b", "a")])
 
 
+@pytest.mark.parametrize("start", [1, 7, 8, 20, 63])
+def test_rotation_sends_what_crosses_a_border(start):
+    tail, head = lambda x: slicing.slice(x, (start, 0), (64, 6)), lambda x: slicing.slice(x, (0, 0), (start, 6))
+    roll = lambda x: [slicing.concatenate([tail(x), head(x)], 0)]
+    result = check(roll, [TALL], LINE, [P("x")])
+    assert result.out_specs == (P("x").dims(2),) and set(result.counts) == {"ppermute"}
+    if start in (1, 63):
+        assert [r.shape for r in result.records] == [(1, 6)]
+    check(roll, [TALL], GRID, [P("b", None)])
+    check(roll, [TALL], GRID, [P()])
+
+
 @pytest.mark.parametrize("start", [-5, 0, 7, 30, 62])
 def test_dynamic_slices(start):
     at = np.int32(start)

@@ -10,7 +10,7 @@ from weft.core.interpret import run_reference
 from weft.core.primitive import Primitive
 from weft.core.stage import stage
 from weft.core.trace import typeof
-from weft.ops import arithmetic, comparison, layout, math, reduce
+from weft.ops import arithmetic, comparison, layout, math, reduce, slicing
 from weft.ops.contraction import dot_general
 
 GRID = make(a=4, b=2)
@@ -85,6 +85,16 @@ def test_scan_with_constants_backwards():
     for specs in [[P("b"), P("a"), P(None, "a", "b")], [P(), P(), P(None, "a")], [None, P("a", "b"), None],
                   [P("a", "b"), P(), P()]]:
         check(f, [random(8, 8), random(16, 8), random(4, 16, 8)], GRID, specs)
+
+
+def test_a_stencil_in_a_loop_sends_edges_only():
+    def body(c):
+        left = slicing.concatenate([slicing.slice(c, (1, 0), (64, 4)), slicing.slice(c, (0, 0), (1, 4))], 0)
+        return [arithmetic.mul(arithmetic.add(c, left), np.float32(0.5))]
+
+    result = check(lambda x: scan(body, [], [x], [], 5), [random(64, 4)], GRID, [P(("a", "b"))])
+    (record,) = result.records
+    assert record.kind == "ppermute" and record.shape == (1, 4) and record.count == 5
 
 
 def test_while():

@@ -137,11 +137,11 @@ def _exchanges(n: int, local: int, start: int, step: int, own: int) -> tuple[lis
         first = start + p * own * step
         for q in range(first // local, (first + span - 1) // local + 1):
             begin, end = max(first, q * local), min(first + span, (q + 1) * local)
-            piece = (q, begin - q * local, end - begin, p, begin - first)
-            if q == p:
+            piece = (q % n, begin - q * local, end - begin, p, begin - first)
+            if q % n == p:
                 home.append(piece)
                 continue
-            free = next((r for r in rounds if all(q != other[0] and p != other[3] for other in r)), None)
+            free = next((r for r in rounds if all(q % n != other[0] and p != other[3] for other in r)), None)
             if free is None:
                 rounds.append(free := [])
             free.append(piece)
@@ -151,7 +151,8 @@ def _exchanges(n: int, local: int, start: int, step: int, own: int) -> tuple[lis
 def reblocked(ctx: Any, x: Any, dim: int, axes: tuple, start: int, step: int, size: int) -> Any:
     """This device's block of the `size` elements from `start`, every `step`-th, of the split dim `dim`.
 
-    Only the rows that are needed elsewhere are sent, in as few rounds of exchange as it takes.
+    The dim is taken as a ring: after its last element comes the first. Only the rows that are needed elsewhere are sent,
+    in as few rounds of exchange as it takes.
     """
     n, local = ctx.size(axes), typeof(x).shape[dim]
     own = size // n

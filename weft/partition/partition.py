@@ -20,6 +20,7 @@ from weft.ir.mesh import Mesh
 from weft.ir.program_mesh import common_mesh, sharding_of_spec, to_spec
 from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.specs import DimSpec, Spec
+from weft.ops.rotation import recognized
 from weft.partition.cost import CollectiveRecord
 from weft.partition.propagate import Propagation, propagate, region_jaxprs
 from weft.partition.reshard import Placement
@@ -57,6 +58,7 @@ def partition(jaxpr: Jaxpr, mesh: Mesh, in_specs: Sequence[Spec | None], out_spe
     """Partition `jaxpr` over `mesh`, given some specs of its inputs and outputs."""
     _check_given(jaxpr.invars, in_specs, mesh, "input")
     _check_given(jaxpr.outvars, out_specs, mesh, "output")
+    jaxpr = recognized(jaxpr)
     mesh, in_specs, out_specs, wishes = _settled(jaxpr, mesh, tuple(in_specs), tuple(out_specs))
     ins = tuple(wishes.spec(v) for v in jaxpr.invars)
     local, outs, records = partition_program(jaxpr, wishes, [Placement(s) for s in ins], out_specs,

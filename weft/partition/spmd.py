@@ -346,7 +346,8 @@ class Partitioner:
         axes, ins, outs = choice.axes, choice.ins, choice.outs
         cost = sum(self.best(v, p)[1] for v, p in zip(values, ins))
         finishing = [a for f, mine in axes.items() if rule.reduced.get(f) in FINISH for a in mine]
-        if len(set(axes.values())) < len(axes):                # coupled factors: up to a block is exchanged
+        if len(set(axes.values())) < len(axes) or any(rule.special.get(f) == "halo" for f in axes):
+            # blocks are exchanged: at most one
             cost += LATENCY + self.local_bytes(eqn.invars[0].aval, ins[0])
         for var, place in zip(eqn.outvars, outs):
             cost += plan_cost(place, self.target(var, place), var.aval.shape, var.aval.dtype.itemsize, self.sizes)
