@@ -3,7 +3,8 @@
     python benchmarks/micro/gemm.py [--quick]
 
 Each line is the best of a few rounds of at least a millisecond; both sides write into memory that exists. NumPy has no
-matmul of note for the narrow types, so only weft's figure is given there. The first line is what the vector unit could do.
+matmul of note for the narrow types, so only weft's figure is given there. The first line is what the vector unit
+could do at most.
 Run it on an idle machine: the spinning threads of a BLAS lose far more than ours when others take the cores.
 """
 

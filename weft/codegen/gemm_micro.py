@@ -192,8 +192,8 @@ def epilogue(recipe: Recipe, decls: Decls) -> str:
 
         f.when(
             f.both(dense_c, dense_bias),
-            lambda: f.loop(0, f.mul("%cols", recipe.parts), lanes, vectors) and None,
-            lambda: f.loop(0, "%cols", 1, elements) and None,
+            lambda: f.loop(0, f.mul("%cols", recipe.parts), lanes, vectors),
+            lambda: f.loop(0, "%cols", 1, elements),
         )
 
     f.loop(0, "%rows", 1, row)

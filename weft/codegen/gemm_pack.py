@@ -10,8 +10,12 @@ number of steps (pack_b) of zeros: blocks are packed in ascending order and have
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from weft.codegen.gemm_text import Decls, Text, bits_of
 from weft.codegen.gemm_types import Recipe, llvm_type, real_of
+
+_Way = Callable[[], None]
 
 
 def packers(recipe: Recipe, decls: Decls) -> str:
@@ -78,7 +82,7 @@ def _element(f: Text, recipe: Recipe, src: str, at: str) -> str:
     return _convert(f, recipe, value, 0)
 
 
-def _paths(f: Text, along: str, across: str | None, copy, transpose, scalar) -> None:
+def _paths(f: Text, along: str, across: str | None, copy: _Way, transpose: _Way, scalar: _Way) -> None:
     """Choose among the three ways by the two stride tests; `across` None means the transposing way is not offered."""
     if across is None:
         f.when(along, copy, scalar)

@@ -127,8 +127,8 @@ class Text:
         ]
         return [f"%r{k}_{j}" for j in range(len(carried))]
 
-    def when(self, cond: str, then: Callable[[], None], orelse: Callable[[], None] | None = None) -> None:
-        """Emit a branch; neither side gives a value."""
+    def when(self, cond: str, then: Callable[[], object], orelse: Callable[[], object] | None = None) -> None:
+        """Emit a branch; neither side gives a value to the code after it."""
         k = self.fresh()
         self.lines += [f"  br i1 {cond}, label %then{k}, label %else{k}", f"then{k}:"]
         then()

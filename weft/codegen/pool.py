@@ -19,6 +19,7 @@ import string
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from weft.codegen._link import link
@@ -136,7 +137,7 @@ def parallel_for(fn: int, ctx: int, ntasks: int) -> None:
 
 
 @functools.cache
-def _entry() -> ctypes._CFuncPtr:
+def _entry() -> Callable[[int, int, int], None]:
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(symbols()["weft_parallel_for"])
 
 
