@@ -112,6 +112,8 @@ def _machine(target: Target, level: int = _CODEGEN_LEVEL) -> TargetMachine:
 
 
 _lock = threading.RLock()
+if hasattr(os, "register_at_fork"):  # a child must not inherit a compiler that another thread was in the midst of using
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 def _parse(ir: str) -> ModuleRef:
