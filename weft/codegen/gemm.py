@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import platform
-import threading
 
 from weft.codegen import gemm_dot, gemm_plan, gemm_tile, pool, target
 from weft.codegen._link import link
@@ -22,7 +21,7 @@ from weft.codegen.gemm_words import POINTERS as POINTERS
 from weft.ir.program import Gemm
 
 _VARIANTS = {"tile": gemm_tile.module, "dot": gemm_dot.module}
-_lock = threading.Lock()
+_addresses: dict[tuple[str, Machine], int] = {}
 
 
 def machine() -> Machine:
@@ -53,11 +52,6 @@ def _describe(step: Gemm, machine: Machine) -> tuple[str, tuple[int, ...]]:
     return f"weft_gemm_{recipe.name}_{variant}", words
 
 
-@functools.cache
-def _address(symbol: str, machine: Machine) -> int:
-    return link(symbol, lambda: source(symbol, machine), (symbol,), pool.symbols(), libc=("memset", "memcpy"))[symbol]
-
-
 def source(symbol: str, machine: Machine) -> str:
     """Return the LLVM IR of the function that `describe` named."""
     in_type, acc_type, out_type, variant = symbol.removeprefix("weft_gemm_").split("_")
@@ -66,5 +60,10 @@ def source(symbol: str, machine: Machine) -> str:
 
 def ensure(symbol: str) -> int:
     """Return the address of a matmul function, compiling it on first use; it stays valid to the end."""
-    with _lock:
-        return _address(symbol, machine())
+    key = (symbol, machine())
+    address = _addresses.get(key)
+    if address is None:  # two threads may both compile it; either result will do
+        text = functools.partial(source, *key)
+        made = link(symbol, text, (symbol,), pool.symbols(), libc=("memset", "memcpy"))
+        address = _addresses.setdefault(key, made[symbol])
+    return address

@@ -68,7 +68,10 @@ _ARCH = {
         "relaxes": "50000",
     },
 }
-_lock = threading.Lock()
+_lock = threading.RLock()
+if hasattr(os, "register_at_fork"):  # no fork in the midst of the making, so that a child finds the lock free
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+_made: list[dict[str, int]] = []  # one pool, once it is made
 
 
 def _allowed_cpus() -> frozenset[int]:
@@ -103,8 +106,16 @@ def source(machine: str) -> str:
     return string.Template(Path(__file__).with_name("pool.ll").read_text()).substitute(arch)
 
 
-@functools.cache
 def _addresses() -> dict[str, int]:
+    """Return the one pool's addresses."""
+    if not _made:
+        with _lock:
+            if not _made:
+                _made.append(_make())
+    return _made[0]
+
+
+def _make() -> dict[str, int]:
     machine = platform.machine()
     addresses = link(f"pool {machine}", lambda: source(machine), _EXPORTS, libc=_LIBC)
     threads, cpus = num_threads(), _allowed_cpus()
@@ -126,8 +137,7 @@ def _addresses() -> dict[str, int]:
 
 def symbols() -> dict[str, int]:
     """Return name -> address of the native functions that other modules link to; compiles them on the first call."""
-    with _lock:
-        addresses = _addresses()
+    addresses = _addresses()
     return {name: addresses[name] for name in _EXPORTS[:3]}
 
 
