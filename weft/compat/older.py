@@ -1,6 +1,6 @@
 """Functions of older JAX generations whose calling convention changed since."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import weft
@@ -25,16 +25,3 @@ def pjit(
     if out_shardings is not None:
         keywords["out_shardings"] = out_shardings
     return weft.jit(fun, **keywords)
-
-
-def shard_map(
-    f: Callable[..., Any],
-    mesh: Any,
-    in_specs: Any,
-    out_specs: Any,
-    check_rep: bool = True,
-    auto: Iterable[Any] = frozenset(),
-) -> Callable[..., Any]:
-    """`weft.shard_map` as called in 2023: `check_rep` is today's `check_vma`, `auto` names the axes left automatic."""
-    manual = frozenset(mesh.axis_names) - frozenset(auto)
-    return weft.shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, axis_names=manual, check_vma=check_rep)
