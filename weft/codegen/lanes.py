@@ -57,6 +57,22 @@ def literal(value: object, type_: ScalarType) -> str:
     return str(value - (1 << bits) if value >> (bits - 1) else value)
 
 
+def known_integer(operand: str) -> int | None:
+    """The integer an operand's text spells, if it does: a literal or a literal in every lane.
+
+    >>> known_integer("-7"), known_integer("splat (i32 13)"), known_integer("%v7")
+    (-7, 13, None)
+    """
+    if operand[0] == "s":
+        operand = operand[operand.index(" ", 6) + 1 : -1]
+    return int(operand) if operand[0] in "-0123456789" and not operand.startswith("0x") else None
+
+
+def _is_number(operand: str) -> bool:
+    """Whether an operand is a floating constant other than NaN."""
+    return operand[0] != "%" and "0x7FF8" not in operand and "0xFFF8" not in operand
+
+
 class Lanes:
     """Emits operations on `width` lanes at a time."""
 
@@ -283,8 +299,12 @@ class Lanes:
         return self.convert("fptrunc", self.f64, total, self.f32)
 
     def _float_extreme(self, order: str, t: str, x: str, y: str) -> str:
-        # "x < y ? x : y" is one instruction and gives y when either is NaN
+        # "x < y ? x : y" is one instruction and gives y when either is NaN, so a constant had better be x
+        if _is_number(y):
+            x, y = y, x
         best = self.select(self.b.pure(f"fcmp {order} {t} {x}, {y}", x, y), t, x, y)
+        if _is_number(x):
+            return best
         return self.select(self.b.pure(f"fcmp uno {t} {x}, {x}", x), t, x, best)
 
     def _int_op(self, op: str, type_: ScalarType, args: list[str]) -> str:
@@ -331,13 +351,12 @@ class Lanes:
         t, signed = self.type(type_), type_ in SIGNED
         if self.w > 1 and BITS[type_] <= 32 and not y.startswith("splat"):
             return self._divide_by_floats(op, type_, x, y)
-        if self.w > 1 and type_ == "i64" and y.startswith("splat") and self.target.level == "avx512":
-            known = int(y[y.index(" ", 6) + 1 : -1])
+        known = known_integer(y)
+        if self.w > 1 and type_ == "i64" and known is not None and self.target.level == "avx512":
             if 1 < known < 1 << 31 and known & (known - 1):
                 return self._divide_by_constant(op, x, known)
-        known = y if y[0] != "%" and self.w == 1 else y[y.index(" ", 6) + 1 : -1] if y.startswith("splat") else None
         instruction = ("s" if signed else "u") + op
-        if known is not None and int(known) not in (0, -1):
+        if known is not None and known not in (0, -1):
             return self.binary(instruction, t, x, y)
         zero = self.compare("eq", type_, y, self.const(0, type_))
         safe = self.select(zero, t, self.const(1, type_), y)
@@ -380,6 +399,9 @@ class Lanes:
 
     def _shift(self, op: str, type_: ScalarType, x: str, y: str) -> str:
         t, width = self.type(type_), BITS[type_]
+        known = known_integer(y)
+        if known is not None and 0 <= known < width:
+            return self.binary({"shl": "shl", "shr_logical": "lshr", "shr_arithmetic": "ashr"}[op], t, x, y)
         inside = self.b.pure(f"icmp ult {t} {y}, {self.const(width, type_)}", y)
         if op == "shr_arithmetic":
             return self.binary("ashr", t, x, self.select(inside, t, y, self.const(width - 1, type_)))

@@ -70,6 +70,14 @@ def _library_symbols() -> dict[str, int]:
     return found
 
 
+@functools.cache
+def _share_symbols() -> None:
+    """Make the C library and the thread pool known to the linker."""
+    from weft.codegen import pool
+
+    target.share(_library_symbols() | pool.symbols())
+
+
 def compile_kernel(kernel: Kernel) -> CompiledKernel:
     """The native function of a kernel, from memory, from disk, or compiled now."""
     return compile_kernels([kernel])[0]
@@ -118,7 +126,8 @@ def _compile_batch(batch: dict[str, Kernel], machine: target.Target) -> None:
 
 
 def _link_batch(batch: dict[str, Kernel], code: bytes, from_disk: bool) -> None:
-    tracker = target.link([code], [_symbol(name) for name in batch], _library_symbols() | _pool_symbols())
+    _share_symbols()
+    tracker = target.link(code, [_symbol(name) for name in batch], {})
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(tracker))  # kernels are never unloaded, not even at exit
     for name, kernel in batch.items():
         address = tracker[_symbol(name)]
@@ -265,15 +274,14 @@ def compile_program(program: Program) -> NativeProgram:
     host = _HostCalls(emitter.host_calls)
     if emitter.host_calls:
         imports["weft_host_call"] = host.address
-    if "weft_parallel_for" in emitter.externals:
-        imports |= _pool_symbols()
     machine = target.current()
     name = cache.key(machine.identity, "entry", text)
     data = cache.read(name)
     if data is None:
         data = target.emit_object(text, machine, quick=True)
         cache.write(name, data)
-    tracker = target.link([data], ["weft_entry"], imports | _library_symbols())
+    _share_symbols()
+    tracker = target.link(data, ["weft_entry"], imports)
     keepalive += [tracker, host, list(distinct.values()), program]
     entry = tracker["weft_entry"]
     made = NativeProgram(program, entry, program.arena_bytes, tuple(distinct.values()), host, keepalive, text)
@@ -294,11 +302,3 @@ def _launched(steps: Iterable[Step]) -> Iterator[Kernel]:
         elif isinstance(step, Branch):
             for branch in step.branches:
                 yield from _launched(branch)
-
-
-def _pool_symbols() -> dict[str, int]:
-    from weft.codegen import pool
-
-    return pool.symbols()
-
-

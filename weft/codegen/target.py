@@ -149,15 +149,29 @@ def _stay_loaded() -> None:
 _library_numbers = itertools.count()
 
 
-def link(objects: Iterable[bytes], exports: Iterable[str], imports: Mapping[str, int]) -> ResourceTracker:
-    """Load objects into the process. The result maps each exported name to its address and must be kept alive."""
-    builder = _binding().JITLibraryBuilder()
-    for data in objects:
-        builder.add_object_img(data)
+_SHARED = "weft.shared"
+_shared: list[ResourceTracker] = []
+
+
+def share(symbols: Mapping[str, int]) -> None:
+    """Name the addresses that every linked object may use; only the first call counts."""
+    with _lock:
+        if not _shared:
+            builder = _binding().JITLibraryBuilder()
+            for name, address in symbols.items():
+                builder.import_symbol(name, address)
+            _shared.append(builder.link(_jit(), _SHARED))
+
+
+def link(data: bytes, exports: Iterable[str], imports: Mapping[str, int]) -> ResourceTracker:
+    """Load an object into the process. The result maps each exported name to its address and must be kept alive."""
+    builder = _binding().JITLibraryBuilder().add_object_img(data)
     for name, address in imports.items():
         builder.import_symbol(name, address)
     for name in exports:
         builder.export_symbol(name)
     with _lock:
         _stay_loaded()
+        if _shared:
+            builder.add_jit_library(_SHARED)
         return builder.link(_jit(), f"weft{next(_library_numbers)}")
