@@ -8,8 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from weft.codegen.program import compile_kernel
-from weft.ir.loops import FLOATS, Kernel
-from weft.ir.loops import check as verify
+from weft.ir.loops import FLOATS, Kernel, check as verify
 from weft.ir.loops_eval import DTYPES, evaluate
 from weft.ir.loops_text import parse_kernel, print_kernel
 

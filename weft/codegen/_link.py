@@ -32,6 +32,6 @@ def link(
         cache.write(key, data)
     process = ctypes.CDLL(None)
     known = {symbol: ctypes.cast(getattr(process, symbol), ctypes.c_void_p).value or 0 for symbol in libc}
-    tracker = target.link([data], exports, {**known, **(imports or {})})
+    tracker = target.link(data, exports, {**known, **(imports or {})})
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(tracker))
     return {symbol: tracker[symbol] for symbol in exports}

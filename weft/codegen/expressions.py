@@ -7,8 +7,7 @@ Laws: uniform operands are computed once as scalars; i64 expressions affine in t
 
 from __future__ import annotations
 
-from weft.codegen import complex as complex_ops
-from weft.codegen import math as vector_math
+from weft.codegen import complex as complex_ops, math as vector_math
 from weft.codegen.builder import MEMORY, REGISTER, Builder, mangle, vector
 from weft.codegen.lanes import Lanes, literal
 from weft.codegen.target import Target
