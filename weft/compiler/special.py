@@ -85,7 +85,7 @@ def update_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
 
 def scatter_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
     """Combine updates into a buffer that holds the operand, one after another, so that equal positions are right."""
-    from weft.ops.indexing import scatter_position  # the op's own arithmetic of positions
+    from weft.ops.windows import scatter_position  # the op's own arithmetic of positions
     operand, _, updates = eqn.invars
     spec, shape = eqn.primitive.rules["lower"], updates.aval.shape
     b = Builder()

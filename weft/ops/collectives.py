@@ -18,7 +18,7 @@ import numpy as np
 from weft.core.primitive import BatchAxis, Primitive, unsupported
 from weft.core.trace import Tracer, Zero, axis_env_size, typeof
 from weft.ir.types import ShapedArray
-from weft.ops.elementwise import add, convert_element_type, div, eq, mul
+from weft.ops.elementwise import add, bitwise_or, convert_element_type, div, eq, mul
 from weft.ops.families import move_dim, shape_error, zero_tangent, zeros
 from weft.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather_p
 from weft.ops.layout import iota, reshape, squeeze, transpose
@@ -246,6 +246,13 @@ def pvary(x: Any, axis_name: AxisName) -> Any:
     return tree_map(lambda leaf: pvary_p.bind(leaf, axes=axes) if axes else leaf, x)
 
 
+def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
+    """`x`, typed as varying over the named axes (`to="varying"`)."""
+    if to != "varying":
+        raise NotImplementedError(f"pcast: to={to!r} is not supported; 'varying' is.")
+    return pvary(x, axis_name)
+
+
 def own_slice(x: Any, axis_name: AxisName, dim: int) -> Any:
     """This position's block of dim `dim` of a value that all positions have."""
     axes = axes_of(axis_name)
@@ -421,7 +428,7 @@ def _all_gather_batch(axis, args, dims, *, all_gather_dimension, axis_name, axis
         x = bind(x, 0, rest, major * minor, False)
     labels = ["major", "minor", "own", *range(len(shape))]
     gathered = ["major", "own", "minor"]
-    groups = [[d] for d in range(len(shape))]
+    groups: list[list[Any]] = [[d] for d in range(len(shape))]
     if tiled:
         groups[dim] = [*gathered, dim]
     else:
@@ -653,6 +660,7 @@ def _ppermute_batch(axis, args, dims, *, axis_name, perm):
             else ppermute_p.bind(y, axis_name=rest, perm=plan)
         ), 0
     # who sends where along this axis depends on the other axes: one exchange per pair, of which at most one arrives
+    join = bitwise_or if typeof(x).dtype == np.bool_ else add
     rows = []
     for d in range(axis.size):
         row: Any = None
@@ -660,7 +668,7 @@ def _ppermute_batch(axis, args, dims, *, axis_name, perm):
             if (s, d) in moves:
                 sent = slice_in_dim(x, s, s + 1)
                 got = ppermute_p.bind(sent, axis_name=rest, perm=tuple(moves[s, d]))
-                row = got if row is None else add(row, got)
+                row = got if row is None else join(row, got)
         rows.append(zeros(typeof(slice_in_dim(x, 0, 1))) if row is None else row)
     return concatenate(rows, 0), 0
 
@@ -671,8 +679,7 @@ _MOST_RUNS = 8
 def _permuted(x: Any, perm: Perm) -> Any:
     """The rows of `x` (along dim 0) moved as `perm` says, zeros where nothing goes."""
     n = typeof(x).shape[0]
-    source = dict.fromkeys(range(n))
-    source.update({d: s for s, d in perm})
+    source: dict[int, int | None] = dict.fromkeys(range(n)) | {d: s for s, d in perm}
     if all(s == d for d, s in source.items()):
         return x
     runs: list[tuple[int | None, int]] = []  # first source row (None: zeros), length
@@ -685,7 +692,7 @@ def _permuted(x: Any, perm: Perm) -> Any:
                 continue
         runs.append((s, 1))
     if len(runs) > _MOST_RUNS:
-        return _gathered_rows(x, [n if source[d] is None else source[d] for d in range(n)])
+        return _gathered_rows(x, [n if s is None else s for s in source.values()])
     shape = typeof(x).shape
     blank = lambda length: zeros(typeof(x).update(shape=(length, *shape[1:]), weak_type=False))
     return concatenate([blank(k) if s is None else slice_in_dim(x, s, s + k) for s, k in runs], 0)

@@ -25,8 +25,7 @@ from weft.ops.families import ExpandSpec, full, is_narrow, joined_vma, move_dim,
 from weft.ops.indexing import GatherDimensionNumbers, gather
 from weft.ops.layout import broadcasted_iota, reshape, rev, transpose
 from weft.ops.rules import inverse, multilinear
-from weft.ops.slicing import concatenate, pad
-from weft.ops.slicing import slice as slice_op
+from weft.ops.slicing import concatenate, pad, slice as slice_op
 from weft.util import dtypes
 
 conv_general_dilated_p = Primitive("conv_general_dilated", "conv")

@@ -8,10 +8,9 @@ Laws: a window lies inside the operand as a whole or not at all; `mode` says wha
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -33,62 +32,19 @@ from weft.ops.families import (
 )
 from weft.ops.layout import iota, reshape
 from weft.ops.rules import at_front, aval_of, bump, jointly_linear
+from weft.ops.windows import (
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    ScatterDimensionNumbers,
+    check_numbers,
+    gathered_shape,
+    index_factors,
+    kept_dims,
+    reference_positions,
+    window_of_scatter,
+    window_position,
+)
 from weft.util import dtypes
-
-
-class GatherDimensionNumbers(NamedTuple):
-    """Which dims of a gather belong together.
-
-    offset_dims                   dims of the result that run inside the window
-    collapsed_slice_dims          dims of the operand in which the window has size 1 and which the result lacks
-    start_index_map               dims of the operand that the entries of an index address
-    operand_batching_dims         dims of the operand that run along with start_indices_batching_dims of the indices
-    """
-
-    offset_dims: tuple[int, ...]
-    collapsed_slice_dims: tuple[int, ...]
-    start_index_map: tuple[int, ...]
-    operand_batching_dims: tuple[int, ...] = ()
-    start_indices_batching_dims: tuple[int, ...] = ()
-
-
-class ScatterDimensionNumbers(NamedTuple):
-    """Which dims of a scatter belong together: as in a gather whose result has the shape of the updates."""
-
-    update_window_dims: Sequence[int]
-    inserted_window_dims: Sequence[int]
-    scatter_dims_to_operand_dims: Sequence[int]
-    operand_batching_dims: Sequence[int] = ()
-    scatter_indices_batching_dims: Sequence[int] = ()
-
-
-class GatherScatterMode(enum.Enum):
-    """What happens to windows outside the operand: moved inside (CLIP), filled or dropped, or promised not to occur."""
-
-    CLIP = 1
-    FILL_OR_DROP = 2
-    PROMISE_IN_BOUNDS = 3
-
-    @staticmethod
-    def from_any(mode: "str | GatherScatterMode | None") -> "GatherScatterMode":
-        """The mode named by a string; None is FILL_OR_DROP.
-
-        >>> GatherScatterMode.from_any("clip")
-        GatherScatterMode.CLIP
-        """
-        if isinstance(mode, GatherScatterMode):
-            return mode
-        if mode is None or mode in ("fill", "drop"):
-            return GatherScatterMode.FILL_OR_DROP
-        if mode == "clip":
-            return GatherScatterMode.CLIP
-        if mode == "promise_in_bounds":
-            return GatherScatterMode.PROMISE_IN_BOUNDS
-        raise ValueError(f"mode {mode!r} is not understood. Use 'fill', 'drop', 'clip' or 'promise_in_bounds'.")
-
-    def __repr__(self) -> str:
-        return f"GatherScatterMode.{self.name}"
-
 
 gather_p = Primitive("gather", "index")
 
@@ -267,153 +223,25 @@ def _bind(primitive, operand, indices, updates, numbers, indices_are_sorted, uni
     )
 
 
-# --- where the windows are
-
-
-def _kept_dims(ndim: int, numbers: GatherDimensionNumbers) -> tuple[int, ...]:
-    """Dims of the operand that run inside the window and that the result has."""
-    gone = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
-    return tuple(d for d in range(ndim) if d not in gone)
-
-
-def _batch_dims(ndim: int, numbers: GatherDimensionNumbers) -> tuple[int, ...]:
-    """Dims of the result that run over the positions: one per dim of the indices but the last, in order."""
-    return tuple(d for d in range(ndim) if d not in numbers.offset_dims)
-
-
-def window_of_scatter(
-    numbers: ScatterDimensionNumbers, operand_ndim: int, update_shape: Sequence[int]
-) -> tuple[GatherDimensionNumbers, tuple[int, ...]]:
-    """The gather that reads the places which a scatter writes: its dimension numbers and slice sizes."""
-    as_gather = GatherDimensionNumbers(*numbers)
-    sizes = [1] * operand_ndim
-    for d, w in zip(_kept_dims(operand_ndim, as_gather), numbers.update_window_dims):
-        sizes[d] = update_shape[w]
-    return as_gather, tuple(sizes)
-
-
-def _reference_positions(indices, operand_shape, out_shape, numbers: GatherDimensionNumbers, slice_sizes, mode):
-    """Per operand dim an index array that broadcasts to `out_shape`, and where the window lies inside."""
-    rank = len(out_shape)
-    batch = _batch_dims(rank, numbers)
-    kept = dict(zip(_kept_dims(len(operand_shape), numbers), numbers.offset_dims))
-
-    def along(values, dims):
-        shape = [1] * rank
-        for d, size in zip(dims, values.shape):
-            shape[d] = size
-        return values.reshape(shape)
-
-    positions, inside = [], np.ones((1,) * rank, bool)
-    for d, (n, size) in enumerate(zip(operand_shape, slice_sizes)):
-        if d in numbers.operand_batching_dims:
-            dim = numbers.start_indices_batching_dims[numbers.operand_batching_dims.index(d)]
-            positions.append(along(np.arange(n), (batch[dim],)))
-            continue
-        start = np.zeros((1,) * rank, np.int64)
-        if d in numbers.start_index_map:
-            start = along(indices[..., numbers.start_index_map.index(d)].astype(np.int64), batch)
-        if mode is GatherScatterMode.FILL_OR_DROP:
-            inside = inside & (start >= 0) & (start <= n - size)
-        start = np.clip(start, 0, n - size)
-        positions.append(start + along(np.arange(size), (kept[d],)) if d in kept else start)
-    return positions, inside
-
-
-def _window_position(b, index, indices, operand_shape, numbers: GatherDimensionNumbers, slice_sizes, mode):
-    """Position in the operand of element `index` of the result, and a bool for "the window lies inside", or None."""
-    batch = tuple(index[d] for d in _batch_dims(len(index), numbers))
-    kept = dict(zip(_kept_dims(len(operand_shape), numbers), numbers.offset_dims))
-    position, inside = [], None
-    for d, (n, size) in enumerate(zip(operand_shape, slice_sizes)):
-        if d in numbers.operand_batching_dims:
-            position.append(batch[numbers.start_indices_batching_dims[numbers.operand_batching_dims.index(d)]])
-            continue
-        start = 0
-        if d in numbers.start_index_map:
-            entry = b.const(numbers.start_index_map.index(d), "i64")
-            start = b.cast(indices((*batch, entry)), "i64")
-            if mode is GatherScatterMode.FILL_OR_DROP:
-                here = b.logical_and(b.icmp("ge", start, 0), b.icmp("le", start, n - size))
-                inside = here if inside is None else b.logical_and(inside, here)
-            elif mode is GatherScatterMode.CLIP:
-                start = b.imax(b.imin(start, n - size), 0)
-        position.append(b.iadd(start, index[kept[d]]) if d in kept else b.iadd(start, 0))
-    return tuple(position), inside
-
-
-def scatter_position(b, index, indices, operand_shape, update_shape, *, dimension_numbers, mode, **_params):
-    """For the compiler: position in the operand that element `index` of the updates goes to, and whether it is inside
-    (a bool, or None for always)."""
-    numbers, sizes = window_of_scatter(dimension_numbers, len(operand_shape), update_shape)
-    return _window_position(b, index, indices, operand_shape, numbers, sizes, mode)
-
-
 # --- gather
-
-
-def _check_numbers(api: str, operand, indices, numbers: GatherDimensionNumbers, slice_sizes) -> None:
-    table = [
-        ("operand", operand.str_short()),
-        ("indices", indices.str_short()),
-        ("dimension_numbers", numbers),
-        ("window", slice_sizes),
-    ]
-    fail = lambda what: shape_error(api, what, table)
-    if not dtypes.issubdtype(indices.dtype, np.integer):
-        raise TypeError(f"{api}: indices must be integers, got {indices.str_short()}.")
-    if indices.ndim == 0 or indices.shape[-1] != len(numbers.start_index_map):
-        raise fail("the last dim of the indices must have one entry per indexed dim.")
-    if len(slice_sizes) != operand.ndim:
-        raise fail("the window needs one size per dim of the operand.")
-    gone = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
-    if any(not 0 <= d < operand.ndim for d in (*gone, *numbers.start_index_map)):
-        raise fail("dimension_numbers name a dim that the operand does not have.")
-    if len(set(gone)) != len(gone) or len(set(numbers.start_index_map)) != len(numbers.start_index_map):
-        raise fail("dimension_numbers name a dim of the operand twice.")
-    if set(numbers.operand_batching_dims) & set(numbers.start_index_map):
-        raise fail("a batching dim cannot be indexed as well.")
-    if any(slice_sizes[d] > 1 for d in gone):
-        raise fail("the window must have size 1 in collapsed and batching dims.")
-    if any(not 0 <= size <= n for size, n in zip(slice_sizes, operand.shape)):
-        raise fail("the window does not fit into the operand.")
-    if len(numbers.offset_dims) != operand.ndim - len(gone):
-        raise fail(
-            "needs one window dim in the result for each dim of the operand that is neither collapsed nor batching."
-        )
-    if len(numbers.operand_batching_dims) != len(numbers.start_indices_batching_dims):
-        raise fail("needs as many batching dims in the operand as in the indices.")
-    for d, i in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims):
-        if not 0 <= i < indices.ndim - 1 or operand.shape[d] != indices.shape[i]:
-            raise fail(f"batching dim {d} of the operand and dim {i} of the indices must have equal sizes.")
-
-
-def _gathered_shape(operand, indices, numbers: GatherDimensionNumbers, slice_sizes) -> tuple[int, ...]:
-    rank = indices.ndim - 1 + len(numbers.offset_dims)
-    shape = [0] * rank
-    for d, size in zip(_batch_dims(rank, numbers), indices.shape):
-        shape[d] = size
-    for d, k in zip(numbers.offset_dims, _kept_dims(operand.ndim, numbers)):
-        shape[d] = slice_sizes[k]
-    return tuple(shape)
 
 
 @gather_p.def_type
 def _gather_type(operand, indices, *, dimension_numbers, slice_sizes, **_params):
-    _check_numbers("gather", operand, indices, dimension_numbers, slice_sizes)
+    check_numbers("gather", operand, indices, dimension_numbers, slice_sizes)
     rank = indices.ndim - 1 + len(dimension_numbers.offset_dims)
     if any(not 0 <= d < rank for d in dimension_numbers.offset_dims):
         raise shape_error(
             "gather", f"offset_dims {dimension_numbers.offset_dims} do not fit a result of rank {rank}.", ()
         )
-    shape = _gathered_shape(operand, indices, dimension_numbers, slice_sizes)
+    shape = gathered_shape(operand, indices, dimension_numbers, slice_sizes)
     return ShapedArray(shape, operand.dtype, operand.weak_type, None, joined_vma((operand, indices)))
 
 
 @gather_p.def_reference
 def _gather_reference(x, indices, *, dimension_numbers, slice_sizes, mode, fill_value, **_params):
-    shape = _gathered_shape(x, indices, dimension_numbers, slice_sizes)
-    positions, inside = _reference_positions(indices, x.shape, shape, dimension_numbers, slice_sizes, mode)
+    shape = gathered_shape(x, indices, dimension_numbers, slice_sizes)
+    positions, inside = reference_positions(indices, x.shape, shape, dimension_numbers, slice_sizes, mode)
     if 0 in shape:
         return np.zeros(shape, x.dtype)
     out = np.broadcast_to(x[tuple(positions)], shape)
@@ -487,40 +315,11 @@ def _gather_batch(axis, args, dims, *, dimension_numbers, slice_sizes, indices_a
     ), 0
 
 
-def _index_factors(b: RuleBuilder, operand, indices, window_shape, numbers: GatherDimensionNumbers, slice_sizes):
-    """Factors of the operand, the indices and the window array (a gather's result, a scatter's updates), with marks.
-
-    Batching dims and dims of which the window takes all are shared; indexed dims are marked `index`; a part of a dim
-    that is not indexed is a `halo`."""
-    special: dict[int, str] = {}
-    window: list = [None] * len(window_shape)
-    of_indices = b.news(indices.shape)
-    special[of_indices[-1]] = "replicate"
-    for d, f in zip(_batch_dims(len(window_shape), numbers), of_indices):
-        window[d] = f
-    kept = dict(zip(_kept_dims(operand.ndim, numbers), numbers.offset_dims))
-    of_operand = []
-    for d, (n, size) in enumerate(zip(operand.shape, slice_sizes)):
-        if d in numbers.operand_batching_dims:
-            of_operand.append(of_indices[numbers.start_indices_batching_dims[numbers.operand_batching_dims.index(d)]])
-            continue
-        f = b.new(n)
-        of_operand.append(f)
-        whole = size == n and d not in numbers.start_index_map
-        if not whole:
-            special[f] = "index" if d in numbers.start_index_map else "halo"
-        if d in kept:
-            g = f if whole else b.new(size)
-            window[kept[d]] = g
-            if not whole:
-                special[g] = "replicate"
-    return of_operand, of_indices, window, special
-
-
 @gather_p.def_factors
 def _gather_factors(in_avals, out_avals, *, dimension_numbers, slice_sizes, mode, fill_value, **_params):
     b = RuleBuilder()
-    x, i, out, special = _index_factors(b, *in_avals, out_avals[0].shape, dimension_numbers, slice_sizes)
+    operand, indices = in_avals
+    x, i, out, special = index_factors(b, operand, indices, out_avals[0].shape, dimension_numbers, slice_sizes)
     fills = mode is GatherScatterMode.FILL_OR_DROP and fill_value != 0       # affine, not linear
     return b.rule([x, i], [out], special=special, linear_ins=() if fills else (0,))
 
@@ -529,7 +328,7 @@ def _gather_factors(in_avals, out_avals, *, dimension_numbers, slice_sizes, mode
 def _gather_lower(
     b, index, x, indices, *, in_avals, out_avals, dimension_numbers, slice_sizes, mode, fill_value, **_params
 ):
-    position, inside = _window_position(b, index, indices, in_avals[0].shape, dimension_numbers, slice_sizes, mode)
+    position, inside = window_position(b, index, indices, in_avals[0].shape, dimension_numbers, slice_sizes, mode)
     if inside is None:
         return x(position)
     return b.select(inside, x(position, inside), b.const(fill_value, b.type_of(out_avals[0])))
@@ -539,7 +338,7 @@ def _localize_gather(params: dict, in_avals, out_avals) -> dict:
     """Parameters for local shapes: whole dims of the window shrink with the result."""
     sizes = list(params["slice_sizes"])
     numbers = params["dimension_numbers"]
-    for d, o in zip(_kept_dims(len(sizes), numbers), numbers.offset_dims):
+    for d, o in zip(kept_dims(len(sizes), numbers), numbers.offset_dims):
         sizes[d] = out_avals[0].shape[o]
     return dict(params, slice_sizes=tuple(sizes))
 
@@ -553,8 +352,8 @@ gather_p.define(localize=_localize_gather)
 def _scatter_type(name: str):
     def type_rule(operand, indices, updates, *, dimension_numbers, **_params):
         numbers, sizes = _checked_window(name, dimension_numbers, operand, updates)
-        _check_numbers(name, operand, indices, numbers, sizes)
-        if updates.shape != _gathered_shape(operand, indices, numbers, sizes):
+        check_numbers(name, operand, indices, numbers, sizes)
+        if updates.shape != gathered_shape(operand, indices, numbers, sizes):
             raise shape_error(
                 name,
                 "the dims of the updates that are not window dims must be those of the indices.",
@@ -590,7 +389,7 @@ def _checked_window(name: str, numbers, operand, updates):
 def _scatter_reference(ufunc):
     def reference(x, indices, updates, *, dimension_numbers, mode, **_params):
         numbers, sizes = window_of_scatter(dimension_numbers, x.ndim, updates.shape)
-        positions, inside = _reference_positions(indices, x.shape, updates.shape, numbers, sizes, mode)
+        positions, inside = reference_positions(indices, x.shape, updates.shape, numbers, sizes, mode)
         if updates.size == 0:
             return x.copy()
         where = tuple(np.broadcast_to(p, updates.shape).ravel() for p in positions)
@@ -641,7 +440,7 @@ def _scatter_factors(combine, additive: bool):
         operand, indices, updates = in_avals
         numbers, sizes = window_of_scatter(dimension_numbers, operand.ndim, updates.shape)
         b = RuleBuilder()
-        x, i, u, special = _index_factors(b, operand, indices, updates.shape, numbers, sizes)
+        x, i, u, special = index_factors(b, operand, indices, updates.shape, numbers, sizes)
         reduced = {}
         for f in i[:-1]:
             if f in x:

@@ -20,7 +20,6 @@ from weft.ops.casting import convert_element_type
 from weft.ops.indexing import (
     GatherDimensionNumbers,
     GatherScatterMode,
-    _batch_dims,
     gather_p,
     scatter_add_p,
     scatter_max_p,
@@ -30,6 +29,7 @@ from weft.ops.indexing import (
     window_of_scatter,
 )
 from weft.ops.local import along, nothing, padded, splits
+from weft.ops.windows import batch_dims
 
 
 def _columns(indices: Any, numbers: GatherDimensionNumbers) -> list:
@@ -117,7 +117,7 @@ def _gather_split(ctx: Any, args: list, *, dimension_numbers: GatherDimensionNum
     out = typeof(found).shape
     axes = tuple(dict.fromkeys(a for d in range(len(shape)) for a in ctx.of_dim(0, d)))
     fill = comparison.select(_is_first(ctx, axes), np.asarray(fill_value, dtype)[()], none)
-    inside = layout.broadcast_in_dim(places.inside, out, _batch_dims(len(out), dimension_numbers))
+    inside = layout.broadcast_in_dim(places.inside, out, batch_dims(len(out), dimension_numbers))
     return comparison.select(inside, found, layout.broadcast_in_dim(fill, out, ()))
 
 
