@@ -30,3 +30,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+
+
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """Functions are named by their name: their addresses would differ between the workers of one run."""
+    return getattr(val, "__name__", type(val).__name__) if callable(val) else None

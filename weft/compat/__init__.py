@@ -7,8 +7,6 @@ Next to read: `resolver` (the import hook), `names` (which weft module answers f
 whose calling convention changed since).
 """
 
-from weft.compat.resolver import JAX_VERSION as JAX_VERSION
-from weft.compat.resolver import install_as_jax as install_as_jax
-from weft.compat.resolver import uninstall as uninstall
+from weft.compat.resolver import JAX_VERSION as JAX_VERSION, install_as_jax as install_as_jax, uninstall as uninstall
 
 __all__ = ["JAX_VERSION", "install_as_jax", "uninstall"]
