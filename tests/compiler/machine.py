@@ -9,8 +9,7 @@ import numpy as np
 from weft.compiler.schedule import Scheduled, schedule
 from weft.compiler.simplify import simplify
 from weft.core.interpret import run_reference
-from weft.ir import loops_eval
-from weft.ir import program as P
+from weft.ir import loops_eval, program as P
 from weft.ir.check import check_jaxpr
 
 

@@ -41,6 +41,7 @@ SUM_BLOCK = 4096               # a float sum longer than four of these is summed
 TILE_ROWS, TILE_LANES = 32, 64
 _HEAVY = (UNARY_MATH | BINARY_MATH) - {"sqrt", "rsqrt", "floor", "ceil", "round_even", "trunc", "is_finite", "copysign"}
 SPILL_BYTES = 1 << 17
+STREAM_BYTES = 1 << 26
 STRIP = 1024                   # accumulators that a task keeps side by side
 STRIP_ROWS = 8                 # rows that are added into them at a time
 STRIP_TYPES = frozenset({"i32", "u32", "i64", "u64", "f32", "f64"})
@@ -456,7 +457,9 @@ class Nest:
         done = iter(emit.compute(roots))
         for o in final:
             index = next(done)
-            emit.append(Store(self.out_names[o.var], index, next(done)))
+            # results beyond all caches go past them; so does nothing that a reduction reads again
+            streaming = not low.columns and o.var.aval.nbytes >= STREAM_BYTES
+            emit.append(Store(self.out_names[o.var], index, next(done), streaming=streaming))
 
     def _pass(self, reductions: list, outputs: list, roots: list, spills: list, loops: list, blocked: bool) -> None:
         emit = self.emit

@@ -64,6 +64,13 @@ class Pending:
     time: int
     in_place: dict[Buffer, list[tuple[Buffer, str, str]]] | None = None
     aliases: list[tuple[str, str]] | None = None
+    copied: tuple[Buffer, Buffer] | None = None      # a step that only copies one whole buffer to another
+    dropped: bool = False
+
+
+def fixed(steps: Sequence[Pending], address: Callable) -> tuple:
+    """The steps with their addresses."""
+    return tuple(p.make(address) for p in steps if not p.dropped)
 
 
 class Scheduler:
@@ -79,6 +86,7 @@ class Scheduler:
         self.steps: list[Pending] = []
         self.loops = 0
         self.launches: list[Pending] = []
+        self.copies: list[Pending] = []
         self.gemms = 0
         self.last_read: dict[Buffer, int] = {}
 
@@ -100,7 +108,7 @@ class Scheduler:
             return P.BufRef(numbers[ref.buffer], ref.offset, ref.strides)
 
         slots = tuple(P.Slot(b.kind, b.nbytes, b.offset) for b in buffers)
-        steps = tuple(p.make(address) for p in self.steps)
+        steps = fixed(self.steps, address)
         program = P.Program(slots, steps, arena, jaxpr.name or "program")
         peak = arena + sum(b.nbytes for b in buffers if b.kind != "temp") - sum(ins[i].nbytes for i in aliases.values())
         return Scheduled(program, self.consts, len(self.launches), self.gemms, aliases, peak)
@@ -150,7 +158,11 @@ class Scheduler:
 
     def copy(self, target: Ref, source: Ref, nbytes: int) -> None:
         if nbytes and target.final() != source.final():
-            self.step(lambda at: P.Copy(at(target), at(source), nbytes), [source], [target])
+            step = self.step(lambda at: P.Copy(at(target), at(source), nbytes), [source], [target])
+            ends = target.final(), source.final()
+            if self.region is None and not any(r.offset or r.strides for r in ends):
+                step.copied = ends[0].buffer, ends[1].buffer
+                self.copies.append(step)
 
     def launch(self, kernel: Kernel, reads: Sequence[Ref], writes: Sequence[Ref]) -> Pending:
         refs = (*reads, *writes)
@@ -202,6 +214,12 @@ class Scheduler:
                 if source.nbytes != out.nbytes or out.last < 0:
                     continue
                 pair = None
+                copy = next((p for p in self.copies if p.time == out.first and p.copied == (out, source)), None)
+                if copy is not None and source.last == copy.time:
+                    copy.dropped = True
+                    aliases[number] = i
+                    free.remove(i)
+                    break
                 if source.last == out.first:
                     pairs = writers[out].in_place[out] if out in writers else ()
                     pair = next((p for p in pairs if p[0] is source), None)
@@ -471,7 +489,7 @@ class Body:
 
         steps = plan.inside(run)
         reverse = bool(params.get("reverse", False))
-        plan.step(lambda at: P.Loop(var, length, tuple(s.make(at) for s in steps), reverse), [], [])
+        plan.step(lambda at: P.Loop(var, length, fixed(steps, at), reverse), [], [])
 
     def _while(self, eqn: Eqn) -> None:
         params, plan = eqn.params, self.plan
@@ -495,8 +513,7 @@ class Body:
             self._carry_over(carries, fresh, [v.aval for v in eqn.outvars])
 
         steps = plan.inside(whole)
-        plan.step(lambda at: P.WhileLoop(tuple(s.make(at) for s in test), at(flag), tuple(s.make(at) for s in steps)),
-                  [flag], [])
+        plan.step(lambda at: P.WhileLoop(fixed(test, at), at(flag), fixed(steps, at)), [flag], [])
 
     def _cond(self, eqn: Eqn) -> None:
         plan, branches = self.plan, eqn.params["branches"]
@@ -513,8 +530,7 @@ class Body:
                 made.append(plan.inside(lambda branch=branch: plan.body(branch, ins, outs)))
 
         plan.inside(whole)
-        plan.step(lambda at: P.Branch(at(selector), tuple(tuple(s.make(at) for s in steps) for steps in made)),
-                  [selector], outs)
+        plan.step(lambda at: P.Branch(at(selector), tuple(fixed(steps, at) for steps in made)), [selector], outs)
 
     def _loop_variable(self) -> str:
         self.plan.loops += 1

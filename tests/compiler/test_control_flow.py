@@ -1,0 +1,113 @@
+"""Loops and branches as steps of one program."""
+
+import numpy as np
+import pytest
+
+import weft.ops.elementwise as E
+import weft.ops.reduce as R
+import weft.ops.slicing as S
+from tests.compiler import loops
+from tests.compiler.machine import check
+from weft.compiler.schedule import walk
+from weft.compiler.simplify import simplify
+from weft.core.stage import stage
+from weft.ir import program as P
+from weft.ir.jaxpr import Eqn, Jaxpr, Var
+from weft.ir.types import ShapedArray
+
+F32, I32 = np.dtype("f4"), np.dtype("i4")
+VEC, ONE, COUNT = ShapedArray((6,), F32), ShapedArray((), F32), ShapedArray((), I32)
+BOTH = pytest.mark.parametrize("native", [False, True], ids=["slow", "native"])
+
+
+def values(*avals):
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(a.shape).astype("f4") if a.dtype == F32 else np.int32(rng.integers(0, 3))
+            for a in avals]
+
+
+def body(w, c, k, x):
+    return [E.add(E.mul(c, w), x), E.mul(k, 2.0), E.sin(E.add(c, x))]
+
+
+def kinds(scheduled):
+    return [type(s).__name__ for s in walk(scheduled.program.steps)]
+
+
+@BOTH
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scan_with_consts_carries_and_stacked_values(native, reverse):
+    avals = [VEC, VEC, ONE, ShapedArray((5, 6), F32)]
+    jaxpr = loops.scan(stage(body, [VEC, VEC, ONE, VEC]), avals, 5, 1, 2, reverse)
+    scheduled = check(jaxpr, *values(*avals), native=native)
+    assert kinds(scheduled) == ["Copy", "Copy", "Loop", "Launch", "Launch"]    # carries are updated in place
+    assert scheduled.program.arena_bytes == 0
+
+
+@BOTH
+@pytest.mark.parametrize("fn", [lambda a, b: [b, a], lambda a, b: [E.add(a, b), a], lambda a, b: [b, E.mul(a, b)],
+                                lambda a, b: [a, a], lambda a, b: [E.add(a, 1.0), E.add(a, b)]])
+def test_carries_that_cross(native, fn):
+    check(loops.scan(stage(fn, [VEC, VEC]), [VEC, VEC], 3, 0, 2), *values(VEC, VEC), native=native)
+
+
+@BOTH
+def test_window_updates_in_a_loop_are_in_place(native):
+    window = ShapedArray((1,), F32)
+    fn = lambda w, c, i: [S.dynamic_update_slice(c, w, [i]), E.add(i, np.int32(1))]
+    jaxpr = loops.scan(stage(fn, [window, VEC, COUNT]), [window, VEC, COUNT], 4, 1, 2)
+    scheduled = check(jaxpr, *values(window, VEC, COUNT), native=native)
+    inside = next(s for s in scheduled.program.steps if isinstance(s, P.Loop)).body
+    assert all(isinstance(s, P.Launch) for s in inside)
+
+
+def test_work_on_loop_constants_runs_once():
+    jaxpr = loops.scan(stage(lambda w, c: [E.add(c, E.exp(w))], [VEC, VEC]), [VEC, VEC], 4, 1, 1)
+    simple = simplify(jaxpr)
+    assert [e.primitive.name for e in simple.eqns] == ["exp", "scan"]
+    assert [e.primitive.name for e in simple.eqns[1].params["jaxpr"].eqns] == ["add"]
+    check(jaxpr, *values(VEC, VEC))
+
+
+@BOTH
+def test_nested_scans(native):
+    inner = loops.scan(stage(body, [VEC, VEC, ONE, VEC]), [VEC, VEC, ONE, ShapedArray((5, 6), F32)], 5, 1, 2)
+    ins = [Var(a) for a in inner.in_avals]
+    outs = [Var(a) for a in inner.out_avals]
+    total = stage(lambda a: [R.reduce_sum(a, axes=(0,))], [outs[2].aval]).eqns[0].replace(invars=[outs[2]])
+    middle = Jaxpr((), (), ins, [outs[0], outs[1], total.outvars[0]],
+                   [Eqn(loops.scan_p, ins, outs, inner.eqns[0].params), total])
+    avals = [VEC, VEC, ONE, ShapedArray((3, 5, 6), F32)]
+    check(loops.scan(middle, avals, 3, 1, 2), *values(*avals), native=native)
+
+
+@BOTH
+@pytest.mark.parametrize("limit", [0, 1, 7])
+def test_while(native, limit):
+    cond = stage(lambda lim, c, i: [E.lt(i, lim)], [COUNT, VEC, COUNT])
+    step = stage(lambda w, c, i: [E.mul(E.add(c, w), 0.5), E.add(i, np.int32(1))], [VEC, VEC, COUNT])
+    jaxpr = loops.program(loops.while_p, [COUNT, VEC, VEC, COUNT], cond_jaxpr=cond, body_jaxpr=step, cond_nconsts=1,
+                          body_nconsts=1)
+    _, w, c, _ = values(COUNT, VEC, VEC, COUNT)
+    check(jaxpr, np.int32(limit), w, c, np.int32(0), native=native)
+
+
+@BOTH
+@pytest.mark.parametrize("index", [-1, 0, 1, 2, 5])
+def test_cond_clamps_its_index(native, index):
+    functions = [lambda x, y: [E.add(x, y), y], lambda x, y: [E.mul(x, E.sin(y)), x], lambda x, y: [x, x]]
+    branches = tuple(stage(fn, [VEC, VEC]) for fn in functions)
+    jaxpr = loops.program(loops.cond_p, [COUNT, VEC, VEC], branches=branches)
+    check(jaxpr, np.int32(index), *values(VEC, VEC), native=native)
+
+
+def test_a_donated_carry_is_not_copied():
+    jaxpr = loops.scan(stage(lambda c: [E.sin(c)], [VEC]), [VEC], 3, 0, 1)
+    scheduled = check(jaxpr, *values(VEC), donated=(0,))
+    assert scheduled.aliases == {0: 0}
+    assert kinds(scheduled) == ["Loop", "Launch"]
+
+
+def test_no_iterations():
+    avals = [VEC, VEC, ONE, ShapedArray((0, 6), F32)]
+    check(loops.scan(stage(body, [VEC, VEC, ONE, VEC]), avals, 0, 1, 2), *values(*avals))

@@ -1,0 +1,97 @@
+"""Buffers: reuse, results in place, donation."""
+
+import numpy as np
+import pytest
+
+import weft.ops.elementwise as E
+import weft.ops.layout as L
+import weft.ops.reduce as R
+from tests.compiler.machine import check
+from tests.compiler.test_fusion import adam, dot, staged, values
+from weft.compiler.memory import HUGE, Buffer, place
+
+
+def life(nbytes, first, last):
+    made = Buffer(nbytes)
+    made.first, made.last = first, last
+    return made
+
+
+def test_buffers_that_never_live_together_share():
+    a, b, c = life(640, 0, 1), life(640, 1, 2), life(640, 2, 3)
+    assert place([a, b, c]) == 1280
+    assert a.offset == c.offset != b.offset
+
+
+def test_a_hole_is_used_and_offsets_are_aligned():
+    a, b, c = life(100, 0, 0), life(100, 0, 5), life(90, 1, 5)
+    assert place([a, b, c]) == 256
+    assert c.offset == a.offset and all(x.offset % 64 == 0 for x in (a, b, c))
+
+
+def test_large_buffers_begin_at_huge_pages():
+    a, b = life(100, 0, 3), life(HUGE, 1, 3)
+    place([a, b])
+    assert b.offset == HUGE
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_lives_do_not_overlap(seed):
+    rng = np.random.default_rng(seed)
+    buffers = []
+    for _ in range(60):
+        first = int(rng.integers(0, 50))
+        buffers.append(life(int(rng.integers(1, 2000)), first, first + int(rng.integers(0, 10))))
+    top = place(buffers)
+    for i, a in enumerate(buffers):
+        assert a.offset + a.nbytes <= top
+        for b in buffers[:i]:
+            if a.first <= b.last and b.first <= a.last:
+                assert a.offset + a.nbytes <= b.offset or b.offset + b.nbytes <= a.offset
+
+
+def test_a_chain_of_matmuls_needs_two_buffers():
+    def fn(x):
+        for _ in range(6):
+            x = dot(x, x)
+        return [x]
+
+    scheduled = check(staged(fn, [(16, 16)]), values([(16, 16)])[0] * 0.1)
+    assert scheduled.program.arena_bytes == 2 * 16 * 16 * 4
+
+
+def test_large_elementwise_temporaries_are_overwritten():
+    def fn(x):
+        y = L.transpose(E.exp(x), permutation=(1, 0))      # costly and used twice: in memory
+        a = dot(E.neg(y), x)
+        return [dot(E.sin(a), x)]
+
+    x = values([(160, 160)])[0] * 0.01
+    scheduled = check(staged(fn, [x.shape]), x, rtol=1e-3)
+    assert scheduled.program.arena_bytes <= 2 * x.nbytes
+    assert any(b.alias for k in scheduled.kernels for b in k.bufs)
+
+
+def test_donated_inputs_of_an_update_are_written_in_place():
+    shapes = [(24, 20)] * 4 + [()]
+    scheduled = check(staged(adam, shapes), *values(shapes), donated=(0, 2, 3), rtol=1e-3)
+    assert scheduled.aliases == {0: 0, 1: 2, 2: 3}
+    assert scheduled.program.arena_bytes == 0
+
+
+def test_an_input_that_is_read_elsewhere_is_not_overwritten():
+    def fn(x):
+        return [E.add(L.transpose(x, permutation=(1, 0)), x), R.reduce_sum(x, axes=(0,))]
+
+    scheduled = check(staged(fn, [(20, 20)]), *values([(20, 20)]), donated=(0,))
+    assert 0 not in scheduled.aliases
+
+
+def test_a_donated_input_returned_as_it_is():
+    scheduled = check(staged(lambda x: [x], [(20,)]), *values([(20,)]), donated=(0,))
+    assert scheduled.aliases == {0: 0} and scheduled.program.steps == ()
+
+
+def test_peak_counts_inputs_outputs_and_arena():
+    scheduled = check(staged(lambda x: [E.sin(x)], [(32,)]), *values([(32,)]))
+    assert scheduled.peak_bytes == 2 * 32 * 4

@@ -1,0 +1,73 @@
+"""Simplification: what goes away, and what must stay."""
+
+import numpy as np
+import pytest
+
+import weft.ops.elementwise as E
+import weft.ops.layout as L
+import weft.ops.reduce as R
+from tests.compiler.test_fusion import dot, spread, staged, values
+from weft.compiler.simplify import simplify
+from weft.core.interpret import run_reference
+from weft.core.primitive import Primitive
+from weft.ir.check import check_jaxpr
+from weft.ir.jaxpr import Eqn, Jaxpr, Var
+
+I32, F16 = np.dtype("i4"), np.dtype("f2")
+X = (4, 6)
+T = lambda x: L.transpose(x, permutation=(1, 0))
+CASES = [
+    ("dead", lambda x: [(E.sin(x), E.neg(x))[1]], ["neg"]),
+    ("common", lambda x: [E.add(E.sin(x), E.sin(x))], ["sin", "add"]),
+    ("times one", lambda x: [E.mul(E.mul(x, 1.0), 1.0)], []),
+    ("over one", lambda x: [E.div(x, 1.0)], []),
+    ("one over", lambda x: [E.div(1.0, x)], ["div"]),
+    ("plus zero stays", lambda x: [E.add(x, 0.0)], ["add"]),
+    ("plus minus zero", lambda x: [E.add(x, -0.0)], []),
+    ("minus zero", lambda x: [E.sub(x, 0.0)], []),
+    ("neg neg", lambda x: [E.neg(E.neg(x))], []),
+    ("transposes", lambda x: [T(T(x))], []),
+    ("reshapes", lambda x: [L.reshape(L.reshape(x, new_sizes=(3, 8)), new_sizes=(24,))], ["reshape"]),
+    ("reshape back", lambda x: [L.reshape(L.reshape(x, new_sizes=(24,)), new_sizes=X)], []),
+    ("broadcasts", lambda x: [spread(spread(x, (2, 4, 6), (1, 2)), (5, 2, 4, 6), (1, 2, 3))], ["broadcast_in_dim"]),
+    ("scalar operand", lambda x: [E.mul(x, spread(np.float32(3), X, ()))], ["mul"]),
+    ("lossless cast", lambda x: [E.convert_element_type(E.convert_element_type(E.convert_element_type(x, F16), np.dtype(
+        "f4")), F16)], ["convert_element_type"]),
+    ("lossy cast stays", lambda x: [E.convert_element_type(E.convert_element_type(x, I32), np.dtype("f4"))],
+     ["convert_element_type", "convert_element_type"]),
+    ("transpose of a matmul", lambda x: [T(dot(x, T(x)))], ["transpose", "dot_general"]),
+]
+
+
+@pytest.mark.parametrize("name, fn, left", CASES, ids=[c[0] for c in CASES])
+def test_rules(name, fn, left):
+    jaxpr = staged(fn, [X])
+    simple = check_jaxpr(simplify(jaxpr))
+    assert [e.primitive.name for e in simple.eqns] == left
+    (x,) = values([X])
+    for a, b in zip(run_reference(jaxpr, x), run_reference(simple, x)):
+        np.testing.assert_array_equal(a, b) if "matmul" not in name else np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_a_sum_of_matmuls_over_devices_is_one_matmul():
+    numbers = (((1,), (1,)), ((0,), (0,)))
+    jaxpr = staged(lambda a, b: [R.reduce_sum(dot(a, b, numbers), axes=(0,))], [(4, 9, 7), (4, 9, 5)])
+    simple = check_jaxpr(simplify(jaxpr))
+    (eqn,) = simple.eqns
+    assert eqn.params["dimension_numbers"] == (((0, 1), (0, 1)), ((), ()))
+
+
+def test_calls_are_inlined_at_every_depth():
+    call = Primitive("test_call", "region", multiple_results=True, register=False, call_like=True)
+    call.def_type(lambda *avals, jaxpr: jaxpr.out_avals)
+    call.def_reference(lambda *args, jaxpr: run_reference(jaxpr, *args))
+
+    def wrap(jaxpr):
+        ins, outs = [Var(a) for a in jaxpr.in_avals], [Var(a) for a in jaxpr.out_avals]
+        return Jaxpr((), (), ins, outs, [Eqn(call, ins, outs, {"jaxpr": jaxpr})])
+
+    base = staged(lambda x: [E.sin(E.mul(x, np.arange(24, dtype="f4").reshape(X)))], [X])
+    simple = check_jaxpr(simplify(wrap(wrap(base))))
+    assert [e.primitive.name for e in simple.eqns] == ["mul", "sin"] and len(simple.consts) == 1
+    (x,) = values([X])
+    np.testing.assert_array_equal(run_reference(simple, x)[0], run_reference(base, x)[0])

@@ -1,0 +1,93 @@
+"""The Loops builder: folding, affine indices, ranges."""
+
+import random
+
+from weft.ir.build import Builder
+from weft.ir.loops import Const, Load, Op
+
+
+def test_equal_expressions_are_one_object():
+    b = Builder()
+    x, y = b.load("x", b.index("i", 8), "f32"), b.const(2.0, "f32")
+    assert b.op("mul", x, y) is b.op("mul", x, 2.0)
+    assert b.const(0.0, "f32") is not b.const(-0.0, "f32")
+
+
+def test_index_arithmetic_is_affine():
+    b = Builder()
+    i, j = b.index("i", 4), b.index("j", 8)
+    a = b.iadd(b.imul(b.iadd(i, 3), 8), j)
+    assert b.isub(a, b.iadd(b.imul(i, 8), 24)) is j
+    assert b.idiv(a, 8) is b.iadd(i, 3) and b.irem(a, 8) is j
+    assert b.isub(i, i) is b.const(0, "i64")
+    assert b.range(a) == (24, 55)
+
+
+def test_quotient_and_remainder_join_again():
+    b = Builder()
+    k = b.index("k", 35)
+    q, r = b.idiv(k, 5), b.irem(k, 5)
+    assert b.iadd(b.imul(q, 5), r) is k
+    assert b.iadd(b.imul(q, 10), b.imul(r, 2)) is b.imul(k, 2)
+
+
+def test_comparisons_are_decided_by_ranges():
+    b = Builder()
+    i = b.index("i", 4)
+    assert b.icmp("lt", i, 4).value is True and b.icmp("ge", i, 4).value is False
+    assert isinstance(b.icmp("lt", i, 3), Op)
+    assert b.icmp("eq", i, 9).value is False
+    assert b.imin(i, 7) is i and b.imax(i, 7).value == 7
+
+
+def test_guards():
+    b = Builder()
+    i = b.index("i", 4)
+    assert b.load("x", i, "f32", b.const(True, "bool")) == Load("x", i, "f32")
+    assert b.load("x", i, "f32", b.const(False, "bool")) is b.const(0.0, "f32")
+    assert b.logical_and(None, None) is None
+    assert b.logical_and(None, b.icmp("lt", i, 3)) is b.icmp("lt", i, 3)
+
+
+def test_halves_are_computed_in_f32_and_rounded_when_stored():
+    b = Builder()
+    x = b.load("x", b.index("i", 4), "bf16")
+    total = b.op("add", x, x)
+    assert total.type == "f32"
+    assert b.stored(total, "bf16").type == "bf16"
+    assert b.stored(b.cast(x, "f32"), "bf16") is x              # nothing was computed: no rounding
+    assert b.cast(total, "bf16").type == "f32" and b.cast(total, "bf16") is not total
+    assert b.const(1.001, "bf16") == Const(1.0, "f32")
+    assert b.bitcast(total, "u16", "bf16").args[0].type == "bf16"
+
+
+def test_random_index_expressions_mean_what_they_say():
+    rnd = random.Random(0)
+    for _ in range(200):
+        b = Builder()
+        sizes = {"i": rnd.randint(1, 5), "j": rnd.randint(1, 6), "k": rnd.randint(1, 4)}
+        env = {n: rnd.randrange(s) for n, s in sizes.items()}
+        pool = [(b.index(n, s), env[n]) for n, s in sizes.items()]
+        for _ in range(8):
+            pool.append(one_more(b, rnd, pool))
+        for x, want in pool:
+            assert value(x, env) == want
+            low, high = b.range(x)
+            assert low <= want <= high
+
+
+def one_more(b, rnd, pool):
+    """An expression made from others, and its value."""
+    (x, f), (y, g), c = rnd.choice(pool), rnd.choice(pool), rnd.randint(1, 7)
+    return rnd.choice([(b.iadd(x, y), f + g), (b.imul(x, c), f * c), (b.idiv(x, c), f // c), (b.irem(x, c), f % c),
+                       (b.iadd(x, c), f + c), (b.imin(x, y), min(f, g)), (b.imax(x, c), max(f, c))])
+
+
+def value(x, env):
+    if isinstance(x, Const):
+        return x.value
+    if isinstance(x, Op):
+        a, b = (value(y, env) for y in x.args)
+        return {"add": a + b, "mul": a * b, "div": a // b if b else 0, "rem": a % b if b else 0, "min": min(a, b),
+                "max": max(a, b)}[x.op]
+    return env[x.name]
