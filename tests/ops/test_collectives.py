@@ -225,6 +225,24 @@ def test_psum_of_bools_counts():
     assert got[0, 0, 0] == 2 and got[0, 0, 0].dtype == np.int32
 
 
+def test_ppermute_of_bools_whose_moves_depend_on_other_axes():
+    x = rng.standard_normal((2, 3, 2)) > 0
+    axes, perm = ("a", "b"), [(0, 3), (1, 0), (2, 5), (5, 2)]
+    got = run_on_mesh(lambda v: c.ppermute(v, axes, perm), x, ("a", "b", "c"))
+    want = simulate(
+        lambda vs, i: next((vs[s] for s, d in perm if d == i), False), axes, {p: x[p] for p in positions()}
+    )
+    assert all(bool(got[p]) == bool(want[p]) for p in positions())
+
+
+def test_pcast_types_as_varying():
+    with extend_axis_env(MESH):
+        (out,) = stage(lambda x: [c.pcast(x, "a", to="varying")], [ShapedArray((2,), np.dtype(np.float32))]).out_avals
+        assert out.vma == {"a"}
+        with pytest.raises(NotImplementedError, match="pcast"):
+            c.pcast(np.zeros(2), "a", to="reduced")
+
+
 def test_a_replicated_value_is_not_repeated():
     """own_slice of an unbatched value only regroups; psum, full ppermute and pmax leave no batch dim."""
     axis = BatchAxis(3, "b")

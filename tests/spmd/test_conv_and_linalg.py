@@ -1,0 +1,62 @@
+"""Convolutions and factorizations of sharded arrays give what whole arrays give."""
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy
+from weft.ops import convolution, linalg
+from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
+from weft.util.tree import tree_leaves
+
+rng = np.random.default_rng(0)
+IMAGE = rng.standard_normal((8, 4, 6, 6)).astype(np.float32)
+KERNEL = rng.standard_normal((8, 4, 3, 3)).astype(np.float32)
+MATRICES = (IMAGE[:, :, 0] @ IMAGE[:, :, 0].transpose(0, 2, 1) + 4 * np.eye(4)).astype(np.float32)
+
+
+def conv(image, kernel):
+    return convolution.conv_general_dilated(image, kernel, (1, 1), "SAME")
+
+
+def grouped(image, kernel):
+    return convolution.conv_general_dilated(image, kernel[:, :2], (1, 1), "SAME", feature_group_count=2)
+
+
+def solve(a, b):
+    return linalg.triangular_solve(a, b, left_side=True, lower=True)
+
+
+CASES = {
+    "conv, batch split": (conv, (IMAGE, KERNEL), [P("x"), P()]),
+    "conv, batch and output features split": (conv, (IMAGE, KERNEL), [P("x"), P("y")]),
+    "conv, input features split": (conv, (IMAGE, KERNEL), [P("x", "y"), P(None, "y")]),
+    "conv, images split": (conv, (IMAGE, KERNEL), [P(None, None, "y"), P()]),
+    "conv in groups, groups split": (grouped, (IMAGE, KERNEL), [P("x", "y"), P("y")]),
+    "gradient of conv": (weft.grad(lambda a, w: (conv(a, w) ** 2).sum(), (0, 1)), (IMAGE, KERNEL), [P("x"), P("y")]),
+    "cholesky": (linalg.cholesky, (MATRICES,), [P("x")]),
+    "qr": (linalg.qr, (MATRICES,), [P("x")]),
+    "lu, rows split": (linalg.lu, (MATRICES,), [P("x", "y")]),
+    "eigh": (linalg.eigh, (MATRICES,), [P(("x", "y"))]),
+    "svd": (linalg.svd, (MATRICES,), [P("y")]),
+    "triangular_solve": (solve, (MATRICES, MATRICES), [P("x"), P("x", None, "y")]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sharded_is_whole(name):
+    fun, args, specs = CASES[name]
+    mesh = Mesh(np.array(weft.devices()).reshape(4, 2), ("x", "y"))
+    wants = tree_leaves(weft.jit(fun)(*args))
+    gots = tree_leaves(weft.jit(fun)(*[weft.device_put(a, NamedSharding(mesh, s)) for a, s in zip(args, specs)]))
+    assert len(gots) == len(wants)
+    for got, want in zip(gots, wants):
+        np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-2, atol=1e-2)
+
+
+def test_a_batch_of_factorizations_moves_nothing():
+    mesh = Mesh(np.array(weft.devices()).reshape(4, 2), ("x", "y"))
+    x = weft.device_put(MATRICES, NamedSharding(mesh, P("x")))
+    for fun in (linalg.cholesky, linalg.qr, linalg.eigh):
+        for out in tree_leaves(weft.jit(fun)(x)):
+            assert out.sharding.spec[0] == "x"
