@@ -115,7 +115,7 @@ def check(case):
     )  # fmt: skip
     description = run(step, a, b, c, bias)
 
-    wide = np.complex128 if acc_type[0] == "c" else np.float64 if acc_type[0] == "f" else np.int64
+    wide = np.complex128 if acc_type[0] == "c" else np.float64 if acc_type in EPS else np.int64
     batch, outer = "uvw"[:nb], "pqr"[:no]
     aw = a.astype(wide) if "a" not in case.broadcast else np.broadcast_to(a.astype(wide), (*case.batch, *a.shape))
     bw = b.astype(wide) if "b" not in case.broadcast else np.broadcast_to(b.astype(wide), (*case.batch, *b.shape))
@@ -125,11 +125,12 @@ def check(case):
     for extra in [bias] * case.bias + [c0] * case.accumulate:
         want = want + extra.astype(wide)
         bound = bound + np.abs(extra.astype(wide))
-    if acc_type[0] not in "fc":
+    sum_type = "f32" if acc_type in ("f16", "bf16") else acc_type
+    if sum_type[0] not in "fc":
         np.testing.assert_array_equal(c, want.astype(DTYPES[out_type]))
         return description
     terms = case.k * math.prod(case.outer) + 2
-    limit = bound * EPS[acc_type] * (2 * terms**0.5 + 4)
+    limit = bound * EPS[sum_type] * (2 * terms**0.5 + 4)
     if out_type in EPS:
         limit = limit + np.abs(want) * EPS[out_type] * 1.01 + 1e-30
         error = np.abs(c.astype(wide) - want)
@@ -143,10 +144,11 @@ SIZES = [
 ]  # fmt: skip
 COMBINATIONS = [
     ("f32", "f32", "f32"), ("f64", "f64", "f64"), ("bf16", "f32", "bf16"), ("bf16", "f32", "f32"),
-    ("f16", "f32", "f16"),
-    ("f16", "f32", "f32"), ("f32", "f64", "f32"), ("i8", "i32", "i32"), ("u8", "i32", "i32"), ("i8", "i8", "i8"),
-    ("i16", "i32", "i16"), ("i32", "i32", "i32"), ("u32", "u32", "u32"), ("i64", "i64", "i64"), ("u16", "u64", "u64"),
-    ("c64", "c64", "c64"), ("c128", "c128", "c128"), ("i8", "f32", "f32"),
+    ("f16", "f32", "f16"), ("f16", "f32", "f32"), ("f32", "f64", "f32"), ("i8", "i32", "i32"),
+    ("u8", "i32", "i32"), ("i8", "i8", "i8"), ("i16", "i32", "i16"), ("i32", "i32", "i32"), ("u32", "u32", "u32"),
+    ("i64", "i64", "i64"), ("u16", "u64", "u64"), ("c64", "c64", "c64"), ("c128", "c128", "c128"),
+    ("i8", "f32", "f32"), ("i8", "bf16", "bf16"), ("f16", "f16", "f16"), ("bool", "bool", "bool"),
+    ("bool", "i32", "i32"),
 ]  # fmt: skip
 
 
@@ -361,7 +363,7 @@ def test_plans_merge_dims():
 
 
 def test_unsupported_types_say_so():
-    for types in [("f32", "i32", "i32"), ("f16", "f16", "f16"), ("c64", "c128", "c128"), ("f32", "f32", "i32")]:
+    for types in [("f32", "i32", "i32"), ("c64", "c128", "c128"), ("f32", "f32", "i32")]:
         with pytest.raises(NotImplementedError, match=f"matmul from {types[0]} accumulated in {types[1]}"):
             Recipe(*types, Machine(16, 16))
 

@@ -209,6 +209,10 @@ class Text:
         """Convert a value between two type names, rounding to nearest even; integers wrap."""
         if source == target:
             return value
+        if source in INTEGERS and target == "bool":
+            kind = llvm_type(source)
+            some = self.let(f"icmp ne {_of(kind, lanes)} {value}, {const(kind, 0, lanes)}")
+            return self.let(f"zext {_of('i1', lanes)} {some} to {_of('i8', lanes)}")
         if source in INTEGERS and target in INTEGERS:
             return self._resize(value, source, target, lanes)
         if source in INTEGERS:

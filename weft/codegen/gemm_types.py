@@ -81,10 +81,10 @@ class Recipe:
         kinds = [_kind(t) for t in (self.in_type, self.acc_type, self.out_type)]
         fits = kinds[0] == kinds[1] or (kinds[0], kinds[1]) == ("int", "float")
         fits = fits and (kinds[2] == kinds[1] or (kinds[1], kinds[2]) == ("int", "float"))
-        if not fits or self.acc_type in ("bf16", "f16", "bool") or (self.out_type == "bool"):
+        if not fits:
             raise NotImplementedError(
                 f"matmul from {self.in_type} accumulated in {self.acc_type} to {self.out_type}: the accumulator must "
-                "be f32, f64, an integer or complex type that holds the input's kind; cast the operands or the result"
+                "be of the input's kind, or a float for integers, and so must the result; cast one of them"
             )
         if "c64" in (self.in_type, self.acc_type) and self.in_type != self.acc_type:
             raise NotImplementedError(
@@ -102,9 +102,10 @@ class Recipe:
 
     @property
     def acc(self) -> str:
-        """Real type of the accumulators. Narrow integers are summed as i32: they wrap alike in fewer lanes."""
-        narrow = self.acc_type in INTEGERS and nbytes(self.acc_type) < 4
-        return "i32" if narrow else real_of(self.acc_type)
+        """Real type of the accumulators: f32 for halves, i32 for narrow integers (they wrap alike) and bool."""
+        if self.acc_type in INTEGERS and nbytes(self.acc_type) < 4:
+            return "i32"
+        return "f32" if self.acc_type in ("bf16", "f16") else real_of(self.acc_type)
 
     @property
     def packed_type(self) -> str:
@@ -122,7 +123,7 @@ class Recipe:
     @property
     def pair(self) -> bool:
         """True when two bf16 neighbours along k are one step of the dot instruction."""
-        return self.machine.bf16_dot and self.in_type == "bf16" and self.acc_type == "f32"
+        return self.machine.bf16_dot and self.in_type == "bf16" and self.acc == "f32"
 
     @property
     def k_per_step(self) -> int:
