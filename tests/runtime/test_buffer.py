@@ -167,6 +167,20 @@ def test_many_threads(fresh_heap):
     assert wrong == [] and buffer.allocated_bytes() == start
 
 
+def test_native_heap_is_taken_once(fresh_heap, monkeypatch):
+    heaps = [PythonHeap()]
+    monkeypatch.setattr(buffer, "_heaps", heaps)
+    first = Buffer(10)
+    buffer.use_native(heap.symbols())
+    before = buffer.allocated_bytes()
+    buffer.use_native(heap.symbols())
+    assert len(heaps) == 2 and isinstance(heaps[-1], NativeHeap) and buffer.allocated_bytes() == before
+    second = Buffer(20)
+    assert buffer.allocated_bytes() == before + 20
+    del first  # goes back to where it came from
+    assert buffer.allocated_bytes() == before + 10 and second.nbytes == 20
+
+
 def test_cache_is_bounded():
     script = (
         "from weft.codegen import heap\n"

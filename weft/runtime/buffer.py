@@ -170,8 +170,9 @@ _heaps: list[Heap] = [PythonHeap()]  # the last one serves new buffers; earlier 
 
 
 def use_native(addresses: Mapping[str, int]) -> None:
-    """Take new buffers from the native heap at `addresses` (`codegen.heap.symbols()`) from now on."""
-    _heaps.append(NativeHeap(addresses))
+    """Take new buffers from the native heap at `addresses` (`codegen.heap.symbols()`) from now on; once is enough."""
+    if not any(isinstance(heap, NativeHeap) for heap in _heaps):
+        _heaps.append(NativeHeap(addresses))
 
 
 def allocated_bytes() -> int:
