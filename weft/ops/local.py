@@ -151,8 +151,8 @@ def _exchanges(n: int, local: int, start: int, step: int, own: int) -> tuple[lis
 def reblocked(ctx: Any, x: Any, dim: int, axes: tuple, start: int, step: int, size: int) -> Any:
     """This device's block of the `size` elements from `start`, every `step`-th, of the split dim `dim`.
 
-    The dim is taken as a ring: after its last element comes the first. Only the rows that are needed elsewhere are sent,
-    in as few rounds of exchange as it takes.
+    The dim is taken as a ring: after its last element comes the first. Only the rows that are needed elsewhere are
+    sent, in as few rounds of exchange as it takes.
     """
     n, local = ctx.size(axes), typeof(x).shape[dim]
     own = size // n
