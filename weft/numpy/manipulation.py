@@ -15,6 +15,7 @@ from weft.numpy.promote import (broadcast, broadcast_shapes, broadcast_to_shape,
 from weft.numpy.reductions import canonical_axes
 from weft.ops import elementwise as ew
 from weft.ops import layout, slicing
+from weft.ops.indexing import GatherDimensionNumbers, gather
 from weft.util import dtypes
 
 
@@ -595,9 +596,13 @@ def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=N
     shape[axis] = positions.shape[axis]
     a = broadcast_to(a, tuple(a.shape[axis] if d == axis else n for d, n in enumerate(shape)))
     positions = broadcast_to(positions, tuple(shape))
-    index = tuple(positions if d == axis else np.arange(n).reshape([-1 if k == d else 1 for k in range(a.ndim)])
-                  for d, n in enumerate(shape))
-    return indexing.getitem(a, index, mode="fill" if mode is None else mode, fill_value=fill_value)
+    # other dims run along with each other, which keeps them split where they are
+    others = tuple(d for d in range(a.ndim) if d != axis)
+    numbers = GatherDimensionNumbers((), (axis,), (axis,), others, others)
+    if dtypes.issubdtype(positions.dtype, np.signedinteger):
+        positions = where(positions < 0, positions + a.shape[axis], positions)
+    return gather(a, layout.expand_dims(positions, (a.ndim,)), numbers, (1,) * a.ndim,
+                  mode="fill" if mode is None else mode, fill_value=fill_value)
 
 
 def put_along_axis(arr, indices, values, axis: int | None, inplace: bool = True, *, mode=None):
