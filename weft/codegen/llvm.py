@@ -243,7 +243,8 @@ class KernelEmitter(Expressions):
                 continue
             called = f"llvm.masked.store.{mangle(memory)}.p0"
             b.declare(called, "void", memory, "ptr", "i32", bits)
-            b.line(f"call void @{called}({memory} {pairs}, ptr {pointer}, i32 {size}, {bits} {self.doubled(mask)}){tag}")
+            mask = self.doubled(mask)
+            b.line(f"call void @{called}({memory} {pairs}, ptr {pointer}, i32 {size}, {bits} {mask}){tag}")
 
     def store_real(self, stmt: Store, type_: str, size: int, value: Value, index: Value, guard: Value | None) -> None:
         """Write a real value; chooses scalar, vector or scattered stores by how the index varies."""
