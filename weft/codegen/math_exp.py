@@ -51,6 +51,13 @@ def expm1(f: Real, x: V) -> V:
     return f.select(x.same(0.0), x, y)
 
 
+def _expm1_near(f: Real, x: V) -> V:
+    """e^x - 1 for |x| <= 60, where no power of two leaves the normal numbers; zero may lose its sign."""
+    shifted, r, p = _reduced(f, x)
+    scale = f.power_of_two(f.to_bits(shifted) - f.magic_bits)
+    return f.fma(scale, r + p, scale - 1.0)
+
+
 def _half_exp(f: Real, x: V) -> V:
     """e^x / 2, without overflow before its time; x >= 0."""
     shifted, r, p = _reduced(f, f.clamp(x, 0.0, _EXP_RANGE[f.type][1] + 1.0))
@@ -60,7 +67,7 @@ def _half_exp(f: Real, x: V) -> V:
 def sinh(f: Real, x: V) -> V:
     """Hyperbolic sine."""
     size = f.abs(x)
-    e = expm1(f, f.select(size > 30.0, 30.0, size))
+    e = _expm1_near(f, f.select(size > 30.0, 30.0, size))
     near = 0.5 * (e + e / (e + 1.0))
     return f.copysign(f.select(size > 30.0, _half_exp(f, size), near), x)
 
@@ -75,7 +82,7 @@ def tanh(f: Real, x: V) -> V:
     """Hyperbolic tangent."""
     size = f.abs(x)
     bound = 22.0 if f.wide else 10.0
-    e = expm1(f, f.select(size > bound, bound, size) * -2.0)
+    e = _expm1_near(f, f.select(size > bound, bound, size) * -2.0)
     return f.copysign(e / (e + 2.0), x)
 
 
