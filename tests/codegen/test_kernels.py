@@ -382,3 +382,27 @@ def test_extent_with_a_known_bound(most):
             For("i", extent, (Store("y", at, Load("x", at, "f32")), Accum("s", "max", Load("x", at, "f32"))), "vector"),
             Store("z", k, Ref("s", "f32"))), "parallel"),))
     check(kernel, *arrays(kernel))
+
+
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 31, 33, 64, 75, 130])
+@pytest.mark.parametrize("computed", [False, True])
+def test_long_bodies(size, computed):
+    """Costly bodies run as one masked loop; their reductions, guards and gathers must not see the lanes beyond."""
+    x, at = Load("x", i, "f32"), Load("w", i, "i64")
+    extent = Load("n", ix(0), "i64") if computed else size
+    heavy = Op("tanh", (Op("exp", (Op("sin", (x,), "f32"),), "f32"),), "f32")
+    kernel = Kernel(
+        (Buf("n", "i64", 1), Buf("x", "f32", size), Buf("w", "i64", size), Buf("y", "f32", size, "inout"),
+         Buf("z", "f32", 2, "out"), Buf("c", "i32", 1, "out")),
+        (Init("low", Const(float("inf"), "f32")), Init("high", Const(-7.0, "f32")), Init("count", Const(0, "i32")),
+         For("i", extent, (
+             Let("h", heavy),
+             Store("y", at, Ref("h", "f32"), Op("gt", (x, Const(-0.5, "f32")), "bool")),
+             Accum("low", "min", Ref("h", "f32")),
+             Accum("high", "max", Load("x", at, "f32"), Op("lt", (Ref("h", "f32"), Const(0.9, "f32")), "bool")),
+             Accum("count", "add", Const(1, "i32"))), "vector"),
+         Store("z", ix(0), Ref("low", "f32")), Store("z", ix(1), Ref("high", "f32")),
+         Store("c", ix(0), Ref("count", "i32"))))
+    rng = np.random.default_rng(8)
+    check(kernel, np.array([size]), rng.uniform(-3, 3, size).astype(np.float32), rng.permutation(size),
+          np.zeros(size, np.float32), np.zeros(2, np.float32), np.zeros(1, np.int32), max_ulp=4)
