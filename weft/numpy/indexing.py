@@ -6,7 +6,7 @@ or an array of positions; and where the dims of the result come from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -415,8 +415,16 @@ class _At:
         return self.set(func(self.get()), **kwargs)
 
 
+#: set by `eager_index`: the update of a value as one compiled program, or None where the plain path must serve
+eager_update: Callable | None = None
+
+
 def setitem(x, index, values, scatter, indices_are_sorted=False, unique_indices=False, mode=None):
     """`x` with `values` scattered at `index` by the operation `scatter`."""
+    if eager_update is not None and mode is None and not indices_are_sorted and not unique_indices:
+        out = eager_update(x, index, values, scatter)
+        if out is not None:
+            return out
     x, values = concrete(value(x)), value(values)
     dtype = typeof(x).dtype
     values = cast(concrete(_complex_to_real(values, dtype)), dtype)

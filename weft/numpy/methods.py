@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from weft.core.trace import Tracer
-from weft.numpy import creation, eager, indexing, manipulation, products, reductions, sorting, ufuncs
+from weft.numpy import creation, eager, eager_index, indexing, manipulation, products, reductions, sorting, ufuncs
 from weft.numpy.promote import is_arraylike
 from weft.runtime.array import Array
 
@@ -28,7 +28,7 @@ _KNOWN = frozenset({Array, float, int, bool})
 
 
 def _getitem(self, index):
-    return indexing.getitem(self, index)
+    return eager_index.getitem(self, index)
 
 
 def _setitem(self, index, values):
