@@ -13,6 +13,8 @@ _PI = {
     "f64": (3.141592653589793, 1.2246467991473532e-16, -2.9947698097183397e-33),
 }
 _LIMIT = {"f32": 2.0**16, "f64": 2.0**24}
+#: below it the cosine rounds to 1, which the turned sine may miss by a bit
+_COSINE_IS_ONE = {"f32": 2.0**-12, "f64": 2.0**-27}
 PI = 3.141592653589793
 HALF_PI = 1.5707963267948966
 #: what pi/2 and pi/4 lose when rounded
@@ -51,7 +53,8 @@ def cos(f: Real, x: V) -> V:
     shifted = f.fma(x, 1 / PI, -0.5) + f.magic
     odd = f.fma(shifted - f.magic, 2.0, 1.0)
     r = _subtract_pi(f, x, odd, 0.5)
-    return _beyond(f, "cos", x, -_half_turn_sine(f, r, shifted))
+    y = f.select(f.abs(x) < _COSINE_IS_ONE[f.type], 1.0, -_half_turn_sine(f, r, shifted))
+    return _beyond(f, "cos", x, y)
 
 
 def tan(f: Real, x: V) -> V:
