@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from weft.compiler.classify import View, cost, is_dense, treatment, view_of
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
+from weft.ir.rewrite import params_key
 
 FULL = "full"              # the tags of a value that has the shape of its row context
 EXPENSIVE = 12             # price from which a value that is used twice is worth a buffer
@@ -334,6 +335,40 @@ class Graph:
                         inlined.append(atom)
                     stack.append(atom)
         return leaves, inlined
+
+    def signature(self, group: Group) -> tuple[tuple | None, list[Var]]:
+        """A key that equal kernels share, whatever program they stand in, and the leaves in the order it counts them."""
+        numbers: dict[Var, int] = {}
+        leaves: dict[Var, None] = {}
+        parts: list = [group.shape, group.context, len(group.roots)]
+        done: set[int] = set()
+        stack = list(reversed(group.roots))
+        own = set(group.roots)
+        while stack:
+            eqn = self.producer[stack.pop()]
+            if id(eqn) in done:
+                continue
+            done.add(id(eqn))
+            params = params_key(eqn.params) if eqn.params else ()
+            if params is None:
+                return None, []
+            parts.append(eqn.primitive)
+            parts.append(params)
+            for var in eqn.outvars:
+                parts.append((numbers.setdefault(var, len(numbers)), var in own))
+            for atom in eqn.invars:
+                if type(atom) is Literal:
+                    parts.append((repr(atom.val), atom.aval))
+                    continue
+                number = numbers.setdefault(atom, len(numbers))
+                if atom not in own and self.loads(atom, group.depth):
+                    leaves[atom] = None
+                    parts.append((number, atom.aval))
+                else:
+                    parts.append(number)
+                    stack.append(atom)
+        parts.extend(numbers[v] for v in group.roots)
+        return tuple(parts), list(leaves)
 
     def _ordered(self, groups: list[Group]) -> list:
         maker: dict[Var, object] = {v: g for g in groups for v in g.roots}

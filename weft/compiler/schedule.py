@@ -24,6 +24,10 @@ from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.ir.loops import Kernel
 
 
+MOST_LOWERED = 4096
+_lowered: dict[tuple, tuple] = {}      # lowered kernels by what they compute
+
+
 @dataclass
 class Scheduled:
     """A program ready for code generation. `aliases`: output number -> donated input number whose memory it takes."""
@@ -324,19 +328,36 @@ class Body:
             for var in group.roots:
                 self.result(var)
             return
-        low = Lowering(self.graph, group).run()
-        name = self.graph.producer[group.roots[-1]].primitive.name
-        built = build(low, f"fused_{name}" if len(self.graph.producer) > 1 else name)
-        reads = [self.ref(v) for v in built.ins]
-        writes = [self.result(v) for v in built.outs]
-        pending = self.plan.launch(built.kernel, reads, writes)
+        kernel, ins, in_place = self._kernel(group)
+        reads = [self.ref(v) for v in ins]
+        writes = [self.result(v) for v in group.roots]
+        pending = self.plan.launch(kernel, reads, writes)
         pairs: dict[Buffer, list] = {}
-        names = {o.var: f"y{i}" for i, o in enumerate(low.outputs)}
-        for out, var in built.in_place:
-            target, source = self.ref(out), self.ref(var)
-            if not (target.offset or source.offset or target.strides or source.strides):
-                pairs.setdefault(target.buffer, []).append((source.buffer, names[out], low.names[var]))
+        for out, source in in_place:
+            target, given = writes[out], reads[source]
+            if not (target.offset or given.offset or target.strides or given.strides):
+                pairs.setdefault(target.buffer, []).append((given.buffer, f"y{out}", kernel.bufs[source].name))
         pending.in_place = pairs
+
+    def _kernel(self, group: Group) -> tuple[Kernel, list[Var], tuple[tuple[int, int], ...]]:
+        """The kernel, what it reads, and pairs (result, operand) that may share memory. Equal groups are lowered once."""
+        key, leaves = self.graph.signature(group)
+        found = _lowered.get(key) if key is not None else None
+        if found is None:
+            built = build(Lowering(self.graph, group).run(), self._name(group))
+            in_place = tuple((built.outs.index(o), built.ins.index(i)) for o, i in built.in_place)
+            if key is None or set(built.ins) - set(leaves):
+                return built.kernel, built.ins, in_place
+            found = built.kernel, tuple(leaves.index(v) for v in built.ins), in_place
+            if len(_lowered) >= MOST_LOWERED:
+                _lowered.clear()
+            _lowered[key] = found
+        kernel, order, in_place = found
+        return kernel, [leaves[i] for i in order], in_place
+
+    def _name(self, group: Group) -> str:
+        name = self.graph.producer[group.roots[-1]].primitive.name
+        return f"fused_{name}" if len(self.graph.producer) > 1 else name
 
     # ---- other equations
 
