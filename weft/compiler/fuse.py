@@ -337,7 +337,7 @@ class Graph:
         return leaves, inlined
 
     def signature(self, group: Group) -> tuple[tuple | None, list[Var]]:
-        """A key that equal kernels share, whatever program they stand in, and the leaves in the order it counts them."""
+        """A key that equal kernels share, whatever program they stand in, and the leaves in the order of the key."""
         numbers: dict[Var, int] = {}
         leaves: dict[Var, None] = {}
         parts: list = [group.shape, group.context, len(group.roots)]

@@ -23,7 +23,6 @@ from weft.ir.build import type_name
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.ir.loops import Kernel
 
-
 MOST_LOWERED = 4096
 _lowered: dict[tuple, tuple] = {}      # lowered kernels by what they compute
 
@@ -340,7 +339,7 @@ class Body:
         pending.in_place = pairs
 
     def _kernel(self, group: Group) -> tuple[Kernel, list[Var], tuple[tuple[int, int], ...]]:
-        """The kernel, what it reads, and pairs (result, operand) that may share memory. Equal groups are lowered once."""
+        """The kernel, what it reads, and pairs (result, operand) that may share memory; equal groups lower once."""
         key, leaves = self.graph.signature(group)
         found = _lowered.get(key) if key is not None else None
         if found is None:
