@@ -1,4 +1,4 @@
-"""Programs on a 4 x 2 mesh whose communication is compared with a peer's. Both sides run it: NumPy alone is imported."""
+"""Programs on a 4 x 2 mesh whose communication is compared with a peer's; both sides run it, so it imports NumPy alone."""
 
 import numpy as np
 
