@@ -18,7 +18,7 @@ _kinds: dict[object, str] = {}
 
 
 def treatment(eqn: Eqn) -> str:
-    """One of: pull, reduce, scan, scatter, update, contract, host, expand, region."""
+    """One of: pull, reduce, scan, scatter, update, contract, host, expand, region; before stacking, collective."""
     primitive = eqn.primitive
     if primitive.name == "dynamic_update_slice" and eqn.invars[0].aval.size > eqn.invars[1].aval.size:
         return "update"
@@ -29,8 +29,8 @@ def treatment(eqn: Eqn) -> str:
 
 
 def _treatment(primitive) -> str:
-    if primitive.kind == "region":
-        return "region"
+    if primitive.kind in ("region", "collective"):
+        return primitive.kind
     spec = primitive.rules.get("lower")
     named = _BY_SPEC.get(type(spec).__name__)
     if named is not None:
