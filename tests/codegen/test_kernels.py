@@ -406,3 +406,14 @@ def test_long_bodies(size, computed):
     rng = np.random.default_rng(8)
     check(kernel, np.array([size]), rng.uniform(-3, 3, size).astype(np.float32), rng.permutation(size),
           np.zeros(size, np.float32), np.zeros(2, np.float32), np.zeros(1, np.int32), max_ulp=4)
+
+
+@pytest.mark.parametrize("source", ["f32", "f64"])
+@pytest.mark.parametrize("target", sorted(INTEGERS))
+def test_casts_at_the_edges(source, target):
+    edges = [0.0, -0.0, 0.5, -0.5, 0.999, -0.999, np.nan, np.inf, -np.inf, 1e30, -1e30]
+    edges += [sign * (2.0**k + step) for k in (7, 8, 15, 16, 31, 32, 63, 64) for sign in (1, -1) for step in (-1, 0, 1)]
+    x = np.array(edges).astype(np.float32 if source == "f32" else np.float64)
+    x = np.concatenate([x, np.nextafter(x, x.dtype.type(0)), np.nextafter(x, x.dtype.type(np.inf))])
+    kernel = elementwise("cast", [source], target, x.size)
+    check(kernel, x, arrays(kernel)[1])

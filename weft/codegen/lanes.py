@@ -430,6 +430,8 @@ class Lanes:
             return self.b.pure(f"icmp ne {s} {x}, {self.const(0, source)}", x)
         if target in FLOATS:
             return self._to_float(x, source, target)
+        if source in FLOATS and self.w > 1:
+            return self._saturate(x, "f64" if source == "f64" else "f32", target)
         if source in FLOATS:
             low, high = mangle(t), mangle(s)
             name = f"llvm.fpto{'s' if target in SIGNED else 'u'}i.sat.{low}.{high}"
@@ -440,6 +442,29 @@ class Lanes:
         if BITS[source] > BITS[target]:
             return self.convert("trunc", s, x, t)
         return self.convert("sext" if source in SIGNED else "zext", s, x, t)
+
+    def _saturate(self, x: str, source: ScalarType, target: ScalarType) -> str:
+        # LLVM takes its own saturating conversions of vectors apart, lane by lane
+        s, signed = self.type(source), target in SIGNED
+        least, most = INTEGER_RANGE[target]
+        # the largest float that converts; above it the answer is `most`
+        below = float(most) if round_to(float(most), source) == most else 2.0 ** (BITS[target] - signed)
+        exact = below == most
+        if not exact:
+            below -= 2.0 ** (BITS[target] - signed - (53 if source == "f64" else 24))
+        y = self.select(self.b.pure(f"fcmp uno {s} {x}, {x}", x), s, self.const(0.0, source), x)
+        for order, edge in (("ogt", below), ("olt", float(least))):
+            limit = self.const(edge, source)
+            y = self.select(self.b.pure(f"fcmp {order} {s} {y}, {limit}", y), s, limit, y)
+        narrow = BITS[target] < 32
+        made = self.type("i32" if narrow else target)
+        y = self.convert("fptosi" if signed or narrow else "fptoui", s, y, made)
+        if narrow:
+            return self.convert("trunc", made, y, self.type(target))
+        if exact:
+            return y
+        over = self.b.pure(f"fcmp ogt {s} {x}, {self.const(below, source)}", x)
+        return self.select(over, made, self.const(most, target), y)
 
     def _to_float(self, x: str, source: ScalarType, target: ScalarType) -> str:
         s, t = self.type(source), self.type(target)
