@@ -20,10 +20,17 @@ from weft.numpy.reductions import (all, allclose, amax, amin, any, argmax, argmi
                                    count_nonzero, cumprod, cumsum, cumulative_prod, cumulative_sum, max, mean, min, nanargmax,
                                    nanargmin, nancumprod, nancumsum, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar,
                                    prod, ptp, std, sum, var)
-from weft.numpy.sorting import (argpartition, argsort, argwhere, bincount, choose, compress, corrcoef, cov, diag_indices,
-                                digitize, extract, flatnonzero, histogram, histogram_bin_edges, intersect1d, isin, lexsort,
-                                median, nonzero, partition, percentile, quantile, ravel_multi_index, searchsorted, setdiff1d,
-                                setxor1d, sort, tril_indices, triu_indices, union1d, unique, unique_values, unravel_index)
+from weft.numpy.bits import apply_over_axes, packbits, piecewise, sort_complex, unpackbits, unwrap
+from weft.numpy.grids import (c_, diag_indices, diag_indices_from, fill_diagonal, index_exp, iterable, ix_, mask_indices, mgrid,
+                              ogrid, place, put, r_, s_, tril_indices, tril_indices_from, triu_indices, triu_indices_from)
+from weft.numpy.polynomials import (bartlett, blackman, hamming, hanning, kaiser, poly, polyadd, polyder, polydiv, polyfit,
+                                    polyint, polymul, polysub, roots, trim_zeros, vander)
+from weft.numpy.sets import (intersect1d, setdiff1d, setxor1d, union1d, unique, unique_all, unique_counts, unique_inverse,
+                             unique_values)
+from weft.numpy.sorting import (argpartition, argsort, argwhere, bincount, choose, compress, digitize, extract, flatnonzero, isin,
+                                lexsort, nonzero, partition, ravel_multi_index, searchsorted, sort, unravel_index)
+from weft.numpy.statistics import (corrcoef, cov, histogram, histogram2d, histogram_bin_edges, histogramdd, median, nanmedian,
+                                   nanpercentile, nanquantile, percentile, quantile)
 from weft.numpy.ufuncs import *  # noqa: F403
 from weft.numpy import ufuncs as _ufuncs
 from weft.dtypes import *  # noqa: F403
@@ -32,6 +39,9 @@ from weft.numpy import methods as _methods  # noqa: F401
 from weft.runtime.array import Array as ndarray
 from weft.util import dtypes as _dtypes
 from weft.util.dtypes import finfo, iinfo, isdtype, issubdtype, promote_types, result_type
+
+from weft.numpy import fft as fft
+from weft.numpy import linalg as linalg
 
 pi, e, euler_gamma, inf, nan, newaxis = _np.pi, _np.e, _np.euler_gamma, _np.inf, _np.nan, None
 abs, divmod, pow = _ufuncs.abs, _ufuncs.divmod, _ufuncs.pow

@@ -101,8 +101,8 @@ def swapaxes(a, axis1: int, axis2: int):
 def moveaxis(a, source, destination):
     """Dims `source` moved to positions `destination`; the others keep their order."""
     a = _array(a, "moveaxis")
-    src = [_axis(s, a.ndim, "moveaxis") for s in (source if isinstance(source, (tuple, list)) else (source,))]
-    dst = [_axis(d, a.ndim, "moveaxis") for d in (destination if isinstance(destination, (tuple, list)) else (destination,))]
+    src = [_axis(s, a.ndim, "moveaxis") for s in (source if isinstance(source, (tuple, list, range)) else (source,))]
+    dst = [_axis(d, a.ndim, "moveaxis") for d in (destination if isinstance(destination, (tuple, list, range)) else (destination,))]
     if len(src) != len(dst):
         raise ValueError(f"Inconsistent number of elements: {len(src)} vs {len(dst)} in moveaxis.")
     order = [d for d in range(a.ndim) if d not in src]
@@ -452,8 +452,8 @@ def pad(array, pad_width, mode="constant", **kwargs):
 
 def _pad_statistic(a, widths, mode: str, length):
     """Borders filled with a statistic of the `length` nearest elements (all by default)."""
-    from weft.numpy import reductions, sorting
-    stat = {"maximum": reductions.max, "minimum": reductions.min, "mean": reductions.mean, "median": sorting.median}[mode]
+    from weft.numpy import reductions, statistics
+    stat = {"maximum": reductions.max, "minimum": reductions.min, "mean": reductions.mean, "median": statistics.median}[mode]
     lengths = np.broadcast_to(np.asarray(0 if length is None else length), (a.ndim, 2))
     for d, (before, after) in enumerate(widths):
         parts = []

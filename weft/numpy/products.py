@@ -363,8 +363,7 @@ def _convolve(a, v, mode: str, flip: bool, precision, preferred):
     if flip:
         v = mp.flip(v)
     n, m = a.shape[0], v.shape[0]
-    pads = {"full": (m - 1, m - 1), "same": (m // 2, m - m // 2 - 1) if flip or not out_flip else (m - m // 2 - 1, m // 2),
-            "valid": (0, 0)}
+    pads = {"full": (m - 1, m - 1), "same": (m // 2, m - m // 2 - 1), "valid": (0, 0)}
     if mode not in pads:
         raise ValueError(f"convolve: mode must be one of ['full', 'same', 'valid'], got {mode!r}.")
     from weft.ops.convolution import conv_general_dilated

@@ -1,0 +1,117 @@
+"""Bits of bytes, phases, and functions in pieces."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from weft.numpy import creation
+from weft.numpy import manipulation as mp
+from weft.numpy import reductions as rd
+from weft.numpy import ufuncs as uf
+from weft.numpy.promote import array_of, cast
+from weft.util import dtypes
+
+_U8 = np.dtype(np.uint8)
+
+
+def _shifts(bitorder: str):
+    if bitorder not in ("little", "big"):
+        raise ValueError(f"'bitorder' must be either 'little' or 'big', got {bitorder!r}.")
+    return np.arange(8, dtype=np.uint8) if bitorder == "little" else np.arange(7, -1, -1, dtype=np.uint8)
+
+
+def packbits(a, axis: int | None = None, bitorder: str = "big"):
+    """Bytes whose bits are the elements of `a` (nonzero counts as 1), eight by eight along `axis`."""
+    a = array_of("packbits", a)
+    if not (dtypes.issubdtype(a.dtype, np.integer) or a.dtype == np.bool_):
+        raise TypeError("Expected an input array of integer or boolean data type")
+    shifts = _shifts(bitorder)
+    bits = cast(uf.not_equal(a, 0) if a.dtype != np.bool_ else a, _U8)
+    if axis is None:
+        bits, axis = mp.ravel(bits), 0
+    bits = mp.moveaxis(bits, axis, -1)
+    rest = -bits.shape[-1] % 8
+    if rest:
+        bits = mp.pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, rest)])
+    bytes_ = mp.reshape(bits, (*bits.shape[:-1], bits.shape[-1] // 8, 8))
+    packed = rd.sum(uf.left_shift(bytes_, shifts), -1, dtype=_U8)
+    return mp.moveaxis(packed, -1, axis)
+
+
+def unpackbits(a, axis: int | None = None, count: int | None = None, bitorder: str = "big"):
+    """The bits of bytes as elements 0 and 1 along `axis`; `count` cuts them, or leaves out as many if negative."""
+    a = array_of("unpackbits", a)
+    if a.dtype != _U8:
+        raise TypeError("Expected an input array of unsigned byte data type")
+    shifts = _shifts(bitorder)
+    if axis is None:
+        a, axis = mp.ravel(a), 0
+    a = mp.moveaxis(a, axis, -1)
+    bits = uf.bitwise_and(uf.right_shift(a[..., None], shifts), np.uint8(1))
+    bits = mp.reshape(bits, (*a.shape[:-1], a.shape[-1] * 8))
+    if count is not None:
+        have = bits.shape[-1]
+        bits = bits[..., :count] if count <= have else mp.pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, count - have)])
+    return mp.moveaxis(bits, -1, axis)
+
+
+def unwrap(p, discont=None, axis: int = -1, period=2 * math.pi):
+    """Phases with jumps of more than half a `period` taken out along `axis`."""
+    from weft.numpy.products import diff
+    p = array_of("unwrap", p)
+    if dtypes.issubdtype(p.dtype, np.complexfloating):
+        raise ValueError("unwrap is not defined for complex numbers.")
+    if not dtypes.issubdtype(p.dtype, np.integer) or not isinstance(period, int):
+        p = cast(p, dtypes.to_inexact_dtype(p.dtype))
+    if not p.shape[axis]:
+        return p
+    half = period / 2 if dtypes.issubdtype(p.dtype, np.floating) else period // 2
+    d = diff(p, axis=axis)
+    turned = uf.subtract(uf.remainder(uf.add(d, half), period), half)
+    turned = mp.where(uf.logical_and(uf.equal(turned, -half), uf.greater(d, 0)), half, turned)
+    correction = uf.subtract(turned, d)
+    if discont is not None:
+        correction = mp.where(uf.less(uf.abs(d), max(discont, half)), 0, correction)
+    else:
+        correction = mp.where(uf.less(uf.abs(d), half), 0, correction)
+    total = rd.cumsum(correction, axis)
+    first = [(0, 0)] * p.ndim
+    first[axis % p.ndim] = (1, 0)
+    return cast(uf.add(p, mp.pad(total, first)), p.dtype)
+
+
+def piecewise(x, condlist, funclist: Sequence, *args, **kw):
+    """The value of the function (or constant) whose condition holds, elementwise; one more function serves where none does."""
+    x = array_of("piecewise", x)
+    conditions = list(condlist) if isinstance(condlist, (list, tuple)) else [condlist[i] for i in range(condlist.shape[0])]
+    if len(funclist) not in (len(conditions), len(conditions) + 1):
+        raise ValueError(f"with {len(conditions)} condition(s), either {len(conditions)} or {len(conditions) + 1} functions are expected; "
+                         f"got {len(funclist)}")
+    default = funclist[-1] if len(funclist) > len(conditions) else 0
+    apply = lambda f: cast(array_of("piecewise", f(x, *args, **kw) if callable(f) else f), x.dtype)
+    out = mp.broadcast_to(apply(default), x.shape)
+    for c, f in zip(conditions, funclist):       # the last condition that holds wins
+        out = mp.where(c, apply(f), out)
+    return out
+
+
+def apply_over_axes(func: Callable, a, axes):
+    """`func(a, axis)` applied in turn over `axes`, dims kept."""
+    a = creation.asarray(a)
+    for axis in axes if isinstance(axes, (tuple, list)) else (axes,):
+        b = func(a, axis)
+        b = b if b.ndim == a.ndim else mp.expand_dims(b, axis)
+        if b.ndim != a.ndim:
+            raise ValueError("function is not returning an array of the correct shape")
+        a = b
+    return a
+
+
+def sort_complex(a):
+    """Sorted along the last dim as complex numbers."""
+    from weft.numpy.sorting import sort
+    out = sort(a, -1)
+    return cast(out, dtypes.to_complex_dtype(out.dtype))

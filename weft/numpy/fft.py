@@ -1,0 +1,149 @@
+"""Discrete Fourier transforms with NumPy's names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft.numpy import creation
+from weft.numpy import manipulation as mp
+from weft.numpy import ufuncs as uf
+from weft.numpy.promote import array_of, cast
+from weft.ops import slicing
+from weft.ops.fft import FftType
+from weft.ops.fft import fft as fft_op
+from weft.util import dtypes
+
+
+def _fitted(a, lengths: Sequence[int], axes: Sequence[int]):
+    """`a` cut or padded with zeros to `lengths` along `axes`."""
+    for n, d in zip(lengths, axes):
+        have = a.shape[d]
+        if n < have:
+            a = slicing.slice_in_dim(a, 0, n, axis=d)
+        elif n > have:
+            a = mp.pad(a, [(0, n - have if i == d else 0) for i in range(a.ndim)])
+    return a
+
+
+def _scale(norm: str | None, size: int, inverse: bool) -> float:
+    """The factor that `norm` asks for, beside the 1/size that inverse transforms bring."""
+    if norm not in (None, "backward", "ortho", "forward"):
+        raise ValueError(f'norm={norm!r} is not supported; use "backward", "ortho" or "forward".')
+    if norm in (None, "backward"):
+        return 1.0
+    if norm == "ortho":
+        return math.sqrt(size) if inverse else 1 / math.sqrt(size)
+    return float(size) if inverse else 1 / size
+
+
+def _transform(api: str, kind: FftType, a, s, axes, norm):
+    a = array_of(api, a)
+    if axes is None:
+        axes = range(a.ndim) if s is None else range(a.ndim - len(s), a.ndim)
+    axes = [d.__index__() for d in axes]
+    for d in axes:
+        if not -a.ndim <= d < a.ndim:
+            raise ValueError(f"{api}: axis {d} is out of bounds for array of dimension {a.ndim}")
+    axes = [d % a.ndim for d in axes]
+    if len(set(axes)) != len(axes) or not axes:
+        raise ValueError(f"{api} needs one or more distinct axes, got {axes}.")
+    if s is not None and len(s) != len(axes):
+        raise ValueError(f"{api}: s and axes have lengths {len(s)} and {len(axes)}; they must be equal.")
+    real_in, real_out = kind == FftType.RFFT, kind == FftType.IRFFT
+    if real_in and dtypes.issubdtype(a.dtype, np.complexfloating):
+        raise ValueError(f"{api} takes real values, got {a.dtype.name}.")
+    lengths = [a.shape[d] for d in axes] if s is None else [n.__index__() for n in s]
+    if s is None and real_out:
+        lengths[-1] = 2 * (a.shape[axes[-1]] - 1)
+    if any(n < 1 for n in lengths):
+        raise ValueError(f"{api}: invalid number of data points in {lengths}.")
+    work = dtypes.to_inexact_dtype(a.dtype)
+    work = np.dtype(np.float32) if work.itemsize < 4 else work
+    a = cast(a, work if real_in else dtypes.to_complex_dtype(work))
+    have = list(lengths)
+    if real_out:
+        have[-1] = lengths[-1] // 2 + 1
+    n = len(axes)
+    last = range(a.ndim - n, a.ndim)
+    out = fft_op(mp.moveaxis(_fitted(a, have, axes), axes, last), kind, lengths)
+    scale = _scale(norm, math.prod(lengths), kind in (FftType.IFFT, FftType.IRFFT))
+    return mp.moveaxis(out if scale == 1 else uf.multiply(out, scale), last, axes)
+
+
+def _one(kind: FftType, name: str, text: str):
+    def fun(a, n: int | None = None, axis: int = -1, norm: str | None = None):
+        return _transform(name, kind, a, None if n is None else (n,), (axis,), norm)
+    fun.__name__ = fun.__qualname__ = name
+    fun.__doc__ = text
+    return fun
+
+
+def _many(kind: FftType, name: str, text: str, default):
+    def fun(a, s: Sequence[int] | None = None, axes: Sequence[int] | None = default, norm: str | None = None):
+        return _transform(name, kind, a, s, axes, norm)
+    fun.__name__ = fun.__qualname__ = name
+    fun.__doc__ = text
+    return fun
+
+
+fft = _one(FftType.FFT, "fft", "The transform along one axis, cut or padded to `n` values.")
+ifft = _one(FftType.IFFT, "ifft", "The inverse transform along one axis.")
+rfft = _one(FftType.RFFT, "rfft", "The transform of real values along one axis: the n // 2 + 1 frequencies that determine the rest.")
+irfft = _one(FftType.IRFFT, "irfft", "The inverse of `rfft`: `n` real values, 2 * (m - 1) of m frequencies by default.")
+fft2 = _many(FftType.FFT, "fft2", "The transform over two axes.", (-2, -1))
+ifft2 = _many(FftType.IFFT, "ifft2", "The inverse transform over two axes.", (-2, -1))
+rfft2 = _many(FftType.RFFT, "rfft2", "The transform of real values over two axes.", (-2, -1))
+irfft2 = _many(FftType.IRFFT, "irfft2", "The inverse of `rfft2`.", (-2, -1))
+fftn = _many(FftType.FFT, "fftn", "The transform over several axes, all by default.", None)
+ifftn = _many(FftType.IFFT, "ifftn", "The inverse transform over several axes.", None)
+rfftn = _many(FftType.RFFT, "rfftn", "The transform of real values over several axes.", None)
+irfftn = _many(FftType.IRFFT, "irfftn", "The inverse of `rfftn`.", None)
+
+_SWAPPED = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": "backward"}
+
+
+def hfft(a, n: int | None = None, axis: int = -1, norm: str | None = None):
+    """The real transform of values that are Hermitian in time."""
+    _scale(norm, 1, False)
+    return irfft(uf.conjugate(a), n, axis, _SWAPPED[norm])
+
+
+def ihfft(a, n: int | None = None, axis: int = -1, norm: str | None = None):
+    """The inverse of `hfft`."""
+    _scale(norm, 1, False)
+    return uf.conjugate(rfft(a, n, axis, _SWAPPED[norm]))
+
+
+def fftfreq(n: int, d=1.0, *, dtype=None, device=None):
+    """The frequencies of the results of `fft` of `n` samples at distance `d`."""
+    k = np.fft.ifftshift(np.arange(-(n // 2), n - n // 2))
+    return _frequencies(k, n, d, dtype, device)
+
+
+def rfftfreq(n: int, d=1.0, *, dtype=None, device=None):
+    """The frequencies of the results of `rfft`."""
+    return _frequencies(np.arange(n // 2 + 1), n, d, dtype, device)
+
+
+def _frequencies(k, n: int, d, dtype, device):
+    want = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "fftfreq")
+    return uf.divide(creation.asarray(k.astype(want), device=device), cast(uf.multiply(d, n), want))
+
+
+def fftshift(x, axes=None):
+    """Zero frequency moved to the middle."""
+    return _shifted(x, axes, lambda n: n // 2)
+
+
+def ifftshift(x, axes=None):
+    """The inverse of `fftshift`."""
+    return _shifted(x, axes, lambda n: -(n // 2))
+
+
+def _shifted(x, axes, by):
+    x = array_of("fftshift", x)
+    axes = tuple(range(x.ndim)) if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
+    return mp.roll(x, tuple(by(x.shape[d]) for d in axes), axes)

@@ -1,0 +1,171 @@
+"""Grids and positions by indexing syntax: mgrid, ogrid, r_, c_, s_, index_exp, ix_; triangles and diagonals of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from weft.numpy import creation
+from weft.numpy import manipulation as mp
+from weft.numpy.promote import array_of, promote_dtypes
+from weft.util import dtypes
+
+
+def _range(s: slice):
+    """A slice as a vector: an imaginary step counts the points, both ends included."""
+    start, step = 0 if s.start is None else s.start, 1 if s.step is None else s.step
+    if isinstance(step, complex):
+        return creation.linspace(start, s.stop, int(abs(step)))
+    return creation.arange(start, s.stop, step)
+
+
+class _Grid:
+    """`mgrid[0:3, 0:2]` gives full index grids, `ogrid` open ones."""
+
+    def __init__(self, sparse: bool):
+        self.sparse = sparse
+
+    def __getitem__(self, key):
+        if isinstance(key, slice):
+            return _range(key)
+        parts = promote_dtypes(*[_range(k) for k in key])
+        grids = creation.meshgrid(*parts, indexing="ij", sparse=self.sparse)
+        return list(grids) if self.sparse else mp.stack(grids)
+
+
+class _Joiner:
+    """`r_[a, 0, 1:3]` joins along the first dim; `c_` along the last, vectors counting as columns. A leading string 'axis',
+    'axis,ndim' or 'axis,ndim,place' says where else."""
+
+    def __init__(self, axis: int, ndim: int, place: int):
+        self.defaults = (axis, ndim, place)
+
+    def __getitem__(self, key):
+        parts = key if isinstance(key, tuple) else (key,)
+        axis, ndim, place = self.defaults
+        if isinstance(parts[0], str):
+            if parts[0] in ("r", "c"):
+                raise NotImplementedError(f"weft.numpy.r_: the matrix directive {parts[0]!r} is not there; join with vstack or hstack.")
+            given = [int(n) for n in parts[0].split(",")]
+            axis, ndim, place = given + [axis, ndim, place][len(given):]
+            parts = parts[1:]
+        arrays = []
+        for p in parts:
+            a = _range(p) if isinstance(p, slice) else creation.asarray(p)
+            missing = max(ndim, 1) - a.ndim
+            if missing > 0:
+                at = a.ndim if place == -1 else place if place >= 0 else a.ndim + place + 1
+                a = mp.reshape(a, (*a.shape[:0], *(1,) * (missing if at else 0), *a.shape, *(1,) * (0 if at else missing)))
+            arrays.append(a)
+        return mp.concatenate(arrays, axis)
+
+
+mgrid, ogrid = _Grid(False), _Grid(True)
+r_, c_ = _Joiner(0, 1, -1), _Joiner(-1, 2, 0)
+s_, index_exp = np.s_, np.index_exp
+
+
+def ix_(*args):
+    """Index arrays, one per dim, that pick the cross product of positions."""
+    out = []
+    for i, a in enumerate(args):
+        a = creation.asarray(a)
+        if a.ndim != 1:
+            raise ValueError(f"Arguments to ix_ must be 1-dimensional, got shape {tuple(a.shape)}.")
+        if a.dtype == np.bool_:
+            a = creation.asarray(np.nonzero(np.asarray(a))[0].astype(dtypes.default_int_dtype()))
+        out.append(mp.reshape(a, tuple(-1 if d == i else 1 for d in range(len(args)))))
+    return tuple(out)
+
+
+def iterable(y) -> bool:
+    """Whether `y` can be iterated over."""
+    return np.iterable(y)
+
+
+def _positions(rows) -> tuple:
+    return tuple(creation.asarray(i.astype(dtypes.default_int_dtype())) for i in rows)
+
+
+def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple:
+    """Positions of the lower triangle of an n by m matrix."""
+    return _positions(np.tril_indices(n, k, m))
+
+
+def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple:
+    """Positions of the upper triangle of an n by m matrix."""
+    return _positions(np.triu_indices(n, k, m))
+
+
+def tril_indices_from(arr, k: int = 0) -> tuple:
+    """Positions of the lower triangle of a matrix."""
+    return tril_indices(arr.shape[0], k, arr.shape[1])
+
+
+def triu_indices_from(arr, k: int = 0) -> tuple:
+    """Positions of the upper triangle of a matrix."""
+    return triu_indices(arr.shape[0], k, arr.shape[1])
+
+
+def diag_indices(n: int, ndim: int = 2) -> tuple:
+    """Positions of the main diagonal."""
+    return (creation.arange(n),) * ndim
+
+
+def diag_indices_from(arr) -> tuple:
+    """Positions of the main diagonal of an array whose dims are equal."""
+    if arr.ndim < 2 or len(set(arr.shape)) != 1:
+        raise ValueError(f"All dimensions of input must be of equal length, at least two of them; got {tuple(arr.shape)}.")
+    return diag_indices(arr.shape[0], arr.ndim)
+
+
+def mask_indices(n: int, mask_func: Callable, k=0, *, size: int | None = None) -> tuple:
+    """Positions that `mask_func(ones((n, n)), k)` keeps."""
+    from weft.numpy.sorting import nonzero
+    return nonzero(mask_func(creation.ones((n, n)), k), size=size)
+
+
+def fill_diagonal(a, val, wrap: bool = False, *, inplace: bool = True):
+    """`a` with `val` on its main diagonal (a new array: pass inplace=False)."""
+    if inplace:
+        raise NotImplementedError("fill_diagonal: arrays are immutable; pass inplace=False and use the result.")
+    if wrap:
+        raise NotImplementedError("fill_diagonal with wrap=True is not there.")
+    a, val = array_of("fill_diagonal", a), array_of("fill_diagonal", val)
+    if a.ndim < 2 or (a.ndim > 2 and len(set(a.shape)) != 1):
+        raise ValueError(f"fill_diagonal takes matrices, or arrays whose dims are all equal; got {tuple(a.shape)}.")
+    n = min(a.shape)
+    i = np.arange(n)
+    return a.at[(i,) * a.ndim].set(mp.resize(val, (n,)) if val.ndim else val)
+
+
+def put(a, ind, v, mode: str | None = None, *, inplace: bool = True):
+    """`a` with values `v` at flat positions `ind` (a new array: pass inplace=False)."""
+    if inplace:
+        raise ValueError("put: arrays are immutable; pass inplace=False and use the result.")
+    a, ind = array_of("put", a), mp.ravel(ind)
+    v = mp.ravel(v)
+    if not a.size or not ind.size or not v.size:
+        return a
+    v = mp.resize(v, (ind.size,))
+    if mode == "wrap":
+        ind, mode = ind % a.size, None
+    elif mode == "clip":
+        ind, mode = mp.clip(ind, 0, a.size - 1), None
+    elif mode not in (None, "raise"):
+        raise ValueError(f"put: mode must be 'clip' or 'wrap', got {mode!r}.")
+    return mp.reshape(mp.ravel(a).at[ind].set(v, mode="drop"), a.shape)
+
+
+def place(arr, mask, vals, *, inplace: bool = True):
+    """`arr` with the values `vals`, in turn, where `mask` holds (a new array: pass inplace=False)."""
+    if inplace:
+        raise ValueError("place: arrays are immutable; pass inplace=False and use the result.")
+    from weft.numpy.reductions import cumsum
+    arr, vals = array_of("place", arr), mp.ravel(vals)
+    mask = mp.ravel(array_of("place", mask) != 0)
+    if not vals.size:
+        raise ValueError("place: cannot insert from an empty array.")
+    number = mp.clip(cumsum(mask) - 1, 0, None) % vals.size
+    return mp.reshape(mp.where(mask, vals.astype(arr.dtype)[number], mp.ravel(arr)), arr.shape)

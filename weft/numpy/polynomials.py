@@ -1,0 +1,199 @@
+"""Polynomials as arrays of coefficients, highest power first; window functions of signal processing."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from weft.numpy import creation
+from weft.numpy import manipulation as mp
+from weft.numpy import products
+from weft.numpy import ufuncs as uf
+from weft.numpy.promote import cast, check_arraylike, concrete, promote_dtypes, promote_dtypes_inexact, value
+from weft.ops.layout import broadcasted_iota
+from weft.util import dtypes
+
+
+def _coefficients(api: str, *args) -> list:
+    check_arraylike(api, *args)
+    return [mp.atleast_1d(concrete(x)) for x in promote_dtypes_inexact(*[value(a) for a in args])]
+
+
+def _aligned(a1, a2) -> list:
+    n = max(a1.shape[0], a2.shape[0])
+    return [mp.pad(a, (n - a.shape[0], 0)) if a.shape[0] < n else a for a in (a1, a2)]
+
+
+def polyadd(a1, a2):
+    """The sum of two polynomials."""
+    check_arraylike("polyadd", a1, a2)
+    a1, a2 = [mp.atleast_1d(concrete(x)) for x in promote_dtypes(value(a1), value(a2))]
+    return uf.add(*_aligned(a1, a2))
+
+
+def polysub(a1, a2):
+    """The difference of two polynomials."""
+    check_arraylike("polysub", a1, a2)
+    a1, a2 = [mp.atleast_1d(concrete(x)) for x in promote_dtypes(value(a1), value(a2))]
+    return uf.subtract(*_aligned(a1, a2))
+
+
+def polymul(a1, a2, *, trim_leading_zeros: bool = False):
+    """The product of two polynomials."""
+    a1, a2 = _coefficients("polymul", a1, a2)
+    if trim_leading_zeros:
+        a1, a2 = [trim_zeros(a, "f") for a in (a1, a2)]
+    a1, a2 = [a if a.shape[0] else creation.zeros(1, a.dtype) for a in (a1, a2)]
+    return products.convolve(a1, a2)
+
+
+def polydiv(u, v, *, trim_leading_zeros: bool = False):
+    """Quotient and remainder of two polynomials."""
+    u, v = _coefficients("polydiv", u, v)
+    m, n = u.shape[0] - 1, v.shape[0] - 1
+    quotient = []
+    for k in range(max(0, m - n + 1)):
+        d = uf.divide(u[k], v[0])
+        quotient.append(d)
+        u = u.at[k:k + n + 1].add(uf.negative(uf.multiply(d, v)))
+    q = mp.stack(quotient) if quotient else creation.zeros(1, u.dtype)
+    return q, trim_zeros(u, "f") if trim_leading_zeros else u
+
+
+def polyder(p, m: int = 1):
+    """The derivative of order `m`."""
+    (p,) = _coefficients("polyder", p)
+    if m < 0:
+        raise ValueError("Order of derivative must be positive.")
+    for _ in range(m):
+        n = p.shape[0]
+        p = uf.multiply(p[:-1], np.arange(n - 1, 0, -1).astype(p.dtype))
+    return p
+
+
+def polyint(p, m: int = 1, k=None):
+    """The integral of order `m`, with constants `k`."""
+    (p,) = _coefficients("polyint", p)
+    if m < 0:
+        raise ValueError("Order of integral must be positive.")
+    constants = mp.broadcast_to(cast(concrete(0 if k is None else k), p.dtype), (m,)) if m else None
+    for i in range(m):
+        n = p.shape[0]
+        p = mp.concatenate([uf.divide(p, np.arange(n, 0, -1).astype(p.dtype)), constants[i:i + 1]])
+    return p
+
+
+def polyfit(x, y, deg: int, rcond=None, full: bool = False, w=None, cov=False):
+    """Coefficients of the polynomial of degree `deg` that fits the points best in least squares."""
+    from weft.numpy import linalg
+    x, y = _coefficients("polyfit", x, y)
+    if deg < 0 or x.ndim != 1 or not x.shape[0] or y.ndim not in (1, 2) or x.shape[0] != y.shape[0]:
+        raise ValueError(f"polyfit: got x of shape {tuple(x.shape)}, y of shape {tuple(y.shape)}, deg={deg}; x is a vector, y has as many "
+                         "rows, deg is not negative.")
+    order = deg + 1
+    rcond = x.shape[0] * float(dtypes.finfo(x.dtype).eps) if rcond is None else rcond
+    lhs, rhs = vander(x, order), y
+    if w is not None:
+        weights = cast(concrete(w), x.dtype)
+        lhs = uf.multiply(lhs, weights[:, None])
+        rhs = uf.multiply(rhs, weights[:, None] if rhs.ndim == 2 else weights)
+    scale = uf.sqrt((lhs * lhs).sum(0))
+    c, residuals, rank, s = linalg.lstsq(uf.divide(lhs, scale), rhs, rcond)
+    c = uf.divide(c.T, scale).T
+    if full:
+        return c, residuals, rank, s, rcond
+    if not cov:
+        return c
+    base = uf.divide(linalg.inv(lhs.T @ lhs), uf.multiply(scale, 0) + 1)
+    if cov == "unscaled":
+        return c, base
+    if x.shape[0] <= order:
+        raise ValueError("the number of data points must exceed order to scale the covariance matrix")
+    factor = uf.divide(residuals, x.shape[0] - order)
+    return c, base * factor if y.ndim == 1 else base[:, :, None] * factor
+
+
+def vander(x, N: int | None = None, increasing: bool = False):
+    """The matrix whose columns are powers of `x`."""
+    (x,) = _coefficients("vander", x) if not dtypes.issubdtype(concrete(x).dtype, np.integer) else (concrete(x),)
+    if x.ndim != 1:
+        raise ValueError("x must be a one-dimensional array")
+    n = x.shape[0] if N is None else N.__index__()
+    powers = range(n) if increasing else reversed(range(n))
+    return mp.stack([uf.power(x, k) for k in powers], 1) if n else creation.zeros((x.shape[0], 0), x.dtype)
+
+
+def poly(seq_of_zeros):
+    """The monic polynomial with the given roots (or the characteristic polynomial of a matrix)."""
+    from weft.numpy import linalg
+    (roots_,) = _coefficients("poly", seq_of_zeros)
+    if roots_.ndim == 2:
+        roots_ = linalg.eigvals(roots_)
+    out = creation.ones(1, roots_.dtype)
+    for i in range(roots_.shape[0]):
+        out = mp.concatenate([out, creation.zeros(1, out.dtype)]) - mp.concatenate([creation.zeros(1, out.dtype), out * roots_[i]])
+    return out
+
+
+def roots(p, *, strip_zeros: bool = True):
+    """The roots of a polynomial; they need concrete coefficients, unless strip_zeros is False."""
+    from weft.numpy import linalg
+    (p,) = _coefficients("roots", p)
+    zeros_ = 0
+    if strip_zeros:
+        host = np.asarray(p)
+        nonzero = np.nonzero(host)[0]
+        if not len(nonzero):
+            return creation.zeros(0, dtypes.to_complex_dtype(p.dtype))
+        zeros_ = len(host) - 1 - int(nonzero[-1])
+        p = p[int(nonzero[0]):int(nonzero[-1]) + 1]
+    n = p.shape[0]
+    complex_dtype = dtypes.to_complex_dtype(p.dtype)
+    if n < 2:
+        return creation.zeros(zeros_, complex_dtype)
+    companion = mp.concatenate([(-p[1:] / p[0])[None], creation.eye(n - 2, n - 1, dtype=p.dtype)])
+    return mp.concatenate([linalg.eigvals(companion), creation.zeros(zeros_, complex_dtype)])
+
+
+def trim_zeros(filt, trim: str = "fb"):
+    """A vector without its leading ('f') and trailing ('b') zeros; its values must be concrete."""
+    filt = creation.asarray(filt)
+    nonzero = np.nonzero(np.asarray(filt))[0]
+    start = int(nonzero[0]) if len(nonzero) and "f" in trim else 0
+    stop = int(nonzero[-1]) + 1 if len(nonzero) and "b" in trim else filt.shape[0]
+    return filt[start:stop] if len(nonzero) else filt[:0]
+
+
+# ---- windows
+
+def _window(name: str, shape_of_n, text: str):
+    def fun(M: int):
+        n = M.__index__()
+        dtype = dtypes.default_float_dtype()
+        return creation.ones(n, dtype) if n <= 1 else shape_of_n(broadcasted_iota(dtype, (n,), 0), n)
+    fun.__name__ = fun.__qualname__ = name
+    fun.__doc__ = text
+    return fun
+
+
+def _cosine(k, n: int, turns: int = 1):
+    return uf.cos(uf.multiply(k, 2 * math.pi * turns / (n - 1)))
+
+
+bartlett = _window("bartlett", lambda k, n: uf.subtract(1, uf.abs(uf.divide(uf.subtract(uf.multiply(2, k), n - 1), n - 1))),
+                   "The triangular window of `M` points.")
+hanning = _window("hanning", lambda k, n: uf.multiply(uf.subtract(1, _cosine(k, n)), 0.5), "The Hann window of `M` points.")
+hamming = _window("hamming", lambda k, n: uf.subtract(0.54, uf.multiply(0.46, _cosine(k, n))), "The Hamming window of `M` points.")
+blackman = _window("blackman", lambda k, n: uf.add(uf.subtract(0.42, uf.multiply(0.5, _cosine(k, n))),
+                                                   uf.multiply(0.08, _cosine(k, n, 2))), "The Blackman window of `M` points.")
+
+
+def kaiser(M: int, beta):
+    """The Kaiser window of `M` points and shape `beta`."""
+    n = M.__index__()
+    dtype = dtypes.default_float_dtype()
+    if n <= 1:
+        return creation.ones(n, dtype)
+    k = uf.subtract(uf.divide(uf.multiply(2, broadcasted_iota(dtype, (n,), 0)), n - 1), 1)
+    return uf.divide(uf.i0(uf.multiply(beta, uf.sqrt(uf.subtract(1, uf.square(k))))), uf.i0(cast(concrete(beta), dtype)))

@@ -1,0 +1,220 @@
+"""Order statistics, histograms, covariances."""
+
+from __future__ import annotations
+
+import builtins
+
+import numpy as np
+
+from weft.numpy import creation
+from weft.numpy import manipulation as mp
+from weft.numpy import reductions as rd
+from weft.numpy import ufuncs as uf
+from weft.numpy.creation import asarray
+from weft.numpy.promote import array_of, cast, check_arraylike, concrete, promote_dtypes_inexact, value
+from weft.numpy.sorting import searchsorted, sort
+from weft.util import dtypes
+
+
+def quantile(a, q, axis=None, out=None, overwrite_input: bool = False, method: str = "linear", keepdims: bool = False, *,
+             interpolation=None):
+    """The quantiles `q` (0 to 1) of elements over `axis`; NaN if one of them is.
+
+    Methods: linear, lower, higher, nearest, midpoint.
+    """
+    return _quantile("quantile", a, q, axis, method, keepdims, ignore_nan=False)
+
+
+def nanquantile(a, q, axis=None, out=None, overwrite_input: bool = False, method: str = "linear", keepdims: bool = False, *,
+                interpolation=None):
+    """`quantile` over `axis`, ignoring NaN."""
+    return _quantile("nanquantile", a, q, axis, method, keepdims, ignore_nan=True)
+
+
+def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: bool):
+    check_arraylike(api, a, q)
+    a, q = [concrete(x) for x in promote_dtypes_inexact(value(a), value(q))]
+    if dtypes.issubdtype(a.dtype, np.complexfloating):
+        raise ValueError(f"{api} is not defined for complex numbers.")
+    if method not in ("linear", "lower", "higher", "midpoint", "nearest"):
+        raise ValueError(f"{api}: method can only be 'linear', 'lower', 'higher', 'midpoint', or 'nearest', got {method!r}.")
+    if q.ndim > 1:
+        raise ValueError(f"{api}: q must be a number or a vector, got shape {tuple(q.shape)}.")
+    a, q = cast(a, a.dtype), cast(q, a.dtype)
+    axes = rd.canonical_axes(axis, a.ndim, api)
+    rest = [d for d in range(a.ndim) if d not in axes]
+    n = int(np.prod([a.shape[d] for d in axes], dtype=np.int64))
+    flat = mp.reshape(mp.transpose(a, (*rest, *axes)), (*(a.shape[d] for d in rest), n))
+    if n == 0:
+        raise ValueError(f"{api} of no elements, over axes {axes} of shape {tuple(a.shape)}.")
+    ordered = sort(flat, -1)         # NaN last
+    nan = uf.isnan(flat)
+    count = cast(rd.sum(uf.logical_not(nan), -1), a.dtype) if ignore_nan else float(n)
+    last = uf.maximum(uf.subtract(count, 1), 0) if ignore_nan else float(n - 1)
+    lead = tuple(flat.shape[:-1])
+    wide = mp.reshape(q, (*q.shape, *(1,) * len(lead)))
+    position = uf.multiply(wide, last)
+    if method == "nearest":
+        picked = _pick(ordered, uf.rint(position), last, lead)
+    else:
+        low, high = [_pick(ordered, p, last, lead) for p in (uf.floor(position), uf.ceil(position))]
+        weight = uf.subtract(position, uf.floor(position))
+        picked = {"linear": lambda: uf.add(uf.multiply(low, uf.subtract(1, weight)), uf.multiply(high, weight)),
+                  "lower": lambda: low, "higher": lambda: high,
+                  "midpoint": lambda: uf.multiply(uf.add(low, high), 0.5)}[method]()
+    spoiled = rd.all(nan, -1) if ignore_nan else rd.any(nan, -1)
+    picked = mp.where(spoiled, np.nan, picked)
+    kept = tuple(1 if d in axes else k for d, k in enumerate(a.shape))
+    return mp.reshape(picked, tuple(q.shape) + kept) if keepdims else picked
+
+
+def _pick(ordered, position, last, lead):
+    """Elements of the last dim at float positions of shape [q..., lead...] (or one position for all)."""
+    k = cast(mp.clip(position, 0, last), np.dtype(np.int32))
+    k = mp.broadcast_to(k, (*k.shape[:k.ndim - len(lead)], *lead)) if lead else k
+    if not lead:
+        return mp.take(ordered, k, 0, mode="clip")
+    if k.ndim == len(lead):
+        return mp.take_along_axis(ordered, k[..., None], -1, mode="clip")[..., 0]
+    return mp.moveaxis(mp.take_along_axis(ordered, mp.moveaxis(k, 0, -1), -1, mode="clip"), -1, 0)
+
+
+def percentile(a, q, axis=None, out=None, overwrite_input: bool = False, method: str = "linear", keepdims: bool = False, *,
+               interpolation=None):
+    """The percentiles `q` (0 to 100) of elements over `axis`."""
+    check_arraylike("percentile", a, q)
+    return quantile(a, uf.divide(promote_dtypes_inexact(value(q))[0], 100), axis, method=method, keepdims=keepdims)
+
+
+def nanpercentile(a, q, axis=None, out=None, overwrite_input: bool = False, method: str = "linear", keepdims: bool = False, *,
+                  interpolation=None):
+    """`percentile` over `axis`, ignoring NaN."""
+    check_arraylike("nanpercentile", a, q)
+    return nanquantile(a, uf.divide(promote_dtypes_inexact(value(q))[0], 100), axis, method=method, keepdims=keepdims)
+
+
+def median(a, axis=None, out=None, overwrite_input: bool = False, keepdims: bool = False):
+    """The median of elements over `axis`."""
+    return quantile(a, 0.5, axis, keepdims=keepdims, method="midpoint")
+
+
+def nanmedian(a, axis=None, out=None, overwrite_input: bool = False, keepdims: bool = False):
+    """`median` over `axis`, ignoring NaN."""
+    return nanquantile(a, 0.5, axis, keepdims=keepdims, method="midpoint")
+
+
+def histogram_bin_edges(a, bins=10, range=None, weights=None):  # noqa: A002
+    """The edges of `bins` equal bins over the range of `a` (or the given ones)."""
+    if isinstance(bins, str):
+        raise NotImplementedError("histogram_bin_edges: names of bin rules are not there; give a number or the edges.")
+    bins = bins if isinstance(bins, (int, np.integer)) else asarray(bins)
+    if hasattr(bins, "ndim") and bins.ndim:
+        return bins
+    a = mp.ravel(asarray(a))
+    low, high = ((rd.min(a), rd.max(a)) if a.size else (0.0, 1.0)) if range is None else range
+    dtype = dtypes.to_inexact_dtype(a.dtype)
+    low, high = cast(concrete(low), dtype), cast(concrete(high), dtype)
+    same = uf.equal(low, high)
+    return creation.linspace(mp.where(same, uf.subtract(low, 0.5), low), mp.where(same, uf.add(high, 0.5), high), int(bins) + 1)
+
+
+def _bin_numbers(x, edges):
+    """The bin of each element, -1 outside; the last bin holds its right edge."""
+    n = edges.shape[0] - 1
+    number = uf.subtract(searchsorted(edges, x, side="right"), 1)
+    number = mp.where(uf.equal(x, edges[-1]), n - 1, number)
+    inside = uf.logical_and(uf.greater_equal(x, edges[0]), uf.less_equal(x, edges[-1]))
+    return mp.where(inside, mp.clip(number, 0, n - 1), -1)
+
+
+def histogram(a, bins=10, range=None, weights=None, density: bool | None = None):  # noqa: A002
+    """Counts (or sums of weights) of elements per bin, and the edges of the bins."""
+    a = mp.ravel(asarray(a))
+    edges = histogram_bin_edges(a, bins, range)
+    a, edges = [concrete(x) for x in promote_dtypes_inexact(a, edges)]
+    a, edges = cast(a, a.dtype), cast(edges, a.dtype)
+    w = creation.ones_like(a) if weights is None else mp.ravel(asarray(weights))
+    n = edges.shape[0] - 1
+    number = _bin_numbers(a, edges)
+    counts = creation.zeros((n,), w.dtype).at[mp.where(uf.less(number, 0), n, number)].add(w, mode="drop")
+    if density:
+        counts = uf.divide(uf.divide(counts, rd.sum(counts)), uf.subtract(edges[1:], edges[:-1]))
+    return counts, edges
+
+
+def histogramdd(sample, bins=10, range=None, weights=None, density: bool | None = None):  # noqa: A002
+    """Counts of points (rows) per cell of a grid, and the edges of its bins along each dim."""
+    sample = asarray(sample) if not isinstance(sample, (list, tuple)) else mp.stack([asarray(s) for s in sample], -1)
+    if sample.ndim != 2:
+        raise ValueError(f"histogramdd takes points as rows of a matrix, got shape {tuple(sample.shape)}.")
+    sample = cast(sample, dtypes.to_inexact_dtype(sample.dtype))
+    points, dims = sample.shape
+    if range is not None and len(range) != dims:
+        raise ValueError(f"histogramdd: {len(range)} ranges for {dims} dims.")
+    per_dim = [bins] * dims if isinstance(bins, (int, np.integer)) else list(bins)
+    if len(per_dim) != dims:
+        raise ValueError("histogramdd: should be a bin for each dimension.")
+    edges = [cast(histogram_bin_edges(sample[:, d], per_dim[d], None if range is None else range[d]), sample.dtype)
+             for d in builtins.range(dims)]
+    numbers = [_bin_numbers(sample[:, d], e) for d, e in enumerate(edges)]
+    outside = numbers[0] < 0
+    for k in numbers[1:]:
+        outside = uf.logical_or(outside, k < 0)
+    shape = tuple(e.shape[0] - 1 for e in edges)
+    w = creation.ones((points,), dtypes.default_int_dtype()) if weights is None else asarray(weights)
+    index = tuple(mp.where(outside, n, k) for n, k in zip(shape, numbers))
+    counts = creation.zeros(shape, w.dtype).at[index].add(w, mode="drop")
+    if density:
+        counts = counts / rd.sum(counts)
+        for d, e in enumerate(edges):
+            width = e[1:] - e[:-1]
+            counts = counts / mp.reshape(width, tuple(-1 if i == d else 1 for i in builtins.range(dims)))
+    return counts, edges
+
+
+def histogram2d(x, y, bins=10, range=None, weights=None, density: bool | None = None):  # noqa: A002
+    """Counts of points (x, y) per cell of a grid, and the edges along x and y."""
+    if not isinstance(bins, (int, np.integer)) and np.ndim(bins) == 1 and len(bins) not in (1, 2):
+        bins = [bins, bins]
+    x, y = asarray(x), asarray(y)
+    counts, (x_edges, y_edges) = histogramdd(mp.stack([x, y], -1), bins, range, weights, density)
+    return counts, x_edges, y_edges
+
+
+def cov(m, y=None, rowvar: bool = True, bias: bool = False, ddof: int | None = None, fweights=None, aweights=None):
+    """The covariance matrix of variables in rows (or columns); `fweights` are counts of observations, `aweights` their weights."""
+    from weft.numpy.products import dot
+    x = mp.atleast_2d(m)
+    x = cast(x, dtypes.to_inexact_dtype(x.dtype))
+    if not rowvar and x.shape[0] != 1:
+        x = x.T
+    if y is not None:
+        other = mp.atleast_2d(y)
+        x = mp.concatenate([x, other.T if not rowvar and other.shape[0] != 1 else other], 0)
+    ddof = (0 if bias else 1) if ddof is None else ddof
+    if fweights is None and aweights is None:
+        centered = uf.subtract(x, rd.mean(x, 1, keepdims=True))
+        return mp.squeeze(uf.divide(dot(centered, uf.conjugate(centered.T)), x.shape[1] - ddof))
+    w = None
+    for given in (fweights, aweights):
+        if given is not None:
+            given = array_of("cov", given)
+            if given.ndim != 1 or given.shape[0] != x.shape[1]:
+                raise ValueError(f"cov: weights must be a vector of {x.shape[1]} values, got shape {tuple(given.shape)}.")
+            w = given if w is None else uf.multiply(w, given)
+    w = cast(w, dtypes.to_real_dtype(x.dtype))
+    mean, total = rd.average(x, 1, weights=cast(w, x.dtype), returned=True)
+    total = total[0]
+    norm = uf.subtract(total, ddof) if aweights is None else \
+        uf.subtract(total, uf.divide(uf.multiply(ddof, rd.sum(uf.multiply(w, array_of("cov", aweights)))), total))
+    centered = uf.subtract(x, mean[:, None])
+    return mp.squeeze(uf.divide(dot(uf.multiply(centered, w), uf.conjugate(centered.T)), norm))
+
+
+def corrcoef(x, y=None, rowvar: bool = True):
+    """The matrix of correlation coefficients."""
+    c = cov(x, y, rowvar)
+    if c.ndim == 0:
+        return uf.divide(c, c)
+    d = uf.sqrt(uf.real(mp.diag(c)))
+    return uf.divide(uf.divide(c, d[:, None]), d[None, :])

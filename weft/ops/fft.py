@@ -1,0 +1,117 @@
+"""Discrete Fourier transforms over the last dims: one library call per array.
+
+Laws: `fft_lengths` are the sizes of the transformed dims on the side of time; the last dim of a real transform's frequencies
+has half of them and one. All four are linear; the complex ones equal their own transposes.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.core.primitive import Primitive
+from weft.core.trace import typeof
+from weft.ir.factors import RuleBuilder
+from weft.ir.types import ShapedArray
+from weft.ops import families
+from weft.ops.arithmetic import mul
+from weft.ops.casting import conj, convert_element_type, real
+from weft.ops.families import COMPLEX, FLOATING, HostSpec, dtype_in, shape_error
+from weft.ops.layout import broadcast_in_dim
+from weft.ops.rules import at_front
+from weft.ops.slicing import pad
+from weft.util import dtypes
+
+fft_p = Primitive("fft", "library")
+
+
+class FftType(enum.IntEnum):
+    """Which transform: forward or inverse, of complex or of real values."""
+    FFT = 0
+    IFFT = 1
+    RFFT = 2
+    IRFFT = 3
+
+    @classmethod
+    def from_any(cls, value: Any) -> "FftType":
+        """The type that a name or number stands for."""
+        return cls[value.upper()] if isinstance(value, str) else cls(value)
+
+
+def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
+    """The discrete Fourier transform of the last `len(fft_lengths)` dims.
+
+    >>> import numpy as np
+    >>> np.asarray(fft(np.ones(4, np.complex64), "FFT", (4,))).real.tolist()
+    [4.0, 0.0, 0.0, 0.0]
+    """
+    kind = FftType.from_any(fft_type)
+    dtype = typeof(x).dtype
+    if kind != FftType.RFFT and not dtype_in(dtype, COMPLEX):
+        x = convert_element_type(x, dtypes.to_complex_dtype(dtype))
+    return fft_p.bind(x, fft_type=kind, fft_lengths=tuple(int(n) for n in fft_lengths))
+
+
+@fft_p.def_type
+def _fft_type(aval: ShapedArray, *, fft_type, fft_lengths) -> ShapedArray:
+    families.check_dtype("fft", aval, FLOATING if fft_type == FftType.RFFT else COMPLEX)
+    if dtype_in(aval.dtype, FLOATING) and aval.dtype.itemsize < 4:
+        raise TypeError(f"fft: real values must be float32 or float64, got {aval.str_short()}.")
+    n = len(fft_lengths)
+    half = (*fft_lengths[:-1], fft_lengths[-1] // 2 + 1) if n else ()
+    before = half if fft_type == FftType.IRFFT else fft_lengths
+    after = half if fft_type == FftType.RFFT else fft_lengths
+    if not n or aval.shape[aval.ndim - n:] != before:
+        raise shape_error("fft", f"the last dims must be {before} for a transform of lengths {fft_lengths}.",
+                          [("operand", aval.str_short())], "Pad or slice the operand to the lengths first.")
+    dtype = {FftType.RFFT: dtypes.to_complex_dtype, FftType.IRFFT: dtypes.to_real_dtype}.get(fft_type, lambda d: d)(aval.dtype)
+    return ShapedArray(aval.shape[:aval.ndim - n] + after, dtype, False, None, aval.vma)
+
+
+@fft_p.def_reference
+def _fft_reference(x, *, fft_type, fft_lengths):
+    run = {FftType.FFT: np.fft.fftn, FftType.IFFT: np.fft.ifftn, FftType.RFFT: np.fft.rfftn, FftType.IRFFT: np.fft.irfftn}[fft_type]
+    out = run(x, s=fft_lengths, axes=range(-len(fft_lengths), 0))
+    if fft_type == FftType.IRFFT:
+        return out.astype(dtypes.to_real_dtype(x.dtype))
+    return out.astype(dtypes.to_complex_dtype(x.dtype))
+
+
+def _fft_transpose(ct, x, *, fft_type, fft_lengths):
+    if fft_type in (FftType.FFT, FftType.IFFT):
+        return fft(ct, fft_type, fft_lengths)
+    aval = typeof(ct)
+    if fft_type == FftType.RFFT:        # the first half of the full transform of the real values
+        missing = fft_lengths[-1] - aval.shape[-1]
+        wide = pad(ct, np.zeros((), aval.dtype)[()], [(0, 0, 0)] * (aval.ndim - 1) + [(0, missing, 0)])
+        return real(fft(wide, FftType.FFT, fft_lengths))
+    # each frequency but the first (and the middle one) stands for itself and its mirror image
+    weights = np.full(fft_lengths[-1] // 2 + 1, 2.0)
+    weights[0] = 1
+    if fft_lengths[-1] % 2 == 0:
+        weights[-1] = 1
+    out = conj(fft(ct, FftType.RFFT, fft_lengths))
+    shape = typeof(out).shape
+    scale = (weights / math.prod(fft_lengths)).astype(typeof(out).dtype)
+    return mul(out, broadcast_in_dim(scale, shape, (len(shape) - 1,)))
+
+
+@fft_p.def_batch
+def _fft_batch(axis, args, dims, **params):
+    return fft_p.bind(at_front(args[0], dims[0], axis.size), **params), 0
+
+
+@fft_p.def_factors
+def _fft_factors(in_avals, out_avals, *, fft_type, fft_lengths):
+    b = RuleBuilder()
+    n = len(fft_lengths)
+    lead = b.news(in_avals[0].shape[:-n])
+    ins, outs = b.news(in_avals[0].shape[-n:]), b.news(out_avals[0].shape[-n:])
+    return b.rule([[*lead, *ins]], [[*lead, *outs]], special=dict.fromkeys([*ins, *outs], "replicate"), linear_ins=(0,))
+
+
+fft_p.define(jvp=families._linear_jvp(fft_p), transpose=families.unary_transpose(_fft_transpose), lower=HostSpec())
