@@ -240,6 +240,8 @@ class NativeProgram:
                  for made in self.compiled_kernels]
         return "\n".join([*texts, f"; entry\n{self.entry_text}"])
 
+    text = ir_text  # what dumps show
+
     def loops_text(self) -> str:
         """The kernels as Loops text."""
         return "\n\n".join([loops_text.print_kernel(made.kernel) for made in self.compiled_kernels])

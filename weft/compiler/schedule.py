@@ -22,6 +22,7 @@ from weft.ir import program as P
 from weft.ir.build import type_name
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.ir.loops import Kernel
+from weft.ir.program_text import program_text
 
 MOST_LOWERED = 4096
 _lowered: dict[tuple, tuple] = {}      # lowered kernels by what they compute
@@ -41,6 +42,10 @@ class Scheduled:
     def kernels(self) -> list[Kernel]:
         """Kernels in the order in which they run (one entry per launch)."""
         return [s.kernel for s in walk(self.program.steps) if isinstance(s, P.Launch)]
+
+    def text(self) -> str:
+        """What dumps show: slots, steps and kernels."""
+        return program_text(self.program)
 
 
 def walk(steps) -> list:

@@ -44,6 +44,13 @@ class PartitionResult:
         """(name, size) of the mesh axes, in order."""
         return self.mesh.shape_tuple
 
+    def text(self) -> str:
+        """What dumps show: the mesh, the layouts, each collective with its cause, and the program of one device."""
+        sizes = ", ".join(f"{name}={size}" for name, size in self.axes)
+        show = lambda specs: "  ".join(str(tuple("·".join(map(str, axes)) or "-" for axes in spec)) for spec in specs)
+        lines = [f"mesh {sizes}", f"inputs   {show(self.in_specs)}", f"outputs  {show(self.out_specs)}"]
+        return "\n".join([*lines, *map(str, self.records), str(self.jaxpr)]) + "\n"
+
     @property
     def counts(self) -> dict[str, int]:
         """Number of collectives by kind."""

@@ -1,0 +1,46 @@
+"""Text of scheduled programs: every kind of step, equal kernels once."""
+
+import numpy as np
+
+from weft.ir.loops import Buf, Const, For, Index, Kernel, Load, Op, Store
+from weft.ir.program import Branch, BufRef, Copy, Gemm, HostCall, Launch, Loop, Program, Slot, WhileLoop
+from weft.ir.program_text import program_text
+
+
+def doubling(name):
+    i = Index("i")
+    body = Store("y", i, Op("mul", (Load("x", i, "f32"), Const(2.0, "f32")), "f32"))
+    return Kernel((Buf("x", "f32", 8, "in"), Buf("y", "f32", 8, "out")), (For("i", 8, (body,), "vector"),), name=name)
+
+
+def test_every_kind_of_step():
+    in_, out, temp = BufRef(0), BufRef(1), BufRef(2, 64, (("i", 32),))
+    product = Gemm(2, 3, 4, in_, in_, out, (4, 1), (3, 1), (3, 1), "bf16", "f32", "f32", ((5, 8, 12, 6),), (), True)
+    steps = (
+        Launch(doubling("a"), (in_, out)),
+        Loop("i", 4, (Launch(doubling("b"), (in_, temp)),), reverse=True),
+        WhileLoop((Copy(temp, in_, 1),), temp, (product,)),
+        Branch(in_, ((Copy(out, in_, 4),), (HostCall(np.sort, ((in_, (8,), "float32"),), ((out, (8,), "float32"),)),))),
+    )
+    slots = (Slot("in", 32), Slot("out", 32), Slot("temp", 128, 16))
+    text = program_text(Program(slots, steps, 144, "f"))
+    assert text.splitlines()[:17] == [
+        "program f  arena 144 B",
+        "  s0 in 32 B",
+        "  s1 out 32 B",
+        "  s2 temp 128 B at 16",
+        "steps",
+        "  launch k0(s0, s1)",
+        "  for i in 4 backward",
+        "    launch k0(s0, s2+64+i*32)",
+        "  while s2+64+i*32 after",
+        "    copy 1 B: s2+64+i*32 = s0",
+        "  do",
+        "    gemm bf16->f32 2x3x4 batch 5: s1 += s0 * s0",
+        "  case 0 of s0",
+        "    copy 4 B: s1 = s0",
+        "  case 1 of s0",
+        "    host sort(float32[8] s0) -> float32[8] s1",
+        "kernel k0(in x: f32[8], out y: f32[8]) {",
+    ]
+    assert text.count("kernel ") == 1

@@ -1,0 +1,93 @@
+"""Text of programs as scheduled: their slots, and their steps in order, kernels in the language of Loops.
+
+    program jit(f)  arena 576 B
+      s0 in 2048 B
+      s4 temp 512 B at 0
+    steps
+      gemm f32 8x8x64 batch 2: s4 = s0 * s1
+      launch k0(s4, s2, s3)
+    kernel k0(in x0: f32[128], ...
+
+Equal kernels are printed once. `sN` is slot N; `s4+64+i*8` adds bytes, `i` being the variable of a loop around the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from weft.ir.loops import Kernel
+from weft.ir.loops_text import canonical, print_kernel
+from weft.ir.program import Branch, BufRef, Copy, Gemm, HostCall, Launch, Loop, Program, Step, WhileLoop
+
+
+def program_text(program: Program) -> str:
+    """The whole program, with the text of each distinct kernel after its steps.
+
+    >>> from weft.ir.program import Slot
+    >>> slots = (Slot("in", 8), Slot("out", 8))
+    >>> print(program_text(Program(slots, (Copy(BufRef(1), BufRef(0), 8),), 0, "f")))
+    program f  arena 0 B
+      s0 in 8 B
+      s1 out 8 B
+    steps
+      copy 8 B: s1 = s0
+    """
+    names: dict[str, str] = {}
+    kernels: dict[str, Kernel] = {}
+
+    def name_of(kernel: Kernel) -> str:
+        name = names.setdefault(canonical(kernel), f"k{len(names)}")
+        kernels[name] = kernel
+        return name
+
+    lines = [f"program {program.name}  arena {program.arena_bytes} B"]
+    for i, slot in enumerate(program.slots):
+        place = f" at {slot.offset}" if slot.kind == "temp" else ""
+        lines.append(f"  s{i} {slot.kind} {slot.nbytes} B{place}")
+    lines.append("steps")
+    lines += _steps(program.steps, name_of, "  ")
+    lines += [print_kernel(replace(kernel, name=name)) for name, kernel in kernels.items()]
+    return "\n".join(lines)
+
+
+def _steps(steps: Iterable[Step], name_of, pad: str) -> Iterator[str]:
+    for step in steps:
+        match step:
+            case Launch():
+                yield f"{pad}launch {name_of(step.kernel)}({', '.join(map(_ref, step.args))})"
+            case Gemm():
+                yield pad + _gemm(step)
+            case Copy():
+                yield f"{pad}copy {step.nbytes} B: {_ref(step.dst)} = {_ref(step.src)}"
+            case HostCall():
+                operands = ", ".join(f"{dtype}{list(shape)} {_ref(ref)}" for ref, shape, dtype in step.ins)
+                results = ", ".join(f"{dtype}{list(shape)} {_ref(ref)}" for ref, shape, dtype in step.outs)
+                yield f"{pad}host {getattr(step.fn, '__name__', 'call')}({operands}) -> {results}"
+            case Loop():
+                yield f"{pad}for {step.var} in {step.extent}{' backward' if step.reverse else ''}"
+                yield from _steps(step.body, name_of, pad + "  ")
+            case WhileLoop():
+                yield f"{pad}while {_ref(step.cond)} after"
+                yield from _steps(step.cond_body, name_of, pad + "  ")
+                yield f"{pad}do"
+                yield from _steps(step.body, name_of, pad + "  ")
+            case Branch():
+                for i, branch in enumerate(step.branches):
+                    yield f"{pad}case {i} of {_ref(step.index)}"
+                    yield from _steps(branch, name_of, pad + "  ")
+
+
+def _gemm(step: Gemm) -> str:
+    sizes = f"{step.m}x{step.n}x{step.k}"
+    batch = "".join(f" batch {extent}" for extent, *_ in step.batch)
+    outer = "".join(f" outer {extent}" for extent, *_ in step.outer_k)
+    sign = "+=" if step.accumulate else "="
+    bias = "" if step.epilogue_bias is None else f" + bias {_ref(step.epilogue_bias[0])}"
+    types = step.in_type if step.in_type == step.out_type else f"{step.in_type}->{step.out_type}"
+    return f"gemm {types} {sizes}{batch}{outer}: {_ref(step.c)} {sign} {_ref(step.a)} * {_ref(step.b)}{bias}"
+
+
+def _ref(ref: BufRef) -> str:
+    offset = f"+{ref.offset}" if ref.offset else ""
+    return f"s{ref.slot}{offset}" + "".join(f"+{var}*{stride}" for var, stride in ref.strides)
