@@ -59,12 +59,23 @@ def moments(x):
     return [R.reduce_sum(x, axes=(0,)), R.reduce_max(x, axes=(0,)), R.reduce_sum(E.mul(x, x), axes=(0,))]
 
 
+def cross_entropy(x, labels):
+    """The loss of each row and its gradient, with a sum of the labels that only the gradient needs."""
+    shifted = E.sub(x, spread(R.reduce_max(x, axes=(1,)), x.shape, (0,)))
+    e = E.exp(shifted)
+    total = R.reduce_sum(e, axes=(1,))
+    mass = R.reduce_sum(labels, axes=(1,))
+    loss = E.sub(E.mul(mass, E.log(total)), R.reduce_sum(E.mul(labels, shifted), axes=(1,)))
+    return [loss, E.sub(E.mul(e, spread(E.div(mass, total), x.shape, (0,))), labels)]
+
+
 SMALL = (24, 20)
 # name, function, operand types, kernels, matmuls
 CASES = [
     ("chain", chain, [(4, 2, 8, 8)], 1, 0),
     ("softmax", softmax, [SMALL], 1, 0),
     ("layernorm", layernorm, [SMALL, (20,), (20,)], 1, 0),
+    ("cross entropy", cross_entropy, [SMALL, SMALL], 1, 0),
     ("layer", layer, [(16, 24), (24, 32), (32,)], 1, 1),
     ("sum of squares", lambda x: [R.reduce_sum(E.mul(x, x), axes=(0, 1))], [SMALL], 1, 0),
     ("adam", adam, [SMALL, SMALL, SMALL, SMALL, ()], 1, 0),

@@ -124,6 +124,8 @@ class Graph:
             else:
                 depth = max(depth, self.demand(atom) + 1)
                 price += 1
+        if context is not None:
+            self._lift(eqn, depth, context)
         for var in eqn.outvars:
             self.producer[var] = eqn
             self.depth[var], self.price[var], self.chain[var] = depth, min(price, 1 << 30), chain
@@ -131,6 +133,23 @@ class Graph:
                 self.context[var], self.tags[var] = context, tags
             if price >= EXPENSIVE and self.uses.get(var, 0) > 1:
                 self.roots.add(var)
+
+    def _lift(self, eqn: Eqn, depth: int, context: Context) -> None:
+        """Reductions of the same rows that only `eqn` reads run in its kernel, though they could run before."""
+        stack = [a for a in eqn.invars if type(a) is not Literal]
+        while stack:
+            atom = stack.pop()
+            if self.context.get(atom) != context or self.depth[atom] >= depth or self.uses.get(atom) != 1 \
+                    or atom in self.needed:
+                continue
+            maker = self.producer[atom]
+            if treatment(maker) == "reduce":
+                source = maker.invars[0]
+                if self.computed(source) and (source in self.roots or self.depth[source] > 0):
+                    continue
+            else:
+                stack.extend(a for a in maker.invars if type(a) is not Literal)
+            self.depth[atom] = depth
 
     def _tags_through(self, eqn: Eqn, atom: Var, view: View | None, same_kind: bool, context: Context):
         """Tags of the result if `eqn` can read `atom`, which is in a row context, inside that context; else None."""

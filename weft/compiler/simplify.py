@@ -260,6 +260,18 @@ def _reshape(walk: _Algebra, eqn: Eqn):
     return None
 
 
+def _sum_of_sums(walk: _Algebra, eqn: Eqn):
+    """A reduction of the same reduction over other dims is one reduction."""
+    x = eqn.invars[0]
+    before = walk.maker.get(x) if type(x) is not Literal else None
+    if before is None or before.primitive is not eqn.primitive or walk.uses.get(x) != 1 or list(eqn.params) != ["axes"]:
+        return None
+    inner = sorted(before.params["axes"])
+    kept = [d for d in range(before.invars[0].aval.ndim) if d not in inner]
+    axes = tuple(sorted([*inner, *(kept[a] for a in eqn.params["axes"])]))
+    return eqn.replace(invars=before.invars, params={"axes": axes})
+
+
 def _broadcast(walk: _Algebra, eqn: Eqn):
     x, dims = eqn.invars[0], eqn.params["broadcast_dimensions"]
     shape = eqn.outvars[0].aval.shape
@@ -302,6 +314,7 @@ _RULES = {
     "mul": _with_scalars(_unit(1)), "div": _with_scalars(_unit(1, True)), "add": _with_scalars(_add),
     "sub": _with_scalars(_sub), "add_any": _with_scalars(_add), "max": _with_scalars(None), "min": _with_scalars(None),
     "neg": _twice, "not": _twice, "conj": _twice, "convert_element_type": _convert, "transpose": _transpose,
+    **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"), _sum_of_sums),
     "reshape": _reshape, "broadcast_in_dim": _broadcast, "copy": lambda walk, eqn: eqn.invars[0],
 }
 
