@@ -1,4 +1,4 @@
-"""Programs on a 4 x 2 mesh whose communication is compared with a peer's; both sides run it, so it imports NumPy alone."""
+"""Programs on a 4 x 2 mesh whose communication is compared with a peer's, which runs them too: only NumPy is imported."""
 
 import numpy as np
 
