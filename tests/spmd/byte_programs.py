@@ -1,4 +1,4 @@
-"""Programs on a 4 x 2 mesh whose communication is compared with a peer's, which runs them too: only NumPy is imported."""
+"""Programs on a 4 x 2 mesh whose communication is compared with a peer's; it runs them too: only NumPy is imported."""
 
 import numpy as np
 

@@ -87,6 +87,24 @@ def test_scan_with_constants_backwards():
         check(f, [random(8, 8), random(16, 8), random(4, 16, 8)], GRID, specs)
 
 
+def test_gradients_are_accumulated_before_they_are_reduced():
+    def body(w, c, x):
+        gradient = dot_general(x, math.tanh(dot(x, w)), (((0,), (0,)), ((), ())))
+        return [arithmetic.add(c, arithmetic.mul(gradient, np.float32(0.25)))]
+
+    args = [random(8, 4), random(8, 4, seed=3), random(5, 16, 8)]
+    result = check(lambda w, c, xs: scan(body, [w], [c], [xs], 5), args, GRID, [P(), P(), P(None, "a")])
+    (record,) = result.records
+    assert record.kind == "psum" and record.count == 1 and record.axes == ("a",)
+
+    def used(w, c, x):
+        (out,) = body(w, c, x)
+        return [out, reduce.reduce_max(out, (0,))]
+
+    result = check(lambda w, c, xs: scan(used, [w], [c], [xs], 5), args, GRID, [P(), P(), P(None, "a")])
+    assert result.counts == {"psum": 5}
+
+
 def test_a_stencil_in_a_loop_sends_edges_only():
     def body(c):
         left = slicing.concatenate([slicing.slice(c, (1, 0), (64, 4)), slicing.slice(c, (0, 0), (1, 4))], 0)

@@ -16,7 +16,7 @@ import numpy as np
 
 from weft.core.trace import typeof
 from weft.ir.types import ShapedArray
-from weft.ops import collectives
+from weft.ops import collectives, comparison, layout
 from weft.partition.cost import collective_bytes
 from weft.partition.reshard import Step
 
@@ -41,6 +41,13 @@ def pmax(x: Any, axes: Axes) -> Any:
 def pmin(x: Any, axes: Axes) -> Any:
     """The minimum over all devices along `axes`."""
     return collectives.pmin(x, axes)
+
+
+def pending(x: Any, axes: Axes) -> Any:
+    """A whole value as a pending sum over `axes`: itself on the first device along them, zeros elsewhere."""
+    first = comparison.eq(collectives.axis_index(axes), np.int32(0))
+    aval = typeof(x)
+    return comparison.select_n(first, layout.full(aval.shape, 0, aval.dtype), x)
 
 
 def step(move: Step, x: Any) -> Any:

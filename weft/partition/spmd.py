@@ -104,6 +104,7 @@ class Partitioner:
     uses: Counter = field(default_factory=Counter)
     readers: dict[Var, Eqn] = field(default_factory=dict)       # some equation that reads a variable
     makers: dict[Var, Eqn] = field(default_factory=dict)        # the equation that makes it
+    foreseen: dict[Var, frozenset] = field(default_factory=dict)
     settled: set = field(default_factory=set)      # results that must end as they are wished
 
     @property
@@ -132,6 +133,8 @@ class Partitioner:
         item = value.aval.dtype.itemsize
         priced = [(plan_cost(p, target, value.aval.shape, item, self.sizes), i, p) for i, p in enumerate(value.views)
                   if target.partial <= p.partial]
+        if not priced:
+            raise _NotPending
         cost, _, source = min(priced)
         return source, cost
 
@@ -319,6 +322,12 @@ class Partitioner:
             return frozenset()
         if atom in self.env:
             return self.env[atom].pending
+        if atom not in self.foreseen:
+            self.foreseen[atom] = self.foresee(atom)
+        return self.foreseen[atom]
+
+    def foresee(self, atom: Var) -> frozenset:
+        """`awaits` for a value that is not computed yet, from the wishes for the operands of its equation."""
         eqn = self.makers.get(atom)
         rule = None if eqn is None or eqn.primitive.kind == "region" else self.wishes.rule(eqn)
         if rule is None:
@@ -328,7 +337,15 @@ class Partitioner:
             for f, mine in axes_of_factors(factors, self.wishes.spec(a), rule, self.sizes)[0].items():
                 if rule.reduced.get(f) == "add":
                     summed.update(mine)
-        return frozenset(summed)
+        return frozenset(summed) or self.awaits_through(eqn, rule)
+
+    def awaits_through(self, eqn: Eqn, rule: FactorRule) -> frozenset:
+        """The axes of a probable pending sum that would pass a linear equation."""
+        found = [self.awaits(eqn.invars[i]) for i in rule.linear_ins]
+        if rule.additive:
+            return found[0] if found and all(axes == found[0] for axes in found) else frozenset()
+        pending = [axes for axes in found if axes]
+        return pending[0] if len(pending) == 1 else frozenset()
 
     def placements(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], axes: FactorAxes, passing: frozenset
                    ) -> Choice:
@@ -479,13 +496,45 @@ class Partitioner:
         p = eqn.params
         body, n_consts, n_carry = p["jaxpr"], p["num_consts"], p["num_carry"]
         ins = [self.wish(v) for v in body.invars]
-        carry = ins[n_consts:n_consts + n_carry]
+        carries = range(n_consts, n_consts + n_carry)
         ys = [self.wish(a) for a in body.outvars[n_carry:]]
-        local = self.inside(body, ins, [*carry, *ys], p["length"])
         stacked = lambda places: [Placement(((), *place.dims)) for place in places]
-        args = self.placed(eqn, values, [*ins[:n_consts + n_carry], *stacked(ins[n_consts + n_carry:])])
+        args = self.placed(eqn, values, [*ins[:carries.stop], *stacked(ins[carries.stop:])])
+        summed = [self.accumulates(body, i, body.outvars[i - n_consts]) for i in carries]
+        pending = [Placement(ins[i].dims, axes) for i, axes in zip(carries, summed)]
+        known = len(self.records)
+        try:
+            local = self.inside(body, [*ins[:n_consts], *pending, *ins[carries.stop:]], [*pending, *ys], p["length"])
+        except _NotPending:
+            del self.records[known:]
+            pending = ins[n_consts:carries.stop]
+            local = self.inside(body, ins, [*pending, *ys], p["length"])
+        for i, place in zip(carries, pending):
+            if place.partial:
+                args[i] = emit.pending(args[i], tuple(a for a in self.sizes if a in place.partial))
         outs = eqn.primitive.bind(*args, **dict(p, jaxpr=local))
-        return self.results(eqn, outs, [*carry, *stacked(ys)])
+        results = self.results(eqn, outs, [*pending, *stacked(ys)])
+        for value in results[:n_carry]:
+            value.origin = Origin("the loop accumulates sums over a split dim", eqn.source)
+        return results
+
+    def accumulates(self, body: Jaxpr, i: int, out: Any) -> frozenset:
+        """The axes over which carry `i` of a scan may stay a pending sum: the body only adds pending sums to it."""
+        carry = body.invars[i]
+        makers = {v: eqn for eqn in body.eqns for v in eqn.outvars}
+        eqn = makers.get(out)
+        readers = [e for e in body.eqns if carry in e.invars]
+        if eqn is None or readers != [eqn] or out in self.wishes.given or sum(a is carry for a in body.outvars):
+            return frozenset()
+        rule = self.wishes.rule(eqn)
+        if rule is None or not rule.additive or len(eqn.invars) != 2 or eqn.primitive.kind != "elementwise":
+            return frozenset()
+        (term,) = [a for a in eqn.invars if a is not carry] or [None]
+        if term is None or sum(a is out for a in body.outvars) != 1 or any(out in e.invars for e in body.eqns):
+            return frozenset()
+        self.makers.update(makers)
+        axes = self.awaits(term)
+        return frozenset() if axes & self.wish(carry).axes else axes
 
     def while_loop(self, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
         p = eqn.params
@@ -506,6 +555,10 @@ class Partitioner:
         local = tuple(self.inside(b, ins, outs, 1) for b in branches)
         args = self.placed(eqn, values, [Placement(()), *ins])
         return self.results(eqn, eqn.primitive.bind(*args, **dict(eqn.params, branches=local)), outs)
+
+
+class _NotPending(Exception):
+    """A value that was expected to be a pending sum is not one."""
 
 
 class _NotLocal(Exception):
