@@ -19,8 +19,10 @@ from weft.ir.shardings import NamedSharding, PositionalSharding, Sharding, Singl
 from weft.ir.specs import UNCONSTRAINED, P, PartitionSpec
 from weft.runtime.topology import make_mesh
 
+make_single_device_sharding = SingleDeviceSharding
+
 __all__ = [
     "UNCONSTRAINED", "AbstractMesh", "AxisType", "Mesh", "NamedSharding", "P", "PartitionSpec", "PositionalSharding",
-    "Sharding", "SingleDeviceSharding", "get_abstract_mesh", "get_mesh", "make_mesh", "set_mesh", "use_abstract_mesh",
-    "use_mesh",
+    "Sharding", "SingleDeviceSharding", "get_abstract_mesh", "get_mesh", "make_mesh", "make_single_device_sharding",
+    "set_mesh", "use_abstract_mesh", "use_mesh",
 ]
