@@ -94,6 +94,7 @@ class _Survey:
         self.seen: set[int] = set()
         self.sizes: set[int] = set()
         self.types: set[str] = set()
+        self.memory: set[str] = set()
         self.cost = 0
         self.inner: set[str] = set()
         self.reductions: dict[str, str] = {}
@@ -113,6 +114,7 @@ class _Survey:
         elif isinstance(expr, Load):
             self.cost += 1
             self.note(expr.type)
+            self.memory.add(expr.type)
             for inner in (expr.index, expr.guard, expr.other):
                 if inner is not None:
                     self.expr(inner)
@@ -139,6 +141,7 @@ class _Survey:
                 self.reductions[stmt.name] = stmt.op
         elif isinstance(stmt, Store):
             self.note(self.buffers[stmt.buf].type)
+            self.memory.add(self.buffers[stmt.buf].type)
             self.streaming = self.streaming or stmt.streaming
         elif isinstance(stmt, While):
             self.plain = False
@@ -165,7 +168,8 @@ def shape_of(loop: For, target: Target, buffers: dict, extent: int | None) -> Sh
     lanes = target.lanes(max(survey.sizes, default=1))
     if target.level != "avx512":
         lanes = min(lanes, 8)
-    masked = target.has_masks
+    # AVX2 masks loads and stores of 4 and 8 bytes only
+    masked = target.has_masks or (target.level == "avx2" and all(ITEMSIZE[type_] >= 4 for type_ in survey.memory))
     if extent is not None and extent < lanes:
         if masked:
             lanes = max(4, 1 << (extent - 1).bit_length())
@@ -180,5 +184,5 @@ def shape_of(loop: For, target: Target, buffers: dict, extent: int | None) -> Sh
     if extent is not None:
         parts = max(1, min(parts, -(-extent // lanes) if masked else extent // lanes))
     rest = extent is None or extent % (lanes * parts) != 0
-    merged = masked and rest and survey.cost >= MERGE_COST and not survey.streaming
+    merged = target.has_masks and rest and survey.cost >= MERGE_COST and not survey.streaming
     return Shape(lanes, parts, masked, merged, survey.reductions)
