@@ -34,6 +34,19 @@ def eager(fun: Callable, arrays=(0,)) -> FaceFunction:
     return found
 
 
+_settings: dict[tuple, tuple] = {}
+
+
+def same(setting):
+    """The one object that stands for equal tuples of integers, so that native dispatch knows it again."""
+    if type(setting) is not tuple or len(_settings) > 4096:
+        return setting
+    try:
+        return _settings.setdefault(setting, setting)
+    except TypeError:
+        return setting
+
+
 def wrapped(name: str, fun: Callable) -> Callable:
     """The wrapped form of the function that the tables call `name`; the function itself if they do not."""
     arrays = _table().get(name)

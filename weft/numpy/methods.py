@@ -38,7 +38,8 @@ def _setitem(self, index, values):
 
 def _reshape(self, *shape, order: str = "C", **kwargs):
     """See `weft.numpy.reshape`; the shape may be given as one tuple or as separate integers."""
-    return eager.eager(manipulation.reshape)(self, shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape, order, **kwargs)
+    shape = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+    return eager.eager(manipulation.reshape)(self, eager.same(shape), order, **kwargs)
 
 
 def _transpose(self, *axes):
