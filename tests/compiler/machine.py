@@ -124,6 +124,7 @@ def check(jaxpr, *args, native: bool = True, donated=(), rtol=None, simple: bool
         exact = w.dtype.kind in "iub"
         tolerance = rtol if rtol is not None else 0 if exact else 2e-2 if w.dtype.itemsize == 2 else 2e-5
         if w.dtype.itemsize == 2 and not exact:
+            tolerance = max(tolerance, 2e-2)
             g, w = g.astype("f4"), w.astype("f4")
         np.testing.assert_allclose(g, w, rtol=tolerance, atol=tolerance)
     return scheduled

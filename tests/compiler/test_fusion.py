@@ -130,6 +130,9 @@ LARGE = [
     ("layernorm", layernorm, [(300, 501), (501,), (501,)], 1),
     ("chain", chain, [(30, 40, 50)], 1),
     ("normalised", lambda x: [E.div(x, R.reduce_max(E.abs(x), axes=(0, 1)))], [(256, 512)], 3),
+    ("running sums of other types", lambda x: [
+        R.cumsum(E.convert_element_type(x, BF16), axis=1, reverse=False), R.cummax(x, axis=0, reverse=False),
+        R.cumsum(E.convert_element_type(E.gt(x, 0.0), I32), axis=1, reverse=True)], [(3, 40, 5)], 8),
     ("running sum", lambda x: [R.cumsum(x, axis=0, reverse=True)], [(300, 1500)], 1),
 ]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from weft.compiler.classify import row_major
 from weft.compiler.emit import Emitter
-from weft.compiler.lower import Lowered, children
+from weft.compiler.lower import Lowered, Output, children
 from weft.ir.build import Builder, type_name
 from weft.ir.jaxpr import Var
 from weft.ir.loops import (
@@ -385,7 +385,7 @@ class Nest:
         done = iter(emit.compute(roots))
         for o in low.outputs:
             index = next(done)
-            emit.append(Store(self.out_names[o.var], index, next(done)))
+            emit.append(self._store(o, index, next(done)))
         emit.close("j", self.strip_extent, "vector")
 
     def _strip_pass(self, where: dict[int, Expr], column: Dim, kept: dict[str, str], rows: list[Expr]) -> None:
@@ -457,9 +457,11 @@ class Nest:
         done = iter(emit.compute(roots))
         for o in final:
             index = next(done)
-            # results beyond all caches go past them; so does nothing that a reduction reads again
-            streaming = not low.columns and o.var.aval.nbytes >= STREAM_BYTES
-            emit.append(Store(self.out_names[o.var], index, next(done), streaming=streaming))
+            emit.append(self._store(o, index, next(done)))
+
+    def _store(self, out: Output, index: Expr, value: Expr) -> Store:
+        """Results larger than the caches go past them; no kernel reads its results again."""
+        return Store(self.out_names[out.var], index, value, streaming=out.var.aval.nbytes >= STREAM_BYTES)
 
     def _pass(self, reductions: list, outputs: list, roots: list, spills: list, loops: list, blocked: bool) -> None:
         emit = self.emit
@@ -478,7 +480,7 @@ class Nest:
             emit.append(Accum(partial.get(r.name, r.name), r.op, next(done)))
         for o in outputs:
             index = next(done)
-            emit.append(Store(self.out_names[o.var], index, next(done)))
+            emit.append(self._store(o, index, next(done)))
         for buf, _, _ in spills:
             index = next(done)
             emit.append(Store(buf, index, next(done)))
