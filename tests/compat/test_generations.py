@@ -1,0 +1,97 @@
+"""Programs of every generation of the API: the names of 2022 to today, as they are written."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import weft
+
+PROGRAMS = {
+    "maps and pjit of 2022": """
+        import numpy as np, jax, jax.numpy as jnp
+        from jax.experimental import maps, PartitionSpec as P
+        from jax.experimental.pjit import pjit, with_sharding_constraint
+        mesh = maps.Mesh(np.array(jax.devices()).reshape(4, 2), ('x', 'y'))
+        f = pjit(lambda v: with_sharding_constraint(v * 2, P('x', 'y')), in_axis_resources=P('x', None),
+                 out_axis_resources=P('x', 'y'))
+        with mesh:
+            out = f(jnp.ones((8, 8)))
+        assert out.sharding.spec == P('x', 'y'), out.sharding
+        assert float(out.sum()) == 128
+    """,
+    "positional shardings of 2023": """
+        import jax, jax.numpy as jnp
+        from jax.experimental import mesh_utils
+        from jax.sharding import PositionalSharding
+        sharding = PositionalSharding(mesh_utils.create_device_mesh((8,)))
+        x = jax.device_put(jnp.arange(16.).reshape(8, 2), sharding.reshape(4, 2))
+        assert len(x.addressable_shards) == 8
+    """,
+    "the array switch and the config module": """
+        import jax
+        from jax.config import config
+        jax.config.update('jax_array', True)
+        config.update('jax_log_compiles', False)
+        assert config.jax_array is True and jax.config.read('jax_log_compiles') is False
+    """,
+    "constraints are put into lax": """
+        import jax, jax.numpy as jnp
+        import jax.experimental.pjit
+        jax.lax.with_sharding_constraint = jax.experimental.pjit.with_sharding_constraint
+        from jax.lax import with_sharding_constraint
+        assert with_sharding_constraint is jax.experimental.pjit.with_sharding_constraint
+    """,
+    "today's names": """
+        import jax, jax.numpy as jnp
+        from jax import P, NamedSharding, tree, random, nn, lax, make_mesh
+        from jax.sharding import Mesh, PartitionSpec, AxisType
+        from jax.tree_util import tree_map
+        from jax.flatten_util import ravel_pytree
+        from jax.ad_checkpoint import checkpoint
+        from jax.test_util import check_grads
+        import jax.errors, jax.dtypes, jax.stages
+        mesh = make_mesh((4, 2), ('a', 'b'))
+        x = jax.device_put(jnp.ones((8, 4)), NamedSharding(mesh, P('a', 'b')))
+        assert isinstance(x, jax.Array) and x.sharding.spec == P('a', 'b')
+        vector, back = ravel_pytree({'w': jnp.ones(3)})
+        check_grads(jnp.sin, (vector,), 1)
+        assert float(jax.jit(jax.grad(lambda v: nn.relu(v).sum()))(vector)[0]) == 1.0
+        assert tree.map(lambda v: v + 1, [1, 2]) == tree_map(lambda v: v + 1, [1, 2]) == [2, 3]
+    """,
+    "types and isinstance": """
+        import jax, jax.numpy as jnp
+        x = jnp.zeros(3)
+        assert isinstance(x, jnp.ndarray) and isinstance(x, jax.Array)
+        assert jax.core.ShapedArray((3,), jnp.float32) == jax.typeof(x)
+        def f(v):
+            assert isinstance(v, jax.core.Tracer) and isinstance(v, jax.Array)
+            return v
+        jax.jit(f)(x)
+    """,
+    "what is not there says so": """
+        import jax
+        try:
+            from jax.experimental import pallas
+        except ImportError as error:
+            assert 'weft does not have' in str(error) and 'jax.experimental.pallas' in str(error)
+        else:
+            raise AssertionError
+        try:
+            jax.make_user_context
+        except AttributeError as error:
+            assert str(error) == 'weft does not have jax.make_user_context yet'
+    """,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name, tmp_path):
+    (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAMS[name]))
+    environment = os.environ | {"PYTHONPATH": str(Path(weft.__file__).parents[1])}
+    command = [sys.executable, "-m", "weft", "run", "--devices", "8", "program.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
