@@ -60,6 +60,7 @@ class Expressions:
         self.parts = 1
         self.induction = constant(0)
         self.masks: list[str | None] = [None]
+        self.outlined: frozenset[str] = frozenset()
 
     def lanes_of(self, width: int) -> Lanes:
         """The operations on `width` lanes."""
@@ -114,6 +115,9 @@ class Expressions:
             return uniform(type_, self._lanewise(self.scalar, op, args, [arg.parts[0] for arg in args], type_))
         columns = [self.spread(arg) for arg in args]
         lanes = self.lanes
+        if op in self.outlined:
+            rows = [list(row) for row in zip(*columns)]
+            return varying(type_, tuple(vector_math.call_outlined(lanes, op, args[0].type, rows)))
         return varying(type_, tuple([self._lanewise(lanes, op, args, list(row), type_) for row in zip(*columns)]))
 
     def _lanewise(self, lanes: Lanes, op: str, args: list[Value], names: list[str], type_: str) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 from weft.codegen.builder import MEMORY, REGISTER, mangle, vector
 from weft.codegen.expressions import Expressions
-from weft.codegen.loopshape import Shape, assigned, bound, shape_of
+from weft.codegen.loopshape import Shape, assigned, bound, repeated_math, shape_of
 from weft.codegen.target import Target
 from weft.codegen.values import (
     AFFINE,
@@ -89,6 +89,7 @@ class KernelEmitter(Expressions):
         """The text of the kernel's function."""
         self._bind_buffers()
         body = self.kernel.body
+        self.outlined = repeated_math(body)
         if len(body) == 1 and isinstance(body[0], For) and body[0].kind == "parallel":
             loop = body[0]
             self.env[loop.var] = uniform("i64", "%task")
@@ -355,7 +356,7 @@ class KernelEmitter(Expressions):
             return
         if stmt.kind == "vector" and not self.vectorized:
             most = extent.const if extent.const is not None else bound(stmt.extent)
-            shape = shape_of(stmt, self.target, self.buffers, most)
+            shape = shape_of(stmt, self.target, self.buffers, most, extent.const is not None, self.outlined)
             if shape is not None:
                 self._vector_loop(stmt, extent, shape)
                 return

@@ -34,6 +34,8 @@ _CHEAP_MATH = frozenset({
     "sqrt", "rsqrt", "floor", "ceil", "round_even", "round_away", "trunc", "is_finite", "copysign"})
 #: bodies at least this costly have one masked loop instead of a loop and a masked rest: masks cost them little
 MERGE_COST = 40
+#: a function that occurs this often in one kernel is called, not repeated
+OUTLINE_FROM = 4
 
 _MATH = (UNARY_MATH | BINARY_MATH) - _CHEAP_MATH
 
@@ -89,7 +91,9 @@ def expressions(stmt: Stmt) -> list[Expr]:
 class _Survey:
     """What a loop body touches: element sizes, cost, reductions."""
 
-    def __init__(self, buffers: dict):
+    def __init__(self, buffers: dict, outlined: frozenset[str]):
+        self.outlined = outlined
+        self.calls = False
         self.buffers = buffers
         self.seen: set[int] = set()
         self.sizes: set[int] = set()
@@ -108,6 +112,7 @@ class _Survey:
         if isinstance(expr, Op):
             if expr.type != "i64":
                 self.cost += 20 if expr.op in _MATH else 1
+                self.calls = self.calls or expr.op in self.outlined
                 self.note(expr.type)
             for arg in expr.args:
                 self.expr(arg)
@@ -150,6 +155,40 @@ class _Survey:
                 self.stmt(child)
 
 
+def repeated_math(body: tuple[Stmt, ...]) -> frozenset[str]:
+    """The long functions that occur so often in a body that it had better call them.
+
+    Instruction selection takes more than linear time in the length of a block; a call costs a long function little.
+    """
+    counts: dict[str, int] = {}
+    seen: set[int] = set()
+
+    def visit(expr: Expr) -> None:
+        if id(expr) in seen:
+            return
+        seen.add(id(expr))
+        if isinstance(expr, Op):
+            if expr.op in _MATH:
+                name = "complex" if expr.args[0].type in COMPLEX else expr.op
+                counts[name] = counts.get(name, 0) + 1
+            for arg in expr.args:
+                visit(arg)
+        elif isinstance(expr, Load):
+            for inner in (expr.index, expr.guard, expr.other):
+                if inner is not None:
+                    visit(inner)
+
+    waiting = list(body)
+    while waiting:
+        stmt = waiting.pop()
+        for expr in expressions(stmt):
+            visit(expr)
+        waiting += [child for inner in bodies(stmt) for child in inner]
+    if counts.pop("complex", 0) >= OUTLINE_FROM:
+        return _MATH
+    return frozenset([name for name, count in counts.items() if count >= OUTLINE_FROM])
+
+
 def bound(extent: Expr) -> int | None:
     """The most that a computed extent can be, where it is a minimum with a constant."""
     if isinstance(extent, Op) and extent.op == "min":
@@ -158,9 +197,10 @@ def bound(extent: Expr) -> int | None:
     return None
 
 
-def shape_of(loop: For, target: Target, buffers: dict, extent: int | None) -> Shape | None:
-    """The shape of a vector loop; `extent` is its number of iterations, or the most it can be, or None."""
-    survey = _Survey(buffers)
+def shape_of(loop: For, target: Target, buffers: dict, extent: int | None, exact: bool = True,
+             outlined: frozenset[str] = frozenset()) -> Shape | None:
+    """The shape of a vector loop; `extent` is its number of iterations (if `exact`), or the most it can be, or None."""
+    survey = _Survey(buffers, outlined)
     for stmt in loop.body:
         survey.stmt(stmt)
     if not survey.plain or extent == 1:
@@ -178,11 +218,11 @@ def shape_of(loop: For, target: Target, buffers: dict, extent: int | None) -> Sh
                 lanes //= 2
     if lanes < 2:
         return None
-    parts = 4 if survey.cost <= 16 else 2 if survey.cost <= 90 else 1
+    parts = 4 if survey.cost <= 16 or survey.calls else 2 if survey.cost <= 90 else 1
     if survey.types & COMPLEX:
         parts = min(parts, 2)
     if extent is not None:
         parts = max(1, min(parts, -(-extent // lanes) if masked else extent // lanes))
-    rest = extent is None or extent % (lanes * parts) != 0
+    rest = not exact or extent is None or extent % (lanes * parts) != 0
     merged = target.has_masks and rest and survey.cost >= MERGE_COST and not survey.streaming
     return Shape(lanes, parts, masked, merged, survey.reductions)

@@ -4,6 +4,7 @@ In:   register values and a floating type.
 Out:  register values; half precision is computed in f32 and rounded.
 Laws: the same instructions per lane at every width, so a value does not depend on where in a vector it lies.
       Special values follow IEEE and NumPy. f64 `pow` and `lgamma` of both precisions call the C library lane by lane.
+      Where a kernel uses a function often, it calls it (`call_outlined`), on all vectors of an iteration at once.
 Next: `math_exp`, `math_trig`, `math_special` hold the formulas, `math_tables` the coefficients.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.codegen import math_exp, math_special, math_trig
+from weft.codegen.builder import Builder
 from weft.codegen.lanes import Lanes
 from weft.codegen.math_real import Real
 from weft.ir.loops import ScalarType
@@ -47,3 +49,35 @@ def call(lanes: Lanes, op: str, type_: ScalarType, args: list[str]) -> str:
     if op == "is_finite":
         return (real.abs(values[0]) < float("inf")).name
     return _FORMULAS[op](real, *values).name
+
+
+def call_outlined(lanes: Lanes, op: str, type_: ScalarType, rows: list[list[str]]) -> list[str]:
+    """Call `op` as a function of its own on several vectors per argument; `rows` has one row of arguments per vector.
+
+    A module then holds the instructions once, however often the function occurs.
+    """
+    b, t, parts, name = lanes.b, lanes.type(type_), len(rows), f"weft.{op}.{type_}.{lanes.w}x{len(rows)}"
+    result = t if parts == 1 else "{" + ", ".join([t] * parts) + "}"
+    if name not in b.helpers:
+        b.helpers[name] = _function(lanes, op, type_, name, result, len(rows[0]), parts)
+    flat = [arg for row in rows for arg in row]
+    made = b.pure(f"call fastcc {result} @{name}({', '.join([f'{t} {arg}' for arg in flat])})", *flat)
+    return [made] if parts == 1 else [b.pure(f"extractvalue {result} {made}, {i}", made) for i in range(parts)]
+
+
+def _function(lanes: Lanes, op: str, type_: ScalarType, name: str, result: str, arity: int, parts: int) -> str:
+    """The text of an outlined function."""
+    own = Builder()
+    inner, t = Lanes(own, lanes.target, lanes.w), lanes.type(type_)
+    names = [f"%x{i}" for i in range(arity * parts)]
+    values = [call(inner, op, type_, names[i * arity:(i + 1) * arity]) for i in range(parts)]
+    made = values[0]
+    if parts > 1:
+        made = "poison"
+        for i, value in enumerate(values):
+            made = own.here(f"insertvalue {result} {made}, {t} {value}, {i}")
+    lanes.b.declarations |= own.declarations
+    lanes.b.helpers |= own.helpers
+    params, lines = ", ".join([f"{t} {x}" for x in names]), "\n".join(own.scopes[0].lines)
+    return (f"define internal fastcc {result} @{name}({params}) noinline #0 {{\nentry:\n{lines}\n"
+            f"  ret {result} {made}\n}}\n")
