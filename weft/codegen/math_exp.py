@@ -92,15 +92,19 @@ def logistic(f: Real, x: V) -> V:
     return f.select(x < 0.0, e, 1.0) / (e + 1.0)
 
 
-def _split(f: Real, x: V) -> tuple[V, V]:
-    """(exponent, mantissa in [sqrt(1/2), sqrt(2))) of positive x, subnormal ones included."""
-    tiny = x < f.tiny
-    scale = f.mantissa + 2
-    x = f.select(tiny, x * 2.0**scale, x)
+def _split_normal(f: Real, x: V) -> tuple[V, V]:
+    """(exponent, mantissa in [sqrt(1/2), sqrt(2))) of positive normal x."""
     bits = f.to_bits(x)
     root_half = 0x3FE6A09E667F3BCD if f.wide else 0x3F3504F3
     k = (bits - root_half) >> f.mantissa
-    m = f.from_bits(bits - (k << f.mantissa))
+    return k, f.from_bits(bits - (k << f.mantissa))
+
+
+def _split(f: Real, x: V) -> tuple[V, V]:
+    """The same of any positive x, subnormal ones included."""
+    tiny = x < f.tiny
+    scale = f.mantissa + 2
+    k, m = _split_normal(f, f.select(tiny, x * 2.0**scale, x))
     return f.select(tiny, k - scale, k), m
 
 
@@ -141,6 +145,12 @@ def log(f: Real, x: V) -> V:
     """Natural logarithm."""
     k, m = _split(f, x)
     return _log_specials(f, x, _log_core(f, _exponent_float(f, k), m - 1.0))
+
+
+def log_of_normal(f: Real, x: V) -> V:
+    """Natural logarithm of positive normal numbers."""
+    k, m = _split_normal(f, x)
+    return _log_core(f, _exponent_float(f, k), m - 1.0)
 
 
 def log2(f: Real, x: V) -> V:

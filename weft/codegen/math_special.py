@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.codegen.math_exp import exp, log
+from weft.codegen.math_exp import exp, log, log_of_normal
 from weft.codegen.math_real import INF, NAN, Real, V
 from weft.codegen.math_tables import TABLE
 
@@ -66,12 +66,12 @@ def erf_inv(f: Real, x: V) -> V:
         below = f.select(size.same(1.0), 0.5, (1.0 - size) * (1.0 + size))
     else:
         below = f.exact_fma(x, -x, f.c(1.0))
-    w = -log(f, below)
+    w = -log_of_normal(f, below)
     y = _giles(f, x, w)
     if f.wide:
         # Giles' polynomial ends where single precision does; beyond, start from erfc(y) ~ e^(-y^2) / (y sqrt(pi))
         level = f.select(w > 15.0, w + 0.6931471805599453, 16.0)
-        y = f.select(w > 15.0, f.copysign(f.sqrt(level - 0.5 * log(f, level * 3.141592653589793)), x), y)
+        y = f.select(w > 15.0, f.copysign(f.sqrt(level - 0.5 * log_of_normal(f, level * 3.141592653589793)), x), y)
         y = _halley(f, _halley(f, y, x), x)
         y = f.select(size < 1e-300, x * 0.886226925452758, y)
     y = f.select(size.same(1.0), f.copysign(INF, x), y)
