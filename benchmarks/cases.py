@@ -59,7 +59,7 @@ def _put(x, mesh, *spec):
 # ---- the tutorial's own timings
 
 def _square(n):
-    jax, jnp = _jax()
+    jax, _ = _jax()
     return _wait(jax.random.normal(jax.random.PRNGKey(0), (n, n)))
 
 
@@ -208,7 +208,7 @@ for _name, _make, _traffic in [
 
 @case(f"random normal {_N}", "kernels", bytes=4.0 * _N * _N)
 def _normal():
-    jax, jnp = _jax()
+    jax, _ = _jax()
     f = jax.jit(lambda k: jax.random.normal(k, (_N, _N)))
     key = jax.random.PRNGKey(0)
     return lambda: _wait(f(key))

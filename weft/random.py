@@ -17,9 +17,7 @@ import numpy as np
 from weft import numpy as wnp
 from weft.core.trace import Tracer, typeof
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, check_arraylike, concrete
-from weft.ops import elementwise as ew
-from weft.ops import keys as keys_op
-from weft.ops import layout, rng, slicing, sorting
+from weft.ops import elementwise as ew, keys as keys_op, layout, rng, slicing, sorting
 from weft.util import dtypes
 from weft.util.config import config
 

@@ -1,11 +1,38 @@
 """Functions of users turned into programs: jit, grad, vmap and their kin."""
 
-from weft.api.arrays import (ShapeDtypeStruct, block_until_ready, clear_caches, closure_convert, copy_to_host_async, device_get,
-                             device_put, device_put_replicated, device_put_sharded, ensure_compile_time_eval, eval_shape,
-                             make_array_from_callback, make_array_from_process_local_data,
-                             make_array_from_single_device_arrays, make_jaxpr, named_call, named_scope)
-from weft.api.autodiff import (checkpoint, grad, hessian, jacfwd, jacobian, jacrev, jvp, linear_transpose, linearize, remat,
-                               value_and_grad, vjp)
+from weft.api.arrays import (
+                             ShapeDtypeStruct,
+                             block_until_ready,
+                             clear_caches,
+                             closure_convert,
+                             copy_to_host_async,
+                             device_get,
+                             device_put,
+                             device_put_replicated,
+                             device_put_sharded,
+                             ensure_compile_time_eval,
+                             eval_shape,
+                             make_array_from_callback,
+                             make_array_from_process_local_data,
+                             make_array_from_single_device_arrays,
+                             make_jaxpr,
+                             named_call,
+                             named_scope,
+)
+from weft.api.autodiff import (
+                             checkpoint,
+                             grad,
+                             hessian,
+                             jacfwd,
+                             jacobian,
+                             jacrev,
+                             jvp,
+                             linear_transpose,
+                             linearize,
+                             remat,
+                             value_and_grad,
+                             vjp,
+)
 from weft.api.jit import jit
 from weft.api.vmap import vmap
 from weft.control.custom_rules import custom_jvp, custom_vjp

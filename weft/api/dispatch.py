@@ -13,8 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.codegen import dispatch as native
-from weft.codegen import heap
+from weft.codegen import dispatch as native, heap
 from weft.ir.types import ShapedArray
 from weft.runtime import buffer
 from weft.runtime.array import Array, ArraySpec, default_sharding

@@ -14,8 +14,8 @@ import numpy as np
 from weft import pipeline
 from weft.control.call import jit_p
 from weft.core.primitive import Unsupported
-from weft.core.trace import Tracer, escaped_tracer, eval_trace, set_evaluator, set_trace, typeof
 from weft.core.stage import stage
+from weft.core.trace import Tracer, escaped_tracer, eval_trace, set_evaluator, set_trace, typeof
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.shardings import Sharding
 from weft.runtime.array import Array, ArraySpec, default_sharding, from_numpy, relaid

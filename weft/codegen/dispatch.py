@@ -21,7 +21,8 @@ _PYTHON = (
     "PyObject_Vectorcall", "PyObject_CallNoArgs", "PyType_GenericAlloc", "PyCapsule_New", "PyLong_AsVoidPtr", "PyDict_GetItem",
     "PyDict_New", "PyDict_SetItem", "PyDict_Size", "PyList_New", "PyList_Size", "PyList_GetItem", "PyList_SetItem", "PyTuple_New",
     "PyTuple_Size", "PyTuple_GetItem", "PyTuple_SetItem", "Py_IncRef", "Py_DecRef", "PyEval_SaveThread",
-    "PyEval_RestoreThread", "PyFloat_AsDouble", "PyLong_AsLongLong", "PyErr_Occurred", "PyErr_Clear", "PyCapsule_Type", "PyBool_Type", "PyFloat_Type",
+    "PyEval_RestoreThread", "PyFloat_AsDouble", "PyLong_AsLongLong", "PyErr_Occurred", "PyErr_Clear",
+    "PyCapsule_Type", "PyBool_Type", "PyFloat_Type",
     "PyLong_Type", "_Py_TrueStruct", "PyDict_Type", "PyList_Type", "PyTuple_Type", "_Py_NoneStruct",
 )
 _FASTCALL_KEYWORDS = 0x0082

@@ -192,7 +192,7 @@ def _dispatch_jvp(trace, fun, jvp, args, name):
         return [trace.join(o, t) for o, t in zip(outs, tangent_outs)]
     jaxpr, consts = hoist_tracers(stage(fun, [typeof(x) for x in args], name))
     return trace.process(custom_jvp_call_p, [*consts, *args],
-                         dict(jaxpr=jaxpr, jvp=jvp, num_consts=len(consts), name=name))
+                         {"jaxpr": jaxpr, "jvp": jvp, "num_consts": len(consts), "name": name})
 
 
 make_call_rules(custom_jvp_call_p)
@@ -355,7 +355,7 @@ def _dispatch_vjp(trace, fun, rules: VjpRules, args, name):
         return [trace.join(o, 0) for o in outs]
     jaxpr, consts = hoist_tracers(stage(fun, [typeof(x) for x in args], name))
     return trace.process(custom_vjp_call_p, [*consts, *args],
-                         dict(jaxpr=jaxpr, rules=rules, num_consts=len(consts), name=name))
+                         {"jaxpr": jaxpr, "rules": rules, "num_consts": len(consts), "name": name})
 
 
 def _vjp_forward(rules: VjpRules, primals, tangents, name):

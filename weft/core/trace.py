@@ -19,8 +19,13 @@ import numpy as np
 
 from weft.ir.types import ShapedArray
 from weft.util import dtypes
-from weft.util.errors import (ConcretizationTypeError, TracerArrayConversionError, TracerBoolConversionError,
-                              TracerIntegerConversionError, UnexpectedTracerError)
+from weft.util.errors import (
+    ConcretizationTypeError,
+    TracerArrayConversionError,
+    TracerBoolConversionError,
+    TracerIntegerConversionError,
+    UnexpectedTracerError,
+)
 from weft.util.source import user_frame
 
 

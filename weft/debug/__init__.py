@@ -7,8 +7,7 @@ says so when it is called.
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from weft.debug.visualize import visualize_array_sharding as visualize_array_sharding
-from weft.debug.visualize import visualize_sharding as visualize_sharding
+from weft.debug.visualize import visualize_array_sharding as visualize_array_sharding, visualize_sharding as visualize_sharding
 
 __all__ = [
     "breakpoint",

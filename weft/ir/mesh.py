@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.util.state import guard, new_epoch
-
 from weft.util.errors import ShardingError
+from weft.util.state import guard, new_epoch
 
 
 class AxisType(enum.Enum):

@@ -7,10 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from weft.numpy import creation
-from weft.numpy import manipulation as mp
-from weft.numpy import reductions as rd
-from weft.numpy import ufuncs as uf
+from weft.numpy import creation, manipulation as mp, reductions as rd, ufuncs as uf
 from weft.numpy.promote import array_of, cast
 from weft.util import dtypes
 

@@ -7,13 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.numpy import creation
-from weft.numpy import manipulation as mp
-from weft.numpy import ufuncs as uf
+from weft.numpy import creation, manipulation as mp, ufuncs as uf
 from weft.numpy.promote import array_of, cast
 from weft.ops import slicing
-from weft.ops.fft import FftType
-from weft.ops.fft import fft as fft_op
+from weft.ops.fft import FftType, fft as fft_op
 from weft.util import dtypes
 
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from weft.numpy import creation
-from weft.numpy import manipulation as mp
+from weft.numpy import creation, manipulation as mp
 from weft.numpy.promote import array_of, promote_dtypes
 from weft.util import dtypes
 

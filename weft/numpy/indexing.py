@@ -14,11 +14,9 @@ import numpy as np
 
 from weft.core.trace import Tracer, typeof
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, concrete, value
-from weft.ops import elementwise as ew
-from weft.ops import indexing as ix
+from weft.ops import elementwise as ew, indexing as ix
 from weft.ops.layout import broadcast_in_dim, reshape, rev
-from weft.ops.slicing import concatenate, dynamic_slice, dynamic_update_slice
-from weft.ops.slicing import slice as slice_op
+from weft.ops.slicing import concatenate, dynamic_slice, dynamic_update_slice, slice as slice_op
 from weft.runtime.array import Array
 from weft.util import dtypes
 from weft.util.errors import NonConcreteBooleanIndexError

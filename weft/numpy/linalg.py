@@ -7,11 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.numpy import creation
-from weft.numpy import manipulation as mp
-from weft.numpy import products
-from weft.numpy import reductions as rd
-from weft.numpy import ufuncs as uf
+from weft.numpy import creation, manipulation as mp, products, reductions as rd, ufuncs as uf
 from weft.numpy.products import matmul, outer, tensordot, vecdot
 from weft.numpy.promote import array_of, broadcast_shapes, broadcast_to_shape, concrete, inexact, promote_dtypes_inexact, value
 from weft.ops import linalg as la

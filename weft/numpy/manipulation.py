@@ -8,13 +8,20 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from weft.core.trace import Tracer, typeof
+from weft.core.trace import Tracer
 from weft.numpy import indexing
-from weft.numpy.promote import (broadcast, broadcast_shapes, broadcast_to_shape, cast, check_arraylike, concrete, promote_dtypes,
-                                value)
+from weft.numpy.promote import (
+    broadcast,
+    broadcast_shapes,
+    broadcast_to_shape,
+    cast,
+    check_arraylike,
+    concrete,
+    promote_dtypes,
+    value,
+)
 from weft.numpy.reductions import canonical_axes
-from weft.ops import elementwise as ew
-from weft.ops import layout, slicing
+from weft.ops import elementwise as ew, layout, slicing
 from weft.ops.indexing import GatherDimensionNumbers, gather
 from weft.util import dtypes
 

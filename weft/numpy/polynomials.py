@@ -6,10 +6,7 @@ import math
 
 import numpy as np
 
-from weft.numpy import creation
-from weft.numpy import manipulation as mp
-from weft.numpy import products
-from weft.numpy import ufuncs as uf
+from weft.numpy import creation, manipulation as mp, products, ufuncs as uf
 from weft.numpy.promote import cast, check_arraylike, concrete, promote_dtypes, promote_dtypes_inexact, value
 from weft.ops.layout import broadcasted_iota
 from weft.util import dtypes

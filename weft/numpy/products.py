@@ -6,12 +6,18 @@ import builtins
 
 import numpy as np
 
-from weft.numpy import manipulation as mp
-from weft.numpy import ufuncs as uf
-from weft.numpy.promote import (broadcast_shapes, broadcast_to_shape, cast, check_arraylike, concrete, promote_dtypes,
-                                promote_dtypes_inexact, value)
-from weft.ops import elementwise as ew
-from weft.ops import layout
+from weft.numpy import manipulation as mp, ufuncs as uf
+from weft.numpy.promote import (
+    broadcast_shapes,
+    broadcast_to_shape,
+    cast,
+    check_arraylike,
+    concrete,
+    promote_dtypes,
+    promote_dtypes_inexact,
+    value,
+)
+from weft.ops import elementwise as ew, layout
 from weft.ops.contraction import dot_general
 from weft.ops.reduce import reduce_sum
 from weft.util import dtypes

@@ -9,9 +9,8 @@ import numpy as np
 
 from weft.numpy.promote import broadcast_to_shape, cast, check_arraylike, concrete, inexact, promote_to_inexact, shape_of, value
 from weft.numpy.ufuncs import isnan, maximum, minimum, subtract, true_divide
+from weft.ops import elementwise as ew, reduce as rd
 from weft.ops.comparison import select
-from weft.ops import elementwise as ew
-from weft.ops import reduce as rd
 from weft.ops.layout import broadcast_in_dim, reshape
 from weft.util import dtypes
 

@@ -10,10 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.numpy import creation
-from weft.numpy import manipulation as mp
-from weft.numpy import reductions as rd
-from weft.numpy import ufuncs as uf
+from weft.numpy import creation, manipulation as mp, reductions as rd, ufuncs as uf
 from weft.numpy.creation import asarray
 from weft.numpy.promote import cast
 from weft.numpy.sorting import argsort, host_value, lexsort

@@ -7,12 +7,9 @@ import builtins
 import numpy as np
 
 from weft.core.trace import Tracer
-from weft.numpy import manipulation as mp
-from weft.numpy import reductions as rd
-from weft.numpy import ufuncs as uf
+from weft.numpy import manipulation as mp, reductions as rd, ufuncs as uf
 from weft.numpy.promote import broadcast_to_shape, cast, check_arraylike, concrete, promote_dtypes, value
-from weft.ops import elementwise as ew
-from weft.ops import layout, sorting
+from weft.ops import elementwise as ew, layout, sorting
 from weft.util import dtypes
 from weft.util.errors import ConcretizationTypeError
 

@@ -6,10 +6,7 @@ import builtins
 
 import numpy as np
 
-from weft.numpy import creation
-from weft.numpy import manipulation as mp
-from weft.numpy import reductions as rd
-from weft.numpy import ufuncs as uf
+from weft.numpy import creation, manipulation as mp, reductions as rd, ufuncs as uf
 from weft.numpy.creation import asarray
 from weft.numpy.promote import array_of, cast, check_arraylike, concrete, promote_dtypes_inexact, value
 from weft.numpy.sorting import searchsorted, sort

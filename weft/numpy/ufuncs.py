@@ -8,8 +8,18 @@ from collections.abc import Callable
 import numpy as np
 
 from weft.core.trace import typeof
-from weft.numpy.promote import (array_of, broadcast, broadcast_to_shape, cast, check_arraylike, concrete, inexact,
-                                promote, promote_to_inexact, value)
+from weft.numpy.promote import (
+    array_of,
+    broadcast,
+    broadcast_to_shape,
+    cast,
+    check_arraylike,
+    concrete,
+    inexact,
+    promote,
+    promote_to_inexact,
+    value,
+)
 from weft.ops import elementwise as ew
 from weft.ops.comparison import select
 from weft.util import dtypes

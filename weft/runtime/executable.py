@@ -14,7 +14,6 @@ import numpy as np
 from weft.runtime.array import Array, ArraySpec, relaid
 from weft.runtime.buffer import Buffer
 
-
 _LONG_BYTES = 1 << 18        # about 20 µs of memory traffic
 
 

@@ -6,6 +6,7 @@ mapped over the last dim.
 
 from __future__ import annotations
 
+from weft.core.interpret import _literal
 from weft.core.primitive import BatchAxis
 from weft.core.stage import stage
 from weft.core.trace import typeof, with_source
@@ -13,7 +14,6 @@ from weft.ir.jaxpr import Jaxpr, Literal, subjaxprs
 from weft.ir.types import ShapedArray
 from weft.transforms.batch import to_dim
 from weft.util import dtypes
-from weft.core.interpret import _literal
 
 _IDENTITIES = ("random_wrap", "random_unwrap")
 
