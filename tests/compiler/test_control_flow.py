@@ -108,6 +108,17 @@ def test_a_donated_carry_is_not_copied():
     assert kinds(scheduled) == ["Loop", "Launch"]
 
 
+@BOTH
+def test_what_a_loop_starts_from_is_made_in_the_carry(native):
+    once = stage(lambda x: [E.sin(x)], [VEC])
+    loop = loops.scan(stage(lambda c: [E.mul(c, 0.5)], [VEC]), [VEC], 3, 0, 1)
+    out = Var(VEC)
+    jaxpr = Jaxpr((), (), once.invars, [out], [*once.eqns, Eqn(loops.scan_p, once.outvars, [out], loop.eqns[0].params)])
+    assert kinds(check(jaxpr, *values(VEC), native=native)) == ["Launch", "Loop", "Launch"]
+    both = jaxpr.replace(outvars=[out, once.outvars[0]])
+    assert kinds(check(both, *values(VEC), native=native)) == ["Launch", "Copy", "Loop", "Launch"]
+
+
 def test_no_iterations():
     avals = [VEC, VEC, ONE, ShapedArray((0, 6), F32)]
     check(loops.scan(stage(body, [VEC, VEC, ONE, VEC]), avals, 0, 1, 2), *values(*avals))

@@ -260,6 +260,17 @@ class Scheduler:
         pending.aliases = [*(pending.aliases or []), (pair[1], pair[2])]
 
 
+def carried_from(eqn: Eqn) -> int:
+    """Position among a loop's operands of the first carried value."""
+    params = eqn.params
+    return params["num_consts"] if eqn.primitive.name == "scan" else params["cond_nconsts"] + params["body_nconsts"]
+
+
+def carried_count(eqn: Eqn) -> int:
+    """How many values a loop carries."""
+    return eqn.params["num_carry"] if eqn.primitive.name == "scan" else len(eqn.outvars)
+
+
 class Body:
     """The steps of one jaxpr: the program, or the inside of a loop or branch."""
 
@@ -285,6 +296,7 @@ class Body:
         for atom in self.jaxpr.outvars:
             if type(atom) is not Literal:
                 self.last_read[graph.memory_of(atom)] = len(self.items)
+        self._pass_targets_on()
         for i, item in enumerate(self.items):
             self.now = i
             if isinstance(item, Group):
@@ -308,6 +320,31 @@ class Body:
             base = self.graph.memory_of(atom)
             if base not in self.env and base not in self.targets and base.aval.nbytes == atom.aval.nbytes:
                 self.targets[base] = out
+
+    def _pass_targets_on(self) -> None:
+        """What an update or a loop starts from is made in the memory of its result, if it serves nothing else."""
+        for i in reversed(range(len(self.items))):
+            item = self.items[i]
+            if isinstance(item, Group):
+                continue
+            how = treatment(item)
+            if how in ("scatter", "update"):
+                self._pass_on(i, item.invars[0], item.outvars[0])
+            elif how == "region" and item.primitive.name in ("scan", "while"):
+                first = carried_from(item)
+                for atom, var in zip(item.invars[first:], item.outvars[:carried_count(item)]):
+                    self._pass_on(i, atom, var)
+
+    def _pass_on(self, position: int, atom: Atom, var: Var) -> None:
+        item = self.items[position]
+        if type(atom) is Literal or sum(a is atom for a in item.invars) > 1:
+            return
+        base = self.graph.memory_of(atom)
+        if base not in self.env and base not in self.targets and self.last_read[base] == position \
+                and base.aval.nbytes == atom.aval.nbytes == var.aval.nbytes:
+            if var not in self.targets:
+                self.targets[var] = self.plan.temp(var.aval)
+            self.targets[base] = self.targets[var]
 
     def ref(self, atom: Atom) -> Ref:
         """Where a value lies, dense."""
@@ -403,7 +440,7 @@ class Body:
                 self.env[out] = source
                 return source
         target = self.result(out)
-        self.plan.copy(target, source, out.aval.nbytes)
+        self.plan.copy(target, source, out.aval.nbytes)      # nothing if the operand was made there
         return target
 
     def _scatter(self, eqn: Eqn) -> None:

@@ -15,6 +15,7 @@ from weft.ir.loops import Accum, Buf, Expr, For, Init, Kernel, Let, Ref, Store
 
 _BOOLEAN = {"add": "or", "max": "or", "mul": "and", "min": "and"}
 _PARALLEL_BYTES = 1 << 17
+LANES_OF_TASK = 64         # columns of a scatter window that a task owns
 STRIP = 1024               # running totals that a task keeps side by side
 
 
@@ -124,18 +125,28 @@ def scatter_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
     window = eqn.params["dimension_numbers"].update_window_dims
     outer = [d for d in range(len(shape)) if d not in window]
     inner = [d for d in window if shape[d] > 1]
-    # one task owns some positions inside the window and sees all updates there, in order
-    share = inner[0] if inner and updates.aval.nbytes > _PARALLEL_BYTES else None
-    order = ([share] if share is not None else []) + outer + [d for d in inner if d != share]
     index: list[Expr] = [b.const(0, "i64")] * len(shape)
     names, extents, kinds = [], [], []
-    for d in order:
-        if shape[d] != 1:
+    start, lanes = b.const(0, "i64"), shape[inner[-1]] if inner else 0
+    if lanes >= 2 * LANES_OF_TASK and updates.aval.nbytes > _PARALLEL_BYTES:
+        # a task owns some columns of the window and sees all updates there, in order
+        tasks = -(-lanes // LANES_OF_TASK)
+        start = b.imul(b.index("t", tasks, 0), LANES_OF_TASK)
+        names, extents, kinds = ["t"], [tasks], ["parallel"]
+    for d in [*outer, *inner]:
+        if shape[d] == 1:
+            continue
+        n: int | Expr = shape[d]
+        if names[:1] == ["t"] and d == inner[-1]:
+            left = b.isub(lanes, start)
+            n = LANES_OF_TASK if lanes % LANES_OF_TASK == 0 else b.imin(left, LANES_OF_TASK)
+            index[d] = b.iadd(start, b.index(f"i{d}", LANES_OF_TASK, len(names)))
+        else:
             index[d] = b.index(f"i{d}", shape[d], len(names))
-            names.append(f"i{d}")
-            extents.append(shape[d])
-            kinds.append("parallel" if d == share else "serial")
-    if names and order[-1] in inner and len(names) > (share is not None) and names[-1] != f"i{share}":
+        names.append(f"i{d}")
+        extents.append(n)
+        kinds.append("serial")
+    if inner:
         kinds[-1] = "vector"
     position, inside = scatter_position(b, tuple(index), read_indices, operand.aval.shape, shape, **eqn.params)
     target = b.const(0, "i64")
