@@ -166,7 +166,7 @@ def fold_in(key, data):  # noqa: A002
         raise TypeError(f"fold_in accepts a scalar, but was given an array of shape {tuple(data.shape)} != (). Use weft.vmap for "
                         "batching.")
     k0, k1 = _words(raw)
-    low = np.uint32(int(data) & 0xFFFFFFFF) if isinstance(data, (int, np.integer)) else ew.convert_element_type(concrete(data), _U32)
+    low = np.uint32(int(data)) if isinstance(data, (int, np.integer)) else ew.convert_element_type(concrete(data), _U32)
     a, b = rng.threefry2x32(k0, k1, np.uint32(0), low)
     return _like(slicing.concatenate([layout.reshape(x, (1,)) for x in (a, b)], 0), key)
 
@@ -327,30 +327,30 @@ def randint(key, shape, minval, maxval, dtype=None, *, out_sharding=None):  # no
         raise TypeError(f"randint only accepts integer dtypes, got {dtype.name}")
     check_arraylike("randint", minval, maxval)
     raw, shape = _one(key, "randint"), _shape(shape)
-    info = np.iinfo(dtype)
-    width = 8 * dtype.itemsize
+    beyond = _above(maxval, int(np.iinfo(dtype).max))
+    work = dtype if dtype.itemsize >= 4 else np.dtype(np.int32)       # small integers are drawn from 32 bits
+    width = 8 * work.itemsize
     unsigned = np.dtype(f"uint{width}")
-    beyond = _above(maxval, info.max)
-    low = concrete(_clipped_int(minval, dtype))
-    high = concrete(_clipped_int(maxval, dtype))
+    low, high = [cast(concrete(_clipped_int(v, dtype)), work) for v in (minval, maxval)]
     shape = broadcast_shapes(shape, low.shape, high.shape) if low.ndim or high.ndim else shape
     first, second = _split_raw(raw, 2)
     upper, lower = _bits(first, width, shape), _bits(second, width, shape)
-    span = ew.bitcast_convert_type(ew.sub(*_match(high, low)), unsigned) if dtype != unsigned else ew.sub(*_match(high, low))
-    one = np.ones((), unsigned)[()]
-    span = ew.select_n(ew.le(*_match(high, low)), span, _full(one, span))
+    low_, high_ = _match(low, high)
+    span = ew.sub(high_, low_)
+    span = ew.bitcast_convert_type(span, unsigned) if work != unsigned else span
+    one = unsigned.type(1)
+    span = ew.select_n(ew.le(high_, low_), span, one)
     if beyond is not False:
-        grow = ew.gt(*_match(high, low))
+        grow = ew.gt(high_, low_)
         grow = ew.bitwise_and(grow, beyond) if beyond is not True else grow
         span = ew.select_n(grow, span, ew.add(span, one))
-    half = np.asarray(1 << (width // 2), unsigned)[()]
-    multiplier = ew.rem(_full(half, span), span)
+    multiplier = ew.rem(_full(unsigned.type(1 << (width // 2)), span), span)
     multiplier = ew.rem(ew.mul(multiplier, multiplier), span)
     span, multiplier = [broadcast_to_shape(x, shape) if x.ndim else x for x in (span, multiplier)]
     offset = ew.add(ew.mul(ew.rem(upper, span), multiplier), ew.rem(lower, span))
     offset = ew.rem(offset, span)
-    moved = ew.convert_element_type(offset, dtype) if dtype != unsigned else offset
-    return ew.add(broadcast_to_shape(low, shape) if low.ndim else low, moved)
+    moved = ew.convert_element_type(offset, work) if work != unsigned else offset
+    return cast(ew.add(broadcast_to_shape(low, shape) if low.ndim else low, moved), dtype)
 
 
 def _match(x, y):
@@ -378,7 +378,7 @@ def _clipped_int(v, dtype):
         return np.asarray(min(max(int(v), int(info.min)), int(info.max)), dtype)
     v = concrete(v)
     if not dtypes.issubdtype(v.dtype, np.integer):
-        raise TypeError(f"randint: minval and maxval must be integers, got {v.dtype.name}.")
+        return cast(v, dtype)
     if np.can_cast(v.dtype, dtype):
         return cast(v, dtype)
     source = np.iinfo(v.dtype)
@@ -568,9 +568,76 @@ def multivariate_normal(key, mean, cov, shape=None, dtype=None, method: str = "c
     """Samples of a multivariate normal distribution."""
     dtype = _float(dtype, "multivariate_normal")
     mean, cov = cast(concrete(wnp.asarray(mean)), dtype), cast(concrete(wnp.asarray(cov)), dtype)
-    if method != "cholesky":
-        raise NotImplementedError(f"random.multivariate_normal: method={method!r} is not there yet; use 'cholesky'.")
-    from weft.ops.linalg import cholesky
     shape = broadcast_shapes(mean.shape[:-1], cov.shape[:-2]) if shape is None else _shape(shape)
     x = normal(key, (*shape, mean.shape[-1]), dtype)
-    return wnp.add(mean, wnp.einsum("...ij,...j->...i", cholesky(cov), x))
+    return wnp.add(mean, wnp.einsum("...ij,...j->...i", _root_of(cov, method), x))
+
+
+def _root_of(cov, method: str):
+    """A matrix whose product with its transpose is `cov`."""
+    from weft.ops import linalg
+    if method == "cholesky":
+        return linalg.cholesky(cov)
+    if method == "eigh":
+        vectors, values = linalg.eigh(cov)
+    elif method == "svd":
+        vectors, values, _ = linalg.svd(cov)
+    else:
+        raise ValueError(f"multivariate_normal: method must be one of 'cholesky', 'eigh', 'svd', got {method!r}.")
+    return wnp.multiply(vectors, wnp.expand_dims(wnp.sqrt(values), -2))
+
+
+def lognormal(key, sigma=1.0, shape=None, dtype=None, *, out_sharding=None):
+    """Exponentials of normal samples of deviation `sigma`."""
+    dtype = _float(dtype, "lognormal")
+    sigma = cast(concrete(sigma), dtype)
+    shape = tuple(sigma.shape) if shape is None else _shape(shape)
+    return wnp.exp(wnp.multiply(normal(key, shape, dtype), sigma))
+
+
+def double_sided_maxwell(key, loc, scale, shape=(), dtype=None):
+    """Samples of the Maxwell distribution with random sign, scaled and shifted."""
+    dtype = _float(dtype, "double_sided_maxwell")
+    loc, scale = cast(concrete(loc), dtype), cast(concrete(scale), dtype)
+    shape = broadcast_shapes(_shape(shape), loc.shape, scale.shape)
+    first, second = _split_raw(_one(key, "double_sided_maxwell"), 2)
+    signed = wnp.multiply(rademacher(second, shape, dtype), maxwell(first, shape, dtype))
+    return wnp.add(wnp.multiply(signed, scale), loc)
+
+
+def triangular(key, left, mode, right, shape=None, dtype=None, *, out_sharding=None):
+    """Samples of the triangular distribution between `left` and `right` with its peak at `mode`."""
+    dtype = _float(dtype, "triangular")
+    left, mode, right = [cast(concrete(v), dtype) for v in (left, mode, right)]
+    shape = broadcast_shapes(left.shape, mode.shape, right.shape) if shape is None else _shape(shape)
+    width, rise, fall = wnp.subtract(right, left), wnp.subtract(mode, left), wnp.subtract(right, mode)
+    u = uniform(key, shape, dtype)
+    low = wnp.add(left, wnp.sqrt(wnp.multiply(wnp.multiply(u, width), rise)))
+    high = wnp.subtract(right, wnp.sqrt(wnp.multiply(wnp.multiply(wnp.subtract(1, u), width), fall)))
+    return wnp.where(wnp.less(u, wnp.divide(rise, width)), low, high)
+
+
+def wald(key, mean, shape=None, dtype=None, *, out_sharding=None):
+    """Samples of the Wald (inverse Gaussian) distribution with scale 1."""
+    dtype = _float(dtype, "wald")
+    mean = cast(concrete(mean), dtype)
+    shape = tuple(mean.shape) if shape is None else _shape(shape)
+    first, second = _split_raw(_one(key, "wald"), 2)
+    y = wnp.square(normal(first, shape, dtype))
+    z = uniform(second, shape, dtype)
+    square = wnp.square(mean)
+    root = wnp.sqrt(wnp.add(wnp.multiply(wnp.multiply(mean, 4), y), wnp.multiply(square, wnp.square(y))))
+    x = wnp.subtract(wnp.add(mean, wnp.multiply(wnp.multiply(square, y), 0.5)), wnp.multiply(wnp.multiply(mean, 0.5), root))
+    return wnp.where(wnp.less_equal(z, wnp.divide(mean, wnp.add(mean, x))), x, wnp.divide(square, x))
+
+
+def orthogonal(key, n: int, shape=(), dtype=None, m: int | None = None, *, out_sharding=None):
+    """Uniformly distributed orthogonal matrices, n by m (square by default)."""
+    from weft.ops import linalg
+    dtype = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "orthogonal")
+    n, m = n.__index__(), n.__index__() if m is None else m.__index__()
+    z = normal(key, (*_shape(shape), max(n, m), min(n, m)), dtype)
+    q, r = linalg.qr(z, full_matrices=False)
+    d = wnp.diagonal(r, 0, -2, -1)
+    q = wnp.multiply(q, wnp.expand_dims(wnp.divide(d, cast(wnp.abs(d), dtype)), -2))
+    return wnp.matrix_transpose(q) if n < m else q

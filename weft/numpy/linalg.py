@@ -9,7 +9,15 @@ import numpy as np
 
 from weft.numpy import creation, manipulation as mp, products, reductions as rd, ufuncs as uf
 from weft.numpy.products import matmul, outer, tensordot, vecdot
-from weft.numpy.promote import array_of, broadcast_shapes, broadcast_to_shape, concrete, inexact, promote_dtypes_inexact, value
+from weft.numpy.promote import (
+    array_of,
+    broadcast_shapes,
+    broadcast_to_shape,
+    concrete,
+    inexact,
+    promote_dtypes_inexact,
+    value,
+)
 from weft.ops import linalg as la
 from weft.util import dtypes
 

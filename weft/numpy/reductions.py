@@ -7,7 +7,16 @@ import math
 
 import numpy as np
 
-from weft.numpy.promote import broadcast_to_shape, cast, check_arraylike, concrete, inexact, promote_to_inexact, shape_of, value
+from weft.numpy.promote import (
+    broadcast_to_shape,
+    cast,
+    check_arraylike,
+    concrete,
+    inexact,
+    promote_to_inexact,
+    shape_of,
+    value,
+)
 from weft.numpy.ufuncs import isnan, maximum, minimum, subtract, true_divide
 from weft.ops import elementwise as ew, reduce as rd
 from weft.ops.comparison import select

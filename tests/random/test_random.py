@@ -1,0 +1,97 @@
+"""Random numbers: golden values, independence of layouts and transformations, errors."""
+
+from __future__ import annotations
+
+import pathlib
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from tests.random.cases import CASES, WIDE
+from weft import random
+
+GOLDEN = np.load(pathlib.Path(__file__).with_name("golden.npz"))
+EXACT = 0
+ROUNDED = {"float32": 2e-5, "float64": 1e-12, "bfloat16": 0.02, "float16": 2e-3, "complex64": 2e-5}
+
+
+def check(found, want, dtype: str):
+    assert found.dtype.name == dtype
+    value = np.asarray(found)
+    value = value.astype(np.float32) if dtype in ("bfloat16", "float16") else value
+    assert value.shape == want.shape
+    if dtype in ROUNDED:
+        np.testing.assert_allclose(value, want, rtol=ROUNDED[dtype], atol=ROUNDED[dtype])
+    else:
+        np.testing.assert_array_equal(value, want)
+
+
+@pytest.mark.parametrize("layout", ["new", "old"])
+@pytest.mark.parametrize("name", [*CASES, *WIDE])
+def test_golden(name, layout):
+    with weft.threefry_partitionable(layout == "new"), weft.enable_x64(name in WIDE):
+        found = {**CASES, **WIDE}[name](random, wnp, random.PRNGKey(7))
+        check(found, GOLDEN[f"{layout}|{name}"], str(GOLDEN[f"{layout}|{name}|dtype"]))
+
+
+def test_typed_and_raw_keys_draw_the_same():
+    raw, typed = random.PRNGKey(3), random.key(3)
+    assert typed.dtype.name == "key<fry>" and typed.shape == ()
+    np.testing.assert_array_equal(random.normal(raw, (4,)), random.normal(typed, (4,)))
+    np.testing.assert_array_equal(random.split(raw, 3), random.key_data(random.split(typed, 3)))
+    np.testing.assert_array_equal(random.key_data(random.wrap_key_data(raw)), raw)
+
+
+def test_transformations_do_not_change_draws():
+    key = random.PRNGKey(0)
+    keys = random.split(key, 3)
+    want = np.stack([np.asarray(random.uniform(k, (5,))) for k in keys])
+    np.testing.assert_array_equal(weft.vmap(lambda k: random.uniform(k, (5,)))(keys), want)
+    np.testing.assert_array_equal(weft.jit(weft.vmap(lambda k: random.uniform(k, (5,))))(keys), want)
+    np.testing.assert_array_equal(weft.vmap(lambda i: random.fold_in(key, i))(wnp.arange(3))[2], random.fold_in(key, 2))
+
+
+def test_bits_depend_on_the_position_alone():
+    key = random.PRNGKey(1)
+    with weft.threefry_partitionable(True):
+        flat = np.asarray(random.bits(key, (24,)))
+        np.testing.assert_array_equal(np.asarray(random.bits(key, (2, 3, 4))).ravel(), flat)
+        np.testing.assert_array_equal(np.asarray(random.bits(key, (7,))), flat[:7])
+
+
+def test_samples_have_the_moments_they_should():
+    key = random.PRNGKey(2)
+    x = np.asarray(random.normal(key, (20000,)))
+    assert abs(x.mean()) < 0.03 and abs(x.std() - 1) < 0.03
+    u = np.asarray(random.uniform(key, (20000,), minval=2.0, maxval=4.0))
+    assert 2 <= u.min() and u.max() < 4 and abs(u.mean() - 3) < 0.02
+    t = np.asarray(random.truncated_normal(key, -1.0, 2.0, (5000,)))
+    assert -1 < t.min() and t.max() < 2
+    p = np.asarray(random.permutation(key, 1000))
+    assert sorted(p) == list(range(1000)) and not np.array_equal(p, np.arange(1000))
+    q = np.asarray(random.orthogonal(key, 4, (3,)))
+    np.testing.assert_allclose(q @ q.swapaxes(-1, -2), np.broadcast_to(np.eye(4), (3, 4, 4)), atol=1e-5)
+
+
+def test_gradients_pass_through_parameters():
+    key = random.PRNGKey(5)
+    slope = weft.grad(lambda b: random.uniform(key, (4,), minval=0.0, maxval=b).sum())(2.0)
+    np.testing.assert_allclose(slope, np.asarray(random.uniform(key, (4,))).sum(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("call, error, says", [
+    (lambda k: random.PRNGKey(1.5), TypeError, "integer"),
+    (lambda k: random.uniform(k, (2,), "int32"), ValueError, "float dtype"),
+    (lambda k: random.normal(wnp.stack([k, k]), (2,)), ValueError, "single key"),
+    (lambda k: random.uniform(wnp.zeros(2), (2,)), TypeError, "key"),
+    (lambda k: random.choice(k, 3, (5,), replace=False), ValueError, "larger sample"),
+    (lambda k: random.choice(k, 0, (5,)), ValueError, "greater than 0"),
+    (lambda k: random.randint(k, (2,), 0, 3, "float32"), TypeError, "integer dtypes"),
+    (lambda k: random.bits(k, (2,), "int32"), ValueError, "unsigned"),
+    (lambda k: random.key(0, impl="rbg"), NotImplementedError, "rbg"),
+])
+def test_errors(call, error, says):
+    with pytest.raises(error, match=says):
+        call(random.PRNGKey(0))
