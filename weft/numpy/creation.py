@@ -12,6 +12,7 @@ from weft.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft.ir.types import ShapedArray
 from weft.numpy.promote import PYTHON_SCALARS, broadcast_to_shape, cast, check_arraylike, concrete, shape_of, value
 from weft.ops import elementwise as ew
+from weft.ops.keys import random_unwrap, random_wrap
 from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape
 from weft.ops.slicing import concatenate
 from weft.runtime.array import Array, from_numpy
@@ -135,7 +136,10 @@ def asarray(a, dtype=None, order: str | None = None, *, copy: bool | None = None
 def copy(a, order: str | None = None):
     """A copy of `a`, laid out over devices as `a` is."""
     check_arraylike("copy", a)
-    return ew.copy(concrete(value(a)))
+    a = concrete(value(a))
+    if dtypes.is_extended(typeof(a).dtype):
+        return random_wrap(ew.copy(random_unwrap(a)), typeof(a).dtype)
+    return ew.copy(a)
 
 
 def astype(x, dtype, /, *, copy: bool = False, device=None):

@@ -22,6 +22,8 @@ from weft.numpy.promote import (
 )
 from weft.ops import elementwise as ew
 from weft.ops.comparison import select
+from weft.ops.keys import random_unwrap
+from weft.ops.reduce import reduce_and, reduce_or
 from weft.util import dtypes
 
 __all__ = [
@@ -296,8 +298,18 @@ def _lexicographic(op: Callable) -> Callable:
     return compare
 
 
-equal = _binary("equal", ew.eq, "x == y.")
-not_equal = _binary("not_equal", ew.ne, "x != y.")
+def _by_row(op: Callable, join: Callable) -> Callable:
+    """Random keys are compared by their rows of raw data."""
+    def compare(x, y):
+        if not dtypes.is_extended(typeof(x).dtype):
+            return op(x, y)
+        rows = op(random_unwrap(x), random_unwrap(y))
+        return join(rows, (typeof(rows).ndim - 1,))
+    return compare
+
+
+equal = _binary("equal", _by_row(ew.eq, reduce_and), "x == y.")
+not_equal = _binary("not_equal", _by_row(ew.ne, reduce_or), "x != y.")
 less = _binary("less", _lexicographic(ew.lt), "x < y.")
 less_equal = _binary("less_equal", _lexicographic(ew.le), "x <= y.")
 greater = _binary("greater", _lexicographic(ew.gt), "x > y.")

@@ -95,7 +95,7 @@ def default_fill_value(dtype) -> Any:
         return math.nan
     if dtypes.issubdtype(dtype, np.bool_):
         return True
-    info = dtypes.iinfo(dtype)
+    info = dtypes.iinfo(np.uint32 if dtypes.is_extended(dtype) else dtype)  # the raw data of random keys
     return int(info.min) if dtypes.issubdtype(dtype, np.signedinteger) else int(info.max)
 
 

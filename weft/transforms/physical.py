@@ -63,7 +63,7 @@ def _run_eqn(eqn, args) -> list:
     if not any(in_keys + out_keys) or any(True for _ in subjaxprs(params)):
         outs = eqn.primitive.bind(*args, **params)
         return outs if eqn.primitive.multiple_results else [outs]
-    size = next(a.aval.dtype for a in (*eqn.invars, *eqn.outvars) if is_key(a.aval)).key_shape[0]
+    size = next(a.aval.dtype for a in (*eqn.invars, *eqn.outvars) if is_key(a.aval)).impl.key_shape[0]
     axis = BatchAxis(size)
     dims = [typeof(x).ndim - 1 if k else None for x, k in zip(args, in_keys)]
     outs, out_dims = eqn.primitive.rule("batch")(axis, args, dims, **params)
