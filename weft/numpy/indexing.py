@@ -52,6 +52,15 @@ def _as_tuple(index) -> tuple:
     return (index,)
 
 
+def _as_index_array(sequence):
+    """A list or tuple inside an index: an array of positions, or a mask."""
+    from weft.numpy.creation import array
+    if any(isinstance(leaf, (Array, Tracer)) for leaf in sequence):
+        return array(sequence)
+    found = np.asarray(sequence)
+    return found if found.size else found.astype(np.int32)
+
+
 def _is_bool(i) -> bool:
     return isinstance(i, (bool, np.bool_)) or (hasattr(i, "dtype") and i.dtype == np.bool_)
 
@@ -95,7 +104,7 @@ def _consumed(index: tuple) -> int:
 
 def make_plan(shape: tuple[int, ...], index) -> Plan:
     """How `index` reads or writes an array of `shape`."""
-    given = _as_tuple(index)
+    given = tuple(_as_index_array(i) if isinstance(i, (list, tuple)) else i for i in _as_tuple(index))
     _check_masks(shape, given)
     index = _expand_bools(given)
     if sum(i is Ellipsis for i in index) > 1:
@@ -131,8 +140,6 @@ def make_plan(shape: tuple[int, ...], index) -> Plan:
                 plan.arrays[d] = _positions(i, shape[d])
             seen.append(k)
             plan.out_dims.append(("advanced",))
-        elif isinstance(i, (list, tuple)):
-            raise TypeError(f"Using a non-tuple sequence for multidimensional indexing is not allowed; use arr[array({i})].")
         else:
             raise TypeError(f"Indexer must have integer or boolean type, got {i!r} of type {type(i)}.")
         d += 1
@@ -225,6 +232,9 @@ def getitem(x, index, *, mode=None, fill_value=None, indices_are_sorted: bool = 
     shape, index = _lift_scalar_bools(tuple(x.shape), index)
     x = reshape(x, shape) if shape != tuple(x.shape) else x
     plan = make_plan(shape, index)
+    if mode is not None and ix.GatherScatterMode.from_any(mode) is ix.GatherScatterMode.FILL_OR_DROP:
+        outside = {d: a for d, a in plan.arrays.items() if isinstance(a, int) and not 0 <= a < shape[d]}
+        plan.arrays.update({d: np.asarray(a, np.int32) for d, a in outside.items()})  # the gather fills them
     x, dims = _read_static(x, plan)
     dynamic = {d: a for d, a in plan.arrays.items() if not isinstance(a, int)}
     if not dynamic:
@@ -357,6 +367,9 @@ class _At:
 
     def __init__(self, array, index):
         self.array, self.index = array, index
+
+    def __repr__(self) -> str:
+        return f"_At({self.array!r}, {self.index!r})"
 
     def get(self, *, indices_are_sorted=False, unique_indices=False, mode=None, fill_value=None, out_sharding=None,
             wrap_negative_indices=True):

@@ -71,6 +71,13 @@ def _compress(self, condition, axis: int | None = None, *, out=None, size: int |
     return sorting.compress(condition, self, axis, size=size, fill_value=fill_value)
 
 
+def _round(self, ndigits: int | None = None):
+    """As of Python numbers: to integers, or to `ndigits` places in the same dtype."""
+    if ndigits is not None or np.issubdtype(self.dtype, np.integer):
+        return products.round(self, ndigits or 0)
+    return creation.astype(products.round(self), int)
+
+
 def _astype(self, dtype, copy: bool = False, device=None):
     """See `weft.numpy.astype`."""
     return eager.eager(creation.astype)(self, dtype, copy=copy, device=device)
@@ -143,7 +150,7 @@ def attach(cls: type) -> None:
     cls.__pos__ = lambda self: ufuncs.positive(self)
     cls.__abs__ = lambda self: eager.eager(ufuncs.abs)(self)
     cls.__invert__ = lambda self: ufuncs.invert(self)
-    cls.__round__ = lambda self, ndigits=0: products.round(self, ndigits or 0)
+    cls.__round__ = _round
     cls.__getitem__ = _getitem
     cls.__setitem__ = _setitem
     cls.compress = _compress
