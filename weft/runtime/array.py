@@ -172,6 +172,11 @@ class Array(metaclass=ArrayMeta):
     def copy_to_host_async(self) -> None:
         self._live()
 
+    def on_device_size_in_bytes(self) -> int:
+        """Bytes that all shards take on real devices, where each holds its own copy."""
+        shard = math.prod(self._spec.local_shape) * self._spec.storage_dtype.itemsize
+        return shard * len(self._spec.sharding.device_assignment)
+
     def _live(self) -> Buffer:
         """The memory; an error if it was given up. Arrays made by native dispatch own it through a capsule at first."""
         buffer = self._buffer
@@ -209,12 +214,20 @@ class Array(metaclass=ArrayMeta):
             raise TypeError(f"numpy.asarray: random keys of type {self.aval.str_short()} have no NumPy value; "
                             "use weft.random.key_data.")
         value = self._numpy()
+        if copy is False and (not _row_major_either(self._spec) or dtype is not None and np.dtype(dtype) != value.dtype):
+            raise ValueError(f"numpy.asarray: {self.aval.str_short()} laid out as {self.sharding} has no NumPy view"
+                             f"{'' if dtype is None else f' as {np.dtype(dtype).name}'}; allow a copy (copy=None).")
         if dtype is not None and np.dtype(dtype) != value.dtype:
             return value.astype(dtype)
         return value.copy() if copy else value
 
     def __dlpack__(self, **kwargs):
-        return self._numpy().view().__dlpack__(**kwargs) if self._numpy().flags.writeable else _writable(self).__dlpack__(**kwargs)
+        if dtypes.is_extended(self.dtype):
+            raise TypeError(f"__dlpack__: random keys of type {self.aval.str_short()} have no DLPack form; "
+                            "use weft.random.key_data.")
+        value = self._numpy()
+        versioned = (kwargs.get("max_version") or (0, 0))[0] >= 1  # older consumers do not know read-only memory
+        return (value if versioned else value.copy()).__dlpack__(**kwargs)
 
     def __dlpack_device__(self):
         return 1, 0
@@ -234,10 +247,10 @@ class Array(metaclass=ArrayMeta):
         return bool(self._scalar("bool"))
 
     def __int__(self) -> int:
-        return int(self._scalar("int"))
+        return int(self._real_scalar("int"))
 
     def __float__(self) -> float:
-        return float(self._scalar("float"))
+        return float(self._real_scalar("float"))
 
     def __complex__(self) -> complex:
         return complex(self._scalar("complex"))
@@ -251,9 +264,15 @@ class Array(metaclass=ArrayMeta):
         if self.size != 1 or (kind != "bool" and self.ndim):
             if kind == "bool":
                 raise ValueError(f"The truth value of an array with {'more than one element' if self.size else 'no elements'} is "
-                                 "ambiguous. Use a.any() or a.all().")
+                                 f"ambiguous. Use {'a.any() or a.all()' if self.size else 'a.size > 0'}.")
             raise TypeError(f"Only scalar arrays can be converted to Python scalars; got {self.aval.str_short()}.")
         return self._numpy().reshape(())[()]
+
+    def _real_scalar(self, kind: str):
+        found = self._scalar(kind)
+        if np.iscomplexobj(found):
+            raise TypeError(f"{kind}() of an array needs a real number, got {self.aval.str_short()}. Take x.real, or abs(x).")
+        return found
 
     def __len__(self) -> int:
         if not self.ndim:
@@ -281,7 +300,7 @@ class Array(metaclass=ArrayMeta):
             return f"Array({self.shape}, dtype={self.dtype.name}) overlaying:\n{self._numpy()}"
         weak = ", weak_type=True" if self.weak_type else ""
         suffix = f"dtype={self.dtype.name}{weak})"
-        body = np.array2string(self._numpy(), prefix="Array(", suffix=suffix, separator=", ") if self.size else "[]"
+        body = np.array2string(self._numpy(), prefix="Array(", separator=", ") if self.size else "[]"
         empty = f", shape={self.shape}" if not self.size else ""
         last = len(body) - body.rfind("\n") - 1
         gap = "\n      " if last + len(suffix) + 8 > 80 else " "
@@ -299,10 +318,6 @@ class Array(metaclass=ArrayMeta):
 
     def __deepcopy__(self, memo) -> "Array":
         return Array(self._spec, Buffer.from_numpy(self._storage().copy()))
-
-
-def _writable(array: Array) -> np.ndarray:
-    return array._numpy().copy()
 
 
 def _from_pickle(value: np.ndarray, aval: ShapedArray) -> Array:
