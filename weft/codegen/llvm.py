@@ -65,8 +65,11 @@ def module_ir(kernels: Iterable[tuple[Kernel, str]], target: Target) -> str:
         declarations |= emitter.b.declarations
         helpers |= emitter.b.helpers
         metadata += emitter.metadata
-    wide = '"min-legal-vector-width"="512" "prefer-vector-width"="512"' if target.level == "avx512" else ""
-    return "\n".join([*declarations.values(), *helpers.values(), *functions, f"attributes #0 = {{ nounwind {wide} }}",
+    # an aligned stack, or spilled vectors straddle cache lines
+    attributes = f"nounwind alignstack={target.vector_bytes}"
+    if target.level == "avx512":
+        attributes += ' "min-legal-vector-width"="512" "prefer-vector-width"="512"'
+    return "\n".join([*declarations.values(), *helpers.values(), *functions, f"attributes #0 = {{ {attributes} }}",
                       *metadata, ""])
 
 
