@@ -156,6 +156,11 @@ class _Leaf:
 _dispatchers: dict[type, native.Dispatcher | None] = {}
 
 
+def can_dispatch(cls: type) -> bool:
+    """Whether native dispatch of `cls` is there already; making it takes longer than a first call should wait."""
+    return _dispatchers.get(cls) is not None
+
+
 def _installed(cls: type) -> bool:
     """Whether `cls` has the native `__call__`; puts it there on first use."""
     if cls not in _dispatchers:

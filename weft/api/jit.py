@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.dispatch import Dispatching, add_entry
+from weft.api.dispatch import Dispatching, add_entry, can_dispatch
 from weft.api.execute import prepare, to_array
 from weft.control.call import jit_p
 from weft.core.stage import hoist_tracers, stage
@@ -170,7 +170,8 @@ class JitFunction(Dispatching):
                                         f"jit({traced.name})", traced.arg_names)
             placed = any(s is not None for s in traced.in_shardings)
             self._calls[key] = (executable, traced, placed)
-            self._teach(executable, args, kwargs, leaves, traced, placed)
+            if can_dispatch(type(self)):                     # else the second call will see to it
+                self._teach(executable, args, kwargs, leaves, traced, placed)
             return tree.tree_unflatten(traced.out_tree, executable(ready))
         executable, traced, placed = call
         self._teach(executable, args, kwargs, leaves, traced, placed)

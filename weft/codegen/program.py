@@ -16,6 +16,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +25,9 @@ from weft.codegen.entry import EntryEmitter
 from weft.ir import loops_text
 from weft.ir.loops import Kernel, check
 from weft.ir.program import Branch, Gemm, HostCall, Launch, Loop, Program, Step, WhileLoop
+
+if TYPE_CHECKING:
+    from llvmlite.binding import ResourceTracker
 
 #: names of the C library's functions that kernels may call
 _LIBM = ("exp", "exp2", "expm1", "log", "log1p", "log2", "cbrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
@@ -70,12 +74,18 @@ def _library_symbols() -> dict[str, int]:
     return found
 
 
-@functools.cache
-def _share_symbols() -> None:
-    """Make the C library and the thread pool known to the linker."""
-    from weft.codegen import pool
+#: what all symbols of the thread pool begin with
+_POOL_SYMBOLS = (b"weft_parallel_for", b"weft_scratch_")
 
-    target.share(_library_symbols() | pool.symbols())
+
+def _link(data: bytes, exports: Sequence[str], imports: dict[str, int]) -> ResourceTracker:
+    """Load an object that may call the C library, and the thread pool: that is made when the first object names it."""
+    if any(name in data for name in _POOL_SYMBOLS):
+        from weft.codegen import pool
+
+        imports = imports | pool.symbols()
+    target.share(_library_symbols)
+    return target.link(data, exports, imports)
 
 
 def compile_kernel(kernel: Kernel) -> CompiledKernel:
@@ -126,8 +136,7 @@ def _compile_batch(batch: dict[str, Kernel], machine: target.Target) -> None:
 
 
 def _link_batch(batch: dict[str, Kernel], code: bytes, from_disk: bool) -> None:
-    _share_symbols()
-    tracker = target.link(code, [_symbol(name) for name in batch], {})
+    tracker = _link(code, [_symbol(name) for name in batch], {})
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(tracker))  # kernels are never unloaded, not even at exit
     for name, kernel in batch.items():
         address = tracker[_symbol(name)]
@@ -282,8 +291,7 @@ def compile_program(program: Program) -> NativeProgram:
     if data is None:
         data = target.emit_object(text, machine, quick=True)
         cache.write(name, data)
-    _share_symbols()
-    tracker = target.link(data, ["weft_entry"], imports)
+    tracker = _link(data, ["weft_entry"], imports)
     keepalive += [tracker, host, list(distinct.values()), program]
     entry = tracker["weft_entry"]
     made = NativeProgram(program, entry, program.arena_bytes, tuple(distinct.values()), host, keepalive, text)

@@ -14,7 +14,7 @@ import itertools
 import os
 import platform
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -153,12 +153,12 @@ _SHARED = "weft.shared"
 _shared: list[ResourceTracker] = []
 
 
-def share(symbols: Mapping[str, int]) -> None:
+def share(symbols: Callable[[], Mapping[str, int]]) -> None:
     """Name the addresses that every linked object may use; only the first call counts."""
     with _lock:
         if not _shared:
             builder = _binding().JITLibraryBuilder()
-            for name, address in symbols.items():
+            for name, address in symbols().items():
                 builder.import_symbol(name, address)
             _shared.append(builder.link(_jit(), _SHARED))
 
