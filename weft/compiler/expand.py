@@ -11,11 +11,12 @@ import math
 import numpy as np
 
 from weft.compiler.classify import treatment
-from weft.core.primitive import registry
+from weft.core.primitive import Primitive, registry
 from weft.core.stage import stage
 from weft.ir.build import HALVES, type_name
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.rewrite import cse, dce, inline_calls
+from weft.ops.families import ContractSpec
 
 SPLIT_SIZE = 1 << 16       # elements from which a reduction to few rows is split
 FEW_ROWS = 32              # rows that are enough for all threads
@@ -26,7 +27,48 @@ PARTS = 128                # parts of a reduction to one element
 
 def expand(jaxpr: Jaxpr) -> Jaxpr:
     """Rebuild composites, at every depth of control flow."""
-    jaxpr = inline_calls(jaxpr)
+    return _fold_transposes(_rebuild(inline_calls(jaxpr)))
+
+
+#: A matmul that writes its result with permuted dims; made here only, from a dot_general and a transpose.
+transposed_dot_p = Primitive("transposed_dot", "contract", register=False)
+transposed_dot_p.rules["lower"] = ContractSpec()
+
+
+@transposed_dot_p.def_type
+def _transposed_dot_type(*avals, permutation, **params):
+    aval = registry["dot_general"].rules["type"](*avals, **params)
+    return aval.update(shape=tuple(aval.shape[d] for d in permutation))
+
+
+@transposed_dot_p.def_reference
+def _transposed_dot_reference(*args, permutation, **params):
+    return np.transpose(registry["dot_general"].rule("reference")(*args, **params), permutation)
+
+
+def _fold_transposes(jaxpr: Jaxpr) -> Jaxpr:
+    """A transpose that is all that reads a matmul's result becomes the order in which the matmul writes."""
+    uses: dict[Var, int] = {}
+    for atom in (*(a for e in jaxpr.eqns for a in e.invars), *jaxpr.outvars):
+        if type(atom) is not Literal:
+            uses[atom] = uses.get(atom, 0) + 1
+    dots: dict[Var, int] = {}
+    eqns: list[Eqn | None] = []
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "dot_general" and uses.get(eqn.outvars[0]) == 1:
+            dots[eqn.outvars[0]] = len(eqns)
+        elif eqn.primitive.name == "transpose" and type(eqn.invars[0]) is not Literal and eqn.invars[0] in dots:
+            at = dots[eqn.invars[0]]
+            dot = eqns[at]
+            eqns[at] = None
+            params = {**dot.params, "permutation": tuple(eqn.params["permutation"])}
+            eqn = Eqn(transposed_dot_p, dot.invars, eqn.outvars, params, dot.source)
+        eqns.append(eqn)
+    kept = [e for e in eqns if e is not None]
+    return jaxpr if len(kept) == len(jaxpr.eqns) else jaxpr.replace(eqns=kept)
+
+
+def _rebuild(jaxpr: Jaxpr) -> Jaxpr:
     env: dict[Var, Atom] = {}
     eqns: list[Eqn] = []
     constvars, consts = list(jaxpr.constvars), list(jaxpr.consts)
@@ -80,7 +122,7 @@ def _rebuilt(eqn: Eqn):
         fn, params = eqn.primitive.rules["lower"].fn, eqn.params
         many = eqn.primitive.multiple_results
         return lambda *args: list(fn(*args, **params)) if many else [fn(*args, **params)]
-    if how == "contract":
+    if how == "contract" and eqn.primitive is not transposed_dot_p:
         return _rebuilt_dot(eqn)
     if how == "reduce":
         return _split_reduction(eqn)

@@ -43,7 +43,7 @@ _HEAVY = (UNARY_MATH | BINARY_MATH) - {"sqrt", "rsqrt", "floor", "ceil", "round_
 SPILL_BYTES = 1 << 17
 STREAM_BYTES = 1 << 26
 STRIP = 1024                   # accumulators that a task keeps side by side
-STRIP_ROWS = 8                 # rows that are added into them at a time
+STRIP_ROWS = 8                 # rows that are added into them at a time, at most
 STRIP_TYPES = frozenset({"i32", "u32", "i64", "u64", "f32", "f64"})
 
 
@@ -365,14 +365,16 @@ class Nest:
         for r in low.reductions:
             emit.append(Store(kept[r.name], j, r.init))
         emit.close("j", self.strip_extent, "vector")
-        blocks = column.extent // STRIP_ROWS
+        # the accumulators' way through memory is shared by several rows, as long as their code stays short
+        side = STRIP_ROWS if self.survey.price <= 24 else 2
+        blocks = column.extent // side
         c = b.index("c", blocks, 4)
-        self._strip_pass(where, column, kept, [b.iadd(b.imul(c, STRIP_ROWS), k) for k in range(STRIP_ROWS)])
+        self._strip_pass(where, column, kept, [b.iadd(b.imul(c, side), k) for k in range(side)])
         emit.close("c", blocks, "serial")
-        rest = column.extent % STRIP_ROWS
+        rest = column.extent % side
         if rest:
             d = b.index("d", rest, 4)
-            self._strip_pass(where, column, kept, [b.iadd(blocks * STRIP_ROWS, d)])
+            self._strip_pass(where, column, kept, [b.iadd(blocks * side, d)])
             emit.close("d", rest, "serial")
         where[id(column)] = b.const(0, "i64")
         translate = Translate(low.builder, b, self._mapping(where))

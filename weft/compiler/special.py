@@ -215,6 +215,9 @@ class Contraction:
         (a_contract, b_contract), (a_batch, b_batch) = eqn.params["dimension_numbers"]
         a_shape, b_shape = eqn.invars[0].aval.shape, eqn.invars[1].aval.shape
         c_strides = row_major(eqn.outvars[0].aval.shape)
+        order = eqn.params.get("permutation")
+        if order is not None:
+            c_strides = tuple(c_strides[order.index(d)] for d in range(len(order)))
         a_free = [d for d in range(len(a_shape)) if d not in a_contract and d not in a_batch]
         b_free = [d for d in range(len(b_shape)) if d not in b_contract and d not in b_batch]
         n = len(a_batch)
