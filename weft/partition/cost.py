@@ -19,6 +19,7 @@ from typing import Any
 
 LATENCY = 64                 # bytes-equivalent of starting a collective
 FLOPS_PER_BYTE = 64          # work that takes as long as sending one byte
+REPEATED_FLOPS_PER_BYTE = 16 # the same where devices that hold different parts of a sum would all compute the whole of it
 LOCAL_BYTES_PER_BYTE = 16    # bytes of memory traffic that take as long as sending one byte
 
 

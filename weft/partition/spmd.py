@@ -28,7 +28,7 @@ from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.specs import Spec
 from weft.ir.types import ShapedArray
 from weft.partition import emit
-from weft.partition.cost import FLOPS_PER_BYTE, LATENCY, LOCAL_BYTES_PER_BYTE, CollectiveRecord, collective_bytes
+from weft.partition.cost import FLOPS_PER_BYTE, LATENCY, LOCAL_BYTES_PER_BYTE, REPEATED_FLOPS_PER_BYTE, CollectiveRecord, collective_bytes
 from weft.partition.propagate import (
     FactorAxes,
     Propagation,
@@ -371,7 +371,22 @@ class Partitioner:
             if finishing:
                 n = math.prod(self.sizes[a] for a in finishing)
                 cost += LATENCY + collective_bytes("psum", self.local_bytes(var.aval, place), n)
-        return cost + self.work(eqn, rule, axes, ins, outs)
+        return cost + self.work(eqn, rule, axes, ins, outs, self.gives_up(rule, values, axes))
+
+    def gives_up(self, rule: FactorRule, values: Sequence[Value], axes: FactorAxes) -> bool:
+        """Whether a sum whose terms all operands hold apart, on the same devices, would be gathered and computed whole.
+
+        So a gradient stays a sum over the devices that hold the batch, reduced once, even where gathering a small batch
+        would send less.
+        """
+        for f, combine in rule.reduced.items():
+            if combine != "add" or f in rule.special:
+                continue
+            lying = [{a for view in v.views for dim, fs in zip(view.dims, dims) if fs == (f,) for a in dim}
+                     for v, dims in zip(values, rule.ins) if (f,) in dims]
+            if len(lying) > 1 and set.intersection(*lying) - set(axes.get(f, ())):
+                return True
+        return False
 
     def sums(self, eqn: Eqn, rule: FactorRule, f: int, axes: FactorAxes) -> bool:
         """Whether factor `f`, split as `axes` say, makes the results partial sums."""
@@ -382,14 +397,15 @@ class Partitioner:
     def local_bytes(self, aval: ShapedArray, place: Placement) -> int:
         return math.prod(local_shape(aval.shape, place.dims, self.sizes)) * aval.dtype.itemsize
 
-    def work(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes, ins: Sequence[Placement], outs: Sequence[Placement]
-             ) -> float:
+    def work(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes, ins: Sequence[Placement], outs: Sequence[Placement],
+             repeated: bool) -> float:
         """Time of the local computation, in bytes sent that take as long."""
         nbytes = sum(self.local_bytes(a.aval, p) for a, p in [*zip(eqn.invars, ins), *zip(eqn.outvars, outs)])
         cost = nbytes / LOCAL_BYTES_PER_BYTE
         if eqn.primitive.kind in ("contract", "conv", "library"):
             splits = math.prod(self.sizes[a] for mine in axes.values() for a in mine)
-            cost += 2 * math.prod(rule.sizes) / splits / FLOPS_PER_BYTE
+            rate = REPEATED_FLOPS_PER_BYTE if repeated else FLOPS_PER_BYTE
+            cost += 2 * math.prod(rule.sizes) / splits / rate
         return cost
 
     def emit(self, eqn: Eqn, rule: FactorRule | None, values: Sequence[Value], choice: Choice) -> list[Value]:
