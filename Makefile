@@ -35,7 +35,7 @@ lint: $(READY)
 	$(BIN)/ruff check weft tests examples
 
 types: $(READY)
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 imports: $(READY)
 	$(BIN)/lint-imports --no-cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -310,7 +311,7 @@ def array_split(ary, indices_or_sections, axis: int = 0) -> list:
     else:
         cuts = [builtins.min(builtins.max(int(i) + n if int(i) < 0 else int(i), 0), n) for i in np.asarray(indices_or_sections)]
         bounds = [0, *cuts, n]
-    return [slicing.slice_in_dim(a, lo, builtins.max(lo, hi), axis=axis) for lo, hi in zip(bounds, bounds[1:])]
+    return [slicing.slice_in_dim(a, lo, builtins.max(lo, hi), axis=axis) for lo, hi in itertools.pairwise(bounds)]
 
 
 def vsplit(ary, indices_or_sections) -> list:
@@ -482,7 +483,7 @@ def _pad_ramp(a, widths, end_values):
     from weft.numpy.creation import linspace
     for d, (before, after) in enumerate(widths):
         n = a.shape[d]
-        at = lambda i, d=d: slicing.index_in_dim(a, i, d, keepdims=False)
+        at = lambda i, a=a, d=d: slicing.index_in_dim(a, i, d, keepdims=False)
         first = linspace(ends[d, 0], at(0), before, endpoint=False, dtype=a.dtype, axis=d)
         last = flip(linspace(ends[d, 1], at(n - 1), after, endpoint=False, dtype=a.dtype, axis=d), d)
         a = concatenate([first, a, last], d)
