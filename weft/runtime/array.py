@@ -214,7 +214,7 @@ class Array(metaclass=ArrayMeta):
             raise TypeError(f"numpy.asarray: random keys of type {self.aval.str_short()} have no NumPy value; "
                             "use weft.random.key_data.")
         value = self._numpy()
-        if copy is False and (not _row_major_either(self._spec) or dtype is not None and np.dtype(dtype) != value.dtype):
+        if copy is False and (not _row_major_either(self._spec) or (dtype is not None and np.dtype(dtype) != value.dtype)):
             raise ValueError(f"numpy.asarray: {self.aval.str_short()} laid out as {self.sharding} has no NumPy view"
                              f"{'' if dtype is None else f' as {np.dtype(dtype).name}'}; allow a copy (copy=None).")
         if dtype is not None and np.dtype(dtype) != value.dtype:
