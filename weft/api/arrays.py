@@ -306,4 +306,6 @@ def closure_convert(fun: Callable, *example_args) -> tuple[Callable, list]:
 def clear_caches() -> None:
     """Forget compiled single operations (compiled functions keep theirs; see their `clear_cache`)."""
     from weft.api.execute import _one_op
+    from weft.control.body import forget
     _one_op.cache_clear()
+    forget()

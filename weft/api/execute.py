@@ -169,6 +169,14 @@ def _one_op(primitive, avals: tuple, params: tuple) -> Jaxpr:
     return _stage_op(primitive, avals, dict(params))
 
 
+def _region_op(primitive, avals, params) -> Jaxpr:
+    """The program of one operation that holds programs; it lives and dies with the first of them."""
+    inner = next((j for _, j in subjaxprs(params)), None)
+    if inner is None:
+        return _stage_op(primitive, avals, params)
+    return inner.memo(("one op", primitive, avals, tuple(params.items())), lambda: _stage_op(primitive, avals, params))
+
+
 def _stage_op(primitive, avals, params) -> Jaxpr:
     def op(*xs):
         out = primitive.bind(*xs, **params)
@@ -187,7 +195,10 @@ def evaluate_op(primitive, args, params):
         primitive.rule("reference")                      # raises: the operation has no value of its own
     avals = tuple([x._spec.aval for x in arrays])
     try:
-        jaxpr = _one_op(primitive, avals, tuple(params.items()))
+        if primitive.kind == "region":
+            jaxpr = _region_op(primitive, avals, params)
+        else:
+            jaxpr = _one_op(primitive, avals, tuple(params.items()))
     except TypeError as error:
         if "unhashable" not in str(error):
             raise

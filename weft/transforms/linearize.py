@@ -95,11 +95,9 @@ def _partial(jaxpr: Jaxpr, in_unknown, force_unknown, saveable) -> Partial:
             continue
         split = eqn.primitive.rules.get("partial_eval_eqn")
         if split is not None:
-            k_eqn, u_eqn, new_unknown = split(eqn, mask)
-            if k_eqn is not None:
-                known_eqns.append(k_eqn)
-            if u_eqn is not None:
-                unknown_eqns.append(u_eqn)
+            known, unknown, new_unknown = split(eqn, mask)      # each side an equation, a list of them, or None
+            known_eqns.extend(_as_list(known))
+            unknown_eqns.extend(_as_list(unknown))
             unknown_vars.update(new_unknown)
         else:
             unknown_eqns.append(eqn)
@@ -126,6 +124,10 @@ def _partial(jaxpr: Jaxpr, in_unknown, force_unknown, saveable) -> Partial:
                     [*residuals, *(v for v, u in zip(jaxpr.invars, in_unknown) if u)],
                     [a for a, u in zip(jaxpr.outvars, out_unknown) if u], unknown_eqns, name=jaxpr.name)
     return Partial(known, unknown, out_unknown, [position.get(v) for v in residuals])
+
+
+def _as_list(eqns) -> list[Eqn]:
+    return [] if eqns is None else eqns if isinstance(eqns, list) else [eqns]
 
 
 def _recompute(known_eqns, unknown_eqns, jaxpr, out_unknown, saveable) -> list[Eqn]:

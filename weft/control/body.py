@@ -1,0 +1,280 @@
+"""What the operations that hold programs share: staging of user functions, partial evaluation, messages.
+
+In:   a user's function on trees, and the types of its flat arguments.
+Out:  a `Body`: a program without constants (they are its leading inputs), the values of those, the tree of results.
+Laws: the same function on the same types is traced once, as long as it lives and what it captures stays the same object;
+      functions of equal programs share one program, hence one executable.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.core.primitive import Primitive
+from weft.core.stage import StageTrace, stage
+from weft.core.trace import EvalTrace, Tracer, axis_env, current_trace, set_trace, typeof
+from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft.ir.mesh import current_mesh
+from weft.ir.rewrite import atom_key
+from weft.ir.types import ShapedArray
+from weft.util import dtypes, tree
+from weft.util.config import config
+from weft.util.errors import describe
+from weft.util.source import user_frame
+
+
+def fun_name(fun: Callable) -> str:
+    """The name a user knows a function by."""
+    while isinstance(fun, functools.partial):
+        fun = fun.func
+    return getattr(fun, "__name__", type(fun).__name__)
+
+
+def pick(values: Sequence, mask: Sequence[bool]) -> list:
+    """The values where `mask` holds."""
+    return [v for v, m in zip(values, mask) if m]
+
+
+def split_list(values: Sequence, *sizes: int) -> list[list]:
+    """`values` cut into parts of these sizes, and the rest.
+
+    >>> split_list([1, 2, 3, 4], 1, 2)
+    [[1], [2, 3], [4]]
+    """
+    values, parts = list(values), []
+    for n in sizes:
+        parts.append(values[:n])
+        values = values[n:]
+    return [*parts, values]
+
+
+def runs_in_python() -> bool:
+    """Whether control flow is to run as plain Python: nothing is traced and compilation is switched off."""
+    return config.disable_jit and type(current_trace()) is EvalTrace
+
+
+# --- staging ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A staged function. `jaxpr` takes the values `consts` first, then the arguments."""
+    jaxpr: Jaxpr
+    consts: list
+    out_tree: Any
+
+    @property
+    def out_avals(self) -> tuple[ShapedArray, ...]:
+        return self.jaxpr.out_avals
+
+
+_staged: weakref.WeakKeyDictionary[Callable, dict] = weakref.WeakKeyDictionary()
+
+
+def stage_body(fun: Callable, in_tree: Any, avals: Sequence[ShapedArray], name: str) -> Body:
+    """The program of `fun(*args)`, whose arguments have the tree `in_tree` (that of the tuple of them) and types `avals`."""
+    key = (in_tree, tuple(avals), name, config.trace_key(), current_mesh(), axis_env())
+    captured = _captured(fun)
+    try:
+        known = _staged.setdefault(fun, {})
+    except TypeError:
+        known = {}
+    found = known.get(key)
+    if found is not None and len(found[0]) == len(captured) and all(a is b for a, b in zip(found[0], captured)):
+        return found[1]
+    out_tree: list = []
+
+    def flat_fun(*xs):
+        outs, structure = tree.tree_flatten(fun(*tree.tree_unflatten(in_tree, xs)))
+        out_tree[:] = [structure]
+        for out in outs:
+            typeof(out)
+        return outs
+
+    jaxpr = stage(flat_fun, avals, name)
+    consts = list(jaxpr.consts)
+    made = Body(shared(without_consts(jaxpr)), consts, out_tree[0])
+    if not any(isinstance(c, Tracer) for c in consts):
+        known[key] = (captured, made)
+    return made
+
+
+def _captured(fun: Callable) -> tuple:
+    """What a function closes over, to be compared by identity."""
+    found = []
+    for cell in getattr(fun, "__closure__", None) or ():
+        try:
+            found.append(cell.cell_contents)
+        except ValueError:
+            found.append(None)
+    return tuple(found)
+
+
+def without_consts(jaxpr: Jaxpr) -> Jaxpr:
+    """`jaxpr` with its constants as leading inputs."""
+    if not jaxpr.constvars:
+        return jaxpr
+    return Jaxpr((), (), jaxpr.constvars + jaxpr.invars, jaxpr.outvars, jaxpr.eqns, jaxpr.effects, jaxpr.name)
+
+
+class _Structure:
+    """A program compared by what it says: two traces of one function have equal structures."""
+    __slots__ = ("jaxpr", "key", "hash")
+
+    def __init__(self, jaxpr: Jaxpr, key: tuple):
+        self.jaxpr, self.key, self.hash = jaxpr, key, hash(key)
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other) -> bool:
+        return self.key == other.key
+
+
+@functools.lru_cache(maxsize=256)
+def _first(structure: _Structure) -> Jaxpr:
+    return structure.jaxpr
+
+
+def shared(jaxpr: Jaxpr) -> Jaxpr:
+    """`jaxpr`, or an equal program that was made before: what is known of that one (executables too) need not be made again.
+
+    Programs are equal if their equations, types and source lines are; those with parameters that have no hash are not shared.
+    """
+    numbers: dict[Var, int] = {v: i for i, v in enumerate((*jaxpr.constvars, *jaxpr.invars))}
+    key: list = [jaxpr.name, len(jaxpr.constvars), *(v.aval for v in numbers), *map(id, jaxpr.consts)]
+    name = lambda a: atom_key(a) if type(a) is Literal else numbers[a]
+    for eqn in jaxpr.eqns:
+        key += [eqn.primitive, tuple(eqn.params.items()), *map(name, eqn.invars), eqn.source]
+        for v in eqn.outvars:
+            numbers[v] = len(numbers)
+            key.append(v.aval)
+    key += map(name, jaxpr.outvars)
+    try:
+        return _first(_Structure(jaxpr, tuple(key)))
+    except TypeError:
+        return jaxpr
+
+
+def forget() -> None:
+    """Drop every staged function."""
+    _staged.clear()
+    _first.cache_clear()
+
+
+# --- partial evaluation -----------------------------------------------------------------------------------------------
+
+
+def define_partial_eval(primitive: Primitive, split: Callable) -> None:
+    """Fill the slots that split an equation, inside a running trace and inside a program, by one rule.
+
+    `split(args, unknown, params, known, staged) -> (outs, out_unknown)` is blind to what its values are; `known(primitive,
+    args, params)` and `staged(primitive, args, params)` apply operations on the two sides. Every output is a result of one.
+    """
+
+    def in_trace(trace, args, params):
+        def known(p, operands, changed):
+            with set_trace(trace.parent):
+                return p.bind(*operands, **changed)
+
+        def staged(p, operands, changed):
+            return StageTrace.process(trace, p, operands, changed)
+
+        return split(list(args), [trace.is_unknown(x) for x in args], params, known, staged)[0]
+
+    def in_program(eqn, mask):
+        sides: tuple[list[Eqn], list[Eqn]] = ([], [])
+
+        def applier(side: list[Eqn]):
+            def apply(p, operands, changed):
+                outs = [Var(a) for a in p.abstract([x.aval for x in operands], changed)]
+                effects = p.ref_effects(changed) if p.ref_effects is not None else frozenset()
+                side.append(Eqn(p, operands, outs, changed, eqn.source, effects))
+                return outs
+            return apply
+
+        outs, out_unknown = split(list(eqn.invars), list(mask), eqn.params, applier(sides[0]), applier(sides[1]))
+        names = dict(zip(outs, eqn.outvars))
+        renamed = [[e.replace(outvars=[names.get(v, v) for v in e.outvars]) for e in side] for side in sides]
+        return renamed[0], renamed[1], pick(eqn.outvars, out_unknown)
+
+    primitive.def_partial_eval(in_trace)
+    primitive.rules["partial_eval_eqn"] = in_program
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+def leaf_names(root: str, structure: Any) -> list[str]:
+    """What to call each leaf of a tree of this structure: `carry['pos'][0]`."""
+    marks = tree.tree_unflatten(structure, range(structure.num_leaves))
+    return [root + tree.keystr(path) for path, _ in tree.tree_flatten_with_path(marks)[0]]
+
+
+def mismatch(one: ShapedArray, other: ShapedArray) -> str:
+    """Why two types differ, or '' if they agree but for weakness."""
+    if one.shape != other.shape:
+        return "ranks differ" if one.ndim != other.ndim else "shapes differ"
+    return "" if one.dtype == other.dtype else "dtypes differ"
+
+
+def check_same_tree(api: str, fact: str, left: tuple[str, Any], right: tuple[str, Any], rule: str) -> None:
+    """TypeError unless two (name, structure) agree."""
+    (left_name, left_tree), (right_name, right_tree) = left, right
+    if left_tree == right_tree:
+        return
+    full = [tree.tree_unflatten(t, [Leaf()] * t.num_leaves) for t in (left_tree, right_tree)]
+    where = tree.prefix_errors(*full, prefix_name=left_name, full_name=right_name)
+    where = where or tree.prefix_errors(*full[::-1], prefix_name=right_name, full_name=left_name)
+    table = where.replace("a leaf of type Leaf", "an array").splitlines() or [f"{left_name} {left_tree}",
+                                                                              f"{right_name} {right_tree}"]
+    raise TypeError(describe(api, fact, ["  " + line.strip() for line in table], user_frame(), rule))
+
+
+class Leaf:
+    """Stands for an array where only the shape of a tree matters."""
+    __slots__ = ()
+
+
+def check_carry(api: str, fun: Callable, in_tree: Any, in_avals: Sequence, out_tree: Any, out_avals: Sequence) -> None:
+    """TypeError unless a loop body gives its carry back with the tree and types it took it with."""
+    name = fun_name(fun)
+    check_same_tree(api, f"the carry that {name} returns has another structure than the carry it takes.",
+                    ("carry taken", in_tree), ("carry returned", out_tree),
+                    f"A carry keeps its structure in every iteration: make {name} return it as it came.")
+    rows, fixes = [], []
+    for path, given, made in zip(leaf_names("carry", in_tree), in_avals, out_avals):
+        why = mismatch(given, made)
+        if why:
+            rows.append((path, f"taken as {given.str_short()}", f"returned as {made.str_short()}", why))
+            fixes.append(f"return {path}.astype({given.dtype.name!r}), or start with {made.dtype.name}"
+                         if why.startswith("dtype") else
+                         f"return {path} with shape {list(given.shape)}, or start with shape {list(made.shape)}")
+    if rows:
+        raise TypeError(describe(api, f"{name} returns a carry of another type than it takes.", rows, user_frame(),
+                                 "A carry keeps one type in every iteration.", f"In {name}, {fixes[0]}."))
+
+
+def promote_weak(values: Sequence, in_avals: Sequence[ShapedArray], out_avals: Sequence[ShapedArray]) -> list | None:
+    """First carried values where weakly typed ones (Python numbers) take the dtype that the body gives them; None if all stay."""
+    result, changed = list(values), False
+    for i, (x, given, made) in enumerate(zip(values, in_avals, out_avals)):
+        if given.weak_type and given.dtype != made.dtype:
+            dtype, _ = dtypes.join_dtypes(((given.dtype, True), (made.dtype, made.weak_type)))
+            if dtype != given.dtype:
+                result[i], changed = strong(x, dtype), True
+    return result if changed else None
+
+
+def strong(x: Any, dtype: Any) -> Any:
+    """`x` as a value of exactly `dtype`."""
+    if isinstance(x, (bool, int, float, complex)):
+        return np.asarray(x).astype(dtype)[()]
+    from weft.ops.casting import convert_element_type
+    return convert_element_type(x, dtype)
