@@ -1,0 +1,115 @@
+"""Reductions by the user's function, windows, prefix scans."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft import lax
+from weft.lax.windows import monoid
+
+RNG = np.random.RandomState(0)
+X = RNG.randn(6, 7).astype(np.float32)
+LINE = RNG.randn(23).astype(np.float32)
+MONOIDS = {"add": (lax.add, np.add, 0.0), "mul": (lax.mul, np.multiply, 1.0), "max": (lax.max, np.maximum, -np.inf),
+           "min": (lax.min, np.minimum, np.inf)}
+
+
+def windows(x, init, ufunc, window, strides, pads, spread):
+    """The definition, one window at a time."""
+    x = np.pad(x, pads, constant_values=init)
+    spans = [(k - 1) * d + 1 for k, d in zip(window, spread)]
+    counts = [(n - k) // s + 1 if n >= k else 0 for n, k, s in zip(x.shape, spans, strides)]
+    out = np.zeros(counts, x.dtype)
+    for at in itertools.product(*map(range, counts)):
+        box = x[tuple(slice(i * s, i * s + k, d) for i, s, k, d in zip(at, strides, spans, spread))]
+        out[at] = ufunc.reduce(box.ravel(), initial=init)
+    return out
+
+
+@pytest.mark.parametrize("name", MONOIDS)
+@pytest.mark.parametrize("window, strides, pads, spread", [
+    ((2, 2), (2, 2), ((0, 0), (0, 0)), (1, 1)),
+    ((3, 2), (2, 1), ((1, 2), (0, 1)), (1, 1)),
+    ((2, 3), (1, 2), ((0, 0), (1, 0)), (2, 2)),
+    ((6, 7), (1, 1), ((0, 0), (0, 0)), (1, 1)),
+    ((7, 1), (1, 1), ((0, 0), (0, 0)), (1, 1)),
+])
+def test_reduce_window(name, window, strides, pads, spread):
+    combine, ufunc, init = MONOIDS[name]
+    found = lax.reduce_window(X, init, combine, window, strides, pads, window_dilation=spread)
+    np.testing.assert_allclose(found, windows(X, init, ufunc, window, strides, pads, spread), rtol=1e-4, atol=1e-5)
+    assert lax.reduce_window_shape_tuple(X.shape, window, strides, pads, None, spread) == found.shape
+
+
+@pytest.mark.parametrize("name", ["add", "max"])
+@pytest.mark.parametrize("width, stride, spread", [(9, 1, 1), (12, 2, 1), (9, 1, 2), (16, 3, 1), (23, 1, 1), (8, 1, 3)])
+def test_wide_windows(name, width, stride, spread):
+    combine, ufunc, init = MONOIDS[name]
+    found = lax.reduce_window(LINE, init, combine, (width,), (stride,), "VALID", window_dilation=(spread,))
+    np.testing.assert_allclose(found, windows(LINE, init, ufunc, (width,), (stride,), ((0, 0),), (spread,)), rtol=1e-4, atol=1e-5)
+
+
+def test_windows_count_the_same_under_padding_names():
+    assert lax.reduce_window(X, 0.0, lax.add, (3, 3), (2, 2), "SAME").shape == (3, 4)
+    sums = lax.reduce_window(np.ones((4, 4), np.float32), 0.0, lax.add, (3, 3), (1, 1), "SAME")
+    assert sums[0, 0] == 4 and sums[1, 1] == 9
+
+
+def test_pooling_gradient_goes_to_the_winner():
+    x = wnp.array([[1.0, 5.0, 2.0, 4.0]])
+    pool = lambda v: lax.reduce_window(v, -np.inf, lax.max, (1, 2), (1, 2), "VALID").sum()
+    assert weft.grad(pool)(x).tolist() == [[0.0, 1.0, 0.0, 1.0]]
+
+
+def test_monoids_are_recognised():
+    f32 = np.dtype(np.float32)
+    assert monoid(lambda x, y: x + y, f32) == "add"
+    assert monoid(wnp.maximum, f32) == "max"
+    assert monoid(lambda x, y: x * x, f32) is None
+    assert monoid(lambda x, y: x + 2 * y, f32) is None
+    assert monoid(lambda x, y: x, f32) is None
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 8])
+def test_reduce_by_any_function(size):
+    x = RNG.randn(size, 3).astype(np.float32)
+    place = np.broadcast_to(np.arange(size, dtype=np.int32)[:, None], x.shape)
+    larger = lambda a, b: (wnp.maximum(a[0], b[0]), wnp.where(a[0] >= b[0], a[1], b[1]))
+    value, at = lax.reduce((x, place), (np.float32(-np.inf), np.int32(-1)), larger, (0,))
+    np.testing.assert_array_equal(value, x.max(0, initial=-np.inf))
+    np.testing.assert_array_equal(at, x.argmax(0) if size else [-1] * 3)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_associative_scan(size, reverse):
+    a, b = RNG.rand(2, size, 2).astype(np.float32)
+    combine = lambda x, y: (x[0] * y[0], y[0] * x[1] + y[1])      # affine maps, which do not commute
+    scale, shift = lax.associative_scan(combine, (a, b), reverse=reverse)
+    want, order = [], range(size)
+    state = None
+    for i in reversed(order) if reverse else order:
+        state = (a[i], b[i]) if state is None else (state[0] * a[i], a[i] * state[1] + b[i])
+        want.append(state)
+    want = want[::-1] if reverse else want
+    np.testing.assert_allclose(scale, [w[0] for w in want], rtol=1e-5)
+    np.testing.assert_allclose(shift, [w[1] for w in want], rtol=1e-5)
+    along = lax.associative_scan(lax.add, wnp.asarray(a), axis=1)
+    np.testing.assert_allclose(along, np.cumsum(a, 1), rtol=1e-5)
+
+
+def test_stop_gradient_takes_trees():
+    out = weft.grad(lambda p: (p["a"] * lax.stop_gradient(p)["a"]).sum())({"a": wnp.array([2.0, 3.0])})
+    assert out["a"].tolist() == [2.0, 3.0]
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="equal sizes"):
+        lax.associative_scan(lax.add, (np.zeros(3), np.zeros(4)))
+    with pytest.raises(ValueError, match="one entry per dim"):
+        lax.reduce_window(X, 0.0, lax.add, (2,), (1,), "VALID")

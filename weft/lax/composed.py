@@ -1,0 +1,125 @@
+"""Functions that compose from operations: prefix scans, trees of arrays, broadcasting helpers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.api.execute import to_array
+from weft.core.trace import Tracer, typeof
+from weft.ops import arithmetic, layout, slicing, sorting
+from weft.ops.placement import optimization_barrier as barrier
+from weft.util import tree
+
+
+def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int = 0) -> Any:
+    """All prefixes of `elems` along `axis`, combined by the associative `fn(earlier, later)` of trees of arrays.
+
+    The work grows with the number of elements, the depth with its logarithm.
+
+    >>> import numpy as np
+    >>> associative_scan(lambda x, y: x + y, np.arange(5)).tolist()
+    [0, 1, 3, 6, 10]
+    """
+    flat, structure = tree.tree_flatten(elems)
+    flat = [x if isinstance(x, Tracer) else to_array(x) for x in flat]
+    if not flat:
+        return elems
+    axis = axis % flat[0].ndim
+    sizes = {x.shape[axis] for x in flat}
+    if len(sizes) > 1:
+        raise ValueError(f"associative_scan: arrays must have equal sizes along axis {axis}, got {[tuple(x.shape) for x in flat]}.")
+
+    def combine(xs, ys):
+        pair = [tree.tree_unflatten(structure, v) for v in (xs, ys)]
+        return [x if isinstance(x, Tracer) else to_array(x) for x in tree.tree_leaves(fn(*pair))]
+
+    if reverse:
+        flat = [layout.rev(x, (axis,)) for x in flat]
+    out = _prefixes(flat, combine, axis)
+    if reverse:
+        out = [layout.rev(x, (axis,)) for x in out]
+    return tree.tree_unflatten(structure, out)
+
+
+def _every(xs: list, start: int, stop: int, step: int, axis: int) -> list:
+    return [slicing.slice_in_dim(x, start, stop, step, axis) for x in xs]
+
+
+def _prefixes(xs: list, combine: Callable, axis: int) -> list:
+    """Prefixes of pairs give the odd positions; one more step gives the even ones."""
+    n = xs[0].shape[axis]
+    if n < 2:
+        return xs
+    pairs = combine(_every(xs, 0, n - 1, 2, axis), _every(xs, 1, n, 2, axis))
+    odd = _prefixes(pairs, combine, axis)
+    first = _every(xs, 0, 1, 1, axis)
+    if n == 2:
+        return [slicing.concatenate([f, o], axis) for f, o in zip(first, odd)]
+    before = odd if n % 2 else _every(odd, 0, n // 2 - 1, 1, axis)
+    later = combine(before, _every(xs, 2, n, 2, axis))
+    even = [slicing.concatenate([f, x], axis) for f, x in zip(first, later)]
+    return [_interleaved(e, o, axis) for e, o in zip(even, odd)]
+
+
+def _interleaved(even: Any, odd: Any, axis: int) -> Any:
+    """even[0], odd[0], even[1], odd[1], ..., and a last even one if there is one more of them."""
+    half = odd.shape[axis]
+    head = slicing.slice_in_dim(even, 0, half, axis=axis)
+    both = slicing.concatenate([layout.expand_dims(x, (axis + 1,)) for x in (head, odd)], axis + 1)
+    out = layout.collapse(both, axis, axis + 2)
+    return out if even.shape[axis] == half else slicing.concatenate([out, slicing.slice_in_dim(even, half, half + 1, axis=axis)], axis)
+
+
+def stop_gradient(x: Any) -> Any:
+    """`x`, a tree of arrays, with derivatives of zero."""
+    return tree.tree_map(lambda leaf: leaf if type(leaf) in (bool, int, float, complex) else arithmetic.stop_gradient(leaf), x)
+
+
+def optimization_barrier(operand: Any) -> Any:
+    """`operand`, a tree of arrays, hidden from simplification."""
+    flat, structure = tree.tree_flatten(operand)
+    return tree.tree_unflatten(structure, barrier(flat))
+
+
+def broadcast_to_rank(x: Any, rank: int) -> Any:
+    """`x` with leading dims of size one up to `rank`."""
+    missing = rank - typeof(x).ndim
+    if missing < 0:
+        raise ValueError(f"broadcast_to_rank: an array of rank {typeof(x).ndim} does not fit in rank {rank}.")
+    return layout.expand_dims(x, tuple(range(missing))) if missing else x
+
+
+def broadcast_like(arr: Any, like_arr: Any) -> Any:
+    """`arr` repeated to the shape of `like_arr`, by NumPy's rule."""
+    from weft.numpy.promote import broadcast_to_shape
+    return broadcast_to_shape(arr, tuple(typeof(like_arr).shape))
+
+
+def tile(operand: Any, reps: Sequence[int]) -> Any:
+    """`operand` repeated whole, `reps` times along each dim."""
+    from weft.numpy.manipulation import tile as repeat_whole
+    return repeat_whole(operand, tuple(reps))
+
+
+def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
+                 reduction_input_size_override: int = -1, aggregate_to_topk: bool = True) -> list:
+    """The `k` largest values along a dim and their positions; here they are exact."""
+    return list(sorting.top_k(operand, k, axis=reduction_dimension))
+
+
+def approx_min_k(operand: Any, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
+                 reduction_input_size_override: int = -1, aggregate_to_topk: bool = True) -> list:
+    """The `k` smallest values along a dim and their positions; here they are exact."""
+    values, positions = sorting.top_k(arithmetic.neg(operand), k, axis=reduction_dimension)
+    return [arithmetic.neg(values), positions]
+
+
+def platform_dependent(*args: Any, default: Callable | None = None, **per_platform: Callable) -> Any:
+    """The function for the platform that runs the program, applied to `args`."""
+    from weft.runtime.device import default_backend
+    fun = per_platform.get(default_backend(), default)
+    if fun is None:
+        raise NotImplementedError(f"platform_dependent: no function for {default_backend()!r} among {sorted(per_platform)}, and no "
+                                  "default.")
+    return fun(*args)

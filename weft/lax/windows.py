@@ -1,0 +1,188 @@
+"""Reductions by a function of the user: over dims (`reduce`) and over windows (`reduce_window`).
+
+The function combines two scalars. If it is one of the known monoids (add, mul, max, min, and, or, xor), which staging it tells,
+the reduction is that operation; any other is applied elementwise, halving the dim again and again.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.api.execute import to_array
+from weft.api.vmap import vmap
+from weft.core.stage import stage
+from weft.core.trace import Tracer
+from weft.ir.types import ShapedArray
+from weft.ops import arithmetic, bitwise, layout, reduce, slicing
+from weft.ops.convolution import padtype_to_pads
+from weft.ops.families import match_dtypes
+from weft.util import tree
+
+_COMBINE = {"add": arithmetic.add, "mul": arithmetic.mul, "max": arithmetic.max, "min": arithmetic.min,
+            "and": bitwise.bitwise_and, "or": bitwise.bitwise_or, "xor": bitwise.bitwise_xor}
+_REDUCE = {"add": reduce.reduce_sum, "mul": reduce.reduce_prod, "max": reduce.reduce_max, "min": reduce.reduce_min,
+           "and": reduce.reduce_and, "or": reduce.reduce_or, "xor": reduce.reduce_xor}
+
+
+def monoid(computation: Callable, dtype: Any) -> str | None:
+    """The name of the operation that `computation` is on two scalars of `dtype`, or None."""
+    scalar = ShapedArray((), dtype)
+    jaxpr = stage(lambda x, y: tree.tree_leaves(computation(x, y)), [scalar, scalar], "computation")
+    eqns = jaxpr.eqns
+    while len(eqns) == 1 and "jaxpr" in eqns[0].params and len(eqns[0].params["jaxpr"].invars) == 2:
+        eqns = eqns[0].params["jaxpr"].eqns          # a compiled function is the operation that it holds
+    if len(eqns) != 1 or len(jaxpr.outvars) != 1 or len(eqns[0].invars) != 2:
+        return None
+    return eqns[0].primitive.name if eqns[0].primitive.name in _COMBINE and eqns[0].invars[0] is not eqns[0].invars[1] else None
+
+
+def _array(x):
+    return x if isinstance(x, Tracer) else to_array(x)
+
+
+def reduce_by(operands: Any, init_values: Any, computation: Callable, dimensions: Sequence[int]) -> Any:
+    """`operands` (an array, or a tree of arrays of one shape) reduced over `dimensions` by `computation`, from `init_values`.
+
+    >>> import numpy as np
+    >>> float(reduce_by(np.array([1.0, 4.0]), 0.0, lambda x, y: x + y, (0,)))
+    5.0
+    """
+    flat, structure = tree.tree_flatten(operands)
+    inits = tree.tree_leaves(init_values)
+    flat = [_array(x) for x in flat]
+    inits = [match_dtypes(x, i)[1] for x, i in zip(flat, inits)]
+    dims = tuple(sorted(d % flat[0].ndim for d in dimensions))
+    name = monoid(computation, flat[0].dtype) if len(flat) == 1 else None
+    if name is not None:
+        return tree.tree_unflatten(structure, [_COMBINE[name](_REDUCE[name](flat[0], dims), inits[0])])
+    combine = _elementwise(computation, structure)
+    for d in reversed(dims):
+        flat = _halved(flat, inits, combine, d)
+    wide = [layout.broadcast_in_dim(i, tuple(x.shape), ()) for i, x in zip(inits, flat)]
+    return tree.tree_unflatten(structure, combine(wide, flat))
+
+
+def _elementwise(computation: Callable, structure) -> Callable:
+    """`computation` of scalars on lists of arrays of one shape."""
+    def of_scalars(xs, ys):
+        return tree.tree_leaves(computation(tree.tree_unflatten(structure, xs), tree.tree_unflatten(structure, ys)))
+
+    def combine(xs, ys):
+        shape = tuple(xs[0].shape)
+        flat = [[layout.reshape(v, (math.prod(shape),)) for v in side] for side in (xs, ys)]
+        return [layout.reshape(v, shape) for v in vmap(of_scalars)(*flat)]
+    return combine
+
+
+def _halved(xs: list, inits: list, combine: Callable, dim: int) -> list:
+    """`xs` combined along `dim`, which goes."""
+    if xs[0].shape[dim] == 0:
+        return [layout.broadcast_in_dim(i, tuple(n for d, n in enumerate(x.shape) if d != dim), ()) for x, i in zip(xs, inits)]
+    while (n := xs[0].shape[dim]) > 1:
+        low = [slicing.slice_in_dim(x, 0, n // 2, axis=dim) for x in xs]
+        high = [slicing.slice_in_dim(x, n // 2, n // 2 * 2, axis=dim) for x in xs]
+        rest = [slicing.slice_in_dim(x, n - 1, n, axis=dim) for x in xs] if n % 2 else None
+        xs = combine(low, high)
+        if rest is not None:
+            xs = [slicing.concatenate([x, r], dim) for x, r in zip(xs, rest)]
+    return [layout.squeeze(x, (dim,)) for x in xs]
+
+
+# ---- windows
+
+def reduce_window(operand: Any, init_value: Any, computation: Callable, window_dimensions: Sequence[int],
+                  window_strides: Sequence[int] | None = None, padding: str | Sequence[tuple[int, int]] = "VALID",
+                  base_dilation: Sequence[int] | None = None, window_dilation: Sequence[int] | None = None) -> Any:
+    """The reduction of every window of `operand`, borders filled with `init_value`: the pooling of networks.
+
+    A box is reduced one dim after the other, a wide window in about log2 of its width steps.
+
+    >>> import numpy as np
+    >>> reduce_window(np.arange(4.0), 0.0, lambda x, y: x + y, (2,), (2,)).tolist()
+    [1.0, 5.0]
+    """
+    flat, structure = tree.tree_flatten(operand)
+    inits = tree.tree_leaves(init_value)
+    flat = [_array(x) for x in flat]
+    inits = [match_dtypes(x, i)[1] for x, i in zip(flat, inits)]
+    n = flat[0].ndim
+    given = (window_dimensions, window_strides, base_dilation, window_dilation)
+    window, strides, base, spread = [tuple(v) if v is not None else (1,) * n for v in given]
+    if not len(window) == len(strides) == len(base) == len(spread) == n:
+        raise ValueError(f"reduce_window: window {window}, strides {strides} and dilations {base}, {spread} must have one entry per dim of "
+                         f"the operand, shape {tuple(flat[0].shape)}.")
+    sizes = [(k - 1) * d + 1 for k, d in zip(window, spread)]
+    shape = [(k - 1) * d + 1 if k else 0 for k, d in zip(flat[0].shape, base)]
+    pads = padtype_to_pads(shape, sizes, strides, padding) if isinstance(padding, str) else list(padding)
+    name = monoid(computation, flat[0].dtype) if len(flat) == 1 else None
+    combine = (lambda xs, ys: [_COMBINE[name](xs[0], ys[0])]) if name is not None else _elementwise(computation, structure)
+    config = [(lo, hi, d - 1) for (lo, hi), d in zip(pads, base)]
+    if any(c != (0, 0, 0) for c in config):
+        flat = [slicing.pad(x, i, config) for x, i in zip(flat, inits)]
+    for d in range(n):
+        flat = _windows(flat, combine, name, d, window[d], strides[d], spread[d])
+    if not _is_neutral(name, inits[0], flat[0].dtype):
+        flat = combine([layout.broadcast_in_dim(i, tuple(x.shape), ()) for i, x in zip(inits, flat)], flat)
+    return tree.tree_unflatten(structure, flat)
+
+
+def _is_neutral(name: str | None, init: Any, dtype: Any) -> bool:
+    """Whether combining with `init` changes nothing."""
+    if name is None or isinstance(init, Tracer):
+        return False
+    neutral = {"add": 0, "or": 0, "xor": 0, "mul": 1, "max": reduce.lowest, "min": reduce.highest, "and": None}[name]
+    value = neutral(dtype) if callable(neutral) else neutral
+    return value is not None and bool(np.asarray(init) == value)
+
+
+def _windows(xs: list, combine: Callable, name: str | None, dim: int, width: int, stride: int, spread: int) -> list:
+    """Windows of `width` elements, `spread` apart, reduced along one dim."""
+    n = xs[0].shape[dim]
+    count = max(0, (n - (width - 1) * spread - 1) // stride + 1) if n else 0
+    if width == 1 and stride == 1:
+        return xs
+    if not count:
+        return [slicing.slice_in_dim(x, 0, 0, axis=dim) for x in xs]
+    at = lambda values, start, size, step: [slicing.slice_in_dim(x, start, start + (size - 1) * step + 1 if size else start, step, dim)
+                                            for x in values]
+    if name is not None and count == 1 and spread == 1:
+        return [layout.expand_dims(_REDUCE[name](x, (dim,)), (dim,)) for x in at(xs, 0, width, 1)]
+    if width <= 8:
+        parts = [at(xs, i * spread, count, stride) for i in range(width)]
+        return functools.reduce(combine, parts)
+    # runs of 1, 2, 4, ... elements; those in the binary digits of the width make up the window
+    run, length, out, used = xs, 1, None, 0
+    dense = n - (width - 1) * spread
+    while True:
+        if width & length:
+            part = at(run, used * spread, dense, 1)
+            out = part if out is None else combine(out, part)
+            used += length
+        if length * 2 > width:
+            break
+        size = run[0].shape[dim] - length * spread
+        run = combine(at(run, 0, size, 1), at(run, length * spread, size, 1))
+        length *= 2
+    return at(out, 0, count, stride)
+
+
+def reduce_window_shape_tuple(operand_shape: Sequence[int], window_dimensions: Sequence[int], window_strides: Sequence[int],
+                              padding: Sequence[tuple[int, int]], base_dilation: Sequence[int] | None = None,
+                              window_dilation: Sequence[int] | None = None) -> tuple[int, ...]:
+    """The shape of `reduce_window`'s result.
+
+    >>> reduce_window_shape_tuple((8,), (2,), (2,), [(0, 0)])
+    (4,)
+    """
+    n = len(operand_shape)
+    base, spread = base_dilation or (1,) * n, window_dilation or (1,) * n
+    out = []
+    for size, k, s, (lo, hi), b, d in zip(operand_shape, window_dimensions, window_strides, padding, base, spread):
+        size = ((size - 1) * b + 1 if size else 0) + lo + hi
+        out.append(max(0, (size - ((k - 1) * d + 1)) // s + 1))
+    return tuple(out)
