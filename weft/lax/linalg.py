@@ -1,7 +1,23 @@
 """Factorizations and triangular solves with their own semantics, on stacks of matrices."""
 
-from weft.ops.linalg import (cholesky, cholesky_p, eig, eig_p, eigh, eigh_p, lu, lu_p, lu_pivots_to_permutation,
-                             lu_pivots_to_permutation_p, qr, qr_p, svd, svd_p, triangular_solve, triangular_solve_p)
+from weft.ops.linalg import (
+                             cholesky,
+                             cholesky_p,
+                             eig,
+                             eig_p,
+                             eigh,
+                             eigh_p,
+                             lu,
+                             lu_p,
+                             lu_pivots_to_permutation,
+                             lu_pivots_to_permutation_p,
+                             qr,
+                             qr_p,
+                             svd,
+                             svd_p,
+                             triangular_solve,
+                             triangular_solve_p,
+)
 
 __all__ = [
     "cholesky", "cholesky_p", "eig", "eig_p", "eigh", "eigh_p", "lu", "lu_p", "lu_pivots_to_permutation",
