@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.execute import to_array
+from weft.api.execute import relayout, to_array
 from weft.api.jit import JitFunction, as_sharding, function_name
 from weft.core.interpret import evaluate
 from weft.core.stage import hoist_tracers, stage
@@ -18,7 +18,7 @@ from weft.ir.shardings import Sharding
 from weft.ir.specs import PartitionSpec
 from weft.ir.types import ShapedArray
 from weft.ops.placement import sharding_constraint
-from weft.runtime.array import Array, ArraySpec, relaid
+from weft.runtime.array import Array, ArraySpec
 from weft.runtime.device import Device
 from weft.util import dtypes, tree
 from weft.util.source import api_boundary
@@ -111,7 +111,7 @@ def _put(x, target):
     if sharding is None:
         return array
     sharding.check_shape(array.shape, f"device_put of an array of type {array.aval.str_short()}")
-    return relaid(array, sharding)
+    return relayout(array, sharding)
 
 
 def device_put_sharded(shards: Sequence, devices: Sequence) -> Any:

@@ -18,7 +18,9 @@ from weft.core.stage import stage
 from weft.core.trace import Tracer, escaped_tracer, eval_trace, set_evaluator, set_trace, typeof
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.shardings import Sharding
-from weft.runtime.array import Array, ArraySpec, default_sharding, from_numpy, relaid
+from weft.ir.types import ShapedArray
+from weft.ops.layout import reshape, transpose
+from weft.runtime.array import Array, ArraySpec, default_sharding, from_numpy, relaid, same_memory
 from weft.runtime.executable import Executable
 from weft.util.config import config
 
@@ -72,7 +74,43 @@ def prepare(jaxpr: Jaxpr, args: Sequence[Array], in_shardings=(), out_shardings=
     found = jaxpr._cache.get(key)
     if found is None:
         found = jaxpr._cache[key] = build(jaxpr, [x._spec for x in args], out_shardings, donated, name, arg_names)
-    return found, args
+    return found, list(arranged(found, args))
+
+
+def relayout(x: Array, sharding: Sharding, committed: bool = True) -> Array:
+    """`x` laid out as `sharding`: memory is shared where the splits are the same, else moved by a compiled copy if it is large."""
+    spec = ArraySpec(x.aval, sharding, committed)
+    if x.nbytes < _LARGE or same_memory(spec, x._spec):
+        return relaid(x, sharding, committed)
+    plain = lambda shape: ArraySpec(ShapedArray(shape, spec.storage_dtype), default_sharding(), False)
+    block = Array(plain(x._spec.storage_shape), x._live())
+    (moved,) = run(_moving(x._spec.splits, x._spec.local_shape, spec.splits, spec.local_shape, spec.storage_dtype), [block],
+                   name="relayout")
+    return Array(spec, moved._live())
+
+
+_LARGE = 1 << 20
+
+
+@functools.lru_cache(maxsize=1024)
+def _moving(splits: tuple, local: tuple, new_splits: tuple, new_local: tuple, dtype) -> Jaxpr:
+    """The program from one block of shards to another."""
+    n = len(splits)
+
+    def move(block):
+        whole = transpose(block, tuple(k for d in range(n) for k in (d, n + d)))
+        cut = reshape(whole, tuple(k for pair in zip(new_splits, new_local) for k in pair))
+        return [transpose(cut, (*range(0, 2 * n, 2), *range(1, 2 * n, 2)))]
+    with set_trace(eval_trace):
+        return stage(move, [ShapedArray(splits + local, dtype)], "relayout")
+
+
+def arranged(executable: Executable, args: Sequence[Array]) -> Sequence[Array]:
+    """The arguments as the executable wants them to lie."""
+    specs = executable.in_specs
+    if all(x._spec is s or x._spec.splits == s.splits for x, s in zip(args, specs)):
+        return args
+    return [x if x._spec.splits == s.splits else relayout(x, s.sharding) for x, s in zip(args, specs)]
 
 
 def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=(), name="", arg_names=()) -> Executable:
@@ -159,7 +197,7 @@ def _placed(x: Array, sharding: Sharding, name: str, arg_names, i: int) -> Array
             f"{x.aval.str_short()} lies as {x.sharding}, in_shardings says {sharding}.\n"
             "  A committed argument is not moved silently. Use weft.device_put(x, sharding) first, or leave its in_sharding out.")
     sharding.check_shape(x.shape, arg_names[i] if i < len(arg_names) else "an argument")
-    return relaid(x, sharding)
+    return relayout(x, sharding)
 
 
 # ---- the evaluator of single operations

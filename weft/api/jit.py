@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft.api.dispatch import Dispatching, add_entry, can_dispatch
-from weft.api.execute import prepare, to_array
+from weft.api.execute import arranged, prepare, to_array
 from weft.control.call import jit_p
 from weft.core.stage import hoist_tracers, stage
 from weft.core.trace import Tracer, _state, eval_trace, typeof
@@ -179,6 +179,8 @@ class JitFunction(Dispatching):
             donated = [i for i, d in enumerate(traced.donated) if d]
             executable, arrays = prepare(traced.jaxpr, arrays, traced.in_shardings, traced.out_shardings, donated,
                                          f"jit({traced.name})", traced.arg_names)
+        else:
+            arrays = arranged(executable, arrays)
         return tree.tree_unflatten(traced.out_tree, executable(arrays))
 
     def _teach(self, executable, args, kwargs, leaves, traced, placed) -> None:

@@ -407,9 +407,14 @@ def relaid(array: Array, sharding: Sharding, committed: bool = True) -> Array:
     spec = ArraySpec(array.aval, sharding, committed)
     if spec is array._spec:
         return array
-    if spec.splits == array._spec.splits or (_row_major_either(spec) and _row_major_either(array._spec)):
+    if same_memory(spec, array._spec):
         return Array(spec, array._live())
     return Array(spec, Buffer.from_numpy(to_storage(array._numpy(), spec), copy=False))
+
+
+def same_memory(a: ArraySpec, b: ArraySpec) -> bool:
+    """Whether two specs of one type store the same bytes in the same order."""
+    return a.splits == b.splits or (_row_major_either(a) and _row_major_either(b))
 
 
 def _row_major_either(spec: ArraySpec) -> bool:
