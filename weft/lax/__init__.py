@@ -83,11 +83,10 @@ from weft.ops.sorting import (
 )  # fmt: skip
 from weft.lax import linalg as linalg
 from weft.lax.composed import (
-    approx_max_k, approx_min_k, associative_scan, broadcast_like, broadcast_to_rank, optimization_barrier,
+    approx_max_k, approx_min_k, associative_scan, broadcast_shapes, broadcast_to_rank, optimization_barrier,
     platform_dependent, stop_gradient, tile,
 )  # fmt: skip
 from weft.lax.windows import reduce_by as reduce, reduce_window, reduce_window_shape_tuple
-from weft.numpy.promote import broadcast_shapes
 from weft.util.tree import tree_flatten, tree_unflatten
 
 __all__ = [
@@ -98,7 +97,7 @@ __all__ = [
     "asinh_p", "associative_scan", "atan", "atan2", "atan2_p", "atan_p", "atanh", "atanh_p", "axis_index",
     "axis_index_p", "axis_size", "batch_matmul", "bessel_i0e", "bessel_i0e_p", "bessel_i1e", "bessel_i1e_p",
     "bitcast_convert_type", "bitcast_convert_type_p", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor",
-    "broadcast", "broadcast_in_dim", "broadcast_in_dim_p", "broadcast_like", "broadcast_shapes",
+    "broadcast", "broadcast_in_dim", "broadcast_in_dim_p", "broadcast_shapes",
     "broadcast_to_rank", "broadcasted_iota", "cbrt", "cbrt_p", "ceil", "ceil_p", "clamp", "clamp_p", "clz",
     "clz_p", "collapse", "complex", "complex_p", "concatenate", "concatenate_p", "cond", "cond_p", "conj",
     "conj_p", "conv", "conv_dimension_numbers", "conv_general_dilated", "conv_general_dilated_p",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from weft.api.execute import to_array
 from weft.core.trace import Tracer, typeof
 from weft.ops import arithmetic, layout, slicing, sorting
@@ -90,16 +92,26 @@ def broadcast_to_rank(x: Any, rank: int) -> Any:
     return layout.expand_dims(x, tuple(range(missing))) if missing else x
 
 
-def broadcast_like(arr: Any, like_arr: Any) -> Any:
-    """`arr` repeated to the shape of `like_arr`, by NumPy's rule."""
-    from weft.numpy.promote import broadcast_to_shape
-    return broadcast_to_shape(arr, tuple(typeof(like_arr).shape))
+def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The shape that all of `shapes` broadcast to, by NumPy's rule.
+
+    >>> broadcast_shapes((2, 1), (3,))
+    (2, 3)
+    """
+    return np.broadcast_shapes(*map(tuple, shapes))
 
 
 def tile(operand: Any, reps: Sequence[int]) -> Any:
-    """`operand` repeated whole, `reps` times along each dim."""
-    from weft.numpy.manipulation import tile as repeat_whole
-    return repeat_whole(operand, tuple(reps))
+    """`operand` repeated whole, `reps[d]` times along dim d.
+
+    >>> tile(np.arange(2), (2,)).tolist()
+    [0, 1, 0, 1]
+    """
+    shape = typeof(operand).shape
+    if len(reps) != len(shape):
+        raise ValueError(f"tile: reps {tuple(reps)} must have one entry per dim of the operand, shape {shape}.")
+    wide = layout.broadcast_in_dim(operand, [n for pair in zip(reps, shape) for n in pair], range(1, 2 * len(shape), 2))
+    return layout.reshape(wide, [r * n for r, n in zip(reps, shape)])
 
 
 def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
