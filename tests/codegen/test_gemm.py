@@ -374,3 +374,23 @@ def test_aarch64_source_parses():
     for types in ("f32_f32_f32", "bf16_f32_bf16", "c64_c64_c64"):
         for variant in ("tile", "dot")[: 1 if "c64" in types else 2]:
             llvm.parse_assembly(gemm.source(f"weft_gemm_{types}_{variant}", Machine.of([], "aarch64"))).verify()
+
+
+@pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "f32", "bf16"), ("c64",) * 3], ids="-".join)
+def test_pieces_suffice(types, monkeypatch):
+    """A function with no more than a step's pieces computes it; asked for more, the next one has everything."""
+    real_describe, real_ensure, steps = gemm.describe, gemm.ensure, []
+    monkeypatch.setattr(gemm, "describe", lambda step: (steps.append(step), real_describe(step))[1])
+    monkeypatch.setattr(gemm, "ensure", lambda symbol: real_ensure(symbol, gemm.pieces(steps[0])))
+    monkeypatch.setattr(gemm, "is_kept", lambda name: False)
+    cases = [Case(m, n, 20, types) for m, n in [(1, 3), (5, 70), (6, 64), (27, 16), (40, 129), (200, 33)]]
+    cases += [Case(23, 41, 37, types, orders=ORDERS[-1]), Case(9, 65, 700, types, bias=True)]
+    for case in cases:
+        monkeypatch.setattr(gemm, "_made", {})
+        steps.clear()
+        check(case)
+        [made] = gemm._made.values()
+        assert made.pieces == gemm.pieces(steps[0])
+    real_ensure(real_describe(steps[0])[0])
+    [made] = gemm._made.values()
+    assert {"kernel_6_1_edge", "finish", "pack_a", "pack_b"} < made.pieces

@@ -24,14 +24,22 @@ def link(
 
     An object on disk is found by `name` and the fingerprint of this code generator, so `name` must determine the text.
     """
-    machine = target.current()
-    key = cache.key(machine.identity, "library", name)
+    key = _key(name)
     data = cache.read(key)
     if data is None:
-        data = target.emit_object(text(), machine)
+        data = target.emit_object(text(), target.current())
         cache.write(key, data)
     process = ctypes.CDLL(None)
     known = {symbol: ctypes.cast(getattr(process, symbol), ctypes.c_void_p).value or 0 for symbol in libc}
     tracker = target.link(data, exports, {**known, **(imports or {})})
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(tracker))
     return {symbol: tracker[symbol] for symbol in exports}
+
+
+def is_kept(name: str) -> bool:
+    """Whether the library part `name` lies on disk."""
+    return cache.has(_key(name))
+
+
+def _key(name: str) -> str:
+    return cache.key(target.current().identity, "library", name)

@@ -72,6 +72,12 @@ def read(name: str) -> bytes | None:
     return body
 
 
+def has(name: str) -> bool:
+    """Whether there is an object called `name`."""
+    place = directory()
+    return place is not None and (place / name[:2] / f"{name}.o").exists()
+
+
 def write(name: str, data: bytes) -> None:
     """Keep an object."""
     place = directory()

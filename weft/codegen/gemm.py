@@ -1,7 +1,8 @@
 """Matmul: native functions for `Gemm` steps, generated per combination of types, generic in every size and stride.
 
 In:   a `Gemm` step.
-Out:  `describe(step)`: a function's name and the i64 words of its argument; `ensure(name)`: the function's address.
+Out:  `describe(step)`: a function's name and the i64 words of its argument; `pieces(step)`: what of it the step needs;
+      `ensure(name, pieces)`: the function's address.
       The caller copies the words to memory, stores the addresses of A, B, C and the bias (or null) at the word indices
       `POINTERS` (0 to 3), and calls `void name(ptr words)`; it returns when C is written. The words are only read.
 Laws: C is rounded once, from `acc_type`; the bits do not depend on the number of threads or on how tasks are split;
@@ -13,15 +14,24 @@ from __future__ import annotations
 
 import functools
 import platform
+from types import ModuleType
+from typing import NamedTuple
 
 from weft.codegen import gemm_dot, gemm_plan, gemm_tile, pool, target
-from weft.codegen._link import link
+from weft.codegen._link import is_kept, link
 from weft.codegen.gemm_types import Machine, Recipe
 from weft.codegen.gemm_words import POINTERS as POINTERS
 from weft.ir.program import Gemm
 
-_VARIANTS = {"tile": gemm_tile.module, "dot": gemm_dot.module}
-_addresses: dict[tuple[str, Machine], int] = {}
+_VARIANTS: dict[str, ModuleType] = {"tile": gemm_tile, "dot": gemm_dot}
+
+
+class _Made(NamedTuple):
+    address: int
+    pieces: frozenset[str]
+
+
+_made: dict[tuple[str, Machine], _Made] = {}
 
 
 def machine() -> Machine:
@@ -52,18 +62,50 @@ def _describe(step: Gemm, machine: Machine) -> tuple[str, tuple[int, ...]]:
     return f"weft_gemm_{recipe.name}_{variant}", words
 
 
-def source(symbol: str, machine: Machine) -> str:
-    """Return the LLVM IR of the function that `describe` named."""
-    in_type, acc_type, out_type, variant = symbol.removeprefix("weft_gemm_").split("_")
-    return _VARIANTS[variant](Recipe(in_type, acc_type, out_type, machine), symbol)
+def pieces(step: Gemm) -> frozenset[str]:
+    """Return the names of the optional functions that one matmul needs inside its own.
+
+    >>> from weft.ir.program import BufRef, Gemm
+    >>> step = Gemm(6, 1, 6, BufRef(0), BufRef(1), BufRef(2), (1, 6), (1, 1), (1, 1), "c64", "c64", "c64")
+    >>> sorted(pieces(step))
+    ['kernel_6_1_edge', 'pack_a', 'pack_b']
+    """
+    symbol, words = describe(step)
+    return _module_of(symbol).pieces(_recipe(symbol, machine()), words)
 
 
-def ensure(symbol: str) -> int:
-    """Return the address of a matmul function, compiling it on first use; it stays valid to the end."""
+def _module_of(symbol: str) -> ModuleType:
+    return _VARIANTS[symbol.rpartition("_")[2]]
+
+
+@functools.cache
+def _recipe(symbol: str, machine: Machine) -> Recipe:
+    in_type, acc_type, out_type, _ = symbol.removeprefix("weft_gemm_").split("_")
+    return Recipe(in_type, acc_type, out_type, machine)
+
+
+def source(symbol: str, machine: Machine, wanted: frozenset[str] | None = None) -> str:
+    """Return the LLVM IR of the function that `describe` named, with all optional functions or the wanted ones."""
+    recipe, module = _recipe(symbol, machine), _module_of(symbol)
+    return module.module(recipe, symbol, module.all_pieces(recipe) if wanted is None else wanted)
+
+
+def ensure(symbol: str, wanted: frozenset[str] | None = None) -> int:
+    """Return the address of a matmul function that has the wanted optional functions (or all); it stays valid.
+
+    The first one compiled has what was wanted and no more, since that takes half the time; the second one has all.
+    """
     key = (symbol, machine())
-    address = _addresses.get(key)
-    if address is None:  # two threads may both compile it; either result will do
-        text = functools.partial(source, *key)
-        made = link(symbol, text, (symbol,), pool.symbols(), libc=("memset", "memcpy"))
-        address = _addresses.setdefault(key, made[symbol])
-    return address
+    everything = _module_of(symbol).all_pieces(_recipe(*key))
+    wanted = everything if wanted is None else wanted
+    made = _made.get(key)
+    if made is None or not wanted <= made.pieces:  # two threads may both compile it; either result will do
+        have = everything if made is not None or is_kept(_part_name(symbol, everything)) else wanted
+        text = functools.partial(source, *key, have)
+        address = link(_part_name(symbol, have), text, (symbol,), pool.symbols(), libc=("memset", "memcpy"))[symbol]
+        made = _made[key] = _Made(address, have)
+    return made.address
+
+
+def _part_name(symbol: str, have: frozenset[str]) -> str:
+    return f"{symbol} {' '.join(sorted(have))}"

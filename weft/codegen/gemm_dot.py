@@ -6,6 +6,8 @@ are done one after the other, so this is meant for very few of them.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from weft.codegen.gemm_micro import epilogue, multiply_add
 from weft.codegen.gemm_text import Decls, Text, suffix
 from weft.codegen.gemm_tile import Task, offsets_function
@@ -15,7 +17,17 @@ from weft.codegen.gemm_words import Word
 _ROWS = 4  # rows of A that share a load of B
 
 
-def module(recipe: Recipe, symbol: str) -> str:
+def all_pieces(recipe: Recipe) -> frozenset[str]:
+    """Return the names of functions that only some matmuls need: there are none."""
+    return frozenset()
+
+
+def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
+    """Return the names of those functions that the matmul described by `words` needs."""
+    return frozenset()
+
+
+def module(recipe: Recipe, symbol: str, wanted: Collection[str] = ()) -> str:
     """Return the IR of the dot-product matmul for `recipe`, exported as `symbol`."""
     decls = Decls()
     parts = [

@@ -9,6 +9,8 @@ all of them.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from weft.codegen.gemm_text import Decls, Text, bits_of, suffix
 from weft.codegen.gemm_types import Recipe, llvm_type
 
@@ -18,16 +20,25 @@ ROW_COUNTS = (1, 2, 4, 6)
 UNROLL = 4
 
 
-def kernels(recipe: Recipe, decls: Decls) -> str:
-    """Return all kernels and their table `@kernels`."""
-    out, names = [], []
+def kernel_name(rows: int, vectors: int, edge: bool) -> str:
+    """Return the name of a kernel's function.
+
+    >>> kernel_name(6, 3, True)
+    'kernel_6_3_edge'
+    """
+    return f"kernel_{rows}_{vectors}" + ("_edge" if edge else "")
+
+
+def kernels(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
+    """Return the kernels whose names are wanted, and the table `@kernels` of all, null where there is none."""
+    out, table = [], []
     for rows in ROW_COUNTS:
         for vectors, edge in [*((v, True) for v in range(1, recipe.vectors + 1)), (recipe.vectors, False)]:
-            name = f"kernel_{rows}_{vectors}" + ("_edge" if edge else "")
-            names.append(name)
-            out.append(_kernel(recipe, decls, name, rows, vectors, edge))
-    table = ", ".join(f"ptr @{name}" for name in names)
-    return "\n".join([*out, f"@kernels = internal constant [{len(names)} x ptr] [{table}]"])
+            name = kernel_name(rows, vectors, edge)
+            if name in wanted:
+                out.append(_kernel(recipe, decls, name, rows, vectors, edge))
+            table.append(f"ptr @{name}" if name in wanted else "ptr null")
+    return "\n".join([*out, f"@kernels = internal constant [{len(table)} x ptr] [{', '.join(table)}]"])
 
 
 def _unroll(recipe: Recipe, rows: int, edge: bool) -> int:

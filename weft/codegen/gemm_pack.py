@@ -18,11 +18,6 @@ from weft.codegen.gemm_types import Recipe, llvm_type, real_of
 _Way = Callable[[], None]
 
 
-def packers(recipe: Recipe, decls: Decls) -> str:
-    """Return `@pack_a` and `@pack_b`."""
-    return _pack_a(recipe, decls) + "\n" + _pack_b(recipe, decls)
-
-
 # -- loading one vector of packed elements
 
 
@@ -90,7 +85,7 @@ def _paths(f: Text, along: str, across: str | None, copy: _Way, transpose: _Way,
         f.when(along, copy, lambda: f.when(across, transpose, scalar))
 
 
-def _pack_a(recipe: Recipe, decls: Decls) -> str:
+def pack_a(recipe: Recipe, decls: Decls) -> str:
     f = Text(
         "internal void @pack_a("
         "ptr noalias %dst, i64 %row_bytes, ptr noalias %src, i64 %ms, i64 %ks, i64 %rows, i64 %k)",
@@ -170,7 +165,7 @@ def _store_pair(f: Text, recipe: Recipe, src: str, step: str, ks: str, k: str, p
     f.do(f"store i16 {high}, ptr {f.at(place, 2)}, align 2")
 
 
-def _pack_b(recipe: Recipe, decls: Decls) -> str:
+def pack_b(recipe: Recipe, decls: Decls) -> str:
     f = Text(
         "internal void @pack_b(ptr noalias %dst, ptr noalias %src, i64 %ns, i64 %ks, i64 %cols, i64 %k)",
         decls,

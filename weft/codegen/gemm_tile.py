@@ -10,23 +10,47 @@ element, first panel, panels, batch elements of the round, column tiles.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from weft.codegen.gemm_micro import ROW_COUNTS, UNROLL, epilogue, kernels
-from weft.codegen.gemm_pack import packers
+from weft.codegen.gemm_micro import ROW_COUNTS, UNROLL, epilogue, kernel_name, kernels
+from weft.codegen.gemm_pack import pack_a, pack_b
 from weft.codegen.gemm_text import Decls, Text
 from weft.codegen.gemm_types import Recipe
 from weft.codegen.gemm_words import DIRECT, PRIVATE, SHARED, Word
 
 
-def module(recipe: Recipe, symbol: str) -> str:
-    """Return the IR of the tiled matmul for `recipe`, exported as `symbol`."""
+def all_pieces(recipe: Recipe) -> frozenset[str]:
+    """Return the names of all functions that only some matmuls need."""
+    shapes = [*((v, True) for v in range(1, recipe.vectors + 1)), (recipe.vectors, False)]
+    return frozenset([*(kernel_name(r, *shape) for r in ROW_COUNTS for shape in shapes), "finish", "pack_a", "pack_b"])
+
+
+def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
+    """Return the names of the functions that the matmul described by `words` needs.
+
+    Tiles have a multiple of `recipe.rows` rows but for the last, so all kernels but the full ones follow from M.
+    """
+    width, rest = words[Word.N] * recipe.parts, words[Word.M] % recipe.rows
+    over = width % recipe.panel_lanes
+    rows = [r for r in ROW_COUNTS if (words[Word.M] >= r if r == recipe.rows else rest & r)]
+    shapes = [(recipe.vectors, False)] if width >= recipe.panel_lanes else []
+    shapes += [(-(-over // recipe.lanes), True)] if over else []
+    found = [kernel_name(r, *shape) for r in rows for shape in shapes]
+    found += [] if words[Word.SIMPLE] else ["finish"]
+    found += [] if words[Word.A_DIRECT] else ["pack_a"]
+    found += [] if words[Word.B_MODE] == DIRECT else ["pack_b"]
+    return frozenset(found)
+
+
+def module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
+    """Return the IR of the tiled matmul for `recipe`, exported as `symbol`, for matmuls that need `wanted` pieces."""
     decls = Decls()
     parts = [
-        kernels(recipe, decls),
-        epilogue(recipe, decls),
-        packers(recipe, decls),
+        kernels(recipe, decls, wanted),
+        epilogue(recipe, decls) if "finish" in wanted else _absent("finish"),
+        pack_a(recipe, decls) if "pack_a" in wanted else _absent("pack_a"),
+        pack_b(recipe, decls) if "pack_b" in wanted else _absent("pack_b"),
         offsets_function("segment_offsets", Word.OUTER_DIMS, 3, decls, recipe),
         offsets_function("batch_offsets", Word.BATCH_DIMS, 4, decls, recipe),
         _pack_task(recipe, decls),
@@ -34,6 +58,11 @@ def module(recipe: Recipe, symbol: str) -> str:
         _driver(recipe, decls, symbol),
     ]
     return str(decls) + "\n".join(parts)
+
+
+def _absent(name: str) -> str:
+    """Stands for a function that no wanted matmul calls."""
+    return f"define internal void @{name}() {{ unreachable }}"
 
 
 Pack = Callable[[str, str, str], None]

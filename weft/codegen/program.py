@@ -269,6 +269,7 @@ def compile_program(program: Program) -> NativeProgram:
     distinct = {made.symbol: made for made in kernels.values()}
     imports = {made.symbol: made.address for made in distinct.values()}
     keepalive: list[object] = []
+    matmuls: dict[str, frozenset[str]] = {}
 
     def kernel_symbol(kernel: Kernel) -> str:
         return kernels[id(kernel)].symbol
@@ -277,11 +278,15 @@ def compile_program(program: Program) -> NativeProgram:
         from weft.codegen import gemm
 
         symbol, _ = gemm.describe(step)
-        imports[symbol] = gemm.ensure(symbol)
+        matmuls[symbol] = matmuls.get(symbol, frozenset()) | gemm.pieces(step)
         return symbol
 
     emitter = EntryEmitter(program, kernel_symbol, gemm_symbol)
     text = emitter.module("weft_entry")
+    if matmuls:
+        from weft.codegen import gemm
+
+        imports |= {symbol: gemm.ensure(symbol, wanted) for symbol, wanted in matmuls.items()}
     host = _HostCalls(emitter.host_calls)
     if emitter.host_calls:
         imports["weft_host_call"] = host.address
