@@ -114,7 +114,7 @@ def make_plan(shape: tuple[int, ...], index) -> Plan:
     missing = (slice(None),) * (len(shape) - _consumed(index))
     if any(i is Ellipsis for i in index):
         at = next(k for k, i in enumerate(index) if i is Ellipsis)
-        index = index[:at] + missing + index[at + 1:]
+        index = index[:at + 1] + missing + index[at + 1:]      # it stays: even where it stands for no dim, it separates
     else:
         index = index + missing
 
@@ -123,6 +123,8 @@ def make_plan(shape: tuple[int, ...], index) -> Plan:
     seen: list[int] = []          # positions in `index` of advanced entries
     d = 0
     for k, i in enumerate(index):
+        if i is Ellipsis:
+            continue
         if i is None:
             plan.out_dims.append(("new",))
             continue

@@ -1,0 +1,176 @@
+"""Indexing: `x[index]` and `x.at[index]` against NumPy over random indices; bounds; errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import weft
+import weft.numpy as wnp
+
+PROFILE = settings(max_examples=120, derandomize=True, deadline=None, database=None)
+
+
+@st.composite
+def slices(draw, n: int):
+    bound = st.none() | st.integers(-n - 2, n + 2)
+    return slice(draw(bound), draw(bound), draw(st.sampled_from([None, 1, 2, 3, -1, -2])))
+
+
+@st.composite
+def indices(draw):
+    """(shape, index, positions are distinct): basic entries, integer arrays that broadcast together, masks, None, Ellipsis."""
+    shape = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)))
+    group = tuple(draw(st.lists(st.integers(1, 3), min_size=0, max_size=2)))
+    entries: list = []
+    d = 0
+    while d < len(shape) and draw(st.integers(0, 9)):
+        n = shape[d]
+        kind = draw(st.sampled_from(["int", "slice", "slice", "array", "mask", "none"]))
+        if kind == "none":
+            entries.append(None)
+            continue
+        if kind == "int":
+            entries.append(draw(st.integers(-n, n - 1)))
+        elif kind == "slice":
+            entries.append(draw(slices(n)))
+        elif kind == "array":
+            own = tuple(k if draw(st.booleans()) else 1 for k in group)
+            size = int(np.prod(own))
+            entries.append(np.array(draw(st.lists(st.integers(-n, n - 1), min_size=size, max_size=size)), np.int32).reshape(own))
+        elif any(isinstance(e, np.ndarray) for e in entries):
+            continue
+        else:
+            entries.append(np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n))))
+            group = (int(entries[-1].sum()),)
+        d += 1
+    if draw(st.booleans()):
+        entries.insert(draw(st.integers(0, len(entries))), Ellipsis)
+    return shape, tuple(entries)
+
+
+def data(shape) -> np.ndarray:
+    return np.arange(1, np.prod(shape) + 1, dtype=np.float32).reshape(shape)
+
+
+def on_dims(shape, index):
+    """`index` with its entries after Ellipsis checked against the dims they meet; None if NumPy refuses it."""
+    try:
+        return data(shape)[index]
+    except IndexError:
+        return None
+
+
+@PROFILE
+@given(indices())
+def test_reading(case):
+    shape, index = case
+    want = on_dims(shape, index)
+    if want is None:
+        return
+    np.testing.assert_array_equal(np.asarray(wnp.asarray(data(shape))[index]), want)
+
+
+@PROFILE
+@given(indices(), st.sampled_from(["set", "add", "multiply", "min", "max"]))
+def test_writing(case, method):
+    shape, index = case
+    want = on_dims(shape, index)
+    if want is None:
+        return
+    x = data(shape)
+    values = (np.arange(want.size, dtype=np.float32) * 3 - 5).reshape(want.shape)
+    if method == "set":
+        places = np.arange(x.size).reshape(shape)[index]
+        if len(np.unique(places)) < places.size:
+            return            # which of several values for one place wins is not said
+    found = np.asarray(getattr(wnp.asarray(x).at[index], method)(values))
+    if method == "set":
+        x[index] = values
+    else:
+        {"add": np.add, "multiply": np.multiply, "min": np.minimum, "max": np.maximum}[method].at(x, index, values)
+    np.testing.assert_array_equal(found, x)
+
+
+@PROFILE
+@given(indices())
+def test_reading_is_linear(case):
+    """The gradient of a read is a write: <f(x), v> == <x, transpose(v)>."""
+    shape, index = case
+    want = on_dims(shape, index)
+    if want is None:
+        return
+    v = np.arange(want.size, dtype=np.float32).reshape(want.shape)
+    found = weft.grad(lambda x: wnp.sum(x[index] * v))(data(shape))
+    x = np.zeros(shape, np.float32)
+    np.add.at(x, index, v)
+    np.testing.assert_array_equal(np.asarray(found), x)
+
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+@pytest.mark.parametrize("index, want", [
+    (wnp.array(9), X[2]), (wnp.array(-9), X[0]), (wnp.array([0, 7, -1]), X[[0, 2, 2]]), (7, X[2]), (-7, X[0]),
+    ((slice(None), wnp.array([1, 9])), X[:, [1, 3]]),
+])
+def test_reads_out_of_bounds_are_clamped(index, want):
+    np.testing.assert_array_equal(np.asarray(wnp.asarray(X)[index]), want)
+
+
+@pytest.mark.parametrize("index", [7, -7, np.array([5, 9]), (0, 8), (np.array([3]), slice(1, 3))], ids=str)
+def test_writes_out_of_bounds_are_dropped(index):
+    np.testing.assert_array_equal(np.asarray(wnp.asarray(X).at[index].set(-1)), X)
+    np.testing.assert_array_equal(np.asarray(wnp.asarray(X).at[index].add(5)), X)
+
+
+def test_modes():
+    x = wnp.asarray(X)
+    filled = np.asarray(x.at[wnp.array([1, 7])].get(mode="fill"))
+    np.testing.assert_array_equal(filled[0], X[1])
+    assert np.isnan(filled[1]).all()
+    assert (np.asarray(x.at[7].get(mode="fill", fill_value=3.0)) == 3).all()
+    np.testing.assert_array_equal(np.asarray(x.at[wnp.array(7)].set(0.0, mode="clip"))[2], 0)
+
+
+def test_scalar_bools_make_a_dim():
+    x = wnp.asarray(X)
+    assert x[True].shape == (1, 3, 4) and x[False].shape == (0, 3, 4)
+    assert x[..., True].shape == (3, 4, 1)
+    np.testing.assert_array_equal(np.asarray(x.at[True].add(1)), X + 1)
+
+
+def test_traced_indices():
+    x = wnp.asarray(X)
+    np.testing.assert_array_equal(weft.jit(lambda i: x[i])(2), X[2])
+    np.testing.assert_array_equal(weft.jit(lambda i, j: x[i, j])(1, -1), X[1, -1])
+    np.testing.assert_array_equal(weft.jit(lambda i: x.at[i].add(1.0))(np.array([0, 0, 2])), X + np.array([[2], [0], [1]]))
+    np.testing.assert_array_equal(weft.vmap(lambda i: x[i, 1:3])(np.array([2, 0])), X[[2, 0], 1:3])
+    np.testing.assert_array_equal(weft.vmap(lambda row, i: row.at[i].set(0.0))(x, np.array([0, 1, 2])),
+                                  X * (1 - np.eye(3, 4, dtype=np.float32)))
+
+
+def test_static_slices_need_no_gather():
+    text = str(weft.make_jaxpr(lambda x: (x[1:, ::2], x[0], x[:, None], x[..., -1], x[::-1]))(X))
+    assert "gather" not in text and "scatter" not in text
+
+
+@pytest.mark.parametrize("index, error, says", [
+    ((0, 1, 2), IndexError, "Too many indices"), ([0, 1], TypeError, "non-tuple sequence"), (1.0, TypeError, "integer or boolean"),
+    ("a", TypeError, "integer or boolean"), (np.array([1.0]), TypeError, "integer"), ((Ellipsis, Ellipsis), IndexError, "ellipsis"),
+    (np.array([True, False]), IndexError, "boolean index"),
+])
+def test_errors(index, error, says):
+    with pytest.raises(error, match=says):
+        wnp.asarray(X)[index]
+
+
+def test_masks_must_be_concrete():
+    with pytest.raises(IndexError, match="concrete"):
+        weft.jit(lambda x, m: x[m])(X, X > 3)
+
+
+def test_arrays_are_immutable():
+    with pytest.raises(TypeError, match="at\\[index\\]"):
+        wnp.asarray(X)[0] = 1
