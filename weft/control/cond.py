@@ -11,8 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from weft.control.body import (Body, check_same_tree, define_partial_eval, fun_name, leaf_names, mismatch, pick,
-                               runs_in_python, shared, stage_body)
+from weft.control.body import (
+    Body,
+    check_same_tree,
+    define_partial_eval,
+    fun_name,
+    leaf_names,
+    mismatch,
+    pick,
+    runs_in_python,
+    shared,
+    stage_body,
+)
 from weft.core.interpret import evaluate, run_reference
 from weft.core.primitive import Primitive, unsupported
 from weft.core.stage import stage
@@ -266,6 +276,7 @@ def cond(pred: Any, true_fun: Callable, false_fun: Callable, *operands: Any, ope
     Both are traced and must give results of one structure and types. `pred` is a boolean or number without dims. The form
     `cond(pred, true_operand, true_fun, false_operand, false_fun)` is understood too.
 
+    >>> import weft.numpy
     >>> from weft import lax
     >>> [int(lax.cond(x > 2, lambda x: x * 10, lambda x: -x, x)) for x in (1, 3)]
     [-1, 30]
@@ -322,6 +333,7 @@ def _as_int32(x):
 def switch(index: Any, branches: Sequence[Callable], *operands: Any, operand: Any = _absent) -> Any:
     """`branches[index](*operands)`, the index clamped to the branches there are; only the chosen one runs.
 
+    >>> import weft.numpy
     >>> from weft import lax
     >>> [int(lax.switch(i, [lambda x: x, lambda x: x * x], 7)) for i in (-1, 0, 1, 5)]
     [7, 7, 49, 49]

@@ -1,0 +1,449 @@
+"""`scan`: a program run once per slice of its inputs, carrying values along.
+
+The primitive takes `(*consts, *carry, *xs)`; its program takes the constants, the carry and one slice of each of `xs`, and
+gives the next carry and one slice of each of `ys`. Results are the last carry and the stacked ys. `reverse` walks from the
+end; ys stay in the order of xs. It is compiled to one native loop.
+
+Transformations map the program once: the loop of a derivative carries tangents along, that of an adjoint runs backwards and
+adds up the cotangents of constants.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.control.body import (
+    Body,
+    check_carry,
+    define_partial_eval,
+    fun_name,
+    pick,
+    promote_weak,
+    runs_in_python,
+    split_list,
+    stage_body,
+)
+from weft.control.call import jit_p
+from weft.core.interpret import evaluate, run_reference
+from weft.core.primitive import Primitive, unsupported
+from weft.core.stage import stage
+from weft.core.trace import Tracer, Zero, is_undef, typeof
+from weft.ir.jaxpr import Eqn, Jaxpr, Literal
+from weft.ir.rewrite import dce as dce_jaxpr, used_vars
+from weft.ops.families import add_tangents, zeros
+from weft.transforms.batch import batch_jaxpr, move_dim
+from weft.transforms.jvp import instantiate, jvp_jaxpr
+from weft.transforms.linearize import Partial, partial_eval_jaxpr
+from weft.transforms.transpose import transpose_jaxpr
+from weft.util import tree
+from weft.util.errors import describe
+from weft.util.source import api_boundary, user_frame
+
+#: params: jaxpr, length, reverse, num_consts, num_carry, linear (tuple of bool), unroll (a wish: a number or True)
+scan_p = Primitive("scan", "region", multiple_results=True)
+
+
+def _params(jaxpr: Jaxpr, old: dict, num_consts: int, num_carry: int, reverse: bool | None = None) -> dict:
+    """Parameters of a scan of another program, otherwise like `old`."""
+    return {**old, "jaxpr": jaxpr, "reverse": old["reverse"] if reverse is None else reverse, "num_consts": num_consts,
+            "num_carry": num_carry, "linear": (False,) * len(jaxpr.invars)}
+
+
+@scan_p.def_type
+def _type(*avals, jaxpr, length, num_consts, num_carry, **_):
+    outs = jaxpr.out_avals
+    for x, inner in zip(avals[num_consts + num_carry:], jaxpr.in_avals[num_consts + num_carry:]):
+        if x.shape != (length, *inner.shape):
+            raise TypeError(f"scan: of length {length} slices {x.str_short()} as {inner.str_short()}.")
+    return [*outs[:num_carry], *(a.update(shape=(length, *a.shape), sharding=None) for a in outs[num_carry:])]
+
+
+@scan_p.def_reference
+def _reference(*args, jaxpr, length, reverse, num_consts, num_carry, **_):
+    consts, carry, xs = split_list(args, num_consts, num_carry)
+    ys = [np.empty((length, *a.shape), a.dtype) for a in jaxpr.out_avals[num_carry:]]
+    for i in reversed(range(length)) if reverse else range(length):
+        carry, rows = split_list(run_reference(jaxpr, *consts, *carry, *[x[i] for x in xs]), num_carry)
+        for y, row in zip(ys, rows):
+            y[i] = row
+    return [*carry, *ys]
+
+
+# --- jvp, batch -------------------------------------------------------------------------------------------------------
+
+
+@scan_p.def_jvp
+def _jvp(primals, tangents, **params):
+    body, nc, nk = params["jaxpr"], params["num_consts"], params["num_carry"]
+    nonzero = tuple(type(t) is not Zero for t in tangents)
+    both, carry_nz, ys_nz = body.memo(("scan jvp", nonzero, nc, nk), lambda: _jvp_body(body, nonzero, nc, nk))
+    consts, carry, xs = split_list(primals, nc, nk)
+    t_consts, t_carry, t_xs = split_list(tangents, nc, nk)
+    t_consts, t_xs = ([t for t in ts if type(t) is not Zero] for ts in (t_consts, t_xs))
+    t_carry = [instantiate(t) for t in pick(t_carry, carry_nz)]
+    outs = scan_p.bind(*consts, *t_consts, *carry, *t_carry, *xs, *t_xs,
+                       **_params(both, params, nc + len(t_consts), nk + len(t_carry)))
+    carry, t_carry, ys, t_ys = split_list(outs, nk, len(t_carry), len(body.outvars) - nk)
+    given = iter([*t_carry, *t_ys])
+    avals = scan_p.abstract([typeof(x) for x in primals], params)
+    return [*carry, *ys], [next(given) if nz else Zero(a.to_tangent_aval()) for nz, a in zip((*carry_nz, *ys_nz), avals)]
+
+
+def _jvp_body(body: Jaxpr, nonzero: tuple, nc: int, nk: int) -> tuple:
+    """The body on values and tangents in the order that scan wants; which carries and ys have tangents."""
+    n, ny = len(body.invars), len(body.outvars) - nk
+    const_nz, carry_nz, xs_nz = (tuple(part) for part in split_list(nonzero, nc, nk))
+    while True:
+        both, out_nz = jvp_jaxpr(body, const_nz + carry_nz + xs_nz, carry_nz + (False,) * ny)
+        wider = tuple(a or b for a, b in zip(carry_nz, out_nz))
+        if wider == carry_nz:
+            break
+        carry_nz = wider
+    consts, carry, xs = split_list(both.invars[:n], nc, nk)
+    t_consts, t_carry, t_xs = split_list(both.invars[n:], sum(const_nz), sum(carry_nz))
+    carry_out, ys, t_carry_out, t_ys = split_list(both.outvars, nk, ny, sum(carry_nz))
+    both = both.replace(invars=[*consts, *t_consts, *carry, *t_carry, *xs, *t_xs],
+                        outvars=[*carry_out, *t_carry_out, *ys, *t_ys])
+    return both, carry_nz, out_nz[nk:]
+
+
+@scan_p.def_batch
+def _batch(axis, args, dims, **params):
+    body, nc, nk = params["jaxpr"], params["num_consts"], params["num_carry"]
+    batched = [d is not None for d in dims]
+    mapped, carry_batched, out_batched = body.memo(("scan batch", axis, tuple(batched), nc, nk),
+                                                   lambda: _batch_body(body, axis, batched, nc, nk))
+    operands = []
+    for i, (x, d) in enumerate(zip(args, dims)):
+        if d is not None:
+            x = move_dim(x, d, int(i >= nc + nk))
+        elif nc <= i < nc + nk and carry_batched[i - nc]:
+            from weft.transforms.batch import add_batch_dim
+            x = add_batch_dim(x, axis.size, 0)
+        operands.append(x)
+    outs = scan_p.bind(*operands, **_params(mapped, params, nc, nk))
+    return outs, [int(i >= nk) if b else None for i, b in enumerate(out_batched)]
+
+
+def _batch_body(body: Jaxpr, axis, batched: Sequence[bool], nc: int, nk: int) -> tuple:
+    """The body mapped over dim 0 of what is batched, carries included once they become so."""
+    consts, carry, xs = split_list(batched, nc, nk)
+    ny = len(body.outvars) - nk
+    while True:
+        mapped, out_batched = batch_jaxpr(body, axis, (*consts, *carry, *xs), (*carry, *[False] * ny))
+        wider = [a or b for a, b in zip(carry, out_batched)]
+        if wider == carry:
+            return mapped, carry, out_batched
+        carry = wider
+
+
+# --- partial evaluation -----------------------------------------------------------------------------------------------
+
+
+class _Plan:
+    """A body split in two. What the unknown side needs of the known one is passed as a loop constant where it is one
+    (`from_consts`: known constants by number; `invariant`: computed once, before the loop), sliced where it is a known input
+    (`from_xs`), and stacked by the known loop else (`n_stacked` of them)."""
+    __slots__ = ("carry_unknown", "from_consts", "from_xs", "invariant", "known", "n_stacked", "out_unknown", "unknown")
+
+
+def _plan(body: Jaxpr, unknown: Sequence[bool], nc: int, nk: int) -> _Plan:
+    const_u, carry_u, xs_u = split_list(unknown, nc, nk)
+    ny = len(body.outvars) - nk
+    while True:
+        part = partial_eval_jaxpr(body, (*const_u, *carry_u, *xs_u), (*carry_u, *[False] * ny))
+        wider = [a or b for a, b in zip(carry_u, part.out_unknown)]
+        if wider == carry_u:
+            break
+        carry_u = wider
+    plan = _Plan()
+    plan.carry_unknown, plan.out_unknown = carry_u, part.out_unknown
+    _route_residuals(plan, part, const_u.count(False), carry_u.count(False), const_u.count(True), carry_u.count(True))
+    return plan
+
+
+def _route_residuals(plan: _Plan, part: Partial, n_consts: int, n_carry: int, u_consts: int, u_carry: int) -> None:
+    known = part.known
+    n_out = sum(not u for u in part.out_unknown)
+    computed = iter(known.outvars[n_out:])
+    varying = _varying(known, n_consts)
+    plan.from_consts, plan.from_xs = [], []
+    fixed, sliced, invariant, stacked = [], [], [], []       # variables of the unknown side, by the way they come
+    invariant_outs, stacked_outs = [], []
+    for var, i in zip(part.unknown.invars, part.forwarded):
+        source = next(computed) if i is None else known.invars[i]
+        if i is not None and i < n_consts:
+            plan.from_consts.append(i)
+            fixed.append(var)
+        elif i is not None and i >= n_consts + n_carry:
+            plan.from_xs.append(i - n_consts - n_carry)
+            sliced.append(var)
+        elif source not in varying:
+            invariant_outs.append(source)
+            invariant.append(var)
+        else:
+            stacked_outs.append(source)
+            stacked.append(var)
+    plan.n_stacked = len(stacked)
+    plan.known = known.replace(outvars=[*known.outvars[:n_out], *stacked_outs])
+    plan.invariant = None
+    if invariant:
+        alone = Jaxpr(known.constvars, known.consts, known.invars[:n_consts], invariant_outs,
+                      [e for e in known.eqns if not varying.intersection(e.outvars)], name=known.name)
+        plan.invariant = dce_jaxpr(alone)
+    consts, carry, xs = split_list(part.unknown.invars[len(part.forwarded):], u_consts, u_carry)
+    plan.unknown = part.unknown.replace(invars=[*fixed, *invariant, *consts, *carry, *stacked, *sliced, *xs])
+
+
+def _varying(jaxpr: Jaxpr, n_consts: int) -> set:
+    """Variables that depend on more than the first `n_consts` inputs, or come from equations with effects."""
+    varying = set(jaxpr.invars[n_consts:])
+    for eqn in jaxpr.eqns:
+        if eqn.effects or any(type(a) is not Literal and a in varying for a in eqn.invars):
+            varying.update(eqn.outvars)
+    return varying
+
+
+def _split(args, unknown, params, known, staged):
+    body, nc, nk = params["jaxpr"], params["num_consts"], params["num_carry"]
+    plan = body.memo(("scan partial", tuple(unknown), nc, nk), lambda: _plan(body, unknown, nc, nk))
+    consts, carry, xs = split_list(args, nc, nk)
+    const_u, _, xs_u = split_list(unknown, nc, nk)
+    known_consts, known_xs = ([x for x, u in zip(values, mask) if not u] for values, mask in ((consts, const_u), (xs, xs_u)))
+    known_carry = [x for x, u in zip(carry, plan.carry_unknown) if not u]
+    invariant = [] if plan.invariant is None else known(jit_p, known_consts, _call_params(plan.invariant))
+    early, late = [], []
+    n_out = sum(not u for u in plan.out_unknown)
+    if n_out or plan.n_stacked:
+        early = known(scan_p, [*known_consts, *known_carry, *known_xs],
+                      _params(plan.known, params, len(known_consts), len(known_carry)))
+    if any(plan.out_unknown):
+        fixed = [*(known_consts[i] for i in plan.from_consts), *invariant, *pick(consts, const_u)]
+        moving = pick(carry, plan.carry_unknown)
+        sliced = [*early[n_out:], *(known_xs[i] for i in plan.from_xs), *pick(xs, xs_u)]
+        late = staged(scan_p, [*fixed, *moving, *sliced], _params(plan.unknown, params, len(fixed), len(moving)))
+    early, late = iter(early), iter(late)
+    return [next(late) if u else next(early) for u in plan.out_unknown], list(plan.out_unknown)
+
+
+def _call_params(jaxpr: Jaxpr) -> dict:
+    n_in, n_out = len(jaxpr.invars), len(jaxpr.outvars)
+    return {"jaxpr": jaxpr, "name": jaxpr.name, "in_shardings": (None,) * n_in, "out_shardings": (None,) * n_out,
+            "donated": (False,) * n_in, "inline": False, "keep_unused": False}
+
+
+define_partial_eval(scan_p, _split)
+
+
+# --- transpose, dce ---------------------------------------------------------------------------------------------------
+
+
+@scan_p.def_transpose
+def _transpose(cts, *args, **params):
+    body, nc, nk = params["jaxpr"], params["num_consts"], params["num_carry"]
+    linear = [is_undef(x) for x in args]
+    plan = body.memo(("scan partial", tuple(linear), nc, nk), lambda: _plan(body, linear, nc, nk))
+    if all(plan.carry_unknown):
+        return _transpose_linear(cts, args, linear, params)
+    # some of the carry does not depend on the linear inputs (a counter, say): it runs forward first
+    staged: list = []
+
+    def stage_unknown(primitive, operands, changed):
+        staged[:] = [operands, changed]
+        return [None] * sum(plan.out_unknown)
+
+    _split(list(args), linear, params, lambda p, operands, changed: p.bind(*operands, **changed), stage_unknown)
+    if not staged:
+        return [None] * len(args)
+    operands, changed = staged
+    in_cts = _transpose_linear(pick(cts, plan.out_unknown), operands, [is_undef(x) for x in operands], changed)
+    found = {id(x): ct for x, ct in zip(operands, in_cts) if is_undef(x)}
+    return [found.get(id(x)) for x in args]
+
+
+def _transpose_linear(cts, args, linear, params):
+    """The adjoint of a scan whose whole carry is linear; carries that start from known values are so too."""
+    body, nc, nk = params["jaxpr"], params["num_consts"], params["num_carry"]
+    ct_carry, ct_ys = split_list(cts, nk)
+    ys_nz = tuple(type(ct) is not Zero for ct in ct_ys)
+    const_lin, _, xs_lin = (tuple(part) for part in split_list(linear, nc, nk))
+    backward, const_nz, xs_nz = body.memo(("scan transpose", const_lin, xs_lin, ys_nz, nc, nk),
+                                          lambda: _backward_body(body, const_lin, nk, xs_lin, ys_nz))
+    consts, carry, xs = split_list(args, nc, nk)
+    fixed = [x for x, lin in zip(consts, const_lin) if not lin]
+    sums = [zeros(x.aval.to_tangent_aval()) for x, nz in zip(pick(consts, const_lin), const_nz) if nz]
+    given = [*pick(ct_ys, ys_nz), *(x for x, lin in zip(xs, xs_lin) if not lin)]
+    operands = [*fixed, *sums, *map(instantiate, ct_carry), *given]
+    outs = scan_p.bind(*operands, **_params(backward, params, len(fixed), len(sums) + nk, not params["reverse"]))
+    ct_consts, ct_carry, ct_xs = split_list(outs, len(sums), nk)
+    return [*_spread(ct_consts, const_nz, const_lin), *(ct if is_undef(x) else None for x, ct in zip(carry, ct_carry)),
+            *_spread(ct_xs, xs_nz, xs_lin)]
+
+
+def _spread(values: Sequence, nonzero: Sequence[bool], linear: Sequence[bool]) -> list:
+    """One entry per operand: its cotangent if it is linear and that is not zero, else None."""
+    values, nonzero = iter(values), iter(nonzero)
+    return [(next(values) if next(nonzero) else None) if lin else None for lin in linear]
+
+
+def _backward_body(body: Jaxpr, const_lin: tuple, nk: int, xs_lin: tuple, ys_nz: tuple) -> tuple:
+    """The body of the backward loop: (fixed consts, sums, carried cotangents, those of ys, fixed slices) -> (sums, carried
+    cotangents, those of xs); which linear constants and xs have cotangents."""
+    backward, nonzero = transpose_jaxpr(body, (*const_lin, *[True] * nk, *xs_lin), (*[True] * nk, *ys_nz))
+    const_nz, carry_nz, xs_nz = (tuple(part) for part in split_list(nonzero, sum(const_lin), nk))
+    n_fixed, n_sums, n_ys = const_lin.count(False), sum(const_nz), sum(ys_nz)
+    carry_avals = [a.to_tangent_aval() for a in body.out_avals[:nk]]
+
+    def run(*args):
+        fixed, sums, ct_carry, ct_ys, slices = split_list(args, n_fixed, n_sums, nk, n_ys)
+        outs = evaluate(backward, *fixed, *slices, *ct_carry, *ct_ys)
+        ct_consts, rest = outs[:n_sums], iter(outs[n_sums:])
+        ct_carry = [next(rest) if nz else zeros(a) for nz, a in zip(carry_nz, carry_avals)]
+        return [*map(add_tangents, sums, ct_consts), *ct_carry, *rest]
+
+    linear_consts = [v for v, lin in zip(body.invars, const_lin) if lin]
+    slices = [v.aval for v, lin in zip(body.invars[len(const_lin) + nk:], xs_lin) if not lin]
+    avals = [*(v.aval for v, lin in zip(body.invars, const_lin) if not lin),
+             *(v.aval.to_tangent_aval() for v in pick(linear_consts, const_nz)), *carry_avals,
+             *(a.to_tangent_aval() for a in pick(body.out_avals[nk:], ys_nz)), *slices]
+    return stage(run, avals, body.name), const_nz, xs_nz
+
+
+@scan_p.def_dce
+def _dce(eqn: Eqn, used: list[bool]) -> Eqn:
+    """The equation without unused ys, carries that nothing else needs, and operands that then nobody reads."""
+    params = eqn.params
+    body, nc, nk = params["jaxpr"], params["num_consts"], params["num_carry"]
+    carry, ys = split_list(used, nk)
+    while True:
+        inner = dce_jaxpr(body, [*carry, *ys])
+        needed = used_vars(inner)
+        wider = [u or v in needed for u, v in zip(carry, inner.invars[nc:nc + nk])]
+        if wider == carry:
+            break
+        carry = wider
+    read = [v in needed for v in inner.invars]
+    keep = [*read[:nc], *carry, *read[nc + nk:]]
+    if all(keep) and all(ys) and inner is body:
+        return eqn
+    inner = inner.replace(invars=pick(inner.invars, keep))
+    return eqn.replace(invars=pick(eqn.invars, keep), outvars=pick(eqn.outvars, [*carry, *ys]),
+                       params=_params(inner, params, sum(keep[:nc]), sum(carry)))
+
+
+_REGION = "its program is partitioned and lowered by the passes themselves"
+scan_p.define(factors=unsupported(_REGION), lower=unsupported(_REGION), partition=unsupported(_REGION))
+scan_p.ref_effects = lambda params: params["jaxpr"].effects
+
+
+# --- user function ----------------------------------------------------------------------------------------------------
+
+
+@api_boundary
+def scan(f: Callable, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1,
+         _split_transpose: bool = False) -> tuple[Any, Any]:
+    """Run `carry, y = f(carry, x)` over the slices of `xs` along dim 0; gives the last carry and the stacked ys.
+
+    `f` is traced once. The carry keeps one structure and one type per leaf. Without `xs`, `length` says how often. `reverse`
+    goes from the last slice to the first. `unroll` is accepted; the native loop has no overhead to save.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> last, sums = lax.scan(lambda c, x: (c + x, c + x), 0, wnp.arange(5))
+    >>> int(last), sums.tolist()
+    (10, [0, 1, 3, 6, 10])
+    """
+    if not callable(f):
+        raise TypeError(f"scan: the body must be callable, got {f!r}.")
+    xs_flat, xs_tree = tree.tree_flatten(xs)
+    n = _length(xs_flat, xs_tree, length)
+    _check_unroll(unroll)
+    if runs_in_python() and n:
+        return _in_python(f, init, xs_flat, xs_tree, n, reverse)
+    return bind_scan("scan", f, init, xs_flat, xs_tree, n, bool(reverse), unroll)
+
+
+def bind_scan(api: str, f: Callable, init: Any, xs_flat: Sequence, xs_tree: Any, length: int, reverse: bool,
+              unroll: int | bool) -> tuple[Any, Any]:
+    """Stage `f` and bind `scan_p`; `api` is whom errors speak of."""
+    init_flat, init_tree = tree.tree_flatten(init)
+    in_tree = tree.treedef_tuple([init_tree, xs_tree])
+    slices = [typeof(x) for x in xs_flat]
+    slices = [a.update(shape=a.shape[1:], sharding=None) for a in slices]
+    nk = len(init_flat)
+    for _ in range(nk + 1):
+        carry_avals = [typeof(x) for x in init_flat]
+        body = stage_body(f, in_tree, [*carry_avals, *slices], fun_name(f))
+        carry_tree, ys_tree = _pair(api, f, body)
+        promoted = None
+        if carry_tree == init_tree:
+            promoted = promote_weak(init_flat, carry_avals, body.out_avals)
+        if promoted is None:
+            break
+        init_flat = promoted
+    check_carry(api, f, init_tree, carry_avals, carry_tree, body.out_avals[:carry_tree.num_leaves])
+    outs = scan_p.bind(*body.consts, *init_flat, *xs_flat, jaxpr=body.jaxpr, length=length, reverse=reverse,
+                       num_consts=len(body.consts), num_carry=nk, linear=(False,) * len(body.jaxpr.invars), unroll=unroll)
+    return tree.tree_unflatten(init_tree, outs[:nk]), tree.tree_unflatten(ys_tree, outs[nk:])
+
+
+def _pair(api: str, f: Callable, body: Body) -> list:
+    """The structures of carry and ys."""
+    node = body.out_tree.node_data()
+    if node is None or node[0] not in (tuple, list) or len(body.out_tree.children()) != 2:
+        raise TypeError(describe(api, f"{fun_name(f)} must return a pair (carry, y), got {body.out_tree}.", (), user_frame(),
+                                 "A scan body gives the next carry and what is to be stacked.",
+                                 "Return (carry, None) if nothing is."))
+    return body.out_tree.children()
+
+
+def _length(xs_flat: Sequence, xs_tree: Any, length: int | None) -> int:
+    """How many slices there are, on which all of `xs` and `length` agree."""
+    names = [f"xs{tree.keystr(p)}" for p, _ in
+             tree.tree_flatten_with_path(tree.tree_unflatten(xs_tree, range(len(xs_flat))))[0]]
+    sizes = {}
+    for name, x in zip(names, xs_flat):
+        aval = typeof(x)
+        if not aval.ndim:
+            raise ValueError(f"scan: {name} has no leading axis to scan over: it is {aval.str_short()}.")
+        sizes.setdefault(aval.shape[0], f"{name} is {aval.str_short()}")
+    if isinstance(length, Tracer):
+        raise TypeError(describe("scan", "the length is a traced value.", (), user_frame(),
+                                 "A scan has a length known while tracing.", "Make it static, or use while_loop."))
+    if length is not None:
+        try:
+            length = operator.index(length)
+        except TypeError:
+            raise TypeError(f"scan: length must be an integer, got {length!r}.") from None
+        if length < 0:
+            raise ValueError(f"scan: length must not be negative, got {length}.")
+        if any(n != length for n in sizes):
+            raise ValueError(f"scan: length={length} disagrees with the leading axis sizes: {'; '.join(sizes.values())}.")
+        return length
+    if len(sizes) > 1:
+        raise ValueError(f"scan: xs have different leading axis sizes: {'; '.join(sizes.values())}.")
+    if not sizes:
+        raise ValueError("scan: there are no xs to scan over and no length. Give xs, or length=n.")
+    return next(iter(sizes))
+
+
+def _check_unroll(unroll) -> None:
+    if not isinstance(unroll, (bool, int, np.integer)) or (not isinstance(unroll, bool) and unroll < 1):
+        raise ValueError(f"scan: unroll must be a positive integer or a bool, got {unroll!r}.")
+
+
+def _in_python(f: Callable, carry: Any, xs_flat: Sequence, xs_tree: Any, length: int, reverse: bool) -> tuple[Any, Any]:
+    """The loop as Python runs it, for debugging."""
+    from weft.ops.layout import expand_dims
+    from weft.ops.slicing import concatenate, index_in_dim
+    rows: list = []
+    for i in reversed(range(length)) if reverse else range(length):
+        carry, y = f(carry, tree.tree_unflatten(xs_tree, [index_in_dim(x, i, 0, keepdims=False) for x in xs_flat]))
+        rows.append(y)
+    if reverse:
+        rows.reverse()
+    return carry, tree.tree_map(lambda *ys: concatenate([expand_dims(y, (0,)) for y in ys], 0), *rows)
