@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
+import operator
 
 import numpy as np
 
@@ -263,7 +264,7 @@ def _arg(name: str, op):
         shape, dim = a.shape, axis
         if axis is None:
             a, dim = reshape(a, (a.size,)), 0
-        dim = canonical_axes(dim.__index__(), a.ndim, name)[0]
+        dim = canonical_axes(operator.index(dim), a.ndim, name)[0]
         if a.shape[dim] == 0:
             raise ValueError(f"attempt to get {name} of an empty sequence")
         x = _as(a, np.dtype(np.int8)) if a.dtype == np.bool_ else a
@@ -319,7 +320,7 @@ def _nan_arg(name: str, arg, fill):
         if not dtypes.issubdtype(a.dtype, np.inexact):
             return arg(a, axis, out, keepdims)
         if axis is not None:
-            axis = axis.__index__()
+            axis = operator.index(axis)
         nan = isnan(a)
         result = arg(select(nan, cast(fill, a.dtype), a), axis, out, keepdims)
         return select(all(nan, axis, keepdims=bool(keepdims)), cast(-1, result.dtype), result)
@@ -365,7 +366,7 @@ def _cumulative(name: str, op, nan_fill=None):
         dim = axis
         if axis is None or a.ndim == 0:
             a, dim = reshape(a, (a.size,)), 0
-        dim = canonical_axes(dim.__index__(), a.ndim, name)[0]
+        dim = canonical_axes(operator.index(dim), a.ndim, name)[0]
         want = dtypes.check_dtype(dtype, name) if dtype is not None else \
             dtypes.default_int_dtype() if a.dtype == np.bool_ else a.dtype
         return op(cast(a, want), dim, False)

@@ -406,7 +406,7 @@ def modf(x, /):
     """Fractional and integral part of each element."""
     x = inexact("modf", x)
     whole = trunc(x)
-    return ew.sub(x, whole), whole
+    return select(ew.eq(ew.abs(x), math.inf), 0, ew.sub(x, whole)), whole
 
 
 def power(x, y, /):
