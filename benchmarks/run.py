@@ -71,6 +71,7 @@ def run_script(python: str, engine: str, script: str, cold: bool) -> float:
     """Seconds of a whole process, or what it prints as TIME. `cold` starts from an empty kernel cache."""
     env = dict(os.environ)
     env["PYTHONPATH"] = str(HERE.parent)
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages, the peer among them, have their bytecode
     prefix = "import weft.compat\nweft.compat.install_as_jax()\n" if engine == "weft" else ""
     with tempfile.TemporaryDirectory() as scratch:
         if engine == "weft" and cold:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 
-from weft.codegen import cache, target
+from weft.codegen import cache, objects, target
 
 
 def link(
@@ -24,16 +24,17 @@ def link(
 
     An object on disk is found by `name` and the fingerprint of this code generator, so `name` must determine the text.
     """
-    key = _key(name)
-    data = cache.read(key)
-    if data is None:
-        data = target.emit_object(text(), target.current())
-        cache.write(key, data)
+    data = objects.take(order(name, text))
     process = ctypes.CDLL(None)
     known = {symbol: ctypes.cast(getattr(process, symbol), ctypes.c_void_p).value or 0 for symbol in libc}
     tracker = target.link(data, exports, {**known, **(imports or {})})
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(tracker))
     return {symbol: tracker[symbol] for symbol in exports}
+
+
+def order(name: str, text: Callable[[], str]) -> objects.Order:
+    """What to `objects.prepare` for a library part to be linked soon."""
+    return objects.Order(_key(name), text)
 
 
 def is_kept(name: str) -> bool:

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import functools
 import platform
+from collections.abc import Callable
 from types import ModuleType
 from typing import NamedTuple
 
 from weft.codegen import gemm_dot, gemm_plan, gemm_tile, pool, target
-from weft.codegen._link import is_kept, link
+from weft.codegen._link import is_kept, link, order
 from weft.codegen.gemm_types import Machine, Recipe
 from weft.codegen.gemm_words import POINTERS as POINTERS
+from weft.codegen.objects import Order
 from weft.ir.program import Gemm
 
 _VARIANTS: dict[str, ModuleType] = {"tile": gemm_tile, "dot": gemm_dot}
@@ -96,16 +98,30 @@ def ensure(symbol: str, wanted: frozenset[str] | None = None) -> int:
     The first one compiled has what was wanted and no more, since that takes half the time; the second one has all.
     """
     key = (symbol, machine())
+    have = _to_make(symbol, wanted)
+    if have is not None:  # two threads may both compile it; either result will do
+        part = _part(symbol, have)
+        address = link(*part, (symbol,), pool.symbols(), libc=("memset", "memcpy"))[symbol]
+        _made[key] = _Made(address, have)
+    return _made[key].address
+
+
+def orders(symbol: str, wanted: frozenset[str]) -> list[Order]:
+    """What to prepare before `ensure` is called."""
+    have = _to_make(symbol, wanted)
+    return [] if have is None else [*pool.orders(), order(*_part(symbol, have))]
+
+
+def _to_make(symbol: str, wanted: frozenset[str] | None) -> frozenset[str] | None:
+    """The optional functions that a new compilation should have; None when the one there is will do."""
+    key = (symbol, machine())
     everything = _module_of(symbol).all_pieces(_recipe(*key))
     wanted = everything if wanted is None else wanted
     made = _made.get(key)
-    if made is None or not wanted <= made.pieces:  # two threads may both compile it; either result will do
-        have = everything if made is not None or is_kept(_part_name(symbol, everything)) else wanted
-        text = functools.partial(source, *key, have)
-        address = link(_part_name(symbol, have), text, (symbol,), pool.symbols(), libc=("memset", "memcpy"))[symbol]
-        made = _made[key] = _Made(address, have)
-    return made.address
+    if made is not None and wanted <= made.pieces:
+        return None
+    return everything if made is not None or is_kept(_part(symbol, everything)[0]) else wanted
 
 
-def _part_name(symbol: str, have: frozenset[str]) -> str:
-    return f"{symbol} {' '.join(sorted(have))}"
+def _part(symbol: str, have: frozenset[str]) -> tuple[str, Callable[[], str]]:
+    return f"{symbol} {' '.join(sorted(have))}", lambda: source(symbol, machine(), have)

@@ -22,7 +22,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from weft.codegen._link import link
+from weft.codegen._link import link, order
+from weft.codegen.objects import Order
 
 _EXPORTS = (
     "weft_parallel_for",
@@ -115,9 +116,18 @@ def _addresses() -> dict[str, int]:
     return _made[0]
 
 
-def _make() -> dict[str, int]:
+def _part() -> tuple[str, Callable[[], str]]:
     machine = platform.machine()
-    addresses = link(f"pool {machine}", lambda: source(machine), _EXPORTS, libc=_LIBC)
+    return f"pool {machine}", lambda: source(machine)
+
+
+def orders() -> list[Order]:
+    """What to prepare before `symbols` is called."""
+    return [] if _made else [order(*_part())]
+
+
+def _make() -> dict[str, int]:
+    addresses = link(*_part(), _EXPORTS, libc=_LIBC)
     threads, cpus = num_threads(), _allowed_cpus()
     ctypes.c_int64.from_address(addresses["weft_pool_threads"]).value = threads
     # With more threads than CPUs a spinning worker only takes time from one that works.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import functools
-import itertools
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,8 +19,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.codegen import cache, target
+from weft.codegen import cache, objects, pool, target
 from weft.codegen.entry import EntryEmitter
+from weft.codegen.objects import Order
 from weft.ir import loops_text
 from weft.ir.loops import Kernel, check
 from weft.ir.program import Branch, Gemm, HostCall, Launch, Loop, Program, Step, WhileLoop
@@ -81,8 +81,6 @@ _POOL_SYMBOLS = (b"weft_parallel_for", b"weft_scratch_")
 def _link(data: bytes, exports: Sequence[str], imports: dict[str, int]) -> ResourceTracker:
     """Load an object that may call the C library, and the thread pool: that is made when the first object names it."""
     if any(name in data for name in _POOL_SYMBOLS):
-        from weft.codegen import pool
-
         imports = imports | pool.symbols()
     target.share(_library_symbols)
     return target.link(data, exports, imports)
@@ -95,44 +93,46 @@ def compile_kernel(kernel: Kernel) -> CompiledKernel:
 
 def compile_kernels(kernels: Sequence[Kernel]) -> list[CompiledKernel]:
     """The native functions of kernels; those found nowhere are compiled together."""
-    machine = target.current()
-    names = [cache.key(machine.identity, loops_text.canonical(kernel)) for kernel in kernels]
+    names = [_kernel_name(kernel) for kernel in kernels]
+    _provide(dict(zip(names, kernels)), ())
+    return [_kernels[name] for name in names]
+
+
+def _kernel_name(kernel: Kernel) -> str:
+    return cache.key(target.current().identity, loops_text.canonical(kernel))
+
+
+def _provide(kernels: dict[str, Kernel], others: Sequence[Order]) -> None:
+    """Load kernels, compiling what is missing; objects that will be wanted next are prepared at the same time."""
+    threads = pool.num_threads()
     with _lock:
-        missing = {name: kernel for name, kernel in zip(names, kernels) if name not in _kernels}
+        missing = {name: kernel for name, kernel in kernels.items() if name not in _kernels}
         for name in list(missing):
             if name not in _kernels:
                 _adopt(name, missing)
-        missing = {name: kernel for name, kernel in missing.items() if name not in _kernels}
-        for start in range(0, len(missing), BATCH):
-            _compile_batch(dict(itertools.islice(missing.items(), start, start + BATCH)), machine)
-        return [_kernels[name] for name in names]
+        rest = [(name, kernel) for name, kernel in missing.items() if name not in _kernels]
+        count = max(-(-len(rest) // BATCH), min(threads, len(rest) // 2), 1)
+        batches = [dict(rest[i::count]) for i in range(count) if rest]
+        orders = [Order(cache.key("batch", *batch), functools.partial(_batch_ir, batch)) for batch in batches]
+        objects.prepare([*orders, *others], threads)
+        for batch, order in zip(batches, orders):
+            _link_batch(batch, objects.take(order), False)
+            for name in batch:
+                cache.write(name, f"{order.key} {' '.join(batch)}".encode())
 
 
 def _adopt(name: str, wanted: dict[str, Kernel]) -> None:
     """Load the object on disk that holds kernel `name`, and with it the other wanted kernels that it holds."""
     data = cache.read(name)
-    if data is not None and data.startswith(b"in "):
-        data = cache.read(data[3:].decode())
-    if data is None:
-        return
-    header, _, code = data.partition(b"\n")
-    held = header.decode().split(" ")
-    if name in held:
+    where, *held = data.decode().split(" ") if data is not None else ("",)
+    code = cache.read(where) if where else None
+    if code is not None:
         _link_batch({one: wanted[one] for one in held if one in wanted}, code, True)
 
 
-def _compile_batch(batch: dict[str, Kernel], machine: target.Target) -> None:
-    """Compile kernels as one module: the fixed cost of a module is a third of a small kernel's."""
-    code = target.emit_object(_ir([(kernel, _symbol(name)) for name, kernel in batch.items()], machine), machine)
-    data = " ".join(batch).encode() + b"\n" + code
-    if len(batch) == 1:
-        cache.write(next(iter(batch)), data)
-    else:
-        together = cache.key("batch", *batch)
-        cache.write(together, data)
-        for name in batch:
-            cache.write(name, b"in " + together.encode())
-    _link_batch(batch, code, False)
+def _batch_ir(batch: dict[str, Kernel]) -> str:
+    """Kernels as one module: the fixed cost of a module is a third of a small kernel's."""
+    return _ir([(kernel, _symbol(name)) for name, kernel in batch.items()], target.current())
 
 
 def _link_batch(batch: dict[str, Kernel], code: bytes, from_disk: bool) -> None:
@@ -265,14 +265,11 @@ class NativeProgram:
 def compile_program(program: Program) -> NativeProgram:
     """Make a program callable."""
     launched = {id(kernel): kernel for kernel in _launched(program.steps) if kernel.parallel_extent > 0}
-    kernels = dict(zip(launched, compile_kernels(list(launched.values()))))
-    distinct = {made.symbol: made for made in kernels.values()}
-    imports = {made.symbol: made.address for made in distinct.values()}
-    keepalive: list[object] = []
+    names = {number: _kernel_name(kernel) for number, kernel in launched.items()}
     matmuls: dict[str, frozenset[str]] = {}
 
     def kernel_symbol(kernel: Kernel) -> str:
-        return kernels[id(kernel)].symbol
+        return _symbol(names[id(kernel)])
 
     def gemm_symbol(step: Gemm) -> str:
         from weft.codegen import gemm
@@ -283,21 +280,24 @@ def compile_program(program: Program) -> NativeProgram:
 
     emitter = EntryEmitter(program, kernel_symbol, gemm_symbol)
     text = emitter.module("weft_entry")
+    order = Order(cache.key(target.current().identity, "entry", text), lambda: text, True)
+    orders = [order]
+    if any(kernel.parallel_extent > 1 for kernel in launched.values()):
+        orders += pool.orders()
     if matmuls:
         from weft.codegen import gemm
 
-        imports |= {symbol: gemm.ensure(symbol, wanted) for symbol, wanted in matmuls.items()}
+        orders += [part for symbol, wanted in matmuls.items() for part in gemm.orders(symbol, wanted)]
+    _provide({names[number]: kernel for number, kernel in launched.items()}, orders)
+    distinct = {_symbol(name): _kernels[name] for name in names.values()}
+    imports = {symbol: made.address for symbol, made in distinct.items()}
+    imports |= {symbol: gemm.ensure(symbol, wanted) for symbol, wanted in matmuls.items()}
     host = _HostCalls(emitter.host_calls)
     if emitter.host_calls:
         imports["weft_host_call"] = host.address
-    machine = target.current()
-    name = cache.key(machine.identity, "entry", text)
-    data = cache.read(name)
-    if data is None:
-        data = target.emit_object(text, machine, quick=True)
-        cache.write(name, data)
+    data = objects.take(order)
     tracker = _link(data, ["weft_entry"], imports)
-    keepalive += [tracker, host, list(distinct.values()), program]
+    keepalive = [tracker, host, list(distinct.values()), program]
     entry = tracker["weft_entry"]
     made = NativeProgram(program, entry, program.arena_bytes, tuple(distinct.values()), host, keepalive, text)
     made.call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(entry)

@@ -14,7 +14,7 @@ import itertools
 import os
 import platform
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -104,8 +104,9 @@ def current() -> Target:
     return _make(level)
 
 
-@functools.lru_cache(maxsize=8)
-def _machine(target: Target, level: int = _CODEGEN_LEVEL) -> TargetMachine:
+@functools.lru_cache(maxsize=64)
+def _machine(target: Target, level: int = _CODEGEN_LEVEL, number: int = 0) -> TargetMachine:
+    """One of several equal machines: two threads must not use the same."""
     binding = _binding()
     return binding.Target.from_default_triple().create_target_machine(
         cpu=target.cpu, features=target.features, opt=level, reloc="pic", codemodel="jitdefault", jit=True)
@@ -118,7 +119,7 @@ if hasattr(os, "register_at_fork"):  # a child must not inherit a compiler that 
 
 def _parse(ir: str) -> ModuleRef:
     binding = _binding()
-    module = binding.parse_assembly(ir)
+    module = binding.parse_assembly(ir, binding.create_context())
     module.triple = binding.get_process_triple()
     return module
 
@@ -126,7 +127,56 @@ def _parse(ir: str) -> ModuleRef:
 def emit_object(ir: str, target: Target, quick: bool = False) -> bytes:
     """Machine code (a relocatable object) of one textual LLVM module; `quick` for straight code that runs once."""
     with _lock:
-        return _machine(target, 0 if quick else _CODEGEN_LEVEL).emit_object(_parse(ir))
+        return _emit(ir, _machine(target, 0 if quick else _CODEGEN_LEVEL))
+
+
+def emit_objects(modules: Sequence[tuple[str, bool]], target: Target, threads: int) -> list[bytes]:
+    """Machine code of several (text, quick) modules, compiled on up to so many threads."""
+    made: list[bytes | BaseException] = [b""] * len(modules)
+    longest_first = iter(sorted(range(len(modules)), key=lambda i: -len(modules[i][0])))
+
+    def work(number: int) -> None:
+        for i in longest_first:  # one list iterator for all threads: each number is handed out once
+            text, quick = modules[i]
+            try:
+                made[i] = _emit(text, _machine(target, 0 if quick else _CODEGEN_LEVEL, number))
+            except BaseException as error:
+                made[i] = error
+
+    with _lock:
+        others = [threading.Thread(target=work, args=(i,)) for i in range(1, min(threads, len(modules)))]
+        for other in others:
+            other.start()
+        work(0)
+        for other in others:
+            other.join()
+    for data in made:
+        if isinstance(data, BaseException):
+            raise data
+    return made
+
+
+def _emit(ir: str, machine: TargetMachine) -> bytes:
+    """The object of a module. Every module has a context of its own, so code is generated outside llvmlite's lock."""
+    from llvmlite.binding import ffi
+
+    module = _parse(ir)
+    with ffi.OutputString() as error:
+        buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, 1, error)
+        if not buffer:
+            raise RuntimeError(str(error))
+    try:
+        return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer))
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+def _unlocked(name: str) -> Callable:
+    """A function of LLVM without the lock that llvmlite puts around each."""
+    from llvmlite.binding import ffi
+
+    function = getattr(ffi.lib, name)
+    return getattr(function, "_cfn", function)
 
 
 def assembly(ir: str, target: Target) -> str:

@@ -1,0 +1,43 @@
+"""Objects: machine code of modules, from memory, from disk, or compiled now, several at a time.
+
+In:   orders: a key (see `cache.key`), and a function that writes the module's text, called only when it is needed.
+Out:  `take(order)`: the object. `prepare(orders)` compiles those that are nowhere, in parallel, for `take` to find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from weft.codegen import cache, target
+
+
+class Order(NamedTuple):
+    """A module that is wanted; `quick` for straight code that runs once."""
+    key: str
+    text: Callable[[], str]
+    quick: bool = False
+
+
+_prepared: dict[str, bytes] = {}
+
+
+def prepare(orders: Iterable[Order], threads: int) -> None:
+    """Compile the modules that are neither prepared nor on disk, on up to so many threads."""
+    wanted = {order.key: order for order in orders if order.key not in _prepared and not cache.has(order.key)}
+    if wanted:
+        modules = [(order.text(), order.quick) for order in wanted.values()]
+        for key, data in zip(wanted, target.emit_objects(modules, target.current(), threads)):
+            _prepared[key] = data
+            cache.write(key, data)
+
+
+def take(order: Order) -> bytes:
+    """The object of a module; a prepared one is handed out once."""
+    data = _prepared.pop(order.key, None)
+    if data is None:
+        data = cache.read(order.key)
+    if data is None:
+        data = target.emit_object(order.text(), target.current(), order.quick)
+        cache.write(order.key, data)
+    return data
