@@ -105,6 +105,34 @@ def stage_body(fun: Callable, in_tree: Any, avals: Sequence[ShapedArray], name: 
     return made
 
 
+class Adapted:
+    """`how(fun, *args)` as a function of `args`: one object per pair, so that it is staged once as `fun` itself would be."""
+    __slots__ = ("__weakref__", "fun", "how")
+
+    def __init__(self, fun: Callable, how: Callable):
+        self.fun, self.how = fun, how
+
+    def __call__(self, *args):
+        return self.how(self.fun(), *args)
+
+    __name__ = property(lambda self: fun_name(self.fun()))
+    __closure__ = property(lambda self: getattr(self.fun(), "__closure__", None))
+
+
+_adapted: weakref.WeakKeyDictionary[Callable, dict[Callable, Adapted]] = weakref.WeakKeyDictionary()
+
+
+def adapted(fun: Callable, how: Callable) -> Adapted:
+    """`how(fun, *args)` as a function of `args`, remembered as long as `fun` lives."""
+    try:
+        known = _adapted.setdefault(fun, {})
+        if how not in known:
+            known[how] = Adapted(weakref.ref(fun), how)
+        return known[how]
+    except TypeError:                    # no hash or no weak reference
+        return Adapted(lambda: fun, how)
+
+
 def _captured(fun: Callable) -> tuple:
     """What a function closes over, to be compared by identity."""
     found = []
@@ -245,6 +273,9 @@ class Leaf:
 def check_carry(api: str, fun: Callable, in_tree: Any, in_avals: Sequence, out_tree: Any, out_avals: Sequence) -> None:
     """TypeError unless a loop body gives its carry back with the tree and types it took it with."""
     name = fun_name(fun)
+    if api == "fori_loop":               # the counter is not the user's
+        in_tree, out_tree = in_tree.children()[1], out_tree.children()[1]
+        in_avals, out_avals = in_avals[1:], out_avals[1:]
     check_same_tree(api, f"the carry that {name} returns has another structure than the carry it takes.",
                     ("carry taken", in_tree), ("carry returned", out_tree),
                     f"A carry keeps its structure in every iteration: make {name} return it as it came.")

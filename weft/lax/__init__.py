@@ -16,7 +16,9 @@ from typing import Any
 
 from weft.api.jit import flat_shardings
 from weft.control.cond import cond, cond_p, switch
+from weft.control.loops import fori_loop, map
 from weft.control.scan import scan, scan_p
+from weft.control.while_loop import while_loop, while_p
 from weft.core.trace import typeof
 from weft.ops.arithmetic import (
     RoundingMethod, abs, abs_p, add, add_p, ceil, ceil_p, div, div_p, floor, floor_p, integer_pow, integer_pow_p,
@@ -108,24 +110,25 @@ __all__ = [
     "dynamic_slice", "dynamic_slice_in_dim", "dynamic_slice_p", "dynamic_update_index_in_dim", "dynamic_update_slice",
     "dynamic_update_slice_in_dim", "dynamic_update_slice_p", "empty", "eq", "eq_p", "erf", "erf_inv", "erf_inv_p",
     "erf_p", "erfc", "erfc_p", "exp", "exp2", "exp2_p", "exp_p", "expand_dims", "expm1", "expm1_p", "fft", "fft_p",
-    "floor", "floor_p", "full", "full_like", "gather", "gather_p", "ge", "ge_p", "gt", "gt_p", "imag", "imag_p",
-    "index_in_dim", "integer_pow", "integer_pow_p", "iota", "iota_p", "is_finite", "is_finite_p", "le", "le_p",
-    "lgamma", "lgamma_p", "linalg", "log", "log1p", "log1p_p", "log_p", "logistic", "logistic_p", "lt", "lt_p", "max",
-    "max_p", "min", "min_p", "mul", "mul_p", "ne", "ne_p", "neg", "neg_p", "nextafter", "nextafter_p", "not_p",
-    "optimization_barrier", "optimization_barrier_p", "or_p", "pad", "pad_p", "padtype_to_pads", "platform_dependent",
-    "pmax", "pmax_p", "pmean", "pmin", "pmin_p", "polygamma", "polygamma_p", "population_count", "population_count_p",
-    "pow", "pow_p", "ppermute", "ppermute_p", "pshuffle", "psum", "psum_p", "psum_scatter", "pswapaxes", "pvary",
-    "real", "real_p", "reciprocal", "reduce", "reduce_and", "reduce_and_p", "reduce_max", "reduce_max_p", "reduce_min",
-    "reduce_min_p", "reduce_or", "reduce_or_p", "reduce_prod", "reduce_prod_p", "reduce_sum", "reduce_sum_p",
-    "reduce_window", "reduce_window_shape_tuple", "reduce_xor", "reduce_xor_p", "rem", "rem_p", "reshape", "reshape_p",
-    "rev", "rev_p", "round", "round_p", "rsqrt", "rsqrt_p", "scan", "scan_p", "scatter", "scatter_add",
-    "scatter_add_p", "scatter_max", "scatter_max_p", "scatter_min", "scatter_min_p", "scatter_mul", "scatter_mul_p",
-    "scatter_p", "scatter_sub", "select", "select_n", "select_n_p", "sharding_constraint_p", "shift_left",
-    "shift_left_p", "shift_right_arithmetic", "shift_right_arithmetic_p", "shift_right_logical",
-    "shift_right_logical_p", "sign", "sign_p", "sin", "sin_p", "sinh", "sinh_p", "slice", "slice_in_dim", "slice_p",
-    "sort", "sort_key_val", "sort_p", "split", "sqrt", "sqrt_p", "square", "square_p", "squeeze", "squeeze_p", "stack",
-    "stop_gradient", "stop_gradient_p", "sub", "sub_p", "switch", "tan", "tan_p", "tanh", "tanh_p", "tile", "top_k",
-    "top_k_p", "transpose", "transpose_p", "unstack", "with_sharding_constraint", "xor_p",
+    "floor", "floor_p", "fori_loop", "full", "full_like", "gather", "gather_p", "ge", "ge_p", "gt", "gt_p", "imag",
+    "imag_p", "index_in_dim", "integer_pow", "integer_pow_p", "iota", "iota_p", "is_finite", "is_finite_p", "le",
+    "le_p", "lgamma", "lgamma_p", "linalg", "log", "log1p", "log1p_p", "log_p", "logistic", "logistic_p", "lt", "lt_p",
+    "map", "max", "max_p", "min", "min_p", "mul", "mul_p", "ne", "ne_p", "neg", "neg_p", "nextafter", "nextafter_p",
+    "not_p", "optimization_barrier", "optimization_barrier_p", "or_p", "pad", "pad_p", "padtype_to_pads",
+    "platform_dependent", "pmax", "pmax_p", "pmean", "pmin", "pmin_p", "polygamma", "polygamma_p", "population_count",
+    "population_count_p", "pow", "pow_p", "ppermute", "ppermute_p", "pshuffle", "psum", "psum_p", "psum_scatter",
+    "pswapaxes", "pvary", "real", "real_p", "reciprocal", "reduce", "reduce_and", "reduce_and_p", "reduce_max",
+    "reduce_max_p", "reduce_min", "reduce_min_p", "reduce_or", "reduce_or_p", "reduce_prod", "reduce_prod_p",
+    "reduce_sum", "reduce_sum_p", "reduce_window", "reduce_window_shape_tuple", "reduce_xor", "reduce_xor_p", "rem",
+    "rem_p", "reshape", "reshape_p", "rev", "rev_p", "round", "round_p", "rsqrt", "rsqrt_p", "scan", "scan_p",
+    "scatter", "scatter_add", "scatter_add_p", "scatter_max", "scatter_max_p", "scatter_min", "scatter_min_p",
+    "scatter_mul", "scatter_mul_p", "scatter_p", "scatter_sub", "select", "select_n", "select_n_p",
+    "sharding_constraint_p", "shift_left", "shift_left_p", "shift_right_arithmetic", "shift_right_arithmetic_p",
+    "shift_right_logical", "shift_right_logical_p", "sign", "sign_p", "sin", "sin_p", "sinh", "sinh_p", "slice",
+    "slice_in_dim", "slice_p", "sort", "sort_key_val", "sort_p", "split", "sqrt", "sqrt_p", "square", "square_p",
+    "squeeze", "squeeze_p", "stack", "stop_gradient", "stop_gradient_p", "sub", "sub_p", "switch", "tan", "tan_p",
+    "tanh", "tanh_p", "tile", "top_k", "top_k_p", "transpose", "transpose_p", "unstack", "while_loop", "while_p",
+    "with_sharding_constraint", "xor_p",
 ]  # fmt: skip
 
 

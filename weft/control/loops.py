@@ -1,0 +1,154 @@
+"""Loops in terms of `scan` and `while_loop`: `fori_loop` over a range of numbers, `map` over the slices of arrays."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft.control.body import adapted, runs_in_python
+from weft.control.scan import bind_scan, scan
+from weft.control.while_loop import bind_while
+from weft.core.primitive import BatchAxis
+from weft.core.trace import EvalTrace, Tracer, current_trace, typeof
+from weft.transforms.batch import batch_flat, to_dim
+from weft.util import tree
+from weft.util.errors import describe
+from weft.util.source import api_boundary, user_frame
+
+
+@api_boundary
+def fori_loop(lower: Any, upper: Any, body_fun: Callable, init_val: Any, *, unroll: int | bool | None = None) -> Any:
+    """`val = body_fun(i, val)` for i from `lower` to `upper - 1`; gives the last value.
+
+    With bounds that are known while tracing it is a `scan` and has derivatives of both modes; with traced bounds it is a
+    `while_loop` and has no reverse mode.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> int(lax.fori_loop(1, 5, lambda i, product: product * i, 1))
+    24
+    """
+    if not callable(body_fun):
+        raise TypeError(f"fori_loop: the body must be callable, got {body_fun!r}.")
+    lower, upper = _bounds(lower, upper)
+    known = [_known(x) for x in (lower, upper)]
+    if runs_in_python():
+        for i in range(*known):
+            init_val = body_fun(i, init_val)
+        return init_val
+    if type(current_trace()) is EvalTrace or None in known:
+        # nothing is differentiated here: one program serves every number of steps
+        return bind_while("fori_loop", _below, adapted(body_fun, _step), (lower, init_val, upper))[1]
+    (_, last), _ = bind_scan("fori_loop", adapted(body_fun, _scan_step), (lower, init_val), [], tree.tree_structure(None),
+                             max(known[1] - known[0], 0), False, 1 if unroll is None else unroll)
+    return last
+
+
+def _bounds(lower: Any, upper: Any) -> tuple:
+    """Both bounds, of one integer type."""
+    avals = [typeof(lower), typeof(upper)]
+    for name, aval in zip(("lower", "upper"), avals):
+        if aval.shape or aval.dtype.kind not in "iu":
+            raise TypeError(describe("fori_loop", f"{name} must be an integer scalar, got {aval.str_short()}.", (), user_frame()))
+    if avals[0].dtype != avals[1].dtype:
+        if avals[0].weak_type == avals[1].weak_type:
+            raise TypeError(describe("fori_loop", "lower and upper have different types.",
+                                     [("lower", avals[0].str_short()), ("upper", avals[1].str_short())], user_frame(),
+                                     "The counter has one type.", "Cast one of them with .astype."))
+        from weft.control.body import strong
+        if avals[0].weak_type:
+            return strong(lower, avals[1].dtype), upper
+        return lower, strong(upper, avals[0].dtype)
+    return lower, upper
+
+
+def _known(x: Any) -> int | None:
+    """The number, if it is known while tracing."""
+    if isinstance(x, Tracer):
+        x = x.concrete()
+    return None if x is None else operator.index(x) if isinstance(x, (int, np.integer)) else int(x)
+
+
+def _increment(i):
+    from weft.ops.arithmetic import add
+    return add(i, np.ones((), typeof(i).dtype)[()])
+
+
+def _below(state):
+    from weft.ops.comparison import lt
+    return lt(state[0], state[2])
+
+
+def _step(body, state):
+    i, value, upper = state
+    return _increment(i), body(i, value), upper
+
+
+def _scan_step(body, state, _):
+    i, value = state
+    return (_increment(i), body(i, value)), None
+
+
+@api_boundary
+def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:
+    """`f` of each slice of `xs` along dim 0, one after another, stacked.
+
+    Like `vmap(f)(xs)`, in the memory of one slice at a time; `batch_size` takes that many at once.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.map(lambda x: x * x, wnp.arange(4)).tolist()
+    [0, 1, 4, 9]
+    """
+    if batch_size is None:
+        return scan(adapted(f, _apply), None, xs)[1]
+    batch_size = operator.index(batch_size)
+    if batch_size < 1:
+        raise ValueError(f"map: batch_size must be positive, got {batch_size}.")
+    leaves, structure = tree.tree_flatten(xs)
+    sizes = {typeof(x).shape[0] for x in leaves if typeof(x).ndim}
+    if len(sizes) != 1 or not all(typeof(x).ndim for x in leaves):
+        raise ValueError(f"map: xs need one common leading axis, got {', '.join(typeof(x).str_short() for x in leaves)}.")
+    (size,) = sizes
+    return _map_batches(f, leaves, structure, size, batch_size)
+
+
+def _map_batches(f: Callable, leaves: list, structure: Any, size: int, batch_size: int) -> Any:
+    """Whole batches by a scan, what is left over by one more batch."""
+    from weft.ops.layout import reshape
+    from weft.ops.slicing import concatenate, slice_in_dim
+    whole = size - size % batch_size
+    parts = []
+    if whole:
+        rows = [reshape(slice_in_dim(x, 0, whole), (whole // batch_size, batch_size, *typeof(x).shape[1:])) for x in leaves]
+        ys = scan(adapted(f, _apply_batch), None, tree.tree_unflatten(structure, rows))[1]
+        parts.append(tree.tree_map(lambda y: reshape(y, (whole, *typeof(y).shape[2:])), ys))
+    if whole < size or not size:
+        parts.append(_batched(f, tree.tree_unflatten(structure, [slice_in_dim(x, whole, size) for x in leaves])))
+    return parts[0] if len(parts) == 1 else tree.tree_map(lambda *ys: concatenate(ys, 0), *parts)
+
+
+def _apply(f, carry, x):
+    return carry, f(x)
+
+
+def _apply_batch(f, carry, batch):
+    return carry, _batched(f, batch)
+
+
+def _batched(f: Callable, batch: Any) -> Any:
+    """`f` mapped over dim 0 of every array of a tree."""
+    leaves, structure = tree.tree_flatten(batch)
+    axis = BatchAxis(typeof(leaves[0]).shape[0])
+    out_tree: list = []
+
+    def flat(*xs):
+        outs, made = tree.tree_flatten(f(tree.tree_unflatten(structure, xs)))
+        out_tree[:] = [made]
+        return outs
+
+    outs, dims = batch_flat(flat, axis, leaves, [0] * len(leaves))
+    return tree.tree_unflatten(out_tree[0], [to_dim(y, d, axis, 0) for y, d in zip(outs, dims)])

@@ -1,0 +1,294 @@
+"""`while_loop`: a program repeated while another one says so.
+
+The primitive takes `(*cond_consts, *body_consts, *carry)`. The condition's program takes its constants and the carry and gives
+a boolean scalar; the body's takes its constants and the carry and gives the next carry. It is compiled to one native loop.
+
+How often it runs is known only when it has run, so what a backward pass needs of each iteration has nowhere to be kept:
+forward-mode derivatives and batching work, reverse mode is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.control.body import (
+    check_carry,
+    define_partial_eval,
+    fun_name,
+    pick,
+    promote_weak,
+    runs_in_python,
+    split_list,
+    stage_body,
+)
+from weft.core.interpret import evaluate, run_reference
+from weft.core.primitive import Primitive, unsupported
+from weft.core.stage import stage
+from weft.core.trace import Zero, _state, typeof
+from weft.ir.jaxpr import Eqn, Jaxpr, Var
+from weft.ir.rewrite import dce as dce_jaxpr, used_vars
+from weft.transforms.batch import add_batch_dim, batch_jaxpr, move_dim
+from weft.transforms.jvp import instantiate, jvp_jaxpr
+from weft.transforms.linearize import partial_eval_jaxpr
+from weft.util import tree
+from weft.util.errors import describe
+from weft.util.source import api_boundary, user_frame
+
+#: params: cond_jaxpr, body_jaxpr, cond_nconsts, body_nconsts
+while_p = Primitive("while", "region", multiple_results=True)
+
+
+def _unpack(params: dict) -> tuple[Jaxpr, Jaxpr, int, int]:
+    return params["cond_jaxpr"], params["body_jaxpr"], params["cond_nconsts"], params["body_nconsts"]
+
+
+def _params(cond: Jaxpr, body: Jaxpr, cond_nconsts: int, body_nconsts: int) -> dict:
+    return {"cond_jaxpr": cond, "body_jaxpr": body, "cond_nconsts": cond_nconsts, "body_nconsts": body_nconsts}
+
+
+@while_p.def_type
+def _type(*avals, cond_jaxpr, body_jaxpr, cond_nconsts, body_nconsts):
+    (flag,) = cond_jaxpr.out_avals
+    if flag.shape or flag.dtype != np.bool_:
+        raise TypeError(f"while: the condition must give a boolean scalar, got {flag.str_short()}.")
+    return body_jaxpr.out_avals
+
+
+@while_p.def_reference
+def _reference(*args, cond_jaxpr, body_jaxpr, cond_nconsts, body_nconsts):
+    of_cond, of_body, carry = split_list(args, cond_nconsts, body_nconsts)
+    while run_reference(cond_jaxpr, *of_cond, *carry)[0]:
+        carry = run_reference(body_jaxpr, *of_body, *carry)
+    return carry
+
+
+# --- jvp --------------------------------------------------------------------------------------------------------------
+
+
+@while_p.def_jvp
+def _jvp(primals, tangents, **params):
+    cond, body, n_cond, n_body = _unpack(params)
+    of_cond, of_body, carry = split_list(primals, n_cond, n_body)
+    _, t_body, t_carry = split_list(tangents, n_cond, n_body)
+    nonzero = tuple(type(t) is not Zero for t in (*t_body, *t_carry))
+    both, carry_nz = body.memo(("while jvp", nonzero, n_body), lambda: _jvp_body(body, nonzero, n_body))
+    extended = cond.memo(("while jvp", carry_nz), lambda: _ignoring(cond, pick(body.out_avals, carry_nz)))
+    t_body = [t for t in t_body if type(t) is not Zero]
+    t_carry = [instantiate(t) for t in pick(t_carry, carry_nz)]
+    outs = while_p.bind(*of_cond, *of_body, *t_body, *carry, *t_carry,
+                        **_params(extended, both, n_cond, n_body + len(t_body)))
+    given = iter(outs[len(carry):])
+    return outs[:len(carry)], [next(given) if nz else Zero(a.to_tangent_aval()) for nz, a in zip(carry_nz, body.out_avals)]
+
+
+def _jvp_body(body: Jaxpr, nonzero: tuple, n_body: int) -> tuple:
+    """The body on values and tangents, and which carries have tangents."""
+    n, const_nz, carry_nz = len(body.invars), nonzero[:n_body], nonzero[n_body:]
+    while True:
+        both, out_nz = jvp_jaxpr(body, const_nz + carry_nz, carry_nz)
+        wider = tuple(a or b for a, b in zip(carry_nz, out_nz))
+        if wider == carry_nz:
+            break
+        carry_nz = wider
+    t_consts, t_carry = split_list(both.invars[n:], sum(const_nz))
+    return both.replace(invars=[*both.invars[:n_body], *t_consts, *both.invars[n_body:n], *t_carry]), carry_nz
+
+
+def _ignoring(cond: Jaxpr, avals: Sequence) -> Jaxpr:
+    """The condition of a loop that carries tangents of these values too."""
+    return cond.replace(invars=[*cond.invars, *(Var(a.to_tangent_aval()) for a in avals)])
+
+
+# --- batch ------------------------------------------------------------------------------------------------------------
+
+
+@while_p.def_batch
+def _batch(axis, args, dims, **params):
+    cond, body, n_cond, n_body = _unpack(params)
+    batched = tuple(d is not None for d in dims)
+    mapped, carry_batched = body.memo(("while batch", axis, cond, batched, n_cond, n_body),
+                                      lambda: _batch_programs(axis, cond, body, batched, n_cond, n_body))
+    args = [x if d is None else move_dim(x, d, 0) for x, d in zip(args, dims)]
+    of_cond, of_body, carry = split_list(args, n_cond, n_body)
+    given = dims[n_cond + n_body:]
+    carry = [add_batch_dim(x, axis.size, 0) if b and d is None else x for x, b, d in zip(carry, carry_batched, given)]
+    of_body = [*of_cond, *of_body] if mapped["body_nconsts"] > n_body else of_body
+    outs = while_p.bind(*of_cond, *of_body, *carry, **mapped)
+    return outs, [0 if b else None for b in carry_batched]
+
+
+def _batch_programs(axis, cond: Jaxpr, body: Jaxpr, batched: tuple, n_cond: int, n_body: int) -> tuple[dict, tuple]:
+    """Parameters of the mapped loop, and which carries are batched.
+
+    If the condition is batched, the loop goes on while any example does, and those that are done keep their values.
+    """
+    cond_b, body_b, carry_b = (tuple(part) for part in split_list(batched, n_cond, n_body))
+    while True:
+        flag, (flag_b,) = batch_jaxpr(cond, axis, cond_b + carry_b)
+        step, out_b = batch_jaxpr(body, axis, body_b + carry_b, carry_b)
+        wider = (True,) * len(carry_b) if flag_b else tuple(a or b for a, b in zip(carry_b, out_b))
+        if wider == carry_b:
+            break
+        carry_b = wider
+    if not flag_b:
+        return _params(flag, step, n_cond, n_body), carry_b
+    if cond.effects or body.effects:
+        raise NotImplementedError("vmap: a while_loop with a mapped condition has effects "
+                                  f"({', '.join(sorted(cond.effects | body.effects))}), which examples that are done would "
+                                  "repeat. Use weft.lax.map.")
+    return _params(*_masked(flag, step, n_cond, n_body), n_cond, n_cond + n_body), carry_b
+
+
+def _masked(flag: Jaxpr, step: Jaxpr, n_cond: int, n_body: int) -> tuple[Jaxpr, Jaxpr]:
+    """Condition and body of a loop over a batch, of which each example stops by itself."""
+    from weft.ops.comparison import select_n
+    from weft.ops.layout import broadcast_in_dim
+    from weft.ops.reduce import reduce_or
+    carry_avals = flag.in_avals[n_cond:]
+
+    def go_on(*args):
+        return [reduce_or(evaluate(flag, *args)[0], (0,))]
+
+    def masked(*args):
+        of_cond, of_body, carry = split_list(args, n_cond, n_body)
+        (active,) = evaluate(flag, *of_cond, *carry)
+        fresh = evaluate(step, *of_body, *carry)
+        return [select_n(broadcast_in_dim(active, typeof(old).shape, (0,)), old, new) for old, new in zip(carry, fresh)]
+
+    consts = [*flag.in_avals[:n_cond], *step.in_avals[:n_body]]
+    return stage(go_on, flag.in_avals, flag.name), stage(masked, [*consts, *carry_avals], step.name)
+
+
+# --- partial evaluation, transpose, dce -------------------------------------------------------------------------------
+
+
+def _split(args, unknown, params, known, staged):
+    cond, body, n_cond, n_body = _unpack(params)
+    cond_u, body_u, carry_u = split_list(unknown, n_cond, n_body)
+    carry_u = body.memo(("while partial", cond, tuple(unknown), n_cond, n_body),
+                        lambda: _unknown_carries(cond, body, cond_u, body_u, carry_u))
+    wanted = [not u for u in carry_u]
+    known_params, keep = body.memo(("while known", cond, tuple(wanted), n_cond, n_body),
+                                   lambda: _without(params, wanted))
+    if all(carry_u) or any(k and u for k, u in zip(keep, (*cond_u, *body_u, *carry_u))):
+        outs = staged(while_p, args, params)
+        return outs, [True] * len(outs)
+    # the loop runs once for what is known, and again, whole, for the rest
+    early = known(while_p, pick(args, keep), known_params)
+    late = staged(while_p, args, params) if any(carry_u) else [None] * len(carry_u)
+    early = iter(early)
+    return [y if u else next(early) for y, u in zip(late, carry_u)], list(carry_u)
+
+
+def _unknown_carries(cond: Jaxpr, body: Jaxpr, cond_u: list, body_u: list, carry_u: list) -> list[bool]:
+    """Which carries depend on unknown values; all do if the condition does."""
+    while True:
+        if partial_eval_jaxpr(cond, (*cond_u, *carry_u)).out_unknown[0]:
+            return [True] * len(carry_u)
+        out = partial_eval_jaxpr(body, (*body_u, *carry_u), tuple(carry_u)).out_unknown
+        wider = [a or b for a, b in zip(carry_u, out)]
+        if wider == carry_u:
+            return carry_u
+        carry_u = wider
+
+
+define_partial_eval(while_p, _split)
+
+
+@while_p.def_transpose
+def _transpose(cts, *args, **params):
+    raise ValueError(describe(
+        "grad", "reverse-mode differentiation does not work through while_loop, nor through fori_loop with a traced number "
+        "of steps.", (), _state.source or user_frame(),
+        "A backward pass needs the values of every iteration, and how many there are is not known while tracing.",
+        "Use weft.lax.scan, or fori_loop with Python integers as bounds; forward mode (weft.jvp, weft.jacfwd) works as it is."))
+
+
+def _without(params: dict, used: Sequence[bool]) -> tuple[dict, list[bool]]:
+    """The parameters of a loop that carries only what its `used` results need, and which operands it takes."""
+    cond, body, n_cond, n_body = _unpack(params)
+    cond = dce_jaxpr(cond)
+    in_cond = used_vars(cond)
+    carry = [u or v in in_cond for u, v in zip(used, cond.invars[n_cond:])]
+    while True:
+        inner = dce_jaxpr(body, carry)
+        needed = used_vars(inner)
+        wider = [u or v in needed for u, v in zip(carry, inner.invars[n_body:])]
+        if wider == carry:
+            break
+        carry = wider
+    cond_keep = [v in in_cond for v in cond.invars[:n_cond]]
+    body_keep = [v in needed for v in inner.invars[:n_body]]
+    changed = _params(cond.replace(invars=pick(cond.invars, [*cond_keep, *carry])),
+                      inner.replace(invars=pick(inner.invars, [*body_keep, *carry])), sum(cond_keep), sum(body_keep))
+    return changed, [*cond_keep, *body_keep, *carry]
+
+
+@while_p.def_dce
+def _dce(eqn: Eqn, used: list[bool]) -> Eqn:
+    """The equation without carries that neither its used results nor its condition need."""
+    params, keep = _without(eqn.params, used)
+    if all(keep) and params["body_jaxpr"].eqns == eqn.params["body_jaxpr"].eqns:
+        return eqn
+    carry = keep[eqn.params["cond_nconsts"] + eqn.params["body_nconsts"]:]
+    return eqn.replace(params=params, invars=pick(eqn.invars, keep), outvars=pick(eqn.outvars, carry))
+
+
+_REGION = "its programs are partitioned and lowered by the passes themselves"
+while_p.define(factors=unsupported(_REGION), lower=unsupported(_REGION), partition=unsupported(_REGION))
+while_p.ref_effects = lambda params: params["cond_jaxpr"].effects | params["body_jaxpr"].effects
+
+
+# --- user function ----------------------------------------------------------------------------------------------------
+
+
+@api_boundary
+def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
+    """Repeat `val = body_fun(val)` while `cond_fun(val)` holds; gives the last value.
+
+    Both are traced once. The carried value keeps one structure and one type per leaf. There is no reverse-mode derivative:
+    use `scan`, or `fori_loop` with static bounds, where one is needed.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> int(lax.while_loop(lambda x: x < 100, lambda x: x * 2, 3))
+    192
+    """
+    if not callable(cond_fun) or not callable(body_fun):
+        raise TypeError(f"while_loop: cond_fun and body_fun must be callable, got {cond_fun!r} and {body_fun!r}.")
+    if runs_in_python():
+        while cond_fun(init_val):
+            init_val = body_fun(init_val)
+        return init_val
+    return bind_while("while_loop", cond_fun, body_fun, init_val)
+
+
+def bind_while(api: str, cond_fun: Callable, body_fun: Callable, init: Any) -> Any:
+    """Stage both functions and bind `while_p`; `api` is whom errors speak of."""
+    flat, structure = tree.tree_flatten(init)
+    in_tree = tree.treedef_tuple([structure])
+    for _ in range(len(flat) + 1):
+        avals = [typeof(x) for x in flat]
+        body = stage_body(body_fun, in_tree, avals, fun_name(body_fun))
+        promoted = promote_weak(flat, avals, body.out_avals) if body.out_tree == structure else None
+        if promoted is None:
+            break
+        flat = promoted
+    check_carry(api, body_fun, structure, avals, body.out_tree, body.out_avals)
+    cond = stage_body(cond_fun, in_tree, avals, fun_name(cond_fun))
+    _check_condition(api, cond_fun, cond)
+    outs = while_p.bind(*cond.consts, *body.consts, *flat,
+                        **_params(cond.jaxpr, body.jaxpr, len(cond.consts), len(body.consts)))
+    return tree.tree_unflatten(structure, outs)
+
+
+def _check_condition(api: str, cond_fun: Callable, cond) -> None:
+    avals = cond.out_avals
+    if not cond.out_tree.is_leaf or avals[0].shape or avals[0].dtype != np.bool_:
+        got = avals[0].str_short() if cond.out_tree.is_leaf else f"the structure {cond.out_tree}"
+        raise TypeError(describe(api, f"{fun_name(cond_fun)} must return a boolean scalar, got {got}.", (), user_frame(),
+                                 "The condition decides for the whole carried value.",
+                                 "Compare (x > 0) or reduce with .any() or .all()."))
