@@ -41,7 +41,8 @@ _COMPLEX_UNDEFINED = {"floor", "ceil", "sign"}
 BINARY = {
     "add subtract multiply maximum minimum equal not_equal less less_equal greater greater_equal fmax fmin": [
         (F, V), (F, 2), (2, F), (I, J), (F, I), (U8, U8), (I, 3), (F[:, :1], V), (N, F)],
-    "true_divide arctan2 hypot copysign logaddexp logaddexp2 nextafter float_power heaviside": [(P, P.T[:, :1].T), (P, 2.5), (I * 0 + 2, J)],
+    "true_divide arctan2 hypot copysign logaddexp logaddexp2 nextafter float_power heaviside": [
+        (P, P.T[:, :1].T), (P, 2.5), (I * 0 + 2, J)],
     "floor_divide remainder fmod": [(F, G), (I, J), (F, 0.5), (7, J), (U8, 3), (I, -3)],
     "power": [(P, G), (F, 2), (F, 3), (F, -1), (J, J), (P, 0.5), (2, J), (U8, U8)],
     "bitwise_and bitwise_or bitwise_xor": [(I, J), (B, ~B), (U8, 7)],
@@ -52,7 +53,8 @@ BINARY = {
     "isclose": [(F, F + np.float32(1e-6)), (N, N)],
 }
 
-REDUCTIONS = "sum prod mean var std max min any all argmax argmin ptp median count_nonzero nansum nanprod nanmean nanmax nanmin nanstd".split()
+REDUCTIONS = """sum prod mean var std max min any all argmax argmin ptp median count_nonzero nansum nanprod nanmean nanmax
+nanmin nanstd""".split()
 
 
 def compare(found, want, exact_dtype: bool = True):
@@ -256,8 +258,8 @@ CALLS = {
     "array_equal": lambda m: m.array_equal(N, N, equal_nan=True),
     "allclose": lambda m: m.allclose(F, F + 1),
 }
-_LOOSE = {"linspace of arrays", "polyfit", "polyint", "roots", "vander", "histogram", "histogram2d", "cov with weights", "searchsorted ties",
-          "interp", "interp periodic"}
+_LOOSE = {"linspace of arrays", "polyfit", "polyint", "roots", "vander", "histogram", "histogram2d", "cov with weights",
+          "searchsorted ties", "interp", "interp periodic"}
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -11,6 +11,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft.control.custom_rules import custom_jvp
+from weft.ops.comparison import clamp
 from weft.ops.math import logistic
 from weft.util import dtypes
 
@@ -43,8 +44,8 @@ def _relu_jvp(primals: Any, tangents: Any) -> Any:
 
 
 def relu6(x: Any) -> Any:
-    """`relu(x)`, at most 6."""
-    return wnp.minimum(wnp.maximum(x, 0), 6)
+    """`relu(x)`, at most 6; its derivative at 0 and 6 is 0."""
+    return clamp(0, wnp.asarray(x), 6)
 
 
 def sigmoid(x: Any) -> Any:

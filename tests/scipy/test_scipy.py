@@ -1,0 +1,69 @@
+"""Special functions and linear algebra against SciPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.special
+
+import weft
+import weft.numpy as wnp
+from weft.scipy import linalg, special
+
+RNG = np.random.RandomState(0)
+X = RNG.randn(20).astype(np.float32)
+P = RNG.rand(20).astype(np.float32) * 0.9 + 0.05
+Q = RNG.rand(20).astype(np.float32) + 0.1
+A = RNG.randn(4, 4).astype(np.float32)
+S = A @ A.T + 4 * np.eye(4, dtype=np.float32)
+V = RNG.randn(4).astype(np.float32)
+CLOSE = {"rtol": 2e-4, "atol": 2e-5}
+
+
+@pytest.mark.parametrize("name, args", [
+    *[(n, (X,)) for n in "erf erfc expit i0 i0e i1 i1e ndtr log_ndtr gammasgn".split()],
+    *[(n, (P,)) for n in "erfinv logit entr ndtri".split()],
+    *[(n, (Q * 5,)) for n in "gammaln digamma gamma factorial".split()],
+    *[(n, (Q, P)) for n in "beta betaln xlogy xlog1py rel_entr kl_div poch".split()],
+    ("log_ndtr", (np.array([-40.0, -12.0, 9.0], np.float32),)), ("xlogy", (np.zeros(3, np.float32), np.array([0.0, 1.0, 2.0], np.float32))),
+    ("softmax", (X,)), ("log_softmax", (X,)), ("polygamma", (1, Q)), ("multigammaln", (Q * 5 + 1, 3)),
+])
+def test_special(name, args):
+    np.testing.assert_allclose(getattr(special, name)(*args), getattr(scipy.special, name)(*args), **CLOSE)
+
+
+def test_derivatives_at_the_edges():
+    assert weft.grad(lambda x: special.xlogy(x, 2.0))(0.0) == 0.0
+    assert np.isfinite(weft.grad(lambda x: special.log_ndtr(x))(-30.0))
+    assert float(weft.grad(lambda x: special.logsumexp(wnp.stack([x, x])))(0.0)) == 1.0
+
+
+def test_triangular_and_cholesky():
+    lower = np.tril(A) + 3 * np.eye(4, dtype=np.float32)
+    for trans in (0, 1):
+        want = scipy.linalg.solve_triangular(lower, V, trans=trans, lower=True)
+        np.testing.assert_allclose(linalg.solve_triangular(lower, V, trans, lower=True), want, **CLOSE)
+    for low in (False, True):
+        np.testing.assert_allclose(linalg.cholesky(S, lower=low), scipy.linalg.cholesky(S, lower=low), **CLOSE)
+        np.testing.assert_allclose(linalg.cho_solve(linalg.cho_factor(S, low), V), np.linalg.solve(S, V), **CLOSE)
+    np.testing.assert_allclose(linalg.solve(S, V, assume_a="pos"), np.linalg.solve(S, V), **CLOSE)
+
+
+def test_lu():
+    for a in (A, A[:, :3], A[:2]):
+        p, lo, up = linalg.lu(a)
+        np.testing.assert_allclose(p @ lo @ up, a, **CLOSE)
+        for found, want in zip((p, lo, up), scipy.linalg.lu(a)):
+            np.testing.assert_allclose(found, want, **CLOSE)
+    for trans in (0, 1):
+        found = linalg.lu_solve(linalg.lu_factor(A), V, trans)
+        np.testing.assert_allclose(found, np.linalg.solve(A.T if trans else A, V), rtol=2e-3, atol=1e-4)
+
+
+def test_others():
+    np.testing.assert_allclose(linalg.block_diag(A, V, 2.0), scipy.linalg.block_diag(A, V, 2.0))
+    np.testing.assert_allclose(linalg.toeplitz(V, V[:3]), scipy.linalg.toeplitz(V, V[:3]))
+    np.testing.assert_allclose(linalg.eigh(S, eigvals_only=True), scipy.linalg.eigh(S, eigvals_only=True), **CLOSE)
+    np.testing.assert_allclose(linalg.svd(A, compute_uv=False), scipy.linalg.svdvals(A), **CLOSE)
+    np.testing.assert_allclose(np.abs(linalg.qr(A, mode="economic")[1]), np.abs(scipy.linalg.qr(A, mode="economic")[1]), **CLOSE)

@@ -1,0 +1,12 @@
+"""A part of SciPy's API on global arrays: `special` and `linalg`, loaded on first use."""
+
+import importlib
+
+_SUBMODULES = ("linalg", "special")
+
+
+def __getattr__(name: str):
+    """Load a submodule on first use."""
+    if name in _SUBMODULES:
+        return importlib.import_module(f"weft.scipy.{name}")
+    raise AttributeError(f"module 'weft.scipy' has no attribute {name!r}")

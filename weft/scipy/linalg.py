@@ -1,0 +1,139 @@
+"""Linear algebra with SciPy's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.numpy import creation, linalg, manipulation as mp, ufuncs as uf
+from weft.numpy.linalg import det, inv
+from weft.numpy.promote import array_of, broadcast_shapes, broadcast_to_shape, concrete, inexact, promote_dtypes_inexact, value
+from weft.ops import linalg as la
+
+__all__ = [
+    "block_diag", "cho_factor", "cho_solve", "cholesky", "det", "eigh", "inv", "lu", "lu_factor", "lu_solve", "qr", "solve",
+    "solve_triangular", "svd", "toeplitz",
+]  # fmt: skip
+
+
+def _pair(a: Any, b: Any) -> list:
+    return [concrete(x) for x in promote_dtypes_inexact(value(a), value(b))]
+
+
+def cholesky(a, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True):
+    """The upper (or `lower`) triangular factor of a positive definite matrix."""
+    return linalg.cholesky(a, upper=not lower)
+
+
+def cho_factor(a, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple:
+    """A Cholesky factor and whether it is lower, for `cho_solve`."""
+    return cholesky(a, lower), lower
+
+
+def solve_triangular(a, b, trans: int | str = 0, lower: bool = False, unit_diagonal: bool = False, overwrite_b: bool = False,
+                     debug: Any = None, check_finite: bool = True):
+    """The x with `a @ x == b` for triangular `a`; `trans` 1 or 'T' solves with its transpose, 2 or 'C' with its adjoint."""
+    a, b = _pair(a, b)
+    if trans not in (0, "N", 1, "T", 2, "C"):
+        raise ValueError(f"solve_triangular: trans must be 0, 1 or 2 (or 'N', 'T', 'C'), got {trans!r}.")
+    vector = b.ndim == 1
+    b = b[:, None] if vector else b
+    lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    a, b = [broadcast_to_shape(x, (*lead, *x.shape[-2:])) for x in (a, b)]
+    x = la.triangular_solve(a, b, left_side=True, lower=lower, transpose_a=trans not in (0, "N"), conjugate_a=trans in (2, "C"),
+                            unit_diagonal=unit_diagonal)
+    return x[..., 0] if vector else x
+
+
+def cho_solve(c_and_lower: tuple, b, overwrite_b: bool = False, check_finite: bool = True):
+    """The x with `a @ x == b`, from the Cholesky factor of `a`."""
+    c, lower = c_and_lower
+    first = solve_triangular(c, b, trans=0 if lower else 2, lower=lower)
+    return solve_triangular(c, first, trans=2 if lower else 0, lower=lower)
+
+
+def solve(a, b, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False, debug: bool = False,
+          check_finite: bool = True, assume_a: str = "gen"):
+    """The x with `a @ x == b`; `assume_a='pos'` says that `a` is positive definite."""
+    if assume_a == "pos":
+        return cho_solve(cho_factor(a, lower), b)
+    if assume_a not in ("gen", "sym", "her"):
+        raise ValueError(f"solve: assume_a must be 'gen', 'sym', 'her' or 'pos', got {assume_a!r}.")
+    return linalg.solve(a, b)
+
+
+def lu_factor(a, overwrite_a: bool = False, check_finite: bool = True) -> tuple:
+    """L and U packed in one matrix, and the row exchanges, for `lu_solve`."""
+    packed, pivots, _ = la.lu(concrete(inexact("lu_factor", a)))
+    return packed, pivots
+
+
+def lu_solve(lu_and_piv: tuple, b, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True):
+    """The x with `a @ x == b`, from the factors of `a`; `trans` 1 solves with its transpose, 2 with its adjoint."""
+    packed, pivots = lu_and_piv
+    packed, b = _pair(packed, b)
+    order = la.lu_pivots_to_permutation(pivots, packed.shape[-1])
+    if trans == 0:
+        return solve_triangular(packed, solve_triangular(packed, b[order], lower=True, unit_diagonal=True))
+    if trans not in (1, 2):
+        raise ValueError(f"lu_solve: trans must be 0, 1 or 2, got {trans!r}.")
+    x = solve_triangular(packed, solve_triangular(packed, b, trans), trans, lower=True, unit_diagonal=True)
+    from weft.numpy.sorting import argsort
+    return x[argsort(order)]
+
+
+def lu(a, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple:
+    """P, L and U with `P @ L @ U == a`; with `permute_l`, P @ L and U."""
+    a = concrete(inexact("lu", a))
+    packed, _, order = la.lu(a)
+    m, n = a.shape[-2:]
+    k = min(m, n)
+    lower = uf.add(creation.tril(packed, -1)[..., :, :k], creation.eye(m, k, dtype=a.dtype))
+    upper = creation.triu(packed)[..., :k, :]
+    p = creation.astype(uf.equal(np.arange(m, dtype=np.int32)[:, None], order[..., None, :]), a.dtype)
+    return (linalg.matmul(p, lower), upper) if permute_l else (p, lower, upper)
+
+
+def qr(a, overwrite_a: bool = False, lwork: Any = None, mode: str = "full", pivoting: bool = False, check_finite: bool = True):
+    """Q and R; mode 'full', 'economic', or 'r' for R alone; with `pivoting` also the order of columns."""
+    if mode not in ("full", "economic", "r"):
+        raise ValueError(f"qr: mode must be 'full', 'economic' or 'r', got {mode!r}.")
+    out = la.qr(concrete(inexact("qr", a)), pivoting=pivoting, full_matrices=mode != "economic")
+    return out[1:] if mode == "r" else out
+
+
+def svd(a, full_matrices: bool = True, compute_uv: bool = True, overwrite_a: bool = False, check_finite: bool = True,
+        lapack_driver: str = "gesdd"):
+    """U, singular values and Vh; the singular values alone unless `compute_uv`."""
+    out = linalg.svd(a, full_matrices, compute_uv)
+    return tuple(out) if compute_uv else out
+
+
+def eigh(a, b: Any = None, lower: bool = True, eigvals_only: bool = False, overwrite_a: bool = False, overwrite_b: bool = False,
+         turbo: bool = True, eigvals: Any = None, type: int = 1, check_finite: bool = True):  # noqa: A002
+    """Eigenvalues and eigenvectors of a symmetric or Hermitian matrix."""
+    if b is not None or eigvals is not None or type != 1:
+        raise NotImplementedError("scipy.linalg.eigh: only the plain problem, with all eigenvalues, is there.")
+    values, vectors = linalg.eigh(a, UPLO="L" if lower else "U")
+    return values if eigvals_only else (values, vectors)
+
+
+def block_diag(*arrs):
+    """A matrix with the given ones along its diagonal."""
+    blocks = [mp.atleast_2d(array_of("block_diag", a)) for a in arrs] or [creation.zeros((1, 0))]
+    columns = sum(b.shape[1] for b in blocks)
+    rows, at = [], 0
+    for b in blocks:
+        rows.append(mp.pad(b, ((0, 0), (at, columns - at - b.shape[1]))))
+        at += b.shape[1]
+    return mp.concatenate(rows, 0)
+
+
+def toeplitz(c, r: Any = None):
+    """The matrix with first column `c` and first row `r` (the conjugate of `c` by default) that is constant along diagonals."""
+    c = mp.ravel(array_of("toeplitz", c))
+    r = uf.conjugate(c) if r is None else mp.ravel(array_of("toeplitz", r))
+    values = mp.concatenate([mp.flip(c), r[1:]])
+    i, j = np.arange(c.shape[0])[:, None], np.arange(r.shape[0])[None, :]
+    return values[c.shape[0] - 1 - i + j]

@@ -1,0 +1,158 @@
+"""Special functions with SciPy's names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from weft.numpy.promote import inexact, promote_to_inexact
+from weft.numpy.reductions import logsumexp
+from weft.numpy.ufuncs import subtract
+from weft.ops import elementwise as ew
+from weft.ops.comparison import select
+
+__all__ = [
+    "beta", "betaln", "digamma", "entr", "erf", "erfc", "erfinv", "expit", "factorial", "gamma", "gammaln", "gammasgn",
+    "i0", "i0e", "i1", "i1e", "kl_div", "log_ndtr", "log_softmax", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri", "poch",
+    "polygamma", "rel_entr", "softmax", "xlog1py", "xlogy",
+]  # fmt: skip
+
+
+def _unary(name: str, op: Callable, text: str) -> Callable:
+    def fun(x):
+        return op(inexact(name, x))
+    fun.__name__ = fun.__qualname__ = name
+    fun.__doc__ = text
+    return fun
+
+
+def _binary(name: str, op: Callable, text: str) -> Callable:
+    def fun(x, y):
+        return op(*promote_to_inexact(name, x, y))
+    fun.__name__ = fun.__qualname__ = name
+    fun.__doc__ = text
+    return fun
+
+
+erf = _unary("erf", ew.erf, "The error function.")
+erfc = _unary("erfc", ew.erfc, "1 - erf(x), accurate for large x.")
+erfinv = _unary("erfinv", ew.erf_inv, "The inverse of the error function.")
+gammaln = _unary("gammaln", ew.lgamma, "The logarithm of the absolute value of the gamma function.")
+digamma = _unary("digamma", ew.digamma, "The derivative of the logarithm of the gamma function.")
+expit = _unary("expit", ew.logistic, "1 / (1 + exp(-x)).")
+logit = _unary("logit", lambda x: ew.sub(ew.log(x), ew.log1p(ew.neg(x))), "log(x / (1 - x)), the inverse of `expit`.")
+i0e = _unary("i0e", ew.bessel_i0e, "The modified Bessel function of order 0 times exp(-|x|).")
+i1e = _unary("i1e", ew.bessel_i1e, "The modified Bessel function of order 1 times exp(-|x|).")
+i0 = _unary("i0", lambda x: ew.mul(ew.exp(ew.abs(x)), ew.bessel_i0e(x)), "The modified Bessel function of order 0.")
+i1 = _unary("i1", lambda x: ew.mul(ew.exp(ew.abs(x)), ew.bessel_i1e(x)), "The modified Bessel function of order 1.")
+
+
+def _gammasgn(x):
+    odd = ew.ne(ew.rem(ew.floor(x), 2), 0)
+    return select(ew.bitwise_and(ew.lt(x, 0), odd), -1.0, ew.add(ew.mul(x, 0), 1))
+
+
+gammasgn = _unary("gammasgn", _gammasgn, "The sign of the gamma function.")
+gamma = _unary("gamma", lambda x: ew.mul(_gammasgn(x), ew.exp(ew.lgamma(x))), "The gamma function.")
+
+
+def factorial(n, exact: bool = False):
+    """n!, as a float."""
+    if exact:
+        raise NotImplementedError("factorial with exact=True is not there; results are floats.")
+    n = inexact("factorial", n)
+    return select(ew.lt(n, 0), 0, ew.exp(ew.lgamma(ew.add(n, 1))))
+
+
+def _betaln(a, b):
+    return ew.sub(ew.add(ew.lgamma(a), ew.lgamma(b)), ew.lgamma(ew.add(a, b)))
+
+
+betaln = _binary("betaln", _betaln, "The logarithm of the beta function.")
+beta = _binary("beta", lambda a, b: ew.mul(ew.mul(ew.mul(_gammasgn(a), _gammasgn(b)), _gammasgn(ew.add(a, b))), ew.exp(_betaln(a, b))),
+               "The beta function.")
+poch = _binary("poch", lambda z, m: select(ew.eq(m, 0), 1, ew.exp(ew.sub(ew.lgamma(ew.add(z, m)), ew.lgamma(z)))),
+               "The rising factorial gamma(z + m) / gamma(z), for positive z and z + m.")
+
+
+def polygamma(n, x):
+    """The derivative of order `n` of `digamma`."""
+    return ew.polygamma(*promote_to_inexact("polygamma", n, x))
+
+
+def multigammaln(a, d):
+    """The logarithm of the multivariate gamma function of dimension `d`."""
+    a = inexact("multigammaln", a)
+    total = ew.add(ew.mul(a, 0), 0.25 * d * (d - 1) * math.log(math.pi))
+    for k in range(d):
+        total = ew.add(total, ew.lgamma(ew.sub(a, k / 2)))
+    return total
+
+
+def _xlogy(x, y):
+    zero = ew.eq(x, 0)
+    return select(zero, 0, ew.mul(x, ew.log(select(zero, 1, y))))
+
+
+def _xlog1py(x, y):
+    zero = ew.eq(x, 0)
+    return select(zero, 0, ew.mul(x, ew.log1p(select(zero, 0, y))))
+
+
+xlogy = _binary("xlogy", _xlogy, "x log(y), 0 where x is.")
+xlog1py = _binary("xlog1py", _xlog1py, "x log(1 + y), 0 where x is.")
+entr = _unary("entr", lambda x: select(ew.lt(x, 0), -math.inf, ew.neg(_xlogy(x, x))), "-x log(x), 0 at 0 and -inf below.")
+
+
+def _rel_entr(p, q):
+    inside = ew.bitwise_and(ew.gt(p, 0), ew.gt(q, 0))
+    zero = ew.bitwise_and(ew.eq(p, 0), ew.ge(q, 0))
+    safe_p, safe_q = select(inside, p, 1), select(inside, q, 1)
+    value = ew.mul(safe_p, ew.sub(ew.log(safe_p), ew.log(safe_q)))
+    return select(inside, value, select(zero, 0.0, ew.add(ew.mul(value, 0), math.inf)))
+
+
+rel_entr = _binary("rel_entr", _rel_entr, "p log(p / q), the terms of the relative entropy.")
+kl_div = _binary("kl_div", lambda p, q: ew.add(ew.sub(_rel_entr(p, q), p), q), "p log(p / q) - p + q.")
+
+
+def log_softmax(x, /, *, axis=None):
+    """x - logsumexp(x) over `axis`."""
+    x = inexact("log_softmax", x)
+    return subtract(x, logsumexp(x, axis=axis, keepdims=True))
+
+
+def softmax(x, /, *, axis=None):
+    """exp(x) divided by its sum over `axis`."""
+    return ew.exp(log_softmax(x, axis=axis))
+
+
+# ---- the normal distribution
+
+def _ndtr(x):
+    z = ew.mul(x, math.sqrt(0.5))
+    far = ew.mul(ew.erfc(ew.abs(z)), 0.5)
+    near = ew.add(ew.mul(ew.erf(z), 0.5), 0.5)
+    return select(ew.lt(ew.abs(z), math.sqrt(0.5)), near, select(ew.gt(z, 0), ew.sub(1, far), far))
+
+
+def _log_ndtr(x):
+    """Three regimes: 1 minus a small tail, the logarithm itself, and the asymptotic series far to the left."""
+    low = -10.0 if x.dtype == np.float32 else -20.0
+    high = 5.0 if x.dtype == np.float32 else 8.0
+    left = select(ew.lt(x, low), x, low)
+    series, term, square = ew.add(ew.mul(left, 0), 1), ew.add(ew.mul(left, 0), 1), ew.square(left)
+    for k in range(1, 4):
+        term = ew.neg(ew.div(ew.mul(term, 2 * k - 1), square))
+        series = ew.add(series, term)
+    far = ew.sub(ew.sub(ew.mul(square, -0.5), ew.log(ew.neg(left))), 0.5 * math.log(2 * math.pi))
+    far = ew.add(far, ew.log(series))
+    middle = ew.log(_ndtr(ew.max(x, low)))
+    return select(ew.gt(x, high), ew.neg(_ndtr(ew.neg(x))), select(ew.lt(x, low), far, middle))
+
+
+ndtr = _unary("ndtr", _ndtr, "The distribution function of the standard normal distribution.")
+log_ndtr = _unary("log_ndtr", _log_ndtr, "The logarithm of `ndtr`, accurate far to the left.")
+ndtri = _unary("ndtri", lambda p: ew.mul(ew.erf_inv(ew.sub(ew.mul(p, 2), 1)), math.sqrt(2)), "The inverse of `ndtr`.")
