@@ -1,0 +1,80 @@
+"""Derivatives of composed functions: against finite differences, and where formulas have a seam."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft.test_util import check_grads
+
+RNG = np.random.RandomState(0)
+A = RNG.randn(4, 4)
+S = A @ A.T + 4 * np.eye(4)
+X = RNG.randn(3, 4)
+V = RNG.randn(4)
+
+SMOOTH = {
+    "logaddexp": (wnp.logaddexp, (X, V)),
+    "hypot": (wnp.hypot, (X, V)),
+    "sinc": (wnp.sinc, (X,)),
+    "var": (lambda x: wnp.var(x, 0, ddof=1), (X,)),
+    "std": (wnp.std, (X,)),
+    "logsumexp": (lambda x: weft.nn.logsumexp(x, axis=1), (X,)),
+    "softmax": (lambda x: weft.nn.softmax(x, axis=0), (X,)),
+    "interp": (lambda x, f: wnp.interp(x, np.linspace(-3, 3, 7), f), (X, RNG.randn(7))),
+    "einsum": (lambda x, a: wnp.einsum("ij,jk,lk->il", x, a, x), (X, A)),
+    "sort": (lambda x: wnp.sort(x, 1) * np.arange(4.0), (X,)),
+    "cumprod": (lambda x: wnp.cumprod(x, 1), (X,)),
+    "pad": (lambda x: wnp.pad(x, 1, mode="reflect"), (X,)),
+    "take_along_axis": (lambda x: wnp.take_along_axis(x, np.argsort(X, 1), 1), (X,)),
+    "quantile": (lambda x: wnp.quantile(x, 0.3, axis=1), (X,)),
+    "convolve": (lambda x, y: wnp.convolve(x, y, "same"), (V, V[:3])),
+    "solve": (wnp.linalg.solve, (A + 3 * np.eye(4), V)),
+    "inv": (wnp.linalg.inv, (A + 3 * np.eye(4),)),
+    "det": (wnp.linalg.det, (A,)),
+    "slogdet": (lambda a: wnp.linalg.slogdet(a)[1], (A,)),
+    "cholesky": (lambda a: wnp.linalg.cholesky(a), (S,)),
+    "eigvalsh": (lambda a: wnp.linalg.eigvalsh(a), (S,)),
+    "svdvals": (wnp.linalg.svdvals, (X,)),
+    "nuclear norm": (lambda a: wnp.linalg.norm(a, "nuc"), (X,)),
+    "rfft": (lambda x: wnp.abs(wnp.fft.rfft(x)) ** 2, (X,)),
+    "irfft": (lambda x: wnp.fft.irfft(x * (1 + 2j), 7), (X,)),
+    "fft2": (lambda x: wnp.real(wnp.fft.fft2(x) * (2 - 1j)), (X,)),
+}
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_against_finite_differences(name):
+    fun, args = SMOOTH[name]
+    with weft.enable_x64(True):
+        check_grads(fun, args, order=1, modes=("fwd", "rev"), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("fun, x, want", [
+    (lambda x: wnp.logaddexp(x, 0.0), 0.0, 0.5),
+    (lambda x: wnp.logaddexp(x, x), 1.0, 1.0),
+    (lambda x: wnp.logaddexp(x, -wnp.inf), 2.0, 1.0),
+    (lambda x: wnp.sinc(x), 0.0, 0.0),
+    (lambda x: wnp.maximum(x, 0.0), 0.0, 0.5),
+    (lambda x: wnp.where(x > 0, wnp.sqrt(wnp.where(x > 0, x, 1.0)), 0.0), -1.0, 0.0),
+    (lambda x: wnp.power(x, 2), 3.0, 6.0),
+    (lambda x: wnp.power(x, 0), 3.0, 0.0),
+    (lambda x: wnp.clip(x, 0.0, 1.0), 2.0, 0.0),
+    (lambda x: wnp.linalg.norm(wnp.stack([x, 4.0])), 3.0, 0.6),
+])
+def test_seams(fun, x, want):
+    np.testing.assert_allclose(weft.grad(fun)(x), want, rtol=1e-6)
+
+
+def test_simple_functions_are_single_operations():
+    """What is traced holds no conversion or broadcast that NumPy's rules do not need."""
+    x = np.ones((3, 4), np.float32)
+    for fun in (lambda x: x + 1, lambda x: 2 * x, lambda x: x - x, lambda x: x / 3, lambda x: -x, lambda x: x**2, lambda x: x @ x.T,
+                lambda x: wnp.exp(x), lambda x: x.sum(), lambda x: x[0:2], lambda x: x.T, lambda x: x.astype("int32"),
+                lambda x: wnp.maximum(x, 0), lambda x: x > 0, lambda x: x.reshape(-1), lambda x: wnp.where(True, x, 0.0)):
+        eqns = weft.make_jaxpr(fun)(x).eqns
+        assert len(eqns) == 1 or {e.primitive.name for e in eqns} <= {"transpose", "dot_general"}, eqns
+    assert [e.primitive.name for e in weft.make_jaxpr(lambda x: wnp.where(x > 0, x, 0))(x).eqns] == ["gt", "select_n"]
+    assert [e.primitive.name for e in weft.make_jaxpr(lambda x: x.mean(0))(x).eqns] == ["reduce_sum", "div"]
