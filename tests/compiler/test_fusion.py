@@ -186,3 +186,13 @@ def test_contiguous_programs_have_one_flat_loop():
 def test_costly_values_of_a_row_are_computed_once():
     kernel = check(staged(softmax, [(64, 128)]), *values([(64, 128)])).kernels[0]
     assert len(kernel.scratch) == 1 and kernel.scratch[0].size == 128
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x: [L.transpose(S.slice(R.reduce_sum(x, axes=(1,)), (0, 0), (32, 4)), permutation=(1, 0))],
+    lambda x: [S.slice(R.reduce_sum(x, axes=(1,)), (0, 0), (32, 4))],
+    lambda x: [S.slice(R.reduce_sum(x, axes=(1,)), (0, 2), (32, 8))],
+    lambda x: [S.slice(R.reduce_max(x, axes=(2,)), (0, 0), (5, 4))],
+], ids=["transposed", "beginning", "end", "rows"])
+def test_a_part_of_a_reduction_is_not_written_as_the_whole(fn):
+    check(staged(fn, [(32, 4, 8)]), *values([(32, 4, 8)]))

@@ -166,7 +166,10 @@ class Graph:
                 continue
             if found is None or found[0] or len(found[1]) != 1 or found[1][0][1] != 1:
                 return None
-            fresh[found[1][0][0]] = tag
+            d = found[1][0][0]
+            if shape[d] != whole[tag]:          # the beginning of the rows only: a loop over all would write too much
+                return None
+            fresh[d] = tag
         if shape == whole and all(t is None or t == d for d, t in enumerate(fresh)) and all(
                 t is not None or d in context[1] or shape[d] == 1 for d, t in enumerate(fresh)):
             return FULL if self._full_allowed(context) else None
