@@ -417,13 +417,17 @@ def power(x, y, /):
     Array([0., 1., 4., 9.], dtype=float32)
     """
     exponent = _constant_int(y)
-    if exponent is not None and hasattr(x, "aval") and not _is_bool(x) \
-            and (type(y) is int or dtypes.issubdtype(x.dtype, np.inexact)):
+    if exponent is not None and hasattr(x, "aval") and (type(y) is int or dtypes.issubdtype(x.dtype, np.inexact)):
         if exponent < 0 and _is_int(x):
             raise TypeError(f"power: integers cannot be raised to negative powers, got {typeof(x).str_short()} to the {exponent}. "
                             "Cast to a floating dtype first.")
+        if _is_bool(x):
+            x = cast(x, dtypes.default_int_dtype())
         return ew.square(x) if exponent == 2 else ew.integer_pow(x, exponent)
+    by_integers = dtypes.issubdtype(typeof(y).dtype, np.integer) and not typeof(y).weak_type
     x, y = promote("power", x, y)
+    if by_integers and typeof(x).weak_type:
+        x = cast(x, x.dtype)
     if _is_bool(x):
         x, y = [cast(v, dtypes.default_int_dtype()) for v in (x, y)]
     return _int_power(x, y) if _is_int(x) else ew.pow(x, y)
