@@ -8,7 +8,7 @@ from scipy import special
 
 import weft
 import weft.numpy as wnp
-from weft import nn
+from weft import nn, random
 
 X = np.linspace(-7, 7, 41).astype(np.float32)
 sigmoid = special.expit
@@ -240,3 +240,16 @@ def test_constant_initializers():
 def test_a_weight_of_one_dim_has_no_fans():
     with pytest.raises(ValueError, match="two dims"):
         nn.initializers.he_normal()(weft.random.PRNGKey(0), (5,))
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (3, 4), (2, 3, 4)])
+def test_orthogonal(shape):
+    matrix = np.asarray(nn.initializers.orthogonal(2.0)(random.PRNGKey(0), shape)).reshape(-1, shape[-1])
+    gram = matrix @ matrix.T if len(matrix) < matrix.shape[1] else matrix.T @ matrix
+    np.testing.assert_allclose(gram, 4 * np.eye(len(gram)), atol=1e-5)
+
+
+def test_delta_orthogonal():
+    kernel = np.asarray(nn.initializers.delta_orthogonal()(random.PRNGKey(0), (3, 3, 2, 4)))
+    np.testing.assert_allclose(kernel[1, 1] @ kernel[1, 1].T, np.eye(2), atol=1e-5)
+    assert np.count_nonzero(kernel) == 8

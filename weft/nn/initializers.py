@@ -135,6 +135,40 @@ he_uniform = kaiming_uniform = _case(2.0, "fan_in", "uniform", "he_uniform", "2 
 he_normal = kaiming_normal = _case(2.0, "fan_in", "truncated_normal", "he_normal", "2 / fan in")
 
 
+def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
+    """An initializer whose matrices (all dims but `column_axis` count as rows) have orthonormal rows or columns, times `scale`."""
+
+    def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
+        dtype = _float_dtype(dtype)
+        if len(shape) < 2:
+            raise ValueError(f"initializers.orthogonal: shape {tuple(shape)} is no matrix; it needs at least two dims.")
+        rows = shape[column_axis]
+        columns = math.prod(shape) // rows
+        q, r = wnp.linalg.qr(random.normal(key, (max(rows, columns), min(rows, columns)), dtype))
+        q = q * wnp.sign(wnp.diagonal(r))[None, :]
+        rest = list(shape)
+        del rest[column_axis]
+        matrix = (q.T if rows < columns else q).reshape(rows, *rest)
+        return wnp.moveaxis(matrix, 0, column_axis) * wnp.array(scale, dtype)
+
+    return init
+
+
+def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
+    """An initializer of convolution kernels: an orthogonal matrix at the center, zeros around it."""
+
+    def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
+        dtype = _float_dtype(dtype)
+        if len(shape) not in (3, 4, 5) or shape[-1] < shape[-2]:
+            raise ValueError(f"initializers.delta_orthogonal: shape {tuple(shape)} is no kernel [spatial..., in, out] with 1 to 3 "
+                             "spatial dims and out >= in.")
+        matrix = orthogonal(scale, column_axis, dtype)(key, shape[-2:])
+        center = tuple((k - 1) // 2 if k % 2 else slice((k - 1) // 2, k // 2 + 1) for k in shape[:-2])
+        return wnp.zeros(shape, dtype).at[center].set(matrix)
+
+    return init
+
+
 def _fans(shape: tuple[int, ...], in_axis: Any, out_axis: Any, batch_axis: Any) -> tuple[int, int]:
     """Fan in and fan out of a weight of `shape`."""
     if len(shape) < 2:
