@@ -2,8 +2,8 @@
 
 In:   the host CPU, or what WEFT_CPU_FEATURES restricts it to (`avx512`, `avx2`, `generic`).
 Out:  `current()`, one `Target`; `emit_object` and `assembly` turn LLVM IR into machine code; `link` makes it callable.
-Laws: llvmlite is imported on first use only. Kernels are emitted as explicit vectors, so no LLVM pass pipeline runs:
-      parsing and instruction selection are all the time that a kernel takes.
+Laws: llvmlite is imported on first use only: to compile, not to load what is on disk. Kernels are emitted as explicit
+      vectors, so no LLVM pass pipeline runs: parsing and instruction selection are all the time that a kernel takes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from weft.codegen import cache, loader
+
 if TYPE_CHECKING:
     from llvmlite.binding import LLJIT, ModuleRef, ResourceTracker, TargetMachine
 
@@ -28,6 +30,8 @@ _LEVELS = {
     "generic": "+sse2,+64bit",
 }
 _LEVEL_CPU = {"avx2": "haswell", "generic": "x86-64"}
+
+_AVX512 = {"+avx512f", "+avx512bw", "+avx512vl", "+avx512dq"}
 
 #: LLVM code generation level: 1 is 5 to 10 % quicker than 2 on our kernels and gives the same inner loops
 _CODEGEN_LEVEL = 1
@@ -71,17 +75,40 @@ def _llvm_version() -> str:
     return llvmlite.__version__
 
 
+def _host() -> tuple[str, str]:
+    """LLVM's name of this CPU, and its features; kept on disk, since loading LLVM takes longer than all else in here."""
+    known = _cpu_text()
+    name = cache.key("host", known, _llvm_version())
+    data = cache.read(name) if known else None
+    if data is None:
+        binding = _binding()
+        data = f"{binding.get_host_cpu_name()} {binding.get_host_cpu_features().flatten()}".encode()
+        if known:
+            cache.write(name, data)
+    cpu, _, features = data.decode().partition(" ")
+    return cpu, features
+
+
+def _cpu_text() -> str:
+    """What the system says of the first CPU, without what changes from moment to moment; nothing if it says nothing."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            first = file.read(1 << 14).split("\n\n")[0]
+    except OSError:
+        return ""
+    wanted = ("vendor_id", "cpu family", "model", "stepping", "flags")
+    return "\n".join([line for line in first.split("\n") if line.startswith(wanted)]) if "flags" in first else ""
+
+
 @functools.lru_cache(maxsize=4)
 def _make(level: str | None) -> Target:
-    binding = _binding()
-    host = binding.get_host_cpu_features()
-    cpu, features = binding.get_host_cpu_name(), host.flatten()
+    cpu, features = _host()
     if platform.machine().lower() not in ("x86_64", "amd64"):
         neon = platform.machine().lower() in ("arm64", "aarch64")
         made = ("neon", 16, True, True, False) if neon else ("generic", 16, False, False, False)
         return Target(cpu, features, *made, identity=f"{cpu}|{features}|{_llvm_version()}")
-    has_512 = all(host.get(name) for name in ("avx512f", "avx512bw", "avx512vl", "avx512dq"))
-    best = "avx512" if has_512 else "avx2" if host.get("avx2") and host.get("fma") and host.get("f16c") else "generic"
+    have = set(features.split(","))
+    best = "avx512" if _AVX512 <= have else "avx2" if {"+avx2", "+fma", "+f16c"} <= have else "generic"
     order = ("generic", "avx2", "avx512")
     if level is None or order.index(level) >= order.index(best):
         level = best
@@ -200,21 +227,29 @@ _library_numbers = itertools.count()
 
 
 _SHARED = "weft.shared"
-_shared: list[ResourceTracker] = []
+_shared: dict[str, int] = {}
+_shared_in_llvm: list[ResourceTracker] = []
 
 
 def share(symbols: Callable[[], Mapping[str, int]]) -> None:
     """Name the addresses that every linked object may use; only the first call counts."""
     with _lock:
         if not _shared:
-            builder = _binding().JITLibraryBuilder()
-            for name, address in symbols().items():
-                builder.import_symbol(name, address)
-            _shared.append(builder.link(_jit(), _SHARED))
+            _shared.update(symbols())
 
 
-def link(data: bytes, exports: Iterable[str], imports: Mapping[str, int]) -> ResourceTracker:
+def link(data: bytes, exports: Iterable[str], imports: Mapping[str, int]) -> loader.Loaded | ResourceTracker:
     """Load an object into the process. The result maps each exported name to its address and must be kept alive."""
+    if loader.works_here():
+        try:
+            return loader.load(data, imports, _shared)
+        except loader.Unsupported:
+            pass
+    return link_by_llvm(data, exports, imports)
+
+
+def link_by_llvm(data: bytes, exports: Iterable[str], imports: Mapping[str, int]) -> ResourceTracker:
+    """What `link` does, done by LLVM: for every machine and every object."""
     builder = _binding().JITLibraryBuilder().add_object_img(data)
     for name, address in imports.items():
         builder.import_symbol(name, address)
@@ -222,6 +257,11 @@ def link(data: bytes, exports: Iterable[str], imports: Mapping[str, int]) -> Res
         builder.export_symbol(name)
     with _lock:
         _stay_loaded()
-        if _shared:
+        if _shared and not _shared_in_llvm:
+            common = _binding().JITLibraryBuilder()
+            for name, address in _shared.items():
+                common.import_symbol(name, address)
+            _shared_in_llvm.append(common.link(_jit(), _SHARED))
+        if _shared_in_llvm:
             builder.add_jit_library(_SHARED)
         return builder.link(_jit(), f"weft{next(_library_numbers)}")
