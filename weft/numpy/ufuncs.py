@@ -192,8 +192,34 @@ rint = _unary("rint", lambda x: _rint(x if dtypes.issubdtype(x.dtype, np.inexact
 
 # ---- one argument, floating result
 
+def _or_if_complex(op: Callable, on_complex: Callable) -> Callable:
+    return lambda x: on_complex(x) if _is_complex(x) else op(x)
+
+
+# inverse functions of complex numbers by their logarithms, principal branches
+def _complex_asin(x):
+    return ew.mul(ew.log(ew.add(ew.mul(x, 1j), ew.sqrt(ew.sub(1, ew.square(x))))), -1j)
+
+
+def _complex_atan(x):
+    turned = ew.mul(x, 1j)
+    return ew.mul(ew.sub(ew.log(ew.sub(1, turned)), ew.log(ew.add(1, turned))), 0.5j)
+
+
+def _complex_acosh(x):
+    return ew.log(ew.add(x, ew.mul(ew.sqrt(ew.add(x, 1)), ew.sqrt(ew.sub(x, 1)))))
+
+
+_exp2 = _or_if_complex(ew.exp2, lambda x: ew.exp(ew.mul(x, math.log(2))))
+_asin = _or_if_complex(ew.asin, _complex_asin)
+_acos = _or_if_complex(ew.acos, lambda x: ew.sub(math.pi / 2, _complex_asin(x)))
+_atan = _or_if_complex(ew.atan, _complex_atan)
+_asinh = _or_if_complex(ew.asinh, lambda x: ew.log(ew.add(x, ew.sqrt(ew.add(ew.square(x), 1)))))
+_acosh = _or_if_complex(ew.acosh, _complex_acosh)
+_atanh = _or_if_complex(ew.atanh, lambda x: ew.mul(ew.sub(ew.log(ew.add(1, x)), ew.log(ew.sub(1, x))), 0.5))
+
 exp = _unary_inexact("exp", ew.exp, "e to the x.")
-exp2 = _unary_inexact("exp2", ew.exp2, "2 to the x.")
+exp2 = _unary_inexact("exp2", _exp2, "2 to the x.")
 expm1 = _unary_inexact("expm1", ew.expm1, "exp(x) - 1, accurate near 0.")
 log = _unary_inexact("log", ew.log, "Natural logarithm.")
 log1p = _unary_inexact("log1p", ew.log1p, "log(1 + x), accurate near 0.")
@@ -205,12 +231,12 @@ tan = _unary_inexact("tan", ew.tan, "Tangent; x in radians.")
 sinh = _unary_inexact("sinh", ew.sinh, "Hyperbolic sine.")
 cosh = _unary_inexact("cosh", ew.cosh, "Hyperbolic cosine.")
 tanh = _unary_inexact("tanh", ew.tanh, "Hyperbolic tangent.")
-arcsin = asin = _unary_inexact("arcsin", ew.asin, "Inverse sine, in radians.")
-arccos = acos = _unary_inexact("arccos", ew.acos, "Inverse cosine, in radians.")
-arctan = atan = _unary_inexact("arctan", ew.atan, "Inverse tangent, in radians.")
-arcsinh = asinh = _unary_inexact("arcsinh", ew.asinh, "Inverse hyperbolic sine.")
-arccosh = acosh = _unary_inexact("arccosh", ew.acosh, "Inverse hyperbolic cosine.")
-arctanh = atanh = _unary_inexact("arctanh", ew.atanh, "Inverse hyperbolic tangent.")
+arcsin = asin = _unary_inexact("arcsin", _asin, "Inverse sine, in radians.")
+arccos = acos = _unary_inexact("arccos", _acos, "Inverse cosine, in radians.")
+arctan = atan = _unary_inexact("arctan", _atan, "Inverse tangent, in radians.")
+arcsinh = asinh = _unary_inexact("arcsinh", _asinh, "Inverse hyperbolic sine.")
+arccosh = acosh = _unary_inexact("arccosh", _acosh, "Inverse hyperbolic cosine.")
+arctanh = atanh = _unary_inexact("arctanh", _atanh, "Inverse hyperbolic tangent.")
 log2 = _unary_inexact("log2", lambda x: ew.div(ew.log(x), math.log(2)), "Logarithm to base 2.")
 log10 = _unary_inexact("log10", lambda x: ew.div(ew.log(x), math.log(10)), "Logarithm to base 10.")
 deg2rad = radians = _unary_inexact("deg2rad", lambda x: ew.mul(x, math.pi / 180), "Degrees to radians.")
