@@ -24,6 +24,7 @@ from weft.api import (
     ShapeDtypeStruct as ShapeDtypeStruct,
     block_until_ready as block_until_ready,
     checkpoint as checkpoint,
+    checkpoint_policies as checkpoint_policies,
     clear_caches as clear_caches,
     closure_convert as closure_convert,
     copy_to_host_async as copy_to_host_async,

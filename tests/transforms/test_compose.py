@@ -158,6 +158,9 @@ def test_checkpoint_recomputes_under_grad():
     assert count(again, "sin") > count(plain, "sin")
     saved = weft.make_jaxpr(weft.grad(weft.checkpoint(f, policy=lambda prim, *_, **__: prim.name == "sin")))(1.0)
     assert count(saved, "sin") == count(plain, "sin")
+    g = lambda w: (wnp.sin(w @ w) @ w).sum()
+    kept = weft.make_jaxpr(weft.grad(weft.checkpoint(g, policy=weft.checkpoint_policies.dots_saveable)))(wnp.ones((2, 2)))
+    assert count(kept, "dot_general") == count(weft.make_jaxpr(weft.grad(g))(wnp.ones((2, 2))), "dot_general")
     assert float(weft.grad(weft.checkpoint(f))(1.0)) == pytest.approx(float(weft.grad(f)(1.0)))
 
 

@@ -116,11 +116,11 @@ def _to_make(symbol: str, wanted: frozenset[str] | None) -> frozenset[str] | Non
     """The optional functions that a new compilation should have; None when the one there is will do."""
     key = (symbol, machine())
     everything = _module_of(symbol).all_pieces(_recipe(*key))
-    wanted = everything if wanted is None else wanted
+    needed = everything if wanted is None else wanted
     made = _made.get(key)
-    if made is not None and wanted <= made.pieces:
+    if made is not None and needed <= made.pieces:
         return None
-    return everything if made is not None or is_kept(_part(symbol, everything)[0]) else wanted
+    return everything if made is not None or is_kept(_part(symbol, everything)[0]) else needed
 
 
 def _part(symbol: str, have: frozenset[str]) -> tuple[str, Callable[[], str]]:

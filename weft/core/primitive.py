@@ -46,6 +46,16 @@ class BatchAxis:
     name: Any = None
 
 
+def _definer(slot: str) -> Callable:
+    """The decorator method that fills `slot`."""
+    def def_slot(self, fn):
+        self.rules[slot] = fn
+        return fn
+    def_slot.__name__ = f"def_{slot}"
+    def_slot.__doc__ = f"Decorator: fill the `{slot}` slot."
+    return def_slot
+
+
 class Primitive:
     """An operation. `bind` applies it under the current trace."""
     __slots__ = ("name", "kind", "multiple_results", "rules", "attrs", "ref_effects", "__weakref__")
@@ -87,14 +97,6 @@ class Primitive:
         self.rules.update(slots)
         return self
 
-    def _definer(slot):  # noqa: N805
-        def def_slot(self, fn):
-            self.rules[slot] = fn
-            return fn
-        def_slot.__name__ = f"def_{slot}"
-        def_slot.__doc__ = f"Decorator: fill the `{slot}` slot."
-        return def_slot
-
     def_type = _definer("type")
     def_reference = _definer("reference")
     def_jvp = _definer("jvp")
@@ -105,8 +107,6 @@ class Primitive:
     def_partial_eval = _definer("partial_eval")
     def_dce = _definer("dce")
     def_partition = _definer("partition")
-    del _definer
-
     def __repr__(self) -> str:
         return self.name
 
