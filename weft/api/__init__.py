@@ -42,7 +42,8 @@ from weft.runtime.array import Array
 from weft.util.config import disable_jit
 
 __all__ = [
-    "Array", "ShapeDtypeStruct", "block_until_ready", "checkpoint", "checkpoint_policies", "clear_caches", "closure_convert", "copy_to_host_async",
+    "Array", "ShapeDtypeStruct", "block_until_ready", "checkpoint", "checkpoint_policies", "clear_caches", "closure_convert",
+    "copy_to_host_async",
     "custom_jvp", "custom_vjp", "device_get", "device_put", "device_put_replicated", "device_put_sharded", "disable_jit",
     "ensure_compile_time_eval", "eval_shape", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jit", "jvp",
     "linear_transpose", "linearize", "make_array_from_callback", "make_array_from_process_local_data",
