@@ -235,7 +235,7 @@ def make(choose: Callable, steps: int = 8) -> Program:
     b = _Body(choose, shapes)
     for _ in range(choose(range(2, steps + 1))):
         choose(STEPS)(b)
-    result, out_shape = b.values[-1]
+    result, _ = b.values[-1]
     names = [f"a{i}" for i in range(len(shapes))]
     scalar = f"xp.sum(xp.sin({result}))"
     text = f"def f({', '.join(names)}):\n" + "".join(f"    {line}\n" for line in b.lines) + f"    return {result}\n"
