@@ -12,6 +12,7 @@ from weft import (
     nn as nn,
     numpy as numpy,
     random as random,
+    scipy as scipy,
     sharding as sharding,
     stages as stages,
     test_util as test_util,
