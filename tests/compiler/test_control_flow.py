@@ -61,6 +61,15 @@ def test_window_updates_in_a_loop_are_in_place(native):
     assert all(isinstance(s, P.Launch) for s in inside)
 
 
+@BOTH
+def test_a_carry_is_stacked_before_it_is_overwritten(native):
+    jaxpr = loops.scan(stage(lambda c: [E.sin(c), c, E.cos(c)], [VEC]), [VEC], 4, 0, 1)
+    scheduled = check(jaxpr, *values(VEC), native=native)
+    assert kinds(scheduled) == ["Copy", "Loop", "Copy", "Launch"]
+    swapped = loops.scan(stage(lambda a, b: [b, E.sin(a), a, b], [VEC, VEC]), [VEC, VEC], 4, 0, 2)
+    check(swapped, *values(VEC, VEC), native=native)
+
+
 def test_work_on_loop_constants_runs_once():
     jaxpr = loops.scan(stage(lambda w, c: [E.add(c, E.exp(w))], [VEC, VEC]), [VEC, VEC], 4, 1, 1)
     simple = simplify(jaxpr)

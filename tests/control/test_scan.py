@@ -243,6 +243,22 @@ def test_residuals_that_do_not_vary_are_not_stacked():
     assert len(stacked) == 2                  # s and the derivative of tanh; not exp(w)
 
 
+def test_what_is_stacked_anyway_is_not_stacked_again():
+    def loss(c):
+        return (lax.scan(lambda s, x: (wnp.sin(s) * x, s), c, XS)[1] ** 2).sum()
+    forward = next(e for e in weft.make_jaxpr(weft.grad(loss))(C).eqns if e.primitive is scan_p)
+    assert len(forward.outvars) - forward.params["num_carry"] == 2      # s, which the loss reads too, and cos(s)
+    close(weft.grad(loss)(C), weft.grad(lambda c: (loop_of_sines(c) ** 2).sum())(C))
+
+
+def loop_of_sines(c):
+    rows = []
+    for i in range(5):
+        rows.append(c)
+        c = wnp.sin(c) * XS[i]
+    return wnp.stack(rows)
+
+
 def test_dce_drops_what_nobody_reads():
     f = lambda c, xs: lax.scan(lambda s, x: ((s[0] + x, s[1] * wnp.exp(x)), (s[0], s[1])), (c, c), xs)[1][0]
     (eqn,) = [e for e in simplify(weft.make_jaxpr(f)(C, XS)).eqns if e.primitive is scan_p]

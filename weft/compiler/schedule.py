@@ -289,6 +289,7 @@ class Body:
     def run(self) -> list[Ref]:
         graph = self.graph
         self._find_targets()
+        stacked = self._stack_carries()
         for i, item in enumerate(self.items):
             reads = item.leaves if isinstance(item, Group) else [a for a in item.invars if type(a) is not Literal]
             for var in reads:
@@ -304,13 +305,23 @@ class Body:
             else:
                 self._hard(item)
         results = []
-        for atom, out in zip(self.jaxpr.outvars, self.outs):
+        for n, (atom, out) in enumerate(zip(self.jaxpr.outvars, self.outs)):
             ref = self.ref(atom)
             if out is not None:
-                self.plan.copy(out, ref, atom.aval.nbytes)
+                if n not in stacked:
+                    self.plan.copy(out, ref, atom.aval.nbytes)
                 ref = out
             results.append(ref)
         return results
+
+    def _stack_carries(self) -> set[int]:
+        """Results that are carried values as they came: copied first, so that the next ones may take the carries' memory."""
+        found = set()
+        for n, (atom, out) in enumerate(zip(self.jaxpr.outvars, self.outs)):
+            if out is not None and type(atom) is not Literal and atom in self.owned:
+                self.plan.copy(out, self.ref(atom), atom.aval.nbytes)
+                found.add(n)
+        return found
 
     def _find_targets(self) -> None:
         """Values that are written straight into the memory of an output."""

@@ -19,7 +19,7 @@ import numpy as np
 from weft.core.primitive import Primitive
 from weft.core.stage import StageTrace, stage
 from weft.core.trace import EvalTrace, Tracer, axis_env, current_trace, set_trace, typeof
-from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var
 from weft.ir.mesh import current_mesh
 from weft.ir.rewrite import atom_key
 from weft.ir.types import ShapedArray
@@ -228,8 +228,9 @@ def define_partial_eval(primitive: Primitive, split: Callable) -> None:
             return apply
 
         outs, out_unknown = split(list(eqn.invars), list(mask), eqn.params, applier(sides[0]), applier(sides[1]))
-        names = dict(zip(outs, eqn.outvars))
-        renamed = [[e.replace(outvars=[names.get(v, v) for v in e.outvars]) for e in side] for side in sides]
+        names = {made: v for made, v in zip(outs, eqn.outvars) if type(v) is not DropVar}
+        rename = lambda atoms: [a if type(a) is Literal else names.get(a, a) for a in atoms]
+        renamed = [[e.replace(invars=rename(e.invars), outvars=rename(e.outvars)) for e in side] for side in sides]
         return renamed[0], renamed[1], pick(eqn.outvars, out_unknown)
 
     primitive.def_partial_eval(in_trace)

@@ -147,8 +147,8 @@ def _batch_body(body: Jaxpr, axis, batched: Sequence[bool], nc: int, nk: int) ->
 class _Plan:
     """A body split in two. What the unknown side needs of the known one is passed as a loop constant where it is one
     (`from_consts`: known constants by number; `invariant`: computed once, before the loop), sliced where it is a known input
-    (`from_xs`), and stacked by the known loop else (`n_stacked` of them)."""
-    __slots__ = ("carry_unknown", "from_consts", "from_xs", "invariant", "known", "n_stacked", "out_unknown", "unknown")
+    (`from_xs`), and else stacked by the known loop (`stacked`: numbers of its results)."""
+    __slots__ = ("carry_unknown", "from_consts", "from_xs", "invariant", "known", "out_unknown", "stacked", "unknown")
 
 
 def _plan(body: Jaxpr, unknown: Sequence[bool], nc: int, nk: int) -> _Plan:
@@ -171,9 +171,9 @@ def _route_residuals(plan: _Plan, part: Partial, n_consts: int, n_carry: int, u_
     n_out = sum(not u for u in part.out_unknown)
     computed = iter(known.outvars[n_out:])
     varying = _varying(known, n_consts)
-    plan.from_consts, plan.from_xs = [], []
+    plan.from_consts, plan.from_xs, plan.stacked = [], [], []
     fixed, sliced, invariant, stacked = [], [], [], []       # variables of the unknown side, by the way they come
-    invariant_outs, stacked_outs = [], []
+    invariant_outs, outs = [], list(known.outvars[:n_out])
     for var, i in zip(part.unknown.invars, part.forwarded):
         source = next(computed) if i is None else known.invars[i]
         if i is not None and i < n_consts:
@@ -186,10 +186,11 @@ def _route_residuals(plan: _Plan, part: Partial, n_consts: int, n_carry: int, u_
             invariant_outs.append(source)
             invariant.append(var)
         else:
-            stacked_outs.append(source)
+            if source not in outs[n_carry:]:
+                outs.append(source)
+            plan.stacked.append(outs.index(source, n_carry))
             stacked.append(var)
-    plan.n_stacked = len(stacked)
-    plan.known = known.replace(outvars=[*known.outvars[:n_out], *stacked_outs])
+    plan.known = known.replace(outvars=outs)
     plan.invariant = None
     if invariant:
         alone = Jaxpr(known.constvars, known.consts, known.invars[:n_consts], invariant_outs,
@@ -217,14 +218,13 @@ def _split(args, unknown, params, known, staged):
     known_carry = [x for x, u in zip(carry, plan.carry_unknown) if not u]
     invariant = [] if plan.invariant is None else known(jit_p, known_consts, _call_params(plan.invariant))
     early, late = [], []
-    n_out = sum(not u for u in plan.out_unknown)
-    if n_out or plan.n_stacked:
+    if plan.known.outvars:
         early = known(scan_p, [*known_consts, *known_carry, *known_xs],
                       _params(plan.known, params, len(known_consts), len(known_carry)))
     if any(plan.out_unknown):
         fixed = [*(known_consts[i] for i in plan.from_consts), *invariant, *pick(consts, const_u)]
         moving = pick(carry, plan.carry_unknown)
-        sliced = [*early[n_out:], *(known_xs[i] for i in plan.from_xs), *pick(xs, xs_u)]
+        sliced = [*(early[i] for i in plan.stacked), *(known_xs[i] for i in plan.from_xs), *pick(xs, xs_u)]
         late = staged(scan_p, [*fixed, *moving, *sliced], _params(plan.unknown, params, len(fixed), len(moving)))
     early, late = iter(early), iter(late)
     return [next(late) if u else next(early) for u in plan.out_unknown], list(plan.out_unknown)
