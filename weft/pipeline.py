@@ -14,6 +14,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from weft.codegen.program import compile_program
 from weft.compiler.schedule import schedule
@@ -21,13 +22,14 @@ from weft.compiler.simplify import simplify
 from weft.ir import check, dump
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.shardings import Sharding, SingleDeviceSharding
-from weft.partition import partition
-from weft.partition.stack import stack
 from weft.runtime.array import ArraySpec
 from weft.runtime.executable import Executable
 from weft.runtime.reference import ReferenceExecutable
 from weft.transforms.physical import physicalize
 from weft.util.config import config
+
+if TYPE_CHECKING:
+    from weft.partition.partition import PartitionResult
 
 log = logging.getLogger("weft")
 
@@ -40,7 +42,7 @@ class Stages:
     simplified: Jaxpr | None = None
     local: Jaxpr | None = None
     stacked: Jaxpr | None = None
-    partition: partition.PartitionResult | None = None
+    partition: PartitionResult | None = None
     scheduled: object = None
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -62,6 +64,9 @@ def compile_jaxpr(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
     program = timer("physicalize", physicalize, jaxpr)
     program = stages.simplified = timer("simplify", simplify, program)
     if len(assignment) > 1:
+        from weft.partition import partition
+        from weft.partition.stack import stack
+
         result = stages.partition = timer("partition", partition.partition_for, program, in_specs, out_shardings, assignment)
         local = stages.local = timer("simplify local", simplify, result.jaxpr)
         program = timer("stack", stack, local, result.axes, result.in_specs, result.out_specs)

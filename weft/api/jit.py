@@ -123,15 +123,21 @@ class JitFunction(Dispatching):
 
     def __init__(self, fun: Callable, *, in_shardings=None, out_shardings=None, static_argnums=None, static_argnames=None,
                  donate_argnums=None, donate_argnames=None, keep_unused=False, device=None, backend=None, inline=False):
-        Dispatching.__init__(self, self._call)
-        functools.update_wrapper(self, fun)
-        self.fun = fun
-        self.name = function_name(fun)
+        self._wrap(fun)
         self.statics = Statics(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
         if device is not None:
             in_shardings = out_shardings = SingleDeviceSharding(device)
         self.in_shardings, self.out_shardings = in_shardings, out_shardings
         self.keep_unused, self.inline, self.backend = keep_unused, inline, backend
+
+    in_shardings = out_shardings = backend = None
+    keep_unused = inline = False
+
+    def _wrap(self, fun: Callable) -> None:
+        Dispatching.__init__(self, self._call)
+        functools.update_wrapper(self, fun)
+        self.fun = fun
+        self.name = function_name(fun)
         self._programs: dict = {}
         self._calls: dict = {}
 
@@ -302,6 +308,20 @@ class JitFunction(Dispatching):
 class FaceFunction(JitFunction):
     """A public function of arrays: called on values it is compiled as a whole, inside a trace it is inlined."""
 
+    def __init__(self, fun: Callable, arrays: Sequence[int | str]):
+        self._wrap(fun)
+        self.arrays = tuple(arrays)
+
+    @functools.cached_property
+    def statics(self) -> Statics:
+        """All arguments but the arrays are static. Found at the first call: there are hundreds of these functions."""
+        parameters = list(inspect.signature(self.fun).parameters.values())
+        positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        dynamic = {positional[a].name if isinstance(a, int) else a for a in self.arrays}
+        nums = tuple(i for i, p in enumerate(positional) if p.name not in dynamic)
+        names = tuple(p.name for p in parameters if p.name not in dynamic and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
+        return Statics(self.fun, nums, names, None, None)
+
     def __repr__(self) -> str:
         return f"<function {self.__module__}.{self.name}>"
 
@@ -323,13 +343,7 @@ _EAGER = _NATIVE | {complex, np.ndarray, np.float32, np.float64, np.int32, np.in
 
 def face(fun: Callable, arrays: Sequence[int | str] = (0,)) -> FaceFunction:
     """`fun` as a FaceFunction whose arguments at positions (or of names) `arrays` are arrays, the others settings."""
-    parameters = list(inspect.signature(fun).parameters.values())
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    dynamic = {positional[a].name if isinstance(a, int) else a for a in arrays}
-    nums = tuple(i for i, p in enumerate(positional) if p.name not in dynamic)
-    names = tuple(p.name for p in parameters if p.name not in dynamic and p.kind != p.VAR_POSITIONAL and p.kind != p.VAR_KEYWORD
-                  and p.kind != p.POSITIONAL_ONLY)
-    return FaceFunction(fun, static_argnums=nums, static_argnames=names)
+    return FaceFunction(fun, arrays)
 
 
 def _check_output(out, name: str, structure, i: int) -> None:

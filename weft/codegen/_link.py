@@ -8,6 +8,7 @@ Out:  addresses that stay valid to the very end: workers may still run this code
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Mapping, Sequence
 
 from weft.codegen import cache, objects, target
@@ -30,6 +31,12 @@ def link(
     tracker = target.link(data, exports, {**known, **(imports or {})})
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(tracker))
     return {symbol: tracker[symbol] for symbol in exports}
+
+
+def text_of(name: str) -> str:
+    """The text of a module that lies beside this file."""
+    with open(os.path.join(os.path.dirname(__file__), name)) as file:
+        return file.read()
 
 
 def order(name: str, text: Callable[[], str]) -> objects.Order:

@@ -11,13 +11,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import tempfile
-from pathlib import Path
+import threading
 
 _MAGIC = b"weftobj1"
 
 
-def directory() -> Path | None:
+def directory() -> str | None:
     """Where objects are kept: WEFT_CACHE_DIR, `config.compilation_cache_dir` or ~/.cache/weft; None is off."""
     named = os.environ.get("WEFT_CACHE_DIR")
     if named is None:
@@ -25,12 +24,9 @@ def directory() -> Path | None:
     if named == "off":
         return None
     if named:
-        return Path(named)
-    base = os.environ.get("XDG_CACHE_HOME")
-    try:
-        return (Path(base) if base else Path.home() / ".cache") / "weft"
-    except RuntimeError:
-        return None
+        return named
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return None if base.startswith("~") else os.path.join(base, "weft")
 
 
 def _configured() -> str | None:
@@ -42,10 +38,11 @@ def _configured() -> str | None:
 @functools.lru_cache(maxsize=1)
 def generator() -> str:
     """A fingerprint of this code generator: objects of another version of it are never used."""
-    here = Path(__file__).parent
+    here = os.path.dirname(__file__)
     digest = hashlib.blake2b(digest_size=16)
-    for file in sorted([*here.glob("*.py"), *here.glob("*.ll")]):
-        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    for name in sorted(name for name in os.listdir(here) if name.endswith((".py", ".ll"))):
+        with open(os.path.join(here, name), "rb") as file:
+            digest.update(name.encode() + b"\0" + file.read())
     return digest.hexdigest()
 
 
@@ -59,11 +56,12 @@ def key(*parts: str) -> str:
 
 def read(name: str) -> bytes | None:
     """The object called `name`, if it is there and whole."""
-    place = directory()
+    place = _file(name)
     if place is None:
         return None
     try:
-        data = (place / name[:2] / f"{name}.o").read_bytes()
+        with open(place, "rb") as file:
+            data = file.read()
     except OSError:
         return None
     body, check = data[len(_MAGIC) + 16:], data[len(_MAGIC): len(_MAGIC) + 16]
@@ -74,21 +72,25 @@ def read(name: str) -> bytes | None:
 
 def has(name: str) -> bool:
     """Whether there is an object called `name`."""
+    place = _file(name)
+    return place is not None and os.path.exists(place)
+
+
+def _file(name: str) -> str | None:
     place = directory()
-    return place is not None and (place / name[:2] / f"{name}.o").exists()
+    return None if place is None else os.path.join(place, name[:2], f"{name}.o")
 
 
 def write(name: str, data: bytes) -> None:
     """Keep an object."""
-    place = directory()
+    place = _file(name)
     if place is None:
         return
-    folder = place / name[:2]
+    temporary = f"{place}.{os.getpid()}.{threading.get_ident()}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=folder)
-        with os.fdopen(handle, "wb") as file:
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        with open(temporary, "xb") as file:
             file.write(_MAGIC + hashlib.blake2b(data, digest_size=16).digest() + data)
-        os.replace(temporary, folder / f"{name}.o")
+        os.replace(temporary, place)
     except OSError:
         return

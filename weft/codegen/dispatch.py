@@ -11,11 +11,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from pathlib import Path
 from typing import Any
 
 from weft.codegen import heap
-from weft.codegen._link import link
+from weft.codegen._link import link, text_of
 
 _PYTHON = (
     "PyObject_Vectorcall", "PyObject_CallNoArgs", "PyType_GenericAlloc", "PyCapsule_New", "PyLong_AsVoidPtr", "PyDict_GetItem",
@@ -89,7 +88,7 @@ def make_dispatcher(array: Any, buffer: Any, jitted: Any, state_address: int) ->
         return None
 
     def text() -> str:
-        body = Path(__file__).with_name("dispatch.ll").read_text()
+        body = text_of("dispatch.ll")
         for key, offset in found.items():
             body = body.replace(f"${key}", str(offset))
         return body

@@ -15,14 +15,12 @@ import ctypes
 import functools
 import os
 import platform
-import string
 import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-from weft.codegen._link import link, order
+from weft.codegen._link import link, order, text_of
 from weft.codegen.objects import Order
 
 _EXPORTS = (
@@ -104,7 +102,9 @@ def _can_share() -> bool:
 def source(machine: str) -> str:
     """Return the pool's LLVM IR for one architecture (a name as `platform.machine()` gives it)."""
     arch = _ARCH.get(machine, {"futex": "0", "declare_relax": "", "relax": "", "relaxes": "0"})
-    return string.Template(Path(__file__).with_name("pool.ll").read_text()).substitute(arch)
+    import string
+
+    return string.Template(text_of("pool.ll")).substitute(arch)
 
 
 def _addresses() -> dict[str, int]:

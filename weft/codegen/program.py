@@ -9,7 +9,6 @@ Laws: a kernel is compiled once per process, whatever programs use it, and once 
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import functools
 import os
 import threading
@@ -60,18 +59,20 @@ _lock = threading.RLock()
 def _library_symbols() -> dict[str, int]:
     """Addresses of the C functions that generated code may call."""
     found = {}
-    libraries = [ctypes.CDLL(None)]
-    name = ctypes.util.find_library("m") if os.name == "posix" else None
-    libraries += [ctypes.CDLL(name or "libm.so.6")] if os.name == "posix" else []
+    process = ctypes.CDLL(None)
     for wanted in (*_LIBM, *_LIBC):
-        for library in libraries:
-            try:
-                function = getattr(library, wanted)
-            except AttributeError:
-                continue
+        function = getattr(process, wanted, None) or getattr(_libm(), wanted, None)
+        if function is not None:
             found[wanted] = ctypes.cast(function, ctypes.c_void_p).value
-            break
     return found
+
+
+@functools.cache
+def _libm() -> ctypes.CDLL:
+    """The C library's mathematics, where the interpreter does not bring it along."""
+    import ctypes.util  # starts processes to find libraries
+
+    return ctypes.CDLL(ctypes.util.find_library("m") or "libm.so.6")
 
 
 #: what all symbols of the thread pool begin with
