@@ -1,5 +1,6 @@
 """jit: caching, arguments of its signature, donation, errors, stages; counts are exact."""
 
+import copy
 import gc
 import pickle
 import threading
@@ -81,6 +82,53 @@ def test_donated_arguments_cannot_be_used_again():
     g = weft.jit(lambda params, scale: {k: v * scale for k, v in params.items()}, donate_argnames="params")
     params = {"w": wnp.ones(3)}
     assert float(g(params=params, scale=2.0)["w"][0]) == 2.0 and params["w"].is_deleted()
+
+
+HOLDERS = {
+    "another placement": lambda x: weft.device_put(x, weft.devices()[0]),
+    "a NumPy view": np.asarray,
+    "a copy that shares": copy.copy,
+    "a shard": lambda x: x.addressable_shards[0].data,
+    "nobody": lambda x: None,
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_donation_leaves_those_alone_who_share_the_memory(holder):
+    f = weft.jit(lambda x: x + 1, donate_argnums=0)
+    for k in range(4):                              # by Python at first, then by native dispatch
+        x = wnp.arange(8.0) + k
+        held = HOLDERS[holder](x)
+        np.testing.assert_array_equal(f(x), np.arange(8.0) + k + 1)
+        assert x.is_deleted()
+        if held is not None:
+            np.testing.assert_array_equal(held, np.arange(8.0) + k)
+
+
+def test_a_donated_shard_leaves_its_array_alone():
+    f = weft.jit(lambda x: x + 1, donate_argnums=0)
+    for _ in range(4):
+        x = wnp.arange(8.0) + 0
+        f(x.addressable_shards[0].data)
+        np.testing.assert_array_equal(x, np.arange(8.0))
+
+
+def test_an_array_donated_and_read_by_one_call():
+    f = weft.jit(lambda x, y: (x + 1, 2 * y[::-1]), donate_argnums=0)
+    for _ in range(4):
+        x = wnp.arange(8.0) + 0
+        one, two = f(x, x)
+        np.testing.assert_array_equal(one, np.arange(8.0) + 1)
+        np.testing.assert_array_equal(two, 2 * np.arange(8.0)[::-1])
+
+
+def test_a_donated_array_of_ones_own_is_written_in_place():
+    f = weft.jit(lambda x: x + 1, donate_argnums=0)
+    x = f(wnp.zeros(8))
+    for _ in range(4):
+        at = x._live().ptr
+        x = f(x)
+        assert x._live().ptr == at
 
 
 def test_shardings_of_arguments_and_results():

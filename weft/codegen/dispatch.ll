@@ -2,7 +2,7 @@
 ;
 ; `weft_call(self, args, nargs, kwnames)` has the signature of a METH_FASTCALL|METH_KEYWORDS method. The object's `_cell` slot is
 ; an int, the address of the head of a list of entries; its `_slow` slot is the callable that does everything unusual.
-; $SPEC, $BUFFER, $PTR, $CELL, $SLOW are byte offsets of slots, found and checked at start-up by `dispatch.py`.
+; $SPEC, $BUFFER, $PTR, $OWNER, $CELL, $SLOW are byte offsets of slots, found and checked at start-up by `dispatch.py`.
 ;
 ; An argument tree is a program of i64 words: 0 array | 1 n tuple | 2 n list | 3 n keys... dict | 4 None | 5 float as f32 |
 ; 6 float as f64 | 7 int as i32 | 8 int as i64 | 9 object: exactly this one (static arguments) | 10 bool.
@@ -470,7 +470,65 @@ out:
   ret void
 }
 
-; run a matched entry; null with an exception set if it fails, `%self` (borrowed) if memory ran out: the slow path says so
+; whether nobody else holds the memory that results will take over: another array or a view of it must keep its values.
+; With all leaves counted once more, the memory of a donated one is held by its array and by this call alone.
+define internal i1 @exclusive(ptr %e, ptr %owners) {
+entry:
+  %donated_at = getelementptr %entry, ptr %e, i32 0, i32 22
+  %donated = load i64, ptr %donated_at
+  %none = icmp eq i64 %donated, 0
+  br i1 %none, label %yes, label %some
+some:
+  %leaves_at = getelementptr %entry, ptr %e, i32 0, i32 7
+  %leaves = load i64, ptr %leaves_at
+  %n_at = getelementptr %entry, ptr %e, i32 0, i32 8
+  %n = load i64, ptr %n_at
+  %list_at = getelementptr %entry, ptr %e, i32 0, i32 21
+  %list = load ptr, ptr %list_at
+  call void @count_refs(ptr %owners, i64 %leaves, i1 1)
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %some ], [ %i1, %next ]
+  %more = icmp ult i64 %i, %n
+  br i1 %more, label %one, label %out
+one:
+  %leaf_at = getelementptr i64, ptr %list, i64 %i
+  %leaf = load i64, ptr %leaf_at
+  %aliased = icmp sge i64 %leaf, 0
+  br i1 %aliased, label %held, label %next
+held:
+  %own_at = getelementptr ptr, ptr %owners, i64 %leaf
+  %own = load ptr, ptr %own_at
+  %refs = load i32, ptr %own                  ; the count is the low half of the first word in all versions
+  %two = icmp eq i32 %refs, 2
+  br i1 %two, label %kind, label %out
+kind:
+  %type_at = getelementptr i8, ptr %own, i64 8
+  %type = load ptr, ptr %type_at
+  %is_capsule = icmp eq ptr %type, @PyCapsule_Type
+  br i1 %is_capsule, label %next, label %borrowed
+borrowed:
+  %lender_at = getelementptr i8, ptr %own, i64 $OWNER
+  %lender = load ptr, ptr %lender_at
+  %no_lender = icmp eq ptr %lender, @_Py_NoneStruct
+  br i1 %no_lender, label %next, label %lender_kind
+lender_kind:
+  %lender_type_at = getelementptr i8, ptr %lender, i64 8
+  %lender_type = load ptr, ptr %lender_type_at
+  %lent_by_capsule = icmp eq ptr %lender_type, @PyCapsule_Type      ; a capsule lends to one buffer
+  br i1 %lent_by_capsule, label %next, label %out
+next:
+  %i1 = add i64 %i, 1
+  br label %loop
+out:
+  %ok = phi i1 [ 1, %loop ], [ 0, %held ], [ 0, %lender_kind ]
+  call void @count_refs(ptr %owners, i64 %leaves, i1 0)
+  ret i1 %ok
+yes:
+  ret i1 1
+}
+
+; run a matched entry; null with an exception set if it fails, `%self` (borrowed) if memory ran out or is shared: the slow path knows what to do
 define internal ptr @run(ptr %e, ptr %slots, ptr %owners, ptr %arrays, ptr %out_owners, ptr %self) {
 entry:
   %c = alloca %cursor
@@ -662,6 +720,11 @@ next:
   %i1 = add i64 %i, 1
   br label %loop
 matched:
+  %own = call i1 @exclusive(ptr %e, ptr %owners)
+  br i1 %own, label %start, label %shared
+shared:
+  ret ptr %self
+start:
   %value = call ptr @run(ptr %e, ptr %slots, ptr %owners, ptr %arrays, ptr %out_owners, ptr %self)
   ret ptr %value
 miss:

@@ -73,10 +73,11 @@ class Dispatcher:
 
 
 def make_dispatcher(array: Any, buffer: Any, jitted: Any, state_address: int) -> Dispatcher | None:
-    """The dispatcher for the classes of three sample objects (with slots `_spec _buffer`, `ptr`, `_cell _slow`), or None."""
+    """The dispatcher for the classes of three sample objects (with slots `_spec _buffer`, `ptr _owner`,
+    `_cell _slow`), or None."""
     offsets = {
-        "SPEC": (array, "_spec"), "BUFFER": (array, "_buffer"), "PTR": (buffer, "ptr"), "CELL": (jitted, "_cell"),
-        "SLOW": (jitted, "_slow"),
+        "SPEC": (array, "_spec"), "BUFFER": (array, "_buffer"), "PTR": (buffer, "ptr"), "OWNER": (buffer, "_owner"),
+        "CELL": (jitted, "_cell"), "SLOW": (jitted, "_slow"),
     }
     found = {}
     for key, (sample, name) in offsets.items():

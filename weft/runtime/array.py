@@ -188,7 +188,6 @@ class Array(metaclass=ArrayMeta):
         raise RuntimeError(f"Array has been deleted with shape={self._spec.aval.str_short()}. It was donated to a compiled "
                                "function or deleted explicitly. Use the result of that call, or do not donate it "
                                "(donate_argnums / donate_argnames).")
-        return buffer
 
     # ---- values on the host
     def _storage(self) -> np.ndarray:

@@ -16,6 +16,7 @@ import ctypes
 import math
 import mmap
 import os
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -26,6 +27,7 @@ ALIGNMENT = 64
 _LARGE = 1 << 20
 _HUGE_PAGE = 2 << 20
 _PAGE = mmap.PAGESIZE
+_refcount = getattr(sys, "getrefcount", None)  # other interpreters may not count
 
 
 class Heap(Protocol):
@@ -248,6 +250,18 @@ class Buffer:
         buffer._heap, buffer._owner = None, owner
         buffer.ptr, buffer.nbytes = ptr, nbytes
         return buffer
+
+    def is_held_only_by(self, holders: int) -> bool:
+        """Whether no more than `holders` references keep this memory alive: no view, slice or other array reads it."""
+        if _refcount is None or not (self._owner is None or type(self._owner).__name__ == "PyCapsule"):
+            return False
+        return _refcount(self) <= holders + 2  # `self` and the argument
+
+    def copy(self) -> Buffer:
+        """Return a buffer of its own with the same bytes."""
+        other = Buffer(self.nbytes)
+        ctypes.memmove(other.ptr, self.ptr, self.nbytes)
+        return other
 
     def slice(self, offset: int, nbytes: int) -> Buffer:
         """Return a buffer over a part of this one, which it keeps alive; it is as aligned as `offset` is."""

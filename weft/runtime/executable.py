@@ -50,6 +50,9 @@ class Executable:
             if array._spec is not spec and array._spec.splits != spec.splits:
                 array = relaid(array, spec.sharding)
             ins.append(array._live())
+        for i in self.aliases.values():
+            if not ins[i].is_held_only_by(2):       # by its array and by `ins`; else someone would see the results in it
+                ins[i] = ins[i].copy()
         outs = [ins[self.aliases[i]] if i in self.aliases else Buffer(spec.nbytes) for i, spec in enumerate(self.out_specs)]
         arena = Buffer(self.arena_bytes) if self.arena_bytes else None
         slots = self._template(*[b.ptr for b in ins], *[b.ptr for b in outs], *[c.ptr for c in self.consts],
