@@ -450,7 +450,7 @@ def power(x, y, /):
         if _is_bool(x):
             x = cast(x, dtypes.default_int_dtype())
         return ew.square(x) if exponent == 2 else ew.integer_pow(x, exponent)
-    by_integers = dtypes.issubdtype(typeof(y).dtype, np.integer) and not typeof(y).weak_type
+    by_integers = (_is_int(y) or _is_bool(y)) and not typeof(y).weak_type
     x, y = promote("power", x, y)
     if by_integers and typeof(x).weak_type:
         x = cast(x, x.dtype)
