@@ -21,6 +21,7 @@ from weft.ops.placement import sharding_constraint
 from weft.runtime.array import Array, ArraySpec
 from weft.runtime.device import Device
 from weft.util import dtypes, tree
+from weft.util.errors import ShardingError
 from weft.util.source import api_boundary
 
 
@@ -98,10 +99,11 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = Fa
             targets = tree.broadcast_prefix(device, x, is_leaf=_is_placement)
         except ValueError as error:
             raise ValueError(f"device_put: device must be a prefix of the tree of values: {error}") from None
-    return tree.tree_unflatten(structure, [_put(leaf, t) for leaf, t in zip(flat, targets)])
+    return tree.tree_unflatten(structure, [_put(leaf, t, x, i) for i, (leaf, t) in enumerate(zip(flat, targets))])
 
 
-def _put(x, target):
+def _put(x, target, whole, i: int):
+    """Leaf `x`, number `i` of the tree `whole`, at its target."""
     sharding = as_sharding(target, "device_put")
     if isinstance(x, Tracer):
         if sharding is None or len(sharding.device_assignment) == 1:
@@ -110,7 +112,11 @@ def _put(x, target):
     array = to_array(x)
     if sharding is None:
         return array
-    sharding.check_shape(array.shape, f"device_put of an array of type {array.aval.str_short()}")
+    try:
+        sharding.check_shape(array.shape)
+    except ShardingError:
+        path = tree.keystr(tree.tree_flatten_with_path(whole)[0][i][0])
+        sharding.check_shape(array.shape, f"the value{path and ' ' + path} given to device_put")
     return relayout(array, sharding)
 
 

@@ -249,11 +249,12 @@ class JitFunction(Dispatching):
         cacheable = not any(isinstance(c, Tracer) for c in jaxpr.consts)
         jaxpr, consts = hoist_tracers(jaxpr)
         n_out = len(jaxpr.outvars)
+        names = _leaf_names(self, in_tree, len(leaves))
         traced = TracedProgram(
             jaxpr, consts, in_tree, out_tree[0],
-            flat_shardings(self.in_shardings, in_tree, avals, f"jit({self.name}): in_shardings", args=True),
+            flat_shardings(self.in_shardings, in_tree, avals, f"jit({self.name}): in_shardings", names),
             flat_shardings(self.out_shardings, out_tree[0], jaxpr.out_avals, f"jit({self.name}): out_shardings"),
-            self._donated(args, kwargs, in_tree), _leaf_names(self, in_tree, len(leaves)), self.name, avals)
+            self._donated(args, kwargs, in_tree), names, self.name, avals)
         assert len(traced.out_shardings) == n_out
         if cacheable:
             self._programs[key] = traced
@@ -380,8 +381,10 @@ def _is_sharding_leaf(x) -> bool:
     return x is None or isinstance(x, (Sharding, PartitionSpec, Device))
 
 
-def flat_shardings(given, structure, avals: Sequence, what: str, args: bool = False) -> tuple[Sharding | None, ...]:
-    """One sharding (or None) per flat value from a prefix tree of shardings, specs or devices; checks that dims divide."""
+def flat_shardings(given, structure, avals: Sequence, what: str, arg_names: Sequence[str] = ()
+                   ) -> tuple[Sharding | None, ...]:
+    """One sharding (or None) per flat value from a prefix tree of shardings, specs or devices; checks that dims divide.
+    `arg_names` names the values if they are arguments; else they are results."""
     n = structure.num_leaves
     if given is None:
         return (None,) * n
@@ -389,7 +392,7 @@ def flat_shardings(given, structure, avals: Sequence, what: str, args: bool = Fa
         flat = [given] * n
     else:
         full = tree.tree_unflatten(structure, list(range(n)))
-        if args:
+        if arg_names:
             full, kwargs = full
             if isinstance(given, list):
                 given = tuple(given)
@@ -400,12 +403,21 @@ def flat_shardings(given, structure, avals: Sequence, what: str, args: bool = Fa
         except ValueError as error:
             raise ValueError(f"{what} must be a prefix of the tree of values: {error}") from None
     result = []
-    for s, aval in zip(flat, avals):
+    for i, (s, aval) in enumerate(zip(flat, avals)):
         s = as_sharding(s, what)
         if s is not None:
-            s.check_shape(aval.shape, what)
+            s.check_shape(aval.shape, _what_is_split(what, i, structure, arg_names))
         result.append(s)
     return tuple(result)
+
+
+def _what_is_split(what: str, i: int, structure, arg_names: Sequence[str]) -> str:
+    """Value number `i` in words: an argument by its name, a result by its place in the tree."""
+    function = what.partition(":")[0]
+    if arg_names:
+        return f"argument {arg_names[i]} of {function}" if i < len(arg_names) else f"an argument of {function}"
+    path = tree.tree_flatten_with_path(tree.tree_unflatten(structure, list(range(structure.num_leaves))))[0][i][0]
+    return f"the result{tree.keystr(path) and ' ' + tree.keystr(path)} of {function}"
 
 
 def as_sharding(s, what: str) -> Sharding | None:

@@ -99,6 +99,15 @@ class Tracer:
     def __index__(self):
         return int(_need_value(self, TracerIntegerConversionError, "as a Python integer index or size"))
 
+    def item(self, *args):
+        return np.asarray(_need_value(self, ConcretizationTypeError, "with .item()")).item(*args)
+
+    def tolist(self):
+        return np.asarray(_need_value(self, ConcretizationTypeError, "with .tolist()")).tolist()
+
+    def tobytes(self, order: str = "C"):
+        return np.asarray(_need_value(self, ConcretizationTypeError, "with .tobytes()")).tobytes(order)
+
     def __array__(self, *args, **kwargs):
         value = _need_value(self, TracerArrayConversionError, "as a NumPy array (numpy.asarray or a numpy function)")
         return np.asarray(value, *args, **kwargs)
@@ -134,7 +143,7 @@ def _need_value(tracer: Tracer, error: type, use: str):
     if value is not None:
         return value
     origin = getattr(tracer, "source", None)
-    made = f"\n  The value was made at {origin}." if origin is not None else ""
+    made = f"\n  The value was made at {origin}" if origin is not None else ""
     line = user_frame()
     here = f"\n  at {line}" if line is not None else ""
     raise error(f"{tracer.describe()} was used {use}, but it has no value while the program is being traced.{here}{made}\n"
@@ -230,10 +239,11 @@ def axis_env_size(name) -> int:
 
 
 def escaped_tracer(tracer: Tracer) -> UnexpectedTracerError:
-    origin = getattr(tracer, "source", None)
-    made = f"\n  It was made at {origin}." if origin is not None else ""
+    origin, line = getattr(tracer, "source", None), user_frame()
+    here = f"\n  at {line}" if line is not None else ""
+    made = f"\n  It was made at {origin}" if origin is not None else ""
     return UnexpectedTracerError(
-        f"{tracer.describe()} was used after the transformation that made it had ended.{made}\n"
+        f"{tracer.describe()} was used after the transformation that made it had ended.{here}{made}\n"
         "  A value computed inside a transformed function (jit, grad, vmap, ...) must leave it through its return value, "
         "not through a global, an attribute or a closure. Return it, or use weft.checking_leaks() to find where it leaks.")
 

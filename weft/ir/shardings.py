@@ -19,6 +19,7 @@ import numpy as np
 from weft.ir.mesh import AbstractMesh, AxisType, Mesh
 from weft.ir.specs import PartitionSpec, Spec, entry_axes
 from weft.util.errors import ShardingError
+from weft.util.source import user_frame
 
 Index = tuple[slice, ...]
 Shape = tuple[int, ...]
@@ -108,7 +109,10 @@ class Sharding:
     def check_shape(self, shape: Sequence[int], what: str = "the value") -> None:
         """Raise ShardingError unless every dim of `shape` divides into its blocks."""
         shape = tuple(shape)
-        splits = self.splits(shape)
+        try:
+            splits = self.splits(shape)
+        except ShardingError as error:
+            raise ShardingError(f"cannot split {what} of shape {list(shape)}: {error}") from None
         bad = [d for d, (size, n) in enumerate(zip(shape, splits)) if size % n]
         if bad:
             raise ShardingError(_divisibility_text(self, shape, splits, bad, what))
@@ -164,6 +168,9 @@ def _divisibility_text(sharding: Sharding, shape: Shape, splits: Shape, bad: Seq
             by = sharding.split_reason(d)
         lines.append(f"    dim {d} has size {shape[d]}, {by}; {shape[d]} is not divisible by {splits[d]}")
         advice.append(f"pad dim {d} to {-(-shape[d] // splits[d]) * splits[d]}")
+    line = user_frame()
+    if line is not None:
+        lines.append(f"  at {line}")
     lines.append(f"  A dim must divide evenly by the number of its splits. {' and '.join(advice).capitalize()}, leave "
                  "it unsplit, or use fewer devices along it.")
     return "\n".join(lines)

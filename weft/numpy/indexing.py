@@ -19,7 +19,8 @@ from weft.ops.layout import broadcast_in_dim, reshape, rev
 from weft.ops.slicing import concatenate, dynamic_slice, dynamic_update_slice, slice as slice_op
 from weft.runtime.array import Array
 from weft.util import dtypes
-from weft.util.errors import NonConcreteBooleanIndexError
+from weft.util.errors import NonConcreteBooleanIndexError, describe
+from weft.util.source import user_frame
 
 _SCALAR_INT = (int, np.integer)
 
@@ -73,9 +74,10 @@ def _expand_bools(index: tuple) -> tuple:
             out.append(i)
             continue
         if isinstance(i, Tracer):
-            raise NonConcreteBooleanIndexError(
-                f"Array boolean indices must be concrete; got {i.describe()}. The shape of the result would depend on values. "
-                "Use weft.numpy.where(mask, x, y), or x.at[...] with where, which keep the shape.")
+            raise NonConcreteBooleanIndexError(describe(
+                "x[mask]", f"Array boolean indices must be concrete; got {i.describe()}.", (), user_frame(),
+                "The shape of the result would depend on values.",
+                "Use weft.numpy.where(mask, x, y), or x.at[...] with where, which keep the shape."))
         out += [np.asarray(p, np.int32) for p in np.nonzero(np.asarray(i))]
     return tuple(out)
 
@@ -205,12 +207,19 @@ def _positions(i, n: int):
     return ew.select_n(ew.lt(i, 0), i, ew.add(i, n))
 
 
+def _bound_text(bound) -> str:
+    return bound.describe() if isinstance(bound, Tracer) else repr(bound)
+
+
 def _plan_slice(plan: Plan, d: int, s: slice) -> None:
     n = plan.shape[d]
     for part in (s.start, s.stop, s.step):
         if isinstance(part, Tracer):
-            raise IndexError(f"Array slice indices must have static start/stop/step to be used with NumPy indexing syntax. Found "
-                             f"{s}. Use weft.lax.dynamic_slice (or dynamic_slice_in_dim), which takes traced starts.")
+            raise IndexError(describe(
+                "x[start:stop]", "Array slice indices must have static start/stop/step to be used with NumPy indexing syntax.",
+                [(name, _bound_text(p)) for name, p in zip(("start", "stop", "step"), (s.start, s.stop, s.step))],
+                user_frame(), "The shape of the result would depend on values.",
+                "Use weft.lax.dynamic_slice (or dynamic_slice_in_dim), which takes traced starts."))
     parts = [None if p is None else p.__index__() for p in (s.start, s.stop, s.step)]
     start, stop, step = slice(*parts).indices(n)
     size = len(range(start, stop, step))

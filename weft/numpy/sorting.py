@@ -11,7 +11,8 @@ from weft.numpy import manipulation as mp, reductions as rd, ufuncs as uf
 from weft.numpy.promote import broadcast_to_shape, cast, check_arraylike, concrete, promote_dtypes, value
 from weft.ops import elementwise as ew, layout, sorting
 from weft.util import dtypes
-from weft.util.errors import ConcretizationTypeError
+from weft.util.errors import ConcretizationTypeError, describe
+from weft.util.source import user_frame
 
 
 def _array(a, api: str):
@@ -26,7 +27,8 @@ def _axis(axis: int, ndim: int, api: str) -> int:
 def host_value(x, api: str, remedy: str = "") -> np.ndarray:
     """The concrete value of `x`; functions whose result shape depends on values need it."""
     if isinstance(x, Tracer) and x.concrete() is None:
-        raise ConcretizationTypeError(f"{api}: the shape of the result depends on values, but got {x.describe()}. {remedy}")
+        raise ConcretizationTypeError(describe(api, f"the shape of the result depends on values, but got {x.describe()}.", (),
+                                               user_frame(), "Shapes must be known while tracing.", remedy))
     return np.asarray(x)
 
 

@@ -19,7 +19,7 @@ def sharding_constraint(x, sharding):
 
 @sharding_constraint_p.def_type
 def _constraint_type(aval, *, sharding):
-    sharding.check_shape(aval.shape, "with_sharding_constraint")
+    sharding.check_shape(aval.shape, "the value given to with_sharding_constraint")
     return aval
 
 

@@ -24,7 +24,8 @@ from weft.ops.layout import broadcast_in_dim, reshape, squeeze
 from weft.ops.reduce import reduce_sum
 from weft.ops.rules import at_front, aval_of, insert, jointly_linear, shaped_like
 from weft.util import dtypes
-from weft.util.errors import ShapeError
+from weft.util.errors import ShapeError, describe
+from weft.util.source import user_frame
 
 _span = builtins.slice  # this module's `slice` is the op
 
@@ -429,10 +430,10 @@ def _concatenate_type(*operands, dimension):
     rest = lambda a: a.shape[:dimension] + a.shape[dimension + 1 :]
     for a in operands:
         if a.ndim != first.ndim or a.dtype != first.dtype or rest(a) != rest(first):
-            listing = "\n".join(f"    operand {i} {a.str_short()}" for i, a in enumerate(operands))
+            table = [(f"operand {i}", b.str_short()) for i, b in enumerate(operands)]
             raise ShapeError(
-                f"concatenate: operands do not fit together along dim {dimension}.\n{listing}\n"
-                "  They must have equal dtypes, and equal sizes in all other dims."
+                describe("concatenate", f"operands do not fit together along dim {dimension}.", table, user_frame(),
+                         "They must have equal dtypes, and equal sizes in all other dims.")
             )
     total = sum(a.shape[dimension] for a in operands)
     return shaped_like(first, insert(rest(first), dimension, total), *operands[1:])
