@@ -112,8 +112,8 @@ def _provide(kernels: dict[str, Kernel], others: Sequence[Order]) -> None:
             if name not in _kernels:
                 _adopt(name, missing)
         rest = [(name, kernel) for name, kernel in missing.items() if name not in _kernels]
-        count = max(-(-len(rest) // BATCH), min(threads, len(rest) // 2), 1)
-        batches = [dict(rest[i::count]) for i in range(count) if rest]
+        count = -(-len(rest) // BATCH)
+        batches = [dict(rest[i::count]) for i in range(count)]
         orders = [Order(cache.key("batch", *batch), functools.partial(_batch_ir, batch)) for batch in batches]
         objects.prepare([*orders, *others], threads)
         for batch, order in zip(batches, orders):
