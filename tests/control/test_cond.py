@@ -93,6 +93,16 @@ def test_keys_pass_through_branches():
     close(data(weft.vmap(f)(flags, keys)), np.stack(want))
 
 
+def test_branches_with_keys_have_gradients():
+    random = weft.random
+    noisy = lambda x, k: wnp.sin(x) * random.normal(random.split(k)[0], (4,))
+    f = lambda x, k: lax.switch(1, [lambda x, k: x * random.normal(k, (4,)), noisy, lambda x, k: x], x, k).sum()
+    key = random.key(7)
+    want = weft.grad(lambda x: noisy(x, key).sum())(X)
+    close(weft.grad(f)(X, key), want)
+    close(weft.jit(weft.grad(f))(X, key), want)
+
+
 def test_unused_results_and_operands_are_dropped():
     def f(p, x, y):
         return lax.cond(p, lambda a, b: (wnp.sin(a), wnp.exp(b)), lambda a, b: (a, b), x, y)[0]

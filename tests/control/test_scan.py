@@ -192,6 +192,32 @@ def test_keys_are_carried_and_sliced():
     close(lax.scan(lambda c, k: (c, weft.random.uniform(k)), 0, keys)[1], weft.vmap(weft.random.uniform)(keys), 1e-6)
 
 
+def test_gradients_pass_by_carried_keys():
+    random = weft.random
+
+    def dropped(c, key):
+        def step(state, _):
+            key, h = state
+            key, sub = random.split(key)
+            h = wnp.where(random.bernoulli(sub, 0.5, h.shape), wnp.tanh(W @ h), h)
+            return (key, h), h.sum()
+        (_, h), sums = lax.scan(step, (key, c), None, length=3)
+        return h.sum() + (sums ** 2).sum()
+
+    def plain(c, key):
+        total = 0.0
+        for _ in range(3):
+            key, sub = random.split(key)
+            c = wnp.where(random.bernoulli(sub, 0.5, c.shape), wnp.tanh(W @ c), c)
+            total = total + c.sum() ** 2
+        return c.sum() + total
+    keys = random.split(random.key(3), 4)
+    want = [np.asarray(weft.grad(plain)(C, k)) for k in keys]
+    for g in (weft.grad(dropped), weft.jit(weft.grad(dropped)), weft.grad(weft.checkpoint(dropped))):
+        close(g(C, keys[0]), want[0])
+    close(weft.vmap(weft.grad(dropped), in_axes=(None, 0))(C, keys), np.stack(want))
+
+
 def test_no_slices():
     last, ys = lax.scan(BODIES["recurrent"], C, XS[:0])
     close(last, C)
@@ -216,6 +242,15 @@ def test_a_scan_is_one_native_program_with_one_loop():
     loops = [s for s in steps if isinstance(s, P.Loop)]
     assert [s.extent for s in loops] == [5]
     assert len([s for s in steps if isinstance(s, P.Launch)]) <= 3
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_kernels_do_not_depend_on_the_length(gradient):
+    def kernels(n):
+        f = lambda c: lax.scan(BODIES["recurrent"], c, wnp.ones((n, 3)))[0].sum()
+        compiled = weft.jit(weft.grad(f) if gradient else f).lower(C).compile()
+        return compiled.runtime_executable().kernel_count
+    assert kernels(3) == kernels(300) <= (8 if gradient else 3)
 
 
 def test_bodies_are_traced_once():
