@@ -35,10 +35,11 @@ class _MethodDef(ctypes.Structure):
 def slot_offset(cls: type, name: str) -> int | None:
     """Byte offset of slot `name` in objects of `cls`, or None if it cannot be told.
 
-    A member descriptor holds a pointer to its PyMemberDef, whose third word is the offset.
+    A member descriptor holds a pointer to its PyMemberDef, whose third word is the offset. Builds without a GIL (`t` in their
+    ABI flags) have another object header, and dispatch counts on the lock.
     """
     member = next(base.__dict__[name] for base in cls.__mro__ if name in base.__dict__)
-    if type(member).__name__ != "member_descriptor" or sys.implementation.name != "cpython":
+    if type(member).__name__ != "member_descriptor" or sys.implementation.name != "cpython" or "t" in sys.abiflags:
         return None
     words = (ctypes.c_void_p * 8).from_address(id(member))
     definition = words[5]                       # refcount, type, d_type, d_name, d_qualname, d_member
