@@ -9,16 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.execute import relayout, to_array
+from weft.api.execute import forget_operations, relayout, to_array
+from weft.api.flat import FlatFunction, aval_of
 from weft.api.jit import JitFunction, as_sharding, function_name
+from weft.control.body import forget as forget_bodies
 from weft.core.interpret import evaluate
 from weft.core.stage import hoist_tracers, stage
-from weft.core.trace import Tracer, eval_trace, set_trace, typeof
-from weft.ir.shardings import Sharding
+from weft.core.trace import Tracer, eval_trace, extend_axis_env, set_trace, typeof
+from weft.ir.mesh import Mesh
+from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.specs import PartitionSpec
 from weft.ir.types import ShapedArray
 from weft.ops.placement import sharding_constraint
 from weft.runtime.array import Array, ArraySpec
+from weft.runtime.buffer import Buffer
 from weft.runtime.device import Device
 from weft.util import dtypes, tree
 from weft.util.errors import ShardingError
@@ -124,8 +128,6 @@ def device_put_sharded(shards: Sequence, devices: Sequence) -> Any:
     """Stack `shards` along a new leading dim, shard i on `devices[i]`."""
     if len(shards) != len(devices):
         raise ValueError(f"device_put_sharded: {len(shards)} shards for {len(devices)} devices; there must be one each.")
-    from weft.ir.mesh import Mesh
-    from weft.ir.shardings import NamedSharding
     mesh = Mesh(np.array(devices), ("devices",))
     stacked = tree.tree_map(lambda *xs: np.stack([np.asarray(x) for x in xs]), *shards)
     return tree.tree_map(lambda x: device_put(x, NamedSharding(mesh, PartitionSpec("devices"))), stacked)
@@ -166,7 +168,6 @@ def make_array_from_callback(shape, sharding: Sharding, data_callback: Callable,
 
 
 def _assemble(shape, sharding: Sharding, parts: dict) -> Array:
-    from weft.runtime.buffer import Buffer
     first = next(iter(parts.values()))
     spec = ArraySpec(ShapedArray(shape, dtypes.canonicalize_dtype(first.dtype)), sharding, True)
     block = np.empty(spec.storage_shape, spec.storage_dtype)
@@ -208,29 +209,14 @@ def make_jaxpr(fun: Callable, static_argnums: int | Sequence[int] = (), axis_env
     >>> print(weft.make_jaxpr(lambda x: x * 2)(wnp.ones(3)))
     { lambda ; a:f32[3]. let b:f32[3] = mul a 2.0:f32[] in (b,) }
     """
-    nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
-
     @functools.wraps(fun, updated=())
     @api_boundary
     def jaxpr_maker(*args, **kwargs):
-        from weft.core.trace import extend_axis_env
-        static = {k % len(args): args[k] for k in nums}
-        dynamic = [x for i, x in enumerate(args) if i not in static]
-        flat, in_tree = tree.tree_flatten((dynamic, kwargs))
-        out_tree: list = []
-
-        def flat_fun(*xs):
-            given, kw = tree.tree_unflatten(in_tree, xs)
-            given = iter(given)
-            full = [static[i] if i in static else next(given) for i in range(len(args))]
-            leaves, structure = tree.tree_flatten(fun(*full, **kw))
-            out_tree[:] = [structure]
-            return leaves
-
+        flat = FlatFunction(fun, args, kwargs, static_argnums)
         with extend_axis_env(list(axis_env or ())):
-            jaxpr = stage(flat_fun, [typeof(x) for x in flat], function_name(fun))
+            jaxpr = stage(flat, [aval_of(x) for x in flat.leaves], function_name(fun))
         if return_shape:
-            return jaxpr, tree.tree_unflatten(out_tree[0], [_struct(a) for a in jaxpr.out_avals])
+            return jaxpr, flat.unflatten([_struct(a) for a in jaxpr.out_avals])
         return jaxpr
     return jaxpr_maker
 
@@ -249,19 +235,9 @@ def eval_shape(fun: Callable, *args, **kwargs) -> Any:
     """
     if isinstance(fun, JitFunction):
         fun = fun.fun
-    flat, in_tree = tree.tree_flatten((args, kwargs))
-    out_tree: list = []
-
-    def flat_fun(*xs):
-        call_args, call_kwargs = tree.tree_unflatten(in_tree, xs)
-        leaves, structure = tree.tree_flatten(fun(*call_args, **call_kwargs))
-        out_tree[:] = [structure]
-        return leaves
-
-    avals = [typeof(x) if hasattr(x, "aval") or not hasattr(x, "shape") else
-             ShapedArray(tuple(x.shape), dtypes.canonicalize_dtype(x.dtype)) for x in flat]
-    jaxpr = stage(flat_fun, avals, function_name(fun))
-    return tree.tree_unflatten(out_tree[0], [_struct(a) for a in jaxpr.out_avals])
+    flat = FlatFunction(fun, args, kwargs)
+    jaxpr = stage(flat, [aval_of(x) for x in flat.leaves], function_name(fun))
+    return flat.unflatten([_struct(a) for a in jaxpr.out_avals])
 
 
 @contextmanager
@@ -292,26 +268,16 @@ def named_scope(name: str):
 def closure_convert(fun: Callable, *example_args) -> tuple[Callable, list]:
     """`fun` with the traced values it closes over as extra arguments: `(converted, values)`, where
     `converted(*args, *values) == fun(*args)`."""
-    flat, in_tree = tree.tree_flatten(example_args)
-    out_tree: list = []
-
-    def flat_fun(*xs):
-        leaves, structure = tree.tree_flatten(fun(*tree.tree_unflatten(in_tree, xs)))
-        out_tree[:] = [structure]
-        return leaves
-
-    jaxpr, consts = hoist_tracers(stage(flat_fun, [typeof(x) for x in flat], function_name(fun)))
+    flat = FlatFunction(fun, example_args)
+    jaxpr, consts = hoist_tracers(stage(flat, [typeof(x) for x in flat.leaves], function_name(fun)))
 
     def converted(*args):
         n = len(args) - len(consts)
-        leaves, _ = tree.tree_flatten(tuple(args[:n]))
-        return tree.tree_unflatten(out_tree[0], evaluate(jaxpr, *args[n:], *leaves))
+        return flat.unflatten(evaluate(jaxpr, *args[n:], *tree.tree_leaves(tuple(args[:n]))))
     return converted, consts
 
 
 def clear_caches() -> None:
     """Forget compiled single operations (compiled functions keep theirs; see their `clear_cache`)."""
-    from weft.api.execute import _one_op
-    from weft.control.body import forget
-    _one_op.cache_clear()
-    forget()
+    forget_operations()
+    forget_bodies()

@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from weft.api.flat import FlatFunction, aval_of
 from weft.api.jit import function_name
+from weft.api.vmap import vmap
 from weft.control.remat import remat_p
 from weft.core.interpret import evaluate
 from weft.core.stage import hoist_tracers, stage
 from weft.core.trace import UndefPrimal, Zero, typeof
-from weft.ir.types import ShapedArray
+from weft.ops.elementwise import convert_element_type
+from weft.ops.layout import reshape
+from weft.ops.slicing import slice_in_dim
 from weft.transforms.jvp import instantiate, jvp_flat
 from weft.transforms.linearize import linearize_flat
 from weft.transforms.transpose import backward_pass
@@ -39,10 +43,6 @@ def _with_args(fun: Callable, args: Sequence, kwargs: dict, nums: Sequence[int])
     return partial
 
 
-def _name(fun) -> str:
-    return function_name(fun)
-
-
 def _check_input(x, api: str, path: str, holomorphic: bool, allow_int: bool) -> None:
     dtype = typeof(x).dtype
     if holomorphic:
@@ -54,7 +54,7 @@ def _check_input(x, api: str, path: str, holomorphic: bool, allow_int: bool) -> 
             raise TypeError(f"{api} requires real- or complex-valued inputs (of inexact dtype), got {dtype.name} at {path}. "
                             "If you want to differentiate with respect to integers (with zero derivative), use allow_int=True; "
                             "else choose the arguments with argnums or make the value a float.")
-    elif dtypes.issubdtype(dtype, np.complexfloating) and api in ("jacfwd",):
+    elif dtypes.issubdtype(dtype, np.complexfloating) and api == "jacfwd":
         raise TypeError(f"{api} requires real-valued inputs, got {dtype.name} at {path}; use holomorphic=True for holomorphic "
                         "functions.")
 
@@ -92,7 +92,7 @@ def _vjp(fun, primals, has_aux, api):
         out = fun(*tree.tree_unflatten(in_tree, xs))
         if has_aux:
             if not isinstance(out, (tuple, list)) or len(out) != 2:
-                raise TypeError(f"{api} with has_aux=True: {_name(fun)} must return a pair (output, aux), got {type(out)}.")
+                raise TypeError(f"{api} with has_aux=True: {function_name(fun)} must return a pair (output, aux), got {type(out)}.")
             out, aux = out
             aux_leaves, aux_tree = tree.tree_flatten(aux)
             aux_box[:] = [aux_tree, len(aux_leaves)]
@@ -116,7 +116,8 @@ def _vjp(fun, primals, has_aux, api):
     def pullback(ct):
         cts, ct_tree = tree.tree_flatten(ct)
         if ct_tree != out_tree[0]:
-            raise ValueError(f"vjp: the cotangent must have the structure of the output of {_name(fun)}: {out_tree[0]}, got {ct_tree}.")
+            raise ValueError(f"vjp: the cotangent must have the structure of the output of {function_name(fun)}: "
+                             f"{out_tree[0]}, got {ct_tree}.")
         for c, aval in zip(cts, out_avals):
             _check_cotangent(c, aval)
         linear = [UndefPrimal(v.aval) for v in program.invars]
@@ -134,7 +135,6 @@ def _as_cotangent(ct, aval):
     want = aval.to_tangent_aval()
     got = typeof(ct)
     if got.dtype != want.dtype or got.weak_type:
-        from weft.ops.elementwise import convert_element_type
         return convert_element_type(ct, want.dtype)
     return ct
 
@@ -181,16 +181,16 @@ def _check_scalar(fun, value, holomorphic: bool) -> None:
     try:
         aval = typeof(value)
     except TypeError:
-        raise TypeError(f"Gradient only defined for scalar-output functions. {_name(fun)} gave {value!r}. "
+        raise TypeError(f"Gradient only defined for scalar-output functions. {function_name(fun)} gave {value!r}. "
                         "Use has_aux=True to return more than the scalar.") from None
     if aval.shape != ():
-        raise TypeError(f"Gradient only defined for scalar-output functions. Output of {_name(fun)} had shape: {aval.shape}. "
+        raise TypeError(f"Gradient only defined for scalar-output functions. Output of {function_name(fun)} had shape: {aval.shape}. "
                         "Sum it, or use weft.jacrev / weft.vjp.")
     if holomorphic:
         if not dtypes.issubdtype(aval.dtype, np.complexfloating):
             raise TypeError(f"grad with holomorphic=True requires an output of complex dtype, got {aval.dtype.name}.")
     elif not dtypes.issubdtype(aval.dtype, np.floating):
-        raise TypeError(f"grad requires a real-valued output (of floating dtype), got {aval.dtype.name} from {_name(fun)}. "
+        raise TypeError(f"grad requires a real-valued output (of floating dtype), got {aval.dtype.name} from {function_name(fun)}. "
                         "For complex outputs use weft.vjp, or holomorphic=True.")
 
 
@@ -237,13 +237,12 @@ def jvp(fun: Callable, primals: Sequence, tangents: Sequence, has_aux: bool = Fa
 
     def flat_fun(*xs):
         out = fun(*tree.tree_unflatten(in_tree, xs))
-        aux_leaves = []
+        aux = ()
         if has_aux:
             out, aux = out
-            aux_leaves, aux_tree = tree.tree_flatten(aux)
-            box[:] = [None, aux_tree]
         leaves, structure = tree.tree_flatten(out)
-        box[:] = [structure, box[1] if has_aux else None]
+        aux_leaves, aux_tree = tree.tree_flatten(aux)
+        box[:] = [structure, aux_tree]
         return [*leaves, *aux_leaves]
 
     outs, out_tangents = jvp_flat(flat_fun, flat, checked)
@@ -304,31 +303,19 @@ def linear_transpose(fun: Callable, *primals, reduce_axes=()) -> Callable:
     >>> float(weft.linear_transpose(lambda x: 3.0 * x, 1.0)(2.0)[0])
     6.0
     """
-    flat, in_tree = tree.tree_flatten(tuple(primals))
-    avals = [_aval_of(x) for x in flat]
-    out_tree: list = []
-
-    def flat_fun(*xs):
-        leaves, structure = tree.tree_flatten(fun(*tree.tree_unflatten(in_tree, xs)))
-        out_tree[:] = [structure]
-        return leaves
-
-    program = stage(flat_fun, avals, _name(fun))
+    flat = FlatFunction(fun, primals)
+    avals = [aval_of(x) for x in flat.leaves]
+    program = stage(flat, avals, function_name(fun))
 
     @api_boundary
     def transposed(ct):
         cts, structure = tree.tree_flatten(ct)
-        if structure != out_tree[0]:
-            raise TypeError(f"linear_transpose: the cotangent must have the structure of the output, {out_tree[0]}, got {structure}.")
+        if structure != flat.out_tree:
+            raise TypeError(f"linear_transpose: the cotangent must have the structure of the output, {flat.out_tree}, got {structure}.")
         found = backward_pass(program, [UndefPrimal(a) for a in avals], cts)
-        return tree.tree_unflatten(in_tree, [instantiate(x) for x in found])
+        args, _ = tree.tree_unflatten(flat.in_tree, [instantiate(x) for x in found])
+        return args
     return transposed
-
-
-def _aval_of(x) -> ShapedArray:
-    if hasattr(x, "shape") and hasattr(x, "dtype") and not hasattr(x, "aval"):
-        return ShapedArray(tuple(x.shape), dtypes.canonicalize_dtype(x.dtype), getattr(x, "weak_type", False))
-    return typeof(x)
 
 
 def jacfwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False) -> Callable:
@@ -341,7 +328,6 @@ def jacfwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
     @functools.wraps(fun, updated=())
     @api_boundary
     def jacobian(*args, **kwargs):
-        from weft.api.vmap import vmap
         nums = _argnums(argnums, len(args), "jacfwd")
         chosen = tuple(args[k] for k in nums)
         _check_inputs(chosen, nums, "jacfwd", holomorphic, False)
@@ -369,7 +355,6 @@ def jacrev(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
     @functools.wraps(fun, updated=())
     @api_boundary
     def jacobian(*args, **kwargs):
-        from weft.api.vmap import vmap
         nums = _argnums(argnums, len(args), "jacrev")
         chosen = tuple(args[k] for k in nums)
         _check_inputs(chosen, nums, "jacrev", holomorphic, allow_int)
@@ -416,8 +401,6 @@ def _basis(flat) -> list:
 
 def _split_columns(columns, flat, in_tree, value, argnums):
     """Columns stacked in the last dim, as one leaf of shape value.shape + input.shape per input."""
-    from weft.ops.layout import reshape
-    from weft.ops.slicing import slice_in_dim
     shape, parts, start = typeof(value).shape, [], 0
     for x in flat:
         aval = typeof(x)
@@ -429,8 +412,6 @@ def _split_columns(columns, flat, in_tree, value, argnums):
 
 
 def _split_rows(rows, flat_out) -> list:
-    from weft.ops.layout import reshape
-    from weft.ops.slicing import slice_in_dim
     shape, parts, start = typeof(rows).shape[1:], [], 0
     for y in flat_out:
         aval = typeof(y)
@@ -454,27 +435,14 @@ def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy:
         return functools.partial(checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums)
     if concrete:
         raise NotImplementedError("checkpoint: concrete=True was removed; use static_argnums.")
-    nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
 
     @functools.wraps(fun, updated=())
     @api_boundary
     def checkpointed(*args, **kwargs):
-        static = {k % len(args): args[k] for k in nums}
-        dynamic = [x for i, x in enumerate(args) if i not in static]
-        flat, in_tree = tree.tree_flatten((dynamic, kwargs))
-        out_tree: list = []
-
-        def flat_fun(*xs):
-            given, kw = tree.tree_unflatten(in_tree, xs)
-            given = iter(given)
-            full = [static[i] if i in static else next(given) for i in range(len(args))]
-            leaves, structure = tree.tree_flatten(fun(*full, **kw))
-            out_tree[:] = [structure]
-            return leaves
-
-        jaxpr, consts = hoist_tracers(stage(flat_fun, [typeof(x) for x in flat], _name(fun)))
-        outs = remat_p.bind(*consts, *flat, jaxpr=jaxpr, prevent_cse=prevent_cse, policy=policy, name=_name(fun))
-        return tree.tree_unflatten(out_tree[0], outs)
+        flat = FlatFunction(fun, args, kwargs, static_argnums)
+        jaxpr, consts = hoist_tracers(stage(flat, [typeof(x) for x in flat.leaves], function_name(fun)))
+        outs = remat_p.bind(*consts, *flat.leaves, jaxpr=jaxpr, prevent_cse=prevent_cse, policy=policy, name=function_name(fun))
+        return flat.unflatten(outs)
     return checkpointed
 
 

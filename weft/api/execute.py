@@ -207,6 +207,9 @@ def _one_op(primitive, avals: tuple, params: tuple) -> Jaxpr:
     return _stage_op(primitive, avals, dict(params))
 
 
+forget_operations = _one_op.cache_clear
+
+
 def _region_op(primitive, avals, params) -> Jaxpr:
     """The program of one operation that holds programs; it lives and dies with the first of them."""
     inner = next((j for _, j in subjaxprs(params)), None)

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from weft.api.flat import FlatFunction
 from weft.api.jit import function_name
 from weft.core.primitive import BatchAxis
 from weft.core.trace import typeof
@@ -50,7 +51,8 @@ def _call(fun, in_axes, out_axes, axis_name, axis_size, args, kwargs):
     if isinstance(in_axes, tuple) and len(in_axes) != len(args):
         raise ValueError(f"vmap({name}): in_axes must be an int, None, or a tuple with one entry per positional argument: got "
                          f"{len(in_axes)} entries for {len(args)} arguments.")
-    flat, in_tree = tree.tree_flatten((args, kwargs))
+    flat_fun = FlatFunction(fun, args, kwargs)
+    flat, in_tree = flat_fun.leaves, flat_fun.in_tree
     prefix = (in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args), dict.fromkeys(kwargs, 0))
     try:
         dims = tree.broadcast_prefix(prefix, (args, kwargs), is_leaf=_is_axis)
@@ -59,24 +61,16 @@ def _call(fun, in_axes, out_axes, axis_name, axis_size, args, kwargs):
     dims = [_normal(d, x, name) for d, x in zip(dims, flat)]
     size = _axis_size(name, flat, dims, in_tree, axis_size)
     axis = BatchAxis(size, axis_name)
-    out_tree: list = []
-
-    def flat_fun(*xs):
-        call_args, call_kwargs = tree.tree_unflatten(in_tree, xs)
-        leaves, structure = tree.tree_flatten(fun(*call_args, **call_kwargs))
-        out_tree[:] = [structure]
-        for leaf in leaves:
-            typeof(leaf)
-        return leaves
-
     outs, out_dims = batch_flat(flat_fun, axis, flat, dims)
-    result = tree.tree_unflatten(out_tree[0], outs)
+    for out in outs:
+        typeof(out)
+    result = flat_fun.unflatten(outs)
     try:
         wanted = tree.broadcast_prefix(tuple(out_axes) if isinstance(out_axes, list) else out_axes, result, is_leaf=_is_axis)
     except ValueError as error:
         raise ValueError(f"vmap({name}): out_axes must be a prefix of the tree of results: {error}") from None
     placed = [_place(o, d, want, axis, name) for o, d, want in zip(outs, out_dims, wanted)]
-    return tree.tree_unflatten(out_tree[0], placed)
+    return flat_fun.unflatten(placed)
 
 
 def _normal(dim, x, name: str):

@@ -1,0 +1,51 @@
+"""Functions of trees as functions of their leaves.
+
+In:   a function of the user, and the arguments of one call.
+Out:  a `FlatFunction` for `core.stage` and the transforms to run; the structure of its results is known once it has run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.core.trace import typeof
+from weft.ir.types import ShapedArray
+from weft.util import dtypes, tree
+
+
+class FlatFunction:
+    """`fun` on the `leaves` of its arguments; positional arguments at `static` stay as they are.
+
+    >>> flat = FlatFunction(lambda x, y, n: {"sum": x + n * y}, (1, 2, 10), static=(2,))
+    >>> flat.leaves, flat.unflatten(flat(3, 4))
+    ([1, 2], {'sum': 43})
+    """
+    __slots__ = ("fun", "leaves", "in_tree", "out_tree", "_n_args", "_static")
+
+    def __init__(self, fun: Callable, args: Sequence, kwargs: dict | None = None, static: int | Sequence[int] = ()):
+        static = (static,) if isinstance(static, int) else static
+        self.fun = fun
+        self._n_args = len(args)
+        self._static = {k % len(args): args[k] for k in static}
+        dynamic = tuple(x for i, x in enumerate(args) if i not in self._static)
+        self.leaves, self.in_tree = tree.tree_flatten((dynamic, kwargs or {}))
+        self.out_tree = None
+
+    def __call__(self, *leaves) -> list:
+        dynamic, kwargs = tree.tree_unflatten(self.in_tree, leaves)
+        given = iter(dynamic)
+        args = [self._static[i] if i in self._static else next(given) for i in range(self._n_args)]
+        results, self.out_tree = tree.tree_flatten(self.fun(*args, **kwargs))
+        return results
+
+    def unflatten(self, results: Sequence) -> Any:
+        """The tree that `fun` would return with `results` as its leaves."""
+        return tree.tree_unflatten(self.out_tree, results)
+
+
+def aval_of(x) -> ShapedArray:
+    """The type of a value, or of anything that has a shape and a dtype."""
+    if hasattr(x, "shape") and hasattr(x, "dtype") and not hasattr(x, "aval"):
+        return ShapedArray(tuple(x.shape), dtypes.canonicalize_dtype(x.dtype), getattr(x, "weak_type", False))
+    return typeof(x)
