@@ -164,6 +164,15 @@ def test_checkpoint_recomputes_under_grad():
     assert float(weft.grad(weft.checkpoint(f))(1.0)) == pytest.approx(float(weft.grad(f)(1.0)))
 
 
+def test_checkpoint_of_operands_of_many_shapes():
+    f = lambda w, b, x: (wnp.tanh(x @ w + b) ** 2).sum()
+    args = (arr(3, 4), arr(4), arr(5, 3))
+    want = weft.grad(f, (0, 1, 2))(*args)
+    for g in (weft.grad(weft.checkpoint(f), (0, 1, 2)), weft.jit(weft.grad(weft.checkpoint(f), (0, 1, 2)))):
+        for got, w in zip(g(*args), want):
+            np.testing.assert_allclose(got, w, rtol=1e-4, atol=1e-5)
+
+
 def test_custom_jvp_rule_is_used_everywhere():
     @weft.custom_jvp
     def f(x):

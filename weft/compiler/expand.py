@@ -15,7 +15,7 @@ from weft.core.primitive import Primitive, registry
 from weft.core.stage import stage
 from weft.ir.build import HALVES, type_name
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, subjaxprs
-from weft.ir.rewrite import cse, dce, inline_calls
+from weft.ir.rewrite import cse, dce, inline_calls, substitute
 from weft.ops.families import ContractSpec
 
 SPLIT_SIZE = 1 << 16       # elements from which a reduction to few rows is split
@@ -27,7 +27,22 @@ PARTS = 128                # parts of a reduction to one element
 
 def expand(jaxpr: Jaxpr) -> Jaxpr:
     """Rebuild composites, at every depth of control flow."""
-    return _fold_transposes(_rebuild(inline_calls(jaxpr)))
+    return _drop_barriers(_fold_transposes(_rebuild(inline_calls(jaxpr))))
+
+
+def _drop_barriers(jaxpr: Jaxpr) -> Jaxpr:
+    """Barriers have done their work once nothing merges equal computations any more: their operands go through."""
+    if not any(eqn.primitive.kind == "barrier" for eqn in jaxpr.eqns):
+        return jaxpr
+    env: dict[Var, Atom] = {}
+    eqns = []
+    for eqn in jaxpr.eqns:
+        (eqn,) = substitute([eqn], env) if env else (eqn,)
+        if eqn.primitive.kind == "barrier":
+            env.update(zip(eqn.outvars, eqn.invars))
+        else:
+            eqns.append(eqn)
+    return jaxpr.replace(eqns=eqns, outvars=[a if type(a) is Literal else env.get(a, a) for a in jaxpr.outvars])
 
 
 #: A matmul that writes its result with permuted dims; made here only, from a dot_general and a transpose.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.core.primitive import Primitive
+from weft.core.primitive import Primitive, unsupported
 from weft.core.trace import UndefPrimal, Zero
 from weft.ir.factors import elementwise_rule
 
@@ -76,4 +76,4 @@ def _barrier_factors(in_avals, out_avals):
 
 optimization_barrier_p.define(
     type=lambda *avals: avals, reference=lambda *xs: list(xs), batch=lambda axis, args, dims: (optimization_barrier(args), dims),
-    factors=_barrier_factors, lower=lambda b, index, *xs, in_avals, out_avals: [x(index) for x in xs])
+    factors=_barrier_factors, lower=unsupported("barriers are gone before fusion"))
