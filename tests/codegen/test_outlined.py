@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.codegen.harness import random_array, run_native, ulps
-from weft.codegen.loopshape import OUTLINE_FROM, repeated_math
+from weft.codegen.loopshape import OUTLINE_FROM, mostly_calls, repeated_math
 from weft.codegen.program import kernel_ir
 from weft.ir.loops import BINARY_MATH, UNARY_MATH, Buf, For, Index, Kernel, Load, Op, Store
 
@@ -66,3 +66,11 @@ def test_what_is_called():
     assert repeated_math(repeated("sin", "f32", 8, OUTLINE_FROM - 1).body) == frozenset()
     assert repeated_math(repeated("sqrt", "f32", 8, OUTLINE_FROM).body) == frozenset()
     assert "cos" in repeated_math(repeated("exp", "c64", 8, OUTLINE_FROM).body)
+
+
+def test_only_bodies_of_calls_are_left_plain():
+    body = repeated("sin", "f32", 200, OUTLINE_FROM).body
+    assert mostly_calls(body, frozenset({"sin"}))
+    assert not mostly_calls(body, frozenset())
+    assert "optnone" in kernel_ir(repeated("sin", "f32", 200, OUTLINE_FROM))
+    assert "optnone" not in kernel_ir(repeated("sin", "f32", 200, OUTLINE_FROM - 1))

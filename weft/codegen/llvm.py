@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 from weft.codegen.builder import MEMORY, REGISTER, mangle, vector
 from weft.codegen.expressions import Expressions
-from weft.codegen.loopshape import Shape, assigned, bound, repeated_math, shape_of
+from weft.codegen.loopshape import Shape, assigned, bound, mostly_calls, repeated_math, shape_of
 from weft.codegen.target import Target
 from weft.codegen.values import (
     AFFINE,
@@ -106,7 +106,8 @@ class KernelEmitter(Expressions):
             self.b.line("call void @llvm.x86.sse.sfence()")
         self.b.line("ret void")
         lines = "\n".join(self.b.scopes[0].lines)
-        return f"define void @{self.symbol}(ptr %ctx, i64 %task, i64 %worker) #0 {{\nentry:\n{lines}\n}}"
+        plain = " optnone noinline" if self.outlined and mostly_calls(self.kernel.body, self.outlined) else ""
+        return f"define void @{self.symbol}(ptr %ctx, i64 %task, i64 %worker){plain} #0 {{\nentry:\n{lines}\n}}"
 
     def _bind_buffers(self) -> None:
         bufs, b = self.kernel.bufs, self.b

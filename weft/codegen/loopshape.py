@@ -36,6 +36,8 @@ _CHEAP_MATH = frozenset({
 MERGE_COST = 40
 #: a function that occurs this often in one kernel is called, not repeated
 OUTLINE_FROM = 4
+#: other operations that are little beside one call of a function
+WORK_OF_CALL = 4
 
 _MATH = (UNARY_MATH | BINARY_MATH) - _CHEAP_MATH
 
@@ -160,6 +162,21 @@ def repeated_math(body: tuple[Stmt, ...]) -> frozenset[str]:
 
     Instruction selection takes more than linear time in the length of a block; a call costs a long function little.
     """
+    counts = _count(body)
+    if counts.get("complex", 0) >= OUTLINE_FROM:
+        return _MATH
+    return frozenset([op for op, count in counts.items() if count >= OUTLINE_FROM and op in _MATH])
+
+
+def mostly_calls(body: tuple[Stmt, ...], outlined: frozenset[str]) -> bool:
+    """Whether a body does little beside calling functions, so that it need not be optimized itself."""
+    counts = _count(body)
+    calls = sum([count for op, count in counts.items() if op in outlined])
+    return calls * WORK_OF_CALL >= sum(counts.values()) - calls
+
+
+def _count(body: tuple[Stmt, ...]) -> dict[str, int]:
+    """How often each operation occurs, addresses aside; complex functions count as `complex`."""
     counts: dict[str, int] = {}
     seen: set[int] = set()
 
@@ -168,8 +185,8 @@ def repeated_math(body: tuple[Stmt, ...]) -> frozenset[str]:
             return
         seen.add(id(expr))
         if isinstance(expr, Op):
-            if expr.op in _MATH:
-                name = "complex" if expr.args[0].type in COMPLEX else expr.op
+            if expr.type != "i64":
+                name = "complex" if expr.op in _MATH and expr.args[0].type in COMPLEX else expr.op
                 counts[name] = counts.get(name, 0) + 1
             for arg in expr.args:
                 visit(arg)
@@ -184,9 +201,7 @@ def repeated_math(body: tuple[Stmt, ...]) -> frozenset[str]:
         for expr in expressions(stmt):
             visit(expr)
         waiting += [child for inner in bodies(stmt) for child in inner]
-    if counts.pop("complex", 0) >= OUTLINE_FROM:
-        return _MATH
-    return frozenset([name for name, count in counts.items() if count >= OUTLINE_FROM])
+    return counts
 
 
 def bound(extent: Expr) -> int | None:
