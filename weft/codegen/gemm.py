@@ -100,16 +100,17 @@ def ensure(symbol: str, wanted: frozenset[str] | None = None) -> int:
     key = (symbol, machine())
     have = _to_make(symbol, wanted)
     if have is not None:  # two threads may both compile it; either result will do
-        part = _part(symbol, have)
-        address = link(*part, (symbol,), pool.symbols(), libc=("memset", "memcpy"))[symbol]
-        _made[key] = _Made(address, have)
+        imports = pool.symbols()
+        for name, text, export in _parts(symbol, have):
+            imports = imports | link(name, text, (export,), imports, libc=("memset", "memcpy"))
+        _made[key] = _Made(imports[symbol], have)
     return _made[key].address
 
 
 def orders(symbol: str, wanted: frozenset[str]) -> list[Order]:
     """What to prepare before `ensure` is called."""
     have = _to_make(symbol, wanted)
-    return [] if have is None else [*pool.orders(), order(*_part(symbol, have))]
+    return [] if have is None else [*pool.orders(), *(order(name, text) for name, text, _ in _parts(symbol, have))]
 
 
 def _to_make(symbol: str, wanted: frozenset[str] | None) -> frozenset[str] | None:
@@ -120,8 +121,13 @@ def _to_make(symbol: str, wanted: frozenset[str] | None) -> frozenset[str] | Non
     made = _made.get(key)
     if made is not None and needed <= made.pieces:
         return None
-    return everything if made is not None or is_kept(_part(symbol, everything)[0]) else needed
+    return everything if made is not None or is_kept(_parts(symbol, everything)[-1][0]) else needed
 
 
-def _part(symbol: str, have: frozenset[str]) -> tuple[str, Callable[[], str]]:
-    return f"{symbol} {' '.join(sorted(have))}", lambda: source(symbol, machine(), have)
+def _parts(symbol: str, have: frozenset[str]) -> list[tuple[str, Callable[[], str], str]]:
+    """(name, text, export) of the modules that make up a matmul function, the function itself in the last."""
+    recipe, module, listed = _recipe(symbol, machine()), _module_of(symbol), " ".join(sorted(have))
+    parts = [(f"{symbol} {listed}", lambda: source(symbol, machine(), have), symbol)]
+    if module.kernel_module is not None:
+        parts.insert(0, (f"kernels {symbol} {listed}", lambda: module.kernel_module(recipe, have), "kernels"))
+    return parts

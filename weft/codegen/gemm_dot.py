@@ -27,6 +27,9 @@ def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     return frozenset()
 
 
+kernel_module = None  # all is in one module
+
+
 def module(recipe: Recipe, symbol: str, wanted: Collection[str] = ()) -> str:
     """Return the IR of the dot-product matmul for `recipe`, exported as `symbol`."""
     decls = Decls()

@@ -30,7 +30,7 @@ def kernel_name(rows: int, vectors: int, edge: bool) -> str:
 
 
 def kernels(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
-    """Return the kernels whose names are wanted, and the table `@kernels` of all, null where there is none."""
+    """Return the kernels whose names are wanted, and the exported table `@kernels` of all, null where there is none."""
     out, table = [], []
     for rows in ROW_COUNTS:
         for vectors, edge in [*((v, True) for v in range(1, recipe.vectors + 1)), (recipe.vectors, False)]:
@@ -38,7 +38,7 @@ def kernels(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
             if name in wanted:
                 out.append(_kernel(recipe, decls, name, rows, vectors, edge))
             table.append(f"ptr @{name}" if name in wanted else "ptr null")
-    return "\n".join([*out, f"@kernels = internal constant [{len(table)} x ptr] [{', '.join(table)}]"])
+    return "\n".join([*out, f"@kernels = constant [{len(table)} x ptr] [{', '.join(table)}]"])
 
 
 def _unroll(recipe: Recipe, rows: int, edge: bool) -> int:

@@ -43,11 +43,21 @@ def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     return frozenset(found)
 
 
+def kernel_module(recipe: Recipe, wanted: Collection[str]) -> str:
+    """Return the IR of the wanted kernels, which exports their table as `kernels`."""
+    decls = Decls()
+    text = kernels(recipe, decls, wanted)
+    return str(decls) + text
+
+
 def module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
-    """Return the IR of the tiled matmul for `recipe`, exported as `symbol`, for matmuls that need `wanted` pieces."""
+    """Return the IR of the tiled matmul for `recipe`, exported as `symbol`, for matmuls that need `wanted` pieces.
+
+    It imports the table `kernels` of `kernel_module`: two modules, so that they can be compiled side by side.
+    """
     decls = Decls()
     parts = [
-        kernels(recipe, decls, wanted),
+        "@kernels = external constant ptr",
         epilogue(recipe, decls) if "finish" in wanted else _absent("finish"),
         pack_a(recipe, decls) if "pack_a" in wanted else _absent("pack_a"),
         pack_b(recipe, decls) if "pack_b" in wanted else _absent("pack_b"),
