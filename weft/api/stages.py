@@ -189,14 +189,16 @@ class Compiled:
         return program_cost(stages.local if stages.local is not None else stages.simplified)
 
     def memory_analysis(self) -> MemoryStats:
-        """Bytes of arguments, results, aliases and temporaries per device, and the whole process's temporaries."""
+        """Bytes of arguments, results, aliases, temporaries and their peak on one device, and the process's temporaries."""
         e = self._executable
         local = lambda specs: sum(s.nbytes // max(1, _count(s)) for s in specs)
         n = max(1, len(e.in_specs[0].sharding.device_assignment)) if e.in_specs else 1
-        return MemoryStats(argument_size_in_bytes=local(e.in_specs), output_size_in_bytes=local(e.out_specs),
-                           alias_size_in_bytes=sum(e.out_specs[i].nbytes for i in e.aliases),
-                           temp_size_in_bytes=-(-e.arena_bytes // n), generated_code_size_in_bytes=0,
-                           host_temp_size_in_bytes=e.arena_bytes, peak_memory_in_bytes=e.peak_bytes)
+        arguments, results, shared = local(e.in_specs), local(e.out_specs), local([e.out_specs[i] for i in e.aliases])
+        temporary = -(-e.arena_bytes // n)
+        return MemoryStats(argument_size_in_bytes=arguments, output_size_in_bytes=results, alias_size_in_bytes=shared,
+                           temp_size_in_bytes=temporary, generated_code_size_in_bytes=0,
+                           host_temp_size_in_bytes=e.arena_bytes,
+                           peak_memory_in_bytes=arguments + results - shared + temporary)
 
     def runtime_executable(self):
         return self._executable
