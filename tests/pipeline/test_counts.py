@@ -197,7 +197,7 @@ def test_dumps_of_a_partitioned_program_show_its_stages(tmp_path):
     names = [p.name[3:-4] for p in sorted(tmp_path.rglob("*.txt"))]
     for stage in ("partition", "stack", "schedule"):
         assert any(stage in n for n in names), names
-    [partition] = [p for p in tmp_path.rglob("*_partition.txt")]
+    [partition] = list(tmp_path.rglob("*_partition.txt"))
     assert "psum" in partition.read_text()
 
 
