@@ -269,6 +269,23 @@ def test_bodies_are_traced_once():
     assert len(traces) <= 2                   # at most once more, for a weakly typed carry
 
 
+def test_state_of_callable_objects_is_never_stale():
+    class Scale:
+        factor = 2.0
+
+        def __call__(self, c, x):
+            return c + self.factor * x, None
+
+        def method(self, c, x):
+            return self(c, x)
+    body = Scale()
+    for run in (lambda: lax.scan(body, 0.0, wnp.ones(3)), lambda: lax.scan(body.method, 0.0, wnp.ones(3))):
+        body.factor = 2.0
+        assert float(run()[0]) == 6.0
+        body.factor = 3.0
+        assert float(run()[0]) == 9.0
+
+
 def test_residuals_that_do_not_vary_are_not_stacked():
     def loss(w, c):
         return lax.scan(lambda s, x: (wnp.tanh(wnp.exp(w) * s + x), None), c, XS)[0].sum()

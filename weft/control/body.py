@@ -12,6 +12,7 @@ import functools
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -82,8 +83,8 @@ def stage_body(fun: Callable, in_tree: Any, avals: Sequence[ShapedArray], name: 
     key = (in_tree, tuple(avals), name, config.trace_key(), current_mesh(), axis_env())
     captured = _captured(fun)
     try:
-        known = _staged.setdefault(fun, {})
-    except TypeError:
+        known = {} if captured is None else _staged.setdefault(fun, {})
+    except TypeError:                    # no hash or no weak reference
         known = {}
     found = known.get(key)
     if found is not None and len(found[0]) == len(captured) and all(a is b for a, b in zip(found[0], captured)):
@@ -116,7 +117,6 @@ class Adapted:
         return self.how(self.fun(), *args)
 
     __name__ = property(lambda self: fun_name(self.fun()))
-    __closure__ = property(lambda self: getattr(self.fun(), "__closure__", None))
 
 
 _adapted: weakref.WeakKeyDictionary[Callable, dict[Callable, Adapted]] = weakref.WeakKeyDictionary()
@@ -133,13 +133,21 @@ def adapted(fun: Callable, how: Callable) -> Adapted:
         return Adapted(lambda: fun, how)
 
 
-def _captured(fun: Callable) -> tuple:
-    """What a function closes over, to be compared by identity."""
+def _captured(fun: Callable) -> tuple | None:
+    """What a function closes over, to be compared by identity; None for objects whose state may change unseen."""
+    if isinstance(fun, Adapted):
+        return _captured(fun.fun())
+    if isinstance(fun, functools.partial):
+        inner = _captured(fun.func)
+        return None if inner is None else (*inner, *fun.args, *fun.keywords.values())
+    if not isinstance(fun, FunctionType | BuiltinFunctionType):
+        wrapped = None if isinstance(fun, MethodType) else getattr(fun, "__wrapped__", None)
+        return None if wrapped is None else _captured(wrapped)
     found = []
     for cell in getattr(fun, "__closure__", None) or ():
         try:
             found.append(cell.cell_contents)
-        except ValueError:
+        except ValueError:               # not bound yet
             found.append(None)
     return tuple(found)
 
