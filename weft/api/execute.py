@@ -17,6 +17,7 @@ from weft.core.primitive import Unsupported
 from weft.core.stage import stage
 from weft.core.trace import Tracer, escaped_tracer, eval_trace, set_evaluator, set_trace, typeof
 from weft.ir.jaxpr import Jaxpr, subjaxprs
+from weft.ir.program_mesh import constraint_shardings
 from weft.ir.shardings import Sharding
 from weft.ir.types import ShapedArray
 from weft.ops.layout import reshape, transpose
@@ -132,22 +133,6 @@ def const_arrays(jaxpr: Jaxpr) -> list[Array]:
     if not jaxpr.consts:
         return []
     return jaxpr.memo("const arrays", lambda: [to_array(c) for c in jaxpr.consts])
-
-
-def constraint_shardings(jaxpr: Jaxpr) -> tuple[Sharding, ...]:
-    """Every sharding that a constraint in the program names, nested programs included."""
-    def make():
-        found: dict[Sharding, None] = {}
-        for eqn in jaxpr.eqns:
-            if eqn.primitive.kind == "constraint":
-                found[eqn.params["sharding"]] = None
-            for s in (*eqn.params.get("in_shardings", ()), *eqn.params.get("out_shardings", ())):
-                if isinstance(s, Sharding):
-                    found[s] = None
-            for _, inner in subjaxprs(eqn.params):
-                found.update(dict.fromkeys(constraint_shardings(inner)))
-        return tuple(found)
-    return jaxpr.memo("constraints", make)
 
 
 def device_assignment(jaxpr: Jaxpr, specs, out_shardings, name: str, arg_names, n_consts: int) -> tuple:

@@ -6,16 +6,17 @@ partitioning. Evaluated at the bottom it is compiled and run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from weft.core.interpret import run_reference
+from weft.core.interpret import evaluate, run_reference
 from weft.core.primitive import Primitive, unsupported
 from weft.core.stage import StageTrace
 from weft.core.trace import Zero, is_undef
-from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft.ir.jaxpr import Eqn, Jaxpr, Var
+from weft.ir.rewrite import dce as dce_jaxpr, used_vars
 from weft.transforms.batch import batch_jaxpr, to_dim
 from weft.transforms.jvp import jvp_jaxpr
-from weft.transforms.linearize import partial_eval_jaxpr, run_partial
+from weft.transforms.linearize import Partial, partial_eval_jaxpr, run_partial
 from weft.transforms.transpose import transpose_jaxpr
 
 #: params: jaxpr, name, in_shardings, out_shardings (tuples with one entry per flat value, None where unspecified),
@@ -62,8 +63,13 @@ def _pick(values, mask):
     return [v for v, m in zip(values, mask) if m]
 
 
-def make_call_rules(primitive: Primitive) -> None:
-    """The rules of an operation that merely calls `params['jaxpr']`."""
+def split_call(jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> Partial:
+    """Partial evaluation of a called program: what is known is computed once and kept."""
+    return partial_eval_jaxpr(jaxpr, unknown)
+
+
+def make_call_rules(primitive: Primitive, split: Callable[[Jaxpr, Sequence[bool], dict], Partial] = split_call) -> None:
+    """The rules of an operation that merely calls `params['jaxpr']`; `split` says how partial evaluation divides it."""
 
     @primitive.def_jvp
     def jvp(primals, tangents, *, jaxpr, **params):
@@ -91,17 +97,15 @@ def make_call_rules(primitive: Primitive) -> None:
 
     @primitive.def_partial_eval
     def partial_eval(trace, args, params):
-        jaxpr = params["jaxpr"]
         unknown = [trace.is_unknown(x) for x in args]
-        partial = partial_eval_jaxpr(jaxpr, unknown)
+        partial = split(params["jaxpr"], unknown, params)
         shardings = params.get("in_shardings")
 
         def bind_known(program, operands):
             if not program.eqns and not program.constvars:       # nothing but forwarding
-                env = dict(zip(program.invars, operands))
-                return [a.val if type(a) is Literal else env[a] for a in program.outvars]
-            if shardings is None:
-                return bind_call(primitive, program, operands, params)
+                return evaluate(program, *operands)
+            if shardings is None:          # a plain call: a part of the program is not what the other parameters describe
+                return plain_call(program, operands, params["name"])
             known_out = [s for s, u in zip(params["out_shardings"], partial.out_unknown) if not u]
             known_out += [None] * (len(program.outvars) - len(known_out))
             known_in = [s for s, u in zip(shardings, unknown) if not u]
@@ -115,8 +119,7 @@ def make_call_rules(primitive: Primitive) -> None:
 
     def partial_eval_eqn(eqn, mask):
         """Split a call equation inside a program; gives (known eqn, unknown eqn, unknown variables)."""
-        jaxpr = eqn.params["jaxpr"]
-        partial = partial_eval_jaxpr(jaxpr, mask)
+        partial = split(eqn.params["jaxpr"], mask, eqn.params)
         known_ins = [a for a, u in zip(eqn.invars, mask) if not u]
         computed = [Var(a.aval) for a in partial.known.outvars[sum(not u for u in partial.out_unknown):]]
         fresh = iter(computed)
@@ -124,9 +127,9 @@ def make_call_rules(primitive: Primitive) -> None:
         known_outs = [v for v, u in zip(eqn.outvars, partial.out_unknown) if not u]
         unknown_outs = _pick(eqn.outvars, partial.out_unknown)
         known = unknown = None
-        if known_outs or computed:
+        if known_outs or computed or partial.known.effects:
             known = _call_eqn(eqn, partial.known, known_ins, [*known_outs, *computed])
-        if unknown_outs:
+        if unknown_outs or partial.unknown.effects:
             unknown = _call_eqn(eqn, partial.unknown, [*residuals, *_pick(eqn.invars, mask)], unknown_outs)
         return known, unknown, unknown_outs
 
@@ -145,7 +148,6 @@ def make_call_rules(primitive: Primitive) -> None:
     @primitive.def_dce
     def dce(eqn, used):
         """The equation with unused results and the operands that only they needed dropped."""
-        from weft.ir.rewrite import dce as dce_jaxpr, used_vars
         inner = dce_jaxpr(eqn.params["jaxpr"], used)
         needed = used_vars(inner)
         keep = [v in needed for v in inner.invars]
@@ -168,5 +170,3 @@ def _call_eqn(eqn: Eqn, jaxpr: Jaxpr, invars, outvars) -> Eqn:
 
 
 make_call_rules(jit_p)
-
-

@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from weft.control.call import call_effects, call_reference, call_type, make_call_rules
+from weft.control.call import make_call_rules
 from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive, unsupported
 from weft.core.stage import hoist_tracers, stage
 from weft.core.trace import EvalTrace, Zero, _state, is_undef, set_trace, typeof
+from weft.ops.elementwise import add, convert_element_type
+from weft.ops.reduce import reduce_sum
 from weft.transforms.batch import BatchTrace, batch_flat, move_dim, to_dim
 from weft.transforms.jvp import JVPTrace, instantiate
 from weft.transforms.linearize import LinearTrace
@@ -81,7 +83,23 @@ def _name(fun) -> str:
     return getattr(fun, "__name__", type(fun).__name__)
 
 
-class custom_jvp:
+class _CustomFunction:
+    """A function with a rule of its own, and which of its arguments the rule is not about."""
+
+    def __init__(self, fun: Callable, nondiff_argnums: Sequence[int], nondiff_argnames: str | Sequence[str]):
+        functools.update_wrapper(self, fun)
+        self.fun = fun
+        names = (nondiff_argnames,) if isinstance(nondiff_argnames, str) else tuple(nondiff_argnames)
+        if names:
+            parameters = list(inspect.signature(fun).parameters)
+            nondiff_argnums = (*nondiff_argnums, *(parameters.index(n) for n in names))
+        self.nondiff_argnums = tuple(nondiff_argnums)
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else functools.partial(self, instance)
+
+
+class custom_jvp(_CustomFunction):
     """A function with a custom forward-mode rule, which reverse mode uses too.
 
     `nondiff_argnums` are passed to the rule first and never differentiated.
@@ -96,18 +114,9 @@ class custom_jvp:
     """
 
     def __init__(self, fun: Callable, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()):
-        functools.update_wrapper(self, fun)
-        self.fun = fun
-        names = (nondiff_argnames,) if isinstance(nondiff_argnames, str) else tuple(nondiff_argnames)
-        if names:
-            parameters = list(inspect.signature(fun).parameters)
-            nondiff_argnums = (*nondiff_argnums, *(parameters.index(n) for n in names))
-        self.nondiff_argnums = tuple(nondiff_argnums)
+        super().__init__(fun, nondiff_argnums, nondiff_argnames)
         self.jvp: Callable | None = None
         self.symbolic_zeros = False
-
-    def __get__(self, instance, owner=None):
-        return self if instance is None else functools.partial(self, instance)
 
     def defjvp(self, jvp: Callable, symbolic_zeros: bool = False) -> Callable:
         """Set the rule `jvp(*nondiff, primals, tangents) -> (out, tangent_out)`."""
@@ -127,7 +136,7 @@ class custom_jvp:
                 return out, tree.tree_map(lambda x: instantiate(Zero(typeof(x).to_tangent_aval())), out)
             total = parts[0]
             for part in parts[1:]:
-                total = tree.tree_map(_add, total, part)
+                total = tree.tree_map(add, total, part)
             return out, total
         self.jvp = jvp
 
@@ -168,11 +177,6 @@ def _check_tangents(name, outs, tangents) -> None:
                             f"{typeof(o).str_short()} has tangent type {want.str_short()}, got {got.str_short()}.")
 
 
-def _add(x, y):
-    from weft.ops.elementwise import add
-    return add(x, y)
-
-
 def _dispatch_jvp(trace, fun, jvp, args, name):
     """Run `fun`, or its rule if `trace` differentiates, or record it."""
     kind = type(trace)
@@ -207,21 +211,18 @@ def _custom_jvp_jvp(primals, tangents, *, jaxpr, jvp, num_consts, name):
 @custom_jvp_call_p.def_batch
 def _custom_jvp_batch(axis, args, dims, *, jaxpr, jvp, num_consts, name):
     args, flags = _to_front(args, dims, axis)
-    out_dims: list = []
-    mapped = _batched(lambda *xs: evaluate(jaxpr, *xs), axis, flags, len(jaxpr.outvars))
+    mapped = _batched(lambda *xs: evaluate(jaxpr, *xs), axis, flags)
 
     def batched_jvp(primals, tangents):
         primals, tangents = list(primals), [instantiate(t) for t in tangents]
         n, inner = len(primals), flags[num_consts:]
-        both = _batched(lambda *xs: [y for part in jvp(list(xs[:n]), list(xs[n:])) for y in part], axis, inner + inner,
-                        2 * len(jaxpr.outvars))
+        both = _batched(lambda *xs: [y for part in jvp(list(xs[:n]), list(xs[n:])) for y in part], axis, inner + inner)
         outs = both(*primals, *tangents)
         return outs[:len(outs) // 2], outs[len(outs) // 2:]
 
     new, consts = hoist_tracers(stage(mapped, [typeof(x) for x in args], name))
     outs = custom_jvp_call_p.bind(*consts, *args, jaxpr=new, jvp=batched_jvp, num_consts=num_consts + len(consts), name=name)
-    out_dims = [0] * len(outs)
-    return outs, out_dims
+    return outs, [0] * len(outs)
 
 
 def _to_front(args, dims, axis):
@@ -229,7 +230,7 @@ def _to_front(args, dims, axis):
     return [x if d is None else move_dim(x, d, 0) for x, d in zip(args, dims)], [d is not None for d in dims]
 
 
-def _batched(fun, axis, flags, n_out):
+def _batched(fun, axis, flags):
     """Flat `fun` mapped over dim 0 of the flagged arguments; every output is batched at dim 0."""
     def mapped(*args):
         outs, dims = batch_flat(lambda *xs: [instantiate(o) for o in fun(*xs)], axis, args, [0 if f else None for f in flags])
@@ -248,7 +249,7 @@ class VjpRules:
         self.bwd = bwd
 
 
-class custom_vjp:
+class custom_vjp(_CustomFunction):
     """A function with a custom reverse-mode rule: `fwd(*args) -> (out, residuals)`, `bwd(residuals, ct) -> cts of args`.
 
     Forward-mode differentiation of it is refused. `nondiff_argnums` are passed to `bwd` first.
@@ -262,19 +263,10 @@ class custom_vjp:
     """
 
     def __init__(self, fun: Callable, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()):
-        functools.update_wrapper(self, fun)
-        self.fun = fun
-        names = (nondiff_argnames,) if isinstance(nondiff_argnames, str) else tuple(nondiff_argnames)
-        if names:
-            parameters = list(inspect.signature(fun).parameters)
-            nondiff_argnums = (*nondiff_argnums, *(parameters.index(n) for n in names))
-        self.nondiff_argnums = tuple(nondiff_argnums)
+        super().__init__(fun, nondiff_argnums, nondiff_argnames)
         self.fwd: Callable | None = None
         self.bwd: Callable | None = None
         self.symbolic_zeros = False
-
-    def __get__(self, instance, owner=None):
-        return self if instance is None else functools.partial(self, instance)
 
     def defvjp(self, fwd: Callable, bwd: Callable, symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:
         """Set the rule's halves."""
@@ -368,7 +360,7 @@ def _vjp_forward(rules: VjpRules, primals, tangents, name):
 
 def _batch_vjp(fun, rules: VjpRules, axis, flags):
     """`fun` and its rules mapped over dim 0 of the flagged arguments; results are batched at dim 0."""
-    mapped = _batched(fun, axis, flags, None)
+    mapped = _batched(fun, axis, flags)
 
     def fwd(*args):
         split_at: list = []
@@ -377,7 +369,7 @@ def _batch_vjp(fun, rules: VjpRules, axis, flags):
             outs, residuals = rules.fwd(*xs)
             split_at[:] = [len(outs)]
             return [*outs, *residuals]
-        results = _batched(both, axis, flags, None)(*args)
+        results = _batched(both, axis, flags)(*args)
         return results[:split_at[0]], results[split_at[0]:]
 
     def bwd(residuals, cts):
@@ -387,7 +379,7 @@ def _batch_vjp(fun, rules: VjpRules, axis, flags):
             result = rules.bwd(list(xs[:len(residuals)]), list(xs[len(residuals):]))
             present[:] = [ct is not None for ct in result]
             return [ct for ct in result if ct is not None]
-        given = iter(_batched(run, axis, [True] * (len(residuals) + len(cts)), None)(*residuals, *cts))
+        given = iter(_batched(run, axis, [True] * (len(residuals) + len(cts)))(*residuals, *cts))
         return [_unbatch_ct(next(given), f) if p else None for p, f in zip(present, flags)]
     return mapped, VjpRules(fwd, bwd)
 
@@ -396,7 +388,6 @@ def _unbatch_ct(ct, batched: bool):
     """The cotangent of an argument: summed over the batch if the argument was the same for all."""
     if batched:
         return ct
-    from weft.ops.reduce import reduce_sum
     return reduce_sum(ct, (0,))
 
 
@@ -437,17 +428,12 @@ def _match(ct, aval):
     got = typeof(ct)
     if got.dtype == aval.dtype and not isinstance(ct, (int, float, complex, np.ndarray)):
         return ct
-    from weft.ops.elementwise import convert_element_type
     return convert_element_type(ct, aval.dtype)
 
 
 _FORWARD = ("forward-mode differentiation (jvp, jacfwd) does not apply to custom_vjp functions; use custom_jvp, which "
             "serves both modes")
 custom_lin_p.define(jvp=unsupported(_FORWARD), reference=unsupported(_FORWARD), batch=unsupported(_FORWARD),
-                    factors=unsupported(_FORWARD), lower=unsupported(_FORWARD), partial_eval=None,
+                    factors=unsupported(_FORWARD), lower=unsupported(_FORWARD),
                     dce=unsupported("it exists only while a program is differentiated"),
                     partition=unsupported("it exists only while a program is differentiated"))
-custom_lin_p.rules.pop("partial_eval")
-for _p in (custom_jvp_call_p, custom_vjp_call_p):
-    _p.define(type=call_type, reference=call_reference)
-    _p.ref_effects = call_effects

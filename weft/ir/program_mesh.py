@@ -16,12 +16,29 @@ from functools import lru_cache
 
 import numpy as np
 
+from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.mesh import Mesh
 from weft.ir.shardings import Layout, NamedSharding, PositionalSharding, Sharding, grid_of_dims, layout_of
 from weft.ir.specs import Spec, spec_of_dims
 from weft.util.errors import ShardingError
 
 Digits = tuple[int, ...]                  # sizes of the digits of the flat device number, major to minor
+
+
+def constraint_shardings(jaxpr: Jaxpr) -> tuple[Sharding, ...]:
+    """Every sharding that a constraint or a call in the program names, nested programs included, each once."""
+    def make():
+        found: dict[Sharding, None] = {}
+        for eqn in jaxpr.eqns:
+            if eqn.primitive.kind == "constraint":
+                found[eqn.params["sharding"]] = None
+            for s in (*eqn.params.get("in_shardings", ()), *eqn.params.get("out_shardings", ())):
+                if isinstance(s, Sharding):
+                    found[s] = None
+            for _, inner in subjaxprs(eqn.params):
+                found.update(dict.fromkeys(constraint_shardings(inner)))
+        return tuple(found)
+    return jaxpr.memo("constraints", make)
 
 
 def common_mesh(shardings: Sequence[Sharding], describe: Sequence[str] | None = None) -> Mesh:

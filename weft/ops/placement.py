@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from weft.core.primitive import Primitive, unsupported
 from weft.core.trace import UndefPrimal, Zero
-from weft.ir.factors import elementwise_rule
+from weft.ir.factors import RuleBuilder, elementwise_rule
 
 #: params: sharding. The value, with the promise of its layout; partitioning drops it.
 sharding_constraint_p = Primitive("sharding_constraint", "constraint")
@@ -68,7 +68,6 @@ def _barrier_transpose(cts, *args):
 
 
 def _barrier_factors(in_avals, out_avals):
-    from weft.ir.factors import RuleBuilder
     b = RuleBuilder()
     dims = [b.news(a.shape) for a in in_avals]
     return b.rule(dims, dims)

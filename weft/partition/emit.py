@@ -17,6 +17,8 @@ import numpy as np
 from weft.core.trace import typeof
 from weft.ir.types import ShapedArray
 from weft.ops import collectives, comparison, layout
+from weft.ops.arithmetic import mul
+from weft.ops.casting import convert_element_type
 from weft.partition.cost import collective_bytes
 from weft.partition.reshard import Step
 
@@ -90,8 +92,6 @@ class SplitContext:
 
     def start(self, axes: Axes, local: int, dtype: Any = np.int32) -> Any:
         """Global position of the first element of this device's block of `local` elements."""
-        from weft.ops.arithmetic import mul
-        from weft.ops.casting import convert_element_type
         index = convert_element_type(collectives.axis_index(axes), dtype)
         return mul(index, np.asarray(local, dtype)[()])
 

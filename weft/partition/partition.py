@@ -17,12 +17,12 @@ import numpy as np
 from weft.core.trace import current_trace
 from weft.ir.jaxpr import Eqn, Jaxpr
 from weft.ir.mesh import Mesh
-from weft.ir.program_mesh import common_mesh, sharding_of_spec, to_spec
+from weft.ir.program_mesh import common_mesh, constraint_shardings, sharding_of_spec, to_spec
 from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.specs import DimSpec, Spec
 from weft.ops.rotation import recognized
 from weft.partition.cost import CollectiveRecord
-from weft.partition.propagate import Propagation, propagate, region_jaxprs
+from weft.partition.propagate import Propagation, propagate
 from weft.partition.reshard import Placement
 from weft.partition.spmd import partition_program
 from weft.util.errors import ShardingError
@@ -119,17 +119,6 @@ def _constraint_reader(mesh: Mesh) -> Callable[[Eqn], Sequence[DimSpec | None]]:
         free = sharding.spec.unconstrained_dims() if isinstance(sharding, NamedSharding) else ()
         return tuple(None if d in free else axes for d, axes in enumerate(spec))
     return read
-
-
-def constraint_shardings(jaxpr: Jaxpr) -> list[Sharding]:
-    """The shardings that constraints anywhere in `jaxpr` ask for."""
-    found: dict[Sharding, None] = {}
-    for eqn in jaxpr.eqns:
-        if eqn.primitive.kind == "constraint":
-            found[eqn.params["sharding"]] = None
-        for inner in region_jaxprs(eqn.params):
-            found.update(dict.fromkeys(constraint_shardings(inner)))
-    return list(found)
 
 
 def partition_for(jaxpr: Jaxpr, in_specs: Sequence[Any], out_shardings: Sequence[Sharding | None],

@@ -15,6 +15,7 @@ from weft.core.stage import stage
 from weft.core.trace import Trace, Tracer, current_trace, extend_axis_env, set_trace, typeof
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.types import ShapedArray
+from weft.ops.layout import broadcast_in_dim, transpose
 from weft.util.state import guard
 
 
@@ -114,7 +115,6 @@ def move_dim(x, source: int, target: int):
     """`x` with dim `source` moved to `target`."""
     if source == target:
         return x
-    from weft.ops.layout import transpose
     order = [d for d in range(typeof(x).ndim) if d != source]
     order.insert(target, source)
     return transpose(x, tuple(order))
@@ -122,7 +122,6 @@ def move_dim(x, source: int, target: int):
 
 def add_batch_dim(x, size: int, target: int = 0):
     """`x` repeated along a new dim `target` of `size`."""
-    from weft.ops.layout import broadcast_in_dim
     aval = typeof(x)
     shape = aval.shape[:target] + (size,) + aval.shape[target:]
     return broadcast_in_dim(x, shape, tuple(d for d in range(len(shape)) if d != target))

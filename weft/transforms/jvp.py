@@ -12,6 +12,7 @@ from weft.core.interpret import evaluate
 from weft.core.stage import stage
 from weft.core.trace import Trace, Tracer, Zero, current_trace, set_trace, typeof
 from weft.ir.jaxpr import Jaxpr
+from weft.ops.families import zeros
 from weft.util.state import guard
 
 
@@ -81,7 +82,6 @@ def instantiate(tangent):
     """A symbolic zero as an array of zeros; anything else as it is."""
     if type(tangent) is not Zero:
         return tangent
-    from weft.ops.families import zeros
     return zeros(tangent.aval)
 
 

@@ -11,6 +11,7 @@ from weft.core.interpret import _literal
 from weft.core.stage import stage
 from weft.core.trace import UndefPrimal, Zero, is_undef, with_source
 from weft.ir.jaxpr import Jaxpr, Literal, Var
+from weft.ops.elementwise import add
 
 
 def backward_pass(jaxpr: Jaxpr, args: Sequence, cts: Sequence) -> list:
@@ -47,7 +48,7 @@ def backward_pass(jaxpr: Jaxpr, args: Sequence, cts: Sequence) -> list:
         if ct is None or type(ct) is Zero or not is_linear(atom):
             return
         old = ct_env.get(atom)
-        ct_env[atom] = ct if old is None else _add(old, ct)
+        ct_env[atom] = ct if old is None else add(old, ct)
 
     for atom, ct in zip(jaxpr.outvars, cts):
         accumulate(atom, ct)
@@ -66,11 +67,6 @@ def backward_pass(jaxpr: Jaxpr, args: Sequence, cts: Sequence) -> list:
         for atom, ct in zip(eqn.invars, in_cts):
             accumulate(atom, ct)
     return [ct_env.get(v, Zero(v.aval.to_tangent_aval())) if is_undef(a) else None for v, a in zip(jaxpr.invars, args)]
-
-
-def _add(x, y):
-    from weft.ops.elementwise import add
-    return add(x, y)
 
 
 def transpose_jaxpr(jaxpr: Jaxpr, linear: tuple[bool, ...], ct_nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
