@@ -184,16 +184,6 @@ def _loops(b: Builder, names: list[str], extents: list, kinds: list[str], body: 
     return tuple(emit.scopes[0].body)
 
 
-def fill_kernel(value, dtype, size: int) -> Kernel:
-    """Write one value everywhere."""
-    b = Builder()
-    type_ = type_name(dtype)
-    j = b.index("j", size)
-    literal = b.stored(b.const(np.asarray(value, dtype).item(), type_), type_)
-    body = (For("j", size, (Store("y0", j, literal),), "vector"),)
-    return Kernel((Buf("y0", type_, size, "out"),), body, name="fill")
-
-
 def host_function(eqn: Eqn) -> Callable:
     """The Python side of a host call: the operation's own NumPy meaning."""
     reference, params = eqn.primitive.rule("reference"), eqn.params

@@ -11,10 +11,6 @@ from weft.core.trace import _state
 from weft.ir.jaxpr import Jaxpr, Literal
 
 
-def _read(env: dict, atom):
-    return atom.val if type(atom) is Literal else env[atom]
-
-
 def evaluate(jaxpr: Jaxpr, *args) -> list:
     """Bind the equations of `jaxpr` one by one on `args` under the current trace; flat outputs."""
     if len(args) != len(jaxpr.invars):

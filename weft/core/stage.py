@@ -14,7 +14,7 @@ import numpy as np
 
 from weft.core.primitive import Primitive
 from weft.core.trace import Trace, Tracer, _state, escaped_tracer, set_trace, typeof
-from weft.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var
+from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.types import ShapedArray
 from weft.util import dtypes
 from weft.util.source import user_frame
@@ -115,11 +115,6 @@ def stage(fun: Callable, in_avals: Sequence[ShapedArray], name: str = "") -> Jax
         guard[0] -= 1
         trace.finished = True
     return jaxpr
-
-
-def drop_unused(eqn: Eqn, used: Sequence[bool]) -> Eqn:
-    """`eqn` with its unused results printed as `_`."""
-    return eqn.replace(outvars=[v if u else DropVar(v.aval) for v, u in zip(eqn.outvars, used)])
 
 
 def hoist_tracers(jaxpr: Jaxpr) -> tuple[Jaxpr, list]:

@@ -40,10 +40,6 @@ class Trace:
     def process(self, primitive, args: Sequence, params: dict):
         raise NotImplementedError(f"{type(self).__name__}.process")
 
-    def process_custom_jvp(self, primitive, fun, jvp, args, params):
-        """Apply a function with a custom differentiation rule; the default ignores the rule."""
-        return self.process(primitive, args, params)
-
 
 class EvalTrace(Trace):
     """The bottom: computes at once, through the evaluator set by `set_evaluator` (the compiler, or the NumPy reference)."""
@@ -277,11 +273,6 @@ _scalar_avals = {
     t: (lambda t=t: ShapedArray((), dtypes.canonicalize_dtype({bool: np.bool_, int: np.int64, float: np.float64,
                                                                 complex: np.complex128}[t]), t is not bool))
     for t in _SCALARS}
-
-
-def is_valid_value(x) -> bool:
-    """Whether `typeof` accepts `x`."""
-    return hasattr(x, "aval") or isinstance(x, (np.ndarray, np.generic, *_SCALARS))
 
 
 class Zero:

@@ -30,16 +30,13 @@ def dce(jaxpr: Jaxpr, used_outputs: Sequence[bool] | None = None) -> Jaxpr:
         used = [v in live for v in eqn.outvars]
         if not any(used) and not eqn.effects:
             continue
-        if (len(used) > 1 and not all(used)) or eqn.primitive.has("dce"):
-            shrink = eqn.primitive.rules.get("dce")
-            if callable(shrink):
-                shrunk = shrink(eqn, used)
-                if shrunk is None:
-                    continue
-                eqn = shrunk
-            else:
-                eqn = eqn.replace(outvars=[v if u else v if type(v) is DropVar else DropVar(v.aval)
-                                           for v, u in zip(eqn.outvars, used)])
+        shrink = eqn.primitive.rules.get("dce")
+        if callable(shrink):
+            eqn = shrink(eqn, used)
+            if eqn is None:
+                continue
+        elif not all(used):
+            eqn = eqn.replace(outvars=[v if u or type(v) is DropVar else DropVar(v.aval) for v, u in zip(eqn.outvars, used)])
         kept.append(eqn)
         live.update(a for a in eqn.invars if type(a) is not Literal)
     consts = [(v, c) for v, c in zip(jaxpr.constvars, jaxpr.consts) if v in live]
@@ -106,16 +103,16 @@ def atom_key(atom: Atom):
 
 
 def params_key(params: dict):
-    """A hashable name of an equation's parameters, or None if it has none."""
+    """A hashable name of an equation's parameters, or None if one of them is not hashable.
+
+    A text would not do instead: large arrays and programs with different constants can print alike.
+    """
+    key = tuple(sorted(params.items()))          # names differ, so values are never compared
     try:
-        key = tuple(sorted(params.items())) if len(params) > 1 else tuple(params.items())
         hash(key)
-        return key
     except TypeError:
-        try:
-            return repr(sorted(params.items(), key=lambda kv: kv[0]))
-        except Exception:
-            return None
+        return None
+    return key
 
 
 def cse(jaxpr: Jaxpr) -> Jaxpr:

@@ -44,10 +44,6 @@ def shape_of(x) -> tuple[int, ...]:
     return () if type(x) in PYTHON_SCALARS else tuple(np.shape(x)) if isinstance(x, (np.ndarray, np.generic)) else x.shape
 
 
-def ndim_of(x) -> int:
-    return len(shape_of(x))
-
-
 _PYTHON_TYPES = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
 
 

@@ -136,11 +136,6 @@ def _all_devices() -> tuple[Device, ...]:
     return _devices
 
 
-def devices_exist() -> bool:
-    """Whether the devices were made already, so that their number is fixed."""
-    return bool(_devices)
-
-
 def _device_of_id(id: int) -> Device:
     found = _all_devices()
     if id >= len(found):
