@@ -348,9 +348,11 @@ class Body:
 
     def _pass_on(self, position: int, atom: Atom, var: Var) -> None:
         item = self.items[position]
-        if type(atom) is Literal or sum(a is atom for a in item.invars) > 1:
+        if type(atom) is Literal:
             return
         base = self.graph.memory_of(atom)
+        if not self._reads_once(item.invars, base):
+            return
         if base not in self.env and base not in self.targets and self.last_read[base] == position \
                 and base.aval.nbytes == atom.aval.nbytes == var.aval.nbytes:
             if var not in self.targets:
@@ -446,13 +448,17 @@ class Body:
         if type(operand) is not Literal and out not in self.targets:
             base = self.graph.memory_of(operand)
             mine = base in self.owned or (base not in self.jaxpr.invars and base not in self.jaxpr.constvars)
-            dead = self.last_read[base] == self.now and sum(a is operand for a in eqn.invars) == 1
+            dead = self.last_read[base] == self.now and self._reads_once(eqn.invars, base)
             if mine and dead and not source.strides and base.aval.nbytes == out.aval.nbytes:
                 self.env[out] = source
                 return source
         target = self.result(out)
         self.plan.copy(target, source, out.aval.nbytes)      # nothing if the operand was made there
         return target
+
+    def _reads_once(self, atoms: Sequence[Atom], base: Var) -> bool:
+        """Whether only one of `atoms` lies in the memory of `base`: views of it would see it change."""
+        return sum(type(a) is not Literal and self.graph.memory_of(a) is base for a in atoms) == 1
 
     def _scatter(self, eqn: Eqn) -> None:
         target = self._overwritten(eqn)
