@@ -1,5 +1,7 @@
 """Functions of users turned into programs: jit, grad, vmap and their kin."""
 
+import importlib
+
 from weft.api.arrays import (
                              ShapeDtypeStruct,
                              block_until_ready,
@@ -50,3 +52,6 @@ __all__ = [
     "make_array_from_single_device_arrays", "make_jaxpr", "named_call", "named_scope", "remat", "typeof", "value_and_grad",
     "vjp", "vmap",
 ]
+
+# The one hook upward: arrays and tracers get their operators and methods from the numpy face, whichever module was asked for.
+importlib.import_module("weft.numpy")
