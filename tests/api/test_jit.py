@@ -329,3 +329,15 @@ def test_arrays_pickle():
     again = pickle.loads(pickle.dumps(x))
     np.testing.assert_array_equal(again, x)
     assert again.aval == x.aval
+
+
+@pytest.mark.parametrize("may_alias", [None, False])
+def test_device_put_gives_up_what_is_donated_and_copies_when_asked(may_alias):
+    x = wnp.arange(16.0) + 0
+    at = x._live().ptr
+    y = weft.device_put(x, weft.devices()[0], may_alias=may_alias)
+    assert (y._live().ptr == at) == (may_alias is None) and not x.is_deleted()
+    z = weft.device_put(x, weft.devices()[0], donate=True)
+    assert x.is_deleted()
+    np.testing.assert_array_equal(y, np.arange(16.0))
+    np.testing.assert_array_equal(z, np.arange(16.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
@@ -53,6 +54,7 @@ class ShapeDtypeStruct:
 
     @property
     def aval(self) -> ShapedArray:
+        """The type, with the dtype that the 64-bit setting allows."""
         return ShapedArray(self.shape, dtypes.canonicalize_dtype(self.dtype), self.weak_type, None, self.vma)
 
     def update(self, **changes) -> "ShapeDtypeStruct":
@@ -89,7 +91,9 @@ def _is_placement(x) -> bool:
 def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = False, may_alias: bool | None = None) -> Any:
     """`x` (a tree of arrays) on a device, or laid out as a sharding; the result is committed if a placement is given.
 
-    `device` may be a tree of devices and shardings that is a prefix of `x`.
+    `device` may be a tree of devices and shardings that is a prefix of `x`. The result shares memory with `x` where layouts
+    allow, unless `may_alias` is False. With `donate`, `x` must not be used again. ShardingError if a dim does not divide.
+    `src` is not needed: an array knows where it lies.
 
     >>> import weft, weft.numpy as wnp
     >>> weft.device_put(wnp.ones(3), weft.devices()[0]).committed
@@ -103,7 +107,14 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = Fa
             targets = tree.broadcast_prefix(device, x, is_leaf=_is_placement)
         except ValueError as error:
             raise ValueError(f"device_put: device must be a prefix of the tree of values: {error}") from None
-    return tree.tree_unflatten(structure, [_put(leaf, t, x, i) for i, (leaf, t) in enumerate(zip(flat, targets))])
+    put = [_put(leaf, t, x, i) for i, (leaf, t) in enumerate(zip(flat, targets))]
+    if may_alias is False:
+        put = [copy.deepcopy(y) if type(y) is Array else y for y in put]
+    if donate:
+        for leaf, y in zip(flat, put):
+            if type(leaf) is Array and leaf is not y:
+                leaf.delete()
+    return tree.tree_unflatten(structure, put)
 
 
 def _put(x, target, whole, i: int):
@@ -125,7 +136,12 @@ def _put(x, target, whole, i: int):
 
 
 def device_put_sharded(shards: Sequence, devices: Sequence) -> Any:
-    """Stack `shards` along a new leading dim, shard i on `devices[i]`."""
+    """Stack `shards` (trees of arrays of one structure) along a new leading dim, shard i on `devices[i]`.
+
+    >>> import weft
+    >>> weft.device_put_sharded([1.0, 2.0], weft.devices()[:2]).shape
+    (2,)
+    """
     if len(shards) != len(devices):
         raise ValueError(f"device_put_sharded: {len(shards)} shards for {len(devices)} devices; there must be one each.")
     mesh = Mesh(np.array(devices), ("devices",))
@@ -134,17 +150,32 @@ def device_put_sharded(shards: Sequence, devices: Sequence) -> Any:
 
 
 def device_put_replicated(x: Any, devices: Sequence) -> Any:
-    """Copies of `x` along a new leading dim, one on each of `devices`."""
+    """Copies of the tree `x` along a new leading dim, one on each of `devices`.
+
+    >>> import weft
+    >>> weft.device_put_replicated(3.0, weft.devices()[:2]).tolist()
+    [3.0, 3.0]
+    """
     return device_put_sharded([x] * len(devices), devices)
 
 
 def device_get(x: Any) -> Any:
-    """The tree `x` with its arrays as NumPy arrays."""
+    """The tree `x` with its arrays as (read-only) NumPy arrays; random keys and other leaves stay as they are.
+
+    >>> import weft.numpy as wnp
+    >>> device_get({"x": wnp.arange(3), "n": 2})
+    {'n': 2, 'x': array([0, 1, 2], dtype=int32)}
+    """
     return tree.tree_map(lambda leaf: leaf._numpy() if type(leaf) is Array and not dtypes.is_extended(leaf.dtype) else leaf, x)
 
 
 def block_until_ready(x: Any) -> Any:
-    """`x`, once all arrays in it are computed."""
+    """The tree `x`, once all arrays in it are computed.
+
+    >>> import weft.numpy as wnp
+    >>> block_until_ready([wnp.ones(2).sum(), "a"])
+    [Array(2., dtype=float32), 'a']
+    """
     for leaf in tree.tree_leaves(x):
         wait = getattr(leaf, "block_until_ready", None)
         if wait is not None:
@@ -156,7 +187,15 @@ copy_to_host_async = block_until_ready
 
 
 def make_array_from_callback(shape, sharding: Sharding, data_callback: Callable, dtype=None) -> Array:
-    """An array of global `shape` laid out as `sharding`; `data_callback(index)` gives each distinct shard."""
+    """An array of global `shape` laid out as `sharding`; `data_callback(index)` gives each distinct shard.
+
+    `index` is a tuple of slices into the global array. ValueError if a shard has not the shape that the sharding asks for.
+
+    >>> import numpy as np, weft
+    >>> whole = np.arange(4.0, dtype=np.float32)
+    >>> make_array_from_callback((4,), weft.sharding.SingleDeviceSharding(weft.devices()[0]), lambda index: whole[index])
+    Array([0., 1., 2., 3.], dtype=float32)
+    """
     shape = tuple(shape)
     indices = sharding.devices_indices_map(shape)
     positions = sharding.shard_of_device(len(shape))
@@ -180,7 +219,15 @@ def _assemble(shape, sharding: Sharding, parts: dict) -> Array:
 
 
 def make_array_from_single_device_arrays(shape, sharding: Sharding, arrays: Sequence, *, dtype=None) -> Array:
-    """An array of global `shape` from one array per device of `sharding`."""
+    """An array of global `shape` from one array per device of `sharding`; ValueError if one is missing or misshapen.
+
+    >>> import weft, weft.numpy as wnp
+    >>> x = weft.device_put(wnp.ones(2), weft.devices()[0])
+    >>> make_array_from_single_device_arrays((2,), x.sharding, [x])
+    Array([1., 1.], dtype=float32)
+    """
+    if not arrays and dtype is not None:
+        raise NotImplementedError("make_array_from_single_device_arrays: a process without shards (dtype=) is not there yet.")
     by_device = {a.device: a for a in arrays}
     positions = sharding.shard_of_device(len(shape))
     missing = [d for d in sharding.device_assignment if d not in by_device]
@@ -190,7 +237,13 @@ def make_array_from_single_device_arrays(shape, sharding: Sharding, arrays: Sequ
 
 
 def make_array_from_process_local_data(sharding: Sharding, local_data, global_shape=None) -> Array:
-    """An array from what this process holds of it; with one process that is all of it."""
+    """An array from what this process holds of it; with one process that is all of it, and `global_shape` must be its shape.
+
+    >>> import numpy as np, weft
+    >>> one = weft.sharding.SingleDeviceSharding(weft.devices()[0])
+    >>> make_array_from_process_local_data(one, np.ones(2, np.float32)).committed
+    True
+    """
     local_data = np.asarray(local_data)
     if global_shape is not None and tuple(global_shape) != local_data.shape:
         raise ValueError(f"make_array_from_process_local_data: with one process the local data is the global array: shape "
@@ -205,10 +258,16 @@ def make_jaxpr(fun: Callable, static_argnums: int | Sequence[int] = (), axis_env
                abstracted_axes=None) -> Callable:
     """The function that gives the program of `fun` for arguments of the types it is called with.
 
+    With `return_shape` it gives the program and the results' ShapeDtypeStructs. `axis_env` lists (name, size) pairs of the
+    named axes that collectives inside may use.
+
     >>> import weft, weft.numpy as wnp
     >>> print(weft.make_jaxpr(lambda x: x * 2)(wnp.ones(3)))
     { lambda ; a:f32[3]. let b:f32[3] = mul a 2.0:f32[] in (b,) }
     """
+    if abstracted_axes is not None:
+        raise NotImplementedError("make_jaxpr: abstracted_axes is not there yet.")
+
     @functools.wraps(fun, updated=())
     @api_boundary
     def jaxpr_maker(*args, **kwargs):
@@ -242,13 +301,28 @@ def eval_shape(fun: Callable, *args, **kwargs) -> Any:
 
 @contextmanager
 def ensure_compile_time_eval():
-    """Inside, operations on known values are computed at once even while a function is being traced."""
+    """Inside, operations on known values are computed at once even while a function is being traced.
+
+    >>> import weft, weft.numpy as wnp
+    >>> @weft.jit
+    ... def f(x):
+    ...     with weft.ensure_compile_time_eval():
+    ...         n = int(wnp.arange(4).sum())
+    ...     return x * n
+    >>> float(f(2.0))
+    12.0
+    """
     with set_trace(eval_trace):
         yield
 
 
 def named_call(fun: Callable, *, name: str | None = None) -> Callable:
-    """`fun` under a name that shows in program texts."""
+    """`fun` under a name that shows in program texts.
+
+    >>> import weft
+    >>> named_call(lambda x: x, name="same").__name__
+    'same'
+    """
     @functools.wraps(fun, updated=())
     def called(*args, **kwargs):
         return fun(*args, **kwargs)
@@ -259,7 +333,11 @@ def named_call(fun: Callable, *, name: str | None = None) -> Callable:
 
 @contextmanager
 def named_scope(name: str):
-    """A name for the operations inside, for program texts and profiles."""
+    """A name for the operations inside, which programs may set freely; nothing prints it yet. TypeError if it is no string.
+
+    >>> with named_scope("layer"):
+    ...     pass
+    """
     if not isinstance(name, str):
         raise TypeError(f"named_scope: the name must be a string, got {name!r}.")
     yield
@@ -267,7 +345,13 @@ def named_scope(name: str):
 
 def closure_convert(fun: Callable, *example_args) -> tuple[Callable, list]:
     """`fun` with the traced values it closes over as extra arguments: `(converted, values)`, where
-    `converted(*args, *values) == fun(*args)`."""
+    `converted(*args, *values) == fun(*args)`.
+
+    >>> import weft
+    >>> converted, values = closure_convert(lambda x: 2.0 * x, 1.0)
+    >>> float(converted(3.0, *values)), values
+    (6.0, [])
+    """
     flat = FlatFunction(fun, example_args)
     jaxpr, consts = hoist_tracers(stage(flat, [typeof(x) for x in flat.leaves], function_name(fun)))
 
@@ -278,6 +362,9 @@ def closure_convert(fun: Callable, *example_args) -> tuple[Callable, list]:
 
 
 def clear_caches() -> None:
-    """Forget compiled single operations (compiled functions keep theirs; see their `clear_cache`)."""
+    """Forget compiled single operations (compiled functions keep theirs; see their `clear_cache`).
+
+    >>> clear_caches()
+    """
     forget_operations()
     forget_bodies()

@@ -73,6 +73,9 @@ def _check_inputs(trees, nums, api, holomorphic, allow_int) -> None:
 def vjp(fun: Callable, *primals, has_aux: bool = False, reduce_axes=()):
     """`fun(*primals)` and the function that maps a cotangent of the output to cotangents of the inputs.
 
+    With `has_aux`, `fun` returns `(out, aux)` and the result is `(out, pullback, aux)`. The pullback raises ValueError for a
+    cotangent of another structure, shape or dtype than the output.
+
     >>> import weft, weft.numpy as wnp
     >>> y, pull = weft.vjp(wnp.sin, 0.0)
     >>> float(pull(2.0)[0])
@@ -198,6 +201,9 @@ def grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False,
          allow_int: bool = False, reduce_axes=()) -> Callable:
     """The gradient of a scalar-valued `fun` with respect to its arguments `argnums`, of their structure, shapes and dtypes.
 
+    With `has_aux` the result is `(gradient, aux)`. TypeError if the output is not a real scalar or an input is not inexact
+    (unless `holomorphic` or `allow_int` says otherwise).
+
     >>> import weft, weft.numpy as wnp
     >>> float(weft.grad(wnp.tanh)(0.0))
     1.0
@@ -212,7 +218,7 @@ def grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False,
 
 @api_boundary
 def jvp(fun: Callable, primals: Sequence, tangents: Sequence, has_aux: bool = False):
-    """`fun(*primals)` and its directional derivative along `tangents`.
+    """`fun(*primals)` and its directional derivative along `tangents`, which have the primals' structure, shapes and dtypes.
 
     >>> import weft, weft.numpy as wnp
     >>> y, t = weft.jvp(wnp.sin, (0.0,), (2.0,))

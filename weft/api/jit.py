@@ -77,6 +77,7 @@ class Statics:
 
 
 def function_name(fun) -> str:
+    """The name of a callable, seen through `functools.partial`."""
     while isinstance(fun, functools.partial):
         fun = fun.func
     return getattr(fun, "__name__", type(fun).__name__)

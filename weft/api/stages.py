@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,7 +35,13 @@ def _spec(x, aval) -> ArraySpec:
 
 
 class Traced:
-    """A function traced for types of arguments: its jaxpr and result types."""
+    """A function traced for types of arguments: its jaxpr and result types.
+
+    >>> import weft
+    >>> traced = weft.jit(lambda x: x + 1).trace(2.0)
+    >>> traced.fun_name, traced.out_avals.str_short()
+    ('<lambda>', '~float32[]')
+    """
 
     def __init__(self, jitted, program, leaves: Sequence[Any]):
         self._jitted, self._program, self._leaves = jitted, program, list(leaves)
@@ -46,22 +53,27 @@ class Traced:
 
     @property
     def fun_name(self) -> str:
+        """Name of the traced function."""
         return self._program.name
 
     @property
     def in_avals(self):
+        """Types of the arguments: `(positional, keyword)` trees."""
         return tree.tree_unflatten(self._program.in_tree, self._program.in_avals)
 
     @property
     def out_avals(self):
+        """Types of the results, as a tree."""
         return tree.tree_unflatten(self._program.out_tree, self._program.jaxpr.out_avals)
 
     @property
     def in_tree(self):
+        """Structure of `(args, kwargs)`, static arguments left out."""
         return self._program.in_tree
 
     @property
     def out_tree(self):
+        """Structure of the results."""
         return self._program.out_tree
 
     @property
@@ -83,14 +95,18 @@ class Traced:
 
 
 class Lowered:
-    """A traced program with the layouts of its arguments."""
+    """A traced program with the layouts of its arguments.
+
+    >>> import weft
+    >>> "stablehlo.add" in weft.jit(lambda x: x + 1).lower(2.0).as_text()
+    True
+    """
 
     def __init__(self, traced: Traced):
         self._traced = traced
         program = traced._program
-        specs = [s if s is not None else None for s in program.in_shardings]
         self.in_specs = [ArraySpec(aval, given, True) if given is not None else _spec(x, aval)
-                         for x, aval, given in zip(traced._leaves, program.in_avals, specs)]
+                         for x, aval, given in zip(traced._leaves, program.in_avals, program.in_shardings)]
 
     in_tree = property(lambda self: self._traced.in_tree)
     out_tree = property(lambda self: self._traced.out_tree)
@@ -149,7 +165,12 @@ class MemoryStats:
 
 
 class Compiled:
-    """A compiled program: call it with arguments of exactly the types and layouts it was compiled for."""
+    """A compiled program: call it with arguments of exactly the types and layouts it was compiled for.
+
+    >>> import weft
+    >>> float(weft.jit(lambda x: x + 1).lower(2.0).compile()(2.0))
+    3.0
+    """
 
     def __init__(self, lowered: Lowered, executable, consts):
         self._lowered, self._executable, self._consts = lowered, executable, consts
@@ -201,9 +222,11 @@ class Compiled:
                            peak_memory_in_bytes=arguments + results - shared + temporary)
 
     def runtime_executable(self):
+        """The executable that calls run."""
         return self._executable
 
     def __call__(self, *args, **kwargs):
+        """Run it; TypeError if the structure, a shape or a dtype differs from what it was compiled for."""
         leaves, in_tree = tree.tree_flatten((args, kwargs))
         if in_tree != self.in_tree:
             raise TypeError(f"This function was compiled for arguments of structure {self.in_tree}, called with {in_tree}.")
@@ -220,9 +243,6 @@ class Compiled:
 
 def _count(spec: ArraySpec) -> int:
     """Number of distinct shards of an array."""
-    n = 1
-    for s in spec.splits:
-        n *= s
-    return n
+    return math.prod(spec.splits)
 
 

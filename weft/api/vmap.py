@@ -20,7 +20,9 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = No
     """`fun` mapped over the dims `in_axes` of its arguments; results are stacked along `out_axes`.
 
     `in_axes` and `out_axes` are integers, None (not mapped), or trees of them that match arguments and results as prefixes.
-    Keyword arguments are mapped over dim 0. `axis_name` lets collectives inside name the mapped axis.
+    Keyword arguments are mapped over dim 0. `axis_name` lets collectives inside name the mapped axis. `spmd_axis_name` and
+    `sum_match` are accepted and change nothing: propagation finds the layout of the new dim. ValueError if mapped dims differ
+    in size.
 
     >>> import weft, weft.numpy as wnp
     >>> weft.vmap(lambda x, y: x @ y, in_axes=(0, None))(wnp.ones((5, 3)), wnp.ones(3)).shape

@@ -164,6 +164,7 @@ class Mesh(_MeshBase):
 
     @property
     def device_ids(self) -> np.ndarray:
+        """Ids of the devices, in the shape of the mesh."""
         return np.array([d.id for d in self._flat], int).reshape(self.axis_sizes)
 
     @property
@@ -246,6 +247,7 @@ class AbstractMesh(_MeshBase):
 
     @property
     def abstract_mesh(self) -> AbstractMesh:
+        """The mesh without its devices: axis names, sizes and types."""
         return self
 
     def update(self, axis_sizes: Any = None, axis_names: Any = None, axis_types: Any = None) -> AbstractMesh:

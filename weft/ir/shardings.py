@@ -50,6 +50,7 @@ class Layout:
 
     @property
     def is_replicated(self) -> bool:
+        """Whether every device holds the whole value."""
         return self.num_shards == 1
 
 
@@ -64,6 +65,7 @@ class Sharding:
 
     @property
     def memory_kind(self) -> str | None:
+        """The memory space that values lie in."""
         raise NotImplementedError(f"{type(self).__name__}.memory_kind")
 
     def with_memory_kind(self, kind: str) -> Sharding:
@@ -81,6 +83,7 @@ class Sharding:
 
     @property
     def num_devices(self) -> int:
+        """Number of devices."""
         return len(self.device_assignment)
 
     @property
@@ -215,15 +218,18 @@ class NamedSharding(Sharding):
 
     @property
     def device_assignment(self) -> tuple[Any, ...]:
+        """The devices in order."""
         if isinstance(self.mesh, AbstractMesh):
             raise ShardingError(f"{self!r} has no devices: its mesh is abstract.\n  Use a Mesh of devices here.")
         return self.mesh.flat_devices
 
     @property
     def memory_kind(self) -> str:
+        """The memory space that values lie in."""
         return self._memory_kind
 
     def with_memory_kind(self, kind: str) -> NamedSharding:
+        """The same layout in another memory space."""
         return NamedSharding(self.mesh, self.spec, memory_kind=kind)
 
     def with_spec(self, spec: Any) -> NamedSharding:
@@ -234,11 +240,13 @@ class NamedSharding(Sharding):
     update = with_spec
 
     def with_free_dim(self, dim: int) -> NamedSharding:
+        """The sharding of values with one more dim, at `dim`, about which nothing is said."""
         entries = list(self.spec) + [None] * (dim - len(self.spec))
         return self.with_spec((*entries[:dim], PartitionSpec.UNCONSTRAINED, *entries[dim:]))
 
     @property
     def is_fully_replicated(self) -> bool:
+        """Whether every device holds the whole value."""
         sizes = self.mesh.shape
         return all(sizes[a] == 1 for a in self.spec.axes)
 
@@ -257,6 +265,7 @@ class NamedSharding(Sharding):
                 f"  A spec has at most one entry per dim. Drop the entries beyond dim {ndim - 1}.") from None
 
     def splits(self, shape: int | Sequence[int]) -> Shape:
+        """Number of parts that each dim is split into."""
         sizes = self.mesh.shape
         return tuple(math.prod(sizes[a] for a in axes)
                      for axes in self.spec_dims(shape if isinstance(shape, int) else len(shape)))
@@ -336,18 +345,22 @@ class SingleDeviceSharding(Sharding):
 
     @property
     def device_assignment(self) -> tuple[Any, ...]:
+        """The devices in order."""
         return (self.device,)
 
     @property
     def memory_kind(self) -> str:
+        """The memory space that values lie in."""
         return self._memory_kind
 
     def with_memory_kind(self, kind: str) -> SingleDeviceSharding:
+        """The same layout in another memory space."""
         return SingleDeviceSharding(self.device, memory_kind=kind)
 
     is_fully_replicated = property(lambda self: True)
 
     def with_free_dim(self, dim: int) -> SingleDeviceSharding:
+        """The sharding of values with one more dim, at `dim`, about which nothing is said."""
         return self
 
     def _grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:
@@ -454,21 +467,26 @@ class PositionalSharding(Sharding):
         return self.with_sets(ids)
 
     def with_free_dim(self, dim: int) -> PositionalSharding:
+        """The sharding of values with one more dim, at `dim`, about which nothing is said."""
         return self.with_sets(np.expand_dims(self._ids, dim))
 
     @property
     def device_assignment(self) -> tuple[Any, ...]:
+        """The devices in order."""
         return self._devices
 
     @property
     def memory_kind(self) -> str:
+        """The memory space that values lie in."""
         return self._memory_kind
 
     def with_memory_kind(self, kind: str) -> PositionalSharding:
+        """The same layout in another memory space."""
         return object.__new__(type(self))._set(self._devices, self._ids, _check_memory_kind(kind))
 
     @property
     def is_fully_replicated(self) -> bool:
+        """Whether every device holds the whole value."""
         return self.size == 1
 
     def _grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:

@@ -7,7 +7,6 @@ Out:  `Device` objects; one per virtual device, the same objects for the life of
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from weft.util import config
@@ -84,11 +83,12 @@ class Device:
 
     @property
     def client(self) -> Client:
+        """The engine that drives the device."""
         return _client
 
     def memory_stats(self) -> dict[str, int] | None:
-        """Bytes held on this device (`bytes_in_use`, `peak_bytes_in_use`, ...), or None before any array was made."""
-        return None if _memory_stats is None else _memory_stats(self)
+        """None: the devices of a process share its memory. `runtime.buffer` counts what all of them hold."""
+        return None
 
     def addressable_memories(self) -> list[Memory]:
         """The memory spaces that the device can use."""
@@ -118,13 +118,6 @@ class Device:
 _client = Client()
 _lock = threading.Lock()
 _devices: tuple[Device, ...] = ()
-_memory_stats: Callable[[Device], dict[str, int]] | None = None
-
-
-def set_memory_stats(source: Callable[[Device], dict[str, int]]) -> None:
-    """Install the function that answers `Device.memory_stats`."""
-    global _memory_stats
-    _memory_stats = source
 
 
 def _all_devices() -> tuple[Device, ...]:
