@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import weft.ops.local  # noqa: F401  (fills the slot `localize`)
-from tests.harness.rule_checks import check_lower
+from tests.harness.rule_checks import COMBINE, check_lower, is_inexact, random_like
 from weft.core.interpret import run_reference
 from weft.core.primitive import BatchAxis
 from weft.core.stage import stage
@@ -27,8 +27,6 @@ from weft.transforms.transpose import backward_pass
 from weft.util import dtypes
 from weft.util.config import config
 
-COMBINE = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum, "and": np.bitwise_and,
-           "or": np.bitwise_or, "xor": np.bitwise_xor}
 TOLERANCE = {"float64": 1e-9, "complex128": 1e-9, "float32": 2e-6, "complex64": 2e-6, "float16": 2e-3,
              "bfloat16": 1.6e-2}
 
@@ -118,18 +116,6 @@ def check_reference(case: Case) -> None:
 
 
 # --- derivatives ------------------------------------------------------------------------------------------------------
-
-
-def is_inexact(x) -> bool:
-    return dtypes.issubdtype(np.asarray(x).dtype, np.inexact)
-
-
-def random_like(rng: np.random.Generator, shape, dtype) -> np.ndarray:
-    """Normal numbers, complex if the dtype is."""
-    x = rng.normal(size=shape)
-    if np.issubdtype(dtype, np.complexfloating):
-        x = x + 1j * rng.normal(size=shape)
-    return np.asarray(x, dtype)
 
 
 def _wide(args: Sequence) -> tuple:

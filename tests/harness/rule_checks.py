@@ -28,8 +28,9 @@ COMBINE = {
     "max": np.maximum,
     "min": np.minimum,
     "mul": np.multiply,
-    "and": np.logical_and,
-    "or": np.logical_or,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
 }
 
 
@@ -60,27 +61,28 @@ def check_type(primitive: Primitive, args: Sequence, params: dict) -> None:
         assert (out.shape, out.dtype) == (aval.shape, aval.dtype), (out.shape, out.dtype, aval)
 
 
-def inexact(x: Any) -> bool:
+def is_inexact(x: Any) -> bool:
     return dtypes.issubdtype(np.asarray(x).dtype, np.inexact)
 
 
-def _direction(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    t = rng.standard_normal(x.shape)
-    if np.iscomplexobj(x):
-        t = t + 1j * rng.standard_normal(x.shape)
-    return np.asarray(t, x.dtype)
+def random_like(rng: np.random.Generator, shape, dtype) -> np.ndarray:
+    """Normal numbers, complex if the dtype is."""
+    x = rng.normal(size=shape)
+    if np.issubdtype(dtype, np.complexfloating):
+        x = x + 1j * rng.normal(size=shape)
+    return np.asarray(x, dtype)
 
 
 def check_jvp(
     primitive: Primitive, args: Sequence, params: dict, wrt: Sequence[int] | None = None, tol: float = 1e-6
 ) -> None:
     """Each operand's derivative alone, and all together."""
-    wrt = [i for i, a in enumerate(args) if inexact(a)] if wrt is None else list(wrt)
+    wrt = [i for i, a in enumerate(args) if is_inexact(a)] if wrt is None else list(wrt)
     rng = np.random.default_rng(1)
     choices = [[i] for i in wrt] + ([wrt] if len(wrt) > 1 else [])
     eps = 1e-6
     for chosen in choices:
-        directions = {i: _direction(args[i], rng) for i in chosen}
+        directions = {i: random_like(rng, args[i].shape, args[i].dtype) for i in chosen}
         tangents = [directions.get(i, Zero(typeof(a).to_tangent_aval())) for i, a in enumerate(args)]
         outs, t_outs = primitive.rule("jvp")(tuple(args), tuple(tangents), **params)
         moved = lambda sign, directions=directions: run(
@@ -90,7 +92,7 @@ def check_jvp(
             as_list(primitive, outs), as_list(primitive, t_outs), moved(1), moved(-1), run(primitive, args, params)
         ):
             close(out, want, 1e-10)
-            if inexact(want):
+            if is_inexact(want):
                 slope = (up - down) / (2 * eps)
                 close(
                     np.zeros(want.shape, want.dtype) if type(t) is Zero else t,
@@ -104,9 +106,9 @@ def check_transpose(
 ) -> None:
     """The adjoint identity for the operands at `linear`, zero elsewhere being a linear function of them together."""
     rng = np.random.default_rng(2)
-    u = {i: _direction(np.asarray(args[i]), rng) for i in linear}
+    u = {i: random_like(rng, np.shape(args[i]), np.asarray(args[i]).dtype) for i in linear}
     outs = run(primitive, [u.get(i, a) for i, a in enumerate(args)], params)
-    v = [_direction(o, rng) for o in outs]
+    v = [random_like(rng, o.shape, o.dtype) for o in outs]
     given = [UndefPrimal(typeof(a)) if i in u else a for i, a in enumerate(args)]
     cts = primitive.rule("transpose")(v if primitive.multiple_results else v[0], *given, **params)
     assert len(cts) == len(args)
@@ -134,9 +136,9 @@ def check_batch(
     rng = np.random.default_rng(3)
 
     def examples(x: np.ndarray) -> list[np.ndarray]:
-        if vary is not None and not inexact(x):
+        if vary is not None and not is_inexact(x):
             return [vary(x, k) for k in range(size)]
-        return [x + _direction(x, rng) * 0.5 if inexact(x) else np.roll(x, k) for k in range(size)]
+        return [x + random_like(rng, x.shape, x.dtype) * 0.5 if is_inexact(x) else np.roll(x, k) for k in range(size)]
 
     many = [examples(np.asarray(a)) for a in args]
     choices = [

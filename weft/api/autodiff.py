@@ -88,26 +88,10 @@ def _vjp(fun, primals, has_aux, api):
     flat, in_tree = tree.tree_flatten(tuple(primals))
     for x in flat:
         typeof(x)
-    out_tree: list = []
-    aux_box: list = []
-
-    def flat_fun(*xs):
-        out = fun(*tree.tree_unflatten(in_tree, xs))
-        if has_aux:
-            if not isinstance(out, (tuple, list)) or len(out) != 2:
-                raise TypeError(f"{api} with has_aux=True: {function_name(fun)} must return a pair (output, aux), got {type(out)}.")
-            out, aux = out
-            aux_leaves, aux_tree = tree.tree_flatten(aux)
-            aux_box[:] = [aux_tree, len(aux_leaves)]
-        else:
-            aux_leaves = []
-        leaves, structure = tree.tree_flatten(out)
-        out_tree[:] = [structure]
-        return [*leaves, *aux_leaves]
-
+    flat_fun, trees = _flat_with_aux(fun, in_tree, has_aux, api)
     differentiable = [typeof(x).to_tangent_aval().dtype != dtypes.float0 for x in flat]
     outs, program, out_nonzero = linearize_flat(flat_fun, flat, differentiable)
-    n_out = out_tree[0].num_leaves
+    n_out = trees[0].num_leaves
     outs, aux_leaves = outs[:n_out], outs[n_out:]
     out_avals = [typeof(o) for o in outs]
     in_avals = [typeof(x) for x in flat]
@@ -118,9 +102,9 @@ def _vjp(fun, primals, has_aux, api):
 
     def pullback(ct):
         cts, ct_tree = tree.tree_flatten(ct)
-        if ct_tree != out_tree[0]:
+        if ct_tree != trees[0]:
             raise ValueError(f"vjp: the cotangent must have the structure of the output of {function_name(fun)}: "
-                             f"{out_tree[0]}, got {ct_tree}.")
+                             f"{trees[0]}, got {ct_tree}.")
         for c, aval in zip(cts, out_avals):
             _check_cotangent(c, aval)
         linear = [UndefPrimal(v.aval) for v in program.invars]
@@ -128,10 +112,27 @@ def _vjp(fun, primals, has_aux, api):
         result = [instantiate(next(found)) if d else np.zeros(a.shape, dtypes.float0) for d, a in zip(differentiable, in_avals)]
         return tree.tree_unflatten(in_tree, result)
 
-    out = tree.tree_unflatten(out_tree[0], outs)
+    out = tree.tree_unflatten(trees[0], outs)
     if has_aux:
-        return out, tree.Partial(pullback), tree.tree_unflatten(aux_box[0], aux_leaves)
+        return out, tree.Partial(pullback), tree.tree_unflatten(trees[1], aux_leaves)
     return out, tree.Partial(pullback)
+
+
+def _flat_with_aux(fun: Callable, in_tree, has_aux: bool, api: str) -> tuple[Callable, list]:
+    """Flat `fun`, whose aux leaves follow its results, and a list that holds the structures of both once it has run."""
+    trees: list = []
+
+    def flat_fun(*xs):
+        out, aux = fun(*tree.tree_unflatten(in_tree, xs)), ()
+        if has_aux:
+            if not isinstance(out, (tuple, list)) or len(out) != 2:
+                raise TypeError(f"{api} with has_aux=True: {function_name(fun)} must return a pair (output, aux), got {type(out)}.")
+            out, aux = out
+        leaves, structure = tree.tree_flatten(out)
+        aux_leaves, aux_tree = tree.tree_flatten(aux)
+        trees[:] = [structure, aux_tree]
+        return [*leaves, *aux_leaves]
+    return flat_fun, trees
 
 
 def _as_cotangent(ct, aval):
@@ -239,23 +240,12 @@ def jvp(fun: Callable, primals: Sequence, tangents: Sequence, has_aux: bool = Fa
             raise TypeError(f"jvp: the tangent of a primal of type {typeof(p).str_short()} must be of type {want.str_short()}, got "
                             f"{got.str_short()}.")
         checked.append(Zero(want) if want.dtype == dtypes.float0 else _as_cotangent(t, typeof(p)))
-    box: list = []
-
-    def flat_fun(*xs):
-        out = fun(*tree.tree_unflatten(in_tree, xs))
-        aux = ()
-        if has_aux:
-            out, aux = out
-        leaves, structure = tree.tree_flatten(out)
-        aux_leaves, aux_tree = tree.tree_flatten(aux)
-        box[:] = [structure, aux_tree]
-        return [*leaves, *aux_leaves]
-
+    flat_fun, trees = _flat_with_aux(fun, in_tree, has_aux, "jvp")
     outs, out_tangents = jvp_flat(flat_fun, flat, checked)
-    n = box[0].num_leaves
+    n = trees[0].num_leaves
     tangents_out = [instantiate(t) for t in out_tangents[:n]]
-    result = tree.tree_unflatten(box[0], outs[:n]), tree.tree_unflatten(box[0], tangents_out)
-    return (*result, tree.tree_unflatten(box[1], outs[n:])) if has_aux else result
+    result = tree.tree_unflatten(trees[0], outs[:n]), tree.tree_unflatten(trees[0], tangents_out)
+    return (*result, tree.tree_unflatten(trees[1], outs[n:])) if has_aux else result
 
 
 @api_boundary
@@ -268,20 +258,9 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
     3.0
     """
     flat, in_tree = tree.tree_flatten(tuple(primals))
-    box: list = []
-
-    def flat_fun(*xs):
-        out = fun(*tree.tree_unflatten(in_tree, xs))
-        aux = ()
-        if has_aux:
-            out, aux = out
-        leaves, structure = tree.tree_flatten(out)
-        aux_leaves, aux_tree = tree.tree_flatten(aux)
-        box[:] = [structure, aux_tree]
-        return [*leaves, *aux_leaves]
-
+    flat_fun, trees = _flat_with_aux(fun, in_tree, has_aux, "linearize")
     outs, program, nonzero = linearize_flat(flat_fun, flat)
-    n = box[0].num_leaves
+    n = trees[0].num_leaves
     avals = [typeof(o).to_tangent_aval() for o in outs[:n]]
 
     def f_jvp(*tangents):
@@ -294,10 +273,10 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
                 raise ValueError(f"linearize: a tangent of type {typeof(t).str_short()} for a primal of type {typeof(p).str_short()}.")
         found = iter(evaluate(program, *given))
         tangents_out = [next(found) if nz else None for nz in nonzero][:n]
-        return tree.tree_unflatten(box[0], [instantiate(Zero(a)) if t is None else t for t, a in zip(tangents_out, avals)])
+        return tree.tree_unflatten(trees[0], [instantiate(Zero(a)) if t is None else t for t, a in zip(tangents_out, avals)])
 
-    out = tree.tree_unflatten(box[0], outs[:n])
-    return (out, f_jvp, tree.tree_unflatten(box[1], outs[n:])) if has_aux else (out, f_jvp)
+    out = tree.tree_unflatten(trees[0], outs[:n])
+    return (out, f_jvp, tree.tree_unflatten(trees[1], outs[n:])) if has_aux else (out, f_jvp)
 
 
 def linear_transpose(fun: Callable, *primals, reduce_axes=()) -> Callable:

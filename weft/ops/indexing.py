@@ -9,7 +9,7 @@ Laws: a window lies inside the operand as a whole or not at all; `mode` says wha
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -99,128 +99,8 @@ def default_fill_value(dtype) -> Any:
     return int(info.min) if dtypes.issubdtype(dtype, np.signedinteger) else int(info.max)
 
 
-def scatter(
-    operand,
-    scatter_indices,
-    updates,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: Any = None,
-):
-    """`operand` with the windows at `scatter_indices` replaced by `updates`; of several for one place, one wins."""
-    return _bind(
-        scatter_p, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
-    )
-
-
-def scatter_add(
-    operand,
-    scatter_indices,
-    updates,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: Any = None,
-):
-    """`operand` with `updates` added to the windows at `scatter_indices`; several for one place all count.
-
-    >>> import numpy as np
-    >>> numbers = ScatterDimensionNumbers((), (0,), (0,))
-    >>> np.asarray(scatter_add(np.zeros(3), np.array([[1], [1], [7]]), np.ones(3), numbers)).tolist()
-    [0.0, 2.0, 0.0]
-    """
-    return _bind(
-        scatter_add_p, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
-    )
-
-
-def scatter_sub(
-    operand,
-    scatter_indices,
-    updates,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: Any = None,
-):
-    """`operand` with `updates` subtracted from the windows at `scatter_indices`."""
-    return scatter_add(
-        operand,
-        scatter_indices,
-        neg(updates),
-        dimension_numbers,
-        indices_are_sorted=indices_are_sorted,
-        unique_indices=unique_indices,
-        mode=mode,
-    )
-
-
-def scatter_mul(
-    operand,
-    scatter_indices,
-    updates,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: Any = None,
-):
-    """`operand` with the windows at `scatter_indices` multiplied by `updates`."""
-    return _bind(
-        scatter_mul_p, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
-    )
-
-
-def scatter_min(
-    operand,
-    scatter_indices,
-    updates,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: Any = None,
-):
-    """`operand` with the windows at `scatter_indices` lowered to `updates` where those are smaller."""
-    return _bind(
-        scatter_min_p, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
-    )
-
-
-def scatter_max(
-    operand,
-    scatter_indices,
-    updates,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: Any = None,
-):
-    """`operand` with the windows at `scatter_indices` raised to `updates` where those are greater."""
-    return _bind(
-        scatter_max_p, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
-    )
-
-
 def _canonical(kind, numbers):
     return kind(*(tuple(int(d) for d in field) for field in numbers))
-
-
-def _bind(primitive, operand, indices, updates, numbers, indices_are_sorted, unique_indices, mode):
-    return primitive.bind(
-        operand,
-        indices,
-        updates,
-        dimension_numbers=_canonical(ScatterDimensionNumbers, numbers),
-        indices_are_sorted=bool(indices_are_sorted),
-        unique_indices=bool(unique_indices),
-        mode=GatherScatterMode.from_any(mode),
-    )
 
 
 # --- gather
@@ -474,6 +354,42 @@ scatter_add_p = _make_scatter("scatter-add", "add", np.add)
 scatter_mul_p = _make_scatter("scatter-mul", "mul", np.multiply)
 scatter_min_p = _make_scatter("scatter-min", "min", np.minimum)
 scatter_max_p = _make_scatter("scatter-max", "max", np.maximum)
+
+
+def _scatter_function(primitive: Primitive, doc: str) -> Callable:
+    """The public function of one scatter: all have one signature."""
+    def function(operand, scatter_indices, updates, dimension_numbers: ScatterDimensionNumbers, *,
+                 indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None):
+        return primitive.bind(
+            operand, scatter_indices, updates, dimension_numbers=_canonical(ScatterDimensionNumbers, dimension_numbers),
+            indices_are_sorted=bool(indices_are_sorted), unique_indices=bool(unique_indices),
+            mode=GatherScatterMode.from_any(mode))
+
+    function.__name__ = function.__qualname__ = primitive.name.replace("-", "_")
+    function.__doc__ = doc
+    return function
+
+
+scatter = _scatter_function(
+    scatter_p, "`operand` with the windows at `scatter_indices` replaced by `updates`; of several for one place, one wins.")
+scatter_add = _scatter_function(scatter_add_p, """\
+    `operand` with `updates` added to the windows at `scatter_indices`; several for one place all count.
+
+    >>> import numpy as np
+    >>> numbers = ScatterDimensionNumbers((), (0,), (0,))
+    >>> np.asarray(scatter_add(np.zeros(3), np.array([[1], [1], [7]]), np.ones(3), numbers)).tolist()
+    [0.0, 2.0, 0.0]
+    """)
+scatter_mul = _scatter_function(scatter_mul_p, "`operand` with the windows at `scatter_indices` multiplied by `updates`.")
+scatter_min = _scatter_function(
+    scatter_min_p, "`operand` with the windows at `scatter_indices` lowered to `updates` where those are smaller.")
+scatter_max = _scatter_function(
+    scatter_max_p, "`operand` with the windows at `scatter_indices` raised to `updates` where those are greater.")
+
+
+def scatter_sub(operand, scatter_indices, updates, dimension_numbers: ScatterDimensionNumbers, **options):
+    """`operand` with `updates` subtracted from the windows at `scatter_indices`; options as those of `scatter_add`."""
+    return scatter_add(operand, scatter_indices, neg(updates), dimension_numbers, **options)
 
 
 def _gather_at(x, indices, update_aval: ShapedArray, params: dict):
