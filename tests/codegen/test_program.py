@@ -234,3 +234,18 @@ def test_a_kernel_of_a_lost_batch_is_compiled_again(fresh_cache, monkeypatch):
     monkeypatch.setattr(program, "_kernels", {})
     assert run(Program(slots(x, out=1), several, 0), x).from_disk == 0
     np.testing.assert_array_equal(x, np.full(22, 6))
+
+
+def test_the_cache_on_disk_is_kept_below_its_limit(tmp_path, monkeypatch):
+    import os
+
+    from weft.codegen import cache
+
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
+    names = [f"{i:032x}" for i in range(8)]
+    for i, name in enumerate(names):
+        cache.write(name, bytes(1000))
+        os.utime(cache._file(name), (i, i))
+    assert cache.prune(1 << 20) == 0
+    deleted = cache.prune(4000)
+    assert deleted >= 4000 and not cache.has(names[0]) and cache.has(names[-1]) and cache.read(names[-1]) == bytes(1000)

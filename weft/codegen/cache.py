@@ -4,12 +4,14 @@ In:   a key (the text that determines the object) and, when missing, the object'
 Out:  the bytes, or None.
 Laws: files are written under a temporary name and renamed, so that a reader sees all or nothing; each carries a
       checksum, and a file that fails it counts as missing. Failure to write is not an error: the cache is only a cache.
+      It is kept below a limit by deleting the oldest files now and then.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import os
 import threading
 
@@ -94,3 +96,48 @@ def write(name: str, data: bytes) -> None:
         os.replace(temporary, place)
     except OSError:
         return
+    if next(_writes) % _WRITES_PER_PRUNE == 0:
+        prune()
+
+
+_WRITES_PER_PRUNE = 256
+_writes = itertools.count()
+
+
+def prune(limit: int | None = None) -> int:
+    """Delete the objects written longest ago until at most three quarters of `limit` bytes are left, if there are more.
+
+    The limit is `config.compilation_cache_max_size`, 1 GiB if that is negative. Gives the number of bytes deleted.
+    """
+    root = directory()
+    if root is None:
+        return 0
+    if limit is None:
+        from weft.util.config import config
+
+        limit = config.compilation_cache_max_size if config.compilation_cache_max_size >= 0 else _DEFAULT_LIMIT
+    found = []
+    for folder, _, names in os.walk(root):
+        for name in names:
+            place = os.path.join(folder, name)
+            try:
+                facts = os.stat(place)
+            except OSError:
+                continue                          # another process was faster
+            found.append((facts.st_mtime, facts.st_size, place))
+    total = sum(size for _, size, _ in found)
+    if total <= limit:
+        return 0
+    deleted = 0
+    for _, size, place in sorted(found):
+        if total - deleted <= limit * 3 // 4:
+            break
+        try:
+            os.unlink(place)
+        except OSError:
+            continue
+        deleted += size
+    return deleted
+
+
+_DEFAULT_LIMIT = 1 << 30
