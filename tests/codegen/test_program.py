@@ -242,7 +242,7 @@ def test_the_cache_on_disk_is_kept_below_its_limit(tmp_path, monkeypatch):
     from weft.codegen import cache
 
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
-    names = [f"{i:032x}" for i in range(8)]
+    names = [f"{i:02x}" * 16 for i in range(1, 9)]
     for i, name in enumerate(names):
         cache.write(name, bytes(1000))
         os.utime(cache._file(name), (i, i))

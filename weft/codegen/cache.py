@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 import os
 import threading
 
@@ -96,12 +95,8 @@ def write(name: str, data: bytes) -> None:
         os.replace(temporary, place)
     except OSError:
         return
-    if next(_writes) % _WRITES_PER_PRUNE == 0:
+    if name.startswith("00"):                # one in 256: often enough, in short-lived processes too
         prune()
-
-
-_WRITES_PER_PRUNE = 256
-_writes = itertools.count()
 
 
 def prune(limit: int | None = None) -> int:
