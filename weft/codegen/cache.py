@@ -110,7 +110,8 @@ def prune(limit: int | None = None) -> int:
     if limit is None:
         from weft.util.config import config
 
-        limit = config.compilation_cache_max_size if config.compilation_cache_max_size >= 0 else _DEFAULT_LIMIT
+        given: int = config.compilation_cache_max_size
+        limit = given if given >= 0 else _DEFAULT_LIMIT
     found = []
     for folder, _, names in os.walk(root):
         for name in names:
