@@ -710,3 +710,9 @@ def test_make_array_from_process_local_data(split):
     x = weft.make_array_from_process_local_data(a.sharding, value)
     assert x.sharding == a.sharding
     same(x, value)
+
+
+def test_parameters_that_are_equal_but_not_the_same():
+    x = wnp.arange(2.0)
+    signs = [np.signbit(np.asarray(x.at[wnp.array([5])].get(mode="fill", fill_value=fill)))[0] for fill in (0.0, -0.0)]
+    assert signs == [False, True]

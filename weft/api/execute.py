@@ -188,7 +188,8 @@ def _placed(x: Array, sharding: Sharding, name: str, arg_names, i: int) -> Array
 # ---- the evaluator of single operations
 
 @functools.lru_cache(maxsize=8192)
-def _one_op(primitive, avals: tuple, params: tuple) -> Jaxpr:
+def _one_op(primitive, avals: tuple, params: tuple, floats: tuple) -> Jaxpr:
+    """The program of one operation. `floats`, their texts, tell apart parameters that are equal and not the same (0.0 and -0.0)."""
     return _stage_op(primitive, avals, dict(params))
 
 
@@ -224,7 +225,8 @@ def evaluate_op(primitive, args, params):
         if primitive.kind == "region":
             jaxpr = _region_op(primitive, avals, params)
         else:
-            jaxpr = _one_op(primitive, avals, tuple(params.items()))
+            floats = tuple([repr(v) for v in params.values() if isinstance(v, float)])
+            jaxpr = _one_op(primitive, avals, tuple(params.items()), floats)
     except TypeError as error:
         if "unhashable" not in str(error):
             raise

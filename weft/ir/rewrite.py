@@ -105,9 +105,13 @@ def atom_key(atom: Atom):
 def params_key(params: dict):
     """A hashable name of an equation's parameters, or None if one of them is not hashable.
 
-    A text would not do instead: large arrays and programs with different constants can print alike.
+    A text would not do instead: large arrays and programs with different constants can print alike. Floats are told apart by
+    their text as well: 0.0 and -0.0 are equal and not the same.
     """
     key = tuple(sorted(params.items()))          # names differ, so values are never compared
+    floats = [repr(value) for _, value in key if isinstance(value, float)]
+    if floats:
+        key += tuple(floats)
     try:
         hash(key)
     except TypeError:
