@@ -231,6 +231,7 @@ def test_linear_transpose():
     (lambda: weft.grad(lambda x: x, argnums=3)(1.0), ValueError, "argnums"),
     (lambda: weft.jvp(lambda x: x, (1.0,), (wnp.ones(2),)), TypeError, "tangent"),
     (lambda: weft.jvp(lambda x: x, 1.0, (1.0,)), TypeError, "tuple or list"),
+    (lambda: weft.jvp(lambda x: x, (1.0,), (1,)), TypeError, "tangent of a primal"),
     (lambda: weft.vjp(lambda x: x, wnp.ones(2))[1](wnp.ones(3)), ValueError, "cotangent"),
     (lambda: weft.vmap(lambda x, y: x + y)(wnp.ones(3), wnp.ones(4)), ValueError, "inconsistent sizes"),
     (lambda: weft.vmap(lambda x: x, in_axes=None)(wnp.ones(3)), ValueError, "at least one mapped"),

@@ -236,7 +236,7 @@ def jvp(fun: Callable, primals: Sequence, tangents: Sequence, has_aux: bool = Fa
     checked = []
     for p, t in zip(flat, flat_tangents):
         want, got = typeof(p).to_tangent_aval(), typeof(t)
-        if want.shape != got.shape or (want.dtype != got.dtype and not got.weak_type):
+        if want.shape != got.shape or (want.dtype != got.dtype and not (got.weak_type and dtypes.issubdtype(got.dtype, np.inexact))):
             raise TypeError(f"jvp: the tangent of a primal of type {typeof(p).str_short()} must be of type {want.str_short()}, got "
                             f"{got.str_short()}.")
         checked.append(Zero(want) if want.dtype == dtypes.float0 else _as_cotangent(t, typeof(p)))
