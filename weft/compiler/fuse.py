@@ -271,13 +271,6 @@ class Graph:
         joined = view.after_dense(inner.offset) if is_dense(inner, source.aval.shape) else view.over(inner)
         return (source, view) if joined is None else (base, joined)
 
-    def dense_base(self, var: Var) -> tuple[Var, int]:
-        """The stored value in whose buffer `var` lies, and the element where it begins."""
-        if var not in self.producer or var in self.stored:
-            return var, 0
-        base, view = self.resolve(var)
-        return (var, 0) if view is None or not is_dense(view, var.aval.shape) else (base, view.offset)
-
     # ---- groups
 
     def loads(self, atom: Var, depth: int) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.mesh import AbstractMesh, AxisType, Mesh
+from weft.ir.mesh import AbstractMesh, Mesh
 from weft.ir.specs import PartitionSpec, Spec, entry_axes
 from weft.util.errors import ShardingError
 from weft.util.source import user_frame
@@ -529,8 +529,3 @@ class PositionalSharding(Sharding):
 
 def _make_positional(devices: tuple, ids: np.ndarray, memory_kind: str) -> PositionalSharding:
     return object.__new__(PositionalSharding)._set(devices, ids, memory_kind)
-
-
-def is_explicit(sharding: Sharding | None) -> bool:
-    """Whether a sharding is part of types: a NamedSharding over a mesh with Explicit axes."""
-    return isinstance(sharding, NamedSharding) and AxisType.Explicit in sharding.mesh.axis_types
