@@ -16,6 +16,7 @@ import numpy as np
 from weft.api.dispatch import Dispatching, add_entry, can_dispatch
 from weft.api.execute import arranged, prepare, to_array
 from weft.control.call import jit_p
+from weft.core.interpret import evaluate
 from weft.core.stage import hoist_tracers, stage
 from weft.core.trace import Tracer, _state, eval_trace, typeof
 from weft.ir.jaxpr import Jaxpr
@@ -23,10 +24,10 @@ from weft.ir.mesh import current_mesh
 from weft.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding
 from weft.ir.specs import PartitionSpec
 from weft.runtime.array import Array
-from weft.runtime.device import Device
+from weft.runtime.device import Device, devices
 from weft.util import tree
 from weft.util.config import config
-from weft.util.source import api_boundary
+from weft.util.source import api_boundary, warn_user
 
 
 class Statics:
@@ -126,8 +127,9 @@ class JitFunction(Dispatching):
                  donate_argnums=None, donate_argnames=None, keep_unused=False, device=None, backend=None, inline=False):
         self._wrap(fun)
         self.statics = Statics(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
-        if device is not None:
-            in_shardings = out_shardings = SingleDeviceSharding(device)
+        chosen = _chosen_device(device, backend, in_shardings, out_shardings)
+        if chosen is not None:
+            in_shardings = out_shardings = SingleDeviceSharding(chosen)
         self.in_shardings, self.out_shardings = in_shardings, out_shardings
         self.keep_unused, self.inline, self.backend = keep_unused, inline, backend
 
@@ -160,10 +162,12 @@ class JitFunction(Dispatching):
         if _state.trace is eval_trace and not any(isinstance(x, Tracer) for x in leaves):
             return self._execute(args, kwargs, statics, leaves, in_tree)
         traced = self._trace(args, kwargs, statics, leaves, in_tree)
+        if self.inline:
+            return tree.tree_unflatten(traced.out_tree, evaluate(traced.jaxpr, *traced.consts, *leaves))
         outs = jit_p.bind(*traced.consts, *leaves, jaxpr=traced.jaxpr, name=traced.name,
                           in_shardings=(None,) * len(traced.consts) + traced.in_shardings,
                           out_shardings=traced.out_shardings, donated=(False,) * len(traced.consts) + traced.donated,
-                          inline=self.inline, keep_unused=self.keep_unused)
+                          inline=False, keep_unused=self.keep_unused)
         return tree.tree_unflatten(traced.out_tree, outs)
 
     def _execute(self, args, kwargs, statics, leaves, in_tree):
@@ -348,6 +352,19 @@ def face(fun: Callable, arrays: Sequence[int | str] = (0,)) -> FaceFunction:
     return FaceFunction(fun, arrays)
 
 
+def _chosen_device(device, backend: str | None, in_shardings, out_shardings) -> Device | None:
+    """The device that the deprecated arguments `device` and `backend` name, if any."""
+    if device is None and backend is None:
+        return None
+    warn_user("jit: the arguments device and backend are deprecated. Put the arguments where you want them with "
+              "weft.device_put(x, device) instead.", DeprecationWarning)
+    if device is not None and backend is not None:
+        raise ValueError("jit: device and backend cannot both be given; the device tells the backend.")
+    if in_shardings is not None or out_shardings is not None:
+        raise ValueError("jit: device or backend cannot be given along with in_shardings or out_shardings. Leave the device out.")
+    return devices(backend)[0] if device is None else device
+
+
 def _check_output(out, name: str, structure, i: int) -> None:
     try:
         typeof(out)
@@ -378,8 +395,22 @@ def _leaf_names(jitted: JitFunction, in_tree, n: int) -> list[str]:
     return result
 
 
+class _Replicated:
+    """Stands for: the same on all devices of the mesh in context at the call; without one, as propagation finds."""
+    def __repr__(self) -> str:
+        return "None"
+
+
+REPLICATED = _Replicated()
+
+
+def replicated_where_none(given):
+    """A prefix tree of shardings in which None asks for replication over the mesh in context."""
+    return tree.tree_map(lambda s: REPLICATED if s is None else s, given, is_leaf=_is_sharding_leaf)
+
+
 def _is_sharding_leaf(x) -> bool:
-    return x is None or isinstance(x, (Sharding, PartitionSpec, Device))
+    return x is None or x is REPLICATED or isinstance(x, (Sharding, PartitionSpec, Device))
 
 
 def flat_shardings(given, structure, avals: Sequence, what: str, arg_names: Sequence[str] = ()
@@ -425,6 +456,9 @@ def as_sharding(s, what: str) -> Sharding | None:
     """A sharding from a Sharding, a Device, or a PartitionSpec under the mesh of the context."""
     if s is None or isinstance(s, Sharding):
         return s
+    if s is REPLICATED:
+        mesh = current_mesh()
+        return None if mesh is None else NamedSharding(mesh, PartitionSpec())
     if isinstance(s, Device):
         return SingleDeviceSharding(s)
     if isinstance(s, PartitionSpec):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.api.execute import build, const_arrays, to_array
-from weft.ir.jaxpr import Jaxpr
+from weft.ir.jaxpr import Jaxpr, Var
 from weft.runtime.array import Array, ArraySpec, default_sharding
 from weft.util import tree
 
@@ -89,6 +89,12 @@ class Traced:
         structs = [ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in self._program.jaxpr.out_avals]
         return tree.tree_unflatten(self._program.out_tree, structs)
 
+    def _kept(self, jaxpr: Jaxpr) -> tuple[Jaxpr, list[bool]]:
+        """`jaxpr` without the arguments that nothing reads, and which were kept; all of them with `keep_unused`."""
+        read = {a for eqn in jaxpr.eqns for a in eqn.invars if isinstance(a, Var)} | set(jaxpr.outvars)
+        kept = [self._jitted.keep_unused or v in read for v in jaxpr.invars]
+        return jaxpr.replace(invars=[v for v, keep in zip(jaxpr.invars, kept) if keep]), kept
+
     def lower(self, *, lowering_platforms=None, **_options) -> "Lowered":
         """The program with the layouts of its arguments, ready to be compiled."""
         return Lowered(self)
@@ -121,11 +127,12 @@ class Lowered:
         program = self._traced._program
         if dialect == "jaxpr":
             return str(program.jaxpr)
+        jaxpr, kept = self._traced._kept(program.jaxpr)
         if dialect in (None, "stablehlo"):
-            return stablehlo_text(program.jaxpr, program.name, [s.sharding if s.committed else None for s in self.in_specs],
-                                  program.out_shardings)
+            shardings = [s.sharding if s.committed else None for s, keep in zip(self.in_specs, kept) if keep]
+            return stablehlo_text(jaxpr, program.name, shardings, program.out_shardings)
         if dialect == "hlo":
-            return hlo_text(program.jaxpr, program.name)
+            return hlo_text(jaxpr, program.name)
         raise ValueError(f"lower().as_text: unknown dialect {dialect!r}; use 'stablehlo', 'hlo' or 'jaxpr'.")
 
     def compiler_ir(self, dialect: str | None = None):
@@ -201,7 +208,8 @@ class Compiled:
         """The program of one device, with its collectives, as HLO-style text."""
         from weft.ir.hlo_text import hlo_text
         stages = self.stages
-        return hlo_text(stages.local if stages.local is not None else stages.simplified, stages.name)
+        jaxpr, _ = self._lowered._traced._kept(stages.local if stages.local is not None else stages.simplified)
+        return hlo_text(jaxpr, stages.name)
 
     def cost_analysis(self) -> dict[str, float]:
         """Floating point operations and bytes accessed of the program of one device."""

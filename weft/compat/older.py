@@ -1,27 +1,49 @@
 """Functions of older JAX generations whose calling convention changed since."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import weft
+from weft.api.jit import replicated_where_none
+
+UNSPECIFIED = object()
 
 
 def pjit(
     fun: Callable[..., Any],
-    in_shardings: Any = None,
-    out_shardings: Any = None,
+    in_shardings: Any = UNSPECIFIED,
+    out_shardings: Any = UNSPECIFIED,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
+    keep_unused: bool = False,
+    device: Any = None,
+    backend: str | None = None,
+    inline: bool = False,
+    abstracted_axes: Any = None,
     *,
-    in_axis_resources: Any = None,
-    out_axis_resources: Any = None,
-    **keywords: Any,
+    in_axis_resources: Any = UNSPECIFIED,
+    out_axis_resources: Any = UNSPECIFIED,
 ) -> Callable[..., Any]:
-    """`weft.jit` under its name of 2022; `*_axis_resources` are what `*_shardings` are called today."""
-    if in_axis_resources is not None:
-        in_shardings = in_axis_resources
-    if out_axis_resources is not None:
-        out_shardings = out_axis_resources
-    if in_shardings is not None:
-        keywords["in_shardings"] = in_shardings
-    if out_shardings is not None:
-        keywords["out_shardings"] = out_shardings
-    return weft.jit(fun, **keywords)
+    """`weft.jit` under its older name; `*_axis_resources` are what `*_shardings` are called today.
+
+    A sharding given as None means: replicated over the mesh in context at the call, and free where there is none.
+    """
+    given = {
+        "in_shardings": in_shardings if in_axis_resources is UNSPECIFIED else in_axis_resources,
+        "out_shardings": out_shardings if out_axis_resources is UNSPECIFIED else out_axis_resources,
+    }
+    return weft.jit(
+        fun,
+        **{name: replicated_where_none(tree) for name, tree in given.items() if tree is not UNSPECIFIED},
+        static_argnums=static_argnums,
+        static_argnames=static_argnames,
+        donate_argnums=donate_argnums,
+        donate_argnames=donate_argnames,
+        keep_unused=keep_unused,
+        device=device,
+        backend=backend,
+        inline=inline,
+        abstracted_axes=abstracted_axes,
+    )

@@ -10,6 +10,7 @@ import functools
 import linecache
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from types import CodeType, TracebackType
 from typing import Any, TypeVar
@@ -134,6 +135,14 @@ def user_frame() -> SourceLine | None:
             return SourceLine(code, frame.f_lasti)
         frame = frame.f_back
     return None
+
+
+def warn_user(message: str, category: type[Warning]) -> None:
+    """Warn at the user's line, whatever the number of weft's frames above it."""
+    level, frame = 2, sys._getframe(1)
+    while frame is not None and _internal[frame.f_code.co_filename]:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 # ---- tracebacks

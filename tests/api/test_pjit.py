@@ -1,0 +1,169 @@
+"""The arguments of `pjit` and `jit` that lay values out, choose devices, or keep and give away arguments."""
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft.api import jit
+from weft.compat.older import pjit
+from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+
+@pytest.fixture
+def mesh():
+    return Mesh(np.array(weft.devices()[:8]), ("devices",))
+
+
+@pytest.fixture
+def x():
+    return wnp.arange(8, dtype=wnp.float32)
+
+
+def spec(array):
+    return array.sharding.spec
+
+
+def convolve(x):
+    return wnp.convolve(x, wnp.asarray([0.5, 1.0, 0.5]), "same")
+
+
+def test_convolution_over_the_mesh_of_the_call_site(mesh, x):
+    f = pjit(convolve, in_shardings=None, out_shardings=P("devices"))
+    with mesh:
+        result = f(x)
+    assert spec(result) == P("devices")
+    np.testing.assert_array_equal(result, [0.5, 2, 4, 6, 8, 10, 12, 10])
+
+
+def test_the_mesh_is_that_of_the_call(mesh, x):
+    f = pjit(lambda x: x + 1, out_shardings=P("devices"))
+    half = Mesh(np.array(weft.devices()[:4]), ("devices",))
+    with mesh:
+        assert len(f(x).devices()) == 8
+    with half:
+        assert len(f(x).devices()) == 4
+
+
+def test_a_spec_without_a_mesh_says_what_to_do(x):
+    with pytest.raises(RuntimeError, match=r"needs a mesh.*with mesh"):
+        pjit(lambda x: x, out_shardings=P("devices"))(x)
+
+
+def test_pjit_none_replicates_under_a_mesh(mesh, x):
+    given = weft.device_put(x, NamedSharding(mesh, P("devices")))
+    with mesh:
+        assert spec(pjit(lambda x: x * 2, out_shardings=None)(given)) == P()
+        assert spec(pjit(lambda x: x * 2, in_shardings=None)(x)) == P()
+        with pytest.raises(ValueError, match=r"does not match the sharding on the respective arg.*x"):
+            pjit(lambda x: x * 2, in_shardings=None)(given)
+
+
+@pytest.mark.parametrize("transform", [jit, pjit])
+def test_none_without_a_mesh_leaves_the_layout_free(mesh, x, transform):
+    given = weft.device_put(x, NamedSharding(mesh, P("devices")))
+    assert spec(transform(lambda x: x * 2, in_shardings=None, out_shardings=None)(given)) == P("devices")
+
+
+def test_unspecified_follows_the_data_under_a_mesh(mesh, x):
+    given = weft.device_put(x, NamedSharding(mesh, P("devices")))
+    with mesh:
+        assert spec(pjit(lambda x: x * 2)(given)) == P("devices")
+
+
+def test_prefixes_with_none(mesh, x):
+    f = pjit(lambda d, y: (d, y), in_shardings=({"a": P("devices"), "b": None}, P("devices")), out_shardings=(P("devices"), None))
+    with mesh:
+        d, y = f({"a": x, "b": x}, x)
+    assert spec(d["a"]) == spec(d["b"]) == P("devices")
+    assert spec(y) == P()
+
+
+def test_a_prefix_of_the_wrong_length_is_refused(mesh, x):
+    with pytest.raises(ValueError, match=r"in_shardings must be a prefix"):
+        pjit(lambda x, y: x, in_shardings=(NamedSharding(mesh, P()),))(x, x)
+
+
+def test_shardings_and_keywords_are_refused_together(mesh, x):
+    with pytest.raises(ValueError, match=r"in_shardings cannot be given for keyword arguments.*x"):
+        pjit(lambda x: x, in_shardings=(NamedSharding(mesh, P()),))(x=x)
+
+
+@pytest.mark.parametrize("keywords, what", [({"in_shardings": (P("devices"),)}, "argument x"),
+                                            ({"out_shardings": P("devices")}, "the result")])
+def test_dims_must_divide(mesh, keywords, what):
+    with mesh, pytest.raises(ValueError, match=rf"cannot split {what}(.|\n)*dim 0 has size 9(.|\n)*not divisible by 8"):
+        pjit(lambda x: x, **keywords)(wnp.arange(9))
+
+
+def test_unknown_axis_and_rank(mesh, x):
+    with mesh, pytest.raises(ValueError, match=r"axis 'nope'.*not found in mesh"):
+        pjit(lambda x: x, in_shardings=(P("nope"),))(x)
+    with mesh, pytest.raises(ValueError, match=r"argument x.*rank at least 2"):
+        pjit(lambda x: x, in_shardings=(P(None, "devices"),))(x)
+
+
+def test_older_names_of_the_shardings(mesh, x):
+    with mesh:
+        result = pjit(lambda x: x + 1, in_axis_resources=P("devices"), out_axis_resources=None)(x)
+    assert spec(result) == P()
+
+
+def test_static_arguments_by_number_and_name(x):
+    seen = []
+
+    def scaled(x, n):
+        seen.append(n)
+        return x * n
+
+    by_number, by_name = pjit(scaled, static_argnums=1), pjit(scaled, static_argnames="n")
+    for n in (3, 3, 4):
+        np.testing.assert_array_equal(by_number(x, n), np.arange(8) * n)
+        np.testing.assert_array_equal(by_name(x, n=n), np.arange(8) * n)
+    assert sorted(seen) == [3, 3, 4, 4]
+    with pytest.raises(ValueError, match=r"not hashable"):
+        by_number(x, [3])
+
+
+def test_donated_arguments_are_gone(mesh, x):
+    given = weft.device_put(x, NamedSharding(mesh, P("devices")))
+    with mesh:
+        result = pjit(lambda x: x + 1, in_shardings=P("devices"), out_shardings=P("devices"), donate_argnums=0)(given)
+    np.testing.assert_array_equal(result, np.arange(8) + 1)
+    assert given.is_deleted()
+    with pytest.raises(RuntimeError, match=r"deleted"):
+        given + 1
+
+
+def test_unused_arguments_are_dropped_from_the_texts_unless_kept(x):
+    def first(a, unused):
+        return a + 1
+
+    dropped, kept = pjit(first).lower(x, x), pjit(first, keep_unused=True).lower(x, x)
+    parameters = lambda text: text.partition("ENTRY")[2].count(" parameter(")
+    assert [parameters(low.compile().as_text()) for low in (dropped, kept)] == [1, 2]
+    assert [low.as_text().count("%arg1: tensor") for low in (dropped, kept)] == [0, 1]
+    np.testing.assert_array_equal(dropped.compile()(x, x), np.arange(8) + 1)
+
+
+def test_inline_leaves_no_call_in_the_trace(x):
+    inner = pjit(lambda y: y * 2, inline=True)
+    assert [e.primitive.name for e in weft.make_jaxpr(lambda x: inner(x) + 1)(x).eqns] == ["mul", "add"]
+    np.testing.assert_array_equal(weft.grad(lambda x: inner(x).sum())(x), np.full(8, 2.0))
+
+
+def test_device_and_backend_are_deprecated_but_work(x):
+    device = weft.devices()[3]
+    with pytest.warns(DeprecationWarning, match=r"device_put") as caught:
+        result = jit(lambda x: x + 1, device=device)(x)
+    assert result.devices() == {device}
+    assert caught[0].filename == __file__
+    with pytest.warns(DeprecationWarning):
+        assert jit(lambda x: x + 1, backend="cpu")(x).devices() == {weft.devices()[0]}
+
+
+def test_device_and_backend_that_cannot_be(mesh, x):
+    with pytest.warns(DeprecationWarning), pytest.raises(RuntimeError, match=r"nope"):
+        jit(lambda x: x, backend="nope")
+    with pytest.warns(DeprecationWarning), pytest.raises(ValueError, match=r"along with in_shardings"):
+        jit(lambda x: x, device=weft.devices()[0], in_shardings=NamedSharding(mesh, P()))
