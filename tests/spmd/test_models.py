@@ -54,10 +54,14 @@ def test_data_parallel_forward():
     assert result.counts == {"psum": 1} and result.records[0].shape == ()
 
 
-def test_data_parallel_step_has_one_reduction_per_gradient():
+def test_data_parallel_step_has_one_reduction_of_all_gradients():
     result = check(step, model(64), LINE, [*REPLICATED, P("b"), P("b")])
-    assert result.counts == {"psum": 6}
-    assert sorted(int(np.prod(r.shape)) for r in result.records) == sorted(v.size for v in model(64)[:6])
+    assert result.counts == {"psum": 1}
+    (record,) = result.records
+    assert sorted(int(np.prod(r.shape)) for r in record.parts) == sorted(v.size for v in model(64)[:6])
+    assert record.bytes_per_device == sum(r.bytes_per_device for r in record.parts) and len(record.sources) > 1
+    (eqn,) = [e for e in result.jaxpr.eqns if e.primitive.name == "psum"]
+    assert len(eqn.outvars) == 6
     assert all(spec == P().dims(len(spec)) for spec in result.out_specs)
 
 
@@ -71,7 +75,7 @@ def test_megatron_pair_has_one_reduction_forward():
 
 def test_data_and_tensor_parallel_step():
     result = check(step, model(64), GRID, [*TENSOR, P("data"), P("data")])
-    assert result.counts == {"psum": 8}          # 6 gradients, one activation forward, one backward
+    assert result.counts == {"psum": 3}          # one activation forward, one backward, all gradients
     assert [r.axes for r in result.records].count(("model",)) == 2
     assert result.out_specs == tuple(s.dims(v.ndim) for s, v in zip(TENSOR, model(64)))
 

@@ -80,4 +80,5 @@ def test_collectives(backward):
     assert len(activations(result)) == (4 * LAYERS if backward else 2 * LAYERS)
     if backward:
         weights = [r for r in result.records if "data" in r.axes]
-        assert len(weights) == n
+        assert sum(len(r.parts or (r,)) for r in weights) == n
+        assert [r.axes for r in weights] == [("data", "model"), ("data",)]

@@ -47,6 +47,7 @@ class CollectiveRecord:
     """One collective of a partitioned program: what it is, what it costs, which line caused it and why.
 
     `shape` and `dtype` are those of the local operand; `count` tells how often it runs (trip counts of outer scans).
+    One that combines several has their records as `parts`; shape and line are then those of the first.
     """
     kind: str
     axes: tuple[Any, ...]
@@ -56,9 +57,16 @@ class CollectiveRecord:
     source: Any
     reason: str
     count: int = 1
+    parts: tuple[CollectiveRecord, ...] = ()
+
+    @property
+    def sources(self) -> tuple:
+        """The lines that caused it, each once."""
+        return tuple(dict.fromkeys(r.source for r in self.parts or (self,) if r.source is not None))
 
     def __str__(self) -> str:
-        line = f" at {self.source}" if self.source is not None else ""
+        line = f" at {', '.join(map(str, self.sources))}" if self.sources else ""
         times = f" x{self.count}" if self.count != 1 else ""
-        return (f"{self.kind}{times} over {', '.join(map(str, self.axes))} of {self.dtype}{list(self.shape)}, "
+        operands = ", ".join(f"{r.dtype}{list(r.shape)}" for r in self.parts or (self,))
+        return (f"{self.kind}{times} over {', '.join(map(str, self.axes))} of {operands}, "
                 f"{self.bytes_per_device} bytes{line}: {self.reason}")

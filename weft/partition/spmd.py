@@ -28,6 +28,7 @@ from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.specs import Spec
 from weft.ir.types import ShapedArray
 from weft.partition import emit
+from weft.partition.combine import combined
 from weft.partition.cost import FLOPS_PER_BYTE, LATENCY, LOCAL_BYTES_PER_BYTE, REPEATED_FLOPS_PER_BYTE, CollectiveRecord, collective_bytes
 from weft.partition.propagate import (
     FactorAxes,
@@ -106,6 +107,7 @@ class Partitioner:
     makers: dict[Var, Eqn] = field(default_factory=dict)        # the equation that makes it
     foreseen: dict[Var, frozenset] = field(default_factory=dict)
     settled: set = field(default_factory=set)      # results that must end as they are wished
+    places: dict[Eqn, int] = field(default_factory=dict)        # the record of a local equation
 
     @property
     def sizes(self) -> Mapping[Any, int]:
@@ -153,14 +155,18 @@ class Partitioner:
                 self.trace.source, why = value.origin.source, value.origin.reason
             else:
                 why = reason
-            self.record(step, local, why)
-            local = value.views[after] = emit.step(step, local)
+            moved = value.views[after] = emit.step(step, local)
+            self.record(step, local, why, self.trace.eqns[-1])
+            local = moved
             self.trace.source = consumer
         return local
 
-    def record(self, step: Step, local: Any, reason: str) -> None:
+    def record(self, step: Step, local: Any, reason: str, eqn: Eqn | None = None) -> None:
+        """Note a collective on `local`; one that may be combined with others is the local equation `eqn`."""
         if step.kind != "own_slice" and step.nbytes:
             aval = emit.aval_of(local)
+            if eqn is not None:
+                self.places[eqn] = len(self.records)
             self.records.append(CollectiveRecord(step.kind, step.axes, step.nbytes, aval.shape, aval.dtype,
                                                  self.trace.source, reason, self.count))
 
@@ -439,12 +445,15 @@ class Partitioner:
             combine = rule.reduced.get(f)
             if combine in FINISH:
                 reason = f"{eqn.primitive} reduces over a dim that is split over {', '.join(map(str, mine))}"
+                finished = []
                 for out in outs:
                     aval = emit.aval_of(out)
                     n = math.prod(self.sizes[a] for a in mine)
                     nbytes = collective_bytes("psum", aval.nbytes, n)
-                    self.record(Step(FINISH[combine].__name__, mine, nbytes=nbytes), out, reason)
-                outs = [FINISH[combine](out, mine) for out in outs]
+                    step = Step(FINISH[combine].__name__, mine, nbytes=nbytes)
+                    finished.append(FINISH[combine](out, mine))
+                    self.record(step, out, reason, self.trace.eqns[-1])
+                outs = finished
         return list(outs)
 
     def localized(self, eqn: Eqn, rule: FactorRule, choice: Choice, special: FactorAxes) -> dict:
@@ -495,9 +504,14 @@ class Partitioner:
                 trace.source = jaxpr.eqns[-1].source if jaxpr.eqns else None
                 reason = "the loop or branch gives its result as"
                 locals_ = [inner.view(v, p, f"{reason} {p}") for v, p in zip(results, outs)]
-                return trace.to_jaxpr(args, locals_)
+                return inner.close(args, locals_)
         finally:
             trace.finished = True
+
+    def close(self, args: Sequence, results: Sequence) -> Jaxpr:
+        """The local program, its reductions combined."""
+        self.trace.eqns = combined(self.trace.eqns, self.records, self.places)
+        return self.trace.to_jaxpr(args, results)
 
     def local_aval(self, aval: ShapedArray, place: Placement) -> ShapedArray:
         return aval.update(shape=local_shape(aval.shape, place.dims, self.sizes))
@@ -656,7 +670,8 @@ def partition_program(jaxpr: Jaxpr, wishes: Propagation, ins: Sequence[Placement
             place = partitioner.target(atom, value.placement) if spec is None else Placement(spec)
             results.append(partitioner.view(value, place, f"output {i} is laid out as {place}"))
             specs.append(place.dims)
-        return trace.to_jaxpr(args, results), specs, partitioner.records
+        local = partitioner.close(args, results)
+        return local, specs, [r for r in partitioner.records if r is not None]
 
 
 def _source_of(jaxpr: Jaxpr, atom: Any) -> Any:

@@ -17,6 +17,7 @@ from weft.core.trace import typeof
 from weft.ir.jaxpr import Jaxpr
 from weft.ops.layout import reshape, transpose
 from weft.ops.slicing import slice as slice_op
+from weft.partition.combine import dissolved
 from weft.transforms.batch import batch_flat, to_dim
 
 Spec = tuple[tuple[str, ...], ...]
@@ -26,6 +27,7 @@ def stack(local: Jaxpr, axes: Sequence[tuple[str, int]], in_specs: Sequence[Spec
     """`local` mapped over the mesh `axes` (name, size), from and to storage blocks laid out by the specs."""
     names = [name for name, _ in axes]
     sizes = dict(axes)
+    local = dissolved(local)
 
     def run(*blocks):
         args = [_enter(x, spec, names, sizes) for x, spec in zip(blocks, in_specs)]

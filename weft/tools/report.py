@@ -29,7 +29,7 @@ def collectives(compiled: Any) -> list[Collective]:
             tuple(map(str, record.axes)),
             record.bytes_per_device * record.count,
             record.count,
-            "" if record.source is None else str(record.source),
+            ", ".join(map(str, record.sources)),
             record.reason,
         )
         for record in compiled.stages.collectives

@@ -1,0 +1,171 @@
+"""Combining: reductions over the same axes that wait for nothing of each other become one collective of several values.
+
+In:   the equations of a local program and the records of those collectives among them that partitioning made.
+Out:  the same program with fewer, wider reductions; a combined record keeps those it is made of.
+Laws: values do not change; no cycle arises, because only reductions with equally many later reductions on their longest
+      path to the results are combined; equations with effects keep their order.
+How:  sums are combined as late as they may be done. The gradients of a data-parallel step are all needed at its end
+      only, so they travel together; a sum that a layer waits for stays where it is.
+
+`dissolved` undoes it where values of all devices share memory: there a sum costs least where its terms are made.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from weft.core.primitive import Primitive
+from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft.ops import collectives
+from weft.partition.cost import CollectiveRecord
+
+#: combined operands of one collective hold at most so many bytes on a device: more would wait long for little
+MOST_BYTES = 32 << 20
+
+_SINGLE = {p.name: p for p in (collectives.psum_p, collectives.pmax_p, collectives.pmin_p)}
+
+
+def _several(single: Primitive) -> Primitive:
+    """The reduction `single` of several values at once."""
+    p = Primitive(single.name, "collective", multiple_results=True, register=False)
+    p.def_type(lambda *avals, **params: [single.abstract([a], params)[0] for a in avals])
+
+    @p.def_batch
+    def batch(axis, args, dims, **params):
+        found = [single.rule("batch")(axis, (x,), (d,), **params) for x, d in zip(args, dims)]
+        return [x for x, _ in found], [d for _, d in found]
+    return p
+
+
+_COMBINED = {name: _several(p) for name, p in _SINGLE.items()}
+
+
+def combined(eqns: Sequence[Eqn], records: list[CollectiveRecord], places: Mapping[Eqn, int]) -> list[Eqn]:
+    """`eqns` with reductions combined; their records, at `places` of `records`, too (those that go become None)."""
+    groups = _groups(eqns, places)
+    if not groups:
+        return list(eqns)
+    new: dict[Eqn, Eqn] = {}
+    for group in groups:
+        first = group[0]
+        wide = first.replace(primitive=_COMBINED[first.primitive.name], invars=[e.invars[0] for e in group],
+                             outvars=[e.outvars[0] for e in group])
+        new.update(dict.fromkeys(group, wide))
+        found = sorted(places[e] for e in group)
+        records[found[0]] = _record([records[i] for i in found])
+        for i in found[1:]:
+            records[i] = None                                                   # type: ignore[call-overload]
+    return _ordered([new.get(e, e) for e in eqns])
+
+
+def _groups(eqns: Sequence[Eqn], places: Mapping[Eqn, int]) -> list[list[Eqn]]:
+    """Reductions that can be done together, at least two each."""
+    later = _later(eqns, places)
+    found: dict[tuple, list[Eqn]] = {}
+    for eqn in eqns:
+        if eqn in places and eqn.primitive.name in _SINGLE and type(eqn.invars[0]) is Var:
+            aval = eqn.invars[0].aval
+            found.setdefault((eqn.primitive.name, eqn.params["axes"], aval.dtype, later[eqn]), []).append(eqn)
+    return [part for group in found.values() for part in _limited(group) if len(part) > 1]
+
+
+def _later(eqns: Sequence[Eqn], places: Mapping[Eqn, int]) -> dict[Eqn, int]:
+    """For every equation the most collectives on a path from it to the end of the program."""
+    after: dict[Var, int] = {}
+    later = {}
+    for eqn in reversed(eqns):
+        mine = later[eqn] = max((after.get(v, 0) for v in eqn.outvars), default=0)
+        mine += eqn in places
+        for a in eqn.invars:
+            if type(a) is not Literal:
+                after[a] = max(after.get(a, 0), mine)
+    return later
+
+
+def _limited(group: list[Eqn]) -> list[list[Eqn]]:
+    """`group` in runs of at most `MOST_BYTES`."""
+    runs: list[list[Eqn]] = [[]]
+    held = 0
+    for eqn in group:
+        nbytes = eqn.invars[0].aval.nbytes
+        if runs[-1] and held + nbytes > MOST_BYTES:
+            runs.append([])
+            held = 0
+        runs[-1].append(eqn)
+        held += nbytes
+    return runs
+
+
+def _record(parts: Sequence[CollectiveRecord]) -> CollectiveRecord:
+    """The record of the collective that does what `parts` did."""
+    reasons = list(dict.fromkeys(r.reason for r in parts))
+    return replace(parts[0], bytes_per_device=sum(r.bytes_per_device for r in parts), reason="; ".join(reasons),
+                   parts=tuple(parts))
+
+
+def _ordered(eqns: Sequence[Eqn]) -> list[Eqn]:
+    """Each equation once, after all that it reads, otherwise as late as it stands in `eqns`."""
+    last = {eqn: i for i, eqn in enumerate(eqns)}
+    makers = {v: eqn for eqn in last for v in eqn.outvars}
+    needs: dict[Eqn, int] = {}
+    readers: dict[Eqn, list[Eqn]] = {}
+    effect: Eqn | None = None
+    for eqn in last:
+        sources = {makers[a] for a in eqn.invars if type(a) is not Literal and a in makers}
+        if eqn.effects:
+            sources |= {effect} if effect is not None else set()
+            effect = eqn
+        needs[eqn] = len(sources)
+        for source in sources:
+            readers.setdefault(source, []).append(eqn)
+    ready = [(i, eqn) for eqn, i in last.items() if not needs[eqn]]
+    heapq.heapify(ready)
+    done = []
+    while ready:
+        _, eqn = heapq.heappop(ready)
+        done.append(eqn)
+        for reader in readers.get(eqn, ()):
+            needs[reader] -= 1
+            if not needs[reader]:
+                heapq.heappush(ready, (last[reader], reader))
+    return done
+
+
+def dissolved(jaxpr: Jaxpr) -> Jaxpr:
+    """`jaxpr`, and the programs in it, with every combined reduction taken apart: each sum right after its terms."""
+    parts: dict[Any, list[Eqn]] = {}              # operand -> the reductions that read it
+    for eqn in jaxpr.eqns:
+        if _is_combined(eqn):
+            for a, v in zip(eqn.invars, eqn.outvars):
+                single = eqn.replace(primitive=_SINGLE[eqn.primitive.name], invars=[a], outvars=[v])
+                parts.setdefault(a, []).append(single)
+    eqns: list[Eqn] = []
+
+    def add(made: Sequence) -> None:
+        for part in (part for v in made for part in parts.get(v, ())):
+            eqns.append(part)
+            add(part.outvars)
+
+    add([*jaxpr.constvars, *jaxpr.invars])
+    for eqn in jaxpr.eqns:
+        if not _is_combined(eqn):
+            eqns.append(_inside(eqn))
+            add(eqn.outvars)
+    return jaxpr if all(a is b for a, b in zip(eqns, jaxpr.eqns)) else jaxpr.replace(eqns=eqns)
+
+
+def _is_combined(eqn: Eqn) -> bool:
+    return eqn.primitive is _COMBINED.get(eqn.primitive.name)
+
+
+def _inside(eqn: Eqn) -> Eqn:
+    """`eqn` with the programs that it holds dissolved."""
+    if eqn.primitive.kind != "region":
+        return eqn
+    of = lambda value: (dissolved(value) if isinstance(value, Jaxpr)
+                        else tuple(map(of, value)) if type(value) is tuple else value)
+    params = {key: of(value) for key, value in eqn.params.items()}
+    return eqn.replace(params=params) if any(params[k] is not eqn.params[k] for k in params) else eqn
