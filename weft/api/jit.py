@@ -236,7 +236,7 @@ class JitFunction(Dispatching):
 
     def _trace(self, args, kwargs, statics, leaves, in_tree) -> TracedProgram:
         avals = tuple([self._typeof(x, i, in_tree) for i, x in enumerate(leaves)])
-        key = (in_tree, statics, avals, config.trace_key(), current_mesh())
+        key = (in_tree, statics, avals, config.trace_key(), current_mesh(), _state.axis_env)
         found = self._programs.get(key)
         if found is not None:
             return found

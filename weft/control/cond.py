@@ -72,8 +72,12 @@ def _type(index, *avals, branches):
     first = branches[0].in_avals
     if len(first) != len(avals) or any(mismatch(a, b) for a, b in zip(first, avals)):
         raise TypeError(f"cond: the branches take {[a.str_short() for a in first]}, got {[a.str_short() for a in avals]}.")
-    return [a if all(b.weak_type == a.weak_type for b in same) else a.strip_weak_type()
+    outs = [a if all(b.weak_type == a.weak_type for b in same) else a.strip_weak_type()
             for a, *same in zip(*[b.out_avals for b in branches])]
+    return [a.update(vma=a.vma | index.vma) for a in outs] if index.vma else outs
+
+
+cond_p.rules["in_avals"] = lambda params: (None, *params["branches"][0].in_avals)
 
 
 @cond_p.def_reference

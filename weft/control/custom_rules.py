@@ -433,7 +433,8 @@ def _match(ct, aval):
 
 _FORWARD = ("forward-mode differentiation (jvp, jacfwd) does not apply to custom_vjp functions; use custom_jvp, which "
             "serves both modes")
-custom_lin_p.define(jvp=unsupported(_FORWARD), reference=unsupported(_FORWARD), batch=unsupported(_FORWARD),
+custom_lin_p.define(in_avals=lambda params: None,
+                    jvp=unsupported(_FORWARD), reference=unsupported(_FORWARD), batch=unsupported(_FORWARD),
                     factors=unsupported(_FORWARD), lower=unsupported(_FORWARD),
                     dce=unsupported("it exists only while a program is differentiated"),
                     partition=unsupported("it exists only while a program is differentiated"))

@@ -62,6 +62,11 @@ def _type(*avals, jaxpr, length, num_consts, num_carry, **_):
     return [*outs[:num_carry], *(a.update(shape=(length, *a.shape), sharding=None) for a in outs[num_carry:])]
 
 
+scan_p.rules["in_avals"] = lambda params: [
+    a if i < params["num_consts"] + params["num_carry"] else a.update(shape=(params["length"], *a.shape), sharding=None)
+    for i, a in enumerate(params["jaxpr"].in_avals)]
+
+
 @scan_p.def_reference
 def _reference(*args, jaxpr, length, reverse, num_consts, num_carry, **_):
     consts, carry, xs = split_list(args, num_consts, num_carry)

@@ -57,6 +57,10 @@ def _type(*avals, cond_jaxpr, body_jaxpr, cond_nconsts, body_nconsts):
     return body_jaxpr.out_avals
 
 
+while_p.rules["in_avals"] = lambda params: (
+    *params["cond_jaxpr"].in_avals[:params["cond_nconsts"]], *params["body_jaxpr"].in_avals)
+
+
 @while_p.def_reference
 def _reference(*args, cond_jaxpr, body_jaxpr, cond_nconsts, body_nconsts):
     of_cond, of_body, carry = split_list(args, cond_nconsts, body_nconsts)

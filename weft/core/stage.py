@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from weft.core.annotations import annotated_types
 from weft.core.primitive import Primitive
 from weft.core.trace import Trace, Tracer, _state, escaped_tracer, set_trace, typeof
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft.ir.registry import registry
 from weft.ir.types import ShapedArray
 from weft.util import dtypes
 from weft.util.source import user_frame
@@ -51,7 +53,12 @@ class StageTrace(Trace):
 
     def process(self, primitive: Primitive, args: Sequence, params: dict):
         atoms = [self.atom(x) for x in args]
-        out_avals = primitive.abstract([a.aval for a in atoms], params)
+        avals = [a.aval for a in atoms]
+        if any(a.vma for a in avals):
+            out_avals, wanted = annotated_types(primitive, avals, params)
+            atoms = [self.cast(a, axes) if axes != a.aval.vma else a for a, axes in zip(atoms, wanted)]
+        else:
+            out_avals = primitive.abstract(avals, params)
         source = _state.source or user_frame()
         outs = [StageTracer(self, aval, Var(aval), source) for aval in out_avals]
         effects = primitive.ref_effects(params) if primitive.ref_effects is not None else frozenset()
@@ -76,6 +83,15 @@ class StageTrace(Trace):
         if aval.ndim == 0 and isinstance(x, (np.generic, np.ndarray)) and not dtypes.is_extended(aval.dtype):
             return Literal(np.asarray(x, aval.dtype)[()], aval)
         return self.const(x, aval)
+
+    def cast(self, atom, axes: frozenset):
+        """The value of `atom` typed as varying over `axes`; constants stay as they are."""
+        if type(atom) is Literal or (atom in self.constvars and not atom.aval.vma):
+            return atom
+        missing = tuple(sorted(axes - atom.aval.vma, key=str))
+        out = Var(atom.aval.update(vma=axes))
+        self.eqns.append(Eqn(registry["pvary"], [atom], [out], {"axes": missing}, _state.source or user_frame()))
+        return out
 
     def const(self, x, aval: ShapedArray) -> Var:
         """The constant variable of value `x`; one per object."""

@@ -149,7 +149,7 @@ def _need_value(tracer: Tracer, error: type, use: str):
 class _State(threading.local):
     def __init__(self):
         self.trace: Trace = eval_trace
-        self.axis_env: tuple = ()        # (name, size) of the named axes in scope, innermost last
+        self.axis_env: tuple = ()        # (name, size, tracked) of the named axes in scope, innermost last
         self.source = None               # while a program is walked: the line of the equation at hand
 
 
@@ -209,10 +209,10 @@ class with_source:
 
 
 @contextmanager
-def extend_axis_env(axes: Sequence[tuple[Any, int]]):
-    """Bring named axes (of vmap or a mesh) into scope."""
+def extend_axis_env(axes: Sequence[tuple[Any, int]], tracked: bool = False):
+    """Bring named axes (of vmap or a mesh) into scope; types tell which values vary over `tracked` ones."""
     saved = _state.axis_env
-    _state.axis_env = saved + tuple(axes)
+    _state.axis_env = saved + tuple([(name, size, tracked) for name, size in axes])
     try:
         yield
     finally:
@@ -220,16 +220,21 @@ def extend_axis_env(axes: Sequence[tuple[Any, int]]):
 
 
 def axis_env() -> tuple:
-    """Named axes in scope as (name, size) pairs, innermost last."""
+    """Named axes in scope as (name, size, tracked), innermost last: a part of the key wherever a trace is remembered."""
     return _state.axis_env
+
+
+def tracked_axes() -> frozenset:
+    """The axes in scope over which types tell what varies: the manual axes of a shard_map that checks them."""
+    return frozenset([name for name, _, tracked in _state.axis_env if tracked]) if _state.axis_env else frozenset()
 
 
 def axis_env_size(name) -> int:
     """Size of the named axis `name`; NameError if it is not in scope."""
-    for found, size in reversed(_state.axis_env):
+    for found, size, _ in reversed(_state.axis_env):
         if found == name:
             return size
-    known = ", ".join(repr(n) for n, _ in _state.axis_env) or "none"
+    known = ", ".join(repr(n) for n, *_ in _state.axis_env) or "none"
     raise NameError(f"unbound axis name: {name!r}. Axes in scope: {known}. "
                     "Name the axis with vmap(..., axis_name=...) or run inside shard_map.")
 

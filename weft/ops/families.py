@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from weft.core.annotations import cast
 from weft.core.primitive import Primitive, registry
 from weft.core.trace import UndefPrimal, Zero, typeof
 from weft.ir.factors import FactorRule, RuleBuilder, elementwise_rule
@@ -144,7 +145,8 @@ def zeros(aval: ShapedArray) -> Any:
     """Zeros of type `aval`."""
     if aval.dtype == dtypes.float0:
         return np.zeros(aval.shape, dtypes.float0)
-    return full(aval.shape, 0, aval.dtype)
+    blank = full(aval.shape, 0, aval.dtype)
+    return cast(blank, aval.vma) if aval.vma else blank
 
 
 zeros_like_aval = zeros

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from weft.core.annotations import cast_under
 from weft.core.interpret import evaluate
 from weft.core.stage import stage
 from weft.core.trace import Trace, Tracer, Zero, current_trace, set_trace, typeof
@@ -48,7 +49,11 @@ class JVPTrace(Trace):
         return x, Zero(typeof(x).to_tangent_aval())
 
     def join(self, primal, tangent):
-        return primal if type(tangent) is Zero else JVPTracer(self, primal, tangent)
+        """The pair; a tangent varies over the axes over which its primal does."""
+        if type(tangent) is Zero:
+            return primal
+        axes = typeof(primal).vma
+        return JVPTracer(self, primal, cast_under(self.parent, tangent, axes) if axes else tangent)
 
     def process(self, primitive, args: Sequence, params: dict):
         pairs = [self.split(x) for x in args]

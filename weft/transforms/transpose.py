@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weft.core.annotations import cast
 from weft.core.interpret import _literal
 from weft.core.stage import stage
 from weft.core.trace import UndefPrimal, Zero, is_undef, with_source
@@ -47,6 +48,8 @@ def backward_pass(jaxpr: Jaxpr, args: Sequence, cts: Sequence) -> list:
     def accumulate(atom, ct) -> None:
         if ct is None or type(ct) is Zero or not is_linear(atom):
             return
+        if atom.aval.vma:
+            ct = cast(ct, atom.aval.vma)
         old = ct_env.get(atom)
         ct_env[atom] = ct if old is None else add(old, ct)
 

@@ -1,0 +1,58 @@
+"""What types say beyond shape and dtype: over which manual axes a value varies.
+
+In:   a primitive, the types of its operands, its parameters.
+Out:  the types of its results, annotated, and the axes over which each operand must vary before it is applied.
+Laws: the traced operands of an ordinary operation vary over the same axes, and so do its results; a value that varies over
+      fewer is cast with `pvary`, here and nowhere else. Type rules see types without these annotations. Collectives,
+      barriers and operations that hold programs have types of their own; the operands of the latter vary as the inputs of
+      their programs do. Constants need no cast: they are the same everywhere, and nothing is differentiated by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.core.trace import set_trace, typeof
+from weft.ir.registry import registry
+from weft.ir.types import ShapedArray
+
+#: kinds whose type rules say themselves how results vary
+OWN_RULES = frozenset({"collective", "barrier", "region"})
+
+NOWHERE: frozenset = frozenset()
+
+
+def annotated_types(primitive: Any, avals: Sequence[ShapedArray], params: dict
+                    ) -> tuple[tuple[ShapedArray, ...], Sequence[frozenset]]:
+    """Types of the results, and per operand the axes over which it must vary."""
+    if primitive.kind in OWN_RULES:
+        wanted = _inner_axes(primitive, avals, params) if primitive.kind == "region" else [a.vma for a in avals]
+        given = [a if a.vma == axes else a.update(vma=axes) for a, axes in zip(avals, wanted)]
+        return primitive.abstract(given, params), wanted
+    axes = NOWHERE.union(*(a.vma for a in avals))
+    outs = primitive.abstract([a.update(vma=NOWHERE) if a.vma else a for a in avals], params)
+    return tuple(a.update(vma=axes) for a in outs), [axes] * len(avals)
+
+
+def _inner_axes(primitive: Any, avals: Sequence[ShapedArray], params: dict) -> list[frozenset]:
+    """Per operand, the axes over which it and the input that takes it inside vary."""
+    rule = primitive.rules.get("in_avals")
+    inner = params["jaxpr"].in_avals if rule is None else rule(params)
+    if inner is None:
+        return [a.vma for a in avals]
+    return [a.vma if inside is None else a.vma | inside.vma for a, inside in zip(avals, inner)]
+
+
+def cast(x: Any, axes: frozenset) -> Any:
+    """`x`, typed as varying over `axes` too; `x` itself if it does."""
+    missing = axes - typeof(x).vma
+    return registry["pvary"].bind(x, axes=tuple(sorted(missing, key=str))) if missing else x
+
+
+def cast_under(trace: Any, x: Any, axes: frozenset) -> Any:
+    """`cast` as an operation of `trace`."""
+    if axes <= typeof(x).vma:
+        return x
+    with set_trace(trace):
+        return cast(x, axes)
