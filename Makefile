@@ -13,7 +13,7 @@ help:
 	@echo "make demo   train a digit classifier over eight devices"
 	@echo "make test   run the tests"
 	@echo "make check  what CI runs: lint, types, import floors, tests"
-	@echo "make bench  race the peer, in its own environment"
+	@echo "make bench  race the peer, in its own environment (ARGS=--quick: under five minutes; ARGS='--only NAME')"
 
 setup: $(READY)
 
@@ -32,7 +32,7 @@ test: $(READY)
 check: lint types imports test
 
 lint: $(READY)
-	$(BIN)/ruff check weft tests examples
+	$(BIN)/ruff check weft tests examples benchmarks
 
 types: $(READY)
 	$(BIN)/pyright --pythonpath $(BIN)/python
@@ -44,7 +44,7 @@ smoke: $(READY)
 	WEFT_PYTHON=$(BIN)/python bash tests/smoke.sh
 
 bench: $(READY)
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/run.py --write $(ARGS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist *.egg-info

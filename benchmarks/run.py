@@ -1,9 +1,11 @@
 """Race weft and the peer (JAX from the registry, in a virtual environment of its own), side by side in one run.
 
-    python benchmarks/run.py [--quick] [--only TEXT] [--write] [--peer PYTHON] [--rounds N]
+    python benchmarks/run.py [--quick] [--only TEXT ...] [--group GROUP ...] [--list] [--write] [--rounds N] [--peer PYTHON]
 
-Every case runs in processes of its own, alternating A B A B; best and median over all rounds, and ratios (below 1: weft is
-faster). `--write` puts the table into benchmarks/RESULTS.md. The machine's limits are measured in the same run.
+Each case has a process of its own on either engine (cases of calls that take microseconds share one), both alive at the
+same time and asked in turn, A B A B; a third process measures the machine's limit in the same turns. Ratios below 1: weft is
+faster. weft starts from an empty kernel cache; first calls and whole processes are timed once more with the cache of an
+earlier run. `--write` puts the rows into benchmarks/results.json and all rows there into benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -11,20 +13,23 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import math
 import os
-import platform
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import report
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-
-import cases  # noqa: E402
+PATIENCE_S = 120  # a case that takes longer for one request is stopped
 
 
 def peer_python(given: str | None) -> str:
@@ -40,167 +45,206 @@ def peer_python(given: str | None) -> str:
     return str(python)
 
 
-def run_case(python: str, engine: str, name: str, rounds: int) -> dict | None:
-    command = [python, str(HERE / "worker.py"), engine, name, str(rounds)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=HERE.parent)
-    for line in done.stdout.splitlines():
-        if line.startswith("RESULT"):
-            return json.loads(line.removeprefix("RESULT"))
-    print(done.stderr[-2000:], file=sys.stderr)
-    return None
+class Failed(Exception):
+    """A case that raised, or took too long, on one engine."""
 
 
-def race(pythons: dict[str, str], name: str, rounds: int) -> dict[str, dict]:
-    """Both engines on one case, A B A B."""
-    found: dict[str, dict] = {}
-    for _ in range(2):
-        for engine, python in pythons.items():
-            result = run_case(python, engine, name, rounds)
-            if result is None:
-                continue
-            if engine in found:
-                found[engine]["seconds"] += result["seconds"]
-                found[engine]["first"] = min(found[engine]["first"], result["first"])
-                found[engine]["peak_mib"] = max(found[engine]["peak_mib"], result["peak_mib"])
-            else:
-                found[engine] = result
-    return found
+class Process:
+    """A worker of one engine, asked and answering by lines."""
+
+    def __init__(self, python: str, engine: str, devices: int = 1, cache: str | None = None, x64: bool = False) -> None:
+        env = dict(os.environ, PYTHONPATH=str(HERE.parent), JAX_ENABLE_X64=str(int(x64)))
+        env.pop("PYTHONDONTWRITEBYTECODE", None)
+        if cache:
+            env["WEFT_CACHE_DIR"] = cache
+        self.engine = engine
+        self.errors = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen([python, str(HERE / "worker.py"), engine, str(devices)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=self.errors, text=True, env=env, cwd=HERE.parent)
+
+    def ask(self, do: str, **request: Any) -> Any:
+        """The worker's answer, or `Failed`."""
+        assert self.process.stdin and self.process.stdout
+        alarm = threading.Timer(PATIENCE_S, self.process.kill)
+        alarm.start()
+        try:
+            print(json.dumps({"do": do, **request}), file=self.process.stdin, flush=True)
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        finally:
+            alarm.cancel()
+        answer = json.loads(line) if line else {"error": self._death()}
+        if "error" in answer:
+            raise Failed(f"{self.engine}: {answer['error']}")
+        return answer
+
+    def _death(self) -> str:
+        code = self.process.wait()
+        if code == -signal.SIGKILL:
+            return f"no answer within {PATIENCE_S} s, or out of memory"
+        self.errors.seek(0)
+        return f"died with {code}: {self.errors.read()[-300:].strip()}"
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
 
 
-def run_script(python: str, engine: str, script: str, cold: bool) -> float:
-    """Seconds of a whole process, or what it prints as TIME. `cold` starts from an empty kernel cache."""
-    env = dict(os.environ)
-    env["PYTHONPATH"] = str(HERE.parent)
-    env.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages, the peer among them, have their bytecode
-    prefix = "import weft.compat\nweft.compat.install_as_jax()\n" if engine == "weft" else ""
-    with tempfile.TemporaryDirectory() as scratch:
-        if engine == "weft" and cold:
-            env["WEFT_CACHE_DIR"] = scratch
-        path = Path(scratch) / "script.py"
-        path.write_text(prefix + script)
+class Race:
+    """The engines, the limits of the machine, and how a case is run on them."""
+
+    def __init__(self, pythons: dict[str, str], rounds: int) -> None:
+        self.pythons, self.rounds = pythons, rounds
+        self.limits = Process(pythons["weft"], "limits")
+        self.shared: tuple[Any, dict[str, Process]] = (None, {})
+
+    def list(self) -> list[dict]:
+        worker = Process(self.pythons["weft"], "weft")
+        try:
+            return worker.ask("list")
+        finally:
+            worker.stop()
+
+    def close(self) -> None:
+        self._drop_shared()
+        self.limits.stop()
+
+    def run(self, case: dict) -> dict:
+        """One row of results."""
+        row = {k: case[k] for k in ("name", "group", "kind", "devices")} | {"date": str(datetime.date.today())}
+        try:
+            row |= {"process": self._whole, "first": self._first, "step": self._step}[case["kind"]](case)
+        except Failed as error:
+            row["error"] = str(error).splitlines()[0][:300]
+            if case["shared"]:
+                self._drop_shared()
+        return row
+
+    # -- repeated calls
+
+    @contextmanager
+    def _workers(self, case: dict) -> Iterator[dict[str, Process]]:
+        """Both engines' processes for a case: new ones, or those of its group."""
+        kind = (case["group"], case["devices"], case["x64"])
+        if case["shared"] and self.shared[0] == kind:
+            yield self.shared[1]
+            return
+        self._drop_shared()
+        with tempfile.TemporaryDirectory() as cache:
+            workers = {name: Process(python, name, case["devices"], cache, case["x64"]) for name, python in self.pythons.items()}
+            if case["shared"]:
+                self.shared = kind, workers
+                yield workers
+                return
+            try:
+                yield workers
+            finally:
+                for worker in workers.values():
+                    worker.stop()
+
+    def _drop_shared(self) -> None:
+        for worker in self.shared[1].values():
+            worker.stop()
+        self.shared = None, {}
+
+    def _step(self, case: dict) -> dict:
+        with self._workers(case) as workers:
+            setups = {name: worker.ask("setup", case=case["name"]) for name, worker in workers.items()}
+            bound = "stream" if case["memory"] else case["rate"] if case["flops"] else None
+            times: dict[str, list[float]] = {name: [] for name in workers}
+            limit = 0.0
+            for _ in range(self.rounds):
+                for name, worker in workers.items():
+                    times[name] += worker.ask("round", seconds=case["budget_s"] / self.rounds)["times"]
+                if bound:
+                    limit = max(limit, self.limits.ask("round", what=bound)["rate"])
+            row = self._compare(times) | {"first": {name: s["first"] for name, s in setups.items()}}
+            if not case["shared"]:
+                row["peak_mib"] = {name: worker.ask("close")["peak_mib"] for name, worker in workers.items()}
+        if bound:
+            work = setups["weft"]["bytes"] if bound == "stream" else case["flops"]
+            row |= {"bound": bound, "rate": work / row["best"]["weft"] / 1e9, "limit": limit}
+        return row
+
+    def _compare(self, times: dict[str, list[float]]) -> dict:
+        best = {name: min(values) for name, values in times.items()}
+        median = {name: statistics.median(values) for name, values in times.items()}
+        return {"best": best, "median": median, "ratio": best["weft"] / best["peer"], "median_ratio": median["weft"] / median["peer"]}
+
+    # -- first calls: weft with an empty cache, the peer, weft with the cache just filled
+
+    def _first(self, case: dict) -> dict:
+        times: dict[str, list[float]] = {"weft": [], "peer": [], "cached": []}
+        peaks: dict[str, float] = {}
+        begun = time.perf_counter()
+        while len(times["weft"]) < 3 and (not times["weft"] or time.perf_counter() - begun < case["budget_s"] / 3 + 10):
+            with tempfile.TemporaryDirectory() as cache:
+                for name in ("weft", "peer", "cached"):
+                    engine = "peer" if name == "peer" else "weft"
+                    worker = Process(self.pythons[engine], engine, case["devices"], cache, case["x64"])
+                    try:
+                        times[name].append(worker.ask("setup", case=case["name"])["first"])
+                        peaks[name] = max(peaks.get(name, 0.0), worker.ask("close")["peak_mib"])
+                    finally:
+                        worker.stop()
+        return self._compare(times) | {"cached_ratio": min(times["cached"]) / min(times["peer"]), "peak_mib": peaks}
+
+    # -- whole processes
+
+    def _whole(self, case: dict) -> dict:
+        times: dict[str, list[float]] = {"weft": [], "peer": [], "cached": []}
+        for _ in range(self.rounds):
+            with tempfile.TemporaryDirectory() as cache:
+                for name in ("weft", "peer", "cached"):
+                    times[name].append(self._script("peer" if name == "peer" else "weft", case, cache))
+        return self._compare(times) | {"cached_ratio": min(times["cached"]) / min(times["peer"])}
+
+    def _script(self, engine: str, case: dict, cache: str) -> float:
+        env = dict(os.environ, PYTHONPATH=str(HERE.parent), WEFT_CACHE_DIR=cache, WEFT_NUM_DEVICES=str(case["devices"]),
+                   XLA_FLAGS=f"--xla_force_host_platform_device_count={case['devices']}")
+        env.pop("PYTHONDONTWRITEBYTECODE", None)
+        text = "import weft.compat\nweft.compat.install_as_jax()\n" * (engine == "weft") + case["script"]
         start = time.perf_counter()
-        done = subprocess.run([python, str(path)], capture_output=True, text=True, env=env, timeout=300)
-        total = time.perf_counter() - start
+        done = subprocess.run([self.pythons[engine], "-c", text], capture_output=True, text=True, env=env, timeout=PATIENCE_S)
+        seconds = time.perf_counter() - start
         if done.returncode:
-            raise RuntimeError(done.stderr[-2000:])
-    for line in done.stdout.splitlines():
-        if line.startswith("TIME"):
-            return float(line.split()[1])
-    return total
+            raise Failed(f"{engine}: {done.stderr.strip().splitlines()[-1:]}")
+        return seconds
 
 
-def race_scripts(pythons: dict[str, str], rounds: int) -> list[dict]:
-    rows = []
-    for name, script in cases.SCRIPTS.items():
-        times: dict[str, list[float]] = {"weft cold": [], "weft": [], "peer": []}
-        for _ in range(rounds):
-            times["weft cold"].append(run_script(pythons["weft"], "weft", script, True))
-            times["peer"].append(run_script(pythons["peer"], "peer", script, False))
-            times["weft"].append(run_script(pythons["weft"], "weft", script, False))
-        rows.append({"name": name, **{k: min(v) for k, v in times.items()}})
-        row = rows[-1]
-        print(f"{name:32s} weft cold {seconds(row['weft cold']):>9s}  cached {seconds(row['weft']):>9s}  peer {seconds(row['peer']):>9s}"
-              f"  ratio {row['weft cold'] / row['peer']:.3f} / {row['weft'] / row['peer']:.3f}", flush=True)
-    return rows
-
-
-def limits(python: str) -> dict[str, float]:
-    """Stream bandwidth (GB/s: read one array, write another) and matmul rate (GF/s of the BLAS) of this machine, now."""
-    code = """
-import numpy as np, time
-def best(f, n=7):
-    out = []
-    for _ in range(n):
-        t = time.perf_counter(); f(); out.append(time.perf_counter() - t)
-    return min(out)
-import weft, weft.numpy as wnp
-x = wnp.ones((8192, 8192)); f = weft.jit(lambda x: x + 1.0); y = f(x); del y
-def copy():
-    f(x)
-copy()
-n = 2048; a = np.ones((n, n), 'f4')
-print(2 * x.nbytes / best(copy) / 1e9, 2 * n ** 3 / best(lambda: a @ a, 3) / 1e9)
-"""
-    env = dict(os.environ, PYTHONPATH=str(HERE.parent))
-    out = subprocess.run([python, "-c", code], capture_output=True, text=True, env=env, check=True).stdout.split()
-    return {"stream": float(out[0]), "blas": float(out[1])}
-
-
-def seconds(value: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
-        if value * scale >= 1 or unit == "µs":
-            return f"{value * scale:.3g} {unit}"
-    return f"{value} s"
-
-
-def share(chosen: cases.Case, best: float, limit: dict[str, float]) -> str:
-    if chosen.bytes:
-        return f"{chosen.bytes / best / 1e9:.0f} GB/s ({100 * chosen.bytes / best / 1e9 / limit['stream']:.0f} %)"
-    if chosen.flops:
-        return f"{chosen.flops / best / 1e9:.0f} GF/s"
-    return ""
+def chosen(case: dict, args: argparse.Namespace) -> bool:
+    return ((not args.quick or case["quick"]) and (not args.only or any(text in case["name"] for text in args.only))
+            and (not args.group or case["group"] in args.group))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the quick subset")
-    parser.add_argument("--only", default="", help="cases whose name has this text")
-    parser.add_argument("--write", action="store_true", help="write benchmarks/RESULTS.md")
+    parser.add_argument("--only", action="append", default=[], help="cases whose name has this text")
+    parser.add_argument("--group", action="append", default=[], help="cases of this group")
+    parser.add_argument("--list", action="store_true", help="name the cases and stop")
+    parser.add_argument("--write", action="store_true", help="put the rows into results.json and RESULTS.md")
     parser.add_argument("--peer", default=os.environ.get("WEFT_PEER_PYTHON"), help="a Python that has jax")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each engine at each case")
     args = parser.parse_args()
-    pythons = {"weft": sys.executable, "peer": peer_python(args.peer)}
-    version = subprocess.run([pythons["peer"], "-c", "import jax; print(jax.__version__)"], capture_output=True, text=True,
-                             check=True).stdout.strip()
-    limit = limits(pythons["weft"])
-    print(f"stream {limit['stream']:.0f} GB/s, BLAS float32 {limit['blas']:.0f} GF/s, peer JAX {version}")
-    scripts = race_scripts(pythons, 3) if not args.only or args.only in " ".join(cases.SCRIPTS) else []
-    rows = []
-    for name, chosen in cases.CASES.items():
-        if args.only not in name or (args.quick and not chosen.quick):
-            continue
-        found = race(pythons, name, args.rounds)
-        if len(found) < 2:
-            print(f"{name:32s} failed: {sorted(set(pythons) - set(found))}", flush=True)
-            continue
-        best = {k: min(v["seconds"]) for k, v in found.items()}
-        median = {k: statistics.median(v["seconds"]) for k, v in found.items()}
-        rows.append({"name": name, "group": chosen.group, "best": best, "median": median,
-                     "ratio": best["weft"] / best["peer"], "median_ratio": median["weft"] / median["peer"],
-                     "first": {k: v["first"] for k, v in found.items()}, "peak": {k: v["peak_mib"] for k, v in found.items()},
-                     "share": share(chosen, best["weft"], limit)})
-        r = rows[-1]
-        print(f"{name:32s} weft {seconds(best['weft']):>9s}  peer {seconds(best['peer']):>9s}  ratio {r['ratio']:.3f} "
-              f"(median {r['median_ratio']:.3f})  {r['share']}", flush=True)
-    if rows:
-        mean = math.exp(statistics.fmean(math.log(r["ratio"]) for r in rows))
-        print(f"geometric mean of ratios {mean:.3f} over {len(rows)} cases; slower than the peer: "
-              f"{[r['name'] for r in rows if r['ratio'] > 1] or 'none'}")
-    if args.write:
-        write(rows, scripts, limit, version)
-
-
-def write(rows: list[dict], scripts: list[dict], limit: dict[str, float], version: str) -> None:
-    """Put the tables into RESULTS.md."""
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.processor())
-    mean = math.exp(statistics.fmean(math.log(r["ratio"]) for r in rows)) if rows else float("nan")
-    lines = [
-        "# Results", "",
-        f"{datetime.date.today()}, {cpu}, {os.cpu_count()} cores, Python {platform.python_version()}, peer: JAX {version} on the "
-        "same machine in the same run, processes alternating. Made by `make bench`.",
-        f"Limits in this run: stream {limit['stream']:.0f} GB/s (weft's x + 1 on 256 MiB), BLAS float32 {limit['blas']:.0f} GF/s. "
-        f"Geometric mean of all ratios: {mean:.3f} (below 1: weft is faster).", "",
-        "## Processes", "", "| what | weft, cold cache | weft | JAX | ratio cold | ratio |", "|---|---|---|---|---|---|"]
-    lines += [f"| {r['name']} | {seconds(r['weft cold'])} | {seconds(r['weft'])} | {seconds(r['peer'])} | "
-              f"{r['weft cold'] / r['peer']:.3f} | {r['weft'] / r['peer']:.3f} |" for r in scripts]
-    for group in dict.fromkeys(r["group"] for r in rows):
-        lines += ["", f"## {group.capitalize()}", "",
-                  "| case | weft best | JAX best | ratio | ratio of medians | first call ratio | peak MiB weft / JAX | weft's rate |",
-                  "|---|---|---|---|---|---|---|---|"]
-        lines += [f"| {r['name']} | {seconds(r['best']['weft'])} | {seconds(r['best']['peer'])} | {r['ratio']:.3f} | "
-                  f"{r['median_ratio']:.3f} | {r['first']['weft'] / r['first']['peer']:.2f} | "
-                  f"{r['peak']['weft']:.0f} / {r['peak']['peer']:.0f} | {r['share']} |" for r in rows if r["group"] == group]
-    (HERE / "RESULTS.md").write_text("\n".join(lines) + "\n")
+    race = Race({"weft": sys.executable, "peer": peer_python(args.peer)}, args.rounds)
+    try:
+        cases = [case for case in race.list() if chosen(case, args)]
+        if args.list:
+            print("\n".join(f"{case['group']:18s} {case['name']}" for case in cases))
+            return
+        rows = []
+        for case in cases:
+            rows.append(race.run(case))
+            print(report.line(rows[-1]), flush=True)
+        print("\n".join(report.summary(rows)))
+        if args.write:
+            version = subprocess.run([race.pythons["peer"], "-c", "import jax; print(jax.__version__)"], capture_output=True, text=True,
+                                     check=True).stdout.strip()
+            report.write(rows, version)
+    finally:
+        race.close()
 
 
 if __name__ == "__main__":

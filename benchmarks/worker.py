@@ -1,40 +1,126 @@
-"""One timing process: `worker.py weft|peer CASE ROUNDS` prints the seconds of each round as JSON. Started by run.py."""
+"""One engine's process: `worker.py weft|peer DEVICES`, asked by run.py through lines of JSON on its standard input.
+
+    list                          facts of every case
+    setup case                    build the case and time its first call
+    round seconds                 time calls for about that long: seconds per call of each sample
+    close                         high-water mark of memory since `setup`, over what was held before it
+"""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
-import resource
 import sys
 import time
+import traceback
+from typing import Any
+
+SAMPLE_S = 1e-3  # short calls are repeated up to this
 
 
-def main() -> None:
-    engine, name, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3])
+def start_engine(engine: str, devices: str) -> None:
     if engine == "weft":
-        os.environ["WEFT_NUM_DEVICES"] = "8"
+        os.environ["WEFT_NUM_DEVICES"] = devices
         import weft.compat
         weft.compat.install_as_jax()
     else:
-        os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-    import cases
+        os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+    import jax
+    import jax.numpy as jnp
+    jax.jit(lambda x: x + 1)(jnp.ones(3))  # what an engine loads once belongs to `start`, not to the first case
 
-    chosen = cases.CASES[name]
-    thunk = chosen.setup()
-    start = time.perf_counter()
-    result = thunk()
-    first = time.perf_counter() - start
-    del result
-    thunk()
-    seconds = []
-    for _ in range(rounds):
+
+def memory(field: str) -> float:
+    """MiB of `VmRSS` (now) or `VmHWM` (highest since the last reset)."""
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
+
+
+def reset_high_water() -> None:
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+
+
+def nbytes(tree: Any) -> int:
+    import jax
+    return sum(getattr(x, "nbytes", 0) for x in jax.tree_util.tree_leaves(tree))
+
+
+class Worker:
+    def __init__(self) -> None:
+        import suite
+        self.cases = suite.load()
+        self.thunk: Any = None
+        self.inner = 1
+        self.base = 0.0
+
+    def list(self) -> list[dict]:
+        return [{k: v for k, v in vars(c).items() if k != "setup"} for c in self.cases.values()]
+
+    def setup(self, case: str) -> dict:
+        self.thunk = None
+        gc.collect()
+        self.base = memory("VmRSS")
+        reset_high_water()
+        chosen = self.cases[case]
+        assert chosen.setup is not None
+        self.thunk = chosen.setup()
         start = time.perf_counter()
-        for _ in range(chosen.inner):
-            result = thunk()
-        seconds.append((time.perf_counter() - start) / chosen.inner)
+        result = self.thunk()
+        first = time.perf_counter() - start
+        traffic = nbytes(getattr(self.thunk, "args", ())) + nbytes(result) if chosen.memory else 0
         del result
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print("RESULT", json.dumps({"seconds": seconds, "first": first, "peak_mib": peak}))
+        if chosen.kind == "step":
+            self.thunk()
+            start = time.perf_counter()
+            self.thunk()
+            self.inner = max(1, int(SAMPLE_S / (time.perf_counter() - start)))
+            if self.inner > 10:  # the one call above was still cold
+                self.inner = max(1, int(SAMPLE_S / self.sample()))
+        return {"first": first, "bytes": traffic}
+
+    def sample(self) -> float:
+        thunk, count = self.thunk, range(self.inner)
+        start = time.perf_counter()
+        for _ in count:
+            result = thunk()
+        seconds = (time.perf_counter() - start) / self.inner
+        import jax
+        jax.block_until_ready(result)
+        return seconds
+
+    def round(self, seconds: float) -> dict:
+        times, end = [], time.perf_counter() + seconds
+        while not times or time.perf_counter() < end:
+            times.append(self.sample())
+        return {"times": times}
+
+    def close(self) -> dict:
+        return {"peak_mib": memory("VmHWM") - self.base, "base_mib": self.base}
+
+
+def serve(worker: Any, answers: Any) -> None:
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = getattr(worker, request.pop("do"))(**request)
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"error": f"{type(error).__name__}: {error}".strip()[:600]}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a case prints is not an answer
+    engine, devices = sys.argv[1:3]
+    if engine == "limits":
+        from limits import Limits
+        serve(Limits(), answers)
+    else:
+        start_engine(engine, devices)
+        serve(Worker(), answers)
 
 
 if __name__ == "__main__":

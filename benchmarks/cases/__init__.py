@@ -1,0 +1,1 @@
+"""The cases by subject; `suite.load` imports every file here."""

@@ -1,0 +1,75 @@
+"""The price of a call that computes next to nothing: jitted functions with few and many arrays, and eager operations."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from suite import Case, add, layout, normal, program
+
+
+def tree(leaf, count):
+    """Three levels that hold `leaf` `count` times."""
+    return {"a": [leaf] * (count // 4), "b": {"c": (leaf,) * (count // 2), "d": [leaf] * (count - count // 4 - count // 2)}}
+
+
+def dispatch(what, devices):
+    def setup():
+        x = jnp.ones(64)
+        if devices > 1:
+            x = jax.device_put(x, layout((devices,), ("a",)))
+        if what == "array":
+            return functools.partial(jax.jit(lambda x: x + 1), x)
+        f = jax.jit(lambda t: jax.tree_util.tree_map(lambda v: v + 1, t))
+        return functools.partial(f, tree(x, what))
+    return setup
+
+
+for _devices in (1, 8, 64):
+    for _what in ("array", 20, 200):
+        _name = "one array" if _what == "array" else f"tree of {_what}"
+        add(Case(f"dispatch {_name} on {_devices}", "dispatch", dispatch(_what, _devices), devices=_devices, shared=True,
+                 quick=(_what, _devices) in (("array", 1), ("array", 8), (20, 1), (20, 8), ("array", 64))))
+
+
+def eager(name, function, *shape, quick=False, devices=1):
+    def setup():
+        x = jnp.asarray(np.linspace(0.5, 1.5, int(np.prod(shape or (8,))), dtype=np.float32).reshape(shape or (8,)))
+        if devices > 1:
+            x = jax.device_put(x, layout((devices,), ("a",)))
+        return functools.partial(function, x)
+    add(Case(f"eager {name}", "eager", setup, shared=True, quick=quick, devices=devices))
+
+
+eager("x + x", lambda x: x + x, quick=True)
+eager("x * 2.0", lambda x: x * 2.0)
+eager("x[:, None] + x", lambda x: x[:, None] + x)
+eager("x < 1", lambda x: x < 1)
+eager("sin(x)", jnp.sin)
+eager("where", lambda x: jnp.where(x < 1, x, 0.0))
+eager("x[3]", lambda x: x[3], quick=True)
+eager("x[1:5]", lambda x: x[1:5])
+eager("x[::-1]", lambda x: x[::-1])
+eager("x[index]", lambda x: x[jnp.array([1, 2, 3])])
+eager("x[mask]", lambda x: x[x > 1])
+eager("x.at[3].set", lambda x: x.at[3].set(1.0), quick=True)
+eager("x.at[1:3].add", lambda x: x.at[1:3].add(1.0))
+eager("x.sum()", lambda x: x.sum())
+eager("x.mean(0)", lambda x: x.mean(0), 8, 8)
+eager("x.reshape", lambda x: x.reshape(8, 8), 64)
+eager("x.T", lambda x: x.T, 8, 8)
+eager("x @ x", lambda x: x @ x, 8, 8)
+eager("concatenate", lambda x: jnp.concatenate([x, x]))
+eager("astype", lambda x: x.astype(jnp.int32))
+eager("float(x)", lambda x: float(x.sum()))
+eager("zeros", lambda x: jnp.zeros((8, 8)))
+eager("asarray of a list", lambda x: jnp.asarray([1.0, 2.0, 3.0]))
+eager("split a key", lambda x: jax.random.split(jax.random.PRNGKey(0)))
+eager("grad", lambda x: jax.grad(lambda x: (x * x).sum())(x))
+eager("vmap", lambda x: jax.vmap(lambda v: v * 2)(x))
+eager("x + x on 8", lambda x: x + x, quick=True, devices=8)
+eager("x.sum() on 8", lambda x: x.sum(), devices=8)
+eager("x.at[3].set on 8", lambda x: x.at[3].set(1.0), devices=8)
+
+program("jitted value_and_grad, small", "dispatch", jax.value_and_grad(lambda w, x: jnp.tanh(x @ w).sum()), normal(16, 16), normal(4, 16),
+        shared=True)

@@ -1,0 +1,81 @@
+"""Matrix products of every type, size and shape that programs use."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from suite import integers, normal, program
+
+
+def product(name, function, a, b, m, n, k, *more, **facts):
+    program(f"matmul {name}", "matmul", function, a, b, *more, flops=2.0 * m * n * k, **facts)
+
+
+for _n in (32, 64, 96, 128, 256, 512, 1024, 2048, 4096):
+    for _dtype in ("float32", "bfloat16"):
+        product(f"{_dtype} {_n}", jnp.matmul, normal(_n, _n, dtype=_dtype), normal(_n, _n, dtype=_dtype), _n, _n, _n, rate=_dtype,
+                quick=_n in (128, 512, 1024) or (_n, _dtype) == (32, "float32"))
+for _n in (32, 128, 512, 1024, 2048):
+    product(f"float16 {_n}", jnp.matmul, normal(_n, _n, dtype="float16"), normal(_n, _n, dtype="float16"), _n, _n, _n, quick=_n == 512)
+    product(f"float64 {_n}", jnp.matmul, normal(_n, _n, dtype="float64"), normal(_n, _n, dtype="float64"), _n, _n, _n, x64=True,
+            rate="float64", quick=_n == 512)
+    product(f"int8 to int32 {_n}", lambda a, b: jnp.matmul(a, b, preferred_element_type=jnp.int32), integers(100, _n, _n, dtype="int8"),
+            integers(100, _n, _n, dtype="int8"), _n, _n, _n, rate="int8", quick=_n == 512)
+product("int32 512", jnp.matmul, integers(9, 512, 512), integers(9, 512, 512), 512, 512, 512)
+product("bfloat16 to float32 1024", lambda a, b: jnp.matmul(a, b, preferred_element_type=jnp.float32),
+        normal(1024, 1024, dtype="bfloat16"), normal(1024, 1024, dtype="bfloat16"), 1024, 1024, 1024, rate="bfloat16")
+
+for _m, _k, _n in ((4096, 256, 256), (256, 4096, 256), (256, 256, 4096), (16, 1024, 1024), (128, 784, 10), (10000, 512, 8),
+                   (1000, 1000, 1000), (511, 513, 517), (8, 4096, 4096), (64, 64, 4096), (2048, 64, 2048)):
+    product(f"{_m} x {_k} x {_n}", jnp.matmul, normal(_m, _k), normal(_k, _n), _m, _n, _k, quick=(_m, _n) == (16, 1024))
+product("A.T B 1024", lambda a, b: a.T @ b, normal(1024, 1024), normal(1024, 1024), 1024, 1024, 1024, quick=True)
+product("A B.T 1024", lambda a, b: a @ b.T, normal(1024, 1024), normal(1024, 1024), 1024, 1024, 1024)
+product("A.T B.T 1024", lambda a, b: a.T @ b.T, normal(1024, 1024), normal(1024, 1024), 1024, 1024, 1024)
+product("A B.T bfloat16 1024", lambda a, b: a @ b.T, normal(1024, 1024, dtype="bfloat16"), normal(1024, 1024, dtype="bfloat16"),
+        1024, 1024, 1024, rate="bfloat16")
+product("A A.T 1024", lambda a, b: a @ a.T, normal(1024, 1024), normal(1), 1024, 1024, 1024)
+
+for _n in (512, 4096):
+    program(f"matrix-vector {_n}", "matmul", jnp.matmul, normal(_n, _n), normal(_n), memory=_n == 4096, quick=_n == 4096)
+    program(f"vector-matrix {_n}", "matmul", jnp.matmul, normal(_n), normal(_n, _n), memory=_n == 4096)
+program("matrix-vector bfloat16 4096", "matmul", jnp.matmul, normal(4096, 4096, dtype="bfloat16"), normal(4096, dtype="bfloat16"),
+        memory=True)
+program("inner product 16 million", "matmul", jnp.dot, normal(1 << 24), normal(1 << 24), memory=True)
+program("outer product 4096", "matmul", jnp.outer, normal(4096), normal(4096), memory=True)
+
+for _b, _n in ((1024, 8), (1024, 16), (256, 32), (256, 64), (64, 128)):
+    program(f"batched {_b} of {_n}", "matmul", jnp.matmul, normal(_b, _n, _n), normal(_b, _n, _n), flops=2.0 * _b * _n ** 3, quick=_n == 64)
+program("batched bfloat16 256 of 64", "matmul", jnp.matmul, normal(256, 64, 64, dtype="bfloat16"), normal(256, 64, 64, dtype="bfloat16"),
+        flops=2.0 * 256 * 64 ** 3, rate="bfloat16")
+program("batched matrix-vector", "matmul", lambda a, x: jnp.einsum("bij,bj->bi", a, x), normal(1024, 128, 128), normal(1024, 128),
+        memory=True)
+program("einsum bhqd,bhkd", "matmul", lambda q, k: jnp.einsum("bhqd,bhkd->bhqk", q, k), normal(4, 8, 256, 64), normal(4, 8, 256, 64),
+        flops=2.0 * 32 * 256 * 256 * 64)
+program("einsum bqhd,bkhd (heads inside)", "matmul", lambda q, k: jnp.einsum("bqhd,bkhd->bhqk", q, k), normal(4, 256, 8, 64),
+        normal(4, 256, 8, 64), flops=2.0 * 32 * 256 * 256 * 64)
+program("chain of three, einsum", "matmul", lambda a, b, c: jnp.einsum("ij,jk,kl->il", a, b, c), normal(512, 64), normal(64, 512),
+        normal(512, 64))
+
+for _name, _act in (("relu", jax.nn.relu), ("gelu", jax.nn.gelu), ("tanh", jnp.tanh)):
+    program(f"matmul + bias + {_name} 1024", "matmul", lambda x, w, b, act=_act: act(x @ w + b), normal(1024, 1024), normal(1024, 1024),
+            normal(1024), flops=2.0 * 1024 ** 3, quick=_name == "relu")
+program("matmul + bias + gelu bfloat16 1024", "matmul", lambda x, w, b: jax.nn.gelu(x @ w + b), normal(1024, 1024, dtype="bfloat16"),
+        normal(1024, 1024, dtype="bfloat16"), normal(1024, dtype="bfloat16"), flops=2.0 * 1024 ** 3, rate="bfloat16")
+program("matmul + residual 1024", "matmul", lambda x, w: x + x @ w, normal(1024, 1024), normal(1024, 1024), flops=2.0 * 1024 ** 3)
+program("matmul gradient 1024", "matmul", jax.grad(lambda w, x: (jnp.tanh(x @ w)).sum(), argnums=(0, 1)), normal(1024, 1024),
+        normal(1024, 1024), flops=6.0 * 1024 ** 3)
+program("matmul of a cast 1024", "matmul", lambda x, w: x.astype(jnp.float32) @ w, normal(1024, 1024, dtype="bfloat16"), normal(1024, 1024),
+        flops=2.0 * 1024 ** 3)
+program("dot_general highest 512", "matmul", lambda a, b: lax.dot(a, b, precision="highest"), normal(512, 512), normal(512, 512),
+        flops=2.0 * 512 ** 3)
+for _name, _left, _right in (("rows by columns", ("a", None), (None, "b")), ("contracted over b", ("a", "b"), ("b", None)),
+                             ("both split both ways", ("a", "b"), ("a", "b"))):
+    program(f"matmul 2048 on 4x2, {_name}", "matmul", jnp.matmul, normal(2048, 2048, on=((4, 2), _left)),
+            normal(2048, 2048, on=((4, 2), _right)), devices=8, flops=2.0 * 2048 ** 3, quick=_left == ("a", None))
+for _name, _function in (("cholesky", jnp.linalg.cholesky), ("inverse", jnp.linalg.inv), ("eigh", jnp.linalg.eigh), ("svd", jnp.linalg.svd),
+                         ("qr", jnp.linalg.qr)):
+    program(f"{_name} 256", "linear algebra", lambda x, f=_function: f(x @ x.T / 256 + jnp.eye(256)), normal(256, 256))
+program("solve 256", "linear algebra", lambda a, b: jnp.linalg.solve(a + 20 * jnp.eye(256), b), normal(256, 256), normal(256, 16))
+program("cholesky, 256 of 16", "linear algebra", lambda x: jnp.linalg.cholesky(x @ x.transpose(0, 2, 1) + 20 * jnp.eye(16)),
+        normal(256, 16, 16))
+program("fft 1024 x 1024", "linear algebra", jnp.fft.fft, normal(1024, 1024))
+program("fft2 1024", "linear algebra", jnp.fft.fft2, normal(1024, 1024))

@@ -1,0 +1,127 @@
+"""What this machine can do at most, measured by kernels of our own on all its cores: memory streams and multiply-adds.
+
+The stream is the best of reading an array alone and of copying one with and without stores that pass the cache by; the
+multiply-add rate is that of independent chains in registers. They run in the worker pool that weft's programs use, in a
+process of their own, in turn with the cases, so that a share of the limit compares moments of one machine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+
+import numpy as np
+
+from weft.codegen import gemm, pool
+from weft.codegen._link import link
+from weft.runtime.buffer import Buffer
+
+STREAM_BYTES = 128 << 20
+CHAINS, TURNS = 12, 20000
+DOTS = {  # instructions that multiply narrow values and add pairs or fours of them: vector type, multiply-adds per lane
+    "bfloat16": ("llvm.x86.avx512bf16.dpbf16ps.512", "<16 x float>", "<32 x bfloat>", 2),
+    "int8": ("llvm.x86.avx512.vpdpbusd.512", "<16 x i32>", "<16 x i32>", 4),
+}
+
+
+def _chains(symbol: str, acc: str, step: str, total: str) -> str:
+    """IR that runs CHAINS independent accumulators; `step` and `total` are templates of one operation."""
+    loop = [f"  %a{j} = phi {acc} [ zeroinitializer, %entry ], [ %b{j}, %loop ]" for j in range(CHAINS)]
+    loop += [f"  %b{j} = {step.format(a=f'%a{j}')}" for j in range(CHAINS)]
+    sums = [f"  %s{j} = {total.format(a=f'%s{j - 1}' if j > 1 else '%b0', b=f'%b{j}')}" for j in range(1, CHAINS)]
+    return "\n".join([
+        f"define void @{symbol}(ptr %out, i64 %task, i64 %wid) {{", "entry:", "  br label %loop", "loop:",
+        "  %k = phi i64 [ 0, %entry ], [ %k1, %loop ]", *loop,
+        "  %k1 = add i64 %k, 1", f"  %more = icmp ult i64 %k1, {TURNS}", "  br i1 %more, label %loop, label %end", "end:", *sums,
+        "  %p = getelementptr [64 x i8], ptr %out, i64 %wid", f"  store {acc} %s{CHAINS - 1}, ptr %p, align 4", "  ret void", "}"])
+
+
+def burn_ir(symbol: str, rate: str, vector_bytes: int) -> tuple[str, int] | None:
+    """The kernel for a type and its multiply-adds in one instruction; None where the CPU has no such instruction."""
+    if rate in ("float32", "float64"):
+        kind, size = ("float", 4) if rate == "float32" else ("double", 8)
+        lanes = vector_bytes // size
+        v = f"<{lanes} x {kind}>"
+        fma = f"@llvm.fmuladd.v{lanes}f{8 * size}"
+        body = _chains(symbol, v, f"call {v} {fma}({v} {{a}}, {v} {{a}}, {v} {{a}})", f"fadd {v} {{a}}, {{b}}")
+        return f"declare {v} {fma}({v}, {v}, {v})\n{body}", lanes
+    name, acc, operand, per_lane = DOTS[rate]
+    flags = open("/proc/cpuinfo").read().split()
+    if {"bfloat16": "avx512_bf16", "int8": "avx512_vnni"}[rate] not in flags:
+        return None
+    step = f"call {acc} @{name}({acc} {{a}}, {operand} zeroinitializer, {operand} zeroinitializer)"
+    body = _chains(symbol, acc, step, f"{'fadd' if 'float' in acc else 'add'} {acc} {{a}}, {{b}}")
+    return f"declare {acc} @{name}({acc}, {operand}, {operand})\n{body}", 16 * per_lane
+
+
+def _stream_ir(symbol: str, store: str, task_bytes: int) -> str:
+    """IR of one task: words are (source, target); `store` is "plain", "past" the cache, or "none" (reading alone)."""
+    step, lines = 512, []
+    for j in range(step // 64):
+        lines += [f"  %o{j} = add i64 %k, {64 * j}", f"  %p{j} = getelementptr i8, ptr %x, i64 %o{j}",
+                  f"  %v{j} = load <16 x float>, ptr %p{j}, align 64"]
+        if store == "none":
+            lines += [f"  %m{j} = fadd <16 x float> %a{j}, %v{j}"]
+        else:
+            lines += [f"  %q{j} = getelementptr i8, ptr %y, i64 %o{j}",
+                      f"  store <16 x float> %v{j}, ptr %q{j}, align 64" + (", !nontemporal !0" if store == "past" else "")]
+    count = step // 64 if store == "none" else 0
+    phis = [f"  %a{j} = phi <16 x float> [ zeroinitializer, %entry ], [ %m{j}, %loop ]" for j in range(count)]
+    sums = [f"  %s{j} = fadd <16 x float> {f'%s{j - 1}' if j > 1 else '%m0'}, %m{j}" for j in range(1, count)]
+    keep = ["  %r = getelementptr i8, ptr %y, i64 %begin", f"  store <16 x float> %s{count - 1}, ptr %r, align 64"] if count else []
+    return "\n".join([
+        f"define void @{symbol}(ptr %words, i64 %task, i64 %wid) {{", "entry:",
+        "  %x = load ptr, ptr %words", "  %w1 = getelementptr ptr, ptr %words, i64 1", "  %y = load ptr, ptr %w1",
+        f"  %begin = mul i64 %task, {task_bytes}", f"  %end = add i64 %begin, {task_bytes}", "  br label %loop", "loop:",
+        "  %k = phi i64 [ %begin, %entry ], [ %k1, %loop ]", *phis, *lines, f"  %k1 = add i64 %k, {step}",
+        "  %more = icmp ult i64 %k1, %end", "  br i1 %more, label %loop, label %done", "done:", *sums, *keep, "  ret void", "}",
+        "!0 = !{i32 1}"])
+
+
+class Limits:
+    """Answers `round what` with a rate: GB/s for "stream", GF/s for a type."""
+
+    def __init__(self) -> None:
+        self.threads = pool.num_threads()
+        self.kernels: dict[str, tuple[int, int] | None] = {}
+        self.streams: list[tuple[int, int]] = []
+        self.arrays: list[np.ndarray] = []
+        self.tasks = 8 * self.threads
+
+    def round(self, what: str, seconds: float = 0.02) -> dict:
+        run = self._stream if what == "stream" else lambda: self._burn(what)
+        rates, end = [run()], time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            rates.append(run())
+        return {"rate": max(rates)}
+
+    def _burn(self, rate: str) -> float:
+        if rate not in self.kernels:
+            symbol = f"bench_burn_{rate}"
+            made = burn_ir(symbol, rate, gemm.machine().vector_bytes)
+            self.kernels[rate] = made and (link(symbol, lambda: made[0], (symbol,))[symbol], made[1])
+        kernel = self.kernels[rate]
+        if kernel is None:
+            return self._burn("float32")
+        out = (ctypes.c_char * (64 * self.threads + 64))()
+        start = time.perf_counter()
+        pool.parallel_for(kernel[0], ctypes.addressof(out), self.threads)
+        return 2e-9 * kernel[1] * CHAINS * TURNS * self.threads / (time.perf_counter() - start)
+
+    def _stream(self) -> float:
+        if not self.streams:
+            task_bytes = STREAM_BYTES // self.tasks // 512 * 512
+            for name, moved in (("none", 1), ("plain", 2), ("past", 2)):
+                symbol = f"bench_stream_{name}_{task_bytes}"
+                address = link(symbol, lambda s=symbol, n=name: _stream_ir(s, n, task_bytes), (symbol,))[symbol]
+                self.streams.append((address, moved * task_bytes * self.tasks))
+            self.arrays = [Buffer(STREAM_BYTES).view(np.uint8, (STREAM_BYTES,)) for _ in range(2)]
+            for x in self.arrays:
+                x[...] = 0
+        words = (ctypes.c_void_p * 2)(*(x.ctypes.data for x in self.arrays))
+        best = 0.0
+        for address, moved in self.streams:
+            start = time.perf_counter()
+            pool.parallel_for(address, ctypes.addressof(words), self.tasks)
+            best = max(best, 1e-9 * moved / (time.perf_counter() - start))
+        return best

@@ -1,0 +1,146 @@
+"""Rows of results as text: one line each, a summary with the targets missed, and benchmarks/RESULTS.md.
+
+All rows ever written are kept in results.json, the newest of each case. RESULTS.md is made from them and from notes.md, which
+is written by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+STREAM_SHARE, FMA_SHARE, FMA_FROM = 0.80, 0.90, 2.0 * 512 ** 3
+EVEN, FIRST, FIRST_CACHED, PEAK_SLACK_MIB = 0.95, 1 / 3, 1 / 10, 4.0
+
+
+def seconds(value: float) -> str:
+    """A time in a unit that suits it."""
+    unit, scale = next(((u, s) for u, s in (("s", 1.0), ("ms", 1e3)) if value * s >= 1), ("µs", 1e6))
+    return f"{value * scale:.3g} {unit}"
+
+
+def share(row: dict) -> str:
+    """The rate reached and its part of the limit."""
+    if "bound" not in row:
+        return ""
+    return f"{row['rate']:.0f} {'GB/s' if row['bound'] == 'stream' else 'GF/s'} ({100 * row['rate'] / row['limit']:.0f} %)"
+
+
+def missed(row: dict) -> list[str]:
+    """The targets that a row does not reach."""
+    if "error" in row:
+        return [row["error"]]
+    found = []
+    if row["ratio"] > EVEN and row["kind"] == "step":
+        found.append(f"{row['ratio']:.2f} of the peer's time")
+    if row["kind"] != "step" and row["ratio"] > FIRST:
+        found.append(f"cold {row['ratio']:.2f} of the peer's")
+    if row.get("cached_ratio", 0) > (FIRST_CACHED if row["kind"] == "first" else 1 / 5):
+        found.append(f"from the cache {row['cached_ratio']:.2f} of the peer's")
+    part = row["rate"] / row["limit"] if "bound" in row else 1
+    if row.get("bound") == "stream" and part < STREAM_SHARE:
+        found.append(f"{100 * part:.0f} % of the stream")
+    large = row.get("bound") == "float32" and row["group"] == "matmul" and row["rate"] * 1e9 * row["best"]["weft"] >= FMA_FROM
+    if large and part < FMA_SHARE:
+        found.append(f"{100 * part:.0f} % of the multiply-add rate")
+    peak = row.get("peak_mib")
+    if peak and peak["weft"] > peak["peer"] + PEAK_SLACK_MIB:
+        found.append(f"peak memory {peak['weft']:.0f} MiB over {peak['peer']:.0f}")
+    return found
+
+
+def line(row: dict) -> str:
+    """A row for the terminal."""
+    if "error" in row:
+        return f"{row['name']:45s} FAILED {row['error']}"
+    cached = f"  cached {row['cached_ratio']:.3f}" if "cached_ratio" in row else ""
+    first = f"  first {row['first']['weft'] / row['first']['peer']:.2f}" if "first" in row else ""
+    peak = f"  {row['peak_mib']['weft']:.0f}/{row['peak_mib']['peer']:.0f} MiB" if "peak_mib" in row else ""
+    return (f"{row['name']:45s} weft {seconds(row['best']['weft']):>8s}  peer {seconds(row['best']['peer']):>8s}  "
+            f"ratio {row['ratio']:.3f} (median {row['median_ratio']:.3f}){cached}{first}{peak}  {share(row)}")
+
+
+def mean(ratios: Sequence[float]) -> str:
+    """Geometric mean."""
+    return f"{math.exp(statistics.fmean(map(math.log, ratios))):.3f} ({len(ratios)} cases)" if ratios else "none"
+
+
+def summary(rows: Sequence[dict]) -> list[str]:
+    """What the whole says: means, and the cases slower than the peer."""
+    good = [row for row in rows if "error" not in row]
+    slower = sorted((row for row in good if row["ratio"] > 1), key=lambda row: -row["ratio"])
+    lines = [
+        f"Geometric mean of the ratios: {mean([row['ratio'] for row in good])}; "
+        f"of steps alone {mean([row['ratio'] for row in good if row['kind'] == 'step'])}; "
+        f"of first calls {mean([row['ratio'] for row in good if row['kind'] == 'first'])}, "
+        f"from the cache {mean([row['cached_ratio'] for row in good if row['kind'] == 'first'])}; "
+        f"of the first calls of all steps {mean([row['first']['weft'] / row['first']['peer'] for row in good if 'first' in row])}.",
+        "Slower than the peer: " + (", ".join(f"{row['name']} ({row['ratio']:.2f})" for row in slower) or "none") + ".",
+    ]
+    failed = [row for row in rows if "error" in row]
+    if failed:
+        lines.append("Failed: " + ", ".join(row["name"] for row in failed) + ".")
+    return lines
+
+
+def table(rows: Sequence[dict]) -> list[str]:
+    """Markdown rows of one group."""
+    heads = ["case", "weft", "JAX", "ratio", "of medians", "from the cache", "first call", "peak MiB weft / JAX", "of the limit"]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for row in rows:
+        name = row["name"].replace("|", "\\|")
+        if "error" in row:
+            lines.append(f"| {name} | {row['error'].replace('|', '/')} |" + " |" * (len(heads) - 2))
+            continue
+        cells = [name, seconds(row["best"]["weft"]), seconds(row["best"]["peer"]), f"{row['ratio']:.3f}", f"{row['median_ratio']:.3f}",
+                 f"{row['cached_ratio']:.3f}" if "cached_ratio" in row else "",
+                 f"{row['first']['weft'] / row['first']['peer']:.2f}" if "first" in row else "",
+                 f"{row['peak_mib']['weft']:.0f} / {row['peak_mib']['peer']:.0f}" if "peak_mib" in row else "", share(row)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def write(rows: Sequence[dict], version: str) -> None:
+    """Merge rows into results.json and make RESULTS.md anew."""
+    store = HERE / "results.json"
+    kept = {row["name"]: row for row in json.loads(store.read_text())} if store.exists() else {}
+    kept |= {row["name"]: row for row in rows}
+    store.write_text("[\n" + ",\n".join(json.dumps(_short(row), ensure_ascii=False) for row in kept.values()) + "\n]\n")
+    (HERE / "RESULTS.md").write_text("\n".join(page(list(kept.values()), version)) + "\n")
+
+
+def _short(value: object) -> object:
+    """The same with numbers of four digits."""
+    if isinstance(value, dict):
+        return {k: _short(v) for k, v in value.items()}
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def page(rows: Sequence[dict], version: str) -> list[str]:
+    """RESULTS.md, line by line."""
+    cpu = next((text.split(":")[1].strip() for text in open("/proc/cpuinfo") if text.startswith("model name")), platform.processor())
+    dates = sorted({row["date"] for row in rows})
+    limits = {row["bound"]: row["limit"] for row in sorted((r for r in rows if "bound" in r), key=lambda r: r["limit"])}
+    lines = [
+        "# Results", "",
+        f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}, {cpu}, {os.cpu_count()} cores, Python {platform.python_version()}, peer: "
+        f"JAX {version} on the same machine, the processes of each case taking turns. Made by `make bench`; the notes are in notes.md.",
+        "Times are the best of all turns; ratios below 1: weft is faster. Limits measured in the same turns, at their highest: "
+        + ", ".join(f"{k} {v:.0f} {'GB/s' if k == 'stream' else 'GF/s'}" for k, v in sorted(limits.items())) + ".", "",
+        *summary(rows), ""]
+    notes = HERE / "notes.md"
+    if notes.exists():
+        lines += [notes.read_text().strip(), ""]
+    for group in dict.fromkeys(row["group"] for row in rows):
+        inside = [row for row in rows if row["group"] == group]
+        lines += [f"## {group.capitalize()}", "", f"Geometric mean {mean([r['ratio'] for r in inside if 'ratio' in r])}.", "",
+                  *table(inside), ""]
+    lines += ["## Targets missed", ""]
+    lines += [f"- {row['name']}: {'; '.join(missed(row))}" for row in rows if missed(row)]
+    return lines

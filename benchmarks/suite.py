@@ -1,0 +1,139 @@
+"""The register of benchmark cases, and the few words in which cases are written.
+
+The files of `cases/` say `import jax` and run unchanged on weft (through `weft.compat`) and on the peer. A case is a setup
+that returns what is timed: a call without arguments that waits for its results. Nothing is made before setup, so listing
+the cases costs nothing.
+
+Three kinds: `step` (a repeated call), `first` (the first call of a function in a fresh process: tracing and compiling) and
+`process` (a whole script).
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Case:
+    """One benchmark: what to run and what bounds it."""
+
+    name: str
+    group: str
+    setup: Callable[[], Callable[[], Any]] | None = None
+    kind: str = "step"
+    script: str = ""          # of a `process`
+    devices: int = 1
+    quick: bool = False       # part of the quick subset
+    memory: bool = False      # bound by the stream: its arguments are read once, its results written once
+    flops: float = 0.0        # of one call, bound by the multiply-add rate of type `rate`
+    rate: str = "float32"
+    budget_s: float = 0.5     # of timing, for each engine
+    shared: bool = False      # may run in one process with other cases of its group (memory is then not told)
+    x64: bool = False
+
+
+CASES: dict[str, Case] = {}
+
+
+def add(case: Case) -> None:
+    if case.name in CASES:
+        raise ValueError(f"two cases are called {case.name!r}")
+    CASES[case.name] = case
+
+
+def case(name: str, group: str, **facts: Any) -> Callable[[Callable], Callable]:
+    """Register a setup function."""
+    def register(setup: Callable[[], Callable[[], Any]]) -> Callable[[], Callable[[], Any]]:
+        add(Case(name, group, setup, **facts))
+        return setup
+    return register
+
+
+def script(name: str, group: str, text: str, **facts: Any) -> None:
+    """Register a whole process. It is timed from outside, or by the line `TIME seconds` that it prints."""
+    add(Case(name, group, kind="process", script=text, **facts))
+
+
+class Step:
+    """A call with its arguments, waiting for all its results."""
+
+    def __init__(self, function: Callable, args: Sequence[Any]) -> None:
+        import jax
+        self.function, self.args, self.wait = function, args, jax.block_until_ready
+
+    def __call__(self) -> Any:
+        return self.wait(self.function(*self.args))
+
+
+def program(name: str, group: str, function: Callable, *inputs: Any, jit: bool = True, **facts: Any) -> None:
+    """Register `function`, jitted, on `inputs` (an `Input` anywhere in them is made into an array)."""
+    def setup() -> Step:
+        import jax
+        args = jax.tree_util.tree_map(lambda x: x.make() if isinstance(x, Input) else x, inputs,
+                                      is_leaf=lambda x: isinstance(x, Input))
+        jax.block_until_ready(args)
+        return Step(jax.jit(function) if jit else function, args)
+    add(Case(name, group, setup, **facts))
+
+
+@dataclass(frozen=True)
+class Input:
+    """An argument to be made from NumPy's random numbers, equal for both engines; `on`: mesh shape and spec."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    high: int = 0                       # integers below `high`, else normal numbers
+    positive: bool = False
+    on: tuple[tuple[int, ...], tuple[Any, ...]] | None = None
+
+    def numpy(self) -> np.ndarray:
+        import ml_dtypes
+        dtype = np.dtype(getattr(ml_dtypes, self.dtype, self.dtype))
+        size = int(np.prod(self.shape))
+        random, block = np.random.default_rng(len(self.shape)), min(size, 1 << 20)  # large arrays repeat a block
+        values = random.integers(0, self.high, block) if self.high else random.standard_normal(block, np.float32)
+        if self.positive:
+            values = np.abs(values)
+        return np.resize(values.astype(dtype), self.shape)
+
+    def make(self) -> Any:
+        import jax
+        import jax.numpy as jnp
+        if self.on is None:
+            return jnp.asarray(self.numpy())
+        return jax.device_put(self.numpy(), layout(*self.on))
+
+
+def normal(*shape: int, dtype: str = "float32", on: Any = None, positive: bool = False) -> Input:
+    return Input(shape, dtype, on=on, positive=positive)
+
+
+def integers(high: int, *shape: int, dtype: str = "int32", on: Any = None) -> Input:
+    return Input(shape, dtype, high=high, on=on)
+
+
+def mesh(shape: Sequence[int]) -> Any:
+    """A mesh over all devices, its axes called a, b, c."""
+    import jax
+    from jax.sharding import Mesh
+    size = int(np.prod(shape))
+    return Mesh(np.array(jax.devices()[:size]).reshape(shape), tuple("abc"[: len(shape)]))
+
+
+def layout(shape: Sequence[int], spec: Sequence[Any]) -> Any:
+    from jax.sharding import NamedSharding, PartitionSpec
+    return NamedSharding(mesh(shape), PartitionSpec(*spec))
+
+
+def load() -> dict[str, Case]:
+    """All cases, of all files in `cases/`."""
+    import cases
+    for module in pkgutil.iter_modules(cases.__path__):
+        importlib.import_module(f"cases.{module.name}")
+    return CASES
