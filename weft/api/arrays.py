@@ -17,6 +17,7 @@ from weft.control.body import forget as forget_bodies
 from weft.core.interpret import evaluate
 from weft.core.stage import hoist_tracers, stage
 from weft.core.trace import Tracer, eval_trace, extend_axis_env, set_trace, typeof
+from weft.ir.explicit import type_sharding
 from weft.ir.mesh import Mesh
 from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.specs import PartitionSpec
@@ -55,7 +56,8 @@ class ShapeDtypeStruct:
     @property
     def aval(self) -> ShapedArray:
         """The type, with the dtype that the 64-bit setting allows."""
-        return ShapedArray(self.shape, dtypes.canonicalize_dtype(self.dtype), self.weak_type, None, self.vma)
+        explicit = None if self.sharding is None else type_sharding(self.sharding, len(self.shape))
+        return ShapedArray(self.shape, dtypes.canonicalize_dtype(self.dtype), self.weak_type, explicit, self.vma)
 
     def update(self, **changes) -> "ShapeDtypeStruct":
         """A copy with some fields replaced."""

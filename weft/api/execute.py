@@ -15,7 +15,8 @@ from weft import pipeline
 from weft.control.call import jit_p
 from weft.core.primitive import Unsupported
 from weft.core.stage import stage
-from weft.core.trace import Tracer, escaped_tracer, eval_trace, set_evaluator, set_trace, typeof
+from weft.core.trace import Tracer, _state, derived_trace, escaped_tracer, eval_trace, set_evaluator, set_trace, typeof
+from weft.ir.explicit import on_devices
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.program_mesh import constraint_shardings
 from weft.ir.shardings import Sharding
@@ -118,11 +119,14 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=()
     """Compile `jaxpr` for argument specs (those of its constants first)."""
     n_consts = len(jaxpr.constvars)
     out_shardings = tuple(out_shardings) or (None,) * len(jaxpr.outvars)
+    out_avals = jaxpr.out_avals
     program = jaxpr.memo("closed", lambda: Jaxpr((), (), jaxpr.constvars + jaxpr.invars, jaxpr.outvars, jaxpr.eqns,
                                                  jaxpr.effects, jaxpr.name))
     assignment = device_assignment(program, specs, out_shardings, name or jaxpr.name, arg_names, n_consts)
+    out_shardings = [on_devices(a.sharding, assignment) if s is None and a.sharding is not None else s
+                     for s, a in zip(out_shardings, out_avals)]
     donated = [d + n_consts for d in donated]
-    with set_trace(eval_trace):
+    with derived_trace(eval_trace):
         executable = pipeline.compile_jaxpr(program, specs, out_shardings, donated, name or jaxpr.name or "program", assignment)
     executable.const_inputs = const_arrays(jaxpr)
     return executable
@@ -188,8 +192,9 @@ def _placed(x: Array, sharding: Sharding, name: str, arg_names, i: int) -> Array
 # ---- the evaluator of single operations
 
 @functools.lru_cache(maxsize=8192)
-def _one_op(primitive, avals: tuple, params: tuple, floats: tuple) -> Jaxpr:
-    """The program of one operation. `floats`, their texts, tell apart parameters that are equal and not the same (0.0 and -0.0)."""
+def _one_op(primitive, avals: tuple, params: tuple, floats: tuple, is_lenient: bool) -> Jaxpr:
+    """The program of one operation. `floats`, their texts, tell apart parameters that are equal and not the same (0.0 and -0.0);
+    `is_lenient` those whose types were not checked."""
     return _stage_op(primitive, avals, dict(params))
 
 
@@ -226,7 +231,7 @@ def evaluate_op(primitive, args, params):
             jaxpr = _region_op(primitive, avals, params)
         else:
             floats = tuple([repr(v) for v in params.values() if isinstance(v, float)])
-            jaxpr = _one_op(primitive, avals, tuple(params.items()), floats)
+            jaxpr = _one_op(primitive, avals, tuple(params.items()), floats, _state.lenient)
     except TypeError as error:
         if "unhashable" not in str(error):
             raise

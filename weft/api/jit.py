@@ -19,10 +19,12 @@ from weft.control.call import jit_p
 from weft.core.interpret import evaluate
 from weft.core.stage import hoist_tracers, stage
 from weft.core.trace import Tracer, _state, eval_trace, typeof
+from weft.ir.explicit import type_sharding
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.mesh import current_mesh
 from weft.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding
 from weft.ir.specs import PartitionSpec
+from weft.ops.placement import reshard
 from weft.runtime.array import Array
 from weft.runtime.device import Device, devices
 from weft.util import tree
@@ -241,6 +243,9 @@ class JitFunction(Dispatching):
         if found is not None:
             return found
         out_tree: list = []
+        names = _leaf_names(self, in_tree, len(leaves))
+        in_shardings = flat_shardings(self.in_shardings, in_tree, avals, f"jit({self.name}): in_shardings", names)
+        avals = tuple([a if s is None else a.update(sharding=type_sharding(s, a.ndim)) for a, s in zip(avals, in_shardings)])
 
         def flat_fun(*xs):
             call_args, call_kwargs = self._rebuild(statics, in_tree, xs)
@@ -248,22 +253,28 @@ class JitFunction(Dispatching):
             out_tree[:] = [structure]
             for i, out in enumerate(outs):
                 _check_output(out, self.name, structure, i)
-            return outs
+            return self._typed_results(outs, structure)
 
         jaxpr = stage(flat_fun, avals, self.name)
         cacheable = not any(isinstance(c, Tracer) for c in jaxpr.consts)
         jaxpr, consts = hoist_tracers(jaxpr)
         n_out = len(jaxpr.outvars)
-        names = _leaf_names(self, in_tree, len(leaves))
         traced = TracedProgram(
-            jaxpr, consts, in_tree, out_tree[0],
-            flat_shardings(self.in_shardings, in_tree, avals, f"jit({self.name}): in_shardings", names),
+            jaxpr, consts, in_tree, out_tree[0], in_shardings,
             flat_shardings(self.out_shardings, out_tree[0], jaxpr.out_avals, f"jit({self.name}): out_shardings"),
             self._donated(args, kwargs, in_tree), names, self.name, avals)
         assert len(traced.out_shardings) == n_out
         if cacheable:
             self._programs[key] = traced
         return traced
+
+    def _typed_results(self, outs, structure) -> list:
+        """Results with the types that explicit `out_shardings` say."""
+        if self.out_shardings is None:
+            return outs
+        wanted = flat_shardings(self.out_shardings, structure, [typeof(x) for x in outs], f"jit({self.name}): out_shardings")
+        return [x if s is None or type_sharding(s, typeof(x).ndim) in (None, typeof(x).sharding) else reshard(x, s)
+                for x, s in zip(outs, wanted)]
 
     def _typeof(self, x, i, in_tree):
         try:

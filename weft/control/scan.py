@@ -59,7 +59,7 @@ def _type(*avals, jaxpr, length, num_consts, num_carry, **_):
     for x, inner in zip(avals[num_consts + num_carry:], jaxpr.in_avals[num_consts + num_carry:]):
         if x.shape != (length, *inner.shape):
             raise TypeError(f"scan: of length {length} slices {x.str_short()} as {inner.str_short()}.")
-    return [*outs[:num_carry], *(a.update(shape=(length, *a.shape), sharding=None) for a in outs[num_carry:])]
+    return [*outs[:num_carry], *(a.with_dim(0, length) for a in outs[num_carry:])]
 
 
 scan_p.rules["in_avals"] = lambda params: [
@@ -377,8 +377,7 @@ def bind_scan(api: str, f: Callable, init: Any, xs_flat: Sequence, xs_tree: Any,
     """Stage `f` and bind `scan_p`; `api` is whom errors speak of."""
     init_flat, init_tree = tree.tree_flatten(init)
     in_tree = tree.treedef_tuple([init_tree, xs_tree])
-    slices = [typeof(x) for x in xs_flat]
-    slices = [a.update(shape=a.shape[1:], sharding=None) for a in slices]
+    slices = [typeof(x).without_dim(0) for x in xs_flat]
     nk = len(init_flat)
     for _ in range(nk + 1):
         carry_avals = [typeof(x) for x in init_flat]

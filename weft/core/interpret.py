@@ -17,7 +17,8 @@ def evaluate(jaxpr: Jaxpr, *args) -> list:
         raise TypeError(f"program takes {len(jaxpr.invars)} arguments, got {len(args)}")
     env: dict = dict(zip(jaxpr.constvars, jaxpr.consts))
     env.update(zip(jaxpr.invars, args))
-    outer_source = _state.source
+    outer_source, outer_lenient = _state.source, _state.lenient
+    _state.lenient = True                # what stands in a program was checked when it was traced
     try:
         for eqn in jaxpr.eqns:
             _state.source = eqn.source or outer_source
@@ -27,7 +28,7 @@ def evaluate(jaxpr: Jaxpr, *args) -> list:
             else:
                 env[eqn.outvars[0]] = outs
     finally:
-        _state.source = outer_source
+        _state.source, _state.lenient = outer_source, outer_lenient
     return [_literal(a) if type(a) is Literal else env[a] for a in jaxpr.outvars]
 
 

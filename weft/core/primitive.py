@@ -41,9 +41,11 @@ def unsupported(reason: str) -> Unsupported:
 
 @dataclass(frozen=True, slots=True)
 class BatchAxis:
-    """The axis that `vmap` (or the stacking of mesh axes) adds: its size, and its name or None."""
+    """The axis that `vmap` (or the stacking of mesh axes) adds: its size, its name or None, and the explicit mesh axes that
+    split it."""
     size: int
     name: Any = None
+    splits: tuple = ()
 
 
 def _definer(slot: str) -> Callable:

@@ -14,6 +14,7 @@ import numpy as np
 
 from weft.core.annotations import annotated_types
 from weft.core.primitive import Primitive
+from weft.core.sharded_types import sharded_types
 from weft.core.trace import Trace, Tracer, _state, escaped_tracer, set_trace, typeof
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.registry import registry
@@ -54,9 +55,8 @@ class StageTrace(Trace):
     def process(self, primitive: Primitive, args: Sequence, params: dict):
         atoms = [self.atom(x) for x in args]
         avals = [a.aval for a in atoms]
-        if any(a.vma for a in avals):
-            out_avals, wanted = annotated_types(primitive, avals, params)
-            atoms = [self.cast(a, axes) if axes != a.aval.vma else a for a, axes in zip(atoms, wanted)]
+        if any(a.vma or a.sharding is not None for a in avals):
+            out_avals, atoms = self.annotated(primitive, atoms, params)
         else:
             out_avals = primitive.abstract(avals, params)
         source = _state.source or user_frame()
@@ -64,6 +64,18 @@ class StageTrace(Trace):
         effects = primitive.ref_effects(params) if primitive.ref_effects is not None else frozenset()
         self.eqns.append(Eqn(primitive, atoms, [t.variable for t in outs], params, source, effects))
         return outs if primitive.multiple_results else outs[0]
+
+    def annotated(self, primitive: Primitive, atoms: list, params: dict) -> tuple[Sequence[ShapedArray], list]:
+        """Types of the results where operands' types say how they vary or lie, and the operands, cast as they must be."""
+        avals = [a.aval for a in atoms]
+        if any(a.vma for a in avals):
+            out_avals, wanted = annotated_types(primitive, avals, params)
+            atoms = [self.cast(a, axes) if axes != a.aval.vma else a for a, axes in zip(atoms, wanted)]
+        else:
+            out_avals = primitive.abstract(avals, params)
+        if any(a.sharding is not None for a in avals):
+            out_avals = sharded_types(primitive, avals, out_avals, params)
+        return out_avals, atoms
 
     def atom(self, x):
         """The variable or literal that stands for value `x` in the program."""

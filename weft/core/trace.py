@@ -151,6 +151,7 @@ class _State(threading.local):
         self.trace: Trace = eval_trace
         self.axis_env: tuple = ()        # (name, size, tracked) of the named axes in scope, innermost last
         self.source = None               # while a program is walked: the line of the equation at hand
+        self.lenient = False             # operations that nobody wrote are bound: undetermined shardings are left open
 
 
 def _no_evaluator(primitive, args, params):
@@ -190,6 +191,33 @@ class set_trace:
 
     def __exit__(self, *exc) -> None:
         _state.trace = self.saved
+
+
+class lenient:
+    """Context manager: what is bound inside was checked before, or is derived by a rule; shardings of results that the
+    operands' types do not determine are left open."""
+    __slots__ = ("saved",)
+
+    def __enter__(self) -> None:
+        self.saved = _state.lenient
+        _state.lenient = True
+
+    def __exit__(self, *exc) -> None:
+        _state.lenient = self.saved
+
+
+class derived_trace(set_trace):
+    """Context manager: make `trace` current for what a rule derives; see `lenient`."""
+    __slots__ = ("was_lenient",)
+
+    def __enter__(self) -> Trace:
+        self.was_lenient = _state.lenient
+        _state.lenient = True
+        return super().__enter__()
+
+    def __exit__(self, *exc) -> None:
+        _state.lenient = self.was_lenient
+        super().__exit__(*exc)
 
 
 class with_source:

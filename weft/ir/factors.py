@@ -14,10 +14,16 @@ Propagation, partitioning, explicit checks and cost all read this and nothing el
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+from weft.ir.specs import DimSpec, Spec
 
 DimFactors = tuple[int, ...]                 # factors of one dim, major to minor; () for a dim of size 1 that is not split
 OperandFactors = tuple[DimFactors, ...]
+FactorAxes = dict[int, DimSpec]              # mesh axes that split a factor
 
 
 @dataclass(frozen=True)
@@ -57,3 +63,42 @@ def elementwise_rule(in_avals, out_avals, *, linear_ins=(), additive=False) -> F
     b = RuleBuilder()
     fs = b.news(out_avals[0].shape)
     return b.rule([fs if a.ndim else [] for a in in_avals], [fs for _ in out_avals], linear_ins=linear_ins, additive=additive)
+
+
+def axes_of_factors(factors: Sequence[Sequence[int]], dims: Spec, rule: FactorRule, sizes: Mapping[Any, int]
+                    ) -> tuple[FactorAxes, set[tuple[Any, int]]]:
+    """Read the axes of each factor off the dims of one value; also the (axis, size) splits of axes that would say more.
+
+    A dim of several factors hands its axes out major to minor; an axis belongs to a factor if its size divides it,
+    and the next factor is reached only when one is split completely.
+    """
+    found: FactorAxes = {}
+    cuts: set[tuple[Any, int]] = set()
+    for dim_factors, axes in zip(factors, dims):
+        rest = list(axes)
+        for f in dim_factors:
+            left, mine = rule.sizes[f], []
+            while rest and left % sizes[rest[0]] == 0 and left > 1:
+                left //= sizes[rest[0]]
+                mine.append(rest.pop(0))
+            if mine:
+                found[f] = tuple(mine)
+            if left > 1:
+                if rest and len(dim_factors) > 1 and 1 < math.gcd(left, sizes[rest[0]]) < sizes[rest[0]]:
+                    cuts.add((rest[0], math.gcd(left, sizes[rest[0]])))
+                break
+    return found, cuts
+
+
+def dims_of_factors(factors: Sequence[Sequence[int]], axes: Mapping[int, DimSpec], rule: FactorRule,
+                    sizes: Mapping[Any, int]) -> Spec:
+    """Axes per dim of a value whose factors are split by `axes`; a minor factor counts only under whole major ones."""
+    dims = []
+    for dim_factors in factors:
+        mine: list = []
+        for f in dim_factors:
+            mine += axes.get(f, ())
+            if math.prod(sizes[a] for a in axes.get(f, ())) != rule.sizes[f]:
+                break
+        dims.append(tuple(mine))
+    return tuple(dims)

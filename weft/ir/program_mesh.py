@@ -16,8 +16,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from weft.ir.explicit import on_devices
 from weft.ir.jaxpr import Jaxpr, subjaxprs
-from weft.ir.mesh import Mesh
+from weft.ir.mesh import AbstractMesh, Mesh
 from weft.ir.shardings import Layout, NamedSharding, PositionalSharding, Sharding, grid_of_dims, layout_of
 from weft.ir.specs import Spec, spec_of_dims
 from weft.util.errors import ShardingError
@@ -30,15 +31,19 @@ def constraint_shardings(jaxpr: Jaxpr) -> tuple[Sharding, ...]:
     def make():
         found: dict[Sharding, None] = {}
         for eqn in jaxpr.eqns:
-            if eqn.primitive.kind == "constraint":
-                found[eqn.params["sharding"]] = None
-            for s in (*eqn.params.get("in_shardings", ()), *eqn.params.get("out_shardings", ())):
-                if isinstance(s, Sharding):
+            named = (eqn.params["sharding"],) if eqn.primitive.kind == "constraint" else ()
+            for s in (*named, *eqn.params.get("in_shardings", ()), *eqn.params.get("out_shardings", ())):
+                if isinstance(s, Sharding) and not is_abstract(s):
                     found[s] = None
             for _, inner in subjaxprs(eqn.params):
                 found.update(dict.fromkeys(constraint_shardings(inner)))
         return tuple(found)
     return jaxpr.memo("constraints", make)
+
+
+def is_abstract(sharding: Sharding) -> bool:
+    """Whether a sharding names axes without devices, as types do."""
+    return isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh)
 
 
 def common_mesh(shardings: Sequence[Sharding], describe: Sequence[str] | None = None) -> Mesh:
@@ -102,6 +107,8 @@ def to_spec(sharding: Sharding, mesh: Mesh, ndim: int) -> Spec | None:
     >>> to_spec(four.reshape(4, 1), mesh, 2)
     (('d0', 'd1'), ())
     """
+    if is_abstract(sharding):
+        sharding = on_devices(sharding, mesh.flat_devices)
     if isinstance(sharding, NamedSharding) and sharding.mesh is mesh:
         return sharding.spec_dims(ndim)
     return _dims_on(layout_of(sharding, ndim), mesh)

@@ -239,6 +239,16 @@ class NamedSharding(Sharding):
 
     update = with_spec
 
+    def without_dim(self, dim: int) -> NamedSharding:
+        """The sharding of one entry along `dim` of such values."""
+        return self.with_spec((*self.spec[:dim], *self.spec[dim + 1:]))
+
+    def with_dim(self, dim: int, axes: Sequence[Any]) -> NamedSharding:
+        """The sharding of such values stacked along a new `dim`, split by those of `axes` that split no other dim."""
+        entries = list(self.spec) + [None] * (dim - len(self.spec))
+        mine = tuple(a for a in axes if a not in self.spec.axes)
+        return self.with_spec((*entries[:dim], mine or None, *entries[dim:]))
+
     def with_free_dim(self, dim: int) -> NamedSharding:
         """The sharding of values with one more dim, at `dim`, about which nothing is said."""
         entries = list(self.spec) + [None] * (dim - len(self.spec))

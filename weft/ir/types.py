@@ -69,6 +69,16 @@ class ShapedArray:
             changes.get("weak_type", self.weak_type), changes.get("sharding", self.sharding),
             changes.get("vma", self.vma))
 
+    def without_dim(self, dim: int) -> "ShapedArray":
+        """The type of one entry along `dim`."""
+        sharding = None if self.sharding is None else self.sharding.without_dim(dim)
+        return self.update(shape=self.shape[:dim] + self.shape[dim + 1:], sharding=sharding)
+
+    def with_dim(self, dim: int, size: int, axes: tuple = ()) -> "ShapedArray":
+        """The type of `size` such values stacked along a new `dim`, which mesh axes `axes` split."""
+        sharding = None if self.sharding is None else self.sharding.with_dim(dim, axes)
+        return self.update(shape=(*self.shape[:dim], size, *self.shape[dim:]), sharding=sharding)
+
     @property
     def nbytes(self) -> int:
         """Bytes of the whole value."""

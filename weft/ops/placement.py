@@ -1,12 +1,21 @@
-"""Operations that say where or when, and change no value: `sharding_constraint` and `optimization_barrier`."""
+"""Operations that say where or when, and change no value: `sharding_constraint`, `reshard`, `mesh_cast`, `optimization_barrier`.
+
+`reshard` gives a value the type that its sharding says; `with_out_sharding` is how every function takes `out_sharding`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from weft.core.primitive import Primitive, unsupported
-from weft.core.trace import UndefPrimal, Zero
+from weft.core.trace import UndefPrimal, Zero, lenient, typeof
+from weft.ir.explicit import type_sharding
 from weft.ir.factors import RuleBuilder, elementwise_rule
+from weft.ir.mesh import current_mesh
+from weft.ir.shardings import NamedSharding
+from weft.ir.specs import PartitionSpec
+from weft.ir.types import ShapedArray
 
 #: params: sharding. The value, with the promise of its layout; partitioning drops it.
 sharding_constraint_p = Primitive("sharding_constraint", "constraint")
@@ -20,7 +29,7 @@ def sharding_constraint(x, sharding):
 @sharding_constraint_p.def_type
 def _constraint_type(aval, *, sharding):
     sharding.check_shape(aval.shape, "the value given to with_sharding_constraint")
-    return aval
+    return aval.update(sharding=type_sharding(sharding, aval.ndim))
 
 
 @sharding_constraint_p.def_jvp
@@ -34,11 +43,106 @@ def _constraint_batch(axis, args, dims, *, sharding):
     return sharding_constraint(args[0], sharding.with_free_dim(dims[0])), dims[0]
 
 
+def _identity_factors(in_avals, out_avals, **_):
+    return elementwise_rule(in_avals, out_avals, linear_ins=(0,))
+
+
 sharding_constraint_p.define(
     reference=lambda x, *, sharding: x,
     transpose=lambda ct, x, *, sharding: (sharding_constraint(ct, sharding),),
-    factors=lambda in_avals, out_avals, *, sharding: elementwise_rule(in_avals, out_avals, linear_ins=(0,)),
+    factors=_identity_factors,
     lower=lambda b, index, x, *, in_avals, out_avals, sharding: x(index))
+
+
+#: params: sharding, whose mesh may be abstract. The value with the type that it says; explicit axes are moved to it.
+reshard_p = Primitive("reshard", "constraint")
+
+
+def reshard(x, sharding: NamedSharding):
+    """`x`, laid out as `sharding` says, which becomes its type."""
+    return reshard_p.bind(x, sharding=sharding)
+
+
+@reshard_p.def_type
+def _reshard_type(aval, *, sharding):
+    sharding.check_shape(aval.shape, "the value given to reshard")
+    return aval.update(sharding=type_sharding(sharding, aval.ndim))
+
+
+@reshard_p.def_jvp
+def _reshard_jvp(primals, tangents, *, sharding):
+    out = reshard(primals[0], sharding)
+    return out, tangents[0] if type(tangents[0]) is Zero else reshard(tangents[0], sharding)
+
+
+@reshard_p.def_batch
+def _reshard_batch(axis, args, dims, *, sharding):
+    return reshard(args[0], sharding.with_dim(dims[0], axis.splits)), dims[0]
+
+
+reshard_p.define(
+    reference=lambda x, *, sharding: x,
+    transpose=lambda ct, x, *, sharding: (ct,),          # a cotangent takes the type of its primal where it is complete
+    factors=_identity_factors,
+    lower=lambda b, index, x, *, in_avals, out_avals, sharding: x(index))
+
+
+#: params: sharding, over an abstract mesh, or None. The value under another type; nothing is moved.
+mesh_cast_p = Primitive("mesh_cast", "constraint")
+
+
+def mesh_cast(x, sharding: NamedSharding | None):
+    """`x` with a type that names other axes; where it lies is for propagation to say."""
+    return mesh_cast_p.bind(x, sharding=sharding)
+
+
+@mesh_cast_p.def_jvp
+def _cast_jvp(primals, tangents, *, sharding):
+    out = mesh_cast(primals[0], sharding)
+    return out, tangents[0] if type(tangents[0]) is Zero else mesh_cast(tangents[0], sharding)
+
+
+@mesh_cast_p.def_batch
+def _cast_batch(axis, args, dims, *, sharding):
+    return mesh_cast(args[0], None if sharding is None else sharding.with_dim(dims[0], axis.splits)), dims[0]
+
+
+mesh_cast_p.define(
+    type=lambda aval, *, sharding: aval.update(sharding=sharding),
+    reference=lambda x, *, sharding: x,
+    transpose=lambda ct, x, *, sharding: (mesh_cast(ct, x.aval.sharding),),
+    factors=_identity_factors,
+    lower=lambda b, index, x, *, in_avals, out_avals, sharding: x(index))
+
+
+def laid_out_as(x, aval: ShapedArray):
+    """`x` with the sharding of type `aval`, if that has one."""
+    wanted = aval.sharding
+    return x if wanted is None or typeof(x).sharding == wanted else reshard(x, wanted)
+
+
+def named_sharding(sharding: Any, what: str, values: Sequence = ()) -> NamedSharding:
+    """A NamedSharding, or a PartitionSpec over the mesh of the context or else of the types of `values`, as a NamedSharding."""
+    if isinstance(sharding, NamedSharding):
+        return sharding
+    if not isinstance(sharding, PartitionSpec):
+        raise TypeError(f"{what}: {sharding!r} is not a layout. Give a PartitionSpec or a NamedSharding.")
+    mesh = current_mesh()
+    if mesh is None:
+        mesh = next((a.sharding.mesh for a in map(typeof, values) if a.sharding is not None), None)
+    if mesh is None:
+        raise ValueError(f"{what}: {sharding!r} names axes of a mesh, and there is none.\n"
+                         "  Make one current with weft.set_mesh(mesh), or give NamedSharding(mesh, spec).")
+    return NamedSharding(mesh, sharding)
+
+
+def with_out_sharding(out_sharding: Any, what: str, compute: Callable, *values) -> Any:
+    """`compute()`, laid out as `out_sharding` says if it is given. What `compute` binds may leave open how its result lies."""
+    if out_sharding is None:
+        return compute()
+    sharding = named_sharding(out_sharding, f"{what}: out_sharding", values)
+    with lenient():
+        return reshard(compute(), sharding)
 
 
 #: The operands, unchanged; simplification does not look through it.

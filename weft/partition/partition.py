@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 
 from weft.core.trace import current_trace
+from weft.ir.explicit import auto_part
 from weft.ir.jaxpr import Eqn, Jaxpr
 from weft.ir.mesh import Mesh
 from weft.ir.program_mesh import common_mesh, constraint_shardings, sharding_of_spec, to_spec
 from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.specs import DimSpec, Spec
+from weft.ir.types import ShapedArray
 from weft.ops.rotation import recognized
 from weft.partition.cost import CollectiveRecord
 from weft.partition.propagate import Propagation, propagate
@@ -76,7 +78,7 @@ def partition(jaxpr: Jaxpr, mesh: Mesh, in_specs: Sequence[Spec | None], out_spe
 def _settled(jaxpr: Jaxpr, mesh: Mesh, in_specs: tuple, out_specs: tuple) -> tuple[Mesh, tuple, tuple, Propagation]:
     """Propagate, on finer axes where a reshape splits a dim between the devices of one axis."""
     while True:
-        wishes = propagate(jaxpr, dict(mesh.shape), in_specs, out_specs, _constraint_reader(mesh))
+        wishes = propagate(jaxpr, dict(mesh.shape), in_specs, out_specs, _constraint_reader(mesh), _type_reader(mesh))
         cuts = dict(sorted(wishes.cuts, key=lambda cut: -cut[1]))          # the smallest per axis
         if not cuts:
             return mesh, in_specs, out_specs, wishes
@@ -113,11 +115,25 @@ def _constraint_reader(mesh: Mesh) -> Callable[[Eqn], Sequence[DimSpec | None]]:
     """A function from constraint equations to the axes they ask for, None per dim that they leave open."""
     def read(eqn: Eqn) -> Sequence[DimSpec | None]:
         sharding, ndim = eqn.params["sharding"], eqn.invars[0].aval.ndim
-        spec = to_spec(sharding, mesh, ndim)
+        if eqn.outvars[0].aval.sharding is not None:
+            sharding = auto_part(sharding, ndim)                # the explicit axes are the variable's type
+        spec = None if sharding is None else to_spec(sharding, mesh, ndim)
         if spec is None:
             return (None,) * ndim
         free = sharding.spec.unconstrained_dims() if isinstance(sharding, NamedSharding) else ()
         return tuple(None if d in free else axes for d, axes in enumerate(spec))
+    return read
+
+
+def _type_reader(mesh: Mesh) -> Callable[[ShapedArray], tuple[Spec, frozenset]]:
+    """A function from explicitly sharded types to layouts, and to the axes of `mesh` that they speak of."""
+    def read(aval: ShapedArray) -> tuple[Spec, frozenset]:
+        explicit = aval.sharding.mesh.explicit_axes
+        every = to_spec(aval.sharding.with_spec((explicit,)), mesh, 1)
+        spec = to_spec(aval.sharding, mesh, aval.ndim)
+        if every is None or spec is None:                 # the axes of other shardings of the program cut through these
+            return ((),) * aval.ndim, frozenset()
+        return spec, frozenset(every[0])
     return read
 
 

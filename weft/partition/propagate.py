@@ -20,14 +20,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.ir.factors import FactorRule
+from weft.ir.factors import FactorAxes, FactorRule, axes_of_factors, dims_of_factors
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.specs import DimSpec, Spec
 
 #: kinds through which specs pass first: results are laid out as operands are, without any choice
 PASS_THROUGH = frozenset({"elementwise", "layout", "constraint"})
-
-FactorAxes = dict[int, DimSpec]
 
 
 def factor_rule(eqn: Eqn) -> FactorRule | None:
@@ -38,51 +36,13 @@ def factor_rule(eqn: Eqn) -> FactorRule | None:
     return eqn.primitive.rule("factors")(key[1], key[2], **eqn.params)
 
 
-def axes_of_factors(factors: Sequence[Sequence[int]], dims: Spec, rule: FactorRule, sizes: Mapping[Any, int]
-                    ) -> tuple[FactorAxes, set[tuple[Any, int]]]:
-    """Read the axes of each factor off the dims of one value; also the (axis, size) splits of axes that would say more.
-
-    A dim of several factors hands its axes out major to minor; an axis belongs to a factor if its size divides it,
-    and the next factor is reached only when one is split completely.
-    """
-    found: FactorAxes = {}
-    cuts: set[tuple[Any, int]] = set()
-    for dim_factors, axes in zip(factors, dims):
-        rest = list(axes)
-        for f in dim_factors:
-            left, mine = rule.sizes[f], []
-            while rest and left % sizes[rest[0]] == 0 and left > 1:
-                left //= sizes[rest[0]]
-                mine.append(rest.pop(0))
-            if mine:
-                found[f] = tuple(mine)
-            if left > 1:
-                if rest and len(dim_factors) > 1 and 1 < math.gcd(left, sizes[rest[0]]) < sizes[rest[0]]:
-                    cuts.add((rest[0], math.gcd(left, sizes[rest[0]])))
-                break
-    return found, cuts
-
-
-def dims_of_factors(factors: Sequence[Sequence[int]], axes: Mapping[int, DimSpec], rule: FactorRule,
-                    sizes: Mapping[Any, int]) -> Spec:
-    """Axes per dim of a value whose factors are split by `axes`; a minor factor counts only under whole major ones."""
-    dims = []
-    for dim_factors in factors:
-        mine: list = []
-        for f in dim_factors:
-            mine += axes.get(f, ())
-            if math.prod(sizes[a] for a in axes.get(f, ())) != rule.sizes[f]:
-                break
-        dims.append(tuple(mine))
-    return tuple(dims)
-
-
 @dataclass
 class Propagation:
     """The state of propagation: specs so far, the variables whose spec is given, and axes that should be finer."""
     sizes: Mapping[Any, int]
     dims: dict[Var, list[DimSpec]] = field(default_factory=dict)
     given: set[Var] = field(default_factory=set)
+    typed: dict[Var, frozenset] = field(default_factory=dict)   # axes whose place is said by the variable's type
     strength: dict[Var, int] = field(default_factory=dict)      # bytes of the value that the spec comes from
     cuts: set[tuple[Any, int]] = field(default_factory=set)
     changed: set[Var] = field(default_factory=set)              # since somebody last looked
@@ -109,18 +69,29 @@ class Propagation:
             self.given.add(var)
             self.strength[var] = var.aval.nbytes
 
+    def fix(self, var: Var, spec: Spec, axes: frozenset) -> None:
+        """Fix which dims of a variable the explicit `axes` split; others may join them."""
+        self.dims[var] = list(spec)
+        self.typed[var] = axes
+        self.strength[var] = var.aval.nbytes
+
+    def is_fixed(self, atom: Any) -> bool:
+        """Whether the user said how a variable lies, in full or by explicit axes."""
+        return atom in self.given or atom in self.typed
+
     def grow(self, atom: Any, spec: Spec, strength: int) -> None:
         """Extend the spec of a variable where `spec`, derived from `strength` bytes, says more and agrees with it."""
         if type(atom) is Literal or atom in self.given or not atom.aval.ndim:
             return
         mine = self.dims.setdefault(atom, [()] * atom.aval.ndim)
+        closed = self.typed.get(atom, ())
         for d, axes in enumerate(spec):
             have = mine[d]
             if len(axes) <= len(have) or axes[:len(have)] != have:
                 continue
             for a in axes[len(have):]:
                 n = math.prod(self.sizes[b] for b in (*mine[d], a))
-                if any(a in other for other in mine) or atom.aval.shape[d] % n:
+                if a in closed or any(a in other for other in mine) or atom.aval.shape[d] % n:
                     break
                 mine[d] = (*mine[d], a)
                 self.changed.add(atom)
@@ -128,12 +99,16 @@ class Propagation:
 
 
 def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | None], out_specs: Sequence[Spec | None],
-              constraint_spec: Any) -> Propagation:
+              constraint_spec: Any, type_spec: Any) -> Propagation:
     """Find a spec for every variable of `jaxpr` and of the programs inside it.
 
     `constraint_spec(eqn)` gives, per dim, the axes that a constraint equation asks for, None where it leaves it open.
+    `type_spec(aval)` gives the layout that an explicitly sharded type says, and the axes of which it speaks.
     """
     state = Propagation(sizes)
+    for var in _all_variables(jaxpr):
+        if var.aval.sharding is not None:
+            state.fix(var, *type_spec(var.aval))
     for var, spec in zip(jaxpr.invars, in_specs):
         if spec is not None:
             state.give(var, spec)
@@ -187,6 +162,16 @@ def _all_eqns(jaxpr: Jaxpr) -> Iterable[Eqn]:
             for inner in region_jaxprs(eqn.params):
                 yield from _all_eqns(inner)
         yield eqn
+
+
+def _all_variables(jaxpr: Jaxpr) -> Iterable[Var]:
+    """The variables of a program and of the programs inside it."""
+    yield from jaxpr.invars
+    for eqn in jaxpr.eqns:
+        yield from eqn.outvars
+        if eqn.primitive.kind == "region":
+            for inner in region_jaxprs(eqn.params):
+                yield from _all_variables(inner)
 
 
 def region_jaxprs(params: Mapping[str, Any]) -> list[Jaxpr]:
@@ -245,7 +230,7 @@ class _Factors:
             for f, axes in found.items():
                 if f in self.closed:
                     continue
-                rank = (f in self.in_result, atom in state.given, state.strength[atom])
+                rank = (f in self.in_result, state.is_fixed(atom), state.strength[atom])
                 have = best.get(f)
                 if have is None or _extends(axes, have[1]):
                     best[f] = (max(rank, have[0]) if have else rank, axes)

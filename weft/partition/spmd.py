@@ -463,7 +463,8 @@ class Partitioner:
         """
         ordinary = {f: mine for f, mine in choice.axes.items() if f not in special}
         dims = lambda factors: dims_of_factors(factors, ordinary, rule, self.sizes)
-        shrink = lambda atom, factors: atom.aval.update(shape=local_shape(atom.aval.shape, dims(factors), self.sizes))
+        shrink = lambda atom, factors: atom.aval.update(
+            shape=local_shape(atom.aval.shape, dims(factors), self.sizes), sharding=None)
         ins = [shrink(a, fs) for a, fs in zip(eqn.invars, rule.ins)]
         outs = [shrink(v, fs) for v, fs in zip(eqn.outvars, rule.outs)]
         hook = eqn.primitive.rules.get("localize")
@@ -514,7 +515,7 @@ class Partitioner:
         return self.trace.to_jaxpr(args, results)
 
     def local_aval(self, aval: ShapedArray, place: Placement) -> ShapedArray:
-        return aval.update(shape=local_shape(aval.shape, place.dims, self.sizes))
+        return aval.update(shape=local_shape(aval.shape, place.dims, self.sizes), sharding=None)
 
     def placed(self, eqn: Eqn, values: Sequence[Value], places: Sequence[Placement]) -> list:
         return [self.view(v, p, f"{eqn.primitive} takes it as {p}") for v, p in zip(values, places)]

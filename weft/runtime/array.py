@@ -16,6 +16,7 @@ import math
 
 import numpy as np
 
+from weft.ir.explicit import type_sharding
 from weft.ir.shardings import Sharding, SingleDeviceSharding
 from weft.ir.types import ShapedArray
 from weft.runtime.buffer import Buffer
@@ -37,6 +38,9 @@ class ArraySpec:
         found = _specs.get(key)
         if found is not None:
             return found
+        typed = aval.update(sharding=type_sharding(sharding, aval.ndim))
+        if typed is not aval:                    # where an array lies decides what its type says
+            return _specs.setdefault(key, ArraySpec(typed, sharding, committed))
         self = object.__new__(cls)
         self.aval = aval
         self.sharding = sharding

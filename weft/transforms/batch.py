@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 
 from weft.core.interpret import evaluate
 from weft.core.primitive import BatchAxis
+from weft.core.sharded_types import check
 from weft.core.stage import stage
-from weft.core.trace import Trace, Tracer, current_trace, extend_axis_env, set_trace, typeof
+from weft.core.trace import Trace, Tracer, current_trace, derived_trace, extend_axis_env, set_trace, typeof
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.types import ShapedArray
 from weft.ops.layout import broadcast_in_dim, transpose
@@ -30,8 +31,7 @@ class BatchTracer(Tracer):
 
     @property
     def aval(self) -> ShapedArray:
-        aval = typeof(self.value)
-        return aval.update(shape=aval.shape[:self.dim] + aval.shape[self.dim + 1:])
+        return typeof(self.value).without_dim(self.dim)
 
     def describe(self) -> str:
         return f"a value under vmap of type {self.aval.str_short()} (per example)"
@@ -60,7 +60,8 @@ class BatchTrace(Trace):
         if all(d is None for d in dims) and not self.concerns(primitive, params):
             return self.parent.process(primitive, values, params)
         rule = primitive.rule("batch")
-        with set_trace(self.parent):
+        check(primitive, args, params)
+        with derived_trace(self.parent):
             out, out_dim = rule(self.axis, values, dims, **params)
         if primitive.multiple_results:
             return [self.join(v, d) for v, d in zip(out, out_dim)]
@@ -147,7 +148,7 @@ def batch_jaxpr(jaxpr: Jaxpr, axis: BatchAxis, in_batched: tuple[bool, ...], for
             out_batched.extend(batched)
             return [to_dim(o, d, axis, 0) if b else o for o, d, b in zip(outs, dims, batched)]
 
-        avals = [a.update(shape=(axis.size, *a.shape)) if b else a for a, b in zip(jaxpr.in_avals, in_batched)]
+        avals = [a.with_dim(0, axis.size, axis.splits) if b else a for a, b in zip(jaxpr.in_avals, in_batched)]
         return stage(run, avals, jaxpr.name), tuple(out_batched)
 
     return jaxpr.memo(("batch", axis, in_batched, force), make)

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 
 from weft.core.annotations import cast_under
 from weft.core.interpret import evaluate
+from weft.core.sharded_types import check
 from weft.core.stage import stage
-from weft.core.trace import Trace, Tracer, Zero, current_trace, set_trace, typeof
+from weft.core.trace import Trace, Tracer, Zero, current_trace, derived_trace, set_trace, typeof
 from weft.ir.jaxpr import Jaxpr
 from weft.ops.families import zeros
 from weft.util.state import guard
@@ -62,7 +63,8 @@ class JVPTrace(Trace):
         if all(type(t) is Zero for t in tangents):
             return self.parent.process(primitive, primals, params)
         rule = primitive.rule("jvp")
-        with set_trace(self.parent):
+        check(primitive, primals, params)
+        with derived_trace(self.parent):
             primal_out, tangent_out = rule(primals, tangents, **params)
         if primitive.multiple_results:
             return [self.join(p, t) for p, t in zip(primal_out, tangent_out)]

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from weft.core.annotations import cast
 from weft.core.interpret import _literal
 from weft.core.stage import stage
-from weft.core.trace import UndefPrimal, Zero, is_undef, with_source
+from weft.core.trace import UndefPrimal, Zero, is_undef, lenient, with_source
 from weft.ir.jaxpr import Jaxpr, Literal, Var
 from weft.ops.elementwise import add
+from weft.ops.placement import laid_out_as
 
 
 def backward_pass(jaxpr: Jaxpr, args: Sequence, cts: Sequence) -> list:
@@ -20,6 +21,11 @@ def backward_pass(jaxpr: Jaxpr, args: Sequence, cts: Sequence) -> list:
 
     Equations that do not depend on a linear input are evaluated as they are, under the current trace.
     """
+    with lenient():
+        return _backward(jaxpr, args, cts)
+
+
+def _backward(jaxpr: Jaxpr, args: Sequence, cts: Sequence) -> list:
     env: dict[Var, object] = dict(zip(jaxpr.constvars, jaxpr.consts))
     linear: set[Var] = set()
     for var, arg in zip(jaxpr.invars, args):
@@ -53,10 +59,15 @@ def backward_pass(jaxpr: Jaxpr, args: Sequence, cts: Sequence) -> list:
         old = ct_env.get(atom)
         ct_env[atom] = ct if old is None else add(old, ct)
 
+    def finished(atom):
+        """The sum of the cotangents of a variable, of its type."""
+        ct = ct_env.pop(atom, None)
+        return ct if ct is None or atom.aval.sharding is None else laid_out_as(ct, atom.aval)
+
     for atom, ct in zip(jaxpr.outvars, cts):
         accumulate(atom, ct)
     for eqn in reversed(pending):
-        out_cts = [ct_env.pop(v, None) for v in eqn.outvars]
+        out_cts = [finished(v) for v in eqn.outvars]
         if all(ct is None for ct in out_cts):
             continue
         ins = [UndefPrimal(a.aval) if is_linear(a) else value(a) for a in eqn.invars]
@@ -69,7 +80,8 @@ def backward_pass(jaxpr: Jaxpr, args: Sequence, cts: Sequence) -> list:
                 in_cts = rule(out_cts[0], *ins, **eqn.params)
         for atom, ct in zip(eqn.invars, in_cts):
             accumulate(atom, ct)
-    return [ct_env.get(v, Zero(v.aval.to_tangent_aval())) if is_undef(a) else None for v, a in zip(jaxpr.invars, args)]
+    found = [finished(v) if is_undef(a) else None for v, a in zip(jaxpr.invars, args)]
+    return [Zero(v.aval.to_tangent_aval()) if ct is None and is_undef(a) else ct for v, a, ct in zip(jaxpr.invars, args, found)]
 
 
 def transpose_jaxpr(jaxpr: Jaxpr, linear: tuple[bool, ...], ct_nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:

@@ -20,6 +20,10 @@ class ShardingError(ValueError):
     """A layout over devices that cannot be made, or layouts that disagree."""
 
 
+class ShardingTypeError(ShardingError, TypeError):
+    """Explicit shardings of operands that do not fit together, or do not determine the result's."""
+
+
 class TypePromotionError(ValueError):
     """Dtypes that no implicit promotion brings together."""
 

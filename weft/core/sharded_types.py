@@ -1,0 +1,86 @@
+"""Explicit shardings in the types of results, derived in one place for all operations.
+
+In:   a primitive, the types of its operands, and its results' types by its type rule.
+Out:  the results' types with the shardings that follow from the operands' by the primitive's factor rule.
+Laws: operations that hold programs and those that place values say themselves what they give. Where the operands do not
+      determine the result, the user hears it (ShardingTypeError with the line and what to write). Programs that are walked
+      again, and what rules derive from them, are `lenient`: there such a result is left open, and the compiler lays it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.core.primitive import Primitive
+from weft.core.trace import _state, typeof
+from weft.ir.explicit import Conflict, result_dims, spec_text
+from weft.ir.shardings import NamedSharding
+from weft.ir.specs import Spec, spec_of_dims
+from weft.ir.types import ShapedArray
+from weft.util.errors import ShardingTypeError, describe
+from weft.util.source import user_frame
+
+#: kinds whose own type rules state the shardings of their results
+_OWN_WORD = frozenset({"region", "constraint", "collective"})
+
+
+def sharded_types(primitive: Primitive, in_avals: Sequence[ShapedArray], out_avals: Sequence[ShapedArray], params: dict
+              ) -> Sequence[ShapedArray]:
+    """The results' types with their shardings; call it where some operand's type has one."""
+    if primitive.kind in _OWN_WORD:
+        return out_avals
+    meshes = list(dict.fromkeys(a.sharding.mesh for a in in_avals if a.sharding is not None))
+    if len(meshes) > 1:
+        if not _state.lenient:
+            raise ShardingTypeError(describe(
+                primitive.name, "the operands lie on different meshes.", [(_operand(i), a.str_short(), a.sharding.mesh)
+                                                                         for i, a in enumerate(in_avals) if a.sharding is not None],
+                user_frame(), "Explicit shardings of one operation name the axes of one mesh.",
+                "Move one with weft.sharding.reshard(x, NamedSharding(mesh, spec))."))
+        return [a.update(sharding=None) for a in out_avals]
+    if not primitive.has("factors"):
+        return [a.update(sharding=None) for a in out_avals]
+    mesh = meshes[0]
+    rule = primitive.rule("factors")(in_avals, out_avals, **params)
+    specs = [((),) * a.ndim if a.sharding is None else a.sharding.spec_dims(a.ndim) for a in in_avals]
+    outs, conflict = result_dims(rule, primitive.kind, specs, mesh.shape)
+    if conflict is None:
+        return [a.update(sharding=NamedSharding(mesh, spec_of_dims(dims))) for a, dims in zip(out_avals, outs)]
+    if _state.lenient:
+        return [a.update(sharding=None) for a in out_avals]
+    raise ShardingTypeError(_message(primitive, in_avals, out_avals, outs, conflict))
+
+
+def check(primitive: Primitive, values: Sequence, params: dict) -> None:
+    """ShardingTypeError unless the types of `values` determine the results'. Transformations ask this before they let rules
+    derive other operations, which nobody wrote and which are not checked."""
+    if _state.lenient:
+        return
+    avals = [typeof(x) for x in values]
+    if any(a.sharding is not None for a in avals):
+        sharded_types(primitive, avals, primitive.abstract(avals, params), params)
+
+
+def _operand(i: int) -> str:
+    return f"operand {i}"
+
+
+def _message(primitive: Primitive, in_avals: Sequence[ShapedArray], out_avals: Sequence[ShapedArray], outs: Sequence[Spec],
+             conflict: Conflict) -> str:
+    rows = [(_operand(i), a.str_short(), conflict.notes.get(i, "")) for i, a in enumerate(in_avals)
+            if a.sharding is not None or i in conflict.notes]
+    return describe(primitive.name, conflict.what, rows, user_frame(), conflict.rule,
+                    _remedy(primitive, in_avals, out_avals, outs, conflict))
+
+
+def _remedy(primitive: Primitive, in_avals, out_avals, outs: Sequence[Spec], conflict: Conflict) -> str:
+    choice = f"out_sharding={spec_text(outs[0])}" if primitive.attrs.get("out_sharding") else ""
+    moved = ""
+    if conflict.wanted is not None:
+        moved = f"weft.sharding.reshard(<operand {conflict.operand}>, {spec_text(conflict.wanted)})"
+    if choice and moved:
+        return f"Say how it should lie, with {choice}, or lay the operand out otherwise first: {moved}."
+    if choice:
+        return f"Say how it should lie, with {choice} (or another layout)."
+    return f"Lay the operand out otherwise first: {moved}." if moved else (
+        f"Lay an operand out otherwise first with weft.sharding.reshard; the result could be {spec_text(outs[0])}.")

@@ -1,0 +1,228 @@
+"""Shardings in types: what an explicit mesh axis says about a value, and what an operation makes of it.
+
+A type's sharding is a NamedSharding over an AbstractMesh that names explicit axes only; None means that nothing was said
+(a new constant, a value whose layout the compiler finds). `type_sharding` reads it off a placement, `on_devices` gives it
+devices again.
+
+`result_dims` is the rule for every operation, by its factors: operands that are split must agree, factors of the results
+keep their axes, reduced ones lose them. What the operands do not determine, or what could only be had by moving operands,
+is a `Conflict`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from weft.ir.factors import FactorRule, axes_of_factors, dims_of_factors
+from weft.ir.mesh import AbstractMesh, AxisType, Mesh
+from weft.ir.shardings import NamedSharding, Sharding
+from weft.ir.specs import DimSpec, PartitionSpec, Spec, entry_axes, spec_of_dims
+
+#: kinds whose sums over a dim that several operands split may end in more than one layout
+_CONTRACTIONS = frozenset({"contract", "conv"})
+
+
+@lru_cache(maxsize=4096)
+def type_sharding(sharding: Sharding, ndim: int) -> NamedSharding | None:
+    """What the type of a value of rank `ndim` placed as `sharding` says: its explicit axes, or None if its mesh has none.
+
+    >>> mesh = AbstractMesh((2, 2), ('x', 'y'), (AxisType.Explicit, AxisType.Auto))
+    >>> type_sharding(NamedSharding(mesh, spec_of_dims((('x',), ('y',)))), 2).spec
+    PartitionSpec('x', None)
+    """
+    if not isinstance(sharding, NamedSharding):
+        return None
+    mesh = sharding.mesh.abstract_mesh
+    explicit = mesh.explicit_axes
+    if not explicit:
+        return None
+    dims = tuple(tuple(a for a in axes if a in explicit) for axes in sharding.spec_dims(ndim))
+    return NamedSharding(mesh, spec_of_dims(dims))
+
+
+def auto_part(sharding: NamedSharding, ndim: int) -> NamedSharding | None:
+    """What a sharding says of axes that are not explicit, for values of rank `ndim`: UNCONSTRAINED in other dims; None if it
+    names none of them."""
+    explicit = sharding.mesh.explicit_axes
+    if all(a in explicit for a in sharding.spec.axes):
+        return None
+    free = PartitionSpec.UNCONSTRAINED
+    entries = [e if any(a not in explicit for a in entry_axes(e)) else free for e in sharding.spec]
+    return sharding.with_spec([*entries, *[free] * (ndim - len(entries))])
+
+
+@lru_cache(maxsize=4096)
+def on_devices(sharding: NamedSharding, devices: tuple) -> NamedSharding:
+    """A sharding over an abstract mesh, on these devices in order."""
+    if not isinstance(sharding.mesh, AbstractMesh):
+        return sharding
+    mesh = sharding.mesh
+    grid = np.array(devices, object).reshape(mesh.axis_sizes)
+    made = Mesh(grid, mesh.axis_names, axis_types=mesh.axis_types)
+    return NamedSharding(made, sharding.spec, memory_kind=sharding.memory_kind)
+
+
+def retyped(mesh: Any, axes: Sequence[Any], kind: AxisType) -> Any:
+    """`mesh` with the axes `axes` of another type."""
+    return mesh.update(axis_types=tuple(kind if n in axes else t for n, t in zip(mesh.axis_names, mesh.axis_types)))
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Why the operands' types do not determine the results'."""
+    what: str                                      # the fact, in one line
+    notes: Mapping[int, str] = field(default_factory=dict)   # what to say of operand i
+    rule: str = ""
+    operand: int = 0                               # the operand to lay out otherwise, as `wanted`, where that would help
+    wanted: Spec | None = None
+
+
+class _Inference:
+    """The dims of results by one rule, and the first conflict met."""
+
+    def __init__(self, rule: FactorRule, kind: str, ins: Sequence[Spec], sizes: Mapping[Any, int]):
+        self.rule, self.kind, self.ins, self.sizes = rule, kind, ins, sizes
+        self.in_results = {f for out in rule.outs for dim in out for f in dim}
+        self.conflict: Conflict | None = None
+        self.axes: dict[int, DimSpec] = {}          # factor -> axes
+        self.carriers: dict[int, list[tuple[int, DimSpec]]] = {}
+
+    def blame(self, what: str, notes: Mapping[int, str], rule: str, operand: int = 0, wanted: Spec | None = None) -> None:
+        if self.conflict is None:
+            self.conflict = Conflict(what, notes, rule, operand, wanted)
+
+    def place(self, f: int, i: int) -> int:
+        """The dim of operand i that has factor f."""
+        return next(d for d, fs in enumerate(self.rule.ins[i]) if f in fs)
+
+    def without(self, i: int, dim: int) -> Spec:
+        """The layout of operand i with one dim whole."""
+        return tuple(() if d == dim else axes for d, axes in enumerate(self.ins[i]))
+
+    def read(self) -> None:
+        """Collect the axes of every factor from the operands."""
+        for i, (factors, dims) in enumerate(zip(self.rule.ins, self.ins)):
+            if not any(dims):
+                continue
+            found, _ = axes_of_factors(factors, dims, self.rule, self.sizes)
+            for f, mine in found.items():
+                self.carriers.setdefault(f, []).append((i, mine))
+            for d, (fs, axes) in enumerate(zip(factors, dims)):
+                missed = len(axes) - sum(len(found.get(f, ())) for f in fs)
+                if missed and not self.result_follows(i) and not all(f in self.rule.reduced for f in fs):
+                    self.blame(f"dim {d} is split in a way that the result cannot follow.", {i: f"dim {d} is split by {_text(axes)}"},
+                               "The parts of a split dim must stay together.", i, self.without(i, d))
+
+    def result_follows(self, i: int) -> bool:
+        """Whether the result is laid out as operand 0 whatever operand i is (updates of parts)."""
+        return i > 0 and self.rule.ins[:1] == self.rule.outs[:1]
+
+    def agree(self) -> None:
+        """One choice of axes per factor."""
+        for f, found in self.carriers.items():
+            (first, axes), *others = found
+            for i, mine in others:
+                if mine != axes:
+                    self.blame("the operands are split differently.",
+                               {first: f"dim {self.place(f, first)} is split by {_text(axes)}",
+                                i: f"dim {self.place(f, i)} is split by {_text(mine)}"},
+                               "Dims that belong together must be split alike or not at all.", i, self.alike(i, f, axes))
+            if others and f in self.rule.reduced and f not in self.in_results and self.kind in _CONTRACTIONS:
+                self.blame("the contracted dims are split, so that the result could lie in more than one way.",
+                           {i: f"contracts dim {self.place(f, i)}, split by {_text(mine)}" for i, mine in found},
+                           "A sum over split dims may be left whole on all devices or split again.")
+            self.axes[f] = axes
+        self.check_special()
+
+    def alike(self, i: int, f: int, axes: DimSpec) -> Spec:
+        """The layout of operand i with the dim of factor f split by `axes`, which no other dim then has."""
+        dim = self.place(f, i)
+        return tuple(axes if d == dim else tuple(a for a in mine if a not in axes) for d, mine in enumerate(self.ins[i]))
+
+    def check_special(self) -> None:
+        """Dims that the operation needs whole, and dims whose factor is not the result's."""
+        for f, axes in list(self.axes.items()):
+            mark = self.rule.special.get(f)
+            i, d = self.carriers[f][0][0], self.place(f, self.carriers[f][0][0])
+            if f in self.in_results:
+                if mark == "replicate" and self.kind != "layout":
+                    self.blame(f"dim {d} is split, but it is needed whole.", {i: f"dim {d} is split by {_text(axes)}"},
+                               "Every device would need all of that dim.", i, self.without(i, d))
+                    del self.axes[f]
+            elif f not in self.rule.reduced and not self.result_follows(i) and not self.extended(f, i, d, axes):
+                self.blame(f"dim {d} is split, and the result does not say how it should lie.",
+                           {i: f"dim {d} is split by {_text(axes)}"},
+                           "What is looked up or cut out of a split dim may lie in more than one way.", i, self.without(i, d))
+
+    def extended(self, f: int, i: int, d: int, axes: DimSpec) -> bool:
+        """Whether the result's dim d is a part or an extension of the operand's, and so is split like it (slice, pad, conv)."""
+        rule, done = self.rule, False
+        for outs in rule.outs:
+            if len(outs) != len(rule.ins[i]) or len(outs[d]) != 1:
+                continue
+            (g,) = outs[d]
+            marks = {rule.special.get(f), rule.special.get(g)}
+            own = not any(g in dim for factors in rule.ins for dim in factors)
+            if own and marks <= {"halo", "index"} and rule.sizes[g] % math.prod(self.sizes[a] for a in axes) == 0:
+                done = self.axes.setdefault(g, axes) == axes
+        return done
+
+    def results(self) -> list[Spec]:
+        """Layouts of the results; an axis is used once, by the first dim that has it."""
+        found = []
+        for factors in self.rule.outs:
+            dims = dims_of_factors(factors, self.axes, self.rule, self.sizes)
+            kept = {a for axes in dims for a in axes}
+            lost = [(f, a) for dim in factors for f in dim for a in self.axes.get(f, ()) if a not in kept]
+            if lost:
+                f, axis = lost[0]
+                i = next((i for i, _ in self.carriers.get(f, ())), 0)
+                d = self.place(f, i)
+                self.blame(f"dim {d} is split in a way that the result cannot follow.",
+                           {i: f"dim {d} is split by {_text((axis,))}"},
+                           "The parts of a split dim must stay together.", i, self.without(i, d))
+            found.append(self.distinct(dims))
+        return found
+
+    def distinct(self, dims: Spec) -> Spec:
+        seen: set = set()
+        kept = []
+        for axes in dims:
+            if seen & set(axes):
+                self.blame(f"dims of the result would both be split by {_text(tuple(seen & set(axes)))}: {_text_of(dims)}.",
+                           {i: "" for i in range(len(self.ins)) if any(self.ins[i])},
+                           "A mesh axis splits at most one dim of a value.")
+                axes = ()
+            seen.update(axes)
+            kept.append(axes)
+        return tuple(kept)
+
+
+def result_dims(rule: FactorRule, kind: str, ins: Sequence[Spec], sizes: Mapping[Any, int]) -> tuple[list[Spec], Conflict | None]:
+    """The layouts of an operation's results from those of its operands, and why they are not determined, if so.
+
+    With a conflict, the layouts are a proposal.
+    """
+    inference = _Inference(rule, kind, ins, sizes)
+    inference.read()
+    inference.agree()
+    return inference.results(), inference.conflict
+
+
+def _text(axes: Sequence[Any]) -> str:
+    return " and ".join(repr(a) for a in axes)
+
+
+def _text_of(dims: Spec) -> str:
+    return spec_text(dims)
+
+
+def spec_text(dims: Spec) -> str:
+    """How a user writes a layout: `P('x', None)`."""
+    return f"P({', '.join(repr(e) for e in spec_of_dims(dims))})"
