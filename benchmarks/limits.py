@@ -1,7 +1,7 @@
 """What this machine can do at most, measured by kernels of our own on all its cores: memory streams and multiply-adds.
 
-The stream is the best of reading an array alone and of copying one with and without stores that pass the cache by; the
-multiply-add rate is that of independent chains in registers. They run in the worker pool that weft's programs use, in a
+"copy" reads one array and writes another, with and without stores that pass the cache by; "read" reads alone, the bound of
+reductions. The multiply-add rate is that of independent chains in registers. They run in the worker pool that weft's programs use, in a
 process of their own, in turn with the cases, so that a share of the limit compares moments of one machine.
 """
 
@@ -79,20 +79,20 @@ def _stream_ir(symbol: str, store: str, task_bytes: int) -> str:
 
 
 class Limits:
-    """Answers `round what` with a rate: GB/s for "stream", GF/s for a type."""
+    """Answers `round what` with a rate: GB/s for "copy" and "read", GF/s for a type."""
 
     def __init__(self) -> None:
         self.threads = pool.num_threads()
         self.kernels: dict[str, tuple[int, int] | None] = {}
-        self.streams: list[tuple[int, int]] = []
+        self.streams: dict[str, list[int]] = {}
         self.arrays: list[np.ndarray] = []
         self.tasks = 8 * self.threads
 
     def round(self, what: str, seconds: float = 0.02) -> dict:
-        run = self._stream if what == "stream" else lambda: self._burn(what)
-        rates, end = [run()], time.perf_counter() + seconds
+        run = self._stream if what in ("copy", "read") else self._burn
+        rates, end = [run(what)], time.perf_counter() + seconds
         while time.perf_counter() < end:
-            rates.append(run())
+            rates.append(run(what))
         return {"rate": max(rates)}
 
     def _burn(self, rate: str) -> float:
@@ -108,20 +108,21 @@ class Limits:
         pool.parallel_for(kernel[0], ctypes.addressof(out), self.threads)
         return 2e-9 * kernel[1] * CHAINS * TURNS * self.threads / (time.perf_counter() - start)
 
-    def _stream(self) -> float:
+    def _stream(self, what: str) -> float:
+        task_bytes = STREAM_BYTES // self.tasks // 512 * 512
         if not self.streams:
-            task_bytes = STREAM_BYTES // self.tasks // 512 * 512
-            for name, moved in (("none", 1), ("plain", 2), ("past", 2)):
-                symbol = f"bench_stream_{name}_{task_bytes}"
-                address = link(symbol, lambda s=symbol, n=name: _stream_ir(s, n, task_bytes), (symbol,))[symbol]
-                self.streams.append((address, moved * task_bytes * self.tasks))
+            for store in ("none", "plain", "past"):
+                symbol = f"bench_stream_{store}_{task_bytes}"
+                address = link(symbol, lambda s=symbol, n=store: _stream_ir(s, n, task_bytes), (symbol,))[symbol]
+                self.streams.setdefault("read" if store == "none" else "copy", []).append(address)
             self.arrays = [Buffer(STREAM_BYTES).view(np.uint8, (STREAM_BYTES,)) for _ in range(2)]
             for x in self.arrays:
                 x[...] = 0
         words = (ctypes.c_void_p * 2)(*(x.ctypes.data for x in self.arrays))
         best = 0.0
-        for address, moved in self.streams:
+        moved = 1e-9 * task_bytes * self.tasks * (1 if what == "read" else 2)
+        for address in self.streams[what]:
             start = time.perf_counter()
             pool.parallel_for(address, ctypes.addressof(words), self.tasks)
-            best = max(best, 1e-9 * moved / (time.perf_counter() - start))
+            best = max(best, moved / (time.perf_counter() - start))
         return best

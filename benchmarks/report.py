@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+STREAMS = ("copy", "read")
 STREAM_SHARE, FMA_SHARE, FMA_FROM = 0.80, 0.90, 2.0 * 512 ** 3
 EVEN, FIRST, FIRST_CACHED, PEAK_SLACK_MIB = 0.95, 1 / 3, 1 / 10, 4.0
 
@@ -25,11 +26,15 @@ def seconds(value: float) -> str:
     return f"{value * scale:.3g} {unit}"
 
 
+def unit(bound: str) -> str:
+    return "GB/s" if bound in STREAMS else "GF/s"
+
+
 def share(row: dict) -> str:
     """The rate reached and its part of the limit."""
     if "bound" not in row:
         return ""
-    return f"{row['rate']:.0f} {'GB/s' if row['bound'] == 'stream' else 'GF/s'} ({100 * row['rate'] / row['limit']:.0f} %)"
+    return f"{row['rate']:.0f} {unit(row['bound'])} ({100 * row['rate'] / row['limit']:.0f} %)"
 
 
 def missed(row: dict) -> list[str]:
@@ -44,8 +49,8 @@ def missed(row: dict) -> list[str]:
     if row.get("cached_ratio", 0) > (FIRST_CACHED if row["kind"] == "first" else 1 / 5):
         found.append(f"from the cache {row['cached_ratio']:.2f} of the peer's")
     part = row["rate"] / row["limit"] if "bound" in row else 1
-    if row.get("bound") == "stream" and part < STREAM_SHARE:
-        found.append(f"{100 * part:.0f} % of the stream")
+    if row.get("bound") in STREAMS and part < STREAM_SHARE:
+        found.append(f"{100 * part:.0f} % of the {row['bound']} limit")
     large = row.get("bound") == "float32" and row["group"] == "matmul" and row["rate"] * 1e9 * row["best"]["weft"] >= FMA_FROM
     if large and part < FMA_SHARE:
         found.append(f"{100 * part:.0f} % of the multiply-add rate")
@@ -132,7 +137,7 @@ def page(rows: Sequence[dict], version: str) -> list[str]:
         f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}, {cpu}, {os.cpu_count()} cores, Python {platform.python_version()}, peer: "
         f"JAX {version} on the same machine, the processes of each case taking turns. Made by `make bench`; the notes are in notes.md.",
         "Times are the best of all turns; ratios below 1: weft is faster. Limits measured in the same turns, at their highest: "
-        + ", ".join(f"{k} {v:.0f} {'GB/s' if k == 'stream' else 'GF/s'}" for k, v in sorted(limits.items())) + ".", "",
+        + ", ".join(f"{k} {v:.0f} {unit(k)}" for k, v in sorted(limits.items())) + ".", "",
         *summary(rows), ""]
     notes = HERE / "notes.md"
     if notes.exists():

@@ -151,7 +151,8 @@ class Race:
     def _step(self, case: dict) -> dict:
         with self._workers(case) as workers:
             setups = {name: worker.ask("setup", case=case["name"]) for name, worker in workers.items()}
-            bound = "stream" if case["memory"] else case["rate"] if case["flops"] else None
+            read, written = setups["weft"]["read"], setups["weft"]["written"]
+            bound = ("read" if written < read / 8 else "copy") if case["memory"] else case["rate"] if case["flops"] else None
             times: dict[str, list[float]] = {name: [] for name in workers}
             limit = 0.0
             for _ in range(self.rounds):
@@ -163,7 +164,7 @@ class Race:
             if not case["shared"]:
                 row["peak_mib"] = {name: worker.ask("close")["peak_mib"] for name, worker in workers.items()}
         if bound:
-            work = setups["weft"]["bytes"] if bound == "stream" else case["flops"]
+            work = case["flops"] or read + written
             row |= {"bound": bound, "rate": work / row["best"]["weft"] / 1e9, "limit": limit}
         return row
 

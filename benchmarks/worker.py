@@ -69,7 +69,7 @@ class Worker:
         start = time.perf_counter()
         result = self.thunk()
         first = time.perf_counter() - start
-        traffic = nbytes(getattr(self.thunk, "args", ())) + nbytes(result) if chosen.memory else 0
+        read, written = nbytes(getattr(self.thunk, "args", ())), nbytes(result)
         del result
         if chosen.kind == "step":
             self.thunk()
@@ -78,7 +78,7 @@ class Worker:
             self.inner = max(1, int(SAMPLE_S / (time.perf_counter() - start)))
             if self.inner > 10:  # the one call above was still cold
                 self.inner = max(1, int(SAMPLE_S / self.sample()))
-        return {"first": first, "bytes": traffic}
+        return {"first": first, "read": read, "written": written}
 
     def sample(self) -> float:
         thunk, count = self.thunk, range(self.inner)
