@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -46,7 +47,7 @@ def burn_ir(symbol: str, rate: str, vector_bytes: int) -> tuple[str, int] | None
         body = _chains(symbol, v, f"call {v} {fma}({v} {{a}}, {v} {{a}}, {v} {{a}})", f"fadd {v} {{a}}, {{b}}")
         return f"declare {v} {fma}({v}, {v}, {v})\n{body}", lanes
     name, acc, operand, per_lane = DOTS[rate]
-    flags = open("/proc/cpuinfo").read().split()
+    flags = Path("/proc/cpuinfo").read_text().split()
     if {"bfloat16": "avx512_bf16", "int8": "avx512_vnni"}[rate] not in flags:
         return None
     step = f"call {acc} @{name}({acc} {{a}}, {operand} zeroinitializer, {operand} zeroinitializer)"

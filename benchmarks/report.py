@@ -129,7 +129,8 @@ def _short(value: object) -> object:
 
 def page(rows: Sequence[dict], version: str) -> list[str]:
     """RESULTS.md, line by line."""
-    cpu = next((text.split(":")[1].strip() for text in open("/proc/cpuinfo") if text.startswith("model name")), platform.processor())
+    facts = Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = next((text.split(":")[1].strip() for text in facts if text.startswith("model name")), platform.processor())
     dates = sorted({row["date"] for row in rows})
     limits = {row["bound"]: row["limit"] for row in sorted((r for r in rows if "bound" in r), key=lambda r: r["limit"])}
     lines = [
