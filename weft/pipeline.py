@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from weft.codegen import target
 from weft.codegen.program import compile_program
 from weft.compiler.schedule import schedule
 from weft.compiler.simplify import simplify
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from weft.partition.partition import PartitionResult
 
 log = logging.getLogger("weft")
+target.look_ahead()
 
 
 @dataclass

@@ -26,7 +26,7 @@ def prepare(orders: Iterable[Order], threads: int) -> None:
     """Compile the modules that are neither prepared nor on disk, on up to so many threads."""
     wanted = {order.key: order for order in orders if order.key not in _prepared and not cache.has(order.key)}
     if wanted:
-        modules = [(order.text(), order.quick) for order in wanted.values()]
+        modules = [(order.text, order.quick) for order in wanted.values()]
         for key, data in zip(wanted, target.emit_objects(modules, target.current(), threads)):
             _prepared[key] = data
             cache.write(key, data)

@@ -2,26 +2,28 @@
 
 In:   the host CPU, or what WEFT_CPU_FEATURES restricts it to (`avx512`, `avx2`, `generic`).
 Out:  `current()`, one `Target`; `emit_object` and `assembly` turn LLVM IR into machine code; `link` makes it callable.
-Laws: llvmlite is imported on first use only: to compile, not to load what is on disk. Kernels are emitted as explicit
+Laws: LLVM is loaded on first use only: to compile, not to link what is on disk (`llvm_c`, `loader`). Kernels are emitted as explicit
       vectors, so no LLVM pass pipeline runs: parsing and instruction selection are all the time that a kernel takes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import itertools
 import os
 import platform
+import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from weft.codegen import cache, loader
+from weft.codegen import cache, llvm_c, loader
 
 if TYPE_CHECKING:
-    from llvmlite.binding import LLJIT, ModuleRef, ResourceTracker, TargetMachine
+    from llvmlite.binding import LLJIT, ResourceTracker
 
 #: features each restricted level switches on (x86-64 only); all others are off
 _LEVELS = {
@@ -60,33 +62,35 @@ class Target:
 
 
 @functools.lru_cache(maxsize=1)
-def _binding():
-    import llvmlite.binding as binding
-
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
-    return binding
-
-
-@functools.lru_cache(maxsize=1)
-def _llvm_version() -> str:
-    import llvmlite
-
-    return llvmlite.__version__
-
-
 def _host() -> tuple[str, str]:
-    """LLVM's name of this CPU, and its features; kept on disk, since loading LLVM takes longer than all else in here."""
-    known = _cpu_text()
-    name = cache.key("host", known, _llvm_version())
-    data = cache.read(name) if known else None
+    """LLVM's name of this CPU, and its features; kept on disk, so that LLVM need not be loaded to tell them."""
+    name = _host_key()
+    data = cache.read(name) if name else None
     if data is None:
-        binding = _binding()
-        data = f"{binding.get_host_cpu_name()} {binding.get_host_cpu_features().flatten()}".encode()
-        if known:
+        data = " ".join(llvm_c.host()).encode()
+        if name:
             cache.write(name, data)
     cpu, _, features = data.decode().partition(" ")
     return cpu, features
+
+
+@functools.lru_cache(maxsize=1)
+def _host_key() -> str | None:
+    known = _cpu_text()
+    return cache.key("host", known, llvm_c.identity()) if known else None
+
+
+def look_ahead() -> None:
+    """Load LLVM beside what the process does next if it will surely be wanted: nothing was ever compiled here."""
+    name = _host_key()
+    if name is None or not cache.has(name):
+        threading.Thread(target=_first_module).start()
+
+
+def _first_module() -> None:
+    """The first module takes LLVM several milliseconds longer than those that follow."""
+    with contextlib.suppress(ImportError, OSError):  # whoever compiles meets it again
+        llvm_c.emit("define void @nothing() { ret void }", llvm_c.Machine(*llvm_c.host(), _CODEGEN_LEVEL))
 
 
 def _cpu_text() -> str:
@@ -106,7 +110,7 @@ def _make(level: str | None) -> Target:
     if platform.machine().lower() not in ("x86_64", "amd64"):
         neon = platform.machine().lower() in ("arm64", "aarch64")
         made = ("neon", 16, True, True, False) if neon else ("generic", 16, False, False, False)
-        return Target(cpu, features, *made, identity=f"{cpu}|{features}|{_llvm_version()}")
+        return Target(cpu, features, *made, identity=f"{cpu}|{features}|{llvm_c.identity()}")
     have = set(features.split(","))
     best = "avx512" if _AVX512 <= have else "avx2" if {"+avx2", "+fma", "+f16c"} <= have else "generic"
     order = ("generic", "avx2", "avx512")
@@ -120,7 +124,7 @@ def _make(level: str | None) -> Target:
         features += ",-prefer-256-bit"
     width = {"avx512": 64, "avx2": 32, "generic": 16}[level]
     wide = level != "generic"
-    return Target(cpu, features, level, width, wide, wide, True, identity=f"{cpu}|{features}|{_llvm_version()}")
+    return Target(cpu, features, level, width, wide, wide, True, identity=f"{cpu}|{features}|{llvm_c.identity()}")
 
 
 def current() -> Target:
@@ -132,11 +136,9 @@ def current() -> Target:
 
 
 @functools.lru_cache(maxsize=64)
-def _machine(target: Target, level: int = _CODEGEN_LEVEL, number: int = 0) -> TargetMachine:
+def _machine(target: Target, level: int = _CODEGEN_LEVEL, number: int = 0) -> llvm_c.Machine:
     """One of several equal machines: two threads must not use the same."""
-    binding = _binding()
-    return binding.Target.from_default_triple().create_target_machine(
-        cpu=target.cpu, features=target.features, opt=level, reloc="pic", codemodel="jitdefault", jit=True)
+    return llvm_c.Machine(target.cpu, target.features, level)
 
 
 _lock = threading.RLock()
@@ -144,77 +146,72 @@ if hasattr(os, "register_at_fork"):  # a child must not inherit a compiler that 
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
-def _parse(ir: str) -> ModuleRef:
-    binding = _binding()
-    module = binding.parse_assembly(ir, binding.create_context())
-    module.triple = binding.get_process_triple()
-    return module
-
-
 def emit_object(ir: str, target: Target, quick: bool = False) -> bytes:
     """Machine code (a relocatable object) of one textual LLVM module; `quick` for straight code that runs once."""
     with _lock:
-        return _emit(ir, _machine(target, 0 if quick else _CODEGEN_LEVEL))
+        return llvm_c.emit(ir, _machine(target, 0 if quick else _CODEGEN_LEVEL))
 
 
-def emit_objects(modules: Sequence[tuple[str, bool]], target: Target, threads: int) -> list[bytes]:
-    """Machine code of several (text, quick) modules, compiled on up to so many threads."""
+def emit_objects(modules: Sequence[tuple[Callable[[], str], bool]], target: Target, threads: int) -> list[bytes]:
+    """Machine code of several modules, (function that writes the text, quick), compiled on up to so many threads.
+
+    The calling thread writes the texts; others load LLVM meanwhile and begin with the longest text there is.
+    """
     made: list[bytes | BaseException] = [b""] * len(modules)
-    longest_first = iter(sorted(range(len(modules)), key=lambda i: -len(modules[i][0])))
+    written: queue.PriorityQueue[tuple[int, int, str]] = queue.PriorityQueue()
 
     def work(number: int) -> None:
-        for i in longest_first:  # one list iterator for all threads: each number is handed out once
-            text, quick = modules[i]
+        while (found := written.get())[0] <= 0:
+            _, i, text = found
             try:
-                made[i] = _emit(text, _machine(target, 0 if quick else _CODEGEN_LEVEL, number))
+                made[i] = llvm_c.emit(text, _machine(target, 0 if modules[i][1] else _CODEGEN_LEVEL, number))
             except BaseException as error:
                 made[i] = error
 
     with _lock:
-        others = [threading.Thread(target=work, args=(i,)) for i in range(1, min(threads, len(modules)))]
+        others = [threading.Thread(target=_load_and, args=(work, i)) for i in range(1, min(threads, len(modules)))]
         for other in others:
             other.start()
-        work(0)
-        for other in others:
-            other.join()
+        try:
+            for i, (text, _) in enumerate(modules):
+                ir = text()
+                written.put((-len(ir), i, ir))
+        finally:
+            for _ in range(len(others) + 1):
+                written.put((1, 0, ""))                    # after all texts: there are no more
+            work(0)
+            for other in others:
+                other.join()
     for data in made:
         if isinstance(data, BaseException):
             raise data
     return made
 
 
-def _emit(ir: str, machine: TargetMachine) -> bytes:
-    """The object of a module. Every module has a context of its own, so code is generated outside llvmlite's lock."""
-    from llvmlite.binding import ffi
-
-    module = _parse(ir)
-    with ffi.OutputString() as error:
-        buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, 1, error)
-        if not buffer:
-            raise RuntimeError(str(error))
-    try:
-        return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer))
-    finally:
-        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
-
-
-def _unlocked(name: str) -> Callable:
-    """A function of LLVM without the lock that llvmlite puts around each."""
-    from llvmlite.binding import ffi
-
-    function = getattr(ffi.lib, name)
-    return getattr(function, "_cfn", function)
+def _load_and(work: Callable[[int], None], number: int) -> None:
+    """Be done with loading LLVM when the first text is there."""
+    with contextlib.suppress(ImportError, OSError):  # whoever compiles meets it again
+        llvm_c.library()
+    work(number)
 
 
 def assembly(ir: str, target: Target) -> str:
     """Assembly text of one textual LLVM module."""
     with _lock:
-        return _machine(target).emit_assembly(_parse(ir))
+        return llvm_c.emit(ir, _machine(target), assembly=True).decode()
 
 
 @functools.lru_cache(maxsize=1)
 def _jit() -> LLJIT:
-    return _binding().create_lljit_compiler(_machine(_make(None)), use_jit_link=False)
+    """LLVM's own linker, through the package: only objects and machines that `loader` does not know need it."""
+    import llvmlite.binding as binding
+
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    target = _make(None)
+    machine = binding.Target.from_default_triple().create_target_machine(
+        cpu=target.cpu, features=target.features, opt=_CODEGEN_LEVEL, reloc="pic", codemodel="jitdefault", jit=True)
+    return binding.create_lljit_compiler(machine, use_jit_link=False)
 
 
 @functools.lru_cache(maxsize=1)
@@ -250,7 +247,9 @@ def link(data: bytes, exports: Iterable[str], imports: Mapping[str, int]) -> loa
 
 def link_by_llvm(data: bytes, exports: Iterable[str], imports: Mapping[str, int]) -> ResourceTracker:
     """What `link` does, done by LLVM: for every machine and every object."""
-    builder = _binding().JITLibraryBuilder().add_object_img(data)
+    from llvmlite.binding import JITLibraryBuilder
+
+    builder = JITLibraryBuilder().add_object_img(data)
     for name, address in imports.items():
         builder.import_symbol(name, address)
     for name in exports:
@@ -258,7 +257,7 @@ def link_by_llvm(data: bytes, exports: Iterable[str], imports: Mapping[str, int]
     with _lock:
         _stay_loaded()
         if _shared and not _shared_in_llvm:
-            common = _binding().JITLibraryBuilder()
+            common = JITLibraryBuilder()
             for name, address in _shared.items():
                 common.import_symbol(name, address)
             _shared_in_llvm.append(common.link(_jit(), _SHARED))

@@ -1,0 +1,67 @@
+"""LLVM through its C functions: what it makes, what it says, and what it refuses."""
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from weft.codegen import llvm_c, target
+
+ADD = "define i32 @add(i32 %x, i32 %y) {\n  %sum = add i32 %x, %y\n  ret i32 %sum\n}"
+
+
+def machine(level: int = 1) -> llvm_c.Machine:
+    return llvm_c.Machine(*llvm_c.host(), level)
+
+
+def test_the_host_is_what_the_package_says():
+    import llvmlite.binding as binding
+
+    assert llvm_c.host() == (binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten())
+
+
+def test_modules_become_objects_and_assembly():
+    assert b"add" in llvm_c.emit(ADD, machine())
+    assert "add:" in llvm_c.emit(ADD, machine(), assembly=True).decode()
+
+
+def test_errors_say_what_llvm_says():
+    with pytest.raises(RuntimeError, match="use of undefined value '%y'"):
+        llvm_c.emit("define i32 @f(i32 %x) {\n  ret i32 %y\n}", machine())
+
+
+def test_threads_compile_side_by_side():
+    found: list[bytes] = []
+    threads = [threading.Thread(target=lambda: found.append(llvm_c.emit(ADD, machine()))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [llvm_c.emit(ADD, machine())] * 4
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_objects_come_in_the_order_of_their_modules(threads):
+    texts = [ADD.replace("@add", f"@f{i}") + f"\ndefine void @g{i}() {{\n" + "  fence seq_cst\n" * (7 * i % 5) + "  ret void\n}"
+             for i in range(6)]
+    made = target.emit_objects([(lambda text=text: text, i % 2 == 0) for i, text in enumerate(texts)], target.current(), threads)
+    assert made == [target.emit_object(text, target.current(), quick=i % 2 == 0) for i, text in enumerate(texts)]
+
+
+def test_a_text_that_cannot_be_written_stops_the_threads():
+    def broken() -> str:
+        raise ValueError("no text")
+    before = threading.active_count()
+    with pytest.raises(ValueError, match="no text"):
+        target.emit_objects([(lambda: ADD, False), (broken, False)], target.current(), 2)
+    assert threading.active_count() == before
+
+
+def test_llvm_is_loaded_early_only_where_nothing_was_compiled_before(tmp_path):
+    script = "import weft.numpy, threading\n[t.join() for t in threading.enumerate() if t is not threading.current_thread()]\n" \
+             "from weft.codegen import llvm_c; print(len(llvm_c._loaded))"
+    env = {"WEFT_CACHE_DIR": str(tmp_path)}
+    run = lambda more="": subprocess.run([sys.executable, "-c", script + more], env=env, capture_output=True, text=True, check=True).stdout
+    assert run("; import weft; float(weft.numpy.ones(3).sum())") == "1\n"
+    assert run() == "0\n"
