@@ -13,6 +13,7 @@ from weft.api.arrays import (
                              device_put_replicated,
                              device_put_sharded,
                              ensure_compile_time_eval,
+                             eval_jaxpr,
                              eval_shape,
                              make_array_from_callback,
                              make_array_from_process_local_data,
@@ -22,7 +23,8 @@ from weft.api.arrays import (
                              named_scope,
 )
 from weft.api.autodiff import (
-                             checkpoint,
+                             custom_gradient,
+                             fwd_and_bwd,
                              grad,
                              hessian,
                              jacfwd,
@@ -31,12 +33,17 @@ from weft.api.autodiff import (
                              jvp,
                              linear_transpose,
                              linearize,
-                             remat,
                              value_and_grad,
                              vjp,
 )
+from weft.api.checkpointing import (
+                             checkpoint,
+                             checkpoint_name,
+                             checkpoint_policies,
+                             print_saved_residuals,
+                             remat,
+)
 from weft.api.jit import jit
-from weft.api.policies import checkpoint_policies
 from weft.api.vmap import vmap
 from weft.control.custom_rules import custom_jvp, custom_vjp
 from weft.core.trace import typeof
@@ -44,12 +51,14 @@ from weft.runtime.array import Array
 from weft.util.config import disable_jit
 
 __all__ = [
-    "Array", "ShapeDtypeStruct", "block_until_ready", "checkpoint", "checkpoint_policies", "clear_caches", "closure_convert",
+    "Array", "ShapeDtypeStruct", "block_until_ready", "checkpoint", "checkpoint_name", "checkpoint_policies", "clear_caches",
+    "closure_convert",
     "copy_to_host_async",
-    "custom_jvp", "custom_vjp", "device_get", "device_put", "device_put_replicated", "device_put_sharded", "disable_jit",
-    "ensure_compile_time_eval", "eval_shape", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jit", "jvp",
+    "custom_gradient", "custom_jvp", "custom_vjp", "device_get", "device_put", "device_put_replicated", "device_put_sharded", "disable_jit",
+    "ensure_compile_time_eval", "eval_jaxpr", "eval_shape", "fwd_and_bwd", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jit", "jvp",
     "linear_transpose", "linearize", "make_array_from_callback", "make_array_from_process_local_data",
-    "make_array_from_single_device_arrays", "make_jaxpr", "named_call", "named_scope", "remat", "typeof", "value_and_grad",
+    "make_array_from_single_device_arrays", "make_jaxpr", "named_call", "named_scope", "print_saved_residuals", "remat",
+    "typeof", "value_and_grad",
     "vjp", "vmap",
 ]
 

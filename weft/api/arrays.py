@@ -18,6 +18,7 @@ from weft.core.interpret import evaluate
 from weft.core.stage import hoist_tracers, stage
 from weft.core.trace import Tracer, eval_trace, extend_axis_env, set_trace, typeof
 from weft.ir.explicit import type_sharding
+from weft.ir.jaxpr import Jaxpr
 from weft.ir.mesh import Mesh
 from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.specs import PartitionSpec
@@ -299,6 +300,17 @@ def eval_shape(fun: Callable, *args, **kwargs) -> Any:
     flat = FlatFunction(fun, args, kwargs)
     jaxpr = stage(flat, [aval_of(x) for x in flat.leaves], function_name(fun))
     return flat.unflatten([_struct(a) for a in jaxpr.out_avals])
+
+
+def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence, *args, propagate_source_info: bool = True) -> list:
+    """The flat results of a program on flat arguments, one operation after another; `consts` are the values of its constants.
+
+    >>> import weft
+    >>> jaxpr = weft.make_jaxpr(lambda x: x + 1.0)(2.0)
+    >>> [float(y) for y in weft.eval_jaxpr(jaxpr, jaxpr.consts, 2.0)]
+    [3.0]
+    """
+    return evaluate(jaxpr.replace(consts=consts), *args)
 
 
 @contextmanager

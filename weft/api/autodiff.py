@@ -1,19 +1,18 @@
-"""Differentiation for users: grad, value_and_grad, vjp, jvp, linearize, linear_transpose, jacobians, hessian, checkpoint."""
+"""Differentiation for users: grad, value_and_grad, vjp, jvp, linearize, linear_transpose, jacobians, hessian."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from weft.api.flat import FlatFunction, aval_of
-from weft.api.jit import function_name
+from weft.api.jit import function_name, jit
 from weft.api.vmap import vmap
-from weft.control.remat import remat_p
+from weft.control.custom_rules import custom_vjp
 from weft.core.interpret import evaluate
-from weft.core.stage import hoist_tracers, stage
+from weft.core.stage import stage
 from weft.core.trace import UndefPrimal, Zero, typeof
 from weft.ops.elementwise import convert_element_type
 from weft.ops.layout import reshape
@@ -100,7 +99,7 @@ def _vjp(fun, primals, has_aux, api):
         index = {i: k for k, i in enumerate(i for i, nz in enumerate(out_nonzero) if nz)}
         program = program.replace(outvars=[program.outvars[index[i]] for i in keep])
 
-    def pullback(ct):
+    def pullback(residuals, ct):
         cts, ct_tree = tree.tree_flatten(ct)
         if ct_tree != trees[0]:
             raise ValueError(f"vjp: the cotangent must have the structure of the output of {function_name(fun)}: "
@@ -108,14 +107,13 @@ def _vjp(fun, primals, has_aux, api):
         for c, aval in zip(cts, out_avals):
             _check_cotangent(c, aval)
         linear = [UndefPrimal(v.aval) for v in program.invars]
-        found = iter(backward_pass(program, linear, [_as_cotangent(cts[i], out_avals[i]) for i in keep]))
+        found = iter(backward_pass(program.replace(consts=residuals), linear, [_as_cotangent(cts[i], out_avals[i]) for i in keep]))
         result = [instantiate(next(found)) if d else np.zeros(a.shape, dtypes.float0) for d, a in zip(differentiable, in_avals)]
         return tree.tree_unflatten(in_tree, result)
 
     out = tree.tree_unflatten(trees[0], outs)
-    if has_aux:
-        return out, tree.Partial(pullback), tree.tree_unflatten(trees[1], aux_leaves)
-    return out, tree.Partial(pullback)
+    pullback = tree.Partial(pullback, program.consts)
+    return (out, pullback, tree.tree_unflatten(trees[1], aux_leaves)) if has_aux else (out, pullback)
 
 
 def _flat_with_aux(fun: Callable, in_tree, has_aux: bool, api: str) -> tuple[Callable, list]:
@@ -262,20 +260,22 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
     outs, program, nonzero = linearize_flat(flat_fun, flat)
     n = trees[0].num_leaves
     avals = [typeof(o).to_tangent_aval() for o in outs[:n]]
+    in_avals = [typeof(x) for x in flat]
 
-    def f_jvp(*tangents):
+    def f_jvp(residuals, *tangents):
         given, structure = tree.tree_flatten(tuple(tangents))
         if structure != in_tree:
             raise TypeError(f"linearize: tangents must have the structure of the primals, {in_tree}, got {structure}.")
-        given = [_as_cotangent(t, typeof(p)) for t, p in zip(given, flat)]
-        for t, p in zip(given, flat):
-            if typeof(t).shape != typeof(p).shape:
-                raise ValueError(f"linearize: a tangent of type {typeof(t).str_short()} for a primal of type {typeof(p).str_short()}.")
-        found = iter(evaluate(program, *given))
+        given = [_as_cotangent(t, a) for t, a in zip(given, in_avals)]
+        for t, a in zip(given, in_avals):
+            if typeof(t).shape != a.shape:
+                raise ValueError(f"linearize: a tangent of type {typeof(t).str_short()} for a primal of type {a.str_short()}.")
+        found = iter(evaluate(program.replace(consts=residuals), *given))
         tangents_out = [next(found) if nz else None for nz in nonzero][:n]
         return tree.tree_unflatten(trees[0], [instantiate(Zero(a)) if t is None else t for t, a in zip(tangents_out, avals)])
 
     out = tree.tree_unflatten(trees[0], outs[:n])
+    f_jvp = tree.Partial(f_jvp, program.consts)
     return (out, f_jvp, tree.tree_unflatten(trees[1], outs[n:])) if has_aux else (out, f_jvp)
 
 
@@ -405,30 +405,56 @@ def _split_rows(rows, flat_out) -> list:
     return parts
 
 
-def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy: Callable | None = None,
-               static_argnums: int | Sequence[int] = (), concrete: bool = False) -> Any:
-    """`fun` whose intermediate values are not kept for reverse mode but computed again.
+def fwd_and_bwd(fun: Callable, argnums: int | Sequence[int], has_aux: bool = False, jitted: bool = True) -> tuple[Callable, Callable]:
+    """The two halves of reverse mode as functions of their own, each compiled once (unless `jitted` is False).
 
-    `policy(primitive, *avals, **params) -> bool` names the equations whose results may be kept
-    (`weft.checkpoint_policies` has the usual ones).
+    `fwd(*args)` gives `(out, residuals)`, or `(out, residuals, aux)` with `has_aux`; `bwd(residuals, ct)` gives the cotangent
+    of argument `argnums`, or a tuple of them.
 
     >>> import weft, weft.numpy as wnp
-    >>> float(weft.grad(weft.checkpoint(lambda x: wnp.sin(wnp.sin(x))))(0.0))
-    1.0
+    >>> fwd, bwd = weft.fwd_and_bwd(lambda x, y: x * wnp.sin(y), argnums=(0, 1))
+    >>> out, residuals = fwd(2.0, 0.0)
+    >>> [float(ct) for ct in bwd(residuals, 1.0)]
+    [0.0, 2.0]
     """
-    if fun is None:
-        return functools.partial(checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums)
-    if concrete:
-        raise NotImplementedError("checkpoint: concrete=True was removed; use static_argnums.")
+    def fwd(*args, **kwargs):
+        nums = _argnums(argnums, len(args), "fwd_and_bwd")
+        return _vjp(_with_args(fun, args, kwargs, nums), [args[k] for k in nums], has_aux, "fwd_and_bwd")
 
-    @functools.wraps(fun, updated=())
-    @api_boundary
-    def checkpointed(*args, **kwargs):
-        flat = FlatFunction(fun, args, kwargs, static_argnums)
-        jaxpr, consts = hoist_tracers(stage(flat, [typeof(x) for x in flat.leaves], function_name(fun)))
-        outs = remat_p.bind(*consts, *flat.leaves, jaxpr=jaxpr, prevent_cse=prevent_cse, policy=policy, name=function_name(fun))
-        return flat.unflatten(outs)
-    return checkpointed
+    def bwd(residuals, ct):
+        cts = residuals(ct)
+        return cts[0] if isinstance(argnums, (int, np.integer)) else cts
+    return (jit(fwd), jit(bwd)) if jitted else (fwd, bwd)
 
 
-remat = checkpoint
+def custom_gradient(fun: Callable) -> Callable:
+    """A function from one that gives `(out, vjp)`, where `vjp(ct)` gives the cotangents of its arguments (one alone, or a tuple).
+
+    >>> import weft
+    >>> @weft.custom_gradient
+    ... def square(x): return x * x, lambda ct: 10.0 * ct * x
+    >>> float(square(3.0)), float(weft.grad(square)(3.0))
+    (9.0, 30.0)
+    """
+    @custom_vjp
+    def wrapped(*args):
+        return fun(*args)[0]
+
+    def fwd(*args):
+        out, rule = fun(*args)
+        flat, out_tree = tree.tree_flatten(out)
+        results: list = []
+
+        def flat_rule(*cts):
+            given = rule(tree.tree_unflatten(out_tree, cts))
+            leaves, results[:] = tree.tree_flatten(given if isinstance(given, tuple) else (given,))[0], [given]
+            return leaves
+        program = stage(flat_rule, [typeof(x).to_tangent_aval() for x in flat], function_name(fun))
+        result_tree = tree.tree_structure(results[0] if isinstance(results[0], tuple) else (results[0],))
+        call = lambda consts, cts: tree.tree_unflatten(result_tree, evaluate(program.replace(consts=consts), *cts))
+        return out, tree.Partial(call, program.consts)
+
+    def bwd(pullback, ct):
+        return pullback(tree.tree_leaves(ct))
+    wrapped.defvjp(fwd, bwd)
+    return functools.update_wrapper(wrapped, fun, updated=())

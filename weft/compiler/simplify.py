@@ -315,7 +315,7 @@ _RULES = {
     "sub": _with_scalars(_sub), "add_any": _with_scalars(_add), "max": _with_scalars(None), "min": _with_scalars(None),
     "neg": _twice, "not": _twice, "conj": _twice, "convert_element_type": _convert, "transpose": _transpose,
     **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"), _sum_of_sums),
-    "reshape": _reshape, "broadcast_in_dim": _broadcast, "copy": lambda walk, eqn: eqn.invars[0],
+    "reshape": _reshape, "broadcast_in_dim": _broadcast, **dict.fromkeys(("copy", "name"), lambda walk, eqn: eqn.invars[0]),
 }
 
 

@@ -13,6 +13,7 @@ from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive
 from weft.core.trace import Zero, is_undef
 from weft.ir.jaxpr import Jaxpr
+from weft.ir.rewrite import inline_calls
 from weft.ops.placement import optimization_barrier
 from weft.transforms.linearize import Partial, partial_eval_jaxpr
 from weft.transforms.transpose import transpose_jaxpr
@@ -30,7 +31,8 @@ def saveable_by(policy: Callable | None) -> Callable:
 
 def _split(jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> Partial:
     """Partial evaluation under the policy: what it does not save is computed again by the unknown part."""
-    return partial_eval_jaxpr(jaxpr, unknown, saveable=saveable_by(params["policy"]))
+    policy = params["policy"]
+    return partial_eval_jaxpr(jaxpr if policy is None else inline_calls(jaxpr), unknown, saveable=saveable_by(policy))
 
 
 make_call_rules(remat_p, _split)

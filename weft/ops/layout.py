@@ -475,6 +475,16 @@ def copy(x):
     return copy_p.bind(x)
 
 
+#: params: name. The value, under a name that checkpoint policies know; its derivative goes unnamed.
+name_p = elementwise("name", ANY, lambda x, name: x, jvp=[lambda t, out, x, name: t], transpose=[lambda ct, x, name: ct],
+                     emit=lambda b, x, name: x, linear_ins=(0,), widen=False)
+
+
+def name(x, name: str):
+    """`x`, known to checkpoint policies as `name`."""
+    return name_p.bind(x, name=name)
+
+
 def full(shape: Sequence[int], fill_value, dtype=None):
     """An array of `shape` in which every element is the scalar `fill_value`.
 

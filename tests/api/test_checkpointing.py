@@ -1,0 +1,127 @@
+"""Checkpoint policies: what is kept, what is computed again, in plain programs, calls and loops; and rules given by closures."""
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft import lax
+from weft.api import checkpoint_name, print_saved_residuals
+from weft.ir.jaxpr import subjaxprs
+
+policies = weft.checkpoint_policies
+X = np.linspace(0.1, 0.9, 4, dtype=np.float32)
+
+
+def count(jaxpr, primitive: str) -> int:
+    """Equations of `primitive` at all depths."""
+    inner = sum(count(sub, primitive) for eqn in jaxpr.eqns for _, sub in subjaxprs(eqn.params))
+    return inner + sum(eqn.primitive.name == primitive for eqn in jaxpr.eqns)
+
+
+def two_names(x):
+    a = checkpoint_name(wnp.log(x), "a")
+    b = checkpoint_name(lax.erf(a), "b")
+    return (b * b).sum()
+
+
+def cost(fun, policy):
+    """How often the program of the gradient computes (log, erf)."""
+    jaxpr = weft.make_jaxpr(weft.grad(weft.checkpoint(fun, policy=policy)))(X)
+    return count(jaxpr, "log"), count(jaxpr, "erf")
+
+
+@pytest.mark.parametrize("policy, expected", [
+    (None, (2, 2)),
+    (policies.everything_saveable, (1, 1)),
+    (policies.save_only_these_names("a", "b"), (1, 1)),
+    (policies.save_only_these_names("a"), (1, 2)),
+    (policies.save_any_names_but_these("a"), (2, 1)),
+    (policies.save_anything_except_these_names("z"), (1, 1)),
+    (policies.save_and_offload_only_these_names(names_which_can_be_saved=["a"], names_which_can_be_offloaded=["b"],
+                                                offload_src="device", offload_dst="pinned_host"), (1, 1)),
+    (policies.save_from_both_policies(policies.save_only_these_names("a"), policies.save_only_these_names("b")), (1, 1)),
+])
+@pytest.mark.parametrize("wrap", [lambda f: f, weft.jit], ids=["plain", "call"])
+def test_policies_by_name(policy, expected, wrap):
+    fun = wrap(two_names)
+    assert cost(fun, policy) == expected
+    np.testing.assert_allclose(weft.grad(weft.checkpoint(fun, policy=policy))(X), weft.grad(two_names)(X), rtol=1e-6)
+
+
+def test_policies_inside_scan():
+    def body(policy):
+        def step(c, _):
+            return wnp.cos(checkpoint_name(wnp.sin(c), "s")), None
+        return weft.checkpoint(step, policy=policy)
+
+    def run(policy):
+        return lambda x: lax.scan(body(policy), x, None, length=5)[0].sum()
+
+    sines = lambda policy: count(weft.make_jaxpr(weft.grad(run(policy)))(X), "sin")
+    assert sines(policies.save_only_these_names("s")) < sines(None)
+    want = weft.grad(lambda x: run(policies.everything_saveable)(x))(X)
+    for policy in (None, policies.save_only_these_names("s")):
+        np.testing.assert_allclose(weft.jit(weft.grad(run(policy)))(X), want, rtol=1e-5)
+
+
+def test_names_cost_no_kernel_and_keep_their_transforms():
+    named, plain = (lambda x: checkpoint_name(wnp.sin(x), "s") * 2), (lambda x: wnp.sin(x) * 2)
+    text = lambda f: weft.jit(f).lower(X).compile().as_text().splitlines()[1:]
+    assert text(named) == text(plain)
+    assert count(weft.make_jaxpr(weft.vmap(named))(X), "name") == 1
+    np.testing.assert_allclose(weft.jvp(named, (X,), (X,))[1], 2 * np.cos(X) * X, rtol=1e-6)
+
+
+def test_saved_residuals_are_told(capsys):
+    def f(x, y):
+        return (checkpoint_name(wnp.sin(x), "z") * wnp.cos(y)).sum()
+
+    print_saved_residuals(weft.checkpoint(f, policy=policies.save_only_these_names("z")), X, X)
+    printed = capsys.readouterr().out
+    assert "named 'z'" in printed
+    assert "from the argument x" in printed
+    assert "from the argument y" in printed
+    assert "output of cos" not in printed
+    print_saved_residuals(f, X, X)
+    assert "output of cos" in capsys.readouterr().out
+
+
+def test_pullbacks_cross_the_border_of_compiled_functions():
+    forward = weft.jit(lambda x: weft.vjp(lambda v: wnp.sin(v) * v, x))
+    out, pullback = forward(X)
+    np.testing.assert_allclose(out, np.sin(X) * X, rtol=1e-6)
+    np.testing.assert_allclose(weft.jit(lambda p, ct: p(ct)[0])(pullback, np.ones_like(X)), np.cos(X) * X + np.sin(X), rtol=1e-5)
+    _, tangent = weft.jit(lambda x: weft.linearize(wnp.sin, x))(X)
+    np.testing.assert_allclose(tangent(X), np.cos(X) * X, rtol=1e-6)
+
+
+@pytest.mark.parametrize("jitted", [True, False])
+def test_forward_and_backward_halves(jitted):
+    traces = []
+
+    def f(x, w):
+        traces.append(1)
+        return x @ w, x.sum()
+
+    fwd, bwd = weft.fwd_and_bwd(f, argnums=(1,), has_aux=True, jitted=jitted)
+    x, w = np.ones((2, 3), np.float32), np.ones((3, 2), np.float32)
+    for _ in range(3):
+        out, residuals, aux = fwd(x, w)
+        (ct,) = bwd(residuals, np.ones((2, 2), np.float32))
+    np.testing.assert_array_equal(out, x @ w)
+    np.testing.assert_array_equal(ct, x.T @ np.ones((2, 2)))
+    assert float(aux) == 6
+    assert len(traces) == (1 if jitted else 3)
+
+
+def test_custom_gradient_with_several_arguments_and_trees():
+    @weft.custom_gradient
+    def f(x, scale):
+        y = wnp.sin(x["a"]) * scale
+        return y, lambda ct: ({"a": 7.0 * ct * y}, wnp.zeros_like(scale))
+
+    gx, gs = weft.jit(weft.grad(lambda x, s: f(x, s).sum(), argnums=(0, 1)))({"a": X}, np.float32(2))
+    np.testing.assert_allclose(gx["a"], 14 * np.sin(X), rtol=1e-6)
+    assert float(gs) == 0
+    np.testing.assert_allclose(weft.vmap(weft.grad(lambda x: f({"a": x}, 2.0)))(X), 14 * np.sin(X), rtol=1e-6)

@@ -1,0 +1,166 @@
+"""`checkpoint`: which intermediate results are kept for the backward pass, and the policies that say so.
+
+A policy is called with a primitive, the types of its operands and its parameters, and says whether its results may be saved.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from weft.api.flat import FlatFunction
+from weft.api.jit import function_name
+from weft.control.remat import remat_p
+from weft.core.stage import hoist_tracers, stage
+from weft.core.trace import Tracer, typeof
+from weft.ir.rewrite import inline_calls
+from weft.ops.layout import name as named
+from weft.transforms.linearize import linearize_flat
+from weft.util import tree
+from weft.util.source import api_boundary
+
+Policy = Callable[..., bool]
+
+
+def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy: Callable | None = None,
+               static_argnums: int | Sequence[int] = (), concrete: bool = False) -> Any:
+    """`fun` whose intermediate values are not kept for reverse mode but computed again.
+
+    `policy(primitive, *avals, **params) -> bool` names the equations whose results may be kept
+    (`weft.checkpoint_policies` has the usual ones).
+
+    >>> import weft, weft.numpy as wnp
+    >>> float(weft.grad(weft.checkpoint(lambda x: wnp.sin(wnp.sin(x))))(0.0))
+    1.0
+    """
+    if fun is None:
+        return functools.partial(checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums)
+    if concrete:
+        raise NotImplementedError("checkpoint: concrete=True was removed; use static_argnums.")
+
+    @functools.wraps(fun, updated=())
+    @api_boundary
+    def checkpointed(*args, **kwargs):
+        flat = FlatFunction(fun, args, kwargs, static_argnums)
+        jaxpr, consts = hoist_tracers(stage(flat, [typeof(x) for x in flat.leaves], function_name(fun)))
+        outs = remat_p.bind(*consts, *flat.leaves, jaxpr=jaxpr, prevent_cse=prevent_cse, policy=policy, name=function_name(fun))
+        return flat.unflatten(outs)
+    return checkpointed
+
+
+remat = checkpoint
+
+
+def checkpoint_name(x: Any, name: str) -> Any:
+    """`x` (a tree of arrays) under a name by which checkpoint policies know it; a value of its own for `name` alone.
+
+    >>> import weft, weft.numpy as wnp
+    >>> from weft.api.checkpointing import checkpoint_name
+    >>> policy = weft.checkpoint_policies.save_only_these_names("s")
+    >>> float(weft.grad(weft.checkpoint(lambda x: wnp.sin(checkpoint_name(wnp.sin(x), "s")), policy=policy))(0.0))
+    1.0
+    """
+    return tree.tree_map(lambda leaf: named(leaf, name) if isinstance(leaf, Tracer) else leaf, x)
+
+
+def print_saved_residuals(fun: Callable, *args, **kwargs) -> None:
+    """Print what reverse mode of `fun` would keep between its passes: type, and the argument or the line it comes from."""
+    flat = FlatFunction(fun, args, kwargs)
+    names = [*list(inspect.signature(fun).parameters)[:len(args)], *sorted(kwargs)]
+    paths = [name + tree.keystr(path) for name, x in zip(names, [*args, *(kwargs[k] for k in sorted(kwargs))])
+             for path, _ in tree.tree_flatten_with_path(x)[0]]
+
+    def forward(*xs):
+        program = linearize_flat(flat, xs)[1]
+        return [c for c in program.consts if isinstance(c, Tracer)]
+    jaxpr = inline_calls(stage(forward, [typeof(x) for x in flat.leaves], function_name(fun)))
+    makers = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
+    arguments = dict(zip(jaxpr.invars, paths))
+    for atom in dict.fromkeys(jaxpr.outvars):
+        made = makers.get(atom)
+        if made is None:
+            origin = f"from the argument {arguments.get(atom, 'or constant')}"
+        else:
+            what = f"named {made.params['name']!r}" if made.primitive.name == "name" else f"output of {made.primitive.name}"
+            origin = f"{what} from {made.source}"
+        print(atom.aval.str_short(True), origin)
+
+
+def everything_saveable(*_, **__) -> bool:
+    """Keep everything, as without `checkpoint`."""
+    return True
+
+
+def nothing_saveable(*_, **__) -> bool:
+    """Keep nothing but the inputs; the default."""
+    return False
+
+
+def dots_saveable(primitive, *_, **__) -> bool:
+    """Keep the results of contractions and convolutions, which cost most to compute again."""
+    return primitive.kind in ("contract", "conv")
+
+
+def dots_with_no_batch_dims_saveable(primitive, *_, **params) -> bool:
+    """Keep the results of contractions without batch dims: those with weights, but not those among activations."""
+    if primitive.kind != "contract":
+        return False
+    _, (lhs_batch, rhs_batch) = params["dimension_numbers"]
+    return not lhs_batch and not rhs_batch
+
+
+def _names(primitive, params) -> str | None:
+    return params["name"] if primitive.name == "name" else None
+
+
+def save_only_these_names(*names: str) -> Policy:
+    """Keep the values that `checkpoint_name` gave one of these names, and nothing else."""
+    def policy(primitive, *_, **params) -> bool:
+        return _names(primitive, params) in names
+    return policy
+
+
+def save_any_names_but_these(*names: str) -> Policy:
+    """Keep the values that `checkpoint_name` gave other names than these, and nothing else."""
+    def policy(primitive, *_, **params) -> bool:
+        name = _names(primitive, params)
+        return name is not None and name not in names
+    return policy
+
+
+def save_anything_except_these_names(*names: str) -> Policy:
+    """Keep everything but what `checkpoint_name` gave one of these names."""
+    def policy(primitive, *_, **params) -> bool:
+        return _names(primitive, params) not in names
+    return policy
+
+
+def save_and_offload_only_these_names(*, names_which_can_be_saved, names_which_can_be_offloaded, offload_src: str,
+                                      offload_dst: str) -> Policy:
+    """Keep the values of these names. Devices of this machine have the host's memory, so what is offloaded stays where it is."""
+    return save_only_these_names(*names_which_can_be_saved, *names_which_can_be_offloaded)
+
+
+def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
+    """As `dots_with_no_batch_dims_saveable`: devices of this machine have the host's memory."""
+    return dots_with_no_batch_dims_saveable
+
+
+def save_from_both_policies(policy_1: Policy, policy_2: Policy) -> Policy:
+    """Keep what either policy keeps."""
+    def policy(primitive, *avals, **params) -> bool:
+        return policy_1(primitive, *avals, **params) or policy_2(primitive, *avals, **params)
+    return policy
+
+
+#: the policies under the names that programs know
+checkpoint_policies = SimpleNamespace(
+    everything_saveable=everything_saveable, nothing_saveable=nothing_saveable, dots_saveable=dots_saveable,
+    checkpoint_dots=dots_saveable, dots_with_no_batch_dims_saveable=dots_with_no_batch_dims_saveable,
+    checkpoint_dots_with_no_batch_dims=dots_with_no_batch_dims_saveable,
+    offload_dot_with_no_batch_dims=offload_dot_with_no_batch_dims, save_only_these_names=save_only_these_names,
+    save_any_names_but_these=save_any_names_but_these, save_anything_except_these_names=save_anything_except_these_names,
+    save_and_offload_only_these_names=save_and_offload_only_these_names, save_from_both_policies=save_from_both_policies)
