@@ -56,6 +56,8 @@ from weft.api import (
     named_call as named_call,
     named_scope as named_scope,
     remat as remat,
+    shard_map as shard_map,
+    smap as smap,
     typeof as typeof,
     value_and_grad as value_and_grad,
     vjp as vjp,

@@ -22,10 +22,12 @@ from weft.compiler.schedule import schedule
 from weft.compiler.simplify import simplify
 from weft.ir import check, dump
 from weft.ir.jaxpr import Jaxpr
+from weft.ir.program_mesh import has_shard_map
 from weft.ir.shardings import Sharding, SingleDeviceSharding
 from weft.runtime.array import ArraySpec
 from weft.runtime.executable import Executable
 from weft.runtime.reference import ReferenceExecutable
+from weft.transforms.erase import erase
 from weft.transforms.physical import physicalize
 from weft.util.config import config
 
@@ -63,9 +65,9 @@ def compile_jaxpr(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
     start = time.perf_counter()
     stages = Stages(name, jaxpr)
     timer = _Timer(stages)
-    program = timer("physicalize", physicalize, jaxpr)
+    program = timer("physicalize", physicalize, erase(jaxpr))
     program = stages.simplified = timer("simplify", simplify, program)
-    if len(assignment) > 1:
+    if len(assignment) > 1 or has_shard_map(program):
         from weft.partition import partition
         from weft.partition.stack import stack
 

@@ -44,6 +44,7 @@ from weft.api.checkpointing import (
                              remat,
 )
 from weft.api.jit import jit
+from weft.api.shard_map import shard_map, smap
 from weft.api.vmap import vmap
 from weft.control.custom_rules import custom_jvp, custom_vjp
 from weft.core.trace import typeof
@@ -58,7 +59,7 @@ __all__ = [
     "ensure_compile_time_eval", "eval_jaxpr", "eval_shape", "fwd_and_bwd", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jit", "jvp",
     "linear_transpose", "linearize", "make_array_from_callback", "make_array_from_process_local_data",
     "make_array_from_single_device_arrays", "make_jaxpr", "named_call", "named_scope", "print_saved_residuals", "remat",
-    "typeof", "value_and_grad",
+    "shard_map", "smap", "typeof", "value_and_grad",
     "vjp", "vmap",
 ]
 

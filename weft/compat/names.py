@@ -90,7 +90,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "explicit_axes": "weft.sharding:explicit_axes",
     },
     "jax.experimental.shard_map": {
-        "shard_map": "",
+        "shard_map": "weft.api:shard_map",
     },
     "jax.extend.core": {
         "Primitive": "weft.core.primitive:Primitive",

@@ -20,7 +20,7 @@ from weft.ir.explicit import on_devices
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.mesh import AbstractMesh, Mesh
 from weft.ir.shardings import Layout, NamedSharding, PositionalSharding, Sharding, grid_of_dims, layout_of
-from weft.ir.specs import Spec, spec_of_dims
+from weft.ir.specs import PartitionSpec, Spec, spec_of_dims
 from weft.util.errors import ShardingError
 
 Digits = tuple[int, ...]                  # sizes of the digits of the flat device number, major to minor
@@ -31,6 +31,9 @@ def constraint_shardings(jaxpr: Jaxpr) -> tuple[Sharding, ...]:
     def make():
         found: dict[Sharding, None] = {}
         for eqn in jaxpr.eqns:
+            if eqn.primitive.name == "shard_map":         # its program names every axis of its mesh
+                mesh = eqn.params["mesh"]
+                found.update(dict.fromkeys(NamedSharding(mesh, PartitionSpec(axis)) for axis in mesh.axis_names))
             named = (eqn.params["sharding"],) if eqn.primitive.kind == "constraint" else ()
             for s in (*named, *eqn.params.get("in_shardings", ()), *eqn.params.get("out_shardings", ())):
                 if isinstance(s, Sharding) and not is_abstract(s):
@@ -44,6 +47,12 @@ def constraint_shardings(jaxpr: Jaxpr) -> tuple[Sharding, ...]:
 def is_abstract(sharding: Sharding) -> bool:
     """Whether a sharding names axes without devices, as types do."""
     return isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh)
+
+
+def has_shard_map(jaxpr: Jaxpr) -> bool:
+    """Whether a shard_map stands anywhere in the program."""
+    return jaxpr.memo("has shard_map", lambda: any(
+        e.primitive.name == "shard_map" or any(has_shard_map(j) for _, j in subjaxprs(e.params)) for e in jaxpr.eqns))
 
 
 def common_mesh(shardings: Sequence[Sharding], describe: Sequence[str] | None = None) -> Mesh:

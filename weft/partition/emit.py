@@ -24,6 +24,10 @@ from weft.partition.reshard import Step
 
 Axes = tuple[Any, ...]
 
+#: the collectives that a user may ask for, and as which of the planner's moves each is counted
+BYTES_AS = {"psum": "psum", "pmax": "psum", "pmin": "psum", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
+            "all_to_all": "all_to_all", "ppermute": "ppermute"}
+
 
 def aval_of(x: Any) -> ShapedArray:
     """The type of a local value."""

@@ -24,6 +24,7 @@ from weft.ir.specs import DimSpec, Spec
 from weft.ir.types import ShapedArray
 from weft.ops.rotation import recognized
 from weft.partition.cost import CollectiveRecord
+from weft.partition.manual import on_mesh
 from weft.partition.propagate import Propagation, propagate
 from weft.partition.reshard import Placement
 from weft.partition.spmd import partition_program
@@ -68,20 +69,21 @@ def partition(jaxpr: Jaxpr, mesh: Mesh, in_specs: Sequence[Spec | None], out_spe
     _check_given(jaxpr.invars, in_specs, mesh, "input")
     _check_given(jaxpr.outvars, out_specs, mesh, "output")
     jaxpr = recognized(jaxpr)
-    mesh, in_specs, out_specs, wishes = _settled(jaxpr, mesh, tuple(in_specs), tuple(out_specs))
+    jaxpr, mesh, in_specs, out_specs, wishes = _settled(jaxpr, mesh, tuple(in_specs), tuple(out_specs))
     ins = tuple(wishes.spec(v) for v in jaxpr.invars)
     local, outs, records = partition_program(jaxpr, wishes, [Placement(s) for s in ins], out_specs,
                                              _constraint_reader(mesh), current_trace())
     return PartitionResult(local, ins, tuple(outs), tuple(records), mesh)
 
 
-def _settled(jaxpr: Jaxpr, mesh: Mesh, in_specs: tuple, out_specs: tuple) -> tuple[Mesh, tuple, tuple, Propagation]:
-    """Propagate, on finer axes where a reshape splits a dim between the devices of one axis."""
+def _settled(program: Jaxpr, mesh: Mesh, in_specs: tuple, out_specs: tuple) -> tuple[Jaxpr, Mesh, tuple, tuple, Propagation]:
+    """Propagate, on finer axes where a reshape splits a dim between the devices of one axis; the program on those axes."""
     while True:
+        jaxpr = on_mesh(program, mesh)
         wishes = propagate(jaxpr, dict(mesh.shape), in_specs, out_specs, _constraint_reader(mesh), _type_reader(mesh))
         cuts = dict(sorted(wishes.cuts, key=lambda cut: -cut[1]))          # the smallest per axis
         if not cuts:
-            return mesh, in_specs, out_specs, wishes
+            return jaxpr, mesh, in_specs, out_specs, wishes
         mesh, parts = _refined(mesh, cuts)
         in_specs, out_specs = (tuple(_renamed(s, parts) for s in specs) for specs in (in_specs, out_specs))
 

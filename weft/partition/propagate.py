@@ -128,7 +128,7 @@ def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | 
     return state
 
 
-def _run(state: Propagation, transfers: list[_Factors | _Region]) -> None:
+def _run(state: Propagation, transfers: list[Transfer]) -> None:
     """Sweep forward and backward over those whose variables changed, until nothing does."""
     users: dict[Var, list[int]] = {}
     for i, transfer in enumerate(transfers):
@@ -184,8 +184,10 @@ def region_jaxprs(params: Mapping[str, Any]) -> list[Jaxpr]:
 
 # --- equations --------------------------------------------------------------------------------------------------------
 
-def _transfer(state: Propagation, eqn: Eqn) -> _Factors | _Region | None:
+def _transfer(state: Propagation, eqn: Eqn) -> Transfer | None:
     """What moves specs through one equation, both ways; None if nothing passes."""
+    if eqn.primitive.name == "shard_map":
+        return _Manual(eqn)
     if eqn.primitive.kind == "region":
         return _Region(eqn)
     rule = state.rule(eqn)
@@ -269,6 +271,37 @@ def _extends(longer: tuple, shorter: tuple) -> bool:
     return longer[:len(shorter)] == shorter
 
 
+# --- programs of one device -------------------------------------------------------------------------------------------
+
+class _Manual:
+    """Moves specs into a shard_map and out of it: the axes that are not manual split its blocks further."""
+
+    def __init__(self, eqn: Eqn):
+        p = eqn.params
+        pairs = [*zip(eqn.invars, p["jaxpr"].invars, p["in_specs"]), *zip(eqn.outvars, p["jaxpr"].outvars, p["out_specs"])]
+        self.links = [(outer, inner, spec.dims(outer.aval.ndim)) for outer, inner, spec in pairs]
+        self.manual = p["manual_axes"]
+        self.variables = [a for outer, inner, _ in self.links for a in (outer, inner) if type(a) is not Literal]
+
+    def __call__(self, state: Propagation) -> None:
+        for outer, inner, dims in self.links:
+            rest = tuple(free_axes(mine, have, self.manual) for mine, have in zip(dims, state.spec(outer)))
+            state.grow(inner, rest, state.strength.get(outer, 0))
+            whole = tuple((*mine, *free) for mine, free in zip(dims, state.spec(inner)))
+            state.grow(outer, whole, max(outer.aval.nbytes, state.strength.get(inner, 0)))
+
+
+def free_axes(mine: DimSpec, have: DimSpec, manual: Sequence) -> DimSpec:
+    """Of a dim that lies split over `have`, the axes that may split the blocks that `mine` leaves of it.
+
+    >>> free_axes(("i",), ("i", "a"), "ij"), free_axes((), ("a", "j"), "ij")
+    (('a',), ('a',))
+    """
+    rest = have[len(mine):] if _extends(have, mine) else ()
+    free = next((k for k, a in enumerate(rest) if a in manual), len(rest))
+    return rest[:free]
+
+
 # --- loops and branches -----------------------------------------------------------------------------------------------
 
 class _Region:
@@ -336,3 +369,6 @@ def _while_links(eqn: Eqn) -> list:
         groups.append([(outer, 0), (cond.invars[n_cond + i], 0), (body.invars[n_body + i], 0), (body.outvars[i], 0),
                        (eqn.outvars[i], 0)])
     return groups
+
+
+Transfer = _Factors | _Manual | _Region

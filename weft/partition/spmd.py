@@ -36,9 +36,11 @@ from weft.partition.propagate import (
     axes_of_factors,
     call_jaxpr,
     dims_of_factors,
+    free_axes,
     region_jaxprs,
 )
 from weft.partition.reshard import Placement, Step, local_shape, plan, plan_cost
+from weft.transforms.batch import collective_axes
 
 #: how a factor that is reduced with this operation is finished across devices
 FINISH: dict[str, Callable] = {"max": emit.pmax, "min": emit.pmin, "or": emit.pmax, "and": emit.pmin}
@@ -195,6 +197,8 @@ class Partitioner:
         kind = eqn.primitive.kind
         if kind == "region":
             outs = self.region(eqn)
+        elif kind == "collective":
+            outs = self.collective(eqn)
         elif kind == "constraint":
             outs = [self.constrain(eqn)]
         else:
@@ -489,9 +493,49 @@ class Partitioner:
             return self.while_loop(eqn, values)
         if name == "cond":
             return self.cond(eqn, values)
-        if inner is not None and name != "shard_map":
+        if name == "shard_map":
+            return self.shard_map(eqn, values)
+        if inner is not None:
             return self.run(inner, values)
         raise NotImplementedError(f"partition: operation {name!r} holding {len(region_jaxprs(eqn.params))} programs")
+
+    def shard_map(self, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
+        """The program of one device in its place: operands are brought to their specs, the collectives are the user's."""
+        p = eqn.params
+        body, manual = p["jaxpr"], p["manual_axes"]
+        split = lambda spec, inner: tuple((*mine, *free) for mine, free in zip(spec.dims(inner.aval.ndim), self.wishes.spec(inner)))
+        blocks = []
+        for value, spec, var in zip(values, p["in_specs"], body.invars):
+            place = Placement(split(spec, var))
+            block = self.view(value, place, f"shard_map takes it as {place}")
+            blocks.append(Value(var.aval, Placement(self.wishes.spec(var)), block))
+        outs = self.run(body, blocks)
+        self.trace.source = eqn.source
+        results = []
+        for value, spec, atom, var in zip(outs, p["out_specs"], body.outvars, eqn.outvars):
+            inner = Placement(tuple(free_axes((), have, manual) for have in value.placement.dims))
+            local = self.view(value, inner, f"shard_map gives it as {inner}")
+            place = Placement(tuple((*mine, *free) for mine, free in zip(spec.dims(atom.aval.ndim), inner.dims)))
+            results.append(Value(var.aval, place, local))
+        return results
+
+    def collective(self, eqn: Eqn) -> list[Value]:
+        """A collective of a program of one device. Blocks that other axes split further stay so where it keeps their dims."""
+        values = [self.read(a) for a in eqn.invars]
+        keeps = all(v.aval.shape == out.aval.shape for v in values for out in eqn.outvars)
+        whole = lambda aval: Placement(((),) * aval.ndim)
+        places = [Placement(v.placement.dims) if keeps and len(values) == 1 else whole(v.aval) for v in values]
+        locals_ = [self.view(v, p, f"{eqn.primitive} takes it as {p}") for v, p in zip(values, places)]
+        axes = collective_axes(eqn.params)
+        kind = eqn.primitive.name.removesuffix("_invariant")
+        if kind in emit.BYTES_AS:
+            n = math.prod(self.sizes[a] for a in axes)
+            for x in locals_:
+                nbytes = collective_bytes(emit.BYTES_AS[kind], emit.aval_of(x).nbytes, n)
+                self.record(Step(kind, axes, nbytes=nbytes), x, "shard_map asks for it")
+        out = eqn.primitive.bind(*locals_, **eqn.params)
+        outs = out if eqn.primitive.multiple_results else [out]
+        return [Value(v.aval, places[0] if places and keeps else whole(v.aval), x) for v, x in zip(eqn.outvars, outs)]
 
     def inside(self, jaxpr: Jaxpr, ins: Sequence[Placement], outs: Sequence[Placement], count: int) -> Jaxpr:
         """The local program of `jaxpr` for inputs placed as `ins`, giving results placed as `outs`."""

@@ -30,11 +30,11 @@ def stack(local: Jaxpr, axes: Sequence[tuple[str, int]], in_specs: Sequence[Spec
     local = dissolved(local)
 
     def run(*blocks):
-        args = [_enter(x, spec, names, sizes) for x, spec in zip(blocks, in_specs)]
+        args = [enter(x, spec, names, sizes) for x, spec in zip(blocks, in_specs)]
         varying = [frozenset(a for dim in spec for a in dim) for spec in in_specs]
         wanted = [frozenset(a for dim in spec for a in dim) for spec in out_specs]
-        outs = _map(lambda *xs: evaluate(local, *xs), list(axes), varying, wanted)(*args)
-        return [_leave(x, spec, names, sizes) for x, spec in zip(outs, out_specs)]
+        outs = mapped_over(lambda *xs: evaluate(local, *xs), list(axes), varying, wanted)(*args)
+        return [leave(x, spec, names, sizes) for x, spec in zip(outs, out_specs)]
 
     in_avals = [v.aval.update(shape=_splits(spec, v.aval.ndim, sizes) + v.aval.shape, sharding=None, vma=frozenset())
                 for v, spec in zip(local.invars, in_specs)]
@@ -46,12 +46,12 @@ def _splits(spec: Spec, ndim: int, sizes: dict[str, int]) -> tuple[int, ...]:
     return tuple(math.prod(sizes[a] for a in dim) for dim in spec)
 
 
-def _map(fun: Callable, axes: list[tuple[str, int]], varying, wanted) -> Callable:
+def mapped_over(fun: Callable, axes: list[tuple[str, int]], varying, wanted) -> Callable:
     """`fun` mapped over `axes`, the first outermost; an argument has a leading dim per axis it varies over, in their order."""
     if not axes:
         return fun
     (name, size), rest = axes[0], axes[1:]
-    inner = _map(fun, rest, varying, wanted)
+    inner = mapped_over(fun, rest, varying, wanted)
     axis = BatchAxis(size, name)
 
     def mapped(*args):
@@ -71,7 +71,7 @@ def _settle(x, dim, axis: BatchAxis, wanted: bool):
     return reshape(row, shape[:dim] + shape[dim + 1:])
 
 
-def _enter(block, spec: Spec, names, sizes):
+def enter(block, spec: Spec, names, sizes):
     """[splits..., local...] -> [mesh axes in mesh order..., local...]."""
     order = [a for dim in spec for a in dim]
     shape = typeof(block).shape
@@ -84,7 +84,7 @@ def _enter(block, spec: Spec, names, sizes):
     return transpose(x, tuple(order.index(a) for a in wanted) + tuple(range(n, n + len(local))))
 
 
-def _leave(x, spec: Spec, names, sizes):
+def leave(x, spec: Spec, names, sizes):
     """[mesh axes in mesh order..., local...] -> [splits..., local...]."""
     order = [a for dim in spec for a in dim]
     have = [a for a in names if a in order]

@@ -1,0 +1,226 @@
+"""`shard_map`: write what each device does with its blocks, and which collectives run.
+
+In:   a function of blocks, a mesh, specs that say how arguments are cut and results put together.
+Out:  a function of whole values. Called on concrete arrays it runs operation by operation, and values inside print per device;
+      under a transformation, or in `jit`, its program becomes one operation (`control.shard_map`).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from weft.api.jit import function_name
+from weft.api.shard_map_eager import can_run_eagerly, run_eagerly
+from weft.api.shard_map_specs import Site, check_entries, check_operand, check_result, flat_specs, leaf_labels
+from weft.control.body import Body, stage_body
+from weft.control.shard_map import block_aval, manual_scope, shard_map_p
+from weft.core.annotations import cast
+from weft.core.interpret import evaluate
+from weft.core.stage import stage
+from weft.core.trace import typeof
+from weft.ir.jaxpr import Jaxpr
+from weft.ir.mesh import AbstractMesh, Mesh, current_mesh
+from weft.ir.shardings import NamedSharding
+from weft.ir.specs import PartitionSpec
+from weft.util import tree
+from weft.util.source import api_boundary
+
+
+class _Infer:
+    """The one value `Infer`: in_specs are read off the arguments."""
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "Infer"
+
+
+Infer = _Infer()
+_MISSING: Any = object()
+
+
+def shard_map(f: Callable | None = None, mesh: Mesh | AbstractMesh | None = None, in_specs: Any = Infer, out_specs: Any = _MISSING,
+              check_rep: bool | None = None, auto: Collection = frozenset(), *, axis_names: Collection = frozenset(),
+              check_vma: bool | None = None) -> Callable:
+    """`f`, run by every device of the mesh on its own blocks of the arguments.
+
+    `in_specs` say, per argument (trees and prefixes of trees), which mesh axes cut which dim; an argument is whole along the
+    others. `out_specs` say along which dims the blocks of a result are put together; over axes that a spec leaves out, a
+    result must be the same on all devices, and with `check_vma` (once called `check_rep`) its type must show it. `axis_names`
+    are the axes that `f` deals with (all by default; `auto` names the others); the compiler splits values over the rest. The
+    mesh may come from the context (`with mesh:`, `set_mesh`). Without `f` the result is a decorator.
+
+    >>> import weft, weft.numpy as wnp
+    >>> from weft.sharding import PartitionSpec as P
+    >>> mesh = weft.make_mesh((2,), ('i',), devices=weft.devices()[:2])
+    >>> total = weft.shard_map(lambda x: weft.lax.psum(x.sum(), 'i'), mesh=mesh, in_specs=P('i'), out_specs=P())
+    >>> float(total(wnp.arange(8.)))
+    28.0
+    """
+    if out_specs is _MISSING:
+        raise TypeError("shard_map: out_specs is missing. Give a PartitionSpec (or a tree of them) for the results.")
+    if f is None:
+        return functools.partial(shard_map, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_rep=check_rep, auto=auto,
+                                 axis_names=axis_names, check_vma=check_vma)
+    if not callable(f):
+        raise TypeError(f"shard_map: expected a function, got {f!r}.")
+    check = check_vma if check_vma is not None else check_rep if check_rep is not None else True
+    if isinstance(in_specs, list):
+        in_specs = tuple(in_specs)
+    options = (mesh, in_specs, out_specs, frozenset(axis_names), frozenset(auto), bool(check))
+
+    @functools.wraps(f, updated=())
+    @api_boundary
+    def mapped(*args, **kwargs):
+        return _call(f, options, args, kwargs)
+    return mapped
+
+
+def smap(f: Callable | None = None, /, *, in_axes: Any = Infer, out_axes: Any, axis_name: Any) -> Callable:
+    """`shard_map` over one axis of the mesh of the context, with the dims to split given by number as for `vmap`.
+
+    >>> import weft, weft.numpy as wnp
+    >>> with weft.make_mesh((2,), ('i',), devices=weft.devices()[:2]):
+    ...     print(weft.smap(lambda x: x + weft.lax.axis_index('i'), in_axes=0, out_axes=0, axis_name='i')(wnp.zeros(4)))
+    [0. 0. 1. 1.]
+    """
+    if f is None:
+        return functools.partial(smap, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name)
+    to_spec = lambda axes: tree.tree_map(
+        lambda d: PartitionSpec() if d is None else PartitionSpec(*[None] * d, axis_name), axes, is_leaf=lambda x: x is None)
+    in_specs = Infer if in_axes is Infer else to_spec(in_axes)
+    return shard_map(f, in_specs=in_specs, out_specs=to_spec(out_axes), axis_names={axis_name})
+
+
+def _call(f: Callable, options: tuple, args: tuple, kwargs: dict) -> Any:
+    mesh, in_specs, out_specs, axis_names, auto, check = options
+    name = function_name(f)
+    if kwargs:
+        f, args = _positional(f, args, kwargs, name)
+    mesh = _mesh_of(mesh, args, name)
+    site = Site(name, mesh, _manual(mesh, axis_names, auto, name))
+    if in_specs is Infer:
+        in_specs = _inferred(site, args)
+    check_entries(site, in_specs, "in_specs")
+    check_entries(site, out_specs, "out_specs")
+    flat, in_tree = tree.tree_flatten(args)
+    labels = leaf_labels(args, functools.partial(_argument, _parameters(f)))
+    prefix = in_specs if isinstance(in_specs, tuple) else (in_specs,) * len(args)
+    specs = flat_specs(site, prefix, args, "in_specs", "the arguments")
+    for x, spec, label in zip(flat, specs, labels):
+        check_operand(site, typeof(x), spec, label)
+
+    def specs_of_results(outs: Sequence, out_tree: Any) -> list[PartitionSpec]:
+        """The specs of the flat results, which are checked with them."""
+        results = tree.tree_unflatten(out_tree, outs)
+        found = flat_specs(site, out_specs, results, "out_specs", "the results")
+        called = leaf_labels(results, lambda path: f"result{tree.keystr(path)}")
+        for out, spec, label in zip(outs, found, called):
+            check_result(site, typeof(out), spec, label, check)
+        return found
+
+    params = {"mesh": mesh, "manual_axes": tuple(a for a in mesh.axis_names if a in site.manual), "check_vma": check}
+    if can_run_eagerly(flat):
+        outs, out_tree = run_eagerly(f, flat, in_tree, specs, specs_of_results, params)
+    else:
+        outs, out_tree = _bind(f, flat, in_tree, specs, specs_of_results, params, name)
+    return tree.tree_unflatten(out_tree, outs)
+
+
+def _bind(f: Callable, flat: list, in_tree: Any, specs: list, specs_of_results: Callable, params: dict, name: str) -> tuple:
+    """Trace the program of one device, and apply it as one operation."""
+    mesh, check = params["mesh"], params["check_vma"]
+    with manual_scope(params):
+        body = stage_body(f, in_tree, [block_aval(typeof(x), s, mesh, check) for x, s in zip(flat, specs)], name)
+        out_specs = specs_of_results(body.jaxpr.outvars, body.out_tree)
+        jaxpr = _with_result_types(body, out_specs, params) if check else body.jaxpr
+    in_specs = (*[PartitionSpec()] * len(body.consts), *specs)
+    outs = shard_map_p.bind(*body.consts, *flat, jaxpr=jaxpr, in_specs=in_specs, out_specs=tuple(out_specs), **params)
+    return outs, body.out_tree
+
+
+def _with_result_types(body: Body, out_specs: list, params: dict) -> Jaxpr:
+    """The program with each result varying over the axes of its spec and no others."""
+    jaxpr = body.jaxpr
+    wanted = tuple(frozenset(s.axes) for s in out_specs)
+    if all(axes <= a.aval.vma for a, axes in zip(jaxpr.outvars, wanted)):
+        return jaxpr
+    run = lambda *args: [cast(x, axes) for x, axes in zip(evaluate(jaxpr, *args), wanted)]
+    return jaxpr.memo(("results vary", wanted, params["mesh"]), lambda: stage(run, jaxpr.in_avals, jaxpr.name))
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def _positional(f: Callable, args: tuple, kwargs: dict, name: str) -> tuple[Callable, tuple]:
+    """`f` and all arguments as positional ones; those that can be given by keyword only become a last, dict argument."""
+    try:
+        bound = inspect.signature(f).bind(*args, **kwargs)
+    except ValueError:
+        raise TypeError(f"shard_map({name}): keyword arguments need a function with a signature. Pass them by position.") from None
+    if bound.kwargs:
+        raise TypeError(f"shard_map({name}): keyword-only arguments {sorted(bound.kwargs)} have no place in in_specs. "
+                        "Pass them by position, or bind them with functools.partial.")
+    return f, bound.args
+
+
+def _parameters(f: Callable) -> list[str]:
+    """Names of the positional parameters, as far as they are known."""
+    try:
+        parameters = inspect.signature(f).parameters.values()
+    except (ValueError, TypeError):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def _argument(names: list[str], path: tuple) -> str:
+    """`argument x['w']` for the leaf at `path` of the tuple of arguments."""
+    i = path[0].idx
+    return f"argument {names[i] if i < len(names) else f'[{i}]'}{tree.keystr(path[1:])}"
+
+
+def _manual(mesh: Mesh, axis_names: frozenset, auto: frozenset, name: str) -> frozenset:
+    for what, axes in (("axis_names", axis_names), ("auto", auto)):
+        unknown = sorted(map(str, axes - set(mesh.axis_names)))
+        if unknown:
+            raise ValueError(f"shard_map({name}): {what} {unknown} are not axes of the mesh, which has {mesh.axis_names}.")
+    return (axis_names or frozenset(mesh.axis_names)) - auto
+
+
+def _mesh_of(mesh: Any, args: tuple, name: str) -> Mesh:
+    """The mesh given, or that of the context; one with devices."""
+    if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
+        raise TypeError(f"shard_map({name}): mesh must be a Mesh, got {mesh!r} of type {type(mesh).__name__}.")
+    context = current_mesh()
+    if mesh is None:
+        if context is None or context.empty:
+            raise ValueError(f"shard_map({name}): there is no mesh. Pass mesh=..., or call it inside `with mesh:` or after "
+                             "weft.set_mesh(mesh).")
+        mesh = context
+    if isinstance(mesh, Mesh):
+        return mesh
+    candidates = [context, *(m for m in map(_array_mesh, tree.tree_leaves(args)) if m is not None)]
+    for found in candidates:
+        if isinstance(found, Mesh) and found.shape_tuple == mesh.shape_tuple:
+            return found
+    raise ValueError(f"shard_map({name}): {mesh} has no devices. Enter a mesh with these axes (`with mesh:`), or pass arrays that "
+                     "are laid out on one.")
+
+
+def _array_mesh(x: Any) -> Mesh | None:
+    sharding = getattr(x, "sharding", None)
+    return sharding.mesh if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh) else None
+
+
+def _inferred(site: Site, args: tuple) -> Any:
+    """The specs that the arguments lie in, as far as they name manual axes."""
+    def spec(x):
+        sharding = getattr(x, "sharding", None) or typeof(x).sharding
+        if not isinstance(sharding, NamedSharding) or sharding.mesh.axis_names != site.mesh.axis_names:
+            raise ValueError(f"shard_map({site.name}): in_specs cannot be inferred for an argument of type {typeof(x).str_short()}, "
+                             "which is not laid out on the mesh. Pass in_specs, or put it there with weft.device_put.")
+        dims = [tuple(a for a in axes if a in site.manual) for axes in sharding.spec.dims(typeof(x).ndim)]
+        return PartitionSpec(*(None if not d else d[0] if len(d) == 1 else d for d in dims))
+    return tree.tree_map(spec, args)

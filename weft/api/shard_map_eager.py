@@ -1,0 +1,179 @@
+"""Running the program of a shard_map operation by operation, on the blocks of all devices at once.
+
+In:   the user's function, concrete arguments, their specs.
+Out:  arrays laid out as the specs of the results say.
+How:  a value inside is stacked over the manual axes along which it differs, under the batching of `vmap`. On top of that a
+      `ManualTrace` gives it its type, with the axes over which it varies, and lets it print as each device sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.api.execute import relayout, to_array
+from weft.control.shard_map import block_aval, whole_aval
+from weft.core.annotations import annotated_types
+from weft.core.primitive import BatchAxis
+from weft.core.trace import Trace, Tracer, _state, current_trace, eval_trace, extend_axis_env, set_trace, typeof
+from weft.ir.mesh import Mesh
+from weft.ir.shardings import NamedSharding
+from weft.ir.specs import PartitionSpec
+from weft.ir.types import ShapedArray
+from weft.partition.stack import enter, leave, mapped_over
+from weft.runtime.array import Array, ArraySpec, default_sharding
+from weft.transforms.batch import to_dim
+from weft.transforms.erase import erase_params
+from weft.util import dtypes, tree
+from weft.util.state import guard
+
+
+class ManualTracer(Tracer):
+    """A value inside a shard_map that runs at once: its type, and what stands for the blocks of all devices."""
+    __slots__ = ("aval", "value")
+
+    def __init__(self, trace: ManualTrace, aval: ShapedArray, value: Any):
+        self._trace = trace
+        self.aval = aval
+        self.value = value
+
+    def describe(self) -> str:
+        return f"a value inside shard_map of type {self.aval.str_short()} (per device)"
+
+    def concrete(self):
+        """The value, where it is the same on all devices."""
+        return self._trace.blocks(self.value)[(0,) * len(self._trace.axes)] if self._trace.is_same_everywhere(self) else None
+
+    def __str__(self) -> str:
+        return self._trace.show(self)
+
+    __repr__ = __str__
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+
+class ManualTrace(Trace):
+    """Types values as the body of a shard_map sees them, and computes on what stands for all blocks."""
+    __slots__ = ("axes", "below", "mesh", "tracked")
+
+    def __init__(self, parent: Trace, mesh: Mesh, axes: Sequence[tuple[Any, int]], tracked: bool):
+        super().__init__(parent)
+        self.mesh, self.axes, self.tracked = mesh, tuple(axes), tracked
+        self.below = _state.axis_env         # the names in scope, none of them tracked
+
+    def process(self, primitive, args, params):
+        avals = [typeof(x) for x in args]
+        if any(a.vma for a in avals):
+            out_avals, _ = annotated_types(primitive, avals, params)
+        else:
+            out_avals = primitive.abstract(avals, params)
+        values = [self.value(x) for x in args]
+        outs = values if primitive.name == "pvary" else self.compute(primitive, values, params)
+        made = [ManualTracer(self, aval, out) for aval, out in zip(out_avals, outs)]
+        return made if primitive.multiple_results else made[0]
+
+    def compute(self, primitive, values: Sequence, params: dict) -> list:
+        """Results on stacked values, for which types say nothing of axes."""
+        if primitive.kind == "region":
+            params = erase_params(params)
+        saved, _state.axis_env = _state.axis_env, self.below
+        try:
+            with set_trace(self.parent):
+                out = self.parent.process(primitive, values, params)
+        finally:
+            _state.axis_env = saved
+        return list(out) if primitive.multiple_results else [out]
+
+    def value(self, x: Any) -> Any:
+        """What computes for `x`: stacked values, or a constant on the default device."""
+        if type(x) is ManualTracer and x._trace is self:
+            return x.value
+        if type(x) is Array and len(x.sharding.device_set) > 1:
+            return relayout(x, default_sharding(), committed=False)
+        return x
+
+    def blocks(self, value: Any) -> np.ndarray:
+        """The blocks of all devices: [manual axes..., block dims...]."""
+        trace = self.parent
+        for name, size in reversed(self.axes):
+            value, dim = trace.split(value)
+            with set_trace(trace.parent):
+                value = to_dim(value, dim, BatchAxis(size, name), 0)
+            trace = trace.parent
+        return np.asarray(value)
+
+    def is_same_everywhere(self, tracer: ManualTracer) -> bool:
+        """Whether types say that all devices have this value, and its blocks can be read."""
+        return self.tracked and not tracer.aval.vma and not self.finished
+
+    def show(self, tracer: ManualTracer) -> str:
+        """The value as each device sees it, with the device's place in the mesh."""
+        if self.finished or dtypes.is_extended(tracer.aval.dtype):
+            return tracer.describe()
+        blocks = self.blocks(tracer.value)
+        names = self.mesh.axis_names
+        whole = self.mesh.devices.ndim
+        manual = [i for i, n in enumerate(names) if n in dict(self.axes)]
+        label = f"({', '.join(str(names[i]) for i in manual)},)"
+        texts = []
+        for place in np.ndindex(*(size for _, size in self.axes)):
+            at = [0] * whole
+            for i, k in zip(manual, place):
+                at[i] = k
+            device = self.mesh.devices[tuple(at)]
+            texts.append(f"On {device} at mesh coordinates {label} = {place}:\n{blocks[place]}\n")
+        return "\n".join(texts)
+
+
+def can_run_eagerly(flat: Sequence) -> bool:
+    """Whether a call on these values runs at once: nothing is traced, and no random key is among them."""
+    return current_trace() is eval_trace and not any(isinstance(x, Tracer) or dtypes.is_extended(typeof(x).dtype) for x in flat)
+
+
+def run_eagerly(f: Callable, flat: Sequence, in_tree: Any, specs: Sequence[PartitionSpec], specs_of_results: Callable,
+                params: dict) -> tuple[list[Array], Any]:
+    """Results of `f` on the blocks of `flat`, put together as `specs_of_results(outs, tree)` says, and their tree."""
+    mesh, tracked = params["mesh"], params["check_vma"]
+    axes = [(name, size) for name, size in mesh.shape_tuple if name in params["manual_axes"]]
+    names, sizes = [n for n, _ in axes], dict(axes)
+    arrays = [to_array(x) for x in flat]
+    blocks = [_block(x, spec, mesh) for x, spec in zip(arrays, specs)]
+    values = [enter(b, s.dims(x.ndim), names, sizes) for b, s, x in zip(blocks, specs, arrays)]
+    wanted: list[frozenset] = []
+    found: list = []
+
+    def run(*stacked):
+        trace = ManualTrace(current_trace(), mesh, axes, tracked)
+        guard[0] += 1
+        try:
+            args = [ManualTracer(trace, block_aval(x.aval, s, mesh, tracked), v) for x, s, v in zip(arrays, specs, stacked)]
+            with set_trace(trace), extend_axis_env(axes, tracked):
+                outs, out_tree = tree.tree_flatten(f(*tree.tree_unflatten(in_tree, args)))
+                out_specs = specs_of_results(outs, out_tree)
+            found[:] = [out_tree, out_specs, [typeof(o) for o in outs]]
+            wanted[:] = [frozenset(s.axes) for s in out_specs]
+            return [trace.value(o) for o in outs]
+        finally:
+            guard[0] -= 1
+            trace.finished = True
+
+    outs = mapped_over(run, axes, [frozenset(s.axes) for s in specs], wanted)(*values)
+    out_tree, out_specs, avals = found
+    return [_array(o, a, s, mesh, names, sizes) for o, a, s in zip(outs, avals, out_specs)], out_tree
+
+
+def _block(x: Array, spec: PartitionSpec, mesh: Mesh) -> Array:
+    """The storage of `x`, cut as `spec` says, as an array of its own: [splits..., block dims...]."""
+    cut = relayout(x, NamedSharding(mesh, spec))
+    aval = ShapedArray(cut._spec.storage_shape, cut._spec.storage_dtype, x.aval.weak_type)
+    return Array(ArraySpec(aval, default_sharding(), False), cut._live())
+
+
+def _array(out: Any, aval: ShapedArray, spec: PartitionSpec, mesh: Mesh, names: Sequence, sizes: dict) -> Array:
+    """Stacked blocks of type `aval` as the array that they are, laid out by `spec`."""
+    block = to_array(leave(out, spec.dims(aval.ndim), names, sizes))
+    whole = ArraySpec(whole_aval(aval, spec, mesh, names), NamedSharding(mesh, spec), True)
+    return Array(whole, relayout(block, default_sharding(), committed=False)._live())

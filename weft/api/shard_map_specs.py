@@ -1,0 +1,133 @@
+"""The specs of a shard_map: trees matched with arguments and results, checked against the mesh, with messages that name the place.
+
+In:   specs as users write them (trees, prefixes, None), the mesh, its manual axes, the values' types.
+Out:  one PartitionSpec per flat value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.ir.mesh import Mesh
+from weft.ir.specs import UNCONSTRAINED, PartitionSpec
+from weft.ir.types import ShapedArray
+from weft.util import tree
+from weft.util.errors import ShardingError, describe
+from weft.util.source import user_frame
+
+
+@dataclass(frozen=True)
+class Site:
+    """What messages say of one shard_map: the function's name, the mesh, its manual axes."""
+    name: str
+    mesh: Mesh
+    manual: frozenset
+
+    def error(self, kind: type, fact: str, rows: Sequence, rule: str, remedy: str = "") -> Exception:
+        """The error of one wrong spec."""
+        sizes = ", ".join(f"{n!r}: {s}" for n, s in self.mesh.shape_tuple)
+        return kind(describe(f"shard_map({self.name})", fact, [*rows, ("mesh", sizes)], user_frame(), rule, remedy))
+
+
+def is_spec(x: Any) -> bool:
+    """Whether `x` is a leaf of a tree of specs."""
+    return x is None or isinstance(x, PartitionSpec)
+
+
+def check_entries(site: Site, specs: Any, what: str) -> None:
+    """Every leaf is a PartitionSpec that names manual axes, each once."""
+    for path, spec in tree.tree_flatten_with_path(specs, is_leaf=is_spec)[0]:
+        where = what + tree.keystr(path)
+        if spec is None:
+            continue
+        if not isinstance(spec, PartitionSpec):
+            raise TypeError(f"shard_map({site.name}): {where} must be a PartitionSpec or None, got {spec!r} of type "
+                            f"{type(spec).__name__}.\n  Write PartitionSpec('axis', ...) with names of mesh axes.")
+        if UNCONSTRAINED in tuple(spec):
+            raise site.error(ValueError, f"{where} leaves a dim unconstrained.", [(where, spec)],
+                             "Blocks have a shape of their own, so every dim is split or whole.", "Write None or an axis.")
+        for axis in spec.axes:
+            if axis not in site.mesh.axis_names:
+                raise site.error(ValueError, f"{where} names an axis that the mesh does not have.",
+                                 [(where, spec), ("unknown", repr(axis))],
+                                 "Specs name axes of the mesh.", _nearest(axis, site.mesh))
+            if axis not in site.manual:
+                raise site.error(ValueError, f"{where} names axis {axis!r}, which is not manual here.",
+                                 [(where, spec), ("manual axes", _names(site.manual, site.mesh))],
+                                 "Specs name manual axes; the compiler splits values over the others.",
+                                 f"Add {axis!r} to axis_names, or leave it out of the spec.")
+        repeated = [a for a in spec.axes if spec.axes.count(a) > 1]
+        if repeated:
+            raise site.error(ShardingError, f"{where} names axis {repeated[0]!r} more than once.", [(where, spec)],
+                             "An axis splits at most one dim of a value.", "Keep one of them.")
+
+
+def _names(axes: Any, mesh: Mesh) -> str:
+    return ", ".join(repr(a) for a in mesh.axis_names if a in axes) or "none"
+
+
+def _nearest(axis: Any, mesh: Mesh) -> str:
+    import difflib
+    close = difflib.get_close_matches(str(axis), [str(n) for n in mesh.axis_names], 1)
+    return f"Did you mean {close[0]!r}?" if close else f"It has {_names(mesh.axis_names, mesh)}."
+
+
+def flat_specs(site: Site, specs: Any, values: Any, what: str, values_name: str) -> list[PartitionSpec]:
+    """One spec per leaf of `values`, from a tree of specs that is a prefix of it."""
+    try:
+        found = tree.broadcast_prefix(specs, values, is_leaf=is_spec)
+    except ValueError as error:
+        raise ValueError(f"shard_map({site.name}): {what} does not fit {values_name}: {error}\n"
+                         f"  {what} must be a tree of PartitionSpecs that is a prefix of {values_name}.") from None
+    return [PartitionSpec() if s is None else s for s in found]
+
+
+def check_operand(site: Site, aval: ShapedArray, spec: PartitionSpec, label: str) -> None:
+    """An operand has a dim for every entry of its spec, and blocks of equal size."""
+    _check_rank(site, aval, spec, label, "in_specs")
+    for d, axes in enumerate(spec.dims(aval.ndim)):
+        n = math.prod(site.mesh.shape[a] for a in axes)
+        if aval.shape[d] % n:
+            along = f"{axes[0]!r} of size {n}" if len(axes) == 1 else f"{axes} of size {n} together"
+            padded = -(-aval.shape[d] // n) * n
+            raise site.error(ValueError, f"dim {d} of {label} is not evenly divisible by the mesh axes that split it.",
+                             [(label, aval.str_short()), ("in_spec", spec), (f"dim {d}", f"of size {aval.shape[d]}, over {along}")],
+                             "Every device gets a block of the same size.",
+                             f"Pad the dim to {padded}, choose another mesh, or leave the dim whole in in_specs.")
+
+
+def _check_rank(site: Site, aval: ShapedArray, spec: PartitionSpec, label: str, what: str) -> None:
+    named = len(PartitionSpec(*spec)._key)
+    if named > aval.ndim:
+        remedy = f"Shorten the spec to {aval.ndim} entries."
+        if aval.ndim == 0:
+            remedy = "Use PartitionSpec() for scalars, or give the value a dim (x[None]) along which blocks can be put together."
+        raise site.error(ValueError, f"the {what} entry for {label} is too long for its rank.",
+                         [(label, f"{aval.str_short()}, of rank {aval.ndim}"), ("spec", f"{spec}, of length {named}")],
+                         "A spec has at most one entry per dim.", remedy)
+
+
+def check_result(site: Site, aval: ShapedArray, spec: PartitionSpec, label: str, tracked: bool) -> None:
+    """A result has a dim for every entry of its spec, and is the same along the manual axes that the spec leaves out."""
+    _check_rank(site, aval, spec, label, "out_specs")
+    extra = (aval.vma & site.manual) - set(spec.axes) if tracked else frozenset()
+    if not extra:
+        return
+    names = _names(extra, site.mesh)
+    axes = tuple(a for a in site.mesh.axis_names if a in extra)
+    one = repr(axes[0]) if len(axes) == 1 else repr(axes)
+    raise site.error(
+        ValueError, f"out_specs require replication of {label} over {names}, which can't be statically inferred.",
+        [(label, f"{aval.str_short()}, varies over {_names(aval.vma, site.mesh)}"),
+         ("out_spec", f"{spec}, implies that {label} is replicated across mesh axis {names}")],
+        "Of a result, axes that its out_spec does not name keep one copy, so it must be the same on all their devices.",
+        f"Name {names} in the out_spec to put the blocks together, reduce the value with lax.psum(x, {one}) or gather it with "
+        f"lax.all_gather_invariant, or pass check_vma=False (check_rep=False) if you know that it is equal.")
+
+
+def leaf_labels(values: Any, label: Callable[[Any], str]) -> list[str]:
+    """What messages call each leaf of `values`."""
+    return [label(path) for path, _ in tree.tree_flatten_with_path(values)[0]]

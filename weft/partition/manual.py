@@ -1,0 +1,125 @@
+"""shard_map inside a program that is partitioned: its program on the axes of the program's mesh.
+
+In:   a global Jaxpr without varying axes in its types, the mesh on which it is partitioned.
+Out:  the same with every shard_map, at any depth, on that mesh: specs and manual axes as axes of it, collectives inside
+      renamed. An axis may have become several (a finer mesh), or none (size 1). Each has a program of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from weft.core.interpret import _literal
+from weft.core.primitive import BatchAxis
+from weft.core.stage import stage
+from weft.core.trace import extend_axis_env, with_source
+from weft.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
+from weft.ir.mesh import Mesh
+from weft.ir.program_mesh import has_shard_map, to_spec
+from weft.ir.shardings import NamedSharding
+from weft.ir.specs import PartitionSpec, spec_of_dims
+from weft.ops.layout import squeeze
+from weft.transforms.batch import batch_flat, collective_axes
+
+Names = Mapping[Any, tuple]              # an axis as axes of the program's mesh
+
+
+def on_mesh(jaxpr: Jaxpr, mesh: Mesh) -> Jaxpr:
+    """`jaxpr` with every shard_map on `mesh`."""
+    if not has_shard_map(jaxpr):
+        return jaxpr
+    eqns = [eqn.replace(params=_params_on(eqn, mesh)) if any(True for _ in subjaxprs(eqn.params)) else eqn for eqn in jaxpr.eqns]
+    return jaxpr.replace(eqns=eqns)
+
+
+def _params_on(eqn: Eqn, mesh: Mesh) -> dict:
+    if eqn.primitive.name == "shard_map":
+        return _shard_map_on(eqn.params, mesh)
+    inside = lambda v: on_mesh(v, mesh) if isinstance(v, Jaxpr) else v
+    return {k: tuple(map(inside, v)) if isinstance(v, tuple) else inside(v) for k, v in eqn.params.items()}
+
+
+def _shard_map_on(params: dict, mesh: Mesh) -> dict:
+    names = {axis: _axes_on(axis, params["mesh"], mesh) for axis in params["mesh"].axis_names}
+    body = on_mesh(params["jaxpr"], mesh)
+    spec = lambda s: spec_of_dims(tuple(tuple(a for axis in axes for a in names[axis]) for axes in s.dims(len(s))))
+    manual = {axis: names[axis] for axis in params["mesh"].axis_names if axis in params["manual_axes"]}
+    if params["mesh"] is mesh:
+        body = _copy(body)
+    else:
+        with extend_axis_env(list(mesh.shape_tuple)):
+            body = _renamed(body, manual)
+    return {**params, "mesh": mesh, "jaxpr": body, "in_specs": tuple(map(spec, params["in_specs"])),
+            "out_specs": tuple(map(spec, params["out_specs"])), "manual_axes": tuple(a for axes in manual.values() for a in axes)}
+
+
+def _axes_on(axis: Any, source: Mesh, target: Mesh) -> tuple:
+    """The axes of `target` that number the devices along `axis` of `source`."""
+    if source is target:
+        return (axis,)
+    dims = to_spec(NamedSharding(source, PartitionSpec(axis)), target, 1)
+    assert dims is not None, (axis, source, target)
+    return dims[0]
+
+
+def _copy(jaxpr: Jaxpr) -> Jaxpr:
+    """The same program with variables of its own."""
+    env: dict[Var, Var] = {v: Var(v.aval) for v in (*jaxpr.constvars, *jaxpr.invars)}
+    read = lambda atoms: [a if type(a) is Literal else env[a] for a in atoms]
+    eqns = []
+    for eqn in jaxpr.eqns:
+        ins = read(eqn.invars)
+        env.update((v, type(v)(v.aval)) for v in eqn.outvars)
+        params = {k: _copy(v) if isinstance(v, Jaxpr) else v for k, v in eqn.params.items()}
+        eqns.append(eqn.replace(invars=ins, outvars=[env[v] if type(v) is not DropVar else v for v in eqn.outvars], params=params))
+    return Jaxpr(read(jaxpr.constvars), jaxpr.consts, read(jaxpr.invars), read(jaxpr.outvars), eqns, jaxpr.effects, jaxpr.name)
+
+
+# --- other names ------------------------------------------------------------------------------------------------------
+
+
+def _renamed(jaxpr: Jaxpr, names: Names) -> Jaxpr:
+    """`jaxpr` with the axes that its collectives name replaced; those of size 1 are mapped over and vanish."""
+    gone = [axis for axis, axes in names.items() if not axes]
+
+    def run(*args):
+        fun = lambda *xs: _evaluate(jaxpr, names, xs)
+        for axis in gone:
+            fun = _alone(fun, axis)
+        return fun(*args)
+    return stage(run, jaxpr.in_avals, jaxpr.name)
+
+
+def _alone(fun, axis: Any):
+    """`fun`, in which `axis` has one position."""
+    def run(*args):
+        outs, dims = batch_flat(fun, BatchAxis(1, axis), args, [None] * len(args))
+        return [x if d is None else squeeze(x, (d,)) for x, d in zip(outs, dims)]
+    return run
+
+
+def _evaluate(jaxpr: Jaxpr, names: Names, args) -> list:
+    env = dict(zip(jaxpr.constvars, jaxpr.consts))
+    env.update(zip(jaxpr.invars, args))
+    value = lambda a: _literal(a) if type(a) is Literal else env[a]
+    for eqn in jaxpr.eqns:
+        with with_source(eqn.source):
+            outs = _bind_renamed(eqn, names, [value(a) for a in eqn.invars])
+        env.update(zip(eqn.outvars, outs))
+    return [value(a) for a in jaxpr.outvars]
+
+
+def _bind_renamed(eqn: Eqn, names: Names, args: list) -> list:
+    primitive, params = eqn.primitive, eqn.params
+    if primitive.name == "axis_index":
+        from weft.ops.collectives import axis_index
+        return [axis_index(names.get(params["axis_name"]) or params["axis_name"])]
+    if primitive.kind == "collective":
+        key = "axes" if "axes" in params else "axis_name"
+        params = {**params, key: tuple(a for axis in collective_axes(params) for a in names.get(axis) or (axis,))}
+    elif primitive.kind == "region":
+        inside = lambda v: _renamed(v, {k: axes for k, axes in names.items() if axes}) if isinstance(v, Jaxpr) else v
+        params = {k: tuple(map(inside, v)) if isinstance(v, tuple) else inside(v) for k, v in params.items()}
+    out = primitive.bind(*args, **params)
+    return out if primitive.multiple_results else [out]
