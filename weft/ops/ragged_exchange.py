@@ -1,0 +1,163 @@
+"""`ragged_all_to_all`: every position sends slices of its own choice to every other, and says where they go.
+
+In:   rows to send, rows to be written over; per target k (or several slices per target, k major): where the slice
+      begins, its length, where it goes there; per source: the length of what comes.
+Out:  the rows to be written over, with what came in its places.
+Laws: slices that come to one position do not overlap. Over its own axis it is one lookup: each row of the result finds
+      the slice that covers it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.core.annotations import cast
+from weft.core.trace import axis_env_size, is_undef, tracked_axes, typeof
+from weft.ir.factors import RuleBuilder
+from weft.ir.types import ShapedArray
+from weft.ops.collective_rules import all_to_all_p, collective, take_rows
+from weft.ops.collectives import axes_of
+from weft.ops.elementwise import add, bitwise_and, convert_element_type, ge, lt, select_n, sub
+from weft.ops.families import full, joined_vma, shape_error, zeros
+from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape, transpose
+from weft.ops.reduce import reduce_max, reduce_or
+from weft.ops.rules import at_front, jointly_linear
+
+
+def ragged_all_to_all(
+    operand: Any, output: Any, input_offsets: Any, send_sizes: Any, output_offsets: Any, recv_sizes: Any, *,
+    axis_name: Any, axis_index_groups: Any = None,
+) -> Any:  # fmt: skip
+    """`output` with rows written over by what the positions along the axis send to this one.
+
+    Rows `input_offsets[k] : input_offsets[k] + send_sizes[k]` of `operand` go to position k, where they are put at row
+    `output_offsets[k]`; `recv_sizes[k]` rows come from position k. Offsets and sizes may hold several entries per
+    position, those of one position side by side.
+    """
+    axes = axes_of(axis_name)
+    if len(axes) != 1:
+        raise NotImplementedError(f"ragged_all_to_all: works over one axis, got {axes}. Merge the axes of the mesh.")
+    if axis_index_groups is not None:
+        raise NotImplementedError("ragged_all_to_all: axis_index_groups is not supported. Split the axis of the mesh.")
+    told = tracked_axes().intersection(axes)
+    args = [cast(x, told) for x in (operand, output, input_offsets, send_sizes, output_offsets, recv_sizes)]
+    return ragged_all_to_all_p.bind(*args, axis_name=axes, axis_index_groups=None)
+
+
+def _factors(in_avals, out_avals, **params):
+    b = RuleBuilder()
+    operand, output, *numbers = in_avals
+    inner = b.news(operand.shape[1:])
+    rows, to = b.new(operand.shape[0]), b.new(output.shape[0])
+    lists = [[b.new(x.shape[0])] for x in numbers]
+    special = dict.fromkeys([rows, to, *(f for (f,) in lists)], "replicate")
+    return b.rule([[rows, *inner], [to, *inner], *lists], [[to, *inner]], special=special)
+
+
+ragged_all_to_all_p = collective("ragged_all_to_all", _factors)
+
+
+@ragged_all_to_all_p.def_type
+def _type(*avals, axis_name, axis_index_groups):
+    operand, output, *numbers = avals
+    facts = [("operand", operand.str_short()), ("output", output.str_short())]
+    if not operand.ndim or operand.shape[1:] != output.shape[1:] or operand.dtype != output.dtype:
+        raise shape_error("ragged_all_to_all", "operand and output must be rows of one type.", facts)
+    size = axis_env_size(axis_name[0])
+    lengths = {x.shape for x in numbers}
+    if len(lengths) != 1 or numbers[0].ndim != 1 or numbers[0].shape[0] % size or not numbers[0].shape[0]:
+        raise shape_error(
+            "ragged_all_to_all",
+            "offsets and sizes must be four lists of one length, a multiple of the axis size.",
+            [*zip(("input_offsets", "send_sizes", "output_offsets", "recv_sizes"), [x.str_short() for x in numbers]),
+             ("axis size", size)],
+        )  # fmt: skip
+    if not all(np.issubdtype(x.dtype, np.integer) for x in numbers):
+        raise TypeError("ragged_all_to_all: offsets and sizes must be integers, got "
+                        f"{', '.join(x.str_short() for x in numbers)}.")  # fmt: skip
+    return output.update(sharding=None, vma=joined_vma(avals))
+
+
+@ragged_all_to_all_p.def_batch
+def _batch(axis, args, dims, *, axis_name, axis_index_groups):
+    args = [at_front(x, d, axis.size) for x, d in zip(args, dims)]
+    if axis.name is not None and axis.name in axis_name:
+        return _exchanged(axis.size, *args[:5]), 0
+    return _one_list(axis.size, *args, axis_name=axis_name), 0
+
+
+def _exchanged(n: int, operand: Any, output: Any, starts: Any, sizes: Any, targets: Any) -> Any:
+    """The results of all positions; dim 0 of everything tells the position."""
+    rows, to, inner = typeof(operand).shape[1], typeof(output).shape[1], typeof(operand).shape[2:]
+    starts, sizes, targets = (_by_target(x, n) for x in (starts, sizes, targets))
+    slices = typeof(starts).shape[1]
+    base = np.repeat(np.arange(n, dtype=np.int32) * np.int32(rows), slices // n)
+    shape = (n, to, slices)
+    spread = lambda x: broadcast_in_dim(x, shape, (0, 2))
+    into = sub(broadcasted_iota(np.int32, shape, 1), spread(targets))
+    covers = bitwise_and(ge(into, np.int32(0)), lt(into, spread(sizes)))
+    place = add(add(spread(starts), into), broadcast_in_dim(base, shape, (2,)))
+    source = reduce_max(select_n(covers, full(shape, -1, np.int32), place), (2,))
+    came = take_rows(reshape(operand, (n * rows, *inner)), reshape(source, (n * to,)))
+    written = broadcast_in_dim(ge(source, np.int32(0)), (n, to, *inner), (0, 1))
+    return select_n(written, output, reshape(came, (n, to, *inner)))
+
+
+def _by_target(x: Any, n: int) -> Any:
+    """Lists per sender, by target, as lists per target, by sender, of int32."""
+    k = typeof(x).shape[1] // n
+    y = transpose(reshape(convert_element_type(x, np.int32), (n, n, k)), (1, 0, 2))
+    return reshape(y, (n, n * k))
+
+
+def _one_list(count: int, operand: Any, output: Any, *numbers: Any, axis_name: Any) -> Any:
+    """`count` exchanges (dim 0 of everything) as one, of the rows of all one below the other."""
+    n = axis_env_size(axis_name[0])
+    starts, sizes, targets, received = numbers
+    rows, to = typeof(operand).shape[1], typeof(output).shape[1]
+
+    def side_by_side(x, rows):
+        base = np.arange(count)[:, None].astype(typeof(x).dtype) * rows
+        x = add(x, broadcast_in_dim(base, typeof(x).shape, (0, 1)))
+        k = typeof(x).shape[1] // n
+        return reshape(transpose(reshape(x, (count, n, k)), (1, 0, 2)), (n * count * k,))
+
+    flat = lambda x: reshape(x, (typeof(x).shape[0] * typeof(x).shape[1], *typeof(x).shape[2:]))
+    out = ragged_all_to_all_p.bind(
+        flat(operand), flat(output), side_by_side(starts, rows), side_by_side(sizes, 0), side_by_side(targets, to),
+        side_by_side(received, 0), axis_name=axis_name, axis_index_groups=None,
+    )  # fmt: skip
+    return reshape(out, typeof(output).shape)
+
+
+jointly_linear(ragged_all_to_all_p, (0, 1))
+
+
+@ragged_all_to_all_p.def_transpose
+def _transpose(ct, operand, output, starts, sizes, targets, received, *, axis_name, axis_index_groups):
+    # what went from here to there comes back from there to here
+    told = lambda x: all_to_all_p.bind(
+        x, split_axis=0, concat_axis=0, axis_name=axis_name, axis_size=axis_env_size(axis_name[0]), tiled=True,
+        axis_index_groups=None,
+    )  # fmt: skip
+    came_to = told(targets)
+    back = of_output = None
+    if is_undef(operand):
+        back = ragged_all_to_all_p.bind(
+            ct, zeros(operand.aval), came_to, received, told(starts), sizes, axis_name=axis_name,
+            axis_index_groups=None,
+        )  # fmt: skip
+    if is_undef(output):
+        of_output = select_n(_written(output.aval, came_to, received), ct, zeros(output.aval))
+    return [back, of_output, None, None, None, None]
+
+
+def _written(aval: ShapedArray, starts: Any, sizes: Any) -> Any:
+    """Which elements of an output lie in slices that begin at the rows `starts` and have `sizes` rows."""
+    shape = (aval.shape[0], typeof(starts).shape[0])
+    spread = lambda x: broadcast_in_dim(convert_element_type(x, np.int32), shape, (1,))
+    into = sub(broadcasted_iota(np.int32, shape, 0), spread(starts))
+    covered = reduce_or(bitwise_and(ge(into, np.int32(0)), lt(into, spread(sizes))), (1,))
+    return broadcast_in_dim(covered, aval.shape, (0,))
