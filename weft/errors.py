@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weft.util.errors import (
+    CallbackError,
     CommError,
     CompileError,
     ConcretizationTypeError,
@@ -29,7 +30,7 @@ JaxRuntimeError = DeviceRuntimeError
 JaxprTypeError = ProgramTypeError
 
 __all__ = [
-    "CommError", "CompileError", "ConcretizationTypeError", "DeviceRuntimeError", "InconclusiveDimensionOperation",
+    "CallbackError", "CommError", "CompileError", "ConcretizationTypeError", "DeviceRuntimeError", "InconclusiveDimensionOperation",
     "JAXIndexError", "JAXTypeError", "JaxRuntimeError", "JaxprTypeError", "KeyReuseError", "MissingRuleError",
     "NonConcreteBooleanIndexError", "ProgramTypeError", "ShapeError", "ShardingError", "TracerArrayConversionError",
     "TracerBoolConversionError", "TracerError", "TracerIntegerConversionError", "TypePromotionError",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from weft.codegen import target
 from weft.codegen.program import compile_program
+from weft.compiler.looks import without_looks
 from weft.compiler.schedule import schedule
 from weft.compiler.simplify import simplify
 from weft.ir import check, dump
@@ -72,6 +73,8 @@ def compile_jaxpr(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
         from weft.partition.stack import stack
 
         result = stages.partition = timer("partition", partition.partition_for, program, in_specs, out_shardings, assignment)
+        for callback, sharding in result.looks:
+            callback(sharding)
         local = stages.local = timer("simplify local", simplify, result.jaxpr)
         program = timer("stack", stack, local, result.axes, result.in_specs, result.out_specs)
         shardings = result.out_shardings
@@ -82,6 +85,9 @@ def compile_jaxpr(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
                     f"program (found {got}). Leave it out and use weft.device_put(result, sharding).")
         in_specs = [ArraySpec(s.aval, sharding, s.committed) for s, sharding in zip(in_specs, result.in_shardings)]
     else:
+        program, looks = without_looks(program)
+        for callback in looks:
+            callback(SingleDeviceSharding(assignment[0]))
         shardings = [SingleDeviceSharding(assignment[0])] * len(jaxpr.outvars)
         shardings = [want if want is not None else given for want, given in zip(out_shardings, shardings)]
     program = stages.stacked = timer("simplify stacked", simplify, program)

@@ -36,6 +36,7 @@ from weft.api.autodiff import (
                              value_and_grad,
                              vjp,
 )
+from weft.api.callbacks import effects_barrier, pure_callback
 from weft.api.checkpointing import (
                              checkpoint,
                              checkpoint_name,
@@ -56,9 +57,10 @@ __all__ = [
     "closure_convert",
     "copy_to_host_async",
     "custom_gradient", "custom_jvp", "custom_vjp", "device_get", "device_put", "device_put_replicated", "device_put_sharded", "disable_jit",
+    "effects_barrier",
     "ensure_compile_time_eval", "eval_jaxpr", "eval_shape", "fwd_and_bwd", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jit", "jvp",
     "linear_transpose", "linearize", "make_array_from_callback", "make_array_from_process_local_data",
-    "make_array_from_single_device_arrays", "make_jaxpr", "named_call", "named_scope", "print_saved_residuals", "remat",
+    "make_array_from_single_device_arrays", "make_jaxpr", "named_call", "named_scope", "print_saved_residuals", "pure_callback", "remat",
     "shard_map", "smap", "typeof", "value_and_grad",
     "vjp", "vmap",
 ]

@@ -12,6 +12,7 @@ from weft.compiler.emit import Emitter
 from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Eqn, Literal
 from weft.ir.loops import Accum, Buf, Expr, For, Init, Kernel, Let, Ref, Store
+from weft.util.errors import CallbackError, describe
 
 _BOOLEAN = {"add": "or", "max": "or", "mul": "and", "min": "and"}
 _PARALLEL_BYTES = 1 << 17
@@ -185,9 +186,11 @@ def _loops(b: Builder, names: list[str], extents: list, kinds: list[str], body: 
 
 
 def host_function(eqn: Eqn) -> Callable:
-    """The Python side of a host call: the operation's own NumPy meaning."""
+    """The Python side of a host call: the operation's own NumPy meaning. What a user's callback raises names its place."""
     reference, params = eqn.primitive.rule("reference"), eqn.params
     count, multiple = len(eqn.invars), eqn.primitive.multiple_results
+    if eqn.primitive.kind == "callback":
+        reference = reporting(eqn)
 
     def call(*views) -> None:
         out = reference(*views[:count], **params)
@@ -252,3 +255,18 @@ def accumulator(in_type: str, out_type: str) -> str:
     if in_type in HALVES or in_type == "f32":
         return "f64" if out_type == "f64" else "f32"
     return in_type if in_type in ("f64", "c64", "c128") else out_type
+
+
+def reporting(eqn: Eqn) -> Callable:
+    """The reference of a callback; an exception in the user's function becomes a CallbackError that names the user's line."""
+    reference = eqn.primitive.rule("reference")
+
+    def call(*args, **params):
+        try:
+            return reference(*args, **params)
+        except Exception as error:
+            raise CallbackError(describe(
+                getattr(params["callback"], "api", eqn.primitive.name),
+                f"{params['callback']!r} raised {type(error).__name__}: {error}", (), eqn.source,
+                "The program was stopped there and gives no results; arrays and compiled functions stay usable.")) from error
+    return call

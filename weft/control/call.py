@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from weft.control.guarded import guarded
 from weft.core.interpret import evaluate, run_reference
 from weft.core.primitive import Primitive, unsupported
 from weft.core.stage import StageTrace
@@ -158,6 +159,12 @@ def make_call_rules(primitive: Primitive, split: Callable[[Jaxpr, Sequence[bool]
                      factors=unsupported("calls are inlined before partitioning"),
                      lower=unsupported("calls are inlined before fusion"),
                      partition=unsupported("calls are inlined before partitioning"))
+
+    def guard(on, operands, params):
+        counts = {"num_consts": params["num_consts"] + 1} if "num_consts" in params else {}
+        return bind_call(primitive, guarded(params["jaxpr"]), [on, *operands], {**params, **counts})
+
+    primitive.rules["guard"] = guard
     primitive.ref_effects = call_effects
 
 

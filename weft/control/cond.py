@@ -23,6 +23,7 @@ from weft.control.body import (
     shared,
     stage_body,
 )
+from weft.control.guarded import guarded
 from weft.core.interpret import evaluate, run_reference
 from weft.core.primitive import Primitive, unsupported
 from weft.core.stage import stage
@@ -118,15 +119,17 @@ def _batch(axis, args, dims, *, branches):
 
 
 def _batch_select(axis, index, operands, batched, branches):
-    """Every branch runs on the whole batch, and each example takes the results of its own."""
-    from weft.ops.comparison import clamp, select_n
+    """Every branch runs on the whole batch, and each example takes the results of its own; effects are guarded."""
+    from weft.ops.comparison import clamp, eq, select_n
     from weft.ops.layout import broadcast_in_dim
-    if any(b.effects for b in branches):
-        raise NotImplementedError("vmap: a cond with a mapped predicate runs all its branches, which have effects "
-                                  f"({', '.join(sorted(set().union(*(b.effects for b in branches))))}). "
-                                  "Move the effects out of the branches, or use weft.lax.map.")
-    cases = [evaluate(batch_jaxpr(b, axis, batched, True)[0], *operands) for b in branches]
     index = clamp(np.int32(0), index, np.int32(len(branches) - 1))
+    cases = []
+    for number, branch in enumerate(branches):
+        if branch.effects:
+            chosen = eq(index, np.int32(number))
+            cases.append(evaluate(batch_jaxpr(guarded(branch), axis, (True, *batched), True)[0], chosen, *operands))
+        else:
+            cases.append(evaluate(batch_jaxpr(branch, axis, batched, True)[0], *operands))
     which = index if len(branches) != 2 else _is_nonzero(index)
     outs = []
     for same in zip(*cases):
@@ -149,10 +152,10 @@ def _split(args, unknown, params, known, staged):
     known_ops = [x for x, u in zip(args[1:], unknown[1:]) if not u]
     n_known = sum(not u for u in plan.out_unknown)
     made = []
-    if n_known or plan.n_slots:
+    if n_known or plan.n_slots or any(b.effects for b in plan.known):
         made = known(cond_p, [args[0], *known_ops], {"branches": plan.known})
     late = []
-    if any(plan.out_unknown):
+    if any(plan.out_unknown) or any(b.effects for b in plan.unknown):
         operands = [args[0], *made[n_known:], *(known_ops[i] for i in plan.shared), *pick(args[1:], unknown[1:])]
         late = staged(cond_p, operands, {"branches": plan.unknown})
     early, late = iter(made), iter(late)
@@ -264,6 +267,8 @@ def _dce(eqn: Eqn, used: list[bool]) -> Eqn:
 
 _REGION = "its branches are partitioned and lowered, one by one, by the passes themselves"
 cond_p.define(factors=unsupported(_REGION), lower=unsupported(_REGION), partition=unsupported(_REGION))
+cond_p.rules["guard"] = lambda on, operands, params: cond_p.bind(
+    operands[0], on, *operands[1:], branches=tuple(guarded(b) for b in params["branches"]))
 cond_p.ref_effects = lambda params: frozenset().union(*(b.effects for b in params["branches"]))
 
 

@@ -28,6 +28,7 @@ from weft.control.body import (
     stage_body,
 )
 from weft.control.call import jit_p
+from weft.control.guarded import guarded
 from weft.core.interpret import evaluate, run_reference
 from weft.core.primitive import Primitive, unsupported
 from weft.core.stage import stage
@@ -199,7 +200,7 @@ def _route_residuals(plan: _Plan, part: Partial, n_consts: int, n_carry: int, u_
     plan.invariant = None
     if invariant:
         alone = Jaxpr(known.constvars, known.consts, known.invars[:n_consts], invariant_outs,
-                      [e for e in known.eqns if not varying.intersection(e.outvars)], name=known.name)
+                      [e for e in known.eqns if not e.effects and not varying.intersection(e.outvars)], name=known.name)
         plan.invariant = dce_jaxpr(alone)
     consts, carry, xs = split_list(part.unknown.invars[len(part.forwarded):], u_consts, u_carry)
     plan.unknown = part.unknown.replace(invars=[*fixed, *invariant, *consts, *carry, *stacked, *sliced, *xs])
@@ -223,10 +224,10 @@ def _split(args, unknown, params, known, staged):
     known_carry = [x for x, u in zip(carry, plan.carry_unknown) if not u]
     invariant = [] if plan.invariant is None else known(jit_p, known_consts, _call_params(plan.invariant))
     early, late = [], []
-    if plan.known.outvars:
+    if plan.known.outvars or plan.known.effects:
         early = known(scan_p, [*known_consts, *known_carry, *known_xs],
                       _params(plan.known, params, len(known_consts), len(known_carry)))
-    if any(plan.out_unknown):
+    if any(plan.out_unknown) or plan.unknown.effects:
         fixed = [*(known_consts[i] for i in plan.from_consts), *invariant, *pick(consts, const_u)]
         moving = pick(carry, plan.carry_unknown)
         sliced = [*(early[i] for i in plan.stacked), *(known_xs[i] for i in plan.from_xs), *pick(xs, xs_u)]
@@ -342,6 +343,8 @@ def _dce(eqn: Eqn, used: list[bool]) -> Eqn:
 
 _REGION = "its program is partitioned and lowered by the passes themselves"
 scan_p.define(factors=unsupported(_REGION), lower=unsupported(_REGION), partition=unsupported(_REGION))
+scan_p.rules["guard"] = lambda on, operands, params: scan_p.bind(
+    on, *operands, **_params(guarded(params["jaxpr"]), params, params["num_consts"] + 1, params["num_carry"]))
 scan_p.ref_effects = lambda params: params["jaxpr"].effects
 
 

@@ -24,6 +24,7 @@ from weft.control.body import (
     split_list,
     stage_body,
 )
+from weft.control.guarded import guarded
 from weft.core.interpret import evaluate, run_reference
 from weft.core.primitive import Primitive, unsupported
 from weft.core.stage import stage
@@ -139,15 +140,16 @@ def _batch_programs(axis, cond: Jaxpr, body: Jaxpr, batched: tuple, n_cond: int,
         carry_b = wider
     if not flag_b:
         return _params(flag, step, n_cond, n_body), carry_b
-    if cond.effects or body.effects:
-        raise NotImplementedError("vmap: a while_loop with a mapped condition has effects "
-                                  f"({', '.join(sorted(cond.effects | body.effects))}), which examples that are done would "
-                                  "repeat. Use weft.lax.map.")
+    if cond.effects:
+        raise NotImplementedError(f"vmap: a while_loop with a mapped condition has effects in it ({', '.join(sorted(cond.effects))}), "
+                                  "which examples that are done would repeat. Move them to the body, or use weft.lax.map.")
+    if body.effects:
+        step, _ = batch_jaxpr(guarded(body), axis, (True, *body_b, *carry_b), carry_b)
     return _params(*_masked(flag, step, n_cond, n_body), n_cond, n_cond + n_body), carry_b
 
 
 def _masked(flag: Jaxpr, step: Jaxpr, n_cond: int, n_body: int) -> tuple[Jaxpr, Jaxpr]:
-    """Condition and body of a loop over a batch, of which each example stops by itself."""
+    """Condition and body of a loop over a batch, of which each example stops by itself. A step with effects is guarded."""
     from weft.ops.comparison import select_n
     from weft.ops.layout import broadcast_in_dim
     from weft.ops.reduce import reduce_or
@@ -159,10 +161,12 @@ def _masked(flag: Jaxpr, step: Jaxpr, n_cond: int, n_body: int) -> tuple[Jaxpr, 
     def masked(*args):
         of_cond, of_body, carry = split_list(args, n_cond, n_body)
         (active,) = evaluate(flag, *of_cond, *carry)
-        fresh = evaluate(step, *of_body, *carry)
+        guard = [active] if step.effects else []
+        fresh = evaluate(step, *guard, *of_body, *carry)
         return [select_n(broadcast_in_dim(active, typeof(old).shape, (0,)), old, new) for old, new in zip(carry, fresh)]
 
-    consts = [*flag.in_avals[:n_cond], *step.in_avals[:n_body]]
+    first = int(bool(step.effects))
+    consts = [*flag.in_avals[:n_cond], *step.in_avals[first:first + n_body]]
     return stage(go_on, flag.in_avals, flag.name), stage(masked, [*consts, *carry_avals], step.name)
 
 
@@ -182,9 +186,15 @@ def _split(args, unknown, params, known, staged):
         return outs, [True] * len(outs)
     # the loop runs once for what is known, and again, whole, for the rest
     early = known(while_p, pick(args, keep), known_params)
-    late = staged(while_p, args, params) if any(carry_u) else [None] * len(carry_u)
+    again = {**params, "cond_jaxpr": _without_effects(cond), "body_jaxpr": _without_effects(body)} if any(carry_u) else params
+    late = staged(while_p, args, again) if any(carry_u) else [None] * len(carry_u)
     early = iter(early)
     return [y if u else next(early) for y, u in zip(late, carry_u)], list(carry_u)
+
+
+def _without_effects(jaxpr: Jaxpr) -> Jaxpr:
+    """`jaxpr` for a second run: what only looked at values has looked."""
+    return jaxpr.replace(eqns=[e for e in jaxpr.eqns if e.outvars or not e.effects])
 
 
 def _unknown_carries(cond: Jaxpr, body: Jaxpr, cond_u: list, body_u: list, carry_u: list) -> list[bool]:
@@ -243,6 +253,15 @@ def _dce(eqn: Eqn, used: list[bool]) -> Eqn:
 
 _REGION = "its programs are partitioned and lowered by the passes themselves"
 while_p.define(factors=unsupported(_REGION), lower=unsupported(_REGION), partition=unsupported(_REGION))
+
+
+def _guard(on, operands, params):
+    cond, body, n_cond, n_body = _unpack(params)
+    of_cond, rest = operands[:n_cond], operands[n_cond:]
+    return while_p.bind(on, *of_cond, on, *rest, **_params(guarded(cond), guarded(body), n_cond + 1, n_body + 1))
+
+
+while_p.rules["guard"] = _guard
 while_p.ref_effects = lambda params: params["cond_jaxpr"].effects | params["body_jaxpr"].effects
 
 

@@ -41,6 +41,7 @@ class PartitionResult:
     mesh: Mesh
     in_shardings: tuple[Sharding, ...] = ()
     out_shardings: tuple[Sharding, ...] = ()
+    looks: tuple[tuple[Callable, Spec], ...] = ()      # callbacks that ask how a value of the program lies
 
     @property
     def axes(self) -> tuple[tuple[Any, int], ...]:
@@ -71,9 +72,9 @@ def partition(jaxpr: Jaxpr, mesh: Mesh, in_specs: Sequence[Spec | None], out_spe
     jaxpr = recognized(jaxpr)
     jaxpr, mesh, in_specs, out_specs, wishes = _settled(jaxpr, mesh, tuple(in_specs), tuple(out_specs))
     ins = tuple(wishes.spec(v) for v in jaxpr.invars)
-    local, outs, records = partition_program(jaxpr, wishes, [Placement(s) for s in ins], out_specs,
-                                             _constraint_reader(mesh), current_trace())
-    return PartitionResult(local, ins, tuple(outs), tuple(records), mesh)
+    local, outs, made = partition_program(jaxpr, wishes, [Placement(s) for s in ins], out_specs,
+                                          _constraint_reader(mesh), current_trace())
+    return PartitionResult(local, ins, tuple(outs), tuple(r for r in made.records if r is not None), mesh, looks=tuple(made.looks))
 
 
 def _settled(program: Jaxpr, mesh: Mesh, in_specs: tuple, out_specs: tuple) -> tuple[Jaxpr, Mesh, tuple, tuple, Propagation]:
@@ -158,7 +159,8 @@ def partition_for(jaxpr: Jaxpr, in_specs: Sequence[Any], out_shardings: Sequence
     return PartitionResult(
         result.jaxpr, result.in_specs, result.out_specs, result.records, result.mesh,
         tuple(show(s, asked) for s, asked in zip(result.in_specs, committed)),
-        tuple(show(s, asked) for s, asked in zip(result.out_specs, out_shardings)))
+        tuple(show(s, asked) for s, asked in zip(result.out_specs, out_shardings)),
+        tuple((callback, show(spec, None)) for callback, spec in result.looks))
 
 
 def _shown(spec: Spec, mesh: Mesh, coarse: Mesh, known: Sequence[Sharding]) -> Sharding:

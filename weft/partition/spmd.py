@@ -27,6 +27,7 @@ from weft.ir.factors import FactorRule
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.specs import Spec
 from weft.ir.types import ShapedArray
+from weft.ops.callback import Layout
 from weft.partition import emit
 from weft.partition.combine import combined
 from weft.partition.cost import FLOPS_PER_BYTE, LATENCY, LOCAL_BYTES_PER_BYTE, REPEATED_FLOPS_PER_BYTE, CollectiveRecord, collective_bytes
@@ -110,6 +111,7 @@ class Partitioner:
     foreseen: dict[Var, frozenset] = field(default_factory=dict)
     settled: set = field(default_factory=set)      # results that must end as they are wished
     places: dict[Eqn, int] = field(default_factory=dict)        # the record of a local equation
+    looks: list[tuple[Callable, Spec]] = field(default_factory=list)     # who asks how which value lies
 
     @property
     def sizes(self) -> Mapping[Any, int]:
@@ -201,6 +203,8 @@ class Partitioner:
             outs = self.collective(eqn)
         elif kind == "constraint":
             outs = [self.constrain(eqn)]
+        elif kind == "callback":
+            outs = self.callback(eqn)
         else:
             outs = self.plain(eqn)
         self.env.update(zip(eqn.outvars, outs))
@@ -211,6 +215,19 @@ class Partitioner:
         asked = self.constraint_spec(eqn)
         target = Placement(tuple(w if a is None else a for a, w in zip(asked, wish)))
         return Value(value.aval, target, self.view(value, target, f"the constraint asks for {target}"))
+
+    def callback(self, eqn: Eqn) -> list[Value]:
+        """A call of Python: the host reads the blocks of the operands where they lie, so only pending sums move anything."""
+        values = [self.read(a) for a in eqn.invars]
+        places = [next((p for p in v.views if not p.partial), Placement(v.placement.dims)) for v in values]
+        if eqn.primitive.name == "inspect_sharding":
+            self.looks.append((eqn.params["callback"], places[0].dims))
+            return []
+        locals_ = [self.view(v, p, f"{eqn.primitive} reads it") for v, p in zip(values, places)]
+        layout = Layout(tuple(p.dims for p in places), frozenset(self.sizes), eqn.params.get("partitioned", False),
+                        len(eqn.params.get("mapped", ())))
+        outs = eqn.primitive.bind(*locals_, **dict(eqn.params, layout=layout))
+        return [Value(v.aval, Placement(((),) * v.aval.ndim), out) for v, out in zip(eqn.outvars, outs)]
 
     # --- one equation ---
 
@@ -541,7 +558,7 @@ class Partitioner:
         """The local program of `jaxpr` for inputs placed as `ins`, giving results placed as `outs`."""
         trace = LocalTrace(self.trace, jaxpr.name)
         inner = Partitioner(self.wishes, self.constraint_spec, trace, self.records, self.count * count,
-                            settled=set(_variables(jaxpr.outvars)))
+                            settled=set(_variables(jaxpr.outvars)), looks=self.looks)
         try:
             with set_trace(trace):
                 args = [trace.new_arg(inner.local_aval(v.aval, p)) for v, p in zip(jaxpr.invars, ins)]
@@ -577,11 +594,11 @@ class Partitioner:
         args = self.placed(eqn, values, [*ins[:carries.stop], *stacked(ins[carries.stop:])])
         summed = [self.accumulates(body, i, body.outvars[i - n_consts]) for i in carries]
         pending = [Placement(ins[i].dims, axes) for i, axes in zip(carries, summed)]
-        known = len(self.records)
+        known, looks = len(self.records), len(self.looks)
         try:
             local = self.inside(body, [*ins[:n_consts], *pending, *ins[carries.stop:]], [*pending, *ys], p["length"])
         except _NotPending:
-            del self.records[known:]
+            del self.records[known:], self.looks[looks:]
             pending = ins[n_consts:carries.stop]
             local = self.inside(body, ins, [*pending, *ys], p["length"])
         for i, place in zip(carries, pending):
@@ -701,8 +718,8 @@ def _consistent(axes: FactorAxes, rule: FactorRule, sizes: Mapping[Any, int]) ->
 
 
 def partition_program(jaxpr: Jaxpr, wishes: Propagation, ins: Sequence[Placement], outs: Sequence[Spec | None],
-                      constraint_spec: Callable, parent: Any) -> tuple[Jaxpr, list[Spec], list[CollectiveRecord]]:
-    """The local program of a whole `jaxpr`, the specs of its results (those of `outs` where given), its collectives."""
+                      constraint_spec: Callable, parent: Any) -> tuple[Jaxpr, list[Spec], Partitioner]:
+    """The local program of a whole `jaxpr`, the specs of its results (those of `outs` where given), and who made them."""
     trace = LocalTrace(parent, jaxpr.name)
     partitioner = Partitioner(wishes, constraint_spec, trace)
     partitioner.settled.update(_variables([a for a, spec in zip(jaxpr.outvars, outs) if spec is not None]))
@@ -716,7 +733,7 @@ def partition_program(jaxpr: Jaxpr, wishes: Propagation, ins: Sequence[Placement
             results.append(partitioner.view(value, place, f"output {i} is laid out as {place}"))
             specs.append(place.dims)
         local = partitioner.close(args, results)
-        return local, specs, [r for r in partitioner.records if r is not None]
+        return local, specs, partitioner
 
 
 def _source_of(jaxpr: Jaxpr, atom: Any) -> Any:

@@ -80,6 +80,10 @@ class DeviceRuntimeError(RuntimeError):
     """A failure while a compiled program ran."""
 
 
+class CallbackError(DeviceRuntimeError):
+    """An exception in a Python function that a compiled program called; the exception is its cause."""
+
+
 class KeyReuseError(RuntimeError):
     """A random key that was consumed twice."""
 

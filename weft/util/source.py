@@ -137,6 +137,11 @@ def user_frame() -> SourceLine | None:
     return None
 
 
+def is_internal(file: str) -> bool:
+    """Whether frames of code in `file` are weft's own."""
+    return _internal[file]
+
+
 def warn_user(message: str, category: type[Warning]) -> None:
     """Warn at the user's line, whatever the number of weft's frames above it."""
     level, frame = 2, sys._getframe(1)

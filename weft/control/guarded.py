@@ -1,0 +1,51 @@
+"""Guards: a program whose effects happen only where a flag holds.
+
+Under `vmap`, a branch or a loop body runs on the whole batch although some examples did not choose it, or are done. Values
+are selected afterwards; effects cannot be taken back, so each callback inside gets the flag of its example as a guard.
+An operation that holds programs says in its slot `guard` how the flag gets in: fn(on, operands, params) -> results.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.core.interpret import _literal
+from weft.core.stage import stage
+from weft.core.trace import with_source
+from weft.ir.jaxpr import Eqn, Jaxpr, Literal
+from weft.ir.registry import registry
+from weft.ir.types import ShapedArray
+
+
+def guarded(jaxpr: Jaxpr) -> Jaxpr:
+    """`jaxpr` with one more input before the others, a boolean scalar; where it is false no effect of the program happens."""
+    def make() -> Jaxpr:
+        def run(on, *args):
+            env = dict(zip(jaxpr.constvars, jaxpr.consts))
+            env.update(zip(jaxpr.invars, args))
+            read = lambda a: _literal(a) if type(a) is Literal else env[a]
+            for eqn in jaxpr.eqns:
+                with with_source(eqn.source):
+                    outs = _bind(eqn, on, [read(a) for a in eqn.invars])
+                env.update(zip(eqn.outvars, outs))
+            return [read(a) for a in jaxpr.outvars]
+
+        return stage(run, [ShapedArray((), np.dtype(np.bool_)), *jaxpr.in_avals], jaxpr.name)
+    return jaxpr.memo("guarded", make)
+
+
+def _bind(eqn: Eqn, on, operands: list) -> list:
+    """The results of an equation whose effects, if any, happen where `on` holds."""
+    primitive, params = eqn.primitive, eqn.params
+    if not eqn.effects - {"inspect"}:
+        outs = primitive.bind(*operands, **params)
+        return outs if primitive.multiple_results else [outs]
+    if primitive.kind == "callback":
+        if params.get("guarded"):
+            on, operands = registry["and"].bind(on, operands[0]), operands[1:]
+        return primitive.bind(on, *operands, **{**params, "guarded": True})
+    rule = primitive.rules.get("guard")
+    if rule is None:
+        raise NotImplementedError(f"vmap: {primitive.name} has effects ({', '.join(sorted(eqn.effects))}) inside a branch or loop "
+                                  "that not all examples take, and cannot keep them apart. Move the effects out of it.")
+    return rule(on, operands, params)

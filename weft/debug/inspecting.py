@@ -1,0 +1,28 @@
+"""`inspect_array_sharding`: where a value lies, told while the program is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.api.callbacks import known_sharding
+from weft.ops.callback import inspect_sharding_p
+from weft.util import tree
+from weft.util.source import api_boundary
+
+
+@api_boundary
+def inspect_array_sharding(value: Any, *, callback: Callable[[Any], None]) -> None:
+    """Call `callback` with the sharding of every array in the tree `value`: at once for a concrete one, inside a compiled
+    function when it is compiled, with the layout that the compiler has found.
+
+    >>> import weft, weft.numpy as wnp
+    >>> weft.debug.inspect_array_sharding(wnp.ones(3), callback=lambda s: print(type(s).__name__))
+    SingleDeviceSharding
+    """
+    for leaf in tree.tree_leaves(value):
+        sharding = known_sharding(leaf)
+        if sharding is not None:
+            callback(sharding)
+        else:
+            inspect_sharding_p.bind(leaf, callback=callback)

@@ -1,0 +1,145 @@
+"""`print`, `log` and `callback`: looking at the values of a program while it runs.
+
+Formats are checked while tracing, where the user's line is known; values are formatted by the same rules as arrays are.
+Inside a program written per device (`shard_map`) every device prints its own block, in the order of the mesh, and says
+where it is; a global value is printed once, whatever its layout.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import logging
+import string
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from weft.api.callbacks import HostFunction, bind_look, debug_callback
+from weft.ops.callback import debug_print_p
+from weft.util import tree
+from weft.util.source import api_boundary
+
+_formatter = string.Formatter()
+_log = logging.getLogger("weft.debug")
+
+
+@api_boundary
+def print(fmt: str | None = None, *args: Any, ordered: bool = False, partitioned: bool = False, skip_format_check: bool = False,
+          _use_logging: bool = False, **kwargs: Any) -> Callable[..., None] | None:
+    """Print `fmt.format(*args, **kwargs)` with the values that traced arguments have while the program runs.
+
+    It prints in eager and compiled code, once per iteration of a loop and once per example under `vmap`, in program order
+    (`ordered` is always kept). With `partitioned`, a value that is split over devices is printed block by block. The text
+    must be a plain string, not an f-string. Without `fmt` it gives a function that prints with these settings.
+
+    >>> import weft, weft.numpy as wnp
+    >>> @weft.jit
+    ... def f(x):
+    ...     weft.debug.print("x = {}, its sum = {s:.2f}", x, s=x.sum())
+    ...     return x + 1
+    >>> _ = f(wnp.arange(3.0))
+    x = [0. 1. 2.], its sum = 3.00
+    """
+    if fmt is None:
+        return functools.partial(print, ordered=ordered, partitioned=partitioned, skip_format_check=skip_format_check,
+                                 _use_logging=_use_logging)
+    if not isinstance(fmt, str):
+        raise TypeError(f"debug.print: the format must be a string, got {fmt!r} of type {type(fmt)}. To print one value write "
+                        "debug.print('{}', x).")
+    if not skip_format_check:
+        check_format(fmt, args, kwargs)
+    leaves, in_tree = tree.tree_flatten((args, kwargs))
+    function = Printer(fmt, leaves, in_tree, _use_logging)
+    bind_look(debug_print_p, function, leaves, ordered, partitioned, fmt=fmt)
+    return None
+
+
+log = functools.partial(print, _use_logging=True)
+
+
+class Printer(HostFunction):
+    """The callback of `print`."""
+    __slots__ = ("fmt", "to_log")
+
+    def __init__(self, fmt: str, leaves: list, in_tree: Any, to_log: bool):
+        super().__init__("debug.print", print, leaves, in_tree)
+        self.fmt, self.to_log = fmt, to_log
+        self._key = (*self._key, fmt, to_log)
+
+    def __call__(self, position: tuple, *arrays: Any) -> list:
+        args, kwargs = self.arguments(arrays)
+        text = self.fmt.format(*args, **kwargs) if _has_fields(self.fmt) else " ".join([self.fmt, *map(str, args)])
+        if position:
+            text = f"[{' '.join(f'{name}={i}' for name, i in position)}] {text}"
+        if self.to_log:
+            _log.info(text)
+        else:
+            builtins.print(text)
+        return []
+
+    def __repr__(self) -> str:
+        return f"the format {self.fmt!r}"
+
+
+@api_boundary
+def callback(callback: Callable[..., None] | None = None, *args: Any, ordered: bool = False, partitioned: bool = False,
+             **kwargs: Any) -> Callable[..., None] | None:
+    """Call `callback(*args, **kwargs)` with the values that traced arguments have while the program runs.
+
+    Its result is dropped. It is called once per iteration of a loop and once per example under `vmap`, in program order.
+    Without `callback` it gives a function that calls with these settings.
+
+    >>> import weft, weft.numpy as wnp
+    >>> seen = []
+    >>> f = weft.jit(lambda x: weft.debug.callback(lambda v: seen.append(v.tolist()), x))
+    >>> f(wnp.arange(2)); seen
+    [[0, 1]]
+    """
+    if callback is None:
+        return functools.partial(globals()["callback"], ordered=ordered, partitioned=partitioned)
+    debug_callback(callback, *args, ordered=ordered, partitioned=partitioned, **kwargs)
+    return None
+
+
+# --- formats ----------------------------------------------------------------------------------------------------------
+
+
+def check_format(fmt: str, args: tuple, kwargs: dict) -> None:
+    """Raise what `fmt.format(*args, **kwargs)` would about its fields; ValueError for arguments that it does not mention."""
+    used = set(_fields(fmt))
+    for name in used:
+        if isinstance(name, int) and name >= len(args):
+            raise IndexError(f"debug.print: the format {fmt!r} asks for positional argument {name}, there are {len(args)}.")
+        if isinstance(name, str) and name not in kwargs:
+            raise KeyError(f"debug.print: the format {fmt!r} asks for {name!r}, which is not among the keyword arguments.")
+    spare = [i for i in range(len(args)) if i not in used]
+    if spare:
+        raise ValueError(f"debug.print: unused positional arguments: {[args[i] for i in spare]}. The format {fmt!r} does not "
+                         "mention them; if it is an f-string, make it a plain string.")
+    unknown = [name for name in kwargs if name not in used]
+    if unknown:
+        raise ValueError(f"debug.print: unused keyword arguments: {unknown}. The format {fmt!r} does not mention them; if it "
+                         "is an f-string, make it a plain string.")
+
+
+def _fields(fmt: str, counter: list[int] | None = None) -> Iterable[int | str]:
+    """Positions and names of the arguments that a format mentions, in nested specs too."""
+    counter = [0] if counter is None else counter
+    for _, field, spec, _ in _formatter.parse(fmt):
+        if field is None:
+            continue
+        first = field.partition(".")[0].partition("[")[0]
+        if first == "":
+            yield counter[0]
+            counter[0] += 1
+        else:
+            yield int(first) if first.isdigit() else first
+        if spec:
+            yield from _fields(spec, counter)
+
+
+def _has_fields(fmt: str) -> bool:
+    try:
+        return any(field is not None for _, field, _, _ in _formatter.parse(fmt))
+    except ValueError:                   # not a format: printed as it is
+        return False

@@ -1,0 +1,257 @@
+"""Callbacks: operations that call Python on the host while a program runs.
+
+`pure_callback` computes values and may run any number of times; `io_callback` and `debug_callback` (and `debug_print`, the
+same with a format) have an effect, so they run exactly once per execution, in program order, whether results are used or not.
+
+In:   operands `[guard], [mesh positions...], values...`. `callback(position, *arrays)` gives a list of results;
+      `position` is a tuple of (axis name, index) pairs and tells which device of a mesh speaks.
+Laws: a mapped callback is one equation that calls once per example, in the order of the examples (the parameter `mapped`).
+      A callback in a program split over devices by the compiler reads the blocks where they lie and puts them together
+      on the host (the parameter `layout`): looking at a value moves nothing between devices.
+      Where the guard is false nothing is called and results are zeros.
+
+Parameters that only transformations set are absent until then: mapped=(), layout=None, guarded=False, axes=().
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.core.primitive import Primitive, registry, unsupported
+from weft.core.trace import typeof
+from weft.ir.specs import Spec
+from weft.ir.types import ShapedArray
+from weft.ops.families import HostSpec, joined_vma, move_dim
+from weft.util.errors import describe
+from weft.util.source import user_frame
+
+#: how `vmap` maps a pure callback: by calls one after another, or by one call on operands with another leading dim
+VMAP_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized")
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """An axis that a callback is mapped over; `operands` tells which have a leading dim for it (outer axes come first)."""
+    size: int
+    name: Any
+    operands: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the operands of a callback lie on the mesh `axes` that the compiler splits over: axes per dim of each operand.
+
+    With `apart` the blocks are not put together: each is a call of its own, with its position on the mesh. `inner` of the
+    mapped axes were there before: they are dims like others here, whatever they are called.
+    """
+    specs: tuple[Spec, ...]
+    axes: frozenset
+    apart: bool = False
+    inner: int = 0
+
+    def splits(self, name: Any) -> bool:
+        """Whether some operand is split over axis `name`."""
+        return any(name in dim for spec in self.specs for dim in spec)
+
+    def of_mesh(self, mapped: tuple[Mapped, ...]) -> list[bool]:
+        """Which of the mapped axes are axes of the mesh."""
+        outer = len(mapped) - self.inner
+        return [i < outer and m.name in self.axes for i, m in enumerate(mapped)]
+
+
+# --- the meaning ------------------------------------------------------------------------------------------------------
+
+
+def run_callback(callback: Any, operands: Sequence[np.ndarray], result_avals: Sequence[ShapedArray], mapped: tuple = (),
+                 layout: Layout | None = None, guarded: bool = False, axes: tuple = ()) -> list[np.ndarray]:
+    """Call `callback` once per example and give its results, stacked as the operands were."""
+    if layout is not None and not layout.apart:
+        operands, mapped = _assembled(operands, mapped, layout)
+    sizes = tuple(m.size for m in mapped)
+    results = [np.zeros((*sizes, *a.shape), a.dtype) for a in result_avals]
+    for at, mine in _examples(operands, mapped, sizes):
+        if guarded:
+            on, *mine = mine
+            if not on:
+                continue
+        position = [] if layout is None or not layout.apart else [
+            (m.name, i) for i, m, mesh in zip(at, mapped, layout.of_mesh(mapped)) if mesh]
+        position += [(name, int(i)) for name, i in zip(axes, mine)]
+        values = callback(tuple(position), *mine[len(axes):])
+        for i, (result, value, aval) in enumerate(zip(results, values, result_avals, strict=True)):
+            _check_promise(callback, i, value, aval)
+            result[at] = value
+    return results
+
+
+def _check_promise(callback: Any, i: int, value: np.ndarray, aval: ShapedArray) -> None:
+    if value.shape != aval.shape or value.dtype != aval.dtype:
+        got = ShapedArray(value.shape, value.dtype).str_short()
+        raise TypeError(f"{callback!r} returned {got} as result {i}, promised was {aval.str_short()}. Return arrays of exactly "
+                        "the promised shapes and dtypes.")
+
+
+def _examples(operands: Sequence[np.ndarray], mapped: tuple, sizes: tuple) -> Iterator[tuple[tuple, list]]:
+    """Every place on the mapped axes, and the operands there."""
+    for at in np.ndindex(*sizes):
+        yield at, [x[(*(i for i, m in zip(at, mapped) if m.operands[k]), ...)] for k, x in enumerate(operands)]
+
+
+def _assembled(operands: Sequence[np.ndarray], mapped: tuple, layout: Layout) -> tuple[list[np.ndarray], tuple]:
+    """Operands with the blocks along the axes of the layout put together, and the axes that are left to map over."""
+    whole = []
+    mesh = layout.of_mesh(mapped)
+    for k, x in enumerate(operands):
+        lead = [(m.name, of_mesh) for m, of_mesh in zip(mapped, mesh) if m.operands[k]][:x.ndim - len(layout.specs[k])]
+        place = {name: i for i, (name, of_mesh) in enumerate(lead) if of_mesh}
+        order = [i for i, (_, of_mesh) in enumerate(lead) if not of_mesh]
+        shape = [x.shape[i] for i in order]
+        for d, names in enumerate(layout.specs[k], len(lead)):
+            split = [place[name] for name in names]
+            order += [*split, d]
+            shape.append(math.prod(x.shape[i] for i in split) * x.shape[d])
+        whole.append(x.transpose(order).reshape(shape))
+    return whole, tuple(m for m, of_mesh in zip(mapped, mesh) if not of_mesh)
+
+
+# --- the rules --------------------------------------------------------------------------------------------------------
+
+
+def _callback_primitive(name: str, effect: str | None = None) -> Primitive:
+    """A primitive with the rules that all callbacks share; `effect` names what one does besides giving values."""
+    primitive = Primitive(name, "callback", multiple_results=True)
+
+    @primitive.def_type
+    def type_rule(*avals, result_avals=(), mapped=(), layout=None, **_):
+        mesh = [False] * len(mapped) if layout is None or layout.apart else layout.of_mesh(mapped)
+        sizes = tuple(m.size for m, of_mesh in zip(mapped, mesh) if not of_mesh)
+        vma = joined_vma(avals)
+        return [ShapedArray((*sizes, *a.shape), a.dtype, False, None, vma) for a in result_avals]
+
+    @primitive.def_reference
+    def reference(*args, callback, result_avals=(), mapped=(), layout=None, guarded=False, axes=(), **_):
+        return run_callback(callback, args, result_avals, mapped, layout, guarded, axes)
+
+    @primitive.def_batch
+    def batch(axis, args, dims, **params):
+        return map_calls(primitive, axis, args, dims, params)
+
+    primitive.define(factors=unsupported("operands are read where they lie and put together on the host"), lower=HostSpec(),
+                     transpose=unsupported("what Python does with a value has no adjoint"))
+    if effect is not None:
+        primitive.ref_effects = lambda params: frozenset({f"ordered {effect}" if params["ordered"] else effect})
+    return primitive
+
+
+def map_calls(primitive: Primitive, axis: Any, args: Sequence, dims: Sequence, params: dict) -> tuple[list, list]:
+    """Batching by one call per example."""
+    layout = params.get("layout")
+    if layout is not None and axis.name in layout.axes and not layout.splits(axis.name):
+        # rows that the compiler knows to be equal: any of them will do
+        outs = primitive.bind(*[x if d is None else _first(x, d) for x, d in zip(args, dims)], **params)
+        return outs, [None] * len(outs)
+    over = Mapped(axis.size, axis.name, tuple(d is not None for d in dims))
+    fronted = [x if d is None else move_dim(x, d, 0) for x, d in zip(args, dims)]
+    outs = primitive.bind(*fronted, **{**params, "mapped": (over, *params.get("mapped", ()))})
+    put_together = layout is not None and not layout.apart and axis.name in layout.axes
+    return outs, [None if put_together else 0] * len(outs)
+
+
+def _first(x: Any, dim: int) -> Any:
+    shape = typeof(x).shape
+    row = registry["slice"].bind(x, start_indices=(0,) * len(shape), strides=None,
+                                 limit_indices=tuple(1 if d == dim else n for d, n in enumerate(shape)))
+    return registry["squeeze"].bind(row, dimensions=(dim,))
+
+
+#: params: callback, ordered, partitioned
+debug_callback_p = _callback_primitive("debug_callback", "debug")
+#: params: fmt, callback, ordered, partitioned
+debug_print_p = _callback_primitive("debug_print", "debug")
+#: params: callback, result_avals, ordered, sharding
+io_callback_p = _callback_primitive("io_callback", "io")
+#: params: callback, result_avals, vmap_method, sharding
+pure_callback_p = _callback_primitive("pure_callback")
+
+
+def _look_at_primals(primitive: Primitive) -> None:
+    """The derivative of an operation that only looks: it looks at the values, and there is nothing to differentiate."""
+    @primitive.def_jvp
+    def jvp(primals, tangents, **params):
+        return primitive.bind(*primals, **params), []
+
+
+_look_at_primals(debug_callback_p)
+_look_at_primals(debug_print_p)
+
+
+def _refuse_derivative(primitive: Primitive) -> None:
+    @primitive.def_jvp
+    def jvp(primals, tangents, **params):
+        raise ValueError(describe(primitive.name, "cannot be differentiated.", (), user_frame(),
+                                  "What Python computes is not known to the derivative rules.",
+                                  "Give the surrounding function a rule with weft.custom_jvp or weft.custom_vjp, or stop the "
+                                  "gradient of the operands with weft.lax.stop_gradient."))
+
+
+_refuse_derivative(io_callback_p)
+_refuse_derivative(pure_callback_p)
+
+
+@pure_callback_p.def_batch
+def _batch_pure(axis, args, dims, **params):
+    method = params["vmap_method"]
+    if method in ("sequential", "sequential_unrolled") or params.get("layout") is not None or params.get("mapped"):
+        return map_calls(pure_callback_p, axis, args, dims, params)
+    if method is None:
+        raise NotImplementedError(describe(
+            "pure_callback", "vmap needs to know how to call it on a batch.", (), user_frame(),
+            f"vmap_method is one of {', '.join(map(repr, VMAP_METHODS))}.",
+            "With 'sequential' it is called once per example; with 'expand_dims' once, on operands with a leading dim."))
+    operands = [_with_leading(x, d, axis.size, method) for x, d in zip(args, dims)]
+    avals = tuple(a.update(shape=(axis.size, *a.shape)) for a in params["result_avals"])
+    outs = pure_callback_p.bind(*operands, **{**params, "result_avals": avals})
+    return outs, [0] * len(outs)
+
+
+def _with_leading(x: Any, dim: int | None, size: int, method: str) -> Any:
+    """An operand as a method that calls once wants it."""
+    if dim is not None:
+        return move_dim(x, dim, 0)
+    if method == "legacy_vectorized":
+        return x
+    shape = typeof(x).shape
+    leading = 1 if method == "expand_dims" else size
+    return registry["broadcast_in_dim"].bind(x, shape=(leading, *shape), broadcast_dimensions=tuple(range(1, len(shape) + 1)))
+
+
+# --- looking at layouts -----------------------------------------------------------------------------------------------
+
+#: params: callback, called with the sharding of the operand while the program is compiled
+inspect_sharding_p = Primitive("inspect_sharding", "callback", multiple_results=True)
+
+
+@inspect_sharding_p.def_type
+def _inspect_type(aval, *, callback):
+    return []
+
+
+@inspect_sharding_p.def_reference
+def _inspect_reference(x, *, callback):
+    return []
+
+
+@inspect_sharding_p.def_batch
+def _inspect_batch(axis, args, dims, *, callback):
+    return inspect_sharding_p.bind(*args, callback=callback), []
+
+
+_look_at_primals(inspect_sharding_p)
+inspect_sharding_p.define(factors=unsupported("it asks where its operand lies and wants nothing"),
+                          transpose=unsupported("it gives no value"), lower=HostSpec())
+inspect_sharding_p.ref_effects = lambda params: frozenset({"inspect"})
