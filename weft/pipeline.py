@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from weft.codegen import target
@@ -31,6 +30,7 @@ from weft.runtime.reference import ReferenceExecutable
 from weft.transforms.erase import erase
 from weft.transforms.physical import physicalize
 from weft.util.config import config
+from weft.util.record import field, record
 
 if TYPE_CHECKING:
     from weft.partition.partition import PartitionResult
@@ -39,7 +39,7 @@ log = logging.getLogger("weft")
 target.look_ahead()
 
 
-@dataclass
+@record(frozen=False)
 class Stages:
     """The program at every stage of one compilation, for inspection; `partition` has the collectives."""
     name: str
@@ -122,5 +122,3 @@ class _Timer:
             dump.write(config.dump, self.stages.name, self.number, title, result)
         self.number += 1
         return result
-
-

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from weft.codegen.gemm_types import Recipe
 from weft.codegen.gemm_words import DIRECT, PRIVATE, SHARED, Word
 from weft.ir.program import Gemm
+from weft.util.record import record, replace
 
 # Sizes in bytes and steps that suit caches of 32-48 KiB, 1 MiB and up.
 _BLOCK_STEPS = 384  # steps of k between two visits of C
@@ -30,7 +30,7 @@ _PACK_STORE = 5  # more, when what is packed leaves the core's own caches
 _TASK, _FORK = 300, 6000
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Problem:
     """A matmul with byte strides; `batch` is (extent, a, b, c) and `outer` (extent, a, b)."""
 
@@ -252,7 +252,7 @@ def _b_direct_ok(p: Problem, recipe: Recipe) -> bool:
     return dense and (recipe.machine.masks or p.n % recipe.lanes == 0)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Split:
     mode: int
     tile_rows: int

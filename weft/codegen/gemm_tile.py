@@ -11,13 +11,13 @@ element, first panel, panels, batch elements of the round, column tiles.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
 from weft.codegen.gemm_micro import ROW_COUNTS, UNROLL, epilogue, kernel_name, kernels
 from weft.codegen.gemm_pack import pack_a, pack_b
 from weft.codegen.gemm_text import Decls, Text
 from weft.codegen.gemm_types import Recipe
 from weft.codegen.gemm_words import DIRECT, PRIVATE, SHARED, Word
+from weft.util.record import record
 
 
 def all_pieces(recipe: Recipe) -> frozenset[str]:
@@ -197,7 +197,7 @@ def _tile_task(recipe: Recipe, decls: Decls) -> str:
     return f.end()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Tile:
     """One tile of one batch element: operands at its first row, its rows and panels, its worker's scratch."""
 
@@ -254,7 +254,7 @@ def _tile(f: Task, recipe: Recipe, t: _Tile) -> None:
     f.loop(0, blocks, 1, block)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Panel:
     """One block of k and one panel of columns, packed or in place: operands, their strides, the tile's sums."""
 

@@ -9,7 +9,8 @@ Words: a *lane* is one accumulator of a vector; a *step* is what one packed elem
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from weft.util.record import record
 
 _LLVM = {"f16": "half", "f32": "float", "f64": "double"}
 _REAL_OF = {"c64": "f32", "c128": "f64"}
@@ -39,7 +40,7 @@ def llvm_type(type: str) -> str:
     return _LLVM.get(type, "i16")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Machine:
     """The vector unit: bytes and number of its registers, cheap masked memory access, and special conversions."""
 
@@ -68,7 +69,7 @@ class Machine:
         return Machine(16, 16)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Recipe:
     """How one combination of types is multiplied on one machine."""
 

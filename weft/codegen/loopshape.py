@@ -6,8 +6,6 @@ Out:  a `Shape`, or None where the loop had better run one iteration at a time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.codegen.target import Target
 from weft.ir.loops import (
     BINARY_MATH,
@@ -29,6 +27,7 @@ from weft.ir.loops import (
     Store,
     While,
 )
+from weft.util.record import record
 
 _CHEAP_MATH = frozenset({
     "sqrt", "rsqrt", "floor", "ceil", "round_even", "round_away", "trunc", "is_finite", "copysign"})
@@ -42,7 +41,7 @@ WORK_OF_CALL = 4
 _MATH = (UNARY_MATH | BINARY_MATH) - _CHEAP_MATH
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Shape:
     """`parts` vectors of `lanes` elements per iteration; `reductions`: outer accumulators and their operations.
 

@@ -13,7 +13,6 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +23,7 @@ from weft.codegen.objects import Order
 from weft.ir import loops_text
 from weft.ir.loops import Kernel, check
 from weft.ir.program import Branch, Gemm, HostCall, Launch, Loop, Program, Step, WhileLoop
+from weft.util.record import field, record
 
 if TYPE_CHECKING:
     from llvmlite.binding import ResourceTracker
@@ -41,7 +41,7 @@ _LIBC = ("memcpy", "memset", "memmove")
 BATCH = 16
 
 
-@dataclass
+@record(frozen=False)
 class CompiledKernel:
     """A kernel in memory: the address of its function, and what it was made from."""
     symbol: str
@@ -216,7 +216,7 @@ def _dtype(name: str) -> np.dtype:
         return np.dtype(getattr(ml_dtypes, name))
 
 
-@dataclass
+@record(frozen=False)
 class NativeProgram:
     """A program in memory. `entry` is the address of `i32 entry(ptr slots)`: 0, or nonzero when a host call raised."""
     program: Program

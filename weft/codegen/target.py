@@ -17,10 +17,10 @@ import platform
 import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from weft.codegen import cache, llvm_c, loader
+from weft.util.record import field, record
 
 if TYPE_CHECKING:
     from llvmlite.binding import LLJIT, ResourceTracker
@@ -39,7 +39,7 @@ _AVX512 = {"+avx512f", "+avx512bw", "+avx512vl", "+avx512dq"}
 _CODEGEN_LEVEL = 1
 
 
-@dataclass(frozen=True)
+@record
 class Target:
     """A CPU with its features. `level` is avx512, avx2, neon or generic; `vector_bytes` the width of its registers."""
     cpu: str

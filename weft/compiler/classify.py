@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.ir.build import Builder
 from weft.ir.jaxpr import Eqn, Literal
 from weft.ir.loops import BINARY_MATH, UNARY_MATH, Const
 from weft.ir.rewrite import params_key
+from weft.util.record import record
 
 _BY_SPEC = {"ReduceSpec": "reduce", "ScanSpec": "scan", "ScatterSpec": "scatter", "ContractSpec": "contract",
             "HostSpec": "host", "ExpandSpec": "expand"}
@@ -52,7 +51,7 @@ def cost(eqn: Eqn) -> int:
     return _COST_BY_KIND.get(eqn.primitive.kind, 1)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class View:
     """Element i of the result is element `offset + sum(i[d] * strides[d])` of the operand, counted row-major.
 

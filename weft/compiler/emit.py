@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from weft.compiler.lower import children
 from weft.ir.build import Builder
 from weft.ir.loops import Const, Expr, For, Index, Let, Load, Op, Ref, Stmt
+from weft.util.record import field, record
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Scope:
     """The body of a loop that is being written."""
     level: int

@@ -14,11 +14,10 @@ kernel, as do values of shape S made from it; other accesses need the value in m
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from weft.compiler.classify import View, cost, is_dense, treatment, view_of
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.ir.rewrite import params_key
+from weft.util.record import field, record
 
 FULL = "full"              # the tags of a value that has the shape of its row context
 EXPENSIVE = 12             # price from which a value that is used twice is worth a buffer
@@ -29,7 +28,7 @@ FEWEST_ROWS = 16           # rows that keep several threads busy
 Context = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Group:
     """A kernel to be: the values it stores, and the nest it runs (`context` is None if nothing is reduced)."""
     roots: list[Var]

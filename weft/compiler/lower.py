@@ -9,8 +9,6 @@ like anything else: it becomes an accumulator that a pass over the columns fills
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
 from weft.compiler.classify import row_major, treatment
@@ -18,11 +16,12 @@ from weft.compiler.fuse import Graph, Group, reduced_dims
 from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Atom, Eqn, Literal, Var
 from weft.ir.loops import FLOATS, Expr, Op, Ref
+from weft.util.record import field, record
 
 _BOOLEAN = {"add": "or", "max": "or", "mul": "and", "min": "and"}
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Reduction:
     """An accumulator: filled by pass `level` over the columns."""
     name: str
@@ -33,7 +32,7 @@ class Reduction:
     columns: tuple[int, ...]
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Output:
     """A value to store: in pass `level` if it varies over columns, else once per row (level -1)."""
     var: Var
@@ -42,7 +41,7 @@ class Output:
     level: int
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Lowered:
     """The scalar program of a kernel. `vars[d]` is the index expression of dim d of `shape`."""
     builder: Builder

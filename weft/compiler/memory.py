@@ -8,13 +8,14 @@ Laws: two buffers that are alive at one step do not overlap, unless one was made
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from weft.util.record import field, record
 
 ALIGN = 64
 HUGE = 1 << 21
 
 
-@dataclass(eq=False, slots=True)
+@record(frozen=False, eq=False)
 class Buffer:
     """Memory of one value. `kind` is that of its slot; `forward` is set when it is part of another one after all."""
     nbytes: int
@@ -28,7 +29,7 @@ class Buffer:
     takes_over: "Buffer | None" = None  # a buffer whose last reader is this one's first writer, in place
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ref:
     """An address: `offset` bytes into a buffer, and bytes per loop variable."""
     buffer: Buffer
@@ -47,7 +48,7 @@ class Ref:
         return ref
 
 
-@dataclass(eq=False, slots=True)
+@record(frozen=False, eq=False)
 class Region:
     """A loop body or branch: what it touches of the outside stays alive until it ends."""
     parent: "Region | None"

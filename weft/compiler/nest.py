@@ -10,8 +10,6 @@ equal shares of rows, or of the vector dim where rows are few.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from weft.compiler.classify import row_major
 from weft.compiler.emit import Emitter
 from weft.compiler.lower import Lowered, Output, children
@@ -34,6 +32,7 @@ from weft.ir.loops import (
     Ref,
     Store,
 )
+from weft.util.record import field, record
 
 TASK_BYTES = 1 << 16           # work of one task, as bytes of memory traffic
 MOST_TASKS = 256
@@ -47,7 +46,7 @@ STRIP_ROWS = 8                 # rows that are added into them at a time, at mos
 STRIP_TYPES = frozenset({"i32", "u32", "i64", "u64", "f32", "f64"})
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Built:
     """A kernel, the values behind its buffers in order, and (output, input) pairs that may share memory."""
     kernel: Kernel
@@ -56,7 +55,7 @@ class Built:
     in_place: list[tuple[Var, Var]]
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Dim:
     """One loop: dims `[first..last]` of the shape; `steps` are its strides in all accesses."""
     dims: list[int]
@@ -65,7 +64,7 @@ class Dim:
     steps: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Access:
     """A place where memory is touched: coefficients by id of loop variable."""
     buf: str
@@ -646,4 +645,3 @@ class Replace(Translate):
             index, guard = self.made[id(x.index)], None if x.guard is None else self.made[id(x.guard)]
             return self.new.load(x.buf, index, x.type, guard)
         return x
-

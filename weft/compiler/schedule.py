@@ -7,7 +7,6 @@ Out:  `Scheduled`: the Program, its constants, counts, and which outputs take th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,12 +22,13 @@ from weft.ir.build import type_name
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.ir.loops import Kernel
 from weft.ir.program_text import program_text
+from weft.util.record import record, replace
 
 MOST_LOWERED = 4096
 _lowered: dict[tuple, tuple] = {}      # lowered kernels by what they compute
 
 
-@dataclass
+@record(frozen=False)
 class Scheduled:
     """A program ready for code generation. `aliases`: output number -> donated input number whose memory it takes."""
     program: P.Program
@@ -65,7 +65,7 @@ def schedule(jaxpr: Jaxpr, donated: Sequence[int] = ()) -> Scheduled:
     return Scheduler(expand(jaxpr), donated).run()
 
 
-@dataclass(eq=False, slots=True)
+@record(frozen=False, eq=False)
 class Pending:
     """A step whose addresses are not fixed yet: `make(address)` gives it. Launches may gain in-place pairs."""
     make: Callable

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
@@ -27,6 +26,7 @@ from weft.ir.types import ShapedArray
 from weft.util import dtypes, tree
 from weft.util.config import config
 from weft.util.errors import describe
+from weft.util.record import record
 from weft.util.source import user_frame
 
 
@@ -63,7 +63,7 @@ def runs_in_python() -> bool:
 # --- staging ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Body:
     """A staged function. `jaxpr` takes the values `consts` first, then the arguments."""
     jaxpr: Jaxpr

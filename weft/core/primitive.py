@@ -19,17 +19,17 @@ elementwise layout slice index reduce contract conv sort scan scatter random col
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from weft.ir.registry import registry
 from weft.util.errors import MissingRuleError
+from weft.util.record import record
 
 SLOTS = ("type", "reference", "jvp", "transpose", "batch", "factors", "lower")
 REGION_SLOTS = ("partial_eval", "dce", "partition")
 
 
-@dataclass(frozen=True)
+@record
 class Unsupported:
     """Fills a slot on purpose: the rule does not exist, and `reason` says why."""
     reason: str
@@ -39,7 +39,7 @@ def unsupported(reason: str) -> Unsupported:
     return Unsupported(reason)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BatchAxis:
     """The axis that `vmap` (or the stacking of mesh axes) adds: its size, its name or None, and the explicit mesh axes that
     split it."""

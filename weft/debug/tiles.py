@@ -5,14 +5,15 @@ Out: `Tiling`: the cut points of every dim, and the devices of every tile betwee
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Any
+
+from weft.util.record import record
 
 Bounds = tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Tiling:
     """The tiles of an array of `shape`, each with the devices that hold it.
 

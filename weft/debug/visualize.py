@@ -10,12 +10,12 @@ for each tile of the leading dims. Next to read: `weft.debug.tiles`, which finds
 import html
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from textwrap import wrap
 from typing import Any
 
 from weft.debug.tiles import Tiling, tile
+from weft.util.record import record
 
 Color = tuple[int, int, int]
 ColorMap = Callable[[float], tuple[float, ...]]
@@ -33,7 +33,7 @@ LONGEST_LINE = 72
 CHARACTER_ASPECT = 2.5  # height of a terminal character over its width
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Box:
     """One tile of a picture: its text, its colour and its size in characters."""
 
@@ -43,7 +43,7 @@ class Box:
     width: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Picture:
     """A grid of boxes under an optional heading; or, where boxes would not fit, lines of a listing."""
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -23,6 +22,7 @@ from weft.ir.factors import FactorRule, axes_of_factors, dims_of_factors
 from weft.ir.mesh import AbstractMesh, AxisType, Mesh
 from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.specs import DimSpec, PartitionSpec, Spec, entry_axes, spec_of_dims
+from weft.util.record import field, record
 
 #: kinds whose sums over a dim that several operands split may end in more than one layout
 _CONTRACTIONS = frozenset({"contract", "conv"})
@@ -73,7 +73,7 @@ def retyped(mesh: Any, axes: Sequence[Any], kind: AxisType) -> Any:
     return mesh.update(axis_types=tuple(kind if n in axes else t for n, t in zip(mesh.axis_names, mesh.axis_types)))
 
 
-@dataclass(frozen=True)
+@record
 class Conflict:
     """Why the operands' types do not determine the results'."""
     what: str                                      # the fact, in one line

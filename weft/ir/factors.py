@@ -16,17 +16,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from weft.ir.specs import DimSpec, Spec
+from weft.util.record import field, record
 
 DimFactors = tuple[int, ...]                 # factors of one dim, major to minor; () for a dim of size 1 that is not split
 OperandFactors = tuple[DimFactors, ...]
 FactorAxes = dict[int, DimSpec]              # mesh axes that split a factor
 
 
-@dataclass(frozen=True)
+@record
 class FactorRule:
     """`sizes[f]` is the extent of factor f; `ins[i][d]` / `outs[o][d]` list the factors of dim d of operand i / result o."""
     sizes: tuple[int, ...]

@@ -11,8 +11,9 @@ Scalar types are short names: bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f6
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal, Union
+
+from weft.util.record import field, record
 
 ScalarType = str
 
@@ -37,21 +38,21 @@ UNARY_MATH = frozenset({
 BINARY_MATH = frozenset({"pow", "atan2", "nextafter", "copysign"})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Const:
     """A literal; `value` is a Python bool, int, float or complex."""
     value: object
     type: ScalarType
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Index:
     """The i64 value of loop variable `name`."""
     name: str
     type: ScalarType = "i64"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Load:
     """Element `index` (flat, in elements) of buffer `buf`. `guard`, when given, is a bool: where false, the value is
     `other` (zero by default) and nothing is touched."""
@@ -62,7 +63,7 @@ class Load:
     other: Expr | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Op:
     """Scalar operation `op` of ARITHMETIC, COMPARISONS, UNARY_MATH, BINARY_MATH, or one of:
     `select` (bool, then, else), `cast` (value conversion to `type`; float to int truncates and saturates, NaN gives 0),
@@ -72,7 +73,7 @@ class Op:
     type: ScalarType
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ref:
     """The value of a `Let` name or the current value of accumulator `name`."""
     name: str
@@ -82,21 +83,21 @@ class Ref:
 Expr = Union[Const, Index, Load, Op, Ref]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Let:
     """Bind `name` to `value` for the rest of the enclosing body (computed once per iteration)."""
     name: str
     value: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Init:
     """Declare accumulator `name` and set it to `value`. It lives until the enclosing body ends."""
     name: str
     value: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Accum:
     """`name = op(name, value)`, with `op` associative: add mul min max and or xor — or `set` (plain assignment, never
     inside a `vector` loop that encloses it but not its `Init`). The order of a reduction is not promised. `guard` false
@@ -107,7 +108,7 @@ class Accum:
     guard: Expr | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Store:
     """Write `value` to element `index` of `buf`. `accumulate` (add mul min max and or xor) makes it an update."""
     buf: str
@@ -118,7 +119,7 @@ class Store:
     streaming: bool = False          # hint: non-temporal store
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class For:
     """`for var in range(extent)`. `extent` is an int; for `serial` and `vector` loops it may also be an i64 expression
     that does not vary over the loop itself (a negative value means no iterations)."""
@@ -128,14 +129,14 @@ class For:
     kind: Literal["serial", "vector", "parallel"] = "serial"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class While:
     """Repeat `body` while `cond` (a bool over accumulators and memory) holds. Never inside a `vector` loop."""
     cond: Expr
     body: tuple[Stmt, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class If:
     """Run `body` where `cond` holds, else `orelse`. Inside a `vector` loop `cond` must not vary over it."""
     cond: Expr
@@ -146,7 +147,7 @@ class If:
 Stmt = Union[Let, Init, Accum, Store, For, While, If]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Buf:
     """A flat buffer parameter of `size` elements; bool is stored as one byte. `mode`: in, out, inout.
     Different buffers never overlap, unless one names the other as its `alias` (same address, elementwise use: an
@@ -158,7 +159,7 @@ class Buf:
     alias: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Kernel:
     """One native function over `bufs`, in order. `name` does not take part in the kernel's identity."""
     bufs: tuple[Buf, ...]

@@ -10,13 +10,13 @@ Laws: steps run in order; a step's parallelism is its own; nothing returns to Py
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, Union
 
 from weft.ir.loops import Kernel
+from weft.util.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Slot:
     """A buffer of the program. `offset` counts bytes in the arena and is meaningful for `temp` only."""
     kind: Literal["in", "out", "temp", "const"]
@@ -24,7 +24,7 @@ class Slot:
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BufRef:
     """Address `base(slot) + offset + sum(loop_var * stride)`, in bytes; the variables are those of enclosing loops."""
     slot: int
@@ -32,14 +32,14 @@ class BufRef:
     strides: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Launch:
     """Run `kernel` on `args` (one per kernel buffer, in order)."""
     kernel: Kernel
     args: tuple[BufRef, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Gemm:
     """C[b..., m, n] (+)= sum over ko..., k of A[b..., ko..., m, k] * B[b..., ko..., k, n].
 
@@ -66,7 +66,7 @@ class Gemm:
     epilogue_bias: tuple[BufRef, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Copy:
     """Copy `nbytes` bytes; source and destination do not overlap."""
     dst: BufRef
@@ -74,7 +74,7 @@ class Copy:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HostCall:
     """Call `fn(*input_views, *output_views)` in Python with NumPy views of the buffers, holding the GIL; an exception
     stops the program and surfaces in the caller. Each operand is (ref, shape, numpy dtype name), dense row-major."""
@@ -83,7 +83,7 @@ class HostCall:
     outs: tuple[tuple[BufRef, tuple[int, ...], str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Loop:
     """Run `body` for var = 0 .. extent-1, in order (backward when `reverse`)."""
     var: str
@@ -92,7 +92,7 @@ class Loop:
     reverse: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WhileLoop:
     """Run `cond_body`, then while the bool byte at `cond` is nonzero: `body`, `cond_body`."""
     cond_body: tuple["Step", ...]
@@ -100,7 +100,7 @@ class WhileLoop:
     body: tuple["Step", ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Branch:
     """Run branch number clamp(i32 at `index`, 0, len-1)."""
     index: BufRef
@@ -110,7 +110,7 @@ class Branch:
 Step = Union[Launch, Gemm, Copy, HostCall, Loop, WhileLoop, Branch]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Program:
     """Slots come in the order: ins, outs, consts, temps."""
     slots: tuple[Slot, ...]

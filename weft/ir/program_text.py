@@ -14,11 +14,11 @@ Equal kernels are printed once. `sN` is slot N; `s4+64+i*8` adds bytes, `i` bein
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from weft.ir.loops import Kernel
 from weft.ir.loops_text import canonical, print_kernel
 from weft.ir.program import Branch, BufRef, Copy, Gemm, HostCall, Launch, Loop, Program, Step, WhileLoop
+from weft.util.record import replace
 
 
 def program_text(program: Program) -> str:

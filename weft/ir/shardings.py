@@ -10,8 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy as np
 from weft.ir.mesh import AbstractMesh, Mesh
 from weft.ir.specs import PartitionSpec, Spec, entry_axes
 from weft.util.errors import ShardingError
+from weft.util.record import record
 from weft.util.source import user_frame
 
 Index = tuple[slice, ...]
@@ -27,7 +27,7 @@ Shape = tuple[int, ...]
 MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")
 
 
-@dataclass(frozen=True)
+@record
 class Layout:
     """The canonical form of a sharding for values of one rank.
 
@@ -42,16 +42,21 @@ class Layout:
         """Number of distinct shards."""
         return math.prod(self.splits)
 
-    @cached_property
+    @property
     def positions(self) -> tuple[Shape, ...]:
         """Grid position of the shard of each device, in device order."""
-        grid = np.stack(np.unravel_index(self.shard_ids, self.splits), 1) if self.splits else [()] * len(self.devices)
-        return tuple(tuple(int(p) for p in row) for row in grid)
+        return _positions(self.splits, self.shard_ids)
 
     @property
     def is_replicated(self) -> bool:
         """Whether every device holds the whole value."""
         return self.num_shards == 1
+
+
+@lru_cache(maxsize=4096)
+def _positions(splits: Shape, shard_ids: tuple[int, ...]) -> tuple[Shape, ...]:
+    grid = np.stack(np.unravel_index(shard_ids, splits), 1) if splits else [()] * len(shard_ids)
+    return tuple(tuple(int(p) for p in row) for row in grid)
 
 
 class Sharding:

@@ -7,7 +7,6 @@ or an array of positions; and where the dims of the result come from.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,13 @@ from weft.ops.slicing import concatenate, dynamic_slice, dynamic_update_slice, s
 from weft.runtime.array import Array
 from weft.util import dtypes
 from weft.util.errors import NonConcreteBooleanIndexError, describe
+from weft.util.record import field, record
 from weft.util.source import user_frame
 
 _SCALAR_INT = (int, np.integer)
 
 
-@dataclass
+@record(frozen=False)
 class Plan:
     """`arrays[d]` holds positions (arrays, all dims of the same broadcast group, or ranges of their own), `windows[d]` the
     (start, size) of a kept range. `out_dims` lists, in order, what each dim of the result is: ("new",), ("window", d),

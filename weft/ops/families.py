@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -26,12 +25,13 @@ from weft.ir.factors import FactorRule, RuleBuilder, elementwise_rule
 from weft.ir.types import ShapedArray
 from weft.util import dtypes
 from weft.util.errors import ShapeError, describe
+from weft.util.record import record
 from weft.util.source import user_frame
 
 # --- what the compiler reads ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class ReduceSpec:
     """Lowering of a reduction over params['axes']: `combine` is add mul max min and or xor argmax argmin;
     `identity(dtype)` is its neutral Python value (of no use for argmax and argmin)."""
@@ -39,30 +39,30 @@ class ReduceSpec:
     identity: Callable[[Any], Any]
 
 
-@dataclass(frozen=True)
+@record
 class ScanSpec:
     """Lowering of a running reduction along params['axis'], from the end if params['reverse']."""
     combine: str
     identity: Callable[[Any], Any]
 
 
-@dataclass(frozen=True)
+@record
 class ScatterSpec:
     """Lowering of a scatter: updates are combined into the operand by `combine` (None: they replace it)."""
     combine: str | None
 
 
-@dataclass(frozen=True)
+@record
 class ContractSpec:
     """Lowering of a contraction, told by its dimension_numbers."""
 
 
-@dataclass(frozen=True)
+@record
 class HostSpec:
     """Lowering of an op that runs its own reference on the host."""
 
 
-@dataclass(frozen=True)
+@record
 class ExpandSpec:
     """Lowering of a composite: `fn(*args, **params)` rebuilds it from other primitives."""
     fn: Callable

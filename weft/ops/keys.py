@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.core.primitive import Primitive, unsupported
@@ -12,9 +10,10 @@ from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
 from weft.util import dtypes
 from weft.util.errors import ShapeError
+from weft.util.record import record
 
 
-@dataclass(frozen=True)
+@record
 class Generator:
     """A generator of random bits: its name, the tag of its dtype, and the shape of a key's raw data."""
     name: str

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from weft.core.primitive import Primitive
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ops import collectives
 from weft.partition.cost import CollectiveRecord
+from weft.util.record import replace
 
 #: combined operands of one collective hold at most so many bytes on a device: more would wait long for little
 MOST_BYTES = 32 << 20

@@ -14,8 +14,9 @@ Convention (ring algorithms, as compilers of this kind count): over n devices, w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from weft.util.record import record
 
 LATENCY = 64                 # bytes-equivalent of starting a collective
 FLOPS_PER_BYTE = 64          # work that takes as long as sending one byte
@@ -42,7 +43,7 @@ def collective_bytes(kind: str, nbytes: int, n: int) -> int:
     raise ValueError(f"unknown collective {kind!r}")
 
 
-@dataclass(frozen=True)
+@record
 class CollectiveRecord:
     """One collective of a partitioned program: what it is, what it costs, which line caused it and why.
 

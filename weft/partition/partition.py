@@ -9,7 +9,6 @@ Next: `partition.stack` maps the local program over the mesh; `propagate`, `resh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,9 +28,10 @@ from weft.partition.propagate import Propagation, propagate
 from weft.partition.reshard import Placement
 from weft.partition.spmd import partition_program
 from weft.util.errors import ShardingError
+from weft.util.record import record
 
 
-@dataclass(frozen=True)
+@record
 class PartitionResult:
     """A partitioned program. Specs are per-dim tuples of axes of `mesh`, which may be finer than the given mesh."""
     jaxpr: Jaxpr

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from weft.ir.factors import FactorAxes, FactorRule, axes_of_factors, dims_of_factors
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.specs import DimSpec, Spec
+from weft.util.record import field, record
 
 #: kinds through which specs pass first: results are laid out as operands are, without any choice
 PASS_THROUGH = frozenset({"elementwise", "layout", "constraint"})
@@ -36,7 +36,7 @@ def factor_rule(eqn: Eqn) -> FactorRule | None:
     return eqn.primitive.rule("factors")(key[1], key[2], **eqn.params)
 
 
-@dataclass
+@record(frozen=False)
 class Propagation:
     """The state of propagation: specs so far, the variables whose spec is given, and axes that should be finer."""
     sizes: Mapping[Any, int]

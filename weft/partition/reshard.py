@@ -12,7 +12,6 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -20,11 +19,12 @@ import numpy as np
 
 from weft.ir.specs import Spec
 from weft.partition.cost import LATENCY, collective_bytes
+from weft.util.record import record
 
 Sizes = tuple[tuple[Any, int], ...]
 
 
-@dataclass(frozen=True)
+@record
 class Placement:
     """How a value lies on the mesh: axes per dim, and the axes over which it must still be summed."""
     dims: Spec
@@ -43,7 +43,7 @@ class Placement:
         return f"[{body}]" + (f" + partial {{{', '.join(sorted(map(str, self.partial)))}}}" if self.partial else "")
 
 
-@dataclass(frozen=True)
+@record
 class Step:
     """One move. `dim` is the dim concerned; all_to_all gathers `dim` and splits `target`."""
     kind: str                            # own_slice all_gather all_to_all ppermute reduce_scatter psum

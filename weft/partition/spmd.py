@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -42,6 +41,7 @@ from weft.partition.propagate import (
 )
 from weft.partition.reshard import Placement, Step, local_shape, plan, plan_cost
 from weft.transforms.batch import collective_axes
+from weft.util.record import field, record
 
 #: how a factor that is reduced with this operation is finished across devices
 FINISH: dict[str, Callable] = {"max": emit.pmax, "min": emit.pmin, "or": emit.pmax, "and": emit.pmin}
@@ -61,7 +61,7 @@ class LocalTrace(StageTrace):
         return out
 
 
-@dataclass(frozen=True)
+@record
 class Origin:
     """Where a partial sum comes from: the reason, and the user's line."""
     reason: str
@@ -88,7 +88,7 @@ class Value:
         return frozenset() if any(not p.partial for p in self.views) else self.placement.partial
 
 
-@dataclass
+@record(frozen=False)
 class Choice:
     """One way to compute an equation: axes per factor, placements of operands and results."""
     axes: FactorAxes
@@ -96,7 +96,7 @@ class Choice:
     outs: list[Placement]
 
 
-@dataclass
+@record(frozen=False)
 class Partitioner:
     """The state of one partitioning; programs inside programs share everything but the trace."""
     wishes: Propagation

@@ -5,14 +5,14 @@ Out: an `Explanation`; printing it shows the same in a terminal, and a notebook 
 """
 
 import html
-from dataclasses import dataclass
 from typing import Any
 
 import weft
 from weft.tools.report import Collective, as_table, collectives
+from weft.util.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Explanation:
     """What one call of a compiled function does."""
 

@@ -5,11 +5,12 @@ Out: one `Collective` for each communication of the program of one device, in pr
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from weft.util.record import record
 
-@dataclass(frozen=True, slots=True)
+
+@record
 class Collective:
     """One communication between devices. `bytes` counts what one device sends in a call, all `count` runs of it."""
 

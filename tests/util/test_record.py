@@ -1,0 +1,114 @@
+"""Records behave as frozen dataclasses with slots do, but for how long they take to define."""
+
+import copy
+import pickle
+
+import pytest
+
+from weft.util.record import field, record, replace
+
+
+@record
+class Point:
+    """A point."""
+    x: int
+    y: int = 0
+    label: str = field(default="", compare=False)
+    cache: object = field(default=None, repr=False, compare=False)
+
+    @property
+    def norm(self) -> int:
+        return abs(self.x) + abs(self.y)
+
+
+@record(frozen=False)
+class Bag:
+    items: list = field(default_factory=list)
+    note: str | None = None
+
+
+@record(frozen=False, eq=False)
+class Node:
+    name: str
+
+
+@record
+class Nothing:
+    pass
+
+
+def test_fields_are_given_by_place_by_name_or_by_default():
+    assert (Point(1, 2).x, Point(1, y=2).y, Point(x=3).y, Point(3, label="a").label) == (1, 2, 0, "a")
+    assert Point.__slots__ == Point.__match_args__ == ("x", "y", "label", "cache") and not hasattr(Point(1), "__dict__")
+    assert Point.__doc__ == "A point." and Point(3, -4).norm == 7
+
+
+@pytest.mark.parametrize("call", [lambda: Point(), lambda: Point(1, 2, "", None, 5), lambda: Point(1, z=2), lambda: Nothing(1)])
+def test_wrong_arguments_are_refused(call):
+    with pytest.raises(TypeError, match=r"__init__\(\)"):
+        call()
+
+
+def test_compared_fields_make_equality_and_hash():
+    assert Point(1, 2, "a") == Point(1, 2, "b") and hash(Point(1, 2, "a")) == hash(Point(1, 2, "b"))
+    assert Point(1) != Point(2) and Point(1) != (1, 0, "", None) and Nothing() == Nothing() and Nothing() != Point(1)
+    assert Bag([1]) == Bag([1]) and Bag([1]) != Bag([2])
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(Bag())
+    one, two = Node("n"), Node("n")
+    assert one != two and len({one, two, one}) == 2
+
+
+def test_frozen_records_do_not_change():
+    point = Point(1)
+    for change in (lambda: setattr(point, "x", 2), lambda: delattr(point, "x"), lambda: setattr(point, "z", 2)):
+        with pytest.raises(AttributeError, match="Point is frozen"):
+            change()
+    assert replace(point, y=5) == Point(1, 5) and point == Point(1)
+
+
+def test_other_records_change_but_have_no_attributes_beside_their_fields():
+    bag, other = Bag(), Bag()
+    bag.items.append(1)
+    bag.note = "n"
+    assert (bag.items, bag.note, other.items) == ([1], "n", [])
+    with pytest.raises(AttributeError):
+        bag.color = "red"
+
+
+def test_records_are_shown_copied_and_pickled():
+    assert repr(Point(1, 2, "a", cache=object())) == "Point(x=1, y=2, label='a')" and repr(Nothing()) == "Nothing()"
+    for twin in (copy.copy, copy.deepcopy, lambda r: pickle.loads(pickle.dumps(r))):
+        assert twin(Point(1, 2)) == Point(1, 2) and twin(Bag([1])) == Bag([1])
+
+
+def test_patterns_match_records():
+    match Point(1, 2):
+        case Point(x, y):
+            assert (x, y) == (1, 2)
+        case _:
+            pytest.fail("no match")
+
+
+def test_fields_may_be_checked():
+    @record
+    class Positive:
+        x: int
+
+        def __post_init__(self):
+            if self.x <= 0:
+                raise ValueError("not positive")
+    assert Positive(1).x == 1
+    with pytest.raises(ValueError, match="not positive"):
+        Positive(0)
+
+
+def test_init_is_written_once_when_it_is_wanted():
+    @record
+    class Late:
+        x: int
+    first = Late.__init__
+    Late(1)
+    second = Late.__init__
+    Late(2)
+    assert first is not second and Late.__init__ is second
