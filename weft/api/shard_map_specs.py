@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.ir.mesh import Mesh
@@ -16,10 +15,11 @@ from weft.ir.specs import UNCONSTRAINED, PartitionSpec
 from weft.ir.types import ShapedArray
 from weft.util import tree
 from weft.util.errors import ShardingError, describe
+from weft.util.record import record
 from weft.util.source import user_frame
 
 
-@dataclass(frozen=True)
+@record
 class Site:
     """What messages say of one shard_map: the function's name, the mesh, its manual axes."""
     name: str
