@@ -18,6 +18,7 @@ from weft import numpy as wnp
 from weft.core.trace import Tracer, typeof
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, check_arraylike, concrete
 from weft.ops import elementwise as ew, keys as keys_op, layout, rng, slicing, sorting
+from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
 from weft.util.config import config
 
@@ -233,7 +234,8 @@ def _bits(raw, width: int, shape: tuple[int, ...]):
     return layout.reshape(flat, shape)
 
 
-def bits(key, shape=(), dtype=None, *, out_sharding=None):  # noqa: A002
+@takes_out_sharding
+def bits(key, shape=(), dtype=None):  # noqa: A002
     """Uniformly random bits as unsigned integers (uint32 by default)."""
     dtype = np.dtype(np.uint32) if dtype is None else dtypes.check_dtype(dtype, "bits")
     if not dtypes.issubdtype(dtype, np.unsignedinteger):
@@ -250,7 +252,8 @@ def _float(dtype, api: str):
     return dtype
 
 
-def uniform(key, shape=(), dtype=None, minval=0.0, maxval=1.0, *, out_sharding=None):  # noqa: A002
+@takes_out_sharding
+def uniform(key, shape=(), dtype=None, minval=0.0, maxval=1.0):  # noqa: A002
     """Uniform samples from [minval, maxval).
 
     >>> import weft
@@ -291,7 +294,8 @@ def _minus(x, y):
     return ew.sub(concrete(x) if isinstance(x, np.generic) else x, y)
 
 
-def normal(key, shape=(), dtype=None, *, out_sharding=None):  # noqa: A002
+@takes_out_sharding
+def normal(key, shape=(), dtype=None):  # noqa: A002
     """Samples of the standard normal distribution (complex dtypes: of the circular one)."""
     dtype = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "normal")
     if not dtypes.issubdtype(dtype, np.inexact):
@@ -315,7 +319,8 @@ def _normal(raw, shape, dtype):
     return ew.mul(ew.erf_inv(u), np.asarray(math.sqrt(2), dtype)[()])
 
 
-def randint(key, shape, minval, maxval, dtype=None, *, out_sharding=None):  # noqa: A002
+@takes_out_sharding
+def randint(key, shape, minval, maxval, dtype=None):  # noqa: A002
     """Uniform integers from [minval, maxval).
 
     >>> import weft
@@ -386,7 +391,8 @@ def _clipped_int(v, dtype):
     return cast(ew.clamp(np.asarray(low, v.dtype)[()], v, np.asarray(high, v.dtype)[()]), dtype)
 
 
-def bernoulli(key, p=0.5, shape=None, mode: str = "low", *, out_sharding=None):  # noqa: A002
+@takes_out_sharding
+def bernoulli(key, p=0.5, shape=None, mode: str = "low"):  # noqa: A002
     """True with probability `p`."""
     dtype = dtypes.to_inexact_dtype(dtypes.result_type(p))
     if not dtypes.issubdtype(dtype, np.floating):
@@ -397,6 +403,7 @@ def bernoulli(key, p=0.5, shape=None, mode: str = "low", *, out_sharding=None): 
     return ew.lt(u, broadcast_to_shape(p, shape) if p.ndim else p)
 
 
+@takes_out_sharding
 def rademacher(key, shape=(), dtype=None):  # noqa: A002
     """-1 or 1 with equal probability."""
     dtype = dtypes.default_int_dtype() if dtype is None else dtypes.check_dtype(dtype, "rademacher")
@@ -404,12 +411,14 @@ def rademacher(key, shape=(), dtype=None):  # noqa: A002
     return ew.convert_element_type(ew.sub(ew.mul(ew.convert_element_type(sign, np.dtype(np.int32)), 2), 1), dtype)
 
 
+@takes_out_sharding
 def exponential(key, shape=(), dtype=None):  # noqa: A002
     """Samples of the exponential distribution with rate 1."""
     dtype = _float(dtype, "exponential")
     return ew.neg(ew.log1p(ew.neg(_uniform(_one(key, "exponential"), _shape(shape), dtype, 0.0, 1.0))))
 
 
+@takes_out_sharding
 def gumbel(key, shape=(), dtype=None, mode: str | None = None):  # noqa: A002
     """Samples of the Gumbel distribution."""
     dtype = _float(dtype, "gumbel")
@@ -419,6 +428,7 @@ def gumbel(key, shape=(), dtype=None, mode: str | None = None):  # noqa: A002
     return ew.neg(ew.log(ew.neg(ew.log(u))))
 
 
+@takes_out_sharding
 def laplace(key, shape=(), dtype=None):  # noqa: A002
     """Samples of the Laplace distribution."""
     dtype = _float(dtype, "laplace")
@@ -426,6 +436,7 @@ def laplace(key, shape=(), dtype=None):  # noqa: A002
     return ew.mul(ew.sign(u), ew.log1p(ew.neg(ew.abs(u))))
 
 
+@takes_out_sharding
 def logistic(key, shape=(), dtype=None):  # noqa: A002
     """Samples of the logistic distribution."""
     dtype = _float(dtype, "logistic")
@@ -433,6 +444,7 @@ def logistic(key, shape=(), dtype=None):  # noqa: A002
     return ew.log(ew.div(u, ew.add(ew.neg(u), np.ones((), dtype)[()])))
 
 
+@takes_out_sharding
 def cauchy(key, shape=(), dtype=None):  # noqa: A002
     """Samples of the Cauchy distribution."""
     dtype = _float(dtype, "cauchy")
@@ -440,7 +452,8 @@ def cauchy(key, shape=(), dtype=None):  # noqa: A002
     return ew.tan(ew.mul(ew.sub(u, np.asarray(0.5, dtype)[()]), np.asarray(np.pi, dtype)[()]))
 
 
-def truncated_normal(key, lower, upper, shape=None, dtype=None, *, out_sharding=None):  # noqa: A002
+@takes_out_sharding
+def truncated_normal(key, lower, upper, shape=None, dtype=None):  # noqa: A002
     """Samples of the standard normal distribution between `lower` and `upper`."""
     dtype = _float(dtype, "truncated_normal")
     lower, upper = cast(concrete(lower), dtype), cast(concrete(upper), dtype)
@@ -455,6 +468,7 @@ def truncated_normal(key, lower, upper, shape=None, dtype=None, *, out_sharding=
     return ew.clamp(broadcast_to_shape(low, shape), out, broadcast_to_shape(high, shape))
 
 
+@takes_out_sharding
 def categorical(key, logits, axis: int = -1, shape=None, replace: bool = True, mode: str | None = None):  # noqa: A002
     """Samples of categorical distributions with unnormalised log-probabilities `logits` along `axis`."""
     logits = concrete(logits)
@@ -475,7 +489,8 @@ def categorical(key, logits, axis: int = -1, shape=None, replace: bool = True, m
     return wnp.argmax(ew.add(noise, wide), axis=axis + len(prefix))
 
 
-def permutation(key, x, axis: int = 0, independent: bool = False, *, out_sharding=None):  # noqa: A002
+@takes_out_sharding
+def permutation(key, x, axis: int = 0, independent: bool = False):  # noqa: A002
     """`x` shuffled along `axis`, or the numbers below the integer `x` in random order."""
     raw = _one(key, "permutation")
     if isinstance(x, (int, np.integer)) or (np.ndim(x) == 0 and not isinstance(x, Tracer)):
@@ -534,12 +549,14 @@ def choice(key, a, shape=(), replace: bool = True, p=None, axis: int = 0, mode: 
     return wnp.take(arr, positions, axis % arr.ndim, mode="clip") if arr.ndim else arr
 
 
+@takes_out_sharding
 def maxwell(key, shape=(), dtype=None):  # noqa: A002
     """Samples of the Maxwell distribution."""
     x = normal(key, (*_shape(shape), 3), _float(dtype, "maxwell"))
     return wnp.sqrt(wnp.sum(wnp.square(x), -1))
 
 
+@takes_out_sharding
 def rayleigh(key, scale, shape=None, dtype=None):  # noqa: A002
     """Samples of the Rayleigh distribution."""
     dtype = _float(dtype, "rayleigh")
@@ -549,6 +566,7 @@ def rayleigh(key, scale, shape=None, dtype=None):  # noqa: A002
     return wnp.multiply(wnp.sqrt(wnp.multiply(wnp.log(u), -2)), scale)
 
 
+@takes_out_sharding
 def pareto(key, b, shape=None, dtype=None):  # noqa: A002
     """Samples of the Pareto distribution."""
     dtype = _float(dtype, "pareto")
@@ -564,6 +582,7 @@ def weibull_min(key, scale, concentration, shape=(), dtype=None):  # noqa: A002
     return wnp.multiply(wnp.power(wnp.negative(wnp.log1p(wnp.negative(u))), wnp.divide(1.0, concentration)), scale)
 
 
+@takes_out_sharding
 def multivariate_normal(key, mean, cov, shape=None, dtype=None, method: str = "cholesky"):  # noqa: A002
     """Samples of a multivariate normal distribution."""
     dtype = _float(dtype, "multivariate_normal")
@@ -587,7 +606,8 @@ def _root_of(cov, method: str):
     return wnp.multiply(vectors, wnp.expand_dims(wnp.sqrt(values), -2))
 
 
-def lognormal(key, sigma=1.0, shape=None, dtype=None, *, out_sharding=None):
+@takes_out_sharding
+def lognormal(key, sigma=1.0, shape=None, dtype=None):
     """Exponentials of normal samples of deviation `sigma`."""
     dtype = _float(dtype, "lognormal")
     sigma = cast(concrete(sigma), dtype)
@@ -605,7 +625,8 @@ def double_sided_maxwell(key, loc, scale, shape=(), dtype=None):
     return wnp.add(wnp.multiply(signed, scale), loc)
 
 
-def triangular(key, left, mode, right, shape=None, dtype=None, *, out_sharding=None):
+@takes_out_sharding
+def triangular(key, left, mode, right, shape=None, dtype=None):
     """Samples of the triangular distribution between `left` and `right` with its peak at `mode`."""
     dtype = _float(dtype, "triangular")
     left, mode, right = [cast(concrete(v), dtype) for v in (left, mode, right)]
@@ -617,7 +638,8 @@ def triangular(key, left, mode, right, shape=None, dtype=None, *, out_sharding=N
     return wnp.where(wnp.less(u, wnp.divide(rise, width)), low, high)
 
 
-def wald(key, mean, shape=None, dtype=None, *, out_sharding=None):
+@takes_out_sharding
+def wald(key, mean, shape=None, dtype=None):
     """Samples of the Wald (inverse Gaussian) distribution with scale 1."""
     dtype = _float(dtype, "wald")
     mean = cast(concrete(mean), dtype)
@@ -631,7 +653,8 @@ def wald(key, mean, shape=None, dtype=None, *, out_sharding=None):
     return wnp.where(wnp.less_equal(z, wnp.divide(mean, wnp.add(mean, x))), x, wnp.divide(square, x))
 
 
-def orthogonal(key, n: int, shape=(), dtype=None, m: int | None = None, *, out_sharding=None):
+@takes_out_sharding
+def orthogonal(key, n: int, shape=(), dtype=None, m: int | None = None):
     """Uniformly distributed orthogonal matrices, n by m (square by default)."""
     from weft.ops import linalg
     dtype = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "orthogonal")

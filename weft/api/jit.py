@@ -18,7 +18,7 @@ from weft.api.execute import arranged, prepare, to_array
 from weft.control.call import jit_p
 from weft.core.interpret import evaluate
 from weft.core.stage import hoist_tracers, stage
-from weft.core.trace import Tracer, _state, eval_trace, typeof
+from weft.core.trace import Tracer, _state, eval_trace, lenient, typeof
 from weft.ir.explicit import type_sharding
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.mesh import current_mesh
@@ -255,7 +255,8 @@ class JitFunction(Dispatching):
                 _check_output(out, self.name, structure, i)
             return self._typed_results(outs, structure)
 
-        jaxpr = stage(flat_fun, avals, self.name)
+        with lenient(False):
+            jaxpr = stage(flat_fun, avals, self.name)
         cacheable = not any(isinstance(c, Tracer) for c in jaxpr.consts)
         jaxpr, consts = hoist_tracers(jaxpr)
         n_out = len(jaxpr.outvars)
@@ -344,7 +345,7 @@ class FaceFunction(JitFunction):
 
     @api_boundary
     def _call(self, *args, **kwargs):
-        if config.disable_jit or _state.trace is not eval_trace:
+        if config.disable_jit or _state.trace is not eval_trace or _state.lenient:
             return self.fun(*args, **kwargs)
         try:
             statics, leaves, in_tree = self._flatten(args, kwargs)

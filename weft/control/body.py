@@ -18,7 +18,7 @@ import numpy as np
 
 from weft.core.primitive import Primitive
 from weft.core.stage import StageTrace, stage
-from weft.core.trace import EvalTrace, Tracer, axis_env, current_trace, set_trace, typeof
+from weft.core.trace import EvalTrace, Tracer, axis_env, current_trace, lenient, set_trace, typeof
 from weft.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var
 from weft.ir.mesh import current_mesh
 from weft.ir.rewrite import atom_key
@@ -98,7 +98,8 @@ def stage_body(fun: Callable, in_tree: Any, avals: Sequence[ShapedArray], name: 
             typeof(out)
         return outs
 
-    jaxpr = stage(flat_fun, avals, name)
+    with lenient(False):
+        jaxpr = stage(flat_fun, avals, name)
     consts = list(jaxpr.consts)
     made = Body(shared(without_consts(jaxpr)), consts, out_tree[0])
     if not any(isinstance(c, Tracer) for c in consts):

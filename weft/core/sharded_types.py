@@ -74,7 +74,7 @@ def _message(primitive: Primitive, in_avals: Sequence[ShapedArray], out_avals: S
 
 
 def _remedy(primitive: Primitive, in_avals, out_avals, outs: Sequence[Spec], conflict: Conflict) -> str:
-    choice = f"out_sharding={spec_text(outs[0])}" if primitive.attrs.get("out_sharding") else ""
+    choice = primitive.attrs.get("out_sharding", "").format(spec_text(outs[0]))
     moved = ""
     if conflict.wanted is not None:
         moved = f"weft.sharding.reshard(<operand {conflict.operand}>, {spec_text(conflict.wanted)})"

@@ -195,12 +195,15 @@ class set_trace:
 
 class lenient:
     """Context manager: what is bound inside was checked before, or is derived by a rule; shardings of results that the
-    operands' types do not determine are left open."""
-    __slots__ = ("saved",)
+    operands' types do not determine are left open. With False, they are errors again: a user's function is traced."""
+    __slots__ = ("flag", "saved")
+
+    def __init__(self, flag: bool = True):
+        self.flag = flag
 
     def __enter__(self) -> None:
         self.saved = _state.lenient
-        _state.lenient = True
+        _state.lenient = self.flag
 
     def __exit__(self, *exc) -> None:
         _state.lenient = self.saved

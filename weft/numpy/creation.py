@@ -14,6 +14,7 @@ from weft.numpy.promote import PYTHON_SCALARS, broadcast_to_shape, cast, check_a
 from weft.ops import elementwise as ew
 from weft.ops.keys import random_unwrap, random_wrap
 from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape
+from weft.ops.placement import with_out_sharding
 from weft.ops.slicing import concatenate
 from weft.runtime.array import Array, from_numpy
 from weft.util import dtypes, tree
@@ -190,26 +191,28 @@ def ones(shape, dtype=None, *, device=None, out_sharding=None):
 empty = zeros
 
 
-def full_like(a, fill_value, dtype=None, shape=None, *, device=None):
-    """An array filled with `fill_value`, with the shape and dtype of `a` unless given."""
+def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_sharding=None):
+    """An array filled with `fill_value`, with the shape, dtype and explicit sharding of `a` unless given."""
     check_arraylike("full_like", fill_value)
     aval = a.aval if hasattr(a, "aval") else typeof(a) if not (hasattr(a, "shape") and hasattr(a, "dtype")) else \
         ShapedArray(tuple(a.shape), dtypes.canonicalize_dtype(a.dtype))
     want = aval.dtype if dtype is None else dtypes.check_dtype(dtype, "full_like")
+    if shape is None and device is None and out_sharding is None:
+        out_sharding = getattr(a, "sharding", None) if aval.sharding is not None and not isinstance(a, Tracer) else aval.sharding
     result = full(aval.shape if shape is None else shape, fill_value, want)
     if dtype is None and aval.weak_type:
         result = cast(result, want, True)
-    return _settled(result, device)
+    return with_out_sharding(out_sharding, "full_like", lambda: _settled(result, device))
 
 
-def zeros_like(a, dtype=None, shape=None, *, device=None):
+def zeros_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
     """Zeros with the shape and dtype of `a` unless given."""
-    return full_like(a, 0, dtype, shape, device=device)
+    return full_like(a, 0, dtype, shape, device=device, out_sharding=out_sharding)
 
 
-def ones_like(a, dtype=None, shape=None, *, device=None):
+def ones_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
     """Ones with the shape and dtype of `a` unless given."""
-    return full_like(a, 1, dtype, shape, device=device)
+    return full_like(a, 1, dtype, shape, device=device, out_sharding=out_sharding)
 
 
 empty_like = zeros_like

@@ -15,6 +15,7 @@ from weft.core.trace import Tracer, typeof
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, concrete, value
 from weft.ops import elementwise as ew, indexing as ix
 from weft.ops.layout import broadcast_in_dim, reshape, rev
+from weft.ops.placement import with_out_sharding
 from weft.ops.slicing import concatenate, dynamic_slice, dynamic_update_slice, slice as slice_op
 from weft.runtime.array import Array
 from weft.util import dtypes
@@ -385,18 +386,23 @@ class _At:
     def get(self, *, indices_are_sorted=False, unique_indices=False, mode=None, fill_value=None, out_sharding=None,
             wrap_negative_indices=True):
         """`x[index]` with a chosen `mode` for positions out of bounds (clip, fill, promise_in_bounds)."""
-        return getitem(self.array, self.index, mode=mode, fill_value=fill_value, indices_are_sorted=indices_are_sorted,
-                       unique_indices=unique_indices)
+        read = lambda: getitem(self.array, self.index, mode=mode, fill_value=fill_value, indices_are_sorted=indices_are_sorted,
+                               unique_indices=unique_indices)
+        return with_out_sharding(out_sharding, "at[...].get", read, self.array)
+
+    def _updated(self, values, scatter, indices_are_sorted, unique_indices, mode, out_sharding):
+        write = lambda: setitem(self.array, self.index, values, scatter, indices_are_sorted, unique_indices, mode)
+        return with_out_sharding(out_sharding, "at[...]", write, self.array)
 
     def set(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
             wrap_negative_indices=True):
         """`x` with `values` at the index."""
-        return setitem(self.array, self.index, values, ix.scatter, indices_are_sorted, unique_indices, mode)
+        return self._updated(values, ix.scatter, indices_are_sorted, unique_indices, mode, out_sharding)
 
     def add(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
             wrap_negative_indices=True):
         """`x` with `values` added at the index; repeated positions add up."""
-        return setitem(self.array, self.index, values, ix.scatter_add, indices_are_sorted, unique_indices, mode)
+        return self._updated(values, ix.scatter_add, indices_are_sorted, unique_indices, mode, out_sharding)
 
     def subtract(self, values, **kwargs):
         """`x` with `values` subtracted at the index."""
@@ -407,7 +413,7 @@ class _At:
     def multiply(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
                  wrap_negative_indices=True):
         """`x` multiplied by `values` at the index."""
-        return setitem(self.array, self.index, values, ix.scatter_mul, indices_are_sorted, unique_indices, mode)
+        return self._updated(values, ix.scatter_mul, indices_are_sorted, unique_indices, mode, out_sharding)
 
     mul = multiply
 
@@ -425,12 +431,12 @@ class _At:
     def min(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
             wrap_negative_indices=True):
         """The smaller of `x` and `values` at the index."""
-        return setitem(self.array, self.index, values, ix.scatter_min, indices_are_sorted, unique_indices, mode)
+        return self._updated(values, ix.scatter_min, indices_are_sorted, unique_indices, mode, out_sharding)
 
     def max(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
             wrap_negative_indices=True):
         """The larger of `x` and `values` at the index."""
-        return setitem(self.array, self.index, values, ix.scatter_max, indices_are_sorted, unique_indices, mode)
+        return self._updated(values, ix.scatter_max, indices_are_sorted, unique_indices, mode, out_sharding)
 
     def apply(self, func, **kwargs):
         """`x` with `func` applied to the elements at the index."""

@@ -24,6 +24,7 @@ from weft.numpy.promote import (
 from weft.numpy.reductions import canonical_axes
 from weft.ops import elementwise as ew, layout, slicing
 from weft.ops.indexing import GatherDimensionNumbers, gather
+from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
 
 
@@ -36,7 +37,8 @@ def _axis(axis, ndim: int, api: str = "array") -> int:
     return canonical_axes(axis, ndim, api)[0]
 
 
-def reshape(a, shape, order: str = "C", *, copy: bool | None = None, out_sharding=None):
+@takes_out_sharding
+def reshape(a, shape, order: str = "C", *, copy: bool | None = None):
     """`a` with the same elements in row-major order and another shape; one dim may be -1.
 
     >>> import weft.numpy as wnp
@@ -71,7 +73,8 @@ def _infer(old: tuple[int, ...], shape) -> tuple[int, ...]:
     return new
 
 
-def ravel(a, order: str = "C", *, out_sharding=None):
+@takes_out_sharding
+def ravel(a, order: str = "C"):
     """`a` as one dim."""
     a = _array(a, "ravel")
     return reshape(a, (a.size,), order)
@@ -149,7 +152,8 @@ def squeeze(a, axis=None):
     return layout.squeeze(a, axes) if axes else a
 
 
-def broadcast_to(array, shape, *, out_sharding=None):
+@takes_out_sharding
+def broadcast_to(array, shape):
     """`array` repeated to `shape` by NumPy's rule."""
     a = _array(array, "broadcast_to")
     shape = (shape,) if isinstance(shape, (int, np.integer)) else tuple(int(n) for n in shape)
@@ -330,7 +334,8 @@ def dsplit(ary, indices_or_sections) -> list:
 
 
 # ---- repeating, flipping, padding
-def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | None = None, out_sharding=None):
+@takes_out_sharding
+def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | None = None):
     """Each element (or slice along `axis`) repeated `repeats` times.
 
     >>> import weft.numpy as wnp

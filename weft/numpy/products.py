@@ -19,6 +19,7 @@ from weft.numpy.promote import (
 )
 from weft.ops import elementwise as ew, layout
 from weft.ops.contraction import dot_general
+from weft.ops.placement import takes_out_sharding
 from weft.ops.reduce import reduce_sum
 from weft.util import dtypes
 from weft.util.errors import ShapeError, describe
@@ -45,7 +46,8 @@ def _mismatch(api: str, a, b, i: int, j: int):
         rule="Contracted dims must have equal size.", remedy=hint))
 
 
-def dot(a, b, *, precision=None, preferred_element_type=None, out_sharding=None):
+@takes_out_sharding
+def dot(a, b, *, precision=None, preferred_element_type=None):
     """NumPy's dot: product of vectors and matrices, over the last dim of `a` and the second to last of `b`.
 
     >>> import weft.numpy as wnp
@@ -62,7 +64,8 @@ def dot(a, b, *, precision=None, preferred_element_type=None, out_sharding=None)
     return _contract(a, b, ((a.ndim - 1,), (j,)), precision=precision, preferred=preferred_element_type)
 
 
-def matmul(a, b, *, precision=None, preferred_element_type=None, out_sharding=None):
+@takes_out_sharding
+def matmul(a, b, *, precision=None, preferred_element_type=None):
     """Matrix product of the last two dims, broadcast over the others; vectors count as rows or columns.
 
     >>> import weft.numpy as wnp
@@ -127,7 +130,8 @@ def kron(a, b):
     return layout.reshape(uf.multiply(wide_a, wide_b), tuple(s * t for s, t in zip(a.shape, b.shape)))
 
 
-def tensordot(a, b, axes=2, *, precision=None, preferred_element_type=None, out_sharding=None):
+@takes_out_sharding
+def tensordot(a, b, axes=2, *, precision=None, preferred_element_type=None):
     """The product over chosen dims of both arrays: `axes` pairs of dims, or how many trailing and leading ones."""
     a, b = _operands("tensordot", a, b)
     if isinstance(axes, (int, np.integer)):
@@ -187,7 +191,8 @@ def cross(a, b, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | N
 
 
 # ---- einsum
-def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None, preferred_element_type=None, out_sharding=None,
+@takes_out_sharding
+def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None, preferred_element_type=None,
            _dot_general=None):
     """Einstein summation; the order of contractions is chosen by opt_einsum.
 

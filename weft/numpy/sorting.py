@@ -10,6 +10,7 @@ from weft.core.trace import Tracer
 from weft.numpy import manipulation as mp, reductions as rd, ufuncs as uf
 from weft.numpy.promote import broadcast_to_shape, cast, check_arraylike, concrete, promote_dtypes, value
 from weft.ops import elementwise as ew, layout, sorting
+from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
 from weft.util.errors import ConcretizationTypeError, describe
 from weft.util.source import user_frame
@@ -201,6 +202,7 @@ def isin(element, test_elements, assume_unique: bool = False, invert: bool = Fal
     return uf.logical_not(found) if invert else found
 
 
+@takes_out_sharding
 def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None):
     """How often each non-negative integer occurs (or the sum of its weights). Inside `jit`, give a static `length`."""
     from weft.numpy.creation import zeros

@@ -10,6 +10,7 @@ from weft.numpy import creation, manipulation as mp, reductions as rd, ufuncs as
 from weft.numpy.creation import asarray
 from weft.numpy.promote import array_of, cast, check_arraylike, concrete, promote_dtypes_inexact, value
 from weft.numpy.sorting import searchsorted, sort
+from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
 
 
@@ -76,6 +77,7 @@ def _pick(ordered, position, last, lead):
     return mp.moveaxis(mp.take_along_axis(ordered, mp.moveaxis(k, 0, -1), -1, mode="clip"), -1, 0)
 
 
+@takes_out_sharding
 def percentile(a, q, axis=None, out=None, overwrite_input: bool = False, method: str = "linear", keepdims: bool = False, *,
                interpolation=None):
     """The percentiles `q` (0 to 100) of elements over `axis`."""

@@ -20,10 +20,11 @@ from weft.ir.types import ShapedArray
 from weft.ops.elementwise import convert_element_type
 from weft.ops.families import ContractSpec, is_narrow, joined_vma, match_dtypes, operand_table, shape_error
 from weft.ops.layout import transpose
+from weft.ops.placement import OUT_SHARDING, with_out_sharding
 from weft.ops.rules import aval_of, bump, inverse, multilinear
 from weft.util import dtypes
 
-dot_general_p = Primitive("dot_general", "contract")
+dot_general_p = Primitive("dot_general", "contract", out_sharding=OUT_SHARDING)
 
 Dims = tuple[int, ...]
 DotDimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
@@ -99,16 +100,16 @@ def dot_general(
 ):
     """The sum of products of `lhs` and `rhs` over contracting dims, for each index of the batch dims.
 
-    `dimension_numbers` is ((lhs contracting, rhs contracting), (lhs batch, rhs batch)).
+    `dimension_numbers` is ((lhs contracting, rhs contracting), (lhs batch, rhs batch)). `out_sharding` says how the result
+    lies, which is needed where explicitly sharded dims are contracted.
 
     >>> import numpy as np
     >>> dot_general(np.ones((2, 3)), np.ones((3, 4)), (((1,), (0,)), ((), ()))).shape
     (2, 4)
     """
     if out_sharding is not None:
-        raise NotImplementedError(
-            "dot_general: out_sharding is not supported. Constrain the result with lax.with_sharding_constraint."
-        )
+        plain = lambda: dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type)
+        return with_out_sharding(out_sharding, "dot_general", plain, lhs, rhs)
     lhs, rhs = match_dtypes(lhs, rhs)
     (lc, rc), (lb, rb) = dimension_numbers
     left, right = typeof(lhs).ndim, typeof(rhs).ndim
@@ -126,6 +127,7 @@ def dot(
     dimension_numbers: DotDimensionNumbers | None = None,
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
+    out_sharding: Any = None,
 ):
     """The product of vectors, matrices, or one of each: the last dim of `lhs` is contracted with the first of `rhs`.
 
@@ -147,7 +149,7 @@ def dot(
                 "Use dot_general, or weft.numpy.matmul for stacks of matrices.",
             )
         dimension_numbers = (((left.ndim - 1,), (0,)), ((), ()))
-    return dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type)
+    return dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type, out_sharding=out_sharding)
 
 
 def batch_matmul(lhs, rhs, precision: PrecisionLike = None):

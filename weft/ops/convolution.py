@@ -24,11 +24,12 @@ from weft.ops.elementwise import add, convert_element_type, mul
 from weft.ops.families import ExpandSpec, full, is_narrow, joined_vma, move_dim, shape_error
 from weft.ops.indexing import GatherDimensionNumbers, gather
 from weft.ops.layout import broadcasted_iota, reshape, rev, transpose
+from weft.ops.placement import OUT_SHARDING, with_out_sharding
 from weft.ops.rules import inverse, multilinear
 from weft.ops.slicing import concatenate, pad, slice as slice_op
 from weft.util import dtypes
 
-conv_general_dilated_p = Primitive("conv_general_dilated", "conv")
+conv_general_dilated_p = Primitive("conv_general_dilated", "conv", out_sharding=OUT_SHARDING)
 
 #: up to so many windows are cut out one by one; more are gathered
 _MOST_SLICES = 64
@@ -132,7 +133,10 @@ def conv_general_dilated(
     [[[2.0, 2.0, 2.0]]]
     """
     if out_sharding is not None:
-        raise NotImplementedError("conv_general_dilated: out_sharding is not supported. Constrain the result instead.")
+        plain = lambda: conv_general_dilated(
+            lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, feature_group_count, batch_group_count,
+            precision, preferred_element_type)
+        return with_out_sharding(out_sharding, "conv_general_dilated", plain, lhs, rhs)
     lhs_shape, rhs_shape = typeof(lhs).shape, typeof(rhs).shape
     numbers = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
     numbers = ConvDimensionNumbers(*(tuple(int(d) for d in spec) for spec in numbers))

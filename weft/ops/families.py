@@ -550,14 +550,14 @@ def cumulative(name: str, dtypes: tuple[Group, ...], reference: Callable, *, low
 
 
 def layout(name: str, *, type: Callable, reference: Callable, transpose: Callable, batch: Callable, factors: Callable,
-           lower: Callable) -> Primitive:
+           lower: Callable, **attrs: Any) -> Primitive:
     """Make a one-operand op that moves elements and computes nothing, hence linear in its operand.
 
     transpose `fn(ct, x, **params)` -> ct of x; batch `fn(axis, x, dim, **params)` -> (out, dim); factors
     `fn(builder, in_aval, out_aval, **params)` -> FactorRule or (in dims, out dims);
     lower `fn(b, index, x, in_aval, out_aval, **params)` -> Expr
     """
-    p = Primitive(name, "layout")
+    p = Primitive(name, "layout", **attrs)
 
     def all_factors(in_avals, out_avals, **params):
         b = RuleBuilder()

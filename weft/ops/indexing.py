@@ -31,6 +31,7 @@ from weft.ops.families import (
     zeros,
 )
 from weft.ops.layout import iota, reshape
+from weft.ops.placement import READ_AT
 from weft.ops.rules import at_front, aval_of, bump, jointly_linear
 from weft.ops.windows import (
     GatherDimensionNumbers,
@@ -46,7 +47,7 @@ from weft.ops.windows import (
 )
 from weft.util import dtypes
 
-gather_p = Primitive("gather", "index")
+gather_p = Primitive("gather", "index", out_sharding=READ_AT)
 
 
 # --- the functions

@@ -21,6 +21,7 @@ from weft.ir.factors import FactorRule, RuleBuilder
 from weft.ir.types import ShapedArray
 from weft.ops import families
 from weft.ops.families import ANY, canonical_dims, elementwise, layout, shape_error
+from weft.ops.placement import OUT_SHARDING, takes_out_sharding, with_out_sharding
 from weft.util import dtypes
 
 # --- broadcast_in_dim -------------------------------------------------------------------------------------------------
@@ -76,11 +77,12 @@ def _broadcast_lower(b, index, x, in_aval, out_aval, *, shape, broadcast_dimensi
     return x(tuple(index[d] if s == shape[d] else zero for s, d in zip(in_aval.shape, broadcast_dimensions)))
 
 
-broadcast_in_dim_p = layout("broadcast_in_dim", type=_broadcast_type, reference=_broadcast_reference,
+broadcast_in_dim_p = layout("broadcast_in_dim", out_sharding=OUT_SHARDING, type=_broadcast_type, reference=_broadcast_reference,
                             transpose=_broadcast_transpose, batch=_broadcast_batch, factors=_broadcast_factors,
                             lower=_broadcast_lower)
 
 
+@takes_out_sharding
 def broadcast_in_dim(operand, shape: Sequence[int], broadcast_dimensions: Sequence[int]):
     """`operand` repeated to `shape`; its dim i becomes dim `broadcast_dimensions[i]` of the result.
 
@@ -95,6 +97,7 @@ def broadcast_in_dim(operand, shape: Sequence[int], broadcast_dimensions: Sequen
     return broadcast_in_dim_p.bind(operand, shape=shape, broadcast_dimensions=dims)
 
 
+@takes_out_sharding
 def broadcast(operand, sizes: Sequence[int]):
     """`operand` repeated along new leading dims of `sizes`."""
     shape = (*sizes, *typeof(operand).shape)
@@ -243,11 +246,12 @@ def _unravel(b, flat, shape: tuple[int, ...]) -> list:
     return out[::-1]
 
 
-reshape_p = layout("reshape", type=_reshape_type, reference=lambda x, *, new_sizes: x.reshape(new_sizes),
+reshape_p = layout("reshape", out_sharding=OUT_SHARDING, type=_reshape_type, reference=lambda x, *, new_sizes: x.reshape(new_sizes),
                    transpose=lambda ct, x, *, new_sizes: reshape(ct, x.aval.shape), batch=_reshape_batch,
                    factors=_reshape_factors, lower=_reshape_lower)
 
 
+@takes_out_sharding
 def reshape(operand, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None):
     """`operand` with its elements, in row-major order, in shape `new_sizes`; `dimensions` permutes its dims first.
 
@@ -458,6 +462,7 @@ def iota(dtype, size: int):
     return broadcasted_iota(dtype, (size,), 0)
 
 
+@takes_out_sharding
 def broadcasted_iota(dtype, shape: Sequence[int], dimension: int):
     """An array of `shape` whose elements are their own index along `dimension`."""
     dtype = dtypes.canonicalize_dtype(dtype)
@@ -485,8 +490,8 @@ def name(x, name: str):
     return name_p.bind(x, name=name)
 
 
-def full(shape: Sequence[int], fill_value, dtype=None):
-    """An array of `shape` in which every element is the scalar `fill_value`.
+def full(shape: Sequence[int], fill_value, dtype=None, *, sharding=None):
+    """An array of `shape` in which every element is the scalar `fill_value`, laid out as `sharding`.
 
     >>> import numpy as np
     >>> np.asarray(full((2,), 7)).tolist()
@@ -499,10 +504,13 @@ def full(shape: Sequence[int], fill_value, dtype=None):
     weak = aval.weak_type and dtype == aval.dtype
     value = registry["convert_element_type"].bind(fill_value, new_dtype=dtype, weak_type=weak, sharding=None) \
         if hasattr(fill_value, "aval") else np.asarray(fill_value, dtype)[()]
-    return broadcast_in_dim_p.bind(value, shape=tuple(map(int, shape)), broadcast_dimensions=())
+    sizes = tuple(map(int, shape))
+    return with_out_sharding(sharding, "full", lambda: broadcast_in_dim_p.bind(value, shape=sizes, broadcast_dimensions=()))
 
 
-def full_like(x, fill_value, dtype=None, shape: Sequence[int] | None = None):
-    """As `full`, with the shape and dtype of `x` where none are given."""
+def full_like(x, fill_value, dtype=None, shape: Sequence[int] | None = None, *, sharding=None):
+    """As `full`, with the shape, dtype and explicit sharding of `x` where none are given."""
     aval = typeof(x)
-    return full(aval.shape if shape is None else shape, fill_value, aval.dtype if dtype is None else dtype)
+    if shape is None and sharding is None:
+        sharding = aval.sharding
+    return full(aval.shape if shape is None else shape, fill_value, aval.dtype if dtype is None else dtype, sharding=sharding)

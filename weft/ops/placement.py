@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +18,9 @@ from weft.ir.mesh import current_mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
 from weft.ir.types import ShapedArray
+
+#: what a primitive's `out_sharding` attribute says: how a user writes where its result lies
+OUT_SHARDING, READ_AT = "out_sharding={}", "x.at[...].get(out_sharding={})"
 
 #: params: sharding. The value, with the promise of its layout; partitioning drops it.
 sharding_constraint_p = Primitive("sharding_constraint", "constraint")
@@ -129,7 +134,8 @@ def named_sharding(sharding: Any, what: str, values: Sequence = ()) -> NamedShar
         raise TypeError(f"{what}: {sharding!r} is not a layout. Give a PartitionSpec or a NamedSharding.")
     mesh = current_mesh()
     if mesh is None:
-        mesh = next((a.sharding.mesh for a in map(typeof, values) if a.sharding is not None), None)
+        types = [getattr(x, "aval", None) for x in values]
+        mesh = next((a.sharding.mesh for a in types if a is not None and a.sharding is not None), None)
     if mesh is None:
         raise ValueError(f"{what}: {sharding!r} names axes of a mesh, and there is none.\n"
                          "  Make one current with weft.set_mesh(mesh), or give NamedSharding(mesh, spec).")
@@ -143,6 +149,20 @@ def with_out_sharding(out_sharding: Any, what: str, compute: Callable, *values) 
     sharding = named_sharding(out_sharding, f"{what}: out_sharding", values)
     with lenient():
         return reshard(compute(), sharding)
+
+
+def takes_out_sharding(fun: Callable) -> Callable:
+    """`fun` with a keyword `out_sharding`, a PartitionSpec or a NamedSharding that says how its result lies."""
+    @functools.wraps(fun)
+    def placed(*args, out_sharding: Any = None, **kwargs) -> Any:
+        if out_sharding is None:
+            return fun(*args, **kwargs)
+        return with_out_sharding(out_sharding, fun.__name__, lambda: fun(*args, **kwargs), *args[:2])
+
+    signature = inspect.signature(fun)
+    extra = inspect.Parameter("out_sharding", inspect.Parameter.KEYWORD_ONLY, default=None)
+    placed.__signature__ = signature.replace(parameters=[*signature.parameters.values(), extra])  # type: ignore[attr-defined]
+    return placed
 
 
 #: The operands, unchanged; simplification does not look through it.

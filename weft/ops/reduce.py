@@ -37,6 +37,7 @@ from weft.ops.families import (
 )
 from weft.ops.layout import broadcast_in_dim, reshape, rev, transpose
 from weft.ops.math import exp, log1p
+from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
 
 # --- neutral elements -------------------------------------------------------------------------------------------------
@@ -147,6 +148,7 @@ def _reduce(p: Primitive, x, axes: Sequence[int]):
     return p.bind(x, axes=tuple(sorted(canonical_dims(p.name, axes, typeof(x).ndim))))
 
 
+@takes_out_sharding
 def reduce_sum(x, axes: Sequence[int]):
     """The sum of `x` over the dims `axes`.
 

@@ -21,6 +21,7 @@ from weft.ops.elementwise import add, convert_element_type, lt, select_n, sub
 from weft.ops.families import joined_vma, zeros
 from weft.ops.indexing import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers, gather_p, scatter_p
 from weft.ops.layout import broadcast_in_dim, reshape, squeeze
+from weft.ops.placement import READ_AT
 from weft.ops.reduce import reduce_sum
 from weft.ops.rules import at_front, aval_of, insert, jointly_linear, shaped_like
 from weft.util import dtypes
@@ -29,10 +30,10 @@ from weft.util.source import user_frame
 
 _span = builtins.slice  # this module's `slice` is the op
 
-slice_p = Primitive("slice", "slice")
+slice_p = Primitive("slice", "slice", out_sharding=READ_AT)
 pad_p = Primitive("pad", "slice")
 concatenate_p = Primitive("concatenate", "slice")
-dynamic_slice_p = Primitive("dynamic_slice", "index")
+dynamic_slice_p = Primitive("dynamic_slice", "index", out_sharding=READ_AT)
 dynamic_update_slice_p = Primitive("dynamic_update_slice", "index")
 
 
