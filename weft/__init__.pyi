@@ -58,6 +58,7 @@ from weft.api import (
     named_scope as named_scope,
     pure_callback as pure_callback,
     remat as remat,
+    reshard as reshard,
     shard_map as shard_map,
     smap as smap,
     typeof as typeof,

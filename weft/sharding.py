@@ -5,6 +5,8 @@
 PartitionSpec('x', None)
 """
 
+import importlib
+
 from weft.ir.mesh import (
     AbstractMesh,
     AxisType,
@@ -20,6 +22,13 @@ from weft.ir.specs import UNCONSTRAINED, P, PartitionSpec
 from weft.runtime.topology import make_mesh
 
 make_single_device_sharding = SingleDeviceSharding
+
+
+def __getattr__(name: str):
+    """`reshard`, `auto_axes` and `explicit_axes` belong to the functions on programs, which are loaded when asked for."""
+    if name in ("auto_axes", "explicit_axes", "reshard"):
+        return getattr(importlib.import_module("weft.api.explicit"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 __all__ = [
     "UNCONSTRAINED", "AbstractMesh", "AxisType", "Mesh", "NamedSharding", "P", "PartitionSpec", "PositionalSharding",

@@ -18,7 +18,7 @@ from weft.core.stage import stage
 from weft.core.trace import Tracer, _state, derived_trace, escaped_tracer, eval_trace, set_evaluator, set_trace, typeof
 from weft.ir.explicit import on_devices
 from weft.ir.jaxpr import Jaxpr, subjaxprs
-from weft.ir.program_mesh import constraint_shardings
+from weft.ir.program_mesh import constraint_shardings, typed_devices
 from weft.ir.shardings import Sharding
 from weft.ir.types import ShapedArray
 from weft.ops.layout import reshape, transpose
@@ -165,7 +165,7 @@ def device_assignment(jaxpr: Jaxpr, specs, out_shardings, name: str, arg_names, 
                 f"Received incompatible devices for jitted computation. Got {where} and a sharding constraint or out_sharding "
                 f"with device ids {[d.id for d in s.device_assignment]} inside {name}.\n"
                 "  Shardings in a computation must use the devices of its committed arguments, in the same order.")
-    return chosen or default_sharding().device_assignment
+    return chosen or typed_devices(jaxpr) or default_sharding().device_assignment
 
 
 def _argument(i: int, specs, name: str, arg_names, n_consts: int) -> str:

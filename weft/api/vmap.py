@@ -12,6 +12,7 @@ from weft.core.primitive import BatchAxis
 from weft.core.trace import typeof
 from weft.transforms.batch import batch_flat, to_dim
 from weft.util import tree
+from weft.util.errors import ShardingTypeError
 from weft.util.source import api_boundary
 
 
@@ -62,7 +63,7 @@ def _call(fun, in_axes, out_axes, axis_name, axis_size, args, kwargs):
         raise ValueError(f"vmap({name}): in_axes must be a prefix of the tree of arguments: {error}") from None
     dims = [_normal(d, x, name) for d, x in zip(dims, flat)]
     size = _axis_size(name, flat, dims, in_tree, axis_size)
-    axis = BatchAxis(size, axis_name)
+    axis = BatchAxis(size, axis_name, _splits(name, flat, dims))
     outs, out_dims = batch_flat(flat_fun, axis, flat, dims)
     for out in outs:
         typeof(out)
@@ -104,6 +105,16 @@ def _axis_size(name: str, flat, dims, in_tree, given: int | None) -> int:
         raise ValueError(f"vmap({name}) got inconsistent sizes for array axes to be mapped:\n{facts}\n"
                          "  All mapped axes must have one size.")
     return next(iter(sizes))
+
+
+def _splits(name: str, flat, dims) -> tuple:
+    """The explicit mesh axes that split the mapped dims."""
+    said = {typeof(x).sharding.spec_dims(typeof(x).ndim)[d] for x, d in zip(flat, dims)
+            if d is not None and typeof(x).sharding is not None} - {()}
+    if len(said) > 1:
+        raise ShardingTypeError(f"vmap({name}): the mapped dims are split over different mesh axes: {sorted(map(str, said))}.\n"
+                                "  They become one dim. Lay the arguments out alike with weft.sharding.reshard.")
+    return said.pop() if said else ()
 
 
 def _place(out, dim, want, axis: BatchAxis, name: str):

@@ -23,6 +23,7 @@ from weft.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var
 from weft.ir.mesh import current_mesh
 from weft.ir.rewrite import atom_key
 from weft.ir.types import ShapedArray
+from weft.ops.placement import laid_out_as
 from weft.util import dtypes, tree
 from weft.util.config import config
 from weft.util.errors import describe
@@ -262,6 +263,11 @@ def mismatch(one: ShapedArray, other: ShapedArray) -> str:
     return "" if one.dtype == other.dtype else "dtypes differ"
 
 
+def layout_mismatch(one: ShapedArray, other: ShapedArray) -> str:
+    """Why the explicit shardings of two types differ, or '' if they agree or one says nothing."""
+    return "" if one.sharding is None or other.sharding is None or one.sharding == other.sharding else "layouts differ"
+
+
 def check_same_tree(api: str, fact: str, left: tuple[str, Any], right: tuple[str, Any], rule: str) -> None:
     """TypeError unless two (name, structure) agree."""
     (left_name, left_tree), (right_name, right_tree) = left, right
@@ -291,11 +297,12 @@ def check_carry(api: str, fun: Callable, in_tree: Any, in_avals: Sequence, out_t
                     f"A carry keeps its structure in every iteration: make {name} return it as it came.")
     rows, fixes = [], []
     for path, given, made in zip(leaf_names("carry", in_tree), in_avals, out_avals):
-        why = mismatch(given, made)
+        why = mismatch(given, made) or layout_mismatch(given, made)
         if why:
             rows.append((path, f"taken as {given.str_short()}", f"returned as {made.str_short()}", why))
             fixes.append(f"return {path}.astype({given.dtype.name!r}), or start with {made.dtype.name}"
                          if why.startswith("dtype") else
+                         f"return weft.sharding.reshard({path}, {given.sharding.spec!r})" if why.startswith("layout") else
                          f"return {path} with shape {list(given.shape)}, or start with shape {list(made.shape)}")
     if rows:
         raise TypeError(describe(api, f"{name} returns a carry of another type than it takes.", rows, user_frame(),
@@ -303,13 +310,16 @@ def check_carry(api: str, fun: Callable, in_tree: Any, in_avals: Sequence, out_t
 
 
 def promote_weak(values: Sequence, in_avals: Sequence[ShapedArray], out_avals: Sequence[ShapedArray]) -> list | None:
-    """First carried values where weakly typed ones (Python numbers) take the dtype that the body gives them; None if all stay."""
+    """First carried values where weakly typed ones (Python numbers) take the dtype that the body gives them, and those of which
+    no explicit sharding is known the layout that the body gives them; None if all stay."""
     result, changed = list(values), False
     for i, (x, given, made) in enumerate(zip(values, in_avals, out_avals)):
         if given.weak_type and given.dtype != made.dtype:
             dtype, _ = dtypes.join_dtypes(((given.dtype, True), (made.dtype, made.weak_type)))
             if dtype != given.dtype:
                 result[i], changed = strong(x, dtype), True
+        if given.sharding is None and made.sharding is not None and given.shape == made.shape:
+            result[i], changed = laid_out_as(result[i], made), True
     return result if changed else None
 
 

@@ -16,6 +16,7 @@ from weft.control.body import (
     check_same_tree,
     define_partial_eval,
     fun_name,
+    layout_mismatch,
     leaf_names,
     mismatch,
     pick,
@@ -73,9 +74,17 @@ def _type(index, *avals, branches):
     first = branches[0].in_avals
     if len(first) != len(avals) or any(mismatch(a, b) for a, b in zip(first, avals)):
         raise TypeError(f"cond: the branches take {[a.str_short() for a in first]}, got {[a.str_short() for a in avals]}.")
-    outs = [a if all(b.weak_type == a.weak_type for b in same) else a.strip_weak_type()
-            for a, *same in zip(*[b.out_avals for b in branches])]
+    outs = [_common_type(same) for same in zip(*[b.out_avals for b in branches])]
     return [a.update(vma=a.vma | index.vma) for a in outs] if index.vma else outs
+
+
+def _common_type(avals) -> ShapedArray:
+    """The type of a result from its types in all branches: weak, and laid out, as all agree that it is."""
+    first = avals[0]
+    if any(a.weak_type != first.weak_type for a in avals):
+        first = first.strip_weak_type()
+    said = {a.sharding for a in avals} - {None}
+    return first.update(sharding=said.pop() if len(said) == 1 else None)
 
 
 cond_p.rules["in_avals"] = lambda params: (None, *params["branches"][0].in_avals)
@@ -424,11 +433,12 @@ def _check_branches(api: str, functions, titles, bodies: Sequence[Body]) -> None
                         (name, body.out_tree), "All branches return results of one structure.")
         rows, fix = [], ""
         for path, a, b in zip(leaf_names("result", first.out_tree), first.out_avals, body.out_avals):
-            why = mismatch(a, b)
+            why = mismatch(a, b) or layout_mismatch(a, b)
             if why:
                 rows.append((path, f"{title} returns {a.str_short()}", f"{name} returns {b.str_short()}", why))
                 fix = fix or (f"Cast one: {path}.astype({a.dtype.name!r}) in {name}." if why.startswith("dtype") else
-                              f"Make {path} one shape, {list(a.shape)} or {list(b.shape)}, in both.")
+                              f"Lay one out anew: weft.sharding.reshard({path}, {a.sharding.spec!r}) in {name}."
+                              if why.startswith("layout") else f"Make {path} one shape, {list(a.shape)} or {list(b.shape)}, in both.")
         if rows:
             raise TypeError(describe(api, f"{title} and {name} ({fun_name(fun)}) return different types.", rows, user_frame(),
                                      "All branches return the same types, whichever runs.", fix))

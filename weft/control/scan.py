@@ -21,6 +21,7 @@ from weft.control.body import (
     check_carry,
     define_partial_eval,
     fun_name,
+    leaf_names,
     pick,
     promote_weak,
     runs_in_python,
@@ -41,7 +42,7 @@ from weft.transforms.jvp import instantiate, jvp_jaxpr
 from weft.transforms.linearize import Partial, partial_eval_jaxpr
 from weft.transforms.transpose import transpose_jaxpr
 from weft.util import tree
-from weft.util.errors import describe
+from weft.util.errors import ShardingTypeError, describe
 from weft.util.source import api_boundary, user_frame
 
 #: params: jaxpr, length, reverse, num_consts, num_carry, linear (tuple of bool), unroll (a wish: a number or True)
@@ -380,6 +381,7 @@ def bind_scan(api: str, f: Callable, init: Any, xs_flat: Sequence, xs_tree: Any,
     """Stage `f` and bind `scan_p`; `api` is whom errors speak of."""
     init_flat, init_tree = tree.tree_flatten(init)
     in_tree = tree.treedef_tuple([init_tree, xs_tree])
+    _check_whole(api, xs_flat, xs_tree)
     slices = [typeof(x).without_dim(0) for x in xs_flat]
     nk = len(init_flat)
     for _ in range(nk + 1):
@@ -396,6 +398,18 @@ def bind_scan(api: str, f: Callable, init: Any, xs_flat: Sequence, xs_tree: Any,
     outs = scan_p.bind(*body.consts, *init_flat, *xs_flat, jaxpr=body.jaxpr, length=length, reverse=reverse,
                        num_consts=len(body.consts), num_carry=nk, linear=(False,) * len(body.jaxpr.invars), unroll=unroll)
     return tree.tree_unflatten(init_tree, outs[:nk]), tree.tree_unflatten(ys_tree, outs[nk:])
+
+
+def _check_whole(api: str, xs_flat: Sequence, xs_tree: Any) -> None:
+    """ShardingTypeError if explicit types say that a dim is split that the loop walks along."""
+    for path, x in zip(leaf_names("xs", xs_tree), xs_flat):
+        aval = typeof(x)
+        if aval.sharding is not None and aval.sharding.spec_dims(aval.ndim)[0]:
+            whole = (None, *aval.sharding.spec[1:])
+            raise ShardingTypeError(describe(
+                api, f"{path} is split along dim 0, which the loop walks.", [(path, aval.str_short())], user_frame(),
+                "Every device takes every step, so that each needs all slices.",
+                f"Lay it out otherwise first: weft.sharding.reshard({path}, P({', '.join(map(repr, whole))}))."))
 
 
 def _pair(api: str, f: Callable, body: Body) -> list:

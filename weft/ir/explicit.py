@@ -22,6 +22,7 @@ from weft.ir.factors import FactorRule, axes_of_factors, dims_of_factors
 from weft.ir.mesh import AbstractMesh, AxisType, Mesh
 from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.specs import DimSpec, PartitionSpec, Spec, entry_axes, spec_of_dims
+from weft.util.errors import ShardingError
 from weft.util.record import field, record
 
 #: kinds whose sums over a dim that several operands split may end in more than one layout
@@ -63,6 +64,9 @@ def on_devices(sharding: NamedSharding, devices: tuple) -> NamedSharding:
     if not isinstance(sharding.mesh, AbstractMesh):
         return sharding
     mesh = sharding.mesh
+    if mesh.size != len(devices):
+        raise ShardingError(f"a value typed {sharding.spec!r} over {mesh!r} meets a computation on {len(devices)} "
+                            f"devices.\n  All values of a computation lie on the same devices. Move one with weft.device_put.")
     grid = np.array(devices, object).reshape(mesh.axis_sizes)
     made = Mesh(grid, mesh.axis_names, axis_types=mesh.axis_types)
     return NamedSharding(made, sharding.spec, memory_kind=sharding.memory_kind)

@@ -110,6 +110,7 @@ def _types_text(types: tuple[AxisType, ...]) -> str:
 _lock = threading.Lock()
 _meshes: dict[tuple, Mesh] = {}
 _abstract_meshes: dict[tuple, AbstractMesh] = {}
+_latest: dict[tuple, Mesh] = {}          # the mesh that was last asked for, by sizes, names and types
 
 
 class Mesh(_MeshBase):
@@ -146,6 +147,8 @@ class Mesh(_MeshBase):
                 found.devices, found.axis_names, found.axis_types = grid, names, types
                 found.axis_sizes, found._flat = grid.shape, flat
                 _meshes[key] = found
+        if AxisType.Explicit in types:
+            _latest[grid.shape, names, types] = found
         return found
 
     def __reduce__(self) -> tuple:
@@ -276,6 +279,14 @@ def current_mesh() -> Mesh | None:
     True
     """
     return _state.stack[-1] if _state.stack else _state.base
+
+
+def concrete_mesh(mesh: AbstractMesh) -> Mesh | None:
+    """The mesh of devices that has these axes: the current one, or else the one last made; None if there is none."""
+    current = current_mesh()
+    if isinstance(current, Mesh) and current.abstract_mesh is mesh:
+        return current
+    return _latest.get((mesh.axis_sizes, mesh.axis_names, mesh.axis_types))
 
 
 def get_mesh() -> Mesh:

@@ -18,7 +18,7 @@ import numpy as np
 
 from weft.ir.explicit import on_devices
 from weft.ir.jaxpr import Jaxpr, subjaxprs
-from weft.ir.mesh import AbstractMesh, Mesh
+from weft.ir.mesh import AbstractMesh, Mesh, concrete_mesh
 from weft.ir.shardings import Layout, NamedSharding, PositionalSharding, Sharding, grid_of_dims, layout_of
 from weft.ir.specs import PartitionSpec, Spec, spec_of_dims
 from weft.util.errors import ShardingError
@@ -42,6 +42,15 @@ def constraint_shardings(jaxpr: Jaxpr) -> tuple[Sharding, ...]:
                 found.update(dict.fromkeys(constraint_shardings(inner)))
         return tuple(found)
     return jaxpr.memo("constraints", make)
+
+
+def typed_devices(jaxpr: Jaxpr) -> tuple | None:
+    """The devices that explicitly sharded types of a program's variables speak of, or None."""
+    for v in (*jaxpr.invars, *(v for eqn in jaxpr.eqns for v in eqn.outvars)):
+        if v.aval.sharding is not None:
+            mesh = concrete_mesh(v.aval.sharding.mesh)
+            return None if mesh is None else mesh.flat_devices
+    return None
 
 
 def is_abstract(sharding: Sharding) -> bool:

@@ -20,6 +20,7 @@ from weft.control.loops import fori_loop, map
 from weft.control.scan import scan, scan_p
 from weft.control.while_loop import while_loop, while_p
 from weft.core.trace import typeof
+from weft.ir.explicit import auto_part, type_sharding
 from weft.ops.arithmetic import (
     RoundingMethod, abs, abs_p, add, add_p, ceil, ceil_p, div, div_p, floor, floor_p, integer_pow, integer_pow_p,
     max, max_p, min, min_p, mul, mul_p, neg, neg_p, nextafter, nextafter_p, reciprocal, rem, rem_p, round, round_p,
@@ -93,6 +94,8 @@ from weft.lax.composed import (
 )  # fmt: skip
 from weft.lax.windows import reduce_by as reduce, reduce_window, reduce_window_shape_tuple
 from weft.util.tree import tree_flatten, tree_unflatten
+from weft.util.errors import ShardingTypeError, describe
+from weft.util.source import user_frame
 
 __all__ = [
     "ConvDimensionNumbers", "DotDimensionNumbers", "FftType", "GatherDimensionNumbers", "GatherScatterMode",
@@ -137,11 +140,29 @@ __all__ = [
 
 
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
-    """`x`, a tree of arrays, laid out as `shardings` says: shardings, specs under a mesh, or a prefix tree of them."""
+    """`x`, a tree of arrays, laid out as `shardings` says: shardings, specs under a mesh, or a prefix tree of them.
+
+    Over explicit axes it asserts what the type says (ShardingTypeError); `weft.sharding.reshard` changes it.
+    """
     leaves, treedef = tree_flatten(x)
     targets = flat_shardings(shardings, treedef, [typeof(leaf) for leaf in leaves], "with_sharding_constraint")
-    placed = [leaf if to is None else sharding_constraint(leaf, to) for leaf, to in zip(leaves, targets)]
+    placed = [leaf if to is None else _constrained(leaf, to) for leaf, to in zip(leaves, targets)]
     return tree_unflatten(treedef, placed)
+
+
+def _constrained(x: Any, sharding: Any) -> Any:
+    """`x`, laid out over automatic axes as `sharding` says; its type must say the same of explicit ones."""
+    aval = typeof(x)
+    said = type_sharding(sharding, aval.ndim)
+    if aval.sharding is None:
+        return sharding_constraint(x, sharding)
+    if said != aval.sharding:
+        raise ShardingTypeError(describe(
+            "with_sharding_constraint", "the explicit axes split the value otherwise.",
+            [("value", aval.str_short()), ("constraint", f"{sharding.spec!r}" if said is not None else f"{sharding!r}")], user_frame(),
+            "Over explicit axes a constraint only asserts what the type says.",
+            "Use weft.sharding.reshard to lay the value out otherwise."))
+    return x if auto_part(sharding, aval.ndim) is None else sharding_constraint(x, sharding)
 
 
 def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Any, Any]:
