@@ -61,7 +61,8 @@ __all__ = [
     "effects_barrier",
     "ensure_compile_time_eval", "eval_jaxpr", "eval_shape", "fwd_and_bwd", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jit", "jvp",
     "linear_transpose", "linearize", "make_array_from_callback", "make_array_from_process_local_data",
-    "make_array_from_single_device_arrays", "make_jaxpr", "named_call", "named_scope", "print_saved_residuals", "pure_callback", "remat", "reshard",
+    "make_array_from_single_device_arrays", "make_jaxpr", "named_call", "named_scope", "print_saved_residuals", "pure_callback",
+    "remat", "reshard",
     "shard_map", "smap", "typeof", "value_and_grad",
     "vjp", "vmap",
 ]
