@@ -24,7 +24,7 @@ BUDGET = {
     "dot_contracted": 24576, "dot_contracted_apart": 20480, "dot_tall": 8192, "dot_wide": 25344, "vector_dot":
     192, "gram": 28672, "two_terms": 24576, "chain": 4096, "outer": 3072, "batched": 2560, "cumsum": 1792,
     "argmax": 896, "max": 448, "sort": 1792, "take": 1344, "row": 448, "few_rows": 2240, "half": 2048, "stride":
-    0, "set_rows": 0, "add_rows": 0, "concatenate": 5376, "difference": 14336, "roll": 256, "flip": 1792, "pad":
+    0, "set_rows": 0, "add_rows": 0, "concatenate": 5376, "difference": 14592, "roll": 256, "flip": 1792, "pad":
     1792, "tile": 12288, "reshape_rows": 0, "reshape_flat": 2048, "transpose": 5120, "normalize": 384, "variance":
     128, "softmax": 128, "trace": 7, "attention_heads": 0, "attention_time": 12288, "embedding": 1536,
     "embedding_gradient": 16384, "cross_entropy": 71, "residual": 2048, "residual_split": 2048, "data_parallel":

@@ -38,6 +38,8 @@ class FactorRule:
     linear_ins: tuple[int, ...] = ()   # operands in which the op is linear: partial sums may pass through these (one at a time
                                        # unless `additive`)
     additive: bool = False             # linear jointly (add, sub, select-free sums): all linear operands partial together
+    groups: tuple[tuple[int, ...], ...] = ()    # halo factors that are split together, by the same axes: the leader (whose
+                                                # blocks the devices compute), then those of operands that run along with it
 
 
 class RuleBuilder:
@@ -70,13 +72,19 @@ def axes_of_factors(factors: Sequence[Sequence[int]], dims: Spec, rule: FactorRu
     """Read the axes of each factor off the dims of one value; also the (axis, size) splits of axes that would say more.
 
     A dim of several factors hands its axes out major to minor; an axis belongs to a factor if its size divides it,
-    and the next factor is reached only when one is split completely.
+    and the next factor is reached only when one is split completely. A dim of one factor may be split unevenly.
     """
     found: FactorAxes = {}
     cuts: set[tuple[Any, int]] = set()
     for dim_factors, axes in zip(factors, dims):
+        if not axes:
+            continue
+        solid = [f for f in dim_factors if rule.sizes[f] > 1]
+        if len(solid) == 1:
+            found[solid[0]] = tuple(axes)
+            continue
         rest = list(axes)
-        for f in dim_factors:
+        for f in solid:
             left, mine = rule.sizes[f], []
             while rest and left % sizes[rest[0]] == 0 and left > 1:
                 left //= sizes[rest[0]]
@@ -84,10 +92,16 @@ def axes_of_factors(factors: Sequence[Sequence[int]], dims: Spec, rule: FactorRu
             if mine:
                 found[f] = tuple(mine)
             if left > 1:
-                if rest and len(dim_factors) > 1 and 1 < math.gcd(left, sizes[rest[0]]) < sizes[rest[0]]:
+                if rest and 1 < math.gcd(left, sizes[rest[0]]) < sizes[rest[0]]:
                     cuts.add((rest[0], math.gcd(left, sizes[rest[0]])))
                 break
     return found, cuts
+
+
+def joint_dims(rule: FactorRule) -> set[tuple[int, ...]]:
+    """The dims that several factors make up, size 1 not counted."""
+    dims = {tuple(f for f in dim if rule.sizes[f] != 1) for value in (*rule.ins, *rule.outs) for dim in value if len(dim) > 1}
+    return {dim for dim in dims if len(dim) > 1}
 
 
 def dims_of_factors(factors: Sequence[Sequence[int]], axes: Mapping[int, DimSpec], rule: FactorRule,

@@ -729,6 +729,7 @@ def _conv_factors(
     group = (b.new(groups),) if groups > 1 else ()
     batch, inner, outer = b.new(n // batch_group_count), b.new(in_features), b.new(out_features // groups)
     special: dict[int, str] = {}
+    together: list[tuple[int, int]] = []
     lhs_dims = [
         (*group, batch) if batch_group_count > 1 else (batch,),
         (*group, inner) if feature_group_count > 1 else (inner,),
@@ -743,6 +744,7 @@ def _conv_factors(
         special[g] = "replicate"
         if not pointwise:
             special[f] = special[h] = "halo"
+            together += [(h, f), (g, f)]
         lhs_dims.append((f,))
         rhs_dims.append((g,))
         out_dims.append((h,))
@@ -753,6 +755,7 @@ def _conv_factors(
         reduced={inner: "add"},
         special=special,
         linear_ins=(0, 1),
+        groups=tuple(together),
     )
 
 

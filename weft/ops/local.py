@@ -9,8 +9,11 @@ Two open slots of a primitive are filled here.
         it needs; `ctx` is the partitioner's: `of_dim(operand, dim)` gives the axes that split a dim,
         `start(axes, local)` the global position of this device's block, and `all_gather`, `pmax`, `pmin`, `psum`
         communicate. More slots go with it: `can_split(f, rule, eqn)` tells whether factor f may be split this way,
-        `split_sums(f, rule, axes)` whether the results are then partial sums, and `couple(f, rule, eqn)`, if there,
-        names the factor of the results that may be split together with f, by the same axes.
+        `split_sums(f, rule, axes)` whether the results are then partial sums, `splits_alone(f, rule, eqn)` whether a
+        follower of a group may be split without its leader, `bears_uneven(f, rule)` whether its blocks may be padded.
+  windows(ctx, **params) -> needs or None
+        which rows of the operands the devices need when leaders of groups are split (see `ops.halo`); None where they
+        do not fall into one pattern. `ctx.needs()` gives them to `split`.
 
 Laws: an op with neither slot is gathered along its special dims and still right. Devices that hold nothing of a
 looked-up block contribute negative zeros, which vanish from a sum without a trace.
@@ -27,6 +30,7 @@ from weft.core.primitive import Primitive
 from weft.core.trace import typeof
 from weft.ops import arithmetic, bitwise, casting, comparison, layout, reduce, slicing, sorting
 from weft.ops.families import ScanSpec
+from weft.ops.halo import Need, Window, along, padded, rows
 from weft.util import dtypes
 
 
@@ -37,13 +41,15 @@ def _localizes(primitive: Primitive) -> Callable:
     return fill
 
 
-def splits(primitive: Primitive, can_split: Callable, sums: Callable | None = None, couple: Callable | None = None
-           ) -> Callable:
+def splits(primitive: Primitive, can_split: Callable, sums: Callable | None = None, windows: Callable | None = None,
+           alone: Callable | None = None, bears_uneven: Callable | None = None) -> Callable:
     """Decorator: fill `split` and the slots that go with it."""
+    never = lambda f, rule, more: False
     def fill(fn: Callable) -> Callable:
-        primitive.rules.update(split=fn, can_split=can_split, split_sums=sums or (lambda f, rule, axes: False))
-        if couple is not None:
-            primitive.rules["couple"] = couple
+        primitive.rules.update(split=fn, can_split=can_split, split_sums=sums or never, splits_alone=alone or never,
+                               bears_uneven=bears_uneven or (lambda f, rule: True))
+        if windows is not None:
+            primitive.rules["windows"] = windows
         return fn
     return fill
 
@@ -75,27 +81,6 @@ def _dynamic_slice_localize(params: dict, ins: Any, outs: Any) -> dict:
 
 # --- helpers ----------------------------------------------------------------------------------------------------------
 
-def nothing(dtype: Any) -> Any:
-    """The number that leaves every sum as it is."""
-    return np.asarray(-0.0 if dtypes.issubdtype(dtype, np.inexact) else 0, dtype)[()]
-
-
-def along(x: Any, start: int, size: int, dim: int, stride: int = 1) -> Any:
-    """`size` elements of `x` along `dim` from `start`, every `stride`-th."""
-    shape = typeof(x).shape
-    first = tuple(start if d == dim else 0 for d in range(len(shape)))
-    last = tuple(start + (size - 1) * stride + 1 if d == dim else n for d, n in enumerate(shape))
-    steps = tuple(stride if d == dim else 1 for d in range(len(shape)))
-    return slicing.slice(x, first, last, steps)
-
-
-def padded(x: Any, before: int, after: int, dim: int) -> Any:
-    """`x` with nothings around it along `dim`."""
-    aval = typeof(x)
-    config = [(before, after, 0) if d == dim else (0, 0, 0) for d in range(aval.ndim)]
-    return slicing.pad(x, nothing(aval.dtype), config)
-
-
 def _clamped(value: Any, low: int, high: int) -> Any:
     return comparison.clamp(np.int32(low), value, np.int32(high))
 
@@ -123,100 +108,33 @@ def _of_operand(f: int, rule: Any, eqn: Any) -> bool:
     return any(f in dim for dim in rule.ins[0]) and not any(f in dim for out in rule.outs for dim in out)
 
 
-# --- cutting a split dim into other blocks
-
-def _exchanges(n: int, local: int, start: int, step: int, own: int) -> tuple[list, list]:
-    """Who needs what: pieces (source, first row, count, target, first row there), those at home, rounds of others.
-
-    Target p needs the rows from start + p * own * step on that its `own` elements span. In a round every device sends
-    at most one piece and receives at most one.
-    """
-    home, rounds = [], []
-    span = (own - 1) * step + 1
-    for p in range(n):
-        first = start + p * own * step
-        for q in range(first // local, (first + span - 1) // local + 1):
-            begin, end = max(first, q * local), min(first + span, (q + 1) * local)
-            piece = (q % n, begin - q * local, end - begin, p, begin - first)
-            if q % n == p:
-                home.append(piece)
-                continue
-            free = next((r for r in rounds if all(q % n != other[0] and p != other[3] for other in r)), None)
-            if free is None:
-                rounds.append(free := [])
-            free.append(piece)
-    return home, rounds
-
-
-def reblocked(ctx: Any, x: Any, dim: int, axes: tuple, start: int, step: int, size: int) -> Any:
-    """This device's block of the `size` elements from `start`, every `step`-th, of the split dim `dim`.
-
-    The dim is taken as a ring: after its last element comes the first. Only the rows that are needed elsewhere are
-    sent, in as few rounds of exchange as it takes.
-    """
-    n, local = ctx.size(axes), typeof(x).shape[dim]
-    own = size // n
-    span = (own - 1) * step + 1
-    home, rounds = _exchanges(n, local, start, step, own)
-    if not rounds and len({piece[1] for piece in home}) == 1:
-        return along(x, home[0][1], own, dim, step)
-    aval = typeof(x)
-    shape = tuple(span if d == dim else s for d, s in enumerate(aval.shape))
-    out = layout.full(shape, 0, aval.dtype)
-    row = layout.broadcasted_iota(np.int32, shape, dim)
-    for pieces in ([home] if home else []) + rounds:
-        count = max(piece[2] for piece in pieces)
-        sent = _rows(padded(x, 0, count, dim), _entry(ctx, axes, n, {q: at for q, at, *_ in pieces}), count, dim)
-        if pieces is not home:
-            sent = ctx.ppermute(sent, axes, [(q, p) for q, _, _, p, _ in pieces])
-        place = _entry(ctx, axes, n, {p: at for *_, p, at in pieces})
-        end = arithmetic.add(place, _entry(ctx, axes, n, {p: c for _, _, c, p, _ in pieces}))
-        shifted = _rows(padded(sent, span, span, dim), arithmetic.sub(np.int32(span), place), span, dim)
-        here = bitwise.bitwise_and(comparison.ge(row, place), comparison.lt(row, end))
-        out = comparison.select_n(here, out, shifted)
-    return along(out, 0, own, dim, step)
-
-
-def _entry(ctx: Any, axes: tuple, n: int, values: dict) -> Any:
-    """This device's entry of a table by device number, 0 where there is none."""
-    table = np.array([values.get(i, 0) for i in range(n)], np.int32)
-    if (table == table[0]).all():
-        return table[0]
-    found = slicing.dynamic_slice_p.bind(table, ctx.start(axes, 1), slice_sizes=(1,))
-    return layout.reshape(found, ())
-
-
-def _rows(x: Any, start: Any, count: int, dim: int) -> Any:
-    """`count` elements along `dim` from run-time `start`."""
-    starts = [start if d == dim else np.int32(0) for d in range(typeof(x).ndim)]
-    sizes = tuple(count if d == dim else s for d, s in enumerate(typeof(x).shape))
-    return slicing.dynamic_slice_p.bind(x, *starts, slice_sizes=sizes)
-
-
 # --- looking up blocks: slice, dynamic_slice --------------------------------------------------------------------------
 
-def _part_of(f: int, rule: Any) -> int | None:
-    """The factor of the result's dim that is a part of the operand's dim of factor `f`."""
-    return next((out[0] for dim, out in zip(rule.ins[0], rule.outs[0]) if dim == (f,) and out != dim), None)
+def _slice_windows(ctx: Any, start_indices: tuple, limit_indices: tuple, strides: tuple | None) -> list[Need]:
+    needs = []
+    for d, start in enumerate(start_indices):
+        axes, step = ctx.of_result(0, d), strides[d] if strides else 1
+        if axes:
+            own = ctx.block(ctx.result_extent(0, d), axes)
+            needs.append(ctx.need(0, d, axes, Window(start, own * step, (own - 1) * step + 1)))
+    return needs
 
 
 def _slice_sums(f: int, rule: Any, axes: dict) -> bool:
     """A slice that stays split is complete; one that is whole on all devices is a sum of contributions."""
-    part = _part_of(f, rule)
-    return part is not None and part not in axes
+    return not any(f in group and group[0] in axes for group in rule.groups)
 
 
-@splits(slicing.slice_p, _of_operand, sums=_slice_sums, couple=lambda f, rule, eqn: _part_of(f, rule))
+@splits(slicing.slice_p, lambda f, rule, eqn: f in rule.special, sums=_slice_sums, windows=_slice_windows, alone=_of_operand)
 def _slice_split(ctx: Any, args: list, *, start_indices: tuple, limit_indices: tuple, strides: tuple | None) -> Any:
     (x,) = args
     starts, limits, steps = list(start_indices), list(limit_indices), list(strides or (1,) * len(start_indices))
+    for need in ctx.needs():
+        x, d = rows(ctx, x, need, bool(ctx.of_dim(0, need.dim))), need.dim
+        starts[d], limits[d] = 0, typeof(x).shape[d]
     for d in range(len(starts)):
         axes = ctx.of_dim(0, d)
-        if axes and ctx.of_result(0, d):
-            size = -((starts[d] - limits[d]) // steps[d])
-            x = reblocked(ctx, x, d, axes, starts[d], steps[d], size)
-            starts[d], limits[d], steps[d] = 0, typeof(x).shape[d], 1
-        elif axes:
+        if axes and not ctx.of_result(0, d):
             x = window(ctx, x, starts[d], limits[d] - starts[d], d, axes)
             starts[d], limits[d] = 0, limits[d] - starts[d]
     return slicing.slice(x, starts, limits, steps)
@@ -229,8 +147,8 @@ def _dynamic_slice_split(ctx: Any, args: list, *, slice_sizes: tuple) -> Any:
     for d in range(len(starts)):
         axes = ctx.of_dim(0, d)
         if axes:
-            size, n = slice_sizes[d], typeof(x).shape[d] * ctx.size(axes)
-            x = window(ctx, x, _clamped(_position(starts[d]), 0, n - size), size, d, axes)
+            size = slice_sizes[d]
+            x = window(ctx, x, _clamped(_position(starts[d]), 0, ctx.extent(0, d) - size), size, d, axes)
             starts[d] = np.zeros((), typeof(starts[d]).dtype)[()]
     return slicing.dynamic_slice_p.bind(x, *starts, slice_sizes=slice_sizes)
 
@@ -250,7 +168,7 @@ def _dynamic_update_slice_split(ctx: Any, args: list) -> Any:
     for d, (local, size) in enumerate(zip(shape, sizes)):
         axes = ctx.of_dim(0, d)
         if axes:
-            start = _clamped(_position(starts[d]), 0, local * ctx.size(axes) - size)
+            start = _clamped(_position(starts[d]), 0, ctx.extent(0, d) - size)
             at = _clamped(arithmetic.sub(_position(start), ctx.start(axes, local)), -size, local)
             wide = padded(wide, size, size, d)
             starts[d] = arithmetic.add(at, np.int32(size))
@@ -276,7 +194,9 @@ def _cumulative(primitive: Primitive) -> None:
     @splits(primitive, lambda f, rule, eqn: f in rule.special)
     def split(ctx: Any, args: list, *, axis: int, reverse: bool) -> Any:
         axes = ctx.of_dim(0, axis)
-        local = primitive.bind(args[0], axis=axis, reverse=reverse)
+        (x,) = args
+        x = ctx.masked(x, axis, axes, ctx.extent(0, axis), spec.identity(typeof(x).dtype))
+        local = primitive.bind(x, axis=axis, reverse=reverse)
         aval = typeof(local)
         total = along(local, 0 if reverse else aval.shape[axis] - 1, 1, axis)
         totals = ctx.all_gather(total, axes, axis)
@@ -306,6 +226,8 @@ def _arg_reduction(primitive: Primitive, extremum: Callable, largest: bool) -> N
         (x,), (axis,) = args, axes
         over = ctx.of_dim(0, axis)
         local = typeof(x).shape[axis]
+        worst = (reduce.lowest if largest else reduce.highest)(typeof(x).dtype)
+        x = ctx.masked(x, axis, over, ctx.extent(0, axis), worst)
         found = primitive.bind(x, axes=axes, index_dtype=index_dtype)
         value = extremum(x, axes)
         best = ctx.pmax(value, over) if largest else ctx.pmin(value, over)
@@ -333,6 +255,7 @@ def _top_k_split(ctx: Any, args: list, *, axis: int, k: int) -> list:
     """Each device offers its own best; the best of the offers are taken, the first of equals first."""
     (x,) = args
     over, local = ctx.of_dim(0, axis), typeof(x).shape[axis]
+    x = ctx.masked(x, axis, over, ctx.extent(0, axis), reduce.lowest(typeof(x).dtype))
     values, indices = sorting.top_k_p.bind(x, axis=axis, k=k if k < local else local)
     shape = typeof(indices).shape
     indices = arithmetic.add(indices, layout.broadcast_in_dim(ctx.start(over, local), shape, ()))

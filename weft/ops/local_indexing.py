@@ -17,6 +17,7 @@ import numpy as np
 from weft.core.trace import typeof
 from weft.ops import arithmetic, bitwise, comparison, layout, slicing
 from weft.ops.casting import convert_element_type
+from weft.ops.halo import along, nothing, padded
 from weft.ops.indexing import (
     GatherDimensionNumbers,
     GatherScatterMode,
@@ -28,7 +29,7 @@ from weft.ops.indexing import (
     scatter_p,
     window_of_scatter,
 )
-from weft.ops.local import along, nothing, padded, splits
+from weft.ops.local import splits
 from weft.ops.windows import batch_dims
 
 
@@ -60,7 +61,7 @@ class _Places:
         columns = _columns(indices, numbers)
         for c, d in enumerate(numbers.start_index_map):
             axes, local, size = ctx.of_dim(0, d), shape[d], sizes[d]
-            last = local * ctx.size(axes) - size
+            last = (ctx.extent(0, d) if axes else local) - size
             at = columns[c]
             if mode is GatherScatterMode.CLIP:
                 at = comparison.clamp(np.int32(0), at, np.int32(last))
@@ -128,7 +129,8 @@ def _scattered(f: int, rule: Any, eqn: Any) -> bool:
 
 
 def _scatter(primitive: Any) -> None:
-    @splits(primitive, _scattered, sums=lambda f, rule, axes: rule.reduced.get(f) == "add")
+    @splits(primitive, _scattered, sums=lambda f, rule, axes: rule.reduced.get(f) == "add",
+            bears_uneven=lambda f, rule: f not in rule.reduced)
     def split(ctx: Any, args: list, *, dimension_numbers: Any, mode: Any, indices_are_sorted: bool,
               **params: Any) -> Any:
         x, indices, updates = args

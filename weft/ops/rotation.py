@@ -16,7 +16,8 @@ from weft.core.trace import typeof
 from weft.ir.factors import FactorRule, RuleBuilder
 from weft.ir.jaxpr import Eqn, Jaxpr, Var
 from weft.ops import slicing
-from weft.ops.local import reblocked, splits
+from weft.ops.halo import Need, Window, behind, rows
+from weft.ops.local import splits
 
 
 class _Rotate(Primitive):
@@ -41,11 +42,20 @@ def _rotate_factors(in_avals: Sequence, out_avals: Sequence, *, dim: int, start:
     return b.rule([factors], [factors], special={factors[dim]: "halo"}, linear_ins=(0,))
 
 
-@splits(rotate_p, lambda f, rule, eqn: f == rule.ins[0][eqn.params["dim"]][0])
+def _rotate_windows(ctx: Any, dim: int, start: int) -> list[Need]:
+    """The rows from `start` on; where the last block is padded, those before the first one are asked for apart."""
+    axes, size = ctx.of_dim(0, dim), ctx.extent(0, dim)
+    own = ctx.block(size, axes)
+    if size % own == 0:
+        return [ctx.need(0, dim, axes, Window(start, own, own, ring=True))]
+    return [ctx.need(0, dim, axes, Window(first, own, own)) for first in (start, start - size)]
+
+
+@splits(rotate_p, lambda f, rule, eqn: f == rule.ins[0][eqn.params["dim"]][0], windows=_rotate_windows)
 def _rotate_split(ctx: Any, args: list, *, dim: int, start: int) -> Any:
     (x,) = args
-    axes = ctx.of_dim(0, dim)
-    return reblocked(ctx, x, dim, axes, start, 1, typeof(x).shape[dim] * ctx.size(axes))
+    found = [rows(ctx, x, need) for need in ctx.needs()]
+    return found[0] if len(found) == 1 else behind(ctx, ctx.needs()[1], found[1], found[0])
 
 
 def recognized(jaxpr: Jaxpr) -> Jaxpr:

@@ -305,7 +305,12 @@ def _slice_factors(in_avals, out_avals, **params):
     ins, outs, special = [], [], {}
     for size, count in zip(in_avals[0].shape, out_avals[0].shape):
         _shared_or_special(b, size, count, size == count, ins, outs, special)
-    return b.rule([ins], [outs], special=special, linear_ins=(0,), additive=True)
+    return b.rule([ins], [outs], special=special, linear_ins=(0,), additive=True, groups=_apart(ins, outs))
+
+
+def _apart(ins, outs) -> tuple[tuple[int, int], ...]:
+    """The pairs of factors of dims whose factors differ: the result's leads."""
+    return tuple((g, f) for f, g in zip(ins, outs) if f != g)
 
 
 def _shared_or_special(b: RuleBuilder, in_size, out_size, whole, ins, outs, special, mark="halo") -> None:
@@ -400,7 +405,7 @@ def _pad_factors(in_avals, out_avals, *, padding_config):
     ins, outs, special = [], [], {}
     for size, padded, config in zip(in_avals[0].shape, out_avals[0].shape, padding_config):
         _shared_or_special(b, size, padded, not any(config), ins, outs, special)
-    return b.rule([ins, []], [outs], special=special, linear_ins=(0, 1), additive=True)
+    return b.rule([ins, []], [outs], special=special, linear_ins=(0, 1), additive=True, groups=_apart(ins, outs))
 
 
 @pad_p.def_lower
@@ -468,12 +473,15 @@ def _concatenate_factors(in_avals, out_avals, *, dimension):
     b = RuleBuilder()
     outs = b.news(out_avals[0].shape)
     special = {outs[dimension]: "halo"}
-    ins = []
+    ins, group = [], [outs[dimension]]
     for a in in_avals:
         f = b.new(a.shape[dimension])
         special[f] = "halo"
+        group.append(f)
         ins.append(list(insert(outs[:dimension] + outs[dimension + 1 :], dimension, f)))
-    return b.rule(ins, [outs], special=special, linear_ins=tuple(range(len(ins))), additive=True)
+    return b.rule(
+        ins, [outs], special=special, linear_ins=tuple(range(len(ins))), additive=True, groups=(tuple(group),)
+    )
 
 
 @concatenate_p.def_lower

@@ -4,8 +4,8 @@ In:   a global Jaxpr (with the bodies of its loops and branches), sizes of the m
       outputs; `sharding_constraint` equations give specs of intermediates.
 Out:  for every variable, per dim the axes that should split it. The partitioner takes these as wishes: it may compute
       an equation under another layout where that is cheaper, and reshards.
-Laws: a given spec is never changed; a spec only grows; a dim is split only by axes whose sizes divide it; an axis
-      splits at most one dim of a value.
+Laws: a given spec is never changed; a spec only grows; an axis splits at most one dim of a value; what the program takes
+      and gives is split only by axes whose sizes divide it, other values also where little is padded.
 How:  specs are read as axes per factor of each equation's rule and written back to the other operands and results, both
       ways, to a fixpoint: first through operations that change only values or places (elementwise, layout), then
       through all; from a value to its repetition in a larger one, or to a part of it, at last. Where operands disagree
@@ -15,13 +15,14 @@ How:  specs are read as axes per factor of each equation's rule and written back
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from weft.ir.factors import FactorAxes, FactorRule, axes_of_factors, dims_of_factors
+from weft.ir.factors import FactorAxes, FactorRule, axes_of_factors, dims_of_factors, joint_dims
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.specs import DimSpec, Spec
+from weft.partition.reshard import is_even
+from weft.partition.uneven import worth_splitting
 from weft.util.record import field, record
 
 #: kinds through which specs pass first: results are laid out as operands are, without any choice
@@ -47,6 +48,7 @@ class Propagation:
     cuts: set[tuple[Any, int]] = field(default_factory=set)
     changed: set[Var] = field(default_factory=set)              # since somebody last looked
     rules: dict[Eqn, FactorRule | None] = field(default_factory=dict)
+    edges: set[Var] = field(default_factory=set)                # what the program takes and gives
     repeats: bool = False                # whether specs pass from a value to its repetition or part: in the last round
 
     def rule(self, eqn: Eqn) -> FactorRule | None:
@@ -90,8 +92,9 @@ class Propagation:
             if len(axes) <= len(have) or axes[:len(have)] != have:
                 continue
             for a in axes[len(have):]:
-                n = math.prod(self.sizes[b] for b in (*mine[d], a))
-                if a in closed or any(a in other for other in mine) or atom.aval.shape[d] % n:
+                longer, size = (*mine[d], a), atom.aval.shape[d]
+                fits = is_even(size, longer, self.sizes) if atom in self.edges else worth_splitting(size, longer, self.sizes)
+                if a in closed or any(a in other for other in mine) or not fits:
                     break
                 mine[d] = (*mine[d], a)
                 self.changed.add(atom)
@@ -106,6 +109,7 @@ def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | 
     `type_spec(aval)` gives the layout that an explicitly sharded type says, and the axes of which it speaks.
     """
     state = Propagation(sizes)
+    state.edges.update(a for a in (*jaxpr.invars, *jaxpr.outvars) if type(a) is Var)
     for var in _all_variables(jaxpr):
         if var.aval.sharding is not None:
             state.fix(var, *type_spec(var.aval))
@@ -204,6 +208,7 @@ class _Factors:
         self.values = [(a, factors) for a, factors in values if type(a) is not Literal and a.aval.ndim]
         self.variables = [a for a, _ in self.values]
         self.in_result = frozenset(f for out in rule.outs for dim in out for f in dim)
+        self.joint = joint_dims(rule)
         self.parts = list(_parts(eqn, rule))
         self.repeats = eqn.primitive.kind == "layout" and eqn.outvars[0].aval.size > max(
             (a.aval.size for a in eqn.invars), default=0)
@@ -215,9 +220,9 @@ class _Factors:
                 if atom not in state.given:
                     state.grow(atom, dims_of_factors(factors, agreed, self.rule, state.sizes), strength)
         if state.repeats:
-            for source, target, dim in self.parts:
+            for source, from_dim, target, dim in self.parts:
                 spec = [()] * target.aval.ndim
-                spec[dim] = state.spec(source)[dim]
+                spec[dim] = state.spec(source)[from_dim]
                 state.grow(target, spec, state.strength.get(source, 0))
 
     def agree(self, state: Propagation) -> tuple[FactorAxes, int]:
@@ -242,8 +247,9 @@ class _Factors:
         agreed: FactorAxes = {}
         for f, (_, axes) in sorted(best.items(), key=lambda item: item[1][0], reverse=True):
             kept = []
+            joint = any(f in dim for dim in self.joint)
             for a in axes:
-                if a in taken:
+                if a in taken or (joint and not is_even(self.rule.sizes[f], (*kept, a), state.sizes)):
                     break
                 kept.append(a)
             if kept:
@@ -252,19 +258,25 @@ class _Factors:
         return agreed, max((best[f][0][2] for f in agreed), default=0)
 
 
-def _parts(eqn: Eqn, rule: FactorRule) -> Iterable[tuple[Any, Var, int]]:
-    """(operand, result, dim) where the result's dim is a large part of the operand's or an extension (slice, pad).
+def _parts(eqn: Eqn, rule: FactorRule) -> Iterable[tuple[Any, int, Var, int]]:
+    """(operand, its dim, result, its dim) where the result's dim is a large part of the operand's or an extension.
 
     No factor is shared there, but a result that is split like the operand keeps later work parallel.
     """
     for atom, ins in zip(eqn.invars, rule.ins):
         for var, outs in zip(eqn.outvars, rule.outs):
-            if type(atom) is Literal or len(ins) != len(outs):
+            if type(atom) is Literal:
                 continue
-            for dim, (f, g) in enumerate(zip(ins, outs)):
-                marks = {rule.special.get(x) for x in (*f, *g)}
-                if f != g and marks <= {"halo", "index"} and 4 * var.aval.shape[dim] >= atom.aval.shape[dim]:
-                    yield atom, var, dim
+            pairs = [(i, o) for i, f in enumerate(ins) for o, g in enumerate(outs) if _runs_along(rule, f, g, i == o)]
+            yield from ((atom, i, var, o) for i, o in pairs if 4 * var.aval.shape[o] >= atom.aval.shape[i])
+
+
+def _runs_along(rule: FactorRule, f: tuple, g: tuple, same_place: bool) -> bool:
+    """Whether a result's dim of factor `g` takes parts of an operand's dim of factor `f`, in order."""
+    if f == g or len(f) != 1 or len(g) != 1:
+        return False
+    grouped = any(group[0] == g[0] and f[0] in group for group in rule.groups)
+    return grouped or (same_place and {rule.special.get(f[0]), rule.special.get(g[0])} == {"index"})
 
 
 def _extends(longer: tuple, shorter: tuple) -> bool:

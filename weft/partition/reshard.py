@@ -4,6 +4,8 @@ In:   a source `Placement` (which axes split each dim, over which axes it is a p
 Out:  `Step`s, each a local slice or one collective. Law: doing them moves exactly the source layout to the target one.
 How:  a shortest-path search over placements; edges are the steps that can help, weighted by the bytes a device sends.
       A dim is split by its axes major to minor, so slices append a minor axis and gathers remove minor axes.
+Uneven dims: a dim of s elements in n blocks has blocks of ceil(s / n); the last ones are padded, with anything. A dim
+      may be split finer, or less fine, in one step only if the borders of the coarse blocks are borders of fine ones.
 """
 
 from __future__ import annotations
@@ -55,12 +57,17 @@ class Step:
 
 
 def local_shape(shape: tuple[int, ...], dims: Spec, sizes: Mapping[Any, int]) -> tuple[int, ...]:
-    """Shape of one shard.
+    """Shape of one shard; that of a dim which does not divide is padded.
 
-    >>> local_shape((8, 6), (('x',), ()), {'x': 4})
-    (2, 6)
+    >>> local_shape((8, 6), (('x',), ()), {'x': 4}), local_shape((9, 6), (('x',), ()), {'x': 4})
+    ((2, 6), (3, 6))
     """
-    return tuple(s // math.prod([sizes[a] for a in axes]) if axes else s for s, axes in zip(shape, dims))
+    return tuple(-(-s // math.prod([sizes[a] for a in axes])) if axes else s for s, axes in zip(shape, dims))
+
+
+def is_even(size: int, axes: tuple, sizes: Mapping[Any, int]) -> bool:
+    """Whether `axes` cut a dim of `size` into equal blocks."""
+    return size % math.prod([sizes[a] for a in axes]) == 0
 
 
 def plan(source: Placement, target: Placement, shape: tuple[int, ...], itemsize: int, sizes: Mapping[Any, int]
@@ -111,6 +118,16 @@ class _Space:
         self.target, self.shape, self.itemsize, self.sizes = target, shape, itemsize, sizes
         self.prefixes = [[axes[:k] for k in range(len(axes) + 1)] for axes in target.dims]
 
+    def aligned(self, d: int, coarse: tuple, fine: tuple) -> bool:
+        """Whether each block of dim `d` by `coarse` consists of blocks by `fine`, which begins with `coarse`."""
+        block, small = (-(-self.shape[d] // math.prod(self.sizes[a] for a in axes)) for axes in (coarse, fine))
+        return not coarse or small * math.prod(self.sizes[a] for a in fine[len(coarse):]) == block
+
+    def makes(self, d: int, coarse: tuple, fine: tuple) -> bool:
+        """Whether dim `d` may be cut from `coarse` blocks into `fine` ones: uneven ones only on the way to the target."""
+        known = is_even(self.shape[d], fine, self.sizes) or self.target.dims[d][:len(fine)] == fine
+        return known and self.aligned(d, coarse, fine)
+
     def local(self, place: Placement) -> tuple[int, ...]:
         return local_shape(self.shape, place.dims, self.sizes)
 
@@ -136,31 +153,33 @@ class _Space:
         for group in dict.fromkeys((ordered, *((a,) for a in ordered))):
             yield self.step("psum", place, group), Placement(place.dims, place.partial - set(group))
         for a in ordered:
-            for d, size in enumerate(self.local(place)):
-                if size % self.sizes[a] == 0 and a in self.target.axes:
+            for d in range(len(self.shape)):
+                if a in self.target.axes and self.makes(d, place.dims[d], (*place.dims[d], a)):
                     after = Placement((*place.dims[:d], (*place.dims[d], a), *place.dims[d + 1:]), place.partial - {a})
                     yield self.step("reduce_scatter", place, (a,), dim=d), after
 
     def _slices(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
         used = place.axes | place.partial
         for a in (a for a in self.sizes if a in self.target.axes and a not in used):
-            for d, size in enumerate(self.local(place)):
-                if size % self.sizes[a] == 0:
+            for d in range(len(self.shape)):
+                if self.makes(d, place.dims[d], (*place.dims[d], a)):
                     yield self.step("own_slice", place, (a,), dim=d), place.with_dim(d, (*place.dims[d], a))
+        for d, wanted in enumerate(self.target.dims):
+            if not place.dims[d] and len(wanted) > 1 and not used & set(wanted) and not is_even(self.shape[d], wanted, self.sizes):
+                yield self.step("own_slice", place, wanted, dim=d), place.with_dim(d, wanted)
 
     def _gathers(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
         for d, axes in enumerate(place.dims):
             for k in range(len(axes)):
-                yield self.step("all_gather", place, axes[k:], dim=d), place.with_dim(d, axes[:k])
+                if self.aligned(d, axes[:k], axes):
+                    yield self.step("all_gather", place, axes[k:], dim=d), place.with_dim(d, axes[:k])
 
     def _exchanges(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
-        local = self.local(place)
         for d, axes in enumerate(place.dims):
-            for k in range(len(axes)):
+            for k in (k for k in range(len(axes)) if self.aligned(d, axes[:k], axes)):
                 moved = axes[k:]
-                n = math.prod(self.sizes[a] for a in moved)
-                for t, size in enumerate(local):
-                    if t != d and size % n == 0 and set(moved) <= set(self.target.dims[t]):
+                for t, there in enumerate(place.dims):
+                    if t != d and set(moved) <= set(self.target.dims[t]) and self.makes(t, there, (*there, *moved)):
                         after = place.with_dim(d, axes[:k]).with_dim(t, (*place.dims[t], *moved))
                         yield self.step("all_to_all", place, moved, dim=d, target=t), after
 

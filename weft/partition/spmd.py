@@ -19,14 +19,16 @@ from typing import Any
 
 import numpy as np
 
-import weft.ops.local_indexing  # noqa: F401  (with `ops.local` it fills the slots `localize` and `split`)
+import weft.ops.local_indexing  # noqa: F401  (these fill the slots `localize` and `split`)
+import weft.ops.local_windows  # noqa: F401
 from weft.core.stage import StageTrace, StageTracer
 from weft.core.trace import extend_axis_env, set_trace
-from weft.ir.factors import FactorRule
+from weft.ir.factors import FactorRule, joint_dims
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.specs import Spec
 from weft.ir.types import ShapedArray
 from weft.ops.callback import Layout
+from weft.ops.halo import rows_sent
 from weft.partition import emit
 from weft.partition.combine import combined
 from weft.partition.cost import FLOPS_PER_BYTE, LATENCY, LOCAL_BYTES_PER_BYTE, REPEATED_FLOPS_PER_BYTE, CollectiveRecord, collective_bytes
@@ -39,7 +41,8 @@ from weft.partition.propagate import (
     free_axes,
     region_jaxprs,
 )
-from weft.partition.reshard import Placement, Step, local_shape, plan, plan_cost
+from weft.partition.reshard import Placement, Step, is_even, local_shape, plan, plan_cost
+from weft.partition.uneven import bears_uneven, even_dims, neutral_element, worth_splitting
 from weft.transforms.batch import collective_axes
 from weft.util.record import field, record
 
@@ -132,7 +135,9 @@ class Partitioner:
         """Where a result made as `made` should go: its wish, or where it lies if propagation knows nothing about it."""
         wish = self.wish(atom)
         known = wish.axes or atom in self.wishes.given or atom in self.settled
-        return wish if known else Placement(made.dims)
+        if known or atom not in self.wishes.edges:
+            return wish if known else Placement(made.dims)
+        return Placement(even_dims(atom.aval.shape, made.dims, self.sizes))
 
     def best(self, value: Value, target: Placement) -> tuple[Placement, float]:
         """The form of `value` from which `target` is reached most cheaply, and the price."""
@@ -159,7 +164,8 @@ class Partitioner:
                 self.trace.source, why = value.origin.source, value.origin.reason
             else:
                 why = reason
-            moved = value.views[after] = emit.step(step, local)
+            shape = local_shape(value.aval.shape, after.dims, self.sizes)
+            moved = value.views[after] = emit.step(step, local, math.prod(self.sizes[a] for a in step.axes), shape)
             self.record(step, local, why, self.trace.eqns[-1])
             local = moved
             self.trace.source = consumer
@@ -264,38 +270,67 @@ class Partitioner:
             orders.append([*wished, *reversed(given)])
         seen = set()
         for order in orders:
-            axes = _consistent(_merged(order, splittable), rule, self.sizes)
-            for option in (axes, *self.relocated(rule, axes, given, splittable), *self.coupled(eqn, rule, axes)):
-                key = tuple(sorted(option.items()))
-                if key not in seen:
-                    seen.add(key)
-                    yield option
+            axes = self.even(eqn, rule, _consistent(_merged(order, splittable), rule, self.sizes))
+            for option in (axes, *self.relocated(rule, axes, given, splittable)):
+                for grouped in self.grouped(eqn, rule, option, given, splittable):
+                    key = tuple(sorted(grouped.items()))
+                    if key not in seen:
+                        seen.add(key)
+                        yield grouped
 
-    def coupled(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes) -> Iterator[FactorAxes]:
-        """`axes`, and the parts of split dims (see `ops.local`) split by the same axes."""
-        couple = eqn.primitive.rules.get("couple")
-        if couple is None:
-            return
-        more = {couple(f, rule, eqn): mine for f, mine in axes.items()}
-        more = {g: mine for g, mine in more.items()
-                if g is not None and rule.sizes[g] % math.prod(self.sizes[a] for a in mine) == 0}
-        if more:
-            yield {**axes, **more}
+    def even(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes) -> FactorAxes:
+        """`axes` less those that would cut a factor unevenly where the operation cannot bear it."""
+        kept = {}
+        for f, mine in axes.items():
+            while mine and not is_even(rule.sizes[f], mine, self.sizes) and not bears_uneven(eqn, rule, f):
+                mine = mine[:-1]
+            if mine:
+                kept[f] = mine
+        return kept
+
+    def grouped(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes, given: Sequence[FactorAxes], splittable: frozenset[int]
+                ) -> Iterator[FactorAxes]:
+        """`axes` with factors of a group split together: the leader by the axes of any of them, and those that lie split."""
+        options = [axes]
+        groups = [group for group in rule.groups if splittable.issuperset(group)]
+        for group in groups:
+            options += [more for option in options for more in self.led(rule, group, option, given)]
+        alone = eqn.primitive.rules.get("splits_alone")
+        for option in options:
+            kept = {f: mine for f, mine in option.items() if not _strays(f, mine, rule, option) or (alone and alone(f, rule, eqn))}
+            kept = self.even(eqn, rule, kept)
+            if not rule.groups or self.context(eqn, rule, kept).needs() is not None:
+                yield kept
+
+    def led(self, rule: FactorRule, group: Sequence[int], axes: FactorAxes, given: Sequence[FactorAxes]
+            ) -> Iterator[FactorAxes]:
+        """`axes` with the leader of `group` split as it, or one that follows it, is or lies."""
+        leader, *followers = group
+        lying = {f: mine for found in given for f, mine in found.items() if f in followers}
+        others = {f: mine for f, mine in axes.items() if f not in group}
+        used = {a for mine in others.values() for a in mine}
+        for mine in dict.fromkeys([*(axes[f] for f in group if f in axes), *lying.values()]):
+            if used.isdisjoint(mine) and worth_splitting(rule.sizes[leader], mine, self.sizes):
+                yield {**others, **dict.fromkeys((leader, *lying), mine)}
+
+    def context(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes) -> emit.SplitContext:
+        """What a `split` rule is told when factors are split by `axes`."""
+        special = {f: mine for f, mine in axes.items() if f in rule.special or _needs_split(rule, f)}
+        return emit.SplitContext(self, eqn, rule, special)
 
     def relocated(self, rule: FactorRule, axes: FactorAxes, given: Sequence[FactorAxes], splittable: frozenset[int]
                   ) -> Iterator[FactorAxes]:
-        """`axes`, and the axes of dims that cannot stay split moved to a dim of the results that can."""
-        used = {a for mine in axes.values() for a in mine}
-        lost = tuple(dict.fromkeys(a for found in given for f, mine in found.items() if f not in splittable
-                                   for a in mine if a not in used))
-        if not lost:
-            return
-        n = math.prod(self.sizes[a] for a in lost)
-        of_result = sorted({f for dim in rule.outs[0] for f in dim} & splittable) if rule.outs else ()
-        for f in of_result:
-            mine = axes.get(f, ())
-            if f not in rule.special and rule.sizes[f] % (n * math.prod(self.sizes[a] for a in mine)) == 0:
-                yield {**axes, f: (*mine, *lost)}
+        """`axes` with those of dims that cannot stay split, or need rows of others, moved to a dim of the results that can."""
+        for stay in dict.fromkeys((splittable, splittable.difference(rule.special))):
+            kept = {f: mine for f, mine in axes.items() if f in stay}
+            used = {a for mine in kept.values() for a in mine}
+            lost = tuple(dict.fromkeys(a for found in given for f, mine in found.items() if f not in stay
+                                       for a in mine if a not in used))
+            n = math.prod(self.sizes[a] for a in lost)
+            for f in sorted({f for dim in rule.outs[0] for f in dim} & stay) if lost and rule.outs else ():
+                mine = kept.get(f, ())
+                if f not in rule.special and rule.sizes[f] % (n * math.prod(self.sizes[a] for a in mine)) == 0:
+                    yield {**kept, f: (*mine, *lost)}
 
     def splittable(self, eqn: Eqn, rule: FactorRule) -> frozenset[int]:
         """The factors that may be split."""
@@ -390,15 +425,23 @@ class Partitioner:
         axes, ins, outs = choice.axes, choice.ins, choice.outs
         cost = sum(self.best(v, p)[1] for v, p in zip(values, ins))
         finishing = [a for f, mine in axes.items() if rule.reduced.get(f) in FINISH for a in mine]
-        if len(set(axes.values())) < len(axes) or any(rule.special.get(f) == "halo" for f in axes):
-            # blocks are exchanged: at most one
-            cost += LATENCY + self.local_bytes(eqn.invars[0].aval, ins[0])
+        cost += self.exchanged(eqn, rule, axes, ins)
         for var, place in zip(eqn.outvars, outs):
             cost += plan_cost(place, self.target(var, place), var.aval.shape, var.aval.dtype.itemsize, self.sizes)
             if finishing:
                 n = math.prod(self.sizes[a] for a in finishing)
                 cost += LATENCY + collective_bytes("psum", self.local_bytes(var.aval, place), n)
         return cost + self.work(eqn, rule, axes, ins, outs, self.gives_up(rule, values, axes))
+
+    def exchanged(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes, ins: Sequence[Placement]) -> float:
+        """Bytes of the rows that devices send each other because operands are needed across the borders of blocks."""
+        context = self.context(eqn, rule, axes)
+        cost = 0.0
+        for need in (context.needs() or ()) if context.axes else ():
+            if context.of_dim(need.operand, need.dim):
+                row = self.local_bytes(eqn.invars[need.operand].aval, ins[need.operand]) / context.block(need.size, need.axes)
+                cost += sum(LATENCY + count * row for count in rows_sent(need.window, context.size(need.axes), need.size))
+        return cost
 
     def gives_up(self, rule: FactorRule, values: Sequence[Value], axes: FactorAxes) -> bool:
         """Whether a sum whose terms all operands hold apart, on the same devices, would be gathered and computed whole.
@@ -437,21 +480,32 @@ class Partitioner:
 
     def emit(self, eqn: Eqn, rule: FactorRule | None, values: Sequence[Value], choice: Choice) -> list[Value]:
         """Bind the local equation; results as values."""
-        params, special = eqn.params, {}
+        params, context = eqn.params, None
         if choice.axes:
-            special = {f: mine for f, mine in choice.axes.items() if f in rule.special or _needs_split(rule, f)}
-            params = self.localized(eqn, rule, choice, special)
+            context = self.context(eqn, rule, choice.axes)
+            params = self.localized(eqn, rule, choice, context.axes)
         locals_ = [self.view(v, p, f"{eqn.primitive} takes {_what(eqn, i)} as {p}")
                    for i, (v, p) in enumerate(zip(values, choice.ins))]
-        if special:
-            outs = eqn.primitive.rule("split")(emit.SplitContext(self, eqn, rule, special), locals_, **params)
+        if choice.axes:
+            locals_ = [self.neutral(eqn, rule, choice.axes, i, x) for i, x in enumerate(locals_)]
+        if context is not None and context.axes:
+            outs = eqn.primitive.rule("split")(context, locals_, **params)
         else:
             outs = eqn.primitive.bind(*locals_, **params)
         outs = list(outs) if eqn.primitive.multiple_results else [outs]
-        if choice.axes and not special:
+        if context is not None and not context.axes:
             outs = self.finish(eqn, rule, choice, outs)
         origin = self.origin(eqn, rule, choice, values)
         return [Value(v.aval, p, out, origin) for v, p, out in zip(eqn.outvars, choice.outs, outs)]
+
+    def neutral(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes, i: int, x: Any) -> Any:
+        """Local operand `i` with the neutral element of the reduction where blocks of a reduced dim are padded."""
+        for d, factors in enumerate(rule.ins[i]):
+            for f in factors:
+                if f in axes and f in rule.reduced and f not in rule.special and not is_even(rule.sizes[f], axes[f], self.sizes):
+                    fill = neutral_element(eqn, eqn.invars[i].aval.dtype)
+                    x = emit.masked(x, d, axes[f], rule.sizes[f], fill)
+        return x
 
     def origin(self, eqn: Eqn, rule: FactorRule | None, choice: Choice, values: Sequence[Value]) -> Origin | None:
         """Why the results are partial sums, if they are."""
@@ -663,6 +717,12 @@ def _finishes(combine: str, eqn: Eqn) -> bool:
     return combine == "add" or (combine in FINISH and not bitwise)
 
 
+def _strays(f: int, mine: tuple, rule: FactorRule, axes: FactorAxes) -> bool:
+    """Whether `f` follows leaders of groups, and none of them is split like it."""
+    leaders = [group[0] for group in rule.groups if f in group[1:]]
+    return bool(leaders) and not any(axes.get(leader) == mine for leader in leaders)
+
+
 def _needs_split(rule: FactorRule, f: int) -> bool:
     return f in rule.reduced and rule.reduced[f] != "add" and rule.reduced[f] not in FINISH
 
@@ -706,14 +766,20 @@ def _variables(atoms: Sequence) -> list[Var]:
 
 
 def _consistent(axes: FactorAxes, rule: FactorRule, sizes: Mapping[Any, int]) -> FactorAxes:
-    """`axes` without those of minor factors under a major one that is not split completely: blocks are contiguous."""
+    """`axes` without those that would not cut a dim of several factors into contiguous blocks.
+
+    These are the axes of minor factors under a major one that is not split completely, and of an uneven factor.
+    """
     kept = dict(axes)
-    for dim in {dim for value in (*rule.ins, *rule.outs) for dim in value if len(dim) > 1}:
+    for dim in joint_dims(rule):
         whole = True
         for f in dim:
             if not whole:
                 kept.pop(f, None)
+            while f in kept and not is_even(rule.sizes[f], kept[f], sizes):
+                kept[f] = kept[f][:-1]
             whole = whole and math.prod(sizes[a] for a in kept.get(f, ())) == rule.sizes[f]
+    kept = {f: mine for f, mine in kept.items() if mine}
     return kept if kept == axes else _consistent(kept, rule, sizes)
 
 
@@ -730,6 +796,7 @@ def partition_program(jaxpr: Jaxpr, wishes: Propagation, ins: Sequence[Placement
         for i, (value, spec, atom) in enumerate(zip(values, outs, jaxpr.outvars)):
             trace.source = _source_of(jaxpr, atom)
             place = partitioner.target(atom, value.placement) if spec is None else Placement(spec)
+            place = Placement(even_dims(atom.aval.shape, place.dims, wishes.sizes))
             results.append(partitioner.view(value, place, f"output {i} is laid out as {place}"))
             specs.append(place.dims)
         local = partitioner.close(args, results)

@@ -1,0 +1,237 @@
+"""Rows of a split dim that a device needs and others hold: which, what they cost, and their exchange.
+
+An operation that looks at places along a dim (slice, pad, concatenate, convolution, reversal) says per operand which
+rows device p needs: a `Window`, that is `span` rows from row `first + p * advance` on. Where windows advance by the size
+of a block, as in a convolution or `x[1:] - x[:-1]`, all devices need the same rows of the same neighbours: the edges of
+the neighbours' blocks are sent and put beside the own block. Else the dim is cut into blocks anew, by tables.
+
+Laws: only rows that are needed elsewhere are sent; in a round every device sends at most once and receives at most once.
+      Rows outside of the dim are never sent; what stands in their place is for the caller to mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.core.trace import typeof
+from weft.ops import arithmetic, bitwise, comparison, layout, slicing
+from weft.util import dtypes
+from weft.util.record import record
+
+
+@record
+class Window:
+    """Device p needs `span` rows from row `first + p * advance` on; on a `ring` the first row comes after the last."""
+    first: int
+    advance: int
+    span: int
+    ring: bool = False
+
+    def of(self, p: int) -> int:
+        """The first row that device `p` needs."""
+        return self.first + p * self.advance
+
+
+@record
+class Need:
+    """The rows of dim `dim` of operand `operand` that every device along `axes` needs, of `size` rows in all."""
+    operand: int
+    dim: int
+    axes: tuple
+    size: int
+    window: Window
+
+
+@record
+class Piece:
+    """`count` rows of device `source`'s block from row `at` on, which target puts at row `place` of what it needs."""
+    source: int
+    at: int
+    count: int
+    target: int
+    place: int
+
+
+# --- who needs what ---------------------------------------------------------------------------------------------------
+
+def exchange(window: Window, n: int, size: int) -> tuple[list[Piece], list[list[Piece]]]:
+    """Pieces that are at home where they are needed, and rounds in which others are sent: `size` rows on `n` devices.
+
+    >>> home, rounds = exchange(Window(1, 2, 2), 4, 8)
+    >>> [(piece.source, piece.at, piece.count, piece.target) for piece in rounds[0]]
+    [(1, 0, 1, 0), (2, 0, 1, 1), (3, 0, 1, 2)]
+    """
+    local = -(-size // n)
+    home: list[Piece] = []
+    rounds: list[list[Piece]] = []
+    for piece in _pieces(window, n, size, local):
+        if piece.source == piece.target:
+            home.append(piece)
+            continue
+        clashes = lambda r, piece=piece: any(piece.source == o.source or piece.target == o.target for o in r)
+        free = next((r for r in rounds if not clashes(r)), None)
+        if free is None:
+            rounds.append(free := [])
+        free.append(piece)
+    return home, rounds
+
+
+def _pieces(window: Window, n: int, size: int, local: int) -> Iterator[Piece]:
+    for p in range(n):
+        first = window.of(p)
+        begin, end = (first, first + window.span) if window.ring else (max(first, 0), min(first + window.span, size))
+        for q in range(begin // local, -(-end // local)) if end > begin else ():
+            a, b = max(begin, q * local), min(end, (q + 1) * local)
+            yield Piece(q % n, a - q * local, b - a, p, a - first)
+
+
+def rows_sent(window: Window, n: int, size: int) -> list[int]:
+    """The number of rows that a device sends in every round."""
+    if window.advance == -(-size // n):
+        return [count for _, _, count in _neighbours(window, n, window.advance)]
+    return [max(piece.count for piece in pieces) for pieces in exchange(window, n, size)[1]]
+
+
+def _neighbours(window: Window, n: int, local: int) -> list[tuple[int, int, int]]:
+    """(how many devices ahead, first row there, number of rows) of what is needed of other blocks than the own."""
+    return [(q, at, count) for q, at, count in _blocks(window, local) if q and (window.ring or -n < q < n)]
+
+
+def _blocks(window: Window, local: int) -> list[tuple[int, int, int]]:
+    """The same with the own block (0 devices ahead) and with blocks that do not exist."""
+    first, end = window.first, window.first + window.span
+    return [(q, max(first - q * local, 0), min(end, (q + 1) * local) - max(first, q * local))
+            for q in range(first // local, -(-end // local))]
+
+
+# --- the exchange -----------------------------------------------------------------------------------------------------
+
+def rows(ctx: Any, x: Any, need: Need, is_split: bool = True) -> Any:
+    """The rows that this device needs of a dim that is split by the axes of `need`, or that all devices have."""
+    n, dim, window = ctx.size(need.axes), need.dim, need.window
+    if not is_split:
+        return _of_whole(ctx, x, need)
+    if window.advance == typeof(x).shape[dim]:
+        return _beside_neighbours(ctx, x, need, n)
+    home, rounds = exchange(window, n, need.size)
+    if not rounds and len({(piece.at, piece.place) for piece in home}) == 1 and home[0].place == 0:
+        at = home[0].at
+        return along(padded(x, 0, max(0, at + window.span - typeof(x).shape[dim]), dim), at, window.span, dim)
+    return _by_tables(ctx, x, need, n, [home, *rounds] if home else rounds, len(home) > 0)
+
+
+def _of_whole(ctx: Any, x: Any, need: Need) -> Any:
+    """The needed rows of a value that all devices have."""
+    window, n = need.window, ctx.size(need.axes)
+    starts = [window.of(p) for p in range(n)]
+    before, after = max(0, -min(starts)), max(0, max(starts) + window.span - need.size)
+    start = _entry(ctx, need.axes, n, {p: s + before for p, s in enumerate(starts)})
+    return _rows(padded(x, before, after, need.dim), start, window.span, need.dim)
+
+
+def _beside_neighbours(ctx: Any, x: Any, need: Need, n: int) -> Any:
+    """The needed rows where all devices need the same ones of the same neighbours."""
+    dim, local = need.dim, typeof(x).shape[need.dim]
+    aval = typeof(x)
+    parts = []
+    for q, at, count in _blocks(need.window, local):
+        if not need.window.ring and not -n < q < n:
+            shape = tuple(count if d == dim else s for d, s in enumerate(aval.shape))
+            parts.append(layout.full(shape, nothing(aval.dtype), aval.dtype))
+            continue
+        part = along(x, at, count, dim)
+        if q and (q % n or not need.window.ring):
+            part = ctx.ppermute(part, need.axes, _shift(q, n, need.window.ring))
+        parts.append(part)
+    return slicing.concatenate(parts, dim)
+
+
+def _shift(q: int, n: int, ring: bool) -> list[tuple[int, int]]:
+    """Every device's block to the one `q` before it."""
+    return [((p + q) % n, p) for p in range(n) if ring or 0 <= p + q < n]
+
+
+def _by_tables(ctx: Any, x: Any, need: Need, n: int, rounds: Sequence[Sequence[Piece]], home_first: bool) -> Any:
+    """The needed rows, put together by tables that say for every device what it sends, receives, and where it goes."""
+    dim, axes, span = need.dim, need.axes, need.window.span
+    aval = typeof(x)
+    shape = tuple(span if d == dim else s for d, s in enumerate(aval.shape))
+    out = layout.full(shape, 0, aval.dtype)
+    row = layout.broadcasted_iota(np.int32, shape, dim)
+    for i, pieces in enumerate(rounds):
+        count = max(piece.count for piece in pieces)
+        start = _entry(ctx, axes, n, {piece.source: piece.at for piece in pieces})
+        sent = _rows(padded(x, 0, count, dim), start, count, dim)
+        if i or not home_first:
+            sent = ctx.ppermute(sent, axes, [(piece.source, piece.target) for piece in pieces])
+        place = _entry(ctx, axes, n, {piece.target: piece.place for piece in pieces})
+        end = arithmetic.add(place, _entry(ctx, axes, n, {piece.target: piece.count for piece in pieces}))
+        shifted = _rows(padded(sent, span, span, dim), arithmetic.sub(np.int32(span), place), span, dim)
+        here = bitwise.bitwise_and(comparison.ge(row, place), comparison.lt(row, end))
+        out = comparison.select_n(here, out, shifted)
+    return out
+
+
+def within(ctx: Any, x: Any, need: Need, fill: Any) -> Any:
+    """The needed rows `x` with scalar `fill` in place of those that lie outside of the dim."""
+    n, window, dim = ctx.size(need.axes), need.window, need.dim
+    first, last = window.of(0), window.of(n - 1)
+    shape = typeof(x).shape
+    place = arithmetic.add(layout.broadcasted_iota(np.int32, shape, dim), np.int32(window.first))
+    place = arithmetic.add(place, ctx.start(need.axes, window.advance))
+    inside = None
+    if min(first, last) < 0:
+        inside = comparison.ge(place, np.int32(0))
+    if max(first, last) + window.span > need.size:
+        here = comparison.lt(place, np.int32(need.size))
+        inside = here if inside is None else bitwise.bitwise_and(inside, here)
+    return x if inside is None else comparison.select_n(inside, layout.broadcast_in_dim(fill, shape, ()), x)
+
+
+def behind(ctx: Any, need: Need, x: Any, before: Any) -> Any:
+    """`x` where the window has reached the first row of its operand, `before` until then."""
+    place = layout.broadcasted_iota(np.int32, typeof(x).shape, need.dim)
+    first = arithmetic.add(ctx.start(need.axes, need.window.advance), np.int32(need.window.first))
+    return comparison.select_n(comparison.ge(arithmetic.add(place, first), np.int32(0)), before, x)
+
+
+# --- helpers ----------------------------------------------------------------------------------------------------------
+
+def nothing(dtype: Any) -> Any:
+    """The number that leaves every sum as it is."""
+    return np.asarray(-0.0 if dtypes.issubdtype(dtype, np.inexact) else 0, dtype)[()]
+
+
+def along(x: Any, start: int, size: int, dim: int, stride: int = 1) -> Any:
+    """`size` elements of `x` along `dim` from `start`, every `stride`-th."""
+    shape = typeof(x).shape
+    first = tuple(start if d == dim else 0 for d in range(len(shape)))
+    last = tuple(start + (size - 1) * stride + 1 if d == dim else n for d, n in enumerate(shape))
+    steps = tuple(stride if d == dim else 1 for d in range(len(shape)))
+    return slicing.slice(x, first, last, steps)
+
+
+def padded(x: Any, before: int, after: int, dim: int) -> Any:
+    """`x` with nothings around it along `dim`."""
+    aval = typeof(x)
+    config = [(before, after, 0) if d == dim else (0, 0, 0) for d in range(aval.ndim)]
+    return slicing.pad(x, nothing(aval.dtype), config)
+
+
+def _entry(ctx: Any, axes: tuple, n: int, values: dict) -> Any:
+    """This device's entry of a table by device number, 0 where there is none."""
+    table = np.array([values.get(i, 0) for i in range(n)], np.int32)
+    if (table == table[0]).all():
+        return table[0]
+    found = slicing.dynamic_slice_p.bind(table, ctx.start(axes, 1), slice_sizes=(1,))
+    return layout.reshape(found, ())
+
+
+def _rows(x: Any, start: Any, count: int, dim: int) -> Any:
+    """`count` elements along `dim` from run-time `start`."""
+    starts = [start if d == dim else np.int32(0) for d in range(typeof(x).ndim)]
+    sizes = tuple(count if d == dim else s for d, s in enumerate(typeof(x).shape))
+    return slicing.dynamic_slice_p.bind(x, *starts, slice_sizes=sizes)

@@ -1,0 +1,157 @@
+"""How pad, concatenate, rev and convolutions run on shards of the dims along which they move things (see `ops.local`).
+
+Each device computes its block of the result from the rows of the operands that the block depends on: its own, and from
+its neighbours the few that lie across a border. A kernel whose window dim is split (the gradient of a convolution with
+respect to its kernel, where the image's gradient is the kernel) leaves partial sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.core.trace import typeof
+from weft.ops import convolution, layout, slicing
+from weft.ops.halo import Need, Window, behind, rows, within
+from weft.ops.local import splits
+
+# --- pad --------------------------------------------------------------------------------------------------------------
+
+def _spread(first: int, advance: int, span: int, step: int) -> tuple[Window, tuple[int, int]] | None:
+    """The rows of a dim whose elements stand `step` apart that lie in a window of places, and the places around them.
+
+    None if their number or place in the window differs between devices, or there are none.
+    """
+    low = -(-first // step)
+    count = (first + span - 1) // step - low + 1
+    if advance % step or count < 1:
+        return None
+    before = low * step - first
+    return Window(low, advance // step, count), (before, span - before - (count - 1) * step - 1)
+
+
+def _pad_windows(ctx: Any, padding_config: tuple) -> list[Need] | None:
+    needs = []
+    for d, (low, _, inner) in enumerate(padding_config):
+        axes = ctx.of_result(0, d)
+        if axes:
+            own = ctx.block(ctx.result_extent(0, d), axes)
+            found = _spread(-low, own, own, inner + 1)
+            if found is None:
+                return None
+            needs.append(ctx.need(0, d, axes, found[0]))
+    return needs
+
+
+def _special(f: int, rule: Any, eqn: Any) -> bool:
+    return f in rule.special
+
+
+@splits(slicing.pad_p, _special, windows=_pad_windows)
+def _pad_split(ctx: Any, args: list, *, padding_config: tuple) -> Any:
+    x, value = args
+    config = list(padding_config)
+    for need in ctx.needs():
+        d = need.dim
+        x = within(ctx, rows(ctx, x, need, bool(ctx.of_dim(0, d))), need, value)
+        own = ctx.block(ctx.result_extent(0, d), need.axes)
+        _, around = _spread(-config[d][0], own, own, config[d][2] + 1) or (None, (0, 0))
+        config[d] = (*around, config[d][2])
+    return slicing.pad(x, value, config)
+
+
+# --- concatenate, rev -------------------------------------------------------------------------------------------------
+
+def _concatenate_windows(ctx: Any, dimension: int) -> list[Need]:
+    axes = ctx.of_result(0, dimension)
+    own = ctx.block(ctx.result_extent(0, dimension), axes)
+    sizes = [ctx.extent(k, dimension) for k in range(len(ctx.eqn.invars))]
+    starts = np.cumsum([0, *sizes]).tolist()
+    return [ctx.need(k, dimension, axes, Window(-start, own, own)) for k, start in zip(range(len(sizes)), starts)]
+
+
+@splits(slicing.concatenate_p, _special, windows=_concatenate_windows)
+def _concatenate_split(ctx: Any, args: list, *, dimension: int) -> Any:
+    """The rows of every operand that belong into this device's block, each in its place."""
+    out = None
+    for need, x in zip(ctx.needs(), args):
+        part = rows(ctx, x, need, bool(ctx.of_dim(need.operand, dimension)))
+        out = part if out is None else behind(ctx, need, part, out)
+    return out
+
+
+def _rev_windows(ctx: Any, dimensions: Sequence[int]) -> list[Need]:
+    needs = []
+    for d in dimensions:
+        axes = ctx.of_dim(0, d)
+        if axes:
+            own = ctx.block(ctx.extent(0, d), axes)
+            needs.append(ctx.need(0, d, axes, Window(ctx.extent(0, d) - own, -own, own)))
+    return needs
+
+
+@splits(layout.rev_p, _special, windows=_rev_windows)
+def _rev_split(ctx: Any, args: list, *, dimensions: Sequence[int]) -> Any:
+    (x,) = args
+    for need in ctx.needs():
+        x = rows(ctx, x, need)
+    return layout.rev(x, dimensions)
+
+
+# --- convolution ------------------------------------------------------------------------------------------------------
+
+def _conv_places(ctx: Any, i: int, params: dict) -> tuple[tuple, tuple] | None:
+    """The axes that split spatial dim `i`, and (first, advance, span, step) of the places that a device's block sees.
+
+    Places are those of the image with its elements `step` apart, before padding.
+    """
+    numbers = params["dimension_numbers"]
+    of_result, of_kernel = ctx.of_result(0, numbers.out_spec[i + 2]), ctx.of_dim(1, numbers.rhs_spec[i + 2])
+    kernel, result = ctx.extent(1, numbers.rhs_spec[i + 2]), ctx.result_extent(0, numbers.out_spec[i + 2])
+    (low, _), stride = params["padding"][i], params["window_strides"][i]
+    step, apart = params["lhs_dilation"][i], params["rhs_dilation"][i]
+    if of_result:
+        own = ctx.block(result, of_result)
+        return of_result, (-low, own * stride, (own - 1) * stride + (kernel - 1) * apart + 1, step)
+    if of_kernel:
+        own = ctx.block(kernel, of_kernel)
+        return of_kernel, (-low, own * apart, (result - 1) * stride + (own - 1) * apart + 1, step)
+    return None
+
+
+def _conv_windows(ctx: Any, **params: Any) -> list[Need] | None:
+    needs = []
+    for i, d in enumerate(params["dimension_numbers"].lhs_spec[2:]):
+        places = _conv_places(ctx, i, params)
+        if places is not None:
+            found = _spread(*places[1])
+            if found is None:
+                return None
+            needs.append(ctx.need(0, d, places[0], found[0]))
+    return needs
+
+
+@splits(convolution.conv_general_dilated_p, _special, windows=_conv_windows,
+        sums=lambda f, rule, axes: any(f in dim for dim in rule.ins[1]))
+def _conv_split(ctx: Any, args: list, **params: Any) -> Any:
+    """The image's rows under the windows of this device, zeros outside of the image, convolved without padding."""
+    image, kernel = args
+    numbers, padding = params["dimension_numbers"], list(params["padding"])
+    zero = np.zeros((), typeof(image).dtype)[()]
+    for need in ctx.needs():
+        i = numbers.lhs_spec.index(need.dim) - 2
+        is_split = bool(ctx.of_dim(0, need.dim))
+        image = rows(ctx, image, need, is_split)
+        if not is_split or need.size % math.prod([ctx.size((a,)) for a in need.axes]):
+            image = within(ctx, image, need, zero)
+        places = _conv_places(ctx, i, params)
+        assert places is not None
+        found = _spread(*places[1])
+        assert found is not None
+        padding[i] = found[1]
+        d = numbers.rhs_spec[i + 2]
+        kernel = ctx.masked(kernel, d, ctx.of_dim(1, d), ctx.extent(1, d), 0)
+    return convolution.conv_general_dilated_p.bind(image, kernel, **dict(params, padding=tuple(padding)))
