@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.trace import Tracer, eval_trace, set_trace, typeof
+from weft.core.trace import Tracer, eval_trace, manual_axes, set_trace, typeof
 from weft.ir.shardings import Sharding
 from weft.ir.types import ShapedArray
 from weft.ops import callback as ops
+from weft.ops.collectives import axis_index
 from weft.ops.keys import random_unwrap, random_wrap
 from weft.runtime.array import from_numpy
 from weft.util import dtypes, tree
@@ -95,7 +96,10 @@ def _is_array(x: Any) -> bool:
 
 def bind_look(primitive: Any, function: HostFunction, leaves: Sequence, ordered: bool, partitioned: bool, **params) -> None:
     """Bind a callback that only looks at values; inside a manual program each device looks, and says where it is."""
-    primitive.bind(*function.operands(leaves), callback=function, ordered=bool(ordered), partitioned=bool(partitioned), **params)
+    operands, axes = function.operands(leaves), manual_axes()
+    if axes:
+        operands, params = [*map(axis_index, axes), *operands], {**params, "axes": axes}
+    primitive.bind(*operands, callback=function, ordered=bool(ordered), partitioned=bool(partitioned), **params)
 
 
 def _promised(api: str, result_shape_dtypes: Any) -> tuple[Any, tuple[ShapedArray, ...]]:

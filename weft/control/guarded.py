@@ -13,8 +13,8 @@ from weft.core.interpret import _literal
 from weft.core.stage import stage
 from weft.core.trace import with_source
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal
-from weft.ir.registry import registry
 from weft.ir.types import ShapedArray
+from weft.ops.callback import guard_calls
 
 
 def guarded(jaxpr: Jaxpr) -> Jaxpr:
@@ -41,9 +41,7 @@ def _bind(eqn: Eqn, on, operands: list) -> list:
         outs = primitive.bind(*operands, **params)
         return outs if primitive.multiple_results else [outs]
     if primitive.kind == "callback":
-        if params.get("guarded"):
-            on, operands = registry["and"].bind(on, operands[0]), operands[1:]
-        return primitive.bind(on, *operands, **{**params, "guarded": True})
+        return guard_calls(primitive, on, operands, params)
     rule = primitive.rules.get("guard")
     if rule is None:
         raise NotImplementedError(f"vmap: {primitive.name} has effects ({', '.join(sorted(eqn.effects))}) inside a branch or loop "

@@ -20,6 +20,7 @@ from contextlib import AbstractContextManager
 import numpy as np
 
 from weft.control.body import define_partial_eval, pick
+from weft.control.guarded import guarded
 from weft.core.interpret import evaluate, run_reference
 from weft.core.primitive import BatchAxis, Primitive, unsupported
 from weft.core.stage import stage
@@ -260,6 +261,13 @@ def _dce(eqn: Eqn, used: Sequence[bool]) -> Eqn:
                        params=_params(inner, params, pick(params["in_specs"], keep), pick(params["out_specs"], used)))
 
 
+def _guard(on, operands, params):
+    with manual_scope(params):
+        inner = guarded(params["jaxpr"])
+    return _bind(inner, [on, *operands], params, [PartitionSpec(), *params["in_specs"]], params["out_specs"])
+
+
+shard_map_p.rules["guard"] = _guard
 shard_map_p.define(factors=unsupported("its specs say how operands and results are split"),
                    lower=unsupported("it becomes part of the program of one device when that is made"),
                    partition=unsupported("the partitioner puts its program in its place"))

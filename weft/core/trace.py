@@ -240,8 +240,9 @@ class with_source:
 
 
 @contextmanager
-def extend_axis_env(axes: Sequence[tuple[Any, int]], tracked: bool = False):
-    """Bring named axes (of vmap or a mesh) into scope; types tell which values vary over `tracked` ones."""
+def extend_axis_env(axes: Sequence[tuple[Any, int]], tracked: bool | None = None):
+    """Bring named axes into scope: those of vmap (`tracked` is None), or the manual axes of a shard_map, and then whether
+    types tell which values vary over them."""
     saved = _state.axis_env
     _state.axis_env = saved + tuple([(name, size, tracked) for name, size in axes])
     try:
@@ -258,6 +259,11 @@ def axis_env() -> tuple:
 def tracked_axes() -> frozenset:
     """The axes in scope over which types tell what varies: the manual axes of a shard_map that checks them."""
     return frozenset([name for name, _, tracked in _state.axis_env if tracked]) if _state.axis_env else frozenset()
+
+
+def manual_axes() -> tuple:
+    """The manual axes of the shard_maps in scope, outermost first: a program there speaks for one device."""
+    return tuple(dict.fromkeys(name for name, _, tracked in _state.axis_env if tracked is not None)) if _state.axis_env else ()
 
 
 def axis_env_size(name) -> int:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -151,15 +151,26 @@ def _callback_primitive(name: str, effect: str | None = None) -> Primitive:
 def map_calls(primitive: Primitive, axis: Any, args: Sequence, dims: Sequence, params: dict) -> tuple[list, list]:
     """Batching by one call per example."""
     layout = params.get("layout")
-    if layout is not None and axis.name in layout.axes and not layout.splits(axis.name):
+    automatic = axis.of_mesh and layout is not None and axis.name in layout.axes
+    if automatic and not layout.splits(axis.name):
         # rows that the compiler knows to be equal: any of them will do
         outs = primitive.bind(*[x if d is None else _first(x, d) for x, d in zip(args, dims)], **params)
         return outs, [None] * len(outs)
     over = Mapped(axis.size, axis.name, tuple(d is not None for d in dims))
     fronted = [x if d is None else move_dim(x, d, 0) for x, d in zip(args, dims)]
     outs = primitive.bind(*fronted, **{**params, "mapped": (over, *params.get("mapped", ()))})
-    put_together = layout is not None and not layout.apart and axis.name in layout.axes
-    return outs, [None if put_together else 0] * len(outs)
+    return outs, [None if automatic and not layout.apart else 0] * len(outs)
+
+
+def guard_calls(primitive: Primitive, on: Any, operands: Sequence, params: dict) -> list:
+    """Bind a callback that calls only where the boolean scalar `on` holds."""
+    if params.get("guarded"):
+        return primitive.bind(registry["and"].bind(on, operands[0]), *operands[1:], **params)
+    layout = params.get("layout")
+    if layout is not None:
+        params = {**params, "layout": replace(layout, specs=((), *layout.specs))}
+    mapped = tuple(replace(m, operands=(False, *m.operands)) for m in params.get("mapped", ()))
+    return primitive.bind(on, *operands, **{**params, "guarded": True, **({"mapped": mapped} if mapped else {})})
 
 
 def _first(x: Any, dim: int) -> Any:
@@ -206,7 +217,7 @@ _refuse_derivative(pure_callback_p)
 @pure_callback_p.def_batch
 def _batch_pure(axis, args, dims, **params):
     method = params["vmap_method"]
-    if method in ("sequential", "sequential_unrolled") or params.get("layout") is not None or params.get("mapped"):
+    if method in ("sequential", "sequential_unrolled") or axis.of_mesh or params.get("mapped"):
         return map_calls(pure_callback_p, axis, args, dims, params)
     if method is None:
         raise NotImplementedError(describe(

@@ -114,6 +114,7 @@ class Partitioner:
     foreseen: dict[Var, frozenset] = field(default_factory=dict)
     settled: set = field(default_factory=set)      # results that must end as they are wished
     places: dict[Eqn, int] = field(default_factory=dict)        # the record of a local equation
+    manual: frozenset = frozenset()       # axes that the program at hand deals with itself
     looks: list[tuple[Callable, Spec]] = field(default_factory=list)     # who asks how which value lies
 
     @property
@@ -230,7 +231,7 @@ class Partitioner:
             self.looks.append((eqn.params["callback"], places[0].dims))
             return []
         locals_ = [self.view(v, p, f"{eqn.primitive} reads it") for v, p in zip(values, places)]
-        layout = Layout(tuple(p.dims for p in places), frozenset(self.sizes), eqn.params.get("partitioned", False),
+        layout = Layout(tuple(p.dims for p in places), frozenset(self.sizes) - self.manual, eqn.params.get("partitioned", False),
                         len(eqn.params.get("mapped", ())))
         outs = eqn.primitive.bind(*locals_, **dict(eqn.params, layout=layout))
         return [Value(v.aval, Placement(((),) * v.aval.ndim), out) for v, out in zip(eqn.outvars, outs)]
@@ -580,7 +581,9 @@ class Partitioner:
             place = Placement(split(spec, var))
             block = self.view(value, place, f"shard_map takes it as {place}")
             blocks.append(Value(var.aval, Placement(self.wishes.spec(var)), block))
+        outside, self.manual = self.manual, self.manual.union(manual)
         outs = self.run(body, blocks)
+        self.manual = outside
         self.trace.source = eqn.source
         results = []
         for value, spec, atom, var in zip(outs, p["out_specs"], body.outvars, eqn.outvars):
@@ -612,7 +615,7 @@ class Partitioner:
         """The local program of `jaxpr` for inputs placed as `ins`, giving results placed as `outs`."""
         trace = LocalTrace(self.trace, jaxpr.name)
         inner = Partitioner(self.wishes, self.constraint_spec, trace, self.records, self.count * count,
-                            settled=set(_variables(jaxpr.outvars)), looks=self.looks)
+                            settled=set(_variables(jaxpr.outvars)), looks=self.looks, manual=self.manual)
         try:
             with set_trace(trace):
                 args = [trace.new_arg(inner.local_aval(v.aval, p)) for v, p in zip(jaxpr.invars, ins)]

@@ -52,7 +52,7 @@ def mapped_over(fun: Callable, axes: list[tuple[str, int]], varying, wanted) -> 
         return fun
     (name, size), rest = axes[0], axes[1:]
     inner = mapped_over(fun, rest, varying, wanted)
-    axis = BatchAxis(size, name)
+    axis = BatchAxis(size, name, of_mesh=True)
 
     def mapped(*args):
         outs, dims = batch_flat(inner, axis, args, [0 if name in v else None for v in varying])
