@@ -3,7 +3,7 @@
     list                          facts of every case
     setup case                    build the case and time its first call
     round seconds                 time calls for about that long: seconds per call of each sample
-    close                         high-water mark of memory since `setup`, over what was held before it
+    close                         high-water mark of memory since the arguments were made, over what was held before them
 """
 
 from __future__ import annotations
@@ -62,10 +62,11 @@ class Worker:
         self.thunk = None
         gc.collect()
         self.base = memory("VmRSS")
-        reset_high_water()
         chosen = self.cases[case]
         assert chosen.setup is not None
         self.thunk = chosen.setup()
+        gc.collect()
+        reset_high_water()
         start = time.perf_counter()
         result = self.thunk()
         first = time.perf_counter() - start
