@@ -15,13 +15,9 @@ from typing import Any
 from weft.api.jit import function_name
 from weft.api.shard_map_eager import can_run_eagerly, run_eagerly
 from weft.api.shard_map_specs import Site, check_entries, check_operand, check_result, flat_specs, leaf_labels
-from weft.control.body import Body, stage_body
+from weft.control.body import stage_body, with_axes
 from weft.control.shard_map import block_aval, manual_scope, shard_map_p
-from weft.core.annotations import cast
-from weft.core.interpret import evaluate
-from weft.core.stage import stage
 from weft.core.trace import typeof
-from weft.ir.jaxpr import Jaxpr
 from weft.ir.mesh import AbstractMesh, Mesh, current_mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
@@ -135,20 +131,10 @@ def _bind(f: Callable, flat: list, in_tree: Any, specs: list, specs_of_results: 
     with manual_scope(params):
         body = stage_body(f, in_tree, [block_aval(typeof(x), s, mesh, check) for x, s in zip(flat, specs)], name)
         out_specs = specs_of_results(body.jaxpr.outvars, body.out_tree)
-        jaxpr = _with_result_types(body, out_specs, params) if check else body.jaxpr
+        jaxpr = with_axes(body.jaxpr, [frozenset(s.axes) for s in out_specs]) if check else body.jaxpr
     in_specs = (*[PartitionSpec()] * len(body.consts), *specs)
     outs = shard_map_p.bind(*body.consts, *flat, jaxpr=jaxpr, in_specs=in_specs, out_specs=tuple(out_specs), **params)
     return outs, body.out_tree
-
-
-def _with_result_types(body: Body, out_specs: list, params: dict) -> Jaxpr:
-    """The program with each result varying over the axes of its spec and no others."""
-    jaxpr = body.jaxpr
-    wanted = tuple(frozenset(s.axes) for s in out_specs)
-    if all(axes <= a.aval.vma for a, axes in zip(jaxpr.outvars, wanted)):
-        return jaxpr
-    run = lambda *args: [cast(x, axes) for x, axes in zip(evaluate(jaxpr, *args), wanted)]
-    return jaxpr.memo(("results vary", wanted, params["mesh"]), lambda: stage(run, jaxpr.in_avals, jaxpr.name))
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from weft.core.annotations import cast
+from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive
 from weft.core.stage import StageTrace, stage
 from weft.core.trace import EvalTrace, Tracer, axis_env, current_trace, lenient, set_trace, typeof
@@ -27,7 +29,7 @@ from weft.ops.placement import laid_out_as
 from weft.util import dtypes, tree
 from weft.util.config import config
 from weft.util.errors import describe
-from weft.util.record import record
+from weft.util.record import record, replace
 from weft.util.source import user_frame
 
 
@@ -256,11 +258,16 @@ def leaf_names(root: str, structure: Any) -> list[str]:
     return [root + tree.keystr(path) for path, _ in tree.tree_flatten_with_path(marks)[0]]
 
 
+VARYING = "the varying manual axes do not match"
+
+
 def mismatch(one: ShapedArray, other: ShapedArray) -> str:
     """Why two types differ, or '' if they agree but for weakness."""
     if one.shape != other.shape:
         return "ranks differ" if one.ndim != other.ndim else "shapes differ"
-    return "" if one.dtype == other.dtype else "dtypes differ"
+    if one.dtype != other.dtype:
+        return "dtypes differ"
+    return "" if one.vma == other.vma else VARYING
 
 
 def layout_mismatch(one: ShapedArray, other: ShapedArray) -> str:
@@ -300,13 +307,44 @@ def check_carry(api: str, fun: Callable, in_tree: Any, in_avals: Sequence, out_t
         why = mismatch(given, made) or layout_mismatch(given, made)
         if why:
             rows.append((path, f"taken as {given.str_short()}", f"returned as {made.str_short()}", why))
-            fixes.append(f"return {path}.astype({given.dtype.name!r}), or start with {made.dtype.name}"
-                         if why.startswith("dtype") else
-                         f"return weft.sharding.reshard({path}, {given.sharding.spec!r})" if why.startswith("layout") else
-                         f"return {path} with shape {list(given.shape)}, or start with shape {list(made.shape)}")
+            fixes.append(_carry_fix(name, path, given, made, why))
     if rows:
+        fixes.sort(key=lambda fix: fix == "")
         raise TypeError(describe(api, f"{name} returns a carry of another type than it takes.", rows, user_frame(),
-                                 "A carry keeps one type in every iteration.", f"In {name}, {fixes[0]}."))
+                                 "A carry keeps one type in every iteration.", fixes[0]))
+
+
+def _carry_fix(name: str, path: str, given: ShapedArray, made: ShapedArray, why: str) -> str:
+    """What to write so that a carry keeps its type; '' where another one's repair is enough."""
+    if why == VARYING:
+        more = sorted(made.vma - given.vma, key=str)
+        axes = f"({', '.join(map(repr, more))}{',' if len(more) == 1 else ''})"
+        return (f"Start with lax.pvary({path}, {axes}), or lax.pcast({path}, {axes}, to='varying'): a value that varies over "
+                f"{', '.join(map(repr, more))} from the first iteration on.") if more else ""
+    if why.startswith("layout"):
+        return f"In {name}, return weft.sharding.reshard({path}, {given.sharding.spec!r})."
+    if why.startswith("dtype"):
+        return f"In {name}, return {path}.astype({given.dtype.name!r}), or start with {made.dtype.name}."
+    return f"In {name}, return {path} with shape {list(given.shape)}, or start with shape {list(made.shape)}."
+
+
+def keep_axes(body: Body, in_avals: Sequence[ShapedArray]) -> Body:
+    """A loop body whose carried results vary over the axes over which they came; as it is if one varies over more."""
+    made = body.out_avals[:len(in_avals)]
+    if all(a.vma == b.vma for a, b in zip(in_avals, made)) or any(b.vma - a.vma for a, b in zip(in_avals, made)):
+        return body
+    return replace(body, jaxpr=with_axes(body.jaxpr, tuple(a.vma for a in in_avals)))
+
+
+def with_axes(jaxpr: Jaxpr, axes: Sequence[frozenset]) -> Jaxpr:
+    """`jaxpr` with its first results typed as varying over these axes too."""
+    if all(mine <= a.vma for a, mine in zip(jaxpr.out_avals, axes)):
+        return jaxpr
+
+    def run(*args):
+        outs = evaluate(jaxpr, *args)
+        return [*map(cast, outs, axes), *outs[len(axes):]]
+    return jaxpr.memo(("with axes", tuple(axes), axis_env()), lambda: stage(run, jaxpr.in_avals, jaxpr.name))
 
 
 def promote_weak(values: Sequence, in_avals: Sequence[ShapedArray], out_avals: Sequence[ShapedArray]) -> list | None:

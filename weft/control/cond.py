@@ -23,6 +23,7 @@ from weft.control.body import (
     runs_in_python,
     shared,
     stage_body,
+    with_axes,
 )
 from weft.control.guarded import guarded
 from weft.core.interpret import evaluate, run_reference
@@ -39,6 +40,7 @@ from weft.transforms.linearize import partial_eval_jaxpr
 from weft.transforms.transpose import transpose_jaxpr
 from weft.util import dtypes, tree
 from weft.util.errors import describe
+from weft.util.record import replace
 from weft.util.source import api_boundary, user_frame
 
 #: params: branches (tuple of Jaxpr)
@@ -394,6 +396,9 @@ def _choose(api: str, index: Any, functions: Sequence[Callable], titles: Sequenc
     flat, in_tree = tree.tree_flatten(tuple(operands))
     avals = [typeof(x) for x in flat]
     bodies = [stage_body(f, in_tree, avals, fun_name(f)) for f in functions]
+    if len({b.out_tree for b in bodies}) == 1:
+        axes = [frozenset().union(*(a.vma for a in same)) for same in zip(*(b.out_avals for b in bodies))]
+        bodies = [replace(b, jaxpr=with_axes(b.jaxpr, axes)) for b in bodies]
     _check_branches(api, functions, titles, bodies)
     branches, consts = common_consts(bodies)
     outs = cond_p.bind(index, *consts, *flat, branches=branches)

@@ -21,6 +21,7 @@ from weft.control.body import (
     check_carry,
     define_partial_eval,
     fun_name,
+    keep_axes,
     leaf_names,
     pick,
     promote_weak,
@@ -394,6 +395,7 @@ def bind_scan(api: str, f: Callable, init: Any, xs_flat: Sequence, xs_tree: Any,
         if promoted is None:
             break
         init_flat = promoted
+    body = keep_axes(body, carry_avals) if carry_tree == init_tree else body
     check_carry(api, f, init_tree, carry_avals, carry_tree, body.out_avals[:carry_tree.num_leaves])
     outs = scan_p.bind(*body.consts, *init_flat, *xs_flat, jaxpr=body.jaxpr, length=length, reverse=reverse,
                        num_consts=len(body.consts), num_carry=nk, linear=(False,) * len(body.jaxpr.invars), unroll=unroll)

@@ -18,6 +18,7 @@ from weft.control.body import (
     check_carry,
     define_partial_eval,
     fun_name,
+    keep_axes,
     pick,
     promote_weak,
     runs_in_python,
@@ -25,6 +26,7 @@ from weft.control.body import (
     stage_body,
 )
 from weft.control.guarded import guarded
+from weft.core.annotations import cast
 from weft.core.interpret import evaluate, run_reference
 from weft.core.primitive import Primitive, unsupported
 from weft.core.stage import stage
@@ -300,9 +302,13 @@ def bind_while(api: str, cond_fun: Callable, body_fun: Callable, init: Any) -> A
         if promoted is None:
             break
         flat = promoted
+    body = keep_axes(body, avals) if body.out_tree == structure else body
     check_carry(api, body_fun, structure, avals, body.out_tree, body.out_avals)
     cond = stage_body(cond_fun, in_tree, avals, fun_name(cond_fun))
     _check_condition(api, cond_fun, cond)
+    axes = cond.out_avals[0].vma
+    if any(axes - a.vma for a in avals):        # how often the loop runs differs, so all that it carries does
+        return bind_while(api, cond_fun, body_fun, tree.tree_unflatten(structure, [cast(x, axes) for x in flat]))
     outs = while_p.bind(*cond.consts, *body.consts, *flat,
                         **_params(cond.jaxpr, body.jaxpr, len(cond.consts), len(body.consts)))
     return tree.tree_unflatten(structure, outs)

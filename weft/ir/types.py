@@ -107,6 +107,3 @@ class ShapedArray:
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""
         return f"ShapedArray({self.str_short().lstrip('~')}{weak})"
-
-    def __str__(self) -> str:
-        return self.str_short()

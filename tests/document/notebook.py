@@ -1,0 +1,63 @@
+"""Run the code cells of an exported notebook in order in this process, and record what each printed.
+
+    python notebook.py DOCUMENT RECORD
+
+In:  a text in which every cell starts with a line `In [number]:`, followed by its code, what it printed, and prose.
+Out: RECORD, a JSON list with the code, the text that the document shows after it, what was printed, and the error if any.
+
+Nothing marks where the code of a cell ends: it is the longest run of paragraphs that is Python.
+"""
+
+import ast
+import contextlib
+import io
+import json
+import re
+import sys
+import traceback
+from pathlib import Path
+
+_START = re.compile(r"^In \[[^\]\n]*\]:\n", re.MULTILINE)
+
+
+def cells_of(text):
+    """The (code, text after it) of every cell; shell lines become `pass`."""
+    return [_divide(part.split("\n")) for part in _START.split(text)[1:]]
+
+
+def _divide(lines):
+    code = ["pass" if line.startswith("!") else line for line in lines]
+    ends = [k for k in range(1, len(lines) + 1) if k == len(lines) or not lines[k]]
+    end = max((k for k in ends if _is_python(code[:k])), default=0)
+    return "\n".join(code[:end]), "\n".join(lines[end:])
+
+
+def _is_python(lines):
+    try:
+        ast.parse("\n".join(lines))
+        return True
+    except SyntaxError:
+        return False
+
+
+def run(text):
+    """What came of every cell."""
+    from weft.compat import install_as_jax
+
+    install_as_jax()
+    scope = {"__name__": "__main__"}
+    records = []
+    for number, (code, shown) in enumerate(cells_of(text)):
+        printed, error = io.StringIO(), None
+        try:
+            with contextlib.redirect_stdout(printed):
+                exec(compile(code, f"<cell {number}>", "exec"), scope)
+        except Exception:
+            error = traceback.format_exc()
+        records.append({"code": code, "shown": shown, "printed": printed.getvalue(), "error": error})
+    return records
+
+
+if __name__ == "__main__":
+    document, target = map(Path, sys.argv[1:])
+    target.write_text(json.dumps(run(document.read_text()), indent=1))

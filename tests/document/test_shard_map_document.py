@@ -1,0 +1,111 @@
+"""The tutorial on shard_map, run cell by cell on eight devices: every printed result that it shows.
+
+The document lies beside the project, in ../shared/seeds; where it is absent these tests are skipped.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import weft
+from tests.document.notebook import cells_of
+
+DOCUMENT = Path(__file__).parents[2].parent / "shared" / "seeds" / "001_ecc1779ecf986ba7.txt"
+CELLS = cells_of(DOCUMENT.read_text()) if DOCUMENT.exists() else []
+needs_document = pytest.mark.skipif(not CELLS, reason="the document is not beside the project (../shared/seeds)")
+
+# What a cell prints where the document cannot be compared line by line: a piece of its code, and why.
+PICTURES = "jax.debug.visualize_array_sharding(scroll_C_sharded)"        # pictures are not in the text
+CUT = "def all_gather_example_tiled"                                     # the document breaks off in the middle
+STALE = "def psum_scatter_example_tiled"                                 # shown is what the cell printed before an edit
+MESSAGES = ("def incorrect_out_specs_example", "def scan_vma_problem_func")   # words of an error: its substance counts
+SPECIAL = (PICTURES, CUT, STALE, *MESSAGES)
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """What came of every cell: one process runs them all."""
+    target = tmp_path_factory.mktemp("document") / "record.json"
+    environment = os.environ | {"WEFT_NUM_DEVICES": "8", "PYTHONPATH": str(Path(weft.__file__).parents[1])}
+    command = [sys.executable, Path(__file__).with_name("notebook.py"), DOCUMENT, target]
+    done = subprocess.run([*map(str, command)], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(target.read_text())
+
+
+def cell(records, piece):
+    """The one cell whose code has `piece`."""
+    (found,) = [r for r in records if piece in r["code"]]
+    return found
+
+
+@needs_document
+@pytest.mark.parametrize("number", range(len(CELLS)))
+def test_every_cell_runs_and_prints_what_is_shown(records, number):
+    record = records[number]
+    assert record["error"] is None, record["error"]
+    if any(piece in record["code"] for piece in SPECIAL):
+        return
+    printed, shown = record["printed"].strip("\n"), record["shown"].lstrip("\n")
+    assert shown.startswith(printed)
+    assert bool(printed) == ("print(" in record["code"])
+    rest = shown[len(printed) :]
+    assert not printed or not rest.strip() or rest.startswith("\n\n")          # all that the document shows was printed
+
+
+@needs_document
+def test_values_print_per_device_as_far_as_the_document_goes(records):
+    record = cell(records, CUT)
+    shown = record["shown"].lstrip("\n")
+    shown = shown[: shown.index("\n\n**VMA and")]
+    assert len(shown) == 1000 and record["printed"].startswith(shown)
+    assert record["printed"].endswith("Final result_all_gather_tiled: [0. 1. 2. 3.]\nShape of final result: (4,)\n")
+
+
+@needs_document
+def test_the_edited_cell_prints_what_its_code_says(records):
+    assert cell(records, STALE)["printed"].splitlines() == [
+        "Running psum_scatter_example_tiled (tiled=True):",
+        "  BEFORE psum_scatter: x_block = (1, 4)",
+        "  AFTER psum_scatter: scattered_sum_block = (1, 1)",
+        "",
+        "Final result_pscatter_tiled: [[24.]", " [28.]", " [32.]", " [36.]]",
+        "Shape of final result: (4, 1)",
+    ]  # fmt: skip
+
+
+@needs_document
+def test_pictures_are_drawn(records):
+    record = cell(records, PICTURES)
+    shown = [line for line in record["shown"].splitlines() if line][:3]
+    assert [line for line in record["printed"].splitlines() if line and line[0] not in "┌├└│"] == shown
+    assert [re.findall(r"CPU [\d,]+", part) for part in record["printed"].split("For context")[:1]] == [
+        ["CPU 0,1", "CPU 2,3", "CPU 4,5", "CPU 6,7"]]
+
+
+@needs_document
+def test_a_result_that_varies_over_an_axis_that_its_spec_leaves_out(records):
+    printed = cell(records, MESSAGES[0])["printed"]
+    words = ["incorrect_out_specs_example", "out_specs", "require replication", "can't be statically inferred", "PartitionSpec()",
+             "replicated across mesh axis 'batch_dim'", "float32[3]{batch_dim}", "check_rep=False"]
+    assert not [word for word in words if word not in printed]
+
+
+@needs_document
+def test_a_carry_that_begins_to_vary(records):
+    printed = cell(records, MESSAGES[1])["printed"]
+    rows = [re.split(r"\s{2,}", line.strip()) for line in printed.splitlines() if line.startswith("    carry")]
+    why = "the varying manual axes do not match"
+    assert rows == [["carry[0]", "taken as float32[3]{batch_dim}", "returned as float32[3]", why],
+                    ["carry[1]", "taken as float32[3]", "returned as float32[3]{batch_dim}", why]]
+    assert "lax.pvary(carry[1], ('batch_dim',))" in printed
+
+
+def test_cells_are_divided_from_what_they_print():
+    text = "prose\nIn [3]:\n!pip install x\nx = 1\n\nprint(f'{x} a b')\n\n1 a b\n\n\nMore prose.\n\nIn [None]:\ny = 2\n"
+    assert cells_of(text) == [("pass\nx = 1\n\nprint(f'{x} a b')", "\n1 a b\n\n\nMore prose.\n\n"), ("y = 2", "")]
