@@ -10,7 +10,6 @@ that is equal on all devices of an axis simply lacks that dim, so it is stored a
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -35,7 +34,6 @@ from weft.util.record import field, record
 if TYPE_CHECKING:
     from weft.partition.partition import PartitionResult
 
-log = logging.getLogger("weft")
 target.look_ahead()
 
 
@@ -100,9 +98,15 @@ def compile_jaxpr(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
     executable = Executable(native, scheduled, in_specs, out_specs, donated, stages)
     stages.seconds["total"] = time.perf_counter() - start
     if config.log_compiles:
-        log.warning("Finished compilation of %s in %.6f sec (%d kernels, %d collectives)", name, stages.seconds["total"],
-                    executable.kernel_count, len(stages.collectives))
+        _log(name, stages, executable)
     return executable
+
+
+def _log(name: str, stages: Stages, executable: Executable) -> None:
+    import logging  # takes longer than compiling a small program from disk
+
+    logging.getLogger("weft").warning("Finished compilation of %s in %.6f sec (%d kernels, %d collectives)", name,
+                                      stages.seconds["total"], executable.kernel_count, len(stages.collectives))
 
 
 class _Timer:

@@ -50,3 +50,21 @@ def test_errors_of_any_thread_are_raised():
         objects.prepare([*orders(3, []), bad], 3)
     with pytest.raises(RuntimeError):
         objects.prepare([bad], 1)
+
+
+def test_the_fingerprint_follows_the_sources_and_is_kept(monkeypatch, tmp_path):
+    home = tmp_path / "sources"
+    home.mkdir()
+    monkeypatch.setattr(cache, "__file__", str(home / "cache.py"))
+    fingerprint = cache.generator.__wrapped__
+    (home / "one.py").write_text("1")
+    (home / "two.ll").write_text("2")
+    first = fingerprint()
+    (home / "notes.txt").write_text("no source")
+    kept = len([path for path in tmp_path.rglob("*.o")])
+    assert fingerprint() == first and kept == len([path for path in tmp_path.rglob("*.o")]) == 1
+    (home / "two.ll").write_text("3")
+    changed = fingerprint()
+    assert changed != first
+    (home / "two.ll").write_text("2")
+    assert fingerprint() == first, "equal sources, whenever they were written, have one fingerprint"

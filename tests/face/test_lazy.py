@@ -42,3 +42,18 @@ def test_a_mistake_inside_a_module_is_not_called_missing(monkeypatch, tmp_path):
     monkeypatch.setitem(weft._HOMES, "broken", "broken_room")
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
         weft.broken
+
+
+def test_a_first_result_loads_only_what_it_needs():
+    program = (
+        "import sys, numpy, ml_dtypes\n"
+        "before = set(sys.modules)\n"
+        "import weft.numpy as wnp\n"
+        "assert float(wnp.sin(wnp.zeros(3)).sum()) == 0\n"
+        "print(sorted({'dataclasses', 'hashlib', 'logging', 'platform', 'string', 'traceback', 'llvmlite', 'scipy', 'rich', 'opt_einsum',\n"
+        "              'weft.codegen.gemm', 'weft.partition.propagate', 'weft.random', 'weft.nn', 'weft.lax'}\n"
+        "             & (set(sys.modules) - before)))"
+    )
+    import_path = weft.__path__[0].removesuffix("weft")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=import_path)
+    assert done.stdout == "[]\n", done.stderr

@@ -10,9 +10,13 @@ Laws: files are written under a temporary name and renamed, so that a reader see
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import threading
+
+try:
+    from _blake2 import blake2b  # what `hashlib` hands out, after it has loaded OpenSSL
+except ImportError:
+    from hashlib import blake2b
 
 _MAGIC = b"weftobj1"
 
@@ -38,18 +42,28 @@ def _configured() -> str | None:
 
 @functools.lru_cache(maxsize=1)
 def generator() -> str:
-    """A fingerprint of this code generator: objects of another version of it are never used."""
-    here = os.path.dirname(__file__)
-    digest = hashlib.blake2b(digest_size=16)
-    for name in sorted(name for name in os.listdir(here) if name.endswith((".py", ".ll"))):
-        with open(os.path.join(here, name), "rb") as file:
-            digest.update(name.encode() + b"\0" + file.read())
-    return digest.hexdigest()
+    """A fingerprint of this code generator: objects of another version of it are never used.
+
+    It is kept on disk under what the system says of the files, so that they need not be read again until one is replaced.
+    """
+    with os.scandir(os.path.dirname(__file__)) as found:
+        files = sorted([(entry.name, entry.path, entry.stat()) for entry in found if entry.name.endswith((".py", ".ll"))])
+    facts = [f"{path} {at.st_ino} {at.st_size} {at.st_mtime_ns} {at.st_ctime_ns}" for _, path, at in files]
+    name = blake2b("\n".join(facts).encode(), digest_size=16).hexdigest()
+    known = read(name)
+    if known is None:
+        digest = blake2b(digest_size=16)
+        for title, path, _ in files:
+            with open(path, "rb") as file:
+                digest.update(title.encode() + b"\0" + file.read())
+        known = digest.hexdigest().encode()
+        write(name, known)
+    return known.decode()
 
 
 def key(*parts: str) -> str:
     """The name of an object determined by some texts."""
-    digest = hashlib.blake2b(digest_size=16)
+    digest = blake2b(digest_size=16)
     for part in (generator(), *parts):
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()
@@ -66,7 +80,7 @@ def read(name: str) -> bytes | None:
     except OSError:
         return None
     body, check = data[len(_MAGIC) + 16:], data[len(_MAGIC): len(_MAGIC) + 16]
-    if not data.startswith(_MAGIC) or hashlib.blake2b(body, digest_size=16).digest() != check:
+    if not data.startswith(_MAGIC) or blake2b(body, digest_size=16).digest() != check:
         return None
     return body
 
@@ -91,7 +105,7 @@ def write(name: str, data: bytes) -> None:
     try:
         os.makedirs(os.path.dirname(place), exist_ok=True)
         with open(temporary, "xb") as file:
-            file.write(_MAGIC + hashlib.blake2b(data, digest_size=16).digest() + data)
+            file.write(_MAGIC + blake2b(data, digest_size=16).digest() + data)
         os.replace(temporary, place)
     except OSError:
         return

@@ -13,12 +13,11 @@ Next: `gemm_plan` chooses; `gemm_tile` and `gemm_dot` are the variants; `gemm_mi
 from __future__ import annotations
 
 import functools
-import platform
 from collections.abc import Callable
 from types import ModuleType
 from typing import NamedTuple
 
-from weft.codegen import gemm_dot, gemm_plan, gemm_tile, pool, target
+from weft.codegen import gemm_dot, gemm_plan, gemm_tile, loader, pool, target
 from weft.codegen._link import is_kept, link, order
 from weft.codegen.gemm_types import Machine, Recipe
 from weft.codegen.gemm_words import POINTERS as POINTERS
@@ -43,7 +42,7 @@ def machine() -> Machine:
 
 @functools.cache
 def _machine(features: str) -> Machine:
-    return Machine.of((name[1:] for name in features.split(",") if name.startswith("+")), platform.machine())
+    return Machine.of((name[1:] for name in features.split(",") if name.startswith("+")), loader.architecture())
 
 
 def describe(step: Gemm) -> tuple[str, tuple[int, ...]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
-import platform
+import os
 import struct
 import sys
 from collections.abc import Mapping
@@ -59,9 +59,18 @@ class Loaded:
         return self._symbols[name]
 
 
+def architecture() -> str:
+    """What `platform.machine()` says, without the time that importing it takes where the system can be asked."""
+    if hasattr(os, "uname"):
+        return os.uname().machine
+    import platform
+
+    return platform.machine()
+
+
 def works_here() -> bool:
     """Whether this machine is one that the linker is for."""
-    return sys.platform == "linux" and platform.machine() == "x86_64" and sys.maxsize > 1 << 32
+    return sys.platform == "linux" and architecture() == "x86_64" and sys.maxsize > 1 << 32
 
 
 @functools.cache

@@ -14,13 +14,13 @@ import atexit
 import ctypes
 import functools
 import os
-import platform
 import sys
 import threading
 import time
 from collections.abc import Callable
 
 from weft.codegen._link import link, order, text_of
+from weft.codegen.loader import architecture
 from weft.codegen.objects import Order
 
 _EXPORTS = (
@@ -96,7 +96,7 @@ def num_threads() -> int:
 
 def _can_share() -> bool:
     """Workers sleep on a futex, so only Linux has them; elsewhere every call runs on its caller."""
-    return sys.platform == "linux" and platform.machine() in _ARCH
+    return sys.platform == "linux" and architecture() in _ARCH
 
 
 def source(machine: str) -> str:
@@ -117,7 +117,7 @@ def _addresses() -> dict[str, int]:
 
 
 def _part() -> tuple[str, Callable[[], str]]:
-    machine = platform.machine()
+    machine = architecture()
     return f"pool {machine}", lambda: source(machine)
 
 
@@ -131,7 +131,7 @@ def _make() -> dict[str, int]:
     threads, cpus = num_threads(), _allowed_cpus()
     ctypes.c_int64.from_address(addresses["weft_pool_threads"]).value = threads
     # With more threads than CPUs a spinning worker only takes time from one that works.
-    relaxes = int(_ARCH[platform.machine()]["relaxes"]) if _can_share() else 0
+    relaxes = int(_ARCH[architecture()]["relaxes"]) if _can_share() else 0
     ctypes.c_int32.from_address(addresses["weft_pool_spin"]).value = relaxes if threads <= len(cpus) else 50
     words = (ctypes.c_uint64 * 16).from_address(addresses["weft_pool_allowed"])
     for cpu in cpus:

@@ -13,7 +13,6 @@ import ctypes
 import functools
 import itertools
 import os
-import platform
 import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -107,8 +106,8 @@ def _cpu_text() -> str:
 @functools.lru_cache(maxsize=4)
 def _make(level: str | None) -> Target:
     cpu, features = _host()
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        neon = platform.machine().lower() in ("arm64", "aarch64")
+    if loader.architecture().lower() not in ("x86_64", "amd64"):
+        neon = loader.architecture().lower() in ("arm64", "aarch64")
         made = ("neon", 16, True, True, False) if neon else ("generic", 16, False, False, False)
         return Target(cpu, features, *made, identity=f"{cpu}|{features}|{llvm_c.identity()}")
     have = set(features.split(","))

@@ -13,6 +13,7 @@ The text is also a kernel's identity: `canonical` leaves out the name, and equal
 
 from __future__ import annotations
 
+import functools
 import re
 
 from weft.ir.loops import (
@@ -130,13 +131,6 @@ def _number(value: object, type_: str) -> str:
     return str(int(value))
 
 
-_TOKEN = re.compile(r"""\s*(?:
-    (?P<complex>\([-+.\w]+,[-+.\w]+\)(?=:c))
-  | (?P<number>[-+]?(?:\d[\w.]*(?:[eE][-+]?\d+)?|\binf\b|\bnan\b|(?<=-)inf)(?=:)|-inf(?=:))
-  | (?P<int>-?\d+)
-  | (?P<name>[@%]?[A-Za-z_]\w*)
-  | (?P<mark>[-\[\](){},;:?=.])
-)""", re.VERBOSE)
 _MODES = ("in", "out", "inout")
 _UPDATES = ("add", "mul", "min", "max", "and", "or", "xor", "set")
 
@@ -146,14 +140,26 @@ def parse_kernel(text: str) -> Kernel:
     return _Parser(text).kernel()
 
 
+@functools.cache
+def _token() -> re.Pattern[str]:
+    """One token; compiled when a text is first read, which programs seldom do."""
+    return re.compile(r"""\s*(?:
+    (?P<complex>\([-+.\w]+,[-+.\w]+\)(?=:c))
+  | (?P<number>[-+]?(?:\d[\w.]*(?:[eE][-+]?\d+)?|\binf\b|\bnan\b|(?<=-)inf)(?=:)|-inf(?=:))
+  | (?P<int>-?\d+)
+  | (?P<name>[@%]?[A-Za-z_]\w*)
+  | (?P<mark>[-\[\](){},;:?=.])
+)""", re.VERBOSE)
+
+
 class _Parser:
     """Recursive descent over the tokens of one kernel."""
 
     def __init__(self, text: str):
         self.tokens: list[str] = []
-        at, text = 0, text.rstrip()
+        at, text, token = 0, text.rstrip(), _token()
         while at < len(text):
-            match = _TOKEN.match(text, at)
+            match = token.match(text, at)
             if match is None:
                 raise ValueError(f"loops text: cannot read {text[at:at + 30]!r}")
             self.tokens.append(match.group().strip())

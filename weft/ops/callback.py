@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,13 +27,14 @@ from weft.ir.specs import Spec
 from weft.ir.types import ShapedArray
 from weft.ops.families import HostSpec, joined_vma, move_dim
 from weft.util.errors import describe
+from weft.util.record import record, replace
 from weft.util.source import user_frame
 
 #: how `vmap` maps a pure callback: by calls one after another, or by one call on operands with another leading dim
 VMAP_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Mapped:
     """An axis that a callback is mapped over; `operands` tells which have a leading dim for it (outer axes come first)."""
     size: int
@@ -42,7 +42,7 @@ class Mapped:
     operands: tuple[bool, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Layout:
     """How the operands of a callback lie on the mesh `axes` that the compiler splits over: axes per dim of each operand.
 

@@ -219,7 +219,8 @@ def _from_environment(flag: Flag) -> Any:
 
 def _xla_flag(name: str) -> str:
     """Return what `XLA_FLAGS` in the environment says about one of its flags; the last word counts."""
-    found = re.findall(rf"(?:^|\s)--?{name}(?:=|\s+)(\S+)", os.environ.get("XLA_FLAGS", ""))
+    given = os.environ.get("XLA_FLAGS")
+    found = re.findall(rf"(?:^|\s)--?{name}(?:=|\s+)(\S+)", given) if given else ()
     return found[-1] if found else ""
 
 

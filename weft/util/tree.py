@@ -8,7 +8,6 @@ Next: `treedef` holds the structure class and the registry, `keypath` the keys.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import attrgetter
@@ -412,6 +411,8 @@ def register_static(cls: Typ) -> Typ:
 def static(**kwargs: Any) -> Any:
     """A dataclass field that `register_dataclass` keeps as static data; takes the arguments of `dataclasses.field`."""
     metadata = {**(kwargs.pop("metadata", None) or {}), "static": True}
+    import dataclasses
+
     return dataclasses.field(metadata=metadata, **kwargs)
 
 
@@ -461,6 +462,8 @@ def _dataclass_fields(
     api = f"register_dataclass({nodetype.__name__})"
     if (data is None) != (meta is None):
         raise TypeError(f"{api}: give both data_fields and meta_fields, or neither")
+    import dataclasses
+
     if not dataclasses.is_dataclass(nodetype):
         if data is None or meta is None:
             raise TypeError(f"{api}: data_fields and meta_fields are required for a class that is not a dataclass")
