@@ -61,8 +61,8 @@ def test_the_fingerprint_follows_the_sources_and_is_kept(monkeypatch, tmp_path):
     (home / "two.ll").write_text("2")
     first = fingerprint()
     (home / "notes.txt").write_text("no source")
-    kept = len([path for path in tmp_path.rglob("*.o")])
-    assert fingerprint() == first and kept == len([path for path in tmp_path.rglob("*.o")]) == 1
+    kept = len(list(tmp_path.rglob("*.o")))
+    assert fingerprint() == first and kept == len(list(tmp_path.rglob("*.o"))) == 1
     (home / "two.ll").write_text("3")
     changed = fingerprint()
     assert changed != first
