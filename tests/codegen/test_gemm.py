@@ -1,4 +1,4 @@
-"""Generated matmul against NumPy: types, sizes with tails, strides, batch and outer dims, accumulation, bias."""
+"""Generated matmul against NumPy: types, sizes with odd ends, strides, batch and outer dims, uneven rows, tails."""
 
 import ctypes
 import itertools
@@ -14,7 +14,10 @@ import pytest
 from weft.codegen import gemm, gemm_plan, pool
 from weft.codegen.gemm_types import Machine, Recipe
 from weft.codegen.gemm_words import DIRECT, PRIVATE, SHARED, Word
-from weft.ir.program import BufRef, Gemm
+from weft.codegen.program import compile_kernel
+from weft.ir.build import Builder
+from weft.ir.loops import Buf, For, Kernel, Store
+from weft.ir.program import PLACE, BufRef, Gemm
 
 DTYPES = {
     "bool": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
@@ -39,8 +42,7 @@ class Case:
     orders: tuple[str, str, str] = ("mk", "kn", "mn")  # memory order of the two matrix dims of A, B, C
     spread: int = 1  # elements between neighbours
     broadcast: tuple[str, ...] = ()  # operands ("a", "b") without the batch dims
-    accumulate: bool = False
-    bias: bool = False
+    tail: bool = False  # a tail adds a bias per column, doubles, and stores
     name: str = field(default="")
 
     def __str__(self):
@@ -49,7 +51,7 @@ class Case:
         return " ".join(parts)
 
 
-_EXTRAS = ("batch", "outer", "orders", "spread", "broadcast", "accumulate", "bias")
+_EXTRAS = ("batch", "outer", "orders", "spread", "broadcast", "tail")
 
 
 def values(rng, shape, type):
@@ -74,14 +76,33 @@ def strided(x, order, spread):
     return view, tuple(s // x.itemsize for s in view.strides)
 
 
-def run(step, *arrays):
+def run(step, *arrays, tail_args=()):
     symbol, constants = gemm.describe(step)
-    call(symbol, constants, *arrays)
+    tail = compile_kernel(step.tail).address if step.tail else 0
+    call(symbol, constants, *arrays, tail=tail, tail_args=tail_args)
     return symbol, constants
 
 
-def call(symbol, constants, *arrays):
+def bias_tail(case):
+    """The kernel y[batch, row, col] = 2 * (sum + x[col]), as the compiler would write it."""
+    _, acc_type, out_type = case.types
+    sums = "i32" if acc_type in ("i8", "u8", "i16", "u16") else "f32" if acc_type in ("f16", "bf16") else acc_type
+    b = Builder()
+    word = {name: b.load("place", i, "i64") for i, name in enumerate(PLACE)}
+    r, c = b.index("r"), b.index("c")
+    row, col = b.iadd(word["row"], r), b.iadd(word["col"], c)
+    at = b.iadd(b.iadd(b.op("mul", word["batch"], case.m * case.n), b.imul(row, case.n)), col)
+    total = b.op("add", b.load("s", b.iadd(b.op("mul", r, word["pitch"]), c), sums), b.cast(b.load("x", col, out_type), sums))
+    store = Store("y", at, b.stored(b.cast(b.op("mul", total, b.const(2, sums)), out_type), out_type))
+    size = case.m * case.n * math.prod(case.batch)
+    bufs = (Buf("s", sums, 4096), Buf("place", "i64", len(PLACE)), Buf("x", out_type, case.n), Buf("y", out_type, size, "out"))
+    return Kernel(bufs, (For("r", word["rows"], (For("c", word["cols"], (store,), "vector"),)),), name="tail")
+
+
+def call(symbol, constants, *arrays, tail=0, tail_args=()):
     words = (ctypes.c_int64 * len(constants))(*constants)
+    words[Word.TAIL] = tail
+    words[len(words) - len(tail_args):] = [x.ctypes.data for x in tail_args]
     for index, array in zip(gemm.POINTERS, arrays):
         words[index] = 0 if array is None else array.ctypes.data
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(gemm.ensure(symbol))(words)
@@ -102,7 +123,9 @@ def check(case):
     c0 = values(rng, (*case.batch, case.m, case.n), out_type)
     lead = list(range(nb))
     c, c_strides = strided(c0, lead + ([nb, nb + 1] if case.orders[2] == "mn" else [nb + 1, nb]), case.spread)
-    bias = values(rng, (case.n,), out_type) if case.bias else None
+    bias = values(rng, (case.n,), out_type)
+    if case.tail:
+        c = np.empty((*case.batch, case.m, case.n), c0.dtype)
     a_lead = a_strides[:-2] if "a" not in case.broadcast else (0,) * nb + a_strides[:-2]
     b_lead = b_strides[:-2] if "b" not in case.broadcast else (0,) * nb + b_strides[:-2]
     step = Gemm(
@@ -110,10 +133,10 @@ def check(case):
         a_strides[-2:], b_strides[-2:], c_strides[-2:], in_type, acc_type, out_type,
         tuple(zip(case.batch, a_lead[:nb], b_lead[:nb], c_strides[:nb])),
         tuple(zip(case.outer, a_lead[nb:], b_lead[nb:])),
-        case.accumulate,
-        (BufRef(3), 1) if case.bias else None,
+        tail=bias_tail(case) if case.tail else None,
+        tail_args=(BufRef(3), BufRef(4)) if case.tail else (),
     )  # fmt: skip
-    description = run(step, a, b, c, bias)
+    description = run(step, a, b, None if case.tail else c, tail_args=(bias, c) if case.tail else ())
 
     wide = np.complex128 if acc_type[0] == "c" else np.float64 if acc_type in EPS else np.int64
     batch, outer = "uvw"[:nb], "pqr"[:no]
@@ -122,9 +145,8 @@ def check(case):
     spec = f"{batch}{outer}mk,{batch}{outer}kn->{batch}mn"
     want = np.einsum(spec, aw, bw)
     bound = np.einsum(spec, np.abs(aw), np.abs(bw))
-    for extra in [bias] * case.bias + [c0] * case.accumulate:
-        want = want + extra.astype(wide)
-        bound = bound + np.abs(extra.astype(wide))
+    if case.tail:
+        want, bound = 2 * (want + bias.astype(wide)), 2 * (bound + np.abs(bias.astype(wide)))
     sum_type = "f32" if acc_type in ("f16", "bf16") else acc_type
     if sum_type[0] not in "fc":
         np.testing.assert_array_equal(c, want.astype(DTYPES[out_type]))
@@ -180,7 +202,7 @@ FOLDS = [
     Case(5, 6, 7, batch=(3, 2), broadcast=("b",)),
     Case(1, 40, 9, batch=(11,), broadcast=("b",)),
     Case(5, 6, 7, batch=(3,), broadcast=("a",)),
-    Case(9, 6, 7, batch=(3, 4), broadcast=("a",), bias=True),
+    Case(9, 6, 7, batch=(3, 4), broadcast=("a",), tail=True),
     Case(33, 34, 35, batch=(2, 3), orders=("km", "nk", "mn")),
     Case(40, 70, 9, outer=(5,)),
     Case(40, 70, 1, outer=(5,)),
@@ -190,11 +212,11 @@ FOLDS = [
     Case(21, 30, 7, outer=(3,), batch=(2,), types=("c64",) * 3),
     Case(21, 1, 30, outer=(3,)),
     Case(5, 6, 7, batch=(3,), broadcast=("b",), orders=("km", "kn", "mn")),
-    Case(5, 1, 7, batch=(3,), broadcast=("a",), bias=True),
+    Case(5, 1, 7, batch=(3,), broadcast=("a",), tail=True),
     Case(5, 1, 7, batch=(3,), broadcast=("a",)),
     Case(21, 30, 11, batch=(4,), orders=("mk", "kn", "nm")),
     Case(21, 30, 11, outer=(4,), orders=("mk", "nk", "nm")),
-    Case(21, 30, 11, ("i16", "i32", "i32"), batch=(2, 3), outer=(4,), orders=("km", "kn", "nm"), bias=True),
+    Case(21, 30, 11, ("i16", "i32", "i32"), batch=(2, 3), outer=(4,), orders=("km", "kn", "nm"), tail=True),
     Case(8, 9, 300, outer=(2,), batch=(4,), types=("i8", "i32", "i32"), spread=2),
 ]
 
@@ -204,14 +226,56 @@ def test_batch_and_outer_dims(case):
     check(case)
 
 
-@pytest.mark.parametrize(
-    "types", [("f32",) * 3, ("bf16", "f32", "bf16"), ("f16", "f32", "f32"), ("i32",) * 3, ("c64",) * 3], ids="-".join
-)
-@pytest.mark.parametrize("m, n, k", [(13, 70, 900), (50, 1, 300), (1, 90, 60), (7, 5, 0)])
-@pytest.mark.parametrize("accumulate, bias", [(True, False), (False, True), (True, True)])
-@pytest.mark.parametrize("orders", [("mk", "kn", "mn"), ("mk", "nk", "nm")], ids="-".join)
-def test_accumulate_and_bias(types, m, n, k, accumulate, bias, orders):
-    check(Case(m, n, k, types, accumulate=accumulate, bias=bias, orders=orders))
+TAIL_TYPES = [("f32",) * 3, ("f64",) * 3, ("bf16", "f32", "bf16"), ("f16", "f32", "f32"), ("i8", "i32", "i32"), ("c64",) * 3]
+
+
+@pytest.mark.parametrize("types", TAIL_TYPES, ids="-".join)
+@pytest.mark.parametrize("orders", [("mk", "kn", "mn"), ("mk", "nk", "mn"), ("km", "nk", "mn")], ids="-".join)
+def test_tails(types, orders):
+    for m, n, k in [(13, 70, 900), (50, 1, 300), (1, 90, 60), (1, 300, 600), (7, 5, 0), (200, 130, 40), (3, 2, 50), (1, 1, 9)]:
+        check(Case(m, n, k, types, orders=orders, tail=True))
+    check(Case(9, 33, 20, types, batch=(3, 2), orders=orders, tail=True))
+    check(Case(9, 33, 20, types, batch=(3, 2), broadcast=("b",), orders=orders, tail=True))
+
+
+ENDS = [("f32",) * 3, ("bf16", "f32", "bf16"), ("f16", "f32", "f16"), ("f64",) * 3, ("i8", "i32", "i32")]
+
+
+@pytest.mark.parametrize("types", ENDS, ids="-".join)
+@pytest.mark.parametrize("tail", [False, True])
+def test_every_end(types, tail):
+    """Every size from 0 to 70 in each dim, in every layout in turn."""
+    orders = itertools.cycle(itertools.product(("mk", "km"), ("kn", "nk"), ("mn",) if tail else ("mn", "nm")))
+    for size in range(71):
+        for dims in [(size, 33, 20), (33, size, 20), (33, 20, size)]:
+            check(Case(*dims, types, orders=next(orders), tail=tail))
+
+
+@pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "f32", "bf16"), ("i8", "i32", "i32"), ("c64",) * 3], ids="-".join)
+def test_uneven_rows_and_columns(types):
+    """Rows of A, or columns of B, that are windows of an image: every stride tells a run of them only."""
+    rng = np.random.default_rng(2)
+    in_type, acc_type, out_type = types
+    wide = np.complex128 if acc_type == "c64" else np.float64 if acc_type in EPS else np.int64
+    for images, high, across, features, taps, out in [(2, 5, 7, 3, 3, 9), (3, 9, 23, 17, 2, 70), (1, 40, 40, 4, 3, 5)]:
+        image, kernel = values(rng, (images, high, across, features), in_type), values(rng, (taps * taps * features, out), in_type)
+        oh, ow = high - taps + 1, across - taps + 1
+        shape = (images, oh, ow, taps, taps, features)
+        s = tuple(x // image.itemsize for x in image.strides)
+        windows = np.lib.stride_tricks.as_strided(image, shape, [x * image.itemsize for x in (*s[:3], *s[1:])])
+        m, k = images * oh * ow, taps * taps * features
+        want = windows.reshape(m, k).astype(wide) @ kernel.astype(wide)
+        dims, outer = ((images, s[0]), (oh, s[1])), taps
+        inner = (taps * features, 1)
+        c, turned = np.empty((m, out), DTYPES[out_type]), np.empty((out, m), DTYPES[out_type])
+        refs = BufRef(0), BufRef(1), BufRef(2)
+        run(Gemm(m, out, inner[0], *refs, (s[2], 1), (out, 1), (out, 1), *types, (), ((outer, s[1], inner[0] * out),),
+                 a_rows=dims), image, kernel, c)  # fmt: skip
+        run(Gemm(out, m, inner[0], *refs, (1, out), (1, s[2]), (m, 1), *types, (), ((outer, inner[0] * out, s[1]),),
+                 b_cols=dims), kernel, image, turned)  # fmt: skip
+        close = {"f32": 1e-4, "c64": 1e-4, "bf16": 0.2}.get(out_type, 0)
+        np.testing.assert_allclose(c.astype(wide), want, rtol=close / 10, atol=close)
+        np.testing.assert_allclose(turned.astype(wide), want.T, rtol=close / 10, atol=close)
 
 
 def test_empty_sum_writes_zeros_and_empty_results_write_nothing():
@@ -226,6 +290,7 @@ def test_program_runs_matmuls():
     from weft.ir.program import Loop, Program, Slot
 
     m, n, k, rounds = 9, 20, 30, 3
+    tail = bias_tail(Case(m, n, k))
     rng = np.random.default_rng(5)
     a = rng.standard_normal((rounds, m, k)).astype(np.float32)
     b = rng.standard_normal((k, n)).astype(np.float32)
@@ -237,8 +302,8 @@ def test_program_runs_matmuls():
             rounds,
             (
                 Gemm(
-                    m, n, k, BufRef(0, 0, (("i", 4 * m * k),)), BufRef(1), BufRef(3, 0, (("i", 4 * m * n),)),
-                    (k, 1), (n, 1), (n, 1), "f32", "f32", "f32", epilogue_bias=(BufRef(2), 1),
+                    m, n, k, BufRef(0, 0, (("i", 4 * m * k),)), BufRef(1), None,
+                    (k, 1), (n, 1), (n, 1), "f32", "f32", "f32", tail=tail, tail_args=(BufRef(2), BufRef(3, 0, (("i", 4 * m * n),))),
                 ),
             ),
         ),
@@ -248,7 +313,7 @@ def test_program_runs_matmuls():
     kinds = ["in", "in", "in", "out", "out"]
     program = compile_program(Program(tuple(Slot(kind, x.nbytes) for kind, x in zip(kinds, arrays)), steps, 0))
     program([x.ctypes.data for x in arrays])
-    np.testing.assert_allclose(c, a @ b + bias, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(c, 2 * (a @ b + bias), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(d, (a[0] @ b).T, rtol=1e-5, atol=1e-5)
 
 
@@ -273,7 +338,7 @@ def test_narrower_machines(level, types, monkeypatch):
     for m, n, k in [(1, 1, 1), (7, 33, 9), (50, 40, 30), (40, 1, 50), (1, 50, 40), (13, 130, 400)]:
         check(Case(m, n, k, types))
     for orders in ORDERS[1:]:
-        check(Case(23, 41, 37, types, orders=orders, bias=True, accumulate=True))
+        check(Case(23, 41, 37, types, orders=orders, tail=True))
     check(Case(9, 10, 11, types, batch=(3,), outer=(2,), spread=3))
 
 
@@ -286,7 +351,7 @@ def test_half_conversions_without_hardware(monkeypatch):
     a, c = every.reshape(-1, 1), np.empty((1 << 16, 1), np.float32)
     one = np.ones((1, 1), np.float16)
     step = Gemm(1 << 16, 1, 1, BufRef(0), BufRef(1), BufRef(2), (1, 1), (1, 1), (1, 1), "f16", "f32", "f32")
-    run(step, a, one, c, None)
+    run(step, a, one, c)
     np.testing.assert_array_equal(c, a.astype(np.float32))
     rng = np.random.default_rng(3)
     bits = np.concatenate([
@@ -298,7 +363,7 @@ def test_half_conversions_without_hardware(monkeypatch):
     for out_type, dtype in [("f16", np.float16), ("bf16", ml_dtypes.bfloat16)]:
         out = np.empty(x.shape, dtype)
         step = Gemm(x.size, 1, 1, BufRef(0), BufRef(1), BufRef(2), (1, 1), (1, 1), (1, 1), "f32", "f32", out_type)
-        run(step, x, np.ones((1, 1), np.float32), out, None)
+        run(step, x, np.ones((1, 1), np.float32), out)
         with np.errstate(over="ignore", invalid="ignore"):
             want = x.astype(dtype)
         np.testing.assert_array_equal(np.isnan(out.astype(np.float32)), np.isnan(x))
@@ -323,7 +388,7 @@ def test_results_do_not_depend_on_threads():
         modes.add(words[Word.B_MODE])
         words[Word.WORKERS] = max(words[Word.WORKERS], pool.num_threads())
         c = np.full((400, 600), np.nan, np.float32)
-        call(f"weft_gemm_{recipe.name}_{variant}", words, a, b, c, None)
+        call(f"weft_gemm_{recipe.name}_{variant}", words, a, b, c)
         results.append(c.tobytes())
     assert modes >= {SHARED, PRIVATE} and len(set(results)) == 1
 
@@ -384,7 +449,7 @@ def test_pieces_suffice(types, monkeypatch):
     monkeypatch.setattr(gemm, "ensure", lambda symbol: real_ensure(symbol, gemm.pieces(steps[0])))
     monkeypatch.setattr(gemm, "is_kept", lambda name: False)
     cases = [Case(m, n, 20, types) for m, n in [(1, 3), (5, 70), (6, 64), (27, 16), (40, 129), (200, 33)]]
-    cases += [Case(23, 41, 37, types, orders=ORDERS[-1]), Case(9, 65, 700, types, bias=True)]
+    cases += [Case(23, 41, 37, types, orders=ORDERS[-1]), Case(9, 65, 700, types, tail=True)]
     for case in cases:
         monkeypatch.setattr(gemm, "_made", {})
         steps.clear()

@@ -30,11 +30,11 @@ class Slow:
             getattr(self, type(step).__name__.lower())(step)
 
     def launch(self, step: P.Launch) -> None:
-        arrays = []
-        for buf, ref in zip(step.kernel.bufs, step.args):
-            dtype = loops_eval.DTYPES[buf.type]
-            arrays.append(self.at(ref, buf.size * dtype.itemsize).view(dtype))
-        loops_eval.evaluate(step.kernel, *arrays)
+        loops_eval.evaluate(step.kernel, *self.arrays(step.kernel.bufs, step.args))
+
+    def arrays(self, bufs, args) -> list[np.ndarray]:
+        dtypes = [loops_eval.DTYPES[buf.type] for buf in bufs]
+        return [self.at(ref, buf.size * dtype.itemsize).view(dtype) for buf, ref, dtype in zip(bufs, args, dtypes)]
 
     def copy(self, step: P.Copy) -> None:
         self.at(step.dst, step.nbytes)[:] = self.at(step.src, step.nbytes)
@@ -57,13 +57,24 @@ class Slow:
             return np.lib.stride_tricks.as_strided(flat, shape, [s * dtype.itemsize for s in strides])
 
         eb, eo = [e for e, *_ in g.batch], [e for e, *_ in g.outer_k]
-        a = strided(g.a, g.in_type, [*eb, *eo, g.m, g.k],
-                    [*(x[1] for x in g.batch), *(x[1] for x in g.outer_k), *g.a_strides])
-        b = strided(g.b, g.in_type, [*eb, *eo, g.k, g.n],
-                    [*(x[2] for x in g.batch), *(x[2] for x in g.outer_k), *g.b_strides])
-        c = strided(g.c, g.out_type, [*eb, g.m, g.n], [*(x[3] for x in g.batch), *g.c_strides])
+        er, ec = [e for e, _ in g.a_rows], [e for e, _ in g.b_cols]
+        run, across = g.m // math.prod(er), g.n // math.prod(ec)
+        a = strided(g.a, g.in_type, [*eb, *eo, *er, run, g.k],
+                    [*(x[1] for x in g.batch), *(x[1] for x in g.outer_k), *(s for _, s in g.a_rows), *g.a_strides])
+        b = strided(g.b, g.in_type, [*eb, *eo, g.k, *ec, across],
+                    [*(x[2] for x in g.batch), *(x[2] for x in g.outer_k), g.b_strides[0], *(s for _, s in g.b_cols),
+                     g.b_strides[1]])
+        a, b = a.reshape(*eb, *eo, g.m, g.k), b.reshape(*eb, *eo, g.k, g.n)
         acc = loops_eval.DTYPES[g.acc_type]
-        c[...] = np.matmul(a.astype(acc), b.astype(acc)).sum(tuple(range(len(eb), len(eb) + len(eo)))).astype(c.dtype)
+        sums = np.matmul(a.astype(acc), b.astype(acc)).sum(tuple(range(len(eb), len(eb) + len(eo))))
+        sums = sums.reshape(*eb, g.m, g.n).astype(loops_eval.DTYPES[g.out_type])
+        if g.tail is None:
+            strided(g.c, g.out_type, [*eb, g.m, g.n], [*(x[3] for x in g.batch), *g.c_strides])[...] = sums
+            return
+        for element, tile in enumerate(sums.reshape(-1, g.m, g.n)):
+            place = {"row": 0, "rows": g.m, "col": 0, "cols": g.n, "batch": element, "pitch": g.n}
+            words = np.array([place[name] for name in P.PLACE])
+            loops_eval.evaluate(g.tail, tile.reshape(-1).copy(), words, *self.arrays(g.tail.bufs[2:], g.tail_args))
 
     def loop(self, step: P.Loop) -> None:
         for i in reversed(range(step.extent)) if step.reverse else range(step.extent):

@@ -49,6 +49,14 @@ def layer(x, w, b):
     return [E.max(E.add(y, spread(b, y.shape, (1,))), 0.0)]
 
 
+def across(y):
+    return [E.add(y, L.transpose(y, permutation=(1, 0)))]
+
+
+def less_sums(y):
+    return [E.sub(y, spread(R.reduce_sum(y, axes=(1,)), y.shape, (0,)))]
+
+
 def adam(p, g, m, v, rate):
     m = E.add(E.mul(m, 0.9), E.mul(g, 0.1))
     v = E.add(E.mul(v, 0.999), E.mul(E.mul(g, g), 0.001))
@@ -76,7 +84,24 @@ CASES = [
     ("softmax", softmax, [SMALL], 1, 0),
     ("layernorm", layernorm, [SMALL, (20,), (20,)], 1, 0),
     ("cross entropy", cross_entropy, [SMALL, SMALL], 1, 0),
-    ("layer", layer, [(16, 24), (24, 32), (32,)], 1, 1),
+    ("layer", layer, [(16, 24), (24, 32), (32,)], 0, 1),
+    ("layer, also before", lambda *a: [dot(*a[:2]), *layer(*a)], [(16, 24), (24, 32), (32,)], 0, 1),
+    ("layer of stacks", lambda x, w, b: [E.tanh(E.add(dot(x, w, (((2,), (0,)), ((), ()))), spread(b, (3, 5, 40), (2,))))],
+     [(3, 5, 20), (20, 40), (40,)], 0, 1),
+    ("tail of a vector", lambda x, w, b: [E.tanh(E.add(dot(x, w), b))], [(1, 50), (50, 300), (1, 300)], 0, 1),
+    ("tail of a column", lambda x, w, b: [E.tanh(E.add(dot(x, w), b))], [(300, 50), (50, 1), (300, 1)], 0, 1),
+    ("tail of a transposed", lambda x, w, b: [E.add(L.transpose(dot(x, w), permutation=(1, 0)), b)],
+     [(9, 50), (50, 33), (33, 9)], 0, 1),
+    ("tail of a reshaped", lambda x, w, b: [E.add(L.reshape(dot(x, w), (3, 3, 11, 3)), b)],
+     [(9, 50), (50, 33), (3, 3, 11, 3)], 0, 1),
+    ("tail of a batch", lambda x, w, b: [E.exp(E.mul(dot(x, w, (((3,), (2,)), ((0, 1), (0, 1)))), spread(b, (3, 4, 20, 9), (0, 1))))],
+     [(3, 4, 20, 30), (3, 4, 30, 9), (3, 4)], 0, 1),
+    ("gate of two matmuls", lambda x, w, v: [E.mul(E.logistic(dot(x, w)), dot(x, v))], [(9, 20), (20, 33), (20, 33)], 0, 2),
+    ("two of two matmuls", lambda x, w, v: [E.mul(dot(x, w), dot(x, v)), E.add(dot(x, w), dot(x, v))],
+     [(9, 20), (20, 33), (20, 33)], 0, 2),
+    ("chain of tails", lambda x, w: [E.add(dot(E.tanh(dot(E.tanh(dot(x, w)), w)), w), x)], [(9, 20), (20, 20)], 0, 3),
+    ("a result read across is in memory", lambda x, w: across(dot(x, w)), [(20, 30), (30, 20)], 1, 1),
+    ("a result less its row sums", lambda x, w: less_sums(dot(x, w)), [(20, 30), (30, 9)], 1, 1),
     ("sum of squares", lambda x: [R.reduce_sum(E.mul(x, x), axes=(0, 1))], [SMALL], 1, 0),
     ("adam", adam, [SMALL, SMALL, SMALL, SMALL, ()], 1, 0),
     ("moments", moments, [SMALL], 1, 0),

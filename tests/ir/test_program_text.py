@@ -15,7 +15,7 @@ def doubling(name):
 
 def test_every_kind_of_step():
     in_, out, temp = BufRef(0), BufRef(1), BufRef(2, 64, (("i", 32),))
-    product = Gemm(2, 3, 4, in_, in_, out, (4, 1), (3, 1), (3, 1), "bf16", "f32", "f32", ((5, 8, 12, 6),), (), True)
+    product = Gemm(2, 3, 4, in_, in_, out, (4, 1), (3, 1), (3, 1), "bf16", "f32", "f32", ((5, 8, 12, 6),), (), ((2, 4),))
     steps = (
         Launch(doubling("a"), (in_, out)),
         Loop("i", 4, (Launch(doubling("b"), (in_, temp)),), reverse=True),
@@ -36,7 +36,7 @@ def test_every_kind_of_step():
         "  while s2+64+i*32 after",
         "    copy 1 B: s2+64+i*32 = s0",
         "  do",
-        "    gemm bf16->f32 2x3x4 batch 5: s1 += s0 * s0",
+        "    gemm bf16->f32 2x3x4 batch 5 rows of 2: s1 = s0 * s0",
         "  case 0 of s0",
         "    copy 4 B: s1 = s0",
         "  case 1 of s0",

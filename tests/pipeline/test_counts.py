@@ -55,7 +55,7 @@ def adam(p, g, m, v, t):
         (chain, (X,), 1, 0),
         (nn.softmax, (X,), 1, 0),
         (layer_norm, (X, ONES, ONES), 1, 0),
-        (lambda x, w, b: nn.relu(x @ w + b), (X, W, ONES[:128]), 1, 1),
+        (lambda x, w, b: nn.relu(x @ w + b), (X, W, ONES[:128]), 0, 1),
         (adam, (X, X, X, X * X, 3.0), 1, 0),
         (lambda x: (x.sum(), (x * x).sum()), (X,), 1, 0),
         (lambda x: x.T.reshape(-1)[::2] + 1, (X,), 1, 0),

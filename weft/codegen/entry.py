@@ -134,12 +134,15 @@ class EntryEmitter:
         """Call the matmul of the step's types on a descriptor (see `codegen.gemm`)."""
         from weft.codegen import gemm
 
-        function = self._external(self.gemm_symbol(step), "void NAME(ptr)")
-        bias = step.epilogue_bias
-        pointers = [self.address(ref) for ref in (step.a, step.b, step.c)] + [self.address(bias[0]) if bias else "null"]
+        function, tail = self._external(self.gemm_symbol(step), "void NAME(ptr)"), "null"
+        if step.tail is not None:
+            tail = self._external(self.kernel_symbol(step.tail), "void NAME(ptr, i64, i64)")
+        c = "null" if step.c is None else self.address(step.c)
+        pointers = [self.address(step.a), self.address(step.b), c, tail]
         _, words = gemm.describe(step)
-        rest = words[len(gemm.POINTERS):]
-        self._context([*(("ptr", pointer) for pointer in pointers), *(("i64", str(word)) for word in rest)])
+        rest = words[len(gemm.POINTERS):len(words) - len(step.tail_args)]
+        self._context([*(("ptr", pointer) for pointer in pointers), *(("i64", str(word)) for word in rest),
+                       *(("ptr", self.address(ref)) for ref in step.tail_args)])
         self._line(f"call void {function}(ptr %ctx)")
 
     def copy(self, step: Copy) -> None:

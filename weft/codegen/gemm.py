@@ -3,11 +3,13 @@
 In:   a `Gemm` step.
 Out:  `describe(step)`: a function's name and the i64 words of its argument; `pieces(step)`: what of it the step needs;
       `ensure(name, pieces)`: the function's address.
-      The caller copies the words to memory, stores the addresses of A, B, C and the bias (or null) at the word indices
-      `POINTERS` (0 to 3), and calls `void name(ptr words)`; it returns when C is written. The words are only read.
+      The caller copies the words to memory, stores the addresses of A, B, C and the tail (or null) at the word indices
+      `POINTERS` (0 to 3) and those that the tail takes at the end, and calls `void name(ptr words)`; it returns when all
+      is written. The words are only read.
 Laws: C is rounded once, from `acc_type`; the bits do not depend on the number of threads or on how tasks are split;
-      bias elements have `out_type`; operands may overlap nothing that is written.
-Next: `gemm_plan` chooses; `gemm_tile` and `gemm_dot` are the variants; `gemm_micro` has the kernels, `gemm_pack` packs.
+      operands may overlap nothing that is written.
+Next: `gemm_plan` chooses; `gemm_tile` and `gemm_dot` are the variants; `gemm_micro` has the kernels, `gemm_pack` packs,
+      `gemm_tail` finishes.
 """
 
 from __future__ import annotations

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from weft.codegen.gemm_micro import epilogue, multiply_add
+from weft.codegen.gemm_micro import multiply_add
+from weft.codegen.gemm_tail import Tail, finish
 from weft.codegen.gemm_text import Decls, Text, suffix
 from weft.codegen.gemm_tile import Task, offsets_function
 from weft.codegen.gemm_types import Recipe, llvm_type
 from weft.codegen.gemm_words import Word
 
 _ROWS = 4  # rows of A that share a load of B
+_STRETCH = 64  # sums of a column that are finished together
 
 
 def all_pieces(recipe: Recipe) -> frozenset[str]:
@@ -36,8 +38,8 @@ def module(recipe: Recipe, symbol: str, wanted: Collection[str] = ()) -> str:
     parts = [
         *(_dots(recipe, decls, rows) for rows in range(1, _ROWS + 1)),
         f"@dots = internal constant [{_ROWS} x ptr] [{', '.join(f'ptr @dots_{r}' for r in range(1, _ROWS + 1))}]",
-        epilogue(recipe, decls),
-        offsets_function("batch_offsets", Word.BATCH_DIMS, 4, decls, recipe),
+        finish(recipe, decls),
+        offsets_function("batch_offsets", Word.BATCH_DIMS, Word.BATCH_AT, 4, decls, recipe),
         _task(recipe, decls),
         _driver(recipe, decls, symbol),
     ]
@@ -101,7 +103,8 @@ def _dots(recipe: Recipe, decls: Decls, rows: int) -> str:
 
 def _task(recipe: Recipe, decls: Decls) -> str:
     f = Task("dot_task", decls, recipe)
-    offsets, sums = f.slot("[3 x i64]"), f.slot(f"[{_ROWS} x i64]")
+    offsets, sums = f.slot("[3 x i64]"), f.slot(f"[{_STRETCH} x i64]")
+    tail = Tail(f, f.desc)
     row_tiles, tile_rows = f.d(Word.ROW_TILES), f.d(Word.TILE_ROWS)
     row_tile, batch = f.rem("%task", row_tiles), f.div("%task", row_tiles)
     i0 = f.mul(row_tile, tile_rows)
@@ -109,28 +112,33 @@ def _task(recipe: Recipe, decls: Decls) -> str:
     f.do(f"call void @batch_offsets(ptr {f.desc}, i64 {batch}, ptr {offsets})")
     a, b, c = (f.at(p, f.word(offsets, j)) for j, p in enumerate(f.operands()))
     ms, ns, cms, cns, k = (f.d(w) for w in (Word.A_MS, Word.B_NS, Word.C_MS, Word.C_NS, Word.K))
-    bias, bms, bns = f.d(Word.BIAS, "ptr"), f.d(Word.BIAS_MS), f.d(Word.BIAS_NS)
-    has_bias = f.let(f"icmp ne ptr {bias}, null")
-    accumulate = f.d(Word.ACCUMULATE)
+    tail.at(batch=batch, rows="1", pitch="0")
 
-    def rows(i: str) -> None:
-        r = f.min(f.sub(end, i), _ROWS)
-        dots = f.let(f"load ptr, ptr {f.at('@dots', f.mul(f.sub(r, 1), 8))}")
-        row = f.at(a, f.mul(i, ms))
+    def stretch(i1: str) -> None:
+        i2 = f.min(end, f.add(i1, _STRETCH))
 
         def column(j: str) -> None:
-            f.do(f"call void {dots}(ptr {sums}, ptr {row}, i64 {ms}, ptr {f.at(b, f.mul(j, ns))}, i64 {k})")
-            place = f.at(c, f.add(f.mul(i, cms), f.mul(j, cns)))
-            own = f.at(bias, f.add(f.mul(i, bms), f.mul(j, bns)))
-            own = f.pick(has_bias, own, "null", "ptr")
-            f.do(
-                f"call void @finish(ptr {sums}, i64 {recipe.acc_bytes}, i64 {r}, i64 1, ptr {place}, i64 {cms}, "
-                f"i64 {cns}, ptr {own}, i64 {bms}, i64 {bns}, i64 {accumulate})"
+            vector = f.at(b, f.mul(j, ns))
+
+            def rows(i: str) -> None:
+                r = f.min(f.sub(i2, i), _ROWS)
+                dots = f.let(f"load ptr, ptr {f.at('@dots', f.mul(f.sub(r, 1), 8))}")
+                mine = f.at(sums, f.mul(f.sub(i, i1), recipe.acc_bytes))
+                f.do(f"call void {dots}(ptr {mine}, ptr {f.at(a, f.mul(i, ms))}, i64 {ms}, ptr {vector}, i64 {k})")
+
+            f.loop(i1, i2, _ROWS, rows)
+            count = f.sub(i2, i1)
+            place = f.at(c, f.add(f.mul(i1, cms), f.mul(j, cns)))
+            # A stretch of a column of this problem is one of a row of C where operands were exchanged for it.
+            f.when(
+                tail.exists,
+                lambda: tail.call(sums, row=j, col=i1, cols=count),
+                lambda: f.do(f"call void @finish(ptr {sums}, i64 0, i64 1, i64 {count}, ptr {place}, i64 0, i64 {cms})"),
             )
 
         f.loop(0, f.d(Word.N), 1, column)
 
-    f.loop(i0, end, _ROWS, rows)
+    f.loop(i0, end, _STRETCH, stretch)
     return f.end()
 
 

@@ -1,8 +1,8 @@
-"""The matmul kernels proper: a register tile of C over one block of k, and the epilogue that finishes a tile.
+"""The matmul kernels proper: a register tile of C over one block of k.
 
-A kernel is `void(ptr a, i64 as, ptr b, i64 bs, i64 beats, ptr src, i64 ss, ptr dst, i64 ds, i64 last, ptr ahead)`:
-dst[r, lane] = (src[r, lane] or 0) + sum over beats of a[r, beat] * b[beat, lane]. Rows of a, src and dst are `as`, `ss`
-and `ds` bytes apart, beats of b `bs` bytes; `src` null means zero. There are kernels for several numbers of rows
+A kernel is `void(ptr a, i64 as, ptr b, i64 bs, i64 beats, ptr src, ptr dst, i64 ds, i64 last, ptr ahead)`:
+dst[r, lane] = (src[r, lane] or 0) + sum over beats of a[r, beat] * b[beat, lane]. Rows of a and dst are `as` and `ds`
+bytes apart, beats of b `bs` bytes; `src` is a tile of sums, null means zero. There are kernels for several numbers of rows
 and every number of vectors, so that edges do no spare work; *edge* kernels use `last` lanes of the last vector, others
 all of them.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from weft.codegen.gemm_text import Decls, Text, bits_of, suffix
+from weft.codegen.gemm_text import Decls, Text, suffix
 from weft.codegen.gemm_types import Recipe, llvm_type
 
 #: rows of the kernels there are; the last few rows of a tile take at most two of the smaller ones
@@ -51,7 +51,7 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
     machine, lanes, acc = recipe.machine, recipe.lanes, llvm_type(recipe.acc)
     vector = f"<{lanes} x {acc}>"
     f = Text(
-        f"internal void @{name}(ptr noalias %a, i64 %as, ptr noalias %b, i64 %bs, i64 %beats, ptr %src, i64 %ss, "
+        f"internal void @{name}(ptr noalias %a, i64 %as, ptr noalias %b, i64 %bs, i64 %beats, ptr %src, "
         "ptr %dst, i64 %ds, i64 %last, ptr %ahead)",
         decls,
         machine,
@@ -106,7 +106,7 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
     def with_source() -> list[str]:
         out = []
         for (r, v), s in zip(tile, sums):
-            p = f.at(f.at("%src", f.mul("%ss", r) if r else "0"), v * machine.vector_bytes)
+            p = f.at(f.at("%src", r * recipe.panel_row_bytes), v * machine.vector_bytes)
             old = f.load(acc, lanes, p, mask if v == vectors - 1 else None)
             out.append(f.let(f"{'fadd' if recipe.is_float else 'add'} {vector} {s}, {old}"))
         return out
@@ -140,75 +140,6 @@ def multiply_add(f: Text, recipe: Recipe, x: str, y: str, sum: str) -> str:
         f.decls.use(f"declare {vector} {name}({vector}, {vector}, {vector})")
         return f.let(f"call {vector} {name}({vector} {x}, {vector} {y}, {vector} {sum})")
     return f.let(f"add {vector} {f.let(f'mul {vector} {x}, {y}')}, {sum}")
-
-
-def epilogue(recipe: Recipe, decls: Decls) -> str:
-    """Return `@finish`: add old C and bias to a tile of sums, round once, store with any strides.
-
-    `bias` is null or points at the element of the tile's first row and column; it holds elements of the output type.
-    """
-    f = Text(
-        "internal void @finish(ptr %sums, i64 %row_bytes, i64 %rows, i64 %cols, ptr %c, i64 %cms, i64 %cns, "
-        "ptr %bias, i64 %bms, i64 %bns, i64 %accumulate)",
-        decls,
-        recipe.machine,
-        "noinline nounwind",
-    )
-    part = real_type_of_output(recipe)
-    part_bytes = recipe.out_bytes // recipe.parts
-    has_old = f.let("icmp ne i64 %accumulate, 0")
-    has_bias = f.let("icmp ne ptr %bias, null")
-    dense_c = f.equal("%cns", recipe.out_bytes)
-    dense_bias = f.let(f"or i1 {f.equal('%bns', recipe.out_bytes)}, {f.let('icmp eq ptr %bias, null')}")
-    lanes, acc = recipe.lanes, llvm_type(recipe.acc)
-    plus = "fadd" if recipe.is_float else "add"
-
-    def row(i: str) -> None:
-        sums = f.at("%sums", f.mul(i, "%row_bytes"))
-        c = f.at("%c", f.mul(i, "%cms"))
-        bias = f.at("%bias", f.mul(i, "%bms"))
-
-        def vectors(j: str) -> None:
-            total = f.mul("%cols", recipe.parts)
-            mask = f.first_lanes(f.min(f.sub(total, j), lanes), lanes)
-            value = f.load(acc, lanes, f.at(sums, f.mul(j, recipe.acc_bytes)))
-            at = f.mul(j, part_bytes)
-            out = llvm_type(part)
-
-            def more(base: str, value: str) -> str:
-                old = f.convert(f.load(out, lanes, f.at(base, at), mask), part, recipe.acc, lanes)
-                return f.let(f"{plus} <{lanes} x {acc}> {value}, {old}")
-
-            vector = f"<{lanes} x {acc}>"
-            [value] = f.when_value(has_bias, lambda: [more(bias, value)], [value], vector)
-            [value] = f.when_value(has_old, lambda: [more(c, value)], [value], vector)
-            f.store(out, lanes, f.convert(value, recipe.acc, part, lanes), f.at(c, at), mask)
-
-        def elements(j: str) -> None:
-            for p in range(recipe.parts):
-                at = f.add(f.mul(f.mul(j, recipe.parts), recipe.acc_bytes), p * recipe.acc_bytes)
-                value = f.let(f"load {acc}, ptr {f.at(sums, at)}, align {recipe.acc_bytes}")
-                out = llvm_type(part)
-
-                def more(base: str, stride: str, value: str, p: int = p, out: str = out) -> str:
-                    place = f.at(f.at(base, f.mul(j, stride)), p * part_bytes)
-                    old = f.let(f"load {out}, ptr {place}, align {bits_of(out) // 8}")
-                    return f.let(f"{plus} {acc} {value}, {f.convert(old, part, recipe.acc, 0)}")
-
-                [value] = f.when_value(has_bias, lambda v=value, m=more: [m(bias, "%bns", v)], [value], acc)
-                [value] = f.when_value(has_old, lambda v=value, m=more: [m(c, "%cns", v)], [value], acc)
-                place = f.at(f.at(c, f.mul(j, "%cns")), p * part_bytes)
-                rounded = f.convert(value, recipe.acc, part, 0)
-                f.do(f"store {out} {rounded}, ptr {place}, align {bits_of(out) // 8}")
-
-        f.when(
-            f.both(dense_c, dense_bias),
-            lambda: f.loop(0, f.mul("%cols", recipe.parts), lanes, vectors),
-            lambda: f.loop(0, "%cols", 1, elements),
-        )
-
-    f.loop(0, "%rows", 1, row)
-    return f.end()
 
 
 def real_type_of_output(recipe: Recipe) -> str:

@@ -2,10 +2,10 @@
 
 `@pack_a(ptr dst, i64 row_bytes, ptr src, i64 ms, i64 ks, i64 rows, i64 k)` makes rows of steps;
 `@pack_b(ptr dst, ptr src, i64 ns, i64 ks, i64 cols, i64 k)` makes one panel: rows of `panel_row_bytes`, one per beat,
-padded with zero columns up to the next whole vector. Each has three ways through memory, by the operand's strides (in
+of which it writes `cols` columns and no more. Each has three ways through memory, by the operand's strides (in
 bytes): along the packed rows (copy), across them (transpose squares of vectors in registers), and any other (element by
-element). Both write whole vectors, so a block may be followed by up to one vector's length (pack_a) or one vector's
-number of steps (pack_b) of zeros: blocks are packed in ascending order and have that much room behind them.
+element). Squares may leave zeros behind a block, up to one vector's number of rows or steps: blocks are packed in
+ascending order and have that much room behind them.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def pack_b(recipe: Recipe, decls: Decls) -> str:
             def vector(j: str) -> None:
                 mask = f.first_lanes(f.min(f.sub("%cols", j), lanes), lanes)
                 src = f.at("%src", f.mul(j, recipe.in_bytes))
-                f.store(unit, lanes, _across_k(f, recipe, src, "%ks", lanes, s, "%k", mask), place(s, j))
+                f.store(unit, lanes, _across_k(f, recipe, src, "%ks", lanes, s, "%k", mask), place(s, j), mask)
 
             f.loop(0, "%cols", lanes, vector)
 
@@ -206,6 +206,8 @@ def pack_b(recipe: Recipe, decls: Decls) -> str:
 
     def transpose() -> None:
         def columns(j: str) -> None:
+            mask = f.first_lanes(f.min(f.sub("%cols", j), lanes), lanes)
+
             def square(s: str) -> None:
                 loads = []
                 for t in range(lanes):
@@ -213,7 +215,7 @@ def pack_b(recipe: Recipe, decls: Decls) -> str:
                     src = f.at("%src", f.mul(col, "%ns"))
                     loads.append(_along_k(f, recipe, src, lanes, s, "%k", f.less(col, "%cols")))
                 for t, value in enumerate(f.transpose(loads, unit)):
-                    f.store(unit, lanes, value, place(f.add(s, t), j))
+                    f.store(unit, lanes, value, place(f.add(s, t), j), mask)
 
             f.loop(0, steps, lanes, square)
 
@@ -221,11 +223,6 @@ def pack_b(recipe: Recipe, decls: Decls) -> str:
 
     def scalar() -> None:
         def row(s: str) -> None:
-            def vector(j: str) -> None:
-                f.do(f"store <{lanes} x {unit}> zeroinitializer, ptr {place(s, j)}, align 4")
-
-            f.loop(0, "%cols", lanes, vector)
-
             def one(j: str) -> None:
                 src = f.at("%src", f.mul(j, "%ns"))
                 if per == 1:
@@ -253,17 +250,17 @@ def _pack_complex_b(f: Text, recipe: Recipe) -> None:
         row = f.add(f.mul(s, 2), beat)
         return f.at(f.at("%dst", f.mul(row, recipe.panel_row_bytes)), f.mul(j, 2 * half))
 
-    def both_beats(s: str, j: str, value: str) -> None:
-        f.store(real, lanes, value, place(s, 0, j))
+    def both_beats(s: str, j: str, value: str, mask: str) -> None:
+        f.store(real, lanes, value, place(s, 0, j), mask)
         turned = f.let(f"fmul {vector} {f.shuffle(value, value, vector, swap)}, <{signs}>")
-        f.store(real, lanes, turned, place(s, 1, j))
+        f.store(real, lanes, turned, place(s, 1, j), mask)
 
     def copy() -> None:
         def row(s: str) -> None:
             def columns(j: str) -> None:
                 mask = f.first_lanes(f.min(f.mul(f.sub("%cols", j), 2), lanes), lanes)
                 src = f.at(f.at("%src", f.mul(s, "%ks")), f.mul(j, recipe.in_bytes))
-                both_beats(s, j, f.load(real, lanes, src, mask))
+                both_beats(s, j, f.load(real, lanes, src, mask), mask)
 
             f.loop(0, "%cols", max(lanes // 2, 1), columns)
 
@@ -271,19 +268,15 @@ def _pack_complex_b(f: Text, recipe: Recipe) -> None:
 
     def scalar() -> None:
         def row(s: str) -> None:
-            def columns(j: str) -> None:
-                for t in range(max(lanes // 2, 1)):
-                    col = f.add(j, t)
-                    inside = f.less(col, "%cols")
-                    # A column beyond the edge reads column j again; its lanes are never stored to C.
-                    src = f.at(f.at("%src", f.mul(s, "%ks")), f.mul(f.pick(inside, col, j), "%ns"))
-                    re = f.let(f"load {real}, ptr {src}, align {half}")
-                    im = f.let(f"load {real}, ptr {f.at(src, half)}, align {half}")
-                    for beat, pair in enumerate([(re, im), (f.let(f"fneg {real} {im}"), re)]):
-                        for p, value in enumerate(pair):
-                            f.do(f"store {real} {value}, ptr {f.at(place(s, beat, col), p * half)}, align {half}")
+            def column(col: str) -> None:
+                src = f.at(f.at("%src", f.mul(s, "%ks")), f.mul(col, "%ns"))
+                re = f.let(f"load {real}, ptr {src}, align {half}")
+                im = f.let(f"load {real}, ptr {f.at(src, half)}, align {half}")
+                for beat, pair in enumerate([(re, im), (f.let(f"fneg {real} {im}"), re)]):
+                    for p, value in enumerate(pair):
+                        f.do(f"store {real} {value}, ptr {f.at(place(s, beat, col), p * half)}, align {half}")
 
-            f.loop(0, "%cols", max(lanes // 2, 1), columns)
+            f.loop(0, "%cols", 1, column)
 
         f.loop(0, "%k", 1, row)
 

@@ -32,7 +32,10 @@ _TASK, _FORK = 300, 6000
 
 @record
 class Problem:
-    """A matmul with byte strides; `batch` is (extent, a, b, c) and `outer` (extent, a, b)."""
+    """A matmul with byte strides: `batch` is (extent, a, b, c), `outer` (extent, a, b), `rows` and `cols` (extent, stride).
+
+    The last two are the outer dims of the rows of A and of the columns of B where these do not lie evenly.
+    """
 
     m: int
     n: int
@@ -40,11 +43,11 @@ class Problem:
     a: tuple[int, int]  # strides (m, k)
     b: tuple[int, int]  # (k, n)
     c: tuple[int, int]  # (m, n)
-    bias: tuple[int, int]  # (m, n)
-    has_bias: bool
-    accumulate: bool
     batch: tuple[tuple[int, int, int, int], ...]
     outer: tuple[tuple[int, int, int], ...]
+    rows: tuple[tuple[int, int], ...] = ()
+    cols: tuple[tuple[int, int], ...] = ()
+    tail_args: int | None = None  # None: C is written
     swapped: bool = False  # A and B have changed places
 
     @property
@@ -54,6 +57,27 @@ class Problem:
     @property
     def batches(self) -> int:
         return math.prod(extent for extent, *_ in self.batch)
+
+    @property
+    def b_once(self) -> bool:
+        """True when all batch elements have the same B."""
+        return not any(b for _, _, b, _ in self.batch)
+
+    def exchanged(self) -> "Problem":
+        """Return the transposed problem, C' = B' A'."""
+        return replace(
+            self,
+            m=self.n,
+            n=self.m,
+            a=(self.b[1], self.b[0]),
+            b=(self.a[1], self.a[0]),
+            c=(self.c[1], self.c[0]),
+            batch=tuple((e, b, a, c) for e, a, b, c in self.batch),
+            outer=tuple((e, b, a) for e, a, b in self.outer),
+            rows=self.cols,
+            cols=self.rows,
+            swapped=not self.swapped,
+        )
 
 
 def plan(step: Gemm, recipe: Recipe, threads: int) -> tuple[str, tuple[int, ...]]:
@@ -74,11 +98,11 @@ def problem_of(step: Gemm, recipe: Recipe) -> Problem:
         (step.a_strides[0] * i, step.a_strides[1] * i),
         (step.b_strides[0] * i, step.b_strides[1] * i),
         (step.c_strides[0] * o, step.c_strides[1] * o),
-        (0, step.epilogue_bias[1] * o if step.epilogue_bias else 0),
-        step.epilogue_bias is not None,
-        step.accumulate,
         tuple((e, a * i, b * i, c * o) for e, a, b, c in step.batch if e != 1),
         tuple((e, a * i, b * i) for e, a, b in step.outer_k if e != 1),
+        tuple((e, a * i) for e, a in step.a_rows if e != 1),
+        tuple((e, b * i) for e, b in step.b_cols if e != 1),
+        None if step.tail is None else len(step.tail_args),
     )
 
 
@@ -93,15 +117,18 @@ def fold(p: Problem, recipe: Recipe) -> Problem:
     dims.sort(key=lambda d: ((d[1] == recipe.in_bytes) + (d[2] == recipe.in_bytes), d[0]), reverse=True)
     dims = _merge(dims)
     k, a, b, outer = dims[0][0], (a[0], dims[0][1]), (dims[0][2], b[1]), dims[1:]
+    p = replace(p, k=k, a=a, b=b, outer=tuple(outer))
+    if p.tail_args is not None:  # it counts rows, columns and batch elements as they came
+        return p
     m, n, c, batch = p.m, p.n, p.c, list(p.batch)
     for dim in sorted(p.batch, key=lambda d: d[3]):
         e, sa, sb, sc = dim
-        if sb == 0 and (m == 1 or (sa, sc) == (m * a[0], m * c[0])):
+        if sb == 0 and not p.rows and (m == 1 or (sa, sc) == (m * a[0], m * c[0])):
             if m == 1:
                 a, c = (sa, a[1]), (sc, c[1])
             m *= e
             batch.remove(dim)
-        elif sa == 0 and not p.has_bias and (n == 1 or (sb, sc) == (n * b[1], n * c[1])):
+        elif sa == 0 and not p.cols and (n == 1 or (sb, sc) == (n * b[1], n * c[1])):
             if n == 1:
                 b, c = (b[0], sb), (c[0], sc)
             n *= e
@@ -110,11 +137,9 @@ def fold(p: Problem, recipe: Recipe) -> Problem:
         p,
         m=m,
         n=n,
-        k=k,
         a=a,
         b=b,
         c=c,
-        outer=tuple(outer),
         batch=tuple(reversed(_merge(sorted(batch, key=lambda d: d[3])))),
     )
 
@@ -133,7 +158,13 @@ def _merge(dims: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
 
 
 def orient(p: Problem, recipe: Recipe) -> Problem:
-    """Exchange the roles of A and B where C = (B' A')' suits the kernels better: they store rows of C."""
+    """Exchange the roles of A and B where C = (B' A')' suits the kernels better: they store rows of C.
+
+    A tail wants rows of C as they came; but a single row may be made of dot products, which give a stretch of it.
+    """
+    if p.tail_args is not None:
+        turned = p.exchanged()
+        return turned if p.m == 1 and p.b[0] == recipe.in_bytes and _is_dot(turned, recipe) else p
     i, o = recipe.in_bytes, recipe.out_bytes
     if p.m == 1:
         p = replace(p, c=(p.c[0], p.c[1]) if p.n > 1 else (o, o))
@@ -144,20 +175,7 @@ def orient(p: Problem, recipe: Recipe) -> Problem:
             swap = p.m > 1 and p.a[1] != i and p.a[0] == i
         elif p.m == 1:  # a row: dot products when the columns of B are dense
             swap = p.b[0] == i and p.b[1] != i and not recipe.is_complex and p.segments == 1
-    if not swap:
-        return p
-    return replace(
-        p,
-        m=p.n,
-        n=p.m,
-        a=(p.b[1], p.b[0]),
-        b=(p.a[1], p.a[0]),
-        c=(p.c[1], p.c[0]),
-        bias=(p.bias[1], p.bias[0]),
-        batch=tuple((e, b, a, c) for e, a, b, c in p.batch),
-        outer=tuple((e, b, a) for e, a, b in p.outer),
-        swapped=True,
-    )
+    return p.exchanged() if swap else p
 
 
 # -- dot products
@@ -165,7 +183,9 @@ def orient(p: Problem, recipe: Recipe) -> Problem:
 
 def _is_dot(p: Problem, recipe: Recipe) -> bool:
     dense = (p.a[1] == recipe.in_bytes or p.k == 1) and (p.b[0] == recipe.in_bytes or p.k == 1)
-    return p.n <= 2 and dense and p.segments == 1 and not recipe.is_complex and p.k > 0
+    even = p.segments == 1 and not p.rows and not p.cols
+    in_stretches = p.tail_args is None or (p.swapped and p.n == 1)
+    return p.n <= 2 and dense and even and in_stretches and not recipe.is_complex and p.k > 0
 
 
 def _dot_split(p: Problem, recipe: Recipe, threads: int) -> dict[Word, int]:
@@ -186,7 +206,7 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[Word, int]:
     blocks = max(_ceil(steps, limit), 1)
     block = max(_up(_ceil(steps, blocks), 8), 8)
     blocks = max(_ceil(steps, block), 1)
-    simple = recipe.out_type == recipe.packed_type and p.c[1] == recipe.out_bytes and not p.has_bias
+    simple = recipe.out_type == recipe.packed_type and p.c[1] == recipe.out_bytes and p.tail_args is None
     a_direct = _a_direct(p, recipe)
     vector = recipe.machine.vector_bytes
     a_row = 0 if a_direct else _up(block * recipe.step_bytes, 64) + vector
@@ -196,14 +216,16 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[Word, int]:
     shared = split.mode == SHARED
     group, chunk = p.batches, panels
     if shared:
-        group = max(min(p.batches, _SHARED_LIMIT // max(panels * blocks * panel, 1)), 1)
+        if not p.b_once:
+            group = max(min(p.batches, _SHARED_LIMIT // max(panels * blocks * panel, 1)), 1)
         if panels * blocks * panel > _SHARED_LIMIT:
             # Equal chunks, whole column tiles each.
             chunk = max(_SHARED_LIMIT // (blocks * panel), 1)
             chunk = _ceil(panels, _ceil(panels, chunk))
             split = replace(split, tile_panels=min(split.tile_panels, chunk))
     sums = 0 if simple and blocks == 1 else split.tile_panels * split.tile_rows * recipe.panel_row_bytes
-    a_bytes = 0 if a_direct else _up(split.tile_rows, max(vector // recipe.step_bytes, 1)) * a_row
+    square = max(vector // recipe.step_bytes, 1)  # rows are transposed in squares, which may begin at any row
+    a_bytes = 0 if a_direct else (_up(split.tile_rows, square) + (square if p.rows else 0)) * a_row
     a_bytes, sums = _up(a_bytes, 64), _up(sums, 64)
     private = panel if split.mode == PRIVATE else 0
     return {
@@ -222,7 +244,7 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[Word, int]:
         Word.TASK_BATCH: split.task_batch,
         Word.A_ROW_BYTES: a_row,
         Word.PANEL_BYTES: panel,
-        Word.SHARED_BYTES: group * blocks * chunk * panel if shared else 0,
+        Word.SHARED_BYTES: (1 if p.b_once else group) * blocks * chunk * panel if shared else 0,
         Word.WORKER_BYTES: a_bytes + sums + private,
         Word.SUMS_OFFSET: a_bytes,
         Word.PANEL_OFFSET: a_bytes + sums,
@@ -232,7 +254,7 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[Word, int]:
 
 def _a_direct(p: Problem, recipe: Recipe) -> bool:
     """True when rows of A may be read where they lie: same bits, dense, and kind to the caches."""
-    dense = p.a[1] == recipe.in_bytes and p.segments == 1 and p.k % recipe.k_per_step == 0
+    dense = p.a[1] == recipe.in_bytes and p.segments == 1 and not p.rows and p.k % recipe.k_per_step == 0
     if not (dense and recipe.unpacked_ok):
         return False
     if p.n <= 2 * recipe.panel_cols:  # too little reuse to pay for a copy
@@ -248,7 +270,7 @@ def _is_stream(p: Problem, recipe: Recipe) -> bool:
 
 
 def _b_direct_ok(p: Problem, recipe: Recipe) -> bool:
-    dense = p.b[1] == recipe.in_bytes and p.segments == 1 and recipe.unpacked_b_ok
+    dense = p.b[1] == recipe.in_bytes and p.segments == 1 and not p.cols and recipe.unpacked_b_ok
     return dense and (recipe.machine.masks or p.n % recipe.lanes == 0)
 
 
@@ -301,7 +323,7 @@ def _best_split(
                 # The last round of tasks is rarely full; a quarter of a task stands for uneven progress.
                 time = math.ceil(tasks / threads) * each + (each / 4 + _FORK if tasks > 1 and threads > 1 else 0)
                 if mode == SHARED:
-                    time += batches * vectors * beats * (pack_b + _PACK_STORE) / threads + 2 * _FORK
+                    time += (1 if p.b_once else batches) * vectors * beats * (pack_b + _PACK_STORE) / threads + 2 * _FORK
                 if best is None or time < best[0]:
                     best = (time, _Split(mode, rows, tile_panels, task_batch))
     assert best is not None
@@ -323,18 +345,27 @@ def _pack_cost(row_stride: int, other_stride: int, recipe: Recipe) -> int:
 
 
 def _words(p: Problem, chosen: dict[Word, int]) -> tuple[int, ...]:
-    words = [0] * Word.DIMS
+    words = [0] * Word.LISTS
     words[Word.M], words[Word.N], words[Word.K], words[Word.SEGMENTS] = p.m, p.n, p.k, p.segments
     words[Word.A_MS], words[Word.A_KS] = p.a
     words[Word.B_KS], words[Word.B_NS] = p.b
     words[Word.C_MS], words[Word.C_NS] = p.c
-    words[Word.BIAS_MS], words[Word.BIAS_NS] = p.bias
-    words[Word.ACCUMULATE], words[Word.SWAPPED] = int(p.accumulate), int(p.swapped)
-    words[Word.BATCH] = p.batches
-    words[Word.BATCH_DIMS], words[Word.OUTER_DIMS] = len(p.batch), len(p.outer)
+    words[Word.ROW_RUN] = max(p.m // math.prod(e for e, _ in p.rows), 1)
+    words[Word.COL_RUN] = max(p.n // math.prod(e for e, _ in p.cols), 1)
+    words[Word.SWAPPED], words[Word.B_ONCE], words[Word.BATCH] = int(p.swapped), int(p.b_once), p.batches
     for word, value in chosen.items():
         words[word] = value
-    return (*words, *(x for dim in p.batch for x in dim), *(x for dim in p.outer for x in dim))
+    lists = [
+        (Word.BATCH_DIMS, Word.BATCH_AT, p.batch),
+        (Word.OUTER_DIMS, Word.OUTER_AT, p.outer),
+        (Word.ROW_DIMS, Word.ROWS_AT, p.rows),
+        (Word.COL_DIMS, Word.COLS_AT, p.cols),
+        (Word.TAIL_ARGS, Word.TAIL_AT, ((0,),) * (p.tail_args or 0)),
+    ]
+    for count, at, dims in lists:
+        words[count], words[at] = len(dims), len(words)
+        words += [x for dim in dims for x in dim]
+    return tuple(words)
 
 
 def _ceil(a: int, b: int) -> int:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from weft.codegen.gemm_micro import ROW_COUNTS, UNROLL, epilogue, kernel_name, kernels
+from weft.codegen.gemm_micro import ROW_COUNTS, UNROLL, kernel_name, kernels
 from weft.codegen.gemm_pack import pack_a, pack_b
+from weft.codegen.gemm_tail import Tail, finish
 from weft.codegen.gemm_text import Decls, Text
 from weft.codegen.gemm_types import Recipe
 from weft.codegen.gemm_words import DIRECT, PRIVATE, SHARED, Word
@@ -37,7 +38,7 @@ def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     shapes = [(recipe.vectors, False)] if width >= recipe.panel_lanes else []
     shapes += [(-(-over // recipe.lanes), True)] if over else []
     found = [kernel_name(r, *shape) for r in rows for shape in shapes]
-    found += [] if words[Word.SIMPLE] else ["finish"]
+    found += [] if words[Word.SIMPLE] or words[Word.TAIL_ARGS] else ["finish"]
     found += [] if words[Word.A_DIRECT] else ["pack_a"]
     found += [] if words[Word.B_MODE] == DIRECT else ["pack_b"]
     return frozenset(found)
@@ -58,11 +59,13 @@ def module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
     decls = Decls()
     parts = [
         "@kernels = external constant ptr",
-        epilogue(recipe, decls) if "finish" in wanted else _absent("finish"),
+        finish(recipe, decls) if "finish" in wanted else _absent("finish"),
         pack_a(recipe, decls) if "pack_a" in wanted else _absent("pack_a"),
         pack_b(recipe, decls) if "pack_b" in wanted else _absent("pack_b"),
-        offsets_function("segment_offsets", Word.OUTER_DIMS, 3, decls, recipe),
-        offsets_function("batch_offsets", Word.BATCH_DIMS, 4, decls, recipe),
+        offsets_function("segment_offsets", Word.OUTER_DIMS, Word.OUTER_AT, 3, decls, recipe),
+        offsets_function("batch_offsets", Word.BATCH_DIMS, Word.BATCH_AT, 4, decls, recipe),
+        offsets_function("row_offsets", Word.ROW_DIMS, Word.ROWS_AT, 2, decls, recipe),
+        offsets_function("col_offsets", Word.COL_DIMS, Word.COLS_AT, 2, decls, recipe),
         _pack_task(recipe, decls),
         _tile_task(recipe, decls),
         _driver(recipe, decls, symbol),
@@ -98,14 +101,11 @@ class Task(Text):
         return self.pick(swapped, b, a, "ptr"), self.pick(swapped, a, b, "ptr"), c
 
 
-def offsets_function(name: str, count: Word, width: int, decls: Decls, recipe: Recipe) -> str:
-    """A function that splits a flat index over the dims of the description and writes the operands' byte offsets."""
+def offsets_function(name: str, count: Word, at: Word, width: int, decls: Decls, recipe: Recipe) -> str:
+    """A function that splits a flat index over a list of dims of the description and writes the operands' byte offsets."""
     f = Text(f"internal void @{name}(ptr %desc, i64 %index, ptr %out)", decls, recipe.machine, "noinline nounwind")
     dims = f.word("%desc", count)
-    first = Word.DIMS
-    start = f.at("%desc", 8 * first)
-    if count is Word.OUTER_DIMS:
-        start = f.at(start, f.mul(f.word("%desc", Word.BATCH_DIMS), 32))
+    start = f.at("%desc", f.mul(f.word("%desc", at), 8))
 
     def dim(i: str, index: str, *sums: str) -> list[str]:
         at = f.at(start, f.mul(f.sub(f.sub(dims, 1), i), 8 * width))
@@ -135,6 +135,21 @@ def _segments(f: Task, recipe: Recipe, first: str, last: str, operand: int, stri
     f.loop(f.div(first, segment_steps), f.ceil_div(last, segment_steps), 1, segment)
 
 
+def _runs(f: Task, first: str, last: str, run: Word, offsets_of: str, stride: str, pack: Pack) -> None:
+    """Call `pack(done, byte offset in the operand, count)` per piece of rows or columns [first, last) in one run."""
+    length = f.d(run)
+    offset = f.slot("[1 x i64]")
+
+    def piece(q: str) -> None:
+        start = f.mul(q, length)
+        begin, end = f.max(first, start), f.min(last, f.add(start, length))
+        f.do(f"call void @{offsets_of}(ptr {f.desc}, i64 {q}, ptr {offset})")
+        here = f.add(f.word(offset, 0), f.mul(f.sub(begin, start), stride))
+        pack(f.sub(begin, first), here, f.sub(end, begin))
+
+    f.loop(f.div(first, length), f.ceil_div(last, length), 1, piece)
+
+
 def _block(f: Task, block: str) -> tuple[str, str]:
     size = f.d(Word.BLOCK_STEPS)
     first = f.mul(block, size)
@@ -146,13 +161,18 @@ def _pack_panel(f: Task, recipe: Recipe, dst: str, base: str, panel: str, first:
     col = f.mul(panel, recipe.panel_cols)
     cols = f.min(f.sub(f.d(Word.N), col), recipe.panel_cols)
     ns, ks = f.d(Word.B_NS), f.d(Word.B_KS)
-    src = f.at(base, f.mul(col, ns))
 
-    def pack(done: str, offset: str, count: str) -> None:
-        place = f.at(dst, f.mul(done, recipe.beats * recipe.panel_row_bytes))
-        f.do(f"call void @pack_b(ptr {place}, ptr {f.at(src, offset)}, i64 {ns}, i64 {ks}, i64 {cols}, i64 {count})")
+    def pack_columns(done_cols: str, col_offset: str, count_cols: str) -> None:
+        place = f.at(dst, f.mul(done_cols, recipe.parts * recipe.acc_bytes))
+        src = f.at(base, col_offset)
 
-    _segments(f, recipe, first, last, 1, ks, pack)
+        def pack(done: str, offset: str, count: str) -> None:
+            to = f.at(place, f.mul(done, recipe.beats * recipe.panel_row_bytes))
+            f.do(f"call void @pack_b(ptr {to}, ptr {f.at(src, offset)}, i64 {ns}, i64 {ks}, i64 {count_cols}, i64 {count})")
+
+        _segments(f, recipe, first, last, 1, ks, pack)
+
+    _runs(f, col, f.add(col, cols), Word.COL_RUN, "col_offsets", ns, pack_columns)
 
 
 def _pack_task(recipe: Recipe, decls: Decls) -> str:
@@ -163,6 +183,7 @@ def _pack_task(recipe: Recipe, decls: Decls) -> str:
     blocks = f.d(Word.BLOCKS)
     block, batch = f.rem(rest, blocks), f.div(rest, blocks)
     f.do(f"call void @batch_offsets(ptr {f.desc}, i64 {f.add(f.first_batch, batch)}, ptr {offsets})")
+    # (with one B for all batch elements there are packing tasks for the first alone)
     base = f.at(f.operands()[1], f.word(offsets, 1))
     dst = f.at(f.word("%ctx", 1, "ptr"), f.mul("%task", f.d(Word.PANEL_BYTES)))
     first, last = _block(f, block)
@@ -173,6 +194,7 @@ def _pack_task(recipe: Recipe, decls: Decls) -> str:
 def _tile_task(recipe: Recipe, decls: Decls) -> str:
     f = Task("tile_task", decls, recipe)
     offsets = f.slot("[3 x i64]")
+    tail = Tail(f, f.desc)
     row_tiles, tile_rows, tile_panels = f.d(Word.ROW_TILES), f.d(Word.TILE_ROWS), f.d(Word.TILE_PANELS)
     row_tile = f.rem("%task", row_tiles)
     rest = f.div("%task", row_tiles)
@@ -187,11 +209,13 @@ def _tile_task(recipe: Recipe, decls: Decls) -> str:
     b1 = f.min(f.add(b0, per_task), f.batch)
 
     def element(b: str) -> None:
-        f.do(f"call void @batch_offsets(ptr {f.desc}, i64 {f.add(f.first_batch, b)}, ptr {offsets})")
+        element = f.add(f.first_batch, b)
+        f.do(f"call void @batch_offsets(ptr {f.desc}, i64 {element}, ptr {offsets})")
         a, bb, c = (f.at(p, f.word(offsets, j)) for j, p in enumerate(f.operands()))
-        a = f.at(a, f.mul(i0, f.d(Word.A_MS)))
         c = f.at(c, f.mul(i0, f.d(Word.C_MS)))
-        _tile(f, recipe, _Tile(b, a, bb, c, i0, rows, p0, p1, mine))
+        pitch = recipe.panel_row_bytes // (recipe.acc_bytes * recipe.parts)
+        tail.at(batch=element, pitch=str(pitch))
+        _tile(f, recipe, _Tile(b, a, bb, c, i0, rows, p0, p1, mine, tail))
 
     f.loop(b0, b1, 1, element)
     return f.end()
@@ -199,7 +223,7 @@ def _tile_task(recipe: Recipe, decls: Decls) -> str:
 
 @record
 class _Tile:
-    """One tile of one batch element: operands at its first row, its rows and panels, its worker's scratch."""
+    """One tile of one batch element: operands, C at its first row, its rows and panels, its worker's scratch."""
 
     batch: str
     a: str
@@ -210,6 +234,7 @@ class _Tile:
     p0: str
     p1: str
     mine: str
+    tail: Tail
 
 
 def _tile(f: Task, recipe: Recipe, t: _Tile) -> None:
@@ -218,27 +243,34 @@ def _tile(f: Task, recipe: Recipe, t: _Tile) -> None:
     direct = f.let(f"icmp ne i64 {f.d(Word.A_DIRECT)}, 0")
     ms, ks, row_bytes = f.d(Word.A_MS), f.d(Word.A_KS), f.d(Word.A_ROW_BYTES)
     as_ = f.pick(direct, ms, row_bytes)
-    b_mode = f.d(Word.B_MODE)
+    b_mode, b_once = f.d(Word.B_MODE), f.let(f"icmp ne i64 {f.d(Word.B_ONCE)}, 0")
 
     def block(kb: str) -> None:
         first, last = _block(f, kb)
         beats = f.mul(f.sub(last, first), recipe.beats)
 
-        def pack_rows(done: str, offset: str, count: str) -> None:
-            place = f.at(t.mine, f.mul(done, recipe.step_bytes))
-            f.do(
-                f"call void @pack_a(ptr {place}, i64 {row_bytes}, ptr {f.at(t.a, offset)}, i64 {ms}, i64 {ks}, "
-                f"i64 {t.rows}, i64 {count})"
-            )
+        def pack_rows(done_rows: str, row_offset: str, count_rows: str) -> None:
+            def pack(done: str, offset: str, count: str) -> None:
+                place = f.at(f.at(t.mine, f.mul(done_rows, row_bytes)), f.mul(done, recipe.step_bytes))
+                src = f.at(f.at(t.a, row_offset), offset)
+                f.do(
+                    f"call void @pack_a(ptr {place}, i64 {row_bytes}, ptr {src}, i64 {ms}, i64 {ks}, "
+                    f"i64 {count_rows}, i64 {count})"
+                )
 
-        f.when(direct, lambda: None, lambda: _segments(f, recipe, first, last, 0, ks, pack_rows))
-        a = f.pick(direct, f.at(t.a, f.mul(first, recipe.step_bytes)), t.mine, "ptr")
+            _segments(f, recipe, first, last, 0, ks, pack)
+
+        end = f.add(t.i0, t.rows)
+        f.when(direct, lambda: None, lambda: _runs(f, t.i0, end, Word.ROW_RUN, "row_offsets", ms, pack_rows))
+        there = f.at(f.at(t.a, f.mul(t.i0, ms)), f.mul(first, recipe.step_bytes))
+        a = f.pick(direct, there, t.mine, "ptr")
 
         def panel(p: str) -> None:
             whole = f.add(f.first_panel, p)
             private = f.equal(b_mode, PRIVATE)
             f.when(private, lambda: _pack_panel(f, recipe, panel_buffer, t.b, whole, first, last))
-            slot = f.add(f.mul(f.add(f.mul(t.batch, blocks), kb), f.panels), p)
+            of_b = f.pick(b_once, 0, t.batch)
+            slot = f.add(f.mul(f.add(f.mul(of_b, blocks), kb), f.panels), p)
             shared = f.at(f.word("%ctx", 1, "ptr"), f.mul(slot, f.d(Word.PANEL_BYTES)))
             packed = f.pick(f.equal(b_mode, SHARED), shared, panel_buffer, "ptr")
             col = f.mul(whole, recipe.panel_cols)
@@ -278,8 +310,6 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel) -> None:
     whole = f.equal(width, recipe.panel_lanes)
     kind = f.pick(whole, recipe.vectors, f.sub(vectors, 1))
     simple = f.let(f"icmp ne i64 {f.d(Word.SIMPLE)}, 0")
-    accumulate = f.d(Word.ACCUMULATE)
-    adds = f.let(f"icmp ne i64 {accumulate}, 0")
     is_first = f.equal(p.block, 0)
     is_last = f.equal(f.add(p.block, 1), f.d(Word.BLOCKS))
     cms, cns = f.d(Word.C_MS), f.d(Word.C_NS)
@@ -287,16 +317,11 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel) -> None:
     tile_rows = f.d(Word.TILE_ROWS)
     sums = f.at(p.sums, f.mul(f.mul(f.sub(p.panel, t.p0), tile_rows), row_bytes))
     to_c = f.both(is_last, simple)
-    finish = f.both(is_last, f.let(f"xor i1 {simple}, true"))
-    from_c = f.both(f.both(simple, adds), is_first)
+    to_finish = f.both(is_last, f.let(f"xor i1 {simple}, true"))
     # Each tile of rows fetches a slice of the next panel into the second-level cache.
     is_shared = f.equal(f.d(Word.B_MODE), SHARED)
     ahead = f.pick(is_shared, f.at(p.b, f.d(Word.PANEL_BYTES)), p.b, "ptr")
     slice_ = f.pick(is_shared, f.mul(f.div(p.beats, UNROLL), 64), 0)
-    bias = f.d(Word.BIAS, "ptr")
-    bms, bns = f.d(Word.BIAS_MS), f.d(Word.BIAS_NS)
-    has_bias = f.let(f"icmp ne ptr {bias}, null")
-    bias_col = f.at(bias, f.add(f.mul(t.i0, bms), f.mul(p.col, bns)))
 
     def rows(_: str, i: str) -> list[str]:
         left = f.sub(t.rows, i)
@@ -309,23 +334,23 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel) -> None:
         c = f.at(c_panel, f.mul(i, cms))
         mine = f.at(sums, f.mul(i, row_bytes))
         dst, ds = f.pick(to_c, c, mine, "ptr"), f.pick(to_c, cms, row_bytes)
-        ss = f.pick(from_c, cms, row_bytes)
-        src = f.pick(from_c, c, f.pick(is_first, "null", mine, "ptr"), "ptr")
+        src = f.pick(is_first, "null", mine, "ptr")
         a = f.at(p.a, f.mul(i, p.a_stride))
         pf = f.at(ahead, f.mul(f.div(i, recipe.rows), slice_))
         f.do(
             f"call void {kernel}(ptr {a}, i64 {p.a_stride}, ptr {p.b}, i64 {p.b_stride}, i64 {p.beats}, ptr {src}, "
-            f"i64 {ss}, ptr {dst}, i64 {ds}, i64 {last_lanes}, ptr {pf})"
+            f"ptr {dst}, i64 {ds}, i64 {last_lanes}, ptr {pf})"
         )
 
         def end() -> None:
-            own = f.pick(has_bias, f.at(bias_col, f.mul(i, bms)), "null", "ptr")
-            f.do(
-                f"call void @finish(ptr {mine}, i64 {row_bytes}, i64 {r}, i64 {cols}, ptr {c}, i64 {cms}, i64 {cns}, "
-                f"ptr {own}, i64 {bms}, i64 {bns}, i64 {accumulate})"
+            stored = f"ptr {mine}, i64 {row_bytes}, i64 {r}, i64 {cols}, ptr {c}, i64 {cms}, i64 {cns}"
+            f.when(
+                t.tail.exists,
+                lambda: t.tail.call(mine, row=f.add(t.i0, i), rows=r, col=p.col, cols=cols),
+                lambda: f.do(f"call void @finish({stored})"),
             )
 
-        f.when(finish, end)
+        f.when(to_finish, end)
         return [f.add(i, r)]
 
     # Whole register tiles, then what is left in pieces of 4, 2 and 1 rows: as many as it has binary digits set.
@@ -353,7 +378,7 @@ def _driver(recipe: Recipe, decls: Decls, symbol: str) -> str:
     put(1, scratch, "ptr")
     put(2, f.at(scratch, shared), "ptr")
     panels = f.div(f.add(d(Word.N), recipe.panel_cols - 1), recipe.panel_cols)
-    packs = f.equal(d(Word.B_MODE), SHARED)
+    packs, once = f.equal(d(Word.B_MODE), SHARED), f.let(f"icmp ne i64 {d(Word.B_ONCE)}, 0")
 
     def group(b: str) -> None:
         batch = f.min(f.sub(d(Word.BATCH), b), d(Word.GROUP))
@@ -366,7 +391,7 @@ def _driver(recipe: Recipe, decls: Decls, symbol: str) -> str:
             put(4, p)
             put(5, here)
             put(7, col_tiles)
-            pieces = f.mul(f.mul(batch, d(Word.BLOCKS)), here)
+            pieces = f.mul(f.mul(f.pick(once, 1, batch), d(Word.BLOCKS)), here)
             f.when(packs, lambda: f.do(f"call void @weft_parallel_for(ptr @pack_task, ptr {ctx}, i64 {pieces})"))
             tasks = f.mul(f.mul(f.ceil_div(batch, d(Word.TASK_BATCH)), d(Word.ROW_TILES)), col_tiles)
             f.do(f"call void @weft_parallel_for(ptr @tile_task, ptr {ctx}, i64 {tasks})")

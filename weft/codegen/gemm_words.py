@@ -1,7 +1,9 @@
 """The words of a matmul description: what `gemm.describe` writes and the native driver reads.
 
 A description is an array of i64. The first four are pointers that the caller fills in (`POINTERS`); strides are in
-bytes. After the fixed words come the batch dims, (extent, a, b, c) each, then the outer k dims, (extent, a, b) each.
+bytes. After the fixed words come lists, whose places the words `*_AT` tell: the batch dims, (extent, a, b, c) each; the
+outer k dims, (extent, a, b) each; the outer dims of the rows of A and of the columns of B, (extent, stride) each; and
+room for the pointers that a tail takes, which the caller fills in too.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ class Word(IntEnum):
     A = 0
     B = 1
     C = 2
-    BIAS = 3
+    TAIL = 3
     M = 4
     N = 5
     K = 6  # elements of one segment along k
@@ -26,12 +28,12 @@ class Word(IntEnum):
     B_NS = 11
     C_MS = 12
     C_NS = 13
-    BIAS_MS = 14
-    BIAS_NS = 15
-    ACCUMULATE = 16
-    SIMPLE = 17  # kernels may write C themselves: dense rows of accumulators, no bias
-    A_DIRECT = 18  # A is read where it lies
-    B_MODE = 19  # SHARED, DIRECT or PRIVATE
+    ROW_RUN = 14  # rows of A that one stride tells
+    COL_RUN = 15  # columns of B that one stride tells
+    SIMPLE = 16  # kernels may write C themselves: dense rows of accumulators, no tail
+    A_DIRECT = 17  # A is read where it lies
+    B_MODE = 18  # SHARED, DIRECT or PRIVATE
+    B_ONCE = 19  # all batch elements have the same B
     BLOCK_STEPS = 20
     STEPS = 21  # of all segments together
     BLOCKS = 22  # at least 1, so that an empty sum writes zeros
@@ -50,13 +52,21 @@ class Word(IntEnum):
     SUMS_OFFSET = 35
     PANEL_OFFSET = 36
     WORKERS = 37
-    BATCH_DIMS = 38
-    OUTER_DIMS = 39
-    SWAPPED = 40  # the pointers A and B change places: all other words speak of the exchanged operands
-    DIMS = 41
+    SWAPPED = 38  # the pointers A and B change places: all other words speak of the exchanged operands
+    BATCH_DIMS = 39
+    BATCH_AT = 40
+    OUTER_DIMS = 41
+    OUTER_AT = 42
+    ROW_DIMS = 43
+    ROWS_AT = 44
+    COL_DIMS = 45
+    COLS_AT = 46
+    TAIL_ARGS = 47
+    TAIL_AT = 48
+    LISTS = 49
 
 
-#: index of the pointers that the caller stores: A, B, C, bias (null when there is none)
-POINTERS = (Word.A, Word.B, Word.C, Word.BIAS)
+#: index of the pointers that the caller stores: A, B, C, the tail's function (null when there is none)
+POINTERS = (Word.A, Word.B, Word.C, Word.TAIL)
 
 SHARED, DIRECT, PRIVATE = range(3)  # B packed once for all tasks; read where it lies; packed by each task for itself

@@ -307,10 +307,12 @@ def compile_program(program: Program) -> NativeProgram:
 
 
 def _launched(steps: Iterable[Step]) -> Iterator[Kernel]:
-    """Every kernel that some step launches."""
+    """Every kernel that some step launches, on its own or as a tail."""
     for step in steps:
         if isinstance(step, Launch):
             yield step.kernel
+        elif isinstance(step, Gemm) and step.tail is not None:
+            yield step.tail
         elif isinstance(step, Loop):
             yield from _launched(step.body)
         elif isinstance(step, WhileLoop):

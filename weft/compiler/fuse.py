@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from weft.compiler.classify import View, cost, is_dense, treatment, view_of
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
+from weft.ir.program import MOST_TAIL_ARGS
 from weft.ir.rewrite import params_key
 from weft.util.record import field, record
 
@@ -30,12 +31,16 @@ Context = tuple[tuple[int, ...], tuple[int, ...]]
 
 @record(frozen=False)
 class Group:
-    """A kernel to be: the values it stores, and the nest it runs (`context` is None if nothing is reduced)."""
+    """A kernel to be: the values it stores, and the nest it runs (`context` is None if nothing is reduced).
+
+    With a `dot`, it is the tail of that matmul: its result is one of the leaves, but is not in memory.
+    """
     roots: list[Var]
     shape: tuple[int, ...]
     context: Context | None
     depth: int
     leaves: dict[Var, None] = field(default_factory=dict)
+    dot: Eqn | None = None
 
 
 class Graph:
@@ -294,7 +299,88 @@ class Graph:
                         self.needed.add(leaf)
                         by_depth.setdefault(self.depth[leaf], []).append(leaf)
         self.stored = self.needed
+        self._attach_tails(groups)
         return self._ordered(groups)
+
+    # ---- tails of matmuls
+
+    def _attach_tails(self, groups: list[Group]) -> None:
+        """Let matmuls finish their results themselves: a group that goes over a result once becomes the matmul's tail.
+
+        A matmul with a tail stands half a step below the depth of that tail. All else that the tail reads must be made
+        before that, so that order by depth, and with it freedom from cycles, remains.
+        """
+        readers: dict[Var, list] = {}
+        for group in groups:
+            for leaf in group.leaves:
+                readers.setdefault(leaf, []).append(group)
+        for atom in (*(a for _, eqn in self.hard for a in eqn.invars), *self.jaxpr.outvars):
+            if type(atom) is not Literal:
+                readers.setdefault(self.memory_of(atom), []).append(None)
+        late: set[Var] = set()       # results of matmuls that have a tail
+        for _, eqn in self.hard:
+            if treatment(eqn) != "contract":
+                continue
+            result = eqn.outvars[0]
+            mine = readers.get(result, ())
+            for group in mine:
+                if group is not None and self._is_tail(group, result, late):
+                    group.dot = eqn
+                    late.add(result)
+                    if len(mine) > 1:
+                        group.roots.append(result)
+                        self.stored.add(result)
+                    break
+
+    def _is_tail(self, group: Group, result: Var, late: set[Var]) -> bool:
+        depth, size = self.depth[result], result.aval.size
+        if group.dot is not None or group.context is not None or group.depth != depth + 1 or size < 2:
+            return False
+        if len(group.leaves) + len(group.roots) > MOST_TAIL_ARGS or any(v.aval.size != size for v in group.roots):
+            return False
+        if any(self.depth[v] >= depth + (v not in late) for v in group.leaves if v is not result):
+            return False
+        return all(self._goes_along(root, result, group.depth) for root in group.roots)
+
+    def _goes_along(self, root: Var, result: Var, depth: int) -> bool:
+        """Whether `root` reads `result` only at its own flat position."""
+        along: dict[Var, bool] = {result: True}
+        self._depends(root, result, depth, along)
+        seen, stack = {root}, [root]
+        while stack:
+            var = stack.pop()
+            if var is result or not along[var]:
+                continue
+            eqn = self.producer[var]
+            view = view_of(eqn)
+            for atom in eqn.invars:
+                if type(atom) is Literal or not along[atom]:
+                    continue
+                even = atom.aval.shape == var.aval.shape and eqn.primitive.kind == "elementwise"
+                if not even and (view is None or atom.aval.size != var.aval.size or not is_dense(view, var.aval.shape)):
+                    return False
+                if atom not in seen:
+                    seen.add(atom)
+                    stack.append(atom)
+        return True
+
+    def _depends(self, root: Var, result: Var, depth: int, along: dict[Var, bool]) -> None:
+        """Find, for all that a kernel of `depth` inlines to compute `root`, whether it depends on `result`."""
+        stack = [root]
+        while stack:
+            var = stack[-1]
+            if var in along:
+                stack.pop()
+                continue
+            if var is not root and self.loads(var, depth):
+                along[var] = False
+                continue
+            atoms = [a for a in self.producer[var].invars if type(a) is not Literal]
+            waiting = [a for a in atoms if a not in along]
+            if waiting:
+                stack.extend(waiting)
+            else:
+                along[var] = any(along[a] for a in atoms)
 
     def _groups(self, roots: list[Var], depth: int) -> list[Group]:
         """Roots of one depth that run the same nest and share what they read become one kernel."""
@@ -359,7 +445,12 @@ class Graph:
         stack = list(reversed(group.roots))
         own = set(group.roots)
         while stack:
-            eqn = self.producer[stack.pop()]
+            var = stack.pop()
+            if group.dot is not None and var is group.dot.outvars[0]:
+                leaves[var] = None
+                parts.append(numbers.setdefault(var, len(numbers)))
+                continue
+            eqn = self.producer[var]
             if id(eqn) in done:
                 continue
             done.add(id(eqn))
@@ -386,7 +477,9 @@ class Graph:
 
     def _ordered(self, groups: list[Group]) -> list:
         maker: dict[Var, object] = {v: g for g in groups for v in g.roots}
-        jobs = [(min(self.order[v] for v in g.roots), g) for g in groups] + self.hard
+        inside = {id(g.dot) for g in groups}
+        jobs = [(min(self.order[v] for v in g.roots), g) for g in groups]
+        jobs += [job for job in self.hard if id(job[1]) not in inside]
         jobs.sort(key=lambda job: job[0])
         done: set[int] = set()
         out: list = []
@@ -401,14 +494,14 @@ class Graph:
         def needs(job) -> list:
             found = []
             if isinstance(job, Group):
-                reads = job.leaves
+                reads = self.read_by(job)
             else:
                 reads = [self.memory_of(a) for a in job.invars if type(a) is not Literal]
                 if id(job) in previous:
                     found.append(previous[id(job)])
             for var in reads:
                 made = maker.get(var) or self.hard_outs.get(var)
-                if made is not None:
+                if made is not None and made is not job:
                     found.append(made)
             return found
 
@@ -425,6 +518,14 @@ class Graph:
                     stack.append((current, True))
                     stack.extend((n, False) for n in needs(current) if id(n) not in done)
         return out
+
+    def read_by(self, group: Group) -> list[Var]:
+        """The stored values that a kernel reads, those of its matmul included."""
+        if group.dot is None:
+            return list(group.leaves)
+        result = group.dot.outvars[0]
+        operands = [self.memory_of(a) for a in group.dot.invars if type(a) is not Literal]
+        return [*(v for v in group.leaves if v is not result), *operands]
 
     def memory_of(self, var: Var) -> Var:
         """The stored value whose buffer an equation reads when it reads `var`."""

@@ -16,7 +16,8 @@ from weft.compiler.expand import expand
 from weft.compiler.fuse import Graph, Group
 from weft.compiler.lower import Lowering
 from weft.compiler.memory import Buffer, Ref, Region, place
-from weft.compiler.nest import build
+from weft.compiler.nest import Built, build
+from weft.compiler.tail import Tail
 from weft.ir import program as P
 from weft.ir.build import type_name
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
@@ -40,8 +41,13 @@ class Scheduled:
 
     @property
     def kernels(self) -> list[Kernel]:
-        """Kernels in the order in which they run (one entry per launch)."""
+        """Kernels in the order in which they run (one entry per launch); tails of matmuls are not among them."""
         return [s.kernel for s in walk(self.program.steps) if isinstance(s, P.Launch)]
+
+    @property
+    def tails(self) -> list[Kernel]:
+        """Tails of matmuls in the order in which they run."""
+        return [s.tail for s in walk(self.program.steps) if isinstance(s, P.Gemm) and s.tail is not None]
 
     def text(self) -> str:
         """What dumps show: slots, steps and kernels."""
@@ -93,9 +99,9 @@ class Scheduler:
         self.const_refs: dict[object, Ref] = {}
         self.steps: list[Pending] = []
         self.loops = 0
-        self.launches: list[Pending] = []
+        self.launches: list[Pending] = []                # the steps that run kernels
         self.copies: list[Pending] = []
-        self.gemms = 0
+        self.gemms = self.tails = 0
         self.last_read: dict[Buffer, int] = {}
 
     def run(self) -> Scheduled:
@@ -119,7 +125,7 @@ class Scheduler:
         steps = fixed(self.steps, address)
         program = P.Program(slots, steps, arena, jaxpr.name or "program")
         peak = arena + sum(b.nbytes for b in buffers if b.kind != "temp") - sum(ins[i].nbytes for i in aliases.values())
-        return Scheduled(program, self.consts, len(self.launches), self.gemms, aliases, peak)
+        return Scheduled(program, self.consts, len(self.launches) - self.tails, self.gemms, aliases, peak)
 
     # ---- buffers and time
 
@@ -172,18 +178,20 @@ class Scheduler:
                 step.copied = ends[0].buffer, ends[1].buffer
                 self.copies.append(step)
 
-    def launch(self, kernel: Kernel, reads: Sequence[Ref], writes: Sequence[Ref]) -> Pending:
+    def launch(self, kernel: Kernel, reads: Sequence[Ref], writes: Sequence[Ref], operands: Sequence[Ref] = (),
+               step: Callable = lambda kernel, args, operands: P.Launch(kernel, args)) -> Pending:
+        """Add a step that runs `kernel` on `reads` and `writes`; as part of a matmul, it reads `operands` too."""
         refs = (*reads, *writes)
 
-        def make(at) -> P.Launch:
+        def make(at) -> P.Step:
             final = kernel
             if pending.aliases:
                 names = dict(pending.aliases)
                 final = replace(kernel, bufs=tuple(replace(b, alias=names[b.name]) if b.name in names else b
                                                    for b in kernel.bufs))
-            return P.Launch(final, tuple(at(r) for r in refs))
+            return step(final, tuple(at(r) for r in refs), tuple(at(r) for r in operands))
 
-        pending = self.step(make, reads, writes)
+        pending = self.step(make, (*reads, *operands), writes)
         self.launches.append(pending)
         return pending
 
@@ -291,7 +299,7 @@ class Body:
         self._find_targets()
         stacked = self._stack_carries()
         for i, item in enumerate(self.items):
-            reads = item.leaves if isinstance(item, Group) else [a for a in item.invars if type(a) is not Literal]
+            reads = graph.read_by(item) if isinstance(item, Group) else [a for a in item.invars if type(a) is not Literal]
             for var in reads:
                 self.last_read[graph.memory_of(var)] = i
         for atom in self.jaxpr.outvars:
@@ -382,24 +390,37 @@ class Body:
             for var in group.roots:
                 self.result(var)
             return
-        kernel, ins, in_place = self._kernel(group)
+        if group.dot is not None:
+            self._contract(group.dot, group)
+            return
+        kernel, ins, in_place = self._kernel(group, self.graph.signature(group), lambda: self._plain(group))
         reads = [self.ref(v) for v in ins]
         writes = [self.result(v) for v in group.roots]
-        pending = self.plan.launch(kernel, reads, writes)
+        self._offer(self.plan.launch(kernel, reads, writes), in_place, reads, writes)
+
+    def _plain(self, group: Group) -> Built:
+        return build(Lowering(self.graph, group).run(), self._name(group))
+
+    def _offer(self, pending: Pending, in_place: Sequence[tuple], reads: list[Ref], writes: list[Ref],
+               operands: Sequence[Ref] = ()) -> None:
+        """Note which results of a kernel may take the memory of what it reads (but for operands of its matmul)."""
         pairs: dict[Buffer, list] = {}
-        for out, source in in_place:
+        taken = [r.buffer for r in operands]
+        for out, source, name in in_place:
             target, given = writes[out], reads[source]
-            if not (target.offset or given.offset or target.strides or given.strides):
-                pairs.setdefault(target.buffer, []).append((given.buffer, f"y{out}", kernel.bufs[source].name))
+            if not (target.offset or given.offset or target.strides or given.strides) and given.buffer not in taken:
+                pairs.setdefault(target.buffer, []).append((given.buffer, f"y{out}", name))
         pending.in_place = pairs
 
-    def _kernel(self, group: Group) -> tuple[Kernel, list[Var], tuple[tuple[int, int], ...]]:
-        """The kernel, what it reads, and pairs (result, operand) that may share memory; equal groups lower once."""
-        key, leaves = self.graph.signature(group)
+    def _kernel(self, group: Group, signature: tuple, lower: Callable) -> tuple[Kernel, list[Var], tuple]:
+        """The kernel, what it reads, and (result, operand, its name) that may share memory; equal groups lower once."""
+        key, leaves = signature
         found = _lowered.get(key) if key is not None else None
         if found is None:
-            built = build(Lowering(self.graph, group).run(), self._name(group))
-            in_place = tuple((built.outs.index(o), built.ins.index(i)) for o, i in built.in_place)
+            built = lower()
+            given = [b.name for b in built.kernel.bufs if b.mode == "in"]
+            names = dict(zip(reversed(built.ins), reversed(given)))
+            in_place = tuple((built.outs.index(o), built.ins.index(i), names[i]) for o, i in built.in_place)
             if key is None or set(built.ins) - set(leaves):
                 return built.kernel, built.ins, in_place
             found = built.kernel, tuple(leaves.index(v) for v in built.ins), in_place
@@ -410,7 +431,8 @@ class Body:
         return kernel, [leaves[i] for i in order], in_place
 
     def _name(self, group: Group) -> str:
-        name = self.graph.producer[group.roots[-1]].primitive.name
+        made = [v for v in group.roots if v in self.graph.producer]      # a matmul's own result is not
+        name = self.graph.producer[made[-1]].primitive.name
         return f"fused_{name}" if len(self.graph.producer) > 1 else name
 
     # ---- other equations
@@ -472,16 +494,32 @@ class Body:
             kernel, reads = special.update_kernel(eqn)
             self.plan.launch(kernel, [self.ref(eqn.invars[i]) for i in reads], [target])
 
-    def _contract(self, eqn: Eqn) -> None:
+    def _contract(self, eqn: Eqn, group: Group | None = None) -> None:
+        """A matmul, and the group that is its tail."""
         (a, a_strides), (b, b_strides) = self._operand(eqn.invars[0]), self._operand(eqn.invars[1])
-        out = eqn.outvars[0]
-        c = self.result(out)
-        dot = special.Contraction(eqn, a_strides, b_strides)
-        in_type, out_type = type_name(eqn.invars[0].aval.dtype), type_name(out.aval.dtype)
+        dot = special.Contraction(eqn, a_strides, b_strides, dense_rows=group is not None)
+        if dot.exchanged:
+            a, b = b, a
+        in_type, out_type = (type_name(v.aval.dtype) for v in (eqn.invars[0], eqn.outvars[0]))
         acc = special.accumulator(in_type, out_type)
         self.plan.gemms += 1
-        self.plan.step(lambda at: P.Gemm(dot.m, dot.n, dot.k, at(a), at(b), at(c), dot.a_strides, dot.b_strides,
-                                         dot.c_strides, in_type, acc, out_type, dot.batch, dot.outer_k), [a, b], [c])
+
+        def gemm(a, b, c, out_type: str, tail=None, args=()) -> P.Gemm:
+            return P.Gemm(dot.m, dot.n, dot.k, a, b, c, dot.a_strides, dot.b_strides, dot.c_strides, in_type, acc, out_type,
+                          dot.batch, dot.outer_k, dot.a_rows, dot.b_cols, tail, args)
+
+        if group is None:
+            c = self.result(eqn.outvars[0])
+            self.plan.step(lambda at: gemm(at(a), at(b), at(c), out_type), [a, b], [c])
+            return
+        self.plan.tails += 1
+        key, leaves = self.graph.signature(group)
+        key = key and (key, leaves.index(eqn.outvars[0]), dot.shape(), acc)
+        lower = lambda: Tail(self.graph, group, dot, acc).kernel(self._name(group))
+        kernel, ins, in_place = self._kernel(group, (key, leaves), lower)
+        reads, writes = [self.ref(v) for v in ins], [self.result(v) for v in group.roots]
+        step = lambda tail, args, operands: gemm(*operands, None, special.sum_type(acc), tail, args)
+        self._offer(self.plan.launch(kernel, reads, writes, [a, b], step), in_place, reads, writes, [a, b])
 
     def _operand(self, atom: Atom) -> tuple[Ref, tuple[int, ...]]:
         """Address and strides of a matmul's operand: transposes, broadcasts and slices are only strides."""

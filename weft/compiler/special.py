@@ -202,9 +202,12 @@ def host_function(eqn: Eqn) -> Callable:
 
 
 class Contraction:
-    """A dot_general as extents and strides: m, n, k, what is left of each as batch and outer k."""
+    """A dot_general as extents and strides: rows, columns, k, and what is left of each as batch and outer k.
 
-    def __init__(self, eqn: Eqn, a_strides, b_strides):
+    With `dense_rows`, operands are exchanged where that makes columns of the result neighbours in memory.
+    """
+
+    def __init__(self, eqn: Eqn, a_strides, b_strides, dense_rows: bool = False):
         (a_contract, b_contract), (a_batch, b_batch) = eqn.params["dimension_numbers"]
         a_shape, b_shape = eqn.invars[0].aval.shape, eqn.invars[1].aval.shape
         c_strides = row_major(eqn.outvars[0].aval.shape)
@@ -220,13 +223,44 @@ class Contraction:
         cols = [(b_shape[y], b_strides[y], c_strides[n + len(a_free) + i]) for i, y in enumerate(b_free)]
         inner = [(a_shape[x], a_strides[x], b_strides[y]) for x, y in zip(a_contract, b_contract)]
         inner.sort(key=lambda e: -e[1])
-        m, more_m = _main(_merged(rows))
-        n_, more_n = _main(_merged(cols))
         k, self.outer_k = _main(_merged(inner))
+        m, more_m = _even_run(_merged(rows))
+        n_, more_n = _even_run(_merged(cols))
         batch += [(e, a, 0, c) for e, a, c in more_m] + [(e, 0, b_, c) for e, b_, c in more_n]
+        batch.sort(key=lambda e: -e[3])
         self.batch = tuple(_merged(batch))
-        self.m, self.n, self.k = m[0], n_[0], k[0]
-        self.a_strides, self.b_strides, self.c_strides = (m[1], k[1]), (k[2], n_[1]), (m[2], n_[2])
+        self.k, self.a_strides, self.b_strides = k[0], (m[-1][1], k[1]), (k[2], n_[-1][1])
+        self.m, self.n = (math.prod(e for e, *_ in dims) for dims in (m, n_))
+        self.c_strides = (m[-1][2], n_[-1][2])
+        self.a_rows, self.b_cols = (tuple((e, s) for e, s, _ in dims[:-1]) for dims in (m, n_))
+        self.exchanged = dense_rows and (self.n == 1 or (self.c_strides[1] != 1 and self.c_strides[0] == 1))
+        if self.exchanged:
+            self._exchange()
+
+    def shape(self) -> tuple:
+        """What tells positions in the result: equal ones have equal tails."""
+        return self.m, self.n, self.c_strides, tuple((e, c) for e, _, _, c in self.batch)
+
+    def _exchange(self) -> None:
+        self.m, self.n, self.a_rows, self.b_cols = self.n, self.m, self.b_cols, self.a_rows
+        self.a_strides, self.b_strides = self.b_strides[::-1], self.a_strides[::-1]
+        self.c_strides = self.c_strides[::-1]
+        self.batch = tuple((e, b, a, c) for e, a, b, c in self.batch)
+        self.outer_k = tuple((e, b, a) for e, a, b in self.outer_k)
+
+
+def _even_run(entries: list[tuple]) -> tuple[list[tuple], list[tuple]]:
+    """The longest run of (extent, operand stride, result stride) that lies evenly in the result; and the others."""
+    runs: list[list[tuple]] = []
+    for entry in entries:
+        if runs and runs[-1][-1][2] == entry[0] * entry[2]:
+            runs[-1].append(entry)
+        else:
+            runs.append([entry])
+    if not runs:
+        return [(1, 0, 0)], []
+    best = max(runs, key=lambda run: math.prod(e for e, *_ in run))
+    return best, [entry for run in runs if run is not best for entry in run]
 
 
 def _merged(entries: list[tuple]) -> list[tuple]:
@@ -270,3 +304,8 @@ def reporting(eqn: Eqn) -> Callable:
                 f"{params['callback']!r} raised {type(error).__name__}: {error}", (), eqn.source,
                 "The program was stopped there and gives no results; arrays and compiled functions stay usable.")) from error
     return call
+
+
+def sum_type(accumulate: str) -> str:
+    """Type of a matmul's sums as its tail sees them: narrow integers are summed in 32 bits."""
+    return "i32" if accumulate in ("i8", "u8", "i16", "u16") else accumulate

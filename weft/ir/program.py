@@ -41,19 +41,23 @@ class Launch:
 
 @record
 class Gemm:
-    """C[b..., m, n] (+)= sum over ko..., k of A[b..., ko..., m, k] * B[b..., ko..., k, n].
+    """C[b..., m, n] = sum over ko..., k of A[b..., ko..., m, k] * B[b..., ko..., k, n].
 
     All strides count elements and may be any non-negative number (transposed operands, stride 0 broadcasts).
     `batch` entries are (extent, a_stride, b_stride, c_stride); `outer_k` entries are (extent, a_stride, b_stride).
+    Where the rows of A do not lie evenly, `a_rows` has the outer dims that they are counted over, (extent, a_stride)
+    each, outermost first, and `a_strides[0]` holds for runs of m / product of those; `b_cols` does so for columns of B.
     `acc_type` is the accumulator (f32 for f16/bf16/f32, f64, i32, ...); results are rounded once to `out_type`.
-    `epilogue_bias`: optional (ref, n_stride) vector added per column before rounding.
+
+    With a `tail`, C is not written (`c` is None). That kernel is run on every tile of finished sums, while they are hot.
+    Its buffers are the sums (of `acc_type`), a `PLACE` of six i64, and `tail_args`.
     """
     m: int
     n: int
     k: int
     a: BufRef
     b: BufRef
-    c: BufRef
+    c: BufRef | None
     a_strides: tuple[int, int]          # (m, k)
     b_strides: tuple[int, int]          # (k, n)
     c_strides: tuple[int, int]          # (m, n)
@@ -62,8 +66,16 @@ class Gemm:
     out_type: str
     batch: tuple[tuple[int, int, int, int], ...] = ()
     outer_k: tuple[tuple[int, int, int], ...] = ()
-    accumulate: bool = False
-    epilogue_bias: tuple[BufRef, int] | None = None
+    a_rows: tuple[tuple[int, int], ...] = ()
+    b_cols: tuple[tuple[int, int], ...] = ()
+    tail: Kernel | None = None
+    tail_args: tuple[BufRef, ...] = ()
+
+
+#: what the i64 words of a tail's place mean; `pitch` is the number of elements between rows of sums
+PLACE = ("row", "rows", "col", "cols", "batch", "pitch")
+#: most arguments that a tail takes
+MOST_TAIL_ARGS = 24
 
 
 @record

@@ -57,7 +57,7 @@ def _steps(steps: Iterable[Step], name_of, pad: str) -> Iterator[str]:
             case Launch():
                 yield f"{pad}launch {name_of(step.kernel)}({', '.join(map(_ref, step.args))})"
             case Gemm():
-                yield pad + _gemm(step)
+                yield pad + _gemm(step, name_of)
             case Copy():
                 yield f"{pad}copy {step.nbytes} B: {_ref(step.dst)} = {_ref(step.src)}"
             case HostCall():
@@ -78,14 +78,17 @@ def _steps(steps: Iterable[Step], name_of, pad: str) -> Iterator[str]:
                     yield from _steps(branch, name_of, pad + "  ")
 
 
-def _gemm(step: Gemm) -> str:
+def _gemm(step: Gemm, name_of) -> str:
     sizes = f"{step.m}x{step.n}x{step.k}"
     batch = "".join(f" batch {extent}" for extent, *_ in step.batch)
     outer = "".join(f" outer {extent}" for extent, *_ in step.outer_k)
-    sign = "+=" if step.accumulate else "="
-    bias = "" if step.epilogue_bias is None else f" + bias {_ref(step.epilogue_bias[0])}"
+    runs = "".join(f" {name} of {extent}" for name, dims in (("rows", step.a_rows), ("cols", step.b_cols)) for extent, _ in dims)
     types = step.in_type if step.in_type == step.out_type else f"{step.in_type}->{step.out_type}"
-    return f"gemm {types} {sizes}{batch}{outer}: {_ref(step.c)} {sign} {_ref(step.a)} * {_ref(step.b)}{bias}"
+    if step.tail is None:
+        result = f"{_ref(step.c)} = {_ref(step.a)} * {_ref(step.b)}"
+    else:
+        result = f"{_ref(step.a)} * {_ref(step.b)} to {name_of(step.tail)}({', '.join(map(_ref, step.tail_args))})"
+    return f"gemm {types} {sizes}{batch}{outer}{runs}: {result}"
 
 
 def _ref(ref: BufRef) -> str:

@@ -1,0 +1,83 @@
+"""What becomes of finished sums: rounded and stored to C, or handed to the step's tail.
+
+A tail is a native kernel, `void(ptr context, i64, i64)`: its context holds the addresses of the sums, of their place (see
+`ir.program.PLACE`) and of what else it reads and writes. Each task has a context of its own on its stack.
+"""
+
+from __future__ import annotations
+
+from weft.codegen.gemm_micro import real_type_of_output
+from weft.codegen.gemm_text import Decls, Text, bits_of
+from weft.codegen.gemm_types import Recipe, llvm_type
+from weft.codegen.gemm_words import Word
+from weft.ir.program import MOST_TAIL_ARGS, PLACE
+
+
+def finish(recipe: Recipe, decls: Decls) -> str:
+    """Return `@finish`: round a tile of sums once and store it with any strides."""
+    f = Text(
+        "internal void @finish(ptr %sums, i64 %row_bytes, i64 %rows, i64 %cols, ptr %c, i64 %cms, i64 %cns)",
+        decls,
+        recipe.machine,
+        "noinline nounwind",
+    )
+    part = real_type_of_output(recipe)
+    part_bytes = recipe.out_bytes // recipe.parts
+    lanes, acc, out = recipe.lanes, llvm_type(recipe.acc), llvm_type(part)
+
+    def row(i: str) -> None:
+        sums = f.at("%sums", f.mul(i, "%row_bytes"))
+        c = f.at("%c", f.mul(i, "%cms"))
+
+        def vectors(j: str) -> None:
+            total = f.mul("%cols", recipe.parts)
+            mask = f.first_lanes(f.min(f.sub(total, j), lanes), lanes)
+            value = f.load(acc, lanes, f.at(sums, f.mul(j, recipe.acc_bytes)))
+            f.store(out, lanes, f.convert(value, recipe.acc, part, lanes), f.at(c, f.mul(j, part_bytes)), mask)
+
+        def elements(j: str) -> None:
+            for p in range(recipe.parts):
+                at = f.add(f.mul(f.mul(j, recipe.parts), recipe.acc_bytes), p * recipe.acc_bytes)
+                value = f.let(f"load {acc}, ptr {f.at(sums, at)}, align {recipe.acc_bytes}")
+                place = f.at(f.at(c, f.mul(j, "%cns")), p * part_bytes)
+                rounded = f.convert(value, recipe.acc, part, 0)
+                f.do(f"store {out} {rounded}, ptr {place}, align {bits_of(out) // 8}")
+
+        f.when(
+            f.equal("%cns", recipe.out_bytes),
+            lambda: f.loop(0, f.mul("%cols", recipe.parts), lanes, vectors),
+            lambda: f.loop(0, "%cols", 1, elements),
+        )
+
+    f.loop(0, "%rows", 1, row)
+    return f.end()
+
+
+class Tail:
+    """The step's tail as a task calls it."""
+
+    def __init__(self, f: Text, desc: str) -> None:
+        self.f = f
+        self.context, self.place = f.slot(f"[{2 + MOST_TAIL_ARGS} x ptr]"), f.slot(f"[{len(PLACE)} x i64]")
+        self.function = f.word(desc, Word.TAIL, "ptr")
+        self.exists = f.let(f"icmp ne ptr {self.function}, null")
+        f.do(f"store ptr {self.place}, ptr {f.at(self.context, 8)}, align 8")
+        given = f.at(desc, f.mul(f.word(desc, Word.TAIL_AT), 8))
+
+        def hand_on(i: str) -> None:
+            offset = f.mul(i, 8)
+            f.do(f"store ptr {f.word(f.at(given, offset), 0, 'ptr')}, ptr {f.at(f.at(self.context, 16), offset)}, align 8")
+
+        f.loop(0, f.word(desc, Word.TAIL_ARGS), 1, hand_on)
+
+    def call(self, sums: str, **place: str) -> None:
+        """Run it on sums that lie at a place; words that are not given keep their values."""
+        f = self.f
+        f.do(f"store ptr {sums}, ptr {self.context}, align 64")
+        self.at(**place)
+        f.do(f"call void {self.function}(ptr {self.context}, i64 0, i64 0)")
+
+    def at(self, **place: str) -> None:
+        """Set words of the place."""
+        for name, value in place.items():
+            self.f.do(f"store i64 {value}, ptr {self.f.at(self.place, 8 * PLACE.index(name))}, align 8")
