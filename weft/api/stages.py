@@ -155,10 +155,12 @@ class Lowered:
 
 
 class _Text(str):
-    """A program text with the method that programs call on it."""
+    """A program text with the methods that programs call on it."""
 
     def as_hlo_text(self) -> str:
         return str(self)
+
+    to_string = as_hlo_text
 
 
 class MemoryStats:
