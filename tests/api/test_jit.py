@@ -341,3 +341,38 @@ def test_device_put_gives_up_what_is_donated_and_copies_when_asked(may_alias):
     assert x.is_deleted()
     np.testing.assert_array_equal(y, np.arange(16.0))
     np.testing.assert_array_equal(z, np.arange(16.0))
+
+
+def test_a_donated_argument_that_is_moved_is_gone():
+    mesh = weft.make_mesh((8,), ("x",))
+    split, whole = weft.NamedSharding(mesh, weft.P("x")), weft.NamedSharding(mesh, weft.P())
+    f = weft.jit(lambda x, y: x + y, donate_argnums=0, in_shardings=(split, None))
+    for k in range(3):
+        x, y = wnp.arange(8.0) + k, weft.device_put(wnp.ones(8), whole)
+        np.testing.assert_array_equal(f(x, y), np.arange(8.0) + k + 1)
+        assert x.is_deleted() and not y.is_deleted()
+    with pytest.raises(RuntimeError, match="deleted"):
+        x + 1
+    x = wnp.arange(8.0) + 0
+    np.testing.assert_array_equal(f(x, x), 2 * np.arange(8.0))     # read by the call that takes it
+    assert x.is_deleted()
+
+
+def test_a_compiled_function_is_not_compiled_again_by_calls(monkeypatch):
+    from weft import pipeline
+
+    compiled = []
+    work = pipeline.compile_jaxpr
+    monkeypatch.setattr(pipeline, "compile_jaxpr", lambda *args, **kwargs: compiled.append(args[4]) or work(*args, **kwargs))
+    x = wnp.arange(8.0)
+    scale, traces = counted(lambda x, n: x * n)
+    f = weft.jit(scale)
+    first = f.lower(x, 2.0).compile()
+    np.testing.assert_array_equal(f(x, 2.0), first(x, 2.0))
+    f.lower(weft.ShapeDtypeStruct((8,), "float32"), 3.0).compile()
+    assert len(traces) == 1 and compiled == ["jit(wrapped)"]
+    mesh = weft.make_mesh((8,), ("x",))
+    g = weft.jit(lambda x: x + 1, in_shardings=weft.NamedSharding(mesh, weft.P("x")))
+    g.lower(x).compile()
+    g(x)
+    assert len(compiled) == 2

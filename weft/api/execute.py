@@ -59,8 +59,16 @@ def run(jaxpr: Jaxpr, args: Sequence[Array], *, in_shardings: Sequence[Sharding 
         out_shardings: Sequence[Sharding | None] = (), donated: Sequence[int] = (), name: str = "",
         arg_names: Sequence[str] = ()) -> list[Array]:
     """Compile `jaxpr` for these arguments if need be, and run it."""
-    executable, args = prepare(jaxpr, args, in_shardings, out_shardings, donated, name, arg_names)
-    return executable(args)
+    executable, ready = prepare(jaxpr, args, in_shardings, out_shardings, donated, name, arg_names)
+    return run_ready(executable, ready, args)
+
+
+def run_ready(executable: Executable, ready: Sequence[Array], given: Sequence[Array]) -> list[Array]:
+    """Run on arguments made `ready` by `prepare`. A donated one is gone, also where one laid out otherwise took its place."""
+    outs = executable(ready)
+    for i in executable.donated:
+        given[i - len(executable.const_inputs)].delete()
+    return outs
 
 
 def prepare(jaxpr: Jaxpr, args: Sequence[Array], in_shardings=(), out_shardings=(), donated=(), name="", arg_names=()
@@ -72,11 +80,17 @@ def prepare(jaxpr: Jaxpr, args: Sequence[Array], in_shardings=(), out_shardings=
         shardings = (None,) * len(consts) + tuple(in_shardings)
         args = [x if s is None else _placed(x, s, name, arg_names, i - len(consts))
                 for i, (x, s) in enumerate(zip(args, shardings))]
-    key = ("executable", tuple([x._spec for x in args]), tuple(out_shardings), tuple(donated), config.trace_key())
+    found = executable_for(jaxpr, tuple([x._spec for x in args]), out_shardings, donated, name, arg_names)
+    return found, list(arranged(found, args))
+
+
+def executable_for(jaxpr: Jaxpr, specs: tuple[ArraySpec, ...], out_shardings=(), donated=(), name="", arg_names=()) -> Executable:
+    """The executable for argument specs (those of the constants first), compiled if it is the first time."""
+    key = ("executable", specs, tuple(out_shardings), tuple(donated), config.trace_key())
     found = jaxpr._cache.get(key)
     if found is None:
-        found = jaxpr._cache[key] = build(jaxpr, [x._spec for x in args], out_shardings, donated, name, arg_names)
-    return found, list(arranged(found, args))
+        found = jaxpr._cache[key] = build(jaxpr, specs, out_shardings, donated, name, arg_names)
+    return found
 
 
 def relayout(x: Array, sharding: Sharding, committed: bool = True) -> Array:

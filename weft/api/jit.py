@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft.api.dispatch import Dispatching, add_entry, can_dispatch
-from weft.api.execute import arranged, prepare, to_array
+from weft.api.execute import arranged, prepare, run_ready, to_array
 from weft.control.call import jit_p
 from weft.core.interpret import evaluate
 from weft.core.stage import hoist_tracers, stage
@@ -185,16 +185,16 @@ class JitFunction(Dispatching):
             self._calls[key] = (executable, traced, placed)
             if can_dispatch(type(self)):                     # else the second call will see to it
                 self._teach(executable, args, kwargs, leaves, traced, placed)
-            return tree.tree_unflatten(traced.out_tree, executable(ready))
+            return tree.tree_unflatten(traced.out_tree, run_ready(executable, ready, arrays))
         executable, traced, placed = call
         self._teach(executable, args, kwargs, leaves, traced, placed)
         if placed or traced.jaxpr.consts:
             donated = [i for i, d in enumerate(traced.donated) if d]
-            executable, arrays = prepare(traced.jaxpr, arrays, traced.in_shardings, traced.out_shardings, donated,
-                                         f"jit({traced.name})", traced.arg_names)
+            executable, ready = prepare(traced.jaxpr, arrays, traced.in_shardings, traced.out_shardings, donated,
+                                        f"jit({traced.name})", traced.arg_names)
         else:
-            arrays = arranged(executable, arrays)
-        return tree.tree_unflatten(traced.out_tree, executable(arrays))
+            ready = arranged(executable, arrays)
+        return tree.tree_unflatten(traced.out_tree, run_ready(executable, ready, arrays))
 
     def _teach(self, executable, args, kwargs, leaves, traced, placed) -> None:
         """Let native code take the next call like this one, if it can."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from weft.api.execute import build, const_arrays, to_array
+from weft.api.execute import const_arrays, executable_for, to_array
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.runtime.array import Array, ArraySpec, default_sharding
 from weft.util import tree
@@ -144,8 +144,8 @@ class Lowered:
         program = self._traced._program
         consts = const_arrays(program.jaxpr)
         donated = [i for i, d in enumerate(program.donated) if d]
-        executable = build(program.jaxpr, [*(c._spec for c in consts), *self.in_specs], program.out_shardings, donated,
-                           f"jit({program.name})", program.arg_names)
+        specs = (*[c._spec for c in consts], *self.in_specs)
+        executable = executable_for(program.jaxpr, specs, program.out_shardings, donated, f"jit({program.name})", program.arg_names)
         return Compiled(self, executable, consts)
 
     def cost_analysis(self) -> dict[str, float]:
