@@ -94,8 +94,9 @@ class Process:
 class Race:
     """The engines, the limits of the machine, and how a case is run on them."""
 
-    def __init__(self, pythons: dict[str, str], rounds: int) -> None:
+    def __init__(self, pythons: dict[str, str], rounds: int, quick: bool) -> None:
         self.pythons, self.rounds = pythons, rounds
+        self.effort, self.passes = (0.5, 1) if quick else (1.0, 3)
         self.limits = Process(pythons["weft"], "limits")
         self.shared: tuple[Any, dict[str, Process]] = (None, {})
 
@@ -157,7 +158,7 @@ class Race:
             limit = 0.0
             for _ in range(self.rounds):
                 for name, worker in workers.items():
-                    times[name] += worker.ask("round", seconds=case["budget_s"] / self.rounds)["times"]
+                    times[name] += worker.ask("round", seconds=self.effort * case["budget_s"] / self.rounds)["times"]
                 if bound:
                     limit = max(limit, self.limits.ask("round", what=bound)["rate"])
             row = self._compare(times) | {"first": {name: s["first"] for name, s in setups.items()}}
@@ -179,7 +180,7 @@ class Race:
         times: dict[str, list[float]] = {"weft": [], "peer": [], "cached": []}
         peaks: dict[str, float] = {}
         begun = time.perf_counter()
-        while len(times["weft"]) < 3 and (not times["weft"] or time.perf_counter() - begun < case["budget_s"] / 3 + 10):
+        while len(times["weft"]) < self.passes and (not times["weft"] or time.perf_counter() - begun < case["budget_s"] / 3 + 10):
             with tempfile.TemporaryDirectory() as cache:
                 for name in ("weft", "peer", "cached"):
                     engine = "peer" if name == "peer" else "weft"
@@ -195,7 +196,7 @@ class Race:
 
     def _whole(self, case: dict) -> dict:
         times: dict[str, list[float]] = {"weft": [], "peer": [], "cached": []}
-        for _ in range(self.rounds):
+        for _ in range(self.passes):
             with tempfile.TemporaryDirectory() as cache:
                 for name in ("weft", "peer", "cached"):
                     times[name].append(self._script("peer" if name == "peer" else "weft", case, cache))
@@ -207,7 +208,10 @@ class Race:
         env.pop("PYTHONDONTWRITEBYTECODE", None)
         text = "import weft.compat\nweft.compat.install_as_jax()\n" * (engine == "weft") + case["script"]
         start = time.perf_counter()
-        done = subprocess.run([self.pythons[engine], "-c", text], capture_output=True, text=True, env=env, timeout=PATIENCE_S)
+        try:
+            done = subprocess.run([self.pythons[engine], "-c", text], capture_output=True, text=True, env=env, timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"{engine}: no end within {PATIENCE_S} s") from None
         seconds = time.perf_counter() - start
         if done.returncode:
             raise Failed(f"{engine}: {done.stderr.strip().splitlines()[-1:]}")
@@ -229,7 +233,7 @@ def main() -> None:
     parser.add_argument("--peer", default=os.environ.get("WEFT_PEER_PYTHON"), help="a Python that has jax")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each engine at each case")
     args = parser.parse_args()
-    race = Race({"weft": sys.executable, "peer": peer_python(args.peer)}, args.rounds)
+    race = Race({"weft": sys.executable, "peer": peer_python(args.peer)}, args.rounds, args.quick)
     try:
         cases = [case for case in race.list() if chosen(case, args)]
         if args.list:
