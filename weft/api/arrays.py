@@ -23,7 +23,7 @@ from weft.ir.mesh import Mesh
 from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.specs import PartitionSpec
 from weft.ir.types import ShapedArray
-from weft.ops.placement import sharding_constraint
+from weft.ops.placement import reshard, sharding_constraint
 from weft.runtime.array import Array, ArraySpec
 from weft.runtime.buffer import Buffer
 from weft.runtime.device import Device
@@ -126,7 +126,8 @@ def _put(x, target, whole, i: int):
     if isinstance(x, Tracer):
         if sharding is None or len(sharding.device_assignment) == 1:
             return x
-        return sharding_constraint(x, sharding)
+        typed = typeof(x).sharding is not None or type_sharding(sharding, typeof(x).ndim) is not None
+        return reshard(x, sharding) if typed else sharding_constraint(x, sharding)
     array = to_array(x)
     if sharding is None:
         return array
@@ -284,7 +285,7 @@ def make_jaxpr(fun: Callable, static_argnums: int | Sequence[int] = (), axis_env
 
 
 def _struct(aval: ShapedArray) -> ShapeDtypeStruct:
-    return ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+    return ShapeDtypeStruct(aval.shape, aval.dtype, sharding=aval.sharding, weak_type=aval.weak_type)
 
 
 @api_boundary

@@ -16,7 +16,7 @@ from weft.control.call import jit_p
 from weft.core.primitive import Unsupported
 from weft.core.stage import stage
 from weft.core.trace import Tracer, _state, derived_trace, escaped_tracer, eval_trace, set_evaluator, set_trace, typeof
-from weft.ir.explicit import on_devices
+from weft.ir.explicit import on_devices, says_all
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.program_mesh import constraint_shardings, typed_devices
 from weft.ir.shardings import Sharding
@@ -137,7 +137,7 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=()
     program = jaxpr.memo("closed", lambda: Jaxpr((), (), jaxpr.constvars + jaxpr.invars, jaxpr.outvars, jaxpr.eqns,
                                                  jaxpr.effects, jaxpr.name))
     assignment = device_assignment(program, specs, out_shardings, name or jaxpr.name, arg_names, n_consts)
-    out_shardings = [on_devices(a.sharding, assignment) if s is None and a.sharding is not None else s
+    out_shardings = [on_devices(a.sharding, assignment) if s is None and says_all(a.sharding) else s
                      for s, a in zip(out_shardings, out_avals)]
     donated = [d + n_consts for d in donated]
     with derived_trace(eval_trace):

@@ -86,7 +86,7 @@ class Traced:
     def out_info(self):
         """Shapes and dtypes of the results, as a tree."""
         from weft.api.arrays import ShapeDtypeStruct
-        structs = [ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in self._program.jaxpr.out_avals]
+        structs = [ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding, weak_type=a.weak_type) for a in self._program.jaxpr.out_avals]
         return tree.tree_unflatten(self._program.out_tree, structs)
 
     def _kept(self, jaxpr: Jaxpr) -> tuple[Jaxpr, list[bool]]:

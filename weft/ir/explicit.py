@@ -72,6 +72,11 @@ def on_devices(sharding: NamedSharding, devices: tuple) -> NamedSharding:
     return NamedSharding(made, sharding.spec, memory_kind=sharding.memory_kind)
 
 
+def says_all(sharding: NamedSharding | None) -> bool:
+    """Whether a type's sharding leaves nothing to the compiler: all axes of its mesh are explicit."""
+    return sharding is not None and sharding.mesh.are_all_axes_explicit
+
+
 def retyped(mesh: Any, axes: Sequence[Any], kind: AxisType) -> Any:
     """`mesh` with the axes `axes` of another type."""
     return mesh.update(axis_types=tuple(kind if n in axes else t for n, t in zip(mesh.axis_names, mesh.axis_types)))

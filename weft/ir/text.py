@@ -97,7 +97,8 @@ def _jaxpr_lines(jaxpr: Jaxpr, names: _Names, room: int | None) -> list[str]:
 
 def _eqn_lines(eqn: Eqn, names: _Names) -> list[str]:
     args = "".join(" " + _atom_text(a, names) for a in eqn.invars)
-    params = _param_lines(eqn.params)
+    untold = eqn.primitive.attrs.get("untold", ())         # what the types of the results say already
+    params = _param_lines({k: v for k, v in eqn.params.items() if k not in untold} if untold else eqn.params)
     left = " ".join(names.binder(v) for v in eqn.outvars)
     left = f"{left} = {eqn.primitive.name}" if left else eqn.primitive.name
     if not params:

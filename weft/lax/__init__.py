@@ -20,7 +20,7 @@ from weft.control.loops import fori_loop, map
 from weft.control.scan import scan, scan_p
 from weft.control.while_loop import while_loop, while_p
 from weft.core.trace import typeof
-from weft.ir.explicit import auto_part, type_sharding
+from weft.ir.explicit import says_all, type_sharding
 from weft.ops.arithmetic import (
     RoundingMethod, abs, abs_p, add, add_p, ceil, ceil_p, div, div_p, floor, floor_p, integer_pow, integer_pow_p,
     max, max_p, min, min_p, mul, mul_p, neg, neg_p, nextafter, nextafter_p, reciprocal, rem, rem_p, round, round_p,
@@ -153,16 +153,18 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
 def _constrained(x: Any, sharding: Any) -> Any:
     """`x`, laid out over automatic axes as `sharding` says; its type must say the same of explicit ones."""
     aval = typeof(x)
-    said = type_sharding(sharding, aval.ndim)
     if aval.sharding is None:
         return sharding_constraint(x, sharding)
-    if said != aval.sharding:
+    said = type_sharding(sharding, aval.ndim)
+    free = sharding.spec.unconstrained_dims() if said is not None else frozenset()
+    if said is None or any(one != other for d, (one, other) in enumerate(zip(said.spec_dims(aval.ndim),
+                                                                            aval.sharding.spec_dims(aval.ndim))) if d not in free):
         raise ShardingTypeError(describe(
             "with_sharding_constraint", "the explicit axes split the value otherwise.",
             [("value", aval.str_short()), ("constraint", f"{sharding.spec!r}" if said is not None else f"{sharding!r}")], user_frame(),
             "Over explicit axes a constraint only asserts what the type says.",
             "Use weft.sharding.reshard to lay the value out otherwise."))
-    return x if auto_part(sharding, aval.ndim) is None else sharding_constraint(x, sharding)
+    return x if says_all(aval.sharding) else sharding_constraint(x, sharding)
 
 
 def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Any, Any]:

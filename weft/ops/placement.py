@@ -34,7 +34,7 @@ def sharding_constraint(x, sharding):
 @sharding_constraint_p.def_type
 def _constraint_type(aval, *, sharding):
     sharding.splits(aval.shape)                  # a dim need not divide, but there must be as many as it names
-    return aval.update(sharding=type_sharding(sharding, aval.ndim))
+    return aval if aval.sharding is not None else aval.update(sharding=type_sharding(sharding, aval.ndim))
 
 
 @sharding_constraint_p.def_jvp
@@ -60,7 +60,7 @@ sharding_constraint_p.define(
 
 
 #: params: sharding, whose mesh may be abstract. The value with the type that it says; explicit axes are moved to it.
-reshard_p = Primitive("reshard", "constraint")
+reshard_p = Primitive("reshard", "constraint", untold=("sharding",), leaves_auto=True)
 
 
 def reshard(x, sharding: NamedSharding):
@@ -93,7 +93,7 @@ reshard_p.define(
 
 
 #: params: sharding, over an abstract mesh, or None. The value under another type; nothing is moved.
-mesh_cast_p = Primitive("mesh_cast", "constraint")
+mesh_cast_p = Primitive("mesh_cast", "constraint", untold=("sharding",), leaves_auto=True)
 
 
 def mesh_cast(x, sharding: NamedSharding | None):

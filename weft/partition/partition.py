@@ -72,6 +72,7 @@ def partition(jaxpr: Jaxpr, mesh: Mesh, in_specs: Sequence[Spec | None], out_spe
     jaxpr = recognized(jaxpr)
     jaxpr, mesh, in_specs, out_specs, wishes = _settled(jaxpr, mesh, tuple(in_specs), tuple(out_specs))
     ins = tuple(wishes.spec(v) for v in jaxpr.invars)
+    out_specs = tuple(wishes.spec(v) if s is None and v in wishes.typed else s for s, v in zip(out_specs, jaxpr.outvars))
     local, outs, made = partition_program(jaxpr, wishes, [Placement(s) for s in ins], out_specs,
                                           _constraint_reader(mesh), current_trace())
     return PartitionResult(local, ins, tuple(outs), tuple(r for r in made.records if r is not None), mesh, looks=tuple(made.looks))
@@ -118,8 +119,8 @@ def _constraint_reader(mesh: Mesh) -> Callable[[Eqn], Sequence[DimSpec | None]]:
     """A function from constraint equations to the axes they ask for, None per dim that they leave open."""
     def read(eqn: Eqn) -> Sequence[DimSpec | None]:
         sharding, ndim = eqn.params["sharding"], eqn.invars[0].aval.ndim
-        if eqn.outvars[0].aval.sharding is not None:
-            sharding = auto_part(sharding, ndim)                # the explicit axes are the variable's type
+        if eqn.primitive.attrs.get("leaves_auto") and eqn.outvars[0].aval.sharding is not None:
+            sharding = auto_part(sharding, ndim)          # the explicit axes are the variable's type
         spec = None if sharding is None else to_spec(sharding, mesh, ndim)
         if spec is None:
             return (None,) * ndim
