@@ -15,6 +15,7 @@ from weft.util.errors import (
     ProgramTypeError,
     ShapeError,
     ShardingError,
+    ShardingTypeError,
     TracerArrayConversionError,
     TracerBoolConversionError,
     TracerError,
@@ -32,7 +33,8 @@ JaxprTypeError = ProgramTypeError
 __all__ = [
     "CallbackError", "CommError", "CompileError", "ConcretizationTypeError", "DeviceRuntimeError", "InconclusiveDimensionOperation",
     "JAXIndexError", "JAXTypeError", "JaxRuntimeError", "JaxprTypeError", "KeyReuseError", "MissingRuleError",
-    "NonConcreteBooleanIndexError", "ProgramTypeError", "ShapeError", "ShardingError", "TracerArrayConversionError",
+    "NonConcreteBooleanIndexError", "ProgramTypeError", "ShapeError", "ShardingError", "ShardingTypeError",
+    "TracerArrayConversionError",
     "TracerBoolConversionError", "TracerError", "TracerIntegerConversionError", "TypePromotionError",
     "UnexpectedTracerError",
 ]  # fmt: skip

@@ -1,0 +1,100 @@
+"""Every operation on explicitly sharded operands: the result's type follows from the factor rule, and its value is the whole's."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import weft
+from tests.explicit.cases import CASES, Case
+from weft.core.primitive import registry
+from weft.core.stage import stage
+from weft.core.trace import typeof
+from weft.errors import ShardingTypeError
+from weft.sharding import AxisType, NamedSharding, P
+
+MESH = weft.make_mesh((2, 2), ("a", "b"), axis_types=(AxisType.Explicit, AxisType.Explicit))
+#: kinds whose types are not derived from factor rules, and what makes no value from operands
+EXCEPT = {"region", "collective", "callback", "constraint"}
+
+
+def layouts(arg: np.ndarray) -> list[P]:
+    """A few layouts of an operand: whole, by each axis along each dim, by both."""
+    n = arg.ndim
+    one = [P(*[None] * d, axes) for d in range(n) for axes in ("a", "b", ("a", "b"))
+           if arg.shape[d] % (4 if isinstance(axes, tuple) else 2) == 0]
+    two = [P("a", "b"), P(None, "b", "a")] if n > 1 else []
+    return [P(), *one, *[s for s in two if len(s) <= n and all(arg.shape[d] % 2 == 0 for d in range(len(s)))]]
+
+
+def combinations(case: Case) -> list[tuple]:
+    """Layouts of all operands: each operand's in turn with the others whole or alike, and a sample of all."""
+    choices = [layouts(a) for a in case.args]
+    every = list(itertools.product(*choices))
+    alike = [c for c in every if len(set(c)) == 1]
+    single = [c for c in every if sum(s != P() for s in c) == 1]
+    return list(dict.fromkeys([*alike, *single, *every[::max(1, len(every) // 12)]]))
+
+
+def typed(arg: np.ndarray, spec: P):
+    return typeof(arg).update(sharding=NamedSharding(MESH.abstract_mesh, spec))
+
+
+def program(case: Case, specs: tuple):
+    """The program on operands of these types, or None where they do not determine the result."""
+    outs = lambda *xs: weft.tree.leaves(case.run(*xs))
+    try:
+        return stage(outs, [typed(a, s) for a, s in zip(case.args, specs)])
+    except ShardingTypeError as error:
+        assert "reshard" in str(error) or "out_sharding" in str(error)
+        return None
+
+
+def by_factors(eqn) -> list | None:
+    """What a plain reading of the factor rule gives, for rules with one factor per dim; None for others."""
+    rule = eqn.primitive.rule("factors")([a.aval for a in eqn.invars], [v.aval for v in eqn.outvars], **eqn.params)
+    axes: dict = {}
+    for atom, factors in zip(eqn.invars, rule.ins):
+        if atom.aval.sharding is None:
+            continue
+        for dim, fs in zip(atom.aval.sharding.spec_dims(atom.aval.ndim), factors):
+            if dim and (len(fs) != 1 or rule.special.get(fs[0]) in ("halo", "index")):
+                return None
+            if dim:
+                axes[fs[0]] = dim
+    return [P(*[axes.get(fs[0]) if len(fs) == 1 else None for fs in factors]) for factors in rule.outs]
+
+
+def test_the_table_is_complete():
+    wanted = {p.name for p in registry.values() if p.kind not in EXCEPT} - {"iota"}
+    assert wanted <= {c.name for c in CASES}
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_types_follow_the_factor_rule(case):
+    found = 0
+    for specs in combinations(case):
+        jaxpr = program(case, specs)
+        for eqn in jaxpr.eqns if jaxpr is not None else ():
+            assert all(v.aval.sharding is not None for v in eqn.outvars)
+            plain = by_factors(eqn)
+            if plain is not None:
+                assert [v.aval.sharding.spec for v in eqn.outvars] == plain, (specs, eqn)
+                found += 1
+    assert found
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_values_equal_the_whole_and_lie_as_typed(case):
+    wanted = [np.asarray(x) for x in weft.tree.leaves(weft.jit(case.run)(*case.args))]
+    split = [c for c in combinations(case) if any(s != P() for s in c)]
+    good = [(c, p) for c in split if (p := program(case, c)) is not None]
+    assert good
+    for specs, jaxpr in good[:: max(1, (len(good) + 1) // 2)]:
+        args = [weft.device_put(a, NamedSharding(MESH, s)) for a, s in zip(case.args, specs)]
+        for got, want, aval in zip(weft.tree.leaves(weft.jit(case.run)(*args)), wanted, jaxpr.out_avals):
+            assert got.aval.sharding is aval.sharding or got.aval.sharding == aval.sharding
+            assert got.sharding == NamedSharding(MESH, aval.sharding.spec)
+            np.testing.assert_allclose(np.asarray(got), want, rtol=2e-5, atol=2e-5)
