@@ -1,19 +1,36 @@
 """Groups of positions: what is checked of `axis_index_groups`, and exchanges within groups over several axes.
 
 A collective over one axis knows groups itself. Groups of positions along several axes need not follow any of them, so
-there a collective is made of permutations: in round r everyone sends to the member r places further in the group.
+there a collective is made of permutations (its rule `several`): in round r everyone sends to the member r places further
+in the group.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from weft.core.primitive import Primitive
 from weft.core.trace import typeof
-from weft.ops.collective_rules import Axes, axes_size, position, ppermute_p, take_rows
+from weft.ops.collective_rules import (
+    Axes,
+    all_gather_p,
+    all_to_all_p,
+    axes_size,
+    pmax_p,
+    pmin_p,
+    position,
+    ppermute_p,
+    psum_p,
+    reduce_scatter_p,
+    take_rows,
+)
 from weft.ops.elementwise import add, mul, rem, sub
-from weft.ops.layout import iota, reshape
+from weft.ops.families import move_dim
+from weft.ops.layout import iota, reshape, squeeze
+from weft.ops.reduce import reduce_max, reduce_min, reduce_sum
 from weft.ops.slicing import concatenate, dynamic_slice_in_dim
 
 Groups = tuple[tuple[int, ...], ...]
@@ -37,14 +54,63 @@ def checked_groups(api: str, axes: Axes, groups: Any) -> Groups | None:
     return found
 
 
-def rows_of_group(x: Any, axes: Axes, groups: Groups) -> Any:
+def _grouped(primitive: Primitive) -> Callable:
+    """Decorator: what `primitive` gives over several axes when there are groups."""
+
+    def define(fn: Callable) -> Callable:
+        def several(x, **params):
+            return fn(x, **params) if params["axis_index_groups"] is not None else primitive.bind(x, **params)
+
+        primitive.rules["several"] = several
+        return fn
+
+    return define
+
+
+def _reduced(primitive: Primitive, over_dims: Callable) -> None:
+    @_grouped(primitive)
+    def several(x, *, axes, axis_index_groups):
+        return over_dims(_rows_of_group(x, axes, axis_index_groups), (0,))
+
+
+_reduced(psum_p, reduce_sum)
+_reduced(pmax_p, reduce_max)
+_reduced(pmin_p, reduce_min)
+
+
+@_grouped(all_gather_p)
+def _all_gather(x, *, all_gather_dimension, axis_name, axis_size, tiled, axis_index_groups):
+    return _placed(_rows_of_group(x, axis_name, axis_index_groups), all_gather_dimension, tiled)
+
+
+@_grouped(reduce_scatter_p)
+def _reduce_scatter(x, *, scatter_dimension, axis_name, axis_size, tiled, axis_index_groups):
+    total = reduce_sum(_received(x, axis_name, axis_index_groups, scatter_dimension), (0,))
+    return total if tiled else squeeze(total, (scatter_dimension,))
+
+
+@_grouped(all_to_all_p)
+def _all_to_all(x, *, split_axis, concat_axis, axis_name, axis_size, tiled, axis_index_groups):
+    return _placed(_received(x, axis_name, axis_index_groups, split_axis), concat_axis, True)
+
+
+def _placed(rows: Any, dim: int, tiled: bool) -> Any:
+    """Dim 0 of `rows` as dim `dim`, or, if `tiled`, as the major part of the present dim `dim` of each row."""
+    y = move_dim(rows, 0, dim)
+    if not tiled:
+        return y
+    shape = typeof(y).shape
+    return reshape(y, (*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2 :]))
+
+
+def _rows_of_group(x: Any, axes: Axes, groups: Groups) -> Any:
     """The values of all members of the own group, in its order, along a new dim 0."""
     size = len(groups[0])
     rounds = [_sent(x, axes, groups, r) for r in range(size)]
     return _in_order(rounds, _own_place(axes, groups), size)
 
 
-def received(x: Any, axes: Axes, groups: Groups, dim: int) -> Any:
+def _received(x: Any, axes: Axes, groups: Groups, dim: int) -> Any:
     """Of every member of the own group, in its order along a new dim 0, the block of dim `dim` that is for this one."""
     size = len(groups[0])
     own = _own_place(axes, groups)

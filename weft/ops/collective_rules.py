@@ -100,6 +100,12 @@ def named(params: dict) -> Axes:
     return axes if isinstance(axes, tuple) else (axes,)
 
 
+def bind_over(primitive: Primitive, *args: Any, **params: Any) -> Any:
+    """Bind a collective; one that over several axes is made of others (its rule `several`) is made so."""
+    several = primitive.rules.get("several") if len(named(params)) > 1 else None
+    return primitive.bind(*args, **params) if several is None else several(*args, **params)
+
+
 def axes_size(axes: Axes) -> int:
     """The number of positions along `axes`."""
     return math.prod(axis_env_size(a) for a in axes)
@@ -188,6 +194,7 @@ def _bumped(params: dict, shifted: Sequence[str]) -> dict:
 def _in_groups(over: Callable, axis: BatchAxis, x: Any, params: dict) -> Any:
     """A collective on the rows of `x` within each of the groups; `params` know of a dim in front, which the groups
     become."""
+    assert len(named(params)) == 1, "groups along several axes are exchanged by `several`"
     groups = params["axis_index_groups"]
     order = [i for members in groups for i in members]
     count, size = len(groups), len(groups[0])
@@ -371,30 +378,25 @@ def _all_gather_invariant_transpose(ct, x, *, all_gather_dimension, axis_name, a
 # --- reduce_scatter, own_slice
 
 
-def _check_divides(name: str, aval: ShapedArray, dim: int, size: int, axes: Axes) -> None:
-    if aval.shape[dim] % size:
-        raise shape_error(
-            name,
-            f"dim {dim} of size {aval.shape[dim]} cannot be cut into {size} equal blocks.",
-            [("operand", aval.str_short()), ("axes", axes)],
-        )
+def check_blocks(api: str, aval: ShapedArray, dim: int, size: int, tiled: bool) -> None:
+    """ShapeError unless dim `dim` has a block (one entry if not `tiled`) for each of `size` positions."""
+    extent = aval.shape[dim]
+    facts = [("operand", aval.str_short()), ("axis size", size)]
+    if tiled and extent % size:
+        raise shape_error(api, f"dim {dim} of size {extent} cannot be cut into {size} equal blocks.", facts, "",
+                          f"Pad the dim to a multiple of {size}.")  # fmt: skip
+    if not tiled and extent != size:
+        raise shape_error(api, f"dim {dim} must have one entry per position along the axis.", facts, "",
+                          "Use tiled=True to send blocks of several entries.")  # fmt: skip
 
 
 @reduce_scatter_p.def_type
 def _reduce_scatter_type(aval, *, scatter_dimension, axis_name, axis_size, tiled, axis_index_groups):
     shape = list(aval.shape)
+    check_blocks("reduce_scatter", aval, scatter_dimension, axis_size, tiled)
     if tiled:
-        _check_divides("reduce_scatter", aval, scatter_dimension, axis_size, axis_name)
         shape[scatter_dimension] //= axis_size
     else:
-        if shape[scatter_dimension] != axis_size:
-            raise shape_error(
-                "reduce_scatter",
-                f"dim {scatter_dimension} must have one entry per position along the axis.",
-                [("operand", aval.str_short()), ("axis size", axis_size)],
-                "",
-                "Use tiled=True to scatter blocks of several entries.",
-            )
         del shape[scatter_dimension]
     return aval.update(shape=tuple(shape), sharding=None)
 
@@ -415,7 +417,7 @@ def _reduce_scatter_transpose(ct, x, *, scatter_dimension, **params):
 
 @own_slice_p.def_type
 def _own_slice_type(aval, *, axis_name, axis_size, dim):
-    _check_divides("own_slice", aval, dim, axis_size, axis_name)
+    check_blocks("own_slice", aval, dim, axis_size, True)
     shape = list(aval.shape)
     shape[dim] //= axis_size
     return aval.update(shape=tuple(shape), sharding=None, vma=aval.vma | tracked_axes().intersection(axis_name))
@@ -474,7 +476,7 @@ def _own_slice_transpose(ct, x, *, axis_name, axis_size, dim):
 
 @all_to_all_p.def_type
 def _all_to_all_type(aval, *, split_axis, concat_axis, axis_name, axis_size, tiled, axis_index_groups):
-    _check_divides("all_to_all", aval, split_axis, axis_size, axis_name)
+    check_blocks("all_to_all", aval, split_axis, axis_size, True)
     shape = list(aval.shape)
     shape[split_axis] //= axis_size
     shape[concat_axis] *= axis_size

@@ -17,8 +17,7 @@ import numpy as np
 
 from weft.core.annotations import cast
 from weft.core.trace import Tracer, axis_env_size, tracked_axes, typeof
-from weft.ir.types import ShapedArray
-from weft.ops.collective_groups import Groups, checked_groups, received, rows_of_group
+from weft.ops.collective_groups import Groups, checked_groups
 from weft.ops.collective_rules import (
     Axes,
     Perm,
@@ -27,6 +26,8 @@ from weft.ops.collective_rules import (
     all_to_all_p,
     axes_size,
     axis_index_p,
+    bind_over,
+    check_blocks,
     own_slice_p,
     pbroadcast_p,
     pmax_p,
@@ -38,7 +39,7 @@ from weft.ops.collective_rules import (
     reduce_scatter_p,
 )
 from weft.ops.elementwise import convert_element_type, div
-from weft.ops.families import canonical_dims, move_dim, shape_error
+from weft.ops.families import canonical_dims
 from weft.ops.layout import reshape, squeeze
 from weft.ops.reduce import reduce_max, reduce_min, reduce_sum
 from weft.ops.rules import insert
@@ -148,10 +149,7 @@ def _reduce(api: str, primitive: Any, over_dims: Callable, leaf: Any, axes: Axes
         leaf = over_dims(leaf, canonical_dims(api, dims, typeof(leaf).ndim))
     if not axes:
         return leaf
-    leaf = _operand(leaf, axes)
-    if groups and len(axes) > 1:
-        return over_dims(rows_of_group(leaf, axes, groups), (0,))
-    return primitive.bind(leaf, axes=axes, axis_index_groups=groups)
+    return bind_over(primitive, _operand(leaf, axes), axes=axes, axis_index_groups=groups)
 
 
 # --- gathering and scattering
@@ -177,10 +175,8 @@ def all_gather(
 
     def one(leaf):
         dim = canonical_dim(axis, typeof(leaf).ndim + (not tiled), "all_gather")
-        if groups and len(axes) > 1:
-            return _merged(rows_of_group(_operand(leaf, axes), axes, groups), dim, tiled)
-        return all_gather_p.bind(
-            _operand(leaf, axes), all_gather_dimension=dim, axis_name=axes, axis_size=size, tiled=tiled,
+        return bind_over(
+            all_gather_p, _operand(leaf, axes), all_gather_dimension=dim, axis_name=axes, axis_size=size, tiled=tiled,
             axis_index_groups=groups,
         )  # fmt: skip
 
@@ -203,15 +199,6 @@ def all_gather_invariant(x: Any, axis_name: AxisName, *, axis: int = 0, tiled: b
     return tree_map(one, x) if axes else x
 
 
-def _merged(rows: Any, dim: int, tiled: bool) -> Any:
-    """Dim 0 of `rows` as dim `dim`, or, if `tiled`, as the major part of the present dim `dim` of each row."""
-    y = move_dim(rows, 0, dim)
-    if not tiled:
-        return y
-    shape = typeof(y).shape
-    return reshape(y, (*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2 :]))
-
-
 def psum_scatter(
     x: Any, axis_name: AxisName, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False
 ) -> Any:
@@ -224,14 +211,11 @@ def psum_scatter(
         if typeof(leaf).dtype == np.bool_:
             leaf = convert_element_type(leaf, np.int32)
         dim = canonical_dim(scatter_dimension, typeof(leaf).ndim, "psum_scatter")
-        leaf = _operand(leaf, axes)
-        if groups and len(axes) > 1:
-            _check_blocks("psum_scatter", typeof(leaf), dim, size, tiled)
-            total = reduce_sum(received(leaf, axes, groups, dim), (0,))
-            return total if tiled else squeeze(total, (dim,))
-        return reduce_scatter_p.bind(
-            leaf, scatter_dimension=dim, axis_name=axes, axis_size=size, tiled=tiled, axis_index_groups=groups
-        )
+        check_blocks("psum_scatter", typeof(leaf), dim, size, tiled)
+        return bind_over(
+            reduce_scatter_p, _operand(leaf, axes), scatter_dimension=dim, axis_name=axes, axis_size=size, tiled=tiled,
+            axis_index_groups=groups,
+        )  # fmt: skip
 
     return tree_map(one, x) if axes else x
 
@@ -254,11 +238,9 @@ def all_to_all(
     size = len(groups[0]) if groups else axes_size(axes)
 
     def exchange(leaf, split, concat):
-        leaf = _operand(leaf, axes)
-        if groups and len(axes) > 1:
-            return _merged(received(leaf, axes, groups, split), concat, True)
-        return all_to_all_p.bind(
-            leaf,
+        return bind_over(
+            all_to_all_p,
+            _operand(leaf, axes),
             split_axis=split,
             concat_axis=concat,
             axis_name=axes,
@@ -271,7 +253,7 @@ def all_to_all(
         shape = typeof(leaf).shape
         split = canonical_dim(split_axis, len(shape), "all_to_all")
         concat = canonical_dim(concat_axis, len(shape), "all_to_all")
-        _check_blocks("all_to_all", typeof(leaf), split, size, tiled)
+        check_blocks("all_to_all", typeof(leaf), split, size, tiled)
         if tiled:
             return exchange(leaf, split, concat)
         new = concat if concat <= split else concat + 1
@@ -279,18 +261,6 @@ def all_to_all(
         return squeeze(exchange(reshape(leaf, insert(shape, new, 1)), split, new), (split,))
 
     return tree_map(one, x) if axes else x
-
-
-def _check_blocks(api: str, aval: ShapedArray, dim: int, size: int, tiled: bool) -> None:
-    """ShapeError unless dim `dim` has a block (one entry if not `tiled`) for each of `size` positions."""
-    extent = aval.shape[dim]
-    facts = [("operand", aval.str_short()), ("axis size", size)]
-    if tiled and extent % size:
-        raise shape_error(api, f"dim {dim} of size {extent} cannot be cut into {size} equal blocks.", facts, "",
-                          f"Pad the dim to a multiple of {size}.")  # fmt: skip
-    if not tiled and extent != size:
-        raise shape_error(api, f"dim {dim} must have one entry per position along the axis.", facts, "",
-                          "Use tiled=True to send blocks of several entries.")  # fmt: skip
 
 
 # --- permutations

@@ -14,16 +14,25 @@ from typing import Any
 import numpy as np
 
 from weft.core.annotations import cast
-from weft.core.trace import axis_env_size, is_undef, tracked_axes, typeof
+from weft.core.trace import is_undef, tracked_axes, typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
-from weft.ops.collective_rules import all_to_all_p, collective, take_rows
+from weft.ops.collective_rules import (
+    all_gather_p,
+    all_to_all_p,
+    axes_size,
+    bind_over,
+    collective,
+    position,
+    take_rows,
+)
 from weft.ops.collectives import axes_of
-from weft.ops.elementwise import add, bitwise_and, convert_element_type, ge, lt, select_n, sub
+from weft.ops.elementwise import add, bitwise_and, convert_element_type, ge, lt, mul, select_n, sub
 from weft.ops.families import full, joined_vma, shape_error, zeros
 from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape, transpose
 from weft.ops.reduce import reduce_max, reduce_or
 from weft.ops.rules import at_front, jointly_linear
+from weft.ops.slicing import dynamic_slice_in_dim
 
 
 def ragged_all_to_all(
@@ -37,13 +46,11 @@ def ragged_all_to_all(
     position, those of one position side by side.
     """
     axes = axes_of(axis_name)
-    if len(axes) != 1:
-        raise NotImplementedError(f"ragged_all_to_all: works over one axis, got {axes}. Merge the axes of the mesh.")
     if axis_index_groups is not None:
         raise NotImplementedError("ragged_all_to_all: axis_index_groups is not supported. Split the axis of the mesh.")
     told = tracked_axes().intersection(axes)
-    args = [cast(x, told) for x in (operand, output, input_offsets, send_sizes, output_offsets, recv_sizes)]
-    return ragged_all_to_all_p.bind(*args, axis_name=axes, axis_index_groups=None)
+    args = [cast(x, told) if told else x for x in (operand, output, input_offsets, send_sizes, output_offsets, recv_sizes)]
+    return bind_over(ragged_all_to_all_p, *args, axis_name=axes, axis_index_groups=None)
 
 
 def _factors(in_avals, out_avals, **params):
@@ -65,7 +72,7 @@ def _type(*avals, axis_name, axis_index_groups):
     facts = [("operand", operand.str_short()), ("output", output.str_short())]
     if not operand.ndim or operand.shape[1:] != output.shape[1:] or operand.dtype != output.dtype:
         raise shape_error("ragged_all_to_all", "operand and output must be rows of one type.", facts)
-    size = axis_env_size(axis_name[0])
+    size = axes_size(axis_name)
     lengths = {x.shape for x in numbers}
     if len(lengths) != 1 or numbers[0].ndim != 1 or numbers[0].shape[0] % size or not numbers[0].shape[0]:
         raise shape_error(
@@ -90,31 +97,51 @@ def _batch(axis, args, dims, *, axis_name, axis_index_groups):
 
 def _exchanged(n: int, operand: Any, output: Any, starts: Any, sizes: Any, targets: Any) -> Any:
     """The results of all positions; dim 0 of everything tells the position."""
-    rows, to, inner = typeof(operand).shape[1], typeof(output).shape[1], typeof(operand).shape[2:]
-    starts, sizes, targets = (_by_target(x, n) for x in (starts, sizes, targets))
+    return _filled(output, operand, *(_by_target(x, n) for x in (starts, sizes, targets)))
+
+
+def _by_target(x: Any, n: int) -> Any:
+    """Lists per sender, by target, as lists per target, by sender."""
+    k = typeof(x).shape[1] // n
+    return reshape(transpose(reshape(x, (n, n, k)), (1, 0, 2)), (n, n * k))
+
+
+def _filled(outputs: Any, operands: Any, starts: Any, sizes: Any, targets: Any) -> Any:
+    """`outputs`, one per target, with slices of `operands`, one per sender, written over; the lists are per target and, in
+    order, of all senders."""
+    n, rows, *inner = typeof(operands).shape
+    count, to = typeof(outputs).shape[:2]
     slices = typeof(starts).shape[1]
     base = np.repeat(np.arange(n, dtype=np.int32) * np.int32(rows), slices // n)
-    shape = (n, to, slices)
-    spread = lambda x: broadcast_in_dim(x, shape, (0, 2))
+    shape = (count, to, slices)
+    spread = lambda x: broadcast_in_dim(convert_element_type(x, np.int32), shape, (0, 2))
     into = sub(broadcasted_iota(np.int32, shape, 1), spread(targets))
     covers = bitwise_and(ge(into, np.int32(0)), lt(into, spread(sizes)))
     place = add(add(spread(starts), into), broadcast_in_dim(base, shape, (2,)))
     source = reduce_max(select_n(covers, full(shape, -1, np.int32), place), (2,))
-    came = take_rows(reshape(operand, (n * rows, *inner)), reshape(source, (n * to,)))
-    written = broadcast_in_dim(ge(source, np.int32(0)), (n, to, *inner), (0, 1))
-    return select_n(written, output, reshape(came, (n, to, *inner)))
+    came = take_rows(reshape(operands, (n * rows, *inner)), reshape(source, (count * to,)))
+    written = broadcast_in_dim(ge(source, np.int32(0)), (count, to, *inner), (0, 1))
+    return select_n(written, outputs, reshape(came, (count, to, *inner)))
 
 
-def _by_target(x: Any, n: int) -> Any:
-    """Lists per sender, by target, as lists per target, by sender, of int32."""
-    k = typeof(x).shape[1] // n
-    y = transpose(reshape(convert_element_type(x, np.int32), (n, n, k)), (1, 0, 2))
-    return reshape(y, (n, n * k))
+def _several(operand: Any, output: Any, *numbers: Any, axis_name: Any, axis_index_groups: Any) -> Any:
+    """Over several axes: everybody sends all its rows to all, and each keeps what is for it."""
+    n, own, aval = axes_size(axis_name), position(axis_name), typeof(output)
+    k = typeof(numbers[0]).shape[0] // n
+    gathered = lambda x: all_gather_p.bind(
+        x, all_gather_dimension=0, axis_name=axis_name, axis_size=n, tiled=False, axis_index_groups=None
+    )
+    for_me = lambda x: reshape(dynamic_slice_in_dim(gathered(x), mul(own, np.int32(k)), k, 1), (1, n * k))
+    filled = _filled(reshape(output, (1, *aval.shape)), gathered(operand), *map(for_me, numbers[:3]))
+    return reshape(filled, aval.shape)
+
+
+ragged_all_to_all_p.rules["several"] = _several
 
 
 def _one_list(count: int, operand: Any, output: Any, *numbers: Any, axis_name: Any) -> Any:
     """`count` exchanges (dim 0 of everything) as one, of the rows of all one below the other."""
-    n = axis_env_size(axis_name[0])
+    n = axes_size(axis_name)
     starts, sizes, targets, received = numbers
     rows, to = typeof(operand).shape[1], typeof(output).shape[1]
 
@@ -139,14 +166,14 @@ jointly_linear(ragged_all_to_all_p, (0, 1))
 def _transpose(ct, operand, output, starts, sizes, targets, received, *, axis_name, axis_index_groups):
     # what went from here to there comes back from there to here
     told = lambda x: all_to_all_p.bind(
-        x, split_axis=0, concat_axis=0, axis_name=axis_name, axis_size=axis_env_size(axis_name[0]), tiled=True,
+        x, split_axis=0, concat_axis=0, axis_name=axis_name, axis_size=axes_size(axis_name), tiled=True,
         axis_index_groups=None,
     )  # fmt: skip
     came_to = told(targets)
     back = of_output = None
     if is_undef(operand):
-        back = ragged_all_to_all_p.bind(
-            ct, zeros(operand.aval), came_to, received, told(starts), sizes, axis_name=axis_name,
+        back = bind_over(
+            ragged_all_to_all_p, ct, zeros(operand.aval), came_to, received, told(starts), sizes, axis_name=axis_name,
             axis_index_groups=None,
         )  # fmt: skip
     if is_undef(output):

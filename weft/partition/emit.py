@@ -29,7 +29,7 @@ Axes = tuple[Any, ...]
 
 #: the collectives that a user may ask for, and as which of the planner's moves each is counted
 BYTES_AS = {"psum": "psum", "pmax": "psum", "pmin": "psum", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
-            "all_to_all": "all_to_all", "ppermute": "ppermute"}
+            "all_to_all": "all_to_all", "ppermute": "ppermute", "pbroadcast": "ppermute", "ragged_all_to_all": "all_to_all"}
 
 
 def aval_of(x: Any) -> ShapedArray:

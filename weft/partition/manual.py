@@ -19,6 +19,7 @@ from weft.ir.mesh import Mesh
 from weft.ir.program_mesh import has_shard_map, to_spec
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec, spec_of_dims
+from weft.ops.collective_rules import bind_over, position
 from weft.ops.layout import squeeze
 from weft.transforms.batch import batch_flat, collective_axes
 
@@ -113,11 +114,11 @@ def _evaluate(jaxpr: Jaxpr, names: Names, args) -> list:
 def _bind_renamed(eqn: Eqn, names: Names, args: list) -> list:
     primitive, params = eqn.primitive, eqn.params
     if primitive.name == "axis_index":
-        from weft.ops.collectives import axis_index
-        return [axis_index(names.get(params["axis_name"]) or params["axis_name"])]
+        return [position(names.get(params["axis_name"]) or (params["axis_name"],))]
     if primitive.kind == "collective":
         key = "axes" if "axes" in params else "axis_name"
         params = {**params, key: tuple(a for axis in collective_axes(params) for a in names.get(axis) or (axis,))}
+        return [bind_over(primitive, *args, **params)]
     elif primitive.kind == "region":
         inside = lambda v: _renamed(v, {k: axes for k, axes in names.items() if axes}) if isinstance(v, Jaxpr) else v
         params = {k: tuple(map(inside, v)) if isinstance(v, tuple) else inside(v) for k, v in params.items()}

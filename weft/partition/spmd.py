@@ -596,20 +596,25 @@ class Partitioner:
     def collective(self, eqn: Eqn) -> list[Value]:
         """A collective of a program of one device. Blocks that other axes split further stay so where it keeps their dims."""
         values = [self.read(a) for a in eqn.invars]
-        keeps = all(v.aval.shape == out.aval.shape for v in values for out in eqn.outvars)
-        whole = lambda aval: Placement(((),) * aval.ndim)
-        places = [Placement(v.placement.dims) if keeps and len(values) == 1 else whole(v.aval) for v in values]
+        rule = eqn.primitive.rule("factors")([a.aval for a in eqn.invars], [v.aval for v in eqn.outvars], **eqn.params)
+        split = {f: axes for value, fs in zip(values, rule.ins) for (f,), axes in zip(fs, value.placement.dims)
+                 if len(values) == 1 and f not in rule.special}
+        place = lambda fs: Placement(tuple(split.get(f, ()) for (f,) in fs))
+        places = [place(fs) for fs in rule.ins]
         locals_ = [self.view(v, p, f"{eqn.primitive} takes it as {p}") for v, p in zip(values, places)]
-        axes = collective_axes(eqn.params)
-        kind = eqn.primitive.name.removesuffix("_invariant")
-        if kind in emit.BYTES_AS:
-            n = math.prod(self.sizes[a] for a in axes)
-            for x in locals_:
-                nbytes = collective_bytes(emit.BYTES_AS[kind], emit.aval_of(x).nbytes, n)
-                self.record(Step(kind, axes, nbytes=nbytes), x, "shard_map asks for it")
+        self.asked(eqn, locals_)
         out = eqn.primitive.bind(*locals_, **eqn.params)
         outs = out if eqn.primitive.multiple_results else [out]
-        return [Value(v.aval, places[0] if places and keeps else whole(v.aval), x) for v, x in zip(eqn.outvars, outs)]
+        return [Value(v.aval, place(fs), x) for v, fs, x in zip(eqn.outvars, rule.outs, outs)]
+
+    def asked(self, eqn: Eqn, locals_: Sequence) -> None:
+        """Note a collective that a program of one device asks for."""
+        kind, axes = eqn.primitive.name.removesuffix("_invariant"), collective_axes(eqn.params)
+        if kind in emit.BYTES_AS:
+            groups = eqn.params.get("axis_index_groups")
+            n = len(groups[0]) if groups else math.prod(self.sizes[a] for a in axes)
+            nbytes = collective_bytes(emit.BYTES_AS[kind], emit.aval_of(locals_[0]).nbytes, n)
+            self.record(Step(kind, axes, nbytes=nbytes), locals_[0], "shard_map asks for it")
 
     def inside(self, jaxpr: Jaxpr, ins: Sequence[Placement], outs: Sequence[Placement], count: int) -> Jaxpr:
         """The local program of `jaxpr` for inputs placed as `ins`, giving results placed as `outs`."""
