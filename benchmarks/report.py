@@ -137,8 +137,8 @@ def page(rows: Sequence[dict], version: str) -> list[str]:
         "# Results", "",
         f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}, {cpu}, {os.cpu_count()} cores, Python {platform.python_version()}, peer: "
         f"JAX {version} on the same machine, the processes of each case taking turns. Made by `make bench`; the notes are in notes.md.",
-        "Times are the best of all turns; ratios below 1: weft is faster. Limits measured in the same turns, at their highest: "
-        + ", ".join(f"{k} {v:.0f} {unit(k)}" for k, v in sorted(limits.items())) + ".", "",
+        "Times are the best of all turns; ratios below 1: weft is faster. The highest of the limits measured in the same turns: "
+        + (", ".join(f"{k} {v:.0f} {unit(k)}" for k, v in sorted(limits.items())) or "none") + ".", "",
         *summary(rows), ""]
     notes = HERE / "notes.md"
     if notes.exists():

@@ -98,6 +98,8 @@ class Race:
         self.pythons, self.rounds = pythons, rounds
         self.effort, self.passes = (0.5, 1) if quick else (1.0, 3)
         self.limits = Process(pythons["weft"], "limits")
+        asked = [pythons["peer"], "-c", "from importlib.metadata import version; print(version('jax'))"]
+        self.peer_version = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
         self.shared: tuple[Any, dict[str, Process]] = (None, {})
 
     def list(self) -> list[dict]:
@@ -243,11 +245,9 @@ def main() -> None:
         for case in cases:
             rows.append(race.run(case))
             print(report.line(rows[-1]), flush=True)
+            if args.write:  # at once: a long run may be interrupted
+                report.write(rows[-1:], race.peer_version)
         print("\n".join(report.summary(rows)))
-        if args.write:
-            version = subprocess.run([race.pythons["peer"], "-c", "import jax; print(jax.__version__)"], capture_output=True, text=True,
-                                     check=True).stdout.strip()
-            report.write(rows, version)
     finally:
         race.close()
 
