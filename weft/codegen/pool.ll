@@ -111,7 +111,7 @@ exit:
 }
 
 ; Create the workers, with all signals blocked so that they reach Python's own threads. Called under @busy.
-define internal void @start(i64 %threads) noinline {
+define internal void @start(i64 %threads) noinline optnone {
 entry:
   %all = alloca [16 x i64], align 16
   %old = alloca [16 x i64], align 16
@@ -271,7 +271,7 @@ ret:
 }
 
 ; Ask the workers to return; later calls run on their callers alone.
-define void @weft_pool_stop() {
+define void @weft_pool_stop() noinline optnone {
   store atomic i32 1, ptr @stopping seq_cst, align 4
   %w = atomicrmw add ptr @word, i32 1 seq_cst
   %r = call i64 (i64, ...) @syscall(i64 ${futex}, ptr @word, i32 129, i32 2147483647, ptr null, ptr null, i32 0)
@@ -279,7 +279,7 @@ define void @weft_pool_stop() {
 }
 
 ; In a forked child no worker exists, and a job that another thread had posted is not ours.
-define void @weft_pool_forked() {
+define void @weft_pool_forked() noinline optnone {
   store atomic i64 0, ptr @job_size seq_cst, align 8
   store atomic i32 0, ptr @sleepers seq_cst, align 4
   store atomic i32 0, ptr @weft_pool_alive seq_cst, align 4
@@ -291,7 +291,7 @@ define void @weft_pool_forked() {
 
 ; Scratch blocks are kept in eight slots between calls, so that their pages stay mapped. A block holds its size in its first
 ; word; its data begins 64 bytes later.
-define ptr @weft_scratch_take(i64 %n) {
+define ptr @weft_scratch_take(i64 %n) noinline optnone {
 entry:
   %need = add i64 %n, 64
   br label %look
@@ -337,7 +337,7 @@ found:
   ret ptr %data
 }
 
-define void @weft_scratch_give(ptr %data) {
+define void @weft_scratch_give(ptr %data) noinline optnone {
 entry:
   %b = getelementptr i8, ptr %data, i64 -64
   %size = load i64, ptr %b

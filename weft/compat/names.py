@@ -5,8 +5,8 @@ lives under another name, the names of older generations among it. `public_names
 so that a name that weft lacks can be told from a misspelt one.
 """
 
+import os
 from functools import cache
-from importlib.resources import files
 
 # JAX module -> {name: "weft module:name"}. A second place after a space must exist too; an empty string marks a name of
 # JAX that weft does not have yet.
@@ -129,7 +129,9 @@ def public_names() -> dict[str, frozenset[str]]:
     """
     names: dict[str, list[str]] = {}
     module = ""
-    for line in files("weft.compat").joinpath("public_names.txt").read_text().splitlines():
+    with open(os.path.join(os.path.dirname(__file__), "public_names.txt")) as file:
+        lines = file.read().splitlines()
+    for line in lines:
         if line.startswith("  "):
             names[module] += line.split()
         elif not line.startswith("#"):
