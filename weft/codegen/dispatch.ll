@@ -629,8 +629,9 @@ arena_free:
 check:
   %bad = icmp ne i32 %rc, 0
   br i1 %bad, label %failed, label %result
-failed:
+failed:                                          ; donated memory may hold half of a result
   call void @free_blocks(ptr %outs, ptr %out_owners, i64 %n)
+  call void @give_up(ptr %e, ptr %owners, ptr %arrays)
   %raise_at = getelementptr %entry, ptr %e, i32 0, i32 17
   %raise = load ptr, ptr %raise_at
   %null = call ptr @PyObject_CallNoArgs(ptr %raise)

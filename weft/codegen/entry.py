@@ -1,13 +1,15 @@
 """The entry of a program: its schedule as one native function `i32 entry(ptr slots)`.
 
 In:   a `Program`, and the symbols under which its kernels and matmuls are linked.
-Out:  LLVM IR. The result is 0, or 1 when a host call raised.
-Laws: `slots` holds the addresses of ins, outs and consts in order, then the arena; temps lie in the arena.
+Out:  LLVM IR. The result is 0, or 1 when a host call or the handler of a signal raised.
+Laws: Signals are seen to before each host call and, in long programs, about every 100 ms of work between steps.
+      `slots` holds the addresses of ins, outs and consts in order, then the arena; temps lie in the arena.
       Kernels with one task are called directly; others go through `weft_parallel_for(ptr fn, ptr ctx, i64 tasks)`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from weft.ir.program import (
@@ -26,6 +28,9 @@ from weft.ir.program import (
 #: copies at least this large are split among the workers
 PARALLEL_COPY = 1 << 20
 COPY_CHUNK = 1 << 18
+#: bytes of memory traffic after which signals are looked for
+PATIENCE = 1 << 28
+FLOPS_PER_BYTE = 16
 
 
 class EntryEmitter:
@@ -44,14 +49,21 @@ class EntryEmitter:
         self.counter = 0
         self.context_words = 1
         self.host_calls: list[HostCall] = []
+        self.checks_signals = False
+        self.work = 0                     # bytes of traffic since signals were looked for, as far as it is known here
 
     def module(self, symbol: str) -> str:
         """The whole text."""
         self._load_bases()
         self._steps(self.program.steps)
+        if self.checks_signals:
+            for name, signature in _PYTHON.items():
+                self._external(name, signature)
         externals = "\n".join(self.externals.values())
         head = f"  %ctx = alloca i64, i64 {self.context_words}, align 64"
-        return (f"{externals}\n{_COPY_TASK if 'weft_copy' in self.externals else ''}"
+        if "%spent" in self.vars:
+            head += "\n  %spent = alloca i64\n  store i64 0, ptr %spent"
+        return (f"{externals}\n{_COPY_TASK if 'weft_copy' in self.externals else ''}{_CHECK if self.checks_signals else ''}"
                 f"define i32 @{symbol}(ptr %slots) nounwind {{\nentry:\n{head}\n" + "\n".join(self.lines)
                 + "\n  ret i32 0\nfailed:\n  ret i32 1\n}\n")
 
@@ -116,6 +128,48 @@ class EntryEmitter:
     def _steps(self, steps: tuple[Step, ...]) -> None:
         for step in steps:
             _EMIT[type(step)](self, step)
+            self.work += self._traffic(step)
+            if self.work > PATIENCE:
+                self._check_signals()
+
+    # --- signals
+
+    def _traffic(self, step: Step) -> int:
+        """Roughly what a step costs, in bytes of memory traffic; loops count for themselves."""
+        if isinstance(step, Launch):
+            return 64 + sum(map(self._reach, step.args))
+        if isinstance(step, Gemm):
+            return step.m * step.n * step.k * math.prod(b[0] for b in (*step.batch, *step.outer_k)) // FLOPS_PER_BYTE
+        return step.nbytes if isinstance(step, Copy) else 0
+
+    def _reach(self, ref: BufRef) -> int:
+        """The bytes that a step can touch through `ref`: a slice, where a loop steps through the buffer."""
+        return min([self.program.slots[ref.slot].nbytes, *(abs(stride) for _, stride in ref.strides)])
+
+    def _check_signals(self) -> None:
+        """Let the handlers of signals run; stop the program if one raises."""
+        self.checks_signals, self.work = True, 0
+        self._fail_unless_zero(self._value("call i32 @weft_check_signals()"))
+
+    def _spend(self, work: int) -> None:
+        """At the end of a loop's body, which costs `work`: look for signals if enough was done since the last time."""
+        self.vars["%spent"] = "%spent"
+        before = self._value("load i64, ptr %spent")
+        now = self._value(f"add i64 {before}, {max(work, 64)}")
+        enough = self._value(f"icmp ugt i64 {now}, {PATIENCE}")
+        kept = self._value(f"select i1 {enough}, i64 0, i64 {now}")
+        self._line(f"store i64 {kept}, ptr %spent")
+        check, onward = self._fresh("check"), self._fresh("onward")
+        self._line(f"br i1 {enough}, label %{check}, label %{onward}")
+        self._block(check)
+        self._check_signals()
+        self._line(f"br label %{onward}")
+        self._block(onward)
+
+    def _fail_unless_zero(self, status: str) -> None:
+        onward = self._fresh("onward")
+        self._line(f"br i1 {self._value(f'icmp eq i32 {status}, 0')}, label %{onward}, label %failed")
+        self._block(onward)
 
     def launch(self, step: Launch) -> None:
         """Run a kernel over its tasks."""
@@ -163,14 +217,12 @@ class EntryEmitter:
 
     def host_call(self, step: HostCall) -> None:
         """Call Python through the program's trampoline."""
+        self._check_signals()
         number = len(self.host_calls)
         self.host_calls.append(step)
         self._context([("ptr", self.address(ref)) for ref, _, _ in (*step.ins, *step.outs)])
         call = self._external("weft_host_call", "i32 NAME(i64, ptr)")
-        status = self._value(f"call i32 {call}(i64 {number}, ptr %ctx)")
-        onward = self._fresh("onward")
-        self._line(f"br i1 {self._value(f'icmp eq i32 {status}, 0')}, label %{onward}, label %failed")
-        self._block(onward)
+        self._fail_unless_zero(self._value(f"call i32 {call}(i64 {number}, ptr %ctx)"))
 
     def loop(self, step: Loop) -> None:
         """A counted loop."""
@@ -185,7 +237,10 @@ class EntryEmitter:
         self.vars[step.var] = counter
         if step.reverse:
             self.vars[step.var] = self._value(f"sub i64 {step.extent - 1}, {counter}")
+        outside, self.work = self.work, 0
         self._steps(step.body)
+        self._spend(self.work)
+        self.work = outside
         self.lines.insert(at, f"  {counter} = phi i64 [0, %{before}], [{onward}, %{self.label}]")
         self._line(f"{onward} = add i64 {counter}, 1")
         again = self._value(f"icmp slt i64 {onward}, {step.extent}")
@@ -203,7 +258,10 @@ class EntryEmitter:
         flag = self._value(f"load i8, ptr {self.address(step.cond)}, align 1")
         self._line(f"br i1 {self._value(f'icmp ne i8 {flag}, 0')}, label %{body}, label %{exit_}")
         self._block(body)
+        outside, self.work = self.work, 0
         self._steps(step.body)
+        self._spend(self.work)
+        self.work = outside
         self._line(f"br label %{head}")
         self._block(exit_)
 
@@ -246,4 +304,26 @@ entry:
   call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %of, i64 %count, i1 false)
   ret void
 }}
+"""
+
+#: what the check for signals needs of Python; the last is memory for what a handler raised: type, value, traceback
+_PYTHON = {"PyGILState_Ensure": "i32 NAME()", "PyGILState_Release": "void NAME(i32)", "PyErr_CheckSignals": "i32 NAME()",
+           "PyErr_Fetch": "void NAME(ptr, ptr, ptr)"}
+
+_CHECK = """@weft_signal_error = external global [3 x ptr]
+define internal i32 @weft_check_signals() noinline {
+entry:
+  %lock = call i32 @PyGILState_Ensure()
+  %status = call i32 @PyErr_CheckSignals()
+  %quiet = icmp eq i32 %status, 0
+  br i1 %quiet, label %done, label %raised
+raised:
+  %value = getelementptr ptr, ptr @weft_signal_error, i64 1
+  %traceback = getelementptr ptr, ptr @weft_signal_error, i64 2
+  call void @PyErr_Fetch(ptr @weft_signal_error, ptr %value, ptr %traceback)
+  br label %done
+done:
+  call void @PyGILState_Release(i32 %lock)
+  ret i32 %status
+}
 """

@@ -190,11 +190,29 @@ class _HostCalls:
         return 0
 
     def reraise(self) -> None:
-        """Raise what the last failed call of this thread raised."""
+        """Raise what the last failed call of this thread raised, or what the handler of a signal raised."""
         error, self.local.error = getattr(self.local, "error", None), None
-        if error is None:
-            raise RuntimeError("codegen: a program stopped without saying why")
-        raise error
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error                    # no cycle through this frame: what its frames hold is freed with it
+        if _signal_error[0]:
+            raised = tuple(map(ctypes.c_void_p, _signal_error))
+            _signal_error[:] = (None, None, None)
+            ctypes.pythonapi.PyErr_Restore(*raised)      # ctypes raises it, and takes over the references
+        raise RuntimeError("codegen: a program stopped without saying why")
+
+
+#: what the handler of a signal raised while a program ran (only the main thread runs handlers): type, value, traceback
+_signal_error = (ctypes.c_void_p * 3)()
+
+
+def _signal_symbols() -> dict[str, int]:
+    """What programs need to look for signals."""
+    api = ("PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch")
+    found = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in api}
+    return {**found, "weft_signal_error": ctypes.addressof(_signal_error)}
 
 
 def _view(address: int | None, shape: tuple[int, ...], dtype: str) -> np.ndarray:
@@ -228,6 +246,11 @@ class NativeProgram:
     entry_text: str = ""
     from_disk: int = 0
     call: Callable = field(default=None, repr=False)
+
+    @property
+    def calls_python(self) -> bool:
+        """Whether the program calls Python while it runs."""
+        return bool(self.host.calls)
 
     @property
     def kernel_count(self) -> int:
@@ -296,6 +319,8 @@ def compile_program(program: Program) -> NativeProgram:
     host = _HostCalls(emitter.host_calls)
     if emitter.host_calls:
         imports["weft_host_call"] = host.address
+    if emitter.checks_signals:
+        imports |= _signal_symbols()
     data = objects.take(order)
     tracker = _link(data, ["weft_entry"], imports)
     keepalive = [tracker, host, list(distinct.values()), program]

@@ -34,7 +34,8 @@ class Executable:
         self.kernel_count = scheduled.kernel_count
         self.const_inputs: list[Array] = []             # constants of the program that are passed as its first inputs
         traffic = sum(s.nbytes for s in (*self.in_specs, *self.out_specs)) + self.arena_bytes
-        self.is_long = traffic > _LONG_BYTES     # worth letting other Python threads run
+        # worth letting other Python threads run; while a host call runs they may, and arguments must be held
+        self.is_long = traffic > _LONG_BYTES or native.calls_python
         self.n_slots = len(self.in_specs) + len(self.out_specs) + len(self.consts) + 1
         self._template = ctypes.c_void_p * self.n_slots
 
@@ -57,8 +58,9 @@ class Executable:
         arena = Buffer(self.arena_bytes) if self.arena_bytes else None
         slots = self._template(*[b.ptr for b in ins], *[b.ptr for b in outs], *[c.ptr for c in self.consts],
                                arena.ptr if arena is not None else None)
-        if self.native.call(slots):
-            self.native.raise_error()
-        for i in self.donated:
+        failed = self.native.call(slots)
+        for i in self.donated:                       # after a failure too: their memory may hold half of a result
             args[i].delete()
+        if failed:
+            self.native.raise_error()
         return [Array(spec, buffer) for spec, buffer in zip(self.out_specs, outs)]
