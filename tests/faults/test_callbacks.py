@@ -60,7 +60,7 @@ def test_the_error_names_the_callback_and_its_cause(name, sharded):
     f = weft.jit(program, static_argnums=1)
     x = weft.device_put(X, NamedSharding(mesh(), P("i"))) if sharded else wnp.asarray(X)
     for _ in range(4):                           # by way of the compiler, of Python, and of native dispatch
-        with pytest.raises(CallbackError, match="OverflowError: .* is too much") as caught:
+        with pytest.raises(CallbackError, match=r"OverflowError: .* is too much") as caught:
             f(x)
         assert isinstance(caught.value.__cause__, OverflowError)
         assert "test_callbacks.py:" in str(caught.value)

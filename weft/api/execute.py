@@ -195,9 +195,12 @@ def _placed(x: Array, sharding: Sharding, name: str, arg_names, i: int) -> Array
     """Argument `x` where `in_shardings` wants it."""
     if x.committed and not x.sharding.is_equivalent_to(sharding, x.ndim):
         label = arg_names[i] if i < len(arg_names) else f"number {i}"
+        devices = [f" on devices with ids {[d.id for d in s.device_assignment]}" for s in (x.sharding, sharding)]
+        if devices[0] == devices[1]:
+            devices = ["", ""]
         raise ValueError(
             f"{name}: Sharding passed to jit does not match the sharding on the respective arg. argument {label} of type "
-            f"{x.aval.str_short()} lies as {x.sharding}, in_shardings says {sharding}.\n"
+            f"{x.aval.str_short()} lies as {x.sharding}{devices[0]}, in_shardings says {sharding}{devices[1]}.\n"
             "  A committed argument is not moved silently. Use weft.device_put(x, sharding) first, or leave its in_sharding out.")
     sharding.check_shape(x.shape, arg_names[i] if i < len(arg_names) else "an argument")
     return relayout(x, sharding)

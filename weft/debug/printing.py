@@ -25,7 +25,7 @@ _log = logging.getLogger("weft.debug")
 
 @api_boundary
 def print(fmt: str | None = None, *args: Any, ordered: bool = False, partitioned: bool = False, skip_format_check: bool = False,
-          _use_logging: bool = False, **kwargs: Any) -> Callable[..., None] | None:
+          _use_logging: bool = False, **kwargs: Any) -> Any:
     """Print `fmt.format(*args, **kwargs)` with the values that traced arguments have while the program runs.
 
     It prints in eager and compiled code, once per iteration of a loop and once per example under `vmap`, in program order
@@ -83,7 +83,7 @@ class Printer(HostFunction):
 
 @api_boundary
 def callback(callback: Callable[..., None] | None = None, *args: Any, ordered: bool = False, partitioned: bool = False,
-             **kwargs: Any) -> Callable[..., None] | None:
+             **kwargs: Any) -> Any:
     """Call `callback(*args, **kwargs)` with the values that traced arguments have while the program runs.
 
     Its result is dropped. It is called once per iteration of a loop and once per example under `vmap`, in program order.
