@@ -4,11 +4,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import weft
 from tests.harness.rule_checks import check_all, close
+from weft import lax, nn, numpy as wnp
 from weft.core.trace import typeof
 from weft.ops import convolution as conv
 from weft.ops.convolution import ConvDimensionNumbers, conv_general_dilated, conv_general_dilated_p, expand_conv
-from weft.util.config import enable_x64
+from weft.util.config import Override, enable_x64
 from weft.util.errors import ShapeError
 
 rng = np.random.default_rng(0)
@@ -104,14 +106,65 @@ def test_convolution(case):
     check_all(conv_general_dilated_p, [lhs, rhs], p, linear=[(0,), (1,)], lower=False)
 
 
-@pytest.mark.parametrize("limit", [0, 3])
-@pytest.mark.parametrize("case", CASES)
-def test_expansion_without_slices(case, limit, monkeypatch):
-    """Large windows are gathered, and small results cut out one by one, with equal values."""
-    monkeypatch.setattr(conv, "_MOST_SLICES", limit)
-    left, right, p = CASES[case]
-    lhs, rhs = rng.standard_normal(left), rng.standard_normal(right)
-    close(expand_conv(lhs, rhs, **p), slow_conv(lhs, rhs, p), 1e-10)
+IMAGES = {"NCHW": ((0, 1, 2, 3), (0, 1, 2, 3)), "NHWC": ((0, 3, 1, 2), (3, 2, 0, 1))}
+COMPILED = {
+    "3x3": ((3, 3), 5, 7, {}),
+    "3x3 same": ((3, 3), 16, 20, {"padding": ((1, 1), (1, 1))}),
+    "pointwise": ((1, 1), 19, 6, {}),
+    "pointwise strided": ((1, 1), 9, 6, {"window_strides": (2, 2)}),
+    "strided": ((3, 3), 3, 17, {"window_strides": (2, 2), "padding": ((1, 1), (0, 1))}),
+    "more stride than window": ((2, 1), 3, 17, {"window_strides": (3, 2)}),
+    "wide stem": ((7, 7), 3, 8, {"window_strides": (2, 2), "padding": ((3, 3), (3, 3))}),
+    "apart": ((3, 2), 6, 8, {"rhs_dilation": (2, 3), "padding": ((2, 2), (0, 0))}),
+    "spread": ((3, 2), 6, 8, {"lhs_dilation": (2, 3), "padding": ((2, 1), (0, 3))}),
+    "spread and strided": ((3, 2), 6, 8, {"lhs_dilation": (2, 3), "window_strides": (2, 1)}),
+    "groups": ((3, 3), 12, 8, {"feature_group_count": 4}),
+    "depthwise": ((3, 3), 18, 18, {"feature_group_count": 18, "padding": ((1, 1), (1, 1))}),
+    "depthwise strided": ((3, 3), 6, 12, {"feature_group_count": 6, "window_strides": (2, 2)}),
+    "batch groups": ((3, 3), 12, 8, {"batch_group_count": 2}),
+}
+
+
+@pytest.mark.parametrize("layout", IMAGES)
+@pytest.mark.parametrize("case", COMPILED)
+def test_compiled_with_gradients(case, layout):
+    """Native code against NumPy: the result through an activation, and both cotangents."""
+    window, features, out, changes = COMPILED[case]
+    image, kernel = IMAGES[layout]
+    numbers = ConvDimensionNumbers(image, kernel, image)
+    groups = changes.get("feature_group_count", 1)
+    place = lambda shape, spec: tuple(shape[i] for i in np.argsort(spec))
+    x = rng.standard_normal(place((4, features, 13, 11), image)).astype(np.float32)
+    w = rng.standard_normal(place((out, features // groups, *window), kernel)).astype(np.float32)
+    bias = rng.standard_normal(place((1, out, 1, 1), image)).astype(np.float32)
+    p = params(2, **changes, dimension_numbers=numbers)
+    layer = lambda x, w: wnp.tanh(conv_general_dilated_p.bind(x, w, **p) / 5 + bias)
+    value = lambda x, w: (layer(x, w) ** 2).sum()
+    got = weft.jit(layer)(x, w), *weft.jit(weft.grad(value, (0, 1)))(x, w)
+    with Override(engine="numpy"):
+        want = layer(x, w), *weft.grad(value, (0, 1))(x, w)
+    for g, v in zip(got, want):
+        np.testing.assert_allclose(g, v, rtol=1e-4, atol=2e-5 * max(1, np.abs(v).max()))
+
+
+def test_one_matmul_and_no_patches():
+    """A layer is one matmul that reads its padded image; nothing of the size of its patches is ever in memory."""
+    x, w, b = np.ones((4, 20, 20, 32), np.float32), np.ones((3, 3, 32, 40), np.float32), np.ones(40, np.float32)
+    layer = lambda x, w, b: nn.relu(lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")) + b)
+    scheduled = weft.jit(layer).lower(x, w, b).compile().stages.scheduled
+    assert (scheduled.kernel_count, scheduled.gemm_count, len(scheduled.tails)) == (1, 1, 1)
+    assert scheduled.program.arena_bytes < 1.3 * x.nbytes
+    valid = lambda x, w: lax.conv_general_dilated(x, w, (2, 2), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    scheduled = weft.jit(valid).lower(x, w).compile().stages.scheduled
+    assert (scheduled.kernel_count, scheduled.gemm_count, scheduled.program.arena_bytes) == (0, 1, 0)
+
+
+def test_a_depthwise_layer_is_one_kernel():
+    x, w = np.ones((2, 12, 12, 32), np.float32), np.ones((3, 3, 1, 32), np.float32)
+    layer = lambda x, w: nn.relu(
+        lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=32))
+    scheduled = weft.jit(layer).lower(x, w).compile().stages.scheduled
+    assert scheduled.gemm_count == 0 and scheduled.kernel_count <= 2
 
 
 def test_halves_accumulate_in_float32():

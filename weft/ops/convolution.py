@@ -3,12 +3,11 @@
 In:   lhs (images: batch, features, spatial dims) and rhs (kernels: output features, input features, spatial dims);
       `dimension_numbers` tells which dim is which.
 Laws: bilinear; both cotangents are convolutions again, with strides and dilations exchanged. Kernels are not flipped.
-      For the compiler a convolution is padding, strided slices and one dot_general.
+      What a convolution is to the compiler: see `conv_products`.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -19,20 +18,16 @@ from weft.core.primitive import Primitive
 from weft.core.trace import is_undef, typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
-from weft.ops.contraction import PrecisionLike, canonical_precision, dot_general
-from weft.ops.elementwise import add, convert_element_type, mul
-from weft.ops.families import ExpandSpec, full, is_narrow, joined_vma, move_dim, shape_error
-from weft.ops.indexing import GatherDimensionNumbers, gather
-from weft.ops.layout import broadcasted_iota, reshape, rev, transpose
+from weft.ops.contraction import PrecisionLike, canonical_precision
+from weft.ops.conv_products import dilated, expand_conv, out_size
+from weft.ops.elementwise import convert_element_type
+from weft.ops.families import ExpandSpec, is_narrow, joined_vma, move_dim, shape_error
+from weft.ops.layout import reshape, rev, transpose
 from weft.ops.placement import OUT_SHARDING, with_out_sharding
 from weft.ops.rules import inverse, multilinear
-from weft.ops.slicing import concatenate, pad, slice as slice_op
 from weft.util import dtypes
 
 conv_general_dilated_p = Primitive("conv_general_dilated", "conv", out_sharding=OUT_SHARDING)
-
-#: up to so many windows are cut out one by one; more are gathered
-_MOST_SLICES = 64
 
 
 class ConvDimensionNumbers(NamedTuple):
@@ -146,8 +141,8 @@ def conv_general_dilated(
     lhs_dilation = ones if lhs_dilation is None else tuple(int(d) for d in lhs_dilation)
     rhs_dilation = ones if rhs_dilation is None else tuple(int(d) for d in rhs_dilation)
     if isinstance(padding, str):
-        window = [_dilated(rhs_shape[d], k) for d, k in zip(numbers.rhs_spec[2:], rhs_dilation)]
-        image = [_dilated(lhs_shape[d], k) for d, k in zip(numbers.lhs_spec[2:], lhs_dilation)]
+        window = [dilated(rhs_shape[d], k) for d, k in zip(numbers.rhs_spec[2:], rhs_dilation)]
+        image = [dilated(lhs_shape[d], k) for d, k in zip(numbers.lhs_spec[2:], lhs_dilation)]
         padding = padtype_to_pads(image, window, strides, padding)
     preferred = None if preferred_element_type is None else dtypes.canonicalize_dtype(preferred_element_type)
     return conv_general_dilated_p.bind(
@@ -223,7 +218,7 @@ def conv_transpose(
     numbers = conv_dimension_numbers(typeof(lhs).shape, typeof(rhs).shape, dimension_numbers)
     kernel = [typeof(rhs).shape[d] for d in numbers.rhs_spec[2:]]
     rhs_dilation = (1,) * (ndim - 2) if rhs_dilation is None else tuple(rhs_dilation)
-    window = [_dilated(k, d) for k, d in zip(kernel, rhs_dilation)]
+    window = [dilated(k, d) for k, d in zip(kernel, rhs_dilation)]
     if isinstance(padding, str):
         padding = [_transposed_padding(k, s, padding.upper()) for k, s in zip(window, strides)]
     if transpose_kernel:
@@ -297,14 +292,6 @@ def conv_general_dilated_patches(
 # --- sizes
 
 
-def _dilated(size: int, dilation: int) -> int:
-    return 0 if size == 0 else (size - 1) * dilation + 1
-
-
-def _out_size(n, lo, hi, lhs_dilation, k, rhs_dilation, stride) -> int:
-    return max((_dilated(n, lhs_dilation) + lo + hi - _dilated(k, rhs_dilation)) // stride + 1, 0)
-
-
 def _pick(shape: Sequence[int], spec: Sequence[int]) -> list[int]:
     return [shape[d] for d in spec]
 
@@ -326,7 +313,7 @@ def _out_shape(
     n, _, *image = _pick(lhs_shape, numbers.lhs_spec)
     o, _, *kernel = _pick(rhs_shape, numbers.rhs_spec)
     sizes = [
-        _out_size(a, lo, hi, ld, k, rd, s)
+        out_size(a, lo, hi, ld, k, rd, s)
         for a, (lo, hi), ld, k, rd, s in zip(image, padding, lhs_dilation, kernel, rhs_dilation, window_strides)
     ]
     shape = [0] * len(lhs_shape)
@@ -422,126 +409,11 @@ def _conv_reference(lhs, rhs, *, dimension_numbers, **params):
 
 
 def _padded_reference(x, padding, dilation):
-    sizes = [_dilated(n, d) for n, d in zip(x.shape[2:], dilation)]
+    sizes = [dilated(n, d) for n, d in zip(x.shape[2:], dilation)]
     out = np.zeros((*x.shape[:2], *(n + max(lo, 0) + max(hi, 0) for n, (lo, hi) in zip(sizes, padding))), x.dtype)
     every = slice(None)
     out[(every, every, *(slice(max(lo, 0), max(lo, 0) + n, d) for n, (lo, _), d in zip(sizes, padding, dilation)))] = x
     return out[(every, every, *(slice(max(-lo, 0), n - max(-hi, 0)) for n, (lo, hi) in zip(out.shape[2:], padding)))]
-
-
-def expand_conv(
-    lhs,
-    rhs,
-    *,
-    dimension_numbers,
-    window_strides,
-    padding,
-    lhs_dilation,
-    rhs_dilation,
-    feature_group_count,
-    batch_group_count,
-    precision,
-    preferred_element_type,
-):
-    """The convolution written with pad, slice (or gather) and dot_general."""
-    numbers = dimension_numbers
-    groups = max(feature_group_count, batch_group_count)
-    sizes = [
-        _out_size(n, lo, hi, ld, k, rd, s)
-        for n, (lo, hi), ld, k, rd, s in zip(
-            _pick(typeof(lhs).shape, numbers.lhs_spec)[2:],
-            padding,
-            lhs_dilation,
-            _pick(typeof(rhs).shape, numbers.rhs_spec)[2:],
-            rhs_dilation,
-            window_strides,
-        )
-    ]
-    # image [group, batch, spatial..., feature], kernel [group, spatial..., in feature, out feature]
-    image = transpose(lhs, (numbers.lhs_spec[0], *numbers.lhs_spec[2:], numbers.lhs_spec[1]))
-    image = _grouped(image, 0 if batch_group_count > 1 else typeof(image).ndim - 1, groups)
-    kernel = transpose(rhs, (*numbers.rhs_spec[2:], numbers.rhs_spec[1], numbers.rhs_spec[0]))
-    kernel = _grouped(kernel, typeof(kernel).ndim - 1, groups)
-    config = [(0, 0, 0), (0, 0, 0), *((lo, hi, d - 1) for (lo, hi), d in zip(padding, lhs_dilation)), (0, 0, 0)]
-    image = pad(image, np.zeros((), typeof(image).dtype)[()], config)
-    dot = lambda x, w: _grouped_dot(x, w, precision, preferred_element_type)
-    out_dtype = typeof(lhs).dtype if preferred_element_type is None else preferred_element_type
-    out = _windows_times_kernel(image, kernel, sizes, window_strides, rhs_dilation, dot, out_dtype)
-    # [group, batch, spatial..., out feature] -> [batch, spatial..., group and out feature]
-    rank = typeof(out).ndim
-    out = move_dim(out, 0, rank - 2)
-    shape = typeof(out).shape
-    out = reshape(out, (*shape[:-2], shape[-2] * shape[-1]))
-    have = (numbers.out_spec[0], *numbers.out_spec[2:], numbers.out_spec[1])
-    return transpose(out, inverse(have))
-
-
-def _grouped(x, dim: int, groups: int):
-    """`x` with the major part of dim `dim`, the number of the group, taken out to the front."""
-    shape = typeof(x).shape
-    split = reshape(x, (*shape[:dim], groups, shape[dim] // groups, *shape[dim + 1 :]))
-    return move_dim(split, dim, 0)
-
-
-def _grouped_dot(x, w, precision, preferred):
-    """Sum over the last dim of x [group, ..., k] and dim 1 of w [group, k, f]: [group, ..., f]."""
-    a, b = typeof(x).dtype, typeof(w).dtype
-    if a != b:
-        common = dtypes.promote_types(a, b)
-        x, w = convert_element_type(x, common), convert_element_type(w, common)
-    return dot_general(x, w, (((typeof(x).ndim - 1,), (1,)), ((0,), (0,))), precision, preferred)
-
-
-def _windows_times_kernel(image, kernel, sizes, strides, dilation, dot, out_dtype):
-    group, batch, *_, features = typeof(image).shape
-    _, *taps, _, out_features = typeof(kernel).shape
-    count, places = math.prod(taps), math.prod(sizes)
-    if 0 in (count, places, batch, features, out_features):
-        return full((group, batch, *sizes, out_features), 0, out_dtype)
-    flat_kernel = reshape(kernel, (group, count * features, out_features))
-    if count <= _MOST_SLICES:  # a slice of the image per element of the kernel, side by side
-        parts = [
-            _strided(image, [t * d for t, d in zip(tap, dilation)], sizes, strides)
-            for tap in itertools.product(*map(range, taps))
-        ]
-        return dot(concatenate(parts, typeof(image).ndim - 1), flat_kernel)
-    if places <= _MOST_SLICES:  # a window of the image per element of the result
-        rows = [
-            reshape(
-                _strided(image, [p * s for p, s in zip(place, strides)], taps, dilation),
-                (group, batch, 1, count * features),
-            )
-            for place in itertools.product(*map(range, sizes))
-        ]
-        out = dot(concatenate(rows, 2), flat_kernel)
-        return reshape(out, (group, batch, *sizes, out_features))
-    for i in reversed(range(len(sizes))):
-        image = _gathered_windows(image, i, len(sizes), sizes[i], taps[i], strides[i], dilation[i])
-    return dot(reshape(image, (group, batch, *sizes, count * features)), flat_kernel)
-
-
-def _strided(image, starts, counts, strides):
-    """`counts` elements per spatial dim of `image`, from `starts` in steps of `strides`."""
-    shape = typeof(image).shape
-    first = (0, 0, *starts, 0)
-    last = (*shape[:2], *(a + (n - 1) * s + 1 for a, n, s in zip(starts, counts, strides)), shape[-1])
-    return slice_op(image, first, last, (1, 1, *strides, 1))
-
-
-def _gathered_windows(image, i: int, spatial: int, size: int, taps: int, stride: int, step: int):
-    """`image` with spatial dim `i` turned into the `size` places of the window, and a new dim of its `taps` elements
-    put in after the last of the `spatial` dims."""
-    shape = typeof(image).shape
-    dim = 2 + i
-    places = mul(broadcasted_iota(np.int32, (size, taps, 1), 0), np.int32(stride))
-    inside = mul(broadcasted_iota(np.int32, (size, taps, 1), 1), np.int32(step))
-    numbers = GatherDimensionNumbers(tuple(range(2, len(shape) + 1)), (dim,), (dim,))
-    window = [1 if d == dim else n for d, n in enumerate(shape)]
-    out = gather(image, add(places, inside), numbers, window, mode="promise_in_bounds")
-    # [size, taps, the other dims...]
-    others = [2 + d for d in range(len(shape) - 1)]
-    last = spatial + 1
-    return transpose(out, (*others[:dim], 0, *others[dim:last], 1, *others[last:]))
 
 
 conv_general_dilated_p.define(lower=ExpandSpec(expand_conv))
@@ -571,6 +443,13 @@ def _mixed_conv(x, y, dtype, **params):
     return out if a == dtype else convert_element_type(out, dtype)
 
 
+def _grouped(x, dim: int, groups: int):
+    """`x` with the major part of dim `dim`, the number of the group, taken out to the front."""
+    shape = typeof(x).shape
+    split = reshape(x, (*shape[:dim], groups, shape[dim] // groups, *shape[dim + 1 :]))
+    return move_dim(split, dim, 0)
+
+
 def _lhs_cotangent(
     ct,
     aval,
@@ -593,14 +472,15 @@ def _lhs_cotangent(
     sizes = _pick(typeof(ct).shape, numbers.out_spec)[2:]
     pads = []
     for n, k, o, s, (lo, _), ld, rd in zip(image, kernel, sizes, window_strides, padding, lhs_dilation, rhs_dilation):
-        before = _dilated(k, rd) - 1 - lo
-        pads.append((before, _dilated(n, ld) - 1 + _dilated(k, rd) - _dilated(o, s) - before))
+        before = dilated(k, rd) - 1 - lo
+        pads.append((before, dilated(n, ld) - 1 + dilated(k, rd) - dilated(o, s) - before))
     groups = max(feature_group_count, batch_group_count)
     w = rev(transpose(rhs, numbers.rhs_spec), tuple(range(2, aval.ndim)))  # [out, in, spatial...]
     w = move_dim(_grouped(w, 0, groups), 2, 1)  # [group, in, out of the group, spatial...]
     shape = typeof(w).shape
     w = reshape(w, (shape[0] * shape[1], *shape[2:]))
     iota = tuple(range(aval.ndim))
+    spec = numbers.lhs_spec if batch_group_count == 1 else iota
     out = _mixed_conv(
         ct,
         w,
@@ -609,7 +489,7 @@ def _lhs_cotangent(
         padding=tuple(pads),
         lhs_dilation=window_strides,
         rhs_dilation=rhs_dilation,
-        dimension_numbers=ConvDimensionNumbers(numbers.out_spec, iota, iota),
+        dimension_numbers=ConvDimensionNumbers(numbers.out_spec, iota, spec),
         feature_group_count=groups,
         batch_group_count=1,
         precision=precision,
@@ -617,8 +497,8 @@ def _lhs_cotangent(
     if batch_group_count > 1:  # [batch, group and feature] -> [group and batch, feature]
         out = _grouped(out, 1, groups)
         shape = typeof(out).shape
-        out = reshape(out, (shape[0] * shape[1], *shape[2:]))
-    return transpose(out, inverse(numbers.lhs_spec))
+        out = transpose(reshape(out, (shape[0] * shape[1], *shape[2:])), inverse(numbers.lhs_spec))
+    return out
 
 
 def _rhs_cotangent(
@@ -643,7 +523,7 @@ def _rhs_cotangent(
     sizes = _pick(typeof(ct).shape, numbers.out_spec)[2:]
     pads = []
     for n, k, o, s, (lo, _), ld, rd in zip(image, kernel, sizes, window_strides, padding, lhs_dilation, rhs_dilation):
-        pads.append((lo, _dilated(o, s) + _dilated(k, rd) - 1 - _dilated(n, ld) - lo))
+        pads.append((lo, dilated(o, s) + dilated(k, rd) - 1 - dilated(n, ld) - lo))
     swap = lambda spec: (spec[1], spec[0], *spec[2:])
     return _mixed_conv(
         lhs,

@@ -1,0 +1,269 @@
+"""Convolutions as the compiler sees them: a padded image, windows on it that are only strides, and one product of matrices.
+
+In:   the operands and parameters of `conv_general_dilated`.
+Out:  `expand_conv`: the same result from pad, reshape, transpose, `windows` and dot_general.
+Laws: `windows` copies nothing. The matmul reads windows through strides as it packs, so no patch is ever in memory.
+      Kernels with one feature per group are sums of products, which fuse like any reduction.
+      A spread image (`lhs_dilation`) is not multiplied by its zeros: each phase of the result has its own part of the kernel.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft.core.primitive import Primitive
+from weft.core.trace import typeof
+from weft.ir.types import ShapedArray
+from weft.ops.contraction import dot_general
+from weft.ops.elementwise import convert_element_type, mul
+from weft.ops.families import full, is_narrow
+from weft.ops.layout import broadcast_in_dim, copy, reshape, transpose
+from weft.ops.reduce import reduce_sum
+from weft.ops.rules import inverse
+from weft.ops.slicing import concatenate, pad, slice as slice_op
+from weft.util import dtypes
+
+#: output features per group up to which a grouped convolution is a sum of products
+_FEW_FEATURES = 2
+
+
+def dilated(size: int, dilation: int) -> int:
+    """Extent of `size` elements that are `dilation` apart."""
+    return 0 if size == 0 else (size - 1) * dilation + 1
+
+
+def out_size(n: int, lo: int, hi: int, lhs_dilation: int, k: int, rhs_dilation: int, stride: int) -> int:
+    """Number of places of a window of `k` elements on a padded and spread dim of size `n`."""
+    return max((dilated(n, lhs_dilation) + lo + hi - dilated(k, rhs_dilation)) // stride + 1, 0)
+
+
+# --- windows
+
+#: Places of a window along some dims: place p and tap t of dim d show element p * strides[d] + t * dilation[d] of it. Taps
+#: are new dims at the end. Made here only.
+windows_p = Primitive("windows", "layout", register=False)
+
+
+@windows_p.def_type
+def _windows_type(x, *, dims, places, taps, strides, dilation):
+    shape = list(x.shape)
+    for d, n in zip(dims, places):
+        shape[d] = n
+    return ShapedArray((*shape, *taps), x.dtype, x.weak_type, None, x.vma)
+
+
+@windows_p.def_reference
+def _windows_reference(x, *, dims, places, taps, strides, dilation):
+    shape, steps, inner = list(x.shape), list(x.strides), []
+    for d, n, s, step in zip(dims, places, strides, dilation):
+        inner.append(x.strides[d] * step)
+        shape[d], steps[d] = n, x.strides[d] * s
+    return np.ascontiguousarray(np.lib.stride_tricks.as_strided(x, (*shape, *taps), (*steps, *inner)))
+
+
+def _windows_lower(b, index, x, *, in_avals, out_avals, dims, places, taps, strides, dilation):
+    at = list(index[: in_avals[0].ndim])
+    for i, (d, s, step) in enumerate(zip(dims, strides, dilation)):
+        at[d] = b.iadd(b.imul(at[d], s), b.imul(index[in_avals[0].ndim + i], step))
+    return x(tuple(at))
+
+
+windows_p.define(lower=_windows_lower)
+
+
+# --- convolutions
+
+
+def expand_conv(
+    lhs,
+    rhs,
+    *,
+    dimension_numbers,
+    window_strides,
+    padding,
+    lhs_dilation,
+    rhs_dilation,
+    feature_group_count,
+    batch_group_count,
+    precision,
+    preferred_element_type,
+):
+    """The convolution written with pad, windows and dot_general (or, feature by feature, with products and a sum)."""
+    numbers = dimension_numbers
+    common = dtypes.promote_types(typeof(lhs).dtype, typeof(rhs).dtype)
+    out_dtype = typeof(lhs).dtype if preferred_element_type is None else preferred_element_type
+    image, kernel = convert_element_type(lhs, common), convert_element_type(rhs, common)
+    groups = feature_group_count, batch_group_count
+    spread = any(d > 1 for d in lhs_dilation)
+    if spread and all(d == 1 for d in (*window_strides, *rhs_dilation)):
+        return _phases(image, kernel, numbers, padding, lhs_dilation, groups, precision, out_dtype)
+    image = _padded(image, numbers.lhs_spec, padding, lhs_dilation)
+    sizes = [
+        out_size(typeof(image).shape[d], 0, 0, 1, typeof(kernel).shape[k], step, s)
+        for d, k, step, s in zip(numbers.lhs_spec[2:], numbers.rhs_spec[2:], rhs_dilation, window_strides)
+    ]
+    return _convolved(image, kernel, numbers, sizes, window_strides, rhs_dilation, groups, precision, out_dtype)
+
+
+def _padded(image, spec: Sequence[int], padding, dilation):
+    config = [(0, 0, 0)] * len(spec)
+    for d, (lo, hi), step in zip(spec[2:], padding, dilation):
+        config[d] = (lo, hi, step - 1)
+    if all(c == (0, 0, 0) for c in config):
+        return image
+    return pad(image, np.zeros((), typeof(image).dtype)[()], config)
+
+
+def _convolved(image, kernel, numbers, sizes, strides, dilation, groups, precision, out_dtype):
+    """The convolution of a padded image.
+
+    Letters of dims: g group, n batch, c feature of the group, o output feature of the group; p0, p1, ... places of the
+    window; t0, t1, ... elements of it.
+    """
+    taps = [typeof(kernel).shape[d] for d in numbers.rhs_spec[2:]]
+    windows = windows_p.bind(
+        image, dims=tuple(numbers.lhs_spec[2:]), places=tuple(sizes), taps=tuple(taps), strides=tuple(strides),
+        dilation=tuple(dilation),
+    )  # fmt: skip
+    p, t = [f"p{i}" for i in range(len(taps))], [f"t{i}" for i in range(len(taps))]
+    by_feature, by_batch = groups
+    count = max(groups)
+    windows, w_dims = _named(windows, (*numbers.lhs_spec, *range(len(taps) + 2, 2 * len(taps) + 2)), ["n", "c", *p, *t],
+                             {"c": by_feature, "n": by_batch})  # fmt: skip
+    kernel, k_dims = _named(kernel, numbers.rhs_spec, ["o", "c", *t], {"o": count})
+    out_dims = [("n", "o", *p)[i] for i in inverse(numbers.out_spec)]
+    o = out_dims.index("o")
+    out_dims[o:o] = ["g"] if count > 1 else []
+    extent = {**dict(zip(w_dims, typeof(windows).shape)), **dict(zip(k_dims, typeof(kernel).shape))}
+    if 0 in extent.values():
+        out = full([extent[d] for d in out_dims], 0, out_dtype)
+    elif count > 1 and extent["o"] <= _FEW_FEATURES and (extent["c"] == 1 or by_batch > 1):
+        out = _summed(windows, w_dims, kernel, k_dims, out_dims, extent, out_dtype)
+    else:
+        out = _multiplied(windows, w_dims, kernel, k_dims, out_dims, extent, precision, out_dtype)
+    if count > 1:
+        shape = typeof(out).shape
+        out = reshape(out, (*shape[:o], shape[o] * shape[o + 1], *shape[o + 2 :]))
+    return out
+
+
+def _named(x, spec: Sequence[int], names: list[str], groups: dict[str, int]):
+    """`x`, the dims that hold groups split, and the names of its dims; `spec` tells where the named ones are."""
+    at = dict(zip(spec, names))
+    dims, shape = [], []
+    for d, n in enumerate(typeof(x).shape):
+        inner = groups.get(at[d], 1)
+        if inner > 1:
+            dims, shape = [*dims, "g"], [*shape, inner]
+        dims, shape = [*dims, at[d]], [*shape, n // inner]
+    return (x if len(shape) == typeof(x).ndim else reshape(x, shape)), dims
+
+
+def _multiplied(windows, w_dims, kernel, k_dims, out_dims, extent, precision, out_dtype):
+    """One dot_general, its result put in order."""
+    summed = [d for d in k_dims if d in w_dims and d != "g"]
+    group = ["g"] if "g" in w_dims else []
+    rows = [d for d in out_dims if d in w_dims and d != "g"]
+    places, taps = (math.prod(n for d, n in extent.items() if d[0] == letter) for letter in "pt")
+    if places > taps > 1 and summed[-1] != "c" and extent["c"] > 4:
+        # Along the features an image's windows lie evenly, not along the window: let the kernel begin with that, too.
+        k_dims, kernel = _ordered(kernel, k_dims, [*group, *(d for d in k_dims if d[0] == "t"), "c", "o"])
+        kernel, summed = copy(kernel), [d for d in k_dims if d in summed]
+    longest = max(rows, key=extent.__getitem__)
+    by_place = extent[rows[-1]] < 8 and extent[longest] >= 8
+    if by_place:  # long runs of rows, and a result that is put in order afterwards
+        rows = [*(d for d in rows if d != longest), longest]
+    w_dims, windows = _ordered(windows, w_dims, [*group, *rows, *summed])
+    k_dims, kernel = _ordered(kernel, k_dims, [*group, *summed, "o"])
+    first, n = len(group), len(summed)
+    batch = tuple(range(first))
+    contract = tuple(range(len(w_dims) - n, len(w_dims))), tuple(range(first, first + n))
+    out = dot_general(windows, kernel, (contract, (batch, batch)), precision, out_dtype)
+    if by_place:
+        out = copy(out)
+    return _ordered(out, [*group, *rows, "o"], out_dims)[1]
+
+
+def _summed(windows, w_dims, kernel, k_dims, out_dims, extent, out_dtype):
+    """Products of every window with its group's kernel, summed: for kernels of one feature, where matrices are thin."""
+    dims = [*out_dims, *(d for d in w_dims if d in k_dims and d != "g")]
+    wide = np.dtype(np.float32) if is_narrow(typeof(windows).dtype) else out_dtype
+    shape = tuple(extent[d] for d in dims)
+
+    def spread(x, names):
+        names, x = _ordered(x, names, [d for d in dims if d in names])
+        return broadcast_in_dim(convert_element_type(x, wide), shape, tuple(dims.index(d) for d in names))
+
+    terms = mul(spread(windows, w_dims), spread(kernel, k_dims))
+    return convert_element_type(reduce_sum(terms, tuple(range(len(out_dims), len(dims)))), out_dtype)
+
+
+def _ordered(x, names: list[str], order: list[str]) -> tuple[list[str], object]:
+    permutation = tuple(names.index(d) for d in order)
+    return order, x if permutation == tuple(range(len(names))) else transpose(x, permutation)
+
+
+# --- spread images
+
+
+def _phases(image, kernel, numbers, padding, spread, groups, precision, out_dtype):
+    """The convolution of a spread image, by phase: results `spread` apart see the same elements of the kernel.
+
+    Result s * u + r is a sum over taps k with r + k - lo = s * q: those are k = k0 + s * t, at element q = u + t - before.
+    """
+    image_dims, kernel_dims, out_dims = numbers.lhs_spec[2:], numbers.rhs_spec[2:], numbers.out_spec[2:]
+    sizes = [
+        out_size(typeof(image).shape[d], lo, hi, s, typeof(kernel).shape[k], 1, 1)
+        for d, k, (lo, hi), s in zip(image_dims, kernel_dims, padding, spread)
+    ]
+    each = [-(-n // s) for n, s in zip(sizes, spread)]
+    ones = (1,) * len(sizes)
+
+    def phase(offsets: Sequence[int]):
+        part, pads = kernel, []
+        for d, k, r, (lo, _), s, n in zip(image_dims, kernel_dims, offsets, padding, spread, each):
+            first = (lo - r) % s
+            part = _every(part, k, first, s)
+            before = (lo - r - first) // s
+            pads.append((before, n + typeof(part).shape[k] - 1 - typeof(image).shape[d] - before))
+        if 0 in typeof(part).shape:
+            batch, features = typeof(image).shape[numbers.lhs_spec[0]] // groups[1], typeof(kernel).shape[numbers.rhs_spec[0]]
+            return full([(batch, features, *each)[i] for i in inverse(numbers.out_spec)], 0, out_dtype)
+        padded = _padded(image, numbers.lhs_spec, pads, ones)
+        return _convolved(padded, part, numbers, each, ones, ones, groups, precision, out_dtype)
+
+    found = {r: phase(r) for r in itertools.product(*map(range, spread))}
+    for i in reversed(range(len(sizes))):  # interleave the phases of one dim after the other
+        d = out_dims[i]
+        rest = list(itertools.product(*map(range, spread[:i])))
+        found = {r: _interleaved([found[*r, q] for q in range(spread[i])], d, sizes[i]) for r in rest}
+    return found[()]
+
+
+def _every(x, dim: int, first: int, step: int):
+    """Elements `first`, `first + step`, ... of a dim."""
+    shape = typeof(x).shape
+    if step == 1:
+        return x
+    start, strides = [0] * len(shape), [1] * len(shape)
+    start[dim], strides[dim] = min(first, shape[dim]), step
+    return slice_op(x, start, shape, strides)
+
+
+def _interleaved(parts: list, dim: int, size: int):
+    """The first of each part, the second of each, and so on: `size` elements of them."""
+    if len(parts) > 1:
+        shape = typeof(parts[0]).shape
+        columns = [reshape(x, (*shape[: dim + 1], 1, *shape[dim + 1 :])) for x in parts]
+        joined = concatenate(columns, dim + 1)
+        parts = [reshape(joined, (*shape[:dim], shape[dim] * len(parts), *shape[dim + 1 :]))]
+    shape = typeof(parts[0]).shape
+    if shape[dim] == size:
+        return parts[0]
+    limits = list(shape)
+    limits[dim] = size
+    return slice_op(parts[0], (0,) * len(shape), limits)
