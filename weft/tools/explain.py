@@ -19,6 +19,7 @@ class Explanation:
     name: str
     collectives: list[Collective]
     kernel_count: int
+    matmul_count: int
     peak_bytes: int
     seconds: dict[str, float]
     text: str
@@ -30,7 +31,7 @@ class Explanation:
         slowest = sorted(self.seconds.items(), key=lambda entry: -entry[1])
         stages = ", ".join(f"{name} {1e3 * s:.1f} ms" for name, s in slowest if name != "total")
         return [
-            f"{self.name}: {self.kernel_count} kernels, at most {self.peak_bytes:,} B live",
+            f"{self.name}: {self.kernel_count} kernels, {self.matmul_count} matmuls, at most {self.peak_bytes:,} B live",
             f"compiled in {1e3 * self.seconds.get('total', sum(self.seconds.values())):.1f} ms ({stages})",
         ]
 
@@ -57,6 +58,7 @@ def explain(fun: Any, *args: Any, **kwargs: Any) -> Explanation:
         compiled.stages.name,
         collectives(compiled),
         executable.kernel_count,
+        compiled.stages.scheduled.gemm_count if compiled.stages.scheduled else 0,
         executable.peak_bytes,
         dict(compiled.stages.seconds),
         compiled.as_text(),
