@@ -177,8 +177,9 @@ def test_native_heap_is_taken_once(fresh_heap, monkeypatch):
     assert len(heaps) == 2 and isinstance(heaps[-1], NativeHeap) and buffer.allocated_bytes() == before
     second = Buffer(20)
     assert buffer.allocated_bytes() == before + 20
-    del first  # goes back to where it came from
+    del first  # goes back to where it came from, and is not kept: nothing would take it again
     assert buffer.allocated_bytes() == before + 10 and second.nbytes == 20
+    assert heaps[0].cached() == 0
 
 
 def test_cache_is_bounded():

@@ -86,7 +86,7 @@ class PythonHeap:
         self._used: dict[int, _Block] = {}
         self._free: dict[int, list[_Block]] = {}
         self._live = self._peak = self._cached = 0
-        self._limit: int | None = None
+        self._limit: int | None = None  # of the cache; looked up at the first `free`
         self._lock = threading.RLock()  # a collection inside `alloc` may call `free` on the same thread
 
     def alloc(self, nbytes: int) -> int:
@@ -141,6 +141,11 @@ class PythonHeap:
             self._free.clear()
             self._cached = 0
 
+    def retire(self) -> None:
+        """Keep no freed blocks from now on: new ones come from another heap."""
+        self._limit = 0
+        self.trim()
+
 
 class NativeHeap:
     """The heap in native code; `addresses` holds the functions and counters of `codegen.heap.symbols()`."""
@@ -173,8 +178,12 @@ _heaps: list[Heap] = [PythonHeap()]  # the last one serves new buffers; earlier 
 
 def use_native(addresses: Mapping[str, int]) -> None:
     """Take new buffers from the native heap at `addresses` (`codegen.heap.symbols()`) from now on; once is enough."""
-    if not any(isinstance(heap, NativeHeap) for heap in _heaps):
-        _heaps.append(NativeHeap(addresses))
+    if any(isinstance(heap, NativeHeap) for heap in _heaps):
+        return
+    before = _heaps[-1]
+    _heaps.append(NativeHeap(addresses))
+    if isinstance(before, PythonHeap):
+        before.retire()
 
 
 def allocated_bytes() -> int:
