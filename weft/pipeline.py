@@ -28,6 +28,7 @@ from weft.runtime.executable import Executable
 from weft.runtime.reference import ReferenceExecutable
 from weft.transforms.erase import erase
 from weft.transforms.physical import physicalize
+from weft.util import events
 from weft.util.config import config
 from weft.util.record import field, record
 
@@ -99,6 +100,9 @@ def compile_jaxpr(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
     stages.seconds["total"] = time.perf_counter() - start
     if config.log_compiles:
         _log(name, stages, executable)
+    if events.watchers:
+        events.tell("compile", name, int(start * 1e9), time.perf_counter_ns(),
+                    **{title: f"{1000 * seconds:.2f} ms" for title, seconds in stages.seconds.items()})
     return executable
 
 

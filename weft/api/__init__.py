@@ -51,6 +51,7 @@ from weft.api.vmap import vmap
 from weft.control.custom_rules import custom_jvp, custom_vjp
 from weft.core.trace import typeof
 from weft.runtime.array import Array
+from weft.runtime.live import live_arrays
 from weft.util.config import disable_jit
 
 __all__ = [
@@ -60,7 +61,7 @@ __all__ = [
     "custom_gradient", "custom_jvp", "custom_vjp", "device_get", "device_put", "device_put_replicated", "device_put_sharded", "disable_jit",
     "effects_barrier",
     "ensure_compile_time_eval", "eval_jaxpr", "eval_shape", "fwd_and_bwd", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jit", "jvp",
-    "linear_transpose", "linearize", "make_array_from_callback", "make_array_from_process_local_data",
+    "linear_transpose", "linearize", "live_arrays", "make_array_from_callback", "make_array_from_process_local_data",
     "make_array_from_single_device_arrays", "make_jaxpr", "named_call", "named_scope", "print_saved_residuals", "pure_callback",
     "remat", "reshard",
     "shard_map", "smap", "typeof", "value_and_grad",

@@ -137,7 +137,8 @@ def _device_of_id(id: int) -> Device:
     return found[id]
 
 
-def _check_backend(backend: Any) -> None:
+def check_backend(backend: Any) -> None:
+    """RuntimeError unless `backend` is None or names the platform there is."""
     if backend not in (None, PLATFORM) and not isinstance(backend, Client):
         raise RuntimeError(f"Unknown backend: {backend!r} requested, but no platforms that are instances of {backend} "
                            f"are present. Platforms present are: {PLATFORM}")
@@ -149,14 +150,14 @@ def devices(backend: str | None = None) -> list[Device]:
     >>> devices()[0].platform
     'cpu'
     """
-    _check_backend(backend)
+    check_backend(backend)
     return list(_all_devices())
 
 
 def local_devices(process_index: int | None = None, backend: str | None = None,
                   host_id: int | None = None) -> list[Device]:
     """The devices of one process (this one by default)."""
-    _check_backend(backend)
+    check_backend(backend)
     wanted = host_id if process_index is None else process_index
     wanted = _process_index() if wanted is None else wanted
     if wanted not in process_indices():
@@ -166,7 +167,7 @@ def local_devices(process_index: int | None = None, backend: str | None = None,
 
 def device_count(backend: str | None = None) -> int:
     """Number of devices of all processes."""
-    _check_backend(backend)
+    check_backend(backend)
     return len(_all_devices())
 
 
@@ -177,7 +178,7 @@ def local_device_count(backend: str | None = None) -> int:
 
 def process_index(backend: str | None = None) -> int:
     """Number of this process among all that share the devices."""
-    _check_backend(backend)
+    check_backend(backend)
     return 0
 
 
@@ -186,7 +187,7 @@ _process_index = process_index
 
 def process_count(backend: str | None = None) -> int:
     """Number of processes that share the devices."""
-    _check_backend(backend)
+    check_backend(backend)
     return 1
 
 

@@ -7,12 +7,14 @@ Out:  arrays. One native call runs everything; this file only brings inputs into
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Sequence
 
 import numpy as np
 
 from weft.runtime.array import Array, ArraySpec, relaid
 from weft.runtime.buffer import Buffer
+from weft.util import events
 
 _LONG_BYTES = 1 << 18        # about 20 µs of memory traffic
 
@@ -58,7 +60,10 @@ class Executable:
         arena = Buffer(self.arena_bytes) if self.arena_bytes else None
         slots = self._template(*[b.ptr for b in ins], *[b.ptr for b in outs], *[c.ptr for c in self.consts],
                                arena.ptr if arena is not None else None)
+        start = time.perf_counter_ns() if events.watchers else 0
         failed = self.native.call(slots)
+        if start:
+            events.tell("run", self.stages.name, start, time.perf_counter_ns(), kernels=self.kernel_count)
         for i in self.donated:                       # after a failure too: their memory may hold half of a result
             args[i].delete()
         if failed:

@@ -1,0 +1,40 @@
+"""Live memory per virtual device, in the format of pprof.
+
+A virtual device is charged for what a real one would hold: its shard of every live array, replicas included, although the
+devices of a process share one copy. Samples are labelled with `device` and `kind`; their stack is the type of the arrays.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+from weft.profiler import pprof
+from weft.runtime.device import check_backend
+from weft.runtime.live import device_memory
+
+
+def device_memory_profile(backend: str | None = None) -> bytes:
+    """The memory that live arrays hold on each device, as a gzipped profile for `pprof` and tools that read it.
+
+    >>> import gzip, weft, weft.numpy as wnp
+    >>> x = wnp.ones(12345)
+    >>> b"float32[12345]" in gzip.decompress(device_memory_profile())
+    True
+    """
+    check_backend(backend)
+    counts: Counter = Counter()
+    sizes: Counter = Counter()
+    for device, array, nbytes in device_memory():
+        key = (f"{device.platform}:{device.id}", array.aval.str_short())
+        counts[key] += 1
+        sizes[key] += nbytes
+    samples = [pprof.Sample((what,), (counts[key], sizes[key]), {"kind": "buffer", "device": name})
+               for key in sorted(counts) for name, what in [key]]
+    return pprof.encode([("allocations", "count"), ("space", "bytes")], samples, "space")
+
+
+def save_device_memory_profile(filename: str | os.PathLike, backend: str | None = None) -> None:
+    """Write `device_memory_profile()` to a file; `go tool pprof -tags FILE` shows the bytes of each device."""
+    with open(filename, "wb") as file:
+        file.write(device_memory_profile(backend))

@@ -1,0 +1,65 @@
+"""The profile format of pprof, written by hand: a protocol-buffer message, gzipped.
+
+In:   samples: a stack of function names (innermost first), one number per value type, labels.
+Out:  bytes that `pprof` and tools built on it read.
+
+A message is a sequence of fields: a key (field number * 8 + wire type), then a number of seven bits per byte (type 0), or a
+length and that many bytes (type 2). Texts are numbers of entries in one table, whose first entry is empty.
+"""
+
+from __future__ import annotations
+
+import gzip
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+# field numbers of the messages Profile, ValueType, Sample, Label, Location, Line and Function
+_SAMPLE_TYPE, _SAMPLE, _LOCATION, _FUNCTION, _STRINGS, _TIME, _DEFAULT_TYPE = 1, 2, 4, 5, 6, 9, 14
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What was found at one place: `values` in the order of the profile's types, `labels` as texts."""
+    stack: tuple[str, ...]
+    values: tuple[int, ...]
+    labels: Mapping[str, str]
+
+
+def encode(types: Sequence[tuple[str, str]], samples: Sequence[Sample], default_type: str = "") -> bytes:
+    """The profile of `samples`, whose values are of `types` (name, unit)."""
+    texts: dict[str, int] = {"": 0}
+    text = lambda s: texts.setdefault(s, len(texts))
+    functions = {name: i for i, name in enumerate(dict.fromkeys(n for s in samples for n in s.stack), 1)}
+    body = b"".join(_message(_SAMPLE_TYPE, _number(1, text(name)), _number(2, text(unit))) for name, unit in types)
+    for s in samples:
+        labels = [_message(3, _number(1, text(k)), _number(2, text(v))) for k, v in s.labels.items()]
+        body += _message(_SAMPLE, _packed(1, [functions[n] for n in s.stack]), _packed(2, s.values), *labels)
+    for name, i in functions.items():
+        body += _message(_LOCATION, _number(1, i), _message(4, _number(1, i)))
+        body += _message(_FUNCTION, _number(1, i), _number(2, text(name)))
+    body += _number(_TIME, time.time_ns()) + _number(_DEFAULT_TYPE, text(default_type))
+    body += b"".join(_message(_STRINGS, s.encode()) for s in texts)
+    return gzip.compress(body)
+
+
+def _varint(n: int) -> bytes:
+    out = bytearray()
+    while n > 127:
+        out.append(n & 127 | 128)
+        n >>= 7
+    out.append(n)
+    return bytes(out)
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value) if value else b""
+
+
+def _message(field: int, *parts: bytes) -> bytes:
+    body = b"".join(parts)
+    return _varint(field << 3 | 2) + _varint(len(body)) + body
+
+
+def _packed(field: int, values: Sequence[int]) -> bytes:
+    return _message(field, *map(_varint, values))

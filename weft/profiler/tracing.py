@@ -1,0 +1,151 @@
+"""Traces: when programs compiled and ran, and what the user named meanwhile, as a file that trace viewers read.
+
+Between `start_trace` and `stop_trace` every call of a compiled program takes the Python path, where it is timed as a whole;
+what happens inside the one native call of a program is not told apart. The file is in Chrome's trace format, which
+chrome://tracing, Perfetto and TensorBoard's profile plugin open, and lies where the last looks for it:
+DIR/plugins/profile/TIME/HOST.trace.json.gz.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from weft.util import events
+from weft.util.state import guard
+
+_lock = threading.Lock()
+_session: _Session | None = None
+
+
+class _Session:
+    """A trace being taken."""
+
+    def __init__(self, directory: str | os.PathLike, perfetto: bool):
+        self.directory, self.perfetto = os.fspath(directory), perfetto
+        self.origin = time.perf_counter_ns()
+        self.found: list[dict] = []
+
+    def watch(self, kind: str, name: str, start: int, end: int, facts: dict) -> None:
+        """Note something that happened in this thread."""
+        if end >= self.origin:
+            self.found.append({"name": name, "cat": kind, "ph": "X", "ts": (start - self.origin) / 1e3, "dur": (end - start) / 1e3,
+                               "pid": os.getpid(), "tid": threading.get_ident(), "args": facts})
+
+    def write(self) -> None:
+        """Write what was noted."""
+        names = [{"name": "process_name", "ph": "M", "pid": os.getpid(), "args": {"name": "weft"}}]
+        text = json.dumps({"displayTimeUnit": "ms", "traceEvents": [*names, *self.found]}, default=str)
+        where = os.path.join(self.directory, "plugins", "profile", time.strftime("%Y_%m_%d_%H_%M_%S"))
+        os.makedirs(where, exist_ok=True)
+        for name in [f"{platform.node() or 'host'}.trace.json.gz", *(["perfetto_trace.json.gz"] if self.perfetto else [])]:
+            with gzip.open(os.path.join(where, name), "wt", encoding="utf-8") as file:
+                file.write(text)
+
+
+def start_trace(log_dir: str | os.PathLike, create_perfetto_link: bool = False, create_perfetto_trace: bool = False,
+                profiler_options: Any = None) -> None:
+    """Begin to note compilations, runs of programs and named regions; `stop_trace` writes them under `log_dir`."""
+    if create_perfetto_link:
+        raise NotImplementedError("profiler.start_trace: create_perfetto_link is not there; create_perfetto_trace writes the file "
+                                  "that ui.perfetto.dev opens.")
+    if profiler_options is not None:
+        raise NotImplementedError("profiler.start_trace: profiler_options are not there; leave them out.")
+    global _session
+    with _lock:
+        if _session is not None:
+            raise RuntimeError("profiler.start_trace: a trace is being taken already. Only one can be; call stop_trace first.")
+        _session = _Session(log_dir, create_perfetto_trace)
+        events.watchers.append(_session.watch)
+        guard[0] += 1
+
+
+def stop_trace() -> None:
+    """End the trace and write it; see `start_trace`."""
+    global _session
+    with _lock:
+        session, _session = _session, None
+        if session is None:
+            raise RuntimeError("profiler.stop_trace: no trace is being taken. Call start_trace first.")
+        guard[0] -= 1
+        events.watchers.remove(session.watch)
+    session.write()
+
+
+@contextmanager
+def trace(log_dir: str | os.PathLike, create_perfetto_link: bool = False, create_perfetto_trace: bool = False,
+          profiler_options: Any = None) -> Iterator[None]:
+    """Take a trace of the block and write it under `log_dir`.
+
+    >>> import os, tempfile, weft
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with weft.profiler.trace(folder):
+    ...         _ = weft.jit(lambda x: x + 1)(1.0)
+    ...     os.listdir(folder)
+    ['plugins']
+    """
+    start_trace(log_dir, create_perfetto_link, create_perfetto_trace, profiler_options)
+    try:
+        yield
+    finally:
+        stop_trace()
+
+
+class TraceAnnotation:
+    """A named region of a trace, as a context manager; `metadata` is shown with it.
+
+    >>> with TraceAnnotation("load", batch=3):
+    ...     pass
+    """
+
+    def __init__(self, name: str, **metadata: Any):
+        self.name, self.metadata = name, metadata
+
+    def __enter__(self) -> TraceAnnotation:
+        self._start = time.perf_counter_ns()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if events.watchers:
+            events.tell("annotation", self.name, self._start, time.perf_counter_ns(), **self.metadata)
+
+
+class StepTraceAnnotation(TraceAnnotation):
+    """A step of a training loop in a trace; `step_num` tells which.
+
+    >>> with StepTraceAnnotation("train", step_num=0):
+    ...     pass
+    """
+
+
+def annotate_function(func: Callable, name: str | None = None, **decorator_kwargs: Any) -> Callable:
+    """`func`, whose calls are named regions of a trace.
+
+    >>> annotate_function(len)([1, 2])
+    2
+    """
+    label = name or getattr(func, "__qualname__", type(func).__name__)
+
+    @functools.wraps(func)
+    def annotated(*args: Any, **kwargs: Any) -> Any:
+        with TraceAnnotation(label, **decorator_kwargs):
+            return func(*args, **kwargs)
+    return annotated
+
+
+def start_server(port: int, requires_backend: bool = True) -> NoReturn:
+    """Not there: a server from which traces are asked for while a program runs."""
+    raise NotImplementedError("profiler.start_server is not there. Use start_trace and stop_trace, or `with trace(dir)`.")
+
+
+def stop_server() -> NoReturn:
+    """Not there; see `start_server`."""
+    raise NotImplementedError("profiler.stop_server is not there: no server can have been started.")
