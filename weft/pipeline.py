@@ -75,7 +75,8 @@ def compile_jaxpr(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
         for callback, sharding in result.looks:
             callback(sharding)
         local = stages.local = timer("simplify local", simplify, result.jaxpr)
-        program = timer("stack", stack, local, result.axes, result.in_specs, result.out_specs)
+        stacked = timer("stack", stack, local, result.axes, result.in_specs, result.out_specs)
+        program = stages.stacked = timer("simplify stacked", simplify, stacked)
         shardings = result.out_shardings
         for i, (want, got, aval) in enumerate(zip(out_shardings, shardings, jaxpr.out_avals)):
             if want is not None and not got.is_equivalent_to(want, aval.ndim):
@@ -87,9 +88,9 @@ def compile_jaxpr(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
         program, looks = without_looks(program)
         for callback in looks:
             callback(SingleDeviceSharding(assignment[0]))
+        stages.stacked = program = timer("simplify without looks", simplify, program) if looks else program
         shardings = [SingleDeviceSharding(assignment[0])] * len(jaxpr.outvars)
         shardings = [want if want is not None else given for want, given in zip(out_shardings, shardings)]
-    program = stages.stacked = timer("simplify stacked", simplify, program)
     committed = any(s.committed for s in in_specs) or any(s is not None for s in out_shardings)
     out_specs = [ArraySpec(a, s, committed) for a, s in zip(jaxpr.out_avals, shardings)]
     if config.engine == "numpy":

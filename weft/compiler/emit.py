@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 from weft.compiler.lower import children
 from weft.ir.build import Builder
 from weft.ir.loops import Const, Expr, For, Index, Let, Load, Op, Ref, Stmt
@@ -76,14 +78,16 @@ class Emitter:
             self._collect(root, uses, order)
         for root in roots:
             deepest[id(root)] = here
+        places: dict[int, int] = {}
         for x in reversed(order):
-            mine = self._scope_level(x)
+            mine = places[id(x)] = self._scope_level(x)
             for kid in children(x):
-                deepest[id(kid)] = max(deepest.get(id(kid), 0), mine)
+                if deepest.get(id(kid), 0) <= mine:
+                    deepest[id(kid)] = mine
         built: dict[int, Expr] = {}
         for x in order:
             made = self._rebuild(x, built)
-            if self._binds(x, here, uses[id(x)], deepest.get(id(x), here)):
+            if self._binds(x, here, uses[id(x)], deepest.get(id(x), here), places[id(x)]):
                 made = self._bind(x, made)
             built[id(x)] = made
         return [self._got(r, built) for r in roots]
@@ -114,10 +118,9 @@ class Emitter:
                 best = scope.level
         return best
 
-    def _binds(self, x: Expr, here: int, uses: int, deepest: int) -> bool:
+    def _binds(self, x: Expr, here: int, uses: int, deepest: int, mine: int) -> bool:
         if type(x) in (Const, Index, Ref):
             return False
-        mine = self._scope_level(x)
         if mine < here and deepest > mine:
             return True
         if uses < 2:
@@ -146,8 +149,8 @@ class Emitter:
         kids = children(x)
         if not kids:
             return x
-        fresh = tuple(self._got(k, built) for k in kids)
-        if all(a is b for a, b in zip(fresh, kids)):
+        fresh = tuple([self._got(k, built) for k in kids])
+        if all(map(operator.is_, fresh, kids)):
             return x
         if type(x) is Op:
             return Op(x.op, fresh, x.type)

@@ -162,7 +162,8 @@ class Lowering:
 
     def _reader(self, atom: Atom, outer: Expr | None):
         def read(index, guard=None):
-            return self.value(atom, tuple(index), self.b.logical_and(outer, guard))
+            both = guard if outer is None else outer if guard is None else self.b.logical_and(outer, guard)
+            return self.value(atom, tuple(index), both)
         return read
 
     def _flat_index(self, index: tuple, strides: tuple[int, ...]) -> Expr:

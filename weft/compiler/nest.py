@@ -594,26 +594,22 @@ class Translate:
             if id(x) in made:
                 stack.pop()
                 continue
-            kids = self._kids(x)
+            form = self._form(x)
+            kids = children(x) if form is None else [self.old.base(k) for k in form[0]]
             waiting = [k for k in kids if id(k) not in made]
             if waiting:
                 stack.extend(waiting)
                 continue
             stack.pop()
-            made[id(x)] = self._rewrite(x)
+            made[id(x)] = self._rewrite(x, form)
         return made[id(root)]
 
     def _form(self, x: Expr):
         form = self.old.affine(x) if x.type == "i64" and type(x) is not Const else None
         return None if form is None or id(x) in form[0] else form
 
-    def _kids(self, x: Expr):
-        form = self._form(x)
-        return children(x) if form is None else [self.old.base(k) for k in form[0]]
-
-    def _rewrite(self, x: Expr) -> Expr:
+    def _rewrite(self, x: Expr, form) -> Expr:
         new, made = self.new, self.made
-        form = self._form(x)
         if form is not None:
             total = new.const(form[1], "i64")
             for key, k in form[0].items():
@@ -625,7 +621,7 @@ class Translate:
             return new.ref(x.name, x.type)
         if type(x) is Load:
             return new.load(x.buf, made[id(x.index)], x.type, None if x.guard is None else made[id(x.guard)])
-        return new.same(x, tuple(made[id(a)] for a in x.args), self.old)
+        return new.same(x, tuple([made[id(a)] for a in x.args]), self.old)
 
 
 class Replace(Translate):
@@ -637,9 +633,9 @@ class Replace(Translate):
     def _form(self, x: Expr):
         return None
 
-    def _rewrite(self, x: Expr) -> Expr:
+    def _rewrite(self, x: Expr, form) -> Expr:
         if type(x) is Op:
-            args = tuple(self.made[id(a)] for a in x.args)
+            args = tuple([self.made[id(a)] for a in x.args])
             return x if all(a is b for a, b in zip(args, x.args)) else self.new.same(x, args, self.old)
         if type(x) is Load:
             index, guard = self.made[id(x.index)], None if x.guard is None else self.made[id(x.guard)]

@@ -60,9 +60,8 @@ class _Algebra:
         return atom if type(atom) is Literal else self.env.get(atom, atom)
 
     def _visit(self, eqn: Eqn) -> None:
-        ins = [self.read(a) for a in eqn.invars]
-        if any(a is not b for a, b in zip(ins, eqn.invars)):
-            eqn = eqn.replace(invars=ins)
+        if self.env and not self.env.keys().isdisjoint(eqn.invars):
+            eqn = eqn.replace(invars=[self.read(a) for a in eqn.invars])
         if eqn.primitive.kind == "region":
             eqn = self._region(eqn)
         elif len(eqn.outvars) == 1 and not eqn.effects:

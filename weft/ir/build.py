@@ -130,7 +130,7 @@ class Builder:
 
     def op(self, name: str, *args, type: str | None = None) -> Expr:
         """Scalar operation `name` of Loops. Python numbers among `args` take the type of the first expression."""
-        if type is None or any(not hasattr(a, "type") for a in args):
+        if None in [getattr(a, "type", None) for a in args]:
             like = next((a.type for a in args[1 if name == "select" else 0:] if hasattr(a, "type")), type or "i64")
             args = tuple(a if hasattr(a, "type") else self.const(a, like) for a in args)
         if name == "select":
@@ -139,7 +139,8 @@ class Builder:
             return self.cast(args[0], type)
         if name == "bitcast":
             return self.bitcast(args[0], type)
-        args = tuple(self._wide(a) for a in args) if any(a.type in HALVES for a in args) else args
+        if not HALVES.isdisjoint([a.type for a in args]):
+            args = tuple([self._wide(a) for a in args])
         if type in HALVES:
             type = "f32"
         if name in COMPARISONS or name == "is_finite":

@@ -28,17 +28,17 @@ def dce(jaxpr: Jaxpr, used_outputs: Sequence[bool] | None = None) -> Jaxpr:
     kept: list[Eqn] = []
     for eqn in reversed(jaxpr.eqns):
         used = [v in live for v in eqn.outvars]
-        if not any(used) and not eqn.effects:
+        if True not in used and not eqn.effects:
             continue
         shrink = eqn.primitive.rules.get("dce")
         if callable(shrink):
             eqn = shrink(eqn, used)
             if eqn is None:
                 continue
-        elif not all(used):
+        elif False in used:
             eqn = eqn.replace(outvars=[v if u or type(v) is DropVar else DropVar(v.aval) for v, u in zip(eqn.outvars, used)])
         kept.append(eqn)
-        live.update(a for a in eqn.invars if type(a) is not Literal)
+        live.update([a for a in eqn.invars if type(a) is not Literal])
     consts = [(v, c) for v, c in zip(jaxpr.constvars, jaxpr.consts) if v in live]
     if len(kept) == len(jaxpr.eqns) and len(consts) == len(jaxpr.consts) and outvars == jaxpr.outvars \
             and all(a is b for a, b in zip(reversed(kept), jaxpr.eqns)):
