@@ -5,8 +5,8 @@ import numpy as np
 ROWS = (("a", "b"),)
 
 
-def programs(xp, grad):
-    """name -> (function of arrays written with module `xp`, shapes, specs)."""
+def programs(xp, grad, lax):
+    """name -> (function of arrays written with modules `xp` and `lax`, shapes, specs)."""
     square = (64, 64)
 
     def loss(w1, b1, w2, b2, x, t):
@@ -32,6 +32,26 @@ def programs(xp, grad):
     def embedding_gradient(table, i):
         return grad(lambda e: xp.sum(e[i.astype(int)] ** 2))(table)
 
+    def conv(strides, padding, **more):
+        return lambda x, k: lax.conv_general_dilated(x, k, strides, padding, **more)
+
+    def conv_gradient(x, k):
+        return list(grad(lambda x, k: xp.sum(conv((1, 1), "SAME")(x, k) ** 2), argnums=(0, 1))(x, k))
+
+    def pool(strides, width, padding):
+        return lambda x: lax.reduce_window(x, -np.inf, lax.max, (1, 1, width, width), (1, 1, *strides), padding)
+
+    def steps(x):
+        for _ in range(3):
+            x = x + 0.1 * (xp.roll(x, 1, 0) + xp.roll(x, -1, 0) - 2 * x)
+        return x
+
+    def bounded_steps(x):
+        for _ in range(3):
+            wide = xp.pad(x, ((1, 1), (0, 0)))
+            x = x + 0.1 * (wide[2:] + wide[:-2] - 2 * x)
+        return x
+
     def residual(x, w, v):
         return x + xp.maximum(x @ w, 0) @ v
 
@@ -39,6 +59,8 @@ def programs(xp, grad):
     large = [*model[:4], (512, 32), (512, 16)]
     add, dot = lambda x, y: x + y, lambda x, y: x @ y
     heads = [(8, 16, 4, 8)] * 3
+    image, kernel = (2, 4, 64, 16), (4, 4, 3, 3)
+    pixels, over_rows, over_both = [image, kernel], [(None, None, ("a", "b")), ()], [(None, None, "a", "b"), ()]
     found = {
         "add": (add, [square] * 2, [("a",), (None, "a")]),
         "add_swapped": (add, [square] * 2, [("a", "b"), ("b", "a")]),
@@ -91,6 +113,31 @@ def programs(xp, grad):
         "tensor_parallel": (step, model, [(None, "b"), ("b",), ("b",), (), ("a",), ("a",)]),
         "fully_sharded": (step, large, [("a",)] * 6),
         "mixed": (step, model, [("a", "b"), ("b",), ("b", "a"), ("a",), ("a",), ("a",)]),
+        "difference_summed": (lambda x: xp.sum((x[1:] - x[:-1]) ** 2), [square], [ROWS]),
+        "second_difference_summed": (lambda x: xp.sum((x[2:] - 2 * x[1:-1] + x[:-2]) ** 2), [square], [ROWS]),
+        "difference_gradient": (grad(lambda x: xp.sum((x[1:] - x[:-1]) ** 2)), [square], [ROWS]),
+        "diff_of_diff": (lambda x: xp.sum(xp.diff(x, 2, 0) ** 2), [square], [ROWS]),
+        "pad_even": (lambda x: xp.pad(x, ((4, 4), (0, 0))), [square], [ROWS]),
+        "pad_summed": (lambda x: xp.sum(xp.pad(x, ((1, 1), (0, 0))) ** 2), [square], [ROWS]),
+        "shift": (lambda x: xp.concatenate([xp.zeros((1, 64)), x[:-1]]), [square], [ROWS]),
+        "concatenate_summed": (lambda x: xp.sum(xp.concatenate([x, x[:9]]) ** 2), [square], [ROWS]),
+        "halves_swapped": (lambda x: xp.concatenate([x[32:], x[:32]]), [square], [ROWS]),
+        "stencil_steps": (steps, [square], [ROWS]),
+        "bounded_stencil_steps": (bounded_steps, [square], [ROWS]),
+        "conv": (conv((1, 1), "SAME"), pixels, over_rows),
+        "conv_both": (conv((1, 1), "SAME"), pixels, over_both),
+        "conv_valid": (conv((1, 1), "VALID"), pixels, over_rows),
+        "conv_valid_summed": (lambda x, k: xp.sum(conv((1, 1), "VALID")(x, k) ** 2), pixels, over_rows),
+        "conv_strides": (conv((2, 2), "SAME"), pixels, over_rows),
+        "conv_atrous": (conv((1, 1), "SAME", rhs_dilation=(2, 2)), pixels, over_rows),
+        "conv_transposed": (conv((1, 1), ((1, 2), (1, 2)), lhs_dilation=(2, 2)), pixels, over_rows),
+        "conv_features": (conv((1, 1), "SAME"), pixels, [(None, "a"), (None, "a")]),
+        "conv_gradient": (conv_gradient, pixels, over_rows),
+        "conv_batch_gradient": (conv_gradient, [(8, 4, 16, 16), kernel], [("a",), ()]),
+        "pool": (pool((2, 2), 2, "VALID"), [image], over_rows[:1]),
+        "pool_overlapping": (pool((1, 1), 3, "SAME"), [image], over_rows[:1]),
+        "pool_strides": (pool((2, 2), 3, "SAME"), [image], over_rows[:1]),
+        "average_pool": (lambda x: lax.reduce_window(x, 0.0, lax.add, (1, 1, 4, 4), (1, 1, 1, 1), "SAME"), [image], over_rows[:1]),
     }
     return {name: (f, shapes, [tuple(s) for s in specs]) for name, (f, shapes, specs) in found.items()}
 

@@ -54,7 +54,7 @@ def main():
 
     mesh = jax.make_mesh((4, 2), ("a", "b"), axis_types=(AxisType.Auto,) * 2)
     bytes_of = {}
-    for name, (fun, shapes, specs) in byte_programs.programs(jnp, jax.grad).items():
+    for name, (fun, shapes, specs) in byte_programs.programs(jnp, jax.grad, jax.lax).items():
         args = [jax.ShapeDtypeStruct(shape, byte_programs.DTYPE, sharding=NamedSharding(mesh, PartitionSpec(*spec)))
                 for shape, spec in zip(shapes, specs)]
         bytes_of[name] = sent(jax.jit(byte_programs.flat(fun)).lower(*args).compile().as_text())

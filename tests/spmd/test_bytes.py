@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import weft
+import weft.lax
 import weft.numpy as wnp
 from tests.spmd.byte_programs import DTYPE, flat, programs
 from tests.spmd.harness import P, make, specs_of
@@ -16,7 +17,7 @@ from weft.core.stage import stage
 from weft.ir.types import ShapedArray
 from weft.partition.partition import partition
 
-PROGRAMS = programs(wnp, weft.grad)
+PROGRAMS = programs(wnp, weft.grad, weft.lax)
 
 #: bytes per device; a change for the better is written here, one for the worse needs a reason
 BUDGET = {
