@@ -425,10 +425,11 @@ def _is_sharding_leaf(x) -> bool:
     return x is None or x is REPLICATED or isinstance(x, (Sharding, PartitionSpec, Device))
 
 
-def flat_shardings(given, structure, avals: Sequence, what: str, arg_names: Sequence[str] = ()
+def flat_shardings(given, structure, avals: Sequence, what: str, arg_names: Sequence[str] = (), padded: Sequence[bool] = ()
                    ) -> tuple[Sharding | None, ...]:
-    """One sharding (or None) per flat value from a prefix tree of shardings, specs or devices; checks that dims divide.
-    `arg_names` names the values if they are arguments; else they are results."""
+    """One sharding (or None) per flat value from a prefix tree of shardings, specs or devices; checks that dims divide,
+    but for values that are `padded` where they do not. `arg_names` names the values if they are arguments; else they are
+    results."""
     n = structure.num_leaves
     if given is None:
         return (None,) * n
@@ -449,7 +450,9 @@ def flat_shardings(given, structure, avals: Sequence, what: str, arg_names: Sequ
     result = []
     for i, (s, aval) in enumerate(zip(flat, avals)):
         s = as_sharding(s, what)
-        if s is not None:
+        if s is not None and padded and padded[i]:
+            s.splits(aval.shape)
+        elif s is not None:
             s.check_shape(aval.shape, _what_is_split(what, i, structure, arg_names))
         result.append(s)
     return tuple(result)

@@ -19,7 +19,7 @@ from weft.control.cond import cond, cond_p, switch
 from weft.control.loops import fori_loop, map
 from weft.control.scan import scan, scan_p
 from weft.control.while_loop import while_loop, while_p
-from weft.core.trace import typeof
+from weft.core.trace import Tracer, typeof
 from weft.ir.explicit import says_all, type_sharding
 from weft.ops.arithmetic import (
     RoundingMethod, abs, abs_p, add, add_p, ceil, ceil_p, div, div_p, floor, floor_p, integer_pow, integer_pow_p,
@@ -142,10 +142,12 @@ __all__ = [
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     """`x`, a tree of arrays, laid out as `shardings` says: shardings, specs under a mesh, or a prefix tree of them.
 
-    Over explicit axes it asserts what the type says (ShardingTypeError); `weft.sharding.reshard` changes it.
+    Inside of a program a dim need not divide: its last blocks are padded. Over explicit axes it asserts what the type
+    says (ShardingTypeError); `weft.sharding.reshard` changes it.
     """
     leaves, treedef = tree_flatten(x)
-    targets = flat_shardings(shardings, treedef, [typeof(leaf) for leaf in leaves], "with_sharding_constraint")
+    traced = [isinstance(leaf, Tracer) for leaf in leaves]
+    targets = flat_shardings(shardings, treedef, [typeof(leaf) for leaf in leaves], "with_sharding_constraint", padded=traced)
     placed = [leaf if to is None else _constrained(leaf, to) for leaf, to in zip(leaves, targets)]
     return tree_unflatten(treedef, placed)
 

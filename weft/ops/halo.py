@@ -11,6 +11,7 @@ Laws: only rows that are needed elsewhere are sent; in a round every device send
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,15 +25,23 @@ from weft.util.record import record
 
 @record
 class Window:
-    """Device p needs `span` rows from row `first + p * advance` on; on a `ring` the first row comes after the last."""
+    """Device p needs `span` rows from row `first + p * advance` on; on a `ring` the first row comes after the last.
+
+    Where rows stand `apart`, the first is the next one from place `first + p * advance` on.
+    """
     first: int
     advance: int
     span: int
     ring: bool = False
+    apart: int = 1
 
     def of(self, p: int) -> int:
-        """The first row that device `p` needs."""
-        return self.first + p * self.advance
+        """The first row that device `p` needs.
+
+        >>> [Window(-1, 3, 2, apart=2).of(p) for p in range(4)]
+        [0, 1, 3, 4]
+        """
+        return -(-(self.first + p * self.advance) // self.apart)
 
 
 @record
@@ -90,7 +99,7 @@ def _pieces(window: Window, n: int, size: int, local: int) -> Iterator[Piece]:
 
 def rows_sent(window: Window, n: int, size: int) -> list[int]:
     """The number of rows that a device sends in every round."""
-    if window.advance == -(-size // n):
+    if window.advance == -(-size // n) and window.apart == 1:
         return [count for _, _, count in _neighbours(window, n, window.advance)]
     return [max(piece.count for piece in pieces) for pieces in exchange(window, n, size)[1]]
 
@@ -114,7 +123,7 @@ def rows(ctx: Any, x: Any, need: Need, is_split: bool = True) -> Any:
     n, dim, window = ctx.size(need.axes), need.dim, need.window
     if not is_split:
         return _of_whole(ctx, x, need)
-    if window.advance == typeof(x).shape[dim]:
+    if window.advance == typeof(x).shape[dim] and window.apart == 1:
         return _beside_neighbours(ctx, x, need, n)
     home, rounds = exchange(window, n, need.size)
     if not rounds and len({(piece.at, piece.place) for piece in home}) == 1 and home[0].place == 0:
@@ -128,23 +137,40 @@ def _of_whole(ctx: Any, x: Any, need: Need) -> Any:
     window, n = need.window, ctx.size(need.axes)
     starts = [window.of(p) for p in range(n)]
     before, after = max(0, -min(starts)), max(0, max(starts) + window.span - need.size)
-    start = _entry(ctx, need.axes, n, {p: s + before for p, s in enumerate(starts)})
-    return _rows(padded(x, before, after, need.dim), start, window.span, need.dim)
+    start = entry(ctx, need.axes, [s + before for s in starts])
+    return taken(padded(x, before, after, need.dim), start, window.span, need.dim)
 
 
 def _beside_neighbours(ctx: Any, x: Any, need: Need, n: int) -> Any:
-    """The needed rows where all devices need the same ones of the same neighbours."""
-    dim, local = need.dim, typeof(x).shape[need.dim]
-    aval = typeof(x)
+    """The needed rows where all devices need the same ones of the same neighbours.
+
+    What other equations need of the same edges is fetched with it, and found there when their turn comes.
+    """
+    window, dim, local = need.window, need.dim, typeof(x).shape[need.dim]
+    if 0 <= window.first and window.first + window.span <= local:
+        return along(x, window.first, window.span, dim)
+    if window.ring:
+        return _joined(ctx, x, need, n, window)
+    first, span = window.first, window.span
+    wide = ctx.fetched(x, need)
+    if wide is None or first < wide[0].first or first + span > wide[0].first + wide[0].span:
+        reach = ctx.reach(need)
+        wide = ctx.keep(x, need, reach, _joined(ctx, x, need, n, reach))
+    return along(wide[1], first - wide[0].first, span, dim)
+
+
+def _joined(ctx: Any, x: Any, need: Need, n: int, window: Window) -> Any:
+    """The rows of `window` of the own block and its neighbours."""
+    dim, aval = need.dim, typeof(x)
     parts = []
-    for q, at, count in _blocks(need.window, local):
-        if not need.window.ring and not -n < q < n:
+    for q, at, count in _blocks(window, aval.shape[dim]):
+        if not window.ring and not -n < q < n:
             shape = tuple(count if d == dim else s for d, s in enumerate(aval.shape))
             parts.append(layout.full(shape, nothing(aval.dtype), aval.dtype))
             continue
         part = along(x, at, count, dim)
-        if q and (q % n or not need.window.ring):
-            part = ctx.ppermute(part, need.axes, _shift(q, n, need.window.ring))
+        if q and (q % n or not window.ring):
+            part = ctx.ppermute(part, need.axes, _shift(q, n, window.ring))
         parts.append(part)
     return slicing.concatenate(parts, dim)
 
@@ -163,16 +189,20 @@ def _by_tables(ctx: Any, x: Any, need: Need, n: int, rounds: Sequence[Sequence[P
     row = layout.broadcasted_iota(np.int32, shape, dim)
     for i, pieces in enumerate(rounds):
         count = max(piece.count for piece in pieces)
-        start = _entry(ctx, axes, n, {piece.source: piece.at for piece in pieces})
-        sent = _rows(padded(x, 0, count, dim), start, count, dim)
+        start = entry(ctx, axes, _table(n, {piece.source: piece.at for piece in pieces}))
+        sent = taken(padded(x, 0, count, dim), start, count, dim)
         if i or not home_first:
             sent = ctx.ppermute(sent, axes, [(piece.source, piece.target) for piece in pieces])
-        place = _entry(ctx, axes, n, {piece.target: piece.place for piece in pieces})
-        end = arithmetic.add(place, _entry(ctx, axes, n, {piece.target: piece.count for piece in pieces}))
-        shifted = _rows(padded(sent, span, span, dim), arithmetic.sub(np.int32(span), place), span, dim)
+        place = entry(ctx, axes, _table(n, {piece.target: piece.place for piece in pieces}))
+        end = arithmetic.add(place, entry(ctx, axes, _table(n, {piece.target: piece.count for piece in pieces})))
+        shifted = taken(padded(sent, span, span, dim), arithmetic.sub(np.int32(span), place), span, dim)
         here = bitwise.bitwise_and(comparison.ge(row, place), comparison.lt(row, end))
         out = comparison.select_n(here, out, shifted)
     return out
+
+
+def _table(n: int, values: dict[int, int]) -> list[int]:
+    return [values.get(p, 0) for p in range(n)]
 
 
 def within(ctx: Any, x: Any, need: Need, fill: Any) -> Any:
@@ -180,8 +210,8 @@ def within(ctx: Any, x: Any, need: Need, fill: Any) -> Any:
     n, window, dim = ctx.size(need.axes), need.window, need.dim
     first, last = window.of(0), window.of(n - 1)
     shape = typeof(x).shape
-    place = arithmetic.add(layout.broadcasted_iota(np.int32, shape, dim), np.int32(window.first))
-    place = arithmetic.add(place, ctx.start(need.axes, window.advance))
+    start = entry(ctx, need.axes, [window.of(p) for p in range(n)])
+    place = arithmetic.add(layout.broadcasted_iota(np.int32, shape, dim), start)
     inside = None
     if min(first, last) < 0:
         inside = comparison.ge(place, np.int32(0))
@@ -221,16 +251,16 @@ def padded(x: Any, before: int, after: int, dim: int) -> Any:
     return slicing.pad(x, nothing(aval.dtype), config)
 
 
-def _entry(ctx: Any, axes: tuple, n: int, values: dict) -> Any:
-    """This device's entry of a table by device number, 0 where there is none."""
-    table = np.array([values.get(i, 0) for i in range(n)], np.int32)
-    if (table == table[0]).all():
-        return table[0]
-    found = slicing.dynamic_slice_p.bind(table, ctx.start(axes, 1), slice_sizes=(1,))
+def entry(ctx: Any, axes: tuple, table: Sequence[int]) -> Any:
+    """This device's entry of a table by device number."""
+    step = table[1] - table[0] if len(table) > 1 else 0
+    if all(b - a == step for a, b in itertools.pairwise(table)):
+        return arithmetic.add(ctx.start(axes, step), np.int32(table[0])) if step else np.int32(table[0])
+    found = slicing.dynamic_slice_p.bind(np.array(table, np.int32), ctx.start(axes, 1), slice_sizes=(1,))
     return layout.reshape(found, ())
 
 
-def _rows(x: Any, start: Any, count: int, dim: int) -> Any:
+def taken(x: Any, start: Any, count: int, dim: int) -> Any:
     """`count` elements along `dim` from run-time `start`."""
     starts = [start if d == dim else np.int32(0) for d in range(typeof(x).ndim)]
     sizes = tuple(count if d == dim else s for d, s in enumerate(typeof(x).shape))

@@ -7,7 +7,6 @@ respect to its kernel, where the image's gradient is the kernel) leaves partial 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,35 +14,42 @@ import numpy as np
 
 from weft.core.trace import typeof
 from weft.ops import convolution, layout, slicing
-from weft.ops.halo import Need, Window, behind, rows, within
+from weft.ops.halo import Need, Window, behind, entry, rows, taken, within
 from weft.ops.local import splits
 
 # --- pad --------------------------------------------------------------------------------------------------------------
 
-def _spread(first: int, advance: int, span: int, step: int) -> tuple[Window, tuple[int, int]] | None:
-    """The rows of a dim whose elements stand `step` apart that lie in a window of places, and the places around them.
-
-    None if their number or place in the window differs between devices, or there are none.
-    """
-    low = -(-first // step)
-    count = (first + span - 1) // step - low + 1
-    if advance % step or count < 1:
-        return None
-    before = low * step - first
-    return Window(low, advance // step, count), (before, span - before - (count - 1) * step - 1)
+def _spread(first: int, advance: int, span: int, step: int) -> Window:
+    """The rows of a dim whose elements stand `step` apart that may lie in windows of places."""
+    if advance % step == 0:
+        low = -(-first // step)
+        return Window(low, advance // step, max(1, (first + span - 1) // step - low + 1))
+    return Window(first, advance, (span - 1) // step + 1, apart=step)
 
 
-def _pad_windows(ctx: Any, padding_config: tuple) -> list[Need] | None:
-    needs = []
-    for d, (low, _, inner) in enumerate(padding_config):
-        axes = ctx.of_result(0, d)
-        if axes:
-            own = ctx.block(ctx.result_extent(0, d), axes)
-            found = _spread(-low, own, own, inner + 1)
-            if found is None:
-                return None
-            needs.append(ctx.need(0, d, axes, found[0]))
-    return needs
+def _put_apart(ctx: Any, x: Any, need: Need, places: tuple[int, int, int, int], fill: Any) -> Any:
+    """Rows `x` in their places, `step` apart, in windows of places (see `_spread`), with scalar `fill` in between."""
+    first, advance, span, step = places
+    dim, n = need.dim, ctx.size(need.axes)
+    if step == 1:
+        return x
+    before = [need.window.of(p) * step - (first + p * advance) for p in range(n)]
+    most, length = max(before), (need.window.span - 1) * step + 1
+    config = lambda low, high: [(low, high, step - 1) if d == dim else (0, 0, 0) for d in range(typeof(x).ndim)]
+    if len(set(before)) == 1:
+        return slicing.pad(x, fill, config(most, span - most - length))
+    wide = slicing.pad(x, fill, config(most, max(0, span - min(before) - length)))
+    return taken(wide, entry(ctx, need.axes, [most - b for b in before]), span, dim)
+
+
+def _pad_places(ctx: Any, d: int, config: tuple) -> tuple[int, int, int, int]:
+    own = ctx.block(ctx.result_extent(0, d), ctx.of_result(0, d))
+    return -config[0], own, own, config[2] + 1
+
+
+def _pad_windows(ctx: Any, padding_config: tuple) -> list[Need]:
+    return [ctx.need(0, d, ctx.of_result(0, d), _spread(*_pad_places(ctx, d, config)))
+            for d, config in enumerate(padding_config) if ctx.of_result(0, d)]
 
 
 def _special(f: int, rule: Any, eqn: Any) -> bool:
@@ -57,9 +63,8 @@ def _pad_split(ctx: Any, args: list, *, padding_config: tuple) -> Any:
     for need in ctx.needs():
         d = need.dim
         x = within(ctx, rows(ctx, x, need, bool(ctx.of_dim(0, d))), need, value)
-        own = ctx.block(ctx.result_extent(0, d), need.axes)
-        _, around = _spread(-config[d][0], own, own, config[d][2] + 1) or (None, (0, 0))
-        config[d] = (*around, config[d][2])
+        x = _put_apart(ctx, x, need, _pad_places(ctx, d, config[d]), value)
+        config[d] = (0, 0, 0)
     return slicing.pad(x, value, config)
 
 
@@ -122,16 +127,9 @@ def _conv_places(ctx: Any, i: int, params: dict) -> tuple[tuple, tuple] | None:
     return None
 
 
-def _conv_windows(ctx: Any, **params: Any) -> list[Need] | None:
-    needs = []
-    for i, d in enumerate(params["dimension_numbers"].lhs_spec[2:]):
-        places = _conv_places(ctx, i, params)
-        if places is not None:
-            found = _spread(*places[1])
-            if found is None:
-                return None
-            needs.append(ctx.need(0, d, places[0], found[0]))
-    return needs
+def _conv_windows(ctx: Any, **params: Any) -> list[Need]:
+    found = [(d, _conv_places(ctx, i, params)) for i, d in enumerate(params["dimension_numbers"].lhs_spec[2:])]
+    return [ctx.need(0, d, places[0], _spread(*places[1])) for d, places in found if places is not None]
 
 
 @splits(convolution.conv_general_dilated_p, _special, windows=_conv_windows,
@@ -139,19 +137,18 @@ def _conv_windows(ctx: Any, **params: Any) -> list[Need] | None:
 def _conv_split(ctx: Any, args: list, **params: Any) -> Any:
     """The image's rows under the windows of this device, zeros outside of the image, convolved without padding."""
     image, kernel = args
-    numbers, padding = params["dimension_numbers"], list(params["padding"])
+    numbers, padding, spread = params["dimension_numbers"], list(params["padding"]), list(params["lhs_dilation"])
     zero = np.zeros((), typeof(image).dtype)[()]
     for need in ctx.needs():
         i = numbers.lhs_spec.index(need.dim) - 2
         is_split = bool(ctx.of_dim(0, need.dim))
         image = rows(ctx, image, need, is_split)
-        if not is_split or need.size % math.prod([ctx.size((a,)) for a in need.axes]):
+        if not is_split or need.size % ctx.size(need.axes):
             image = within(ctx, image, need, zero)
-        places = _conv_places(ctx, i, params)
-        assert places is not None
-        found = _spread(*places[1])
-        assert found is not None
-        padding[i] = found[1]
+        (_, places) = _conv_places(ctx, i, params) or ((), (0, 0, 0, 1))
+        image = _put_apart(ctx, image, need, places, zero)
+        padding[i], spread[i] = (0, 0), 1
         d = numbers.rhs_spec[i + 2]
         kernel = ctx.masked(kernel, d, ctx.of_dim(1, d), ctx.extent(1, d), 0)
-    return convolution.conv_general_dilated_p.bind(image, kernel, **dict(params, padding=tuple(padding)))
+    return convolution.conv_general_dilated_p.bind(
+        image, kernel, **dict(params, padding=tuple(padding), lhs_dilation=tuple(spread)))

@@ -145,6 +145,20 @@ class SplitContext:
             self._needs = [] if find is None else find(self, **self.eqn.params)
         return self._needs
 
+    def reach(self, need: Need) -> Window:
+        """The rows of the own block and its neighbours that this and other equations need of an operand's dim."""
+        return self._partitioner.reach(self.eqn.invars[need.operand], need)
+
+    def fetched(self, x: Any, need: Need) -> tuple[Window, Any] | None:
+        """The widest rows fetched so far along the dim of a local operand, and where they lie."""
+        return self._partitioner.edges.get((id(x), need.dim, need.axes), (None, None))[1]
+
+    def keep(self, x: Any, need: Need, window: Window, wide: Any) -> tuple[Window, Any]:
+        """Remember rows that were fetched."""
+        found = (window, wide)
+        self._partitioner.edges[id(x), need.dim, need.axes] = (x, found)     # `x` is kept: its id stays its own
+        return found
+
     def masked(self, x: Any, dim: int, axes: Axes, size: int, fill: Any) -> Any:
         """This device's block `x` of a dim of `size` elements, with `fill` where the block is padded."""
         return masked(x, dim, axes, size, fill) if axes and size % self.size(axes) else x

@@ -21,7 +21,7 @@ from weft.ir.program_mesh import common_mesh, constraint_shardings, sharding_of_
 from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.specs import DimSpec, Spec
 from weft.ir.types import ShapedArray
-from weft.ops.rotation import recognized
+from weft.ops.recognized import recognized
 from weft.partition.cost import CollectiveRecord
 from weft.partition.manual import on_mesh
 from weft.partition.propagate import Propagation, propagate

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,13 +23,14 @@ import weft.ops.local_indexing  # noqa: F401  (these fill the slots `localize` a
 import weft.ops.local_windows  # noqa: F401
 from weft.core.stage import StageTrace, StageTracer
 from weft.core.trace import extend_axis_env, set_trace
-from weft.ir.factors import FactorRule, joint_dims
+from weft.ir.factors import FactorRule
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.specs import Spec
 from weft.ir.types import ShapedArray
 from weft.ops.callback import Layout
-from weft.ops.halo import rows_sent
+from weft.ops.halo import Need, Window, rows_sent
 from weft.partition import emit
+from weft.partition.choices import FINISHED, Candidates
 from weft.partition.combine import combined
 from weft.partition.cost import FLOPS_PER_BYTE, LATENCY, LOCAL_BYTES_PER_BYTE, REPEATED_FLOPS_PER_BYTE, CollectiveRecord, collective_bytes
 from weft.partition.propagate import (
@@ -42,12 +43,12 @@ from weft.partition.propagate import (
     region_jaxprs,
 )
 from weft.partition.reshard import Placement, Step, is_even, local_shape, plan, plan_cost
-from weft.partition.uneven import bears_uneven, even_dims, neutral_element, worth_splitting
+from weft.partition.uneven import even_dims, neutral_element
 from weft.transforms.batch import collective_axes
 from weft.util.record import field, record
 
 #: how a factor that is reduced with this operation is finished across devices
-FINISH: dict[str, Callable] = {"max": emit.pmax, "min": emit.pmin, "or": emit.pmax, "and": emit.pmin}
+FINISH: dict[str, Callable] = {name: getattr(emit, collective) for name, collective in FINISHED.items()}
 
 
 class LocalTrace(StageTrace):
@@ -109,10 +110,11 @@ class Partitioner:
     count: int = 1                        # how often the program at hand runs
     env: dict[Var, Value] = field(default_factory=dict)
     uses: Counter = field(default_factory=Counter)
-    readers: dict[Var, Eqn] = field(default_factory=dict)       # some equation that reads a variable
+    readers: dict[Var, list[Eqn]] = field(default_factory=dict)         # the equations that read a variable
     makers: dict[Var, Eqn] = field(default_factory=dict)        # the equation that makes it
     foreseen: dict[Var, frozenset] = field(default_factory=dict)
     settled: set = field(default_factory=set)      # results that must end as they are wished
+    edges: dict[tuple, tuple] = field(default_factory=dict)     # rows of neighbours that were fetched
     places: dict[Eqn, int] = field(default_factory=dict)        # the record of a local equation
     manual: frozenset = frozenset()       # axes that the program at hand deals with itself
     looks: list[tuple[Callable, Spec]] = field(default_factory=list)     # who asks how which value lies
@@ -192,7 +194,8 @@ class Partitioner:
         for eqn in eqns:
             read = set(_variables(eqn.invars))
             self.uses.update(read)
-            self.readers.update(dict.fromkeys(read, eqn))
+            for var in read:
+                self.readers.setdefault(var, []).append(eqn)
             self.makers.update(dict.fromkeys(eqn.outvars, eqn))
         self.uses.update(a for a in jaxpr.outvars if type(a) is not Literal)
         for eqn in eqns:
@@ -257,91 +260,13 @@ class Partitioner:
         if rule is None:
             return self.whole(eqn)
         passing = self.passing(eqn, rule, values)
-        choices = [self.placements(eqn, rule, values, axes, passing) for axes in self.candidates(eqn, rule, values)]
+        choices = [self.placements(eqn, rule, values, axes, passing) for axes in Candidates(self, eqn, rule, values)]
         return choices[0] if len(choices) == 1 else min(choices, key=lambda c: self.price(eqn, rule, values, c))
-
-    def candidates(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value]) -> Iterator[FactorAxes]:
-        """Ways to split the factors: as the results are wished, as each operand lies, and mixtures."""
-        splittable = self.splittable(eqn, rule)
-        factors = lambda fs, dims: axes_of_factors(fs, dims, rule, self.sizes)[0]
-        wished = [factors(fs, self.wishes.spec(v)) for v, fs in zip(eqn.outvars, rule.outs)]
-        given = [factors(fs, v.placement.dims) for v, fs in zip(values, rule.ins)]
-        orders = [[*wished, *given], [*given, *wished], *([g, *wished, *given] for g in given if g), wished, []]
-        if any(given):
-            orders.append([*wished, *reversed(given)])
-        seen = set()
-        for order in orders:
-            axes = self.even(eqn, rule, _consistent(_merged(order, splittable), rule, self.sizes))
-            for option in (axes, *self.relocated(rule, axes, given, splittable)):
-                for grouped in self.grouped(eqn, rule, option, given, splittable):
-                    key = tuple(sorted(grouped.items()))
-                    if key not in seen:
-                        seen.add(key)
-                        yield grouped
-
-    def even(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes) -> FactorAxes:
-        """`axes` less those that would cut a factor unevenly where the operation cannot bear it."""
-        kept = {}
-        for f, mine in axes.items():
-            while mine and not is_even(rule.sizes[f], mine, self.sizes) and not bears_uneven(eqn, rule, f):
-                mine = mine[:-1]
-            if mine:
-                kept[f] = mine
-        return kept
-
-    def grouped(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes, given: Sequence[FactorAxes], splittable: frozenset[int]
-                ) -> Iterator[FactorAxes]:
-        """`axes` with factors of a group split together: the leader by the axes of any of them, and those that lie split."""
-        options = [axes]
-        groups = [group for group in rule.groups if splittable.issuperset(group)]
-        for group in groups:
-            options += [more for option in options for more in self.led(rule, group, option, given)]
-        alone = eqn.primitive.rules.get("splits_alone")
-        for option in options:
-            kept = {f: mine for f, mine in option.items() if not _strays(f, mine, rule, option) or (alone and alone(f, rule, eqn))}
-            kept = self.even(eqn, rule, kept)
-            if not rule.groups or self.context(eqn, rule, kept).needs() is not None:
-                yield kept
-
-    def led(self, rule: FactorRule, group: Sequence[int], axes: FactorAxes, given: Sequence[FactorAxes]
-            ) -> Iterator[FactorAxes]:
-        """`axes` with the leader of `group` split as it, or one that follows it, is or lies."""
-        leader, *followers = group
-        lying = {f: mine for found in given for f, mine in found.items() if f in followers}
-        others = {f: mine for f, mine in axes.items() if f not in group}
-        used = {a for mine in others.values() for a in mine}
-        for mine in dict.fromkeys([*(axes[f] for f in group if f in axes), *lying.values()]):
-            if used.isdisjoint(mine) and worth_splitting(rule.sizes[leader], mine, self.sizes):
-                yield {**others, **dict.fromkeys((leader, *lying), mine)}
 
     def context(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes) -> emit.SplitContext:
         """What a `split` rule is told when factors are split by `axes`."""
         special = {f: mine for f, mine in axes.items() if f in rule.special or _needs_split(rule, f)}
         return emit.SplitContext(self, eqn, rule, special)
-
-    def relocated(self, rule: FactorRule, axes: FactorAxes, given: Sequence[FactorAxes], splittable: frozenset[int]
-                  ) -> Iterator[FactorAxes]:
-        """`axes` with those of dims that cannot stay split, or need rows of others, moved to a dim of the results that can."""
-        for stay in dict.fromkeys((splittable, splittable.difference(rule.special))):
-            kept = {f: mine for f, mine in axes.items() if f in stay}
-            used = {a for mine in kept.values() for a in mine}
-            lost = tuple(dict.fromkeys(a for found in given for f, mine in found.items() if f not in stay
-                                       for a in mine if a not in used))
-            n = math.prod(self.sizes[a] for a in lost)
-            for f in sorted({f for dim in rule.outs[0] for f in dim} & stay) if lost and rule.outs else ():
-                mine = kept.get(f, ())
-                if f not in rule.special and rule.sizes[f] % (n * math.prod(self.sizes[a] for a in mine)) == 0:
-                    yield {**kept, f: (*mine, *lost)}
-
-    def splittable(self, eqn: Eqn, rule: FactorRule) -> frozenset[int]:
-        """The factors that may be split."""
-        has_split = eqn.primitive.has("split")
-        allowed = []
-        for f in range(len(rule.sizes)):
-            easy = f not in rule.special and _finishes(rule.reduced.get(f, "add"), eqn)
-            if easy or (has_split and eqn.primitive.rules["can_split"](f, rule, eqn)):
-                allowed.append(f)
-        return frozenset(allowed)
 
     def passing(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value]) -> frozenset:
         """The axes of pending sums that this equation lets through, because it is linear in the summed operands.
@@ -367,7 +292,7 @@ class Partitioner:
         if after != sum(before.values()) or len(eqn.outvars) != 1:
             return after < sum(before.values())
         (var,) = eqn.outvars
-        reader = self.readers.get(var)
+        reader = self.readers.get(var, [None])[0]
         if self.uses[var] != 1 or reader is None or reader.primitive.kind == "region":
             return False
         rule = self.wishes.rule(reader)
@@ -443,6 +368,20 @@ class Partitioner:
                 row = self.local_bytes(eqn.invars[need.operand].aval, ins[need.operand]) / context.block(need.size, need.axes)
                 cost += sum(LATENCY + count * row for count in rows_sent(need.window, context.size(need.axes), need.size))
         return cost
+
+    def reach(self, var: Var, need: Need) -> Window:
+        """The rows that all equations which are wished to follow the same blocks need of `var` along a dim."""
+        windows = [need.window]
+        for eqn in self.readers.get(var, ()):
+            rule = self.wishes.rule(eqn) if eqn.primitive.has("split") else None
+            for group in rule.groups if rule is not None else ():
+                wished = axes_of_factors(rule.outs[0], self.wishes.spec(eqn.outvars[0]), rule, self.sizes)[0]
+                if wished.get(group[0]) == need.axes:
+                    found = self.context(eqn, rule, dict.fromkeys(group, need.axes)).needs() or ()
+                    windows += [other.window for other in found if eqn.invars[other.operand] is var and other.dim == need.dim
+                                and other.window.advance == need.window.advance]
+        first = min(w.first for w in windows)
+        return Window(first, need.window.advance, max(w.first + w.span for w in windows) - first)
 
     def gives_up(self, rule: FactorRule, values: Sequence[Value], axes: FactorAxes) -> bool:
         """Whether a sum whose terms all operands hold apart, on the same devices, would be gathered and computed whole.
@@ -719,44 +658,12 @@ class _NotLocal(Exception):
     """The operation cannot run on the local shapes."""
 
 
-def _finishes(combine: str, eqn: Eqn) -> bool:
-    """Whether shards reduced with `combine` can be combined across devices by one collective."""
-    bitwise = combine in ("and", "or") and eqn.outvars[0].aval.dtype != np.bool_
-    return combine == "add" or (combine in FINISH and not bitwise)
-
-
-def _strays(f: int, mine: tuple, rule: FactorRule, axes: FactorAxes) -> bool:
-    """Whether `f` follows leaders of groups, and none of them is split like it."""
-    leaders = [group[0] for group in rule.groups if f in group[1:]]
-    return bool(leaders) and not any(axes.get(leader) == mine for leader in leaders)
-
-
 def _needs_split(rule: FactorRule, f: int) -> bool:
     return f in rule.reduced and rule.reduced[f] != "add" and rule.reduced[f] not in FINISH
 
 
 def _what(eqn: Eqn, i: int) -> str:
     return "its operand" if len(eqn.invars) == 1 else f"operand {i}"
-
-
-def _merged(order: Sequence[FactorAxes], splittable: frozenset[int]) -> FactorAxes:
-    """Axes per factor, the earlier of `order` first; an axis serves one factor."""
-    taken: set = set()
-    merged: FactorAxes = {}
-    for axes in order:
-        for f, mine in axes.items():
-            have = merged.get(f, ())
-            if f not in splittable or len(mine) <= len(have) or mine[:len(have)] != have:
-                continue
-            fresh: list = []
-            for a in mine[len(have):]:
-                if a in taken:
-                    break
-                fresh.append(a)
-            if fresh:
-                merged[f] = (*have, *fresh)
-                taken.update(fresh)
-    return merged
 
 
 def _live(jaxpr: Jaxpr) -> list[Eqn]:
@@ -771,24 +678,6 @@ def _live(jaxpr: Jaxpr) -> list[Eqn]:
 
 def _variables(atoms: Sequence) -> list[Var]:
     return [a for a in atoms if type(a) is not Literal]
-
-
-def _consistent(axes: FactorAxes, rule: FactorRule, sizes: Mapping[Any, int]) -> FactorAxes:
-    """`axes` without those that would not cut a dim of several factors into contiguous blocks.
-
-    These are the axes of minor factors under a major one that is not split completely, and of an uneven factor.
-    """
-    kept = dict(axes)
-    for dim in joint_dims(rule):
-        whole = True
-        for f in dim:
-            if not whole:
-                kept.pop(f, None)
-            while f in kept and not is_even(rule.sizes[f], kept[f], sizes):
-                kept[f] = kept[f][:-1]
-            whole = whole and math.prod(sizes[a] for a in kept.get(f, ())) == rule.sizes[f]
-    kept = {f: mine for f, mine in kept.items() if mine}
-    return kept if kept == axes else _consistent(kept, rule, sizes)
 
 
 def partition_program(jaxpr: Jaxpr, wishes: Propagation, ins: Sequence[Placement], outs: Sequence[Spec | None],

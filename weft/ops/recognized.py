@@ -1,0 +1,186 @@
+"""Programs as users write them, with what moves along a dim found again, so that shards exchange only their edges.
+
+- A concatenation of the tail and the head of one value is its *rotation* (`roll`). Written as two slices, each of a size
+  that no mesh axis divides, it would be two exchanges; as one operation it keeps the layout.
+- A slice of a padded value is a *part* of it (the windows of pools, and of stencils with borders). The padded value has
+  other blocks than the value; its parts, as long as the value, have the same.
+
+The operations exist only between `recognized` and the local program: bound on values, they are the original ones again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.core.primitive import Primitive
+from weft.core.trace import typeof
+from weft.ir.factors import FactorRule, RuleBuilder
+from weft.ir.jaxpr import Eqn, Jaxpr, Var
+from weft.ir.types import ShapedArray
+from weft.ops import slicing
+from weft.ops.halo import Need, Window, behind, rows, within
+from weft.ops.local import splits
+
+
+class _Rotate(Primitive):
+    """Element i along `dim` of the result is element (i + start) modulo the size of the operand."""
+    __slots__ = ()
+
+    def bind(self, *args: Any, dim: int, start: int) -> Any:
+        (x,) = args
+        size = typeof(x).shape[dim]
+        parts = [slicing.slice_in_dim(x, start, size, 1, dim), slicing.slice_in_dim(x, 0, start, 1, dim)]
+        return slicing.concatenate(parts, dim)
+
+
+rotate_p = _Rotate("rotate", "layout", register=False)
+rotate_p.def_type(lambda aval, *, dim, start: aval)
+
+
+@rotate_p.def_factors
+def _rotate_factors(in_avals: Sequence, out_avals: Sequence, *, dim: int, start: int) -> FactorRule:
+    b = RuleBuilder()
+    factors = b.news(in_avals[0].shape)
+    return b.rule([factors], [factors], special={factors[dim]: "halo"}, linear_ins=(0,))
+
+
+def _rotate_windows(ctx: Any, dim: int, start: int) -> list[Need]:
+    """The rows from `start` on; where the last block is padded, those before the first one are asked for apart."""
+    axes, size = ctx.of_dim(0, dim), ctx.extent(0, dim)
+    own = ctx.block(size, axes)
+    if size % own == 0:
+        return [ctx.need(0, dim, axes, Window(start, own, own, ring=True))]
+    return [ctx.need(0, dim, axes, Window(first, own, own)) for first in (start, start - size)]
+
+
+@splits(rotate_p, lambda f, rule, eqn: f == rule.ins[0][eqn.params["dim"]][0], windows=_rotate_windows)
+def _rotate_split(ctx: Any, args: list, *, dim: int, start: int) -> Any:
+    (x,) = args
+    found = [rows(ctx, x, need) for need in ctx.needs()]
+    return found[0] if len(found) == 1 else behind(ctx, ctx.needs()[1], found[1], found[0])
+
+
+class _Part(Primitive):
+    """The slice `start_indices ... limit_indices` by `strides` of an operand padded by `padding_config`."""
+    __slots__ = ()
+
+    def bind(self, *args: Any, padding_config: tuple, **cut: Any) -> Any:
+        x, value = args
+        return slicing.slice(slicing.pad(x, value, padding_config), **cut)
+
+
+part_p = _Part("padded_slice", "slice", register=False)
+
+
+@part_p.def_type
+def _part_type(aval: ShapedArray, value: ShapedArray, *, padding_config: tuple, **cut: Any) -> ShapedArray:
+    (padded,) = slicing.pad_p.abstract([aval, value], {"padding_config": padding_config})
+    return slicing.slice_p.abstract([padded], cut)[0]
+
+
+@part_p.def_factors
+def _part_factors(in_avals: Sequence, out_avals: Sequence, *, padding_config: tuple, start_indices: tuple, **_cut: Any) -> FactorRule:
+    b = RuleBuilder()
+    ins, outs, special = [], [], {}
+    for size, count, config, start in zip(in_avals[0].shape, out_avals[0].shape, padding_config, start_indices):
+        ins.append(b.new(size))
+        outs.append(ins[-1] if _is_whole(size, count, config, start) else b.new(count))
+        if ins[-1] != outs[-1]:
+            special[ins[-1]] = special[outs[-1]] = "halo"
+    groups = tuple((g, f) for f, g in zip(ins, outs) if f != g)
+    return b.rule([ins, []], [outs], special=special, linear_ins=(0, 1), additive=True, groups=groups)
+
+
+def _is_whole(size: int, count: int, config: tuple, start: int) -> bool:
+    """Whether a dim is neither padded nor cut."""
+    return size == count and not any(config) and not start
+
+
+def _localize_part(params: dict, ins: Any, outs: Any) -> dict:
+    """Dims that are taken whole end where the local operand ends."""
+    dims = zip(ins[0].shape, outs[0].shape, params["padding_config"], params["start_indices"], params["limit_indices"])
+    return dict(params, limit_indices=tuple(n if _is_whole(n, m, config, start) else end for n, m, config, start, end in dims))
+
+
+part_p.rules["localize"] = _localize_part
+
+
+def _part_windows(ctx: Any, padding_config: tuple, start_indices: tuple, strides: tuple | None, **_cut: Any) -> list[Need] | None:
+    needs = []
+    for d, (low, _, inner) in enumerate(padding_config):
+        axes, step = ctx.of_result(0, d), strides[d] if strides else 1
+        if axes and inner:
+            return None
+        if axes:
+            own = ctx.block(ctx.result_extent(0, d), axes)
+            needs.append(ctx.need(0, d, axes, Window(start_indices[d] - low, own * step, (own - 1) * step + 1)))
+    return needs
+
+
+@splits(part_p, lambda f, rule, eqn: f in rule.special, windows=_part_windows)
+def _part_split(ctx: Any, args: list, *, padding_config: tuple, start_indices: tuple, limit_indices: tuple, strides: tuple | None
+                ) -> Any:
+    x, value = args
+    config, starts, limits = list(padding_config), list(start_indices), list(limit_indices)
+    for need in ctx.needs():
+        d = need.dim
+        x = within(ctx, rows(ctx, x, need, bool(ctx.of_dim(0, d))), need, value)
+        config[d], starts[d], limits[d] = (0, 0, 0), 0, need.window.span
+    return part_p.bind(x, value, padding_config=tuple(config), start_indices=starts, limit_indices=limits, strides=strides)
+
+
+# --- finding them -----------------------------------------------------------------------------------------------------
+
+def recognized(jaxpr: Jaxpr) -> Jaxpr:
+    """`jaxpr` with rotations and parts of padded values written as such."""
+    makers = {eqn.outvars[0]: eqn for eqn in jaxpr.eqns if eqn.primitive in (slicing.slice_p, slicing.pad_p)}
+    eqns = [_as_rotation(eqn, makers) or _as_part(eqn, makers) or _inside(eqn) for eqn in jaxpr.eqns]
+    return jaxpr if all(new is old for new, old in zip(eqns, jaxpr.eqns)) else jaxpr.replace(eqns=eqns)
+
+
+def _inside(eqn: Eqn) -> Eqn:
+    """`eqn` with the programs that it holds recognized too."""
+    if eqn.primitive.kind != "region":
+        return eqn
+    params = {key: _of_param(value) for key, value in eqn.params.items()}
+    return eqn if all(params[k] is eqn.params[k] for k in params) else eqn.replace(params=params)
+
+
+def _of_param(value: Any) -> Any:
+    if isinstance(value, Jaxpr):
+        return recognized(value)
+    if type(value) is tuple and any(isinstance(v, Jaxpr) for v in value):
+        new = tuple(_of_param(v) for v in value)
+        return value if all(a is b for a, b in zip(new, value)) else new
+    return value
+
+
+def _as_part(eqn: Eqn, makers: dict[Var, Eqn]) -> Eqn | None:
+    padded = makers.get(eqn.invars[0]) if eqn.primitive is slicing.slice_p else None
+    if padded is None or padded.primitive is not slicing.pad_p:
+        return None
+    return eqn.replace(primitive=part_p, invars=padded.invars, params={**padded.params, **eqn.params})
+
+
+def _as_rotation(eqn: Eqn, makers: dict[Var, Eqn]) -> Eqn | None:
+    if eqn.primitive is not slicing.concatenate_p or len(eqn.invars) != 2:
+        return None
+    tail, head = (makers.get(a) for a in eqn.invars)
+    if tail is None or head is None or {tail.primitive, head.primitive} != {slicing.slice_p} or tail.invars[0] is not head.invars[0]:
+        return None
+    (x,), dim = tail.invars, eqn.params["dimension"]
+    shape, start = x.aval.shape, tail.params["start_indices"][dim]
+    origin = tuple(start if d == dim else 0 for d in range(len(shape)))
+    until = tuple(start if d == dim else n for d, n in enumerate(shape))
+    if (_bounds(tail) != (origin, shape) or _bounds(head) != ((0,) * len(shape), until)):
+        return None
+    return eqn.replace(primitive=rotate_p, invars=(x,), params={"dim": dim, "start": start})
+
+
+def _bounds(eqn: Eqn) -> tuple | None:
+    """Where a slice without strides starts and ends."""
+    strides = eqn.params["strides"]
+    if strides is not None and any(s != 1 for s in strides):
+        return None
+    return tuple(eqn.params["start_indices"]), tuple(eqn.params["limit_indices"])

@@ -1,0 +1,157 @@
+"""Candidates: the ways to split the factors of one equation that are worth pricing.
+
+In:   an equation, its factor rule, its operands as they lie, the wishes for its results, what its operation can do split.
+Out:  axes per factor, each a way in which the local operation is right; the partitioner prices them.
+How:  splits as the results are wished, as each operand lies, and mixtures; then the same with axes of dims that cannot
+      stay split, or that need rows of others, moved elsewhere; then with the factors of a group split together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.ir.factors import FactorAxes, FactorRule, axes_of_factors, joint_dims
+from weft.ir.jaxpr import Eqn
+from weft.partition.reshard import is_even
+from weft.partition.uneven import bears_uneven, worth_splitting
+
+#: the collective that finishes a reduction over a split dim, by the operation that reduces
+FINISHED = {"max": "pmax", "min": "pmin", "or": "pmax", "and": "pmin"}
+
+
+class Candidates:
+    """The candidates for one equation, each once; the first is that of the wishes."""
+
+    def __init__(self, partitioner: Any, eqn: Eqn, rule: FactorRule, values: Sequence[Any]):
+        self.eqn, self.rule, self.sizes = eqn, rule, partitioner.sizes
+        self.context = partitioner.context
+        factors = lambda fs, dims: axes_of_factors(fs, dims, rule, self.sizes)[0]
+        self.wished = [factors(fs, partitioner.wishes.spec(v)) for v, fs in zip(eqn.outvars, rule.outs)]
+        self.given = [factors(fs, v.placement.dims) for v, fs in zip(values, rule.ins)]
+        self.splittable = frozenset(f for f in range(len(rule.sizes)) if self.can_split(f))
+
+    def __iter__(self) -> Iterator[FactorAxes]:
+        wished, given = self.wished, self.given
+        orders = [[*wished, *given], [*given, *wished], *([g, *wished, *given] for g in given if g), wished, []]
+        if any(given):
+            orders.append([*wished, *reversed(given)])
+        seen = set()
+        for order in orders:
+            axes = self.even(_consistent(_merged(order, self.splittable), self.rule, self.sizes))
+            for moved in (axes, *self.relocated(axes)):
+                for option in self.grouped(moved):
+                    key = tuple(sorted(option.items()))
+                    if key not in seen:
+                        seen.add(key)
+                        yield option
+
+    def can_split(self, f: int) -> bool:
+        """Whether factor `f` may be split."""
+        rule, primitive = self.rule, self.eqn.primitive
+        if f not in rule.special and _finishes(rule.reduced.get(f, "add"), self.eqn):
+            return True
+        return primitive.has("split") and primitive.rules["can_split"](f, rule, self.eqn)
+
+    def even(self, axes: FactorAxes) -> FactorAxes:
+        """`axes` less those that would cut a factor unevenly where the operation cannot bear it."""
+        kept = {}
+        for f, mine in axes.items():
+            while mine and not is_even(self.rule.sizes[f], mine, self.sizes) and not bears_uneven(self.eqn, self.rule, f):
+                mine = mine[:-1]
+            if mine:
+                kept[f] = mine
+        return kept
+
+    def relocated(self, axes: FactorAxes) -> Iterator[FactorAxes]:
+        """`axes` with those of dims that cannot stay split, or need rows of others, moved to a dim of the results that can."""
+        rule = self.rule
+        for stay in dict.fromkeys((self.splittable, self.splittable.difference(rule.special))):
+            kept = {f: mine for f, mine in axes.items() if f in stay}
+            used = {a for mine in kept.values() for a in mine}
+            lost = tuple(dict.fromkeys(a for found in self.given for f, mine in found.items() if f not in stay
+                                       for a in mine if a not in used))
+            n = self.count(lost)
+            for f in sorted({f for dim in rule.outs[0] for f in dim} & stay) if lost and rule.outs else ():
+                mine = kept.get(f, ())
+                if f not in rule.special and rule.sizes[f] % (n * self.count(mine)) == 0:
+                    yield {**kept, f: (*mine, *lost)}
+
+    def count(self, axes: Sequence) -> int:
+        """Number of blocks into which `axes` cut a dim."""
+        return math.prod(self.sizes[a] for a in axes)
+
+    def grouped(self, axes: FactorAxes) -> Iterator[FactorAxes]:
+        """`axes`, and with factors of a group split together; factors that follow no leader are left whole."""
+        rule, options = self.rule, [axes]
+        for group in rule.groups:
+            if self.splittable.issuperset(group):
+                options += [more for option in options for more in self.led(group, option)]
+        for option in options:
+            kept = self.even({f: mine for f, mine in option.items() if not self.strays(f, mine, option)})
+            if not rule.groups or self.context(self.eqn, rule, kept).needs() is not None:
+                yield kept
+
+    def led(self, group: Sequence[int], axes: FactorAxes) -> Iterator[FactorAxes]:
+        """`axes` with the leader of `group` split as it, or one that follows it, is or lies; with it those that lie split."""
+        leader, *followers = group
+        lying = {f: mine for found in self.given for f, mine in found.items() if f in followers}
+        others = {f: mine for f, mine in axes.items() if f not in group}
+        used = {a for mine in others.values() for a in mine}
+        for mine in dict.fromkeys([*(axes[f] for f in group if f in axes), *lying.values()]):
+            if used.isdisjoint(mine) and worth_splitting(self.rule.sizes[leader], mine, self.sizes):
+                yield {**others, **dict.fromkeys((leader, *lying), mine)}
+
+    def strays(self, f: int, mine: tuple, axes: FactorAxes) -> bool:
+        """Whether `f` follows leaders of groups, none of them is split like it, and it cannot be split alone."""
+        leaders = [group[0] for group in self.rule.groups if f in group[1:]]
+        alone = self.eqn.primitive.rules.get("splits_alone")
+        followed = not leaders or any(axes.get(leader) == mine for leader in leaders)
+        return not followed and not (alone and alone(f, self.rule, self.eqn))
+
+
+def _finishes(combine: str, eqn: Eqn) -> bool:
+    """Whether shards reduced with `combine` can be combined across devices by one collective."""
+    bitwise = combine in ("and", "or") and eqn.outvars[0].aval.dtype != np.bool_
+    return combine == "add" or (combine in FINISHED and not bitwise)
+
+
+def _merged(order: Sequence[FactorAxes], splittable: frozenset[int]) -> FactorAxes:
+    """Axes per factor, the earlier of `order` first; an axis serves one factor."""
+    taken: set = set()
+    merged: FactorAxes = {}
+    for axes in order:
+        for f, mine in axes.items():
+            have = merged.get(f, ())
+            if f not in splittable or len(mine) <= len(have) or mine[:len(have)] != have:
+                continue
+            fresh: list = []
+            for a in mine[len(have):]:
+                if a in taken:
+                    break
+                fresh.append(a)
+            if fresh:
+                merged[f] = (*have, *fresh)
+                taken.update(fresh)
+    return merged
+
+
+def _consistent(axes: FactorAxes, rule: FactorRule, sizes: Mapping[Any, int]) -> FactorAxes:
+    """`axes` without those that would not cut a dim of several factors into contiguous blocks.
+
+    These are the axes of minor factors under a major one that is not split completely, and of an uneven factor.
+    """
+    kept = dict(axes)
+    for dim in joint_dims(rule):
+        whole = True
+        for f in dim:
+            if not whole:
+                kept.pop(f, None)
+            while f in kept and not is_even(rule.sizes[f], kept[f], sizes):
+                kept[f] = kept[f][:-1]
+            whole = whole and math.prod(sizes[a] for a in kept.get(f, ())) == rule.sizes[f]
+    kept = {f: mine for f, mine in kept.items() if mine}
+    return kept if kept == axes else _consistent(kept, rule, sizes)
