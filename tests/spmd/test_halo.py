@@ -1,5 +1,7 @@
 """Operations that look at places along a split dim: neighbours exchange edges, and values are those of the whole."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -81,7 +83,7 @@ def test_gradient_of_a_convolution_sends_edges_and_sums_kernels():
 @pytest.mark.parametrize("parts", [(16, 16), (24, 8), (1, 63), (3, 30, 31), (8, 8, 8)])
 def test_concatenations_along_a_split_dim(parts):
     ends = np.cumsum((0, *parts)).tolist()
-    join = lambda x: [slicing.concatenate([math.sin(slicing.slice(x, (a, 0), (b, 3))) for a, b in zip(ends, ends[1:])][::-1], 0)]
+    join = lambda x: [slicing.concatenate([math.sin(slicing.slice(x, (a, 0), (b, 3))) for a, b in itertools.pairwise(ends)][::-1], 0)]
     for spec in (P("x"), P()):
         check(join, [random(64, 3)], LINE, [spec], [P("x")] if sum(parts) % 8 == 0 else None)
         check(lambda x: gradients(lambda y: join(y)[0], (x,)), [random(64, 3)], LINE, [spec])
