@@ -158,7 +158,7 @@ def explicit_axes(f: Callable | None = None, /, *, axes: Any = None, in_sharding
     >>> import weft, weft.numpy as wnp
     >>> mesh = weft.make_mesh((1,), ('x',))
     >>> def f(a):
-    ...     print(weft.typeof(a))
+    ...     print(weft.typeof(a).str_short())
     ...     return a * 2
     >>> with weft.sharding.use_mesh(mesh):
     ...     explicit_axes(f)(wnp.ones(2), in_sharding=weft.P('x'))

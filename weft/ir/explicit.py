@@ -72,6 +72,11 @@ def on_devices(sharding: NamedSharding, devices: tuple) -> NamedSharding:
     return NamedSharding(made, sharding.spec, memory_kind=sharding.memory_kind)
 
 
+def has_explicit_axes(sharding: Sharding) -> bool:
+    """Whether values placed so have a type that says how they lie."""
+    return isinstance(sharding, NamedSharding) and bool(sharding.mesh.explicit_axes)
+
+
 def says_all(sharding: NamedSharding | None) -> bool:
     """Whether a type's sharding leaves nothing to the compiler: all axes of its mesh are explicit."""
     return sharding is not None and sharding.mesh.are_all_axes_explicit

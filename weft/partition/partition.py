@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from weft.core.trace import current_trace
-from weft.ir.explicit import auto_part
+from weft.ir.explicit import auto_part, has_explicit_axes, retyped
 from weft.ir.jaxpr import Eqn, Jaxpr
-from weft.ir.mesh import Mesh
+from weft.ir.mesh import AxisType, Mesh
 from weft.ir.program_mesh import common_mesh, constraint_shardings, sharding_of_spec, to_spec
 from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.specs import DimSpec, Spec
@@ -157,10 +157,17 @@ def partition_for(jaxpr: Jaxpr, in_specs: Sequence[Any], out_shardings: Sequence
     result = partition(jaxpr, mesh, specs(committed, jaxpr.invars), specs(out_shardings, jaxpr.outvars))
     known = [s for s in dict.fromkeys(given) if s.memory_kind == "device"]
     show = lambda spec, asked: _shown(spec, result.mesh, mesh, known if asked is None else [asked, *known])
+
+    def show_result(spec: Spec, asked: Sharding | None, aval: ShapedArray) -> Sharding:
+        if asked is not None or aval.sharding is not None or not mesh.explicit_axes:
+            return show(spec, asked)
+        free = retyped(mesh, mesh.explicit_axes, AxisType.Auto)      # the result's type says nothing
+        return _shown(spec, free if result.mesh is mesh else result.mesh, free, [s for s in known if not has_explicit_axes(s)])
+
     return PartitionResult(
         result.jaxpr, result.in_specs, result.out_specs, result.records, result.mesh,
         tuple(show(s, asked) for s, asked in zip(result.in_specs, committed)),
-        tuple(show(s, asked) for s, asked in zip(result.out_specs, out_shardings)),
+        tuple(show_result(s, asked, a) for s, asked, a in zip(result.out_specs, out_shardings, jaxpr.out_avals)),
         tuple((callback, show(spec, None)) for callback, spec in result.looks))
 
 

@@ -67,7 +67,8 @@ def _backward(jaxpr: Jaxpr, args: Sequence, cts: Sequence) -> list:
     for atom, ct in zip(jaxpr.outvars, cts):
         accumulate(atom, ct)
     for eqn in reversed(pending):
-        out_cts = [finished(v) for v in eqn.outvars]
+        passes = eqn.primitive.kind == "constraint"       # a sum may pass it unfinished, to end where the operand lies
+        out_cts = [ct_env.pop(v, None) if passes else finished(v) for v in eqn.outvars]
         if all(ct is None for ct in out_cts):
             continue
         ins = [UndefPrimal(a.aval) if is_linear(a) else value(a) for a in eqn.invars]
