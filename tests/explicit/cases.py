@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+import weft.ops
 from weft.core.primitive import Primitive, registry
 from weft.core.trace import typeof
 from weft.ops import indexing, keys, layout, linalg, sorting
@@ -14,6 +17,9 @@ from weft.ops.arithmetic import RoundingMethod
 from weft.ops.convolution import conv_general_dilated
 from weft.ops.fft import fft
 from weft.ops.reduce import argmax
+
+for module in pkgutil.iter_modules(weft.ops.__path__, "weft.ops."):
+    importlib.import_module(module.name)
 
 rng = np.random.default_rng(7)
 SHAPE = (4, 8)

@@ -25,9 +25,11 @@ from weft.core.interpret import evaluate, run_reference
 from weft.core.primitive import BatchAxis, Primitive, unsupported
 from weft.core.stage import stage
 from weft.core.trace import Zero, extend_axis_env, is_undef, typeof
+from weft.ir.explicit import type_sharding
 from weft.ir.jaxpr import Eqn, Jaxpr
 from weft.ir.mesh import Mesh
 from weft.ir.rewrite import dce as dce_jaxpr, used_vars
+from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
 from weft.ir.types import ShapedArray
 from weft.ops.arithmetic import div
@@ -63,7 +65,10 @@ def whole_aval(aval: ShapedArray, spec: PartitionSpec, mesh: Mesh, manual: Seque
     """The type of a value whose blocks have type `aval`."""
     dims = spec.dims(aval.ndim)
     shape = tuple(n * math.prod(mesh.shape[a] for a in axes) for n, axes in zip(aval.shape, dims))
-    return aval.update(shape=shape, sharding=None, vma=aval.vma.difference(manual))
+    vma = aval.vma.difference(manual)
+    told = not vma and mesh.explicit_axes and set(mesh.explicit_axes) <= set(manual)
+    sharding = type_sharding(NamedSharding(mesh, spec), aval.ndim) if told else None
+    return aval.update(shape=shape, sharding=sharding, vma=vma)
 
 
 def unmentioned(spec: PartitionSpec, params: dict) -> tuple:
