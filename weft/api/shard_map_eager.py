@@ -33,6 +33,7 @@ from weft.util.state import guard
 class ManualTracer(Tracer):
     """A value inside a shard_map that runs at once: its type, and what stands for the blocks of all devices."""
     __slots__ = ("aval", "value")
+    why_no_value = "it may differ from device to device"
 
     def __init__(self, trace: ManualTrace, aval: ShapedArray, value: Any):
         self._trace = trace

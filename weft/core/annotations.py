@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.core.trace import set_trace, typeof
-from weft.ir.registry import registry
+from weft.core.trace import _state, set_trace, typeof
 from weft.ir.types import ShapedArray
 
 #: kinds whose type rules say themselves how results vary
@@ -47,7 +46,7 @@ def _inner_axes(primitive: Any, avals: Sequence[ShapedArray], params: dict) -> l
 def cast(x: Any, axes: frozenset) -> Any:
     """`x`, typed as varying over `axes` too; `x` itself if it does."""
     missing = axes - typeof(x).vma
-    return registry["pvary"].bind(x, axes=tuple(sorted(missing, key=str))) if missing else x
+    return _state.trace.cast(x, missing) if missing else x
 
 
 def cast_under(trace: Any, x: Any, axes: frozenset) -> Any:

@@ -42,7 +42,7 @@ class StageTracer(Tracer):
 
 class StageTrace(Trace):
     """Records bound primitives as equations. Equations with no outputs in use are kept; `ir.rewrite.dce` drops them."""
-    __slots__ = ("eqns", "constvars", "consts", "_const_ids", "name")
+    __slots__ = ("eqns", "constvars", "consts", "_const_ids", "_casts", "name")
 
     def __init__(self, parent: Trace, name: str = ""):
         super().__init__(parent)
@@ -50,6 +50,7 @@ class StageTrace(Trace):
         self.constvars: list[Var] = []
         self.consts: list = []
         self._const_ids: dict[int, Var] = {}
+        self._casts: dict[tuple, Var] = {}
         self.name = name
 
     def process(self, primitive: Primitive, args: Sequence, params: dict):
@@ -70,7 +71,7 @@ class StageTrace(Trace):
         avals = [a.aval for a in atoms]
         if any(a.vma for a in avals):
             out_avals, wanted = annotated_types(primitive, avals, params)
-            atoms = [self.cast(a, axes) if axes != a.aval.vma else a for a, axes in zip(atoms, wanted)]
+            atoms = [self.cast_atom(a, axes) if axes != a.aval.vma else a for a, axes in zip(atoms, wanted)]
         else:
             out_avals = primitive.abstract(avals, params)
         if any(a.sharding is not None for a in avals):
@@ -96,14 +97,20 @@ class StageTrace(Trace):
             return Literal(np.asarray(x, aval.dtype)[()], aval)
         return self.const(x, aval)
 
-    def cast(self, atom, axes: frozenset):
-        """The value of `atom` typed as varying over `axes`; constants stay as they are."""
+    def cast_atom(self, atom, axes: frozenset):
+        """The variable of `atom` typed as varying over `axes`, made once; constants stay as they are."""
         if type(atom) is Literal or (atom in self.constvars and not atom.aval.vma):
             return atom
-        missing = tuple(sorted(axes - atom.aval.vma, key=str))
-        out = Var(atom.aval.update(vma=axes))
-        self.eqns.append(Eqn(registry["pvary"], [atom], [out], {"axes": missing}, _state.source or user_frame()))
+        out = self._casts.get((atom, axes))
+        if out is None:
+            missing = tuple(sorted(axes - atom.aval.vma, key=str))
+            out = self._casts[atom, axes] = Var(atom.aval.update(vma=axes))
+            self.eqns.append(Eqn(registry["pvary"], [atom], [out], {"axes": missing}, _state.source or user_frame()))
         return out
+
+    def cast(self, x, axes):
+        atom = self.cast_atom(self.atom(x), axes | typeof(x).vma)
+        return x if type(atom) is Literal or not atom.aval.vma else StageTracer(self, atom.aval, atom, None)
 
     def const(self, x, aval: ShapedArray) -> Var:
         """The constant variable of value `x`; one per object."""

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.ir.registry import registry
 from weft.ir.types import ShapedArray
 from weft.util import dtypes
 from weft.util.errors import (
@@ -39,6 +40,10 @@ class Trace:
 
     def process(self, primitive, args: Sequence, params: dict):
         raise NotImplementedError(f"{type(self).__name__}.process")
+
+    def cast(self, x, axes: frozenset):
+        """`x` typed as varying over `axes`, which its type does not name."""
+        return self.process(registry["pvary"], [x], {"axes": tuple(sorted(axes, key=str))})
 
 
 class EvalTrace(Trace):
@@ -72,6 +77,8 @@ class Tracer:
     def describe(self) -> str:
         """One line for error messages: what this tracer stands for."""
         return f"{type(self).__name__}<{self.aval.str_short()}>"
+
+    why_no_value = "it has no value while the program is being traced"
 
     def concrete(self):
         """The value, when the trace knows it, else None."""
@@ -142,7 +149,7 @@ def _need_value(tracer: Tracer, error: type, use: str):
     made = f"\n  The value was made at {origin}" if origin is not None else ""
     line = user_frame()
     here = f"\n  at {line}" if line is not None else ""
-    raise error(f"{tracer.describe()} was used {use}, but it has no value while the program is being traced.{here}{made}\n"
+    raise error(f"{tracer.describe()} was used {use}, but {tracer.why_no_value}.{here}{made}\n"
                 f"  {_WAYS_OUT[error]}")
 
 

@@ -28,6 +28,9 @@ class LinearTrace(StageTrace):
             return rule(self, args, params)
         return StageTrace.process(self, primitive, args, params)
 
+    def cast(self, x, axes):
+        return super().cast(x, axes) if self.is_unknown(x) else self.parent.cast(x, axes)
+
     def is_unknown(self, x) -> bool:
         return type(x) is StageTracer and x._trace is self
 
