@@ -91,7 +91,7 @@ def compile_jaxpr(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
         stages.stacked = program = timer("simplify without looks", simplify, program) if looks else program
         shardings = [SingleDeviceSharding(assignment[0])] * len(jaxpr.outvars)
         shardings = [want if want is not None else given for want, given in zip(out_shardings, shardings)]
-    committed = any(s.committed for s in in_specs) or any(s is not None for s in out_shardings)
+    committed = len(assignment) > 1 or any(s.committed for s in in_specs) or any(s is not None for s in out_shardings)
     out_specs = [ArraySpec(a, s, committed) for a, s in zip(jaxpr.out_avals, shardings)]
     if config.engine == "numpy":
         return ReferenceExecutable(program, in_specs, out_specs, donated, stages)

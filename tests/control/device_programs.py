@@ -172,11 +172,11 @@ def on_peer(seeds):
 
     class Lax:
         """The peer's collectives, which do not cast operands that vary over a part of the axes."""
-        scan, cond, axis_index, ppermute = jax.lax.scan, jax.lax.cond, jax.lax.axis_index, jax.lax.ppermute
+        scan, cond, axis_index, ppermute = map(staticmethod, (jax.lax.scan, jax.lax.cond, jax.lax.axis_index, jax.lax.ppermute))
 
         def __getattr__(self, name):
             def call(x, axes, *args, **options):
-                missing = tuple(a for a in ((axes,) if isinstance(axes, str) else axes) if a not in jax.typeof(x).vma)
+                missing = tuple(a for a in ((axes,) if isinstance(axes, str) else axes) if a not in jax.typeof(x).mat.varying)
                 if missing and checked[0]:
                     x = jax.lax.pcast(x, missing, to="varying")
                 return getattr(jax.lax, name)(x, axes, *args, **options)
