@@ -58,6 +58,7 @@ from weft.api import (
     make_jaxpr as make_jaxpr,
     named_call as named_call,
     named_scope as named_scope,
+    pmap as pmap,
     pure_callback as pure_callback,
     remat as remat,
     reshard as reshard,

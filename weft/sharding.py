@@ -24,10 +24,13 @@ from weft.runtime.topology import make_mesh
 make_single_device_sharding = SingleDeviceSharding
 
 
+_LATE = {"PmapSharding": "weft.api.pmap", **dict.fromkeys(("auto_axes", "explicit_axes", "reshard"), "weft.api.explicit")}
+
+
 def __getattr__(name: str):
-    """`reshard`, `auto_axes` and `explicit_axes` belong to the functions on programs, which are loaded when asked for."""
-    if name in ("auto_axes", "explicit_axes", "reshard"):
-        return getattr(importlib.import_module("weft.api.explicit"), name)
+    """Names that belong to the functions on programs, which are loaded when asked for."""
+    if name in _LATE:
+        return getattr(importlib.import_module(_LATE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 __all__ = [

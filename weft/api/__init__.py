@@ -46,6 +46,7 @@ from weft.api.checkpointing import (
 )
 from weft.api.explicit import reshard
 from weft.api.jit import jit
+from weft.api.pmap import pmap
 from weft.api.shard_map import shard_map, smap
 from weft.api.vmap import vmap
 from weft.control.custom_rules import custom_jvp, custom_vjp
@@ -62,7 +63,7 @@ __all__ = [
     "effects_barrier",
     "ensure_compile_time_eval", "eval_jaxpr", "eval_shape", "fwd_and_bwd", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jit", "jvp",
     "linear_transpose", "linearize", "live_arrays", "make_array_from_callback", "make_array_from_process_local_data",
-    "make_array_from_single_device_arrays", "make_jaxpr", "named_call", "named_scope", "print_saved_residuals", "pure_callback",
+    "make_array_from_single_device_arrays", "make_jaxpr", "named_call", "named_scope", "pmap", "print_saved_residuals", "pure_callback",
     "remat", "reshard",
     "shard_map", "smap", "typeof", "value_and_grad",
     "vjp", "vmap",

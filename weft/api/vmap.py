@@ -8,6 +8,7 @@ from typing import Any
 
 from weft.api.flat import FlatFunction
 from weft.api.jit import function_name
+from weft.api.mapped import mapped_dims, mapped_size, result_dims
 from weft.core.primitive import BatchAxis
 from weft.core.trace import typeof
 from weft.transforms.batch import batch_flat, to_dim
@@ -45,66 +46,22 @@ def _is_tree(x) -> bool:
     return all(isinstance(leaf, int) for leaf in tree.tree_leaves(x))
 
 
-def _is_axis(x) -> bool:
-    return x is None
-
-
 def _call(fun, in_axes, out_axes, axis_name, axis_size, args, kwargs):
     name = function_name(fun)
+    where = f"vmap({name})"
     if isinstance(in_axes, tuple) and len(in_axes) != len(args):
-        raise ValueError(f"vmap({name}): in_axes must be an int, None, or a tuple with one entry per positional argument: got "
+        raise ValueError(f"{where}: in_axes must be an int, None, or a tuple with one entry per positional argument: got "
                          f"{len(in_axes)} entries for {len(args)} arguments.")
     flat_fun = FlatFunction(fun, args, kwargs)
-    flat, in_tree = flat_fun.leaves, flat_fun.in_tree
-    prefix = (in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args), dict.fromkeys(kwargs, 0))
-    try:
-        dims = tree.broadcast_prefix(prefix, (args, kwargs), is_leaf=_is_axis)
-    except ValueError as error:
-        raise ValueError(f"vmap({name}): in_axes must be a prefix of the tree of arguments: {error}") from None
-    dims = [_normal(d, x, name) for d, x in zip(dims, flat)]
-    size = _axis_size(name, flat, dims, in_tree, axis_size)
+    flat = flat_fun.leaves
+    dims = mapped_dims(in_axes, args, kwargs, flat, where)
+    size = mapped_size(where, flat, dims, flat_fun.in_tree, axis_size)
     axis = BatchAxis(size, axis_name, _splits(name, flat, dims))
     outs, out_dims = batch_flat(flat_fun, axis, flat, dims)
     for out in outs:
         typeof(out)
-    result = flat_fun.unflatten(outs)
-    try:
-        wanted = tree.broadcast_prefix(tuple(out_axes) if isinstance(out_axes, list) else out_axes, result, is_leaf=_is_axis)
-    except ValueError as error:
-        raise ValueError(f"vmap({name}): out_axes must be a prefix of the tree of results: {error}") from None
-    placed = [_place(o, d, want, axis, name) for o, d, want in zip(outs, out_dims, wanted)]
-    return flat_fun.unflatten(placed)
-
-
-def _normal(dim, x, name: str):
-    if dim is None:
-        typeof(x)
-        return None
-    aval = typeof(x)
-    if not -aval.ndim <= dim < aval.ndim:
-        raise ValueError(f"vmap({name}) was requested to map its argument along axis {dim}, which implies that its rank should be "
-                         f"at least {dim + 1 if dim >= 0 else -dim}, but it is only {aval.ndim} (its shape is {aval.shape}).")
-    return dim % aval.ndim
-
-
-def _axis_size(name: str, flat, dims, in_tree, given: int | None) -> int:
-    sizes = {}
-    for i, (x, d) in enumerate(zip(flat, dims)):
-        if d is not None:
-            sizes.setdefault(typeof(x).shape[d], []).append(i)
-    if given is not None:
-        sizes.setdefault(given, [])
-    if not sizes:
-        raise ValueError(f"vmap({name}) must have at least one mapped argument: every entry of in_axes is None. "
-                         "Give axis_size, or map an argument.")
-    if len(sizes) > 1:
-        paths = [tree.keystr(p) for p, _ in tree.tree_flatten_with_path(tree.tree_unflatten(in_tree, range(len(flat))))[0]]
-        facts = "\n".join(f"    size {n}: " + (", ".join(f"argument {paths[i].replace('[0]', '', 1)} of type "
-                                                        f"{typeof(flat[i]).str_short()}, axis {dims[i]}" for i in who)
-                                              or "axis_size") for n, who in sizes.items())
-        raise ValueError(f"vmap({name}) got inconsistent sizes for array axes to be mapped:\n{facts}\n"
-                         "  All mapped axes must have one size.")
-    return next(iter(sizes))
+    wanted = result_dims(out_axes, flat_fun.unflatten(outs), where)
+    return flat_fun.unflatten([_place(o, d, want, axis, name) for o, d, want in zip(outs, out_dims, wanted)])
 
 
 def _splits(name: str, flat, dims) -> tuple:

@@ -1,0 +1,73 @@
+"""What vmap and pmap ask of their axes: which dims of arguments and results are mapped, and their common size.
+
+In:   trees of ints and None that are prefixes of the trees of arguments and results.
+Out:  one dim (or None) per leaf. Errors begin with `where`, the transformation and the function, and name the argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from weft.core.trace import typeof
+from weft.util import tree
+
+
+def mapped_dims(in_axes: Any, args: tuple, kwargs: dict, flat: Sequence, where: str) -> list[int | None]:
+    """The mapped dim of each leaf of the arguments; keyword arguments are mapped over dim 0."""
+    prefix = (in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args), dict.fromkeys(kwargs, 0))
+    return [_in_range(d, x, where) for d, x in zip(_leaf_dims(prefix, (args, kwargs), where, "in_axes", "arguments"), flat)]
+
+
+def result_dims(out_axes: Any, result: Any, where: str) -> list[int | None]:
+    """The dim of each leaf of the result along which it is stacked; None: given once."""
+    return _leaf_dims(tuple(out_axes) if isinstance(out_axes, list) else out_axes, result, where, "out_axes", "results")
+
+
+def _leaf_dims(prefix: Any, whole: Any, where: str, what: str, of: str) -> list:
+    try:
+        return tree.broadcast_prefix(prefix, whole, is_leaf=lambda x: x is None)
+    except ValueError as error:
+        raise ValueError(f"{where}: {what} must be a prefix of the tree of {of}: {error}") from None
+
+
+def _in_range(dim: int | None, x: Any, where: str) -> int | None:
+    aval = typeof(x)
+    if dim is None:
+        return None
+    if not -aval.ndim <= dim < aval.ndim:
+        raise ValueError(f"{where} was requested to map its argument along axis {dim}, which implies that its rank should be "
+                         f"at least {dim + 1 if dim >= 0 else -dim}, but it is only {aval.ndim} (its shape is {aval.shape}).")
+    return dim % aval.ndim
+
+
+def mapped_size(where: str, flat: Sequence, dims: Sequence, in_tree: Any, given: int | None, left_out: Collection[int] = ()) -> int:
+    """The size of all mapped dims, which is `given` if that is not None. `left_out` are the positional arguments that are
+    not among those of `in_tree`."""
+    sizes: dict[int, list[int]] = {}
+    for i, (x, d) in enumerate(zip(flat, dims)):
+        if d is not None:
+            sizes.setdefault(typeof(x).shape[d], []).append(i)
+    if given is not None:
+        sizes.setdefault(given, [])
+    if not sizes:
+        raise ValueError(f"{where} must have at least one mapped argument: every entry of in_axes is None. "
+                         "Give axis_size, or map an argument.")
+    if len(sizes) > 1:
+        paths = _argument_paths(in_tree, left_out)
+        facts = "\n".join(f"    size {n}: " + (", ".join(f"argument {paths[i]} of type {typeof(flat[i]).str_short()}, axis {dims[i]}"
+                                                        for i in who) or "axis_size") for n, who in sizes.items())
+        raise ValueError(f"{where} got inconsistent sizes for array axes to be mapped:\n{facts}\n"
+                         "  All mapped axes must have one size.")
+    return next(iter(sizes))
+
+
+def _argument_paths(in_tree: Any, left_out: Collection[int]) -> list[str]:
+    """`[0]['w']` for a leaf of the first positional argument, `[1]['b']` for the keyword argument b."""
+    whole = tree.tree_unflatten(in_tree, range(in_tree.num_leaves))
+    numbers = [i for i in range(len(whole[0]) + len(left_out)) if i not in left_out]
+    shown = []
+    for path, _ in tree.tree_flatten_with_path(whole)[0]:
+        positional = path[0].idx == 0
+        shown.append(f"[{numbers[path[1].idx]}]{tree.keystr(path[2:])}" if positional else tree.keystr(path))
+    return shown
