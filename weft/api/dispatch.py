@@ -126,7 +126,7 @@ class _Entry:
 
 def add_entry(jitted: Dispatching, executable: Executable, args: tuple, kwargs: dict, static_nums, static_names, out_tree) -> None:
     """Let later calls like this one go to native code, if they can."""
-    if guard[0] or type(executable) is not Executable or not _installed(type(jitted)):
+    if guard[0] or type(executable) is not Executable or executable.check is not None or not _installed(type(jitted)):
         return
     specs = executable.in_specs[len(executable.const_inputs):]
     ins, outs = _Words(), _Words()

@@ -345,7 +345,7 @@ class FaceFunction(JitFunction):
 
     @api_boundary
     def _call(self, *args, **kwargs):
-        if config.disable_jit or _state.trace is not eval_trace or _state.lenient:
+        if config.disable_jit or config.debug_nans or config.debug_infs or _state.trace is not eval_trace or _state.lenient:
             return self.fun(*args, **kwargs)
         try:
             statics, leaves, in_tree = self._flatten(args, kwargs)

@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
 from weft.core.trace import _state
-from weft.ir.jaxpr import Jaxpr, Literal
+from weft.ir.jaxpr import Eqn, Jaxpr, Literal
 
 
 def evaluate(jaxpr: Jaxpr, *args) -> list:
@@ -49,9 +52,16 @@ def run_reference(jaxpr: Jaxpr, *args) -> list[np.ndarray]:
         env[var] = np.asarray(arg)
     for eqn in jaxpr.eqns:
         ins = [np.asarray(a.val, a.aval.dtype) if type(a) is Literal else env[a] for a in eqn.invars]
+        watch = _watch.current
+        if watch is not None and eqn.primitive.kind == "callback" and eqn.effects:
+            if eqn.outvars:
+                raise _Enough
+            continue
         with np.errstate(all="ignore"):
             out = eqn.primitive.rule("reference")(*ins, **eqn.params)
         outs = out if eqn.primitive.multiple_results else [out]
+        if watch is not None and watch(eqn, ins, outs):
+            raise _Enough
         for var, value in zip(eqn.outvars, outs):
             value = np.asarray(value)
             if value.dtype != var.aval.dtype or value.shape != var.aval.shape:
@@ -59,3 +69,28 @@ def run_reference(jaxpr: Jaxpr, *args) -> list[np.ndarray]:
                                      f"its type rule says {var.aval.str_short()}")
             env[var] = value
     return [np.asarray(a.val, a.aval.dtype) if type(a) is Literal else env[a] for a in jaxpr.outvars]
+
+
+class _Watch(threading.local):
+    """Who is shown every operation of `run_reference` in this thread."""
+    current: Callable | None = None
+
+
+_watch = _Watch()
+
+
+class _Enough(Exception):
+    """The watcher has seen what it wanted."""
+
+
+def run_until(watch: Callable[[Eqn, Sequence, Sequence], bool], run: Callable[[], object]) -> None:
+    """Run what calls `run_reference`, showing `watch(eqn, operands, results)` each operation, those inside loops, branches and
+    calls first, until it returns true. Callbacks that only look are passed over; one that would act again ends the run.
+    """
+    _watch.current = watch
+    try:
+        run()
+    except _Enough:
+        pass
+    finally:
+        _watch.current = None

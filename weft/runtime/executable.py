@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -22,7 +22,7 @@ _LONG_BYTES = 1 << 18        # about 20 µs of memory traffic
 class Executable:
     """A loaded program. Calling it takes and gives flat lists of arrays."""
     __slots__ = ("in_specs", "out_specs", "donated", "stages", "native", "consts", "n_slots", "aliases", "arena_bytes",
-                 "kernel_count", "const_inputs", "is_long", "_template", "__weakref__")
+                 "kernel_count", "const_inputs", "is_long", "check", "_template", "__weakref__")
 
     def __init__(self, native, scheduled, in_specs: Sequence[ArraySpec], out_specs: Sequence[ArraySpec], donated: Sequence[int], stages):
         self.in_specs = tuple(in_specs)
@@ -34,6 +34,7 @@ class Executable:
         self.aliases = dict(scheduled.aliases)          # output index -> donated input index whose memory it takes
         self.arena_bytes = scheduled.program.arena_bytes
         self.kernel_count = scheduled.kernel_count
+        self.check: Callable | None = None              # looks at (name, program, arguments, results) after each call
         self.const_inputs: list[Array] = []             # constants of the program that are passed as its first inputs
         traffic = sum(s.nbytes for s in (*self.in_specs, *self.out_specs)) + self.arena_bytes
         # worth letting other Python threads run; while a host call runs they may, and arguments must be held
@@ -64,8 +65,11 @@ class Executable:
         failed = self.native.call(slots)
         if start:
             events.tell("run", self.stages.name, start, time.perf_counter_ns(), kernels=self.kernel_count)
+        results = [Array(spec, buffer) for spec, buffer in zip(self.out_specs, outs)]
+        if self.check is not None and not failed:
+            self.check(self.stages.name, self.stages.simplified, args, results)
         for i in self.donated:                       # after a failure too: their memory may hold half of a result
             args[i].delete()
         if failed:
             self.native.raise_error()
-        return [Array(spec, buffer) for spec, buffer in zip(self.out_specs, outs)]
+        return results

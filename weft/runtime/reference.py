@@ -6,7 +6,7 @@ stage is at fault: everything before fusion is the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -32,6 +32,7 @@ class ReferenceExecutable:
         self.stages = stages
         self.const_inputs: list[Array] = []
         self.consts: list = []
+        self.check: Callable | None = None
 
     @property
     def peak_bytes(self) -> int:
@@ -45,7 +46,10 @@ class ReferenceExecutable:
             blocks.append(array._storage().reshape(var.aval.shape))
         with set_trace(eval_trace):
             outs = run_reference(self.program, *blocks)
+        results = [Array(spec, Buffer.from_numpy(np.array(out).reshape(spec.storage_shape), copy=True))
+                   for spec, out in zip(self.out_specs, outs)]
+        if self.check is not None:
+            self.check(self.stages.name, self.stages.simplified, args, results)
         for i in self.donated:
             args[i].delete()
-        return [Array(spec, Buffer.from_numpy(np.array(out).reshape(spec.storage_shape), copy=True))
-                for spec, out in zip(self.out_specs, outs)]
+        return results

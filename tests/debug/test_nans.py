@@ -1,0 +1,116 @@
+"""debug_nans and debug_infs: the first bad operation and its line, wherever it is, and nothing where all is well."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft import lax
+from weft.sharding import NamedSharding, PartitionSpec as P
+
+X = np.array([4.0, 1.0, -1.0, 9.0] * 2, np.float32)
+
+
+def root(x):
+    y = wnp.sqrt(x)  # the line
+    return y * 2 + 1
+
+
+def looped(x):
+    return lax.scan(lambda c, v: (root(v), c), 0.0, x)
+
+
+def branched(x):
+    return lax.cond(x[0] > 0, lambda: wnp.where(x > 0, x, root(x)).sum() + root(x).sum(), lambda: 0.0)
+
+
+def masked(x):
+    return wnp.where(x > 0, wnp.sqrt(x), 0.0)
+
+
+def mesh():
+    return weft.make_mesh((4, 2), ("i", "j"))
+
+
+PROGRAMS = {
+    "jit": weft.jit(root), "eager": root, "grad": weft.grad(lambda x: root(x).sum()), "scan": weft.jit(looped),
+    "eager scan": looped, "cond": weft.jit(branched), "vmap": weft.vmap(root), "checkpoint": weft.grad(
+        lambda x: weft.checkpoint(root)(x).sum()),
+    "while": weft.jit(lambda x: lax.while_loop(lambda s: s[0] < 2, lambda s: (s[0] + 1, root(s[1])), (0, x))[1]),
+    "shard_map": weft.jit(weft.shard_map(root, mesh=mesh(), in_specs=P(("i", "j")), out_specs=P(("i", "j")))),
+    "sharded": lambda x: weft.jit(root)(weft.device_put(x, NamedSharding(mesh(), P("i")))),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_first_nan_is_found_on_its_line(name):
+    program = PROGRAMS[name]
+    assert np.isnan(np.concatenate([np.ravel(y) for y in weft.tree.leaves(program(X))])).any()       # nobody minds
+    with weft.debug_nans():
+        for _ in range(3):
+            with pytest.raises(FloatingPointError, match=r"invalid value \(nan\) encountered in sqrt") as caught:
+                program(X)
+            assert "test_nans.py:17 in root:  y = wnp.sqrt(x)  # the line" in str(caught.value)
+        for y in weft.tree.leaves(program(np.abs(X))):
+            assert np.isfinite(y).all()
+    program(X)
+
+
+def test_infinities_are_told_apart():
+    f = weft.jit(lambda x: 1 / x)
+    with weft.debug_nans():
+        assert np.isinf(f(0.0))
+    with weft.debug_infs(), pytest.raises(FloatingPointError, match=r"\(inf\) encountered in div"):
+        f(0.0)
+
+
+def test_what_is_masked_inside_a_program_is_no_error():
+    with weft.debug_nans():
+        np.testing.assert_array_equal(weft.jit(masked)(X), [2, 1, 0, 3] * 2)
+        with pytest.raises(FloatingPointError, match="mul"):                  # but its gradient is one
+            weft.jit(weft.grad(lambda x: masked(x).sum()))(np.zeros(3, np.float32))
+
+
+def test_prints_are_not_repeated_by_the_search(capsys):
+    seen = []
+
+    @weft.jit
+    def f(x):
+        weft.debug.print("x = {}", x)
+        x = x + weft.pure_callback(np.zeros_like, x, x)
+        return root(x), weft.debug.callback(seen.append, x)
+
+    with weft.debug_nans(), pytest.raises(FloatingPointError, match="sqrt"):
+        f(np.float32(-1))
+    assert capsys.readouterr().out == "x = -1.0\n" and len(seen) == 1
+
+
+def test_a_nan_from_a_callback_with_effects_is_not_searched_for():
+    from weft.experimental import io_callback
+    calls = []
+    f = weft.jit(lambda x: io_callback(lambda v: (calls.append(1), np.float32("nan"))[1], weft.ShapeDtypeStruct((), np.float32), x))
+    with weft.debug_nans(), pytest.raises(FloatingPointError, match="a callback gave it"):
+        f(1.0)
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "complex64"])
+def test_dtypes(dtype):
+    x = wnp.array([1.0, np.nan], dtype)
+    with weft.debug_nans():
+        with pytest.raises(FloatingPointError, match=r"operand 0 .* has nan"):
+            weft.jit(lambda x: x * 2)(x)
+        assert weft.jit(lambda x: wnp.isnan(x))(x).tolist() == [False, True]
+        assert weft.random.normal(weft.random.key(0), (3,)).shape == (3,)
+
+
+def test_donated_arguments_are_searched_and_then_gone():
+    f = weft.jit(lambda x: wnp.log(x), donate_argnums=0)
+    with weft.debug_nans():
+        x = wnp.ones(1000)
+        f(x)
+        assert x.is_deleted()
+        with pytest.raises(FloatingPointError, match="log"):
+            f(-wnp.ones(1000))

@@ -1,0 +1,76 @@
+"""`debug_nans` and `debug_infs`: which operation first gave a value that is not a number, or infinite, and on which line.
+
+While a flag is on, every program's results are looked at when it has run. If one is bad, the program runs again on its
+arguments, operation by operation on NumPy, loops and branches included, until the first bad result; callbacks with effects
+are not called again. What is computed inside and then discarded or masked is not reported, for nobody saw it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.core.interpret import run_reference, run_until
+from weft.ir.jaxpr import Eqn, Jaxpr
+from weft.runtime.array import Array
+from weft.util.config import config
+from weft.util.errors import describe
+from weft.util.source import user_frame
+
+
+def result_check() -> FiniteCheck | None:
+    """What programs compiled now have to check their results with."""
+    return FiniteCheck(config.debug_nans, config.debug_infs) if config.debug_nans or config.debug_infs else None
+
+
+class FiniteCheck:
+    """Raises FloatingPointError where a program gives NaN (if `nans`) or an infinity (if `infs`)."""
+
+    def __init__(self, nans: bool, infs: bool):
+        self.kinds = [*([("nan", np.isnan)] if nans else []), *([("inf", np.isinf)] if infs else [])]
+
+    def __call__(self, name: str, program: Jaxpr, args: Sequence[Array], outs: Sequence[Array]) -> None:
+        for i, out in enumerate(outs):
+            kind = self.bad(out._numpy())
+            if kind:
+                self.explain(name, program, [x._numpy() for x in args], i, kind)
+
+    def bad(self, value: Any) -> str:
+        """"nan" or "inf" if `value` has one, else ""."""
+        value = np.asarray(value)
+        if value.dtype.kind not in "fcV":                # V: the narrow floats
+            return ""
+        return next((kind for kind, test in self.kinds if test(value).any()), "")
+
+    def explain(self, name: str, program: Jaxpr, args: list, result: int, kind: str) -> None:
+        """Raise the error that names the first bad operation."""
+        found: list = []
+
+        def watch(eqn: Eqn, ins: Sequence, outs: Sequence) -> bool:
+            if any(self.bad(y) for y in outs):
+                found[:] = [eqn, ins, outs]
+            return bool(found)
+
+        run_until(watch, lambda: run_reference(program, *args))
+        if not found:
+            raise FloatingPointError(describe(name, f"invalid value ({kind}) in result {result}.", (), user_frame(),
+                                              "It could not be traced to an operation: a callback gave it, or the compiled "
+                                              "program rounds where the reference does not."))
+        eqn, ins, outs = found
+        kind = next(k for k in map(self.bad, outs) if k)
+        rows = [(f"operand {i}", a.aval.str_short(), f"has {k}" if (k := self.bad(x)) else _range(x))
+                for i, (a, x) in enumerate(zip(eqn.invars, ins))]
+        alone = len(program.eqns) == 1 and eqn.primitive.name == name      # an operation called by itself
+        raise FloatingPointError(describe(
+            "", f"invalid value ({kind}) encountered in {eqn.primitive.name}", rows, user_frame() if alone else eqn.source,
+            "" if alone else f"It was found in result {result} of {name}."))
+
+
+def _range(x: np.ndarray) -> str:
+    """The values of an operand, briefly."""
+    if not x.size or x.dtype.kind == "c":
+        return ""
+    low, high = x.min(), x.max()
+    return f"= {low}" if low == high else f"from {low} to {high}"
