@@ -40,7 +40,8 @@ reshard(x, P('b', 'a')); reshard(x, P(None, None)); lax.with_sharding_constraint
 api.vmap(lambda r: r.sum())(x); api.vmap(lambda r: xp.dot(r, xp.ones(16)))(rows)
 api.grad(lambda a: (a + x).sum())(rows); api.grad(lambda q: (rows @ q).sum())(v); api.grad(lambda q: (xp.tanh(rows @ q) ** 2).mean())(v)
 api.grad(lambda q: xp.dot(x, q, out_sharding=P('a')).sum())(w); api.value_and_grad(lambda q: nn.log_softmax(q).sum())(rows)
-lax.scan(lambda c, r: (c + r, c * 2), row, columns); lax.fori_loop(0, 3, lambda i, a: a * 2, x); lax.cond(True, lambda a: a, lambda a: a * 2, x)
+lax.scan(lambda c, r: (c + r, c * 2), row, columns); lax.fori_loop(0, 3, lambda i, a: a * 2, x)
+lax.cond(True, lambda a: a, lambda a: a * 2, x)
 auto_axes(lambda p, q: p @ q, out_sharding=P('a', None))(x, w); api.jit(lambda a: a.T)(x); api.jit(lambda a: (a.sum(0), a * 2))(x)
 """
 FAIL = """
