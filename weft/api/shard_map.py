@@ -16,7 +16,7 @@ from weft.api.jit import function_name
 from weft.api.shard_map_eager import can_run_eagerly, run_eagerly
 from weft.api.shard_map_specs import Site, check_entries, check_operand, check_result, flat_specs, leaf_labels
 from weft.control.body import stage_body, with_axes
-from weft.control.shard_map import block_aval, manual_scope, shard_map_p
+from weft.control.shard_map import block_aval, manual_scope, mesh_inside, shard_map_p
 from weft.core.trace import typeof
 from weft.ir.mesh import AbstractMesh, Mesh, current_mesh
 from weft.ir.shardings import NamedSharding
@@ -128,7 +128,7 @@ def _call(f: Callable, options: tuple, args: tuple, kwargs: dict) -> Any:
 def _bind(f: Callable, flat: list, in_tree: Any, specs: list, specs_of_results: Callable, params: dict, name: str) -> tuple:
     """Trace the program of one device, and apply it as one operation."""
     mesh, check = params["mesh"], params["check_vma"]
-    with manual_scope(params):
+    with manual_scope(params), mesh_inside(mesh, params["manual_axes"]):
         body = stage_body(f, in_tree, [block_aval(typeof(x), s, mesh, check) for x, s in zip(flat, specs)], name)
         out_specs = specs_of_results(body.jaxpr.outvars, body.out_tree)
         jaxpr = with_axes(body.jaxpr, [frozenset(s.axes) for s in out_specs]) if check else body.jaxpr
@@ -172,7 +172,12 @@ def _manual(mesh: Mesh, axis_names: frozenset, auto: frozenset, name: str) -> fr
         unknown = sorted(map(str, axes - set(mesh.axis_names)))
         if unknown:
             raise ValueError(f"shard_map({name}): {what} {unknown} are not axes of the mesh, which has {mesh.axis_names}.")
-    return (axis_names or frozenset(mesh.axis_names)) - auto
+    taken = frozenset(mesh.manual_axes)          # of an enclosing shard_map
+    clash = sorted(map(str, axis_names & taken))
+    if clash:
+        raise ValueError(f"shard_map({name}): axis_names {clash} are manual already: this is called inside of a shard_map over them, "
+                         "where every device has its block. Leave them out.")
+    return (axis_names or frozenset(mesh.axis_names) - taken) - auto
 
 
 def _mesh_of(mesh: Any, args: tuple, name: str) -> Mesh:
@@ -186,7 +191,8 @@ def _mesh_of(mesh: Any, args: tuple, name: str) -> Mesh:
                              "weft.set_mesh(mesh).")
         mesh = context
     if isinstance(mesh, Mesh):
-        return mesh
+        inside = isinstance(context, Mesh) and context.manual_axes and context.flat_devices == mesh.flat_devices
+        return context if inside and context.shape_tuple == mesh.shape_tuple else mesh
     candidates = [context, *(m for m in map(_array_mesh, tree.tree_leaves(args)) if m is not None)]
     for found in candidates:
         if isinstance(found, Mesh) and found.shape_tuple == mesh.shape_tuple:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft.api.execute import relayout, to_array
-from weft.control.shard_map import block_aval, whole_aval
+from weft.control.shard_map import block_aval, mesh_inside, whole_aval
 from weft.core.annotations import annotated_types
 from weft.core.primitive import BatchAxis
 from weft.core.trace import Trace, Tracer, _state, current_trace, eval_trace, extend_axis_env, set_trace, typeof
@@ -151,7 +151,7 @@ def run_eagerly(f: Callable, flat: Sequence, in_tree: Any, specs: Sequence[Parti
         guard[0] += 1
         try:
             args = [ManualTracer(trace, block_aval(x.aval, s, mesh, tracked), v) for x, s, v in zip(arrays, specs, stacked)]
-            with set_trace(trace), extend_axis_env(axes, tracked):
+            with set_trace(trace), extend_axis_env(axes, tracked), mesh_inside(mesh, params["manual_axes"]):
                 outs, out_tree = tree.tree_flatten(f(*tree.tree_unflatten(in_tree, args)))
                 out_specs = specs_of_results(outs, out_tree)
             found[:] = [out_tree, out_specs, [typeof(o) for o in outs]]

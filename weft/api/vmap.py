@@ -22,9 +22,9 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = No
     """`fun` mapped over the dims `in_axes` of its arguments; results are stacked along `out_axes`.
 
     `in_axes` and `out_axes` are integers, None (not mapped), or trees of them that match arguments and results as prefixes.
-    Keyword arguments are mapped over dim 0. `axis_name` lets collectives inside name the mapped axis. `spmd_axis_name` and
-    `sum_match` are accepted and change nothing: propagation finds the layout of the new dim. ValueError if mapped dims differ
-    in size.
+    Keyword arguments are mapped over dim 0. `axis_name` lets collectives inside name the mapped axis. `spmd_axis_name`
+    names mesh axes over which the new dim is spread, in constraints and in shard_map; elsewhere propagation finds its layout.
+    `sum_match` is accepted and changes nothing. ValueError if mapped dims differ in size.
 
     >>> import weft, weft.numpy as wnp
     >>> weft.vmap(lambda x, y: x @ y, in_axes=(0, None))(wnp.ones((5, 3)), wnp.ones(3)).shape
@@ -35,10 +35,12 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = No
     if not (in_axes is None or isinstance(in_axes, (int, tuple, dict)) or _is_tree(in_axes)):
         raise TypeError(f"vmap: in_axes must be an int, None, or a (nested) container of them, got {in_axes!r}.")
 
+    spread = () if spmd_axis_name is None else spmd_axis_name if isinstance(spmd_axis_name, tuple) else (spmd_axis_name,)
+
     @functools.wraps(fun, updated=())
     @api_boundary
     def mapped(*args, **kwargs):
-        return _call(fun, in_axes, out_axes, axis_name, axis_size, args, kwargs)
+        return _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs)
     return mapped
 
 
@@ -46,7 +48,7 @@ def _is_tree(x) -> bool:
     return all(isinstance(leaf, int) for leaf in tree.tree_leaves(x))
 
 
-def _call(fun, in_axes, out_axes, axis_name, axis_size, args, kwargs):
+def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
     name = function_name(fun)
     where = f"vmap({name})"
     if isinstance(in_axes, tuple) and len(in_axes) != len(args):
@@ -56,7 +58,7 @@ def _call(fun, in_axes, out_axes, axis_name, axis_size, args, kwargs):
     flat = flat_fun.leaves
     dims = mapped_dims(in_axes, args, kwargs, flat, where)
     size = mapped_size(where, flat, dims, flat_fun.in_tree, axis_size)
-    axis = BatchAxis(size, axis_name, _splits(name, flat, dims))
+    axis = BatchAxis(size, axis_name, _splits(name, flat, dims), spread=spread)
     outs, out_dims = batch_flat(flat_fun, axis, flat, dims)
     for out in outs:
         typeof(out)

@@ -318,6 +318,11 @@ def _flatten_cts(name, result, split) -> list:
         if ct is not None and want.dtype != dtypes.float0 and typeof(ct).shape != want.shape:
             raise ValueError(f"custom_vjp: bwd of {name} must return cotangents of the arguments' shapes: an argument of type "
                              f"{typeof(x).str_short()} got a cotangent of type {typeof(ct).str_short()}.")
+        extra = tuple(sorted(typeof(ct).vma - want.vma, key=str)) if ct is not None else ()
+        if extra:
+            raise ValueError(f"custom_vjp: bwd of {name} must return cotangents that vary as the arguments do: an argument of type "
+                             f"{typeof(x).str_short()} got a cotangent of type {typeof(ct).str_short()}.\n  The argument is one value "
+                             f"for all devices along {extra}, so their cotangents add up: return lax.psum(ct, {extra}).")
     return [None if typeof(x).to_tangent_aval().dtype == dtypes.float0 else ct for ct, x in zip(flat, split.flat)]
 
 

@@ -13,6 +13,7 @@ Laws: with `check_vma`, the types inside tell over which manual axes a value var
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -27,7 +28,7 @@ from weft.core.stage import stage
 from weft.core.trace import Zero, extend_axis_env, is_undef, typeof
 from weft.ir.explicit import type_sharding
 from weft.ir.jaxpr import Eqn, Jaxpr
-from weft.ir.mesh import Mesh
+from weft.ir.mesh import AxisType, Mesh
 from weft.ir.rewrite import dce as dce_jaxpr, used_vars
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
@@ -35,7 +36,7 @@ from weft.ir.types import ShapedArray
 from weft.ops.arithmetic import div
 from weft.ops.collectives import psum
 from weft.ops.layout import reshape
-from weft.transforms.batch import batch_jaxpr, to_dim
+from weft.transforms.batch import batch_flat, batch_jaxpr, named_axes, to_dim
 from weft.transforms.erase import erase
 from weft.transforms.jvp import jvp_jaxpr
 from weft.transforms.linearize import partial_eval_jaxpr
@@ -49,6 +50,12 @@ def manual_scope(params: dict) -> AbstractContextManager:
     """The context in which the program of one device is traced or transformed: its manual axes have names."""
     mesh, manual = params["mesh"], params["manual_axes"]
     return extend_axis_env([(name, size) for name, size in mesh.shape_tuple if name in manual], params["check_vma"])
+
+
+@functools.lru_cache(maxsize=256)
+def mesh_inside(mesh: Mesh, manual: tuple) -> Mesh:
+    """The mesh that a program of one device sees: the axes that it deals with are manual."""
+    return mesh.update(axis_types=tuple(AxisType.Manual if n in manual else t for n, t in zip(mesh.axis_names, mesh.axis_types)))
 
 
 # --- types ------------------------------------------------------------------------------------------------------------
@@ -155,11 +162,40 @@ def _jvp(primals, tangents, **params):
 
 @shard_map_p.def_batch
 def _batch(axis, args, dims, **params):
+    if axis.spread and set(axis.spread) <= set(params["manual_axes"]):
+        return _batch_spread(axis, args, dims, params)
     batched = tuple(d is not None for d in dims)
     args = [to_dim(x, d, axis, 0) if b else x for x, d, b in zip(args, dims, batched)]
     with manual_scope(params):
         mapped, out_batched = batch_jaxpr(params["jaxpr"], axis, batched)
     wider = lambda specs, mask: [PartitionSpec(None, *s) if b else s for s, b in zip(specs, mask)]
+    outs = _bind(mapped, args, params, wider(params["in_specs"], batched), wider(params["out_specs"], out_batched))
+    return outs, [0 if b else None for b in out_batched]
+
+
+def _batch_spread(axis: BatchAxis, args: Sequence, dims: Sequence, params: dict) -> tuple[list, list]:
+    """Map over a dim that is split over manual axes which the program itself leaves alone: every device has its part of it."""
+    jaxpr, mesh, spread = params["jaxpr"], params["mesh"], axis.spread
+    used = {a for spec in (*params["in_specs"], *params["out_specs"]) for a in spec.axes} | named_axes(jaxpr)
+    n = math.prod(mesh.shape[a] for a in spread)
+    if used & set(spread) or axis.size % n:
+        raise ValueError(f"vmap: spmd_axis_name={spread} of size {n} cannot split the mapped dim of size {axis.size} of a shard_map: "
+                         "its specs and collectives must not name these axes, and they must divide the dim.")
+    batched = tuple(d is not None for d in dims)
+    part = BatchAxis(axis.size // n, axis.name)
+    here = frozenset(spread) if params["check_vma"] else frozenset()
+    out_batched: list[bool] = []
+
+    def run(*blocks):
+        outs, out_dims = batch_flat(lambda *xs: evaluate(jaxpr, *xs), part, blocks, [0 if b else None for b in batched])
+        out_batched[:] = [d is not None for d in out_dims]
+        return [x if d is None else to_dim(x, d, part, 0) for x, d in zip(outs, out_dims)]
+
+    avals = [a.update(shape=(part.size, *a.shape), vma=a.vma | here) if b else a for a, b in zip(jaxpr.in_avals, batched)]
+    with manual_scope(params):
+        mapped = stage(run, avals, jaxpr.name)
+    args = [to_dim(x, d, axis, 0) if b else x for x, d, b in zip(args, dims, batched)]
+    wider = lambda specs, mask: [PartitionSpec(spread, *s) if b else s for s, b in zip(specs, mask)]
     outs = _bind(mapped, args, params, wider(params["in_specs"], batched), wider(params["out_specs"], out_batched))
     return outs, [0 if b else None for b in out_batched]
 

@@ -41,12 +41,13 @@ def unsupported(reason: str) -> Unsupported:
 
 @record
 class BatchAxis:
-    """The axis that `vmap` (or the stacking of mesh axes: then it is `of_mesh`) adds: its size, its name or None, and the
-    explicit mesh axes that split it."""
+    """The axis that `vmap` (or the stacking of mesh axes: then it is `of_mesh`) adds: its size, its name or None, the
+    explicit mesh axes that split it, and those over which the user asks to spread it."""
     size: int
     name: Any = None
     splits: tuple = ()
     of_mesh: bool = False
+    spread: tuple = ()
 
 
 def _definer(slot: str) -> Callable:

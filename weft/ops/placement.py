@@ -18,6 +18,8 @@ from weft.ir.mesh import current_mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
 from weft.ir.types import ShapedArray
+from weft.util.errors import ShardingError, describe
+from weft.util.source import user_frame
 
 #: what a primitive's `out_sharding` attribute says: how a user writes where its result lies
 OUT_SHARDING, READ_AT = "out_sharding={}", "x.at[...].get(out_sharding={})"
@@ -34,7 +36,21 @@ def sharding_constraint(x, sharding):
 @sharding_constraint_p.def_type
 def _constraint_type(aval, *, sharding):
     sharding.splits(aval.shape)                  # a dim need not divide, but there must be as many as it names
+    _check_not_manual(aval, sharding)
     return aval if aval.sharding is not None else aval.update(sharding=type_sharding(sharding, aval.ndim))
+
+
+def _check_not_manual(aval: ShapedArray, sharding: Any) -> None:
+    """A block inside of a shard_map is what one device has of its manual axes: no constraint can split it over them."""
+    inside = current_mesh()
+    manual = set(inside.manual_axes) if inside is not None else set()
+    named = [a for a in getattr(getattr(sharding, "spec", None), "axes", ()) if a in manual]
+    if named:
+        raise ShardingError(describe(
+            "with_sharding_constraint", f"axis {named[0]!r} is manual inside of this shard_map.",
+            [("value", aval.str_short()), ("sharding", sharding.spec)], user_frame(),
+            "A value here is one device's block; over manual axes nothing is left to split.",
+            f"Leave {named[0]!r} out, or move the value by a collective (all_to_all, psum_scatter)."))
 
 
 @sharding_constraint_p.def_jvp
@@ -45,7 +61,11 @@ def _constraint_jvp(primals, tangents, *, sharding):
 
 @sharding_constraint_p.def_batch
 def _constraint_batch(axis, args, dims, *, sharding):
-    return sharding_constraint(args[0], sharding.with_free_dim(dims[0])), dims[0]
+    wider = sharding.with_free_dim(dims[0])
+    if axis.spread and isinstance(wider, NamedSharding):
+        entries = [axis.spread if d == dims[0] else entry for d, entry in enumerate(wider.spec)]
+        wider = wider.with_spec(entries)
+    return sharding_constraint(args[0], wider), dims[0]
 
 
 def _identity_factors(in_avals, out_avals, **_):
