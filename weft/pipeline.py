@@ -75,14 +75,9 @@ def compile_jaxpr(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
         for callback, sharding in result.looks:
             callback(sharding)
         local = stages.local = timer("simplify local", simplify, result.jaxpr)
-        stacked = timer("stack", stack, local, result.axes, result.in_specs, result.out_specs)
+        stacked = timer("stack", stack, local, result.axes, result.in_specs, result.out_specs, result.out_blocks)
         program = stages.stacked = timer("simplify stacked", simplify, stacked)
         shardings = result.out_shardings
-        for i, (want, got, aval) in enumerate(zip(out_shardings, shardings, jaxpr.out_avals)):
-            if want is not None and not got.is_equivalent_to(want, aval.ndim):
-                raise NotImplementedError(
-                    f"{name}: the out_sharding {want} of result {i} cannot be expressed on one mesh with the other shardings of the "
-                    f"program (found {got}). Leave it out and use weft.device_put(result, sharding).")
         in_specs = [ArraySpec(s.aval, sharding, s.committed) for s, sharding in zip(in_specs, result.in_shardings)]
     else:
         program, looks = without_looks(program)

@@ -5,11 +5,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import weft
+import weft.debug
+import weft.lax
 from tests.spmd.harness import P, check, make, random
 from tests.spmd.lockstep import Lockstep
 from weft.core.interpret import run_reference
 from weft.core.stage import stage
 from weft.core.trace import typeof
+from weft.ir.mesh import Mesh
 from weft.ir.shardings import NamedSharding, PositionalSharding, SingleDeviceSharding
 from weft.ops import arithmetic, layout, math, slicing
 from weft.ops.contraction import dot_general
@@ -126,3 +130,44 @@ def test_parts_stay_split():
 def test_a_given_spec_must_divide():
     with pytest.raises(ValueError, match="dim 1 has size 6"):
         check(lambda x: [x], [random(4, 6)], GRID, [P(None, "a")])
+
+
+def test_an_output_whose_sharding_has_no_axes_in_common_with_others():
+    six = np.array(devices()[:6], object)
+    rows = NamedSharding(Mesh(six.reshape(2, 3), ("x", "y")), P("x", "y"))
+    for other in (NamedSharding(Mesh(six.reshape(3, 2), ("p", "q")), P("p", "q")),
+                  NamedSharding(Mesh(six.reshape(3, 2), ("p", "q")), P(("q", "p"))), PositionalSharding(six).reshape(3, 2)):
+        x = random(6, 12)
+        outs = weft.jit(lambda v: (v * 2, v + 1), out_shardings=(other, rows))(weft.device_put(x, rows))
+        for out, want, sharding in zip(outs, (x * 2, x + 1), (other, rows)):
+            assert out.sharding == sharding
+            for shard in out.addressable_shards:
+                np.testing.assert_array_equal(np.asarray(shard.data), want[shard.index])
+        np.testing.assert_array_equal(np.asarray(weft.jit(lambda v: v.T)(outs[0])), (x * 2).T)
+
+
+def test_an_uneven_constraint_inside_of_a_program():
+    line = make(x=8)
+    split = NamedSharding(line, P("x"))
+    x = weft.device_put(random(61, 3), NamedSharding(line, P()))
+    f = weft.jit(lambda v: weft.lax.with_sharding_constraint(v * 2, split).sum(0))
+    np.testing.assert_allclose(np.asarray(f(x)), np.asarray(x).sum(0) * 2, rtol=1e-5, atol=1e-5)
+    assert [r.kind for r in f.lower(x).compile().stages.collectives] == ["psum"]
+    same = weft.jit(lambda v: weft.lax.with_sharding_constraint(v * 2, split))(x)
+    assert same.sharding.is_fully_replicated
+    with pytest.raises(ValueError, match="61 is not divisible by 8"):
+        weft.lax.with_sharding_constraint(x, split)
+
+
+def test_callbacks_read_uneven_values_whole():
+    line = make(x=8)
+    seen = []
+    def f(v):
+        v = weft.lax.with_sharding_constraint(v, NamedSharding(line, P("x")))
+        weft.debug.callback(lambda a: seen.append(np.array(a)), v)
+        return v.sum()
+    x = random(13, 2)
+    weft.jit(f)(weft.device_put(x, NamedSharding(line, P()))).block_until_ready()
+    weft.effects_barrier()
+    assert len(seen) == 1 and seen[0].shape == x.shape
+    np.testing.assert_array_equal(seen[0], x)

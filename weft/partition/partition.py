@@ -42,6 +42,7 @@ class PartitionResult:
     in_shardings: tuple[Sharding, ...] = ()
     out_shardings: tuple[Sharding, ...] = ()
     looks: tuple[tuple[Callable, Spec], ...] = ()      # callbacks that ask how a value of the program lies
+    out_blocks: tuple[tuple[int, ...] | None, ...] = ()        # of results that are made whole: blocks to store them in
 
     @property
     def axes(self) -> tuple[tuple[Any, int], ...]:
@@ -146,7 +147,8 @@ def partition_for(jaxpr: Jaxpr, in_specs: Sequence[Any], out_shardings: Sequence
     """Partition for arguments as they lie: `in_specs[i]` has a `sharding` and tells whether it is `committed`.
 
     Uncommitted arguments are laid out as propagation wishes; so are outputs without a sharding. `in_shardings` and
-    `out_shardings` of the result are what the program expects and gives.
+    `out_shardings` of the result are what the program expects and gives. An output whose sharding no axes of the common
+    mesh express is made whole, and cut into its blocks at last.
     """
     assignment = tuple(assignment)
     committed = [s.sharding if s.committed and s.sharding.device_assignment == assignment else None for s in in_specs]
@@ -154,7 +156,10 @@ def partition_for(jaxpr: Jaxpr, in_specs: Sequence[Any], out_shardings: Sequence
     mesh = common_mesh(given) if given else Mesh(np.array(assignment, object), ("d0",))
     specs = lambda shardings, atoms: [None if s is None else to_spec(s, mesh, a.aval.ndim)
                                       for s, a in zip(shardings, atoms)]
-    result = partition(jaxpr, mesh, specs(committed, jaxpr.invars), specs(out_shardings, jaxpr.outvars))
+    wanted = specs(out_shardings, jaxpr.outvars)
+    foreign = tuple(s if s is not None and spec is None else None for s, spec in zip(out_shardings, wanted))
+    wanted = [((),) * a.aval.ndim if s is not None else spec for s, spec, a in zip(foreign, wanted, jaxpr.outvars)]
+    result = partition(jaxpr, mesh, specs(committed, jaxpr.invars), wanted)
     known = [s for s in dict.fromkeys(given) if s.memory_kind == "device"]
     show = lambda spec, asked: _shown(spec, result.mesh, mesh, known if asked is None else [asked, *known])
 
@@ -167,8 +172,9 @@ def partition_for(jaxpr: Jaxpr, in_specs: Sequence[Any], out_shardings: Sequence
     return PartitionResult(
         result.jaxpr, result.in_specs, result.out_specs, result.records, result.mesh,
         tuple(show(s, asked) for s, asked in zip(result.in_specs, committed)),
-        tuple(show_result(s, asked, a) for s, asked, a in zip(result.out_specs, out_shardings, jaxpr.out_avals)),
-        tuple((callback, show(spec, None)) for callback, spec in result.looks))
+        tuple(other or show_result(*given) for other, *given in zip(foreign, result.out_specs, out_shardings, jaxpr.out_avals)),
+        tuple((callback, show(spec, None)) for callback, spec in result.looks),
+        tuple(s and s.splits(a.aval.shape) for s, a in zip(foreign, jaxpr.outvars)))
 
 
 def _shown(spec: Spec, mesh: Mesh, coarse: Mesh, known: Sequence[Sharding]) -> Sharding:

@@ -118,6 +118,9 @@ def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | 
             state.give(var, spec)
     eqns = list(_all_eqns(jaxpr))
     for eqn in eqns:
+        if eqn.primitive.name == "shard_map":            # blocks of its values are blocks of what is outside
+            body = eqn.params["jaxpr"]
+            state.edges.update(a for a in (*body.invars, *body.outvars) if type(a) is not Literal)
         if eqn.primitive.kind == "constraint":
             _give_constraint(state, eqn, constraint_spec(eqn))
     for atom, spec in zip(jaxpr.outvars, out_specs):

@@ -233,6 +233,7 @@ class Partitioner:
         if eqn.primitive.name == "inspect_sharding":
             self.looks.append((eqn.params["callback"], places[0].dims))
             return []
+        places = [Placement(even_dims(v.aval.shape, p.dims, self.sizes)) for v, p in zip(values, places)]
         locals_ = [self.view(v, p, f"{eqn.primitive} reads it") for v, p in zip(values, places)]
         layout = Layout(tuple(p.dims for p in places), frozenset(self.sizes) - self.manual, eqn.params.get("partitioned", False),
                         len(eqn.params.get("mapped", ())))

@@ -23,8 +23,13 @@ from weft.transforms.batch import batch_flat, to_dim
 Spec = tuple[tuple[str, ...], ...]
 
 
-def stack(local: Jaxpr, axes: Sequence[tuple[str, int]], in_specs: Sequence[Spec], out_specs: Sequence[Spec]) -> Jaxpr:
-    """`local` mapped over the mesh `axes` (name, size), from and to storage blocks laid out by the specs."""
+def stack(local: Jaxpr, axes: Sequence[tuple[str, int]], in_specs: Sequence[Spec], out_specs: Sequence[Spec],
+          out_blocks: Sequence[tuple[int, ...] | None] = ()) -> Jaxpr:
+    """`local` mapped over the mesh `axes` (name, size), from and to storage blocks laid out by the specs.
+
+    A result that is whole on all devices is stored in so many blocks per dim as `out_blocks` says, if it says so.
+    """
+    blocks_of = (*out_blocks, *[None] * (len(out_specs) - len(out_blocks)))
     names = [name for name, _ in axes]
     sizes = dict(axes)
     local = dissolved(local)
@@ -34,7 +39,7 @@ def stack(local: Jaxpr, axes: Sequence[tuple[str, int]], in_specs: Sequence[Spec
         varying = [frozenset(a for dim in spec for a in dim) for spec in in_specs]
         wanted = [frozenset(a for dim in spec for a in dim) for spec in out_specs]
         outs = mapped_over(lambda *xs: evaluate(local, *xs), list(axes), varying, wanted)(*args)
-        return [leave(x, spec, names, sizes) for x, spec in zip(outs, out_specs)]
+        return [leave(x, spec, names, sizes) if cut is None else _cut(x, cut) for x, spec, cut in zip(outs, out_specs, blocks_of)]
 
     in_avals = [v.aval.update(shape=_splits(spec, v.aval.ndim, sizes) + v.aval.shape, sharding=None, vma=frozenset())
                 for v, spec in zip(local.invars, in_specs)]
@@ -94,3 +99,10 @@ def leave(x, spec: Spec, names, sizes):
     if have != order:
         x = transpose(x, tuple(have.index(a) for a in order) + tuple(range(n, len(shape))))
     return reshape(x, _splits(spec, len(local), sizes) + local)
+
+
+def _cut(x, blocks: tuple[int, ...]):
+    """[dims...] -> [blocks..., dims of a block...]."""
+    pairs = [n for size, k in zip(typeof(x).shape, blocks) for n in (k, size // k)]
+    rank = len(blocks)
+    return transpose(reshape(x, tuple(pairs)), (*range(0, 2 * rank, 2), *range(1, 2 * rank, 2)))
