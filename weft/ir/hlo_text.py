@@ -91,7 +91,7 @@ def _computation(jaxpr: Jaxpr, name: str, prefix: str, bodies: list[str]) -> str
 
 
 def _instruction(eqn: Eqn, names: _Names, bodies: list[str]) -> list[str]:
-    op = hlo_name(eqn.primitive.name)
+    op = "custom-call" if eqn.primitive.kind == "callback" else hlo_name(eqn.primitive.name)
     operands = ", ".join(names[a] for a in eqn.invars)
     called = []
     for key, body in subjaxprs(eqn.params):
@@ -124,6 +124,10 @@ def _attributes(eqn: Eqn) -> list[str]:
         for key in ("all_gather_dimension", "scatter_dimension", "split_axis", "concat_axis"):
             if key in params:
                 out.append(f"{key}={params[key]}")
+    elif kind == "callback":
+        out.append(f'custom_call_target="weft_{name}"')
+        if eqn.effects:
+            out.append("custom_call_has_side_effect=true")
     elif name in _DIRECTIONS:
         out.append(f"direction={_DIRECTIONS[name]}")
     elif kind == "contract":
@@ -196,6 +200,8 @@ def _function(jaxpr: Jaxpr, name: str, visibility: str, in_shardings, out_shardi
         for i, v in enumerate(eqn.outvars):
             env[v] = f"{result}#{i}" if many else result
         op = hlo_name(eqn.primitive.name).replace("-", "_").replace("dot", "dot_general", 1)
+        if eqn.primitive.kind == "callback":
+            op = f"custom_call @weft_{eqn.primitive.name}"
         bodies = list(subjaxprs(eqn.params))
         calls = []
         for key, body in bodies:
@@ -207,7 +213,8 @@ def _function(jaxpr: Jaxpr, name: str, visibility: str, in_shardings, out_shardi
             extra.append(f'sharding = "{eqn.params["sharding"]}"')
         attributes = f" {{{', '.join(extra)}}}" if extra else ""
         count = f":{len(eqn.outvars)}" if many else ""
-        lines.append(f"    {result}{count} = stablehlo.{op} {', '.join(args)}{attributes} : ({types}) -> ({outs})")
+        given = f"{result}{count} = " if eqn.outvars else ""
+        lines.append(f"    {given}stablehlo.{op} {', '.join(args)}{attributes} : ({types}) -> ({outs})")
     lines.append(f"    return {', '.join(read(a) for a in jaxpr.outvars)} : {', '.join(_tensor(a) for a in jaxpr.out_avals)}")
     lines.append("  }")
     for body in nested:
