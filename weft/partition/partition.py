@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.trace import current_trace
-from weft.ir.explicit import auto_part, has_explicit_axes, retyped
+from weft.ir.explicit import auto_part, has_explicit_axes, on_devices, retyped
 from weft.ir.jaxpr import Eqn, Jaxpr
 from weft.ir.mesh import AxisType, Mesh
 from weft.ir.program_mesh import common_mesh, constraint_shardings, sharding_of_spec, to_spec
@@ -164,10 +164,13 @@ def partition_for(jaxpr: Jaxpr, in_specs: Sequence[Any], out_shardings: Sequence
     show = lambda spec, asked: _shown(spec, result.mesh, mesh, known if asked is None else [asked, *known])
 
     def show_result(spec: Spec, asked: Sharding | None, aval: ShapedArray) -> Sharding:
-        if asked is not None or aval.sharding is not None or not mesh.explicit_axes:
+        """On the mesh whose types say what the result's type says."""
+        if asked is not None or not any(map(has_explicit_axes, known)):
             return show(spec, asked)
-        free = retyped(mesh, mesh.explicit_axes, AxisType.Auto)      # the result's type says nothing
-        return _shown(spec, free if result.mesh is mesh else result.mesh, free, [s for s in known if not has_explicit_axes(s)])
+        own = on_devices(aval.sharding, assignment).mesh if aval.sharding is not None else \
+            retyped(mesh, mesh.explicit_axes, AxisType.Auto)
+        alike = [s for s in known if isinstance(s, NamedSharding) and s.mesh.axis_types == own.axis_types]
+        return _shown(spec, result.mesh, own, alike)
 
     return PartitionResult(
         result.jaxpr, result.in_specs, result.out_specs, result.records, result.mesh,
