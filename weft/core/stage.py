@@ -109,8 +109,9 @@ class StageTrace(Trace):
         return out
 
     def cast(self, x, axes):
-        atom = self.cast_atom(self.atom(x), axes | typeof(x).vma)
-        return x if type(atom) is Literal or not atom.aval.vma else StageTracer(self, atom.aval, atom, None)
+        given = self.atom(x)
+        atom = self.cast_atom(given, axes | typeof(x).vma)
+        return super().cast(x, axes) if atom is given else StageTracer(self, atom.aval, atom, None)
 
     def const(self, x, aval: ShapedArray) -> Var:
         """The constant variable of value `x`; one per object."""
