@@ -131,8 +131,9 @@ def test_types_tell_what_varies(mesh, mode):
     seen = {}
 
     def f(x, y, w):
-        values = dict(x=x, xy=x * y, w=w, psum=lax.psum(x * y, "i"), all=lax.psum(x * y, ("i", "j")), cast=lax.pvary(w, "j"),
-                      index=lax.axis_index("j"), constant=wnp.ones(2), gathered=lax.all_gather(x, "i"), shifted=x + 1)
+        xy = x * y
+        values = {"x": x, "xy": xy, "w": w, "psum": lax.psum(xy, "i"), "all": lax.psum(xy, ("i", "j")), "cast": lax.pvary(w, "j"),
+                  "index": lax.axis_index("j"), "constant": wnp.ones(2), "gathered": lax.all_gather(x, "i"), "shifted": x + 1}
         seen.update({name: weft.typeof(value).vma for name, value in values.items()})
         return values["all"]
 
