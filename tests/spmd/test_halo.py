@@ -54,6 +54,14 @@ def test_convolutions(name, height):
         check(lambda *xs: gradients(fun, xs), args, GRID, [spec, P()], tolerance=1e-3)
 
 
+@pytest.mark.parametrize("kernel", [P(None, None, "a"), P(None, None, "b"), P(None, None, None, "a"), P("b", "a"), P(None, None, "b", "a")])
+def test_convolutions_whose_kernels_are_split(kernel):
+    args = [random(2, 4, 16, 8), random(4, 4, 4, 4, seed=1)]
+    for spec in (P(None, None, "a"), P(None, None, "a", "b"), P("b", None, None, "a")):
+        for name in ("valid", "strides", "strides and dilations"):
+            check(lambda *xs, name=name: [convolve(name)(*xs)], args, GRID, [spec, kernel], tolerance=1e-4)
+
+
 @pytest.mark.parametrize("layout", [("NHWC", "HWIO", "NHWC"), ("NCHW", "OIHW", "NHWC"), ("CNHW", "IOHW", "HWNC")])
 def test_convolutions_whose_dims_stand_elsewhere(layout):
     fun = convolve("same", 2, layout)

@@ -6,6 +6,7 @@ import pytest
 import weft
 from tests.spmd.harness import same
 from tests.spmd.test_random_programs import MESHES, Program, random_spec
+from tests.spmd.test_uneven import random_program
 from weft.core.interpret import run_reference
 from weft.core.stage import stage
 from weft.core.trace import typeof
@@ -29,3 +30,16 @@ def test_random_program(seed):
     for x, want, sharding in zip(got, wanted, asked):
         same(np.asarray(x), want, 1e-3)
         assert sharding is None or x.sharding.is_equivalent_to(sharding, want.ndim)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_program_with_uneven_dims(seed):
+    rng = np.random.default_rng(2000 + seed)
+    mesh = MESHES[int(rng.integers(len(MESHES)))]
+    shape = tuple(int(s) for s in rng.integers(2, 24, 2))
+    program = random_program(rng, mesh)
+    x = rng.standard_normal(shape).astype(np.float32)
+    wanted = run_reference(stage(program, [typeof(x)]), x)
+    got = weft.jit(program)(weft.device_put(x, NamedSharding(mesh, P())))
+    for y, want in zip(got, wanted):
+        same(np.asarray(y), want, 1e-3)

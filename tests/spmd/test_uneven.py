@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.spmd.harness import P, check, make, random
+from tests.spmd.test_halo import gradients
 from weft.core.trace import typeof
 from weft.ir.shardings import NamedSharding
 from weft.ops import arithmetic, comparison, indexing, layout, math, reduce, slicing, sorting
@@ -141,7 +142,7 @@ def test_a_pending_sum_is_scattered_unevenly():
     assert result.counts == {"reduce_scatter": 1, "psum": 1}
 
 
-def _random_program(rng, mesh):
+def random_program(rng, mesh):
     """A chain of operations on values whose sizes and layouts are random."""
     names = list(mesh.axis_names)
 
@@ -180,4 +181,6 @@ def test_random_programs(seed):
     rng = np.random.default_rng(1000 + seed)
     mesh = [LINE, GRID, make(a=2, b=3), make(a=5)][int(rng.integers(4))]
     shape = tuple(int(s) for s in rng.integers(2, 24, 2))
-    check(_random_program(rng, mesh), [random(*shape, seed=seed)], mesh, [None], tolerance=1e-4)
+    program, x = random_program(rng, mesh), random(*shape, seed=seed)
+    check(program, [x], mesh, [None], tolerance=1e-4)
+    check(lambda v: gradients(lambda u: program(u)[2], [v]), [x], mesh, [None], tolerance=1e-3)

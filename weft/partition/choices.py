@@ -90,7 +90,7 @@ class Candidates:
         for group in rule.groups:
             if self.splittable.issuperset(group):
                 options += [more for option in options for more in self.led(group, option)]
-        for option in options:
+        for option in map(self.with_one_leader, options):
             kept = self.even({f: mine for f, mine in option.items() if not self.strays(f, mine, option)})
             if not rule.groups or self.context(self.eqn, rule, kept).needs() is not None:
                 yield kept
@@ -105,12 +105,24 @@ class Candidates:
             if used.isdisjoint(mine) and worth_splitting(self.rule.sizes[leader], mine, self.sizes):
                 yield {**others, **dict.fromkeys((leader, *lying), mine)}
 
+    def with_one_leader(self, axes: FactorAxes) -> FactorAxes:
+        """`axes` without leaders whose followers have another one."""
+        led: set[int] = set()
+        kept = dict(axes)
+        for leader, *followers in self.rule.groups:
+            if leader in kept and not led.isdisjoint(followers):
+                del kept[leader]
+            elif leader in kept:
+                led.update(followers)
+        return kept
+
     def strays(self, f: int, mine: tuple, axes: FactorAxes) -> bool:
         """Whether `f` follows leaders of groups, none of them is split like it, and it cannot be split alone."""
         leaders = [group[0] for group in self.rule.groups if f in group[1:]]
+        if not leaders or any(axes.get(leader) == mine for leader in leaders):
+            return False
         alone = self.eqn.primitive.rules.get("splits_alone")
-        followed = not leaders or any(axes.get(leader) == mine for leader in leaders)
-        return not followed and not (alone and alone(f, self.rule, self.eqn))
+        return any(leader in axes for leader in leaders) or not (alone and alone(f, self.rule, self.eqn))
 
 
 def _finishes(combine: str, eqn: Eqn) -> bool:
