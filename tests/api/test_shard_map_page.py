@@ -1,6 +1,7 @@
 """The page on shard_map: its examples run as they stand."""
 
 import doctest
+import re
 from pathlib import Path
 
 import weft
@@ -9,7 +10,7 @@ PAGE = Path(weft.__file__).parents[1] / "docs" / "shard-map.md"
 
 
 def test_the_examples_run():
-    text = PAGE.read_text().replace("```python\n", "").replace("```", "")
+    text = "".join(re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE))
     example = doctest.DocTestParser().get_doctest(text, {}, "shard-map", str(PAGE), 0)
     result = doctest.DocTestRunner(verbose=False).run(example)
     assert len(example.examples) > 15 and not result.failed
