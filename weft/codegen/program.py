@@ -112,7 +112,7 @@ def _provide(kernels: dict[str, Kernel], others: Sequence[Order]) -> None:
             if name not in _kernels:
                 _adopt(name, missing)
         rest = [(name, kernel) for name, kernel in missing.items() if name not in _kernels]
-        count = -(-len(rest) // BATCH)
+        count = max(-(-len(rest) // BATCH), min(threads, len(rest) // 2))   # a module of one kernel is mostly fixed cost
         batches = [dict(rest[i::count]) for i in range(count)]
         orders = [Order(cache.key("batch", *batch), functools.partial(_batch_ir, batch)) for batch in batches]
         objects.prepare([*orders, *others], threads)
