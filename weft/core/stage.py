@@ -56,7 +56,7 @@ class StageTrace(Trace):
     def process(self, primitive: Primitive, args: Sequence, params: dict):
         atoms = [self.atom(x) for x in args]
         avals = [a.aval for a in atoms]
-        if any(a.vma or a.sharding is not None for a in avals):
+        if [a for a in avals if a.vma or a.sharding is not None]:
             out_avals, atoms = self.annotated(primitive, atoms, params)
         else:
             out_avals = primitive.abstract(avals, params)

@@ -10,6 +10,7 @@ trace is a leak, and the error names the line that made it.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ import numpy as np
 from weft.ir.registry import registry
 from weft.ir.types import ShapedArray
 from weft.util import dtypes
+from weft.util.config import config
 from weft.util.errors import (
     ConcretizationTypeError,
     TracerArrayConversionError,
@@ -302,26 +304,26 @@ def typeof(x) -> ShapedArray:
     >>> typeof(2.0)
     ShapedArray(float32[], weak_type=True)
     """
-    try:
-        return x.aval
-    except AttributeError:
-        pass
+    aval = getattr(x, "aval", None)
+    if aval is not None:
+        return aval
     if type(x) in _SCALARS:
-        return _scalar_avals[type(x)]()
+        return _scalar_aval(type(x), config.enable_x64)
     if isinstance(x, (np.ndarray, np.generic)):
         return ShapedArray(x.shape, dtypes.canonicalize_dtype(x.dtype))
     if isinstance(x, _SCALARS):
-        return _scalar_avals[next(t for t in _SCALARS if isinstance(x, t))]()
+        return _scalar_aval(next(t for t in _SCALARS if isinstance(x, t)), config.enable_x64)
     convert = getattr(x, "__weft_array__", None) or getattr(x, "__jax_array__", None)
     if convert is not None:
         return typeof(convert())
     raise TypeError(f"Value {x!r} of type {type(x)} is not a valid array type: it is neither an array nor a number.")
 
 
-_scalar_avals = {
-    t: (lambda t=t: ShapedArray((), dtypes.canonicalize_dtype({bool: np.bool_, int: np.int64, float: np.float64,
-                                                                complex: np.complex128}[t]), t is not bool))
-    for t in _SCALARS}
+@functools.cache
+def _scalar_aval(kind: type, wide: bool) -> ShapedArray:
+    """The type of Python numbers of a kind; `wide` says whether there are 64-bit types, as `canonicalize_dtype` knows."""
+    given = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}[kind]
+    return ShapedArray((), dtypes.canonicalize_dtype(given), kind is not bool)
 
 
 class Zero:

@@ -193,7 +193,7 @@ def match_dtypes(*args: Any) -> tuple:
     """
     avals = [typeof(x) for x in args]
     first = avals[0]
-    if all(a.dtype == first.dtype and a.weak_type == first.weak_type for a in avals):
+    if not [a for a in avals if a.dtype != first.dtype or a.weak_type != first.weak_type]:
         return args
     adapts = [a.weak_type and a.ndim == 0 for a in avals]
     fixed = [a for a, flexible in zip(avals, adapts) if not flexible]
@@ -210,6 +210,7 @@ _RANKS = ("bool", "integer", "floating", "complex")
 _PYTHON_NUMBERS = (bool, int, float, complex)       # in the order of _RANKS
 
 
+@functools.lru_cache(maxsize=256)
 def _rank(dtype: Any) -> int:
     return next((i for i, group in enumerate(_RANKS) if dtype_in(dtype, (group,))), -1)
 
@@ -275,7 +276,11 @@ def elementwise_type(name: str, groups, result=None) -> Callable:
 
     `result(dtype, **params)` gives the result another dtype.
     """
-    def type_rule(*avals, **params):
+    @functools.lru_cache(maxsize=256)         # a long program asks the same again and again
+    def of(*avals):
+        return compute(avals, {})
+
+    def compute(avals, params):
         for i, aval in enumerate(avals):
             check_dtype(name, aval, groups, i if len(avals) > 1 else None)
         same_dtypes(name, avals)
@@ -283,7 +288,8 @@ def elementwise_type(name: str, groups, result=None) -> Callable:
         dtype = avals[0].dtype if result is None else result(avals[0].dtype, **params)
         weak = all(a.weak_type for a in avals) and not dtype_in(dtype, BOOL)
         return ShapedArray(shape, dtype, weak, None, joined_vma(avals))
-    return type_rule
+
+    return lambda *avals, **params: compute(avals, params) if params else of(*avals)
 
 
 def batch_elementwise(primitive: Primitive) -> Callable:
