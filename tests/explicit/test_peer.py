@@ -47,15 +47,24 @@ auto_axes(lambda p, q: p @ q, out_sharding=P('a', None))(x, w); api.jit(lambda a
 FAIL = """
 x + turned; rows + reshard(x, P(None, "a")); x @ w
 rows @ reshard(w, P(None, 'a')); x @ reshard(w, P('a')); xp.einsum('ij,kj->ik', x, x); columns.reshape(128); w.reshape(2, 8, 8)
-x[xp.array([0, 2])]; xp.take(x, xp.array([0, 2]), axis=0); x[:3]; x[0]; lax.slice(x, (0, 0), (3, 16)); lax.dynamic_slice(x, (0, 0), (3, 16))
+x[xp.array([0, 2])]; xp.take(x, xp.array([0, 2]), axis=0);
 xp.pad(x, ((0, 0), (2, 1))); xp.sort(x, 1); lax.top_k(x, 3); xp.diagonal(x); lax.with_sharding_constraint(x, P('b', 'a'))
 lax.scan(lambda c, r: (c + r, c * 2), xp.zeros(16), x); auto_axes(lambda p, q: p @ q)(x, w); xp.roll(x, 1, 0)
 lax.cond(True, lambda a: a, lambda a: reshard(a * 2, P(None, 'b')), x); lax.fori_loop(0, 3, lambda i, a: reshard(a, P(None, 'b')), x)
 """
 
 
+#: what weft types and the peer refuses
+MORE = {
+    "x[:4]": "float32[4@a,16@b]", "x[:3]": "float32[3,16@b]", "x[0]": "float32[16@b]",
+    "lax.dynamic_slice(x, (0, 0), (3, 16))": "float32[3,16@b]", "xp.cumsum(x, 1)": "float32[8@a,16@b]",
+    "x.at[xp.array([0, 2])].set(1.)": "float32[8@a,16@b]", "x.at[0:4].set(1.)": "float32[8@a,16@b]",
+    "xp.concatenate([x, rows])": "float32[16@a,16@b]",
+}
+
+
 def programs(table: str) -> list[str]:
-    return [text.strip() for line in table.strip().splitlines() for text in line.split(";")]
+    return [text.strip() for line in table.strip().splitlines() for text in line.split(";") if text.strip()]
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +72,7 @@ def theirs(tmp_path_factory) -> dict:
     python = os.environ.get("WEFT_ORACLE_PYTHON")
     if not python:
         pytest.skip("WEFT_ORACLE_PYTHON is not set")
-    folder, texts = tmp_path_factory.mktemp("peer"), programs(EQUAL) + programs(FAIL)
+    folder, texts = tmp_path_factory.mktemp("peer"), [*programs(EQUAL), *programs(FAIL), *MORE]
     (folder / "in").write_text(json.dumps(texts))
     env = dict(os.environ, JAX_PLATFORMS="cpu", PYTHONPATH="", XLA_FLAGS="--xla_force_host_platform_device_count=8")
     subprocess.run([python, pathlib.Path(__file__).with_name("peer.py"), folder / "in", folder / "out"], check=True, env=env, timeout=600)
@@ -75,7 +84,7 @@ def ours() -> dict:
     put = lambda shape, spec: weft.device_put(np.ones(shape, np.float32), NamedSharding(MESH, P(*spec)))
     with use_mesh(MESH):
         scope = scope_of(weft, wnp, put)
-        return {text: types(text, scope, weft) for text in programs(EQUAL) + programs(FAIL)}
+        return {text: types(text, scope, weft) for text in [*programs(EQUAL), *programs(FAIL), *MORE]}
 
 
 @pytest.mark.parametrize("text", programs(EQUAL))
@@ -88,6 +97,11 @@ def test_the_table_of_errors(text, ours):
     assert isinstance(ours[text], str) and ours[text].startswith(("ShardingTypeError", "TypeError")), ours[text]
 
 
+@pytest.mark.parametrize("text", MORE)
+def test_weft_types_more_than_the_peer(text, ours):
+    assert ours[text] == [MORE[text]]
+
+
 @pytest.mark.oracle
 @pytest.mark.parametrize("text", programs(EQUAL))
 def test_types_equal_the_peers(text, ours, theirs):
@@ -95,6 +109,6 @@ def test_types_equal_the_peers(text, ours, theirs):
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("text", programs(FAIL))
+@pytest.mark.parametrize("text", [*programs(FAIL), *MORE])
 def test_the_peer_refuses_it_too(text, theirs):
     assert isinstance(theirs[text], str), theirs[text]

@@ -59,17 +59,15 @@ def _resharded(x: Any, sharding: NamedSharding) -> Any:
     return device_put(x, sharding)
 
 
-def _mesh_of(values: Sequence, layouts: Any, what: str) -> Any:
-    """The mesh that a function works on: of the context, of the given layouts, or of its arguments."""
-    mesh = current_mesh()
+def _mesh_of(values: Sequence, layouts: Any, what: str, kind: AxisType) -> Any:
+    """The mesh that a function works on: of the context, of the given layouts, or of its arguments; the first with axes of `kind`."""
     named = [s for s in tree.tree_leaves(layouts, is_leaf=_is_layout) if isinstance(s, NamedSharding)]
     placed = [getattr(x, "sharding", None) for x in values]
     named += [s for s in (*placed, *(getattr(typeof(x), "sharding", None) for x in values)) if isinstance(s, NamedSharding)]
-    if mesh is None:
-        mesh = next((s.mesh for s in named), None)
-    if mesh is None:
+    meshes = [m for m in (current_mesh(), *(s.mesh for s in named)) if m is not None]
+    if not meshes:
         raise ValueError(f"{what}: no mesh is known.\n  Make one current with weft.set_mesh(mesh), or give arrays that lie on one.")
-    return mesh
+    return next((m for m in meshes if m.axes_of_type(kind)), meshes[0])
 
 
 def _axis_names(axes: Any, default: Sequence) -> tuple:
@@ -145,7 +143,7 @@ def auto_axes(f: Callable | None = None, /, *, axes: Any = None, out_sharding: A
         if layouts is None:
             raise TypeError(f"auto_axes({call.fun.__name__}): the keyword out_sharding is missing.\n"
                             "  The types of automatic results say nothing. Give out_sharding=P(...) here or to auto_axes.")
-        return call(args, kwargs, _mesh_of(tree.tree_leaves((args, kwargs)), layouts, "auto_axes"), layouts)
+        return call(args, kwargs, _mesh_of(tree.tree_leaves((args, kwargs)), layouts, "auto_axes", AxisType.Explicit), layouts)
     return automatic
 
 
@@ -184,5 +182,5 @@ def explicit_axes(f: Callable | None = None, /, *, axes: Any = None, in_sharding
         if layouts is None:
             raise TypeError(f"explicit_axes({call.fun.__name__}): the keyword in_sharding is missing.\n"
                             "  The types of automatic arguments say nothing. Give in_sharding=P(...) here or to explicit_axes.")
-        return call(args, kwargs, _mesh_of(tree.tree_leaves((args, kwargs)), layouts, "explicit_axes"), layouts)
+        return call(args, kwargs, _mesh_of(tree.tree_leaves((args, kwargs)), layouts, "explicit_axes", AxisType.Auto), layouts)
     return explicit

@@ -175,7 +175,8 @@ class _Inference:
                            "What is looked up or cut out of a split dim may lie in more than one way.", i, self.without(i, d))
 
     def extended(self, f: int, i: int, d: int, axes: DimSpec) -> bool:
-        """Whether the result's dim d is a part or an extension of the operand's, and so is split like it (slice, pad, conv)."""
+        """Whether the result's dim d is a part or an extension of the operand's, and so is split like it (slice, pad, conv), or
+        is a cut so short that it is whole."""
         rule, done = self.rule, False
         for outs in rule.outs:
             if len(outs) != len(rule.ins[i]) or len(outs[d]) != 1:
@@ -183,8 +184,13 @@ class _Inference:
             (g,) = outs[d]
             marks = {rule.special.get(f), rule.special.get(g)}
             own = not any(g in dim for factors in rule.ins for dim in factors)
-            if own and marks <= {"halo", "index"} and rule.sizes[g] % math.prod(self.sizes[a] for a in axes) == 0:
+            if not own or not marks <= {"halo", "index"}:
+                continue
+            parts = math.prod(self.sizes[a] for a in axes)
+            if rule.sizes[g] % parts == 0:
                 done = self.axes.setdefault(g, axes) == axes
+            else:                                        # a cut no longer than one shard is whole on all devices
+                done = rule.sizes[g] * parts <= rule.sizes[f]
         return done
 
     def results(self) -> list[Spec]:

@@ -23,6 +23,7 @@ from weft.core.primitive import Primitive, registry
 from weft.core.trace import UndefPrimal, Zero, typeof
 from weft.ir.factors import FactorRule, RuleBuilder, elementwise_rule
 from weft.ir.types import ShapedArray
+from weft.ops.placement import laid_out_as
 from weft.util import dtypes
 from weft.util.errors import ShapeError, describe
 from weft.util.record import record
@@ -145,7 +146,7 @@ def zeros(aval: ShapedArray) -> Any:
     """Zeros of type `aval`."""
     if aval.dtype == dtypes.float0:
         return np.zeros(aval.shape, dtypes.float0)
-    blank = full(aval.shape, 0, aval.dtype)
+    blank = laid_out_as(full(aval.shape, 0, aval.dtype), aval)
     return cast(blank, aval.vma) if aval.vma else blank
 
 
