@@ -25,7 +25,7 @@ from weft.core.trace import Zero, axis_env_size, tracked_axes, typeof
 from weft.ir.factors import RuleBuilder, elementwise_rule
 from weft.ir.types import ShapedArray
 from weft.ops.elementwise import add, bitwise_or, convert_element_type, div, eq, mul, select_n
-from weft.ops.families import move_dim, shape_error, zero_tangent, zeros
+from weft.ops.families import NUMBER, ORDERED, check_dtype, move_dim, shape_error, zero_tangent, zeros
 from weft.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather_p
 from weft.ops.layout import iota, reshape, squeeze, transpose
 from weft.ops.reduce import reduce_max, reduce_min, reduce_sum
@@ -208,12 +208,6 @@ def _in_groups(over: Callable, axis: BatchAxis, x: Any, params: dict) -> Any:
 # --- psum, pmax, pmin
 
 
-def _reduction_type(aval: ShapedArray, *, axes, axis_index_groups) -> ShapedArray:
-    if not aval.vma or axis_index_groups is not None:
-        return aval
-    return aval.update(vma=aval.vma - frozenset(axes))
-
-
 def _reduction(primitive: Primitive, over_dim: Callable, unbatched: Callable) -> None:
     @_meaning(primitive)
     def over(axis, x, dim, *, axes, axis_index_groups):
@@ -221,7 +215,13 @@ def _reduction(primitive: Primitive, over_dim: Callable, unbatched: Callable) ->
         rest = tuple(a for a in axes if a != axis.name)
         return (primitive.bind(x, axes=rest, axis_index_groups=axis_index_groups) if rest else x), None
 
-    primitive.define(type=_reduction_type)
+    def type_rule(aval, *, axes, axis_index_groups):
+        check_dtype(primitive.name, aval, NUMBER if primitive is psum_p else ORDERED)
+        if not aval.vma or axis_index_groups is not None:
+            return aval
+        return aval.update(vma=aval.vma - frozenset(axes))
+
+    primitive.define(type=type_rule)
 
 
 def _times(x: Any, size: int) -> Any:

@@ -30,7 +30,7 @@ from weft.ops.collectives import axes_of
 from weft.ops.elementwise import add, bitwise_and, convert_element_type, ge, lt, mul, select_n, sub
 from weft.ops.families import full, joined_vma, shape_error, zeros
 from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape, transpose
-from weft.ops.reduce import reduce_max, reduce_or
+from weft.ops.reduce import reduce_max, reduce_or, reduce_sum
 from weft.ops.rules import at_front, jointly_linear
 from weft.ops.slicing import dynamic_slice_in_dim
 
@@ -49,7 +49,9 @@ def ragged_all_to_all(
     if axis_index_groups is not None:
         raise NotImplementedError("ragged_all_to_all: axis_index_groups is not supported. Split the axis of the mesh.")
     told = tracked_axes().intersection(axes)
-    args = [cast(x, told) if told else x for x in (operand, output, input_offsets, send_sizes, output_offsets, recv_sizes)]
+    given = (operand, output, input_offsets, send_sizes, output_offsets, recv_sizes)
+    _check([typeof(x) for x in given], axes_size(axes))
+    args = [cast(x, told) if told else x for x in given]
     return bind_over(ragged_all_to_all_p, *args, axis_name=axes, axis_index_groups=None)
 
 
@@ -66,25 +68,24 @@ def _factors(in_avals, out_avals, **params):
 ragged_all_to_all_p = collective("ragged_all_to_all", _factors)
 
 
+def _check(avals: list[ShapedArray], size: int) -> None:
+    """ShapeError or TypeError unless the operands of an exchange between `size` positions fit each other."""
+    operand, output, *numbers = avals
+    if not operand.ndim or operand.shape[1:] != output.shape[1:] or operand.dtype != output.dtype:
+        facts = [("operand", operand.str_short()), ("output", output.str_short())]
+        raise shape_error("ragged_all_to_all", "operand and output must be rows of one type.", facts)
+    lists = [*zip(("input_offsets", "send_sizes", "output_offsets", "recv_sizes"), [x.str_short() for x in numbers])]
+    shape = numbers[0].shape
+    if any(x.shape != shape for x in numbers) or len(shape) != 1 or not shape[0] or shape[0] % size:
+        raise shape_error("ragged_all_to_all", "offsets and sizes must be four lists of one length, a multiple of the axis size.",
+                          [*lists, ("axis size", size)])  # fmt: skip
+    if not all(np.issubdtype(x.dtype, np.integer) for x in numbers):
+        raise TypeError(f"ragged_all_to_all: offsets and sizes must be integers, got {', '.join(text for _, text in lists)}.")
+
+
 @ragged_all_to_all_p.def_type
 def _type(*avals, axis_name, axis_index_groups):
-    operand, output, *numbers = avals
-    facts = [("operand", operand.str_short()), ("output", output.str_short())]
-    if not operand.ndim or operand.shape[1:] != output.shape[1:] or operand.dtype != output.dtype:
-        raise shape_error("ragged_all_to_all", "operand and output must be rows of one type.", facts)
-    size = axes_size(axis_name)
-    lengths = {x.shape for x in numbers}
-    if len(lengths) != 1 or numbers[0].ndim != 1 or numbers[0].shape[0] % size or not numbers[0].shape[0]:
-        raise shape_error(
-            "ragged_all_to_all",
-            "offsets and sizes must be four lists of one length, a multiple of the axis size.",
-            [*zip(("input_offsets", "send_sizes", "output_offsets", "recv_sizes"), [x.str_short() for x in numbers]),
-             ("axis size", size)],
-        )  # fmt: skip
-    if not all(np.issubdtype(x.dtype, np.integer) for x in numbers):
-        raise TypeError("ragged_all_to_all: offsets and sizes must be integers, got "
-                        f"{', '.join(x.str_short() for x in numbers)}.")  # fmt: skip
-    return output.update(sharding=None, vma=joined_vma(avals))
+    return avals[1].update(sharding=None, weak_type=False, vma=joined_vma(avals))
 
 
 @ragged_all_to_all_p.def_batch
@@ -172,10 +173,15 @@ def _transpose(ct, operand, output, starts, sizes, targets, received, *, axis_na
     came_to = told(targets)
     back = of_output = None
     if is_undef(operand):
+        # rows that went to several positions come back several times: every slice into room of its own, then added
+        (count,), (rows, *inner) = typeof(starts).shape, operand.aval.shape
+        room = zeros(operand.aval.update(shape=(count * rows, *inner)))
+        own_room = add(starts, np.arange(count, dtype=typeof(starts).dtype) * rows)
         back = bind_over(
-            ragged_all_to_all_p, ct, zeros(operand.aval), came_to, received, told(starts), sizes, axis_name=axis_name,
+            ragged_all_to_all_p, ct, room, came_to, received, told(own_room), sizes, axis_name=axis_name,
             axis_index_groups=None,
         )  # fmt: skip
+        back = reduce_sum(reshape(back, (count, rows, *inner)), (0,))
     if is_undef(output):
         of_output = select_n(_written(output.aval, came_to, received), ct, zeros(output.aval))
     return [back, of_output, None, None, None, None]
