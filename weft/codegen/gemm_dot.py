@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from weft.codegen.gemm_micro import multiply_add
+from weft.codegen.gemm_micro import multiply_add, paired
 from weft.codegen.gemm_tail import Tail, finish
 from weft.codegen.gemm_text import Decls, Text, suffix
 from weft.codegen.gemm_tile import Task, offsets_function
@@ -62,7 +62,7 @@ def _dots(recipe: Recipe, decls: Decls, rows: int) -> str:
     def load(base: str, at: str, mask: str | None) -> str:
         value = f.load(llvm_type(recipe.in_type), wide, f.at(base, f.mul(at, recipe.in_bytes)), mask)
         if recipe.pair:
-            return f.let(f"bitcast <{wide} x i16> {value} to <{lanes} x i32>")
+            return paired(f, recipe, value, lanes)
         return f.convert(value, recipe.in_type, recipe.acc, lanes)
 
     row_of = ["%a", *(f.at("%a", f.mul("%as", r)) for r in range(1, rows))]

@@ -18,6 +18,7 @@ from weft.codegen.gemm_types import Recipe, llvm_type
 ROW_COUNTS = (1, 2, 4, 6)
 #: beats between two prefetches in the full kernel
 UNROLL = 4
+_PAIRS_OF_I16 = {64: "@llvm.x86.avx512.pmaddw.d.512", 32: "@llvm.x86.avx2.pmadd.wd", 16: "@llvm.x86.sse2.pmadd.wd"}
 
 
 def kernel_name(rows: int, vectors: int, edge: bool) -> str:
@@ -119,6 +120,13 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
     return f.end()
 
 
+def paired(f: Text, recipe: Recipe, value: str, lanes: int) -> str:
+    """Join elements, two to a lane: `value` has 2 * lanes of them, as they lie in memory."""
+    if not recipe.is_float:
+        value = f.convert(value, recipe.in_type, "i16", 2 * lanes)
+    return f.let(f"bitcast <{2 * lanes} x i16> {value} to <{lanes} x i32>")
+
+
 def _broadcast(f: Text, recipe: Recipe, pointer: str) -> str:
     kind = "i32" if recipe.pair else llvm_type(recipe.acc)
     align = recipe.in_bytes if recipe.pair else recipe.acc_bytes
@@ -128,6 +136,11 @@ def _broadcast(f: Text, recipe: Recipe, pointer: str) -> str:
 def multiply_add(f: Text, recipe: Recipe, x: str, y: str, sum: str) -> str:
     lanes, acc = recipe.lanes, llvm_type(recipe.acc)
     vector = f"<{lanes} x {acc}>"
+    if recipe.pair and not recipe.is_float:
+        pairs, name = f"<{2 * lanes} x i16>", _PAIRS_OF_I16[recipe.machine.vector_bytes]
+        f.decls.use(f"declare {vector} {name}({pairs}, {pairs})")
+        x, y = (f.let(f"bitcast <{lanes} x i32> {z} to {pairs}") for z in (x, y))
+        return f.let(f"add {vector} {f.let(f'call {vector} {name}({pairs} {x}, {pairs} {y})')}, {sum}")
     if recipe.pair:
         pairs = f"<{2 * lanes} x bfloat>"
         name = "@llvm.x86.avx512bf16.dpbf16ps.512"

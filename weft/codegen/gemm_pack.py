@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.codegen.gemm_micro import paired
 from weft.codegen.gemm_text import Decls, Text, bits_of
 from weft.codegen.gemm_types import Recipe, llvm_type, real_of
 
@@ -22,7 +23,7 @@ _Way = Callable[[], None]
 
 
 def _unit(recipe: Recipe) -> str:
-    """LLVM type of one step of A: a pair of bf16 as i32, a complex number as its bits, else the accumulator's type."""
+    """LLVM type of one step of A: a pair as i32, a complex number as its bits, else the accumulator's type."""
     if recipe.pair:
         return "i32"
     return f"i{8 * recipe.step_bytes}" if recipe.is_complex else llvm_type(recipe.acc)
@@ -46,7 +47,7 @@ def _along_k(f: Text, recipe: Recipe, src: str, lanes: int, step: str, k: str, o
     mask = f.first_lanes(f.min(count, lanes * per), lanes * per)
     value = f.load(_in_unit(recipe), lanes * per, f.at(src, f.mul(first, recipe.in_bytes)), mask)
     if per == 2:
-        return f.let(f"bitcast <{2 * lanes} x i16> {value} to <{lanes} x i32>")
+        return paired(f, recipe, value, lanes)
     return _convert(f, recipe, value, lanes)
 
 
@@ -66,8 +67,8 @@ def _across_k(f: Text, recipe: Recipe, src: str, ks: str, lanes: int, step: str,
 def _weave(f: Text, recipe: Recipe, halves: list[str], lanes: int) -> str:
     if len(halves) == 2:
         order = [i // 2 + lanes * (i % 2) for i in range(2 * lanes)]
-        both = f.shuffle(halves[0], halves[1], f"<{lanes} x i16>", order)
-        return f.let(f"bitcast <{2 * lanes} x i16> {both} to <{lanes} x i32>")
+        both = f.shuffle(halves[0], halves[1], f"<{lanes} x {_in_unit(recipe)}>", order)
+        return paired(f, recipe, both, lanes)
     return _convert(f, recipe, halves[0], lanes)
 
 
@@ -107,7 +108,7 @@ def pack_a(recipe: Recipe, decls: Decls) -> str:
             def whole(s: str) -> None:
                 value = f.load(_in_unit(recipe), lanes * per, f.at(src, f.mul(s, per * recipe.in_bytes)))
                 if per == 2:
-                    value = f.let(f"bitcast <{2 * lanes} x i16> {value} to <{lanes} x i32>")
+                    value = paired(f, recipe, value, lanes)
                 f.store(unit, lanes, _convert(f, recipe, value, lanes), place(i, s))
 
             full = f.mul(f.div(f.div("%k", per), lanes), lanes)
@@ -155,11 +156,14 @@ def pack_a(recipe: Recipe, decls: Decls) -> str:
 
 def _store_pair(f: Text, recipe: Recipe, src: str, step: str, ks: str, k: str, place: str) -> None:
     first = f.mul(step, 2)
-    low = f.let(f"load i16, ptr {f.at(src, f.mul(first, ks))}, align 2")
+    half = lambda at: f.let(f"load {_in_unit(recipe)}, ptr {f.at(src, f.mul(at, ks))}, align {recipe.in_bytes}")
+    low = half(first)
     second = f.add(first, 1)
     inside = f.less(second, k)
     # The missing half of an odd k repeats a readable address and is then cleared.
-    high = f.let(f"load i16, ptr {f.at(src, f.mul(f.pick(inside, second, first), ks))}, align 2")
+    high = half(f.pick(inside, second, first))
+    if not recipe.is_float:
+        low, high = (f.convert(x, recipe.in_type, "i16", 0) for x in (low, high))
     high = f.let(f"select i1 {inside}, i16 {high}, i16 0")
     f.do(f"store i16 {low}, ptr {place}, align 2")
     f.do(f"store i16 {high}, ptr {f.at(place, 2)}, align 2")

@@ -18,7 +18,8 @@ from weft.util.record import record, replace
 
 # Sizes in bytes and steps that suit caches of 32-48 KiB, 1 MiB and up.
 _BLOCK_STEPS = 384  # steps of k between two visits of C
-_TILE_ROWS = 192  # rows of A that stay in the second-level cache
+_TILE_BYTES = 160 << 10  # of A, which stay in the second-level cache while panels of B and sums pass through
+_TILE_ROWS = (48, 192)  # rows of A in a tile: so many fit with any block, and more do not pay
 _SHARED_LIMIT = 32 << 20  # bytes of B packed at a time
 _SKINNY_ROWS = 128  # up to here a large B passes by once, as a stream
 _SKINNY_ROWS_OF_B = 16  # streamed together
@@ -260,7 +261,7 @@ def _a_direct(p: Problem, recipe: Recipe) -> bool:
     if p.n <= 2 * recipe.panel_cols:  # too little reuse to pay for a copy
         return True
     bytes_of_rows = p.k * recipe.in_bytes
-    return bytes_of_rows * p.m <= 1 << 20 or (p.a[0] % 4096 != 0 and bytes_of_rows * min(p.m, _TILE_ROWS) < 1 << 19)
+    return bytes_of_rows * p.m <= 1 << 20 or (p.a[0] % 4096 != 0 and bytes_of_rows * min(p.m, _TILE_ROWS[1]) < 1 << 19)
 
 
 def _is_stream(p: Problem, recipe: Recipe) -> bool:
@@ -303,7 +304,8 @@ def _best_split(
         modes = [DIRECT]
 
     best: tuple[float, _Split] | None = None
-    least = max(_ceil(p.m, _TILE_ROWS), 1)
+    fit = _TILE_BYTES // max(_ceil(steps, blocks) * recipe.step_bytes, 1) // rows_unit * rows_unit
+    least = max(_ceil(p.m, min(max(fit, _TILE_ROWS[0]), _TILE_ROWS[1])), 1)
     most_cols = min(panels, max(4 * threads, 4))
     for mode in modes:
         for row_tiles in sorted({least, least + 1, least + 2, least + 3, least * 2, threads, 2 * threads}):

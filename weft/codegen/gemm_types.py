@@ -3,7 +3,7 @@
 In:   the type names of a `Gemm` step and the features of the target.
 Out:  a `Recipe`: how operands are packed, which vectors accumulate, and the shape of the register tile.
 Words: a *lane* is one accumulator of a vector; a *step* is what one packed element of A covers along k (one k, or a
-       pair for the bf16 dot instruction); a *beat* is one multiply-add of the kernel (complex numbers take two a step).
+       pair for instructions that multiply pairs: of bf16, or of integers up to 16 bits); a *beat* is one multiply-add of the kernel (complex numbers take two a step).
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class Machine:
     masks: bool = False
     bf16_dot: bool = False
     f16: bool = False
+    i16_dot: bool = False
 
     @staticmethod
     def of(features: Iterable[str], arch: str) -> Machine:
@@ -57,16 +58,16 @@ class Machine:
         >>> Machine.of(["avx512f", "avx512bw", "avx512dq", "avx512vl", "f16c", "fma"], "x86_64").vector_bytes
         64
         >>> Machine.of(["sse2"], "x86_64")
-        Machine(vector_bytes=16, registers=16, masks=False, bf16_dot=False, f16=False)
+        Machine(vector_bytes=16, registers=16, masks=False, bf16_dot=False, f16=False, i16_dot=True)
         """
         have = set(features)
         if arch == "aarch64":
             return Machine(16, 32, f16=True)
         if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= have:
-            return Machine(64, 32, True, "avx512bf16" in have, True)
+            return Machine(64, 32, True, "avx512bf16" in have, True, True)
         if {"avx2", "fma"} <= have:
-            return Machine(32, 16, False, False, "f16c" in have)
-        return Machine(16, 16)
+            return Machine(32, 16, False, False, "f16c" in have, True)
+        return Machine(16, 16, i16_dot="sse2" in have)
 
 
 @record
@@ -123,7 +124,9 @@ class Recipe:
 
     @property
     def pair(self) -> bool:
-        """True when two bf16 neighbours along k are one step of the dot instruction."""
+        """True when two neighbours along k, of 16 bits each, are one step of an instruction that adds both products."""
+        if self.in_type in ("i8", "u8", "i16"):
+            return self.machine.i16_dot and self.acc == "i32"
         return self.machine.bf16_dot and self.in_type == "bf16" and self.acc == "f32"
 
     @property
@@ -159,7 +162,7 @@ class Recipe:
     @property
     def unpacked_ok(self) -> bool:
         """True when the kernel may read the operand A where it lies (same bits as the packed form)."""
-        return self.pair or self.in_type == self.acc_type == self.packed_type
+        return (self.pair and self.in_bytes == 2) or self.in_type == self.acc_type == self.packed_type
 
     @property
     def unpacked_b_ok(self) -> bool:
