@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from weft.codegen.gemm_micro import multiply_add, paired
 from weft.codegen.gemm_tail import Tail, finish
 from weft.codegen.gemm_text import Decls, Text, suffix
-from weft.codegen.gemm_tile import Task, offsets_function
+from weft.codegen.gemm_tile import BATCH, RARE, Task, locate, offsets_function
 from weft.codegen.gemm_types import Recipe, llvm_type
 from weft.codegen.gemm_words import Word
 
@@ -39,7 +39,7 @@ def module(recipe: Recipe, symbol: str, wanted: Collection[str] = ()) -> str:
         *(_dots(recipe, decls, rows) for rows in range(1, _ROWS + 1)),
         f"@dots = internal constant [{_ROWS} x ptr] [{', '.join(f'ptr @dots_{r}' for r in range(1, _ROWS + 1))}]",
         finish(recipe, decls),
-        offsets_function("batch_offsets", Word.BATCH_DIMS, Word.BATCH_AT, 4, decls, recipe),
+        offsets_function(decls, recipe),
         _task(recipe, decls),
         _driver(recipe, decls, symbol),
     ]
@@ -109,8 +109,7 @@ def _task(recipe: Recipe, decls: Decls) -> str:
     row_tile, batch = f.rem("%task", row_tiles), f.div("%task", row_tiles)
     i0 = f.mul(row_tile, tile_rows)
     end = f.min(f.add(i0, tile_rows), f.d(Word.M))
-    f.do(f"call void @batch_offsets(ptr {f.desc}, i64 {batch}, ptr {offsets})")
-    a, b, c = (f.at(p, f.word(offsets, j)) for j, p in enumerate(f.operands()))
+    a, b, c = (f.at(p, offset) for p, offset in zip(f.operands(), locate(f, BATCH, batch, offsets)))
     ms, ns, cms, cns, k = (f.d(w) for w in (Word.A_MS, Word.B_NS, Word.C_MS, Word.C_NS, Word.K))
     tail.at(batch=batch, rows="1", pitch="0")
 
@@ -144,7 +143,7 @@ def _task(recipe: Recipe, decls: Decls) -> str:
 
 def _driver(recipe: Recipe, decls: Decls, symbol: str) -> str:
     decls.use("declare void @weft_parallel_for(ptr, ptr, i64)")
-    f = Text(f"void @{symbol}(ptr %desc)", decls, recipe.machine, "nounwind")
+    f = Text(f"void @{symbol}(ptr %desc)", decls, recipe.machine, RARE)
     ctx = f.slot("[8 x i64]")
     f.do(f"store ptr %desc, ptr {ctx}")
     tasks = f.mul(f.word("%desc", Word.BATCH), f.word("%desc", Word.ROW_TILES))

@@ -11,6 +11,7 @@ element, first panel, panels, batch elements of the round, column tiles.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
 from weft.codegen.gemm_micro import ROW_COUNTS, UNROLL, kernel_name, kernels
 from weft.codegen.gemm_pack import pack_a, pack_b
@@ -60,13 +61,10 @@ def module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
     parts = [
         "@kernels = external constant ptr",
         finish(recipe, decls) if "finish" in wanted else _absent("finish"),
-        pack_a(recipe, decls) if "pack_a" in wanted else _absent("pack_a"),
-        pack_b(recipe, decls) if "pack_b" in wanted else _absent("pack_b"),
-        offsets_function("segment_offsets", Word.OUTER_DIMS, Word.OUTER_AT, 3, decls, recipe),
-        offsets_function("batch_offsets", Word.BATCH_DIMS, Word.BATCH_AT, 4, decls, recipe),
-        offsets_function("row_offsets", Word.ROW_DIMS, Word.ROWS_AT, 2, decls, recipe),
-        offsets_function("col_offsets", Word.COL_DIMS, Word.COLS_AT, 2, decls, recipe),
-        _pack_task(recipe, decls),
+        offsets_function(decls, recipe),
+        pack_a(recipe, decls) + "\n" + _pack_rows(recipe, decls) if "pack_a" in wanted else _absent("pack_rows"),
+        pack_b(recipe, decls) + "\n" + _pack_panel(recipe, decls) if "pack_b" in wanted else _absent("pack_panel"),
+        _pack_task(recipe, decls) if "pack_b" in wanted else _absent("pack_task"),
         _tile_task(recipe, decls),
         _driver(recipe, decls, symbol),
     ]
@@ -78,21 +76,30 @@ def _absent(name: str) -> str:
     return f"define internal void @{name}() {{ unreachable }}"
 
 
+#: attributes of code that runs rarely: to compile it well takes longer than it ever gains
+RARE = "optnone noinline nounwind"
+
 Pack = Callable[[str, str, str], None]
 
 
-class Task(Text):
-    """A task function; words of the description and of the round by name."""
+class Described(Text):
+    """A function with a description at hand; its words by name."""
 
-    def __init__(self, name: str, decls: Decls, recipe: Recipe) -> None:
-        super().__init__(f"internal void @{name}(ptr %ctx, i64 %task, i64 %wid)", decls, recipe.machine, "nounwind")
+    desc = "%desc"
+
+    def d(self, word: Word, type: str = "i64") -> str:
+        return self.word(self.desc, word, type)
+
+
+class Task(Described):
+    """A task function; words of the round by name, too."""
+
+    def __init__(self, name: str, decls: Decls, recipe: Recipe, attributes: str = "nounwind") -> None:
+        super().__init__(f"internal void @{name}(ptr %ctx, i64 %task, i64 %wid)", decls, recipe.machine, attributes)
         self.desc = self.word("%ctx", 0, "ptr")
         self.first_batch, self.first_panel, self.panels, self.batch, self.col_tiles = (
             self.word("%ctx", i) for i in (3, 4, 5, 6, 7)
         )
-
-    def d(self, word: Word, type: str = "i64") -> str:
-        return self.word(self.desc, word, type)
 
     def operands(self) -> tuple[str, str, str]:
         """Return the pointers of A, B and C, after the exchange that the plan asked for."""
@@ -101,25 +108,52 @@ class Task(Text):
         return self.pick(swapped, b, a, "ptr"), self.pick(swapped, a, b, "ptr"), c
 
 
-def offsets_function(name: str, count: Word, at: Word, width: int, decls: Decls, recipe: Recipe) -> str:
-    """A function that splits a flat index over a list of dims of the description and writes the operands' byte offsets."""
-    f = Text(f"internal void @{name}(ptr %desc, i64 %index, ptr %out)", decls, recipe.machine, "noinline nounwind")
-    dims = f.word("%desc", count)
-    start = f.at("%desc", f.mul(f.word("%desc", at), 8))
+class Dims(NamedTuple):
+    """A list of dims in the description: the words that tell their number and place, and how many strides each has."""
 
-    def dim(i: str, index: str, *sums: str) -> list[str]:
-        at = f.at(start, f.mul(f.sub(f.sub(dims, 1), i), 8 * width))
+    count: Word
+    at: Word
+    strides: int
+
+
+BATCH, OUTER = Dims(Word.BATCH_DIMS, Word.BATCH_AT, 3), Dims(Word.OUTER_DIMS, Word.OUTER_AT, 2)
+ROWS, COLS = Dims(Word.ROW_DIMS, Word.ROWS_AT, 1), Dims(Word.COL_DIMS, Word.COLS_AT, 1)
+
+
+def offsets_function(decls: Decls, recipe: Recipe) -> str:
+    """Return `@offsets`: split a flat index over a list of dims and write one byte offset per stride."""
+    f = Text("internal void @offsets(ptr %list, i64 %dims, i64 %strides, i64 %index, ptr %out)", decls, recipe.machine,
+             "noinline nounwind")  # fmt: skip
+    width = f.add("%strides", 1)
+
+    def put(j: str, value: str) -> None:
+        f.do(f"store i64 {value}, ptr {f.at('%out', f.mul(j, 8))}, align 8")
+
+    def dim(i: str, index: str) -> list[str]:
+        at = f.at("%list", f.mul(f.mul(f.sub(f.sub("%dims", 1), i), width), 8))
         extent = f.word(at, 0)
         here = f.rem(index, extent)
-        return [f.div(index, extent), *(f.add(s, f.mul(here, f.word(at, 1 + j))) for j, s in enumerate(sums))]
 
-    carried = [("i64", "%index"), *[("i64", "0")] * (width - 1)]
-    for j, total in enumerate(f.loop(0, dims, 1, dim, carried)[1:]):
-        f.do(f"store i64 {total}, ptr {f.at('%out', 8 * j)}")
+        def add(j: str) -> None:
+            step = f.mul(here, f.word(f.at(at, f.mul(j, 8)), 1))
+            put(j, f.add(f.word(f.at("%out", f.mul(j, 8)), 0), step))
+
+        f.loop(0, "%strides", 1, add)
+        return [f.div(index, extent)]
+
+    f.loop(0, "%strides", 1, lambda j: put(j, "0"))
+    f.loop(0, "%dims", 1, dim, [("i64", "%index")])
     return f.end()
 
 
-def _segments(f: Task, recipe: Recipe, first: str, last: str, operand: int, stride: str, pack: Pack) -> None:
+def locate(f: "Described", dims: Dims, index: str, out: str) -> list[str]:
+    """Return the byte offsets, one per stride, of a flat index over some dims; `out` is room for them."""
+    first = f.at(f.desc, f.mul(f.d(dims.at), 8))
+    f.do(f"call void @offsets(ptr {first}, i64 {f.d(dims.count)}, i64 {dims.strides}, i64 {index}, ptr {out})")
+    return [f.word(out, j) for j in range(dims.strides)]
+
+
+def _segments(f: Described, recipe: Recipe, first: str, last: str, operand: int, stride: str, pack: Pack) -> None:
     """Call `pack(steps done, byte offset in the operand, k elements)` per piece of [first, last) in one segment."""
     per, segment_steps, k = recipe.k_per_step, f.d(Word.SEGMENT_STEPS), f.d(Word.K)
     offsets = f.slot("[2 x i64]")
@@ -127,15 +161,15 @@ def _segments(f: Task, recipe: Recipe, first: str, last: str, operand: int, stri
     def segment(s: str) -> None:
         start = f.mul(s, segment_steps)
         begin, end = f.max(first, start), f.min(last, f.add(start, segment_steps))
-        f.do(f"call void @segment_offsets(ptr {f.desc}, i64 {s}, ptr {offsets})")
+        there = locate(f, OUTER, s, offsets)[operand]
         k0 = f.mul(f.sub(begin, start), per)
         count = f.min(f.sub(k, k0), f.mul(f.sub(end, begin), per))
-        pack(f.sub(begin, first), f.add(f.word(offsets, operand), f.mul(k0, stride)), count)
+        pack(f.sub(begin, first), f.add(there, f.mul(k0, stride)), count)
 
     f.loop(f.div(first, segment_steps), f.ceil_div(last, segment_steps), 1, segment)
 
 
-def _runs(f: Task, first: str, last: str, run: Word, offsets_of: str, stride: str, pack: Pack) -> None:
+def _runs(f: Described, first: str, last: str, run: Word, dims: Dims, stride: str, pack: Pack) -> None:
     """Call `pack(done, byte offset in the operand, count)` per piece of rows or columns [first, last) in one run."""
     length = f.d(run)
     offset = f.slot("[1 x i64]")
@@ -143,51 +177,73 @@ def _runs(f: Task, first: str, last: str, run: Word, offsets_of: str, stride: st
     def piece(q: str) -> None:
         start = f.mul(q, length)
         begin, end = f.max(first, start), f.min(last, f.add(start, length))
-        f.do(f"call void @{offsets_of}(ptr {f.desc}, i64 {q}, ptr {offset})")
-        here = f.add(f.word(offset, 0), f.mul(f.sub(begin, start), stride))
+        here = f.add(locate(f, dims, q, offset)[0], f.mul(f.sub(begin, start), stride))
         pack(f.sub(begin, first), here, f.sub(end, begin))
 
     f.loop(f.div(first, length), f.ceil_div(last, length), 1, piece)
 
 
-def _block(f: Task, block: str) -> tuple[str, str]:
+def _block(f: Described, block: str) -> tuple[str, str]:
     size = f.d(Word.BLOCK_STEPS)
     first = f.mul(block, size)
     return first, f.min(f.add(first, size), f.d(Word.STEPS))
 
 
-def _pack_panel(f: Task, recipe: Recipe, dst: str, base: str, panel: str, first: str, last: str) -> None:
-    """Pack steps [first, last) of one panel (numbered from column 0) of the batch element whose B begins at `base`."""
-    col = f.mul(panel, recipe.panel_cols)
+def _pack_panel(recipe: Recipe, decls: Decls) -> str:
+    """`@pack_panel`: pack steps [first, last) of one panel (numbered from column 0) of the B that begins at `base`."""
+    f = Described("internal void @pack_panel(ptr %desc, ptr %base, ptr %dst, i64 %panel, i64 %first, i64 %last)", decls,
+                  recipe.machine, RARE)  # fmt: skip
+    col = f.mul("%panel", recipe.panel_cols)
     cols = f.min(f.sub(f.d(Word.N), col), recipe.panel_cols)
     ns, ks = f.d(Word.B_NS), f.d(Word.B_KS)
 
-    def pack_columns(done_cols: str, col_offset: str, count_cols: str) -> None:
-        place = f.at(dst, f.mul(done_cols, recipe.parts * recipe.acc_bytes))
-        src = f.at(base, col_offset)
+    def columns(done_cols: str, col_offset: str, count_cols: str) -> None:
+        place = f.at("%dst", f.mul(done_cols, recipe.parts * recipe.acc_bytes))
+        src = f.at("%base", col_offset)
 
         def pack(done: str, offset: str, count: str) -> None:
             to = f.at(place, f.mul(done, recipe.beats * recipe.panel_row_bytes))
             f.do(f"call void @pack_b(ptr {to}, ptr {f.at(src, offset)}, i64 {ns}, i64 {ks}, i64 {count_cols}, i64 {count})")
 
-        _segments(f, recipe, first, last, 1, ks, pack)
+        _segments(f, recipe, "%first", "%last", 1, ks, pack)
 
-    _runs(f, col, f.add(col, cols), Word.COL_RUN, "col_offsets", ns, pack_columns)
+    _runs(f, col, f.add(col, cols), Word.COL_RUN, COLS, ns, columns)
+    return f.end()
+
+
+def _pack_rows(recipe: Recipe, decls: Decls) -> str:
+    """`@pack_rows`: pack steps [first, last) of rows [i0, i1) of the A that begins at `base`."""
+    f = Described("internal void @pack_rows(ptr %desc, ptr %base, ptr %dst, i64 %i0, i64 %i1, i64 %first, i64 %last)", decls,
+                  recipe.machine, RARE)  # fmt: skip
+    ms, ks, row_bytes = f.d(Word.A_MS), f.d(Word.A_KS), f.d(Word.A_ROW_BYTES)
+
+    def rows(done_rows: str, row_offset: str, count_rows: str) -> None:
+        place, src = f.at("%dst", f.mul(done_rows, row_bytes)), f.at("%base", row_offset)
+
+        def pack(done: str, offset: str, count: str) -> None:
+            to = f.at(place, f.mul(done, recipe.step_bytes))
+            f.do(f"call void @pack_a(ptr {to}, i64 {row_bytes}, ptr {f.at(src, offset)}, i64 {ms}, i64 {ks}, "
+                 f"i64 {count_rows}, i64 {count})")  # fmt: skip
+
+        _segments(f, recipe, "%first", "%last", 0, ks, pack)
+
+    _runs(f, "%i0", "%i1", Word.ROW_RUN, ROWS, ms, rows)
+    return f.end()
 
 
 def _pack_task(recipe: Recipe, decls: Decls) -> str:
-    f = Task("pack_task", decls, recipe)
+    f = Task("pack_task", decls, recipe, RARE)
     offsets = f.slot("[3 x i64]")
     panel = f.rem("%task", f.panels)
     rest = f.div("%task", f.panels)
     blocks = f.d(Word.BLOCKS)
     block, batch = f.rem(rest, blocks), f.div(rest, blocks)
-    f.do(f"call void @batch_offsets(ptr {f.desc}, i64 {f.add(f.first_batch, batch)}, ptr {offsets})")
     # (with one B for all batch elements there are packing tasks for the first alone)
-    base = f.at(f.operands()[1], f.word(offsets, 1))
+    base = f.at(f.operands()[1], locate(f, BATCH, f.add(f.first_batch, batch), offsets)[1])
     dst = f.at(f.word("%ctx", 1, "ptr"), f.mul("%task", f.d(Word.PANEL_BYTES)))
     first, last = _block(f, block)
-    _pack_panel(f, recipe, dst, base, f.add(f.first_panel, panel), first, last)
+    number = f.add(f.first_panel, panel)
+    f.do(f"call void @pack_panel(ptr {f.desc}, ptr {base}, ptr {dst}, i64 {number}, i64 {first}, i64 {last})")
     return f.end()
 
 
@@ -210,8 +266,7 @@ def _tile_task(recipe: Recipe, decls: Decls) -> str:
 
     def element(b: str) -> None:
         element = f.add(f.first_batch, b)
-        f.do(f"call void @batch_offsets(ptr {f.desc}, i64 {element}, ptr {offsets})")
-        a, bb, c = (f.at(p, f.word(offsets, j)) for j, p in enumerate(f.operands()))
+        a, bb, c = (f.at(p, offset) for p, offset in zip(f.operands(), locate(f, BATCH, element, offsets)))
         c = f.at(c, f.mul(i0, f.d(Word.C_MS)))
         pitch = recipe.panel_row_bytes // (recipe.acc_bytes * recipe.parts)
         tail.at(batch=element, pitch=str(pitch))
@@ -241,7 +296,7 @@ def _tile(f: Task, recipe: Recipe, t: _Tile) -> None:
     blocks = f.d(Word.BLOCKS)
     sums, panel_buffer = f.at(t.mine, f.d(Word.SUMS_OFFSET)), f.at(t.mine, f.d(Word.PANEL_OFFSET))
     direct = f.let(f"icmp ne i64 {f.d(Word.A_DIRECT)}, 0")
-    ms, ks, row_bytes = f.d(Word.A_MS), f.d(Word.A_KS), f.d(Word.A_ROW_BYTES)
+    ms, row_bytes = f.d(Word.A_MS), f.d(Word.A_ROW_BYTES)
     as_ = f.pick(direct, ms, row_bytes)
     b_mode, b_once = f.d(Word.B_MODE), f.let(f"icmp ne i64 {f.d(Word.B_ONCE)}, 0")
 
@@ -249,26 +304,17 @@ def _tile(f: Task, recipe: Recipe, t: _Tile) -> None:
         first, last = _block(f, kb)
         beats = f.mul(f.sub(last, first), recipe.beats)
 
-        def pack_rows(done_rows: str, row_offset: str, count_rows: str) -> None:
-            def pack(done: str, offset: str, count: str) -> None:
-                place = f.at(f.at(t.mine, f.mul(done_rows, row_bytes)), f.mul(done, recipe.step_bytes))
-                src = f.at(f.at(t.a, row_offset), offset)
-                f.do(
-                    f"call void @pack_a(ptr {place}, i64 {row_bytes}, ptr {src}, i64 {ms}, i64 {ks}, "
-                    f"i64 {count_rows}, i64 {count})"
-                )
-
-            _segments(f, recipe, first, last, 0, ks, pack)
-
         end = f.add(t.i0, t.rows)
-        f.when(direct, lambda: None, lambda: _runs(f, t.i0, end, Word.ROW_RUN, "row_offsets", ms, pack_rows))
+        packing = f"ptr {f.desc}, ptr {t.a}, ptr {t.mine}, i64 {t.i0}, i64 {end}, i64 {first}, i64 {last}"
+        f.when(direct, lambda: None, lambda: f.do(f"call void @pack_rows({packing})"))
         there = f.at(f.at(t.a, f.mul(t.i0, ms)), f.mul(first, recipe.step_bytes))
         a = f.pick(direct, there, t.mine, "ptr")
 
         def panel(p: str) -> None:
             whole = f.add(f.first_panel, p)
             private = f.equal(b_mode, PRIVATE)
-            f.when(private, lambda: _pack_panel(f, recipe, panel_buffer, t.b, whole, first, last))
+            packing = f"ptr {f.desc}, ptr {t.b}, ptr {panel_buffer}, i64 {whole}, i64 {first}, i64 {last}"
+            f.when(private, lambda: f.do(f"call void @pack_panel({packing})"))
             of_b = f.pick(b_once, 0, t.batch)
             slot = f.add(f.mul(f.add(f.mul(of_b, blocks), kb), f.panels), p)
             shared = f.at(f.word("%ctx", 1, "ptr"), f.mul(slot, f.d(Word.PANEL_BYTES)))
@@ -363,7 +409,7 @@ def _driver(recipe: Recipe, decls: Decls, symbol: str) -> str:
     decls.use("declare void @weft_parallel_for(ptr, ptr, i64)")
     decls.use("declare ptr @weft_scratch_take(i64)")
     decls.use("declare void @weft_scratch_give(ptr)")
-    f = Text(f"void @{symbol}(ptr %desc)", decls, recipe.machine, "nounwind")
+    f = Text(f"void @{symbol}(ptr %desc)", decls, recipe.machine, RARE)
     d = lambda word: f.word("%desc", word)
     ctx = f.slot("[8 x i64]")
     shared, workers = d(Word.SHARED_BYTES), f.mul(d(Word.WORKERS), d(Word.WORKER_BYTES))

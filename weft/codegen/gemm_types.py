@@ -3,7 +3,8 @@
 In:   the type names of a `Gemm` step and the features of the target.
 Out:  a `Recipe`: how operands are packed, which vectors accumulate, and the shape of the register tile.
 Words: a *lane* is one accumulator of a vector; a *step* is what one packed element of A covers along k (one k, or a
-       pair for instructions that multiply pairs: of bf16, or of integers up to 16 bits); a *beat* is one multiply-add of the kernel (complex numbers take two a step).
+       pair for instructions that multiply pairs: of bf16, or of integers up to 16 bits); a *beat* is one multiply-add
+       of the kernel (complex numbers take two a step).
 """
 
 from __future__ import annotations
