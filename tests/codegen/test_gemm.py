@@ -458,4 +458,4 @@ def test_pieces_suffice(types, monkeypatch):
         assert made.pieces == gemm.pieces(steps[0])
     real_ensure(real_describe(steps[0])[0])
     [made] = gemm._made.values()
-    assert {"kernel_6_1_edge", "finish", "pack_a", "pack_b"} < made.pieces
+    assert {"kernel_6_1_edge", "finish", "pack_a_copy", "pack_b_scalar"} < made.pieces

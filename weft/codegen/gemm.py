@@ -70,7 +70,7 @@ def pieces(step: Gemm) -> frozenset[str]:
 
     >>> from weft.ir.program import BufRef, Gemm
     >>> step = Gemm(6, 1, 6, BufRef(0), BufRef(1), BufRef(2), (1, 6), (1, 1), (1, 1), "c64", "c64", "c64")
-    >>> "pack_b" in pieces(step)
+    >>> "pack_b_copy" in pieces(step)
     True
     """
     symbol, words = describe(step)

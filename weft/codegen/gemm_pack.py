@@ -10,11 +10,12 @@ ascending order and have that much room behind them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 from weft.codegen.gemm_micro import paired
 from weft.codegen.gemm_text import Decls, Text, bits_of
 from weft.codegen.gemm_types import Recipe, llvm_type, real_of
+from weft.codegen.gemm_words import Word
 
 _Way = Callable[[], None]
 
@@ -78,15 +79,39 @@ def _element(f: Text, recipe: Recipe, src: str, at: str) -> str:
     return _convert(f, recipe, value, 0)
 
 
-def _paths(f: Text, along: str, across: str | None, copy: _Way, transpose: _Way, scalar: _Way) -> None:
-    """Choose among the three ways by the two stride tests; `across` None means the transposing way is not offered."""
-    if across is None:
-        f.when(along, copy, scalar)
-    else:
-        f.when(along, copy, lambda: f.when(across, transpose, scalar))
+def way(recipe: Recipe, operand: str, words: Sequence[int]) -> str:
+    """Return the name of the piece that packs "a" or "b" of the matmul described by `words`."""
+    along, across = (Word.A_KS, Word.A_MS) if operand == "a" else (Word.B_NS, Word.B_KS)
+    if words[along] == recipe.in_bytes:
+        return f"pack_{operand}_copy"
+    squares = _has_squares(recipe, operand) and words[across] == recipe.in_bytes
+    return f"pack_{operand}_transpose" if squares else f"pack_{operand}_scalar"
 
 
-def pack_a(recipe: Recipe, decls: Decls) -> str:
+def ways(recipe: Recipe, operand: str) -> list[str]:
+    """Return the names of all pieces that pack "a" or "b"."""
+    names = ["copy", "transpose", "scalar"] if _has_squares(recipe, operand) else ["copy", "scalar"]
+    return [f"pack_{operand}_{name}" for name in names]
+
+
+def _has_squares(recipe: Recipe, operand: str) -> bool:
+    return bits_of(_unit(recipe)) <= 64 if operand == "a" else not recipe.is_complex
+
+
+def _paths(f: Text, along: str, across: str, made: dict[str, _Way], wanted: Collection[str]) -> None:
+    """Choose among the ways (name -> code) by the two stride tests; those not wanted are not compiled."""
+
+    def take(kind: str) -> None:
+        for name, code in made.items():
+            if name.endswith(kind) and name in wanted:
+                return code()
+        f.decls.use("declare void @llvm.trap()")
+        f.do("call void @llvm.trap()")
+
+    f.when(along, lambda: take("copy"), lambda: f.when(across, lambda: take("transpose"), lambda: take("scalar")))
+
+
+def pack_a(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
     f = Text(
         "internal void @pack_a("
         "ptr noalias %dst, i64 %row_bytes, ptr noalias %src, i64 %ms, i64 %ks, i64 %rows, i64 %k)",
@@ -147,10 +172,9 @@ def pack_a(recipe: Recipe, decls: Decls) -> str:
 
         f.loop(0, "%rows", 1, row)
 
-    wide = bits_of(unit) <= 64
-    _paths(
-        f, f.equal("%ks", recipe.in_bytes), f.equal("%ms", recipe.in_bytes) if wide else None, copy, transpose, scalar
-    )
+    across = f.equal("%ms", recipe.in_bytes) if _has_squares(recipe, "a") else "false"
+    made = {"pack_a_copy": copy, "pack_a_transpose": transpose, "pack_a_scalar": scalar}
+    _paths(f, f.equal("%ks", recipe.in_bytes), across, made, wanted)
     return f.end()
 
 
@@ -169,7 +193,7 @@ def _store_pair(f: Text, recipe: Recipe, src: str, step: str, ks: str, k: str, p
     f.do(f"store i16 {high}, ptr {f.at(place, 2)}, align 2")
 
 
-def pack_b(recipe: Recipe, decls: Decls) -> str:
+def pack_b(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
     f = Text(
         "internal void @pack_b(ptr noalias %dst, ptr noalias %src, i64 %ns, i64 %ks, i64 %cols, i64 %k)",
         decls,
@@ -177,7 +201,7 @@ def pack_b(recipe: Recipe, decls: Decls) -> str:
         "noinline nounwind",
     )
     if recipe.is_complex:
-        _pack_complex_b(f, recipe)
+        _pack_complex_b(f, recipe, wanted)
         return f.end()
     unit, lanes, per = _unit(recipe), recipe.lanes, recipe.k_per_step
     steps = f.ceil_div("%k", per)
@@ -238,11 +262,12 @@ def pack_b(recipe: Recipe, decls: Decls) -> str:
 
         f.loop(0, steps, 1, row)
 
-    _paths(f, f.equal("%ns", recipe.in_bytes), f.equal("%ks", recipe.in_bytes), copy, transpose, scalar)
+    made = {"pack_b_copy": copy, "pack_b_transpose": transpose, "pack_b_scalar": scalar}
+    _paths(f, f.equal("%ns", recipe.in_bytes), f.equal("%ks", recipe.in_bytes), made, wanted)
     return f.end()
 
 
-def _pack_complex_b(f: Text, recipe: Recipe) -> None:
+def _pack_complex_b(f: Text, recipe: Recipe, wanted: Collection[str]) -> None:
     """Two beats per k: (re, im) and (-im, re) of each column, so that a real kernel sums the complex product."""
     real, lanes = llvm_type(real_of(recipe.in_type)), recipe.lanes
     vector = f"<{lanes} x {real}>"
@@ -284,4 +309,4 @@ def _pack_complex_b(f: Text, recipe: Recipe) -> None:
 
         f.loop(0, "%k", 1, row)
 
-    f.when(f.equal("%ns", recipe.in_bytes), copy, scalar)
+    _paths(f, f.equal("%ns", recipe.in_bytes), "false", {"pack_b_copy": copy, "pack_b_scalar": scalar}, wanted)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from weft.codegen.gemm_micro import ROW_COUNTS, UNROLL, kernel_name, kernels
-from weft.codegen.gemm_pack import pack_a, pack_b
+from weft.codegen.gemm_pack import pack_a, pack_b, way, ways
 from weft.codegen.gemm_tail import Tail, finish
 from weft.codegen.gemm_text import Decls, Text
 from weft.codegen.gemm_types import Recipe
@@ -25,7 +25,7 @@ from weft.util.record import record
 def all_pieces(recipe: Recipe) -> frozenset[str]:
     """Return the names of all functions that only some matmuls need."""
     shapes = [*((v, True) for v in range(1, recipe.vectors + 1)), (recipe.vectors, False)]
-    return frozenset([*(kernel_name(r, *shape) for r in ROW_COUNTS for shape in shapes), "finish", "pack_a", "pack_b"])
+    return frozenset([*(kernel_name(r, *shape) for r in ROW_COUNTS for shape in shapes), "finish", *ways(recipe, "a"), *ways(recipe, "b")])
 
 
 def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
@@ -40,8 +40,8 @@ def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     shapes += [(-(-over // recipe.lanes), True)] if over else []
     found = [kernel_name(r, *shape) for r in rows for shape in shapes]
     found += [] if words[Word.SIMPLE] or words[Word.TAIL_ARGS] else ["finish"]
-    found += [] if words[Word.A_DIRECT] else ["pack_a"]
-    found += [] if words[Word.B_MODE] == DIRECT else ["pack_b"]
+    found += [] if words[Word.A_DIRECT] else [way(recipe, "a", words)]
+    found += [] if words[Word.B_MODE] == DIRECT else [way(recipe, "b", words)]
     return frozenset(found)
 
 
@@ -58,13 +58,14 @@ def module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
     It imports the table `kernels` of `kernel_module`: two modules, so that they can be compiled side by side.
     """
     decls = Decls()
+    packs_a, packs_b = (any(name in wanted for name in ways(recipe, operand)) for operand in "ab")
     parts = [
         "@kernels = external constant ptr",
         finish(recipe, decls) if "finish" in wanted else _absent("finish"),
         offsets_function(decls, recipe),
-        pack_a(recipe, decls) + "\n" + _pack_rows(recipe, decls) if "pack_a" in wanted else _absent("pack_rows"),
-        pack_b(recipe, decls) + "\n" + _pack_panel(recipe, decls) if "pack_b" in wanted else _absent("pack_panel"),
-        _pack_task(recipe, decls) if "pack_b" in wanted else _absent("pack_task"),
+        *([pack_a(recipe, decls, wanted), _pack_rows(recipe, decls)] if packs_a else [_absent("pack_rows")]),
+        *([pack_b(recipe, decls, wanted), _pack_panel(recipe, decls)] if packs_b else [_absent("pack_panel")]),
+        _pack_task(recipe, decls) if packs_b else _absent("pack_task"),
         _tile_task(recipe, decls),
         _driver(recipe, decls, symbol),
     ]
