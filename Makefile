@@ -21,6 +21,8 @@ $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "weft needs Python 3.11 or newer on the path (or PYTHON=...)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@# the tests watch memory with jax_smi, which would bring the peer along
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps jax-smi
 	@touch $(READY)
 
 demo: $(READY)

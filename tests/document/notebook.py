@@ -3,7 +3,8 @@
     python notebook.py DOCUMENT RECORD
 
 In:  a text in which every cell starts with a line `In [number]:`, followed by its code, what it printed, and prose.
-Out: RECORD, a JSON list with the code, the text that the document shows after it, what was printed, and the error if any.
+Out: RECORD, a JSON list with the code, the text that the document shows after it, what was printed (the value that the cell
+     ends in included), and the error if any. `%timeit` lines become a few plain runs.
 
 Nothing marks where the code of a cell ends: it is the longest run of paragraphs that is Python.
 """
@@ -18,15 +19,16 @@ import traceback
 from pathlib import Path
 
 _START = re.compile(r"^In \[[^\]\n]*\]:\n", re.MULTILINE)
+_TIMEIT = re.compile(r"^%timeit(?: -\w+ \d+)* (.*)$")
 
 
 def cells_of(text):
-    """The (code, text after it) of every cell; shell lines become `pass`."""
+    """The (code, text after it) of every cell; shell lines become `pass`, timings a loop."""
     return [_divide(part.split("\n")) for part in _START.split(text)[1:]]
 
 
 def _divide(lines):
-    code = ["pass" if line.startswith("!") else line for line in lines]
+    code = ["pass" if line.startswith("!") else _TIMEIT.sub(r"for _ in range(3): \1", line) for line in lines]
     ends = [k for k in range(1, len(lines) + 1) if k == len(lines) or not lines[k]]
     end = max((k for k in ends if _is_python(code[:k])), default=0)
     return "\n".join(code[:end]), "\n".join(lines[end:])
@@ -40,6 +42,16 @@ def _is_python(lines):
         return False
 
 
+def run_cell(code, number, scope):
+    """Execute a cell as a notebook would: the value that it ends in is shown."""
+    tree = ast.parse(code, f"<cell {number}>")
+    last = ast.Expression(tree.body.pop().value) if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, f"<cell {number}>", "exec"), scope)
+    value = None if last is None else eval(compile(last, f"<cell {number}>", "eval"), scope)
+    if value is not None:
+        print(repr(value))
+
+
 def run(text):
     """What came of every cell."""
     from weft.compat import install_as_jax
@@ -51,7 +63,7 @@ def run(text):
         printed, error = io.StringIO(), None
         try:
             with contextlib.redirect_stdout(printed):
-                exec(compile(code, f"<cell {number}>", "exec"), scope)
+                run_cell(code, number, scope)
         except Exception:
             error = traceback.format_exc()
         records.append({"code": code, "shown": shown, "printed": printed.getvalue(), "error": error})

@@ -1,0 +1,78 @@
+"""The notebook of pjit examples, run cell by cell on eight devices: values, layouts, and what each device holds.
+
+The document lies beside the project, in ../shared/seeds, and its first cell starts the tracker of `jax_smi` (from the
+registry, where it asks for JAX; `make setup` installs it alone). Without either these tests are skipped.
+"""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import weft
+from tests.document.notebook import cells_of
+
+DOCUMENT = Path(__file__).parents[2].parent / "shared" / "seeds" / "002_0974c6e356b05095.txt"
+CELLS = cells_of(DOCUMENT.read_text()) if DOCUMENT.exists() else []
+pytestmark = [
+    pytest.mark.skipif(not CELLS, reason="the document is not beside the project (../shared/seeds)"),
+    pytest.mark.skipif(importlib.util.find_spec("jax_smi") is None, reason="jax_smi is not installed"),
+]
+
+TEXT, TIMING = "compile().as_text()", " per loop (mean"
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """What came of every cell: one process runs them all."""
+    target = tmp_path_factory.mktemp("document") / "record.json"
+    environment = os.environ | {"WEFT_NUM_DEVICES": "8", "PYTHONPATH": str(Path(weft.__file__).parents[1])}
+    command = [sys.executable, Path(__file__).with_name("notebook.py"), DOCUMENT, target]
+    done = subprocess.run([*map(str, command)], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr                  # the tracker works in a thread of its own
+    return json.loads(target.read_text())
+
+
+@pytest.mark.parametrize("number", range(len(CELLS)))
+def test_every_cell_runs_and_prints_what_is_shown(records, number):
+    record = records[number]
+    assert record["error"] is None, record["error"]
+    shown = record["shown"].strip("\n").partition("\n\n\n")[0]
+    if TEXT not in record["code"] and TIMING not in shown:
+        pictures = [line for line in record["printed"].splitlines() if line[:1] in "┌│├└"]
+        values = record["printed"].splitlines()[len(pictures):]
+        assert "\n".join(values) == shown
+        assert bool(pictures) == ("visualize_array_sharding" in record["code"])
+
+
+def local_shapes(text: str) -> list[str]:
+    """The shapes of one device's arguments and result, as the first line of a program's text tells them."""
+    layout = text.partition("entry_computation_layout=")[2].partition(", allow_spmd")[0]
+    return re.findall(r"\w\d+\[([\d,]*)\]", layout.partition("\n")[0])
+
+
+def test_programs_have_the_local_shapes_that_the_document_shows(records):
+    texts = [(r["printed"], r["shown"].strip("\n")) for r in records if TEXT in r["code"]]
+    assert len(texts) == 4
+    for printed, shown in texts:
+        assert printed.startswith("HloModule jit_matmul, is_scheduled=true, entry_computation_layout=")
+        assert local_shapes(printed) == local_shapes(shown)
+
+
+def test_the_collectives_of_each_case(records):
+    """Inner axes split alike: one sum. Axes that disagree, or an outer axis: what it takes to make them agree."""
+    counts = [{kind: r["printed"].count(f" {kind}(") for kind in ("all-reduce", "all-gather", "all-to-all", "collective-permute")}
+              for r in records if TEXT in r["code"]]
+    assert counts[0] == {"all-reduce": 1, "all-gather": 0, "all-to-all": 0, "collective-permute": 0}
+    assert all(sum(found.values()) <= 3 for found in counts)
+
+
+def test_the_picture_of_the_first_layout(records):
+    (record,) = [r for r in records if "P(None, 'a')))" in r["code"] and "P('a', None)" in r["code"]]
+    assert re.findall(r"CPU [\d,]+", record["printed"]) == ["CPU 0,1", "CPU 2,3", "CPU 4,5", "CPU 6,7"] * 2
