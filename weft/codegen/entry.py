@@ -1,6 +1,6 @@
 """The entry of a program: its schedule as one native function `i32 entry(ptr slots)`.
 
-In:   a `Program`, and the symbols under which its kernels and matmuls are linked.
+In:   a `Program`, and the symbols under which its kernels, matmuls and sorts are linked.
 Out:  LLVM IR. The result is 0, or 1 when a host call or the handler of a signal raised.
 Laws: Signals are seen to before each host call and, in long programs, about every 100 ms of work between steps.
       `slots` holds the addresses of ins, outs and consts in order, then the arena; temps lie in the arena.
@@ -21,6 +21,7 @@ from weft.ir.program import (
     Launch,
     Loop,
     Program,
+    Sort,
     Step,
     WhileLoop,
 )
@@ -36,10 +37,10 @@ FLOPS_PER_BYTE = 16
 class EntryEmitter:
     """Emits the entry of one program."""
 
-    def __init__(self, program: Program, kernel_symbol: Callable, gemm_symbol: Callable):
+    def __init__(self, program: Program, kernel_symbol: Callable, library_symbol: Callable):
         self.program = program
         self.kernel_symbol = kernel_symbol
-        self.gemm_symbol = gemm_symbol
+        self.library_symbol = library_symbol
         self.lines: list[str] = []
         self.allocas: list[str] = []
         self.externals: dict[str, str] = {}
@@ -140,6 +141,8 @@ class EntryEmitter:
             return 64 + sum(map(self._reach, step.args))
         if isinstance(step, Gemm):
             return step.m * step.n * step.k * math.prod(b[0] for b in (*step.batch, *step.outer_k)) // FLOPS_PER_BYTE
+        if isinstance(step, Sort):
+            return step.rows * step.n * (8 if step.kind == "top" else 64)
         return step.nbytes if isinstance(step, Copy) else 0
 
     def _reach(self, ref: BufRef) -> int:
@@ -188,7 +191,7 @@ class EntryEmitter:
         """Call the matmul of the step's types on a descriptor (see `codegen.gemm`)."""
         from weft.codegen import gemm
 
-        function, tail = self._external(self.gemm_symbol(step), "void NAME(ptr)"), "null"
+        function, tail = self._external(self.library_symbol(step), "void NAME(ptr)"), "null"
         if step.tail is not None:
             tail = self._external(self.kernel_symbol(step.tail), "void NAME(ptr, i64, i64)")
         c = "null" if step.c is None else self.address(step.c)
@@ -198,6 +201,18 @@ class EntryEmitter:
         self._context([*(("ptr", pointer) for pointer in pointers), *(("i64", str(word)) for word in rest),
                        *(("ptr", self.address(ref)) for ref in step.tail_args)])
         self._line(f"call void {function}(ptr %ctx)")
+
+    def sort(self, step: Sort) -> None:
+        """Sort rows, one a task (see `codegen.sort`)."""
+        function = self._external(self.library_symbol(step), "void NAME(ptr, i64, i64)")
+        refs = (step.source, step.previous, step.out, step.places)
+        numbers = (step.n, step.k, int(step.descending))
+        self._context([*(("ptr", "null" if ref is None else self.address(ref)) for ref in refs), *(("i64", str(x)) for x in numbers)])
+        if step.rows == 1:
+            self._line(f"call void {function}(ptr %ctx, i64 0, i64 0)")
+        elif step.rows > 1:
+            run = self._external("weft_parallel_for", "void NAME(ptr, ptr, i64)")
+            self._line(f"call void {run}(ptr {function}, ptr %ctx, i64 {step.rows})")
 
     def copy(self, step: Copy) -> None:
         """Copy bytes, in parallel when there are many."""
@@ -284,7 +299,7 @@ class EntryEmitter:
         self._block(join)
 
 
-_EMIT = {Launch: EntryEmitter.launch, Gemm: EntryEmitter.gemm, Copy: EntryEmitter.copy,
+_EMIT = {Launch: EntryEmitter.launch, Gemm: EntryEmitter.gemm, Sort: EntryEmitter.sort, Copy: EntryEmitter.copy,
          HostCall: EntryEmitter.host_call, Loop: EntryEmitter.loop, WhileLoop: EntryEmitter.while_loop,
          Branch: EntryEmitter.branch}
 

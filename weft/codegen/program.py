@@ -22,7 +22,7 @@ from weft.codegen.entry import EntryEmitter
 from weft.codegen.objects import Order
 from weft.ir import loops_text
 from weft.ir.loops import Kernel, check
-from weft.ir.program import Branch, Gemm, HostCall, Launch, Loop, Program, Step, WhileLoop
+from weft.ir.program import Branch, Gemm, HostCall, Launch, Loop, Program, Sort, Step, WhileLoop
 from weft.util.record import field, record
 
 if TYPE_CHECKING:
@@ -291,18 +291,24 @@ def compile_program(program: Program) -> NativeProgram:
     launched = {id(kernel): kernel for kernel in _launched(program.steps) if kernel.parallel_extent > 0}
     names = {number: _kernel_name(kernel) for number, kernel in launched.items()}
     matmuls: dict[str, frozenset[str]] = {}
+    sorts: list[str] = []
 
     def kernel_symbol(kernel: Kernel) -> str:
         return _symbol(names[id(kernel)])
 
-    def gemm_symbol(step: Gemm) -> str:
+    def library_symbol(step: Gemm | Sort) -> str:
+        if isinstance(step, Sort):
+            from weft.codegen import sort
+
+            sorts.append(sort.symbol(step))
+            return sorts[-1]
         from weft.codegen import gemm
 
         symbol, _ = gemm.describe(step)
         matmuls[symbol] = matmuls.get(symbol, frozenset()) | gemm.pieces(step)
         return symbol
 
-    emitter = EntryEmitter(program, kernel_symbol, gemm_symbol)
+    emitter = EntryEmitter(program, kernel_symbol, library_symbol)
     text = emitter.module("weft_entry")
     order = Order(cache.key(target.current().identity, "entry", text), lambda: text, True)
     orders = [order]
@@ -312,10 +318,15 @@ def compile_program(program: Program) -> NativeProgram:
         from weft.codegen import gemm
 
         orders += [part for symbol, wanted in matmuls.items() for part in gemm.orders(symbol, wanted)]
+    if sorts:
+        from weft.codegen import sort
+
+        orders += [part for symbol in dict.fromkeys(sorts) for part in sort.orders(symbol)]
     _provide({names[number]: kernel for number, kernel in launched.items()}, orders)
     distinct = {_symbol(name): _kernels[name] for name in names.values()}
     imports = {symbol: made.address for symbol, made in distinct.items()}
     imports |= {symbol: gemm.ensure(symbol, wanted) for symbol, wanted in matmuls.items()}
+    imports |= {symbol: sort.ensure(symbol) for symbol in dict.fromkeys(sorts)}
     host = _HostCalls(emitter.host_calls)
     if emitter.host_calls:
         imports["weft_host_call"] = host.address

@@ -101,7 +101,7 @@ class Scheduler:
         self.loops = 0
         self.launches: list[Pending] = []                # the steps that run kernels
         self.copies: list[Pending] = []
-        self.gemms = self.tails = 0
+        self.gemms = self.tails = self.sorts = 0
         self.last_read: dict[Buffer, int] = {}
 
     def run(self) -> Scheduled:
@@ -125,7 +125,7 @@ class Scheduler:
         steps = fixed(self.steps, address)
         program = P.Program(slots, steps, arena, jaxpr.name or "program")
         peak = arena + sum(b.nbytes for b in buffers if b.kind != "temp") - sum(ins[i].nbytes for i in aliases.values())
-        return Scheduled(program, self.consts, len(self.launches) - self.tails, self.gemms, aliases, peak)
+        return Scheduled(program, self.consts, len(self.launches) - self.tails + self.sorts, self.gemms, aliases, peak)
 
     # ---- buffers and time
 
@@ -462,6 +462,20 @@ class Body:
         fix = lambda at, items: tuple((at(r), shape, name) for r, shape, name in items)
         self.plan.step(lambda at: P.HostCall(function, fix(at, ins), fix(at, outs)), [r for r, _, _ in ins],
                        [r for r, _, _ in outs])
+
+    def _sort(self, eqn: Eqn) -> None:
+        """Rows along the last dim, by `codegen.sort`."""
+        aval, kind = eqn.invars[0].aval, eqn.primitive.rules["lower"].kind
+        n = aval.shape[-1]
+        ins, outs = [self.ref(a) for a in eqn.invars], [self.result(v) for v in eqn.outvars]
+        options = {"k": eqn.params.get("k", 0), "descending": eqn.params.get("descending", False)}
+
+        def step(at) -> P.Sort:
+            previous = at(ins[1]) if len(ins) == 2 else None
+            places = at(outs[1]) if len(outs) == 2 else None
+            return P.Sort(kind, type_name(aval.dtype), aval.size // n, n, at(ins[0]), at(outs[0]), previous, places, **options)
+        self.plan.sorts += 1
+        self.plan.step(step, ins, outs)
 
     def _overwritten(self, eqn: Eqn) -> Ref:
         """The result's memory, holding the first operand: that operand's own memory if nobody needs it any more."""

@@ -1,6 +1,6 @@
 """Program: the schedule of one compiled jaxpr, between memory planning and native code.
 
-In:   kernels, matmuls, copies, host calls and loops over planned buffers (built by `compiler`).
+In:   kernels, matmuls, sorts, copies, host calls and loops over planned buffers (built by `compiler`).
 Out:  one native entry `i32 entry(ptr slots)` made by `codegen.program`: pointer i is the address of `Program.slots[i]`
       for ins, outs and consts; after them comes the arena, in which the temps lie at their offsets. The result is 0, or
       not where a host call raised.
@@ -79,6 +79,27 @@ MOST_TAIL_ARGS = 24
 
 
 @record
+class Sort:
+    """Sort `rows` dense rows of `n` elements of `type` at `source`. By `kind`:
+
+    values: `out` has the elements in ascending order
+    order:  `out` has the i32 positions in ascending order of their elements, or descending; equal ones as they are in
+            `previous` (i32 positions), or in the row if there is none
+    top:    `out` has the `k` greatest in descending order, `places` their i32 positions, the first of equals first
+    """
+    kind: Literal["values", "order", "top"]
+    type: str
+    rows: int
+    n: int
+    source: BufRef
+    out: BufRef
+    previous: BufRef | None = None
+    places: BufRef | None = None
+    k: int = 0
+    descending: bool = False
+
+
+@record
 class Copy:
     """Copy `nbytes` bytes; source and destination do not overlap."""
     dst: BufRef
@@ -119,7 +140,7 @@ class Branch:
     branches: tuple[tuple["Step", ...], ...]
 
 
-Step = Union[Launch, Gemm, Copy, HostCall, Loop, WhileLoop, Branch]
+Step = Union[Launch, Gemm, Sort, Copy, HostCall, Loop, WhileLoop, Branch]
 
 
 @record

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 
 from weft.ir.loops import Kernel
 from weft.ir.loops_text import canonical, print_kernel
-from weft.ir.program import Branch, BufRef, Copy, Gemm, HostCall, Launch, Loop, Program, Step, WhileLoop
+from weft.ir.program import Branch, BufRef, Copy, Gemm, HostCall, Launch, Loop, Program, Sort, Step, WhileLoop
 from weft.util.record import replace
 
 
@@ -58,6 +58,10 @@ def _steps(steps: Iterable[Step], name_of, pad: str) -> Iterator[str]:
                 yield f"{pad}launch {name_of(step.kernel)}({', '.join(map(_ref, step.args))})"
             case Gemm():
                 yield pad + _gemm(step, name_of)
+            case Sort():
+                operands = ", ".join(_ref(ref) for ref in (step.source, step.previous) if ref is not None)
+                results = ", ".join(_ref(ref) for ref in (step.out, step.places) if ref is not None)
+                yield f"{pad}sort {step.kind} {step.type} {step.rows}x{step.n}({operands}) -> {results}"
             case Copy():
                 yield f"{pad}copy {step.nbytes} B: {_ref(step.dst)} = {_ref(step.src)}"
             case HostCall():

@@ -64,6 +64,12 @@ class HostSpec:
 
 
 @record
+class SortSpec:
+    """Lowering of an op on rows along the last dim, of a kind that `ir.program.Sort` tells."""
+    kind: Literal["values", "order", "top"]
+
+
+@record
 class ExpandSpec:
     """Lowering of a composite: `fn(*args, **params)` rebuilds it from other primitives."""
     fn: Callable

@@ -2,6 +2,8 @@
 
 Order: NaN comes last, -0 equals 0; complex numbers by real, then imaginary part. `top_k` takes NaN as the largest and
 the first of equals first. Tangents move by the permutation that the keys found, which is linear.
+
+Both become, for native code, one of three operations on rows: `sorted_rows`, `row_order` and `leading`, and gathers.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ from weft.core.trace import Zero, typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
 from weft.ops import families
-from weft.ops.families import ANY, ORDERED, HostSpec, canonical_dims, move_dim, shape_error, zero_tangent
-from weft.ops.layout import broadcast_in_dim, broadcasted_iota, expand_dims
+from weft.ops.casting import imag, real
+from weft.ops.families import ANY, ORDERED, ExpandSpec, SortSpec, canonical_dims, move_dim, shape_error, zero_tangent
+from weft.ops.layout import broadcast_in_dim, broadcasted_iota, expand_dims, full
+from weft.ops.slicing import slice_in_dim
 
 _INDEX = np.dtype(np.int32)
 
@@ -28,6 +32,46 @@ def take_along(x, indices, dim: int):
     others = tuple(d for d in range(ndim) if d != dim)
     numbers = GatherDimensionNumbers((), (dim,), (dim,), others, others)
     return gather(x, expand_dims(indices, (ndim,)), numbers, (1,) * ndim, mode="promise_in_bounds")
+
+
+# --- rows --------------------------------------------------------------------------------------------------------------
+
+_MADE_LATE = "Sorts of rows are made after transformations and partitioning."
+
+
+def _on_rows(name: str, kind: str, **rules) -> Primitive:
+    p = Primitive(name, "sort", multiple_results=kind == "top")
+    late = dict.fromkeys(("jvp", "transpose", "batch", "factors"), unsupported(_MADE_LATE))
+    return p.define(**late, **rules, lower=SortSpec(kind))
+
+
+def _order_reference(key, *previous, descending):
+    columns = _comparable(key)
+    if descending:
+        columns = [d for c in columns for d in ([c == c, np.where(c != c, 0, -c)] if c.dtype.kind == "f" else [~c])]
+    if previous:
+        columns = [np.take_along_axis(c, previous[0], -1) for c in columns]
+    order = np.lexsort([c + 0 if c.dtype.kind == "f" else c for c in reversed(columns)], axis=-1)
+    return (np.take_along_axis(previous[0], order, -1) if previous else order).astype(_INDEX)
+
+
+def _positions(aval: ShapedArray) -> ShapedArray:
+    return ShapedArray(aval.shape, _INDEX, False, None, aval.vma)
+
+
+#: the elements of each row in ascending order
+sorted_rows_p = _on_rows("sorted_rows", "values", type=lambda aval: aval,
+                         reference=lambda x: _sort_reference(x, dimension=x.ndim - 1, is_stable=True, num_keys=1)[0])
+#: operands: key and, optionally, positions; params: descending. The positions, by the elements there; see `ir.program.Sort`
+row_order_p = _on_rows("row_order", "order", type=lambda aval, *previous, descending: _positions(aval), reference=_order_reference)
+#: params: k. The k greatest of each row and their positions
+leading_p = _on_rows("leading", "top", type=lambda aval, *, k: _top_k_type(aval, axis=aval.ndim - 1, k=k),
+                     reference=lambda x, *, k: _top_k_reference(x, axis=x.ndim - 1, k=k))
+
+
+def _columns(key) -> list:
+    """A key as real ones, most significant first."""
+    return [real(key), imag(key)] if np.issubdtype(typeof(key).dtype, np.complexfloating) else [key]
 
 
 # --- sort -------------------------------------------------------------------------------------------------------------
@@ -112,7 +156,23 @@ def _sort_factors(in_avals, out_avals, *, dimension, is_stable, num_keys):
     return b.rule([fs] * len(in_avals), [fs] * len(out_avals), special={fs[dimension]: "replicate"})
 
 
-sort_p.define(transpose=unsupported("is not linear in any operand"), lower=HostSpec())
+def _sort_rows(*xs, dimension, is_stable, num_keys):
+    """A sort as orders of rows, one key after the other, the most significant last."""
+    if typeof(xs[0]).size == 0:
+        return list(xs)
+    last = typeof(xs[0]).ndim - 1
+    rows = [move_dim(x, dimension, last) for x in xs[:num_keys]]
+    columns = [c for key in rows for c in _columns(key)]
+    if len(xs) == len(columns) == 1:
+        return [move_dim(sorted_rows_p.bind(columns[0]), last, dimension)]
+    order: tuple = ()
+    for column in reversed(columns):
+        order = (row_order_p.bind(column, *order, descending=False),)
+    places = move_dim(order[0], last, dimension)
+    return [take_along(x, places, dimension) for x in xs]
+
+
+sort_p.define(transpose=unsupported("is not linear in any operand"), lower=ExpandSpec(_sort_rows))
 
 
 # --- top_k ------------------------------------------------------------------------------------------------------------
@@ -175,4 +235,23 @@ def _top_k_factors(in_avals, out_avals, *, axis, k):
     return b.rule([fs], [outs, outs], special={fs[axis]: "replicate", taken: "replicate"})
 
 
-top_k_p.define(transpose=unsupported("is not linear in any operand"), lower=HostSpec())
+#: the greatest are kept in order while a row is read, if they are at most so many, and a small part of it
+_KEPT, _SHARE = 256, 8
+
+
+def _top_k_rows(x, *, axis, k):
+    """The leading elements of rows, found in one pass or, where there are many, by ordering the row."""
+    aval = typeof(x)
+    last, n = aval.ndim - 1, aval.shape[axis]
+    rows = move_dim(x, axis, last)
+    if k == 0 or aval.size == 0:
+        shape = (*aval.shape[:axis], k, *aval.shape[axis + 1:])
+        return [full(shape, np.zeros((), aval.dtype)[()]), full(shape, np.int32(0))]
+    if k <= _KEPT and (k * _SHARE <= n or k <= _SHARE):
+        found = leading_p.bind(rows, k=k)
+        return [move_dim(y, last, axis) for y in found]
+    places = move_dim(slice_in_dim(row_order_p.bind(rows, descending=True), 0, k, axis=last), last, axis)
+    return [take_along(x, places, axis), places]
+
+
+top_k_p.define(transpose=unsupported("is not linear in any operand"), lower=ExpandSpec(_top_k_rows))
