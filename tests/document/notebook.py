@@ -29,7 +29,8 @@ def cells_of(text):
 
 def _divide(lines):
     code = ["pass" if line.startswith("!") else _TIMEIT.sub(r"for _ in range(3): \1", line) for line in lines]
-    ends = [k for k in range(1, len(lines) + 1) if k == len(lines) or not lines[k]]
+    shown = next((k for k, line in enumerate(lines) if line.startswith("Array(")), len(lines))       # a value, not code
+    ends = [k for k in range(1, shown + 1) if k == len(lines) or not lines[k]]
     end = max((k for k in ends if _is_python(code[:k])), default=0)
     return "\n".join(code[:end]), "\n".join(lines[end:])
 
