@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from tests.codegen.harness import check, random_array, run_native
+from weft.codegen.llvm import module_ir
+from weft.codegen.target import current
 from weft.ir.loops import (
     ARITHMETIC,
     COMPARISONS,
@@ -218,6 +220,21 @@ def test_guards_that_never_hold():
             For("i", 20, (Store("y", i, Load("x", ix(1 << 20), "f32", never, Const(3.0, "f32"))),), "vector"),
             Store("y", ix(1 << 20), Load("x", ix(1 << 30), "f32", never), never)))
         check(kernel, np.ones(1, np.int64), *arrays(kernel)[1:])
+
+
+@pytest.mark.parametrize("type_", ["f32", "i8", "c64"])
+@pytest.mark.parametrize("step", [1, -1])
+def test_one_guard_for_all_lanes_leads_the_address_inside(type_, step):
+    """Masked loads far outside a buffer would be right and very slow."""
+    n = 75
+    holds = Op("lt", (Load("n", ix(0), "i64"), ix(5)), "bool")
+    offset = Op("mul", (Load("n", ix(0), "i64"), ix(1 << 30)), "i64")
+    at = add(offset, i) if step == 1 else add(offset, Op("sub", (ix(n - 1), i), "i64"))
+    kernel = Kernel((Buf("n", "i64", 1), Buf("x", type_, n), Buf("y", type_, n, "out")), (
+        For("i", n, (Store("y", i, Load("x", at, type_, holds, Const(2, type_))),), "vector"),))
+    for number in (0, 9):
+        check(kernel, np.full(1, number, np.int64), *arrays(kernel)[1:])
+    assert "select i1" in module_ir([(kernel, "inside")], current())
 
 
 def test_rows_and_columns():

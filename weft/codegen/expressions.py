@@ -255,6 +255,7 @@ class Expressions:
     def _load_pairs(self, buf: Buf, index: Value, guard: Value | None, other: Value | None) -> Value:
         """Consecutive complex elements: whole vectors of pairs, then taken apart."""
         lanes, type_ = self.lanes, REAL_OF[buf.type]
+        index = index if guard is None else self._inside(guard, index, buf.size)
         memory, wide = vector(MEMORY[type_], 2 * lanes.w), affine(self._scale(index.base, 2), 2)
         conds = None if guard is None else self.spread(guard)
         halves: tuple[list[str], list[str]] = [], []
@@ -306,6 +307,7 @@ class Expressions:
             return self.operate("select", [guard, uniform(type_, loaded), other], type_)
         if self.lanes.w == 1:
             raise AssertionError("a scalar value is uniform")
+        index = self._inside(guard, index, size)
         conds, rest = self.spread(guard), self.spread(other)
         parts = []
         for part in range(self.parts):
@@ -314,8 +316,15 @@ class Expressions:
             parts.append(loaded)
         return varying(type_, tuple(parts))
 
-    def _where(self, guard: Value, index: Value) -> Value:
-        return self.operate("select", [guard, index, constant(0)], "i64")
+    def _where(self, guard: Value, index: Value, other: int = 0) -> Value:
+        return self.operate("select", [guard, index, constant(other)], "i64")
+
+    def _inside(self, guard: Value, index: Value, size: int) -> Value:
+        """The index, led into the buffer where one guard forbids all lanes: masked loads of pages that are not there are
+        right, but cost some CPUs hundreds of cycles."""
+        if guard.kind != UNIFORM or index.kind != AFFINE:
+            return index
+        return affine(self._where(guard, index.base, size - 1 if index.stride < 0 else 0), index.stride)
 
     def _any(self, guard: Value) -> Value:
         """Whether a mask holds in any lane of any part."""
