@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft.api.execute import to_array
+from weft.core.annotations import cast as vary
 from weft.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft.ir.types import ShapedArray
 from weft.numpy.promote import PYTHON_SCALARS, broadcast_to_shape, cast, check_arraylike, concrete, shape_of, value
@@ -192,7 +193,8 @@ empty = zeros
 
 
 def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_sharding=None):
-    """An array filled with `fill_value`, with the shape, dtype and explicit sharding of `a` unless given."""
+    """An array filled with `fill_value`, with the shape, dtype and explicit sharding of `a` unless given; inside shard_map it
+    varies over the axes of `a`."""
     check_arraylike("full_like", fill_value)
     aval = a.aval if hasattr(a, "aval") else typeof(a) if not (hasattr(a, "shape") and hasattr(a, "dtype")) else \
         ShapedArray(tuple(a.shape), dtypes.canonicalize_dtype(a.dtype))
@@ -202,6 +204,8 @@ def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_shardin
     result = full(aval.shape if shape is None else shape, fill_value, want)
     if dtype is None and aval.weak_type:
         result = cast(result, want, True)
+    if aval.vma:
+        result = vary(result, aval.vma)
     return with_out_sharding(out_sharding, "full_like", lambda: _settled(result, device))
 
 

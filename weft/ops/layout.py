@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.core.annotations import cast
 from weft.core.primitive import Primitive, registry, unsupported
 from weft.core.trace import Zero, typeof
 from weft.ir.factors import FactorRule, RuleBuilder
@@ -509,8 +510,9 @@ def full(shape: Sequence[int], fill_value, dtype=None, *, sharding=None):
 
 
 def full_like(x, fill_value, dtype=None, shape: Sequence[int] | None = None, *, sharding=None):
-    """As `full`, with the shape, dtype and explicit sharding of `x` where none are given."""
+    """As `full`, with the shape, dtype and explicit sharding of `x` where none are given; it varies over the axes of `x`."""
     aval = typeof(x)
     if shape is None and sharding is None:
         sharding = aval.sharding
-    return full(aval.shape if shape is None else shape, fill_value, aval.dtype if dtype is None else dtype, sharding=sharding)
+    out = full(aval.shape if shape is None else shape, fill_value, aval.dtype if dtype is None else dtype, sharding=sharding)
+    return cast(out, aval.vma) if aval.vma else out
