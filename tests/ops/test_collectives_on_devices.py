@@ -233,3 +233,77 @@ def test_the_peer_gives_the_same(mesh, tmp_path):
     for name in theirs.files:
         x = sample(CASES[name], np.float32)
         np.testing.assert_array_equal(compiled(unchecked)(of(CASES[name]), mesh)(x), theirs[name], err_msg=name)
+
+
+# --- among other axes -------------------------------------------------------------------------------------------------
+
+#: collectives over a on local values [8, 8], and which of the two dims they keep as they are
+OVER_A = {
+    "psum": (lambda x: lax.psum(x, "a"), (0, 1)),
+    "pmax": (lambda x: lax.pmax(x, "a"), (0, 1)),
+    "ppermute": (lambda x: lax.ppermute(x, "a", [(0, 1)]), (0, 1)),
+    "pbroadcast": (lambda x: lax.pbroadcast(x, "a", 1), (0, 1)),
+    "psum in groups": (lambda x: lax.psum(x, "a", axis_index_groups=[[0], [1]]), (0, 1)),
+    "all_gather": (lambda x: lax.all_gather(x, "a", axis=1), (0, 1)),
+    "all_gather tiled": (lambda x: lax.all_gather(x, "a", axis=1, tiled=True), (0,)),
+    "psum_scatter": (lambda x: lax.psum_scatter(x[:2], "a"), (1,)),
+    "psum_scatter tiled": (lambda x: lax.psum_scatter(x, "a", tiled=True), (1,)),
+    "all_to_all same": (lambda x: lax.all_to_all(x, "a", 0, 0, tiled=True), (1,)),
+    "all_to_all": (lambda x: lax.all_to_all(x, "a", 0, 1, tiled=True), ()),
+    "pswapaxes": (lambda x: lax.pswapaxes(x[:2], "a", 0), (1,)),
+}
+
+
+@pytest.mark.parametrize("name", OVER_A)
+def test_dims_that_the_compiler_splits_over_other_axes(name, mesh):
+    """In a shard_map over a, values split over b too have the same results; dims that the collective keeps stay split."""
+    run, kept = OVER_A[name]
+    fun = weft.jit(weft.shard_map(lambda x: run(x[0])[None], mesh=mesh, in_specs=P("a"), out_specs=P("a"), axis_names={"a"}))
+    x = np.random.default_rng(7).integers(-4, 5, (2, 8, 8)).astype(np.float32)
+    want = np.asarray(fun(x))
+    for dim in (0, 1):
+        split = weft.device_put(x, weft.sharding.NamedSharding(mesh, P("a", *[None] * dim, "b")))
+        np.testing.assert_array_equal(fun(split), want, err_msg=f"dim {dim}")
+        if dim in kept:
+            sent = {c.axes for c in weft.explain(fun, split).collectives}
+            assert sent <= {("a",)}, (dim, sent)
+
+
+def test_in_loops_and_branches(mesh):
+    """A ring in a scan, a sum until convergence in a while, a branch of collectives."""
+    def ring(x):
+        step = lambda c, _: ((lax.ppermute(c[0], "b", [(i, (i + 1) % 4) for i in range(4)]), c[1] + c[0]), None)
+        return lax.scan(step, (x, weft.numpy.zeros_like(x)), None, length=4)[0][1]
+
+    def until(x):
+        return lax.while_loop(lambda c: lax.pmax(c.max(), ("a", "b")) < 100, lambda c: c + lax.psum(c, "b") + 1, x)
+
+    def branch(x):
+        return lax.cond(lax.axis_size("b") + weft.numpy.int32(0) > 3, lambda x: x + lax.psum(x, "b"), lambda x: x, x)
+
+    x = np.abs(sample(CASES["b psum"], np.float32))
+    for fun in (ring, until, branch):
+        outs = [np.asarray(way(fun, mesh)(x)) for way in (by_vmap, by_shard_map, compiled(by_shard_map), compiled(unchecked))]
+        for out in outs[1:]:
+            np.testing.assert_array_equal(out, outs[0], err_msg=fun.__name__)
+    np.testing.assert_array_equal(by_vmap(ring, mesh)(x), np.broadcast_to(x.sum(1, keepdims=True), x.shape))
+
+
+def test_axes_of_vmap_around_and_inside(mesh):
+    """Sums over an axis of devices and one of examples together, whichever is outside."""
+    x = np.arange(24.0, dtype=np.float32).reshape(3, 8)
+    both = lambda x: lax.psum(x, ("i", "k")) + 10 * lax.axis_index(("k", "i")) + lax.all_gather(x, "k").sum()
+    want = np.asarray(weft.vmap(weft.vmap(both, axis_name="i"), axis_name="k")(x))
+    np.testing.assert_array_equal(weft.vmap(weft.pmap(both, axis_name="i"), axis_name="k")(x), want)
+    np.testing.assert_array_equal(weft.pmap(weft.vmap(both, axis_name="k"), axis_name="i", in_axes=1, out_axes=1)(x), want)
+
+
+def test_arrays_like_others_vary_as_they_do(mesh):
+    """A carry that starts as zeros_like a varying value needs no cast."""
+    def local(x):
+        made = [weft.numpy.zeros_like(x), weft.numpy.ones_like(x, shape=(2,)), weft.numpy.full_like(x, 2, dtype=int), lax.full_like(x, 3)]
+        assert [weft.typeof(y).vma for y in made] == [{"a"}] * 4
+        return sum(y.sum() for y in made)[None] + lax.scan(lambda c, _: (c + x, None), weft.numpy.zeros_like(x), None, length=2)[0]
+
+    f = weft.shard_map(local, mesh=mesh, in_specs=P("a"), out_specs=P("a"))
+    np.testing.assert_array_equal(weft.jit(f)(np.ones(2, np.float32)), f(np.ones(2, np.float32)))
