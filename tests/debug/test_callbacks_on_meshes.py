@@ -77,6 +77,19 @@ def test_looking_moves_nothing():
     assert records == [[], []]
 
 
+def test_padding_of_uneven_dims_is_not_shown_nor_moved(capsys):
+    def f(x):
+        y = lax.with_sharding_constraint(x[:7] * 2, NamedSharding(mesh(4, 2), P("i")))
+        show("{} {}", y, y[:3])
+        return y + weft.pure_callback(np.negative, y, y)
+    x = laid(np.arange(8, dtype=np.float32), "i", on=mesh(4, 2))
+    for _ in range(2):
+        assert weft.jit(f)(x).tolist() == [0.0] * 7
+        assert flat_lines(capsys) == ["[ 0.  2.  4.  6.  8. 10. 12.] [0. 2. 4.]"]
+    look = lambda x: show("{}", lax.with_sharding_constraint(x[:7] * 2, NamedSharding(mesh(4, 2), P("i"))))
+    assert weft.jit(look).lower(x).compile().stages.collectives == []
+
+
 def test_pure_and_io_callbacks_see_whole_values():
     shapes = []
     double = lambda v: (shapes.append(v.shape), np.asarray(v) * 2)[1]

@@ -44,12 +44,14 @@ class Mapped:
 
 @record
 class Layout:
-    """How the operands of a callback lie on the mesh `axes` that the compiler splits over: axes per dim of each operand.
+    """How the operands of a callback lie on the mesh `axes` that the compiler splits over: axes per dim of each operand, and
+    its whole shape (the last blocks of a dim may have padding).
 
     With `apart` the blocks are not put together: each is a call of its own, with its position on the mesh. `inner` of the
     mapped axes were there before: they are dims like others here, whatever they are called.
     """
     specs: tuple[Spec, ...]
+    shapes: tuple[tuple[int, ...], ...]
     axes: frozenset
     apart: bool = False
     inner: int = 0
@@ -115,7 +117,8 @@ def _assembled(operands: Sequence[np.ndarray], mapped: tuple, layout: Layout) ->
             split = [place[name] for name in names]
             order += [*split, d]
             shape.append(math.prod(x.shape[i] for i in split) * x.shape[d])
-        whole.append(x.transpose(order).reshape(shape))
+        padded = x.transpose(order).reshape(shape)
+        whole.append(padded[(..., *(slice(n) for n in layout.shapes[k]))])
     return whole, tuple(m for m, of_mesh in zip(mapped, mesh) if not of_mesh)
 
 
@@ -168,7 +171,7 @@ def guard_calls(primitive: Primitive, on: Any, operands: Sequence, params: dict)
         return primitive.bind(registry["and"].bind(on, operands[0]), *operands[1:], **params)
     layout = params.get("layout")
     if layout is not None:
-        params = {**params, "layout": replace(layout, specs=((), *layout.specs))}
+        params = {**params, "layout": replace(layout, specs=((), *layout.specs), shapes=((), *layout.shapes))}
     mapped = tuple(replace(m, operands=(False, *m.operands)) for m in params.get("mapped", ()))
     return primitive.bind(on, *operands, **{**params, "guarded": True, **({"mapped": mapped} if mapped else {})})
 

@@ -233,10 +233,12 @@ class Partitioner:
         if eqn.primitive.name == "inspect_sharding":
             self.looks.append((eqn.params["callback"], places[0].dims))
             return []
-        places = [Placement(even_dims(v.aval.shape, p.dims, self.sizes)) for v, p in zip(values, places)]
+        apart = eqn.params.get("partitioned", False)
+        if apart:                            # blocks are shown as they are, so none may have padding
+            places = [Placement(even_dims(v.aval.shape, p.dims, self.sizes)) for v, p in zip(values, places)]
         locals_ = [self.view(v, p, f"{eqn.primitive} reads it") for v, p in zip(values, places)]
-        layout = Layout(tuple(p.dims for p in places), frozenset(self.sizes) - self.manual, eqn.params.get("partitioned", False),
-                        len(eqn.params.get("mapped", ())))
+        layout = Layout(tuple(p.dims for p in places), tuple(v.aval.shape for v in values), frozenset(self.sizes) - self.manual,
+                        apart, len(eqn.params.get("mapped", ())))
         outs = eqn.primitive.bind(*locals_, **dict(eqn.params, layout=layout))
         return [Value(v.aval, Placement(((),) * v.aval.ndim), out) for v, out in zip(eqn.outvars, outs)]
 
