@@ -93,6 +93,7 @@ class PmapFunction:
             raise TypeError(f"{self.name}: in_axes and out_axes must be ints, None, or containers of them, got {in_axes!r} and "
                             f"{out_axes!r}.")
         self._compiled: dict[Mesh, JitFunction] = {}
+        self._ready: dict[tuple, JitFunction] = {}       # for arguments that lie in place, by their tree, types and layouts
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -104,7 +105,14 @@ class PmapFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if _inside.depth:
             return self._on_one_device(args, kwargs)
-        run, args, kwargs = self._placed(args, kwargs)
+        leaves, in_tree = tree.tree_flatten((args, kwargs))
+        key = (in_tree, tuple([x._spec if type(x) is Array else None for x in leaves]))
+        run = self._ready.get(key)
+        if run is None:
+            given = leaves
+            run, args, kwargs = self._placed(args, kwargs)
+            if None not in key[1] and all(x is y for x, y in zip(tree.tree_leaves((args, kwargs)), given)):
+                self._ready[key] = run
         return run(*args, **kwargs)
 
     # ---- earlier stages
@@ -124,6 +132,7 @@ class PmapFunction:
     def clear_cache(self) -> None:
         """Forget all traces and executables."""
         self._compiled.clear()
+        self._ready.clear()
 
     # ---- arguments
     def _flat(self, args: tuple, kwargs: dict) -> tuple[FlatFunction, list]:
