@@ -431,6 +431,10 @@ MESSAGES = {
                      ["bool[]{i}", "may differ from device to device"]),
     "constraint": (lambda m: weft.jit(mapped_by(m, P("i"), P("i"), f=lambda x: lax.with_sharding_constraint(
         x, NamedSharding(m, P("i")))))(X), ValueError, ["'i' is manual", "float32[2]"]),
+    "an argument elsewhere": (lambda m: mapped_by(m, P("i"), P("i"))(weft.device_put(X, weft.devices()[1])), ValueError,
+                              ["incompatible devices", "argument x", "[1]", "[0, 1, 2, 3, 4, 5, 6, 7]", "device_put"]),
+    "an argument elsewhere, in jit": (lambda m: weft.jit(mapped_by(m, P("i"), P("i")))(weft.device_put(X, weft.devices()[1])),
+                                      ValueError, ["incompatible devices", "argument x", "[1]"]),
     "other devices": (lambda m: weft.jit(lambda x: mapped_by(m, P("i"), P("i"))(x) + mapped_by(
         Mesh(np.array(weft.devices()[:2]), ("k",)), P("k"), P("k"))(x))(X), ValueError, ["incompatible devices"]),
 }

@@ -180,7 +180,7 @@ def device_assignment(jaxpr: Jaxpr, specs, out_shardings, name: str, arg_names, 
         elif s.device_assignment != chosen:
             where = _argument(first[1], specs, name, arg_names, n_consts) if first is not None else "another sharding"
             raise ValueError(
-                f"Received incompatible devices for jitted computation. Got {where} and a sharding constraint or out_sharding "
+                f"Received incompatible devices for jitted computation. Got {where} and a sharding constraint, shard_map or out_sharding "
                 f"with device ids {[d.id for d in s.device_assignment]} inside {name}.\n"
                 "  Shardings in a computation must use the devices of its committed arguments, in the same order.")
     return chosen or typed_devices(jaxpr) or default_sharding().device_assignment

@@ -14,7 +14,7 @@ from typing import Any
 
 from weft.api.jit import function_name
 from weft.api.shard_map_eager import can_run_eagerly, run_eagerly
-from weft.api.shard_map_specs import Site, check_entries, check_operand, check_result, flat_specs, leaf_labels
+from weft.api.shard_map_specs import Site, check_devices, check_entries, check_operand, check_result, flat_specs, leaf_labels
 from weft.control.body import stage_body, with_axes
 from weft.control.shard_map import block_aval, manual_scope, mesh_inside, shard_map_p
 from weft.core.trace import typeof
@@ -119,6 +119,8 @@ def _call(f: Callable, options: tuple, args: tuple, kwargs: dict) -> Any:
 
     params = {"mesh": mesh, "manual_axes": tuple(a for a in mesh.axis_names if a in site.manual), "check_vma": check}
     if can_run_eagerly(flat):
+        for x, label in zip(flat, labels):
+            check_devices(site, x, label)
         outs, out_tree = run_eagerly(f, flat, in_tree, specs, specs_of_results, params)
     else:
         outs, out_tree = _bind(f, flat, in_tree, specs, specs_of_results, params, name)

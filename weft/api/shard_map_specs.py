@@ -99,6 +99,17 @@ def check_operand(site: Site, aval: ShapedArray, spec: PartitionSpec, label: str
                              f"Pad the dim to {padded}, choose another mesh, or leave the dim whole in in_specs.")
 
 
+def check_devices(site: Site, x: Any, label: str) -> None:
+    """A committed array lies on the devices of the mesh, in its order."""
+    if not getattr(x, "committed", False) or x.sharding.device_assignment == site.mesh.flat_devices:
+        return
+    ids = lambda devices: [d.id for d in devices]
+    raise site.error(ValueError, f"received incompatible devices: {label} lies on others than those of the mesh, or in another order.",
+                     [(label, f"{x.aval.str_short()} on device ids {ids(x.sharding.device_assignment)}"),
+                      ("mesh devices", f"ids {ids(site.mesh.flat_devices)}")],
+                     "Committed arrays are not moved silently.", "Use weft.device_put(x, NamedSharding(mesh, spec)) first.")
+
+
 def _check_rank(site: Site, aval: ShapedArray, spec: PartitionSpec, label: str, what: str) -> None:
     named = len(PartitionSpec(*spec)._key)
     if named > aval.ndim:
