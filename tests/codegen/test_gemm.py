@@ -459,3 +459,18 @@ def test_pieces_suffice(types, monkeypatch):
     real_ensure(real_describe(steps[0])[0])
     [made] = gemm._made.values()
     assert {"kernel_6_1_edge", "finish", "pack_a_copy", "pack_b_scalar"} < made.pieces
+
+
+def test_long_sums_are_as_exact_as_blocks_make_them():
+    """Sums run over blocks of k, so that long ones lose less than they would term by term."""
+    rng = np.random.default_rng(7)
+    for k in (1000, 10000):
+        a, b = rng.standard_normal((20, k)).astype(np.float32), rng.standard_normal((k, 30)).astype(np.float32)
+        c = np.empty((20, 30), np.float32)
+        step = Gemm(20, 30, k, BufRef(0), BufRef(1), BufRef(2), (k, 1), (30, 1), (30, 1), "f32", "f32", "f32")
+        run(step, a, b, c)
+        one_by_one = np.zeros_like(c)
+        for i in range(k):
+            one_by_one += np.outer(a[:, i], b[i])
+        exact = a.astype(np.float64) @ b.astype(np.float64)
+        assert np.abs(c - exact).max() < np.abs(one_by_one - exact).max()

@@ -114,9 +114,14 @@ def fold(p: Problem, recipe: Recipe) -> Problem:
         e, sa, sb = outer.pop()
         k, a, b = e, (a[0], sa), (sb, b[1])
     dims = [(k, a[1], b[0]), *outer]
-    # The inner dim is best dense in an operand, and long.
-    dims.sort(key=lambda d: ((d[1] == recipe.in_bytes) + (d[2] == recipe.in_bytes), d[0]), reverse=True)
-    dims = _merge(dims)
+    other = [stride == recipe.in_bytes for stride in (p.a[0], p.b[1])]
+
+    def suits(dim: tuple[int, int, int]) -> tuple[bool, int, int]:
+        """The inner dim is best long, and dense in an operand that is not dense in its other direction."""
+        useful = sum(stride == recipe.in_bytes and not dense for stride, dense in zip(dim[1:], other))
+        return dim[0] >= 8, useful, dim[0]
+
+    dims = sorted(_merge(sorted(dims, key=lambda d: d[1:])), key=suits, reverse=True)
     k, a, b, outer = dims[0][0], (a[0], dims[0][1]), (dims[0][2], b[1]), dims[1:]
     p = replace(p, k=k, a=a, b=b, outer=tuple(outer))
     if p.tail_args is not None:  # it counts rows, columns and batch elements as they came
