@@ -50,6 +50,24 @@ def adam(p, g, m, v, t):
     return p - 1e-3 * (m / (1 - 0.9**t)) / (wnp.sqrt(v / (1 - 0.999**t)) + 1e-8), m, v
 
 
+def attention(q, k, v):
+    scores = wnp.einsum("bthd,bshd->bhts", q, k) * 0.125
+    scores = wnp.where(wnp.tril(wnp.ones(scores.shape[-2:], bool)), scores, -1e9)
+    return wnp.einsum("bhts,bshd->bthd", nn.softmax(scores), v)
+
+
+def transformer_layer(x, w_qkv, w_out, w_up, b_up, w_down, b_down):
+    batch, time, width = x.shape
+    one, zero = wnp.ones(width), wnp.zeros(width)
+    qkv = wnp.split((layer_norm(x, one, zero) @ w_qkv).reshape(batch, time, 4, 3 * width // 4), 3, -1)
+    x = x + attention(*qkv).reshape(batch, time, width) @ w_out
+    return x + nn.gelu(layer_norm(x, one, zero) @ w_up + b_up) @ w_down + b_down
+
+
+def small(*shape):
+    return np.sin(np.arange(np.prod(shape), dtype=np.float32)).reshape(shape) / 4
+
+
 @pytest.mark.parametrize(
     "f, args, kernels, matmuls",
     [
@@ -57,11 +75,14 @@ def adam(p, g, m, v, t):
         (nn.softmax, (X,), 1, 0),
         (layer_norm, (X, ONES, ONES), 1, 0),
         (lambda x, w, b: nn.relu(x @ w + b), (X, W, ONES[:128]), 0, 1),
+        (attention, (small(2, 32, 4, 16),) * 3, 1, 2),
+        (transformer_layer, (small(2, 32, 64), small(64, 192), small(64, 64), small(64, 256), small(256), small(256, 64),
+                             small(64)), 3, 6),
         (adam, (X, X, X, X * X, 3.0), 1, 0),
         (lambda x: (x.sum(), (x * x).sum()), (X,), 1, 0),
         (lambda x: x.T.reshape(-1)[::2] + 1, (X,), 1, 0),
     ],
-    ids=["ten elementwise ops", "softmax", "layer norm", "MLP layer", "Adam", "two sums", "views"],
+    ids=["ten elementwise ops", "softmax", "layer norm", "MLP layer", "attention", "transformer layer", "Adam", "two sums", "views"],
 )
 def test_kernels(f, args, kernels, matmuls):
     scheduled = compiled(f, *args).stages.scheduled
