@@ -94,7 +94,7 @@ def _call(f: Callable, options: tuple, args: tuple, kwargs: dict) -> Any:
     mesh, in_specs, out_specs, axis_names, auto, check = options
     name = function_name(f)
     if kwargs:
-        f, args = _positional(f, args, kwargs, name)
+        args = _positional(f, args, kwargs, name)
     mesh = _mesh_of(mesh, args, name)
     site = Site(name, mesh, _manual(mesh, axis_names, auto, name))
     if in_specs is Infer:
@@ -142,8 +142,8 @@ def _bind(f: Callable, flat: list, in_tree: Any, specs: list, specs_of_results: 
 # --- arguments --------------------------------------------------------------------------------------------------------
 
 
-def _positional(f: Callable, args: tuple, kwargs: dict, name: str) -> tuple[Callable, tuple]:
-    """`f` and all arguments as positional ones; those that can be given by keyword only become a last, dict argument."""
+def _positional(f: Callable, args: tuple, kwargs: dict, name: str) -> tuple:
+    """All arguments as positional ones, to which specs belong."""
     try:
         bound = inspect.signature(f).bind(*args, **kwargs)
     except ValueError:
@@ -151,7 +151,7 @@ def _positional(f: Callable, args: tuple, kwargs: dict, name: str) -> tuple[Call
     if bound.kwargs:
         raise TypeError(f"shard_map({name}): keyword-only arguments {sorted(bound.kwargs)} have no place in in_specs. "
                         "Pass them by position, or bind them with functools.partial.")
-    return f, bound.args
+    return bound.args
 
 
 def _parameters(f: Callable) -> list[str]:
