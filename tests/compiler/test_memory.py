@@ -97,6 +97,14 @@ def test_an_input_that_is_read_elsewhere_is_not_overwritten():
     assert 0 not in scheduled.aliases
 
 
+@pytest.mark.parametrize("native", [False, True], ids=["slow", "native"])
+@pytest.mark.parametrize("fn", [lambda x, y: [E.mul(y, 3.0), E.add(x, y)], lambda x, y: (lambda z: [E.mul(z, 3.0), E.add(z, x)])(dot(y, y))],
+                         ids=["kernel", "tail"])
+def test_all_results_are_read_before_one_overwrites_an_operand(fn, native):
+    shapes = [(20, 20)] * 2
+    check(staged(fn, shapes), *values(shapes), donated=(0,), rtol=1e-4, native=native)
+
+
 def test_a_donated_input_returned_as_it_is():
     scheduled = check(staged(lambda x: [x], [(20,)]), *values([(20,)]), donated=(0,))
     assert scheduled.aliases == {0: 0} and scheduled.program.steps == ()

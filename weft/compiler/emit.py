@@ -141,6 +141,17 @@ class Emitter:
         scope.bound.append(id(x))
         return ref
 
+    def before_stores(self, values: list[Expr]) -> list[Expr]:
+        """Computed values that are stored one after the other, all but the first bound: a store may write into memory
+        that another value still has to be read from."""
+        return [v if not i or type(v) in (Const, Index, Ref) else self._let(v) for i, v in enumerate(values)]
+
+    def _let(self, value: Expr) -> Expr:
+        name = f"v{self.count}"
+        self.count += 1
+        self.append(Let(name, value))
+        return Ref(name, value.type)
+
     def _got(self, x: Expr, built: dict[int, Expr]) -> Expr:
         found = self.env.get(id(x))
         return found if found is not None else built[id(x)]

@@ -383,10 +383,7 @@ class Nest:
         for o in low.outputs:
             roots += [translate(o.index), translate(o.value)]
         emit.open(5)
-        done = iter(emit.compute(roots))
-        for o in low.outputs:
-            index = next(done)
-            emit.append(self._store(o, index, next(done)))
+        self._store(low.outputs, emit.compute(roots))
         emit.close("j", self.strip_extent, "vector")
 
     def _strip_pass(self, where: dict[int, Expr], column: Dim, kept: dict[str, str], rows: list[Expr]) -> None:
@@ -455,14 +452,14 @@ class Nest:
         roots = []
         for o in final:
             roots += [translate(o.index), translate(o.value)]
-        done = iter(emit.compute(roots))
-        for o in final:
-            index = next(done)
-            emit.append(self._store(o, index, next(done)))
+        self._store(final, emit.compute(roots))
 
-    def _store(self, out: Output, index: Expr, value: Expr) -> Store:
-        """Results larger than the caches go past them; no kernel reads its results again."""
-        return Store(self.out_names[out.var], index, value, streaming=out.var.aval.nbytes >= STREAM_BYTES)
+    def _store(self, outputs: list, done: list[Expr]) -> None:
+        """Store `outputs`; `done` has the index and the value of each.
+
+        Results larger than the caches go past them; no kernel reads its results again."""
+        for out, index, value in zip(outputs, done[::2], self.emit.before_stores(done[1::2])):
+            self.emit.append(Store(self.out_names[out.var], index, value, streaming=out.var.aval.nbytes >= STREAM_BYTES))
 
     def _pass(self, reductions: list, outputs: list, roots: list, spills: list, loops: list, blocked: bool) -> None:
         emit = self.emit
@@ -476,15 +473,13 @@ class Nest:
                         partial[r.name] = r.name + "b"
                         emit.append(Init(r.name + "b", r.init))
             emit.open(level)
-        done = iter(emit.compute(roots + [x for s in spills for x in s[1:]]))
-        for r in reductions:
-            emit.append(Accum(partial.get(r.name, r.name), r.op, next(done)))
-        for o in outputs:
-            index = next(done)
-            emit.append(self._store(o, index, next(done)))
-        for buf, _, _ in spills:
-            index = next(done)
-            emit.append(Store(buf, index, next(done)))
+        done = emit.compute(roots + [x for s in spills for x in s[1:]])
+        stored = len(reductions) + 2 * len(outputs)
+        for r, value in zip(reductions, done):
+            emit.append(Accum(partial.get(r.name, r.name), r.op, value))
+        for (buf, _, _), index, value in zip(spills, done[stored::2], done[stored + 1::2]):
+            emit.append(Store(buf, index, value))
+        self._store(outputs, done[len(reductions):stored])
         for level, var, extent, kind in reversed(loops):
             emit.close(var, extent, kind)
             if level == 51:

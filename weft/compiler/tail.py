@@ -67,7 +67,7 @@ class Tail(Lowering):
         emit.open(1)
         emit.open(2)
         done = emit.compute([translate(x) for x in (*at, *values)])
-        for i, (index, value) in enumerate(zip(done, done[len(roots):])):
+        for i, (index, value) in enumerate(zip(done, emit.before_stores(done[len(roots):]))):
             emit.append(Store(f"y{i}", index, value))
         emit.close("c", word["cols"], "vector")
         emit.close("r", word["rows"], "serial")
