@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from weft.compiler.classify import row_major
 from weft.compiler.emit import Emitter
-from weft.compiler.lower import Lowered, Output, children
+from weft.compiler.lower import Lowered, children
 from weft.ir.build import Builder, type_name
 from weft.ir.jaxpr import Var
 from weft.ir.loops import (

@@ -1,0 +1,69 @@
+"""What the strategies share: a case, and how it is run, compared with one device and its communication shown.
+
+A case is a compiled step on arrays that lie on several devices, and the same mathematics for one. Every program in this
+folder says `import jax` and runs on eight devices in two ways:
+
+    weft run examples/strategies/ring_attention.py --devices 8
+    XLA_FLAGS=--xla_force_host_platform_device_count=8 python examples/strategies/ring_attention.py
+"""
+
+import re
+import sys
+from collections import Counter
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+DEVICES = 8
+TOLERANCE = 1e-5  # of float32 sums that are added up in another order
+
+
+class Case(NamedTuple):
+    """A step to run on all devices; `single(*arguments)` gives the same results on one."""
+
+    name: str
+    step: Any
+    arguments: tuple
+    single: Any
+
+
+def mesh_of(**axes):
+    """A mesh whose axes have the given sizes; the compiler lays out what a program does not."""
+    types = (jax.sharding.AxisType.Auto,) * len(axes)
+    return jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=types)
+
+
+def normal(seed, *shape, scale=1.0):
+    """Fixed random numbers."""
+    return (scale * np.random.default_rng(seed).standard_normal(shape)).astype(np.float32)
+
+
+def error_of(got, want):
+    """The largest difference between two trees, relative to the largest entry of each array."""
+    pairs = zip(jax.tree.leaves(jax.device_get(got)), jax.tree.leaves(jax.device_get(want)), strict=True)
+    return max(float(np.abs(g - w).max() / max(1e-6, np.abs(w).max())) for g, w in pairs)
+
+
+def show_communication(case, compiled):
+    """What the devices send each other. On weft each collective is told with its line; elsewhere they are counted."""
+    if type(compiled).__module__.startswith("weft"):
+        import weft
+
+        print(weft.explain(case.step, *case.arguments))
+    else:
+        kinds = re.findall(r" (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(", compiled.as_text())
+        print("  " + (", ".join(f"{n} {kind}" for kind, n in sorted(Counter(kinds).items())) or "no collectives"))
+
+
+def run(cases):
+    """Run all cases; the program ends with an error if one differs from its single-device form."""
+    if jax.device_count() < DEVICES:
+        sys.exit(f"This program lays a mesh over eight devices; there are {jax.device_count()}.")
+    for case in cases():
+        compiled = case.step.lower(*case.arguments).compile()
+        error = error_of(compiled(*case.arguments), jax.jit(case.single)(*jax.device_get(case.arguments)))
+        print(f"{case.name}: differs from one device by {error:.1e}")
+        show_communication(case, compiled)
+        if not error < TOLERANCE:
+            sys.exit(f"{case.name}: this is more than {TOLERANCE}")
