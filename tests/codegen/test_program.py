@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from weft.codegen import cache, program
+from weft.codegen.entry import PART
 from weft.codegen.program import compile_program
 from weft.ir.loops import Buf, Const, For, Index, Kernel, Load, Op, Store
 from weft.ir.program import Branch, BufRef, Copy, HostCall, Launch, Loop, Program, Slot, WhileLoop
@@ -46,6 +47,42 @@ def test_kernels_in_order_through_a_temp():
     native = run(Program(slots(x, y, out=1, temps=(280,)), steps, 280), x, y)
     np.testing.assert_array_equal(y, x + 22)
     assert native.kernel_count == 2
+
+
+@pytest.mark.parametrize("steps", [1, PART, PART + 1, 5 * PART])
+def test_long_programs_come_in_parts(steps):
+    x, y = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
+    one = shift(8, 1.0)
+    body = (Launch(one, (BufRef(0), BufRef(1))), *[Launch(one, (BufRef(1), BufRef(1)))] * (steps - 1))
+    native = run(Program(slots(x, y, out=1), body, 0), x, y)
+    np.testing.assert_array_equal(y, x + steps)
+    assert len(native.entry_texts) == (1 if steps <= PART else 1 + -(-steps // PART))
+
+
+def test_parts_know_the_variables_of_the_loops_around_them():
+    rows, inner, n = 3, 4, 2
+    x, y = np.arange(rows * inner, dtype=np.float32), np.zeros((rows, inner, n), np.float32)
+    copy = Kernel((Buf("x", "f32", 1), Buf("y", "f32", 1, "out")), (Store("y", ix(0), Load("x", ix(0), "f32")),))
+    at = (("r", 4 * inner), ("c", 4))
+    place = tuple([(var, n * stride) for var, stride in at])
+    once = (Launch(copy, (BufRef(0, 0, at), BufRef(1, 0, place))),)
+    many = (Launch(copy, (BufRef(0, 0, at), BufRef(1, 4, place))),) * (2 * PART)
+    native = run(Program(slots(x, y, out=1), (Loop("r", rows, (Loop("c", inner, once + many),)),), 0), x, y)
+    np.testing.assert_array_equal(y, np.repeat(x, n).reshape(y.shape))
+    assert len(native.entry_texts) > 2
+
+
+def test_a_part_that_fails_stops_the_program():
+    def host(x):
+        raise KeyError("no such sample")
+
+    x, y = np.zeros(8, np.float32), np.zeros(8, np.float32)
+    one = Launch(shift(8, 1.0), (BufRef(1), BufRef(1)))
+    fails = HostCall(host, ((BufRef(0), (8,), "float32"),), ())
+    native = compile_program(Program(slots(x, y, out=1), (*[one] * PART, fails, *[one] * PART), 0))
+    with pytest.raises(KeyError, match="no such sample"):
+        native([x.ctypes.data, y.ctypes.data, 0])
+    np.testing.assert_array_equal(y, np.full(8, PART))
 
 
 def test_parallel_kernel_runs_every_task():

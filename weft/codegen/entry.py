@@ -1,16 +1,19 @@
-"""The entry of a program: its schedule as one native function `i32 entry(ptr slots)`.
+"""The entry of a program: its schedule as one native function `i32 entry(ptr slots)`, in parts where it is long.
 
 In:   a `Program`, and the symbols under which its kernels, matmuls and sorts are linked.
-Out:  LLVM IR. The result is 0, or 1 when a host call or the handler of a signal raised.
+Out:  modules of LLVM IR. The result of the entry is 0, or 1 when a host call or the handler of a signal raised.
 Laws: Signals are seen to before each host call and, in long programs, about every 100 ms of work between steps.
       `slots` holds the addresses of ins, outs and consts in order, then the arena; temps lie in the arena.
       Kernels with one task are called directly; others go through `weft_parallel_for(ptr fn, ptr ctx, i64 tasks)`.
+      No function holds more than about `PART` steps: LLVM's time grows faster than the length of a function, and parts
+      are compiled side by side. A part calls only parts made before it.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from weft.ir.program import (
     Branch,
@@ -26,12 +29,36 @@ from weft.ir.program import (
     WhileLoop,
 )
 
+#: steps of one function, where they can be divided
+PART = 64
 #: copies at least this large are split among the workers
 PARALLEL_COPY = 1 << 20
 COPY_CHUNK = 1 << 18
 #: bytes of memory traffic after which signals are looked for
 PATIENCE = 1 << 28
 FLOPS_PER_BYTE = 16
+#: so many words of a context that are known are copied from a table
+TABLE = 8
+
+
+class _Function:
+    """The function being written: its lines and what its module declares."""
+
+    def __init__(self):
+        self.lines: list[str] = []
+        self.declared: dict[str, str] = {}
+        self.tables: dict[str, str] = {}      # words -> name
+        self.label = "entry"                  # of the block being written
+        self.context_words = 1
+
+    def module(self, head: str, start: str) -> str:
+        """The text of the function and all it needs; `start` comes before its lines."""
+        declared = "\n".join(self.declared.values())
+        tables = "\n".join([f"{name} = private unnamed_addr constant {words}" for words, name in self.tables.items()])
+        helpers = "".join([text for name, text in _HELPERS.items() if name in self.declared])
+        return (f"{declared}\n{tables}\n{helpers}define i32 {head} nounwind {{\nentry:\n"
+                f"  %ctx = alloca i64, i64 {self.context_words}, align 64\n{start}" + "\n".join(self.lines)
+                + "\n  ret i32 0\nfailed:\n  ret i32 1\n}\n")
 
 
 class EntryEmitter:
@@ -41,32 +68,22 @@ class EntryEmitter:
         self.program = program
         self.kernel_symbol = kernel_symbol
         self.library_symbol = library_symbol
-        self.lines: list[str] = []
-        self.allocas: list[str] = []
-        self.externals: dict[str, str] = {}
+        self.function = _Function()
+        self.parts: list[tuple[str, str]] = []                # symbol, text
         self.vars: dict[str, str] = {}
-        self.bases: dict[int, str] = {}
-        self.label = "entry"
         self.counter = 0
-        self.context_words = 1
         self.host_calls: list[HostCall] = []
         self.checks_signals = False
-        self.work = 0                     # bytes of traffic since signals were looked for, as far as it is known here
+        self.counts_work = False          # at run time, in `%spent`: bytes of traffic since signals were looked for
+        self.work = 0                     # the same, as far as it is known here
+        self.positions = _positions(program)
+        self.has_arena = any(slot.kind == "temp" for slot in program.slots)
 
-    def module(self, symbol: str) -> str:
-        """The whole text."""
-        self._load_bases()
+    def modules(self, symbol: str) -> list[tuple[str, str]]:
+        """(symbol, text) of every module; each needs only those before it, and the last has the entry itself."""
         self._steps(self.program.steps)
-        if self.checks_signals:
-            for name, signature in _PYTHON.items():
-                self._external(name, signature)
-        externals = "\n".join(self.externals.values())
-        head = f"  %ctx = alloca i64, i64 {self.context_words}, align 64"
-        if "%spent" in self.vars:
-            head += "\n  %spent = alloca i64\n  store i64 0, ptr %spent"
-        return (f"{externals}\n{_COPY_TASK if 'weft_copy' in self.externals else ''}{_CHECK if self.checks_signals else ''}"
-                f"define i32 @{symbol}(ptr %slots) nounwind {{\nentry:\n{head}\n" + "\n".join(self.lines)
-                + "\n  ret i32 0\nfailed:\n  ret i32 1\n}\n")
+        start = "  %spent = alloca i64\n  store i64 0, ptr %spent\n" if self.counts_work else ""
+        return [*self.parts, (symbol, self.function.module(f"@{symbol}(ptr %slots)", start + self._arena()))]
 
     # --- small parts
 
@@ -76,57 +93,89 @@ class EntryEmitter:
 
     def _value(self, text: str) -> str:
         name = self._name()
-        self.lines.append(f"  {name} = {text}")
+        self.function.lines.append(f"  {name} = {text}")
         return name
 
     def _line(self, text: str) -> None:
-        self.lines.append("  " + text)
+        self.function.lines.append("  " + text)
 
     def _block(self, label: str) -> None:
-        self.lines.append(f"{label}:")
-        self.label = label
+        self.function.lines.append(f"{label}:")
+        self.function.label = label
 
     def _fresh(self, prefix: str) -> str:
         self.counter += 1
         return f"{prefix}{self.counter}"
 
     def _external(self, name: str, signature: str) -> str:
-        self.externals[name] = f"declare {signature.replace('NAME', '@' + name)}"
+        self.function.declared[name] = f"declare {signature.replace('NAME', '@' + name)}"
         return "@" + name
 
-    def _load_bases(self) -> None:
-        slots = self.program.slots
-        given = [i for i, slot in enumerate(slots) if slot.kind != "temp"]
-        for position, i in enumerate(given):
-            self.bases[i] = self._base(position)
-        if len(given) < len(slots):
-            arena = self._base(len(given))
-            for i, slot in enumerate(slots):
-                if slot.kind == "temp":
-                    self.bases[i] = self._value(f"getelementptr i8, ptr {arena}, i64 {slot.offset}")
-
-    def _base(self, position: int) -> str:
-        return self._value(f"load ptr, ptr {self._value(f'getelementptr ptr, ptr %slots, i64 {position}')}, align 8")
+    def _arena(self) -> str:
+        """The lines that fetch the address of the arena, where there is one."""
+        if not self.has_arena:
+            return ""
+        return f"  %arena_at = getelementptr ptr, ptr %slots, i64 {max(self.positions)}\n  %arena = load ptr, ptr %arena_at, align 8\n"
 
     def address(self, ref: BufRef) -> str:
         """The address a reference denotes at this place."""
-        pointer = self.bases[ref.slot]
-        if ref.offset:
-            pointer = self._value(f"getelementptr i8, ptr {pointer}, i64 {ref.offset}")
+        slot, offset = self.program.slots[ref.slot], ref.offset
+        if slot.kind == "temp":
+            pointer, offset = "%arena", offset + slot.offset
+        else:
+            pointer = self._value(f"load ptr, ptr {self._value(f'getelementptr ptr, ptr %slots, i64 {self.positions[ref.slot]}')}, align 8")
+        if offset:
+            pointer = self._value(f"getelementptr i8, ptr {pointer}, i64 {offset}")
         for var, stride in ref.strides:
             moved = self._value(f"mul i64 {self.vars[var]}, {stride}")
             pointer = self._value(f"getelementptr i8, ptr {pointer}, i64 {moved}")
         return pointer
 
-    def _context(self, words: list[tuple[str, str]]) -> None:
-        """Fill the context array with (type, value) words."""
-        self.context_words = max(self.context_words, len(words))
-        for i, (type_, value) in enumerate(words):
-            self._line(f"store {type_} {value}, ptr {self._value(f'getelementptr i64, ptr %ctx, i64 {i}')}, align 8")
+    def _context(self, words: Sequence[str | int]) -> None:
+        """Fill the context array with pointers (text) and numbers; many numbers are copied from a table."""
+        self.function.context_words = max(self.function.context_words, len(words))
+        known = sum(isinstance(word, int) for word in words) >= TABLE
+        if known:
+            copy = self._external("llvm.memcpy.p0.p0.i64", "void NAME(ptr, ptr, i64, i1)")
+            self._line(f"call void {copy}(ptr align 8 %ctx, ptr align 8 {self._table(words)}, i64 {8 * len(words)}, i1 false)")
+        for i, word in enumerate(words):
+            if not (known and isinstance(word, int)):
+                kind = "i64" if isinstance(word, int) else "ptr"
+                self._line(f"store {kind} {word}, ptr {self._value(f'getelementptr i64, ptr %ctx, i64 {i}')}, align 8")
+
+    def _table(self, words: Sequence[str | int]) -> str:
+        """The name of a constant array with the numbers among `words`."""
+        text = ", ".join([f"i64 {word if isinstance(word, int) else 0}" for word in words])
+        tables = self.function.tables
+        return tables.setdefault(f"[{len(words)} x i64] [{text}], align 8", f"@words{len(tables)}")
+
+    # --- parts
+
+    def _steps(self, steps: tuple[Step, ...]) -> None:
+        """Write steps; many become functions of their own."""
+        runs = _divide(steps)
+        for _, run in runs:
+            if len(runs) == 1:
+                self._straight(run)
+            else:
+                self._part(run)
+
+    def _part(self, steps: list[Step]) -> None:
+        """Write steps as a function, and call it here."""
+        outer, outer_vars = self.function, self.vars
+        self.function, self.vars, self.counts_work = _Function(), {var: f"%v{i}" for i, var in enumerate(outer_vars)}, True
+        self._straight(steps)
+        symbol = f"weft_part_{len(self.parts)}"
+        given = "".join([f", i64 {value}" for value in self.vars.values()])
+        self.parts.append((symbol, self.function.module(f"@{symbol}(ptr %slots, ptr %spent{given})", self._arena())))
+        self.function, self.vars = outer, outer_vars
+        called = self._external(symbol, f"i32 NAME(ptr, ptr{', i64' * len(self.vars)})")
+        given = "".join([f", i64 {value}" for value in self.vars.values()])
+        self._fail_unless_zero(self._value(f"call i32 {called}(ptr %slots, ptr %spent{given})"))
 
     # --- steps
 
-    def _steps(self, steps: tuple[Step, ...]) -> None:
+    def _straight(self, steps: Sequence[Step]) -> None:
         for step in steps:
             _EMIT[type(step)](self, step)
             self.work += self._traffic(step)
@@ -152,11 +201,14 @@ class EntryEmitter:
     def _check_signals(self) -> None:
         """Let the handlers of signals run; stop the program if one raises."""
         self.checks_signals, self.work = True, 0
+        self.function.declared["weft_check_signals"] = ""
+        for name, signature in _PYTHON.items():
+            self._external(name, signature)
         self._fail_unless_zero(self._value("call i32 @weft_check_signals()"))
 
     def _spend(self, work: int) -> None:
         """At the end of a loop's body, which costs `work`: look for signals if enough was done since the last time."""
-        self.vars["%spent"] = "%spent"
+        self.counts_work = True
         before = self._value("load i64, ptr %spent")
         now = self._value(f"add i64 {before}, {max(work, 64)}")
         enough = self._value(f"icmp ugt i64 {now}, {PATIENCE}")
@@ -174,13 +226,25 @@ class EntryEmitter:
         self._line(f"br i1 {self._value(f'icmp eq i32 {status}, 0')}, label %{onward}, label %failed")
         self._block(onward)
 
+    def _pointers(self, refs: Sequence[BufRef]) -> None:
+        """Fill the context array with the addresses of `refs`."""
+        if len(refs) < TABLE // 2 or any(ref.strides for ref in refs):
+            self._context([self.address(ref) for ref in refs])
+            return
+        slots = self.program.slots
+        offsets = [ref.offset + (slots[ref.slot].offset if slots[ref.slot].kind == "temp" else 0) for ref in refs]
+        table = self._table([word for ref, offset in zip(refs, offsets) for word in (self.positions[ref.slot], offset)])
+        self.function.context_words = max(self.function.context_words, len(refs))
+        self.function.declared["weft_fill"] = ""
+        self._line(f"call void @weft_fill(ptr %ctx, ptr %slots, ptr {table}, i64 {len(refs)})")
+
     def launch(self, step: Launch) -> None:
         """Run a kernel over its tasks."""
         tasks = step.kernel.parallel_extent
         if tasks <= 0:
             return
         function = self._external(self.kernel_symbol(step.kernel), "void NAME(ptr, i64, i64)")
-        self._context([("ptr", self.address(ref)) for ref in step.args])
+        self._pointers(step.args)
         if tasks == 1:
             self._line(f"call void {function}(ptr %ctx, i64 0, i64 0)")
         else:
@@ -198,8 +262,7 @@ class EntryEmitter:
         pointers = [self.address(step.a), self.address(step.b), c, tail]
         _, words = gemm.describe(step)
         rest = words[len(gemm.POINTERS):len(words) - len(step.tail_args)]
-        self._context([*(("ptr", pointer) for pointer in pointers), *(("i64", str(word)) for word in rest),
-                       *(("ptr", self.address(ref)) for ref in step.tail_args)])
+        self._context([*pointers, *rest, *(self.address(ref) for ref in step.tail_args)])
         self._line(f"call void {function}(ptr %ctx)")
 
     def sort(self, step: Sort) -> None:
@@ -207,7 +270,7 @@ class EntryEmitter:
         function = self._external(self.library_symbol(step), "void NAME(ptr, i64, i64)")
         refs = (step.source, step.previous, step.out, step.places)
         numbers = (step.n, step.k, int(step.descending))
-        self._context([*(("ptr", "null" if ref is None else self.address(ref)) for ref in refs), *(("i64", str(x)) for x in numbers)])
+        self._context([*("null" if ref is None else self.address(ref) for ref in refs), *numbers])
         if step.rows == 1:
             self._line(f"call void {function}(ptr %ctx, i64 0, i64 0)")
         elif step.rows > 1:
@@ -224,9 +287,9 @@ class EntryEmitter:
             self._line(f"call void {copy}(ptr {target}, ptr {source}, i64 {step.nbytes}, i1 false)")
             return
         self._external("llvm.memcpy.p0.p0.i64", "void NAME(ptr, ptr, i64, i1)")
-        self.externals["weft_copy"] = ""
+        self.function.declared["weft_copy"] = ""
         run = self._external("weft_parallel_for", "void NAME(ptr, ptr, i64)")
-        self._context([("ptr", target), ("ptr", source), ("i64", str(step.nbytes))])
+        self._context([target, source, step.nbytes])
         tasks = -(-step.nbytes // COPY_CHUNK)
         self._line(f"call void {run}(ptr @weft_copy, ptr %ctx, i64 {tasks})")
 
@@ -235,7 +298,7 @@ class EntryEmitter:
         self._check_signals()
         number = len(self.host_calls)
         self.host_calls.append(step)
-        self._context([("ptr", self.address(ref)) for ref, _, _ in (*step.ins, *step.outs)])
+        self._context([self.address(ref) for ref, _, _ in (*step.ins, *step.outs)])
         call = self._external("weft_host_call", "i32 NAME(i64, ptr)")
         self._fail_unless_zero(self._value(f"call i32 {call}(i64 {number}, ptr %ctx)"))
 
@@ -243,11 +306,11 @@ class EntryEmitter:
         """A counted loop."""
         if step.extent <= 0:
             return
-        head, exit_, before = self._fresh("loop"), self._fresh("exit"), self.label
+        head, exit_, before = self._fresh("loop"), self._fresh("exit"), self.function.label
         counter, onward = self._name(), self._name()
         self._line(f"br label %{head}")
         self._block(head)
-        at = len(self.lines)
+        at = len(self.function.lines)
         saved = self.vars.get(step.var)
         self.vars[step.var] = counter
         if step.reverse:
@@ -256,12 +319,14 @@ class EntryEmitter:
         self._steps(step.body)
         self._spend(self.work)
         self.work = outside
-        self.lines.insert(at, f"  {counter} = phi i64 [0, %{before}], [{onward}, %{self.label}]")
+        self.function.lines.insert(at, f"  {counter} = phi i64 [0, %{before}], [{onward}, %{self.function.label}]")
         self._line(f"{onward} = add i64 {counter}, 1")
         again = self._value(f"icmp slt i64 {onward}, {step.extent}")
         self._line(f"br i1 {again}, label %{head}, label %{exit_}")
         self._block(exit_)
-        if saved is not None:
+        if saved is None:
+            del self.vars[step.var]
+        else:
             self.vars[step.var] = saved
 
     def while_loop(self, step: WhileLoop) -> None:
@@ -297,6 +362,44 @@ class EntryEmitter:
             self._steps(body)
             self._line(f"br label %{join}")
         self._block(join)
+
+
+def _positions(program: Program) -> list[int]:
+    """Where `slots` has the address behind each slot of the program: that of the arena comes last and serves all temps."""
+    given = itertools.count()
+    positions = [-1 if slot.kind == "temp" else next(given) for slot in program.slots]
+    arena = next(given)
+    return [arena if position < 0 else position for position in positions]
+
+
+def _size(step: Step) -> int:
+    """The number of steps that are written for one."""
+    if isinstance(step, Loop):
+        return _total(step.body)
+    if isinstance(step, WhileLoop):
+        return _total(step.cond_body) + _total(step.body)
+    return sum(map(_total, step.branches)) if isinstance(step, Branch) else 1
+
+
+def _total(steps: Sequence[Step]) -> int:
+    """The number of steps that are written where `steps` are: parts count as one."""
+    runs = _divide(steps)
+    return len(runs) if len(runs) > 1 else runs[0][0]
+
+
+def _divide(steps: Sequence[Step]) -> list[tuple[int, list[Step]]]:
+    """Runs of about `PART` steps, with the number written for each."""
+    runs: list[tuple[int, list[Step]]] = []
+    run: list[Step] = []
+    total = 0
+    for step in steps:
+        size = _size(step)
+        if run and total + size > PART:
+            runs.append((total, run))
+            run, total = [], 0
+        run.append(step)
+        total += size
+    return [*runs, (total, run)]
 
 
 _EMIT = {Launch: EntryEmitter.launch, Gemm: EntryEmitter.gemm, Sort: EntryEmitter.sort, Copy: EntryEmitter.copy,
@@ -342,3 +445,28 @@ done:
   ret i32 %status
 }
 """
+
+#: the addresses of a step's operands: from `count` pairs, which word of `slots` and how many bytes after it
+_FILL = """define internal void @weft_fill(ptr %ctx, ptr %slots, ptr %pairs, i64 %count) noinline {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [0, %entry], [%next, %loop]
+  %pair = getelementptr [2 x i64], ptr %pairs, i64 %i
+  %position = load i64, ptr %pair, align 8
+  %offset_at = getelementptr i64, ptr %pair, i64 1
+  %offset = load i64, ptr %offset_at, align 8
+  %slot = getelementptr ptr, ptr %slots, i64 %position
+  %base = load ptr, ptr %slot, align 8
+  %address = getelementptr i8, ptr %base, i64 %offset
+  %to = getelementptr ptr, ptr %ctx, i64 %i
+  store ptr %address, ptr %to, align 8
+  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, %count
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+"""
+
+_HELPERS = {"weft_copy": _COPY_TASK, "weft_check_signals": _CHECK, "weft_fill": _FILL}

@@ -243,7 +243,7 @@ class NativeProgram:
     compiled_kernels: tuple[CompiledKernel, ...]
     host: _HostCalls
     keepalive: object
-    entry_text: str = ""
+    entry_texts: tuple[str, ...] = ()
     from_disk: int = 0
     call: Callable = field(default=None, repr=False)
 
@@ -271,7 +271,7 @@ class NativeProgram:
         """LLVM IR of the kernels and the entry."""
         texts = [f"; kernel {made.kernel.name}\n{kernel_ir(made.kernel, made.symbol)}"
                  for made in self.compiled_kernels]
-        return "\n".join([*texts, f"; entry\n{self.entry_text}"])
+        return "\n".join([*texts, *[f"; entry\n{text}" for text in self.entry_texts]])
 
     text = ir_text  # what dumps show
 
@@ -283,7 +283,7 @@ class NativeProgram:
         """Assembly of the kernels and the entry."""
         machine = target.current()
         texts = [target.assembly(kernel_ir(made.kernel, made.symbol), machine) for made in self.compiled_kernels]
-        return "\n".join([*texts, target.assembly(self.entry_text, machine)])
+        return "\n".join([*texts, *[target.assembly(text, machine) for text in self.entry_texts]])
 
 
 def compile_program(program: Program) -> NativeProgram:
@@ -309,19 +309,19 @@ def compile_program(program: Program) -> NativeProgram:
         return symbol
 
     emitter = EntryEmitter(program, kernel_symbol, library_symbol)
-    text = emitter.module("weft_entry")
-    order = Order(cache.key(target.current().identity, "entry", text), lambda: text, True)
-    orders = [order]
+    modules = emitter.modules("weft_entry")
+    orders = entry_orders = [Order(cache.key(target.current().identity, "entry", text), functools.partial(str, text), True)
+                             for _, text in modules]
     if any(kernel.parallel_extent > 1 for kernel in launched.values()):
-        orders += pool.orders()
+        orders = [*orders, *pool.orders()]
     if matmuls:
         from weft.codegen import gemm
 
-        orders += [part for symbol, wanted in matmuls.items() for part in gemm.orders(symbol, wanted)]
+        orders = [*orders, *(part for symbol, wanted in matmuls.items() for part in gemm.orders(symbol, wanted))]
     if sorts:
         from weft.codegen import sort
 
-        orders += [part for symbol in dict.fromkeys(sorts) for part in sort.orders(symbol)]
+        orders = [*orders, *(part for symbol in dict.fromkeys(sorts) for part in sort.orders(symbol))]
     _provide({names[number]: kernel for number, kernel in launched.items()}, orders)
     distinct = {_symbol(name): _kernels[name] for name in names.values()}
     imports = {symbol: made.address for symbol, made in distinct.items()}
@@ -332,11 +332,13 @@ def compile_program(program: Program) -> NativeProgram:
         imports["weft_host_call"] = host.address
     if emitter.checks_signals:
         imports |= _signal_symbols()
-    data = objects.take(order)
-    tracker = _link(data, ["weft_entry"], imports)
-    keepalive = [tracker, host, list(distinct.values()), program]
-    entry = tracker["weft_entry"]
-    made = NativeProgram(program, entry, program.arena_bytes, tuple(distinct.values()), host, keepalive, text)
+    trackers = []
+    for (symbol, _), order in zip(modules, entry_orders):
+        trackers.append(_link(objects.take(order), [symbol], imports))
+        imports[symbol] = trackers[-1][symbol]
+    keepalive, entry = [trackers, host, list(distinct.values()), program], imports["weft_entry"]
+    texts = tuple([text for _, text in modules])
+    made = NativeProgram(program, entry, program.arena_bytes, tuple(distinct.values()), host, keepalive, texts)
     made.call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(entry)
     made.from_disk = sum(kernel.from_disk for kernel in made.compiled_kernels)
     return made
