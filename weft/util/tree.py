@@ -426,6 +426,7 @@ def register_dataclass(
 
     Without the lists, every field is a child but those with `metadata={'static': True}` (see `static`).
 
+    >>> import dataclasses
     >>> @register_dataclass
     ... @dataclasses.dataclass
     ... class Layer:
