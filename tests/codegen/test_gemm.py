@@ -379,7 +379,7 @@ def test_results_do_not_depend_on_threads():
     step = Gemm(400, 600, 500, BufRef(0), BufRef(1), BufRef(2), (500, 1), (600, 1), (600, 1), "f32", "f32", "f32")
     results, modes = [], set()
     for threads, mode in itertools.product((1, pool.num_threads(), 64), (None, SHARED, PRIVATE, DIRECT)):
-        variant, words = gemm_plan.plan(step, recipe, threads)
+        variant, words = gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, threads)
         words = list(words)
         if mode is not None:
             words[Word.B_MODE] = mode
@@ -417,7 +417,7 @@ def test_plans_merge_dims():
             4, 5, 6, BufRef(0), BufRef(1), BufRef(2), strides.get("a", (6, 1)), (5, 1), (5, 1), "f32", "f32", "f32",
             case_batch, strides.get("outer", ()),
         )  # fmt: skip
-        return gemm_plan.plan(step, recipe, 2)[1]
+        return gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, 2)[1]
 
     rows = planned(((3, 24, 0, 20), (2, 72, 0, 60)))
     assert (rows[Word.M], rows[Word.BATCH]) == (24, 1)

@@ -55,13 +55,13 @@ def describe(step: Gemm) -> tuple[str, tuple[int, ...]]:
     >>> describe(step)[0]
     'weft_gemm_f32_f32_f32_tile'
     """
-    return _describe(step, machine())
+    recipe = _recipe_of(step.in_type, step.acc_type, step.out_type, machine())
+    return _describe(gemm_plan.problem_of(step, recipe), recipe)
 
 
 @functools.lru_cache(maxsize=4096)
-def _describe(step: Gemm, machine: Machine) -> tuple[str, tuple[int, ...]]:
-    recipe = Recipe(step.in_type, step.acc_type, step.out_type, machine)
-    variant, words = gemm_plan.plan(step, recipe, pool.num_threads())
+def _describe(problem: gemm_plan.Problem, recipe: Recipe) -> tuple[str, tuple[int, ...]]:
+    variant, words = gemm_plan.plan(problem, recipe, pool.num_threads())
     return f"weft_gemm_{recipe.name}_{variant}", words
 
 
@@ -73,18 +73,25 @@ def pieces(step: Gemm) -> frozenset[str]:
     >>> "pack_b_copy" in pieces(step)
     True
     """
-    symbol, words = describe(step)
-    return _module_of(symbol).pieces(_recipe(symbol, machine()), words)
+    return _pieces(*describe(step), machine())
+
+
+@functools.lru_cache(maxsize=4096)
+def _pieces(symbol: str, words: tuple[int, ...], machine: Machine) -> frozenset[str]:
+    return _module_of(symbol).pieces(_recipe(symbol, machine), words)
 
 
 def _module_of(symbol: str) -> ModuleType:
     return _VARIANTS[symbol.rpartition("_")[2]]
 
 
-@functools.cache
 def _recipe(symbol: str, machine: Machine) -> Recipe:
     in_type, acc_type, out_type, _ = symbol.removeprefix("weft_gemm_").split("_")
-    return Recipe(in_type, acc_type, out_type, machine)
+    return _recipe_of(in_type, acc_type, out_type, machine)
+
+
+#: equal recipes are one
+_recipe_of = functools.cache(Recipe)
 
 
 def source(symbol: str, machine: Machine, wanted: frozenset[str] | None = None) -> str:

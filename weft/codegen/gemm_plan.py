@@ -81,9 +81,9 @@ class Problem:
         )
 
 
-def plan(step: Gemm, recipe: Recipe, threads: int) -> tuple[str, tuple[int, ...]]:
+def plan(p: Problem, recipe: Recipe, threads: int) -> tuple[str, tuple[int, ...]]:
     """Return the variant and the words of the description."""
-    p = orient(fold(problem_of(step, recipe), recipe), recipe)
+    p = orient(fold(p, recipe), recipe)
     if _is_dot(p, recipe):
         return "dot", _words(p, _dot_split(p, recipe, threads))
     return "tile", _words(p, _tile_split(p, recipe, threads))

@@ -7,6 +7,8 @@ Laws: two buffers that are alive at one step do not overlap, unless one was made
 
 from __future__ import annotations
 
+import bisect
+import heapq
 from collections.abc import Iterable
 
 from weft.util.record import field, record
@@ -56,33 +58,71 @@ class Region:
 
 
 def place(buffers: Iterable[Buffer]) -> int:
-    """Give offsets to temporary buffers; the size of the arena."""
+    """Give offsets to temporary buffers; the size of the arena.
+
+    A buffer goes to the narrowest gap that it fits in, the lowest of equals, or behind everything that is alive.
+    """
     temps = [b for b in buffers if b.kind == "temp" and b.forward is None and b.last >= 0]
     temps.sort(key=lambda b: (b.first, -b.nbytes))
-    alive: list[tuple[int, int, Buffer]] = []        # (offset, end, buffer), by offset
-    top = 0
-    for buffer in temps:
-        alive = [x for x in alive if x[2].last >= buffer.first]
+    holders: dict[Buffer, int] = {}                  # who holds memory -> its end
+    leaving: list[tuple[int, int, Buffer]] = []      # (last, order, holder), a heap
+    gaps = _Gaps()
+    for order, buffer in enumerate(temps):
+        while leaving and leaving[0][0] < buffer.first:
+            gone = heapq.heappop(leaving)[2]
+            if gone in holders:                      # else another took over
+                gaps.give(gone.offset, holders.pop(gone))
         heir = buffer.takes_over
-        if heir is not None:
-            at = next((i for i, x in enumerate(alive) if x[2] is heir), None)
-            if at is not None:
-                start, end, _ = alive[at]
-                buffer.offset = start
-                alive[at] = (start, end, buffer)
-                continue
-        align = HUGE if buffer.nbytes >= HUGE else ALIGN
-        best, cursor, fit = None, 0, 1 << 62
-        for start, end, _ in alive:
-            begin = -(-cursor // align) * align
-            if start - begin >= buffer.nbytes and start - cursor < fit:
-                best, fit = begin, start - cursor
-            cursor = max(cursor, end)
-        if best is None:
-            best = -(-cursor // align) * align
-        buffer.offset = best
-        end = best + -(-max(buffer.nbytes, 1) // ALIGN) * ALIGN
-        top = max(top, end)
-        alive.append((best, end, buffer))
-        alive.sort(key=lambda x: x[0])
-    return top
+        if heir is not None and heir in holders:
+            buffer.offset, holders[buffer] = heir.offset, holders.pop(heir)
+        else:
+            align = HUGE if buffer.nbytes >= HUGE else ALIGN
+            buffer.offset = gaps.take(-(-max(buffer.nbytes, 1) // ALIGN) * ALIGN, align)
+            holders[buffer] = buffer.offset + -(-max(buffer.nbytes, 1) // ALIGN) * ALIGN
+        heapq.heappush(leaving, (buffer.last, order, buffer))
+    return gaps.top
+
+
+class _Gaps:
+    """Free ranges below the end of what is held, by their start; `top` is the greatest end there ever was."""
+    __slots__ = ("end", "starts", "ends", "top")
+
+    def __init__(self):
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+        self.end = self.top = 0
+
+    def take(self, nbytes: int, align: int) -> int:
+        """The start of a range that is free no longer."""
+        fits = [(end - start, i) for i, (start, end) in enumerate(zip(self.starts, self.ends))
+                if end - -(-start // align) * align >= nbytes]
+        if not fits:
+            begin = -(-self.end // align) * align
+            if begin > self.end:
+                self.starts.append(self.end)
+                self.ends.append(begin)
+            self.end = begin + nbytes
+            self.top = max(self.top, self.end)
+            return begin
+        at = min(fits)[1]
+        start, end = self.starts[at], self.ends[at]
+        begin = -(-start // align) * align
+        left = [(a, b) for a, b in ((start, begin), (begin + nbytes, end)) if a < b]
+        self.starts[at:at + 1], self.ends[at:at + 1] = [a for a, _ in left], [b for _, b in left]
+        return begin
+
+    def give(self, start: int, end: int) -> None:
+        """Make a range free, one with the gaps beside it."""
+        at = bisect.bisect(self.starts, start)
+        if at < len(self.starts) and self.starts[at] == end:
+            end = self.ends[at]
+            del self.starts[at], self.ends[at]
+        if at and self.ends[at - 1] == start:
+            at -= 1
+            start = self.starts[at]
+            del self.starts[at], self.ends[at]
+        if end == self.end:
+            self.end = start
+        else:
+            self.starts.insert(at, start)
+            self.ends.insert(at, end)
