@@ -8,7 +8,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
-from weft.tools.report import as_table, collectives
+from weft.tools.report import as_text, collectives
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_no_communication_is_an_empty_report(mesh):
     x, w = placed(mesh, (8, 16), P("data", None)), placed(mesh, (16, 32), P(None, "model"))
     records = collectives(weft.jit(row_times_column).lower(x, w).compile())
     assert records == []
-    assert as_table(records) == "0 collectives, 0 B sent by each device"
+    assert as_text(records) == "0 collectives, 0 B sent by each device"
 
 
 def test_explain_tells_it_all(mesh):
@@ -47,4 +47,4 @@ def test_explain_tells_it_all(mesh):
     assert [r.axes for r in told.collectives] == [("model",)]
     assert (told.kernel_count, told.matmul_count) == (0, 1) and told.peak_bytes >= x.nbytes + w.nbytes
     assert "1 collective" in str(told) and "test_report.py" in str(told)
-    assert "<table>" in told._repr_html_() and "test_report.py" in told._repr_html_()
+    assert "test_report.py" in told._repr_html_()

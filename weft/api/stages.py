@@ -196,6 +196,11 @@ class Compiled:
         return self._executable.stages
 
     @property
+    def arg_names(self) -> tuple[str, ...]:
+        """What the inputs of the program are called: constants, which come first, and the leaves of arguments."""
+        return ("a constant",) * len(self._consts) + tuple(self._lowered._traced._program.arg_names)
+
+    @property
     def input_shardings(self):
         """Layouts of the arguments: `(positional, keyword)` trees."""
         specs = self._executable.in_specs[len(self._consts):]

@@ -43,12 +43,29 @@ def collective_bytes(kind: str, nbytes: int, n: int) -> int:
     raise ValueError(f"unknown collective {kind!r}")
 
 
+#: why a collective is there. A value that is not laid out as something wants it: `operand` of an operation, `constraint`,
+#: `output` of the program, what a `shard_map` takes (`enters`) and gives (`leaves`), what a `loop` or branch carries, what a
+#: callback has to `read`. Or: the terms of a `sum` and of another `reduction` lie on several devices; an operation looks
+#: `along` a split dim, as far as its `edges`; the user's program for one device `asked` for it.
+CAUSES = ("operand", "constraint", "output", "enters", "leaves", "loop", "read", "sum", "reduction", "along", "edges", "asked")
+
+
+@record
+class Why:
+    """Why a collective is there: one of `CAUSES`, in words, and the equation of the global program."""
+    cause: str
+    text: str
+    eqn: Any = None
+
+
 @record
 class CollectiveRecord:
     """One collective of a partitioned program: what it is, what it costs, which line caused it and why.
 
-    `shape` and `dtype` are those of the local operand; `count` tells how often it runs (trip counts of outer scans).
-    One that combines several has their records as `parts`; shape and line are then those of the first.
+    `shape` and `dtype` are those of the local operand; `count` tells how often it runs (trip counts of outer scans; once
+    in each trip of a while loop, whose number is not known, if it is `open_ended`). A move between layouts tells both:
+    `before`, `after`, and the number of the program's `argument` that is moved. One that combines several has their
+    records as `parts`; shape, line and cause are then those of the first.
     """
     kind: str
     axes: tuple[Any, ...]
@@ -59,6 +76,12 @@ class CollectiveRecord:
     reason: str
     count: int = 1
     parts: tuple[CollectiveRecord, ...] = ()
+    cause: str = ""
+    eqn: Any = None
+    before: Any = None
+    after: Any = None
+    argument: int | None = None
+    open_ended: bool = False
 
     @property
     def sources(self) -> tuple:

@@ -22,7 +22,7 @@ from weft.ops import arithmetic, collectives, comparison, layout, slicing
 from weft.ops.arithmetic import mul
 from weft.ops.casting import convert_element_type
 from weft.ops.halo import Need, Window
-from weft.partition.cost import collective_bytes
+from weft.partition.cost import Why, collective_bytes
 from weft.partition.reshard import Step
 
 Axes = tuple[Any, ...]
@@ -176,7 +176,8 @@ class SplitContext:
         aval = typeof(x)
         nbytes = collective_bytes(bytes_kind or kind, aval.nbytes, self.size(axes))
         reason = f"{self.eqn.primitive} works along a dim that is split over {', '.join(map(str, axes))}"
-        self._partitioner.record(Step(kind, axes, nbytes=nbytes), x, reason)
+        why = Why("edges" if kind == "ppermute" else "along", reason, self.eqn)
+        self._partitioner.record(Step(kind, axes, nbytes=nbytes), x, why)
 
     def all_gather(self, x: Any, axes: Axes, dim: int) -> Any:
         """The blocks of all devices, concatenated along `dim`."""

@@ -26,7 +26,7 @@ from weft.partition.cost import CollectiveRecord
 from weft.partition.manual import on_mesh
 from weft.partition.propagate import Propagation, propagate
 from weft.partition.reshard import Placement
-from weft.partition.spmd import partition_program
+from weft.partition.spmd import Laid, partition_program
 from weft.util.errors import ShardingError
 from weft.util.record import record
 
@@ -43,6 +43,8 @@ class PartitionResult:
     out_shardings: tuple[Sharding, ...] = ()
     looks: tuple[tuple[Callable, Spec], ...] = ()      # callbacks that ask how a value of the program lies
     out_blocks: tuple[tuple[int, ...] | None, ...] = ()        # of results that are made whole: blocks to store them in
+    program: Jaxpr | None = None         # the global program, and how the results of its equations lie
+    laid: tuple[Laid, ...] = ()
 
     @property
     def axes(self) -> tuple[tuple[Any, int], ...]:
@@ -76,7 +78,8 @@ def partition(jaxpr: Jaxpr, mesh: Mesh, in_specs: Sequence[Spec | None], out_spe
     out_specs = tuple(wishes.spec(v) if s is None and v in wishes.typed else s for s, v in zip(out_specs, jaxpr.outvars))
     local, outs, made = partition_program(jaxpr, wishes, [Placement(s) for s in ins], out_specs,
                                           _constraint_reader(mesh), current_trace())
-    return PartitionResult(local, ins, tuple(outs), tuple(r for r in made.records if r is not None), mesh, looks=tuple(made.looks))
+    return PartitionResult(local, ins, tuple(outs), tuple(r for r in made.records if r is not None), mesh, looks=tuple(made.looks),
+                           program=jaxpr, laid=tuple(made.laid))
 
 
 def _settled(program: Jaxpr, mesh: Mesh, in_specs: tuple, out_specs: tuple) -> tuple[Jaxpr, Mesh, tuple, tuple, Propagation]:
@@ -177,7 +180,7 @@ def partition_for(jaxpr: Jaxpr, in_specs: Sequence[Any], out_shardings: Sequence
         tuple(show(s, asked) for s, asked in zip(result.in_specs, committed)),
         tuple(other or show_result(*given) for other, *given in zip(foreign, result.out_specs, out_shardings, jaxpr.out_avals)),
         tuple((callback, show(spec, None)) for callback, spec in result.looks),
-        tuple(s and s.splits(a.aval.shape) for s, a in zip(foreign, jaxpr.outvars)))
+        tuple(s and s.splits(a.aval.shape) for s, a in zip(foreign, jaxpr.outvars)), result.program, result.laid)
 
 
 def _shown(spec: Spec, mesh: Mesh, coarse: Mesh, known: Sequence[Sharding]) -> Sharding:

@@ -32,7 +32,15 @@ from weft.ops.halo import Need, Window, rows_sent
 from weft.partition import emit
 from weft.partition.choices import FINISHED, Candidates
 from weft.partition.combine import combined
-from weft.partition.cost import FLOPS_PER_BYTE, LATENCY, LOCAL_BYTES_PER_BYTE, REPEATED_FLOPS_PER_BYTE, CollectiveRecord, collective_bytes
+from weft.partition.cost import (
+    FLOPS_PER_BYTE,
+    LATENCY,
+    LOCAL_BYTES_PER_BYTE,
+    REPEATED_FLOPS_PER_BYTE,
+    CollectiveRecord,
+    Why,
+    collective_bytes,
+)
 from weft.partition.propagate import (
     FactorAxes,
     Propagation,
@@ -68,16 +76,28 @@ class LocalTrace(StageTrace):
 @record
 class Origin:
     """Where a partial sum comes from: the reason, and the user's line."""
-    reason: str
+    why: Why
     source: Any
+
+
+@record
+class Laid:
+    """How the results of an equation of the global program lie: inside a program that runs `count` times, at `depth` in
+    programs within programs, which deals with the axes `manual` itself (then types are those of one device)."""
+    eqn: Eqn
+    places: tuple[Placement, ...]
+    count: int
+    depth: int
+    manual: frozenset
 
 
 class Value:
     """A global value inside the local program: its type and the local forms it has so far, by placement."""
-    __slots__ = ("aval", "origin", "views")
+    __slots__ = ("argument", "aval", "origin", "views")
 
-    def __init__(self, aval: ShapedArray, placement: Placement, local: Any, origin: Origin | None = None):
+    def __init__(self, aval: ShapedArray, placement: Placement, local: Any, origin: Origin | None = None, argument: int | None = None):
         self.aval = aval
+        self.argument = argument          # its number among the inputs of the program, if it is one
         self.views: dict[Placement, Any] = {placement: local}
         self.origin = origin              # of its being a partial sum
 
@@ -118,6 +138,10 @@ class Partitioner:
     places: dict[Eqn, int] = field(default_factory=dict)        # the record of a local equation
     manual: frozenset = frozenset()       # axes that the program at hand deals with itself
     looks: list[tuple[Callable, Spec]] = field(default_factory=list)     # who asks how which value lies
+    laid: list[Laid] = field(default_factory=list)
+    depth: int = 0
+    open_ended: bool = False              # whether the program at hand is inside of a while loop
+    eqn: Eqn | None = None                # that is being computed
 
     @property
     def sizes(self) -> Mapping[Any, int]:
@@ -152,8 +176,8 @@ class Partitioner:
         cost, _, source = min(priced)
         return source, cost
 
-    def view(self, value: Value, target: Placement, reason: str) -> Any:
-        """The local form of `value` under `target`, made by collectives if there is none yet."""
+    def view(self, value: Value, target: Placement, cause: str, reason: str) -> Any:
+        """The local form of `value` under `target`, made by collectives if there is none yet; they are there for `cause`."""
         if target in value.views:
             return value.views[target]
         source, _ = self.best(value, target)
@@ -164,24 +188,25 @@ class Partitioner:
                 continue
             consumer = self.trace.source
             if step.kind in ("psum", "reduce_scatter") and value.origin is not None:
-                self.trace.source, why = value.origin.source, value.origin.reason
+                self.trace.source, why = value.origin.source, value.origin.why
             else:
-                why = reason
+                why = Why(cause, reason, self.eqn)
             shape = local_shape(value.aval.shape, after.dims, self.sizes)
             moved = value.views[after] = emit.step(step, local, math.prod(self.sizes[a] for a in step.axes), shape)
-            self.record(step, local, why, self.trace.eqns[-1])
+            self.record(step, local, why, self.trace.eqns[-1], before=source, after=target, argument=value.argument)
             local = moved
             self.trace.source = consumer
         return local
 
-    def record(self, step: Step, local: Any, reason: str, eqn: Eqn | None = None) -> None:
+    def record(self, step: Step, local: Any, why: Why, eqn: Eqn | None = None, **move: Any) -> None:
         """Note a collective on `local`; one that may be combined with others is the local equation `eqn`."""
         if step.kind != "own_slice" and step.nbytes:
             aval = emit.aval_of(local)
             if eqn is not None:
                 self.places[eqn] = len(self.records)
             self.records.append(CollectiveRecord(step.kind, step.axes, step.nbytes, aval.shape, aval.dtype,
-                                                 self.trace.source, reason, self.count))
+                                                 self.trace.source, why.text, self.count, cause=why.cause, eqn=why.eqn,
+                                                 open_ended=self.open_ended, **move))
 
     # --- programs ---
 
@@ -199,9 +224,12 @@ class Partitioner:
             self.makers.update(dict.fromkeys(eqn.outvars, eqn))
         self.uses.update(a for a in jaxpr.outvars if type(a) is not Literal)
         for eqn in eqns:
-            self.trace.source = eqn.source
+            self.trace.source, self.eqn = eqn.source, eqn
+            place = len(self.laid)
             with np.errstate(all="ignore"):
                 self.compute(eqn)
+            places = tuple(self.env[v].placement for v in eqn.outvars)
+            self.laid.insert(place, Laid(eqn, places, self.count, self.depth, self.manual))
         return [self.read(a) for a in jaxpr.outvars]
 
     def compute(self, eqn: Eqn) -> None:
@@ -224,7 +252,7 @@ class Partitioner:
         value, wish = self.read(eqn.invars[0]), self.wishes.spec(eqn.outvars[0])
         asked = self.constraint_spec(eqn)
         target = Placement(tuple(w if a is None else a for a, w in zip(asked, wish)))
-        return Value(value.aval, target, self.view(value, target, f"the constraint asks for {target}"))
+        return Value(value.aval, target, self.view(value, target, "constraint", f"the constraint asks for {target}"))
 
     def callback(self, eqn: Eqn) -> list[Value]:
         """A call of Python: the host reads the blocks of the operands where they lie, so only pending sums move anything."""
@@ -236,7 +264,7 @@ class Partitioner:
         apart = eqn.params.get("partitioned", False)
         if apart:                            # blocks are shown as they are, so none may have padding
             places = [Placement(even_dims(v.aval.shape, p.dims, self.sizes)) for v, p in zip(values, places)]
-        locals_ = [self.view(v, p, f"{eqn.primitive} reads it") for v, p in zip(values, places)]
+        locals_ = [self.view(v, p, "read", f"{eqn.primitive} reads it") for v, p in zip(values, places)]
         layout = Layout(tuple(p.dims for p in places), tuple(v.aval.shape for v in values), frozenset(self.sizes) - self.manual,
                         apart, len(eqn.params.get("mapped", ())))
         outs = eqn.primitive.bind(*locals_, **dict(eqn.params, layout=layout))
@@ -427,7 +455,7 @@ class Partitioner:
         if choice.axes:
             context = self.context(eqn, rule, choice.axes)
             params = self.localized(eqn, rule, choice, context.axes)
-        locals_ = [self.view(v, p, f"{eqn.primitive} takes {_what(eqn, i)} as {p}")
+        locals_ = [self.view(v, p, "operand", f"{eqn.primitive} takes {_what(eqn, i)} as {p}")
                    for i, (v, p) in enumerate(zip(values, choice.ins))]
         if choice.axes:
             locals_ = [self.neutral(eqn, rule, choice.axes, i, x) for i, x in enumerate(locals_)]
@@ -454,7 +482,7 @@ class Partitioner:
         """Why the results are partial sums, if they are."""
         axes = sorted({str(a) for f, mine in choice.axes.items() if self.sums(eqn, rule, f, choice.axes) for a in mine})
         if axes:
-            return Origin(f"{eqn.primitive} sums over a dim that is split over {', '.join(axes)}", eqn.source)
+            return Origin(Why("sum", f"{eqn.primitive} sums over a dim that is split over {', '.join(axes)}", eqn), eqn.source)
         return next((v.origin for v in values if v.pending), None)
 
     def finish(self, eqn: Eqn, rule: FactorRule, choice: Choice, outs: Sequence) -> list:
@@ -462,7 +490,7 @@ class Partitioner:
         for f, mine in sorted(choice.axes.items()):
             combine = rule.reduced.get(f)
             if combine in FINISH:
-                reason = f"{eqn.primitive} reduces over a dim that is split over {', '.join(map(str, mine))}"
+                why = Why("reduction", f"{eqn.primitive} reduces over a dim that is split over {', '.join(map(str, mine))}", eqn)
                 finished = []
                 for out in outs:
                     aval = emit.aval_of(out)
@@ -470,7 +498,7 @@ class Partitioner:
                     nbytes = collective_bytes("psum", aval.nbytes, n)
                     step = Step(FINISH[combine].__name__, mine, nbytes=nbytes)
                     finished.append(FINISH[combine](out, mine))
-                    self.record(step, out, reason, self.trace.eqns[-1])
+                    self.record(step, out, why, self.trace.eqns[-1])
                 outs = finished
         return list(outs)
 
@@ -521,16 +549,16 @@ class Partitioner:
         blocks = []
         for value, spec, var in zip(values, p["in_specs"], body.invars):
             place = Placement(split(spec, var))
-            block = self.view(value, place, f"shard_map takes it as {place}")
+            block = self.view(value, place, "enters", f"shard_map takes it as {place}")
             blocks.append(Value(var.aval, Placement(self.wishes.spec(var)), block))
-        outside, self.manual = self.manual, self.manual.union(manual)
+        outside, self.manual, self.depth = self.manual, self.manual.union(manual), self.depth + 1
         outs = self.run(body, blocks)
-        self.manual = outside
-        self.trace.source = eqn.source
+        self.manual, self.depth = outside, self.depth - 1
+        self.trace.source, self.eqn = eqn.source, eqn
         results = []
         for value, spec, atom, var in zip(outs, p["out_specs"], body.outvars, eqn.outvars):
             inner = Placement(tuple(free_axes((), have, manual) for have in value.placement.dims))
-            local = self.view(value, inner, f"shard_map gives it as {inner}")
+            local = self.view(value, inner, "leaves", f"shard_map gives it as {inner}")
             place = Placement(tuple((*mine, *free) for mine, free in zip(spec.dims(atom.aval.ndim), inner.dims)))
             results.append(Value(var.aval, place, local))
         return results
@@ -543,7 +571,7 @@ class Partitioner:
                  if len(values) == 1 and f not in rule.special}
         place = lambda fs: Placement(tuple(split.get(f, ()) for (f,) in fs))
         places = [place(fs) for fs in rule.ins]
-        locals_ = [self.view(v, p, f"{eqn.primitive} takes it as {p}") for v, p in zip(values, places)]
+        locals_ = [self.view(v, p, "operand", f"{eqn.primitive} takes it as {p}") for v, p in zip(values, places)]
         self.asked(eqn, locals_)
         out = eqn.primitive.bind(*locals_, **eqn.params)
         outs = out if eqn.primitive.multiple_results else [out]
@@ -556,20 +584,21 @@ class Partitioner:
             groups = eqn.params.get("axis_index_groups")
             n = len(groups[0]) if groups else math.prod(self.sizes[a] for a in axes)
             nbytes = collective_bytes(emit.BYTES_AS[kind], emit.aval_of(locals_[0]).nbytes, n)
-            self.record(Step(kind, axes, nbytes=nbytes), locals_[0], "shard_map asks for it")
+            self.record(Step(kind, axes, nbytes=nbytes), locals_[0], Why("asked", "shard_map asks for it", eqn))
 
-    def inside(self, jaxpr: Jaxpr, ins: Sequence[Placement], outs: Sequence[Placement], count: int) -> Jaxpr:
-        """The local program of `jaxpr` for inputs placed as `ins`, giving results placed as `outs`."""
+    def inside(self, jaxpr: Jaxpr, ins: Sequence[Placement], outs: Sequence[Placement], count: int, open_ended: bool = False) -> Jaxpr:
+        """The local program of `jaxpr`, which runs `count` times, for inputs placed as `ins`, giving results placed as `outs`."""
         trace = LocalTrace(self.trace, jaxpr.name)
         inner = Partitioner(self.wishes, self.constraint_spec, trace, self.records, self.count * count,
-                            settled=set(_variables(jaxpr.outvars)), looks=self.looks, manual=self.manual)
+                            settled=set(_variables(jaxpr.outvars)), looks=self.looks, manual=self.manual,
+                            laid=self.laid, depth=self.depth + 1, open_ended=self.open_ended or open_ended)
         try:
             with set_trace(trace):
                 args = [trace.new_arg(inner.local_aval(v.aval, p)) for v, p in zip(jaxpr.invars, ins)]
                 results = inner.run(jaxpr, [Value(v.aval, p, x) for v, p, x in zip(jaxpr.invars, ins, args)])
                 trace.source = jaxpr.eqns[-1].source if jaxpr.eqns else None
                 reason = "the loop or branch gives its result as"
-                locals_ = [inner.view(v, p, f"{reason} {p}") for v, p in zip(results, outs)]
+                locals_ = [inner.view(v, p, "loop", f"{reason} {p}") for v, p in zip(results, outs)]
                 return inner.close(args, locals_)
         finally:
             trace.finished = True
@@ -583,7 +612,7 @@ class Partitioner:
         return aval.update(shape=local_shape(aval.shape, place.dims, self.sizes), sharding=None)
 
     def placed(self, eqn: Eqn, values: Sequence[Value], places: Sequence[Placement]) -> list:
-        return [self.view(v, p, f"{eqn.primitive} takes it as {p}") for v, p in zip(values, places)]
+        return [self.view(v, p, "loop", f"{eqn.primitive} takes it as {p}") for v, p in zip(values, places)]
 
     def results(self, eqn: Eqn, outs: Sequence, places: Sequence[Placement]) -> list[Value]:
         return [Value(v.aval, p, out) for v, p, out in zip(eqn.outvars, places, outs)]
@@ -598,11 +627,11 @@ class Partitioner:
         args = self.placed(eqn, values, [*ins[:carries.stop], *stacked(ins[carries.stop:])])
         summed = [self.accumulates(body, i, body.outvars[i - n_consts]) for i in carries]
         pending = [Placement(ins[i].dims, axes) for i, axes in zip(carries, summed)]
-        known, looks = len(self.records), len(self.looks)
+        known, looks, laid = len(self.records), len(self.looks), len(self.laid)
         try:
             local = self.inside(body, [*ins[:n_consts], *pending, *ins[carries.stop:]], [*pending, *ys], p["length"])
         except _NotPending:
-            del self.records[known:], self.looks[looks:]
+            del self.records[known:], self.looks[looks:], self.laid[laid:]
             pending = ins[n_consts:carries.stop]
             local = self.inside(body, ins, [*pending, *ys], p["length"])
         for i, place in zip(carries, pending):
@@ -611,7 +640,7 @@ class Partitioner:
         outs = eqn.primitive.bind(*args, **dict(p, jaxpr=local))
         results = self.results(eqn, outs, [*pending, *stacked(ys)])
         for value in results[:n_carry]:
-            value.origin = Origin("the loop accumulates sums over a split dim", eqn.source)
+            value.origin = Origin(Why("sum", "the loop accumulates sums over a split dim", eqn), eqn.source)
         return results
 
     def accumulates(self, body: Jaxpr, i: int, out: Any) -> frozenset:
@@ -638,8 +667,8 @@ class Partitioner:
         cond_consts = [self.wish(v) for v in p["cond_jaxpr"].invars[:n_cond]]
         body_consts = [self.wish(v) for v in p["body_jaxpr"].invars[:n_body]]
         carry = [self.wish(v) for v in p["body_jaxpr"].invars[n_body:]]
-        cond = self.inside(p["cond_jaxpr"], [*cond_consts, *carry], [Placement(())], 1)
-        body = self.inside(p["body_jaxpr"], [*body_consts, *carry], carry, 1)
+        cond = self.inside(p["cond_jaxpr"], [*cond_consts, *carry], [Placement(())], 1, open_ended=True)
+        body = self.inside(p["body_jaxpr"], [*body_consts, *carry], carry, 1, open_ended=True)
         args = self.placed(eqn, values, [*cond_consts, *body_consts, *carry])
         outs = eqn.primitive.bind(*args, **dict(p, cond_jaxpr=cond, body_jaxpr=body))
         return self.results(eqn, outs, carry)
@@ -691,18 +720,19 @@ def partition_program(jaxpr: Jaxpr, wishes: Propagation, ins: Sequence[Placement
     partitioner.settled.update(_variables([a for a, spec in zip(jaxpr.outvars, outs) if spec is not None]))
     with extend_axis_env(list(wishes.sizes.items())), set_trace(trace):
         args: list[StageTracer] = [trace.new_arg(partitioner.local_aval(v.aval, p)) for v, p in zip(jaxpr.invars, ins)]
-        values = partitioner.run(jaxpr, [Value(v.aval, p, x) for v, p, x in zip(jaxpr.invars, ins, args)])
+        values = partitioner.run(jaxpr, [Value(v.aval, p, x, argument=i) for i, (v, p, x) in enumerate(zip(jaxpr.invars, ins, args))])
         results, specs = [], []
         for i, (value, spec, atom) in enumerate(zip(values, outs, jaxpr.outvars)):
-            trace.source = _source_of(jaxpr, atom)
+            partitioner.eqn = _maker_of(jaxpr, atom)
+            trace.source = partitioner.eqn and partitioner.eqn.source
             place = partitioner.target(atom, value.placement) if spec is None else Placement(spec)
             place = Placement(even_dims(atom.aval.shape, place.dims, wishes.sizes))
-            results.append(partitioner.view(value, place, f"output {i} is laid out as {place}"))
+            results.append(partitioner.view(value, place, "output", f"output {i} is laid out as {place}"))
             specs.append(place.dims)
         local = partitioner.close(args, results)
         return local, specs, partitioner
 
 
-def _source_of(jaxpr: Jaxpr, atom: Any) -> Any:
-    """The line of the equation that gives `atom`."""
-    return next((e.source for e in reversed(jaxpr.eqns) if atom in e.outvars), None)
+def _maker_of(jaxpr: Jaxpr, atom: Any) -> Eqn | None:
+    """The equation that gives `atom`."""
+    return next((e for e in reversed(jaxpr.eqns) if atom in e.outvars), None)

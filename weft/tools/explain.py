@@ -1,15 +1,22 @@
-"""`weft.explain(f, *args)`: what the compiler makes of a call, as data, as text and as HTML.
+"""`weft.explain(f, *args)`: what the compiler makes of a call, as data, as text, as a page, and as assertions for tests.
 
 In:  a function and arguments (arrays, or ShapeDtypeStructs with shardings).
-Out: an `Explanation`; printing it shows the same in a terminal, and a notebook shows its table.
+Out: an `Explanation`; printing it shows it in a terminal, a notebook shows its page, `save` writes it.
 """
 
-import html
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import weft
-from weft.tools.report import Collective, as_table, collectives
-from weft.util.record import record
+from weft.tools.report import Collective, as_text, collectives
+from weft.util.record import field, record
+
+#: names of collectives in compiled texts -> here
+_HLO_KINDS = {"all_reduce": "psum", "collective_permute": "ppermute"}
 
 
 @record
@@ -23,11 +30,27 @@ class Explanation:
     peak_bytes: int
     seconds: dict[str, float]
     text: str
+    partition: Any = field(default=None, compare=False)
+    arg_names: Sequence[str] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Runs of collectives by kind."""
+        found: dict[str, int] = {}
+        for r in self.collectives:
+            found[r.kind] = found.get(r.kind, 0) + r.count
+        return found
+
+    @property
+    def bytes(self) -> int:
+        """What one device sends in a call."""
+        return sum(r.bytes for r in self.collectives)
 
     def __str__(self) -> str:
-        return "\n".join([*self._facts(), as_table(self.collectives)])
+        return "\n".join([*self.facts(), as_text(self.collectives)])
 
-    def _facts(self) -> list[str]:
+    def facts(self) -> list[str]:
+        """Kernels, memory and times, in lines."""
         slowest = sorted(self.seconds.items(), key=lambda entry: -entry[1])
         stages = ", ".join(f"{name} {1e3 * s:.1f} ms" for name, s in slowest if name != "total")
         return [
@@ -35,31 +58,95 @@ class Explanation:
             f"compiled in {1e3 * self.seconds.get('total', sum(self.seconds.values())):.1f} ms ({stages})",
         ]
 
+    # --- the page ---
+
+    def to_html(self) -> str:
+        """One page with everything on it, values drawn as they lie; it needs nothing from elsewhere."""
+        from weft.tools.page import page
+
+        return page(self)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the page to a file."""
+        Path(path).write_text(self.to_html(), encoding="utf-8")
+
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{name}</th>" for name in ("collective", "axes", "bytes", "line", "why"))
-        rows = "".join(
-            "<tr>"
-            + "".join(
-                f"<td>{html.escape(c)}</td>" for c in (r.kind, ", ".join(r.axes), f"{r.bytes:,}", r.source, r.reason)
-            )
-            + "</tr>"
-            for r in self.collectives
-        )
-        facts = "".join(f"<div>{html.escape(line)}</div>" for line in self._facts())
-        return f"{facts}<table><tr>{head}</tr>{rows}</table>"
+        from weft.tools.page import fragment
+
+        return fragment(self)
+
+    # --- assertions ---
+
+    def assert_no(self, *kinds: str, axes: str | Sequence[str] | None = None) -> Explanation:
+        """Raise AssertionError if there is a collective of one of `kinds` (of any, if none is given), over one of `axes`.
+
+        >>> import numpy as np
+        >>> weft.explain(lambda x: x + 1, np.ones(3)).assert_no("all_gather").assert_no().counts
+        {}
+        """
+        wanted = tuple(map(_kind, kinds))
+        among = {axes} if isinstance(axes, str) else None if axes is None else set(axes)
+        offends = lambda r: (not wanted or r.kind in wanted) and (among is None or not among.isdisjoint(r.axes))
+        where = "" if among is None else f" over {', '.join(sorted(among))}"
+        self._demand(f"no {' or '.join(wanted) or 'collective'}{where}", filter(offends, self.collectives))
+        return self
+
+    def assert_count(self, total: int | None = None, /, **kinds: int) -> Explanation:
+        """Raise AssertionError unless there are exactly so many runs of collectives: in all, and of each kind given."""
+        if total is not None:
+            self._demand(f"{total} collectives", self.collectives, sum(self.counts.values()) != total)
+        for name, count in kinds.items():
+            kind = _kind(name)
+            self._demand(f"{count} x {kind}", [r for r in self.collectives if r.kind == kind], self.counts.get(kind, 0) != count)
+        return self
+
+    def assert_bytes(self, *kinds: str, max: int) -> Explanation:
+        """Raise AssertionError if a device sends more than `max` bytes in a call, in collectives of `kinds` or in all."""
+        wanted = tuple(map(_kind, kinds))
+        found = [r for r in self.collectives if not wanted or r.kind in wanted]
+        self._demand(f"at most {max:,} B in {' and '.join(wanted) or 'all collectives'}", found, sum(r.bytes for r in found) > max)
+        return self
+
+    def _demand(self, what: str, offenders: Any, fails: bool = True) -> None:
+        """Raise if it `fails` for `offenders`, of which there have to be some unless something is missing."""
+        found = list(offenders)
+        if fails and (found or not what.startswith("no ")):
+            raise AssertionError(f"explain: {self.name} should have {what}; it has {as_text(found)}")
 
 
-def explain(fun: Any, *args: Any, **kwargs: Any) -> Explanation:
-    """Compile `fun` for these arguments and tell what it does: collectives with their lines, kernels, bytes, times."""
+def _kind(name: str) -> str:
+    """A kind of collective under any of its names: `psum`, `all_reduce`, `all-reduce`.
+
+    >>> _kind("all-reduce"), _kind("psum_scatter"), _kind("all_gather")
+    ('psum', 'reduce_scatter', 'all_gather')
+    """
+    plain = name.replace("-", "_")
+    kind = {"psum_scatter": "reduce_scatter"}.get(plain, _HLO_KINDS.get(plain, plain))
+    if kind not in KINDS:
+        raise ValueError(f"explain: there is no collective {name!r}; kinds are {', '.join(KINDS)}.")
+    return kind
+
+
+KINDS = ("psum", "pmax", "pmin", "all_gather", "reduce_scatter", "all_to_all", "ppermute", "pbroadcast", "ragged_all_to_all")
+
+
+def explain(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
+    """Compile `fun` for these arguments and tell what it does: collectives with their lines, kernels, bytes, times.
+
+    The result prints; `.collectives`, `.counts` and `.bytes` are its data, `.save("page.html")` draws every value as it
+    lies, and `.assert_no("all_gather")`, `.assert_count(psum=1)`, `.assert_bytes(max=4096)` hold it to something in tests.
+    """
     jitted = fun if hasattr(fun, "lower") else weft.jit(fun)
     compiled = jitted.lower(*args, **kwargs).compile()
-    executable = compiled.runtime_executable()
+    executable, stages = compiled.runtime_executable(), compiled.stages
     return Explanation(
-        compiled.stages.name,
+        stages.name,
         collectives(compiled),
         executable.kernel_count,
-        compiled.stages.scheduled.gemm_count if compiled.stages.scheduled else 0,
+        stages.scheduled.gemm_count if stages.scheduled else 0,
         executable.peak_bytes,
-        dict(compiled.stages.seconds),
+        dict(stages.seconds),
         compiled.as_text(),
+        stages.partition,
+        compiled.arg_names,
     )

@@ -4,15 +4,26 @@ In:  a compiled function, as `weft.jit(f).lower(*args).compile()` gives it.
 Out: one `Collective` for each communication of the program of one device, in program order.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import Any
 
-from weft.util.record import record
+from weft.tools.advice import advise, spell_placement
+from weft.util.record import field, record, replace
+
+LINE = 110
 
 
 @record
 class Collective:
-    """One communication between devices. `bytes` counts what one device sends in a call, all `count` runs of it."""
+    """One communication between devices. `bytes` counts what one device sends in a call, all `count` runs of it.
+
+    `cause` is one of `weft.partition.cost.CAUSES`. Where a value moves from one layout to another, `before` and `after` say
+    which, and `argument` names the argument that moves, if it is one. `count` is that of one trip if it is `open_ended`:
+    the collective stands in a while loop.
+    """
 
     kind: str
     axes: tuple[str, ...]
@@ -20,37 +31,103 @@ class Collective:
     count: int
     source: str
     reason: str
+    operands: tuple[str, ...] = ()
+    equation: str = ""
+    cause: str = ""
+    before: str = ""
+    after: str = ""
+    argument: str = ""
+    suggestion: str = ""
+    open_ended: bool = False
+    lines: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def title(self) -> str:
+        """Its kind, axes and bytes."""
+        times = f"{self.count} x " if self.count != 1 else ""
+        return f"{times}{self.kind} over {', '.join(self.axes)}  {self.bytes:,} B{' in each trip' if self.open_ended else ''}"
+
+    def facts(self) -> list[tuple[str, str]]:
+        """What else there is to say, as (what, text)."""
+        moved = f"{self.before} -> {self.after}" if self.before else ""
+        found = [
+            ("moves", _some(self.operands)),
+            ("layout", f"{self.argument}: {moved}" if self.argument else moved),
+            ("for", self.equation),
+            ("at", "\n".join(self.lines or (self.source,))),
+            ("because", self.reason),
+            ("instead", self.suggestion),
+        ]
+        return [(what, text) for what, text in found if text]
 
 
 def collectives(compiled: Any) -> list[Collective]:
     """The collectives of a compiled function, in program order."""
-    return [
-        Collective(
-            record.kind,
-            tuple(map(str, record.axes)),
-            record.bytes_per_device * record.count,
-            record.count,
-            ", ".join(map(str, record.sources)),
-            record.reason,
-        )
-        for record in compiled.stages.collectives
-    ]
+    return [_collective(r, compiled.arg_names) for r in compiled.stages.collectives]
 
 
-def as_table(records: Sequence[Collective]) -> str:
-    """The records as aligned lines, and their sum.
+def _collective(r: Any, arg_names: Sequence[str]) -> Collective:
+    lines = tuple(map(str, r.sources))
+    name = arg_names[r.argument] if r.argument is not None and r.argument < len(arg_names) else ""
+    parts = r.parts or (r,)
+    equations = tuple(dict.fromkeys(spell_equation(p.eqn) for p in parts if p.eqn is not None))
+    return Collective(
+        r.kind,
+        tuple(map(str, r.axes)),
+        r.bytes_per_device * r.count,
+        r.count,
+        ", ".join(lines),
+        r.reason,
+        tuple(f"{p.dtype}[{','.join(map(str, p.shape))}]" for p in parts),
+        _some(equations),
+        r.cause,
+        spell_placement(r.before) if r.before is not None else "",
+        spell_placement(r.after) if r.after is not None else "",
+        name,
+        advise(r, name),
+        r.open_ended,
+        lines,
+    )
 
-    >>> print(as_table([Collective("psum", ("model",), 1024, 1, "train.py:7", "a sum over a split dim")]))
-    psum  over model  1,024 B  train.py:7  (a sum over a split dim)
+
+def spell_equation(eqn: Any) -> str:
+    """An equation by its operation and its types."""
+    ins, outs = (" ".join(a.aval.str_short() for a in atoms) for atoms in (eqn.invars, eqn.outvars))
+    return f"{eqn.primitive} {ins} -> {outs}" if len(ins) + len(outs) <= LINE else f"{eqn.primitive} of {len(eqn.invars)} operands"
+
+
+def _some(texts: Sequence[str]) -> str:
+    """The first few of several texts, and how many are left."""
+    left = len(texts) - 3
+    return ", ".join(texts[:3]) + (f" and {left} more" if left > 0 else "")
+
+
+def merged(records: Sequence[Collective]) -> list[Collective]:
+    """Equal collectives that follow each other as one of higher count."""
+    found: list[Collective] = []
+    for r in records:
+        last = found[-1] if found else None
+        if last is not None and replace(last, bytes=0, count=0) == replace(r, bytes=0, count=0):
+            found[-1] = replace(last, bytes=last.bytes + r.bytes, count=last.count + r.count)
+        else:
+            found.append(r)
+    return found
+
+
+def as_text(records: Sequence[Collective]) -> str:
+    """The sum of the records, and each with what there is to say about it.
+
+    >>> print(as_text([Collective("psum", ("model",), 1024, 1, "train.py:7", "a sum over a split dim")]))
     1 collective, 1,024 B sent by each device
+      psum over model  1,024 B
+        at       train.py:7
+        because  a sum over a split dim
     """
-    cells = [(r.kind, f"over {', '.join(r.axes)}", f"{r.bytes:,} B", r.source, f"({r.reason})") for r in records]
-    widths = [max(map(len, column)) for column in zip(*cells)]
-    right = 2  # numbers are aligned to the right
-    lines = []
-    for row in cells:
-        padded = [c.rjust(w) if i == right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths))]
-        lines.append("  ".join(padded).rstrip())
     n_runs = sum(r.count for r in records)
-    lines.append(f"{n_runs} collective{'s'[: n_runs != 1]}, {sum(r.bytes for r in records):,} B sent by each device")
+    lines = [f"{n_runs} collective{'s'[: n_runs != 1]}, {sum(r.bytes for r in records):,} B sent by each device"]
+    for r in merged(records):
+        lines.append(f"  {r.title}")
+        for what, text in r.facts():
+            broken = [line for paragraph in text.splitlines() for line in wrap(paragraph, LINE, break_long_words=False)]
+            lines += [f"    {what if not i else '':9}{line}" for i, line in enumerate(broken)]
     return "\n".join(lines)

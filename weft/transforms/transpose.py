@@ -46,7 +46,8 @@ def _backward(jaxpr: Jaxpr, args: Sequence, cts: Sequence) -> list:
             linear.update(eqn.outvars)
             pending.append(eqn)
             continue
-        outs = eqn.primitive.bind(*map(value, eqn.invars), **eqn.params)
+        with with_source(eqn.source):
+            outs = eqn.primitive.bind(*map(value, eqn.invars), **eqn.params)
         env.update(zip(eqn.outvars, outs if eqn.primitive.multiple_results else [outs]))
 
     ct_env: dict[Var, object] = {}
