@@ -19,9 +19,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import NamedTuple
 
-from weft.codegen import gemm_dot, gemm_plan, gemm_tile, loader, pool, target
+from weft.codegen import gemm_dot, gemm_plan, gemm_tile, pool
 from weft.codegen._link import is_kept, link, order
-from weft.codegen.gemm_types import Machine, Recipe
+from weft.codegen.gemm_types import Machine, Recipe, machine
 from weft.codegen.gemm_words import POINTERS as POINTERS
 from weft.codegen.objects import Order
 from weft.ir.program import Gemm
@@ -35,16 +35,6 @@ class _Made(NamedTuple):
 
 
 _made: dict[tuple[str, Machine], _Made] = {}
-
-
-def machine() -> Machine:
-    """Return the vector unit that code is compiled for."""
-    return _machine(target.current().features)
-
-
-@functools.cache
-def _machine(features: str) -> Machine:
-    return Machine.of((name[1:] for name in features.split(",") if name.startswith("+")), loader.architecture())
 
 
 def describe(step: Gemm) -> tuple[str, tuple[int, ...]]:

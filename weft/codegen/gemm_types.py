@@ -9,8 +9,10 @@ Words: a *lane* is one accumulator of a vector; a *step* is what one packed elem
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
+from weft.codegen import loader, target
 from weft.util.record import record
 
 _LLVM = {"f16": "half", "f32": "float", "f64": "double"}
@@ -69,6 +71,16 @@ class Machine:
         if {"avx2", "fma"} <= have:
             return Machine(32, 16, False, False, "f16c" in have, True)
         return Machine(16, 16, i16_dot="sse2" in have)
+
+
+def machine() -> Machine:
+    """Return the vector unit that code is compiled for."""
+    return _machine(target.current().features)
+
+
+@functools.cache
+def _machine(features: str) -> Machine:
+    return Machine.of((name[1:] for name in features.split(",") if name.startswith("+")), loader.architecture())
 
 
 @record

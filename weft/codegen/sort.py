@@ -15,9 +15,8 @@ import functools
 
 from weft.codegen import pool
 from weft.codegen._link import link, order
-from weft.codegen.gemm import machine
 from weft.codegen.gemm_text import Decls, Text, const
-from weft.codegen.gemm_types import Machine
+from weft.codegen.gemm_types import Machine, machine
 from weft.codegen.objects import Order
 from weft.ir.program import Sort
 
@@ -133,11 +132,9 @@ class _Radix:
         self.item = f"i{(2 * self.half) if self.ordering else self.keys.bits}"
         self.bytes = int(self.item[1:]) // 8
         self.head = f"i{self.half}" if self.ordering else self.item         # what digits and comparisons read
-        self.digits = 8 if self.keys.bits <= 16 else None                   # bits, where rows of all lengths have the same
 
     def parts(self, name: str) -> list[str]:
-        sizes = [_NARROW] if self.digits else [_NARROW, _WIDE]
-        return [self._fill(), self._insertion(), *(self._radix(bits) for bits in sizes), self._finish(), self._row(name, sizes)]
+        return [self._fill(), self._insertion(), self._radix(), self._finish(), self._row(name)]
 
     def _at(self, f: Text, base: str, index: str) -> str:
         return f.at(base, f.mul(index, self.bytes))
@@ -197,51 +194,50 @@ class _Radix:
         f.loop(1, "%n", 1, one)
         return f.end()
 
-    def _radix(self, bits: int) -> str:
-        """Sort a row from `%items` through `%spare`; the address of the sorted items is left at `%result`."""
-        passes, size = -(-self.keys.bits // bits), 1 << bits
-        f = self.keys.function(f"internal void @radix{bits}(ptr %items, ptr %spare, ptr %counts, i64 %n, ptr %result)")
-        f.do(f"call ptr @memset(ptr %counts, i32 0, i64 {passes * size * 8})")
+    def _radix(self) -> str:
+        """Sort a row from `%items` through `%spare`, by digits of `%bits`; where the sorted items are is left at `%result`."""
+        f = self.keys.function("internal void @radix(ptr %items, ptr %spare, ptr %counts, i64 %n, i64 %bits, ptr %result)")
+        size = f.let("shl i64 1, %bits")
+        mask, bytes_ = f.sub(size, 1), f.mul(size, 8)
+        other = f.slot("ptr")
+        f.do("store ptr %items, ptr %result")
+        f.do(f"store ptr %spare, ptr {other}")
 
-        def digit(head: str, number: int) -> str:
-            wide = head if self.head == "i64" else f.let(f"zext {self.head} {head} to i64")
-            return f.let(f"and i64 {f.let(f'lshr i64 {wide}, {number * bits}')}, {size - 1}")
+        def one_pass(shift: str) -> None:
+            source, target_ = f.let("load ptr, ptr %result"), f.let(f"load ptr, ptr {other}")
 
-        def counter(number: int, value: str) -> str:
-            return f.at("%counts", f.add(f.mul(value, 8), number * size * 8))
+            def counter(index: str) -> str:
+                head = self._head(f, source, index)
+                wide = head if self.head == "i64" else f.let(f"zext {self.head} {head} to i64")
+                return f.at("%counts", f.mul(f.let(f"and i64 {f.let(f'lshr i64 {wide}, {shift}')}, {mask}"), 8))
 
-        def count(j: str) -> None:
-            head = self._head(f, "%items", j)
-            for number in range(passes):
-                at = counter(number, digit(head, number))
+            def count(j: str) -> None:
+                at = counter(j)
                 before = f.let(f"load i64, ptr {at}")
                 f.do(f"store i64 {f.add(before, 1)}, ptr {at}")
-        f.loop(0, "%n", 1, count)
-        f.do("store ptr %items, ptr %result")
-        other = f.slot("ptr")
-        f.do(f"store ptr %spare, ptr {other}")
-        for number in range(passes):
-            first = counter(number, digit(self._head(f, "%items", "0"), number))
-            same = f.equal(f.let(f"load i64, ptr {first}"), "%n")           # all items have one digit: nothing to do
 
-            def spread(number: int = number) -> None:
-                def start(value: str, sum_: str) -> list[str]:
-                    at = counter(number, value)
-                    here = f.let(f"load i64, ptr {at}")
-                    f.do(f"store i64 {sum_}, ptr {at}")
-                    return [f.add(sum_, here)]
+            def start(value: str, sum_: str) -> list[str]:
+                at = f.at("%counts", f.mul(value, 8))
+                here = f.let(f"load i64, ptr {at}")
+                f.do(f"store i64 {sum_}, ptr {at}")
+                return [f.add(sum_, here)]
+
+            def move(j: str) -> None:
+                at = counter(j)
+                place = f.let(f"load i64, ptr {at}")
+                f.do(f"store i64 {f.add(place, 1)}, ptr {at}")
+                self._put(f, target_, place, self._load(f, source, j))
+
+            def spread() -> None:
                 f.loop(0, size, 1, start, [("i64", "0")])
-                source, target_ = f.let("load ptr, ptr %result"), f.let(f"load ptr, ptr {other}")
-
-                def move(j: str) -> None:
-                    at = counter(number, digit(self._head(f, source, j), number))
-                    place = f.let(f"load i64, ptr {at}")
-                    f.do(f"store i64 {f.add(place, 1)}, ptr {at}")
-                    self._put(f, target_, place, self._load(f, source, j))
                 f.loop(0, "%n", 1, move)
                 f.do(f"store ptr {target_}, ptr %result")
                 f.do(f"store ptr {source}, ptr {other}")
+            f.do(f"call ptr @memset(ptr %counts, i32 0, i64 {bytes_})")
+            f.loop(0, "%n", 1, count)
+            same = f.equal(f.let(f"load i64, ptr {counter('0')}"), "%n")        # all items have one digit: nothing to do
             f.when(f.let(f"xor i1 {same}, true"), spread)
+        f.loop(0, self.keys.bits, "%bits", one_pass)
         return f.end()
 
     def _finish(self) -> str:
@@ -285,7 +281,7 @@ class _Radix:
             f.loop(0, "%n", 1, zero, [("i64", first)])
         f.when(found, again)
 
-    def _row(self, name: str, sizes: list[int]) -> str:
+    def _row(self, name: str) -> str:
         """The function itself."""
         keys = self.keys
         f = keys.function(f"void @{name}(ptr %words, i64 %row, i64 %worker)")
@@ -297,7 +293,7 @@ class _Radix:
         out = f.at(w["out"], f.mul(begin, size))
         none = f.let(f"icmp eq ptr {w['previous']}, null")
         previous = f.pick(none, "null", f.at(w["previous"], f.mul(begin, 4)), "ptr")
-        counters = max((-(-keys.bits // bits) << bits) * 8 for bits in sizes)
+        counters = 8 << _WIDE
         room = f.let(f"and i64 {f.add(f.mul(n, self.bytes), 63)}, -64")
         scratch = f.let(f"call ptr @weft_scratch_take(i64 {f.add(f.mul(room, 2), counters)})")
         items, spare = f.at(scratch, counters), f.at(scratch, f.add(room, counters))
@@ -306,11 +302,9 @@ class _Radix:
         f.do(f"store ptr {items}, ptr {result}")
 
         def by_digits() -> None:
-            call = lambda bits: f.do(f"call void @radix{bits}(ptr {items}, ptr {spare}, ptr {scratch}, i64 {n}, ptr {result})")
-            if len(sizes) == 1:
-                call(sizes[0])
-            else:
-                f.when(f.less(n, _LONG), lambda: call(sizes[0]), lambda: call(sizes[1]))
+            short = "true" if keys.bits <= 2 * _NARROW else f.less(n, _LONG)
+            bits = f.pick(short, _NARROW, _WIDE)
+            f.do(f"call void @radix(ptr {items}, ptr {spare}, ptr {scratch}, i64 {n}, i64 {bits}, ptr {result})")
         f.when(f.less(n, _INSERTION + 1), lambda: f.do(f"call void @insertion(ptr {items}, i64 {n})"), by_digits)
         f.do(f"call void @finish(ptr {f.let(f'load ptr, ptr {result}')}, ptr {source}, ptr {out}, i64 {n}, i64 {descending})")
         f.do(f"call void @weft_scratch_give(ptr {scratch})")
