@@ -588,6 +588,20 @@ def test_a_shard_survives_its_array(split):
     same(shard, value[:2, :2])
 
 
+def test_views_that_were_asked_for_do_not_outlive_their_array(split):
+    step = weft.jit(lambda x: x + 1, donate_argnums=0)
+    x = wnp.zeros(1 << 16)
+    for turn in range(3):
+        seen = np.asarray(x)
+        assert seen is np.asarray(x) and x.addressable_shards[0].data is x.addressable_shards[0].data
+        later = step(x)
+        assert (seen == turn).all() and x.is_deleted()
+        for ask in (np.asarray, weft.Array.addressable_shards.fget):
+            with pytest.raises(RuntimeError, match="deleted"):
+                ask(x)
+        x = later
+
+
 # ---- placement
 
 

@@ -41,6 +41,8 @@ from weft.ir.loops import (
 )
 
 _MATH = UNARY_MATH | BINARY_MATH
+#: loads of every n-th element, up to this n, are whole vectors and shuffles
+WIDEST_STRIDE = 8
 
 
 class Expressions:
@@ -380,6 +382,8 @@ class Expressions:
                 raw = self._masked_load(name, memory, pointer, self.reversed(mask, lanes.i1) if reverse else mask, size)
             if reverse:
                 raw = self.reversed(raw, memory)
+        elif index.kind == AFFINE and mask is None and 2 <= index.stride <= min(WIDEST_STRIDE, lanes.w):
+            raw = self._strided_load(name, type_, memory, index, first)
         else:
             raw = self._gather(name, type_, memory, index, part, mask, size)
         value = lanes.from_memory(raw, type_)
@@ -390,6 +394,29 @@ class Expressions:
         self.b.declare(called, memory, "ptr", "i32", bits, memory)
         return self._read(name, f"call {memory} @{called}(ptr {pointer}, i32 {size}, {bits} {mask}, "
                                 f"{memory} zeroinitializer){self.alias_tag(name)}", pointer, mask)
+
+    def _strided_load(self, name: str, type_: str, memory: str, index: Value, first: int) -> str:
+        """Every second, third, ... element: vectors that cover them all, and shuffles that pick.
+
+        The last vector begins earlier than its place, so that nothing beyond the last element is read."""
+        width, stride, size = self.lanes.w, index.stride, ITEMSIZE[type_]
+        pointer, tag = self.vector_address(name, type_, index, first), self.alias_tag(name)
+        starts = [part * width for part in range(stride - 1)] + [(stride - 1) * (width - 1)]
+        picked = ""
+        for part, start in enumerate(starts):
+            at = pointer if start == 0 else self.b.pure(f"getelementptr i8, ptr {pointer}, i64 {start * size}", pointer)
+            raw = self._read(name, f"load {memory}, ptr {at}, align {min(size, 8)}{tag}", at)
+            if not picked:
+                picked = raw
+                continue
+            order = []
+            for lane in range(width):
+                home = min(lane * stride // width, stride - 1)
+                old = lane if part > 1 else lane * stride
+                order.append(f"i32 {width + lane * stride - start if home == part else old if home < part else 0}")
+            text = f"shufflevector {memory} {picked}, {memory} {raw}, <{width} x i32> <{', '.join(order)}>"
+            picked = self.b.pure(text, picked, raw)
+        return picked
 
     def _gather(self, name: str, type_: str, memory: str, index: Value, part: int, mask: str | None, size: int) -> str:
         lanes = self.lanes

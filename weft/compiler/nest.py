@@ -66,12 +66,15 @@ class Dim:
 
 @record(frozen=False)
 class Access:
-    """A place where memory is touched: coefficients by id of loop variable."""
+    """A place where memory is touched: coefficients by id of loop variable.
+
+    `jumps`: loop variables that move the address by no fixed step."""
     buf: str
     terms: dict[int, int]
     weight: int
     plain: bool
     form: tuple
+    jumps: set[int]
 
 
 class Survey:
@@ -92,17 +95,17 @@ class Survey:
 
     def address(self, buf: str, index: Expr, size: int, guard: Expr | None) -> None:
         form = self.b.affine(index)
-        terms = {}
+        terms, others = {}, [] if form is not None else [index]
         for key, k in (form[0] if form is not None else {}).items():
             base = self.b.base(key)
             if type(base) is Index:
                 terms[key] = k
             else:
-                self.visit(base)
-        plain = guard is None and form is not None and len(terms) == len(form[0])
-        if form is None:
-            self.visit(index)
-        self.accesses.append(Access(buf, terms, size, plain, form))
+                others.append(base)
+        for expr in others:
+            self.visit(expr)
+        jumps = {id(x) for x in _reachable(others) if type(x) is Index}
+        self.accesses.append(Access(buf, terms, size, guard is None and not others, form, jumps))
 
     def visit(self, root: Expr) -> None:
         stack = [root]
@@ -164,8 +167,10 @@ class Nest:
         best, score = None, -1.0
         for dim in self.dims:
             got = 0.0
+            own = {id(self.low.vars[d]) for d in dim.dims}
             for step, access in zip(dim.steps, self.survey.accesses):
-                got += access.weight * (1.0 if step == 1 else 0.55 if step == 0 else 0.0)
+                if own.isdisjoint(access.jumps):
+                    got += access.weight * (1.0 if step == 1 else 0.55 if step == 0 else 0.0)
             got *= min(1.0, dim.extent / 16)
             if got >= score:
                 best, score = dim, got

@@ -192,7 +192,12 @@ def host_function(eqn: Eqn) -> Callable:
     if eqn.primitive.kind == "callback":
         reference = reporting(eqn)
 
+    into = getattr(eqn.primitive.rules.get("lower"), "into", None)
+
     def call(*views) -> None:
+        if into is not None:
+            into(*views, **params)
+            return
         out = reference(*views[:count], **params)
         for view, value in zip(views[count:], out if multiple else (out,)):
             view[...] = value

@@ -60,7 +60,9 @@ class ContractSpec:
 
 @record
 class HostSpec:
-    """Lowering of an op that runs its own reference on the host."""
+    """Lowering of an op that runs its own reference on the host, or `into(*operands, *results, **params)` where it knows
+    how to write its results in place."""
+    into: Callable[..., None] | None = None
 
 
 @record

@@ -28,6 +28,8 @@ from weft.util import dtypes
 
 fft_p = Primitive("fft", "library")
 
+_SHARED = 1 << 17       # elements from which a transform is worth several threads
+
 
 class FftType(enum.IntEnum):
     """Which transform: forward or inverse, of complex or of real values."""
@@ -74,11 +76,28 @@ def _fft_type(aval: ShapedArray, *, fft_type, fft_lengths) -> ShapedArray:
 
 @fft_p.def_reference
 def _fft_reference(x, *, fft_type, fft_lengths):
-    run = {FftType.FFT: np.fft.fftn, FftType.IFFT: np.fft.ifftn, FftType.RFFT: np.fft.rfftn, FftType.IRFFT: np.fft.irfftn}[fft_type]
-    out = run(x, s=fft_lengths, axes=range(-len(fft_lengths), 0))
-    if fft_type == FftType.IRFFT:
-        return out.astype(dtypes.to_real_dtype(x.dtype))
-    return out.astype(dtypes.to_complex_dtype(x.dtype))
+    from scipy import fft as transforms
+
+    run = {FftType.FFT: transforms.fftn, FftType.IFFT: transforms.ifftn, FftType.RFFT: transforms.rfftn,
+           FftType.IRFFT: transforms.irfftn}[fft_type]
+    if not x.size:
+        return np.zeros(_fft_type(ShapedArray(x.shape, x.dtype), fft_type=fft_type, fft_lengths=fft_lengths).shape,
+                        dtypes.to_complex_dtype(x.dtype))
+    return run(x, s=fft_lengths, axes=range(-len(fft_lengths), 0), workers=-1 if x.size >= _SHARED else 1)
+
+
+def _fft_into(x, out, *, fft_type, fft_lengths) -> None:
+    """The transform written to `out`; a complex one happens in place there."""
+    if fft_type not in (FftType.FFT, FftType.IFFT) or not x.size:
+        out[...] = _fft_reference(x, fft_type=fft_type, fft_lengths=fft_lengths)
+        return
+    from scipy import fft as transforms
+
+    np.copyto(out, x)
+    run = transforms.fftn if fft_type == FftType.FFT else transforms.ifftn
+    found = run(out, axes=range(-len(fft_lengths), 0), overwrite_x=True, workers=-1 if x.size >= _SHARED else 1)
+    if not np.shares_memory(found, out):
+        out[...] = found
 
 
 def _fft_transpose(ct, x, *, fft_type, fft_lengths):
@@ -114,4 +133,4 @@ def _fft_factors(in_avals, out_avals, *, fft_type, fft_lengths):
     return b.rule([[*lead, *ins]], [[*lead, *outs]], special=dict.fromkeys([*ins, *outs], "replicate"), linear_ins=(0,))
 
 
-fft_p.define(jvp=families._linear_jvp(fft_p), transpose=families.unary_transpose(_fft_transpose), lower=HostSpec())
+fft_p.define(jvp=families._linear_jvp(fft_p), transpose=families.unary_transpose(_fft_transpose), lower=HostSpec(into=_fft_into))

@@ -301,8 +301,17 @@ for _p in (cholesky_p, lu_p, lu_pivots_to_permutation_p, qr_p, eigh_p, svd_p, ei
 del _p
 
 
-def _each(x: np.ndarray, fn: Callable, shapes: Sequence[tuple[int, ...]], kinds: Sequence[Any]) -> list[np.ndarray]:
-    """`fn` on every matrix of `x`; results of core `shapes` and dtypes `kinds`, NaN (or 0) where it fails."""
+def _each(x: np.ndarray, fn: Callable, shapes: Sequence[tuple[int, ...]], kinds: Sequence[Any],
+          many: bool = True) -> list[np.ndarray]:
+    """`fn` on every matrix of `x`; results of core `shapes` and dtypes `kinds`, NaN (or 0) where it fails.
+
+    `many`: it takes all matrices at once as well as one.
+    """
+    if many and x.size:
+        try:
+            return [np.asarray(found, kind) for found, kind in zip(fn(x), kinds)]
+        except np.linalg.LinAlgError:
+            pass                # then one by one: the others have results
     lead = x.shape[:-2]
     outs = [np.zeros((*lead, *shape), kind) for shape, kind in zip(shapes, kinds)]
     for at in np.ndindex(lead):
@@ -448,7 +457,7 @@ def _lu_reference(x):
         packed, pivots, _info = getrf(a)
         return packed, pivots, _permutation(pivots, m)
 
-    return _each(x, one, [(m, n), (k,), (m,)], [x.dtype, np.int32, np.int32])
+    return _each(x, one, [(m, n), (k,), (m,)], [x.dtype, np.int32, np.int32], many=False)
 
 
 def _permutation(pivots: np.ndarray, size: int) -> np.ndarray:
@@ -541,7 +550,7 @@ def _qr_reference(x, *, pivoting, full_matrices):
 
     mode = "full" if full_matrices else "economic"
     shapes, kinds = [(m, k), (k, n), (n,)], [x.dtype, x.dtype, np.int32]
-    return _each(x, lambda a: pivoted_qr(a, mode=mode, pivoting=True), shapes, kinds)
+    return _each(x, lambda a: pivoted_qr(a, mode=mode, pivoting=True), shapes, kinds, many=False)
 
 
 @qr_p.def_jvp
@@ -699,7 +708,7 @@ def _eig_reference(x, *, compute_left_eigenvectors, compute_right_eigenvectors):
         return out if any(wished) else [out]
 
     shapes = [x.shape[-1:], *[x.shape[-2:]] * sum(wished)]
-    return _each(x, one, shapes, [kind] * len(shapes))
+    return _each(x, one, shapes, [kind] * len(shapes), many=False)
 
 
 @eig_p.def_jvp

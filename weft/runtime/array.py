@@ -98,11 +98,13 @@ class Array(metaclass=ArrayMeta):
     >>> x.shape, x.dtype.name, x.sharding.num_devices
     ((2, 3), 'float32', 1)
     """
-    __slots__ = ("_spec", "_buffer", "__weakref__")
+    __slots__ = ("_spec", "_buffer", "_value", "_parts", "__weakref__")
     __array_priority__ = 100
 
     _spec: ArraySpec
     _buffer: Buffer | None
+    _value: np.ndarray          # the NumPy view, once someone asked for it
+    _parts: list["Shard"]       # the shards, likewise
 
     def __init__(self, spec: ArraySpec, buffer: Buffer):
         self._spec = spec
@@ -143,12 +145,15 @@ class Array(metaclass=ArrayMeta):
 
     @property
     def global_shards(self) -> list["Shard"]:
-        return shards(self)
+        return self.addressable_shards
 
     @property
     def addressable_shards(self) -> list["Shard"]:
         """One `Shard` per device of this process: its device, index into the global array, replica number and data."""
-        return shards(self)
+        self._live()
+        if not hasattr(self, "_parts"):
+            self._parts = shards(self)
+        return list(self._parts)
 
     def addressable_data(self, index: int) -> "Array":
         """The data of the addressable shard number `index`."""
@@ -161,7 +166,14 @@ class Array(metaclass=ArrayMeta):
 
     def delete(self) -> None:
         """Release the memory now; any later use raises."""
+        self._forget()
         self._buffer = None
+
+    def _forget(self) -> None:
+        """Drop the views of the memory that are kept for the next who asks."""
+        for name in ("_value", "_parts"):
+            if hasattr(self, name):
+                delattr(self, name)
 
     def is_ready(self) -> bool:
         """Whether the values are computed (they always are: programs run to their end)."""
@@ -201,10 +213,15 @@ class Array(metaclass=ArrayMeta):
 
     def _numpy(self) -> np.ndarray:
         """The global value; a read-only view of the buffer where its layout is row-major, else a fresh array."""
+        if self._buffer is not None:
+            try:
+                return self._value
+            except AttributeError:
+                pass
         spec = self._spec
         shape = tuple(s * n for s, n in zip(spec.splits, spec.local_shape))
         if spec.is_whole or _is_row_major(spec):
-            view = self._live().view(spec.storage_dtype, shape)
+            view = self._value = self._live().view(spec.storage_dtype, shape)
         else:
             n = len(shape)
             order = [k for d in range(n) for k in (d, n + d)]
@@ -213,6 +230,11 @@ class Array(metaclass=ArrayMeta):
         return view
 
     def __array__(self, dtype=None, copy=None):
+        if dtype is None and copy is None and self._buffer is not None:
+            try:
+                return self._value
+            except AttributeError:
+                pass
         if dtypes.is_extended(self.dtype):
             raise TypeError(f"numpy.asarray: random keys of type {self.aval.str_short()} have no NumPy value; "
                             "use weft.random.key_data.")
@@ -346,25 +368,20 @@ def _unstack(array: Array) -> list[Array]:
 
 class Shard:
     """What one device holds of an array."""
-    __slots__ = ("device", "index", "replica_id", "_array", "_position")
+    __slots__ = ("device", "index", "replica_id", "data")
 
     def __init__(self, device, index, replica_id: int, array: Array, position: tuple[int, ...]):
         self.device = device
         self.index = index
         self.replica_id = replica_id
-        self._array = array
-        self._position = position
-
-    @property
-    def data(self) -> Array:
-        """The local array, on its device; it shares memory with the global one."""
-        spec = self._array._spec
+        spec = array._spec
         local = ArraySpec(spec.aval.update(shape=spec.local_shape[:spec.aval.ndim], sharding=None),
-                          SingleDeviceSharding(self.device), True)
+                          SingleDeviceSharding(device), True)
         offset = 0
-        for position, splits in zip(self._position, spec.splits):
-            offset = offset * splits + position
-        return Array(local, self._array._live().slice(offset * local.nbytes, local.nbytes))
+        for at, splits in zip(position, spec.splits):
+            offset = offset * splits + at
+        #: the local array, on its device; it shares memory with the global one
+        self.data = Array(local, array._live().slice(offset * local.nbytes, local.nbytes))
 
     def __repr__(self) -> str:
         return (f"Shard(device={self.device!r}, index={self.index}, replica_id={self.replica_id}, "

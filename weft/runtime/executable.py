@@ -55,6 +55,7 @@ class Executable:
                 array = relaid(array, spec.sharding)
             ins.append(array._live())
         for i in self.aliases.values():
+            args[i]._forget()
             if not ins[i].is_held_only_by(2):       # by its array and by `ins`; else someone would see the results in it
                 ins[i] = ins[i].copy()
         outs = [ins[self.aliases[i]] if i in self.aliases else Buffer(spec.nbytes) for i, spec in enumerate(self.out_specs)]
