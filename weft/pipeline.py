@@ -29,6 +29,7 @@ from weft.runtime.reference import ReferenceExecutable
 from weft.transforms.erase import erase
 from weft.transforms.physical import physicalize
 from weft.util import events
+from weft.util.collector import paused
 from weft.util.config import config
 from weft.util.record import field, record
 
@@ -118,7 +119,8 @@ class _Timer:
 
     def __call__(self, title: str, run, *args):
         start = time.perf_counter()
-        result = run(*args)
+        with paused:
+            result = run(*args)
         self.stages.seconds[title] = time.perf_counter() - start
         if config.verify and isinstance(result, Jaxpr):
             check.check_jaxpr(result)

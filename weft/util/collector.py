@@ -1,0 +1,54 @@
+"""Pauses of Python's cyclic garbage collector.
+
+A compilation makes hundreds of thousands of objects that live on, hardly a cycle among them; the collector would walk all of
+the process's objects again and again meanwhile, a quarter of the time of a long program.
+
+Laws: pauses nest and overlap among threads. Whoever has switched the collector off finds it off afterwards.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from types import TracebackType
+
+_lock = threading.Lock()
+_pauses = 0
+_was_enabled = False
+
+
+class _Paused:
+    """The collector does not start by itself inside of the `with` block."""
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        global _pauses, _was_enabled
+        with _lock:
+            if not _pauses:
+                _was_enabled = gc.isenabled()
+                gc.disable()
+            _pauses += 1
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        global _pauses
+        with _lock:
+            _pauses = max(_pauses - 1, 0)      # a fork inside leaves none
+            if not _pauses and _was_enabled:
+                gc.enable()
+
+
+def _after_fork() -> None:
+    """A child does not have the threads that paused."""
+    global _lock, _pauses
+    _lock = threading.Lock()
+    if _pauses and _was_enabled:
+        gc.enable()
+    _pauses = 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+#: `with paused:` around work of our own that makes many objects and calls no code of users
+paused = _Paused()
