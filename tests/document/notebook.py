@@ -13,7 +13,9 @@ import ast
 import contextlib
 import io
 import json
+import os
 import re
+import subprocess
 import sys
 import traceback
 from pathlib import Path
@@ -69,6 +71,17 @@ def run(text):
             error = traceback.format_exc()
         records.append({"code": code, "shown": shown, "printed": printed.getvalue(), "error": error})
     return records
+
+
+def run_apart(document, target):
+    """What came of every cell, run in a process of its own on eight devices; and what that process complained of."""
+    import weft
+
+    environment = os.environ | {"WEFT_NUM_DEVICES": "8", "PYTHONPATH": str(Path(weft.__file__).parents[1])}
+    command = [sys.executable, __file__, str(document), str(target)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(target.read_text()), done.stderr
 
 
 if __name__ == "__main__":

@@ -5,17 +5,12 @@ registry, where it asks for JAX; `make setup` installs it alone). Without either
 """
 
 import importlib.util
-import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import weft
-from tests.document.notebook import cells_of
+from tests.document.notebook import cells_of, run_apart
 
 DOCUMENT = Path(__file__).parents[2].parent / "shared" / "seeds" / "002_0974c6e356b05095.txt"
 CELLS = cells_of(DOCUMENT.read_text()) if DOCUMENT.exists() else []
@@ -30,13 +25,9 @@ TEXT, TIMING = "compile().as_text()", " per loop (mean"
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
     """What came of every cell: one process runs them all."""
-    target = tmp_path_factory.mktemp("document") / "record.json"
-    environment = os.environ | {"WEFT_NUM_DEVICES": "8", "PYTHONPATH": str(Path(weft.__file__).parents[1])}
-    command = [sys.executable, Path(__file__).with_name("notebook.py"), DOCUMENT, target]
-    done = subprocess.run([*map(str, command)], env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr                  # the tracker works in a thread of its own
-    return json.loads(target.read_text())
+    records, complaints = run_apart(DOCUMENT, tmp_path_factory.mktemp("document") / "record.json")
+    assert "Traceback" not in complaints                   # the tracker works in a thread of its own
+    return records
 
 
 @pytest.mark.parametrize("number", range(len(CELLS)))

@@ -3,17 +3,12 @@
 The document lies beside the project, in ../shared/seeds; where it is absent these tests are skipped.
 """
 
-import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import weft
-from tests.document.notebook import cells_of
+from tests.document.notebook import cells_of, run_apart
 
 DOCUMENT = Path(__file__).parents[2].parent / "shared" / "seeds" / "001_ecc1779ecf986ba7.txt"
 CELLS = cells_of(DOCUMENT.read_text()) if DOCUMENT.exists() else []
@@ -30,12 +25,8 @@ SPECIAL = (PICTURES, CUT, STALE, *MESSAGES)
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
     """What came of every cell: one process runs them all."""
-    target = tmp_path_factory.mktemp("document") / "record.json"
-    environment = os.environ | {"WEFT_NUM_DEVICES": "8", "PYTHONPATH": str(Path(weft.__file__).parents[1])}
-    command = [sys.executable, Path(__file__).with_name("notebook.py"), DOCUMENT, target]
-    done = subprocess.run([*map(str, command)], env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return json.loads(target.read_text())
+    records, _ = run_apart(DOCUMENT, tmp_path_factory.mktemp("document") / "record.json")
+    return records
 
 
 def cell(records, piece):
