@@ -192,3 +192,11 @@ COLLECTIVES = {
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_collectives_under_vmap(name):
     compare(weft.vmap(COLLECTIVES[name], axis_name="i"), array(f32, 4, 4, 3))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_nextafter_steps_in_the_type_itself(dtype):
+    x = np.array([0, -0.0, 1, 3e38, np.inf, 2**-14, 6e-8, -1, 1e-7], np.float32).astype(weft.numpy.dtype(dtype))
+    y = np.roll(x, 2)
+    np.testing.assert_array_equal(np.asarray(weft.jit(weft.numpy.nextafter)(x, y)), np.nextafter(x, y))

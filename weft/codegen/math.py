@@ -37,8 +37,10 @@ def call(lanes: Lanes, op: str, type_: ScalarType, args: list[str]) -> str:
     """Emit function `op` of arguments of one floating type."""
     if type_ in ("f16", "bf16"):
         if op == "nextafter":
-            raise NotImplementedError(f"codegen: nextafter on {type_}")
-        y = call(lanes, op, "f32", args)
+            single = Real(lanes, "f32")
+            y = math_special.nextafter(single, *[single.v(arg) for arg in args], type_).name
+        else:
+            y = call(lanes, op, "f32", args)
         return y if op == "is_finite" else lanes.settle(y, type_)
     if type_ not in ("f32", "f64"):
         raise NotImplementedError(f"codegen: {op!r} on {type_}")

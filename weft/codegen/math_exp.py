@@ -1,6 +1,6 @@
 """Exponentials, logarithms, powers and hyperbolic functions on lanes.
 
-Each takes and gives `V`s of one precision (see `math_real`). The error of each is tested in tests/codegen/test_math.py.
+Each takes and gives `V`s of one precision (see `math_real`). The error of each is tested in tests/codegen/test_accuracy.py.
 """
 
 from __future__ import annotations
@@ -247,8 +247,9 @@ def cbrt(f: Real, x: V) -> V:
 
 def _cbrt(f: Real, x: V, steps: int) -> V:
     size = f.abs(x)
-    tiny = size < f.tiny
-    size = f.select(tiny, size * 2.0**54, size)
+    tiny, huge = size < 2.0**-600, size > 2.0**600
+    size = f.select(tiny, size * 2.0**600, f.select(huge, size * 2.0**-300, size))
+    # no fourth power of the root leaves the range now
     # the exponent divided by three, through a float: the bits as a number are nearly linear in log2
     high = _bits_as_float(f, size)
     y = f.from_bits(_float_as_bits(f, f.fma(high, 1.0 / 3.0, 715094163.0)))
@@ -260,7 +261,7 @@ def _cbrt(f: Real, x: V, steps: int) -> V:
     low = f.exact_fma(y, y, -square)
     residual = f.exact_fma(square, y, -size) + low * y
     y = y - residual / (3.0 * square)
-    y = f.select(tiny, y * 2.0**-18, y)
+    y = f.select(tiny, y * 2.0**-200, f.select(huge, y * 2.0**100, y))
     plain = size > 0.0
     y = f.select(plain & (size < INF), y, f.abs(x))
     return f.select(x.is_nan(), x, f.copysign(y, x))

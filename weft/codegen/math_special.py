@@ -163,12 +163,19 @@ def copysign(f: Real, x: V, y: V) -> V:
     return f.copysign(x, y)
 
 
-def nextafter(f: Real, x: V, y: V) -> V:
-    """The float next to x in the direction of y."""
-    bits = f.to_bits(x)
-    away = (y > x) ^ (x < 0.0)
-    stepped = f.from_bits(f.select(away, bits + 1, bits - 1))
-    least = f.from_bits(f.to_bits(f.copysign(0.0, y)) | 1)
+def nextafter(f: Real, x: V, y: V, type_: str = "") -> V:
+    """The float next to x in the direction of y; `type_` is the half type that f32 values stand for."""
+    bits, away = f.to_bits(x), (y > x) ^ (x < 0.0)
+    step = {"bf16": 1 << 16, "f16": 1 << 13}.get(type_, 1)
+    stepped = f.from_bits(f.select(away, bits + step, bits - step))
+    if type_ == "f16":  # whose subnormal numbers and largest number are ordinary ones in f32
+        size, least = f.abs(x), f.c(2.0**-24)
+        even = (size < 2.0**-14) | (size.same(2.0**-14) & ~away)
+        stepped = f.select(even, f.copysign(size + f.select(away, least, -least), x), stepped)
+        stepped = f.select(size.same(INF), f.copysign(65504.0, x), stepped)
+        least = f.copysign(least, y)
+    else:
+        least = f.from_bits(f.to_bits(f.copysign(0.0, y)) | step)
     result = f.select(x.same(0.0), least, stepped)
     result = f.select(x.same(y), y, result)
     return f.select(x.is_nan() | y.is_nan(), NAN, result)

@@ -168,6 +168,10 @@ class Builder:
             return self.icmp(name, *args)
         return self._op(name, args, type)
 
+    def op_of_type(self, name: str, *args: Expr, type: str) -> Expr:
+        """Operation `name` of `type` itself, for those that mean something else in f32 than in a half float."""
+        return self._wide(self._op(name, tuple([self.stored(a, type) for a in args]), type))
+
     def cast(self, x: Expr, type: str) -> Expr:
         """Value conversion; a conversion to bf16 or f16 rounds, and the result is computed on as f32."""
         if x.type == type:

@@ -355,10 +355,17 @@ def _round_emit(b, x, *, rounding_method):
     return b.op("round_even" if rounding_method == RoundingMethod.TO_NEAREST_EVEN else "round_away", x)
 
 
+def _nextafter_lower(b, index, *inputs, in_avals, out_avals):
+    xs = [x(index if a.ndim else ()) for x, a in zip(inputs, in_avals)]
+    type_ = b.type_of(out_avals[0])
+    return b.op_of_type("nextafter", *xs, type=type_)
+
+
 floor_p = elementwise("floor", FLOATING, np.floor, jvp="zero")
 ceil_p = elementwise("ceil", FLOATING, np.ceil, jvp="zero")
 round_p = elementwise("round", FLOATING, _round_reference, emit=_round_emit, jvp="zero")
 nextafter_p = elementwise("nextafter", FLOATING, np.nextafter, jvp="zero", widen=False)
+nextafter_p.def_lower(_nextafter_lower)
 
 
 def floor(x):
