@@ -1,10 +1,10 @@
-"""The matmul kernels proper: a register tile of C over one block of k.
+"""The matmul kernels proper: a register tile of C over one block of k, or a single row of C over all of it.
 
 A kernel is `void(ptr a, i64 as, ptr b, i64 bs, i64 beats, ptr src, ptr dst, i64 ds, i64 last, ptr ahead)`:
 dst[r, lane] = (src[r, lane] or 0) + sum over beats of a[r, beat] * b[beat, lane]. Rows of a and dst are `as` and `ds`
 bytes apart, beats of b `bs` bytes; `src` is a tile of sums, null means zero. There are kernels for several numbers of rows
 and every number of vectors, so that edges do no spare work; *edge* kernels use `last` lanes of the last vector, others
-all of them.
+all of them. A single row takes `@row` instead, which reads B along its rows, a few at a time.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from weft.codegen.gemm_types import Recipe, llvm_type
 ROW_COUNTS = (1, 2, 4, 6)
 #: beats between two prefetches in the full kernel
 UNROLL = 4
+#: rows of B that `@row` reads side by side: so many streams the hardware follows, and the row of C rests as long
+_STREAMS = 8
 _PAIRS_OF_I16 = {64: "@llvm.x86.avx512.pmaddw.d.512", 32: "@llvm.x86.avx2.pmadd.wd", 16: "@llvm.x86.sse2.pmadd.wd"}
 
 
@@ -117,6 +119,44 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
     for (r, v), s in zip(tile, sums):
         p = f.at(f.at("%dst", f.mul("%ds", r) if r else "0"), v * machine.vector_bytes)
         f.store(acc, lanes, s, p, mask if v == vectors - 1 else None)
+    return f.end()
+
+
+def row_kernel(recipe: Recipe, decls: Decls) -> str:
+    """`@row`: dst[col] = sum over steps of a[step] * b[step, col], for a B that is read where it lies."""
+    f = Text("internal void @row(ptr noalias %a, ptr noalias %b, i64 %bs, i64 %steps, i64 %cols, ptr noalias %dst)", decls,
+             recipe.machine, "noinline nounwind")  # fmt: skip
+    lanes, acc, size = recipe.lanes, llvm_type(recipe.acc), recipe.acc_bytes
+    decls.use("declare ptr @memset(ptr, i32, i64)")
+    f.do(f"call ptr @memset(ptr %dst, i32 0, i64 {f.mul('%cols', size)})")
+    whole, turn = f.mul(f.div("%cols", lanes), lanes), f.mul("%bs", _STREAMS)
+    decls.use("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+
+    def steps(count: int):
+        def body(step: str) -> None:
+            scales = [_broadcast(f, recipe, f.at("%a", f.mul(f.add(step, s), size))) for s in range(count)]
+            rows = [f.at("%b", f.mul(f.add(step, s), "%bs")) for s in range(count)]
+
+            def vector(j: str, mask: str | None = None) -> None:
+                offset = f.mul(j, size)
+                sum = f.load(acc, lanes, f.at("%dst", offset), mask)
+                for x, row in zip(scales, rows):
+                    if count > 1 and mask is None:  # pieces of rows are short: the hardware would find each stream anew
+                        ahead = f.at(row, f.add(offset, turn))
+                        f.do(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 2, i32 1)")
+                    sum = multiply_add(f, recipe, x, f.load(acc, lanes, f.at(row, offset), mask), sum)
+                f.store(acc, lanes, sum, f.at("%dst", offset), mask)
+
+            f.loop(0, whole, lanes, vector)
+            if recipe.machine.masks:  # without them the planner leaves no odd columns
+                left = f.sub("%cols", whole)
+                f.when(f.less(0, left), lambda: vector(whole, f.first_lanes(left, lanes)))
+
+        return body
+
+    most = f.mul(f.div("%steps", _STREAMS), _STREAMS)
+    f.loop(0, most, _STREAMS, steps(_STREAMS))
+    f.loop(most, "%steps", 1, steps(1))
     return f.end()
 
 

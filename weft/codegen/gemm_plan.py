@@ -209,6 +209,8 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[Word, int]:
     segment_steps = _ceil(p.k, recipe.k_per_step)
     steps = segment_steps * p.segments
     limit = _SKINNY_ROWS_OF_B // recipe.k_per_step if _is_stream(p, recipe) else _BLOCK_STEPS
+    if p.m == 1 and _b_direct_ok(p, recipe):  # taken along rows of B, by the few
+        limit = max(steps, 1)
     blocks = max(_ceil(steps, limit), 1)
     block = max(_up(_ceil(steps, blocks), 8), 8)
     blocks = max(_ceil(steps, block), 1)

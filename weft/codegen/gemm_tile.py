@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-from weft.codegen.gemm_micro import ROW_COUNTS, UNROLL, kernel_name, kernels
+from weft.codegen.gemm_micro import ROW_COUNTS, UNROLL, kernel_name, kernels, row_kernel
 from weft.codegen.gemm_pack import pack_a, pack_b, way, ways
 from weft.codegen.gemm_tail import Tail, finish
 from weft.codegen.gemm_text import Decls, Text
@@ -25,7 +25,8 @@ from weft.util.record import record
 def all_pieces(recipe: Recipe) -> frozenset[str]:
     """Return the names of all functions that only some matmuls need."""
     shapes = [*((v, True) for v in range(1, recipe.vectors + 1)), (recipe.vectors, False)]
-    return frozenset([*(kernel_name(r, *shape) for r in ROW_COUNTS for shape in shapes), "finish", *ways(recipe, "a"), *ways(recipe, "b")])
+    named = [kernel_name(r, *shape) for r in ROW_COUNTS for shape in shapes] + (["row"] if recipe.unpacked_b_ok else [])
+    return frozenset([*named, "finish", *ways(recipe, "a"), *ways(recipe, "b")])
 
 
 def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
@@ -38,11 +39,15 @@ def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     rows = [r for r in ROW_COUNTS if (words[Word.M] >= r if r == recipe.rows else rest & r)]
     shapes = [(recipe.vectors, False)] if width >= recipe.panel_lanes else []
     shapes += [(-(-over // recipe.lanes), True)] if over else []
-    found = [kernel_name(r, *shape) for r in rows for shape in shapes]
+    found = [kernel_name(r, *shape) for r in rows for shape in shapes] if not _by_row(words) else ["row"]
     found += [] if words[Word.SIMPLE] or words[Word.TAIL_ARGS] else ["finish"]
     found += [] if words[Word.A_DIRECT] else [way(recipe, "a", words)]
     found += [] if words[Word.B_MODE] == DIRECT else [way(recipe, "b", words)]
     return frozenset(found)
+
+
+def _by_row(words: Sequence[int]) -> bool:
+    return words[Word.M] == 1 and words[Word.B_MODE] == DIRECT
 
 
 def kernel_module(recipe: Recipe, wanted: Collection[str]) -> str:
@@ -66,7 +71,8 @@ def module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
         *([pack_a(recipe, decls, wanted), _pack_rows(recipe, decls)] if packs_a else [_absent("pack_rows")]),
         *([pack_b(recipe, decls, wanted), _pack_panel(recipe, decls)] if packs_b else [_absent("pack_panel")]),
         _pack_task(recipe, decls) if packs_b else _absent("pack_task"),
-        _tile_task(recipe, decls),
+        *([row_kernel(recipe, decls)] if "row" in wanted else []),
+        _tile_task(recipe, decls, wanted),
         _driver(recipe, decls, symbol),
     ]
     return str(decls) + "\n".join(parts)
@@ -248,7 +254,7 @@ def _pack_task(recipe: Recipe, decls: Decls) -> str:
     return f.end()
 
 
-def _tile_task(recipe: Recipe, decls: Decls) -> str:
+def _tile_task(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
     f = Task("tile_task", decls, recipe)
     offsets = f.slot("[3 x i64]")
     tail = Tail(f, f.desc)
@@ -271,7 +277,7 @@ def _tile_task(recipe: Recipe, decls: Decls) -> str:
         c = f.at(c, f.mul(i0, f.d(Word.C_MS)))
         pitch = recipe.panel_row_bytes // (recipe.acc_bytes * recipe.parts)
         tail.at(batch=element, pitch=str(pitch))
-        _tile(f, recipe, _Tile(b, a, bb, c, i0, rows, p0, p1, mine, tail))
+        _tile(f, recipe, _Tile(b, a, bb, c, i0, rows, p0, p1, mine, tail), wanted)
 
     f.loop(b0, b1, 1, element)
     return f.end()
@@ -293,7 +299,7 @@ class _Tile:
     tail: Tail
 
 
-def _tile(f: Task, recipe: Recipe, t: _Tile) -> None:
+def _tile(f: Task, recipe: Recipe, t: _Tile, wanted: Collection[str]) -> None:
     blocks = f.d(Word.BLOCKS)
     sums, panel_buffer = f.at(t.mine, f.d(Word.SUMS_OFFSET)), f.at(t.mine, f.d(Word.PANEL_OFFSET))
     direct = f.let(f"icmp ne i64 {f.d(Word.A_DIRECT)}, 0")
@@ -328,9 +334,27 @@ def _tile(f: Task, recipe: Recipe, t: _Tile) -> None:
             bs = f.pick(in_place, b_ks, recipe.panel_row_bytes)
             _panel(f, recipe, t, _Panel(kb, p, col, a, as_, b, bs, beats, sums))
 
-        f.loop(t.p0, t.p1, 1, panel)
+        panels = lambda: f.loop(t.p0, t.p1, 1, panel)
+        row = lambda: _row(f, recipe, t, a, f.sub(last, first), sums)
+        if "row" not in wanted:
+            panels()
+        elif not any(name.startswith("kernel") for name in wanted):
+            row()
+        else:
+            f.when(f.both(f.equal(f.d(Word.M), 1), f.equal(b_mode, DIRECT)), row, panels)
 
     f.loop(0, blocks, 1, block)
+
+
+def _row(f: Task, recipe: Recipe, t: _Tile, a: str, steps: str, sums: str) -> None:
+    """A tile of the only row of C, over all of k at once."""
+    col = f.mul(f.add(f.first_panel, t.p0), recipe.panel_cols)
+    cols = f.min(f.sub(f.d(Word.N), col), f.mul(f.sub(t.p1, t.p0), recipe.panel_cols))
+    c = f.at(t.c, f.mul(col, f.d(Word.C_NS)))
+    simple = f.let(f"icmp ne i64 {f.d(Word.SIMPLE)}, 0")
+    b = f.at(t.b, f.mul(col, f.d(Word.B_NS)))
+    f.do(f"call void @row(ptr {a}, ptr {b}, i64 {f.d(Word.B_KS)}, i64 {steps}, i64 {cols}, ptr {f.pick(simple, c, sums, 'ptr')})")
+    _hand_over(f, t, f.let(f"xor i1 {simple}, true"), sums, 0, "1", t.i0, col, cols, c)
 
 
 @record
@@ -389,21 +413,22 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel) -> None:
             f"ptr {dst}, i64 {ds}, i64 {last_lanes}, ptr {pf})"
         )
 
-        def end() -> None:
-            stored = f"ptr {mine}, i64 {row_bytes}, i64 {r}, i64 {cols}, ptr {c}, i64 {cms}, i64 {cns}"
-            f.when(
-                t.tail.exists,
-                lambda: t.tail.call(mine, row=f.add(t.i0, i), rows=r, col=p.col, cols=cols),
-                lambda: f.do(f"call void @finish({stored})"),
-            )
-
-        f.when(to_finish, end)
+        _hand_over(f, t, to_finish, mine, row_bytes, r, f.add(t.i0, i), p.col, cols, c)
         return [f.add(i, r)]
 
     # Whole register tiles, then what is left in pieces of 4, 2 and 1 rows: as many as it has binary digits set.
     f.decls.use("declare i64 @llvm.ctpop.i64(i64)")
     rest = f.let(f"call i64 @llvm.ctpop.i64(i64 {f.rem(t.rows, recipe.rows)})")
     f.loop(0, f.add(f.div(t.rows, recipe.rows), rest), 1, rows, [("i64", "0")])
+
+
+def _hand_over(f: Task, t: _Tile, done: str, sums: str, row_bytes: int, rows: str, row: str, col: str, cols: str, c: str) -> None:
+    """Where the sums at a place of C are `done`, give them to the tail, or round and store them."""
+    place = f"ptr {c}, i64 {f.d(Word.C_MS)}, i64 {f.d(Word.C_NS)}"
+    stored = f"ptr {sums}, i64 {row_bytes}, i64 {rows}, i64 {cols}, {place}"
+    finish = lambda: f.do(f"call void @finish({stored})")
+    tail = lambda: t.tail.call(sums, row=row, rows=rows, col=col, cols=cols)
+    f.when(done, lambda: f.when(t.tail.exists, tail, finish))
 
 
 def _driver(recipe: Recipe, decls: Decls, symbol: str) -> str:
