@@ -92,6 +92,9 @@ CASES = {
         params(1, dimension_numbers=ConvDimensionNumbers((2, 1, 0), (1, 0, 2), (1, 2, 0))),
     ),
     "kernel larger than image": ((1, 1, 2), (1, 1, 4), params(1)),
+    "few output features": ((2, 6, 5), (2, 6, 3), params(1, padding=((1, 1),), rhs_dilation=(2,))),
+    "few output features, spread": ((2, 6, 5), (2, 6, 2), params(1, padding=((2, -1),), lhs_dilation=(3,))),
+    "few output features, nowhere": ((2, 6, 2), (1, 6, 4), params(1)),
     "empty batch": ((0, 2, 4), (3, 2, 2), params(1)),
 }
 
@@ -122,6 +125,9 @@ COMPILED = {
     "depthwise": ((3, 3), 18, 18, {"feature_group_count": 18, "padding": ((1, 1), (1, 1))}),
     "depthwise strided": ((3, 3), 6, 12, {"feature_group_count": 6, "window_strides": (2, 2)}),
     "batch groups": ((3, 3), 12, 8, {"batch_group_count": 2}),
+    "few output features": ((3, 3), 20, 3, {"padding": ((1, 1), (1, 1))}),
+    "few output features, apart": ((3, 2), 20, 2, {"rhs_dilation": (2, 3), "padding": ((2, 2), (0, 1))}),
+    "few output features, spread": ((3, 2), 20, 3, {"lhs_dilation": (2, 3), "padding": ((2, 1), (-1, 3))}),
 }
 
 
@@ -157,6 +163,16 @@ def test_one_matmul_and_no_patches():
     valid = lambda x, w: lax.conv_general_dilated(x, w, (2, 2), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
     scheduled = weft.jit(valid).lower(x, w).compile().stages.scheduled
     assert (scheduled.kernel_count, scheduled.gemm_count, scheduled.program.arena_bytes) == (0, 1, 0)
+
+
+def test_few_output_features_are_one_matmul():
+    """Pixels meet the whole kernel at once; the taps are added by one kernel per phase of the result."""
+    cases = [((2, 12, 12, 32), (3, 3, 32, 3), {}, 2), ((2, 12, 12, 64), (4, 4, 64, 2), {"lhs_dilation": (2, 2)}, 6)]
+    for image, kernel, changes, most in cases:
+        run = lambda x, w, changes=changes: lax.conv_general_dilated(x, w, (1, 1), [(1, 1), (1, 1)], **changes,
+                                                                     dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        scheduled = weft.jit(run).lower(np.ones(image, np.float32), np.ones(kernel, np.float32)).compile().stages.scheduled
+        assert scheduled.gemm_count == 1 and scheduled.kernel_count <= most
 
 
 def test_a_depthwise_layer_is_one_kernel():

@@ -5,13 +5,14 @@ Out:  `expand_conv`: the same result from pad, reshape, transpose, `windows` and
 Laws: `windows` copies nothing. The matmul reads windows through strides as it packs, so no patch is ever in memory.
       Kernels with one feature per group are sums of products, which fuse like any reduction.
       A spread image (`lhs_dilation`) is not multiplied by its zeros: each phase of the result has its own part of the kernel.
+      Where there are few output features, every pixel meets the whole kernel first and the products are added where they belong.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -26,9 +27,14 @@ from weft.ops.reduce import reduce_sum
 from weft.ops.rules import inverse
 from weft.ops.slicing import concatenate, pad, slice as slice_op
 from weft.util import dtypes
+from weft.util.record import record
 
 #: output features per group up to which a grouped convolution is a sum of products
 _FEW_FEATURES = 2
+#: output features that would leave most lanes of a matrix product empty
+_THIN = 8
+#: products of a pixel, for each of its features, up to which they may be kept in memory
+_PRODUCTS_KEPT = 3
 
 
 def dilated(size: int, dilation: int) -> int:
@@ -75,6 +81,36 @@ def _windows_lower(b, index, x, *, in_avals, out_avals, dims, places, taps, stri
 windows_p.define(lower=_windows_lower)
 
 
+#: Places of what was computed tap by tap: place p of dim d shows, for index t of dim `along`, element p + t * dilation of d.
+shifted_p = Primitive("shifted", "layout", register=False)
+
+
+@shifted_p.def_type
+def _shifted_type(x, *, dims, along, places, dilation):
+    shape = list(x.shape)
+    for d, n in zip(dims, places):
+        shape[d] = n
+    return ShapedArray(tuple(shape), x.dtype, x.weak_type, None, x.vma)
+
+
+@shifted_p.def_reference
+def _shifted_reference(x, *, dims, along, places, dilation):
+    shape, steps = list(x.shape), list(x.strides)
+    for d, t, n, step in zip(dims, along, places, dilation):
+        shape[d], steps[t] = n, x.strides[t] + x.strides[d] * step
+    return np.ascontiguousarray(np.lib.stride_tricks.as_strided(x, shape, steps))
+
+
+def _shifted_lower(b, index, x, *, in_avals, out_avals, dims, along, places, dilation):
+    at = list(index)
+    for d, t, step in zip(dims, along, dilation):
+        at[d] = b.iadd(index[d], b.imul(index[t], step))
+    return x(tuple(at))
+
+
+shifted_p.define(lower=_shifted_lower)
+
+
 # --- convolutions
 
 
@@ -99,6 +135,8 @@ def expand_conv(
     image, kernel = convert_element_type(lhs, common), convert_element_type(rhs, common)
     groups = feature_group_count, batch_group_count
     spread = any(d > 1 for d in lhs_dilation)
+    if _is_thin(image, kernel, numbers, window_strides, spread, rhs_dilation, groups):
+        return _by_taps(image, kernel, numbers, padding, lhs_dilation, rhs_dilation, precision, out_dtype)
     if spread and all(d == 1 for d in (*window_strides, *rhs_dilation)):
         return _phases(image, kernel, numbers, padding, lhs_dilation, groups, precision, out_dtype)
     image = _padded(image, numbers.lhs_spec, padding, lhs_dilation)
@@ -216,32 +254,54 @@ def _phases(image, kernel, numbers, padding, spread, groups, precision, out_dtyp
     Result s * u + r is a sum over taps k with r + k - lo = s * q: those are k = k0 + s * t, at element q = u + t - before.
     """
     image_dims, kernel_dims, out_dims = numbers.lhs_spec[2:], numbers.rhs_spec[2:], numbers.out_spec[2:]
-    sizes = [
-        out_size(typeof(image).shape[d], lo, hi, s, typeof(kernel).shape[k], 1, 1)
-        for d, k, (lo, hi), s in zip(image_dims, kernel_dims, padding, spread)
-    ]
-    each = [-(-n // s) for n, s in zip(sizes, spread)]
-    ones = (1,) * len(sizes)
+    phases = _Phases.of(image, kernel, numbers, padding, spread, (1,) * len(spread))
+    ones = (1,) * len(spread)
 
     def phase(offsets: Sequence[int]):
         part, pads = kernel, []
-        for d, k, r, (lo, _), s, n in zip(image_dims, kernel_dims, offsets, padding, spread, each):
-            first = (lo - r) % s
-            part = _every(part, k, first, s)
-            before = (lo - r - first) // s
-            pads.append((before, n + typeof(part).shape[k] - 1 - typeof(image).shape[d] - before))
+        for i, (d, k) in enumerate(zip(image_dims, kernel_dims)):
+            first, before = phases.begin(i, offsets[i])
+            part = _every(part, k, first, spread[i])
+            pads.append((before, phases.each[i] + typeof(part).shape[k] - 1 - typeof(image).shape[d] - before))
         if 0 in typeof(part).shape:
             batch, features = typeof(image).shape[numbers.lhs_spec[0]] // groups[1], typeof(kernel).shape[numbers.rhs_spec[0]]
-            return full([(batch, features, *each)[i] for i in inverse(numbers.out_spec)], 0, out_dtype)
+            return full([(batch, features, *phases.each)[i] for i in inverse(numbers.out_spec)], 0, out_dtype)
         padded = _padded(image, numbers.lhs_spec, pads, ones)
-        return _convolved(padded, part, numbers, each, ones, ones, groups, precision, out_dtype)
+        return _convolved(padded, part, numbers, phases.each, ones, ones, groups, precision, out_dtype)
 
-    found = {r: phase(r) for r in itertools.product(*map(range, spread))}
-    for i in reversed(range(len(sizes))):  # interleave the phases of one dim after the other
-        d = out_dims[i]
-        rest = list(itertools.product(*map(range, spread[:i])))
-        found = {r: _interleaved([found[*r, q] for q in range(spread[i])], d, sizes[i]) for r in rest}
-    return found[()]
+    return phases.joined(phase, out_dims)
+
+
+@record
+class _Phases:
+    """How places of the result of a spread image (or, with a spread of 1, of any) fall into phases."""
+
+    sizes: tuple[int, ...]
+    each: tuple[int, ...]  # places in one phase
+    low: tuple[int, ...]  # padding before the image
+    spread: tuple[int, ...]
+
+    @staticmethod
+    def of(image, kernel, numbers, padding, spread, dilation) -> "_Phases":
+        sizes = [
+            out_size(typeof(image).shape[d], lo, hi, s, typeof(kernel).shape[k], step, 1)
+            for d, k, (lo, hi), s, step in zip(numbers.lhs_spec[2:], numbers.rhs_spec[2:], padding, spread, dilation)
+        ]
+        each = tuple(-(-n // s) for n, s in zip(sizes, spread))
+        return _Phases(tuple(sizes), each, tuple(lo for lo, _ in padding), tuple(spread))
+
+    def begin(self, i: int, offset: int) -> tuple[int, int]:
+        """The first tap that a phase of dim i sees, and how many elements before the image's first it begins there."""
+        first = (self.low[i] - offset) % self.spread[i]
+        return first, (self.low[i] - offset - first) // self.spread[i]
+
+    def joined(self, phase: Callable, dims: Sequence[int]):
+        """The whole result, from `phase(offset in each dim)`; `dims` are those of the places in it."""
+        found = {r: phase(r) for r in itertools.product(*map(range, self.spread))}
+        for i in reversed(range(len(dims))):  # interleave the phases of one dim after the other
+            rest = list(itertools.product(*map(range, self.spread[:i])))
+            found = {r: _interleaved([found[*r, q] for q in range(self.spread[i])], dims[i], self.sizes[i]) for r in rest}
+        return found[()]
 
 
 def _every(x, dim: int, first: int, step: int):
@@ -267,3 +327,46 @@ def _interleaved(parts: list, dim: int, size: int):
     limits = list(shape)
     limits[dim] = size
     return slice_op(parts[0], (0,) * len(shape), limits)
+
+
+# --- few output features
+
+
+def _is_thin(image, kernel, numbers, strides, spread: bool, dilation, groups) -> bool:
+    """Whether a matrix of windows would meet so few output features that it pays to multiply first and add later."""
+    outs, features, *taps = (typeof(kernel).shape[d] for d in numbers.rhs_spec)
+    plain = groups == (1, 1) and all(s == 1 for s in strides) and not (spread and any(d > 1 for d in dilation))
+    products = math.prod(taps) * outs
+    return plain and 0 < outs <= _THIN and outs < products <= _PRODUCTS_KEPT * features and typeof(image).size > 0
+
+
+def _by_taps(image, kernel, numbers, padding, spread, dilation, precision, out_dtype):
+    """Every pixel times the whole kernel in one product, (taps, output features) by (pixels); each place sums its taps."""
+    count = len(spread)
+    phases = _Phases.of(image, kernel, numbers, padding, spread, dilation)
+    if 0 in phases.sizes:
+        batch, outs = typeof(image).shape[numbers.lhs_spec[0]], typeof(kernel).shape[numbers.rhs_spec[0]]
+        return full([(batch, outs, *phases.sizes)[i] for i in inverse(numbers.out_spec)], 0, out_dtype)
+    kernel = transpose(kernel, (*numbers.rhs_spec[2:], *numbers.rhs_spec[:2]))
+    image = transpose(image, (numbers.lhs_spec[0], *numbers.lhs_spec[2:], numbers.lhs_spec[1]))
+    wide = np.dtype(np.float32) if is_narrow(out_dtype) else out_dtype
+    products = dot_general(kernel, image, (((count + 1,), (count + 1,)), ((), ())), precision, wide)
+    taps, places = range(count), range(count + 2, 2 * count + 2)
+
+    def phase(offsets: Sequence[int]):
+        part, config = products, [(0, 0, 0)] * typeof(products).ndim
+        for i, d in enumerate(places):
+            first, before = phases.begin(i, offsets[i])
+            part = _every(part, i, first, spread[i])
+            reach = phases.each[i] + (typeof(part).shape[i] - 1) * dilation[i]
+            config[d] = (before, reach - typeof(part).shape[d] - before, 0)
+        if 0 in typeof(part).shape:
+            return full([*typeof(products).shape[count : count + 2], *phases.each], 0, wide)
+        padded = pad(part, np.zeros((), wide)[()], config)
+        seen = shifted_p.bind(padded, dims=tuple(places), along=tuple(taps), places=phases.each, dilation=tuple(dilation))
+        return reduce_sum(seen, tuple(taps))
+
+    out = copy(phases.joined(phase, range(2, count + 2)))
+    order = ("o", "n", *range(count))
+    wanted = [("n", "o", *range(count))[i] for i in inverse(numbers.out_spec)]
+    return convert_element_type(transpose(out, [order.index(d) for d in wanted]), out_dtype)
