@@ -123,7 +123,8 @@ class Lowered:
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The global program as text: `stablehlo` (the default), `hlo`, or `jaxpr`."""
-        from weft.ir.hlo_text import hlo_text, stablehlo_text
+        from weft.ir.hlo_text import hlo_text
+        from weft.ir.stablehlo_text import stablehlo_text
         program = self._traced._program
         if dialect == "jaxpr":
             return str(program.jaxpr)
@@ -216,7 +217,7 @@ class Compiled:
         from weft.ir.hlo_text import hlo_text
         stages = self.stages
         jaxpr, _ = self._lowered._traced._kept(stages.local if stages.local is not None else stages.simplified)
-        return hlo_text(jaxpr, stages.name)
+        return hlo_text(jaxpr, stages.name, () if stages.partition is None else stages.partition.axes)
 
     def cost_analysis(self) -> dict[str, float]:
         """Floating point operations and bytes accessed of the program of one device."""

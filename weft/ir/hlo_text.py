@@ -1,15 +1,25 @@
-"""Programs as the texts that users of XLA know how to read: StableHLO-style and HLO-style.
+"""The program of one device as the text that users of XLA know how to read.
 
-The texts are for people and for programs that search them ("all-reduce", "collective-permute"); they are not parsed again.
+In:   a local Jaxpr with its collectives, and the axes of the mesh that it runs on.
+Out:  an HLO-style module. It is for people, and for programs that search it ("all-reduce", "collective-permute"); it is not
+      parsed again. Devices are numbered as they lie on the mesh: `replica_groups` and `source_target_pairs` speak of them,
+      and `known_trip_count` tells how often a loop's body runs, so communication can be counted from the text alone.
+Next: `stablehlo_text` writes the program before it is partitioned.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, subjaxprs
 from weft.ir.types import ShapedArray
 from weft.util import dtypes
+
+Mesh = Sequence[tuple[Any, int]]
 
 #: primitive -> HLO name, where they differ by more than underscores
 _HLO = {
@@ -22,8 +32,12 @@ _HLO = {
     "own_slice": "dynamic-slice", "lt": "compare", "le": "compare", "gt": "compare", "ge": "compare", "eq": "compare",
     "ne": "compare", "threefry2x32": "rng-bit-generator", "logistic": "logistic", "cumsum": "reduce-window", "squeeze": "reshape",
     "expand_dims": "reshape", "sharding_constraint": "custom-call", "scatter_add": "scatter", "scatter-add": "scatter",
-    "while": "while", "scan": "while", "cond": "conditional", "jit": "call",
+    "while": "while", "scan": "while", "cond": "conditional", "jit": "call", "pvary": "copy", "pbroadcast": "collective-broadcast",
+    "all_gather_invariant": "all-gather",
 }
+REDUCTIONS = {"psum": "add", "reduce_scatter": "add", "pmax": "maximum", "pmin": "minimum"}
+#: instructions in which devices meet
+_MEETINGS = frozenset({"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-broadcast", "ragged-all-to-all"})
 _DIRECTIONS = {"lt": "LT", "le": "LE", "gt": "GT", "ge": "GE", "eq": "EQ", "ne": "NE"}
 
 
@@ -64,159 +78,147 @@ class _Names:
         return self.names.get(atom, "%_")
 
 
-def hlo_text(jaxpr: Jaxpr, name: str) -> str:
-    """The program as an HLO-style module, with the user's line at every instruction."""
-    module = name.replace("(", "_").replace(")", "").replace("-", "_")
+def hlo_text(jaxpr: Jaxpr, name: str, mesh: Mesh = ()) -> str:
+    """The program as an HLO-style module, with the user's line at every instruction; `mesh` has the axes and their sizes."""
+    label = name.replace("(", "_").replace(")", "").replace("-", "_")
     ins = ", ".join(_hlo_type(a) for a in jaxpr.in_avals)
     outs = ", ".join(_hlo_type(a) for a in jaxpr.out_avals)
     outs = outs if len(jaxpr.out_avals) == 1 else f"({outs})"
-    parts = [f"HloModule {module}, is_scheduled=true, entry_computation_layout={{({ins})->{outs}}}\n"]
-    bodies: list[str] = []
-    main = _computation(jaxpr, "main", "ENTRY ", bodies)
-    return "\n".join(parts + bodies + [main])
+    module = _Module(mesh)
+    main = module.computation(jaxpr, "main", "ENTRY ")
+    devices = f", num_partitions={math.prod(n for _, n in mesh)}" if mesh else ""
+    header = f"HloModule {label}, is_scheduled=true, entry_computation_layout={{({ins})->{outs}}}{devices}\n"
+    return "\n".join([header, *module.bodies, main])
 
 
-def _computation(jaxpr: Jaxpr, name: str, prefix: str, bodies: list[str]) -> str:
-    names = _Names()
-    lines = []
-    for i, var in enumerate((*jaxpr.constvars, *jaxpr.invars)):
-        lines.append(f"  {names.new(var, 'param')} = {_hlo_type(var.aval)} parameter({i})")
-    for eqn in jaxpr.eqns:
-        lines += _instruction(eqn, names, bodies)
-    outs = ", ".join(names[a] for a in jaxpr.outvars)
-    types = ", ".join(_hlo_type(a) for a in jaxpr.out_avals)
-    lines.append(f"  ROOT %tuple.{names.count + 1} = ({types}) tuple({outs})")
-    params = ", ".join(f"{names[v][1:]}: {_hlo_type(v.aval)}" for v in (*jaxpr.constvars, *jaxpr.invars))
-    return f"{prefix}%{name} ({params}) -> ({types}) {{\n" + "\n".join(lines) + "\n}\n"
+class _Module:
+    """The computations of a module, those inside others first."""
+
+    def __init__(self, mesh: Mesh):
+        self.mesh, self.bodies, self.count = mesh, [], 0
+
+    def computation(self, jaxpr: Jaxpr, name: str, prefix: str = "") -> str:
+        names = _Names()
+        lines = []
+        for i, var in enumerate((*jaxpr.constvars, *jaxpr.invars)):
+            lines.append(f"  {names.new(var, 'param')} = {_hlo_type(var.aval)} parameter({i})")
+        for eqn in jaxpr.eqns:
+            lines += self.instruction(eqn, names)
+        outs = ", ".join(names[a] for a in jaxpr.outvars)
+        types = ", ".join(_hlo_type(a) for a in jaxpr.out_avals)
+        lines.append(f"  ROOT %tuple.{names.count + 1} = ({types}) tuple({outs})")
+        params = ", ".join(f"{names[v][1:]}: {_hlo_type(v.aval)}" for v in (*jaxpr.constvars, *jaxpr.invars))
+        return f"{prefix}%{name} ({params}) -> ({types}) {{\n" + "\n".join(lines) + "\n}\n"
+
+    def called(self, eqn: Eqn) -> list[str]:
+        """The computations that an instruction calls, as its attributes say."""
+        found: dict[str, list[str]] = {}
+        for key, body in subjaxprs(eqn.params):
+            self.count += 1
+            role = _ROLES.get((eqn.primitive.name, key), "to_apply")
+            label = f"{role.removesuffix('_computations')}.{self.count}"
+            self.bodies.append(self.computation(body, label))
+            found.setdefault(role, []).append(f"%{label}")
+        return [f"{role}={{{', '.join(labels)}}}" if role == "branch_computations" else f"{role}={labels[0]}"
+                for role, labels in found.items()]
+
+    def instruction(self, eqn: Eqn, names: _Names) -> list[str]:
+        op = "custom-call" if eqn.primitive.kind == "callback" else hlo_name(eqn.primitive.name)
+        operands = ", ".join(names[a] for a in eqn.invars)
+        extra = "".join(f", {x}" for x in (*self.called(eqn), *attributes(eqn, self.mesh)))
+        if len(eqn.outvars) == 1:
+            var = eqn.outvars[0]
+            return [f"  {names.new(var, op)} = {_hlo_type(var.aval)} {op}({operands}){extra}"]
+        types = ", ".join(_hlo_type(v.aval) for v in eqn.outvars)
+        whole = names.new(object(), op)
+        lines = [f"  {whole} = ({types}) {op}({operands}){extra}"]
+        for i, var in enumerate(eqn.outvars):
+            lines.append(f"  {names.new(var, 'get-tuple-element')} = {_hlo_type(var.aval)} get-tuple-element({whole}), index={i}")
+        return lines
 
 
-def _instruction(eqn: Eqn, names: _Names, bodies: list[str]) -> list[str]:
-    op = "custom-call" if eqn.primitive.kind == "callback" else hlo_name(eqn.primitive.name)
-    operands = ", ".join(names[a] for a in eqn.invars)
-    called = []
-    for key, body in subjaxprs(eqn.params):
-        label = f"{key}.{len(bodies)}"
-        bodies.append(_computation(body, label, "", bodies))
-        called.append(f"{key}=%{label}")
-    extra = "".join(f", {x}" for x in (*called, *_attributes(eqn)))
-    if len(eqn.outvars) == 1:
-        var = eqn.outvars[0]
-        return [f"  {names.new(var, op)} = {_hlo_type(var.aval)} {op}({operands}){extra}"]
-    types = ", ".join(_hlo_type(v.aval) for v in eqn.outvars)
-    whole = names.new(object(), op)
-    lines = [f"  {whole} = ({types}) {op}({operands}){extra}"]
-    for i, var in enumerate(eqn.outvars):
-        lines.append(f"  {names.new(var, 'get-tuple-element')} = {_hlo_type(var.aval)} get-tuple-element({whole}), index={i}")
-    return lines
+#: what a program inside an operation is to it
+_ROLES = {("scan", "jaxpr"): "body", ("while", "body_jaxpr"): "body", ("while", "cond_jaxpr"): "condition",
+          ("cond", "branches"): "branch_computations"}
 
 
-def _attributes(eqn: Eqn) -> list[str]:
+def groups(axes: Sequence, mesh: Mesh) -> list[list[int]]:
+    """The numbers of the devices that meet along `axes`, in the order of their positions there.
+
+    >>> groups(("b",), (("a", 2), ("b", 2))), groups(("b", "a"), (("a", 2), ("b", 2)))
+    ([[0, 1], [2, 3]], [[0, 2, 1, 3]])
+    """
+    names = [name for name, _ in mesh]
+    numbers = np.arange(math.prod(n for _, n in mesh)).reshape([n for _, n in mesh])
+    along = [names.index(a) for a in axes if a in names]
+    rest = [d for d in range(len(names)) if d not in along]
+    count = math.prod(mesh[d][1] for d in along)
+    return numbers.transpose(rest + along).reshape(-1, count).tolist()
+
+
+def collective_axes_of(eqn: Eqn) -> tuple:
+    """The axes over which a collective works."""
+    axes = eqn.params.get("axes", eqn.params.get("axis_name"))
+    return tuple(axes) if isinstance(axes, (tuple, list)) else (axes,)
+
+
+def meeting(eqn: Eqn, mesh: Mesh) -> list[list[int]]:
+    """The groups of devices that meet in a collective, subgroups of the axes regarded."""
+    found = groups(collective_axes_of(eqn), mesh)
+    parts = eqn.params.get("axis_index_groups")
+    return [[group[i] for i in part] for group in found for part in parts] if parts else found
+
+
+def pairs(eqn: Eqn, mesh: Mesh) -> list[tuple[int, int]]:
+    """The numbers of the devices that send to each other in a permutation."""
+    found = groups(collective_axes_of(eqn), mesh)
+    return sorted((group[s], group[t]) for group in found for s, t in eqn.params["perm"])
+
+
+def braces(items: Sequence) -> str:
+    """Numbers, or lists of them, in braces."""
+    return "{" + ",".join(braces(x) if isinstance(x, (list, tuple)) else str(x) for x in items) + "}"
+
+
+def attributes(eqn: Eqn, mesh: Mesh) -> list[str]:
+    """What stands behind the operands of an instruction."""
     params, out = eqn.params, []
     kind, name = eqn.primitive.kind, eqn.primitive.name
     if kind == "collective":
-        axes = params.get("axes", params.get("axis_name"))
-        axes = axes if isinstance(axes, (tuple, list)) else (axes,)
-        out.append("mesh_axes={" + ",".join(map(str, axes)) + "}")
-        if name in ("psum", "pmax", "pmin"):
-            out.append("to_apply=%" + {"psum": "add", "pmax": "maximum", "pmin": "minimum"}[name])
-        if "perm" in params:
-            out.append("source_target_pairs={" + ",".join(f"{{{s},{t}}}" for s, t in params["perm"]) + "}")
-        for key in ("all_gather_dimension", "scatter_dimension", "split_axis", "concat_axis"):
-            if key in params:
-                out.append(f"{key}={params[key]}")
+        out += _collective_attributes(eqn, mesh)
     elif kind == "callback":
         out.append(f'custom_call_target="weft_{name}"')
         if eqn.effects:
             out.append("custom_call_has_side_effect=true")
+    elif name == "scan":
+        out.append(f'backend_config={{"known_trip_count":{{"n":"{params["length"]}"}}}}')
     elif name in _DIRECTIONS:
         out.append(f"direction={_DIRECTIONS[name]}")
     elif kind == "contract":
         (lc, rc), (lb, rb) = params["dimension_numbers"]
-        braces = lambda ds: "{" + ",".join(map(str, ds)) + "}"
         if lb:
             out += [f"lhs_batch_dims={braces(lb)}", f"rhs_batch_dims={braces(rb)}"]
         out += [f"lhs_contracting_dims={braces(lc)}", f"rhs_contracting_dims={braces(rc)}"]
     else:
-        for key, label in (("axes", "dimensions"), ("broadcast_dimensions", "dimensions"), ("permutation", "dimensions"),
-                           ("dimension", "dimensions"), ("dimensions", "dimensions")):
-            if key in params:
-                value = params[key] if isinstance(params[key], (tuple, list)) else (params[key],)
-                out.append(f"{label}={{{','.join(map(str, value))}}}")
-                break
+        key = next((k for k in ("axes", "broadcast_dimensions", "permutation", "dimension", "dimensions") if k in params), None)
+        if key is not None:
+            value = params[key]
+            out.append(f"dimensions={braces(value if isinstance(value, (tuple, list)) else (value,))}")
     if eqn.source is not None:
         out.append(f'metadata={{op_name="{eqn.primitive.name}" source_file="{eqn.source.file}" source_line={eqn.source.line}}}')
     return out
 
 
-# ---- StableHLO-style
-
-def _tensor(aval: ShapedArray) -> str:
-    name = {"bool": "i1", "u8": "ui8", "u16": "ui16", "u32": "ui32", "u64": "ui64", "c64": "complex<f32>", "c128": "complex<f64>"}.get(
-        dtypes.short_name(aval.dtype), dtypes.short_name(aval.dtype))
-    return f"tensor<{''.join(f'{n}x' for n in aval.shape)}{name}>"
-
-
-def _sharding_attribute(sharding) -> str:
-    return "" if sharding is None else f' {{weft.sharding = "{sharding}"}}'
-
-
-def stablehlo_text(jaxpr: Jaxpr, name: str, in_shardings: Sequence = (), out_shardings: Sequence = ()) -> str:
-    """The global program as a StableHLO-style module, shardings as attributes."""
-    in_shardings = list(in_shardings) + [None] * (len(jaxpr.invars) - len(in_shardings))
-    out_shardings = list(out_shardings) + [None] * (len(jaxpr.outvars) - len(out_shardings))
-    lines = [f"module @jit_{name} {{"]
-    lines += _function(jaxpr, "main", "public ", in_shardings, out_shardings)
-    lines.append("}\n")
-    return "\n".join(lines)
-
-
-def _function(jaxpr: Jaxpr, name: str, visibility: str, in_shardings, out_shardings) -> list[str]:
-    env: dict = {}
-    every = (*jaxpr.constvars, *jaxpr.invars)
-    shardings = [None] * len(jaxpr.constvars) + list(in_shardings)
-    for i, v in enumerate(every):
-        env[v] = f"%arg{i}"
-    params = ", ".join(f"{env[v]}: {_tensor(v.aval)}{_sharding_attribute(s)}" for v, s in zip(every, shardings))
-    results = ", ".join(f"{_tensor(a)}{_sharding_attribute(s)}" for a, s in zip(jaxpr.out_avals, out_shardings))
-    lines = [f"  func.func {visibility}@{name}({params}) -> ({results}) {{"]
-    counter = [0]
-
-    def read(atom) -> str:
-        if type(atom) is Literal:
-            known = f"%cst_{counter[0]}"
-            counter[0] += 1
-            lines.append(f"    {known} = stablehlo.constant dense<{atom.val}> : {_tensor(atom.aval)}")
-            return known
-        return env[atom]
-
-    nested: list[list[str]] = []
-    for eqn in jaxpr.eqns:
-        args = [read(a) for a in eqn.invars]
-        types = ", ".join(_tensor(a.aval) for a in eqn.invars)
-        outs = ", ".join(_tensor(v.aval) for v in eqn.outvars)
-        result = f"%{counter[0]}"
-        counter[0] += 1
-        many = len(eqn.outvars) > 1
-        for i, v in enumerate(eqn.outvars):
-            env[v] = f"{result}#{i}" if many else result
-        op = hlo_name(eqn.primitive.name).replace("-", "_").replace("dot", "dot_general", 1)
-        if eqn.primitive.kind == "callback":
-            op = f"custom_call @weft_{eqn.primitive.name}"
-        bodies = list(subjaxprs(eqn.params))
-        calls = []
-        for key, body in bodies:
-            label = f"{eqn.params.get('name', key)}_{counter[0]}_{len(nested)}"
-            nested.append(_function(body, label, "private ", [None] * len(body.invars), [None] * len(body.outvars)))
-            calls.append(f"@{label}")
-        extra = [*calls, *(x for x in _attributes(eqn) if not x.startswith("metadata"))]
-        if eqn.primitive.kind == "constraint":
-            extra.append(f'sharding = "{eqn.params["sharding"]}"')
-        attributes = f" {{{', '.join(extra)}}}" if extra else ""
-        count = f":{len(eqn.outvars)}" if many else ""
-        given = f"{result}{count} = " if eqn.outvars else ""
-        lines.append(f"    {given}stablehlo.{op} {', '.join(args)}{attributes} : ({types}) -> ({outs})")
-    lines.append(f"    return {', '.join(read(a) for a in jaxpr.outvars)} : {', '.join(_tensor(a) for a in jaxpr.out_avals)}")
-    lines.append("  }")
-    for body in nested:
-        lines += body
-    return lines
+def _collective_attributes(eqn: Eqn, mesh: Mesh) -> list[str]:
+    params, name, out = eqn.params, eqn.primitive.name, []
+    out.append("mesh_axes={" + ",".join(map(str, collective_axes_of(eqn))) + "}")
+    if mesh and "perm" in params:
+        out.append(f"source_target_pairs={braces(pairs(eqn, mesh))}")
+    elif mesh and hlo_name(name) in _MEETINGS:
+        out += [f"replica_groups={braces(meeting(eqn, mesh))}", "use_global_device_ids=true"]
+    for key in ("all_gather_dimension", "scatter_dimension", "split_axis"):
+        if key in params:
+            out.append(f"dimensions={{{params[key]}}}")
+    if name in REDUCTIONS:
+        out.append(f"to_apply=%{REDUCTIONS[name]}")
+    return out

@@ -68,7 +68,7 @@ def collectives(compiled: Any) -> list[Collective]:
 
 def _collective(r: Any, arg_names: Sequence[str]) -> Collective:
     lines = tuple(map(str, r.sources))
-    name = arg_names[r.argument] if r.argument is not None and r.argument < len(arg_names) else ""
+    name: str = arg_names[r.argument] if r.argument is not None and r.argument < len(arg_names) else ""
     parts = r.parts or (r,)
     equations = tuple(dict.fromkeys(spell_equation(p.eqn) for p in parts if p.eqn is not None))
     return Collective(
