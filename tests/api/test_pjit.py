@@ -167,3 +167,28 @@ def test_device_and_backend_that_cannot_be(mesh, x):
         jit(lambda x: x, backend="nope")
     with pytest.warns(DeprecationWarning), pytest.raises(ValueError, match=r"along with in_shardings"):
         jit(lambda x: x, device=weft.devices()[0], in_shardings=NamedSharding(mesh, P()))
+
+
+@pytest.mark.parametrize("call", [
+    lambda inner, x: weft.jit(lambda x: inner(x) + 1)(x),
+    lambda inner, x: weft.jit(lambda x: inner(wnp.sin(x)))(x),
+    lambda inner, x: weft.vmap(inner)(x[None])[0],
+    lambda inner, x: weft.jvp(inner, (x,), (x,))[1],
+    lambda inner, x: weft.vjp(inner, x)[0],
+    lambda inner, x: weft.jit(lambda x: weft.lax.scan(lambda c, _: (inner(c), None), x, None, length=2)[0])(x),
+])
+def test_shardings_of_a_jit_inside_hold_for_its_values(mesh, x, call):
+    over = NamedSharding(mesh, P("devices"))
+    inner = weft.jit(lambda x: 3 * x, in_shardings=over, out_shardings=over)
+    assert spec(call(inner, x)) == P("devices")
+
+
+def test_inside_operands_are_moved_to_their_in_shardings(mesh, x):
+    inner = weft.jit(lambda x: x + 1, in_shardings=NamedSharding(mesh, P("devices")))
+    assert spec(weft.jit(lambda x: inner(x) * 2)(x)) == P("devices")
+
+
+def test_a_layout_that_is_shown_leaves_no_dim_open(mesh, x):
+    over = NamedSharding(mesh, P("devices"))
+    mapped = weft.vmap(lambda x: weft.lax.with_sharding_constraint(x, over))(x[None])
+    assert spec(mapped) == P(None, "devices")

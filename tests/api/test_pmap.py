@@ -170,6 +170,7 @@ def test_without_jit_it_runs_at_once():
 
 @pytest.mark.parametrize("call, error, text", [
     (lambda: weft.pmap(lambda v: v)(np.ones((9, 2))), ValueError, r"mapped axis has size 9, but there are 8 devices"),
+    (lambda: weft.pmap(lambda v: v)(np.ones((0, 2))), ValueError, "mapped axis has size 0"),
     (lambda: weft.pmap(lambda v: v, devices=weft.devices()[:2])(X), ValueError, r"size 8, but there are 2 devices"),
     (lambda: weft.pmap(lambda a, b: a)(X, {"k": np.ones(3)}), ValueError,
      r"inconsistent sizes(.|\n)*size 8: argument \[0\] of type float32\[8,3\], axis 0\n *size 3: argument \[1\]\['k'\]"),

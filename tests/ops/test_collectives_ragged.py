@@ -129,6 +129,8 @@ def test_groups_that_do_not_fit_are_refused(name):
     (lambda x: lax.all_gather(x, "i", to="reduced"), NotImplementedError, "pending sums"),
     (lambda x: lax.all_gather(x, "i", to="invarying", axis_index_groups=[[0, 1], [2, 3]]), ValueError, "differs between groups"),
     (lambda x: lax.pcast(x, "i", to="unreduced"), NotImplementedError, "pending sums"),
+    (lambda x: lax.pvary(x, "z"), NameError, "unbound axis name: 'z'"),
+    (lambda x: lax.pcast(x, ("i", "z"), to="varying"), NameError, "unbound axis name: 'z'"),
     (lambda x: lax.pcast(x, "i", to="elsewhere"), ValueError, "none of 'varying'"),
     (lambda x: lax.all_to_all(x[:3], "i", 0, 0, tiled=True), ShapeError, "cannot be cut into 4"),
     (lambda x: lax.all_to_all(x[:3], "i", 0, 0), ShapeError, "one entry per position"),
@@ -143,6 +145,8 @@ def test_errors_name_the_call_and_the_rule(run, error, text):
 def test_pvary_of_a_varying_value_is_refused():
     with pytest.raises(ValueError, match=r"float32\[1\]\{i\} already varies over 'i'"):
         weft.shard_map(lambda x: lax.pvary(x, "i"), mesh=MESH, in_specs=P("i"), out_specs=P("i"))(np.ones(4, np.float32))
+    with pytest.raises(ValueError, match="pcast: the value"):
+        weft.shard_map(lambda x: lax.pcast(x, "i", to="varying"), mesh=MESH, in_specs=P("i"), out_specs=P("i"))(np.ones(4, np.float32))
     assert along_i(lambda x: lax.pvary(x, "i")).shape == (4, 4)          # no types tell of an axis of vmap
 
 

@@ -13,6 +13,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import weft.numpy
+
 from weft.util import dtypes as D
 from weft.util.config import Override, enable_x64, numpy_dtype_promotion
 from weft.util.errors import TypePromotionError
@@ -172,6 +174,13 @@ def test_the_64_bit_switch():
     assert D.canonicalize_dtype(">f4") == np.float32
     assert D.result_type(np.arange(3, dtype=">i2"), np.int8) == np.int16
     assert isinstance(D.canonicalize_dtype(D.scalar_types["float64"]), np.dtype)
+
+
+def test_the_warning_of_a_cut_dtype_is_at_the_users_line():
+    x = weft.numpy.ones(3)
+    with pytest.warns(UserWarning, match="float64 was asked for") as caught:
+        x.astype(np.float64)
+    assert [w.filename for w in caught] == [__file__]
 
 
 def test_a_64_bit_dtype_asked_for_by_name_is_cut_with_a_warning():

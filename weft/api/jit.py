@@ -22,9 +22,11 @@ from weft.core.trace import Tracer, _state, eval_trace, lenient, typeof
 from weft.ir.explicit import type_sharding
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.mesh import current_mesh
+from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding
 from weft.ir.specs import PartitionSpec
-from weft.ops.placement import reshard
+from weft.ir.types import ShapedArray
+from weft.ops.placement import reshard, sharding_constraint
 from weft.runtime.array import Array
 from weft.runtime.device import Device, devices
 from weft.util import tree
@@ -122,6 +124,27 @@ class TracedProgram:
         self.lessons = 16                # how often a native entry may still be tried for
 
 
+def _constrained(traced: TracedProgram) -> Jaxpr:
+    """The program with its shardings as constraints, so that they stay with its values when the call is transformed or inlined."""
+    n_consts = len(traced.consts)
+    ins = tuple(map(_as_constraint, traced.in_shardings, traced.jaxpr.in_avals[n_consts:]))
+    outs = tuple(map(_as_constraint, traced.out_shardings, traced.jaxpr.out_avals))
+    if not any((*ins, *outs)):
+        return traced.jaxpr
+    place = lambda xs, wanted: [x if s is None else sharding_constraint(x, s) for x, s in zip(xs, wanted)]
+
+    def flat_fun(*xs):
+        return place(evaluate(traced.jaxpr, *xs[:n_consts], *place(xs[n_consts:], ins)), outs)
+
+    return traced.jaxpr.memo(("constrained", ins, outs), lambda: stage(flat_fun, traced.jaxpr.in_avals, traced.name))
+
+
+def _as_constraint(sharding: Sharding | None, aval: ShapedArray) -> Sharding | None:
+    """What of a sharding remains to be said of a value inside of a program: nothing if its type says it."""
+    spread = sharding is not None and aval.sharding is None and not is_abstract(sharding) and len(sharding.device_assignment) > 1
+    return sharding if spread else None
+
+
 class JitFunction(Dispatching):
     """What `jit` returns. Calling it runs the compiled function; `trace`, `lower`, `eval_shape` stop at earlier stages."""
 
@@ -166,7 +189,7 @@ class JitFunction(Dispatching):
         traced = self._trace(args, kwargs, statics, leaves, in_tree)
         if self.inline:
             return tree.tree_unflatten(traced.out_tree, evaluate(traced.jaxpr, *traced.consts, *leaves))
-        outs = jit_p.bind(*traced.consts, *leaves, jaxpr=traced.jaxpr, name=traced.name,
+        outs = jit_p.bind(*traced.consts, *leaves, jaxpr=_constrained(traced), name=traced.name,
                           in_shardings=(None,) * len(traced.consts) + traced.in_shardings,
                           out_shardings=traced.out_shardings, donated=(False,) * len(traced.consts) + traced.donated,
                           inline=False, keep_unused=self.keep_unused)

@@ -167,6 +167,9 @@ class PmapFunction:
     def _mesh(self, size: int) -> Mesh:
         """The first `size` devices in a row."""
         found = self.devices if self.devices is not None else local_devices() if self.backend is None else all_devices(self.backend)
+        if not size:
+            raise ValueError(f"{self.name}: the mapped axis has size 0, and there is no device to map over.\n"
+                             "  Each index of the mapped axis runs on a device of its own. Give at least one.")
         if size > len(found):
             raise ValueError(f"{self.name}: the mapped axis has size {size}, but there are {len(found)} devices: {list(found)}.\n"
                              "  One device takes one index of the mapped axis. Reshape the dim to (devices, rest) and vmap over "

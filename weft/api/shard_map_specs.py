@@ -113,7 +113,7 @@ def check_devices(site: Site, x: Any, label: str) -> None:
 def _check_rank(site: Site, aval: ShapedArray, spec: PartitionSpec, label: str, what: str) -> None:
     named = len(PartitionSpec(*spec)._key)
     if named > aval.ndim:
-        remedy = f"Shorten the spec to {aval.ndim} entries."
+        remedy = f"Shorten the spec to length {aval.ndim}."
         if aval.ndim == 0:
             remedy = "Use PartitionSpec() for scalars, or give the value a dim (x[None]) along which blocks can be put together."
         raise site.error(ValueError, f"the {what} entry for {label} is too long for its rank.",

@@ -277,7 +277,7 @@ class NamedSharding(Sharding):
             raise ShardingError(
                 f"{self!r} is only valid for values of rank at least {len(self.spec)}, but was applied to a "
                 f"value of rank {ndim}.\n"
-                f"  A spec has at most one entry per dim. Drop the entries beyond dim {ndim - 1}.") from None
+                f"  A spec has at most one entry per dim. Keep at most {ndim} of these {len(self.spec)} entries.") from None
 
     def splits(self, shape: int | Sequence[int]) -> Shape:
         """Number of parts that each dim is split into."""

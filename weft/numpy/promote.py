@@ -15,7 +15,7 @@ from weft.runtime.array import Array
 from weft.util import dtypes
 from weft.util.config import config
 from weft.util.errors import ShapeError, describe
-from weft.util.source import user_frame
+from weft.util.source import user_frame, warn_user
 
 PYTHON_SCALARS = (bool, int, float, complex)
 
@@ -99,8 +99,7 @@ def broadcast(api: str, *args) -> list:
                   f"numpy_rank_promotion={config.numpy_rank_promotion!r}."
         if config.numpy_rank_promotion == "raise":
             raise ValueError(message)
-        import warnings
-        warnings.warn(message, stacklevel=3)
+        warn_user(message, UserWarning)
     try:
         shape = broadcast_shapes(*ranked)
     except ShapeError:

@@ -309,14 +309,21 @@ def pvary(x: Any, axis_name: AxisName) -> Any:
 
     Axes over which types do not tell what varies (those of vmap, or of a shard_map with check_vma=False) add nothing.
     """
-    axes = tuple(a for a in axes_of(axis_name) if a in tracked_axes())
+    return _varying(x, axis_name, "pvary")
+
+
+def _varying(x: Any, axis_name: AxisName, api: str) -> Any:
+    """`x` as varying over those of the axes that types tell about; all must be in scope."""
+    axes = axes_of(axis_name)
+    axes_size(axes)
+    axes = tuple(a for a in axes if a in tracked_axes())
 
     def one(leaf):
         already = [a for a in axes if a in typeof(leaf).vma]
         if already:
             raise ValueError(
-                f"pvary: the value of type {typeof(leaf).str_short()} already varies over "
-                f"{', '.join(map(repr, already))}. Leave these axes out: pvary marks values that are one for all."
+                f"{api}: the value of type {typeof(leaf).str_short()} already varies over "
+                f"{', '.join(map(repr, already))}. Leave these axes out: {api} marks values that are one for all."
             )
         return pvary_p.bind(leaf, axes=axes)
 
@@ -326,7 +333,7 @@ def pvary(x: Any, axis_name: AxisName) -> Any:
 def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
     """`x`, typed as varying over the named axes (`to="varying"`)."""
     _check_to("pcast", to, ("varying", "reduced", "unreduced"))
-    return pvary(x, axis_name)
+    return _varying(x, axis_name, "pcast")
 
 
 def _check_to(api: str, to: str, known: tuple[str, ...]) -> None:

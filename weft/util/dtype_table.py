@@ -7,13 +7,13 @@ Next: `promotion` says what comes out when dtypes meet; `dtypes` is the room's p
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from weft.util.config import config
+from weft.util.source import warn_user
 
 DType = Any  # np.dtype or ExtendedDType
 DTypeLike = Any
@@ -194,7 +194,7 @@ def check_dtype(dtype: DTypeLike, api: str = "") -> DType:
         )
         if config.explicit_x64_dtypes == "error":
             raise ValueError(message)
-        warnings.warn(message, UserWarning, stacklevel=3)
+        warn_user(message, UserWarning)
     return result
 
 
