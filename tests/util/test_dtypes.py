@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import weft.numpy
-
 from weft.util import dtypes as D
 from weft.util.config import Override, enable_x64, numpy_dtype_promotion
 from weft.util.errors import TypePromotionError
