@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from weft.codegen import target
+from weft.codegen import pool
 from weft.codegen.program import compile_program
 from weft.compiler.looks import without_looks
 from weft.compiler.schedule import schedule
@@ -36,7 +36,7 @@ from weft.util.record import field, record
 if TYPE_CHECKING:
     from weft.partition.partition import PartitionResult
 
-target.look_ahead()
+pool.look_ahead()
 
 
 @record(frozen=False)

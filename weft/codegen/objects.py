@@ -27,9 +27,14 @@ def prepare(orders: Iterable[Order], threads: int) -> None:
     wanted = {order.key: order for order in orders if order.key not in _prepared and not cache.has(order.key)}
     if wanted:
         modules = [(order.text, order.quick) for order in wanted.values()]
-        for key, data in zip(wanted, target.emit_objects(modules, target.current(), threads)):
-            _prepared[key] = data
-            cache.write(key, data)
+        for order, data in zip(wanted.values(), target.emit_objects(modules, target.current(), threads)):
+            keep(order, data)
+
+
+def keep(order: Order, data: bytes) -> None:
+    """Have the object of a module ready for `take`."""
+    _prepared[order.key] = data
+    cache.write(order.key, data)
 
 
 def take(order: Order) -> bytes:

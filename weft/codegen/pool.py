@@ -11,6 +11,7 @@ Laws: every task runs exactly once before `weft_parallel_for` returns; 0 <= wid 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import os
@@ -19,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from weft.codegen import objects, target
 from weft.codegen._link import link, order, text_of
 from weft.codegen.loader import architecture
 from weft.codegen.objects import Order
@@ -71,6 +73,7 @@ _lock = threading.RLock()
 if hasattr(os, "register_at_fork"):  # no fork in the midst of the making, so that a child finds the lock free
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _made: list[dict[str, int]] = []  # one pool, once it is made
+_ahead: list[threading.Thread] = []  # who compiles the pool before anybody asks
 
 
 def _allowed_cpus() -> frozenset[int]:
@@ -107,9 +110,24 @@ def source(machine: str) -> str:
     return string.Template(text_of("pool.ll")).substitute(arch)
 
 
+def look_ahead() -> None:
+    """Where nothing was ever compiled, load LLVM and compile the pool beside what the process does next."""
+    if target.is_new() and not _ahead:
+        _ahead.append(threading.Thread(target=_compile_ahead))
+        _ahead[0].start()
+
+
+def _compile_ahead() -> None:
+    with contextlib.suppress(ImportError, OSError):  # whoever compiles meets it again
+        name, text = _part()
+        objects.keep(order(name, text), target.emit_apart(text()))
+
+
 def _addresses() -> dict[str, int]:
     """Return the one pool's addresses."""
     if not _made:
+        for thread in _ahead:
+            thread.join()
         with _lock:
             if not _made:
                 _made.append(_make())
@@ -123,7 +141,7 @@ def _part() -> tuple[str, Callable[[], str]]:
 
 def orders() -> list[Order]:
     """What to prepare before `symbols` is called."""
-    return [] if _made else [order(*_part())]
+    return [] if _made or any(thread.is_alive() for thread in _ahead) else [order(*_part())]
 
 
 def _make() -> dict[str, int]:

@@ -79,17 +79,10 @@ def _host_key() -> str | None:
     return cache.key("host", known, llvm_c.identity()) if known else None
 
 
-def look_ahead() -> None:
-    """Load LLVM beside what the process does next if it will surely be wanted: nothing was ever compiled here."""
+def is_new() -> bool:
+    """Whether nothing was ever compiled on this machine, so that LLVM will surely be wanted."""
     name = _host_key()
-    if name is None or not cache.has(name):
-        threading.Thread(target=_first_module).start()
-
-
-def _first_module() -> None:
-    """The first module takes LLVM several milliseconds longer than those that follow."""
-    with contextlib.suppress(ImportError, OSError):  # whoever compiles meets it again
-        llvm_c.emit("define void @nothing() { ret void }", llvm_c.Machine(*llvm_c.host(), _CODEGEN_LEVEL))
+    return name is None or not cache.has(name)
 
 
 def _cpu_text() -> str:
@@ -149,6 +142,12 @@ def emit_object(ir: str, target: Target, quick: bool = False) -> bytes:
     """Machine code (a relocatable object) of one textual LLVM module; `quick` for straight code that runs once."""
     with _lock:
         return llvm_c.emit(ir, _machine(target, 0 if quick else _CODEGEN_LEVEL))
+
+
+def emit_apart(ir: str) -> bytes:
+    """What `emit_object` does for the current target, by a machine of its own: nobody waits for it."""
+    target = current()
+    return llvm_c.emit(ir, llvm_c.Machine(target.cpu, target.features, _CODEGEN_LEVEL))
 
 
 def emit_objects(modules: Sequence[tuple[Callable[[], str], bool]], target: Target, threads: int) -> list[bytes]:

@@ -1,0 +1,32 @@
+"""The pool is compiled ahead on a machine for which nothing was compiled yet."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import numpy as np, threading
+import weft, weft.pipeline
+from weft.codegen import llvm_c, pool
+known = bool(pool._ahead)
+for thread in pool._ahead:
+    thread.join()
+texts = []
+emit = llvm_c.emit
+llvm_c.emit = lambda ir, *rest: (texts.append(ir), emit(ir, *rest))[1]
+x = np.ones((512, 512), np.float32)
+assert weft.jit(lambda x: x + 1)(x)[3, 4] == 2
+print(known, sum("define void @weft_parallel_for" in text for text in texts))
+"""
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_the_pool_is_compiled_once_and_by_another_thread(tmp_path, times):
+    env = dict(os.environ, WEFT_CACHE_DIR=str(tmp_path))
+    said = [subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, check=True).stdout.split()
+            for _ in range(times)]
+    assert said == [["True", "0"], ["False", "0"]][:times]
