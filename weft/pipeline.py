@@ -11,7 +11,7 @@ that is equal on all devices of an axis simply lacks that dim, so it is stored a
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from weft.codegen import pool
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from weft.partition.partition import PartitionResult
 
 pool.look_ahead()
+
+#: who is told of every executable that is compiled
+watchers: list[Callable[[Executable], None]] = []
 
 
 @record(frozen=False)
@@ -97,6 +100,8 @@ def compile_jaxpr(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
     stages.seconds["total"] = time.perf_counter() - start
     if config.log_compiles:
         _log(name, stages, executable)
+    for watcher in watchers:
+        watcher(executable)
     if events.watchers:
         events.tell("compile", name, int(start * 1e9), time.perf_counter_ns(),
                     **{title: f"{1000 * seconds:.2f} ms" for title, seconds in stages.seconds.items()})

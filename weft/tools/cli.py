@@ -2,6 +2,7 @@
 
     weft run [--devices N] SCRIPT [ARGUMENTS] [--devices N] [-- MORE]
     weft run [--devices N] -m MODULE [ARGUMENTS]
+    weft explain [--devices N] [--html FILE] SCRIPT [ARGUMENTS]
     weft info
     weft --version
 
@@ -25,6 +26,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from weft.tools.run import run_program
 
         return run_program(options.program, options.arguments, as_module=options.as_module, devices=options.devices)
+    if options.command == "explain":
+        from weft.tools.told import explain_program
+
+        return explain_program(options.program, options.arguments, options.html, as_module=options.as_module, devices=options.devices)
     from weft.tools.info import describe
 
     print(describe())
@@ -48,19 +53,27 @@ def parse(argv: list[str]) -> argparse.Namespace:
         usage="weft run [-h] [--devices N] [-m] PROGRAM [ARGUMENTS] [-- ARGUMENTS]",
         allow_abbrev=False,
     )
-    run.add_argument("--devices", type=_device_count, metavar="N", help="how many virtual devices there are")
-    run.add_argument("-m", dest="as_module", action="store_true", help="PROGRAM names a module, as in python -m")
-    run.add_argument("program", metavar="PROGRAM", help="a Python file")
+    told = commands.add_parser(
+        "explain",
+        help="run a program and tell what its compiled functions communicate",
+        usage="weft explain [-h] [--devices N] [--html FILE] [-m] PROGRAM [ARGUMENTS] [-- ARGUMENTS]",
+        allow_abbrev=False,
+    )
+    told.add_argument("--html", metavar="FILE", help="write it as a page")
+    for command in (run, told):
+        command.add_argument("--devices", type=_device_count, metavar="N", help="how many virtual devices there are")
+        command.add_argument("-m", dest="as_module", action="store_true", help="PROGRAM names a module, as in python -m")
+        command.add_argument("program", metavar="PROGRAM", help="a Python file")
     commands.add_parser("info", help="devices, processor and caches that weft finds here")
 
-    if argv[:1] != ["run"]:
+    if argv[:1] not in (["run"], ["explain"]):
         return parser.parse_args(argv)
     own, theirs = _split_at_program(argv[1:])
-    trailing = argparse.ArgumentParser(prog="weft run", add_help=False, allow_abbrev=False)
+    trailing = argparse.ArgumentParser(prog=f"weft {argv[0]}", add_help=False, allow_abbrev=False)
     trailing.add_argument("--devices", type=_device_count)
     theirs, verbatim = _split_at_dashes(theirs)
     late, arguments = trailing.parse_known_args(theirs)
-    options = parser.parse_args(["run", *own])
+    options = parser.parse_args([argv[0], *own])
     options.arguments = [*arguments, *verbatim]
     if late.devices is not None:
         options.devices = late.devices
@@ -75,7 +88,7 @@ def _split_at_program(argv: list[str]) -> tuple[list[str], list[str]]:
     takes_value = False
     for i, word in enumerate(argv):
         if takes_value or (word.startswith("-") and word != "-"):
-            takes_value = word == "--devices"
+            takes_value = word in ("--devices", "--html")
         else:
             return argv[: i + 1], argv[i + 1 :]
     return argv, []

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import weft
-from weft.tools.report import Collective, as_text, collectives
+from weft.tools.report import Collective, as_text, collectives_of
 from weft.util.record import field, record
 
 #: names of collectives in compiled texts -> here
@@ -138,15 +138,20 @@ def explain(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
     """
     jitted = fun if hasattr(fun, "lower") else weft.jit(fun)
     compiled = jitted.lower(*args, **kwargs).compile()
-    executable, stages = compiled.runtime_executable(), compiled.stages
+    return explanation_of(compiled.runtime_executable(), compiled.arg_names, compiled.as_text())
+
+
+def explanation_of(executable: Any, arg_names: Sequence[str] = (), text: str = "") -> Explanation:
+    """The explanation of something that was compiled; its inputs have `arg_names`, `text` is its program."""
+    stages = executable.stages
     return Explanation(
         stages.name,
-        collectives(compiled),
+        collectives_of(stages.collectives, arg_names),
         executable.kernel_count,
         stages.scheduled.gemm_count if stages.scheduled else 0,
         executable.peak_bytes,
         dict(stages.seconds),
-        compiled.as_text(),
+        text,
         stages.partition,
-        compiled.arg_names,
+        tuple(arg_names),
     )

@@ -4,7 +4,7 @@ In:  an `Explanation`.
 Out: HTML that needs nothing from elsewhere: no scripts, fonts or images, light or dark as the reader's system is.
 
 A value is drawn as its last two dims, cut into the tiles that devices hold; a tile has the colour of the lowest device that
-holds it, so two values whose colours match lie alike. Collectives stand between the values where they happen.
+holds it, so two values whose colours match lie alike. With each equation stand the collectives that it needs.
 """
 
 from __future__ import annotations
@@ -26,10 +26,16 @@ MOST_TILES = 256  # of one drawing; finer ones are told in words
 
 def page(told: Any) -> str:
     """The whole page."""
-    title = html.escape(f"weft.explain: {told.name}")
+    return pages([told])
+
+
+def pages(told: Sequence[Any]) -> str:
+    """Several explanations on one page."""
+    title = html.escape(f"weft.explain: {', '.join(dict.fromkeys(one.name for one in told))}")
+    body = "".join(map(fragment, told))
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f'<meta name="viewport" content="width=device-width"></head><body style="margin: 0">{fragment(told)}</body></html>\n'
+        f'<meta name="viewport" content="width=device-width"></head><body>{body}</body></html>\n'
     )
 
 
@@ -80,8 +86,9 @@ def _program(told: Any) -> str:
         name = told.arg_names[i] if i < len(told.arg_names) else f"argument {i}"
         rows.append(_row(name, draw(var.aval, _whole(spec)), _type(var.aval, _whole(spec))))
     rows.append(_heading("equations"))
+    sends = _sends(found.records)
     for laid in found.laid:
-        rows.append(_equation(laid, draw))
+        rows.append(_equation(laid, draw, sends.get(id(laid.eqn), ())))
     rows.append(_heading("results"))
     for i, (var, spec) in enumerate(zip(found.program.outvars, found.out_specs)):
         rows.append(_row(f"result {i}", draw(var.aval, _whole(spec)), _type(var.aval, _whole(spec))))
@@ -102,16 +109,27 @@ def _row(name: str, drawing: str, text: str, depth: int = 0) -> str:
     return f'<tr><td style="padding-left: {1 + 2 * depth}em">{html.escape(name)}</td><td>{drawing}</td><td class="code">{text}</td></tr>'
 
 
-def _equation(laid: Any, draw: Any) -> str:
+def _sends(records: Sequence[Any]) -> dict[int, list[str]]:
+    """The collectives that each equation needs, by the identity of the equation."""
+    found: dict[int, list[str]] = {}
+    for r in records:
+        for part in r.parts or (r,):
+            text = f"{part.kind} over {', '.join(map(str, part.axes))}, {part.bytes_per_device * part.count:,} B"
+            found.setdefault(id(part.eqn), []).append(text)
+    return found
+
+
+def _equation(laid: Any, draw: Any, sends: Sequence[str]) -> str:
     eqn = laid.eqn
     times = f"{laid.count} x " if laid.count != 1 else ""
     drawings = "".join(draw(v.aval, place) for v, place in zip(eqn.outvars[:4], laid.places))
+    drawings = '<span class="line">each device its own</span>' if laid.manual else drawings
     texts = [_type(v.aval, place) for v, place in zip(eqn.outvars, laid.places)]
     more = f"<br>and {len(texts) - 4} more" if len(texts) > 4 else ""
-    own = " of one device" if laid.manual else ""
     line = f'<div class="line">{html.escape(str(eqn.source))}</div>' if eqn.source is not None else ""
+    sent = "".join(f'<div class="sends">{html.escape(text)}</div>' for text in sends)
     title = f' title="{html.escape(spell_equation(eqn))}"'
-    name = f'<tr><td style="padding-left: {1 + 2 * laid.depth}em"{title}>{times}{html.escape(str(eqn.primitive))}{own}{line}</td>'
+    name = f'<tr><td style="padding-left: {1 + 2 * laid.depth}em"{title}>{times}{html.escape(str(eqn.primitive))}{line}{sent}</td>'
     return f'{name}<td>{drawings}</td><td class="code">{"<br>".join(texts[:4])}{more}</td></tr>'
 
 
@@ -177,6 +195,7 @@ class _Drawings:
 
 
 _STYLE = """
+body { margin: 0; background: light-dark(#fff, #16181b); color-scheme: light dark }
 .weft-explain { color-scheme: light dark; --ink: #1c1e21; --paper: #fff; --soft: #6a7078; --rule: #d8dce1; --bar: #396ab1;
   color: var(--ink); background: var(--paper); font: 14px/1.45 system-ui, sans-serif; padding: 1.5em; max-width: 75em; margin: auto }
 @media (prefers-color-scheme: dark) { .weft-explain { --ink: #e4e6e9; --paper: #16181b; --soft: #989fa8; --rule: #33383f; --bar: #7293cb } }
@@ -189,6 +208,7 @@ _STYLE = """
 .weft-explain dt { color: var(--soft) } .weft-explain dd { margin: 0; white-space: pre-wrap; overflow-wrap: anywhere }
 .weft-explain .code, .weft-explain .line { font-family: ui-monospace, monospace; font-size: .9em }
 .weft-explain .line { color: var(--soft); max-width: 60ch; overflow: hidden; text-overflow: ellipsis; white-space: nowrap }
+.weft-explain .sends { color: var(--bar); font-weight: 600 }
 .weft-explain table { border-collapse: collapse; width: 100% }
 .weft-explain td { border-top: 1px solid var(--rule); padding: .4em 1em .4em 0; vertical-align: middle }
 .weft-explain th { text-align: left; color: var(--soft); padding: 1em 0 .3em }

@@ -1,0 +1,39 @@
+"""`weft explain PROGRAM`: run a program, then tell what each function that it compiled communicates.
+
+In:  what `weft run` takes, and where to write a page, if anywhere.
+Out: the program's own output and exit status; after it the explanations, in the order of compilation.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from weft.tools.run import run_program
+
+
+def explain_program(
+    program: str, arguments: Sequence[str], html: str | None = None, *, as_module: bool = False, devices: int | None = None
+) -> int:
+    """Run `program` as `run_program` does and print the explanations of what it compiled; return its exit status."""
+    from weft import pipeline
+
+    found: list[Any] = []
+    pipeline.watchers.append(found.append)
+    try:
+        return run_program(program, arguments, as_module=as_module, devices=devices)
+    finally:
+        pipeline.watchers.remove(found.append)
+        tell(found, html)
+
+
+def tell(executables: Sequence[Any], html: str | None) -> None:
+    """Print the explanations of those that communicate, and count the others; write the page `html`."""
+    from weft.tools.explain import explanation_of
+    from weft.tools.page import pages
+
+    told = [explanation_of(executable) for executable in executables if executable.stages.collectives]
+    for explanation in told:
+        print(f"\n{explanation}")
+    print(f"\n{len(executables)} programs were compiled, {len(told)} of them communicate.")
+    if html is not None:
+        Path(html).write_text(pages(told), encoding="utf-8")
