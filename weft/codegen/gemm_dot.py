@@ -11,33 +11,40 @@ from collections.abc import Collection, Sequence
 from weft.codegen.gemm_micro import multiply_add, paired
 from weft.codegen.gemm_tail import Tail, finish
 from weft.codegen.gemm_text import Decls, Text, suffix
-from weft.codegen.gemm_tile import BATCH, RARE, Task, locate, offsets_function
+from weft.codegen.gemm_tile import BATCH, RARE, Task, locate, offsets_function, pieces_of
 from weft.codegen.gemm_types import Recipe, llvm_type
 from weft.codegen.gemm_words import Word
 
-_ROWS = 4  # rows of A that share a load of B
+#: rows of A that share a load of B, in one function each; more rows are more streams from memory
+_ROW_COUNTS = (1, 2, 4, 8)
 _STRETCH = 64  # sums of a column that are finished together
 
 
 def all_pieces(recipe: Recipe) -> frozenset[str]:
-    """Return the names of functions that only some matmuls need: there are none."""
-    return frozenset()
+    """Return the names of functions that only some matmuls need: one for each number of rows."""
+    return frozenset(f"dots_{rows}" for rows in _ROW_COUNTS)
 
 
 def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
-    """Return the names of those functions that the matmul described by `words` needs."""
-    return frozenset()
+    """Return the names of those functions that the matmul described by `words` needs.
+
+    Row tiles are multiples of the most rows, so what is left over is told by M.
+    """
+    most, rows = _ROW_COUNTS[-1], words[Word.M]
+    return frozenset(f"dots_{r}" for r in _ROW_COUNTS if (rows >= most if r == most else rows % most & r))
 
 
 kernel_module = None  # all is in one module
 
 
-def module(recipe: Recipe, symbol: str, wanted: Collection[str] = ()) -> str:
-    """Return the IR of the dot-product matmul for `recipe`, exported as `symbol`."""
+def module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
+    """Return the IR of the dot-product matmul for `recipe`, exported as `symbol`, for matmuls that need `wanted` pieces."""
     decls = Decls()
+    names = [f"dots_{rows}" for rows in _ROW_COUNTS]
+    table = ", ".join(f"ptr @{name}" if name in wanted else "ptr null" for name in names)
     parts = [
-        *(_dots(recipe, decls, rows) for rows in range(1, _ROWS + 1)),
-        f"@dots = internal constant [{_ROWS} x ptr] [{', '.join(f'ptr @dots_{r}' for r in range(1, _ROWS + 1))}]",
+        *(_dots(recipe, decls, rows) for rows, name in zip(_ROW_COUNTS, names) if name in wanted),
+        f"@dots = internal constant [{len(names)} x ptr] [{table}]",
         finish(recipe, decls),
         offsets_function(decls, recipe),
         _task(recipe, decls),
@@ -66,6 +73,14 @@ def _dots(recipe: Recipe, decls: Decls, rows: int) -> str:
         return f.convert(value, recipe.in_type, recipe.acc, lanes)
 
     row_of = ["%a", *(f.at("%a", f.mul("%as", r)) for r in range(1, rows))]
+    ahead = f.mul("%as", rows)
+    decls.use("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+
+    def fetch(row: str, at: str) -> None:
+        """Ask for the same part of the next rows: rows are too short for the hardware to find each in time."""
+        for line in range(0, wide * recipe.in_bytes, 64):
+            there = f.at(row, f.add(f.add(f.mul(at, recipe.in_bytes), line), ahead))
+            f.do(f"call void @llvm.prefetch.p0(ptr {there}, i32 0, i32 2, i32 1)")
 
     def stretch(count: int, masked: bool):
         def body(k: str, *sums: str) -> list[str]:
@@ -76,6 +91,8 @@ def _dots(recipe: Recipe, decls: Decls, rows: int) -> str:
                 y = load("%b", at, mask)
                 for r in range(rows):
                     i = r * chains + c
+                    if rows == _ROW_COUNTS[-1] and not masked:
+                        fetch(row_of[r], at)
                     out[i] = multiply_add(f, recipe, load(row_of[r], at, mask), y, out[i])
             return out
 
@@ -119,14 +136,19 @@ def _task(recipe: Recipe, decls: Decls) -> str:
         def column(j: str) -> None:
             vector = f.at(b, f.mul(j, ns))
 
-            def rows(i: str) -> None:
-                r = f.min(f.sub(i2, i), _ROWS)
-                dots = f.let(f"load ptr, ptr {f.at('@dots', f.mul(f.sub(r, 1), 8))}")
+            def rows(_: str, i: str) -> list[str]:
+                left = f.sub(i2, i)
+                r, index = "1", "0"
+                for number, count in enumerate(_ROW_COUNTS):
+                    enough = f.let(f"icmp uge i64 {left}, {count}")
+                    r, index = f.pick(enough, count, r), f.pick(enough, number, index)
+                dots = f.let(f"load ptr, ptr {f.at('@dots', f.mul(index, 8))}")
                 mine = f.at(sums, f.mul(f.sub(i, i1), recipe.acc_bytes))
                 f.do(f"call void {dots}(ptr {mine}, ptr {f.at(a, f.mul(i, ms))}, i64 {ms}, ptr {vector}, i64 {k})")
+                return [f.add(i, r)]
 
-            f.loop(i1, i2, _ROWS, rows)
             count = f.sub(i2, i1)
+            f.loop(0, pieces_of(f, count, _ROW_COUNTS[-1]), 1, rows, [("i64", i1)])
             place = f.at(c, f.add(f.mul(i1, cms), f.mul(j, cns)))
             # A stretch of a column of this problem is one of a row of C where operands were exchanged for it.
             f.when(

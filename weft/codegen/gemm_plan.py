@@ -23,6 +23,7 @@ _TILE_ROWS = (48, 192)  # rows of A in a tile: so many fit with any block, and m
 _SHARED_LIMIT = 32 << 20  # bytes of B packed at a time
 _SKINNY_ROWS = 128  # up to here a large B passes by once, as a stream
 _SKINNY_ROWS_OF_B = 16  # streamed together
+_DOT_ROWS = 8  # that are multiplied by a vector side by side
 _CACHED = (1 << 19, 8 << 20)  # bytes of B that stay in the second-level and in the last cache
 
 # Costs in cycles of one vector operation, for choosing among splits.
@@ -197,8 +198,8 @@ def _is_dot(p: Problem, recipe: Recipe) -> bool:
 def _dot_split(p: Problem, recipe: Recipe, threads: int) -> dict[Word, int]:
     work = p.m * p.n * p.k * p.batches // recipe.lanes
     tasks = min(threads * 4, work // 4000, p.m * p.batches) if threads > 1 else 1
-    tiles = min(_ceil(max(tasks, 1), max(p.batches, 1)), _ceil(p.m, 4)) or 1
-    rows = max(_up(_ceil(p.m, tiles), 4), 4)
+    tiles = min(_ceil(max(tasks, 1), max(p.batches, 1)), _ceil(p.m, _DOT_ROWS)) or 1
+    rows = max(_up(_ceil(p.m, tiles), _DOT_ROWS), _DOT_ROWS)
     return {Word.TILE_ROWS: rows, Word.ROW_TILES: _ceil(p.m, rows)}
 
 

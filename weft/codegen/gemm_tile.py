@@ -416,10 +416,14 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel) -> None:
         _hand_over(f, t, to_finish, mine, row_bytes, r, f.add(t.i0, i), p.col, cols, c)
         return [f.add(i, r)]
 
-    # Whole register tiles, then what is left in pieces of 4, 2 and 1 rows: as many as it has binary digits set.
+    f.loop(0, pieces_of(f, t.rows, recipe.rows), 1, rows, [("i64", "0")])
+
+
+def pieces_of(f: Text, rows: str, most: int) -> str:
+    """Return into how many pieces rows fall: `most` at a time, what is left by 4, 2 and 1, one for each binary digit set."""
     f.decls.use("declare i64 @llvm.ctpop.i64(i64)")
-    rest = f.let(f"call i64 @llvm.ctpop.i64(i64 {f.rem(t.rows, recipe.rows)})")
-    f.loop(0, f.add(f.div(t.rows, recipe.rows), rest), 1, rows, [("i64", "0")])
+    rest = f.let(f"call i64 @llvm.ctpop.i64(i64 {f.rem(rows, most)})")
+    return f.add(f.div(rows, most), rest)
 
 
 def _hand_over(f: Task, t: _Tile, done: str, sums: str, row_bytes: int, rows: str, row: str, col: str, cols: str, c: str) -> None:
