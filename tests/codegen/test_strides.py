@@ -1,4 +1,4 @@
-"""Vector loops that read or write every n-th element, against NumPy."""
+"""Vector loops that read every n-th element or write rows of several; transposes by tiles. Against the evaluator and NumPy."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 import weft
+import weft.numpy as wnp
+from tests.codegen.harness import check, random_array
+from weft.ir.loops import Buf, Const, For, Index, Kernel, Load, Op, Weave
 
 DTYPES = ["bool", "int8", "int16", "int32", "float32", "float64", "float16", "complex64"]
 
@@ -24,3 +27,35 @@ def test_gather_of_short_rows(width):
     x = np.arange(50 * width, dtype=np.float32).reshape(50, width)
     rows = np.arange(700) * 7 % 50
     np.testing.assert_array_equal(np.asarray(weft.jit(lambda x, i: x[i])(x, rows.astype(np.int32))), x[rows])
+
+
+def rows_kernel(type_: str, count: int, gap: int, size: int, extent) -> Kernel:
+    """`count` values a row, rows `count + gap` apart."""
+    i = Index("i")
+    at = Op("mul", (i, Const(count + gap, "i64")), "i64")
+    values = tuple(Load(f"x{k % 3}", i, type_) for k in range(count))
+    bufs = [*(Buf(f"x{k}", type_, size) for k in range(3)), Buf("n", "i64", 1), Buf("y", type_, size * (count + gap), "inout")]
+    return Kernel(tuple(bufs), (For("i", extent, (Weave("y", at, values),), "vector"),))
+
+
+@pytest.mark.parametrize("type_", ["bool", "i8", "i16", "i32", "f32", "f64", "bf16", "f16", "c64"])
+@pytest.mark.parametrize(("count", "gap"), [(1, 0), (2, 0), (3, 0), (6, 0), (16, 0), (16, 4), (2, 1), (3, 2)])
+def test_rows_of_values(type_, count, gap):
+    rng = np.random.default_rng(count)
+    for size, extent in ((37, 37), (70, Op("min", (Load("n", Const(0, "i64"), "i64"), Const(70, "i64")), "i64"))):
+        kernel = rows_kernel(type_, count, gap, size, extent)
+        arrays = [random_array(rng, buf.type, buf.size) for buf in kernel.bufs]
+        arrays[3][:] = size - 3
+        check(kernel, *arrays)
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "bfloat16"])
+def test_transposes(dtype):
+    rng = np.random.default_rng(3)
+    for shape, order in [((16, 16), (1, 0)), ((17, 33), (1, 0)), ((70, 64), (1, 0)), ((300, 19), (1, 0)), ((130, 290), (1, 0)),
+                         ((5, 33, 41), (2, 1, 0)), ((3, 34, 5, 18), (3, 2, 1, 0)), ((40, 3, 36), (2, 0, 1))]:
+        x = rng.integers(0, 100, shape).astype(wnp.dtype(dtype))
+        y = rng.integers(0, 9, [shape[d] for d in order]).astype(x.dtype)
+        got = weft.jit(lambda x, y, order=order: (wnp.copy(x.transpose(order)), x.transpose(order) + y))(x, y)
+        np.testing.assert_array_equal(np.asarray(got[0]), x.transpose(order))
+        np.testing.assert_array_equal(np.asarray(got[1]), x.transpose(order) + y)

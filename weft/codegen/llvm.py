@@ -29,6 +29,7 @@ from weft.codegen.values import (
     uniform,
     varying,
 )
+from weft.codegen.weave import weave
 from weft.ir.loops import (
     COMPLEX,
     FLOATS,
@@ -43,6 +44,7 @@ from weft.ir.loops import (
     Let,
     Stmt,
     Store,
+    Weave,
     While,
 )
 
@@ -214,9 +216,12 @@ class KernelEmitter(Expressions):
 
     def store(self, stmt: Store) -> None:
         """Write to a buffer."""
-        buf = self.buffers[stmt.buf]
-        value, index = self.evaluate(stmt.value), self.evaluate(stmt.index)
         guard = None if stmt.guard is None else self.evaluate(stmt.guard)
+        self.store_value(stmt, self.evaluate(stmt.value), self.evaluate(stmt.index), guard)
+
+    def store_value(self, stmt: Store, value: Value, index: Value, guard: Value | None) -> None:
+        """Write a value, real or complex, where `stmt` says how."""
+        buf = self.buffers[stmt.buf]
         if buf.type not in COMPLEX:
             self.store_real(stmt, buf.type, buf.size, value, index, guard)
             return
@@ -647,7 +652,7 @@ class KernelEmitter(Expressions):
             b.define(phi)
 
 
-_EMIT = {Let: KernelEmitter.let, Init: KernelEmitter.init, Accum: KernelEmitter.accum, Store: KernelEmitter.store,
+_EMIT = {Let: KernelEmitter.let, Init: KernelEmitter.init, Accum: KernelEmitter.accum, Store: KernelEmitter.store, Weave: weave,
          For: KernelEmitter.loop, If: KernelEmitter.branch, While: KernelEmitter.repeat}
 
 

@@ -25,6 +25,7 @@ from weft.ir.loops import (
     Ref,
     Stmt,
     Store,
+    Weave,
     While,
 )
 from weft.util.record import record
@@ -37,6 +38,9 @@ MERGE_COST = 40
 OUTLINE_FROM = 4
 #: other operations that are little beside one call of a function
 WORK_OF_CALL = 4
+
+#: registers that rows of values may take while they are woven
+MOST_WOVEN = 16
 
 _MATH = (UNARY_MATH | BINARY_MATH) - _CHEAP_MATH
 
@@ -84,6 +88,8 @@ def expressions(stmt: Stmt) -> list[Expr]:
         return [stmt.value] if stmt.guard is None else [stmt.value, stmt.guard]
     if isinstance(stmt, Store):
         return [stmt.index, stmt.value] if stmt.guard is None else [stmt.index, stmt.value, stmt.guard]
+    if isinstance(stmt, Weave):
+        return [stmt.index, *stmt.values]
     if isinstance(stmt, For):
         return [] if isinstance(stmt.extent, int) else [stmt.extent]
     return [stmt.cond]
@@ -105,6 +111,7 @@ class _Survey:
         self.reductions: dict[str, str] = {}
         self.plain = True
         self.streaming = False
+        self.woven = 0
 
     def expr(self, expr: Expr) -> None:
         if id(expr) in self.seen:
@@ -149,6 +156,10 @@ class _Survey:
             self.note(self.buffers[stmt.buf].type)
             self.memory.add(self.buffers[stmt.buf].type)
             self.streaming = self.streaming or stmt.streaming
+        elif isinstance(stmt, Weave):
+            self.note(self.buffers[stmt.buf].type)
+            self.memory.add(self.buffers[stmt.buf].type)
+            self.woven = max(self.woven, len(stmt.values))
         elif isinstance(stmt, While):
             self.plain = False
         for body in bodies(stmt):
@@ -237,6 +248,8 @@ def shape_of(loop: For, target: Target, buffers: dict, extent: int | None, exact
         parts = min(parts, 2)
     if extent is not None:
         parts = max(1, min(parts, -(-extent // lanes) if masked else extent // lanes))
+    if survey.woven:
+        parts = max(1, min(parts, MOST_WOVEN // survey.woven))
     rest = not exact or extent is None or extent % (lanes * parts) != 0
-    merged = target.has_masks and rest and survey.cost >= MERGE_COST and not survey.streaming
+    merged = target.has_masks and rest and survey.cost >= MERGE_COST and not survey.streaming and not survey.woven
     return Shape(lanes, parts, masked, merged, survey.reductions)

@@ -10,6 +10,8 @@ equal shares of rows, or of the vector dim where rows are few.
 
 from __future__ import annotations
 
+import math
+
 from weft.compiler.classify import row_major
 from weft.compiler.emit import Emitter
 from weft.compiler.lower import Lowered, children
@@ -31,13 +33,18 @@ from weft.ir.loops import (
     Op,
     Ref,
     Store,
+    Weave,
 )
 from weft.util.record import field, record
 
 TASK_BYTES = 1 << 16           # work of one task, as bytes of memory traffic
 MOST_TASKS = 256
 SUM_BLOCK = 4096               # a float sum longer than four of these is summed in blocks
-TILE_ROWS, TILE_LANES = 32, 64
+TILE_LANES = 256               # a tile is this long in the results,
+TILE_BYTES = 1024              # and this wide in an operand: long runs of both, as pages and prefetchers like it
+FEW_TILES = 8                  # unless tiles would be fewer than this
+WOVEN = 16                     # elements of a tile that are turned at a time
+PITCH = TILE_LANES + 16        # of a turned tile's rows: an odd number of cache lines apart
 _HEAVY = (UNARY_MATH | BINARY_MATH) - {"sqrt", "rsqrt", "floor", "ceil", "round_even", "trunc", "is_finite", "copysign"}
 SPILL_BYTES = 1 << 17
 STREAM_BYTES = 1 << 26
@@ -205,6 +212,7 @@ class Nest:
         rows = [d for d in self.dims if not d.column and d is not self.vector]
         where: dict[int, Expr] = {}
         tile = self._transposed()
+        self.tile_rows = self._tile_rows(tile) if tile is not None else 0
         self.staged: dict[int, Expr] = {}
         strip = self._strip() if tile is None else None
         if strip is not None:
@@ -230,7 +238,7 @@ class Nest:
         """Decide tasks and loops (level, var, extent, kind) over rows; fills `where`: id of Dim -> index expression."""
         b, vector, loops = self.b, self.vector, []
         lanes_are_rows = vector is not None and not vector.column
-        counts = [(-(-d.extent // TILE_ROWS) if d is tile else d.extent) for d in rows]
+        counts = [(-(-d.extent // self.tile_rows) if d is tile else d.extent) for d in rows]
         total = 1
         for n in counts:
             total *= n
@@ -281,48 +289,64 @@ class Nest:
 
     def _tile_loops(self, where: dict[int, Expr], tile: Dim) -> list:
         b, vector = self.b, self.vector
-        base = b.imul(where[id(tile)], TILE_ROWS)
+        base, rows = b.imul(where[id(tile)], self.tile_rows), self.tile_rows
         tiles = -(-vector.extent // TILE_LANES)
         c = b.index("c", tiles, 2)
-        u = b.index("u", TILE_ROWS, 3)
+        u = b.index("u", rows, 3)
         j = b.index("j", TILE_LANES, 4)
         start = b.imul(c, TILE_LANES)
         where[id(tile)] = b.iadd(base, u)
         where[id(vector)] = b.iadd(start, j)
-        down = TILE_ROWS if tile.extent % TILE_ROWS == 0 else b.imin(b.isub(tile.extent, base), TILE_ROWS)
+        down = rows if tile.extent % rows == 0 else b.imin(b.isub(tile.extent, base), rows)
         along = TILE_LANES if vector.extent % TILE_LANES == 0 else b.imin(b.isub(vector.extent, start), TILE_LANES)
         self.tile_start, self.tile_extents = (base, start), (down, along)
         return [(2, "c", tiles, "serial"), (3, "u", down, "serial"), (4, "j", along, "vector")]
 
     def _stage(self, where: dict[int, Expr], tile: Dim) -> None:
-        """Bring tiles that are read across their lines into scratch first, along their lines.
+        """Bring tiles that are read across their lines into scratch first, along their lines, and turned in registers.
 
         Strides that are powers of two would throw each line out of the cache before its next element is used."""
         b, emit, vector = self.b, self.emit, self.vector
         base, start = self.tile_start
         down, along = self.tile_extents
-        across = [(x, a) for x, a in self.survey.loads
-                  if a.plain and self._step(a, vector) > 1 and self._step(a, tile) == 1]
+        across = self._across(tile)
         if not across:
             return
-        v, u = b.index("v", TILE_LANES, 3), b.index("w", TILE_ROWS, 4)
-        there = {**where, id(tile): b.iadd(base, u), id(vector): b.iadd(start, v)}
-        translate = Translate(self.low.builder, b, self._mapping(there))
-        pitch = TILE_ROWS + 4
+        blocks = b.idiv(along, WOVEN)
+        v, w, z = b.index("v", -(-TILE_LANES // WOVEN), 3), b.index("w", self.tile_rows, 4), b.index("z", WOVEN, 3)
         names = []
         for x, _ in across:
             names.append(f"s{len(self.scratch)}")
-            self.scratch.append(Buf(names[-1], x.type, TILE_LANES * pitch))
-            at = b.iadd(b.imul(b.index("j"), pitch), b.index("u"))
+            self.scratch.append(Buf(names[-1], x.type, self.tile_rows * PITCH))
+            at = b.iadd(b.imul(b.index("u"), PITCH), b.index("j"))
             self.staged[id(x)] = b.load(names[-1], at, x.type)
-        emit.open(3)
-        emit.open(4)
-        at = b.iadd(b.imul(v, pitch), u)
-        done = emit.compute([at, *(translate(x) for x, _ in across)])
-        for name, value in zip(names, done[1:]):
-            emit.append(Store(name, done[0], value))
-        emit.close("w", down, "vector")
-        emit.close("v", along, "serial")
+        for var, extent, first, count in ((v, blocks, b.imul(v, WOVEN), WOVEN),
+                                          (z, b.isub(along, b.imul(blocks, WOVEN)), b.iadd(z, b.imul(blocks, WOVEN)), 1)):
+            roots = [b.iadd(b.imul(w, PITCH), first)]
+            for k in range(count):
+                there = {**where, id(tile): b.iadd(base, w), id(vector): b.iadd(b.iadd(start, first), k)}
+                translate = Translate(self.low.builder, b, self._mapping(there))
+                roots += [translate(x) for x, _ in across]
+            emit.open(3)
+            emit.open(4)
+            at, *values = emit.compute(roots)
+            for i, name in enumerate(names):
+                row = tuple(values[i::len(names)])
+                emit.append(Weave(name, at, row) if count > 1 else Store(name, at, row[0]))
+            emit.close("w", down, "vector")
+            emit.close(var.name, extent.value if isinstance(extent, Const) else extent, "serial")
+
+    def _tile_rows(self, tile: Dim) -> int:
+        rows = TILE_BYTES // min([a.weight for _, a in self._across(tile)], default=4)
+        others = math.prod([d.extent for d in self.dims if d is not tile and d is not self.vector])
+        while rows > 64 and others * -(-tile.extent // rows) < FEW_TILES:
+            rows //= 2
+        return rows
+
+    def _across(self, tile: Dim) -> list[tuple[Load, Access]]:
+        """What is read across the vector dim, along the other dim of the tile."""
+        return [(x, a) for x, a in self.survey.loads
+                if a.plain and self._step(a, self.vector) > 1 and self._step(a, tile) == 1]
 
     def _step(self, access: Access, dim: Dim) -> int:
         return access.terms.get(id(self.low.vars[dim.dims[-1]]), 0)

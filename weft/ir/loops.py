@@ -120,6 +120,16 @@ class Store:
 
 
 @record
+class Weave:
+    """Write `values` to elements `index`, `index + 1`, ... of `buf`, a row of them in each iteration. What a vector loop
+    computes value by value so reaches memory row by row: a transpose in registers."""
+    buf: str
+    index: Expr
+    values: tuple[Expr, ...]
+    streaming: bool = False          # hint: non-temporal stores
+
+
+@record
 class For:
     """`for var in range(extent)`. `extent` is an int; for `serial` and `vector` loops it may also be an i64 expression
     that does not vary over the loop itself (a negative value means no iterations)."""
@@ -144,7 +154,7 @@ class If:
     orelse: tuple[Stmt, ...] = ()
 
 
-Stmt = Union[Let, Init, Accum, Store, For, While, If]
+Stmt = Union[Let, Init, Accum, Store, Weave, For, While, If]
 
 
 @record
@@ -247,6 +257,11 @@ class _Checker:
             self.accum(stmt)
         elif isinstance(stmt, Store):
             self.store(stmt)
+        elif isinstance(stmt, Weave):
+            if not stmt.values:
+                self.fail(f"a row of no values is stored to {stmt.buf!r}")
+            for value in stmt.values:
+                self.store(Store(stmt.buf, stmt.index, value))
         elif isinstance(stmt, For):
             self.loop(stmt)
         elif isinstance(stmt, While):

@@ -33,6 +33,7 @@ from weft.ir.loops import (
     ScalarType,
     Stmt,
     Store,
+    Weave,
 )
 
 DTYPES = {
@@ -104,6 +105,12 @@ class _Machine:
                 at, value = self.place(stmt.buf, stmt.index), self.expr(stmt.value)
                 array = self.memory[stmt.buf]
                 array[at] = apply(stmt.accumulate, [array[at], value], stmt.value.type) if stmt.accumulate else value
+        elif isinstance(stmt, Weave):
+            at = self.place(stmt.buf, stmt.index)
+            row = self.memory[stmt.buf][at:at + len(stmt.values)]
+            if len(row) < len(stmt.values):
+                raise IndexError(f"loops.evaluate: the row {stmt.buf}[{at}] reaches outside its {self.memory[stmt.buf].size} elements")
+            row[:] = [self.expr(value) for value in stmt.values]
         elif isinstance(stmt, For):
             extent = stmt.extent if isinstance(stmt.extent, int) else int(self.expr(stmt.extent))
             for i in range(extent):

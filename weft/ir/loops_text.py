@@ -8,7 +8,8 @@ The text is also a kernel's identity: `canonical` leaves out the name, and equal
       }
     }
 
-`@i` is a loop variable, `%s` a name bound by `let` or `acc`, `x[index ? guard : other]` a guarded load.
+`@i` is a loop variable, `%s` a name bound by `let` or `acc`, `x[index ? guard : other]` a guarded load,
+`weave y[index] = (a, b)` a row of values.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from weft.ir.loops import (
     Ref,
     Stmt,
     Store,
+    Weave,
     While,
 )
 
@@ -81,6 +83,10 @@ def _print_body(body: tuple[Stmt, ...], lines: list[str], pad: str) -> None:
             tail = " streaming" if stmt.streaming else ""
             value = print_expr(stmt.value)
             lines.append(f"{pad}{stmt.buf}[{print_expr(stmt.index)}] {how} {value}{guard}{tail}")
+        elif kind is Weave:
+            values = ", ".join([print_expr(value) for value in stmt.values])
+            tail = " streaming" if stmt.streaming else ""
+            lines.append(f"{pad}weave {stmt.buf}[{print_expr(stmt.index)}] = ({values}){tail}")
         elif kind is For:
             extent = stmt.extent if isinstance(stmt.extent, int) else print_expr(stmt.extent)
             lines.append(f"{pad}{stmt.kind} {stmt.var} in {extent} {{")
@@ -235,6 +241,8 @@ class _Parser:
             self.expect("in")
             extent = self.expr() if not self._plain_int() else int(self.next())
             return For(var, extent, self.body(), word)
+        if word == "weave" and self.peek() not in ("[", *_UPDATES):
+            return self.weave()
         if word == "while" and self.peek() not in ("[", *_UPDATES):
             return While(self.expr(), self.body())
         if word == "if" and self.peek() not in ("[", *_UPDATES):
@@ -252,6 +260,18 @@ class _Parser:
         self.expect("=")
         value = self.expr()
         return Accum(word, op, value, self.expr() if self.accept("when") else None)
+
+    def weave(self) -> Weave:
+        buf = self.next()
+        self.expect("[")
+        index = self.expr()
+        for mark in ("]", "=", "("):
+            self.expect(mark)
+        values = []
+        while not self.accept(")"):
+            values.append(self.expr())
+            self.accept(",")
+        return Weave(buf, index, tuple(values), self.accept("streaming"))
 
     def _plain_int(self) -> bool:
         return self.peek().lstrip("-").isdigit() and self.tokens[self.at + 1] == "{"

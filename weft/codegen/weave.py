@@ -1,0 +1,125 @@
+"""Rows of values from vectors of them: transposes and interleavings in registers.
+
+In:   a `Weave` statement, inside a vector loop or not, and the emitter of its kernel.
+Out:  shuffles and stores. Lane l of the k-th value lands at element k of row l; rows lie `stride` elements apart.
+Laws: nothing outside the rows of active iterations is touched.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.codegen.builder import mangle, vector
+from weft.codegen.values import AFFINE, Value, constant
+from weft.ir.loops import COMPLEX, ITEMSIZE, Store, Weave
+
+if TYPE_CHECKING:
+    from weft.codegen.llvm import KernelEmitter
+
+
+def weave(emitter: KernelEmitter, stmt: Weave) -> None:
+    """Emit one row of values per iteration."""
+    type_, count = emitter.buffers[stmt.buf].type, len(stmt.values)
+    index = emitter.evaluate(stmt.index)
+    values = [emitter.evaluate(value) for value in stmt.values]
+    even = index.kind == AFFINE and type_ not in COMPLEX and (
+        index.stride == count or (index.stride > count and count & (count - 1) == 0))
+    if not emitter.vectorized or not even or not emitter.buffers[stmt.buf].size:
+        _one_by_one(emitter, stmt, index, values)
+        return
+    columns = [emitter.spread(value) for value in values]
+    for part in range(emitter.parts):
+        rows = _Rows(emitter, stmt, index, part, [column[part] for column in columns])
+        if index.stride == count:
+            rows.store_together()
+        else:
+            rows.store_apart()
+
+
+def _one_by_one(emitter: KernelEmitter, stmt: Weave, index: Value, values: list[Value]) -> None:
+    for k, value in enumerate(values):
+        at = emitter.operate("add", [index, constant(k)], "i64")
+        emitter.store_value(Store(stmt.buf, stmt.index, stmt.values[k]), value, at, None)
+
+
+class _Rows:
+    """The rows of one part of a vector loop: `count` vectors of `width` lanes become `width` rows of `count`."""
+
+    def __init__(self, emitter: KernelEmitter, stmt: Weave, index: Value, part: int, registers: list[str]):
+        self.emitter, self.stmt, self.index = emitter, stmt, index
+        self.b, self.lanes, self.width, self.count = emitter.b, emitter.lanes, emitter.lanes.w, len(registers)
+        self.type = emitter.buffers[stmt.buf].type
+        self.size, self.tag = ITEMSIZE[self.type], emitter.alias_tag(stmt.buf)
+        self.mask = emitter.masks[part]
+        self.first = part * self.width
+        stored = [self.lanes.to_memory(x, self.type) for x in registers]
+        self.memory = stored[0][0]
+        self.element = self.memory.split(" x ")[1][:-1]
+        self.sequence = self._woven([x for _, x in stored])
+
+    def shuffle(self, x: str, y: str, order: list[int], width: int | None = None) -> str:
+        """Lanes of two vectors, numbered through, in a new order."""
+        lanes = ", ".join([f"i32 {lane}" for lane in order])
+        return self.b.pure(f"shufflevector {self.memory} {x}, {self.memory} {y}, <{width or self.width} x i32> <{lanes}>", x, y)
+
+    def _woven(self, vectors: list[str]) -> list[str]:
+        """Vectors whose elements, read on end, are all rows one after another."""
+        if len(vectors) == 1:
+            return vectors
+        if len(vectors) % 2:
+            return [self._picked(vectors, at) for at in range(len(vectors))]
+        half = self.width // 2
+        low = [lane // 2 + lane % 2 * self.width for lane in range(self.width)]
+        made = []
+        for x, y in zip(self._woven(vectors[0::2]), self._woven(vectors[1::2])):
+            made += [self.shuffle(x, y, low), self.shuffle(x, y, [lane + half for lane in low])]
+        return made
+
+    def _picked(self, vectors: list[str], at: int) -> str:
+        """The `at`-th vector of the woven sequence, one operand at a time."""
+        count, made = len(vectors), vectors[0]
+        homes = [divmod(at * self.width + lane, count) for lane in range(self.width)]
+        for k in range(1, count):
+            order = []
+            for lane, (row, column) in enumerate(homes):
+                order.append(self.width + row if column == k else row if k == 1 else lane)
+            made = self.shuffle(made, vectors[k], order)
+        return made
+
+    def pointer(self, row: int, beyond: int) -> str:
+        """The address of element `beyond` of a row."""
+        at = self.emitter.vector_address(self.stmt.buf, self.type, self.index, self.first + row)
+        return at if not beyond else self.b.pure(f"getelementptr i8, ptr {at}, i64 {beyond * self.size}", at)
+
+    def store_together(self) -> None:
+        """Rows that touch: whole vectors."""
+        for number, x in enumerate(self.sequence):
+            pointer = self.pointer(0, number * self.width)
+            mask = None
+            if self.mask is not None:
+                order = ", ".join([f"i32 {(number * self.width + lane) // self.count}" for lane in range(self.width)])
+                bits = self.lanes.i1
+                mask = self.b.pure(f"shufflevector {bits} {self.mask}, {bits} poison, <{self.width} x i32> <{order}>", self.mask)
+            self._store(x, self.memory, self.width, pointer, mask)
+
+    def store_apart(self) -> None:
+        """Rows with gaps between them: each by itself."""
+        for row in range(self.width):
+            mask, width = None, min(self.count, self.width)
+            if self.mask is not None:
+                on = self.b.pure(f"extractelement {self.lanes.i1} {self.mask}, i32 {row}", self.mask)
+                mask = self.emitter.lanes_of(width).splat(on, "i1")
+            for piece in range(0, self.count, width):
+                at, lane = divmod(row * self.count + piece, self.width)
+                x, memory = self.sequence[at], self.memory
+                if width < self.width:
+                    x, memory = self.shuffle(x, "poison", list(range(lane, lane + width)), width), vector(self.element, width)
+                self._store(x, memory, width, self.pointer(row, piece), mask)
+
+    def _store(self, x: str, memory: str, width: int, pointer: str, mask: str | None) -> None:
+        if mask is None:
+            self.b.line(f"store {memory} {x}, ptr {pointer}, align {self.size}{self.tag}")
+            return
+        bits, called = vector("i1", width), f"llvm.masked.store.{mangle(memory)}.p0"
+        self.b.declare(called, "void", memory, "ptr", "i32", bits)
+        self.b.line(f"call void @{called}({memory} {x}, ptr {pointer}, i32 {self.size}, {bits} {mask}){self.tag}")
