@@ -47,7 +47,7 @@ _HOMES = {name: module for module, names in _NAMES_OF.items() for name in names.
 
 _SUBMODULES = frozenset(
     "api compat debug distributed dtypes errors experimental export flatten_util lax nn numpy profiler random scipy "
-    "sharding stages test_util tools tree tree_util".split()
+    "segment_ops sharding stages test_util tools tree tree_util".split()
 )
 
 

@@ -14,6 +14,7 @@ from weft import (
     profiler as profiler,
     random as random,
     scipy as scipy,
+    segment_ops as segment_ops,
     sharding as sharding,
     stages as stages,
     test_util as test_util,

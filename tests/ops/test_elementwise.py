@@ -9,7 +9,7 @@ import pytest
 from tests.harness.laws import Case, assert_close, check_all, run, wide_types
 from weft.core.stage import stage
 from weft.ir.types import ShapedArray
-from weft.ops import elementwise as e
+from weft.ops import elementwise as e, incomplete
 from weft.util.errors import ShapeError
 
 rng = np.random.default_rng(0)
@@ -29,6 +29,12 @@ FLAGS = rng.integers(0, 2, size=(4, 6)).astype(bool)
 def special(name):
     import scipy.special
     return getattr(scipy.special, name)
+
+
+def order_slope(a, x):
+    """The derivative of the incomplete gamma function by its order, by differences of four points."""
+    p, h = special("gammainc"), 1e-3 * a
+    return (p(a - 2 * h, x) - 8 * p(a - h, x) + 8 * p(a + h, x) - p(a + 2 * h, x)) / (12 * h)
 
 
 UNARY = [
@@ -105,6 +111,13 @@ CASES = [
     Case("convert to bool", lambda x: e.convert_element_type(x, np.bool_), (INTS,), lambda x: x != 0),
     Case("bitcast", lambda x: e.bitcast_convert_type(x, np.uint64), (ANY,), lambda x: x.view(np.uint64)),
     Case("polygamma", lambda x: e.polygamma(1.0, x), (POSITIVE,), lambda x: special("polygamma")(1, x)),
+    Case("igamma", incomplete.igamma, (POSITIVE, ABOVE_ONE), special("gammainc")),
+    Case("igammac", incomplete.igammac, (POSITIVE, ABOVE_ONE), special("gammaincc")),
+    Case("igamma_grad_a", incomplete.igamma_grad_a, (POSITIVE, ABOVE_ONE), order_slope, diff=()),
+    Case("random_gamma_grad", incomplete.random_gamma_grad, (POSITIVE, ABOVE_ONE),
+         lambda a, x: -order_slope(a, x) / np.exp((a - 1) * np.log(x) - x - special("gammaln")(a)), diff=()),
+    Case("betainc", incomplete.betainc, (POSITIVE, ABOVE_ONE, (UNIT + 1) / 2), special("betainc"), diff=(2,)),
+    Case("zeta", incomplete.zeta, (ABOVE_ONE, POSITIVE), special("zeta"), diff=(1,)),
     Case("copy", e.copy, (ANY,), lambda x: x, linear=((0,),)),
     Case("pow of integer", e.pow, (POSITIVE, np.arange(24, dtype=np.int32).reshape(4, 6) - 9),
          lambda x, y: np.power(x, y.astype(float))),

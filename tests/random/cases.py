@@ -54,6 +54,22 @@ CASES = {
     "wald": lambda r, m, k: r.wald(k, 1.5, (5,)),
     "multivariate_normal": lambda r, m, k: r.multivariate_normal(k, m.zeros(2), m.array([[2.0, 0.5], [0.5, 1.0]]), (3,)),
     "orthogonal": lambda r, m, k: r.orthogonal(k, 3),
+    "gamma": lambda r, m, k: r.gamma(k, m.array([0.01, 0.5, 1.0, 3.0, 100.0])),
+    "gamma of one parameter": lambda r, m, k: r.gamma(k, 0.5, (2, 2)),
+    "loggamma": lambda r, m, k: r.loggamma(k, m.array([0.001, 0.5, 3.0])),
+    "beta": lambda r, m, k: r.beta(k, m.array([0.5, 1.0, 30.0]), 2.0),
+    "dirichlet": lambda r, m, k: r.dirichlet(k, m.array([0.5, 1.0, 3.0]), (2,)),
+    "chisquare": lambda r, m, k: r.chisquare(k, m.array([0.5, 3.0])),
+    "t": lambda r, m, k: r.t(k, 3.0, (4,)),
+    "f": lambda r, m, k: r.f(k, m.array([0.5, 3.0]), 3.0),
+    "generalized_normal": lambda r, m, k: r.generalized_normal(k, 3.0, (4,)),
+    "ball": lambda r, m, k: r.ball(k, 3, 1.5, (2,)),
+    "geometric": lambda r, m, k: r.geometric(k, 0.1, (5,)),
+    "poisson": lambda r, m, k: r.poisson(k, m.array([0.0, 0.5, 5.0, 20.0, 1000.0, 1e5, -1.0])),
+    "binomial": lambda r, m, k: r.binomial(k, m.array([3.0, 100.0, 100.0, 1e4, 50.0]), m.array([0.3, 0.7, 0.05, 0.5, 0.0])),
+    "binomial at the edges":
+        lambda r, m, k: r.binomial(k, m.array([3.0, m.inf, -1.0, 1e4, 50.0]), m.array([1.3, 0.7, 0.05, m.nan, 1.0])),
+    "multinomial": lambda r, m, k: r.multinomial(k, 100.0, m.array([0.5, 0.3, 0.2]), shape=(2, 3)),
 }
 WIDE = {
     "bits uint64": lambda r, m, k: r.bits(k, (7,), "uint64"),

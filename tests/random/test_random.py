@@ -10,7 +10,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from tests.random.cases import CASES, WIDE
-from weft import random
+from weft import lax, random
 
 GOLDEN = np.load(pathlib.Path(__file__).with_name("golden.npz"))
 EXACT = 0
@@ -81,7 +81,28 @@ def test_gradients_pass_through_parameters():
     np.testing.assert_allclose(slope, np.asarray(random.uniform(key, (4,))).sum(), rtol=1e-5)
 
 
+def test_gamma_samples_move_with_their_parameter():
+    """The samples are the inverse of the distribution function at fixed numbers, so P(a, x(a)) stays where it is."""
+    key, a = random.PRNGKey(5), wnp.array([0.3, 1.5, 20.0, 400.0])
+    x, slope = weft.jvp(lambda a: random.gamma(key, a), (a,), (wnp.ones(4),))
+    _, level = weft.jvp(lambda a, x: lax.igamma(a, x), (a, x), (wnp.ones(4), slope))
+    np.testing.assert_allclose(level, np.zeros(4), atol=2e-5)
+    log_slope = weft.grad(lambda a: random.loggamma(key, a).sum())(a)
+    np.testing.assert_allclose(log_slope, slope / x, rtol=1e-4)
+    assert float(weft.grad(lambda a: random.loggamma(key, a))(1e-4)) > 1e4
+
+
+def test_rejection_under_jit_and_vmap():
+    keys = random.split(random.PRNGKey(3), 3)
+    rates = wnp.array([1.0, 30.0])
+    for draw in (random.gamma, random.poisson):
+        want = np.stack([np.asarray(draw(k, rates)) for k in keys])
+        np.testing.assert_allclose(weft.jit(weft.vmap(lambda k, draw=draw: draw(k, rates)))(keys), want, rtol=1e-6)
+
+
 @pytest.mark.parametrize("call, error, says", [
+    (lambda k: random.poisson(k, 1.0, dtype="float32"), ValueError, "int dtype"),
+    (lambda k: random.dirichlet(k, 1.0), ValueError, "at least one dim"),
     (lambda k: random.PRNGKey(1.5), TypeError, "integer"),
     (lambda k: random.uniform(k, (2,), "int32"), ValueError, "float dtype"),
     (lambda k: random.normal(wnp.stack([k, k]), (2,)), ValueError, "single key"),

@@ -110,6 +110,12 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     "jax.lib.xla_bridge": {
         "get_backend": "",
     },
+    "jax.ops": {
+        "segment_max": "weft.segment_ops:segment_max",
+        "segment_min": "weft.segment_ops:segment_min",
+        "segment_prod": "weft.segment_ops:segment_prod",
+        "segment_sum": "weft.segment_ops:segment_sum",
+    },
     "jax.sharding": {
         "PositionalSharding": "weft.sharding:PositionalSharding",
     },

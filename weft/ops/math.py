@@ -297,7 +297,7 @@ def bessel_i1e(x):
 # --- special functions computed on the host ---------------------------------------------------------------------------
 
 
-def _on_host(name: str, reference, jvp):
+def on_host(name: str, reference, jvp):
     """An elementwise op without scalar code: the compiler calls its reference."""
     p = elementwise(name, FLOATING, reference, jvp=jvp)
     p.kind = "library"
@@ -313,7 +313,7 @@ def _polygamma_reference(m, x):
     return np.where(order == 0, psi(wide), sign_ * gamma(order + 1) * zeta(order + 1, wide)).astype(x.dtype)
 
 
-polygamma_p = _on_host("polygamma", _polygamma_reference,
+polygamma_p = on_host("polygamma", _polygamma_reference,
                        [None, lambda t, out, m, x: mul(t, polygamma(add(m, 1), x))])
 
 

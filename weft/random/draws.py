@@ -1,11 +1,4 @@
-"""Random numbers from explicit keys: counter-based threefry, indexed by global position.
-
-The bits of element i depend on the key and i alone, so every layout over devices gives the same values without
-communication. A key is either raw (`PRNGKey`: uint32[2]) or typed (`key`: an array of dtype `key<fry>`); both work everywhere.
-
-Threefry-2x32-20 is from Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). Bits, and the ways from bits to
-samples, equal JAX's.
-"""
+"""Keys, bits, and the samples that come from bits in one step."""
 
 from __future__ import annotations
 
@@ -93,6 +86,17 @@ def wrap_key_data(key_bits_array, *, impl=None):
 def key_data(keys):
     """The raw data of keys, uint32[..., 2]."""
     return _raw(keys, "key_data")
+
+
+def key_dtype(impl_spec=None):
+    """The dtype of the typed keys of a generator.
+
+    >>> import weft
+    >>> weft.random.key_dtype().name
+    'key<fry>'
+    """
+    _check_impl(impl_spec)
+    return key(0).dtype
 
 
 def key_impl(keys) -> str:
