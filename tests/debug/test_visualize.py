@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import weft
+import weft.lax
 from weft.debug import inspect_array_sharding, visualize_array_sharding, visualize_sharding
 from weft.debug.tiles import tile
 from weft.debug.visualize import MOST_PICTURES, draw, to_html, to_text
@@ -186,3 +188,26 @@ def test_inspect_hands_over_the_sharding():
     assert seen == [grid]
     with pytest.raises(TypeError, match="not a valid array type"):
         inspect_array_sharding(SimpleNamespace(shape=(8,)), callback=seen.append)
+
+
+def test_a_dim_that_does_not_divide_is_drawn_as_programs_split_it():
+    mesh = weft.make_mesh((4, 2), ("a", "b"))
+    tiling = tile((10, 6), weft.sharding.NamedSharding(mesh, weft.sharding.P("a", "b")))
+    assert tiling.cuts == ((0, 3, 6, 9, 10), (0, 3, 6)) and tiling.label((3, 1)) == "CPU 7"
+    few = tile((5,), weft.sharding.NamedSharding(mesh, weft.sharding.P("a")))
+    assert few.cuts == ((0, 2, 4, 5),)                  # the last two devices have nothing
+    with pytest.raises(ValueError):
+        tile((5,), weft.sharding.NamedSharding(mesh, weft.sharding.P("a", "b")))
+
+
+def test_what_a_program_has_uneven_inside_can_be_drawn(capsys):
+    mesh = weft.make_mesh((4,), ("a",), devices=weft.devices()[:4])
+    rows = weft.sharding.NamedSharding(mesh, weft.sharding.P("a"))
+
+    @weft.jit
+    def f(x):
+        y = weft.lax.with_sharding_constraint(x * 2, rows)
+        weft.debug.inspect_array_sharding(y, callback=lambda s: weft.debug.visualize_sharding(y.shape, s, max_width=30))
+        return y.sum()
+    f(np.ones(10, np.float32))
+    assert "CPU 0" in capsys.readouterr().out

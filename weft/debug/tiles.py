@@ -1,6 +1,7 @@
 """Which devices hold which part of an array: the data behind the pictures of `weft.debug.visualize`.
 
-In:  a shape, and a sharding that answers `devices_indices_map(shape)` with {device: one slice per dim}.
+In:  a shape, and a sharding that answers `devices_indices_map(shape)` with {device: one slice per dim}. A dim that does not
+     divide is drawn as programs split it: equal blocks, but for the last ones, which are shorter or empty.
 Out: `Tiling`: the cut points of every dim, and the devices of every tile between them.
 """
 
@@ -8,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise, product
 from typing import Any
 
+from weft.ir.shardings import layout_of
+from weft.util.errors import ShardingError
 from weft.util.record import record
 
 Bounds = tuple[tuple[int, int], ...]
@@ -44,7 +47,7 @@ class Tiling:
 def tile(shape: Sequence[int], sharding: Any) -> Tiling:
     """Return the tiles that `sharding` makes of an array of `shape`."""
     shape = tuple(shape)
-    placed = [(device, _bounds(shape, indices)) for device, indices in sharding.devices_indices_map(shape).items()]
+    placed = list(_placed(shape, sharding))
     cuts = tuple(_cuts(size, (bounds[dim] for _, bounds in placed)) for dim, size in enumerate(shape))
     holders: dict[tuple[int, ...], list[int]] = {}
     for device, bounds in placed:
@@ -69,6 +72,17 @@ def spell_ids(ids: Sequence[int]) -> str:
         else:
             runs.append([i])
     return ",".join("-".join(map(str, run)) for run in runs)
+
+
+def _placed(shape: tuple[int, ...], sharding: Any) -> Iterable[tuple[Any, Bounds]]:
+    """Each device and the part that it holds."""
+    try:
+        return [(device, _bounds(shape, indices)) for device, indices in sharding.devices_indices_map(shape).items()]
+    except ShardingError:
+        layout = layout_of(sharding, len(shape))
+        blocks = [-(-size // n) for size, n in zip(shape, layout.splits)]
+        part = lambda position: tuple((min(i * b, s), min((i + 1) * b, s)) for i, b, s in zip(position, blocks, shape))
+        return [(device, part(position)) for device, position in zip(layout.devices, layout.positions)]
 
 
 def _bounds(shape: tuple[int, ...], indices: Sequence[slice]) -> Bounds:
