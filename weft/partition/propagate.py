@@ -20,6 +20,7 @@ from typing import Any
 
 from weft.ir.factors import FactorAxes, FactorRule, axes_of_factors, dims_of_factors, joint_dims
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft.ir.rewrite import params_key
 from weft.ir.specs import DimSpec, Spec
 from weft.partition.reshard import is_even
 from weft.partition.uneven import worth_splitting
@@ -48,13 +49,21 @@ class Propagation:
     cuts: set[tuple[Any, int]] = field(default_factory=set)
     changed: set[Var] = field(default_factory=set)              # since somebody last looked
     rules: dict[Eqn, FactorRule | None] = field(default_factory=dict)
+    shared: dict[tuple, FactorRule | None] = field(default_factory=dict)        # by what it follows from
     edges: set[Var] = field(default_factory=set)                # what the program takes and gives
     repeats: bool = False                # whether specs pass from a value to its repetition or part: in the last round
 
     def rule(self, eqn: Eqn) -> FactorRule | None:
-        """The sharding rule of an equation, made once."""
+        """The sharding rule of an equation: one object for equations with equal operations, parameters and types."""
         if eqn not in self.rules:
-            self.rules[eqn] = factor_rule(eqn)
+            params = params_key(eqn.params)
+            if params is None:
+                self.rules[eqn] = factor_rule(eqn)
+            else:
+                key = (eqn.primitive, params, *[a.aval for a in eqn.invars], None, *[v.aval for v in eqn.outvars])
+                if key not in self.shared:
+                    self.shared[key] = factor_rule(eqn)
+                self.rules[eqn] = self.shared[key]
         return self.rules[eqn]
 
     def spec(self, atom: Any) -> Spec:

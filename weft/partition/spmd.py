@@ -139,6 +139,7 @@ class Partitioner:
     manual: frozenset = frozenset()       # axes that the program at hand deals with itself
     looks: list[tuple[Callable, Spec]] = field(default_factory=list)     # who asks how which value lies
     laid: list[Laid] = field(default_factory=list)
+    known: dict[tuple, list[Choice]] = field(default_factory=dict)      # the ways to compute equations, by what they follow from
     depth: int = 0
     open_ended: bool = False              # whether the program at hand is inside of a while loop
     eqn: Eqn | None = None                # that is being computed
@@ -290,9 +291,23 @@ class Partitioner:
         """The cheapest way to split the factors of an equation."""
         if rule is None:
             return self.whole(eqn)
-        passing = self.passing(eqn, rule, values)
-        choices = [self.placements(eqn, rule, values, axes, passing) for axes in Candidates(self, eqn, rule, values)]
+        choices = self.choices(eqn, rule, values)
         return choices[0] if len(choices) == 1 else min(choices, key=lambda c: self.price(eqn, rule, values, c))
+
+    def choices(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value]) -> list[Choice]:
+        """The ways to split the factors of an equation; equal equations on values that lie alike, as in equal layers, have the same.
+
+        Not so where more than types and parameters tell what the operation can do split.
+        """
+        passing = self.passing(eqn, rule, values)
+        make = lambda: [self.placements(eqn, rule, values, axes, passing) for axes in Candidates(self, eqn, rule, values)]
+        if rule.groups or eqn.primitive.has("split"):
+            return make()
+        key = (id(rule), passing, *[self.wishes.spec(v) for v in eqn.outvars], *[(v.placement.dims, bool(v.pending)) for v in values])
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = make()
+        return found
 
     def context(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes) -> emit.SplitContext:
         """What a `split` rule is told when factors are split by `axes`."""
