@@ -61,6 +61,11 @@ def log1mexp(x: Any) -> Any:
     return wnp.where(near, wnp.log(-wnp.expm1(-x)), wnp.log1p(-wnp.exp(-x)))
 
 
+def _top(x: Any, axis: Axis) -> Any:
+    """The largest values along `axis`, as a constant; an empty array has none, so any will do."""
+    return stop_gradient(wnp.max(x, axis=axis, keepdims=True, initial=None if x.size else 0))
+
+
 def softmax(x: Any, axis: Axis = -1, where: Any = None) -> Any:
     """exp(x), divided by its sum along `axis`; where `where` is false, 0.
 
@@ -69,8 +74,7 @@ def softmax(x: Any, axis: Axis = -1, where: Any = None) -> Any:
     """
     x = _float(x)
     shown = x if where is None else wnp.where(where, x, -wnp.inf)
-    top = stop_gradient(wnp.max(shown, axis=axis, keepdims=True))
-    terms = wnp.exp(x - top)
+    terms = wnp.exp(x - _top(shown, axis))
     if where is not None:
         terms = wnp.where(where, terms, 0.0)
     return terms / wnp.sum(terms, axis=axis, keepdims=True)
@@ -80,7 +84,7 @@ def log_softmax(x: Any, axis: Axis = -1, where: Any = None) -> Any:
     """The logarithm of `softmax`, without cancellation; where `where` is false, minus infinity."""
     x = _float(x)
     shown = x if where is None else wnp.where(where, x, -wnp.inf)
-    shifted = x - stop_gradient(wnp.max(shown, axis=axis, keepdims=True))
+    shifted = x - _top(shown, axis)
     terms = wnp.exp(shifted) if where is None else wnp.where(where, wnp.exp(shifted), 0.0)
     out = shifted - wnp.log(wnp.sum(terms, axis=axis, keepdims=True))
     return out if where is None else wnp.where(where, out, -wnp.inf)

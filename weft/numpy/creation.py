@@ -164,6 +164,8 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
     """An array of `shape` filled with `fill_value`."""
     check_arraylike("full", fill_value)
     shape = _shape(shape)
+    if dtype is not None and dtypes.is_extended(dtype):     # keys: each word of theirs
+        return random_wrap(full((*shape, *dtype.impl.key_shape), fill_value, np.uint32, device=device, out_sharding=out_sharding), dtype)
     weak = dtype is None and typeof(fill_value).weak_type
     dtype = typeof(fill_value).dtype if dtype is None else dtypes.check_dtype(dtype, "full")
     target = device if out_sharding is None else out_sharding

@@ -305,6 +305,8 @@ def _read_points(x, dims, dynamic):
 
 def _read_gather(x, plan: Plan, dims, dynamic, mode, fill_value, indices_are_sorted, unique_indices):
     group = plan.group_shape
+    if 0 in group and any(x.shape[k] == 0 for k, d in enumerate(dims) if d in dynamic):
+        return reshape(x, _result_shape(plan))      # nothing is read from where there is nothing to read
     positions = _stack_positions([dynamic[d] for d in dims if d in dynamic], group)
     collapsed = tuple(k for k, d in enumerate(dims) if d in dynamic)
     order = [o for o in plan.out_dims if o[0] != "new"]
@@ -462,6 +464,8 @@ def setitem(x, index, values, scatter, indices_are_sorted=False, unique_indices=
     plan = make_plan(tuple(x.shape), index)
     shape = _result_shape(plan)
     values = _fit_values(values, shape, plan)
+    if 0 in shape:
+        return x
     if plan.is_basic and not plan.ranges and scatter is ix.scatter and not plan.reversed and mode is None:
         return _write_slice(x, plan, values)
     return _write_scatter(x, plan, values, scatter, indices_are_sorted, unique_indices, mode)

@@ -607,6 +607,8 @@ def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=N
     shape = list(broadcast_shapes(tuple(1 if d == axis else n for d, n in enumerate(a.shape)),
                                   tuple(1 if d == axis else n for d, n in enumerate(positions.shape))))
     shape[axis] = positions.shape[axis]
+    if 0 in shape:
+        return layout.full(shape, 0, a.dtype)
     a = broadcast_to(a, tuple(a.shape[axis] if d == axis else n for d, n in enumerate(shape)))
     positions = broadcast_to(positions, tuple(shape))
     # other dims run along with each other, which keeps them split where they are

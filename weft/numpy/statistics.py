@@ -43,8 +43,8 @@ def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: boo
     rest = [d for d in range(a.ndim) if d not in axes]
     n = int(np.prod([a.shape[d] for d in axes], dtype=np.int64))
     flat = mp.reshape(mp.transpose(a, (*rest, *axes)), (*(a.shape[d] for d in rest), n))
-    if n == 0:
-        raise ValueError(f"{api} of no elements, over axes {axes} of shape {tuple(a.shape)}.")
+    if n == 0:                       # NaN, as the mean of no elements is
+        flat, n = creation.full((*flat.shape[:-1], 1), np.nan, a.dtype), 1
     ordered = sort(flat, -1)         # NaN last
     nan = uf.isnan(flat)
     count = cast(rd.sum(uf.logical_not(nan), -1), a.dtype) if ignore_nan else float(n)

@@ -502,6 +502,9 @@ def full(shape: Sequence[int], fill_value, dtype=None, *, sharding=None):
     if aval.ndim:
         raise shape_error("full", "fill_value must be a scalar.", [("fill_value", aval.str_short())])
     dtype = aval.dtype if dtype is None else dtypes.canonicalize_dtype(dtype)
+    if dtypes.is_extended(dtype):                    # keys: each word of theirs
+        words = full((*shape, *dtype.impl.key_shape), fill_value, np.uint32, sharding=sharding)
+        return registry["random_wrap"].bind(words, impl=dtype.impl)
     weak = aval.weak_type and dtype == aval.dtype
     value = registry["convert_element_type"].bind(fill_value, new_dtype=dtype, weak_type=weak, sharding=None) \
         if hasattr(fill_value, "aval") else np.asarray(fill_value, dtype)[()]
