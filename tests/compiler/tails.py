@@ -101,4 +101,5 @@ def compare(family: str, chosen: list[tuple[int, int]]) -> None:
             rounded = exact.astype(y.dtype)
             tolerance = 0 if y.dtype.kind in "iu" else 8 * float(ml_dtypes.finfo(y.dtype).eps)
             assert y.shape == rounded.shape
-            np.testing.assert_allclose(np.asarray(y).astype(wide), rounded.astype(wide), tolerance, tolerance, err_msg=f"{x.shape} {x.dtype}")
+            np.testing.assert_allclose(np.asarray(y).astype(wide), rounded.astype(wide), tolerance, tolerance,
+                                       err_msg=f"{x.shape} {x.dtype}")
