@@ -310,3 +310,34 @@ def test_linear_algebra(name):
     found, want = LINALG[name](wnp), LINALG[name](np)
     for f, w in zip(*[v if isinstance(v, tuple) else (v,) for v in (found, want)]):
         np.testing.assert_allclose(f, w, rtol=1e-3, atol=1e-3)
+
+
+PARTS = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 50.0, -50.0, 1e-3]
+BRANCHES = "arcsin arccos arctan arcsinh arccosh arctanh sqrt log log1p log2 log10 exp expm1 sin cos tan sinh cosh tanh"
+
+
+@pytest.mark.parametrize("name", BRANCHES.split())
+def test_the_sign_of_zero_chooses_the_side_of_a_branch_cut(name):
+    z = np.array([complex(a, b) for a in PARTS for b in PARTS], np.complex64)
+    with np.errstate(all="ignore"):
+        want = getattr(np, name)(z.astype(np.complex128)).astype(np.complex64)
+    found = np.asarray(getattr(wnp, name)(z))
+    np.testing.assert_allclose(found.real, want.real, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.imag, want.imag, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int8", "uint8"])
+def test_remainders_of_integers_by_zero_are_zero(dtype):
+    x, y = np.array([5, 0, 7], dtype), np.array([0, 0, 2], dtype)
+    for name in ("remainder", "fmod"):
+        assert np.asarray(getattr(wnp, name)(x, y)).tolist() == [0, 0, 1]
+    assert np.asarray(wnp.divmod(x, y)[1]).tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_halves_step_to_their_own_neighbours(dtype):
+    x, y = wnp.array([0, 1, -2, 5, 3, wnp.nan, wnp.inf, -0.0], dtype), wnp.array([3, -2, 2, 0, 3, 1, 0, -1], dtype)
+    found, want = np.asarray(wnp.nextafter(x, y)), np.nextafter(np.asarray(x), np.asarray(y))
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found.astype(np.float32), want.astype(np.float32))
+    assert (np.asarray(wnp.spacing(x[:5])).astype(np.float32) != 0).all()

@@ -242,3 +242,31 @@ def test_linear_transpose():
 def test_errors(call, error, words):
     with pytest.raises(error, match=words):
         call()
+
+
+@weft.custom_vjp
+def _scaled(x, n):
+    return x * n
+
+
+_scaled.defvjp(lambda x, n: (x * n, (x, n)), lambda residuals, ct: (ct * residuals[1], ct * residuals[0]))
+
+
+DERIVATIVES = {
+    "of the identity": (lambda x: weft.grad(lambda v: v)(x)),
+    "zero": (lambda x: weft.grad(lambda v: 1.0)(x)),
+    "of a sum": (lambda x: weft.grad(lambda v: v + 0)(x)),
+    "of a custom rule": (lambda x: weft.grad(_scaled)(x, 3.0)),
+    "second": (lambda x: weft.grad(weft.grad(lambda v: v ** 3))(x)),
+    "of jvp": (lambda x: weft.jvp(lambda v: v * v, (x,), (1.0,))[1]),
+    "of linearize": (lambda x: weft.linearize(lambda v: v * v, x)[1](1.0)),
+    "of a staged function": (lambda x: weft.jit(weft.grad(lambda v: v * v))(x)),
+}
+
+
+@pytest.mark.parametrize("name", DERIVATIVES)
+def test_derivatives_are_arrays_as_weakly_typed_as_what_they_belong_to(name):
+    weak, strong = DERIVATIVES[name](2.0), DERIVATIVES[name](wnp.float32(2.0))
+    assert isinstance(weak, weft.Array) and isinstance(strong, weft.Array)
+    assert weak.weak_type and not strong.weak_type
+    assert (weak * wnp.ones(2, "bfloat16")).dtype == wnp.bfloat16

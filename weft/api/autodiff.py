@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from weft.api.execute import to_array
 from weft.api.flat import FlatFunction, aval_of
 from weft.api.jit import function_name, jit
 from weft.api.vmap import vmap
 from weft.control.custom_rules import custom_vjp
 from weft.core.interpret import evaluate
 from weft.core.stage import stage
-from weft.core.trace import UndefPrimal, Zero, typeof
+from weft.core.trace import UndefPrimal, Zero, _state, eval_trace, typeof
 from weft.ops.elementwise import convert_element_type
 from weft.ops.layout import reshape
 from weft.ops.slicing import slice_in_dim
@@ -108,7 +109,7 @@ def _vjp(fun, primals, has_aux, api):
             _check_cotangent(c, aval)
         linear = [UndefPrimal(v.aval) for v in program.invars]
         found = iter(backward_pass(program.replace(consts=residuals), linear, [_as_cotangent(cts[i], out_avals[i]) for i in keep]))
-        result = [instantiate(next(found)) if d else np.zeros(a.shape, dtypes.float0) for d, a in zip(differentiable, in_avals)]
+        result = [_derivative(next(found), a) if d else np.zeros(a.shape, dtypes.float0) for d, a in zip(differentiable, in_avals)]
         return tree.tree_unflatten(in_tree, result)
 
     out = tree.tree_unflatten(trees[0], outs)
@@ -131,6 +132,14 @@ def _flat_with_aux(fun: Callable, in_tree, has_aux: bool, api: str) -> tuple[Cal
         trees[:] = [structure, aux_tree]
         return [*leaves, *aux_leaves]
     return flat_fun, trees
+
+
+def _derivative(t, aval):
+    """A tangent or cotangent as users get it: an Array, weakly typed where the value it belongs to is."""
+    t = instantiate(t)
+    if aval.weak_type:
+        return convert_element_type(t, aval.dtype, weak_type=True)
+    return to_array(t) if isinstance(t, np.generic) and _state.trace is eval_trace else t
 
 
 def _as_cotangent(ct, aval):
@@ -241,7 +250,7 @@ def jvp(fun: Callable, primals: Sequence, tangents: Sequence, has_aux: bool = Fa
     flat_fun, trees = _flat_with_aux(fun, in_tree, has_aux, "jvp")
     outs, out_tangents = jvp_flat(flat_fun, flat, checked)
     n = trees[0].num_leaves
-    tangents_out = [instantiate(t) for t in out_tangents[:n]]
+    tangents_out = [_derivative(t, typeof(o)) for o, t in zip(outs, out_tangents[:n])]
     result = tree.tree_unflatten(trees[0], outs[:n]), tree.tree_unflatten(trees[0], tangents_out)
     return (*result, tree.tree_unflatten(trees[1], outs[n:])) if has_aux else result
 
@@ -259,7 +268,7 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
     flat_fun, trees = _flat_with_aux(fun, in_tree, has_aux, "linearize")
     outs, program, nonzero = linearize_flat(flat_fun, flat)
     n = trees[0].num_leaves
-    avals = [typeof(o).to_tangent_aval() for o in outs[:n]]
+    avals = [typeof(o) for o in outs[:n]]
     in_avals = [typeof(x) for x in flat]
 
     def f_jvp(residuals, *tangents):
@@ -272,7 +281,8 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
                 raise ValueError(f"linearize: a tangent of type {typeof(t).str_short()} for a primal of type {a.str_short()}.")
         found = iter(evaluate(program.replace(consts=residuals), *given))
         tangents_out = [next(found) if nz else None for nz in nonzero][:n]
-        return tree.tree_unflatten(trees[0], [instantiate(Zero(a)) if t is None else t for t, a in zip(tangents_out, avals)])
+        tangents_out = [Zero(a.to_tangent_aval()) if t is None else t for t, a in zip(tangents_out, avals)]
+        return tree.tree_unflatten(trees[0], [_derivative(t, a) for t, a in zip(tangents_out, avals)])
 
     out = tree.tree_unflatten(trees[0], outs[:n])
     f_jvp = tree.Partial(f_jvp, program.consts)

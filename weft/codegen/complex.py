@@ -181,10 +181,12 @@ def _tan(r: _Real, args: list[Value], type_: str) -> Value:
 
 def _log1p(r: _Real, args: list[Value], type_: str) -> Value:
     x, y = args[0].real, args[0].imag
-    one = r.const(1.0, x)
-    # log|1+z| = log1p(x (2 + x) + y^2) / 2
+    half, moved = r.const(0.5, x), r("add", r.const(1.0, x), x)
+    # log|1+z| = log1p(x (2 + x) + y^2) / 2, which cancels where 1 + z is small; there 1 + x is exact
     grown = r("add", r("mul", x, r("add", r.const(2.0, x), x)), r("mul", y, y))
-    return pair(type_, r("mul", r.const(0.5, x), r("log1p", grown)), r("atan2", y, r("add", one, x)))
+    small = r.test("lt", grown, r("neg", half))
+    near = r("log", _abs(r, [pair(type_, moved, y)], type_))
+    return pair(type_, r.select(small, near, r("mul", half, r("log1p", grown))), r("atan2", y, moved))
 
 
 def _expm1(r: _Real, args: list[Value], type_: str) -> Value:

@@ -195,12 +195,14 @@ empty = zeros
 
 
 def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_sharding=None):
-    """An array filled with `fill_value`, with the shape, dtype and explicit sharding of `a` unless given; inside shard_map it
-    varies over the axes of `a`."""
+    """An array filled with `fill_value`, with the shape, dtype and sharding of `a` unless given; inside shard_map it varies over
+    the axes of `a`."""
     check_arraylike("full_like", fill_value)
     aval = a.aval if hasattr(a, "aval") else typeof(a) if not (hasattr(a, "shape") and hasattr(a, "dtype")) else \
         ShapedArray(tuple(a.shape), dtypes.canonicalize_dtype(a.dtype))
     want = aval.dtype if dtype is None else dtypes.check_dtype(dtype, "full_like")
+    if shape is None and device is None and out_sharding is None and type(a) is Array and a.committed and aval.sharding is None:
+        device = a.sharding
     if shape is None and device is None and out_sharding is None:
         out_sharding = getattr(a, "sharding", None) if aval.sharding is not None and not isinstance(a, Tracer) else aval.sharding
     result = full(aval.shape if shape is None else shape, fill_value, want)

@@ -196,27 +196,64 @@ def _or_if_complex(op: Callable, on_complex: Callable) -> Callable:
     return lambda x: on_complex(x) if _is_complex(x) else op(x)
 
 
-# inverse functions of complex numbers by their logarithms, principal branches
+# Inverse functions of complex numbers by the real functions of the parts of their roots: the sign of a zero part chooses the
+# side of a branch cut, so that 1 - z must negate it.
+def _roots(x):
+    """The parts of sqrt(1 - x) and of sqrt(1 + x)."""
+    re, im = ew.real(x), ew.imag(x)
+    below, above = (ew.sqrt(ew.complex(ew.add(1, a), b)) for a, b in ((ew.neg(re), ew.neg(im)), (re, im)))
+    return ew.real(below), ew.imag(below), ew.real(above), ew.imag(above)
+
+
 def _complex_asin(x):
-    return ew.mul(ew.log(ew.add(ew.mul(x, 1j), ew.sqrt(ew.sub(1, ew.square(x))))), -1j)
+    a, b, c, d = _roots(x)
+    return ew.complex(ew.atan2(ew.real(x), ew.sub(ew.mul(a, c), ew.mul(b, d))), ew.asinh(ew.sub(ew.mul(a, d), ew.mul(b, c))))
 
 
-def _complex_atan(x):
-    turned = ew.mul(x, 1j)
-    return ew.mul(ew.sub(ew.log(ew.sub(1, turned)), ew.log(ew.add(1, turned))), 0.5j)
+def _complex_acos(x):
+    a, b, c, d = _roots(x)
+    return ew.complex(ew.mul(2, ew.atan2(a, c)), ew.asinh(ew.sub(ew.mul(c, b), ew.mul(d, a))))
 
 
 def _complex_acosh(x):
-    return ew.log(ew.add(x, ew.mul(ew.sqrt(ew.add(x, 1)), ew.sqrt(ew.sub(x, 1)))))
+    re, im = ew.real(x), ew.imag(x)
+    below, above = (ew.sqrt(ew.complex(ew.add(re, shift), im)) for shift in (-1, 1))
+    a, b, c, d = ew.real(below), ew.imag(below), ew.real(above), ew.imag(above)
+    return ew.complex(ew.asinh(ew.add(ew.mul(a, c), ew.mul(b, d))), ew.mul(2, ew.atan2(b, c)))
+
+
+def _complex_atanh(x):
+    re, im = ew.real(x), ew.imag(x)
+    far = ew.abs(re)                  # log1p loses digits near -1, so the side with the pole at +1 is computed and signed
+    rest = ew.sub(1, far)
+    size = ew.log1p(ew.div(ew.mul(4, far), ew.add(ew.square(rest), ew.square(im))))
+    turn = ew.atan2(ew.mul(2, im), ew.sub(ew.mul(rest, ew.add(1, far)), ew.square(im)))
+    return ew.complex(ew.mul(0.25, select(_signbit(re), ew.neg(size), size)), ew.mul(0.5, turn))
+
+
+def _turned(op: Callable) -> Callable:
+    """-i op(i x): the circular function of a hyperbolic one, and the other way round."""
+    def on_complex(x):
+        out = op(ew.complex(ew.neg(ew.imag(x)), ew.real(x)))
+        return ew.complex(ew.imag(out), ew.neg(ew.real(out)))
+    return on_complex
+
+
+def _log_to(base: int) -> Callable:
+    scaled = lambda x: ew.div(ew.log(x), math.log(base))
+
+    def on_complex(x):
+        return ew.complex(scaled(ew.abs(x)), ew.div(ew.atan2(ew.imag(x), ew.real(x)), math.log(base)))
+    return _or_if_complex(scaled, on_complex)
 
 
 _exp2 = _or_if_complex(ew.exp2, lambda x: ew.exp(ew.mul(x, math.log(2))))
 _asin = _or_if_complex(ew.asin, _complex_asin)
-_acos = _or_if_complex(ew.acos, lambda x: ew.sub(math.pi / 2, _complex_asin(x)))
-_atan = _or_if_complex(ew.atan, _complex_atan)
-_asinh = _or_if_complex(ew.asinh, lambda x: ew.log(ew.add(x, ew.sqrt(ew.add(ew.square(x), 1)))))
+_acos = _or_if_complex(ew.acos, _complex_acos)
+_atan = _or_if_complex(ew.atan, _turned(_complex_atanh))
+_asinh = _or_if_complex(ew.asinh, _turned(_complex_asin))
 _acosh = _or_if_complex(ew.acosh, _complex_acosh)
-_atanh = _or_if_complex(ew.atanh, lambda x: ew.mul(ew.sub(ew.log(ew.add(1, x)), ew.log(ew.sub(1, x))), 0.5))
+_atanh = _or_if_complex(ew.atanh, _complex_atanh)
 
 exp = _unary_inexact("exp", ew.exp, "e to the x.")
 exp2 = _unary_inexact("exp2", _exp2, "2 to the x.")
@@ -237,8 +274,8 @@ arctan = atan = _unary_inexact("arctan", _atan, "Inverse tangent, in radians.")
 arcsinh = asinh = _unary_inexact("arcsinh", _asinh, "Inverse hyperbolic sine.")
 arccosh = acosh = _unary_inexact("arccosh", _acosh, "Inverse hyperbolic cosine.")
 arctanh = atanh = _unary_inexact("arctanh", _atanh, "Inverse hyperbolic tangent.")
-log2 = _unary_inexact("log2", lambda x: ew.div(ew.log(x), math.log(2)), "Logarithm to base 2.")
-log10 = _unary_inexact("log10", lambda x: ew.div(ew.log(x), math.log(10)), "Logarithm to base 10.")
+log2 = _unary_inexact("log2", _log_to(2), "Logarithm to base 2.")
+log10 = _unary_inexact("log10", _log_to(10), "Logarithm to base 10.")
 deg2rad = radians = _unary_inexact("deg2rad", lambda x: ew.mul(x, math.pi / 180), "Degrees to radians.")
 rad2deg = degrees = _unary_inexact("rad2deg", lambda x: ew.mul(x, 180 / math.pi), "Radians to degrees.")
 reciprocal = _unary_inexact("reciprocal", lambda x: ew.integer_pow(x, -1), "1 / x, always floating.")
@@ -410,8 +447,13 @@ def _floor_divide(x, y):
     return select(ew.eq(y, 0), ew.div(x, y), quotient)
 
 
+def _rem(x, y):
+    """The remainder with the sign of x; of integers by zero it is zero, as NumPy has it."""
+    return ew.rem(x, y) if not _is_int(x) else select(ew.eq(y, 0), 0, ew.rem(x, y))
+
+
 def _mod(x, y):
-    r = ew.rem(x, y)
+    r = _rem(x, y)
     if _is_unsigned(r):
         return r
     wrong = ew.bitwise_and(ew.ne(r, 0), ew.ne(ew.lt(r, 0), ew.lt(y, 0)))
@@ -420,7 +462,7 @@ def _mod(x, y):
 
 floor_divide = _binary_numeric("floor_divide", _floor_divide, "The largest integer not above x / y.")
 remainder = mod = _binary_numeric("remainder", _mod, "x - floor(x / y) * y: the remainder with the sign of y.")
-fmod = _binary_numeric("fmod", ew.rem, "The remainder with the sign of x.")
+fmod = _binary_numeric("fmod", _rem, "The remainder with the sign of x.")
 
 
 def divmod(x, y, /):  # noqa: A001
