@@ -270,3 +270,21 @@ def test_derivatives_are_arrays_as_weakly_typed_as_what_they_belong_to(name):
     assert isinstance(weak, weft.Array) and isinstance(strong, weft.Array)
     assert weak.weak_type and not strong.weak_type
     assert (weak * wnp.ones(2, "bfloat16")).dtype == wnp.bfloat16
+
+
+TRANSFORMED = {
+    "jit": lambda f: weft.jit(f)(1.0), "grad": lambda f: weft.grad(f)(1.0), "vmap": lambda f: weft.vmap(f)(wnp.ones(2)),
+    "jvp": lambda f: weft.jvp(f, (1.0,), (1.0,)), "scan": lambda f: weft.lax.scan(lambda c, _: (f(c), None), 1.0, None, 2),
+    "jit of grad": lambda f: weft.jit(weft.grad(f))(1.0), "vmap of grad": lambda f: weft.vmap(weft.grad(f))(wnp.ones(2)),
+    "a custom rule": lambda f: weft.jit(weft.grad(lambda x: f(weft.nn.relu(x))))(1.0),
+    "grad of remat": lambda f: weft.grad(weft.checkpoint(f))(1.0),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_leaks_are_told_where_they_are_looked_for(name):
+    kept = []
+    with weft.checking_leaks():
+        TRANSFORMED[name](lambda x: wnp.sin(x) * 2.0 * x)
+        with pytest.raises(weft.errors.UnexpectedTracerError, match=r"(?s)checking_leaks: .*held by: list"):
+            TRANSFORMED[name](lambda x: (kept.append(x * 2.0), wnp.sin(x))[1])

@@ -17,6 +17,7 @@ from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive, unsupported
 from weft.core.stage import hoist_tracers, stage
 from weft.core.trace import EvalTrace, Zero, _state, is_undef, set_trace, typeof
+from weft.ir.types import ShapedArray
 from weft.ops.elementwise import add, convert_element_type
 from weft.ops.reduce import reduce_sum
 from weft.transforms.batch import BatchTrace, batch_flat, move_dim, to_dim
@@ -58,6 +59,11 @@ class _Split:
         self.positions = [i for i in range(n) if i not in self.nondiff]
         self.n = n
         self.flat, self.tree = tree.tree_flatten(tuple(args[i] for i in self.positions))
+
+    def take(self) -> list:
+        """The flat arguments, which are not kept: the rules, which know the split, outlive the call."""
+        flat, self.flat = self.flat, []
+        return flat
 
     def rebuild(self, flat: Sequence) -> list:
         args = [None] * self.n
@@ -165,7 +171,7 @@ class custom_jvp(_CustomFunction):
             out_tree[:] = [structure]
             return outs, tangent_outs
 
-        outs = _dispatch_jvp(_state.trace, _flat_call(self.fun, split, out_tree), flat_jvp, split.flat, name)
+        outs = _dispatch_jvp(_state.trace, _flat_call(self.fun, split, out_tree), flat_jvp, split.take(), name)
         return tree.tree_unflatten(out_tree[0], outs)
 
 
@@ -282,6 +288,7 @@ class custom_vjp(_CustomFunction):
         if type(_state.trace) is EvalTrace:
             return self.fun(*args)
         split = _Split(args, self.nondiff_argnums)
+        avals = [typeof(x) for x in split.flat]
         out_tree: list = []
 
         def fwd(*flat):
@@ -301,29 +308,29 @@ class custom_vjp(_CustomFunction):
             if not isinstance(result, (tuple, list)) or len(result) != len(split.positions):
                 raise TypeError(f"custom_vjp: bwd of {name} must return a tuple with one cotangent per differentiable argument "
                                 f"({len(split.positions)}), got {result!r}.")
-            return _flatten_cts(name, tuple(result), split)
+            return _flatten_cts(name, tuple(result), split.tree, avals)
 
-        outs = _dispatch_vjp(_state.trace, _flat_call(self.fun, split, out_tree), VjpRules(fwd, bwd), split.flat, name)
+        outs = _dispatch_vjp(_state.trace, _flat_call(self.fun, split, out_tree), VjpRules(fwd, bwd), split.take(), name)
         return tree.tree_unflatten(out_tree[0], outs)
 
 
-def _flatten_cts(name, result, split) -> list:
+def _flatten_cts(name: str, result: tuple, structure, avals: Sequence[ShapedArray]) -> list:
     """Cotangents in the order of the flat arguments; a None stands for zeros of a whole subtree."""
     try:
-        flat = tree.broadcast_prefix(result, tree.tree_unflatten(split.tree, split.flat), is_leaf=lambda x: x is None)
+        flat = tree.broadcast_prefix(result, tree.tree_unflatten(structure, avals), is_leaf=lambda x: x is None)
     except ValueError as error:
         raise TypeError(f"custom_vjp: bwd of {name} must return cotangents of the structure of the arguments: {error}") from None
-    for ct, x in zip(flat, split.flat):
-        want = typeof(x).to_tangent_aval()
+    for ct, aval in zip(flat, avals):
+        want = aval.to_tangent_aval()
         if ct is not None and want.dtype != dtypes.float0 and typeof(ct).shape != want.shape:
             raise ValueError(f"custom_vjp: bwd of {name} must return cotangents of the arguments' shapes: an argument of type "
-                             f"{typeof(x).str_short()} got a cotangent of type {typeof(ct).str_short()}.")
+                             f"{aval.str_short()} got a cotangent of type {typeof(ct).str_short()}.")
         extra = tuple(sorted(typeof(ct).vma - want.vma, key=str)) if ct is not None else ()
         if extra:
             raise ValueError(f"custom_vjp: bwd of {name} must return cotangents that vary as the arguments do: an argument of type "
-                             f"{typeof(x).str_short()} got a cotangent of type {typeof(ct).str_short()}.\n  The argument is one value "
+                             f"{aval.str_short()} got a cotangent of type {typeof(ct).str_short()}.\n  The argument is one value "
                              f"for all devices along {extra}, so their cotangents add up: return lax.psum(ct, {extra}).")
-    return [None if typeof(x).to_tangent_aval().dtype == dtypes.float0 else ct for ct, x in zip(flat, split.flat)]
+    return [None if aval.to_tangent_aval().dtype == dtypes.float0 else ct for ct, aval in zip(flat, avals)]
 
 
 def _dispatch_vjp(trace, fun, rules: VjpRules, args, name):

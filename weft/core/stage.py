@@ -15,11 +15,12 @@ import numpy as np
 from weft.core.annotations import annotated_types
 from weft.core.primitive import Primitive
 from weft.core.sharded_types import sharded_types
-from weft.core.trace import Trace, Tracer, _state, escaped_tracer, set_trace, typeof
+from weft.core.trace import Trace, Tracer, _state, check_leaks, escaped_tracer, set_trace, typeof
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.registry import registry
 from weft.ir.types import ShapedArray
 from weft.util import dtypes
+from weft.util.config import config
 from weft.util.source import user_frame
 from weft.util.state import guard
 
@@ -150,6 +151,9 @@ def stage(fun: Callable, in_avals: Sequence[ShapedArray], name: str = "") -> Jax
     finally:
         guard[0] -= 1
         trace.finished = True
+    if config.check_tracer_leaks:
+        del args, outs
+        check_leaks(trace)
     return jaxpr
 
 

@@ -11,6 +11,8 @@ trace is a leak, and the error names the line that made it.
 from __future__ import annotations
 
 import functools
+import gc
+import inspect
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
@@ -28,6 +30,7 @@ from weft.util.errors import (
     TracerBoolConversionError,
     TracerIntegerConversionError,
     UnexpectedTracerError,
+    describe,
 )
 from weft.util.source import user_frame
 
@@ -283,6 +286,25 @@ def axis_env_size(name) -> int:
     known = ", ".join(map(repr, dict.fromkeys(n for n, *_ in _state.axis_env))) or "none"
     raise NameError(f"unbound axis name: {name!r}. Axes in scope: {known}. "
                     "Name the axis with vmap(..., axis_name=...) or run inside shard_map.")
+
+
+def check_leaks(trace: Trace) -> None:
+    """Raise if something still refers to a tracer of the finished `trace` (asked for by `config.check_tracer_leaks`)."""
+    gc.collect()
+    leaked = [t for t in gc.get_referrers(trace) if isinstance(t, Tracer) and t._trace is trace]
+    if leaked:
+        rows = [(tracer.describe(), _holder(tracer, leaked)) for tracer in leaked[:4]]
+        origin = getattr(leaked[0], "source", None)
+        raise UnexpectedTracerError(describe(
+            "checking_leaks", f"{len(leaked)} values of a transformed function live on after it has ended.",
+            rows, origin, "A value computed inside a transformed function (jit, grad, vmap, ...) must leave it through its return value.",
+            "Return it, or delete what holds it before the function ends."))
+
+
+def _holder(tracer: Tracer, leaked: list) -> str:
+    """What refers to `tracer`, in words."""
+    kinds = {type(x).__name__ for x in gc.get_referrers(tracer) if x is not leaked and not inspect.isframe(x)}
+    return f"held by: {', '.join(sorted(kinds)) or 'a running function'}"
 
 
 def escaped_tracer(tracer: Tracer) -> UnexpectedTracerError:

@@ -13,10 +13,11 @@ from weft.core.interpret import evaluate
 from weft.core.primitive import BatchAxis
 from weft.core.sharded_types import check
 from weft.core.stage import stage
-from weft.core.trace import Trace, Tracer, current_trace, derived_trace, extend_axis_env, set_trace, typeof
+from weft.core.trace import Trace, Tracer, check_leaks, current_trace, derived_trace, extend_axis_env, set_trace, typeof
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.types import ShapedArray
 from weft.ops.layout import broadcast_in_dim, transpose
+from weft.util.config import config
 from weft.util.state import guard
 
 
@@ -109,6 +110,9 @@ def batch_flat(fun: Callable, axis: BatchAxis, args: Sequence, dims: Sequence) -
     finally:
         guard[0] -= 1
         trace.finished = True
+    del outs
+    if config.check_tracer_leaks:
+        check_leaks(trace)
     return [v for v, _ in pairs], [d for _, d in pairs]
 
 

@@ -12,9 +12,10 @@ from weft.core.annotations import cast_under
 from weft.core.interpret import evaluate
 from weft.core.sharded_types import check
 from weft.core.stage import stage
-from weft.core.trace import Trace, Tracer, Zero, current_trace, derived_trace, set_trace, typeof
+from weft.core.trace import Trace, Tracer, Zero, check_leaks, current_trace, derived_trace, set_trace, typeof
 from weft.ir.jaxpr import Jaxpr
 from weft.ops.families import zeros
+from weft.util.config import config
 from weft.util.state import guard
 
 
@@ -82,6 +83,9 @@ def jvp_flat(fun: Callable, primals: Sequence, tangents: Sequence) -> tuple[list
     finally:
         guard[0] -= 1
         trace.finished = True
+    del outs
+    if config.check_tracer_leaks:
+        check_leaks(trace)
     return [p for p, _ in pairs], [t for _, t in pairs]
 
 

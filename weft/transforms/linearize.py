@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft.core.stage import StageTrace, StageTracer
-from weft.core.trace import Zero, current_trace, set_trace, typeof
+from weft.core.trace import Zero, check_leaks, current_trace, set_trace, typeof
 from weft.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var
 from weft.transforms.jvp import JVPTrace
+from weft.util.config import config
 from weft.util.state import guard
 
 
@@ -56,7 +57,12 @@ def linearize_flat(fun: Callable, primals: Sequence, nonzero: Sequence[bool] | N
     finally:
         guard[0] -= 1
         linear.finished = jvp.finished = True
-    return [p for p, _ in pairs], program, out_nonzero
+    values = [p for p, _ in pairs]
+    del outs, pairs, tangents
+    if config.check_tracer_leaks:
+        check_leaks(jvp)
+        check_leaks(linear)
+    return values, program, out_nonzero
 
 
 class Partial:
