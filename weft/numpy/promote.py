@@ -166,6 +166,12 @@ def promote_to_inexact(api: str, x, y) -> Sequence:
     return broadcast(api, *promote_dtypes_inexact(value(x), value(y)))
 
 
+def all_inexact(api: str, *args) -> list:
+    """Array-likes with a common floating or complex dtype, each of its own shape."""
+    check_arraylike(api, *args)
+    return promote_dtypes_inexact(*map(value, args))
+
+
 def inexact(api: str, x):
     """An array-like with a floating or complex dtype."""
     if hasattr(x, "aval") and is_inexact(x):

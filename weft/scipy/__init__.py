@@ -1,8 +1,8 @@
-"""A part of SciPy's API on global arrays: `special` and `linalg`, loaded on first use."""
+"""A part of SciPy's API on global arrays; each submodule is loaded on first use."""
 
 import importlib
 
-_SUBMODULES = ("linalg", "special")
+_SUBMODULES = ("linalg", "special", "stats")
 
 
 def __getattr__(name: str):

@@ -7,16 +7,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from weft.numpy.promote import inexact, promote_to_inexact
+from weft.numpy.promote import all_inexact, broadcast, inexact, promote_to_inexact
 from weft.numpy.reductions import logsumexp
 from weft.numpy.ufuncs import subtract
-from weft.ops import elementwise as ew
+from weft.ops import elementwise as ew, incomplete
 from weft.ops.comparison import select
 
 __all__ = [
-    "beta", "betaln", "digamma", "entr", "erf", "erfc", "erfinv", "expit", "factorial", "gamma", "gammaln", "gammasgn",
-    "i0", "i0e", "i1", "i1e", "kl_div", "log_ndtr", "log_softmax", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri", "poch",
-    "polygamma", "rel_entr", "softmax", "xlog1py", "xlogy",
+    "beta", "betainc", "betaln", "boxcox", "boxcox1p", "digamma", "entr", "erf", "erfc", "erfinv", "expit",
+    "factorial", "gamma", "gammainc", "gammaincc", "gammaln", "gammasgn", "i0", "i0e", "i1", "i1e", "kl_div",
+    "log_ndtr", "log_softmax", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri", "poch", "polygamma", "rel_entr",
+    "softmax", "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip
 
 
@@ -66,6 +67,20 @@ def factorial(n, exact: bool = False):
     return select(ew.lt(n, 0), 0, ew.exp(ew.lgamma(ew.add(n, 1))))
 
 
+gammainc = _binary("gammainc", incomplete.igamma, "The regularized lower incomplete gamma function.")
+gammaincc = _binary("gammaincc", incomplete.igammac, "1 - gammainc, accurate for large x.")
+
+
+def betainc(a, b, x):
+    """The regularized incomplete beta function."""
+    return incomplete.betainc(*broadcast("betainc", *all_inexact("betainc", a, b, x)))
+
+
+def zeta(x, q=1.0):
+    """The Hurwitz zeta function; Riemann's for q = 1."""
+    return incomplete.zeta(*promote_to_inexact("zeta", x, q))
+
+
 def _betaln(a, b):
     return ew.sub(ew.add(ew.lgamma(a), ew.lgamma(b)), ew.lgamma(ew.add(a, b)))
 
@@ -75,6 +90,18 @@ beta = _binary("beta", lambda a, b: ew.mul(ew.mul(ew.mul(_gammasgn(a), _gammasgn
                "The beta function.")
 poch = _binary("poch", lambda z, m: select(ew.eq(m, 0), 1, ew.exp(ew.sub(ew.lgamma(ew.add(z, m)), ew.lgamma(z)))),
                "The rising factorial gamma(z + m) / gamma(z), for positive z and z + m.")
+
+
+def _box(log_of):
+    def power(x, y):
+        flat = ew.eq(y, 0)
+        log_x = log_of(x)
+        return select(flat, log_x, ew.div(ew.expm1(ew.mul(log_x, y)), select(flat, 1, y)))
+    return power
+
+
+boxcox = _binary("boxcox", _box(ew.log), "(x^y - 1) / y, log(x) where y is 0.")
+boxcox1p = _binary("boxcox1p", _box(ew.log1p), "((1 + x)^y - 1) / y, log(1 + x) where y is 0.")
 
 
 def polygamma(n, x):

@@ -1,0 +1,109 @@
+"""Distributions and statistics against SciPy, with derivatives at and beyond the edges of their support."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+
+import weft
+import weft.numpy as wnp
+from weft.scipy import special, stats
+
+RNG = np.random.default_rng(0)
+ANY = np.linspace(-3, 4, 15).astype(np.float32)
+UNIT = np.linspace(0.02, 0.98, 15).astype(np.float32)
+COUNTS = np.arange(-1, 14).astype(np.float32)
+CLOSE = {"rtol": 3e-4, "atol": 2e-6}
+
+# family: values of its shape parameters
+CONTINUOUS = {
+    "norm": (), "uniform": (), "expon": (), "gamma": (2.5,), "chi2": (3.0,), "beta": (2.0, 0.7), "cauchy": (), "laplace": (),
+    "logistic": (), "t": (4.0,), "gumbel_r": (), "gumbel_l": (), "pareto": (1.5,), "truncnorm": (-1.0, 2.0), "gennorm": (1.5,),
+}
+DISCRETE = {"bernoulli": (0.3,), "binom": (10.0, 0.4), "nbinom": (3.0, 0.4), "betabinom": (10.0, 2.0, 0.7), "geom": (0.3,),
+            "poisson": (4.0,)}
+
+
+def functions(family):
+    module = importlib.import_module(f"weft.scipy.stats.{family}")
+    names = ("logpdf", "pdf", "cdf", "logcdf", "sf", "logsf", "ppf", "isf", "logpmf", "pmf")
+    return [name for name in names if hasattr(module, name)]
+
+
+@pytest.mark.parametrize("family, name", [(f, n) for f in CONTINUOUS for n in functions(f)])
+def test_continuous(family, name):
+    fun, want = getattr(getattr(stats, family), name), getattr(getattr(scipy.stats, family), name)
+    x = UNIT if name in ("ppf", "isf") else ANY
+    with np.errstate(all="ignore"):
+        for place in ((), (0.5, 1.5)):
+            shapes = CONTINUOUS[family]
+            np.testing.assert_allclose(fun(x, *shapes, *place), want(x.astype(float), *shapes, *place), **CLOSE)
+    named = {"loc": 0.25, "scale": 2.0}
+    np.testing.assert_allclose(fun(x, *CONTINUOUS[family], **named), fun(x, *CONTINUOUS[family], 0.25, 2.0))
+    slope = weft.grad(lambda x: wnp.sum(wnp.where(wnp.isfinite(fun(x, *CONTINUOUS[family])), fun(x, *CONTINUOUS[family]), 0)))(x + 0.01)
+    assert np.all(np.isfinite(slope))
+
+
+@pytest.mark.parametrize("family, name", [(f, n) for f in DISCRETE for n in functions(f)])
+def test_discrete(family, name):
+    fun, want = getattr(getattr(stats, family), name), getattr(getattr(scipy.stats, family), name)
+    k = UNIT if name == "ppf" else COUNTS
+    np.testing.assert_allclose(fun(k, *DISCRETE[family]), want(k.astype(float), *DISCRETE[family]), **CLOSE)
+    if "loc" in inspect.signature(fun).parameters:
+        np.testing.assert_allclose(fun(k, *DISCRETE[family], loc=1), fun(k - 1, *DISCRETE[family]))
+
+
+def test_gradients_of_parameters():
+    """Of log-likelihoods, by differences of SciPy's."""
+    for family, shapes in (("gamma", (2.5,)), ("beta", (2.0, 0.7)), ("t", (4.0,)), ("truncnorm", (-1.0, 2.0)), ("norm", ())):
+        args, h = (0.4, *shapes, 0.1, 1.5), 1e-5
+        found = weft.grad(getattr(stats, family).logpdf, argnums=tuple(range(len(args))))(*args)
+        for i, slope in enumerate(found):
+            up, down = ([*args[:i], args[i] + s, *args[i + 1:]] for s in (h, -h))
+            want = (getattr(scipy.stats, family).logpdf(*up) - getattr(scipy.stats, family).logpdf(*down)) / (2 * h)
+            np.testing.assert_allclose(slope, want, rtol=2e-3, atol=1e-4)
+
+
+def test_circles():
+    np.testing.assert_allclose(stats.vonmises.logpdf(ANY, 2.0), scipy.stats.vonmises.logpdf(ANY, 2.0), **CLOSE)
+    x = np.linspace(-1, 7, 9).astype(np.float32)
+    np.testing.assert_allclose(stats.wrapcauchy.pdf(x, 0.5), scipy.stats.wrapcauchy.pdf(x, 0.5), **CLOSE)
+
+
+def test_vectors():
+    mean, x = RNG.normal(size=3).astype(np.float32), RNG.normal(size=(4, 3)).astype(np.float32)
+    root = RNG.normal(size=(3, 3))
+    cov = (root @ root.T + np.eye(3)).astype(np.float32)
+    found = stats.multivariate_normal.logpdf(x, mean, cov)
+    np.testing.assert_allclose(found, scipy.stats.multivariate_normal.logpdf(x, mean, cov), rtol=1e-4)
+    np.testing.assert_allclose(stats.multivariate_normal.pdf(x, mean, 2.0), scipy.stats.multivariate_normal.pdf(x, mean, 2.0), rtol=1e-4)
+    parts, alpha = np.array([0.2, 0.3, 0.5], np.float32), np.array([0.7, 2.0, 3.0], np.float32)
+    want = scipy.stats.dirichlet.logpdf([0.2, 0.3, 0.5], alpha)
+    np.testing.assert_allclose(stats.dirichlet.logpdf(parts, alpha), want, rtol=1e-5)
+    np.testing.assert_allclose(stats.dirichlet.logpdf(parts[:2], alpha), want, rtol=1e-5)
+    counts = np.array([[1.0, 2.0, 3.0], [0.0, 0.0, 6.0], [1.0, 1.0, 1.0]], np.float32)
+    np.testing.assert_allclose(stats.multinomial.pmf(counts, 6, parts), scipy.stats.multinomial.pmf(counts, 6, [0.2, 0.3, 0.5]), rtol=1e-5)
+
+
+def test_summaries():
+    x = RNG.integers(0, 4, size=(5, 6)).astype(np.int32)
+    for axis in (0, 1, None):
+        found, want = stats.mode(x, axis=axis), scipy.stats.mode(x, axis=axis)
+        np.testing.assert_array_equal(found.mode, want.mode)
+        np.testing.assert_array_equal(found.count, want.count)
+        np.testing.assert_allclose(stats.sem(x, axis), scipy.stats.sem(x, axis), rtol=1e-5)
+        for method in ("average", "min", "max", "dense", "ordinal"):
+            np.testing.assert_allclose(stats.rankdata(x, method, axis=axis), scipy.stats.rankdata(x, method, axis=axis))
+
+
+@pytest.mark.parametrize("name, args", [
+    ("gammainc", (UNIT * 5, UNIT * 9)), ("gammaincc", (UNIT * 5, UNIT * 9)), ("betainc", (UNIT * 5, UNIT + 1, UNIT)),
+    ("zeta", (UNIT * 3 + 1.5, UNIT)), ("boxcox", (UNIT * 3, np.append(UNIT[1:], 0).astype("f"))), ("boxcox1p", (UNIT, UNIT)),
+])
+def test_special(name, args):
+    np.testing.assert_allclose(getattr(special, name)(*args), getattr(scipy.special, name)(*args), rtol=2e-5)

@@ -1,0 +1,15 @@
+"""The beta-binomial distribution: a binomial one whose probability is drawn from a beta distribution."""
+
+from __future__ import annotations
+
+from weft import numpy as wnp
+from weft.scipy.special import betaln
+from weft.scipy.stats.family import discrete, whole, within
+
+
+def _logpmf(k, n, a, b):
+    return within(whole(k) & (k <= n), k, 0.0, lambda k: (
+        betaln(k + a, n - k + b) - betaln(a, b) - betaln(n - k + 1, k + 1) - wnp.log1p(n)))
+
+
+logpmf, pmf = discrete("betabinom", "logpmf pmf", "n a b", logpmf=_logpmf)

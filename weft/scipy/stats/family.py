@@ -1,0 +1,95 @@
+"""What the distributions share: arguments made floats of one dtype, standardized, and functions derived from each other.
+
+In:  the functions of a standard distribution of `z` and its shape parameters, on arrays of one floating dtype.
+Out: the public functions of the family with location and scale, in the order asked for.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+from weft import numpy as wnp
+from weft.numpy.promote import all_inexact
+
+_WHAT = {
+    "logpdf": "The logarithm of the density", "pdf": "The density", "cdf": "The distribution function",
+    "logcdf": "The logarithm of the distribution function", "sf": "The survival function, 1 - cdf",
+    "logsf": "The logarithm of the survival function", "ppf": "The quantile function, the inverse of cdf",
+    "isf": "The inverse of the survival function", "logpmf": "The logarithm of the probability", "pmf": "The probability",
+    "entropy": "The entropy in nats",
+}  # fmt: skip
+
+
+def public(family: str, name: str, parameters: str, fun: Callable) -> Callable:
+    """`fun`, taking arguments by position or name, promoted; `parameters` reads `"x df loc=0 scale=1"`."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    pairs = [word.partition("=") for word in parameters.split()]
+    signature = inspect.Signature([
+        inspect.Parameter(word, kind, default=float(default) if default else inspect.Parameter.empty) for word, _, default in pairs])
+
+    def call(*args, **kwargs):
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return fun(*all_inexact(f"{family}.{name}", *bound.arguments.values()))
+
+    call.__name__ = call.__qualname__ = name
+    call.__module__ = f"weft.scipy.stats.{family}"
+    call.__doc__ = f"{_WHAT[name]} of the {family} distribution."
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    return call
+
+
+_DERIVED: dict[str, tuple[str, Callable]] = {
+    "pdf": ("logpdf", wnp.exp), "pmf": ("logpmf", wnp.exp), "logcdf": ("cdf", wnp.log), "logsf": ("sf", wnp.log),
+}
+
+
+def _completed(functions: dict[str, Callable], names: list[str]) -> dict[str, Callable]:
+    """The functions asked for, those left out made from the others."""
+    out = dict(functions)
+    for name in names:
+        if name not in out and name in _DERIVED:
+            source, outer = _DERIVED[name]
+            out[name] = lambda *args, inner=out[source], outer=outer: outer(inner(*args))
+    return out
+
+
+def continuous(family: str, names: str, shapes: str = "", **functions: Callable) -> list[Callable]:
+    """The functions `names` of a family with location and scale, from those of the standard distribution."""
+    wanted = names.split()
+    standard = _completed(functions, wanted)
+
+    def located(name: str) -> Callable:
+        fun = standard[name]
+        if name in ("ppf", "isf"):
+            return lambda q, *rest: rest[-2] + rest[-1] * fun(q, *rest[:-2])
+        if name == "logpdf":
+            return lambda x, *rest: fun((x - rest[-2]) / rest[-1], *rest[:-2]) - wnp.log(rest[-1])
+        if name == "pdf":
+            return lambda x, *rest: fun((x - rest[-2]) / rest[-1], *rest[:-2]) / rest[-1]
+        return lambda x, *rest: fun((x - rest[-2]) / rest[-1], *rest[:-2])
+
+    return [public(family, name, f"{'q' if name in ('ppf', 'isf') else 'x'} {shapes} loc=0 scale=1", located(name)) for name in wanted]
+
+
+def discrete(family: str, names: str, shapes: str, **functions: Callable) -> list[Callable]:
+    """The functions `names` of a family of counts, shifted by `loc`."""
+    wanted = names.split()
+    standard = _completed(functions, wanted)
+
+    def shifted(name: str) -> Callable:
+        fun = standard[name]
+        return lambda k, *rest: fun(k - rest[-1], *rest[:-1])
+
+    return [public(family, name, f"k {shapes} loc=0", shifted(name)) for name in wanted]
+
+
+def within(inside, z, safe: float, fun: Callable, outside: float | Callable = -wnp.inf):
+    """`fun(z)` where `inside`, `outside` elsewhere; `fun` sees `safe` there, so that derivatives stay finite."""
+    return wnp.where(inside, fun(wnp.where(inside, z, safe)), outside)
+
+
+def whole(k):
+    """Whether counts are whole numbers of at least 0."""
+    return (k >= 0) & (wnp.floor(k) == k)

@@ -1,0 +1,12 @@
+"""The gamma distribution with shape parameter `a`."""
+
+from __future__ import annotations
+
+from weft import numpy as wnp
+from weft.scipy import special
+from weft.scipy.stats.family import continuous, within
+
+logpdf, pdf, cdf, logcdf, sf, logsf = continuous(
+    "gamma", "logpdf pdf cdf logcdf sf logsf", "a",
+    logpdf=lambda z, a: within(z >= 0, z, 1.0, lambda z: special.xlogy(a - 1, z) - z - special.gammaln(a)),
+    cdf=lambda z, a: special.gammainc(a, wnp.maximum(z, 0)), sf=lambda z, a: special.gammaincc(a, wnp.maximum(z, 0)))

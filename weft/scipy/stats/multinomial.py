@@ -1,0 +1,19 @@
+"""The multinomial distribution: how often each outcome occurs in `n` trials."""
+
+from __future__ import annotations
+
+from weft import numpy as wnp
+from weft.numpy.promote import all_inexact
+from weft.scipy.special import gammaln, xlogy
+
+
+def logpmf(x, n, p):
+    """The logarithm of the probability of the counts `x` along the last dim."""
+    x, n, p = all_inexact("multinomial.logpmf", x, n, p)
+    value = gammaln(n + 1) + wnp.sum(xlogy(x, p) - gammaln(x + 1), -1)
+    return wnp.where(wnp.sum(x, -1) == n, value, -wnp.inf)
+
+
+def pmf(x, n, p):
+    """The probability of the counts `x` along the last dim."""
+    return wnp.exp(logpmf(x, n, p))

@@ -1,0 +1,66 @@
+"""Statistics of samples: the commonest value, ranks, the standard error of the mean."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from weft import numpy as wnp
+from weft.lax import cummax, cummin
+from weft.numpy.promote import inexact
+
+
+class ModeResult(NamedTuple):
+    """The commonest values and how often they occur."""
+
+    mode: Any
+    count: Any
+
+
+def mode(a, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool = False) -> ModeResult:
+    """The commonest value along `axis`, the smallest of equally common ones, and its count."""
+    if nan_policy != "propagate":
+        raise NotImplementedError(f"mode: nan_policy={nan_policy!r} is not there; use 'propagate'.")
+    x = wnp.asarray(a)
+    ndim = x.ndim
+    x, axis = (wnp.ravel(x), 0) if axis is None else (x, axis % x.ndim)
+    x = wnp.sort(wnp.moveaxis(x, axis, -1), -1)
+    counts = wnp.sum(x[..., :, None] == x[..., None, :], -1)
+    at = wnp.argmax(counts, -1)[..., None]
+    out = [wnp.squeeze(wnp.take_along_axis(v, at, -1), -1) for v in (x, counts)]
+    if keepdims:
+        dims = tuple(range(ndim)) if len(x.shape) != ndim else axis
+        out = [wnp.expand_dims(v, dims) for v in out]
+    return ModeResult(*out)
+
+
+def rankdata(a, method: str = "average", *, axis: int | None = None, nan_policy: str = "propagate"):
+    """The ranks of the values, from 1; equal values share one, by `method`: average, min, max, dense or ordinal."""
+    if nan_policy != "propagate":
+        raise NotImplementedError(f"rankdata: nan_policy={nan_policy!r} is not there; use 'propagate'.")
+    if method not in ("average", "min", "max", "dense", "ordinal"):
+        raise ValueError(f"rankdata: unknown method {method!r}; use average, min, max, dense or ordinal.")
+    x = wnp.asarray(a)
+    if axis is None:
+        x, axis = wnp.ravel(x), 0
+    x = wnp.moveaxis(x, axis, -1)
+    place = wnp.argsort(wnp.argsort(x, -1, stable=True), -1) + 1
+    if method == "ordinal":
+        return wnp.moveaxis(place, -1, axis)
+    y = wnp.sort(x, -1)
+    new = wnp.concatenate([wnp.ones_like(y[..., :1], dtype=bool), y[..., 1:] != y[..., :-1]], -1)
+    last = wnp.concatenate([new[..., 1:], wnp.ones_like(new[..., :1])], -1)
+    index = wnp.broadcast_to(wnp.arange(1, x.shape[-1] + 1), y.shape)
+    low = cummax(wnp.where(new, index, 0), axis=y.ndim - 1)
+    high = cummin(wnp.where(last, index, x.shape[-1]), axis=y.ndim - 1, reverse=True)
+    ranks = {"min": lambda: low, "max": lambda: high, "average": lambda: (low + high) / 2,
+             "dense": lambda: wnp.cumsum(new, -1)}[method]()
+    return wnp.moveaxis(wnp.take_along_axis(ranks, place - 1, -1), -1, axis)
+
+
+def sem(a, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *, keepdims: bool = False):
+    """The standard error of the mean along `axis`."""
+    if nan_policy != "propagate":
+        raise NotImplementedError(f"sem: nan_policy={nan_policy!r} is not there; use 'propagate'.")
+    x = inexact("sem", a)
+    n = x.size if axis is None else x.shape[axis]
+    return wnp.std(x, axis, ddof=ddof, keepdims=keepdims) / wnp.sqrt(wnp.asarray(n, x.dtype))

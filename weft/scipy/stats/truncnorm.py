@@ -1,0 +1,42 @@
+"""The normal distribution between `a` and `b`, counted in scales from the location."""
+
+from __future__ import annotations
+
+import math
+
+from weft import numpy as wnp
+from weft.nn import log1mexp
+from weft.scipy.special import log_ndtr
+from weft.scipy.stats.family import continuous, within
+
+
+def _log_mass(a, b):
+    """The logarithm of the probability of [a, b], from the tail in which both are small."""
+    right = a > 0
+    low, high = wnp.where(right, -b, a), wnp.where(right, -a, b)
+    top = log_ndtr(high)
+    return top + log1mexp(wnp.maximum(top - log_ndtr(low), 0))
+
+
+def _logpdf(z, a, b):
+    inside = (z >= a) & (z <= b)
+    return within(inside, z, 0.0, lambda z: -0.5 * z * z - 0.5 * math.log(2 * math.pi) - _log_mass(a, b))
+
+
+def _share(z, low, high, a, b):
+    """log P(low..high) / P(a..b), -inf and 0 beyond the ends."""
+    inside = (z > a) & (z < b)
+    return wnp.where(inside, _log_mass(wnp.where(inside, low, a), wnp.where(inside, high, b)) - _log_mass(a, b), 0.0)
+
+
+def _logcdf(z, a, b):
+    return wnp.where(z <= a, -wnp.inf, _share(z, a, z, a, b))
+
+
+def _logsf(z, a, b):
+    return wnp.where(z >= b, -wnp.inf, _share(z, z, b, a, b))
+
+
+logpdf, pdf, cdf, logcdf, sf, logsf = continuous(
+    "truncnorm", "logpdf pdf cdf logcdf sf logsf", "a b", logpdf=_logpdf, logcdf=_logcdf, logsf=_logsf,
+    cdf=lambda z, a, b: wnp.exp(_logcdf(z, a, b)), sf=lambda z, a, b: wnp.exp(_logsf(z, a, b)))

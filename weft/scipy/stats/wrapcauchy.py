@@ -1,0 +1,18 @@
+"""The Cauchy distribution wrapped around the circle."""
+
+from __future__ import annotations
+
+import math
+
+from weft import numpy as wnp
+from weft.scipy.stats.family import public
+
+
+def _logpdf(x, c):
+    density = wnp.log(1 - c * c) - math.log(2 * math.pi) - wnp.log(1 + c * c - 2 * c * wnp.cos(x))
+    inside = (c > 0) & (c < 1)
+    return wnp.where(inside, wnp.where((x >= 0) & (x <= 2 * math.pi), density, -wnp.inf), wnp.nan)
+
+
+logpdf = public("wrapcauchy", "logpdf", "x c", _logpdf)
+pdf = public("wrapcauchy", "pdf", "x c", lambda x, c: wnp.exp(_logpdf(x, c)))
