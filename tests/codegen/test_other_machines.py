@@ -1,0 +1,83 @@
+"""Programs for processors that are not here: LLVM makes objects of all their modules, which nobody runs.
+
+A process of its own plays the other machine: what it would link it only looks at.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+#: processor -> (LLVM's name of it, features, the machine of its ELF objects)
+MACHINES = {
+    "aarch64": ("aarch64-unknown-linux-gnu", "generic", "+neon,+fp-armv8,-sve", 183),
+    "aarch64 with half and dot instructions": ("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon,+fullfp16,+dotprod,-sve", 183),
+    "riscv64": ("riscv64-unknown-linux-gnu", "generic-rv64", "+m,+a,+f,+d,+c", 243),
+}
+SCRIPT = """
+import ctypes, os, sys
+triple, cpu, features, elf = sys.argv[1:]
+
+import llvmlite.binding
+llvmlite.binding.initialize_all_targets()
+llvmlite.binding.initialize_all_asmprinters()
+from weft.codegen import llvm_c, loader, pool, target
+here = llvm_c._answer
+llvm_c._answer = lambda name: triple if name in ("GetDefaultTargetTriple", "GetProcessTriple") else here(name)
+target._host = lambda: (cpu, features)
+pool.architecture = loader.architecture = lambda: triple.partition("-")[0]
+
+objects = []
+
+class Addresses:
+    "Memory to write to, wherever a symbol would be."
+    room = ctypes.create_string_buffer(1 << 16)
+    def __getitem__(self, name):
+        return ctypes.addressof(self.room)
+
+def link(data, exports, imports):
+    assert data[:4] == b"\\x7fELF" and int.from_bytes(data[18:20], "little") == int(elf)
+    objects.append(len(data))
+    return Addresses()
+
+target.link = link
+
+import numpy as np
+import weft, weft.numpy as wnp
+from weft import lax
+from tests.compiler.tails import FAMILIES, arrays, program
+
+with weft.enable_x64():
+    for family in FAMILIES:
+        program(family).lower(*arrays(family, [(7, 37)] * 8)).compile()
+x = np.ones((300, 70), np.float32)
+math = [wnp.tanh, wnp.sin, wnp.cbrt, wnp.log1p, weft.lax.erf_inv, weft.lax.digamma, lambda v: wnp.exp(lax.complex(v, v))]
+programs = {
+    "math": lambda x: [f(x) for f in math],
+    "random": lambda x: weft.random.normal(weft.random.wrap_key_data(lax.bitcast_convert_type(x[0, :2], np.uint32)), (99,)),
+    "loop": lambda x: lax.fori_loop(0, 5, lambda i, c: wnp.sin(c) + i, x),
+    "while": lambda x: lax.while_loop(lambda c: c.sum() < 5, lambda c: c * 2, x),
+    "gradient": weft.grad(lambda x: weft.nn.softmax(wnp.tanh(x @ x.T)).sum()),
+    "several devices": lambda x: weft.lax.with_sharding_constraint(x * 2, weft.sharding.PartitionSpec("i")).sum(0),
+}
+with weft.make_mesh((2,), ("i",)):
+    for f in programs.values():
+        weft.jit(f).lower(x).compile()
+assert target.current().level == ("neon" if "aarch64" in triple else "generic")
+print(len(objects), flush=True)
+os._exit(0)                          # at exit the pool would call what it never linked
+"""
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_programs_compile(name, tmp_path):
+    env = {**os.environ, "WEFT_CACHE_DIR": str(tmp_path), "WEFT_VERIFY": "0",
+           "PYTHONPATH": os.pathsep.join(sys.path)}
+    env.pop("WEFT_CPU_FEATURES", None)
+    done = subprocess.run([sys.executable, "-c", SCRIPT, *map(str, MACHINES[name])], env=env, capture_output=True, text=True,
+                          timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout) > 40
