@@ -59,3 +59,14 @@ def test_transposes(dtype):
         got = weft.jit(lambda x, y, order=order: (wnp.copy(x.transpose(order)), x.transpose(order) + y))(x, y)
         np.testing.assert_array_equal(np.asarray(got[0]), x.transpose(order))
         np.testing.assert_array_equal(np.asarray(got[1]), x.transpose(order) + y)
+
+
+def test_updates_that_are_views():
+    rng = np.random.default_rng(5)
+    a, i = np.zeros((5, 7), np.float32), np.array([1, 1, 3], np.int32)
+    tall, long = rng.random((7, 3), np.float32), rng.random((6, 7), np.float32)
+    for add, value in [(lambda a, i: a.at[i].add(2.0), 2.0), (lambda a, i: a.at[i].add(tall.T), tall.T),
+                       (lambda a, i: a.at[i].add(wnp.asarray(long)[1::2]), long[1::2])]:
+        want = a.copy()
+        np.add.at(want, i, value)
+        np.testing.assert_allclose(np.asarray(weft.jit(add)(a, i)), want, rtol=1e-6)

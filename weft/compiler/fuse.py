@@ -89,8 +89,9 @@ class Graph:
             self._reduce(eqn)
         else:
             depth = 0
-            for atom in eqn.invars:
-                depth = max(depth, self._demand_strided(atom) + 1 if how == "contract" else self.demand(atom) + 1)
+            for place, atom in enumerate(eqn.invars):
+                strided = how == "contract" or (how == "scatter" and place == 2)
+                depth = max(depth, (self._demand_strided(atom) if strided else self.demand(atom)) + 1)
             for var in eqn.outvars:
                 self.depth[var] = depth
                 self.hard_outs[var] = eqn
@@ -246,7 +247,7 @@ class Graph:
         return self.depth[atom]
 
     def _demand_strided(self, atom: Atom) -> int:
-        """The value must be in memory under some strides (a matmul's operand)."""
+        """The value must be in memory under some strides (a matmul's operand, the updates of a scatter)."""
         if type(atom) is Literal:
             return -1
         base, _ = self.resolve(atom)

@@ -499,8 +499,9 @@ class Body:
     def _scatter(self, eqn: Eqn) -> None:
         target = self._overwritten(eqn)
         if eqn.invars[2].aval.size:
-            kernel, reads = special.scatter_kernel(eqn)
-            self.plan.launch(kernel, [self.ref(eqn.invars[i]) for i in reads], [target])
+            updates, strides = self._operand(eqn.invars[2])
+            kernel, reads = special.scatter_kernel(eqn, strides)
+            self.plan.launch(kernel, [updates if i == 2 else self.ref(eqn.invars[i]) for i in reads], [target])
 
     def _update(self, eqn: Eqn) -> None:
         target = self._overwritten(eqn)
@@ -536,7 +537,7 @@ class Body:
         self._offer(self.plan.launch(kernel, reads, writes, [a, b], step), in_place, reads, writes, [a, b])
 
     def _operand(self, atom: Atom) -> tuple[Ref, tuple[int, ...]]:
-        """Address and strides of a matmul's operand: transposes, broadcasts and slices are only strides."""
+        """Address and strides of an operand that need not be dense: transposes, broadcasts and slices are only strides."""
         if type(atom) is not Literal and atom not in self.env:
             base, view = self.graph.resolve(atom)
             if view is not None:

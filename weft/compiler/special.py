@@ -96,7 +96,7 @@ def update_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
     return Kernel(tuple(bufs), body, name="update"), reads
 
 
-def scatter_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
+def scatter_kernel(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]:
     """Combine updates into a buffer that holds the operand, one after another, so that equal positions are right."""
     from weft.ops.windows import scatter_position  # the op's own arithmetic of positions
     operand, _, updates = eqn.invars
@@ -111,9 +111,9 @@ def scatter_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
             value = b.const(np.asarray(atom.val, atom.aval.dtype).item(), type_name(atom.aval.dtype))
             return lambda at, guard=None: value
         name, type_ = f"x{len(bufs)}", type_name(atom.aval.dtype)
-        bufs.append(Buf(name, type_, atom.aval.size))
+        strides = row_major(atom.aval.shape) if number < 2 else update_strides
+        bufs.append(Buf(name, type_, 1 + sum((n - 1) * s for n, s in zip(atom.aval.shape, strides)) if atom.aval.size else 0))
         reads.append(number)
-        strides = row_major(atom.aval.shape)
 
         def read(at, guard=None):
             flat = b.const(0, "i64")
