@@ -91,3 +91,13 @@ def value(x, env):
         return {"add": a + b, "mul": a * b, "div": a // b if b else 0, "rem": a % b if b else 0, "min": min(a, b),
                 "max": max(a, b)}[x.op]
     return env[x.name]
+
+
+def test_division_takes_rows_and_columns_apart():
+    """A flat position over rows and columns, seen as (blocks, rows, columns), is the flat position again."""
+    b = Builder()
+    row, col = b.index("row", 1024), b.index("col", 256)
+    flat = b.iadd(b.imul(row, 256), col)
+    block, inner = b.idiv(flat, 128 * 256), b.irem(b.idiv(flat, 256), 128)
+    assert block is b.idiv(row, 128)
+    assert b.iadd(b.iadd(b.imul(block, 128 * 256), b.imul(inner, 256)), col) is flat

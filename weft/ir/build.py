@@ -296,6 +296,15 @@ class Builder:
             reduced = self._build({k: c // common for k, c in terms.items()}, const // common)
             quotient, remainder = self._divide(reduced, divisor // common)
             return quotient, self.imul(remainder, common)
+        # what stays below a factor of the divisor belongs to the remainder: rows and columns apart
+        for factor in sorted({math.gcd(divisor, c) for c in terms.values()} - {1}, reverse=True):
+            small = {k: c for k, c in terms.items() if c % factor}
+            const_great, const_small = divmod(const, factor)
+            low, high = self._bounds(small, const_small)
+            if low >= 0 and high < factor:
+                great = self._build({k: c // factor for k, c in terms.items() if k not in small}, const_great)
+                quotient, remainder = self._divide(great, divisor // factor)
+                return quotient, self.iadd(self.imul(remainder, factor), self._build(small, const_small))
         low, high = self.range(whole_a)
         made = self._op("div", (whole_a, self.const(divisor, "i64")), "i64")
         left = self._op("rem", (whole_a, self.const(divisor, "i64")), "i64")
