@@ -113,3 +113,22 @@ def test_errors():
         lax.associative_scan(lax.add, (np.zeros(3), np.zeros(4)))
     with pytest.raises(ValueError, match="one entry per dim"):
         lax.reduce_window(X, 0.0, lax.add, (2,), (1,), "VALID")
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("window, strides", [((2, 2), (2, 2)), ((3, 2), (1, 1)), ((6, 8), (1, 1)), ((1, 12), (1, 2)), ((6, 1), (1, 3))])
+def test_the_derivative_of_extremes_goes_to_the_first_of_equals(window, strides, sign):
+    x = sign * np.random.RandomState(1).randint(0, 3, (6, 24)).astype(np.float32)
+    pool = lambda v: lax.reduce_window(v, -sign * np.inf, lax.max if sign > 0 else lax.min, window, strides, "VALID")
+    want = np.zeros_like(x)
+    counts = pool(x).shape
+    weights = np.arange(1, 1 + counts[0] * counts[1], dtype=np.float32).reshape(counts)
+    for i, j in itertools.product(*map(range, counts)):
+        top, left = i * strides[0], j * strides[1]
+        box = sign * x[top:top + window[0], left:left + window[1]]
+        a, b = np.unravel_index(box.argmax(), box.shape)
+        want[top + a, left + b] += weights[i, j]
+    got = weft.jit(weft.grad(lambda v: (pool(v) * weights).sum()))(x)
+    np.testing.assert_array_equal(got, want)
+    tangent = weft.jvp(pool, (x,), (x + 1,))[1]
+    np.testing.assert_allclose((tangent * weights).sum(), ((x + 1) * want).sum(), rtol=1e-5)

@@ -15,13 +15,14 @@ import numpy as np
 
 from weft.api.execute import to_array
 from weft.api.vmap import vmap
+from weft.control.custom_rules import custom_jvp
 from weft.core.stage import stage
 from weft.core.trace import Tracer
 from weft.ir.types import ShapedArray
-from weft.ops import arithmetic, bitwise, layout, reduce, slicing
+from weft.ops import arithmetic, bitwise, comparison, layout, reduce, slicing
 from weft.ops.convolution import padtype_to_pads
 from weft.ops.families import match_dtypes
-from weft.util import tree
+from weft.util import dtypes, tree
 
 _COMBINE = {"add": arithmetic.add, "mul": arithmetic.mul, "max": arithmetic.max, "min": arithmetic.min,
             "and": bitwise.bitwise_and, "or": bitwise.bitwise_or, "xor": bitwise.bitwise_xor}
@@ -95,12 +96,44 @@ def _halved(xs: list, inits: list, combine: Callable, dim: int) -> list:
 
 # ---- windows
 
+@functools.cache
+def _chosen(name: str) -> Callable:
+    """The larger (smaller) of two, whose derivative goes to the first of equals alone."""
+    @custom_jvp
+    def choose(x, y):
+        return _COMBINE[name](x, y)
+
+    @choose.defjvp
+    def _(primals, tangents):
+        out = choose(*primals)
+        return out, comparison.select(comparison.eq(primals[0], out), *tangents)
+    return choose
+
+
+@functools.cache
+def _chosen_along(name: str, dim: int) -> Callable:
+    """The same of all elements along a dim, which goes."""
+    @custom_jvp
+    def choose(x):
+        return _REDUCE[name](x, (dim,))
+
+    @choose.defjvp
+    def _(primals, tangents):
+        (x,), (t,) = primals, tangents
+        first = (reduce.argmax if name == "max" else reduce.argmin)(x, dim, np.int32)
+        shape, others = tuple(x.shape), tuple(d for d in range(x.ndim) if d != dim)
+        here = comparison.eq(layout.broadcasted_iota(np.int32, shape, dim), layout.broadcast_in_dim(first, shape, others))
+        return choose(x), reduce.reduce_sum(comparison.select(here, t, layout.full_like(t, 0)), (dim,))
+    return choose
+
+
 def reduce_window(operand: Any, init_value: Any, computation: Callable, window_dimensions: Sequence[int],
                   window_strides: Sequence[int] | None = None, padding: str | Sequence[tuple[int, int]] = "VALID",
                   base_dilation: Sequence[int] | None = None, window_dilation: Sequence[int] | None = None) -> Any:
     """The reduction of every window of `operand`, borders filled with `init_value`: the pooling of networks.
 
-    A box is reduced one dim after the other, a wide window in about log2 of its width steps.
+    A box is reduced one dim after the other, a wide window in about log2 of its width steps. The derivative of a maximum or minimum
+    goes to the first of equal elements, rows before columns.
 
     >>> import numpy as np
     >>> reduce_window(np.arange(4.0), 0.0, lambda x, y: x + y, (2,), (2,)).tolist()
@@ -120,12 +153,15 @@ def reduce_window(operand: Any, init_value: Any, computation: Callable, window_d
     shape = [(k - 1) * d + 1 if k else 0 for k, d in zip(flat[0].shape, base)]
     pads = padtype_to_pads(shape, sizes, strides, padding) if isinstance(padding, str) else list(padding)
     name = monoid(computation, flat[0].dtype) if len(flat) == 1 else None
-    combine = (lambda xs, ys: [_COMBINE[name](xs[0], ys[0])]) if name is not None else _elementwise(computation, structure)
+    picks = name in ("max", "min") and dtypes.issubdtype(flat[0].dtype, np.floating)
+    one = _chosen(name) if name is not None and picks else _COMBINE.get(name or "")
+    combine = (lambda xs, ys: [one(xs[0], ys[0])]) if one is not None else _elementwise(computation, structure)
     config = [(lo, hi, d - 1) for (lo, hi), d in zip(pads, base)]
     if any(c != (0, 0, 0) for c in config):
         flat = [slicing.pad(x, i, config) for x, i in zip(flat, inits)]
-    for d in range(n):
-        flat = _windows(flat, combine, name, d, window[d], strides[d], spread[d])
+    for d in reversed(range(n)):
+        whole = (_chosen_along if picks else _whole)(name, d) if name is not None else None
+        flat = _windows(flat, combine, whole, d, window[d], strides[d], spread[d])
     if not _is_neutral(name, inits[0], flat[0].dtype):
         flat = combine([layout.broadcast_in_dim(i, tuple(x.shape), ()) for i, x in zip(inits, flat)], flat)
     return tree.tree_unflatten(structure, flat)
@@ -140,8 +176,12 @@ def _is_neutral(name: str | None, init: Any, dtype: Any) -> bool:
     return value is not None and bool(np.asarray(init) == value)
 
 
-def _windows(xs: list, combine: Callable, name: str | None, dim: int, width: int, stride: int, spread: int) -> list:
-    """Windows of `width` elements, `spread` apart, reduced along one dim."""
+def _whole(name: str, dim: int) -> Callable:
+    return lambda x: _REDUCE[name](x, (dim,))
+
+
+def _windows(xs: list, combine: Callable, whole: Callable | None, dim: int, width: int, stride: int, spread: int) -> list:
+    """Windows of `width` elements, `spread` apart, reduced along one dim; `whole` reduces all of it, if something does at once."""
     n = xs[0].shape[dim]
     count = max(0, (n - (width - 1) * spread - 1) // stride + 1) if n else 0
     if width == 1 and stride == 1:
@@ -150,8 +190,8 @@ def _windows(xs: list, combine: Callable, name: str | None, dim: int, width: int
         return [slicing.slice_in_dim(x, 0, 0, axis=dim) for x in xs]
     at = lambda values, start, size, step: [slicing.slice_in_dim(x, start, start + (size - 1) * step + 1 if size else start, step, dim)
                                             for x in values]
-    if name is not None and count == 1 and spread == 1:
-        return [layout.expand_dims(_REDUCE[name](x, (dim,)), (dim,)) for x in at(xs, 0, width, 1)]
+    if whole is not None and count == 1 and spread == 1:
+        return [layout.expand_dims(whole(x), (dim,)) for x in at(xs, 0, width, 1)]
     if width <= 8:
         parts = [at(xs, i * spread, count, stride) for i in range(width)]
         return functools.reduce(combine, parts)
