@@ -25,6 +25,7 @@ _SKINNY_ROWS = 128  # up to here a large B passes by once, as a stream
 _SKINNY_ROWS_OF_B = 16  # streamed together
 _DOT_ROWS = 8  # that are multiplied by a vector side by side
 _CACHED = (1 << 19, 8 << 20)  # bytes of B that stay in the second-level and in the last cache
+_IN_PLACE, _IN_PLACE_ROWS = 1 << 19, 512  # bytes of B that are never copied, and rows of A that it is not copied for
 
 # Costs in cycles of one vector operation, for choosing among splits.
 _PACK_COPY, _PACK_TRANSPOSE, _PACK_SCALAR = 2, 5, 48
@@ -262,14 +263,9 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[Word, int]:
 
 
 def _a_direct(p: Problem, recipe: Recipe) -> bool:
-    """True when rows of A may be read where they lie: same bits, dense, and kind to the caches."""
+    """True when rows of A may be read where they lie: same bits, and dense."""
     dense = p.a[1] == recipe.in_bytes and p.segments == 1 and not p.rows and p.k % recipe.k_per_step == 0
-    if not (dense and recipe.unpacked_ok):
-        return False
-    if p.n <= 2 * recipe.panel_cols:  # too little reuse to pay for a copy
-        return True
-    bytes_of_rows = p.k * recipe.in_bytes
-    return bytes_of_rows * p.m <= 1 << 20 or (p.a[0] % 4096 != 0 and bytes_of_rows * min(p.m, _TILE_ROWS[1]) < 1 << 19)
+    return dense and recipe.unpacked_ok
 
 
 def _is_stream(p: Problem, recipe: Recipe) -> bool:
@@ -281,6 +277,16 @@ def _is_stream(p: Problem, recipe: Recipe) -> bool:
 def _b_direct_ok(p: Problem, recipe: Recipe) -> bool:
     dense = p.b[1] == recipe.in_bytes and p.segments == 1 and not p.cols and recipe.unpacked_b_ok
     return dense and (recipe.machine.masks or p.n % recipe.lanes == 0)
+
+
+def _b_direct_pays(p: Problem, recipe: Recipe) -> bool:
+    """True when B is better read where it lies: it is small, or too few rows of A use it to pay for a copy."""
+    if not _b_direct_ok(p, recipe):
+        return False
+    size, aligned = p.k * p.n * recipe.in_bytes, p.b[0] % recipe.machine.vector_bytes == 0
+    small, most_rows = (_IN_PLACE, _IN_PLACE_ROWS) if aligned else (_IN_PLACE >> 3, _IN_PLACE_ROWS >> 2)
+    few = p.m <= most_rows and size <= _CACHED[1] >> 1
+    return few or size <= small or p.m <= 2 * recipe.rows or _is_stream(p, recipe)
 
 
 @record
@@ -308,7 +314,7 @@ def _best_split(
     modes = [PRIVATE]
     if blocks * panel_bytes * min(panels, 4) <= _SHARED_LIMIT and not stream:
         modes.append(SHARED)
-    if _b_direct_ok(p, recipe) and (stream or p.m <= 2 * rows_unit or p.k * p.n * recipe.in_bytes <= 1 << 16):
+    if _b_direct_pays(p, recipe):
         modes = [DIRECT]
 
     best: tuple[float, _Split] | None = None
