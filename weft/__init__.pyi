@@ -8,6 +8,7 @@ from weft import (
     errors as errors,
     experimental as experimental,
     flatten_util as flatten_util,
+    image as image,
     lax as lax,
     nn as nn,
     numpy as numpy,

@@ -2,7 +2,7 @@
 
 import importlib
 
-_SUBMODULES = ("linalg", "special", "stats")
+_SUBMODULES = ("cluster", "integrate", "linalg", "ndimage", "signal", "special", "stats")
 
 
 def __getattr__(name: str):

@@ -1,0 +1,139 @@
+"""Images resized: each spatial dim is multiplied by a matrix of kernel weights.
+
+In:  an array, the wanted shape, a kernel. Out: the array resampled, its dtype kept if it is floating.
+Pixels are the middles of unit intervals. A kernel is widened when the image shrinks (antialias), so that every input pixel
+counts; the weights of each output pixel add up to one, also at the border.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from weft import numpy as wnp
+from weft.lax import Precision
+from weft.numpy.promote import inexact
+from weft.util import dtypes
+
+__all__ = ["ResizeMethod", "resize", "scale_and_translate"]
+
+
+class ResizeMethod(enum.Enum):
+    """The kernels of `resize`."""
+
+    NEAREST = 0
+    LINEAR = 1
+    LANCZOS3 = 2
+    LANCZOS5 = 3
+    CUBIC = 4
+
+    @staticmethod
+    def from_string(name: str) -> ResizeMethod:
+        """The method of a name such as "linear" or "bicubic"."""
+        found = _NAMES.get(name.lower())
+        if found is None:
+            raise ValueError(f"image.resize: unknown method {name!r}; use one of {', '.join(sorted(_NAMES))}.")
+        return found
+
+
+_NAMES = {
+    "nearest": ResizeMethod.NEAREST, "lanczos3": ResizeMethod.LANCZOS3, "lanczos5": ResizeMethod.LANCZOS5,
+    **dict.fromkeys(("linear", "bilinear", "trilinear", "triangle"), ResizeMethod.LINEAR),
+    **dict.fromkeys(("cubic", "bicubic", "tricubic"), ResizeMethod.CUBIC),
+}
+
+
+def _triangle(x):
+    return wnp.maximum(0, 1 - x)
+
+
+def _cubic(x):
+    """Keys' kernel, "Cubic convolution interpolation for digital image processing" (1981), with a = -1/2."""
+    near = (1.5 * x - 2.5) * x * x + 1
+    far = ((-0.5 * x + 2.5) * x - 4) * x + 2
+    return wnp.where(x < 1, near, wnp.where(x < 2, far, 0))
+
+
+def _lanczos(radius: int) -> Callable:
+    return lambda x: wnp.where(x < radius, wnp.sinc(x) * wnp.sinc(x / radius), 0)
+
+
+_KERNELS: dict[ResizeMethod, Callable] = {
+    ResizeMethod.LINEAR: _triangle, ResizeMethod.CUBIC: _cubic,
+    ResizeMethod.LANCZOS3: _lanczos(3), ResizeMethod.LANCZOS5: _lanczos(5),
+}
+
+
+def _weights(size: int, out: int, scale, translation, kernel: Callable, antialias: bool, dtype):
+    """The matrix [size, out] that resamples one dim."""
+    inverse = 1 / scale
+    width = wnp.maximum(inverse, 1) if antialias else 1
+    place = (wnp.arange(out, dtype=dtype) + 0.5) * inverse - translation * inverse - 0.5
+    distance = wnp.abs(place[None, :] - wnp.arange(size, dtype=dtype)[:, None]) / width
+    weights = kernel(distance)
+    total = wnp.sum(weights, 0, keepdims=True)
+    usable = wnp.abs(total) > 1000 * float(np.finfo(np.float32).eps)
+    weights = wnp.where(usable, weights / wnp.where(usable, total, 1), 0)
+    return wnp.where((place >= -0.5) & (place <= size - 0.5), weights, 0)
+
+
+def _resample(image, dims: Sequence[int], sizes: Sequence[int], scales, translations, kernel: Callable, antialias: bool, precision):
+    work = image.dtype if dtypes.finfo(image.dtype).bits >= 32 else np.dtype(np.float32)
+    out = image.astype(work)
+    for dim, size, scale, translation in zip(dims, sizes, scales, translations):
+        matrix = _weights(image.shape[dim], size, scale, translation, kernel, antialias, work)
+        out = wnp.moveaxis(wnp.tensordot(out, matrix, (dim, 0), precision=precision), -1, dim)
+    return out.astype(image.dtype)
+
+
+def _method(method: str | ResizeMethod) -> ResizeMethod:
+    return ResizeMethod.from_string(method) if isinstance(method, str) else method
+
+
+def _nearest(image, shape: Sequence[int]):
+    for dim, (size, out) in enumerate(zip(image.shape, shape)):
+        if size != out:
+            place = np.floor((np.arange(out) + 0.5) * size / out).astype(np.int32)
+            image = wnp.take(image, place, dim, mode="clip")
+    return image
+
+
+def resize(image, shape: Sequence[int], method: str | ResizeMethod, antialias: bool = True, precision=Precision.HIGHEST):
+    """`image` resampled to `shape`, which has the same number of dims.
+
+    >>> import weft.numpy as wnp
+    >>> resize(wnp.array([0.0, 2.0]), (4,), "linear").tolist()
+    [0.0, 0.5, 1.5, 2.0]
+    """
+    image, method = inexact("image.resize", wnp.asarray(image)), _method(method)
+    shape = tuple(n.__index__() for n in shape)
+    if len(shape) != image.ndim:
+        raise ValueError(f"image.resize: shape must have as many dims as the image, {image.ndim}, got {shape}.")
+    if method is ResizeMethod.NEAREST:
+        return _nearest(image, shape)
+    dims = [d for d in range(image.ndim) if image.shape[d] != shape[d]]
+    scales = [shape[d] / image.shape[d] if image.shape[d] else 1.0 for d in dims]
+    return _resample(image, dims, [shape[d] for d in dims], scales, [0.0] * len(dims), _KERNELS[method], antialias, precision)
+
+
+def scale_and_translate(image, shape: Sequence[int], spatial_dims: Sequence[int], scale, translation,
+                        method: str | ResizeMethod, antialias: bool = True, precision=Precision.HIGHEST):
+    """`image` resampled at `scale` and `translation`, one of each for every dim of `spatial_dims`; 0 outside of the image.
+
+    A pixel at `x` moves to `x * scale + translation`. Both may be traced and have derivatives.
+    """
+    image, method = inexact("image.scale_and_translate", wnp.asarray(image)), _method(method)
+    shape = tuple(n.__index__() for n in shape)
+    if len(shape) != image.ndim:
+        raise ValueError(f"image.scale_and_translate: shape must have as many dims as the image, {image.ndim}, got {shape}.")
+    if method is ResizeMethod.NEAREST:
+        raise ValueError("image.scale_and_translate: 'nearest' has no weights to place; use another method.")
+    dims = [d % image.ndim for d in spatial_dims]
+    if any(shape[d] != image.shape[d] for d in range(image.ndim) if d not in dims):
+        raise ValueError(f"image.scale_and_translate: only the dims {tuple(dims)} may change, got {image.shape} and {shape}.")
+    scale, translation = wnp.asarray(scale), wnp.asarray(translation)
+    pairs = [(scale[i], translation[i]) for i in range(len(dims))]
+    return _resample(image, dims, [shape[d] for d in dims], [s for s, _ in pairs], [t for _, t in pairs], _KERNELS[method],
+                     antialias, precision)
