@@ -35,7 +35,7 @@ def pages(told: Sequence[Any]) -> str:
     body = "".join(map(fragment, told))
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f'<meta name="viewport" content="width=device-width"></head><body>{body}</body></html>\n'
+        f'<meta name="viewport" content="width=device-width"><style>{_PAGE_STYLE}</style></head><body>{body}</body></html>\n'
     )
 
 
@@ -194,8 +194,9 @@ class _Drawings:
             yield f'<rect {box} fill="rgb({red},{green},{blue})"><title>{label}</title></rect>'
 
 
+_PAGE_STYLE = "body { margin: 0; background: #fff } @media (prefers-color-scheme: dark) { body { background: #16181b } }"
+
 _STYLE = """
-body { margin: 0; background: light-dark(#fff, #16181b); color-scheme: light dark }
 .weft-explain { color-scheme: light dark; --ink: #1c1e21; --paper: #fff; --soft: #6a7078; --rule: #d8dce1; --bar: #396ab1;
   color: var(--ink); background: var(--paper); font: 14px/1.45 system-ui, sans-serif; padding: 1.5em; max-width: 75em; margin: auto }
 @media (prefers-color-scheme: dark) { .weft-explain { --ink: #e4e6e9; --paper: #16181b; --soft: #989fa8; --rule: #33383f; --bar: #7293cb } }
