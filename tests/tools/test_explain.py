@@ -184,3 +184,15 @@ def test_the_command_runs_a_program_and_explains_it(tmp_path):
     assert done.stdout.startswith("sum 8.0") and "psum over i  28 B" in done.stdout and "program.py:6" in done.stdout
     assert re.search(r"\d+ programs were compiled, 1 of them communicate", done.stdout)
     assert "psum over i" in (tmp_path / "page.html").read_text()
+
+
+def test_sums_that_a_program_of_one_device_asks_for_travel_together(mesh):
+    def step(params, x):                                # the sum of each gradient comes with the transpose of a cast
+        return weft.grad(lambda params: sum(wnp.sin(x * w).sum() for w in params))(params)
+    mapped = weft.shard_map(step, mesh=mesh, in_specs=(P(), P("data")), out_specs=P())
+    params = [np.float32(i) for i in range(4)]
+    (r,) = weft.explain(mapped, params, placed(mesh, (8, 4), "data")).assert_count(psum=1).collectives
+    assert len(r.operands) == 4 and r.cause == "asked"
+    grouped = lambda x: lax.psum(x, "data", axis_index_groups=[[0, 1], [2, 3]]) + lax.psum(x * 2, "data")
+    mapped = weft.shard_map(grouped, mesh=mesh, in_specs=P("data"), out_specs=P("data"), check_vma=False)
+    weft.explain(mapped, placed(mesh, (8, 4), "data")).assert_count(psum=2)

@@ -587,8 +587,8 @@ class Partitioner:
         place = lambda fs: Placement(tuple(split.get(f, ()) for (f,) in fs))
         places = [place(fs) for fs in rule.ins]
         locals_ = [self.view(v, p, "operand", f"{eqn.primitive} takes it as {p}") for v, p in zip(values, places)]
-        self.asked(eqn, locals_)
         out = eqn.primitive.bind(*locals_, **eqn.params)
+        self.asked(eqn, locals_)
         outs = out if eqn.primitive.multiple_results else [out]
         return [Value(v.aval, place(fs), x) for v, fs, x in zip(eqn.outvars, rule.outs, outs)]
 
@@ -599,7 +599,8 @@ class Partitioner:
             groups = eqn.params.get("axis_index_groups")
             n = len(groups[0]) if groups else math.prod(self.sizes[a] for a in axes)
             nbytes = collective_bytes(emit.BYTES_AS[kind], emit.aval_of(locals_[0]).nbytes, n)
-            self.record(Step(kind, axes, nbytes=nbytes), locals_[0], Why("asked", "shard_map asks for it", eqn))
+            local = self.trace.eqns[-1] if not groups else None          # sums of whole axes may travel together
+            self.record(Step(kind, axes, nbytes=nbytes), locals_[0], Why("asked", "shard_map asks for it", eqn), local)
 
     def inside(self, jaxpr: Jaxpr, ins: Sequence[Placement], outs: Sequence[Placement], count: int, open_ended: bool = False) -> Jaxpr:
         """The local program of `jaxpr`, which runs `count` times, for inputs placed as `ins`, giving results placed as `outs`."""
