@@ -5,9 +5,15 @@ from __future__ import annotations
 import math
 
 from weft import numpy as wnp
-from weft.nn import log1mexp
 from weft.scipy.special import log_ndtr
 from weft.scipy.stats.family import continuous, within
+
+
+def _log1mexp(x):
+    """log(1 - exp(-x)) for x >= 0, from the side on which nothing cancels."""
+    near = x < math.log(2)
+    close, far = wnp.where(near, x, 1.0), wnp.where(near, 1.0, x)
+    return wnp.where(near, wnp.log(-wnp.expm1(-close)), wnp.log1p(-wnp.exp(-far)))
 
 
 def _log_mass(a, b):
@@ -15,7 +21,7 @@ def _log_mass(a, b):
     right = a > 0
     low, high = wnp.where(right, -b, a), wnp.where(right, -a, b)
     top = log_ndtr(high)
-    return top + log1mexp(wnp.maximum(top - log_ndtr(low), 0))
+    return top + _log1mexp(wnp.maximum(top - log_ndtr(low), 0))
 
 
 def _logpdf(z, a, b):
