@@ -384,3 +384,37 @@ def test_messages_do_not_depend_on_the_state_of_the_cache():
     for _ in range(2):
         raises(ShapeError, ["add", "(8,)", "(3,)"], lambda: step(vector(), wnp.ones(3)))
     assert step(vector(), vector())[1] == 2
+
+
+SHAPES = {
+    "broadcasting": lambda: wnp.ones(2) + wnp.ones(3),
+    "matmul": lambda: wnp.ones((2, 3)) @ wnp.ones((2, 3)),
+    "reshape": lambda: wnp.ones((2, 3)).reshape(-1, -1),
+    "transpose": lambda: wnp.ones((2, 3)).transpose(0),
+    "zeros": lambda: wnp.zeros(-1),
+    "slice": lambda: weft.lax.slice(wnp.arange(5), (1,), (9,)),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes_that_do_not_fit_are_type_errors_and_value_errors(name):
+    for kind in (TypeError, ValueError):
+        with pytest.raises(kind):
+            SHAPES[name]()
+
+
+def test_an_axis_of_a_sort_is_one_number():
+    with pytest.raises(TypeError):
+        wnp.sort(wnp.ones((2, 3)), axis=(0, 1))
+
+
+def test_negative_indices_that_shall_not_wrap_are_refused():
+    with pytest.raises(NotImplementedError, match="wrap_negative_indices=False"):
+        wnp.zeros(3).at[wnp.array([-1])].add(1.0, wrap_negative_indices=False)
+
+
+def test_aux_may_hold_what_is_no_array():
+    held = object()
+    grad, aux = weft.grad(lambda x: (x * x, {"name": "loss", "held": held, "x": x}), has_aux=True)(3.0)
+    assert float(grad) == 6.0 and aux["name"] == "loss" and aux["held"] is held and float(aux["x"]) == 3.0
+    assert weft.jvp(lambda x: (x, "aux"), (2.0,), (1.0,), has_aux=True)[2] == "aux"

@@ -730,3 +730,11 @@ def test_parameters_that_are_equal_but_not_the_same():
     x = wnp.arange(2.0)
     signs = [np.signbit(np.asarray(x.at[wnp.array([5])].get(mode="fill", fill_value=fill)))[0] for fill in (0.0, -0.0)]
     assert signs == [False, True]
+
+
+def test_the_pointer_of_an_array_is_that_of_its_numpy_view():
+    x = wnp.arange(5.0)
+    assert x.unsafe_buffer_pointer() == np.asarray(x).ctypes.data
+    over = weft.device_put(wnp.zeros(2), weft.sharding.NamedSharding(weft.make_mesh((2,), ("a",)), weft.P("a")))
+    with pytest.raises(ValueError, match="several devices"):
+        over.unsafe_buffer_pointer()

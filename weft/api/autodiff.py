@@ -114,11 +114,11 @@ def _vjp(fun, primals, has_aux, api):
 
     out = tree.tree_unflatten(trees[0], outs)
     pullback = tree.Partial(pullback, program.consts)
-    return (out, pullback, tree.tree_unflatten(trees[1], aux_leaves)) if has_aux else (out, pullback)
+    return (out, pullback, _aux(trees, aux_leaves)) if has_aux else (out, pullback)
 
 
 def _flat_with_aux(fun: Callable, in_tree, has_aux: bool, api: str) -> tuple[Callable, list]:
-    """Flat `fun`, whose aux leaves follow its results, and a list that holds the structures of both once it has run."""
+    """Flat `fun`, whose aux leaves follow its results, and a list for `_aux` that holds the structures once it has run."""
     trees: list = []
 
     def flat_fun(*xs):
@@ -129,9 +129,23 @@ def _flat_with_aux(fun: Callable, in_tree, has_aux: bool, api: str) -> tuple[Cal
             out, aux = out
         leaves, structure = tree.tree_flatten(out)
         aux_leaves, aux_tree = tree.tree_flatten(aux)
-        trees[:] = [structure, aux_tree]
-        return [*leaves, *aux_leaves]
+        others = {i: x for i, x in enumerate(aux_leaves) if not _is_value(x)}
+        trees[:] = [structure, aux_tree, others]
+        return [*leaves, *(0 if i in others else x for i, x in enumerate(aux_leaves))]
     return flat_fun, trees
+
+
+def _is_value(x) -> bool:
+    try:
+        return typeof(x) is not None
+    except TypeError:
+        return False
+
+
+def _aux(trees: list, leaves: Sequence):
+    """What a function with `has_aux` gave beside its result; leaves that are no arrays stayed aside."""
+    _, structure, others = trees
+    return tree.tree_unflatten(structure, [others.get(i, x) for i, x in enumerate(leaves)])
 
 
 def _derivative(t, aval):
@@ -252,7 +266,7 @@ def jvp(fun: Callable, primals: Sequence, tangents: Sequence, has_aux: bool = Fa
     n = trees[0].num_leaves
     tangents_out = [_derivative(t, typeof(o)) for o, t in zip(outs, out_tangents[:n])]
     result = tree.tree_unflatten(trees[0], outs[:n]), tree.tree_unflatten(trees[0], tangents_out)
-    return (*result, tree.tree_unflatten(trees[1], outs[n:])) if has_aux else result
+    return (*result, _aux(trees, outs[n:])) if has_aux else result
 
 
 @api_boundary
@@ -286,7 +300,7 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
 
     out = tree.tree_unflatten(trees[0], outs[:n])
     f_jvp = tree.Partial(f_jvp, program.consts)
-    return (out, f_jvp, tree.tree_unflatten(trees[1], outs[n:])) if has_aux else (out, f_jvp)
+    return (out, f_jvp, _aux(trees, outs[n:])) if has_aux else (out, f_jvp)
 
 
 def linear_transpose(fun: Callable, *primals, reduce_axes=()) -> Callable:

@@ -19,6 +19,7 @@ from weft.ops.placement import with_out_sharding
 from weft.ops.slicing import concatenate
 from weft.runtime.array import Array, from_numpy
 from weft.util import dtypes, tree
+from weft.util.errors import ShapeError
 
 
 def _dtype(dtype, api: str):
@@ -31,7 +32,7 @@ def _shape(shape) -> tuple[int, ...]:
     dims = tuple(d.__index__() if not isinstance(d, int) else d for d in shape)
     for d in dims:
         if d < 0:
-            raise ValueError(f"shape must have non-negative dims, got {dims}.")
+            raise ShapeError(f"shape must have non-negative dims, got {dims}.")
     return dims
 
 

@@ -388,23 +388,25 @@ class _At:
     def get(self, *, indices_are_sorted=False, unique_indices=False, mode=None, fill_value=None, out_sharding=None,
             wrap_negative_indices=True):
         """`x[index]` with a chosen `mode` for positions out of bounds (clip, fill, promise_in_bounds)."""
+        _check_wraps(wrap_negative_indices)
         read = lambda: getitem(self.array, self.index, mode=mode, fill_value=fill_value, indices_are_sorted=indices_are_sorted,
                                unique_indices=unique_indices)
         return with_out_sharding(out_sharding, "at[...].get", read, self.array)
 
-    def _updated(self, values, scatter, indices_are_sorted, unique_indices, mode, out_sharding):
+    def _updated(self, values, scatter, indices_are_sorted, unique_indices, mode, out_sharding, wrap_negative_indices):
+        _check_wraps(wrap_negative_indices)
         write = lambda: setitem(self.array, self.index, values, scatter, indices_are_sorted, unique_indices, mode)
         return with_out_sharding(out_sharding, "at[...]", write, self.array)
 
     def set(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
             wrap_negative_indices=True):
         """`x` with `values` at the index."""
-        return self._updated(values, ix.scatter, indices_are_sorted, unique_indices, mode, out_sharding)
+        return self._updated(values, ix.scatter, indices_are_sorted, unique_indices, mode, out_sharding, wrap_negative_indices)
 
     def add(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
             wrap_negative_indices=True):
         """`x` with `values` added at the index; repeated positions add up."""
-        return self._updated(values, ix.scatter_add, indices_are_sorted, unique_indices, mode, out_sharding)
+        return self._updated(values, ix.scatter_add, indices_are_sorted, unique_indices, mode, out_sharding, wrap_negative_indices)
 
     def subtract(self, values, **kwargs):
         """`x` with `values` subtracted at the index."""
@@ -415,7 +417,7 @@ class _At:
     def multiply(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
                  wrap_negative_indices=True):
         """`x` multiplied by `values` at the index."""
-        return self._updated(values, ix.scatter_mul, indices_are_sorted, unique_indices, mode, out_sharding)
+        return self._updated(values, ix.scatter_mul, indices_are_sorted, unique_indices, mode, out_sharding, wrap_negative_indices)
 
     mul = multiply
 
@@ -433,16 +435,22 @@ class _At:
     def min(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
             wrap_negative_indices=True):
         """The smaller of `x` and `values` at the index."""
-        return self._updated(values, ix.scatter_min, indices_are_sorted, unique_indices, mode, out_sharding)
+        return self._updated(values, ix.scatter_min, indices_are_sorted, unique_indices, mode, out_sharding, wrap_negative_indices)
 
     def max(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
             wrap_negative_indices=True):
         """The larger of `x` and `values` at the index."""
-        return self._updated(values, ix.scatter_max, indices_are_sorted, unique_indices, mode, out_sharding)
+        return self._updated(values, ix.scatter_max, indices_are_sorted, unique_indices, mode, out_sharding, wrap_negative_indices)
 
     def apply(self, func, **kwargs):
         """`x` with `func` applied to the elements at the index."""
         return self.set(func(self.get()), **kwargs)
+
+
+def _check_wraps(wrap_negative_indices: bool) -> None:
+    if not wrap_negative_indices:
+        raise NotImplementedError("x.at[...]: wrap_negative_indices=False is not there; negative indices count from the end. Move them "
+                                  "out of bounds with weft.numpy.where(index < 0, size, index).")
 
 
 #: set by `eager_index`: the update of a value as one compiled program, or None where the plain path must serve

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import itertools
 import math
+import operator
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -26,6 +27,7 @@ from weft.ops import elementwise as ew, layout, slicing
 from weft.ops.indexing import GatherDimensionNumbers, gather
 from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
+from weft.util.errors import ShapeError
 
 
 def _array(a, api: str):
@@ -34,7 +36,7 @@ def _array(a, api: str):
 
 
 def _axis(axis, ndim: int, api: str = "array") -> int:
-    return canonical_axes(axis, ndim, api)[0]
+    return canonical_axes(operator.index(axis), ndim, api)[0]
 
 
 @takes_out_sharding
@@ -61,7 +63,7 @@ def _infer(old: tuple[int, ...], shape) -> tuple[int, ...]:
     size = math.prod(old)
     free = [d for d, n in enumerate(new) if n == -1]
     if len(free) > 1:
-        raise ValueError("can only specify one unknown dimension: reshape got more than one -1.")
+        raise ShapeError(f"reshape: can only specify one unknown dimension: got more than one -1 in {new}.")
     if free:
         rest = math.prod(n for n in new if n != -1)
         if rest == 0 or size % rest:
@@ -85,7 +87,7 @@ def transpose(a, axes: Sequence[int] | None = None):
     a = _array(a, "transpose")
     order = tuple(reversed(range(a.ndim))) if axes is None else tuple(_axis(d, a.ndim, "transpose") for d in axes)
     if sorted(order) != list(range(a.ndim)):
-        raise ValueError(f"transpose: axes must be a permutation of {tuple(range(a.ndim))}, got {tuple(axes)}.")
+        raise ShapeError(f"transpose: axes must be a permutation of {tuple(range(a.ndim))}, got {tuple(axes)}.")
     return layout.transpose(a, order) if order != tuple(range(a.ndim)) else a
 
 

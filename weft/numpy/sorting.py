@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import operator
 
 import numpy as np
 
@@ -22,7 +23,7 @@ def _array(a, api: str):
 
 
 def _axis(axis: int, ndim: int, api: str) -> int:
-    return rd.canonical_axes(axis, ndim, api)[0]
+    return rd.canonical_axes(operator.index(axis), ndim, api)[0]
 
 
 def host_value(x, api: str, remedy: str = "") -> np.ndarray:

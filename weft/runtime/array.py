@@ -193,6 +193,13 @@ class Array(metaclass=ArrayMeta):
         shard = math.prod(self._spec.local_shape) * self._spec.storage_dtype.itemsize
         return shard * len(self._spec.sharding.device_assignment)
 
+    def unsafe_buffer_pointer(self) -> int:
+        """The address of the memory of an array on one device; it is valid while the array lives."""
+        if len(self._spec.sharding.device_assignment) != 1:
+            raise ValueError(f"unsafe_buffer_pointer: {self._spec.aval.str_short()} lies on several devices; ask the data of one of "
+                             "x.addressable_shards.")
+        return self._live().ptr
+
     def _live(self) -> Buffer:
         """The memory; an error if it was given up. Arrays made by native dispatch own it through a capsule at first."""
         buffer = self._buffer

@@ -12,8 +12,8 @@ from typing import Any
 from weft.util.pretty import align
 
 
-class ShapeError(ValueError):
-    """Shapes that an operation cannot take together."""
+class ShapeError(ValueError, TypeError):
+    """Shapes that an operation cannot take together; a TypeError too, since shapes are part of types."""
 
 
 class ShardingError(ValueError):
