@@ -70,3 +70,20 @@ def test_updates_that_are_views():
         want = a.copy()
         np.add.at(want, i, value)
         np.testing.assert_allclose(np.asarray(weft.jit(add)(a, i)), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "bfloat16"])
+def test_short_inner_dims(dtype):
+    rng = np.random.default_rng(7)
+    for n in (16, 37, 1000):
+        x, y = (rng.integers(0, 100, (3, n)).astype(wnp.dtype(dtype)) for _ in range(2))
+        for times in (2, 3, 8):
+            np.testing.assert_array_equal(np.asarray(weft.jit(lambda x, times=times: wnp.repeat(x, times, 1))(x)), x.repeat(times, 1))
+        both, three = weft.jit(lambda x, y: (wnp.stack([x, y], -1), wnp.stack([x, y, x + y], -1)))(x, y)
+        np.testing.assert_array_equal(np.asarray(both), np.stack([x, y], -1))
+        np.testing.assert_array_equal(np.asarray(three), np.stack([x, y, x + y], -1))
+
+
+def test_short_inner_dims_past_the_caches():
+    x = np.arange((1 << 23) + 40, dtype=np.float32)
+    np.testing.assert_array_equal(np.asarray(weft.jit(lambda x: wnp.stack([x, -x], -1))(x)), np.stack([x, -x], -1))

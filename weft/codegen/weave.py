@@ -93,6 +93,9 @@ class _Rows:
 
     def store_together(self) -> None:
         """Rows that touch: whole vectors."""
+        if self.stmt.streaming and self.mask is None and self.emitter.target.is_x86:
+            self._stream()
+            return
         for number, x in enumerate(self.sequence):
             pointer = self.pointer(0, number * self.width)
             mask = None
@@ -101,6 +104,24 @@ class _Rows:
                 bits = self.lanes.i1
                 mask = self.b.pure(f"shufflevector {bits} {self.mask}, {bits} poison, <{self.width} x i32> <{order}>", self.mask)
             self._store(x, self.memory, self.width, pointer, mask)
+
+    def _stream(self) -> None:
+        """Past the caches where the first row is aligned, ordinarily where it is not."""
+        b, nbytes = self.b, self.size * self.width
+        base = self.pointer(0, 0)
+        address = b.pure(f"ptrtoint ptr {base} to i64", base)
+        low = b.pure(f"and i64 {address}, {nbytes - 1}", address)
+        aligned = b.pure(f"icmp eq i64 {low}, 0", low)
+        places = [self.pointer(0, number * self.width) for number in range(self.count)]
+        past, plain, done = b.label("past"), b.label("plain"), b.label("done")
+        b.line(f"br i1 {aligned}, label %{past}, label %{plain}")
+        for label, how in ((past, f"align {nbytes}{self.tag}, !nontemporal !1"), (plain, f"align {self.size}{self.tag}")):
+            b.start_block(label)
+            for x, place in zip(self.sequence, places):
+                b.line(f"store {self.memory} {x}, ptr {place}, {how}")
+            b.line(f"br label %{done}")
+        b.start_block(done)
+        self.emitter.streamed = True
 
     def store_apart(self) -> None:
         """Rows with gaps between them: each by itself."""

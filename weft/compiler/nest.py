@@ -44,6 +44,7 @@ TILE_LANES = 256               # a tile is this long in the results,
 TILE_BYTES = 1024              # and this wide in an operand: long runs of both, as pages and prefetchers like it
 FEW_TILES = 8                  # unless tiles would be fewer than this
 WOVEN = 16                     # elements of a tile that are turned at a time
+MOST_WOVEN, WOVEN_PRICE = 8, 64    # of a short inner dim that is computed side by side: its extent, all its work
 PITCH = TILE_LANES + 16        # of a turned tile's rows: an odd number of cache lines apart
 _HEAVY = (UNARY_MATH | BINARY_MATH) - {"sqrt", "rsqrt", "floor", "ceil", "round_even", "trunc", "is_finite", "copysign"}
 SPILL_BYTES = 1 << 17
@@ -195,6 +196,18 @@ class Nest:
                         return dim
         return None
 
+    def _woven(self) -> Dim | None:
+        """A short innermost dim of all results, just inside the vector dim: its elements are stored as rows."""
+        vector, survey = self.vector, self.survey
+        if vector is None or vector.extent < 16 or self.low.reductions or any(d.column for d in self.dims):
+            return None
+        outs = [i for i, access in enumerate(survey.accesses) if access.buf.startswith("out ")]
+        for dim in self.dims:
+            if dim is not vector and dim.extent <= MOST_WOVEN and survey.price * dim.extent <= WOVEN_PRICE \
+                    and all(dim.steps[i] == 1 and vector.steps[i] == dim.extent for i in outs):
+                return dim
+        return None
+
     def _tasks(self) -> int:
         total = 1
         for dim in self.dims:
@@ -209,9 +222,10 @@ class Nest:
         low, b = self.low, self.b
         self.emit = Emitter(b)
         self.scratch: list[Buf] = []
-        rows = [d for d in self.dims if not d.column and d is not self.vector]
+        woven = self._woven()
+        rows = [d for d in self.dims if not d.column and d is not self.vector and d is not woven]
         where: dict[int, Expr] = {}
-        tile = self._transposed()
+        tile = self._transposed() if woven is None else None
         self.tile_rows = self._tile_rows(tile) if tile is not None else 0
         self.staged: dict[int, Expr] = {}
         strip = self._strip() if tile is None else None
@@ -225,6 +239,8 @@ class Nest:
                 self._stage(where, tile)
         if strip is not None:
             self._strip_rows(where, strip)
+        elif woven is not None:
+            self._weave(where, woven)
         else:
             self._rows(where)
         for _, var, extent, kind in reversed(loops):
@@ -482,6 +498,24 @@ class Nest:
         for o in final:
             roots += [translate(o.index), translate(o.value)]
         self._store(final, emit.compute(roots))
+
+    def _weave(self, where: dict[int, Expr], woven: Dim) -> None:
+        """One row of each result."""
+        low, b, count = self.low, self.b, woven.extent
+        indices: list[Expr] = []
+        values: list[list[Expr]] = [[] for _ in low.outputs]
+        for k in range(count):
+            where[id(woven)] = b.const(k, "i64")
+            translate = Translate(low.builder, b, self._mapping(where))
+            for out, row in zip(low.outputs, values):
+                row.append(translate(out.value))
+                if k == 0:
+                    indices.append(translate(out.index))
+        done = self.emit.compute([*indices, *(x for row in values for x in row)])
+        ready = self.emit.before_stores(done[len(indices):])
+        for i, out in enumerate(low.outputs):
+            row = tuple(ready[i * count:(i + 1) * count])
+            self.emit.append(Weave(self.out_names[out.var], done[i], row, out.var.aval.nbytes >= STREAM_BYTES))
 
     def _store(self, outputs: list, done: list[Expr]) -> None:
         """Store `outputs`; `done` has the index and the value of each.
