@@ -25,6 +25,7 @@ from weft.control.body import (
     stage_body,
     with_axes,
 )
+from weft.control.diverging import check_no_collective, diverging
 from weft.control.guarded import guarded
 from weft.core.interpret import evaluate, run_reference
 from weft.core.primitive import Primitive, unsupported
@@ -401,6 +402,10 @@ def _choose(api: str, index: Any, functions: Sequence[Callable], titles: Sequenc
         bodies = [replace(b, jaxpr=with_axes(b.jaxpr, axes)) for b in bodies]
     _check_branches(api, functions, titles, bodies)
     branches, consts = common_consts(bodies)
+    axes = typeof(index).vma
+    if axes:
+        check_no_collective(api, branches, axes)
+        branches = tuple(with_axes(diverging(b, axes), [a.vma | axes for a in b.out_avals]) for b in branches)
     outs = cond_p.bind(index, *consts, *flat, branches=branches)
     return tree.tree_unflatten(bodies[0].out_tree, outs)
 

@@ -25,6 +25,7 @@ from weft.control.body import (
     split_list,
     stage_body,
 )
+from weft.control.diverging import check_no_collective
 from weft.control.guarded import guarded
 from weft.core.annotations import cast
 from weft.core.interpret import evaluate, run_reference
@@ -309,6 +310,8 @@ def bind_while(api: str, cond_fun: Callable, body_fun: Callable, init: Any) -> A
     axes = cond.out_avals[0].vma
     if any(axes - a.vma for a in avals):        # how often the loop runs differs, so all that it carries does
         return bind_while(api, cond_fun, body_fun, tree.tree_unflatten(structure, [cast(x, axes) for x in flat]))
+    if axes:
+        check_no_collective(api, (cond.jaxpr, body.jaxpr), axes)
     outs = while_p.bind(*cond.consts, *body.consts, *flat,
                         **_params(cond.jaxpr, body.jaxpr, len(cond.consts), len(body.consts)))
     return tree.tree_unflatten(structure, outs)
