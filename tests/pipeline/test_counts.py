@@ -292,3 +292,36 @@ def test_random_numbers_are_the_same_under_every_layout_without_communication(dr
         got = sharded(key)
         assert got.sharding.spec == spec
         np.testing.assert_array_equal(np.asarray(got).view(np.uint8), want.view(np.uint8))
+
+
+def mlp_loss(params, x):
+    for w in params:
+        x = wnp.tanh(x @ w)
+    return (x * x).sum()
+
+
+ACTIVATION, SQUARE = 4 * 128 * 256, np.full((256, 256), 0.01, np.float32)
+WIDE = np.ones((128, 256), np.float32)
+
+
+@pytest.mark.parametrize(
+    "f, args",
+    [(chain, (WIDE,)), (nn.softmax, (WIDE,)), (adam, (WIDE,) * 4 + (3.0,)), (lambda w, x: wnp.tanh(x @ w), (SQUARE, WIDE))],
+    ids=["ten elementwise ops", "softmax", "Adam", "MLP layer"],
+)
+def test_what_is_one_kernel_needs_no_memory_of_its_own(f, args):
+    assert compiled(f, *args).memory_analysis().temp_size_in_bytes == 0
+
+
+@pytest.mark.parametrize("layers", [2, 4, 8])
+def test_a_deep_network_keeps_two_activations_and_its_gradient_one_of_each_layer(layers):
+    args = [SQUARE] * layers, WIDE
+    assert compiled(mlp_loss, *args).memory_analysis().temp_size_in_bytes == 2 * ACTIVATION
+    assert compiled(weft.grad(mlp_loss), *args).memory_analysis().temp_size_in_bytes == layers * ACTIVATION
+
+
+def test_a_loop_keeps_one_state_whatever_its_length():
+    def state(length):
+        f = lambda w, x: lax.scan(lambda c, _: (wnp.tanh(c @ w), None), x, length=length)[0]
+        return compiled(f, SQUARE, WIDE).memory_analysis().temp_size_in_bytes
+    assert state(3) == state(50) == ACTIVATION
