@@ -50,6 +50,7 @@ class Case:
 PARAMS = {
     "bitcast_convert_type": {"new_dtype": np.dtype(np.uint32)}, "integer_pow": {"y": 3}, "name": {"name": "x"},
     "convert_element_type": {"new_dtype": np.dtype(np.int32), "weak_type": False, "sharding": None}, "exp2": {},
+    "reduce_precision": {"exponent_bits": 5, "mantissa_bits": 10},
     "round": {"rounding_method": RoundingMethod.TO_NEAREST_EVEN},
 }
 

@@ -77,6 +77,7 @@ from weft.ops.math import (
 from weft.ops.placement import (
     optimization_barrier_p, sharding_constraint, sharding_constraint_p,
 )  # fmt: skip
+from weft.ops.precision import reduce_precision, reduce_precision_p
 from weft.ops.ragged_exchange import ragged_all_to_all, ragged_all_to_all_p
 from weft.ops.reduce import (
     argmax, argmax_p, argmin, argmin_p, cumlogsumexp, cumlogsumexp_p, cummax, cummax_p, cummin, cummin_p, cumprod,
@@ -131,17 +132,17 @@ __all__ = [
     "psum", "psum_p", "psum_scatter", "pswapaxes", "pvary", "pvary_p", "ragged_all_to_all", "ragged_all_to_all_p",
     "random_gamma_grad", "random_gamma_grad_p", "real", "real_p", "reciprocal", "reduce", "reduce_and",
     "reduce_and_p", "reduce_max", "reduce_max_p", "reduce_min", "reduce_min_p", "reduce_or", "reduce_or_p",
-    "reduce_prod", "reduce_prod_p", "reduce_sum", "reduce_sum_p", "reduce_window", "reduce_window_shape_tuple",
-    "reduce_xor", "reduce_xor_p", "regularized_incomplete_beta_p", "rem", "rem_p", "reshape", "reshape_p", "rev",
-    "rev_p", "round", "round_p", "rsqrt", "rsqrt_p", "scan", "scan_p", "scatter", "scatter_add", "scatter_add_p",
-    "scatter_max", "scatter_max_p", "scatter_min", "scatter_min_p", "scatter_mul", "scatter_mul_p", "scatter_p",
-    "scatter_sub", "select", "select_n", "select_n_p", "sharding_constraint_p", "shift_left", "shift_left_p",
-    "shift_right_arithmetic", "shift_right_arithmetic_p", "shift_right_logical", "shift_right_logical_p", "sign",
-    "sign_p", "sin", "sin_p", "sinh", "sinh_p", "slice", "slice_in_dim", "slice_p", "sort", "sort_key_val", "sort_p",
-    "split", "sqrt", "sqrt_p", "square", "square_p", "squeeze", "squeeze_p", "stack", "stop_gradient",
-    "stop_gradient_p", "sub", "sub_p", "switch", "tan", "tan_p", "tanh", "tanh_p", "tile", "top_k", "top_k_p",
-    "transpose", "transpose_p", "unstack", "while_loop", "while_p", "with_sharding_constraint", "xor_p", "zeta",
-    "zeta_p",
+    "reduce_precision", "reduce_precision_p", "reduce_prod", "reduce_prod_p", "reduce_sum", "reduce_sum_p",
+    "reduce_window", "reduce_window_shape_tuple", "reduce_xor", "reduce_xor_p", "regularized_incomplete_beta_p",
+    "rem", "rem_p", "reshape", "reshape_p", "rev", "rev_p", "round", "round_p", "rsqrt", "rsqrt_p", "scan", "scan_p",
+    "scatter", "scatter_add", "scatter_add_p", "scatter_max", "scatter_max_p", "scatter_min", "scatter_min_p",
+    "scatter_mul", "scatter_mul_p", "scatter_p", "scatter_sub", "select", "select_n", "select_n_p",
+    "sharding_constraint_p", "shift_left", "shift_left_p", "shift_right_arithmetic", "shift_right_arithmetic_p",
+    "shift_right_logical", "shift_right_logical_p", "sign", "sign_p", "sin", "sin_p", "sinh", "sinh_p", "slice",
+    "slice_in_dim", "slice_p", "sort", "sort_key_val", "sort_p", "split", "sqrt", "sqrt_p", "square", "square_p",
+    "squeeze", "squeeze_p", "stack", "stop_gradient", "stop_gradient_p", "sub", "sub_p", "switch", "tan", "tan_p",
+    "tanh", "tanh_p", "tile", "top_k", "top_k_p", "transpose", "transpose_p", "unstack", "while_loop", "while_p",
+    "with_sharding_constraint", "xor_p", "zeta", "zeta_p",
 ]  # fmt: skip
 
 
