@@ -409,6 +409,26 @@ def test_chunks_and_groups(monkeypatch):
     gemm._describe.cache_clear()
 
 
+@pytest.mark.parametrize("limit", [1 << 25, 1 << 19])
+def test_batch_elements_with_the_same_operand_share_it_packed(monkeypatch, limit):
+    """Rows of blocks times columns of blocks: every block of B is packed once for all blocks of A."""
+    monkeypatch.setattr(gemm_plan, "_SHARED_LIMIT", limit)
+    monkeypatch.setattr(gemm_plan, "_best_split", lambda *_: gemm_plan._Split(SHARED, 48, 2))
+    gemm._describe.cache_clear()
+    rng = np.random.default_rng(4)
+    (high, m), k, (across, n) = (4, 50), 300, (3, 130)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in [(high, m, k), (across, k, n)])
+    c = np.empty((high, across, m, n), np.float32)
+    batch = (high, m * k, 0, across * m * n), (across, 0, k * n, m * n)
+    step = Gemm(m, n, k, BufRef(0), BufRef(1), BufRef(2), (k, 1), (n, 1), (n, 1), "f32", "f32", "f32", batch)
+    words = run(step, a, b, c)[1]
+    np.testing.assert_allclose(c, np.einsum("hmk,wkn->hwmn", a, b), rtol=1e-4, atol=1e-4)
+    one = words[Word.BLOCKS] * words[Word.CHUNK_PANELS] * words[Word.PANEL_BYTES]
+    assert words[Word.B_SHARE] == high and words[Word.SHARED_BYTES] == words[Word.GROUP] // high * one
+    assert words[Word.GROUP] == (high * across if limit == 1 << 25 else high * 2)
+    gemm._describe.cache_clear()
+
+
 def test_plans_merge_dims():
     recipe = Recipe("f32", "f32", "f32", gemm.machine())
 

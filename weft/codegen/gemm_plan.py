@@ -8,6 +8,7 @@ Laws: a plan never changes which products are summed. Split and packing choices 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -62,9 +63,10 @@ class Problem:
         return math.prod(extent for extent, *_ in self.batch)
 
     @property
-    def b_once(self) -> bool:
-        """True when all batch elements have the same B."""
-        return not any(b for _, _, b, _ in self.batch)
+    def b_share(self) -> int:
+        """How many batch elements, one after the other, have the same B."""
+        alike = itertools.takewhile(lambda dim: dim[2] == 0, reversed(self.batch))
+        return max(math.prod(extent for extent, *_ in alike), 1)
 
     def exchanged(self) -> "Problem":
         """Return the transposed problem, C' = B' A'."""
@@ -110,7 +112,10 @@ def problem_of(step: Gemm, recipe: Recipe) -> Problem:
 
 
 def fold(p: Problem, recipe: Recipe) -> Problem:
-    """Merge dims that lie behind one another: outer k into k, batch into rows or columns, batch dims into one."""
+    """Merge dims that lie behind one another: outer k into k, batch into rows or columns, batch dims into one.
+
+    Batch dims along which B is the same come last, so that one packed B serves them all.
+    """
     k, a, b, outer = p.k, p.a, p.b, list(p.outer)
     if k == 1 and outer:  # any dim of the sum may be the inner one
         e, sa, sb = outer.pop()
@@ -148,7 +153,7 @@ def fold(p: Problem, recipe: Recipe) -> Problem:
         a=a,
         b=b,
         c=c,
-        batch=tuple(reversed(_merge(sorted(batch, key=lambda d: d[3])))),
+        batch=tuple(sorted(_merge(sorted(batch, key=lambda d: d[3])), key=lambda d: (d[2] == 0, -d[3]))),
     )
 
 
@@ -226,8 +231,7 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[Word, int]:
     shared = split.mode == SHARED
     group, chunk = p.batches, panels
     if shared:
-        if not p.b_once:
-            group = max(min(p.batches, _SHARED_LIMIT // max(panels * blocks * panel, 1)), 1)
+        group = p.b_share * max(min(p.batches // p.b_share, _SHARED_LIMIT // max(panels * blocks * panel, 1)), 1)
         if panels * blocks * panel > _SHARED_LIMIT:
             # Equal chunks, whole column tiles each.
             chunk = max(_SHARED_LIMIT // (blocks * panel), 1)
@@ -254,7 +258,7 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[Word, int]:
         Word.TASK_BATCH: split.task_batch,
         Word.A_ROW_BYTES: a_row,
         Word.PANEL_BYTES: panel,
-        Word.SHARED_BYTES: (1 if p.b_once else group) * blocks * chunk * panel if shared else 0,
+        Word.SHARED_BYTES: group // p.b_share * blocks * chunk * panel if shared else 0,
         Word.WORKER_BYTES: a_bytes + sums + private,
         Word.SUMS_OFFSET: a_bytes,
         Word.PANEL_OFFSET: a_bytes + sums,
@@ -339,7 +343,7 @@ def _best_split(
                 # The last round of tasks is rarely full; a quarter of a task stands for uneven progress.
                 time = math.ceil(tasks / threads) * each + (each / 4 + _FORK if tasks > 1 and threads > 1 else 0)
                 if mode == SHARED:
-                    time += (1 if p.b_once else batches) * vectors * beats * (pack_b + _PACK_STORE) / threads + 2 * _FORK
+                    time += math.ceil(batches / p.b_share) * vectors * beats * (pack_b + _PACK_STORE) / threads + 2 * _FORK
                 if best is None or time < best[0]:
                     best = (time, _Split(mode, rows, tile_panels, task_batch))
     assert best is not None
@@ -368,7 +372,7 @@ def _words(p: Problem, chosen: dict[Word, int]) -> tuple[int, ...]:
     words[Word.C_MS], words[Word.C_NS] = p.c
     words[Word.ROW_RUN] = max(p.m // math.prod(e for e, _ in p.rows), 1)
     words[Word.COL_RUN] = max(p.n // math.prod(e for e, _ in p.cols), 1)
-    words[Word.SWAPPED], words[Word.B_ONCE], words[Word.BATCH] = int(p.swapped), int(p.b_once), p.batches
+    words[Word.SWAPPED], words[Word.B_SHARE], words[Word.BATCH] = int(p.swapped), p.b_share, p.batches
     for word, value in chosen.items():
         words[word] = value
     lists = [

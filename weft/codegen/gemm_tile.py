@@ -245,8 +245,9 @@ def _pack_task(recipe: Recipe, decls: Decls) -> str:
     rest = f.div("%task", f.panels)
     blocks = f.d(Word.BLOCKS)
     block, batch = f.rem(rest, blocks), f.div(rest, blocks)
-    # (with one B for all batch elements there are packing tasks for the first alone)
-    base = f.at(f.operands()[1], locate(f, BATCH, f.add(f.first_batch, batch), offsets)[1])
+    # (of batch elements with the same B the first one's is packed)
+    element = f.add(f.first_batch, f.mul(batch, f.d(Word.B_SHARE)))
+    base = f.at(f.operands()[1], locate(f, BATCH, element, offsets)[1])
     dst = f.at(f.word("%ctx", 1, "ptr"), f.mul("%task", f.d(Word.PANEL_BYTES)))
     first, last = _block(f, block)
     number = f.add(f.first_panel, panel)
@@ -305,7 +306,7 @@ def _tile(f: Task, recipe: Recipe, t: _Tile, wanted: Collection[str]) -> None:
     direct = f.let(f"icmp ne i64 {f.d(Word.A_DIRECT)}, 0")
     ms, row_bytes = f.d(Word.A_MS), f.d(Word.A_ROW_BYTES)
     as_ = f.pick(direct, ms, row_bytes)
-    b_mode, b_once = f.d(Word.B_MODE), f.let(f"icmp ne i64 {f.d(Word.B_ONCE)}, 0")
+    b_mode, of_b = f.d(Word.B_MODE), f.div(t.batch, f.d(Word.B_SHARE))
 
     def block(kb: str) -> None:
         first, last = _block(f, kb)
@@ -322,7 +323,6 @@ def _tile(f: Task, recipe: Recipe, t: _Tile, wanted: Collection[str]) -> None:
             private = f.equal(b_mode, PRIVATE)
             packing = f"ptr {f.desc}, ptr {t.b}, ptr {panel_buffer}, i64 {whole}, i64 {first}, i64 {last}"
             f.when(private, lambda: f.do(f"call void @pack_panel({packing})"))
-            of_b = f.pick(b_once, 0, t.batch)
             slot = f.add(f.mul(f.add(f.mul(of_b, blocks), kb), f.panels), p)
             shared = f.at(f.word("%ctx", 1, "ptr"), f.mul(slot, f.d(Word.PANEL_BYTES)))
             packed = f.pick(f.equal(b_mode, SHARED), shared, panel_buffer, "ptr")
@@ -454,7 +454,7 @@ def _driver(recipe: Recipe, decls: Decls, symbol: str) -> str:
     put(1, scratch, "ptr")
     put(2, f.at(scratch, shared), "ptr")
     panels = f.div(f.add(d(Word.N), recipe.panel_cols - 1), recipe.panel_cols)
-    packs, once = f.equal(d(Word.B_MODE), SHARED), f.let(f"icmp ne i64 {d(Word.B_ONCE)}, 0")
+    packs = f.equal(d(Word.B_MODE), SHARED)
 
     def group(b: str) -> None:
         batch = f.min(f.sub(d(Word.BATCH), b), d(Word.GROUP))
@@ -467,7 +467,7 @@ def _driver(recipe: Recipe, decls: Decls, symbol: str) -> str:
             put(4, p)
             put(5, here)
             put(7, col_tiles)
-            pieces = f.mul(f.mul(f.pick(once, 1, batch), d(Word.BLOCKS)), here)
+            pieces = f.mul(f.mul(f.div(batch, d(Word.B_SHARE)), d(Word.BLOCKS)), here)
             f.when(packs, lambda: f.do(f"call void @weft_parallel_for(ptr @pack_task, ptr {ctx}, i64 {pieces})"))
             tasks = f.mul(f.mul(f.ceil_div(batch, d(Word.TASK_BATCH)), d(Word.ROW_TILES)), col_tiles)
             f.do(f"call void @weft_parallel_for(ptr @tile_task, ptr {ctx}, i64 {tasks})")

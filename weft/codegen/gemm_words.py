@@ -33,7 +33,7 @@ class Word(IntEnum):
     SIMPLE = 16  # kernels may write C themselves: dense rows of accumulators, no tail
     A_DIRECT = 17  # A is read where it lies
     B_MODE = 18  # SHARED, DIRECT or PRIVATE
-    B_ONCE = 19  # all batch elements have the same B
+    B_SHARE = 19  # batch elements in a row that have the same B
     BLOCK_STEPS = 20
     STEPS = 21  # of all segments together
     BLOCKS = 22  # at least 1, so that an empty sum writes zeros
