@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.ir.build import Builder
+from weft.ir.build import Builder, has_kernels
 from weft.ir.jaxpr import Eqn, Literal
 from weft.ir.loops import BINARY_MATH, UNARY_MATH, Const
 from weft.ir.rewrite import params_key
@@ -13,17 +13,20 @@ _BY_SPEC = {"ReduceSpec": "reduce", "ScanSpec": "scan", "ScatterSpec": "scatter"
 _COST_BY_KIND = {"random": 60, "index": 6, "layout": 0, "slice": 0}
 _CHEAP_MATH = frozenset({"floor", "ceil", "is_finite", "sqrt", "rsqrt"})
 _SLOW = {"div": 4, "rem": 12, "pow": 30, "integer_pow": 2, "sqrt": 4, "rsqrt": 4, "erf_inv": 30, "threefry2x32": 100}
+_IN_KERNELS = frozenset({"pull", "reduce", "scan", "scatter", "contract", "sort", "update"})
 _kinds: dict[object, str] = {}
 
 
 def treatment(eqn: Eqn) -> str:
     """One of: pull, reduce, scan, scatter, update, contract, sort, host, expand, region; before stacking, collective."""
     primitive = eqn.primitive
-    if primitive.name == "dynamic_update_slice" and eqn.invars[0].aval.size > eqn.invars[1].aval.size:
-        return "update"
     found = _kinds.get(primitive)
     if found is None:
         found = _kinds[primitive] = _treatment(primitive)
+    if primitive.name == "dynamic_update_slice" and eqn.invars[0].aval.size > eqn.invars[1].aval.size:
+        found = "update"
+    if found in _IN_KERNELS and not all(has_kernels(a.aval.dtype) for a in (*eqn.invars, *eqn.outvars)):
+        return "host"                # 8-bit and narrower numbers: their meaning is ml_dtypes'
     return found
 
 

@@ -51,6 +51,16 @@ def type_name(dtype) -> str:
         raise NotImplementedError(f"compile: arrays of dtype {dtype.name} have no kernels") from None
 
 
+def has_kernels(dtype) -> bool:
+    """Whether kernels compute with numbers of this dtype.
+
+    >>> import numpy as np
+    >>> has_kernels(np.dtype("float32")), has_kernels(np.dtype("S1"))
+    (True, False)
+    """
+    return dtype in _types or dtype.name in _TYPE_NAMES
+
+
 class Builder:
     """Makes expressions. Loop variables are declared with their extent, so that `idiv` and `irem` can fold.
 

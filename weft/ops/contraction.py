@@ -236,9 +236,12 @@ def _transpose_hint(lhs, rhs, i, j, batch) -> str:
 
 
 def _accumulation_dtype(lhs, rhs, preferred):
-    out = lhs if preferred is None else preferred
-    widest = out if lhs == rhs == out else np.dtype(dtypes.promote_types(dtypes.promote_types(lhs, rhs), out))
-    return np.dtype(np.float32) if is_narrow(widest) else widest
+    out = lhs if preferred is None else np.dtype(preferred)
+    if lhs == rhs == out and not is_narrow(out):
+        return out
+    lhs, rhs, out = (np.dtype(np.float32) if is_narrow(d) else np.dtype(np.int32) if d.name.endswith("int4") else d
+                     for d in (lhs, rhs, out))
+    return np.dtype(dtypes.promote_types(dtypes.promote_types(lhs, rhs), out))
 
 
 @dot_general_p.def_reference
