@@ -157,12 +157,15 @@ def reduce_window(operand: Any, init_value: Any, computation: Callable, window_d
     one = _chosen(name) if name is not None and picks else _COMBINE.get(name or "")
     combine = (lambda xs, ys: [one(xs[0], ys[0])]) if one is not None else _elementwise(computation, structure)
     config = [(lo, hi, d - 1) for (lo, hi), d in zip(pads, base)]
-    if any(c != (0, 0, 0) for c in config):
-        flat = [slicing.pad(x, i, config) for x, i in zip(flat, inits)]
+    neutral = _is_neutral(name, inits[0], flat[0].dtype)
+    bordered = lambda xs, dims: [slicing.pad(x, i, [c if d in dims else (0, 0, 0) for d, c in enumerate(config)])
+                                 for x, i in zip(xs, inits)] if any(config[d] != (0, 0, 0) for d in dims) else xs
+    flat = flat if neutral else bordered(flat, range(n))
     for d in reversed(range(n)):
+        flat = bordered(flat, (d,)) if neutral else flat        # beside its windows, where the partitioner sees both as one
         whole = (_chosen_along if picks else _whole)(name, d) if name is not None else None
         flat = _windows(flat, combine, whole, d, window[d], strides[d], spread[d])
-    if not _is_neutral(name, inits[0], flat[0].dtype):
+    if not neutral:
         flat = combine([layout.broadcast_in_dim(i, tuple(x.shape), ()) for i, x in zip(inits, flat)], flat)
     return tree.tree_unflatten(structure, flat)
 
