@@ -103,10 +103,13 @@ def test_recomputed_gradients_are_the_same(mesh, seed):
 
 @pytest.mark.oracle
 def test_the_peer_agrees(mesh, tmp_path):
+    python = os.environ.get("WEFT_ORACLE_PYTHON")
+    if not python:
+        pytest.skip("WEFT_ORACLE_PYTHON is not set")
     target = tmp_path / "found.json"
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
     seeds = [*SEEDS, *MORE]
-    command = [os.environ.get("WEFT_ORACLE_PYTHON", "/opt/oracle/bin/python"), device_programs.__file__, json.dumps(seeds), str(target)]
+    command = [python, device_programs.__file__, json.dumps(seeds), str(target)]
     environment["PYTHONPATH"] = str(Path(device_programs.__file__).parents[2])
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stderr
