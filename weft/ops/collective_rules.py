@@ -29,7 +29,7 @@ from weft.ops.families import NUMBER, ORDERED, check_dtype, move_dim, shape_erro
 from weft.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather_p
 from weft.ops.layout import iota, reshape, squeeze, transpose
 from weft.ops.reduce import reduce_max, reduce_min, reduce_sum
-from weft.ops.rules import at_front
+from weft.ops.rules import at_front, jointly_linear
 from weft.ops.slicing import concatenate, dynamic_update_slice_in_dim, slice_in_dim
 from weft.util import dtypes
 
@@ -233,18 +233,9 @@ _reduction(pmax_p, reduce_max, lambda x, size: x)
 _reduction(pmin_p, reduce_min, lambda x, size: x)
 
 
-def _linear(primitive: Primitive) -> None:
-    @primitive.def_jvp
-    def jvp(primals, tangents, **params):
-        out = primitive.bind(*primals, **params)
-        if type(tangents[0]) is Zero:
-            return out, zero_tangent(out)
-        return out, primitive.bind(tangents[0], **params)
-
-
 for _p in (psum_p, all_gather_p, all_gather_invariant_p, reduce_scatter_p, all_to_all_p, ppermute_p, pbroadcast_p,
            pvary_p, own_slice_p):  # fmt: skip
-    _linear(_p)
+    jointly_linear(_p)
 del _p
 
 

@@ -24,6 +24,31 @@ from weft.util.source import user_frame
 #: what a primitive's `out_sharding` attribute says: how a user writes where its result lies
 OUT_SHARDING, READ_AT = "out_sharding={}", "x.at[...].get(out_sharding={})"
 
+
+def _changes_no_value(primitive: Primitive, transpose: Callable) -> None:
+    """Fill the slots of an operation that puts its operand under `sharding`, but the type and batch rules."""
+
+    def jvp(primals, tangents, *, sharding):
+        out = primitive.bind(primals[0], sharding=sharding)
+        return out, tangents[0] if type(tangents[0]) is Zero else primitive.bind(tangents[0], sharding=sharding)
+
+    primitive.define(
+        reference=lambda x, *, sharding: x,
+        jvp=jvp,
+        transpose=transpose,
+        factors=lambda in_avals, out_avals, **_: elementwise_rule(in_avals, out_avals, linear_ins=(0,)),
+        lower=lambda b, index, x, *, in_avals, out_avals, sharding: x(index))
+
+
+def _batched_by_type(primitive: Primitive) -> None:
+    """Fill the batch slot where `sharding` is the type of the result: it gets a dim, split as the examples are."""
+
+    @primitive.def_batch
+    def batch(axis, args, dims, *, sharding):
+        wider = None if sharding is None else sharding.with_dim(dims[0], axis.splits)
+        return primitive.bind(args[0], sharding=wider), dims[0]
+
+
 #: params: sharding. The value, with the promise of its layout; partitioning drops it.
 sharding_constraint_p = Primitive("sharding_constraint", "constraint")
 
@@ -53,12 +78,6 @@ def _check_not_manual(aval: ShapedArray, sharding: Any) -> None:
             f"Leave {named[0]!r} out, or move the value by a collective (all_to_all, psum_scatter)."))
 
 
-@sharding_constraint_p.def_jvp
-def _constraint_jvp(primals, tangents, *, sharding):
-    out = sharding_constraint(primals[0], sharding)
-    return out, tangents[0] if type(tangents[0]) is Zero else sharding_constraint(tangents[0], sharding)
-
-
 @sharding_constraint_p.def_batch
 def _constraint_batch(axis, args, dims, *, sharding):
     wider = sharding.with_free_dim(dims[0])
@@ -68,15 +87,7 @@ def _constraint_batch(axis, args, dims, *, sharding):
     return sharding_constraint(args[0], wider), dims[0]
 
 
-def _identity_factors(in_avals, out_avals, **_):
-    return elementwise_rule(in_avals, out_avals, linear_ins=(0,))
-
-
-sharding_constraint_p.define(
-    reference=lambda x, *, sharding: x,
-    transpose=lambda ct, x, *, sharding: (sharding_constraint(ct, sharding),),
-    factors=_identity_factors,
-    lower=lambda b, index, x, *, in_avals, out_avals, sharding: x(index))
+_changes_no_value(sharding_constraint_p, lambda ct, x, *, sharding: (sharding_constraint(ct, sharding),))
 
 
 #: params: sharding, whose mesh may be abstract. The value with the type that it says; explicit axes are moved to it.
@@ -94,22 +105,8 @@ def _reshard_type(aval, *, sharding):
     return aval.update(sharding=type_sharding(sharding, aval.ndim))
 
 
-@reshard_p.def_jvp
-def _reshard_jvp(primals, tangents, *, sharding):
-    out = reshard(primals[0], sharding)
-    return out, tangents[0] if type(tangents[0]) is Zero else reshard(tangents[0], sharding)
-
-
-@reshard_p.def_batch
-def _reshard_batch(axis, args, dims, *, sharding):
-    return reshard(args[0], sharding.with_dim(dims[0], axis.splits)), dims[0]
-
-
-reshard_p.define(
-    reference=lambda x, *, sharding: x,
-    transpose=lambda ct, x, *, sharding: (ct,),          # a cotangent takes the type of its primal where it is complete
-    factors=_identity_factors,
-    lower=lambda b, index, x, *, in_avals, out_avals, sharding: x(index))
+_changes_no_value(reshard_p, lambda ct, x, *, sharding: (ct,))   # a cotangent takes the type of its primal where it is complete
+_batched_by_type(reshard_p)
 
 
 #: params: sharding, over an abstract mesh, or None. The value under another type; nothing is moved.
@@ -121,23 +118,9 @@ def mesh_cast(x, sharding: NamedSharding | None):
     return mesh_cast_p.bind(x, sharding=sharding)
 
 
-@mesh_cast_p.def_jvp
-def _cast_jvp(primals, tangents, *, sharding):
-    out = mesh_cast(primals[0], sharding)
-    return out, tangents[0] if type(tangents[0]) is Zero else mesh_cast(tangents[0], sharding)
-
-
-@mesh_cast_p.def_batch
-def _cast_batch(axis, args, dims, *, sharding):
-    return mesh_cast(args[0], None if sharding is None else sharding.with_dim(dims[0], axis.splits)), dims[0]
-
-
-mesh_cast_p.define(
-    type=lambda aval, *, sharding: aval.update(sharding=sharding),
-    reference=lambda x, *, sharding: x,
-    transpose=lambda ct, x, *, sharding: (mesh_cast(ct, x.aval.sharding),),
-    factors=_identity_factors,
-    lower=lambda b, index, x, *, in_avals, out_avals, sharding: x(index))
+mesh_cast_p.define(type=lambda aval, *, sharding: aval.update(sharding=sharding))
+_changes_no_value(mesh_cast_p, lambda ct, x, *, sharding: (mesh_cast(ct, x.aval.sharding),))
+_batched_by_type(mesh_cast_p)
 
 
 def laid_out_as(x, aval: ShapedArray):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -241,19 +242,22 @@ def _bits(raw, width: int, shape: tuple[int, ...]):
 @takes_out_sharding
 def bits(key, shape=(), dtype=None):  # noqa: A002
     """Uniformly random bits as unsigned integers (uint32 by default)."""
-    dtype = np.dtype(np.uint32) if dtype is None else dtypes.check_dtype(dtype, "bits")
-    if not dtypes.issubdtype(dtype, np.unsignedinteger):
-        raise ValueError(f"dtype argument to `bits` must be an unsigned int dtype, got {dtype.name}")
+    dtype = _of_kind(dtype, "bits", lambda: np.dtype(np.uint32), np.unsignedinteger, "an unsigned int")
     return _bits(_one(key, "bits"), 8 * dtype.itemsize, _shape(shape))
 
 
 # ---- samples
 
-def _float(dtype, api: str):
-    dtype = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, api)
-    if not dtypes.issubdtype(dtype, np.floating):
-        raise ValueError(f"dtype argument to `{api}` must be a float dtype, got {dtype.name}")
+def _of_kind(dtype, api: str, default: Callable, kind: type, spelt: str):
+    """The dtype of the samples, `default()` if none is given; it must be of the `kind` that `spelt` says in words."""
+    dtype = default() if dtype is None else dtypes.check_dtype(dtype, api)
+    if not dtypes.issubdtype(dtype, kind):
+        raise ValueError(f"dtype argument to `{api}` must be {spelt} dtype, got {dtype.name}")
     return dtype
+
+
+def _float(dtype, api: str):
+    return _of_kind(dtype, api, dtypes.default_float_dtype, np.floating, "a float")
 
 
 @takes_out_sharding
@@ -301,9 +305,7 @@ def _minus(x, y):
 @takes_out_sharding
 def normal(key, shape=(), dtype=None):  # noqa: A002
     """Samples of the standard normal distribution (complex dtypes: of the circular one)."""
-    dtype = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "normal")
-    if not dtypes.issubdtype(dtype, np.inexact):
-        raise ValueError(f"dtype argument to `normal` must be a float or complex dtype, got {dtype.name}")
+    dtype = _of_kind(dtype, "normal", dtypes.default_float_dtype, np.inexact, "a float or complex")
     raw, shape = _one(key, "normal"), _shape(shape)
     if dtypes.issubdtype(dtype, np.complexfloating):
         real = dtypes.to_real_dtype(dtype)

@@ -21,7 +21,7 @@ from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, concr
 from weft.ops import elementwise as ew, layout, reduce
 from weft.ops.incomplete import random_gamma_grad
 from weft.ops.placement import takes_out_sharding
-from weft.random.draws import _float, _normal, _one, _shape, _split_raw, _uniform, exponential, rademacher, split
+from weft.random.draws import _float, _normal, _of_kind, _one, _shape, _split_raw, _uniform, exponential, rademacher, split
 from weft.util import dtypes
 
 _F32 = np.dtype(np.float32)
@@ -213,10 +213,7 @@ def ball(key, d: int, p: float = 2, shape=(), dtype=None):
 # ---- counts
 
 def _counts_dtype(dtype, api: str):
-    dtype = dtypes.default_int_dtype() if dtype is None else dtypes.check_dtype(dtype, api)
-    if not dtypes.issubdtype(dtype, np.integer):
-        raise ValueError(f"dtype argument to `{api}` must be an int dtype, got {dtype.name}")
-    return dtype
+    return _of_kind(dtype, api, dtypes.default_int_dtype, np.integer, "an int")
 
 
 @takes_out_sharding
