@@ -448,8 +448,8 @@ def _is_sharding_leaf(x) -> bool:
     return x is None or x is REPLICATED or isinstance(x, (Sharding, PartitionSpec, Device))
 
 
-def flat_shardings(given, structure, avals: Sequence, what: str, arg_names: Sequence[str] = (), padded: Sequence[bool] = ()
-                   ) -> tuple[Sharding | None, ...]:
+def flat_shardings(given, structure, avals: Sequence, what: str, arg_names: Sequence[str] | None = None,
+                   padded: Sequence[bool] = ()) -> tuple[Sharding | None, ...]:
     """One sharding (or None) per flat value from a prefix tree of shardings, specs or devices; checks that dims divide,
     but for values that are `padded` where they do not. `arg_names` names the values if they are arguments; else they are
     results."""
@@ -460,7 +460,7 @@ def flat_shardings(given, structure, avals: Sequence, what: str, arg_names: Sequ
         flat = [given] * n
     else:
         full = tree.tree_unflatten(structure, list(range(n)))
-        if arg_names:
+        if arg_names is not None:
             full, kwargs = full
             if isinstance(given, list):
                 given = tuple(given)
@@ -481,10 +481,10 @@ def flat_shardings(given, structure, avals: Sequence, what: str, arg_names: Sequ
     return tuple(result)
 
 
-def _what_is_split(what: str, i: int, structure, arg_names: Sequence[str]) -> str:
+def _what_is_split(what: str, i: int, structure, arg_names: Sequence[str] | None) -> str:
     """Value number `i` in words: an argument by its name, a result by its place in the tree."""
     function = what.partition(":")[0]
-    if arg_names:
+    if arg_names is not None:
         return f"argument {arg_names[i]} of {function}" if i < len(arg_names) else f"an argument of {function}"
     path = tree.tree_flatten_with_path(tree.tree_unflatten(structure, list(range(structure.num_leaves))))[0][i][0]
     return f"the result{tree.keystr(path) and ' ' + tree.keystr(path)} of {function}"
