@@ -59,8 +59,9 @@ def values(rng, shape, type):
     if type == "bool":
         return rng.integers(0, 2, shape).astype(dtype)
     if type[0] in "iu":
-        low = 0 if type[0] == "u" else -9
-        return rng.integers(low, 10, shape).astype(dtype)
+        whole = DTYPES[type](0).itemsize == 1  # sums of products of all values of 8 bits are still far from 32 bits
+        low, high = (np.iinfo(dtype).min, np.iinfo(dtype).max) if whole else (0 if type[0] == "u" else -9, 9)
+        return rng.integers(low, high, shape, endpoint=True).astype(dtype)
     x = rng.standard_normal(shape)
     if type[0] == "c":
         x = x + 1j * rng.standard_normal(shape)
@@ -186,6 +187,8 @@ LAYOUT_TYPES = [
     ("bf16", "f32", "bf16"),
     ("f16", "f32", "f32"),
     ("i8", "i32", "i32"),
+    ("u8", "i32", "i32"),
+    ("i16", "i32", "i32"),
     ("c64",) * 3,
     ("c128",) * 3,
 ]
@@ -323,6 +326,7 @@ MACHINE_TYPES = [
     ("bf16", "f32", "bf16"),
     ("f16", "f32", "f16"),
     ("i8", "i32", "i32"),
+    ("u8", "i32", "i32"),
     ("i64",) * 3,
     ("c64",) * 3,
     ("c128",) * 3,

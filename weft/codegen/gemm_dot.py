@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from weft.codegen.gemm_micro import multiply_add, paired
+from weft.codegen.gemm_micro import flip, join, multiply_add, sign_bits
 from weft.codegen.gemm_tail import Tail, finish
 from weft.codegen.gemm_text import Decls, Text, suffix
 from weft.codegen.gemm_tile import BATCH, RARE, Task, locate, offsets_function, pieces_of
@@ -68,8 +68,8 @@ def _dots(recipe: Recipe, decls: Decls, rows: int) -> str:
 
     def load(base: str, at: str, mask: str | None) -> str:
         value = f.load(llvm_type(recipe.in_type), wide, f.at(base, f.mul(at, recipe.in_bytes)), mask)
-        if recipe.pair:
-            return paired(f, recipe, value, lanes)
+        if recipe.joined:
+            return join(f, recipe, value, lanes)
         return f.convert(value, recipe.in_type, recipe.acc, lanes)
 
     row_of = ["%a", *(f.at("%a", f.mul("%as", r)) for r in range(1, rows))]
@@ -89,24 +89,30 @@ def _dots(recipe: Recipe, decls: Decls, rows: int) -> str:
                 at = f.add(k, c * wide)
                 mask = f.first_lanes(f.min(f.sub("%k", at), wide), wide) if masked else None
                 y = load("%b", at, mask)
+                if recipe.flips:
+                    out[c - chains] = multiply_add(f, recipe, sign_bits(lanes), y, out[c - chains])
                 for r in range(rows):
                     i = r * chains + c
                     if rows == _ROW_COUNTS[-1] and not masked:
                         fetch(row_of[r], at)
-                    out[i] = multiply_add(f, recipe, load(row_of[r], at, mask), y, out[i])
+                    out[i] = multiply_add(f, recipe, flip(f, recipe, load(row_of[r], at, mask), lanes), y, out[i])
             return out
 
         return body
 
-    zero = [(vector, "zeroinitializer")] * (rows * chains)
+    # (the last chains are those of what flipped signs add to each row)
+    zero = [(vector, "zeroinitializer")] * ((rows + recipe.flips) * chains)
     whole = f.mul(f.div("%k", chains * wide), chains * wide)
     sums = f.loop(0, whole, chains * wide, stretch(chains, False), zero)
     sums = f.loop(whole, "%k", wide, stretch(1, True), [(vector, s) for s in sums])
     plus = "fadd" if recipe.is_float else "add"
-    for r in range(rows):
-        total = sums[r * chains]
+    totals = []
+    for r in range(rows + recipe.flips):
+        totals.append(sums[r * chains])
         for c in range(1, chains):
-            total = f.let(f"{plus} {vector} {total}, {sums[r * chains + c]}")
+            totals[r] = f.let(f"{plus} {vector} {totals[r]}, {sums[r * chains + c]}")
+    for r in range(rows):
+        total = f.let(f"sub {vector} {totals[r]}, {totals[rows]}") if recipe.flips else totals[r]
         name = f"@llvm.vector.reduce.{plus}.v{lanes}{suffix(acc)}"
         if recipe.is_float:
             decls.use(f"declare {acc} {name}({acc}, {vector})")

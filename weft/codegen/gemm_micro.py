@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from weft.codegen.gemm_text import Decls, Text, suffix
+from weft.codegen.gemm_text import Decls, Text, const, suffix
 from weft.codegen.gemm_types import Recipe, llvm_type
 
 #: rows of the kernels there are; the last few rows of a tile take at most two of the smaller ones
@@ -20,6 +20,14 @@ ROW_COUNTS = (1, 2, 4, 6)
 UNROLL = 4
 #: rows of B that `@row` reads side by side: so many streams the hardware follows, and the row of C rests as long
 _STREAMS = 8
+#: instructions that add products of joined elements to a sum; of two 8-bit operands the first has no sign
+_ADDS = {
+    "bf16": "@llvm.x86.avx512bf16.dpbf16ps.512",
+    "i16": "@llvm.x86.avx512.vpdpwssd.512",
+    "i8": "@llvm.x86.avx512.vpdpbusd.512",
+    "u8": "@llvm.x86.avx512.vpdpbusd.512",
+}
+#: and those that leave the sum to another one
 _PAIRS_OF_I16 = {64: "@llvm.x86.avx512.pmaddw.d.512", 32: "@llvm.x86.avx2.pmadd.wd", 16: "@llvm.x86.sse2.pmadd.wd"}
 
 
@@ -63,14 +71,14 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
     tile = [(r, v) for r in range(rows) for v in range(vectors)]
     mask = f.first_lanes("%last", lanes) if edge else None
     row_offsets = ["0", *(f.mul("%as", r) for r in range(1, rows))]
-    element_bytes = 4 if recipe.pair else recipe.acc_bytes
+    element_bytes = 4 if recipe.joined else recipe.acc_bytes
 
     def beat(pa: str, pb: str, offset: int, sums: list[str]) -> list[str]:
         bs = []
         for v in range(vectors):
             # Without cheap masks the planner sees to it that a panel's edge can be read (packed and padded).
-            masked = mask if edge and v == vectors - 1 and machine.masks and not recipe.pair else None
-            kind = "i32" if recipe.pair else acc
+            masked = mask if edge and v == vectors - 1 and machine.masks and not recipe.joined else None
+            kind = "i32" if recipe.joined else acc
             bs.append(f.load(kind, lanes, f.at(pb, v * machine.vector_bytes), masked))
         sums = list(sums)
         for r in range(rows):
@@ -104,7 +112,10 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
         rest = f.rem("%beats", unroll)
     else:
         rest = "%beats"
-    sums = f.loop(0, rest, 1, steps(1, None), state)[2:]
+    _, end, *sums = f.loop(0, rest, 1, steps(1, None), state)
+    if recipe.flips:
+        takes = [f.load(acc, lanes, f.at(end, v * machine.vector_bytes)) for v in range(vectors)]
+        sums = [f.let(f"add {vector} {s}, {takes[v]}") for (_, v), s in zip(tile, sums)]
 
     def with_source() -> list[str]:
         out = []
@@ -160,39 +171,56 @@ def row_kernel(recipe: Recipe, decls: Decls) -> str:
     return f.end()
 
 
-def paired(f: Text, recipe: Recipe, value: str, lanes: int) -> str:
-    """Join elements, two to a lane: `value` has 2 * lanes of them, as they lie in memory."""
-    if not recipe.is_float:
-        value = f.convert(value, recipe.in_type, "i16", 2 * lanes)
-    return f.let(f"bitcast <{2 * lanes} x i16> {value} to <{lanes} x i32>")
+def join(f: Text, recipe: Recipe, value: str, lanes: int) -> str:
+    """Join elements, `k_per_step` to a lane: `value` has so many times `lanes` of them, as they lie in memory."""
+    wide = recipe.k_per_step * lanes
+    value = f.convert(value, recipe.in_type, recipe.joined, wide)
+    return f.let(f"bitcast <{wide} x {llvm_type(recipe.joined)}> {value} to <{lanes} x i32>")
+
+
+def flip(f: Text, recipe: Recipe, value: str, lanes: int) -> str:
+    """Return joined elements of A as the multiply-add wants them."""
+    return f.let(f"xor <{lanes} x i32> {value}, {sign_bits(lanes)}") if recipe.flips else value
+
+
+def sign_bits(lanes: int) -> str:
+    """Return joined elements of 8 bits whose sign bits alone are set: what flipped zeros are."""
+    return const("i32", 0x80808080, lanes)
 
 
 def _broadcast(f: Text, recipe: Recipe, pointer: str) -> str:
-    kind = "i32" if recipe.pair else llvm_type(recipe.acc)
-    align = recipe.in_bytes if recipe.pair else recipe.acc_bytes
+    kind = "i32" if recipe.joined else llvm_type(recipe.acc)
+    align = recipe.in_bytes if recipe.joined else recipe.acc_bytes
     return f.splat(f.let(f"load {kind}, ptr {pointer}, align {align}"), kind, recipe.lanes)
 
 
 def multiply_add(f: Text, recipe: Recipe, x: str, y: str, sum: str) -> str:
+    """Return `sum` plus products of elements of A and of B, all vectors as they were packed."""
     lanes, acc = recipe.lanes, llvm_type(recipe.acc)
     vector = f"<{lanes} x {acc}>"
-    if recipe.pair and not recipe.is_float:
-        pairs, name = f"<{2 * lanes} x i16>", _PAIRS_OF_I16[recipe.machine.vector_bytes]
-        f.decls.use(f"declare {vector} {name}({pairs}, {pairs})")
-        x, y = (f.let(f"bitcast <{lanes} x i32> {z} to {pairs}") for z in (x, y))
-        return f.let(f"add {vector} {f.let(f'call {vector} {name}({pairs} {x}, {pairs} {y})')}, {sum}")
-    if recipe.pair:
-        pairs = f"<{2 * lanes} x bfloat>"
-        name = "@llvm.x86.avx512bf16.dpbf16ps.512"
-        f.decls.use(f"declare {vector} {name}({vector}, {pairs}, {pairs})")
-        x, y = (f.let(f"bitcast <{lanes} x i32> {z} to {pairs}") for z in (x, y))
-        return f.let(f"call {vector} {name}({vector} {sum}, {pairs} {x}, {pairs} {y})")
+    if recipe.joined:
+        return _multiply_add_joined(f, recipe, x, y, sum)
     if recipe.is_float:
         # fmuladd: one rounding where the machine has it, never a library call where it has not.
         name = f"@llvm.fmuladd.v{lanes}{suffix(acc)}"
         f.decls.use(f"declare {vector} {name}({vector}, {vector}, {vector})")
         return f.let(f"call {vector} {name}({vector} {x}, {vector} {y}, {vector} {sum})")
     return f.let(f"add {vector} {f.let(f'mul {vector} {x}, {y}')}, {sum}")
+
+
+def _multiply_add_joined(f: Text, recipe: Recipe, x: str, y: str, sum: str) -> str:
+    lanes, vector = recipe.lanes, f"<{recipe.lanes} x {llvm_type(recipe.acc)}>"
+    joined = f"<{recipe.k_per_step * lanes} x {'bfloat' if recipe.is_float else llvm_type(recipe.joined)}>"
+    x, y = (f.let(f"bitcast <{lanes} x i32> {z} to {joined}") for z in (x, y))
+    if recipe.flips and recipe.in_type == "i8":  # the first one without signs: for i8 that is the flipped one
+        x, y = y, x
+    name = _ADDS.get(recipe.joined) if recipe.is_float or recipe.machine.i8_dot else None
+    if name:
+        f.decls.use(f"declare {vector} {name}({vector}, {joined}, {joined})")
+        return f.let(f"call {vector} {name}({vector} {sum}, {joined} {y}, {joined} {x})")
+    name = _PAIRS_OF_I16[recipe.machine.vector_bytes]
+    f.decls.use(f"declare {vector} {name}({joined}, {joined})")
+    return f.let(f"add {vector} {f.let(f'call {vector} {name}({joined} {x}, {joined} {y})')}, {sum}")
 
 
 def real_type_of_output(recipe: Recipe) -> str:

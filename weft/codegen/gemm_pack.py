@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from weft.codegen.gemm_micro import paired
+from weft.codegen.gemm_micro import flip, join, multiply_add, sign_bits
 from weft.codegen.gemm_text import Decls, Text, bits_of
 from weft.codegen.gemm_types import Recipe, llvm_type, real_of
 from weft.codegen.gemm_words import Word
@@ -24,14 +24,14 @@ _Way = Callable[[], None]
 
 
 def _unit(recipe: Recipe) -> str:
-    """LLVM type of one step of A: a pair as i32, a complex number as its bits, else the accumulator's type."""
-    if recipe.pair:
+    """LLVM type of one step of A: joined elements as i32, a complex number as its bits, else the accumulator's type."""
+    if recipe.joined:
         return "i32"
     return f"i{8 * recipe.step_bytes}" if recipe.is_complex else llvm_type(recipe.acc)
 
 
 def _convert(f: Text, recipe: Recipe, value: str, lanes: int) -> str:
-    return value if recipe.is_complex or recipe.pair else f.convert(value, recipe.in_type, recipe.acc, lanes)
+    return value if recipe.is_complex or recipe.joined else f.convert(value, recipe.in_type, recipe.acc, lanes)
 
 
 def _in_unit(recipe: Recipe) -> str:
@@ -47,30 +47,33 @@ def _along_k(f: Text, recipe: Recipe, src: str, lanes: int, step: str, k: str, o
         count = f.pick(on, count, 0)
     mask = f.first_lanes(f.min(count, lanes * per), lanes * per)
     value = f.load(_in_unit(recipe), lanes * per, f.at(src, f.mul(first, recipe.in_bytes)), mask)
-    if per == 2:
-        return paired(f, recipe, value, lanes)
-    return _convert(f, recipe, value, lanes)
+    return _to_unit(f, recipe, value, lanes)
+
+
+def _to_unit(f: Text, recipe: Recipe, value: str, lanes: int) -> str:
+    return join(f, recipe, value, lanes) if recipe.joined else _convert(f, recipe, value, lanes)
 
 
 def _across_k(f: Text, recipe: Recipe, src: str, ks: str, lanes: int, step: str, k: str, mask: str | None) -> str:
     """Load one step of `lanes` neighbouring rows or columns (dense in that direction); zero beyond k."""
     per, unit = recipe.k_per_step, _in_unit(recipe)
-    halves = []
+    parts = []
     for h in range(per):
         here = f.add(f.mul(step, per), h)
         inside = f.less(here, k)
         on = f.splat(inside, "i1", lanes)
         m = f.let(f"and <{lanes} x i1> {mask}, {on}") if mask else on
-        halves.append(f.load(unit, lanes, f.at(src, f.mul(here, ks)), m))
-    return _weave(f, recipe, halves, lanes)
+        parts.append(f.load(unit, lanes, f.at(src, f.mul(here, ks)), m))
+    return _to_unit(f, recipe, _weave(f, recipe, parts, lanes), lanes)
 
 
-def _weave(f: Text, recipe: Recipe, halves: list[str], lanes: int) -> str:
-    if len(halves) == 2:
-        order = [i // 2 + lanes * (i % 2) for i in range(2 * lanes)]
-        both = f.shuffle(halves[0], halves[1], f"<{lanes} x {_in_unit(recipe)}>", order)
-        return paired(f, recipe, both, lanes)
-    return _convert(f, recipe, halves[0], lanes)
+def _weave(f: Text, recipe: Recipe, parts: list[str], lanes: int) -> str:
+    """Interleave vectors of `lanes` elements each: the first elements of all, the second ones, and so on."""
+    while len(parts) > 1:
+        half, order = len(parts) // 2, [i // 2 + lanes * (i % 2) for i in range(2 * lanes)]
+        vector, lanes = f"<{lanes} x {_in_unit(recipe)}>", 2 * lanes
+        parts = [f.shuffle(x, y, vector, order) for x, y in zip(parts[:half], parts[half:])]
+    return parts[0]
 
 
 def _element(f: Text, recipe: Recipe, src: str, at: str) -> str:
@@ -126,20 +129,20 @@ def pack_a(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
     def place(i: str, s: str) -> str:
         return f.at(f.at("%dst", f.mul(i, "%row_bytes")), f.mul(s, step_bytes))
 
+    def put(value: str, i: str, s: str) -> None:
+        f.store(unit, lanes, flip(f, recipe, value, lanes), place(i, s))
+
     def copy() -> None:
         def row(i: str) -> None:
             src = f.at("%src", f.mul(i, "%ms"))
 
             def whole(s: str) -> None:
                 value = f.load(_in_unit(recipe), lanes * per, f.at(src, f.mul(s, per * recipe.in_bytes)))
-                if per == 2:
-                    value = paired(f, recipe, value, lanes)
-                f.store(unit, lanes, _convert(f, recipe, value, lanes), place(i, s))
+                put(_to_unit(f, recipe, value, lanes), i, s)
 
             full = f.mul(f.div(f.div("%k", per), lanes), lanes)
             f.loop(0, full, lanes, whole)
-            tail = lambda s: f.store(unit, lanes, _along_k(f, recipe, src, lanes, s, "%k"), place(i, s))
-            f.loop(full, steps, lanes, tail)
+            f.loop(full, steps, lanes, lambda s: put(_along_k(f, recipe, src, lanes, s, "%k"), i, s))
 
         f.loop(0, "%rows", 1, row)
 
@@ -152,7 +155,7 @@ def pack_a(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
             def square(s: str) -> None:
                 loads = [_across_k(f, recipe, src, "%ks", lanes, f.add(s, t), "%k", mask) for t in range(lanes)]
                 for t, value in enumerate(f.transpose(loads, unit)):
-                    f.store(unit, lanes, value, place(f.add(i, t), s))
+                    put(value, f.add(i, t), s)
 
             f.loop(0, steps, lanes, square)
 
@@ -166,7 +169,7 @@ def pack_a(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
                 if per == 1:
                     f.do(f"store {unit} {_element(f, recipe, src, f.mul(s, '%ks'))}, ptr {place(i, s)}, align 4")
                 else:
-                    _store_pair(f, recipe, src, s, "%ks", "%k", place(i, s))
+                    _store_joined(f, recipe, src, s, "%ks", "%k", place(i, s), 0x80 if recipe.flips else 0)
 
             f.loop(0, steps, 1, one)
 
@@ -178,19 +181,18 @@ def pack_a(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
     return f.end()
 
 
-def _store_pair(f: Text, recipe: Recipe, src: str, step: str, ks: str, k: str, place: str) -> None:
-    first = f.mul(step, 2)
-    half = lambda at: f.let(f"load {_in_unit(recipe)}, ptr {f.at(src, f.mul(at, ks))}, align {recipe.in_bytes}")
-    low = half(first)
-    second = f.add(first, 1)
-    inside = f.less(second, k)
-    # The missing half of an odd k repeats a readable address and is then cleared.
-    high = half(f.pick(inside, second, first))
-    if not recipe.is_float:
-        low, high = (f.convert(x, recipe.in_type, "i16", 0) for x in (low, high))
-    high = f.let(f"select i1 {inside}, i16 {high}, i16 0")
-    f.do(f"store i16 {low}, ptr {place}, align 2")
-    f.do(f"store i16 {high}, ptr {f.at(place, 2)}, align 2")
+def _store_joined(f: Text, recipe: Recipe, src: str, step: str, ks: str, k: str, place: str, flips: int) -> None:
+    first, kind = f.mul(step, recipe.k_per_step), llvm_type(recipe.joined)
+    size = bits_of(kind) // 8
+    for part in range(recipe.k_per_step):
+        at = f.add(first, part)
+        inside = f.less(at, k)
+        # What is missing at the end repeats a readable address and is then cleared.
+        there = f.at(src, f.mul(f.pick(inside, at, first), ks))
+        value = f.let(f"load {_in_unit(recipe)}, ptr {there}, align {recipe.in_bytes}")
+        value = f.let(f"select i1 {inside}, {kind} {f.convert(value, recipe.in_type, recipe.joined, 0)}, {kind} 0")
+        value = f.let(f"xor {kind} {value}, {flips}") if flips else value
+        f.do(f"store {kind} {value}, ptr {f.at(place, part * size)}, align {size}")
 
 
 def pack_b(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
@@ -213,11 +215,11 @@ def pack_b(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
     def copy() -> None:
         def whole_row(s: str) -> None:
             for v in range(recipe.vectors):
-                halves = []
+                parts = []
                 for h in range(per):
                     src = f.at(f.at("%src", f.mul(f.add(f.mul(s, per), h), "%ks")), v * lanes * recipe.in_bytes)
-                    halves.append(f.load(_in_unit(recipe), lanes, src))
-                f.store(unit, lanes, _weave(f, recipe, halves, lanes), place(s, v * lanes))
+                    parts.append(f.load(_in_unit(recipe), lanes, src))
+                f.store(unit, lanes, _to_unit(f, recipe, _weave(f, recipe, parts, lanes), lanes), place(s, v * lanes))
 
         def edge_row(s: str) -> None:
             def vector(j: str) -> None:
@@ -227,7 +229,7 @@ def pack_b(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
 
             f.loop(0, "%cols", lanes, vector)
 
-        # A full panel takes the quick way for all whole steps; the odd last one of a pair takes the careful way.
+        # A full panel takes the quick way for all whole steps; one that is not joined of all its parts takes the careful way.
         full = f.pick(f.equal("%cols", recipe.panel_cols), f.div("%k", per), 0)
         f.loop(0, full, 1, whole_row)
         f.loop(full, steps, 1, edge_row)
@@ -256,7 +258,7 @@ def pack_b(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
                 if per == 1:
                     f.do(f"store {unit} {_element(f, recipe, src, f.mul(s, '%ks'))}, ptr {place(s, j)}, align 4")
                 else:
-                    _store_pair(f, recipe, src, s, "%ks", "%k", place(s, j))
+                    _store_joined(f, recipe, src, s, "%ks", "%k", place(s, j), 0)
 
             f.loop(0, "%cols", 1, one)
 
@@ -265,6 +267,22 @@ def pack_b(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
     made = {"pack_b_copy": copy, "pack_b_transpose": transpose, "pack_b_scalar": scalar}
     _paths(f, f.equal("%ns", recipe.in_bytes), f.equal("%ks", recipe.in_bytes), made, wanted)
     return f.end()
+
+
+def end_panel(f: Text, recipe: Recipe, panel: str, steps: str) -> None:
+    """Put behind the last step of a panel what the kernel adds to sums, to take away what flipped signs of A gave them."""
+    lanes, vector = recipe.lanes, f"<{recipe.lanes} x i32>"
+
+    def step(s: str, *sums: str) -> list[str]:
+        row = f.at(panel, f.mul(s, recipe.panel_row_bytes))
+        parts = [f.load("i32", lanes, f.at(row, v * recipe.machine.vector_bytes)) for v in range(recipe.vectors)]
+        return [multiply_add(f, recipe, sign_bits(lanes), part, sum) for part, sum in zip(parts, sums)]
+
+    sums = f.loop(0, steps, 1, step, [(vector, "zeroinitializer")] * recipe.vectors)
+    end = f.at(panel, f.mul(steps, recipe.panel_row_bytes))
+    for v, sum in enumerate(sums):
+        negated = f.let(f"sub {vector} zeroinitializer, {sum}")
+        f.store("i32", lanes, negated, f.at(end, v * recipe.machine.vector_bytes))
 
 
 def _pack_complex_b(f: Text, recipe: Recipe, wanted: Collection[str]) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from weft.codegen.gemm_micro import ROW_COUNTS, UNROLL, kernel_name, kernels, row_kernel
-from weft.codegen.gemm_pack import pack_a, pack_b, way, ways
+from weft.codegen.gemm_pack import end_panel, pack_a, pack_b, way, ways
 from weft.codegen.gemm_tail import Tail, finish
 from weft.codegen.gemm_text import Decls, Text
 from weft.codegen.gemm_types import Recipe
@@ -215,6 +215,8 @@ def _pack_panel(recipe: Recipe, decls: Decls) -> str:
         _segments(f, recipe, "%first", "%last", 1, ks, pack)
 
     _runs(f, col, f.add(col, cols), Word.COL_RUN, COLS, ns, columns)
+    if recipe.flips:
+        end_panel(f, recipe, "%dst", f.sub("%last", "%first"))
     return f.end()
 
 

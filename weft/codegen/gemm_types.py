@@ -3,8 +3,8 @@
 In:   the type names of a `Gemm` step and the features of the target.
 Out:  a `Recipe`: how operands are packed, which vectors accumulate, and the shape of the register tile.
 Words: a *lane* is one accumulator of a vector; a *step* is what one packed element of A covers along k (one k, or a
-       pair for instructions that multiply pairs: of bf16, or of integers up to 16 bits); a *beat* is one multiply-add
-       of the kernel (complex numbers take two a step).
+       pair or four of them, joined in 32 bits, for instructions that add their products); a *beat* is one multiply-add of
+       the kernel (complex numbers take two a step).
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class Machine:
     bf16_dot: bool = False
     f16: bool = False
     i16_dot: bool = False
+    i8_dot: bool = False
 
     @staticmethod
     def of(features: Iterable[str], arch: str) -> Machine:
@@ -61,13 +62,13 @@ class Machine:
         >>> Machine.of(["avx512f", "avx512bw", "avx512dq", "avx512vl", "f16c", "fma"], "x86_64").vector_bytes
         64
         >>> Machine.of(["sse2"], "x86_64")
-        Machine(vector_bytes=16, registers=16, masks=False, bf16_dot=False, f16=False, i16_dot=True)
+        Machine(vector_bytes=16, registers=16, masks=False, bf16_dot=False, f16=False, i16_dot=True, i8_dot=False)
         """
         have = set(features)
         if arch == "aarch64":
             return Machine(16, 32, f16=True)
         if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= have:
-            return Machine(64, 32, True, "avx512bf16" in have, True, True)
+            return Machine(64, 32, True, "avx512bf16" in have, True, True, "avx512vnni" in have)
         if {"avx2", "fma"} <= have:
             return Machine(32, 16, False, False, "f16c" in have, True)
         return Machine(16, 16, i16_dot="sse2" in have)
@@ -136,15 +137,26 @@ class Recipe:
         return self.acc in FLOATS
 
     @property
-    def pair(self) -> bool:
-        """True when two neighbours along k, of 16 bits each, are one step of an instruction that adds both products."""
-        if self.in_type in ("i8", "u8", "i16"):
-            return self.machine.i16_dot and self.acc == "i32"
-        return self.machine.bf16_dot and self.in_type == "bf16" and self.acc == "f32"
+    def k_per_step(self) -> int:
+        """How many neighbours along k are one step: as many as one instruction multiplies and adds in a lane of 32 bits."""
+        if self.acc == "i32" and self.in_type in ("i8", "u8") and self.machine.i8_dot:
+            return 4
+        if self.acc == "i32" and self.in_type in ("i8", "u8", "i16") and self.machine.i16_dot:
+            return 2
+        return 2 if self.machine.bf16_dot and self.in_type == "bf16" and self.acc == "f32" else 1
 
     @property
-    def k_per_step(self) -> int:
-        return 2 if self.pair else 1
+    def joined(self) -> str | None:
+        """Type of the elements that a step joins; None where a step is one element of the accumulator's type."""
+        return {4: self.in_type, 2: "bf16" if self.is_float else "i16", 1: None}[self.k_per_step]
+
+    @property
+    def flips(self) -> bool:
+        """True when the instruction takes one operand signed and the other one not: A is packed with its sign bits flipped.
+
+        That adds a row of 128s (or -128s) times B to every row of sums; a panel of B ends with a row that takes it away.
+        """
+        return self.k_per_step == 4
 
     @property
     def beats(self) -> int:
@@ -170,12 +182,12 @@ class Recipe:
     @property
     def step_bytes(self) -> int:
         """Bytes of packed A that one step takes in one row."""
-        return 4 if self.pair else self.acc_bytes * self.parts
+        return 4 if self.joined else self.acc_bytes * self.parts
 
     @property
     def unpacked_ok(self) -> bool:
         """True when the kernel may read the operand A where it lies (same bits as the packed form)."""
-        return (self.pair and self.in_bytes == 2) or self.in_type == self.acc_type == self.packed_type
+        return (self.joined == self.in_type and not self.flips) or self.in_type == self.acc_type == self.packed_type
 
     @property
     def unpacked_b_ok(self) -> bool:
