@@ -1,7 +1,7 @@
 """What this machine can do at most, measured by kernels of our own on all its cores: memory streams and multiply-adds.
 
 "copy" reads one array and writes another, with and without stores that pass the cache by; "read" reads alone, the bound of
-reductions. The multiply-add rate is that of independent chains in registers. They run in the worker pool that weft's programs use, in a
+reductions, and "write" writes alone, the bound of what is made from little. The multiply-add rate is that of independent chains in registers. They run in the worker pool that weft's programs use, in a
 process of their own, in turn with the cases, so that a share of the limit compares moments of one machine.
 """
 
@@ -18,6 +18,7 @@ from weft.codegen._link import link
 from weft.runtime.buffer import Buffer
 
 STREAM_BYTES = 128 << 20
+STREAMS = {"copy": (True, ("plain", "past")), "read": (True, ("none",)), "write": (False, ("plain", "past"))}  # loads? stores?
 CHAINS, TURNS = 12, 20000
 DOTS = {  # instructions that multiply narrow values and add pairs or fours of them: vector type, multiply-adds per lane
     "bfloat16": ("llvm.x86.avx512bf16.dpbf16ps.512", "<16 x float>", "<32 x bfloat>", 2),
@@ -55,17 +56,19 @@ def burn_ir(symbol: str, rate: str, vector_bytes: int) -> tuple[str, int] | None
     return f"declare {acc} @{name}({acc}, {operand}, {operand})\n{body}", 16 * per_lane
 
 
-def _stream_ir(symbol: str, store: str, task_bytes: int) -> str:
-    """IR of one task: words are (source, target); `store` is "plain", "past" the cache, or "none" (reading alone)."""
+def _stream_ir(symbol: str, load: bool, store: str, task_bytes: int) -> str:
+    """IR of one task: words are (source, target); `store` is "plain", "past" the cache, or "none"; without `load`, zeros."""
     step, lines = 512, []
     for j in range(step // 64):
-        lines += [f"  %o{j} = add i64 %k, {64 * j}", f"  %p{j} = getelementptr i8, ptr %x, i64 %o{j}",
-                  f"  %v{j} = load <16 x float>, ptr %p{j}, align 64"]
+        lines += [f"  %o{j} = add i64 %k, {64 * j}"]
+        if load:
+            lines += [f"  %p{j} = getelementptr i8, ptr %x, i64 %o{j}", f"  %v{j} = load <16 x float>, ptr %p{j}, align 64"]
         if store == "none":
             lines += [f"  %m{j} = fadd <16 x float> %a{j}, %v{j}"]
         else:
             lines += [f"  %q{j} = getelementptr i8, ptr %y, i64 %o{j}",
-                      f"  store <16 x float> %v{j}, ptr %q{j}, align 64" + (", !nontemporal !0" if store == "past" else "")]
+                      f"  store <16 x float> {f'%v{j}' if load else 'zeroinitializer'}, ptr %q{j}, align 64"
+                      + (", !nontemporal !0" if store == "past" else "")]
     count = step // 64 if store == "none" else 0
     phis = [f"  %a{j} = phi <16 x float> [ zeroinitializer, %entry ], [ %m{j}, %loop ]" for j in range(count)]
     sums = [f"  %s{j} = fadd <16 x float> {f'%s{j - 1}' if j > 1 else '%m0'}, %m{j}" for j in range(1, count)]
@@ -80,7 +83,7 @@ def _stream_ir(symbol: str, store: str, task_bytes: int) -> str:
 
 
 class Limits:
-    """Answers `round what` with a rate: GB/s for "copy" and "read", GF/s for a type."""
+    """Answers `round what` with a rate: GB/s for a stream, GF/s for a type."""
 
     def __init__(self) -> None:
         self.threads = pool.num_threads()
@@ -90,7 +93,7 @@ class Limits:
         self.tasks = 8 * self.threads
 
     def round(self, what: str, seconds: float = 0.02) -> dict:
-        run = self._stream if what in ("copy", "read") else self._burn
+        run = self._stream if what in STREAMS else self._burn
         rates, end = [run(what)], time.perf_counter() + seconds
         while time.perf_counter() < end:
             rates.append(run(what))
@@ -112,16 +115,17 @@ class Limits:
     def _stream(self, what: str) -> float:
         task_bytes = STREAM_BYTES // self.tasks // 512 * 512
         if not self.streams:
-            for store in ("none", "plain", "past"):
-                symbol = f"bench_stream_{store}_{task_bytes}"
-                address = link(symbol, lambda s=symbol, n=store: _stream_ir(s, n, task_bytes), (symbol,))[symbol]
-                self.streams.setdefault("read" if store == "none" else "copy", []).append(address)
+            for stream, (load, stores) in STREAMS.items():
+                for store in stores:
+                    symbol = f"bench_{stream}_{store}_{task_bytes}"
+                    address = link(symbol, lambda s=symbol, a=load, b=store: _stream_ir(s, a, b, task_bytes), (symbol,))[symbol]
+                    self.streams.setdefault(stream, []).append(address)
             self.arrays = [Buffer(STREAM_BYTES).view(np.uint8, (STREAM_BYTES,)) for _ in range(2)]
             for x in self.arrays:
                 x[...] = 0
         words = (ctypes.c_void_p * 2)(*(x.ctypes.data for x in self.arrays))
         best = 0.0
-        moved = 1e-9 * task_bytes * self.tasks * (1 if what == "read" else 2)
+        moved = 1e-9 * task_bytes * self.tasks * (2 if what == "copy" else 1)
         for address in self.streams[what]:
             start = time.perf_counter()
             pool.parallel_for(address, ctypes.addressof(words), self.tasks)

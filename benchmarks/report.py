@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-STREAMS = ("copy", "read")
+STREAMS = ("copy", "read", "write")
 STREAM_SHARE, FMA_SHARE, FMA_FROM = 0.80, 0.90, 2.0 * 512 ** 3
 EVEN, FIRST, FIRST_CACHED, PEAK_SLACK_MIB = 0.95, 1 / 3, 1 / 10, 16.0
 

@@ -155,20 +155,21 @@ class Race:
         with self._workers(case) as workers:
             setups = {name: worker.ask("setup", case=case["name"]) for name, worker in workers.items()}
             read, written = setups["weft"]["read"], setups["weft"]["written"]
-            bound = ("read" if written < read / 8 else "copy") if case["memory"] else case["rate"] if case["flops"] else None
+            bounds = report.STREAMS if case["memory"] else (case["rate"],) if case["flops"] else ()
             times: dict[str, list[float]] = {name: [] for name in workers}
-            limit = 0.0
+            limits = dict.fromkeys(bounds, 0.0)
             for _ in range(self.rounds):
                 for name, worker in workers.items():
                     times[name] += worker.ask("round", seconds=self.effort * case["budget_s"] / self.rounds)["times"]
-                if bound:
-                    limit = max(limit, self.limits.ask("round", what=bound)["rate"])
+                for what in bounds:
+                    limits[what] = max(limits[what], self.limits.ask("round", what=what)["rate"])
             row = self._compare(times) | {"first": {name: s["first"] for name, s in setups.items()}}
             if not case["shared"]:
                 row["peak_mib"] = {name: worker.ask("close")["peak_mib"] for name, worker in workers.items()}
-        if bound:
-            work = case["flops"] or read + written
-            row |= {"bound": bound, "rate": work / row["best"]["weft"] / 1e9, "limit": limit}
+        if bounds:
+            amounts = {"copy": read + written, "read": read, "write": written} if case["memory"] else {case["rate"]: case["flops"]}
+            bound = max(bounds, key=lambda what: amounts[what] / limits[what])
+            row |= {"bound": bound, "rate": amounts[bound] / row["best"]["weft"] / 1e9, "limit": limits[bound]}
         return row
 
     def _compare(self, times: dict[str, list[float]]) -> dict:
