@@ -48,7 +48,7 @@ def test_every_subject_has_cases_and_a_worker_answers():
 
 
 def test_limits_are_rates():
-    answers = ask("limits", *({"do": "round", "what": what, "seconds": 0.0} for what in ("copy", "read", "float32", "bfloat16")))
+    answers = ask("limits", *({"do": "round", "what": what, "seconds": 0.0} for what in ("copy", "read", "write", "float32", "bfloat16")))
     assert all(answer["rate"] > 0 for answer in answers), answers
 
 
