@@ -1,7 +1,8 @@
 """What this machine can do at most, measured by kernels of our own on all its cores: memory streams and multiply-adds.
 
 "copy" reads one array and writes another, with and without stores that pass the cache by; "read" reads alone, the bound of
-reductions, and "write" writes alone, the bound of what is made from little. The multiply-add rate is that of independent chains in registers. They run in the worker pool that weft's programs use, in a
+reductions, and "write" writes alone, the bound of what is made from little. The multiply-add rate is that of independent chains
+in registers. They run in the worker pool that weft's programs use, in a
 process of their own, in turn with the cases, so that a share of the limit compares moments of one machine.
 """
 
