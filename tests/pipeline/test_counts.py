@@ -81,8 +81,11 @@ def small(*shape):
         (adam, (X, X, X, X * X, 3.0), 1, 0),
         (lambda x: (x.sum(), (x * x).sum()), (X,), 1, 0),
         (lambda x: x.T.reshape(-1)[::2] + 1, (X,), 1, 0),
+        (lambda x: wnp.cumsum(x, 1), (X,), 1, 0),
+        (wnp.cumsum, (small(1 << 18),), 3, 0),       # totals of blocks, their prefixes, all prefixes
     ],
-    ids=["ten elementwise ops", "softmax", "layer norm", "MLP layer", "attention", "transformer layer", "Adam", "two sums", "views"],
+    ids=["ten elementwise ops", "softmax", "layer norm", "MLP layer", "attention", "transformer layer", "Adam", "two sums", "views",
+         "running sum", "long running sum"],
 )
 def test_kernels(f, args, kernels, matmuls):
     scheduled = compiled(f, *args).stages.scheduled

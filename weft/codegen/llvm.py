@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from weft.codegen.builder import MEMORY, REGISTER, mangle, vector
 from weft.codegen.expressions import Expressions
 from weft.codegen.loopshape import Shape, assigned, bound, mostly_calls, repeated_math, shape_of
+from weft.codegen.prefix import in_all_lanes, of_first_lane, scan
 from weft.codegen.target import Target
 from weft.codegen.values import (
     AFFINE,
@@ -42,6 +43,7 @@ from weft.ir.loops import (
     Init,
     Kernel,
     Let,
+    Scan,
     Stmt,
     Store,
     Weave,
@@ -267,7 +269,7 @@ class KernelEmitter(Expressions):
                 self.conditional(guard.parts[0], lambda: self._store_scalar(stmt, type_, value, index))
             return
         if stmt.streaming and guard is None and not any(self.masks) and not stmt.accumulate and self.target.is_x86:
-            if index.kind == AFFINE and index.stride == 1:
+            if index.kind == AFFINE and index.stride in (1, -1):
                 self._store_streaming(stmt, type_, value, index)
                 return
         conds = [None] * self.parts if guard is None else list(self.spread(guard))
@@ -306,12 +308,15 @@ class KernelEmitter(Expressions):
         """Whole vectors past the caches where the buffer is aligned, ordinary stores where it is not."""
         b, lanes, memory = self.b, self.lanes, vector(MEMORY[type_], self.lanes.w)
         nbytes, tag = ITEMSIZE[type_] * lanes.w, self.alias_tag(stmt.buf)
-        base = self.address(stmt.buf, type_, index.base)
-        low = b.pure(f"and i64 {b.pure(f'ptrtoint ptr {base} to i64', base)}, {nbytes - 1}",
-                     b.pure(f"ptrtoint ptr {base} to i64", base))
-        aligned = b.pure(f"icmp eq i64 {low}, 0", low)
         registers = [lanes.to_memory(x, type_)[1] for x in self.spread(value)]
-        places = [self.vector_address(stmt.buf, type_, index, part * lanes.w) for part in range(self.parts)]
+        ahead = 0
+        if index.stride < 0:
+            registers, ahead = [self.reversed(x, memory) for x in registers], lanes.w - 1
+        base = self.address(stmt.buf, type_, self.sum(index.base, constant(-ahead)))
+        address = b.pure(f"ptrtoint ptr {base} to i64", base)
+        low = b.pure(f"and i64 {address}, {nbytes - 1}", address)
+        aligned = b.pure(f"icmp eq i64 {low}, 0", low)
+        places = [self.vector_address(stmt.buf, type_, index, part * lanes.w + ahead) for part in range(self.parts)]
         past, plain, done = b.label("past"), b.label("plain"), b.label("done")
         b.line(f"br i1 {aligned}, label %{past}, label %{plain}")
         for label, how in ((past, f"align {nbytes}{tag}, !nontemporal !1"), (plain, f"align {ITEMSIZE[type_]}{tag}")):
@@ -356,6 +361,7 @@ class KernelEmitter(Expressions):
     # --- loops
 
     reducing: frozenset[str] = frozenset()
+    scanned: frozenset[str] = frozenset()
 
     def loop(self, stmt: For) -> None:
         """A serial, vector or (nested) parallel loop."""
@@ -458,12 +464,14 @@ class KernelEmitter(Expressions):
     # --- vector loops
 
     def _vector_loop(self, stmt: For, extent: Value, shape: Shape) -> None:
-        outer = (self.lanes, self.parts, self.induction, self.masks, self.vectorized, self.reducing)
-        reduced = [name for name in assigned(stmt) if name in self.env]
+        outer = (self.lanes, self.parts, self.induction, self.masks, self.vectorized, self.reducing, self.scanned)
+        reduced = [name for name in assigned(stmt) if name in self.env and name not in shape.scanned]
         starts = {name: self.env[name] for name in reduced}
         block = shape.lanes * shape.parts
         self.lanes, self.vectorized, self.reducing = self.lanes_of(shape.lanes), True, frozenset(reduced)
-        self.parts = shape.parts
+        self.parts, self.scanned = shape.parts, shape.scanned
+        for name in shape.scanned:
+            self.env[name] = in_all_lanes(self, self.env[name])
         for name in reduced:
             self.env[name] = self._identity(shape.reductions[name], starts[name].type)
         if shape.merged and (extent.const is None or extent.const > block):
@@ -484,7 +492,9 @@ class KernelEmitter(Expressions):
         self.parts = shape.parts
         for name in reduced:
             self.env[name] = self._combined(shape.reductions[name], starts[name], self.env[name])
-        self.lanes, self.parts, self.induction, self.masks, self.vectorized, self.reducing = outer
+        for name in shape.scanned:
+            self.env[name] = of_first_lane(self, self.env[name])
+        self.lanes, self.parts, self.induction, self.masks, self.vectorized, self.reducing, self.scanned = outer
         if not shape.masked:
             start = constant(whole) if extent.const is not None else clamped
             self._counted(stmt, start, extent, 1, lambda counter: self._iteration(stmt, counter))
@@ -652,7 +662,7 @@ class KernelEmitter(Expressions):
             b.define(phi)
 
 
-_EMIT = {Let: KernelEmitter.let, Init: KernelEmitter.init, Accum: KernelEmitter.accum, Store: KernelEmitter.store, Weave: weave,
+_EMIT = {Let: KernelEmitter.let, Init: KernelEmitter.init, Accum: KernelEmitter.accum, Scan: scan, Store: KernelEmitter.store, Weave: weave,
          For: KernelEmitter.loop, If: KernelEmitter.branch, While: KernelEmitter.repeat}
 
 

@@ -23,6 +23,7 @@ from weft.ir.loops import (
     Load,
     Op,
     Ref,
+    Scan,
     Stmt,
     Store,
     Weave,
@@ -39,6 +40,8 @@ OUTLINE_FROM = 4
 #: other operations that are little beside one call of a function
 WORK_OF_CALL = 4
 
+#: what a running combination costs across the lanes
+STEPS_OF_SCAN = 8
 #: registers that rows of values may take while they are woven
 MOST_WOVEN = 16
 
@@ -47,7 +50,8 @@ _MATH = (UNARY_MATH | BINARY_MATH) - _CHEAP_MATH
 
 @record
 class Shape:
-    """`parts` vectors of `lanes` elements per iteration; `reductions`: outer accumulators and their operations.
+    """`parts` vectors of `lanes` elements per iteration; `reductions`: outer accumulators and their operations, but for
+    those that are `scanned`.
 
     `masked`: the rest is a masked block. `merged`: every block is masked, so that a long body is compiled once.
     """
@@ -56,6 +60,7 @@ class Shape:
     masked: bool
     merged: bool
     reductions: dict[str, str]
+    scanned: frozenset[str]
 
 
 def assigned(stmt: Stmt) -> list[str]:
@@ -65,6 +70,8 @@ def assigned(stmt: Stmt) -> list[str]:
     def visit(inner: Stmt) -> None:
         if isinstance(inner, Accum):
             found[inner.name] = None
+        elif isinstance(inner, Scan):
+            found.update(dict.fromkeys(inner.accs))
         for body in bodies(inner):
             for child in body:
                 visit(child)
@@ -86,6 +93,8 @@ def expressions(stmt: Stmt) -> list[Expr]:
         return [stmt.value]
     if isinstance(stmt, Accum):
         return [stmt.value] if stmt.guard is None else [stmt.value, stmt.guard]
+    if isinstance(stmt, Scan):
+        return [*stmt.values, *stmt.combine]
     if isinstance(stmt, Store):
         return [stmt.index, stmt.value] if stmt.guard is None else [stmt.index, stmt.value, stmt.guard]
     if isinstance(stmt, Weave):
@@ -112,6 +121,7 @@ class _Survey:
         self.plain = True
         self.streaming = False
         self.woven = 0
+        self.scanned: set[str] = set()
 
     def expr(self, expr: Expr) -> None:
         if id(expr) in self.seen:
@@ -152,6 +162,10 @@ class _Survey:
                 if stmt.op == "set" or self.reductions.get(stmt.name, stmt.op) != stmt.op:
                     self.plain = False
                 self.reductions[stmt.name] = stmt.op
+        elif isinstance(stmt, Scan):
+            outside = [acc for acc in stmt.accs if acc not in self.inner]
+            self.scanned.update(outside)
+            self.cost += len(outside) * STEPS_OF_SCAN
         elif isinstance(stmt, Store):
             self.note(self.buffers[stmt.buf].type)
             self.memory.add(self.buffers[stmt.buf].type)
@@ -251,5 +265,6 @@ def shape_of(loop: For, target: Target, buffers: dict, extent: int | None, exact
     if survey.woven:
         parts = max(1, min(parts, MOST_WOVEN // survey.woven))
     rest = not exact or extent is None or extent % (lanes * parts) != 0
-    merged = target.has_masks and rest and survey.cost >= MERGE_COST and not survey.streaming and not survey.woven
-    return Shape(lanes, parts, masked, merged, survey.reductions)
+    merged = target.has_masks and rest and survey.cost >= MERGE_COST \
+        and not (survey.streaming or survey.woven or survey.scanned)
+    return Shape(lanes, parts, masked, merged, survey.reductions, frozenset(survey.scanned))

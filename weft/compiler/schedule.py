@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from weft.compiler import special
+from weft.compiler import running, special
 from weft.compiler.classify import row_major, treatment
 from weft.compiler.expand import expand
 from weft.compiler.fuse import Graph, Group
@@ -453,7 +453,17 @@ class Body:
         raise NotImplementedError(f"compile: control flow primitive {eqn.primitive.name!r} has no schedule.")
 
     def _running(self, eqn: Eqn) -> None:
-        self.plan.launch(special.cumulative_kernel(eqn), [self.ref(eqn.invars[0])], [self.result(eqn.outvars[0])])
+        """Running combinations: long ones in blocks, whose totals are run over first."""
+        run, plan = running.of(eqn), self.plan
+        xs, ys = [self.ref(a) for a in eqn.invars], [self.result(v) for v in eqn.outvars]
+        if run.blocks == 1:
+            plan.launch(run.kernel(), xs, ys)
+            return
+        over = run.over_blocks()
+        totals, sums = ([Ref(plan.new(nbytes)) for nbytes in over.nbytes] for _ in range(2))
+        plan.launch(run.totals(), xs, totals)
+        plan.launch(over.kernel(), totals, sums)
+        plan.launch(run.kernel(), [*xs, *sums], ys)
 
     def _host(self, eqn: Eqn) -> None:
         ins = [(self.ref(a), a.aval.shape, a.aval.dtype.name) for a in eqn.invars]

@@ -1,4 +1,4 @@
-"""Kernels and steps of equations that do not fuse: running reductions, scatters, updates, matmuls, host calls."""
+"""Kernels and steps of equations that do not fuse: scatters, updates, matmuls, host calls."""
 
 from __future__ import annotations
 
@@ -11,52 +11,12 @@ from weft.compiler.classify import row_major
 from weft.compiler.emit import Emitter
 from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Eqn, Literal
-from weft.ir.loops import Accum, Buf, Expr, For, Init, Kernel, Let, Ref, Store
+from weft.ir.loops import Buf, Expr, Kernel, Store
 from weft.util.errors import CallbackError, describe
 
 _BOOLEAN = {"add": "or", "max": "or", "mul": "and", "min": "and"}
 _PARALLEL_BYTES = 1 << 17
 LANES_OF_TASK = 64         # columns of a scatter window that a task owns
-STRIP = 1024               # running totals that a task keeps side by side
-
-
-def cumulative_kernel(eqn: Eqn) -> Kernel:
-    """A running reduction along one dim; outer dims are independent, and so are strips of inner dims."""
-    aval, spec = eqn.invars[0].aval, eqn.primitive.rules["lower"]
-    axis, reverse = eqn.params["axis"], eqn.params["reverse"]
-    shape = aval.shape
-    outer, length, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1:])
-    stored = type_name(aval.dtype)
-    wide = "f32" if stored in HALVES else stored
-    b = Builder()
-    lanes = min(inner, STRIP)
-    pieces = -(-inner // lanes)
-    t, k = b.index("t", outer * pieces), b.index("k", length, 1)
-    j = b.index("j", lanes, 2) if inner > 1 else b.const(0, "i64")
-    start = b.imul(b.irem(t, pieces), lanes)
-    along = b.isub(length - 1, k) if reverse else k
-    at = b.iadd(b.iadd(b.imul(b.idiv(t, pieces), length * inner), b.imul(along, inner)), b.iadd(start, j))
-    value = b.cast(b.load("x0", at, stored), wide)
-    op = _BOOLEAN.get(spec.combine, spec.combine) if stored == "bool" else spec.combine
-    init = b.const(spec.identity(aval.dtype), wide)
-    extent = lanes if inner % lanes == 0 else b.imin(b.isub(inner, start), lanes)
-    scratch: tuple[Buf, ...] = ()
-    if inner >= 8:
-        total = Ref("v", wide)
-        step = (Let("v", b.op(op, b.load("s0", j, wide), value)), Store("s0", j, total),
-                Store("y0", at, b.stored(total, stored)))
-        body: tuple = (For("j", extent, (Store("s0", j, init),), "vector"),
-                       For("k", length, (For("j", extent, step, "vector"),)))
-        scratch = (Buf("s0", wide, lanes),)
-    else:
-        total = Ref("a0", wide)
-        body = (Init("a0", init), For("k", length, (Accum("a0", op, value), Store("y0", at, b.stored(total, stored)))))
-        if inner > 1:
-            body = (For("j", extent, body),)
-    tasks = outer * pieces
-    kind = "parallel" if tasks > 1 and aval.nbytes > _PARALLEL_BYTES else "serial"
-    return Kernel((Buf("x0", stored, aval.size), Buf("y0", stored, aval.size, "out")),
-                  (For("t", tasks, body, kind),), scratch, name=eqn.primitive.name)
 
 
 def update_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:

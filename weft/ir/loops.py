@@ -3,7 +3,7 @@
 In:   fused groups of equations (built by `compiler.lower`).
 Out:  LLVM IR (emitted by `codegen.llvm`); `evaluate` runs a kernel slowly on NumPy.
 Laws: every expression is a pure scalar; all memory is reached through named flat buffers by element index;
-      loops have fixed extents; a `vector` loop promises that its iterations are independent but for `Accum`;
+      loops have fixed extents; a `vector` loop promises that its iterations are independent but for `Accum` and `Scan`;
       the `parallel` loop, if any, is the single outermost statement of the kernel and its iterations are independent.
 
 Scalar types are short names: bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 c64 c128. Index arithmetic is i64.
@@ -109,6 +109,18 @@ class Accum:
 
 
 @record
+class Scan:
+    """A running combination. Each of `names` is bound to what `values` bring, then to what `combine` makes of that and of
+    the accumulators `accs`, which become it too: `names = values; accs = names = combine(accs, names)`. `combine` reads
+    `Ref`s to these names and constants only and is associative: a `vector` loop around it (but not around the `Init`s)
+    groups iterations as it likes, in their order, and nothing else there reads the accumulators."""
+    names: tuple[str, ...]
+    accs: tuple[str, ...]
+    values: tuple[Expr, ...]
+    combine: tuple[Expr, ...]
+
+
+@record
 class Store:
     """Write `value` to element `index` of `buf`. `accumulate` (add mul min max and or xor) makes it an update."""
     buf: str
@@ -154,7 +166,7 @@ class If:
     orelse: tuple[Stmt, ...] = ()
 
 
-Stmt = Union[Let, Init, Accum, Store, Weave, For, While, If]
+Stmt = Union[Let, Init, Accum, Scan, Store, Weave, For, While, If]
 
 
 @record
@@ -255,6 +267,8 @@ class _Checker:
                 self.varying.add(stmt.name)
         elif isinstance(stmt, Accum):
             self.accum(stmt)
+        elif isinstance(stmt, Scan):
+            self.scan(stmt)
         elif isinstance(stmt, Store):
             self.store(stmt)
         elif isinstance(stmt, Weave):
@@ -286,6 +300,23 @@ class _Checker:
         self.want(stmt.value, self.names[stmt.name], f"the update of {stmt.name!r}")
         if stmt.guard is not None:
             self.want(stmt.guard, "bool", f"the guard of {stmt.name!r}")
+
+    def scan(self, stmt: Scan) -> None:
+        if not len(stmt.names) == len(stmt.accs) == len(stmt.values) == len(stmt.combine) >= 1:
+            self.fail(f"a scan has {len(stmt.names)} names, {len(stmt.accs)} accumulators, {len(stmt.values)} values and "
+                      f"{len(stmt.combine)} combinations")
+        for acc, value in zip(stmt.accs, stmt.values):
+            if acc not in self.accs:
+                self.fail(f"accumulator {acc!r} is not declared")
+            self.want(value, self.names[acc], f"what is scanned into {acc!r}")
+        for name, acc in zip(stmt.names, stmt.accs):
+            self.bind(name, self.names[acc])
+            if self.varying is not None:
+                self.varying.add(name)
+        for acc, combined in zip(stmt.accs, stmt.combine):
+            self.want(combined, self.names[acc], f"the combination of {acc!r}")
+            if not _refers_only_to(combined, {*stmt.names, *stmt.accs}):
+                self.fail(f"the combination of {acc!r} reads more than what is combined")
 
     def store(self, stmt: Store) -> None:
         buf = self.bufs.get(stmt.buf)
@@ -380,3 +411,10 @@ class _Checker:
             good = op in ("cast", "conj", "real", "imag") and len(types) == 1
         if not good:
             self.fail(f"{op} of ({', '.join(types)}) gives {result}")
+
+
+def _refers_only_to(expr: Expr, names: set[str]) -> bool:
+    """Whether an expression is made of constants and `names` alone."""
+    if isinstance(expr, Op):
+        return all(_refers_only_to(arg, names) for arg in expr.args)
+    return isinstance(expr, Const) or (isinstance(expr, Ref) and expr.name in names)

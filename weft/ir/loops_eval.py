@@ -31,6 +31,7 @@ from weft.ir.loops import (
     Load,
     Ref,
     ScalarType,
+    Scan,
     Stmt,
     Store,
     Weave,
@@ -100,6 +101,10 @@ class _Machine:
                 value = self.expr(stmt.value)
                 old = self.env[stmt.name]
                 self.env[stmt.name] = value if stmt.op == "set" else apply(stmt.op, [old, value], stmt.value.type)
+        elif isinstance(stmt, Scan):
+            self.env.update(zip(stmt.names, [self.expr(value) for value in stmt.values]))
+            combined = [self.expr(value) for value in stmt.combine]
+            self.env.update(zip((*stmt.accs, *stmt.names), combined * 2))
         elif isinstance(stmt, Store):
             if stmt.guard is None or self.expr(stmt.guard):
                 at, value = self.place(stmt.buf, stmt.index), self.expr(stmt.value)

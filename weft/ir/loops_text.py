@@ -9,13 +9,14 @@ The text is also a kernel's identity: `canonical` leaves out the name, and equal
     }
 
 `@i` is a loop variable, `%s` a name bound by `let` or `acc`, `x[index ? guard : other]` a guarded load,
-`weave y[index] = (a, b)` a row of values.
+`weave y[index] = (a, b)` a row of values, `scan v = x[@i] after a by add.f32(%a, %v)` a running combination.
 """
 
 from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 
 from weft.ir.loops import (
     COMPLEX,
@@ -33,6 +34,7 @@ from weft.ir.loops import (
     Load,
     Op,
     Ref,
+    Scan,
     Stmt,
     Store,
     Weave,
@@ -77,6 +79,9 @@ def _print_body(body: tuple[Stmt, ...], lines: list[str], pad: str) -> None:
         elif kind is Accum:
             guard = "" if stmt.guard is None else f" when {print_expr(stmt.guard)}"
             lines.append(f"{pad}{stmt.name} {stmt.op}= {print_expr(stmt.value)}{guard}")
+        elif kind is Scan:
+            values, combine = (", ".join(map(print_expr, exprs)) for exprs in (stmt.values, stmt.combine))
+            lines.append(f"{pad}scan {', '.join(stmt.names)} = {values} after {', '.join(stmt.accs)} by {combine}")
         elif kind is Store:
             guard = "" if stmt.guard is None else f" when {print_expr(stmt.guard)}"
             how = f"{stmt.accumulate}=" if stmt.accumulate else "="
@@ -243,6 +248,8 @@ class _Parser:
             return For(var, extent, self.body(), word)
         if word == "weave" and self.peek() not in ("[", *_UPDATES):
             return self.weave()
+        if word == "scan" and self.peek() not in ("[", *_UPDATES):
+            return self.scan()
         if word == "while" and self.peek() not in ("[", *_UPDATES):
             return While(self.expr(), self.body())
         if word == "if" and self.peek() not in ("[", *_UPDATES):
@@ -272,6 +279,23 @@ class _Parser:
             values.append(self.expr())
             self.accept(",")
         return Weave(buf, index, tuple(values), self.accept("streaming"))
+
+    def scan(self) -> Scan:
+        names = self.listed(self.next)
+        self.expect("=")
+        values = self.listed(self.expr)
+        self.names.update({name: value.type for name, value in zip(names, values)})
+        self.expect("after")
+        accs = self.listed(self.next)
+        self.expect("by")
+        return Scan(names, accs, values, self.listed(self.expr))
+
+    def listed(self, one: Callable) -> tuple:
+        """What `one` reads, once or more, between commas."""
+        found = [one()]
+        while self.accept(","):
+            found.append(one())
+        return tuple(found)
 
     def _plain_int(self) -> bool:
         return self.peek().lstrip("-").isdigit() and self.tokens[self.at + 1] == "{"

@@ -1,0 +1,67 @@
+"""Running reductions as compiled: every tail, every type, blocks of long dims, both ends."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import weft
+from weft import lax
+
+RUNNING = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum}
+
+
+def check(name: str, x: np.ndarray, axis: int, reverse: bool, rtol: float = 0) -> None:
+    got = np.asarray(weft.jit(lambda v: getattr(lax, name)(v, axis, reverse=reverse))(x))
+    wide = x.astype(np.float64) if x.dtype.kind == "f" or x.dtype == ml_dtypes.bfloat16 else x
+    wide = np.flip(wide, axis) if reverse else wide
+    want = RUNNING[name].accumulate(wide, axis, dtype=wide.dtype)
+    want = np.flip(want, axis) if reverse else want
+    assert got.dtype == x.dtype
+    np.testing.assert_allclose(got.astype(wide.dtype), want, rtol=rtol, atol=rtol * max(1, float(np.abs(want).max())))
+
+
+def numbers(dtype, *shape: int) -> np.ndarray:
+    x = np.random.default_rng(shape[0]).integers(0, 3, shape)
+    return x > 1 if dtype == "bool" else x.astype(dtype)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 70])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_tails(size, reverse):
+    check("cumsum", numbers(np.float32, 3, size), 1, reverse)
+    check("cumsum", numbers(np.float32, size, 5), 0, reverse)
+    check("cummin", numbers(np.int32, 5, size), 0, reverse)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", ml_dtypes.bfloat16, "int8", "uint16", "int32", "complex64", "bool"])
+@pytest.mark.parametrize("shape, axis", [((5, 37), 1), ((2, 9, 33), 1), ((4, 3, 5), 1)])
+def test_types(dtype, shape, axis):
+    x = numbers(dtype, *shape)
+    sums = "cummax" if dtype == "bool" else "cumsum"
+    check(sums, x, axis, False)
+    if dtype != "complex64":
+        check("cummin", x, axis, True)
+
+
+@pytest.mark.parametrize("shape, axis", [((300_001,), 0), ((90_000, 3), 0), ((2, 20_000, 17), 1), ((3, 100_000), 1)])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_blocks_of_long_dims(shape, axis, reverse):
+    """Whole numbers, whose sums are exact in any grouping."""
+    check("cumsum", numbers(np.int32, *shape), axis, reverse)
+    check("cummax", np.random.default_rng(0).permutation(np.prod(shape)).reshape(shape).astype(np.float32), axis, reverse)
+
+
+def test_long_sums_are_at_least_as_exact_as_numpys():
+    x = np.random.default_rng(0).standard_normal(400_000).astype(np.float32)
+    true = np.cumsum(x, dtype=np.float64)
+    error = np.abs(np.asarray(weft.jit(lax.cumsum)(x)) - true).max()
+    assert error <= np.abs(np.cumsum(x) - true).max()
+
+
+def test_nan_wins_from_where_it_stands():
+    x = np.random.default_rng(0).standard_normal((4, 100)).astype(np.float32)
+    x[1, 50] = np.nan
+    check("cummax", x, 1, False)
+    check("cummin", x, 0, True)
