@@ -9,22 +9,27 @@ producers inlined. A kernel loads what lies at a smaller depth and inlines what 
 inlined by consumers of its own depth and loaded by deeper ones, so a root that nobody loads costs nothing.
 
 A reduction makes a *row context*: (shape S, reduced dims). Consumers that index its result by row stay in the same
-kernel, as do values of shape S made from it; other accesses need the value in memory, one depth further down.
+kernel, as do values of shape S made from it; other accesses need the value in memory, one depth further down. A sum
+over the rows themselves (`compiler.sweep`) is made in the same pass; it can be read by deeper kernels only.
 """
 
 from __future__ import annotations
 
 from weft.compiler.classify import View, cost, is_dense, treatment, view_of
+from weft.compiler.sweep import Sweep, sweep_of, unfolded
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.ir.program import MOST_TAIL_ARGS
 from weft.ir.rewrite import params_key
 from weft.util.record import field, record
 
-FULL = "full"              # the tags of a value that has the shape of its row context
+FULL = "full"              # the tags of a value that has the shape of its row context,
+FOLDED = "folded"          # the same number of elements in another shape,
+SWEPT = "swept"            # or is a sum over the rows
 EXPENSIVE = 12             # price from which a value that is used twice is worth a buffer
 LONGEST_CHAIN = 48         # equations inlined into one another
 SMALL_DOMAIN = 32768       # elements of a row context that may run in one task
 FEWEST_ROWS = 16           # rows that keep several threads busy
+MOST_ROOTS = 12            # of a kernel
 
 Context = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -34,6 +39,7 @@ class Group:
     """A kernel to be: the values it stores, and the nest it runs (`context` is None if nothing is reduced).
 
     With a `dot`, it is the tail of that matmul: its result is one of the leaves, but is not in memory.
+    With `parts`, some roots are sums over as many shares of the rows.
     """
     roots: list[Var]
     shape: tuple[int, ...]
@@ -41,6 +47,7 @@ class Group:
     depth: int
     leaves: dict[Var, None] = field(default_factory=dict)
     dot: Eqn | None = None
+    parts: int = 0
 
 
 class Graph:
@@ -55,6 +62,7 @@ class Graph:
         self.tags: dict[Var, object] = {}
         self.price: dict[Var, int] = {}
         self.chain: dict[Var, int] = {}
+        self.swept: dict[Var, Sweep] = {}
         self.roots: set[Var] = set()
         self.needed: set[Var] = set()
         self.hard: list[tuple[int, Eqn]] = []
@@ -136,7 +144,7 @@ class Graph:
             self.depth[var], self.price[var], self.chain[var] = depth, min(price, 1 << 30), chain
             if context is not None:
                 self.context[var], self.tags[var] = context, tags
-            if price >= EXPENSIVE and self.uses.get(var, 0) > 1:
+            if price >= EXPENSIVE and self.uses.get(var, 0) > 1 and tags != FOLDED:
                 self.roots.add(var)
 
     def _lift(self, eqn: Eqn, depth: int, context: Context) -> None:
@@ -159,11 +167,15 @@ class Graph:
     def _tags_through(self, eqn: Eqn, atom: Var, view: View | None, same_kind: bool, context: Context):
         """Tags of the result if `eqn` can read `atom`, which is in a row context, inside that context; else None."""
         shape, tags, whole = eqn.outvars[0].aval.shape, self.tags[atom], context[0]
+        if tags in (FOLDED, SWEPT):
+            return None
         if same_kind:
             if atom.aval.shape == shape:
                 return tags
             return FULL if shape == whole and self._full_allowed(context) else None
-        if view is None or tags == FULL:
+        if tags == FULL:
+            return FOLDED if unfolded(eqn.outvars[0], eqn) is atom else None
+        if view is None:
             return None
         fresh: list[int | None] = [None] * len(shape)
         for tag, found in zip(tags, view.maps):
@@ -207,6 +219,14 @@ class Graph:
 
     def _reduce(self, eqn: Eqn) -> None:
         (atom,), out = eqn.invars, eqn.outvars[0]
+        self.producer[out] = eqn
+        self.roots.add(out)
+        sweep = self._sweep_in_context(eqn, atom)
+        if sweep is not None:
+            source = sweep.source
+            self._sweeps(out, sweep, self.context[source])
+            self.depth[out], self.price[out], self.chain[out] = self.depth[source], self.price[source] + 20, 1
+            return
         shape = atom.aval.shape
         axes = reduced_dims(eqn)
         context = (shape, axes)
@@ -224,11 +244,30 @@ class Graph:
                 depth = self.demand(atom) + 1
         elif type(atom) is not Literal:
             depth = self.depth[atom] + 1
-        self.producer[out] = eqn
         self.depth[out], self.price[out], self.chain[out] = depth, price, chain
         self.context[out] = context
         self.tags[out] = tuple(d for d in range(len(shape)) if d not in axes)
-        self.roots.add(out)
+
+    def _sweep_in_context(self, eqn: Eqn, atom: Atom) -> Sweep | None:
+        """The reduction as a sum over the rows in whose context its operand is."""
+        if self.tags.get(atom) not in (FULL, FOLDED) or self.chain[atom] >= LONGEST_CHAIN:
+            return None
+        source = unfolded(atom, self.producer[atom]) if self.tags[atom] == FOLDED else atom
+        sweep = sweep_of(eqn, source)
+        return sweep if sweep is not None and self._rides(sweep, self.context[source]) else None
+
+    def _rides(self, sweep: Sweep, context: Context) -> bool:
+        """Whether a kernel over the rows of `context` can make the sum."""
+        shape, axes = context
+        columns = rows = 1
+        for d, n in enumerate(shape):
+            columns, rows = (columns * n, rows) if d in axes else (columns, rows * n)
+        return is_trailing(shape, axes) and (columns, rows) == (sweep.columns, sweep.parts * sweep.rows)
+
+    def _sweeps(self, out: Var, sweep: Sweep, context: Context) -> None:
+        self.swept[out] = sweep
+        self.context[out], self.tags[out] = context, SWEPT
+        self.needed.add(out)
 
     # ---- memory demands
 
@@ -261,7 +300,7 @@ class Graph:
         return found
 
     def _resolve(self, var: Var) -> tuple[Var, View | None]:
-        if type(var) is Literal or var not in self.producer or var in self.context:
+        if type(var) is Literal or var not in self.producer or (var in self.context and self.tags[var] != FOLDED):
             return var, None
         eqn = self.producer[var]
         view = view_of(eqn)
@@ -391,28 +430,64 @@ class Graph:
         for root in sorted(roots, key=lambda v: (v not in self.context, self.order[v])):
             context = self.context.get(root)
             shape = root.aval.shape if context is None else context[0]
+            parts = self.swept[root].parts if root in self.swept else 0
             leaves, inlined = self._reads(root, depth)
             large = [("leaf", v, shape) for v in leaves if v.aval.size * 2 > root.aval.size and v.aval.ndim] + [
                 ("root", v, shape) for v in (root, *inlined)]
             found = None
             for key in large:
                 group = owners.get(key)
-                if group is not None and self._joins(group, context, shape):
+                if group is not None and self._joins(group, context, shape, parts):
                     found = group
                     break
             if found is None:
                 found = Group([], shape, context, depth)
                 groups.append(found)
             found.roots.append(root)
+            found.parts = found.parts or parts
             found.leaves.update(dict.fromkeys(leaves))
             for key in large:
                 owners.setdefault(key, found)
+        groups = self._join_sums(groups)
         for group in groups:
             group.roots.sort(key=self.order.__getitem__)
         return groups
 
-    def _joins(self, group: Group, context: Context | None, shape: tuple[int, ...]) -> bool:
-        if len(group.roots) >= 12:
+    def _join_sums(self, groups: list[Group]) -> list[Group]:
+        """Let sums over rows that have a kernel of their own ride on a kernel that goes over the same large rows."""
+        kept = []
+        for group in groups:
+            sums = {v: self._sweep_of_leaves(v, group) for v in group.roots}
+            host = next((g for g in groups if g is not group and self._hosts(g, group, sums)), None)
+            if host is None:
+                kept.append(group)
+                continue
+            for out, sweep in sums.items():
+                self._sweeps(out, sweep, host.context)
+                host.parts = sweep.parts
+            host.roots += group.roots
+            host.leaves.update(group.leaves)
+        return kept
+
+    def _sweep_of_leaves(self, root: Var, group: Group) -> Sweep | None:
+        """The root as a sum over rows of something computed from memory alone."""
+        eqn = self.producer[root]
+        if group.context is None or is_trailing(*group.context) or treatment(eqn) != "reduce":
+            return None
+        atom = eqn.invars[0]
+        source = unfolded(atom, self.producer.get(atom))
+        return None if source in self.context and not self.loads(source, group.depth) else sweep_of(eqn, source)
+
+    def _hosts(self, host: Group, group: Group, sums: dict[Var, Sweep | None]) -> bool:
+        if host.context is None or len(host.roots) + len(group.roots) > MOST_ROOTS or not self._full_allowed(host.context):
+            return False
+        shared = any(v.aval.shape == host.shape and v in host.leaves for v in group.leaves)
+        return shared and all(
+            s is not None and s.source.aval.shape == host.shape and self._rides(s, host.context) and host.parts in (0, s.parts)
+            for s in sums.values())
+
+    def _joins(self, group: Group, context: Context | None, shape: tuple[int, ...], parts: int) -> bool:
+        if len(group.roots) >= MOST_ROOTS or (parts and group.parts and parts != group.parts):
             return False
         if context is not None:
             return group.context == context
@@ -441,7 +516,7 @@ class Graph:
         """A key that equal kernels share, whatever program they stand in, and the leaves in the order of the key."""
         numbers: dict[Var, int] = {}
         leaves: dict[Var, None] = {}
-        parts: list = [group.shape, group.context, len(group.roots)]
+        parts: list = [group.shape, group.context, group.parts, len(group.roots)]
         done: set[int] = set()
         stack = list(reversed(group.roots))
         own = set(group.roots)

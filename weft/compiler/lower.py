@@ -34,16 +34,21 @@ class Reduction:
 
 @record(frozen=False)
 class Output:
-    """A value to store: in pass `level` if it varies over columns, else once per row (level -1)."""
+    """A value to store: in pass `level` if it varies over columns, else once per row (level -1).
+
+    With `combine`, each row's values are combined into those of its part, which begin as `init`."""
     var: Var
     index: Expr
     value: Expr
     level: int
+    combine: str | None = None
+    init: Expr | None = None
 
 
 @record(frozen=False)
 class Lowered:
-    """The scalar program of a kernel. `vars[d]` is the index expression of dim d of `shape`."""
+    """The scalar program of a kernel. `vars[d]` is the index expression of dim d of `shape`, `part` that of the share of the
+    rows in which a task is, one of `parts` (0: tasks share the work as they like)."""
     builder: Builder
     shape: tuple[int, ...]
     columns: tuple[int, ...]
@@ -52,6 +57,8 @@ class Lowered:
     outputs: list[Output]
     leaves: list[Var]
     names: dict[Var, str] = field(default_factory=dict)
+    parts: int = 0
+    part: Expr | None = None
 
 
 class Lowering:
@@ -79,9 +86,13 @@ class Lowering:
             shape = (n,)
         b = self.b
         self.vars = [b.const(0, "i64") if n == 1 else b.index(f"i{d}", n, d) for d, n in enumerate(shape)]
+        part = b.index("part", self.group.parts) if self.group.parts > 1 else b.const(0, "i64")
         outputs = []
         strides = row_major(shape)
         for root in self.group.roots:
+            if root in self.graph.swept:
+                outputs.append(self._swept(root, part, columns, strides))
+                continue
             tags = self.graph.tags.get(root)
             full = context is None or (root not in self.graph.context) or tags == "full"
             index = tuple(self.vars) if full else tuple(b.const(0, "i64") if t is None else self.vars[t] for t in tags)
@@ -89,7 +100,17 @@ class Lowering:
             at = self._flat_index(index, strides if full else row_major(root.aval.shape))
             stored = b.stored(value, type_name(root.aval.dtype))
             outputs.append(Output(root, at, stored, self.level(value) if full and columns else -1))
-        return Lowered(b, shape, columns, self.vars, self.reductions, outputs, list(self.names), self.names)
+        return Lowered(b, shape, columns, self.vars, self.reductions, outputs, list(self.names), self.names,
+                       self.group.parts, part)
+
+    def _swept(self, root: Var, part: Expr, columns: tuple[int, ...], strides: tuple[int, ...]) -> Output:
+        """A sum over rows: what a row adds to the results of its part."""
+        b, sweep, spec = self.b, self.graph.swept[root], self.graph.producer[root].primitive.rules["lower"]
+        value = self.value(sweep.source, tuple(self.vars), None)
+        at = b.iadd(b.imul(part, sweep.columns),
+                    self._flat_index(tuple(self.vars[d] for d in columns), tuple(strides[d] for d in columns)))
+        init = b.const(spec.identity(root.aval.dtype), type_name(root.aval.dtype))
+        return Output(root, at, value, self.level(value), spec.combine, init)
 
     def _is_plain(self) -> bool:
         """Whether everything happens at one position: then the dims are one."""
@@ -210,9 +231,52 @@ class Lowering:
         return self._accumulate("min", far, b.select(hit, b.cast(at, type_), far), axes)
 
     def _accumulate(self, op: str, init: Expr, value: Expr, axes: tuple[int, ...]) -> Expr:
+        factors: list[tuple[str, tuple]] = []
+        if op == "add" and value.type in FLOATS:
+            rest, outside = self._factored(value, {id(self.vars[d]) for d in axes})
+            if self.level(rest) < self.level(value):
+                value, factors = rest, outside
         name = f"a{len(self.reductions)}"
         self.reductions.append(Reduction(name, op, init, value, self.level(value), axes))
-        return self.b.ref(name, value.type)
+        total = self.b.ref(name, value.type)
+        for name, others in factors:
+            total = self.b.op(name, total, *others)
+        return total
+
+    def _factored(self, x: Expr, columns: set[int]) -> tuple[Expr, list]:
+        """`x` without factors that are the same in all columns, and those: a sum can be multiplied by them afterwards,
+        and needs not wait for the sums they are made of. Only one factor of a product gives its own up, so that a square
+        of something scaled stays scaled."""
+        if type(x) is not Op:
+            return x, []
+        if x.op == "neg":
+            rest, factors = self._factored(x.args[0], columns)
+            return rest, [*factors, ("neg", ())]
+        if x.op not in ("mul", "div"):
+            return x, []
+        one, other = x.args
+        if x.op == "mul" and not self._varies(one, columns):
+            one, other = other, one
+        if not self._varies(other, columns):
+            rest, factors = self._factored(one, columns)
+            return rest, [*factors, (x.op, (other,))]
+        if x.op == "div" or self.level(one) == self.level(other):
+            return x, []
+        low, high = sorted((one, other), key=self.level)
+        rest, factors = self._factored(high, columns)
+        return (self.b.op("mul", low, rest), factors) if factors else (x, [])
+
+    def _varies(self, x: Expr, columns: set[int]) -> bool:
+        """Whether the value differs between columns."""
+        seen, stack = {id(x)}, [x]
+        while stack:
+            y = stack.pop()
+            if id(y) in columns:
+                return True
+            fresh = [k for k in children(y) if id(k) not in seen]
+            seen.update(map(id, fresh))
+            stack += fresh
+        return False
 
     def level(self, expr: Expr) -> int:
         """The first pass in which all accumulators that `expr` reads are complete."""

@@ -173,7 +173,7 @@ class Nest:
 
     def _vector(self) -> Dim | None:
         best, score = None, -1.0
-        for dim in self.dims:
+        for dim in self.dims if not self.low.parts else [d for d in self.dims if d.column]:
             got = 0.0
             own = {id(self.low.vars[d]) for d in dim.dims}
             for step, access in zip(dim.steps, self.survey.accesses):
@@ -228,12 +228,15 @@ class Nest:
         tile = self._transposed() if woven is None else None
         self.tile_rows = self._tile_rows(tile) if tile is not None else 0
         self.staged: dict[int, Expr] = {}
+        self.part = b.const(0, "i64")
         strip = self._strip() if tile is None else None
         if strip is not None:
             loops = self._strip_tasks(rows, where)
         else:
             loops = self._row_loops(rows, where, tile)
         for level, var, _, _ in loops:
+            if low.parts and var == "r":
+                self._begin_parts()
             self.emit.open(level)
             if tile is not None and var == "c":
                 self._stage(where, tile)
@@ -258,7 +261,7 @@ class Nest:
         total = 1
         for n in counts:
             total *= n
-        tasks = self._tasks()
+        tasks = self.low.parts or self._tasks()
         per, pieces, chunk = total, 1, vector.extent if lanes_are_rows else 0
         if tasks > 1 and total >= tasks:
             per = -(-total // tasks)
@@ -274,6 +277,7 @@ class Nest:
         if tasks > 1:
             t = b.index("t", tasks, 0)
             loops.append((0, "t", tasks, "parallel"))
+            self.part = t
             if pieces > 1:
                 row, piece = b.idiv(t, pieces), b.irem(t, pieces)
             else:
@@ -366,6 +370,17 @@ class Nest:
 
     def _step(self, access: Access, dim: Dim) -> int:
         return access.terms.get(id(self.low.vars[dim.dims[-1]]), 0)
+
+    def _begin_parts(self) -> None:
+        """Set the results to which the rows of a part add theirs."""
+        b, emit = self.b, self.emit
+        for out in self.low.outputs:
+            if out.combine is not None:
+                columns = out.var.aval.size // self.low.parts
+                emit.open(5)
+                (at,) = emit.compute([b.iadd(b.imul(self.part, columns), b.index("z", columns, 5))])
+                emit.append(Store(self.out_names[out.var], at, out.init))
+                emit.close("z", columns, "vector")
 
     # ---- reductions over outer dims: strips of accumulators in scratch, several rows at a time
 
@@ -522,7 +537,8 @@ class Nest:
 
         Results larger than the caches go past them; no kernel reads its results again."""
         for out, index, value in zip(outputs, done[::2], self.emit.before_stores(done[1::2])):
-            self.emit.append(Store(self.out_names[out.var], index, value, streaming=out.var.aval.nbytes >= STREAM_BYTES))
+            self.emit.append(Store(self.out_names[out.var], index, value, None, out.combine,
+                                   streaming=out.var.aval.nbytes >= STREAM_BYTES))
 
     def _pass(self, reductions: list, outputs: list, roots: list, spills: list, loops: list, blocked: bool) -> None:
         emit = self.emit
@@ -583,7 +599,7 @@ class Nest:
 
     def _mapping(self, where: dict[int, Expr]) -> dict[int, Expr]:
         zero = self.b.const(0, "i64")
-        mapping = {}
+        mapping = {id(self.low.part): self.part} if self.low.parts > 1 else {}
         for dim in self.dims:
             for d in dim.dims:
                 mapping[id(self.low.vars[d])] = zero
@@ -604,7 +620,7 @@ class Nest:
         else:
             last_pass = max([last, *(r.level for r in low.reductions)], default=0)
         for out in low.outputs:
-            if low.columns and (out.level < 0 or out.level != last_pass):
+            if out.combine is not None or (low.columns and (out.level < 0 or out.level != last_pass)):
                 continue
             form = low.builder.affine(out.index)
             for var in low.leaves:

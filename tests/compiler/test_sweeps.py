@@ -1,0 +1,90 @@
+"""Sums over rows that ride on a kernel over the rows, and sums that give up factors."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import weft.ops.elementwise as E
+import weft.ops.layout as L
+import weft.ops.reduce as R
+from tests.compiler.machine import check
+from tests.compiler.test_fusion import spread, staged, values
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def centred(x):
+    rows = x.ndim - 1
+    mean = E.div(R.reduce_sum(x, axes=(rows,)), float(x.shape[rows]))
+    return E.sub(x, spread(mean, x.shape, tuple(range(rows))))
+
+
+def outer(x, combine=R.reduce_sum):
+    return combine(x, axes=tuple(range(x.ndim - 1)))
+
+
+def scaled(x):
+    total = R.reduce_max(E.abs(x), axes=(1,))
+    y = E.div(x, spread(total, x.shape, (0,)))
+    return [R.reduce_sum(E.mul(y, y), axes=(1,)), total]
+
+
+def softmax_gradient(x, ct):
+    e = E.exp(E.sub(x, spread(R.reduce_max(x, axes=(1,)), x.shape, (0,))))
+    s = spread(R.reduce_sum(e, axes=(1,)), x.shape, (0,))
+    dot = R.reduce_sum(E.neg(E.mul(ct, E.div(E.div(e, s), s))), axes=(1,))
+    return [E.mul(E.add(E.div(ct, s), spread(dot, x.shape, (0,))), e)]
+
+
+SWEEPS = [
+    # name, function, shapes, kernels: one over the rows and, where it has several parts, one that adds those
+    ("small", lambda x: [outer(centred(x))], [(30, 70)], 1),
+    ("large", lambda x: [outer(centred(x))], [(512, 300)], 2),
+    ("with the rows themselves", lambda x: [centred(x), outer(centred(x))], [(512, 300)], 2),
+    ("rows of two dims", lambda x: [centred(x), outer(E.mul(centred(x), x))], [(16, 32, 300)], 2),
+    ("greatest", lambda x: [outer(E.tanh(centred(x)), R.reduce_max)], [(256, 513)], 2),
+    ("of an operand", lambda x, y: [E.mul(centred(x), y), outer(y)], [(512, 300), (512, 300)], 2),
+    ("of what is computed from an operand", lambda x, y: [E.mul(centred(x), y), outer(E.mul(y, 2.0)), outer(centred(x))],
+     [(512, 300), (512, 300)], 3),
+    ("over some of the rows", lambda x: [R.reduce_sum(centred(x), axes=(1,))], [(8, 40, 300)], 2),
+    ("not over the outermost", lambda x: [R.reduce_sum(centred(x), axes=(0,))], [(40, 8, 300)], 3),
+    ("of narrow rows", lambda x: [outer(centred(x))], [(9000, 20)], 3),
+    ("of another shape", lambda x: [outer(L.reshape(centred(x), (1024, 150)))], [(512, 300)], 3),
+    ("read by a deeper kernel", lambda x: [E.mul(centred(x), spread(outer(centred(x)), x.shape, (1,)))], [(512, 300)], 3),
+]
+
+
+@pytest.mark.parametrize("name, fn, shapes, kernels", SWEEPS, ids=[c[0] for c in SWEEPS])
+def test_sums_over_rows(name, fn, shapes, kernels):
+    assert check(staged(fn, shapes), *values(shapes), rtol=1e-3).kernel_count == kernels
+
+
+def test_what_the_loops_say():
+    _, fn, shapes, kernels = SWEEPS[0]
+    assert check(staged(fn, shapes), *values(shapes), native=False, rtol=1e-4).kernel_count == kernels
+
+
+@pytest.mark.parametrize("columns", [64, 65, 79, 95, 127, 131])
+def test_tails_of_rows(columns):
+    shapes = [(17, columns), (17, columns)]
+    check(staged(lambda x, y: [E.mul(centred(x), y), outer(y), outer(centred(E.exp(x)))], shapes), *values(shapes), rtol=1e-4)
+
+
+def test_halves_are_summed_in_float32():
+    fn = lambda x: [outer(E.exp(centred(x)))]
+    assert check(staged(fn, [(512, 300)], BF16), *values([(512, 300)])).kernel_count == 2
+
+
+def passes(scheduled):
+    return sum(stmt.kind == "vector" for k in scheduled.kernels for loop in k.body for row in loop.body
+               if hasattr(row, "body") for stmt in row.body if hasattr(stmt, "kind"))
+
+
+def test_a_sum_does_not_wait_for_its_factors():
+    shapes = [(300, 501)] * 2
+    assert passes(check(staged(softmax_gradient, shapes), *values(shapes), rtol=1e-5)) == 3
+
+
+def test_squares_of_scaled_values_stay_scaled():
+    x = (values([(300, 501)])[0] * np.float32(1e25)).astype("f4")
+    check(staged(scaled, [x.shape]), x, rtol=1e-5)
