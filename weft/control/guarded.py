@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.core.interpret import _literal
+from weft.core.interpret import evaluate_by
 from weft.core.stage import stage
-from weft.core.trace import with_source
-from weft.ir.jaxpr import Eqn, Jaxpr, Literal
+from weft.ir.jaxpr import Eqn, Jaxpr
 from weft.ir.types import ShapedArray
 from weft.ops.callback import guard_calls
 
@@ -21,14 +20,7 @@ def guarded(jaxpr: Jaxpr) -> Jaxpr:
     """`jaxpr` with one more input before the others, a boolean scalar; where it is false no effect of the program happens."""
     def make() -> Jaxpr:
         def run(on, *args):
-            env = dict(zip(jaxpr.constvars, jaxpr.consts))
-            env.update(zip(jaxpr.invars, args))
-            read = lambda a: _literal(a) if type(a) is Literal else env[a]
-            for eqn in jaxpr.eqns:
-                with with_source(eqn.source):
-                    outs = _bind(eqn, on, [read(a) for a in eqn.invars])
-                env.update(zip(eqn.outvars, outs))
-            return [read(a) for a in jaxpr.outvars]
+            return evaluate_by(lambda eqn, operands: _bind(eqn, on, operands), jaxpr, args)
 
         return stage(run, [ShapedArray((), np.dtype(np.bool_)), *jaxpr.in_avals], jaxpr.name)
     return jaxpr.memo("guarded", make)

@@ -1,6 +1,7 @@
 """Interpreters of jaxprs: `evaluate` binds each equation under the current trace; `run_reference` computes on NumPy.
 
-`evaluate` is how every transformation walks a program. `run_reference` needs no compiler and is the oracle of every stage.
+`evaluate` is how every transformation walks a program, `evaluate_by` the same with a meaning of its own for each equation.
+`run_reference` needs no compiler and is the oracle of every stage.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from weft.core.trace import _state
+from weft.core.trace import _state, with_source
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal
 
 
@@ -33,6 +34,18 @@ def evaluate(jaxpr: Jaxpr, *args) -> list:
     finally:
         _state.source, _state.lenient = outer_source, outer_lenient
     return [_literal(a) if type(a) is Literal else env[a] for a in jaxpr.outvars]
+
+
+def evaluate_by(bind: Callable[[Eqn, list], Sequence], jaxpr: Jaxpr, args: Sequence) -> list:
+    """Like `evaluate`, with `bind(eqn, operands)` giving the results of each equation."""
+    env: dict = dict(zip(jaxpr.constvars, jaxpr.consts))
+    env.update(zip(jaxpr.invars, args))
+    read = lambda a: _literal(a) if type(a) is Literal else env[a]
+    for eqn in jaxpr.eqns:
+        with with_source(eqn.source):
+            outs = bind(eqn, [read(a) for a in eqn.invars])
+        env.update(zip(eqn.outvars, outs))
+    return [read(a) for a in jaxpr.outvars]
 
 
 def _literal(atom: Literal):

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from weft.core.interpret import _literal
+from weft.core.interpret import evaluate_by
 from weft.core.primitive import BatchAxis
 from weft.core.stage import stage
-from weft.core.trace import extend_axis_env, with_source
+from weft.core.trace import extend_axis_env
 from weft.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.mesh import Mesh
 from weft.ir.program_mesh import has_shard_map, to_spec
@@ -85,7 +85,7 @@ def _renamed(jaxpr: Jaxpr, names: Names) -> Jaxpr:
     gone = [axis for axis, axes in names.items() if not axes]
 
     def run(*args):
-        fun = lambda *xs: _evaluate(jaxpr, names, xs)
+        fun = lambda *xs: evaluate_by(lambda eqn, operands: _bind_renamed(eqn, names, operands), jaxpr, xs)
         for axis in gone:
             fun = _alone(fun, axis)
         return fun(*args)
@@ -98,17 +98,6 @@ def _alone(fun, axis: Any):
         outs, dims = batch_flat(fun, BatchAxis(1, axis), args, [None] * len(args))
         return [x if d is None else squeeze(x, (d,)) for x, d in zip(outs, dims)]
     return run
-
-
-def _evaluate(jaxpr: Jaxpr, names: Names, args) -> list:
-    env = dict(zip(jaxpr.constvars, jaxpr.consts))
-    env.update(zip(jaxpr.invars, args))
-    value = lambda a: _literal(a) if type(a) is Literal else env[a]
-    for eqn in jaxpr.eqns:
-        with with_source(eqn.source):
-            outs = _bind_renamed(eqn, names, [value(a) for a in eqn.invars])
-        env.update(zip(eqn.outvars, outs))
-    return [value(a) for a in jaxpr.outvars]
 
 
 def _bind_renamed(eqn: Eqn, names: Names, args: list) -> list:

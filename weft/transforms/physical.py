@@ -6,11 +6,11 @@ mapped over the last dim.
 
 from __future__ import annotations
 
-from weft.core.interpret import _literal
+from weft.core.interpret import evaluate_by
 from weft.core.primitive import BatchAxis
 from weft.core.stage import stage
-from weft.core.trace import typeof, with_source
-from weft.ir.jaxpr import Jaxpr, Literal, subjaxprs
+from weft.core.trace import typeof
+from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.types import ShapedArray
 from weft.transforms.batch import to_dim
 from weft.util import dtypes
@@ -41,16 +41,7 @@ def physicalize(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _physicalize(jaxpr: Jaxpr) -> Jaxpr:
-    def run(*args):
-        env = dict(zip(jaxpr.constvars, jaxpr.consts))
-        env.update(zip(jaxpr.invars, args))
-        value = lambda a: _literal(a) if type(a) is Literal else env[a]
-        for eqn in jaxpr.eqns:
-            with with_source(eqn.source):
-                outs = _run_eqn(eqn, [value(a) for a in eqn.invars])
-            env.update(zip(eqn.outvars, outs))
-        return [value(a) for a in jaxpr.outvars]
-
+    run = lambda *args: evaluate_by(_run_eqn, jaxpr, args)
     return stage(run, [physical_aval(a) for a in jaxpr.in_avals], jaxpr.name)
 
 
