@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from weft.codegen import gemm, gemm_plan, pool
+from weft.codegen import gemm, gemm_plan, gemm_tile, pool
 from weft.codegen.gemm_types import Machine, Recipe
 from weft.codegen.gemm_words import DIRECT, PRIVATE, SHARED, Word
 from weft.codegen.program import compile_kernel
@@ -483,6 +483,14 @@ def test_pieces_suffice(types, monkeypatch):
     real_ensure(real_describe(steps[0])[0])
     [made] = gemm._made.values()
     assert {"kernel_6_1_edge", "finish", "pack_a_copy", "pack_b_scalar"} < made.pieces
+
+
+@pytest.mark.parametrize("n,kernel", [(8, "kernel_6_0_edge"), (9, "kernel_6_1_edge"), (72, "kernel_6_0_edge"), (32, "kernel_6_2_edge")])
+def test_narrow_results_take_narrow_vectors(n, kernel):
+    recipe = Recipe("f32", "f32", "f32", Machine(64, 32, True))
+    step = Gemm(60, n, 90, BufRef(0), BufRef(1), BufRef(2), (90, 1), (n, 1), (n, 1), "f32", "f32", "f32")
+    variant, words = gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, 2)
+    assert variant == "tile" and [x for x in gemm_tile.pieces(recipe, words) if x.endswith("edge")] == [kernel]
 
 
 def test_long_sums_are_as_exact_as_blocks_make_them():

@@ -74,13 +74,12 @@ def _dots(recipe: Recipe, decls: Decls, rows: int) -> str:
 
     row_of = ["%a", *(f.at("%a", f.mul("%as", r)) for r in range(1, rows))]
     ahead = f.mul("%as", rows)
-    decls.use("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
 
     def fetch(row: str, at: str) -> None:
         """Ask for the same part of the next rows: rows are too short for the hardware to find each in time."""
         for line in range(0, wide * recipe.in_bytes, 64):
             there = f.at(row, f.add(f.add(f.mul(at, recipe.in_bytes), line), ahead))
-            f.do(f"call void @llvm.prefetch.p0(ptr {there}, i32 0, i32 2, i32 1)")
+            f.prefetch(there)
 
     def stretch(count: int, masked: bool):
         def body(k: str, *sums: str) -> list[str]:
@@ -90,12 +89,13 @@ def _dots(recipe: Recipe, decls: Decls, rows: int) -> str:
                 mask = f.first_lanes(f.min(f.sub("%k", at), wide), wide) if masked else None
                 y = load("%b", at, mask)
                 if recipe.flips:
-                    out[c - chains] = multiply_add(f, recipe, sign_bits(lanes), y, out[c - chains])
+                    out[c - chains] = multiply_add(f, recipe, sign_bits(lanes), y, out[c - chains], lanes)
                 for r in range(rows):
                     i = r * chains + c
                     if rows == _ROW_COUNTS[-1] and not masked:
                         fetch(row_of[r], at)
-                    out[i] = multiply_add(f, recipe, flip(f, recipe, load(row_of[r], at, mask), lanes), y, out[i])
+                    x = flip(f, recipe, load(row_of[r], at, mask), lanes)
+                    out[i] = multiply_add(f, recipe, x, y, out[i], lanes)
             return out
 
         return body

@@ -4,7 +4,8 @@ A kernel is `void(ptr a, i64 as, ptr b, i64 bs, i64 beats, ptr src, ptr dst, i64
 dst[r, lane] = (src[r, lane] or 0) + sum over beats of a[r, beat] * b[beat, lane]. Rows of a and dst are `as` and `ds`
 bytes apart, beats of b `bs` bytes; `src` is a tile of sums, null means zero. There are kernels for several numbers of rows
 and every number of vectors, so that edges do no spare work; *edge* kernels use `last` lanes of the last vector, others
-all of them. A single row takes `@row` instead, which reads B along its rows, a few at a time.
+all of them, and very few columns take half a vector. A single row takes `@row` instead, which reads B along its rows, a
+few at a time.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ _ADDS = {
 _PAIRS_OF_I16 = {64: "@llvm.x86.avx512.pmaddw.d.512", 32: "@llvm.x86.avx2.pmadd.wd", 16: "@llvm.x86.sse2.pmadd.wd"}
 
 
+def shapes(recipe: Recipe) -> list[tuple[int, bool]]:
+    """Return (vectors, edge) of the kernels for one number of rows, in the order of their table; 0 is half a vector."""
+    return [(0, True), *((v, True) for v in range(1, recipe.vectors + 1)), (recipe.vectors, False)]
+
+
 def kernel_name(rows: int, vectors: int, edge: bool) -> str:
     """Return the name of a kernel's function.
 
@@ -44,7 +50,7 @@ def kernels(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
     """Return the kernels whose names are wanted, and the exported table `@kernels` of all, null where there is none."""
     out, table = [], []
     for rows in ROW_COUNTS:
-        for vectors, edge in [*((v, True) for v in range(1, recipe.vectors + 1)), (recipe.vectors, False)]:
+        for vectors, edge in shapes(recipe):
             name = kernel_name(rows, vectors, edge)
             if name in wanted:
                 out.append(_kernel(recipe, decls, name, rows, vectors, edge))
@@ -52,14 +58,17 @@ def kernels(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
     return "\n".join([*out, f"@kernels = constant [{len(table)} x ptr] [{', '.join(table)}]"])
 
 
-def _unroll(recipe: Recipe, rows: int, edge: bool) -> int:
+def _unroll(recipe: Recipe, rows: int, vectors: int, edge: bool) -> int:
     if rows < recipe.rows:
         return 1
+    if vectors == 1 and edge:
+        return 2 * UNROLL  # about a cache line of every row
     return 2 if edge else UNROLL
 
 
 def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, edge: bool) -> str:
-    machine, lanes, acc = recipe.machine, recipe.lanes, llvm_type(recipe.acc)
+    machine, acc = recipe.machine, llvm_type(recipe.acc)
+    lanes, vectors = (recipe.lanes, vectors) if vectors else (recipe.half_lanes, 1)
     vector = f"<{lanes} x {acc}>"
     f = Text(
         f"internal void @{name}(ptr noalias %a, i64 %as, ptr noalias %b, i64 %bs, i64 %beats, ptr %src, "
@@ -72,6 +81,8 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
     mask = f.first_lanes("%last", lanes) if edge else None
     row_offsets = ["0", *(f.mul("%as", r) for r in range(1, rows))]
     element_bytes = 4 if recipe.joined else recipe.acc_bytes
+    unroll = _unroll(recipe, rows, vectors, edge)
+    next_rows = f.mul("%as", rows) if unroll > UNROLL else None
 
     def beat(pa: str, pb: str, offset: int, sums: list[str]) -> list[str]:
         bs = []
@@ -82,18 +93,21 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
             bs.append(f.load(kind, lanes, f.at(pb, v * machine.vector_bytes), masked))
         sums = list(sums)
         for r in range(rows):
-            x = _broadcast(f, recipe, f.at(f.at(pa, row_offsets[r]), offset))
+            x = _broadcast(f, recipe, f.at(f.at(pa, row_offsets[r]), offset), lanes)
             for v in range(vectors):
                 i = r * vectors + v
-                sums[i] = multiply_add(f, recipe, x, bs[v], sums[i])
+                sums[i] = multiply_add(f, recipe, x, bs[v], sums[i], lanes)
         return sums
 
     def steps(unroll: int, ahead: str | None):
         def body(i: str, pa: str, pb: str, *state: str) -> list[str]:
             sums, pf = (list(state[:-1]), state[-1]) if ahead else (list(state), None)
             if pf:
-                decls.use("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-                f.do(f"call void @llvm.prefetch.p0(ptr {pf}, i32 0, i32 2, i32 1)")
+                f.prefetch(pf)
+            if next_rows and unroll > 1:  # a single column of vectors takes less time than rows of A take to come
+                there = f.at(pa, next_rows)
+                for r in range(rows):
+                    f.prefetch(f.at(there, row_offsets[r]))
             for u in range(unroll):
                 sums = beat(pa, pb, u * element_bytes, sums)
                 pb = f.at(pb, "%bs")
@@ -101,7 +115,6 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
 
         return body
 
-    unroll = _unroll(recipe, rows, edge)
     state = [("ptr", "%a"), ("ptr", "%b"), *((vector, "zeroinitializer") for _ in tile)]
     if unroll > 1:
         whole = f.div("%beats", unroll)
@@ -141,11 +154,10 @@ def row_kernel(recipe: Recipe, decls: Decls) -> str:
     decls.use("declare ptr @memset(ptr, i32, i64)")
     f.do(f"call ptr @memset(ptr %dst, i32 0, i64 {f.mul('%cols', size)})")
     whole, turn = f.mul(f.div("%cols", lanes), lanes), f.mul("%bs", _STREAMS)
-    decls.use("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
 
     def steps(count: int):
         def body(step: str) -> None:
-            scales = [_broadcast(f, recipe, f.at("%a", f.mul(f.add(step, s), size))) for s in range(count)]
+            scales = [_broadcast(f, recipe, f.at("%a", f.mul(f.add(step, s), size)), lanes) for s in range(count)]
             rows = [f.at("%b", f.mul(f.add(step, s), "%bs")) for s in range(count)]
 
             def vector(j: str, mask: str | None = None) -> None:
@@ -154,8 +166,8 @@ def row_kernel(recipe: Recipe, decls: Decls) -> str:
                 for x, row in zip(scales, rows):
                     if count > 1 and mask is None:  # pieces of rows are short: the hardware would find each stream anew
                         ahead = f.at(row, f.add(offset, turn))
-                        f.do(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 2, i32 1)")
-                    sum = multiply_add(f, recipe, x, f.load(acc, lanes, f.at(row, offset), mask), sum)
+                        f.prefetch(ahead)
+                    sum = multiply_add(f, recipe, x, f.load(acc, lanes, f.at(row, offset), mask), sum, lanes)
                 f.store(acc, lanes, sum, f.at("%dst", offset), mask)
 
             f.loop(0, whole, lanes, vector)
@@ -188,15 +200,15 @@ def sign_bits(lanes: int) -> str:
     return const("i32", 0x80808080, lanes)
 
 
-def _broadcast(f: Text, recipe: Recipe, pointer: str) -> str:
+def _broadcast(f: Text, recipe: Recipe, pointer: str, lanes: int) -> str:
     kind = "i32" if recipe.joined else llvm_type(recipe.acc)
     align = recipe.in_bytes if recipe.joined else recipe.acc_bytes
-    return f.splat(f.let(f"load {kind}, ptr {pointer}, align {align}"), kind, recipe.lanes)
+    return f.splat(f.let(f"load {kind}, ptr {pointer}, align {align}"), kind, lanes)
 
 
-def multiply_add(f: Text, recipe: Recipe, x: str, y: str, sum: str) -> str:
+def multiply_add(f: Text, recipe: Recipe, x: str, y: str, sum: str, lanes: int) -> str:
     """Return `sum` plus products of elements of A and of B, all vectors as they were packed."""
-    lanes, acc = recipe.lanes, llvm_type(recipe.acc)
+    acc = llvm_type(recipe.acc)
     vector = f"<{lanes} x {acc}>"
     if recipe.joined:
         return _multiply_add_joined(f, recipe, x, y, sum)

@@ -147,19 +147,25 @@ def pack_a(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
         f.loop(0, "%rows", 1, row)
 
     def transpose() -> None:
-        def rows(i: str) -> None:
-            src = f.at("%src", f.mul(i, recipe.in_bytes))
-            left = f.sub("%rows", i)
-            mask = f.first_lanes(f.min(left, lanes), lanes)
+        ahead = f.mul("%ks", lanes * per)
 
-            def square(s: str) -> None:
+        def rows(s: str) -> None:
+            here = f.at("%src", f.mul(f.mul(s, per), "%ks"))
+
+            def square(i: str) -> None:
+                mask = f.first_lanes(f.min(f.sub("%rows", i), lanes), lanes)
+                src = f.at("%src", f.mul(i, recipe.in_bytes))
                 loads = [_across_k(f, recipe, src, "%ks", lanes, f.add(s, t), "%k", mask) for t in range(lanes)]
+                # Rows lie far apart, so the hardware would find none of them in time.
+                next_square = f.at(f.at(here, f.mul(i, recipe.in_bytes)), ahead)
+                for t in range(lanes * per):
+                    f.prefetch(f.at(next_square, f.mul("%ks", t)))
                 for t, value in enumerate(f.transpose(loads, unit)):
                     put(value, f.add(i, t), s)
 
-            f.loop(0, steps, lanes, square)
+            f.loop(0, "%rows", lanes, square)
 
-        f.loop(0, "%rows", lanes, rows)
+        f.loop(0, steps, lanes, rows)
 
     def scalar() -> None:
         def row(i: str) -> None:
@@ -276,7 +282,7 @@ def end_panel(f: Text, recipe: Recipe, panel: str, steps: str) -> None:
     def step(s: str, *sums: str) -> list[str]:
         row = f.at(panel, f.mul(s, recipe.panel_row_bytes))
         parts = [f.load("i32", lanes, f.at(row, v * recipe.machine.vector_bytes)) for v in range(recipe.vectors)]
-        return [multiply_add(f, recipe, sign_bits(lanes), part, sum) for part, sum in zip(parts, sums)]
+        return [multiply_add(f, recipe, sign_bits(lanes), part, sum, lanes) for part, sum in zip(parts, sums)]
 
     sums = f.loop(0, steps, 1, step, [(vector, "zeroinitializer")] * recipe.vectors)
     end = f.at(panel, f.mul(steps, recipe.panel_row_bytes))

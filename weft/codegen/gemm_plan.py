@@ -20,7 +20,7 @@ from weft.util.record import record, replace
 # Sizes in bytes and steps that suit caches of 32-48 KiB, 1 MiB and up.
 _BLOCK_STEPS = 384  # steps of k between two visits of C
 _TILE_BYTES = 160 << 10  # of A, which stay in the second-level cache while panels of B and sums pass through
-_TILE_ROWS = (48, 192)  # rows of A in a tile: so many fit with any block, and more do not pay
+_TILE_ROWS = (48, 256)  # rows of A in a tile: so many fit with any block, and more do not pay
 _SHARED_LIMIT = 32 << 20  # bytes of B packed at a time
 _SKINNY_ROWS = 128  # up to here a large B passes by once, as a stream
 _SKINNY_ROWS_OF_B = 16  # streamed together
@@ -29,7 +29,7 @@ _CACHED = (1 << 19, 8 << 20)  # bytes of B that stay in the second-level and in 
 _IN_PLACE, _IN_PLACE_ROWS = 1 << 19, 512  # bytes of B that are never copied, and rows of A that it is not copied for
 
 # Costs in cycles of one vector operation, for choosing among splits.
-_PACK_COPY, _PACK_TRANSPOSE, _PACK_SCALAR = 2, 5, 48
+_PACK_COPY, _PACK_TRANSPOSE, _PACK_SCALAR = 2, 12, 48
 _PACK_STORE = 5  # more, when what is packed leaves the core's own caches
 _TASK, _FORK = 300, 6000
 

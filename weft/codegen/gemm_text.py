@@ -187,6 +187,11 @@ class Text:
         self.decls.use(f"declare void {name}({vector}, ptr, i32, {m})")
         self.do(f"call void {name}({vector} {value}, ptr {pointer}, i32 {align}, {m} {mask})")
 
+    def prefetch(self, pointer: str) -> None:
+        """Ask for the cache line at an address, which need not be one."""
+        self.decls.use("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.do(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 2, i32 1)")
+
     def shuffle(self, a: str, b: str, vector: str, picks: Sequence[int]) -> str:
         places = ", ".join(f"i32 {p}" for p in picks)
         return self.let(f"shufflevector {vector} {a}, {vector} {b}, <{len(picks)} x i32> <{places}>")

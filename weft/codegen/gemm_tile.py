@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-from weft.codegen.gemm_micro import ROW_COUNTS, UNROLL, kernel_name, kernels, row_kernel
+from weft.codegen.gemm_micro import ROW_COUNTS, UNROLL, kernel_name, kernels, row_kernel, shapes
 from weft.codegen.gemm_pack import end_panel, pack_a, pack_b, way, ways
 from weft.codegen.gemm_tail import Tail, finish
 from weft.codegen.gemm_text import Decls, Text
@@ -24,8 +24,8 @@ from weft.util.record import record
 
 def all_pieces(recipe: Recipe) -> frozenset[str]:
     """Return the names of all functions that only some matmuls need."""
-    shapes = [*((v, True) for v in range(1, recipe.vectors + 1)), (recipe.vectors, False)]
-    named = [kernel_name(r, *shape) for r in ROW_COUNTS for shape in shapes] + (["row"] if recipe.unpacked_b_ok else [])
+    usable = [shape for shape in shapes(recipe) if shape[0] or recipe.half_lanes]
+    named = [kernel_name(r, *shape) for r in ROW_COUNTS for shape in usable] + (["row"] if recipe.unpacked_b_ok else [])
     return frozenset([*named, "finish", *ways(recipe, "a"), *ways(recipe, "b")])
 
 
@@ -37,9 +37,9 @@ def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     width, rest = words[Word.N] * recipe.parts, words[Word.M] % recipe.rows
     over = width % recipe.panel_lanes
     rows = [r for r in ROW_COUNTS if (words[Word.M] >= r if r == recipe.rows else rest & r)]
-    shapes = [(recipe.vectors, False)] if width >= recipe.panel_lanes else []
-    shapes += [(-(-over // recipe.lanes), True)] if over else []
-    found = [kernel_name(r, *shape) for r in rows for shape in shapes] if not _by_row(words) else ["row"]
+    used = [(recipe.vectors, False)] if width >= recipe.panel_lanes else []
+    used += [(0 if over <= recipe.half_lanes else -(-over // recipe.lanes), True)] if over else []
+    found = [kernel_name(r, *shape) for r in rows for shape in used] if not _by_row(words) else ["row"]
     found += [] if words[Word.SIMPLE] or words[Word.TAIL_ARGS] else ["finish"]
     found += [] if words[Word.A_DIRECT] else [way(recipe, "a", words)]
     found += [] if words[Word.B_MODE] == DIRECT else [way(recipe, "b", words)]
@@ -381,7 +381,7 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel) -> None:
     vectors = f.div(f.add(width, lanes - 1), lanes)
     last_lanes = f.sub(width, f.mul(f.sub(vectors, 1), lanes))
     whole = f.equal(width, recipe.panel_lanes)
-    kind = f.pick(whole, recipe.vectors, f.sub(vectors, 1))
+    kind = f.pick(whole, recipe.vectors + 1, f.pick(f.less(recipe.half_lanes, width), vectors, 0))
     simple = f.let(f"icmp ne i64 {f.d(Word.SIMPLE)}, 0")
     is_first = f.equal(p.block, 0)
     is_last = f.equal(f.add(p.block, 1), f.d(Word.BLOCKS))
@@ -402,7 +402,7 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel) -> None:
         for number, count in enumerate(ROW_COUNTS):
             enough = f.let(f"icmp uge i64 {left}, {count}")
             r, row_kind = f.pick(enough, count, r), f.pick(enough, number, row_kind)
-        index = f.add(f.mul(row_kind, recipe.vectors + 1), kind)
+        index = f.add(f.mul(row_kind, len(shapes(recipe))), kind)
         kernel = f.let(f"load ptr, ptr {f.at('@kernels', f.mul(index, 8))}")
         c = f.at(c_panel, f.mul(i, cms))
         mine = f.at(sums, f.mul(i, row_bytes))

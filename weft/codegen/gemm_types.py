@@ -172,6 +172,11 @@ class Recipe:
         return self.machine.vector_bytes // self.acc_bytes
 
     @property
+    def half_lanes(self) -> int:
+        """Lanes of half a vector, 0 when halves gain nothing: the widest vectors often take as long as two halves."""
+        return self.lanes // 2 if self.machine.vector_bytes == 64 and not self.joined else 0
+
+    @property
     def in_bytes(self) -> int:
         return nbytes(self.in_type)
 
