@@ -11,6 +11,8 @@ LOG2E = 1.4426950408889634
 #: log(2), by parts whose leading one leaves room to be multiplied by small integers exactly
 _LN2 = {"f32": (0.693359375, -2.12194440054690583e-4), "f64": (0.6931471803691238, 1.9082149292705877e-10)}
 _EXP_RANGE = {"f32": (-105.0, 89.0), "f64": (-746.0, 710.0)}
+#: sinh of it is infinite, and a quarter of its exponential finite
+_SINH_TOP = {"f32": 89.5, "f64": 710.6}
 _EXP2_RANGE = {"f32": (-151.0, 129.0), "f64": (-1076.0, 1025.0)}
 
 
@@ -67,9 +69,13 @@ def _half_exp(f: Real, x: V) -> V:
 def sinh(f: Real, x: V) -> V:
     """Hyperbolic sine."""
     size = f.abs(x)
-    e = _expm1_near(f, f.select(size > 30.0, 30.0, size))
-    near = 0.5 * (e + e / (e + 1.0))
-    return f.copysign(f.select(size > 30.0, _half_exp(f, size), near), x)
+    top = _SINH_TOP[f.type]
+    # a quarter of e^|x| - 1 does not overflow before its time
+    shifted, r, p = _reduced(f, f.select(size > top, top, size))
+    scale = f.power_of_two(f.to_bits(shifted) - (f.magic_bits + 2))
+    e = f.fma(scale, r + p, scale - 0.25)
+    half = e + e / f.fma(e, 4.0, 1.0)
+    return f.copysign(f.select(size < 2.0**(-f.mantissa // 2), size, half + half), x)
 
 
 def cosh(f: Real, x: V) -> V:
@@ -92,42 +98,13 @@ def logistic(f: Real, x: V) -> V:
     return f.select(x < 0.0, e, 1.0) / (e + 1.0)
 
 
-def _split_normal(f: Real, x: V) -> tuple[V, V]:
-    """(exponent, mantissa in [sqrt(1/2), sqrt(2))) of positive normal x."""
-    bits = f.to_bits(x)
-    root_half = 0x3FE6A09E667F3BCD if f.wide else 0x3F3504F3
-    k = (bits - root_half) >> f.mantissa
-    return k, f.from_bits(bits - (k << f.mantissa))
-
-
-def _split(f: Real, x: V) -> tuple[V, V]:
-    """The same of any positive x, subnormal ones included."""
-    tiny = x < f.tiny
-    scale = f.mantissa + 2
-    k, m = _split_normal(f, f.select(tiny, x * 2.0**scale, x))
-    return f.select(tiny, k - scale, k), m
-
-
-def _exponent_float(f: Real, k: V) -> V:
-    """A small integer as a float, also where 64-bit conversions are slow."""
-    if not f.wide:
-        return f.to_float(k)
-    return f.from_bits(k + f.magic_bits) - f.magic
-
-
 def _log_core(f: Real, k: V, x: V) -> V:
-    """k log(2) + log(1 + x) for k a float."""
+    """k log(2) + log(1 + x), by the inverse hyperbolic tangent: -1/4 <= x <= 1/2."""
     high, low = _LN2[f.type]
-    square = x * x
-    if f.wide:
-        s = x / (x + 2.0)
-        half = 0.5 * square
-        tail = s * (half + _log_tail(f, s))
-        return f.fma(k, high, x - (half - f.fma(k, low, tail)))
-    y = (f.poly(x, "log") * x) * square
-    y = f.fma(k, low, y)
-    y = f.fma(square, -0.5, y)
-    return f.fma(k, high, x + y)
+    s = x / (x + 2.0)
+    half = (0.5 * x) * x
+    tail = s * (half + _log_tail(f, s))
+    return f.fma(k, high, x - (half - f.fma(k, low, tail)))
 
 
 def _log_tail(f: Real, s: V) -> V:
@@ -136,43 +113,34 @@ def _log_tail(f: Real, s: V) -> V:
 
 
 def _log_specials(f: Real, x: V, y: V) -> V:
-    y = f.select(x.same(INF), INF, y)
-    y = f.select(x.same(0.0), -INF, y)
-    return f.select(x >= 0.0, y, NAN)
+    return f.at(y, x, zero=-INF, infinite=INF, negative=NAN)
 
 
 def log(f: Real, x: V) -> V:
     """Natural logarithm."""
-    k, m = _split(f, x)
-    return _log_specials(f, x, _log_core(f, _exponent_float(f, k), m - 1.0))
+    k, m = f.split(x)
+    return _log_specials(f, x, _log_core(f, k, m - 1.0))
 
 
 def log_of_normal(f: Real, x: V) -> V:
     """Natural logarithm of positive normal numbers."""
-    k, m = _split_normal(f, x)
-    return _log_core(f, _exponent_float(f, k), m - 1.0)
+    k, m = f.split_normal(x)
+    return _log_core(f, k, m - 1.0)
 
 
 def log2(f: Real, x: V) -> V:
     """Logarithm to base 2."""
-    k, m = _split(f, x)
+    k, m = f.split(x)
     x1 = m - 1.0
     # log(m) as an unevaluated sum, so that the product with log2(e) rounds once
-    square = x1 * x1
-    if f.wide:
-        s = x1 / (x1 + 2.0)
-        half = 0.5 * square
-        high = f.from_bits(f.to_bits(x1 - half) & -(1 << 32))
-        low = (x1 - high) - half + s * (half + _log_tail(f, s))
-    else:
-        half = 0.5 * square
-        high = f.from_bits(f.to_bits(x1 - half) & -(1 << 12))
-        low = (x1 - high) - half + (f.poly(x1, "log") * x1) * square
+    half = (0.5 * x1) * x1
+    s = x1 / (x1 + 2.0)
+    high = f.from_bits(f.to_bits(x1 - half) & -(1 << (32 if f.wide else 12)))
+    low = (x1 - high) - half + s * (half + _log_tail(f, s))
     e_high, e_low = _LOG2E_SPLIT[f.type]
     small = f.fma(low + high, e_low, low * e_high)
-    kf = _exponent_float(f, k)
-    y = kf + high * e_high
-    rest = (kf - y) + high * e_high
+    y = f.fma(high, e_high, k)
+    rest = f.fma(high, e_high, k - y)
     return _log_specials(f, x, y + (small + rest))
 
 
@@ -181,51 +149,47 @@ _LOG2E_SPLIT = {"f32": (1.4423828125, 0.00031222838896340733), "f64": (1.4426950
 
 def log1p(f: Real, x: V) -> V:
     """log(1 + x)."""
+    return f.copysign(_log_of_one_plus(f, x), x)
+
+
+def _log_of_one_plus(f: Real, x: V, doubled: V | None = None) -> V:
+    """log(1 + x); where `doubled` holds, log(2 x) of large x. Zero may lose its sign."""
     u = x + 1.0
-    k, m = _split(f, u)
-    # what 1 + x rounded away, in the scale of m
-    lost = _rounded_away(f, x, u)
-    bounded = f.select(k > f.bias - 2, f.bias - 2, k)
-    lost = lost * f.power_of_two(-bounded)
-    y = _log_core(f, _exponent_float(f, k), (m - 1.0) + lost)
-    y = f.select(x.same(INF), INF, y)
-    y = f.select(x.same(-1.0), -INF, y)
-    y = f.select(x.same(0.0), x, y)
-    return f.select(x >= -1.0, y, NAN)
-
-
-def _rounded_away(f: Real, x: V, u: V) -> V:
-    """(1 + x) - u exactly, where u is 1 + x rounded."""
-    y = u - x
-    return (1.0 - y) + (x - (u - y))
+    bits = (f.to_bits(u) - f.three_quarters) >> f.mantissa
+    k = f.small_to_float(bits)
+    # 2^-k (1 + x) - 1, rounded once though 1 + x was rounded
+    scale = f.scale(f.c(1.0), -k)
+    y = f.fma(x, scale, scale - 1.0)
+    if doubled is not None:
+        k = f.select(doubled, k + 1.0, k)
+    return _log_specials(f, u, _log_core(f, k, y))
 
 
 def asinh(f: Real, x: V) -> V:
     """Inverse hyperbolic sine."""
     size = f.abs(x)
-    large = size > (2.0**28 if f.wide else 2.0**13)
-    a = f.select(large, 1.0, size)
-    square = a * a
-    near = log1p(f, a + square / (f.sqrt(square + 1.0) + 1.0))
-    far = log(f, size) + 0.6931471805599453
-    return f.copysign(f.select(large, far, near), x)
+    large = size > _SQUARE_FORGETS_ONE[f.type]
+    square = size * size
+    grown = size + square / (f.sqrt(square + 1.0) + 1.0)
+    return f.copysign(_log_of_one_plus(f, f.select(large, size, grown), large), x)
 
 
 def acosh(f: Real, x: V) -> V:
     """Inverse hyperbolic cosine."""
-    large = x > (2.0**28 if f.wide else 2.0**13)
-    t = f.select(large, 1.0, x - 1.0)
-    near = log1p(f, t + f.sqrt(f.fma(t, t, t + t)))
-    y = f.select(large, log(f, x) + 0.6931471805599453, near)
-    return f.select(x >= 1.0, y, NAN)
+    large = x > _SQUARE_FORGETS_ONE[f.type]
+    t = x - 1.0
+    grown = t + f.sqrt(f.fma(t, t, t + t))
+    return f.at(_log_of_one_plus(f, f.select(large, x, grown), large), t, negative=NAN)
+
+
+#: from here on log(1 + x) is log(x)
+_SQUARE_FORGETS_ONE = {"f32": 2.0**28, "f64": 2.0**60}
 
 
 def atanh(f: Real, x: V) -> V:
     """Inverse hyperbolic tangent."""
     size = f.abs(x)
-    y = 0.5 * log1p(f, (size + size) / (1.0 - size))
-    y = f.select(size < 2.0**-12 if not f.wide else size < 2.0**-28, size, y)
-    return f.copysign(f.select(size > 1.0, NAN, y), x)
+    return f.copysign(0.5 * _log_of_one_plus(f, (size + size) / (1.0 - size)), x)
 
 
 def sqrt(f: Real, x: V) -> V:
@@ -283,9 +247,9 @@ def pow_(f: Real, x: V, y: V) -> V:
         return f.library("pow", x, y)
     g = f.in_double()
     size = f.abs(x)
-    k, m = _split(g, f.widen(size))
+    k, m = g.split(f.widen(size))
     s = m - 1.0
-    logarithm = g.fma(_log_core(g, g.c(0.0), s), LOG2E, _exponent_float(g, k))
+    logarithm = g.fma(_log_core(g, g.c(0.0), s), LOG2E, k)
     logarithm = g.select(f.widen(size).same(0.0), -INF, g.select(f.widen(size).same(INF), INF, logarithm))
     result = f.narrow(exp2(g, g.clamp(f.widen(y) * logarithm, -1100.0, 1100.0)))
     whole = f.trunc(y).same(y)

@@ -9,6 +9,13 @@ import math
 
 from weft.codegen.lanes import Lanes
 from weft.codegen.math_tables import TABLE
+INF, NAN = math.inf, math.nan
+#: of `getmant`: an interval, and NaN for negative numbers
+_MANTISSA_FROM_THREE_QUARTERS = 0b1011
+#: kinds of arguments in the table of `fixupimm`, and answers by number (0: as computed, 1: the argument)
+_KINDS = {"zero": (2,), "infinite": (5,), "negative": (4, 6)}
+_ANSWERS = {"nan": 3, "-inf": 4, "inf": 5, "-0.0": 7, "0.0": 8, "-1.0": 9, "1.0": 10}
+_NAN_STAYS = 0x11
 
 
 class V:
@@ -130,6 +137,9 @@ class Real:
         self.magic = 1.5 * 2.0**self.mantissa
         self.magic_bits = (self.bias + self.mantissa << self.mantissa) | (1 << self.mantissa - 1)
         self.tiny = 2.0**-1022 if self.wide else 2.0**-126
+        #: the bits of 3/4
+        self.three_quarters = (self.bias << self.mantissa) - (1 << self.mantissa - 1)
+        self.zmm = lanes.target.level == "avx512" and lanes.w * self.bits == 512
 
     def constant(self, kind: str, value: float) -> str:
         """Operand text of a constant."""
@@ -217,20 +227,64 @@ class Real:
 
     def ldexp(self, x: V, shifted: V) -> V:
         """x * 2^k where `shifted` is k + magic; overflow and gradual underflow included."""
-        lanes = self.lanes
-        if lanes.target.level == "avx512" and lanes.w == (8 if self.wide else 16):
-            return self._scale(x, shifted - self.magic)
+        if self.zmm:
+            return self._whole("scalef", x, shifted - self.magic)
         k = self.to_bits(shifted) - self.magic_bits
         half = k >> 1
         return (x * self.power_of_two(half)) * self.power_of_two(k - half)
 
-    def _scale(self, x: V, k: V) -> V:
-        """x * 2^k in one instruction."""
+    def scale(self, x: V, k: V) -> V:
+        """x * 2^k for integers k; overflow and gradual underflow included."""
+        return self._whole("scalef", x, k) if self.zmm else self.ldexp(x, k + self.magic)
+
+    # --- what whole AVX-512 registers do in one instruction, and others by hand
+
+    def _whole(self, name: str, *args: V | int) -> V:
+        """The AVX-512 instruction `name` on values and an immediate number, for all lanes."""
         t, mask = self.t, f"i{self.lanes.w}"
-        name = f"llvm.x86.avx512.mask.scalef.p{'d' if self.wide else 's'}.512"
-        self.b.declare(name, t, t, t, t, mask, "i32")
-        text = f"call {t} @{name}({t} {x.name}, {t} {k.name}, {t} zeroinitializer, {mask} -1, i32 4)"
-        return V(self, "f", self.b.pure(text, x.name, k.name))
+        passed = [("i32", str(arg)) if isinstance(arg, int) else (self.types[arg.kind], arg.name) for arg in args]
+        if name != "fixupimm":
+            passed.insert(1 if isinstance(args[0], V) and len(args) == 1 else 2, (t, "zeroinitializer"))
+        passed += [(mask, "-1"), ("i32", "4")]
+        called = f"llvm.x86.avx512.mask.{name}.p{'d' if self.wide else 's'}.512"
+        self.b.declare(called, t, *[kind for kind, _ in passed])
+        listed = ", ".join([f"{kind} {text}" for kind, text in passed])
+        return V(self, "f", self.b.pure(f"call {t} @{called}({listed})", *[arg.name for arg in args if isinstance(arg, V)]))
+
+    def split(self, x: V) -> tuple[V, V]:
+        """(k, m) with x = 2^k m and 3/4 <= m < 3/2 of positive x; of zero and infinity nothing but what `at` may mend."""
+        if self.zmm:
+            m = self._whole("getmant", x, _MANTISSA_FROM_THREE_QUARTERS)
+            return self._whole("getexp", x) - self._whole("getexp", m), m
+        tiny = x < self.tiny
+        scale = self.mantissa + 2
+        k, m = self.split_normal(self.select(tiny, x * 2.0**scale, x))
+        return self.select(tiny, k - float(scale), k), m
+
+    def split_normal(self, x: V) -> tuple[V, V]:
+        """The same of positive normal numbers."""
+        if self.zmm:
+            return self.split(x)
+        bits = self.to_bits(x)
+        k = (bits - (self.three_quarters)) >> self.mantissa
+        return self.small_to_float(k), self.from_bits(bits - (k << self.mantissa))
+
+    def small_to_float(self, k: V) -> V:
+        """A small integer as a float, also where 64-bit conversions are slow."""
+        return self.to_float(k) if not self.wide else self.from_bits(k + self.magic_bits) - self.magic
+
+    def at(self, y: V, x: V, **known: float) -> V:
+        """`y`, but the values that are known where x is `zero`, `infinite` (positive) or `negative`; a NaN where x is one."""
+        if self.zmm:
+            table = _NAN_STAYS + sum([_ANSWERS[str(value)] << 4 * kind for name, value in known.items() for kind in _KINDS[name]])
+            return self._whole("fixupimm", y, x, V(self, "i", self.constant("i", table)), 0)
+        if "infinite" in known:
+            y = self.select(x.same(INF), known["infinite"], y)
+        if "zero" in known:
+            y = self.select(x.same(0.0), known["zero"], y)
+        if "negative" in known:
+            return self.select(x >= 0.0, y, known["negative"])
+        return self.select(x.is_nan(), x, y)
 
     def in_double(self) -> Real:
         """The f64 formulas over the same lanes."""
@@ -298,5 +352,3 @@ class Real:
                 f"  %z = load {t}, ptr %p, align 64\n  %s = select {lanes.i1} %m, {t} %z, {t} %y\n  ret {t} %s\n}}\n")
         return name
 
-
-INF, NAN = math.inf, math.nan
