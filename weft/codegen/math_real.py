@@ -9,6 +9,7 @@ import math
 
 from weft.codegen.lanes import Lanes
 from weft.codegen.math_tables import TABLE
+
 INF, NAN = math.inf, math.nan
 #: of `getmant`: an interval, and NaN for negative numbers
 _MANTISSA_FROM_THREE_QUARTERS = 0b1011
