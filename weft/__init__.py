@@ -18,15 +18,27 @@ if TYPE_CHECKING:
 
 # module -> the public names that live there; names of JAX that are not written yet are listed where they will live
 _NAMES_OF = {
-    "weft.api": """
-        jit grad value_and_grad vjp jvp linearize linear_transpose fwd_and_bwd vmap pmap shard_map smap
-        jacfwd jacrev jacobian hessian checkpoint remat checkpoint_policies custom_jvp custom_vjp custom_gradient
-        closure_convert make_jaxpr eval_shape eval_jaxpr ensure_compile_time_eval named_call named_scope typeof
-        device_put device_get device_put_sharded device_put_replicated block_until_ready copy_to_host_async
-        make_array_from_callback make_array_from_process_local_data make_array_from_single_device_arrays
-        ShapeDtypeStruct Array Shard live_arrays clear_caches reshard effects_barrier pure_callback
-        print_environment_info host_id host_ids host_count
+    "weft.api.jit": "jit",
+    "weft.api.autodiff": """
+        grad value_and_grad vjp jvp linearize linear_transpose fwd_and_bwd jacfwd jacrev jacobian hessian
+        custom_gradient
     """,
+    "weft.api.vmap": "vmap",
+    "weft.api.pmap": "pmap",
+    "weft.api.shard_map": "shard_map smap",
+    "weft.api.checkpointing": "checkpoint remat checkpoint_policies",
+    "weft.api.explicit": "reshard",
+    "weft.api.callbacks": "effects_barrier pure_callback",
+    "weft.api.arrays": """
+        closure_convert make_jaxpr eval_shape eval_jaxpr ensure_compile_time_eval named_call named_scope device_put
+        device_get device_put_sharded device_put_replicated block_until_ready copy_to_host_async
+        make_array_from_callback make_array_from_process_local_data make_array_from_single_device_arrays
+        ShapeDtypeStruct Shard clear_caches print_environment_info host_id host_ids host_count
+    """,
+    "weft.control.custom_rules": "custom_jvp custom_vjp",
+    "weft.core.trace": "typeof",
+    "weft.runtime.array": "Array",
+    "weft.runtime.live": "live_arrays",
     "weft.runtime.device": """
         Device devices local_devices device_count local_device_count default_backend
         process_index process_count process_indices

@@ -23,54 +23,63 @@ from weft import (
     tree as tree,
     tree_util as tree_util,
 )
-from weft.api import (
-    Array as Array,
+from weft.api.arrays import (
     ShapeDtypeStruct as ShapeDtypeStruct,
     block_until_ready as block_until_ready,
-    checkpoint as checkpoint,
-    checkpoint_policies as checkpoint_policies,
     clear_caches as clear_caches,
     closure_convert as closure_convert,
     copy_to_host_async as copy_to_host_async,
-    custom_gradient as custom_gradient,
-    custom_jvp as custom_jvp,
-    custom_vjp as custom_vjp,
     device_get as device_get,
     device_put as device_put,
     device_put_replicated as device_put_replicated,
     device_put_sharded as device_put_sharded,
-    effects_barrier as effects_barrier,
     ensure_compile_time_eval as ensure_compile_time_eval,
     eval_jaxpr as eval_jaxpr,
     eval_shape as eval_shape,
-    fwd_and_bwd as fwd_and_bwd,
-    grad as grad,
-    hessian as hessian,
-    jacfwd as jacfwd,
-    jacobian as jacobian,
-    jacrev as jacrev,
-    jit as jit,
-    jvp as jvp,
-    linear_transpose as linear_transpose,
-    linearize as linearize,
-    live_arrays as live_arrays,
     make_array_from_callback as make_array_from_callback,
     make_array_from_process_local_data as make_array_from_process_local_data,
     make_array_from_single_device_arrays as make_array_from_single_device_arrays,
     make_jaxpr as make_jaxpr,
     named_call as named_call,
     named_scope as named_scope,
-    pmap as pmap,
-    pure_callback as pure_callback,
-    remat as remat,
-    reshard as reshard,
-    shard_map as shard_map,
-    smap as smap,
-    typeof as typeof,
+)
+from weft.api.autodiff import (
+    custom_gradient as custom_gradient,
+    fwd_and_bwd as fwd_and_bwd,
+    grad as grad,
+    hessian as hessian,
+    jacfwd as jacfwd,
+    jacobian as jacobian,
+    jacrev as jacrev,
+    jvp as jvp,
+    linear_transpose as linear_transpose,
+    linearize as linearize,
     value_and_grad as value_and_grad,
     vjp as vjp,
-    vmap as vmap,
 )
+from weft.api.callbacks import (
+    effects_barrier as effects_barrier,
+    pure_callback as pure_callback,
+)
+from weft.api.checkpointing import (
+    checkpoint as checkpoint,
+    checkpoint_policies as checkpoint_policies,
+    remat as remat,
+)
+from weft.api.explicit import reshard as reshard
+from weft.api.jit import jit as jit
+from weft.api.pmap import pmap as pmap
+from weft.api.shard_map import (
+    shard_map as shard_map,
+    smap as smap,
+)
+from weft.api.vmap import vmap as vmap
+from weft.control.custom_rules import (
+    custom_jvp as custom_jvp,
+    custom_vjp as custom_vjp,
+)
+from weft.core.trace import typeof as typeof
+from weft.runtime.array import Array as Array
 from weft.runtime.device import (
     Device as Device,
     default_backend as default_backend,
@@ -82,6 +91,7 @@ from weft.runtime.device import (
     process_index as process_index,
     process_indices as process_indices,
 )
+from weft.runtime.live import live_arrays as live_arrays
 from weft.sharding import (
     Mesh as Mesh,
     NamedSharding as NamedSharding,

@@ -6,7 +6,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.api import checkpoint_name, print_saved_residuals
+from weft.api.checkpointing import checkpoint_name, print_saved_residuals
 from weft.ir.jaxpr import subjaxprs
 
 policies = weft.checkpoint_policies

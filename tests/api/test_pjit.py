@@ -5,7 +5,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.api import jit
+from weft.api.jit import jit
 from weft.compat.older import pjit
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 

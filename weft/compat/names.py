@@ -23,15 +23,15 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "xla_computation": "",
     },
     "jax.numpy": {
-        "ndarray": "weft.api:Array",
-        "DeviceArray": "weft.api:Array",
+        "ndarray": "weft.runtime.array:Array",
+        "DeviceArray": "weft.runtime.array:Array",
     },
     "jax.ad_checkpoint": {
-        "checkpoint": "weft.api:checkpoint",
-        "remat": "weft.api:remat",
-        "checkpoint_policies": "weft.api:checkpoint_policies",
-        "checkpoint_name": "weft.api:checkpoint_name",
-        "print_saved_residuals": "weft.api:print_saved_residuals",
+        "checkpoint": "weft.api.checkpointing:checkpoint",
+        "remat": "weft.api.checkpointing:remat",
+        "checkpoint_policies": "weft.api.checkpointing:checkpoint_policies",
+        "checkpoint_name": "weft.api.checkpointing:checkpoint_name",
+        "print_saved_residuals": "weft.api.checkpointing:print_saved_residuals",
     },
     "jax.core": {
         "ShapedArray": "weft.ir.types:ShapedArray",
@@ -42,19 +42,19 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "ClosedJaxpr": "weft.ir.jaxpr:Jaxpr",
         "Var": "weft.ir.jaxpr:Var",
         "Literal": "weft.ir.jaxpr:Literal",
-        "eval_jaxpr": "weft.api:eval_jaxpr",
-        "ensure_compile_time_eval": "weft.api:ensure_compile_time_eval",
+        "eval_jaxpr": "weft.api.arrays:eval_jaxpr",
+        "ensure_compile_time_eval": "weft.api.arrays:ensure_compile_time_eval",
     },
     "jax.custom_batching": {
-        "custom_vmap": "weft.api:custom_vmap",
-        "sequential_vmap": "weft.api:sequential_vmap",
+        "custom_vmap": "weft.api.arrays:custom_vmap",
+        "sequential_vmap": "weft.api.arrays:sequential_vmap",
     },
     "jax.custom_derivatives": {
-        "closure_convert": "weft.api:closure_convert",
-        "custom_gradient": "weft.api:custom_gradient",
-        "custom_jvp": "weft.api:custom_jvp",
-        "custom_vjp": "weft.api:custom_vjp",
-        "linear_call": "weft.api:linear_call",
+        "closure_convert": "weft.api.arrays:closure_convert",
+        "custom_gradient": "weft.api.autodiff:custom_gradient",
+        "custom_jvp": "weft.control.custom_rules:custom_jvp",
+        "custom_vjp": "weft.control.custom_rules:custom_vjp",
+        "linear_call": "weft.api.arrays:linear_call",
     },
     "jax.dlpack": {
         "from_dlpack": "weft.numpy:from_dlpack",
@@ -71,8 +71,8 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     },
     "jax.experimental": {
         "PartitionSpec": "weft.sharding:PartitionSpec",
-        "io_callback": "weft.api:io_callback",
-        "enable_x64": "weft.api:enable_x64",
+        "io_callback": "weft.api.callbacks:io_callback",
+        "enable_x64": "weft.api.arrays:enable_x64",
         "disable_x64": "",
     },
     "jax.experimental.maps": {
@@ -80,7 +80,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "xmap": "",
     },
     "jax.experimental.pjit": {
-        "pjit": "weft.compat.older:pjit weft.api:jit",
+        "pjit": "weft.compat.older:pjit weft.api.jit:jit",
         "with_sharding_constraint": "weft.lax:with_sharding_constraint",
         "FROM_GDA": "",
     },
@@ -90,7 +90,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "explicit_axes": "weft.sharding:explicit_axes",
     },
     "jax.experimental.shard_map": {
-        "shard_map": "weft.api:shard_map",
+        "shard_map": "weft.api.shard_map:shard_map",
     },
     "jax.extend.core": {
         "Primitive": "weft.core.primitive:Primitive",
@@ -120,8 +120,8 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "PositionalSharding": "weft.sharding:PositionalSharding",
     },
     "jax.typing": {
-        "ArrayLike": "weft.api:ArrayLike",
-        "DTypeLike": "weft.api:DTypeLike",
+        "ArrayLike": "weft.api.arrays:ArrayLike",
+        "DTypeLike": "weft.api.arrays:DTypeLike",
     },
 }
 

@@ -14,7 +14,8 @@ import math
 import numpy as np
 
 from weft import numpy as wnp
-from weft.api import custom_jvp, vmap
+from weft.api.vmap import vmap
+from weft.control.custom_rules import custom_jvp
 from weft.control.scan import scan
 from weft.control.while_loop import while_loop
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, concrete
