@@ -26,6 +26,7 @@ from weft.ir.loops import (
     Let,
     Load,
     Op,
+    Prefetch,
     Ref,
     Store,
     While,
@@ -371,6 +372,15 @@ def test_streaming_stores(type_, offset):
     aligned = room[start : start + y.nbytes].view(y.dtype)
     run_native(kernel, x, aligned)
     np.testing.assert_array_equal(aligned[offset:].view(np.uint8), x.view(np.uint8))
+
+
+@pytest.mark.parametrize("type_", ["bf16", "f32", "c64"])
+@pytest.mark.parametrize("kind", ["vector", "serial"])
+def test_prefetches_change_nothing(type_, kind):
+    n = 77
+    kernel = Kernel((Buf("x", type_, n), Buf("y", type_, n, "out")), (
+        For("i", n, (Prefetch("x", add(i, ix(n))), Store("y", i, Load("x", i, type_))), kind),))
+    check(kernel, *arrays(kernel))
 
 
 @pytest.mark.parametrize("divisor", [1, 2, 3, 7, 10, 255, 1000, 4096, 1000003, (1 << 31) - 1, 1 << 40, -3])

@@ -8,7 +8,8 @@ import weft.ops.elementwise as E
 import weft.ops.layout as L
 import weft.ops.reduce as R
 from tests.compiler.machine import check
-from tests.compiler.test_fusion import spread, staged, values
+from tests.compiler.test_fusion import softmax, spread, staged, values
+from weft.ir.loops import For, Prefetch
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -83,6 +84,13 @@ def passes(scheduled):
 def test_a_sum_does_not_wait_for_its_factors():
     shapes = [(300, 501)] * 2
     assert passes(check(staged(softmax_gradient, shapes), *values(shapes), rtol=1e-5)) == 3
+
+
+@pytest.mark.parametrize("rows, fetches", [(1024, [False, True, False]), (512, [False, False, False])])
+def test_the_next_row_is_fetched_while_a_row_is_worked_on(rows, fetches):
+    (kernel,) = check(staged(softmax, [(rows, 300)]), *values([(rows, 300)]), rtol=1e-5).kernels
+    loops = [s for s in kernel.body[0].body[-1].body if isinstance(s, For)]
+    assert [any(isinstance(s, Prefetch) for s in loop.body) for loop in loops] == fetches
 
 
 def test_squares_of_scaled_values_stay_scaled():

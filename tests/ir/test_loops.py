@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.ir.loops import Accum, Buf, Const, For, If, Index, Init, Kernel, Let, Load, Op, Ref, Store, While, check
+from weft.ir.loops import Accum, Buf, Const, For, If, Index, Init, Kernel, Let, Load, Op, Prefetch, Ref, Store, While, check
 from weft.ir.loops_eval import evaluate
 from weft.ir.loops_text import canonical, parse_kernel, print_kernel
 
@@ -19,6 +19,7 @@ kernel everything(in x: f32[8], inout y: f32[8] alias x, in n: i64[1]; scratch t
     let base = mul.i64(@p, 4:i64)
     vector i in 4 {
       let v = x[add.i64(%base, @i) ? lt.bool(@i, 3:i64) : 1e-30:f32]
+      prefetch x[add.i64(@i, 64:i64)]
       s add= %v when gt.bool(%v, 0.5:f32)
       best max= %v
       t[@i] = complex.c64(%v, x[@i ? true:bool])
@@ -94,6 +95,7 @@ BROKEN = {
     "outermost": (For("i", 8, (For("j", 2, (), "parallel"),), "serial"),),
     "gives": (For("i", 8, (Store("y", i, Op("add", (load(), i), "f32")),)),),
     "load of": (For("i", 8, (Store("y", i, Op("cast", (Load("x", i, "f64"),), "f32")),)),),
+    "prefetch from unknown": (Prefetch("z", i),),
     "has type None": (Store("y", Const(0, "i64"), Ref("ghost", "f32")),),
 }
 

@@ -43,6 +43,7 @@ from weft.ir.loops import (
     Init,
     Kernel,
     Let,
+    Prefetch,
     Scan,
     Stmt,
     Store,
@@ -50,6 +51,7 @@ from weft.ir.loops import (
     While,
 )
 
+CACHE_LINE = 64
 #: scratch up to this size lives on the thread's stack
 STACK_SCRATCH = 1 << 16
 
@@ -278,6 +280,20 @@ class KernelEmitter(Expressions):
             if conds[part] is not None:
                 mask = conds[part] if mask is None else self.lanes.both(conds[part], mask)
             self._store_part(stmt, type_, value, index, part, mask)
+
+    def prefetch(self, stmt: Prefetch) -> None:
+        """Ask for the cache lines of all elements of a block."""
+        b, type_, index = self.b, self.buffers[stmt.buf].type, self.evaluate(stmt.index)
+        b.declare("llvm.prefetch.p0", "void", "ptr", "i32", "i32", "i32")
+        if not self.vectorized:
+            places = [self.address(stmt.buf, type_, index)]
+        elif index.kind == AFFINE and index.stride == 1:
+            elements = CACHE_LINE // ITEMSIZE[type_]
+            places = [self.vector_address(stmt.buf, type_, index, at) for at in range(0, self.parts * self.lanes.w, elements)]
+        else:
+            raise NotImplementedError("codegen: prefetch of elements that do not lie side by side")
+        for place in places:
+            b.line(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
 
     def conditional(self, cond: str, emit: Callable[[], None]) -> None:
         """Emit something in a scope of its own that runs where `cond` holds."""
@@ -663,7 +679,7 @@ class KernelEmitter(Expressions):
 
 
 _EMIT = {Let: KernelEmitter.let, Init: KernelEmitter.init, Accum: KernelEmitter.accum, Scan: scan, Store: KernelEmitter.store, Weave: weave,
-         For: KernelEmitter.loop, If: KernelEmitter.branch, While: KernelEmitter.repeat}
+         Prefetch: KernelEmitter.prefetch, For: KernelEmitter.loop, If: KernelEmitter.branch, While: KernelEmitter.repeat}
 
 
 def identity(op: str, type_: str) -> object:

@@ -22,6 +22,7 @@ from weft.ir.loops import (
     Let,
     Load,
     Op,
+    Prefetch,
     Ref,
     Scan,
     Stmt,
@@ -99,6 +100,8 @@ def expressions(stmt: Stmt) -> list[Expr]:
         return [stmt.index, stmt.value] if stmt.guard is None else [stmt.index, stmt.value, stmt.guard]
     if isinstance(stmt, Weave):
         return [stmt.index, *stmt.values]
+    if isinstance(stmt, Prefetch):
+        return [stmt.index]
     if isinstance(stmt, For):
         return [] if isinstance(stmt.extent, int) else [stmt.extent]
     return [stmt.cond]

@@ -31,6 +31,7 @@ from weft.ir.loops import (
     Kernel,
     Load,
     Op,
+    Prefetch,
     Ref,
     Store,
     Weave,
@@ -39,6 +40,7 @@ from weft.util.record import field, record
 
 TASK_BYTES = 1 << 16           # work of one task, as bytes of memory traffic
 MOST_TASKS = 256
+FETCHED_BYTES = 1 << 20        # of an operand that no cache near the core holds
 SUM_BLOCK = 4096               # a float sum longer than four of these is summed in blocks
 TILE_LANES = 256               # a tile is this long in the results,
 TILE_BYTES = 1024              # and this wide in an operand: long runs of both, as pages and prefetchers like it
@@ -229,6 +231,7 @@ class Nest:
         self.tile_rows = self._tile_rows(tile) if tile is not None else 0
         self.staged: dict[int, Expr] = {}
         self.part = b.const(0, "i64")
+        self.next_row: dict[int, Expr] = {}
         strip = self._strip() if tile is None else None
         if strip is not None:
             loops = self._strip_tasks(rows, where)
@@ -289,6 +292,8 @@ class Nest:
             loops.append((1, "r", extent, "serial"))
             row = b.iadd(row, r)
         self._split(row, rows, counts, where)
+        if per > 1 and not lanes_are_rows:
+            self._split(b.iadd(row, 1), rows, counts, self.next_row)
         if tile is not None:
             return loops + self._tile_loops(where, tile)
         if lanes_are_rows:
@@ -506,13 +511,31 @@ class Nest:
             self._spill(passes, columns, where)
         else:
             passes = [(*p, []) for p in passes]
-        for reductions, outputs, roots, spills in passes:
-            self._pass(reductions, outputs, roots, spills, loops, blocked)
+        fetched = self._ahead(passes, where)
+        for (reductions, outputs, roots, spills), ahead in zip(passes, fetched):
+            self._pass(reductions, outputs, roots, spills, loops, blocked, ahead)
         final = [o for o in low.outputs if o.level < 0]
         roots = []
         for o in final:
             roots += [translate(o.index), translate(o.value)]
         self._store(final, emit.compute(roots))
+
+    def _ahead(self, passes: list, where: dict[int, Expr]) -> list[list]:
+        """What each pass fetches of the row that follows, so that memory is busy while a row is gone over again.
+
+        The pass before the last does so: the last one is busy storing."""
+        ahead: list[list] = [[] for _ in passes]
+        if len(passes) < 2 or not self.next_row or self.vector is None:
+            return ahead
+        translate = Translate(self.low.builder, self.b, self._mapping({**where, **self.next_row}))
+        sizes = {self.low.names[v]: v.aval.nbytes for v in self.low.leaves}
+        found: dict[tuple, tuple[str, Expr]] = {}
+        for load, access in self.survey.loads:
+            if access.plain and self._step(access, self.vector) == 1 and sizes[load.buf] >= FETCHED_BYTES and any(
+                    self._step(access, d) for d in self.dims if not d.column):
+                found[load.buf, id(load.index)] = load.buf, translate(load.index)
+        ahead[-2] += found.values()
+        return ahead
 
     def _weave(self, where: dict[int, Expr], woven: Dim) -> None:
         """One row of each result."""
@@ -540,7 +563,8 @@ class Nest:
             self.emit.append(Store(self.out_names[out.var], index, value, None, out.combine,
                                    streaming=out.var.aval.nbytes >= STREAM_BYTES))
 
-    def _pass(self, reductions: list, outputs: list, roots: list, spills: list, loops: list, blocked: bool) -> None:
+    def _pass(self, reductions: list, outputs: list, roots: list, spills: list, loops: list, blocked: bool,
+              ahead: list) -> None:
         emit = self.emit
         for r in reductions:
             emit.append(Init(r.name, r.init))
@@ -552,12 +576,14 @@ class Nest:
                         partial[r.name] = r.name + "b"
                         emit.append(Init(r.name + "b", r.init))
             emit.open(level)
-        done = emit.compute(roots + [x for s in spills for x in s[1:]])
+        done = emit.compute(roots + [x for s in spills for x in s[1:]] + [x for _, x in ahead])
         stored = len(reductions) + 2 * len(outputs)
         for r, value in zip(reductions, done):
             emit.append(Accum(partial.get(r.name, r.name), r.op, value))
         for (buf, _, _), index, value in zip(spills, done[stored::2], done[stored + 1::2]):
             emit.append(Store(buf, index, value))
+        for (buf, _), index in zip(ahead, done[len(done) - len(ahead):]):
+            emit.append(Prefetch(buf, index))
         self._store(outputs, done[len(reductions):stored])
         for level, var, extent, kind in reversed(loops):
             emit.close(var, extent, kind)

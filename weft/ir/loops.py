@@ -142,6 +142,14 @@ class Weave:
 
 
 @record
+class Prefetch:
+    """Hint: element `index` of `buf` is needed soon. In a vector loop, so are those of all its iterations; they lie side by
+    side. The place may be beyond the end of `buf`."""
+    buf: str
+    index: Expr
+
+
+@record
 class For:
     """`for var in range(extent)`. `extent` is an int; for `serial` and `vector` loops it may also be an i64 expression
     that does not vary over the loop itself (a negative value means no iterations)."""
@@ -166,7 +174,7 @@ class If:
     orelse: tuple[Stmt, ...] = ()
 
 
-Stmt = Union[Let, Init, Accum, Scan, Store, Weave, For, While, If]
+Stmt = Union[Let, Init, Accum, Scan, Store, Weave, Prefetch, For, While, If]
 
 
 @record
@@ -271,6 +279,10 @@ class _Checker:
             self.scan(stmt)
         elif isinstance(stmt, Store):
             self.store(stmt)
+        elif isinstance(stmt, Prefetch):
+            if stmt.buf not in self.bufs:
+                self.fail(f"prefetch from unknown buffer {stmt.buf!r}")
+            self.want(stmt.index, "i64", f"the index into {stmt.buf!r}")
         elif isinstance(stmt, Weave):
             if not stmt.values:
                 self.fail(f"a row of no values is stored to {stmt.buf!r}")

@@ -29,6 +29,7 @@ from weft.ir.loops import (
     Kernel,
     Let,
     Load,
+    Prefetch,
     Ref,
     ScalarType,
     Scan,
@@ -116,6 +117,8 @@ class _Machine:
             if len(row) < len(stmt.values):
                 raise IndexError(f"loops.evaluate: the row {stmt.buf}[{at}] reaches outside its {self.memory[stmt.buf].size} elements")
             row[:] = [self.expr(value) for value in stmt.values]
+        elif isinstance(stmt, Prefetch):
+            return
         elif isinstance(stmt, For):
             extent = stmt.extent if isinstance(stmt.extent, int) else int(self.expr(stmt.extent))
             for i in range(extent):

@@ -9,7 +9,8 @@ The text is also a kernel's identity: `canonical` leaves out the name, and equal
     }
 
 `@i` is a loop variable, `%s` a name bound by `let` or `acc`, `x[index ? guard : other]` a guarded load,
-`weave y[index] = (a, b)` a row of values, `scan v = x[@i] after a by add.f32(%a, %v)` a running combination.
+`weave y[index] = (a, b)` a row of values, `prefetch x[index]` a hint that it is needed soon,
+`scan v = x[@i] after a by add.f32(%a, %v)` a running combination.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from weft.ir.loops import (
     Let,
     Load,
     Op,
+    Prefetch,
     Ref,
     Scan,
     Stmt,
@@ -92,6 +94,8 @@ def _print_body(body: tuple[Stmt, ...], lines: list[str], pad: str) -> None:
             values = ", ".join([print_expr(value) for value in stmt.values])
             tail = " streaming" if stmt.streaming else ""
             lines.append(f"{pad}weave {stmt.buf}[{print_expr(stmt.index)}] = ({values}){tail}")
+        elif kind is Prefetch:
+            lines.append(f"{pad}prefetch {stmt.buf}[{print_expr(stmt.index)}]")
         elif kind is For:
             extent = stmt.extent if isinstance(stmt.extent, int) else print_expr(stmt.extent)
             lines.append(f"{pad}{stmt.kind} {stmt.var} in {extent} {{")
@@ -248,6 +252,8 @@ class _Parser:
             return For(var, extent, self.body(), word)
         if word == "weave" and self.peek() not in ("[", *_UPDATES):
             return self.weave()
+        if word == "prefetch" and self.peek() not in ("[", *_UPDATES):
+            return self.prefetch()
         if word == "scan" and self.peek() not in ("[", *_UPDATES):
             return self.scan()
         if word == "while" and self.peek() not in ("[", *_UPDATES):
@@ -279,6 +285,13 @@ class _Parser:
             values.append(self.expr())
             self.accept(",")
         return Weave(buf, index, tuple(values), self.accept("streaming"))
+
+    def prefetch(self) -> Prefetch:
+        buf = self.next()
+        self.expect("[")
+        index = self.expr()
+        self.expect("]")
+        return Prefetch(buf, index)
 
     def scan(self) -> Scan:
         names = self.listed(self.next)
