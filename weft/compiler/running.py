@@ -13,8 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from weft.ir.build import HALVES, Builder, type_name
-from weft.ir.jaxpr import Eqn
+from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.ir.loops import ITEMSIZE, Buf, Expr, For, Init, Kernel, Let, Ref, Scan, Stmt, Store
 from weft.util.record import record, replace
 
@@ -34,11 +36,36 @@ Combine = Callable[[Builder, list[Expr], list[Expr]], list[Expr]]
 def of(eqn: Eqn) -> Running:
     """The running combination that an equation asks for."""
     aval, spec, axis = eqn.invars[0].aval, eqn.primitive.rules["lower"], eqn.params["axis"]
-    stored = type_name(aval.dtype)
-    op = _BOOLEAN.get(spec.combine, spec.combine) if stored == "bool" else spec.combine
-    combine: Combine = lambda b, earlier, later: [b.op(op, earlier[0], later[0])]
+    types = tuple([type_name(a.aval.dtype) for a in eqn.invars])
+    neutral = None if spec.identity is None else (spec.identity(aval.dtype),)
+    combine = _of_program(eqn.params["combine"].program) if spec.combine is None else _of_op(spec.combine, types[0])
     around = math.prod(aval.shape[:axis]), aval.shape[axis], math.prod(aval.shape[axis + 1:])
-    return Running(*around, (stored,), combine, eqn.params["reverse"], eqn.primitive.name, (spec.identity(aval.dtype),))
+    return Running(*around, types, combine, eqn.params["reverse"], eqn.primitive.name, neutral)
+
+
+def _of_op(op: str, type_: str) -> Combine:
+    op = _BOOLEAN.get(op, op) if type_ == "bool" else op
+    return lambda b, earlier, later: [b.op(op, earlier[0], later[0])]
+
+
+def _of_program(program: Jaxpr) -> Combine:
+    """A program of scalars, by the lower rules of its operations."""
+    def combine(b: Builder, earlier: list[Expr], later: list[Expr]) -> list[Expr]:
+        env: dict[Var, Expr] = dict(zip(program.invars, (*earlier, *later)))
+
+        def read(atom: Atom) -> Expr:
+            if type(atom) is not Literal:
+                return env[atom]
+            return b.const(np.asarray(atom.val, atom.aval.dtype).item(), type_name(atom.aval.dtype))
+
+        for eqn in program.eqns:
+            readers = [lambda index, guard=None, value=read(a): value for a in eqn.invars]
+            avals = {"in_avals": [a.aval for a in eqn.invars], "out_avals": [v.aval for v in eqn.outvars]}
+            made = eqn.primitive.rules["lower"](b, (), *readers, **avals, **eqn.params)
+            env[eqn.outvars[0]] = made[0] if isinstance(made, list | tuple) else made
+        return [b.cast(read(a), x.type) for a, x in zip(program.outvars, earlier)]
+
+    return combine
 
 
 @record

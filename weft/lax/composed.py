@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.api.execute import to_array
 from weft.core.trace import Tracer, typeof
-from weft.ops import arithmetic, layout, slicing, sorting
+from weft.ops import arithmetic, layout, prefix, sorting
 from weft.ops.placement import optimization_barrier as barrier
 from weft.util import tree
 
@@ -17,7 +17,8 @@ from weft.util import tree
 def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int = 0) -> Any:
     """All prefixes of `elems` along `axis`, combined by the associative `fn(earlier, later)` of trees of arrays.
 
-    The work grows with the number of elements, the depth with its logarithm.
+    A function that works element by element becomes one operation, one pass over memory. With any other, the work grows with
+    the number of elements, the depth with its logarithm.
 
     >>> import numpy as np
     >>> associative_scan(lambda x, y: x + y, np.arange(5)).tolist()
@@ -36,41 +37,15 @@ def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int 
         pair = [tree.tree_unflatten(structure, v) for v in (xs, ys)]
         return [x if isinstance(x, Tracer) else to_array(x) for x in tree.tree_leaves(fn(*pair))]
 
+    elementwise = prefix.combination(combine, [typeof(x) for x in flat])
+    if elementwise is not None:
+        return tree.tree_unflatten(structure, prefix.associative_scan(elementwise, flat, axis, bool(reverse)))
     if reverse:
         flat = [layout.rev(x, (axis,)) for x in flat]
-    out = _prefixes(flat, combine, axis)
+    out = prefix.prefixes(flat, combine, axis)
     if reverse:
         out = [layout.rev(x, (axis,)) for x in out]
     return tree.tree_unflatten(structure, out)
-
-
-def _every(xs: list, start: int, stop: int, step: int, axis: int) -> list:
-    return [slicing.slice_in_dim(x, start, stop, step, axis) for x in xs]
-
-
-def _prefixes(xs: list, combine: Callable, axis: int) -> list:
-    """Prefixes of pairs give the odd positions; one more step gives the even ones."""
-    n = xs[0].shape[axis]
-    if n < 2:
-        return xs
-    pairs = combine(_every(xs, 0, n - 1, 2, axis), _every(xs, 1, n, 2, axis))
-    odd = _prefixes(pairs, combine, axis)
-    first = _every(xs, 0, 1, 1, axis)
-    if n == 2:
-        return [slicing.concatenate([f, o], axis) for f, o in zip(first, odd)]
-    before = odd if n % 2 else _every(odd, 0, n // 2 - 1, 1, axis)
-    later = combine(before, _every(xs, 2, n, 2, axis))
-    even = [slicing.concatenate([f, x], axis) for f, x in zip(first, later)]
-    return [_interleaved(e, o, axis) for e, o in zip(even, odd)]
-
-
-def _interleaved(even: Any, odd: Any, axis: int) -> Any:
-    """even[0], odd[0], even[1], odd[1], ..., and a last even one if there is one more of them."""
-    half = odd.shape[axis]
-    head = slicing.slice_in_dim(even, 0, half, axis=axis)
-    both = slicing.concatenate([layout.expand_dims(x, (axis + 1,)) for x in (head, odd)], axis + 1)
-    out = layout.collapse(both, axis, axis + 2)
-    return out if even.shape[axis] == half else slicing.concatenate([out, slicing.slice_in_dim(even, half, half + 1, axis=axis)], axis)
 
 
 def stop_gradient(x: Any) -> Any:

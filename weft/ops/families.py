@@ -42,9 +42,10 @@ class ReduceSpec:
 
 @record
 class ScanSpec:
-    """Lowering of a running reduction along params['axis'], from the end if params['reverse']."""
-    combine: str
-    identity: Callable[[Any], Any]
+    """Lowering of a running reduction along params['axis'], from the end if params['reverse']. Without `combine`, it is what
+    params['combine'] does to scalars, and nothing is known to be neutral."""
+    combine: str | None
+    identity: Callable[[Any], Any] | None
 
 
 @record

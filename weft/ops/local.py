@@ -28,7 +28,7 @@ import numpy as np
 
 from weft.core.primitive import Primitive
 from weft.core.trace import typeof
-from weft.ops import arithmetic, bitwise, casting, comparison, layout, reduce, slicing, sorting
+from weft.ops import arithmetic, bitwise, casting, comparison, layout, prefix, reduce, slicing, sorting
 from weft.ops.families import ScanSpec
 from weft.ops.halo import Need, Window, along, padded, rows
 from weft.util import dtypes
@@ -209,6 +209,25 @@ def _cumulative(primitive: Primitive) -> None:
         prefix = _REDUCE[spec.combine](counted, (axis,))
         spread = layout.broadcast_in_dim(prefix, aval.shape, tuple(d for d in range(aval.ndim) if d != axis))
         return _COMBINE[spec.combine](spread, local)
+
+
+@splits(prefix.associative_scan_p, lambda f, rule, eqn: f in rule.special, bears_uneven=lambda f, rule: False)
+def _associative_scan_split(ctx: Any, args: list, *, combine: prefix.Combination, axis: int, reverse: bool) -> Any:
+    """Run locally, then combine with the prefix of the blocks before, where there are any."""
+    axes = ctx.of_dim(0, axis)
+    local = prefix.associative_scan(combine, args, axis, reverse)
+    shape = typeof(local[0]).shape
+    ends = [along(x, 0 if reverse else shape[axis] - 1, 1, axis) for x in local]
+    totals = prefix.associative_scan(combine, [ctx.all_gather(x, axes, axis) for x in ends], axis, reverse)
+    count = typeof(totals[0]).shape[axis]
+    at = arithmetic.add(_position(ctx.start(axes, 1)), np.int32(1 if reverse else -1))
+    starts = [np.int32(0)] * len(shape)
+    starts[axis] = _clamped(at, 0, count - 1)
+    sizes = (*shape[:axis], 1, *shape[axis + 1:])
+    before = [slicing.dynamic_slice_p.bind(x, *starts, slice_sizes=sizes) for x in totals]
+    spread = [layout.broadcast_in_dim(x, shape, tuple(range(len(shape)))) for x in before]
+    follows = layout.broadcast_in_dim(comparison.eq(at, starts[axis]), shape, ())
+    return [comparison.select_n(follows, own, joined) for own, joined in zip(local, combine(spread, local))]
 
 
 for _p in (reduce.cumsum_p, reduce.cumprod_p, reduce.cummax_p, reduce.cummin_p):

@@ -317,9 +317,10 @@ def _logsumexp_pair(earlier, later):
     return total, add(mul(s, share(x)), mul(t, share(y)))
 
 
-def _cumlogsumexp_by_doubling(x, *, axis, reverse):
-    neutral = (np.asarray(-np.inf).astype(typeof(x).dtype)[()],)
-    return prefix_scan(lambda a, b: (logaddexp(a[0], b[0]),), (x,), neutral, axis, reverse)[0]
+def _prefixes_of_logaddexp(x, *, axis, reverse):
+    from weft.ops import prefix  # it slices, and slices have sums as their transposes
+    combine = prefix.combination(lambda earlier, later: [logaddexp(earlier[0], later[0])], [typeof(x)])
+    return prefix.associative_scan(combine, [x], axis, reverse)[0]
 
 
 def _cumsum_reference(x, axis):
@@ -337,7 +338,7 @@ cummax_p = cumulative("cummax", ORDERED, lambda x, axis: np.maximum.accumulate(x
 cummin_p = cumulative("cummin", ORDERED, lambda x, axis: np.minimum.accumulate(x, axis=axis),
                       lower=ScanSpec("min", highest), jvp=_paired_jvp(_extremum_pair(lt), highest))
 cumlogsumexp_p = cumulative("cumlogsumexp", families.FLOATING, lambda x, axis: np.logaddexp.accumulate(x, axis=axis),
-                            lower=ExpandSpec(_cumlogsumexp_by_doubling),
+                            lower=ExpandSpec(_prefixes_of_logaddexp),
                             jvp=_paired_jvp(_logsumexp_pair, lambda dtype: -np.inf))
 
 
