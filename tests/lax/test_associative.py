@@ -96,7 +96,8 @@ def test_whole_matrices_and_captured_values_go_by_halves():
     for x in m[1:]:
         want.append(x @ want[-1])
     np.testing.assert_allclose(weft.jit(lambda m: lax.associative_scan(lambda x, y: y @ x, m))(m), want, rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(weft.jit(lambda a, c: lax.associative_scan(lambda x, y: x + y + c * 0, a))(A, 2.0), np.cumsum(A, 0), rtol=1e-5)
+    sums = weft.jit(lambda a, c: lax.associative_scan(lambda x, y: x + y + c * 0, a))(A, 2.0)
+    np.testing.assert_allclose(sums, np.cumsum(A, 0), rtol=1e-5)
 
 
 @pytest.mark.parametrize("size", [1, 17, 300_000])

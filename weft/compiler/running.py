@@ -59,7 +59,7 @@ def _of_program(program: Jaxpr) -> Combine:
             return b.const(np.asarray(atom.val, atom.aval.dtype).item(), type_name(atom.aval.dtype))
 
         for eqn in program.eqns:
-            readers = [lambda index, guard=None, value=read(a): value for a in eqn.invars]
+            readers = [lambda index, guard=None, atom=a: read(atom) for a in eqn.invars]
             avals = {"in_avals": [a.aval for a in eqn.invars], "out_avals": [v.aval for v in eqn.outvars]}
             made = eqn.primitive.rules["lower"](b, (), *readers, **avals, **eqn.params)
             env[eqn.outvars[0]] = made[0] if isinstance(made, list | tuple) else made
