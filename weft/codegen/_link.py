@@ -1,7 +1,7 @@
 """Library parts of native code: compiled once per machine, kept on disk, loaded for the life of the process.
 
-In:   a name, a function that writes the IR text (called only when no object is on disk), the names to export, and
-      addresses or libc names for what the text declares.
+In:   parts: a name, a function that writes the IR text (called only when no object is on disk), the names to export;
+      and addresses or libc names for what the texts declare.
 Out:  addresses that stay valid to the very end: workers may still run this code while the interpreter shuts down.
 """
 
@@ -10,27 +10,35 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from weft.codegen import cache, objects, target
 
 
-def link(
-    name: str,
-    text: Callable[[], str],
-    exports: Sequence[str],
-    imports: Mapping[str, int] | None = None,
-    libc: Sequence[str] = (),
-) -> dict[str, int]:
-    """Return the addresses of `exports` of the library part `name` for the current target; nothing is ever unloaded.
+class Part(NamedTuple):
+    """A module of a library: a name that determines its text, what writes that, and the symbols it exports; `quick` as in `Order`."""
 
-    An object on disk is found by `name` and the fingerprint of this code generator, so `name` must determine the text.
+    name: str
+    text: Callable[[], str]
+    exports: Sequence[str]
+    quick: bool = False
+
+
+def link(parts: Sequence[Part], imports: Mapping[str, int] | None = None, libc: Sequence[str] = ()) -> dict[str, int]:
+    """Return the addresses of all that `parts` export for the current target; nothing is ever unloaded.
+
+    A part may import what those before it export. An object on disk is found by the part's name and the fingerprint of
+    this code generator.
     """
-    data = objects.take(order(name, text))
     process = ctypes.CDLL(None)
     known = {symbol: ctypes.cast(getattr(process, symbol), ctypes.c_void_p).value or 0 for symbol in libc}
-    tracker = target.link(data, exports, {**known, **(imports or {})})
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(tracker))
-    return {symbol: tracker[symbol] for symbol in exports}
+    known |= imports or {}
+    exported: dict[str, int] = {}
+    for part in parts:
+        tracker = target.link(objects.take(order(part)), part.exports, known | exported)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(tracker))
+        exported |= {symbol: tracker[symbol] for symbol in part.exports}
+    return exported
 
 
 def text_of(name: str) -> str:
@@ -39,15 +47,15 @@ def text_of(name: str) -> str:
         return file.read()
 
 
-def order(name: str, text: Callable[[], str]) -> objects.Order:
-    """What to `objects.prepare` for a library part to be linked soon."""
-    return objects.Order(_key(name), text)
+def order(part: Part) -> objects.Order:
+    """What to `objects.prepare` for a part to be linked soon."""
+    return objects.Order(_key(part), part.text, part.quick)
 
 
-def is_kept(name: str) -> bool:
-    """Whether the library part `name` lies on disk."""
-    return cache.has(_key(name))
+def is_kept(part: Part) -> bool:
+    """Whether a part lies on disk."""
+    return cache.has(_key(part))
 
 
-def _key(name: str) -> str:
-    return cache.key(target.current().identity, "library", name)
+def _key(part: Part) -> str:
+    return cache.key(target.current().identity, "library", part.name)

@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 from weft.codegen import heap
-from weft.codegen._link import link, text_of
+from weft.codegen._link import Part, link, text_of
 
 _PYTHON = (
     "PyObject_Vectorcall", "PyObject_CallNoArgs", "PyType_GenericAlloc", "PyCapsule_New", "PyLong_AsVoidPtr", "PyDict_GetItem",
@@ -100,4 +100,4 @@ def make_dispatcher(array: Any, buffer: Any, jitted: Any, state_address: int) ->
     imports = {**python, "weft_alloc": native["weft_alloc"], "weft_free": native["weft_free"], "ARRAY_T": id(type(array)),
                "BUFFER_T": id(type(buffer)), "STATE": state_address}
     name = "dispatch-" + "-".join(f"{k}{v}" for k, v in sorted(found.items()))
-    return Dispatcher(link(name, text, ("weft_call", "weft_capsule_free"), imports), type(jitted))
+    return Dispatcher(link([Part(name, text, ("weft_call", "weft_capsule_free"))], imports), type(jitted))

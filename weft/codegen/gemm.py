@@ -15,12 +15,11 @@ Next: `gemm_plan` chooses; `gemm_tile` and `gemm_dot` are the variants; `gemm_mi
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from types import ModuleType
 from typing import NamedTuple
 
 from weft.codegen import gemm_dot, gemm_plan, gemm_tile, pool
-from weft.codegen._link import is_kept, link, order
+from weft.codegen._link import Part, is_kept, link, order
 from weft.codegen.gemm_types import Machine, Recipe, machine
 from weft.codegen.gemm_words import POINTERS as POINTERS
 from weft.codegen.objects import Order
@@ -84,10 +83,10 @@ def _recipe(symbol: str, machine: Machine) -> Recipe:
 _recipe_of = functools.cache(Recipe)
 
 
-def source(symbol: str, machine: Machine, wanted: frozenset[str] | None = None) -> str:
-    """Return the LLVM IR of the function that `describe` named, with all optional functions or the wanted ones."""
+def parts(symbol: str, machine: Machine, wanted: frozenset[str] | None = None) -> list[Part]:
+    """Return the modules that make up the function that `describe` named, with all optional functions or the wanted ones."""
     recipe, module = _recipe(symbol, machine), _module_of(symbol)
-    return module.module(recipe, symbol, module.all_pieces(recipe) if wanted is None else wanted)
+    return module.parts(recipe, symbol, module.all_pieces(recipe) if wanted is None else wanted)
 
 
 def ensure(symbol: str, wanted: frozenset[str] | None = None) -> int:
@@ -98,17 +97,15 @@ def ensure(symbol: str, wanted: frozenset[str] | None = None) -> int:
     key = (symbol, machine())
     have = _to_make(symbol, wanted)
     if have is not None:  # two threads may both compile it; either result will do
-        imports = pool.symbols()
-        for name, text, export in _parts(symbol, have):
-            imports = imports | link(name, text, (export,), imports, libc=("memset", "memcpy"))
-        _made[key] = _Made(imports[symbol], have)
+        made = link(parts(*key, have), pool.symbols(), libc=("memset", "memcpy"))
+        _made[key] = _Made(made[symbol], have)
     return _made[key].address
 
 
 def orders(symbol: str, wanted: frozenset[str]) -> list[Order]:
     """What to prepare before `ensure` is called."""
     have = _to_make(symbol, wanted)
-    return [] if have is None else [*pool.orders(), *(order(name, text) for name, text, _ in _parts(symbol, have))]
+    return [] if have is None else [*pool.orders(), *map(order, parts(symbol, machine(), have))]
 
 
 def _to_make(symbol: str, wanted: frozenset[str] | None) -> frozenset[str] | None:
@@ -119,13 +116,5 @@ def _to_make(symbol: str, wanted: frozenset[str] | None) -> frozenset[str] | Non
     made = _made.get(key)
     if made is not None and needed <= made.pieces:
         return None
-    return everything if made is not None or is_kept(_parts(symbol, everything)[-1][0]) else needed
+    return everything if made is not None or is_kept(parts(*key)[-1]) else needed
 
-
-def _parts(symbol: str, have: frozenset[str]) -> list[tuple[str, Callable[[], str], str]]:
-    """(name, text, export) of the modules that make up a matmul function, the function itself in the last."""
-    recipe, module, listed = _recipe(symbol, machine()), _module_of(symbol), " ".join(sorted(have))
-    parts = [(f"{symbol} {listed}", lambda: source(symbol, machine(), have), symbol)]
-    if module.kernel_module is not None:
-        parts.insert(0, (f"kernels {symbol} {listed}", lambda: module.kernel_module(recipe, have), "kernels"))
-    return parts

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from weft.codegen._link import Part
 from weft.codegen.gemm_micro import flip, join, multiply_add, sign_bits
-from weft.codegen.gemm_tail import Tail, finish
+from weft.codegen.gemm_tail import Ends, finish
 from weft.codegen.gemm_text import Decls, Text, suffix
-from weft.codegen.gemm_tile import BATCH, RARE, Task, locate, offsets_function, pieces_of
+from weft.codegen.gemm_tile import BATCH, Task, locate, offsets_function, pieces_of
 from weft.codegen.gemm_types import Recipe, llvm_type
 from weft.codegen.gemm_words import Word
 
@@ -21,8 +22,8 @@ _STRETCH = 64  # sums of a column that are finished together
 
 
 def all_pieces(recipe: Recipe) -> frozenset[str]:
-    """Return the names of functions that only some matmuls need: one for each number of rows."""
-    return frozenset(f"dots_{rows}" for rows in _ROW_COUNTS)
+    """Return the names of what only some matmuls need: a function for each number of rows, and the two ends of sums."""
+    return frozenset(["finish", "tail", *(f"dots_{rows}" for rows in _ROW_COUNTS)])
 
 
 def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
@@ -31,26 +32,40 @@ def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     Row tiles are multiples of the most rows, so what is left over is told by M.
     """
     most, rows = _ROW_COUNTS[-1], words[Word.M]
-    return frozenset(f"dots_{r}" for r in _ROW_COUNTS if (rows >= most if r == most else rows % most & r))
+    found = [f"dots_{r}" for r in _ROW_COUNTS if (rows >= most if r == most else rows % most & r)]
+    return frozenset([*found, "tail" if words[Word.TAIL_ARGS] else "finish"])
 
 
-kernel_module = None  # all is in one module
+def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[Part]:
+    """Return the modules of the dot-product matmul for `recipe`, exported as `symbol`, for matmuls that need `wanted` pieces."""
+    listed = sorted(wanted)
+    inner = [name for name in listed if name != "tail"]
+    exports = ("dots", "finish") if "finish" in wanted else ("dots",)
+    return [
+        Part(f"dots {recipe.name} {' '.join(inner)}", lambda: _dots_module(recipe, inner), exports),
+        Part(f"{symbol} {' '.join(listed)}", lambda: _driver_module(recipe, symbol, wanted), (symbol,), quick=True),
+    ]
 
 
-def module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
-    """Return the IR of the dot-product matmul for `recipe`, exported as `symbol`, for matmuls that need `wanted` pieces."""
+def _dots_module(recipe: Recipe, wanted: Collection[str]) -> str:
+    """The IR of the functions that touch elements, and of the table `dots`."""
     decls = Decls()
     names = [f"dots_{rows}" for rows in _ROW_COUNTS]
     table = ", ".join(f"ptr @{name}" if name in wanted else "ptr null" for name in names)
-    parts = [
+    made = [
         *(_dots(recipe, decls, rows) for rows, name in zip(_ROW_COUNTS, names) if name in wanted),
-        f"@dots = internal constant [{len(names)} x ptr] [{table}]",
-        finish(recipe, decls),
-        offsets_function(decls, recipe),
-        _task(recipe, decls),
-        _driver(recipe, decls, symbol),
+        f"@dots = constant [{len(names)} x ptr] [{table}]",
+        finish(recipe, decls) if "finish" in wanted else "",
     ]
-    return str(decls) + "\n".join(parts)
+    return str(decls) + "\n".join(made)
+
+
+def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
+    """The IR of the way from a description to those functions."""
+    decls = Decls()
+    decls.use("@dots = external constant ptr")
+    made = [offsets_function(decls, recipe), _task(recipe, decls, wanted), _driver(recipe, decls, symbol)]
+    return str(decls) + "\n".join(made)
 
 
 def _dots(recipe: Recipe, decls: Decls, rows: int) -> str:
@@ -124,17 +139,17 @@ def _dots(recipe: Recipe, decls: Decls, rows: int) -> str:
     return f.end()
 
 
-def _task(recipe: Recipe, decls: Decls) -> str:
+def _task(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
     f = Task("dot_task", decls, recipe)
     offsets, sums = f.slot("[3 x i64]"), f.slot(f"[{_STRETCH} x i64]")
-    tail = Tail(f, f.desc)
+    ends = Ends(f, f.desc, wanted)
     row_tiles, tile_rows = f.d(Word.ROW_TILES), f.d(Word.TILE_ROWS)
     row_tile, batch = f.rem("%task", row_tiles), f.div("%task", row_tiles)
     i0 = f.mul(row_tile, tile_rows)
     end = f.min(f.add(i0, tile_rows), f.d(Word.M))
     a, b, c = (f.at(p, offset) for p, offset in zip(f.operands(), locate(f, BATCH, batch, offsets)))
     ms, ns, cms, cns, k = (f.d(w) for w in (Word.A_MS, Word.B_NS, Word.C_MS, Word.C_NS, Word.K))
-    tail.at(batch=batch, rows="1", pitch="0")
+    ends.at(batch=batch, pitch="0")
 
     def stretch(i1: str) -> None:
         i2 = f.min(end, f.add(i1, _STRETCH))
@@ -157,11 +172,7 @@ def _task(recipe: Recipe, decls: Decls) -> str:
             f.loop(0, pieces_of(f, count, _ROW_COUNTS[-1]), 1, rows, [("i64", i1)])
             place = f.at(c, f.add(f.mul(i1, cms), f.mul(j, cns)))
             # A stretch of a column of this problem is one of a row of C where operands were exchanged for it.
-            f.when(
-                tail.exists,
-                lambda: tail.call(sums, row=j, col=i1, cols=count),
-                lambda: f.do(f"call void @finish(ptr {sums}, i64 0, i64 1, i64 {count}, ptr {place}, i64 0, i64 {cms})"),
-            )
+            ends.take(sums, 0, place, "0", cms, row=j, rows="1", col=i1, cols=count)
 
         f.loop(0, f.d(Word.N), 1, column)
 
@@ -171,7 +182,7 @@ def _task(recipe: Recipe, decls: Decls) -> str:
 
 def _driver(recipe: Recipe, decls: Decls, symbol: str) -> str:
     decls.use("declare void @weft_parallel_for(ptr, ptr, i64)")
-    f = Text(f"void @{symbol}(ptr %desc)", decls, recipe.machine, RARE)
+    f = Text(f"void @{symbol}(ptr %desc)", decls, recipe.machine)
     ctx = f.slot("[8 x i64]")
     f.do(f"store ptr %desc, ptr {ctx}")
     tasks = f.mul(f.word("%desc", Word.BATCH), f.word("%desc", Word.ROW_TILES))

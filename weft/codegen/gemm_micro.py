@@ -47,13 +47,16 @@ def kernel_name(rows: int, vectors: int, edge: bool) -> str:
 
 
 def kernels(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
-    """Return the kernels whose names are wanted, and the exported table `@kernels` of all, null where there is none."""
+    """Return the kernels whose names are wanted, and the exported table `@kernels` of all, null where there is none.
+
+    They heed `src` if "blocks" is wanted.
+    """
     out, table = [], []
     for rows in ROW_COUNTS:
         for vectors, edge in shapes(recipe):
             name = kernel_name(rows, vectors, edge)
             if name in wanted:
-                out.append(_kernel(recipe, decls, name, rows, vectors, edge))
+                out.append(_kernel(recipe, decls, name, rows, vectors, edge, "blocks" in wanted))
             table.append(f"ptr @{name}" if name in wanted else "ptr null")
     return "\n".join([*out, f"@kernels = constant [{len(table)} x ptr] [{', '.join(table)}]"])
 
@@ -66,7 +69,7 @@ def _unroll(recipe: Recipe, rows: int, vectors: int, edge: bool) -> int:
     return 2 if edge else UNROLL
 
 
-def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, edge: bool) -> str:
+def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, edge: bool, adds: bool) -> str:
     machine, acc = recipe.machine, llvm_type(recipe.acc)
     lanes, vectors = (recipe.lanes, vectors) if vectors else (recipe.half_lanes, 1)
     vector = f"<{lanes} x {acc}>"
@@ -138,8 +141,8 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
             out.append(f.let(f"{'fadd' if recipe.is_float else 'add'} {vector} {s}, {old}"))
         return out
 
-    has_source = f.let("icmp ne ptr %src, null")
-    sums = f.when_value(has_source, with_source, sums, vector)
+    if adds:
+        sums = f.when_value(f.let("icmp ne ptr %src, null"), with_source, sums, vector)
     for (r, v), s in zip(tile, sums):
         p = f.at(f.at("%dst", f.mul("%ds", r) if r else "0"), v * machine.vector_bytes)
         f.store(acc, lanes, s, p, mask if v == vectors - 1 else None)
@@ -148,7 +151,7 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
 
 def row_kernel(recipe: Recipe, decls: Decls) -> str:
     """`@row`: dst[col] = sum over steps of a[step] * b[step, col], for a B that is read where it lies."""
-    f = Text("internal void @row(ptr noalias %a, ptr noalias %b, i64 %bs, i64 %steps, i64 %cols, ptr noalias %dst)", decls,
+    f = Text("void @row(ptr noalias %a, ptr noalias %b, i64 %bs, i64 %steps, i64 %cols, ptr noalias %dst)", decls,
              recipe.machine, "noinline nounwind")  # fmt: skip
     lanes, acc, size = recipe.lanes, llvm_type(recipe.acc), recipe.acc_bytes
     decls.use("declare ptr @memset(ptr, i32, i64)")

@@ -116,7 +116,7 @@ def _paths(f: Text, along: str, across: str, made: dict[str, _Way], wanted: Coll
 
 def pack_a(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
     f = Text(
-        "internal void @pack_a("
+        "void @pack_a("
         "ptr noalias %dst, i64 %row_bytes, ptr noalias %src, i64 %ms, i64 %ks, i64 %rows, i64 %k)",
         decls,
         recipe.machine,
@@ -203,7 +203,7 @@ def _store_joined(f: Text, recipe: Recipe, src: str, step: str, ks: str, k: str,
 
 def pack_b(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
     f = Text(
-        "internal void @pack_b(ptr noalias %dst, ptr noalias %src, i64 %ns, i64 %ks, i64 %cols, i64 %k)",
+        "void @pack_b(ptr noalias %dst, ptr noalias %src, i64 %ns, i64 %ks, i64 %cols, i64 %k)",
         decls,
         recipe.machine,
         "noinline nounwind",

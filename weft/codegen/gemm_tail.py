@@ -6,6 +6,8 @@ A tail is a native kernel, `void(ptr context, i64, i64)`: its context holds the 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from weft.codegen.gemm_micro import real_type_of_output
 from weft.codegen.gemm_text import Decls, Text, bits_of
 from weft.codegen.gemm_types import Recipe, llvm_type
@@ -16,7 +18,7 @@ from weft.ir.program import MOST_TAIL_ARGS, PLACE
 def finish(recipe: Recipe, decls: Decls) -> str:
     """Return `@finish`: round a tile of sums once and store it with any strides."""
     f = Text(
-        "internal void @finish(ptr %sums, i64 %row_bytes, i64 %rows, i64 %cols, ptr %c, i64 %cms, i64 %cns)",
+        "void @finish(ptr %sums, i64 %row_bytes, i64 %rows, i64 %cols, ptr %c, i64 %cms, i64 %cns)",
         decls,
         recipe.machine,
         "noinline nounwind",
@@ -53,7 +55,37 @@ def finish(recipe: Recipe, decls: Decls) -> str:
     return f.end()
 
 
-class Tail:
+class Ends:
+    """The ways out that the wanted matmuls take: the step's tail, `finish`, or none where kernels write C themselves."""
+
+    def __init__(self, f: Text, desc: str, wanted: Collection[str]) -> None:
+        self.f = f
+        self.stores = "finish" in wanted
+        self.tail = _Tail(f, desc) if "tail" in wanted else None
+
+    def at(self, **place: str) -> None:
+        """Set words of the place at which the next sums will lie."""
+        if self.tail:
+            self.tail.at(**place)
+
+    def take(self, sums: str, row_bytes: int, c: str, cms: str, cns: str, **place: str) -> None:
+        """Give sums that are done to the tail, or round and store them at `c`."""
+        call = lambda: self.tail.call(sums, **place) if self.tail else None
+        store = lambda: self._finish(f"ptr {sums}, i64 {row_bytes}, i64 {place['rows']}, i64 {place['cols']}, "
+                                     f"ptr {c}, i64 {cms}, i64 {cns}")
+        if self.tail and self.stores:
+            self.f.when(self.tail.exists, call, store)
+        elif self.tail:
+            call()
+        elif self.stores:
+            store()
+
+    def _finish(self, operands: str) -> None:
+        self.f.decls.use("declare void @finish(ptr, i64, i64, i64, ptr, i64, i64)")
+        self.f.do(f"call void @finish({operands})")
+
+
+class _Tail:
     """The step's tail as a task calls it."""
 
     def __init__(self, f: Text, desc: str) -> None:

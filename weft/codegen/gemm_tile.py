@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
+from weft.codegen._link import Part
 from weft.codegen.gemm_micro import ROW_COUNTS, UNROLL, kernel_name, kernels, row_kernel, shapes
 from weft.codegen.gemm_pack import end_panel, pack_a, pack_b, way, ways
-from weft.codegen.gemm_tail import Tail, finish
+from weft.codegen.gemm_tail import Ends, finish
 from weft.codegen.gemm_text import Decls, Text
 from weft.codegen.gemm_types import Recipe
 from weft.codegen.gemm_words import DIRECT, PRIVATE, SHARED, Word
@@ -23,14 +24,14 @@ from weft.util.record import record
 
 
 def all_pieces(recipe: Recipe) -> frozenset[str]:
-    """Return the names of all functions that only some matmuls need."""
+    """Return the names of all functions and branches that only some matmuls need."""
     usable = [shape for shape in shapes(recipe) if shape[0] or recipe.half_lanes]
     named = [kernel_name(r, *shape) for r in ROW_COUNTS for shape in usable] + (["row"] if recipe.unpacked_b_ok else [])
-    return frozenset([*named, "finish", *ways(recipe, "a"), *ways(recipe, "b")])
+    return frozenset([*named, "blocks", "finish", "tail", *ways(recipe, "a"), *ways(recipe, "b")])
 
 
 def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
-    """Return the names of the functions that the matmul described by `words` needs.
+    """Return the names of the functions and branches that the matmul described by `words` needs.
 
     Tiles have a multiple of `recipe.rows` rows but for the last, so all kernels but the full ones follow from M.
     """
@@ -40,7 +41,8 @@ def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     used = [(recipe.vectors, False)] if width >= recipe.panel_lanes else []
     used += [(0 if over <= recipe.half_lanes else -(-over // recipe.lanes), True)] if over else []
     found = [kernel_name(r, *shape) for r in rows for shape in used] if not _by_row(words) else ["row"]
-    found += [] if words[Word.SIMPLE] or words[Word.TAIL_ARGS] else ["finish"]
+    found += ["blocks"] if words[Word.BLOCKS] > 1 else []
+    found += ["tail"] if words[Word.TAIL_ARGS] else [] if words[Word.SIMPLE] else ["finish"]
     found += [] if words[Word.A_DIRECT] else [way(recipe, "a", words)]
     found += [] if words[Word.B_MODE] == DIRECT else [way(recipe, "b", words)]
     return frozenset(found)
@@ -50,41 +52,62 @@ def _by_row(words: Sequence[int]) -> bool:
     return words[Word.M] == 1 and words[Word.B_MODE] == DIRECT
 
 
-def kernel_module(recipe: Recipe, wanted: Collection[str]) -> str:
-    """Return the IR of the wanted kernels, which exports their table as `kernels`."""
+def _packs(wanted: Collection[str], operand: str) -> bool:
+    return any(name.startswith(f"pack_{operand}") for name in wanted)
+
+
+def _has_kernels(wanted: Collection[str]) -> bool:
+    return any(name.startswith("kernel") for name in wanted)
+
+
+def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[Part]:
+    """Return the modules of the tiled matmul for `recipe`, exported as `symbol`, for matmuls that need `wanted` pieces.
+
+    What computes is optimized; the driver, which only finds the way, is not: it would take longer than all the rest.
+    """
+    listed = sorted(wanted)
+    inner = [name for name in listed if name.startswith("kernel") or name == "blocks"]
+    outer = [name for name in listed if name.startswith("pack") or name in ("finish", "row")]
+    exports = dict.fromkeys([name.rpartition("_")[0] or name for name in outer])    # the ways to pack are one function
+    found = []
+    if _has_kernels(wanted):
+        found.append(Part(f"kernels {recipe.name} {' '.join(inner)}", lambda: _kernel_module(recipe, inner), ("kernels",)))
+    if outer:
+        found.append(Part(f"helpers {recipe.name} {' '.join(outer)}", lambda: _helper_module(recipe, outer), tuple(exports)))
+    return [*found, Part(f"{symbol} {' '.join(listed)}", lambda: _driver_module(recipe, symbol, wanted), (symbol,), quick=True)]
+
+
+def _kernel_module(recipe: Recipe, wanted: Collection[str]) -> str:
+    """The IR of the register kernels and their table `kernels`."""
     decls = Decls()
     text = kernels(recipe, decls, wanted)
     return str(decls) + text
 
 
-def module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
-    """Return the IR of the tiled matmul for `recipe`, exported as `symbol`, for matmuls that need `wanted` pieces.
-
-    It imports the table `kernels` of `kernel_module`: two modules, so that they can be compiled side by side.
-    """
+def _helper_module(recipe: Recipe, wanted: Collection[str]) -> str:
+    """The IR of the other functions that touch elements."""
     decls = Decls()
-    packs_a, packs_b = (any(name in wanted for name in ways(recipe, operand)) for operand in "ab")
-    parts = [
-        "@kernels = external constant ptr",
-        finish(recipe, decls) if "finish" in wanted else _absent("finish"),
-        offsets_function(decls, recipe),
-        *([pack_a(recipe, decls, wanted), _pack_rows(recipe, decls)] if packs_a else [_absent("pack_rows")]),
-        *([pack_b(recipe, decls, wanted), _pack_panel(recipe, decls)] if packs_b else [_absent("pack_panel")]),
-        _pack_task(recipe, decls) if packs_b else _absent("pack_task"),
-        *([row_kernel(recipe, decls)] if "row" in wanted else []),
-        _tile_task(recipe, decls, wanted),
-        _driver(recipe, decls, symbol),
+    made = [
+        finish(recipe, decls) if "finish" in wanted else "",
+        pack_a(recipe, decls, wanted) if _packs(wanted, "a") else "",
+        pack_b(recipe, decls, wanted) if _packs(wanted, "b") else "",
+        row_kernel(recipe, decls) if "row" in wanted else "",
     ]
-    return str(decls) + "\n".join(parts)
+    return str(decls) + "\n".join(made)
 
 
-def _absent(name: str) -> str:
-    """Stands for a function that no wanted matmul calls."""
-    return f"define internal void @{name}() {{ unreachable }}"
+def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
+    """The IR of the way from a description to the functions of the other modules."""
+    decls = Decls()
+    made = [
+        offsets_function(decls, recipe),
+        _pack_rows(recipe, decls) if _packs(wanted, "a") else "",
+        _pack_panel(recipe, decls) + _pack_task(recipe, decls) if _packs(wanted, "b") else "",
+        _tile_task(recipe, decls, wanted),
+        _driver(recipe, decls, symbol, wanted),
+    ]
+    return str(decls) + "\n".join(made)
 
-
-#: attributes of code that runs rarely: to compile it well takes longer than it ever gains
-RARE = "optnone noinline nounwind"
 
 Pack = Callable[[str, str, str], None]
 
@@ -101,8 +124,8 @@ class Described(Text):
 class Task(Described):
     """A task function; words of the round by name, too."""
 
-    def __init__(self, name: str, decls: Decls, recipe: Recipe, attributes: str = "nounwind") -> None:
-        super().__init__(f"internal void @{name}(ptr %ctx, i64 %task, i64 %wid)", decls, recipe.machine, attributes)
+    def __init__(self, name: str, decls: Decls, recipe: Recipe) -> None:
+        super().__init__(f"internal void @{name}(ptr %ctx, i64 %task, i64 %wid)", decls, recipe.machine)
         self.desc = self.word("%ctx", 0, "ptr")
         self.first_batch, self.first_panel, self.panels, self.batch, self.col_tiles = (
             self.word("%ctx", i) for i in (3, 4, 5, 6, 7)
@@ -129,8 +152,7 @@ ROWS, COLS = Dims(Word.ROW_DIMS, Word.ROWS_AT, 1), Dims(Word.COL_DIMS, Word.COLS
 
 def offsets_function(decls: Decls, recipe: Recipe) -> str:
     """Return `@offsets`: split a flat index over a list of dims and write one byte offset per stride."""
-    f = Text("internal void @offsets(ptr %list, i64 %dims, i64 %strides, i64 %index, ptr %out)", decls, recipe.machine,
-             "noinline nounwind")  # fmt: skip
+    f = Text("internal void @offsets(ptr %list, i64 %dims, i64 %strides, i64 %index, ptr %out)", decls, recipe.machine)
     width = f.add("%strides", 1)
 
     def put(j: str, value: str) -> None:
@@ -199,7 +221,7 @@ def _block(f: Described, block: str) -> tuple[str, str]:
 def _pack_panel(recipe: Recipe, decls: Decls) -> str:
     """`@pack_panel`: pack steps [first, last) of one panel (numbered from column 0) of the B that begins at `base`."""
     f = Described("internal void @pack_panel(ptr %desc, ptr %base, ptr %dst, i64 %panel, i64 %first, i64 %last)", decls,
-                  recipe.machine, RARE)  # fmt: skip
+                  recipe.machine)  # fmt: skip
     col = f.mul("%panel", recipe.panel_cols)
     cols = f.min(f.sub(f.d(Word.N), col), recipe.panel_cols)
     ns, ks = f.d(Word.B_NS), f.d(Word.B_KS)
@@ -210,6 +232,7 @@ def _pack_panel(recipe: Recipe, decls: Decls) -> str:
 
         def pack(done: str, offset: str, count: str) -> None:
             to = f.at(place, f.mul(done, recipe.beats * recipe.panel_row_bytes))
+            f.decls.use("declare void @pack_b(ptr, ptr, i64, i64, i64, i64)")
             f.do(f"call void @pack_b(ptr {to}, ptr {f.at(src, offset)}, i64 {ns}, i64 {ks}, i64 {count_cols}, i64 {count})")
 
         _segments(f, recipe, "%first", "%last", 1, ks, pack)
@@ -223,7 +246,7 @@ def _pack_panel(recipe: Recipe, decls: Decls) -> str:
 def _pack_rows(recipe: Recipe, decls: Decls) -> str:
     """`@pack_rows`: pack steps [first, last) of rows [i0, i1) of the A that begins at `base`."""
     f = Described("internal void @pack_rows(ptr %desc, ptr %base, ptr %dst, i64 %i0, i64 %i1, i64 %first, i64 %last)", decls,
-                  recipe.machine, RARE)  # fmt: skip
+                  recipe.machine)  # fmt: skip
     ms, ks, row_bytes = f.d(Word.A_MS), f.d(Word.A_KS), f.d(Word.A_ROW_BYTES)
 
     def rows(done_rows: str, row_offset: str, count_rows: str) -> None:
@@ -231,6 +254,7 @@ def _pack_rows(recipe: Recipe, decls: Decls) -> str:
 
         def pack(done: str, offset: str, count: str) -> None:
             to = f.at(place, f.mul(done, recipe.step_bytes))
+            f.decls.use("declare void @pack_a(ptr, i64, ptr, i64, i64, i64, i64)")
             f.do(f"call void @pack_a(ptr {to}, i64 {row_bytes}, ptr {f.at(src, offset)}, i64 {ms}, i64 {ks}, "
                  f"i64 {count_rows}, i64 {count})")  # fmt: skip
 
@@ -241,7 +265,7 @@ def _pack_rows(recipe: Recipe, decls: Decls) -> str:
 
 
 def _pack_task(recipe: Recipe, decls: Decls) -> str:
-    f = Task("pack_task", decls, recipe, RARE)
+    f = Task("pack_task", decls, recipe)
     offsets = f.slot("[3 x i64]")
     panel = f.rem("%task", f.panels)
     rest = f.div("%task", f.panels)
@@ -260,7 +284,7 @@ def _pack_task(recipe: Recipe, decls: Decls) -> str:
 def _tile_task(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
     f = Task("tile_task", decls, recipe)
     offsets = f.slot("[3 x i64]")
-    tail = Tail(f, f.desc)
+    ends = Ends(f, f.desc, wanted)
     row_tiles, tile_rows, tile_panels = f.d(Word.ROW_TILES), f.d(Word.TILE_ROWS), f.d(Word.TILE_PANELS)
     row_tile = f.rem("%task", row_tiles)
     rest = f.div("%task", row_tiles)
@@ -278,9 +302,8 @@ def _tile_task(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
         element = f.add(f.first_batch, b)
         a, bb, c = (f.at(p, offset) for p, offset in zip(f.operands(), locate(f, BATCH, element, offsets)))
         c = f.at(c, f.mul(i0, f.d(Word.C_MS)))
-        pitch = recipe.panel_row_bytes // (recipe.acc_bytes * recipe.parts)
-        tail.at(batch=element, pitch=str(pitch))
-        _tile(f, recipe, _Tile(b, a, bb, c, i0, rows, p0, p1, mine, tail), wanted)
+        ends.at(batch=element, pitch=str(recipe.panel_row_bytes // (recipe.acc_bytes * recipe.parts)))
+        _tile(f, recipe, _Tile(b, a, bb, c, i0, rows, p0, p1, mine, ends), wanted)
 
     f.loop(b0, b1, 1, element)
     return f.end()
@@ -299,15 +322,16 @@ class _Tile:
     p0: str
     p1: str
     mine: str
-    tail: Tail
+    ends: Ends
 
 
 def _tile(f: Task, recipe: Recipe, t: _Tile, wanted: Collection[str]) -> None:
     blocks = f.d(Word.BLOCKS)
     sums, panel_buffer = f.at(t.mine, f.d(Word.SUMS_OFFSET)), f.at(t.mine, f.d(Word.PANEL_OFFSET))
+    ms = f.d(Word.A_MS)
     direct = f.let(f"icmp ne i64 {f.d(Word.A_DIRECT)}, 0")
-    ms, row_bytes = f.d(Word.A_MS), f.d(Word.A_ROW_BYTES)
-    as_ = f.pick(direct, ms, row_bytes)
+    packs_a, packs_b = _packs(wanted, "a"), _packs(wanted, "b")
+    as_ = f.pick(direct, ms, f.d(Word.A_ROW_BYTES)) if packs_a else ms
     b_mode, of_b = f.d(Word.B_MODE), f.div(t.batch, f.d(Word.B_SHARE))
 
     def block(kb: str) -> None:
@@ -315,32 +339,33 @@ def _tile(f: Task, recipe: Recipe, t: _Tile, wanted: Collection[str]) -> None:
         beats = f.mul(f.sub(last, first), recipe.beats)
 
         end = f.add(t.i0, t.rows)
-        packing = f"ptr {f.desc}, ptr {t.a}, ptr {t.mine}, i64 {t.i0}, i64 {end}, i64 {first}, i64 {last}"
-        f.when(direct, lambda: None, lambda: f.do(f"call void @pack_rows({packing})"))
-        there = f.at(f.at(t.a, f.mul(t.i0, ms)), f.mul(first, recipe.step_bytes))
-        a = f.pick(direct, there, t.mine, "ptr")
+        a = f.at(f.at(t.a, f.mul(t.i0, ms)), f.mul(first, recipe.step_bytes))
+        if packs_a:
+            packing = f"ptr {f.desc}, ptr {t.a}, ptr {t.mine}, i64 {t.i0}, i64 {end}, i64 {first}, i64 {last}"
+            f.when(direct, lambda: None, lambda: f.do(f"call void @pack_rows({packing})"))
+            a = f.pick(direct, a, t.mine, "ptr")
 
         def panel(p: str) -> None:
             whole = f.add(f.first_panel, p)
-            private = f.equal(b_mode, PRIVATE)
-            packing = f"ptr {f.desc}, ptr {t.b}, ptr {panel_buffer}, i64 {whole}, i64 {first}, i64 {last}"
-            f.when(private, lambda: f.do(f"call void @pack_panel({packing})"))
-            slot = f.add(f.mul(f.add(f.mul(of_b, blocks), kb), f.panels), p)
-            shared = f.at(f.word("%ctx", 1, "ptr"), f.mul(slot, f.d(Word.PANEL_BYTES)))
-            packed = f.pick(f.equal(b_mode, SHARED), shared, panel_buffer, "ptr")
             col = f.mul(whole, recipe.panel_cols)
-            b_ks = f.d(Word.B_KS)
-            there = f.at(t.b, f.add(f.mul(first, b_ks), f.mul(col, f.d(Word.B_NS))))
-            in_place = f.equal(b_mode, DIRECT)
-            b = f.pick(in_place, there, packed, "ptr")
-            bs = f.pick(in_place, b_ks, recipe.panel_row_bytes)
+            bs = f.d(Word.B_KS)
+            b = f.at(t.b, f.add(f.mul(first, bs), f.mul(col, f.d(Word.B_NS))))
+            if packs_b:
+                packing = f"ptr {f.desc}, ptr {t.b}, ptr {panel_buffer}, i64 {whole}, i64 {first}, i64 {last}"
+                f.when(f.equal(b_mode, PRIVATE), lambda: f.do(f"call void @pack_panel({packing})"))
+                slot = f.add(f.mul(f.add(f.mul(of_b, blocks), kb), f.panels), p)
+                shared = f.at(f.word("%ctx", 1, "ptr"), f.mul(slot, f.d(Word.PANEL_BYTES)))
+                packed = f.pick(f.equal(b_mode, SHARED), shared, panel_buffer, "ptr")
+                in_place = f.equal(b_mode, DIRECT)
+                b = f.pick(in_place, b, packed, "ptr")
+                bs = f.pick(in_place, bs, recipe.panel_row_bytes)
             _panel(f, recipe, t, _Panel(kb, p, col, a, as_, b, bs, beats, sums))
 
         panels = lambda: f.loop(t.p0, t.p1, 1, panel)
         row = lambda: _row(f, recipe, t, a, f.sub(last, first), sums)
         if "row" not in wanted:
             panels()
-        elif not any(name.startswith("kernel") for name in wanted):
+        elif not _has_kernels(wanted):
             row()
         else:
             f.when(f.both(f.equal(f.d(Word.M), 1), f.equal(b_mode, DIRECT)), row, panels)
@@ -350,13 +375,15 @@ def _tile(f: Task, recipe: Recipe, t: _Tile, wanted: Collection[str]) -> None:
 
 def _row(f: Task, recipe: Recipe, t: _Tile, a: str, steps: str, sums: str) -> None:
     """A tile of the only row of C, over all of k at once."""
+    f.decls.use("declare void @row(ptr, ptr, i64, i64, i64, ptr)")
     col = f.mul(f.add(f.first_panel, t.p0), recipe.panel_cols)
     cols = f.min(f.sub(f.d(Word.N), col), f.mul(f.sub(t.p1, t.p0), recipe.panel_cols))
     c = f.at(t.c, f.mul(col, f.d(Word.C_NS)))
     simple = f.let(f"icmp ne i64 {f.d(Word.SIMPLE)}, 0")
     b = f.at(t.b, f.mul(col, f.d(Word.B_NS)))
     f.do(f"call void @row(ptr {a}, ptr {b}, i64 {f.d(Word.B_KS)}, i64 {steps}, i64 {cols}, ptr {f.pick(simple, c, sums, 'ptr')})")
-    _hand_over(f, t, f.let(f"xor i1 {simple}, true"), sums, 0, "1", t.i0, col, cols, c)
+    end = lambda: t.ends.take(sums, 0, c, f.d(Word.C_MS), f.d(Word.C_NS), row=t.i0, rows="1", col=col, cols=cols)
+    f.when(simple, lambda: None, end)
 
 
 @record
@@ -375,6 +402,7 @@ class _Panel:
 
 
 def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel) -> None:
+    f.decls.use("@kernels = external constant ptr")
     lanes, row_bytes = recipe.lanes, recipe.panel_row_bytes
     cols = f.min(f.sub(f.d(Word.N), p.col), recipe.panel_cols)
     width = f.mul(cols, recipe.parts)
@@ -415,7 +443,8 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel) -> None:
             f"ptr {dst}, i64 {ds}, i64 {last_lanes}, ptr {pf})"
         )
 
-        _hand_over(f, t, to_finish, mine, row_bytes, r, f.add(t.i0, i), p.col, cols, c)
+        place = {"row": f.add(t.i0, i), "rows": r, "col": p.col, "cols": cols}
+        f.when(to_finish, lambda: t.ends.take(mine, row_bytes, c, cms, cns, **place))
         return [f.add(i, r)]
 
     f.loop(0, pieces_of(f, t.rows, recipe.rows), 1, rows, [("i64", "0")])
@@ -428,20 +457,11 @@ def pieces_of(f: Text, rows: str, most: int) -> str:
     return f.add(f.div(rows, most), rest)
 
 
-def _hand_over(f: Task, t: _Tile, done: str, sums: str, row_bytes: int, rows: str, row: str, col: str, cols: str, c: str) -> None:
-    """Where the sums at a place of C are `done`, give them to the tail, or round and store them."""
-    place = f"ptr {c}, i64 {f.d(Word.C_MS)}, i64 {f.d(Word.C_NS)}"
-    stored = f"ptr {sums}, i64 {row_bytes}, i64 {rows}, i64 {cols}, {place}"
-    finish = lambda: f.do(f"call void @finish({stored})")
-    tail = lambda: t.tail.call(sums, row=row, rows=rows, col=col, cols=cols)
-    f.when(done, lambda: f.when(t.tail.exists, tail, finish))
-
-
-def _driver(recipe: Recipe, decls: Decls, symbol: str) -> str:
+def _driver(recipe: Recipe, decls: Decls, symbol: str, wanted: Collection[str]) -> str:
     decls.use("declare void @weft_parallel_for(ptr, ptr, i64)")
     decls.use("declare ptr @weft_scratch_take(i64)")
     decls.use("declare void @weft_scratch_give(ptr)")
-    f = Text(f"void @{symbol}(ptr %desc)", decls, recipe.machine, RARE)
+    f = Text(f"void @{symbol}(ptr %desc)", decls, recipe.machine)
     d = lambda word: f.word("%desc", word)
     ctx = f.slot("[8 x i64]")
     shared, workers = d(Word.SHARED_BYTES), f.mul(d(Word.WORKERS), d(Word.WORKER_BYTES))
@@ -456,8 +476,6 @@ def _driver(recipe: Recipe, decls: Decls, symbol: str) -> str:
     put(1, scratch, "ptr")
     put(2, f.at(scratch, shared), "ptr")
     panels = f.div(f.add(d(Word.N), recipe.panel_cols - 1), recipe.panel_cols)
-    packs = f.equal(d(Word.B_MODE), SHARED)
-
     def group(b: str) -> None:
         batch = f.min(f.sub(d(Word.BATCH), b), d(Word.GROUP))
         put(3, b)
@@ -470,7 +488,9 @@ def _driver(recipe: Recipe, decls: Decls, symbol: str) -> str:
             put(5, here)
             put(7, col_tiles)
             pieces = f.mul(f.mul(f.div(batch, d(Word.B_SHARE)), d(Word.BLOCKS)), here)
-            f.when(packs, lambda: f.do(f"call void @weft_parallel_for(ptr @pack_task, ptr {ctx}, i64 {pieces})"))
+            if _packs(wanted, "b"):
+                pack = lambda: f.do(f"call void @weft_parallel_for(ptr @pack_task, ptr {ctx}, i64 {pieces})")
+                f.when(f.equal(d(Word.B_MODE), SHARED), pack)
             tasks = f.mul(f.mul(f.ceil_div(batch, d(Word.TASK_BATCH)), d(Word.ROW_TILES)), col_tiles)
             f.do(f"call void @weft_parallel_for(ptr @tile_task, ptr {ctx}, i64 {tasks})")
 

@@ -13,7 +13,7 @@ import ctypes
 import functools
 import sys
 
-from weft.codegen._link import link, text_of
+from weft.codegen._link import Part, link, text_of
 
 _EXPORTS = (
     "weft_alloc",
@@ -31,7 +31,7 @@ _LIBC = ("aligned_alloc", "free", "mmap", "munmap", "madvise")
 @functools.cache
 def symbols() -> dict[str, int]:
     """Return name -> address of the heap's functions and counters; compiles them on the first call."""
-    addresses = link("heap", lambda: text_of("heap.ll"), _EXPORTS, libc=_LIBC)
+    addresses = link([Part("heap", lambda: text_of("heap.ll"), _EXPORTS)], libc=_LIBC)
     if sys.platform == "darwin":
         ctypes.c_int32.from_address(addresses["weft_heap_map_flags"]).value = 0x1002
     return addresses

@@ -13,7 +13,7 @@ from weft.codegen import cache, target
 
 
 class Order(NamedTuple):
-    """A module that is wanted; `quick` for straight code that runs once."""
+    """A module that is wanted; `quick` for code in which little time is spent: it is not optimized."""
     key: str
     text: Callable[[], str]
     quick: bool = False

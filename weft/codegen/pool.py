@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 
 from weft.codegen import objects, target
-from weft.codegen._link import link, order, text_of
+from weft.codegen._link import Part, link, order, text_of
 from weft.codegen.loader import architecture
 from weft.codegen.objects import Order
 
@@ -119,8 +119,8 @@ def look_ahead() -> None:
 
 def _compile_ahead() -> None:
     with contextlib.suppress(ImportError, OSError):  # whoever compiles meets it again
-        name, text = _part()
-        objects.keep(order(name, text), target.emit_apart(text()))
+        part = _part()
+        objects.keep(order(part), target.emit_apart(part.text()))
 
 
 def _addresses() -> dict[str, int]:
@@ -134,18 +134,18 @@ def _addresses() -> dict[str, int]:
     return _made[0]
 
 
-def _part() -> tuple[str, Callable[[], str]]:
+def _part() -> Part:
     machine = architecture()
-    return f"pool {machine}", lambda: source(machine)
+    return Part(f"pool {machine}", lambda: source(machine), _EXPORTS)
 
 
 def orders() -> list[Order]:
     """What to prepare before `symbols` is called."""
-    return [] if _made or any(thread.is_alive() for thread in _ahead) else [order(*_part())]
+    return [] if _made or any(thread.is_alive() for thread in _ahead) else [order(_part())]
 
 
 def _make() -> dict[str, int]:
-    addresses = link(*_part(), _EXPORTS, libc=_LIBC)
+    addresses = link([_part()], libc=_LIBC)
     threads, cpus = num_threads(), _allowed_cpus()
     ctypes.c_int64.from_address(addresses["weft_pool_threads"]).value = threads
     # With more threads than CPUs a spinning worker only takes time from one that works.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 
 from weft.codegen import pool
-from weft.codegen._link import link, order
+from weft.codegen._link import Part, link, order
 from weft.codegen.gemm_text import Decls, Text, const
 from weft.codegen.gemm_types import Machine, machine
 from weft.codegen.objects import Order
@@ -38,15 +38,19 @@ def symbol(step: Sort) -> str:
 
 def orders(name: str) -> list[Order]:
     """What to prepare before `ensure` is called."""
-    return [] if (name, machine()) in _made else [*pool.orders(), order(name, functools.partial(source, name))]
+    return [] if (name, machine()) in _made else [*pool.orders(), order(_part(name))]
 
 
 def ensure(name: str) -> int:
     """The address of a sorting function; it stays valid."""
     key = (name, machine())
     if key not in _made:
-        _made[key] = link(name, functools.partial(source, name), (name,), pool.symbols(), libc=("memset",))[name]
+        _made[key] = link([_part(name)], pool.symbols(), libc=("memset",))[name]
     return _made[key]
+
+
+def _part(name: str) -> Part:
+    return Part(name, functools.partial(source, name), (name,))
 
 
 def source(name: str) -> str:
