@@ -285,10 +285,13 @@ class KernelEmitter(Expressions):
         """Ask for the cache lines of all elements of a block."""
         b, type_, index = self.b, self.buffers[stmt.buf].type, self.evaluate(stmt.index)
         b.declare("llvm.prefetch.p0", "void", "ptr", "i32", "i32", "i32")
+        step = 1
+        if type_ in COMPLEX:
+            type_, step, index = REAL_OF[type_], 2, self.operate("mul", [index, constant(2)], "i64")
         if not self.vectorized:
             places = [self.address(stmt.buf, type_, index)]
-        elif index.kind == AFFINE and index.stride == 1:
-            elements = CACHE_LINE // ITEMSIZE[type_]
+        elif index.kind == AFFINE and index.stride == step:
+            elements = CACHE_LINE // (step * ITEMSIZE[type_])
             places = [self.vector_address(stmt.buf, type_, index, at) for at in range(0, self.parts * self.lanes.w, elements)]
         else:
             raise NotImplementedError("codegen: prefetch of elements that do not lie side by side")
