@@ -14,7 +14,7 @@ import struct
 
 import numpy as np
 
-from weft.codegen.builder import BITS, REGISTER, Builder, mangle, vector
+from weft.codegen.builder import BITS, MEMORY, REGISTER, Builder, mangle, vector
 from weft.codegen.target import Target
 from weft.ir.loops import FLOATS, SIGNED, UNSIGNED, ScalarType
 
@@ -80,6 +80,7 @@ class Lanes:
         self.b = builder
         self.target = target
         self.w = width
+        self._raw: dict[tuple[str, str], str] = {}
         self.f32 = vector("float", width)
         self.f64 = vector("double", width)
         self.i32 = vector("i32", width)
@@ -198,7 +199,10 @@ class Lanes:
         return x
 
     def to_memory(self, x: str, type_: ScalarType) -> tuple[str, str]:
-        """(LLVM type, name) of a value as it lies in memory."""
+        """(LLVM type, name) of a value as it lies in memory; what came from there goes back as it came."""
+        raw = self._raw.get((x, type_))
+        if raw is not None:
+            return vector(MEMORY[type_], self.w), raw
         if type_ == "bool":
             byte = vector("i8", self.w)
             return byte, self.convert("zext", self.i1, x, byte)
@@ -231,6 +235,11 @@ class Lanes:
 
     def from_memory(self, x: str, type_: ScalarType) -> str:
         """A value just loaded, brought to its register type."""
+        made = self._from_memory(x, type_)
+        self._raw[made, type_] = x
+        return made
+
+    def _from_memory(self, x: str, type_: ScalarType) -> str:
         if type_ == "bool":
             byte = vector("i8", self.w)
             return self.b.pure(f"icmp ne {byte} {x}, {self.splat_literal('0', 'i8')}", x)

@@ -47,6 +47,7 @@ STEPS_OF_SCAN = 8
 MOST_WOVEN = 16
 
 _MATH = (UNARY_MATH | BINARY_MATH) - _CHEAP_MATH
+HALVES = ("f16", "bf16")
 
 
 @record
@@ -136,10 +137,12 @@ class _Survey:
                 self.calls = self.calls or expr.op in self.outlined
                 self.note(expr.type)
             for arg in expr.args:
+                if arg.type != "i64":
+                    self.note(arg.type)
                 self.expr(arg)
         elif isinstance(expr, Load):
             self.cost += 1
-            self.note(expr.type)
+            self.note_moved(expr.type)
             self.memory.add(expr.type)
             for inner in (expr.index, expr.guard, expr.other):
                 if inner is not None:
@@ -148,10 +151,14 @@ class _Survey:
             raise TypeError(f"codegen: not an expression: {expr!r}")
 
     def note(self, type_: str) -> None:
+        """An operand of an operation: half precision is computed in 32-bit registers."""
+        self.note_moved("f32" if type_ in HALVES else type_)
+
+    def note_moved(self, type_: str) -> None:
+        """A value that moves from memory to memory; complex ones are pairs."""
         self.types.add(type_)
         if type_ != "bool":
-            # half precision is computed in 32-bit registers; complex values are pairs
-            self.sizes.add(4 if type_ in ("f16", "bf16") else ITEMSIZE[type_] // (2 if type_ in COMPLEX else 1))
+            self.sizes.add(ITEMSIZE[type_] // (2 if type_ in COMPLEX else 1))
 
     def stmt(self, stmt: Stmt) -> None:
         for expr in expressions(stmt):
@@ -170,11 +177,11 @@ class _Survey:
             self.scanned.update(outside)
             self.cost += len(outside) * STEPS_OF_SCAN
         elif isinstance(stmt, Store):
-            self.note(self.buffers[stmt.buf].type)
+            (self.note if stmt.accumulate else self.note_moved)(self.buffers[stmt.buf].type)
             self.memory.add(self.buffers[stmt.buf].type)
             self.streaming = self.streaming or stmt.streaming
         elif isinstance(stmt, Weave):
-            self.note(self.buffers[stmt.buf].type)
+            self.note_moved(self.buffers[stmt.buf].type)
             self.memory.add(self.buffers[stmt.buf].type)
             self.woven = max(self.woven, len(stmt.values))
         elif isinstance(stmt, While):

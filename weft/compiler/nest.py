@@ -42,15 +42,13 @@ TASK_BYTES = 1 << 16           # work of one task, as bytes of memory traffic
 MOST_TASKS = 256
 FETCHED_BYTES = 1 << 20        # of an operand that no cache near the core holds
 SUM_BLOCK = 4096               # a float sum longer than four of these is summed in blocks
-TILE_LANES = 256               # a tile is this long in the results,
-TILE_BYTES = 1024              # and this wide in an operand: long runs of both, as pages and prefetchers like it
-FEW_TILES = 8                  # unless tiles would be fewer than this
-WOVEN = 16                     # elements of a tile that are turned at a time
+LINE = 64                      # bytes of a cache line: tiles that are turned are one line wide and high,
+RUN = 1024                     # and follow one another along the operand for so many elements
 MOST_WOVEN, WOVEN_PRICE = 8, 64    # of a short inner dim that is computed side by side: its extent, all its work
-PITCH = TILE_LANES + 16        # of a turned tile's rows: an odd number of cache lines apart
 _HEAVY = (UNARY_MATH | BINARY_MATH) - {"sqrt", "rsqrt", "floor", "ceil", "round_even", "trunc", "is_finite", "copysign"}
 SPILL_BYTES = 1 << 17
-STREAM_BYTES = 1 << 26
+STREAM_BYTES = 1 << 26         # results that are longer than the caches go past them;
+STREAM_TILED = 1 << 24         # written across their lines they do so sooner
 STRIP = 1024                   # accumulators that a task keeps side by side
 STRIP_ROWS = 8                 # rows that are added into them at a time, at most
 STRIP_TYPES = frozenset({"i32", "u32", "i64", "u64", "f32", "f64"})
@@ -228,7 +226,7 @@ class Nest:
         rows = [d for d in self.dims if not d.column and d is not self.vector and d is not woven]
         where: dict[int, Expr] = {}
         tile = self._transposed() if woven is None else None
-        self.tile_rows = self._tile_rows(tile) if tile is not None else 0
+        self.stream_from = STREAM_BYTES if tile is None else STREAM_TILED
         self.staged: dict[int, Expr] = {}
         self.part = b.const(0, "i64")
         self.next_row: dict[int, Expr] = {}
@@ -236,7 +234,7 @@ class Nest:
         if strip is not None:
             loops = self._strip_tasks(rows, where)
         else:
-            loops = self._row_loops(rows, where, tile)
+            loops = self._row_loops(rows, where) if tile is None else self._tile_loops(rows, where, tile)
         for level, var, _, _ in loops:
             if low.parts and var == "r":
                 self._begin_parts()
@@ -256,27 +254,33 @@ class Nest:
         kernel = Kernel(tuple(bufs), tuple(self.emit.scopes[0].body), tuple(self.scratch), self.name)
         return Built(kernel, list(low.leaves), [o.var for o in low.outputs], self._in_place())
 
-    def _row_loops(self, rows: list[Dim], where: dict[int, Expr], tile: Dim | None) -> list:
+    def _row_loops(self, rows: list[Dim], where: dict[int, Expr]) -> list:
         """Decide tasks and loops (level, var, extent, kind) over rows; fills `where`: id of Dim -> index expression."""
-        b, vector, loops = self.b, self.vector, []
+        b, vector = self.b, self.vector
         lanes_are_rows = vector is not None and not vector.column
-        counts = [(-(-d.extent // self.tile_rows) if d is tile else d.extent) for d in rows]
-        total = 1
-        for n in counts:
-            total *= n
-        tasks = self.low.parts or self._tasks()
-        per, pieces, chunk = total, 1, vector.extent if lanes_are_rows else 0
-        if tasks > 1 and total >= tasks:
-            per = -(-total // tasks)
-        elif tasks > 1:
-            per = 1
-            if lanes_are_rows and tile is None:
-                wanted = -(-tasks // total)
-                chunk = _even_chunk(vector.extent, wanted)
-                pieces = -(-vector.extent // chunk)
+        counts = [d.extent for d in rows]
+        total, tasks, pieces, chunk = math.prod(counts), self.low.parts or self._tasks(), 1, vector.extent if lanes_are_rows else 0
+        if lanes_are_rows and total < tasks:
+            chunk = _even_chunk(vector.extent, -(-tasks // total))
+            pieces = -(-vector.extent // chunk)
+        loops, row, piece = self._share(total, pieces, tasks)
+        self._split(row, rows, counts, where)
+        if loops and loops[-1][1] == "r" and not lanes_are_rows:
+            self._split(b.iadd(row, 1), rows, counts, self.next_row)
+        if lanes_are_rows:
+            j = b.index("j", chunk, 2)
+            start = b.imul(piece, chunk)
+            extent = chunk if vector.extent % chunk == 0 else b.imin(b.isub(vector.extent, start), chunk)
+            where[id(vector)] = b.iadd(start, j)
+            loops.append((2, "j", extent, "vector"))
+        return loops
+
+    def _share(self, total: int, pieces: int, tasks: int) -> tuple[list, Expr, Expr]:
+        """Loops that give every task its share of `total` rows, or of the pieces of one; the row, and the piece of it."""
+        b, loops = self.b, []
+        per = -(-total // tasks) if total >= tasks else 1
         tasks = -(-total // per) * pieces
-        row = b.const(0, "i64")
-        piece = b.const(0, "i64")
+        row = piece = b.const(0, "i64")
         if tasks > 1:
             t = b.index("t", tasks, 0)
             loops.append((0, "t", tasks, "parallel"))
@@ -288,21 +292,9 @@ class Nest:
         if per > 1:
             r = b.index("r", per, 1)
             left = b.isub(total, row)
-            extent = per if total % per == 0 else b.imin(left, per)
-            loops.append((1, "r", extent, "serial"))
+            loops.append((1, "r", per if total % per == 0 else b.imin(left, per), "serial"))
             row = b.iadd(row, r)
-        self._split(row, rows, counts, where)
-        if per > 1 and not lanes_are_rows:
-            self._split(b.iadd(row, 1), rows, counts, self.next_row)
-        if tile is not None:
-            return loops + self._tile_loops(where, tile)
-        if lanes_are_rows:
-            j = b.index("j", chunk, 2)
-            start = b.imul(piece, chunk)
-            extent = chunk if vector.extent % chunk == 0 else b.imin(b.isub(vector.extent, start), chunk)
-            where[id(vector)] = b.iadd(start, j)
-            loops.append((2, "j", extent, "vector"))
-        return loops
+        return loops, row, piece
 
     def _split(self, row: Expr, rows: list[Dim], counts: list[int], where: dict[int, Expr]) -> None:
         b = self.b
@@ -312,61 +304,69 @@ class Nest:
         if rows:
             where[id(rows[0])] = row
 
-    def _tile_loops(self, where: dict[int, Expr], tile: Dim) -> list:
-        b, vector = self.b, self.vector
-        base, rows = b.imul(where[id(tile)], self.tile_rows), self.tile_rows
-        tiles = -(-vector.extent // TILE_LANES)
-        c = b.index("c", tiles, 2)
-        u = b.index("u", rows, 3)
-        j = b.index("j", TILE_LANES, 4)
-        start = b.imul(c, TILE_LANES)
-        where[id(tile)] = b.iadd(base, u)
-        where[id(vector)] = b.iadd(start, j)
-        down = rows if tile.extent % rows == 0 else b.imin(b.isub(tile.extent, base), rows)
-        along = TILE_LANES if vector.extent % TILE_LANES == 0 else b.imin(b.isub(vector.extent, start), TILE_LANES)
-        self.tile_start, self.tile_extents = (base, start), (down, along)
-        return [(2, "c", tiles, "serial"), (3, "u", down, "serial"), (4, "j", along, "vector")]
+    # ---- tiles: operands that are read across the vector dim
+
+    def _tile_loops(self, rows: list[Dim], where: dict[int, Expr], tile: Dim) -> list:
+        """Tiles one after the other along the operand's lines: reads wait for memory, so they go in order; stores need not."""
+        b, vector, across = self.b, self.vector, self._across(tile)
+        size = LINE // min([a.weight for _, a in across], default=4)
+        while size > min(vector.extent, tile.extent):
+            size //= 2
+        run = _even_chunk(tile.extent, -(-tile.extent // RUN))
+        order = [*(dim for dim in rows if dim is not tile), vector]
+        if across:
+            order.sort(key=lambda dim: -self._step(across[0][1], dim))
+        counts = [-(-dim.extent // size) if dim is vector else dim.extent for dim in order]
+        order, counts = [*order, tile], [*counts, -(-tile.extent // run)]
+        loops, row, _ = self._share(math.prod(counts), 1, self._tasks())
+        self._split(row, order, counts, where)
+        start, first = b.imul(where[id(vector)], size), b.imul(where[id(tile)], run)
+        left = run if tile.extent % run == 0 else b.imin(b.isub(tile.extent, first), run)
+        tiles = -(-left // size) if type(left) is int else b.idiv(b.iadd(left, size - 1), size)
+        base = b.iadd(first, b.imul(b.index("c", -(-run // size), 2), size))
+        where[id(tile)] = b.iadd(base, b.index("u", size, 3))
+        where[id(vector)] = b.iadd(start, b.index("j", size, 4))
+        down = size if tile.extent % size == 0 else b.imin(b.isub(tile.extent, base), size)
+        along = size if vector.extent % size == 0 else b.imin(b.isub(vector.extent, start), size)
+        self.tile_size, self.tile_start, self.tile_extents = size, (base, start), (down, along)
+        return [*loops, (2, "c", tiles, "serial"), (3, "u", down, "serial"), (4, "j", along, "vector")]
 
     def _stage(self, where: dict[int, Expr], tile: Dim) -> None:
-        """Bring tiles that are read across their lines into scratch first, along their lines, and turned in registers.
-
-        Strides that are powers of two would throw each line out of the cache before its next element is used."""
-        b, emit, vector = self.b, self.emit, self.vector
+        """Bring a tile that is read across its lines into scratch first, along its lines, and turned in registers."""
+        b, emit, vector, size = self.b, self.emit, self.vector, self.tile_size
         base, start = self.tile_start
         down, along = self.tile_extents
         across = self._across(tile)
         if not across:
             return
-        blocks = b.idiv(along, WOVEN)
-        v, w, z = b.index("v", -(-TILE_LANES // WOVEN), 3), b.index("w", self.tile_rows, 4), b.index("z", WOVEN, 3)
-        names = []
+        names, at = [], b.iadd(b.imul(b.index("u"), size), b.index("j"))
         for x, _ in across:
             names.append(f"s{len(self.scratch)}")
-            self.scratch.append(Buf(names[-1], x.type, self.tile_rows * PITCH))
-            at = b.iadd(b.imul(b.index("u"), PITCH), b.index("j"))
+            self.scratch.append(Buf(names[-1], x.type, size * size))
             self.staged[id(x)] = b.load(names[-1], at, x.type)
-        for var, extent, first, count in ((v, blocks, b.imul(v, WOVEN), WOVEN),
-                                          (z, b.isub(along, b.imul(blocks, WOVEN)), b.iadd(z, b.imul(blocks, WOVEN)), 1)):
-            roots = [b.iadd(b.imul(w, PITCH), first)]
+        w = b.index("w", size, 4)
+        if type(along) is int:
+            whole, rest = 1, 0
+        else:
+            whole, rest = b.idiv(along, size), b.irem(along, size)
+        # one row at a time where the tile has not as many as fit
+        for var, extent, count in (("v", whole, size), ("z", rest, 1)):
+            if extent == 0:
+                continue
+            first = b.index(var, extent if type(extent) is int else size, 3) if count == 1 else b.const(0, "i64")
+            roots = [b.iadd(b.imul(w, size), first)]
             for k in range(count):
                 there = {**where, id(tile): b.iadd(base, w), id(vector): b.iadd(b.iadd(start, first), k)}
                 translate = Translate(self.low.builder, b, self._mapping(there))
                 roots += [translate(x) for x, _ in across]
             emit.open(3)
             emit.open(4)
-            at, *values = emit.compute(roots)
+            place, *values = emit.compute(roots)
             for i, name in enumerate(names):
                 row = tuple(values[i::len(names)])
-                emit.append(Weave(name, at, row) if count > 1 else Store(name, at, row[0]))
+                emit.append(Weave(name, place, row) if count > 1 else Store(name, place, row[0]))
             emit.close("w", down, "vector")
-            emit.close(var.name, extent.value if isinstance(extent, Const) else extent, "serial")
-
-    def _tile_rows(self, tile: Dim) -> int:
-        rows = TILE_BYTES // min([a.weight for _, a in self._across(tile)], default=4)
-        others = math.prod([d.extent for d in self.dims if d is not tile and d is not self.vector])
-        while rows > 64 and others * -(-tile.extent // rows) < FEW_TILES:
-            rows //= 2
-        return rows
+            emit.close(var, extent, "serial")
 
     def _across(self, tile: Dim) -> list[tuple[Load, Access]]:
         """What is read across the vector dim, along the other dim of the tile."""
@@ -553,7 +553,7 @@ class Nest:
         ready = self.emit.before_stores(done[len(indices):])
         for i, out in enumerate(low.outputs):
             row = tuple(ready[i * count:(i + 1) * count])
-            self.emit.append(Weave(self.out_names[out.var], done[i], row, out.var.aval.nbytes >= STREAM_BYTES))
+            self.emit.append(Weave(self.out_names[out.var], done[i], row, out.var.aval.nbytes >= self.stream_from))
 
     def _store(self, outputs: list, done: list[Expr]) -> None:
         """Store `outputs`; `done` has the index and the value of each.
@@ -561,7 +561,7 @@ class Nest:
         Results larger than the caches go past them; no kernel reads its results again."""
         for out, index, value in zip(outputs, done[::2], self.emit.before_stores(done[1::2])):
             self.emit.append(Store(self.out_names[out.var], index, value, None, out.combine,
-                                   streaming=out.var.aval.nbytes >= STREAM_BYTES))
+                                   streaming=out.var.aval.nbytes >= self.stream_from))
 
     def _pass(self, reductions: list, outputs: list, roots: list, spills: list, loops: list, blocked: bool,
               ahead: list) -> None:
