@@ -3,7 +3,7 @@
 import numpy as np
 
 from weft.ir.loops import Buf, Const, For, Index, Kernel, Load, Op, Store
-from weft.ir.program import Branch, BufRef, Copy, Gemm, HostCall, Launch, Loop, Program, Slot, WhileLoop
+from weft.ir.program import Branch, BufRef, Copy, Gemm, HostCall, Launch, LibraryCall, Loop, Program, Slot, WhileLoop
 from weft.ir.program_text import program_text
 
 
@@ -20,11 +20,12 @@ def test_every_kind_of_step():
         Launch(doubling("a"), (in_, out)),
         Loop("i", 4, (Launch(doubling("b"), (in_, temp)),), reverse=True),
         WhileLoop((Copy(temp, in_, 1),), temp, (product,)),
+        LibraryCall("spotrf", 2, ("U", 2, "y0", 2, 1.0, ("work", "float32", 8)), (("y0", out, 4, "float32"),)),
         Branch(in_, ((Copy(out, in_, 4),), (HostCall(np.sort, ((in_, (8,), "float32"),), ((out, (8,), "float32"),)),))),
     )
     slots = (Slot("in", 32), Slot("out", 32), Slot("temp", 128, 16))
     text = program_text(Program(slots, steps, 144, "f"))
-    assert text.splitlines()[:17] == [
+    assert text.splitlines()[:18] == [
         "program f  arena 144 B",
         "  s0 in 32 B",
         "  s1 out 32 B",
@@ -37,6 +38,7 @@ def test_every_kind_of_step():
         "    copy 1 B: s2+64+i*32 = s0",
         "  do",
         "    gemm bf16->f32 2x3x4 batch 5 rows of 2: s1 = s0 * s0",
+        "  library 2 of spotrf('U', 2, y0, 2, 1.0, float32[8]): y0=float32[4] s1",
         "  case 0 of s0",
         "    copy 4 B: s1 = s0",
         "  case 1 of s0",

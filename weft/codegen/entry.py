@@ -22,6 +22,7 @@ from weft.ir.program import (
     Gemm,
     HostCall,
     Launch,
+    LibraryCall,
     Loop,
     Program,
     Sort,
@@ -37,6 +38,8 @@ COPY_CHUNK = 1 << 18
 #: bytes of memory traffic after which signals are looked for
 PATIENCE = 1 << 28
 FLOPS_PER_BYTE = 16
+#: operations of a library call for n^3 of a matrix of n rows, roughly
+FACTORIZATION = 8
 #: so many words of a context that are known are copied from a table
 TABLE = 8
 
@@ -49,13 +52,14 @@ class _Function:
         self.declared: dict[str, str] = {}
         self.tables: dict[str, str] = {}      # words -> name
         self.label = "entry"                  # of the block being written
+        self.helpers: list[str] = []          # functions that serve one step
         self.context_words = 1
 
     def module(self, head: str, start: str) -> str:
         """The text of the function and all it needs; `start` comes before its lines."""
         declared = "\n".join(self.declared.values())
         tables = "\n".join([f"{name} = private unnamed_addr constant {words}" for words, name in self.tables.items()])
-        helpers = "".join([text for name, text in _HELPERS.items() if name in self.declared])
+        helpers = "".join([text for name, text in _HELPERS.items() if name in self.declared] + self.helpers)
         return (f"{declared}\n{tables}\n{helpers}define i32 {head} nounwind {{\nentry:\n"
                 f"  %ctx = alloca i64, i64 {self.context_words}, align 64\n{start}" + "\n".join(self.lines)
                 + "\n  ret i32 0\nfailed:\n  ret i32 1\n}\n")
@@ -73,6 +77,8 @@ class EntryEmitter:
         self.vars: dict[str, str] = {}
         self.counter = 0
         self.host_calls: list[HostCall] = []
+        self.routines: dict[str, None] = {}     # of the library that are called
+        self.rules_library = False              # whether its threads are taken away for a time
         self.checks_signals = False
         self.counts_work = False          # at run time, in `%spent`: bytes of traffic since signals were looked for
         self.work = 0                     # the same, as far as it is known here
@@ -192,6 +198,8 @@ class EntryEmitter:
             return step.m * step.n * step.k * math.prod(b[0] for b in (*step.batch, *step.outer_k)) // FLOPS_PER_BYTE
         if isinstance(step, Sort):
             return step.rows * step.n * (8 if step.kind == "top" else 64)
+        if isinstance(step, LibraryCall):
+            return step.count * FACTORIZATION * round(max(size for _, _, size, _ in step.arrays) ** 1.5) // FLOPS_PER_BYTE
         return step.nbytes if isinstance(step, Copy) else 0
 
     def _reach(self, ref: BufRef) -> int:
@@ -245,11 +253,7 @@ class EntryEmitter:
             return
         function = self._external(self.kernel_symbol(step.kernel), "void NAME(ptr, i64, i64)")
         self._pointers(step.args)
-        if tasks == 1:
-            self._line(f"call void {function}(ptr %ctx, i64 0, i64 0)")
-        else:
-            run = self._external("weft_parallel_for", "void NAME(ptr, ptr, i64)")
-            self._line(f"call void {run}(ptr {function}, ptr %ctx, i64 {tasks})")
+        self._run(function, tasks)
 
     def gemm(self, step: Gemm) -> None:
         """Call the matmul of the step's types on a descriptor (see `codegen.gemm`)."""
@@ -271,11 +275,37 @@ class EntryEmitter:
         refs = (step.source, step.previous, step.out, step.places)
         numbers = (step.n, step.k, int(step.descending))
         self._context([*("null" if ref is None else self.address(ref) for ref in refs), *numbers])
-        if step.rows == 1:
+        self._run(function, step.rows)
+
+    def library_call(self, step: LibraryCall) -> None:
+        """Call a routine for every problem of a batch (see `codegen.lapack`)."""
+        from weft.codegen import lapack
+
+        if not step.count:
+            return
+        self.routines[step.routine] = None
+        name = f"weft_call_{len(self.function.helpers)}"
+        self._external(lapack.symbol(step.routine), f"void NAME({lapack.signature(step)})")
+        for pool in ("ptr @weft_scratch_take(i64)", "void @weft_scratch_give(ptr)"):
+            self.function.declared[pool] = f"declare {pool}"
+        self.function.helpers.append(lapack.task(step, name))
+        self._context([self.address(ref) for _, ref, _, _ in step.arrays])
+        alone = lapack.works_alone(step)
+        if alone:
+            self.rules_library = True
+            self.function.declared["weft_library_enter"] = ""
+            self._line("call void @weft_library_enter()")
+        self._run(f"@{name}", lapack.tasks(step))
+        if alone:
+            self._line("call void @weft_library_leave()")
+
+    def _run(self, function: str, tasks: int) -> None:
+        """Run all tasks of a function on the context array, here if there is only one."""
+        if tasks == 1:
             self._line(f"call void {function}(ptr %ctx, i64 0, i64 0)")
-        elif step.rows > 1:
+        elif tasks > 1:
             run = self._external("weft_parallel_for", "void NAME(ptr, ptr, i64)")
-            self._line(f"call void {run}(ptr {function}, ptr %ctx, i64 {step.rows})")
+            self._line(f"call void {run}(ptr {function}, ptr %ctx, i64 {tasks})")
 
     def copy(self, step: Copy) -> None:
         """Copy bytes, in parallel when there are many."""
@@ -402,8 +432,8 @@ def _divide(steps: Sequence[Step]) -> list[tuple[int, list[Step]]]:
     return [*runs, (total, run)]
 
 
-_EMIT = {Launch: EntryEmitter.launch, Gemm: EntryEmitter.gemm, Sort: EntryEmitter.sort, Copy: EntryEmitter.copy,
-         HostCall: EntryEmitter.host_call, Loop: EntryEmitter.loop, WhileLoop: EntryEmitter.while_loop,
+_EMIT = {Launch: EntryEmitter.launch, Gemm: EntryEmitter.gemm, Sort: EntryEmitter.sort, LibraryCall: EntryEmitter.library_call,
+         Copy: EntryEmitter.copy, HostCall: EntryEmitter.host_call, Loop: EntryEmitter.loop, WhileLoop: EntryEmitter.while_loop,
          Branch: EntryEmitter.branch}
 
 _COPY_TASK = f"""define internal void @weft_copy(ptr %ctx, i64 %task, i64 %worker) {{
@@ -469,4 +499,40 @@ done:
 }
 """
 
-_HELPERS = {"weft_copy": _COPY_TASK, "weft_check_signals": _CHECK, "weft_fill": _FILL}
+#: The first that wants the library to work alone takes its threads away, the last gives them back.
+_ALONE = """@weft_library_users = external global [2 x i32]
+declare i32 @weft_library_threads()
+declare void @weft_library_set_threads(i32)
+define internal void @weft_library_enter() {
+entry:
+  %before = atomicrmw add ptr @weft_library_users, i32 1 seq_cst
+  %threads = call i32 @weft_library_threads()
+  %alone = icmp eq i32 %threads, 1
+  br i1 %alone, label %done, label %take
+take:
+  %kept = getelementptr i32, ptr @weft_library_users, i64 1
+  store atomic i32 %threads, ptr %kept seq_cst, align 4
+  call void @weft_library_set_threads(i32 1)
+  br label %done
+done:
+  ret void
+}
+define internal void @weft_library_leave() {
+entry:
+  %before = atomicrmw sub ptr @weft_library_users, i32 1 seq_cst
+  %last = icmp eq i32 %before, 1
+  br i1 %last, label %give, label %done
+give:
+  %kept = getelementptr i32, ptr @weft_library_users, i64 1
+  %threads = atomicrmw xchg ptr %kept, i32 0 seq_cst
+  %none = icmp eq i32 %threads, 0
+  br i1 %none, label %done, label %restore
+restore:
+  call void @weft_library_set_threads(i32 %threads)
+  br label %done
+done:
+  ret void
+}
+"""
+
+_HELPERS = {"weft_copy": _COPY_TASK, "weft_check_signals": _CHECK, "weft_fill": _FILL, "weft_library_enter": _ALONE}

@@ -245,12 +245,13 @@ class NativeProgram:
     keepalive: object
     entry_texts: tuple[str, ...] = ()
     from_disk: int = 0
+    routines: tuple[str, ...] = ()
     call: Callable = field(default=None, repr=False)
 
     @property
-    def calls_python(self) -> bool:
-        """Whether the program calls Python while it runs."""
-        return bool(self.host.calls)
+    def takes_long(self) -> bool:
+        """Whether the program calls Python or a library while it runs: for how long, no count of bytes tells."""
+        return bool(self.host.calls or self.routines)
 
     @property
     def kernel_count(self) -> int:
@@ -312,7 +313,7 @@ def compile_program(program: Program) -> NativeProgram:
     modules = emitter.modules("weft_entry")
     orders = entry_orders = [Order(cache.key(target.current().identity, "entry", text), functools.partial(str, text), True)
                              for _, text in modules]
-    if any(kernel.parallel_extent > 1 for kernel in launched.values()):
+    if emitter.routines or any(kernel.parallel_extent > 1 for kernel in launched.values()):
         orders = [*orders, *pool.orders()]
     if matmuls:
         from weft.codegen import gemm
@@ -328,6 +329,10 @@ def compile_program(program: Program) -> NativeProgram:
     imports |= {symbol: gemm.ensure(symbol, wanted) for symbol, wanted in matmuls.items()}
     imports |= {symbol: sort.ensure(symbol) for symbol in dict.fromkeys(sorts)}
     host = _HostCalls(emitter.host_calls)
+    if emitter.routines:
+        from weft.codegen import lapack
+
+        imports |= lapack.imports(list(emitter.routines), emitter.rules_library)
     if emitter.host_calls:
         imports["weft_host_call"] = host.address
     if emitter.checks_signals:
@@ -338,7 +343,7 @@ def compile_program(program: Program) -> NativeProgram:
         imports[symbol] = trackers[-1][symbol]
     keepalive, entry = [trackers, host, list(distinct.values()), program], imports["weft_entry"]
     texts = tuple([text for _, text in modules])
-    made = NativeProgram(program, entry, program.arena_bytes, tuple(distinct.values()), host, keepalive, texts)
+    made = NativeProgram(program, entry, program.arena_bytes, tuple(distinct.values()), host, keepalive, texts, routines=tuple(emitter.routines))
     made.call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(entry)
     made.from_disk = sum(kernel.from_disk for kernel in made.compiled_kernels)
     return made

@@ -9,7 +9,8 @@ from weft.ir.rewrite import params_key
 from weft.util.record import record
 
 _BY_SPEC = {"ReduceSpec": "reduce", "ScanSpec": "scan", "ScatterSpec": "scatter", "ContractSpec": "contract",
-            "HostSpec": "host", "SortSpec": "sort", "ExpandSpec": "expand"}
+            "HostSpec": "host", "SortSpec": "sort", "LibrarySpec": "library",
+            "ExpandSpec": "expand"}
 _COST_BY_KIND = {"random": 60, "index": 6, "layout": 0, "slice": 0}
 _CHEAP_MATH = frozenset({"floor", "ceil", "is_finite", "sqrt", "rsqrt"})
 _SLOW = {"div": 4, "rem": 12, "pow": 30, "integer_pow": 2, "sqrt": 4, "rsqrt": 4, "erf_inv": 30, "threefry2x32": 100}
@@ -18,7 +19,7 @@ _kinds: dict[object, str] = {}
 
 
 def treatment(eqn: Eqn) -> str:
-    """One of: pull, reduce, scan, scatter, update, contract, sort, host, expand, region; before stacking, collective."""
+    """One of: pull, reduce, scan, scatter, update, contract, sort, library, host, expand, region; before stacking, collective."""
     primitive = eqn.primitive
     found = _kinds.get(primitive)
     if found is None:

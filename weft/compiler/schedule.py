@@ -6,6 +6,7 @@ Out:  `Scheduled`: the Program, its constants, counts, and which outputs take th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -347,7 +348,7 @@ class Body:
             if isinstance(item, Group):
                 continue
             how = treatment(item)
-            if how in ("scatter", "update"):
+            if how in ("scatter", "update", "library"):
                 self._pass_on(i, item.invars[0], item.outvars[0])
             elif how == "region" and item.primitive.name in ("scan", "while"):
                 first = carried_from(item)
@@ -486,6 +487,19 @@ class Body:
             return P.Sort(kind, type_name(aval.dtype), aval.size // n, n, at(ins[0]), at(outs[0]), previous, places, **options)
         self.plan.sorts += 1
         self.plan.step(step, ins, outs)
+
+    def _library(self, eqn: Eqn) -> None:
+        """A routine on every matrix of a batch; it overwrites the first operand."""
+        ins = [self.ref(a) for a in eqn.invars[1:]]
+        outs = [self._overwritten(eqn), *(self.result(v) for v in eqn.outvars[1:])]
+        lead = eqn.invars[0].aval.ndim - 2
+        count = math.prod(eqn.invars[0].aval.shape[:lead])
+        arrays = [(f"{kind}{i}", ref, atom.aval.size // max(count, 1), atom.aval.dtype.name)
+                  for kind, atoms, refs, first in (("y", eqn.outvars, outs, 0), ("x", eqn.invars[1:], ins, 1))
+                  for i, (atom, ref) in enumerate(zip(atoms, refs), first)]
+        routine, arguments = eqn.params["routine"], eqn.params["arguments"]
+        self.plan.step(lambda at: P.LibraryCall(routine, count, arguments, tuple((name, at(ref), *rest) for name, ref, *rest in arrays)),
+                       [outs[0], *ins], outs)
 
     def _overwritten(self, eqn: Eqn) -> Ref:
         """The result's memory, holding the first operand: that operand's own memory if nobody needs it any more."""

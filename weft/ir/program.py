@@ -1,6 +1,6 @@
 """Program: the schedule of one compiled jaxpr, between memory planning and native code.
 
-In:   kernels, matmuls, sorts, copies, host calls and loops over planned buffers (built by `compiler`).
+In:   kernels, matmuls, sorts, library calls, copies, host calls and loops over planned buffers (built by `compiler`).
 Out:  one native entry `i32 entry(ptr slots)` made by `codegen.program`: pointer i is the address of `Program.slots[i]`
       for ins, outs and consts; after them comes the arena, in which the temps lie at their offsets. The result is 0, or
       not where a host call raised.
@@ -100,6 +100,24 @@ class Sort:
 
 
 @record
+class LibraryCall:
+    """Call `routine` of BLAS or LAPACK on each of `count` problems. Of its `arguments`, all taken by reference,
+
+    one letter      is a character
+    an int          is an integer, a float a number of the routine's type
+    a name          is the array of that name; of a problem it has so many elements, dense, after those of the one before
+    ("work", t, n)  is memory for n elements of dtype t
+
+    `arrays` are (name, address, elements of each problem, dtype name). Those named x... are only read. Integers are int32
+    here, whatever the library's are; integers that are written (y...) are 0 before.
+    """
+    routine: str
+    count: int
+    arguments: tuple[str | int | float | tuple[str, str, int], ...]
+    arrays: tuple[tuple[str, BufRef, int, str], ...]
+
+
+@record
 class Copy:
     """Copy `nbytes` bytes; source and destination do not overlap."""
     dst: BufRef
@@ -140,7 +158,7 @@ class Branch:
     branches: tuple[tuple["Step", ...], ...]
 
 
-Step = Union[Launch, Gemm, Sort, Copy, HostCall, Loop, WhileLoop, Branch]
+Step = Union[Launch, Gemm, Sort, LibraryCall, Copy, HostCall, Loop, WhileLoop, Branch]
 
 
 @record

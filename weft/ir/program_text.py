@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 
 from weft.ir.loops import Kernel
 from weft.ir.loops_text import canonical, print_kernel
-from weft.ir.program import Branch, BufRef, Copy, Gemm, HostCall, Launch, Loop, Program, Sort, Step, WhileLoop
+from weft.ir.program import Branch, BufRef, Copy, Gemm, HostCall, Launch, LibraryCall, Loop, Program, Sort, Step, WhileLoop
 from weft.util.record import replace
 
 
@@ -62,6 +62,9 @@ def _steps(steps: Iterable[Step], name_of, pad: str) -> Iterator[str]:
                 operands = ", ".join(_ref(ref) for ref in (step.source, step.previous) if ref is not None)
                 results = ", ".join(_ref(ref) for ref in (step.out, step.places) if ref is not None)
                 yield f"{pad}sort {step.kind} {step.type} {step.rows}x{step.n}({operands}) -> {results}"
+            case LibraryCall():
+                arrays = ", ".join(f"{name}={dtype}[{size}] {_ref(ref)}" for name, ref, size, dtype in step.arrays)
+                yield f"{pad}library {step.count} of {step.routine}({', '.join(map(_argument, step.arguments))}): {arrays}"
             case Copy():
                 yield f"{pad}copy {step.nbytes} B: {_ref(step.dst)} = {_ref(step.src)}"
             case HostCall():
@@ -93,6 +96,12 @@ def _gemm(step: Gemm, name_of) -> str:
     else:
         result = f"{_ref(step.a)} * {_ref(step.b)} to {name_of(step.tail)}({', '.join(map(_ref, step.tail_args))})"
     return f"gemm {types} {sizes}{batch}{outer}{runs}: {result}"
+
+
+def _argument(argument) -> str:
+    if isinstance(argument, tuple):
+        return f"{argument[1]}[{argument[2]}]"
+    return repr(argument) if isinstance(argument, str) and len(argument) == 1 else str(argument)
 
 
 def _ref(ref: BufRef) -> str:

@@ -73,6 +73,11 @@ class SortSpec:
 
 
 @record
+class LibrarySpec:
+    """Lowering of an op that is one call of a library's routine per matrix, as its parameters tell."""
+
+
+@record
 class ExpandSpec:
     """Lowering of a composite: `fn(*args, **params)` rebuilds it from other primitives."""
     fn: Callable

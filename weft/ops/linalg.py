@@ -17,25 +17,27 @@ from weft.core.primitive import Primitive, unsupported
 from weft.core.trace import Zero, is_undef, typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
-from weft.ops.contraction import Precision, batch_matmul
-from weft.ops.elementwise import (
-    add,
-    conj,
-    convert_element_type,
-    div,
-    eq,
-    ge,
-    gt,
-    mul,
-    neg,
-    real,
-    select_n,
-    sub,
+from weft.ops import lapack
+from weft.ops.elementwise import add, conj, div, mul, neg, real, sub
+from weft.ops.families import ExpandSpec, HostSpec, add_tangents, full, joined_vma, shape_error, zero_tangent
+from weft.ops.layout import reshape, squeeze
+from weft.ops.matrices import (
+    adjoint,
+    as_columns,
+    as_rows,
+    diagonal_of,
+    diagonal_part,
+    dot,
+    half,
+    identity,
+    is_complex_value,
+    like,
+    matrix_transpose,
+    strict_tril,
+    take_rows,
+    tril,
+    triu,
 )
-from weft.ops.families import HostSpec, add_tangents, full, joined_vma, shape_error, zero_tangent, zeros
-from weft.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather_p
-from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape, squeeze, transpose
-from weft.ops.reduce import reduce_sum
 from weft.ops.rules import at_front
 from weft.ops.slicing import pad, slice_in_dim
 from weft.util import dtypes
@@ -43,20 +45,21 @@ from weft.util import dtypes
 _NOT_LINEAR = "is not linear in its operand; derivatives come from its jvp rule"
 
 
-def _library(name: str, multiple_results: bool = True) -> Primitive:
+def _library(name: str, compiled: Callable | None, multiple_results: bool = True) -> Primitive:
+    """A factorization: `compiled` rebuilds it from routines; without one it runs on the host."""
     p = Primitive(name, "library", multiple_results=multiple_results)
-    p.define(lower=HostSpec(), transpose=unsupported(_NOT_LINEAR))
-    return p
+    lower = HostSpec() if compiled is None else ExpandSpec(compiled)
+    return p.define(lower=lower, transpose=unsupported(_NOT_LINEAR))
 
 
-cholesky_p = _library("cholesky", multiple_results=False)
-triangular_solve_p = _library("triangular_solve", multiple_results=False)
-lu_p = _library("lu")
-lu_pivots_to_permutation_p = _library("lu_pivots_to_permutation", multiple_results=False)
-qr_p = _library("qr")
-eigh_p = _library("eigh")
-svd_p = _library("svd")
-eig_p = _library("eig")
+cholesky_p = _library("cholesky", lapack.cholesky, multiple_results=False)
+triangular_solve_p = _library("triangular_solve", lapack.triangular_solve, multiple_results=False)
+lu_p = _library("lu", lapack.lu)
+lu_pivots_to_permutation_p = _library("lu_pivots_to_permutation", lapack.lu_pivots_to_permutation, multiple_results=False)
+qr_p = _library("qr", lapack.qr)
+eigh_p = _library("eigh", lapack.eigh)
+svd_p = _library("svd", lapack.svd)
+eig_p = _library("eig", None)
 
 
 # --- the functions
@@ -157,93 +160,8 @@ def eig(x, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors
     )
 
 
-def is_complex_value(x) -> bool:
-    """Whether the values of `x` are complex numbers."""
-    return dtypes.issubdtype(typeof(x).dtype, np.complexfloating)
-
-
-# --- matrices, for the rules
-
-
-def _dot(x, y):
-    return batch_matmul(x, y, Precision.HIGHEST)
-
-
-def _t(x):
-    n = typeof(x).ndim
-    return transpose(x, (*range(n - 2), n - 1, n - 2))
-
-
-def _h(x):
-    return conj(_t(x)) if is_complex_value(x) else _t(x)
-
-
 def _symmetrized(x):
-    return mul(add(x, _h(x)), np.asarray(0.5, typeof(x).dtype)[()])
-
-
-def _triangle(x, keep: Callable):
-    """`x` where `keep(row, column)` holds, zeros elsewhere."""
-    shape = typeof(x).shape
-    rows, columns = (broadcasted_iota(np.int32, shape, len(shape) - 2 + i) for i in (0, 1))
-    return select_n(keep(rows, columns), zeros(typeof(x).strip_weak_type()), x)
-
-
-def _tril(x):
-    return _triangle(x, ge)
-
-
-def _strict_tril(x):
-    return _triangle(x, gt)
-
-
-def _triu(x):
-    return _triangle(x, lambda i, j: ge(j, i))
-
-
-def _diagonal_part(x):
-    return _triangle(x, eq)
-
-
-def _diagonal(x):
-    """The diagonals of square matrices, as vectors."""
-    return reduce_sum(_diagonal_part(x), (typeof(x).ndim - 1,))
-
-
-def _rows(v, shape: Sequence[int]):
-    """Vectors `v` repeated as the rows of matrices of `shape`."""
-    return broadcast_in_dim(v, tuple(shape), (*range(len(shape) - 2), len(shape) - 1))
-
-
-def _columns(v, shape: Sequence[int]):
-    """Vectors `v` repeated as the columns of matrices of `shape`."""
-    return broadcast_in_dim(v, tuple(shape), tuple(range(len(shape) - 1)))
-
-
-def _half(x):
-    return mul(x, np.asarray(0.5, typeof(x).dtype)[()])
-
-
-def _like(x, y):
-    """Real `x` in the (possibly complex) dtype of `y`."""
-    return convert_element_type(x, typeof(y).dtype)
-
-
-def _take_rows(x, rows):
-    """The rows of the matrices `x` that the vectors `rows` name."""
-    shape, batch = typeof(x).shape, typeof(rows).ndim - 1
-    lead = tuple(range(batch))
-    numbers = GatherDimensionNumbers((batch + 1,), (batch,), (batch,), lead, lead)
-    return gather_p.bind(
-        x,
-        reshape(rows, (*typeof(rows).shape, 1)),
-        dimension_numbers=numbers,
-        slice_sizes=(*(1,) * (batch + 1), shape[-1]),
-        indices_are_sorted=False,
-        unique_indices=True,
-        mode=GatherScatterMode.PROMISE_IN_BOUNDS,
-        fill_value=None,
-    )
+    return mul(add(x, adjoint(x)), np.asarray(0.5, typeof(x).dtype)[()])
 
 
 # --- types, batching, factors
@@ -345,8 +263,8 @@ def _cholesky_jvp(primals, tangents):
         return out, zero_tangent(out)
     solve = lambda b, **options: triangular_solve(out, b, lower=True, **options)
     inner = solve(solve(tangents[0], transpose_a=True, conjugate_a=True), left_side=True)
-    inner = sub(_tril(inner), _half(_diagonal_part(inner)))
-    return out, _dot(out, inner)
+    inner = sub(tril(inner), half(diagonal_part(inner)))
+    return out, dot(out, inner)
 
 
 # --- triangular_solve
@@ -399,11 +317,11 @@ def _triangular_solve_jvp(primals, tangents, **params):
     if type(t_b) is not Zero:
         total = triangular_solve_p.bind(a, t_b, **params)
     if type(t_a) is not Zero:
-        t = _tril(t_a) if params["lower"] else _triu(t_a)
-        t = sub(t, _diagonal_part(t)) if params["unit_diagonal"] else t
-        t = _t(t) if params["transpose_a"] else t
+        t = tril(t_a) if params["lower"] else triu(t_a)
+        t = sub(t, diagonal_part(t)) if params["unit_diagonal"] else t
+        t = matrix_transpose(t) if params["transpose_a"] else t
         t = conj(t) if params["conjugate_a"] and is_complex_value(t) else t
-        change = neg(_dot(t, out) if params["left_side"] else _dot(out, t))
+        change = neg(dot(t, out) if params["left_side"] else dot(out, t))
         total = add_tangents(total, triangular_solve_p.bind(a, change, **params))
     return out, total
 
@@ -478,28 +396,19 @@ def _lu_jvp(primals, tangents):
     last = len(shape) - 1
     # L and U made square: the dims they lack are those of the identity
     lower = _widened(slice_in_dim(packed, 0, k, 1, last), last, m - k)
-    lower = add(_strict_tril(lower), _identity(typeof(lower)))
-    upper = _widened(slice_in_dim(_triu(packed), 0, k, 1, last - 1), last - 1, n - k)
-    upper = add(upper, _identity(typeof(upper), start=k))
-    moved = _take_rows(tangents[0], order)
+    lower = add(strict_tril(lower), identity(typeof(lower)))
+    upper = _widened(slice_in_dim(triu(packed), 0, k, 1, last - 1), last - 1, n - k)
+    upper = add(upper, identity(typeof(upper), start=k))
+    moved = take_rows(tangents[0], order)
     inner = triangular_solve(lower, moved, left_side=True, lower=True, unit_diagonal=True)
     inner = triangular_solve(upper, inner)
-    t = add(_dot(lower, _strict_tril(inner)), _dot(_triu(inner), upper))
+    t = add(dot(lower, strict_tril(inner)), dot(triu(inner), upper))
     return outs, [t, zero_tangent(pivots), zero_tangent(order)]
 
 
 def _widened(x, dim: int, count: int):
     config = [(0, count if d == dim else 0, 0) for d in range(typeof(x).ndim)]
     return pad(x, np.zeros((), typeof(x).dtype)[()], config)
-
-
-def _identity(aval: ShapedArray, start: int = 0):
-    """Ones on the diagonal from position `start` on."""
-    ones = _diagonal_part(full(aval.shape, 1, aval.dtype))
-    if not start:
-        return ones
-    rows = broadcasted_iota(np.int32, aval.shape, aval.ndim - 2)
-    return select_n(ge(rows, np.int32(start)), full(aval.shape, 0, aval.dtype), ones)
 
 
 @lu_pivots_to_permutation_p.def_type
@@ -564,16 +473,16 @@ def _qr_jvp(primals, tangents, *, pivoting, full_matrices):
         raise NotImplementedError("qr: has no derivative for wide matrices, nor for full_matrices=True unless square.")
     t = tangents[0]
     if pivoting:
-        t = _t(_take_rows(_t(t), order[0]))
+        t = matrix_transpose(take_rows(matrix_transpose(t), order[0]))
     scaled = triangular_solve(r, t)  # dA R^-1
-    inner = _dot(_h(q), scaled)
-    low = _strict_tril(inner)
-    turn = sub(low, _h(low))  # Q^H dQ, antihermitian
+    inner = dot(adjoint(q), scaled)
+    low = strict_tril(inner)
+    turn = sub(low, adjoint(low))  # Q^H dQ, antihermitian
     if is_complex_value(q):  # keeps the diagonal of R real
-        diagonal = _diagonal_part(inner)
-        turn = add(turn, sub(diagonal, _like(real(diagonal), diagonal)))
-    t_q = add(_dot(q, sub(turn, inner)), scaled)
-    t_r = _dot(sub(inner, turn), r)
+        diagonal = diagonal_part(inner)
+        turn = add(turn, sub(diagonal, like(real(diagonal), diagonal)))
+    t_q = add(dot(q, sub(turn, inner)), scaled)
+    t_r = dot(sub(inner, turn), r)
     return outs, [t_q, t_r, *map(zero_tangent, order)]
 
 
@@ -598,8 +507,8 @@ def _eigh_reference(x, *, lower, sort_eigenvalues):
 def _reciprocal_differences(values):
     """Matrix with 1 / (v_j - v_i) at (i, j), zeros on the diagonal."""
     shape = (*typeof(values).shape, typeof(values).shape[-1])
-    difference = sub(_rows(values, shape), _columns(values, shape))
-    one = _identity(typeof(difference))
+    difference = sub(as_rows(values, shape), as_columns(values, shape))
+    one = identity(typeof(difference))
     return sub(div(full(shape, 1, typeof(values).dtype), add(difference, one)), one)
 
 
@@ -608,10 +517,10 @@ def _eigh_jvp(primals, tangents, **params):
     v, w = outs = eigh_p.bind(*primals, **params)
     if type(tangents[0]) is Zero:
         return outs, [zero_tangent(o) for o in outs]
-    inner = _dot(_h(v), _dot(tangents[0], v))
-    diagonal = _diagonal(inner)
+    inner = dot(adjoint(v), dot(tangents[0], v))
+    diagonal = diagonal_of(inner)
     t_w = real(diagonal) if is_complex_value(v) else diagonal
-    return outs, [_dot(v, mul(_like(_reciprocal_differences(w), inner), inner)), t_w]
+    return outs, [dot(v, mul(like(_reciprocal_differences(w), inner), inner)), t_w]
 
 
 # --- svd
@@ -654,33 +563,33 @@ def _svd_jvp(primals, tangents, *, full_matrices, compute_uv):
         raise NotImplementedError("svd: full_matrices=True has no derivative unless the matrix is square.")
     t = tangents[0]
     s, u, vh = outs if compute_uv else svd_p.bind(*primals, full_matrices=False, compute_uv=True)
-    v = _h(vh)
-    inner = _dot(_h(u), _dot(t, v))
-    diagonal = _diagonal(inner)
+    v = adjoint(vh)
+    inner = dot(adjoint(u), dot(t, v))
+    diagonal = diagonal_of(inner)
     t_s = real(diagonal) if is_complex_value(u) else diagonal
     if not compute_uv:
         return outs, [t_s]
     shape = typeof(inner).shape
-    wide = _like(s, inner)
-    by_column, by_row = mul(inner, _rows(wide, shape)), mul(inner, _columns(wide, shape))
-    f = _like(_reciprocal_differences(mul(s, s)), inner)
-    t_u = _dot(u, _with_phases(mul(f, add(by_column, _h(by_column))), inner, wide))
-    t_v = _dot(v, mul(f, add(by_row, _h(by_row))))
+    wide = like(s, inner)
+    by_column, by_row = mul(inner, as_rows(wide, shape)), mul(inner, as_columns(wide, shape))
+    f = like(_reciprocal_differences(mul(s, s)), inner)
+    t_u = dot(u, _with_phases(mul(f, add(by_column, adjoint(by_column))), inner, wide))
+    t_v = dot(v, mul(f, add(by_row, adjoint(by_row))))
     if m > n:  # the part of the columns outside the span of U
-        outside = sub(_dot(t, v), _dot(u, inner))
-        t_u = add(t_u, div(outside, _rows(wide, typeof(outside).shape)))
+        outside = sub(dot(t, v), dot(u, inner))
+        t_u = add(t_u, div(outside, as_rows(wide, typeof(outside).shape)))
     if n > m:
-        outside = sub(_dot(_h(t), u), _dot(v, _h(inner)))
-        t_v = add(t_v, div(outside, _rows(wide, typeof(outside).shape)))
-    return outs, [t_s, t_u, _h(t_v)]
+        outside = sub(dot(adjoint(t), u), dot(v, adjoint(inner)))
+        t_v = add(t_v, div(outside, as_rows(wide, typeof(outside).shape)))
+    return outs, [t_s, t_u, adjoint(t_v)]
 
 
 def _with_phases(turn, inner, s):
     """`turn` with the phases, which are free for complex matrices: all of them taken by U."""
     if not is_complex_value(inner):
         return turn
-    phases = _half(_diagonal_part(sub(inner, _h(inner))))
-    return add(turn, div(phases, _rows(s, typeof(inner).shape)))
+    phases = half(diagonal_part(sub(inner, adjoint(inner))))
+    return add(turn, div(phases, as_rows(s, typeof(inner).shape)))
 
 
 # --- eig
@@ -723,12 +632,12 @@ def _eig_jvp(primals, tangents, *, compute_left_eigenvectors, compute_right_eige
     if compute_left_eigenvectors or compute_right_eigenvectors:
         raise NotImplementedError("eig: eigenvectors have no derivative here; eigenvalues alone have one.")
     _, v = eig_p.bind(primals[0], compute_left_eigenvectors=False, compute_right_eigenvectors=True)
-    moved = _dot(_like(tangents[0], v), v)
-    return outs, [_diagonal(_solve(v, moved))]
+    moved = dot(like(tangents[0], v), v)
+    return outs, [diagonal_of(_solve(v, moved))]
 
 
 def _solve(a, b):
     """The x with a x = b, for square matrices."""
     packed, _, order = lu_p.bind(a)
-    x = triangular_solve(packed, _take_rows(b, order), left_side=True, lower=True, unit_diagonal=True)
+    x = triangular_solve(packed, take_rows(b, order), left_side=True, lower=True, unit_diagonal=True)
     return triangular_solve(packed, x, left_side=True)

@@ -38,7 +38,7 @@ class Executable:
         self.const_inputs: list[Array] = []             # constants of the program that are passed as its first inputs
         traffic = sum(s.nbytes for s in (*self.in_specs, *self.out_specs)) + self.arena_bytes
         # worth letting other Python threads run; while a host call runs they may, and arguments must be held
-        self.is_long = traffic > _LONG_BYTES or native.calls_python
+        self.is_long = traffic > _LONG_BYTES or native.takes_long
         self.n_slots = len(self.in_specs) + len(self.out_specs) + len(self.consts) + 1
         self._template = ctypes.c_void_p * self.n_slots
 

@@ -1,0 +1,122 @@
+"""Where the routines of BLAS and LAPACK are: in the library that NumPy runs on, or else in SciPy's.
+
+In:   the name of a routine, as Fortran knows it (`spotrf`).
+Out:  its address. It takes all arguments by reference; integers have `integer_bytes()` bytes.
+Laws: NumPy's library is in the process anyway, so a search there costs nothing and no second library starts threads of its
+      own. Where it cannot be searched by name, SciPy's tables of routines serve: those are public, but take a fifth of a
+      second to import.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+#: how a library spells its routines, and the bytes of its integers
+_SPELLINGS = (("scipy_{}_64_", 8), ("{}_64_", 8), ("scipy_{}_", 4), ("{}_", 4))
+#: how OpenBLAS spells the functions that tell and set its number of threads
+_THREADS = ("scipy_openblas_{}_num_threads64_", "openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads", "openblas_{}_num_threads")
+_PROBE = "sgesdd"
+
+
+def address(routine: str) -> int:
+    """The address of a routine.
+
+    >>> address("spotrf") != 0
+    True
+    """
+    return _source()[0](routine)
+
+
+def integer_bytes() -> int:
+    """Bytes of the integers that routines take and give."""
+    return _source()[1]
+
+
+def call(routine: str, arguments: Sequence[str | int | float | tuple[str, str, int]], arrays: Mapping[str, np.ndarray]) -> None:
+    """Call a routine from Python, once, as `ir.program.LibraryCall` tells its arguments.
+
+    >>> x = np.array([[4.0, 2.0], [2.0, 5.0]], np.float32)
+    >>> call("spotrf", ("U", 2, "y0", 2, "y1"), {"y0": x, "y1": np.zeros((), np.int32)})
+    >>> x.tolist()
+    [[2.0, 2.0], [1.0, 2.0]]
+    """
+    integer = np.dtype(f"i{integer_bytes()}")
+    number = np.dtype({"s": "f4", "d": "f8", "c": "c8", "z": "c16"}[routine[0]])
+    wide = {name: array.astype(integer) if array.dtype == np.int32 else array for name, array in arrays.items()}
+    given = []
+    for argument in arguments:
+        if isinstance(argument, tuple):
+            given.append(np.empty(argument[2], integer if argument[1] == "int32" else argument[1]))
+        elif isinstance(argument, str):
+            given.append(np.frombuffer(argument.encode(), "u1") if len(argument) == 1 else wide[argument])
+        else:
+            given.append(np.array(argument, integer if isinstance(argument, int) else number))
+    ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(given))(address(routine))(*[array.ctypes.data for array in given])
+    for name, array in arrays.items():
+        if wide[name] is not array:
+            array[...] = wide[name]
+
+
+@functools.cache
+def thread_control() -> tuple[int, int] | None:
+    """Addresses of `int get()` and `void set(int)`, which rule the library's own threads; None where it has none."""
+    library = _numpys()
+    for spelling in _THREADS:
+        found = [_symbol(library, spelling.format(verb)) for verb in ("get", "set")]
+        if all(found):
+            return found[0], found[1]
+    return None
+
+
+@functools.cache
+def _source() -> tuple[Callable[[str], int], int]:
+    """How to find a routine's address, and the bytes of an integer."""
+    library = _numpys()
+    for spelling, size in _SPELLINGS:
+        if _symbol(library, spelling.format(_PROBE)):
+            return functools.partial(_from_numpy, spelling), size
+    return _from_scipy, 4
+
+
+@functools.cache
+def _numpys() -> ctypes.CDLL | None:
+    """NumPy's linear algebra, through which the symbols of the library under it are found."""
+    try:
+        from numpy.linalg import _umath_linalg
+
+        return ctypes.CDLL(_umath_linalg.__file__)
+    except (ImportError, OSError, TypeError):
+        return None
+
+
+def _from_numpy(spelling: str, routine: str) -> int:
+    """The address of a routine in the library that NumPy runs on."""
+    found = _symbol(_numpys(), spelling.format(routine))
+    if not found:
+        raise NotImplementedError(f"linear algebra: the library that NumPy runs on has no routine {routine!r}.")
+    return found
+
+
+def _symbol(library: ctypes.CDLL | None, name: str) -> int:
+    """The address of a symbol, 0 if there is none."""
+    try:
+        return ctypes.cast(library[name], ctypes.c_void_p).value or 0 if library is not None else 0
+    except AttributeError:
+        return 0
+
+
+def _from_scipy(routine: str) -> int:
+    """The address of a routine in SciPy's tables for compiled callers."""
+    for name in ("cython_lapack", "cython_blas"):
+        capsule = importlib.import_module(f"scipy.linalg.{name}").__pyx_capi__.get(routine)
+        if capsule is not None:
+            api = ctypes.pythonapi
+            api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
+            api.PyCapsule_GetPointer.restype, api.PyCapsule_GetPointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+            return api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
+    raise NotImplementedError(f"linear algebra: SciPy has no routine {routine!r}.")
