@@ -343,7 +343,8 @@ def compile_program(program: Program) -> NativeProgram:
         imports[symbol] = trackers[-1][symbol]
     keepalive, entry = [trackers, host, list(distinct.values()), program], imports["weft_entry"]
     texts = tuple([text for _, text in modules])
-    made = NativeProgram(program, entry, program.arena_bytes, tuple(distinct.values()), host, keepalive, texts, routines=tuple(emitter.routines))
+    made = NativeProgram(program, entry, program.arena_bytes, tuple(distinct.values()), host, keepalive, texts,
+                         routines=tuple(emitter.routines))
     made.call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(entry)
     made.from_disk = sum(kernel.from_disk for kernel in made.compiled_kernels)
     return made
