@@ -23,13 +23,18 @@ _BOOLEAN = {"add": "or", "max": "or", "mul": "and", "min": "and"}
 
 @record(frozen=False)
 class Reduction:
-    """An accumulator: filled by pass `level` over the columns."""
+    """An accumulator: filled by pass `level` over the columns.
+
+    That of positions `at` where the extreme value `extreme` stands may be filled along with it, instead of in a pass of its own.
+    """
     name: str
     op: str
     init: Expr
     value: Expr
     level: int
     columns: tuple[int, ...]
+    extreme: str | None = None
+    at: Expr | None = None
 
 
 @record(frozen=False)
@@ -227,8 +232,10 @@ class Lowering:
         at = b.const(0, "i64")
         for d in axes:
             at = b.iadd(b.imul(at, atom.aval.shape[d]), where[d])
-        far = b.const(int(limits.max), type_)
-        return self._accumulate("min", far, b.select(hit, b.cast(at, type_), far), axes)
+        far, at = b.const(int(limits.max), type_), b.cast(at, type_)
+        found = self._accumulate("min", far, b.select(hit, at, far), axes)
+        self.reductions[-1].extreme, self.reductions[-1].at = extreme.name, at
+        return found
 
     def _accumulate(self, op: str, init: Expr, value: Expr, axes: tuple[int, ...]) -> Expr:
         factors: list[tuple[str, tuple]] = []

@@ -14,7 +14,7 @@ import math
 
 from weft.compiler.classify import row_major
 from weft.compiler.emit import Emitter
-from weft.compiler.lower import Lowered, children
+from weft.compiler.lower import Lowered, Reduction, children
 from weft.ir.build import Builder, type_name
 from weft.ir.jaxpr import Var
 from weft.ir.loops import (
@@ -51,7 +51,7 @@ STREAM_BYTES = 1 << 26         # results that are longer than the caches go past
 STREAM_TILED = 1 << 24         # written across their lines they do so sooner
 STRIP = 1024                   # accumulators that a task keeps side by side
 STRIP_ROWS = 8                 # rows that are added into them at a time, at most
-STRIP_TYPES = frozenset({"i32", "u32", "i64", "u64", "f32", "f64"})
+STRIP_TYPES = frozenset({"bool", "i32", "u32", "i64", "u64", "f32", "f64"})
 
 
 @record(frozen=False)
@@ -395,8 +395,8 @@ class Nest:
         columns = [d for d in self.dims if d.column]
         if vector is None or vector.column or len(columns) != 1 or columns[0].extent < 2 * STRIP_ROWS:
             return None
-        if any(r.level or r.op not in ("add", "mul", "min", "max") or r.value.type not in STRIP_TYPES
-               for r in low.reductions) or any(o.level >= 0 for o in low.outputs) or vector.extent < 16:
+        if vector.extent < 16 or any(o.level >= 0 for o in low.outputs) or any(
+                (r.level and r.extreme is None) or r.value.type not in STRIP_TYPES for r in low.reductions):
             return None
         return columns[0]
 
@@ -427,7 +427,8 @@ class Nest:
             kept[r.name] = self.scratch[-1].name
         emit.open(5)
         for r in low.reductions:
-            emit.append(Store(kept[r.name], j, r.init))
+            # the first of equals is the first of all until something better comes
+            emit.append(Store(kept[r.name], j, r.init if r.extreme is None else b.const(0, r.init.type)))
         emit.close("j", self.strip_extent, "vector")
         # the accumulators' way through memory is shared by several rows, as long as their code stays short
         side = STRIP_ROWS if self.survey.price <= 24 else 2
@@ -458,19 +459,40 @@ class Nest:
             where[id(column)] = row
             translate = Translate(low.builder, b, self._mapping(where))
             for r in low.reductions:
-                values[r.name].append(translate(r.value))
+                values[r.name].append(translate(r.value if r.at is None else r.at))
         emit.open(4)
         emit.open(5)
-        roots = []
+        placed = {r.extreme: r for r in low.reductions if r.extreme is not None}
+        targets: list[tuple[str, str | None]] = []
+        roots: list[Expr] = []
         for r in low.reductions:
-            terms = values[r.name]
-            while len(terms) > 1:
-                terms = [b.op(r.op, *terms[i:i + 2]) if i + 1 < len(terms) else terms[i]
-                         for i in range(0, len(terms), 2)]
-            roots.append(terms[0])
-        for r, value in zip(low.reductions, emit.compute(roots)):
-            emit.append(Store(kept[r.name], b.index("j"), value, None, r.op))
+            if r.name in placed:
+                names = kept[r.name], kept[placed[r.name].name]
+                targets += [(name, None) for name in names]
+                roots += self._first_extreme(r, names, values[r.name], values[placed[r.name].name])
+            elif r.extreme is None:
+                terms = values[r.name]
+                while len(terms) > 1:
+                    terms = [b.op(r.op, *terms[i:i + 2]) if i + 1 < len(terms) else terms[i]
+                             for i in range(0, len(terms), 2)]
+                targets.append((kept[r.name], r.op))
+                roots.append(terms[0])
+        done = emit.compute(roots)
+        for (name, op), value in zip(targets, emit.before_stores(done)):
+            emit.append(Store(name, b.index("j"), value, None, op))
         emit.close("j", self.strip_extent, "vector")
+
+    def _first_extreme(self, r: Reduction, kept: tuple[str, str], values: list[Expr], places: list[Expr]) -> tuple[Expr, Expr]:
+        """The extreme and its place after some rows more: a better value takes over, and the first NaN for good."""
+        b, j = self.b, self.b.index("j")
+        best, place = b.load(kept[0], j, values[0].type), b.load(kept[1], j, places[0].type)
+        for value, at in zip(values, places):
+            better = b.op("gt" if r.op == "max" else "lt", value, best)
+            if value.type in FLOATS:
+                known = b.op("eq", best, best)
+                better = b.logical_or(better, b.logical_and(b.op("ne", value, value), known))
+            best, place = b.select(better, value, best), b.select(better, at, place)
+        return best, place
 
     def _rows(self, where: dict[int, Expr]) -> None:
         """The body of one row: passes over the columns, then what is stored once."""
