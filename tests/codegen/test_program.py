@@ -279,10 +279,24 @@ def test_the_cache_on_disk_is_kept_below_its_limit(tmp_path, monkeypatch):
     from weft.codegen import cache
 
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
-    names = [f"{i:02x}" * 16 for i in range(1, 9)]
+    names = [f"ab{i:02x}" * 8 for i in range(1, 9)]
     for i, name in enumerate(names):
-        cache.write(name, bytes(1000))
+        cache.write(name, bytes(5000))
         os.utime(cache._file(name), (i, i))
-    assert cache.prune(1 << 20) == 0
-    deleted = cache.prune(4000)
-    assert deleted >= 4000 and not cache.has(names[0]) and cache.has(names[-1]) and cache.read(names[-1]) == bytes(1000)
+    assert cache.prune(256 << 16) == 0                               # a folder has its part of the limit
+    assert cache.prune(256 * 40_000) >= 5 * 5000
+    assert [cache.has(name) for name in names] == [False] * 5 + [True] * 3
+    assert cache.read(names[-1]) == bytes(5000)
+
+
+def test_writing_keeps_the_cache_below_its_limit(tmp_path, monkeypatch):
+    from weft.codegen import cache
+
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(cache, "_limit", lambda: 256 * 20_000)
+    names = [f"{folder}{i:02x}" * 8 for folder in ("ab", "cd") for i in range(8, -1, -1)]   # "ab00" comes last of its folder
+    for name in names[:9]:
+        cache.write(name, bytes(5000))
+    for name in names[9:-1]:
+        cache.write(name, bytes(5000))
+    assert sum(map(cache.has, names[:9])) <= 2 and all(map(cache.has, names[9:-1]))

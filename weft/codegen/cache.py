@@ -4,7 +4,8 @@ In:   a key (the text that determines the object) and, when missing, the object'
 Out:  the bytes, or None.
 Laws: files are written under a temporary name and renamed, so that a reader sees all or nothing; each carries a
       checksum, and a file that fails it counts as missing. Failure to write is not an error: the cache is only a cache.
-      It is kept below a limit by deleting the oldest files now and then.
+      It is kept below a limit by deleting the oldest files now and then. Names are digests, so the folders fill evenly:
+      each is kept below its part of the limit by itself.
 """
 
 from __future__ import annotations
@@ -109,36 +110,42 @@ def write(name: str, data: bytes) -> None:
         os.replace(temporary, place)
     except OSError:
         return
-    if name.startswith("00"):                # one in 256: often enough, in short-lived processes too
-        prune()
+    if name[2:4] == "00":                    # one in 256 of this folder: often enough, in short-lived processes too
+        _prune(os.path.dirname(place), _limit() // _FOLDERS)
 
 
 def prune(limit: int | None = None) -> int:
-    """Delete the objects written longest ago until at most three quarters of `limit` bytes are left, if there are more.
+    """Delete the objects written longest ago until at most three quarters of `limit` bytes of disk are taken, if more are.
 
     The limit is `config.compilation_cache_max_size`, 1 GiB if that is negative. Gives the number of bytes deleted.
     """
     root = directory()
-    if root is None:
+    if root is None or not os.path.isdir(root):
         return 0
-    if limit is None:
-        from weft.util.config import config
+    part = (_limit() if limit is None else limit) // _FOLDERS
+    with os.scandir(root) as folders:
+        return sum([_prune(folder.path, part) for folder in folders])
 
-        given: int = config.compilation_cache_max_size
-        limit = given if given >= 0 else _DEFAULT_LIMIT
-    found = []
-    for folder, _, names in os.walk(root):
-        for name in names:
-            place = os.path.join(folder, name)
+
+def _limit() -> int:
+    from weft.util.config import config
+
+    given: int = config.compilation_cache_max_size
+    return given if given >= 0 else _DEFAULT_LIMIT
+
+
+def _prune(folder: str, limit: int) -> int:
+    found, total, deleted = [], 0, 0
+    with os.scandir(folder) as files:
+        for file in files:
             try:
-                facts = os.stat(place)
+                facts = file.stat()
             except OSError:
                 continue                          # another process was faster
-            found.append((facts.st_mtime, facts.st_size, place))
-    total = sum(size for _, size, _ in found)
+            found.append((facts.st_mtime, facts.st_blocks * 512, file.path))
+            total += facts.st_blocks * 512
     if total <= limit:
         return 0
-    deleted = 0
     for _, size, place in sorted(found):
         if total - deleted <= limit * 3 // 4:
             break
@@ -150,4 +157,5 @@ def prune(limit: int | None = None) -> int:
     return deleted
 
 
+_FOLDERS = 256
 _DEFAULT_LIMIT = 1 << 30

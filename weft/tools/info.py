@@ -72,6 +72,5 @@ def _cache_rows() -> list[tuple[str, str]]:
     folder = cache.directory()
     if folder is None:
         return [("cache", "off")]
-    files = [file for file in Path(folder).rglob("*") if file.is_file()]
-    size = sum(file.stat().st_size for file in files)
-    return [("cache", f"{folder}: {len(files)} files, {size / 2**20:.1f} MiB (choose with WEFT_CACHE_DIR)")]
+    sizes = [file.stat().st_blocks * 512 for file in Path(folder).glob("*/*")]
+    return [("cache", f"{folder}: {len(sizes)} files, {sum(sizes) / 2**20:.1f} MiB (choose with WEFT_CACHE_DIR)")]
