@@ -18,7 +18,7 @@ from weft.core.primitive import Primitive, unsupported
 from weft.core.trace import Zero, is_undef, typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
-from weft.ops.elementwise import add, convert_element_type, div, eq, mul, neg
+from weft.ops.elementwise import add, clamp, convert_element_type, div, eq, mul, neg, select
 from weft.ops.families import (
     ScatterSpec,
     add_tangents,
@@ -30,7 +30,7 @@ from weft.ops.families import (
     zero_tangent,
     zeros,
 )
-from weft.ops.layout import iota, reshape
+from weft.ops.layout import broadcast_in_dim, iota, reshape, transpose
 from weft.ops.placement import READ_AT
 from weft.ops.rules import at_front, aval_of, bump, jointly_linear
 from weft.ops.windows import (
@@ -145,6 +145,8 @@ def _filled_with_zero(params: dict) -> dict:
 
 @gather_p.def_transpose
 def _gather_transpose(ct, operand, indices, *, dimension_numbers, mode, indices_are_sorted, unique_indices, **_params):
+    if _picks_one_of_each_row(operand.aval, indices, dimension_numbers):
+        return [_put_into_rows(ct, operand.aval, indices, dimension_numbers, mode), None]
     numbers = ScatterDimensionNumbers(*dimension_numbers)
     out = scatter_add_p.bind(
         zeros(operand.aval.update(dtype=typeof(ct).dtype)),
@@ -156,6 +158,30 @@ def _gather_transpose(ct, operand, indices, *, dimension_numbers, mode, indices_
         unique_indices=unique_indices,
     )
     return [out, None]
+
+
+def _picks_one_of_each_row(aval: ShapedArray, indices, n: GatherDimensionNumbers) -> bool:
+    """Whether a gather reads one element for each position along the batching dims (as a cross entropy does)."""
+    own = [d for d in range(indices.ndim - 1) if d not in n.start_indices_batching_dims]
+    return (not n.offset_dims and len(n.start_index_map) == 1 and len(n.operand_batching_dims) == aval.ndim - 1
+            and aval.sharding is None and all(indices.shape[d] == 1 for d in own))
+
+
+def _put_into_rows(ct, aval: ShapedArray, indices, n: GatherDimensionNumbers, mode: GatherScatterMode):
+    """Zeros with one element of `ct` in each row: a comparison of places, which shares a kernel with what else is done."""
+    own, pairs = sorted(n.start_indices_batching_dims), sorted(zip(n.operand_batching_dims, n.start_indices_batching_dims))
+
+    def spread(x):
+        kept = reshape(x, tuple(indices.shape[d] for d in own))
+        return broadcast_in_dim(transpose(kept, [own.index(d) for _, d in pairs]), aval.shape, [d for d, _ in pairs])
+
+    (dim,) = n.start_index_map
+    dtype, size = np.promote_types(indices.dtype, np.int32), aval.shape[dim]
+    at = convert_element_type(indices, dtype)
+    if mode is GatherScatterMode.CLIP:
+        at = clamp(np.array(0, dtype), at, np.array(size - 1, dtype))
+    hit = eq(broadcast_in_dim(iota(dtype, size), aval.shape, (dim,)), spread(at))
+    return select(hit, spread(ct), full(aval.shape, 0, typeof(ct).dtype))
 
 
 def _shifted(dims: Sequence[int]) -> tuple[int, ...]:

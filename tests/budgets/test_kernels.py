@@ -1,0 +1,73 @@
+"""Kernels of programs that training is made of: how many, how often they go over memory, how much memory they take."""
+
+import numpy as np
+import pytest
+
+import weft
+import weft.lax as lax
+import weft.numpy as wnp
+from weft import nn
+
+ROWS, COLUMNS = 512, 768
+X, ROW = np.zeros((ROWS, COLUMNS), "f4"), np.zeros(COLUMNS, "f4")
+LABELS = np.zeros(ROWS, "i4")
+
+
+def scheduled(function, *args):
+    return weft.jit(function).lower(*args).compile().runtime_executable().stages.scheduled
+
+
+def layer_norm(x, scale, bias):
+    mean, var = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+    return (x - mean) * lax.rsqrt(var + 1e-5) * scale + bias
+
+
+def rms_norm(x, scale):
+    return x * lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-5) * scale
+
+
+def gradient(function):
+    return lambda ct, *args: weft.vjp(function, *args)[1](ct)
+
+
+def cross_entropy(x, labels):
+    return -wnp.take_along_axis(nn.log_softmax(x), labels[:, None], 1).mean()
+
+
+def adam(params, gradients, moments, squares):
+    def one(p, g, m, v):
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        return p - 1e-3 * m / (wnp.sqrt(v) + 1e-8), m, v
+    return [one(*group) for group in zip(params, gradients, moments, squares)]
+
+
+# kernels over the rows, kernels that add the parts of sums over them, and passes over a row
+BUDGETS = [
+    ("softmax", nn.softmax, (X,), 1, 0, 3),
+    ("log_softmax", nn.log_softmax, (X,), 1, 0, 3),
+    ("layer norm", layer_norm, (X, ROW, ROW), 1, 0, 3),
+    ("RMS norm", rms_norm, (X, ROW), 1, 0, 2),
+    ("softmax gradient", gradient(nn.softmax), (X, X), 1, 0, 3),
+    ("log_softmax gradient", gradient(nn.log_softmax), (X, X), 1, 0, 3),
+    ("layer norm gradient", gradient(layer_norm), (X, X, ROW, ROW), 1, 2, 3),
+    ("RMS norm gradient", gradient(rms_norm), (X, X, ROW), 1, 1, 2),
+    ("cross entropy gradient", weft.grad(cross_entropy), (X, LABELS), 1, 0, 3),
+]
+
+
+@pytest.mark.parametrize("name, function, args, rows, ends, passes", BUDGETS, ids=[b[0] for b in BUDGETS])
+def test_row_kernels(name, function, args, rows, ends, passes):
+    plan = scheduled(function, *args)
+    over_rows = [k for k in plan.kernels if any(b.size == X.size for b in k.bufs)]
+    assert (len(over_rows), plan.kernel_count) == (rows, rows + ends)
+    (kernel,) = over_rows
+    row = kernel.body[0].body[-1].body
+    assert sum(getattr(stmt, "kind", "") == "vector" for stmt in row) == passes
+    results = sum(b.nbytes for b in plan.program.slots if b.kind == "out")
+    assert plan.program.arena_bytes <= results // 4
+
+
+def test_an_update_is_one_kernel_for_each_group_of_parameters():
+    groups = [np.zeros(s, "f4") for s in ((64, 32), (32,), (32, 48))]
+    plan = scheduled(adam, *[groups] * 4)
+    assert (plan.kernel_count, plan.program.arena_bytes) == (3, 0)
