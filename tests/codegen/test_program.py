@@ -56,7 +56,7 @@ def test_long_programs_come_in_parts(steps):
     body = (Launch(one, (BufRef(0), BufRef(1))), *[Launch(one, (BufRef(1), BufRef(1)))] * (steps - 1))
     native = run(Program(slots(x, y, out=1), body, 0), x, y)
     np.testing.assert_array_equal(y, x + steps)
-    assert len(native.entry_texts) == (1 if steps <= PART else 1 + -(-steps // PART))
+    assert len(native.made.entry_texts) == (1 if steps <= PART else 1 + -(-steps // PART))
 
 
 def test_parts_know_the_variables_of_the_loops_around_them():
@@ -69,7 +69,7 @@ def test_parts_know_the_variables_of_the_loops_around_them():
     many = (Launch(copy, (BufRef(0, 0, at), BufRef(1, 4, place))),) * (2 * PART)
     native = run(Program(slots(x, y, out=1), (Loop("r", rows, (Loop("c", inner, once + many),)),), 0), x, y)
     np.testing.assert_array_equal(y, np.repeat(x, n).reshape(y.shape))
-    assert len(native.entry_texts) > 2
+    assert len(native.made.entry_texts) > 2
 
 
 def test_a_part_that_fails_stops_the_program():
@@ -189,8 +189,8 @@ def test_host_call_that_raises_stops_the_program():
 def test_dumps_name_everything():
     x = np.zeros(70, np.float32)
     native = run(Program(slots(x, out=1), (Launch(shift(70, 4.0), (BufRef(0), BufRef(0))),), 0), x)
-    assert "define i32 @weft_entry" in native.ir_text() and "fadd" in native.ir_text()
-    assert "ret" in native.assembly() and "vector i in 70" in native.loops_text()
+    assert "define i32 @weft_entry" in native.made.ir_text() and "fadd" in native.made.ir_text()
+    assert "ret" in native.made.assembly() and "vector i in 70" in native.made.loops_text()
 
 
 @pytest.fixture

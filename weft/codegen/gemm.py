@@ -108,6 +108,11 @@ def orders(symbol: str, wanted: frozenset[str]) -> list[Order]:
     return [] if have is None else [*pool.orders(), *map(order, parts(symbol, machine(), have))]
 
 
+def stored(symbol: str) -> list[str]:
+    """Return the keys of the objects of a matmul function that `ensure` gave."""
+    return [order(part).key for part in parts(symbol, machine(), _made[symbol, machine()].pieces)]
+
+
 def _to_make(symbol: str, wanted: frozenset[str] | None) -> frozenset[str] | None:
     """The optional functions that a new compilation should have; None when the one there is will do."""
     key = (symbol, machine())

@@ -1,8 +1,11 @@
 """Objects into memory: a linker for the relocatable files that our code generator writes on x86-64 Linux.
 
-In:   an ELF object of the large code model, and addresses for the symbols it imports.
-Out:  `Loaded`: the addresses of its global symbols; the code stays in memory as long as this object does.
-Laws: everything beyond what our objects hold (five kinds of relocations) raises `Unsupported`, and `target.link` lets LLVM
+In:   ELF objects of the large code model, and addresses for the symbols they import.
+Out:  `link(objects)`, an `Image`: all of them laid out from address 0 on, with the words that depend on where it will lie;
+      plain data, which may be kept on disk. `place(image, address)` brings it into memory as `Loaded`: the addresses of its
+      global symbols; the code stays there as long as this object does. `load` does both.
+Laws: a name that an object imports is that of the last object before it that exports it, else of the process.
+      Everything beyond what our objects hold (five kinds of relocations) raises `Unsupported`, and `target.link` lets LLVM
       do it. Code is never writable while it can run; a forked child has data of its own.
 
 A process that finds all its objects on disk needs no more of LLVM than this file, which saves its start-up.
@@ -16,15 +19,16 @@ import mmap
 import os
 import struct
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
 _PROGBITS, _SYMTAB, _RELA, _NOBITS = 1, 2, 4, 8
 _ALLOC, _EXECUTE = 2, 4
-_FIRST_SPECIAL = 0xFF00  # section numbers from here on are not sections
 # relocations: absolute; relative to the place; offset from the table of addresses; place in that table; the table itself
 _ABS64, _PC64, _GOTOFF64, _GOT64, _GOTPC64 = 1, 24, 25, 27, 29
 _PAGE = mmap.PAGESIZE
@@ -80,53 +84,138 @@ def _mprotect() -> ctypes._CFuncPtr:
     return function
 
 
+class Image(NamedTuple):
+    """Linked objects, not yet anywhere. Of `size` bytes `memory` has the first, the others are zero; code comes first.
+
+    To the u64 at `places[i]` the address of target `targets[i]` is to be added: 0 is the image itself, n > 0 is
+    `imports[n - 1]` (both arrays are the bytes of u32). `exports` tells where global symbols lie in the image.
+    """
+    memory: bytes
+    code_size: int
+    size: int
+    places: bytes
+    targets: bytes
+    imports: tuple[str, ...]
+    exports: dict[str, int]
+
+
 def load(data: bytes, imports: Mapping[str, int], shared: Mapping[str, int]) -> Loaded:
     """Link an object; imported symbols are looked up in `imports`, then in `shared`."""
-    if data[:6] != b"\x7fELF\x02\x01" or data[16:20] != b"\x01\x00\x3e\x00":
-        raise Unsupported("not a relocatable x86-64 object")
-    start, count = struct.unpack_from("<Q", data, 40)[0], struct.unpack_from("<H", data, 60)[0]
-    sections = [_Section(*_SECTION.unpack_from(data, start + 64 * i)) for i in range(count)]
-    table = next((s for s in sections if s.kind == _SYMTAB), None)
-    if table is None:
-        raise Unsupported("no symbols")
-    symbols = list(_SYMBOL.iter_unpack(data[table.offset:table.offset + table.size]))
-    names = _Names(data, sections[table.link])
-    places, code_size, size = _layout(sections)
-    relocations = _relocations(data, sections, places)
-    indirect = {symbol: 8 * i for i, symbol in enumerate(dict.fromkeys(s for _, kind, s, _ in relocations if kind == _GOT64))}
-    at_table = -(-size // 8) * 8
-    memory = mmap.mmap(-1, max(at_table + 8 * len(indirect), 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    for i, place in places.items():
-        if sections[i].kind == _PROGBITS:
-            memory[place:place + sections[i].size] = data[sections[i].offset:sections[i].offset + sections[i].size]
+    return place(link([data]), lambda name: imports.get(name) or shared.get(name))
 
-    @functools.cache
-    def address(number: int) -> int:
-        name, _, _, section, value, _ = symbols[number]
-        if section == 0:
-            found = imports.get(names[name]) or shared.get(names[name])
-            if not found:
-                raise RuntimeError(f"codegen: nothing is called {names[name]!r}, which compiled code refers to")
-            return found
-        if section not in places:
-            raise Unsupported(f"symbol {names[name]!r} in section {section}")
-        return base + places[section] + value
 
-    got = base + at_table
-    for symbol, slot in indirect.items():
-        struct.pack_into("<Q", memory, at_table + slot, address(symbol))
-    for place, kind, symbol, addend in relocations:
-        if kind == _GOT64:
-            value = indirect[symbol] + addend
-        elif kind == _GOTPC64:
-            value = got + addend - (base + place)
-        else:
-            value = address(symbol) + addend - {_ABS64: 0, _PC64: base + place, _GOTOFF64: got}[kind]
-        struct.pack_into("<Q", memory, place, value & 0xFFFFFFFFFFFFFFFF)
-    if code_size and _mprotect()(base, code_size, mmap.PROT_READ | mmap.PROT_EXEC):
+def place(image: Image, address: Callable[[str], int | None]) -> Loaded:
+    """Bring an image into memory; `address` knows what it imports."""
+    known = [0, *map(address, image.imports)]
+    if not all(known[1:]):
+        raise RuntimeError(f"codegen: nothing is called {image.imports[known.index(None) - 1]!r}, which compiled code refers to")
+    memory = mmap.mmap(-1, image.size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    known[0] = base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    memory[:len(image.memory)] = image.memory
+    if image.places:
+        words = np.ndarray((image.size - 7,), "<u8", memory, strides=(1,))       # one begins at every byte
+        words[np.frombuffer(image.places, np.uint32)] += np.array(known, np.uint64)[np.frombuffer(image.targets, np.uint32)]
+    if image.code_size and _mprotect()(base, image.code_size, mmap.PROT_READ | mmap.PROT_EXEC):
         raise Unsupported("memory cannot be made executable")
-    return Loaded(memory, {names[s[0]]: address(i) for i, s in enumerate(symbols) if s[1] >> 4 and 0 < s[3] < _FIRST_SPECIAL})
+    return Loaded(memory, {name: base + at for name, at in image.exports.items()})
+
+
+def link(objects: Sequence[bytes]) -> Image:
+    """Lay objects out one after another, and resolve what they say of each other."""
+    parsed = [_Object(data) for data in objects]
+    code_size, size = _layout(parsed)
+    exports: dict[str, int] = {}
+    linked = _Linked(-(-size // 8) * 8)
+    for one in parsed:
+        one.copy_to(linked.memory)
+        linked.relocate(one, [_target(one, symbol, exports) for symbol in one.symbols])
+        exports |= {one.names[s[0]]: one.places[s[3]] + s[4] for s in one.symbols if s[1] >> 4 and s[3] in one.places}
+    return linked.image(code_size, exports)
+
+
+#: what a symbol stands for: the name of an import, or nothing for the image; and a number of bytes after it
+_Target = tuple[str, int]
+
+
+def _target(one: _Object, symbol: tuple, exports: dict[str, int]) -> _Target | None:
+    """What a symbol of an object stands for; None is a section that is not in memory."""
+    name, _, _, section, value, _ = symbol
+    if section:
+        return ("", one.places[section] + value) if section in one.places else None
+    title = one.names[name]
+    return ("", exports[title]) if title in exports else (title, 0)
+
+
+class _Object:
+    """What an object says of itself; `places` is where its sections lie, once they are laid out."""
+
+    def __init__(self, data: bytes):
+        if data[:6] != b"\x7fELF\x02\x01" or data[16:20] != b"\x01\x00\x3e\x00":
+            raise Unsupported("not a relocatable x86-64 object")
+        start, count = struct.unpack_from("<Q", data, 40)[0], struct.unpack_from("<H", data, 60)[0]
+        self.data = data
+        self.sections = [_Section(*_SECTION.unpack_from(data, start + 64 * i)) for i in range(count)]
+        table = next((s for s in self.sections if s.kind == _SYMTAB), None)
+        if table is None:
+            raise Unsupported("no symbols")
+        self.symbols = list(_SYMBOL.iter_unpack(data[table.offset:table.offset + table.size]))
+        self.names = _Names(data, self.sections[table.link])
+        self.places: dict[int, int] = {}
+
+    def copy_to(self, memory: bytearray) -> None:
+        """Write the sections that have contents."""
+        for i, at in self.places.items():
+            s = self.sections[i]
+            if s.kind == _PROGBITS:
+                memory[at:at + s.size] = self.data[s.offset:s.offset + s.size]
+
+    def relocations(self) -> Iterator[tuple[int, int, int, int]]:
+        """(place in memory, kind, symbol, addend) of every relocation of a section that is in memory."""
+        for s in self.sections:
+            if s.kind == _RELA and s.info in self.places:
+                start = self.places[s.info]
+                for offset, info, addend in _RELOCATION.iter_unpack(self.data[s.offset:s.offset + s.size]):
+                    yield start + offset, info & 0xFFFFFFFF, info >> 32, addend
+
+
+class _Linked:
+    """Memory with a table of addresses after it, and which of its words are to be completed."""
+
+    def __init__(self, table: int):
+        self.memory = bytearray(table)
+        self.table = table
+        self.slots: dict[_Target, int] = {}          # target -> place in the table
+        self.open: list[tuple[int, str]] = []        # place, name of the target
+
+    def relocate(self, one: _Object, targets: Sequence[_Target | None]) -> None:
+        """Write what an object's relocations ask for."""
+        for place, kind, number, addend in one.relocations():
+            target = targets[number]
+            if target is None:
+                raise Unsupported(f"symbol {one.names[one.symbols[number][0]]!r} in section {one.symbols[number][3]}")
+            which, at = target
+            if kind == _GOT64:
+                value = self.slots.setdefault(target, 8 * len(self.slots))
+            elif kind == _GOTPC64:
+                value = self.table - place
+            elif kind == _ABS64:
+                value = at
+                self.open.append((place, which))
+            elif kind in (_PC64, _GOTOFF64) and not which:
+                value = at - (place if kind == _PC64 else self.table)
+            else:
+                raise Unsupported(f"relocation {kind}")
+            struct.pack_into("<Q", self.memory, place, (value + addend) & 0xFFFFFFFFFFFFFFFF)
+
+    def image(self, code_size: int, exports: dict[str, int]) -> Image:
+        """All that was written, as an image."""
+        table = struct.pack(f"<{len(self.slots)}Q", *[at for _, at in self.slots])
+        self.open += [(self.table + slot, which) for (which, _), slot in self.slots.items()]
+        numbers = {"": 0}
+        words = np.array([(place, numbers.setdefault(which, len(numbers))) for place, which in self.open], np.uint32).reshape(-1, 2)
+        memory = bytes(self.memory) + table
+        return Image(memory.rstrip(b"\0"), code_size, max(len(memory), 8), words[:, 0].tobytes(), words[:, 1].tobytes(),
+                     tuple(numbers)[1:], exports)
 
 
 class _Names(dict):
@@ -142,32 +231,19 @@ class _Names(dict):
         return name
 
 
-def _layout(sections: list[_Section]) -> tuple[dict[int, int], int, int]:
-    """The place of each section in memory: code, then from a new page on data; the bytes of code pages and of all."""
-    places: dict[int, int] = {}
+def _layout(objects: Sequence[_Object]) -> tuple[int, int]:
+    """Give each section its place in memory, code first, data from a new page on; the bytes of code pages and of all."""
     at = code_size = 0
     for wanted in (_EXECUTE, 0):
-        for i, s in enumerate(sections):
-            if s.kind in (_PROGBITS, _NOBITS) and s.flags & _ALLOC and s.flags & _EXECUTE == wanted and s.size:
-                places[i] = at = -(-at // max(s.align, 1)) * max(s.align, 1)
-                at += s.size
+        for one in objects:
+            for i, s in enumerate(one.sections):
+                if s.kind in (_PROGBITS, _NOBITS) and s.flags & _ALLOC and s.flags & _EXECUTE == wanted and s.size:
+                    one.places[i] = at = -(-at // max(s.align, 1)) * max(s.align, 1)
+                    at += s.size
         if wanted:
             at = code_size = -(-at // _PAGE) * _PAGE
-    for i, s in enumerate(sections):  # empty sections may still be named
-        if i not in places and s.kind == _PROGBITS and s.flags & _ALLOC and not s.size:
-            places[i] = at
-    return places, code_size, at
-
-
-def _relocations(data: bytes, sections: list[_Section], places: dict[int, int]) -> list[tuple[int, int, int, int]]:
-    """(place in memory, kind, symbol, addend) of every relocation of a section that is in memory."""
-    found = []
-    for s in sections:
-        if s.kind == _RELA and s.info in places:
-            start = places[s.info]
-            for offset, info, addend in _RELOCATION.iter_unpack(data[s.offset:s.offset + s.size]):
-                kind = info & 0xFFFFFFFF
-                if kind not in (_ABS64, _PC64, _GOTOFF64, _GOT64, _GOTPC64):
-                    raise Unsupported(f"relocation {kind}")
-                found.append((start + offset, kind, info >> 32, addend))
-    return found
+    for one in objects:
+        for i, s in enumerate(one.sections):  # empty sections may still be named
+            if i not in one.places and s.kind == _PROGBITS and s.flags & _ALLOC and not s.size:
+                one.places[i] = at
+    return code_size, at

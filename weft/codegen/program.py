@@ -1,7 +1,8 @@
 """Programs to callable native code.
 
 In:   a `Program` (kernels, matmuls, copies, host calls and control flow over planned buffers).
-Out:  a `NativeProgram`: the address of its entry and everything that must stay alive with it.
+Out:  a `NativeProgram`: the address of its entry and everything that must stay alive with it; `image_of` gives all its code
+      as one image, which another process can load.
 Laws: a kernel is compiled once per process, whatever programs use it, and once per machine while the disk cache lasts.
       The entry is cached the same way. Nothing of LLVM is loaded when everything is found on disk (on x86-64 Linux).
 """
@@ -12,30 +13,20 @@ import ctypes
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from weft.codegen import cache, loader, objects, pool, target
+from weft.codegen import cache, loader, native, objects, pool, target
 from weft.codegen.entry import EntryEmitter
+from weft.codegen.native import NativeProgram
 from weft.codegen.objects import Order
 from weft.ir import loops_text
 from weft.ir.loops import Kernel, check
-from weft.ir.program import Branch, Gemm, HostCall, Launch, Loop, Program, Sort, Step, WhileLoop
-from weft.util.record import field, record
+from weft.ir.program import Branch, Gemm, Launch, Loop, Program, Sort, Step, WhileLoop
+from weft.util.record import record
 
 if TYPE_CHECKING:
     from llvmlite.binding import ResourceTracker
-
-#: names of the C library's functions that kernels may call
-_LIBM = ("exp", "exp2", "expm1", "log", "log1p", "log2", "cbrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
-         "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "pow", "atan2", "fmod", "fma", "fmaf",
-         "round",
-         "roundf", "roundeven", "roundevenf", "floor", "floorf", "ceil", "ceilf", "trunc", "truncf", "rint", "rintf",
-         "fmodf", "nearbyint", "nearbyintf")
-_LIBC = ("memcpy", "memset", "memmove")
-
 
 #: kernels of one module, at most
 BATCH = 16
@@ -49,41 +40,18 @@ class CompiledKernel:
     kernel: Kernel
     from_disk: bool
     keepalive: object
+    stored: str                 # the key of the object that holds it
 
 
 _kernels: dict[str, CompiledKernel] = {}
 _lock = threading.RLock()
 
 
-@functools.cache
-def _library_symbols() -> dict[str, int]:
-    """Addresses of the C functions that generated code may call."""
-    found = {}
-    process = ctypes.CDLL(None)
-    for wanted in (*_LIBM, *_LIBC):
-        function = getattr(process, wanted, None) or getattr(_libm(), wanted, None)
-        if function is not None:
-            found[wanted] = ctypes.cast(function, ctypes.c_void_p).value
-    return found
-
-
-@functools.cache
-def _libm() -> ctypes.CDLL:
-    """The C library's mathematics, where the interpreter does not bring it along."""
-    import ctypes.util  # starts processes to find libraries
-
-    return ctypes.CDLL(ctypes.util.find_library("m") or "libm.so.6")
-
-
-#: what all symbols of the thread pool begin with
-_POOL_SYMBOLS = (b"weft_parallel_for", b"weft_scratch_")
-
-
 def _link(data: bytes, exports: Sequence[str], imports: dict[str, int]) -> loader.Loaded | ResourceTracker:
     """Load an object that may call the C library, and the thread pool: that is made when the first object names it."""
-    if any(name in data for name in _POOL_SYMBOLS):
+    if any(name.encode() in data for name in native.POOL_PREFIXES):
         imports = imports | pool.symbols()
-    target.share(_library_symbols)
+    target.share(native.library_symbols)
     return target.link(data, exports, imports)
 
 
@@ -117,7 +85,7 @@ def _provide(kernels: dict[str, Kernel], others: Sequence[Order]) -> None:
         orders = [Order(cache.key("batch", *batch), functools.partial(_batch_ir, batch)) for batch in batches]
         objects.prepare([*orders, *others], threads)
         for batch, order in zip(batches, orders):
-            _link_batch(batch, objects.take(order), False)
+            _link_batch(batch, order.key, objects.take(order), False)
             for name in batch:
                 cache.write(name, f"{order.key} {' '.join(batch)}".encode())
 
@@ -128,7 +96,7 @@ def _adopt(name: str, wanted: dict[str, Kernel]) -> None:
     where, *held = data.decode().split(" ") if data is not None else ("",)
     code = cache.read(where) if where else None
     if code is not None:
-        _link_batch({one: wanted[one] for one in held if one in wanted}, code, True)
+        _link_batch({one: wanted[one] for one in held if one in wanted}, where, code, True)
 
 
 def _batch_ir(batch: dict[str, Kernel]) -> str:
@@ -136,12 +104,12 @@ def _batch_ir(batch: dict[str, Kernel]) -> str:
     return _ir([(kernel, _symbol(name)) for name, kernel in batch.items()], target.current())
 
 
-def _link_batch(batch: dict[str, Kernel], code: bytes, from_disk: bool) -> None:
+def _link_batch(batch: dict[str, Kernel], stored: str, code: bytes, from_disk: bool) -> None:
     tracker = _link(code, [_symbol(name) for name in batch], {})
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(tracker))  # kernels are never unloaded, not even at exit
     for name, kernel in batch.items():
         address = tracker[_symbol(name)]
-        _kernels.setdefault(name, CompiledKernel(_symbol(name), address, kernel, from_disk, tracker))
+        _kernels.setdefault(name, CompiledKernel(_symbol(name), address, kernel, from_disk, tracker, stored))
 
 
 def _symbol(name: str) -> str:
@@ -162,119 +130,19 @@ def _ir(kernels: Sequence[tuple[Kernel, str]], machine: target.Target) -> str:
     return llvm.module_ir(kernels, machine)
 
 
-class _HostCalls:
-    """The Python side of a program's host calls; one trampoline serves them all."""
-
-    def __init__(self, calls: list[HostCall]):
-        self.calls = calls
-        self.local = threading.local()
-        self.trampoline = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p)(self.run)
-
-    @property
-    def address(self) -> int:
-        return ctypes.cast(self.trampoline, ctypes.c_void_p).value
-
-    def run(self, number: int, pointers: int) -> int:
-        """Call host function `number` on views of its operands."""
-        try:
-            call = self.calls[number]
-            operands = (*call.ins, *call.outs)
-            addresses = (ctypes.c_void_p * len(operands)).from_address(pointers) if operands else ()
-            views = [_view(at, shape, dtype) for at, (_, shape, dtype) in zip(addresses, operands)]
-            for view in views[: len(call.ins)]:
-                view.flags.writeable = False
-            call.fn(*views)
-        except BaseException as error:  # must not unwind through native code; `reraise` brings it back
-            self.local.error = error
-            return 1
-        return 0
-
-    def reraise(self) -> None:
-        """Raise what the last failed call of this thread raised, or what the handler of a signal raised."""
-        error, self.local.error = getattr(self.local, "error", None), None
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error                    # no cycle through this frame: what its frames hold is freed with it
-        if _signal_error[0]:
-            raised = tuple(map(ctypes.c_void_p, _signal_error))
-            _signal_error[:] = (None, None, None)
-            ctypes.pythonapi.PyErr_Restore(*raised)      # ctypes raises it, and takes over the references
-        raise RuntimeError("codegen: a program stopped without saying why")
-
-
-#: what the handler of a signal raised while a program ran (only the main thread runs handlers): type, value, traceback
-_signal_error = (ctypes.c_void_p * 3)()
-
-
-def _signal_symbols() -> dict[str, int]:
-    """What programs need to look for signals."""
-    api = ("PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch")
-    found = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in api}
-    return {**found, "weft_signal_error": ctypes.addressof(_signal_error)}
-
-
-def _view(address: int | None, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """A NumPy view of `shape` elements at an address."""
-    kind = _dtype(dtype)
-    count = int(np.prod(shape, dtype=np.int64))
-    if count == 0 or not address:
-        return np.zeros(shape, kind)
-    raw = (ctypes.c_uint8 * (count * kind.itemsize)).from_address(address)
-    return np.frombuffer(raw, dtype=kind).reshape(shape)
-
-
-def _dtype(name: str) -> np.dtype:
-    try:
-        return np.dtype(name)
-    except TypeError:
-        import ml_dtypes
-
-        return np.dtype(getattr(ml_dtypes, name))
-
-
-@record(frozen=False)
-class NativeProgram:
-    """A program in memory. `entry` is the address of `i32 entry(ptr slots)`: 0, or nonzero when a host call raised."""
+@record
+class Made:
+    """What a native program was made of. `stored` are the keys of its objects, each after those that it names."""
     program: Program
-    entry: int
-    arena_bytes: int
     compiled_kernels: tuple[CompiledKernel, ...]
-    host: _HostCalls
-    keepalive: object
-    entry_texts: tuple[str, ...] = ()
-    from_disk: int = 0
-    routines: tuple[str, ...] = ()
-    call: Callable = field(default=None, repr=False)
-
-    @property
-    def takes_long(self) -> bool:
-        """Whether the program calls Python or a library while it runs: for how long, no count of bytes tells."""
-        return bool(self.host.calls or self.routines)
-
-    @property
-    def kernel_count(self) -> int:
-        """Number of distinct kernels."""
-        return len(self.compiled_kernels)
-
-    def __call__(self, pointers: Iterable[int]) -> None:
-        """Run on the addresses of ins, outs, consts and the arena; raises what a host call raised."""
-        slots = list(pointers)
-        if self.call((ctypes.c_void_p * max(1, len(slots)))(*slots)):
-            self.host.reraise()
-
-    def raise_error(self) -> None:
-        """Raise the error behind a nonzero result of `entry`, in the thread that called it."""
-        self.host.reraise()
+    entry_texts: tuple[str, ...]
+    stored: tuple[str, ...]
 
     def ir_text(self) -> str:
         """LLVM IR of the kernels and the entry."""
         texts = [f"; kernel {made.kernel.name}\n{kernel_ir(made.kernel, made.symbol)}"
                  for made in self.compiled_kernels]
         return "\n".join([*texts, *[f"; entry\n{text}" for text in self.entry_texts]])
-
-    text = ir_text  # what dumps show
 
     def loops_text(self) -> str:
         """The kernels as Loops text."""
@@ -310,7 +178,7 @@ def compile_program(program: Program) -> NativeProgram:
         return symbol
 
     emitter = EntryEmitter(program, kernel_symbol, library_symbol)
-    modules = emitter.modules("weft_entry")
+    modules = emitter.modules(native.ENTRY)
     orders = entry_orders = [Order(cache.key(target.current().identity, "entry", text), functools.partial(str, text), True)
                              for _, text in modules]
     if emitter.routines or any(kernel.parallel_extent > 1 for kernel in launched.values()):
@@ -328,7 +196,7 @@ def compile_program(program: Program) -> NativeProgram:
     imports = {symbol: made.address for symbol, made in distinct.items()}
     imports |= {symbol: gemm.ensure(symbol, wanted) for symbol, wanted in matmuls.items()}
     imports |= {symbol: sort.ensure(symbol) for symbol in dict.fromkeys(sorts)}
-    host = _HostCalls(emitter.host_calls)
+    host = native.HostCalls(emitter.host_calls)
     if emitter.routines:
         from weft.codegen import lapack
 
@@ -336,18 +204,27 @@ def compile_program(program: Program) -> NativeProgram:
     if emitter.host_calls:
         imports["weft_host_call"] = host.address
     if emitter.checks_signals:
-        imports |= _signal_symbols()
+        imports |= native.signal_symbols()
     trackers = []
     for (symbol, _), order in zip(modules, entry_orders):
         trackers.append(_link(objects.take(order), [symbol], imports))
         imports[symbol] = trackers[-1][symbol]
-    keepalive, entry = [trackers, host, list(distinct.values()), program], imports["weft_entry"]
-    texts = tuple([text for _, text in modules])
-    made = NativeProgram(program, entry, program.arena_bytes, tuple(distinct.values()), host, keepalive, texts,
-                         routines=tuple(emitter.routines))
-    made.call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(entry)
-    made.from_disk = sum(kernel.from_disk for kernel in made.compiled_kernels)
-    return made
+    stored = list(dict.fromkeys([kernel.stored for kernel in distinct.values()]))
+    stored += [key for symbol in matmuls for key in gemm.stored(symbol)]
+    stored += [key for symbol in dict.fromkeys(sorts) for key in sort.stored(symbol)]
+    stored += [order.key for order in entry_orders]
+    made = Made(program, tuple(distinct.values()), tuple([text for _, text in modules]), tuple(stored))
+    from_disk = sum(kernel.from_disk for kernel in made.compiled_kernels)
+    return NativeProgram(imports[native.ENTRY], host, [trackers, made], len(distinct), from_disk, lambda: made, bool(emitter.routines))
+
+
+def image_of(made: Made) -> loader.Image | None:
+    """All code of a program, linked; None where an object is not on disk or not for our linker."""
+    found = [cache.read(key) for key in made.stored] if loader.works_here() else [None]
+    try:
+        return loader.link([data for data in found if data is not None]) if None not in found else None
+    except loader.Unsupported:
+        return None
 
 
 def _launched(steps: Iterable[Step]) -> Iterator[Kernel]:

@@ -49,6 +49,11 @@ def ensure(name: str) -> int:
     return _made[key]
 
 
+def stored(name: str) -> list[str]:
+    """The keys of the objects of a sorting function."""
+    return [order(_part(name)).key]
+
+
 def _part(name: str) -> Part:
     return Part(name, functools.partial(source, name), (name,))
 

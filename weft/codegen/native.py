@@ -1,0 +1,181 @@
+"""Native programs: what is needed to run one, and no more.
+
+In:   the address of an entry that `codegen.program` made now, or an image of it that an earlier process linked.
+Out:  a `NativeProgram`: its entry, and everything that must stay alive with it.
+Laws: loading an image needs nothing of the code generator, the thread pool apart. What a program was made of is made again
+      when somebody looks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft.codegen import loader, pool
+
+if TYPE_CHECKING:
+    from weft.codegen.program import Made
+    from weft.ir.program import HostCall
+
+#: names of the C library's functions that kernels may call
+_LIBM = ("exp", "exp2", "expm1", "log", "log1p", "log2", "cbrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
+         "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "pow", "atan2", "fmod", "fma", "fmaf",
+         "round",
+         "roundf", "roundeven", "roundevenf", "floor", "floorf", "ceil", "ceilf", "trunc", "truncf", "rint", "rintf",
+         "fmodf", "nearbyint", "nearbyintf")
+_LIBC = ("memcpy", "memset", "memmove")
+#: what all symbols of the thread pool begin with
+POOL_PREFIXES = ("weft_parallel_for", "weft_scratch_")
+
+
+def library_symbols() -> dict[str, int]:
+    """Addresses of the C functions that generated code may call."""
+    return {name: found for name in (*_LIBM, *_LIBC) if (found := _library_symbol(name)) is not None}
+
+
+@functools.cache
+def _library_symbol(name: str) -> int | None:
+    function = getattr(ctypes.CDLL(None), name, None) or getattr(_libm(), name, None)
+    return None if function is None else ctypes.cast(function, ctypes.c_void_p).value
+
+
+@functools.cache
+def _libm() -> ctypes.CDLL:
+    """The C library's mathematics, where the interpreter does not bring it along."""
+    import ctypes.util  # starts processes to find libraries
+
+    return ctypes.CDLL(ctypes.util.find_library("m") or "libm.so.6")
+
+
+#: what the handler of a signal raised while a program ran (only the main thread runs handlers): type, value, traceback
+_signal_error = (ctypes.c_void_p * 3)()
+
+
+def signal_symbols() -> dict[str, int]:
+    """What programs need to look for signals."""
+    api = ("PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch")
+    found = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in api}
+    return {**found, "weft_signal_error": ctypes.addressof(_signal_error)}
+
+
+def _address(name: str) -> int | None:
+    """The address of what a linked program imports."""
+    if name.startswith(POOL_PREFIXES):
+        return pool.symbols().get(name)
+    if name in _LIBM or name in _LIBC:
+        return _library_symbol(name)
+    return signal_symbols().get(name)
+
+
+class HostCalls:
+    """The Python side of a program's host calls; one trampoline serves them all."""
+
+    def __init__(self, calls: list[HostCall]):
+        self.calls = calls
+        self.local = threading.local()
+        self.trampoline = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p)(self.run) if calls else None
+
+    @property
+    def address(self) -> int:
+        return ctypes.cast(self.trampoline, ctypes.c_void_p).value or 0
+
+    def run(self, number: int, pointers: int) -> int:
+        """Call host function `number` on views of its operands."""
+        try:
+            call = self.calls[number]
+            operands = (*call.ins, *call.outs)
+            addresses = (ctypes.c_void_p * len(operands)).from_address(pointers) if operands else ()
+            views = [_view(at, shape, dtype) for at, (_, shape, dtype) in zip(addresses, operands)]
+            for view in views[: len(call.ins)]:
+                view.flags.writeable = False
+            call.fn(*views)
+        except BaseException as error:  # must not unwind through native code; `reraise` brings it back
+            self.local.error = error
+            return 1
+        return 0
+
+    def reraise(self) -> None:
+        """Raise what the last failed call of this thread raised, or what the handler of a signal raised."""
+        error, self.local.error = getattr(self.local, "error", None), None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error                    # no cycle through this frame: what its frames hold is freed with it
+        if _signal_error[0]:
+            raised = tuple(map(ctypes.c_void_p, _signal_error))
+            _signal_error[:] = (None, None, None)
+            ctypes.pythonapi.PyErr_Restore(*raised)      # ctypes raises it, and takes over the references
+        raise RuntimeError("codegen: a program stopped without saying why")
+
+
+def _view(address: int | None, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """A NumPy view of `shape` elements at an address."""
+    kind = _dtype(dtype)
+    count = int(np.prod(shape, dtype=np.int64))
+    if count == 0 or not address:
+        return np.zeros(shape, kind)
+    raw = (ctypes.c_uint8 * (count * kind.itemsize)).from_address(address)
+    return np.frombuffer(raw, dtype=kind).reshape(shape)
+
+
+def _dtype(name: str) -> np.dtype:
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+
+
+_ENTRY_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
+
+
+class NativeProgram:
+    """A program in memory. `entry` is the address of `i32 entry(ptr slots)`: 0, or nonzero when a host call raised."""
+    __slots__ = ("entry", "call", "host", "keepalive", "kernel_count", "from_disk", "takes_long", "_made")
+
+    def __init__(self, entry: int, host: HostCalls, keepalive: object, kernel_count: int, from_disk: int, made: Callable[[], Made],
+                 calls_library: bool = False):
+        self.entry = entry
+        self.call = _ENTRY_TYPE(entry)
+        self.host = host
+        self.keepalive = keepalive
+        self.kernel_count = kernel_count         # distinct kernels
+        self.from_disk = from_disk               # how many of them were not compiled now
+        self.takes_long = bool(host.calls) or calls_library     # calls Python or a library: for how long, no count of bytes tells
+        self._made = made
+
+    @property
+    def made(self) -> Made:
+        """What the program was made of."""
+        return self._made()
+
+    def __call__(self, pointers: Iterable[int]) -> None:
+        """Run on the addresses of ins, outs, consts and the arena; raises what a host call raised."""
+        slots = list(pointers)
+        if self.call((ctypes.c_void_p * max(1, len(slots)))(*slots)):
+            self.host.reraise()
+
+    def raise_error(self) -> None:
+        """Raise the error behind a nonzero result of `entry`, in the thread that called it."""
+        self.host.reraise()
+
+    def text(self) -> str:
+        """LLVM IR of the kernels and the entry: what dumps show."""
+        return self.made.ir_text()
+
+
+def load(image: loader.Image, kernel_count: int, made: Callable[[], Made]) -> NativeProgram:
+    """A program that an earlier process linked; `loader.Unsupported` where this process cannot run it."""
+    code = loader.place(image, _address)
+    return NativeProgram(code[ENTRY], HostCalls([]), code, kernel_count, kernel_count, made)
+
+
+#: the symbol of the entry of every program
+ENTRY = "weft_entry"
