@@ -11,35 +11,28 @@ that is equal on all devices of an axis simply lacks that dim, so it is stored a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from weft.codegen import pool
 from weft.codegen.program import compile_program
 from weft.compiler.looks import without_looks
-from weft.compiler.schedule import schedule
+from weft.compiler.schedule import Scheduled, schedule
 from weft.compiler.simplify import simplify
 from weft.ir import check, dump
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.program_mesh import has_shard_map
 from weft.ir.shardings import Sharding, SingleDeviceSharding
 from weft.runtime.array import ArraySpec
-from weft.runtime.executable import Executable
+from weft.runtime.executable import Executable, Plan
 from weft.runtime.reference import ReferenceExecutable
 from weft.transforms.erase import erase
 from weft.transforms.physical import physicalize
-from weft.util import events
 from weft.util.collector import paused
 from weft.util.config import config
 from weft.util.record import field, record
 
 if TYPE_CHECKING:
     from weft.partition.partition import PartitionResult
-
-pool.look_ahead()
-
-#: who is told of every executable that is compiled
-watchers: list[Callable[[Executable], None]] = []
 
 
 @record(frozen=False)
@@ -51,7 +44,7 @@ class Stages:
     local: Jaxpr | None = None
     stacked: Jaxpr | None = None
     partition: PartitionResult | None = None
-    scheduled: object = None
+    scheduled: Scheduled | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -67,6 +60,19 @@ def compile_jaxpr(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
     where they lie.
     """
     start = time.perf_counter()
+    stages, in_specs, out_specs = stages_of(jaxpr, in_specs, out_shardings, donated, name, assignment)
+    scheduled = stages.scheduled
+    if scheduled is None:
+        return ReferenceExecutable(stages.stacked, in_specs, out_specs, donated, stages)
+    native = _Timer(stages)("codegen", compile_program, scheduled.program)
+    plan = Plan(scheduled.consts, scheduled.aliases, scheduled.program.arena_bytes, scheduled.kernel_count, len(stages.collectives))
+    stages.seconds["total"] = time.perf_counter() - start
+    return Executable(name, native, plan, in_specs, out_specs, donated, stages)
+
+
+def stages_of(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Sequence[Sharding | None], donated: Sequence[int],
+              name: str, assignment: tuple) -> tuple[Stages, list[ArraySpec], list[ArraySpec]]:
+    """All stages before code is generated, and how inputs and outputs are laid out; NumPy runs a program that is not scheduled."""
     stages = Stages(name, jaxpr)
     timer = _Timer(stages)
     program = timer("physicalize", physicalize, erase(jaxpr))
@@ -91,28 +97,9 @@ def compile_jaxpr(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
         shardings = [SingleDeviceSharding(assignment[0])] * len(jaxpr.outvars)
         shardings = [want if want is not None else given for want, given in zip(out_shardings, shardings)]
     committed = len(assignment) > 1 or any(s.committed for s in in_specs) or any(s is not None for s in out_shardings)
-    out_specs = [ArraySpec(a, s, committed) for a, s in zip(jaxpr.out_avals, shardings)]
-    if config.engine == "numpy":
-        return ReferenceExecutable(program, in_specs, out_specs, donated, stages)
-    scheduled = stages.scheduled = timer("schedule", schedule, program, donated)
-    native = timer("codegen", compile_program, scheduled.program)
-    executable = Executable(native, scheduled, in_specs, out_specs, donated, stages)
-    stages.seconds["total"] = time.perf_counter() - start
-    if config.log_compiles:
-        _log(name, stages, executable)
-    for watcher in watchers:
-        watcher(executable)
-    if events.watchers:
-        events.tell("compile", name, int(start * 1e9), time.perf_counter_ns(),
-                    **{title: f"{1000 * seconds:.2f} ms" for title, seconds in stages.seconds.items()})
-    return executable
-
-
-def _log(name: str, stages: Stages, executable: Executable) -> None:
-    import logging  # takes longer than compiling a small program from disk
-
-    logging.getLogger("weft").warning("Finished compilation of %s in %.6f sec (%d kernels, %d collectives)", name,
-                                      stages.seconds["total"], executable.kernel_count, len(stages.collectives))
+    if config.engine == "native":
+        stages.scheduled = timer("schedule", schedule, program, donated)
+    return stages, list(in_specs), [ArraySpec(a, s, committed) for a, s in zip(jaxpr.out_avals, shardings)]
 
 
 class _Timer:
@@ -120,7 +107,7 @@ class _Timer:
 
     def __init__(self, stages: Stages):
         self.stages = stages
-        self.number = 0
+        self.number = len(stages.seconds)
 
     def __call__(self, title: str, run, *args):
         start = time.perf_counter()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft import pipeline
+from weft import programs
 from weft.api.numerics import result_check
 from weft.control.call import jit_p
 from weft.core.primitive import Unsupported
@@ -143,8 +143,8 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=()
     donated = [d + n_consts for d in donated]
     with derived_trace(eval_trace):
         check = result_check()
-        aliasing = [] if check is not None else donated         # a check needs the arguments once more
-        executable = pipeline.compile_jaxpr(program, specs, out_shardings, aliasing, name or jaxpr.name or "program", assignment)
+    aliasing = [] if check is not None else donated         # a check needs the arguments once more
+    executable = programs.executable_of(program, specs, out_shardings, aliasing, name or jaxpr.name or "program", assignment)
     executable.check, executable.donated = check, tuple(donated)
     executable.const_inputs = const_arrays(jaxpr)
     return executable

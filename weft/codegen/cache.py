@@ -1,4 +1,4 @@
-"""Objects on disk: compiled kernels and entries that outlive the process.
+"""Objects on disk: compiled kernels, entries and whole programs that outlive the process.
 
 In:   a key (the text that determines the object) and, when missing, the object's bytes.
 Out:  the bytes, or None.
@@ -41,14 +41,18 @@ def _configured() -> str | None:
     return config.compilation_cache_dir if config.enable_compilation_cache else "off"
 
 
-@functools.lru_cache(maxsize=1)
-def generator() -> str:
-    """A fingerprint of this code generator: objects of another version of it are never used.
+@functools.lru_cache(maxsize=8)
+def fingerprint(rooms: tuple[str, ...]) -> str:
+    """A fingerprint of the sources in some rooms of weft: what another version of them made is never used.
 
     It is kept on disk under what the system says of the files, so that they need not be read again until one is replaced.
     """
-    with os.scandir(os.path.dirname(__file__)) as found:
-        files = sorted([(entry.name, entry.path, entry.stat()) for entry in found if entry.name.endswith((".py", ".ll"))])
+    house = os.path.dirname(os.path.dirname(__file__))
+    files = []
+    for room in rooms:
+        with os.scandir(os.path.join(house, room)) as found:
+            files += sorted([(f"{room}/{entry.name}", entry.path, entry.stat()) for entry in found
+                             if entry.name.endswith((".py", ".ll"))])
     facts = [f"{path} {at.st_ino} {at.st_size} {at.st_mtime_ns} {at.st_ctime_ns}" for _, path, at in files]
     name = blake2b("\n".join(facts).encode(), digest_size=16).hexdigest()
     known = read(name)
@@ -62,11 +66,15 @@ def generator() -> str:
     return known.decode()
 
 
-def key(*parts: str) -> str:
-    """The name of an object determined by some texts."""
+#: the sources that decide what becomes of a kernel
+_GENERATOR = ("codegen",)
+
+
+def key(*parts: str | bytes) -> str:
+    """The name of what the code generator makes of some texts."""
     digest = blake2b(digest_size=16)
-    for part in (generator(), *parts):
-        digest.update(part.encode() + b"\0")
+    for part in (fingerprint(_GENERATOR), *parts):
+        digest.update((part.encode() if isinstance(part, str) else part) + b"\0")
     return digest.hexdigest()
 
 

@@ -26,9 +26,9 @@ from weft.transforms.linearize import LinearTrace
 from weft.util import dtypes, tree
 
 #: params: jaxpr, jvp (flat primals, flat tangents -> outs, out tangents), num_consts, name
-custom_jvp_call_p = Primitive("custom_jvp_call", "region", multiple_results=True, call_like=True)
+custom_jvp_call_p = Primitive("custom_jvp_call", "region", multiple_results=True, call_like=True, only_derivatives=("jvp",))
 #: params: jaxpr, rules (a VjpRules on flat values), num_consts, name
-custom_vjp_call_p = Primitive("custom_vjp_call", "region", multiple_results=True, call_like=True)
+custom_vjp_call_p = Primitive("custom_vjp_call", "region", multiple_results=True, call_like=True, only_derivatives=("rules",))
 #: the derivative of a custom_vjp function: linear in its last operands; params: bwd, num_res, out_avals, name
 custom_lin_p = Primitive("custom_lin", "region", multiple_results=True)
 

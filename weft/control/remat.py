@@ -19,7 +19,7 @@ from weft.transforms.linearize import Partial, partial_eval_jaxpr
 from weft.transforms.transpose import transpose_jaxpr
 
 #: params: jaxpr, prevent_cse, policy (None, or a predicate on (primitive, *avals, **params)), name
-remat_p = Primitive("checkpoint", "region", multiple_results=True, call_like=True)
+remat_p = Primitive("checkpoint", "region", multiple_results=True, call_like=True, only_derivatives=("policy",))
 
 
 def saveable_by(policy: Callable | None) -> Callable:

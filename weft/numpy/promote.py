@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft import pipeline as _pipeline  # noqa: F401  (attaches the compiler as the evaluator of operations)
 from weft.api.execute import to_array
 from weft.core.trace import Tracer, typeof
 from weft.ops.elementwise import convert_element_type

@@ -1,6 +1,6 @@
 """Executable: a compiled program ready to be called with arrays.
 
-In:   a scheduled program, the specs of its inputs and outputs.
+In:   a native program, what it needs of memory, the specs of its inputs and outputs.
 Out:  arrays. One native call runs everything; this file only brings inputs into the expected layout and finds memory.
 """
 
@@ -15,25 +15,39 @@ import numpy as np
 from weft.runtime.array import Array, ArraySpec, relaid
 from weft.runtime.buffer import Buffer
 from weft.util import events
+from weft.util.record import record
 
 _LONG_BYTES = 1 << 18        # about 20 µs of memory traffic
 
 
+@record
+class Plan:
+    """What running a program needs to know beside its code. `aliases`: output number -> donated input number whose memory it takes."""
+    consts: Sequence[np.ndarray]
+    aliases: dict[int, int]
+    arena_bytes: int
+    kernel_count: int
+    collective_count: int
+
+
 class Executable:
     """A loaded program. Calling it takes and gives flat lists of arrays."""
-    __slots__ = ("in_specs", "out_specs", "donated", "stages", "native", "consts", "n_slots", "aliases", "arena_bytes",
-                 "kernel_count", "const_inputs", "is_long", "check", "_template", "__weakref__")
+    __slots__ = ("name", "in_specs", "out_specs", "donated", "native", "consts", "n_slots", "aliases", "arena_bytes", "kernel_count",
+                 "collective_count", "const_inputs", "is_long", "check", "_stages", "_template", "__weakref__")
 
-    def __init__(self, native, scheduled, in_specs: Sequence[ArraySpec], out_specs: Sequence[ArraySpec], donated: Sequence[int], stages):
+    def __init__(self, name: str, native, plan: Plan, in_specs: Sequence[ArraySpec], out_specs: Sequence[ArraySpec],
+                 donated: Sequence[int], stages):
+        self.name = name
         self.in_specs = tuple(in_specs)
         self.out_specs = tuple(out_specs)
         self.donated = tuple(donated)
-        self.stages = stages
         self.native = native
-        self.consts = [Buffer.from_numpy(np.ascontiguousarray(c)) for c in scheduled.consts]
-        self.aliases = dict(scheduled.aliases)          # output index -> donated input index whose memory it takes
-        self.arena_bytes = scheduled.program.arena_bytes
-        self.kernel_count = scheduled.kernel_count
+        self.consts = [Buffer.from_numpy(np.ascontiguousarray(c)) for c in plan.consts]
+        self.aliases = dict(plan.aliases)
+        self.arena_bytes = plan.arena_bytes
+        self.kernel_count = plan.kernel_count
+        self.collective_count = plan.collective_count
+        self._stages = stages                           # or a function that computes them
         self.check: Callable | None = None              # looks at (name, program, arguments, results) after each call
         self.const_inputs: list[Array] = []             # constants of the program that are passed as its first inputs
         traffic = sum(s.nbytes for s in (*self.in_specs, *self.out_specs)) + self.arena_bytes
@@ -41,6 +55,13 @@ class Executable:
         self.is_long = traffic > _LONG_BYTES or native.takes_long
         self.n_slots = len(self.in_specs) + len(self.out_specs) + len(self.consts) + 1
         self._template = ctypes.c_void_p * self.n_slots
+
+    @property
+    def stages(self):
+        """The program at every stage of its compilation."""
+        if callable(self._stages):
+            self._stages = self._stages()
+        return self._stages
 
     @property
     def peak_bytes(self) -> int:
@@ -65,10 +86,10 @@ class Executable:
         start = time.perf_counter_ns() if events.watchers else 0
         failed = self.native.call(slots)
         if start:
-            events.tell("run", self.stages.name, start, time.perf_counter_ns(), kernels=self.kernel_count)
+            events.tell("run", self.name, start, time.perf_counter_ns(), kernels=self.kernel_count)
         results = [Array(spec, buffer) for spec, buffer in zip(self.out_specs, outs)]
         if self.check is not None and not failed:
-            self.check(self.stages.name, self.stages.simplified, args, results)
+            self.check(self.name, self.stages.simplified, args, results)
         for i in self.donated:                       # after a failure too: their memory may hold half of a result
             args[i].delete()
         if failed:

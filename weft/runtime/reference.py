@@ -19,7 +19,7 @@ from weft.runtime.buffer import Buffer
 
 class ReferenceExecutable:
     """A program that NumPy runs. It has the interface of `Executable` as far as Python uses it."""
-    kernel_count = 0
+    kernel_count = collective_count = 0
     arena_bytes = 0
     aliases: dict[int, int] = {}
     is_long = True
@@ -29,7 +29,7 @@ class ReferenceExecutable:
         self.program = program
         self.in_specs, self.out_specs = tuple(in_specs), tuple(out_specs)
         self.donated = tuple(donated)
-        self.stages = stages
+        self.stages, self.name = stages, stages.name
         self.const_inputs: list[Array] = []
         self.consts: list = []
         self.check: Callable | None = None

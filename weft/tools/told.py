@@ -15,14 +15,14 @@ def explain_program(
     program: str, arguments: Sequence[str], html: str | None = None, *, as_module: bool = False, devices: int | None = None
 ) -> int:
     """Run `program` as `run_program` does and print the explanations of what it compiled; return its exit status."""
-    from weft import pipeline
+    from weft import programs
 
     found: list[Any] = []
-    pipeline.watchers.append(found.append)
+    programs.watchers.append(found.append)
     try:
         return run_program(program, arguments, as_module=as_module, devices=devices)
     finally:
-        pipeline.watchers.remove(found.append)
+        programs.watchers.remove(found.append)
         tell(found, html)
 
 

@@ -163,6 +163,10 @@ class Config(threading.local):
         threading.local.__setattr__(self, "_key", (version, key))
         return key
 
+    def as_traced(self, key: tuple[Any, ...]) -> Override:
+        """Set every flag that changes tracing, within a block, to what it was when `trace_key` gave `key`."""
+        return Override(**dict(zip(_traced, key)))
+
     @property
     def values(self) -> dict[str, Any]:
         """All flags and their values in this thread."""

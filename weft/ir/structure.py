@@ -1,0 +1,170 @@
+"""The structure of a program as bytes: programs with equal bytes are one program to the compiler, in any process.
+
+In:   a jaxpr, and whatever else says how to compile it: types, shardings, settings.
+Out:  bytes that every value, every parameter and every use of a variable has gone into; `Untold` where something cannot be
+      told apart from others like it.
+Laws: what is written depends on nothing but what the program says: no address, no order of a set, no name of a function.
+      Numbers of different types, 0.0 and -0.0, and two NaNs of different bits differ. What is not known is refused, never
+      skipped; an object of weft's own is what its `__reduce__` makes it from. Left out on purpose are source lines, names of
+      programs, and parameters that only derivatives read (`only_derivatives` of a primitive).
+
+Values become plain data, which `marshal` writes at once: a tuple of the program becomes a list, so that a tuple begins with
+the name of what it describes. Objects that occur again and again (types, shardings, programs) are written once, in a table.
+"""
+
+from __future__ import annotations
+
+import enum
+import marshal
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from weft.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var
+from weft.ir.registry import registry
+from weft.ir.types import ShapedArray
+from weft.util import dtypes
+
+#: the form of `marshal` that says nothing of which objects are shared
+_FORM = 2
+_PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
+_OURS = "weft."
+
+
+class Untold(Exception):
+    """Something in a program that could be mistaken for something else."""
+
+
+def structure(*parts: Any) -> bytes:
+    """The bytes of values, parameters, types, shardings and programs.
+
+    >>> structure((1, 2)) == structure((1, 2)), structure(0.0) == structure(-0.0), structure(1) == structure(True)
+    (True, False, False)
+    """
+    writer = _Writer()
+    written = [writer.value(part) for part in parts]
+    try:
+        return marshal.dumps((writer.table, written), _FORM)
+    except ValueError as error:                           # nested too deeply
+        raise Untold(str(error)) from None
+
+
+class _Writer:
+    """Makes plain data of values. `numbers` are the places in `table` of objects that are there, by identity."""
+
+    def __init__(self) -> None:
+        self.table: list[Any] = []
+        self.numbers: dict[int, int] = {}
+        self.alive: list[Any] = []                        # else another object could take the identity of one
+        self.checked: set[Any] = set()                    # primitives
+
+    def value(self, x: Any) -> Any:
+        """Plain data for anything that a program may hold."""
+        kind = type(x)
+        if kind in _PLAIN:
+            return x
+        if kind is tuple:
+            return [self.value(v) for v in x]
+        make = _MAKERS.get(kind)
+        return self.rare(x) if make is None else make(self, x)
+
+    def rare(self, x: Any) -> Any:
+        """What has no maker of its own."""
+        if isinstance(x, np.dtype):
+            return self.dtype(x)
+        if isinstance(x, np.generic):
+            return "number", self.dtype(x.dtype), x.tobytes()
+        cls = type(x)
+        if not cls.__module__.startswith(_OURS):
+            raise Untold(f"a value of type {cls.__module__}.{cls.__qualname__}")
+        if isinstance(x, enum.Enum):
+            return "choice", cls.__qualname__, x.name
+        if isinstance(x, tuple):
+            return "named", cls.__module__, cls.__qualname__, [self.value(v) for v in x]
+        return self.once(x, self.ours)
+
+    def once(self, x: Any, make: Callable[[Any], Any]) -> tuple[str, int]:
+        """A reference to an object in the table, where it is put first if it is not there."""
+        number = self.numbers.get(id(x))
+        if number is None:
+            made = make(x)                                # may put others there
+            number = self.numbers[id(x)] = len(self.table)
+            self.table.append(made)
+            self.alive.append(x)
+        return "#", number
+
+    def ours(self, x: Any) -> tuple:
+        """An object of a class of weft, by what would make it again."""
+        if type(x).__reduce__ is object.__reduce__:
+            raise Untold(f"an object of {type(x).__qualname__}")
+        reduced = x.__reduce__()
+        if isinstance(reduced, str):
+            return "one", type(x).__module__, reduced
+        maker, args = reduced
+        return "made", maker.__module__, maker.__qualname__, [self.value(v) for v in args]
+
+    def dtype(self, x: np.dtype) -> tuple:
+        if x.hasobject or (x.fields is not None and x != dtypes.float0):
+            raise Untold(f"dtype {x}")
+        return "dtype", x.name, x.str
+
+    def array(self, x: np.ndarray) -> tuple:
+        if x.dtype.hasobject:
+            return "objects", list(x.shape), [self.value(v) for v in x.flat]
+        return "array", self.dtype(x.dtype), list(x.shape), np.ascontiguousarray(x).tobytes()
+
+    def type(self, x: ShapedArray) -> tuple[str, int]:
+        return self.once(x, lambda x: ("type", list(x.shape), self.value(x.dtype), x.weak_type, self.value(x.sharding),
+                                       self.value(x.vma)))
+
+    def unordered(self, x: frozenset) -> tuple:
+        return "set", sorted([marshal.dumps(self.value(v), _FORM) for v in x])
+
+    def mapping(self, x: dict) -> tuple:
+        return "dict", [[self.value(k), self.value(v)] for k, v in x.items()]
+
+    # ---- programs
+
+    def program(self, x: Jaxpr) -> tuple[str, int]:
+        return self.once(x, self.equations)
+
+    def equations(self, x: Jaxpr) -> tuple:
+        """A program; its variables are numbered as they are bound."""
+        variables: dict[Var, int] = {}
+        bind = lambda v: [variables.setdefault(v, len(variables)), self.type(v.aval)]
+        read = lambda a: variables[a] if type(a) is not Literal else ("literal", self.value(a.val), self.type(a.aval))
+        binders = [bind(v) for v in (*x.constvars, *x.invars)]
+        try:
+            eqns = [self.equation(eqn, read, bind) for eqn in x.eqns]
+            outs = [read(a) for a in x.outvars]
+        except KeyError as error:
+            raise Untold(f"a variable that nothing binds: {error}") from None
+        return "program", binders, [self.value(c) for c in x.consts], eqns, outs, self.value(x.effects)
+
+    def equation(self, eqn: Eqn, read: Callable, bind: Callable) -> list:
+        primitive, params = eqn.primitive, eqn.params
+        if primitive not in self.checked:
+            self.check(primitive)
+        unread = primitive.attrs.get("only_derivatives", ())
+        outs = [bind(v) if type(v) is not DropVar else self.type(v.aval) for v in eqn.outvars]
+        return [primitive.name, [read(a) for a in eqn.invars], outs,
+                [(name, self.value(v)) for name, v in params.items() if name not in unread],
+                self.value(eqn.effects) if eqn.effects else None]
+
+    def check(self, primitive: Any) -> None:
+        """Refuse operations whose meaning is not in the sources of weft and NumPy, which the name then stands for."""
+        known = registry.get(primitive.name) is primitive
+        if not known or not all(rule.__module__.startswith((_OURS, "numpy")) for rule in primitive.rules.values()):
+            raise Untold(f"operation {primitive.name}, which is not weft's")
+        self.checked.add(primitive)
+
+
+def _refuse(writer: _Writer, x: Any) -> Any:
+    raise Untold(f"the function {getattr(x, '__qualname__', x)}")
+
+
+_MAKERS: dict[type, Callable[[_Writer, Any], Any]] = {
+    ShapedArray: _Writer.type, Jaxpr: _Writer.program, np.ndarray: _Writer.array, frozenset: _Writer.unordered, dict: _Writer.mapping,
+    list: lambda writer, x: ("list", [writer.value(v) for v in x]), FunctionType: _refuse}
