@@ -87,7 +87,7 @@ def _key(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Sequence[Sh
         return None
     specs = [(s.aval, s.sharding, s.committed) for s in in_specs]
     try:
-        told = structure(jaxpr, *specs, tuple(out_shardings), tuple(donated), assignment, config.trace_key())
+        told = structure(jaxpr, *specs, tuple(out_shardings), tuple(donated), tuple(assignment), config.trace_key())
     except Untold:
         return None
     return cache.key("program", cache.fingerprint(COMPILER), _versions(), target.current().identity, str(pool.num_threads()), told)

@@ -10,7 +10,7 @@ import pytest
 
 PROGRAM = """
 import numpy as np, threading
-import weft, weft.pipeline
+import weft, weft.programs
 from weft.codegen import llvm_c, pool
 known = bool(pool._ahead)
 for thread in pool._ahead:

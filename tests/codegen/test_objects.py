@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from weft.codegen import cache, objects, target
@@ -53,10 +55,10 @@ def test_errors_of_any_thread_are_raised():
 
 
 def test_the_fingerprint_follows_the_sources_and_is_kept(monkeypatch, tmp_path):
-    home = tmp_path / "sources"
-    home.mkdir()
+    home = tmp_path / "house" / "room"
+    home.mkdir(parents=True)
     monkeypatch.setattr(cache, "__file__", str(home / "cache.py"))
-    fingerprint = cache.generator.__wrapped__
+    fingerprint = functools.partial(cache.fingerprint.__wrapped__, ("room",))
     (home / "one.py").write_text("1")
     (home / "two.ll").write_text("2")
     first = fingerprint()

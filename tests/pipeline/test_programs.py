@@ -1,0 +1,345 @@
+"""Programs on disk: a later process runs what an earlier one compiled, and compiles where there is any doubt."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft import lax, programs
+from weft.codegen import cache, gemm, loader, program, sort
+from weft.ir.structure import structure
+from weft.runtime.device import devices
+from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+pytestmark = pytest.mark.skipif(not loader.works_here(), reason="a linker for x86-64 Linux")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    """A cache of the test's own, for which nothing is in memory; stages are not verified, since that is to see every one of them."""
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
+    forget(monkeypatch)
+    before = weft.config.verify
+    weft.config.update("verify", False)
+    yield tmp_path
+    weft.config.update("verify", before)
+
+
+def forget(monkeypatch):
+    """Let no code be in memory, as in a process that begins."""
+    for place, name in ((program, "_kernels"), (gemm, "_made"), (sort, "_made")):
+        monkeypatch.setattr(place, name, {})
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    """Names of the programs that came from disk, and of those that did not."""
+    found: dict[bool, list[str]] = {True: [], False: []}
+    read = programs._read
+
+    def watched(key, order):
+        made = read(key, order)
+        found[made is not None].append(order[4])
+        return made
+
+    monkeypatch.setattr(programs, "_read", watched)
+    return found
+
+
+def mesh(rows: int = 4, cols: int = 2) -> Mesh:
+    return Mesh(np.array(devices()[:rows * cols]).reshape(rows, cols), ("a", "b"))
+
+
+def laid(*shape, spec=P("a", "b"), seed=0):
+    return weft.device_put(values(*shape, seed=seed), NamedSharding(mesh(), spec))
+
+
+def values(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def model(params, x):
+    for w in params:
+        x = weft.nn.relu(x @ w)
+    return weft.nn.logsumexp(x, axis=-1).sum()
+
+
+#: what every kind of step needs: kernels, matmuls, sorts, loops, branches, constants, many outputs, collectives, donation
+PROGRAMS = {
+    "kernel": lambda: (lambda x: wnp.sin(x) * 2, (values(70, 5),)),
+    "nothing": lambda: (lambda x: x, (values(3),)),
+    "no input": lambda: (lambda: wnp.arange(5) * 2.5, ()),
+    "empty": lambda: (lambda x: x + 1, (values(0, 4),)),
+    "matmul": lambda: (lambda x, y: x @ y, (values(33, 64), values(64, 17))),
+    "types": lambda: (lambda x: [x.astype(t) @ x.T.astype(t) for t in ("bfloat16", "float16", "int32")], (values(40, 40),)),
+    "gradient": lambda: (weft.grad(model), ([values(32, 32, seed=i) for i in range(3)], values(16, 32))),
+    "sort": lambda: (lambda x: [wnp.sort(x), wnp.argsort(x), lax.top_k(x, 3)[1]], (values(6, 300),)),
+    "table": lambda: (lambda x: x * wnp.asarray(np.arange(600, dtype=np.float32).reshape(20, 30) ** 2), (values(20, 30),)),
+    "scan": lambda: (lambda x: lax.scan(lambda c, y: (wnp.tanh(c @ c + y), c.sum()), x, wnp.arange(5.0)), (values(8, 8),)),
+    "while": lambda: (lambda x: lax.while_loop(lambda c: c.sum() < 99, lambda c: c * 2 + 1, x), (abs(values(9)),)),
+    "cond": lambda: (lambda x: lax.cond(x.sum() > 0, wnp.sin, lambda x: x @ x, x), (values(5, 5),)),
+    "random": lambda: (lambda s: weft.random.normal(weft.random.key(s), (50,)), (3,)),
+    "keys": lambda: (lambda k: weft.random.split(k, 3), (weft.random.key(7),)),
+    "numbers": lambda: (lambda x, y: (x + y, x * 1j), (2.5, 3)),
+    "convolution": lambda: (lambda x, w: lax.conv(x, w, (1, 1), "SAME"), (values(2, 3, 12, 12), values(4, 3, 3, 3))),
+    "long": lambda: (lambda x: [lax.fori_loop(0, 3, lambda i, c: wnp.roll(c, k) @ x, x)[k, k] for k in range(9)], (values(9, 9),)),
+    "large copy": lambda: (lambda x: [x[::-1], x.sum(), wnp.concatenate([x, x])], (values(1 << 19),)),
+    "sum on 8": lambda: (lambda x: x.sum(0), (laid(16, 8),)),
+    "matmul on 8": lambda: (lambda x, y: x @ y, (laid(16, 8, spec=P("a", None)), laid(8, 16, spec=P(None, "b")))),
+    "gradient on 8": lambda: (weft.grad(model), ([laid(16, 16, seed=i) for i in range(3)], laid(16, 16, spec=P("a")))),
+    "uneven on 8": lambda: (lambda x: lax.with_sharding_constraint(x @ x.T, NamedSharding(mesh(), P("b"))), (laid(16, 8),)),
+    "manual on 8": lambda: (weft.shard_map(lambda x: lax.psum(x, "a") + lax.axis_index("b"), mesh=mesh(), in_specs=P("a", "b"),
+                                           out_specs=P(None, "b")), (laid(16, 8),)),
+    "library": lambda: (lambda x: wnp.linalg.cholesky(x @ x.T + 9 * wnp.eye(6)), (values(6, 6),)),
+}
+
+
+def results(fun, args):
+    """Values, types and layouts of what a call gives."""
+    leaves = weft.tree.leaves(weft.jit(fun)(*args))
+    whole = lambda x: np.asarray(weft.random.key_data(x) if wnp.issubdtype(x.dtype, weft.dtypes.prng_key) else x)
+    return [(whole(x).tobytes(), x.aval, x.sharding, x.committed) for x in leaves]
+
+
+@pytest.mark.parametrize("case", PROGRAMS)
+def test_programs_from_disk_give_the_same_bits(case, loaded):
+    fun, args = PROGRAMS[case]()
+    first = results(fun, args)
+    for found in loaded.values():
+        found.clear()
+    assert results(fun, args) == first
+    assert ("jit(" in "".join(loaded[True])) is (case != "library")     # which may call what is not weft's
+
+
+def test_facts_of_a_program_from_disk_are_those_of_the_compiler(loaded):
+    fun, args = PROGRAMS["gradient on 8"]()
+    facts = []
+    for _ in range(2):
+        compiled = weft.jit(fun).lower(*args).compile()
+        made = compiled.runtime_executable()
+        facts.append([
+            made.kernel_count, made.collective_count, made.native.kernel_count, made.arena_bytes, made.peak_bytes, made.aliases,
+            made.in_specs, made.out_specs, made.is_long, compiled.as_text(), compiled.memory_analysis().__dict__, compiled.cost_analysis(),
+            [r.kind for r in made.stages.collectives], made.stages.scheduled.text(), made.native.made.loops_text(),
+            str(weft.explain(fun, *args).counts)])
+    assert facts[0] == facts[1] and facts[0][1] == len(facts[0][12]) > 0
+    assert loaded[True] == ["jit(model)"] * 3      # two of them to explain
+
+
+def test_stages_are_computed_when_somebody_looks(loaded):
+    fun, args = PROGRAMS["matmul on 8"]()
+    results(fun, args)
+    made = weft.jit(fun).lower(*args).compile().runtime_executable()
+    assert callable(made._stages) and made.stages is made.stages and made.stages.name == made.name == "jit(<lambda>)"
+
+
+def test_donated_memory_is_taken():
+    step = lambda x, y: (x + y, y.sum())
+    for _ in range(2):
+        x, y = wnp.arange(1000.0) * 2, wnp.asarray(values(1000))
+        where = x.unsafe_buffer_pointer()
+        first, _ = weft.jit(step, donate_argnums=0)(x, y)
+        assert first.unsafe_buffer_pointer() == where and x.is_deleted()
+
+
+#: what is said about a program beside its jaxpr: each line differs from the first in one thing
+SAID = {
+    "as it is": {},
+    "donation": {"donated": (0,)},
+    "result": {"out_shardings": (NamedSharding(mesh(), P("a")),)},
+    "committed": {"specs": [weft.device_put(values(16, 8), devices()[0])._spec]},
+    "layout": {"specs": [laid(16, 8)._spec], "assignment": mesh().flat_devices},
+    "other layout": {"specs": [laid(16, 8, spec=P("b", "a"))._spec], "assignment": mesh().flat_devices},
+    "device": {"assignment": devices()[1:2]},
+    "devices": {"assignment": devices()[:2]},
+    "their order": {"assignment": devices()[1::-1]},
+    "x64": {"settings": {"enable_x64": True}},
+    "precision": {"settings": {"default_matmul_precision": "highest"}},
+    "partitionable bits": {"settings": {"threefry_partitionable": False}},
+    "default device": {"settings": {"default_device": devices()[2]}},
+    "threads": {"environment": ("WEFT_NUM_THREADS", "1")},
+    "features": {"environment": ("WEFT_CPU_FEATURES", "generic")},
+}
+
+
+def key_of(donated=(), out_shardings=(None,), specs=None, assignment=None, settings=None, environment=None):
+    jaxpr = weft.jit(lambda x: x * 2).trace(values(16, 8)).jaxpr
+    specs = [wnp.asarray(values(16, 8))._spec] if specs is None else specs
+    with pytest.MonkeyPatch.context() as patch:
+        if environment is not None:
+            patch.setenv(*environment)
+            patch.setattr(programs.pool, "num_threads", programs.pool.num_threads.__wrapped__)
+        with weft.util.config.Override(**(settings or {})):
+            return programs._key(jaxpr, specs, out_shardings, donated, tuple(devices()[:1] if assignment is None else assignment))
+
+
+def test_everything_said_about_a_program_is_in_its_key():
+    keys = {case: key_of(**said) for case, said in SAID.items()}
+    assert None not in keys.values() and len(set(keys.values())) == len(SAID)
+    assert keys == {case: key_of(**said) for case, said in SAID.items()}
+
+
+def test_sources_versions_and_machine_are_in_the_key(monkeypatch):
+    before = key_of()
+    for name, changed in (("fingerprint", lambda rooms: "other"),):
+        with monkeypatch.context() as patch:
+            patch.setattr(cache, name, changed)
+            assert key_of() != before
+    with monkeypatch.context() as patch:
+        patch.setattr(programs, "_versions", lambda: "other")
+        assert key_of() != before
+    assert np.__version__ in programs._versions() and sys.version in programs._versions()
+
+
+def test_the_fingerprint_covers_whatever_the_compiler_loads():
+    script = ("import sys, weft, weft.numpy as wnp, weft.pipeline\n"
+              "import weft.partition.partition, weft.partition.spmd, weft.codegen.gemm, weft.codegen.sort, weft.codegen.llvm\n"
+              "print([m for m in sys.modules if m.startswith('weft.')])")
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    above = ("api", "numpy", "lax", "random", "nn", "scipy", "debug", "profiler", "tools", "compat", "experimental", "image")
+    rooms = {name.split(".")[1] for name in eval(said) if name.count(".") > 1} - set(above)
+    assert rooms <= set(programs.COMPILER)
+    house = Path(weft.__file__).parent
+    assert not [p for room in programs.COMPILER[1:] for p in (house / room).iterdir() if p.is_dir() and any(p.glob("*.py"))]
+
+
+@pytest.mark.parametrize("setting", [{"engine": "numpy"}, {"verify": True}, {"enable_compilation_cache": False}])
+def test_some_settings_go_round_the_cache(setting, monkeypatch, loaded):
+    monkeypatch.delenv("WEFT_CACHE_DIR") if "enable_compilation_cache" in setting else None
+    with weft.util.config.Override(**setting):
+        assert key_of() is None
+
+
+def test_dumps_show_every_stage_every_time(tmp_path):
+    for i in range(2):
+        with weft.util.config.Override(dump=str(tmp_path / f"dump{i}")):
+            weft.jit(lambda x: wnp.sin(x) + i * 0)(values(8))
+    assert len({len(list((tmp_path / f"dump{i}").rglob("*.*"))) for i in range(2)} - {0}) == 1
+
+
+def test_programs_that_call_python_are_compiled_every_time(loaded, own_cache):
+    called = []
+
+    def f(x, offset):
+        return weft.pure_callback(lambda x: (called.append(offset), np.asarray(x) + offset)[1], weft.ShapeDtypeStruct((3,), "float32"), x)
+
+    for offset in (1, 2):
+        got = weft.jit(lambda x: f(x, offset))(np.zeros(3, np.float32))  # noqa: B023
+        assert got.tolist() == [offset] * 3
+    assert called == [1, 2] and not any(loaded.values())
+
+
+DAMAGE = {
+    "cut": lambda data: data[:len(data) // 2], "nothing": lambda data: b"", "one bit": lambda data: data[:-9] + bytes([data[-9] ^ 4]) + data[-8:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_files_are_compiled_anew(damage, own_cache, loaded, monkeypatch):
+    fun, args = PROGRAMS["gradient"]()
+    first = results(fun, args)
+    for path in own_cache.rglob("*.o"):
+        path.write_bytes(DAMAGE[damage](path.read_bytes()))
+    forget(monkeypatch)
+    loaded[True].clear()
+    assert results(fun, args) == first and not loaded[True]
+    assert results(fun, args) == first and loaded[True], "the file was written again"
+
+
+@pytest.mark.parametrize("data", [b"", b"rubbish", b"N", __import__("marshal").dumps(((), (), (), b""))], ids=["empty", "rubbish", "none", "short"])
+def test_whole_files_of_something_else_are_compiled_anew(data, loaded):
+    fun, args = PROGRAMS["kernel"]()
+    first = results(fun, args)
+    jaxpr = weft.jit(fun).trace(*args).jaxpr
+    key = programs._key(jaxpr, [wnp.asarray(a)._spec for a in args], (None,), (), tuple(devices()[:1]))
+    assert cache.read(key) is not None
+    cache.write(key, data)
+    loaded[True].clear()
+    assert results(fun, args) == first and not loaded[True]
+
+
+def test_a_program_whose_objects_are_gone_is_whole(own_cache, loaded):
+    fun, args = PROGRAMS["matmul"]()
+    first = results(fun, args)
+    key = programs._key(weft.jit(fun).trace(*args).jaxpr, [wnp.asarray(a)._spec for a in args], (None,), (), tuple(devices()[:1]))
+    for path in own_cache.rglob("*.o"):
+        if path.stem != key:
+            path.unlink()
+    assert results(fun, args) == first and loaded[True]
+
+
+def test_many_write_and_read_at_once():
+    fun, args = PROGRAMS["gradient"]()
+    found: list = []
+    threads = [threading.Thread(target=lambda: found.append(results(fun, args))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 6 and all(one == found[0] for one in found)
+
+
+def test_compilations_are_told_whether_from_disk_or_not(caplog, monkeypatch):
+    told: list = []
+    monkeypatch.setattr(programs, "watchers", [lambda made: told.append((made.name, made.kernel_count, len(made.stages.collectives)))])
+    fun, args = PROGRAMS["sum on 8"]()
+    with weft.log_compiles(True), caplog.at_level(logging.WARNING, "weft"):
+        for _ in range(2):
+            results(fun, args)
+    texts = [r.getMessage().split("(", 2)[-1] for r in caplog.records if "Finished compilation of jit(<lambda>)" in r.getMessage()]
+    assert len(texts) == 2 and texts[0] == texts[1] and "1 collectives" in texts[0]
+    assert told[0] == told[1] and told[0][2] == 1
+
+
+PROGRAM = """
+    import json, sys
+    import weft, weft.numpy as wnp, numpy as np
+    from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
+    place = NamedSharding(Mesh(np.array(weft.devices()).reshape(4, 2), ("a", "b")), P("a", "b"))
+    def loss(w, x):
+        return weft.nn.softmax(wnp.tanh(x @ w)).max(1).sum()
+    w, x = weft.device_put((wnp.ones((16, 16)) / 7, wnp.arange(256.0).reshape(16, 16)), place)
+    value, grad = weft.jit(weft.value_and_grad(loss))(w, x)
+    alone = weft.jit(lambda x: wnp.sort(x @ x)[::2])(np.eye(30, dtype=np.float32))
+    from weft.codegen import llvm_c
+    rooms = sorted(m for m in sys.modules if m.startswith(("weft.compiler", "weft.partition.p", "weft.partition.s", "weft.pipeline",
+                                                             "weft.codegen.gemm", "weft.codegen.sort", "weft.codegen.program", "llvmlite")))
+    print(json.dumps([float(value), np.asarray(grad).tolist(), np.asarray(alone).tolist(), rooms, len(llvm_c._loaded)]))
+"""
+
+
+def run(tmp_path, **env):
+    said = subprocess.run([sys.executable, "-c", textwrap.dedent(PROGRAM)], capture_output=True, text=True, check=True,
+                          env={**os.environ, "WEFT_VERIFY": "0", "WEFT_CACHE_DIR": str(tmp_path), "WEFT_NUM_DEVICES": "8", **env})
+    return json.loads(said.stdout)
+
+
+def test_a_second_process_loads_no_compiler(tmp_path):
+    first, second = run(tmp_path, PYTHONHASHSEED="1"), run(tmp_path, PYTHONHASHSEED="2")
+    assert first[:3] == second[:3]
+    assert "weft.compiler.schedule" in first[3] and first[4] == 1
+    assert [name for name in second[3] if name != "weft.partition.stack"] == [] and second[4] == 0
+
+
+def test_other_features_have_programs_of_their_own(tmp_path):
+    run(tmp_path)
+    assert "weft.compiler.schedule" in run(tmp_path, WEFT_CPU_FEATURES="avx2")[3]
+    assert "weft.compiler.schedule" in run(tmp_path, WEFT_NUM_THREADS="3")[3]
+
+
+def test_equal_programs_share_one_file(own_cache, loaded):
+    assert structure(1) == structure(1)
+    for f in (lambda x: wnp.sin(x) * 3, lambda y: wnp.sin(y) * 3):
+        weft.jit(f)(values(4))
+    assert loaded == {True: ["jit(<lambda>)"], False: ["jit(<lambda>)"]}
