@@ -10,9 +10,9 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from weft.codegen import cache, objects, target
+from weft.codegen import cache, loader, objects, target
 
 
 class Part(NamedTuple):
@@ -30,15 +30,24 @@ def link(parts: Sequence[Part], imports: Mapping[str, int] | None = None, libc: 
     A part may import what those before it export. An object on disk is found by the part's name and the fingerprint of
     this code generator.
     """
-    process = ctypes.CDLL(None)
+    process = loader.process()
     known = {symbol: ctypes.cast(getattr(process, symbol), ctypes.c_void_p).value or 0 for symbol in libc}
     known |= imports or {}
-    exported: dict[str, int] = {}
+    exports = [symbol for part in parts for symbol in part.exports]
+    image = objects.image([order(part) for part in parts])
+    if image is not None:
+        code = _kept(loader.place(image, known.get))
+        return {symbol: code[symbol] for symbol in exports}
     for part in parts:
-        tracker = target.link(objects.take(order(part)), part.exports, known | exported)
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(tracker))
-        exported |= {symbol: tracker[symbol] for symbol in part.exports}
-    return exported
+        code = _kept(target.link(objects.take(order(part)), part.exports, known))
+        known |= {symbol: code[symbol] for symbol in part.exports}
+    return {symbol: known[symbol] for symbol in exports}
+
+
+def _kept(code: Any) -> Any:
+    """Linked code, which stays for good."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
+    return code
 
 
 def text_of(name: str) -> str:

@@ -78,8 +78,14 @@ def works_here() -> bool:
 
 
 @functools.cache
+def process() -> ctypes.CDLL:
+    """What the process has loaded: the C library, above all."""
+    return ctypes.CDLL(None, use_errno=True)
+
+
+@functools.cache
 def _mprotect() -> ctypes._CFuncPtr:
-    function = ctypes.CDLL(None, use_errno=True).mprotect
+    function = process().mprotect
     function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     return function
 

@@ -40,7 +40,7 @@ def library_symbols() -> dict[str, int]:
 
 @functools.cache
 def _library_symbol(name: str) -> int | None:
-    function = getattr(ctypes.CDLL(None), name, None) or getattr(_libm(), name, None)
+    function = getattr(loader.process(), name, None) or getattr(_libm(), name, None)
     return None if function is None else ctypes.cast(function, ctypes.c_void_p).value
 
 

@@ -2,14 +2,16 @@
 
 In:   orders: a key (see `cache.key`), and a function that writes the module's text, called only when it is needed.
 Out:  `take(order)`: the object. `prepare(orders)` compiles those that are nowhere, in parallel, for `take` to find.
+      `image(orders)`: several linked together, kept on disk as such.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import marshal
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from weft.codegen import cache, target
+from weft.codegen import cache, loader, target
 
 
 class Order(NamedTuple):
@@ -46,3 +48,18 @@ def take(order: Order) -> bytes:
         data = target.emit_object(order.text(), target.current(), order.quick)
         cache.write(order.key, data)
     return data
+
+
+def image(orders: Sequence[Order]) -> loader.Image | None:
+    """Modules linked together, each after those that it names; None where our linker cannot do it."""
+    key = cache.key("image", *[order.key for order in orders])
+    data = cache.read(key)
+    if data is not None:
+        return loader.Image(*marshal.loads(data))
+    try:
+        made = loader.link([take(order) for order in orders]) if loader.works_here() else None
+    except loader.Unsupported:
+        return None
+    if made is not None:
+        cache.write(key, marshal.dumps(tuple(made)))
+    return made

@@ -72,21 +72,18 @@ def _lattice(strict: bool, x64: bool) -> dict[Node, set[Node]]:
     return edges
 
 
-def _upper_sets(edges: dict[Node, set[Node]]) -> dict[Node, frozenset[Node]]:
-    """Return, for each node, everything it may become, itself included."""
-    result: dict[Node, frozenset[Node]] = {}
+class _UpperSets(dict[Node, frozenset[Node]]):
+    """For each node everything it may become, itself included; found when it is asked for."""
 
-    def visit(node: Node) -> frozenset[Node]:
-        if node not in result:
-            result[node] = frozenset({node}.union(*(visit(above) for above in edges[node])))
-        return result[node]
+    def __init__(self, edges: dict[Node, set[Node]]) -> None:
+        self.edges = edges
 
-    for node in edges:
-        visit(node)
-    return result
+    def __missing__(self, node: Node) -> frozenset[Node]:
+        found = self[node] = frozenset({node}.union(*[self[above] for above in self.edges[node]]))
+        return found
 
 
-_upper: dict[tuple[bool, bool], dict[Node, frozenset[Node]]] = {}  # (strict, x64) -> upper sets, made on first use
+_upper: dict[tuple[bool, bool], _UpperSets] = {}  # by (strict, x64), made on first use
 
 
 def _join(nodes: Iterable[Node], strict: bool, x64: bool) -> Node:
@@ -94,7 +91,7 @@ def _join(nodes: Iterable[Node], strict: bool, x64: bool) -> Node:
     nodes = list(nodes)
     upper = _upper.get((strict, x64))
     if upper is None:
-        upper = _upper[strict, x64] = _upper_sets(_lattice(strict, x64))
+        upper = _upper[strict, x64] = _UpperSets(_lattice(strict, x64))
     try:
         shared = frozenset.intersection(*[upper[node] for node in nodes])
     except KeyError as error:
@@ -223,9 +220,9 @@ _WIDEST = {"i": np.dtype("int64"), "u": np.dtype("uint64"), "f": np.dtype("float
 
 def _join_pairs(pairs: tuple[tuple[DType, bool], ...], x64: bool, strict: bool) -> tuple[DType, bool]:
     dtypes, weak = [dtype for dtype, _ in pairs], all(weak for _, weak in pairs)
+    if not weak and all(dtype == dtypes[0] for dtype in dtypes):
+        return dtypes[0], False
     if any(isinstance(dtype, ExtendedDType) for dtype in dtypes):
-        if all(dtype == dtypes[0] for dtype in dtypes):
-            return dtypes[0], False
         raise TypePromotionError(f"{' and '.join(map(str, dtypes))} are not promoted together: a key is not a number")
     kinds = {kind_of(dtype) for dtype in dtypes}
     if weak and len(kinds) == 1 and not (strict and len(pairs) > 1):
