@@ -397,6 +397,23 @@ def test_results_do_not_depend_on_threads():
     assert modes >= {SHARED, PRIVATE} and len(set(results)) == 1
 
 
+@pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "f32", "bf16"), ("i8", "i32", "i32"), ("c64",) * 3], ids="-".join)
+def test_long_sums_with_few_results_fall_in_parts(types, monkeypatch):
+    monkeypatch.setattr(gemm_plan, "_BLOCK_STEPS", 8)
+    cases = [Case(m, n, 601, types, tail=tail) for m, n in [(1, 3), (3, 1), (8, 9), (13, 70), (40, 5)] for tail in (False, True)]
+    cases += [Case(7, 6, 150, types, batch=(2,), outer=(5,)), Case(9, 10, 300, types, orders=ORDERS[-1], spread=2)]
+    split = [check(case)[1][Word.PARTS] > 1 for case in cases]
+    assert sum(split) > len(cases) // 2
+
+
+def test_parts_of_sums_do_not_depend_on_threads():
+    recipe = Recipe("f32", "f32", "f32", gemm.machine())
+    step = Gemm(20, 30, 50000, BufRef(0), BufRef(1), BufRef(2), (50000, 1), (30, 1), (30, 1), "f32", "f32", "f32")
+    plans = [gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, threads)[1] for threads in (1, 2, 7, 64)]
+    assert len({tuple(words[w] for w in (Word.PARTS, Word.PART_BLOCKS, Word.BLOCK_STEPS)) for words in plans}) == 1
+    assert plans[0][Word.PARTS] > 8
+
+
 def test_chunks_and_groups(monkeypatch):
     """When packed B must stay small, columns and batch elements are done in several rounds."""
     monkeypatch.setattr(gemm_plan, "_SHARED_LIMIT", 1 << 20)

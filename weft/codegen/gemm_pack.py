@@ -275,20 +275,22 @@ def pack_b(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
     return f.end()
 
 
-def end_panel(f: Text, recipe: Recipe, panel: str, steps: str) -> None:
-    """Put behind the last step of a panel what the kernel adds to sums, to take away what flipped signs of A gave them."""
+def end_panel(recipe: Recipe, decls: Decls) -> str:
+    """`@end_panel`: put behind the steps of a panel what the kernel adds to sums, to take away what flipped signs gave them."""
+    f = Text("void @end_panel(ptr noalias %panel, i64 %steps)", decls, recipe.machine, "nounwind")
     lanes, vector = recipe.lanes, f"<{recipe.lanes} x i32>"
 
     def step(s: str, *sums: str) -> list[str]:
-        row = f.at(panel, f.mul(s, recipe.panel_row_bytes))
+        row = f.at("%panel", f.mul(s, recipe.panel_row_bytes))
         parts = [f.load("i32", lanes, f.at(row, v * recipe.machine.vector_bytes)) for v in range(recipe.vectors)]
         return [multiply_add(f, recipe, sign_bits(lanes), part, sum, lanes) for part, sum in zip(parts, sums)]
 
-    sums = f.loop(0, steps, 1, step, [(vector, "zeroinitializer")] * recipe.vectors)
-    end = f.at(panel, f.mul(steps, recipe.panel_row_bytes))
+    sums = f.loop(0, "%steps", 1, step, [(vector, "zeroinitializer")] * recipe.vectors)
+    end = f.at("%panel", f.mul("%steps", recipe.panel_row_bytes))
     for v, sum in enumerate(sums):
         negated = f.let(f"sub {vector} zeroinitializer, {sum}")
         f.store("i32", lanes, negated, f.at(end, v * recipe.machine.vector_bytes))
+    return f.end()
 
 
 def _pack_complex_b(f: Text, recipe: Recipe, wanted: Collection[str]) -> None:

@@ -3,7 +3,7 @@
 In:   a `Gemm` step, the `Recipe` of its types, the number of threads.
 Out:  the variant's name and the words of the description (see `gemm_words`); pointers are left 0.
 Laws: a plan never changes which products are summed. Split and packing choices cannot change the bits of the result,
-      since every sum runs over k in the same blocks in the same order.
+      since every sum runs over k in the same blocks in the same order, and parts of it depend on the problem alone.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _TILE_ROWS = (48, 256)  # rows of A in a tile: so many fit with any block, and m
 _SHARED_LIMIT = 32 << 20  # bytes of B packed at a time
 _SKINNY_ROWS = 128  # up to here a large B passes by once, as a stream
 _SKINNY_ROWS_OF_B = 16  # streamed together
+_PARTS, _PART_BLOCKS = 16, 4  # tasks that a long sum with few results is to give, and the least that is worth one
 _DOT_ROWS = 8  # that are multiplied by a vector side by side
 _CACHED = (1 << 19, 8 << 20)  # bytes of B that stay in the second-level and in the last cache
 _IN_PLACE, _IN_PLACE_ROWS = 1 << 19, 512  # bytes of B that are never copied, and rows of A that it is not copied for
@@ -227,7 +228,11 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[Word, int]:
     a_row = 0 if a_direct else _up(block * recipe.step_bytes, 64) + vector
     panel = (block + recipe.lanes) * recipe.beats * recipe.panel_row_bytes
     panels = _ceil(p.n, recipe.panel_cols)
-    split = _best_split(p, recipe, threads, steps, blocks, panel, a_direct)
+    parts = _parts(p, recipe, blocks)
+    part_blocks = _ceil(blocks, parts)
+    parts = max(_ceil(blocks, part_blocks), 1)
+    simple = simple and parts == 1
+    split = _best_split(p, recipe, threads, _ceil(steps, parts), part_blocks, panel, a_direct, parts)
     shared = split.mode == SHARED
     group, chunk = p.batches, panels
     if shared:
@@ -242,6 +247,9 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[Word, int]:
     a_bytes = 0 if a_direct else (_up(split.tile_rows, square) + (square if p.rows else 0)) * a_row
     a_bytes, sums = _up(a_bytes, 64), _up(sums, 64)
     private = panel if split.mode == PRIVATE else 0
+    shared_bytes = group // p.b_share * blocks * chunk * panel if shared else 0
+    if parts > 1:
+        shared_bytes = p.batches * _ceil(p.m, split.tile_rows) * _ceil(panels, split.tile_panels) * parts * sums
     return {
         Word.SIMPLE: int(simple),
         Word.A_DIRECT: int(a_direct),
@@ -258,12 +266,21 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[Word, int]:
         Word.TASK_BATCH: split.task_batch,
         Word.A_ROW_BYTES: a_row,
         Word.PANEL_BYTES: panel,
-        Word.SHARED_BYTES: group // p.b_share * blocks * chunk * panel if shared else 0,
+        Word.SHARED_BYTES: shared_bytes,
         Word.WORKER_BYTES: a_bytes + sums + private,
         Word.SUMS_OFFSET: a_bytes,
         Word.PANEL_OFFSET: a_bytes + sums,
         Word.WORKERS: threads,
+        Word.PARTS: parts,
+        Word.PART_BLOCKS: part_blocks,
+        Word.PART_BYTES: sums,
     }
+
+
+def _parts(p: Problem, recipe: Recipe, blocks: int) -> int:
+    """Into how many parts a sum falls: more than one where it is long and there are too few results to share."""
+    results = max(p.m // (2 * recipe.rows), 1) * _ceil(p.n, recipe.panel_cols) * p.batches
+    return max(min(_PARTS // results, blocks // _PART_BLOCKS), 1) if results else 1
 
 
 def _a_direct(p: Problem, recipe: Recipe) -> bool:
@@ -302,21 +319,21 @@ class _Split:
 
 
 def _best_split(
-    p: Problem, recipe: Recipe, threads: int, steps: int, blocks: int, panel_bytes: int, a_direct: bool
+    p: Problem, recipe: Recipe, threads: int, steps: int, blocks: int, panel_bytes: int, a_direct: bool, parts: int
 ) -> _Split:
-    """Return the split with the least estimated time among a few dozen."""
+    """Return the split with the least estimated time among a few dozen; `steps` and `blocks` are those of one part."""
     rows_unit, lanes = recipe.rows, recipe.lanes
     panels = max(_ceil(p.n, recipe.panel_cols), 1)
     beats = steps * recipe.beats
     vectors = _ceil(p.n * recipe.parts, lanes)  # of one row of C
-    batches = max(p.batches, 1)
+    batches = max(p.batches, 1) * parts
     stream = _is_stream(p, recipe)
     pack_a = 0 if a_direct else _pack_cost(p.a[1], p.a[0], recipe)
     pack_b = _pack_cost(p.b[1], p.b[0], recipe)
     if p.segments > 1 and p.k < 4 * lanes:
         pack_a, pack_b = max(pack_a, _PACK_SCALAR), max(pack_b, _PACK_SCALAR)
     modes = [PRIVATE]
-    if blocks * panel_bytes * min(panels, 4) <= _SHARED_LIMIT and not stream:
+    if blocks * panel_bytes * min(panels, 4) <= _SHARED_LIMIT and not stream and parts == 1:
         modes.append(SHARED)
     if _b_direct_pays(p, recipe):
         modes = [DIRECT]
@@ -337,7 +354,7 @@ def _best_split(
                 if mode == PRIVATE:
                     each += share * beats * pack_b
                 tiles = _ceil(p.m, rows) * _ceil(panels, tile_panels)
-                task_batch = _task_batch(each, batches * tiles, batches, threads)
+                task_batch = _task_batch(each, batches * tiles, batches, threads) if parts == 1 else 1
                 tasks = tiles * _ceil(batches, task_batch)
                 each = each * task_batch + _TASK
                 # The last round of tasks is rarely full; a quarter of a task stands for uneven progress.

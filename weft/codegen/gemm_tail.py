@@ -55,6 +55,26 @@ def finish(recipe: Recipe, decls: Decls) -> str:
     return f.end()
 
 
+def add(recipe: Recipe, decls: Decls) -> str:
+    """Return `@add`: add tiles of sums, `parts` of them `size` bytes apart, in order to the first one."""
+    f = Text("void @add(ptr %sums, i64 %parts, i64 %size)", decls, recipe.machine, "nounwind")
+    lanes, acc = recipe.lanes, llvm_type(recipe.acc)
+    vector, plus = f"<{lanes} x {acc}>", "fadd" if recipe.is_float else "add"
+
+    def place(offset: str) -> None:
+        first = f.at("%sums", offset)
+
+        def part(_: str, before: str, sum: str) -> list[str]:
+            here = f.at(before, "%size")
+            return [here, f.let(f"{plus} {vector} {sum}, {f.load(acc, lanes, here)}")]
+
+        [_, sum] = f.loop(1, "%parts", 1, part, [("ptr", first), (vector, f.load(acc, lanes, first))])
+        f.store(acc, lanes, sum, first)
+
+    f.loop(0, "%size", recipe.machine.vector_bytes, place)
+    return f.end()
+
+
 class Ends:
     """The ways out that the wanted matmuls take: the step's tail, `finish`, or none where kernels write C themselves."""
 

@@ -2,7 +2,8 @@
 
 `weft_gemm_*_tile(ptr desc)` walks rounds of (group of batch elements) x (chunk of column panels). In a round it packs B
 if it is to be shared, task = (batch element, block of k, panel), then runs the tiles, task = (batch elements, rows,
-panels). A tile goes through the blocks of k in order; sums of unfinished blocks wait in the worker's scratch.
+panels). A tile goes through the blocks of k in order; sums of unfinished blocks wait in the worker's scratch. Where the
+sum falls in parts, task = (batch element, rows, panels, part); each keeps its sums, and a second run of tasks adds them.
 
 The context of a task, eight words on the caller's stack: description, shared scratch, workers' scratch, first batch
 element, first panel, panels, batch elements of the round, column tiles.
@@ -16,7 +17,7 @@ from typing import NamedTuple
 from weft.codegen._link import Part
 from weft.codegen.gemm_micro import ROW_COUNTS, UNROLL, kernel_name, kernels, row_kernel, shapes
 from weft.codegen.gemm_pack import end_panel, pack_a, pack_b, way, ways
-from weft.codegen.gemm_tail import Ends, finish
+from weft.codegen.gemm_tail import Ends, add, finish
 from weft.codegen.gemm_text import Decls, Text
 from weft.codegen.gemm_types import Recipe
 from weft.codegen.gemm_words import DIRECT, PRIVATE, SHARED, Word
@@ -27,7 +28,7 @@ def all_pieces(recipe: Recipe) -> frozenset[str]:
     """Return the names of all functions and branches that only some matmuls need."""
     usable = [shape for shape in shapes(recipe) if shape[0] or recipe.half_lanes]
     named = [kernel_name(r, *shape) for r in ROW_COUNTS for shape in usable] + (["row"] if recipe.unpacked_b_ok else [])
-    return frozenset([*named, "blocks", "finish", "tail", *ways(recipe, "a"), *ways(recipe, "b")])
+    return frozenset([*named, "add", "blocks", "finish", "tail", *ways(recipe, "a"), *ways(recipe, "b")])
 
 
 def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
@@ -41,6 +42,7 @@ def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     used = [(recipe.vectors, False)] if width >= recipe.panel_lanes else []
     used += [(0 if over <= recipe.half_lanes else -(-over // recipe.lanes), True)] if over else []
     found = [kernel_name(r, *shape) for r in rows for shape in used] if not _by_row(words) else ["row"]
+    found += ["add"] if words[Word.PARTS] > 1 else []
     found += ["blocks"] if words[Word.BLOCKS] > 1 else []
     found += ["tail"] if words[Word.TAIL_ARGS] else [] if words[Word.SIMPLE] else ["finish"]
     found += [] if words[Word.A_DIRECT] else [way(recipe, "a", words)]
@@ -56,6 +58,10 @@ def _packs(wanted: Collection[str], operand: str) -> bool:
     return any(name.startswith(f"pack_{operand}") for name in wanted)
 
 
+def _ends_panels(recipe: Recipe, wanted: Collection[str]) -> bool:
+    return recipe.flips and _packs(wanted, "b")
+
+
 def _has_kernels(wanted: Collection[str]) -> bool:
     return any(name.startswith("kernel") for name in wanted)
 
@@ -67,8 +73,9 @@ def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[Part]:
     """
     listed = sorted(wanted)
     inner = [name for name in listed if name.startswith("kernel") or name == "blocks"]
-    outer = [name for name in listed if name.startswith("pack") or name in ("finish", "row")]
+    outer = [name for name in listed if name.startswith("pack") or name in ("add", "finish", "row")]
     exports = dict.fromkeys([name.rpartition("_")[0] or name for name in outer])    # the ways to pack are one function
+    exports |= {"end_panel": None} if _ends_panels(recipe, wanted) else {}
     found = []
     if _has_kernels(wanted):
         found.append(Part(f"kernels {recipe.name} {' '.join(inner)}", lambda: _kernel_module(recipe, inner), ("kernels",)))
@@ -91,6 +98,8 @@ def _helper_module(recipe: Recipe, wanted: Collection[str]) -> str:
         finish(recipe, decls) if "finish" in wanted else "",
         pack_a(recipe, decls, wanted) if _packs(wanted, "a") else "",
         pack_b(recipe, decls, wanted) if _packs(wanted, "b") else "",
+        end_panel(recipe, decls) if _ends_panels(recipe, wanted) else "",
+        add(recipe, decls) if "add" in wanted else "",
         row_kernel(recipe, decls) if "row" in wanted else "",
     ]
     return str(decls) + "\n".join(made)
@@ -104,6 +113,7 @@ def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
         _pack_rows(recipe, decls) if _packs(wanted, "a") else "",
         _pack_panel(recipe, decls) + _pack_task(recipe, decls) if _packs(wanted, "b") else "",
         _tile_task(recipe, decls, wanted),
+        _add_task(recipe, decls, wanted) if "add" in wanted else "",
         _driver(recipe, decls, symbol, wanted),
     ]
     return str(decls) + "\n".join(made)
@@ -239,7 +249,8 @@ def _pack_panel(recipe: Recipe, decls: Decls) -> str:
 
     _runs(f, col, f.add(col, cols), Word.COL_RUN, COLS, ns, columns)
     if recipe.flips:
-        end_panel(f, recipe, "%dst", f.sub("%last", "%first"))
+        f.decls.use("declare void @end_panel(ptr, i64)")
+        f.do(f"call void @end_panel(ptr %dst, i64 {f.sub('%last', '%first')})")
     return f.end()
 
 
@@ -283,17 +294,52 @@ def _pack_task(recipe: Recipe, decls: Decls) -> str:
 
 def _tile_task(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
     f = Task("tile_task", decls, recipe)
+    mine = f.at(f.word("%ctx", 2, "ptr"), f.mul("%wid", f.d(Word.WORKER_BYTES)))
+    sums, task, first, last = f.at(mine, f.d(Word.SUMS_OFFSET)), "%task", "0", f.d(Word.BLOCKS)
+    if "add" in wanted:
+        parts, blocks = f.d(Word.PARTS), f.d(Word.PART_BLOCKS)
+        kept = f.at(f.word("%ctx", 1, "ptr"), f.mul("%task", f.d(Word.PART_BYTES)))
+        sums = f.pick(f.equal(parts, 1), sums, kept, "ptr")
+        task, first = f.div("%task", parts), f.mul(f.rem("%task", parts), blocks)
+        last = f.min(f.add(first, blocks), last)
+    _tiles(f, recipe, task, wanted, lambda t: _tile(f, recipe, t, _Part(mine, sums, first, last), wanted))
+    return f.end()
+
+
+def _add_task(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
+    """`@add_task`: add the parts of a tile's sums and hand them over."""
+    decls.use("declare void @add(ptr, i64, i64)")
+    f = Task("add_task", decls, recipe)
+    parts, size = f.d(Word.PARTS), f.d(Word.PART_BYTES)
+    sums = f.at(f.word("%ctx", 1, "ptr"), f.mul(f.mul("%task", parts), size))
+    f.do(f"call void @add(ptr {sums}, i64 {parts}, i64 {size})")
+
+    def tile(t: _Tile) -> None:
+        def panel(p: str) -> None:
+            col = f.mul(f.add(f.first_panel, p), recipe.panel_cols)
+            cols = f.min(f.sub(f.d(Word.N), col), recipe.panel_cols)
+            cms, cns = f.d(Word.C_MS), f.d(Word.C_NS)
+            here = t.sums_of(f, recipe, sums, p)
+            t.ends.take(here, recipe.panel_row_bytes, f.at(t.c, f.mul(col, cns)), cms, cns, row=t.i0, rows=t.rows, col=col, cols=cols)
+
+        f.loop(t.p0, t.p1, 1, panel)
+
+    _tiles(f, recipe, "%task", wanted, tile)
+    return f.end()
+
+
+def _tiles(f: Task, recipe: Recipe, task: str, wanted: Collection[str], each: Callable[["_Tile"], None]) -> None:
+    """Go through the tiles of a task, one for each of its batch elements."""
     offsets = f.slot("[3 x i64]")
     ends = Ends(f, f.desc, wanted)
     row_tiles, tile_rows, tile_panels = f.d(Word.ROW_TILES), f.d(Word.TILE_ROWS), f.d(Word.TILE_PANELS)
-    row_tile = f.rem("%task", row_tiles)
-    rest = f.div("%task", row_tiles)
+    row_tile = f.rem(task, row_tiles)
+    rest = f.div(task, row_tiles)
     col_tile, task_batch = f.rem(rest, f.col_tiles), f.div(rest, f.col_tiles)
     i0 = f.mul(row_tile, tile_rows)
     rows = f.min(f.sub(f.d(Word.M), i0), tile_rows)
     p0 = f.mul(col_tile, tile_panels)
     p1 = f.min(f.add(p0, tile_panels), f.panels)
-    mine = f.at(f.word("%ctx", 2, "ptr"), f.mul("%wid", f.d(Word.WORKER_BYTES)))
     per_task = f.d(Word.TASK_BATCH)
     b0 = f.mul(task_batch, per_task)
     b1 = f.min(f.add(b0, per_task), f.batch)
@@ -303,15 +349,14 @@ def _tile_task(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
         a, bb, c = (f.at(p, offset) for p, offset in zip(f.operands(), locate(f, BATCH, element, offsets)))
         c = f.at(c, f.mul(i0, f.d(Word.C_MS)))
         ends.at(batch=element, pitch=str(recipe.panel_row_bytes // (recipe.acc_bytes * recipe.parts)))
-        _tile(f, recipe, _Tile(b, a, bb, c, i0, rows, p0, p1, mine, ends), wanted)
+        each(_Tile(b, a, bb, c, i0, rows, p0, p1, ends))
 
     f.loop(b0, b1, 1, element)
-    return f.end()
 
 
 @record
 class _Tile:
-    """One tile of one batch element: operands, C at its first row, its rows and panels, its worker's scratch."""
+    """One tile of one batch element: operands, C at its first row, its rows and panels."""
 
     batch: str
     a: str
@@ -321,13 +366,26 @@ class _Tile:
     rows: str
     p0: str
     p1: str
-    mine: str
     ends: Ends
 
+    def sums_of(self, f: Task, recipe: Recipe, sums: str, panel: str) -> str:
+        """Return where the sums of a panel lie among those of the tile."""
+        return f.at(sums, f.mul(f.mul(f.sub(panel, self.p0), f.d(Word.TILE_ROWS)), recipe.panel_row_bytes))
 
-def _tile(f: Task, recipe: Recipe, t: _Tile, wanted: Collection[str]) -> None:
-    blocks = f.d(Word.BLOCKS)
-    sums, panel_buffer = f.at(t.mine, f.d(Word.SUMS_OFFSET)), f.at(t.mine, f.d(Word.PANEL_OFFSET))
+
+@record
+class _Part:
+    """What of k a task goes through, blocks [first, last), and where it packs and keeps its sums."""
+
+    mine: str
+    sums: str
+    first: str
+    last: str
+
+
+def _tile(f: Task, recipe: Recipe, t: _Tile, part: _Part, wanted: Collection[str]) -> None:
+    panel_buffer = f.at(part.mine, f.d(Word.PANEL_OFFSET))
+    whole_sum = f.equal(f.d(Word.PARTS), 1) if "add" in wanted else "true"
     ms = f.d(Word.A_MS)
     direct = f.let(f"icmp ne i64 {f.d(Word.A_DIRECT)}, 0")
     packs_a, packs_b = _packs(wanted, "a"), _packs(wanted, "b")
@@ -341,9 +399,10 @@ def _tile(f: Task, recipe: Recipe, t: _Tile, wanted: Collection[str]) -> None:
         end = f.add(t.i0, t.rows)
         a = f.at(f.at(t.a, f.mul(t.i0, ms)), f.mul(first, recipe.step_bytes))
         if packs_a:
-            packing = f"ptr {f.desc}, ptr {t.a}, ptr {t.mine}, i64 {t.i0}, i64 {end}, i64 {first}, i64 {last}"
+            packing = f"ptr {f.desc}, ptr {t.a}, ptr {part.mine}, i64 {t.i0}, i64 {end}, i64 {first}, i64 {last}"
             f.when(direct, lambda: None, lambda: f.do(f"call void @pack_rows({packing})"))
-            a = f.pick(direct, a, t.mine, "ptr")
+            a = f.pick(direct, a, part.mine, "ptr")
+        is_first, is_last = f.equal(kb, part.first), f.both(whole_sum, f.equal(f.add(kb, 1), part.last))
 
         def panel(p: str) -> None:
             whole = f.add(f.first_panel, p)
@@ -353,16 +412,16 @@ def _tile(f: Task, recipe: Recipe, t: _Tile, wanted: Collection[str]) -> None:
             if packs_b:
                 packing = f"ptr {f.desc}, ptr {t.b}, ptr {panel_buffer}, i64 {whole}, i64 {first}, i64 {last}"
                 f.when(f.equal(b_mode, PRIVATE), lambda: f.do(f"call void @pack_panel({packing})"))
-                slot = f.add(f.mul(f.add(f.mul(of_b, blocks), kb), f.panels), p)
+                slot = f.add(f.mul(f.add(f.mul(of_b, f.d(Word.BLOCKS)), kb), f.panels), p)
                 shared = f.at(f.word("%ctx", 1, "ptr"), f.mul(slot, f.d(Word.PANEL_BYTES)))
                 packed = f.pick(f.equal(b_mode, SHARED), shared, panel_buffer, "ptr")
                 in_place = f.equal(b_mode, DIRECT)
                 b = f.pick(in_place, b, packed, "ptr")
                 bs = f.pick(in_place, bs, recipe.panel_row_bytes)
-            _panel(f, recipe, t, _Panel(kb, p, col, a, as_, b, bs, beats, sums))
+            _panel(f, recipe, t, _Panel(is_first, is_last, p, col, a, as_, b, bs, beats, part.sums))
 
         panels = lambda: f.loop(t.p0, t.p1, 1, panel)
-        row = lambda: _row(f, recipe, t, a, f.sub(last, first), sums)
+        row = lambda: _row(f, recipe, t, a, f.sub(last, first), part.sums)
         if "row" not in wanted:
             panels()
         elif not _has_kernels(wanted):
@@ -370,7 +429,7 @@ def _tile(f: Task, recipe: Recipe, t: _Tile, wanted: Collection[str]) -> None:
         else:
             f.when(f.both(f.equal(f.d(Word.M), 1), f.equal(b_mode, DIRECT)), row, panels)
 
-    f.loop(0, blocks, 1, block)
+    f.loop(part.first, part.last, 1, block)
 
 
 def _row(f: Task, recipe: Recipe, t: _Tile, a: str, steps: str, sums: str) -> None:
@@ -390,7 +449,8 @@ def _row(f: Task, recipe: Recipe, t: _Tile, a: str, steps: str, sums: str) -> No
 class _Panel:
     """One block of k and one panel of columns, packed or in place: operands, their strides, the tile's sums."""
 
-    block: str
+    is_first: str
+    is_last: str  # and the tile's sums are whole with it
     panel: str
     col: str
     a: str
@@ -411,14 +471,11 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel) -> None:
     whole = f.equal(width, recipe.panel_lanes)
     kind = f.pick(whole, recipe.vectors + 1, f.pick(f.less(recipe.half_lanes, width), vectors, 0))
     simple = f.let(f"icmp ne i64 {f.d(Word.SIMPLE)}, 0")
-    is_first = f.equal(p.block, 0)
-    is_last = f.equal(f.add(p.block, 1), f.d(Word.BLOCKS))
     cms, cns = f.d(Word.C_MS), f.d(Word.C_NS)
     c_panel = f.at(t.c, f.mul(p.col, cns))
-    tile_rows = f.d(Word.TILE_ROWS)
-    sums = f.at(p.sums, f.mul(f.mul(f.sub(p.panel, t.p0), tile_rows), row_bytes))
-    to_c = f.both(is_last, simple)
-    to_finish = f.both(is_last, f.let(f"xor i1 {simple}, true"))
+    sums = t.sums_of(f, recipe, p.sums, p.panel)
+    to_c = f.both(p.is_last, simple)
+    to_finish = f.both(p.is_last, f.let(f"xor i1 {simple}, true"))
     # Each tile of rows fetches a slice of the next panel into the second-level cache.
     is_shared = f.equal(f.d(Word.B_MODE), SHARED)
     ahead = f.pick(is_shared, f.at(p.b, f.d(Word.PANEL_BYTES)), p.b, "ptr")
@@ -435,7 +492,7 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel) -> None:
         c = f.at(c_panel, f.mul(i, cms))
         mine = f.at(sums, f.mul(i, row_bytes))
         dst, ds = f.pick(to_c, c, mine, "ptr"), f.pick(to_c, cms, row_bytes)
-        src = f.pick(is_first, "null", mine, "ptr")
+        src = f.pick(p.is_first, "null", mine, "ptr")
         a = f.at(p.a, f.mul(i, p.a_stride))
         pf = f.at(ahead, f.mul(f.div(i, recipe.rows), slice_))
         f.do(
@@ -492,7 +549,11 @@ def _driver(recipe: Recipe, decls: Decls, symbol: str, wanted: Collection[str]) 
                 pack = lambda: f.do(f"call void @weft_parallel_for(ptr @pack_task, ptr {ctx}, i64 {pieces})")
                 f.when(f.equal(d(Word.B_MODE), SHARED), pack)
             tasks = f.mul(f.mul(f.ceil_div(batch, d(Word.TASK_BATCH)), d(Word.ROW_TILES)), col_tiles)
-            f.do(f"call void @weft_parallel_for(ptr @tile_task, ptr {ctx}, i64 {tasks})")
+            parts = d(Word.PARTS) if "add" in wanted else "1"
+            f.do(f"call void @weft_parallel_for(ptr @tile_task, ptr {ctx}, i64 {f.mul(tasks, parts)})")
+            if "add" in wanted:
+                add = lambda: f.do(f"call void @weft_parallel_for(ptr @add_task, ptr {ctx}, i64 {tasks})")
+                f.when(f.less(1, parts), add)
 
         f.loop(0, panels, d(Word.CHUNK_PANELS), chunk)
 

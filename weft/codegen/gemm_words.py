@@ -63,7 +63,10 @@ class Word(IntEnum):
     COLS_AT = 46
     TAIL_ARGS = 47
     TAIL_AT = 48
-    LISTS = 49
+    PARTS = 49  # of the sum, that tasks share and that are added afterwards
+    PART_BLOCKS = 50
+    PART_BYTES = 51  # of one task's sums
+    LISTS = 52
 
 
 #: index of the pointers that the caller stores: A, B, C, the tail's function (null when there is none)
