@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from weft.codegen import gemm, pool
-from weft.codegen._link import link
+from weft.codegen._link import Part, link
 from weft.runtime.buffer import Buffer
 
 STREAM_BYTES = 128 << 20
@@ -104,7 +104,7 @@ class Limits:
         if rate not in self.kernels:
             symbol = f"bench_burn_{rate}"
             made = burn_ir(symbol, rate, gemm.machine().vector_bytes)
-            self.kernels[rate] = made and (link(symbol, lambda: made[0], (symbol,))[symbol], made[1])
+            self.kernels[rate] = made and (link([Part(symbol, lambda: made[0], (symbol,))])[symbol], made[1])
         kernel = self.kernels[rate]
         if kernel is None:
             return self._burn("float32")
@@ -119,7 +119,7 @@ class Limits:
             for stream, (load, stores) in STREAMS.items():
                 for store in stores:
                     symbol = f"bench_{stream}_{store}_{task_bytes}"
-                    address = link(symbol, lambda s=symbol, a=load, b=store: _stream_ir(s, a, b, task_bytes), (symbol,))[symbol]
+                    address = link([Part(symbol, lambda s=symbol, a=load, b=store: _stream_ir(s, a, b, task_bytes), (symbol,))])[symbol]
                     self.streams.setdefault(stream, []).append(address)
             self.arrays = [Buffer(STREAM_BYTES).view(np.uint8, (STREAM_BYTES,)) for _ in range(2)]
             for x in self.arrays:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from weft.codegen import pool
-from weft.codegen._link import link
+from weft.codegen._link import Part, link
 
 TASKS = """
 declare void @weft_parallel_for(ptr, ptr, i64)
@@ -56,7 +56,7 @@ end:
 
 @pytest.fixture(scope="module")
 def tasks():
-    return link("tasks", lambda: TASKS, ("count", "nested", "own"), pool.symbols())
+    return link([Part("tasks", lambda: TASKS, ("count", "nested", "own"))], pool.symbols())
 
 
 def table(n):
@@ -130,14 +130,14 @@ def test_forked_child_has_its_own_workers(tasks):
 
 def run_script(body, **env):
     script = "import ctypes, os, signal, sys, threading, time\nfrom weft.codegen import pool\n"
-    script += "from weft.codegen._link import link\n" + textwrap.dedent(body)
+    script += "from weft.codegen._link import Part, link\n" + textwrap.dedent(body)
     root = str(Path(pool.__file__).parents[2])
     env = {**os.environ, "TASKS": TASKS, "PYTHONPATH": root, **env}
     return subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60)
 
 
 START = (
-    "a = link('tasks', lambda: os.environ['TASKS'], ('count', 'nested', 'own'), pool.symbols())\n"
+    "a = link([Part('tasks', lambda: os.environ['TASKS'], ('count', 'nested', 'own'))], pool.symbols())\n"
     "b = (ctypes.c_int64 * 64)()\n"
 )
 RUN = "pool.parallel_for(a['count'], ctypes.addressof(b), 64)\n"
