@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from weft.compiler.classify import treatment
+from weft.compiler.lift import lift_products
 from weft.core.primitive import Primitive, registry
 from weft.core.stage import stage
 from weft.ir.build import HALVES, type_name
@@ -27,7 +28,7 @@ PARTS = 128                # parts of a reduction to one element
 
 def expand(jaxpr: Jaxpr) -> Jaxpr:
     """Rebuild composites, at every depth of control flow."""
-    return _drop_barriers(_fold_transposes(_rebuild(inline_calls(jaxpr))))
+    return _drop_barriers(_fold_transposes(_rebuild(lift_products(inline_calls(jaxpr)))))
 
 
 def _drop_barriers(jaxpr: Jaxpr) -> Jaxpr:

@@ -1,0 +1,96 @@
+"""Products that leave the bodies of scans: which do, which stay, and that values are the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft import lax
+from weft.compiler.expand import expand
+from weft.compiler.lift import lift_products
+from weft.core.interpret import run_reference
+
+RNG = np.random.default_rng(0)
+X, W, V, H = (RNG.standard_normal(s).astype(np.float32) * 0.3 for s in ((9, 4, 5), (5, 8), (8, 8), (4, 8)))
+BIG = np.zeros((3, 512, 512), np.float32)
+
+
+def before(x, w, v, h):
+    """x @ w of all turns at once; h @ v waits for the turn before."""
+    return lax.scan(lambda h, x: (wnp.tanh(x @ w + h @ v), h), h, x)
+
+
+def after(x, w, v, h):
+    return lax.scan(lambda h, x: (wnp.tanh(h @ v), wnp.sin(h) @ v), h, x)
+
+
+def carried(x, w, v, h):
+    def turn(carry, x):
+        h, total, bias = carry
+        return (wnp.tanh(h @ v), total + lax.dot_general(x, h, (((0,), (0,)), ((), ()))), bias + h.sum(0)), x.sum()
+    return lax.scan(turn, (h, w, v[0]), x, reverse=True)
+
+
+def gradient(x, w, v, h):
+    return weft.grad(lambda w, v: (before(x, w, v, h)[1] ** 2).sum(), (0, 1))(w, v)
+
+
+def used_twice(x, w, v, h):
+    """A sum that is looked at in each turn stays; so does a product that is needed in the loop and stacked, too."""
+    def turn(total, x):
+        y = wnp.sin(total[:4]) @ v
+        return total + x.T @ h, (total, y, y.sum())
+    return lax.scan(turn, w, x)
+
+
+def bodies(jaxpr):
+    return [e.params["jaxpr"] for e in jaxpr.eqns if e.primitive.name == "scan"]
+
+
+def products(jaxpr) -> int:
+    return sum(e.primitive.name == "dot_general" for e in jaxpr.eqns)
+
+
+@pytest.mark.parametrize("f, inside, outside", [(before, [1], 1), (after, [1], 1), (carried, [1], 1), (gradient, [1, 1], 3),
+                                                (used_twice, [2], 0)])
+def test_products_of_small_turns(f, inside, outside):
+    simplified = weft.jit(f).lower(X, W, V, H).compile().stages.simplified
+    lifted = lift_products(simplified)
+    assert [products(b) for b in bodies(lifted)] == inside
+    assert products(lifted) == outside
+    for got, want in zip(run_reference(lifted, X, W, V, H), run_reference(simplified, X, W, V, H)):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-6)
+    for got, want in zip(weft.tree.leaves(weft.jit(f)(X, W, V, H)), run_reference(simplified, X, W, V, H)):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-6)
+
+
+def test_a_sum_leaves_along_with_a_product():
+    simplified = weft.jit(carried).lower(X, W, V, H).compile().stages.simplified
+    (body,) = bodies(lift_products(simplified))
+    assert [e.primitive.name for e in body.eqns if e.primitive.name in ("reduce_sum", "add")] == ["reduce_sum"]
+    assert len(bodies(lift_products(simplified))[0].outvars) == 3          # the carried h, its stack, the sums of x
+
+
+@pytest.mark.parametrize("f", [
+    lambda x, w: lax.scan(lambda t, x: (t, x @ w), 0.0, x),
+    lambda x, w: lax.scan(lambda t, x: (t + x @ x, None), w, x)])
+def test_large_products_stay(f):
+    simplified = weft.jit(f).lower(BIG, BIG[0]).compile().stages.simplified
+    assert lift_products(simplified) is simplified
+
+
+def test_one_turn_stays():
+    simplified = weft.jit(before).lower(X[:1], W, V, H).compile().stages.simplified
+    assert lift_products(simplified) is simplified
+
+
+def test_scans_of_scans():
+    """The inner scan is relieved in the body of the outer one."""
+    def f(x, w, v, h):
+        return lax.scan(lambda h, x: (before(x, w, v, h)[0], None), h, wnp.stack([x, x * 2]))[0]
+    simplified = weft.jit(f).lower(X, W, V, H).compile().stages.simplified
+    (outer,) = bodies(expand(simplified))
+    assert [products(b) for b in bodies(outer)] == [1]
+    np.testing.assert_allclose(weft.jit(f)(X, W, V, H), run_reference(simplified, X, W, V, H)[0], rtol=2e-5, atol=2e-6)

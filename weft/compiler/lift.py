@@ -1,0 +1,165 @@
+"""Matmuls out of loops: what a scan multiplies turn by turn, a few rows at a time, multiplied for all turns at once.
+
+In, out: jaxprs. Three kinds of products leave the body of a scan:
+  - of a slice of what the scan goes along with a constant of the loop: before the loop, which then goes along the products;
+  - of something with a constant of the loop, when it is only stacked: after the loop, which then stacks that something;
+  - of two things of one turn, when it is only added to a carried value (the gradient of a weight, say): after the loop, as
+    one product that sums over the turns as well. A sum over dims of something stacked anyway leaves likewise.
+Laws: a product that is large in itself stays, and so does one whose factors would be much to stack.
+"""
+
+from __future__ import annotations
+
+from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
+from weft.ir.rewrite import dce
+
+MOST_WORK = 1 << 25        # multiplications of one turn, from which a product is as fast alone
+MOST_BYTES = 1 << 26       # of a stack
+
+
+def lift_products(jaxpr: Jaxpr) -> Jaxpr:
+    """The program with its scans relieved of products."""
+    if not any(_is_scan(eqn) for eqn in jaxpr.eqns):
+        return jaxpr
+    eqns = []
+    for eqn in jaxpr.eqns:
+        eqns += _Scan(eqn).lifted() if _is_scan(eqn) else [eqn]
+    return jaxpr if len(eqns) == len(jaxpr.eqns) else jaxpr.replace(eqns=eqns)
+
+
+def _is_scan(eqn: Eqn) -> bool:
+    return eqn.primitive.name == "scan" and eqn.params["length"] > 1
+
+
+class _Scan:
+    """One scan, its body taken apart."""
+
+    def __init__(self, eqn: Eqn):
+        self.eqn, self.body, self.length = eqn, eqn.params["jaxpr"], eqn.params["length"]
+        constants, carried = eqn.params["num_consts"], eqn.params["num_carry"]
+        both = list(zip(self.body.invars, eqn.invars))
+        self.constants: dict[Var, Atom] = dict(both[:constants])
+        self.carried = both[constants:constants + carried]
+        self.along: dict[Var, Atom] = dict(both[constants + carried:])
+        results = list(zip(self.body.outvars, eqn.outvars))
+        self.carries, self.stacks = results[:carried], results[carried:]
+        self.maker: dict[Var, Eqn] = {v: e for e in self.body.eqns for v in e.outvars}
+        self.uses: dict[Var, int] = {}
+        for atom in (*(a for e in self.body.eqns for a in e.invars), *self.body.outvars):
+            if type(atom) is not Literal:
+                self.uses[atom] = self.uses.get(atom, 0) + 1
+        self.before: list[Eqn] = []
+        self.after: list[Eqn] = []
+
+    def lifted(self) -> list[Eqn]:
+        """The scan, and what runs before and after it."""
+        for inner in self.body.eqns:
+            if self._is_small_product(inner) and self._by_constant(inner) and inner.invars[0] in self.along:
+                product = Var(self._stacked(inner.outvars[0].aval))
+                self.before.append(self._over_all(inner, self.along[inner.invars[0]], product))
+                self.along[inner.outvars[0]] = product
+        self._stacked_products()
+        self._carried_sums(lambda made: self._is_small_product(made) and self._fit(made.invars), new=True)
+        self._carried_sums(lambda made: made.primitive.name == "reduce_sum", new=False)
+        return [*self.before, self._rebuilt(), *self.after] if self.before or self.after else [self.eqn]
+
+    # ---- which
+
+    def _is_small_product(self, inner: Eqn) -> bool:
+        if inner.primitive.name != "dot_general":
+            return False
+        (contracted, _), _ = inner.params["dimension_numbers"]
+        work = inner.outvars[0].aval.size
+        for d in contracted:
+            work *= inner.invars[0].aval.shape[d]
+        return work < MOST_WORK and all(type(a) is Var for a in inner.invars)
+
+    def _by_constant(self, inner: Eqn) -> bool:
+        """Whether turns are rows of one product: only the first factor differs between them, and nothing comes before its rows."""
+        _, (batch, _) = inner.params["dimension_numbers"]
+        return inner.invars[1] in self.constants and inner.invars[0] not in self.constants and not batch and self._fit(inner.outvars)
+
+    def _fit(self, atoms: list) -> bool:
+        return all(a not in self.constants and a.aval.nbytes * self.length <= MOST_BYTES for a in atoms)
+
+    def _stacked_products(self) -> None:
+        """Products that are only stacked."""
+        stacks, self.stacks = self.stacks, []
+        leaving: list[tuple[Eqn, Var]] = []
+        for value, result in stacks:
+            made = None if type(value) is Literal or value in self.along else self.maker.get(value)
+            if made is not None and self.uses[value] == 1 and type(result) is not DropVar and self._is_small_product(made) \
+                    and self._by_constant(made) and self._fit(made.invars[:1]):
+                leaving.append((made, result))
+            else:
+                self.stacks.append((value, result))
+        for made, result in leaving:
+            self.after.append(self._over_all(made, self._stack(made.invars[0]), result))
+
+    def _carried_sums(self, leaves, new: bool) -> None:
+        """Values that are only added to a carried one; `new`: what they are made of may be stacked for this."""
+        pairs, self.carries, self.carried = list(zip(self.carried, self.carries)), [], []
+        for (mine, first), (value, result) in pairs:
+            made = self._carried_sum(mine, value) if type(result) is not DropVar else None
+            if made is None or not leaves(made) or not (new or all(map(self._known_stack, made.invars))):
+                self.carried.append((mine, first))
+                self.carries.append((value, result))
+                continue
+            summed = Var(made.outvars[0].aval)
+            self.after.append(self._sum_over_all(made, [self._stack(a) for a in made.invars], summed))
+            self.after.append(self.maker[value].replace(invars=[first, summed], outvars=[result]))
+
+    def _carried_sum(self, mine: Var, value: Atom) -> Eqn | None:
+        """What makes the values that do nothing but be added to a carried one."""
+        total = None if type(value) is Literal else self.maker.get(value)
+        if total is None or total.primitive.name not in ("add", "add_any") or mine not in total.invars:
+            return None
+        term = total.invars[total.invars.index(mine) == 0]
+        if type(term) is Literal or not self.uses[value] == self.uses[mine] == self.uses[term] == 1:
+            return None
+        return self.maker.get(term)
+
+    # ---- the products outside
+
+    def _stacked(self, aval):
+        return aval.update(shape=(self.length, *aval.shape))
+
+    def _known_stack(self, var: Atom) -> Atom | None:
+        """The values of all turns, where they are to be had."""
+        return self.along.get(var) or next((r for v, r in self.stacks if v is var and type(r) is not DropVar), None)
+
+    def _stack(self, var: Var) -> Atom:
+        """The values of all turns."""
+        found = self._known_stack(var)
+        if found is None:
+            found = Var(self._stacked(var.aval))
+            self.stacks.append((var, found))
+        return found
+
+    def _over_all(self, inner: Eqn, rows: Atom, result: Var) -> Eqn:
+        """The product of all turns' first factors with the constant one."""
+        (mine, other), batch = inner.params["dimension_numbers"]
+        numbers = ((tuple([d + 1 for d in mine]), other), batch)
+        return inner.replace(invars=[rows, self.constants[inner.invars[1]]], outvars=[result],
+                             params={**inner.params, "dimension_numbers": numbers})
+
+    def _sum_over_all(self, inner: Eqn, operands: list[Atom], result: Var) -> Eqn:
+        """The sum over all turns of products, or of sums over dims."""
+        later = lambda dims: tuple([d + 1 for d in dims])
+        if inner.primitive.name == "reduce_sum":
+            params = {**inner.params, "axes": (0, *later(inner.params["axes"]))}
+        else:
+            (mine, other), (mine_batch, other_batch) = inner.params["dimension_numbers"]
+            numbers = ((0, *later(mine)), (0, *later(other))), (later(mine_batch), later(other_batch))
+            params = {**inner.params, "dimension_numbers": numbers}
+        return inner.replace(invars=operands, outvars=[result], params=params)
+
+    def _rebuilt(self) -> Eqn:
+        body, groups = self.body, (list(self.constants.items()), self.carried, list(self.along.items()))
+        pairs = [pair for group in groups for pair in group]
+        given = set(self.along)
+        eqns = [e for e in body.eqns if given.isdisjoint(e.outvars)]
+        results = [*self.carries, *self.stacks]
+        inner = dce(Jaxpr(body.constvars, body.consts, [v for v, _ in pairs], [v for v, _ in results], eqns, body.effects, body.name))
+        params = {**self.eqn.params, "jaxpr": inner, "num_carry": len(self.carried), "linear": (False,) * len(pairs)}
+        return self.eqn.replace(invars=[a for _, a in pairs], outvars=[r for _, r in results], params=params)
