@@ -28,6 +28,7 @@ from weft.ir.loops import (
     BINARY_MATH,
     COMPARISONS,
     COMPLEX,
+    FLOATS,
     ITEMSIZE,
     REAL_OF,
     UNARY_MATH,
@@ -125,10 +126,10 @@ class Expressions:
     def _lanewise(self, lanes: Lanes, op: str, args: list[Value], names: list[str], type_: str) -> str:
         if op in COMPARISONS:
             return lanes.compare(op, args[0].type, *names)
+        if op in _MATH or (op == "rem" and type_ in FLOATS):
+            return vector_math.call(lanes, op, args[0].type, names)
         if op in ARITHMETIC:
             return lanes.arithmetic(op, type_, names)
-        if op in _MATH:
-            return vector_math.call(lanes, op, args[0].type, names)
         if op == "select":
             return lanes.select(names[0], lanes.type(type_), names[1], names[2])
         if op == "bitcast":

@@ -289,13 +289,7 @@ class Lanes:
             one = self.splat_literal(float_bits(1.0), t.split(" x ")[-1].rstrip(">"))
             zero = self.b.pure(f"fcmp ueq {t} {x}, zeroinitializer", x)
             return self.select(zero, t, x, self.b.intrinsic("copysign", t, one, x))
-        if op == "rem":
-            return self.remainder(t, x, args[1])
         raise NotImplementedError(f"codegen: operation {op!r} on floats")
-
-    def remainder(self, t: str, x: str, y: str) -> str:
-        """C's fmod, lane by lane."""
-        return self.per_lane("fmod", "fmod", t, x, y)
 
     def _fused(self, t: str, args: list[str]) -> str:
         if self.target.has_fma:

@@ -1,4 +1,4 @@
-"""The vector math library: UNARY_MATH and BINARY_MATH on lanes of any width.
+"""The vector math library: UNARY_MATH, BINARY_MATH and the remainder of floats on lanes of any width.
 
 In:   register values and a floating type.
 Out:  register values; half precision is computed in f32 and rounded.
@@ -30,6 +30,7 @@ _FORMULAS: dict[str, Callable] = {
         "erf", "erfc", "erf_inv", "digamma", "lgamma", "bessel_i0e", "bessel_i1e", "round_away", "copysign",
         "nextafter")},
     "pow": math_exp.pow_,
+    "rem": math_exp.remainder,
 }
 
 

@@ -128,6 +128,18 @@ def log_of_normal(f: Real, x: V) -> V:
     return _log_core(f, k, m - 1.0)
 
 
+def log_by_parts(f: Real, x: V) -> tuple[V, V]:
+    """The natural logarithm of positive numbers as an unevaluated sum."""
+    k, m = f.split(x)
+    x1 = m - 1.0
+    first, second = _LN2[f.type]
+    half = (0.5 * x1) * x1
+    s = x1 / (x1 + 2.0)
+    most = k * first
+    high = most + x1
+    return high, ((most - high) + x1) - (half - f.fma(k, second, s * (half + _log_tail(f, s))))
+
+
 def log2(f: Real, x: V) -> V:
     """Logarithm to base 2."""
     k, m = f.split(x)
@@ -204,60 +216,61 @@ def rsqrt(f: Real, x: V) -> V:
 
 def cbrt(f: Real, x: V) -> V:
     """Cube root."""
-    if not f.wide:
-        return f.narrow(_cbrt(f.in_double(), f.widen(x), 2))
-    return _cbrt(f, x, 3)
-
-
-def _cbrt(f: Real, x: V, steps: int) -> V:
     size = f.abs(x)
-    tiny, huge = size < 2.0**-600, size > 2.0**600
-    size = f.select(tiny, size * 2.0**600, f.select(huge, size * 2.0**-300, size))
-    # no fourth power of the root leaves the range now
-    # the exponent divided by three, through a float: the bits as a number are nearly linear in log2
-    high = _bits_as_float(f, size)
-    y = f.from_bits(_float_as_bits(f, f.fma(high, 1.0 / 3.0, 715094163.0)))
-    for _ in range(steps):
-        cube = y * y * y
-        y = y * (cube + (size + size)) / (cube + cube + size)
-    # one Newton step whose residual is exact to first order
-    square = y * y
-    low = f.exact_fma(y, y, -square)
-    residual = f.exact_fma(square, y, -size) + low * y
-    y = y - residual / (3.0 * square)
-    y = f.select(tiny, y * 2.0**-200, f.select(huge, y * 2.0**100, y))
-    plain = size > 0.0
-    y = f.select(plain & (size < INF), y, f.abs(x))
-    return f.select(x.is_nan(), x, f.copysign(y, x))
+    k, m = f.split(size)
+    third = f.fma(k, 1.0 / 3.0, f.magic) - f.magic
+    rest = f.fma(third, -3.0, k)
+    # a first 1 / cbrt, and that of 2^rest by a quadratic polynomial through the three cases
+    z = f.poly(m, "rcbrt") * f.horner(rest, _RCBRT_OF_POWER)
+    m = f.scale(m, rest)
+    if f.wide:
+        e = f.fma(-(m * z) * z, z, 1.0)
+        z = f.fma(z * e, f.fma(e, 2.0 / 9.0, 1.0 / 3.0), z)
+    y = m * (z * z)
+    e = f.exact_fma(-y, z, f.c(1.0))
+    y = f.fma(y * e, f.fma(e, 5.0 / 9.0, 2.0 / 3.0), y)
+    return f.copysign(f.at(f.scale(y, third), size, zero=0.0, infinite=INF), x)
 
 
-def _bits_as_float(f: Real, x: V) -> V:
-    """The high 32 bits of positive doubles, as numbers."""
-    return f.from_bits(f.to_bits(x).lshr(32) + f.magic_bits) - f.magic
-
-
-def _float_as_bits(f: Real, x: V) -> V:
-    """The inverse: numbers below 2^31 as the high 32 bits of doubles."""
-    return f.to_bits(x + f.magic) << 32
+#: 2^(-r/3) for r = -1, 0, 1
+_RCBRT_OF_POWER = (0.02681078747420308, -0.23311026254906957, 1.0)
 
 
 def pow_(f: Real, x: V, y: V) -> V:
     """x to the power y, with the special values of IEEE."""
     if f.wide:
         return f.library("pow", x, y)
-    g = f.in_double()
-    size = f.abs(x)
-    k, m = g.split(f.widen(size))
-    s = m - 1.0
-    logarithm = g.fma(_log_core(g, g.c(0.0), s), LOG2E, k)
-    logarithm = g.select(f.widen(size).same(0.0), -INF, g.select(f.widen(size).same(INF), INF, logarithm))
-    result = f.narrow(exp2(g, g.clamp(f.widen(y) * logarithm, -1100.0, 1100.0)))
+    size, g = f.abs(x), f.in_double()
+    k, m = f.split(size)
+    m1 = f.widen(m - 1.0)
+    s = m1 / (m1 + 2.0)
+    logarithm = g.fma(s, g.poly(s * s, "log2s"), f.widen(f.at(k, size, zero=-INF, infinite=INF)))
+    power = g.clamp(f.widen(y) * logarithm, -200.0, 200.0)
+    whole = (power + g.magic) - g.magic
+    r = f.narrow(power - whole)
+    result = f.scale(f.fma(r, f.poly(r, "exp2"), 1.0), f.narrow(whole))
+    return f.cold(result, (f.to_bits(x) < 0) | result.is_nan(), _power_with_care, result, x, y)
+
+
+def _power_with_care(f: Real, result: V, x: V, y: V) -> V:
+    """The sign of powers of negative numbers, and what is one or not a number."""
     whole = f.trunc(y).same(y)
     half = y * 0.5
     odd = whole & ~f.trunc(half).same(half)
-    negative = f.to_bits(x) < 0
-    result = f.select(odd & negative, -result, result)
+    result = f.select(odd & (f.to_bits(x) < 0), -result, result)
     result = f.select((x < 0.0) & (x > -INF) & ~whole, NAN, result)
     result = f.select(x.is_nan() | y.is_nan(), NAN, result)
-    unit = (size.same(1.0) & f.abs(y).same(INF)) | x.same(1.0) | y.same(0.0)
+    unit = (f.abs(x).same(1.0) & f.abs(y).same(INF)) | x.same(1.0) | y.same(0.0)
     return f.select(unit, 1.0, result)
+
+
+def remainder(f: Real, x: V, y: V) -> V:
+    """What is left of x divided by y with the quotient truncated, exactly."""
+    dividend, divisor = f.abs(x), f.abs(y)
+    ratio = dividend / divisor
+    quotient = f.trunc(ratio)
+    # the ratio may have been rounded up to a whole number
+    rest = f.exact_fma(-quotient, divisor, dividend)
+    rest = f.select(rest < 0.0, rest + divisor, rest)
+    rest = f.copysign(f.select(quotient.same(0.0), dividend, rest), x)
+    return f.cold(rest, ratio >= 2.0**f.mantissa, "fmod", x, y)

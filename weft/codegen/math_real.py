@@ -6,8 +6,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from hashlib import blake2b
 
-from weft.codegen.lanes import Lanes
+from weft.codegen.builder import Builder
+from weft.codegen.lanes import Lanes, literal
+from weft.codegen.math_pieces import PIECES
 from weft.codegen.math_tables import TABLE
 
 INF, NAN = math.inf, math.nan
@@ -305,26 +309,87 @@ class Real:
         """A function of the C library on every lane."""
         return V(self, "f", self.lanes.per_lane(function, function, self.t, *[arg.name for arg in args]))
 
-    def cold(self, function: str, y: V, x: V, where: V) -> V:
-        """`y`, but the C library's `function(x)` in the lanes where `where` holds; nearly free while none does."""
-        lanes, b, width = self.lanes, self.b, self.lanes.w
-        key = f"cold {function} {self.type} {width} {y.name} {x.name}"
-        level = max(b.floor, *[b.level_of.get(v.name, 0) for v in (y, x, where)])
+    # --- polynomials by intervals
+
+    def pieces(self, w: V, name: str, slope: float = 0.0) -> V:
+        """The piecewise polynomial `name` at w, from -1/2 to 16 (f32 only): w = k + t has the k-th one at t.
+
+        A slope is that of a part of the polynomials, `slope * t`, that the table leaves out.
+        """
+        shifted = w + self.magic
+        shifted = self.select(shifted > self.magic + 15.0, self.magic + 15.0, shifted)
+        t = w - (shifted - self.magic)
+        number, (*rows, last) = self.to_bits(shifted), PIECES[name]
+        y = self.lookup(number, rows[0])
+        for row in rows[1:]:
+            y = self.fma(y, t, self.lookup(number, row))
+        if slope:
+            return self.fma(t, slope, y * t) + self.lookup(number, last)
+        return self.fma(y, t, self.lookup(number, last))
+
+    def lookup(self, number: V, table: tuple[float, ...]) -> V:
+        """An entry of a table of sixteen f32, for each lane; only the low four bits of the number count."""
+        lanes, b = self.lanes, self.b
+        if self.zmm:
+            self.b.declare("llvm.x86.avx512.permvar.sf.512", self.t, self.t, self.it)
+            text = f"call {self.t} @llvm.x86.avx512.permvar.sf.512({self.t} {self._row(table)}, {self.it} {number.name})"
+            return V(self, "f", b.pure(text, number.name))
+        if lanes.w == 8 and lanes.target.level in ("avx2", "avx512"):
+            self.b.declare("llvm.x86.avx2.permps", self.t, self.t, self.it)
+            low, high = (V(self, "f", b.pure(
+                f"call {self.t} @llvm.x86.avx2.permps({self.t} {self._row(half)}, {self.it} {number.name})", number.name))
+                for half in (table[:8], table[8:]))
+            return self.select((number & 8).same(0), low, high)
+        return self._lookup_one_by_one(number, table)
+
+    def _row(self, values: tuple[float, ...]) -> str:
+        """A constant vector of different values."""
+        listed = ", ".join(["float " + literal(value, "f32") for value in values])
+        return f"<{listed}>"
+
+    def _lookup_one_by_one(self, number: V, table: tuple[float, ...]) -> V:
+        lanes, b = self.lanes, self.b
+        entries = f"[16 x float] [{self._row(table)[1:-1]}]"
+        name = f"weft.table.{blake2b(entries.encode(), digest_size=6).hexdigest()}"
+        b.helpers[name] = f"@{name} = private unnamed_addr constant {entries}\n"
+        number = number & 15
+        made = "poison"
+        for lane in range(lanes.w):
+            at = number.name if lanes.w == 1 else b.pure(f"extractelement {self.it} {number.name}, i32 {lane}", number.name)
+            place = b.pure(f"getelementptr [16 x float], ptr @{name}, i64 0, i32 {at}", at)
+            entry = b.pure(f"load float, ptr {place}, align 4", place)
+            if lanes.w == 1:
+                return V(self, "f", entry)
+            made = b.pure(f"insertelement {self.t} {made}, float {entry}, i32 {lane}", made, entry)
+        return V(self, "f", made)
+
+    # --- rare lanes
+
+    def cold(self, y: V, where: V, function: str | Callable[..., V], *args: V) -> V:
+        """`y`, but `function` of the arguments in the lanes where `where` holds; nearly free while none does.
+
+        A name is that of a function of the C library, anything else a formula.
+        """
+        b, width = self.b, self.lanes.w
+        label = function if isinstance(function, str) else function.__name__.strip("_")
+        key = f"cold {label} {self.type} {width} {' '.join([v.name for v in (y, where, *args)])}"
+        level = max(b.floor, *[b.level_of.get(v.name, 0) for v in (y, where, *args)])
         scope = b.scopes[level]
         if key in scope.table:
             return V(self, "f", scope.table[key])
-        helper = self._cold_helper(function)
+        helper = self._cold_helper(label, function, len(args))
         rare, common, result = b.label("rare"), b.label("common"), b.name("c")
         if width == 1:
             condition = where.name
         else:
-            bits = b.pure(f"bitcast {lanes.i1} {where.name} to i{width}", where.name)
+            bits = b.pure(f"bitcast {self.lanes.i1} {where.name} to i{width}", where.name)
             condition = b.pure(f"icmp ne i{width} {bits}, 0", bits)
+        passed = ", ".join([f"{self.t} {v.name}" for v in (y, *args)])
         before, fixed = scope.label, b.name("c")
         scope.lines += [
             f"  br i1 {condition}, label %{rare}, label %{common}, !prof !2",
             f"{rare}:",
-            f"  {fixed} = call {self.t} @{helper}({self.t} {y.name}, {self.t} {x.name}, {lanes.i1} {where.name})",
+            f"  {fixed} = call {self.t} @{helper}({passed}, {self.lanes.i1} {where.name})",
             f"  br label %{common}",
             f"{common}:",
             f"  {result} = phi {self.t} [{y.name}, %{before}], [{fixed}, %{rare}]",
@@ -334,22 +399,18 @@ class Real:
         scope.table[key] = result
         return V(self, "f", result)
 
-    def _cold_helper(self, function: str) -> str:
-        lanes, b, width = self.lanes, self.b, self.lanes.w
-        name = f"weft.cold.{function}.{self.type}.{width}"
+    def _cold_helper(self, label: str, function: str | Callable[..., V], arity: int) -> str:
+        b, t, mask = self.b, self.t, self.lanes.i1
+        name = f"weft.cold.{label}.{self.type}.{self.lanes.w}"
         if name not in b.helpers:
-            b.declare(function, "double", "double")
-            element, t = ("double" if self.wide else "float"), self.t
-            widen = "" if self.wide else "  %d = fpext float %e to double\n"
-            narrow = "" if self.wide else "  %n = fptrunc double %r to float\n"
-            b.helpers[name] = (
-                f"define internal {t} @{name}({t} %y, {t} %x, {lanes.i1} %m) cold noinline #0 {{\nentry:\n"
-                f"  %p = alloca {t}, align 64\n  store {t} %x, ptr %p, align 64\n  br label %loop\nloop:\n"
-                f"  %k = phi i64 [0, %entry], [%next, %loop]\n  %q = getelementptr {element}, ptr %p, i64 %k\n"
-                f"  %e = load {element}, ptr %q, align 4\n{widen}"
-                f"  %r = call double @{function}(double {'%e' if self.wide else '%d'})\n{narrow}"
-                f"  store {element} {'%r' if self.wide else '%n'}, ptr %q, align 4\n  %next = add i64 %k, 1\n"
-                f"  %more = icmp ult i64 %next, {width}\n  br i1 %more, label %loop, label %done\ndone:\n"
-                f"  %z = load {t}, ptr %p, align 64\n  %s = select {lanes.i1} %m, {t} %z, {t} %y\n  ret {t} %s\n}}\n")
+            own = Builder()
+            inner = Real(Lanes(own, self.lanes.target, self.lanes.w), self.type)
+            args = [inner.v(f"%x{k}") for k in range(arity)]
+            made = inner.library(function, *args) if isinstance(function, str) else function(inner, *args)
+            made = inner.select(V(inner, "m", "%m"), made, inner.v("%y"))
+            b.declarations |= own.declarations
+            b.helpers |= own.helpers
+            params, lines = ", ".join([f"{t} %x{k}" for k in range(arity)]), "\n".join(own.scopes[0].lines)
+            b.helpers[name] = (f"define internal {t} @{name}({t} %y, {params}, {mask} %m) cold noinline #0 {{\nentry:\n{lines}\n"
+                               f"  ret {t} {made.name}\n}}\n")
         return name
-

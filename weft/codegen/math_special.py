@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from weft.codegen.math_exp import exp, log, log_of_normal
+from weft.codegen.math_exp import exp, log, log_by_parts, log_of_normal
 from weft.codegen.math_real import INF, NAN, Real, V
 from weft.codegen.math_tables import TABLE
 
@@ -30,6 +30,8 @@ def _erf_excess(f: Real, x: V) -> V:
 def erf(f: Real, x: V) -> V:
     """Error function."""
     size = f.abs(x)
+    if not f.wide:
+        return f.copysign(f.pieces(f.select(size > 3.9375, 15.75, size * 4.0), "erf", 0.28125), x)
     near = f.fma(x, _erf_excess(f, x), x)
     far = f.copysign(1.0 - _erfc_tail(f, size), x)
     y = f.select(size < 1.0, near, far)
@@ -52,13 +54,8 @@ _GILES_FAR = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.
               0.00943887047, 1.00167406, 2.83297682)
 
 
-def _giles(f: Real, x: V, w: V) -> V:
-    near = w < 5.0
-    t = f.select(near, w - 2.5, f.sqrt(w) - 3.0)
-    p = f.select(near, f.c(_GILES_NEAR[0]), _GILES_FAR[0])
-    for a, b in zip(_GILES_NEAR[1:], _GILES_FAR[1:]):
-        p = f.fma(p, t, f.select(near, f.c(a), b))
-    return p * x
+def _giles_far(f: Real, x: V, w: V) -> V:
+    return f.horner(f.sqrt(w) - 3.0, _GILES_FAR) * x
 
 
 def erf_inv(f: Real, x: V) -> V:
@@ -69,7 +66,7 @@ def erf_inv(f: Real, x: V) -> V:
     else:
         below = f.exact_fma(x, -x, f.c(1.0))
     w = -log_of_normal(f, below)
-    y = _giles(f, x, w)
+    y = f.cold(f.horner(w - 2.5, _GILES_NEAR) * x, w >= 5.0, _giles_far, x, w)
     if f.wide:
         # Giles' polynomial ends where single precision does; beyond, start from erfc(y) ~ e^(-y^2) / (y sqrt(pi))
         level = f.select(w > 15.0, w + 0.6931471805599453, 16.0)
@@ -95,7 +92,10 @@ def _halley(f: Real, y: V, x: V) -> V:
 def digamma(f: Real, x: V) -> V:
     """Logarithmic derivative of the gamma function."""
     if not f.wide:
-        return f.narrow(digamma(f.in_double(), f.widen(x)))
+        grown = x + 1.0
+        y = log_of_normal(f, x + 0.5) + (f.poly((x - 1.0) / grown, "digamma") - 1.0 / x)
+        y = f.at(y, x, infinite=INF)
+        return f.cold(y, x < 0.0, _digamma_in_double, x)
     low = x < 0.5
     z = f.select(low, 1.0 - x, x)
     total, lost = f.c(0.0), f.c(0.0)
@@ -124,10 +124,24 @@ def digamma(f: Real, x: V) -> V:
     return f.select(x.same(INF), INF, y)
 
 
+def _digamma_in_double(f: Real, x: V) -> V:
+    return f.narrow(digamma(f.in_double(), f.widen(x)))
+
+
 def lgamma(f: Real, x: V) -> V:
     """Logarithm of the magnitude of the gamma function."""
     if f.wide:
         return f.library("lgamma", x)
+    # a log(x) + b: near zero log(1/x) and a polynomial, then a polynomial, then Stirling's formula
+    large = x >= 2.875
+    a = f.select(large, x - 0.5, f.select(x < 1.375, f.c(-1.0), 0.0))
+    b = f.pieces(f.select(large, f.fma(1.0 / x, 8.5, 12.0), x * 4.0), "lgamma")
+    high, low = log_by_parts(f, x)
+    y = f.exact_fma(a, high, f.select(large, -x, 0.0)) + f.fma(a, low, b)
+    return f.cold(f.at(y, x, zero=INF, infinite=INF), x < 0.0, _lgamma_in_double, x)
+
+
+def _lgamma_in_double(f: Real, x: V) -> V:
     return f.narrow(_lgamma(f.in_double(), f.widen(x)))
 
 
@@ -155,6 +169,12 @@ def _lgamma(f: Real, x: V) -> V:
 
 def _bessel(f: Real, x: V, order: int) -> V:
     size = f.abs(x)
+    if not f.wide:
+        large = size >= 5.75
+        y = f.pieces(f.select(large, f.fma(1.0 / size, 20.0, 12.0), size + size), f"i{order}e")
+        if order:
+            y = y * f.copysign(f.select(large, 1.0, size), x)
+        return y / f.sqrt(f.select(large, size, 1.0))
     small = size <= 8.0
     bounded = f.select(small, size, 8.0)
     name = f"i{order}e"
@@ -170,12 +190,12 @@ def _bessel(f: Real, x: V, order: int) -> V:
 
 def bessel_i0e(f: Real, x: V) -> V:
     """e^-|x| times the modified Bessel function of order zero."""
-    return f.narrow(_bessel(f.in_double(), f.widen(x), 0)) if not f.wide else _bessel(f, x, 0)
+    return _bessel(f, x, 0)
 
 
 def bessel_i1e(f: Real, x: V) -> V:
     """e^-|x| times the modified Bessel function of order one."""
-    return f.narrow(_bessel(f.in_double(), f.widen(x), 1)) if not f.wide else _bessel(f, x, 1)
+    return _bessel(f, x, 1)
 
 
 def round_away(f: Real, x: V) -> V:

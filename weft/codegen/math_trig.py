@@ -37,7 +37,7 @@ def _half_turn_sine(f: Real, r: V, flip: V) -> V:
 
 
 def _beyond(f: Real, function: str, x: V, y: V) -> V:
-    y = f.cold(function, y, x, f.abs(x) > _LIMIT[f.type])
+    y = f.cold(y, f.abs(x) > _LIMIT[f.type], function, x)
     return f.select(x.same(0.0), x, y) if function != "cos" else y
 
 
