@@ -111,7 +111,9 @@ class Text:
         self.lines += [f"  br i1 %c{k}, label %body{k}, label %end{k}", f"body{k}:"]
         self.lines.append(f"  %i{k} = phi i64 [ {lo}, %pre{k} ], [ %n{k}, %latch{k} ]")
         phis = len(self.lines)
-        renewed = list(body(f"%i{k}", *(f"%v{k}_{j}" for j in range(len(carried)))) or ())
+        # (loop strength reduction, which would take longer than all the rest, does not know a frozen value)
+        index = self.let(f"freeze i64 {self.let(f'add i64 %i{k}, 0')}")
+        renewed = list(body(index, *(f"%v{k}_{j}" for j in range(len(carried)))) or ())
         pairs = list(enumerate(zip(carried, renewed)))
         self.lines[phis:phis] = [
             f"  %v{k}_{j} = phi {type} [ {first}, %pre{k} ], [ {new}, %latch{k} ]" for j, ((type, first), new) in pairs

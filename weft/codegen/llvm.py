@@ -427,7 +427,10 @@ class KernelEmitter(Expressions):
             inside, go = b.label("body"), b.here(f"icmp slt i64 {counter}, {stop.parts[0]}")
             b.line(f"br i1 {go}, label %{inside}, label %{exit_}")
             b.start_block(inside)
-        emit(uniform("i64", counter))
+        # What an address needs is computed where it first can be, and the rest is a mode of addressing. A value that
+        # loop strength reduction does not know keeps it from searching for more, which took longer than all the rest.
+        index = b.here(f"freeze i64 {b.here(f'add i64 {counter}, 0')}")
+        emit(uniform("i64", index))
         b.load_floor = load_floor
         self.memo.clear()
         after = self._flatten(carried)
