@@ -71,3 +71,22 @@ def test_an_update_is_one_kernel_for_each_group_of_parameters():
     groups = [np.zeros(s, "f4") for s in ((64, 32), (32,), (32, 48))]
     plan = scheduled(adam, *[groups] * 4)
     assert (plan.kernel_count, plan.program.arena_bytes) == (3, 0)
+
+
+def test_cheap_functions_of_stored_values_are_not_stored():
+    """Between a gelu layer and its gradient lie two arrays of the hidden width: what gelu reads and its tanh."""
+    def between(h):
+        y, back = weft.vjp(nn.gelu, h)
+        return back(wnp.sin(y @ y.T) @ y)
+    plan = scheduled(between, np.zeros((512, 512), "f4"))
+    results = [[b for b in k.bufs[-4:] if b.mode == "out"] for k in plan.kernels]
+    assert max(map(len, results)) <= 2
+
+
+def test_a_bias_gradient_reads_what_the_matmul_reads():
+    def layer(x, w, b):
+        return wnp.tanh(x @ w + b)
+    x, w = np.zeros((512, 256), "f4"), np.zeros((256, 256), "f4")
+    plan = scheduled(gradient(layer), np.zeros((512, 256), "f4"), x, w, np.zeros(256, "f4"))
+    sums = [k for k in plan.kernels if k.name.startswith("fused_reduce_sum") or k.name.startswith("reduce_sum")]
+    assert sums and all(sum(b.mode == "in" for b in k.bufs) == 1 for k in sums)

@@ -6,7 +6,8 @@ Out:  a `Graph`; `Graph.items()` is the ordered list of kernels (`Group`) and of
 Every value that a fusible equation computes has a *depth*: that of the kernel that could compute it with all its
 producers inlined. A kernel loads what lies at a smaller depth and inlines what lies at its own. A value becomes a
 *root* (it may have a buffer) if somebody needs it in memory, or if it is expensive and used more than once; a root is
-inlined by consumers of its own depth and loaded by deeper ones, so a root that nobody loads costs nothing.
+inlined by consumers of its own depth and loaded by deeper ones, so a root that nobody loads costs nothing. What is cheap to
+compute from roots is no root itself.
 
 A reduction makes a *row context*: (shape S, reduced dims). Consumers that index its result by row stay in the same
 kernel, as do values of shape S made from it; other accesses need the value in memory, one depth further down. A sum
@@ -60,7 +61,8 @@ class Graph:
         self.depth: dict[Var, int] = {}
         self.context: dict[Var, Context] = {}
         self.tags: dict[Var, object] = {}
-        self.price: dict[Var, int] = {}
+        self.price: dict[Var, int] = {}              # of computing it from what lies in memory for certain,
+        self.reprice: dict[Var, int] = {}            # and from roots, were they in memory
         self.chain: dict[Var, int] = {}
         self.swept: dict[Var, Sweep] = {}
         self.roots: set[Var] = set()
@@ -76,6 +78,7 @@ class Graph:
             for atom in set(eqn.invars):
                 if type(atom) is not Literal:
                     self.uses[atom] = self.uses.get(atom, 0) + 1
+        self.wanted = _wanted(jaxpr)
         for number, eqn in enumerate(jaxpr.eqns):
             self._visit(eqn, number)
         for atom in jaxpr.outvars:
@@ -109,6 +112,7 @@ class Graph:
         out = eqn.outvars[0]
         shape = out.aval.shape
         depth, price, chain = 0, cost(eqn), 1
+        reprice = price
         context, tags = None, None
         view = view_of(eqn)
         same_kind = eqn.primitive.kind == "elementwise" or (
@@ -118,7 +122,7 @@ class Graph:
                 continue
             if atom not in self.producer:
                 depth = max(depth, self.depth[atom] + 1)
-                price += 1
+                price, reprice = price + 1, reprice + 1
                 continue
             inline = self.chain[atom] < LONGEST_CHAIN
             its_context = self.context.get(atom)
@@ -133,10 +137,11 @@ class Graph:
             if inline:
                 depth = max(depth, self.depth[atom])
                 price += self.price[atom]
+                reprice += self.reprice[atom]
                 chain = max(chain, self.chain[atom] + 1)
             else:
                 depth = max(depth, self.demand(atom) + 1)
-                price += 1
+                price, reprice = price + 1, reprice + 1
         if context is not None:
             self._lift(eqn, depth, context)
         for var in eqn.outvars:
@@ -144,8 +149,10 @@ class Graph:
             self.depth[var], self.price[var], self.chain[var] = depth, min(price, 1 << 30), chain
             if context is not None:
                 self.context[var], self.tags[var] = context, tags
-            if price >= EXPENSIVE and self.uses.get(var, 0) > 1 and tags != FOLDED:
+            self.reprice[var] = reprice
+            if reprice >= EXPENSIVE and self.uses.get(var, 0) > 1 and tags != FOLDED:
                 self.roots.add(var)
+                self.reprice[var] = 1
 
     def _lift(self, eqn: Eqn, depth: int, context: Context) -> None:
         """Reductions of the same rows that only `eqn` reads run in its kernel, though they could run before."""
@@ -221,6 +228,7 @@ class Graph:
         (atom,), out = eqn.invars, eqn.outvars[0]
         self.producer[out] = eqn
         self.roots.add(out)
+        self.reprice[out] = 1
         sweep = self._sweep_in_context(eqn, atom)
         if sweep is not None:
             source = sweep.source
@@ -235,8 +243,8 @@ class Graph:
             theirs = self.context.get(atom)
             inline = self.chain[atom] < LONGEST_CHAIN and (
                 theirs is None or (theirs == context and self.tags[atom] == FULL))
-            if theirs is None and not is_trailing(shape, axes) and atom.aval.size > SMALL_DOMAIN and (
-                    atom in self.needed or atom in self.roots):
+            if theirs is None and not is_trailing(shape, axes) and atom.aval.size > SMALL_DOMAIN and any(
+                    v in kept for v in (atom, unfolded(atom, self.producer[atom])) for kept in (self.wanted, self.needed, self.roots)):
                 inline = False
             if inline:
                 depth, price, chain = self.depth[atom], price + self.price[atom], self.chain[atom] + 1
@@ -609,6 +617,16 @@ class Graph:
             return var
         base = self.resolve(var)[0]
         return base if base is var else self.memory_of(base)
+
+
+def _wanted(jaxpr: Jaxpr) -> set[Var]:
+    """Values that equations without kernels of their own read, and results: they are in memory whatever else reads them."""
+    wanted = {a for a in jaxpr.outvars if type(a) is not Literal}
+    for eqn in reversed(jaxpr.eqns):
+        if treatment(eqn) not in ("pull", "reduce") or (
+                eqn.outvars[0] in wanted and unfolded(eqn.outvars[0], eqn) is not eqn.outvars[0]):
+            wanted.update(a for a in eqn.invars if type(a) is not Literal)
+    return wanted
 
 
 def reduced_dims(eqn: Eqn) -> tuple[int, ...]:
