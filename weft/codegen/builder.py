@@ -9,6 +9,8 @@ Laws: every pure instruction is written once per scope and at the outermost scop
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 #: LLVM register types of the scalar types; half precision lives in f32 registers
 REGISTER = {
     "bool": "i1", "i8": "i8", "u8": "i8", "i16": "i16", "u16": "i16", "i32": "i32", "u32": "i32", "i64": "i64",
@@ -105,6 +107,22 @@ class Builder:
     def pop(self) -> Scope:
         """Close the innermost scope; the caller appends its lines where they belong."""
         return self.scopes.pop()
+
+    def inside(self, label: str, emit: Callable[[], None]) -> Scope:
+        """A closed scope of what `emit` writes, which nothing leaves, as it may not run."""
+        floors = self.floor, self.load_floor
+        self.push(label)
+        self.floor = self.load_floor = self.depth
+        emit()
+        self.floor, self.load_floor = floors
+        return self.pop()
+
+    def splice(self, scope: Scope, label: str, done: str) -> None:
+        """Append a closed scope as block `label` that goes on to block `done`, and begin that."""
+        self.start_block(label)
+        self.scopes[-1].lines += scope.lines
+        self.line(f"br label %{done}")
+        self.start_block(done)
 
     def define(self, name: str, level: int | None = None) -> str:
         """Record that `name` lives at `level` (default: the innermost scope)."""

@@ -7,6 +7,8 @@ Laws: uniform operands are computed once as scalars; i64 expressions affine in t
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from weft.codegen import complex as complex_ops, math as vector_math
 from weft.codegen.builder import MEMORY, REGISTER, Builder, mangle, vector
 from weft.codegen.lanes import Lanes, literal
@@ -42,6 +44,8 @@ from weft.ir.loops import (
 )
 
 _MATH = UNARY_MATH | BINARY_MATH
+_LOGIC = frozenset({"and", "or", "not"})
+_MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 #: loads of every n-th element, up to this n, are whole vectors and shuffles
 WIDEST_STRIDE = 8
 
@@ -114,6 +118,8 @@ class Expressions:
                 return made
         if op == "cast":
             return self._cast(args[0], type_)
+        if op in COMPARISONS and {arg.kind for arg in args} == {AFFINE, UNIFORM}:
+            return self._compare_places(op, *args)
         if all(arg.kind == UNIFORM for arg in args):
             return uniform(type_, self._lanewise(self.scalar, op, args, [arg.parts[0] for arg in args], type_))
         columns = [self.spread(arg) for arg in args]
@@ -121,7 +127,8 @@ class Expressions:
         if op in self.outlined:
             rows = [list(row) for row in zip(*columns)]
             return varying(type_, tuple(vector_math.call_outlined(lanes, op, args[0].type, rows)))
-        return varying(type_, tuple([self._lanewise(lanes, op, args, list(row), type_) for row in zip(*columns)]))
+        placed = op in _LOGIC and all([arg.placed or arg.kind == UNIFORM for arg in args])
+        return varying(type_, tuple([self._lanewise(lanes, op, args, list(row), type_) for row in zip(*columns)]), placed)
 
     def _lanewise(self, lanes: Lanes, op: str, args: list[Value], names: list[str], type_: str) -> str:
         if op in COMPARISONS:
@@ -197,6 +204,26 @@ class Expressions:
         if y.const == 0:
             return x
         return uniform("i64", self.scalar.binary("add", "i64", x.parts[0], y.parts[0]))
+
+    def _compare_places(self, op: str, x: Value, y: Value) -> Value:
+        """An affine index against a uniform one: the steps of the lanes against what is left, both in 32 bits."""
+        if x.kind == UNIFORM:
+            return self._compare_places(_MIRRORED[op], y, x)
+        width, scalar = self.lanes.w, self.scalar
+        start = self.sum(x.base, self._scale(self.induction, x.stride))
+        left = self.operate("sub", [y, start], "i64")
+        most = abs(x.stride) * width * self.parts
+        if left.const is not None:
+            few = str(min(max(left.const, -most), most))
+        else:
+            low = scalar.arithmetic("max", "i64", [left.parts[0], str(-most)])
+            few = scalar.convert("trunc", "i64", scalar.arithmetic("min", "i64", [low, str(most)]), "i32")
+        splat, made = self.lanes.splat(few, "i32"), []
+        for part in range(self.parts):
+            steps = [f"i32 {x.stride * (part * width + lane)}" for lane in range(width)]
+            ramp = steps[0][4:] if width == 1 else f"<{', '.join(steps)}>"
+            made.append(self.lanes.compare(op, "i32", ramp, splat))
+        return varying("bool", tuple(made), placed=True)
 
     def _scale(self, x: Value, factor: int) -> Value:
         """A uniform or affine i64 value times a constant."""
@@ -311,13 +338,26 @@ class Expressions:
         if self.lanes.w == 1:
             raise AssertionError("a scalar value is uniform")
         index = self._inside(guard, index, size)
-        conds, rest = self.spread(guard), self.spread(other)
-        parts = []
-        for part in range(self.parts):
-            mask = conds[part] if self.masks[part] is None else self.lanes.both(conds[part], self.masks[part])
-            loaded = self._load_part(name, type_, index, part, mask, rest[part])
-            parts.append(loaded)
-        return varying(type_, tuple(parts))
+        # lanes that are not loaded are zero
+        conds, rest = self.spread(guard), self.spread(other) if other.parts[0] != literal(0, type_) else (None,) * self.parts
+        masks = [cond if mask is None else self.lanes.both(cond, mask) for cond, mask in zip(conds, self.masks)]
+
+        def emit() -> list[str]:
+            return [self._load_part(name, type_, index, part, masks[part], rest[part]) for part in range(self.parts)]
+
+        if guard.placed and rest[0] is None:
+            return varying(type_, tuple(self._if_any(guard, emit, self.lanes.type(type_))))
+        return varying(type_, tuple(emit()))
+
+    def _if_any(self, guard: Value, emit: Callable[[], list[str]], type_: str) -> list[str]:
+        """What `emit` gives where the guard holds in some lane, else zeros: loads for no lane would still bring cache lines."""
+        b, some = self.b, self._any(guard).parts[0]
+        before, then, done = b.scopes[-1].label, b.label("then"), b.label("done")
+        made: list[str] = []
+        scope = b.inside(then, lambda: made.extend(emit()))
+        b.line(f"br i1 {some}, label %{then}, label %{done}")
+        b.splice(scope, then, done)
+        return [b.here(f"phi {type_} [{x}, %{scope.label}], [zeroinitializer, %{before}]") for x in made]
 
     def _where(self, guard: Value, index: Value, other: int = 0) -> Value:
         return self.operate("select", [guard, index, constant(other)], "i64")

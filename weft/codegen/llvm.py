@@ -302,17 +302,9 @@ class KernelEmitter(Expressions):
         """Emit something in a scope of its own that runs where `cond` holds."""
         b = self.b
         then, done = b.label("then"), b.label("done")
-        floors = b.floor, b.load_floor
-        b.push(then)
-        b.floor = b.load_floor = b.depth
-        emit()
-        b.line(f"br label %{done}")
-        scope = b.pop()
-        b.floor, b.load_floor = floors
+        scope = b.inside(then, emit)
         b.line(f"br i1 {cond}, label %{then}, label %{done}")
-        b.start_block(then)
-        b.scopes[-1].lines += scope.lines
-        b.start_block(done)
+        b.splice(scope, then, done)
 
     def _store_scalar(self, stmt: Store, type_: str, value: Value, index: Value) -> None:
         pointer, size, tag = self.address(stmt.buf, type_, index), ITEMSIZE[type_], self.alias_tag(stmt.buf)

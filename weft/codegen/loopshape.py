@@ -7,6 +7,7 @@ Out:  a `Shape`, or None where the loop had better run one iteration at a time.
 from __future__ import annotations
 
 from weft.codegen.target import Target
+from weft.ir.build import HALVES
 from weft.ir.loops import (
     BINARY_MATH,
     COMPLEX,
@@ -47,7 +48,6 @@ STEPS_OF_SCAN = 8
 MOST_WOVEN = 16
 
 _MATH = (UNARY_MATH | BINARY_MATH) - _CHEAP_MATH
-HALVES = ("f16", "bf16")
 
 
 @record

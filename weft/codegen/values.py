@@ -12,10 +12,14 @@ UNIFORM, AFFINE, VARYING, PAIR = range(4)
 
 
 class Value:
-    """One emitted expression. `parts` are register names; `const` is the Python int of a known i64 constant."""
-    __slots__ = ("base", "const", "imag", "kind", "parts", "real", "stride", "type")
+    """One emitted expression. `parts` are register names; `const` is the Python int of a known i64 constant.
 
-    def __init__(self, type_: ScalarType, kind: int, parts: tuple[str, ...] = (), const: int | None = None):
+    `placed`: a bool that depends on the place alone, so that whole vectors of places mostly agree.
+    """
+    __slots__ = ("base", "const", "imag", "kind", "parts", "placed", "real", "stride", "type")
+
+    def __init__(self, type_: ScalarType, kind: int, parts: tuple[str, ...] = (), const: int | None = None, placed: bool = False):
+        self.placed = placed
         self.type = type_
         self.kind = kind
         self.parts = parts
@@ -27,9 +31,9 @@ def uniform(type_: ScalarType, name: str) -> Value:
     return Value(type_, UNIFORM, (name,))
 
 
-def varying(type_: ScalarType, parts: tuple[str, ...]) -> Value:
+def varying(type_: ScalarType, parts: tuple[str, ...], placed: bool = False) -> Value:
     """A value with one vector register per part."""
-    return Value(type_, VARYING, parts)
+    return Value(type_, VARYING, parts, placed=placed)
 
 
 def constant(value: int) -> Value:

@@ -141,7 +141,7 @@ class Lowering:
     # ---- pulling
 
     def value(self, atom: Atom, index: tuple, guard: Expr | None, own: bool = False) -> Expr:
-        """The element of `atom` at `index`."""
+        """The element of `atom` at `index`; anything where `guard` is false."""
         b = self.b
         if type(atom) is Literal:
             return b.const(np.asarray(atom.val, atom.aval.dtype).item(), type_name(atom.aval.dtype))
@@ -163,7 +163,8 @@ class Lowering:
         eqn = graph.producer[atom]
         if treatment(eqn) == "reduce":
             return self._reduce(eqn, index)
-        readers = [self._reader(a, guard) for a in eqn.invars]
+        places = 1 if eqn.primitive.kind == "index" else None
+        readers = [self._reader(a, guard, i == places) for i, a in enumerate(eqn.invars)]
         if len(eqn.outvars) > 1:
             key = (eqn, *map(id, index), id(guard))
             outs = self.multi.get(key)
@@ -174,8 +175,6 @@ class Lowering:
             out = self._apply(eqn, index, readers)
             if isinstance(out, list | tuple):
                 out = out[0]
-        if guard is not None:
-            out = b.select(guard, out, b.const(0, "f32" if out.type in HALVES else out.type))
         return out
 
     def _apply(self, eqn: Eqn, index: tuple, readers: list):
@@ -186,11 +185,21 @@ class Lowering:
         return eqn.primitive.rules["lower"](b, index, *readers, in_avals=[a.aval for a in eqn.invars],
                                             out_avals=[v.aval for v in eqn.outvars], **eqn.params)
 
-    def _reader(self, atom: Atom, outer: Expr | None):
+    def _reader(self, atom: Atom, outer: Expr | None, anywhere: bool = False):
+        """What a rule reads an operand by; `anywhere`: without the outer guard, where there is an element all the same.
+
+        An index that does not depend on the guard is one for many elements.
+        """
         def read(index, guard=None):
+            if anywhere and guard is None and self._is_inside(tuple(index), atom.aval.shape):
+                return self.value(atom, tuple(index), None)
             both = guard if outer is None else outer if guard is None else self.b.logical_and(outer, guard)
             return self.value(atom, tuple(index), both)
         return read
+
+    def _is_inside(self, index: tuple, shape: tuple[int, ...]) -> bool:
+        ranges = [(i, i) if type(i) is int else self.b.range(i) for i in index]
+        return all(0 <= low and high < n for (low, high), n in zip(ranges, shape))
 
     def _flat_index(self, index: tuple, strides: tuple[int, ...]) -> Expr:
         b = self.b

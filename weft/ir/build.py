@@ -235,6 +235,8 @@ class Builder:
         if isinstance(cond, Const):
             return then if cond.value else other
         then, other = self._wide(then), self._wide(other)
+        if isinstance(then, Load) and isinstance(other, Const) and _implies(then.guard, cond) and _is_zero(other):
+            return then              # it is zero there already
         if isinstance(then, Op) and then.op == "select" and then.args[0] is cond:
             then = then.args[1]
         made = self._op("select", (cond, then, other), then.type)
@@ -507,6 +509,18 @@ class Builder:
 
 def _zero(type: str):
     return False if type == "bool" else 0 if type in INTEGERS else 0.0 if type in FLOATS else 0j
+
+
+def _is_zero(x: Const) -> bool:
+    """Whether a constant is what a load gives where its guard is false."""
+    return repr(x.value) == repr(_zero(x.type))
+
+
+def _implies(guard: Expr | None, cond: Expr) -> bool:
+    """Whether a guard is false wherever `cond` is."""
+    if isinstance(guard, Op) and guard.op == "and":
+        return any(_implies(x, cond) for x in guard.args)
+    return guard is cond
 
 
 def _type_range(type: str) -> tuple[int, int]:

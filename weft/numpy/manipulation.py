@@ -29,6 +29,8 @@ from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
 from weft.util.errors import ShapeError
 
+MOST_RUNS = 4                  # slices that a rearranged dim is put together from, at most
+
 
 def _array(a, api: str):
     check_arraylike(api, a)
@@ -447,14 +449,14 @@ def pad(array, pad_width, mode="constant", **kwargs):
         values = kwargs.get("constant_values", 0)
         return _pad_constant(a, widths, values)
     if mode in ("edge", "reflect", "symmetric", "wrap"):
+        if kwargs.get("reflect_type", "even") != "even":
+            raise NotImplementedError("weft.numpy.pad: reflect_type 'odd' is not there yet; use 'even'.")
         for d, (before, after) in enumerate(widths):
             if before or after:
                 n = a.shape[d]
                 if n == 0:
                     raise ValueError(f"can't extend empty axis {d} using modes other than 'constant' or 'empty'")
-                source = np.pad(np.arange(n), (before, after), mode=mode, **(
-                    {"reflect_type": kwargs["reflect_type"]} if kwargs.get("reflect_type", "even") != "even" else {}))
-                a = indexing.getitem(a, (slice(None),) * d + (source,))
+                a = _rearranged(a, d, np.pad(np.arange(n), (before, after), mode=mode))
         return a
     if mode in ("maximum", "minimum", "mean", "median"):
         return _pad_statistic(a, widths, mode, kwargs.get("stat_length"))
@@ -463,6 +465,39 @@ def pad(array, pad_width, mode="constant", **kwargs):
     if callable(mode):
         raise NotImplementedError("weft.numpy.pad: a function as mode is not there yet; pad with zeros and write the borders.")
     raise ValueError(f"Unimplemented padding mode {mode!r} for weft.numpy.pad.")
+
+
+def _rearranged(a, d: int, source: np.ndarray):
+    """`a` with element `source[i]` of dim `d` at place i.
+
+    Few runs along the last dim are slices, which read whole vectors; along another dim an index moves whole rows.
+    """
+    runs = _runs(source)
+    if d < a.ndim - 1 or len(runs) > MOST_RUNS:
+        return indexing.getitem(a, (slice(None),) * d + (source,))
+    pieces = []
+    for first, step, length in runs:
+        low = builtins.min(first, first + step * (length - 1))
+        piece = slicing.slice_in_dim(a, low, low + (length if step else 1), axis=d)
+        pieces.append(flip(piece, d) if step < 0 else piece if step else broadcast_to(piece, (*a.shape[:-1], length)))
+    return concatenate(pieces, d)
+
+
+def _runs(source: np.ndarray) -> list[tuple[int, int, int]]:
+    """Indices as runs (first, step, length) with steps of 1, -1 or 0.
+
+    >>> _runs(np.array([2, 1, 0, 1, 2, 3, 3]))
+    [(2, -1, 3), (1, 1, 3), (3, 0, 1)]
+    """
+    runs, i, n = [], 0, len(source)
+    while i < n:
+        step = int(source[i + 1] - source[i]) if i + 1 < n else 0
+        stop = i + 1
+        while abs(step) <= 1 and stop < n and source[stop] - source[stop - 1] == step:
+            stop += 1
+        runs.append((int(source[i]), step if stop > i + 1 else 0, stop - i))
+        i = stop
+    return runs
 
 
 def _pad_statistic(a, widths, mode: str, length):
