@@ -127,7 +127,7 @@ class Expressions:
         if op in self.outlined:
             rows = [list(row) for row in zip(*columns)]
             return varying(type_, tuple(vector_math.call_outlined(lanes, op, args[0].type, rows)))
-        placed = op in _LOGIC and all([arg.placed or arg.kind == UNIFORM for arg in args])
+        placed = op in _LOGIC and all(arg.placed or arg.kind == UNIFORM for arg in args)
         return varying(type_, tuple([self._lanewise(lanes, op, args, list(row), type_) for row in zip(*columns)]), placed)
 
     def _lanewise(self, lanes: Lanes, op: str, args: list[Value], names: list[str], type_: str) -> str:
