@@ -18,6 +18,8 @@ from weft.codegen.gemm_types import Recipe, llvm_type, real_of
 from weft.codegen.gemm_words import Word
 
 _Way = Callable[[], None]
+#: rows of B that are asked for before they are copied: each is too short for the hardware to find the next in time
+_ROWS_AHEAD = 16
 
 
 # -- loading one vector of packed elements
@@ -219,12 +221,16 @@ def pack_b(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
         return f.at(f.at("%dst", f.mul(s, row_bytes)), f.mul(j, vector_bytes // lanes))
 
     def copy() -> None:
+        ahead = f.mul("%ks", _ROWS_AHEAD)
+
         def whole_row(s: str) -> None:
             for v in range(recipe.vectors):
                 parts = []
                 for h in range(per):
                     src = f.at(f.at("%src", f.mul(f.add(f.mul(s, per), h), "%ks")), v * lanes * recipe.in_bytes)
                     parts.append(f.load(_in_unit(recipe), lanes, src))
+                    if v * lanes * recipe.in_bytes % 64 == 0:
+                        f.prefetch(f.at(src, ahead))
                 f.store(unit, lanes, _to_unit(f, recipe, _weave(f, recipe, parts, lanes), lanes), place(s, v * lanes))
 
         def edge_row(s: str) -> None:
