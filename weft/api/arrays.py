@@ -128,15 +128,15 @@ def _put(x, target, whole, i: int):
             return x
         typed = typeof(x).sharding is not None or type_sharding(sharding, typeof(x).ndim) is not None
         return reshard(x, sharding) if typed else sharding_constraint(x, sharding)
-    array = to_array(x)
     if sharding is None:
-        return array
+        return to_array(x)
+    array = x if type(x) is np.ndarray and x.ndim else to_array(x)
     try:
         sharding.check_shape(array.shape)
     except ShardingError:
         path = tree.keystr(tree.tree_flatten_with_path(whole)[0][i][0])
         sharding.check_shape(array.shape, f"the value{path and ' ' + path} given to device_put")
-    return relayout(array, sharding)
+    return to_array(array, sharding) if type(array) is np.ndarray else relayout(array, sharding)
 
 
 def device_put_sharded(shards: Sequence, devices: Sequence) -> Any:

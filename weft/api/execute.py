@@ -7,6 +7,7 @@ Out:  arrays. A program is compiled once per combination of argument specs; the 
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,12 +25,26 @@ from weft.ir.shardings import Sharding
 from weft.ir.types import ShapedArray
 from weft.ops.layout import reshape, transpose
 from weft.runtime.array import Array, ArraySpec, default_sharding, from_numpy, relaid, same_memory
+from weft.runtime.buffer import use_copier
 from weft.runtime.executable import Executable
 from weft.util.config import config
 
 
-def to_array(x) -> Array:
-    """`x` (array, NumPy value, Python scalar) as an uncommitted Array, or itself if it is one."""
+def _copy_blocks(target: int, view: np.ndarray) -> bool:
+    """Copy by native code, once a program has loaded it: for copies alone NumPy will do."""
+    if "weft.codegen.pool" not in sys.modules:
+        return False
+    from weft.codegen import blocks
+
+    return blocks.copy(target, view)
+
+
+use_copier(_copy_blocks)
+
+
+def to_array(x, sharding: Sharding | None = None) -> Array:
+    """`x` (array, NumPy value, Python scalar) as an uncommitted Array, or itself if it is one; NumPy arrays laid out as
+    `sharding`, committed, if it is given."""
     if type(x) is Array:
         return x
     if isinstance(x, Tracer):
@@ -40,7 +55,7 @@ def to_array(x) -> Array:
     aval = typeof(x)
     if aval.weak_type or aval.ndim == 0:
         return _scalar_array(x, aval)
-    return from_numpy(np.asarray(x, dtype=aval.dtype), aval)
+    return from_numpy(np.asarray(x, dtype=aval.dtype), aval, sharding)
 
 
 def _scalar_array(x, aval) -> Array:

@@ -19,7 +19,7 @@ import numpy as np
 from weft.ir.explicit import type_sharding
 from weft.ir.shardings import Sharding, SingleDeviceSharding
 from weft.ir.types import ShapedArray
-from weft.runtime.buffer import Buffer
+from weft.runtime.buffer import Buffer, fill
 from weft.runtime.device import default_device
 from weft.util import dtypes
 
@@ -231,8 +231,10 @@ class Array(metaclass=ArrayMeta):
             view = self._value = self._live().view(spec.storage_dtype, shape)
         else:
             n = len(shape)
-            order = [k for d in range(n) for k in (d, n + d)]
-            view = np.ascontiguousarray(self._storage().transpose(order)).reshape(shape)
+            shards = self._storage().transpose([k for d in range(n) for k in (d, n + d)])
+            view = Buffer(spec.nbytes).view(shards.dtype, shards.shape)      # its pages are used again
+            fill(view, shards)
+            view = view.reshape(shape)
         view.flags.writeable = False
         return view
 
@@ -420,13 +422,13 @@ def from_numpy(value: np.ndarray, aval: ShapedArray | None = None, sharding: Sha
 
 
 def to_storage(value: np.ndarray, spec: ArraySpec) -> np.ndarray:
-    """A global value rearranged into the block of shards of `spec`."""
-    value = np.ascontiguousarray(value, spec.storage_dtype)
+    """A global value rearranged into the block of shards of `spec`: a view where the dtype is right."""
+    value = np.asarray(value, spec.storage_dtype)
     if spec.is_whole or _is_row_major(spec):
         return value.reshape(spec.storage_shape)
     n = len(spec.splits)
     split = value.reshape([k for pair in zip(spec.splits, spec.local_shape) for k in pair])
-    return np.ascontiguousarray(split.transpose([2 * d for d in range(n)] + [2 * d + 1 for d in range(n)]))
+    return split.transpose([2 * d for d in range(n)] + [2 * d + 1 for d in range(n)])
 
 
 def relaid(array: Array, sharding: Sharding, committed: bool = True) -> Array:

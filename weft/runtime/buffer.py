@@ -18,7 +18,7 @@ import mmap
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -219,6 +219,20 @@ def trim() -> None:
         heap.trim()
 
 
+_copiers: list[Callable[[int, np.ndarray], bool]] = []
+
+
+def use_copier(copier: Callable[[int, np.ndarray], bool]) -> None:
+    """Let `copier(address, view)` make large copies from now on; it may decline one and return False."""
+    _copiers[:] = [copier]
+
+
+def fill(target: np.ndarray, view: np.ndarray) -> None:
+    """Copy `view` into the dense array `target` of its shape and dtype."""
+    if view.nbytes < _LARGE or not (_copiers and _copiers[0](target.ctypes.data, view)):
+        target[...] = view
+
+
 class Buffer:
     """An owner of `nbytes` bytes at address `ptr`, aligned to 64 bytes.
 
@@ -250,7 +264,8 @@ class Buffer:
             return cls._borrow(array.ctypes.data, array.nbytes, array)
         buffer = cls(array.nbytes)
         if array.nbytes:
-            buffer.view(array.dtype.newbyteorder("="), array.shape)[...] = array
+            native = array.dtype.newbyteorder("=")
+            fill(buffer.view(native, array.shape), array if array.dtype.isnative else array.astype(native))
         return buffer
 
     @classmethod
