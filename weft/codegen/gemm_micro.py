@@ -17,8 +17,8 @@ from weft.codegen.gemm_types import Recipe, llvm_type
 
 #: rows of the kernels there are; the last few rows of a tile take at most two of the smaller ones
 ROW_COUNTS = (1, 2, 4, 6)
-#: beats between two prefetches in the full kernel
-UNROLL = 4
+#: beats in which the full kernel fetches one cache line ahead
+LINE_BEATS = 4
 #: rows of B that `@row` reads side by side: so many streams the hardware follows, and the row of C rests as long
 _STREAMS = 8
 #: instructions that add products of joined elements to a sum; of two 8-bit operands the first has no sign
@@ -62,11 +62,8 @@ def kernels(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
 
 
 def _unroll(recipe: Recipe, rows: int, vectors: int, edge: bool) -> int:
-    if rows < recipe.rows:
-        return 1
-    if vectors == 1 and edge:
-        return 2 * UNROLL  # about a cache line of every row
-    return 2 if edge else UNROLL
+    """Beats of one turn: a wide tile has work enough for one, and each costs its share of compiling."""
+    return 2 * LINE_BEATS if rows == recipe.rows and vectors == 1 and edge else 1  # about a cache line of every row
 
 
 def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, edge: bool, adds: bool) -> str:
@@ -85,7 +82,7 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
     row_offsets = ["0", *(f.mul("%as", r) for r in range(1, rows))]
     element_bytes = 4 if recipe.joined else recipe.acc_bytes
     unroll = _unroll(recipe, rows, vectors, edge)
-    next_rows = f.mul("%as", rows) if unroll > UNROLL else None
+    next_rows = f.mul("%as", rows) if unroll > 1 else None
 
     def beat(pa: str, pb: str, offset: int, sums: list[str]) -> list[str]:
         bs = []
@@ -102,7 +99,7 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
                 sums[i] = multiply_add(f, recipe, x, bs[v], sums[i], lanes)
         return sums
 
-    def steps(unroll: int, ahead: str | None):
+    def steps(unroll: int, ahead: bool):
         def body(i: str, pa: str, pb: str, *state: str) -> list[str]:
             sums, pf = (list(state[:-1]), state[-1]) if ahead else (list(state), None)
             if pf:
@@ -114,21 +111,21 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
             for u in range(unroll):
                 sums = beat(pa, pb, u * element_bytes, sums)
                 pb = f.at(pb, "%bs")
-            return [f.at(pa, unroll * element_bytes), pb, *sums, *([f.at(pf, 64)] if pf else [])]
+            return [f.at(pa, unroll * element_bytes), pb, *sums, *([f.at(pf, 64 // LINE_BEATS)] if pf else [])]
 
         return body
 
     state = [("ptr", "%a"), ("ptr", "%b"), *((vector, "zeroinitializer") for _ in tile)]
+    prefetch = rows == recipe.rows and not edge
     if unroll > 1:
-        whole = f.div("%beats", unroll)
-        prefetch = not edge
-        state_in = [*state, ("ptr", "%ahead")] if prefetch else state
-        done = f.loop(0, whole, 1, steps(unroll, "%ahead" if prefetch else None), state_in)
+        done = f.loop(0, f.div("%beats", unroll), 1, steps(unroll, False), state)
         state = [(t, v) for (t, _), v in zip(state, done)]
         rest = f.rem("%beats", unroll)
     else:
         rest = "%beats"
-    _, end, *sums = f.loop(0, rest, 1, steps(1, None), state)
+        state = [*state, ("ptr", "%ahead")] if prefetch else state
+    _, end, *sums = f.loop(0, rest, 1, steps(1, prefetch), state)
+    sums = sums[:len(tile)]
     if recipe.flips:
         takes = [f.load(acc, lanes, f.at(end, v * machine.vector_bytes)) for v in range(vectors)]
         sums = [f.let(f"add {vector} {s}, {takes[v]}") for (_, v), s in zip(tile, sums)]

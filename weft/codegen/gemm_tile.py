@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from weft.codegen._link import Part
-from weft.codegen.gemm_micro import ROW_COUNTS, UNROLL, kernel_name, kernels, row_kernel, shapes
+from weft.codegen.gemm_micro import LINE_BEATS, ROW_COUNTS, kernel_name, kernels, row_kernel, shapes
 from weft.codegen.gemm_pack import end_panel, pack_a, pack_b, way, ways
 from weft.codegen.gemm_tail import Ends, add, finish
 from weft.codegen.gemm_text import Decls, Text
@@ -479,7 +479,7 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel) -> None:
     # Each tile of rows fetches a slice of the next panel into the second-level cache.
     is_shared = f.equal(f.d(Word.B_MODE), SHARED)
     ahead = f.pick(is_shared, f.at(p.b, f.d(Word.PANEL_BYTES)), p.b, "ptr")
-    slice_ = f.pick(is_shared, f.mul(f.div(p.beats, UNROLL), 64), 0)
+    slice_ = f.pick(is_shared, f.mul(f.div(p.beats, LINE_BEATS), 64), 0)
 
     def rows(_: str, i: str) -> list[str]:
         left = f.sub(t.rows, i)
