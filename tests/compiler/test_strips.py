@@ -54,3 +54,47 @@ def test_an_argmax_goes_over_the_rows_once():
     (launch,) = scheduled.program.steps
     serial = [loop.extent for _, loop in loops(launch.kernel.body) if loop.kind == "serial"]
     assert serial == [64 // 8]
+
+
+def normalized(x):
+    return (x - x.mean(0)) * weft.lax.rsqrt(x.var(0) + 1e-5)
+
+
+def spread_of_places(x):
+    return wnp.where(wnp.arange(x.shape[0])[:, None] == wnp.argmax(x, 0), x.max(0), x - x.min(0))
+
+
+@pytest.mark.parametrize("shape", [(40, 256), (67, 300), (16, 1025), (300, 321)])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_what_follows_a_reduction_over_rows_is_in_its_kernel(shape, dtype):
+    x = (RNG.standard_normal(shape) * 3).astype(dtype)
+    tolerance = {"float32": 2e-5, "float16": 4e-3}[dtype]
+    wide = x.astype(np.float64)
+    powers = np.exp(wide - wide.max(0))
+    kernels = lambda f: weft.jit(f).lower(x).compile().stages.scheduled.kernel_count
+    softmax = lambda x: weft.nn.softmax(x, 0)
+    assert kernels(softmax) == kernels(spread_of_places) == 1
+    np.testing.assert_allclose(weft.jit(softmax)(x), powers / powers.sum(0), rtol=tolerance, atol=tolerance)
+    got = weft.jit(normalized)(x)
+    np.testing.assert_allclose(got, (wide - wide.mean(0)) / np.sqrt(wide.var(0) + 1e-5), rtol=tolerance, atol=20 * tolerance)
+    want = np.where(np.arange(shape[0])[:, None] == x.argmax(0), x.max(0), x - x.min(0))
+    np.testing.assert_allclose(weft.jit(spread_of_places)(x), want, rtol=tolerance, atol=tolerance)
+
+
+def test_outer_dims_and_several_reduced_dims():
+    x = RNG.standard_normal((3, 5, 7, 200)).astype(np.float32)
+    got, flat = weft.jit(lambda x: weft.nn.softmax(x, (1, 2)))(x), np.exp(x.reshape(3, 35, 200))
+    np.testing.assert_allclose(got, (flat / flat.sum(1, keepdims=True)).reshape(x.shape), rtol=2e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "complex64"])
+def test_types_without_strips(dtype):
+    x = RNG.integers(-20 if dtype != "uint16" else 0, 20, (40, 300)).astype(dtype)
+    f = (lambda x: x - x.sum(0)) if dtype == "complex64" else (lambda x: x.max(0) - x)
+    np.testing.assert_allclose(weft.jit(f)(x), f(x), rtol=1e-6)
+
+
+def test_the_tallest_rows_are_cut_first():
+    """Strips that would leave the caches are not passed over twice: the sum is split, and a kernel of its own."""
+    x = np.zeros((1 << 16, 256), np.float32)
+    assert weft.jit(normalized).lower(x).compile().stages.scheduled.kernel_count > 1

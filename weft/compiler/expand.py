@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from weft.compiler.classify import treatment
+from weft.compiler.fuse import reduced_dims, stays_in_strips
 from weft.compiler.lift import lift_products
 from weft.core.primitive import Primitive, registry
 from weft.core.stage import stage
@@ -89,9 +90,10 @@ def _rebuild(jaxpr: Jaxpr) -> Jaxpr:
     eqns: list[Eqn] = []
     constvars, consts = list(jaxpr.constvars), list(jaxpr.consts)
     changed = False
+    returning = _returning(jaxpr)
     for eqn in jaxpr.eqns:
         ins = [a if type(a) is Literal else env.get(a, a) for a in eqn.invars]
-        rebuilt = _rebuilt(eqn)
+        rebuilt = None if eqn in returning else _rebuilt(eqn)
         if rebuilt is None:
             inner = _inside(eqn)
             if inner is not eqn.params or env:
@@ -115,6 +117,24 @@ def _rebuild(jaxpr: Jaxpr) -> Jaxpr:
         return jaxpr
     outvars = [a if type(a) is Literal else env.get(a, a) for a in jaxpr.outvars]
     return dce(cse(Jaxpr(constvars, consts, jaxpr.invars, outvars, eqns, name=jaxpr.name)))
+
+
+def _returning(jaxpr: Jaxpr) -> set[Eqn]:
+    """Reductions over outer dims that are read along with what they reduce, strip by strip: their kernel is not cut in two."""
+    origins: dict[Var, set[Eqn]] = {}
+    found: set[Eqn] = set()
+    for eqn in jaxpr.eqns:
+        how = treatment(eqn)
+        if how == "reduce" and stays_in_strips(eqn.invars[0].aval.shape, reduced_dims(eqn)):
+            origins[eqn.outvars[0]] = {eqn}
+        elif how == "pull":
+            mine = set().union(*[origins.get(a, ()) for a in eqn.invars if type(a) is not Literal])
+            shape = eqn.outvars[0].aval.shape
+            back = {e for e in mine if e.invars[0].aval.shape == shape}
+            found |= back
+            if mine - back:
+                origins[eqn.outvars[0]] = mine - back
+    return found
 
 
 def _inside(eqn: Eqn) -> dict:

@@ -16,6 +16,9 @@ over the rows themselves (`compiler.sweep`) is made in the same pass; it can be 
 
 from __future__ import annotations
 
+import itertools
+import math
+
 from weft.compiler.classify import View, cost, is_dense, treatment, view_of
 from weft.compiler.sweep import Sweep, sweep_of, unfolded
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
@@ -31,6 +34,12 @@ LONGEST_CHAIN = 48         # equations inlined into one another
 SMALL_DOMAIN = 32768       # elements of a row context that may run in one task
 FEWEST_ROWS = 16           # rows that keep several threads busy
 MOST_ROOTS = 12            # of a kernel
+
+STRIP = 1024               # accumulators that lie side by side while rows are added into them, at most,
+NARROWEST = 64             # and at least, where the strip of rows is passed over more than once
+STRIP_ELEMENTS = 1 << 20   # of a strip of rows that is passed over more than once
+FEWEST_STRIPS = 4          # that keep several threads busy
+FEWEST_STRIP_ROWS = 16
 
 Context = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -202,13 +211,14 @@ class Graph:
         return None
 
     def _full_allowed(self, context: Context) -> bool:
-        """Whether a whole-shape value may follow a reduction in one kernel: rows give parallelism, or all is small."""
+        """Whether a whole-shape value may follow a reduction in one kernel: rows give parallelism, all is small, or
+        strips of rows stay in the caches."""
         shape, axes = context
         size = rows = 1
         for d, n in enumerate(shape):
             size *= n
             rows *= 1 if d in axes else n
-        return size <= SMALL_DOMAIN or (rows >= FEWEST_ROWS and is_trailing(shape, axes))
+        return size <= SMALL_DOMAIN or (rows >= FEWEST_ROWS and is_trailing(shape, axes)) or stays_in_strips(shape, axes)
 
     def _worth_inlining(self, eqn: Eqn, atom: Var, view: View | None, same_kind: bool) -> bool:
         if same_kind:
@@ -638,3 +648,19 @@ def is_trailing(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
     """Whether the reduced dims are the innermost ones (dims of size 1 do not count)."""
     kept = [d for d, n in enumerate(shape) if d not in axes and n > 1]
     return not kept or all(a > kept[-1] or shape[a] == 1 for a in axes)
+
+
+def strip_width(rows: int, lanes: int, others: int = 1) -> int:
+    """The width of strips of `lanes` elements that stay in the caches while their `rows` are passed over again; `others` more
+    such sets of strips keep threads busy, too. 0 if strips would be too narrow or too few."""
+    enough = -(-lanes * others // FEWEST_STRIPS)
+    width = min(STRIP, STRIP_ELEMENTS // max(rows, 1), enough) // NARROWEST * NARROWEST
+    return width if rows >= FEWEST_STRIP_ROWS else 0
+
+
+def stays_in_strips(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
+    """Whether a reduction over outer dims and what follows it row by row are one kernel that reads memory once."""
+    if not axes or any(b - a != 1 for a, b in itertools.pairwise(axes)):
+        return False
+    lanes, rows = math.prod(shape[axes[-1] + 1:]), math.prod([shape[a] for a in axes])
+    return lanes >= NARROWEST and strip_width(rows, lanes, math.prod(shape[:axes[0]])) > 0

@@ -14,7 +14,9 @@ import math
 
 from weft.compiler.classify import row_major
 from weft.compiler.emit import Emitter
-from weft.compiler.lower import Lowered, Reduction, children
+from weft.compiler.lower import Lowered, children
+from weft.compiler.strips import even_chunk, strips_of
+from weft.compiler.translate import Replace, Translate
 from weft.ir.build import Builder, type_name
 from weft.ir.jaxpr import Var
 from weft.ir.loops import (
@@ -49,9 +51,6 @@ _HEAVY = (UNARY_MATH | BINARY_MATH) - {"sqrt", "rsqrt", "floor", "ceil", "round_
 SPILL_BYTES = 1 << 17
 STREAM_BYTES = 1 << 26         # results that are longer than the caches go past them;
 STREAM_TILED = 1 << 24         # written across their lines they do so sooner
-STRIP = 1024                   # accumulators that a task keeps side by side
-STRIP_ROWS = 8                 # rows that are added into them at a time, at most
-STRIP_TYPES = frozenset({"bool", "i32", "u32", "i64", "u64", "f32", "f64"})
 
 
 @record(frozen=False)
@@ -208,7 +207,7 @@ class Nest:
                 return dim
         return None
 
-    def _tasks(self) -> int:
+    def tasks(self) -> int:
         total = 1
         for dim in self.dims:
             total *= dim.extent
@@ -230,9 +229,9 @@ class Nest:
         self.staged: dict[int, Expr] = {}
         self.part = b.const(0, "i64")
         self.next_row: dict[int, Expr] = {}
-        strip = self._strip() if tile is None else None
-        if strip is not None:
-            loops = self._strip_tasks(rows, where)
+        strips = strips_of(self) if tile is None else None
+        if strips is not None:
+            loops = strips.tasks(rows, where)
         else:
             loops = self._row_loops(rows, where) if tile is None else self._tile_loops(rows, where, tile)
         for level, var, _, _ in loops:
@@ -241,8 +240,8 @@ class Nest:
             self.emit.open(level)
             if tile is not None and var == "c":
                 self._stage(where, tile)
-        if strip is not None:
-            self._strip_rows(where, strip)
+        if strips is not None:
+            strips.write(where)
         elif woven is not None:
             self._weave(where, woven)
         else:
@@ -259,14 +258,14 @@ class Nest:
         b, vector = self.b, self.vector
         lanes_are_rows = vector is not None and not vector.column
         counts = [d.extent for d in rows]
-        total, tasks, pieces, chunk = math.prod(counts), self.low.parts or self._tasks(), 1, vector.extent if lanes_are_rows else 0
+        total, tasks, pieces, chunk = math.prod(counts), self.low.parts or self.tasks(), 1, vector.extent if lanes_are_rows else 0
         if lanes_are_rows and total < tasks:
-            chunk = _even_chunk(vector.extent, -(-tasks // total))
+            chunk = even_chunk(vector.extent, -(-tasks // total))
             pieces = -(-vector.extent // chunk)
         loops, row, piece = self._share(total, pieces, tasks)
-        self._split(row, rows, counts, where)
+        self.split(row, rows, counts, where)
         if loops and loops[-1][1] == "r" and not lanes_are_rows:
-            self._split(b.iadd(row, 1), rows, counts, self.next_row)
+            self.split(b.iadd(row, 1), rows, counts, self.next_row)
         if lanes_are_rows:
             j = b.index("j", chunk, 2)
             start = b.imul(piece, chunk)
@@ -296,7 +295,7 @@ class Nest:
             row = b.iadd(row, r)
         return loops, row, piece
 
-    def _split(self, row: Expr, rows: list[Dim], counts: list[int], where: dict[int, Expr]) -> None:
+    def split(self, row: Expr, rows: list[Dim], counts: list[int], where: dict[int, Expr]) -> None:
         b = self.b
         for dim, n in zip(reversed(rows[1:]), reversed(counts[1:])):
             where[id(dim)] = b.irem(row, n)
@@ -312,14 +311,14 @@ class Nest:
         size = LINE // min([a.weight for _, a in across], default=4)
         while size > min(vector.extent, tile.extent):
             size //= 2
-        run = _even_chunk(tile.extent, -(-tile.extent // RUN))
+        run = even_chunk(tile.extent, -(-tile.extent // RUN))
         order = [*(dim for dim in rows if dim is not tile), vector]
         if across:
             order.sort(key=lambda dim: -self._step(across[0][1], dim))
         counts = [-(-dim.extent // size) if dim is vector else dim.extent for dim in order]
         order, counts = [*order, tile], [*counts, -(-tile.extent // run)]
-        loops, row, _ = self._share(math.prod(counts), 1, self._tasks())
-        self._split(row, order, counts, where)
+        loops, row, _ = self._share(math.prod(counts), 1, self.tasks())
+        self.split(row, order, counts, where)
         start, first = b.imul(where[id(vector)], size), b.imul(where[id(tile)], run)
         left = run if tile.extent % run == 0 else b.imin(b.isub(tile.extent, first), run)
         tiles = -(-left // size) if type(left) is int else b.idiv(b.iadd(left, size - 1), size)
@@ -357,7 +356,7 @@ class Nest:
             roots = [b.iadd(b.imul(w, size), first)]
             for k in range(count):
                 there = {**where, id(tile): b.iadd(base, w), id(vector): b.iadd(b.iadd(start, first), k)}
-                translate = Translate(self.low.builder, b, self._mapping(there))
+                translate = Translate(self.low.builder, b, self.mapping(there))
                 roots += [translate(x) for x, _ in across]
             emit.open(3)
             emit.open(4)
@@ -387,113 +386,6 @@ class Nest:
                 emit.append(Store(self.out_names[out.var], at, out.init))
                 emit.close("z", columns, "vector")
 
-    # ---- reductions over outer dims: strips of accumulators in scratch, several rows at a time
-
-    def _strip(self) -> Dim | None:
-        """The column dim, if rows of it are to be added into a strip of accumulators."""
-        low, vector = self.low, self.vector
-        columns = [d for d in self.dims if d.column]
-        if vector is None or vector.column or len(columns) != 1 or columns[0].extent < 2 * STRIP_ROWS:
-            return None
-        if vector.extent < 16 or any(o.level >= 0 for o in low.outputs) or any(
-                (r.level and r.extreme is None) or r.value.type not in STRIP_TYPES for r in low.reductions):
-            return None
-        return columns[0]
-
-    def _strip_tasks(self, rows: list[Dim], where: dict[int, Expr]) -> list:
-        b, n = self.b, self.vector.extent
-        pieces = -(-n // STRIP)
-        chunk = _even_chunk(n, pieces)
-        pieces = -(-n // chunk)
-        total = pieces
-        for dim in rows:
-            total *= dim.extent
-        t = b.index("t", total, 0) if total > 1 else b.const(0, "i64")
-        self._split(b.idiv(t, pieces), rows, [d.extent for d in rows], where)
-        start = b.imul(b.irem(t, pieces), chunk)
-        where[id(self.vector)] = b.iadd(start, b.index("j", chunk, 5))
-        self.strip_extent = chunk if n % chunk == 0 else b.imin(b.isub(n, start), chunk)
-        self.strip_chunk = chunk
-        if total == 1:
-            return []
-        return [(0, "t", total, "parallel" if self._tasks() > 1 else "serial")]
-
-    def _strip_rows(self, where: dict[int, Expr], column: Dim) -> None:
-        low, emit, b = self.low, self.emit, self.b
-        j = b.index("j")
-        kept = {}
-        for r in low.reductions:
-            self.scratch.append(Buf(f"s{len(self.scratch)}", r.value.type, self.strip_chunk))
-            kept[r.name] = self.scratch[-1].name
-        emit.open(5)
-        for r in low.reductions:
-            # the first of equals is the first of all until something better comes
-            emit.append(Store(kept[r.name], j, r.init if r.extreme is None else b.const(0, r.init.type)))
-        emit.close("j", self.strip_extent, "vector")
-        # the accumulators' way through memory is shared by several rows, as long as their code stays short
-        side = STRIP_ROWS if self.survey.price <= 24 else 2
-        blocks = column.extent // side
-        c = b.index("c", blocks, 4)
-        self._strip_pass(where, column, kept, [b.iadd(b.imul(c, side), k) for k in range(side)])
-        emit.close("c", blocks, "serial")
-        rest = column.extent % side
-        if rest:
-            d = b.index("d", rest, 4)
-            self._strip_pass(where, column, kept, [b.iadd(blocks * side, d)])
-            emit.close("d", rest, "serial")
-        where[id(column)] = b.const(0, "i64")
-        translate = Translate(low.builder, b, self._mapping(where))
-        for r in low.reductions:
-            translate.made[id(low.builder.ref(r.name, r.value.type))] = b.load(kept[r.name], j, r.value.type)
-        roots = []
-        for o in low.outputs:
-            roots += [translate(o.index), translate(o.value)]
-        emit.open(5)
-        self._store(low.outputs, emit.compute(roots))
-        emit.close("j", self.strip_extent, "vector")
-
-    def _strip_pass(self, where: dict[int, Expr], column: Dim, kept: dict[str, str], rows: list[Expr]) -> None:
-        low, emit, b = self.low, self.emit, self.b
-        values: dict[str, list[Expr]] = {r.name: [] for r in low.reductions}
-        for row in rows:
-            where[id(column)] = row
-            translate = Translate(low.builder, b, self._mapping(where))
-            for r in low.reductions:
-                values[r.name].append(translate(r.value if r.at is None else r.at))
-        emit.open(4)
-        emit.open(5)
-        placed = {r.extreme: r for r in low.reductions if r.extreme is not None}
-        targets: list[tuple[str, str | None]] = []
-        roots: list[Expr] = []
-        for r in low.reductions:
-            if r.name in placed:
-                names = kept[r.name], kept[placed[r.name].name]
-                targets += [(name, None) for name in names]
-                roots += self._first_extreme(r, names, values[r.name], values[placed[r.name].name])
-            elif r.extreme is None:
-                terms = values[r.name]
-                while len(terms) > 1:
-                    terms = [b.op(r.op, *terms[i:i + 2]) if i + 1 < len(terms) else terms[i]
-                             for i in range(0, len(terms), 2)]
-                targets.append((kept[r.name], r.op))
-                roots.append(terms[0])
-        done = emit.compute(roots)
-        for (name, op), value in zip(targets, emit.before_stores(done)):
-            emit.append(Store(name, b.index("j"), value, None, op))
-        emit.close("j", self.strip_extent, "vector")
-
-    def _first_extreme(self, r: Reduction, kept: tuple[str, str], values: list[Expr], places: list[Expr]) -> tuple[Expr, Expr]:
-        """The extreme and its place after some rows more: a better value takes over, and the first NaN for good."""
-        b, j = self.b, self.b.index("j")
-        best, place = b.load(kept[0], j, values[0].type), b.load(kept[1], j, places[0].type)
-        for value, at in zip(values, places):
-            better = b.op("gt" if r.op == "max" else "lt", value, best)
-            if value.type in FLOATS:
-                known = b.op("eq", best, best)
-                better = b.logical_or(better, b.logical_and(b.op("ne", value, value), known))
-            best, place = b.select(better, value, best), b.select(better, at, place)
-        return best, place
-
     def _rows(self, where: dict[int, Expr]) -> None:
         """The body of one row: passes over the columns, then what is stored once."""
         low, emit, b = self.low, self.emit, self.b
@@ -516,7 +408,7 @@ class Nest:
             where[id(columns[-1])] = b.iadd(start, j)
             extent = SUM_BLOCK if n % SUM_BLOCK == 0 else b.imin(b.isub(n, start), SUM_BLOCK)
             loops[-1:] = [(50, "k", -(-n // SUM_BLOCK), "serial"), (51, "j2", extent, "vector")]
-        translate = Translate(low.builder, b, {**self._mapping(where), **self.staged})
+        translate = Translate(low.builder, b, {**self.mapping(where), **self.staged})
         for r in low.reductions:
             emit.ref_levels[r.name] = row_level
         last = max([r.level for r in low.reductions] + [o.level for o in low.outputs], default=-1)
@@ -540,7 +432,7 @@ class Nest:
         roots = []
         for o in final:
             roots += [translate(o.index), translate(o.value)]
-        self._store(final, emit.compute(roots))
+        self.store(final, emit.compute(roots))
 
     def _ahead(self, passes: list, where: dict[int, Expr]) -> list[list]:
         """What each pass fetches of the row that follows, so that memory is busy while a row is gone over again.
@@ -549,7 +441,7 @@ class Nest:
         ahead: list[list] = [[] for _ in passes]
         if len(passes) < 2 or not self.next_row or self.vector is None:
             return ahead
-        translate = Translate(self.low.builder, self.b, self._mapping({**where, **self.next_row}))
+        translate = Translate(self.low.builder, self.b, self.mapping({**where, **self.next_row}))
         sizes = {self.low.names[v]: v.aval.nbytes for v in self.low.leaves}
         found: dict[tuple, tuple[str, Expr]] = {}
         for load, access in self.survey.loads:
@@ -566,7 +458,7 @@ class Nest:
         values: list[list[Expr]] = [[] for _ in low.outputs]
         for k in range(count):
             where[id(woven)] = b.const(k, "i64")
-            translate = Translate(low.builder, b, self._mapping(where))
+            translate = Translate(low.builder, b, self.mapping(where))
             for out, row in zip(low.outputs, values):
                 row.append(translate(out.value))
                 if k == 0:
@@ -577,7 +469,7 @@ class Nest:
             row = tuple(ready[i * count:(i + 1) * count])
             self.emit.append(Weave(self.out_names[out.var], done[i], row, out.var.aval.nbytes >= self.stream_from))
 
-    def _store(self, outputs: list, done: list[Expr]) -> None:
+    def store(self, outputs: list, done: list[Expr]) -> None:
         """Store `outputs`; `done` has the index and the value of each.
 
         Results larger than the caches go past them; no kernel reads its results again."""
@@ -606,7 +498,7 @@ class Nest:
             emit.append(Store(buf, index, value))
         for (buf, _), index in zip(ahead, done[len(done) - len(ahead):]):
             emit.append(Prefetch(buf, index))
-        self._store(outputs, done[len(reductions):stored])
+        self.store(outputs, done[len(reductions):stored])
         for level, var, extent, kind in reversed(loops):
             emit.close(var, extent, kind)
             if level == 51:
@@ -645,7 +537,7 @@ class Nest:
                 first.setdefault(id(x), p)
         passes[:] = [(*p, s) for p, s in zip(passes, spills)]
 
-    def _mapping(self, where: dict[int, Expr]) -> dict[int, Expr]:
+    def mapping(self, where: dict[int, Expr]) -> dict[int, Expr]:
         zero = self.b.const(0, "i64")
         mapping = {id(self.low.part): self.part} if self.low.parts > 1 else {}
         for dim in self.dims:
@@ -678,16 +570,6 @@ class Nest:
         return pairs
 
 
-def _even_chunk(extent: int, pieces: int) -> int:
-    """Length of a piece: a multiple of 64, dividing the extent if there is such a length near by."""
-    want = -(-extent // pieces)
-    chunk = -(-want // 64) * 64
-    for candidate in range(chunk, min(2 * chunk, extent) + 1, 64):
-        if extent % candidate == 0:
-            return candidate
-    return min(chunk, extent)
-
-
 def _reachable(roots: list[Expr]) -> list[Expr]:
     """Expressions that the roots are made of, inner ones hidden behind nothing, outer ones first."""
     seen: set[int] = set()
@@ -700,66 +582,3 @@ def _reachable(roots: list[Expr]) -> list[Expr]:
             out.append(x)
             stack.extend(children(x))
     return out
-
-
-class Translate:
-    """Rewrites expressions of one builder in another, with loop variables replaced."""
-
-    def __init__(self, old: Builder, new: Builder, mapping: dict[int, Expr]):
-        self.old, self.new = old, new
-        self.made: dict[int, Expr] = dict(mapping)
-
-    def __call__(self, root: Expr) -> Expr:
-        made, stack = self.made, [root]
-        while stack:
-            x = stack[-1]
-            if id(x) in made:
-                stack.pop()
-                continue
-            form = self._form(x)
-            kids = children(x) if form is None else [self.old.base(k) for k in form[0]]
-            waiting = [k for k in kids if id(k) not in made]
-            if waiting:
-                stack.extend(waiting)
-                continue
-            stack.pop()
-            made[id(x)] = self._rewrite(x, form)
-        return made[id(root)]
-
-    def _form(self, x: Expr):
-        form = self.old.affine(x) if x.type == "i64" and type(x) is not Const else None
-        return None if form is None or id(x) in form[0] else form
-
-    def _rewrite(self, x: Expr, form) -> Expr:
-        new, made = self.new, self.made
-        if form is not None:
-            total = new.const(form[1], "i64")
-            for key, k in form[0].items():
-                total = new.iadd(total, new.imul(made[key], k))
-            return total
-        if type(x) is Const:
-            return new.const(x.value, x.type)
-        if type(x) is Ref:
-            return new.ref(x.name, x.type)
-        if type(x) is Load:
-            return new.load(x.buf, made[id(x.index)], x.type, None if x.guard is None else made[id(x.guard)])
-        return new.same(x, tuple([made[id(a)] for a in x.args]), self.old)
-
-
-class Replace(Translate):
-    """Rewrites expressions within one builder, with some replaced."""
-
-    def __init__(self, builder: Builder, mapping: dict[int, Expr]):
-        super().__init__(builder, builder, mapping)
-
-    def _form(self, x: Expr):
-        return None
-
-    def _rewrite(self, x: Expr, form) -> Expr:
-        if type(x) is Op:
-            args = tuple([self.made[id(a)] for a in x.args])
-            return x if all(a is b for a, b in zip(args, x.args)) else self.new.same(x, args, self.old)
-        if type(x) is Load:
-            index, guard = self.made[id(x.index)], None if x.guard is None else self.made[id(x.guard)]
-            return self.new.load(x.buf, index, x.type, guard)
-        return x

@@ -13,8 +13,9 @@ from weft.compiler.classify import row_major
 from weft.compiler.emit import Emitter
 from weft.compiler.fuse import Graph, Group
 from weft.compiler.lower import Lowering, children
-from weft.compiler.nest import Built, Translate
+from weft.compiler.nest import Built
 from weft.compiler.special import Contraction, sum_type
+from weft.compiler.translate import Translate
 from weft.ir.build import Builder, type_name
 from weft.ir.jaxpr import Var
 from weft.ir.loops import Buf, Expr, Kernel, Load, Store

@@ -1,0 +1,182 @@
+"""Reductions over outer dims: accumulators side by side in scratch, over which the rows go, several at a time.
+
+In:   a `Nest` whose vector runs along a row dim while one dim outside of it is reduced.
+Out:  its loops: a task owns a strip of the vector dim, and passes over the rows of that strip.
+Laws: accumulators of earlier passes are read where they lie. What is passed over more than once is a strip narrow enough to
+      stay in the caches (`strip_width`); fusion asks before it puts such passes into one kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from weft.compiler.fuse import FEWEST_STRIP_ROWS, STRIP, strip_width
+from weft.compiler.lower import Output, Reduction
+from weft.compiler.translate import Translate
+from weft.ir.loops import FLOATS, Buf, Expr, Store
+
+if TYPE_CHECKING:
+    from weft.compiler.nest import Dim, Nest
+
+STRIP_ROWS = 8                 # rows that are added into them at a time, at most
+STRIP_TYPES = frozenset({"bool", "i32", "u32", "i64", "u64", "f32", "f64"})
+
+
+def strips_of(nest: Nest) -> Strips | None:
+    """The strips, if rows of the one reduced dim are to be added into them."""
+    low, vector = nest.low, nest.vector
+    columns = [d for d in nest.dims if d.column]
+    if vector is None or vector.column or len(columns) != 1 or columns[0].extent < FEWEST_STRIP_ROWS or vector.extent < 16:
+        return None
+    if any(r.value.type not in STRIP_TYPES for r in low.reductions):
+        return None
+    strips = Strips(nest, columns[0])
+    return strips if strips.width else None
+
+
+class Strips:
+    """Writes the loops of one kernel."""
+
+    def __init__(self, nest: Nest, column: Dim):
+        self.nest, self.column = nest, column
+        self.low, self.b = nest.low, nest.b
+        self.kept: dict[str, str] = {}
+        self.placed = {r.extreme: r for r in self.low.reductions if r.extreme is not None}
+        levels = [r.level for r in self.low.reductions if r.extreme is None] + [o.level for o in self.low.outputs]
+        self.last = max(levels, default=0)
+        around = math.prod([d.extent for d in nest.dims if d is not column and d is not nest.vector])
+        self.width = strip_width(column.extent, nest.vector.extent, around) if self.last else STRIP
+
+    def tasks(self, rows: list[Dim], where: dict[int, Expr]) -> list:
+        """Decide the loop over strips; fills `where`: id of Dim -> index expression."""
+        nest, b, n = self.nest, self.b, self.nest.vector.extent
+        chunk = even_chunk(n, -(-n // self.width))
+        pieces = -(-n // chunk)
+        total = pieces
+        for dim in rows:
+            total *= dim.extent
+        t = b.index("t", total, 0) if total > 1 else b.const(0, "i64")
+        nest.split(b.idiv(t, pieces), rows, [d.extent for d in rows], where)
+        start = b.imul(b.irem(t, pieces), chunk)
+        where[id(nest.vector)] = b.iadd(start, b.index("j", chunk, 5))
+        self.extent = chunk if n % chunk == 0 else b.imin(b.isub(n, start), chunk)
+        self.chunk = chunk
+        if total == 1:
+            return []
+        return [(0, "t", total, "parallel" if nest.tasks() > 1 else "serial")]
+
+    def write(self, where: dict[int, Expr]) -> None:
+        """Pass after pass over the rows, then what is stored once."""
+        low, nest = self.low, self.nest
+        for r in low.reductions:
+            nest.scratch.append(Buf(f"s{len(nest.scratch)}", r.value.type, self.chunk))
+            self.kept[r.name] = nest.scratch[-1].name
+        for level in range(self.last + 1):
+            reductions = [r for r in low.reductions if r.extreme is None and r.level == level]
+            outputs = [o for o in low.outputs if o.level == level]
+            if reductions or outputs:
+                self._begin(reductions)
+                self._over_rows(where, reductions, outputs)
+        where[id(self.column)] = self.b.const(0, "i64")
+        final = [o for o in low.outputs if o.level < 0]
+        translate, roots = self._translate(where), []
+        for o in final:
+            roots += [translate(o.index), translate(o.value)]
+        if final:
+            nest.emit.open(5)
+            nest.store(final, nest.emit.compute(roots))
+            nest.emit.close("j", self.extent, "vector")
+
+    def _begin(self, reductions: list[Reduction]) -> None:
+        emit, b, j = self.nest.emit, self.b, self.b.index("j")
+        if not reductions:
+            return
+        emit.open(5)
+        for r in reductions:
+            emit.append(Store(self.kept[r.name], j, r.init))
+            if r.name in self.placed:
+                # the first of equals is the first of all until something better comes
+                place = self.placed[r.name]
+                emit.append(Store(self.kept[place.name], j, b.const(0, place.init.type)))
+        emit.close("j", self.extent, "vector")
+
+    def _over_rows(self, where: dict[int, Expr], reductions: list[Reduction], outputs: list[Output]) -> None:
+        emit, b, extent = self.nest.emit, self.b, self.column.extent
+        # the accumulators' way through memory is shared by several rows, as long as their code stays short
+        side = 1 if not reductions else STRIP_ROWS if self.nest.survey.price <= 24 else 2
+        blocks, rest = divmod(extent, side)
+        c = b.index("c", blocks, 4)
+        self._pass(where, reductions, outputs, [b.iadd(b.imul(c, side), k) for k in range(side)])
+        emit.close("c", blocks, "serial")
+        if rest:
+            d = b.index("d", rest, 4)
+            self._pass(where, reductions, outputs, [b.iadd(blocks * side, d)])
+            emit.close("d", rest, "serial")
+
+    def _translate(self, where: dict[int, Expr]) -> Translate:
+        """Rewrites expressions, accumulators of earlier passes read from their strips."""
+        low, b = self.low, self.b
+        translate = Translate(low.builder, b, self.nest.mapping(where))
+        for r in low.reductions:
+            translate.made[id(low.builder.ref(r.name, r.value.type))] = b.load(self.kept[r.name], b.index("j"), r.value.type)
+        return translate
+
+    def _pass(self, where: dict[int, Expr], reductions: list[Reduction], outputs: list[Output], rows: list[Expr]) -> None:
+        """Some rows added into the strips, or stored."""
+        emit, b = self.nest.emit, self.b
+        values: dict[str, list[Expr]] = {r.name: [] for r in self.low.reductions}
+        stored: list[Expr] = []
+        for row in rows:
+            where[id(self.column)] = row
+            translate = self._translate(where)
+            for r in reductions:
+                values[r.name].append(translate(r.value))
+                if r.name in self.placed:
+                    values[self.placed[r.name].name].append(translate(self.placed[r.name].at))
+            for o in outputs:
+                stored += [translate(o.index), translate(o.value)]
+        emit.open(4)
+        emit.open(5)
+        targets: list[tuple[str, str | None]] = []
+        roots: list[Expr] = []
+        for r in reductions:
+            place = self.placed.get(r.name)
+            if place is not None:
+                targets += [(self.kept[r.name], None), (self.kept[place.name], None)]
+                roots += self._first_extreme(r, place, values[r.name], values[place.name])
+            else:
+                targets.append((self.kept[r.name], r.op))
+                roots.append(self._tree(r.op, values[r.name]))
+        done = emit.compute([*roots, *stored])
+        for (name, op), value in zip(targets, emit.before_stores(done[:len(roots)])):
+            emit.append(Store(name, b.index("j"), value, None, op))
+        self.nest.store(outputs * len(rows), done[len(roots):])
+        emit.close("j", self.extent, "vector")
+
+    def _tree(self, op: str, terms: list[Expr]) -> Expr:
+        while len(terms) > 1:
+            terms = [self.b.op(op, *terms[i:i + 2]) if i + 1 < len(terms) else terms[i] for i in range(0, len(terms), 2)]
+        return terms[0]
+
+    def _first_extreme(self, r: Reduction, place: Reduction, values: list[Expr], places: list[Expr]) -> tuple[Expr, Expr]:
+        """The extreme and its place after some rows more: a better value takes over, and the first NaN for good."""
+        b, j = self.b, self.b.index("j")
+        best, found = b.load(self.kept[r.name], j, values[0].type), b.load(self.kept[place.name], j, places[0].type)
+        for value, at in zip(values, places):
+            better = b.op("gt" if r.op == "max" else "lt", value, best)
+            if value.type in FLOATS:
+                known = b.op("eq", best, best)
+                better = b.logical_or(better, b.logical_and(b.op("ne", value, value), known))
+            best, found = b.select(better, value, best), b.select(better, at, found)
+        return best, found
+
+
+def even_chunk(extent: int, pieces: int) -> int:
+    """Length of a piece: a multiple of 64, dividing the extent if there is such a length near by."""
+    want = -(-extent // pieces)
+    chunk = -(-want // 64) * 64
+    for candidate in range(chunk, min(2 * chunk, extent) + 1, 64):
+        if extent % candidate == 0:
+            return candidate
+    return min(chunk, extent)
