@@ -104,7 +104,7 @@ def _write(key: str, made: Executable) -> None:
     """Keep an executable whose code is all on disk, and which calls nothing of this process."""
     from weft.codegen.program import image_of
 
-    image = None if made.native.takes_long else image_of(made.native.made)
+    image = None if made.native.host.calls else image_of(made.native.made)
     if image is not None:
         consts = [np.ascontiguousarray(c).tobytes() for c in made.stages.scheduled.consts]
         layouts = pickle.dumps([[s.sharding for s in made.in_specs], [(s.sharding, s.committed) for s in made.out_specs]])

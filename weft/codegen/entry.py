@@ -279,13 +279,13 @@ class EntryEmitter:
 
     def library_call(self, step: LibraryCall) -> None:
         """Call a routine for every problem of a batch (see `codegen.lapack`)."""
-        from weft.codegen import lapack
+        from weft.codegen import lapack, symbols
 
         if not step.count:
             return
         self.routines[step.routine] = None
         name = f"weft_call_{len(self.function.helpers)}"
-        self._external(lapack.symbol(step.routine), f"void NAME({lapack.signature(step)})")
+        self._external(symbols.routine(step.routine), f"void NAME({lapack.signature(step)})")
         for pool in ("ptr @weft_scratch_take(i64)", "void @weft_scratch_give(ptr)"):
             self.function.declared[pool] = f"declare {pool}"
         self.function.helpers.append(lapack.task(step, name))

@@ -10,12 +10,12 @@ Laws: problems are independent, so threads share out a batch and the library wor
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import itertools
 
 import numpy as np
 
+from weft.codegen import symbols
 from weft.codegen.gemm_text import Decls, Text
 from weft.codegen.gemm_types import machine
 from weft.ir.program import LibraryCall
@@ -27,29 +27,11 @@ _MOST_TASKS = 64
 _LARGE = 1 << 17
 _NUMBER = {"s": "float", "d": "double", "c": "[2 x float]", "z": "[2 x double]"}
 
-def symbol(routine: str) -> str:
-    """The name under which native code knows a routine."""
-    return f"weft_library_{routine}"
-
 
 def signature(step: LibraryCall) -> str:
     """The types of a routine's arguments: addresses, and at the end the length of each character, as Fortran passes them."""
     characters = [value for value in step.arguments if isinstance(value, str) and len(value) == 1]
     return ", ".join(["ptr"] * len(step.arguments) + ["i64"] * len(characters))
-
-
-def imports(routines: list[str], ruled: bool) -> dict[str, int]:
-    """Addresses of routines and, if `ruled`, of what takes the library's threads away for a time."""
-    found = {symbol(routine): lapack.address(routine) for routine in routines}
-    control = lapack.thread_control()
-    if ruled and control is not None:
-        found |= {"weft_library_threads": control[0], "weft_library_set_threads": control[1],
-                  "weft_library_users": ctypes.addressof(_users)}
-    return found
-
-
-#: native calls under way that keep the library from using threads; and the threads that it had before, or 0
-_users = (ctypes.c_int32 * 2)()
 
 
 def works_alone(step: LibraryCall) -> bool:
@@ -88,7 +70,7 @@ def task(step: LibraryCall, name: str) -> str:
         passed = [constant or (given[value] if isinstance(value, str) else f.at(scratch, room.offsets[value]))
                   for constant, value in zip(constants, step.arguments)]
         typed = [f"{kind} {value}" for kind, value in itertools.zip_longest(signature(step).split(", "), passed, fillvalue="1")]
-        f.do(f"call void @{symbol(step.routine)}({', '.join(typed)})")
+        f.do(f"call void @{symbols.routine(step.routine)}({', '.join(typed)})")
         for array, _, size, _ in room.integers:
             if array.startswith("y"):
                 f.loop(0, size, 1, functools.partial(_after, f, places[array], given[array]))

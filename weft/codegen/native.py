@@ -9,68 +9,17 @@ Laws: loading an image needs nothing of the code generator, the thread pool apar
 from __future__ import annotations
 
 import ctypes
-import functools
 import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.codegen import loader, pool
+from weft.codegen import loader, symbols
 
 if TYPE_CHECKING:
     from weft.codegen.program import Made
     from weft.ir.program import HostCall
-
-#: names of the C library's functions that kernels may call
-_LIBM = ("exp", "exp2", "expm1", "log", "log1p", "log2", "cbrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
-         "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "pow", "atan2", "fmod", "fma", "fmaf",
-         "round",
-         "roundf", "roundeven", "roundevenf", "floor", "floorf", "ceil", "ceilf", "trunc", "truncf", "rint", "rintf",
-         "fmodf", "nearbyint", "nearbyintf")
-_LIBC = ("memcpy", "memset", "memmove")
-#: what all symbols of the thread pool begin with
-POOL_PREFIXES = ("weft_parallel_for", "weft_scratch_")
-
-
-def library_symbols() -> dict[str, int]:
-    """Addresses of the C functions that generated code may call."""
-    return {name: found for name in (*_LIBM, *_LIBC) if (found := _library_symbol(name)) is not None}
-
-
-@functools.cache
-def _library_symbol(name: str) -> int | None:
-    function = getattr(loader.process(), name, None) or getattr(_libm(), name, None)
-    return None if function is None else ctypes.cast(function, ctypes.c_void_p).value
-
-
-@functools.cache
-def _libm() -> ctypes.CDLL:
-    """The C library's mathematics, where the interpreter does not bring it along."""
-    import ctypes.util  # starts processes to find libraries
-
-    return ctypes.CDLL(ctypes.util.find_library("m") or "libm.so.6")
-
-
-#: what the handler of a signal raised while a program ran (only the main thread runs handlers): type, value, traceback
-_signal_error = (ctypes.c_void_p * 3)()
-
-
-def signal_symbols() -> dict[str, int]:
-    """What programs need to look for signals."""
-    api = ("PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch")
-    found = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in api}
-    return {**found, "weft_signal_error": ctypes.addressof(_signal_error)}
-
-
-def _address(name: str) -> int | None:
-    """The address of what a linked program imports."""
-    if name.startswith(POOL_PREFIXES):
-        return pool.symbols().get(name)
-    if name in _LIBM or name in _LIBC:
-        return _library_symbol(name)
-    return signal_symbols().get(name)
-
 
 class HostCalls:
     """The Python side of a program's host calls; one trampoline serves them all."""
@@ -107,9 +56,9 @@ class HostCalls:
                 raise error
             finally:
                 del error                    # no cycle through this frame: what its frames hold is freed with it
-        if _signal_error[0]:
-            raised = tuple(map(ctypes.c_void_p, _signal_error))
-            _signal_error[:] = (None, None, None)
+        if symbols.signal_error[0]:
+            raised = tuple(map(ctypes.c_void_p, symbols.signal_error))
+            symbols.signal_error[:] = (None, None, None)
             ctypes.pythonapi.PyErr_Restore(*raised)      # ctypes raises it, and takes over the references
         raise RuntimeError("codegen: a program stopped without saying why")
 
@@ -172,9 +121,10 @@ class NativeProgram:
 
 
 def load(image: loader.Image, kernel_count: int, made: Callable[[], Made]) -> NativeProgram:
-    """A program that an earlier process linked; `loader.Unsupported` where this process cannot run it."""
-    code = loader.place(image, _address)
-    return NativeProgram(code[ENTRY], HostCalls([]), code, kernel_count, kernel_count, made)
+    """A program that an earlier process linked; an error where this process cannot run it."""
+    code = loader.place(image, symbols.address)
+    calls_library = any(name.startswith(symbols.LIBRARY_PREFIX) for name in image.imports)
+    return NativeProgram(code[ENTRY], HostCalls([]), code, kernel_count, kernel_count, made, calls_library)
 
 
 #: the symbol of the entry of every program

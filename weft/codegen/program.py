@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from weft.codegen import cache, loader, native, objects, pool, target
+from weft.codegen import cache, loader, native, objects, pool, symbols, target
 from weft.codegen.entry import EntryEmitter
 from weft.codegen.native import NativeProgram
 from weft.codegen.objects import Order
@@ -49,9 +49,9 @@ _lock = threading.RLock()
 
 def _link(data: bytes, exports: Sequence[str], imports: dict[str, int]) -> loader.Loaded | ResourceTracker:
     """Load an object that may call the C library, and the thread pool: that is made when the first object names it."""
-    if any(name.encode() in data for name in native.POOL_PREFIXES):
+    if any(name.encode() in data for name in symbols.POOL_PREFIXES):
         imports = imports | pool.symbols()
-    target.share(native.library_symbols)
+    target.share(symbols.of_c)
     return target.link(data, exports, imports)
 
 
@@ -197,14 +197,11 @@ def compile_program(program: Program) -> NativeProgram:
     imports |= {symbol: gemm.ensure(symbol, wanted) for symbol, wanted in matmuls.items()}
     imports |= {symbol: sort.ensure(symbol) for symbol in dict.fromkeys(sorts)}
     host = native.HostCalls(emitter.host_calls)
-    if emitter.routines:
-        from weft.codegen import lapack
-
-        imports |= lapack.imports(list(emitter.routines), emitter.rules_library)
+    imports |= symbols.addresses([*map(symbols.routine, emitter.routines), *(symbols.RULE if emitter.rules_library else ())])
     if emitter.host_calls:
         imports["weft_host_call"] = host.address
     if emitter.checks_signals:
-        imports |= native.signal_symbols()
+        imports |= symbols.addresses(symbols.SIGNALS)
     trackers = []
     for (symbol, _), order in zip(modules, entry_orders):
         trackers.append(_link(objects.take(order), [symbol], imports))
