@@ -524,8 +524,15 @@ class Body:
         target = self._overwritten(eqn)
         if eqn.invars[2].aval.size:
             updates, strides = self._operand(eqn.invars[2])
-            kernel, reads = special.scatter_kernel(eqn, strides)
-            self.plan.launch(kernel, [updates if i == 2 else self.ref(eqn.invars[i]) for i in reads], [target])
+            apart = special.tables(eqn)
+            kernel, reads = special.scatter_kernel(eqn, strides, apart)
+            sources = [updates if i == 2 else self.ref(eqn.invars[i]) for i in reads]
+            if apart == 1:
+                self.plan.launch(kernel, sources, [target])
+                return
+            tables = Ref(self.plan.new(apart * eqn.invars[0].aval.nbytes))
+            self.plan.launch(kernel, sources, [tables])
+            self.plan.launch(special.combined_tables(eqn), [tables], [target])
 
     def _update(self, eqn: Eqn) -> None:
         target = self._overwritten(eqn)
