@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 from types import ModuleType
-from typing import NamedTuple
 
 from weft.codegen import gemm_dot, gemm_plan, gemm_tile, pool
 from weft.codegen._link import Part, is_kept, link, order
@@ -24,11 +23,13 @@ from weft.codegen.gemm_types import Machine, Recipe, machine
 from weft.codegen.gemm_words import POINTERS as POINTERS
 from weft.codegen.objects import Order
 from weft.ir.program import Gemm
+from weft.util.record import record
 
 _VARIANTS: dict[str, ModuleType] = {"tile": gemm_tile, "dot": gemm_dot}
 
 
-class _Made(NamedTuple):
+@record
+class _Made:
     address: int
     pieces: frozenset[str]
 

@@ -47,18 +47,24 @@ def kernel_name(rows: int, vectors: int, edge: bool) -> str:
 
 
 def kernels(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
-    """Return the kernels whose names are wanted, and the exported table `@kernels` of all, null where there is none.
-
-    They heed `src` if "blocks" is wanted.
-    """
-    out, table = [], []
+    """Return the kernels whose names are wanted, each exported; they heed `src` if "blocks" is wanted."""
+    made = []
     for rows in ROW_COUNTS:
         for vectors, edge in shapes(recipe):
             name = kernel_name(rows, vectors, edge)
             if name in wanted:
-                out.append(_kernel(recipe, decls, name, rows, vectors, edge, "blocks" in wanted))
-            table.append(f"ptr @{name}" if name in wanted else "ptr null")
-    return "\n".join([*out, f"@kernels = constant [{len(table)} x ptr] [{', '.join(table)}]"])
+                made.append(_kernel(recipe, decls, name, rows, vectors, edge, "blocks" in wanted))
+    return "\n".join(made)
+
+
+def kernel_table(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
+    """Return `@kernels`: the addresses of all kernels by rows and shape, null where one is not wanted."""
+    names = [kernel_name(rows, *shape) for rows in ROW_COUNTS for shape in shapes(recipe)]
+    for name in names:
+        if name in wanted:
+            decls.use(f"declare void @{name}()")
+    listed = ", ".join([f"ptr @{name}" if name in wanted else "ptr null" for name in names])
+    return f"@kernels = internal constant [{len(names)} x ptr] [{listed}]"
 
 
 def _unroll(recipe: Recipe, rows: int, vectors: int, edge: bool) -> int:
@@ -71,7 +77,7 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
     lanes, vectors = (recipe.lanes, vectors) if vectors else (recipe.half_lanes, 1)
     vector = f"<{lanes} x {acc}>"
     f = Text(
-        f"internal void @{name}(ptr noalias %a, i64 %as, ptr noalias %b, i64 %bs, i64 %beats, ptr %src, "
+        f"void @{name}(ptr noalias %a, i64 %as, ptr noalias %b, i64 %bs, i64 %beats, ptr %src, "
         "ptr %dst, i64 %ds, i64 %last, ptr %ahead)",
         decls,
         machine,

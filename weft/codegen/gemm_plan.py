@@ -202,7 +202,7 @@ def _is_dot(p: Problem, recipe: Recipe) -> bool:
     return p.n <= 2 and dense and even and in_stretches and not recipe.is_complex and p.k > 0
 
 
-def _dot_split(p: Problem, recipe: Recipe, threads: int) -> dict[Word, int]:
+def _dot_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
     work = p.m * p.n * p.k * p.batches // recipe.lanes
     tasks = min(threads * 4, work // 4000, p.m * p.batches) if threads > 1 else 1
     tiles = min(_ceil(max(tasks, 1), max(p.batches, 1)), _ceil(p.m, _DOT_ROWS)) or 1
@@ -213,7 +213,7 @@ def _dot_split(p: Problem, recipe: Recipe, threads: int) -> dict[Word, int]:
 # -- tiles
 
 
-def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[Word, int]:
+def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
     segment_steps = _ceil(p.k, recipe.k_per_step)
     steps = segment_steps * p.segments
     limit = _SKINNY_ROWS_OF_B // recipe.k_per_step if _is_stream(p, recipe) else _BLOCK_STEPS
@@ -381,7 +381,7 @@ def _pack_cost(row_stride: int, other_stride: int, recipe: Recipe) -> int:
     return _PACK_TRANSPOSE if other_stride == recipe.in_bytes and not recipe.is_complex else _PACK_SCALAR
 
 
-def _words(p: Problem, chosen: dict[Word, int]) -> tuple[int, ...]:
+def _words(p: Problem, chosen: dict[int, int]) -> tuple[int, ...]:
     words = [0] * Word.LISTS
     words[Word.M], words[Word.N], words[Word.K], words[Word.SEGMENTS] = p.m, p.n, p.k, p.segments
     words[Word.A_MS], words[Word.A_KS] = p.a

@@ -11,11 +11,11 @@ element, first panel, panels, batch elements of the round, column tiles.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
 
 from weft.codegen._link import Part
-from weft.codegen.gemm_micro import LINE_BEATS, ROW_COUNTS, kernel_name, kernels, row_kernel, shapes
+from weft.codegen.gemm_micro import LINE_BEATS, ROW_COUNTS, kernel_name, kernel_table, kernels, row_kernel, shapes
 from weft.codegen.gemm_pack import end_panel, pack_a, pack_b, way, ways
 from weft.codegen.gemm_tail import Ends, add, finish
 from weft.codegen.gemm_text import Decls, Text
@@ -72,20 +72,29 @@ def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[Part]:
     What computes is optimized; the driver, which only finds the way, is not: it would take longer than all the rest.
     """
     listed = sorted(wanted)
-    inner = [name for name in listed if name.startswith("kernel") or name == "blocks"]
     outer = [name for name in listed if name.startswith("pack") or name in ("add", "finish", "row")]
     exports = dict.fromkeys([name.rpartition("_")[0] or name for name in outer])    # the ways to pack are one function
     exports |= {"end_panel": None} if _ends_panels(recipe, wanted) else {}
-    found = []
-    if _has_kernels(wanted):
-        found.append(Part(f"kernels {recipe.name} {' '.join(inner)}", lambda: _kernel_module(recipe, inner), ("kernels",)))
+    found = _kernel_parts(recipe, listed)
     if outer:
         found.append(Part(f"helpers {recipe.name} {' '.join(outer)}", lambda: _helper_module(recipe, outer), tuple(exports)))
     return [*found, Part(f"{symbol} {' '.join(listed)}", lambda: _driver_module(recipe, symbol, wanted), (symbol,), quick=True)]
 
 
+def _kernel_parts(recipe: Recipe, listed: list[str]) -> list[Part]:
+    """The register kernels in two modules that are compiled side by side: those of the most rows, and those of fewer."""
+    made = [name for name in listed if name.startswith("kernel")]
+    most = [name for name in made if name.startswith(kernel_name(recipe.rows, 0, False)[:-1])]
+    ways = [name for name in listed if name == "blocks"]
+    return [
+        Part(f"kernels {recipe.name} {' '.join([*names, *ways])}", functools.partial(_kernel_module, recipe, [*names, *ways]), names)
+        for names in (most, [name for name in made if name not in most])
+        if names
+    ]
+
+
 def _kernel_module(recipe: Recipe, wanted: Collection[str]) -> str:
-    """The IR of the register kernels and their table `kernels`."""
+    """The IR of register kernels."""
     decls = Decls()
     text = kernels(recipe, decls, wanted)
     return str(decls) + text
@@ -109,6 +118,7 @@ def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
     """The IR of the way from a description to the functions of the other modules."""
     decls = Decls()
     made = [
+        kernel_table(recipe, decls, wanted),
         offsets_function(decls, recipe),
         _pack_rows(recipe, decls) if _packs(wanted, "a") else "",
         _pack_panel(recipe, decls) + _pack_task(recipe, decls) if _packs(wanted, "b") else "",
@@ -127,7 +137,7 @@ class Described(Text):
 
     desc = "%desc"
 
-    def d(self, word: Word, type: str = "i64") -> str:
+    def d(self, word: int, type: str = "i64") -> str:
         return self.word(self.desc, word, type)
 
 
@@ -148,11 +158,12 @@ class Task(Described):
         return self.pick(swapped, b, a, "ptr"), self.pick(swapped, a, b, "ptr"), c
 
 
-class Dims(NamedTuple):
+@record
+class Dims:
     """A list of dims in the description: the words that tell their number and place, and how many strides each has."""
 
-    count: Word
-    at: Word
+    count: int
+    at: int
     strides: int
 
 
@@ -208,7 +219,7 @@ def _segments(f: Described, recipe: Recipe, first: str, last: str, operand: int,
     f.loop(f.div(first, segment_steps), f.ceil_div(last, segment_steps), 1, segment)
 
 
-def _runs(f: Described, first: str, last: str, run: Word, dims: Dims, stride: str, pack: Pack) -> None:
+def _runs(f: Described, first: str, last: str, run: int, dims: Dims, stride: str, pack: Pack) -> None:
     """Call `pack(done, byte offset in the operand, count)` per piece of rows or columns [first, last) in one run."""
     length = f.d(run)
     offset = f.slot("[1 x i64]")
@@ -462,7 +473,6 @@ class _Panel:
 
 
 def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel) -> None:
-    f.decls.use("@kernels = external constant ptr")
     lanes, row_bytes = recipe.lanes, recipe.panel_row_bytes
     cols = f.min(f.sub(f.d(Word.N), p.col), recipe.panel_cols)
     width = f.mul(cols, recipe.parts)

@@ -8,11 +8,9 @@ room for the pointers that a tail takes, which the caller fills in too.
 
 from __future__ import annotations
 
-from enum import IntEnum
 
-
-class Word(IntEnum):
-    """Index of each fixed word."""
+class Word:
+    """Index of each fixed word. (An enumeration would take longer to define than the plan of a matmul takes.)"""
 
     A = 0
     B = 1
