@@ -24,6 +24,7 @@ from weft.codegen import objects, target
 from weft.codegen._link import Part, link, order, text_of
 from weft.codegen.loader import architecture
 from weft.codegen.objects import Order
+from weft.util.threads import wanted as wanted_threads
 
 _EXPORTS = (
     "weft_parallel_for",
@@ -87,13 +88,7 @@ def num_threads() -> int:
     >>> num_threads() >= 1
     True
     """
-    text = os.environ.get("WEFT_NUM_THREADS", "").strip()
-    if not text:
-        count = len(_allowed_cpus())
-    elif text.isdigit() and int(text) >= 1:
-        count = int(text)
-    else:
-        raise ValueError(f"WEFT_NUM_THREADS must be a positive integer, got {text!r}; unset it to use every CPU")
+    count = wanted_threads()
     return min(count, _MAX_THREADS) if _can_share() else 1
 
 

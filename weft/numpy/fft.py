@@ -59,7 +59,8 @@ def _transform(api: str, kind: FftType, a, s, axes, norm):
         raise ValueError(f"{api}: invalid number of data points in {lengths}.")
     work = dtypes.to_inexact_dtype(a.dtype)
     work = np.dtype(np.float32) if work.itemsize < 4 else work
-    a = cast(a, work if real_in else dtypes.to_complex_dtype(work))
+    as_real = real_in or (kind == FftType.FFT and not dtypes.issubdtype(a.dtype, np.complexfloating))
+    a = cast(a, work if as_real else dtypes.to_complex_dtype(work))
     have = list(lengths)
     if real_out:
         have[-1] = lengths[-1] // 2 + 1

@@ -21,15 +21,12 @@ from weft.ops import families
 from weft.ops.arithmetic import mul
 from weft.ops.casting import conj, convert_element_type, real
 from weft.ops.families import COMPLEX, FLOATING, HostSpec, dtype_in, shape_error
-from weft.ops.layout import broadcast_in_dim
+from weft.ops.layout import broadcast_in_dim, rev
 from weft.ops.rules import at_front
-from weft.ops.slicing import pad
-from weft.util import dtypes
+from weft.ops.slicing import concatenate, pad, slice_in_dim
+from weft.util import dtypes, pocketfft
 
 fft_p = Primitive("fft", "library")
-
-_SHARED = 1 << 17       # elements from which a transform is worth several threads
-
 
 class FftType(enum.IntEnum):
     """Which transform: forward or inverse, of complex or of real values."""
@@ -52,10 +49,26 @@ def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
     [4.0, 0.0, 0.0, 0.0]
     """
     kind = FftType.from_any(fft_type)
+    lengths = tuple(int(n) for n in fft_lengths)
     dtype = typeof(x).dtype
+    if kind == FftType.FFT and lengths and dtype_in(dtype, FLOATING) and dtype.itemsize >= 4:
+        return _mirrored(fft_p.bind(x, fft_type=FftType.RFFT, fft_lengths=lengths), lengths)
     if kind != FftType.RFFT and not dtype_in(dtype, COMPLEX):
         x = convert_element_type(x, dtypes.to_complex_dtype(dtype))
-    return fft_p.bind(x, fft_type=kind, fft_lengths=tuple(int(n) for n in fft_lengths))
+    return fft_p.bind(x, fft_type=kind, fft_lengths=lengths)
+
+
+def _mirrored(half: Any, lengths: tuple[int, ...]) -> Any:
+    """All frequencies of real values, from those that determine them: frequency -k is the conjugate of frequency k."""
+    last = typeof(half).ndim - 1
+    mirrors = (lengths[-1] + 1) // 2                    # behind the first frequency, and before the middle one
+    if mirrors <= 1:
+        return half
+    other = rev(conj(slice_in_dim(half, 1, mirrors, axis=last)), (last,))
+    for dim, n in zip(range(last - len(lengths) + 1, last), lengths):
+        rest = rev(slice_in_dim(other, 1, n, axis=dim), (dim,))
+        other = concatenate([slice_in_dim(other, 0, 1, axis=dim), rest], dim) if n > 1 else other
+    return concatenate([half, other], last)
 
 
 @fft_p.def_type
@@ -75,29 +88,21 @@ def _fft_type(aval: ShapedArray, *, fft_type, fft_lengths) -> ShapedArray:
 
 
 @fft_p.def_reference
-def _fft_reference(x, *, fft_type, fft_lengths):
-    from scipy import fft as transforms
-
-    run = {FftType.FFT: transforms.fftn, FftType.IFFT: transforms.ifftn, FftType.RFFT: transforms.rfftn,
-           FftType.IRFFT: transforms.irfftn}[fft_type]
-    if not x.size:
-        return np.zeros(_fft_type(ShapedArray(x.shape, x.dtype), fft_type=fft_type, fft_lengths=fft_lengths).shape,
-                        dtypes.to_complex_dtype(x.dtype))
-    return run(x, s=fft_lengths, axes=range(-len(fft_lengths), 0), workers=-1 if x.size >= _SHARED else 1)
+def _fft_reference(x, **params):
+    aval = _fft_type(ShapedArray(x.shape, x.dtype), **params)
+    out = np.empty(aval.shape, aval.dtype)
+    _fft_into(np.ascontiguousarray(x), out, **params)
+    return out
 
 
 def _fft_into(x, out, *, fft_type, fft_lengths) -> None:
-    """The transform written to `out`; a complex one happens in place there."""
-    if fft_type not in (FftType.FFT, FftType.IFFT) or not x.size:
-        out[...] = _fft_reference(x, fft_type=fft_type, fft_lengths=fft_lengths)
+    """The transform written to `out`."""
+    if not x.size:
+        out[...] = 0
         return
-    from scipy import fft as transforms
-
-    np.copyto(out, x)
-    run = transforms.fftn if fft_type == FftType.FFT else transforms.ifftn
-    found = run(out, axes=range(-len(fft_lengths), 0), overwrite_x=True, workers=-1 if x.size >= _SHARED else 1)
-    if not np.shares_memory(found, out):
-        out[...] = found
+    run = {FftType.FFT: pocketfft.forward, FftType.IFFT: pocketfft.backward, FftType.RFFT: pocketfft.forward_of_real,
+           FftType.IRFFT: pocketfft.backward_to_real}[fft_type]
+    run(x, range(x.ndim - len(fft_lengths), x.ndim), out)
 
 
 def _fft_transpose(ct, x, *, fft_type, fft_lengths):
