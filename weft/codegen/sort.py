@@ -11,7 +11,7 @@ How:  LSD radix sort (Knuth, TAOCP vol. 3, 5.2.5), digits of 8 bits for short ro
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Callable
 
 from weft.codegen import pool
 from weft.codegen._link import Part, link, order
@@ -38,38 +38,46 @@ def symbol(step: Sort) -> str:
 
 def orders(name: str) -> list[Order]:
     """What to prepare before `ensure` is called."""
-    return [] if (name, machine()) in _made else [*pool.orders(), order(_part(name))]
+    return [] if (name, machine()) in _made else [*pool.orders(), *map(order, parts(name))]
 
 
 def ensure(name: str) -> int:
     """The address of a sorting function; it stays valid."""
     key = (name, machine())
     if key not in _made:
-        _made[key] = link([_part(name)], pool.symbols(), libc=("memset",))[name]
+        _made[key] = link(parts(name), pool.symbols(), libc=("memset",))[name]
     return _made[key]
 
 
 def stored(name: str) -> list[str]:
     """The keys of the objects of a sorting function."""
-    return [order(_part(name)).key]
+    return [order(part).key for part in parts(name)]
 
 
-def _part(name: str) -> Part:
-    return Part(name, functools.partial(source, name), (name,))
+def parts(name: str) -> list[Part]:
+    """The modules of a sorting function.
 
-
-def source(name: str) -> str:
-    """The LLVM IR of a sorting function.
-
-    >>> "define void @weft_sort_values_i32(ptr %words" in source("weft_sort_values_i32")
+    >>> "define void @weft_sort_values_i32(ptr %words" in parts("weft_sort_values_i32")[-1].text()
     True
     """
     _, _, kind, type_ = name.split("_")
+    if kind == "top":
+        return [Part(name, lambda: _text(lambda decls: _Top(type_, decls).parts(name)), (name,))]
+    made = lambda write: lambda: _text(lambda decls: write(_Radix(kind, type_, decls)))
+    return [
+        Part(f"{name} order", made(lambda radix: [radix.insertion(), radix.digits()]), ("insertion", "radix")),
+        Part(f"{name} ends", made(lambda radix: [radix.fill(), radix.finish()]), ("fill", "finish")),
+        Part(name, made(lambda radix: [radix.row(name)]), (name,), quick=True),
+    ]
+
+
+def _text(write: Callable[[Decls], list[str]]) -> str:
+    """A module of the functions that `write` gives."""
     decls = Decls()
     for line in ("declare ptr @weft_scratch_take(i64)", "declare void @weft_scratch_give(ptr)", "declare ptr @memset(ptr, i32, i64)"):
         decls.use(line)
-    parts = _Top(type_, decls).parts(name) if kind == "top" else _Radix(kind, type_, decls).parts(name)
-    return str(decls) + "\n".join(parts)
+    functions = write(decls)
+    return str(decls) + "\n".join(functions)
 
 
 class _Keys:
@@ -142,9 +150,6 @@ class _Radix:
         self.bytes = int(self.item[1:]) // 8
         self.head = f"i{self.half}" if self.ordering else self.item         # what digits and comparisons read
 
-    def parts(self, name: str) -> list[str]:
-        return [self._fill(), self._insertion(), self._radix(), self._finish(), self._row(name)]
-
     def _at(self, f: Text, base: str, index: str) -> str:
         return f.at(base, f.mul(index, self.bytes))
 
@@ -158,10 +163,10 @@ class _Radix:
     def _put(self, f: Text, base: str, index: str, item: str) -> None:
         f.do(f"store {self.item} {item}, ptr {self._at(f, base, index)}, align {min(self.bytes, 8)}")
 
-    def _fill(self) -> str:
+    def fill(self) -> str:
         """Write the items of a row."""
         keys, item = self.keys, self.item
-        f = keys.function("internal void @fill(ptr %items, ptr %source, ptr %previous, i64 %n, i64 %descending)")
+        f = keys.function("void @fill(ptr %items, ptr %source, ptr %previous, i64 %n, i64 %descending)")
         flip = f.let("sub i64 0, %descending")
         flips = flip if keys.word == "i64" else f.let(f"trunc i64 {flip} to {keys.word}")
 
@@ -182,9 +187,9 @@ class _Radix:
         f.loop(0, "%n", 1, one)
         return f.end()
 
-    def _insertion(self) -> str:
+    def insertion(self) -> str:
         """Sort a short row where it lies."""
-        f = self.keys.function("internal void @insertion(ptr %items, i64 %n)")
+        f = self.keys.function("void @insertion(ptr %items, i64 %n)")
 
         def one(j: str) -> None:
             item, head = self._load(f, "%items", j), self._head(f, "%items", j)
@@ -203,9 +208,9 @@ class _Radix:
         f.loop(1, "%n", 1, one)
         return f.end()
 
-    def _radix(self) -> str:
+    def digits(self) -> str:
         """Sort a row from `%items` through `%spare`, by digits of `%bits`; where the sorted items are is left at `%result`."""
-        f = self.keys.function("internal void @radix(ptr %items, ptr %spare, ptr %counts, i64 %n, i64 %bits, ptr %result)")
+        f = self.keys.function("void @radix(ptr %items, ptr %spare, ptr %counts, i64 %n, i64 %bits, ptr %result)")
         size = f.let("shl i64 1, %bits")
         mask, bytes_ = f.sub(size, 1), f.mul(size, 8)
         other = f.slot("ptr")
@@ -249,10 +254,10 @@ class _Radix:
         f.loop(0, self.keys.bits, "%bits", one_pass)
         return f.end()
 
-    def _finish(self) -> str:
+    def finish(self) -> str:
         """Write what the sorted items stand for."""
         keys = self.keys
-        f = keys.function("internal void @finish(ptr %items, ptr %source, ptr %out, i64 %n, i64 %descending)")
+        f = keys.function("void @finish(ptr %items, ptr %source, ptr %out, i64 %n, i64 %descending)")
         if self.ordering:
             def place(j: str) -> None:
                 at = f.let(f"trunc {self.item} {self._load(f, '%items', j)} to i32")
@@ -290,10 +295,13 @@ class _Radix:
             f.loop(0, "%n", 1, zero, [("i64", first)])
         f.when(found, again)
 
-    def _row(self, name: str) -> str:
+    def row(self, name: str) -> str:
         """The function itself."""
         keys = self.keys
         f = keys.function(f"void @{name}(ptr %words, i64 %row, i64 %worker)")
+        for line in ("fill(ptr, ptr, ptr, i64, i64)", "insertion(ptr, i64)", "radix(ptr, ptr, ptr, i64, i64, ptr)",
+                     "finish(ptr, ptr, ptr, i64, i64)"):
+            f.decls.use(f"declare void @{line}")
         w = _words(f)
         n, descending = w["n"], w["descending"]
         begin = f.mul("%row", n)
