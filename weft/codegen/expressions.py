@@ -15,12 +15,14 @@ from weft.codegen.lanes import Lanes, literal
 from weft.codegen.target import Target
 from weft.codegen.values import (
     AFFINE,
+    OFFSET,
     PAIR,
     UNIFORM,
     VARYING,
     Value,
     affine,
     constant,
+    offset,
     pair,
     uniform,
     varying,
@@ -48,6 +50,10 @@ _LOGIC = frozenset({"and", "or", "not"})
 _MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 #: loads of every n-th element, up to this n, are whole vectors and shuffles
 WIDEST_STRIDE = 8
+#: types whose values i32 holds
+_SHORT = frozenset({"i8", "i16", "i32", "u8", "u16"})
+#: buffers shorter than this are gathered from by 32-bit indices
+_SHORT_SIZE = 1 << 30
 
 
 class Expressions:
@@ -118,6 +124,11 @@ class Expressions:
                 return made
         if op == "cast":
             return self._cast(args[0], type_)
+        if op in ("min", "max") or op in COMPARISONS:
+            shorts = self._shorts(args)
+            if shorts is not None:
+                made = varying("i32", shorts[0]), varying("i32", shorts[1])
+                return self.operate(op, list(made), "bool") if type_ == "bool" else self._offset(self.operate(op, list(made), "i32"))
         if op in COMPARISONS and {arg.kind for arg in args} == {AFFINE, UNIFORM}:
             return self._compare_places(op, *args)
         if all(arg.kind == UNIFORM for arg in args):
@@ -149,6 +160,20 @@ class Expressions:
             return lanes.const(0, type_)
         raise NotImplementedError(f"codegen: operation {op!r} on {args[0].type}")
 
+    def _offset(self, x: Value) -> Value:
+        """An i32 value as an i64."""
+        return offset(constant(0), 1, x.parts)
+
+    def _shorts(self, args: list[Value]) -> list[tuple[str, ...]] | None:
+        """Two i64 as i32 registers, where one is such a register and the other a constant that fits."""
+        if sorted([arg.kind for arg in args]) != [UNIFORM, OFFSET]:
+            return None
+        plain = [arg.kind == OFFSET and arg.stride == 1 and arg.base.const == 0 for arg in args]
+        fits = [arg.const is not None and abs(arg.const) < 1 << 31 for arg in args]
+        if not any(plain) or not any(fits):
+            return None
+        return [arg.parts if short else (self.lanes.const(arg.const, "i32"),) * self.parts for arg, short in zip(args, plain)]
+
     def _cast(self, x: Value, type_: str) -> Value:
         if x.kind == AFFINE and type_ in REGISTER and type_ not in ("f16", "bf16", "f32", "f64", "bool"):
             return varying(type_, self._affine_parts(x, type_))
@@ -156,6 +181,8 @@ class Expressions:
             if x.const is not None:
                 return self.constant(x.const, type_)
             return uniform(type_, self.scalar.cast(x.parts[0], x.type, type_))
+        if type_ == "i64" and x.type in _SHORT:
+            return self._offset(self._cast(x, "i32"))
         return varying(type_, tuple([self.lanes.cast(part, x.type, type_) for part in self.spread(x)]))
 
     # --- index arithmetic
@@ -186,6 +213,12 @@ class Expressions:
             if x.kind == UNIFORM and y.kind == UNIFORM and y.const is None:
                 return None
             y = self._scale(y, -1)
+        if x.kind == OFFSET and y.kind == OFFSET:
+            return None
+        if y.kind == OFFSET:
+            x, y = y, x
+        if x.kind == OFFSET:
+            return offset(self.operate("add", [x.base, y], "i64"), x.stride, x.parts)
         if x.kind == AFFINE and y.kind == AFFINE:
             base, stride = self.sum(x.base, y.base), x.stride + y.stride
             return affine(base, stride) if stride else base
@@ -226,13 +259,15 @@ class Expressions:
         return varying("bool", tuple(made), placed=True)
 
     def _scale(self, x: Value, factor: int) -> Value:
-        """A uniform or affine i64 value times a constant."""
+        """A uniform, affine or offset i64 value times a constant."""
         if factor == 1:
             return x
         if factor == 0:
             return constant(0)
         if x.kind == AFFINE:
             return affine(self._scale(x.base, factor), x.stride * factor)
+        if x.kind == OFFSET:
+            return offset(self._scale(x.base, factor), x.stride * factor, x.parts)
         if x.const is not None:
             return constant(x.const * factor)
         return uniform("i64", self.scalar.binary("mul", "i64", x.parts[0], str(factor)))
@@ -245,6 +280,10 @@ class Expressions:
             return x.parts
         if x.kind == AFFINE:
             return self._affine_parts(x, "i64")
+        if x.kind == OFFSET:
+            wide = varying("i64", tuple([self.lanes.cast(part, "i32", "i64") for part in x.parts]))
+            scaled = wide if x.stride == 1 else self.operate("mul", [wide, constant(x.stride)], "i64")
+            return scaled.parts if x.base.const == 0 else self.operate("add", [x.base, scaled], "i64").parts
         if self.lanes.w == 1:
             return x.parts * self.parts
         return (self.lanes.splat(x.parts[0], REGISTER[x.type]),) * self.parts
@@ -471,8 +510,21 @@ class Expressions:
 
     def pointers(self, name: str, type_: str, index: Value, part: int) -> str:
         """A vector of element addresses."""
-        where, base = self.spread(index)[part], self.tags[name]
-        return self.b.pure(f"getelementptr {MEMORY[type_]}, ptr {base}, {self.lanes.i64} {where}", base, where)
+        memory, lanes = MEMORY[type_], self.lanes
+        if index.kind not in (AFFINE, OFFSET) or self.buffers[name].size >= _SHORT_SIZE:
+            where, base = self.spread(index)[part], self.tags[name]
+            return self.b.pure(f"getelementptr {memory}, ptr {base}, {lanes.i64} {where}", base, where)
+        start = index.base if index.kind == OFFSET else index
+        stride = 0
+        if start.kind == AFFINE:
+            start, stride = self.sum(start.base, self._scale(self.induction, start.stride)), start.stride
+        steps = [f"i32 {stride * (part * lanes.w + lane)}" for lane in range(lanes.w)]
+        where, base = f"<{', '.join(steps)}>", self.address(name, type_, start)
+        if index.kind == OFFSET:
+            short = lanes.arithmetic("mul", "i32", [index.parts[part], lanes.const(index.stride, "i32")])
+            short = index.parts[part] if index.stride == 1 else short
+            where = lanes.arithmetic("add", "i32", [short, where]) if stride else short
+        return self.b.pure(f"getelementptr {memory}, ptr {base}, {lanes.i32} {where}", base, where)
 
     def reversed(self, x: str, type_: str) -> str:
         """The lanes of a vector in backward order."""

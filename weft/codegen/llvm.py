@@ -290,11 +290,12 @@ class KernelEmitter(Expressions):
             type_, step, index = REAL_OF[type_], 2, self.operate("mul", [index, constant(2)], "i64")
         if not self.vectorized:
             places = [self.address(stmt.buf, type_, index)]
-        elif index.kind == AFFINE and index.stride == step:
-            elements = CACHE_LINE // (step * ITEMSIZE[type_])
-            places = [self.vector_address(stmt.buf, type_, index, at) for at in range(0, self.parts * self.lanes.w, elements)]
+        elif index.kind == AFFINE and step <= index.stride <= CACHE_LINE // ITEMSIZE[type_]:
+            base = self.address(stmt.buf, type_, self.sum(index.base, self._scale(self.induction, index.stride)))
+            lines = range(0, self.parts * self.lanes.w * index.stride * ITEMSIZE[type_], CACHE_LINE)
+            places = [b.pure(f"getelementptr i8, ptr {base}, i64 {at}", base) for at in lines]
         else:
-            raise NotImplementedError("codegen: prefetch of elements that do not lie side by side")
+            raise NotImplementedError("codegen: prefetch of elements that lie further apart than cache lines")
         for place in places:
             b.line(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
 

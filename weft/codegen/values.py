@@ -1,14 +1,15 @@
 """Values during emission: what is known about how an expression varies over the current vector loop.
 
 A `Value` is uniform (one register for all lanes), affine (an i64 `base + stride * iteration`, kept symbolic so that
-addresses stay simple), varying (one vector register per unrolled part), or a complex pair of values.
+addresses stay simple), varying (one vector register per unrolled part), a complex pair of values, or an offset: an i64
+`base + factor * short` of a uniform or affine base and one i32 register per part, so that gathers take 32-bit indices.
 """
 
 from __future__ import annotations
 
 from weft.ir.loops import ScalarType
 
-UNIFORM, AFFINE, VARYING, PAIR = range(4)
+UNIFORM, AFFINE, VARYING, PAIR, OFFSET = range(5)
 
 
 class Value:
@@ -45,6 +46,13 @@ def affine(base: Value, stride: int) -> Value:
     """The i64 `base + stride * iteration` of the vector loop."""
     made = Value("i64", AFFINE)
     made.base, made.stride = base, stride
+    return made
+
+
+def offset(base: Value, factor: int, parts: tuple[str, ...]) -> Value:
+    """The i64 `base + factor * short` of i32 registers `parts`."""
+    made = Value("i64", OFFSET, parts)
+    made.base, made.stride = base, factor
     return made
 
 

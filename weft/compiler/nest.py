@@ -264,7 +264,7 @@ class Nest:
             pieces = -(-vector.extent // chunk)
         loops, row, piece = self._share(total, pieces, tasks)
         self.split(row, rows, counts, where)
-        if loops and loops[-1][1] == "r" and not lanes_are_rows:
+        if loops and loops[-1][1] == "r":
             self.split(b.iadd(row, 1), rows, counts, self.next_row)
         if lanes_are_rows:
             j = b.index("j", chunk, 2)
@@ -432,7 +432,32 @@ class Nest:
         roots = []
         for o in final:
             roots += [translate(o.index), translate(o.value)]
-        self.store(final, emit.compute(roots))
+        jumps = self._jumps(where)
+        done = emit.compute(roots + [index for _, index in jumps])
+        for (buf, _), index in zip(jumps, done[len(roots):]):
+            emit.append(Prefetch(buf, index))
+        self.store(final, done[:len(roots)])
+
+    def _jumps(self, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
+        """The next rows of operands whose rows are read here and there, so often that most of their lines are wanted.
+
+        Nothing else foresees them: neither their order nor, before the indices are there, the rows."""
+        low, vector, b = self.low, self.vector, self.b
+        if vector is None or vector.column or not self.next_row:
+            return []
+        sizes = {low.names[v]: v.aval.nbytes for v in low.leaves}
+        own, found = {id(low.vars[d]) for d in vector.dims}, {}
+        for load, access in self.survey.loads:
+            steps = {id(d): self._step(access, d) for d in self.dims if self._step(access, d)}
+            if own.isdisjoint(access.jumps) or sizes[load.buf] < FETCHED_BYTES or not steps or id(vector) in steps:
+                continue
+            span = min(steps.values())
+            if 0 < span * access.weight <= vector.extent * LINE and span * access.weight <= FETCHED_BYTES >> 4:
+                first = b.const(access.form[1], "i64")
+                for dim, step in steps.items():
+                    first = b.iadd(first, b.imul(self.next_row[dim], step))
+                found[load.buf, id(first)] = load.buf, b.iadd(first, b.imul(where[id(vector)], -(-span // vector.extent)))
+        return list(found.values())
 
     def _ahead(self, passes: list, where: dict[int, Expr]) -> list[list]:
         """What each pass fetches of the row that follows, so that memory is busy while a row is gone over again.

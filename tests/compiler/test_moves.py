@@ -1,0 +1,76 @@
+"""Data that only moves: tiles turned in registers, rows read here and there, borders taken from inside."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+import weft.ops.layout as L
+from tests.compiler.machine import check
+from weft.core.stage import stage
+from weft.ir.types import ShapedArray
+
+BF16 = ml_dtypes.bfloat16
+PERMUTED = [((300, 1100), (1, 0)), ((33, 2065), (1, 0)), ((2065, 16), (1, 0)), ((17, 70, 130), (2, 0, 1)), ((17, 70, 130), (2, 1, 0)),
+            ((40, 3, 33, 65), (0, 3, 1, 2)), ((1 << 21, 3), (1, 0))]
+
+
+def numbers(shape, dtype, low=-100, high=100) -> np.ndarray:
+    return np.random.default_rng(0).integers(low, high, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", BF16, "f2", "i1", "?"], ids=lambda dtype: np.dtype(dtype).name)
+@pytest.mark.parametrize("shape, order", PERMUTED, ids=str)
+def test_transposes(shape, order, dtype):
+    x = numbers(shape, dtype, 0 if dtype == "?" else -100, 2 if dtype == "?" else 100)
+    assert (np.asarray(weft.jit(lambda x: wnp.copy(x.transpose(order)))(x)) == x.transpose(order)).all()
+
+
+@pytest.mark.parametrize("dtype", ["f4", BF16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("shape, order", PERMUTED[:5], ids=str)
+def test_transposes_within_kernels(shape, order, dtype):
+    x = numbers(shape, dtype)
+    y = np.ascontiguousarray(x.transpose(order))
+    got = weft.jit(lambda x, y: (x.transpose(order) * 2 - y, wnp.maximum(y, x.transpose(order)[:1])))(x, y)
+    assert (np.asarray(got[0]) == y).all()
+    assert (np.asarray(got[1]) == np.maximum(y, y[:1])).all()
+
+
+@pytest.mark.parametrize("dtype, size", [("f8", 8), ("f4", 16), (BF16, 32), ("i1", 64)], ids=["8", "4", "2", "1"])
+def test_a_tile_is_a_cache_line_wide(dtype, size):
+    x = numbers((256, 192), dtype)
+    scheduled = check(stage(lambda x: [L.transpose(x, permutation=(1, 0))], [ShapedArray(x.shape, np.dtype(dtype))]), x)
+    assert [buf.size for kernel in scheduled.kernels for buf in kernel.scratch] == [size * size]
+
+
+def test_halves_turn_as_they_lie_in_memory():
+    x = np.arange(1 << 16, dtype="u2").reshape(256, 256)
+    for dtype in (BF16, "f2"):
+        turned = np.asarray(weft.jit(lambda x: wnp.copy(x.T))(x.view(dtype)))
+        assert (turned.view("u2") == x.T).all()
+
+
+@pytest.mark.parametrize("dtype", ["f4", BF16, "f8", "i1", "c8"], ids=lambda dtype: np.dtype(dtype).name)
+@pytest.mark.parametrize("rows, columns", [(70, 33), (5, 100), (600, 2051)], ids=str)
+def test_columns_by_index(rows, columns, dtype):
+    x = numbers((rows, columns), dtype)
+    i = numbers(columns + 7, "i4", -columns, columns)
+    far = np.array([-2**31, 2**31 - 1, 0, 4, columns], "i4")
+    inside = (far >= 0) & (far < columns)
+
+    def columns_of(x, i, far):
+        return x[:, i], wnp.take(x, far, axis=1, mode="clip"), x.at[:, far].get(mode="fill", fill_value=7), x[::-1, ::9]
+
+    got = map(np.asarray, weft.jit(columns_of)(x, i, far))
+    clipped = x[:, np.clip(far, 0, columns - 1)]
+    for mine, theirs in zip(got, (x[:, i], clipped, np.where(inside, clipped, np.asarray(7, dtype)), x[::-1, ::9])):
+        assert (mine == theirs).all()
+
+
+@pytest.mark.parametrize("mode", ["edge", "reflect", "symmetric", "wrap"])
+@pytest.mark.parametrize("shape, widths", [((5, 7), ((2, 3), (1, 4))), ((70, 33), ((8, 8), (8, 8))), ((9,), ((20, 3),)),
+                                           ((4, 5, 6), ((1, 1), (0, 0), (5, 2))), ((3, 1), ((0, 0), (3, 2)))], ids=str)
+def test_borders(shape, widths, mode):
+    x = numbers(shape, "f4")
+    assert (np.asarray(weft.jit(lambda x: wnp.pad(x, widths, mode=mode))(x)) == np.pad(x, widths, mode=mode)).all()
