@@ -1,5 +1,6 @@
 """The Loops builder: folding, affine indices, ranges."""
 
+import itertools
 import random
 
 from weft.ir.build import Builder
@@ -29,6 +30,19 @@ def test_quotient_and_remainder_join_again():
     q, r = b.idiv(k, 5), b.irem(k, 5)
     assert b.iadd(b.imul(q, 5), r) is k
     assert b.iadd(b.imul(q, 10), b.imul(r, 2)) is b.imul(k, 2)
+
+
+def test_parts_of_parts_join_again():
+    b = Builder()
+    k = b.index("k", 5000)
+    q = b.idiv(k, 128)
+    parts = [(b.idiv(q, 2), 256), (b.irem(q, 2), 128), (b.irem(k, 128), 1)]
+    assert parts[0][0] is b.idiv(k, 256)
+    for order in itertools.permutations(parts):
+        total = b.const(0, "i64")
+        for part, step in order:
+            total = b.iadd(total, b.imul(part, step))
+        assert total is k
 
 
 def test_comparisons_are_decided_by_ranges():

@@ -28,9 +28,7 @@ def simplify(jaxpr: Jaxpr) -> Jaxpr:
     """
     jaxpr = dce(inline_calls(jaxpr))
     jaxpr = _Algebra(jaxpr).run()
-    jaxpr = cse(jaxpr)
-    jaxpr = _merge_batch_sums(jaxpr)
-    return dce(jaxpr)
+    return _merge_batch_sums(dce(cse(jaxpr)))
 
 
 class _Algebra:

@@ -77,7 +77,7 @@ class Builder:
         self._affine: dict[int, tuple[dict[int, int], int]] = {}   # id -> (id of base -> coefficient, constant)
         self._range: dict[int, tuple[int, int]] = {}               # id -> least and greatest value
         self._terms: dict[int, Expr] = {}                          # id -> base expression of an affine form
-        self._quotients: dict[int, tuple[int, int, Expr]] = {}     # id of a / k -> (id of a % k, k, a)
+        self._quotients: dict[int, list[tuple[int, int, Expr]]] = {}    # id of a / k -> every (id of a % k, k, a)
         self.levels: dict[int, int] = {}                           # id of an Index -> depth of its loop
 
     # ---- leaves
@@ -318,12 +318,19 @@ class Builder:
                 quotient, remainder = self._divide(great, divisor // factor)
                 return quotient, self.iadd(self.imul(remainder, factor), self._build(small, const_small))
         low, high = self.range(whole_a)
-        made = self._op("div", (whole_a, self.const(divisor, "i64")), "i64")
         left = self._op("rem", (whole_a, self.const(divisor, "i64")), "i64")
-        self._range.setdefault(id(made), (max(low, 0) // divisor, high // divisor))
         self._range.setdefault(id(left), (0, min(divisor - 1, high)))
-        self._quotients[id(made)] = (id(left), divisor, whole_a)
-        return self._base(made), self._base(left)
+        if id(whole_a) in self._quotients:            # x / m / n is x / mn, so that either way of taking x apart rejoins
+            _, before, dividend = self._quotients[id(whole_a)][0]
+            made = self._divide(dividend, before * divisor)[0]
+        else:
+            made = self._op("div", (whole_a, self.const(divisor, "i64")), "i64")
+            self._range.setdefault(id(made), (max(low, 0) // divisor, high // divisor))
+            self._base(made)
+        known = self._quotients.setdefault(id(made), [])
+        if (id(left), divisor, whole_a) not in known:
+            known.append((id(left), divisor, whole_a))
+        return made, self._base(left)
 
     def imin(self, a: IndexLike, b: IndexLike) -> Expr:
         """Smaller of two indices."""
@@ -492,8 +499,7 @@ class Builder:
     def _rejoin(self, terms: dict[int, int], const: int) -> tuple[dict[int, int], int]:
         """Replace  c k (a / k) + c (a % k)  by  c a."""
         for key in list(terms):
-            if key in self._quotients and key in terms:
-                left, divisor, whole = self._quotients[key]
+            for left, divisor, whole in self._quotients.get(key, ()):
                 c = terms.get(left)
                 if c is not None and terms[key] == c * divisor:
                     del terms[key], terms[left]
