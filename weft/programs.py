@@ -27,6 +27,7 @@ from weft.ir.structure import Untold, structure
 from weft.runtime.array import ArraySpec
 from weft.runtime.executable import Executable, Plan
 from weft.util import events
+from weft.util.collector import paused
 from weft.util.config import config
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ def _key(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Sequence[Sh
         return None
     specs = [(s.aval, s.sharding, s.committed) for s in in_specs]
     try:
-        told = structure(jaxpr, *specs, tuple(out_shardings), tuple(donated), tuple(assignment), config.trace_key())
+        with paused:
+            told = structure(jaxpr, *specs, tuple(out_shardings), tuple(donated), tuple(assignment), config.trace_key())
     except Untold:
         return None
     return cache.key("program", cache.fingerprint(COMPILER), _versions(), target.current().identity, str(pool.num_threads()), told)

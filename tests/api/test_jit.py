@@ -359,11 +359,11 @@ def test_a_donated_argument_that_is_moved_is_gone():
 
 
 def test_a_compiled_function_is_not_compiled_again_by_calls(monkeypatch):
-    from weft import pipeline
+    from weft import programs
 
     compiled = []
-    work = pipeline.compile_jaxpr
-    monkeypatch.setattr(pipeline, "compile_jaxpr", lambda *args, **kwargs: compiled.append(args[4]) or work(*args, **kwargs))
+    work = programs.executable_of
+    monkeypatch.setattr(programs, "executable_of", lambda *args, **kwargs: compiled.append(args[4]) or work(*args, **kwargs))
     x = wnp.arange(8.0)
     scale, traces = counted(lambda x, n: x * n)
     f = weft.jit(scale)

@@ -15,6 +15,7 @@ the name of what it describes. Objects that occur again and again (types, shardi
 from __future__ import annotations
 
 import enum
+import functools
 import marshal
 from collections.abc import Callable
 from types import FunctionType
@@ -22,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var
+from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
 from weft.ir.registry import registry
 from weft.ir.types import ShapedArray
 from weft.util import dtypes
@@ -58,7 +59,7 @@ class _Writer:
         self.table: list[Any] = []
         self.numbers: dict[int, int] = {}
         self.alive: list[Any] = []                        # else another object could take the identity of one
-        self.checked: set[Any] = set()                    # primitives
+        self.unread: dict[Any, tuple] = {}                # parameters of primitives that are left out
 
     def value(self, x: Any) -> Any:
         """Plain data for anything that a program may hold."""
@@ -66,16 +67,16 @@ class _Writer:
         if kind in _PLAIN:
             return x
         if kind is tuple:
-            return [self.value(v) for v in x]
+            return [v if type(v) in _PLAIN else self.value(v) for v in x]
         make = _MAKERS.get(kind)
         return self.rare(x) if make is None else make(self, x)
 
     def rare(self, x: Any) -> Any:
         """What has no maker of its own."""
         if isinstance(x, np.dtype):
-            return self.dtype(x)
+            return _dtype(x)
         if isinstance(x, np.generic):
-            return "number", self.dtype(x.dtype), x.tobytes()
+            return "number", _dtype(x.dtype), x.tobytes()
         cls = type(x)
         if not cls.__module__.startswith(_OURS):
             raise Untold(f"a value of type {cls.__module__}.{cls.__qualname__}")
@@ -105,15 +106,10 @@ class _Writer:
         maker, args = reduced
         return "made", maker.__module__, maker.__qualname__, [self.value(v) for v in args]
 
-    def dtype(self, x: np.dtype) -> tuple:
-        if x.hasobject or (x.fields is not None and x != dtypes.float0):
-            raise Untold(f"dtype {x}")
-        return "dtype", x.name, x.str
-
     def array(self, x: np.ndarray) -> tuple:
         if x.dtype.hasobject:
             return "objects", list(x.shape), [self.value(v) for v in x.flat]
-        return "array", self.dtype(x.dtype), list(x.shape), np.ascontiguousarray(x).tobytes()
+        return "array", _dtype(x.dtype), list(x.shape), np.ascontiguousarray(x).tobytes()
 
     def type(self, x: ShapedArray) -> tuple[str, int]:
         return self.once(x, lambda x: ("type", list(x.shape), self.value(x.dtype), x.weak_type, self.value(x.sharding),
@@ -131,34 +127,54 @@ class _Writer:
         return self.once(x, self.equations)
 
     def equations(self, x: Jaxpr) -> tuple:
-        """A program; its variables are numbered as they are bound."""
+        """A program. Variables go by the order in which they are bound, and need not be named where they are."""
         variables: dict[Var, int] = {}
-        bind = lambda v: [variables.setdefault(v, len(variables)), self.type(v.aval)]
-        read = lambda a: variables[a] if type(a) is not Literal else ("literal", self.value(a.val), self.type(a.aval))
-        binders = [bind(v) for v in (*x.constvars, *x.invars)]
+        binders = [self.bind(v, variables) for v in (*x.constvars, *x.invars)]
         try:
-            eqns = [self.equation(eqn, read, bind) for eqn in x.eqns]
-            outs = [read(a) for a in x.outvars]
+            eqns = [self.equation(eqn, variables) for eqn in x.eqns]
+            outs = [self.read(a, variables) for a in x.outvars]
         except KeyError as error:
             raise Untold(f"a variable that nothing binds: {error}") from None
-        return "program", binders, [self.value(c) for c in x.consts], eqns, outs, self.value(x.effects)
+        return "program", len(x.constvars), binders, [self.value(c) for c in x.consts], eqns, outs, self.value(x.effects)
 
-    def equation(self, eqn: Eqn, read: Callable, bind: Callable) -> list:
-        primitive, params = eqn.primitive, eqn.params
-        if primitive not in self.checked:
-            self.check(primitive)
-        unread = primitive.attrs.get("only_derivatives", ())
-        outs = [bind(v) if type(v) is not DropVar else self.type(v.aval) for v in eqn.outvars]
-        return [primitive.name, [read(a) for a in eqn.invars], outs,
-                [(name, self.value(v)) for name, v in params.items() if name not in unread],
-                self.value(eqn.effects) if eqn.effects else None]
+    def equation(self, eqn: Eqn, variables: dict[Var, int]) -> list:
+        primitive = eqn.primitive
+        unread = self.unread.get(primitive)
+        if unread is None:
+            unread = self.check(primitive)
+        ins = [self.read(a, variables) if type(a) is Literal else variables[a] for a in eqn.invars]
+        outs = [self.bind(v, variables) for v in eqn.outvars]
+        told = [v if type(v) in _PLAIN else self.value(v) for name, v in eqn.params.items() if name not in unread]
+        return [primitive.name, ins, outs, [*eqn.params], told, self.value(eqn.effects) if eqn.effects else None]
 
-    def check(self, primitive: Any) -> None:
-        """Refuse operations whose meaning is not in the sources of weft and NumPy, which the name then stands for."""
+    def read(self, a: Atom, variables: dict[Var, int]) -> Any:
+        return ("literal", self.value(a.val), self.type(a.aval)) if type(a) is Literal else variables[a]
+
+    def bind(self, v: Var, variables: dict[Var, int]) -> int:
+        """The place of a new variable's type in the table; that of a variable without a name is negative."""
+        number = self.numbers.get(id(v.aval))
+        if number is None:
+            _, number = self.type(v.aval)
+        if type(v) is DropVar:
+            return ~number
+        variables[v] = len(variables)
+        return number
+
+    def check(self, primitive: Any) -> tuple:
+        """The parameters of an operation to leave out; `Untold` unless its meaning is in the sources of weft and NumPy, so that its
+        name stands for it."""
         known = registry.get(primitive.name) is primitive
         if not known or not all(rule.__module__.startswith((_OURS, "numpy")) for rule in primitive.rules.values()):
             raise Untold(f"operation {primitive.name}, which is not weft's")
-        self.checked.add(primitive)
+        unread = self.unread[primitive] = primitive.attrs.get("only_derivatives", ())
+        return unread
+
+
+@functools.cache
+def _dtype(x: np.dtype) -> tuple[str, str, str]:
+    if x.hasobject or (x.fields is not None and x != dtypes.float0):
+        raise Untold(f"dtype {x}")
+    return "dtype", x.name, x.str
 
 
 def _refuse(writer: _Writer, x: Any) -> Any:
