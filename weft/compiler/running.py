@@ -17,7 +17,7 @@ import numpy as np
 
 from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
-from weft.ir.loops import ITEMSIZE, Buf, Expr, For, Init, Kernel, Let, Ref, Scan, Stmt, Store
+from weft.ir.loops import ITEMSIZE, Buf, Expr, For, Init, Kernel, Let, Prefetch, Ref, Scan, Stmt, Store
 from weft.util.record import record, replace
 
 _BOOLEAN = {"add": "or", "max": "or", "mul": "and", "min": "and"}
@@ -26,6 +26,7 @@ STRIP = 1024                   # running values that a task keeps side by side
 NARROW = 64                    # strips are not narrower than this,
 FEW_TASKS = 4                  # though there be fewer than this
 IN_REGISTERS = 8               # fewer inner elements than this are kept in registers
+AHEAD = 2                      # rows of a strip that are fetched before their turn
 BLOCK = 1 << 15                # elements of a block, all strips together
 SPLIT = 1 << 18                # elements from which a dim is cut into blocks
 STREAM_BYTES = 1 << 26         # results of this size go past the caches
@@ -246,7 +247,9 @@ class _Writer:
             keeps = [Store(f"s{i}", self.j, name) for i, name in enumerate(names)]
             return For("j", extent, (*lets, *keeps, *then), "vector")
 
-        turn = keep(run.combine(b, kept, self.values(k)), self.stored(self.at(k), names) if self.stores else [])
+        # the next rows of a strip lie elsewhere, where no fetcher of the machine looks by itself
+        coming = [Prefetch(f"x{i}", self.at(b.iadd(k, AHEAD))) for i in range(self.count)] if run.strips > 1 else []
+        turn = keep(run.combine(b, kept, self.values(k)), [*coming, *(self.stored(self.at(k), names) if self.stores else ())])
         body = [keep(self.first(), self.begun(names)), For("k", steps, (turn,))]
         if not self.stores:
             body.append(For("j", extent, tuple(self.ended(kept)), "vector"))
