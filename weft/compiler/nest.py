@@ -257,6 +257,9 @@ class Nest:
         """Decide tasks and loops (level, var, extent, kind) over rows; fills `where`: id of Dim -> index expression."""
         b, vector = self.b, self.vector
         lanes_are_rows = vector is not None and not vector.column
+        if lanes_are_rows and all(o.var.aval.nbytes >= self.stream_from for o in self.low.outputs):
+            # who reads waits for memory, who stores past the caches does not
+            rows = sorted(rows, key=lambda dim: -sum([abs(self._step(access, dim)) for _, access in self.survey.loads]))
         counts = [d.extent for d in rows]
         total, tasks, pieces, chunk = math.prod(counts), self.low.parts or self.tasks(), 1, vector.extent if lanes_are_rows else 0
         if lanes_are_rows and total < tasks:
