@@ -42,6 +42,10 @@ def _one_by_one(emitter: KernelEmitter, stmt: Weave, index: Value, values: list[
         emitter.store_value(Store(stmt.buf, stmt.index, stmt.values[k]), value, at, None)
 
 
+#: shuffles within this many bytes are the cheapest
+BLOCK_BYTES = 16
+
+
 class _Rows:
     """The rows of one part of a vector loop: `count` vectors of `width` lanes become `width` rows of `count`."""
 
@@ -55,24 +59,40 @@ class _Rows:
         stored = [self.lanes.to_memory(x, self.type) for x in registers]
         self.memory = stored[0][0]
         self.element = self.memory.split(" x ")[1][:-1]
-        self.sequence = self._woven([x for _, x in stored])
+        vectors = [x for _, x in stored]
+        self.sequence = self._turned(vectors) if self.count == self.width else self._woven(vectors, self.width)
 
     def shuffle(self, x: str, y: str, order: list[int], width: int | None = None) -> str:
         """Lanes of two vectors, numbered through, in a new order."""
         lanes = ", ".join([f"i32 {lane}" for lane in order])
         return self.b.pure(f"shufflevector {self.memory} {x}, {self.memory} {y}, <{width or self.width} x i32> <{lanes}>", x, y)
 
-    def _woven(self, vectors: list[str]) -> list[str]:
-        """Vectors whose elements, read on end, are all rows one after another."""
+    def _turned(self, vectors: list[str]) -> list[str]:
+        """The rows of as many vectors as there are lanes: woven within each 16 bytes, which one instruction does, and these dealt."""
+        block = max(1, min(BLOCK_BYTES // self.size, self.width))
+        woven = [self._woven(vectors[at:at + block], block) for at in range(0, self.width, block)]
+        dealt = [self._dealt(list(alike), block) for alike in zip(*woven)]
+        return [x for together in zip(*dealt) for x in together]
+
+    def _dealt(self, vectors: list[str], block: int) -> list[str]:
+        """The n-th blocks of all vectors, for every n."""
+        if len(vectors) == 1:
+            return vectors
+        even = [lane for lane in range(2 * self.width) if lane // block % 2 == 0]
+        pairs = list(zip(vectors[0::2], vectors[1::2]))
+        halves = [self._dealt([self.shuffle(x, y, [lane + side for lane in even]) for x, y in pairs], block) for side in (0, block)]
+        return [x for both in zip(*halves) for x in both]
+
+    def _woven(self, vectors: list[str], block: int) -> list[str]:
+        """Vectors whose elements, read on end, are all rows one after another; so within each block of lanes."""
         if len(vectors) == 1:
             return vectors
         if len(vectors) % 2:
             return [self._picked(vectors, at) for at in range(len(vectors))]
-        half = self.width // 2
-        low = [lane // 2 + lane % 2 * self.width for lane in range(self.width)]
+        low = [lane // block * block + lane % block // 2 + lane % 2 * self.width for lane in range(self.width)]
         made = []
-        for x, y in zip(self._woven(vectors[0::2]), self._woven(vectors[1::2])):
-            made += [self.shuffle(x, y, low), self.shuffle(x, y, [lane + half for lane in low])]
+        for x, y in zip(self._woven(vectors[0::2], block), self._woven(vectors[1::2], block)):
+            made += [self.shuffle(x, y, low), self.shuffle(x, y, [lane + block // 2 for lane in low])]
         return made
 
     def _picked(self, vectors: list[str], at: int) -> str:

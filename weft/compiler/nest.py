@@ -50,6 +50,7 @@ MOST_WOVEN, WOVEN_PRICE = 8, 64    # of a short inner dim that is computed side 
 _HEAVY = (UNARY_MATH | BINARY_MATH) - {"sqrt", "rsqrt", "floor", "ceil", "round_even", "trunc", "is_finite", "copysign"}
 SPILL_BYTES = 1 << 17
 STREAM_BYTES = 1 << 26         # results that are longer than the caches go past them;
+SHORT_RUN = 1 << 10            # bytes of a line of tiles that ends before a prefetcher has found its stream
 STREAM_TILED = 1 << 24         # written across their lines they do so sooner
 
 
@@ -356,16 +357,20 @@ class Nest:
             if extent == 0:
                 continue
             first = b.index(var, extent if type(extent) is int else size, 3) if count == 1 else b.const(0, "i64")
-            roots = [b.iadd(b.imul(w, size), first)]
+            roots, fetched = [b.iadd(b.imul(w, size), first)], []
             for k in range(count):
-                there = {**where, id(tile): b.iadd(base, w), id(vector): b.iadd(b.iadd(start, first), k)}
-                translate = Translate(self.low.builder, b, self.mapping(there))
-                roots += [translate(x) for x, _ in across]
+                at = b.iadd(b.iadd(start, first), k)
+                here, later = (Translate(self.low.builder, b, self.mapping({**where, id(tile): b.iadd(base, w), id(vector): v}))
+                               for v in (at, b.iadd(at, size)))
+                roots += [here(x) for x, _ in across]
+                fetched += [(x.buf, later(x.index)) for x, a in across if tile.extent * a.weight <= SHORT_RUN and count > 1]
             emit.open(3)
             emit.open(4)
-            place, *values = emit.compute(roots)
+            place, *values = emit.compute(roots + [index for _, index in fetched])
+            for (buf, _), index in zip(fetched, values[count * len(names):]):
+                emit.append(Prefetch(buf, index))
             for i, name in enumerate(names):
-                row = tuple(values[i::len(names)])
+                row = tuple(values[i:count * len(names):len(names)])
                 emit.append(Weave(name, place, row) if count > 1 else Store(name, place, row[0]))
             emit.close("w", down, "vector")
             emit.close(var, extent, "serial")
