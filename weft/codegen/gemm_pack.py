@@ -40,15 +40,18 @@ def _in_unit(recipe: Recipe) -> str:
     return _unit(recipe) if recipe.is_complex else llvm_type(recipe.in_type)
 
 
-def _along_k(f: Text, recipe: Recipe, src: str, lanes: int, step: str, k: str, on: str | None = None) -> str:
-    """Load `lanes` steps of one row or column with dense k, from `step` on; zero beyond k and where `on` is false."""
+def _inside_k(f: Text, recipe: Recipe, lanes: int, step: str, k: str) -> str:
+    """The mask of the elements of `lanes` steps from `step` on that lie before `k`."""
     per = recipe.k_per_step
     first = f.mul(step, per)
     count = f.pick(f.less(first, k), f.sub(k, first), 0)
-    if on:
-        count = f.pick(on, count, 0)
-    mask = f.first_lanes(f.min(count, lanes * per), lanes * per)
-    value = f.load(_in_unit(recipe), lanes * per, f.at(src, f.mul(first, recipe.in_bytes)), mask)
+    return f.first_lanes(f.min(count, lanes * per), lanes * per)
+
+
+def _along_k(f: Text, recipe: Recipe, src: str, lanes: int, step: str, mask: str) -> str:
+    """Load `lanes` steps of one row or column with dense k, from `step` on; zero outside the mask."""
+    per = recipe.k_per_step
+    value = f.load(_in_unit(recipe), lanes * per, f.at(src, f.mul(f.mul(step, per), recipe.in_bytes)), mask)
     return _to_unit(f, recipe, value, lanes)
 
 
@@ -113,6 +116,9 @@ def _paths(f: Text, along: str, across: str, made: dict[str, _Way], wanted: Coll
         f.decls.use("declare void @llvm.trap()")
         f.do("call void @llvm.trap()")
 
+    only = {name.rpartition("_")[2] for name in made if name in wanted}
+    if len(only) == 1:
+        return take(only.pop())
     f.when(along, lambda: take("copy"), lambda: f.when(across, lambda: take("transpose"), lambda: take("scalar")))
 
 
@@ -144,7 +150,7 @@ def pack_a(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
 
             full = f.mul(f.div(f.div("%k", per), lanes), lanes)
             f.loop(0, full, lanes, whole)
-            f.loop(full, steps, lanes, lambda s: put(_along_k(f, recipe, src, lanes, s, "%k"), i, s))
+            f.loop(full, steps, lanes, lambda s: put(_along_k(f, recipe, src, lanes, s, _inside_k(f, recipe, lanes, s, "%k")), i, s))
 
         f.loop(0, "%rows", 1, row)
 
@@ -248,14 +254,15 @@ def pack_b(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
 
     def transpose() -> None:
         def columns(j: str) -> None:
-            mask = f.first_lanes(f.min(f.sub("%cols", j), lanes), lanes)
+            left = f.sub("%cols", j)
+            mask, last = f.first_lanes(f.min(left, lanes), lanes), f.sub(left, 1)
+            src = f.at("%src", f.mul(j, "%ns"))
+            # (what is read in place of columns that are not there is not written)
+            there = [f.at(src, f.mul(f.min(t, last) if t else 0, "%ns")) for t in range(lanes)]
 
             def square(s: str) -> None:
-                loads = []
-                for t in range(lanes):
-                    col = f.add(j, t)
-                    src = f.at("%src", f.mul(col, "%ns"))
-                    loads.append(_along_k(f, recipe, src, lanes, s, "%k", f.less(col, "%cols")))
+                inside = _inside_k(f, recipe, lanes, s, "%k")
+                loads = [_along_k(f, recipe, column, lanes, s, inside) for column in there]
                 for t, value in enumerate(f.transpose(loads, unit)):
                     f.store(unit, lanes, value, place(f.add(s, t), j), mask)
 
