@@ -7,6 +7,8 @@ import weft
 import weft.lax as lax
 import weft.numpy as wnp
 from weft import nn
+from weft.ir.loops_text import print_kernel
+from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 ROWS, COLUMNS = 512, 768
 X, ROW = np.zeros((ROWS, COLUMNS), "f4"), np.zeros(COLUMNS, "f4")
@@ -90,3 +92,22 @@ def test_a_bias_gradient_reads_what_the_matmul_reads():
     plan = scheduled(gradient(layer), np.zeros((512, 256), "f4"), x, w, np.zeros(256, "f4"))
     sums = [k for k in plan.kernels if k.name.startswith("fused_reduce_sum") or k.name.startswith("reduce_sum")]
     assert sums and all(sum(b.mode == "in" for b in k.bufs) == 1 for k in sums)
+
+
+def test_a_layer_split_over_its_hidden_width_runs_the_kernels_of_one_device():
+    """The sum over devices is part of the matmul before it, and the split columns are one dim in its tail."""
+    mesh = Mesh(np.array(weft.devices()[:8]).reshape(4, 2), ("a", "b"))
+
+    def layer(x, w, b, v):
+        return nn.gelu(x @ w + b) @ v
+
+    def counts(function, *args):
+        plan = scheduled(function, *args)
+        assert not any("rem." in print_kernel(tail) for tail in plan.tails)
+        return plan.kernel_count, plan.gemm_count
+
+    args = [np.zeros(s, "f4") for s in ((64, 32), (32, 128), (128,), (128, 32))]
+    specs = [P(), P(None, ("a", "b")), P(("a", "b")), P(("a", "b"))]
+    split = [weft.device_put(x, NamedSharding(mesh, spec)) for x, spec in zip(args, specs)]
+    assert counts(layer, *split) == counts(layer, *args) == (0, 2)
+    assert counts(gradient(layer), split[0], *split) == counts(gradient(layer), args[0], *args) == (2, 5)
