@@ -10,6 +10,7 @@ import weft.ops.reduce as R
 from tests.compiler.machine import check
 from tests.compiler.test_fusion import softmax, spread, staged, values
 from weft.ir.loops import For, Prefetch
+from weft.ir.loops_text import print_kernel
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -91,6 +92,13 @@ def test_the_next_row_is_fetched_while_a_row_is_worked_on(rows, fetches):
     (kernel,) = check(staged(softmax, [(rows, 300)]), *values([(rows, 300)]), rtol=1e-5).kernels
     loops = [s for s in kernel.body[0].body[-1].body if isinstance(s, For)]
     assert [any(isinstance(s, Prefetch) for s in loop.body) for loop in loops] == fetches
+
+
+@pytest.mark.parametrize("columns, fetches", [(256, True), (2048, False)])
+def test_short_rows_are_fetched_before_they_are_added_up(columns, fetches):
+    shape = (1 << 19) // columns, columns
+    first = check(staged(lambda x: [outer(x)], [shape]), *values([shape]), rtol=1e-3).kernels[0]
+    assert ("prefetch" in print_kernel(first)) is fetches
 
 
 def test_squares_of_scaled_values_stay_scaled():

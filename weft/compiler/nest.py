@@ -475,14 +475,18 @@ class Nest:
         if len(passes) < 2 or not self.next_row or self.vector is None:
             return ahead
         translate = Translate(self.low.builder, self.b, self.mapping({**where, **self.next_row}))
+        ahead[-2] += self.fetched([d for d in self.dims if not d.column], translate)
+        return ahead
+
+    def fetched(self, along: list[Dim], translate: Translate) -> list[tuple[str, Expr]]:
+        """What is read side by side of operands too large for near caches and varies along these dims: buffers and indices."""
         sizes = {self.low.names[v]: v.aval.nbytes for v in self.low.leaves}
         found: dict[tuple, tuple[str, Expr]] = {}
         for load, access in self.survey.loads:
             if access.plain and self._step(access, self.vector) == 1 and sizes[load.buf] >= FETCHED_BYTES and any(
-                    self._step(access, d) for d in self.dims if not d.column):
+                    self._step(access, d) for d in along):
                 found[load.buf, id(load.index)] = load.buf, translate(load.index)
-        ahead[-2] += found.values()
-        return ahead
+        return list(found.values())
 
     def _weave(self, where: dict[int, Expr], woven: Dim) -> None:
         """One row of each result."""

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 from weft.compiler.fuse import FEWEST_STRIP_ROWS, STRIP, strip_width
 from weft.compiler.lower import Output, Reduction
 from weft.compiler.translate import Translate
-from weft.ir.loops import FLOATS, Buf, Expr, Store
+from weft.ir.loops import FLOATS, Buf, Expr, Prefetch, Store
 
 if TYPE_CHECKING:
     from weft.compiler.nest import Dim, Nest
 
 STRIP_ROWS = 8                 # rows that are added into them at a time, at most
+FETCHED_ROWS = 16              # how far ahead of them rows are fetched
+FETCHED_WIDTH = 512            # of strips too short to be followed
 STRIP_TYPES = frozenset({"bool", "i32", "u32", "i64", "u64", "f32", "f64"})
 
 
@@ -148,11 +150,22 @@ class Strips:
             else:
                 targets.append((self.kept[r.name], r.op))
                 roots.append(self._tree(r.op, values[r.name]))
-        done = emit.compute([*roots, *stored])
+        ahead = self._ahead(where, rows) if reductions else []
+        done = emit.compute([*roots, *stored, *(index for _, index in ahead)])
+        for (buf, _), index in zip(ahead, done[len(roots) + len(stored):]):
+            emit.append(Prefetch(buf, index))
         for (name, op), value in zip(targets, emit.before_stores(done[:len(roots)])):
             emit.append(Store(name, b.index("j"), value, None, op))
-        self.nest.store(outputs * len(rows), done[len(roots):])
+        self.nest.store(outputs * len(rows), done[len(roots):len(roots) + len(stored)])
         emit.close("j", self.extent, "vector")
+
+    def _ahead(self, where: dict[int, Expr], rows: list[Expr]) -> list[tuple[str, Expr]]:
+        """What the next rows read: several rows side by side are more streams than the machine follows by itself."""
+        found = []
+        for row in rows if len(rows) > 1 and self.chunk <= FETCHED_WIDTH else []:
+            there = self._translate({**where, id(self.column): self.b.iadd(row, FETCHED_ROWS)})
+            found += self.nest.fetched([self.column], there)
+        return found
 
     def _tree(self, op: str, terms: list[Expr]) -> Expr:
         while len(terms) > 1:
