@@ -23,7 +23,7 @@ from weft.util import lapack
 
 #: tasks that a batch is cut into, at most
 _MOST_TASKS = 64
-#: elements of a matrix from which a single problem may use the library's threads
+#: elements, those of workspace among them, from which a single problem may use the library's threads
 _LARGE = 1 << 17
 _NUMBER = {"s": "float", "d": "double", "c": "[2 x float]", "z": "[2 x double]"}
 
@@ -36,8 +36,8 @@ def signature(step: LibraryCall) -> str:
 
 def works_alone(step: LibraryCall) -> bool:
     """Whether the library must not use its own threads for a step (it may have none anyway)."""
-    size = max(size for _, _, size, _ in step.arrays)
-    return lapack.thread_control() is not None and (size < _LARGE or step.count > 1)
+    touched = sum(size for _, _, size, _ in step.arrays) + sum(value[2] for value in step.arguments if isinstance(value, tuple))
+    return lapack.thread_control() is not None and (touched < _LARGE or step.count > 1)
 
 
 def tasks(step: LibraryCall) -> int:
