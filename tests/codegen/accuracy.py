@@ -172,7 +172,7 @@ UNARY: dict[str, Function] = {
 BINARY: dict[str, Function] = {
     "pow": Function(np.power, 1, 1, ((0, 10), (-10, 10), (0, 2))),
     "atan2": Function(np.arctan2, 2, 2.5, ((-10, 10), (-1e-3, 1e3))),
-    "rem": Function(np.fmod, 0, 0, ((-10, 10), (-1e3, 1e6))),
+    "rem": Function(np.fmod, 0, 0, ((-10, 10), (-1e3, 1e3))),
     "copysign": Function(np.copysign, 0, 0, ((-10, 10),)),
     # NumPy's for float16 keeps the sign of equal zeros
     "nextafter": Function(lambda x, y: np.where(x == y, y, np.nextafter(x, y)), 0, 0, ((-10, 10),), own_type=True),

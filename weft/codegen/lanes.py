@@ -154,13 +154,18 @@ class Lanes:
 
     # --- half precision
 
-    def round_bf16(self, x: str) -> str:
-        """f32 lanes rounded to bfloat16, ties to even."""
+    def round_bf16(self, x: str, any_nan: bool = True) -> str:
+        """f32 lanes rounded to bfloat16, ties to even.
+
+        Arithmetic on half precision makes no NaN but those whose rounding is one: `any_nan` tells of others.
+        """
         bits = self.convert("bitcast", self.f32, x, self.i32)
         odd = self.binary("and", self.i32, self.binary("lshr", self.i32, bits, self._i(16)), self._i(1))
         bits = self.binary("add", self.i32, bits, self.binary("add", self.i32, odd, self._i(0x7FFF)))
         bits = self.binary("and", self.i32, bits, self._i(-65536))
         rounded = self.convert("bitcast", self.i32, bits, self.f32)
+        if not any_nan:
+            return rounded
         nan = self.b.pure(f"fcmp uno {self.f32} {x}, {x}", x)
         return self.select(nan, self.f32, self.const(math.nan, "f32"), rounded)
 
@@ -193,7 +198,7 @@ class Lanes:
     def settle(self, x: str, type_: ScalarType) -> str:
         """Round a freshly computed value to its type (does something for half precision only)."""
         if type_ == "bf16":
-            return self.round_bf16(x)
+            return self.round_bf16(x, any_nan=False)
         if type_ == "f16":
             return self.round_f16(x)
         return x
@@ -475,12 +480,15 @@ class Lanes:
             return self.settle(self.convert("sitofp" if source in SIGNED else "uitofp", s, x, t), target)
         if source == "f64":
             if target in ("f16", "bf16"):
-                x = self._round_odd(x)
-                return self.settle(x, target)
+                return self._halve(self._round_odd(x), target)
             return self.convert("fptrunc", s, x, t)
         if target == "f64":
             return self.convert("fpext", s, x, t)
-        return x if target == "f32" else self.settle(x, target)
+        return x if target == "f32" else self._halve(x, target)
+
+    def _halve(self, x: str, target: ScalarType) -> str:
+        """Any f32 rounded to half precision."""
+        return self.round_bf16(x) if target == "bf16" else self.round_f16(x)
 
     def _round_odd(self, x: str) -> str:
         """f64 to f32 rounded to odd, so that a second rounding to half precision is right."""

@@ -1,7 +1,7 @@
 """The vector math library: UNARY_MATH, BINARY_MATH and the remainder of floats on lanes of any width.
 
 In:   register values and a floating type.
-Out:  register values; half precision is computed in f32 and rounded.
+Out:  register values; half precision is computed in f32, by formulas as short as it allows, and rounded.
 Laws: the same instructions per lane at every width, so a value does not depend on where in a vector it lies.
       Special values follow IEEE and NumPy. f64 `pow` and `lgamma` call the C library lane by lane.
       Where a kernel uses a function often, it calls it (`call_outlined`), on all vectors of an iteration at once.
@@ -34,20 +34,20 @@ _FORMULAS: dict[str, Callable] = {
 }
 
 
-def call(lanes: Lanes, op: str, type_: ScalarType, args: list[str]) -> str:
-    """Emit function `op` of arguments of one floating type."""
+def call(lanes: Lanes, op: str, type_: ScalarType, args: list[str], goal: ScalarType = "") -> str:
+    """Emit function `op` of arguments of one floating type; `goal` is the type of the result where it is a narrower one."""
     if type_ in ("f16", "bf16"):
         if op == "nextafter":
             single = Real(lanes, "f32")
             y = math_special.nextafter(single, *[single.v(arg) for arg in args], type_).name
         else:
-            y = call(lanes, op, "f32", args)
+            y = call(lanes, op, "f32", args, type_)
         return y if op == "is_finite" else lanes.settle(y, type_)
     if type_ not in ("f32", "f64"):
         raise NotImplementedError(f"codegen: {op!r} on {type_}")
     if op in _INTRINSICS:
         return lanes.b.intrinsic(_INTRINSICS[op], lanes.type(type_), args[0])
-    real = Real(lanes, type_)
+    real = Real(lanes, type_, goal)
     values = [real.v(arg) for arg in args]
     if op == "is_finite":
         return (real.abs(values[0]) < float("inf")).name

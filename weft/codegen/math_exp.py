@@ -13,6 +13,8 @@ _LN2 = {"f32": (0.693359375, -2.12194440054690583e-4), "f64": (0.693147180369123
 _EXP_RANGE = {"f32": (-105.0, 89.0), "f64": (-746.0, 710.0)}
 #: sinh of it is infinite, and a quarter of its exponential finite
 _SINH_TOP = {"f32": 89.5, "f64": 710.6}
+#: tanh of it rounds to one
+_TANH_IS_ONE = {"f16": 5.0, "bf16": 4.0}
 _EXP2_RANGE = {"f32": (-151.0, 129.0), "f64": (-1076.0, 1025.0)}
 
 
@@ -21,7 +23,7 @@ def _reduced(f: Real, x: V) -> tuple[V, V, V]:
     shifted = f.fma(x, LOG2E, f.magic)
     k = shifted - f.magic
     high, low = _LN2[f.type]
-    r = f.fma(k, -low, f.fma(k, -high, x))
+    r = f.fma(k, -(high + low), x) if f.short else f.fma(k, -low, f.fma(k, -high, x))
     return shifted, r, (r * r) * f.poly(r, "exp")
 
 
@@ -86,6 +88,11 @@ def cosh(f: Real, x: V) -> V:
 
 def tanh(f: Real, x: V) -> V:
     """Hyperbolic tangent."""
+    if f.short:
+        bound = _TANH_IS_ONE[f.goal]
+        x = f.clamp(x, -bound, bound)
+        square = x * x
+        return x * f.poly(square, "tanh_top") / f.poly(square, "tanh_bottom")
     size = f.abs(x)
     bound = 22.0 if f.wide else 10.0
     e = _expm1_near(f, f.select(size > bound, bound, size) * -2.0)

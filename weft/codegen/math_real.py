@@ -124,12 +124,17 @@ class V:
 
 
 class Real:
-    """Formulas in one floating type over some lanes."""
+    """Formulas in one floating type over some lanes.
 
-    def __init__(self, lanes: Lanes, type_: str):
+    `goal` is the type that results will be rounded to: where it is a half type, formulas in f32 need fewer terms.
+    """
+
+    def __init__(self, lanes: Lanes, type_: str, goal: str = ""):
         self.lanes = lanes
         self.b = lanes.b
         self.type = type_
+        self.goal = goal or type_
+        self.short = self.goal in ("f16", "bf16")
         self.wide = type_ == "f64"
         self.t = lanes.f64 if self.wide else lanes.f32
         self.it = lanes.i64 if self.wide else lanes.i32
@@ -216,8 +221,8 @@ class Real:
         return self.select(x < low, low, x)
 
     def poly(self, x: V, name: str) -> V:
-        """The tabulated polynomial `name` at x."""
-        return self.horner(x, TABLE[name, self.type])
+        """The tabulated polynomial `name` at x, as long as the goal needs."""
+        return self.horner(x, TABLE.get((name, self.goal)) or TABLE[name, self.type])
 
     def horner(self, x: V, coefficients: tuple[float, ...]) -> V:
         """A polynomial, highest coefficient first."""
@@ -372,7 +377,7 @@ class Real:
         """
         b, width = self.b, self.lanes.w
         label = function if isinstance(function, str) else function.__name__.strip("_")
-        key = f"cold {label} {self.type} {width} {' '.join([v.name for v in (y, where, *args)])}"
+        key = f"cold {label} {self.goal} {width} {' '.join([v.name for v in (y, where, *args)])}"
         level = max(b.floor, *[b.level_of.get(v.name, 0) for v in (y, where, *args)])
         scope = b.scopes[level]
         if key in scope.table:
@@ -401,10 +406,10 @@ class Real:
 
     def _cold_helper(self, label: str, function: str | Callable[..., V], arity: int) -> str:
         b, t, mask = self.b, self.t, self.lanes.i1
-        name = f"weft.cold.{label}.{self.type}.{self.lanes.w}"
+        name = f"weft.cold.{label}.{self.goal}.{self.lanes.w}"
         if name not in b.helpers:
             own = Builder()
-            inner = Real(Lanes(own, self.lanes.target, self.lanes.w), self.type)
+            inner = Real(Lanes(own, self.lanes.target, self.lanes.w), self.type, self.goal)
             args = [inner.v(f"%x{k}") for k in range(arity)]
             made = inner.library(function, *args) if isinstance(function, str) else function(inner, *args)
             made = inner.select(V(inner, "m", "%m"), made, inner.v("%y"))
