@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from typing import Union
 
-from weft.ir.loops import COMPARISONS, FLOATS, INTEGERS, Const, Expr, Index, Load, Op, Ref
+from weft.ir.loops import BINARY_MATH, COMPARISONS, FLOATS, INTEGERS, UNARY_MATH, Const, Expr, Index, Load, Op, Ref
 
 IndexLike = Union[Expr, int]
 
@@ -26,6 +26,7 @@ _TYPE_NAMES = {
 }
 _types: dict = {}
 HALVES = frozenset({"bf16", "f16"})
+_FUNCTIONS = UNARY_MATH | BINARY_MATH
 _BITS = {"bool": 1, "i8": 8, "u8": 8, "i16": 16, "u16": 16, "i32": 32, "u32": 32, "i64": 64, "u64": 64}
 #: an upper bound that means "not known"
 UNBOUNDED = 1 << 63
@@ -214,8 +215,11 @@ class Builder:
             return x
         if type in HALVES:
             # a value that was just widened from the same half needs no second rounding
-            if isinstance(x, Op) and x.op == "cast" and x.args[0].type == type:
+            if _widens(x, type):
                 return x.args[0]
+            # a function of such values has cheaper formulas where its result is rounded at once
+            if isinstance(x, Op) and x.op in _FUNCTIONS and all(_widens(a, type) for a in x.args):
+                return self._op(x.op, tuple([a.args[0] for a in x.args]), type)
             return self._op("cast", (x,), type)
         return self.cast(x, type)
 
@@ -511,6 +515,11 @@ class Builder:
 
     def _wide(self, x: Expr) -> Expr:
         return self._op("cast", (x,), "f32") if x.type in HALVES else x
+
+
+def _widens(x: Expr, type: str) -> bool:
+    """Whether an f32 is nothing but a value of a half type."""
+    return isinstance(x, Op) and x.op == "cast" and x.args[0].type == type
 
 
 def _zero(type: str):
