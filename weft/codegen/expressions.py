@@ -138,8 +138,27 @@ class Expressions:
         if op in self.outlined:
             rows = [list(row) for row in zip(*columns)]
             return varying(type_, tuple(vector_math.call_outlined(lanes, op, args[0].type, rows)))
+        if self.parts > 1 and op in _MATH:
+            return varying(type_, self._side_by_side(op, args, columns, type_))
         placed = op in _LOGIC and all(arg.placed or arg.kind == UNIFORM for arg in args)
         return varying(type_, tuple([self._lanewise(lanes, op, args, list(row), type_) for row in zip(*columns)]), placed)
+
+    def _side_by_side(self, op: str, args: list[Value], columns: list[tuple[str, ...]], type_: str) -> tuple[str, ...]:
+        """A long function of all parts, an instruction of each in turn: chains of dependent ones overlap in the CPU's window."""
+        lines, made, runs = self.b.scopes[-1].lines, [], []
+        for row in zip(*columns):
+            before = len(lines)
+            made.append(self._lanewise(self.lanes, op, args, list(row), type_))
+            runs.append(lines[before:])
+            del lines[before:]
+        # up to the first branch; later parts share what the first computes, so that they may be shorter, at the front
+        straight = [next((i for i, line in enumerate(run) if line.startswith("  br ")), len(run)) for run in runs]
+        longest = max(straight)
+        for at in range(-longest, 0):
+            lines += [run[size + at] for run, size in zip(runs, straight) if size + at >= 0]
+        for run, size in zip(runs, straight):
+            lines += run[size:]
+        return tuple(made)
 
     def _lanewise(self, lanes: Lanes, op: str, args: list[Value], names: list[str], type_: str) -> str:
         if op in COMPARISONS:
