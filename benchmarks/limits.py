@@ -27,7 +27,7 @@ DOTS = {  # instructions that multiply narrow values and add pairs or fours of t
 }
 
 
-def _chains(symbol: str, acc: str, step: str, total: str) -> str:
+def chains(symbol: str, acc: str, step: str, total: str) -> str:
     """IR that runs CHAINS independent accumulators; `step` and `total` are templates of one operation."""
     loop = [f"  %a{j} = phi {acc} [ zeroinitializer, %entry ], [ %b{j}, %loop ]" for j in range(CHAINS)]
     loop += [f"  %b{j} = {step.format(a=f'%a{j}')}" for j in range(CHAINS)]
@@ -46,14 +46,14 @@ def burn_ir(symbol: str, rate: str, vector_bytes: int) -> tuple[str, int] | None
         lanes = vector_bytes // size
         v = f"<{lanes} x {kind}>"
         fma = f"@llvm.fmuladd.v{lanes}f{8 * size}"
-        body = _chains(symbol, v, f"call {v} {fma}({v} {{a}}, {v} {{a}}, {v} {{a}})", f"fadd {v} {{a}}, {{b}}")
+        body = chains(symbol, v, f"call {v} {fma}({v} {{a}}, {v} {{a}}, {v} {{a}})", f"fadd {v} {{a}}, {{b}}")
         return f"declare {v} {fma}({v}, {v}, {v})\n{body}", lanes
     name, acc, operand, per_lane = DOTS[rate]
     flags = Path("/proc/cpuinfo").read_text().split()
     if {"bfloat16": "avx512_bf16", "int8": "avx512_vnni"}[rate] not in flags:
         return None
     step = f"call {acc} @{name}({acc} {{a}}, {operand} zeroinitializer, {operand} zeroinitializer)"
-    body = _chains(symbol, acc, step, f"{'fadd' if 'float' in acc else 'add'} {acc} {{a}}, {{b}}")
+    body = chains(symbol, acc, step, f"{'fadd' if 'float' in acc else 'add'} {acc} {{a}}, {{b}}")
     return f"declare {acc} @{name}({acc}, {operand}, {operand})\n{body}", 16 * per_lane
 
 

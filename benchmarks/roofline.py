@@ -1,0 +1,157 @@
+"""What bounds the elementwise cases: memory or instructions.
+
+    python benchmarks/roofline.py [--only TEXT ...]
+
+Each case runs at full size and on 16384 elements in one thread, which stay in the caches: there it takes what its instructions take.
+The last columns count those, one vector of the loop at a time: all of them, multiplications and the like, and those that occupy the
+divider. A core begins two vector instructions in the time of one multiply-add, one of them a multiplication at most; how long
+a division and a square root hold the divider is measured. The bound is what the busiest of the three takes. Latency is not in it:
+what is measured in the caches may be more, where chains of instructions are longer than the CPU looks ahead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import dataclasses
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+
+from limits import CHAINS, TURNS, Limits, chains
+
+from weft.codegen import pool
+from weft.codegen._link import Part, link
+
+LANES = 16          # of f32, in which half floats are computed too
+_MULTIPLIES = re.compile(r"v(fn?m(add|sub)|mul|div|sqrt|rcp|rsqrt|getexp|getmant|scalef|rndscale|reduce|fixup|cvt)")
+_VECTOR = re.compile(r"[xyz]mm\d")
+
+
+def best(run: Callable[[], object], seconds: float) -> float:
+    """The least time of one call, over so many seconds."""
+    run()
+    least, end = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        run()
+        least = min(least, time.perf_counter() - start)
+    return least
+
+
+def loop_of(assembly: str) -> list[str]:
+    """The instructions of the innermost loop that has the most on vectors."""
+    lines, labels, found = assembly.splitlines(), {}, []
+    for number, line in enumerate(lines):
+        if match := re.match(r"(\.L\w+):", line):
+            labels[match[1]] = number
+        elif (match := re.match(r"\s+j\w+\s+(\.L\w+)", line)) and match[1] in labels:
+            body = [text.strip() for text in lines[labels.pop(match[1]):number] if re.match(r"\s+[a-z]", text)]
+            found.append((sum([1 for text in body if _VECTOR.search(text)]), body))
+    return max(found, default=(0, []))[1]
+
+
+def counts(kernel) -> tuple[float, float, float, float]:
+    """Instructions of a kernel's loop per vector of sixteen: all, multiplications, divisions, square roots."""
+    from weft.codegen import target
+    from weft.codegen.llvm import module_ir
+
+    body = loop_of(target.assembly(module_ir([(kernel, "k")], target.current()), target.current()))
+    steps = [int(match[1]) for text in body if (match := re.match(r"addq\s+\$(\d+), %r(?!sp)\w+$", text))]
+    vectors = max(1, min(steps, default=LANES) // LANES)
+    vector = [text for text in body if _VECTOR.search(text) and not text.startswith("vmov")]
+    kinds = (vector, [t for t in vector if _MULTIPLIES.match(t)], [t for t in vector if t.startswith("vdiv")],
+             [t for t in vector if t.startswith("vsqrt")])
+    return tuple([len(kind) / vectors for kind in kinds])
+
+
+class Machine:
+    """The rates of this machine, measured."""
+
+    def __init__(self) -> None:
+        self.limits = Limits()
+        self.fma_s = 2 * LANES * self.limits.threads / (1e9 * self.limits.round("float32", 0.1)["rate"])
+        v = f"<{LANES} x float>"
+        root = f"@llvm.sqrt.v{LANES}f32"
+        self.div_s = self._chain("div", "", f"fdiv {v} {{a}}, splat (float 3.0)")
+        self.sqrt_s = self._chain("sqrt", f"declare {v} {root}({v})\n", f"call {v} {root}({v} {{a}})")
+
+    def _chain(self, name: str, declaration: str, step: str) -> float:
+        """Seconds from one such instruction to the next on one core."""
+        v, symbol = f"<{LANES} x float>", f"bench_roof_{name}"
+        text = declaration + chains(symbol, v, step, f"fadd {v} {{a}}, {{b}}")
+        address = link([Part(symbol, lambda: text, (symbol,))])[symbol]
+        out = (ctypes.c_char * 1024)()
+        return best(lambda: pool.parallel_for(address, ctypes.addressof(out), 1), 0.05) / CHAINS / TURNS
+
+    def memory_s(self, read: int, written: int) -> float:
+        """Seconds that so many bytes take at least, at this moment."""
+        amounts = {"copy": read + written, "read": read, "write": written}
+        return max([amount / (1e9 * self.limits.round(what, 0.03)["rate"]) for what, amount in amounts.items()])
+
+    def bound_s(self, everything: float, multiplies: float, divisions: float, roots: float) -> float:
+        """Seconds that the instructions of one vector take at least on one core."""
+        return max(multiplies * self.fma_s, everything / 2 * self.fma_s, divisions * self.div_s + roots * self.sqrt_s)
+
+
+def row(case, machine: Machine, full_input) -> str:
+    """One line of the table."""
+    import suite
+    from worker import nbytes
+
+    from weft.codegen import program
+
+    threads = machine.limits.threads
+    suite.Input.make = lambda self: full_input(dataclasses.replace(self, shape=(*[64 for _ in self.shape[:-1]], 256)))
+    thunk = case.setup()
+    known = set(program._kernels)
+    size = max([x.size for x in _leaves(thunk())])
+    made = [kernel.kernel for name, kernel in program._kernels.items() if name not in known]
+    cached_ps = 1e12 * best(thunk, 0.05) / size / threads
+    suite.Input.make = full_input
+    thunk = case.setup()
+    result = thunk()
+    size = max([x.size for x in _leaves(result)])
+    memory_ps = 1e12 * machine.memory_s(nbytes(thunk.args), nbytes(result)) / size
+    del result
+    full_ps = 1e12 * best(thunk, 0.15) / size
+    found = max([counts(kernel) for kernel in made], default=(0.0, 0.0, 0.0, 0.0))
+    bound_ps = 1e12 * machine.bound_s(*found) / LANES / threads
+    told = " ".join([f"{value:5.1f}" for value in found])
+    return f"{case.name:32s} {memory_ps:8.0f} {bound_ps:8.0f} {cached_ps:8.0f} {full_ps:8.0f}   {told}   " + (
+        "memory" if memory_ps >= cached_ps else "instructions")
+
+
+def _leaves(tree) -> list:
+    import jax
+    return jax.tree_util.tree_leaves(tree)
+
+
+def main(only: Sequence[str]) -> None:
+    with tempfile.TemporaryDirectory() as cache:  # an empty one: the kernels of programs found whole on disk would not be told
+        os.environ |= {"WEFT_NUM_DEVICES": "1", "WEFT_CACHE_DIR": cache}
+        import weft.compat
+        weft.compat.install_as_jax()
+        _table(only)
+
+
+def _table(only: Sequence[str]) -> None:
+    import suite
+
+    machine, full_input = Machine(), suite.Input.make
+    print(f"ns on one core: a multiply-add of {LANES} {1e9 * machine.fma_s:.2f}, a division {1e9 * machine.div_s:.2f}, "
+          f"a square root {1e9 * machine.sqrt_s:.2f}")
+    print("".join([f"{'ps per element':32s}", *[f" {word:>8s}" for word in ("memory", "bound", "cached", "full")],
+                   "  ", *[f" {word:>5s}" for word in ("all", "mul", "div", "root")]]))
+    for case in suite.load().values():
+        if case.group == "elementwise" and case.memory and case.devices == 1 and not case.x64:
+            if not only or case.name in only:
+                print(row(case, machine, full_input), flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--only", action="append", default=[], help="the case of this name")
+    main(parser.parse_args().only)
