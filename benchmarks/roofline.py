@@ -2,7 +2,8 @@
 
     python benchmarks/roofline.py [--only TEXT ...]
 
-Each case runs at full size and on 16384 elements in one thread, which stay in the caches: there it takes what its instructions take.
+Each case runs at full size on all cores, and its kernel on 32768 elements on one core, told as if all did so: these stay in the
+caches, so that it takes what its instructions take.
 The last columns count those, one vector of the loop at a time: all of them, multiplications and the like, and those that occupy the
 divider. A core begins two vector instructions in the time of one multiply-add, one of them a multiplication at most; how long
 a division and a square root hold the divider is measured. The bound is what the busiest of the three takes. Latency is not in it:
@@ -26,6 +27,7 @@ from weft.codegen import pool
 from weft.codegen._link import Part, link
 
 LANES = 16          # of f32, in which half floats are computed too
+_NOTHING = "define void @bench_nothing(ptr %words, i64 %task, i64 %worker) {\n  ret void\n}"
 _MULTIPLIES = re.compile(r"v(fn?m(add|sub)|mul|div|sqrt|rcp|rsqrt|getexp|getmant|scalef|rndscale|reduce|fixup|cvt)")
 _VECTOR = re.compile(r"[xyz]mm\d")
 
@@ -47,7 +49,7 @@ def loop_of(assembly: str) -> list[str]:
     for number, line in enumerate(lines):
         if match := re.match(r"(\.L\w+):", line):
             labels[match[1]] = number
-        elif (match := re.match(r"\s+j\w+\s+(\.L\w+)", line)) and match[1] in labels:
+        elif (match := re.match(r"\s+j(?!mp)\w+\s+(\.L\w+)", line)) and match[1] in labels:
             body = [text.strip() for text in lines[labels.pop(match[1]):number] if re.match(r"\s+[a-z]", text)]
             found.append((sum([1 for text in body if _VECTOR.search(text)]), body))
     return max(found, default=(0, []))[1]
@@ -65,6 +67,24 @@ def counts(kernel) -> tuple[float, float, float, float]:
     kinds = (vector, [t for t in vector if _MULTIPLIES.match(t)], [t for t in vector if t.startswith("vdiv")],
              [t for t in vector if t.startswith("vsqrt")])
     return tuple([len(kind) / vectors for kind in kinds])
+
+
+def alone_s(compiled, args: Sequence) -> float:
+    """The least time of a kernel on this thread, on arguments as its program has them."""
+    import numpy as np
+
+    from weft.ir.loops_eval import DTYPES
+
+    given = [np.array(x) for x in _leaves(args)]
+    arrays = [given.pop(0).ravel() if buf.mode == "in" and given else np.zeros(buf.size, DTYPES[buf.type]) for buf in compiled.kernel.bufs]
+    kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+    call, nothing = kernel(compiled.address), kernel(link([Part("bench_nothing", lambda: _NOTHING, ("bench_nothing",))])["bench_nothing"])
+    words = (ctypes.c_void_p * len(arrays))(*[x.ctypes.data for x in arrays])
+
+    def run(function: Callable) -> None:
+        for task in range(compiled.kernel.parallel_extent):
+            function(ctypes.addressof(words), task, 0)
+    return best(lambda: run(call), 0.05) - best(lambda: run(nothing), 0.01)
 
 
 class Machine:
@@ -104,12 +124,12 @@ def row(case, machine: Machine, full_input) -> str:
     from weft.codegen import program
 
     threads = machine.limits.threads
-    suite.Input.make = lambda self: full_input(dataclasses.replace(self, shape=(*[64 for _ in self.shape[:-1]], 256)))
+    suite.Input.make = lambda self: full_input(dataclasses.replace(self, shape=(*[128 for _ in self.shape[:-1]], 256)))
     thunk = case.setup()
     known = set(program._kernels)
     size = max([x.size for x in _leaves(thunk())])
-    made = [kernel.kernel for name, kernel in program._kernels.items() if name not in known]
-    cached_ps = 1e12 * best(thunk, 0.05) / size / threads
+    made = [kernel for name, kernel in program._kernels.items() if name not in known]
+    cached_ps = 1e12 * sum([alone_s(kernel, thunk.args) for kernel in made]) / size / threads
     suite.Input.make = full_input
     thunk = case.setup()
     result = thunk()
@@ -117,7 +137,7 @@ def row(case, machine: Machine, full_input) -> str:
     memory_ps = 1e12 * machine.memory_s(nbytes(thunk.args), nbytes(result)) / size
     del result
     full_ps = 1e12 * best(thunk, 0.15) / size
-    found = max([counts(kernel) for kernel in made], default=(0.0, 0.0, 0.0, 0.0))
+    found = max([counts(kernel.kernel) for kernel in made], default=(0.0, 0.0, 0.0, 0.0))
     bound_ps = 1e12 * machine.bound_s(*found) / LANES / threads
     told = " ".join([f"{value:5.1f}" for value in found])
     return f"{case.name:32s} {memory_ps:8.0f} {bound_ps:8.0f} {cached_ps:8.0f} {full_ps:8.0f}   {told}   " + (
