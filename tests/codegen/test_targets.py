@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import platform
 
+import numpy as np
 import pytest
 
 from tests.codegen.accuracy import BINARY, UNARY, measure
 from tests.codegen.harness import check, random_array
 from tests.codegen.test_kernels import arrays, elementwise
+from tests.codegen.test_prefix import numbers, running
 from tests.codegen.test_random_kernels import Maker
 from weft.codegen import target
 from weft.codegen.program import kernel_ir
@@ -28,6 +30,13 @@ def test_elementwise(level, type_):
     for size in (1, 7, 70):
         kernel = elementwise("add", [type_, type_], type_, size)
         check(kernel, *arrays(kernel))
+
+
+@pytest.mark.parametrize("type_, how", [("f32", "add"), ("f64", "max"), ("i8", "add"), ("bool", "or"), ("c64", "add")])
+def test_prefixes(level, type_, how):
+    for size in (1, 5, 8, 9, 17, 70):
+        x = numbers(type_, size)
+        check(running(type_, size, how), x, np.zeros_like(x), numbers(type_, 2))
 
 
 @pytest.mark.parametrize("seed", range(0, 120, 8))
