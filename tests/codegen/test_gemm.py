@@ -511,6 +511,17 @@ def test_narrow_results_take_narrow_vectors(n, kernel):
     assert variant == "tile" and [x for x in gemm_tile.pieces(recipe, words) if x.endswith("edge")] == [kernel]
 
 
+def test_a_plain_matmul_compiles_its_kernels_and_a_driver():
+    """What computes is optimized, in modules of its own; what only finds the way is not, and holds nothing that is not wanted."""
+    symbol, machine, wanted = "weft_gemm_f32_f32_f32_tile", Machine(64, 32, masks=True), frozenset({"kernel_6_4", "kernel_2_4"})
+    *kernels, driver = gemm.parts(symbol, machine, wanted)
+    assert [part.exports for part in kernels] == [["kernel_6_4"], ["kernel_2_4"]]
+    assert [part.quick for part in (*kernels, driver)] == [False, False, True]
+    whole = gemm.parts(symbol, machine)[-1]
+    assert "pack" not in driver.text() and "pack" in whole.text()
+    assert driver.text().count("\n") < 0.7 * whole.text().count("\n")
+
+
 def test_long_sums_are_as_exact_as_blocks_make_them():
     """Sums run over blocks of k, so that long ones lose less than they would term by term."""
     rng = np.random.default_rng(7)
