@@ -38,7 +38,7 @@ class Combination:
         return evaluate(self.program, *earlier, *later)
 
     def __repr__(self) -> str:
-        return f"({', '.join([eqn.primitive.name for eqn in self.program.eqns])})"
+        return f"<{' '.join(str(self.program).split())}>"
 
 
 def combination(fn: Callable, avals: Sequence[ShapedArray]) -> Combination | None:
@@ -46,7 +46,7 @@ def combination(fn: Callable, avals: Sequence[ShapedArray]) -> Combination | Non
 
     >>> from weft.ops.arithmetic import mul
     >>> combination(lambda x, y: [mul(x[0], y[0])], [ShapedArray((4,), np.dtype("float32"))])
-    (mul)
+    <{ lambda ; a:f32[] b:f32[]. let c:f32[] = mul a b in (c,) }>
     """
     shape, count = avals[0].shape, len(avals)
     if any(a.shape != shape for a in avals):
