@@ -1,8 +1,9 @@
 """The matmul kernels proper: a register tile of C over one block of k, or a single row of C over all of it.
 
-A kernel is `void(ptr a, i64 as, ptr b, i64 bs, i64 beats, ptr src, ptr dst, i64 ds, i64 last, ptr ahead)`:
+A kernel is `void(ptr a, i64 as, ptr b, i64 bs, i64 beats, ptr src, ptr dst, i64 ds, i64 last, ptr ahead, i64 next)`:
 dst[r, lane] = (src[r, lane] or 0) + sum over beats of a[r, beat] * b[beat, lane]. Rows of a and dst are `as` and `ds`
-bytes apart, beats of b `bs` bytes; `src` is a tile of sums, null means zero. There are kernels for several numbers of rows
+bytes apart, beats of b `bs` bytes; `src` is a tile of sums, null means zero. It asks for memory
+at `ahead` (B's next panel, a slice of it) and `next` bytes behind `a` (the next rows). There are kernels for several numbers of rows
 and every number of vectors, so that edges do no spare work; *edge* kernels use `last` lanes of the last vector, others
 all of them, and very few columns take half a vector. A single row takes `@row` instead, which reads B along its rows, a
 few at a time.
@@ -78,7 +79,7 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
     vector = f"<{lanes} x {acc}>"
     f = Text(
         f"void @{name}(ptr noalias %a, i64 %as, ptr noalias %b, i64 %bs, i64 %beats, ptr %src, "
-        "ptr %dst, i64 %ds, i64 %last, ptr %ahead)",
+        "ptr %dst, i64 %ds, i64 %last, ptr %ahead, i64 %next)",
         decls,
         machine,
         "noinline nounwind",
@@ -88,7 +89,6 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
     row_offsets = ["0", *(f.mul("%as", r) for r in range(1, rows))]
     element_bytes = 4 if recipe.joined else recipe.acc_bytes
     unroll = _unroll(recipe, rows, vectors, edge)
-    next_rows = f.mul("%as", rows) if unroll > 1 else None
 
     def beat(pa: str, pb: str, offset: int, sums: list[str]) -> list[str]:
         bs = []
@@ -105,15 +105,21 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
                 sums[i] = multiply_add(f, recipe, x, bs[v], sums[i], lanes)
         return sums
 
+    def fetch_rows(i: str, pa: str, unroll: int) -> None:
+        """Ask for what the next rows of A have here, which lie far apart: one of them in turn, or in a long turn all."""
+        there = f.at(pa, "%next")
+        if unroll == 1:
+            f.prefetch(f.at(there, f.mul("%as", f.let(f"and i64 {i}, 7"))))
+        for r in range(rows if unroll > 1 else 0):
+            f.prefetch(f.at(there, row_offsets[r]))
+
     def steps(unroll: int, ahead: bool):
         def body(i: str, pa: str, pb: str, *state: str) -> list[str]:
             sums, pf = (list(state[:-1]), state[-1]) if ahead else (list(state), None)
             if pf:
                 f.prefetch(pf)
-            if next_rows and unroll > 1:  # a single column of vectors takes less time than rows of A take to come
-                there = f.at(pa, next_rows)
-                for r in range(rows):
-                    f.prefetch(f.at(there, row_offsets[r]))
+            if rows == recipe.rows:
+                fetch_rows(i, pa, unroll)
             for u in range(unroll):
                 sums = beat(pa, pb, u * element_bytes, sums)
                 pb = f.at(pb, "%bs")

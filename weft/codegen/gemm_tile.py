@@ -489,6 +489,8 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel) -> None:
     # Each tile of rows fetches a slice of the next panel into the second-level cache.
     is_shared = f.equal(f.d(Word.B_MODE), SHARED)
     ahead = f.pick(is_shared, f.at(p.b, f.d(Word.PANEL_BYTES)), p.b, "ptr")
+    # The first panel that a tile of rows meets asks for the next rows of A; then they are near.
+    next_rows = f.pick(f.equal(p.panel, t.p0), f.mul(p.a_stride, recipe.rows), 0)
     slice_ = f.pick(is_shared, f.mul(f.div(p.beats, LINE_BEATS), 64), 0)
 
     def rows(_: str, i: str) -> list[str]:
@@ -507,7 +509,7 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel) -> None:
         pf = f.at(ahead, f.mul(f.div(i, recipe.rows), slice_))
         f.do(
             f"call void {kernel}(ptr {a}, i64 {p.a_stride}, ptr {p.b}, i64 {p.b_stride}, i64 {p.beats}, ptr {src}, "
-            f"ptr {dst}, i64 {ds}, i64 {last_lanes}, ptr {pf})"
+            f"ptr {dst}, i64 {ds}, i64 {last_lanes}, ptr {pf}, i64 {next_rows})"
         )
 
         place = {"row": f.add(t.i0, i), "rows": r, "col": p.col, "cols": cols}
