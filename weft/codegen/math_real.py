@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from hashlib import blake2b
+from weft.codegen.cache import blake2b
 
 from weft.codegen.builder import Builder
 from weft.codegen.lanes import Lanes, literal
