@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from weft.codegen.cache import blake2b
 
 from weft.codegen.builder import Builder
+from weft.codegen.cache import blake2b
 from weft.codegen.lanes import Lanes, literal
 from weft.codegen.math_pieces import PIECES
 from weft.codegen.math_tables import TABLE
