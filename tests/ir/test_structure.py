@@ -138,7 +138,8 @@ class Sub(int):
 
 
 @pytest.mark.parametrize("value", [len, lambda x: x, object(), Sub(1), slice(0, 1), np.array([object()]), {1: len}, (1, (len,)),
-                                   P, set(), bytearray(b"a"), iter(()), type("Named", (tuple,), {})((1,))], ids=lambda value: type(value).__name__)
+                                   P, set(), bytearray(b"a"), iter(()), type("Named", (tuple,), {})((1,))],
+                         ids=lambda value: type(value).__name__)
 def test_what_cannot_be_told_apart_is_refused(value):
     with pytest.raises(Untold):
         structure(value)
