@@ -166,6 +166,8 @@ CALLS = {
     "pad edge": lambda m: m.pad(F, 2, mode="edge"),
     "pad reflect": lambda m: m.pad(V, 5, mode="reflect"),
     "pad symmetric": lambda m: m.pad(V, (1, 6), mode="symmetric"),
+    "pad symmetric oddly": lambda m: m.pad(V, (1, 6), mode="symmetric", reflect_type="odd"),
+    "pad reflect oddly": lambda m: m.pad(F, ((2, 0), (1, 9)), mode="reflect", reflect_type="odd"),
     "pad wrap": lambda m: m.pad(F, 2, mode="wrap"),
     "pad maximum": lambda m: m.pad(F, 1, mode="maximum", stat_length=2),
     "pad mean": lambda m: m.pad(I, 2, mode="mean"),

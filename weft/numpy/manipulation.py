@@ -449,14 +449,14 @@ def pad(array, pad_width, mode="constant", **kwargs):
         values = kwargs.get("constant_values", 0)
         return _pad_constant(a, widths, values)
     if mode in ("edge", "reflect", "symmetric", "wrap"):
-        if kwargs.get("reflect_type", "even") != "even":
-            raise NotImplementedError("weft.numpy.pad: reflect_type 'odd' is not there yet; use 'even'.")
-        for d, (before, after) in enumerate(widths):
-            if before or after:
+        odd = mode in ("reflect", "symmetric") and kwargs.get("reflect_type", "even") == "odd"
+        for d, width in enumerate(widths):
+            if any(width):
                 n = a.shape[d]
                 if n == 0:
                     raise ValueError(f"can't extend empty axis {d} using modes other than 'constant' or 'empty'")
-                a = _rearranged(a, d, np.pad(np.arange(n), (before, after), mode=mode))
+                inner = _rearranged(a, d, np.pad(np.arange(n), width, mode=mode))
+                a = _oddly_reflected(a, d, inner, width, mode) if odd else inner
         return a
     if mode in ("maximum", "minimum", "mean", "median"):
         return _pad_statistic(a, widths, mode, kwargs.get("stat_length"))
@@ -498,6 +498,18 @@ def _runs(source: np.ndarray) -> list[tuple[int, int, int]]:
         runs.append((int(source[i]), step if stop > i + 1 else 0, stop - i))
         i = stop
     return runs
+
+
+def _oddly_reflected(a, d: int, reflected, width: tuple[int, int], mode: Any):
+    """Dim `d` continued by twice its edge less what is `reflected` there. Each result is a sum of one element and the two edges;
+    NumPy's own answers for the edges and for ones tell how often each counts."""
+    n = a.shape[d]
+    first, last, ones = np.arange(n) == 0, (np.arange(n) == n - 1) & (n > 1), np.ones(n)
+    counts = [np.pad(np.asarray(x, int), width, mode=mode, reflect_type="odd") for x in (first, last, ones)]
+    shape = [-1 if k == d else 1 for k in range(a.ndim)]
+    of_first, of_last, of_inner = [c.reshape(shape).astype(a.dtype) for c in (*counts[:2], counts[2] - counts[0] - counts[1])]
+    edge = lambda at: slicing.slice_in_dim(a, at, at + 1, axis=d)
+    return of_inner * reflected + of_first * edge(0) + of_last * edge(n - 1)
 
 
 def _pad_statistic(a, widths, mode: str, length):
