@@ -500,7 +500,7 @@ def _runs(source: np.ndarray) -> list[tuple[int, int, int]]:
     return runs
 
 
-def _oddly_reflected(a, d: int, reflected, width: tuple[int, int], mode: Any):
+def _oddly_reflected(a, d: int, reflected, width: tuple[int, int], mode):
     """Dim `d` continued by twice its edge less what is `reflected` there. Each result is a sum of one element and the two edges;
     NumPy's own answers for the edges and for ones tell how often each counts."""
     n = a.shape[d]
