@@ -21,6 +21,8 @@ PROGRAMS = {
         lambda c, r: (c + r.sum(), r), 0.0, x)[1] + 1, x)), (weft.device_put(x, NamedSharding(weft.make_mesh((8,), 'i'), P('i'))),)""",
 }
 SCRIPT = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)         # which a shell may have children ignore
 import weft, weft.numpy as wnp
 from weft import lax
 from weft.sharding import NamedSharding, PartitionSpec as P

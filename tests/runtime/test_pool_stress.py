@@ -15,6 +15,7 @@ import pytest
 
 PRELUDE = """
 import os, signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)         # which a shell may have children ignore
 import numpy as np
 import weft, weft.numpy as wnp
 from weft import lax
