@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import weft.ops
+from weft import lax
 from weft.core.primitive import Primitive, registry
 from weft.core.trace import typeof
 from weft.ops import incomplete, indexing, keys, layout, linalg, sorting
@@ -104,6 +105,7 @@ CASES = [
     *[Case(f"reduce_{n}", bind(f"reduce_{n}", axes=(0,)), (INTS,)) for n in ("and", "or", "xor")],
     Case("argmax", lambda x: argmax(x, 1, np.int32), (X,)),
     Case("argmin", bind("argmin", axes=(0,), index_dtype=np.dtype(np.int32)), (X,)),
+    Case("associative_scan", lambda x: lax.associative_scan(lambda a, b: a + b + a * b, x, axis=1), (X,)),
     *[Case(n, bind(n, axis=1, reverse=False), (X,)) for n in ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")],
     Case("concatenate", bind("concatenate", dimension=0), (X, Y)),
     Case("pad", lambda x: registry["pad"].bind(x, np.float32(2), padding_config=((0, 0, 0), (2, 2, 0))), (X,)),

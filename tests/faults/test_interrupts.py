@@ -42,17 +42,18 @@ print(float(weft.jit(lambda x: lax.fori_loop(0, 3, lambda i, v: wnp.sort(v) + 1,
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_an_interrupt_ends_a_long_program(name):
     script = textwrap.dedent(SCRIPT).format(program=PROGRAMS[name])
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env={**os.environ, "WEFT_VERIFY": "0"})
-    try:
-        for _ in range(2):
-            assert process.stdout.readline() == "ready\n"
-            with pytest.raises(subprocess.TimeoutExpired):       # it runs
-                process.wait(0.2)
-            process.send_signal(signal.SIGINT)
-            assert process.stdout.readline() == "interrupted\n"
-        out, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env={**os.environ, "WEFT_VERIFY": "0"}) as process:
+        try:
+            for _ in range(2):
+                assert process.stdout.readline() == "ready\n"
+                with pytest.raises(subprocess.TimeoutExpired):       # it runs
+                    process.wait(0.2)
+                process.send_signal(signal.SIGINT)
+                assert process.stdout.readline() == "interrupted\n"
+            out, err = process.stdout.read(), process.stderr.read()  # `communicate` forgets what `readline` has read ahead
+            process.wait(60)
+        finally:
+            process.kill()
     assert process.returncode == 0, err
     assert float(out) == 128 * 128 * 4.0 and not err

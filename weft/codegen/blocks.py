@@ -42,8 +42,10 @@ def copy(target: int, view: np.ndarray) -> bool:
 def runs_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, list[tuple[int, int]]]:
     """The bytes of a run that lies together, and the (extent, stride) of the dims, outermost first, over which there are runs.
 
-    >>> runs_of((4, 2, 8), (128, 32, 4), 4)
-    (32, [(4, 128), (2, 32)])
+    >>> runs_of((4, 2, 8), (128, 64, 4), 4)
+    (32, [(8, 64)])
+    >>> runs_of((4, 2, 8), (256, 64, 4), 4)
+    (32, [(4, 256), (2, 64)])
     >>> runs_of((4, 8, 8), (256, 32, 4), 4)
     (1024, [])
     """
