@@ -16,14 +16,12 @@ GROUPS = {"start", "dispatch", "eager", "first calls", "tracing", "elementwise",
           "tutorial"}
 
 
+SCRIPT = "report"
+
+
 @pytest.fixture(scope="module")
-def report():
-    sys.path.insert(0, str(HOME))
-    try:
-        import report
-        yield report
-    finally:
-        sys.path.remove(str(HOME))
+def report(script):
+    return script
 
 
 def ask(engine, *requests):

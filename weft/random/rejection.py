@@ -213,6 +213,13 @@ def ball(key, d: int, p: float = 2, shape=(), dtype=None):
 
 # ---- counts
 
+def _around_zero(key, like):
+    """The key of the next try, and what a transformed rejection tries: u in [-1/2, 1/2), v in [0, 1), and how far u is from the ends."""
+    rest, of_u, of_v = _split_raw(key, 3)
+    u = ew.sub(_uniform(of_u, like.shape, like.dtype, 0.0, 1.0), 0.5)
+    return rest, u, _uniform(of_v, like.shape, like.dtype, 0.0, 1.0), ew.sub(0.5, ew.abs(u))
+
+
 def _counts_dtype(dtype, api: str):
     return _of_kind(dtype, api, dtypes.default_int_dtype, np.integer, "an int")
 
@@ -255,10 +262,7 @@ def _poisson_rejection(raw, rate):
 
     def again(state):
         k, found, done = state
-        rest, of_u, of_v = _split_raw(k, 3)
-        u = ew.sub(_uniform(of_u, rate.shape, rate.dtype, 0.0, 1.0), 0.5)
-        v = _uniform(of_v, rate.shape, rate.dtype, 0.0, 1.0)
-        edge = ew.sub(0.5, ew.abs(u))
+        rest, u, v, edge = _around_zero(k, rate)
         n = ew.floor(ew.add(ew.add(ew.mul(ew.add(ew.div(ew.mul(a, 2), edge), b), u), rate), 0.43))
         fit = ew.log(ew.div(ew.mul(v, inverse_alpha), ew.add(ew.div(a, ew.square(edge)), b)))
         density = ew.sub(ew.sub(ew.mul(n, log_rate), rate), ew.lgamma(ew.add(n, 1)))
@@ -345,10 +349,7 @@ def _binomial_rejection(raw, n, p):
 
     def again(state):
         key, found, done = state
-        rest, of_u, of_v = _split_raw(key, 3)
-        u = ew.sub(_uniform(of_u, n.shape, n.dtype, 0.0, 1.0), 0.5)
-        v = _uniform(of_v, n.shape, n.dtype, 0.0, 1.0)
-        edge = ew.sub(0.5, ew.abs(u))
+        rest, u, v, edge = _around_zero(key, n)
         k = ew.floor(ew.add(ew.mul(ew.add(ew.div(ew.mul(a, 2), edge), b), u), center))
         inside = ew.bitwise_and(ew.ge(edge, 0.07), ew.le(v, top))
         outside = ew.bitwise_or(ew.lt(k, 0), ew.gt(k, n))

@@ -1,0 +1,22 @@
+"""The benchmarks' own modules, which are scripts beside each other and no package."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+import weft
+
+
+@pytest.fixture(scope="module")
+def script(request):
+    """The benchmark module that a test module names in `SCRIPT`."""
+    home = str(Path(weft.__file__).parents[1] / "benchmarks")
+    sys.path.insert(0, home)
+    try:
+        yield importlib.import_module(request.module.SCRIPT)
+    finally:
+        sys.path.remove(home)
