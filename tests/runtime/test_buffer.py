@@ -199,3 +199,17 @@ def test_cache_is_bounded():
     env = {**os.environ, "WEFT_BUFFER_CACHE_BYTES": str(8 << 20), "PYTHONPATH": root}
     done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("nbytes", [64, 4096, 8 << 20])
+def test_a_child_process_has_memory_of_its_own(fresh_heap, nbytes):
+    b = Buffer(nbytes)
+    x = b.view(np.uint8, (nbytes,))
+    x[...] = 7
+    child = os.fork()
+    if not child:
+        x[...] = 8
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert x.sum() == 7 * nbytes

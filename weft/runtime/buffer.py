@@ -69,7 +69,7 @@ class _Block:
             self.memory: Any = ctypes.create_string_buffer(capacity + ALIGNMENT)
             self.ptr = _up(ctypes.addressof(self.memory), ALIGNMENT)
             return
-        self.memory = mmap.mmap(-1, capacity + _HUGE_PAGE)
+        self.memory = mmap.mmap(-1, capacity + _HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared memory takes no huge pages
         base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         self.ptr = _up(base, _HUGE_PAGE)
         if hasattr(mmap, "MADV_HUGEPAGE"):
