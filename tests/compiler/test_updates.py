@@ -5,11 +5,13 @@ import pytest
 
 import weft.ops.elementwise as E
 import weft.ops.indexing as I
+import weft.ops.reduce as R
 import weft.ops.slicing as S
 from tests.compiler.machine import check
 from tests.compiler.test_fusion import spread
 from weft.compiler.schedule import walk
 from weft.core.stage import stage
+from weft.ir.loops_text import print_kernel
 from weft.ir.types import ShapedArray
 
 F32, I32 = np.dtype("f4"), np.dtype("i4")
@@ -42,6 +44,17 @@ def test_scatters_with_repeated_and_outside_rows(native, op, mode):
 @BOTH
 def test_gathers(native):
     run(lambda x, at, u: [rows(x, at, MODE.CLIP), E.sin(rows(E.exp(x), at, MODE.FILL_OR_DROP))], 5, 20, 9, native)
+
+
+@pytest.mark.parametrize("reduce", [False, True], ids=["rows", "sums"])
+@pytest.mark.parametrize("n, fetched", [(1 << 15, True), (1 << 14, False)])
+def test_rows_of_large_tables_are_fetched_before_their_turn(n, fetched, reduce):
+    def fn(x, at, u):
+        found = rows(x, at, MODE.CLIP)
+        return [R.reduce_sum(E.sin(found), axes=(1,)) if reduce else found]
+
+    (kernel,) = run(fn, n, 64, 3000, True, rtol=1e-4).kernels
+    assert ("prefetch x1" in print_kernel(kernel)) is fetched
 
 
 @pytest.mark.parametrize("width", [128, 200, 512])

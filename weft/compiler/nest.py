@@ -11,6 +11,7 @@ equal shares of rows, or of the vector dim where rows are few.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from weft.compiler.classify import row_major
 from weft.compiler.emit import Emitter
@@ -43,6 +44,8 @@ from weft.util.record import field, record
 TASK_BYTES = 1 << 16           # work of one task, as bytes of memory traffic
 MOST_TASKS = 256
 FETCHED_BYTES = 1 << 20        # of an operand that no cache near the core holds
+LOOKED_UP_BYTES = 1 << 23      # of an operand that no cache holds: rows that are looked up in it are fetched before their turn,
+LOOKED_AHEAD, MOST_ROWS_AHEAD = 4096, 16     # so many bytes, or rows, before
 SUM_BLOCK = 4096               # a float sum longer than four of these is summed in blocks
 LINE = 64                      # bytes of a cache line: tiles that are turned are one line wide and high,
 RUN = 1024                     # and follow one another along the operand for so many elements
@@ -230,6 +233,7 @@ class Nest:
         self.staged: dict[int, Expr] = {}
         self.part = b.const(0, "i64")
         self.next_row: dict[int, Expr] = {}
+        self.rows_later: Callable[[int], dict[int, Expr]] | None = None
         strips = strips_of(self) if tile is None else None
         if strips is not None:
             loops = strips.tasks(rows, where)
@@ -270,6 +274,7 @@ class Nest:
         self.split(row, rows, counts, where)
         if loops and loops[-1][1] == "r":
             self.split(b.iadd(row, 1), rows, counts, self.next_row)
+            self.rows_later = lambda n: self._split_of(b.imin(b.iadd(row, n), total - 1), rows, counts)
         if lanes_are_rows:
             j = b.index("j", chunk, 2)
             start = b.imul(piece, chunk)
@@ -298,6 +303,11 @@ class Nest:
             loops.append((1, "r", per if total % per == 0 else b.imin(left, per), "serial"))
             row = b.iadd(row, r)
         return loops, row, piece
+
+    def _split_of(self, row: Expr, rows: list[Dim], counts: list[int]) -> dict[int, Expr]:
+        where: dict[int, Expr] = {}
+        self.split(row, rows, counts, where)
+        return where
 
     def split(self, row: Expr, rows: list[Dim], counts: list[int], where: dict[int, Expr]) -> None:
         b = self.b
@@ -440,7 +450,7 @@ class Nest:
         roots = []
         for o in final:
             roots += [translate(o.index), translate(o.value)]
-        jumps = self._jumps(where)
+        jumps = [*self._jumps(where), *([] if columns else self._looked_up(where))]
         done = emit.compute(roots + [index for _, index in jumps])
         for (buf, _), index in zip(jumps, done[len(roots):]):
             emit.append(Prefetch(buf, index))
@@ -467,11 +477,28 @@ class Nest:
                 found[load.buf, id(first)] = load.buf, b.iadd(first, b.imul(where[id(vector)], -(-span // vector.extent)))
         return list(found.values())
 
+    def _looked_up(self, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
+        """What some rows later is read side by side in places that are looked up: the places are known, and nothing else fetches."""
+        found: dict[tuple, tuple[str, Expr]] = {}
+        if self.vector is None or self.rows_later is None:
+            return []
+        sizes = {self.low.names[v]: v.aval.nbytes for v in self.low.leaves}
+        own = {id(self.low.vars[d]) for d in self.vector.dims}
+        for load, access in self.survey.loads:
+            if access.jumps and own.isdisjoint(access.jumps) and self._step(access, self.vector) == 1 \
+                    and sizes[load.buf] >= LOOKED_UP_BYTES:
+                rows = min(max(2, LOOKED_AHEAD // (self.vector.extent * access.weight)), MOST_ROWS_AHEAD)
+                later = Translate(self.low.builder, self.b, self.mapping({**where, **self.rows_later(rows)}))
+                found[load.buf, id(load.index)] = load.buf, later(load.index)
+        return list(found.values())
+
     def _ahead(self, passes: list, where: dict[int, Expr]) -> list[list]:
         """What each pass fetches of the row that follows, so that memory is busy while a row is gone over again.
 
         The pass before the last does so: the last one is busy storing."""
         ahead: list[list] = [[] for _ in passes]
+        if passes and self.vector is not None and self.vector.column:
+            ahead[0] += self._looked_up(where)
         if len(passes) < 2 or not self.next_row or self.vector is None:
             return ahead
         translate = Translate(self.low.builder, self.b, self.mapping({**where, **self.next_row}))
