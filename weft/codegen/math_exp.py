@@ -18,19 +18,26 @@ _TANH_IS_ONE = {"f16": 5.0, "bf16": 4.0}
 _EXP2_RANGE = {"f32": (-151.0, 129.0), "f64": (-1076.0, 1025.0)}
 
 
-def _reduced(f: Real, x: V) -> tuple[V, V, V]:
-    """(k + magic, r, e^r - 1 - r) with x = k log(2) + r."""
+def _reduced(f: Real, x: V) -> tuple[V, V]:
+    """(k + magic, e^r - 1) with x = k log(2) + r."""
     shifted = f.fma(x, LOG2E, f.magic)
     k = shifted - f.magic
     high, low = _LN2[f.type]
     r = f.fma(k, -(high + low), x) if f.short else f.fma(k, -low, f.fma(k, -high, x))
-    return shifted, r, (r * r) * f.poly(r, "exp")
+    return shifted, f.fma(r * r, f.poly(r, "exp"), r)
 
 
 def exp(f: Real, x: V) -> V:
     """e^x."""
-    shifted, r, p = _reduced(f, f.clamp(x, *_EXP_RANGE[f.type]))
-    return f.ldexp((r + p) + 1.0, shifted)
+    shifted, small = _reduced(f, f.clamp(x, *_EXP_RANGE[f.type]))
+    return f.ldexp(small + 1.0, shifted)
+
+
+def _exp_below(f: Real, size: V) -> V:
+    """e^-size of size >= 0."""
+    low = -_EXP_RANGE[f.type][0]
+    shifted, small = _reduced(f, -f.select(size > low, low, size))
+    return f.ldexp(small + 1.0, shifted)
 
 
 def exp2(f: Real, x: V) -> V:
@@ -44,8 +51,7 @@ def exp2(f: Real, x: V) -> V:
 def expm1(f: Real, x: V) -> V:
     """e^x - 1."""
     low, high = _EXP_RANGE[f.type]
-    shifted, r, p = _reduced(f, f.clamp(x, low / 2, high))
-    small = r + p
+    shifted, small = _reduced(f, f.clamp(x, low / 2, high))
     k = shifted - f.magic
     bounded = f.select(k > f.bias - 1, f.bias - 1, k)
     scale = f.power_of_two(f.to_bits(bounded + f.magic) - f.magic_bits)
@@ -55,17 +61,23 @@ def expm1(f: Real, x: V) -> V:
     return f.select(x.same(0.0), x, y)
 
 
-def _expm1_near(f: Real, x: V) -> V:
-    """e^x - 1 for |x| <= 60, where no power of two leaves the normal numbers; zero may lose its sign."""
-    shifted, r, p = _reduced(f, x)
-    scale = f.power_of_two(f.to_bits(shifted) - f.magic_bits)
-    return f.fma(scale, r + p, scale - 1.0)
+def _expm1_of_double(f: Real, x: V) -> V:
+    """e^2x - 1 for -25 <= x <= 0; zero may lose its sign."""
+    # adding this leaves k as the exponent of a float in the low bits
+    magic = f.magic + f.bias
+    shifted = f.fma(x, 2.0 * LOG2E, magic)
+    k = shifted - magic
+    high, low = _LN2[f.type]
+    # where k is large its rounded product moves e^2x, which then is little beside one
+    r = f.fma(k, -(high + low), x + x)
+    scale = f.from_bits(f.to_bits(shifted) << f.mantissa)
+    return f.fma(scale, f.fma(r * r, f.poly(r, "exp"), r), scale - 1.0)
 
 
 def _half_exp(f: Real, x: V) -> V:
     """e^x / 2, without overflow before its time; x >= 0."""
-    shifted, r, p = _reduced(f, f.clamp(x, 0.0, _EXP_RANGE[f.type][1] + 1.0))
-    return f.ldexp((r + p) + 1.0, shifted - 1.0)
+    shifted, small = _reduced(f, f.clamp(x, 0.0, _EXP_RANGE[f.type][1] + 1.0))
+    return f.ldexp(small + 1.0, shifted - 1.0)
 
 
 def sinh(f: Real, x: V) -> V:
@@ -73,9 +85,9 @@ def sinh(f: Real, x: V) -> V:
     size = f.abs(x)
     top = _SINH_TOP[f.type]
     # a quarter of e^|x| - 1 does not overflow before its time
-    shifted, r, p = _reduced(f, f.select(size > top, top, size))
+    shifted, small = _reduced(f, f.select(size > top, top, size))
     scale = f.power_of_two(f.to_bits(shifted) - (f.magic_bits + 2))
-    e = f.fma(scale, r + p, scale - 0.25)
+    e = f.fma(scale, small, scale - 0.25)
     half = e + e / f.fma(e, 4.0, 1.0)
     return f.copysign(f.select(size < 2.0**(-f.mantissa // 2), size, half + half), x)
 
@@ -95,28 +107,39 @@ def tanh(f: Real, x: V) -> V:
         return x * f.poly(square, "tanh_top") / f.poly(square, "tanh_bottom")
     size = f.abs(x)
     bound = 22.0 if f.wide else 10.0
-    e = _expm1_near(f, f.select(size > bound, bound, size) * -2.0)
+    e = _expm1_of_double(f, -f.select(size > bound, bound, size))
     return f.copysign(e / (e + 2.0), x)
 
 
 def logistic(f: Real, x: V) -> V:
     """1 / (1 + e^-x)."""
-    e = exp(f, -f.abs(x))
+    e = _exp_below(f, f.abs(x))
     return f.select(x < 0.0, e, 1.0) / (e + 1.0)
 
 
-def _log_core(f: Real, k: V, x: V) -> V:
-    """k log(2) + log(1 + x), by the inverse hyperbolic tangent: -1/4 <= x <= 1/2."""
-    high, low = _LN2[f.type]
+def _log_tail(f: Real, x: V, half: V, k: V | None = None) -> V:
+    """x^2/2 - x + log(1 + x), and the low part of k log(2), by the inverse hyperbolic tangent: -1/4 <= x <= 1/2."""
     s = x / (x + 2.0)
-    half = (0.5 * x) * x
-    tail = s * (half + _log_tail(f, s))
-    return f.fma(k, high, x - (half - f.fma(k, low, tail)))
-
-
-def _log_tail(f: Real, s: V) -> V:
     z = s * s
-    return z * f.poly(z, "logs")
+    rest = s * half
+    if k is not None:
+        rest = f.fma(k, _LN2[f.type][1], rest)
+    return f.fma(s * z, f.poly(z, "logs"), rest)
+
+
+def _log_core(f: Real, k: V, x: V) -> V:
+    """k log(2) + log(1 + x): -1/4 <= x <= 1/2."""
+    if f.short:
+        return _rough_log_core(f, k, x)
+    half = (0.5 * x) * x
+    return f.fma(k, _LN2[f.type][0], x - (half - _log_tail(f, x, half, k)))
+
+
+def _rough_log_core(f: Real, k: V, x: V) -> V:
+    """The same with an error of a unit in the last place of the greatest part of the sum."""
+    s = x / (x + 2.0)
+    z = s * s
+    return f.fma(k, sum(_LN2[f.type]), s * f.fma(z, f.poly(z, "logs"), 2.0))
 
 
 def _log_specials(f: Real, x: V, y: V) -> V:
@@ -135,16 +158,20 @@ def log_of_normal(f: Real, x: V) -> V:
     return _log_core(f, k, m - 1.0)
 
 
+def rough_log_of_normal(f: Real, x: V) -> V:
+    """The same for sums with something as large as one or k: few instructions."""
+    k, m = f.split_normal(x)
+    return _rough_log_core(f, k, m - 1.0)
+
+
 def log_by_parts(f: Real, x: V) -> tuple[V, V]:
     """The natural logarithm of positive numbers as an unevaluated sum."""
     k, m = f.split(x)
     x1 = m - 1.0
-    first, second = _LN2[f.type]
     half = (0.5 * x1) * x1
-    s = x1 / (x1 + 2.0)
-    most = k * first
+    most = k * _LN2[f.type][0]
     high = most + x1
-    return high, ((most - high) + x1) - (half - f.fma(k, second, s * (half + _log_tail(f, s))))
+    return high, ((most - high) + x1) - (half - _log_tail(f, x1, half, k))
 
 
 def log2(f: Real, x: V) -> V:
@@ -153,9 +180,8 @@ def log2(f: Real, x: V) -> V:
     x1 = m - 1.0
     # log(m) as an unevaluated sum, so that the product with log2(e) rounds once
     half = (0.5 * x1) * x1
-    s = x1 / (x1 + 2.0)
     high = f.from_bits(f.to_bits(x1 - half) & -(1 << (32 if f.wide else 12)))
-    low = (x1 - high) - half + s * (half + _log_tail(f, s))
+    low = (x1 - high) - half + _log_tail(f, x1, half)
     e_high, e_low = _LOG2E_SPLIT[f.type]
     small = f.fma(low + high, e_low, low * e_high)
     y = f.fma(high, e_high, k)

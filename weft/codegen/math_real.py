@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from weft.codegen.builder import Builder
 from weft.codegen.cache import blake2b
@@ -21,6 +21,8 @@ _MANTISSA_FROM_THREE_QUARTERS = 0b1011
 _KINDS = {"zero": (2,), "infinite": (5,), "negative": (4, 6)}
 _ANSWERS = {"nan": 3, "-inf": 4, "inf": 5, "-0.0": 7, "0.0": 8, "-1.0": 9, "1.0": 10}
 _NAN_STAYS = 0x11
+#: coefficients from which on a polynomial is taken by pairs
+_LONG = 4
 
 
 class V:
@@ -224,12 +226,21 @@ class Real:
         """The tabulated polynomial `name` at x, as long as the goal needs."""
         return self.horner(x, TABLE.get((name, self.goal)) or TABLE[name, self.type])
 
-    def horner(self, x: V, coefficients: tuple[float, ...]) -> V:
-        """A polynomial, highest coefficient first."""
-        y: V | float = coefficients[0]
+    def horner(self, x: V, coefficients: Sequence[V | float]) -> V:
+        """A polynomial, highest coefficient first; the last step is a multiply-add, which rounds what the others err by anew."""
+        *leading, last = coefficients
+        return self.fma(self._in_pairs(x, leading), x, last) if leading else self.c(last)
+
+    def _in_pairs(self, x: V, coefficients: Sequence[V | float]) -> V | float:
+        """A polynomial by pairs of coefficients where it is long and the chain of dependent instructions would be."""
+        if len(coefficients) > _LONG and not self.wide:
+            first = len(coefficients) % 2
+            pairs = zip(coefficients[first::2], coefficients[first + 1::2])
+            return self._in_pairs(x * x, [*coefficients[:first], *[self.fma(high, x, low) for high, low in pairs]])
+        y = coefficients[0]
         for coefficient in coefficients[1:]:
             y = self.fma(y, x, coefficient)
-        return y if isinstance(y, V) else self.c(y)
+        return y
 
     def power_of_two(self, k: V) -> V:
         """2^k for integers k in the range of normal numbers."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from weft.codegen.math_exp import exp, log, log_by_parts, log_of_normal
+from weft.codegen.math_exp import exp, log, log_by_parts, log_of_normal, rough_log_of_normal
 from weft.codegen.math_real import INF, NAN, Real, V
 from weft.codegen.math_tables import TABLE
 
@@ -65,7 +65,7 @@ def erf_inv(f: Real, x: V) -> V:
         below = f.select(size.same(1.0), 0.5, (1.0 - size) * (1.0 + size))
     else:
         below = f.exact_fma(x, -x, f.c(1.0))
-    w = -log_of_normal(f, below)
+    w = -(log_of_normal if f.wide else rough_log_of_normal)(f, below)
     y = f.cold(f.horner(w - 2.5, _GILES_NEAR) * x, w >= 5.0, _giles_far, x, w)
     if f.wide:
         # Giles' polynomial ends where single precision does; beyond, start from erfc(y) ~ e^(-y^2) / (y sqrt(pi))
@@ -93,7 +93,7 @@ def digamma(f: Real, x: V) -> V:
     """Logarithmic derivative of the gamma function."""
     if not f.wide:
         grown = x + 1.0
-        y = log_of_normal(f, x + 0.5) + (f.poly((x - 1.0) / grown, "digamma") - 1.0 / x)
+        y = rough_log_of_normal(f, x + 0.5) + (f.poly((x - 1.0) / grown, "digamma") - 1.0 / x)
         y = f.at(y, x, infinite=INF)
         return f.cold(y, x < 0.0, _digamma_in_double, x)
     low = x < 0.5
