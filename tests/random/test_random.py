@@ -10,7 +10,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from tests.random.cases import CASES, WIDE
-from weft import lax, random
+from weft import lax, programs, random
 
 GOLDEN = np.load(pathlib.Path(__file__).with_name("golden.npz"))
 EXACT = 0
@@ -116,3 +116,17 @@ def test_rejection_under_jit_and_vmap():
 def test_errors(call, error, says):
     with pytest.raises(error, match=says):
         call(random.PRNGKey(0))
+
+
+@pytest.mark.parametrize("draw", [
+    lambda k: random.normal(k, (37,)), lambda k: random.uniform(k, (37,), minval=-2.0, maxval=3.0), lambda k: random.split(k, 5),
+    lambda k: random.fold_in(k, 3), lambda k: random.categorical(k, np.zeros((3, 5), np.float32)),
+], ids=["normal", "uniform", "split", "fold_in", "categorical"])
+def test_a_draw_is_one_program(draw, monkeypatch):
+    made = []
+    key = random.PRNGKey(11)
+    monkeypatch.setattr(programs, "watchers", [made.append])
+    weft.clear_caches()
+    eager = draw(key)
+    assert len(made) == 1
+    np.testing.assert_array_equal(eager, weft.jit(draw)(key))

@@ -379,7 +379,7 @@ class FaceFunction(JitFunction):
         return self._execute(args, kwargs, statics, leaves, in_tree)
 
 
-_EAGER = _NATIVE | {complex, np.ndarray, np.float32, np.float64, np.int32, np.int64, np.bool_}
+_EAGER = _NATIVE | {complex, np.ndarray, np.float32, np.float64, np.int32, np.int64, np.uint32, np.bool_}
 
 
 def face(fun: Callable, arrays: Sequence[int | str] = (0,)) -> FaceFunction:

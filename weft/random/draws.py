@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft import numpy as wnp
+from weft.api.jit import face
 from weft.core.trace import Tracer, typeof
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, check_arraylike, concrete
 from weft.ops import elementwise as ew, keys as keys_op, layout, rng, slicing, sorting
@@ -19,6 +20,16 @@ from weft.util.config import config
 _U32 = np.dtype(np.uint32)
 
 key_impl_names = ("threefry2x32",)
+
+
+def _one_program(*arrays: str) -> Callable[[Callable], Callable]:
+    """A function of a key that is one program when it is called on values; `arrays` names its other arguments that may be arrays."""
+    return lambda fun: face(fun, ("key", *arrays))
+
+
+def _sampler(*arrays: str) -> Callable[[Callable], Callable]:
+    """A public function that draws: one program when it is called on values, with a keyword `out_sharding`."""
+    return lambda fun: takes_out_sharding(face(fun, ("key", *arrays)))
 
 
 # ---- keys
@@ -145,6 +156,7 @@ def _shape(shape) -> tuple[int, ...]:
     return tuple(n.__index__() for n in shape)
 
 
+@_one_program()
 def split(key, num: int | tuple[int, ...] = 2):  # noqa: A002
     """`num` new independent keys (a number or a shape).
 
@@ -167,13 +179,16 @@ def split(key, num: int | tuple[int, ...] = 2):  # noqa: A002
 
 def fold_in(key, data):  # noqa: A002
     """A new key from a key and an integer."""
-    raw = _one(key, "fold_in")
     if hasattr(data, "ndim") and data.ndim:
         raise TypeError(f"fold_in accepts a scalar, but was given an array of shape {tuple(data.shape)} != (). Use weft.vmap for "
                         "batching.")
-    k0, k1 = _words(raw)
-    low = np.uint32(int(data)) if isinstance(data, (int, np.integer)) else ew.convert_element_type(concrete(data), _U32)
-    a, b = rng.threefry2x32(k0, k1, np.uint32(0), low)
+    return _folded(key, np.uint32(int(data)) if isinstance(data, (int, np.integer)) else data)
+
+
+@_one_program("data")
+def _folded(key, data):
+    k0, k1 = _words(_one(key, "fold_in"))
+    a, b = rng.threefry2x32(k0, k1, np.uint32(0), ew.convert_element_type(concrete(data), _U32))
     return _like(slicing.concatenate([layout.reshape(x, (1,)) for x in (a, b)], 0), key)
 
 
@@ -239,7 +254,7 @@ def _bits(raw, width: int, shape: tuple[int, ...]):
     return layout.reshape(flat, shape)
 
 
-@takes_out_sharding
+@_sampler()
 def bits(key, shape=(), dtype=None):  # noqa: A002
     """Uniformly random bits as unsigned integers (uint32 by default)."""
     dtype = _of_kind(dtype, "bits", lambda: np.dtype(np.uint32), np.unsignedinteger, "an unsigned int")
@@ -260,7 +275,7 @@ def _float(dtype, api: str):
     return _of_kind(dtype, api, dtypes.default_float_dtype, np.floating, "a float")
 
 
-@takes_out_sharding
+@_sampler("minval", "maxval")
 def uniform(key, shape=(), dtype=None, minval=0.0, maxval=1.0):  # noqa: A002
     """Uniform samples from [minval, maxval).
 
@@ -302,7 +317,7 @@ def _minus(x, y):
     return ew.sub(concrete(x) if isinstance(x, np.generic) else x, y)
 
 
-@takes_out_sharding
+@_sampler()
 def normal(key, shape=(), dtype=None):  # noqa: A002
     """Samples of the standard normal distribution (complex dtypes: of the circular one)."""
     dtype = _of_kind(dtype, "normal", dtypes.default_float_dtype, np.inexact, "a float or complex")
@@ -337,14 +352,24 @@ def randint(key, shape, minval, maxval, dtype=None):  # noqa: A002
     if not dtypes.issubdtype(dtype, np.integer):
         raise TypeError(f"randint only accepts integer dtypes, got {dtype.name}")
     check_arraylike("randint", minval, maxval)
-    raw, shape = _one(key, "randint"), _shape(shape)
-    beyond = _above(maxval, int(np.iinfo(dtype).max))
-    work = dtype if dtype.itemsize >= 4 else np.dtype(np.int32)       # small integers are drawn from 32 bits
+    low, high = [cast(concrete(_clipped_int(v, dtype)), _drawn_as(dtype)) for v in (minval, maxval)]
+    shape = _shape(shape)
+    shape = broadcast_shapes(shape, low.shape, high.shape) if low.ndim or high.ndim else shape
+    return _integers(key, low, high, _above(maxval, int(np.iinfo(dtype).max)), shape, dtype)
+
+
+def _drawn_as(dtype: np.dtype) -> np.dtype:
+    """Small integers are drawn from 32 bits."""
+    return dtype if dtype.itemsize >= 4 else np.dtype(np.int32)
+
+
+@_one_program("low", "high")
+def _integers(key, low, high, beyond, shape, dtype):
+    """Integers from [low, high), or up to `high` itself where it is `beyond` what its dtype holds."""
+    work = _drawn_as(dtype)
     width = 8 * work.itemsize
     unsigned = np.dtype(f"uint{width}")
-    low, high = [cast(concrete(_clipped_int(v, dtype)), work) for v in (minval, maxval)]
-    shape = broadcast_shapes(shape, low.shape, high.shape) if low.ndim or high.ndim else shape
-    first, second = _split_raw(raw, 2)
+    first, second = _split_raw(_one(key, "randint"), 2)
     upper, lower = _bits(first, width, shape), _bits(second, width, shape)
     low_, high_ = _match(low, high)
     span = ew.sub(high_, low_)
@@ -397,7 +422,7 @@ def _clipped_int(v, dtype):
     return cast(ew.clamp(np.asarray(low, v.dtype)[()], v, np.asarray(high, v.dtype)[()]), dtype)
 
 
-@takes_out_sharding
+@_sampler("p")
 def bernoulli(key, p=0.5, shape=None, mode: str = "low"):  # noqa: A002
     """True with probability `p`."""
     dtype = dtypes.to_inexact_dtype(dtypes.result_type(p))
@@ -409,7 +434,7 @@ def bernoulli(key, p=0.5, shape=None, mode: str = "low"):  # noqa: A002
     return ew.lt(u, broadcast_to_shape(p, shape) if p.ndim else p)
 
 
-@takes_out_sharding
+@_sampler()
 def rademacher(key, shape=(), dtype=None):  # noqa: A002
     """-1 or 1 with equal probability."""
     dtype = dtypes.default_int_dtype() if dtype is None else dtypes.check_dtype(dtype, "rademacher")
@@ -417,14 +442,14 @@ def rademacher(key, shape=(), dtype=None):  # noqa: A002
     return ew.convert_element_type(ew.sub(ew.mul(ew.convert_element_type(sign, np.dtype(np.int32)), 2), 1), dtype)
 
 
-@takes_out_sharding
+@_sampler()
 def exponential(key, shape=(), dtype=None):  # noqa: A002
     """Samples of the exponential distribution with rate 1."""
     dtype = _float(dtype, "exponential")
     return ew.neg(ew.log1p(ew.neg(_uniform(_one(key, "exponential"), _shape(shape), dtype, 0.0, 1.0))))
 
 
-@takes_out_sharding
+@_sampler()
 def gumbel(key, shape=(), dtype=None, mode: str | None = None):  # noqa: A002
     """Samples of the Gumbel distribution."""
     dtype = _float(dtype, "gumbel")
@@ -434,7 +459,7 @@ def gumbel(key, shape=(), dtype=None, mode: str | None = None):  # noqa: A002
     return ew.neg(ew.log(ew.neg(ew.log(u))))
 
 
-@takes_out_sharding
+@_sampler()
 def laplace(key, shape=(), dtype=None):  # noqa: A002
     """Samples of the Laplace distribution."""
     dtype = _float(dtype, "laplace")
@@ -442,7 +467,7 @@ def laplace(key, shape=(), dtype=None):  # noqa: A002
     return ew.mul(ew.sign(u), ew.log1p(ew.neg(ew.abs(u))))
 
 
-@takes_out_sharding
+@_sampler()
 def logistic(key, shape=(), dtype=None):  # noqa: A002
     """Samples of the logistic distribution."""
     dtype = _float(dtype, "logistic")
@@ -450,7 +475,7 @@ def logistic(key, shape=(), dtype=None):  # noqa: A002
     return ew.log(ew.div(u, ew.add(ew.neg(u), np.ones((), dtype)[()])))
 
 
-@takes_out_sharding
+@_sampler()
 def cauchy(key, shape=(), dtype=None):  # noqa: A002
     """Samples of the Cauchy distribution."""
     dtype = _float(dtype, "cauchy")
@@ -458,7 +483,7 @@ def cauchy(key, shape=(), dtype=None):  # noqa: A002
     return ew.tan(ew.mul(ew.sub(u, np.asarray(0.5, dtype)[()]), np.asarray(np.pi, dtype)[()]))
 
 
-@takes_out_sharding
+@_sampler("lower", "upper")
 def truncated_normal(key, lower, upper, shape=None, dtype=None):  # noqa: A002
     """Samples of the standard normal distribution between `lower` and `upper`."""
     dtype = _float(dtype, "truncated_normal")
@@ -474,7 +499,7 @@ def truncated_normal(key, lower, upper, shape=None, dtype=None):  # noqa: A002
     return ew.clamp(broadcast_to_shape(low, shape), out, broadcast_to_shape(high, shape))
 
 
-@takes_out_sharding
+@_sampler("logits")
 def categorical(key, logits, axis: int = -1, shape=None, replace: bool = True, mode: str | None = None):  # noqa: A002
     """Samples of categorical distributions with unnormalised log-probabilities `logits` along `axis`."""
     logits = concrete(logits)
@@ -555,14 +580,14 @@ def choice(key, a, shape=(), replace: bool = True, p=None, axis: int = 0, mode: 
     return wnp.take(arr, positions, axis % arr.ndim, mode="clip") if arr.ndim else arr
 
 
-@takes_out_sharding
+@_sampler()
 def maxwell(key, shape=(), dtype=None):  # noqa: A002
     """Samples of the Maxwell distribution."""
     x = normal(key, (*_shape(shape), 3), _float(dtype, "maxwell"))
     return wnp.sqrt(wnp.sum(wnp.square(x), -1))
 
 
-@takes_out_sharding
+@_sampler("scale")
 def rayleigh(key, scale, shape=None, dtype=None):  # noqa: A002
     """Samples of the Rayleigh distribution."""
     dtype = _float(dtype, "rayleigh")
@@ -572,7 +597,7 @@ def rayleigh(key, scale, shape=None, dtype=None):  # noqa: A002
     return wnp.multiply(wnp.sqrt(wnp.multiply(wnp.log(u), -2)), scale)
 
 
-@takes_out_sharding
+@_sampler("b")
 def pareto(key, b, shape=None, dtype=None):  # noqa: A002
     """Samples of the Pareto distribution."""
     dtype = _float(dtype, "pareto")
@@ -588,7 +613,7 @@ def weibull_min(key, scale, concentration, shape=(), dtype=None):  # noqa: A002
     return wnp.multiply(wnp.power(wnp.negative(wnp.log1p(wnp.negative(u))), wnp.divide(1.0, concentration)), scale)
 
 
-@takes_out_sharding
+@_sampler("mean", "cov")
 def multivariate_normal(key, mean, cov, shape=None, dtype=None, method: str = "cholesky"):  # noqa: A002
     """Samples of a multivariate normal distribution."""
     dtype = _float(dtype, "multivariate_normal")
@@ -612,7 +637,7 @@ def _root_of(cov, method: str):
     return wnp.multiply(vectors, wnp.expand_dims(wnp.sqrt(values), -2))
 
 
-@takes_out_sharding
+@_sampler("sigma")
 def lognormal(key, sigma=1.0, shape=None, dtype=None):
     """Exponentials of normal samples of deviation `sigma`."""
     dtype = _float(dtype, "lognormal")
@@ -631,7 +656,7 @@ def double_sided_maxwell(key, loc, scale, shape=(), dtype=None):
     return wnp.add(wnp.multiply(signed, scale), loc)
 
 
-@takes_out_sharding
+@_sampler("left", "mode", "right")
 def triangular(key, left, mode, right, shape=None, dtype=None):
     """Samples of the triangular distribution between `left` and `right` with its peak at `mode`."""
     dtype = _float(dtype, "triangular")
@@ -644,7 +669,7 @@ def triangular(key, left, mode, right, shape=None, dtype=None):
     return wnp.where(wnp.less(u, wnp.divide(rise, width)), low, high)
 
 
-@takes_out_sharding
+@_sampler("mean")
 def wald(key, mean, shape=None, dtype=None):
     """Samples of the Wald (inverse Gaussian) distribution with scale 1."""
     dtype = _float(dtype, "wald")
@@ -659,7 +684,7 @@ def wald(key, mean, shape=None, dtype=None):
     return wnp.where(wnp.less_equal(z, wnp.divide(mean, wnp.add(mean, x))), x, wnp.divide(square, x))
 
 
-@takes_out_sharding
+@_sampler()
 def orthogonal(key, n: int, shape=(), dtype=None, m: int | None = None):
     """Uniformly distributed orthogonal matrices, n by m (square by default)."""
     from weft.ops import linalg
