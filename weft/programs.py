@@ -31,6 +31,7 @@ from weft.util.collector import paused
 from weft.util.config import config
 
 if TYPE_CHECKING:
+    from weft.codegen.program import Made
     from weft.pipeline import Stages
 
 pool.look_ahead()
@@ -104,14 +105,21 @@ def _versions() -> str:
 
 def _write(key: str, made: Executable) -> None:
     """Keep an executable whose code is all on disk, and which calls nothing of this process."""
+    if made.native.host.calls:
+        return
+    parts, consts = made.native.made, made.stages.scheduled.consts
+    layouts = [[s.sharding for s in made.in_specs], [(s.sharding, s.committed) for s in made.out_specs]]
+    facts = (made.arena_bytes, made.kernel_count, made.collective_count, tuple(made.aliases.items()), made.native.kernel_count)
+    cache.later(key, lambda: _said(parts, facts, consts, layouts))
+
+
+def _said(parts: Made, facts: tuple, consts: Sequence[Any], layouts: list) -> bytes | None:
+    """All that `_load` wants."""
     from weft.codegen.program import image_of
 
-    image = None if made.native.host.calls else image_of(made.native.made)
-    if image is not None:
-        consts = [np.ascontiguousarray(c).tobytes() for c in made.stages.scheduled.consts]
-        layouts = pickle.dumps([[s.sharding for s in made.in_specs], [(s.sharding, s.committed) for s in made.out_specs]])
-        facts = (made.arena_bytes, made.kernel_count, made.collective_count, tuple(made.aliases.items()), made.native.kernel_count)
-        cache.write(key, marshal.dumps((tuple(image), facts, consts, layouts)))
+    image = image_of(parts)
+    values = [np.ascontiguousarray(c).tobytes() for c in consts]
+    return None if image is None else marshal.dumps((tuple(image), facts, values, pickle.dumps(layouts)))
 
 
 def _read(key: str, order: tuple) -> Executable | None:

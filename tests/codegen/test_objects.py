@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -70,3 +73,34 @@ def test_the_fingerprint_follows_the_sources_and_is_kept(monkeypatch, tmp_path):
     assert changed != first
     (home / "two.ll").write_text("2")
     assert fingerprint() == first, "equal sources, whenever they were written, have one fingerprint"
+
+
+def test_what_is_to_be_written_is_there_for_readers_at_once_and_on_disk_soon(tmp_path):
+    made = []
+    cache.later(name := cache.key("later"), lambda: made.append(1) or b"data")
+    cache.later(cache.key("nothing"), lambda: None)
+    assert cache.has(name) and cache.read(name) == b"data"
+    cache.flush()
+    assert cache.read(name) == b"data" and len(made) == 2 and len(list(tmp_path.rglob("*.o"))) == 1
+    cache.later(name, lambda: b"older")
+    cache.write(name, b"newer")
+    cache.flush()
+    assert cache.read(name) == b"newer"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_leaves_what_waits_to_its_parent(monkeypatch):
+    monkeypatch.setattr(cache, "_PAUSE_S", 60)
+    cache.later(name := cache.key("forked"), lambda: str(os.getpid()).encode())
+    child = os.fork()
+    if not child:
+        os._exit(int(cache.has(name)))
+    assert os.waitpid(child, 0)[1] == 0
+    cache.flush()
+    assert cache.read(name) == str(os.getpid()).encode()
+
+
+def test_what_waits_is_written_at_the_end_of_the_process():
+    text = "from weft.codegen import cache; cache._PAUSE_S = 60; cache.later(cache.key('end'), lambda: b'data')"
+    subprocess.run([sys.executable, "-c", text], check=True)
+    assert cache.read(cache.key("end")) == b"data"

@@ -204,6 +204,7 @@ def test_objects_come_back_from_disk(fresh_cache, monkeypatch):
     x = np.zeros(33, np.float32)
     prog = Program(slots(x, out=1), (Launch(shift(33, 3.0), (BufRef(0), BufRef(0))),), 0)
     assert run(prog, x).from_disk == 0
+    cache.flush()
     assert len(list(fresh_cache.glob("*/*.o"))) == 3  # where the kernel is, its object, the entry
     monkeypatch.setattr(program, "_kernels", {})
 
@@ -220,6 +221,7 @@ def test_damaged_objects_are_compiled_again(fresh_cache, monkeypatch):
     x = np.zeros(34, np.float32)
     prog = Program(slots(x, out=1), (Launch(shift(34, 3.0), (BufRef(0), BufRef(0))),), 0)
     run(prog, x)
+    cache.flush()
     for number, file in enumerate(fresh_cache.glob("*/*.o")):
         data = bytearray(file.read_bytes())
         data[len(data) // 2] ^= 1
@@ -236,6 +238,7 @@ def test_cache_off_writes_nothing(fresh_cache, monkeypatch):
     assert cache.directory() is None
     x = np.zeros(35, np.float32)
     run(Program(slots(x, out=1), (Launch(shift(35, 3.0), (BufRef(0), BufRef(0))),), 0), x)
+    cache.flush()
     assert not list(fresh_cache.iterdir())
 
 
@@ -244,6 +247,7 @@ def test_an_unwritable_cache_is_no_error(fresh_cache, monkeypatch):
     monkeypatch.setenv("WEFT_CACHE_DIR", str(fresh_cache / "file" / "below"))
     x = np.zeros(36, np.float32)
     run(Program(slots(x, out=1), (Launch(shift(36, 3.0), (BufRef(0), BufRef(0))),), 0), x)
+    cache.flush()
     np.testing.assert_array_equal(x, np.full(36, 3))
 
 
@@ -265,6 +269,7 @@ def test_a_kernel_of_a_lost_batch_is_compiled_again(fresh_cache, monkeypatch):
     x = np.zeros(22, np.float32)
     several = tuple(Launch(shift(22, float(by)), (BufRef(0), BufRef(0))) for by in (1, 2))
     run(Program(slots(x, out=1), several, 0), x)
+    cache.flush()
     for file in fresh_cache.glob("*/*.o"):
         if file.stat().st_size > 1000:
             file.unlink()

@@ -1,7 +1,8 @@
 """Objects on disk: compiled kernels, entries and whole programs that outlive the process.
 
 In:   a key (the text that determines the object) and, when missing, the object's bytes.
-Out:  the bytes, or None.
+Out:  the bytes, or None. `write` writes now, `later` when the call that is being served is over: readers in this process
+      cannot tell, and at the end of the process all is written.
 Laws: files are written under a temporary name and renamed, so that a reader sees all or nothing; each carries a
       checksum, and a file that fails it counts as missing. Failure to write is not an error: the cache is only a cache.
       It is kept below a limit by deleting the oldest files now and then. Names are digests, so the folders fill evenly:
@@ -10,9 +11,13 @@ Laws: files are written under a temporary name and renamed, so that a reader see
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import functools
 import os
 import threading
+import time
+from collections.abc import Callable
 
 try:
     from _blake2 import blake2b  # what `hashlib` hands out, after it has loaded OpenSSL
@@ -83,6 +88,9 @@ def read(name: str) -> bytes | None:
     place = _file(name)
     if place is None:
         return None
+    make = _waiting.get(place)
+    if make is not None:
+        return make()
     try:
         with open(place, "rb") as file:
             data = file.read()
@@ -97,7 +105,7 @@ def read(name: str) -> bytes | None:
 def has(name: str) -> bool:
     """Whether there is an object called `name`."""
     place = _file(name)
-    return place is not None and os.path.exists(place)
+    return place is not None and (place in _waiting or os.path.exists(place))
 
 
 def _file(name: str) -> str | None:
@@ -108,18 +116,74 @@ def _file(name: str) -> str | None:
 def write(name: str, data: bytes) -> None:
     """Keep an object."""
     place = _file(name)
-    if place is None:
-        return
+    if place is not None:
+        if place in _waiting:
+            flush()
+        _put(place, data)
+
+
+def _put(place: str, data: bytes) -> None:
     temporary = f"{place}.{os.getpid()}.{threading.get_ident()}"
+    folder, name = os.path.split(place)
     try:
-        os.makedirs(os.path.dirname(place), exist_ok=True)
+        os.makedirs(folder, exist_ok=True)
         with open(temporary, "xb") as file:
             file.write(_MAGIC + blake2b(data, digest_size=16).digest() + data)
         os.replace(temporary, place)
     except OSError:
         return
     if name[2:4] == "00":                    # one in 256 of this folder: often enough, in short-lived processes too
-        _prune(os.path.dirname(place), _limit() // _FOLDERS)
+        _prune(folder, _limit() // _FOLDERS)
+
+
+# ---- what is to be written
+
+_PAUSE_S = 0.02     # by then the call that compiled something is mostly over
+_waiting: dict[str, Callable[[], bytes | None]] = {}
+_lock, _writing = threading.Lock(), threading.RLock()
+
+
+def later(name: str, make: Callable[[], bytes | None]) -> None:
+    """Keep the object that `make` gives, soon: a thread makes and writes it, or the end of the process does. None is not kept."""
+    place = _file(name)
+    if place is None:
+        return
+    with _lock:
+        first = not _waiting
+        _waiting[place] = make
+    if first:
+        with contextlib.suppress(RuntimeError):     # the interpreter ends, and starts no thread
+            threading.Thread(target=_write_soon, daemon=True).start()
+
+
+def _write_soon() -> None:
+    time.sleep(_PAUSE_S)
+    flush()
+
+
+@atexit.register
+def flush() -> None:
+    """Write what waits to be written."""
+    with _writing:
+        while (found := next(iter(list(_waiting.items())), None)) is not None:
+            place, make = found
+            with contextlib.suppress(Exception):    # the cache is only a cache
+                data = make()
+                if data is not None:
+                    _put(place, data)
+            with _lock:
+                _waiting.pop(place, None)
+
+
+def _forget() -> None:
+    """A forked child leaves what waits to its parent, whose threads it does not have."""
+    global _lock, _writing
+    _lock, _writing = threading.Lock(), threading.RLock()
+    _waiting.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def prune(limit: int | None = None) -> int:

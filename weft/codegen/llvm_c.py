@@ -76,6 +76,11 @@ def library() -> ctypes.CDLL:
     return _loaded[0]
 
 
+def is_loaded() -> bool:
+    """Whether `library` answers at once."""
+    return bool(_loaded)
+
+
 def _load(path: str) -> ctypes.CDLL:
     found = ctypes.PyDLL(path, handle=_open(path)) if sys.platform == "linux" else ctypes.PyDLL(path)
     free = ctypes.CDLL(path, handle=found._handle)

@@ -25,8 +25,9 @@ _prepared: dict[str, bytes] = {}
 
 
 def prepare(orders: Iterable[Order], threads: int) -> None:
-    """Compile the modules that are neither prepared nor on disk, on up to so many threads."""
-    wanted = {order.key: order for order in orders if order.key not in _prepared and not cache.has(order.key)}
+    """Compile the modules that are neither prepared nor on disk, on up to so many threads; give what takes long first."""
+    optimized_first = sorted(orders, key=lambda order: order.quick)
+    wanted = {order.key: order for order in optimized_first if order.key not in _prepared and not cache.has(order.key)}
     if wanted:
         modules = [(order.text, order.quick) for order in wanted.values()]
         for order, data in zip(wanted.values(), target.emit_objects(modules, target.current(), threads)):
@@ -36,7 +37,7 @@ def prepare(orders: Iterable[Order], threads: int) -> None:
 def keep(order: Order, data: bytes) -> None:
     """Have the object of a module ready for `take`."""
     _prepared[order.key] = data
-    cache.write(order.key, data)
+    cache.later(order.key, lambda: data)
 
 
 def take(order: Order) -> bytes:
@@ -45,8 +46,8 @@ def take(order: Order) -> bytes:
     if data is None:
         data = cache.read(order.key)
     if data is None:
-        data = target.emit_object(order.text(), target.current(), order.quick)
-        cache.write(order.key, data)
+        keep(order, target.emit_object(order.text(), target.current(), order.quick))
+        data = _prepared.pop(order.key)
     return data
 
 
@@ -61,5 +62,5 @@ def image(orders: Sequence[Order]) -> loader.Image | None:
     except loader.Unsupported:
         return None
     if made is not None:
-        cache.write(key, marshal.dumps(tuple(made)))
+        cache.later(key, lambda: marshal.dumps(tuple(made)))
     return made

@@ -116,6 +116,7 @@ def _compile_ahead() -> None:
     with contextlib.suppress(ImportError, OSError):  # whoever compiles meets it again
         part = _part()
         objects.keep(order(part), target.emit_apart(part.text()))
+        objects.image([order(part)])
 
 
 def _addresses() -> dict[str, int]:

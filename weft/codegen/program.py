@@ -86,8 +86,9 @@ def _provide(kernels: dict[str, Kernel], others: Sequence[Order]) -> None:
         objects.prepare([*orders, *others], threads)
         for batch, order in zip(batches, orders):
             _link_batch(batch, order.key, objects.take(order), False)
+            where = f"{order.key} {' '.join(batch)}".encode()
             for name in batch:
-                cache.write(name, f"{order.key} {' '.join(batch)}".encode())
+                cache.later(name, lambda where=where: where)
 
 
 def _adopt(name: str, wanted: dict[str, Kernel]) -> None:
@@ -179,19 +180,19 @@ def compile_program(program: Program) -> NativeProgram:
 
     emitter = EntryEmitter(program, kernel_symbol, library_symbol)
     modules = emitter.modules(native.ENTRY)
-    orders = entry_orders = [Order(cache.key(target.current().identity, "entry", text), functools.partial(str, text), True)
-                             for _, text in modules]
-    if emitter.routines or any(kernel.parallel_extent > 1 for kernel in launched.values()):
-        orders = [*orders, *pool.orders()]
+    entry_orders = [Order(cache.key(target.current().identity, "entry", text), functools.partial(str, text), True) for _, text in modules]
+    orders: list[Order] = []
     if matmuls:
         from weft.codegen import gemm
 
-        orders = [*orders, *(part for symbol, wanted in matmuls.items() for part in gemm.orders(symbol, wanted))]
+        orders += [part for symbol, wanted in matmuls.items() for part in gemm.orders(symbol, wanted)]
     if sorts:
         from weft.codegen import sort
 
-        orders = [*orders, *(part for symbol in dict.fromkeys(sorts) for part in sort.orders(symbol))]
-    _provide({names[number]: kernel for number, kernel in launched.items()}, orders)
+        orders += [part for symbol in dict.fromkeys(sorts) for part in sort.orders(symbol)]
+    if emitter.routines or any(kernel.parallel_extent > 1 for kernel in launched.values()):
+        orders += pool.orders()
+    _provide({names[number]: kernel for number, kernel in launched.items()}, [*orders, *entry_orders])
     distinct = {_symbol(name): _kernels[name] for name in names.values()}
     imports = {symbol: made.address for symbol, made in distinct.items()}
     imports |= {symbol: gemm.ensure(symbol, wanted) for symbol, wanted in matmuls.items()}

@@ -13,9 +13,9 @@ import ctypes
 import functools
 import itertools
 import os
-import queue
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from weft.codegen import cache, llvm_c, loader
@@ -153,14 +153,16 @@ def emit_apart(ir: str) -> bytes:
 def emit_objects(modules: Sequence[tuple[Callable[[], str], bool]], target: Target, threads: int) -> list[bytes]:
     """Machine code of several modules, (function that writes the text, quick), compiled on up to so many threads.
 
-    The calling thread writes the texts; others load LLVM meanwhile and begin with the longest text there is.
+    Those that take long should come first. While a thread compiles, another writes the next text; one thread loads LLVM
+    where that is to be done, and the caller writes meanwhile.
     """
     made: list[bytes | BaseException] = [b""] * len(modules)
-    written: queue.PriorityQueue[tuple[int, int, str]] = queue.PriorityQueue()
+    unwritten = iter(range(len(modules)))
+    written: deque[tuple[int, str]] = deque()
 
     def work(number: int) -> None:
-        while (found := written.get())[0] <= 0:
-            _, i, text = found
+        while (found := _next_text(modules, unwritten, written, made)) is not None:
+            i, text = found
             try:
                 made[i] = llvm_c.emit(text, _machine(target, 0 if modules[i][1] else _CODEGEN_LEVEL, number))
             except BaseException as error:
@@ -170,24 +172,34 @@ def emit_objects(modules: Sequence[tuple[Callable[[], str], bool]], target: Targ
         others = [threading.Thread(target=_load_and, args=(work, i)) for i in range(1, min(threads, len(modules)))]
         for other in others:
             other.start()
-        try:
-            for i, (text, _) in enumerate(modules):
-                ir = text()
-                written.put((-len(ir), i, ir))
-        finally:
-            for _ in range(len(others) + 1):
-                written.put((1, 0, ""))                    # after all texts: there are no more
-            work(0)
-            for other in others:
-                other.join()
+        work(0)
+        for other in others:
+            other.join()
     for data in made:
         if isinstance(data, BaseException):
             raise data
     return made
 
 
+def _next_text(modules: Sequence[tuple[Callable[[], str], bool]], unwritten: Iterator[int], written: deque[tuple[int, str]],
+               made: list[bytes | BaseException]) -> tuple[int, str] | None:
+    """The next text to compile, written now unless it is: several of them while LLVM is still being loaded."""
+    while not written or not llvm_c.is_loaded():
+        i = next(unwritten, None)
+        if i is None:
+            break
+        try:
+            written.append((i, modules[i][0]()))
+        except BaseException as error:
+            made[i] = error
+    try:
+        return written.popleft()
+    except IndexError:
+        return None
+
+
 def _load_and(work: Callable[[int], None], number: int) -> None:
-    """Be done with loading LLVM when the first text is there."""
+    """Load LLVM first, while the caller writes texts."""
     with contextlib.suppress(ImportError, OSError):  # whoever compiles meets it again
         llvm_c.library()
     work(number)
