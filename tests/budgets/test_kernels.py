@@ -111,3 +111,15 @@ def test_a_layer_split_over_its_hidden_width_runs_the_kernels_of_one_device():
     split = [weft.device_put(x, NamedSharding(mesh, spec)) for x, spec in zip(args, specs)]
     assert counts(layer, *split) == counts(layer, *args) == (0, 2)
     assert counts(gradient(layer), split[0], *split) == counts(gradient(layer), args[0], *args) == (2, 5)
+
+
+def test_a_recurrence_keeps_each_state_once_for_its_gradient():
+    """What a turn ends with, which the derivative of exp reads, is what the next begins with, which that of the product reads."""
+    turns, batch, width = 16, 8, 64
+
+    def loss(w, x):
+        return lax.scan(lambda h, x: (wnp.exp(h @ w + x), None), wnp.zeros((batch, width)), x)[0].sum()
+
+    plan = scheduled(weft.grad(loss), np.zeros((width, width), "f4"), np.zeros((turns, batch, width), "f4"))
+    row = batch * width * 4
+    assert plan.program.arena_bytes <= (turns + 1) * row + turns * row + row      # states, cotangents, and those of a turn

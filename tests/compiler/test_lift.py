@@ -41,8 +41,13 @@ def used_twice(x, w, v, h):
     """A sum that is looked at in each turn stays; so does a product that is needed in the loop and stacked, too."""
     def turn(total, x):
         y = wnp.sin(total[:4]) @ v
-        return total + x.T @ h, (total, y, y.sum())
+        return total + x.T @ wnp.cos(total[:4]), (total, y, y.sum())
     return lax.scan(turn, w, x)
+
+
+def transposed(x, w, v, h):
+    """What a product reads the other way round is a slice of what the scan goes along with, all the same."""
+    return lax.scan(lambda total, x: (wnp.tanh(total + x.T @ h), total[0]), w, x)
 
 
 def bodies(jaxpr):
@@ -54,7 +59,7 @@ def products(jaxpr) -> int:
 
 
 @pytest.mark.parametrize("f, inside, outside", [(before, [1], 1), (after, [1], 1), (carried, [1], 1), (gradient, [1, 1], 3),
-                                                (used_twice, [2], 0)])
+                                                (used_twice, [2], 0), (transposed, [0], 1)])
 def test_products_of_small_turns(f, inside, outside):
     simplified = weft.jit(f).lower(X, W, V, H).compile().stages.simplified
     lifted = lift_products(simplified)

@@ -36,7 +36,11 @@ CASES = [
     ("lossy cast stays", lambda x: [E.convert_element_type(E.convert_element_type(x, I32), np.dtype("f4"))],
      ["convert_element_type", "convert_element_type"]),
     ("sums of sums", lambda x: [R.reduce_sum(R.reduce_sum(x, axes=(0,)), axes=(0,))], ["reduce_sum"]),
-    ("transpose of a matmul", lambda x: [T(dot(x, T(x)))], ["transpose", "dot_general"]),
+    ("transpose of a matmul", lambda x: [T(dot(x, E.sin(T(x))))], ["transpose", "sin", "dot_general"]),
+    ("matmul of a transpose", lambda x: [dot(x, T(x))], ["dot_general"]),
+    ("matmul of a transpose that exchanges free dims",
+     lambda x: [dot(x, L.transpose(L.reshape(x, new_sizes=(2, 2, 6)), permutation=(2, 1, 0)))],
+     ["reshape", "transpose", "dot_general"]),
 ]
 
 

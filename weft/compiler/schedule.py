@@ -351,9 +351,10 @@ class Body:
             if how in ("scatter", "update", "library"):
                 self._pass_on(i, item.invars[0], item.outvars[0])
             elif how == "region" and item.primitive.name in ("scan", "while"):
-                first = carried_from(item)
-                for atom, var in zip(item.invars[first:], item.outvars[:carried_count(item)]):
-                    self._pass_on(i, atom, var)
+                first, courses = carried_from(item), self._stacked_courses(item)
+                for n, (atom, var) in enumerate(zip(item.invars[first:], item.outvars[:carried_count(item)])):
+                    if n not in courses:
+                        self._pass_on(i, atom, var)
 
     def _pass_on(self, position: int, atom: Atom, var: Var) -> None:
         item = self.items[position]
@@ -608,7 +609,7 @@ class Body:
             plan.copy(carry, new, nbytes)
 
     def _adopt(self, carry: Ref, new: Ref, ends: list[Ref], homes: set[Buffer]) -> bool:
-        """Let the kernel that makes a new carried value write it into the carry, if the old one is dead by then."""
+        """Let the step that makes a new carried value write it into the carry, if the old one is dead by then."""
         plan, home, buffer = self.plan, carry.final(), new.buffer
         if buffer.kind != "temp" or buffer.region is not plan.region or buffer in homes:
             return False
@@ -616,7 +617,7 @@ class Body:
             return False
         if sum(e.buffer is buffer for e in ends) != 1 or any(e.buffer is home.buffer for e in ends):
             return False
-        writer = next((p for p in reversed(plan.launches) if p.time == buffer.first and p in plan.steps), None)
+        writer = next((p for p in reversed(plan.steps) if p.time == buffer.first), None)
         read = plan.last_read.get(home.buffer, -1)
         if writer is None or read > buffer.first:
             return False
@@ -628,31 +629,71 @@ class Body:
         buffer.forward = home
         return True
 
+    def _stacked_courses(self, eqn: Eqn) -> dict[int, list[tuple[Var, bool]]]:
+        """Carried values of a scan whose beginnings of turns are stacked: their stacks, and whether each is of the ends of turns."""
+        if eqn.primitive.name != "scan" or not eqn.params["length"]:
+            return {}
+        inner, nc, nk = eqn.params["jaxpr"], eqn.params["num_consts"], eqn.params["num_carry"]
+        found = {}
+        for n, (begin, end) in enumerate(zip(inner.invars[nc:nc + nk], inner.outvars[:nk])):
+            stacks = [(var, atom is not begin) for atom, var in zip(inner.outvars[nk:], eqn.outvars[nk:])
+                      if var not in self.targets and (atom is begin or atom is end)]
+            if begin.aval.nbytes and not all(ends for _, ends in stacks):
+                found[n] = stacks
+        return found
+
+    def _course(self, eqn: Eqn, n: int, stacks: list[tuple[Var, bool]]) -> tuple[Ref, Ref]:
+        """Memory for a carried value at all times, and where it lies at the begin and at the end of the first turn.
+
+        The end of a turn is the begin of the next: a stack of ends is that of begins, one place on."""
+        first, length, back = eqn.invars[carried_from(eqn) + n], eqn.params["length"], bool(eqn.params.get("reverse", False))
+        nbytes, last = first.aval.nbytes, eqn.outvars[n]
+        course = Ref(self.plan.new((length + 1) * nbytes))
+        begins, ends = course.moved(back * nbytes), course.moved((not back) * nbytes)
+        self.plan.copy(course.moved(back * length * nbytes), self.ref(first), nbytes)
+        for var, of_ends in stacks:
+            self.env[var] = ends if of_ends else begins
+        if last not in self.targets:
+            self.env[last] = course.moved((not back) * length * nbytes)
+        return begins, ends
+
     def _scan(self, eqn: Eqn) -> None:
         params, plan = eqn.params, self.plan
         inner, length = params["jaxpr"], params["length"]
         nc, nk = params["num_consts"], params["num_carry"]
         consts = [self.ref(a) for a in eqn.invars[:nc]]
         xs = [self.ref(a) for a in eqn.invars[nc + nk:]]
-        carries = self._carries(eqn.invars[nc:nc + nk], eqn.outvars[:nk])
-        ys = [self.result(v) for v in eqn.outvars[nk:]]
+        courses = {n: self._course(eqn, n, stacks) for n, stacks in self._stacked_courses(eqn).items()}
+        moving = [n for n in range(nk) if n not in courses]
+        carries = self._carries([eqn.invars[nc + n] for n in moving], [eqn.outvars[n] for n in moving])
+        ys = [self.env.get(v) or self.result(v) for v in eqn.outvars[nk:]]
         if length == 0:
             return
         var = self._loop_variable()
         along = lambda ref, aval: Ref(ref.buffer, ref.offset, (*ref.strides, (var, aval.nbytes)))
 
         def run() -> None:
-            for ref in (*carries, *ys):
+            for ref in (*carries, *ys, *(begins for begins, _ in courses.values())):
                 plan.touch(ref)
-            ins = [*consts, *carries, *(along(r, v.aval) for r, v in zip(xs, inner.invars[nc + nk:]))]
+            given: list[Ref] = [*consts, *([None] * nk), *(along(r, v.aval) for r, v in zip(xs, inner.invars[nc + nk:]))]
             outs = [None] * nk + [along(r, a.aval) for r, a in zip(ys, inner.outvars[nk:])]
-            owned = [False] * nc + [True] * nk + [False] * len(xs)
-            fresh = plan.body(inner, ins, outs, owned)
-            self._carry_over(carries, fresh[:nk], [v.aval for v in eqn.outvars[:nk]])
+            for n, carry in zip(moving, carries):
+                given[nc + n] = carry
+            for n, (begins, ends) in courses.items():
+                aval = inner.outvars[n].aval
+                given[nc + n], outs[n] = along(begins, aval), along(ends, aval)
+            owned = [False] * nc + [n not in courses for n in range(nk)] + [False] * len(xs)
+            fresh = plan.body(inner, given, outs, owned)
+            self._carry_over(carries, [fresh[n] for n in moving], [eqn.outvars[n].aval for n in moving])
 
         steps = plan.inside(run)
         reverse = bool(params.get("reverse", False))
         plan.step(lambda at: P.Loop(var, length, fixed(steps, at), reverse), [], [])
+        for n, (_, ends) in courses.items():
+            out = eqn.outvars[n]
+            if out in self.targets:
+                nbytes = out.aval.nbytes
+                plan.copy(self.result(out), ends.moved(0 if reverse else (length - 1) * nbytes), nbytes)
 
     def _while(self, eqn: Eqn) -> None:
         params, plan = eqn.params, self.plan

@@ -246,6 +246,24 @@ def _transposed_dot(eqn: Eqn, dot: Eqn, order: tuple[int, ...]) -> Eqn | None:
     return dot.replace(invars=(rhs, lhs), outvars=eqn.outvars, params={**dot.params, "dimension_numbers": numbers})
 
 
+def _dot(walk: _Algebra, eqn: Eqn):
+    """A matmul reads transposed operands where they lie, if that leaves its free dims in order."""
+    operands, (contract, batch) = list(eqn.invars), eqn.params["dimension_numbers"]
+    contract, batch = list(contract), list(batch)
+    for side, x in enumerate(eqn.invars):
+        made = walk.maker.get(x) if type(x) is not Literal else None
+        if made is None or made.primitive.name != "transpose":
+            continue
+        order = made.params["permutation"]
+        summed, along = ([order[d] for d in dims[side]] for dims in (contract, batch))
+        free = [d for d in order if d not in summed and d not in along]
+        if free == sorted(free):
+            operands[side], contract[side], batch[side] = made.invars[0], tuple(summed), tuple(along)
+    if operands == list(eqn.invars):
+        return None
+    return eqn.replace(invars=operands, params={**eqn.params, "dimension_numbers": (tuple(contract), tuple(batch))})
+
+
 def _reshape(walk: _Algebra, eqn: Eqn):
     x = eqn.invars[0]
     if len(eqn.invars) == 1 and x.aval.shape == eqn.outvars[0].aval.shape:
@@ -312,7 +330,8 @@ _RULES = {
     "sub": _with_scalars(_sub), "add_any": _with_scalars(_add), "max": _with_scalars(None), "min": _with_scalars(None),
     "neg": _twice, "not": _twice, "conj": _twice, "convert_element_type": _convert, "transpose": _transpose,
     **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"), _sum_of_sums),
-    "reshape": _reshape, "broadcast_in_dim": _broadcast, **dict.fromkeys(("copy", "name"), lambda walk, eqn: eqn.invars[0]),
+    "dot_general": _dot, "reshape": _reshape, "broadcast_in_dim": _broadcast,
+    **dict.fromkeys(("copy", "name"), lambda walk, eqn: eqn.invars[0]),
 }
 
 
