@@ -132,8 +132,7 @@ class Survey:
                 if x.guard is not None:
                     stack.append(x.guard)
             elif type(x) is Op:
-                if x.type != "i64":
-                    self.price += 20 if x.op in _HEAVY else 1
+                self.price += _price([x])
                 stack.extend(x.args)
             elif type(x) is Index:
                 self.pinned.add(id(x))
@@ -495,14 +494,16 @@ class Nest:
     def _ahead(self, passes: list, where: dict[int, Expr]) -> list[list]:
         """What each pass fetches of the row that follows, so that memory is busy while a row is gone over again.
 
-        The pass before the last does so: the last one is busy storing."""
+        The pass that computes most does so, unless it is busy storing rows."""
         ahead: list[list] = [[] for _ in passes]
         if passes and self.vector is not None and self.vector.column:
             ahead[0] += self._looked_up(where)
         if len(passes) < 2 or not self.next_row or self.vector is None:
             return ahead
+        free = [p for p, (_, outputs, _, _) in enumerate(passes) if all(o.combine is not None for o in outputs)]
+        busiest = max(free, key=lambda p: (_price(_reachable(passes[p][2])), p), default=-2)
         translate = Translate(self.low.builder, self.b, self.mapping({**where, **self.next_row}))
-        ahead[-2] += self.fetched([d for d in self.dims if not d.column], translate)
+        ahead[busiest] += self.fetched([d for d in self.dims if not d.column], translate)
         return ahead
 
     def fetched(self, along: list[Dim], translate: Translate) -> list[tuple[str, Expr]]:
@@ -632,6 +633,11 @@ class Nest:
                 if alike and all(a.plain and a.form == form for a in accesses.get(low.names[var], ())):
                     pairs.append((out.var, var))
         return pairs
+
+
+def _price(exprs: list[Expr]) -> int:
+    """What it takes to compute these, addresses aside."""
+    return sum([20 if x.op in _HEAVY else 1 for x in exprs if type(x) is Op and x.type != "i64"])
 
 
 def _reachable(roots: list[Expr]) -> list[Expr]:
