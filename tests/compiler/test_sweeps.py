@@ -7,6 +7,7 @@ import pytest
 import weft.ops.elementwise as E
 import weft.ops.layout as L
 import weft.ops.reduce as R
+import weft.ops.slicing as S
 from tests.compiler.machine import check
 from tests.compiler.test_fusion import softmax, spread, staged, values
 from weft.ir.loops import For, Prefetch
@@ -92,6 +93,24 @@ def test_the_next_row_is_fetched_while_a_row_is_worked_on(rows, fetches):
     (kernel,) = check(staged(softmax, [(rows, 300)]), *values([(rows, 300)]), rtol=1e-5).kernels
     loops = [s for s in kernel.body[0].body[-1].body if isinstance(s, For)]
     assert [any(isinstance(s, Prefetch) for s in loop.body) for loop in loops] == fetches
+
+
+def test_the_pass_that_computes_most_fetches():
+    def both(x):
+        top = R.reduce_max(x, axes=(1,))
+        return [top, R.reduce_sum(E.exp(E.sub(x, spread(top, x.shape, (0,)))), axes=(1,))]
+    (kernel,) = check(staged(both, [(1024, 300)]), *values([(1024, 300)]), rtol=1e-5).kernels
+    loops = [s for s in kernel.body[0].body[-1].body if isinstance(s, For)]
+    assert [any(isinstance(s, Prefetch) for s in loop.body) for loop in loops] == [False, True]
+
+
+@pytest.mark.parametrize("rows, fetches", [(4099, 1), (259, 0)])
+def test_what_comes_into_a_window_is_fetched(rows, fetches):
+    def blurred(x):
+        rows = [S.slice_p.bind(x, start_indices=(k, 0), limit_indices=(x.shape[0] - 2 + k, x.shape[1]), strides=None) for k in range(3)]
+        return [E.add(E.add(rows[0], rows[2]), E.add(rows[1], rows[1]))]
+    (kernel,) = check(staged(blurred, [(rows, 67)]), *values([(rows, 67)]), rtol=1e-5).kernels
+    assert print_kernel(kernel).count("prefetch") == fetches
 
 
 @pytest.mark.parametrize("columns, fetches", [(256, True), (2048, False)])

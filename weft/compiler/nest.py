@@ -46,13 +46,14 @@ MOST_TASKS = 256
 FETCHED_BYTES = 1 << 20        # of an operand that no cache near the core holds
 LOOKED_UP_BYTES = 1 << 23      # of an operand that no cache holds: rows that are looked up in it are fetched before their turn,
 LOOKED_AHEAD, MOST_ROWS_AHEAD = 4096, 16     # so many bytes, or rows, before
+FETCHED_AHEAD = 1 << 13        # bytes before its turn that what comes into a window is fetched
 SUM_BLOCK = 4096               # a float sum longer than four of these is summed in blocks
 LINE = 64                      # bytes of a cache line: tiles that are turned are one line wide and high,
 RUN = 1024                     # and follow one another along the operand for so many elements
 MOST_WOVEN, WOVEN_PRICE = 8, 64    # of a short inner dim that is computed side by side: its extent, all its work
 _HEAVY = (UNARY_MATH | BINARY_MATH) - {"sqrt", "rsqrt", "floor", "ceil", "round_even", "trunc", "is_finite", "copysign"}
 SPILL_BYTES = 1 << 17
-STREAM_BYTES = 1 << 26         # results that are longer than the caches go past them;
+STREAM_BYTES = 1 << 25         # results that are longer than the caches go past them;
 SHORT_RUN = 1 << 10            # bytes of a line of tiles that ends before a prefetcher has found its stream
 STREAM_TILED = 1 << 24         # written across their lines they do so sooner
 
@@ -79,10 +80,12 @@ class Dim:
 class Access:
     """A place where memory is touched: coefficients by id of loop variable.
 
+    `affine`: the address is a sum of such steps; `plain`: and there is no guard.
     `jumps`: loop variables that move the address by no fixed step."""
     buf: str
     terms: dict[int, int]
     weight: int
+    affine: bool
     plain: bool
     form: tuple
     jumps: set[int]
@@ -116,7 +119,7 @@ class Survey:
         for expr in others:
             self.visit(expr)
         jumps = {id(x) for x in _reachable(others) if type(x) is Index}
-        self.accesses.append(Access(buf, terms, size, guard is None and not others, form, jumps))
+        self.accesses.append(Access(buf, terms, size, not others, guard is None and not others, form, jumps))
 
     def visit(self, root: Expr) -> None:
         stack = [root]
@@ -449,9 +452,9 @@ class Nest:
         roots = []
         for o in final:
             roots += [translate(o.index), translate(o.value)]
-        jumps = [*self._jumps(where), *([] if columns else self._looked_up(where))]
-        done = emit.compute(roots + [index for _, index in jumps])
-        for (buf, _), index in zip(jumps, done[len(roots):]):
+        coming = [*self._jumps(where), *([] if columns else [*self._looked_up(where), *self._windows(where, translate)])]
+        done = emit.compute(roots + [index for _, index in coming])
+        for (buf, _), index in zip(coming, done[len(roots):]):
             emit.append(Prefetch(buf, index))
         self.store(final, done[:len(roots)])
 
@@ -490,6 +493,29 @@ class Nest:
                 later = Translate(self.low.builder, self.b, self.mapping({**where, **self.rows_later(rows)}))
                 found[load.buf, id(load.index)] = load.buf, later(load.index)
         return list(found.values())
+
+    def _windows(self, where: dict[int, Expr], translate: Translate) -> list[tuple[str, Expr]]:
+        """What comes into the windows of operands that are read at several places around one.
+
+        Several streams through one array that are mostly in the caches keep the machine's own fetchers from seeing the one that
+        is not: the furthest."""
+        low, vector, b = self.low, self.vector, self.b
+        if vector is None:
+            return []
+        sizes = {low.names[v]: v.aval.nbytes for v in low.leaves}
+        windows: dict[tuple, list[tuple[int, int]]] = {}
+        for load, access in self.survey.loads:
+            if access.affine and self._step(access, vector) == 1 and sizes[load.buf] >= FETCHED_BYTES:
+                windows.setdefault((load.buf, *sorted(access.terms.items())), []).append((access.form[1], access.weight))
+        found = []
+        for (buf, *terms), places in windows.items():
+            furthest, weight = max(places)
+            if furthest > min(places)[0]:
+                at = b.const(furthest + FETCHED_AHEAD // weight, "i64")
+                for key, step in terms:
+                    at = b.iadd(at, b.imul(translate(low.builder.base(key)), step))
+                found.append((buf, at))
+        return found
 
     def _ahead(self, passes: list, where: dict[int, Expr]) -> list[list]:
         """What each pass fetches of the row that follows, so that memory is busy while a row is gone over again.

@@ -29,7 +29,7 @@ IN_REGISTERS = 8               # fewer inner elements than this are kept in regi
 AHEAD = 2                      # rows of a strip that are fetched before their turn
 BLOCK = 1 << 15                # elements of a block, all strips together
 SPLIT = 1 << 18                # elements from which a dim is cut into blocks
-STREAM_BYTES = 1 << 26         # results of this size go past the caches
+STREAM_BYTES = 1 << 25         # results of this size go past the caches
 
 Combine = Callable[[Builder, list[Expr], list[Expr]], list[Expr]]
 
