@@ -388,7 +388,7 @@ def test_results_do_not_depend_on_threads():
         if mode is not None:
             words[Word.B_MODE] = mode
             words[Word.SHARED_BYTES] = words[Word.BLOCKS] * words[Word.CHUNK_PANELS] * words[Word.PANEL_BYTES]
-            words[Word.WORKER_BYTES] = words[Word.PANEL_OFFSET] + words[Word.PANEL_BYTES]
+            words[Word.WORKER_BYTES] = words[Word.PANEL_OFFSET] + words[Word.TILE_PANELS] * words[Word.PANEL_BYTES]
         modes.add(words[Word.B_MODE])
         words[Word.WORKERS] = max(words[Word.WORKERS], pool.num_threads())
         c = np.full((400, 600), np.nan, np.float32)
@@ -535,3 +535,15 @@ def test_long_sums_are_as_exact_as_blocks_make_them():
             one_by_one += np.outer(a[:, i], b[i])
         exact = a.astype(np.float64) @ b.astype(np.float64)
         assert np.abs(c - exact).max() < np.abs(one_by_one - exact).max()
+
+
+@pytest.mark.parametrize("types", [("f32",) * 3, ("f64",) * 3, ("bf16", "f32", "bf16"), ("i8", "i32", "i32"), ("c64",) * 3], ids="-".join)
+@pytest.mark.parametrize("m,n,k", [(4096, 4096, 4096), (300, 20000, 3000), (20000, 300, 3000), (1000, 1000, 50000), (100, 9000, 9000)])
+def test_scratch_is_bounded(types, m, n, k):
+    """What is packed at a time fits the caches, however large the operands."""
+    recipe = Recipe(*types, gemm.machine())
+    for a, b in [((k, 1), (n, 1)), ((1, m), (1, k))]:
+        step = Gemm(m, n, k, BufRef(0), BufRef(1), BufRef(2), a, b, (n, 1), *types)
+        for threads in (1, 2, 8):
+            words = gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, threads)[1]
+            assert words[Word.SHARED_BYTES] <= 8 << 20 and words[Word.WORKER_BYTES] <= 2 << 20

@@ -1,8 +1,8 @@
 """The matmul kernels proper: a register tile of C over one block of k, or a single row of C over all of it.
 
-A kernel is `void(ptr a, i64 as, ptr b, i64 bs, i64 beats, ptr src, ptr dst, i64 ds, i64 last, ptr ahead, i64 next)`:
-dst[r, lane] = (src[r, lane] or 0) + sum over beats of a[r, beat] * b[beat, lane]. Rows of a and dst are `as` and `ds`
-bytes apart, beats of b `bs` bytes; `src` is a tile of sums, null means zero. It asks for memory
+A kernel is `void(ptr a, i64 as, ptr b, i64 bs, i64 beats, i64 old, ptr dst, i64 ds, i64 last, ptr ahead, i64 next)`:
+dst[r, lane] = (dst[r, lane] if old else 0) + sum over beats of a[r, beat] * b[beat, lane]. Rows of a and dst are `as` and
+`ds` bytes apart, beats of b `bs` bytes. It asks for memory
 at `ahead` (B's next panel, a slice of it) and `next` bytes behind `a` (the next rows). There are kernels for several numbers of rows
 and every number of vectors, so that edges do no spare work; *edge* kernels use `last` lanes of the last vector, others
 all of them, and very few columns take half a vector. A single row takes `@row` instead, which reads B along its rows, a
@@ -48,7 +48,7 @@ def kernel_name(rows: int, vectors: int, edge: bool) -> str:
 
 
 def kernels(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
-    """Return the kernels whose names are wanted, each exported; they heed `src` if "blocks" is wanted."""
+    """Return the kernels whose names are wanted, each exported; they heed `old` if "blocks" is wanted."""
     made = []
     for rows in ROW_COUNTS:
         for vectors, edge in shapes(recipe):
@@ -78,7 +78,7 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
     lanes, vectors = (recipe.lanes, vectors) if vectors else (recipe.half_lanes, 1)
     vector = f"<{lanes} x {acc}>"
     f = Text(
-        f"void @{name}(ptr noalias %a, i64 %as, ptr noalias %b, i64 %bs, i64 %beats, ptr %src, "
+        f"void @{name}(ptr noalias %a, i64 %as, ptr noalias %b, i64 %bs, i64 %beats, i64 %old, "
         "ptr %dst, i64 %ds, i64 %last, ptr %ahead, i64 %next)",
         decls,
         machine,
@@ -113,6 +113,11 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
         for r in range(rows if unroll > 1 else 0):
             f.prefetch(f.at(there, row_offsets[r]))
 
+    def fetch_old(i: str) -> None:
+        """Ask for what the sums will be added to, which lies as far apart: one line in turn."""
+        row = f.at("%dst", f.mul("%ds", f.let(f"and i64 {i}, 7")))
+        f.prefetch(f.at(row, f.mul(f.let(f"and i64 {i}, {8 * (recipe.panel_row_bytes // 64 - 1)}"), 8)))
+
     def steps(unroll: int, ahead: bool):
         def body(i: str, pa: str, pb: str, *state: str) -> list[str]:
             sums, pf = (list(state[:-1]), state[-1]) if ahead else (list(state), None)
@@ -120,6 +125,8 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
                 f.prefetch(pf)
             if rows == recipe.rows:
                 fetch_rows(i, pa, unroll)
+            if adds and ahead:
+                fetch_old(i)
             for u in range(unroll):
                 sums = beat(pa, pb, u * element_bytes, sums)
                 pb = f.at(pb, "%bs")
@@ -142,19 +149,17 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
         takes = [f.load(acc, lanes, f.at(end, v * machine.vector_bytes)) for v in range(vectors)]
         sums = [f.let(f"add {vector} {s}, {takes[v]}") for (_, v), s in zip(tile, sums)]
 
-    def with_source() -> list[str]:
-        out = []
-        for (r, v), s in zip(tile, sums):
-            p = f.at(f.at("%src", r * recipe.panel_row_bytes), v * machine.vector_bytes)
-            old = f.load(acc, lanes, p, mask if v == vectors - 1 else None)
-            out.append(f.let(f"{'fadd' if recipe.is_float else 'add'} {vector} {s}, {old}"))
-        return out
+    places = [f.at(f.at("%dst", f.mul("%ds", r) if r else "0"), v * machine.vector_bytes) for r, v in tile]
+    masks = [mask if v == vectors - 1 else None for _, v in tile]
+
+    def with_old() -> list[str]:
+        plus = "fadd" if recipe.is_float else "add"
+        return [f.let(f"{plus} {vector} {s}, {f.load(acc, lanes, p, m)}") for s, p, m in zip(sums, places, masks)]
 
     if adds:
-        sums = f.when_value(f.let("icmp ne ptr %src, null"), with_source, sums, vector)
-    for (r, v), s in zip(tile, sums):
-        p = f.at(f.at("%dst", f.mul("%ds", r) if r else "0"), v * machine.vector_bytes)
-        f.store(acc, lanes, s, p, mask if v == vectors - 1 else None)
+        sums = f.when_value(f.let("icmp ne i64 %old, 0"), with_old, sums, vector)
+    for s, p, m in zip(sums, places, masks):
+        f.store(acc, lanes, s, p, m)
     return f.end()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from weft.codegen.gemm_types import Recipe
 from weft.codegen.gemm_words import DIRECT, PRIVATE, SHARED, Word
@@ -19,9 +19,11 @@ from weft.util.record import record, replace
 
 # Sizes in bytes and steps that suit caches of 32-48 KiB, 1 MiB and up.
 _BLOCK_STEPS = 384  # steps of k between two visits of C
-_TILE_BYTES = 160 << 10  # of A, which stay in the second-level cache while panels of B and sums pass through
-_TILE_ROWS = (48, 256)  # rows of A in a tile: so many fit with any block, and more do not pay
-_SHARED_LIMIT = 32 << 20  # bytes of B packed at a time
+_STRIP_BYTES = 200 << 10  # of A, which stay in the second-level cache while panels of B and sums pass through
+_STRIP_ROWS = (48, 256)  # rows of A in a strip: so many fit with any block, and more do not pay
+_SHARED_LIMIT = 8 << 20  # bytes of B that are packed for all tasks at a time
+_PRIVATE_LIMIT = 400 << 10  # that a task packs for itself, to stay near while strips of A pass; twice that where these are packed too
+_SUMS_BYTES = 256 << 10  # of unfinished sums that stay there too
 _SKINNY_ROWS = 128  # up to here a large B passes by once, as a stream
 _SKINNY_ROWS_OF_B = 16  # streamed together
 _PARTS, _PART_BLOCKS = 16, 4  # tasks that a long sum with few results is to give, and the least that is worth one
@@ -30,8 +32,9 @@ _CACHED = (1 << 19, 8 << 20)  # bytes of B that stay in the second-level and in 
 _IN_PLACE, _IN_PLACE_ROWS = 1 << 19, 512  # bytes of B that are never copied, and rows of A that it is not copied for
 
 # Costs in cycles of one vector operation, for choosing among splits.
-_PACK_COPY, _PACK_TRANSPOSE, _PACK_SCALAR = 2, 12, 48
-_PACK_STORE = 5  # more, when what is packed leaves the core's own caches
+_PACK_COPY, _PACK_TRANSPOSE, _PACK_SCALAR = 2, 20, 48
+_PACK_FAR = 5  # more, when what is packed leaves the core's own caches, or comes from beyond them
+_PASS = 2  # when a tile meets what is packed for all
 _TASK, _FORK = 300, 6000
 
 
@@ -232,21 +235,20 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
     part_blocks = _ceil(blocks, parts)
     parts = max(_ceil(blocks, part_blocks), 1)
     simple = simple and parts == 1
-    split = _best_split(p, recipe, threads, _ceil(steps, parts), part_blocks, panel, a_direct, parts)
+    work = _work_of(p, recipe, threads, _ceil(steps, parts), part_blocks, parts, panel, a_direct, simple)
+    split = _best_split(work)
     shared = split.mode == SHARED
     group, chunk = p.batches, panels
     if shared:
         group = p.b_share * max(min(p.batches // p.b_share, _SHARED_LIMIT // max(panels * blocks * panel, 1)), 1)
-        if panels * blocks * panel > _SHARED_LIMIT:
-            # Equal chunks, whole column tiles each.
-            chunk = max(_SHARED_LIMIT // (blocks * panel), 1)
-            chunk = _ceil(panels, _ceil(panels, chunk))
-            split = replace(split, tile_panels=min(split.tile_panels, chunk))
-    sums = 0 if simple and blocks == 1 else split.tile_panels * split.tile_rows * recipe.panel_row_bytes
-    square = max(vector // recipe.step_bytes, 1)  # rows are transposed in squares, which may begin at any row
-    a_bytes = 0 if a_direct else (_up(split.tile_rows, square) + (square if p.rows else 0)) * a_row
+        chunk = _chunk(panels, blocks * panel, split.tile_panels)
+        split = replace(split, tile_panels=min(split.tile_panels, chunk))
+    strip_rows = _strip_rows(work, split) if split.mode == PRIVATE else split.tile_rows
+    sums = 0 if simple else split.tile_panels * split.tile_rows * recipe.panel_row_bytes
+    square = _square(recipe)  # which may begin at any row
+    a_bytes = 0 if a_direct else (_up(strip_rows, square) + (square if p.rows else 0)) * a_row
     a_bytes, sums = _up(a_bytes, 64), _up(sums, 64)
-    private = panel if split.mode == PRIVATE else 0
+    private = split.tile_panels * panel if split.mode == PRIVATE else 0
     shared_bytes = group // p.b_share * blocks * chunk * panel if shared else 0
     if parts > 1:
         shared_bytes = p.batches * _ceil(p.m, split.tile_rows) * _ceil(panels, split.tile_panels) * parts * sums
@@ -274,7 +276,13 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
         Word.PARTS: parts,
         Word.PART_BLOCKS: part_blocks,
         Word.PART_BYTES: sums,
+        Word.STRIP_ROWS: strip_rows,
     }
+
+
+def _square(recipe: Recipe) -> int:
+    """Rows of A that are transposed together."""
+    return max(recipe.machine.vector_bytes // recipe.step_bytes, 1)
 
 
 def _parts(p: Problem, recipe: Recipe, blocks: int) -> int:
@@ -311,6 +319,42 @@ def _b_direct_pays(p: Problem, recipe: Recipe) -> bool:
 
 
 @record
+class _Work:
+    """What a split is chosen for; `beats` and `blocks` are those of one part of the sum."""
+
+    problem: Problem
+    recipe: Recipe
+    threads: int
+    beats: int
+    blocks: int
+    parts: int
+    simple: bool
+    panels: int
+    panel_bytes: int
+    vectors: int  # of one row of C
+    pack_a: int  # cycles that a vector takes
+    pack_b: int
+    unit: int  # tiles have a multiple of so many rows
+    fit: int  # rows of A of which a block stays in the second-level cache
+
+
+def _work_of(
+    p: Problem, recipe: Recipe, threads: int, steps: int, blocks: int, parts: int, panel_bytes: int, a_direct: bool, simple: bool
+) -> _Work:
+    panels, vectors = max(_ceil(p.n, recipe.panel_cols), 1), _ceil(p.n * recipe.parts, recipe.lanes)
+    pack_a = 0 if a_direct else _pack_cost(p.a[1], p.a[0], recipe)
+    pack_b = _pack_cost(p.b[1], p.b[0], recipe)
+    if p.segments > 1 and p.k < 4 * recipe.lanes:
+        pack_a, pack_b = max(pack_a, _PACK_SCALAR), max(pack_b, _PACK_SCALAR)
+    # Squares that are transposed should begin with cache lines.
+    unit = math.lcm(recipe.rows, _square(recipe)) if pack_a == _PACK_TRANSPOSE else recipe.rows
+    fit = _STRIP_BYTES // max(_ceil(steps, blocks) * recipe.step_bytes, 1) // unit * unit
+    fit = min(max(fit, _STRIP_ROWS[0]), _STRIP_ROWS[1])
+    beats = steps * recipe.beats
+    return _Work(p, recipe, threads, beats, blocks, parts, simple, panels, panel_bytes, vectors, pack_a, pack_b, unit, fit)
+
+
+@record
 class _Split:
     mode: int
     tile_rows: int
@@ -318,53 +362,81 @@ class _Split:
     task_batch: int = 1
 
 
-def _best_split(
-    p: Problem, recipe: Recipe, threads: int, steps: int, blocks: int, panel_bytes: int, a_direct: bool, parts: int
-) -> _Split:
-    """Return the split with the least estimated time among a few dozen; `steps` and `blocks` are those of one part."""
-    rows_unit, lanes = recipe.rows, recipe.lanes
-    panels = max(_ceil(p.n, recipe.panel_cols), 1)
-    beats = steps * recipe.beats
-    vectors = _ceil(p.n * recipe.parts, lanes)  # of one row of C
-    batches = max(p.batches, 1) * parts
-    stream = _is_stream(p, recipe)
-    pack_a = 0 if a_direct else _pack_cost(p.a[1], p.a[0], recipe)
-    pack_b = _pack_cost(p.b[1], p.b[0], recipe)
-    if p.segments > 1 and p.k < 4 * lanes:
-        pack_a, pack_b = max(pack_a, _PACK_SCALAR), max(pack_b, _PACK_SCALAR)
-    modes = [PRIVATE]
-    if blocks * panel_bytes * min(panels, 4) <= _SHARED_LIMIT and not stream and parts == 1:
-        modes.append(SHARED)
-    if _b_direct_pays(p, recipe):
-        modes = [DIRECT]
+def _best_split(work: _Work) -> _Split:
+    """Return the split with the least estimated time among a few dozen."""
+    timed = [_timed(work, mode, rows, panels) for mode in _modes(work) for rows, panels in _tiles(work, mode)]
+    return min(timed, key=lambda found: found[0])[1]
 
-    best: tuple[float, _Split] | None = None
-    fit = _TILE_BYTES // max(_ceil(steps, blocks) * recipe.step_bytes, 1) // rows_unit * rows_unit
-    least = max(_ceil(p.m, min(max(fit, _TILE_ROWS[0]), _TILE_ROWS[1])), 1)
-    most_cols = min(panels, max(4 * threads, 4))
-    for mode in modes:
-        for row_tiles in sorted({least, least + 1, least + 2, least + 3, least * 2, threads, 2 * threads}):
-            rows = max(_up(_ceil(p.m, row_tiles), rows_unit), rows_unit)
-            if row_tiles < least or (rows < 2 * rows_unit and row_tiles > 1):
-                continue
-            for col_tiles in range(1, most_cols + 1):
-                tile_panels = _ceil(panels, col_tiles)
-                share = min(tile_panels / panels, 1.0) * vectors
-                each = min(rows, max(p.m, 1)) * share * beats + rows * beats / lanes * pack_a
-                if mode == PRIVATE:
-                    each += share * beats * pack_b
-                tiles = _ceil(p.m, rows) * _ceil(panels, tile_panels)
-                task_batch = _task_batch(each, batches * tiles, batches, threads) if parts == 1 else 1
-                tasks = tiles * _ceil(batches, task_batch)
-                each = each * task_batch + _TASK
-                # The last round of tasks is rarely full; a quarter of a task stands for uneven progress.
-                time = math.ceil(tasks / threads) * each + (each / 4 + _FORK if tasks > 1 and threads > 1 else 0)
-                if mode == SHARED:
-                    time += math.ceil(batches / p.b_share) * vectors * beats * (pack_b + _PACK_STORE) / threads + 2 * _FORK
-                if best is None or time < best[0]:
-                    best = (time, _Split(mode, rows, tile_panels, task_batch))
-    assert best is not None
-    return best[1]
+
+def _modes(work: _Work) -> list[int]:
+    """The ways to reach B that are worth a thought."""
+    p, recipe = work.problem, work.recipe
+    if _b_direct_pays(p, recipe):
+        return [DIRECT]
+    can_share = work.blocks * work.panel_bytes <= _SHARED_LIMIT and work.parts == 1 and not _is_stream(p, recipe)
+    return [PRIVATE, SHARED] if can_share else [PRIVATE]
+
+
+def _tiles(work: _Work, mode: int) -> Iterator[tuple[int, int]]:
+    """Rows and panels of tiles that are worth a thought.
+
+    A tile of its own B is cut to strips of rows, so it may be high: what it packs then serves the more.
+    """
+    m, panels, threads, unit = work.problem.m, work.panels, work.threads, work.unit
+    most_rows, most_panels = work.fit, panels
+    if mode == PRIVATE:
+        most_panels = min(panels, max((_PRIVATE_LIMIT << bool(work.pack_a)) // work.panel_bytes, 1))
+        sums = most_panels * work.recipe.panel_row_bytes
+        most_rows = m if work.simple else max(_SUMS_BYTES // sums, work.fit)
+    if mode == SHARED:
+        most_panels = min(panels, max(_SHARED_LIMIT // (work.blocks * work.panel_bytes), 1))
+    least, least_cols = max(_ceil(m, most_rows), 1), _ceil(panels, most_panels)
+    for row_tiles in sorted({least, least + 1, least + 2, least + 3, least * 2, threads, 2 * threads}):
+        rows = max(_up(_ceil(m, row_tiles), unit), unit)
+        if row_tiles < least or (rows < 2 * work.recipe.rows and row_tiles > 1):
+            continue
+        for col_tiles in range(least_cols, max(min(panels, max(4 * threads, 4)), least_cols) + 1):
+            yield rows, _ceil(panels, col_tiles)
+
+
+def _timed(work: _Work, mode: int, rows: int, tile_panels: int) -> tuple[float, _Split]:
+    """Return the estimated cycles of a split, and the split."""
+    p, threads, panels, beats = work.problem, work.threads, work.panels, work.beats
+    batches = max(p.batches, 1) * work.parts
+    share = min(tile_panels / panels, 1.0) * work.vectors
+    each = min(rows, max(p.m, 1)) * share * beats + rows * beats / work.recipe.lanes * work.pack_a
+    if mode == PRIVATE:
+        far = _PACK_FAR if p.k * p.segments * p.n * work.recipe.in_bytes > _CACHED[0] else 0
+        each += share * beats * (work.pack_b + far)
+    if mode == SHARED:
+        each += share * beats * _PASS
+    tiles = _ceil(p.m, rows) * _ceil(panels, tile_panels)
+    task_batch = _task_batch(each, batches * tiles, batches, threads) if work.parts == 1 else 1
+    tasks = tiles * _ceil(batches, task_batch)
+    each = each * task_batch + _TASK
+    # The last round of tasks is rarely full; a quarter of a task stands for uneven progress.
+    uneven = each / 4 + _FORK if tasks > 1 and threads > 1 else 0
+    time = math.ceil(tasks / threads) * each + uneven
+    if mode == SHARED:
+        rounds = _ceil(panels, _chunk(panels, work.blocks * work.panel_bytes, tile_panels))
+        time += math.ceil(batches / p.b_share) * work.vectors * beats * (work.pack_b + _PACK_FAR) / threads + 2 * _FORK
+        time += (rounds - 1) * uneven
+    return time, _Split(mode, rows, tile_panels, task_batch)
+
+
+def _chunk(panels: int, panel_bytes: int, tile_panels: int) -> int:
+    """How many panels are packed for all at a time: about equal numbers of whole tiles of them."""
+    most = max(_SHARED_LIMIT // max(panel_bytes, 1), 1)
+    if panels <= most or tile_panels >= most:
+        return min(panels, most)
+    tiles = _ceil(panels, tile_panels)
+    return _ceil(tiles, _ceil(tiles, most // tile_panels)) * tile_panels
+
+
+def _strip_rows(work: _Work, split: _Split) -> int:
+    """Rows of a tile that meet its panels together: about equal parts."""
+    strips = _ceil(split.tile_rows, work.fit)
+    return _up(_ceil(split.tile_rows, strips), work.unit)
 
 
 def _task_batch(each: float, tasks: int, batches: int, threads: int) -> int:

@@ -2,8 +2,10 @@
 
 `weft_gemm_*_tile(ptr desc)` walks rounds of (group of batch elements) x (chunk of column panels). In a round it packs B
 if it is to be shared, task = (batch element, block of k, panel), then runs the tiles, task = (batch elements, rows,
-panels). A tile goes through the blocks of k in order; sums of unfinished blocks wait in the worker's scratch. Where the
-sum falls in parts, task = (batch element, rows, panels, part); each keeps its sums, and a second run of tasks adds them.
+panels). A tile goes through the blocks of k in order; sums of unfinished blocks wait in C itself where kernels may write
+it, else in the worker's scratch. A tile that packs its own B first packs a block of it, and then goes down its rows by
+strips, so that B stays in the core's own cache while A and C pass by. Where the sum falls in parts, task = (batch element,
+rows, panels, part); each keeps its sums, and a second run of tasks adds them.
 
 The context of a task, eight words on the caller's stack: description, shared scratch, workers' scratch, first batch
 element, first panel, panels, batch elements of the round, column tiles.
@@ -21,7 +23,7 @@ from weft.codegen.gemm_tail import Ends, add, finish
 from weft.codegen.gemm_text import Decls, Text
 from weft.codegen.gemm_types import Recipe
 from weft.codegen.gemm_words import DIRECT, PRIVATE, SHARED, Word
-from weft.util.record import record
+from weft.util.record import record, replace
 
 
 def all_pieces(recipe: Recipe) -> frozenset[str]:
@@ -296,11 +298,20 @@ def _pack_task(recipe: Recipe, decls: Decls) -> str:
     # (of batch elements with the same B the first one's is packed)
     element = f.add(f.first_batch, f.mul(batch, f.d(Word.B_SHARE)))
     base = f.at(f.operands()[1], locate(f, BATCH, element, offsets)[1])
-    dst = f.at(f.word("%ctx", 1, "ptr"), f.mul("%task", f.d(Word.PANEL_BYTES)))
+    width = f.d(Word.TILE_PANELS)
+    p0 = f.mul(f.div(panel, width), width)
+    dst = _shared_panel(f, batch, block, panel, p0, f.min(f.sub(f.panels, p0), width))
     first, last = _block(f, block)
     number = f.add(f.first_panel, panel)
     f.do(f"call void @pack_panel(ptr {f.desc}, ptr {base}, ptr {dst}, i64 {number}, i64 {first}, i64 {last})")
     return f.end()
+
+
+def _shared_panel(f: Task, of_b: str, block: str, panel: str, p0: str, width: str) -> str:
+    """Where a block of a panel lies, packed for all: in the order in which the tile from `p0` on, `width` panels, goes."""
+    first = f.mul(f.add(f.mul(of_b, f.panels), p0), f.d(Word.BLOCKS))
+    slot = f.add(f.add(first, f.mul(block, width)), f.sub(panel, p0))
+    return f.at(f.word("%ctx", 1, "ptr"), f.mul(slot, f.d(Word.PANEL_BYTES)))
 
 
 def _tile_task(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
@@ -406,41 +417,59 @@ def _tile(f: Task, recipe: Recipe, t: _Tile, part: _Part, wanted: Collection[str
     def block(kb: str) -> None:
         first, last = _block(f, kb)
         beats = f.mul(f.sub(last, first), recipe.beats)
-
-        end = f.add(t.i0, t.rows)
-        a = f.at(f.at(t.a, f.mul(t.i0, ms)), f.mul(first, recipe.step_bytes))
-        if packs_a:
-            packing = f"ptr {f.desc}, ptr {t.a}, ptr {part.mine}, i64 {t.i0}, i64 {end}, i64 {first}, i64 {last}"
-            f.when(direct, lambda: None, lambda: f.do(f"call void @pack_rows({packing})"))
-            a = f.pick(direct, a, part.mine, "ptr")
         is_first, is_last = f.equal(kb, part.first), f.both(whole_sum, f.equal(f.add(kb, 1), part.last))
+        private = lambda p: f.at(panel_buffer, f.mul(f.sub(p, t.p0), f.d(Word.PANEL_BYTES)))
 
-        def panel(p: str) -> None:
-            whole = f.add(f.first_panel, p)
-            col = f.mul(whole, recipe.panel_cols)
-            bs = f.d(Word.B_KS)
-            b = f.at(t.b, f.add(f.mul(first, bs), f.mul(col, f.d(Word.B_NS))))
-            if packs_b:
-                packing = f"ptr {f.desc}, ptr {t.b}, ptr {panel_buffer}, i64 {whole}, i64 {first}, i64 {last}"
-                f.when(f.equal(b_mode, PRIVATE), lambda: f.do(f"call void @pack_panel({packing})"))
-                slot = f.add(f.mul(f.add(f.mul(of_b, f.d(Word.BLOCKS)), kb), f.panels), p)
-                shared = f.at(f.word("%ctx", 1, "ptr"), f.mul(slot, f.d(Word.PANEL_BYTES)))
-                packed = f.pick(f.equal(b_mode, SHARED), shared, panel_buffer, "ptr")
-                in_place = f.equal(b_mode, DIRECT)
-                b = f.pick(in_place, b, packed, "ptr")
-                bs = f.pick(in_place, bs, recipe.panel_row_bytes)
-            _panel(f, recipe, t, _Panel(is_first, is_last, p, col, a, as_, b, bs, beats, part.sums))
+        def pack(p: str) -> None:
+            packing = f"ptr {f.desc}, ptr {t.b}, ptr {private(p)}, i64 {f.add(f.first_panel, p)}, i64 {first}, i64 {last}"
+            f.do(f"call void @pack_panel({packing})")
 
-        panels = lambda: f.loop(t.p0, t.p1, 1, panel)
-        row = lambda: _row(f, recipe, t, a, f.sub(last, first), part.sums)
-        if "row" not in wanted:
-            panels()
-        elif not _has_kernels(wanted):
-            row()
+        def strip(t: _Tile, sums: str) -> None:
+            a = f.at(f.at(t.a, f.mul(t.i0, ms)), f.mul(first, recipe.step_bytes))
+            if packs_a:
+                packing = f"ptr {f.desc}, ptr {t.a}, ptr {part.mine}, i64 {t.i0}, i64 {f.add(t.i0, t.rows)}, i64 {first}, i64 {last}"
+                f.when(direct, lambda: None, lambda: f.do(f"call void @pack_rows({packing})"))
+                a = f.pick(direct, a, part.mine, "ptr")
+
+            def panel(p: str) -> None:
+                col = f.mul(f.add(f.first_panel, p), recipe.panel_cols)
+                bs = f.d(Word.B_KS)
+                b = f.at(t.b, f.add(f.mul(first, bs), f.mul(col, f.d(Word.B_NS))))
+                if packs_b:
+                    shared = _shared_panel(f, of_b, kb, p, t.p0, f.sub(t.p1, t.p0))
+                    packed = f.pick(f.equal(b_mode, SHARED), shared, private(p), "ptr")
+                    in_place = f.equal(b_mode, DIRECT)
+                    b = f.pick(in_place, b, packed, "ptr")
+                    bs = f.pick(in_place, bs, recipe.panel_row_bytes)
+                _panel(f, recipe, t, _Panel(is_first, is_last, p, col, a, as_, b, bs, beats, sums))
+
+            panels = lambda: f.loop(t.p0, t.p1, 1, panel)
+            row = lambda: _row(f, recipe, t, a, f.sub(last, first), sums)
+            if "row" not in wanted:
+                panels()
+            elif not _has_kernels(wanted):
+                row()
+            else:
+                f.when(f.both(f.equal(f.d(Word.M), 1), f.equal(b_mode, DIRECT)), row, panels)
+
+        if packs_b:
+            f.when(f.equal(b_mode, PRIVATE), lambda: f.loop(t.p0, t.p1, 1, pack))
+            _strips(f, recipe, t, part.sums, strip)
         else:
-            f.when(f.both(f.equal(f.d(Word.M), 1), f.equal(b_mode, DIRECT)), row, panels)
+            strip(t, part.sums)
 
     f.loop(part.first, part.last, 1, block)
+
+
+def _strips(f: Task, recipe: Recipe, t: _Tile, sums: str, each: Callable[[_Tile, str], None]) -> None:
+    """Go through a tile by strips of rows, of which a block of A stays near while panels of B pass."""
+    strip_rows = f.d(Word.STRIP_ROWS)
+
+    def strip(i: str) -> None:
+        rows, c = f.min(f.sub(t.rows, i), strip_rows), f.at(t.c, f.mul(i, f.d(Word.C_MS)))
+        each(replace(t, i0=f.add(t.i0, i), rows=rows, c=c), f.at(sums, f.mul(i, recipe.panel_row_bytes)))
+
+    f.loop(0, t.rows, strip_rows, strip)
 
 
 def _row(f: Task, recipe: Recipe, t: _Tile, a: str, steps: str, sums: str) -> None:
@@ -484,7 +513,7 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel) -> None:
     cms, cns = f.d(Word.C_MS), f.d(Word.C_NS)
     c_panel = f.at(t.c, f.mul(p.col, cns))
     sums = t.sums_of(f, recipe, p.sums, p.panel)
-    to_c = f.both(p.is_last, simple)
+    old = f.let(f"zext i1 {f.let(f'xor i1 {p.is_first}, true')} to i64")
     to_finish = f.both(p.is_last, f.let(f"xor i1 {simple}, true"))
     # Each tile of rows fetches a slice of the next panel into the second-level cache.
     is_shared = f.equal(f.d(Word.B_MODE), SHARED)
@@ -503,12 +532,11 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel) -> None:
         kernel = f.let(f"load ptr, ptr {f.at('@kernels', f.mul(index, 8))}")
         c = f.at(c_panel, f.mul(i, cms))
         mine = f.at(sums, f.mul(i, row_bytes))
-        dst, ds = f.pick(to_c, c, mine, "ptr"), f.pick(to_c, cms, row_bytes)
-        src = f.pick(p.is_first, "null", mine, "ptr")
+        dst, ds = f.pick(simple, c, mine, "ptr"), f.pick(simple, cms, row_bytes)
         a = f.at(p.a, f.mul(i, p.a_stride))
         pf = f.at(ahead, f.mul(f.div(i, recipe.rows), slice_))
         f.do(
-            f"call void {kernel}(ptr {a}, i64 {p.a_stride}, ptr {p.b}, i64 {p.b_stride}, i64 {p.beats}, ptr {src}, "
+            f"call void {kernel}(ptr {a}, i64 {p.a_stride}, ptr {p.b}, i64 {p.b_stride}, i64 {p.beats}, i64 {old}, "
             f"ptr {dst}, i64 {ds}, i64 {last_lanes}, ptr {pf}, i64 {next_rows})"
         )
 

@@ -64,10 +64,11 @@ class Word:
     PARTS = 49  # of the sum, that tasks share and that are added afterwards
     PART_BLOCKS = 50
     PART_BYTES = 51  # of one task's sums
-    LISTS = 52
+    STRIP_ROWS = 52  # rows of a tile that meet a block's panels together
+    LISTS = 53
 
 
 #: index of the pointers that the caller stores: A, B, C, the tail's function (null when there is none)
 POINTERS = (Word.A, Word.B, Word.C, Word.TAIL)
 
-SHARED, DIRECT, PRIVATE = range(3)  # B packed once for all tasks; read where it lies; packed by each task for itself
+SHARED, DIRECT, PRIVATE = range(3)  # B packed once for all tasks; read where it lies; packed by each task for its tile
