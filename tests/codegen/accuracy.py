@@ -126,6 +126,12 @@ def _logistic(x: np.ndarray) -> np.ndarray:
     return np.where(x < 0, e, 1) / (1 + e)
 
 
+def _terms_of_logaddexp(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Of the greater argument and what is added to it, which errs by what the difference of the arguments does."""
+    gap = np.abs(x - y)
+    return np.fmax(np.abs(np.maximum(x, y)), (1 + gap) * np.log1p(np.exp(-gap)))
+
+
 TURNS: tuple[Range, ...] = ((-4, 4), (-100, 100), (-1e4, 1e4), (-1e7, 1e7))
 QUARTERS = tuple(k * 0.7853981633974483 for k in range(-8, 9)) + (65536.0, 2.0**24)
 EXPONENTS: tuple[Range, ...] = ((-110, 95), (-1, 1), (-750, 715))
@@ -172,6 +178,7 @@ UNARY: dict[str, Function] = {
 BINARY: dict[str, Function] = {
     "pow": Function(np.power, 1, 1, ((0, 10), (-10, 10), (0, 2))),
     "atan2": Function(np.arctan2, 2, 2.5, ((-10, 10), (-1e-3, 1e3))),
+    "logaddexp": Function(np.logaddexp, 2, 2, ((-10, 10), (-100, 100), (-1, 0)), least=_terms_of_logaddexp),
     "rem": Function(np.fmod, 0, 0, ((-10, 10), (-1e3, 1e3))),
     "copysign": Function(np.copysign, 0, 0, ((-10, 10),)),
     # NumPy's for float16 keeps the sign of equal zeros

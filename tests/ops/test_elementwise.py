@@ -61,6 +61,7 @@ BINARY = [
     ("add", ANY, OTHER, np.add), ("sub", ANY, OTHER, np.subtract), ("mul", ANY, OTHER, np.multiply),
     ("div", ANY, POSITIVE, np.divide), ("rem", ANY, POSITIVE, np.fmod), ("max", ANY, OTHER, np.maximum),
     ("min", ANY, OTHER, np.minimum), ("pow", POSITIVE, OTHER, np.power), ("atan2", ANY, OTHER, np.arctan2),
+    ("logaddexp", ANY, OTHER, np.logaddexp),
     ("nextafter", ANY, OTHER, np.nextafter), ("eq", ANY, ANY, np.equal), ("ne", ANY, OTHER, np.not_equal),
     ("lt", ANY, OTHER, np.less), ("le", ANY, ANY, np.less_equal), ("gt", ANY, OTHER, np.greater),
     ("ge", ANY, ANY, np.greater_equal), ("add_any", ANY, OTHER, np.add),

@@ -24,7 +24,7 @@ _INTRINSICS = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc
 _FORMULAS: dict[str, Callable] = {
     **{name: getattr(math_exp, name) for name in (
         "exp", "exp2", "expm1", "log", "log1p", "log2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "logistic",
-        "rsqrt", "cbrt")},
+        "rsqrt", "cbrt", "logaddexp")},
     **{name: getattr(math_trig, name) for name in ("sin", "cos", "tan", "asin", "acos", "atan", "atan2")},
     **{name: getattr(math_special, name) for name in (
         "erf", "erfc", "erf_inv", "digamma", "lgamma", "bessel_i0e", "bessel_i1e", "round_away", "copysign",

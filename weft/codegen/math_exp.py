@@ -29,14 +29,12 @@ def _reduced(f: Real, x: V) -> tuple[V, V]:
 
 def exp(f: Real, x: V) -> V:
     """e^x."""
-    shifted, small = _reduced(f, f.clamp(x, *_EXP_RANGE[f.type]))
-    return f.ldexp(small + 1.0, shifted)
+    return _exp_within(f, f.clamp(x, *_EXP_RANGE[f.type]))
 
 
-def _exp_below(f: Real, size: V) -> V:
-    """e^-size of size >= 0."""
-    low = -_EXP_RANGE[f.type][0]
-    shifted, small = _reduced(f, -f.select(size > low, low, size))
+def _exp_within(f: Real, x: V) -> V:
+    """e^x of x in the range where it is neither zero nor infinite, or a little beyond."""
+    shifted, small = _reduced(f, x)
     return f.ldexp(small + 1.0, shifted)
 
 
@@ -113,7 +111,8 @@ def tanh(f: Real, x: V) -> V:
 
 def logistic(f: Real, x: V) -> V:
     """1 / (1 + e^-x)."""
-    e = _exp_below(f, f.abs(x))
+    below, low = -f.abs(x), _EXP_RANGE[f.type][0]
+    e = _exp_within(f, f.select(below < low, low, below))
     return f.select(x < 0.0, e, 1.0) / (e + 1.0)
 
 
@@ -208,6 +207,15 @@ def _log_of_one_plus(f: Real, x: V, doubled: V | None = None) -> V:
     if doubled is not None:
         k = f.select(doubled, k + 1.0, k)
     return _log_specials(f, u, _log_core(f, k, y))
+
+
+def logaddexp(f: Real, x: V, y: V) -> V:
+    """log(e^x + e^y)."""
+    gap, low = -f.abs(x - y), _EXP_RANGE[f.type][0]
+    # NaN, the gap of equal infinities, counts as far apart
+    e = _exp_within(f, f.select(gap > low, gap, low))
+    rest = _log_of_one_plus(f, e) if f.wide else f.fma(e * e, f.poly(e, "log1p"), e)
+    return f.max(x, y) + rest
 
 
 def asinh(f: Real, x: V) -> V:

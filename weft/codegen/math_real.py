@@ -192,6 +192,10 @@ class Real:
         """Square root, rounded correctly."""
         return V(self, "f", self.b.intrinsic("sqrt", self.t, x.name))
 
+    def max(self, x: V, y: V) -> V:
+        """The greater; a NaN where one is."""
+        return V(self, "f", self.lanes.arithmetic("max", self.type, [x.name, y.name]))
+
     def copysign(self, x: V | float, y: V) -> V:
         """The size of x with the sign of y."""
         x = x.name if isinstance(x, V) else self.constant("f", x)

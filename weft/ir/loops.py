@@ -35,7 +35,7 @@ UNARY_MATH = frozenset({
     "bessel_i0e", "bessel_i1e",
 })
 #: floating functions of two arguments
-BINARY_MATH = frozenset({"pow", "atan2", "nextafter", "copysign"})
+BINARY_MATH = frozenset({"pow", "atan2", "logaddexp", "nextafter", "copysign"})
 
 
 @record

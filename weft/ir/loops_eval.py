@@ -278,6 +278,6 @@ def _math(op: str) -> Callable:
         "digamma": special.digamma, "floor": np.floor, "ceil": np.ceil, "round_even": np.rint, "trunc": np.trunc,
         "round_away": lambda x: np.copysign(np.trunc(np.abs(x) + 0.5), x) if np.abs(x) < 2.0**52 else x,
         "bessel_i0e": special.i0e, "bessel_i1e": special.i1e, "pow": np.power, "atan2": np.arctan2,
-        "copysign": np.copysign,
+        "logaddexp": np.logaddexp, "copysign": np.copysign,
     }
     return table[op]

@@ -535,10 +535,7 @@ def _logaddexp(x, y):
         high = _extremum(ew.max, ew.gt)(x, y)
         delta = select(ew.eq(x, y), 0, ew.sub(ew.sub(ew.add(x, y), high), high))
         return ew.add(high, ew.log1p(ew.exp(delta)))
-    delta = ew.sub(x, y)
-    delta = select(ew.ne(delta, delta), 0, delta)          # equal infinities
-    # max and min share the tangent where their operands are equal, which makes the derivative right there too
-    return ew.add(ew.max(x, y), ew.log1p(ew.exp(ew.min(delta, ew.neg(delta)))))
+    return ew.logaddexp(x, y)
 
 
 def _logaddexp2(x, y):

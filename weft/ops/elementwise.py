@@ -147,6 +147,8 @@ from weft.ops.math import (
     log1p,
     log1p_p,
     log_p,
+    logaddexp,
+    logaddexp_p,
     logistic,
     logistic_p,
     polygamma,

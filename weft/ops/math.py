@@ -102,6 +102,15 @@ logistic_p = elementwise("logistic", INEXACT, _logistic_reference,
                          jvp=[lambda t, out, x: mul(t, mul(out, sub(1, out)))])
 
 
+def _share_of_first(x, y):
+    # equal infinities have no difference
+    return logistic(select(eq(x, y), 0, sub(x, y)))
+
+
+logaddexp_p = elementwise("logaddexp", FLOATING, np.logaddexp,
+                          jvp=[lambda t, out, x, y: mul(t, _share_of_first(x, y)), lambda t, out, x, y: mul(t, _share_of_first(y, x))])
+
+
 def exp(x):
     """e to the power `x`."""
     return exp_p.bind(x)
@@ -135,6 +144,16 @@ def logistic(x):
     [0.0, 0.5, 1.0]
     """
     return logistic_p.bind(x)
+
+
+def logaddexp(x, y):
+    """`log(exp(x) + exp(y))`, without overflow; -inf is neutral.
+
+    >>> import numpy as np
+    >>> np.asarray(logaddexp(np.array([0.0, 1000.0]), 0.0)).round(4).tolist()
+    [0.6931, 1000.0]
+    """
+    return logaddexp_p.bind(*match_dtypes(x, y))
 
 
 # --- trigonometry -----------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from weft.ops.families import (
     shape_error,
 )
 from weft.ops.layout import broadcast_in_dim, reshape, rev, transpose
-from weft.ops.math import exp, log1p
+from weft.ops.math import exp, logaddexp
 from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
 
@@ -300,13 +300,6 @@ def _extremum_pair(wins: Callable):
         first = wins(x, y)
         return select(first, x, y), select(first, s, select(wins(y, x), t, tie))
     return combine
-
-
-def logaddexp(x, y):
-    """log(exp(x) + exp(y)) without overflow; the neutral element is -inf."""
-    high = max(x, y)
-    gap = neg(registry["abs"].bind(sub(x, y)))
-    return select(eq(x, y), add(x, np.asarray(np.log(2.0), typeof(x).dtype)[()]), add(high, log1p(exp(gap))))
 
 
 def _logsumexp_pair(earlier, later):
