@@ -13,8 +13,9 @@ from weft.core.trace import typeof
 from weft.ir.types import ShapedArray
 from weft.ops import families
 from weft.ops.arithmetic import add, div, mul, neg, sign, square, sub
+from weft.ops.bitwise import bitwise_and
 from weft.ops.casting import convert_element_type
-from weft.ops.comparison import eq, select
+from weft.ops.comparison import eq, ne, select
 from weft.ops.families import FLOATING, INEXACT, INTEGER, dtype_in, elementwise, match_dtypes
 
 # --- roots and powers -------------------------------------------------------------------------------------------------
@@ -103,8 +104,9 @@ logistic_p = elementwise("logistic", INEXACT, _logistic_reference,
 
 
 def _share_of_first(x, y):
-    # equal infinities have no difference
-    return logistic(select(eq(x, y), 0, sub(x, y)))
+    gap = sub(x, y)
+    equal_infinities = bitwise_and(eq(x, y), ne(gap, gap))
+    return logistic(select(equal_infinities, 0, gap))
 
 
 logaddexp_p = elementwise("logaddexp", FLOATING, np.logaddexp,

@@ -18,7 +18,7 @@ from weft.core.trace import typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
 from weft.ops import families
-from weft.ops.arithmetic import add, div, max, mul, neg, sub
+from weft.ops.arithmetic import add, div, mul, sub
 from weft.ops.casting import convert_element_type
 from weft.ops.comparison import eq, gt, lt, select
 from weft.ops.families import (
