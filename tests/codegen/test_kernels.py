@@ -26,6 +26,7 @@ from weft.ir.loops import (
     Let,
     Load,
     Op,
+    Pack,
     Prefetch,
     Ref,
     Store,
@@ -380,6 +381,46 @@ def test_prefetches_change_nothing(type_, kind):
     n = 77
     kernel = Kernel((Buf("x", type_, n), Buf("y", type_, n, "out")), (
         For("i", n, (Prefetch("x", add(i, ix(n))), Store("y", i, Load("x", i, type_))), kind),))
+    check(kernel, *arrays(kernel))
+
+
+def packed(type_: str, extent, room: int, kind: str) -> Kernel:
+    """Elements above zero, or true, and their places, packed in blocks; how many in each block."""
+    x = Load("x", add(mul(j, ix(room)), i), type_)
+    wanted = x if type_ == "bool" else Op("gt", (x, Const(0, type_)), "bool")
+    kept = tuple(Store(to, add(mul(j, ix(room)), k), Load(kept, k, t)) for to, kept, t in (("y", "a", type_), ("z", "b", "i32")))
+    block = (Init("n", ix(0)), Init("m", ix(0)),
+             For("i", extent, (Pack("n", "a", x, wanted), Pack("m", "b", Op("cast", (i,), "i32"), wanted)), kind),
+             Store("count", j, Ref("n", "i64")), For("k", Ref("m", "i64"), kept))
+    size = 3 * room
+    bufs = (Buf("x", type_, size), Buf("y", type_, size, "inout"), Buf("z", "i32", size, "inout"), Buf("count", "i64", 3, "out"))
+    return Kernel(bufs, (For("j", 3, block),), (Buf("a", type_, room), Buf("b", "i32", room)))
+
+
+@pytest.mark.parametrize("size", range(1, 71))
+def test_packing_with_tails(size):
+    kernel = packed("f32", size, size, "vector")
+    check(kernel, *arrays(kernel))
+    kernel = packed("i32", Op("min", (add(j, ix(size - 1)), ix(size)), "i64"), size, "vector")
+    check(kernel, *arrays(kernel))
+
+
+@pytest.mark.parametrize("type_", [*REAL, "bool"])
+@pytest.mark.parametrize("kind", ["vector", "serial"])
+def test_packing(type_, kind):
+    kernel = packed(type_, 200, 200, kind)
+    check(kernel, *arrays(kernel))
+
+
+@pytest.mark.parametrize("most", [3, 33, 48, 80, 97])
+def test_what_a_computed_extent_counts_is_counted_once(most):
+    extent = Op("min", (add(j, ix(most - 2)), ix(most)), "i64")
+    body = (Init("n", ix(0)), For("i", extent, (Accum("n", "add", Load("x", i, "i64")),), "vector"), Store("y", j, Ref("n", "i64")))
+    kernel = Kernel((Buf("x", "i64", most), Buf("y", "i64", 4, "out")), (For("j", 4, body),))
+    check(kernel, *arrays(kernel))
+    narrow = (Init("s", Const(0, "i32")), For("i", extent, (Accum("s", "add", Load("x", i, "i32")),), "vector"),
+              Store("y", j, Ref("s", "i32")))
+    kernel = Kernel((Buf("x", "i32", most), Buf("y", "i32", 4, "out")), (For("j", 4, narrow),))
     check(kernel, *arrays(kernel))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.codegen.accuracy import BINARY, UNARY, measure
 from tests.codegen.harness import check, random_array
-from tests.codegen.test_kernels import arrays, elementwise
+from tests.codegen.test_kernels import arrays, elementwise, packed
 from tests.codegen.test_prefix import numbers, running
 from tests.codegen.test_random_kernels import Maker
 from weft.codegen import target
@@ -37,6 +37,13 @@ def test_prefixes(level, type_, how):
     for size in (1, 5, 8, 9, 17, 70):
         x = numbers(type_, size)
         check(running(type_, size, how), x, np.zeros_like(x), numbers(type_, 2))
+
+
+@pytest.mark.parametrize("type_", ["f32", "i8", "f64", "bool", "bf16"])
+def test_packing(level, type_):
+    for size in (1, 5, 8, 9, 17, 70):
+        kernel = packed(type_, size, size, "vector")
+        check(kernel, *arrays(kernel))
 
 
 @pytest.mark.parametrize("seed", range(0, 120, 8))

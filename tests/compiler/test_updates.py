@@ -5,10 +5,12 @@ import pytest
 
 import weft.ops.elementwise as E
 import weft.ops.indexing as I
+import weft.ops.layout as L
 import weft.ops.reduce as R
 import weft.ops.slicing as S
 from tests.compiler.machine import check
 from tests.compiler.test_fusion import spread
+from weft.compiler import scatters
 from weft.compiler.schedule import walk
 from weft.core.stage import stage
 from weft.ir.loops_text import print_kernel
@@ -39,6 +41,82 @@ def run(fn, n, width, count, native, **options):
                          ids=["set", "add", "mul", "min", "max"])
 def test_scatters_with_repeated_and_outside_rows(native, op, mode):
     run(lambda x, at, u: [op(x, at, u, ROWS, mode=mode)], 5, 20, 9, native, rtol=1e-4)
+
+
+@BOTH
+@pytest.mark.parametrize("mode", [MODE.CLIP, MODE.FILL_OR_DROP])
+@pytest.mark.parametrize("op", [I.scatter, I.scatter_add, I.scatter_mul, I.scatter_min, I.scatter_max],
+                         ids=["set", "add", "mul", "min", "max"])
+@pytest.mark.parametrize("dtype", [F32, np.dtype("f2"), I32, np.dtype("c8"), np.dtype(bool)], ids=lambda d: d.name)
+def test_rows_are_written_once(native, op, mode, dtype, monkeypatch):
+    if op in (I.scatter_min, I.scatter_max) and dtype.kind == "c":
+        pytest.skip("complex numbers have no order")
+    monkeypatch.setattr(scatters, "ROWS_BYTES", 0)
+    rng, n, width, count = np.random.default_rng(0), 5, 70, 9
+    x, u = (rng.integers(-3, 4, shape).astype(dtype) for shape in ((n, width), (count, width)))
+    avals = [ShapedArray((n, width), dtype), ShapedArray((count, 1), I32), ShapedArray((count, width), dtype)]
+    jaxpr = stage(lambda x, at, u: [op(x, at, u, ROWS, mode=mode)], avals)
+    scheduled = check(jaxpr, x, rng.integers(-1, n + 1, (count, 1)), u, native=native)
+    assert [type(s).__name__ for s in walk(scheduled.program.steps)] == ["Launch", "Launch"]
+
+
+@BOTH
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_rows_of_several_dims_are_written_once(native, pieces, monkeypatch):
+    """Places of two dims, windows of two dims whose updates lie crosswise, and places that are batched."""
+    monkeypatch.setattr(scatters, "ROWS_BYTES", 0)
+    monkeypatch.setattr(scatters, "PIECE", -(-8 * 12 // pieces))
+    deep = I.ScatterDimensionNumbers((2, 3), (0, 1), (1, 0))
+    batched = I.ScatterDimensionNumbers((2, 3), (1,), (1,), (0,), (0,))
+
+    def fn(x, two, one, u):
+        return [I.scatter_add(x, two, u, deep, mode=MODE.FILL_OR_DROP),
+                I.scatter_add(x, one, E.sin(u), batched, mode=MODE.FILL_OR_DROP),
+                I.scatter_mul(x, two, L.transpose(L.transpose(u, (3, 1, 0, 2)), (2, 1, 3, 0)), deep, mode=MODE.CLIP)]
+
+    shapes = [((3, 4, 8, 12), F32), ((3, 6, 2), I32), ((3, 6, 1), I32), ((3, 6, 8, 12), F32)]
+    rng = np.random.default_rng(0)
+    args = [rng.integers(-1, 5, s) if d == I32 else rng.standard_normal(s) for s, d in shapes]
+    scheduled = check(stage(fn, [ShapedArray(s, d) for s, d in shapes]), *args, native=native, rtol=1e-4)
+    assert sum(k.name == "sorted_by_row" for k in scheduled.kernels) == 3
+
+
+def test_rows_that_are_given_are_changed_where_they_lie_unless_most_change(monkeypatch):
+    monkeypatch.setattr(scatters, "ROWS_BYTES", 0)
+
+    def fn(x, at, u):
+        return [I.scatter_add(x, at, u, ROWS, mode=MODE.CLIP)]
+
+    for count, names in ((9, ["scatter-add"]), (31, ["sorted_by_row", "scatter-add"])):
+        scheduled = run(fn, 30, 20, count, True, donated=(0,), rtol=1e-4)
+        assert scheduled.aliases == {0: 0} and [k.name for k in scheduled.kernels] == names
+    assert len(run(fn, 30, 20, 4, True, rtol=1e-4).kernels) == 2
+    assert len(run(fn, 30, 20, 3, True, rtol=1e-4).kernels) == 1
+
+
+@pytest.mark.parametrize("mode", [MODE.CLIP, MODE.FILL_OR_DROP])
+@pytest.mark.parametrize("op", [I.scatter, I.scatter_add, I.scatter_mul, I.scatter_min], ids=["set", "add", "mul", "min"])
+@pytest.mark.parametrize("shape, dtype", [((20001,), "f4"), ((150, 151), "f4"), ((30000,), "f2"), ((30000,), "i8"), ((20001,), "c8")])
+def test_many_points_have_owners(op, mode, shape, dtype):
+    if op is I.scatter_min and dtype == "c8":
+        return
+    count, dims, dtype = (1 << 15) + 17, tuple(range(len(shape))), np.dtype(dtype)
+    numbers, rng = I.ScatterDimensionNumbers((), dims, dims), np.random.default_rng(0)
+    x, u = rng.integers(-3, 4, shape).astype(dtype), rng.integers(-1, 3, count).astype(dtype)
+    at = np.stack([rng.integers(-5, n + 5, count) for n in shape], 1).astype(np.int32)
+    avals = [ShapedArray(a.shape, a.dtype) for a in (x, at, u)]
+    scheduled = check(stage(lambda x, at, u: [op(x, at, u, numbers, mode=mode)], avals), x, at, u)
+    assert scheduled.kernels[-1].parallel_extent == scatters.OWNERS and "pack" in print_kernel(scheduled.kernels[-1])
+
+
+@BOTH
+def test_owners_see_their_updates_in_order(native, monkeypatch):
+    monkeypatch.setattr(scatters, "FEWEST_UPDATES", 0)
+    monkeypatch.setattr(scatters, "BLOCK", 16)
+    avals = [ShapedArray((5,), F32), ShapedArray((75, 1), I32), ShapedArray((75,), F32)]
+    jaxpr = stage(lambda x, at, u: [I.scatter(x, at, u, POINTS, mode=MODE.FILL_OR_DROP)], avals)
+    rng = np.random.default_rng(0)
+    check(jaxpr, rng.standard_normal(5), rng.integers(-1, 6, (75, 1)), rng.standard_normal(75), native=native)
 
 
 @BOTH

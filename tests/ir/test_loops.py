@@ -5,21 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.ir.loops import Accum, Buf, Const, For, If, Index, Init, Kernel, Let, Load, Op, Prefetch, Ref, Store, While, check
+from weft.ir.loops import Accum, Buf, Const, For, If, Index, Init, Kernel, Let, Load, Op, Pack, Prefetch, Ref, Store, While, check
 from weft.ir.loops_eval import evaluate
 from weft.ir.loops_text import canonical, parse_kernel, print_kernel
 
 i, j = Index("i"), Index("j")
 X, Y = Buf("x", "f32", 8), Buf("y", "f32", 8, "out")
 TEXT = """
-kernel everything(in x: f32[8], inout y: f32[8] alias x, in n: i64[1]; scratch t: c64[4]) {
+kernel everything(in x: f32[8], inout y: f32[8] alias x, in n: i64[1]; scratch t: c64[4], kept: f32[4]) {
   parallel p in 2 {
     acc s = -0.0:f32
     acc best = -inf:f32
+    acc many = 0:i64
     let base = mul.i64(@p, 4:i64)
     vector i in 4 {
       let v = x[add.i64(%base, @i) ? lt.bool(@i, 3:i64) : 1e-30:f32]
       prefetch x[add.i64(@i, 64:i64)]
+      pack kept by many = %v when gt.bool(%v, 0.5:f32)
       s add= %v when gt.bool(%v, 0.5:f32)
       best max= %v
       t[@i] = complex.c64(%v, x[@i ? true:bool])
@@ -96,6 +98,7 @@ BROKEN = {
     "gives": (For("i", 8, (Store("y", i, Op("add", (load(), i), "f32")),)),),
     "load of": (For("i", 8, (Store("y", i, Op("cast", (Load("x", i, "f64"),), "f32")),)),),
     "prefetch from unknown": (Prefetch("z", i),),
+    "counted by": (For("i", 8, (Init("n", Const(0, "i64")), Pack("n", "y", load(), Const(True, "bool"))), "vector"),),
     "has type None": (Store("y", Const(0, "i64"), Ref("ghost", "f32")),),
 }
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from weft.codegen.builder import MEMORY, REGISTER, mangle, vector
 from weft.codegen.expressions import Expressions
 from weft.codegen.loopshape import Shape, assigned, bound, mostly_calls, repeated_math, shape_of
+from weft.codegen.pack import pack
 from weft.codegen.prefix import in_all_lanes, of_first_lane, scan
 from weft.codegen.target import Target
 from weft.codegen.values import (
@@ -43,6 +44,7 @@ from weft.ir.loops import (
     Init,
     Kernel,
     Let,
+    Pack,
     Prefetch,
     Scan,
     Stmt,
@@ -480,7 +482,7 @@ class KernelEmitter(Expressions):
 
     def _vector_loop(self, stmt: For, extent: Value, shape: Shape) -> None:
         outer = (self.lanes, self.parts, self.induction, self.masks, self.vectorized, self.reducing, self.scanned)
-        reduced = [name for name in assigned(stmt) if name in self.env and name not in shape.scanned]
+        reduced = [name for name in assigned(stmt) if name in self.env and name not in shape.scanned | shape.packed]
         starts = {name: self.env[name] for name in reduced}
         block = shape.lanes * shape.parts
         self.lanes, self.vectorized, self.reducing = self.lanes_of(shape.lanes), True, frozenset(reduced)
@@ -678,7 +680,7 @@ class KernelEmitter(Expressions):
 
 
 _EMIT = {Let: KernelEmitter.let, Init: KernelEmitter.init, Accum: KernelEmitter.accum, Scan: scan, Store: KernelEmitter.store, Weave: weave,
-         Prefetch: KernelEmitter.prefetch, For: KernelEmitter.loop, If: KernelEmitter.branch, While: KernelEmitter.repeat}
+         Pack: pack, Prefetch: KernelEmitter.prefetch, For: KernelEmitter.loop, If: KernelEmitter.branch, While: KernelEmitter.repeat}
 
 
 def identity(op: str, type_: str) -> object:

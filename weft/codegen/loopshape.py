@@ -23,6 +23,7 @@ from weft.ir.loops import (
     Let,
     Load,
     Op,
+    Pack,
     Prefetch,
     Ref,
     Scan,
@@ -53,7 +54,7 @@ _MATH = (UNARY_MATH | BINARY_MATH) - _CHEAP_MATH
 @record
 class Shape:
     """`parts` vectors of `lanes` elements per iteration; `reductions`: outer accumulators and their operations, but for
-    those that are `scanned`.
+    those that are `scanned`; `packed`: those that count what is packed.
 
     `masked`: the rest is a masked block. `merged`: every block is masked, so that a long body is compiled once.
     """
@@ -63,6 +64,7 @@ class Shape:
     merged: bool
     reductions: dict[str, str]
     scanned: frozenset[str]
+    packed: frozenset[str]
 
 
 def assigned(stmt: Stmt) -> list[str]:
@@ -72,6 +74,8 @@ def assigned(stmt: Stmt) -> list[str]:
     def visit(inner: Stmt) -> None:
         if isinstance(inner, Accum):
             found[inner.name] = None
+        elif isinstance(inner, Pack):
+            found[inner.acc] = None
         elif isinstance(inner, Scan):
             found.update(dict.fromkeys(inner.accs))
         for body in bodies(inner):
@@ -101,6 +105,8 @@ def expressions(stmt: Stmt) -> list[Expr]:
         return [stmt.index, stmt.value] if stmt.guard is None else [stmt.index, stmt.value, stmt.guard]
     if isinstance(stmt, Weave):
         return [stmt.index, *stmt.values]
+    if isinstance(stmt, Pack):
+        return [stmt.value, stmt.guard]
     if isinstance(stmt, Prefetch):
         return [stmt.index]
     if isinstance(stmt, For):
@@ -126,6 +132,7 @@ class _Survey:
         self.streaming = False
         self.woven = 0
         self.scanned: set[str] = set()
+        self.packed: set[str] = set()
 
     def expr(self, expr: Expr) -> None:
         if id(expr) in self.seen:
@@ -184,6 +191,10 @@ class _Survey:
             self.note_moved(self.buffers[stmt.buf].type)
             self.memory.add(self.buffers[stmt.buf].type)
             self.woven = max(self.woven, len(stmt.values))
+        elif isinstance(stmt, Pack):
+            self.note_moved(self.buffers[stmt.buf].type)
+            self.memory.add(self.buffers[stmt.buf].type)
+            self.packed.add(stmt.acc)
         elif isinstance(stmt, While):
             self.plain = False
         for body in bodies(stmt):
@@ -274,7 +285,9 @@ def shape_of(loop: For, target: Target, buffers: dict, extent: int | None, exact
         parts = max(1, min(parts, -(-extent // lanes) if masked else extent // lanes))
     if survey.woven:
         parts = max(1, min(parts, MOST_WOVEN // survey.woven))
+    if not exact:
+        parts = 1 << (parts.bit_length() - 1)     # whole blocks are told from the rest by the low bits of the extent
     rest = not exact or extent is None or extent % (lanes * parts) != 0
     merged = target.has_masks and rest and survey.cost >= MERGE_COST \
         and not (survey.streaming or survey.woven or survey.scanned)
-    return Shape(lanes, parts, masked, merged, survey.reductions, frozenset(survey.scanned))
+    return Shape(lanes, parts, masked, merged, survey.reductions, frozenset(survey.scanned), frozenset(survey.packed))

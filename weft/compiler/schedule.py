@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from weft.compiler import running, special
+from weft.compiler import running, scatters, special
 from weft.compiler.classify import row_major, treatment
 from weft.compiler.expand import expand
 from weft.compiler.fuse import Graph, Group
@@ -522,18 +522,50 @@ class Body:
         return sum(type(a) is not Literal and self.graph.memory_of(a) is base for a in atoms) == 1
 
     def _scatter(self, eqn: Eqn) -> None:
+        if scatters.has_rows(eqn, self._may_overwrite(eqn)):
+            self._scatter_row_by_row(eqn)
+            return
         target = self._overwritten(eqn)
         if eqn.invars[2].aval.size:
             updates, strides = self._operand(eqn.invars[2])
-            apart = special.tables(eqn)
-            kernel, reads = special.scatter_kernel(eqn, strides, apart)
+            apart = scatters.tables(eqn)
+            if apart == 1 and scatters.has_owners(eqn):
+                kernel, reads = scatters.owned(eqn, strides)
+            else:
+                kernel, reads = scatters.in_order(eqn, strides, apart)
             sources = [updates if i == 2 else self.ref(eqn.invars[i]) for i in reads]
             if apart == 1:
                 self.plan.launch(kernel, sources, [target])
                 return
             tables = Ref(self.plan.new(apart * eqn.invars[0].aval.nbytes))
             self.plan.launch(kernel, sources, [tables])
-            self.plan.launch(special.combined_tables(eqn), [tables], [target])
+            self.plan.launch(scatters.combined_tables(eqn), [tables], [target])
+
+    def _scatter_row_by_row(self, eqn: Eqn) -> None:
+        """Updates brought into the order of rows, then all rows written once; in place if the operand is where the result goes."""
+        updates, strides = self._operand(eqn.invars[2])
+        operand, target = self.ref(eqn.invars[0]), self.result(eqn.outvars[0])
+        kernel, reads = scatters.sorted_by_row(eqn)
+        order = [Ref(self.plan.new(4 * b.size)) for b in kernel.bufs[-2:]]
+        self.plan.launch(kernel, [self.ref(eqn.invars[i]) for i in reads], order)
+        kernel, reads = scatters.row_by_row(eqn, strides)
+        sources = [updates if i == 2 else operand for i in reads] + order
+        pending = self.plan.launch(kernel, sources, [target])
+        same = "y0", f"x{reads.index(0)}"
+        if operand.final() == target.final():
+            pending.aliases = [same]
+        else:
+            self._offer(pending, [(0, reads.index(0), same[1])], sources, [target])
+
+    def _may_overwrite(self, eqn: Eqn) -> bool:
+        """Whether the result takes the place of the first operand, which nobody needs any more."""
+        operand, plan = eqn.invars[0], self.plan
+        if type(operand) is Literal:
+            return False
+        base = self.graph.memory_of(operand)
+        given = base in self.jaxpr.invars and base not in self.owned and base not in [plan.jaxpr.invars[i] for i in plan.donated]
+        dead = self.last_read[base] == self.now and self._reads_once(eqn.invars, base)
+        return dead and not given and base not in self.jaxpr.constvars
 
     def _update(self, eqn: Eqn) -> None:
         target = self._overwritten(eqn)

@@ -1,27 +1,18 @@
-"""Kernels and steps of equations that do not fuse: scatters, updates, matmuls, host calls."""
+"""Kernels and steps of equations that do not fuse: updates, matmuls, host calls."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 
-import numpy as np
-
 from weft.compiler.classify import row_major
 from weft.compiler.emit import Emitter
-from weft.core.primitive import registry
 from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Eqn, Literal
-from weft.ir.loops import INTEGERS, Buf, Expr, For, Kernel, Store
+from weft.ir.loops import Buf, Expr, Kernel, Store
 from weft.util.errors import CallbackError, describe
 
-_BOOLEAN = {"add": "or", "max": "or", "mul": "and", "min": "and"}
-_PARALLEL_BYTES = 1 << 17
-TABLES = 8                 # that a scatter onto few places fills apart
-LARGEST_TABLE = 1 << 14    # elements of each, at most
-FEWEST_UPDATES = 1 << 15   # that are worth it
-_NEUTRAL = {"add": "reduce_sum", "mul": "reduce_prod", "min": "reduce_min", "max": "reduce_max"}
-LANES_OF_TASK = 64         # columns of a scatter window that a task owns
+PARALLEL_BYTES = 1 << 17
 
 
 def update_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
@@ -51,134 +42,26 @@ def update_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
         target = b.iadd(target, b.imul(b.iadd(at, i), row_major(shape)[d]))
         source = b.iadd(source, b.imul(i, row_major(window)[d]))
     bufs.append(Buf("y0", stored, operand.aval.size, "inout"))
-    parallel = update.aval.nbytes > _PARALLEL_BYTES and len(names) > 1
+    parallel = update.aval.nbytes > PARALLEL_BYTES and len(names) > 1
     kinds = ["serial"] * len(names)
     if parallel:
         kinds[0] = "parallel"
     if names and not (parallel and len(names) == 1):
         kinds[-1] = "vector"
-    body = _loops(b, names, extents, kinds, lambda: [Store("y0", target, b.load("x0", source, stored))])
+    body = loops_around(b, names, extents, kinds, lambda: [Store("y0", target, b.load("x0", source, stored))])
     return Kernel(tuple(bufs), body, name="update"), reads
 
 
-def tables(eqn: Eqn) -> int:
-    """The number of tables that a scatter fills apart, each with its share of the updates, and then combines: where many single
-    elements fall on few places. It does not depend on the number of threads, as the order of additions must not."""
-    operand, _, updates = (a.aval for a in eqn.invars)
-    window = eqn.params["dimension_numbers"].update_window_dims
-    few = operand.size <= LARGEST_TABLE and updates.size >= max(FEWEST_UPDATES, 8 * TABLES * operand.size)
-    known = eqn.primitive.rules["lower"].combine in _NEUTRAL and type_name(operand.dtype) in INTEGERS | {"f32", "f64"}
-    return TABLES if few and known and not window and updates.shape[0] >= FEWEST_UPDATES else 1
-
-
-def combined_tables(eqn: Eqn) -> Kernel:
-    """From tables to a buffer that holds the operand."""
-    aval, b = eqn.invars[0].aval, Builder()
-    stored, combine = type_name(aval.dtype), eqn.primitive.rules["lower"].combine
-    j = b.index("j", aval.size)
-    terms = [b.load("x0", b.iadd(j, k * aval.size), stored) for k in range(TABLES)]
-    while len(terms) > 1:
-        terms = [b.op(combine, *pair) for pair in zip(terms[0::2], terms[1::2])]
-    bufs = Buf("x0", stored, TABLES * aval.size), Buf("y0", stored, aval.size, "inout")
-    return Kernel(bufs, (For("j", aval.size, (Store("y0", j, terms[0], None, combine),), "vector"),), name="combined_tables")
-
-
-def scatter_kernel(eqn: Eqn, update_strides: tuple[int, ...], apart: int = 1) -> tuple[Kernel, list[int]]:
-    """Combine updates into a buffer that holds the operand, one after another, so that equal positions are right; or into that
-    many tables `apart`, which begin empty."""
-    from weft.ops.windows import scatter_position  # the op's own arithmetic of positions
-    operand, _, updates = eqn.invars
-    spec, shape = eqn.primitive.rules["lower"], updates.aval.shape
-    b = Builder()
-    stored = type_name(operand.aval.dtype)
-    bufs, reads = [], []
-
-    def reader(number: int):
-        atom = eqn.invars[number]
-        if type(atom) is Literal:
-            value = b.const(np.asarray(atom.val, atom.aval.dtype).item(), type_name(atom.aval.dtype))
-            return lambda at, guard=None: value
-        name, type_ = f"x{len(bufs)}", type_name(atom.aval.dtype)
-        strides = row_major(atom.aval.shape) if number < 2 else update_strides
-        bufs.append(Buf(name, type_, 1 + sum((n - 1) * s for n, s in zip(atom.aval.shape, strides)) if atom.aval.size else 0))
-        reads.append(number)
-
-        def read(at, guard=None):
-            flat = b.const(0, "i64")
-            for i, s in zip(at, strides):
-                flat = b.iadd(flat, b.imul(i, s))
-            return b.load(name, flat, type_, guard)
-        return read
-
-    read_indices, read_updates = reader(1), reader(2)
-    window = eqn.params["dimension_numbers"].update_window_dims
-    outer = [d for d in range(len(shape)) if d not in window]
-    inner = [d for d in window if shape[d] > 1]
-    index: list[Expr] = [b.const(0, "i64")] * len(shape)
-    names, extents, kinds = [], [], []
-    start, lanes = b.const(0, "i64"), shape[inner[-1]] if inner else 0
-    if lanes >= 2 * LANES_OF_TASK and updates.aval.nbytes > _PARALLEL_BYTES:
-        # a task owns some columns of the window and sees all updates there, in order
-        tasks = -(-lanes // LANES_OF_TASK)
-        start = b.imul(b.index("t", tasks, 0), LANES_OF_TASK)
-        names, extents, kinds = ["t"], [tasks], ["parallel"]
-    table = b.index("table", apart, -1) if apart > 1 else b.const(0, "i64")
-    for d in [*outer, *inner]:
-        if shape[d] == 1:
-            continue
-        n: int | Expr = shape[d]
-        if apart > 1 and d == outer[0]:
-            share = -(-shape[d] // apart)
-            first = b.imul(table, share)
-            n = b.imin(b.isub(shape[d], first), share)
-            index[d] = b.iadd(first, b.index(f"i{d}", share, len(names)))
-        elif names[:1] == ["t"] and d == inner[-1]:
-            left = b.isub(lanes, start)
-            n = LANES_OF_TASK if lanes % LANES_OF_TASK == 0 else b.imin(left, LANES_OF_TASK)
-            index[d] = b.iadd(start, b.index(f"i{d}", LANES_OF_TASK, len(names)))
-        else:
-            index[d] = b.index(f"i{d}", shape[d], len(names))
-        names.append(f"i{d}")
-        extents.append(n)
-        kinds.append("serial")
-    if inner:
-        kinds[-1] = "vector"
-    position, inside = scatter_position(b, tuple(index), read_indices, operand.aval.shape, shape, **eqn.params)
-    target = b.imul(table, operand.aval.size)
-    for i, s in zip(position, row_major(operand.aval.shape)):
-        target = b.iadd(target, b.imul(i, s))
-    value = read_updates(tuple(index))
-    combine = spec.combine
-    if stored == "bool" and combine is not None:
-        combine = _BOOLEAN.get(combine, combine)
-    if combine == "set":
-        combine = None
-    wide = b.stored(value, stored)
-    if (stored in HALVES or stored in ("c64", "c128")) and combine is not None:
-        old = b.load("y0", target, stored, inside)
-        wide, combine = b.stored(b.op(combine, old, value), stored), None
-        if kinds and kinds[-1] == "vector":
-            kinds[-1] = "serial"
-    bufs.append(Buf("y0", stored, apart * operand.aval.size, "inout" if apart == 1 else "out"))
-    body = _loops(b, names, extents, kinds, lambda: [Store("y0", target, wide, inside, combine)])
-    if apart > 1:
-        j = b.index("j", operand.aval.size, 0)
-        empty = b.const(registry[_NEUTRAL[spec.combine]].rules["lower"].identity(operand.aval.dtype), stored)
-        begin = For("j", operand.aval.size, (Store("y0", b.iadd(b.imul(table, operand.aval.size), j), empty),), "vector")
-        body = (For("table", apart, (begin, *body), "parallel"),)
-    return Kernel(tuple(bufs), body, name=eqn.primitive.name), reads
-
-
-def _loops(b: Builder, names: list[str], extents: list, kinds: list[str], body: Callable) -> tuple:
-    """Nested loops around statements whose expressions are computed where they vary."""
+def loops_around(b: Builder, names: list[str], extents: list, kinds: list[str], body: Callable) -> tuple:
+    """Nested loops around stores whose expressions are computed where they vary."""
     emit = Emitter(b)
     for level in range(len(names)):
         emit.open(level)
-    (store,) = body()
-    roots = [store.index, store.value] + ([store.guard] if store.guard is not None else [])
-    done = emit.compute(roots)
-    guard = done[2] if store.guard is not None else None
-    emit.append(Store(store.buf, done[0], done[1], guard, store.accumulate))
+    stores = body()
+    done = iter(emit.compute([x for store in stores for x in (store.index, store.value, store.guard) if x is not None]))
+    for store in stores:
+        index, value = next(done), next(done)
+        emit.append(Store(store.buf, index, value, store.guard and next(done), store.accumulate))
     for name, extent, kind in zip(reversed(names), reversed(extents), reversed(kinds)):
         emit.close(name, extent, kind)
     return tuple(emit.scopes[0].body)

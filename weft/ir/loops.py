@@ -3,7 +3,7 @@
 In:   fused groups of equations (built by `compiler.lower`).
 Out:  LLVM IR (emitted by `codegen.llvm`); `evaluate` runs a kernel slowly on NumPy.
 Laws: every expression is a pure scalar; all memory is reached through named flat buffers by element index;
-      loops have fixed extents; a `vector` loop promises that its iterations are independent but for `Accum` and `Scan`;
+      loops have fixed extents; a `vector` loop promises that its iterations are independent but for `Accum`, `Scan` and `Pack`;
       the `parallel` loop, if any, is the single outermost statement of the kernel and its iterations are independent.
 
 Scalar types are short names: bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 c64 c128. Index arithmetic is i64.
@@ -142,6 +142,21 @@ class Weave:
 
 
 @record
+class Pack:
+    """Append: where `guard` holds, write `value` to element `acc` of `buf`, and let the accumulator `acc` (i64) be one more.
+    `buf` has room for a value of each iteration, and what lies there beyond those that were appended may be anything. Nothing else
+    in a `vector` loop around it reads the accumulator, and its `Init` is outside."""
+    acc: str
+    buf: str
+    value: Expr
+    guard: Expr
+
+    def stored(self) -> Store:
+        """The write alone."""
+        return Store(self.buf, Ref(self.acc, "i64"), self.value)
+
+
+@record
 class Prefetch:
     """Hint: element `index` of `buf` is needed soon. In a vector loop, so are those of all its iterations; they lie a
     cache line apart at most. The place may be beyond the end of `buf`."""
@@ -174,7 +189,7 @@ class If:
     orelse: tuple[Stmt, ...] = ()
 
 
-Stmt = Union[Let, Init, Accum, Scan, Store, Weave, Prefetch, For, While, If]
+Stmt = Union[Let, Init, Accum, Scan, Store, Weave, Pack, Prefetch, For, While, If]
 
 
 @record
@@ -288,6 +303,13 @@ class _Checker:
                 self.fail(f"a row of no values is stored to {stmt.buf!r}")
             for value in stmt.values:
                 self.store(Store(stmt.buf, stmt.index, value))
+        elif isinstance(stmt, Pack):
+            if stmt.acc not in self.accs or (self.varying is not None and stmt.acc not in self.outer):
+                self.fail(f"what is packed is counted by {stmt.acc!r}, which is not declared before")
+            if stmt.value.type in COMPLEX:
+                self.fail(f"complex values are packed into {stmt.buf!r}")
+            self.store(stmt.stored())
+            self.want(stmt.guard, "bool", f"the guard of what is packed into {stmt.buf!r}")
         elif isinstance(stmt, For):
             self.loop(stmt)
         elif isinstance(stmt, While):

@@ -29,6 +29,7 @@ from weft.ir.loops import (
     Kernel,
     Let,
     Load,
+    Pack,
     Prefetch,
     Ref,
     ScalarType,
@@ -117,6 +118,10 @@ class _Machine:
             if len(row) < len(stmt.values):
                 raise IndexError(f"loops.evaluate: the row {stmt.buf}[{at}] reaches outside its {self.memory[stmt.buf].size} elements")
             row[:] = [self.expr(value) for value in stmt.values]
+        elif isinstance(stmt, Pack):
+            if self.expr(stmt.guard):
+                self.stmt(stmt.stored())
+                self.env[stmt.acc] = apply("add", [self.env[stmt.acc], np.int64(1)], "i64")
         elif isinstance(stmt, Prefetch):
             return
         elif isinstance(stmt, For):

@@ -34,6 +34,7 @@ from weft.ir.loops import (
     Let,
     Load,
     Op,
+    Pack,
     Prefetch,
     Ref,
     Scan,
@@ -94,6 +95,8 @@ def _print_body(body: tuple[Stmt, ...], lines: list[str], pad: str) -> None:
             values = ", ".join([print_expr(value) for value in stmt.values])
             tail = " streaming" if stmt.streaming else ""
             lines.append(f"{pad}weave {stmt.buf}[{print_expr(stmt.index)}] = ({values}){tail}")
+        elif kind is Pack:
+            lines.append(f"{pad}pack {stmt.buf} by {stmt.acc} = {print_expr(stmt.value)} when {print_expr(stmt.guard)}")
         elif kind is Prefetch:
             lines.append(f"{pad}prefetch {stmt.buf}[{print_expr(stmt.index)}]")
         elif kind is For:
@@ -252,6 +255,8 @@ class _Parser:
             return For(var, extent, self.body(), word)
         if word == "weave" and self.peek() not in ("[", *_UPDATES):
             return self.weave()
+        if word == "pack" and self.peek() not in ("[", *_UPDATES):
+            return self.pack()
         if word == "prefetch" and self.peek() not in ("[", *_UPDATES):
             return self.prefetch()
         if word == "scan" and self.peek() not in ("[", *_UPDATES):
@@ -285,6 +290,15 @@ class _Parser:
             values.append(self.expr())
             self.accept(",")
         return Weave(buf, index, tuple(values), self.accept("streaming"))
+
+    def pack(self) -> Pack:
+        buf = self.next()
+        self.expect("by")
+        acc = self.next()
+        self.expect("=")
+        value = self.expr()
+        self.expect("when")
+        return Pack(acc, buf, value, self.expr())
 
     def prefetch(self) -> Prefetch:
         buf = self.next()
