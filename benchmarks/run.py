@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ import report
 
 HERE = Path(__file__).resolve().parent
 PATIENCE_S = 120  # a case that takes longer for one request is stopped
+END_S = 10  # and one that has not ended by then
 
 
 def peer_python(given: str | None) -> str:
@@ -87,6 +88,11 @@ class Process:
         return f"died with {code}: {self.errors.read()[-300:].strip()}"
 
     def stop(self) -> None:
+        """Let it end as processes do, writing what it has still to write; one that does not is killed."""
+        with suppress(OSError, subprocess.TimeoutExpired):
+            assert self.process.stdin
+            self.process.stdin.close()
+            self.process.wait(END_S)
         self.process.kill()
         self.process.wait()
 

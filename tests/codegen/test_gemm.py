@@ -503,6 +503,51 @@ def test_pieces_suffice(types, monkeypatch):
     assert {"kernel_6_1_edge", "finish", "pack_a_copy", "pack_b_scalar"} < made.pieces
 
 
+REACHING_BACK = [
+    Case(256, 256, 256), Case(64, 70, 20), Case(161, 33, 900), Case(100, 65, 900, ("bf16", "f32", "bf16")), Case(100, 20, 30, ("c64",) * 3),
+    Case(1000, 130, 900, orders=("mk", "nk", "mn")), Case(1000, 200, 800, tail=True), Case(100, 70, 900, tail=True),
+    Case(257, 9, 400, ("i8", "i32", "i32"), orders=("km", "kn", "mn")), Case(130, 65, 401, batch=(3,)),
+]
+
+
+@pytest.mark.parametrize("case", REACHING_BACK, ids=str)
+@pytest.mark.parametrize("whole", (False, True), ids=("its pieces", "all pieces"))
+def test_last_rows_reach_back(case, whole, monkeypatch):
+    """Many rows take the kernels of the most rows and no others; the last piece makes some rows again, and stores them once."""
+    real_describe, real_ensure, steps = gemm.describe, gemm.ensure, []
+    monkeypatch.setattr(gemm, "describe", lambda step: (steps.append(step), real_describe(step))[1])
+    monkeypatch.setattr(gemm, "ensure", lambda symbol: real_ensure(symbol, None if whole else gemm.pieces(steps[0])))
+    monkeypatch.setattr(gemm, "is_kept", lambda name: False)
+    monkeypatch.setattr(gemm, "_made", {})
+    check(case)
+    wanted = gemm.pieces(steps[0])
+    assert "back" in wanted and all(name.startswith("kernel_6") for name in wanted if name.startswith("kernel"))
+
+
+def test_a_tail_sees_rows_once_that_are_made_twice():
+    m, n, k, b = 100, 70, 900, Builder()
+    word = {name: b.load("place", i, "i64") for i, name in enumerate(PLACE)}
+    at = b.iadd(b.imul(b.iadd(word["row"], b.index("r")), n), b.iadd(word["col"], b.index("c")))
+    count = Store("y", at, b.op("add", b.load("y", at, "i32"), b.const(1, "i32")))
+    bufs = Buf("s", "f32", 4096), Buf("place", "i64", len(PLACE)), Buf("y", "i32", m * n, "inout")
+    tail = Kernel(bufs, (For("r", word["rows"], (For("c", word["cols"], (count,), "vector"),)),), name="tail")
+    step = Gemm(m, n, k, BufRef(0), BufRef(1), BufRef(2), (k, 1), (n, 1), (n, 1), "f32", "f32", "f32", tail=tail, tail_args=(BufRef(3),))
+    assert "back" in gemm.pieces(step)
+    seen = np.zeros((m, n), np.int32)
+    run(step, np.ones((m, k), np.float32), np.ones((k, n), np.float32), None, tail_args=(seen,))
+    np.testing.assert_array_equal(seen, 1)
+
+
+def test_a_first_matmul_is_two_modules():
+    machine = Machine(64, 32, masks=True)
+    step = Gemm(256, 256, 256, BufRef(0), BufRef(1), BufRef(2), (256, 1), (256, 1), (256, 1), "f32", "f32", "f32")
+    recipe = Recipe("f32", "f32", "f32", machine)
+    _, words = gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, 2)
+    kernel, driver = gemm.parts("weft_gemm_f32_f32_f32_tile", machine, gemm_tile.pieces(recipe, words))
+    assert kernel.exports == ["kernel_6_4"] and driver.quick
+    assert kernel.text().count("\n") <= 218 and driver.text().count("\n") <= 500
+
+
 @pytest.mark.parametrize("n,kernel", [(8, "kernel_6_0_edge"), (9, "kernel_6_1_edge"), (72, "kernel_6_0_edge"), (32, "kernel_6_2_edge")])
 def test_narrow_results_take_narrow_vectors(n, kernel):
     recipe = Recipe("f32", "f32", "f32", Machine(64, 32, True))

@@ -27,6 +27,7 @@ _SUMS_BYTES = 256 << 10  # of unfinished sums that stay there too
 _SKINNY_ROWS = 128  # up to here a large B passes by once, as a stream
 _SKINNY_ROWS_OF_B = 16  # streamed together
 _PARTS, _PART_BLOCKS = 16, 4  # tasks that a long sum with few results is to give, and the least that is worth one
+_LEAST_PER_SPARE = 32  # rows for each that is made twice
 _DOT_ROWS = 8  # that are multiplied by a vector side by side
 _CACHED = (1 << 19, 8 << 20)  # bytes of B that stay in the second-level and in the last cache
 _IN_PLACE, _IN_PLACE_ROWS = 1 << 19, 512  # bytes of B that are never copied, and rows of A that it is not copied for
@@ -244,7 +245,9 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
         chunk = _chunk(panels, blocks * panel, split.tile_panels)
         split = replace(split, tile_panels=min(split.tile_panels, chunk))
     strip_rows = _strip_rows(work, split) if split.mode == PRIVATE else split.tile_rows
-    sums = 0 if simple else split.tile_panels * split.tile_rows * recipe.panel_row_bytes
+    back = parts == 1 and _reaches_back(p.m, split.tile_rows, strip_rows, recipe.rows)
+    sums_rows = split.tile_rows if not simple else recipe.rows if back else 0
+    sums = split.tile_panels * sums_rows * recipe.panel_row_bytes
     square = _square(recipe)  # which may begin at any row
     a_bytes = 0 if a_direct else (_up(strip_rows, square) + (square if p.rows else 0)) * a_row
     a_bytes, sums = _up(a_bytes, 64), _up(sums, 64)
@@ -277,6 +280,8 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
         Word.PART_BLOCKS: part_blocks,
         Word.PART_BYTES: sums,
         Word.STRIP_ROWS: strip_rows,
+        Word.BACK: int(back),
+        Word.SUMS_ROWS: sums_rows,
     }
 
 
@@ -289,6 +294,12 @@ def _parts(p: Problem, recipe: Recipe, blocks: int) -> int:
     """Into how many parts a sum falls: more than one where it is long and there are too few results to share."""
     results = max(p.m // (2 * recipe.rows), 1) * _ceil(p.n, recipe.panel_cols) * p.batches
     return max(min(_PARTS // results, blocks // _PART_BLOCKS), 1) if results else 1
+
+
+def _reaches_back(m: int, tile_rows: int, strip_rows: int, most: int) -> bool:
+    """True when the last rows are better made with some before them once more than by a kernel of their own, which is to be compiled."""
+    spare, last = -m % most, (m - 1) % tile_rows % strip_rows + 1
+    return spare > 0 and m >= _LEAST_PER_SPARE * spare and last >= most
 
 
 def _a_direct(p: Problem, recipe: Recipe) -> bool:

@@ -30,7 +30,7 @@ def all_pieces(recipe: Recipe) -> frozenset[str]:
     """Return the names of all functions and branches that only some matmuls need."""
     usable = [shape for shape in shapes(recipe) if shape[0] or recipe.half_lanes]
     named = [kernel_name(r, *shape) for r in ROW_COUNTS for shape in usable] + (["row"] if recipe.unpacked_b_ok else [])
-    return frozenset([*named, "add", "blocks", "finish", "tail", *ways(recipe, "a"), *ways(recipe, "b")])
+    return frozenset([*named, "add", "back", "blocks", "finish", "tail", *ways(recipe, "a"), *ways(recipe, "b")])
 
 
 def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
@@ -38,13 +38,14 @@ def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
 
     Tiles have a multiple of `recipe.rows` rows but for the last, so all kernels but the full ones follow from M.
     """
-    width, rest = words[Word.N] * recipe.parts, words[Word.M] % recipe.rows
+    width, rest = words[Word.N] * recipe.parts, 0 if words[Word.BACK] else words[Word.M] % recipe.rows
     over = width % recipe.panel_lanes
     rows = [r for r in ROW_COUNTS if (words[Word.M] >= r if r == recipe.rows else rest & r)]
     used = [(recipe.vectors, False)] if width >= recipe.panel_lanes else []
     used += [(0 if over <= recipe.half_lanes else -(-over // recipe.lanes), True)] if over else []
     found = [kernel_name(r, *shape) for r in rows for shape in used] if not _by_row(words) else ["row"]
     found += ["add"] if words[Word.PARTS] > 1 else []
+    found += ["back"] if words[Word.BACK] else []
     found += ["blocks"] if words[Word.BLOCKS] > 1 else []
     found += ["tail"] if words[Word.TAIL_ARGS] else [] if words[Word.SIMPLE] else ["finish"]
     found += [] if words[Word.A_DIRECT] else [way(recipe, "a", words)]
@@ -392,7 +393,7 @@ class _Tile:
 
     def sums_of(self, f: Task, recipe: Recipe, sums: str, panel: str) -> str:
         """Return where the sums of a panel lie among those of the tile."""
-        return f.at(sums, f.mul(f.mul(f.sub(panel, self.p0), f.d(Word.TILE_ROWS)), recipe.panel_row_bytes))
+        return f.at(sums, f.mul(f.mul(f.sub(panel, self.p0), f.d(Word.SUMS_ROWS)), recipe.panel_row_bytes))
 
 
 @record
@@ -441,7 +442,7 @@ def _tile(f: Task, recipe: Recipe, t: _Tile, part: _Part, wanted: Collection[str
                     in_place = f.equal(b_mode, DIRECT)
                     b = f.pick(in_place, b, packed, "ptr")
                     bs = f.pick(in_place, bs, recipe.panel_row_bytes)
-                _panel(f, recipe, t, _Panel(is_first, is_last, p, col, a, as_, b, bs, beats, sums))
+                _panel(f, recipe, t, _Panel(is_first, is_last, p, col, a, as_, b, bs, beats, sums), wanted)
 
             panels = lambda: f.loop(t.p0, t.p1, 1, panel)
             row = lambda: _row(f, recipe, t, a, f.sub(last, first), sums)
@@ -454,20 +455,21 @@ def _tile(f: Task, recipe: Recipe, t: _Tile, part: _Part, wanted: Collection[str
 
         if packs_b:
             f.when(f.equal(b_mode, PRIVATE), lambda: f.loop(t.p0, t.p1, 1, pack))
-            _strips(f, recipe, t, part.sums, strip)
+            _strips(f, recipe, t, part.sums, wanted, strip)
         else:
             strip(t, part.sums)
 
     f.loop(part.first, part.last, 1, block)
 
 
-def _strips(f: Task, recipe: Recipe, t: _Tile, sums: str, each: Callable[[_Tile, str], None]) -> None:
+def _strips(f: Task, recipe: Recipe, t: _Tile, sums: str, wanted: Collection[str], each: Callable[[_Tile, str], None]) -> None:
     """Go through a tile by strips of rows, of which a block of A stays near while panels of B pass."""
-    strip_rows = f.d(Word.STRIP_ROWS)
+    strip_rows, simple = f.d(Word.STRIP_ROWS), f.let(f"icmp ne i64 {f.d(Word.SIMPLE)}, 0")
 
     def strip(i: str) -> None:
         rows, c = f.min(f.sub(t.rows, i), strip_rows), f.at(t.c, f.mul(i, f.d(Word.C_MS)))
-        each(replace(t, i0=f.add(t.i0, i), rows=rows, c=c), f.at(sums, f.mul(i, recipe.panel_row_bytes)))
+        kept = f.pick(simple, 0, i) if "back" in wanted else i
+        each(replace(t, i0=f.add(t.i0, i), rows=rows, c=c), f.at(sums, f.mul(kept, recipe.panel_row_bytes)))
 
     f.loop(0, t.rows, strip_rows, strip)
 
@@ -501,7 +503,7 @@ class _Panel:
     sums: str
 
 
-def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel) -> None:
+def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel, wanted: Collection[str]) -> None:
     lanes, row_bytes = recipe.lanes, recipe.panel_row_bytes
     cols = f.min(f.sub(f.d(Word.N), p.col), recipe.panel_cols)
     width = f.mul(cols, recipe.parts)
@@ -522,29 +524,79 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel) -> None:
     next_rows = f.pick(f.equal(p.panel, t.p0), f.mul(p.a_stride, recipe.rows), 0)
     slice_ = f.pick(is_shared, f.mul(f.div(p.beats, LINE_BEATS), 64), 0)
 
+    pieces = _Pieces(f, recipe, t.rows, wanted)
+
     def rows(_: str, i: str) -> list[str]:
-        left = f.sub(t.rows, i)
-        r, row_kind = "1", "0"
-        for number, count in enumerate(ROW_COUNTS):
-            enough = f.let(f"icmp uge i64 {left}, {count}")
-            r, row_kind = f.pick(enough, count, r), f.pick(enough, number, row_kind)
-        index = f.add(f.mul(row_kind, len(shapes(recipe))), kind)
+        piece = pieces.at(i)
+        index = f.add(f.mul(piece.kind, len(shapes(recipe))), kind)
         kernel = f.let(f"load ptr, ptr {f.at('@kernels', f.mul(index, 8))}")
         c = f.at(c_panel, f.mul(i, cms))
-        mine = f.at(sums, f.mul(i, row_bytes))
-        dst, ds = f.pick(simple, c, mine, "ptr"), f.pick(simple, cms, row_bytes)
-        a = f.at(p.a, f.mul(i, p.a_stride))
+        mine = f.at(sums, f.mul(f.pick(simple, 0, i) if pieces.reach_back else i, row_bytes))
+        whole = f.both(simple, f.equal(piece.first, i)) if pieces.reach_back else simple
+        dst, ds = f.pick(whole, c, mine, "ptr"), f.pick(whole, cms, row_bytes)
+        a = f.at(p.a, f.mul(piece.first, p.a_stride))
         pf = f.at(ahead, f.mul(f.div(i, recipe.rows), slice_))
         f.do(
             f"call void {kernel}(ptr {a}, i64 {p.a_stride}, ptr {p.b}, i64 {p.b_stride}, i64 {p.beats}, i64 {old}, "
             f"ptr {dst}, i64 {ds}, i64 {last_lanes}, ptr {pf}, i64 {next_rows})"
         )
 
-        place = {"row": f.add(t.i0, i), "rows": r, "col": p.col, "cols": cols}
-        f.when(to_finish, lambda: t.ends.take(mine, row_bytes, c, cms, cns, **place))
-        return [f.add(i, r)]
+        made = f.at(mine, f.mul(f.sub(i, piece.first), row_bytes)) if pieces.reach_back else mine
+        place = {"row": f.add(t.i0, i), "rows": piece.new, "col": p.col, "cols": cols}
+        f.when(to_finish, lambda: t.ends.take(made, row_bytes, c, cms, cns, **place))
+        if pieces.reach_back:
+            waits = f.both(f.both(p.is_last, simple), f.let(f"xor i1 {whole}, true"))
+            f.when(waits, lambda: _copy_rows(f, c, cms, made, row_bytes, piece.new, f.mul(cols, recipe.out_bytes)))
+        return [f.add(i, piece.new)]
 
-    f.loop(0, pieces_of(f, t.rows, recipe.rows), 1, rows, [("i64", "0")])
+    f.loop(0, pieces.count, 1, rows, [("i64", "0")])
+
+
+@record
+class _Piece:
+    """Some rows of a tile that are made together: the first one, how many of them are new, the number of their kernels."""
+
+    first: str
+    new: str
+    kind: str
+
+
+class _Pieces:
+    """How the rows of a tile fall in pieces of the most rows and, at the end, in smaller ones; or the last one reaches back."""
+
+    def __init__(self, f: Task, recipe: Recipe, rows: str, wanted: Collection[str]) -> None:
+        self.f, self.rows, self.most = f, rows, recipe.rows
+        self.reach_back = "back" in wanted
+        #: beside the most rows; without them none but the last piece can be short, and that reaches back
+        self.fewer = any(name.startswith(kernel_name(r, 0, False)[:-1]) for r in ROW_COUNTS if r < self.most for name in wanted)
+        self.back = f.let(f"icmp ne i64 {f.d(Word.BACK)}, 0") if self.reach_back and self.fewer else str(self.reach_back).lower()
+        whole = f.ceil_div(rows, self.most) if self.reach_back or not self.fewer else ""
+        self.count = whole if not self.fewer else pieces_of(f, rows, self.most)
+        if self.reach_back and self.fewer:
+            self.count = f.pick(self.back, whole, self.count)
+
+    def at(self, i: str) -> _Piece:
+        """The piece that begins at row `i`, or reaches back from there."""
+        f, most = self.f, ROW_COUNTS.index(self.most)
+        left = f.sub(self.rows, i)
+        r, kind = (str(self.most), str(most)) if not self.fewer else ("1", "0")
+        for number, count in enumerate(ROW_COUNTS if self.fewer else ()):
+            enough = f.let(f"icmp uge i64 {left}, {count}")
+            r, kind = f.pick(enough, count, r), f.pick(enough, number, kind)
+        if not self.reach_back:
+            return _Piece(i, r, kind)
+        short = f.both(self.back, f.less(left, self.most))
+        kind = f.pick(short, most, kind) if self.fewer else kind
+        return _Piece(f.pick(short, f.sub(self.rows, self.most), i), f.pick(short, left, r), kind)
+
+
+def _copy_rows(f: Task, to: str, to_stride: str, source: str, stride: int, rows: str, size: str) -> None:
+    f.decls.use("declare ptr @memcpy(ptr, ptr, i64)")
+
+    def row(j: str) -> None:
+        f.do(f"call ptr @memcpy(ptr {f.at(to, f.mul(j, to_stride))}, ptr {f.at(source, f.mul(j, stride))}, i64 {size})")
+
+    f.loop(0, rows, 1, row)
 
 
 def pieces_of(f: Text, rows: str, most: int) -> str:
