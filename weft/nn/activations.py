@@ -22,6 +22,11 @@ def _float(x: Any) -> Any:
     return x if dtypes.issubdtype(x.dtype, wnp.inexact) else x.astype(wnp.result_type(float))
 
 
+def _single(x: Any) -> Any:
+    """Floats of 16 bits and fewer in float32: formulas of several steps round once, in the end."""
+    return x.astype(wnp.float32) if x.dtype.itemsize < 4 else x
+
+
 def identity(x: Any) -> Any:
     """`x` itself."""
     return wnp.asarray(x)
@@ -112,11 +117,17 @@ def celu(x: Any, alpha: Any = 1.0) -> Any:
     return wnp.maximum(x, 0.0) + alpha * wnp.expm1(wnp.minimum(x, 0.0) / alpha)
 
 
+_GELU_LINEAR = 2 * math.sqrt(2 / math.pi)
+_GELU_CUBIC = 0.044715 * _GELU_LINEAR
+
+
 def gelu(x: Any, approximate: bool = True) -> Any:
     """`x` times the normal distribution function at `x`; `approximate` takes a cubic inside tanh for it."""
     x = _float(x)
     if approximate:
-        return x * 0.5 * (1.0 + wnp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+        # (1 + tanh(u)) / 2 is logistic(2 u), which keeps its digits where it is small
+        y = _single(x)
+        return (y * logistic(y * (_GELU_LINEAR + _GELU_CUBIC * (y * y)))).astype(x.dtype)
     from weft.ops.math import erfc
 
     return 0.5 * x * erfc(-x * math.sqrt(0.5))
