@@ -196,17 +196,13 @@ def log1p(f: Real, x: V) -> V:
     return f.copysign(_log_of_one_plus(f, x), x)
 
 
-def _log_of_one_plus(f: Real, x: V, doubled: V | None = None) -> V:
-    """log(1 + x); where `doubled` holds, log(2 x) of large x. Zero may lose its sign."""
+def _log_of_one_plus(f: Real, x: V) -> V:
+    """log(1 + x); zero may lose its sign."""
     u = x + 1.0
-    bits = (f.to_bits(u) - f.three_quarters) >> f.mantissa
-    k = f.small_to_float(bits)
+    k = f.small_to_float((f.to_bits(u) - f.three_quarters) >> f.mantissa)
     # 2^-k (1 + x) - 1, rounded once though 1 + x was rounded
     scale = f.scale(f.c(1.0), -k)
-    y = f.fma(x, scale, scale - 1.0)
-    if doubled is not None:
-        k = f.select(doubled, k + 1.0, k)
-    return _log_specials(f, u, _log_core(f, k, y))
+    return _log_specials(f, u, _log_core(f, k, f.fma(x, scale, scale - 1.0)))
 
 
 def logaddexp(f: Real, x: V, y: V) -> V:
@@ -218,31 +214,60 @@ def logaddexp(f: Real, x: V, y: V) -> V:
     return f.max(x, y) + rest
 
 
+def _powers(f: Real, bits: V) -> tuple[V, V]:
+    """k and 2^k, where k >= 0 is what the bits have in the place of an exponent."""
+    return f.small_to_float(bits >> f.mantissa), f.from_bits((bits & -(1 << f.mantissa)) + (f.bias << f.mantissa))
+
+
+def _log_by_ratio(f: Real, k: V, top: V, bottom: V) -> V:
+    """k log(2) + log((bottom + top) / (bottom - top)): |top / bottom| <= 1/5."""
+    s = top / bottom
+    z = s * s
+    high, low = _LN2[f.type]
+    return f.fma(k, high, f.fma(s, 2.0, f.fma(s * z, f.poly(z, "logs"), k * low)))
+
+
+def _log_of_sum(f: Real, x: V, great: V, small: V, top: V, bottom: V) -> V:
+    """log(great + small) >= 0, of large x log(2 x); top / bottom is (great + small - 1) / (great + small + 1)."""
+    large = x > _SQUARE_FORGETS_ONE[f.type]
+    # a fourth has powers of two beside it whatever its size
+    great, small = f.select(large, x * 0.25, great), f.select(large, 0.0, small)
+    k, power = _powers(f, f.to_bits(great + small) - f.three_quarters)
+    near = power.same(1.0)
+    # what cancels first is at least half the power, so that the difference is exact
+    top, bottom = f.select(near, top, (great - power) + small), f.select(near, bottom, (great + power) + small)
+    return _log_by_ratio(f, f.select(large, k + 3.0, k), top, bottom)
+
+
 def asinh(f: Real, x: V) -> V:
     """Inverse hyperbolic sine."""
     size = f.abs(x)
-    large = size > _SQUARE_FORGETS_ONE[f.type]
-    square = size * size
-    grown = size + square / (f.sqrt(square + 1.0) + 1.0)
-    return f.copysign(_log_of_one_plus(f, f.select(large, size, grown), large), x)
+    root = f.sqrt(f.fma(size, size, 1.0))
+    y = _log_of_sum(f, size, root, size, size, root + 1.0)
+    y = f.select(size < 2.0**(-f.mantissa // 2), size, f.at(y, size, infinite=INF))
+    return f.copysign(y, x)
 
 
 def acosh(f: Real, x: V) -> V:
     """Inverse hyperbolic cosine."""
-    large = x > _SQUARE_FORGETS_ONE[f.type]
     t = x - 1.0
-    grown = t + f.sqrt(f.fma(t, t, t + t))
-    return f.at(_log_of_one_plus(f, f.select(large, x, grown), large), t, negative=NAN)
+    root = f.sqrt(f.fma(t, t, t + t))
+    return f.at(_log_of_sum(f, x, x, root, root, x + 1.0), t, infinite=INF, negative=NAN)
 
 
-#: from here on log(1 + x) is log(x)
+#: from here on the square of x and that beside one are the same
 _SQUARE_FORGETS_ONE = {"f32": 2.0**28, "f64": 2.0**60}
 
 
 def atanh(f: Real, x: V) -> V:
     """Inverse hyperbolic tangent."""
     size = f.abs(x)
-    return f.copysign(0.5 * _log_of_one_plus(f, (size + size) / (1.0 - size)), x)
+    rest = 1.0 - size
+    # the difference of their bits is nearly that of their logarithms, and plus one half has its next power of two
+    k, power = _powers(f, (f.to_bits(size + 1.0) - f.to_bits(rest)) + (1 << f.mantissa - 1))
+    more, less = power + 1.0, 1.0 - power
+    y = 0.5 * _log_by_ratio(f, k, f.fma(size, more, less), f.fma(size, less, more))
+    return f.copysign(f.at(y, rest, zero=INF, negative=NAN), x)
 
 
 def sqrt(f: Real, x: V) -> V:
