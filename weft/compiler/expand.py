@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from weft.compiler.classify import treatment
+from weft.compiler.deviations import split_deviations
 from weft.compiler.fuse import reduced_dims, stays_in_strips
 from weft.compiler.lift import lift_products
 from weft.core.primitive import Primitive, registry
@@ -29,7 +30,7 @@ PARTS = 128                # parts of a reduction to one element
 
 def expand(jaxpr: Jaxpr) -> Jaxpr:
     """Rebuild composites, at every depth of control flow."""
-    return _drop_barriers(_fold_transposes(_rebuild(lift_products(inline_calls(jaxpr)))))
+    return _drop_barriers(_fold_transposes(_rebuild(split_deviations(lift_products(inline_calls(jaxpr))))))
 
 
 def _drop_barriers(jaxpr: Jaxpr) -> Jaxpr:

@@ -151,7 +151,7 @@ class Graph:
             else:
                 depth = max(depth, self.demand(atom) + 1)
                 price, reprice = price + 1, reprice + 1
-        if context is not None:
+        if tags == FULL:
             self._lift(eqn, depth, context)
         for var in eqn.outvars:
             self.producer[var] = eqn
@@ -164,7 +164,8 @@ class Graph:
                 self.reprice[var] = 1
 
     def _lift(self, eqn: Eqn, depth: int, context: Context) -> None:
-        """Reductions of the same rows that only `eqn` reads run in its kernel, though they could run before."""
+        """Reductions of the same rows that only `eqn` reads run in its kernel, which goes over them anyway, though they could
+        run before."""
         stack = [a for a in eqn.invars if type(a) is not Literal]
         while stack:
             atom = stack.pop()

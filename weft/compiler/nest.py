@@ -178,12 +178,15 @@ class Nest:
 
     def _vector(self) -> Dim | None:
         best, score = None, -1.0
+        columns = {id(self.low.vars[d]) for d in self.low.columns}
+        once = 1 / max(1, math.prod([self.low.shape[d] for d in self.low.columns]))
+        often = [once if columns.isdisjoint(a.terms) and columns.isdisjoint(a.jumps) else 1.0 for a in self.survey.accesses]
         for dim in self.dims if not self.low.parts else [d for d in self.dims if d.column]:
             got = 0.0
             own = {id(self.low.vars[d]) for d in dim.dims}
-            for step, access in zip(dim.steps, self.survey.accesses):
+            for step, access, share in zip(dim.steps, self.survey.accesses, often):
                 if own.isdisjoint(access.jumps):
-                    got += access.weight * (1.0 if step == 1 else 0.55 if step == 0 else 0.0)
+                    got += access.weight * share * (1.0 if step == 1 else 0.55 if step == 0 else 0.0)
             got *= min(1.0, dim.extent / 16)
             if got >= score:
                 best, score = dim, got
