@@ -1,8 +1,9 @@
 """The matmul kernels proper: a register tile of C over one block of k, or a single row of C over all of it.
 
-A kernel is `void(ptr a, i64 as, ptr b, i64 bs, i64 beats, i64 old, ptr dst, i64 ds, i64 last, ptr ahead, i64 next)`:
-dst[r, lane] = (dst[r, lane] if old else 0) + sum over beats of a[r, beat] * b[beat, lane]. Rows of a and dst are `as` and
-`ds` bytes apart, beats of b `bs` bytes. It asks for memory
+A kernel is
+`void(ptr a, i64 as, ptr b, i64 bs, i64 beats, ptr src, i64 ss, ptr dst, i64 ds, i64 last, ptr ahead, i64 next)`:
+dst[r, lane] = (src[r, lane] or 0) + sum over beats of a[r, beat] * b[beat, lane]. Rows of a, src and dst are `as`, `ss` and
+`ds` bytes apart, beats of b `bs` bytes; `src` is null for zeros, or it may be `dst`. It asks for memory at `dst`,
 at `ahead` (B's next panel, a slice of it) and `next` bytes behind `a` (the next rows). There are kernels for several numbers of rows
 and every number of vectors, so that edges do no spare work; *edge* kernels use `last` lanes of the last vector, others
 all of them, and very few columns take half a vector. A single row takes `@row` instead, which reads B along its rows, a
@@ -48,7 +49,7 @@ def kernel_name(rows: int, vectors: int, edge: bool) -> str:
 
 
 def kernels(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
-    """Return the kernels whose names are wanted, each exported; they heed `old` if "blocks" is wanted."""
+    """Return the kernels whose names are wanted, each exported; they heed `src` if "blocks" is wanted."""
     made = []
     for rows in ROW_COUNTS:
         for vectors, edge in shapes(recipe):
@@ -78,7 +79,7 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
     lanes, vectors = (recipe.lanes, vectors) if vectors else (recipe.half_lanes, 1)
     vector = f"<{lanes} x {acc}>"
     f = Text(
-        f"void @{name}(ptr noalias %a, i64 %as, ptr noalias %b, i64 %bs, i64 %beats, i64 %old, "
+        f"void @{name}(ptr noalias %a, i64 %as, ptr noalias %b, i64 %bs, i64 %beats, ptr %src, i64 %ss, "
         "ptr %dst, i64 %ds, i64 %last, ptr %ahead, i64 %next)",
         decls,
         machine,
@@ -113,8 +114,8 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
         for r in range(rows if unroll > 1 else 0):
             f.prefetch(f.at(there, row_offsets[r]))
 
-    def fetch_old(i: str) -> None:
-        """Ask for what the sums will be added to, which lies as far apart: one line in turn."""
+    def fetch_place(i: str) -> None:
+        """Ask for where the sums will go, pieces that lie as far apart: one line in turn."""
         row = f.at("%dst", f.mul("%ds", f.let(f"and i64 {i}, 7")))
         f.prefetch(f.at(row, f.mul(f.let(f"and i64 {i}, {8 * (recipe.panel_row_bytes // 64 - 1)}"), 8)))
 
@@ -125,8 +126,8 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
                 f.prefetch(pf)
             if rows == recipe.rows:
                 fetch_rows(i, pa, unroll)
-            if adds and ahead:
-                fetch_old(i)
+            if ahead:
+                fetch_place(i)
             for u in range(unroll):
                 sums = beat(pa, pb, u * element_bytes, sums)
                 pb = f.at(pb, "%bs")
@@ -149,16 +150,23 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
         takes = [f.load(acc, lanes, f.at(end, v * machine.vector_bytes)) for v in range(vectors)]
         sums = [f.let(f"add {vector} {s}, {takes[v]}") for (_, v), s in zip(tile, sums)]
 
-    places = [f.at(f.at("%dst", f.mul("%ds", r) if r else "0"), v * machine.vector_bytes) for r, v in tile]
     masks = [mask if v == vectors - 1 else None for _, v in tile]
 
-    def with_old() -> list[str]:
+    def places(row: str, stride: str) -> list[str]:
+        out: list[str] = []
+        for r in range(rows):
+            row = f.at(row, stride) if r else row
+            out += [f.at(row, v * machine.vector_bytes) for v in range(vectors)]
+        return out
+
+    def with_source() -> list[str]:
         plus = "fadd" if recipe.is_float else "add"
-        return [f.let(f"{plus} {vector} {s}, {f.load(acc, lanes, p, m)}") for s, p, m in zip(sums, places, masks)]
+        old = [f.load(acc, lanes, p, m) for p, m in zip(places("%src", "%ss"), masks)]
+        return [f.let(f"{plus} {vector} {s}, {o}") for s, o in zip(sums, old)]
 
     if adds:
-        sums = f.when_value(f.let("icmp ne i64 %old, 0"), with_old, sums, vector)
-    for s, p, m in zip(sums, places, masks):
+        sums = f.when_value(f.let("icmp ne ptr %src, null"), with_source, sums, vector)
+    for s, p, m in zip(sums, places("%dst", "%ds"), masks):
         f.store(acc, lanes, s, p, m)
     return f.end()
 

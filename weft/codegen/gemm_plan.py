@@ -23,7 +23,7 @@ _STRIP_BYTES = 200 << 10  # of A, which stay in the second-level cache while pan
 _STRIP_ROWS = (48, 256)  # rows of A in a strip: so many fit with any block, and more do not pay
 _SHARED_LIMIT = 8 << 20  # bytes of B that are packed for all tasks at a time
 _PRIVATE_LIMIT = 400 << 10  # that a task packs for itself, to stay near while strips of A pass; twice that where these are packed too
-_SUMS_BYTES = 256 << 10  # of unfinished sums that stay there too
+_SUMS_BYTES = 512 << 10  # of unfinished sums that stay there too
 _SKINNY_ROWS = 128  # up to here a large B passes by once, as a stream
 _SKINNY_ROWS_OF_B = 16  # streamed together
 _PARTS, _PART_BLOCKS = 16, 4  # tasks that a long sum with few results is to give, and the least that is worth one
@@ -245,8 +245,9 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
         chunk = _chunk(panels, blocks * panel, split.tile_panels)
         split = replace(split, tile_panels=min(split.tile_panels, chunk))
     strip_rows = _strip_rows(work, split) if split.mode == PRIVATE else split.tile_rows
+    in_c = simple and split.mode == PRIVATE and blocks > 1
     back = parts == 1 and _reaches_back(p.m, split.tile_rows, strip_rows, recipe.rows)
-    sums_rows = split.tile_rows if not simple else recipe.rows if back else 0
+    sums_rows = (recipe.rows if back else 0) if in_c else 0 if simple and blocks == 1 else split.tile_rows
     sums = split.tile_panels * sums_rows * recipe.panel_row_bytes
     square = _square(recipe)  # which may begin at any row
     a_bytes = 0 if a_direct else (_up(strip_rows, square) + (square if p.rows else 0)) * a_row
@@ -280,6 +281,7 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
         Word.PART_BLOCKS: part_blocks,
         Word.PART_BYTES: sums,
         Word.STRIP_ROWS: strip_rows,
+        Word.SUMS_IN_C: int(in_c),
         Word.BACK: int(back),
         Word.SUMS_ROWS: sums_rows,
     }
@@ -394,18 +396,20 @@ def _tiles(work: _Work, mode: int) -> Iterator[tuple[int, int]]:
     A tile of its own B is cut to strips of rows, so it may be high: what it packs then serves the more.
     """
     m, panels, threads, unit = work.problem.m, work.panels, work.threads, work.unit
+    row_bytes = work.recipe.panel_row_bytes
+    in_c = work.simple and (mode == PRIVATE or work.blocks == 1)
     most_rows, most_panels = work.fit, panels
     if mode == PRIVATE:
         most_panels = min(panels, max((_PRIVATE_LIMIT << bool(work.pack_a)) // work.panel_bytes, 1))
-        sums = most_panels * work.recipe.panel_row_bytes
-        most_rows = m if work.simple else max(_SUMS_BYTES // sums, work.fit)
+        most_rows = m if in_c else max(_SUMS_BYTES // (most_panels * row_bytes), work.fit)
     if mode == SHARED:
         most_panels = min(panels, max(_SHARED_LIMIT // (work.blocks * work.panel_bytes), 1))
-    least, least_cols = max(_ceil(m, most_rows), 1), _ceil(panels, most_panels)
+    least = max(_ceil(m, most_rows), 1)
     for row_tiles in sorted({least, least + 1, least + 2, least + 3, least * 2, threads, 2 * threads}):
         rows = max(_up(_ceil(m, row_tiles), unit), unit)
         if row_tiles < least or (rows < 2 * work.recipe.rows and row_tiles > 1):
             continue
+        least_cols = _ceil(panels, most_panels if in_c else max(min(most_panels, _SUMS_BYTES // (rows * row_bytes)), 1))
         for col_tiles in range(least_cols, max(min(panels, max(4 * threads, 4)), least_cols) + 1):
             yield rows, _ceil(panels, col_tiles)
 

@@ -2,9 +2,9 @@
 
 `weft_gemm_*_tile(ptr desc)` walks rounds of (group of batch elements) x (chunk of column panels). In a round it packs B
 if it is to be shared, task = (batch element, block of k, panel), then runs the tiles, task = (batch elements, rows,
-panels). A tile goes through the blocks of k in order; sums of unfinished blocks wait in C itself where kernels may write
-it, else in the worker's scratch. A tile that packs its own B first packs a block of it, and then goes down its rows by
-strips, so that B stays in the core's own cache while A and C pass by. Where the sum falls in parts, task = (batch element,
+panels). A tile goes through the blocks of k in order; sums of unfinished blocks wait in the worker's
+scratch. A tile that packs its own B first packs a block of it, and then goes down its rows by strips, so that B stays in the
+core's own cache while A and C pass by: where kernels may write C, sums wait there. Where the sum falls in parts, task = (batch element,
 rows, panels, part); each keeps its sums, and a second run of tasks adds them.
 
 The context of a task, eight words on the caller's stack: description, shared scratch, workers' scratch, first batch
@@ -464,11 +464,11 @@ def _tile(f: Task, recipe: Recipe, t: _Tile, part: _Part, wanted: Collection[str
 
 def _strips(f: Task, recipe: Recipe, t: _Tile, sums: str, wanted: Collection[str], each: Callable[[_Tile, str], None]) -> None:
     """Go through a tile by strips of rows, of which a block of A stays near while panels of B pass."""
-    strip_rows, simple = f.d(Word.STRIP_ROWS), f.let(f"icmp ne i64 {f.d(Word.SIMPLE)}, 0")
+    strip_rows, in_c = f.d(Word.STRIP_ROWS), f.let(f"icmp ne i64 {f.d(Word.SUMS_IN_C)}, 0")
 
     def strip(i: str) -> None:
         rows, c = f.min(f.sub(t.rows, i), strip_rows), f.at(t.c, f.mul(i, f.d(Word.C_MS)))
-        kept = f.pick(simple, 0, i) if "back" in wanted else i
+        kept = f.pick(in_c, 0, i) if "back" in wanted else i
         each(replace(t, i0=f.add(t.i0, i), rows=rows, c=c), f.at(sums, f.mul(kept, recipe.panel_row_bytes)))
 
     f.loop(0, t.rows, strip_rows, strip)
@@ -512,10 +512,11 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel, wanted: Collection[str]
     whole = f.equal(width, recipe.panel_lanes)
     kind = f.pick(whole, recipe.vectors + 1, f.pick(f.less(recipe.half_lanes, width), vectors, 0))
     simple = f.let(f"icmp ne i64 {f.d(Word.SIMPLE)}, 0")
+    sums_in_c = f.let(f"icmp ne i64 {f.d(Word.SUMS_IN_C)}, 0")
     cms, cns = f.d(Word.C_MS), f.d(Word.C_NS)
     c_panel = f.at(t.c, f.mul(p.col, cns))
     sums = t.sums_of(f, recipe, p.sums, p.panel)
-    old = f.let(f"zext i1 {f.let(f'xor i1 {p.is_first}, true')} to i64")
+    to_c = f.both(p.is_last, simple)
     to_finish = f.both(p.is_last, f.let(f"xor i1 {simple}, true"))
     # Each tile of rows fetches a slice of the next panel into the second-level cache.
     is_shared = f.equal(f.d(Word.B_MODE), SHARED)
@@ -530,23 +531,23 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel, wanted: Collection[str]
         piece = pieces.at(i)
         index = f.add(f.mul(piece.kind, len(shapes(recipe))), kind)
         kernel = f.let(f"load ptr, ptr {f.at('@kernels', f.mul(index, 8))}")
-        c = f.at(c_panel, f.mul(i, cms))
-        mine = f.at(sums, f.mul(f.pick(simple, 0, i) if pieces.reach_back else i, row_bytes))
-        whole = f.both(simple, f.equal(piece.first, i)) if pieces.reach_back else simple
-        dst, ds = f.pick(whole, c, mine, "ptr"), f.pick(whole, cms, row_bytes)
+        c = f.at(c_panel, f.mul(piece.first, cms))
+        # What reaches back makes sums of rows before it once more, the same ones, and must not add them to those in C.
+        in_c = f.both(sums_in_c, f.equal(piece.first, i)) if pieces.reach_back else sums_in_c
+        mine = f.pick(in_c, c, f.at(sums, f.mul(f.pick(sums_in_c, 0, i) if pieces.reach_back else i, row_bytes)), "ptr")
+        kept = f.pick(in_c, cms, row_bytes)
+        dst, ds = f.pick(to_c, c, mine, "ptr"), f.pick(to_c, cms, kept)
+        src = f.pick(p.is_first, "null", mine, "ptr")
         a = f.at(p.a, f.mul(piece.first, p.a_stride))
         pf = f.at(ahead, f.mul(f.div(i, recipe.rows), slice_))
         f.do(
-            f"call void {kernel}(ptr {a}, i64 {p.a_stride}, ptr {p.b}, i64 {p.b_stride}, i64 {p.beats}, i64 {old}, "
+            f"call void {kernel}(ptr {a}, i64 {p.a_stride}, ptr {p.b}, i64 {p.b_stride}, i64 {p.beats}, ptr {src}, i64 {kept}, "
             f"ptr {dst}, i64 {ds}, i64 {last_lanes}, ptr {pf}, i64 {next_rows})"
         )
 
         made = f.at(mine, f.mul(f.sub(i, piece.first), row_bytes)) if pieces.reach_back else mine
         place = {"row": f.add(t.i0, i), "rows": piece.new, "col": p.col, "cols": cols}
-        f.when(to_finish, lambda: t.ends.take(made, row_bytes, c, cms, cns, **place))
-        if pieces.reach_back:
-            waits = f.both(f.both(p.is_last, simple), f.let(f"xor i1 {whole}, true"))
-            f.when(waits, lambda: _copy_rows(f, c, cms, made, row_bytes, piece.new, f.mul(cols, recipe.out_bytes)))
+        f.when(to_finish, lambda: t.ends.take(made, row_bytes, f.at(c_panel, f.mul(i, cms)), cms, cns, **place))
         return [f.add(i, piece.new)]
 
     f.loop(0, pieces.count, 1, rows, [("i64", "0")])
@@ -588,15 +589,6 @@ class _Pieces:
         short = f.both(self.back, f.less(left, self.most))
         kind = f.pick(short, most, kind) if self.fewer else kind
         return _Piece(f.pick(short, f.sub(self.rows, self.most), i), f.pick(short, left, r), kind)
-
-
-def _copy_rows(f: Task, to: str, to_stride: str, source: str, stride: int, rows: str, size: str) -> None:
-    f.decls.use("declare ptr @memcpy(ptr, ptr, i64)")
-
-    def row(j: str) -> None:
-        f.do(f"call ptr @memcpy(ptr {f.at(to, f.mul(j, to_stride))}, ptr {f.at(source, f.mul(j, stride))}, i64 {size})")
-
-    f.loop(0, rows, 1, row)
 
 
 def pieces_of(f: Text, rows: str, most: int) -> str:

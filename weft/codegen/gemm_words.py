@@ -65,9 +65,10 @@ class Word:
     PART_BLOCKS = 50
     PART_BYTES = 51  # of one task's sums
     STRIP_ROWS = 52  # rows of a tile that meet a block's panels together
-    BACK = 53  # the last rows of a tile are made together with some before them, so that they are as many as any
-    SUMS_ROWS = 54  # of each panel that a tile keeps
-    LISTS = 55
+    SUMS_IN_C = 53  # unfinished sums wait in C
+    BACK = 54  # the last rows of a tile are made together with some before them, so that they are as many as any
+    SUMS_ROWS = 55  # of each panel that a tile keeps
+    LISTS = 56
 
 
 #: index of the pointers that the caller stores: A, B, C, the tail's function (null when there is none)
