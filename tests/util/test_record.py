@@ -103,12 +103,32 @@ def test_fields_may_be_checked():
         Positive(0)
 
 
-def test_init_is_written_once_when_it_is_wanted():
+def test_init_is_written_once_when_it_pays():
     @record
     class Late:
         x: int
     first = Late.__init__
-    Late(1)
+    assert [Late(i).x for i in range(10)] == list(range(10)) and Late.__init__ is first
+    for i in range(10):
+        Late(i)
     second = Late.__init__
     Late(2)
     assert first is not second and Late.__init__ is second
+
+
+def test_the_first_and_the_many_are_alike():
+    @record
+    class Line:
+        start: int
+        end: int = 9
+        marks: list = field(default_factory=list)
+        checked: int = 0
+
+        def __post_init__(self):
+            assert self.start <= self.end
+
+    made = [Line(i, 30, marks=[i]) if i % 2 else Line(end=20, start=i) for i in range(20)]
+    assert [(x.start, x.end, x.marks, x.checked) for x in made] == [(i, 30, [i], 0) if i % 2 else (i, 20, [], 0) for i in range(20)]
+    assert made[0] == Line(0, 20) and made[0].marks is not made[18].marks
+    with pytest.raises(AssertionError):
+        Line(10)

@@ -17,15 +17,13 @@ from __future__ import annotations
 import functools
 from types import ModuleType
 
-from weft.codegen import gemm_dot, gemm_plan, gemm_tile, pool
+from weft.codegen import gemm_plan, gemm_tile, pool
 from weft.codegen._link import Part, is_kept, link, order
 from weft.codegen.gemm_types import Machine, Recipe, machine
 from weft.codegen.gemm_words import POINTERS as POINTERS
 from weft.codegen.objects import Order
 from weft.ir.program import Gemm
 from weft.util.record import record
-
-_VARIANTS: dict[str, ModuleType] = {"tile": gemm_tile, "dot": gemm_dot}
 
 
 @record
@@ -72,7 +70,11 @@ def _pieces(symbol: str, words: tuple[int, ...], machine: Machine) -> frozenset[
 
 
 def _module_of(symbol: str) -> ModuleType:
-    return _VARIANTS[symbol.rpartition("_")[2]]
+    if symbol.endswith("_tile"):
+        return gemm_tile
+    from weft.codegen import gemm_dot  # few programs want it
+
+    return gemm_dot
 
 
 def _recipe(symbol: str, machine: Machine) -> Recipe:

@@ -10,12 +10,12 @@ ascending order and have that much room behind them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 
 from weft.codegen.gemm_micro import flip, join, multiply_add, sign_bits
 from weft.codegen.gemm_text import Decls, Text, bits_of
 from weft.codegen.gemm_types import Recipe, llvm_type, real_of
-from weft.codegen.gemm_words import Word
+from weft.codegen.gemm_words import has_squares
 
 _Way = Callable[[], None]
 #: rows of B that are asked for before they are copied: each is too short for the hardware to find the next in time
@@ -85,25 +85,6 @@ def _element(f: Text, recipe: Recipe, src: str, at: str) -> str:
     unit = _in_unit(recipe)
     value = f.let(f"load {unit}, ptr {f.at(src, at)}, align {min(recipe.in_bytes, bits_of(unit) // 8, 8)}")
     return _convert(f, recipe, value, 0)
-
-
-def way(recipe: Recipe, operand: str, words: Sequence[int]) -> str:
-    """Return the name of the piece that packs "a" or "b" of the matmul described by `words`."""
-    along, across = (Word.A_KS, Word.A_MS) if operand == "a" else (Word.B_NS, Word.B_KS)
-    if words[along] == recipe.in_bytes:
-        return f"pack_{operand}_copy"
-    squares = _has_squares(recipe, operand) and words[across] == recipe.in_bytes
-    return f"pack_{operand}_transpose" if squares else f"pack_{operand}_scalar"
-
-
-def ways(recipe: Recipe, operand: str) -> list[str]:
-    """Return the names of all pieces that pack "a" or "b"."""
-    names = ["copy", "transpose", "scalar"] if _has_squares(recipe, operand) else ["copy", "scalar"]
-    return [f"pack_{operand}_{name}" for name in names]
-
-
-def _has_squares(recipe: Recipe, operand: str) -> bool:
-    return bits_of(_unit(recipe)) <= 64 if operand == "a" else not recipe.is_complex
 
 
 def _paths(f: Text, along: str, across: str, made: dict[str, _Way], wanted: Collection[str]) -> None:
@@ -189,7 +170,7 @@ def pack_a(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
 
         f.loop(0, "%rows", 1, row)
 
-    across = f.equal("%ms", recipe.in_bytes) if _has_squares(recipe, "a") else "false"
+    across = f.equal("%ms", recipe.in_bytes) if has_squares(recipe, "a") else "false"
     made = {"pack_a_copy": copy, "pack_a_transpose": transpose, "pack_a_scalar": scalar}
     _paths(f, f.equal("%ks", recipe.in_bytes), across, made, wanted)
     return f.end()

@@ -18,11 +18,10 @@ from collections.abc import Callable, Collection, Sequence
 
 from weft.codegen._link import Part
 from weft.codegen.gemm_micro import LINE_BEATS, ROW_COUNTS, kernel_name, kernel_table, kernels, row_kernel, shapes
-from weft.codegen.gemm_pack import end_panel, pack_a, pack_b, way, ways
 from weft.codegen.gemm_tail import Ends, add, finish
 from weft.codegen.gemm_text import Decls, Text
 from weft.codegen.gemm_types import Recipe
-from weft.codegen.gemm_words import DIRECT, PRIVATE, SHARED, Word
+from weft.codegen.gemm_words import DIRECT, PRIVATE, SHARED, Word, way, ways
 from weft.util.record import record, replace
 
 
@@ -105,6 +104,8 @@ def _kernel_module(recipe: Recipe, wanted: Collection[str]) -> str:
 
 def _helper_module(recipe: Recipe, wanted: Collection[str]) -> str:
     """The IR of the other functions that touch elements."""
+    from weft.codegen.gemm_pack import end_panel, pack_a, pack_b  # half of all first matmuls need none of them
+
     decls = Decls()
     made = [
         finish(recipe, decls) if "finish" in wanted else "",

@@ -1,4 +1,4 @@
-"""The words of a matmul description: what `gemm.describe` writes and the native driver reads.
+"""The words of a matmul description: what `gemm.describe` writes and the native driver reads; how operands are packed by them.
 
 A description is an array of i64. The first four are pointers that the caller fills in (`POINTERS`); strides are in
 bytes. After the fixed words come lists, whose places the words `*_AT` tell: the batch dims, (extent, a, b, c) each; the
@@ -7,6 +7,12 @@ room for the pointers that a tail takes, which the caller fills in too.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from weft.codegen.gemm_types import Recipe
 
 
 class Word:
@@ -75,3 +81,23 @@ class Word:
 POINTERS = (Word.A, Word.B, Word.C, Word.TAIL)
 
 SHARED, DIRECT, PRIVATE = range(3)  # B packed once for all tasks; read where it lies; packed by each task for its tile
+
+
+def way(recipe: Recipe, operand: str, words: Sequence[int]) -> str:
+    """Return the name of the piece that packs "a" or "b" of the matmul described by `words`."""
+    along, across = (Word.A_KS, Word.A_MS) if operand == "a" else (Word.B_NS, Word.B_KS)
+    if words[along] == recipe.in_bytes:
+        return f"pack_{operand}_copy"
+    squares = has_squares(recipe, operand) and words[across] == recipe.in_bytes
+    return f"pack_{operand}_transpose" if squares else f"pack_{operand}_scalar"
+
+
+def ways(recipe: Recipe, operand: str) -> list[str]:
+    """Return the names of all pieces that pack "a" or "b"."""
+    names = ["copy", "transpose", "scalar"] if has_squares(recipe, operand) else ["copy", "scalar"]
+    return [f"pack_{operand}_{name}" for name in names]
+
+
+def has_squares(recipe: Recipe, operand: str) -> bool:
+    """True when an operand that lies across may be transposed in registers."""
+    return recipe.step_bytes <= 8 if operand == "a" else not recipe.is_complex

@@ -3,9 +3,9 @@
 In:   a class whose annotations name its fields, in order, with defaults as class attributes or `field(...)`.
 Out:  the same class with slots and with `__init__`, `__repr__`, `__eq__` and `__hash__` over the fields; frozen unless told
       otherwise.
-Laws: a record is final and has no attributes but its fields; a `__post_init__` may check them. `__init__` is written when
-      the first one is made: of the dozens of classes that a process defines at its start it needs a part. (The library's
-      dataclasses write all methods as text at once, half a millisecond a class.)
+Laws: a record is final and has no attributes but its fields; a `__post_init__` may check them. `__init__` is written as text
+      when it pays: of the dozens of classes that a process defines at its start most have few objects or none. (The
+      library's dataclasses write all methods as text at once, half a millisecond a class.)
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _record(cls: type, frozen: bool, eq: bool) -> type:
     methods = _methods(fields, frozen, eq)
     made = type(cls)(cls.__name__, cls.__bases__, {**methods, **members, "__slots__": names, "__match_args__": names})
     if "__init__" not in members:
-        _init_at_first_use(made, fields)
+        _init_when_it_pays(made, fields)
     return made
 
 
@@ -110,12 +110,45 @@ def _refuse(self, name: str, *value: Any) -> None:
     raise AttributeError(f"{type(self).__name__} is frozen: cannot change {name!r}. Make another with `replace`.")
 
 
-def _init_at_first_use(cls: Any, fields: dict[str, _Field]) -> None:
+#: objects of a class from which on an `__init__` of its own, which takes as long to write, is worth it
+_MANY = 16
+
+
+def _init_when_it_pays(cls: Any, fields: dict[str, _Field]) -> None:
+    made = 0
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        cls.__init__ = written = _init(cls, fields)
-        written(self, *args, **kwargs)
+        nonlocal made
+        made += 1
+        if made > _MANY or not _fill(self, fields, args, kwargs):
+            cls.__init__ = written = _init(cls, fields)
+            written(self, *args, **kwargs)
 
     cls.__init__ = __init__
+
+
+def _fill(made: Any, fields: dict[str, _Field], args: tuple, kwargs: dict[str, Any]) -> bool:
+    """Store the fields of an object; False if the arguments do not fit, of which the written `__init__` tells."""
+    cls, given, named = type(made), len(args), 0
+    if given > len(fields):
+        return False
+    for i, (name, one) in enumerate(fields.items()):
+        if i < given:
+            value = args[i]
+        elif name in kwargs:
+            value, named = kwargs[name], named + 1
+        elif one.factory is not _MISSING:
+            value = one.factory()
+        else:
+            value = one.default
+        if value is _MISSING:
+            return False
+        cls.__dict__[name].__set__(made, value)
+    if named != len(kwargs):
+        return False
+    if hasattr(cls, "__post_init__"):
+        made.__post_init__()
+    return True
 
 
 def _init(cls: type, fields: dict[str, _Field]) -> Callable[..., None]:
