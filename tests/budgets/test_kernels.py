@@ -8,6 +8,7 @@ import weft.lax as lax
 import weft.numpy as wnp
 from weft import nn
 from weft.ir.loops_text import print_kernel
+from weft.ir.program import Gemm
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 ROWS, COLUMNS = 512, 768
@@ -123,3 +124,23 @@ def test_a_recurrence_keeps_each_state_once_for_its_gradient():
     plan = scheduled(weft.grad(loss), np.zeros((width, width), "f4"), np.zeros((turns, batch, width), "f4"))
     row = batch * width * 4
     assert plan.program.arena_bytes <= (turns + 1) * row + turns * row + row      # states, cotangents, and those of a turn
+
+
+@pytest.mark.parametrize("columns, kernels", [(8, 2), (64, 1)])
+def test_short_rows_are_gone_over_in_the_order_of_memory(columns, kernels):
+    """Their sums are put in another order afterwards; long rows are read along themselves, in any order."""
+    x = np.zeros((128, 64, columns), "f4")
+    assert scheduled(lambda x: wnp.sin(x.sum(2)).T * 2, x).kernel_count == kernels
+
+
+@pytest.mark.parametrize("columns, kernels", [(8, 2), (64, 1)])
+def test_what_is_dear_is_computed_once_for_each_short_row(columns, kernels):
+    row, x = np.zeros((512, 16), "f4"), np.zeros((16, 512, columns), "f4")
+    assert scheduled(lambda row, x: wnp.sin(row).T[:, :, None] * x, row, x).kernel_count == kernels
+
+
+def test_a_matmul_stores_rows_of_its_result_where_there_are_some():
+    """Of 64 x 8 rows of an operand, the 8 that are neighbours in the result, and a batch of the 64."""
+    a, b = np.zeros((64, 512, 8), "f4"), np.zeros((512, 8), "f4")
+    (step,) = [s for s in scheduled(lambda a, b: wnp.einsum("isp,sq->iqp", a, b), a, b).program.steps if isinstance(s, Gemm)]
+    assert (step.m, step.n, [extent for extent, *_ in step.batch]) == (8, 8, [64])

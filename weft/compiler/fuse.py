@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
 from weft.compiler.classify import View, cost, is_dense, treatment, view_of
 from weft.compiler.sweep import Sweep, sweep_of, unfolded
@@ -33,6 +34,8 @@ EXPENSIVE = 12             # price from which a value that is used twice is wort
 LONGEST_CHAIN = 48         # equations inlined into one another
 SMALL_DOMAIN = 32768       # elements of a row context that may run in one task
 FEWEST_ROWS = 16           # rows that keep several threads busy
+SHORT_ROW = 64             # elements of a row from which the order of rows does not matter
+FEWEST_COLUMNS = 16        # from which what is computed once a row costs little
 MOST_ROOTS = 12            # of a kernel
 
 STRIP = 1024               # accumulators that lie side by side while rows are added into them, at most,
@@ -207,9 +210,17 @@ class Graph:
         if shape == whole and all(t is None or t == d for d, t in enumerate(fresh)) and all(
                 t is not None or d in context[1] or shape[d] == 1 for d, t in enumerate(fresh)):
             return FULL if self._full_allowed(context) else None
-        if all(t is not None or n == 1 for t, n in zip(fresh, shape)):
+        if all(t is not None or n == 1 for t, n in zip(fresh, shape)) and self._order_allowed(fresh, context):
             return tuple(fresh)
         return None
+
+    def _order_allowed(self, tags: Sequence[int | None], context: Context) -> bool:
+        """Whether a kernel may go over the rows in the order of these dims: short rows stand side by side in vectors, and in
+        another order than that of memory each element of a vector would come from another line of the caches."""
+        shape, axes = context
+        order = [tag for tag in tags if tag is not None]
+        columns = math.prod([shape[d] for d in axes])
+        return order == sorted(order) or columns >= SHORT_ROW or math.prod(shape) <= SMALL_DOMAIN or not is_trailing(shape, axes)
 
     def _full_allowed(self, context: Context) -> bool:
         """Whether a whole-shape value may follow a reduction in one kernel: rows give parallelism, all is small, or
@@ -229,8 +240,8 @@ class Graph:
         if view is not None:
             if atom in self.needed:
                 return False
-            inner = next((s for s, n in zip(reversed(view.strides), reversed(out.shape)) if n > 1), 0)
-            return not expensive or size == 1 or out.size <= size or inner == 0
+            inner, extent = next(((s, n) for s, n in zip(reversed(view.strides), reversed(out.shape)) if n > 1), (0, 1))
+            return not expensive or size == 1 or out.size <= size or (inner == 0 and extent >= FEWEST_COLUMNS)
         if atom in self.needed or expensive or self.producer[atom].primitive.kind == "index":
             return size == 1 and atom not in self.needed
         return True

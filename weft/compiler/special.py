@@ -13,6 +13,7 @@ from weft.ir.loops import Buf, Expr, Kernel, Store
 from weft.util.errors import CallbackError, describe
 
 PARALLEL_BYTES = 1 << 17
+FEWEST_LANES = 8           # neighbours in a matmul's result that are worth more than many rows
 
 
 def update_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
@@ -137,7 +138,8 @@ class Contraction:
 
 
 def _even_run(entries: list[tuple]) -> tuple[list[tuple], list[tuple]]:
-    """The longest run of (extent, operand stride, result stride) that lies evenly in the result; and the others."""
+    """The best run of (extent, operand stride, result stride) that lies evenly in the result, and the others: the longest
+    of those that are dense and not too short, or of all."""
     runs: list[list[tuple]] = []
     for entry in entries:
         if runs and runs[-1][-1][2] == entry[0] * entry[2]:
@@ -146,7 +148,12 @@ def _even_run(entries: list[tuple]) -> tuple[list[tuple], list[tuple]]:
             runs.append([entry])
     if not runs:
         return [(1, 0, 0)], []
-    best = max(runs, key=lambda run: math.prod(e for e, *_ in run))
+
+    def suits(run: list[tuple]) -> tuple[bool, int]:
+        extent = math.prod(e for e, *_ in run)
+        return extent >= FEWEST_LANES and run[-1][2] == 1, extent
+
+    best = max(runs, key=suits)
     return best, [entry for run in runs if run is not best for entry in run]
 
 
