@@ -12,6 +12,7 @@ import pytest
 import weft
 from tests.ops.collective_programs import CASES, NAMES, SIZES, Case, expected, sample
 from weft import lax
+from weft.ir.loops_text import print_kernel
 from weft.sharding import PartitionSpec as P
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
@@ -151,6 +152,16 @@ def test_operands_are_cast_to_vary(mesh):
     assert gathered.shape == (8, 8) and swapped.shape == (4,)
     grad = weft.grad(lambda x: f(x)[0].sum() + f(x)[1].sum())(x)
     np.testing.assert_array_equal(grad, np.full(2, 12.0))
+
+
+def test_moves_that_depend_on_both_axes_look_each_row_up_once(mesh):
+    """Devices numbered by rows of the mesh send to those numbered by columns: one kernel that reads its operand in one place."""
+    perm = [(i, i % 4 * 2 + i // 4) for i in range(8)]
+    f = weft.jit(weft.shard_map(lambda x: lax.ppermute(x, NAMES, perm), mesh=mesh, in_specs=P(NAMES), out_specs=P(NAMES)))
+    x = np.arange(8 * 100, dtype=np.float32)
+    np.testing.assert_array_equal(f(x), x.reshape(2, 4, 100).transpose(1, 0, 2).ravel())
+    (kernel,) = f.lower(x).compile().stages.scheduled.kernels
+    assert print_kernel(kernel).count("x1[") == 1
 
 
 def test_a_reduction_is_one_collective_and_its_gradient_none(mesh):

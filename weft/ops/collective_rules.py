@@ -24,13 +24,13 @@ from weft.core.primitive import BatchAxis, Primitive, unsupported
 from weft.core.trace import Zero, axis_env_size, tracked_axes, typeof
 from weft.ir.factors import RuleBuilder, elementwise_rule
 from weft.ir.types import ShapedArray
-from weft.ops.elementwise import add, bitwise_or, convert_element_type, div, eq, mul, select_n
+from weft.ops.elementwise import add, convert_element_type, div, eq, mul, select_n
 from weft.ops.families import NUMBER, ORDERED, check_dtype, move_dim, shape_error, zero_tangent, zeros
 from weft.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather_p
 from weft.ops.layout import iota, reshape, squeeze, transpose
 from weft.ops.reduce import reduce_max, reduce_min, reduce_sum
 from weft.ops.rules import at_front, jointly_linear
-from weft.ops.slicing import concatenate, dynamic_update_slice_in_dim, slice_in_dim
+from weft.ops.slicing import concatenate, dynamic_slice_in_dim, dynamic_update_slice_in_dim, slice_in_dim
 from weft.util import dtypes
 
 Axes = tuple[Any, ...]
@@ -544,18 +544,26 @@ def _ppermute(axis, x, dim, *, axis_name, perm):
             if all(s == d for s, d in plan) and len(plan) == major * minor
             else ppermute_p.bind(y, axis_name=rest, perm=plan)
         ), 0
-    # who sends where along this axis depends on the other axes: one exchange per pair, of which at most one arrives
-    join = bitwise_or if typeof(x).dtype == np.bool_ else add
-    rows = []
-    for d in range(axis.size):
-        row: Any = None
-        for s in range(axis.size):
-            if (s, d) in moves:
-                sent = slice_in_dim(x, s, s + 1)
-                got = ppermute_p.bind(sent, axis_name=rest, perm=tuple(moves[s, d]))
-                row = got if row is None else join(row, got)
-        rows.append(zeros(typeof(slice_in_dim(x, 0, 1))) if row is None else row)
+    # who sends where along this axis depends on the other axes
+    if len({d for _, d in moves}) < len(moves):
+        return _picked(x, rest, major * minor, moves), 0
+    rows = [zeros(typeof(slice_in_dim(x, 0, 1)))] * axis.size
+    for (s, d), pairs in moves.items():
+        rows[d] = ppermute_p.bind(slice_in_dim(x, s, s + 1), axis_name=rest, perm=tuple(pairs))
     return concatenate(rows, 0), 0
+
+
+def _picked(x: Any, rest: Axes, count: int, moves: dict[tuple[int, int], list[tuple[int, int]]]) -> Any:
+    """The rows of `x`, and of the `count` positions along the other axes, that arrive here: picked out of all rows of all, which costs
+    nothing where devices share their memory."""
+    size, *shape = typeof(x).shape
+    table = np.full((count, size), count * size, np.int32)          # by default the number of no row
+    for (s, d), pairs in moves.items():
+        for there, here in pairs:
+            table[here, d] = there * size + s
+    everything = all_gather_p.bind(x, all_gather_dimension=0, axis_name=rest, axis_size=count, tiled=False)
+    numbers = reshape(dynamic_slice_in_dim(table, position(rest), 1), (size,))
+    return take_rows(reshape(everything, (count * size, *shape)), numbers)
 
 
 _MOST_RUNS = 8
