@@ -54,7 +54,8 @@ def test_a_first_result_loads_only_what_it_needs():
         "assert float(wnp.sin(wnp.zeros(3)).sum()) == 0\n"
         "print(sorted({'dataclasses', 'hashlib', 'logging', 'platform', 'string', 'traceback', 'llvmlite', 'scipy', 'rich',\n"
         "              'opt_einsum', 'importlib.resources', 'weft.codegen.gemm', 'weft.partition.propagate', 'weft.random',\n"
-        "              'weft.nn', 'weft.lax'}\n"
+        "              'weft.nn', 'weft.lax', 'weft.numpy.linalg', 'weft.numpy.fft', 'weft.numpy.manipulation', 'weft.numpy.sorting',\n"
+        "              'weft.ops.linalg', 'weft.ops.fft', 'weft.ops.sorting', 'weft.ops.contraction'}\n"
         "             & (set(sys.modules) - before)))"
     )
     import_path = weft.__path__[0].removesuffix("weft")

@@ -6,15 +6,14 @@ Inside the package the plain functions are used; traces see no difference.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 
 from weft.api.jit import FaceFunction, face
-from weft.numpy import manipulation, ufuncs
 
 _TWO = """add subtract multiply true_divide divide floor_divide remainder mod fmod maximum minimum arctan2 atan2 nextafter equal
 not_equal less less_equal greater greater_equal logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor left_shift
 right_shift bitwise_left_shift bitwise_right_shift logaddexp logaddexp2 hypot copysign heaviside fmax fmin float_power ldexp isclose
-dot matmul vdot inner outer kron tensordot vecdot cross array_equal allclose polyval convolve correlate searchsorted isin"""
+divmod dot matmul vdot inner outer kron tensordot vecdot cross array_equal allclose polyval convolve correlate searchsorted isin"""
 _ONE = """abs absolute negative positive sign square conjugate conj real imag floor ceil trunc rint fix logical_not invert
 bitwise_not exp exp2 expm1 log log1p log2 log10 sqrt cbrt sin cos tan sinh cosh tanh arcsin arccos arctan arcsinh arccosh arctanh
 asin acos atan asinh acosh atanh deg2rad radians rad2deg degrees sinc isfinite isnan isinf isposinf isneginf signbit nan_to_num
@@ -53,40 +52,6 @@ def wrapped(name: str, fun: Callable) -> Callable:
     return fun if arrays is None else eager(fun, arrays)
 
 
-_power_by_constant = face(ufuncs.power, (0,))
-_power = face(ufuncs.power, (0, 1))
-
-
-def power(x, y, /):
-    """x to the y. An integer constant y is computed by repeated squaring.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.power(wnp.arange(4.), 2)
-    Array([0., 1., 4., 9.], dtype=float32)
-    """
-    return (_power_by_constant if type(y) is int else _power)(x, y)
-
-
-_choice = face(manipulation.where, (0, 1, 2))
-
-
-@functools.wraps(manipulation.where, updated=())
-def where(condition, x=None, y=None, /, *, size=None, fill_value=None):
-    if x is None or y is None:
-        return manipulation.where(condition, x, y, size=size, fill_value=fill_value)
-    return _choice(condition, x, y)
-
-
 @functools.cache
 def _table() -> dict[str, tuple]:
     return {**dict.fromkeys(_ONE.split(), (0,)), **dict.fromkeys(_TWO.split(), (0, 1)), **_ARRAYS}
-
-
-def wrap(namespace: MutableMapping) -> None:
-    """Replace the functions of the tables in `namespace` by their wrapped forms."""
-    namespace["power"] = namespace["pow"] = power
-    namespace["where"] = where
-    for name, arrays in _table().items():
-        fun = namespace.get(name)
-        if fun is not None and not isinstance(fun, FaceFunction):
-            namespace[name] = eager(fun, arrays)

@@ -1,14 +1,19 @@
-"""Methods and operators of arrays: attached to `Array` and `Tracer` when the numpy face is loaded."""
+"""Methods and operators of arrays: attached to `Array` and `Tracer` when the numpy face is loaded.
+
+Most are public functions of `weft.numpy`, named in tables here; they are made, and their modules loaded, when they are first used.
+"""
 
 from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from weft import numpy as wnp
 from weft.core.trace import Tracer
-from weft.numpy import creation, eager, eager_index, indexing, manipulation, products, reductions, sorting, ufuncs
+from weft.numpy import eager
 from weft.numpy.promote import is_arraylike
 from weft.runtime.array import Array
 
@@ -27,10 +32,6 @@ def _operator(fun: Callable, swapped: bool = False) -> Callable:
 _KNOWN = frozenset({Array, float, int, bool})
 
 
-def _getitem(self, index):
-    return eager_index.getitem(self, index)
-
-
 def _setitem(self, index, values):
     raise TypeError(f"{type(self).__name__} objects are immutable: x[index] = y cannot change them. "
                     "Use x = x.at[index].set(y), or another method of x.at.")
@@ -39,13 +40,13 @@ def _setitem(self, index, values):
 def _reshape(self, *shape, order: str = "C", **kwargs):
     """See `weft.numpy.reshape`; the shape may be given as one tuple or as separate integers."""
     shape = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-    return eager.eager(manipulation.reshape)(self, eager.same(shape), order, **kwargs)
+    return wnp.reshape(self, eager.same(shape), order, **kwargs)
 
 
 def _transpose(self, *axes):
     """See `weft.numpy.transpose`."""
     axes = axes[0] if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))) else axes or None
-    return eager.eager(manipulation.transpose)(self, axes)
+    return wnp.transpose(self, axes)
 
 
 def _view(self, dtype=None, type=None):
@@ -68,19 +69,19 @@ def _view(self, dtype=None, type=None):
 
 def _compress(self, condition, axis: int | None = None, *, out=None, size: int | None = None, fill_value=0):
     """See `weft.numpy.compress`."""
-    return sorting.compress(condition, self, axis, size=size, fill_value=fill_value)
+    return wnp.compress(condition, self, axis, size=size, fill_value=fill_value)
 
 
 def _round(self, ndigits: int | None = None):
     """As of Python numbers: to integers, or to `ndigits` places in the same dtype."""
     if ndigits is not None or np.issubdtype(self.dtype, np.integer):
-        return products.round(self, ndigits or 0)
-    return creation.astype(products.round(self), int)
+        return wnp.round(self, ndigits or 0)
+    return wnp.astype(wnp.round(self), int)
 
 
 def _astype(self, dtype, copy: bool = False, device=None):
     """See `weft.numpy.astype`."""
-    return eager.eager(creation.astype)(self, dtype, copy=copy, device=device)
+    return wnp.astype(self, dtype, copy=copy, device=device)
 
 
 def _tracer_iter(self):
@@ -101,61 +102,81 @@ def _to_device(self, device, *, stream=None):
     return device_put(self, device)
 
 
-OPERATORS = {
-    "add": ufuncs.add, "sub": ufuncs.subtract, "mul": ufuncs.multiply, "truediv": ufuncs.true_divide,
-    "floordiv": ufuncs.floor_divide, "mod": ufuncs.remainder, "pow": ufuncs.power, "matmul": products.matmul,
-    "and": ufuncs.bitwise_and, "or": ufuncs.bitwise_or, "xor": ufuncs.bitwise_xor, "lshift": ufuncs.left_shift,
-    "rshift": ufuncs.right_shift, "divmod": ufuncs.divmod,
-}
-COMPARISONS = {"eq": ufuncs.equal, "ne": ufuncs.not_equal, "lt": ufuncs.less, "le": ufuncs.less_equal, "gt": ufuncs.greater,
-               "ge": ufuncs.greater_equal}
-METHODS = {
-    "all": reductions.all, "any": reductions.any, "argmax": reductions.argmax, "argmin": reductions.argmin,
-    "argpartition": sorting.argpartition, "argsort": sorting.argsort, "clip": manipulation.clip, "conj": ufuncs.conjugate,
-    "conjugate": ufuncs.conjugate, "copy": creation.copy, "cumprod": reductions.cumprod, "cumsum": reductions.cumsum,
-    "diagonal": manipulation.diagonal, "dot": products.dot, "max": reductions.max, "mean": reductions.mean,
-    "min": reductions.min, "nonzero": sorting.nonzero, "partition": sorting.partition, "prod": reductions.prod,
-    "ptp": reductions.ptp, "ravel": manipulation.ravel, "flatten": manipulation.ravel, "repeat": manipulation.repeat,
-    "round": products.round, "searchsorted": sorting.searchsorted, "sort": sorting.sort, "squeeze": manipulation.squeeze,
-    "std": reductions.std, "sum": reductions.sum, "swapaxes": manipulation.swapaxes, "take": manipulation.take,
-    "trace": manipulation.trace, "var": reductions.var, "choose": sorting.choose,
-}
-PROPERTIES = {
-    "T": lambda self: eager.eager(manipulation.transpose)(self), "mT": lambda self: manipulation.matrix_transpose(self),
-    "real": lambda self: ufuncs.real(self), "imag": lambda self: ufuncs.imag(self),
-    "flat": lambda self: iter(manipulation.ravel(self)), "at": indexing._AtHelper,
-}
+#: method without its underscores -> public function
+OPERATORS = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "true_divide", "floordiv": "floor_divide", "mod": "remainder",
+             "pow": "power", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+             "lshift": "left_shift", "rshift": "right_shift", "divmod": "divmod"}
+COMPARISONS = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
+UNARY = {"neg": "negative", "pos": "positive", "abs": "abs", "invert": "invert"}
+METHODS = """all any argmax argmin argpartition argsort choose clip conj conjugate copy cumprod cumsum diagonal dot max mean min nonzero
+partition prod ptp ravel repeat round searchsorted sort squeeze std sum swapaxes take trace var""".split()
+PROPERTIES = {"T": "transpose", "mT": "matrix_transpose", "real": "real", "imag": "imag"}
 
 
-def _method(fun: Callable) -> Callable:
+class _Late:
+    """An attribute of arrays that is made when it is first used, and then takes this one's place."""
+
+    def __init__(self, name: str, make: Callable[[], Any]):
+        self.name, self.make = name, make
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        made = self.make()
+        for cls in (Array, Tracer):
+            setattr(cls, self.name, made)
+        return made.__get__(instance, owner)
+
+
+def _method(name: str) -> Callable:
+    fun = getattr(wnp, name)
+
     def method(self, *args, **kwargs):
         return fun(self, *args, **kwargs)
     method.__name__, method.__doc__ = fun.__name__, fun.__doc__
     return method
 
 
+def _of_self(name: str) -> Callable:
+    fun = getattr(wnp, name)
+    return lambda self: fun(self)
+
+
+def _getitem() -> Callable:
+    from weft.numpy.eager_index import getitem
+    return lambda self, index: getitem(self, index)
+
+
+def _at() -> property:
+    from weft.numpy.indexing import _AtHelper
+    return property(_AtHelper)
+
+
+def _attributes() -> dict[str, Callable[[], Any]]:
+    """What makes each attribute that arrays and tracers share."""
+    makers: dict[str, Callable[[], Any]] = {"__getitem__": _getitem, "at": _at, "flatten": lambda: _method("ravel")}
+    for name, fun in OPERATORS.items():
+        makers[f"__{name}__"] = lambda fun=fun: _operator(getattr(wnp, fun))
+        makers[f"__r{name}__"] = lambda fun=fun: _operator(getattr(wnp, fun), swapped=True)
+    for name, fun in COMPARISONS.items():
+        makers[f"__{name}__"] = lambda fun=fun: _operator(getattr(wnp, fun))
+    for name, fun in UNARY.items():
+        makers[f"__{name}__"] = lambda fun=fun: _of_self(fun)
+    for name in METHODS:
+        makers[name] = lambda name=name: _method(name)
+    for name, fun in PROPERTIES.items():
+        makers[name] = lambda fun=fun: property(_of_self(fun))
+    return makers
+
+
 def attach(cls: type) -> None:
     """Give `cls` the operators and methods of arrays."""
-    for name, fun in OPERATORS.items():
-        fun = eager.power if fun is ufuncs.power else eager.eager(fun, (0, 1))
-        setattr(cls, f"__{name}__", _operator(fun))
-        setattr(cls, f"__r{name}__", _operator(fun, swapped=True))
-    for name, fun in COMPARISONS.items():
-        setattr(cls, f"__{name}__", _operator(eager.eager(fun, (0, 1))))
-    for name, fun in METHODS.items():
-        setattr(cls, name, _method(eager.wrapped(name, fun)))
-    for name, get in PROPERTIES.items():
-        setattr(cls, name, property(get))
-    cls.__neg__ = lambda self: eager.eager(ufuncs.negative)(self)
-    cls.__pos__ = lambda self: ufuncs.positive(self)
-    cls.__abs__ = lambda self: eager.eager(ufuncs.abs)(self)
-    cls.__invert__ = lambda self: ufuncs.invert(self)
+    for name, make in _attributes().items():
+        setattr(cls, name, _Late(name, make))
     cls.__round__ = _round
-    cls.__getitem__ = _getitem
     cls.__setitem__ = _setitem
+    cls.flat = property(lambda self: iter(self.ravel()))
     cls.compress = _compress
     cls.reshape, cls.transpose, cls.view, cls.astype, cls.to_device = _reshape, _transpose, _view, _astype, _to_device
-    cls.__array_namespace__ = lambda self, /, *, api_version=None: __import__("weft.numpy").numpy
+    cls.__array_namespace__ = lambda self, /, *, api_version=None: wnp
 
 
 attach(Array)

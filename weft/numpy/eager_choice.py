@@ -1,0 +1,32 @@
+"""Public functions that are compiled one way or another, depending on what they are called with."""
+
+from __future__ import annotations
+
+import functools
+
+from weft.api.jit import face
+from weft.numpy import manipulation, ufuncs
+
+_power_by_constant = face(ufuncs.power, (0,))
+_power = face(ufuncs.power, (0, 1))
+_where = face(manipulation.where, (0, 1, 2))
+
+
+def power(x, y, /):
+    """x to the y. An integer constant y is computed by repeated squaring.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.power(wnp.arange(4.), 2)
+    Array([0., 1., 4., 9.], dtype=float32)
+    """
+    return (_power_by_constant if type(y) is int else _power)(x, y)
+
+
+pow = power
+
+
+@functools.wraps(manipulation.where, updated=())
+def where(condition, x=None, y=None, /, *, size=None, fill_value=None):
+    if x is None or y is None:
+        return manipulation.where(condition, x, y, size=size, fill_value=fill_value)
+    return _where(condition, x, y)

@@ -1,0 +1,70 @@
+"""Shapes and kinds of arrays, their texts, and files of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.numpy.creation import asarray
+from weft.util.dtypes import issubdtype, result_type
+
+
+def shape(a) -> tuple:
+    """The shape of an array-like."""
+    return tuple(a.shape) if hasattr(a, "shape") else np.shape(a)
+
+
+def ndim(a) -> int:
+    """The number of dims of an array-like."""
+    return len(shape(a))
+
+
+def size(a, axis: int | None = None) -> int:
+    """The number of elements (or the size of a dim) of an array-like."""
+    dims = shape(a)
+    return dims[axis] if axis is not None else int(np.prod(dims, dtype=np.int64))
+
+
+def isscalar(element) -> bool:
+    """Whether `element` is a number or an array of rank 0."""
+    return np.isscalar(element) or (hasattr(element, "ndim") and element.ndim == 0)
+
+
+def iscomplexobj(x) -> bool:
+    """Whether the dtype is complex."""
+    return issubdtype(result_type(x), np.complexfloating)
+
+
+def isrealobj(x) -> bool:
+    """Whether the dtype is not complex."""
+    return not iscomplexobj(x)
+
+
+def can_cast(from_, to, casting: str = "safe") -> bool:
+    """Whether a dtype can be converted under a casting rule."""
+    return np.can_cast(from_, to, casting)
+
+
+def array_repr(arr, *args, **kwargs) -> str:
+    """The text of `repr`."""
+    return repr(arr)
+
+
+def array_str(arr, *args, **kwargs) -> str:
+    """The text of `str`."""
+    return str(arr)
+
+
+def save(file, arr) -> None:
+    """Write an array to a .npy file."""
+    np.save(file, np.asarray(arr))
+
+
+def savez(file, *args, **kwds) -> None:
+    """Write arrays to a .npz file."""
+    np.savez(file, *map(np.asarray, args), **{k: np.asarray(v) for k, v in kwds.items()})
+
+
+def load(file, *args, **kwargs):
+    """Read an array from a .npy or .npz file."""
+    out = np.load(file, *args, **kwargs)
+    return asarray(out) if isinstance(out, np.ndarray) else out
