@@ -58,7 +58,7 @@ def burn_ir(symbol: str, rate: str, vector_bytes: int) -> tuple[str, int] | None
 
 
 def _stream_ir(symbol: str, load: bool, store: str, task_bytes: int) -> str:
-    """IR of one task: words are (source, target); `store` is "plain", "past" the cache, or "none"; without `load`, zeros."""
+    """IR of one task: words are (source, target); `store` is "plain", "past" the cache, or "none"; without `load`, ones."""
     step, lines = 512, []
     for j in range(step // 64):
         lines += [f"  %o{j} = add i64 %k, {64 * j}"]
@@ -68,7 +68,7 @@ def _stream_ir(symbol: str, load: bool, store: str, task_bytes: int) -> str:
             lines += [f"  %m{j} = fadd <16 x float> %a{j}, %v{j}"]
         else:
             lines += [f"  %q{j} = getelementptr i8, ptr %y, i64 %o{j}",
-                      f"  store <16 x float> {f'%v{j}' if load else 'zeroinitializer'}, ptr %q{j}, align 64"
+                      f"  store <16 x float> {f'%v{j}' if load else 'splat (float 1.0)'}, ptr %q{j}, align 64"
                       + (", !nontemporal !0" if store == "past" else "")]
     count = step // 64 if store == "none" else 0
     phis = [f"  %a{j} = phi <16 x float> [ zeroinitializer, %entry ], [ %m{j}, %loop ]" for j in range(count)]
@@ -118,12 +118,12 @@ class Limits:
         if not self.streams:
             for stream, (load, stores) in STREAMS.items():
                 for store in stores:
-                    symbol = f"bench_{stream}_{store}_{task_bytes}"
+                    symbol = f"bench_stream_{stream}_{store}_{task_bytes}"
                     address = link([Part(symbol, lambda s=symbol, a=load, b=store: _stream_ir(s, a, b, task_bytes), (symbol,))])[symbol]
                     self.streams.setdefault(stream, []).append(address)
             self.arrays = [Buffer(STREAM_BYTES).view(np.uint8, (STREAM_BYTES,)) for _ in range(2)]
             for x in self.arrays:
-                x[...] = 0
+                x[...] = 1     # this machine moves lines of zeros at a multiple of the rate of all others
         words = (ctypes.c_void_p * 2)(*(x.ctypes.data for x in self.arrays))
         best = 0.0
         moved = 1e-9 * task_bytes * self.tasks * (2 if what == "copy" else 1)
