@@ -81,6 +81,7 @@ class Lanes:
         self.target = target
         self.w = width
         self._raw: dict[tuple[str, str], str] = {}
+        self._unrounded: dict[str, str] = {}        # by bfloat16 values, what they are roundings of
         self.f32 = vector("float", width)
         self.f64 = vector("double", width)
         self.i32 = vector("i32", width)
@@ -164,10 +165,11 @@ class Lanes:
         bits = self.binary("add", self.i32, bits, self.binary("add", self.i32, odd, self._i(0x7FFF)))
         bits = self.binary("and", self.i32, bits, self._i(-65536))
         rounded = self.convert("bitcast", self.i32, bits, self.f32)
-        if not any_nan:
-            return rounded
-        nan = self.b.pure(f"fcmp uno {self.f32} {x}, {x}", x)
-        return self.select(nan, self.f32, self.const(math.nan, "f32"), rounded)
+        if any_nan:
+            nan = self.b.pure(f"fcmp uno {self.f32} {x}, {x}", x)
+            rounded = self.select(nan, self.f32, self.const(math.nan, "f32"), rounded)
+        self._unrounded[rounded] = x
+        return rounded
 
     def round_f16(self, x: str) -> str:
         """f32 lanes rounded to IEEE half precision, ties to even."""
@@ -212,9 +214,8 @@ class Lanes:
             byte = vector("i8", self.w)
             return byte, self.convert("zext", self.i1, x, byte)
         if type_ == "bf16":
-            short = vector("i16", self.w)
-            bits = self.binary("lshr", self.i32, self.convert("bitcast", self.f32, x, self.i32), self._i(16))
-            return short, self.convert("trunc", self.i32, bits, short)
+            whole = self.target.has_bf16 and self.w == 16 and x in self._unrounded
+            return vector("i16", self.w), self._bf16_at_once(self._unrounded[x]) if whole else self._bf16_bits(x)
         if type_ == "f16":
             half = vector("half", self.w)
             if self.target.has_f16:
@@ -222,6 +223,51 @@ class Lanes:
             short = vector("i16", self.w)
             return half, self.convert("bitcast", short, self._half_bits(x, short), half)
         return self.type(type_), x
+
+    def _bf16_bits(self, x: str) -> str:
+        """Bits of an f32 value that bfloat16 holds exactly."""
+        bits = self.binary("lshr", self.i32, self.convert("bitcast", self.f32, x, self.i32), self._i(16))
+        return self.convert("trunc", self.i32, bits, vector("i16", self.w))
+
+    def _bf16_at_once(self, x: str) -> str:
+        """Bits of f32 values rounded to bfloat16 by one instruction, which takes subnormal numbers for zero: these go another way."""
+        b, short, helper = self.b, vector("i16", self.w), "weft.cold.bf16"
+        if helper not in b.helpers:
+            own = Builder()
+            inner = Lanes(own, self.target, self.w)
+            made = inner._bf16_bits(inner.round_bf16("%x"))
+            b.helpers[helper] = cold_function(helper, short, f"{self.f32} %x", own, made)
+        bfloat = vector("bfloat", self.w)
+        b.declare("llvm.x86.avx512bf16.cvtneps2bf16.512", bfloat, self.f32)
+        b.declare("llvm.x86.avx512.fpclass.ps.512", self.i1, self.f32, "i32")
+        y = b.pure(f"call {bfloat} @llvm.x86.avx512bf16.cvtneps2bf16.512({self.f32} {x})", x)
+        subnormal = b.pure(f"call {self.i1} @llvm.x86.avx512.fpclass.ps.512({self.f32} {x}, i32 32)", x)
+        return self.rarely(subnormal, self.convert("bitcast", bfloat, y, short), short, f"call {short} @{helper}({self.f32} {x})", x)
+
+    def rarely(self, where: str, y: str, type_: str, call: str, *operands: str) -> str:
+        """`y`, but what a call gives if the mask `where` holds in any lane; nearly free while it does in none."""
+        b = self.b
+        level = max(b.floor, *[b.level_of.get(name, 0) for name in (where, y, *operands)])
+        scope, key = b.scopes[level], f"{where} {y} {call}"
+        if key in scope.table:
+            return scope.table[key]
+        condition = where
+        if self.w > 1:
+            bits = b.pure(f"bitcast {self.i1} {where} to i{self.w}", where)
+            condition = b.pure(f"icmp ne i{self.w} {bits}, 0", bits)
+        rare, common, result, fixed = b.label("rare"), b.label("common"), b.name("c"), b.name("c")
+        scope.lines += [
+            f"  br i1 {condition}, label %{rare}, label %{common}, !prof !2",
+            f"{rare}:",
+            f"  {fixed} = {call}",
+            f"  br label %{common}",
+            f"{common}:",
+            f"  {result} = phi {type_} [{y}, %{scope.label}], [{fixed}, %{rare}]",
+        ]
+        scope.label = common
+        b.define(result, level)
+        scope.table[key] = result
+        return result
 
     def _half_bits(self, x: str, short: str) -> str:
         """Bits of an f32 value that half precision holds exactly."""
@@ -528,6 +574,12 @@ class Lanes:
             listed = ", ".join(f"{double} {arg}" for arg in args)
             result = self.b.pure(f"call {double} @{helper}({listed})", *args)
         return result if t == double else self.convert("fptrunc", double, result, t)
+
+
+def cold_function(name: str, type_: str, params: str, body: Builder, result: str) -> str:
+    """The text of a function that is seldom called."""
+    lines = "\n".join(body.scopes[0].lines)
+    return f"define internal {type_} @{name}({params}) cold noinline #0 {{\nentry:\n{lines}\n  ret {type_} {result}\n}}\n"
 
 
 def lane_helper(builder: Builder, label: str, function: str, width: int, arity: int) -> str:

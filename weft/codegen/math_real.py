@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from weft.codegen.builder import Builder
 from weft.codegen.cache import blake2b
-from weft.codegen.lanes import Lanes, literal
+from weft.codegen.lanes import Lanes, cold_function, literal
 from weft.codegen.math_pieces import PIECES
 from weft.codegen.math_tables import TABLE
 
@@ -390,34 +390,11 @@ class Real:
 
         A name is that of a function of the C library, anything else a formula.
         """
-        b, width = self.b, self.lanes.w
         label = function if isinstance(function, str) else function.__name__.strip("_")
-        key = f"cold {label} {self.goal} {width} {' '.join([v.name for v in (y, where, *args)])}"
-        level = max(b.floor, *[b.level_of.get(v.name, 0) for v in (y, where, *args)])
-        scope = b.scopes[level]
-        if key in scope.table:
-            return V(self, "f", scope.table[key])
-        helper = self._cold_helper(label, function, len(args))
-        rare, common, result = b.label("rare"), b.label("common"), b.name("c")
-        if width == 1:
-            condition = where.name
-        else:
-            bits = b.pure(f"bitcast {self.lanes.i1} {where.name} to i{width}", where.name)
-            condition = b.pure(f"icmp ne i{width} {bits}, 0", bits)
-        passed = ", ".join([f"{self.t} {v.name}" for v in (y, *args)])
-        before, fixed = scope.label, b.name("c")
-        scope.lines += [
-            f"  br i1 {condition}, label %{rare}, label %{common}, !prof !2",
-            f"{rare}:",
-            f"  {fixed} = call {self.t} @{helper}({passed}, {self.lanes.i1} {where.name})",
-            f"  br label %{common}",
-            f"{common}:",
-            f"  {result} = phi {self.t} [{y.name}, %{before}], [{fixed}, %{rare}]",
-        ]
-        scope.label = common
-        b.define(result, level)
-        scope.table[key] = result
-        return V(self, "f", result)
+        helper, passed = self._cold_helper(label, function, len(args)), [y, *args]
+        listed = ", ".join([f"{self.t} {v.name}" for v in passed])
+        call = f"call {self.t} @{helper}({listed}, {self.lanes.i1} {where.name})"
+        return V(self, "f", self.lanes.rarely(where.name, y.name, self.t, call, *[v.name for v in passed]))
 
     def _cold_helper(self, label: str, function: str | Callable[..., V], arity: int) -> str:
         b, t, mask = self.b, self.t, self.lanes.i1
@@ -430,7 +407,6 @@ class Real:
             made = inner.select(V(inner, "m", "%m"), made, inner.v("%y"))
             b.declarations |= own.declarations
             b.helpers |= own.helpers
-            params, lines = ", ".join([f"{t} %x{k}" for k in range(arity)]), "\n".join(own.scopes[0].lines)
-            b.helpers[name] = (f"define internal {t} @{name}({t} %y, {params}, {mask} %m) cold noinline #0 {{\nentry:\n{lines}\n"
-                               f"  ret {t} {made.name}\n}}\n")
+            params = ", ".join([f"{t} %x{k}" for k in range(arity)])
+            b.helpers[name] = cold_function(name, t, f"{t} %y, {params}, {mask} %m", own, made.name)
         return name

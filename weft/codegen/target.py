@@ -55,6 +55,11 @@ class Target:
         """Whether masked loads and stores of every type are single instructions."""
         return self.level == "avx512"
 
+    @property
+    def has_bf16(self) -> bool:
+        """Whether one instruction rounds whole registers to bfloat16."""
+        return self.level == "avx512" and "+avx512bf16" in self.features
+
     def lanes(self, itemsize: int) -> int:
         """Number of elements of `itemsize` bytes in one vector register."""
         return max(1, self.vector_bytes // itemsize)
