@@ -104,3 +104,11 @@ def test_what_waits_is_written_at_the_end_of_the_process():
     text = "from weft.codegen import cache; cache._PAUSE_S = 60; cache.later(cache.key('end'), lambda: b'data')"
     subprocess.run([sys.executable, "-c", text], check=True)
     assert cache.read(cache.key("end")) == b"data"
+
+
+def test_what_is_to_be_done_meanwhile_is_done_once_if_anything_is_compiled():
+    done = []
+    wanted = orders(3, [])
+    objects.prepare(wanted, 2, lambda: done.append(1))
+    objects.prepare(wanted, 2, lambda: done.append(1))
+    assert done == [1] and all(map(objects.is_there, wanted))

@@ -11,6 +11,7 @@ Laws: files are written under a temporary name and renamed, so that a reader see
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import contextlib
 import functools
@@ -153,7 +154,7 @@ def later(name: str, make: Callable[[], bytes | None]) -> None:
         _waiting[place] = make
     if first:
         with contextlib.suppress(RuntimeError):     # the interpreter ends, and starts no thread
-            threading.Thread(target=_write_soon, daemon=True).start()
+            _thread.start_new_thread(_write_soon, ())    # nobody waits for it, not even for its beginning
 
 
 def _write_soon() -> None:

@@ -24,14 +24,22 @@ class Order(NamedTuple):
 _prepared: dict[str, bytes] = {}
 
 
-def prepare(orders: Iterable[Order], threads: int) -> None:
-    """Compile the modules that are neither prepared nor on disk, on up to so many threads; give what takes long first."""
+def prepare(orders: Iterable[Order], threads: int, meanwhile: Callable[[], object] | None = None) -> None:
+    """Compile the modules that are neither prepared nor on disk, on up to so many threads; give what takes long first.
+
+    What is to be done `meanwhile` is done while others still compile, if anything is compiled at all.
+    """
     optimized_first = sorted(orders, key=lambda order: order.quick)
-    wanted = {order.key: order for order in optimized_first if order.key not in _prepared and not cache.has(order.key)}
+    wanted = {order.key: order for order in optimized_first if not is_there(order)}
     if wanted:
         modules = [(order.text, order.quick) for order in wanted.values()]
-        for order, data in zip(wanted.values(), target.emit_objects(modules, target.current(), threads)):
+        for order, data in zip(wanted.values(), target.emit_objects(modules, target.current(), threads, meanwhile)):
             keep(order, data)
+
+
+def is_there(order: Order) -> bool:
+    """Whether a module need not be compiled."""
+    return order.key in _prepared or cache.has(order.key)
 
 
 def keep(order: Order, data: bytes) -> None:

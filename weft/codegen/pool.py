@@ -140,6 +140,12 @@ def orders() -> list[Order]:
     return [] if _made or any(thread.is_alive() for thread in _ahead) else [order(_part())]
 
 
+def make_of_what_is_there() -> None:
+    """Make the pool, unless it would have to be compiled."""
+    if all(map(objects.is_there, orders())):
+        _addresses()
+
+
 def _make() -> dict[str, int]:
     addresses = link([_part()], libc=_LIBC)
     threads, cpus = num_threads(), _allowed_cpus()

@@ -83,7 +83,8 @@ def _provide(kernels: dict[str, Kernel], others: Sequence[Order]) -> None:
         count = max(-(-len(rest) // BATCH), min(threads, len(rest) // 2))   # a module of one kernel is mostly fixed cost
         batches = [dict(rest[i::count]) for i in range(count)]
         orders = [Order(cache.key("batch", *batch), functools.partial(_batch_ir, batch)) for batch in batches]
-        objects.prepare([*orders, *others], threads)
+        wants_pool = any(order.key == one.key for one in pool.orders() for order in others)
+        objects.prepare([*orders, *others], threads, pool.make_of_what_is_there if wants_pool else None)
         for batch, order in zip(batches, orders):
             _link_batch(batch, order.key, objects.take(order), False)
             where = f"{order.key} {' '.join(batch)}".encode()

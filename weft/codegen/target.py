@@ -155,11 +155,13 @@ def emit_apart(ir: str) -> bytes:
     return llvm_c.emit(ir, llvm_c.Machine(target.cpu, target.features, _CODEGEN_LEVEL))
 
 
-def emit_objects(modules: Sequence[tuple[Callable[[], str], bool]], target: Target, threads: int) -> list[bytes]:
+def emit_objects(modules: Sequence[tuple[Callable[[], str], bool]], target: Target, threads: int,
+                 meanwhile: Callable[[], object] | None = None) -> list[bytes]:
     """Machine code of several modules, (function that writes the text, quick), compiled on up to so many threads.
 
     Those that take long should come first. While a thread compiles, another writes the next text; one thread loads LLVM
-    where that is to be done, and the caller writes meanwhile.
+    where that is to be done, and the caller writes meanwhile. When no module is left for the caller, it does what it is
+    to do `meanwhile`.
     """
     made: list[bytes | BaseException] = [b""] * len(modules)
     unwritten = iter(range(len(modules)))
@@ -178,6 +180,8 @@ def emit_objects(modules: Sequence[tuple[Callable[[], str], bool]], target: Targ
         for other in others:
             other.start()
         work(0)
+        if meanwhile is not None:
+            meanwhile()
         for other in others:
             other.join()
     for data in made:
