@@ -592,3 +592,35 @@ def test_scratch_is_bounded(types, m, n, k):
         for threads in (1, 2, 8):
             words = gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, threads)[1]
             assert words[Word.SHARED_BYTES] <= 8 << 20 and words[Word.WORKER_BYTES] <= 2 << 20
+
+
+TALL = [(SHARED, 96, 2), (PRIVATE, 402, 3), (PRIVATE, 402, 1), (PRIVATE, 204, 2)]
+
+
+@pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "f32", "bf16"), ("i8", "i32", "i32"), ("c64",) * 3], ids="-".join)
+@pytest.mark.parametrize("tail", [False, True])
+@pytest.mark.parametrize("split", TALL, ids=str)
+def test_tall_tiles(types, tail, split, monkeypatch):
+    """A tile with its own B goes down its rows by strips, the last of which reaches back."""
+    monkeypatch.setattr(gemm_plan, "_best_split", lambda *_: gemm_plan._Split(*split))
+    gemm._describe.cache_clear()
+    _, words = check(Case(399, 200, 1700, types, tail=tail))
+    gemm._describe.cache_clear()
+    simple = types[0] != "bf16" and not tail
+    assert words[Word.BLOCKS] > 1 and words[Word.BACK] and words[Word.SUMS_IN_C] == (simple and split[0] == PRIVATE)
+
+
+def test_sums_are_the_same_wherever_they_wait(monkeypatch):
+    """In C, in scratch for the whole tile, or in that of the rows that reach back."""
+    rng = np.random.default_rng(11)
+    a, b = rng.standard_normal((399, 1700)).astype(np.float32), rng.standard_normal((1700, 200)).astype(np.float32)
+    step = Gemm(399, 200, 1700, BufRef(0), BufRef(1), BufRef(2), (1700, 1), (200, 1), (200, 1), "f32", "f32", "f32")
+    results = set()
+    for split in [*TALL, (DIRECT, 96, 3)]:
+        monkeypatch.setattr(gemm_plan, "_best_split", lambda *_, split=split: gemm_plan._Split(*split))
+        gemm._describe.cache_clear()
+        c = np.full((399, 200), np.nan, np.float32)
+        run(step, a, b, c)
+        results.add(c.tobytes())
+    gemm._describe.cache_clear()
+    assert len(results) == 1
