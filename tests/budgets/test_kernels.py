@@ -144,3 +144,25 @@ def test_a_matmul_stores_rows_of_its_result_where_there_are_some():
     a, b = np.zeros((64, 512, 8), "f4"), np.zeros((512, 8), "f4")
     (step,) = [s for s in scheduled(lambda a, b: wnp.einsum("isp,sq->iqp", a, b), a, b).program.steps if isinstance(s, Gemm)]
     assert (step.m, step.n, [extent for extent, *_ in step.batch]) == (8, 8, [64])
+
+
+def test_one_shape_of_a_value_is_stored():
+    """A matmul reads it in another shape than a kernel that comes later."""
+    def both(x, y, w):
+        z = (wnp.sin(x.reshape(256, 32, 2, 8)) * y).reshape(256, 32, 16)
+        return z @ w, wnp.tanh(z) * z.sum()
+    x = np.zeros((256, 32, 16), "f4")
+    plan = scheduled(both, x, x.reshape(256, 32, 2, 8), np.zeros((16, 16), "f4"))
+    assert [slot.nbytes for slot in plan.program.slots if slot.kind == "temp" and slot.nbytes >= x.nbytes] == [x.nbytes]
+
+
+def test_a_convolution_split_by_data_copies_nothing_for_the_gradient_of_its_kernel():
+    def loss(w, x):
+        y = lax.conv_general_dilated(wnp.sin(x), w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return (wnp.tanh(y) * y).sum()
+    x, w = np.zeros((16, 16, 16, 8), "f4"), np.zeros((3, 3, 8, 8), "f4")
+    mesh = Mesh(np.array(weft.devices()[:8]), ("d",))
+    put = lambda x, *spec: weft.device_put(x, NamedSharding(mesh, P(*spec)))
+    alone, split = scheduled(weft.grad(loss), w, x), scheduled(weft.grad(loss), put(w), put(x, "d"))
+    assert split.kernel_count == alone.kernel_count + 1                                    # which adds the devices' parts
+    assert split.program.arena_bytes <= alone.program.arena_bytes + 8 * w.nbytes

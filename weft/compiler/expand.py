@@ -30,7 +30,7 @@ PARTS = 128                # parts of a reduction to one element
 
 def expand(jaxpr: Jaxpr) -> Jaxpr:
     """Rebuild composites, at every depth of control flow."""
-    return _drop_barriers(_fold_transposes(_rebuild(split_deviations(lift_products(inline_calls(jaxpr))))))
+    return _drop_barriers(_fold_transposes(_fold_reshapes(_rebuild(split_deviations(lift_products(inline_calls(jaxpr)))))))
 
 
 def _drop_barriers(jaxpr: Jaxpr) -> Jaxpr:
@@ -62,6 +62,20 @@ def _transposed_dot_type(*avals, permutation, **params):
 @transposed_dot_p.def_reference
 def _transposed_dot_reference(*args, permutation, **params):
     return np.transpose(registry["dot_general"].rule("reference")(*args, **params), permutation)
+
+
+def _fold_reshapes(jaxpr: Jaxpr) -> Jaxpr:
+    """A reshape of what a reshape gives, in one: dims that a composite takes apart again were never put together."""
+    made: dict[Var, Atom] = {}
+    eqns = []
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "reshape" and len(eqn.invars) == 1:
+            (x,) = eqn.invars
+            source = x if type(x) is Literal else made.get(x, x)
+            eqn = eqn if source is x else eqn.replace(invars=[source])
+            made[eqn.outvars[0]] = source
+        eqns.append(eqn)
+    return dce(jaxpr.replace(eqns=eqns)) if any(a is not b for a, b in zip(eqns, jaxpr.eqns)) else jaxpr
 
 
 def _fold_transposes(jaxpr: Jaxpr) -> Jaxpr:

@@ -163,8 +163,14 @@ class Graph:
                 self.context[var], self.tags[var] = context, tags
             self.reprice[var] = reprice
             if reprice >= EXPENSIVE and self.uses.get(var, 0) > 1 and tags != FOLDED:
-                self.roots.add(var)
+                self.roots.add(var if view is None else self._unshaped(var))
                 self.reprice[var] = 1
+
+    def _unshaped(self, var: Var) -> Var:
+        """The computed value that `var` only gives another shape, or itself: one of them in memory serves the readers of both."""
+        base, view = self.resolve(var)
+        same = view is not None and base in self.producer and base.aval.size == var.aval.size and is_dense(view, var.aval.shape)
+        return base if same else var
 
     def _lift(self, eqn: Eqn, depth: int, context: Context) -> None:
         """Reductions of the same rows that only `eqn` reads run in its kernel, which goes over them anyway, though they could
