@@ -81,7 +81,7 @@ class Access:
     """A place where memory is touched: coefficients by id of loop variable.
 
     `affine`: the address is a sum of such steps; `plain`: and there is no guard.
-    `jumps`: loop variables that move the address by no fixed step."""
+    `jumps`: loop variables that move the address by no fixed step; `looked_up`: it is made of values in memory."""
     buf: str
     terms: dict[int, int]
     weight: int
@@ -89,6 +89,7 @@ class Access:
     plain: bool
     form: tuple
     jumps: set[int]
+    looked_up: bool
 
 
 class Survey:
@@ -118,8 +119,10 @@ class Survey:
                 others.append(base)
         for expr in others:
             self.visit(expr)
-        jumps = {id(x) for x in _reachable(others) if type(x) is Index}
-        self.accesses.append(Access(buf, terms, size, not others, guard is None and not others, form, jumps))
+        made_of = _reachable(others)
+        jumps = {id(x) for x in made_of if type(x) is Index}
+        looked_up = any(type(x) is Load for x in made_of)
+        self.accesses.append(Access(buf, terms, size, not others, guard is None and not others, form, jumps, looked_up))
 
     def visit(self, root: Expr) -> None:
         stack = [root]
@@ -490,7 +493,7 @@ class Nest:
         sizes = {self.low.names[v]: v.aval.nbytes for v in self.low.leaves}
         own = {id(self.low.vars[d]) for d in self.vector.dims}
         for load, access in self.survey.loads:
-            if access.jumps and own.isdisjoint(access.jumps) and self._step(access, self.vector) == 1 \
+            if access.looked_up and own.isdisjoint(access.jumps) and self._step(access, self.vector) == 1 \
                     and sizes[load.buf] >= LOOKED_UP_BYTES:
                 rows = min(max(2, LOOKED_AHEAD // (self.vector.extent * access.weight)), MOST_ROWS_AHEAD)
                 later = Translate(self.low.builder, self.b, self.mapping({**where, **self.rows_later(rows)}))
