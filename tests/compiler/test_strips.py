@@ -8,6 +8,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft.ir.loops import For
+from weft.ir.loops_text import print_kernel
 
 RNG = np.random.default_rng(0)
 
@@ -79,6 +80,13 @@ def test_what_follows_a_reduction_over_rows_is_in_its_kernel(shape, dtype):
     np.testing.assert_allclose(got, (wide - wide.mean(0)) / np.sqrt(wide.var(0) + 1e-5), rtol=tolerance, atol=20 * tolerance)
     want = np.where(np.arange(shape[0])[:, None] == x.argmax(0), x.max(0), x - x.min(0))
     np.testing.assert_allclose(weft.jit(spread_of_places)(x), want, rtol=tolerance, atol=tolerance)
+
+
+def test_long_functions_are_written_for_two_rows_at_a_time_and_every_pass_fetches():
+    x = np.zeros((1024, 1024), "f4")
+    (kernel,) = weft.jit(lambda x: weft.nn.softmax(x, 0)).lower(x).compile().stages.scheduled.kernels
+    text = print_kernel(kernel)
+    assert (text.count("exp.f32"), text.count("prefetch")) == (2 + 1, 8 + 2 + 1)
 
 
 def test_outer_dims_and_several_reduced_dims():

@@ -219,6 +219,10 @@ class Nest:
                 return dim
         return None
 
+    def price(self, roots: list[Expr]) -> int:
+        """What it takes to compute these for one element."""
+        return _price(_reachable(roots))
+
     def tasks(self) -> int:
         total = 1
         for dim in self.dims:
@@ -533,7 +537,7 @@ class Nest:
         if len(passes) < 2 or not self.next_row or self.vector is None:
             return ahead
         free = [p for p, (_, outputs, _, _) in enumerate(passes) if all(o.combine is not None for o in outputs)]
-        busiest = max(free, key=lambda p: (_price(_reachable(passes[p][2])), p), default=-2)
+        busiest = max(free, key=lambda p: (self.price(passes[p][2]), p), default=-2)
         translate = Translate(self.low.builder, self.b, self.mapping({**where, **self.next_row}))
         ahead[busiest] += self.fetched([d for d in self.dims if not d.column], translate)
         return ahead

@@ -19,7 +19,8 @@ from weft.ir.loops import FLOATS, Buf, Expr, Prefetch, Store
 if TYPE_CHECKING:
     from weft.compiler.nest import Dim, Nest
 
-STRIP_ROWS = 8                 # rows that are added into them at a time, at most
+STRIP_ROWS = 8                 # rows that are added into them at a time, at most: as many if their code is short,
+SHORT = 16                     # which a long function is not
 FETCHED_ROWS = 16              # how far ahead of them rows are fetched
 FETCHED_WIDTH = 512            # of strips too short to be followed
 STRIP_TYPES = frozenset({"bool", "i32", "u32", "i64", "u64", "f32", "f64"})
@@ -106,7 +107,7 @@ class Strips:
     def _over_rows(self, where: dict[int, Expr], reductions: list[Reduction], outputs: list[Output]) -> None:
         emit, b, extent = self.nest.emit, self.b, self.column.extent
         # the accumulators' way through memory is shared by several rows, as long as their code stays short
-        side = 1 if not reductions else STRIP_ROWS if self.nest.survey.price <= 24 else 2
+        side = 1 if not reductions else STRIP_ROWS if self.nest.price([r.value for r in reductions]) <= SHORT else 2
         blocks, rest = divmod(extent, side)
         c = b.index("c", blocks, 4)
         self._pass(where, reductions, outputs, [b.iadd(b.imul(c, side), k) for k in range(side)])
@@ -150,7 +151,7 @@ class Strips:
             else:
                 targets.append((self.kept[r.name], r.op))
                 roots.append(self._tree(r.op, values[r.name]))
-        ahead = self._ahead(where, rows) if reductions else []
+        ahead = self._ahead(where, rows) if outputs or len(rows) > 1 else []
         done = emit.compute([*roots, *stored, *(index for _, index in ahead)])
         for (buf, _), index in zip(ahead, done[len(roots) + len(stored):]):
             emit.append(Prefetch(buf, index))
@@ -160,9 +161,10 @@ class Strips:
         emit.close("j", self.extent, "vector")
 
     def _ahead(self, where: dict[int, Expr], rows: list[Expr]) -> list[tuple[str, Expr]]:
-        """What the next rows read: several rows side by side are more streams than the machine follows by itself."""
+        """What the next rows read: several rows side by side are more streams than the machine follows by itself, and a short
+        one that is stored past the caches leaves it no time."""
         found = []
-        for row in rows if len(rows) > 1 and self.chunk <= FETCHED_WIDTH else []:
+        for row in rows if self.chunk <= FETCHED_WIDTH else []:
             there = self._translate({**where, id(self.column): self.b.iadd(row, FETCHED_ROWS)})
             found += self.nest.fetched([self.column], there)
         return found
