@@ -158,7 +158,7 @@ UNARY: dict[str, Function] = {
     "tanh": Function(np.tanh, 2.5, 2.5, ((-12, 12), (-1, 1), (-25, 25))),
     "asinh": Function(np.arcsinh, 3, 3, ((-10, 10), (-1e6, 1e6))),
     "acosh": Function(np.arccosh, 3, 3, ((1, 10), (1, 1.001), (1, 1e6))),
-    "atanh": Function(np.arctanh, 3, 3, ((-1, 1),)),
+    "atanh": Function(np.arctanh, 3, 3, ((-1, 1), (0.99, 1))),
     "logistic": Function(_logistic, 2.5, 2.5, ((-4, 4), (-85, 20), (-750, 40)), OVERFLOWS),
     "erf": Function(_erf, 1.5, 2.5, ((-6, 6), (-1, 1))),
     "erfc": Function(_erfc, 4, 4.5, ((-6, 10), (-1, 1), (0, 27)), (0.5, 10.0545, 26.543)),

@@ -54,25 +54,28 @@ _GILES_FAR = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.
               0.00943887047, 1.00167406, 2.83297682)
 
 
-def _giles_far(f: Real, x: V, w: V) -> V:
-    return f.horner(f.sqrt(w) - 3.0, _GILES_FAR) * x
+def _giles_far(f: Real, w: V) -> V:
+    return f.horner(f.sqrt(w) - 3.0, _GILES_FAR)
+
+
+def _giles(f: Real, w: V) -> V:
+    """erf_inv(x) / x of w = -log(1 - x^2), in single precision."""
+    return f.cold(f.horner(w - 2.5, _GILES_NEAR), w >= 5.0, _giles_far, w)
 
 
 def erf_inv(f: Real, x: V) -> V:
     """Inverse error function: Giles' polynomials, in double followed by a step of Halley's method."""
-    size = f.abs(x)
-    if f.wide:
-        below = f.select(size.same(1.0), 0.5, (1.0 - size) * (1.0 + size))
-    else:
+    if not f.wide:
         below = f.exact_fma(x, -x, f.c(1.0))
-    w = -(log_of_normal if f.wide else rough_log_of_normal)(f, below)
-    y = f.cold(f.horner(w - 2.5, _GILES_NEAR) * x, w >= 5.0, _giles_far, x, w)
-    if f.wide:
-        # Giles' polynomial ends where single precision does; beyond, start from erfc(y) ~ e^(-y^2) / (y sqrt(pi))
-        level = f.select(w > 15.0, w + 0.6931471805599453, 16.0)
-        y = f.select(w > 15.0, f.copysign(f.sqrt(level - 0.5 * log_of_normal(f, level * 3.141592653589793)), x), y)
-        y = _halley(f, _halley(f, y, x), x)
-        y = f.select(size < 1e-300, x * 0.886226925452758, y)
+        return f.at(_giles(f, -rough_log_of_normal(f, below)), below, zero=INF, negative=NAN) * x
+    size = f.abs(x)
+    w = -log_of_normal(f, f.select(size.same(1.0), 0.5, (1.0 - size) * (1.0 + size)))
+    # Giles' polynomial ends where single precision does; beyond, start from erfc(y) ~ e^(-y^2) / (y sqrt(pi))
+    level = f.select(w > 15.0, w + 0.6931471805599453, 16.0)
+    far = f.copysign(f.sqrt(level - 0.5 * log_of_normal(f, level * 3.141592653589793)), x)
+    y = f.select(w > 15.0, far, _giles(f, w) * x)
+    y = _halley(f, _halley(f, y, x), x)
+    y = f.select(size < 1e-300, x * 0.886226925452758, y)
     y = f.select(size.same(1.0), f.copysign(INF, x), y)
     return f.select(size <= 1.0, y, NAN)
 
