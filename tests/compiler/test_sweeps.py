@@ -113,6 +113,13 @@ def test_what_comes_into_a_window_is_fetched(rows, fetches):
     assert print_kernel(kernel).count("prefetch") == fetches
 
 
+@pytest.mark.parametrize("rows, fetches", [(2048, True), (64, False)])
+def test_lines_of_tiles_that_near_caches_lack_are_fetched(rows, fetches):
+    shapes = [(rows, 128), (128, rows)]
+    (kernel,) = check(staged(lambda x, y: [E.add(L.transpose(x, permutation=(1, 0)), y)], shapes), *values(shapes)).kernels
+    assert ("prefetch x0" in print_kernel(kernel)) is fetches
+
+
 @pytest.mark.parametrize("columns, fetches", [(256, True), (2048, False)])
 def test_short_rows_are_fetched_before_they_are_added_up(columns, fetches):
     shape = (1 << 19) // columns, columns

@@ -155,6 +155,7 @@ class Nest:
     def __init__(self, low: Lowered, name: str):
         self.low, self.name = low, name
         self.survey = Survey(low)
+        self.sizes = {low.names[v]: v.aval.nbytes for v in low.leaves}
         self.dims = self._collapse()
         self.vector = self._vector()
         self.b = Builder()
@@ -385,7 +386,8 @@ class Nest:
                 here, later = (Translate(self.low.builder, b, self.mapping({**where, id(tile): b.iadd(base, w), id(vector): v}))
                                for v in (at, b.iadd(at, size)))
                 roots += [here(x) for x, _ in across]
-                fetched += [(x.buf, later(x.index)) for x, a in across if tile.extent * a.weight <= SHORT_RUN and count > 1]
+                fetched += [(x.buf, later(x.index)) for x, a in across
+                            if tile.extent * a.weight <= SHORT_RUN and count > 1 and self.sizes[x.buf] >= FETCHED_BYTES]
             emit.open(3)
             emit.open(4)
             place, *values = emit.compute(roots + [index for _, index in fetched])
@@ -475,11 +477,10 @@ class Nest:
         low, vector, b = self.low, self.vector, self.b
         if vector is None or vector.column or not self.next_row:
             return []
-        sizes = {low.names[v]: v.aval.nbytes for v in low.leaves}
         own, found = {id(low.vars[d]) for d in vector.dims}, {}
         for load, access in self.survey.loads:
             steps = {id(d): self._step(access, d) for d in self.dims if self._step(access, d)}
-            if own.isdisjoint(access.jumps) or sizes[load.buf] < FETCHED_BYTES or not steps or id(vector) in steps:
+            if own.isdisjoint(access.jumps) or self.sizes[load.buf] < FETCHED_BYTES or not steps or id(vector) in steps:
                 continue
             span = min(steps.values())
             if 0 < span * access.weight <= vector.extent * LINE and span * access.weight <= FETCHED_BYTES >> 4:
@@ -494,11 +495,10 @@ class Nest:
         found: dict[tuple, tuple[str, Expr]] = {}
         if self.vector is None or self.rows_later is None:
             return []
-        sizes = {self.low.names[v]: v.aval.nbytes for v in self.low.leaves}
         own = {id(self.low.vars[d]) for d in self.vector.dims}
         for load, access in self.survey.loads:
             if access.looked_up and own.isdisjoint(access.jumps) and self._step(access, self.vector) == 1 \
-                    and sizes[load.buf] >= LOOKED_UP_BYTES:
+                    and self.sizes[load.buf] >= LOOKED_UP_BYTES:
                 rows = min(max(2, LOOKED_AHEAD // (self.vector.extent * access.weight)), MOST_ROWS_AHEAD)
                 later = Translate(self.low.builder, self.b, self.mapping({**where, **self.rows_later(rows)}))
                 found[load.buf, id(load.index)] = load.buf, later(load.index)
@@ -512,10 +512,9 @@ class Nest:
         low, vector, b = self.low, self.vector, self.b
         if vector is None:
             return []
-        sizes = {low.names[v]: v.aval.nbytes for v in low.leaves}
         windows: dict[tuple, list[tuple[int, int]]] = {}
         for load, access in self.survey.loads:
-            if access.affine and self._step(access, vector) == 1 and sizes[load.buf] >= FETCHED_BYTES:
+            if access.affine and self._step(access, vector) == 1 and self.sizes[load.buf] >= FETCHED_BYTES:
                 windows.setdefault((load.buf, *sorted(access.terms.items())), []).append((access.form[1], access.weight))
         found = []
         for (buf, *terms), places in windows.items():
@@ -544,10 +543,9 @@ class Nest:
 
     def fetched(self, along: list[Dim], translate: Translate) -> list[tuple[str, Expr]]:
         """What is read side by side of operands too large for near caches and varies along these dims: buffers and indices."""
-        sizes = {self.low.names[v]: v.aval.nbytes for v in self.low.leaves}
         found: dict[tuple, tuple[str, Expr]] = {}
         for load, access in self.survey.loads:
-            if access.plain and self._step(access, self.vector) == 1 and sizes[load.buf] >= FETCHED_BYTES and any(
+            if access.plain and self._step(access, self.vector) == 1 and self.sizes[load.buf] >= FETCHED_BYTES and any(
                     self._step(access, d) for d in along):
                 found[load.buf, id(load.index)] = load.buf, translate(load.index)
         return list(found.values())
