@@ -7,6 +7,9 @@ Threefry-2x32-20 is from Salmon et al., "Parallel random numbers: as easy as 1, 
 samples, equal JAX's.
 """
 
+import importlib
+from typing import TYPE_CHECKING
+
 from weft.random.draws import (
     PRNGKey,
     bernoulli,
@@ -44,21 +47,23 @@ from weft.random.draws import (
     weibull_min,
     wrap_key_data,
 )  # fmt: skip
-from weft.random.rejection import (
-    ball,
-    beta,
-    binomial,
-    chisquare,
-    dirichlet,
-    f,
-    gamma,
-    generalized_normal,
-    geometric,
-    loggamma,
-    multinomial,
-    poisson,
-    t,
-)  # fmt: skip
+
+if TYPE_CHECKING:
+    from weft.random.rejection import (
+        ball,
+        beta,
+        binomial,
+        chisquare,
+        dirichlet,
+        f,
+        gamma,
+        generalized_normal,
+        geometric,
+        loggamma,
+        multinomial,
+        poisson,
+        t,
+    )  # fmt: skip
 
 __all__ = [
     "PRNGKey", "ball", "bernoulli", "beta", "binomial", "bits", "categorical", "cauchy", "chisquare", "choice",
@@ -68,3 +73,11 @@ __all__ = [
     "permutation", "poisson", "rademacher", "randint", "rayleigh", "split", "t", "triangular", "truncated_normal",
     "uniform", "wald", "weibull_min", "wrap_key_data",
 ]  # fmt: skip
+
+
+def __getattr__(name: str):
+    """Load what is drawn by rejection, and with it loops and their derivatives, on first use."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module("weft.random.rejection"), name)
+    return value
