@@ -124,6 +124,16 @@ def test_gathers(native):
     run(lambda x, at, u: [rows(x, at, MODE.CLIP), E.sin(rows(E.exp(x), at, MODE.FILL_OR_DROP))], 5, 20, 9, native)
 
 
+@BOTH
+def test_rows_that_are_looked_up_are_joined_with_others_in_one_kernel(native):
+    """As borders of rows that go on at the other end are: no row is looked up for two results."""
+    def fn(x, at, u):
+        found = rows(x, at, MODE.CLIP)
+        return [S.concatenate([S.slice_in_dim(found, 18, 20, axis=1), found, S.slice_in_dim(found, 0, 2, axis=1)], 1)]
+
+    assert len(run(fn, 5, 20, 9, native).kernels) == 1
+
+
 @pytest.mark.parametrize("reduce", [False, True], ids=["rows", "sums"])
 @pytest.mark.parametrize("n, fetched", [(1 << 15, True), (1 << 14, False)])
 def test_rows_of_large_tables_are_fetched_before_their_turn(n, fetched, reduce):

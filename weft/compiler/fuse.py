@@ -248,7 +248,8 @@ class Graph:
                 return False
             inner, extent = next(((s, n) for s, n in zip(reversed(view.strides), reversed(out.shape)) if n > 1), (0, 1))
             return not expensive or size == 1 or out.size <= size or (inner == 0 and extent >= FEWEST_COLUMNS)
-        if atom in self.needed or expensive or self.producer[atom].primitive.kind == "index":
+        joined = eqn.primitive.kind in ("layout", "slice") and out.size < 2 * size      # each element is read about once
+        if atom in self.needed or expensive or (self.producer[atom].primitive.kind == "index" and not joined):
             return size == 1 and atom not in self.needed
         return True
 
