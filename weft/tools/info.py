@@ -1,5 +1,6 @@
 """What weft finds on this machine, as text: versions, processor, devices, caches and settings."""
 
+import contextlib
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
@@ -72,5 +73,8 @@ def _cache_rows() -> list[tuple[str, str]]:
     folder = cache.directory()
     if folder is None:
         return [("cache", "off")]
-    sizes = [file.stat().st_blocks * 512 for file in Path(folder).glob("*/*")]
+    sizes = []
+    for file in Path(folder).glob("*/*"):
+        with contextlib.suppress(FileNotFoundError):        # another process deleted it meanwhile
+            sizes.append(file.stat().st_blocks * 512)
     return [("cache", f"{folder}: {len(sizes)} files, {sum(sizes) / 2**20:.1f} MiB (choose with WEFT_CACHE_DIR)")]
