@@ -152,7 +152,7 @@ def logaddexp(x, y):
     """`log(exp(x) + exp(y))`, without overflow; -inf is neutral.
 
     >>> import numpy as np
-    >>> np.asarray(logaddexp(np.array([0.0, 1000.0]), 0.0)).round(4).tolist()
+    >>> np.asarray(logaddexp(np.array([0.0, 1000.0]), 0.0), np.float64).round(4).tolist()
     [0.6931, 1000.0]
     """
     return logaddexp_p.bind(*match_dtypes(x, y))
