@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-import weft.ops.local  # noqa: F401  (fills the slot `localize`)
+import weft.ops.localize  # noqa: F401  (fills the slot `localize`)
 from tests.harness.rule_checks import COMBINE, check_lower, is_inexact, random_like
 from weft.core.interpret import run_reference
 from weft.core.primitive import BatchAxis

@@ -17,6 +17,9 @@ from weft.util.dtypes import finfo, iinfo, isdtype, issubdtype, promote_types, r
 # module of this package -> the public names that live there
 _NAMES_OF = {
     "bits": "apply_over_axes packbits piecewise sort_complex unpackbits unwrap",
+    "composed": """
+        apply_along_axis around convolve correlate diff ediff1d gradient interp polyval round trapezoid vectorize
+    """,
     "creation": """
         arange array asarray astype copy empty empty_like eye from_dlpack frombuffer fromfunction fromiter fromstring full
         full_like geomspace identity indices linspace logspace meshgrid ones ones_like tri tril triu zeros zeros_like
@@ -37,10 +40,7 @@ _NAMES_OF = {
         bartlett blackman hamming hanning kaiser poly polyadd polyder polydiv polyfit polyint polymul polysub roots
         trim_zeros vander
     """,
-    "products": """
-        apply_along_axis around convolve correlate cross diff dot ediff1d einsum einsum_path gradient inner interp kron
-        matmul matvec outer polyval round tensordot trapezoid vdot vecdot vecmat vectorize
-    """,
+    "products": "cross dot einsum einsum_path inner kron matmul matvec outer tensordot vdot vecdot vecmat",
     "promote": "broadcast_shapes",
     "reductions": """
         all allclose amax amin any argmax argmin array_equal array_equiv average count_nonzero cumprod cumsum

@@ -24,6 +24,20 @@ from weft.numpy.bits import (
     unpackbits as unpackbits,
     unwrap as unwrap,
 )
+from weft.numpy.composed import (
+    apply_along_axis as apply_along_axis,
+    around as around,
+    convolve as convolve,
+    correlate as correlate,
+    diff as diff,
+    ediff1d as ediff1d,
+    gradient as gradient,
+    interp as interp,
+    polyval as polyval,
+    round as round,
+    trapezoid as trapezoid,
+    vectorize as vectorize,
+)
 from weft.numpy.creation import (
     arange as arange,
     array as array,
@@ -160,31 +174,19 @@ from weft.numpy.polynomials import (
     vander as vander,
 )
 from weft.numpy.products import (
-    apply_along_axis as apply_along_axis,
-    around as around,
-    convolve as convolve,
-    correlate as correlate,
     cross as cross,
-    diff as diff,
     dot as dot,
-    ediff1d as ediff1d,
     einsum as einsum,
     einsum_path as einsum_path,
-    gradient as gradient,
     inner as inner,
-    interp as interp,
     kron as kron,
     matmul as matmul,
     matvec as matvec,
     outer as outer,
-    polyval as polyval,
-    round as round,
     tensordot as tensordot,
-    trapezoid as trapezoid,
     vdot as vdot,
     vecdot as vecdot,
     vecmat as vecmat,
-    vectorize as vectorize,
 )
 from weft.numpy.promote import broadcast_shapes as broadcast_shapes
 from weft.numpy.reductions import (

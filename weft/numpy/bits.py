@@ -57,7 +57,7 @@ def unpackbits(a, axis: int | None = None, count: int | None = None, bitorder: s
 
 def unwrap(p, discont=None, axis: int = -1, period=2 * math.pi):
     """Phases with jumps of more than half a `period` taken out along `axis`."""
-    from weft.numpy.products import diff
+    from weft.numpy.composed import diff
     p = array_of("unwrap", p)
     if dtypes.issubdtype(p.dtype, np.complexfloating):
         raise ValueError("unwrap is not defined for complex numbers.")

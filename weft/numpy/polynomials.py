@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from weft.numpy import creation, manipulation as mp, products, ufuncs as uf
+from weft.numpy import composed, creation, manipulation as mp, ufuncs as uf
 from weft.numpy.promote import cast, check_arraylike, concrete, promote_dtypes, promote_dtypes_inexact, value
 from weft.ops.layout import broadcasted_iota
 from weft.util import dtypes
@@ -42,7 +42,7 @@ def polymul(a1, a2, *, trim_leading_zeros: bool = False):
     if trim_leading_zeros:
         a1, a2 = [trim_zeros(a, "f") for a in (a1, a2)]
     a1, a2 = [a if a.shape[0] else creation.zeros(1, a.dtype) for a in (a1, a2)]
-    return products.convolve(a1, a2)
+    return composed.convolve(a1, a2)
 
 
 def polydiv(u, v, *, trim_leading_zeros: bool = False):

@@ -1,6 +1,7 @@
 """How ops run on shards: parameters for local shapes, and what an op does itself along a dim that is split.
 
-Two open slots of a primitive are filled here.
+Two open slots of a primitive are filled, the first in `ops.localize`, the others here, in `local_indexing` and in
+`local_windows`, which are loaded when a rule first has special factors (see `partition.propagate`).
 
   localize(params, in_avals, out_avals) -> params
         the parameters for operands and results of the given (local) types; needed where parameters carry sizes
@@ -34,13 +35,6 @@ from weft.ops.halo import Need, Window, along, padded, rows
 from weft.util import dtypes
 
 
-def _localizes(primitive: Primitive) -> Callable:
-    def fill(fn: Callable) -> Callable:
-        primitive.rules["localize"] = fn
-        return fn
-    return fill
-
-
 def splits(primitive: Primitive, can_split: Callable, sums: Callable | None = None, windows: Callable | None = None,
            alone: Callable | None = None, bears_uneven: Callable | None = None) -> Callable:
     """Decorator: fill `split` and the slots that go with it."""
@@ -52,31 +46,6 @@ def splits(primitive: Primitive, can_split: Callable, sums: Callable | None = No
             primitive.rules["windows"] = windows
         return fn
     return fill
-
-
-# --- parameters that carry sizes --------------------------------------------------------------------------------------
-
-@_localizes(layout.broadcast_in_dim_p)
-def _broadcast_localize(params: dict, ins: Any, outs: Any) -> dict:
-    return dict(params, shape=outs[0].shape)
-
-
-@_localizes(layout.reshape_p)
-def _reshape_localize(params: dict, ins: Any, outs: Any) -> dict:
-    return dict(params, new_sizes=outs[0].shape)
-
-
-@_localizes(slicing.slice_p)
-def _slice_localize(params: dict, ins: Any, outs: Any) -> dict:
-    strides = params["strides"] or (1,) * ins[0].ndim
-    limits = tuple(lo + out if step == 1 else hi for lo, hi, out, step in
-                   zip(params["start_indices"], params["limit_indices"], outs[0].shape, strides))
-    return dict(params, limit_indices=limits)
-
-
-@_localizes(slicing.dynamic_slice_p)
-def _dynamic_slice_localize(params: dict, ins: Any, outs: Any) -> dict:
-    return dict(params, slice_sizes=outs[0].shape)
 
 
 # --- helpers ----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from weft.core.trace import typeof
 from weft.ops import convolution, layout, slicing
 from weft.ops.halo import Need, Window, behind, entry, rows, taken, within
 from weft.ops.local import splits
+from weft.ops.recognized import part_p, rotate_p
 
 # --- pad --------------------------------------------------------------------------------------------------------------
 
@@ -104,6 +105,48 @@ def _rev_split(ctx: Any, args: list, *, dimensions: Sequence[int]) -> Any:
     for need in ctx.needs():
         x = rows(ctx, x, need)
     return layout.rev(x, dimensions)
+
+
+# --- rotations, parts of padded values ---------------------------------------------------------------------------------
+
+def _rotate_windows(ctx: Any, dim: int, start: int) -> list[Need]:
+    """The rows from `start` on; where the last block is padded, those before the first one are asked for apart."""
+    axes, size = ctx.of_dim(0, dim), ctx.extent(0, dim)
+    own = ctx.block(size, axes)
+    if size % own == 0:
+        return [ctx.need(0, dim, axes, Window(start, own, own, ring=True))]
+    return [ctx.need(0, dim, axes, Window(first, own, own)) for first in (start, start - size)]
+
+
+@splits(rotate_p, lambda f, rule, eqn: f == rule.ins[0][eqn.params["dim"]][0], windows=_rotate_windows)
+def _rotate_split(ctx: Any, args: list, *, dim: int, start: int) -> Any:
+    (x,) = args
+    found = [rows(ctx, x, need) for need in ctx.needs()]
+    return found[0] if len(found) == 1 else behind(ctx, ctx.needs()[1], found[1], found[0])
+
+
+def _part_windows(ctx: Any, padding_config: tuple, start_indices: tuple, strides: tuple | None, **_cut: Any) -> list[Need] | None:
+    needs = []
+    for d, (low, _, inner) in enumerate(padding_config):
+        axes, step = ctx.of_result(0, d), strides[d] if strides else 1
+        if axes and inner:
+            return None
+        if axes:
+            own = ctx.block(ctx.result_extent(0, d), axes)
+            needs.append(ctx.need(0, d, axes, Window(start_indices[d] - low, own * step, (own - 1) * step + 1)))
+    return needs
+
+
+@splits(part_p, lambda f, rule, eqn: f in rule.special, windows=_part_windows)
+def _part_split(ctx: Any, args: list, *, padding_config: tuple, start_indices: tuple, limit_indices: tuple, strides: tuple | None
+                ) -> Any:
+    x, value = args
+    config, starts, limits = list(padding_config), list(start_indices), list(limit_indices)
+    for need in ctx.needs():
+        d = need.dim
+        x = within(ctx, rows(ctx, x, need, bool(ctx.of_dim(0, d))), need, value)
+        config[d], starts[d], limits[d] = (0, 0, 0), 0, need.window.span
+    return part_p.bind(x, value, padding_config=tuple(config), start_indices=starts, limit_indices=limits, strides=strides)
 
 
 # --- convolution ------------------------------------------------------------------------------------------------------

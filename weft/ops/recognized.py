@@ -19,8 +19,6 @@ from weft.ir.factors import FactorRule, RuleBuilder
 from weft.ir.jaxpr import Eqn, Jaxpr, Var
 from weft.ir.types import ShapedArray
 from weft.ops import slicing
-from weft.ops.halo import Need, Window, behind, rows, within
-from weft.ops.local import splits
 
 
 class _Rotate(Primitive):
@@ -43,22 +41,6 @@ def _rotate_factors(in_avals: Sequence, out_avals: Sequence, *, dim: int, start:
     b = RuleBuilder()
     factors = b.news(in_avals[0].shape)
     return b.rule([factors], [factors], special={factors[dim]: "halo"}, linear_ins=(0,))
-
-
-def _rotate_windows(ctx: Any, dim: int, start: int) -> list[Need]:
-    """The rows from `start` on; where the last block is padded, those before the first one are asked for apart."""
-    axes, size = ctx.of_dim(0, dim), ctx.extent(0, dim)
-    own = ctx.block(size, axes)
-    if size % own == 0:
-        return [ctx.need(0, dim, axes, Window(start, own, own, ring=True))]
-    return [ctx.need(0, dim, axes, Window(first, own, own)) for first in (start, start - size)]
-
-
-@splits(rotate_p, lambda f, rule, eqn: f == rule.ins[0][eqn.params["dim"]][0], windows=_rotate_windows)
-def _rotate_split(ctx: Any, args: list, *, dim: int, start: int) -> Any:
-    (x,) = args
-    found = [rows(ctx, x, need) for need in ctx.needs()]
-    return found[0] if len(found) == 1 else behind(ctx, ctx.needs()[1], found[1], found[0])
 
 
 class _Part(Primitive):
@@ -104,30 +86,6 @@ def _localize_part(params: dict, ins: Any, outs: Any) -> dict:
 
 
 part_p.rules["localize"] = _localize_part
-
-
-def _part_windows(ctx: Any, padding_config: tuple, start_indices: tuple, strides: tuple | None, **_cut: Any) -> list[Need] | None:
-    needs = []
-    for d, (low, _, inner) in enumerate(padding_config):
-        axes, step = ctx.of_result(0, d), strides[d] if strides else 1
-        if axes and inner:
-            return None
-        if axes:
-            own = ctx.block(ctx.result_extent(0, d), axes)
-            needs.append(ctx.need(0, d, axes, Window(start_indices[d] - low, own * step, (own - 1) * step + 1)))
-    return needs
-
-
-@splits(part_p, lambda f, rule, eqn: f in rule.special, windows=_part_windows)
-def _part_split(ctx: Any, args: list, *, padding_config: tuple, start_indices: tuple, limit_indices: tuple, strides: tuple | None
-                ) -> Any:
-    x, value = args
-    config, starts, limits = list(padding_config), list(start_indices), list(limit_indices)
-    for need in ctx.needs():
-        d = need.dim
-        x = within(ctx, rows(ctx, x, need, bool(ctx.of_dim(0, d))), need, value)
-        config[d], starts[d], limits[d] = (0, 0, 0), 0, need.window.span
-    return part_p.bind(x, value, padding_config=tuple(config), start_indices=starts, limit_indices=limits, strides=strides)
 
 
 # --- finding them -----------------------------------------------------------------------------------------------------

@@ -17,13 +17,12 @@ from weft.core.trace import current_trace
 from weft.ir.explicit import auto_part, has_explicit_axes, on_devices, retyped
 from weft.ir.jaxpr import Eqn, Jaxpr
 from weft.ir.mesh import AxisType, Mesh
-from weft.ir.program_mesh import common_mesh, constraint_shardings, sharding_of_spec, to_spec
+from weft.ir.program_mesh import common_mesh, constraint_shardings, has_shard_map, sharding_of_spec, to_spec
 from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.specs import DimSpec, Spec
 from weft.ir.types import ShapedArray
 from weft.ops.recognized import recognized
 from weft.partition.cost import CollectiveRecord
-from weft.partition.manual import on_mesh
 from weft.partition.propagate import Propagation, propagate
 from weft.partition.reshard import Placement
 from weft.partition.spmd import Laid, partition_program
@@ -85,13 +84,22 @@ def partition(jaxpr: Jaxpr, mesh: Mesh, in_specs: Sequence[Spec | None], out_spe
 def _settled(program: Jaxpr, mesh: Mesh, in_specs: tuple, out_specs: tuple) -> tuple[Jaxpr, Mesh, tuple, tuple, Propagation]:
     """Propagate, on finer axes where a reshape splits a dim between the devices of one axis; the program on those axes."""
     while True:
-        jaxpr = on_mesh(program, mesh)
+        jaxpr = _on_mesh(program, mesh)
         wishes = propagate(jaxpr, dict(mesh.shape), in_specs, out_specs, _constraint_reader(mesh), _type_reader(mesh))
         cuts = dict(sorted(wishes.cuts, key=lambda cut: -cut[1]))          # the smallest per axis
         if not cuts:
             return jaxpr, mesh, in_specs, out_specs, wishes
         mesh, parts = _refined(mesh, cuts)
         in_specs, out_specs = (tuple(_renamed(s, parts) for s in specs) for specs in (in_specs, out_specs))
+
+
+def _on_mesh(program: Jaxpr, mesh: Mesh) -> Jaxpr:
+    """`program` with the programs of its shard_maps on the axes of `mesh`."""
+    if not has_shard_map(program):
+        return program
+    from weft.partition.manual import on_mesh  # most programs have no shard_map
+
+    return on_mesh(program, mesh)
 
 
 def _refined(mesh: Mesh, cuts: Mapping[Any, int]) -> tuple[Mesh, dict[Any, tuple]]:

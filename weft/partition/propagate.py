@@ -15,6 +15,7 @@ How:  specs are read as axes per factor of each equation's rule and written back
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -35,7 +36,17 @@ def factor_rule(eqn: Eqn) -> FactorRule | None:
     if not eqn.primitive.has("factors"):
         return None
     key = (eqn.primitive, tuple(a.aval for a in eqn.invars), tuple(v.aval for v in eqn.outvars))
-    return eqn.primitive.rule("factors")(key[1], key[2], **eqn.params)
+    rule = eqn.primitive.rule("factors")(key[1], key[2], **eqn.params)
+    if rule is not None and any(mark != "offset" for mark in rule.special.values()):
+        _load_splits()
+    return rule
+
+
+@functools.cache
+def _load_splits() -> None:
+    """Have the slot `split` filled. Most programs have no dim that cannot simply be split, and need none of this."""
+    import weft.ops.local_indexing  # noqa: F401
+    import weft.ops.local_windows  # noqa: F401
 
 
 @record(frozen=False)

@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-import weft.ops.local_indexing  # noqa: F401  (these fill the slots `localize` and `split`)
-import weft.ops.local_windows  # noqa: F401
+import weft.ops.localize  # noqa: F401  (fills the slot `localize`)
 from weft.core.stage import StageTrace, StageTracer
 from weft.core.trace import extend_axis_env, set_trace
 from weft.ir.factors import FactorRule
@@ -292,7 +291,14 @@ class Partitioner:
         if rule is None:
             return self.whole(eqn)
         choices = self.choices(eqn, rule, values)
-        return choices[0] if len(choices) == 1 else min(choices, key=lambda c: self.price(eqn, rule, values, c))
+        best, least = choices[0], math.inf
+        for choice in choices if len(choices) > 1 else ():
+            work = self.work(eqn, rule, choice.axes, choice.ins, choice.outs, self.gives_up(rule, values, choice.axes))
+            if work < least:                 # else no way of moving, which is what takes long to price, would make up for it
+                price = work + self.moves(eqn, rule, values, choice)
+                if price < least:
+                    best, least = choice, price
+        return best
 
     def choices(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value]) -> list[Choice]:
         """The ways to split the factors of an equation; equal equations on values that lie alike, as in equal layers, have the same.
@@ -392,8 +398,8 @@ class Partitioner:
         outs = [Placement(dims_of_factors(fs, axes, rule, self.sizes), summed | passing) for fs in rule.outs]
         return Choice(axes, ins, outs)
 
-    def price(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], choice: Choice) -> float:
-        """Cost of computing `eqn` as `choice` says, in bytes sent."""
+    def moves(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], choice: Choice) -> float:
+        """Bytes sent to have operands and results of `eqn` where `choice` and the wishes say."""
         axes, ins, outs = choice.axes, choice.ins, choice.outs
         cost = sum(self.best(v, p)[1] for v, p in zip(values, ins))
         finishing = [a for f, mine in axes.items() if rule.reduced.get(f) in FINISH for a in mine]
@@ -403,7 +409,7 @@ class Partitioner:
             if finishing:
                 n = math.prod(self.sizes[a] for a in finishing)
                 cost += LATENCY + collective_bytes("psum", self.local_bytes(var.aval, place), n)
-        return cost + self.work(eqn, rule, axes, ins, outs, self.gives_up(rule, values, axes))
+        return cost
 
     def exchanged(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes, ins: Sequence[Placement]) -> float:
         """Bytes of the rows that devices send each other because operands are needed across the borders of blocks."""
