@@ -377,10 +377,11 @@ def test_streaming_stores(type_, offset):
 
 @pytest.mark.parametrize("type_", ["bf16", "f32", "c64"])
 @pytest.mark.parametrize("kind", ["vector", "serial"])
-def test_prefetches_change_nothing(type_, kind):
+@pytest.mark.parametrize("step", [-1, 0, 1, 3, 1000])
+def test_prefetches_change_nothing(type_, kind, step):
     n = 77
     kernel = Kernel((Buf("x", type_, n), Buf("y", type_, n, "out")), (
-        For("i", n, (Prefetch("x", add(i, ix(n))), Store("y", i, Load("x", i, type_))), kind),))
+        For("i", n, (Prefetch("x", add(mul(i, ix(step)), ix(n))), Store("y", i, Load("x", i, type_))), kind),))
     check(kernel, *arrays(kernel))
 
 

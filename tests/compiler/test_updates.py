@@ -61,6 +61,22 @@ def test_rows_are_written_once(native, op, mode, dtype, monkeypatch):
 
 
 @BOTH
+@pytest.mark.parametrize("along", ["all", "rows", "reversed"])
+def test_rows_are_written_once_from_updates_that_repeat_or_run_backwards(native, along, monkeypatch):
+    monkeypatch.setattr(scatters, "ROWS_BYTES", 0)
+    rng, n, width, count = np.random.default_rng(0), 5, 70, 9
+    shape, dims = {"all": ((), ()), "rows": ((count,), (0,)), "reversed": ((count, width), (0, 1))}[along]
+
+    def fn(x, at, u):
+        u = L.broadcast_in_dim(u, (count, width), dims)
+        return [I.scatter_mul(x, at, L.rev(u, (1,)) if along == "reversed" else u, ROWS, mode=MODE.FILL_OR_DROP)]
+
+    avals = [ShapedArray((n, width), F32), ShapedArray((count, 1), I32), ShapedArray(shape, F32)]
+    args = rng.standard_normal((n, width)), rng.integers(-1, n + 1, (count, 1)), rng.standard_normal(shape)
+    check(stage(fn, avals), *args, native=native, rtol=1e-5)
+
+
+@BOTH
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_rows_of_several_dims_are_written_once(native, pieces, monkeypatch):
     """Places of two dims, windows of two dims whose updates lie crosswise, and places that are batched."""

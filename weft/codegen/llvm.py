@@ -284,20 +284,19 @@ class KernelEmitter(Expressions):
             self._store_part(stmt, type_, value, index, part, mask)
 
     def prefetch(self, stmt: Prefetch) -> None:
-        """Ask for the cache lines of all elements of a block."""
+        """Ask for the cache lines of all elements of a block, unless they lie too far apart for that to pay."""
         b, type_, index = self.b, self.buffers[stmt.buf].type, self.evaluate(stmt.index)
         b.declare("llvm.prefetch.p0", "void", "ptr", "i32", "i32", "i32")
         step = 1
         if type_ in COMPLEX:
             type_, step, index = REAL_OF[type_], 2, self.operate("mul", [index, constant(2)], "i64")
-        if not self.vectorized:
+        places: list[str] = []
+        if not self.vectorized or index.kind == UNIFORM:
             places = [self.address(stmt.buf, type_, index)]
         elif index.kind == AFFINE and step <= index.stride <= CACHE_LINE // ITEMSIZE[type_]:
             base = self.address(stmt.buf, type_, self.sum(index.base, self._scale(self.induction, index.stride)))
             lines = range(0, self.parts * self.lanes.w * index.stride * ITEMSIZE[type_], CACHE_LINE)
             places = [b.pure(f"getelementptr i8, ptr {base}, i64 {at}", base) for at in lines]
-        else:
-            raise NotImplementedError("codegen: prefetch of elements that lie further apart than cache lines")
         for place in places:
             b.line(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
 

@@ -158,8 +158,8 @@ class Pack:
 
 @record
 class Prefetch:
-    """Hint: element `index` of `buf` is needed soon. In a vector loop, so are those of all its iterations; they lie a
-    cache line apart at most. The place may be beyond the end of `buf`."""
+    """Hint: element `index` of `buf` is needed soon. In a vector loop, so are those of all its iterations, unless they lie further
+    apart than a cache line. The place may be beyond the end of `buf`."""
     buf: str
     index: Expr
 
