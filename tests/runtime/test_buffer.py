@@ -213,3 +213,9 @@ def test_a_child_process_has_memory_of_its_own(fresh_heap, nbytes):
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert x.sum() == 7 * nbytes
+
+
+def test_a_buffer_whose_making_was_interrupted_leaves_silently(fresh_heap, capfd):
+    before = buffer.allocated_bytes()
+    Buffer.__new__(Buffer)
+    assert (capfd.readouterr().err, buffer.allocated_bytes()) == ("", before)

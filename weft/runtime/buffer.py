@@ -311,7 +311,7 @@ class Buffer:
         return f"Buffer({self.nbytes} bytes at {self.ptr:#x})"
 
     def __del__(self) -> None:
-        heap = self._heap
+        heap = getattr(self, "_heap", None)  # an interrupt can end the making of a buffer anywhere
         if heap is not None and cache_limit is not None:  # module globals go first when the interpreter ends
             heap.free(self.ptr)
 
