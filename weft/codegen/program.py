@@ -13,7 +13,7 @@ import ctypes
 import functools
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from weft.codegen import cache, loader, native, objects, pool, symbols, target
@@ -71,7 +71,7 @@ def _kernel_name(kernel: Kernel) -> str:
     return cache.key(target.current().identity, loops_text.canonical(kernel))
 
 
-def _provide(kernels: dict[str, Kernel], others: Sequence[Order]) -> None:
+def _provide(kernels: dict[str, Kernel], others: Sequence[Order], meanwhile: Callable[[], object] | None = None) -> None:
     """Load kernels, compiling what is missing; objects that will be wanted next are prepared at the same time."""
     threads = pool.num_threads()
     with _lock:
@@ -83,8 +83,7 @@ def _provide(kernels: dict[str, Kernel], others: Sequence[Order]) -> None:
         count = max(-(-len(rest) // BATCH), min(threads, len(rest) // 2))   # a module of one kernel is mostly fixed cost
         batches = [dict(rest[i::count]) for i in range(count)]
         orders = [Order(cache.key("batch", *batch), functools.partial(_batch_ir, batch)) for batch in batches]
-        wants_pool = any(order.key == one.key for one in pool.orders() for order in others)
-        objects.prepare([*orders, *others], threads, pool.make_of_what_is_there if wants_pool else None)
+        objects.prepare([*orders, *others], threads, meanwhile)
         for batch, order in zip(batches, orders):
             _link_batch(batch, order.key, objects.take(order), False)
             where = f"{order.key} {' '.join(batch)}".encode()
@@ -191,9 +190,11 @@ def compile_program(program: Program) -> NativeProgram:
         from weft.codegen import sort
 
         orders += [part for symbol in dict.fromkeys(sorts) for part in sort.orders(symbol)]
-    if emitter.routines or any(kernel.parallel_extent > 1 for kernel in launched.values()):
+    parallel = bool(matmuls or sorts or emitter.routines) or any(kernel.parallel_extent > 1 for kernel in launched.values())
+    if parallel:
         orders += pool.orders()
-    _provide({names[number]: kernel for number, kernel in launched.items()}, [*orders, *entry_orders])
+    kernels = {names[number]: kernel for number, kernel in launched.items()}
+    _provide(kernels, [*orders, *entry_orders], pool.make_of_what_is_there if parallel else None)
     distinct = {_symbol(name): _kernels[name] for name in names.values()}
     imports = {symbol: made.address for symbol, made in distinct.items()}
     imports |= {symbol: gemm.ensure(symbol, wanted) for symbol, wanted in matmuls.items()}

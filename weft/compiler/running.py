@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from weft.compiler.nest import STREAM_BYTES
 from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.ir.loops import ITEMSIZE, Buf, Expr, For, Init, Kernel, Let, Prefetch, Ref, Scan, Stmt, Store
@@ -29,7 +30,6 @@ IN_REGISTERS = 8               # fewer inner elements than this are kept in regi
 AHEAD = 2                      # rows of a strip that are fetched before their turn
 BLOCK = 1 << 15                # elements of a block, all strips together
 SPLIT = 1 << 18                # elements from which a dim is cut into blocks
-STREAM_BYTES = 1 << 25         # results of this size go past the caches
 
 Combine = Callable[[Builder, list[Expr], list[Expr]], list[Expr]]
 

@@ -3,8 +3,8 @@
 In:   a scatter equation, and how its updates lie in memory.
 Out:  kernels. All give the same: updates that share a place are combined with it one after another, in their order.
       - one after another (`in_order`), columns of wide windows apart;
-      - onto few places (`into_tables`): tables that are filled apart and then combined, in an order of its own that no number of
-        threads changes;
+      - onto few places (`in_order` into tables apart, then `combined_tables`), in an order of its own that no number of threads
+        changes;
       - single elements onto many places (`owned`): each task owns a part of the places and takes the updates that fall there;
       - windows that are rows of the operand (`sorted_by_row`, `row_by_row`): updates are brought into the order of the rows by their
         numbers, then every row is read, combined and written once, without a copy of the operand before.
