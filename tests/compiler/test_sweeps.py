@@ -12,6 +12,7 @@ from tests.compiler.machine import check
 from tests.compiler.test_fusion import softmax, spread, staged, values
 from weft.ir.loops import For, Prefetch
 from weft.ir.loops_text import print_kernel
+from weft.ops.casting import convert_element_type
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -24,6 +25,10 @@ def centred(x):
 
 def outer(x, combine=R.reduce_sum):
     return combine(x, axes=tuple(range(x.ndim - 1)))
+
+
+def bits(x):
+    return convert_element_type(E.mul(x, 100.0), np.dtype(np.int32))
 
 
 def scaled(x):
@@ -49,6 +54,9 @@ SWEEPS = [
     ("of an operand", lambda x, y: [E.mul(centred(x), y), outer(y)], [(512, 300), (512, 300)], 2),
     ("of what is computed from an operand", lambda x, y: [E.mul(centred(x), y), outer(E.mul(y, 2.0)), outer(centred(x))],
      [(512, 300), (512, 300)], 3),
+    ("of truths, beside truths of rows", lambda x: [outer(E.lt(x, 2.0), R.reduce_and), R.reduce_or(E.lt(x, -2.0), axes=(1,))],
+     [(512, 300)], 2),
+    ("of bits, beside bits of rows", lambda x: [outer(bits(x), R.reduce_or), R.reduce_and(bits(x), axes=(1,))], [(512, 300)], 2),
     ("over some of the rows", lambda x: [R.reduce_sum(centred(x), axes=(1,))], [(8, 40, 300)], 2),
     ("not over the outermost", lambda x: [R.reduce_sum(centred(x), axes=(0,))], [(40, 8, 300)], 3),
     ("of narrow rows", lambda x: [outer(centred(x))], [(9000, 20)], 3),

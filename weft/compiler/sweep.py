@@ -19,7 +19,8 @@ from weft.util.record import record
 SMALL = 32768              # elements that one task may go over
 FEWEST_PARTS = 4           # that keep threads busy
 SHORTEST = 64              # results of a part, less are better kept in registers
-SWEPT_TYPES = frozenset({"i32", "u32", "i64", "u64", "f32", "f64"})
+_ARITHMETIC, _LOGIC = frozenset({"add", "mul", "min", "max"}), frozenset({"and", "or"})
+SWEPT = {"bool": _LOGIC} | dict.fromkeys(("i32", "u32", "i64", "u64"), _ARITHMETIC | _LOGIC) | dict.fromkeys(("f32", "f64"), _ARITHMETIC)
 
 
 @record
@@ -42,9 +43,8 @@ def unfolded(atom: Atom, maker: Eqn | None) -> Atom:
 def sweep_of(eqn: Eqn, source: Atom) -> Sweep | None:
     """How the reduction `eqn` of `source`, whatever the shape it gives it, lies in rows."""
     operand, axes = eqn.invars[0].aval, tuple(sorted(eqn.params["axes"]))
-    if type(source) is Literal or not axes or eqn.primitive.rules["lower"].combine not in ("add", "mul", "min", "max") \
-            or type_name(operand.dtype) not in SWEPT_TYPES or any(
-                operand.shape[d] > 1 for d in range(axes[0], axes[-1]) if d not in axes):
+    if type(source) is Literal or not axes or eqn.primitive.rules["lower"].combine not in SWEPT.get(type_name(operand.dtype), ()) \
+            or any(operand.shape[d] > 1 for d in range(axes[0], axes[-1]) if d not in axes):
         return None
     parts, columns = math.prod(operand.shape[:axes[0]]), math.prod(operand.shape[axes[-1] + 1:])
     rows = operand.size // (parts * columns) if operand.size else 0
