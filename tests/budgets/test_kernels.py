@@ -166,3 +166,17 @@ def test_a_convolution_split_by_data_copies_nothing_for_the_gradient_of_its_kern
     alone, split = scheduled(weft.grad(loss), w, x), scheduled(weft.grad(loss), put(w), put(x, "d"))
     assert split.kernel_count == alone.kernel_count + 1                                    # which adds the devices' parts
     assert split.program.arena_bytes <= alone.program.arena_bytes + 8 * w.nbytes
+
+
+@pytest.mark.parametrize("kind, width", [("max", 2), ("max", 3), ("average", 2)])
+def test_gradients_of_windows_apart_are_one_kernel_and_take_no_memory(kind, width):
+    window = (1, width, width, 1)
+
+    def pooled(x):
+        if kind == "max":
+            return (lax.reduce_window(x, -np.inf, lax.max, window, window, "VALID") ** 2).sum()
+        return (lax.reduce_window(x, 0.0, lax.add, window, window, "VALID") ** 2).sum()
+
+    found = scheduled(weft.grad(pooled), np.zeros((2, 24, 24, 32), "f4"))
+    assert found.kernel_count == 1 and found.program.arena_bytes == 0
+    assert " ? " not in print_kernel(found.kernels[0])

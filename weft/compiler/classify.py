@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from weft.ir.build import Builder, has_kernels
 from weft.ir.jaxpr import Eqn, Literal
 from weft.ir.loops import BINARY_MATH, UNARY_MATH, Const
@@ -16,6 +18,8 @@ _CHEAP_MATH = frozenset({"floor", "ceil", "is_finite", "sqrt", "rsqrt"})
 _SLOW = {"div": 4, "rem": 12, "pow": 30, "integer_pow": 2, "sqrt": 4, "rsqrt": 4, "erf_inv": 30, "threefry2x32": 100}
 _IN_KERNELS = frozenset({"pull", "reduce", "scan", "scatter", "contract", "sort", "update"})
 _kinds: dict[object, str] = {}
+MOST_APART = 16            # rows of a turn that kernels compute one beside the other,
+NARROWEST = 16             # of so many elements at least
 
 
 def treatment(eqn: Eqn) -> str:
@@ -155,3 +159,12 @@ def _probe(eqn: Eqn, operand, result) -> View | None:
         known = all(k in of_dim for k in terms)
         maps.append((const, tuple((of_dim[k], c) for k, c in terms.items())) if known else None)
     return View(form[1], tuple(strides), tuple(maps))
+
+
+def rows_apart(eqn: Eqn) -> int:
+    """How many rows of the result there are for each of the operand, if it has whole rows between them in turns; else 1."""
+    shape = eqn.outvars[0].aval.shape
+    if eqn.primitive.name != "pad" or not shape or shape[-1] < NARROWEST:
+        return 1
+    apart = [inner + 1 for _, _, inner in eqn.params["padding_config"]]
+    return math.prod(apart) if apart[-1] == 1 and all(n % step == 0 for n, step in zip(shape, apart)) else 1

@@ -20,7 +20,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from weft.compiler.classify import View, cost, is_dense, treatment, view_of
+from weft.compiler.classify import MOST_APART, View, cost, is_dense, rows_apart, treatment, view_of
 from weft.compiler.sweep import Sweep, sweep_of, unfolded
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.ir.program import MOST_TAIL_ARGS
@@ -31,6 +31,7 @@ FULL = "full"              # the tags of a value that has the shape of its row c
 FOLDED = "folded"          # the same number of elements in another shape,
 SWEPT = "swept"            # or is a sum over the rows
 EXPENSIVE = 12             # price from which a value that is used twice is worth a buffer
+MOST_SPREAD = 256          # price up to which what is padded between its rows is computed where it is read
 LONGEST_CHAIN = 48         # equations inlined into one another
 SMALL_DOMAIN = 32768       # elements of a row context that may run in one task
 FEWEST_ROWS = 16           # rows that keep several threads busy
@@ -76,6 +77,7 @@ class Graph:
         self.price: dict[Var, int] = {}              # of computing it from what lies in memory for certain,
         self.reprice: dict[Var, int] = {}            # and from roots, were they in memory
         self.chain: dict[Var, int] = {}
+        self.turn: dict[Var, int] = {}               # rows that are computed in ways of their own, where there are several
         self.swept: dict[Var, Sweep] = {}
         self.roots: set[Var] = set()
         self.needed: set[Var] = set()
@@ -123,7 +125,7 @@ class Graph:
     def _pull(self, eqn: Eqn) -> None:
         out = eqn.outvars[0]
         shape = out.aval.shape
-        depth, price, chain = 0, cost(eqn), 1
+        depth, price, chain, turn = 0, cost(eqn), 1, 1
         reprice = price
         context, tags = None, None
         view = view_of(eqn)
@@ -150,10 +152,11 @@ class Graph:
                 depth = max(depth, self.depth[atom])
                 price += self.price[atom]
                 reprice += self.reprice[atom]
-                chain = max(chain, self.chain[atom] + 1)
+                chain, turn = max(chain, self.chain[atom] + 1), max(turn, self.turn.get(atom, 1))
             else:
                 depth = max(depth, self.demand(atom) + 1)
                 price, reprice = price + 1, reprice + 1
+        turn *= rows_apart(eqn)
         if tags == FULL:
             self._lift(eqn, depth, context)
         for var in eqn.outvars:
@@ -162,6 +165,8 @@ class Graph:
             if context is not None:
                 self.context[var], self.tags[var] = context, tags
             self.reprice[var] = reprice
+            if turn > 1:
+                self.turn[var] = turn
             if reprice >= EXPENSIVE and self.uses.get(var, 0) > 1 and tags != FOLDED:
                 self.roots.add(var if view is None else self._unshaped(var))
                 self.reprice[var] = 1
@@ -248,6 +253,9 @@ class Graph:
                 return False
             inner, extent = next(((s, n) for s, n in zip(reversed(view.strides), reversed(out.shape)) if n > 1), (0, 1))
             return not expensive or size == 1 or out.size <= size or (inner == 0 and extent >= FEWEST_COLUMNS)
+        apart = rows_apart(eqn)
+        if apart > 1 and atom not in self.needed and self.price[atom] < MOST_SPREAD:
+            return apart * self.turn.get(atom, 1) <= MOST_APART
         joined = eqn.primitive.kind in ("layout", "slice") and out.size < 2 * size      # each element is read about once
         if atom in self.needed or expensive or (self.producer[atom].primitive.kind == "index" and not joined):
             return size == 1 and atom not in self.needed

@@ -10,12 +10,14 @@ equal shares of rows, or of the vector dim where rows are few.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
 from weft.compiler.classify import row_major
 from weft.compiler.emit import Emitter
 from weft.compiler.lower import Lowered, children
+from weft.compiler.phases import phases_of
 from weft.compiler.strips import even_chunk, strips_of
 from weft.compiler.translate import Replace, Translate
 from weft.ir.build import Builder, type_name
@@ -248,6 +250,7 @@ class Nest:
         self.next_row: dict[int, Expr] = {}
         self.rows_later: Callable[[int], dict[int, Expr]] | None = None
         strips = strips_of(self) if tile is None else None
+        self.phases = phases_of(low, rows, self.survey.price) if tile is None and woven is None else {}
         if strips is not None:
             loops = strips.tasks(rows, where)
         else:
@@ -262,6 +265,8 @@ class Nest:
             strips.write(where)
         elif woven is not None:
             self._weave(where, woven)
+        elif self.phases:
+            self._in_phases(where, rows)
         else:
             self._rows(where)
         for _, var, extent, kind in reversed(loops):
@@ -278,7 +283,7 @@ class Nest:
         if lanes_are_rows and all(o.var.aval.nbytes >= self.stream_from for o in self.low.outputs):
             # who reads waits for memory, who stores past the caches does not
             rows = sorted(rows, key=lambda dim: -sum([abs(self._step(access, dim)) for _, access in self.survey.loads]))
-        counts = [d.extent for d in rows]
+        counts = [d.extent // self.phases.get(id(d), 1) for d in rows]
         total, tasks, pieces, chunk = math.prod(counts), self.low.parts or self.tasks(), 1, vector.extent if lanes_are_rows else 0
         if lanes_are_rows and total < tasks:
             chunk = even_chunk(vector.extent, -(-tasks // total))
@@ -567,6 +572,18 @@ class Nest:
         for i, out in enumerate(low.outputs):
             row = tuple(ready[i * count:(i + 1) * count])
             self.emit.append(Weave(self.out_names[out.var], done[i], row, out.var.aval.nbytes >= self.stream_from))
+
+    def _in_phases(self, where: dict[int, Expr], rows: list[Dim]) -> None:
+        """The rows of one turn, one store after the other."""
+        low, b, turn = self.low, self.b, [d for d in rows if id(d) in self.phases]
+        roots: list[Expr] = []
+        ways = [range(self.phases[id(d)]) for d in turn]
+        for rest in itertools.product(*ways):
+            here = {id(d): b.iadd(b.imul(where[id(d)], self.phases[id(d)]), k) for d, k in zip(turn, rest)}
+            translate = Translate(low.builder, b, self.mapping({**where, **here}))
+            for o in low.outputs:
+                roots += [translate(o.index), translate(o.value)]
+        self.store(low.outputs * math.prod(map(len, ways)), self.emit.compute(roots))
 
     def store(self, outputs: list, done: list[Expr]) -> None:
         """Store `outputs`; `done` has the index and the value of each.

@@ -429,6 +429,8 @@ class Builder:
             return self.idiv(*args)
         if x.op == "rem" and x.type == "i64" and id(x) in maker._range and isinstance(args[1], Const):
             return self.irem(*args)
+        if x.type == "bool" or x.op == "select":       # what the other arguments may have decided
+            return self.op(x.op, *args, type=x.type)
         made = self._op(x.op, args, x.type)
         known = maker._range.get(id(x))
         if known is not None and x.type == "i64":
