@@ -69,7 +69,7 @@ def kernel_table(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
     return f"@kernels = internal constant [{len(names)} x ptr] [{listed}]"
 
 
-def _unroll(recipe: Recipe, rows: int, vectors: int, edge: bool) -> int:
+def unrolled(recipe: Recipe, rows: int, vectors: int, edge: bool) -> int:
     """Beats of one turn: a wide tile has work enough for one, and each costs its share of compiling."""
     return 2 * LINE_BEATS if rows == recipe.rows and vectors == 1 and edge else 1  # about a cache line of every row
 
@@ -89,7 +89,7 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
     mask = f.first_lanes("%last", lanes) if edge else None
     row_offsets = ["0", *(f.mul("%as", r) for r in range(1, rows))]
     element_bytes = 4 if recipe.joined else recipe.acc_bytes
-    unroll = _unroll(recipe, rows, vectors, edge)
+    unroll = unrolled(recipe, rows, vectors, edge)
 
     def beat(pa: str, pb: str, offset: int, sums: list[str]) -> list[str]:
         bs = []

@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Sequence
 
+from weft.codegen import gemm_asm
 from weft.codegen._link import Part
 from weft.codegen.gemm_micro import LINE_BEATS, ROW_COUNTS, kernel_name, kernel_table, kernels, row_kernel, shapes
 from weft.codegen.gemm_tail import Ends, add, finish
@@ -84,13 +85,15 @@ def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[Part]:
 
 
 def _kernel_parts(recipe: Recipe, listed: list[str]) -> list[Part]:
-    """The register kernels in two modules that are compiled side by side: those of the most rows, and those of fewer."""
+    """The register kernels: assembled, or in two modules that are compiled side by side: those of the most rows, and those of fewer."""
     made = [name for name in listed if name.startswith("kernel")]
     most = [name for name in made if name.startswith(kernel_name(recipe.rows, 0, False)[:-1])]
     ways = [name for name in listed if name == "blocks"]
+    assembled = gemm_asm.suits(recipe.machine)
+    write = gemm_asm.module if assembled else _kernel_module
     return [
-        Part(f"kernels {recipe.name} {' '.join([*names, *ways])}", functools.partial(_kernel_module, recipe, [*names, *ways]), names)
-        for names in (most, [name for name in made if name not in most])
+        Part(f"kernels {recipe.name} {' '.join([*names, *ways])}", functools.partial(write, recipe, [*names, *ways]), names, assembled)
+        for names in ([made] if assembled else [most, [name for name in made if name not in most]])
         if names
     ]
 

@@ -22,6 +22,7 @@ _OUT = ctypes.POINTER(ctypes.c_void_p)
 _SIGNATURES = {
     "InitializeNativeTarget": (None,),
     "InitializeNativeAsmPrinter": (None,),
+    "InitializeNativeAsmParser": (None,),
     "ContextCreate": (_ANY,),
     "ContextDispose": (None, _ANY),
     "ParseAssembly": (_ANY, _ANY, _TEXT, _OUT),
@@ -90,6 +91,7 @@ def _load(path: str) -> ctypes.CDLL:
         setattr(found, name, function)
     found.InitializeNativeTarget()
     found.InitializeNativeAsmPrinter()
+    found.InitializeNativeAsmParser()
     return found
 
 

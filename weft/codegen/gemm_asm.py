@@ -1,0 +1,151 @@
+"""The register kernels of `gemm_micro` for AVX-512, in assembler: which register holds what is known beforehand.
+
+LLVM takes 4 to 9 ms to find that out for one kernel, and half a millisecond to assemble it. The text is that of a module without
+functions of its own; the calling convention is that of Linux.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection
+
+from weft.codegen.gemm_micro import LINE_BEATS, ROW_COUNTS, kernel_name, shapes, unrolled
+from weft.codegen.gemm_types import Machine, Recipe
+
+# Registers of all kernels. Arguments come in the first six of these, and on the stack.
+_A, _AS, _B, _BS, _BEATS, _SRC = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
+_AS3, _AS5, _DST, _DS, _AHEAD, _NEXT = _KEPT = ("%rbx", "%r12", "%r15", "%rbp", "%r14", "%r13")
+_I, _X, _Y = "%rax", "%r10", "%r11"
+#: place of the arguments on the stack, above what is kept there
+_ON_STACK = {name: 8 * (len(_KEPT) + 1 + i) for i, name in enumerate(("ss", "dst", "ds", "last", "ahead", "next"))}
+#: vector registers beside the sums: those of B, the element of A, a product
+_OF_B, _OF_A, _PRODUCT = 24, 28, 29
+
+
+def suits(machine: Machine) -> bool:
+    """Whether the kernels of a machine are those of this file."""
+    return machine.masks and sys.platform == "linux"
+
+
+def module(recipe: Recipe, wanted: Collection[str]) -> str:
+    """Return a module with the kernels whose names are wanted, which heed `src` if "blocks" is wanted: see `gemm_micro`."""
+    kernels = [_Kernel(recipe, rows, *shape) for rows in ROW_COUNTS for shape in shapes(recipe) if kernel_name(rows, *shape) in wanted]
+    return "".join([f'module asm "{line}"\n' for kernel in kernels for line in kernel.lines("blocks" in wanted)])
+
+
+class _Kernel:
+    """One kernel; `vectors` of 0 is half a vector."""
+
+    def __init__(self, recipe: Recipe, rows: int, vectors: int, edge: bool) -> None:
+        self.recipe, self.name, self.rows, self.edge = recipe, kernel_name(rows, vectors, edge), rows, edge
+        self.vectors, self.register = (vectors, "%zmm") if vectors else (1, "%ymm")
+        self.element_bytes = 4 if recipe.joined else recipe.acc_bytes
+        self.lanes = (64 if vectors else 32) // self.element_bytes
+        self.suffix = "s" if self.element_bytes == 4 else "d"
+        self.full = rows == recipe.rows                   # the one that nearly all work is done by
+        self.multiply, self.add = _instructions(recipe)
+
+    def lines(self, adds: bool) -> list[str]:
+        prefetches = self.full and not self.edge
+        unroll = unrolled(self.recipe, self.rows, self.vectors, self.edge)
+        tile = [(r, v) for r in range(self.rows) for v in range(self.vectors)]
+        out = [f".globl {self.name}", f".type {self.name},@function", ".p2align 4", f"{self.name}:"]
+        out += [f"pushq {register}" for register in _KEPT]
+        out += [f"movq {_ON_STACK[name]}(%rsp), {register}"
+                for name, register in (("dst", _DST), ("ds", _DS), ("ahead", _AHEAD), ("next", _NEXT))]
+        out += [f"leaq ({_AS},{_AS},2), {_AS3}", f"leaq ({_AS},{_AS},4), {_AS5}"]
+        if self.edge:
+            out += [f"movq {_ON_STACK['last']}(%rsp), {_X}", "xorl %eax, %eax", f"btsq {_X}, %rax", "decq %rax", "kmovq %rax, %k1"]
+        out += [f"vpxord {s}, {s}, {s}" for s in map(self.sum, tile)]
+        if unroll > 1:
+            out += [f"movq {_BEATS}, {_Y}", f"shrq ${unroll.bit_length() - 1}, {_Y}", f"andq ${unroll - 1}, {_BEATS}"]
+            out += self.loop("turns", _Y, [*self.fetch_next_rows(), *self.beats(unroll)])
+        out += self.loop("beats", _BEATS, [*(self.fetch_next_row() if self.full else ()),
+                                           *(_fetch_place(self.recipe) if prefetches else ()), *self.beats(1)])
+        if self.recipe.flips:
+            out += [f"vpaddd {64 * v}({_B}), {s}, {s}" for (_, v), s in zip(tile, map(self.sum, tile))]
+        if adds:
+            out += [f"testq {_SRC}, {_SRC}", f"je .L{self.name}_store", f"movq {_ON_STACK['ss']}(%rsp), {_X}"]
+            out += self.each_place(_SRC, _X, lambda place, s, mask: f"{self.add} {place}, {s}, {s}{mask}")
+            out += [f".L{self.name}_store:"]
+        out += self.each_place(_DST, _DS, lambda place, s, mask: f"vmovup{self.suffix} {s}, {place}{mask}")
+        out += [f"popq {register}" for register in reversed(_KEPT)]
+        return [*out, "vzeroupper", "retq", f".size {self.name}, .-{self.name}"]
+
+    def sum(self, place: tuple[int, int]) -> str:
+        return f"{self.register}{place[0] * self.vectors + place[1]}"
+
+    def row(self, r: int, offset: object = "") -> str:
+        """The address of an element of A."""
+        index = ("", f",{_AS}", f",{_AS},2", f",{_AS3}", f",{_AS},4", f",{_AS5}")[r]
+        return f"{offset or ''}({_A}{index})"
+
+    def loop(self, name: str, count: str, body: list[str]) -> list[str]:
+        """Do `body` as often as `count` says, which may be not at all."""
+        label = f".L{self.name}_{name}"
+        return ["xorl %eax, %eax", f"testq {count}, {count}", f"je {label}_end", ".p2align 4", f"{label}:", *body,
+                f"incq {_I}", f"cmpq {count}, {_I}", f"jb {label}", f"{label}_end:"]
+
+    def beats(self, count: int) -> list[str]:
+        """So many multiply-adds of each sum, and on to the next elements."""
+        out = []
+        for u in range(count):
+            for v in range(self.vectors):
+                # (of joined elements B is always packed, and padded)
+                mask = "{%k1}{z}" if self.edge and v == self.vectors - 1 and not self.recipe.joined else ""
+                out.append(f"vmovup{self.suffix} {64 * v}({_B}), {self.register}{_OF_B + v}{mask}")
+            out.append(f"addq {_BS}, {_B}")
+            for r in range(self.rows):
+                x = f"{self.register}{_OF_A}"
+                out.append(f"vbroadcasts{self.suffix} {self.row(r, u * self.element_bytes)}, {x}")
+                for v in range(self.vectors):
+                    out += self.multiply_add(x, f"{self.register}{_OF_B + v}", self.sum((r, v)))
+        return [*out, f"addq ${count * self.element_bytes}, {_A}"]
+
+    def multiply_add(self, x: str, y: str, sum: str) -> list[str]:
+        """Add the products of an element of A and a vector of B."""
+        if self.recipe.flips and self.recipe.in_type == "i8":    # the operand in the middle is the one without signs
+            x, y = y, x
+        if self.multiply.startswith(("vfm", "vdp", "vpdp")):
+            return [f"{self.multiply} {x}, {y}, {sum}"]
+        product = f"{self.register}{_PRODUCT}"
+        return [f"{self.multiply} {x}, {y}, {product}", f"{self.add} {product}, {sum}, {sum}"]
+
+    def fetch_next_row(self) -> list[str]:
+        """Ask for what the next rows of A have here, which lie far apart: one of them in turn."""
+        return [f"movl %eax, {_X}d", f"andl $7, {_X}d", f"movq {_X}, {_Y}", f"imulq {_AS}, {_Y}", f"addq {_A}, {_Y}",
+                f"prefetcht1 ({_Y},{_NEXT})"]
+
+    def fetch_next_rows(self) -> list[str]:
+        """The same for all of them, in a long turn."""
+        out = [f"leaq ({_A},{_NEXT}), {_X}"]
+        return out + [f"prefetcht1 {self.row(r).replace(_A, _X)}" for r in range(self.rows)]
+
+    def each_place(self, first: str, stride: str, each) -> list[str]:
+        """`each(place, sum, mask)` for all sums; `first` goes down the rows."""
+        out = []
+        for r in range(self.rows):
+            out += [f"addq {stride}, {first}"] if r else []
+            for v in range(self.vectors):
+                mask = "{%k1}" if self.edge and v == self.vectors - 1 else ""
+                out.append(each(f"{64 * v}({first})", self.sum((r, v)), mask))
+        return out
+
+
+def _fetch_place(recipe: Recipe) -> list[str]:
+    """Ask for B's next panel, a slice of it, and for where the sums will go, pieces that lie as far apart: one line in turn.
+
+    The number of the turn modulo 8 is where `fetch_next_row` left it.
+    """
+    other_lines = recipe.panel_row_bytes // 64 - 1
+    return [f"prefetcht1 ({_AHEAD})", f"addq ${64 // LINE_BEATS}, {_AHEAD}", f"imulq {_DS}, {_X}", f"addq {_DST}, {_X}",
+            f"movl %eax, {_Y}d", f"andl ${8 * other_lines}, {_Y}d", f"prefetcht1 ({_X},{_Y},8)"]
+
+
+def _instructions(recipe: Recipe) -> tuple[str, str]:
+    """Those that multiply (and add, where one does both) and that add."""
+    if recipe.joined:
+        alone = {"bf16": "vdpbf16ps", "i8": "vpdpbusd", "u8": "vpdpbusd", "i16": "vpdpwssd" if recipe.machine.i8_dot else "vpmaddwd"}
+        return alone[recipe.joined], "vaddps" if recipe.is_float else "vpaddd"
+    kind = "s" if recipe.acc_bytes == 4 else "d"
+    return (f"vfmadd231p{kind}", f"vaddp{kind}") if recipe.is_float else {"s": ("vpmulld", "vpaddd"), "d": ("vpmullq", "vpaddq")}[kind]
