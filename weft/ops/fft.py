@@ -24,7 +24,7 @@ from weft.ops.families import COMPLEX, FLOATING, HostSpec, dtype_in, shape_error
 from weft.ops.layout import broadcast_in_dim, rev
 from weft.ops.rules import at_front
 from weft.ops.slicing import concatenate, pad, slice_in_dim
-from weft.util import dtypes, pocketfft
+from weft.util import dtypes, fft_engine
 
 fft_p = Primitive("fft", "library")
 
@@ -100,8 +100,8 @@ def _fft_into(x, out, *, fft_type, fft_lengths) -> None:
     if not x.size:
         out[...] = 0
         return
-    run = {FftType.FFT: pocketfft.forward, FftType.IFFT: pocketfft.backward, FftType.RFFT: pocketfft.forward_of_real,
-           FftType.IRFFT: pocketfft.backward_to_real}[fft_type]
+    run = {FftType.FFT: fft_engine.forward, FftType.IFFT: fft_engine.backward, FftType.RFFT: fft_engine.forward_of_real,
+           FftType.IRFFT: fft_engine.backward_to_real}[fft_type]
     run(x, range(x.ndim - len(fft_lengths), x.ndim), out)
 
 
