@@ -174,6 +174,7 @@ def _install(cls: type):
     buffer.use_native(heap.symbols())
     spec = ArraySpec(ShapedArray((), "float32"), default_sharding(), False)
     sample = Array(spec, buffer.Buffer(4))
+    sample._value, sample._parts = sample._numpy(), []
     dispatcher = native.make_dispatcher(sample, sample._buffer, _sample(cls), ctypes.addressof(guard))
     if dispatcher is not None:
         cls.__call__ = dispatcher.descriptor

@@ -2,9 +2,10 @@
 ;
 ; `weft_call(self, args, nargs, kwnames)` has the signature of a METH_FASTCALL|METH_KEYWORDS method. The object's `_cell` slot is
 ; an int, the address of the head of a list of entries; its `_slow` slot is the callable that does everything unusual.
-; $SPEC, $BUFFER, $PTR, $OWNER, $CELL, $SLOW are byte offsets of slots, found and checked at start-up by `dispatch.py`.
+; $BUFFER, $OWNER, $CELL, $SLOW are byte offsets of slots, found and checked at start-up by `dispatch.py`; `trees.ll`, which
+; matches arguments and builds results, is a part of this module.
 ;
-; An argument tree is a program of i64 words: 0 array | 1 n tuple | 2 n list | 3 n keys... dict | 4 None | 5 float as f32 |
+; A tree is a program of i64 words: 0 array | 1 n tuple | 2 n list | 3 n dict, n times key and value | 4 None | 5 float as f32 |
 ; 6 float as f64 | 7 int as i32 | 8 int as i64 | 9 object: exactly this one (static arguments) | 10 bool.
 ; Keyword arguments follow the positional ones in the order of their names; word 19 says where each stands in the call.
 %entry = type { ptr,       ;  0 next
@@ -26,12 +27,12 @@
                 ptr, ptr,  ; 19 place in the call of each, by name; names in the order of the call
                 ptr,       ; 21 per result: the donated leaf whose memory it takes, or -1
                 i64, ptr } ; 22 number and leaves of donated arrays
-; program, specs, addresses, owners, arrays, room for numbers
-%cursor = type { ptr, ptr, ptr, ptr, ptr, ptr }
+; where a walk over a tree stands: word of the program, leaf; specs, addresses, owners, arrays, room for numbers of the leaves
+%cursor = type { ptr, i64, ptr, ptr, ptr, ptr, ptr }
 
 @ARRAY_T = external global i8
 @BUFFER_T = external global i8
-@PyCapsule_Type = external global i8
+@BLOCK_T = external global i8
 @PyBool_Type = external global i8
 @PyFloat_Type = external global i8
 @PyLong_Type = external global i8
@@ -45,7 +46,6 @@
 declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 declare ptr @PyObject_CallNoArgs(ptr)
 declare ptr @PyType_GenericAlloc(ptr, i64)
-declare ptr @PyCapsule_New(ptr, ptr, ptr)
 declare ptr @PyLong_AsVoidPtr(ptr)
 declare double @PyFloat_AsDouble(ptr)
 declare i64 @PyLong_AsLongLong(ptr)
@@ -56,317 +56,15 @@ declare ptr @PyDict_New()
 declare i32 @PyDict_SetItem(ptr, ptr, ptr)
 declare i64 @PyDict_Size(ptr)
 declare ptr @PyList_New(i64)
-declare i64 @PyList_Size(ptr)
-declare ptr @PyList_GetItem(ptr, i64)
-declare i32 @PyList_SetItem(ptr, i64, ptr)
 declare ptr @PyTuple_New(i64)
 declare i64 @PyTuple_Size(ptr)
 declare ptr @PyTuple_GetItem(ptr, i64)
-declare i32 @PyTuple_SetItem(ptr, i64, ptr)
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 declare ptr @weft_alloc(i64)
 declare void @weft_free(ptr)
-
-; destructor of the capsules that own results
-define void @weft_capsule_free(ptr %capsule) {
-  %at = getelementptr i8, ptr %capsule, i64 16
-  %block = load ptr, ptr %at
-  call void @weft_free(ptr %block)
-  ret void
-}
-
-define internal i64 @fetch(ptr %c) alwaysinline {
-  %p = load ptr, ptr %c
-  %v = load i64, ptr %p
-  %q = getelementptr i64, ptr %p, i64 1
-  store ptr %q, ptr %c
-  ret i64 %v
-}
-
-define internal ptr @advance(ptr %slot) alwaysinline {
-  %p = load ptr, ptr %slot
-  %q = getelementptr ptr, ptr %p, i64 1
-  store ptr %q, ptr %slot
-  ret ptr %p
-}
-
-; whether `x` has the expected tree; collects addresses and owners of its leaves
-define internal i1 @match(ptr %x, ptr %c) {
-entry:
-  %op = call i64 @fetch(ptr %c)
-  %type_at = getelementptr i8, ptr %x, i64 8
-  %type = load ptr, ptr %type_at
-  switch i64 %op, label %no [ i64 0, label %leaf  i64 1, label %tuple  i64 2, label %list  i64 3, label %dict  i64 4, label %none
-    i64 5, label %float  i64 6, label %float  i64 7, label %int  i64 8, label %int  i64 9, label %same  i64 10, label %bool ]
-same:
-  %object_word = call i64 @fetch(ptr %c)
-  %object = inttoptr i64 %object_word to ptr
-  %is_object = icmp eq ptr %x, %object
-  ret i1 %is_object
-bool:
-  %is_bool = icmp eq ptr %type, @PyBool_Type
-  br i1 %is_bool, label %bool_value, label %no
-bool_value:
-  %truth = icmp eq ptr %x, @_Py_TrueStruct
-  %truth_byte = zext i1 %truth to i64
-  br label %number_found
-float:
-  %is_float = icmp eq ptr %type, @PyFloat_Type
-  br i1 %is_float, label %float_value, label %no
-float_value:
-  %double = call double @PyFloat_AsDouble(ptr %x)
-  %single = fptrunc double %double to float
-  %single_bits = bitcast float %single to i32
-  %single_word = zext i32 %single_bits to i64
-  %double_word = bitcast double %double to i64
-  %narrow = icmp eq i64 %op, 5
-  %float_word = select i1 %narrow, i64 %single_word, i64 %double_word
-  br label %number_found
-int:
-  %is_int = icmp eq ptr %type, @PyLong_Type
-  br i1 %is_int, label %int_value, label %no
-int_value:
-  %long = call i64 @PyLong_AsLongLong(ptr %x)
-  %minus = icmp eq i64 %long, -1
-  br i1 %minus, label %int_check, label %int_range
-int_check:
-  %raised = call ptr @PyErr_Occurred()
-  %overflow = icmp ne ptr %raised, null
-  br i1 %overflow, label %int_clear, label %int_range
-int_clear:
-  call void @PyErr_Clear()
-  ret i1 0
-int_range:
-  %low = trunc i64 %long to i32
-  %back = sext i32 %low to i64
-  %fits = icmp eq i64 %back, %long
-  %wide = icmp eq i64 %op, 8
-  %in_range = or i1 %fits, %wide
-  br i1 %in_range, label %number_found, label %no
-number_found:
-  %word = phi i64 [ %truth_byte, %bool_value ], [ %float_word, %float_value ], [ %long, %int_range ]
-  %room = getelementptr %cursor, ptr %c, i32 0, i32 5
-  %room_at = load ptr, ptr %room
-  %room_next = getelementptr i64, ptr %room_at, i64 1
-  store ptr %room_next, ptr %room
-  store i64 %word, ptr %room_at
-  %n_specs = getelementptr %cursor, ptr %c, i32 0, i32 1
-  %n_spec_at = call ptr @advance(ptr %n_specs)
-  br label %collect
-leaf:
-  %is_array = icmp eq ptr %type, @ARRAY_T
-  br i1 %is_array, label %same_spec, label %no
-same_spec:
-  %spec_at = getelementptr i8, ptr %x, i64 $SPEC
-  %spec = load ptr, ptr %spec_at
-  %specs = getelementptr %cursor, ptr %c, i32 0, i32 1
-  %wanted_at = call ptr @advance(ptr %specs)
-  %wanted = load ptr, ptr %wanted_at
-  %equal = icmp eq ptr %spec, %wanted
-  br i1 %equal, label %owner, label %no
-owner:
-  %owner_at = getelementptr i8, ptr %x, i64 $BUFFER
-  %own = load ptr, ptr %owner_at
-  %unset = icmp eq ptr %own, null
-  br i1 %unset, label %no, label %owner_kind
-owner_kind:
-  %own_type_at = getelementptr i8, ptr %own, i64 8
-  %own_type = load ptr, ptr %own_type_at
-  %is_capsule = icmp eq ptr %own_type, @PyCapsule_Type
-  br i1 %is_capsule, label %capsule, label %maybe_buffer
-capsule:
-  %block_at = getelementptr i8, ptr %own, i64 16
-  %block = load ptr, ptr %block_at
-  br label %found
-maybe_buffer:
-  %is_buffer = icmp eq ptr %own_type, @BUFFER_T
-  br i1 %is_buffer, label %buffer, label %no
-buffer:
-  %number_at = getelementptr i8, ptr %own, i64 $PTR
-  %number = load ptr, ptr %number_at
-  %address = call ptr @PyLong_AsVoidPtr(ptr %number)
-  br label %found
-found:
-  %found_ptr = phi ptr [ %block, %capsule ], [ %address, %buffer ]
-  br label %collect
-collect:
-  %ptr = phi ptr [ %found_ptr, %found ], [ %room_at, %number_found ]
-  %kept = phi ptr [ %own, %found ], [ %x, %number_found ]
-  %ptrs = getelementptr %cursor, ptr %c, i32 0, i32 2
-  %ptr_at = call ptr @advance(ptr %ptrs)
-  store ptr %ptr, ptr %ptr_at
-  %owners = getelementptr %cursor, ptr %c, i32 0, i32 3
-  %own_slot = call ptr @advance(ptr %owners)
-  store ptr %kept, ptr %own_slot
-  %arrays = getelementptr %cursor, ptr %c, i32 0, i32 4
-  %array_slot = call ptr @advance(ptr %arrays)
-  store ptr %x, ptr %array_slot
-  ret i1 1
-none:
-  %is_none = icmp eq ptr %x, @_Py_NoneStruct
-  ret i1 %is_none
-tuple:
-  %is_tuple = icmp eq ptr %type, @PyTuple_Type
-  br i1 %is_tuple, label %tuple_size, label %no
-tuple_size:
-  %tn = call i64 @fetch(ptr %c)
-  %ts = call i64 @PyTuple_Size(ptr %x)
-  %t_ok = icmp eq i64 %tn, %ts
-  br i1 %t_ok, label %tuple_loop, label %no
-tuple_loop:
-  %ti = phi i64 [ 0, %tuple_size ], [ %ti1, %tuple_next ]
-  %t_more = icmp ult i64 %ti, %tn
-  br i1 %t_more, label %tuple_item, label %yes
-tuple_item:
-  %tx = call ptr @PyTuple_GetItem(ptr %x, i64 %ti)
-  %tm = call i1 @match(ptr %tx, ptr %c)
-  br i1 %tm, label %tuple_next, label %no
-tuple_next:
-  %ti1 = add i64 %ti, 1
-  br label %tuple_loop
-list:
-  %is_list = icmp eq ptr %type, @PyList_Type
-  br i1 %is_list, label %list_size, label %no
-list_size:
-  %ln = call i64 @fetch(ptr %c)
-  %ls = call i64 @PyList_Size(ptr %x)
-  %l_ok = icmp eq i64 %ln, %ls
-  br i1 %l_ok, label %list_loop, label %no
-list_loop:
-  %li = phi i64 [ 0, %list_size ], [ %li1, %list_next ]
-  %l_more = icmp ult i64 %li, %ln
-  br i1 %l_more, label %list_item, label %yes
-list_item:
-  %lx = call ptr @PyList_GetItem(ptr %x, i64 %li)
-  %lm = call i1 @match(ptr %lx, ptr %c)
-  br i1 %lm, label %list_next, label %no
-list_next:
-  %li1 = add i64 %li, 1
-  br label %list_loop
-dict:
-  %is_dict = icmp eq ptr %type, @PyDict_Type
-  br i1 %is_dict, label %dict_size, label %no
-dict_size:
-  %dn = call i64 @fetch(ptr %c)
-  %ds = call i64 @PyDict_Size(ptr %x)
-  %d_ok = icmp eq i64 %dn, %ds
-  br i1 %d_ok, label %dict_loop, label %no
-dict_loop:
-  %di = phi i64 [ 0, %dict_size ], [ %di1, %dict_next ]
-  %d_more = icmp ult i64 %di, %dn
-  br i1 %d_more, label %dict_item, label %yes
-dict_item:
-  %key_word = call i64 @fetch(ptr %c)
-  %key = inttoptr i64 %key_word to ptr
-  %dx = call ptr @PyDict_GetItem(ptr %x, ptr %key)
-  %absent = icmp eq ptr %dx, null
-  br i1 %absent, label %no, label %dict_match
-dict_match:
-  %dm = call i1 @match(ptr %dx, ptr %c)
-  br i1 %dm, label %dict_next, label %no
-dict_next:
-  %di1 = add i64 %di, 1
-  br label %dict_loop
-yes:
-  ret i1 1
-no:
-  ret i1 0
-}
-
-; a new Array that owns `block`, or shares it with its present owner
-define internal ptr @make_array(ptr %spec, ptr %block, ptr %owner) {
-entry:
-  %fresh = icmp eq ptr %owner, null
-  br i1 %fresh, label %wrap, label %share
-wrap:
-  %new = call ptr @PyCapsule_New(ptr %block, ptr null, ptr @weft_capsule_free)
-  br label %make
-share:
-  call void @Py_IncRef(ptr %owner)
-  br label %make
-make:
-  %capsule = phi ptr [ %new, %wrap ], [ %owner, %share ]
-  %x = call ptr @PyType_GenericAlloc(ptr @ARRAY_T, i64 0)
-  call void @Py_IncRef(ptr %spec)
-  %spec_at = getelementptr i8, ptr %x, i64 $SPEC
-  store ptr %spec, ptr %spec_at
-  %owner_at = getelementptr i8, ptr %x, i64 $BUFFER
-  store ptr %capsule, ptr %owner_at
-  ret ptr %x
-}
-
-; the result tree from specs and blocks
-define internal ptr @build(ptr %c) {
-entry:
-  %op = call i64 @fetch(ptr %c)
-  switch i64 %op, label %none [ i64 0, label %leaf  i64 1, label %tuple  i64 2, label %list  i64 3, label %dict ]
-leaf:
-  %specs = getelementptr %cursor, ptr %c, i32 0, i32 1
-  %spec_at = call ptr @advance(ptr %specs)
-  %spec = load ptr, ptr %spec_at
-  %blocks = getelementptr %cursor, ptr %c, i32 0, i32 2
-  %block_at = call ptr @advance(ptr %blocks)
-  %block = load ptr, ptr %block_at
-  %owners = getelementptr %cursor, ptr %c, i32 0, i32 3
-  %owner_at = call ptr @advance(ptr %owners)
-  %owner = load ptr, ptr %owner_at
-  %array = call ptr @make_array(ptr %spec, ptr %block, ptr %owner)
-  ret ptr %array
-none:
-  call void @Py_IncRef(ptr @_Py_NoneStruct)
-  ret ptr @_Py_NoneStruct
-tuple:
-  %tn = call i64 @fetch(ptr %c)
-  %t = call ptr @PyTuple_New(i64 %tn)
-  br label %tuple_loop
-tuple_loop:
-  %ti = phi i64 [ 0, %tuple ], [ %ti1, %tuple_item ]
-  %t_more = icmp ult i64 %ti, %tn
-  br i1 %t_more, label %tuple_item, label %tuple_end
-tuple_item:
-  %tx = call ptr @build(ptr %c)
-  %t_set = call i32 @PyTuple_SetItem(ptr %t, i64 %ti, ptr %tx)
-  %ti1 = add i64 %ti, 1
-  br label %tuple_loop
-tuple_end:
-  ret ptr %t
-list:
-  %ln = call i64 @fetch(ptr %c)
-  %l = call ptr @PyList_New(i64 %ln)
-  br label %list_loop
-list_loop:
-  %li = phi i64 [ 0, %list ], [ %li1, %list_item ]
-  %l_more = icmp ult i64 %li, %ln
-  br i1 %l_more, label %list_item, label %list_end
-list_item:
-  %lx = call ptr @build(ptr %c)
-  %l_set = call i32 @PyList_SetItem(ptr %l, i64 %li, ptr %lx)
-  %li1 = add i64 %li, 1
-  br label %list_loop
-list_end:
-  ret ptr %l
-dict:
-  %dn = call i64 @fetch(ptr %c)
-  %d = call ptr @PyDict_New()
-  br label %dict_loop
-dict_loop:
-  %di = phi i64 [ 0, %dict ], [ %di1, %dict_item ]
-  %d_more = icmp ult i64 %di, %dn
-  br i1 %d_more, label %dict_item, label %dict_end
-dict_item:
-  %key_word = call i64 @fetch(ptr %c)
-  %key = inttoptr i64 %key_word to ptr
-  %dx = call ptr @build(ptr %c)
-  %d_set = call i32 @PyDict_SetItem(ptr %d, ptr %key, ptr %dx)
-  call void @Py_DecRef(ptr %dx)
-  %di1 = add i64 %di, 1
-  br label %dict_loop
-dict_end:
-  ret ptr %d
-}
 
 define internal void @count_refs(ptr %owners, i64 %n, i1 %up) {
 entry:
@@ -505,8 +203,8 @@ held:
 kind:
   %type_at = getelementptr i8, ptr %own, i64 8
   %type = load ptr, ptr %type_at
-  %is_capsule = icmp eq ptr %type, @PyCapsule_Type
-  br i1 %is_capsule, label %next, label %borrowed
+  %is_block = icmp eq ptr %type, @BLOCK_T
+  br i1 %is_block, label %next, label %borrowed
 borrowed:
   %lender_at = getelementptr i8, ptr %own, i64 $OWNER
   %lender = load ptr, ptr %lender_at
@@ -515,8 +213,8 @@ borrowed:
 lender_kind:
   %lender_type_at = getelementptr i8, ptr %lender, i64 8
   %lender_type = load ptr, ptr %lender_type_at
-  %lent_by_capsule = icmp eq ptr %lender_type, @PyCapsule_Type      ; a capsule lends to one buffer
-  br i1 %lent_by_capsule, label %next, label %out
+  %lent_by_block = icmp eq ptr %lender_type, @BLOCK_T      ; a block lends to one buffer
+  br i1 %lent_by_block, label %next, label %out
 next:
   %i1 = add i64 %i, 1
   br label %loop
@@ -532,6 +230,7 @@ yes:
 define internal ptr @run(ptr %e, ptr %slots, ptr %owners, ptr %arrays, ptr %out_owners, ptr %self) {
 entry:
   %c = alloca %cursor
+  %value = alloca ptr
   %pre_at = getelementptr %entry, ptr %e, i32 0, i32 5
   %pre = load i64, ptr %pre_at
   %pre_from_at = getelementptr %entry, ptr %e, i32 0, i32 6
@@ -643,14 +342,28 @@ result:
   %out_specs_at = getelementptr %entry, ptr %e, i32 0, i32 9
   %out_specs = load ptr, ptr %out_specs_at
   %c1 = getelementptr %cursor, ptr %c, i32 0, i32 1
-  store ptr %out_specs, ptr %c1
+  store i64 0, ptr %c1
   %c2 = getelementptr %cursor, ptr %c, i32 0, i32 2
-  store ptr %outs, ptr %c2
+  store ptr %out_specs, ptr %c2
   %c3 = getelementptr %cursor, ptr %c, i32 0, i32 3
-  store ptr %out_owners, ptr %c3
-  %value = call ptr @build(ptr %c)
+  store ptr %outs, ptr %c3
+  %c4 = getelementptr %cursor, ptr %c, i32 0, i32 4
+  store ptr %out_owners, ptr %c4
+  store ptr null, ptr %value
+  %built = call i1 @build(ptr %value, i64 1, ptr %c)
   call void @give_up(ptr %e, ptr %owners, ptr %arrays)
-  ret ptr %value
+  %tree_built = load ptr, ptr %value
+  br i1 %built, label %done, label %unbuilt
+done:
+  ret ptr %tree_built
+unbuilt:                                         ; no memory for objects
+  %k = load i64, ptr %c1
+  %rest = sub i64 %n, %k
+  %rest_blocks = getelementptr ptr, ptr %outs, i64 %k
+  %rest_owners = getelementptr ptr, ptr %out_owners, i64 %k
+  call void @free_blocks(ptr %rest_blocks, ptr %rest_owners, i64 %rest)
+  call void @Py_DecRef(ptr %tree_built)           ; null is let be
+  ret ptr null
 }
 
 ; match the arguments and run; `%e` itself if they do not match
@@ -679,43 +392,39 @@ entry:
   %prog_at = getelementptr %entry, ptr %e, i32 0, i32 2
   %prog = load ptr, ptr %prog_at
   store ptr %prog, ptr %c
+  %c1 = getelementptr %cursor, ptr %c, i32 0, i32 1
+  store i64 0, ptr %c1
   %specs_at = getelementptr %entry, ptr %e, i32 0, i32 3
   %specs = load ptr, ptr %specs_at
-  %c1 = getelementptr %cursor, ptr %c, i32 0, i32 1
-  store ptr %specs, ptr %c1
-  %first = getelementptr ptr, ptr %slots, i64 %pre
   %c2 = getelementptr %cursor, ptr %c, i32 0, i32 2
-  store ptr %first, ptr %c2
+  store ptr %specs, ptr %c2
+  %first = getelementptr ptr, ptr %slots, i64 %pre
   %c3 = getelementptr %cursor, ptr %c, i32 0, i32 3
-  store ptr %owners, ptr %c3
+  store ptr %first, ptr %c3
   %c4 = getelementptr %cursor, ptr %c, i32 0, i32 4
-  store ptr %arrays, ptr %c4
+  store ptr %owners, ptr %c4
   %c5 = getelementptr %cursor, ptr %c, i32 0, i32 5
-  store ptr %numbers, ptr %c5
+  store ptr %arrays, ptr %c5
+  %c6 = getelementptr %cursor, ptr %c, i32 0, i32 6
+  store ptr %numbers, ptr %c6
+  %positional = call i1 @match(ptr %args, i64 %nargs, ptr %c)
+  br i1 %positional, label %keywords, label %miss
+keywords:
   %kw_at = getelementptr %entry, ptr %e, i32 0, i32 18
   %kw = load i64, ptr %kw_at
-  %all = add i64 %nargs, %kw
   %places_at = getelementptr %entry, ptr %e, i32 0, i32 19
   %places = load ptr, ptr %places_at
+  %named = getelementptr ptr, ptr %args, i64 %nargs
   br label %loop
 loop:
-  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
-  %more = icmp ult i64 %i, %all
-  br i1 %more, label %which, label %matched
-which:
-  %positional = icmp ult i64 %i, %nargs
-  br i1 %positional, label %one, label %named
-named:
-  %k = sub i64 %i, %nargs
-  %place_at = getelementptr i64, ptr %places, i64 %k
-  %place = load i64, ptr %place_at
-  %named_i = add i64 %nargs, %place
-  br label %one
+  %i = phi i64 [ 0, %keywords ], [ %i1, %next ]
+  %more = icmp ult i64 %i, %kw
+  br i1 %more, label %one, label %matched
 one:
-  %at = phi i64 [ %i, %which ], [ %named_i, %named ]
-  %x_at = getelementptr ptr, ptr %args, i64 %at
-  %x = load ptr, ptr %x_at
-  %ok = call i1 @match(ptr %x, ptr %c)
+  %place_at = getelementptr i64, ptr %places, i64 %i
+  %place = load i64, ptr %place_at
+  %x_at = getelementptr ptr, ptr %named, i64 %place
+  %ok = call i1 @match(ptr %x_at, i64 1, ptr %c)
   br i1 %ok, label %next, label %miss
 next:
   %i1 = add i64 %i, 1

@@ -1,8 +1,8 @@
 """Native dispatch: the machine code behind calling a compiled function.
 
 In:   the classes whose objects it reads (Array, Buffer, the jitted function) and where their slots lie.
-Out:  `call_descriptor`, a native method for `__call__`, and the layout of cache entries.
-Laws: slot offsets are found through the classes' member descriptors and checked on live objects; where the check fails
+Out:  `Dispatcher.descriptor`, a native method for `__call__`, and the length of cache entries. Arrays get a native destructor.
+Laws: offsets are found through the classes' member descriptors, or known, and checked on live objects; where a check fails
       (another interpreter) there is no descriptor, and the Python path, which does the same, serves alone.
 """
 
@@ -17,14 +17,16 @@ from weft.codegen import heap
 from weft.codegen._link import Part, link, text_of
 
 _PYTHON = (
-    "PyObject_Vectorcall", "PyObject_CallNoArgs", "PyType_GenericAlloc", "PyCapsule_New", "PyLong_AsVoidPtr", "PyDict_GetItem",
-    "PyDict_New", "PyDict_SetItem", "PyDict_Size", "PyList_New", "PyList_Size", "PyList_GetItem", "PyList_SetItem", "PyTuple_New",
-    "PyTuple_Size", "PyTuple_GetItem", "PyTuple_SetItem", "Py_IncRef", "Py_DecRef", "PyEval_SaveThread",
-    "PyEval_RestoreThread", "PyFloat_AsDouble", "PyLong_AsLongLong", "PyErr_Occurred", "PyErr_Clear",
-    "PyCapsule_Type", "PyBool_Type", "PyFloat_Type",
-    "PyLong_Type", "_Py_TrueStruct", "PyDict_Type", "PyList_Type", "PyTuple_Type", "_Py_NoneStruct",
+    "PyObject_Vectorcall", "PyObject_CallNoArgs", "PyType_GenericAlloc", "PyLong_AsVoidPtr", "PyDict_GetItem", "PyDict_New",
+    "PyDict_Next", "PyDict_SetItem", "PyDict_Size", "PyList_New", "PyTuple_New", "PyTuple_Size", "PyTuple_GetItem", "Py_IncRef",
+    "Py_DecRef", "_Py_Dealloc", "PyObject_GC_Track", "PyObject_GC_UnTrack", "PyObject_GC_Del", "PyObject_ClearWeakRefs",
+    "PyEval_SaveThread", "PyEval_RestoreThread", "PyFloat_AsDouble", "PyLong_AsLongLong", "PyErr_Occurred", "PyErr_Clear",
+    "PyBool_Type", "PyFloat_Type", "PyLong_Type", "_Py_TrueStruct", "PyDict_Type", "PyList_Type", "PyTuple_Type",
+    "_Py_NoneStruct",
 )
 _FASTCALL_KEYWORDS = 0x0082
+_LIST_ITEMS = 24                                # of a list: the address of its items
+_TYPE_NAME, _TYPE_BASIC_SIZE, _TYPE_ITEM_SIZE, _TYPE_DEALLOC = 24, 32, 40, 48      # of a class, in bytes
 ENTRY_WORDS = 24
 
 
@@ -53,17 +55,37 @@ def _holds(instance: Any, offset: int | None, expected: Any) -> bool:
     return offset is not None and 16 <= offset < 1024 and ctypes.c_void_p.from_address(id(instance) + offset).value == id(expected)
 
 
-@functools.cache
-def _capsule_keeps_pointer_at_16() -> bool:
-    api = ctypes.pythonapi
-    api.PyCapsule_New.restype = ctypes.py_object
-    api.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
-    capsule = api.PyCapsule_New(0x1230, None, None)
-    return ctypes.c_void_p.from_address(id(capsule) + 16).value == 0x1230
+_word = ctypes.c_ssize_t.from_address
+
+
+def _objects_are_as_expected() -> bool:
+    """Whether counts, types, sizes and items lie where native code reads and writes them."""
+    sample, other = [object(), object()], object()
+    pair = tuple(sample)
+    held = ctypes.c_int32.from_address(id(other)).value
+    again = [other, other]
+    counted = ctypes.c_int32.from_address(id(other)).value == held + len(again)
+    items = (id(pair) + tuple.__basicsize__, _word(id(sample) + _LIST_ITEMS).value)
+    return counted and all(_word(id(x) + 8).value == id(type(x)) for x in (other, sample, pair)) and all(
+        _word(id(x) + 16).value == len(x) and [_word(at + 8 * i).value for i in range(len(x))] == list(map(id, x))
+        for x, at in zip((pair, sample), items))
+
+
+def _deallocator(cls: type) -> Any:
+    """The word of `cls`, a class of Python with slots, that holds its destructor; None if it is not where it should be."""
+    class Another:
+        __slots__ = ("slot",)
+
+    at = id(cls)
+    sizes = _word(at + _TYPE_BASIC_SIZE).value, _word(at + _TYPE_ITEM_SIZE).value
+    if sizes != (cls.__basicsize__, cls.__itemsize__) or ctypes.string_at(_word(at + _TYPE_NAME).value) != cls.__name__.encode():
+        return None
+    ours, usual, builtin = [_word(id(c) + _TYPE_DEALLOC) for c in (cls, Another, object)]
+    return ours if ours.value == usual.value != builtin.value else None
 
 
 class Dispatcher:
-    """The native method for one trio of classes."""
+    """The native method for one class of jitted functions."""
 
     def __init__(self, addresses: dict[str, int], owner: type):
         self.addresses = addresses
@@ -74,30 +96,42 @@ class Dispatcher:
 
 
 def make_dispatcher(array: Any, buffer: Any, jitted: Any, state_address: int) -> Dispatcher | None:
-    """The dispatcher for the classes of three sample objects (with slots `_spec _buffer`, `ptr _owner`,
+    """The dispatcher for the classes of three sample objects (with slots `_spec _buffer _value _parts`, `ptr _owner`,
     `_cell _slow`), or None."""
-    offsets = {
-        "SPEC": (array, "_spec"), "BUFFER": (array, "_buffer"), "PTR": (buffer, "ptr"), "OWNER": (buffer, "_owner"),
-        "CELL": (jitted, "_cell"), "SLOW": (jitted, "_slow"),
+    slots = {
+        "SPEC": (array, "_spec"), "BUFFER": (array, "_buffer"), "VALUE": (array, "_value"), "PARTS": (array, "_parts"),
+        "PTR": (buffer, "ptr"), "OWNER": (buffer, "_owner"), "CELL": (jitted, "_cell"), "SLOW": (jitted, "_slow"),
     }
-    found = {}
-    for key, (sample, name) in offsets.items():
+    found = {"TUPLE": tuple.__basicsize__, "LIST": _LIST_ITEMS, "WEAK": type(array).__weakrefoffset__}
+    for key, (sample, name) in slots.items():
         offset = slot_offset(type(sample), name)
-        if not _holds(sample, offset, getattr(sample, name)):
+        if offset is None or not _holds(sample, offset, getattr(sample, name)):
             return None
         found[key] = offset
-    if not _capsule_keeps_pointer_at_16():
+    if not _objects_are_as_expected():
+        return None
+    addresses = _code(tuple(sorted(found.items())), type(array), type(buffer), state_address)
+    return addresses and Dispatcher(addresses, type(jitted))
+
+
+@functools.cache
+def _code(offsets: tuple[tuple[str, int], ...], array: type, buffer: type, state_address: int) -> dict[str, int] | None:
+    """Link the native code for these classes, and let it take over the destructor of arrays."""
+    destructor = _deallocator(array)
+    if destructor is None:
         return None
 
     def text() -> str:
-        body = text_of("dispatch.ll")
-        for key, offset in found.items():
+        body = text_of("dispatch.ll") + text_of("trees.ll")
+        for key, offset in offsets:
             body = body.replace(f"${key}", str(offset))
         return body
 
     python = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _PYTHON}
     native = heap.symbols()
-    imports = {**python, "weft_alloc": native["weft_alloc"], "weft_free": native["weft_free"], "ARRAY_T": id(type(array)),
-               "BUFFER_T": id(type(buffer)), "STATE": state_address}
-    name = "dispatch-" + "-".join(f"{k}{v}" for k, v in sorted(found.items()))
-    return Dispatcher(link([Part(name, text, ("weft_call", "weft_capsule_free"))], imports), type(jitted))
+    imports = {**python, "weft_alloc": native["weft_alloc"], "weft_free": native["weft_free"], "ARRAY_T": id(array),
+               "BUFFER_T": id(buffer), "BLOCK_T": id(heap.block_type()), "STATE": state_address}
+    name = "dispatch-" + "-".join(f"{key}{offset}" for key, offset in offsets)
+    addresses = link([Part(name, text, ("weft_call", "weft_array_dealloc"))], imports)
+    destructor.value = addresses["weft_array_dealloc"]
+    return addresses

@@ -3,12 +3,15 @@
 ;   ptr  weft_alloc(i64 nbytes)      64-byte aligned (2 MiB from 1 MiB on), not cleared; null when there is no memory
 ;   void weft_free(ptr)
 ;   void weft_heap_trim()            gives cached blocks back
+;   void weft_block_dealloc(ptr)     destructor of the objects that stand in headers
 ;
-; Before each block lie 64 bytes: its class, its capacity, the bytes asked for, the next free block.
+; Before each block lie 64 bytes: room for the head of a Python object (its count and type; `heap.block_type`), so that who holds
+; the block holds no other memory; its class, its capacity, the bytes asked for, the next free block.
 ; Classes 1..64 are multiples of 64 bytes, 65..96 four to each octave up to 1 MiB, each with a list of free blocks;
 ; class 0 is mapped, 64 KiB for the header and then multiples of that (whole pages on every machine), cached in a table of 64.
+; No pass runs that would inline: what is short and hot is written out.
 
-%header = type { i64, i64, i64, ptr }
+%header = type { i64, ptr, i64, i64, i64, ptr }
 
 @weft_heap_live = global i64 0
 @weft_heap_peak = global i64 0
@@ -25,29 +28,28 @@ declare ptr @mmap(ptr, i64, i32, i32, i32, i64)
 declare i32 @munmap(ptr, i64)
 declare i32 @madvise(ptr, i64, i32)
 declare i64 @llvm.ctlz.i64(i64, i1)
+declare i64 @llvm.umax.i64(i64, i64)
 
-define internal void @count(ptr %p, i64 %n) alwaysinline {
-  %h = getelementptr i8, ptr %p, i64 -64
-  %np = getelementptr %header, ptr %h, i32 0, i32 2
+define internal void @count(ptr %p, i64 %n) {
+  %np = getelementptr i8, ptr %p, i64 -32
   store i64 %n, ptr %np
   %l0 = load i64, ptr @weft_heap_live
   %l1 = add i64 %l0, %n
   store i64 %l1, ptr @weft_heap_live
   %k0 = load i64, ptr @weft_heap_peak
-  %more = icmp ugt i64 %l1, %k0
-  %k1 = select i1 %more, i64 %l1, i64 %k0
+  %k1 = call i64 @llvm.umax.i64(i64 %l1, i64 %k0)
   store i64 %k1, ptr @weft_heap_peak
   ret void
 }
 
-define internal void @add_cached(i64 %n) alwaysinline {
+define internal void @add_cached(i64 %n) {
   %c0 = load i64, ptr @weft_heap_cached
   %c1 = add i64 %c0, %n
   store i64 %c1, ptr @weft_heap_cached
   ret void
 }
 
-define internal i1 @may_cache(i64 %n) alwaysinline {
+define internal i1 @may_cache(i64 %n) {
   %c0 = load i64, ptr @weft_heap_cached
   %c1 = add i64 %c0, %n
   %limit = load i64, ptr @weft_heap_limit
@@ -57,19 +59,18 @@ define internal i1 @may_cache(i64 %n) alwaysinline {
 
 define ptr @weft_alloc(i64 %n) {
 entry:
+  %small = icmp ule i64 %n, 4096
+  br i1 %small, label %fine, label %more
+more:
   %large = icmp uge i64 %n, 1048576
-  br i1 %large, label %map, label %listed
+  br i1 %large, label %map, label %coarse
 map:
   %m = call ptr @map_alloc(i64 %n)
   ret ptr %m
-listed:
-  %small = icmp ule i64 %n, 4096
-  br i1 %small, label %fine, label %coarse
 fine:
   %f0 = add i64 %n, 63
   %f1 = lshr i64 %f0, 6
-  %zero = icmp eq i64 %f1, 0
-  %f2 = select i1 %zero, i64 1, i64 %f1
+  %f2 = call i64 @llvm.umax.i64(i64 %f1, i64 1)
   %fs = shl i64 %f2, 6
   br label %find
 coarse:                                   ; four classes to an octave: keep the three highest bits, rounded up
@@ -94,13 +95,24 @@ find:
   %some = icmp ne ptr %head, null
   br i1 %some, label %pop, label %make
 pop:
-  %hh = getelementptr i8, ptr %head, i64 -64
-  %np = getelementptr %header, ptr %hh, i32 0, i32 3
-  %next = load ptr, ptr %np
+  %next_at = getelementptr i8, ptr %head, i64 -24
+  %next = load ptr, ptr %next_at
   store ptr %next, ptr %list
-  %minus = sub i64 0, %size
-  call void @add_cached(i64 %minus)
-  call void @count(ptr %head, i64 %n)
+  %cached = load i64, ptr @weft_heap_cached
+  %fewer = sub i64 %cached, %size
+  store i64 %fewer, ptr @weft_heap_cached
+  %bytes_at = getelementptr i8, ptr %head, i64 -32
+  store i64 %n, ptr %bytes_at
+  %l0 = load i64, ptr @weft_heap_live
+  %l1 = add i64 %l0, %n
+  store i64 %l1, ptr @weft_heap_live
+  %k0 = load i64, ptr @weft_heap_peak
+  %peak = icmp ugt i64 %l1, %k0
+  br i1 %peak, label %higher, label %popped
+higher:
+  store i64 %l1, ptr @weft_heap_peak
+  br label %popped
+popped:
   ret ptr %head
 make:
   %p = call ptr @list_alloc(i64 %class, i64 %size)
@@ -128,8 +140,9 @@ clear:
   call void @weft_heap_trim()
   br label %try
 found:
-  store i64 %class, ptr %h
-  %cp = getelementptr %header, ptr %h, i32 0, i32 1
+  %class_at = getelementptr %header, ptr %h, i32 0, i32 2
+  store i64 %class, ptr %class_at
+  %cp = getelementptr %header, ptr %h, i32 0, i32 3
   store i64 %size, ptr %cp
   %p = getelementptr i8, ptr %h, i64 64
   ret ptr %p
@@ -155,7 +168,7 @@ look:
   %null = icmp eq ptr %b, null
   br i1 %null, label %next, label %size
 size:
-  %bc = getelementptr i8, ptr %b, i64 -56
+  %bc = getelementptr i8, ptr %b, i64 -40
   %cap = load i64, ptr %bc
   %big = icmp uge i64 %cap, %n
   %near = icmp ule i64 %cap, %most
@@ -236,8 +249,9 @@ cut2:
 advise:                                   ; MADV_HUGEPAGE; a kernel without it only makes us slower
   %r2 = call i32 @madvise(ptr %data, i64 %cap, i32 14)
   %h = getelementptr i8, ptr %data, i64 -64
-  store i64 0, ptr %h
-  %cp = getelementptr %header, ptr %h, i32 0, i32 1
+  %class_at = getelementptr %header, ptr %h, i32 0, i32 2
+  store i64 0, ptr %class_at
+  %cp = getelementptr %header, ptr %h, i32 0, i32 3
   store i64 %cap, ptr %cp
   ret ptr %data
 fail:
@@ -245,7 +259,7 @@ fail:
 }
 
 define internal void @unmap(ptr %p) noinline {
-  %cp = getelementptr i8, ptr %p, i64 -56
+  %cp = getelementptr i8, ptr %p, i64 -40
   %cap = load i64, ptr %cp
   %base = getelementptr i8, ptr %p, i64 -65536
   %length = add i64 %cap, 65536
@@ -256,10 +270,11 @@ define internal void @unmap(ptr %p) noinline {
 define void @weft_free(ptr %p) {
 entry:
   %h = getelementptr i8, ptr %p, i64 -64
-  %class = load i64, ptr %h
-  %cp = getelementptr %header, ptr %h, i32 0, i32 1
+  %class_at = getelementptr %header, ptr %h, i32 0, i32 2
+  %class = load i64, ptr %class_at
+  %cp = getelementptr %header, ptr %h, i32 0, i32 3
   %cap = load i64, ptr %cp
-  %np = getelementptr %header, ptr %h, i32 0, i32 2
+  %np = getelementptr %header, ptr %h, i32 0, i32 4
   %n = load i64, ptr %np
   %l0 = load i64, ptr @weft_heap_live
   %l1 = sub i64 %l0, %n
@@ -267,21 +282,30 @@ entry:
   %mapped = icmp eq i64 %class, 0
   br i1 %mapped, label %map, label %listed
 listed:
-  %room = call i1 @may_cache(i64 %cap)
+  %c0 = load i64, ptr @weft_heap_cached
+  %c1 = add i64 %c0, %cap
+  %limit = load i64, ptr @weft_heap_limit
+  %room = icmp ule i64 %c1, %limit
   br i1 %room, label %push, label %drop
 push:
+  store i64 %c1, ptr @weft_heap_cached
   %list = getelementptr [97 x ptr], ptr @free_lists, i64 0, i64 %class
   %head = load ptr, ptr %list
-  %xp = getelementptr %header, ptr %h, i32 0, i32 3
+  %xp = getelementptr %header, ptr %h, i32 0, i32 5
   store ptr %head, ptr %xp
   store ptr %p, ptr %list
-  call void @add_cached(i64 %cap)
   ret void
 drop:
   call void @free(ptr %h)
   ret void
 map:
   call void @map_free(ptr %p, i64 %cap)
+  ret void
+}
+
+define void @weft_block_dealloc(ptr %object) {
+  %block = getelementptr i8, ptr %object, i64 64
+  call void @weft_free(ptr %block)
   ret void
 }
 
@@ -320,7 +344,7 @@ other:                                    ; a full first round means a full tabl
   %evict = and i1 %must, %has
   br i1 %evict, label %out, label %next
 out:
-  %bc = getelementptr i8, ptr %b, i64 -56
+  %bc = getelementptr i8, ptr %b, i64 -40
   %bcap = load i64, ptr %bc
   %minus = sub i64 0, %bcap
   store ptr null, ptr %s
@@ -370,7 +394,7 @@ walk:
   br i1 %some, label %one, label %emptied
 one:
   %xh = getelementptr i8, ptr %x, i64 -64
-  %xp = getelementptr %header, ptr %xh, i32 0, i32 3
+  %xp = getelementptr %header, ptr %xh, i32 0, i32 5
   %xn = load ptr, ptr %xp
   call void @free(ptr %xh)
   br label %walk

@@ -1,8 +1,9 @@
 """The heap of array buffers in native code, for compiled dispatch and for `runtime.buffer`.
 
 In:   nothing; compiled from `heap.ll` on first use.
-Out:  `symbols()`: `weft_alloc(i64) -> ptr`, `weft_free(ptr)`, `weft_heap_trim()` and the i64 counters `weft_heap_live`,
-      `weft_heap_peak`, `weft_heap_cached`, `weft_heap_limit`; `runtime.buffer.use_native` takes them.
+Out:  `block_type()`, the type of the objects that own blocks for native code; `symbols()`: `weft_alloc(i64) -> ptr`,
+      `weft_free(ptr)`, `weft_heap_trim()` and the i64 counters `weft_heap_live`, `weft_heap_peak`, `weft_heap_cached`,
+      `weft_heap_limit`; `runtime.buffer.use_native` takes them.
 Laws: callers hold the GIL; what `weft.runtime.buffer` says of alignment, caching and counting holds here too. The cache
       keeps nothing until somebody sets `weft_heap_limit`.
 """
@@ -19,6 +20,7 @@ _EXPORTS = (
     "weft_alloc",
     "weft_free",
     "weft_heap_trim",
+    "weft_block_dealloc",
     "weft_heap_live",
     "weft_heap_peak",
     "weft_heap_cached",
@@ -35,3 +37,31 @@ def symbols() -> dict[str, int]:
     if sys.platform == "darwin":
         ctypes.c_int32.from_address(addresses["weft_heap_map_flags"]).value = 0x1002
     return addresses
+
+
+class _Slot(ctypes.Structure):
+    _fields_ = [("number", ctypes.c_int), ("function", ctypes.c_void_p)]
+
+
+class _Spec(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("basic_size", ctypes.c_int), ("item_size", ctypes.c_int), ("flags", ctypes.c_uint),
+                ("slots", ctypes.POINTER(_Slot))]
+
+
+_TP_DEALLOC = 52                       # the numbers of the stable ABI
+_DISALLOW_INSTANTIATION = 1 << 7
+
+
+@functools.cache
+def block_type() -> type:
+    """The type of the objects in the headers of blocks: the block is freed with the last reference to its object."""
+    slots = (_Slot * 2)((_TP_DEALLOC, symbols()["weft_block_dealloc"]), (0, None))
+    spec = _Spec(b"weft.Block", object.__basicsize__, 0, _DISALLOW_INSTANTIATION, slots)
+    make = ctypes.pythonapi.PyType_FromSpec
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p]
+    made = make(ctypes.addressof(spec))
+    _kept.append(spec)                 # its name is in use
+    return made
+
+
+_kept: list[_Spec] = []

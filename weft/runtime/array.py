@@ -11,7 +11,6 @@ Array methods and operators are attached by the numpy face (`weft.numpy.methods`
 
 from __future__ import annotations
 
-import ctypes
 import math
 
 import numpy as np
@@ -24,8 +23,6 @@ from weft.runtime.device import default_device
 from weft.util import dtypes
 
 _specs: dict[tuple, "ArraySpec"] = {}
-_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_capsule_pointer.restype, _capsule_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
 
 class ArraySpec:
@@ -201,12 +198,12 @@ class Array(metaclass=ArrayMeta):
         return self._live().ptr
 
     def _live(self) -> Buffer:
-        """The memory; an error if it was given up. Arrays made by native dispatch own it through a capsule at first."""
+        """The memory; an error if it was given up. Arrays made by native dispatch hold a block of the native heap at first."""
         buffer = self._buffer
         if type(buffer) is Buffer:
             return buffer
         if buffer is not None:
-            buffer = self._buffer = Buffer._borrow(_capsule_pointer(buffer, None), self._spec.nbytes, buffer)
+            buffer = self._buffer = Buffer.of_block(buffer, self._spec.nbytes)
             return buffer
         raise RuntimeError(f"Array has been deleted with shape={self._spec.aval.str_short()}. It was donated to a compiled "
                                "function or deleted explicitly. Use the result of that call, or do not donate it "

@@ -275,10 +275,15 @@ class Buffer:
         buffer.ptr, buffer.nbytes = ptr, nbytes
         return buffer
 
+    @classmethod
+    def of_block(cls, block: object, nbytes: int) -> Buffer:
+        """The buffer over a block of the native heap, of which native code holds but the object in its header."""
+        return cls._borrow(id(block) + ALIGNMENT, nbytes, block)
+
     def is_held_only_by(self, holders: int) -> bool:
         """Whether no more than `holders` references keep this memory alive: no view, slice or other array reads it."""
-        if _refcount is None or not (self._owner is None or type(self._owner).__name__ == "PyCapsule"):
-            return False
+        if _refcount is None or not (self._owner is None or id(self._owner) + ALIGNMENT == self.ptr):
+            return False  # lent by something else than a block
         return _refcount(self) <= holders + 2  # `self` and the argument
 
     def copy(self) -> Buffer:

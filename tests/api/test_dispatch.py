@@ -1,0 +1,282 @@
+"""Native dispatch: calls that no Python function sees, their objects and memory, and what happens when something fails."""
+
+import gc
+import subprocess
+import sys
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft.api import dispatch
+from weft.runtime import buffer
+from weft.runtime.array import Array
+
+
+def refuse(*args, **kwargs):
+    raise AssertionError("this call should not have needed Python")
+
+
+def taught(function, *args, **kwargs):
+    """The jitted `function` after calls that taught it these arguments; it fails if Python sees another call."""
+    jitted = weft.jit(function)
+    for _ in range(3):
+        jitted(*args, **kwargs)
+    if dispatch.can_dispatch(type(jitted)):
+        jitted._slow = refuse
+    return jitted
+
+
+def more(tree):
+    return weft.tree.map(lambda x: x + 1, tree)
+
+
+def values(tree):
+    return weft.tree.map(np.asarray, tree)
+
+
+X = np.arange(6, dtype=np.float32)
+TREES = {
+    "an array": lambda x: x,
+    "a tuple": lambda x: (x, x),
+    "a list": lambda x: [x, x, x],
+    "a dict": lambda x: {"b": x, "a": x},
+    "nothing": lambda x: (),
+    "None": lambda x: [None, x, None],
+    "empty containers": lambda x: [(), [], {}, x],
+    "three levels": lambda x: {"w": [(x, {"deep": x}), x], "b": (x, [x, None])},
+    "a dict of a hundred": lambda x: {f"p{i * 37 % 100}": x for i in range(100)},
+    "keys of other types": lambda x: {3: x, 1: (x,)},
+    "three hundred": lambda x: [x] * 300,
+}
+
+
+@pytest.mark.parametrize("kind", TREES)
+def test_trees_come_out_as_they_went_in(kind):
+    tree = TREES[kind](wnp.asarray(X))
+    f = taught(more, tree)
+    assert repr(values(f(tree))) == repr(values(TREES[kind](X + 1)))
+    again = f(f(tree)) if kind != "an array" else f(tree)      # results as arguments
+    assert weft.tree.structure(again) == weft.tree.structure(tree)
+
+
+def test_a_dict_in_another_order_with_other_keys_that_are_equal():
+    x, y = wnp.asarray(X), wnp.asarray(2 * X)
+    f = taught(lambda d: d["first"] - d["second"], {"first": x, "second": y})
+    for d in ({"second": y, "first": x}, {"".join(["fi", "rst"]): x, "".join(["sec", "ond"]): y}):
+        np.testing.assert_array_equal(f(d), -X)
+
+
+def test_a_dict_that_lost_keys():
+    x, y = wnp.asarray(X), wnp.asarray(2 * X)
+    f = taught(lambda d: d["first"] - d["second"], {"first": x, "second": y})
+    d = {"gone": x, "first": x, "other": y, "second": y}
+    del d["gone"], d["other"]
+    np.testing.assert_array_equal(f(d), -X)
+
+
+def test_another_structure_is_left_to_python():
+    f = weft.jit(lambda t: t["a"][0] + 1)
+    x = wnp.asarray(X)
+    for _ in range(3):
+        f({"a": [x]})
+    with pytest.raises(KeyError):
+        f({"b": [x]})
+    with pytest.raises(TypeError, match=r"t\['a'\]\[0\]"):
+        f({"a": ["text"]})
+    np.testing.assert_array_equal(f({"a": (x,)}), X + 1)
+    np.testing.assert_array_equal(f({"a": [x, None]}), X + 1)
+    assert f({"a": [x[:3]]}).shape == (3,)
+    x.delete()
+    with pytest.raises(RuntimeError, match="deleted"):
+        f({"a": [x]})
+
+
+def test_numbers_among_arrays_and_by_name():
+    x = wnp.asarray(X)
+    f = taught(lambda x, t, *, scale, shift: (x * scale + t[0] - shift, t[1]), x, (2, True), shift=x, scale=0.5)
+    for n in (0, -1, 2**31 - 1, -(2**31)):
+        out, flag = f(x, (n, n > 0), shift=x, scale=1.5)
+        np.testing.assert_array_equal(out, X * np.float32(1.5) + np.float32(n) - X)
+        assert bool(flag) == (n > 0)
+
+
+def test_a_hundred_thousand_calls_leave_nothing_behind():
+    x = wnp.asarray(X) + 0
+    key = "a key of its own"
+    tree = {key: [x, (x, None)], "other": x}
+    f = taught(more, tree)
+    result = f(tree)
+    held = (x, x._spec, x._buffer, key, tree, f, type(x))
+    for _ in range(2):                      # the first round fills what is kept for use again
+        gc.collect()
+        before = [sys.getrefcount(h) for h in held], buffer.allocated_bytes(), len(weft.live_arrays())
+        for _call in range(50_000):
+            result = f(tree)
+            f(result)
+        gc.collect()
+        after = [sys.getrefcount(h) for h in held], buffer.allocated_bytes(), len(weft.live_arrays())
+    assert after == before
+    del result
+    assert buffer.allocated_bytes() == before[1] - 3 * X.nbytes
+
+
+def test_more_arrays_die_at_once_than_are_kept():
+    x = wnp.asarray(X)
+    f = taught(lambda x: [x + i for i in range(50)], x)
+    type_references, before = sys.getrefcount(Array), buffer.allocated_bytes()
+    held = [f(x) for _ in range(200)]
+    assert buffer.allocated_bytes() == before + 200 * 50 * X.nbytes
+    del held
+    assert buffer.allocated_bytes() == before
+    assert type_references <= sys.getrefcount(Array) <= type_references + 10_000
+    np.testing.assert_array_equal(f(x)[49], X + 49)
+
+
+def test_what_refers_to_a_dying_array():
+    x = wnp.asarray(X)
+    f = taught(lambda x: x + 1, x)
+    died = []
+    out = f(x)
+    reference = weakref.ref(out, died.append)
+    view, shard = np.asarray(out), out.addressable_shards[0].data
+    assert any(a is out for a in weft.live_arrays()) and gc.is_tracked(out)
+    del out
+    assert died == [reference] and reference() is None
+    for _ in range(10):
+        assert f(x) is not None             # none of them takes the memory
+    np.testing.assert_array_equal(view, X + 1)
+    np.testing.assert_array_equal(shard, X + 1)
+    fresh = f(x)
+    assert not hasattr(fresh, "_value") and not hasattr(fresh, "_parts") and weakref.getweakrefcount(fresh) == 0
+
+
+def test_an_array_of_a_subclass_dies_as_well():
+    class Named(Array):
+        __slots__ = ("name", "__dict__")
+
+    x = wnp.asarray(X)
+    f = taught(lambda x: x + 1, x)
+    references = sys.getrefcount(Named)
+    for i in range(100):
+        named = Named(x._spec, f(x)._live())
+        named.name = named.more = str(i)
+        np.testing.assert_array_equal(named, X + 1)
+        watcher = weakref.ref(named)
+        del named
+        assert watcher() is None
+    assert sys.getrefcount(Named) == references
+
+
+def test_arrays_half_made():
+    for _ in range(100):
+        empty = Array.__new__(Array)
+        del empty
+    f = taught(lambda x: x + 1, wnp.asarray(X))
+    np.testing.assert_array_equal(f(wnp.asarray(X)), X + 1)
+
+
+def test_no_memory_for_the_objects_of_a_result():
+    _testcapi = pytest.importorskip("_testcapi")
+    x = wnp.asarray(X)
+    tree = [(x, {"a": x, "b": [x] * 40}), [x] * 40]
+    f = taught(more, tree)
+    kept = [f(tree) for _ in range(40)]     # arrays and small containers that are kept for use again are in use
+    before, arrays = buffer.allocated_bytes(), len(weft.live_arrays())
+    failures = 0
+    for start in range(120):
+        _testcapi.set_nomemory(start, start + 1)
+        try:
+            out = f(tree)
+        except MemoryError:
+            failures += 1
+        else:
+            kept.append(out)
+            del out
+        finally:
+            _testcapi.remove_mem_hooks()
+    added = len(kept) - 40
+    assert failures > 20
+    assert buffer.allocated_bytes() == before + added * 82 * X.nbytes
+    assert len(weft.live_arrays()) == arrays + added * 82
+
+
+def test_a_host_call_that_raises_frees_the_results():
+    fail = []
+
+    def look(x):
+        if fail:
+            raise ValueError("the host says no")
+        return np.asarray(x)
+
+    def program(t):
+        seen = weft.pure_callback(look, weft.ShapeDtypeStruct((6,), np.float32), t[0])
+        return [x + seen for x in t]
+
+    tree = [wnp.asarray(X)] * 20
+    f = weft.jit(program)
+    for _ in range(3):
+        f(tree)
+    gc.collect()
+    before = buffer.allocated_bytes()
+    fail.append(True)
+    for _ in range(20):
+        with pytest.raises(Exception, match="the host says no"):
+            f(tree)
+    gc.collect()
+    assert buffer.allocated_bytes() == before
+    fail.clear()
+    np.testing.assert_array_equal(f(tree)[19], 2 * X)
+
+
+def test_threads_call_one_function():
+    leaves = [wnp.asarray(X + i) for i in range(8)]
+    f = taught(more, [leaves[0]] * 30)
+    wrong = []
+
+    def work(i):
+        for _ in range(3000):
+            out = f([leaves[i]] * 30)
+            if not (np.asarray(out[29]) == X + i + 1).all():
+                wrong.append(i)
+
+    before = buffer.allocated_bytes()
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+    assert buffer.allocated_bytes() == before
+
+
+def test_a_forked_child_calls_on():
+    code = """
+import os, sys
+import numpy as np, weft, weft.numpy as wnp
+f = weft.jit(lambda t: [x + 1 for x in t])
+tree = [wnp.arange(6.0)] * 30
+for _ in range(3): out = f(tree)
+child = os.fork()
+for _ in range(1000): out = f(out)
+assert (np.asarray(out[29]) == np.arange(6) + 1001).all()
+if not child: os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_the_check_of_layouts_refuses_what_is_not_so():
+    from weft.codegen import dispatch as native
+
+    class Slots:
+        __slots__ = ("a",)
+
+    assert native._objects_are_as_expected()
+    assert native._deallocator(Slots) is not None
+    assert native._deallocator(dict) is None          # a destructor of its own
+    assert native.slot_offset(Slots, "a") == object.__basicsize__
+    assert native.slot_offset(type("D", (), {"a": property()}), "a") is None
