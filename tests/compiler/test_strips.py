@@ -82,11 +82,51 @@ def test_what_follows_a_reduction_over_rows_is_in_its_kernel(shape, dtype):
     np.testing.assert_allclose(weft.jit(spread_of_places)(x), want, rtol=tolerance, atol=tolerance)
 
 
+def plain(x):
+    """Nothing is done about a maximum that is not finite."""
+    e = wnp.exp(x - x.max(0))
+    return e / e.sum(0), e.sum(0), x.max(0)
+
+
+def guarded(x):
+    most = x.max(0)
+    e = wnp.exp(x - wnp.where(wnp.isfinite(most), most, 0))
+    return e, e.sum(0)
+
+
 def test_long_functions_are_written_for_two_rows_at_a_time_and_every_pass_fetches():
     x = np.zeros((1024, 1024), "f4")
-    (kernel,) = weft.jit(lambda x: weft.nn.softmax(x, 0)).lower(x).compile().stages.scheduled.kernels
-    text = print_kernel(kernel)
-    assert (text.count("exp.f32"), text.count("prefetch")) == (2 + 1, 8 + 2 + 1)
+    for function in (plain, lambda x: weft.nn.softmax(x, 0)):
+        (kernel,) = weft.jit(function).lower(x).compile().stages.scheduled.kernels
+        text = print_kernel(kernel)
+        # the sum rides on the maximum: eight rows, by what it is scaled, two rows at a time, what is left of the scale; then results
+        assert (text.count("exp.f32"), text.count("prefetch")) == (1 + 2 + 1 + 1, 2 + 1)
+        serial = [(depth, loop.extent) for depth, loop in loops(kernel.body) if loop.kind == "serial"]
+        assert serial == [(1, 1024 // 8), (2, 8 // 2), (1, 1024)]
+
+
+@pytest.mark.parametrize("function", [plain, guarded])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("rows", [16, 17, 24, 70, 100])
+def test_a_sum_that_rides_on_a_maximum_knows_infinities(rows, dtype, function):
+    x = np.random.default_rng(rows).standard_normal((rows, 130)).astype(dtype)
+    x[:, 1], x[:, 2], x[:, 3] = -np.inf, np.inf, np.nan
+    x[:9, 4:20], x[9:, 20:30], x[8, 30:40], x[rows - 1, 40:50] = -np.inf, -np.inf, np.inf, np.inf
+    x[3, 50:60], x[rows - 1, 60:64], x[0, 64:70] = np.nan, np.nan, -np.inf
+    with weft.enable_x64(), np.errstate(all="ignore"):
+        got = weft.jit(function)(x)
+        want = [np.asarray(y) for y in function(wnp.asarray(x.astype(np.float64)))]
+    for mine, other in zip(got, want):
+        np.testing.assert_allclose(mine, other.astype(dtype), rtol={"float16": 6e-3, "float32": 4e-6, "float64": 1e-13}[dtype], atol=1e-7)
+
+
+@pytest.mark.parametrize("step", [1e-6, 1e-3, 0.02, 1.0, -1e-3])
+def test_a_sum_that_is_scaled_at_every_block_is_exact_all_the_same(step):
+    x = np.repeat((np.arange(4096) * step).astype(np.float32)[:, None], 128, 1)
+    x += np.linspace(0, 1, 128, dtype=np.float32)
+    wide = x.astype(np.float64)
+    want = np.exp(wide - wide.max(0)).sum(0)
+    np.testing.assert_allclose(weft.jit(plain)(x)[1], want, rtol=4e-6)
 
 
 def test_outer_dims_and_several_reduced_dims():

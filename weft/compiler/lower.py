@@ -326,6 +326,20 @@ def children(x: Expr) -> tuple:
     return ()
 
 
+def reachable(roots: list[Expr]) -> list[Expr]:
+    """Expressions that the roots are made of, inner ones hidden behind nothing, outer ones first."""
+    seen: set[int] = set()
+    out: list[Expr] = []
+    stack = list(roots)
+    while stack:
+        x = stack.pop()
+        if id(x) not in seen:
+            seen.add(id(x))
+            out.append(x)
+            stack.extend(children(x))
+    return out
+
+
 def _extreme(type_: str, least: bool):
     if type_ in FLOATS:
         return float("inf") if least else float("-inf")

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from weft.compiler.classify import row_major
 from weft.compiler.emit import Emitter
-from weft.compiler.lower import Lowered, children
+from weft.compiler.lower import Lowered, reachable
 from weft.compiler.phases import phases_of
 from weft.compiler.strips import even_chunk, strips_of
 from weft.compiler.translate import Replace, Translate
@@ -121,7 +121,7 @@ class Survey:
                 others.append(base)
         for expr in others:
             self.visit(expr)
-        made_of = _reachable(others)
+        made_of = reachable(others)
         jumps = {id(x) for x in made_of if type(x) is Index}
         looked_up = any(type(x) is Load for x in made_of)
         self.accesses.append(Access(buf, terms, size, not others, guard is None and not others, form, jumps, looked_up))
@@ -224,7 +224,7 @@ class Nest:
 
     def price(self, roots: list[Expr]) -> int:
         """What it takes to compute these for one element."""
-        return _price(_reachable(roots))
+        return _price(reachable(roots))
 
     def tasks(self) -> int:
         total = 1
@@ -634,7 +634,7 @@ class Nest:
         spills: list[list] = [[] for _ in passes]
         for p, (_, _, roots) in enumerate(passes):
             replaced: dict[int, Expr] = {}
-            reach = _reachable(roots)
+            reach = reachable(roots)
             for x in reach:
                 if id(x) in first and first[id(x)] < p and type(x) is Op and x.op in _HEAVY and x.type in FLOATS \
                         and size * ITEMSIZE[x.type] <= SPILL_BYTES and len(self.scratch) < 4 + len(kept):
@@ -689,17 +689,3 @@ class Nest:
 def _price(exprs: list[Expr]) -> int:
     """What it takes to compute these, addresses aside."""
     return sum([20 if x.op in _HEAVY else 1 for x in exprs if type(x) is Op and x.type != "i64"])
-
-
-def _reachable(roots: list[Expr]) -> list[Expr]:
-    """Expressions that the roots are made of, inner ones hidden behind nothing, outer ones first."""
-    seen: set[int] = set()
-    out: list[Expr] = []
-    stack = list(roots)
-    while stack:
-        x = stack.pop()
-        if id(x) not in seen:
-            seen.add(id(x))
-            out.append(x)
-            stack.extend(children(x))
-    return out

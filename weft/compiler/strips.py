@@ -4,17 +4,21 @@ In:   a `Nest` whose vector runs along a row dim while one dim outside of it is 
 Out:  its loops: a task owns a strip of the vector dim, and passes over the rows of that strip.
 Laws: accumulators of earlier passes are read where they lie. What is passed over more than once is a strip narrow enough to
       stay in the caches (`strip_width`); fusion asks before it puts such passes into one kernel.
+      A sum of  exp(x - h(m))  over rows of which m is the maximum needs no pass of its own: it is made along with m, block by
+      block, with what is known of m so far, and scaled where m grows (`Rider`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from weft.compiler.fuse import FEWEST_STRIP_ROWS, STRIP, strip_width
-from weft.compiler.lower import Output, Reduction
+from weft.compiler.lower import Output, Reduction, reachable
 from weft.compiler.translate import Translate
-from weft.ir.loops import FLOATS, Buf, Expr, Prefetch, Store
+from weft.ir.loops import FLOATS, Buf, Const, Expr, Op, Prefetch, Ref, Store
+from weft.util.record import record, replace
 
 if TYPE_CHECKING:
     from weft.compiler.nest import Dim, Nest
@@ -38,6 +42,18 @@ def strips_of(nest: Nest) -> Strips | None:
     return strips if strips.width else None
 
 
+@record
+class Rider:
+    """A sum of exp(x - shift) made along with the maximum `top`, of which `shift` is a function.
+
+    While rows go by, `near` stands for the shift: the same, or zero where it is not finite, for a difference of infinities
+    would spoil what is yet to be scaled. `sum` is the reduction with `near`."""
+    top: Reduction
+    sum: Reduction
+    shift: Expr
+    near: Expr
+
+
 class Strips:
     """Writes the loops of one kernel."""
 
@@ -46,10 +62,30 @@ class Strips:
         self.low, self.b = nest.low, nest.b
         self.kept: dict[str, str] = {}
         self.placed = {r.extreme: r for r in self.low.reductions if r.extreme is not None}
-        levels = [r.level for r in self.low.reductions if r.extreme is None] + [o.level for o in self.low.outputs]
+        self.riders = self._riders()
+        riding = {rider.sum.name for rider in self.riders}
+        self.reductions = [r for r in self.low.reductions if r.extreme is None and r.name not in riding]
+        levels = [r.level for r in self.reductions] + [o.level for o in self.low.outputs]
         self.last = max(levels, default=0)
         around = math.prod([d.extent for d in nest.dims if d is not column and d is not nest.vector])
         self.width = strip_width(column.extent, nest.vector.extent, around) if self.last else STRIP
+
+    def _riders(self) -> list[Rider]:
+        b, tops, found = self.low.builder, {r.name: r for r in self.low.reductions if r.op == "max" and r.level == 0}, []
+        for r in self.low.reductions:
+            x = r.value
+            if r.op != "add" or type(x) is not Op or x.op != "exp" or type(x.args[0]) is not Op or x.args[0].op != "sub":
+                continue
+            of, shift = x.args[0].args
+            made_of = reachable([shift])
+            names = {y.name for y in made_of if type(y) is Ref}
+            top = tops.get(next(iter(names), ""))
+            if top is None or len(names) > 1 or top.name in self.placed or any(type(y) not in (Op, Ref, Const) for y in made_of) \
+                    or any(type(y) is Ref for y in reachable([of])):
+                continue
+            near = b.select(b.op("is_finite", shift), shift, b.const(0, shift.type))
+            found.append(Rider(top, replace(r, level=0, value=b.op("exp", b.op("sub", of, near))), shift, near))
+        return found
 
     def tasks(self, rows: list[Dim], where: dict[int, Expr]) -> list:
         """Decide the loop over strips; fills `where`: id of Dim -> index expression."""
@@ -76,11 +112,15 @@ class Strips:
             nest.scratch.append(Buf(f"s{len(nest.scratch)}", r.value.type, self.chunk))
             self.kept[r.name] = nest.scratch[-1].name
         for level in range(self.last + 1):
-            reductions = [r for r in low.reductions if r.extreme is None and r.level == level]
+            reductions = [r for r in self.reductions if r.level == level]
             outputs = [o for o in low.outputs if o.level == level]
             if reductions or outputs:
-                self._begin(reductions)
-                self._over_rows(where, reductions, outputs)
+                riders = self.riders if level == 0 else []
+                self._begin([*reductions, *(rider.sum for rider in riders)])
+                if riders:
+                    self._over_blocks(where, reductions, riders)
+                else:
+                    self._over_rows(where, reductions, outputs)
         where[id(self.column)] = self.b.const(0, "i64")
         final = [o for o in low.outputs if o.level < 0]
         translate, roots = self._translate(where), []
@@ -110,12 +150,46 @@ class Strips:
         side = 1 if not reductions else STRIP_ROWS if self.nest.price([r.value for r in reductions]) <= SHORT else 2
         blocks, rest = divmod(extent, side)
         c = b.index("c", blocks, 4)
+        emit.open(4)
         self._pass(where, reductions, outputs, [b.iadd(b.imul(c, side), k) for k in range(side)])
         emit.close("c", blocks, "serial")
         if rest:
             d = b.index("d", rest, 4)
+            emit.open(4)
             self._pass(where, reductions, outputs, [b.iadd(blocks * side, d)])
             emit.close("d", rest, "serial")
+
+    def _over_blocks(self, where: dict[int, Expr], reductions: list[Reduction], riders: list[Rider]) -> None:
+        """Block after block: the maxima and all else, sums that ride on them scaled, then the block's rows added to these."""
+        emit, b, start = self.nest.emit, self.b, 0
+        for var, size in (("k", STRIP_ROWS), ("d", 1)):
+            blocks = (self.column.extent - start) // size
+            if blocks:
+                base = b.iadd(b.imul(b.index(var, blocks, 3), size), start)
+                emit.open(3)
+                self._pass(where, reductions, [], [b.iadd(base, i) for i in range(size)], riders)
+                pair = min(size, 2)
+                first = b.iadd(base, b.imul(b.index("e", size // pair, 4), pair))
+                emit.open(4)
+                self._pass(where, [rider.sum for rider in riders], [], [b.iadd(first, i) for i in range(pair)])
+                emit.close("e", size // pair, "serial")
+                emit.close(var, blocks, "serial")
+            start += blocks * size
+        emit.open(5)
+        sums = [b.load(self.kept[rider.sum.name], b.index("j"), rider.sum.value.type) for rider in riders]
+        translate = self._translate(where)
+        scales = [b.op("exp", b.op("sub", translate(rider.near), translate(rider.shift))) for rider in riders]
+        for rider, value in zip(riders, emit.compute([b.op("mul", x, y) for x, y in zip(sums, scales)])):
+            emit.append(Store(self.kept[rider.sum.name], b.index("j"), value))
+        emit.close("j", self.extent, "vector")
+
+    def _scaled(self, rider: Rider, where: dict[int, Expr], top: Expr) -> Expr:
+        """The sum so far, when the maximum becomes the greater of what it was and `top`."""
+        b, j, own = self.b, self.b.index("j"), id(self.low.builder.ref(rider.top.name, rider.top.value.type))
+        before, after = self._translate(where), self._translate(where)
+        after.made[own] = b.op("max", before.made[own], top)
+        scale = b.op("exp", b.op("sub", before(rider.near), after(rider.near)))
+        return b.op("mul", b.load(self.kept[rider.sum.name], j, rider.sum.value.type), scale)
 
     def _translate(self, where: dict[int, Expr]) -> Translate:
         """Rewrites expressions, accumulators of earlier passes read from their strips."""
@@ -125,8 +199,9 @@ class Strips:
             translate.made[id(low.builder.ref(r.name, r.value.type))] = b.load(self.kept[r.name], b.index("j"), r.value.type)
         return translate
 
-    def _pass(self, where: dict[int, Expr], reductions: list[Reduction], outputs: list[Output], rows: list[Expr]) -> None:
-        """Some rows added into the strips, or stored."""
+    def _pass(self, where: dict[int, Expr], reductions: list[Reduction], outputs: list[Output], rows: list[Expr],
+              riders: Sequence[Rider] = ()) -> None:
+        """Some rows added into the strips, or stored, and what rides on them scaled."""
         emit, b = self.nest.emit, self.b
         values: dict[str, list[Expr]] = {r.name: [] for r in self.low.reductions}
         stored: list[Expr] = []
@@ -139,7 +214,6 @@ class Strips:
                     values[self.placed[r.name].name].append(translate(self.placed[r.name].at))
             for o in outputs:
                 stored += [translate(o.index), translate(o.value)]
-        emit.open(4)
         emit.open(5)
         targets: list[tuple[str, str | None]] = []
         roots: list[Expr] = []
@@ -151,7 +225,10 @@ class Strips:
             else:
                 targets.append((self.kept[r.name], r.op))
                 roots.append(self._tree(r.op, values[r.name]))
-        ahead = self._ahead(where, rows) if outputs or len(rows) > 1 else []
+        for rider in riders:
+            targets.append((self.kept[rider.sum.name], None))
+            roots.append(self._scaled(rider, where, self._tree("max", values[rider.top.name])))
+        ahead = self._ahead(where, rows) if outputs or (len(rows) > 1 and not riders) else []
         done = emit.compute([*roots, *stored, *(index for _, index in ahead)])
         for (buf, _), index in zip(ahead, done[len(roots) + len(stored):]):
             emit.append(Prefetch(buf, index))
