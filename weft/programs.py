@@ -52,8 +52,10 @@ def executable_of(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
     found = None if key is None else _read(key, order)
     seconds = {"load": time.perf_counter() - start}
     if found is None:
+        pool.put_off(1)                # the pool is not what is waited for; but if this takes long, let it come
         with derived_trace(eval_trace):
             found = _pipeline().compile_jaxpr(*order)
+        pool.put_off()
         seconds = found.stages.seconds
         if key is not None:
             _write(key, found)

@@ -30,3 +30,18 @@ def test_the_pool_is_compiled_once_and_by_another_thread(tmp_path, times):
     said = [subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, check=True).stdout.split()
             for _ in range(times)]
     assert said == [["True", "0"], ["False", "0"]][:times]
+
+
+RESTING = """
+import time
+import weft.programs
+from weft.codegen import pool
+while not pool._Look.resting and pool._ahead[0].is_alive():
+    time.sleep(0.001)
+pool.put_off(300)
+"""
+
+
+def test_a_process_does_not_end_later_because_the_thread_rests(tmp_path):
+    env = dict(os.environ, WEFT_CACHE_DIR=str(tmp_path))
+    subprocess.run([sys.executable, "-c", RESTING], env=env, check=True, timeout=100)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.codegen import cache, program
+from tests.codegen.harness import run_native
+from weft.codegen import cache, loopshape, objects, program
 from weft.codegen.entry import PART
 from weft.codegen.program import compile_program
 from weft.ir.loops import Buf, Const, For, Index, Kernel, Load, Op, Store
+from weft.ir.loops_eval import DTYPES
 from weft.ir.program import Branch, BufRef, Copy, HostCall, Launch, Loop, Program, Slot, WhileLoop
 
 i, t = Index("i"), Index("t")
@@ -305,3 +307,41 @@ def test_writing_keeps_the_cache_below_its_limit(tmp_path, monkeypatch):
     for name in names[9:-1]:
         cache.write(name, bytes(5000))
     assert sum(map(cache.has, names[:9])) <= 2 and all(map(cache.has, names[9:-1]))
+
+
+def test_kernels_of_few_turns_are_not_optimized(monkeypatch, tmp_path):
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
+    few, many = shift(16, 0.625), shift(4096, 0.625)
+    assert [loopshape.is_brief(one) for one in (few, many, shift(loopshape.BRIEF, 1.0), shift(loopshape.BRIEF + 1, 1.0))] \
+        == [True, False, True, False]
+    orders = []
+    prepare = objects.prepare
+    monkeypatch.setattr(objects, "prepare", lambda wanted, *rest: prepare([orders.append(order) or order for order in wanted], *rest))
+    x, y = np.arange(4096, dtype=np.float32), np.zeros(4096, np.float32)
+    steps = (Launch(many, (BufRef(0), BufRef(1))), Launch(few, (BufRef(1), BufRef(1))))
+    run(Program(slots(x, y, out=1), steps, 0), x, y)
+    np.testing.assert_array_equal(y, np.where(np.arange(4096) < 16, x + 1.25, x + 0.625))
+    assert [order.quick for order in orders] == [False, True, True]        # large, small, and the entry
+
+
+def test_loops_of_unknown_length_are_optimized():
+    n = Load("n", Const(0, "i64"), "i64")
+    body = (Store("y", i, Const(1.0, "f32")),)
+    assert not loopshape.is_brief(Kernel((Buf("n", "i64", 1), Buf("y", "f32", 8, "out")), (For("i", n, body, "vector"),)))
+    nest = For("t", 5, (For("i", 13, (Store("y", i, Const(1.0, "f32")),), "vector"),))
+    assert not loopshape.is_brief(Kernel((Buf("y", "f32", 13, "out"),), (nest,)))          # 65 turns
+
+
+@pytest.mark.parametrize("op", ["sin", "exp", "tanh", "pow", "sqrt"])
+@pytest.mark.parametrize("type_", ["f32", "f64", "bf16"])
+def test_optimized_and_other_kernels_give_the_same_bits(op, type_):
+    def kernel(n):
+        x = Load("x", i, type_)
+        value = Op("add", (Op(op, (x, x) if op == "pow" else (x,), type_), Op("mul", (x, x), type_)), type_)
+        return Kernel((Buf("x", type_, n), Buf("y", type_, n, "out")), (For("i", n, (Store("y", i, value),), "vector"),))
+
+    x = np.random.default_rng(3).uniform(0.1, 30, 1024).astype(DTYPES[type_])
+    few, many = np.zeros(48, x.dtype), np.zeros(1024, x.dtype)
+    run_native(kernel(48), x[:48].copy(), few)
+    run_native(kernel(1024), x, many)
+    np.testing.assert_array_equal(few, many[:48])

@@ -6,6 +6,8 @@ Out:  a `Shape`, or None where the loop had better run one iteration at a time.
 
 from __future__ import annotations
 
+import math
+
 from weft.codegen.target import Target
 from weft.ir.build import HALVES
 from weft.ir.loops import (
@@ -20,6 +22,7 @@ from weft.ir.loops import (
     If,
     Index,
     Init,
+    Kernel,
     Let,
     Load,
     Op,
@@ -38,6 +41,8 @@ _CHEAP_MATH = frozenset({
     "sqrt", "rsqrt", "floor", "ceil", "round_even", "round_away", "trunc", "is_finite", "copysign"})
 #: bodies at least this costly have one masked loop instead of a loop and a masked rest: masks cost them little
 MERGE_COST = 40
+#: turns of the loops of a kernel that is not optimized
+BRIEF = 64
 #: a function that occurs this often in one kernel is called, not repeated
 OUTLINE_FROM = 4
 #: other operations that are little beside one call of a function
@@ -200,6 +205,24 @@ class _Survey:
         for body in bodies(stmt):
             for child in body:
                 self.stmt(child)
+
+
+def is_brief(kernel: Kernel) -> bool:
+    """Whether a kernel does so little that optimizing it takes longer than all that it may ever gain: no loop takes many turns."""
+    return _turns(kernel.body) <= BRIEF and not repeated_math(kernel.body)
+
+
+def _turns(body: tuple[Stmt, ...]) -> float:
+    """How often the innermost statements of a body run, at most."""
+    most = 1.0
+    for stmt in body:
+        if isinstance(stmt, While):
+            return math.inf
+        if isinstance(stmt, For):
+            most = max(most, _turns(stmt.body) * (stmt.extent if isinstance(stmt.extent, int) else math.inf))
+        elif isinstance(stmt, If):
+            most = max(most, _turns(stmt.body), _turns(stmt.orelse))
+    return most
 
 
 def repeated_math(body: tuple[Stmt, ...]) -> frozenset[str]:

@@ -74,7 +74,7 @@ _lock = threading.RLock()
 if hasattr(os, "register_at_fork"):  # no fork in the midst of the making, so that a child finds the lock free
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _made: list[dict[str, int]] = []  # one pool, once it is made
-_ahead: list[threading.Thread] = []  # who compiles the pool before anybody asks
+_ahead: list[threading.Thread] = []  # who loads LLVM, and compiles the pool, before anybody asks
 
 
 def _allowed_cpus() -> frozenset[int]:
@@ -105,25 +105,61 @@ def source(machine: str) -> str:
     return string.Template(text_of("pool.ll")).substitute(arch)
 
 
+# ---- what is done before anybody asks
+
+_PAUSE_S = 0.02     # a process that compiled nothing for so long has a CPU to spare
+
+
+class _Look:
+    """What the thread that looks ahead does, and until when it had better not."""
+    resting = over = compiling = False
+    pause_ends = 0.0
+
+
 def look_ahead() -> None:
-    """Where nothing was ever compiled, load LLVM and compile the pool beside what the process does next."""
+    """Where nothing was ever compiled, load LLVM beside what the process does next, and compile the pool in its first pause."""
     if target.is_new() and not _ahead:
-        _ahead.append(threading.Thread(target=_compile_ahead))
+        _ahead.append(threading.Thread(target=_compile_ahead, daemon=True))
         _ahead[0].start()
+        atexit.register(_look_no_more)
+
+
+def put_off(seconds: float = _PAUSE_S) -> None:
+    """Leave the CPUs to others for a moment."""
+    _Look.pause_ends = time.monotonic() + seconds
 
 
 def _compile_ahead() -> None:
     with contextlib.suppress(ImportError, OSError):  # whoever compiles meets it again
-        part = _part()
-        objects.keep(order(part), target.emit_apart(part.text()))
-        objects.image([order(part)])
+        target.load()
+        put_off()
+        _Look.resting = True
+        while (rest := _Look.pause_ends - time.monotonic()) > 0:
+            time.sleep(min(rest, _PAUSE_S))
+        _Look.resting = False
+        if _Look.over or _made or objects.is_there(wanted := order(_part())):
+            return
+        _Look.compiling = True
+        objects.keep(wanted, target.emit_apart(wanted.text()))
+        objects.image([wanted])
+
+
+def _look_no_more() -> None:
+    """The process ends, and LLVM with it."""
+    _Look.over = True
+    if not _Look.resting:
+        _ahead[0].join()
+
+
+def _is_compiled_ahead() -> bool:
+    return _Look.compiling and _ahead[0].is_alive()
 
 
 def _addresses() -> dict[str, int]:
     """Return the one pool's addresses."""
     if not _made:
-        for thread in _ahead:
-            thread.join()
+        if _is_compiled_ahead():
+            _ahead[0].join()
         with _lock:
             if not _made:
                 _made.append(_make())
@@ -137,7 +173,7 @@ def _part() -> Part:
 
 def orders() -> list[Order]:
     """What to prepare before `symbols` is called."""
-    return [] if _made or any(thread.is_alive() for thread in _ahead) else [order(_part())]
+    return [] if _made or _is_compiled_ahead() else [order(_part())]
 
 
 def make_of_what_is_there() -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from weft.codegen import cache, loader, native, objects, pool, symbols, target
 from weft.codegen.entry import EntryEmitter
+from weft.codegen.loopshape import is_brief
 from weft.codegen.native import NativeProgram
 from weft.codegen.objects import Order
 from weft.ir import loops_text
@@ -80,15 +81,20 @@ def _provide(kernels: dict[str, Kernel], others: Sequence[Order], meanwhile: Cal
             if name not in _kernels:
                 _adopt(name, missing)
         rest = [(name, kernel) for name, kernel in missing.items() if name not in _kernels]
-        count = max(-(-len(rest) // BATCH), min(threads, len(rest) // 2))   # a module of one kernel is mostly fixed cost
-        batches = [dict(rest[i::count]) for i in range(count)]
-        orders = [Order(cache.key("batch", *batch), functools.partial(_batch_ir, batch)) for batch in batches]
+        batches = [(batch, brief) for brief in (False, True) for batch in _batches([k for k in rest if is_brief(k[1]) == brief], threads)]
+        orders = [Order(cache.key("batch", *batch), functools.partial(_batch_ir, batch), brief) for batch, brief in batches]
         objects.prepare([*orders, *others], threads, meanwhile)
-        for batch, order in zip(batches, orders):
+        for (batch, _), order in zip(batches, orders):
             _link_batch(batch, order.key, objects.take(order), False)
             where = f"{order.key} {' '.join(batch)}".encode()
             for name in batch:
                 cache.later(name, lambda where=where: where)
+
+
+def _batches(kernels: list[tuple[str, Kernel]], threads: int) -> list[dict[str, Kernel]]:
+    """Kernels divided into modules: one of a single kernel is mostly fixed cost."""
+    count = max(-(-len(kernels) // BATCH), min(threads, len(kernels) // 2))
+    return [dict(kernels[i::count]) for i in range(count)]
 
 
 def _adopt(name: str, wanted: dict[str, Kernel]) -> None:

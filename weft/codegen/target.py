@@ -207,10 +207,15 @@ def _next_text(modules: Sequence[tuple[Callable[[], str], bool]], unwritten: Ite
         return None
 
 
+def load() -> None:
+    """Have LLVM in memory, which the first module would wait for."""
+    llvm_c.library()
+
+
 def _load_and(work: Callable[[int], None], number: int) -> None:
     """Load LLVM first, while the caller writes texts."""
     with contextlib.suppress(ImportError, OSError):  # whoever compiles meets it again
-        llvm_c.library()
+        load()
     work(number)
 
 
