@@ -384,7 +384,7 @@ def test_results_do_not_depend_on_threads():
     step = Gemm(400, 600, 500, BufRef(0), BufRef(1), BufRef(2), (500, 1), (600, 1), (600, 1), "f32", "f32", "f32")
     results, modes = [], set()
     for threads, mode in itertools.product((1, pool.num_threads(), 64), (None, SHARED, PRIVATE, DIRECT)):
-        variant, words = gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, threads)
+        name, words = gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, threads)
         words = list(words)
         if mode is not None:
             words[Word.B_MODE] = mode
@@ -393,7 +393,7 @@ def test_results_do_not_depend_on_threads():
         modes.add(words[Word.B_MODE])
         words[Word.WORKERS] = max(words[Word.WORKERS], pool.num_threads())
         c = np.full((400, 600), np.nan, np.float32)
-        call(f"weft_gemm_{recipe.name}_{variant}", words, a, b, c)
+        call(f"weft_gemm_{name}", words, a, b, c)
         results.append(c.tobytes())
     assert modes >= {SHARED, PRIVATE} and len(set(results)) == 1
 
@@ -588,8 +588,40 @@ def test_a_first_matmul_is_two_modules(machine, name):
 def test_narrow_results_take_narrow_vectors(n, kernel):
     recipe = Recipe("f32", "f32", "f32", Machine(64, 32, True))
     step = Gemm(60, n, 90, BufRef(0), BufRef(1), BufRef(2), (90, 1), (n, 1), (n, 1), "f32", "f32", "f32")
-    variant, words = gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, 2)
-    assert variant == "tile" and [x for x in gemm_tile.pieces(recipe, words) if x.endswith("edge")] == [kernel]
+    name, words = gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, 2)
+    assert name == "f32_f32_f32_tile" and [x for x in gemm_tile.pieces(recipe, words) if x.endswith("edge")] == [kernel]
+
+
+_FEW = [
+    *(Case(m, n, k) for m, n, k in itertools.product((32, 37, 100), range(1, 13), (32, 36, 420))),
+    *(Case(41, n, 64, orders=("mk", "nk", "mn"), tail=tail) for n in (3, 4, 5, 12) for tail in (False, True)),
+    Case(50, 7, 40, batch=(3,)), Case(50, 6, 40, batch=(3,), broadcast=("b",)), Case(33, 5, 8000), Case(3000, 10, 2000, tail=True),
+]
+
+
+@pytest.mark.skipif(gemm.machine().vector_bytes < 64, reason="wide vectors only")
+@pytest.mark.parametrize("case", _FEW, ids=str)
+def test_few_columns_fill_vectors_by_four_k_side_by_side(case, monkeypatch):
+    monkeypatch.setattr(gemm_plan, "_QUADS", (32, 0))
+    gemm._describe.cache_clear()
+    assert check(case)[0] == ("weft_gemm_f32_f32_f32_dot" if case.n == 1 else "weft_gemm_f32_f32_f32_quads_tile")
+
+
+def test_few_columns_give_the_same_bits_to_all_kernels_and_threads(monkeypatch):
+    """A row's sums do not depend on how many rows are made with it."""
+    monkeypatch.setattr(gemm_plan, "_QUADS", (32, 0))
+    rng = np.random.default_rng(2)
+    a, b = rng.standard_normal((71, 2000)).astype(np.float32), rng.standard_normal((2000, 9)).astype(np.float32)
+    recipe, results = Recipe("f32", "f32", "f32", gemm.machine()), []
+    for rows, threads in itertools.product((71, 70, 69, 40, 32), (1, 64)):
+        step = Gemm(rows, 9, 2000, BufRef(0), BufRef(1), BufRef(2), (2000, 1), (9, 1), (9, 1), "f32", "f32", "f32")
+        name, words = gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, threads)
+        words = list(words)
+        words[Word.WORKERS] = max(words[Word.WORKERS], pool.num_threads())
+        c = np.full((rows, 9), np.nan, np.float32)
+        call(f"weft_gemm_{name}", words, a, b, c)
+        results.append(c[:32].tobytes())
+    assert len(set(results)) == 1
 
 
 def test_a_plain_matmul_compiles_its_kernels_and_a_driver():

@@ -49,8 +49,8 @@ def describe(step: Gemm) -> tuple[str, tuple[int, ...]]:
 
 @functools.lru_cache(maxsize=4096)
 def _describe(problem: gemm_plan.Problem, recipe: Recipe) -> tuple[str, tuple[int, ...]]:
-    variant, words = gemm_plan.plan(problem, recipe, pool.num_threads())
-    return f"weft_gemm_{recipe.name}_{variant}", words
+    name, words = gemm_plan.plan(problem, recipe, pool.num_threads())
+    return f"weft_gemm_{name}", words
 
 
 def pieces(step: Gemm) -> frozenset[str]:
@@ -78,8 +78,8 @@ def _module_of(symbol: str) -> ModuleType:
 
 
 def _recipe(symbol: str, machine: Machine) -> Recipe:
-    in_type, acc_type, out_type, _ = symbol.removeprefix("weft_gemm_").split("_")
-    return _recipe_of(in_type, acc_type, out_type, machine)
+    in_type, acc_type, out_type, *quads, _ = symbol.removeprefix("weft_gemm_").split("_")
+    return _recipe_of(in_type, acc_type, out_type, machine, bool(quads))
 
 
 #: equal recipes are one

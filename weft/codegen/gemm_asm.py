@@ -18,8 +18,8 @@ _AS3, _AS5, _DST, _DS, _AHEAD, _NEXT = _KEPT = ("%rbx", "%r12", "%r15", "%rbp", 
 _I, _X, _Y = "%rax", "%r10", "%r11"
 #: place of the arguments on the stack, above what is kept there
 _ON_STACK = {name: 8 * (len(_KEPT) + 1 + i) for i, name in enumerate(("ss", "dst", "ds", "last", "ahead", "next"))}
-#: vector registers beside the sums: those of B, the element of A, a product
-_OF_B, _OF_A, _PRODUCT = 24, 28, 29
+#: vector registers beside the sums: those of B, the element of A, a product, parts of sums
+_OF_B, _OF_A, _PRODUCT, _EVEN, _ODD = 24, 28, 29, 30, 31
 
 
 def suits(machine: Machine) -> bool:
@@ -30,7 +30,10 @@ def suits(machine: Machine) -> bool:
 def module(recipe: Recipe, wanted: Collection[str]) -> str:
     """Return a module with the kernels whose names are wanted, which heed `src` if "blocks" is wanted: see `gemm_micro`."""
     kernels = [_Kernel(recipe, rows, *shape) for rows in ROW_COUNTS for shape in shapes(recipe) if kernel_name(rows, *shape) in wanted]
-    return "".join([f'module asm "{line}"\n' for kernel in kernels for line in kernel.lines("blocks" in wanted)])
+    lines = [line for kernel in kernels for line in kernel.lines("blocks" in wanted)]
+    if recipe.quads:  # where the sums of columns lie when quads have been added
+        lines = [".p2align 6", ".Lorder:", f".long {','.join(str(i % 4 * 4 + i // 4) for i in range(16))}", *lines]
+    return "".join([f'module asm "{line}"\n' for line in lines])
 
 
 class _Kernel:
@@ -39,14 +42,15 @@ class _Kernel:
     def __init__(self, recipe: Recipe, rows: int, vectors: int, edge: bool) -> None:
         self.recipe, self.name, self.rows, self.edge = recipe, kernel_name(rows, vectors, edge), rows, edge
         self.vectors, self.register = (vectors, "%zmm") if vectors else (1, "%ymm")
-        self.element_bytes = 4 if recipe.joined else recipe.acc_bytes
-        self.lanes = (64 if vectors else 32) // self.element_bytes
-        self.suffix = "s" if self.element_bytes == 4 else "d"
+        self.stored = 1 if recipe.quads else self.vectors    # of a row of sums
+        self.element_bytes = recipe.step_bytes // recipe.beats
+        self.suffix = "s" if recipe.joined or recipe.acc_bytes == 4 else "d"
+        self.broadcast = "vbroadcastf32x4" if recipe.quads else f"vbroadcasts{self.suffix}"
         self.full = rows == recipe.rows                   # the one that nearly all work is done by
         self.multiply, self.add = _instructions(recipe)
 
     def lines(self, adds: bool) -> list[str]:
-        prefetches = self.full and not self.edge
+        prefetches = self.full and not self.edge and not self.recipe.quads
         unroll = unrolled(self.recipe, self.rows, self.vectors, self.edge)
         tile = [(r, v) for r in range(self.rows) for v in range(self.vectors)]
         out = [f".globl {self.name}", f".type {self.name},@function", ".p2align 4", f"{self.name}:"]
@@ -55,7 +59,9 @@ class _Kernel:
                 for name, register in (("dst", _DST), ("ds", _DS), ("ahead", _AHEAD), ("next", _NEXT))]
         out += [f"leaq ({_AS},{_AS},2), {_AS3}", f"leaq ({_AS},{_AS},4), {_AS5}"]
         if self.edge:
-            out += [f"movq {_ON_STACK['last']}(%rsp), {_X}", "xorl %eax, %eax", f"btsq {_X}, %rax", "decq %rax", "kmovq %rax, %k1"]
+            out += [f"movq {_ON_STACK['last']}(%rsp), {_X}"]
+            out += [f"addq ${(self.vectors - 1) * self.recipe.lanes}, {_X}"] if self.recipe.quads else []
+            out += ["xorl %eax, %eax", f"btsq {_X}, %rax", "decq %rax", "kmovq %rax, %k1"]
         out += [f"vpxord {s}, {s}, {s}" for s in map(self.sum, tile)]
         if unroll > 1:
             out += [f"movq {_BEATS}, {_Y}", f"shrq ${unroll.bit_length() - 1}, {_Y}", f"andq ${unroll - 1}, {_BEATS}"]
@@ -64,6 +70,8 @@ class _Kernel:
                                            *(_fetch_place(self.recipe) if prefetches else ()), *self.beats(1)])
         if self.recipe.flips:
             out += [f"vpaddd {64 * v}({_B}), {s}, {s}" for (_, v), s in zip(tile, map(self.sum, tile))]
+        if self.recipe.quads:
+            out += self.add_quads()
         if adds:
             out += [f"testq {_SRC}, {_SRC}", f"je .L{self.name}_store", f"movq {_ON_STACK['ss']}(%rsp), {_X}"]
             out += self.each_place(_SRC, _X, lambda place, s, mask: f"{self.add} {place}, {s}, {s}{mask}")
@@ -91,13 +99,14 @@ class _Kernel:
         out = []
         for u in range(count):
             for v in range(self.vectors):
-                # (of joined elements B is always packed, and padded)
-                mask = "{%k1}{z}" if self.edge and v == self.vectors - 1 and not self.recipe.joined else ""
+                # (of joined elements and of quads B is always packed, and padded)
+                padded = self.recipe.joined or self.recipe.quads
+                mask = "{%k1}{z}" if self.edge and v == self.vectors - 1 and not padded else ""
                 out.append(f"vmovup{self.suffix} {64 * v}({_B}), {self.register}{_OF_B + v}{mask}")
             out.append(f"addq {_BS}, {_B}")
             for r in range(self.rows):
                 x = f"{self.register}{_OF_A}"
-                out.append(f"vbroadcasts{self.suffix} {self.row(r, u * self.element_bytes)}, {x}")
+                out.append(f"{self.broadcast} {self.row(r, u * self.element_bytes)}, {x}")
                 for v in range(self.vectors):
                     out += self.multiply_add(x, f"{self.register}{_OF_B + v}", self.sum((r, v)))
         return [*out, f"addq ${count * self.element_bytes}, {_A}"]
@@ -110,6 +119,20 @@ class _Kernel:
             return [f"{self.multiply} {x}, {y}, {sum}"]
         product = f"{self.register}{_PRODUCT}"
         return [f"{self.multiply} {x}, {y}, {product}", f"{self.add} {product}, {sum}, {sum}"]
+
+    def add_quads(self) -> list[str]:
+        """Add what lies in four lanes: each row of sums becomes one vector."""
+        order, even, odd = (f"{self.register}{i}" for i in (_OF_A, _EVEN, _ODD))
+        out = [f"vmovups .Lorder(%rip), {order}"]
+        for r in range(self.rows):
+            sums = [self.sum((r, v)) for v in range(self.vectors)]
+            for _ in range(2):  # neighbours of two vectors (a missing one leaves what nobody stores)
+                pairs = [(sums[i], sums[min(i + 1, len(sums) - 1)]) for i in range(0, len(sums), 2)]
+                for a, b in pairs:
+                    out += [f"vshufps $0x88, {b}, {a}, {even}", f"vshufps $0xdd, {b}, {a}, {odd}", f"vaddps {odd}, {even}, {a}"]
+                sums = [a for a, _ in pairs]
+            out.append(f"vpermps {sums[0]}, {order}, {sums[0]}")
+        return out
 
     def fetch_next_row(self) -> list[str]:
         """Ask for what the next rows of A have here, which lie far apart: one of them in turn."""
@@ -126,8 +149,8 @@ class _Kernel:
         out = []
         for r in range(self.rows):
             out += [f"addq {stride}, {first}"] if r else []
-            for v in range(self.vectors):
-                mask = "{%k1}" if self.edge and v == self.vectors - 1 else ""
+            for v in range(self.stored):
+                mask = "{%k1}" if self.edge and v == self.stored - 1 else ""
                 out.append(each(f"{64 * v}({first})", self.sum((r, v)), mask))
         return out
 

@@ -71,6 +71,8 @@ def kernel_table(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
 
 def unrolled(recipe: Recipe, rows: int, vectors: int, edge: bool) -> int:
     """Beats of one turn: a wide tile has work enough for one, and each costs its share of compiling."""
+    if recipe.quads:
+        return 64 // recipe.step_bytes
     return 2 * LINE_BEATS if rows == recipe.rows and vectors == 1 and edge else 1  # about a cache line of every row
 
 

@@ -200,6 +200,9 @@ def pack_b(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
     if recipe.is_complex:
         _pack_complex_b(f, recipe, wanted)
         return f.end()
+    if recipe.quads:
+        _pack_quads(f, recipe, wanted)
+        return f.end()
     unit, lanes, per = _unit(recipe), recipe.lanes, recipe.k_per_step
     steps = f.ceil_div("%k", per)
     row_bytes, vector_bytes = recipe.panel_row_bytes, recipe.machine.vector_bytes
@@ -285,6 +288,37 @@ def end_panel(recipe: Recipe, decls: Decls) -> str:
         negated = f.let(f"sub {vector} zeroinitializer, {sum}")
         f.store("i32", lanes, negated, f.at(end, v * recipe.machine.vector_bytes))
     return f.end()
+
+
+def _pack_quads(f: Text, recipe: Recipe, wanted: Collection[str]) -> None:
+    """Four k of each column side by side."""
+    acc, width = llvm_type(recipe.acc), 4 * recipe.lanes
+
+    def copy() -> None:
+        mask = f.first_lanes("%cols", width)
+
+        def step(s: str) -> None:
+            rows = [f.at("%src", f.mul(f.add(f.mul(s, 4), h), "%ks")) for h in range(4)]
+            woven = _weave(f, recipe, [f.load(acc, width, row, mask) for row in rows], width)
+            f.store(acc, 4 * width, woven, f.at("%dst", f.mul(s, recipe.panel_row_bytes)))
+
+        f.loop(0, f.div("%k", 4), 1, step)
+
+    def scalar() -> None:
+        def column(j: str) -> None:
+            src, dst = f.at("%src", f.mul(j, "%ns")), f.at("%dst", f.mul(j, recipe.step_bytes))
+
+            def step(s: str) -> None:
+                for h in range(4):
+                    value = _element(f, recipe, src, f.mul(f.add(f.mul(s, 4), h), "%ks"))
+                    place = f.at(dst, f.add(f.mul(s, recipe.panel_row_bytes), h * recipe.acc_bytes))
+                    f.do(f"store {acc} {value}, ptr {place}, align {recipe.acc_bytes}")
+
+            f.loop(0, f.div("%k", 4), 1, step)
+
+        f.loop(0, "%cols", 1, column)
+
+    _paths(f, f.equal("%ns", recipe.in_bytes), "false", {"pack_b_copy": copy, "pack_b_scalar": scalar}, wanted)
 
 
 def _pack_complex_b(f: Text, recipe: Recipe, wanted: Collection[str]) -> None:

@@ -1,7 +1,7 @@
 """Decide how a `Gemm` step is carried out: its variant, and how dims are merged, blocked, packed and split into tasks.
 
 In:   a `Gemm` step, the `Recipe` of its types, the number of threads.
-Out:  the variant's name and the words of the description (see `gemm_words`); pointers are left 0.
+Out:  the function's name (recipe and variant) and the words of the description (see `gemm_words`); pointers are left 0.
 Laws: a plan never changes which products are summed. Split and packing choices cannot change the bits of the result,
       since every sum runs over k in the same blocks in the same order, and parts of it depend on the problem alone.
 """
@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
+from weft.codegen import gemm_asm
 from weft.codegen.gemm_types import Recipe
 from weft.codegen.gemm_words import DIRECT, PRIVATE, SHARED, Word
 from weft.ir.program import Gemm
@@ -28,6 +29,7 @@ _SKINNY_ROWS = 128  # up to here a large B passes by once, as a stream
 _SKINNY_ROWS_OF_B = 16  # streamed together
 _PARTS, _PART_BLOCKS = 16, 4  # tasks that a long sum with few results is to give, and the least that is worth one
 _LEAST_PER_SPARE = 32  # rows for each that is made twice
+_QUADS = 32, 1 << 18  # rows and k that pay for packing B, and elements of A that pay for compiling it
 _DOT_ROWS = 8  # that are multiplied by a vector side by side
 _CACHED = (1 << 19, 8 << 20)  # bytes of B that stay in the second-level and in the last cache
 _IN_PLACE, _IN_PLACE_ROWS = 1 << 19, 512  # bytes of B that are never copied, and rows of A that it is not copied for
@@ -91,11 +93,12 @@ class Problem:
 
 
 def plan(p: Problem, recipe: Recipe, threads: int) -> tuple[str, tuple[int, ...]]:
-    """Return the variant and the words of the description."""
+    """Return the name of recipe and variant, and the words of the description."""
     p = orient(fold(p, recipe), recipe)
     if _is_dot(p, recipe):
-        return "dot", _words(p, _dot_split(p, recipe, threads))
-    return "tile", _words(p, _tile_split(p, recipe, threads))
+        return f"{recipe.name}_dot", _words(p, _dot_split(p, recipe, threads))
+    recipe = replace(recipe, quads=_suits_quads(p, recipe))
+    return f"{recipe.name}_tile", _words(p, _tile_split(p, recipe, threads))
 
 
 def problem_of(step: Gemm, recipe: Recipe) -> Problem:
@@ -215,6 +218,13 @@ def _dot_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
 
 
 # -- tiles
+
+
+def _suits_quads(p: Problem, recipe: Recipe) -> bool:
+    """True when a vector has room for all columns and more: its few sums would wait for each other, and each beat for elements of A."""
+    kind = recipe.acc == "f32" and recipe.unpacked_b_ok and gemm_asm.suits(recipe.machine)
+    few, many = 4 * p.n <= 3 * recipe.lanes, min(p.m, p.k) >= _QUADS[0] and p.m * p.k * p.batches >= _QUADS[1]
+    return kind and few and many and p.k % 4 == 0 and not p.cols and _a_direct(p, recipe)
 
 
 def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:

@@ -30,7 +30,8 @@ def all_pieces(recipe: Recipe) -> frozenset[str]:
     """Return the names of all functions and branches that only some matmuls need."""
     usable = [shape for shape in shapes(recipe) if shape[0] or recipe.half_lanes]
     named = [kernel_name(r, *shape) for r in ROW_COUNTS for shape in usable] + (["row"] if recipe.unpacked_b_ok else [])
-    return frozenset([*named, "add", "back", "blocks", "finish", "tail", *ways(recipe, "a"), *ways(recipe, "b")])
+    packs_a = [] if recipe.quads else ways(recipe, "a")
+    return frozenset([*named, "add", "back", "blocks", "finish", "tail", *packs_a, *ways(recipe, "b")])
 
 
 def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:

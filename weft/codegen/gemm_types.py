@@ -4,7 +4,8 @@ In:   the type names of a `Gemm` step and the features of the target.
 Out:  a `Recipe`: how operands are packed, which vectors accumulate, and the shape of the register tile.
 Words: a *lane* is one accumulator of a vector; a *step* is what one packed element of A covers along k (one k, or a
        pair or four of them, joined in 32 bits, for instructions that add their products); a *beat* is one multiply-add of
-       the kernel (complex numbers take two a step).
+       the kernel (complex numbers take two a step). With *quads* a step is four k side by side in the vector: four lanes of the
+       register add up to one sum, and few columns fill it.
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ class Recipe:
     acc_type: str
     out_type: str
     machine: Machine
+    quads: bool = False
 
     def __post_init__(self) -> None:
         kinds = [_kind(t) for t in (self.in_type, self.acc_type, self.out_type)]
@@ -110,7 +112,7 @@ class Recipe:
 
     @property
     def name(self) -> str:
-        return f"{self.in_type}_{self.acc_type}_{self.out_type}"
+        return f"{self.in_type}_{self.acc_type}_{self.out_type}" + "_quads" * self.quads
 
     @property
     def is_complex(self) -> bool:
@@ -138,7 +140,9 @@ class Recipe:
 
     @property
     def k_per_step(self) -> int:
-        """How many neighbours along k are one step: as many as one instruction multiplies and adds in a lane of 32 bits."""
+        """How many neighbours along k are one step: as many as one instruction multiplies and adds in a lane of 32 bits, or a quad."""
+        if self.quads:
+            return 4
         if self.acc == "i32" and self.in_type in ("i8", "u8") and self.machine.i8_dot:
             return 4
         if self.acc == "i32" and self.in_type in ("i8", "u8", "i16") and self.machine.i16_dot:
@@ -147,8 +151,8 @@ class Recipe:
 
     @property
     def joined(self) -> str | None:
-        """Type of the elements that a step joins; None where a step is one element of the accumulator's type."""
-        return {4: self.in_type, 2: "bf16" if self.is_float else "i16", 1: None}[self.k_per_step]
+        """Type of the elements that a step joins; None where each has a lane of its own."""
+        return None if self.quads else {4: self.in_type, 2: "bf16" if self.is_float else "i16", 1: None}[self.k_per_step]
 
     @property
     def flips(self) -> bool:
@@ -156,7 +160,7 @@ class Recipe:
 
         That adds a row of 128s (or -128s) times B to every row of sums; a panel of B ends with a row that takes it away.
         """
-        return self.k_per_step == 4
+        return self.k_per_step == 4 and not self.quads
 
     @property
     def beats(self) -> int:
@@ -169,12 +173,13 @@ class Recipe:
 
     @property
     def lanes(self) -> int:
-        return self.machine.vector_bytes // self.acc_bytes
+        """Sums in a vector."""
+        return self.machine.vector_bytes // self.acc_bytes // (4 if self.quads else 1)
 
     @property
     def half_lanes(self) -> int:
         """Lanes of half a vector, 0 when halves gain nothing: the widest vectors often take as long as two halves."""
-        return self.lanes // 2 if self.machine.vector_bytes == 64 and not self.joined else 0
+        return self.lanes // 2 if self.machine.vector_bytes == 64 and not self.joined and not self.quads else 0
 
     @property
     def in_bytes(self) -> int:
@@ -187,7 +192,7 @@ class Recipe:
     @property
     def step_bytes(self) -> int:
         """Bytes of packed A that one step takes in one row."""
-        return 4 if self.joined else self.acc_bytes * self.parts
+        return 4 if self.joined else self.acc_bytes * self.parts * (4 if self.quads else 1)
 
     @property
     def unpacked_ok(self) -> bool:
@@ -196,7 +201,7 @@ class Recipe:
 
     @property
     def unpacked_b_ok(self) -> bool:
-        return self.in_type == self.acc_type == self.packed_type and not self.is_complex
+        return self.in_type == self.acc_type == self.packed_type and not self.is_complex and not self.quads
 
     @property
     def rows(self) -> int:

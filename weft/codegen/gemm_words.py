@@ -100,4 +100,4 @@ def ways(recipe: Recipe, operand: str) -> list[str]:
 
 def has_squares(recipe: Recipe, operand: str) -> bool:
     """True when an operand that lies across may be transposed in registers."""
-    return recipe.step_bytes <= 8 if operand == "a" else not recipe.is_complex
+    return recipe.step_bytes <= 8 if operand == "a" else not recipe.is_complex and not recipe.quads
