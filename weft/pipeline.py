@@ -98,8 +98,16 @@ def stages_of(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Sequen
         shardings = [want if want is not None else given for want, given in zip(out_shardings, shardings)]
     committed = len(assignment) > 1 or any(s.committed for s in in_specs) or any(s is not None for s in out_shardings)
     if config.engine == "native":
-        stages.scheduled = timer("schedule", schedule, program, donated)
+        stages.scheduled = timer("schedule", _scheduled, program, donated)
     return stages, list(in_specs), [ArraySpec(a, s, committed) for a, s in zip(jaxpr.out_avals, shardings)]
+
+
+def _scheduled(program: Jaxpr, donated: Sequence[int]) -> Scheduled:
+    scheduled = schedule(program, donated)
+    if not scheduled.has_loops:
+        return scheduled
+    from weft.compiler.loop_kernels import with_loop_kernels  # a millisecond that most programs need not spend
+    return with_loop_kernels(scheduled)
 
 
 class _Timer:

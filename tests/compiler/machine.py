@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from weft.compiler.loop_kernels import with_loop_kernels
 from weft.compiler.schedule import Scheduled, schedule
 from weft.compiler.simplify import simplify
 from weft.core.interpret import run_reference
@@ -135,13 +136,21 @@ def execute(scheduled: Scheduled, args, out_avals, native: bool = True) -> list[
 
 
 def check(jaxpr, *args, native: bool = True, donated=(), rtol=None, simple: bool = True) -> Scheduled:
-    """Schedule `jaxpr`, run it and compare with the NumPy reference; gives the schedule for counting."""
+    """Schedule `jaxpr`, run it, also with its small loops as kernels, and compare with the NumPy reference; gives the schedule
+    for counting, with loops as they are."""
     check_jaxpr(jaxpr)
     args = [np.asarray(a, v.aval.dtype) for a, v in zip(args, jaxpr.invars)]
     want = run_reference(jaxpr, *args)
     program = check_jaxpr(simplify(jaxpr)) if simple else jaxpr
     scheduled = schedule(program, donated)
-    got = execute(scheduled, args, [v.aval for v in jaxpr.outvars], native)
+    joined = with_loop_kernels(scheduled)
+    runs = [scheduled, joined] if joined.program != scheduled.program else [scheduled]
+    for one in runs:
+        _compare(execute(one, args, [v.aval for v in jaxpr.outvars], native), want, rtol)
+    return scheduled
+
+
+def _compare(got, want, rtol) -> None:
     for g, w in zip(got, want):
         exact = w.dtype.kind in "iub"
         tolerance = rtol if rtol is not None else 0 if exact else 2e-2 if w.dtype.itemsize == 2 else 2e-5
@@ -149,4 +158,3 @@ def check(jaxpr, *args, native: bool = True, donated=(), rtol=None, simple: bool
             tolerance = max(tolerance, 2e-2)
             g, w = g.astype("f4"), w.astype("f4")
         np.testing.assert_allclose(g, w, rtol=tolerance, atol=tolerance)
-    return scheduled

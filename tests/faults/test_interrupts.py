@@ -14,6 +14,7 @@ PROGRAMS = {
     "loop": "weft.jit(lambda x: lax.fori_loop(0, 10**12, lambda i, x: wnp.sin(x) + 0.1, x)), (x,)",
     "tiny steps": "weft.jit(lambda x: lax.scan(lambda c, _: (c * 1.01 + 1, None), x, length=10**15)[0]), (1.0,)",
     "condition": "weft.jit(lambda x: lax.while_loop(lambda v: v[0, 0] < 2, lambda v: wnp.cos(v), x)), (x,)",
+    "scalars": "weft.jit(lambda x: lax.while_loop(lambda v: v < 2, lambda v: wnp.cos(v), x)), (1.0,)",
     "matmuls": "weft.jit(lambda x: lax.fori_loop(0, 10**12, lambda i, x: x @ x * 0.01, x)), (x,)",
     "sorts": "weft.jit(lambda x: lax.fori_loop(0, 10**12, lambda i, x: wnp.sort(x), x)), (x,)",
     "callbacks": "weft.jit(lambda x: lax.fori_loop(0, 10**12, lambda i, x: (weft.debug.callback(lambda v: None, x), x)[1], x)), (x,)",

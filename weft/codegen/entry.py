@@ -193,7 +193,7 @@ class EntryEmitter:
     def _traffic(self, step: Step) -> int:
         """Roughly what a step costs, in bytes of memory traffic; loops count for themselves."""
         if isinstance(step, Launch):
-            return 64 + sum(map(self._reach, step.args))
+            return 64 + step.work + sum(map(self._reach, step.args))
         if isinstance(step, Gemm):
             return step.m * step.n * step.k * math.prod(b[0] for b in (*step.batch, *step.outer_k)) // FLOPS_PER_BYTE
         if isinstance(step, Sort):
@@ -364,11 +364,11 @@ class EntryEmitter:
         head, body, exit_ = self._fresh("while"), self._fresh("do"), self._fresh("exit")
         self._line(f"br label %{head}")
         self._block(head)
+        outside, self.work = self.work, 0
         self._steps(step.cond_body)
         flag = self._value(f"load i8, ptr {self.address(step.cond)}, align 1")
         self._line(f"br i1 {self._value(f'icmp ne i8 {flag}, 0')}, label %{body}, label %{exit_}")
         self._block(body)
-        outside, self.work = self.work, 0
         self._steps(step.body)
         self._spend(self.work)
         self.work = outside

@@ -35,7 +35,6 @@ class Scheduled:
     """A program ready for code generation. `aliases`: output number -> donated input number whose memory it takes."""
     program: P.Program
     consts: list[np.ndarray]
-    kernel_count: int
     gemm_count: int
     aliases: dict[int, int]
     peak_bytes: int
@@ -44,6 +43,15 @@ class Scheduled:
     def kernels(self) -> list[Kernel]:
         """Kernels in the order in which they run (one entry per launch); tails of matmuls are not among them."""
         return [s.kernel for s in walk(self.program.steps) if isinstance(s, P.Launch)]
+
+    @property
+    def kernel_count(self) -> int:
+        """How many kernels there are, sorts among them."""
+        return sum([isinstance(s, P.Launch | P.Sort) for s in walk(self.program.steps)])
+
+    @property
+    def has_loops(self) -> bool:
+        return any(isinstance(s, P.Loop | P.WhileLoop) for s in walk(self.program.steps))
 
     @property
     def tails(self) -> list[Kernel]:
@@ -102,7 +110,7 @@ class Scheduler:
         self.loops = 0
         self.launches: list[Pending] = []                # the steps that run kernels
         self.copies: list[Pending] = []
-        self.gemms = self.tails = self.sorts = 0
+        self.gemms = 0
         self.last_read: dict[Buffer, int] = {}
 
     def run(self) -> Scheduled:
@@ -126,7 +134,7 @@ class Scheduler:
         steps = fixed(self.steps, address)
         program = P.Program(slots, steps, arena, jaxpr.name or "program")
         peak = arena + sum(b.nbytes for b in buffers if b.kind != "temp") - sum(ins[i].nbytes for i in aliases.values())
-        return Scheduled(program, self.consts, len(self.launches) - self.tails + self.sorts, self.gemms, aliases, peak)
+        return Scheduled(program, self.consts, self.gemms, aliases, peak)
 
     # ---- buffers and time
 
@@ -486,7 +494,6 @@ class Body:
             previous = at(ins[1]) if len(ins) == 2 else None
             places = at(outs[1]) if len(outs) == 2 else None
             return P.Sort(kind, type_name(aval.dtype), aval.size // n, n, at(ins[0]), at(outs[0]), previous, places, **options)
-        self.plan.sorts += 1
         self.plan.step(step, ins, outs)
 
     def _library(self, eqn: Eqn) -> None:
@@ -591,7 +598,6 @@ class Body:
             c = self.result(eqn.outvars[0])
             self.plan.step(lambda at: gemm(at(a), at(b), at(c), out_type), [a, b], [c])
             return
-        self.plan.tails += 1
         key, leaves = self.graph.signature(group)
         key = key and (key, leaves.index(eqn.outvars[0]), dot.shape(), acc)
         lower = lambda: Tail(self.graph, group, dot, acc).kernel(self._name(group))

@@ -34,9 +34,11 @@ class BufRef:
 
 @record
 class Launch:
-    """Run `kernel` on `args` (one per kernel buffer, in order)."""
+    """Run `kernel` on `args` (one per kernel buffer, in order). `work`: what it costs, in bytes of memory traffic, where it has
+    loops that go over its buffers more often than once."""
     kernel: Kernel
     args: tuple[BufRef, ...]
+    work: int = 0
 
 
 @record
