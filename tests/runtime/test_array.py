@@ -535,6 +535,43 @@ def test_values_are_ready():
     assert weft.block_until_ready(tree) == tree
 
 
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: [1, (x,)], lambda x: {"b": None, "a": [x]},
+                                  lambda x: weft.tree_util.Partial(max, x)])
+def test_waiting_for_a_tree_finds_deleted_arrays(wrap):
+    x = wnp.arange(3)
+    tree = wrap(x)
+    assert weft.block_until_ready(tree) is tree
+    x.delete()
+    with pytest.raises(RuntimeError, match="deleted"):
+        weft.block_until_ready(tree)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("value", [0, 1, 100])
+def test_scalars_as_python_numbers(dtype, value):
+    by_python = wnp.asarray(np.asarray(value, wnp.dtype(dtype)))
+    by_native = weft.jit(lambda x: x | x if dtype == "bool" else x * 1)
+    want = np.asarray(value, wnp.dtype(dtype))
+    for x in (by_python, *(by_native(by_python) for _ in range(4))):
+        for convert in (bool, int, float, complex, lambda x: x.item()):
+            found = convert(x)
+            assert found == convert(want) and type(found) is type(convert(want))
+    x.delete()
+    with pytest.raises(RuntimeError, match="deleted"):
+        float(x)
+
+
+def test_the_ends_of_number_types_as_python_numbers():
+    for dtype in ("int8", "uint8", "int16", "uint16", "int32", "uint32"):
+        for end in (np.iinfo(dtype).min, np.iinfo(dtype).max):
+            assert int(wnp.asarray(np.asarray(end, dtype))) == end
+    for x in (math.inf, -math.inf, -0.0, 1e-45, float(np.finfo(np.float32).max)):
+        assert str(float(wnp.asarray(np.float32(x)))) == str(float(np.float32(x)))
+    assert math.isnan(float(wnp.asarray(np.float32(math.nan))))
+    with pytest.raises(ValueError, match="NaN"):
+        int(wnp.asarray(np.float32(math.nan)))
+
+
 USES = {
     "operator": lambda x: x + 1,
     "numpy": np.asarray,
@@ -679,6 +716,15 @@ def test_device_put_of_trees(mesh):
 def test_device_put_where_it_already_lies_shares_memory(split):
     a, _ = split
     assert np.shares_memory(weft.device_put(a, a.sharding)._storage(), a._storage())
+
+
+def test_device_put_of_a_large_array_again_and_again(mesh):
+    """By NumPy at first, then by a compiled copy."""
+    value = np.arange(1 << 19, dtype=np.float32).reshape(512, 1024)
+    x = weft.device_put(value, NamedSharding(mesh, P("x", "y")))
+    for _ in range(3):
+        for spec in (P("y", "x"), P(None, ("x", "y")), P()):
+            same(weft.device_put(x, NamedSharding(mesh, spec)), value)
 
 
 def test_device_put_does_not_share_with_numpy():

@@ -180,11 +180,25 @@ def block_until_ready(x: Any) -> Any:
     >>> block_until_ready([wnp.ones(2).sum(), "a"])
     [Array(2., dtype=float32), 'a']
     """
-    for leaf in tree.tree_leaves(x):
-        wait = getattr(leaf, "block_until_ready", None)
-        if wait is not None:
-            wait()
+    _wait((x,))
     return x
+
+
+def _wait(xs) -> None:
+    """Wait for the trees `xs`. Those of the usual containers are not flattened: steps are timed with this call in them."""
+    for x in xs:
+        kind = type(x)
+        if kind is Array:
+            if x._buffer is None:
+                x._live()                # raises
+        elif kind is tuple or kind is list:
+            _wait(x)
+        elif kind is dict:
+            _wait(x.values())
+        elif (wait := getattr(x, "block_until_ready", None)) is not None:
+            wait()
+        elif len(leaves := tree.tree_leaves(x)) != 1 or leaves[0] is not x:
+            _wait(leaves)
 
 
 copy_to_host_async = block_until_ready

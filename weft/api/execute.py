@@ -110,18 +110,30 @@ def executable_for(jaxpr: Jaxpr, specs: tuple[ArraySpec, ...], out_shardings=(),
 
 
 def relayout(x: Array, sharding: Sharding, committed: bool = True) -> Array:
-    """`x` laid out as `sharding`: memory is shared where the splits are the same, else moved by a compiled copy if it is large."""
+    """`x` laid out as `sharding`: memory is shared where the splits are the same, else moved, by a compiled copy if it is large."""
     spec = ArraySpec(x.aval, sharding, committed)
-    if x.nbytes < _LARGE or same_memory(spec, x._spec):
+    move = (x._spec.splits, x._spec.local_shape, spec.splits, spec.local_shape, spec.storage_dtype)
+    if x.nbytes < _LARGE or same_memory(spec, x._spec) or (x.nbytes < _HUGE and _is_first(move)):
         return relaid(x, sharding, committed)
     plain = lambda shape: ArraySpec(ShapedArray(shape, spec.storage_dtype), default_sharding(), False)
     block = Array(plain(x._spec.storage_shape), x._live())
-    (moved,) = run(_moving(x._spec.splits, x._spec.local_shape, spec.splits, spec.local_shape, spec.storage_dtype), [block],
-                   name="relayout")
+    (moved,) = run(_moving(*move), [block], name="relayout")
     return Array(spec, moved._live())
 
 
 _LARGE = 1 << 20
+_HUGE = 1 << 26              # NumPy takes as long for so much as the compilation of a copy
+_moves: set[tuple] = set()
+
+
+def _is_first(move: tuple) -> bool:
+    """Whether nobody moved anything like this before: once is done sooner than compiled."""
+    if move in _moves:
+        return False
+    if len(_moves) >= 1024:
+        _moves.clear()
+    _moves.add(move)
+    return True
 
 
 @functools.lru_cache(maxsize=1024)

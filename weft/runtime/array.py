@@ -11,6 +11,7 @@ Array methods and operators are attached by the numpy face (`weft.numpy.methods`
 
 from __future__ import annotations
 
+import ctypes
 import math
 
 import numpy as np
@@ -18,11 +19,13 @@ import numpy as np
 from weft.ir.explicit import type_sharding
 from weft.ir.shardings import Sharding, SingleDeviceSharding
 from weft.ir.types import ShapedArray
-from weft.runtime.buffer import Buffer, fill
+from weft.runtime.buffer import Buffer, block_address, fill
 from weft.runtime.device import default_device
 from weft.util import dtypes
 
 _specs: dict[tuple, "ArraySpec"] = {}
+_C_TYPES = {np.dtype(name): getattr(ctypes, f"c_{c}").from_address for name, c in (
+    ("bool", "bool"), ("float32", "float"), ("float64", "double"), *((k, k) for n in (8, 16, 32, 64) for k in (f"int{n}", f"uint{n}")))}
 
 
 class ArraySpec:
@@ -179,7 +182,8 @@ class Array(metaclass=ArrayMeta):
 
     def block_until_ready(self) -> "Array":
         """Wait for the values and return the array."""
-        self._live()
+        if self._buffer is None:
+            self._live()
         return self
 
     def copy_to_host_async(self) -> None:
@@ -265,7 +269,7 @@ class Array(metaclass=ArrayMeta):
 
     def item(self, *args):
         """The single element (or the one at the given position) as a Python scalar."""
-        return self._numpy().item(*args)
+        return self._numpy().item(*args) if args or (found := self._number()) is None else found
 
     def tolist(self) -> list:
         """The value as nested Python lists."""
@@ -275,13 +279,21 @@ class Array(metaclass=ArrayMeta):
         return self._numpy().tobytes(order)
 
     def __bool__(self) -> bool:
-        return bool(self._scalar("bool"))
+        return bool(self._scalar("bool") if (found := self._number()) is None else found)
 
     def __int__(self) -> int:
-        return int(self._real_scalar("int"))
+        return int(self._real_scalar("int") if (found := self._number()) is None else found)
 
     def __float__(self) -> float:
-        return float(self._real_scalar("float"))
+        return float(self._real_scalar("float") if (found := self._number()) is None else found)
+
+    def _number(self) -> bool | int | float | None:
+        """The value of a scalar of a C type, read from memory; None if it is something else or gone."""
+        aval, buffer = self._spec.aval, self._buffer
+        read = None if aval.shape or buffer is None else _C_TYPES.get(aval.dtype)
+        if read is None:
+            return None
+        return read(buffer.ptr if type(buffer) is Buffer else block_address(buffer)).value
 
     def __complex__(self) -> complex:
         return complex(self._scalar("complex"))

@@ -233,6 +233,11 @@ def fill(target: np.ndarray, view: np.ndarray) -> None:
         target[...] = view
 
 
+def block_address(block: object) -> int:
+    """The address of the memory of a block of the native heap, of which native code holds but the object in its header."""
+    return id(block) + ALIGNMENT
+
+
 class Buffer:
     """An owner of `nbytes` bytes at address `ptr`, aligned to 64 bytes.
 
@@ -277,12 +282,12 @@ class Buffer:
 
     @classmethod
     def of_block(cls, block: object, nbytes: int) -> Buffer:
-        """The buffer over a block of the native heap, of which native code holds but the object in its header."""
-        return cls._borrow(id(block) + ALIGNMENT, nbytes, block)
+        """The buffer over a block of the native heap."""
+        return cls._borrow(block_address(block), nbytes, block)
 
     def is_held_only_by(self, holders: int) -> bool:
         """Whether no more than `holders` references keep this memory alive: no view, slice or other array reads it."""
-        if _refcount is None or not (self._owner is None or id(self._owner) + ALIGNMENT == self.ptr):
+        if _refcount is None or not (self._owner is None or block_address(self._owner) == self.ptr):
             return False  # lent by something else than a block
         return _refcount(self) <= holders + 2  # `self` and the argument
 
