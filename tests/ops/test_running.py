@@ -8,6 +8,7 @@ import pytest
 
 import weft
 from weft import lax
+from weft.ir.loops_text import print_kernel
 
 RUNNING = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum}
 
@@ -65,3 +66,30 @@ def test_nan_wins_from_where_it_stands():
     x[1, 50] = np.nan
     check("cummax", x, 1, False)
     check("cummin", x, 0, True)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "uint8", "int32", "complex64", "bool"])
+def test_totals_of_blocks_by_type(dtype):
+    for name in ("cummax", "cummin") if dtype == "bool" else ("cumsum",) if dtype == "complex64" else ("cumsum", "cummax", "cumprod"):
+        x = numbers(dtype, 300_007)
+        if dtype == "float16" and name == "cumsum":
+            x = np.where(np.arange(x.size) % 1000 == 0, x, 0).astype(dtype)     # whole numbers that float16 holds
+        check(name, x, 0, False)
+
+
+def test_nan_goes_on_into_later_blocks():
+    x = np.random.default_rng(0).standard_normal(300_001).astype(np.float32)
+    x[70_000] = np.nan
+    for name in ("cummax", "cummin"):
+        check(name, x, 0, False)
+        check(name, x, 0, True)
+
+
+def test_totals_are_summed_out_of_order():
+    """Blocks' totals need no prefixes: a plain sum, which costs a load and an addition for each vector."""
+    def scans(function, x):
+        kernels = weft.jit(function).lower(x).compile().stages.scheduled.kernels
+        return [print_kernel(kernel).count("scan ") for kernel in kernels]
+    x = np.zeros(1 << 19, np.float32)
+    assert scans(lax.cumsum, x) == [0, 1, 1]
+    assert scans(lambda x: lax.associative_scan(lambda a, b: a + b * 2, x), x) == [1, 1, 1]

@@ -18,7 +18,7 @@ import numpy as np
 from weft.compiler.nest import STREAM_BYTES
 from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
-from weft.ir.loops import ITEMSIZE, Buf, Expr, For, Init, Kernel, Let, Prefetch, Ref, Scan, Stmt, Store
+from weft.ir.loops import ITEMSIZE, Accum, Buf, Expr, For, Init, Kernel, Let, Prefetch, Ref, Scan, Stmt, Store
 from weft.util.record import record, replace
 
 _BOOLEAN = {"add": "or", "max": "or", "mul": "and", "min": "and"}
@@ -39,13 +39,13 @@ def of(eqn: Eqn) -> Running:
     aval, spec, axis = eqn.invars[0].aval, eqn.primitive.rules["lower"], eqn.params["axis"]
     types = tuple([type_name(a.aval.dtype) for a in eqn.invars])
     neutral = None if spec.identity is None else (spec.identity(aval.dtype),)
-    combine = _of_program(eqn.params["combine"].program) if spec.combine is None else _of_op(spec.combine, types[0])
+    op = _BOOLEAN.get(spec.combine, spec.combine) if types[0] == "bool" else spec.combine
+    combine = _of_program(eqn.params["combine"].program) if op is None else _of_op(op)
     around = math.prod(aval.shape[:axis]), aval.shape[axis], math.prod(aval.shape[axis + 1:])
-    return Running(*around, types, combine, eqn.params["reverse"], eqn.primitive.name, neutral)
+    return Running(*around, types, combine, eqn.params["reverse"], eqn.primitive.name, neutral, op)
 
 
-def _of_op(op: str, type_: str) -> Combine:
-    op = _BOOLEAN.get(op, op) if type_ == "bool" else op
+def _of_op(op: str) -> Combine:
     return lambda b, earlier, later: [b.op(op, earlier[0], later[0])]
 
 
@@ -73,7 +73,8 @@ def _of_program(program: Jaxpr) -> Combine:
 class Running:
     """Arrays of `outer` x `length` x `inner` elements that are combined along `length`, from the end if `reverse`.
 
-    `neutral`, where it is known, are the values that change nothing; without them the first elements begin.
+    `neutral`, where it is known, are the values that change nothing; without them the first elements begin. `op` is the operation
+    that the combination is, if it is one.
     """
     outer: int
     length: int
@@ -83,6 +84,7 @@ class Running:
     reverse: bool
     name: str
     neutral: tuple | None = None
+    op: str | None = None
 
     @property
     def nbytes(self) -> list[int]:
@@ -225,11 +227,14 @@ class _Writer:
         """The accumulators are scalars, or lanes of a vector of all inner elements."""
         run, b = self.run, self.b
         accs, names = self.refs("a"), self.refs("v")
-        scan = Scan(tuple([x.name for x in names]), tuple([x.name for x in accs]), tuple(self.values(k)),
-                    tuple(run.combine(b, accs, names)))
+        if not self.stores and run.op is not None and run.inner == 1:      # lanes need not be in order
+            turn: Stmt = Accum(accs[0].name, run.op, *self.values(k))
+        else:
+            turn = Scan(tuple([x.name for x in names]), tuple([x.name for x in accs]), tuple(self.values(k)),
+                        tuple(run.combine(b, accs, names)))
         body: list[Stmt] = [Init(acc.name, value) for acc, value in zip(accs, self.first())]
         body += self.begun(accs)
-        body.append(For("k", steps, (scan, *(self.stored(self.at(k), names) if self.stores else ())),
+        body.append(For("k", steps, (turn, *(self.stored(self.at(k), names) if self.stores else ())),
                         "serial" if run.inner > 1 else "vector"))
         body += self.ended(accs)
         return (For("j", run.inner, tuple(body), "vector"),) if run.inner > 1 else tuple(body)
