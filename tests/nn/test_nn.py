@@ -110,6 +110,28 @@ def test_masked_softmax():
     np.testing.assert_allclose(log[mask], np.log(expected[mask]), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("function", [nn.softmax, nn.log_softmax])
+def test_masked_softmax_where_nothing_is_shown_or_what_is_hidden_is_huge(function):
+    x, where = wnp.array([[1.0, 2.0, 3e4], [4.0, 5.0, 6.0]]), wnp.array([[True, True, False], [False, False, False]])
+    low = 0.0 if function is nn.softmax else -np.inf
+    want = function(x[0, :2])
+    np.testing.assert_allclose(function(x, where=where), [[*want, low], [low] * 3], rtol=1e-6)
+    slope = weft.grad(lambda x: wnp.sum(wnp.where(where, function(x, where=where), 0) * x))(x)
+    alone = weft.grad(lambda x: wnp.sum(function(x) * x))(x[0, :2])
+    np.testing.assert_allclose(slope, [[*alone, 0], [0, 0, 0]], rtol=1e-5)
+
+
+def test_activations_of_integers():
+    """Those that compose with Python floats give weakly typed floats."""
+    loose = ["relu6", "leaky_relu", "elu", "selu", "celu", "hard_sigmoid", "hard_silu", "sparse_plus", "sparse_sigmoid"]
+    for name in [*loose, "soft_sign", "mish", "log_sigmoid", "squareplus", "gelu"]:
+        out, x = getattr(nn, name)(wnp.arange(-2, 3)), np.arange(-2.0, 3)
+        assert (out.dtype, out.weak_type) == (np.float32, name in loose), name
+        want = ACTIVATIONS[name](x) if name in ACTIVATIONS else getattr(nn, name)(wnp.array(x))
+        np.testing.assert_allclose(out, want, rtol=1e-5, atol=1e-6)
+        assert getattr(nn, name)(2).weak_type
+
+
 def test_derivative_of_log_softmax():
     x, labels = LOGITS[0], np.eye(6, dtype=np.float32)[[0, 3, 5, 1, 2]]
     found = weft.grad(lambda v: -wnp.sum(labels * nn.log_softmax(v)))(x)

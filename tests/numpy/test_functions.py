@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import weft
 import weft.numpy as wnp
 
 RNG = np.random.RandomState(0)
@@ -343,3 +344,35 @@ def test_halves_step_to_their_own_neighbours(dtype):
     assert found.dtype == dtype
     np.testing.assert_array_equal(found.astype(np.float32), want.astype(np.float32))
     assert (np.asarray(wnp.spacing(x[:5])).astype(np.float32) != 0).all()
+
+
+@pytest.mark.parametrize("jit", [weft.jit, lambda f: f])
+def test_python_integers_beyond_a_narrow_type_wrap(jit):
+    x = wnp.array([1, 44, 255], np.uint8)
+    for f, want in [(lambda x: x == 300, [0, 1, 0]), (lambda x: x + -1, [0, 43, 254]), (lambda x: wnp.where(x > 1, -1, x), [1, 255, 255]),
+                    (lambda x: wnp.clip(x, 0, 300), [1, 44, 44]), (lambda x: 300 - x, [43, 0, 45])]:
+        np.testing.assert_array_equal(jit(f)(x), want)
+    with pytest.raises(OverflowError):
+        jit(lambda x: x + 2**40)(x)
+
+
+def test_numpy_integers_are_constant_exponents():
+    """As Python's are: the type of the result is the base's."""
+    x = wnp.array([1, 2, 3], np.uint8)
+    for y in (2, np.int64(2), np.int32(2), np.array(2)):
+        assert (x**y).dtype == np.uint8 and (x**y).tolist() == [1, 4, 9]
+    assert float(wnp.power(2.5, np.int64(2))) == float(weft.jit(lambda: wnp.power(2.5, True))()) * 2.5 == 6.25
+
+
+def test_quantiles_have_the_type_of_the_array():
+    x = wnp.array([1.5, 2.5, -3, 4], "bfloat16")
+    for method in ("linear", "lower", "higher", "nearest", "midpoint"):
+        out = wnp.quantile(x, wnp.array([0.0, 0.5, 1.0]), method=method)
+        assert out.dtype == x.dtype and out.astype(float).tolist()[::2] == [-3.0, 4.0]
+    assert wnp.quantile(wnp.array([1, 2]), wnp.array(0.5, np.float16)).dtype == np.float32
+    assert wnp.quantile(wnp.array([0.0, 1, 2, 3]), 0.5, method="nearest") == 1.0
+
+
+def test_cumulative_sums_of_narrow_integers_are_wide():
+    assert wnp.cumulative_sum(wnp.array([100, 100], np.int8)).tolist() == [100, 200]
+    assert wnp.cumulative_sum(wnp.array([200, 100], np.uint8), include_initial=True).dtype == np.uint32

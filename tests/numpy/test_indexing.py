@@ -134,6 +134,36 @@ def test_modes():
     np.testing.assert_array_equal(np.asarray(x.at[wnp.array(7)].set(0.0, mode="clip"))[2], 0)
 
 
+def test_updates_of_another_type_are_combined_in_the_common_one():
+    """The result has the type of the array; NumPy's ufuncs work in the common one too."""
+    x, at = wnp.array([-3, 4, 5], np.int32), wnp.array([0, 2, 0])
+    np.testing.assert_array_equal(x.at[at].add(1.5), [0, 4, 6])
+    np.testing.assert_array_equal(x.at[at].multiply(np.array([2.5, 3, 1], np.float32)), [-7, 4, 15])
+    np.testing.assert_array_equal(x.at[at].subtract(True), [-5, 4, 4])
+    np.testing.assert_array_equal(x.at[at].subtract(np.uint8(3)), [-9, 4, 2])
+    assert x.at[at].add(1.5).dtype == np.int32
+    many = wnp.zeros(1, "bfloat16").at[wnp.zeros(1000, int)].add(wnp.full(1000, 0.3))
+    assert abs(float(many[0]) - 300) < 2
+
+
+def test_division_and_powers_at_positions():
+    x, at = wnp.array([3, 4, 5], np.int32), wnp.array([0, 2, 0])
+    half = x.at[at].divide(2)
+    assert half.dtype == np.float32
+    np.testing.assert_allclose(half, [0.75, 4, 2.5])
+    np.testing.assert_array_equal(x.at[at].power(2), [81, 4, 25])
+    np.testing.assert_allclose(wnp.array([-3.0, 4, 5]).at[0].power(3.0), [-27, 4, 5], rtol=1e-6)
+
+
+@pytest.mark.parametrize("jit", [weft.jit, lambda f: f])
+def test_functions_are_applied_as_often_as_a_position_is_named(jit):
+    x, at = np.arange(5), np.array([[0, -1, 0], [4, 0, 9]])
+    want = x.copy()
+    np.add.at(want, [0, 4, 0, 4, 0], 2)
+    np.testing.assert_array_equal(jit(lambda x, at: x.at[at].apply(lambda v: v + 2))(wnp.array(x), wnp.array(at)), want)
+    np.testing.assert_array_equal(jit(lambda x: x.at[1:3].apply(lambda v: v + 2))(wnp.array(x)), [0, 3, 4, 3, 4])
+
+
 def test_scalar_bools_make_a_dim():
     x = wnp.asarray(X)
     assert x[True].shape == (1, 3, 4) and x[False].shape == (0, 3, 4)

@@ -19,7 +19,15 @@ from weft.util import dtypes
 def _float(x: Any) -> Any:
     """`x` as an array of floats."""
     x = wnp.asarray(x)
-    return x if dtypes.issubdtype(x.dtype, wnp.inexact) else x.astype(wnp.result_type(float))
+    if dtypes.issubdtype(x.dtype, wnp.inexact):
+        return x
+    return x + 0.0 if x.weak_type else x.astype(wnp.result_type(float))
+
+
+def _loose(x: Any) -> Any:
+    """`x` as an array of floats; integers become weakly typed ones, as they do beside a Python float."""
+    x = wnp.asarray(x)
+    return x if dtypes.issubdtype(x.dtype, wnp.inexact) else x + 0.0
 
 
 def _single(x: Any) -> Any:
@@ -50,7 +58,7 @@ def _relu_jvp(primals: Any, tangents: Any) -> Any:
 
 def relu6(x: Any) -> Any:
     """`relu(x)`, at most 6; its derivative at 0 and 6 is 0."""
-    return clamp(0, wnp.asarray(x), 6)
+    return clamp(0, _loose(x), 6)
 
 
 def sigmoid(x: Any) -> Any:
@@ -95,13 +103,13 @@ def log_sigmoid(x: Any) -> Any:
 
 def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Any:
     """`x` where it is not negative, `negative_slope * x` elsewhere."""
-    x = _float(x)
+    x = _loose(x)
     return wnp.where(x >= 0, x, negative_slope * x)
 
 
 def elu(x: Any, alpha: Any = 1.0) -> Any:
     """`x` where it is positive, `alpha (exp(x) - 1)` elsewhere."""
-    x = _float(x)
+    x = _loose(x)
     below = wnp.where(x > 0, 0.0, x)  # keeps expm1, and its derivative, from overflowing where it is not used
     return wnp.where(x > 0, x, alpha * wnp.expm1(below))
 
@@ -113,7 +121,7 @@ def selu(x: Any) -> Any:
 
 def celu(x: Any, alpha: Any = 1.0) -> Any:
     """`elu` with a derivative of 1 at 0 for every `alpha`."""
-    x = _float(x)
+    x = _loose(x)
     return wnp.maximum(x, 0.0) + alpha * wnp.expm1(wnp.minimum(x, 0.0) / alpha)
 
 
@@ -151,17 +159,17 @@ def squareplus(x: Any, b: Any = 4) -> Any:
 def hard_tanh(x: Any) -> Any:
     """`x`, cut to [-1, 1]."""
     x = wnp.asarray(x)
-    return wnp.where(x > 1, 1, wnp.where(x < -1, -1, x)).astype(x.dtype)
+    return wnp.where(x > 1, 1, wnp.where(x < -1, -1, x))
 
 
 def hard_sigmoid(x: Any) -> Any:
     """relu6(x + 3) / 6."""
-    return relu6(_float(x) + 3.0) / 6.0
+    return relu6(_loose(x) + 3.0) / 6.0
 
 
 def hard_silu(x: Any) -> Any:
     """x hard_sigmoid(x)."""
-    x = _float(x)
+    x = _loose(x)
     return x * hard_sigmoid(x)
 
 
@@ -170,13 +178,13 @@ hard_swish = hard_silu
 
 def sparse_plus(x: Any) -> Any:
     """0 below -1, `x` above 1, (x + 1)² / 4 between."""
-    x = _float(x)
+    x = _loose(x)
     return wnp.where(x <= -1.0, 0.0, wnp.where(x >= 1.0, x, (x + 1.0) ** 2 / 4))
 
 
 def sparse_sigmoid(x: Any) -> Any:
     """(x + 1) / 2, cut to [0, 1]."""
-    return 0.5 * wnp.clip(_float(x) + 1.0, 0.0, 2.0)
+    return 0.5 * wnp.clip(_loose(x) + 1.0, 0.0, 2.0)
 
 
 def tanh(x: Any) -> Any:

@@ -74,19 +74,17 @@ def softmax(x: Any, axis: Axis = -1, where: Any = None) -> Any:
     """
     x = _float(x)
     shown = x if where is None else wnp.where(where, x, -wnp.inf)
-    terms = wnp.exp(x - _top(shown, axis))
-    if where is not None:
-        terms = wnp.where(where, terms, 0.0)
-    return terms / wnp.sum(terms, axis=axis, keepdims=True)
+    terms = wnp.exp(shown - _top(shown, axis))
+    out = terms / wnp.sum(terms, axis=axis, keepdims=True)
+    return out if where is None else wnp.where(where, out, 0.0)
 
 
 def log_softmax(x: Any, axis: Axis = -1, where: Any = None) -> Any:
     """The logarithm of `softmax`, without cancellation; where `where` is false, minus infinity."""
     x = _float(x)
     shown = x if where is None else wnp.where(where, x, -wnp.inf)
-    shifted = x - _top(shown, axis)
-    terms = wnp.exp(shifted) if where is None else wnp.where(where, wnp.exp(shifted), 0.0)
-    out = shifted - wnp.log(wnp.sum(terms, axis=axis, keepdims=True))
+    shifted = shown - _top(shown, axis)
+    out = shifted - wnp.log(wnp.sum(wnp.exp(shifted), axis=axis, keepdims=True))
     return out if where is None else wnp.where(where, out, -wnp.inf)
 
 

@@ -19,7 +19,7 @@ def power(x, y, /):
     >>> wnp.power(wnp.arange(4.), 2)
     Array([0., 1., 4., 9.], dtype=float32)
     """
-    return (_power_by_constant if type(y) is int else _power)(x, y)
+    return (_power if ufuncs.constant_int(y) is None else _power_by_constant)(x, y)
 
 
 pow = power

@@ -410,7 +410,8 @@ class _At:
 
     def subtract(self, values, **kwargs):
         """`x` with `values` subtracted at the index."""
-        return self.add(ew.neg(concrete(value(values))), **kwargs)
+        values = value(values)
+        return self.add(ew.neg(cast(concrete(values), dtypes.result_type(self.array, values))), **kwargs)
 
     sub = subtract
 
@@ -423,14 +424,17 @@ class _At:
 
     def divide(self, values, **kwargs):
         """`x` divided by `values` at the index."""
-        from weft.numpy.creation import ones_like
-        scale = _At(ones_like(self.array), self.index).multiply(values, **kwargs)
-        return ew.div(concrete(self.array), scale)
+        from weft.numpy.ufuncs import true_divide
+        return true_divide(self.array, self._ones_times(values, **kwargs))
 
     def power(self, values, **kwargs):
         """`x` to the power `values` at the index."""
         from weft.numpy.ufuncs import power
-        return self.set(power(self.get(), values), **kwargs)
+        return power(self.array, self._ones_times(values, **kwargs))
+
+    def _ones_times(self, values, **kwargs):
+        from weft.numpy.creation import ones_like
+        return _At(ones_like(self.array), self.index).multiply(values, **kwargs)
 
     def min(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
             wrap_negative_indices=True):
@@ -443,8 +447,22 @@ class _At:
         return self._updated(values, ix.scatter_max, indices_are_sorted, unique_indices, mode, out_sharding, wrap_negative_indices)
 
     def apply(self, func, **kwargs):
-        """`x` with `func` applied to the elements at the index."""
-        return self.set(func(self.get()), **kwargs)
+        """`x` with `func` applied to the elements at the index, as often as the index names each."""
+        mode = kwargs.get("mode")
+        found = func(self.get(mode=mode))
+        if not kwargs.get("unique_indices") and not make_plan(tuple(np.shape(self.array)), self.index).is_basic:
+            found = self._again(func, found, mode)
+        return self.set(found, **kwargs)
+
+    def _again(self, func, found, mode):
+        """Apply `func` to elements that have been through it once, and are named several times, for the other times."""
+        from weft.control.loops import fori_loop
+        from weft.numpy.creation import zeros
+        from weft.numpy.manipulation import where
+        times = _At(zeros(np.shape(self.array), np.int32), self.index).add(1, mode=mode)
+        once_more = lambda k, found: where(here > k, func(found), found).astype(found.dtype)
+        here = _At(times, self.index).get(mode=mode)
+        return fori_loop(1, times.max() if times.size else 1, once_more, found)
 
 
 def _check_wraps(wrap_negative_indices: bool) -> None:
@@ -465,7 +483,10 @@ def setitem(x, index, values, scatter, indices_are_sorted=False, unique_indices=
             return out
     x, values = concrete(value(x)), value(values)
     dtype = typeof(x).dtype
-    values = cast(concrete(_complex_to_real(values, dtype)), dtype)
+    values = _complex_to_real(values, dtype)
+    if scatter is not ix.scatter and (wide := dtypes.result_type(x, values)) != dtype:      # combined there, then stored
+        return cast(setitem(cast(x, wide), index, values, scatter, indices_are_sorted, unique_indices, mode), dtype)
+    values = cast(concrete(values), dtype)
     lifted, index = _lift_scalar_bools(tuple(x.shape), index)
     if lifted != tuple(x.shape):
         return reshape(setitem(reshape(x, lifted), index, values, scatter, indices_are_sorted, unique_indices, mode), x.shape)

@@ -46,10 +46,18 @@ def shape_of(x) -> tuple[int, ...]:
 _PYTHON_TYPES = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
 
 
+def _settled_number(dtype, number):
+    """A Python number in `dtype`; an integer beyond it wraps around, as it does where it is an argument of a program."""
+    try:
+        return dtype.type(number)
+    except OverflowError:
+        return np.asarray(number, dtypes.default_int_dtype()).astype(dtype)[()]
+
+
 def cast(x, dtype, weak: bool = False):
     """`x` with exactly `dtype` and weak flag; Python numbers become numbers of that type, which cost no operation."""
     if type(x) in PYTHON_SCALARS:
-        return _PYTHON_TYPES[dtype.kind](x) if weak else np.asarray(x, dtype)[()]
+        return _PYTHON_TYPES[dtype.kind](x) if weak else _settled_number(dtype, x)
     aval = typeof(x)
     if aval.dtype == dtype and aval.weak_type == weak:
         return x
@@ -141,9 +149,9 @@ def _settled_pair(x, y):
         if a is b:
             return x, y
         if b is None and type(y) in _adopted[a.dtype]:
-            return x, (_PYTHON_TYPES[a.dtype.kind](y) if a.weak_type else a.dtype.type(y))
+            return x, (_PYTHON_TYPES[a.dtype.kind](y) if a.weak_type else _settled_number(a.dtype, y))
     elif b is not None and type(x) in _adopted[b.dtype]:
-        return (_PYTHON_TYPES[b.dtype.kind](x) if b.weak_type else b.dtype.type(x)), y
+        return (_PYTHON_TYPES[b.dtype.kind](x) if b.weak_type else _settled_number(b.dtype, x)), y
     return None
 
 

@@ -383,7 +383,8 @@ nancumprod = _cumulative("nancumprod", lambda x, d, r: rd.cumprod(x, d, r), 1)
 
 def cumulative_sum(x, /, *, axis: int | None = None, dtype=None, include_initial: bool = False):
     """Running sum along `axis`, optionally with a leading zero."""
-    return _array_api_cumulative(cumsum, x, axis, dtype, include_initial, 0)
+    x = _array(x, "cumulative_sum")
+    return _array_api_cumulative(cumsum, x, axis, _sum_dtype(x, dtype, True), include_initial, 0)
 
 
 def cumulative_prod(x, /, *, axis: int | None = None, dtype=None, include_initial: bool = False):

@@ -31,14 +31,15 @@ def nanquantile(a, q, axis=None, out=None, overwrite_input: bool = False, method
 
 def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: bool):
     check_arraylike(api, a, q)
-    a, q = [concrete(x) for x in promote_dtypes_inexact(value(a), value(q))]
+    a, q = [concrete(promote_dtypes_inexact(value(x))[0]) for x in (a, q)]
+    dtype = a.dtype
     if dtypes.issubdtype(a.dtype, np.complexfloating):
         raise ValueError(f"{api} is not defined for complex numbers.")
     if method not in ("linear", "lower", "higher", "midpoint", "nearest"):
         raise ValueError(f"{api}: method can only be 'linear', 'lower', 'higher', 'midpoint', or 'nearest', got {method!r}.")
     if q.ndim > 1:
         raise ValueError(f"{api}: q must be a number or a vector, got shape {tuple(q.shape)}.")
-    a, q = cast(a, a.dtype), cast(q, a.dtype)
+    a, q = [cast(x, dtypes.promote_types(dtype, q.dtype)) for x in (a, q)]      # positions of narrow floats would be coarse
     axes = rd.canonical_axes(axis, a.ndim, api)
     rest = [d for d in range(a.ndim) if d not in axes]
     n = int(np.prod([a.shape[d] for d in axes], dtype=np.int64))
@@ -53,7 +54,7 @@ def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: boo
     wide = mp.reshape(q, (*q.shape, *(1,) * len(lead)))
     position = uf.multiply(wide, last)
     if method == "nearest":
-        picked = _pick(ordered, uf.rint(position), last, lead)
+        picked = _pick(ordered, uf.ceil(uf.subtract(position, 0.5)), last, lead)
     else:
         low, high = [_pick(ordered, p, last, lead) for p in (uf.floor(position), uf.ceil(position))]
         weight = uf.subtract(position, uf.floor(position))
@@ -61,7 +62,7 @@ def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: boo
                   "lower": lambda: low, "higher": lambda: high,
                   "midpoint": lambda: uf.multiply(uf.add(low, high), 0.5)}[method]()
     spoiled = rd.all(nan, -1) if ignore_nan else rd.any(nan, -1)
-    picked = mp.where(spoiled, np.nan, picked)
+    picked = cast(mp.where(spoiled, np.nan, picked), dtype)
     kept = tuple(1 if d in axes else k for d, k in enumerate(a.shape))
     return mp.reshape(picked, tuple(q.shape) + kept) if keepdims else picked
 

@@ -484,8 +484,9 @@ def power(x, y, /):
     >>> wnp.power(wnp.arange(4.), 2)
     Array([0., 1., 4., 9.], dtype=float32)
     """
-    exponent = _constant_int(y)
-    if exponent is not None and hasattr(x, "aval") and (type(y) is int or dtypes.issubdtype(x.dtype, np.inexact)):
+    exponent = constant_int(y)
+    if exponent is not None:
+        x = array_of("power", x)
         if exponent < 0 and _is_int(x):
             raise TypeError(f"power: integers cannot be raised to negative powers, got {typeof(x).str_short()} to the {exponent}. "
                             "Cast to a floating dtype first.")
@@ -495,13 +496,14 @@ def power(x, y, /):
     by_integers = (_is_int(y) or _is_bool(y)) and not typeof(y).weak_type
     x, y = promote("power", x, y)
     if by_integers and typeof(x).weak_type:
-        x = cast(x, x.dtype)
+        x = cast(x, _dtype(x))
     if _is_bool(x):
         x, y = [cast(v, dtypes.default_int_dtype()) for v in (x, y)]
     return _int_power(x, y) if _is_int(x) else ew.pow(x, y)
 
 
-def _constant_int(y) -> int | None:
+def constant_int(y) -> int | None:
+    """The integer that `y` is known to be while a program is traced, or None."""
     if type(y) is int:
         return y
     if isinstance(y, (np.integer, np.ndarray)) and y.ndim == 0 and y.dtype.kind in "iu":
