@@ -288,3 +288,22 @@ def test_leaks_are_told_where_they_are_looked_for(name):
         TRANSFORMED[name](lambda x: wnp.sin(x) * 2.0 * x)
         with pytest.raises(weft.errors.UnexpectedTracerError, match=r"(?s)checking_leaks: .*held by: list"):
             TRANSFORMED[name](lambda x: (kept.append(x * 2.0), wnp.sin(x))[1])
+
+
+@pytest.mark.parametrize("jit", [weft.jit, lambda f: f])
+def test_rules_that_close_over_what_is_differentiated_are_refused(jit):
+    """The rule runs below the derivative, where such a value means nothing; as a constant of a program it had no place."""
+
+    def loss(x, w):
+        @weft.custom_vjp
+        def scaled(c):
+            return c * w.sum()
+
+        scaled.defvjp(lambda c: (scaled(c), c), lambda c, ct: (ct,))
+        scaled(x)
+        return wnp.sum(wnp.sin(x))
+
+    x, w = wnp.arange(3.0), wnp.ones((3, 3))
+    with pytest.raises(weft.errors.UnexpectedTracerError, match="Pass the value as an argument"):
+        jit(weft.grad(loss, (0, 1)))(x, w)
+    np.testing.assert_allclose(jit(weft.grad(loss))(x, w), np.cos(np.arange(3.0)), rtol=1e-6)

@@ -15,7 +15,7 @@ import numpy as np
 from weft.core.annotations import annotated_types
 from weft.core.primitive import Primitive
 from weft.core.sharded_types import sharded_types
-from weft.core.trace import Trace, Tracer, _state, check_leaks, escaped_tracer, set_trace, typeof
+from weft.core.trace import Trace, Tracer, _state, check_leaks, escaped_tracer, set_trace, tracer_out_of_place, typeof
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.registry import registry
 from weft.ir.types import ShapedArray
@@ -81,15 +81,13 @@ class StageTrace(Trace):
 
     def atom(self, x):
         """The variable or literal that stands for value `x` in the program."""
-        if type(x) is StageTracer:
-            if x._trace is self:
-                return x.variable
-            if x._trace.finished:
-                raise escaped_tracer(x)
-            return self.const(x, x.aval)
+        if type(x) is StageTracer and x._trace is self:
+            return x.variable
         if isinstance(x, Tracer):
             if x._trace.finished:
                 raise escaped_tracer(x)
+            if id(x) not in self._const_ids and not self.within(x._trace):
+                raise tracer_out_of_place(x)
             return self.const(x, x.aval)
         if type(x) in _PYTHON_SCALARS:
             return Literal(x, typeof(x))

@@ -46,6 +46,13 @@ class Trace:
     def process(self, primitive, args: Sequence, params: dict):
         raise NotImplementedError(f"{type(self).__name__}.process")
 
+    def within(self, trace: "Trace") -> bool:
+        """Whether this trace was begun while `trace` was current, or is it: only then its values may be used here."""
+        here: Trace | None = self
+        while here is not None and here is not trace:
+            here = here.parent
+        return here is trace
+
     def cast(self, x, axes: frozenset):
         """`x` typed as varying over `axes`, which its type does not name."""
         return self.process(registry["pvary"], [x], {"axes": tuple(sorted(axes, key=str))})
@@ -58,7 +65,7 @@ class EvalTrace(Trace):
     def process(self, primitive, args, params):
         for x in args:
             if isinstance(x, Tracer):
-                raise escaped_tracer(x)
+                raise escaped_tracer(x) if x._trace.finished else tracer_out_of_place(x)
         return _evaluator(primitive, args, params)
 
 
@@ -315,6 +322,15 @@ def escaped_tracer(tracer: Tracer) -> UnexpectedTracerError:
         f"{tracer.describe()} was used after the transformation that made it had ended.{here}{made}\n"
         "  A value computed inside a transformed function (jit, grad, vmap, ...) must leave it through its return value, "
         "not through a global, an attribute or a closure. Return it, or use weft.checking_leaks() to find where it leaks.")
+
+
+def tracer_out_of_place(tracer: Tracer) -> UnexpectedTracerError:
+    line = user_frame()
+    here = f"\n  at {line}" if line is not None else ""
+    return UnexpectedTracerError(
+        f"{tracer.describe()} was used where the transformation that made it does not reach.{here}\n"
+        "  This happens where a function with a derivative rule of its own (custom_vjp, custom_jvp), or its rule, closes over a value "
+        "that is being differentiated or mapped. Pass the value as an argument.")
 
 
 _SCALARS = (bool, int, float, complex)
