@@ -7,7 +7,7 @@ functions of its own; the calling convention is that of Linux.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 
 from weft.codegen.gemm_micro import LINE_BEATS, ROW_COUNTS, kernel_name, shapes, unrolled
 from weft.codegen.gemm_types import Machine, Recipe
@@ -33,6 +33,11 @@ def module(recipe: Recipe, wanted: Collection[str]) -> str:
     lines = [line for kernel in kernels for line in kernel.lines("blocks" in wanted)]
     if recipe.quads:  # where the sums of columns lie when quads have been added
         lines = [".p2align 6", ".Lorder:", f".long {','.join(str(i % 4 * 4 + i // 4) for i in range(16))}", *lines]
+    return as_module(lines)
+
+
+def as_module(lines: Sequence[str]) -> str:
+    """Return lines of assembler as a module that has no functions of its own, or may go on with some."""
     return "".join([f'module asm "{line}"\n' for line in lines])
 
 
@@ -144,7 +149,7 @@ class _Kernel:
         out = [f"leaq ({_A},{_NEXT}), {_X}"]
         return out + [f"prefetcht1 {self.row(r).replace(_A, _X)}" for r in range(self.rows)]
 
-    def each_place(self, first: str, stride: str, each) -> list[str]:
+    def each_place(self, first: str, stride: str, each: Callable[[str, str, str], str]) -> list[str]:
         """`each(place, sum, mask)` for all sums; `first` goes down the rows."""
         out = []
         for r in range(self.rows):

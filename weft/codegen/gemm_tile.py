@@ -81,7 +81,10 @@ def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[Part]:
     exports |= {"end_panel": None} if _ends_panels(recipe, wanted) else {}
     found = _kernel_parts(recipe, listed)
     if outer:
-        found.append(Part(f"helpers {recipe.name} {' '.join(outer)}", lambda: _helper_module(recipe, outer), tuple(exports)))
+        from weft.codegen.gemm_asm_pack import function  # half of all first matmuls need none of them
+
+        quick = all(name.startswith("pack") and function(recipe, name.rpartition("_")[2]) for name in outer)
+        found.append(Part(f"helpers {recipe.name} {' '.join(outer)}", lambda: _helper_module(recipe, outer), tuple(exports), quick))
     return [*found, Part(f"{symbol} {' '.join(listed)}", lambda: _driver_module(recipe, symbol, wanted), (symbol,), quick=True)]
 
 
@@ -108,9 +111,11 @@ def _kernel_module(recipe: Recipe, wanted: Collection[str]) -> str:
 
 def _helper_module(recipe: Recipe, wanted: Collection[str]) -> str:
     """The IR of the other functions that touch elements."""
-    from weft.codegen.gemm_pack import end_panel, pack_a, pack_b  # half of all first matmuls need none of them
+    from weft.codegen import gemm_asm_pack
+    from weft.codegen.gemm_pack import end_panel, pack_a, pack_b
 
     decls = Decls()
+    assembled = {gemm_asm_pack.function(recipe, name.rpartition("_")[2]) for name in wanted if name.startswith("pack")}
     made = [
         finish(recipe, decls) if "finish" in wanted else "",
         pack_a(recipe, decls, wanted) if _packs(wanted, "a") else "",
@@ -119,7 +124,7 @@ def _helper_module(recipe: Recipe, wanted: Collection[str]) -> str:
         add(recipe, decls) if "add" in wanted else "",
         row_kernel(recipe, decls) if "row" in wanted else "",
     ]
-    return str(decls) + "\n".join(made)
+    return gemm_asm_pack.text(assembled - {None}) + str(decls) + "\n".join(made)
 
 
 def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
