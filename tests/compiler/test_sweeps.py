@@ -121,6 +121,14 @@ def test_what_comes_into_a_window_is_fetched(rows, fetches):
     assert print_kernel(kernel).count("prefetch") == fetches
 
 
+def test_parts_put_together_otherwise_are_no_window():
+    def turned(x):
+        cut = lambda a, b: S.slice_p.bind(x, start_indices=(a,), limit_indices=(b,), strides=None)
+        return [S.concatenate([cut(1 << 20, 1 << 21), cut(0, 1 << 20)], 0)]
+    (kernel,) = check(staged(turned, [(1 << 21,)]), *values([(1 << 21,)])).kernels
+    assert "prefetch" not in print_kernel(kernel)
+
+
 @pytest.mark.parametrize("rows, fetches", [(2048, True), (64, False)])
 def test_lines_of_tiles_that_near_caches_lack_are_fetched(rows, fetches):
     shapes = [(rows, 128), (128, rows)]

@@ -49,6 +49,7 @@ FETCHED_BYTES = 1 << 20        # of an operand that no cache near the core holds
 LOOKED_UP_BYTES = 1 << 23      # of an operand that no cache holds: rows that are looked up in it are fetched before their turn,
 LOOKED_AHEAD, MOST_ROWS_AHEAD = 4096, 16     # so many bytes, or rows, before
 FETCHED_AHEAD = 1 << 13        # bytes before its turn that what comes into a window is fetched
+WINDOW_BYTES = 1 << 22         # places farther apart are no window: parts of an array that were put together otherwise
 SUM_BLOCK = 4096               # a float sum longer than four of these is summed in blocks
 LINE = 64                      # bytes of a cache line: tiles that are turned are one line wide and high,
 RUN = 1024                     # and follow one another along the operand for so many elements
@@ -524,7 +525,7 @@ class Nest:
         found = []
         for (buf, *terms), places in windows.items():
             furthest, weight = max(places)
-            if furthest > min(places)[0]:
+            if 0 < (furthest - min(places)[0]) * weight <= WINDOW_BYTES:
                 at = b.const(furthest + FETCHED_AHEAD // weight, "i64")
                 for key, step in terms:
                     at = b.iadd(at, b.imul(translate(low.builder.base(key)), step))
