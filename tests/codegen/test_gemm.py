@@ -400,7 +400,7 @@ def test_results_do_not_depend_on_threads():
 
 @pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "f32", "bf16"), ("i8", "i32", "i32"), ("c64",) * 3], ids="-".join)
 def test_long_sums_with_few_results_fall_in_parts(types, monkeypatch):
-    monkeypatch.setattr(gemm_plan, "_BLOCK_STEPS", 8)
+    monkeypatch.setattr(gemm_plan, "_BLOCK_STEPS", (8, 8))
     cases = [Case(m, n, 601, types, tail=tail) for m, n in [(1, 3), (3, 1), (8, 9), (13, 70), (40, 5)] for tail in (False, True)]
     cases += [Case(7, 6, 150, types, batch=(2,), outer=(5,)), Case(9, 10, 300, types, orders=ORDERS[-1], spread=2)]
     split = [check(case)[1][Word.PARTS] > 1 for case in cases]
@@ -681,7 +681,7 @@ def test_tall_tiles(types, tail, split, monkeypatch):
     """A tile with its own B goes down its rows by strips, the last of which reaches back."""
     monkeypatch.setattr(gemm_plan, "_best_split", lambda *_: gemm_plan._Split(*split))
     gemm._describe.cache_clear()
-    _, words = check(Case(399, 200, 1700, types, tail=tail))
+    _, words = check(Case(399, 200, 2300, types, tail=tail))
     gemm._describe.cache_clear()
     simple = types[0] != "bf16" and not tail
     assert words[Word.BLOCKS] > 1 and words[Word.BACK] and words[Word.SUMS_IN_C] == (simple and split[0] == PRIVATE)

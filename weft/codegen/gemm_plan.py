@@ -19,7 +19,7 @@ from weft.ir.program import Gemm
 from weft.util.record import record, replace
 
 # Sizes in bytes and steps that suit caches of 32-48 KiB, 1 MiB and up.
-_BLOCK_STEPS = 384  # steps of k between two visits of C
+_BLOCK_STEPS = 384, 512  # steps of k between two visits of C; where many rows meet wide vectors these take their time
 _STRIP_BYTES = 200 << 10  # of A, which stay in the second-level cache while panels of B and sums pass through
 _STRIP_ROWS = (48, 256)  # rows of A in a strip: so many fit with any block, and more do not pay
 _SHARED_LIMIT = 8 << 20  # bytes of B that are packed for all tasks at a time
@@ -228,9 +228,10 @@ def _suits_quads(p: Problem, recipe: Recipe) -> bool:
 
 
 def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
+    vector = recipe.machine.vector_bytes
     segment_steps = _ceil(p.k, recipe.k_per_step)
     steps = segment_steps * p.segments
-    limit = _SKINNY_ROWS_OF_B // recipe.k_per_step if _is_stream(p, recipe) else _BLOCK_STEPS
+    limit = _SKINNY_ROWS_OF_B // recipe.k_per_step if _is_stream(p, recipe) else _BLOCK_STEPS[vector == 64 and p.m > _SKINNY_ROWS]
     if p.m == 1 and _b_direct_ok(p, recipe):  # taken along rows of B, by the few
         limit = max(steps, 1)
     blocks = max(_ceil(steps, limit), 1)
@@ -238,7 +239,6 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
     blocks = max(_ceil(steps, block), 1)
     simple = recipe.out_type == recipe.packed_type and p.c[1] == recipe.out_bytes and p.tail_args is None
     a_direct = _a_direct(p, recipe)
-    vector = recipe.machine.vector_bytes
     a_row = 0 if a_direct else _up(block * recipe.step_bytes, 64) + vector
     panel = (block + recipe.lanes) * recipe.beats * recipe.panel_row_bytes
     panels = _ceil(p.n, recipe.panel_cols)
@@ -337,7 +337,7 @@ def _b_direct_pays(p: Problem, recipe: Recipe) -> bool:
         return False
     size, aligned = p.k * p.n * recipe.in_bytes, p.b[0] % recipe.machine.vector_bytes == 0
     small, most_rows = (_IN_PLACE, _IN_PLACE_ROWS) if aligned else (_IN_PLACE >> 3, _IN_PLACE_ROWS >> 2)
-    few = p.m <= most_rows and size <= _CACHED[1] >> 1
+    few = p.m <= most_rows >> (size > 2 * _CACHED[0]) and size <= _CACHED[1] >> 1
     return few or size <= small or p.m <= 2 * recipe.rows or _is_stream(p, recipe)
 
 
