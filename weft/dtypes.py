@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ml_dtypes
+from typing import TYPE_CHECKING, Any
 
 from weft.util.dtypes import (
     canonicalize_dtype,
@@ -18,9 +18,19 @@ from weft.util.dtypes import (
 )
 from weft.util.errors import TypePromotionError
 
-bfloat16 = ml_dtypes.bfloat16
+if TYPE_CHECKING:
+    from ml_dtypes import bfloat16
 
 __all__ = [
     "TypePromotionError", "bfloat16", "canonicalize_dtype", "extended", "finfo", "float0", "iinfo", "issubdtype",
     "itemsize_bits", "prng_key", "result_type", "scalar_type_of",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """The scalar type of ml_dtypes, which is loaded when it is asked for."""
+    if name != "bfloat16":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import ml_dtypes
+
+    return ml_dtypes.bfloat16

@@ -10,7 +10,10 @@ Laws: what has no key (host functions, operations that are not weft's) is compil
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import marshal
+import os
 import pickle
 import sys
 import time
@@ -98,9 +101,12 @@ def _key(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Sequence[Sh
     return cache.key("program", cache.fingerprint(COMPILER), _versions(), target.current().identity, str(pool.num_threads()), told)
 
 
+@functools.cache
 def _versions() -> str:
-    """What else computes while a program is compiled."""
-    return f"{sys.version} numpy {np.__version__} ml_dtypes {getattr(sys.modules.get('ml_dtypes'), '__version__', '')}"
+    """What else computes while a program is compiled. Whether ml_dtypes is loaded makes no difference, so its file is asked."""
+    small = importlib.util.find_spec("ml_dtypes")
+    facts = os.stat(small.origin) if small is not None and small.origin else None
+    return f"{sys.version} numpy {np.__version__} ml_dtypes {facts and (facts.st_size, facts.st_mtime_ns)}"
 
 
 # ---- values

@@ -8,7 +8,15 @@ import importlib as _importlib
 
 import numpy as _np
 
-from weft.dtypes import *  # noqa: F403
+from weft.dtypes import (
+    TypePromotionError,
+    canonicalize_dtype,
+    extended,
+    float0,
+    itemsize_bits,
+    prng_key,
+    scalar_type_of,
+)
 from weft.numpy import eager as _eager
 from weft.runtime.array import Array as ndarray
 from weft.util import dtypes as _dtypes
@@ -73,7 +81,7 @@ _SUBMODULES = ("fft", "linalg")
 
 pi, e, euler_gamma, inf, nan, newaxis = _np.pi, _np.e, _np.euler_gamma, _np.inf, _np.nan, None
 dtype = _np.dtype
-globals().update(_dtypes.scalar_types)      # bool, int8, ..., float32, bfloat16, complex64: dtypes that make arrays when called
+globals().update(_dtypes.scalar_types)      # bool, int8, ..., float32, complex64: dtypes that make arrays when called
 _scalar = _dtypes.scalar_types
 bool_, int_, uint, float_, complex_ = _scalar["bool"], _scalar["int64"], _scalar["uint64"], _scalar["float64"], _scalar["complex128"]
 single, double, csingle, cdouble = _scalar["float32"], _scalar["float64"], _scalar["complex64"], _scalar["complex128"]
@@ -83,7 +91,7 @@ generic, number, integer, signedinteger, unsignedinteger, inexact, floating, com
 flexible, ComplexWarning = _np.flexible, _np.exceptions.ComplexWarning
 set_printoptions, get_printoptions, printoptions = _np.set_printoptions, _np.get_printoptions, _np.printoptions
 
-__all__ = sorted({*_HOMES, *_SUBMODULES, *[name for name in globals() if name[0] != "_"]} - {"eager"})  # pyright: ignore[reportUnsupportedDunderAll]
+_PUBLIC = {*_HOMES, *_SUBMODULES, *[name for name in globals() if name[0] != "_"]} - {"eager"}
 
 
 def __getattr__(name: str):
@@ -92,6 +100,10 @@ def __getattr__(name: str):
         value = _eager.wrapped(name, getattr(_importlib.import_module(f"weft.numpy.{_HOMES[name]}"), name))
     elif name in _SUBMODULES:
         value = _importlib.import_module(f"weft.numpy.{name}")
+    elif _dtypes.dtypes_by_name[name] is not None:
+        value = _scalar[name]                # bfloat16, int4, ...: ml_dtypes is loaded when the first is asked for
+    elif name == "__all__":
+        value = sorted({*_PUBLIC, *[name for name in _dtypes.small_names if _dtypes.dtypes_by_name[name] is not None]})
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
@@ -99,7 +111,7 @@ def __getattr__(name: str):
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return __getattr__("__all__")
 
 
 from weft.numpy import methods as _methods  # noqa: E402, F401  (attaches them to arrays; they are functions of this module)

@@ -242,12 +242,10 @@ def _adopt(x: Any, aval: ShapedArray, target: ShapedArray) -> Any:
 
 # --- NumPy meanings ---------------------------------------------------------------------------------------------------
 
-_NARROW_WITHIN_F32 = frozenset(d for d in dtypes.float_dtypes if d.itemsize <= 2)
-
 
 def is_narrow(dtype: Any) -> bool:
     """Whether references compute this dtype in float32 and round at the end."""
-    return dtype in _NARROW_WITHIN_F32
+    return dtype.itemsize <= 2 and dtypes.kinds[dtype] == "f"
 
 
 def widened(fn: Callable) -> Callable:

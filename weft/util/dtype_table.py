@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from weft.util.config import config
@@ -24,33 +23,84 @@ float0 = np.dtype([("float0", np.void, 0)])  # tangents of integers: no informat
 # ---- the dtypes
 
 
-def _small(*names: str) -> dict[str, np.dtype]:
-    """Dtypes of ml_dtypes by name; older releases lack some."""
-    return {name: np.dtype(getattr(ml_dtypes, name)) for name in names if hasattr(ml_dtypes, name)}
-
-
-_FLOAT8 = _small(
-    "float8_e3m4", "float8_e4m3", "float8_e8m0fnu", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz",
-    "float8_e5m2", "float8_e5m2fnuz",
-)  # fmt: skip
-_FLOAT4 = _small("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn")
-_BFLOAT16 = _small("bfloat16")
-_SMALL_SIGNED = _small("int1", "int2", "int4")
-_SMALL_UNSIGNED = _small("uint1", "uint2", "uint4")
-bfloat16 = _BFLOAT16["bfloat16"]
-
-small_floats = frozenset((*_FLOAT4.values(), *_FLOAT8.values()))
-small_ints = frozenset((*_SMALL_SIGNED.values(), *_SMALL_UNSIGNED.values()))
-
 bool_dtype = np.dtype("bool")
-unsigned_dtypes = (*_SMALL_UNSIGNED.values(), *map(np.dtype, ("uint8", "uint16", "uint32", "uint64")))
-signed_dtypes = (*_SMALL_SIGNED.values(), *map(np.dtype, ("int8", "int16", "int32", "int64")))
-float_dtypes = (*_FLOAT4.values(), *_FLOAT8.values(), bfloat16, *map(np.dtype, ("float16", "float32", "float64")))
-complex_dtypes = tuple(map(np.dtype, ("complex64", "complex128")))
-all_dtypes = (bool_dtype, *unsigned_dtypes, *signed_dtypes, *float_dtypes, *complex_dtypes)
+complex_dtypes = (np.dtype("complex64"), np.dtype("complex128"))
 
-dtypes_by_name = {dtype.name: dtype for dtype in all_dtypes}
-known_dtypes = frozenset(all_dtypes)
+#: the names of ml_dtypes, by kind; older releases lack some
+_SMALL = {
+    "u": ("uint1", "uint2", "uint4"),
+    "i": ("int1", "int2", "int4"),
+    "f": ("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4", "float8_e4m3", "float8_e8m0fnu", "float8_e4m3b11fnuz",
+          "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "bfloat16"),
+}
+_PLAIN = {
+    "u": ("uint8", "uint16", "uint32", "uint64"),
+    "i": ("int8", "int16", "int32", "int64"),
+    "f": ("float16", "float32", "float64"),
+}
+small_names = frozenset(name for names in _SMALL.values() for name in names)
+
+#: NumPy gives dtypes that other packages register numbers from here on
+_FIRST_OF_OTHERS = 256
+
+
+def is_small(dtype: np.dtype) -> bool:
+    """Whether a dtype is of ml_dtypes (or at least not of NumPy).
+
+    >>> is_small(as_dtype('int4')), is_small(np.dtype('int8'))
+    (True, False)
+    """
+    return dtype.num >= _FIRST_OF_OTHERS
+
+
+class _Kinds(dict[Any, "str | None"]):
+    """dtype that arrays hold -> b, i, u, f or c; None for others. ml_dtypes is loaded when the first dtype that may be of it is met."""
+
+    def __missing__(self, dtype: Any) -> str | None:
+        if isinstance(dtype, np.dtype) and is_small(dtype):
+            load_small()
+        return self.get(dtype)
+
+
+class _ByName(dict[str, "np.dtype | None"]):
+    """name -> dtype, None for others; ml_dtypes is loaded when the first of its names is asked for."""
+
+    def __missing__(self, name: str) -> np.dtype | None:
+        if name in small_names:
+            load_small()
+        return self.get(name)
+
+
+kinds = _Kinds({bool_dtype: "b", **{np.dtype(name): kind for kind, names in _PLAIN.items() for name in names},
+                **dict.fromkeys(complex_dtypes, "c")})
+dtypes_by_name = _ByName({dtype.name: dtype for dtype in kinds})
+_LATE = ("unsigned_dtypes", "signed_dtypes", "float_dtypes", "all_dtypes", "bfloat16")
+
+
+def load_small() -> None:
+    """Have the dtypes of ml_dtypes in all tables. Loading them takes longer than all the rest of this room."""
+    if "all_dtypes" in globals():
+        return
+    import ml_dtypes
+
+    found = {kind: tuple([np.dtype(getattr(ml_dtypes, name)) for name in names if hasattr(ml_dtypes, name)])
+             for kind, names in _SMALL.items()}
+    for kind, small in found.items():
+        kinds.update(dict.fromkeys(small, kind))
+        dtypes_by_name.update({dtype.name: dtype for dtype in small})
+    ordered = {kind: (*small, *map(np.dtype, _PLAIN[kind])) for kind, small in found.items()}
+    globals().update(unsigned_dtypes=ordered["u"], signed_dtypes=ordered["i"], float_dtypes=ordered["f"],
+                     bfloat16=np.dtype(ml_dtypes.bfloat16),
+                     all_dtypes=(bool_dtype, *ordered["u"], *ordered["i"], *ordered["f"], *complex_dtypes))
+
+
+def __getattr__(name: str) -> Any:
+    """The lists that hold dtypes of ml_dtypes."""
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    load_small()
+    return globals()[name]
+
 
 narrow_dtypes = {
     np.dtype("int64"): np.dtype("int32"),
@@ -138,7 +188,7 @@ def as_dtype(dtype: DTypeLike) -> DType:
     if isinstance(dtype, (np.dtype, ExtendedDType)):
         return dtype
     if isinstance(dtype, str):
-        found = dtypes_by_name.get(dtype)
+        found = dtypes_by_name[dtype]
         return np.dtype(dtype) if found is None else found
     if type(dtype) is type and dtype in python_scalar_dtypes:
         return python_scalar_dtypes[dtype]
@@ -184,7 +234,7 @@ def check_dtype(dtype: DTypeLike, api: str = "") -> DType:
     if isinstance(wanted, ExtendedDType) or wanted == float0:
         return wanted
     prefix = f"{api}: " if api else ""
-    if wanted not in known_dtypes:
+    if kinds[wanted] is None:
         raise TypeError(f"{prefix}dtype {wanted} is not one that arrays hold: they hold booleans and numbers")
     result = canonicalize_dtype(wanted)
     if result != wanted and not is_weak_type(dtype) and config.explicit_x64_dtypes != "allow":
@@ -248,11 +298,7 @@ def is_weak(x: Any) -> bool:
 def kind_of(dtype: np.dtype) -> str:
     """Return one letter: b, i, u, f, c, with the small types counted among their families.
 
-    >>> kind_of(bfloat16), kind_of(np.dtype('uint8'))
+    >>> kind_of(as_dtype('bfloat16')), kind_of(np.dtype('uint8'))
     ('f', 'u')
     """
-    if dtype in small_floats or dtype == bfloat16:
-        return "f"
-    if dtype in small_ints:
-        return "u" if dtype.name.startswith("u") else "i"
-    return dtype.kind
+    return kinds[dtype] or dtype.kind

@@ -12,17 +12,15 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
+from weft.util import dtype_table
 from weft.util.dtype_table import (
     DType,
     DTypeLike,
     ExtendedDType,
     KeyDType,
-    all_dtypes,
     as_dtype,
-    bfloat16,
     bool_dtype,
     canonicalize_dtype,
     check_dtype,
@@ -31,42 +29,34 @@ from weft.util.dtype_table import (
     dtypes_by_name,
     extended,
     float0,
-    float_dtypes,
     is_extended,
     is_weak,
     kind_of,
-    known_dtypes,
+    kinds,
     narrow_dtypes,
     prng_key,
     python_scalar_dtypes,
-    signed_dtypes,
-    unsigned_dtypes,
 )
 from weft.util.errors import TypePromotionError
 from weft.util.promotion import join_dtypes, promote_types, result_type
 
 __all__ = [
-    "DType", "DTypeLike", "ExtendedDType", "KeyDType", "TypePromotionError", "all_dtypes", "as_dtype", "bfloat16",
+    "DType", "DTypeLike", "ExtendedDType", "KeyDType", "TypePromotionError", "as_dtype",
     "bool_dtype", "canonicalize_dtype", "check_dtype", "complex_dtypes", "default_complex_dtype",
     "default_float_dtype", "default_int_dtype", "default_uint_dtype", "dtype_of", "extended", "finfo", "float0",
-    "float_dtypes", "from_short_name", "iinfo", "is_extended", "is_weak", "isdtype", "issubdtype", "itemsize_bits",
+    "from_short_name", "iinfo", "is_extended", "is_weak", "isdtype", "issubdtype", "itemsize_bits",
     "join_dtypes", "prng_key", "promote_types", "python_scalar_dtypes", "result_type", "scalar_type_of",
-    "scalar_types", "set_array_factory", "short_name", "signed_dtypes", "to_complex_dtype", "to_inexact_dtype",
-    "to_numeric_dtype", "to_real_dtype", "unsigned_dtypes",
+    "scalar_types", "set_array_factory", "short_name", "to_complex_dtype", "to_inexact_dtype",
+    "to_numeric_dtype", "to_real_dtype",
 ]  # fmt: skip
 
 # ---- questions about dtypes
 
-_FAMILIES: dict[type, frozenset[np.dtype]] = {
-    np.unsignedinteger: frozenset(unsigned_dtypes),
-    np.signedinteger: frozenset(signed_dtypes),
-    np.floating: frozenset(float_dtypes),
-    np.complexfloating: frozenset(complex_dtypes),
-    np.bool_: frozenset((bool_dtype,)),
-}
-_FAMILIES[np.integer] = _FAMILIES[np.unsignedinteger] | _FAMILIES[np.signedinteger]
-_FAMILIES[np.inexact] = _FAMILIES[np.floating] | _FAMILIES[np.complexfloating]
-_FAMILIES[np.number] = _FAMILIES[np.integer] | _FAMILIES[np.inexact]
+#: abstract type -> the kinds of the dtypes that belong to it
+_FAMILIES: dict[type, str] = {
+    np.unsignedinteger: "u", np.signedinteger: "i", np.floating: "f", np.complexfloating: "c", np.bool_: "b",
+    np.integer: "iu", np.inexact: "fc", np.number: "iufc",
+}  # fmt: skip
 
 _subdtype: dict[tuple[Any, Any], bool] = {}
 
@@ -109,8 +99,8 @@ def _issubdtype(a: Any, b: Any) -> bool:
         return a == as_dtype(b)
     if isinstance(a, ExtendedDType):
         return issubclass(a.type, abstract)
-    if abstract in _FAMILIES and a in known_dtypes:
-        return a in _FAMILIES[abstract]
+    if abstract in _FAMILIES and (kind := kinds[a]) is not None:
+        return kind in _FAMILIES[abstract]
     return issubclass(a.type, abstract)
 
 
@@ -124,7 +114,7 @@ def isdtype(dtype: DTypeLike, kind: Any) -> bool:
         return any(isdtype(dtype, one) for one in kind)
     if isinstance(kind, str) and kind in _KINDS:
         return any(issubdtype(dtype, family) for family in _KINDS[kind])
-    if isinstance(kind, str) and kind not in dtypes_by_name:
+    if isinstance(kind, str) and dtypes_by_name[kind] is None:
         raise ValueError(f"isdtype: kind {kind!r} is neither a dtype nor one of {', '.join(map(repr, _KINDS))}")
     return as_dtype(dtype) == as_dtype(kind)
 
@@ -154,7 +144,13 @@ def itemsize_bits(dtype: DTypeLike) -> int:
     return _BITS.get(dtype.name) or 8 * dtype.itemsize
 
 
-_finfo, _iinfo = functools.cache(ml_dtypes.finfo), functools.cache(ml_dtypes.iinfo)
+@functools.cache
+def _limits(dtype: np.dtype, of: str) -> Any:
+    if not dtype_table.is_small(dtype):
+        return getattr(np, of)(dtype)
+    import ml_dtypes
+
+    return getattr(ml_dtypes, of)(dtype)
 
 
 def finfo(dtype: DTypeLike) -> Any:
@@ -166,7 +162,7 @@ def finfo(dtype: DTypeLike) -> Any:
     dtype = as_dtype(dtype)
     if not issubdtype(dtype, np.inexact):
         raise ValueError(f"finfo: {dtype} is not a floating dtype")
-    return _finfo(dtype)
+    return _limits(dtype, "finfo")
 
 
 def iinfo(dtype: DTypeLike) -> Any:
@@ -178,7 +174,7 @@ def iinfo(dtype: DTypeLike) -> Any:
     dtype = as_dtype(dtype)
     if not issubdtype(dtype, np.integer):
         raise ValueError(f"iinfo: {dtype} is not an integer dtype")
-    return _iinfo(dtype)
+    return _limits(dtype, "iinfo")
 
 
 def scalar_type_of(x: Any) -> type:
@@ -291,7 +287,7 @@ def from_short_name(text: str) -> np.dtype:
     dtype(bfloat16)
     """
     if not _from_short:
-        _from_short.update({short_name(dtype): dtype for dtype in (*all_dtypes, float0)})
+        _from_short.update({short_name(dtype): dtype for dtype in (*dtype_table.all_dtypes, float0)})
     try:
         return _from_short[text]
     except KeyError:
@@ -353,4 +349,20 @@ def _make_scalar_type(dtype: np.dtype) -> type:
     return _ScalarMeta(name, (), attributes)
 
 
-scalar_types: dict[str, type] = {dtype.name: _make_scalar_type(dtype) for dtype in all_dtypes}
+class _ScalarTypes(dict[str, type]):
+    """name -> scalar type; those of ml_dtypes are made when they are asked for."""
+
+    def __missing__(self, name: str) -> type:
+        dtype = dtypes_by_name[name]
+        if dtype is None:
+            raise KeyError(name)
+        made = self[name] = _make_scalar_type(dtype)
+        return made
+
+
+scalar_types = _ScalarTypes({dtype.name: _make_scalar_type(dtype) for dtype in kinds})
+
+
+def __getattr__(name: str) -> Any:
+    """The lists of the table that are there once ml_dtypes is loaded."""
+    return getattr(dtype_table, name)

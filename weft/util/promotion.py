@@ -19,23 +19,16 @@ from weft.util.dtype_table import (
     DType,
     DTypeLike,
     ExtendedDType,
-    all_dtypes,
     as_dtype,
-    bfloat16,
     bool_dtype,
     canonicalize_dtype,
-    complex_dtypes,
     dtype_of,
-    dtypes_by_name,
-    float_dtypes,
+    is_small,
     is_weak,
     is_weak_type,
     kind_of,
+    kinds,
     python_scalar_dtypes,
-    signed_dtypes,
-    small_floats,
-    small_ints,
-    unsigned_dtypes,
 )
 from weft.util.errors import TypePromotionError
 
@@ -44,17 +37,18 @@ Node = Any
 
 
 def _lattice(strict: bool, x64: bool) -> dict[Node, set[Node]]:
-    """Return the direct edges of the promotion lattice."""
-    names = dtypes_by_name
-    edges: dict[Node, set[Node]] = {dtype: set() for dtype in all_dtypes}
+    """Return the direct edges of the promotion lattice. Nothing leads to dtypes of ml_dtypes but weak numbers: while none is
+    loaded, the lattice without them gives the same answers."""
+    names = {dtype.name: dtype for dtype in kinds}
+    edges: dict[Node, set[Node]] = {dtype: set() for dtype in kinds}
     if strict:  # only weak numbers give way
-        edges[int] = {*unsigned_dtypes, *signed_dtypes, float}
-        edges[float] = {*float_dtypes, complex}
-        edges[complex] = {*complex_dtypes}
+        edges[int] = {*_of_kind("iu"), float}
+        edges[float] = {*_of_kind("f"), complex}
+        edges[complex] = {*_of_kind("c")}
         return edges
     edges[bool_dtype] = {int}
-    edges[int] = {*small_ints, names["uint8"], names["int8"]}
-    edges[float] = {*small_floats, bfloat16, names["float16"], complex}
+    edges[int] = {dtype for dtype in _of_kind("iu") if dtype.itemsize == 1}
+    edges[float] = {*[dtype for dtype in _of_kind("f") if dtype.itemsize <= 2], complex}
     edges[complex] = {names["complex64"]}
     # Without 64-bit types the join of uint32 and a signed type is int32: the lattice has no room above it.
     above_uint32 = names["int64"] if x64 else names["int32"]
@@ -65,11 +59,16 @@ def _lattice(strict: bool, x64: bool) -> dict[Node, set[Node]]:
         ("float64", "complex128"), ("complex64", "complex128"),
     )  # fmt: skip
     for low, high in chain:
-        edges[names[low]].add(names[high])
+        if low in names:
+            edges[names[low]].add(names[high])
     edges[names["uint32"]].add(above_uint32)
     edges[names["uint64"]].add(float)
     edges[names["int64"]].add(float)
     return edges
+
+
+def _of_kind(letters: str) -> list[np.dtype]:
+    return [dtype for dtype, kind in kinds.items() if kind is not None and kind in letters]
 
 
 class _UpperSets(dict[Node, frozenset[Node]]):
@@ -83,15 +82,18 @@ class _UpperSets(dict[Node, frozenset[Node]]):
         return found
 
 
-_upper: dict[tuple[bool, bool], _UpperSets] = {}  # by (strict, x64), made on first use
+_upper: dict[tuple[bool, bool, int], _UpperSets] = {}  # by (strict, x64, number of dtypes), made on first use
 
 
 def _join(nodes: Iterable[Node], strict: bool, x64: bool) -> Node:
     """Return the least upper bound of nodes."""
     nodes = list(nodes)
-    upper = _upper.get((strict, x64))
+    for node in nodes:
+        kinds[node]     # loads what it needs to
+    mode = strict, x64, len(kinds)
+    upper = _upper.get(mode)
     if upper is None:
-        upper = _upper[strict, x64] = _UpperSets(_lattice(strict, x64))
+        upper = _upper[mode] = _UpperSets(_lattice(strict, x64))
     try:
         shared = frozenset.intersection(*[upper[node] for node in nodes])
     except KeyError as error:
@@ -109,7 +111,7 @@ def _no_join(nodes: list[Node], strict: bool) -> str:
             f"{names} are not promoted together while numpy_dtype_promotion is 'strict'. "
             "Cast one of them with .astype, or set numpy_dtype_promotion to 'standard'."
         )
-    if any(node in small_ints for node in nodes):
+    if any(kinds[node] in ("i", "u") and is_small(node) for node in nodes):
         rule = "integers below 8 bits promote only with Python ints"
     else:
         rule = "floats below 16 bits promote to no other float"
