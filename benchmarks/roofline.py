@@ -1,13 +1,14 @@
-"""What bounds the elementwise cases: memory or instructions.
+"""What bounds the cases that go over memory, elementwise and by rows: memory or instructions.
 
     python benchmarks/roofline.py [--only TEXT ...]
 
-Each case runs at full size on all cores, and its kernel on 32768 elements on one core, told as if all did so: these stay in the
-caches, so that it takes what its instructions take.
-The last columns count those, one vector of the loop at a time: all of them, multiplications and the like, and those that occupy the
-divider. A core begins two vector instructions in the time of one multiply-add, one of them a multiplication at most; how long
-a division and a square root hold the divider is measured. The bound is what the busiest of the three takes. Latency is not in it:
-what is measured in the caches may be more, where chains of instructions are longer than the CPU looks ahead.
+Each case runs at full size on all cores, and its kernels on at most 65536 elements on one core, told as if all did so: these stay in
+the caches, so that they take what their instructions take.
+Memory's time is that of the arguments, read once, and the results: what must be read twice is not in it.
+For elementwise cases the last columns count those, one vector of the loop at a time: all of them, multiplications and the like, and
+those that occupy the divider. A core begins two vector instructions in the time of one multiply-add, one of them a multiplication at
+most; how long a division and a square root hold the divider is measured. The bound is what the busiest of the three takes. Latency is
+not in it: what is measured in the caches may be more, where chains of instructions are longer than the CPU looks ahead.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from limits import CHAINS, TURNS, Limits, chains
 from weft.codegen import pool
 from weft.codegen._link import Part, link
 
+GROUPS = ("elementwise", "reductions", "norms", "scans and sorts")
+SIDE = 256          # of the arrays that stay in the caches
 LANES = 16          # of f32, in which half floats are computed too
 _NOTHING = "define void @bench_nothing(ptr %words, i64 %task, i64 %worker) {\n  ret void\n}"
 _MULTIPLIES = re.compile(r"v(fn?m(add|sub)|mul|div|sqrt|rcp|rsqrt|getexp|getmant|scalef|rndscale|reduce|fixup|cvt)")
@@ -75,8 +78,10 @@ def alone_s(compiled, args: Sequence) -> float:
 
     from weft.ir.loops_eval import DTYPES
 
-    given = [np.array(x) for x in _leaves(args)]
-    arrays = [given.pop(0).ravel() if buf.mode == "in" and given else np.zeros(buf.size, DTYPES[buf.type]) for buf in compiled.kernel.bufs]
+    given, arrays = [np.array(x) for x in _leaves(args)], []
+    for buf in compiled.kernel.bufs:
+        fit = next((i for i, x in enumerate(given) if buf.mode == "in" and (x.size, x.dtype) == (buf.size, DTYPES[buf.type])), None)
+        arrays.append(np.ones(buf.size, DTYPES[buf.type]) if fit is None else given.pop(fit).ravel())
     kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     call, nothing = kernel(compiled.address), kernel(link([Part("bench_nothing", lambda: _NOTHING, ("bench_nothing",))])["bench_nothing"])
     words = (ctypes.c_void_p * len(arrays))(*[x.ctypes.data for x in arrays])
@@ -124,23 +129,26 @@ def row(case, machine: Machine, full_input) -> str:
     from weft.codegen import program
 
     threads = machine.limits.threads
-    suite.Input.make = lambda self: full_input(dataclasses.replace(self, shape=(*[128 for _ in self.shape[:-1]], 256)))
+    suite.Input.make = lambda self: full_input(dataclasses.replace(
+        self, shape=(*[1 for _ in self.shape[:-2]], *[min(n, SIDE) for n in self.shape[-2:]])))
     thunk = case.setup()
     known = set(program._kernels)
-    size = max([x.size for x in _leaves(thunk())])
+    size = max([x.size for x in _leaves((thunk.args, thunk()))])
     made = [kernel for name, kernel in program._kernels.items() if name not in known]
     cached_ps = 1e12 * sum([alone_s(kernel, thunk.args) for kernel in made]) / size / threads
     suite.Input.make = full_input
     thunk = case.setup()
     result = thunk()
-    size = max([x.size for x in _leaves(result)])
+    size = max([x.size for x in _leaves((thunk.args, result))])
     memory_ps = 1e12 * machine.memory_s(nbytes(thunk.args), nbytes(result)) / size
     del result
     full_ps = 1e12 * best(thunk, 0.15) / size
-    found = max([counts(kernel.kernel) for kernel in made], default=(0.0, 0.0, 0.0, 0.0))
-    bound_ps = 1e12 * machine.bound_s(*found) / LANES / threads
-    told = " ".join([f"{value:5.1f}" for value in found])
-    return f"{case.name:32s} {memory_ps:8.0f} {bound_ps:8.0f} {cached_ps:8.0f} {full_ps:8.0f}   {told}   " + (
+    bound = told = ""
+    if case.group == "elementwise":
+        found = max([counts(kernel.kernel) for kernel in made], default=(0.0, 0.0, 0.0, 0.0))
+        bound = f"{1e12 * machine.bound_s(*found) / LANES / threads:.0f}"
+        told = " ".join([f"{value:5.1f}" for value in found])
+    return f"{case.name:32s} {memory_ps:8.0f} {bound:>8s} {cached_ps:8.0f} {full_ps:8.0f}   {told:23s}   " + (
         "memory" if memory_ps >= cached_ps else "instructions")
 
 
@@ -166,7 +174,7 @@ def _table(only: Sequence[str]) -> None:
     print("".join([f"{'ps per element':32s}", *[f" {word:>8s}" for word in ("memory", "bound", "cached", "full")],
                    "  ", *[f" {word:>5s}" for word in ("all", "mul", "div", "root")]]))
     for case in suite.load().values():
-        if case.group == "elementwise" and case.memory and case.devices == 1 and not case.x64:
+        if case.group in GROUPS and case.memory and case.devices == 1 and not case.x64:
             if not only or case.name in only:
                 print(row(case, machine, full_input), flush=True)
 
