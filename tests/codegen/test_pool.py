@@ -31,6 +31,12 @@ define void @nested(ptr %c, i64 %task, i64 %wid) {
   call void @weft_parallel_for(ptr @count, ptr %p, i64 8)
   ret void
 }
+define void @whose(ptr %c, i64 %task, i64 %wid) {
+  %p = getelementptr i64, ptr %c, i64 %task
+  %w = add i64 %wid, 1
+  store i64 %w, ptr %p
+  ret void
+}
 ; slot `wid` must be ours alone while the task runs: word 0 of the table counts the times it was not
 define void @own(ptr %c, i64 %task, i64 %wid) {
 entry:
@@ -56,7 +62,7 @@ end:
 
 @pytest.fixture(scope="module")
 def tasks():
-    return link([Part("tasks", lambda: TASKS, ("count", "nested", "own"))], pool.symbols())
+    return link([Part("tasks", lambda: TASKS, ("count", "nested", "own", "whose"))], pool.symbols())
 
 
 def table(n):
@@ -68,7 +74,7 @@ def count_calls(address, rounds, seed):
     pick = random.Random(seed)
     wrong = []
     for _ in range(rounds):
-        n = pick.choice((0, 1, 2, 3, 7, 64))
+        n = pick.choice((0, 1, 2, 3, 7, 64, 255, 256))
         counts = table(n)
         pool.parallel_for(address, ctypes.addressof(counts), n)
         if any(c != 1 for c in counts):
@@ -78,6 +84,22 @@ def count_calls(address, rounds, seed):
 
 def test_every_task_runs_once(tasks):
     assert count_calls(tasks["count"], 3000, 0) == []
+
+
+def test_many_tasks_run_once(tasks):
+    """More than the halves of a ticket count."""
+    counts = table(200_000)
+    pool.parallel_for(tasks["count"], ctypes.addressof(counts), len(counts))
+    assert set(counts) == {1}
+
+
+def test_the_caller_works_from_the_front_and_others_from_the_back(tasks):
+    """So that a thread meets what it wrote in the job before."""
+    for n in [2, 7, 255] * 50:
+        who = table(n)
+        pool.parallel_for(tasks["whose"], ctypes.addressof(who), n)
+        odd = [(w - 1) % 2 for w in who]
+        assert odd == sorted(odd) and min(who) > 0
 
 
 def test_callers_on_several_threads(tasks):

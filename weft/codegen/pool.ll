@@ -4,10 +4,12 @@
 ;   ptr  weft_scratch_take(i64 nbytes)                       64-byte aligned, not cleared
 ;   void weft_scratch_give(ptr)
 ;
-; One job is shared at a time; its tasks are handed out by a ticket, epoch << 32 | next task, that is claimed by
-; compare-and-swap: a thread that read the fields of an older job cannot win a task of a newer one. The caller takes part
-; and never waits for a worker that claimed nothing. A caller that finds the pool taken (a nested call, another thread)
-; runs its own tasks inline. `wid` is below the number of threads and never shared by two tasks of one call at one time.
+; One job is shared at a time; its tasks are handed out by a ticket, epoch << 32 | taken from the back << 16 | taken from the
+; front, that is claimed by compare-and-swap: a thread that read the fields of an older job cannot win a task of a newer one.
+; The caller takes tasks from the front and every other worker from the back: job after job, each finds in its own caches what
+; it wrote there. 256 tasks and more are work on what no such cache holds, and memory likes its order kept: all are taken from
+; the front, and those 32 bits are one number. The caller takes part and never waits for a worker that claimed nothing. A caller
+; that finds the pool taken (a nested call, another thread) runs its own tasks inline. `wid` is below the number of threads and never shared by two tasks of one call at one time.
 ;
 ; Placeholders in braces are filled in by pool.py for the architecture.
 
@@ -55,17 +57,29 @@ define internal void @relax() alwaysinline {
 ; Claim and run tasks until the ticket is used up.
 define internal void @drain(i64 %wid) noinline {
 entry:
+  %odd = trunc i64 %wid to i1
   br label %look
 look:
   %t = load atomic i64, ptr @ticket acquire, align 8
-  %task = and i64 %t, 4294967295
   %n = load atomic i64, ptr @job_size acquire, align 8
-  %more = icmp ult i64 %task, %n
+  %both = and i64 %t, 4294967295
+  %front = and i64 %t, 65535
+  %back = lshr i64 %both, 16
+  %sum = add i64 %front, %back
+  %few = icmp ult i64 %n, 256
+  %taken = select i1 %few, i64 %sum, i64 %both
+  %more = icmp ult i64 %taken, %n
   br i1 %more, label %claim, label %out
 claim:
+  %behind = and i1 %odd, %few
+  %left = sub i64 %n, %back
+  %last = sub i64 %left, 1
+  %first = select i1 %few, i64 %front, i64 %both
+  %task = select i1 %behind, i64 %last, i64 %first
+  %one = select i1 %behind, i64 65536, i64 1
   %fn = load atomic ptr, ptr @job_fn acquire, align 8
   %ctx = load atomic ptr, ptr @job_ctx acquire, align 8
-  %next = add i64 %t, 1
+  %next = add i64 %t, %one
   %swap = cmpxchg ptr @ticket, i64 %t, i64 %next acq_rel monotonic
   %won = extractvalue { i64, i1 } %swap, 1
   br i1 %won, label %run, label %look
