@@ -1,13 +1,22 @@
 """Text of jaxprs: what is printed is read back as the same program."""
 
+import pathlib
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
+import weft
+import weft.numpy as wnp
+from weft import lax
 from weft.core.primitive import Primitive
-from weft.ir import text
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.text import JaxprSyntaxError, jaxpr_text, parse_jaxpr
 from weft.ir.types import ShapedArray
+from weft.numpy import fft
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 PROGRAM = """{ lambda a:f32[2]; b:f32[3] c:f32[3]. let
     d:f32[3] = t_mul b c
@@ -70,7 +79,21 @@ def test_errors_say_where(bad, message):
         parse_jaxpr(bad)
 
 
-def test_named_parameter_types(monkeypatch):
-    monkeypatch.setitem(text.param_types, "Dims", lambda **kw: ("dims", kw))
-    got = parse_jaxpr("{ lambda ; a:f32[]. let b:f32[] = t_mul[d=Dims(x=(1,), y=None)] a in (b,) }")
-    assert got.eqns[0].params["d"] == ("dims", {"x": (1,), "y": None})
+FRESH = """
+import sys
+from weft.ir.text import jaxpr_text, parse_jaxpr
+text = sys.stdin.read()
+assert jaxpr_text(parse_jaxpr(text)) == text, jaxpr_text(parse_jaxpr(text))
+"""
+
+
+@pytest.mark.parametrize("program", [
+    lambda x: lax.dot_general(x, x, (((0,), (0,)), ((), ())), precision="highest"),
+    lambda x: x.at[x[0].astype(int)].add(x, mode="clip")[x[1].astype(int)],
+    lambda x: lax.conv_general_dilated(x[None, None], x[None, None], (1, 1), "SAME"),
+    lambda x: lax.scan(lambda c, t: (lax.cond(t[0] > 0, wnp.sin, lambda c: c @ c, c), fft.rfft(c)), x, x),
+], ids=["dot_general", "gather and scatter", "conv", "scan"])
+def test_operations_are_found_in_a_process_that_has_used_none(program):
+    """Rooms of operations are loaded by their names, and the types of parameters are those the room knows."""
+    printed = jaxpr_text(weft.make_jaxpr(program)(wnp.ones((3, 3))).jaxpr)
+    subprocess.run([sys.executable, "-c", FRESH], input=printed, text=True, check=True, cwd=ROOT)

@@ -11,15 +11,17 @@ functions among parameters) is given to the parser by the caller, or refused wit
 
 from __future__ import annotations
 
+import enum
 import itertools
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from weft.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var
-from weft.ir.registry import registry  # the printed name is all that text has of an operation
+from weft.ir.registry import find  # the printed name is all that text has of an operation
 from weft.ir.types import ShapedArray
 from weft.util import dtypes
 
@@ -136,6 +138,8 @@ def _value_text(value: Any) -> str:
     if isinstance(value, str):
         plain = re.fullmatch(r"[A-Za-z_][\w.<>-]*", value) and value not in ("None", "True", "False")
         return value if plain else repr(value)
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__name__}.{value.name}"
     if callable(value) and hasattr(value, "__name__"):
         return f"<{value.__name__}>"
     return repr(value)
@@ -155,14 +159,9 @@ _SHORT = {"bool": "bool", "bf16": "bfloat16", "f16": "float16", "f32": "float32"
           "c128": "complex128",
           **{f"{k}{n}": f"{'u' if k == 'u' else ''}int{n}" for k in "iu" for n in (8, 16, 32, 64)}}
 
-#: constructors that parameters may name in text: `GatherDimensionNumbers(offset_dims=(), ...)`; op families add theirs
-param_types: dict[str, Any] = {}
-
-
 def parse_jaxpr(text: str, consts: Sequence = ()) -> Jaxpr:
     """The program that `text` prints. `consts` are the values of its constant variables.
 
-    >>> import weft.ops.elementwise
     >>> parse_jaxpr("{ lambda ; a:f32[3]. let b:f32[3] = sin a in (b,) }").out_avals
     (ShapedArray(float32[3]),)
     """
@@ -176,6 +175,7 @@ class _Parser:
     def __init__(self, text: str):
         self.text, self.at = text, 0
         self.kind, self.token = "", ""
+        self.room: Any = None       # the module of the operation at hand, where the types of its parameters are known
         self.step()
 
     def step(self) -> str:
@@ -271,9 +271,10 @@ class _Parser:
         outvars = self.binders(fresh, "=")
         self.take("=")
         name = self.step()
-        if name not in registry:
+        primitive = find(name)
+        if primitive is None:
             self.fail(f"unknown operation {name!r}")
-        primitive = registry[name]
+        outer, self.room = self.room, sys.modules.get(getattr(primitive.rules.get("type"), "__module__", ""))
         params = {}
         if self.token == "[":
             self.step()
@@ -282,6 +283,7 @@ class _Parser:
                 self.take("=")
                 params[key] = self.value()
             self.take("]")
+        self.room = outer
         ins = []
         while self.token not in (";", "in") and not self._at_binder():
             ins.append(self.atom(env))
@@ -324,7 +326,11 @@ class _Parser:
         plain = {"None": None, "True": True, "False": False, "inf": float("inf"), "nan": float("nan")}
         if name in plain:
             return plain[name]
-        if self.token == "(" and name in param_types:
+        named, _, member = name.partition(".")
+        made = getattr(self.room, named, None)
+        if isinstance(made, enum.EnumMeta) and member in made.__members__:
+            return made[member]
+        if self.token == "(" and isinstance(made, type):
             self.step()
             kwargs = {}
             while self.token != ")":
@@ -334,7 +340,7 @@ class _Parser:
                 if self.token == ",":
                     self.step()
             self.step()
-            return param_types[name](**kwargs)
+            return made(**kwargs)
         if name in _SHORT.values():
             return np.dtype(dtypes.bfloat16 if name == "bfloat16" else name)
         return name
