@@ -68,10 +68,10 @@ class _Words:
                 order = sorted(x)
             except TypeError:
                 raise _Unmatchable from None
-            self.words += [_DICT, len(x)]
+            model = dict.fromkeys(order) if specs is None else None
+            self.objects += [model, *order]
+            self.words += [_DICT, len(x), 0 if model is None else id(model), *map(id, order)]
             for k in order:
-                self.objects.append(k)
-                self.words.append(id(k))
                 self.tree(x[k], specs)
         elif x is None:
             self.words.append(_NONE)

@@ -5,8 +5,9 @@
 ; $BUFFER, $OWNER, $CELL, $SLOW are byte offsets of slots, found and checked at start-up by `dispatch.py`; `trees.ll`, which
 ; matches arguments and builds results, is a part of this module.
 ;
-; A tree is a program of i64 words: 0 array | 1 n tuple | 2 n list | 3 n dict, n times key and value | 4 None | 5 float as f32 |
-; 6 float as f64 | 7 int as i32 | 8 int as i64 | 9 object: exactly this one (static arguments) | 10 bool.
+; A tree is a program of i64 words: 0 array | 1 n tuple | 2 n list | 3 n model keys... dict, the model a dict with the same keys
+; if it is of a result | 4 None | 5 float as f32 | 6 float as f64 | 7 int as i32 | 8 int as i64 | 9 object: exactly this one (static
+; arguments) | 10 bool. The items of a container follow its words.
 ; Keyword arguments follow the positional ones in the order of their names; word 19 says where each stands in the call.
 %entry = type { ptr,       ;  0 next
                 i64,       ;  1 positional arguments
@@ -52,7 +53,6 @@ declare i64 @PyLong_AsLongLong(ptr)
 declare ptr @PyErr_Occurred()
 declare void @PyErr_Clear()
 declare ptr @PyDict_GetItem(ptr, ptr)
-declare ptr @PyDict_New()
 declare i32 @PyDict_SetItem(ptr, ptr, ptr)
 declare i64 @PyDict_Size(ptr)
 declare ptr @PyList_New(i64)

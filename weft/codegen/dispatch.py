@@ -17,7 +17,7 @@ from weft.codegen import heap
 from weft.codegen._link import Part, link, text_of
 
 _PYTHON = (
-    "PyObject_Vectorcall", "PyObject_CallNoArgs", "PyType_GenericAlloc", "PyLong_AsVoidPtr", "PyDict_GetItem", "PyDict_New",
+    "PyObject_Vectorcall", "PyObject_CallNoArgs", "PyType_GenericAlloc", "PyLong_AsVoidPtr", "PyDict_GetItem", "PyDict_Copy",
     "PyDict_Next", "PyDict_SetItem", "PyDict_Size", "PyList_New", "PyTuple_New", "PyTuple_Size", "PyTuple_GetItem", "Py_IncRef",
     "Py_DecRef", "_Py_Dealloc", "PyObject_GC_Track", "PyObject_GC_UnTrack", "PyObject_GC_Del", "PyObject_ClearWeakRefs",
     "PyEval_SaveThread", "PyEval_RestoreThread", "PyFloat_AsDouble", "PyLong_AsLongLong", "PyErr_Occurred", "PyErr_Clear",

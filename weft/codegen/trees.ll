@@ -11,6 +11,7 @@ declare void @PyObject_GC_UnTrack(ptr)
 declare void @PyObject_GC_Del(ptr)
 declare void @PyObject_ClearWeakRefs(ptr)
 declare i32 @PyDict_Next(ptr, ptr, ptr, ptr)
+declare ptr @PyDict_Copy(ptr)
 
 @dead_arrays = internal global ptr null           ; arrays to be used again, linked through their first slot
 @dead_count = internal global i64 0
@@ -18,9 +19,6 @@ declare i32 @PyDict_Next(ptr, ptr, ptr, ptr)
 ; whether `n` objects at `xs` have the expected trees; collects addresses and owners of their leaves
 define internal i1 @match(ptr %xs, i64 %n, ptr %c) {
 entry:
-  %item = alloca ptr
-  %given_key = alloca ptr
-  %position = alloca i64
   %k_at = getelementptr %cursor, ptr %c, i32 0, i32 1
   %specs_at = getelementptr %cursor, ptr %c, i32 0, i32 2
   %specs = load ptr, ptr %specs_at
@@ -201,40 +199,11 @@ dict_size:
   %keys = load i64, ptr %p1
   %given_size = call i64 @PyDict_Size(ptr %x)
   %as_many = icmp eq i64 %keys, %given_size
-  br i1 %as_many, label %dict_start, label %no
-dict_start:
-  %p_keys = getelementptr i64, ptr %p, i64 2
-  store ptr %p_keys, ptr %c
+  br i1 %as_many, label %dict_values, label %no
+dict_values:
   store i64 %k, ptr %k_at
-  br label %dict_loop
-dict_loop:
-  %di = phi i64 [ 0, %dict_start ], [ %di1, %dict_next ]
-  %d_more = icmp ult i64 %di, %keys
-  br i1 %d_more, label %dict_item, label %inner
-dict_item:                                        ; results have their keys in order, and are arguments again
-  %p_key = load ptr, ptr %c
-  %key = load ptr, ptr %p_key
-  %p_value = getelementptr i64, ptr %p_key, i64 1
-  store ptr %p_value, ptr %c
-  store i64 %di, ptr %position
-  %there = call i32 @PyDict_Next(ptr %x, ptr %position, ptr %given_key, ptr %item)
-  %some = icmp ne i32 %there, 0
-  br i1 %some, label %dict_there, label %dict_lookup
-dict_there:
-  %there_key = load ptr, ptr %given_key
-  %same_key = icmp eq ptr %there_key, %key
-  br i1 %same_key, label %dict_match, label %dict_lookup
-dict_lookup:
-  %looked_up = call ptr @PyDict_GetItem(ptr %x, ptr %key)
-  store ptr %looked_up, ptr %item
-  %absent = icmp eq ptr %looked_up, null
-  br i1 %absent, label %no, label %dict_match
-dict_match:
-  %value_matches = call i1 @match(ptr %item, i64 1, ptr %c)
-  br i1 %value_matches, label %dict_next, label %no
-dict_next:
-  %di1 = add i64 %di, 1
-  br label %dict_loop
+  %values_match = call i1 @match_values(ptr %x, i64 %keys, ptr %p1, ptr %c)
+  br i1 %values_match, label %inner, label %no
 yes:
   store ptr %p, ptr %c
   store i64 %k, ptr %k_at
@@ -243,11 +212,51 @@ no:
   ret i1 0
 }
 
+; whether the values of a dict have the expected trees; the words at `p` are the number of keys, a word, the keys
+define internal i1 @match_values(ptr %x, i64 %n, ptr %p, ptr %c) {
+entry:
+  %values = alloca ptr, i64 %n
+  %given_key = alloca ptr
+  %position = alloca i64
+  %keys = getelementptr i64, ptr %p, i64 2
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
+  %more = icmp ult i64 %i, %n
+  br i1 %more, label %one, label %collected
+one:                                              ; results have their keys in order, and are arguments again
+  %key_at = getelementptr ptr, ptr %keys, i64 %i
+  %key = load ptr, ptr %key_at
+  %value_at = getelementptr ptr, ptr %values, i64 %i
+  store i64 %i, ptr %position
+  %there = call i32 @PyDict_Next(ptr %x, ptr %position, ptr %given_key, ptr %value_at)
+  %some = icmp ne i32 %there, 0
+  br i1 %some, label %compare, label %look_up
+compare:
+  %given = load ptr, ptr %given_key
+  %same_key = icmp eq ptr %given, %key
+  br i1 %same_key, label %next, label %look_up
+look_up:
+  %found = call ptr @PyDict_GetItem(ptr %x, ptr %key)
+  store ptr %found, ptr %value_at
+  %absent = icmp eq ptr %found, null
+  br i1 %absent, label %no, label %next
+next:
+  %i1 = add i64 %i, 1
+  br label %loop
+collected:
+  %rest = getelementptr ptr, ptr %keys, i64 %n
+  store ptr %rest, ptr %c
+  %ok = call i1 @match(ptr %values, i64 %n, ptr %c)
+  ret i1 %ok
+no:
+  ret i1 0
+}
+
 ; %cursor: word of the program, leaf; specs, blocks, owners of the results. Fills `n` places with new trees. False, with an
 ; exception set, if memory ran out: the places hold what was made, and blocks from the present leaf on have no array yet.
 define internal i1 @build(ptr %places, i64 %n, ptr %c) {
 entry:
-  %value = alloca ptr
   %k_at = getelementptr %cursor, ptr %c, i32 0, i32 1
   %specs_at = getelementptr %cursor, ptr %c, i32 0, i32 2
   %specs = load ptr, ptr %specs_at
@@ -367,40 +376,11 @@ inner:
   %p_inner = load ptr, ptr %c
   br label %next
 dict:
-  %keys = load i64, ptr %p1
-  %new_dict = call ptr @PyDict_New()
+  store i64 %k, ptr %k_at
+  %new_dict = call ptr @build_dict(ptr %p1, ptr %c)
   store ptr %new_dict, ptr %place
   %no_dict = icmp eq ptr %new_dict, null
-  br i1 %no_dict, label %fail, label %dict_start
-dict_start:
-  %p_keys = getelementptr i64, ptr %p, i64 2
-  store ptr %p_keys, ptr %c
-  store i64 %k, ptr %k_at
-  br label %dict_loop
-dict_loop:
-  %di = phi i64 [ 0, %dict_start ], [ %di1, %dict_next ]
-  %d_more = icmp ult i64 %di, %keys
-  br i1 %d_more, label %dict_item, label %inner
-dict_item:
-  %p_key = load ptr, ptr %c
-  %key = load ptr, ptr %p_key
-  %p_value = getelementptr i64, ptr %p_key, i64 1
-  store ptr %p_value, ptr %c
-  store ptr null, ptr %value
-  %value_made = call i1 @build(ptr %value, i64 1, ptr %c)
-  %v = load ptr, ptr %value
-  br i1 %value_made, label %dict_set, label %dict_failed
-dict_set:
-  %status = call i32 @PyDict_SetItem(ptr %new_dict, ptr %key, ptr %v)
-  call void @Py_DecRef(ptr %v)
-  %was_set = icmp eq i32 %status, 0
-  br i1 %was_set, label %dict_next, label %failed_inside
-dict_failed:                                      ; null is let be
-  call void @Py_DecRef(ptr %v)
-  br label %failed_inside
-dict_next:
-  %di1 = add i64 %di, 1
-  br label %dict_loop
+  br i1 %no_dict, label %failed_inside, label %inner
 end:
   store ptr %p, ptr %c
   store i64 %k, ptr %k_at
@@ -410,6 +390,62 @@ fail:
   ret i1 0
 failed_inside:
   ret i1 0
+}
+
+; a new dict, or null; the words at `p` are the number of keys, a dict with these keys, the keys
+define internal ptr @build_dict(ptr %p, ptr %c) {
+entry:
+  %n = load i64, ptr %p
+  %model_at = getelementptr i64, ptr %p, i64 1
+  %model = load ptr, ptr %model_at
+  %keys = getelementptr i64, ptr %p, i64 2
+  %rest = getelementptr ptr, ptr %keys, i64 %n
+  %values = alloca ptr, i64 %n
+  store ptr %rest, ptr %c
+  br label %clear
+clear:
+  %m = phi i64 [ 0, %entry ], [ %m1, %clear_one ]
+  %uncleared = icmp ult i64 %m, %n
+  br i1 %uncleared, label %clear_one, label %fill
+clear_one:
+  %clear_at = getelementptr ptr, ptr %values, i64 %m
+  store ptr null, ptr %clear_at
+  %m1 = add i64 %m, 1
+  br label %clear
+fill:
+  %built = call i1 @build(ptr %values, i64 %n, ptr %c)
+  br i1 %built, label %copy, label %drop
+copy:                                             ; cheaper than to grow one
+  %d = call ptr @PyDict_Copy(ptr %model)
+  %no_dict = icmp eq ptr %d, null
+  br i1 %no_dict, label %drop, label %loop
+loop:
+  %i = phi i64 [ 0, %copy ], [ %i1, %one ]
+  %left = icmp ult i64 %i, %n
+  br i1 %left, label %one, label %drop
+one:                                              ; cannot fail: the key is there
+  %key_at = getelementptr ptr, ptr %keys, i64 %i
+  %key = load ptr, ptr %key_at
+  %value_at = getelementptr ptr, ptr %values, i64 %i
+  %value = load ptr, ptr %value_at
+  %status = call i32 @PyDict_SetItem(ptr %d, ptr %key, ptr %value)
+  %i1 = add i64 %i, 1
+  br label %loop
+drop:                                             ; the dict holds the values, or nobody does; null is let be
+  %result = phi ptr [ null, %fill ], [ null, %copy ], [ %d, %loop ]
+  br label %drop_loop
+drop_loop:
+  %j = phi i64 [ 0, %drop ], [ %j1, %drop_one ]
+  %more = icmp ult i64 %j, %n
+  br i1 %more, label %drop_one, label %done
+drop_one:
+  %held_at = getelementptr ptr, ptr %values, i64 %j
+  %held = load ptr, ptr %held_at
+  call void @Py_DecRef(ptr %held)
+  %j1 = add i64 %j, 1
+  br label %drop_loop
+done:
+  ret ptr %result
 }
 
 ; destructor of arrays: gives up what the slots hold, and keeps the object for the next result
