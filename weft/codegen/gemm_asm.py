@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Sequence
 
-from weft.codegen.gemm_micro import LINE_BEATS, ROW_COUNTS, kernel_name, shapes, unrolled
+from weft.codegen.gemm_shapes import LINE_BEATS, ROW_COUNTS, kernel_name, shapes, unrolled
 from weft.codegen.gemm_types import Machine, Recipe
 
 # Registers of all kernels. Arguments come in the first six of these, and on the stack.

@@ -14,13 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from weft.codegen.gemm_shapes import LINE_BEATS, ROW_COUNTS, kernel_name, shapes, unrolled
 from weft.codegen.gemm_text import Decls, Text, const, suffix
 from weft.codegen.gemm_types import Recipe, llvm_type
 
-#: rows of the kernels there are; the last few rows of a tile take at most two of the smaller ones
-ROW_COUNTS = (1, 2, 4, 6)
-#: beats in which the full kernel fetches one cache line ahead
-LINE_BEATS = 4
 #: rows of B that `@row` reads side by side: so many streams the hardware follows, and the row of C rests as long
 _STREAMS = 8
 #: instructions that add products of joined elements to a sum; of two 8-bit operands the first has no sign
@@ -34,20 +31,6 @@ _ADDS = {
 _PAIRS_OF_I16 = {64: "@llvm.x86.avx512.pmaddw.d.512", 32: "@llvm.x86.avx2.pmadd.wd", 16: "@llvm.x86.sse2.pmadd.wd"}
 
 
-def shapes(recipe: Recipe) -> list[tuple[int, bool]]:
-    """Return (vectors, edge) of the kernels for one number of rows, in the order of their table; 0 is half a vector."""
-    return [(0, True), *((v, True) for v in range(1, recipe.vectors + 1)), (recipe.vectors, False)]
-
-
-def kernel_name(rows: int, vectors: int, edge: bool) -> str:
-    """Return the name of a kernel's function.
-
-    >>> kernel_name(6, 3, True)
-    'kernel_6_3_edge'
-    """
-    return f"kernel_{rows}_{vectors}" + ("_edge" if edge else "")
-
-
 def kernels(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
     """Return the kernels whose names are wanted, each exported; they heed `src` if "blocks" is wanted."""
     made = []
@@ -57,23 +40,6 @@ def kernels(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
             if name in wanted:
                 made.append(_kernel(recipe, decls, name, rows, vectors, edge, "blocks" in wanted))
     return "\n".join(made)
-
-
-def kernel_table(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
-    """Return `@kernels`: the addresses of all kernels by rows and shape, null where one is not wanted."""
-    names = [kernel_name(rows, *shape) for rows in ROW_COUNTS for shape in shapes(recipe)]
-    for name in names:
-        if name in wanted:
-            decls.use(f"declare void @{name}()")
-    listed = ", ".join([f"ptr @{name}" if name in wanted else "ptr null" for name in names])
-    return f"@kernels = internal constant [{len(names)} x ptr] [{listed}]"
-
-
-def unrolled(recipe: Recipe, rows: int, vectors: int, edge: bool) -> int:
-    """Beats of one turn: a wide tile has work enough for one, and each costs its share of compiling."""
-    if recipe.quads:
-        return 64 // recipe.step_bytes
-    return 2 * LINE_BEATS if rows == recipe.rows and vectors == 1 and edge else 1  # about a cache line of every row
 
 
 def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, edge: bool, adds: bool) -> str:
@@ -260,8 +226,3 @@ def _multiply_add_joined(f: Text, recipe: Recipe, x: str, y: str, sum: str) -> s
     name = _PAIRS_OF_I16[recipe.machine.vector_bytes]
     f.decls.use(f"declare {vector} {name}({joined}, {joined})")
     return f.let(f"add {vector} {f.let(f'call {vector} {name}({joined} {x}, {joined} {y})')}, {sum}")
-
-
-def real_type_of_output(recipe: Recipe) -> str:
-    """Return the type of one real part of an output element."""
-    return {"c64": "f32", "c128": "f64"}.get(recipe.out_type, recipe.out_type)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from weft.codegen.gemm_micro import real_type_of_output
 from weft.codegen.gemm_text import Decls, Text, bits_of
-from weft.codegen.gemm_types import Recipe, llvm_type
+from weft.codegen.gemm_types import Recipe, llvm_type, real_of
 from weft.codegen.gemm_words import Word
 from weft.ir.program import MOST_TAIL_ARGS, PLACE
 
@@ -23,7 +22,7 @@ def finish(recipe: Recipe, decls: Decls) -> str:
         recipe.machine,
         "noinline nounwind",
     )
-    part = real_type_of_output(recipe)
+    part = real_of(recipe.out_type)
     part_bytes = recipe.out_bytes // recipe.parts
     lanes, acc, out = recipe.lanes, llvm_type(recipe.acc), llvm_type(part)
 

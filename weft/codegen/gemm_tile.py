@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from weft.codegen import gemm_asm
 from weft.codegen._link import Part
-from weft.codegen.gemm_micro import LINE_BEATS, ROW_COUNTS, kernel_name, kernel_table, kernels, row_kernel, shapes
+from weft.codegen.gemm_shapes import LINE_BEATS, ROW_COUNTS, kernel_name, kernel_table, shapes
 from weft.codegen.gemm_tail import Ends, add, finish
 from weft.codegen.gemm_text import Decls, Text
 from weft.codegen.gemm_types import Recipe
@@ -104,6 +104,8 @@ def _kernel_parts(recipe: Recipe, listed: list[str]) -> list[Part]:
 
 def _kernel_module(recipe: Recipe, wanted: Collection[str]) -> str:
     """The IR of register kernels."""
+    from weft.codegen.gemm_micro import kernels  # where they are not assembled
+
     decls = Decls()
     text = kernels(recipe, decls, wanted)
     return str(decls) + text
@@ -112,6 +114,7 @@ def _kernel_module(recipe: Recipe, wanted: Collection[str]) -> str:
 def _helper_module(recipe: Recipe, wanted: Collection[str]) -> str:
     """The IR of the other functions that touch elements."""
     from weft.codegen import gemm_asm_pack
+    from weft.codegen.gemm_micro import row_kernel
     from weft.codegen.gemm_pack import end_panel, pack_a, pack_b
 
     decls = Decls()

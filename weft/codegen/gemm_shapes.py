@@ -1,0 +1,44 @@
+"""Which register kernels a matmul has, and what they are called: what the driver knows of them without their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from weft.codegen.gemm_text import Decls
+from weft.codegen.gemm_types import Recipe
+
+#: rows of the kernels there are; the last few rows of a tile take at most two of the smaller ones
+ROW_COUNTS = (1, 2, 4, 6)
+#: beats in which the full kernel fetches one cache line ahead
+LINE_BEATS = 4
+
+
+def shapes(recipe: Recipe) -> list[tuple[int, bool]]:
+    """Return (vectors, edge) of the kernels for one number of rows, in the order of their table; 0 is half a vector."""
+    return [(0, True), *((v, True) for v in range(1, recipe.vectors + 1)), (recipe.vectors, False)]
+
+
+def kernel_name(rows: int, vectors: int, edge: bool) -> str:
+    """Return the name of a kernel's function.
+
+    >>> kernel_name(6, 3, True)
+    'kernel_6_3_edge'
+    """
+    return f"kernel_{rows}_{vectors}" + ("_edge" if edge else "")
+
+
+def kernel_table(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
+    """Return `@kernels`: the addresses of all kernels by rows and shape, null where one is not wanted."""
+    names = [kernel_name(rows, *shape) for rows in ROW_COUNTS for shape in shapes(recipe)]
+    for name in names:
+        if name in wanted:
+            decls.use(f"declare void @{name}()")
+    listed = ", ".join([f"ptr @{name}" if name in wanted else "ptr null" for name in names])
+    return f"@kernels = internal constant [{len(names)} x ptr] [{listed}]"
+
+
+def unrolled(recipe: Recipe, rows: int, vectors: int, edge: bool) -> int:
+    """Beats of one turn: a wide tile has work enough for one, and each costs its share of compiling."""
+    if recipe.quads:
+        return 64 // recipe.step_bytes
+    return 2 * LINE_BEATS if rows == recipe.rows and vectors == 1 and edge else 1  # about a cache line of every row
