@@ -10,6 +10,7 @@ import weft.ops.reduce as R
 import weft.ops.slicing as S
 from tests.compiler.machine import check
 from tests.compiler.test_fusion import softmax, spread, staged, values
+from weft.compiler import nest
 from weft.ir.loops import For, Prefetch
 from weft.ir.loops_text import print_kernel
 from weft.ops.casting import convert_element_type
@@ -127,6 +128,15 @@ def test_parts_put_together_otherwise_are_no_window():
         return [S.concatenate([cut(1 << 20, 1 << 21), cut(0, 1 << 20)], 0)]
     (kernel,) = check(staged(turned, [(1 << 21,)]), *values([(1 << 21,)])).kernels
     assert "prefetch" not in print_kernel(kernel)
+
+
+@pytest.mark.parametrize("function, count, rows, fetches", [
+    (lambda x: [E.exp(x)], 1, 4099, 1), (lambda x: [E.exp(x)], 1, 259, 0), (lambda x, y: [E.add(x, y)], 2, 4099, 0)])
+def test_the_only_stream_of_what_goes_past_the_caches_is_fetched(function, count, rows, fetches, monkeypatch):
+    monkeypatch.setattr(nest, "STREAM_BYTES", 1 << 20)
+    shapes = [(rows, 67)] * count
+    (kernel,) = check(staged(function, shapes), *values(shapes), rtol=1e-5).kernels
+    assert print_kernel(kernel).count("prefetch") == fetches
 
 
 @pytest.mark.parametrize("rows, fetches", [(2048, True), (64, False)])

@@ -470,7 +470,7 @@ class Nest:
         roots = []
         for o in final:
             roots += [translate(o.index), translate(o.value)]
-        coming = [*self._jumps(where), *([] if columns else [*self._looked_up(where), *self._windows(where, translate)])]
+        coming = [*self._jumps(where), *([] if columns else [*self._looked_up(where), *self._streams(where, translate)])]
         done = emit.compute(roots + [index for _, index in coming])
         for (buf, _), index in zip(coming, done[len(roots):]):
             emit.append(Prefetch(buf, index))
@@ -510,11 +510,12 @@ class Nest:
                 found[load.buf, id(load.index)] = load.buf, later(load.index)
         return list(found.values())
 
-    def _windows(self, where: dict[int, Expr], translate: Translate) -> list[tuple[str, Expr]]:
-        """What comes into the windows of operands that are read at several places around one.
+    def _streams(self, where: dict[int, Expr], translate: Translate) -> list[tuple[str, Expr]]:
+        """What comes into the windows of operands that are read at several places around one, and the only stream of a kernel whose
+        results go past the caches.
 
         Several streams through one array that are mostly in the caches keep the machine's own fetchers from seeing the one that
-        is not: the furthest."""
+        is not: the furthest. And they do not run as far ahead of one stream as a loop of many instructions needs."""
         low, vector, b = self.low, self.vector, self.b
         if vector is None:
             return []
@@ -523,9 +524,11 @@ class Nest:
             if access.affine and self._step(access, vector) == 1 and self.sizes[load.buf] >= FETCHED_BYTES:
                 windows.setdefault((load.buf, *sorted(access.terms.items())), []).append((access.form[1], access.weight))
         found = []
+        alone = len(windows) == 1 and not self.staged and all(out.var.aval.nbytes >= self.stream_from for out in low.outputs)
         for (buf, *terms), places in windows.items():
             furthest, weight = max(places)
-            if 0 < (furthest - min(places)[0]) * weight <= WINDOW_BYTES:
+            span = (furthest - min(places)[0]) * weight
+            if span <= WINDOW_BYTES and (span or alone):
                 at = b.const(furthest + FETCHED_AHEAD // weight, "i64")
                 for key, step in terms:
                     at = b.iadd(at, b.imul(translate(low.builder.base(key)), step))
