@@ -227,36 +227,38 @@ def _log_by_ratio(f: Real, k: V, top: V, bottom: V) -> V:
     return f.fma(k, high, f.fma(s, 2.0, f.fma(s * z, f.poly(z, "logs"), k * low)))
 
 
-def _log_of_sum(f: Real, x: V, great: V, small: V, top: V, bottom: V) -> V:
-    """log(great + small) >= 0, of large x log(2 x); top / bottom is (great + small - 1) / (great + small + 1)."""
-    large = x > _SQUARE_FORGETS_ONE[f.type]
-    # a fourth has powers of two beside it whatever its size
-    great, small = f.select(large, x * 0.25, great), f.select(large, 0.0, small)
-    k, power = _powers(f, f.to_bits(great + small) - f.three_quarters)
-    near = power.same(1.0)
+def _log_of_sum(f: Real, x: V, great: V, small: V, low: V, square: V) -> V:
+    """log(great + small), which is the inverse hyperbolic sine of `low`, whose square is given; of large x log(2 x)."""
+    near = f.fma(low * square, f.poly(square, "asinh"), low)
+    total = great + small
+    shifted = total * (4.0 / 3.0)
+    power = f.leading_power(shifted)
     # what cancels first is at least half the power, so that the difference is exact
-    top, bottom = f.select(near, top, (great - power) + small), f.select(near, bottom, (great + power) + small)
-    return _log_by_ratio(f, f.select(large, k + 3.0, k), top, bottom)
+    far = _log_by_ratio(f, f.exponent(shifted), (great - power) + small, (great + power) + small)
+    return f.cold(f.select(square < 0.36, near, far), x > _SQUARE_IS_INFINITE[f.type], _log_of_double, x)
+
+
+def _log_of_double(f: Real, x: V) -> V:
+    return f.at(log_of_normal(f, x) + sum(_LN2[f.type]), x, infinite=INF)
 
 
 def asinh(f: Real, x: V) -> V:
     """Inverse hyperbolic sine."""
     size = f.abs(x)
-    root = f.sqrt(f.fma(size, size, 1.0))
-    y = _log_of_sum(f, size, root, size, size, root + 1.0)
-    y = f.select(size < 2.0**(-f.mantissa // 2), size, f.at(y, size, infinite=INF))
-    return f.copysign(y, x)
+    square = size * size
+    return f.copysign(_log_of_sum(f, size, f.sqrt(f.fma(size, size, 1.0)), size, size, square), x)
 
 
 def acosh(f: Real, x: V) -> V:
     """Inverse hyperbolic cosine."""
     t = x - 1.0
-    root = f.sqrt(f.fma(t, t, t + t))
-    return f.at(_log_of_sum(f, x, x, root, root, x + 1.0), t, infinite=INF, negative=NAN)
+    square = f.fma(t, t, t + t)
+    root = f.sqrt(square)
+    return f.at(_log_of_sum(f, x, x, root, root, square), t, negative=NAN)
 
 
-#: from here on the square of x and that beside one are the same
-_SQUARE_FORGETS_ONE = {"f32": 2.0**28, "f64": 2.0**60}
+#: from here on the square is infinite, or nearly
+_SQUARE_IS_INFINITE = {"f32": 2.0**60, "f64": 2.0**500}
 
 
 def atanh(f: Real, x: V) -> V:

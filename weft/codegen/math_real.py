@@ -286,6 +286,14 @@ class Real:
         k, m = self.split_normal(self.select(tiny, x * 2.0**scale, x))
         return self.select(tiny, k - float(scale), k), m
 
+    def exponent(self, x: V) -> V:
+        """k of 2^k <= x < 2^(k+1), of positive normal numbers."""
+        return self._whole("getexp", x) if self.zmm else self.small_to_float((self.to_bits(x) >> self.mantissa) - self.bias)
+
+    def leading_power(self, x: V) -> V:
+        """2^k of the same."""
+        return self.from_bits(self.to_bits(x) & -(1 << self.mantissa))
+
     def split_normal(self, x: V) -> tuple[V, V]:
         """The same of positive normal numbers."""
         if self.zmm:

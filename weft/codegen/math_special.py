@@ -47,33 +47,33 @@ def erfc(f: Real, x: V) -> V:
     return f.select(x.is_nan(), x, y)
 
 
-#: Giles' single precision coefficients: for w < 5 in w - 2.5, else in sqrt(w) - 3
-_GILES_NEAR = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
-               -0.00417768164, 0.246640727, 1.50140941)
-_GILES_FAR = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613,
-              0.00943887047, 1.00167406, 2.83297682)
+#: erf_inv(x) / x in single precision: for w = -log(1 - x^2) < 5 in w, else in sqrt(w) - 3
+_ERF_INV_NEAR = (-9.195303e-09, 2.304914e-07, -2.0692157e-06, 4.477407e-06, 4.301338e-05, -0.00012456848, -0.0023374597,
+               0.011550473, 0.23201336, 0.88622695)
+_ERF_INV_FAR = (0.00012895449, -0.0003173538, -7.737632e-05, 0.0014934855, -0.0035859875, 0.005684607, -0.0076398007,
+                0.009445347, 1.0016751, 2.8329768)
 
 
-def _giles_far(f: Real, w: V) -> V:
-    return f.horner(f.sqrt(w) - 3.0, _GILES_FAR)
+def _erf_inv_far(f: Real, w: V) -> V:
+    return f.horner(f.sqrt(w) - 3.0, _ERF_INV_FAR)
 
 
-def _giles(f: Real, w: V) -> V:
+def _erf_inv_ratio(f: Real, w: V) -> V:
     """erf_inv(x) / x of w = -log(1 - x^2), in single precision."""
-    return f.cold(f.horner(w - 2.5, _GILES_NEAR), w >= 5.0, _giles_far, w)
+    return f.cold(f.horner(w, _ERF_INV_NEAR), w >= 5.0, _erf_inv_far, w)
 
 
 def erf_inv(f: Real, x: V) -> V:
-    """Inverse error function: Giles' polynomials, in double followed by a step of Halley's method."""
+    """Inverse error function: polynomials of -log(1 - x^2), as Giles has them, in double followed by two steps of Halley's method."""
     if not f.wide:
         below = f.exact_fma(x, -x, f.c(1.0))
-        return f.at(_giles(f, -rough_log_of_normal(f, below)), below, zero=INF, negative=NAN) * x
+        return f.at(_erf_inv_ratio(f, -rough_log_of_normal(f, below)), below, zero=INF, negative=NAN) * x
     size = f.abs(x)
     w = -log_of_normal(f, f.select(size.same(1.0), 0.5, (1.0 - size) * (1.0 + size)))
-    # Giles' polynomial ends where single precision does; beyond, start from erfc(y) ~ e^(-y^2) / (y sqrt(pi))
+    # the polynomials end where single precision does; beyond, start from erfc(y) ~ e^(-y^2) / (y sqrt(pi))
     level = f.select(w > 15.0, w + 0.6931471805599453, 16.0)
     far = f.copysign(f.sqrt(level - 0.5 * log_of_normal(f, level * 3.141592653589793)), x)
-    y = f.select(w > 15.0, far, _giles(f, w) * x)
+    y = f.select(w > 15.0, far, _erf_inv_ratio(f, w) * x)
     y = _halley(f, _halley(f, y, x), x)
     y = f.select(size < 1e-300, x * 0.886226925452758, y)
     y = f.select(size.same(1.0), f.copysign(INF, x), y)
