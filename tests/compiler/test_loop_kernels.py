@@ -100,6 +100,21 @@ def test_short_vectors_are_registers(n):
         assert len(launches(f, np.float32(1))) == 1
 
 
+def test_dear_rows_are_not_taken_apart():
+    """A vector of 3 is registers if its turn computes little; functions of it are computed side by side."""
+    def vectors(f):
+        (kernel,) = launches(lambda x: lax.scan(lambda c, _: (f(c), None), x, length=9)[0], np.ones(3, "f4"))
+        (turn,) = [s for s in kernel.body if type(s).__name__ == "For"]
+        return [s.extent for s in turn.body if type(s).__name__ == "For"]
+
+    def dear(x):
+        for _ in range(10):
+            x = wnp.sin(x) + 0.5
+        return x
+    assert vectors(lambda x: x * 0.5 + 1) == []
+    assert vectors(dear) == [3]
+
+
 def test_a_loop_in_a_loop_is_in_its_kernel():
     def f(x):
         return lax.fori_loop(0, 5, lambda i, c: lax.fori_loop(0, 3, lambda j, c: c * 0.5 + x[i] * x[j], c), np.float32(1))

@@ -17,9 +17,11 @@ from weft.compiler.schedule import Scheduled
 from weft.ir import program as P
 from weft.ir.build import HALVES, Builder
 from weft.ir.loops import (
+    BINARY_MATH,
     FLOATS,
     INTEGERS,
     ITEMSIZE,
+    UNARY_MATH,
     Accum,
     Buf,
     Const,
@@ -46,7 +48,8 @@ from weft.util.record import field, record, replace
 MOST_NAMES = 400           # of values in a kernel: LLVM's time grows faster than a function
 MOST_WORK = 1 << 14        # bytes that a turn touches, roughly: longer ones take long anyway
 MOST_TURNS_APART = 4       # a loop so short is written turn by turn, and a buffer so short is registers,
-MOST_APART = 16            # if no more than so many turns come of it
+MOST_APART = 16            # if no more than so many turns come of it,
+MOST_PRICE_APART = 512     # and so many operations
 PATIENCE = 1 << 27         # bytes of work of one call
 
 
@@ -137,7 +140,8 @@ class _Writer:
         self.names: dict[str, Expr] = {}
         self.bufs: dict[str, tuple[_Memory, Expr]] = {} # of the kernel being copied: where it lies, from which element on
         self.memo: dict[int, Expr] = {}
-        self.count = self.work = self.turns_apart = 0
+        self.count = self.work = 0
+        self.turns_apart = 1
         self.known: dict[tuple[str, int], tuple[Expr, Expr]] = {}   # (memory, id of element) -> element, what was stored there last
         self.in_vector = False
         self.early: set[str] = set()                    # registers that a condition needs
@@ -219,7 +223,7 @@ class _Writer:
         made: list[Stmt] = []
         for step in steps:
             self.work += 64
-            if self.work > MOST_WORK or self.count > MOST_NAMES:
+            if self.work > MOST_WORK:
                 raise _Unfit
             if isinstance(step, P.Launch):
                 made += self._launch(step)
@@ -301,6 +305,8 @@ class _Writer:
 
     def _fresh(self, prefix: str) -> str:
         self.count += 1
+        if self.count > MOST_NAMES:
+            raise _Unfit
         return f"{prefix}{self.count}"
 
     def _bound(self, name: str, type_: str) -> str:
@@ -373,7 +379,9 @@ class _Writer:
         extent = extent.value if isinstance(extent, Const) else extent
         if not isinstance(extent, int):
             raise _Unfit
-        if extent <= MOST_TURNS_APART and (self.turns_apart or 1) * extent <= MOST_APART and not self.in_vector:
+        turns = self.turns_apart * extent
+        short = extent <= MOST_TURNS_APART and turns <= MOST_APART and not self.in_vector
+        if short and turns * _price(stmt.body, set()) <= MOST_PRICE_APART:
             return self._turn_by_turn(stmt, extent)
         name, work, saved = self._fresh("i"), self.work, self.in_vector
         self.names[stmt.var] = self.b.index(name, extent)
@@ -384,7 +392,7 @@ class _Writer:
 
     def _turn_by_turn(self, stmt: For, extent: int) -> list[Stmt]:
         made, saved = [], self.turns_apart
-        self.turns_apart = (saved or 1) * extent
+        self.turns_apart = saved * extent
         for i in range(extent):
             self.names[stmt.var] = self.b.const(i, "i64")
             made += self._body(stmt.body)
@@ -473,6 +481,17 @@ class _Writer:
         if all(kind in ("i64", "bool") for kind in (expr.type, *(a.type for a in args))):
             return self.b.op(expr.op, *args, type=expr.type)
         return Op(expr.op, args, expr.type)
+
+
+def _price(part: object, seen: set[int]) -> int:
+    """What statements or expressions compute, addresses aside."""
+    if id(part) in seen:
+        return 0
+    seen.add(id(part))
+    if isinstance(part, tuple):
+        return sum([_price(inner, seen) for inner in part])
+    own = 0 if not isinstance(part, Op) or part.type == "i64" else 20 if part.op in UNARY_MATH or part.op in BINARY_MATH else 1
+    return own + sum([_price(getattr(part, name), seen) for name in getattr(type(part), "__slots__", ())])
 
 
 def _register(memory: _Memory, at: int) -> str:
