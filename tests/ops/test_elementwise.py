@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.harness.laws import Case, assert_close, check_all, run, wide_types
+from weft.core.primitive import Primitive
 from weft.core.stage import stage
 from weft.ir.types import ShapedArray
 from weft.ops import elementwise as e, incomplete
@@ -250,3 +251,19 @@ def test_errors_name_the_facts():
         type_of(e.select_n, ShapedArray((3,), np.bool_), a, a, a)
     with pytest.raises(TypeError, match="same dtypes"):
         e.add(np.ones(2, np.float32), np.ones(2, np.int32))       # outside of traces too
+
+
+def test_a_family_fills_the_slots_when_one_is_looked_at():
+    filled = []
+
+    def fill(primitive, to, rule):
+        filled.append(primitive.name)
+        to.define(type=rule)
+
+    late = Primitive("late", "elementwise", register=False, family=(fill, abs))
+    assert filled == []
+    assert late.rule("type") is abs
+    late.define(lower=max)
+    assert (late.rules, filled) == ({"type": abs, "lower": max}, ["late"])
+    with pytest.raises(AttributeError, match="'late' has no attribute 'rule_of'"):
+        late.rule_of  # noqa: B018

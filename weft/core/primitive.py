@@ -62,19 +62,32 @@ def _definer(slot: str) -> Callable:
 
 class Primitive:
     """An operation. `bind` applies it under the current trace."""
-    __slots__ = ("name", "kind", "multiple_results", "rules", "attrs", "ref_effects", "__weakref__")
+    __slots__ = ("name", "kind", "multiple_results", "rules", "attrs", "ref_effects", "_family", "__weakref__")
 
-    def __init__(self, name: str, kind: str, multiple_results: bool = False, register: bool = True, **attrs):
+    def __init__(self, name: str, kind: str, multiple_results: bool = False, register: bool = True,
+                 family: tuple | None = None, **attrs):
+        """`family` is (fn, *facts): `fn(self, to, *facts)` fills the slots, those of `to`, when one is first looked at: most never are."""
         self.name = name
         self.kind = kind
         self.multiple_results = multiple_results
-        self.rules: dict[str, Any] = {}
+        self._family = family
+        if family is None:
+            self.rules: dict[str, Any] = {}
         self.attrs = attrs
         self.ref_effects: Callable | None = None      # params -> frozenset of effect names
         if register:
             if name in registry:
                 raise ValueError(f"primitive {name!r} is already defined")
             registry[name] = self
+
+    def __getattr__(self, name: str) -> Any:
+        """The slots, before they are there."""
+        if name != "rules":
+            raise AttributeError(f"primitive {self.name!r} has no attribute {name!r}")
+        made = Primitive(self.name, self.kind, register=False)
+        self._family[0](self, made, *self._family[1:])
+        self.rules = made.rules
+        return self.rules
 
     def bind(self, *args, **params):
         """Apply to values under the current trace; gives a value, or a list of values if `multiple_results`."""

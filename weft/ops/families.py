@@ -425,16 +425,21 @@ def elementwise(name: str, dtypes: tuple[Group, ...], reference: Callable, *, jv
     linear_ins operands through which partial sums may pass, or `fn(in_avals, out_avals, **params)` giving them
     widen      whether the reference sees 16-bit and smaller floats as float32
     """
+    facts = dtypes, reference, jvp, transpose, emit, result, type_rule, linear_ins, additive, widen
+    return Primitive(name, "elementwise", family=(_elementwise_rules, *facts))
+
+
+def _elementwise_rules(p: Primitive, to: Primitive, dtypes, reference, jvp, transpose, emit, result, type_rule, linear_ins, additive,
+                       widen) -> None:
+    """Fill the slots of an elementwise primitive."""
     from weft.core.primitive import unsupported
-    p = Primitive(name, "elementwise")
-    p.def_type(type_rule or elementwise_type(name, dtypes, result))
-    p.def_reference(widened(reference) if widen else reference)
-    p.def_batch(batch_elementwise(p))
-    p.def_factors(_elementwise_factors(linear_ins, additive))
-    p.def_lower(_pull(emit or name))
-    p.def_jvp(zero_jvp(p) if jvp == "zero" else _linear_jvp(p) if jvp == "linear" else _jvp_rule(p, jvp))
-    p.rules["transpose"] = unsupported(_NOT_LINEAR) if transpose is None else _transpose_rule(transpose)
-    return p
+    to.def_type(type_rule or elementwise_type(p.name, dtypes, result))
+    to.def_reference(widened(reference) if widen else reference)
+    to.def_batch(batch_elementwise(p))
+    to.def_factors(_elementwise_factors(linear_ins, additive))
+    to.def_lower(_pull(emit or p.name))
+    to.def_jvp(zero_jvp(p) if jvp == "zero" else _linear_jvp(p) if jvp == "linear" else _jvp_rule(p, jvp))
+    to.rules["transpose"] = unsupported(_NOT_LINEAR) if transpose is None else _transpose_rule(transpose)
 
 
 def _elementwise_factors(linear_ins, additive) -> Callable:
