@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+import weft
+import weft.numpy as wnp
 import weft.ops.elementwise as E
 import weft.ops.indexing as I
 import weft.ops.layout as L
@@ -207,3 +209,17 @@ def test_window_updates_clamp(native, start):
 
     rng = np.random.default_rng(0)
     check(stage(fn, avals), rng.standard_normal((14, 50)), rng.standard_normal((3, 4)), np.int32(start), native=native)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "complex64", "float32", "int8"])
+@pytest.mark.parametrize("n", [1, 2])
+def test_many_updates_of_one_place_each_see_the_one_before(dtype, n):
+    """Where a place does not vary with the loop over its updates, it is still read anew for each."""
+    updates = np.arange(64).reshape(8, 8) % 5
+    run = weft.jit(weft.vmap(lambda x, i, u: x.at[i].add(u, mode="clip")))
+    got = run(wnp.zeros((8, n), dtype), wnp.zeros((8, 8), int), wnp.asarray(updates).astype(dtype))
+    np.testing.assert_array_equal(np.asarray(got[:, 0].real.astype(int)), updates.sum(1))
+    if dtype != "complex64":
+        top = weft.jit(weft.vmap(lambda x, i, u: x.at[i].max(u, mode="clip")))
+        got = top(wnp.zeros((8, n), dtype), wnp.zeros((8, 8), int), wnp.asarray(updates).astype(dtype))
+        np.testing.assert_array_equal(np.asarray(got[:, 0].astype(int)), updates.max(1))

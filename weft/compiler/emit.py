@@ -27,6 +27,7 @@ class Emitter:
         self.env: dict[int, Expr] = {}
         self.level_of: dict[int, int] = {}
         self.ref_levels: dict[str, int] = {}
+        self.written: frozenset[str] = frozenset()      # buffers that the body at hand writes: they are read where it stands
         self.count = 0
         self.keep: list = []
 
@@ -62,6 +63,8 @@ class Emitter:
                 levels[id(x)] = self.b.levels[id(x)]
             elif type(x) is Ref:
                 levels[id(x)] = self.ref_levels.get(x.name, 0)
+            elif type(x) is Load and x.buf in self.written:
+                levels[id(x)] = self.scopes[-1].level
             else:
                 levels[id(x)] = max((levels[id(k)] for k in kids), default=0)
             stack.pop()

@@ -59,6 +59,7 @@ def loops_around(b: Builder, names: list[str], extents: list, kinds: list[str], 
     for level in range(len(names)):
         emit.open(level)
     stores = body()
+    emit.written = frozenset(store.buf for store in stores)
     done = iter(emit.compute([x for store in stores for x in (store.index, store.value, store.guard) if x is not None]))
     for store in stores:
         index, value = next(done), next(done)
