@@ -616,6 +616,16 @@ def test_few_columns_fill_vectors_by_four_k_side_by_side(case, monkeypatch):
     assert check(case)[0] == ("weft_gemm_f32_f32_f32_dot" if case.n == 1 else "weft_gemm_f32_f32_f32_quads_tile")
 
 
+@pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "f32", "bf16")], ids="-".join)
+def test_a_product_with_a_transposed_matrix_packs_no_copy_of_it(types):
+    """Tasks pack their own blocks of it, each once or twice, which stay in a near cache."""
+    n = 1024
+    recipe = Recipe(*types, Machine(64, 32, True, True, True, True, True))
+    step = Gemm(n, n, n, BufRef(0), BufRef(1), BufRef(2), (n, 1), (1, n), (n, 1), *types)
+    _, words = gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, 2)
+    assert words[Word.SHARED_BYTES] + 2 * words[Word.WORKER_BYTES] <= 5 << 18
+
+
 def test_few_columns_give_the_same_bits_to_all_kernels_and_threads(monkeypatch):
     """A row's sums do not depend on how many rows are made with it."""
     monkeypatch.setattr(gemm_plan, "_QUADS", (32, 0))

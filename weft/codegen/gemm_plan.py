@@ -37,6 +37,7 @@ _IN_PLACE, _IN_PLACE_ROWS = 1 << 19, 512  # bytes of B that are never copied, an
 # Costs in cycles of one vector operation, for choosing among splits.
 _PACK_COPY, _PACK_TRANSPOSE, _PACK_SCALAR = 2, 20, 48
 _PACK_FAR = 5  # more, when what is packed leaves the core's own caches, or comes from beyond them
+_SHARED_PAYS = 1.01  # by so much B packed for all must be quicker: it takes memory, and a cache that others use too
 _PASS = 2  # when a tile meets what is packed for all
 _TASK, _FORK = 300, 6000
 
@@ -446,6 +447,7 @@ def _timed(work: _Work, mode: int, rows: int, tile_panels: int) -> tuple[float, 
         rounds = _ceil(panels, _chunk(panels, work.blocks * work.panel_bytes, tile_panels))
         time += math.ceil(batches / p.b_share) * work.vectors * beats * (work.pack_b + _PACK_FAR) / threads + 2 * _FORK
         time += (rounds - 1) * uneven
+        time *= _SHARED_PAYS
     return time, _Split(mode, rows, tile_panels, task_batch)
 
 
