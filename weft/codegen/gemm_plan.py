@@ -26,7 +26,7 @@ _SHARED_LIMIT = 8 << 20  # bytes of B that are packed for all tasks at a time
 _PRIVATE_LIMIT = 400 << 10  # that a task packs for itself, to stay near while strips of A pass; twice that where these are packed too
 _SUMS_BYTES = 512 << 10  # of unfinished sums that stay there too
 _SKINNY_ROWS = 128  # up to here a large B passes by once, as a stream
-_SKINNY_ROWS_OF_B = 16  # streamed together
+_SKINNY_ROWS_OF_B = 16, 64  # streamed together, by fewer rows than a kernel has and by more
 _PARTS, _PART_BLOCKS = 16, 4  # tasks that a long sum with few results is to give, and the least that is worth one
 _LEAST_PER_SPARE = 32  # rows for each that is made twice
 _QUADS = 32, 1 << 18  # rows and k that pay for packing B, and elements of A that pay for compiling it
@@ -232,7 +232,9 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
     vector = recipe.machine.vector_bytes
     segment_steps = _ceil(p.k, recipe.k_per_step)
     steps = segment_steps * p.segments
-    limit = _SKINNY_ROWS_OF_B // recipe.k_per_step if _is_stream(p, recipe) else _BLOCK_STEPS[vector == 64 and p.m > _SKINNY_ROWS]
+    limit = _BLOCK_STEPS[vector == 64 and p.m > _SKINNY_ROWS]
+    if _is_stream(p, recipe):
+        limit = _SKINNY_ROWS_OF_B[p.m >= recipe.rows] // recipe.k_per_step
     if p.m == 1 and _b_direct_ok(p, recipe):  # taken along rows of B, by the few
         limit = max(steps, 1)
     blocks = max(_ceil(steps, limit), 1)
