@@ -78,3 +78,9 @@ def test_loops_and_branches_name_what_they_run():
     used += [x for group in re.findall(r"branch_computations=\{([^}]*)\}", text) for x in re.findall(r"%([\w.\-]+)", group)]
     assert {*used, "main"} == set(defined)
     assert '"known_trip_count":{"n":"5"}' in text
+
+
+def test_selections_name_the_case_of_a_true_predicate_first():
+    lowered = weft.jit(lambda c, x, y: wnp.where(c, x, y)).lower(np.ones(3, bool), np.ones(3, np.float32), np.ones(3, np.float32))
+    assert "stablehlo.select %arg0, %arg1, %arg2" in lowered.as_text()
+    assert re.search(r"select\(%param.1, %param.2, %param.3\)", lowered.compile().as_text())

@@ -41,6 +41,14 @@ _MEETINGS = frozenset({"all-reduce", "all-gather", "reduce-scatter", "all-to-all
 _DIRECTIONS = {"lt": "LT", "le": "LE", "gt": "GT", "ge": "GE", "eq": "EQ", "ne": "NE"}
 
 
+def operands_of(eqn: Eqn) -> Sequence:
+    """The operands in HLO's order: its select takes the case of a true predicate first, `select_n` that of a false one."""
+    if eqn.primitive.name == "select_n" and len(eqn.invars) == 3:
+        which, false, true = eqn.invars
+        return which, true, false
+    return eqn.invars
+
+
 def hlo_name(primitive: str) -> str:
     """The HLO name of a primitive.
 
@@ -124,7 +132,7 @@ class _Module:
 
     def instruction(self, eqn: Eqn, names: _Names) -> list[str]:
         op = "custom-call" if eqn.primitive.kind == "callback" else hlo_name(eqn.primitive.name)
-        operands = ", ".join(names[a] for a in eqn.invars)
+        operands = ", ".join(names[a] for a in operands_of(eqn))
         extra = "".join(f", {x}" for x in (*self.called(eqn), *attributes(eqn, self.mesh)))
         if len(eqn.outvars) == 1:
             var = eqn.outvars[0]

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from weft.ir.hlo_text import attributes, hlo_name, meeting, pairs
+from weft.ir.hlo_text import attributes, hlo_name, meeting, operands_of, pairs
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, subjaxprs
 from weft.ir.shardings import NamedSharding, Sharding, layout_of
 from weft.ir.types import ShapedArray
@@ -143,13 +143,14 @@ class _Body:
         return self.lines
 
     def equation(self, eqn: Eqn) -> None:
-        args = ", ".join([self.read(a) for a in eqn.invars])
+        operands = operands_of(eqn)
+        args = ", ".join([self.read(a) for a in operands])
         result = self.name("")
         many = len(eqn.outvars) > 1
         for i, v in enumerate(eqn.outvars):
             self.env[v] = f"{result}#{i}" if many else result
         given = f"{result}{f':{len(eqn.outvars)}' if many else ''} = " if eqn.outvars else ""
-        types = f"({_types(eqn.invars)}) -> ({_types(eqn.outvars)})"
+        types = f"({_types(operands)}) -> ({_types(eqn.outvars)})"
         if eqn.primitive.name == "shard_map":
             self.manual(eqn, given, args, types)
         elif eqn.primitive.kind == "constraint":
