@@ -142,7 +142,7 @@ def test_updates_of_another_type_are_combined_in_the_common_one():
     np.testing.assert_array_equal(x.at[at].subtract(True), [-5, 4, 4])
     np.testing.assert_array_equal(x.at[at].subtract(np.uint8(3)), [-9, 4, 2])
     assert x.at[at].add(1.5).dtype == np.int32
-    many = wnp.zeros(1, "bfloat16").at[wnp.zeros(1000, int)].add(wnp.full(1000, 0.3))
+    many = wnp.zeros(1, "bfloat16").at[wnp.zeros(1000, int)].add(wnp.full(1000, 0.3, np.float32))
     assert abs(float(many[0]) - 300) < 2
 
 
