@@ -41,6 +41,8 @@ _CHEAP_MATH = frozenset({
     "sqrt", "rsqrt", "floor", "ceil", "round_even", "round_away", "trunc", "is_finite", "copysign"})
 #: bodies at least this costly have one masked loop instead of a loop and a masked rest: masks cost them little
 MERGE_COST = 40
+#: loads of one vector each that keep memory busy, so that there need not be several vectors in turn
+MANY_LOADS = 8
 #: turns of the loops of a kernel that is not optimized
 BRIEF = 64
 #: a function that occurs this often in one kernel is called, not repeated
@@ -130,7 +132,7 @@ class _Survey:
         self.sizes: set[int] = set()
         self.types: set[str] = set()
         self.memory: set[str] = set()
-        self.cost = 0
+        self.cost = self.loads = 0
         self.inner: set[str] = set()
         self.reductions: dict[str, str] = {}
         self.plain = True
@@ -154,6 +156,7 @@ class _Survey:
                 self.expr(arg)
         elif isinstance(expr, Load):
             self.cost += 1
+            self.loads += 1
             self.note_moved(expr.type)
             self.memory.add(expr.type)
             for inner in (expr.index, expr.guard, expr.other):
@@ -302,6 +305,8 @@ def shape_of(loop: For, target: Target, buffers: dict, extent: int | None, exact
     if lanes < 2:
         return None
     parts = 4 if survey.cost <= 16 or survey.calls else 2 if survey.cost <= 90 else 1
+    if survey.loads >= MANY_LOADS:
+        parts = 1
     if survey.types & COMPLEX:
         parts = min(parts, 2)
     if extent is not None:
