@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from weft.codegen import heap
 from weft.codegen.program import compile_program
 from weft.compiler.looks import without_looks
 from weft.compiler.schedule import Scheduled, schedule
@@ -22,6 +23,7 @@ from weft.ir import check, dump
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.program_mesh import has_shard_map
 from weft.ir.shardings import Sharding, SingleDeviceSharding
+from weft.runtime import buffer
 from weft.runtime.array import ArraySpec
 from weft.runtime.executable import Executable, Plan
 from weft.runtime.reference import ReferenceExecutable
@@ -65,6 +67,8 @@ def compile_jaxpr(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
     if scheduled is None:
         return ReferenceExecutable(stages.stacked, in_specs, out_specs, donated, stages)
     native = _Timer(stages)("codegen", compile_program, scheduled.program)
+    if native.host.calls:
+        buffer.use_native(heap.symbols())    # whose blocks are freed without running Python, where an interrupt could be lost
     plan = Plan(scheduled.consts, scheduled.aliases, scheduled.program.arena_bytes, scheduled.kernel_count, len(stages.collectives))
     stages.seconds["total"] = time.perf_counter() - start
     return Executable(name, native, plan, in_specs, out_specs, donated, stages)

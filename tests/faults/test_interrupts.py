@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 
 import pytest
 
@@ -57,4 +59,24 @@ def test_an_interrupt_ends_a_long_program(name):
         finally:
             process.kill()
     assert process.returncode == 0, err
+    assert float(out) == 128 * 128 * 4.0 and not err
+
+
+def test_no_interrupt_of_a_host_call_is_lost():
+    """Wherever it comes: in the callback, where Python is entered and left, where operands are made and freed."""
+    script = textwrap.dedent(SCRIPT).format(program=PROGRAMS["callbacks"]).replace("range(2)", "range(60)")
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env={**os.environ, "WEFT_VERIFY": "0"}) as process:
+        watch = threading.Timer(120, process.kill)
+        watch.start()
+        try:
+            for i in range(60):
+                assert process.stdout.readline() == "ready\n"
+                time.sleep(0.004 + 1e-5 * (37 * i % 100))
+                process.send_signal(signal.SIGINT)
+                assert process.stdout.readline() == "interrupted\n"
+            out, err = process.stdout.read(), process.stderr.read()
+        finally:
+            watch.cancel()
+            process.kill()
     assert float(out) == 128 * 128 * 4.0 and not err

@@ -324,13 +324,15 @@ class EntryEmitter:
         self._line(f"call void {run}(ptr @weft_copy, ptr %ctx, i64 {tasks})")
 
     def host_call(self, step: HostCall) -> None:
-        """Call Python through the program's trampoline."""
+        """Call Python. What it raises on its own account it keeps; what interrupts it is kept as a signal's is."""
         self._check_signals()
+        for name, signature in _PYTHON_CALL.items():
+            self._external(name, signature)
+        self.function.declared["weft_call_host"] = ""
         number = len(self.host_calls)
         self.host_calls.append(step)
         self._context([self.address(ref) for ref, _, _ in (*step.ins, *step.outs)])
-        call = self._external("weft_host_call", "i32 NAME(i64, ptr)")
-        self._fail_unless_zero(self._value(f"call i32 {call}(i64 {number}, ptr %ctx)"))
+        self._fail_unless_zero(self._value(f"call i32 @weft_call_host(i64 {number}, ptr %ctx)"))
 
     def loop(self, step: Loop) -> None:
         """A counted loop."""
@@ -458,6 +460,34 @@ entry:
 _PYTHON = {"PyGILState_Ensure": "i32 NAME()", "PyGILState_Release": "void NAME(i32)", "PyErr_CheckSignals": "i32 NAME()",
            "PyErr_Fetch": "void NAME(ptr, ptr, ptr)"}
 
+#: and what a call of a host function needs
+_PYTHON_CALL = {"PyObject_CallFunction": "ptr NAME(ptr, ptr, ...)", "PyLong_AsLong": "i64 NAME(ptr)", "Py_DecRef": "void NAME(ptr)"}
+
+_CALL = """@weft_host_run = external global i8
+@weft_host_arguments = internal constant [3 x i8] c"LK\\00"
+define internal i32 @weft_call_host(i64 %number, ptr %pointers) noinline {
+entry:
+  %lock = call i32 @PyGILState_Ensure()
+  %address = ptrtoint ptr %pointers to i64
+  %result = call ptr (ptr, ptr, ...) @PyObject_CallFunction(ptr @weft_host_run, ptr @weft_host_arguments, i64 %number, i64 %address)
+  %returned = icmp ne ptr %result, null
+  br i1 %returned, label %value, label %raised
+value:
+  %long = call i64 @PyLong_AsLong(ptr %result)
+  call void @Py_DecRef(ptr %result)
+  %said = trunc i64 %long to i32
+  br label %done
+raised:
+  call void @PyErr_Fetch(ptr @weft_signal_error, ptr getelementptr (ptr, ptr @weft_signal_error, i64 1),
+                         ptr getelementptr (ptr, ptr @weft_signal_error, i64 2))
+  br label %done
+done:
+  %status = phi i32 [ %said, %value ], [ 1, %raised ]
+  call void @PyGILState_Release(i32 %lock)
+  ret i32 %status
+}
+"""
+
 _CHECK = """@weft_signal_error = external global [3 x ptr]
 define internal i32 @weft_check_signals() noinline {
 entry:
@@ -535,4 +565,5 @@ done:
 }
 """
 
-_HELPERS = {"weft_copy": _COPY_TASK, "weft_check_signals": _CHECK, "weft_fill": _FILL, "weft_library_enter": _ALONE}
+_HELPERS = {"weft_copy": _COPY_TASK, "weft_check_signals": _CHECK, "weft_call_host": _CALL, "weft_fill": _FILL,
+            "weft_library_enter": _ALONE}

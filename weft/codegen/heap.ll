@@ -2,6 +2,7 @@
 ;
 ;   ptr  weft_alloc(i64 nbytes)      64-byte aligned (2 MiB from 1 MiB on), not cleared; null when there is no memory
 ;   void weft_free(ptr)
+;   ptr  weft_new_block(i64 nbytes)  the object in the header of a new block, which owns it; None when there is no memory
 ;   void weft_heap_trim()            gives cached blocks back
 ;   void weft_block_dealloc(ptr)     destructor of the objects that stand in headers
 ;
@@ -18,6 +19,8 @@
 @weft_heap_cached = global i64 0
 @weft_heap_limit = global i64 0                    ; bytes that may be cached
 @weft_heap_map_flags = global i32 34               ; MAP_PRIVATE | MAP_ANONYMOUS
+@weft_block_type = global ptr null                 ; the class of the objects in headers
+@weft_no_block = global ptr null                   ; None
 @free_lists = internal global [97 x ptr] zeroinitializer
 @table = internal global [64 x ptr] zeroinitializer ; mapped blocks that are free
 @hand = internal global i64 0                      ; next of the table to give way
@@ -301,6 +304,28 @@ drop:
 map:
   call void @map_free(ptr %p, i64 %cap)
   ret void
+}
+
+define ptr @weft_new_block(i64 %n) {
+entry:
+  %block = call ptr @weft_alloc(i64 %n)
+  %ok = icmp ne ptr %block, null
+  br i1 %ok, label %own, label %fail
+own:
+  %object = getelementptr i8, ptr %block, i64 -64
+  store i64 1, ptr %object
+  %type_at = getelementptr i8, ptr %block, i64 -56
+  %type = load ptr, ptr @weft_block_type
+  store ptr %type, ptr %type_at
+  ret ptr %object
+fail:                                     ; one more reference to None; where it is immortal the sign of its count says so
+  %none = load ptr, ptr @weft_no_block
+  %count = load i32, ptr %none
+  %more = add i32 %count, 1
+  %immortal = icmp slt i32 %count, 0
+  %kept = select i1 %immortal, i32 %count, i32 %more
+  store i32 %kept, ptr %none
+  ret ptr %none
 }
 
 define void @weft_block_dealloc(ptr %object) {

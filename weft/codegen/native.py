@@ -22,16 +22,12 @@ if TYPE_CHECKING:
     from weft.ir.program import HostCall
 
 class HostCalls:
-    """The Python side of a program's host calls; one trampoline serves them all."""
+    """The Python side of a program's host calls: native code calls `runner`, which this keeps alive."""
 
     def __init__(self, calls: list[HostCall]):
         self.calls = calls
         self.local = threading.local()
-        self.trampoline = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p)(self.run) if calls else None
-
-    @property
-    def address(self) -> int:
-        return ctypes.cast(self.trampoline, ctypes.c_void_p).value or 0
+        self.runner = self.run if calls else None
 
     def run(self, number: int, pointers: int) -> int:
         """Call host function `number` on views of its operands."""
@@ -43,7 +39,7 @@ class HostCalls:
             for view in views[: len(call.ins)]:
                 view.flags.writeable = False
             call.fn(*views)
-        except BaseException as error:  # must not unwind through native code; `reraise` brings it back
+        except BaseException as error:  # `reraise` brings it back, in the thread that called
             self.local.error = error
             return 1
         return 0

@@ -208,7 +208,8 @@ def compile_program(program: Program) -> NativeProgram:
     host = native.HostCalls(emitter.host_calls)
     imports |= symbols.addresses([*map(symbols.routine, emitter.routines), *(symbols.RULE if emitter.rules_library else ())])
     if emitter.host_calls:
-        imports["weft_host_call"] = host.address
+        imports["weft_host_run"] = id(host.runner)
+        imports |= symbols.addresses(symbols.CALLS)
     if emitter.checks_signals:
         imports |= symbols.addresses(symbols.SIGNALS)
     trackers = []

@@ -23,6 +23,8 @@ LIBM = ("exp", "exp2", "expm1", "log", "log1p", "log2", "cbrt", "sin", "cos", "t
 LIBC = ("memcpy", "memset", "memmove")
 #: what programs need to look for signals
 SIGNALS = ("PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch", "weft_signal_error")
+#: and what they need to call Python
+CALLS = ("PyObject_CallFunction", "PyLong_AsLong", "Py_DecRef")
 #: what takes the threads away from the library of BLAS and LAPACK for a time
 RULE = ("weft_library_threads", "weft_library_set_threads", "weft_library_users")
 #: what all symbols of the thread pool begin with
@@ -30,7 +32,8 @@ POOL_PREFIXES = ("weft_parallel_for", "weft_scratch_")
 #: and those of BLAS and LAPACK
 LIBRARY_PREFIX = "weft_library_"
 
-#: what the handler of a signal raised while a program ran (only the main thread runs handlers): type, value, traceback
+#: what the handler of a signal raised while a program ran or a host call began (only the main thread runs handlers):
+#: type, value, traceback
 signal_error = (ctypes.c_void_p * 3)()
 #: native calls under way that keep the library from using threads; and the threads that it had before, or 0
 _users = (ctypes.c_int32 * 2)()
@@ -50,7 +53,7 @@ def address(name: str) -> int | None:
         return _of_library(name)
     if name == "weft_signal_error":
         return ctypes.addressof(signal_error)
-    return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value if name in SIGNALS else None
+    return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value if name in SIGNALS + CALLS else None
 
 
 def addresses(names: Iterable[str]) -> dict[str, int]:

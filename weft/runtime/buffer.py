@@ -33,11 +33,10 @@ _refcount = getattr(sys, "getrefcount", None)  # other interpreters may not coun
 class Heap(Protocol):
     """Where buffers take their memory from."""
 
-    def alloc(self, nbytes: int) -> int:
-        """Return the address of a block, or 0 when there is no memory."""
+    def take(self, nbytes: int) -> object:
+        """Return the owner of a new block, which is freed with it, or None when there is no memory."""
         ...
 
-    def free(self, ptr: int) -> None: ...
     def live(self) -> int: ...
     def peak(self) -> int: ...
     def reset_peak(self) -> None: ...
@@ -88,6 +87,11 @@ class PythonHeap:
         self._live = self._peak = self._cached = 0
         self._limit: int | None = None  # of the cache; looked up at the first `free`
         self._lock = threading.RLock()  # a collection inside `alloc` may call `free` on the same thread
+
+    def take(self, nbytes: int) -> _Lease | None:
+        lease = _Lease(self)
+        lease.ptr = self.alloc(nbytes)
+        return lease if lease.ptr else None
 
     def alloc(self, nbytes: int) -> int:
         capacity = _capacity(nbytes)
@@ -147,13 +151,25 @@ class PythonHeap:
         self.trim()
 
 
+class _Lease:
+    """The owner of a block of the Python heap."""
+
+    __slots__ = ("heap", "ptr")
+
+    def __init__(self, heap: PythonHeap) -> None:
+        self.heap, self.ptr = heap, 0
+
+    def __del__(self) -> None:
+        if self.ptr and cache_limit is not None:  # module globals go first when the interpreter ends
+            self.heap.free(self.ptr)
+
+
 class NativeHeap:
     """The heap in native code; `addresses` holds the functions and counters of `codegen.heap.symbols()`."""
 
     def __init__(self, addresses: Mapping[str, int]) -> None:
         # PYFUNCTYPE: the GIL is held during the call, which is what keeps the native free lists whole.
-        self.alloc = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.c_int64)(addresses["weft_alloc"])
-        self.free = ctypes.PYFUNCTYPE(None, ctypes.c_size_t)(addresses["weft_free"])
+        self.take = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_int64)(addresses["weft_new_block"])
         self.trim = ctypes.PYFUNCTYPE(None)(addresses["weft_heap_trim"])
         counter = ctypes.c_int64.from_address
         self._live, self._peak = counter(addresses["weft_heap_live"]), counter(addresses["weft_heap_peak"])
@@ -246,17 +262,15 @@ class Buffer:
     ((2, 3), 0)
     """
 
-    __slots__ = ("__weakref__", "_heap", "_owner", "nbytes", "ptr")
+    __slots__ = ("__weakref__", "_owner", "nbytes", "ptr")  # and no `__del__`: an interrupt inside of one would be lost
 
     def __init__(self, nbytes: int) -> None:
-        self._heap: Heap | None = None
-        self._owner: object = None
-        self.nbytes = nbytes
-        heap = _heaps[-1]
-        self.ptr = heap.alloc(nbytes) if nbytes >= 0 else 0
-        if not self.ptr:
+        owner = _heaps[-1].take(nbytes) if nbytes >= 0 else None
+        if owner is None:
             _no_memory(nbytes)
-        self._heap = heap
+        self._owner = owner
+        self.ptr = owner.ptr if isinstance(owner, _Lease) else block_address(owner)
+        self.nbytes = nbytes
 
     @classmethod
     def from_numpy(cls, array: np.ndarray, copy: bool = False) -> Buffer:
@@ -276,8 +290,7 @@ class Buffer:
     @classmethod
     def _borrow(cls, ptr: int, nbytes: int, owner: object) -> Buffer:
         buffer = cls.__new__(cls)
-        buffer._heap, buffer._owner = None, owner
-        buffer.ptr, buffer.nbytes = ptr, nbytes
+        buffer._owner, buffer.ptr, buffer.nbytes = owner, ptr, nbytes
         return buffer
 
     @classmethod
@@ -287,7 +300,7 @@ class Buffer:
 
     def is_held_only_by(self, holders: int) -> bool:
         """Whether no more than `holders` references keep this memory alive: no view, slice or other array reads it."""
-        if _refcount is None or not (self._owner is None or block_address(self._owner) == self.ptr):
+        if _refcount is None or not (isinstance(self._owner, _Lease) or block_address(self._owner) == self.ptr):
             return False  # lent by something else than a block
         return _refcount(self) <= holders + 2  # `self` and the argument
 
@@ -319,11 +332,6 @@ class Buffer:
 
     def __repr__(self) -> str:
         return f"Buffer({self.nbytes} bytes at {self.ptr:#x})"
-
-    def __del__(self) -> None:
-        heap = getattr(self, "_heap", None)  # an interrupt can end the making of a buffer anywhere
-        if heap is not None and cache_limit is not None:  # module globals go first when the interpreter ends
-            heap.free(self.ptr)
 
 
 def _no_memory(nbytes: int) -> None:
