@@ -28,7 +28,7 @@ def start_engine(engine: str, devices: str) -> None:
         os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
     import jax
     import jax.numpy as jnp
-    jax.jit(lambda x: x + 1)(jnp.ones(3))  # what an engine loads once belongs to `start`, not to the first case
+    jax.jit(lambda x: x + 1)(jnp.ones(4096))  # what an engine loads once belongs to `start`, not to the first case
 
 
 def memory(field: str) -> float:
