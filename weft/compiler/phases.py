@@ -12,8 +12,8 @@ import math
 from typing import TYPE_CHECKING
 
 from weft.compiler.classify import MOST_APART
-from weft.compiler.lower import Lowered, children
-from weft.ir.loops import Const, Expr, Op
+from weft.compiler.lower import Lowered, reachable
+from weft.ir.loops import Const, Op
 
 if TYPE_CHECKING:
     from weft.compiler.nest import Dim
@@ -35,14 +35,7 @@ def phases_of(low: Lowered, dims: list[Dim], price: int) -> dict[int, int]:
 def _asked(low: Lowered) -> dict[int, int]:
     """The common multiple of what each index is divided by where a remainder is compared: id of Index -> multiple."""
     found: dict[int, int] = {}
-    seen: set[int] = set()
-    stack: list[Expr] = [x for out in low.outputs for x in (out.index, out.value)]
-    while stack:
-        x = stack.pop()
-        if id(x) in seen:
-            continue
-        seen.add(id(x))
-        stack.extend(children(x))
+    for x in reachable([x for out in low.outputs for x in (out.index, out.value)]):
         if type(x) is Op and x.op == "eq":
             rest = next((a for a in x.args if type(a) is Op and a.op == "rem" and type(a.args[1]) is Const), None)
             if rest is not None:

@@ -460,8 +460,8 @@ class _At:
         from weft.numpy.creation import zeros
         from weft.numpy.manipulation import where
         times = _At(zeros(np.shape(self.array), np.int32), self.index).add(1, mode=mode)
-        once_more = lambda k, found: where(here > k, func(found), found).astype(found.dtype)
         here = _At(times, self.index).get(mode=mode)
+        once_more = lambda k, found: where(here > k, func(found), found).astype(found.dtype)
         return fori_loop(1, times.max() if times.size else 1, once_more, found)
 
 
