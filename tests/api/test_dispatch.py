@@ -1,6 +1,7 @@
 """Native dispatch: calls that no Python function sees, their objects and memory, and what happens when something fails."""
 
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -23,9 +24,10 @@ def refuse(*args, **kwargs):
 def taught(function, *args, **kwargs):
     """The jitted `function` after calls that taught it these arguments; it fails if Python sees another call."""
     jitted = weft.jit(function)
+    native = dispatch.install(type(jitted))
     for _ in range(3):
         jitted(*args, **kwargs)
-    if dispatch.can_dispatch(type(jitted)):
+    if native:
         jitted._slow = refuse
     return jitted
 
@@ -282,3 +284,32 @@ def test_the_check_of_layouts_refuses_what_is_not_so():
     assert native._deallocator(dict) is None          # a destructor of its own
     assert native.slot_offset(Slots, "a") == object.__basicsize__
     assert native.slot_offset(type("D", (), {"a": property()}), "a") is None
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["sound", "that thread fails"])
+def test_calls_go_on_in_python_while_native_dispatch_is_compiled(tmp_path, broken):
+    code = f"""
+import threading
+import weft, weft.numpy as wnp
+from weft.api import dispatch
+from weft.codegen import target
+go, emit = threading.Event(), target.emit_apart
+def emit_late(ir):
+    go.wait()
+    if {broken}: raise OSError("no memory")
+    return emit(ir)
+target.emit_apart = emit_late
+f = weft.jit(lambda x: x + 1)
+x = wnp.arange(6.0)
+for k in range(40):                       # more calls than an entry is tried for
+    x = f(x)
+assert not dispatch.can_dispatch(type(f))
+go.set()
+while not dispatch.can_dispatch(type(f)): x, k = f(x), k + 1
+f._slow = None                            # the next one is past Python
+x, k = f(x), k + 1
+assert x.tolist() == [i + k + 1 for i in range(6)]
+"""
+    env = dict(os.environ, WEFT_CACHE_DIR=str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", code], env=env, timeout=120, capture_output=True, text=True)
+    assert done.returncode == 0 and not done.stderr, done.stderr

@@ -7,6 +7,7 @@ Array that already lies as the executable wants it or a Python number, static ar
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 import threading
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft.codegen import dispatch as native, heap
+from weft.codegen._link import are_at_hand
 from weft.ir.types import ShapedArray
 from weft.runtime import buffer
 from weft.runtime.array import Array, ArraySpec, default_sharding
@@ -126,7 +128,7 @@ class _Entry:
 
 def add_entry(jitted: Dispatching, executable: Executable, args: tuple, kwargs: dict, static_nums, static_names, out_tree) -> None:
     """Let later calls like this one go to native code, if they can."""
-    if guard[0] or type(executable) is not Executable or executable.check is not None or not _installed(type(jitted)):
+    if guard[0] or type(executable) is not Executable or executable.check is not None or not install(type(jitted), wait=False):
         return
     specs = executable.in_specs[len(executable.const_inputs):]
     ins, outs = _Words(), _Words()
@@ -157,32 +159,38 @@ _dispatchers: dict[type, native.Dispatcher | None] = {}
 
 
 def can_dispatch(cls: type) -> bool:
-    """Whether native dispatch of `cls` is there already; making it takes longer than a first call should wait."""
+    """Whether native dispatch of `cls` is there already."""
     return _dispatchers.get(cls) is not None
 
 
-def _installed(cls: type) -> bool:
-    """Whether `cls` has the native `__call__`; puts it there on first use."""
+def install(cls: type, wait: bool = True) -> bool:
+    """Whether `cls` has the native `__call__`, which is put there on first use.
+
+    On a machine that never made one that takes 50 ms. Who does not `wait` gets False meanwhile, and goes on in Python.
+    """
     if cls not in _dispatchers:
         with _lock:
             if cls not in _dispatchers:
-                _dispatchers[cls] = _install(cls)
+                places = _places(cls)
+                if not wait and places is not None and not are_at_hand([heap.PART, places.part()]):
+                    return False
+                _dispatchers[cls] = _install(cls, places)
     return _dispatchers[cls] is not None
 
 
-def _install(cls: type):
+def _install(cls: type, places: native.Places | None) -> native.Dispatcher | None:
     buffer.use_native(heap.symbols())
-    spec = ArraySpec(ShapedArray((), "float32"), default_sharding(), False)
-    sample = Array(spec, buffer.Buffer(4))
-    sample._value, sample._parts = sample._numpy(), []
-    dispatcher = native.make_dispatcher(sample, sample._buffer, _sample(cls), ctypes.addressof(guard))
+    dispatcher = places and native.make_dispatcher(places, cls, ctypes.addressof(guard))
     if dispatcher is not None:
         cls.__call__ = dispatcher.descriptor
     return dispatcher
 
 
-def _sample(cls: type):
-    """A live object of `cls` for checking where its slots lie."""
-    sample = cls.__new__(cls)
-    Dispatching.__init__(sample, print)
-    return sample
+@functools.cache
+def _places(cls: type) -> native.Places | None:
+    """What native code must know, seen in live objects."""
+    array = Array(ArraySpec(ShapedArray((), "float32"), default_sharding(), False), buffer.Buffer(4))
+    array._value, array._parts = array._numpy(), []
+    jitted = cls.__new__(cls)
+    Dispatching.__init__(jitted, print)
+    return native.find_places(array, array._buffer, jitted)

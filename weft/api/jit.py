@@ -222,8 +222,8 @@ class JitFunction(Dispatching):
     def _teach(self, executable, args, kwargs, leaves, traced, placed) -> None:
         """Let native code take the next call like this one, if it can."""
         if not placed and traced.lessons and not any(type(x) not in _NATIVE for x in leaves):
-            traced.lessons -= 1
             add_entry(self, executable, args, kwargs, self.statics.static_argnums, self.statics.static_argnames, traced.out_tree)
+            traced.lessons -= can_dispatch(type(self))
 
     def _array(self, x, i: int, in_tree):
         try:

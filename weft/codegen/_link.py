@@ -7,12 +7,16 @@ Out:  addresses that stay valid to the very end: workers may still run this code
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from weft.codegen import cache, loader, objects, target
+
+_apart: dict[str, threading.Thread] = {}  # who compiles what nobody waits for
 
 
 class Part(NamedTuple):
@@ -59,6 +63,29 @@ def text_of(name: str) -> str:
 def order(part: Part) -> objects.Order:
     """What to `objects.prepare` for a part to be linked soon."""
     return objects.Order(_key(part), part.text, part.quick)
+
+
+def are_at_hand(parts: Sequence[Part]) -> bool:
+    """Whether `parts` are linked in no time; if not, a thread begins to compile them, which an ending process waits for.
+
+    Where that thread failed, the answer is yes, and who links meets the error.
+    """
+    missing = [wanted for wanted in map(order, parts) if not objects.is_there(wanted)]
+    if missing and missing[-1].key not in _apart:
+        _apart[missing[-1].key] = threading.Thread(target=_compile_all, args=(missing,))
+        _apart[missing[-1].key].start()
+    return not missing or not _apart[missing[-1].key].is_alive()
+
+
+def _compile_all(orders: Sequence[objects.Order]) -> None:
+    with contextlib.suppress(Exception):
+        for wanted in orders:
+            compile_apart(wanted)
+
+
+def compile_apart(wanted: objects.Order) -> None:
+    """Compile a module while others may compile, too."""
+    objects.keep(wanted, target.emit_apart(wanted.text()))
 
 
 def is_kept(part: Part) -> bool:

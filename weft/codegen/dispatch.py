@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.codegen import heap
 from weft.codegen._link import Part, link, text_of
@@ -84,6 +84,40 @@ def _deallocator(cls: type) -> Any:
     return ours if ours.value == usual.value != builtin.value else None
 
 
+class Places(NamedTuple):
+    """What the native code is written for: where slots lie, by the names in its text, and the classes of arrays and buffers."""
+
+    offsets: tuple[tuple[str, int], ...]
+    array: type
+    buffer: type
+
+    def part(self) -> Part:
+        name = "dispatch-" + "-".join(f"{key}{offset}" for key, offset in self.offsets)
+        return Part(name, self._text, ("weft_call", "weft_array_dealloc"))
+
+    def _text(self) -> str:
+        body = text_of("dispatch.ll") + text_of("trees.ll")
+        for key, offset in self.offsets:
+            body = body.replace(f"${key}", str(offset))
+        return body
+
+
+def find_places(array: Any, buffer: Any, jitted: Any) -> Places | None:
+    """The places in the classes of three sample objects (with slots `_spec _buffer _value _parts`, `ptr _owner`, `_cell _slow`);
+    None where one is not as expected."""
+    slots = {
+        "SPEC": (array, "_spec"), "BUFFER": (array, "_buffer"), "VALUE": (array, "_value"), "PARTS": (array, "_parts"),
+        "PTR": (buffer, "ptr"), "OWNER": (buffer, "_owner"), "CELL": (jitted, "_cell"), "SLOW": (jitted, "_slow"),
+    }
+    found = {"TUPLE": tuple.__basicsize__, "LIST": _LIST_ITEMS, "WEAK": type(array).__weakrefoffset__}
+    for key, (sample, name) in slots.items():
+        offset = slot_offset(type(sample), name)
+        if offset is None or not _holds(sample, offset, getattr(sample, name)):
+            return None
+        found[key] = offset
+    return Places(tuple(sorted(found.items())), type(array), type(buffer)) if _objects_are_as_expected() else None
+
+
 class Dispatcher:
     """The native method for one class of jitted functions."""
 
@@ -95,43 +129,22 @@ class Dispatcher:
         self.descriptor = make(owner, ctypes.addressof(self._definition))
 
 
-def make_dispatcher(array: Any, buffer: Any, jitted: Any, state_address: int) -> Dispatcher | None:
-    """The dispatcher for the classes of three sample objects (with slots `_spec _buffer _value _parts`, `ptr _owner`,
-    `_cell _slow`), or None."""
-    slots = {
-        "SPEC": (array, "_spec"), "BUFFER": (array, "_buffer"), "VALUE": (array, "_value"), "PARTS": (array, "_parts"),
-        "PTR": (buffer, "ptr"), "OWNER": (buffer, "_owner"), "CELL": (jitted, "_cell"), "SLOW": (jitted, "_slow"),
-    }
-    found = {"TUPLE": tuple.__basicsize__, "LIST": _LIST_ITEMS, "WEAK": type(array).__weakrefoffset__}
-    for key, (sample, name) in slots.items():
-        offset = slot_offset(type(sample), name)
-        if offset is None or not _holds(sample, offset, getattr(sample, name)):
-            return None
-        found[key] = offset
-    if not _objects_are_as_expected():
-        return None
-    addresses = _code(tuple(sorted(found.items())), type(array), type(buffer), state_address)
-    return addresses and Dispatcher(addresses, type(jitted))
+def make_dispatcher(places: Places, owner: type, state_address: int) -> Dispatcher | None:
+    """The dispatcher of class `owner`, or None if arrays' destructor is not where it should be."""
+    addresses = _code(places, state_address)
+    return addresses and Dispatcher(addresses, owner)
 
 
 @functools.cache
-def _code(offsets: tuple[tuple[str, int], ...], array: type, buffer: type, state_address: int) -> dict[str, int] | None:
-    """Link the native code for these classes, and let it take over the destructor of arrays."""
-    destructor = _deallocator(array)
+def _code(places: Places, state_address: int) -> dict[str, int] | None:
+    """Link the native code for these places, and let it take over the destructor of arrays."""
+    destructor = _deallocator(places.array)
     if destructor is None:
         return None
-
-    def text() -> str:
-        body = text_of("dispatch.ll") + text_of("trees.ll")
-        for key, offset in offsets:
-            body = body.replace(f"${key}", str(offset))
-        return body
-
     python = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _PYTHON}
     native = heap.symbols()
-    imports = {**python, "weft_alloc": native["weft_alloc"], "weft_free": native["weft_free"], "ARRAY_T": id(array),
-               "BUFFER_T": id(buffer), "BLOCK_T": id(heap.block_type()), "STATE": state_address}
-    name = "dispatch-" + "-".join(f"{key}{offset}" for key, offset in offsets)
-    addresses = link([Part(name, text, ("weft_call", "weft_array_dealloc"))], imports)
+    imports = {**python, "weft_alloc": native["weft_alloc"], "weft_free": native["weft_free"], "ARRAY_T": id(places.array),
+               "BUFFER_T": id(places.buffer), "BLOCK_T": id(heap.block_type()), "STATE": state_address}
+    addresses = link([places.part()], imports)
     destructor.value = addresses["weft_array_dealloc"]
     return addresses

@@ -32,12 +32,13 @@ _EXPORTS = (
     "weft_heap_map_flags",
 )
 _LIBC = ("aligned_alloc", "free", "mmap", "munmap", "madvise")
+PART = Part("heap", lambda: text_of("heap.ll"), _EXPORTS)
 
 
 @functools.cache
 def symbols() -> dict[str, int]:
     """Return name -> address of the heap's functions and counters; compiles them on the first call."""
-    addresses = link([Part("heap", lambda: text_of("heap.ll"), _EXPORTS)], libc=_LIBC)
+    addresses = link([PART], libc=_LIBC)
     if sys.platform == "darwin":
         ctypes.c_int32.from_address(addresses["weft_heap_map_flags"]).value = 0x1002
     made = _make_block_type(addresses["weft_block_dealloc"])

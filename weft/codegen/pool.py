@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 
 from weft.codegen import objects, target
-from weft.codegen._link import Part, link, order, text_of
+from weft.codegen._link import Part, compile_apart, link, order, text_of
 from weft.codegen.loader import architecture
 from weft.codegen.objects import Order
 from weft.util.threads import wanted as wanted_threads
@@ -140,7 +140,7 @@ def _compile_ahead() -> None:
         if _Look.over or _made or objects.is_there(wanted := order(_part())):
             return
         _Look.compiling = True
-        objects.keep(wanted, target.emit_apart(wanted.text()))
+        compile_apart(wanted)
         objects.image([wanted])
 
 
