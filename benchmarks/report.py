@@ -88,6 +88,10 @@ def summary(rows: Sequence[dict]) -> list[str]:
         f"of the first calls of all steps {mean([row['first']['weft'] / row['first']['peer'] for row in good if 'first' in row])}.",
         "Slower than the peer: " + (", ".join(f"{row['name']} ({row['ratio']:.2f})" for row in slower) or "none") + ".",
     ]
+    whole = [(row["process_mib"]["weft"] / row["process_mib"]["peer"], row["name"]) for row in good if "process_mib" in row]
+    if whole:
+        lines.append(f"Most memory that a process held: {mean([ratio for ratio, _ in whole])} of the peer's; "
+                     "at most {:.2f} ({}).".format(*max(whole)))
     failed = [row for row in rows if "error" in row]
     if failed:
         lines.append("Failed: " + ", ".join(row["name"] for row in failed) + ".")

@@ -171,7 +171,7 @@ class Race:
                     limits[what] = max(limits[what], self.limits.ask("round", what=what)["rate"])
             row = self._compare(times) | {"first": {name: s["first"] for name, s in setups.items()}}
             if not case["shared"]:
-                row["peak_mib"] = {name: worker.ask("close")["peak_mib"] for name, worker in workers.items()}
+                row |= _memory({name: worker.ask("close") for name, worker in workers.items()})
         if bounds:
             amounts = {"copy": read + written, "read": read, "write": written} if case["memory"] else {case["rate"]: case["flops"]}
             bound = max(bounds, key=lambda what: amounts[what] / limits[what])
@@ -187,7 +187,7 @@ class Race:
 
     def _first(self, case: dict) -> dict:
         times: dict[str, list[float]] = {"weft": [], "peer": [], "cached": []}
-        peaks: dict[str, float] = {}
+        closed: dict[str, dict[str, float]] = {}
         begun = time.perf_counter()
         while len(times["weft"]) < self.passes and (not times["weft"] or time.perf_counter() - begun < case["budget_s"] / 3 + 10):
             with tempfile.TemporaryDirectory() as cache:
@@ -196,10 +196,10 @@ class Race:
                     worker = Process(self.pythons[engine], engine, case["devices"], cache, case["x64"])
                     try:
                         times[name].append(worker.ask("setup", case=case["name"])["first"])
-                        peaks[name] = max(peaks.get(name, 0.0), worker.ask("close")["peak_mib"])
+                        closed[name] = max(closed.get(name, {}), worker.ask("close"), key=lambda m: m.get("peak_mib", 0.0))
                     finally:
                         worker.stop()
-        return self._compare(times) | {"cached_ratio": min(times["cached"]) / min(times["peer"]), "peak_mib": peaks}
+        return self._compare(times) | {"cached_ratio": min(times["cached"]) / min(times["peer"])} | _memory(closed)
 
     # -- whole processes
 
@@ -225,6 +225,12 @@ class Race:
         if done.returncode:
             raise Failed(f"{engine}: {done.stderr.strip().splitlines()[-1:]}")
         return seconds
+
+
+def _memory(closed: dict[str, dict[str, float]]) -> dict:
+    """Of each engine: the high-water mark over what its process held before, and that of the whole process."""
+    return {"peak_mib": {name: memory["peak_mib"] for name, memory in closed.items()},
+            "process_mib": {name: memory["base_mib"] + memory["peak_mib"] for name, memory in closed.items()}}
 
 
 def chosen(case: dict, args: argparse.Namespace) -> bool:

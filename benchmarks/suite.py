@@ -2,7 +2,8 @@
 
 The files of `cases/` say `import jax` and run unchanged on weft (through `weft.compat`) and on the peer. A case is a setup
 that returns what is timed: a call without arguments that waits for its results. Nothing is made before setup, so listing
-the cases costs nothing.
+the cases costs nothing. What inputs are made with (NumPy's random numbers bring OpenSSL along, 7 MiB) is loaded here, before
+memory is measured: one engine has it all in memory once it is imported, the other needs none of it.
 
 Three kinds: `step` (a repeated call), `first` (the first call of a function in a fresh process: tracing and compiling) and
 `process` (a whole script).
@@ -16,7 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
+import numpy.random
 
 
 @dataclass(frozen=True)
@@ -93,10 +96,9 @@ class Input:
     on: tuple[tuple[int, ...], tuple[Any, ...]] | None = None
 
     def numpy(self) -> np.ndarray:
-        import ml_dtypes
         dtype = np.dtype(getattr(ml_dtypes, self.dtype, self.dtype))
         size = int(np.prod(self.shape))
-        random, block = np.random.default_rng(len(self.shape)), min(size, 1 << 20)  # large arrays repeat a block
+        random, block = numpy.random.default_rng(len(self.shape)), min(size, 1 << 20)  # large arrays repeat a block
         values = random.integers(0, self.high, block) if self.high else random.standard_normal(block, np.float32)
         if self.positive:
             values = np.abs(values)

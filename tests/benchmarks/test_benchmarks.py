@@ -79,6 +79,11 @@ def test_summary_names_what_is_slower(report):
     assert lines[2] == "Failed: cos."
 
 
+def test_summary_compares_whole_processes(report):
+    rows = [step(process_mib={"weft": 100.0, "peer": 200.0}), step("sin", process_mib={"weft": 200.0, "peer": 100.0})]
+    assert "Most memory that a process held: 1.000 (2 cases) of the peer's; at most 2.00 (sin)." in report.summary(rows)
+
+
 def test_results_merge_and_notes_survive(report, tmp_path, monkeypatch):
     monkeypatch.setattr(report, "HERE", tmp_path)
     (tmp_path / "notes.md").write_text("## Notes\n\nWritten by hand.\n")
