@@ -257,3 +257,19 @@ def test_scratch_blocks_are_kept():
     assert take(100) == a
     give(a)
     give(b)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel which pages are advised to be huge")
+def test_only_large_scratch_asks_for_huge_pages():
+    body = textwrap.dedent("""
+        def advised():
+            with open("/proc/self/smaps") as lines:
+                return sum(line.startswith("VmFlags") and " hg" in line for line in lines)
+
+        take = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64)(pool.symbols()["weft_scratch_take"])
+        little = [take(n) for n in (1, 65536, 500_000)]
+        print([at % 4096 for at in little], advised())
+        large = [take(n) for n in (524_288, 5 << 20)]
+        print([at % (2 << 20) for at in large], advised() > 0)
+    """)
+    assert run_script(body).stdout.splitlines() == ["[64, 64, 64] 0", "[64, 64] True"]

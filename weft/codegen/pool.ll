@@ -332,21 +332,33 @@ drop:
   br label %next
 next:
   br label %look
-make:                                     ; whole huge pages: 2 MiB aligned, MADV_HUGEPAGE
-  %up = add i64 %need, 2097151
-  %whole = and i64 %up, -2097152
-  %p = call ptr @aligned_alloc(i64 2097152, i64 %whole)
-  %null = icmp eq ptr %p, null
+make:
+  %large = icmp uge i64 %need, 524288
+  br i1 %large, label %huge, label %pages
+huge:                                     ; whole huge pages: 2 MiB aligned, MADV_HUGEPAGE
+  %h0 = add i64 %need, 2097151
+  %h1 = and i64 %h0, -2097152
+  %h = call ptr @aligned_alloc(i64 2097152, i64 %h1)
+  %r = call i32 @madvise(ptr %h, i64 %h1, i32 14)
+  br label %made
+pages:                                    ; little: the first touch of a huge page would clear 2 MiB, and keep them
+  %p0 = add i64 %need, 65535
+  %p1 = and i64 %p0, -65536
+  %p = call ptr @aligned_alloc(i64 4096, i64 %p1)
+  br label %made
+made:
+  %new = phi ptr [ %h, %huge ], [ %p, %pages ]
+  %whole = phi i64 [ %h1, %huge ], [ %p1, %pages ]
+  %null = icmp eq ptr %new, null
   br i1 %null, label %fail, label %fresh
 fail:
   call void @abort()
   unreachable
 fresh:
-  %r = call i32 @madvise(ptr %p, i64 %whole, i32 14)
-  store i64 %whole, ptr %p
+  store i64 %whole, ptr %new
   br label %found
 found:
-  %block = phi ptr [ %b, %fit ], [ %p, %fresh ]
+  %block = phi ptr [ %b, %fit ], [ %new, %fresh ]
   %data = getelementptr i8, ptr %block, i64 64
   ret ptr %data
 }
