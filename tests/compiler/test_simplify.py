@@ -6,6 +6,7 @@ import pytest
 import weft.ops.elementwise as E
 import weft.ops.layout as L
 import weft.ops.reduce as R
+import weft.ops.slicing as S
 from tests.compiler.test_fusion import dot, spread, staged, values
 from weft.compiler.simplify import simplify
 from weft.core.interpret import run_reference
@@ -60,6 +61,74 @@ def test_a_sum_of_matmuls_over_devices_is_one_matmul():
     simple = check_jaxpr(simplify(jaxpr))
     (eqn,) = simple.eqns
     assert eqn.params["dimension_numbers"] == (((0, 1), (0, 1)), ((), ()))
+
+
+def test_a_sum_over_devices_behind_a_layout_is_one_matmul():
+    """As two sums over axes of a mesh leave it: the second one is over blocks of what the first one gave."""
+    numbers = (((1, 2), (1, 2)), ((0,), (0,)))
+
+    def blocks(a, b):
+        y = L.reshape(dot(a, b, numbers), new_sizes=(2, 3, 1, 3, 5))
+        y = L.squeeze(L.transpose(y, permutation=(1, 2, 0, 3, 4)), dimensions=(1,))
+        return [R.reduce_sum(y, axes=(1,))]
+
+    shapes = [(2, 4, 7, 9), (2, 4, 7, 5)]
+    jaxpr = staged(blocks, shapes)
+    simple = check_jaxpr(simplify(jaxpr))
+    assert [e.primitive.name for e in simple.eqns if e.primitive.name not in ("reshape", "transpose", "squeeze")] == ["dot_general"]
+    (made,) = [e for e in simple.eqns if e.primitive.name == "dot_general"]
+    assert made.params["dimension_numbers"] == (((0, 1, 2), (0, 1, 2)), ((), ()))
+    args = values(shapes)
+    for a, b in zip(run_reference(jaxpr, *args), run_reference(simple, *args)):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("axis", [0, 3], ids=["a free dim", "a part of a batch dim"])
+def test_other_sums_behind_a_matmul_stay(axis):
+    numbers = (((1,), (1,)), ((0,), (0,)))
+    jaxpr = staged(lambda a, b: [R.reduce_sum(L.transpose(L.reshape(
+        dot(a, b, numbers), new_sizes=(2, 2, 9, 5)), permutation=(2, 3, 0, 1)), axes=(axis,))], [(4, 7, 9), (4, 7, 5)])
+    simple = check_jaxpr(simplify(jaxpr))
+    assert [e.primitive.name for e in simple.eqns] == ["dot_general", "reshape", "transpose", "reduce_sum"]
+
+
+def padded(x, low, high, inner=0, value=0.0):
+    return S.pad(x, np.float32(value), [(0, 0, 0), (low, high, inner)])
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+@pytest.mark.parametrize("value", [0.0, -0.0])
+def test_a_sum_of_what_is_padded_apart_is_a_join(order, value):
+    """The gradient of a split; bits and all: 0.0 takes the sign of a zero, -0.0 does not."""
+    def gradient(*parts):
+        a, b, c = (padded(parts[i], *[(0, 9), (2, 6), (5, 0)][i], value=value) for i in order)
+        return [E.add(E.add(a, b), c)]
+
+    shapes = [(4, 2), (4, 3), (4, 6)]
+    jaxpr = staged(gradient, shapes)
+    simple = check_jaxpr(simplify(jaxpr))
+    assert [e.primitive.name for e in simple.eqns] == ["concatenate", "add"]
+    args = [np.where(x > 0, x, -0.0) for x in values(shapes)]
+    for a, b in zip(run_reference(jaxpr, *args), run_reference(simple, *args)):
+        np.testing.assert_array_equal(np.asarray(a).view("u4"), np.asarray(b).view("u4"))
+
+
+@pytest.mark.parametrize("name, fn, shapes", [
+    ("overlap", lambda a, b: E.add(padded(a, 0, 3), padded(b, 1, 2)), [(4, 2), (4, 2)]),
+    ("gap", lambda a, b: E.add(padded(a, 0, 4), padded(b, 3, 1)), [(4, 2), (4, 2)]),
+    ("other dim", lambda a, b: E.add(padded(a, 0, 2), S.pad(b, np.float32(0), [(2, 2, 0), (0, 0, 0)])), [(6, 2), (2, 4)]),
+    ("apart", lambda a, b: E.add(padded(a, 0, 0, 1), padded(b, 3, 0)), [(4, 2), (4, 0)]),
+    ("ones", lambda a, b: E.add(padded(a, 0, 2, value=1.0), padded(b, 2, 0, value=1.0)), [(4, 2), (4, 2)]),
+    ("something else", lambda a, b: E.add(E.add(padded(a, 0, 2), padded(b, 2, 0)), E.sin(padded(a, 2, 0))), [(4, 2), (4, 2)]),
+])
+def test_other_sums_of_padded_values_stay(name, fn, shapes):
+    jaxpr = staged(lambda a, b: [fn(a, b)], shapes)
+    simple = check_jaxpr(simplify(jaxpr))
+    args = values(shapes)
+    for a, b in zip(run_reference(jaxpr, *args), run_reference(simple, *args)):
+        np.testing.assert_array_equal(a, b)
+    kinds = [e.primitive.name for e in simple.eqns]
+    assert "pad" in kinds if name != "something else" else "concatenate" in kinds
 
 
 def test_calls_are_inlined_at_every_depth():

@@ -6,6 +6,8 @@ Every pass is linear in the program.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from weft.compiler.classify import treatment
@@ -15,6 +17,7 @@ from weft.ir.rewrite import cse, dce, inline_calls
 from weft.ir.types import ShapedArray
 
 _FOLD_KINDS = frozenset({"elementwise"})
+MOST_JOINED = 16           # values that are looked at before a sum of them is taken for a join
 
 
 def simplify(jaxpr: Jaxpr) -> Jaxpr:
@@ -172,6 +175,47 @@ def _unit(value, right_only: bool = False):
 
 
 def _add(walk: _Algebra, eqn: Eqn):
+    return _add_zero(eqn) or _joined(walk, eqn)
+
+
+def _joined(walk: _Algebra, eqn: Eqn):
+    """A sum of values that are padded with zeros, each where the others are not, as the gradient of a split is: they are joined.
+
+    One zero is added to what is joined, since -0.0 + 0.0 is 0.0.
+    """
+    aval, leaves, stack = eqn.outvars[0].aval, [], list(eqn.invars)
+    if aval.sharding is not None or aval.dtype.kind == "c":
+        return None
+    while stack:
+        atom = stack.pop()
+        made = walk.maker.get(atom) if type(atom) is not Literal and walk.uses.get(atom) == 1 else None
+        if made is None or len(leaves) == MOST_JOINED:
+            return None
+        if made.primitive.name in ("add", "add_any"):
+            stack += made.invars
+        elif made.primitive.name == "pad" and type(made.invars[1]) is Literal:
+            leaves.append(made)
+        else:
+            return None
+    padded = {d for made in leaves for d, config in enumerate(made.params["padding_config"]) if config != (0, 0, 0)}
+    values = {(made.invars[1].val, bool(np.signbit(made.invars[1].val))) for made in leaves}
+    if len(padded) != 1 or len(values) != 1 or any(made.invars[1].val != 0 for made in leaves):
+        return None
+    (dim,) = padded
+    parts, at = sorted([(*made.params["padding_config"][dim], made.invars[0]) for made in leaves], key=lambda part: part[:3]), 0
+    for low, high, inner, x in parts:
+        if low != at or inner or high < 0:
+            return None
+        at += x.aval.shape[dim]
+    if at != aval.shape[dim]:
+        return None
+    whole = eqn.replace(primitive=registry["concatenate"], invars=[x for *_, x in parts], outvars=[Var(aval)], params={"dimension": dim})
+    walk.eqns.append(whole)
+    walk.maker[whole.outvars[0]] = whole
+    return eqn.replace(invars=[whole.outvars[0], leaves[0].invars[1]])
+
+
+def _add_zero(eqn: Eqn):
     # x + 0.0 is x but for x = -0.0, so only integers; x + (-0.0) is exact
     x, y = eqn.invars
     aval = eqn.outvars[0].aval
@@ -336,7 +380,10 @@ _RULES = {
 
 
 def _merge_batch_sums(jaxpr: Jaxpr) -> Jaxpr:
-    """A sum over batch dims of a matmul that nobody else reads is a matmul that contracts those dims too."""
+    """A sum over batch dims of a matmul that nobody else reads is a matmul that contracts those dims too.
+
+    Reshapes and transpositions may lie between them, as between two sums over axes of a mesh: they follow without those dims.
+    """
     makers: dict[Var, Eqn] = {}
     uses: dict[Var, int] = {}
     for eqn in jaxpr.eqns:
@@ -350,18 +397,67 @@ def _merge_batch_sums(jaxpr: Jaxpr) -> Jaxpr:
             uses[a] = uses.get(a, 0) + 1
     eqns, changed = [], False
     for eqn in jaxpr.eqns:
-        if eqn.primitive.name == "reduce_sum" and type(eqn.invars[0]) is not Literal:
-            dot = makers.get(eqn.invars[0])
-            if dot is not None and treatment(dot) == "contract" and uses[eqn.invars[0]] == 1:
-                (contract, batch), axes = dot.params["dimension_numbers"], eqn.params["axes"]
-                if axes and all(a < len(batch[0]) for a in axes):
-                    gone = set(axes)
-                    numbers = ((tuple(batch[0][a] for a in axes) + tuple(contract[0]),
-                                tuple(batch[1][a] for a in axes) + tuple(contract[1])),
-                               (tuple(d for i, d in enumerate(batch[0]) if i not in gone),
-                                tuple(d for i, d in enumerate(batch[1]) if i not in gone)))
-                    eqn = Eqn(registry["dot_general"], dot.invars, eqn.outvars,
-                              {**dot.params, "dimension_numbers": numbers}, eqn.source)
-                    changed = True
-        eqns.append(eqn)
+        found = _summed_dot(eqn, makers, uses) if eqn.primitive.name == "reduce_sum" else None
+        if found is not None:
+            changed = True
+            makers.update({v: new for new in found for v in new.outvars})
+            uses.update({new.outvars[0]: 1 for new in found[:-1]})
+        eqns += found or [eqn]
     return dce(jaxpr.replace(eqns=eqns)) if changed else jaxpr
+
+
+def _summed_dot(sum_: Eqn, makers: dict[Var, Eqn], uses: dict[Var, int]) -> list[Eqn] | None:
+    """The equations that compute a sum over batch dims of a matmul, and need no sum; None where it is none."""
+    axes, atom = tuple(sum_.params["axes"]), sum_.invars[0]
+    between: list[tuple[Eqn, tuple[int, ...]]] = []      # what changes the layout, last first, and the summed dims after it
+    while axes and type(atom) is not Literal and uses[atom] == 1 and (made := makers.get(atom)) is not None:
+        if treatment(made) == "contract":
+            break
+        before = _before(made, axes)
+        if before is None or made.outvars[0].aval.sharding is not None:
+            return None
+        between.append((made, axes))
+        axes, atom = before, made.invars[0]
+    else:
+        return None
+    (contract, batch) = made.params["dimension_numbers"]
+    if not all(a < len(batch[0]) for a in axes):
+        return None
+    sides = [tuple([dims[a] for a in axes]) for dims in batch]
+    kept = [tuple([d for i, d in enumerate(dims) if i not in axes]) for dims in batch]
+    numbers = ((sides[0] + tuple(contract[0]), sides[1] + tuple(contract[1])), tuple(kept))
+    params = {**made.params, "dimension_numbers": numbers}
+    out = sum_.outvars[0] if not between else Var(_without(made.outvars[0].aval, axes))
+    eqns = [Eqn(registry["dot_general"], made.invars, (out,), params, sum_.source)]
+    for layout, gone in reversed(between):
+        last = layout is between[0][0]
+        after = sum_.outvars[0] if last else Var(_without(layout.outvars[0].aval, gone))
+        eqns.append(layout.replace(invars=eqns[-1].outvars, outvars=(after,), params=_params_without(layout, gone, after.aval.shape)))
+    return eqns
+
+
+def _before(eqn: Eqn, axes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Which dims of its operand become the dims `axes` of a reshape, a transpose or a squeeze; None where no dims do."""
+    x, out, name = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape, eqn.primitive.name
+    if name == "transpose":
+        return tuple([eqn.params["permutation"][a] for a in axes])
+    if name not in ("reshape", "squeeze") or len(eqn.invars) != 1:
+        return None
+    places = {(math.prod(x[:d]), n): d for d, n in enumerate(x) if n > 1}
+    found = [places.get((math.prod(out[:a]), out[a])) for a in axes]
+    return None if None in found else tuple(found)
+
+
+def _params_without(eqn: Eqn, gone: tuple[int, ...], shape: tuple[int, ...]) -> dict:
+    """The parameters of a layout operation whose result has lost the dims `gone`, and has `shape` without them."""
+    before = _before(eqn, gone)
+    number = {d: i for i, d in enumerate([d for d in range(eqn.invars[0].aval.ndim) if d not in before])}
+    if eqn.primitive.name == "transpose":
+        return {**eqn.params, "permutation": tuple([number[d] for i, d in enumerate(eqn.params["permutation"]) if i not in gone])}
+    if eqn.primitive.name == "squeeze":
+        return {**eqn.params, "dimensions": tuple([number[d] for d in eqn.params["dimensions"]])}
+    return {**eqn.params, "new_sizes": shape}
+
+
+def _without(aval: ShapedArray, dims: tuple[int, ...]) -> ShapedArray:
+    return aval.update(shape=tuple([n for d, n in enumerate(aval.shape) if d not in dims]))
