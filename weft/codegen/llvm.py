@@ -73,12 +73,10 @@ def module_ir(kernels: Iterable[tuple[Kernel, str]], target: Target) -> str:
         declarations |= emitter.b.declarations
         helpers |= emitter.b.helpers
         metadata += emitter.metadata
-    # an aligned stack, or spilled vectors straddle cache lines
-    attributes = f"nounwind alignstack={target.vector_bytes}"
-    if target.level == "avx512":
-        attributes += ' "min-legal-vector-width"="512" "prefer-vector-width"="512"'
-    return "\n".join([*declarations.values(), *helpers.values(), *functions, f"attributes #0 = {{ {attributes} }}",
-                      *metadata, ""])
+    # An aligned stack, or spilled vectors straddle cache lines. What the machine says (the width of vectors) is not said again:
+    # for each set of such words LLVM builds its tables of the CPU once more, and keeps them.
+    attributes = f"attributes #0 = {{ nounwind alignstack={target.vector_bytes} }}"
+    return "\n".join([*declarations.values(), *helpers.values(), *functions, attributes, *metadata, ""])
 
 
 class KernelEmitter(Expressions):

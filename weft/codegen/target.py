@@ -152,7 +152,11 @@ def emit_object(ir: str, target: Target, quick: bool = False) -> bytes:
 def emit_apart(ir: str) -> bytes:
     """What `emit_object` does for the current target, by a machine of its own: nobody waits for it."""
     target = current()
-    return llvm_c.emit(ir, llvm_c.Machine(target.cpu, target.features, _CODEGEN_LEVEL))
+    machine = llvm_c.Machine(target.cpu, target.features, _CODEGEN_LEVEL)
+    try:
+        return llvm_c.emit(ir, machine)
+    finally:
+        machine.dispose()
 
 
 def emit_objects(modules: Sequence[tuple[Callable[[], str], bool]], target: Target, threads: int,
