@@ -581,7 +581,24 @@ def test_a_first_matmul_is_two_modules(machine, name):
     kernel, driver = gemm.parts("weft_gemm_f32_f32_f32_tile", machine, gemm_tile.pieces(recipe, words))
     assert kernel.exports == [name] and kernel.quick == assembled and driver.quick
     assert ("define" not in kernel.text()) == assembled
-    assert kernel.text().count("\n") <= 140 and driver.text().count("\n") <= 500
+    assert kernel.text().count("\n") <= 140 and driver.text().count("\n") <= 240
+
+
+def test_a_driver_looks_for_what_differs_between_its_matmuls(monkeypatch):
+    """A later one that differs in the way alone has that driver look for all ways, with the kernels there are."""
+    flat, many = [Gemm(6, 64, 64, BufRef(0), BufRef(1), BufRef(2), (64, 1), (64, 1), (64, 1), "f32", "f32", "f32", batch=batch)
+                  for batch in ((), ((3, 500, 0, 500),))]
+    symbol, _ = gemm.describe(flat)
+    pieces = [gemm.pieces(flat), gemm.pieces(flat) | gemm.pieces(many)]
+    alone, both = [gemm.parts(symbol, gemm.machine(), found)[-1].text() for found in pieces]
+    assert "@offsets" in both and "@offsets" not in alone and len(alone) < len(both)
+    monkeypatch.setattr(gemm, "_made", {})
+    monkeypatch.setattr(gemm, "is_kept", lambda name: False)
+    gemm.ensure(symbol, pieces[0])
+    gemm.ensure(symbol, pieces[1])
+    [made] = gemm._made.values()
+    kernels = [{name for name in found if not gemm_tile.is_way(name)} for found in (pieces[0], made.pieces)]
+    assert kernels[0] == kernels[1] and pieces[1] < made.pieces
 
 
 @pytest.mark.skipif(not gemm_asm.suits(gemm.machine()), reason="for processors with AVX-512")

@@ -95,7 +95,8 @@ def parts(symbol: str, machine: Machine, wanted: frozenset[str] | None = None) -
 def ensure(symbol: str, wanted: frozenset[str] | None = None) -> int:
     """Return the address of a matmul function that has the wanted optional functions (or all); it stays valid.
 
-    The first one compiled has what was wanted and no more, since that takes half the time; the second one has all.
+    The first one compiled has what was wanted and no more, since that takes half the time; the second one has all, or
+    all ways of the driver, if nothing else was wanting.
     """
     key = (symbol, machine())
     have = _to_make(symbol, wanted)
@@ -124,5 +125,7 @@ def _to_make(symbol: str, wanted: frozenset[str] | None) -> frozenset[str] | Non
     made = _made.get(key)
     if made is not None and needed <= made.pieces:
         return None
+    if made is not None and all(gemm_tile.is_way(piece) for piece in needed - made.pieces):
+        return made.pieces | {piece for piece in everything if gemm_tile.is_way(piece)}
     return everything if made is not None or is_kept(parts(*key)[-1]) else needed
 

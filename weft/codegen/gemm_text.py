@@ -9,6 +9,17 @@ from collections.abc import Callable, Sequence
 
 from weft.codegen.gemm_types import FLOATS, INTEGERS, Machine, llvm_type, nbytes
 
+_TRUTHS = ("true", "false")
+
+
+def _known(*operands: object) -> bool:
+    """Whether operands are numbers."""
+    return all(isinstance(operand, int) or operand.isdecimal() for operand in operands)
+
+
+def _truth(said: bool) -> str:
+    return _TRUTHS[not said]
+
 
 class Decls:
     """The declarations of a module, each once."""
@@ -31,7 +42,7 @@ class Text:
         self.decls = decls
         self.machine = machine
         self._count = 0
-        self._slots: list[str] = []
+        self._first: list[str] = []
 
     # -- values
 
@@ -46,41 +57,68 @@ class Text:
 
     def slot(self, type: str) -> str:
         """Return stack memory of the whole call (an alloca inside a loop would grow the stack each time round)."""
+        return self.let_first(f"alloca {type}, align 64")
+
+    def let_first(self, value: str) -> str:
+        """Return a value that is computed when the function begins."""
         name = f"%t{self.fresh()}"
-        self._slots.append(f"  {name} = alloca {type}, align 64")
+        self._first.append(f"  {name} = {value}")
         return name
 
     def do(self, line: str) -> None:
         self.lines.append(f"  {line}")
 
+    # (What is known when the text is written is not computed by it.)
+
     def add(self, a: object, b: object) -> str:
-        return str(a) if str(b) == "0" else self.let(f"add i64 {a}, {b}")
+        if _known(a, b):
+            return str(int(a) + int(b))
+        return str(a) if str(b) == "0" else str(b) if str(a) == "0" else self.let(f"add i64 {a}, {b}")
 
     def sub(self, a: object, b: object) -> str:
-        return self.let(f"sub i64 {a}, {b}")
+        if str(b) == "0":
+            return str(a)
+        return str(int(a) - int(b)) if _known(a, b) and int(a) >= int(b) else self.let(f"sub i64 {a}, {b}")
 
     def mul(self, a: object, b: object) -> str:
-        return str(a) if str(b) == "1" else self.let(f"mul i64 {a}, {b}")
+        if _known(a, b):
+            return str(int(a) * int(b))
+        if "0" in (str(a), str(b)):
+            return "0"
+        return str(a) if str(b) == "1" else str(b) if str(a) == "1" else self.let(f"mul i64 {a}, {b}")
 
     def div(self, a: object, b: object) -> str:
-        return str(a) if str(b) == "1" else self.let(f"udiv i64 {a}, {b}")
+        if _known(a, b) and int(b):
+            return str(int(a) // int(b))
+        return str(a) if str(b) == "1" or str(a) == "0" else self.let(f"udiv i64 {a}, {b}")
 
     def rem(self, a: object, b: object) -> str:
-        return self.let(f"urem i64 {a}, {b}")
+        return "0" if str(b) == "1" else self.let(f"urem i64 {a}, {b}")
 
     def ceil_div(self, a: object, b: object) -> str:
-        return self.div(self.add(a, self.sub(b, 1)), b)
+        return str(a) if str(b) == "1" else self.div(self.add(a, self.sub(b, 1)), b)
 
     def less(self, a: object, b: object) -> str:
-        return self.let(f"icmp ult i64 {a}, {b}")
+        return _truth(int(a) < int(b)) if _known(a, b) else self.let(f"icmp ult i64 {a}, {b}")
 
     def equal(self, a: object, b: object) -> str:
-        return self.let(f"icmp eq i64 {a}, {b}")
+        return _truth(int(a) == int(b)) if _known(a, b) else self.let(f"icmp eq i64 {a}, {b}")
+
+    def some(self, a: object) -> str:
+        """Whether a number is not 0."""
+        return _truth(int(a) != 0) if _known(a) else self.let(f"icmp ne i64 {a}, 0")
+
+    def no(self, cond: str) -> str:
+        return _truth(cond == "false") if cond in _TRUTHS else self.let(f"xor i1 {cond}, true")
 
     def both(self, a: str, b: str) -> str:
-        return self.let(f"and i1 {a}, {b}")
+        if "false" in (a, b):
+            return "false"
+        return b if a == "true" else a if b == "true" else self.let(f"and i1 {a}, {b}")
 
     def pick(self, cond: str, a: object, b: object, type: str = "i64") -> str:
+        if cond in _TRUTHS or str(a) == str(b):
+            return str(b if cond == "false" else a)
         return self.let(f"select i1 {cond}, {type} {a}, {type} {b}")
 
     def min(self, a: object, b: object) -> str:
@@ -106,6 +144,8 @@ class Text:
         carried: Sequence[tuple[str, str]] = (),
     ) -> list[str]:
         """Emit `for i in range(lo, hi, step)`; `carried`: (type, first value) pairs that `body(i, *values)` renews."""
+        if _known(lo, hi) and int(hi) - int(lo) == 1:
+            return list(body(str(lo), *[first for _, first in carried]) or ())
         k = self.fresh()
         self.lines += [f"  br label %pre{k}", f"pre{k}:", f"  %c{k} = icmp ult i64 {lo}, {hi}"]
         self.lines += [f"  br i1 %c{k}, label %body{k}, label %end{k}", f"body{k}:"]
@@ -129,8 +169,11 @@ class Text:
         ]
         return [f"%r{k}_{j}" for j in range(len(carried))]
 
-    def when(self, cond: str, then: Callable[[], object], orelse: Callable[[], object] | None = None) -> None:
+    def when(self, cond: str, then: Callable[[], object], orelse: Callable[[], object] | None = None) -> object:
         """Emit a branch; neither side gives a value to the code after it."""
+        if cond in _TRUTHS:
+            taken = then if cond == "true" else orelse
+            return taken() if taken else None
         k = self.fresh()
         self.lines += [f"  br i1 {cond}, label %then{k}, label %else{k}", f"then{k}:"]
         then()
@@ -138,6 +181,7 @@ class Text:
         if orelse:
             orelse()
         self.lines += [f"  br label %join{k}", f"join{k}:"]
+        return None
 
     def when_value(self, cond: str, then: Callable[[], Sequence[str]], orelse: Sequence[str], type: str) -> list[str]:
         """Emit a branch whose values are those of `then()` where `cond` holds, else `orelse`."""
@@ -153,7 +197,7 @@ class Text:
         return [self.let(f"phi {type} [ {a}, %last{k} ], [ {b}, %head{k} ]") for a, b in zip(values, orelse)]
 
     def end(self) -> str:
-        return "\n".join([*self.lines[:2], *self._slots, *self.lines[2:], "  ret void", "}"])
+        return "\n".join([*self.lines[:2], *self._first, *self.lines[2:], "  ret void", "}"])
 
     # -- vectors
 

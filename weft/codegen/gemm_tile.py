@@ -14,7 +14,7 @@ element, first panel, panels, batch elements of the round, column tiles.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from weft.codegen import gemm_asm
 from weft.codegen._link import Part
@@ -31,7 +31,8 @@ def all_pieces(recipe: Recipe) -> frozenset[str]:
     usable = [shape for shape in shapes(recipe) if shape[0] or recipe.half_lanes]
     named = [kernel_name(r, *shape) for r in ROW_COUNTS for shape in usable] + (["row"] if recipe.unpacked_b_ok else [])
     packs_a = [] if recipe.quads else ways(recipe, "a")
-    return frozenset([*named, "add", "back", "blocks", "finish", "tail", *packs_a, *ways(recipe, "b")])
+    said = [f"{name}={value}" for name in _TOLD for value in (*range(_MOST_TOLD + 1), "many")]
+    return frozenset([*named, "add", "back", "blocks", "finish", "tail", *packs_a, *ways(recipe, "b"), *said])
 
 
 def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
@@ -51,7 +52,35 @@ def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     found += ["tail"] if words[Word.TAIL_ARGS] else [] if words[Word.SIMPLE] else ["finish"]
     found += [] if words[Word.A_DIRECT] else [way(recipe, "a", words)]
     found += [] if words[Word.B_MODE] == DIRECT else [way(recipe, "b", words)]
-    return frozenset(found)
+    return frozenset([*found, *_said(words)])
+
+
+#: what of a matmul's words a driver may know: each value that is seen is the name of a piece, and where there is but one it is known
+_TOLD = {"swapped": Word.SWAPPED, "simple": Word.SIMPLE, "a direct": Word.A_DIRECT, "b mode": Word.B_MODE, "in c": Word.SUMS_IN_C,
+         "segments": Word.SEGMENTS, "batch": Word.BATCH, "share": Word.B_SHARE, "group": Word.GROUP, "task batch": Word.TASK_BATCH,
+         "batch dims": Word.BATCH_DIMS, "outer dims": Word.OUTER_DIMS, "row dims": Word.ROW_DIMS, "col dims": Word.COL_DIMS}
+_MOST_TOLD = max(SHARED, DIRECT, PRIVATE)    # larger ones are not told apart
+
+
+def _said(words: Sequence[int]) -> list[str]:
+    return [f"{name}={words[word] if words[word] <= _MOST_TOLD else 'many'}" for name, word in _TOLD.items()]
+
+
+def is_way(piece: str) -> bool:
+    """Whether a piece is the driver's alone."""
+    return "=" in piece
+
+
+def _known(wanted: Collection[str]) -> dict[int, str]:
+    """The words that are the same in all matmuls that are wanted."""
+    seen: dict[str, list[str]] = {}
+    for piece in wanted:
+        name, told, value = piece.partition("=")
+        if told:
+            seen.setdefault(name, []).append(value)
+    found = {_TOLD[name]: values[0] for name, values in seen.items() if len(values) == 1 and values[0] != "many"}
+    found |= {} if "blocks" in wanted else {Word.BLOCKS: "1"}
+    return found | ({} if "add" in wanted else {Word.PARTS: "1"})
 
 
 def _by_row(words: Sequence[int]) -> bool:
@@ -132,45 +161,62 @@ def _helper_module(recipe: Recipe, wanted: Collection[str]) -> str:
 
 def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
     """The IR of the way from a description to the functions of the other modules."""
-    decls = Decls()
+    decls, known = Decls(), _known(wanted)
+    even = all(known.get(dims.count) == "0" for dims in (BATCH, OUTER, ROWS, COLS))
     made = [
-        kernel_table(recipe, decls, wanted),
-        offsets_function(decls, recipe),
-        _pack_rows(recipe, decls) if _packs(wanted, "a") else "",
-        _pack_panel(recipe, decls) + _pack_task(recipe, decls) if _packs(wanted, "b") else "",
-        _tile_task(recipe, decls, wanted),
-        _add_task(recipe, decls, wanted) if "add" in wanted else "",
-        _driver(recipe, decls, symbol, wanted),
+        kernel_table(recipe, decls, wanted) if len(_kernels(wanted)) > 1 else "",
+        "" if even else offsets_function(decls, recipe),
+        _pack_rows(recipe, decls, known) if _packs(wanted, "a") else "",
+        _pack_panel(recipe, decls, known) + _pack_task(recipe, decls, known) if _packs(wanted, "b") else "",
+        _tile_task(recipe, decls, wanted, known),
+        _add_task(recipe, decls, wanted, known) if "add" in wanted else "",
+        _driver(recipe, decls, symbol, wanted, known),
     ]
     return str(decls) + "\n".join(made)
+
+
+def _kernels(wanted: Collection[str]) -> list[str]:
+    return [name for name in wanted if name.startswith("kernel")]
 
 
 Pack = Callable[[str, str, str], None]
 
 
 class Described(Text):
-    """A function with a description at hand; its words by name."""
+    """A function with a description at hand; its words by name, some of which are known."""
 
     desc = "%desc"
 
+    def __init__(self, signature: str, decls: Decls, recipe: Recipe, known: Mapping[int, str] = {}) -> None:
+        super().__init__(signature, decls, recipe.machine)
+        self._words = dict(known)
+
     def d(self, word: int, type: str = "i64") -> str:
-        return self.word(self.desc, word, type)
+        """A word of the description, read when the function begins."""
+        found = self._words.get(word)
+        if found is None:
+            found = self._words[word] = self.first_word(self.desc, word, type)
+        return found
+
+    def first_word(self, base: str, word: int, type: str = "i64") -> str:
+        at = base if word == 0 else self.let_first(f"getelementptr i8, ptr {base}, i64 {8 * word}")
+        return self.let_first(f"load {type}, ptr {at}, align 8")
 
 
 class Task(Described):
     """A task function; words of the round by name, too."""
 
-    def __init__(self, name: str, decls: Decls, recipe: Recipe) -> None:
-        super().__init__(f"internal void @{name}(ptr %ctx, i64 %task, i64 %wid)", decls, recipe.machine)
-        self.desc = self.word("%ctx", 0, "ptr")
-        self.first_batch, self.first_panel, self.panels, self.batch, self.col_tiles = (
-            self.word("%ctx", i) for i in (3, 4, 5, 6, 7)
-        )
+    def __init__(self, name: str, decls: Decls, recipe: Recipe, known: Mapping[int, str] = {}) -> None:
+        super().__init__(f"internal void @{name}(ptr %ctx, i64 %task, i64 %wid)", decls, recipe, known)
+        self.desc = self.first_word("%ctx", 0, "ptr")
+        self.first_panel, self.panels, self.col_tiles = (self.first_word("%ctx", i) for i in (4, 5, 7))
+        alone = known.get(Word.BATCH) == "1"
+        self.first_batch, self.batch = ("0", "1") if alone else (self.first_word("%ctx", i) for i in (3, 6))
 
     def operands(self) -> tuple[str, str, str]:
         """Return the pointers of A, B and C, after the exchange that the plan asked for."""
         a, b, c = (self.d(w, "ptr") for w in (Word.A, Word.B, Word.C))
-        swapped = self.let(f"icmp ne i64 {self.d(Word.SWAPPED)}, 0")
+        swapped = self.some(self.d(Word.SWAPPED))
         return self.pick(swapped, b, a, "ptr"), self.pick(swapped, a, b, "ptr"), c
 
 
@@ -214,6 +260,8 @@ def offsets_function(decls: Decls, recipe: Recipe) -> str:
 
 def locate(f: "Described", dims: Dims, index: str, out: str) -> list[str]:
     """Return the byte offsets, one per stride, of a flat index over some dims; `out` is room for them."""
+    if f.d(dims.count) == "0":
+        return ["0"] * dims.strides
     first = f.at(f.desc, f.mul(f.d(dims.at), 8))
     f.do(f"call void @offsets(ptr {first}, i64 {f.d(dims.count)}, i64 {dims.strides}, i64 {index}, ptr {out})")
     return [f.word(out, j) for j in range(dims.strides)]
@@ -222,6 +270,8 @@ def locate(f: "Described", dims: Dims, index: str, out: str) -> list[str]:
 def _segments(f: Described, recipe: Recipe, first: str, last: str, operand: int, stride: str, pack: Pack) -> None:
     """Call `pack(steps done, byte offset in the operand, k elements)` per piece of [first, last) in one segment."""
     per, segment_steps, k = recipe.k_per_step, f.d(Word.SEGMENT_STEPS), f.d(Word.K)
+    if f.d(Word.SEGMENTS) == "1":
+        return pack("0", f.mul(f.mul(first, per), stride), f.min(f.sub(k, f.mul(first, per)), f.mul(f.sub(last, first), per)))
     offsets = f.slot("[2 x i64]")
 
     def segment(s: str) -> None:
@@ -233,10 +283,13 @@ def _segments(f: Described, recipe: Recipe, first: str, last: str, operand: int,
         pack(f.sub(begin, first), f.add(there, f.mul(k0, stride)), count)
 
     f.loop(f.div(first, segment_steps), f.ceil_div(last, segment_steps), 1, segment)
+    return None
 
 
 def _runs(f: Described, first: str, last: str, run: int, dims: Dims, stride: str, pack: Pack) -> None:
     """Call `pack(done, byte offset in the operand, count)` per piece of rows or columns [first, last) in one run."""
+    if f.d(dims.count) == "0":
+        return pack("0", f.mul(first, stride), f.sub(last, first))
     length = f.d(run)
     offset = f.slot("[1 x i64]")
 
@@ -247,6 +300,7 @@ def _runs(f: Described, first: str, last: str, run: int, dims: Dims, stride: str
         pack(f.sub(begin, first), here, f.sub(end, begin))
 
     f.loop(f.div(first, length), f.ceil_div(last, length), 1, piece)
+    return None
 
 
 def _block(f: Described, block: str) -> tuple[str, str]:
@@ -255,10 +309,10 @@ def _block(f: Described, block: str) -> tuple[str, str]:
     return first, f.min(f.add(first, size), f.d(Word.STEPS))
 
 
-def _pack_panel(recipe: Recipe, decls: Decls) -> str:
+def _pack_panel(recipe: Recipe, decls: Decls, known: Mapping[int, str]) -> str:
     """`@pack_panel`: pack steps [first, last) of one panel (numbered from column 0) of the B that begins at `base`."""
     f = Described("internal void @pack_panel(ptr %desc, ptr %base, ptr %dst, i64 %panel, i64 %first, i64 %last)", decls,
-                  recipe.machine)  # fmt: skip
+                  recipe, known)  # fmt: skip
     col = f.mul("%panel", recipe.panel_cols)
     cols = f.min(f.sub(f.d(Word.N), col), recipe.panel_cols)
     ns, ks = f.d(Word.B_NS), f.d(Word.B_KS)
@@ -281,10 +335,10 @@ def _pack_panel(recipe: Recipe, decls: Decls) -> str:
     return f.end()
 
 
-def _pack_rows(recipe: Recipe, decls: Decls) -> str:
+def _pack_rows(recipe: Recipe, decls: Decls, known: Mapping[int, str]) -> str:
     """`@pack_rows`: pack steps [first, last) of rows [i0, i1) of the A that begins at `base`."""
     f = Described("internal void @pack_rows(ptr %desc, ptr %base, ptr %dst, i64 %i0, i64 %i1, i64 %first, i64 %last)", decls,
-                  recipe.machine)  # fmt: skip
+                  recipe, known)  # fmt: skip
     ms, ks, row_bytes = f.d(Word.A_MS), f.d(Word.A_KS), f.d(Word.A_ROW_BYTES)
 
     def rows(done_rows: str, row_offset: str, count_rows: str) -> None:
@@ -302,8 +356,8 @@ def _pack_rows(recipe: Recipe, decls: Decls) -> str:
     return f.end()
 
 
-def _pack_task(recipe: Recipe, decls: Decls) -> str:
-    f = Task("pack_task", decls, recipe)
+def _pack_task(recipe: Recipe, decls: Decls, known: Mapping[int, str]) -> str:
+    f = Task("pack_task", decls, recipe, known)
     offsets = f.slot("[3 x i64]")
     panel = f.rem("%task", f.panels)
     rest = f.div("%task", f.panels)
@@ -328,8 +382,8 @@ def _shared_panel(f: Task, of_b: str, block: str, panel: str, p0: str, width: st
     return f.at(f.word("%ctx", 1, "ptr"), f.mul(slot, f.d(Word.PANEL_BYTES)))
 
 
-def _tile_task(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
-    f = Task("tile_task", decls, recipe)
+def _tile_task(recipe: Recipe, decls: Decls, wanted: Collection[str], known: Mapping[int, str]) -> str:
+    f = Task("tile_task", decls, recipe, known)
     mine = f.at(f.word("%ctx", 2, "ptr"), f.mul("%wid", f.d(Word.WORKER_BYTES)))
     sums, task, first, last = f.at(mine, f.d(Word.SUMS_OFFSET)), "%task", "0", f.d(Word.BLOCKS)
     if "add" in wanted:
@@ -342,10 +396,10 @@ def _tile_task(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
     return f.end()
 
 
-def _add_task(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
+def _add_task(recipe: Recipe, decls: Decls, wanted: Collection[str], known: Mapping[int, str]) -> str:
     """`@add_task`: add the parts of a tile's sums and hand them over."""
     decls.use("declare void @add(ptr, i64, i64)")
-    f = Task("add_task", decls, recipe)
+    f = Task("add_task", decls, recipe, known)
     parts, size = f.d(Word.PARTS), f.d(Word.PART_BYTES)
     sums = f.at(f.word("%ctx", 1, "ptr"), f.mul(f.mul("%task", parts), size))
     f.do(f"call void @add(ptr {sums}, i64 {parts}, i64 {size})")
@@ -371,14 +425,14 @@ def _tiles(f: Task, recipe: Recipe, task: str, wanted: Collection[str], each: Ca
     row_tiles, tile_rows, tile_panels = f.d(Word.ROW_TILES), f.d(Word.TILE_ROWS), f.d(Word.TILE_PANELS)
     row_tile = f.rem(task, row_tiles)
     rest = f.div(task, row_tiles)
-    col_tile, task_batch = f.rem(rest, f.col_tiles), f.div(rest, f.col_tiles)
+    col_tile, task_batch = (rest, "0") if f.batch == "1" else (f.rem(rest, f.col_tiles), f.div(rest, f.col_tiles))
     i0 = f.mul(row_tile, tile_rows)
     rows = f.min(f.sub(f.d(Word.M), i0), tile_rows)
     p0 = f.mul(col_tile, tile_panels)
     p1 = f.min(f.add(p0, tile_panels), f.panels)
     per_task = f.d(Word.TASK_BATCH)
     b0 = f.mul(task_batch, per_task)
-    b1 = f.min(f.add(b0, per_task), f.batch)
+    b1 = "1" if f.batch == "1" else f.min(f.add(b0, per_task), f.batch)
 
     def element(b: str) -> None:
         element = f.add(f.first_batch, b)
@@ -423,7 +477,7 @@ def _tile(f: Task, recipe: Recipe, t: _Tile, part: _Part, wanted: Collection[str
     panel_buffer = f.at(part.mine, f.d(Word.PANEL_OFFSET))
     whole_sum = f.equal(f.d(Word.PARTS), 1) if "add" in wanted else "true"
     ms = f.d(Word.A_MS)
-    direct = f.let(f"icmp ne i64 {f.d(Word.A_DIRECT)}, 0")
+    direct = f.some(f.d(Word.A_DIRECT))
     packs_a, packs_b = _packs(wanted, "a"), _packs(wanted, "b")
     as_ = f.pick(direct, ms, f.d(Word.A_ROW_BYTES)) if packs_a else ms
     b_mode, of_b = f.d(Word.B_MODE), f.div(t.batch, f.d(Word.B_SHARE))
@@ -477,7 +531,7 @@ def _tile(f: Task, recipe: Recipe, t: _Tile, part: _Part, wanted: Collection[str
 
 def _strips(f: Task, recipe: Recipe, t: _Tile, sums: str, wanted: Collection[str], each: Callable[[_Tile, str], None]) -> None:
     """Go through a tile by strips of rows, of which a block of A stays near while panels of B pass."""
-    strip_rows, in_c = f.d(Word.STRIP_ROWS), f.let(f"icmp ne i64 {f.d(Word.SUMS_IN_C)}, 0")
+    strip_rows, in_c = f.d(Word.STRIP_ROWS), f.some(f.d(Word.SUMS_IN_C))
 
     def strip(i: str) -> None:
         rows, c = f.min(f.sub(t.rows, i), strip_rows), f.at(t.c, f.mul(i, f.d(Word.C_MS)))
@@ -493,7 +547,7 @@ def _row(f: Task, recipe: Recipe, t: _Tile, a: str, steps: str, sums: str) -> No
     col = f.mul(f.add(f.first_panel, t.p0), recipe.panel_cols)
     cols = f.min(f.sub(f.d(Word.N), col), f.mul(f.sub(t.p1, t.p0), recipe.panel_cols))
     c = f.at(t.c, f.mul(col, f.d(Word.C_NS)))
-    simple = f.let(f"icmp ne i64 {f.d(Word.SIMPLE)}, 0")
+    simple = f.some(f.d(Word.SIMPLE))
     b = f.at(t.b, f.mul(col, f.d(Word.B_NS)))
     f.do(f"call void @row(ptr {a}, ptr {b}, i64 {f.d(Word.B_KS)}, i64 {steps}, i64 {cols}, ptr {f.pick(simple, c, sums, 'ptr')})")
     end = lambda: t.ends.take(sums, 0, c, f.d(Word.C_MS), f.d(Word.C_NS), row=t.i0, rows="1", col=col, cols=cols)
@@ -520,17 +574,20 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel, wanted: Collection[str]
     lanes, row_bytes = recipe.lanes, recipe.panel_row_bytes
     cols = f.min(f.sub(f.d(Word.N), p.col), recipe.panel_cols)
     width = f.mul(cols, recipe.parts)
-    vectors = f.div(f.add(width, lanes - 1), lanes)
-    last_lanes = f.sub(width, f.mul(f.sub(vectors, 1), lanes))
-    whole = f.equal(width, recipe.panel_lanes)
-    kind = f.pick(whole, recipe.vectors + 1, f.pick(f.less(recipe.half_lanes, width), vectors, 0))
-    simple = f.let(f"icmp ne i64 {f.d(Word.SIMPLE)}, 0")
-    sums_in_c = f.let(f"icmp ne i64 {f.d(Word.SUMS_IN_C)}, 0")
+    if any(name.endswith("edge") for name in wanted):
+        vectors = f.div(f.add(width, lanes - 1), lanes)
+        last_lanes = f.sub(width, f.mul(f.sub(vectors, 1), lanes))
+        whole = f.equal(width, recipe.panel_lanes)
+        kind = f.pick(whole, recipe.vectors + 1, f.pick(f.less(recipe.half_lanes, width), vectors, 0))
+    else:  # all panels are whole
+        kind, last_lanes = str(recipe.vectors + 1), str(lanes)
+    simple = f.some(f.d(Word.SIMPLE))
+    sums_in_c = f.some(f.d(Word.SUMS_IN_C))
     cms, cns = f.d(Word.C_MS), f.d(Word.C_NS)
     c_panel = f.at(t.c, f.mul(p.col, cns))
     sums = t.sums_of(f, recipe, p.sums, p.panel)
     to_c = f.both(p.is_last, simple)
-    to_finish = f.both(p.is_last, f.let(f"xor i1 {simple}, true"))
+    to_finish = f.both(p.is_last, f.no(simple))
     # Each tile of rows fetches a slice of the next panel into the second-level cache.
     is_shared = f.equal(f.d(Word.B_MODE), SHARED)
     ahead = f.pick(is_shared, f.at(p.b, f.d(Word.PANEL_BYTES)), p.b, "ptr")
@@ -539,11 +596,14 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel, wanted: Collection[str]
     slice_ = f.pick(is_shared, f.mul(f.div(p.beats, LINE_BEATS), 64), 0)
 
     pieces = _Pieces(f, recipe, t.rows, wanted)
+    [only] = _kernels(wanted) if len(_kernels(wanted)) == 1 else [""]
+    if only:
+        f.decls.use(f"declare void @{only}()")
 
     def rows(_: str, i: str) -> list[str]:
         piece = pieces.at(i)
         index = f.add(f.mul(piece.kind, len(shapes(recipe))), kind)
-        kernel = f.let(f"load ptr, ptr {f.at('@kernels', f.mul(index, 8))}")
+        kernel = f.let(f"load ptr, ptr {f.at('@kernels', f.mul(index, 8))}") if not only else f"@{only}"
         c = f.at(c_panel, f.mul(piece.first, cms))
         # What reaches back makes sums of rows before it once more, the same ones, and must not add them to those in C.
         in_c = f.both(sums_in_c, f.equal(piece.first, i)) if pieces.reach_back else sums_in_c
@@ -611,16 +671,16 @@ def pieces_of(f: Text, rows: str, most: int) -> str:
     return f.add(f.div(rows, most), rest)
 
 
-def _driver(recipe: Recipe, decls: Decls, symbol: str, wanted: Collection[str]) -> str:
+def _driver(recipe: Recipe, decls: Decls, symbol: str, wanted: Collection[str], known: Mapping[int, str]) -> str:
     decls.use("declare void @weft_parallel_for(ptr, ptr, i64)")
     decls.use("declare ptr @weft_scratch_take(i64)")
     decls.use("declare void @weft_scratch_give(ptr)")
-    f = Text(f"void @{symbol}(ptr %desc)", decls, recipe.machine)
-    d = lambda word: f.word("%desc", word)
+    f = Described(f"void @{symbol}(ptr %desc)", decls, recipe, known)
+    d = f.d
     ctx = f.slot("[8 x i64]")
     shared, workers = d(Word.SHARED_BYTES), f.mul(d(Word.WORKERS), d(Word.WORKER_BYTES))
     total = f.add(shared, workers)
-    some = f.let(f"icmp ne i64 {total}, 0")
+    some = f.some(total)
     [scratch] = f.when_value(some, lambda: [f.let(f"call ptr @weft_scratch_take(i64 {total})")], ["null"], "ptr")
 
     def put(i: int, value: str, type: str = "i64") -> None:
