@@ -74,6 +74,7 @@ class Expressions:
         self.induction = constant(0)
         self.masks: list[str | None] = [None]
         self.outlined: frozenset[str] = frozenset()
+        self.goals: dict[int, str] = {}
 
     def lanes_of(self, width: int) -> Lanes:
         """The operations on `width` lanes."""
@@ -94,7 +95,7 @@ class Expressions:
     def _evaluate(self, expr: Expr) -> Value:
         kind = type(expr)
         if kind is Op:
-            return self.operate(expr.op, [self.evaluate(arg) for arg in expr.args], expr.type)
+            return self.operate(expr.op, [self.evaluate(arg) for arg in expr.args], expr.type, self.goals.get(id(expr), ""))
         if kind is Load:
             return self.load(expr)
         if kind is Const:
@@ -114,8 +115,8 @@ class Expressions:
             return pair(type_, self.constant(value.real, part), self.constant(value.imag, part))
         return uniform(type_, literal(value, type_))
 
-    def operate(self, op: str, args: list[Value], type_: str) -> Value:
-        """Apply an operation to values."""
+    def operate(self, op: str, args: list[Value], type_: str, goal: str = "") -> Value:
+        """Apply an operation to values; `goal` is a half type where the result needs no more bits."""
         if type_ in COMPLEX or any(arg.kind == PAIR for arg in args):
             return complex_ops.operate(self, op, args, type_)
         if type_ == "i64":
@@ -132,23 +133,23 @@ class Expressions:
         if op in COMPARISONS and {arg.kind for arg in args} == {AFFINE, UNIFORM}:
             return self._compare_places(op, *args)
         if all(arg.kind == UNIFORM for arg in args):
-            return uniform(type_, self._lanewise(self.scalar, op, args, [arg.parts[0] for arg in args], type_))
+            return uniform(type_, self._lanewise(self.scalar, op, args, [arg.parts[0] for arg in args], type_, goal))
         columns = [self.spread(arg) for arg in args]
         lanes = self.lanes
         if op in self.outlined:
             rows = [list(row) for row in zip(*columns)]
-            return varying(type_, tuple(vector_math.call_outlined(lanes, op, args[0].type, rows)))
+            return varying(type_, tuple(vector_math.call_outlined(lanes, op, args[0].type, rows, goal)))
         if self.parts > 1 and op in _MATH:
-            return varying(type_, self._side_by_side(op, args, columns, type_))
+            return varying(type_, self._side_by_side(op, args, columns, type_, goal))
         placed = op in _LOGIC and all(arg.placed or arg.kind == UNIFORM for arg in args)
-        return varying(type_, tuple([self._lanewise(lanes, op, args, list(row), type_) for row in zip(*columns)]), placed)
+        return varying(type_, tuple([self._lanewise(lanes, op, args, list(row), type_, goal) for row in zip(*columns)]), placed)
 
-    def _side_by_side(self, op: str, args: list[Value], columns: list[tuple[str, ...]], type_: str) -> tuple[str, ...]:
+    def _side_by_side(self, op: str, args: list[Value], columns: list[tuple[str, ...]], type_: str, goal: str) -> tuple[str, ...]:
         """A long function of all parts, an instruction of each in turn: chains of dependent ones overlap in the CPU's window."""
         lines, made, runs = self.b.scopes[-1].lines, [], []
         for row in zip(*columns):
             before = len(lines)
-            made.append(self._lanewise(self.lanes, op, args, list(row), type_))
+            made.append(self._lanewise(self.lanes, op, args, list(row), type_, goal))
             runs.append(lines[before:])
             del lines[before:]
         # up to the first branch; later parts share what the first computes, so that they may be shorter, at the front
@@ -160,11 +161,11 @@ class Expressions:
             lines += run[size:]
         return tuple(made)
 
-    def _lanewise(self, lanes: Lanes, op: str, args: list[Value], names: list[str], type_: str) -> str:
+    def _lanewise(self, lanes: Lanes, op: str, args: list[Value], names: list[str], type_: str, goal: str = "") -> str:
         if op in COMPARISONS:
             return lanes.compare(op, args[0].type, *names)
         if op in _MATH or (op == "rem" and type_ in FLOATS):
-            return vector_math.call(lanes, op, args[0].type, names)
+            return vector_math.call(lanes, op, args[0].type, names, goal)
         if op in ARITHMETIC:
             return lanes.arithmetic(op, type_, names)
         if op == "select":

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -207,67 +208,80 @@ class Lanes:
 
     def to_memory(self, x: str, type_: ScalarType) -> tuple[str, str]:
         """(LLVM type, name) of a value as it lies in memory; what came from there goes back as it came."""
+        memory, (made,) = self.all_to_memory((x,), type_)
+        return memory, made
+
+    def all_to_memory(self, xs: Sequence[str], type_: ScalarType) -> tuple[str, list[str]]:
+        """The same of several values, which take their rare ways together."""
+        if type_ == "bf16" and self.target.has_bf16 and self.w == 16:
+            fresh = [x for x in xs if (x, type_) not in self._raw and x in self._unrounded]
+            at_once = dict(zip(fresh, self._bf16_at_once([self._unrounded[x] for x in fresh])))
+            return vector("i16", self.w), [at_once.get(x) or self._to_memory(x, type_) for x in xs]
+        return vector(MEMORY[type_], self.w), [self._to_memory(x, type_) for x in xs]
+
+    def _to_memory(self, x: str, type_: ScalarType) -> str:
         raw = self._raw.get((x, type_))
         if raw is not None:
-            return vector(MEMORY[type_], self.w), raw
+            return raw
         if type_ == "bool":
-            byte = vector("i8", self.w)
-            return byte, self.convert("zext", self.i1, x, byte)
+            return self.convert("zext", self.i1, x, vector("i8", self.w))
         if type_ == "bf16":
-            whole = self.target.has_bf16 and self.w == 16 and x in self._unrounded
-            return vector("i16", self.w), self._bf16_at_once(self._unrounded[x]) if whole else self._bf16_bits(x)
+            return self._bf16_bits(x)
         if type_ == "f16":
             half = vector("half", self.w)
             if self.target.has_f16:
-                return half, self.convert("fptrunc", self.f32, x, half)
+                return self.convert("fptrunc", self.f32, x, half)
             short = vector("i16", self.w)
-            return half, self.convert("bitcast", short, self._half_bits(x, short), half)
-        return self.type(type_), x
+            return self.convert("bitcast", short, self._half_bits(x, short), half)
+        return x
 
     def _bf16_bits(self, x: str) -> str:
         """Bits of an f32 value that bfloat16 holds exactly."""
         bits = self.binary("lshr", self.i32, self.convert("bitcast", self.f32, x, self.i32), self._i(16))
         return self.convert("trunc", self.i32, bits, vector("i16", self.w))
 
-    def _bf16_at_once(self, x: str) -> str:
+    def _bf16_at_once(self, xs: Sequence[str]) -> list[str]:
         """Bits of f32 values rounded to bfloat16 by one instruction, which takes subnormal numbers for zero: these go another way."""
+        if not xs:
+            return []
         b, short, helper = self.b, vector("i16", self.w), "weft.cold.bf16"
         if helper not in b.helpers:
             own = Builder()
             inner = Lanes(own, self.target, self.w)
             made = inner._bf16_bits(inner.round_bf16("%x"))
             b.helpers[helper] = cold_function(helper, short, f"{self.f32} %x", own, made)
-        bfloat = vector("bfloat", self.w)
+        bfloat, where = vector("bfloat", self.w), ""
         b.declare("llvm.x86.avx512bf16.cvtneps2bf16.512", bfloat, self.f32)
         b.declare("llvm.x86.avx512.fpclass.ps.512", self.i1, self.f32, "i32")
-        y = b.pure(f"call {bfloat} @llvm.x86.avx512bf16.cvtneps2bf16.512({self.f32} {x})", x)
-        subnormal = b.pure(f"call {self.i1} @llvm.x86.avx512.fpclass.ps.512({self.f32} {x}, i32 32)", x)
-        return self.rarely(subnormal, self.convert("bitcast", bfloat, y, short), short, f"call {short} @{helper}({self.f32} {x})", x)
+        ways = []
+        for x in xs:
+            y = b.pure(f"call {bfloat} @llvm.x86.avx512bf16.cvtneps2bf16.512({self.f32} {x})", x)
+            subnormal = b.pure(f"call {self.i1} @llvm.x86.avx512.fpclass.ps.512({self.f32} {x}, i32 32)", x)
+            where = self.binary("or", self.i1, where, subnormal) if where else subnormal
+            ways.append((self.convert("bitcast", bfloat, y, short), f"call {short} @{helper}({self.f32} {x})"))
+        return self.rarely(where, ways, short, *xs)
 
-    def rarely(self, where: str, y: str, type_: str, call: str, *operands: str) -> str:
-        """`y`, but what a call gives if the mask `where` holds in any lane; nearly free while it does in none."""
+    def rarely(self, where: str, ways: Sequence[tuple[str, str]], type_: str, *operands: str) -> list[str]:
+        """Of each way the value, but what its call gives if the mask `where` holds in any lane; nearly free while it does in none."""
         b = self.b
-        level = max(b.floor, *[b.level_of.get(name, 0) for name in (where, y, *operands)])
-        scope, key = b.scopes[level], f"{where} {y} {call}"
-        if key in scope.table:
-            return scope.table[key]
+        level = max(b.floor, *[b.level_of.get(name, 0) for name in (where, *[y for y, _ in ways], *operands)])
+        scope, keys = b.scopes[level], [f"{where} {y} {call}" for y, call in ways]
+        if keys[0] in scope.table:
+            return [scope.table[key] for key in keys]
         condition = where
         if self.w > 1:
             bits = b.pure(f"bitcast {self.i1} {where} to i{self.w}", where)
             condition = b.pure(f"icmp ne i{self.w} {bits}, 0", bits)
-        rare, common, result, fixed = b.label("rare"), b.label("common"), b.name("c"), b.name("c")
-        scope.lines += [
-            f"  br i1 {condition}, label %{rare}, label %{common}, !prof !2",
-            f"{rare}:",
-            f"  {fixed} = {call}",
-            f"  br label %{common}",
-            f"{common}:",
-            f"  {result} = phi {type_} [{y}, %{scope.label}], [{fixed}, %{rare}]",
-        ]
+        rare, common = b.label("rare"), b.label("common")
+        scope.lines += [f"  br i1 {condition}, label %{rare}, label %{common}, !prof !2", f"{rare}:"]
+        fixed = [b.name("c") for _ in ways]
+        scope.lines += [f"  {name} = {call}" for name, (_, call) in zip(fixed, ways)]
+        scope.lines += [f"  br label %{common}", f"{common}:"]
+        for key, name, (y, _) in zip(keys, fixed, ways):
+            scope.table[key] = b.define(b.name("c"), level)
+            scope.lines.append(f"  {scope.table[key]} = phi {type_} [{y}, %{scope.label}], [{name}, %{rare}]")
         scope.label = common
-        b.define(result, level)
-        scope.table[key] = result
-        return result
+        return [scope.table[key] for key in keys]
 
     def _half_bits(self, x: str, short: str) -> str:
         """Bits of an f32 value that half precision holds exactly."""

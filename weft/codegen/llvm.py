@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 
 from weft.codegen.builder import MEMORY, REGISTER, mangle, vector
 from weft.codegen.expressions import Expressions
+from weft.codegen.goals import goals_of
 from weft.codegen.loopshape import Shape, assigned, bound, mostly_calls, repeated_math, shape_of
 from weft.codegen.pack import pack
 from weft.codegen.prefix import in_all_lanes, of_first_lane, scan
@@ -98,7 +99,7 @@ class KernelEmitter(Expressions):
         """The text of the kernel's function."""
         self._bind_buffers()
         body = self.kernel.body
-        self.outlined = repeated_math(body)
+        self.outlined, self.goals = repeated_math(body), goals_of(self.kernel)
         if len(body) == 1 and isinstance(body[0], For) and body[0].kind == "parallel":
             loop = body[0]
             self.env[loop.var] = uniform("i64", "%task")
@@ -275,11 +276,12 @@ class KernelEmitter(Expressions):
                 self._store_streaming(stmt, type_, value, index)
                 return
         conds = [None] * self.parts if guard is None else list(self.spread(guard))
+        registers = self.spread(value) if stmt.accumulate else self.lanes.all_to_memory(self.spread(value), type_)[1]
         for part in range(self.parts):
             mask = self.masks[part]
             if conds[part] is not None:
                 mask = conds[part] if mask is None else self.lanes.both(conds[part], mask)
-            self._store_part(stmt, type_, value, index, part, mask)
+            self._store_part(stmt, type_, registers[part], index, part, mask)
 
     def prefetch(self, stmt: Prefetch) -> None:
         """Ask for the cache lines of all elements of a block, unless they lie too far apart for that to pay."""
@@ -319,7 +321,7 @@ class KernelEmitter(Expressions):
         """Whole vectors past the caches where the buffer is aligned, ordinary stores where it is not."""
         b, lanes, memory = self.b, self.lanes, vector(MEMORY[type_], self.lanes.w)
         nbytes, tag = ITEMSIZE[type_] * lanes.w, self.alias_tag(stmt.buf)
-        registers = [lanes.to_memory(x, type_)[1] for x in self.spread(value)]
+        _, registers = lanes.all_to_memory(self.spread(value), type_)
         ahead = 0
         if index.stride < 0:
             registers, ahead = [self.reversed(x, memory) for x in registers], lanes.w - 1
@@ -338,14 +340,12 @@ class KernelEmitter(Expressions):
         b.start_block(done)
         self.streamed = True
 
-    def _store_part(self, stmt: Store, type_: str, value: Value, index: Value, part: int, mask: str | None) -> None:
-        lanes, b = self.lanes, self.b
-        x = self.spread(value)[part]
+    def _store_part(self, stmt: Store, type_: str, x: str, index: Value, part: int, mask: str | None) -> None:
+        """Store a register as it lies in memory, or combine one with what is there."""
+        lanes, b, memory = self.lanes, self.b, vector(MEMORY[type_], self.lanes.w)
         if stmt.accumulate:
-            memory = vector(MEMORY[type_], lanes.w)
             raw = self._load_part(stmt.buf, type_, index, part, mask, None)
-            x = self._lanewise(lanes, stmt.accumulate, [value, value], [raw, x], type_)
-        memory, x = lanes.to_memory(x, type_)
+            _, x = lanes.to_memory(lanes.arithmetic(stmt.accumulate, type_, [raw, x]), type_)
         size, tag = ITEMSIZE[type_], self.alias_tag(stmt.buf)
         if index.kind == UNIFORM:
             raise NotImplementedError("codegen: every iteration of a vector loop stores to one element")

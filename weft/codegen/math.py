@@ -54,26 +54,26 @@ def call(lanes: Lanes, op: str, type_: ScalarType, args: list[str], goal: Scalar
     return _FORMULAS[op](real, *values).name
 
 
-def call_outlined(lanes: Lanes, op: str, type_: ScalarType, rows: list[list[str]]) -> list[str]:
+def call_outlined(lanes: Lanes, op: str, type_: ScalarType, rows: list[list[str]], goal: ScalarType = "") -> list[str]:
     """Call `op` as a function of its own on several vectors per argument; `rows` has one row of arguments per vector.
 
     A module then holds the instructions once, however often the function occurs.
     """
-    b, t, parts, name = lanes.b, lanes.type(type_), len(rows), f"weft.{op}.{type_}.{lanes.w}x{len(rows)}"
+    b, t, parts, name = lanes.b, lanes.type(type_), len(rows), f"weft.{op}.{type_}{goal}.{lanes.w}x{len(rows)}"
     result = t if parts == 1 else "{" + ", ".join([t] * parts) + "}"
     if name not in b.helpers:
-        b.helpers[name] = _function(lanes, op, type_, name, result, len(rows[0]), parts)
+        b.helpers[name] = _function(lanes, op, (type_, goal), name, result, len(rows[0]), parts)
     flat = [arg for row in rows for arg in row]
     made = b.pure(f"call fastcc {result} @{name}({', '.join([f'{t} {arg}' for arg in flat])})", *flat)
     return [made] if parts == 1 else [b.pure(f"extractvalue {result} {made}, {i}", made) for i in range(parts)]
 
 
-def _function(lanes: Lanes, op: str, type_: ScalarType, name: str, result: str, arity: int, parts: int) -> str:
+def _function(lanes: Lanes, op: str, types: tuple[str, str], name: str, result: str, arity: int, parts: int) -> str:
     """The text of an outlined function."""
-    own = Builder()
+    own, (type_, goal) = Builder(), types
     inner, t = Lanes(own, lanes.target, lanes.w), lanes.type(type_)
     names = [f"%x{i}" for i in range(arity * parts)]
-    values = [call(inner, op, type_, names[i * arity:(i + 1) * arity]) for i in range(parts)]
+    values = [call(inner, op, type_, names[i * arity:(i + 1) * arity], goal) for i in range(parts)]
     made = values[0]
     if parts > 1:
         made = "poison"

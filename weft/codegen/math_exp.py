@@ -5,6 +5,8 @@ Each takes and gives `V`s of one precision (see `math_real`). The error of each 
 
 from __future__ import annotations
 
+import math
+
 from weft.codegen.math_real import INF, NAN, Real, V
 
 LOG2E = 1.4426950408889634
@@ -15,6 +17,8 @@ _EXP_RANGE = {"f32": (-105.0, 89.0), "f64": (-746.0, 710.0)}
 _SINH_TOP = {"f32": 89.5, "f64": 710.6}
 #: tanh of it rounds to one
 _TANH_IS_ONE = {"f16": 5.0, "bf16": 4.0}
+#: of the terms of a quotient whose denominator shall not overflow before the result is zero
+_LOGISTIC_SCALE = 2.0**-16
 _EXP2_RANGE = {"f32": (-151.0, 129.0), "f64": (-1076.0, 1025.0)}
 
 
@@ -29,17 +33,21 @@ def _reduced(f: Real, x: V) -> tuple[V, V]:
 
 def exp(f: Real, x: V) -> V:
     """e^x."""
-    return _exp_within(f, f.clamp(x, *_EXP_RANGE[f.type]))
+    return _exp_within(f, x if f.brief else f.clamp(x, *_EXP_RANGE[f.type]))
 
 
 def _exp_within(f: Real, x: V) -> V:
     """e^x of x in the range where it is neither zero nor infinite, or a little beyond."""
+    if f.brief:
+        return f.brief_power(x * LOG2E)
     shifted, small = _reduced(f, x)
     return f.ldexp(small + 1.0, shifted)
 
 
 def exp2(f: Real, x: V) -> V:
     """2^x."""
+    if f.brief:
+        return f.brief_power(x)
     x = f.clamp(x, *_EXP2_RANGE[f.type])
     shifted = x + f.magic
     r = x - (shifted - f.magic)
@@ -111,6 +119,9 @@ def tanh(f: Real, x: V) -> V:
 
 def logistic(f: Real, x: V) -> V:
     """1 / (1 + e^-x)."""
+    if f.brief:
+        # both terms are scaled: one overflows where the result is below bfloat16's least subnormal number
+        return _LOGISTIC_SCALE / (f.brief_power(f.fma(x, -LOG2E, math.log2(_LOGISTIC_SCALE))) + _LOGISTIC_SCALE)
     below, low = -f.abs(x), _EXP_RANGE[f.type][0]
     e = _exp_within(f, f.select(below < low, low, below))
     return f.select(x < 0.0, e, 1.0) / (e + 1.0)

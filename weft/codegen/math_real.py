@@ -17,6 +17,8 @@ from weft.codegen.math_tables import TABLE
 INF, NAN = math.inf, math.nan
 #: of `getmant`: an interval, and NaN for negative numbers
 _MANTISSA_FROM_THREE_QUARTERS = 0b1011
+#: of `reduce`: less the whole number below, and no exceptions
+_ABOVE_FLOOR = 0b1001
 #: kinds of arguments in the table of `fixupimm`, and answers by number (0: as computed, 1: the argument)
 _KINDS = {"zero": (2,), "infinite": (5,), "negative": (4, 6)}
 _ANSWERS = {"nan": 3, "-inf": 4, "inf": 5, "-0.0": 7, "0.0": 8, "-1.0": 9, "1.0": 10}
@@ -152,6 +154,8 @@ class Real:
         #: the bits of 3/4
         self.three_quarters = (self.bias << self.mantissa) - (1 << self.mantissa - 1)
         self.zmm = lanes.target.level == "avx512" and lanes.w * self.bits == 512
+        #: powers take few instructions and any argument
+        self.brief = self.short and self.zmm
 
     def constant(self, kind: str, value: float) -> str:
         """Operand text of a constant."""
@@ -261,6 +265,11 @@ class Real:
     def scale(self, x: V, k: V) -> V:
         """x * 2^k for integers k; overflow and gradual underflow included."""
         return self._whole("scalef", x, k) if self.zmm else self.ldexp(x, k + self.magic)
+
+    def brief_power(self, t: V) -> V:
+        """2^t of any t, to the bits of half floats: what is above the next whole number by a polynomial, the rest by `scalef`."""
+        above = self._whole("reduce", t, _ABOVE_FLOOR)
+        return self._whole("scalef", self.fma(above, self.poly(above, "exp2_up"), 1.0), t)
 
     # --- what whole AVX-512 registers do in one instruction, and others by hand
 
@@ -402,7 +411,7 @@ class Real:
         helper, passed = self._cold_helper(label, function, len(args)), [y, *args]
         listed = ", ".join([f"{self.t} {v.name}" for v in passed])
         call = f"call {self.t} @{helper}({listed}, {self.lanes.i1} {where.name})"
-        return V(self, "f", self.lanes.rarely(where.name, y.name, self.t, call, *[v.name for v in passed]))
+        return V(self, "f", self.lanes.rarely(where.name, [(y.name, call)], self.t, *[v.name for v in passed])[0])
 
     def _cold_helper(self, label: str, function: str | Callable[..., V], arity: int) -> str:
         b, t, mask = self.b, self.t, self.lanes.i1
