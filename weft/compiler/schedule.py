@@ -463,17 +463,19 @@ class Body:
         raise NotImplementedError(f"compile: control flow primitive {eqn.primitive.name!r} has no schedule.")
 
     def _running(self, eqn: Eqn) -> None:
-        """Running combinations: long ones in blocks, whose totals are run over first."""
+        """Running combinations: long ones by stretches."""
         run, plan = running.of(eqn), self.plan
         xs, ys = [self.ref(a) for a in eqn.invars], [self.result(v) for v in eqn.outvars]
-        if run.blocks == 1:
+        if run.turns == 1:
             plan.launch(run.kernel(), xs, ys)
             return
-        over = run.over_blocks()
-        totals, sums = ([Ref(plan.new(nbytes)) for nbytes in over.nbytes] for _ in range(2))
-        plan.launch(run.totals(), xs, totals)
-        plan.launch(over.kernel(), totals, sums)
-        plan.launch(run.kernel(), [*xs, *sums], ys)
+        var, kept = self._loop_variable(), [Ref(plan.new(nbytes)) for nbytes in run.kept]
+        numbers = np.arange(-1, run.turns - 1, dtype=np.int64)
+        number = replace(plan.const(numbers, np.int64), strides=((var, numbers.itemsize),))
+        for ref in kept:
+            plan.touch(ref)
+        steps = plan.inside(lambda: plan.launch(run.kernel(), [*xs, number], [*ys, *kept]))
+        plan.step(lambda at: P.Loop(var, run.turns, fixed(steps, at), False), [], [])
 
     def _host(self, eqn: Eqn) -> None:
         ins = [(self.ref(a), a.aval.shape, a.aval.dtype.name) for a in eqn.invars]
