@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from weft.codegen import gemm, gemm_asm, gemm_plan, gemm_tile, pool, target
+from weft.codegen.gemm_shapes import STREAMS
 from weft.codegen.gemm_types import Machine, Recipe
 from weft.codegen.gemm_words import DIRECT, PRIVATE, SHARED, Word
 from weft.codegen.program import compile_kernel
@@ -287,6 +288,17 @@ def test_empty_sum_writes_zeros_and_empty_results_write_nothing():
         check(Case(4, 5, k, outer=outer))
     for m, n, batch in [(0, 5, ()), (5, 0, ()), (3, 4, (0,))]:
         check(Case(m, n, 6, batch=batch))
+
+
+def test_a_tail_that_lies_as_c_is_asked_for():
+    """What is like C in size and type is, in turn; a bias is not."""
+    step = Gemm(24, 70, 40, BufRef(0), BufRef(1), None, (40, 1), (70, 1), (70, 1), "f32", "f32", "f32",
+                tail=bias_tail(Case(24, 70, 40)), tail_args=(BufRef(2), BufRef(3)))
+    _, words = gemm.describe(step)
+    sizes = [buf.size for buf in step.tail.bufs[2:]]
+    assert sizes == [70, 24 * 70] and words[Word.TAIL_STREAMS] == int.from_bytes(bytes([2] * STREAMS), "little")
+    _, words = gemm.describe(replace(step, c=BufRef(3), tail=None, tail_args=()))
+    assert words[Word.TAIL_STREAMS] == 0
 
 
 def test_program_runs_matmuls():

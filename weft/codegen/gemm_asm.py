@@ -9,15 +9,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Sequence
 
-from weft.codegen.gemm_shapes import LINE_BEATS, ROW_COUNTS, kernel_name, shapes, unrolled
+from weft.codegen.gemm_shapes import LINE_BEATS, ROW_COUNTS, STREAMS, kernel_name, shapes, unrolled
 from weft.codegen.gemm_types import Machine, Recipe
 
 # Registers of all kernels. Arguments come in the first six of these, and on the stack.
 _A, _AS, _B, _BS, _BEATS, _SRC = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
 _AS3, _AS5, _DST, _DS, _AHEAD, _NEXT = _KEPT = ("%rbx", "%r12", "%r15", "%rbp", "%r14", "%r13")
 _I, _X, _Y = "%rax", "%r10", "%r11"
+#: of where the sums will go, the distance of its rows, and the streams there: until they go there
+_OF_PLACE = _DST, _DS, _SRC
 #: place of the arguments on the stack, above what is kept there
-_ON_STACK = {name: 8 * (len(_KEPT) + 1 + i) for i, name in enumerate(("ss", "dst", "ds", "last", "ahead", "next"))}
+_ON_STACK = {name: 8 * (len(_KEPT) + 1 + i) for i, name in enumerate(
+    ("ss", "dst", "ds", "last", "ahead", "next", "place", "pitch", "streams"))}
 #: vector registers beside the sums: those of B, the element of A, a product, parts of sums
 _OF_B, _OF_A, _PRODUCT, _EVEN, _ODD = 24, 28, 29, 30, 31
 
@@ -28,9 +31,10 @@ def suits(machine: Machine) -> bool:
 
 
 def module(recipe: Recipe, wanted: Collection[str]) -> str:
-    """Return a module with the kernels whose names are wanted, which heed `src` if "blocks" is wanted: see `gemm_micro`."""
+    """Return a module with the kernels whose names are wanted, which heed `src` if "blocks" is wanted, and `streams` if "tail" is:
+    see `gemm_micro`."""
     kernels = [_Kernel(recipe, rows, *shape) for rows in ROW_COUNTS for shape in shapes(recipe) if kernel_name(rows, *shape) in wanted]
-    lines = [line for kernel in kernels for line in kernel.lines("blocks" in wanted)]
+    lines = [line for kernel in kernels for line in kernel.lines("blocks" in wanted, "tail" in wanted)]
     if recipe.quads:  # where the sums of columns lie when quads have been added
         lines = [".p2align 6", ".Lorder:", f".long {','.join(str(i % 4 * 4 + i // 4) for i in range(16))}", *lines]
     return as_module(lines)
@@ -54,8 +58,9 @@ class _Kernel:
         self.full = rows == recipe.rows                   # the one that nearly all work is done by
         self.multiply, self.add = _instructions(recipe)
 
-    def lines(self, adds: bool) -> list[str]:
+    def lines(self, adds: bool, tail: bool) -> list[str]:
         prefetches = self.full and not self.edge and not self.recipe.quads
+        streams = prefetches and tail
         unroll = unrolled(self.recipe, self.rows, self.vectors, self.edge)
         tile = [(r, v) for r in range(self.rows) for v in range(self.vectors)]
         out = [f".globl {self.name}", f".type {self.name},@function", ".p2align 4", f"{self.name}:"]
@@ -63,6 +68,9 @@ class _Kernel:
         out += [f"movq {_ON_STACK[name]}(%rsp), {register}"
                 for name, register in (("dst", _DST), ("ds", _DS), ("ahead", _AHEAD), ("next", _NEXT))]
         out += [f"leaq ({_AS},{_AS},2), {_AS3}", f"leaq ({_AS},{_AS},4), {_AS5}"]
+        if streams:  # what is stored at the end waits until then
+            out += [f"movq {_SRC}, -8(%rsp)"]
+            out += [f"movq {_ON_STACK[name]}(%rsp), {register}" for name, register in zip(("place", "pitch", "streams"), _OF_PLACE)]
         if self.edge:
             out += [f"movq {_ON_STACK['last']}(%rsp), {_X}"]
             out += [f"addq ${(self.vectors - 1) * self.recipe.lanes}, {_X}"] if self.recipe.quads else []
@@ -72,7 +80,9 @@ class _Kernel:
             out += [f"movq {_BEATS}, {_Y}", f"shrq ${unroll.bit_length() - 1}, {_Y}", f"andq ${unroll - 1}, {_BEATS}"]
             out += self.loop("turns", _Y, [*self.fetch_next_rows(), *self.beats(unroll)])
         out += self.loop("beats", _BEATS, [*(self.fetch_next_row() if self.full else ()),
-                                           *(_fetch_place(self.recipe) if prefetches else ()), *self.beats(1)])
+                                           *(_fetch_place(self.recipe, streams) if prefetches else ()), *self.beats(1)])
+        if streams:
+            out += [f"movq {place}(%rsp), {register}" for place, register in zip((_ON_STACK["dst"], _ON_STACK["ds"], -8), _OF_PLACE)]
         if self.recipe.flips:
             out += [f"vpaddd {64 * v}({_B}), {s}, {s}" for (_, v), s in zip(tile, map(self.sum, tile))]
         if self.recipe.quads:
@@ -160,14 +170,20 @@ class _Kernel:
         return out
 
 
-def _fetch_place(recipe: Recipe) -> list[str]:
+def _fetch_place(recipe: Recipe, streams: bool) -> list[str]:
     """Ask for B's next panel, a slice of it, and for where the sums will go, pieces that lie as far apart: one line in turn.
 
+    With `streams`, for those pieces of each of them: the next one after so many turns as the pieces have lines.
     The number of the turn modulo 8 is where `fetch_next_row` left it.
     """
-    other_lines = recipe.panel_row_bytes // 64 - 1
-    return [f"prefetcht1 ({_AHEAD})", f"addq ${64 // LINE_BEATS}, {_AHEAD}", f"imulq {_DS}, {_X}", f"addq {_DST}, {_X}",
-            f"movl %eax, {_Y}d", f"andl ${8 * other_lines}, {_Y}d", f"prefetcht1 ({_X},{_Y},8)"]
+    lines = recipe.panel_row_bytes // 64
+    place, pitch, list_ = _OF_PLACE
+    out = [f"prefetcht1 ({_AHEAD})", f"addq ${64 // LINE_BEATS}, {_AHEAD}", f"imulq {pitch}, {_X}", f"addq {place}, {_X}",
+           f"movl %eax, {_Y}d", f"andl ${8 * (lines - 1)}, {_Y}d"]
+    if not streams:
+        return [*out, f"prefetcht1 ({_X},{_Y},8)"]
+    return [*out, f"leaq ({_X},{_Y},8), {_X}", f"movl %eax, {_Y}d", f"shrl ${(8 * lines).bit_length() - 1}, {_Y}d",
+            f"andl ${STREAMS - 1}, {_Y}d", f"addq ({list_},{_Y},8), {_X}", f"prefetcht1 ({_X})"]
 
 
 def _instructions(recipe: Recipe) -> tuple[str, str]:

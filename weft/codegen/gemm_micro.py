@@ -4,7 +4,9 @@ A kernel is
 `void(ptr a, i64 as, ptr b, i64 bs, i64 beats, ptr src, i64 ss, ptr dst, i64 ds, i64 last, ptr ahead, i64 next)`:
 dst[r, lane] = (src[r, lane] or 0) + sum over beats of a[r, beat] * b[beat, lane]. Rows of a, src and dst are `as`, `ss` and
 `ds` bytes apart, beats of b `bs` bytes; `src` is null for zeros, or it may be `dst`. It asks for memory at `dst`,
-at `ahead` (B's next panel, a slice of it) and `next` bytes behind `a` (the next rows). There are kernels for several numbers of rows
+at `ahead` (B's next panel, a slice of it) and `next` bytes behind `a` (the next rows). Where there are tails, kernels take
+`ptr place, i64 pitch, ptr streams` too, and ask for rows `pitch` bytes apart at `place` bytes behind each of the `STREAMS` pointers
+there, instead of for `dst`. There are kernels for several numbers of rows
 and every number of vectors, so that edges do no spare work; *edge* kernels use `last` lanes of the last vector, others
 all of them, and very few columns take half a vector. A single row takes `@row` instead, which reads B along its rows, a
 few at a time.
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from weft.codegen.gemm_shapes import LINE_BEATS, ROW_COUNTS, kernel_name, shapes, unrolled
+from weft.codegen.gemm_shapes import LINE_BEATS, ROW_COUNTS, STREAMS, kernel_name, shapes, unrolled
 from weft.codegen.gemm_text import Decls, Text, const, suffix
 from weft.codegen.gemm_types import Recipe, llvm_type
 
@@ -38,17 +40,17 @@ def kernels(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
         for vectors, edge in shapes(recipe):
             name = kernel_name(rows, vectors, edge)
             if name in wanted:
-                made.append(_kernel(recipe, decls, name, rows, vectors, edge, "blocks" in wanted))
+                made.append(_kernel(recipe, decls, name, rows, vectors, edge, "blocks" in wanted, "tail" in wanted))
     return "\n".join(made)
 
 
-def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, edge: bool, adds: bool) -> str:
+def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, edge: bool, adds: bool, tail: bool) -> str:
     machine, acc = recipe.machine, llvm_type(recipe.acc)
     lanes, vectors = (recipe.lanes, vectors) if vectors else (recipe.half_lanes, 1)
     vector = f"<{lanes} x {acc}>"
     f = Text(
         f"void @{name}(ptr noalias %a, i64 %as, ptr noalias %b, i64 %bs, i64 %beats, ptr %src, i64 %ss, "
-        "ptr %dst, i64 %ds, i64 %last, ptr %ahead, i64 %next)",
+        f"ptr %dst, i64 %ds, i64 %last, ptr %ahead, i64 %next{', ptr %place, i64 %pitch, ptr %streams' if tail else ''})",
         decls,
         machine,
         "noinline nounwind",
@@ -84,8 +86,13 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
 
     def fetch_place(i: str) -> None:
         """Ask for where the sums will go, pieces that lie as far apart: one line in turn."""
-        row = f.at("%dst", f.mul("%ds", f.let(f"and i64 {i}, 7")))
-        f.prefetch(f.at(row, f.mul(f.let(f"and i64 {i}, {8 * (recipe.panel_row_bytes // 64 - 1)}"), 8)))
+        lines = recipe.panel_row_bytes // 64
+        row = f.at("%place" if tail else "%dst", f.mul("%pitch" if tail else "%ds", f.let(f"and i64 {i}, 7")))
+        line = f.at(row, f.mul(f.let(f"and i64 {i}, {8 * (lines - 1)}"), 8))
+        if tail:
+            stream = f.let(f"and i64 {f.div(i, 8 * lines)}, {STREAMS - 1}")
+            line = f.at(line, f.word(f.at("%streams", f.mul(stream, 8)), 0))
+        f.prefetch(line)
 
     def steps(unroll: int, ahead: bool):
         def body(i: str, pa: str, pb: str, *state: str) -> list[str]:

@@ -13,8 +13,10 @@ import math
 from collections.abc import Iterator, Sequence
 
 from weft.codegen import gemm_asm
+from weft.codegen.gemm_shapes import STREAMS
 from weft.codegen.gemm_types import Recipe
 from weft.codegen.gemm_words import DIRECT, PRIVATE, SHARED, Word
+from weft.ir.loops import ITEMSIZE
 from weft.ir.program import Gemm
 from weft.util.record import record, replace
 
@@ -60,6 +62,7 @@ class Problem:
     rows: tuple[tuple[int, int], ...] = ()
     cols: tuple[tuple[int, int], ...] = ()
     tail_args: int | None = None  # None: C is written
+    tail_streams: tuple[int, ...] = ()  # places of those that lie as C does
     swapped: bool = False  # A and B have changed places
 
     @property
@@ -117,7 +120,15 @@ def problem_of(step: Gemm, recipe: Recipe) -> Problem:
         tuple((e, a * i) for e, a in step.a_rows if e != 1),
         tuple((e, b * i) for e, b in step.b_cols if e != 1),
         None if step.tail is None else len(step.tail_args),
+        _streams(step, o),
     )
+
+
+def _streams(step: Gemm, out_bytes: int) -> tuple[int, ...]:
+    """Return which arguments of a step's tail are arrays like C."""
+    elements = step.m * step.n * math.prod(dim[0] for dim in step.batch)
+    bufs = () if step.tail is None else step.tail.bufs[2:]
+    return tuple([i for i, buf in enumerate(bufs) if buf.size == elements and ITEMSIZE[buf.type] == out_bytes][:STREAMS])
 
 
 def fold(p: Problem, recipe: Recipe) -> Problem:
@@ -491,6 +502,8 @@ def _words(p: Problem, chosen: dict[int, int]) -> tuple[int, ...]:
     words[Word.ROW_RUN] = max(p.m // math.prod(e for e, _ in p.rows), 1)
     words[Word.COL_RUN] = max(p.n // math.prod(e for e, _ in p.cols), 1)
     words[Word.SWAPPED], words[Word.B_SHARE], words[Word.BATCH] = int(p.swapped), p.b_share, p.batches
+    named = p.tail_streams
+    words[Word.TAIL_STREAMS] = sum([(named[i % len(named)] + 1) << 8 * i for i in range(STREAMS if named else 0)])
     for word, value in chosen.items():
         words[word] = value
     lists = [

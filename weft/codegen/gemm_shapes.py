@@ -11,6 +11,8 @@ from weft.codegen.gemm_types import Recipe
 ROW_COUNTS = (1, 2, 4, 6)
 #: beats in which the full kernel fetches one cache line ahead
 LINE_BEATS = 4
+#: arrays of a tail that are asked for while the last block is multiplied
+STREAMS = 8
 
 
 def shapes(recipe: Recipe) -> list[tuple[int, bool]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from weft.codegen.gemm_shapes import STREAMS
 from weft.codegen.gemm_text import Decls, Text, bits_of
 from weft.codegen.gemm_types import Recipe, llvm_type, real_of
 from weft.codegen.gemm_words import Word
@@ -82,6 +83,10 @@ class Ends:
         self.stores = "finish" in wanted
         self.tail = _Tail(f, desc) if "tail" in wanted else None
 
+    def place(self, done: str, c: str, cms: str, dst: str, ds: str) -> str:
+        """What a kernel is to ask for, as its last arguments: C's place in a tail's streams where sums will be `done`, else `dst`."""
+        return self.tail.streams(done, c, cms, dst, ds) if self.tail else ""
+
     def at(self, **place: str) -> None:
         """Set words of the place at which the next sums will lie."""
         if self.tail:
@@ -120,6 +125,23 @@ class _Tail:
             f.do(f"store ptr {f.word(f.at(given, offset), 0, 'ptr')}, ptr {f.at(f.at(self.context, 16), offset)}, align 8")
 
         f.loop(0, f.word(desc, Word.TAIL_ARGS), 1, hand_on)
+        self.listed, self.nowhere = f.slot(f"[{STREAMS} x ptr]"), f.slot(f"[{STREAMS} x ptr]")
+        chosen = f.word(desc, Word.TAIL_STREAMS)
+        self.some = f.let(f"icmp ne i64 {chosen}, 0")
+
+        def choose(i: str) -> None:
+            number = f.let(f"and i64 {f.let(f'lshr i64 {chosen}, {f.mul(i, 8)}')}, 255")
+            there = f.word(f.at(self.context, f.mul(number, 8)), 1, "ptr")
+            f.do(f"store ptr {there}, ptr {f.at(self.listed, f.mul(i, 8))}, align 8")
+            f.do(f"store ptr null, ptr {f.at(self.nowhere, f.mul(i, 8))}, align 8")
+
+        f.loop(0, STREAMS, 1, choose)
+
+    def streams(self, done: str, c: str, cms: str, dst: str, ds: str) -> str:
+        f = self.f
+        there = f.both(done, self.some)
+        place, pitch = f.pick(there, c, dst, "ptr"), f.pick(there, cms, ds)
+        return f", ptr {place}, i64 {pitch}, ptr {f.pick(there, self.listed, self.nowhere, 'ptr')}"
 
     def call(self, sums: str, **place: str) -> None:
         """Run it on sums that lie at a place; words that are not given keep their values."""

@@ -121,7 +121,7 @@ def _kernel_parts(recipe: Recipe, listed: list[str]) -> list[Part]:
     """The register kernels: assembled, or in two modules that are compiled side by side: those of the most rows, and those of fewer."""
     made = [name for name in listed if name.startswith("kernel")]
     most = [name for name in made if name.startswith(kernel_name(recipe.rows, 0, False)[:-1])]
-    ways = [name for name in listed if name == "blocks"]
+    ways = [name for name in listed if name in ("blocks", "tail")]
     assembled = gemm_asm.suits(recipe.machine)
     write = gemm_asm.module if assembled else _kernel_module
     return [
@@ -613,9 +613,10 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel, wanted: Collection[str]
         src = f.pick(p.is_first, "null", mine, "ptr")
         a = f.at(p.a, f.mul(piece.first, p.a_stride))
         pf = f.at(ahead, f.mul(f.div(i, recipe.rows), slice_))
+        place = t.ends.place(to_finish, c, cms, dst, ds)
         f.do(
             f"call void {kernel}(ptr {a}, i64 {p.a_stride}, ptr {p.b}, i64 {p.b_stride}, i64 {p.beats}, ptr {src}, i64 {kept}, "
-            f"ptr {dst}, i64 {ds}, i64 {last_lanes}, ptr {pf}, i64 {next_rows})"
+            f"ptr {dst}, i64 {ds}, i64 {last_lanes}, ptr {pf}, i64 {next_rows}{place})"
         )
 
         made = f.at(mine, f.mul(f.sub(i, piece.first), row_bytes)) if pieces.reach_back else mine

@@ -74,7 +74,8 @@ class Word:
     SUMS_IN_C = 53  # unfinished sums wait in C
     BACK = 54  # the last rows of a tile are made together with some before them, so that they are as many as any
     SUMS_ROWS = 55  # of each panel that a tile keeps
-    LISTS = 56
+    TAIL_STREAMS = 56  # which of a tail's arguments are asked for ahead: a byte for each of `STREAMS`, one more than its place; or 0
+    LISTS = 57
 
 
 #: index of the pointers that the caller stores: A, B, C, the tail's function (null when there is none)
