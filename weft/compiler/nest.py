@@ -18,6 +18,7 @@ from weft.compiler.classify import row_major
 from weft.compiler.emit import Emitter
 from weft.compiler.lower import Lowered, reachable
 from weft.compiler.phases import phases_of
+from weft.compiler.pieces import Cuts, cuts_of, pieces_of
 from weft.compiler.strips import even_chunk, strips_of
 from weft.compiler.translate import Replace, Translate
 from weft.ir.build import Builder, type_name
@@ -251,11 +252,18 @@ class Nest:
         self.next_row: dict[int, Expr] = {}
         self.rows_later: Callable[[int], dict[int, Expr]] | None = None
         strips = strips_of(self) if tile is None else None
+        self.decided: dict[int, Expr] = {}
         self.phases = phases_of(low, rows, self.survey.price) if tile is None and woven is None else {}
         if strips is not None:
             loops = strips.tasks(rows, where)
         else:
             loops = self._row_loops(rows, where) if tile is None else self._tile_loops(rows, where, tile)
+        cuts = None
+        if strips is None and tile is None and woven is None and not self.phases and loops and loops[-1][3] == "vector" and len(
+                rows) + 1 == len(self.dims):
+            cuts = cuts_of(low, [load for load, _ in self.survey.loads], low.vars[self.vector.dims[-1]], self.vector.extent)
+            if cuts is not None:
+                loops.pop()
         for level, var, _, _ in loops:
             if low.parts and var == "r":
                 self._begin_parts()
@@ -268,6 +276,8 @@ class Nest:
             self._weave(where, woven)
         elif self.phases:
             self._in_phases(where, rows)
+        elif cuts is not None:
+            self._in_pieces(where, cuts)
         else:
             self._rows(where)
         for _, var, extent, kind in reversed(loops):
@@ -299,6 +309,7 @@ class Nest:
             start = b.imul(piece, chunk)
             extent = chunk if vector.extent % chunk == 0 else b.imin(b.isub(vector.extent, start), chunk)
             where[id(vector)] = b.iadd(start, j)
+            self.run = start, b.imin(b.iadd(start, chunk), vector.extent), chunk
             loops.append((2, "j", extent, "vector"))
         return loops
 
@@ -521,6 +532,8 @@ class Nest:
             return []
         windows: dict[tuple, list[tuple[int, int]]] = {}
         for load, access in self.survey.loads:
+            if load.guard is not None and type(guard := translate(load.guard)) is Const and not guard.value:
+                continue
             if access.affine and self._step(access, vector) == 1 and self.sizes[load.buf] >= FETCHED_BYTES:
                 windows.setdefault((load.buf, *sorted(access.terms.items())), []).append((access.form[1], access.weight))
         found = []
@@ -576,6 +589,18 @@ class Nest:
         for i, out in enumerate(low.outputs):
             row = tuple(ready[i * count:(i + 1) * count])
             self.emit.append(Weave(self.out_names[out.var], done[i], row, out.var.aval.nbytes >= self.stream_from))
+
+    def _in_pieces(self, where: dict[int, Expr], cuts: Cuts) -> None:
+        """The vector loop, cut where comparisons of its index change."""
+        b, low, emit = self.b, self.low, self.emit
+        outside = Translate(low.builder, b, self.mapping(where))
+        for k, piece in enumerate(pieces_of(cuts, b, outside, low.builder.base, *self.run)):
+            name = f"j{k}"
+            where[id(self.vector)] = b.iadd(piece.start, b.index(name, piece.most, 2))
+            self.decided = piece.decided
+            emit.open(2)
+            self._rows(where)
+            emit.close(name, piece.extent, "vector")
 
     def _in_phases(self, where: dict[int, Expr], rows: list[Dim]) -> None:
         """The rows of one turn, one store after the other."""
@@ -659,7 +684,7 @@ class Nest:
 
     def mapping(self, where: dict[int, Expr]) -> dict[int, Expr]:
         zero = self.b.const(0, "i64")
-        mapping = {id(self.low.part): self.part} if self.low.parts > 1 else {}
+        mapping = {id(self.low.part): self.part, **self.decided} if self.low.parts > 1 else dict(self.decided)
         for dim in self.dims:
             for d in dim.dims:
                 mapping[id(self.low.vars[d])] = zero
