@@ -1,5 +1,7 @@
 """Data that only moves: tiles turned in registers, rows read here and there, borders taken from inside."""
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -8,7 +10,9 @@ import weft
 import weft.numpy as wnp
 import weft.ops.layout as L
 from tests.compiler.machine import check
+from weft.compiler import tiles
 from weft.core.stage import stage
+from weft.ir.loops_text import print_kernel
 from weft.ir.types import ShapedArray
 
 BF16 = ml_dtypes.bfloat16
@@ -42,6 +46,29 @@ def test_a_tile_is_a_cache_line_wide(dtype, size):
     x = numbers((256, 192), dtype)
     scheduled = check(stage(lambda x: [L.transpose(x, permutation=(1, 0))], [ShapedArray(x.shape, np.dtype(dtype))]), x)
     assert [buf.size for kernel in scheduled.kernels for buf in kernel.scratch] == [size * size]
+
+
+def _side_by_side(shape, dtype="f4") -> int:
+    """Rows of tiles that the kernel of a transpose takes side by side."""
+    x = numbers(shape, dtype)
+    (kernel,) = check(stage(lambda x: [L.transpose(x, permutation=(1, 0))], [ShapedArray(x.shape, x.dtype)]), x).kernels
+    return int(re.search(r"serial h in (\d+)", print_kernel(kernel))[1])
+
+
+def test_tiles_go_side_by_side_where_lines_of_the_result_lie_pages_apart():
+    assert [_side_by_side((1024, 1024), dtype) for dtype in ("f8", "f4", BF16, "i1")] == [4, 2, 1, 1]
+    assert _side_by_side((1000, 1024)) == _side_by_side((1024, 64)) == 1          # not pages apart; lines too short for a stream
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", BF16], ids=lambda dtype: np.dtype(dtype).name)
+@pytest.mark.parametrize("first", range(16, 71, 11))
+def test_any_number_of_rows_side_by_side(first, dtype, monkeypatch):
+    monkeypatch.setattr(tiles, "PAGE", 1)
+    monkeypatch.setattr(tiles, "SHORT_LINE", 0)
+    monkeypatch.setattr(tiles, "RUN", 64)
+    xs = [numbers((k, k * 30 % 71 + 16), dtype) for k in range(first, min(first + 11, 71))]
+    for x, got in zip(xs, weft.jit(lambda given: [wnp.copy(each.T) for each in given])(xs)):
+        assert (np.asarray(got) == x.T).all()
 
 
 def test_halves_turn_as_they_lie_in_memory():

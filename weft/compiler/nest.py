@@ -14,51 +14,41 @@ import itertools
 import math
 from collections.abc import Callable
 
+from weft.compiler.ahead import between_passes, jumps, looked_up, streams
 from weft.compiler.classify import row_major
 from weft.compiler.emit import Emitter
 from weft.compiler.lower import Lowered, reachable
 from weft.compiler.phases import phases_of
 from weft.compiler.pieces import Cuts, cuts_of, pieces_of
 from weft.compiler.strips import even_chunk, strips_of
+from weft.compiler.survey import HEAVY, Access, Dim, Survey, price_of
+from weft.compiler.tiles import tiles_of
 from weft.compiler.translate import Replace, Translate
 from weft.ir.build import Builder, type_name
 from weft.ir.jaxpr import Var
 from weft.ir.loops import (
-    BINARY_MATH,
     FLOATS,
     ITEMSIZE,
-    UNARY_MATH,
     Accum,
     Buf,
     Const,
     Expr,
-    Index,
     Init,
     Kernel,
-    Load,
     Op,
     Prefetch,
     Ref,
     Store,
     Weave,
 )
-from weft.util.record import field, record
+from weft.util.record import record
 
 TASK_BYTES = 1 << 16           # work of one task, as bytes of memory traffic
 MOST_TASKS = 256
-FETCHED_BYTES = 1 << 20        # of an operand that no cache near the core holds
-LOOKED_UP_BYTES = 1 << 23      # of an operand that no cache holds: rows that are looked up in it are fetched before their turn,
-LOOKED_AHEAD, MOST_ROWS_AHEAD = 4096, 16     # so many bytes, or rows, before
-FETCHED_AHEAD = 1 << 13        # bytes before its turn that what comes into a window is fetched
-WINDOW_BYTES = 1 << 22         # places farther apart are no window: parts of an array that were put together otherwise
 SUM_BLOCK = 4096               # a float sum longer than four of these is summed in blocks
-LINE = 64                      # bytes of a cache line: tiles that are turned are one line wide and high,
-RUN = 1024                     # and follow one another along the operand for so many elements
 MOST_WOVEN, WOVEN_PRICE = 8, 64    # of a short inner dim that is computed side by side: its extent, all its work
-_HEAVY = (UNARY_MATH | BINARY_MATH) - {"sqrt", "rsqrt", "floor", "ceil", "round_even", "trunc", "is_finite", "copysign"}
 SPILL_BYTES = 1 << 17
 STREAM_BYTES = 1 << 25         # results that are longer than the caches go past them;
-SHORT_RUN = 1 << 10            # bytes of a line of tiles that ends before a prefetcher has found its stream
 STREAM_TILED = 1 << 24         # written across their lines they do so sooner
 
 
@@ -69,83 +59,6 @@ class Built:
     ins: list[Var]
     outs: list[Var]
     in_place: list[tuple[Var, Var]]
-
-
-@record(frozen=False)
-class Dim:
-    """One loop: dims `[first..last]` of the shape; `steps` are its strides in all accesses."""
-    dims: list[int]
-    extent: int
-    column: bool
-    steps: list[int] = field(default_factory=list)
-
-
-@record(frozen=False)
-class Access:
-    """A place where memory is touched: coefficients by id of loop variable.
-
-    `affine`: the address is a sum of such steps; `plain`: and there is no guard.
-    `jumps`: loop variables that move the address by no fixed step; `looked_up`: it is made of values in memory."""
-    buf: str
-    terms: dict[int, int]
-    weight: int
-    affine: bool
-    plain: bool
-    form: tuple
-    jumps: set[int]
-    looked_up: bool
-
-
-class Survey:
-    """All memory accesses and the loop variables that are used for anything but addresses."""
-
-    def __init__(self, low: Lowered):
-        self.b = low.builder
-        self.accesses: list[Access] = []
-        self.loads: list[tuple[Load, Access]] = []
-        self.pinned: set[int] = set()
-        self.price = 0
-        self.seen: set[int] = set()
-        for r in low.reductions:
-            self.visit(r.value)
-        for out in low.outputs:
-            self.visit(out.value)
-            self.address(f"out {len(self.accesses)}", out.index, ITEMSIZE[type_name(out.var.aval.dtype)], None)
-
-    def address(self, buf: str, index: Expr, size: int, guard: Expr | None) -> None:
-        form = self.b.affine(index)
-        terms, others = {}, [] if form is not None else [index]
-        for key, k in (form[0] if form is not None else {}).items():
-            base = self.b.base(key)
-            if type(base) is Index:
-                terms[key] = k
-            else:
-                others.append(base)
-        for expr in others:
-            self.visit(expr)
-        made_of = reachable(others)
-        jumps = {id(x) for x in made_of if type(x) is Index}
-        looked_up = any(type(x) is Load for x in made_of)
-        self.accesses.append(Access(buf, terms, size, not others, guard is None and not others, form, jumps, looked_up))
-
-    def visit(self, root: Expr) -> None:
-        stack = [root]
-        seen = self.seen
-        while stack:
-            x = stack.pop()
-            if id(x) in seen:
-                continue
-            seen.add(id(x))
-            if type(x) is Load:
-                self.address(x.buf, x.index, ITEMSIZE[x.type], x.guard)
-                self.loads.append((x, self.accesses[-1]))
-                if x.guard is not None:
-                    stack.append(x.guard)
-            elif type(x) is Op:
-                self.price += _price([x])
-                stack.extend(x.args)
-            elif type(x) is Index:
-                self.pinned.add(id(x))
 
 
 def build(low: Lowered, name: str = "kernel") -> Built:
@@ -200,18 +113,6 @@ class Nest:
                 best, score = dim, got
         return best
 
-    def _transposed(self) -> Dim | None:
-        """A row dim that is contiguous for some access which strides along the vector dim: such a pair is tiled."""
-        vector = self.vector
-        if vector is None or any(d.column for d in self.dims) or vector.extent < 16:
-            return None
-        for i, step in enumerate(vector.steps):
-            if step > 1:
-                for dim in self.dims:
-                    if dim is not vector and dim.steps[i] == 1 and dim.extent >= 16:
-                        return dim
-        return None
-
     def _woven(self) -> Dim | None:
         """A short innermost dim of all results, just inside the vector dim: its elements are stored as rows."""
         vector, survey = self.vector, self.survey
@@ -226,7 +127,7 @@ class Nest:
 
     def price(self, roots: list[Expr]) -> int:
         """What it takes to compute these for one element."""
-        return _price(reachable(roots))
+        return price_of(reachable(roots))
 
     def tasks(self) -> int:
         total = 1
@@ -245,31 +146,31 @@ class Nest:
         woven = self._woven()
         rows = [d for d in self.dims if not d.column and d is not self.vector and d is not woven]
         where: dict[int, Expr] = {}
-        tile = self._transposed() if woven is None else None
-        self.stream_from = STREAM_BYTES if tile is None else STREAM_TILED
+        tiles = tiles_of(self) if woven is None else None
+        self.stream_from = STREAM_BYTES if tiles is None else STREAM_TILED
         self.staged: dict[int, Expr] = {}
         self.part = b.const(0, "i64")
         self.next_row: dict[int, Expr] = {}
         self.rows_later: Callable[[int], dict[int, Expr]] | None = None
-        strips = strips_of(self) if tile is None else None
+        strips = strips_of(self) if tiles is None else None
         self.decided: dict[int, Expr] = {}
-        self.phases = phases_of(low, rows, self.survey.price) if tile is None and woven is None else {}
+        self.phases = phases_of(low, rows, self.survey.price) if tiles is None and woven is None else {}
+        cuts = None
         if strips is not None:
             loops = strips.tasks(rows, where)
+        elif tiles is not None:
+            loops = tiles.loops(rows, where)
         else:
-            loops = self._row_loops(rows, where) if tile is None else self._tile_loops(rows, where, tile)
-        cuts = None
-        if strips is None and tile is None and woven is None and not self.phases and loops and loops[-1][3] == "vector" and len(
-                rows) + 1 == len(self.dims):
-            cuts = cuts_of(low, [load for load, _ in self.survey.loads], low.vars[self.vector.dims[-1]], self.vector.extent)
-            if cuts is not None:
-                loops.pop()
+            loops = self._row_loops(rows, where)
+            if woven is None and not self.phases and len(rows) + 1 == len(self.dims):
+                cuts = cuts_of(low, [load for load, _ in self.survey.loads], low.vars[self.vector.dims[-1]], self.vector.extent)
+                loops = loops if cuts is None else loops[:-1]
         for level, var, _, _ in loops:
             if low.parts and var == "r":
                 self._begin_parts()
             self.emit.open(level)
-            if tile is not None and var == "c":
-                self._stage(where, tile)
+            if tiles is not None and var == "h":
+                tiles.stage(where)
         if strips is not None:
             strips.write(where)
         elif woven is not None:
@@ -293,13 +194,13 @@ class Nest:
         lanes_are_rows = vector is not None and not vector.column
         if lanes_are_rows and all(o.var.aval.nbytes >= self.stream_from for o in self.low.outputs):
             # who reads waits for memory, who stores past the caches does not
-            rows = sorted(rows, key=lambda dim: -sum([abs(self._step(access, dim)) for _, access in self.survey.loads]))
+            rows = sorted(rows, key=lambda dim: -sum([abs(self.step(access, dim)) for _, access in self.survey.loads]))
         counts = [d.extent // self.phases.get(id(d), 1) for d in rows]
         total, tasks, pieces, chunk = math.prod(counts), self.low.parts or self.tasks(), 1, vector.extent if lanes_are_rows else 0
         if lanes_are_rows and total < tasks:
             chunk = even_chunk(vector.extent, -(-tasks // total))
             pieces = -(-vector.extent // chunk)
-        loops, row, piece = self._share(total, pieces, tasks)
+        loops, row, piece = self.share(total, pieces, tasks)
         self.split(row, rows, counts, where)
         if loops and loops[-1][1] == "r":
             self.split(b.iadd(row, 1), rows, counts, self.next_row)
@@ -313,7 +214,7 @@ class Nest:
             loops.append((2, "j", extent, "vector"))
         return loops
 
-    def _share(self, total: int, pieces: int, tasks: int) -> tuple[list, Expr, Expr]:
+    def share(self, total: int, pieces: int, tasks: int) -> tuple[list, Expr, Expr]:
         """Loops that give every task its share of `total` rows, or of the pieces of one; the row, and the piece of it."""
         b, loops = self.b, []
         per = -(-total // tasks) if total >= tasks else 1
@@ -347,81 +248,7 @@ class Nest:
         if rows:
             where[id(rows[0])] = row
 
-    # ---- tiles: operands that are read across the vector dim
-
-    def _tile_loops(self, rows: list[Dim], where: dict[int, Expr], tile: Dim) -> list:
-        """Tiles one after the other along the operand's lines: reads wait for memory, so they go in order; stores need not."""
-        b, vector, across = self.b, self.vector, self._across(tile)
-        size = LINE // min([a.weight for _, a in across], default=4)
-        while size > min(vector.extent, tile.extent):
-            size //= 2
-        run = even_chunk(tile.extent, -(-tile.extent // RUN))
-        order = [*(dim for dim in rows if dim is not tile), vector]
-        if across:
-            order.sort(key=lambda dim: -self._step(across[0][1], dim))
-        counts = [-(-dim.extent // size) if dim is vector else dim.extent for dim in order]
-        order, counts = [*order, tile], [*counts, -(-tile.extent // run)]
-        loops, row, _ = self._share(math.prod(counts), 1, self.tasks())
-        self.split(row, order, counts, where)
-        start, first = b.imul(where[id(vector)], size), b.imul(where[id(tile)], run)
-        left = run if tile.extent % run == 0 else b.imin(b.isub(tile.extent, first), run)
-        tiles = -(-left // size) if type(left) is int else b.idiv(b.iadd(left, size - 1), size)
-        base = b.iadd(first, b.imul(b.index("c", -(-run // size), 2), size))
-        where[id(tile)] = b.iadd(base, b.index("u", size, 3))
-        where[id(vector)] = b.iadd(start, b.index("j", size, 4))
-        down = size if tile.extent % size == 0 else b.imin(b.isub(tile.extent, base), size)
-        along = size if vector.extent % size == 0 else b.imin(b.isub(vector.extent, start), size)
-        self.tile_size, self.tile_start, self.tile_extents = size, (base, start), (down, along)
-        return [*loops, (2, "c", tiles, "serial"), (3, "u", down, "serial"), (4, "j", along, "vector")]
-
-    def _stage(self, where: dict[int, Expr], tile: Dim) -> None:
-        """Bring a tile that is read across its lines into scratch first, along its lines, and turned in registers."""
-        b, emit, vector, size = self.b, self.emit, self.vector, self.tile_size
-        base, start = self.tile_start
-        down, along = self.tile_extents
-        across = self._across(tile)
-        if not across:
-            return
-        names, at = [], b.iadd(b.imul(b.index("u"), size), b.index("j"))
-        for x, _ in across:
-            names.append(f"s{len(self.scratch)}")
-            self.scratch.append(Buf(names[-1], x.type, size * size))
-            self.staged[id(x)] = b.load(names[-1], at, x.type)
-        w = b.index("w", size, 4)
-        if type(along) is int:
-            whole, rest = 1, 0
-        else:
-            whole, rest = b.idiv(along, size), b.irem(along, size)
-        # one row at a time where the tile has not as many as fit
-        for var, extent, count in (("v", whole, size), ("z", rest, 1)):
-            if extent == 0:
-                continue
-            first = b.index(var, extent if type(extent) is int else size, 3) if count == 1 else b.const(0, "i64")
-            roots, fetched = [b.iadd(b.imul(w, size), first)], []
-            for k in range(count):
-                at = b.iadd(b.iadd(start, first), k)
-                here, later = (Translate(self.low.builder, b, self.mapping({**where, id(tile): b.iadd(base, w), id(vector): v}))
-                               for v in (at, b.iadd(at, size)))
-                roots += [here(x) for x, _ in across]
-                fetched += [(x.buf, later(x.index)) for x, a in across
-                            if tile.extent * a.weight <= SHORT_RUN and count > 1 and self.sizes[x.buf] >= FETCHED_BYTES]
-            emit.open(3)
-            emit.open(4)
-            place, *values = emit.compute(roots + [index for _, index in fetched])
-            for (buf, _), index in zip(fetched, values[count * len(names):]):
-                emit.append(Prefetch(buf, index))
-            for i, name in enumerate(names):
-                row = tuple(values[i:count * len(names):len(names)])
-                emit.append(Weave(name, place, row) if count > 1 else Store(name, place, row[0]))
-            emit.close("w", down, "vector")
-            emit.close(var, extent, "serial")
-
-    def _across(self, tile: Dim) -> list[tuple[Load, Access]]:
-        """What is read across the vector dim, along the other dim of the tile."""
-        return [(x, a) for x, a in self.survey.loads
-                if a.plain and self._step(a, self.vector) > 1 and self._step(a, tile) == 1]
-
-    def _step(self, access: Access, dim: Dim) -> int:
+    def step(self, access: Access, dim: Dim) -> int:
         return access.terms.get(id(self.low.vars[dim.dims[-1]]), 0)
 
     def _begin_parts(self) -> None:
@@ -474,103 +301,18 @@ class Nest:
             self._spill(passes, columns, where)
         else:
             passes = [(*p, []) for p in passes]
-        fetched = self._ahead(passes, where)
+        fetched = between_passes(self, passes, where)
         for (reductions, outputs, roots, spills), ahead in zip(passes, fetched):
             self._pass(reductions, outputs, roots, spills, loops, blocked, ahead)
         final = [o for o in low.outputs if o.level < 0]
         roots = []
         for o in final:
             roots += [translate(o.index), translate(o.value)]
-        coming = [*self._jumps(where), *([] if columns else [*self._looked_up(where), *self._streams(where, translate)])]
+        coming = [*jumps(self, where), *([] if columns else [*looked_up(self, where), *streams(self, where, translate)])]
         done = emit.compute(roots + [index for _, index in coming])
         for (buf, _), index in zip(coming, done[len(roots):]):
             emit.append(Prefetch(buf, index))
         self.store(final, done[:len(roots)])
-
-    def _jumps(self, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
-        """The next rows of operands whose rows are read here and there, so often that most of their lines are wanted.
-
-        Nothing else foresees them: neither their order nor, before the indices are there, the rows."""
-        low, vector, b = self.low, self.vector, self.b
-        if vector is None or vector.column or not self.next_row:
-            return []
-        own, found = {id(low.vars[d]) for d in vector.dims}, {}
-        for load, access in self.survey.loads:
-            steps = {id(d): self._step(access, d) for d in self.dims if self._step(access, d)}
-            if own.isdisjoint(access.jumps) or self.sizes[load.buf] < FETCHED_BYTES or not steps or id(vector) in steps:
-                continue
-            span = min(steps.values())
-            if 0 < span * access.weight <= vector.extent * LINE and span * access.weight <= FETCHED_BYTES >> 4:
-                first = b.const(access.form[1], "i64")
-                for dim, step in steps.items():
-                    first = b.iadd(first, b.imul(self.next_row[dim], step))
-                found[load.buf, id(first)] = load.buf, b.iadd(first, b.imul(where[id(vector)], -(-span // vector.extent)))
-        return list(found.values())
-
-    def _looked_up(self, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
-        """What some rows later is read side by side in places that are looked up: the places are known, and nothing else fetches."""
-        found: dict[tuple, tuple[str, Expr]] = {}
-        if self.vector is None or self.rows_later is None:
-            return []
-        own = {id(self.low.vars[d]) for d in self.vector.dims}
-        for load, access in self.survey.loads:
-            if access.looked_up and own.isdisjoint(access.jumps) and self._step(access, self.vector) == 1 \
-                    and self.sizes[load.buf] >= LOOKED_UP_BYTES:
-                rows = min(max(2, LOOKED_AHEAD // (self.vector.extent * access.weight)), MOST_ROWS_AHEAD)
-                later = Translate(self.low.builder, self.b, self.mapping({**where, **self.rows_later(rows)}))
-                found[load.buf, id(load.index)] = load.buf, later(load.index)
-        return list(found.values())
-
-    def _streams(self, where: dict[int, Expr], translate: Translate) -> list[tuple[str, Expr]]:
-        """What comes into the windows of operands that are read at several places around one, and the only stream of a kernel whose
-        results go past the caches.
-
-        Several streams through one array that are mostly in the caches keep the machine's own fetchers from seeing the one that
-        is not: the furthest. And they do not run as far ahead of one stream as a loop of many instructions needs."""
-        low, vector, b = self.low, self.vector, self.b
-        if vector is None:
-            return []
-        windows: dict[tuple, list[tuple[int, int]]] = {}
-        for load, access in self.survey.loads:
-            if load.guard is not None and type(guard := translate(load.guard)) is Const and not guard.value:
-                continue
-            if access.affine and self._step(access, vector) == 1 and self.sizes[load.buf] >= FETCHED_BYTES:
-                windows.setdefault((load.buf, *sorted(access.terms.items())), []).append((access.form[1], access.weight))
-        found = []
-        alone = len(windows) == 1 and not self.staged and all(out.var.aval.nbytes >= self.stream_from for out in low.outputs)
-        for (buf, *terms), places in windows.items():
-            furthest, weight = max(places)
-            span = (furthest - min(places)[0]) * weight
-            if span <= WINDOW_BYTES and (span or alone):
-                at = b.const(furthest + FETCHED_AHEAD // weight, "i64")
-                for key, step in terms:
-                    at = b.iadd(at, b.imul(translate(low.builder.base(key)), step))
-                found.append((buf, at))
-        return found
-
-    def _ahead(self, passes: list, where: dict[int, Expr]) -> list[list]:
-        """What each pass fetches of the row that follows, so that memory is busy while a row is gone over again.
-
-        The pass that computes most does so, unless it is busy storing rows."""
-        ahead: list[list] = [[] for _ in passes]
-        if passes and self.vector is not None and self.vector.column:
-            ahead[0] += self._looked_up(where)
-        if len(passes) < 2 or not self.next_row or self.vector is None:
-            return ahead
-        free = [p for p, (_, outputs, _, _) in enumerate(passes) if all(o.combine is not None for o in outputs)]
-        busiest = max(free, key=lambda p: (self.price(passes[p][2]), p), default=-2)
-        translate = Translate(self.low.builder, self.b, self.mapping({**where, **self.next_row}))
-        ahead[busiest] += self.fetched([d for d in self.dims if not d.column], translate)
-        return ahead
-
-    def fetched(self, along: list[Dim], translate: Translate) -> list[tuple[str, Expr]]:
-        """What is read side by side of operands too large for near caches and varies along these dims: buffers and indices."""
-        found: dict[tuple, tuple[str, Expr]] = {}
-        for load, access in self.survey.loads:
-            if access.plain and self._step(access, self.vector) == 1 and self.sizes[load.buf] >= FETCHED_BYTES and any(
-                    self._step(access, d) for d in along):
-                found[load.buf, id(load.index)] = load.buf, translate(load.index)
-        return list(found.values())
 
     def _weave(self, where: dict[int, Expr], woven: Dim) -> None:
         """One row of each result."""
@@ -665,7 +407,7 @@ class Nest:
             replaced: dict[int, Expr] = {}
             reach = reachable(roots)
             for x in reach:
-                if id(x) in first and first[id(x)] < p and type(x) is Op and x.op in _HEAVY and x.type in FLOATS \
+                if id(x) in first and first[id(x)] < p and type(x) is Op and x.op in HEAVY and x.type in FLOATS \
                         and size * ITEMSIZE[x.type] <= SPILL_BYTES and len(self.scratch) < 4 + len(kept):
                     if id(x) not in kept:
                         if len(kept) >= 4 or self.emit.level(x) < 5:
@@ -713,8 +455,3 @@ class Nest:
                 if alike and all(a.plain and a.form == form for a in accesses.get(low.names[var], ())):
                     pairs.append((out.var, var))
         return pairs
-
-
-def _price(exprs: list[Expr]) -> int:
-    """What it takes to compute these, addresses aside."""
-    return sum([20 if x.op in _HEAVY else 1 for x in exprs if type(x) is Op and x.type != "i64"])

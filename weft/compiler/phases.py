@@ -16,7 +16,7 @@ from weft.compiler.lower import Lowered, reachable
 from weft.ir.loops import Const, Op
 
 if TYPE_CHECKING:
-    from weft.compiler.nest import Dim
+    from weft.compiler.survey import Dim
 
 MOST_WORK = 2048               # of a turn, in simple vector instructions, counted before anything is decided
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from weft.compiler.lower import Lowered, reachable
+from weft.compiler.survey import LINE
 from weft.ir.build import Builder, type_name
 from weft.ir.loops import COMPARISONS, ITEMSIZE, Const, Expr, Load, Op
 from weft.util.record import record
 
-LINE = 64                      # bytes of a cache line
 LONG = 1 << 20                 # bytes of results from which the guards cost more than the code of several loops takes to compile
 MOST_PLACES, PLAIN = 8, 64     # of a loop: places where it is cut, and elements of the mean piece
 _OPEN = 1 << 62

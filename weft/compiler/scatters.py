@@ -18,10 +18,12 @@ from itertools import pairwise
 
 import numpy as np
 
+from weft.compiler.ahead import LOOKED_AHEAD, MOST_ROWS_AHEAD
 from weft.compiler.classify import row_major
-from weft.compiler.nest import LINE, LOOKED_AHEAD, MOST_ROWS_AHEAD, STREAM_BYTES, TASK_BYTES
+from weft.compiler.nest import STREAM_BYTES, TASK_BYTES
 from weft.compiler.special import PARALLEL_BYTES, loops_around
 from weft.compiler.strips import even_chunk
+from weft.compiler.survey import LINE
 from weft.core.primitive import registry
 from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Eqn, Literal

@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from weft.compiler.ahead import fetched
 from weft.compiler.fuse import FEWEST_STRIP_ROWS, STRIP, strip_width
 from weft.compiler.lower import Output, Reduction, reachable
 from weft.compiler.translate import Translate
@@ -21,7 +22,8 @@ from weft.ir.loops import FLOATS, Buf, Const, Expr, Op, Prefetch, Ref, Store
 from weft.util.record import record, replace
 
 if TYPE_CHECKING:
-    from weft.compiler.nest import Dim, Nest
+    from weft.compiler.nest import Nest
+    from weft.compiler.survey import Dim
 
 STRIP_ROWS = 8                 # rows that are added into them at a time, at most: as many if their code is short,
 SHORT = 16                     # which a long function is not
@@ -243,7 +245,7 @@ class Strips:
         found = []
         for row in rows if self.chunk <= FETCHED_WIDTH else []:
             there = self._translate({**where, id(self.column): self.b.iadd(row, FETCHED_ROWS)})
-            found += self.nest.fetched([self.column], there)
+            found += fetched(self.nest, [self.column], there)
         return found
 
     def _tree(self, op: str, terms: list[Expr]) -> Expr:
