@@ -14,19 +14,15 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from weft.codegen import heap
 from weft.codegen.program import compile_program
-from weft.compiler.looks import without_looks
 from weft.compiler.schedule import Scheduled, schedule
 from weft.compiler.simplify import simplify
-from weft.ir import check, dump
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.program_mesh import has_shard_map
 from weft.ir.shardings import Sharding, SingleDeviceSharding
 from weft.runtime import buffer
 from weft.runtime.array import ArraySpec
 from weft.runtime.executable import Executable, Plan
-from weft.runtime.reference import ReferenceExecutable
 from weft.transforms.erase import erase
 from weft.transforms.physical import physicalize
 from weft.util.collector import paused
@@ -65,9 +61,13 @@ def compile_jaxpr(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
     stages, in_specs, out_specs = stages_of(jaxpr, in_specs, out_shardings, donated, name, assignment)
     scheduled = stages.scheduled
     if scheduled is None:
+        from weft.runtime.reference import ReferenceExecutable
+
         return ReferenceExecutable(stages.stacked, in_specs, out_specs, donated, stages)
     native = _Timer(stages)("codegen", compile_program, scheduled.program)
     if native.host.calls:
+        from weft.codegen import heap
+
         buffer.use_native(heap.symbols())    # whose blocks are freed without running Python, where an interrupt could be lost
     plan = Plan(scheduled.consts, scheduled.aliases, scheduled.program.arena_bytes, scheduled.kernel_count, len(stages.collectives))
     stages.seconds["total"] = time.perf_counter() - start
@@ -94,10 +94,14 @@ def stages_of(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Sequen
         shardings = result.out_shardings
         in_specs = [ArraySpec(s.aval, sharding, s.committed) for s, sharding in zip(in_specs, result.in_shardings)]
     else:
-        program, looks = without_looks(program)
-        for callback in looks:
-            callback(SingleDeviceSharding(assignment[0]))
-        stages.stacked = program = timer("simplify without looks", simplify, program) if looks else program
+        if "inspect" in program.effects:
+            from weft.compiler.looks import without_looks
+
+            program, looks = without_looks(program)
+            for callback in looks:
+                callback(SingleDeviceSharding(assignment[0]))
+            program = timer("simplify without looks", simplify, program)
+        stages.stacked = program
         shardings = [SingleDeviceSharding(assignment[0])] * len(jaxpr.outvars)
         shardings = [want if want is not None else given for want, given in zip(out_shardings, shardings)]
     committed = len(assignment) > 1 or any(s.committed for s in in_specs) or any(s is not None for s in out_shardings)
@@ -127,8 +131,12 @@ class _Timer:
             result = run(*args)
         self.stages.seconds[title] = time.perf_counter() - start
         if config.verify and isinstance(result, Jaxpr):
+            from weft.ir import check
+
             check.check_jaxpr(result)
         if config.dump:
+            from weft.ir import dump
+
             dump.write(config.dump, self.stages.name, self.number, title, result)
         self.number += 1
         return result

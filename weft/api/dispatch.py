@@ -11,17 +11,19 @@ import functools
 import sys
 import threading
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.codegen import dispatch as native, heap
-from weft.codegen._link import are_at_hand
 from weft.ir.types import ShapedArray
 from weft.runtime import buffer
 from weft.runtime.array import Array, ArraySpec, default_sharding
 from weft.runtime.executable import Executable
 from weft.util import tree
 from weft.util.state import guard
+
+if TYPE_CHECKING:
+    from weft.codegen.dispatch import Dispatcher, Places
 
 _ARRAY, _TUPLE, _LIST, _DICT, _NONE, _F32, _F64, _I32, _I64, _SAME, _BOOL = range(11)
 #: a Python number of this type, wanted as this dtype, is written by native code
@@ -102,6 +104,8 @@ class _Entry:
 
     def __init__(self, executable: Executable, n_args: int, names: Sequence[str], ins: _Words, outs: _Words,
                  next_address: int | None):
+        from weft.codegen import dispatch  # here and below: a second call of a function wants native dispatch, not the first
+
         n_const = len(executable.const_inputs)
         in_specs = executable.in_specs[n_const:]
         aliases = [executable.aliases.get(i, n_const - 1) - n_const for i in range(len(executable.out_specs))]
@@ -122,7 +126,7 @@ class _Entry:
             next_address or 0, n_args, at[0], at[1], executable.native.entry, n_const, at[2], len(in_specs),
             len(executable.out_specs), at[3], at[4], at[5], len(executable.consts), at[6], executable.arena_bytes, guard[1],
             int(executable.is_long), id(raise_error), len(names), at[7], at[8], at[9], len(donated), at[10]])
-        assert len(self.words) == native.ENTRY_WORDS
+        assert len(self.words) == dispatch.ENTRY_WORDS
         self.address = ctypes.addressof(self.words)
 
 
@@ -155,7 +159,7 @@ class _Leaf:
     """Stands for an array in a result tree."""
 
 
-_dispatchers: dict[type, native.Dispatcher | None] = {}
+_dispatchers: dict[type, Dispatcher | None] = {}
 
 
 def can_dispatch(cls: type) -> bool:
@@ -171,6 +175,9 @@ def install(cls: type, wait: bool = True) -> bool:
     if cls not in _dispatchers:
         with _lock:
             if cls not in _dispatchers:
+                from weft.codegen import heap
+                from weft.codegen._link import are_at_hand
+
                 places = _places(cls)
                 if not wait and places is not None and not are_at_hand([heap.PART, places.part()]):
                     return False
@@ -178,19 +185,23 @@ def install(cls: type, wait: bool = True) -> bool:
     return _dispatchers[cls] is not None
 
 
-def _install(cls: type, places: native.Places | None) -> native.Dispatcher | None:
+def _install(cls: type, places: Places | None) -> Dispatcher | None:
+    from weft.codegen import dispatch, heap
+
     buffer.use_native(heap.symbols())
-    dispatcher = places and native.make_dispatcher(places, cls, ctypes.addressof(guard))
+    dispatcher = places and dispatch.make_dispatcher(places, cls, ctypes.addressof(guard))
     if dispatcher is not None:
         cls.__call__ = dispatcher.descriptor
     return dispatcher
 
 
 @functools.cache
-def _places(cls: type) -> native.Places | None:
+def _places(cls: type) -> Places | None:
     """What native code must know, seen in live objects."""
+    from weft.codegen import dispatch
+
     array = Array(ArraySpec(ShapedArray((), "float32"), default_sharding(), False), buffer.Buffer(4))
     array._value, array._parts = array._numpy(), []
     jitted = cls.__new__(cls)
     Dispatching.__init__(jitted, print)
-    return native.find_places(array, array._buffer, jitted)
+    return dispatch.find_places(array, array._buffer, jitted)

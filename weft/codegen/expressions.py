@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.codegen import complex as complex_ops, math as vector_math
+from weft.codegen import math as vector_math
 from weft.codegen.builder import MEMORY, REGISTER, Builder, mangle, vector
 from weft.codegen.lanes import Lanes, literal
 from weft.codegen.target import Target
@@ -118,6 +118,7 @@ class Expressions:
     def operate(self, op: str, args: list[Value], type_: str, goal: str = "") -> Value:
         """Apply an operation to values; `goal` is a half type where the result needs no more bits."""
         if type_ in COMPLEX or any(arg.kind == PAIR for arg in args):
+            from weft.codegen import complex as complex_ops
             return complex_ops.operate(self, op, args, type_)
         if type_ == "i64":
             made = self._index_arithmetic(op, args)

@@ -10,14 +10,13 @@ Next: `expressions` evaluates, `lanes` holds the operations, `builder` places in
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable
 
 from weft.codegen.builder import MEMORY, REGISTER, mangle, vector
 from weft.codegen.expressions import Expressions
 from weft.codegen.goals import goals_of
 from weft.codegen.loopshape import Shape, assigned, bound, mostly_calls, repeated_math, shape_of
-from weft.codegen.pack import pack
-from weft.codegen.prefix import in_all_lanes, of_first_lane, scan
 from weft.codegen.target import Target
 from weft.codegen.values import (
     AFFINE,
@@ -32,7 +31,6 @@ from weft.codegen.values import (
     uniform,
     varying,
 )
-from weft.codegen.weave import weave
 from weft.ir.loops import (
     COMPLEX,
     FLOATS,
@@ -484,6 +482,8 @@ class KernelEmitter(Expressions):
         block = shape.lanes * shape.parts
         self.lanes, self.vectorized, self.reducing = self.lanes_of(shape.lanes), True, frozenset(reduced)
         self.parts, self.scanned = shape.parts, shape.scanned
+        if shape.scanned:
+            from weft.codegen.prefix import in_all_lanes, of_first_lane
         for name in shape.scanned:
             self.env[name] = in_all_lanes(self, self.env[name])
         for name in reduced:
@@ -676,8 +676,14 @@ class KernelEmitter(Expressions):
             b.define(phi)
 
 
-_EMIT = {Let: KernelEmitter.let, Init: KernelEmitter.init, Accum: KernelEmitter.accum, Scan: scan, Store: KernelEmitter.store, Weave: weave,
-         Pack: pack, Prefetch: KernelEmitter.prefetch, For: KernelEmitter.loop, If: KernelEmitter.branch, While: KernelEmitter.repeat}
+def _elsewhere(module: str, name: str) -> Callable:
+    """A kind of statement that few kernels have: its module is loaded by the first."""
+    return lambda emitter, stmt: getattr(importlib.import_module(f"weft.codegen.{module}"), name)(emitter, stmt)
+
+
+_EMIT = {Let: KernelEmitter.let, Init: KernelEmitter.init, Accum: KernelEmitter.accum, Scan: _elsewhere("prefix", "scan"),
+         Store: KernelEmitter.store, Weave: _elsewhere("weave", "weave"), Pack: _elsewhere("pack", "pack"),
+         Prefetch: KernelEmitter.prefetch, For: KernelEmitter.loop, If: KernelEmitter.branch, While: KernelEmitter.repeat}
 
 
 def identity(op: str, type_: str) -> object:

@@ -10,9 +10,9 @@ Next: `math_exp`, `math_trig`, `math_special` hold the formulas, `math_tables` t
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 
-from weft.codegen import math_exp, math_special, math_trig
 from weft.codegen.builder import Builder
 from weft.codegen.lanes import Lanes
 from weft.codegen.math_real import Real
@@ -21,17 +21,19 @@ from weft.ir.loops import ScalarType
 #: single instructions, or expanded well by LLVM
 _INTRINSICS = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "round_even": "roundeven"}
 
-_FORMULAS: dict[str, Callable] = {
-    **{name: getattr(math_exp, name) for name in (
-        "exp", "exp2", "expm1", "log", "log1p", "log2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "logistic",
-        "rsqrt", "cbrt", "logaddexp")},
-    **{name: getattr(math_trig, name) for name in ("sin", "cos", "tan", "asin", "acos", "atan", "atan2")},
-    **{name: getattr(math_special, name) for name in (
-        "erf", "erfc", "erf_inv", "digamma", "lgamma", "bessel_i0e", "bessel_i1e", "round_away", "copysign",
-        "nextafter")},
-    "pow": math_exp.pow_,
-    "rem": math_exp.remainder,
+#: module of this package -> the functions that it states
+_STATED_BY = {
+    "math_exp": "exp exp2 expm1 log log1p log2 sinh cosh tanh asinh acosh atanh logistic rsqrt cbrt logaddexp pow rem",
+    "math_trig": "sin cos tan asin acos atan atan2",
+    "math_special": "erf erfc erf_inv digamma lgamma bessel_i0e bessel_i1e round_away copysign nextafter",
 }
+_HOMES = {name: module for module, names in _STATED_BY.items() for name in names.split()}
+_OTHERWISE = {"pow": "pow_", "rem": "remainder"}
+
+
+def _formula(op: str) -> Callable:
+    """The formula of a function; its module is loaded by the first kernel that has one of its functions."""
+    return getattr(importlib.import_module(f"weft.codegen.{_HOMES[op]}"), _OTHERWISE.get(op, op))
 
 
 def call(lanes: Lanes, op: str, type_: ScalarType, args: list[str], goal: ScalarType = "") -> str:
@@ -39,7 +41,7 @@ def call(lanes: Lanes, op: str, type_: ScalarType, args: list[str], goal: Scalar
     if type_ in ("f16", "bf16"):
         if op == "nextafter":
             single = Real(lanes, "f32")
-            y = math_special.nextafter(single, *[single.v(arg) for arg in args], type_).name
+            y = _formula(op)(single, *[single.v(arg) for arg in args], type_).name
         else:
             y = call(lanes, op, "f32", args, type_)
         return y if op == "is_finite" else lanes.settle(y, type_)
@@ -51,7 +53,7 @@ def call(lanes: Lanes, op: str, type_: ScalarType, args: list[str], goal: Scalar
     values = [real.v(arg) for arg in args]
     if op == "is_finite":
         return (real.abs(values[0]) < float("inf")).name
-    return _FORMULAS[op](real, *values).name
+    return _formula(op)(real, *values).name
 
 
 def call_outlined(lanes: Lanes, op: str, type_: ScalarType, rows: list[list[str]], goal: ScalarType = "") -> list[str]:

@@ -13,7 +13,6 @@ import numpy as np
 from weft.compiler.classify import treatment
 from weft.compiler.deviations import split_deviations
 from weft.compiler.fuse import reduced_dims, stays_in_strips
-from weft.compiler.lift import lift_products
 from weft.core.primitive import Primitive, registry
 from weft.core.stage import stage
 from weft.ir.build import HALVES, type_name
@@ -30,7 +29,11 @@ PARTS = 128                # parts of a reduction to one element
 
 def expand(jaxpr: Jaxpr) -> Jaxpr:
     """Rebuild composites, at every depth of control flow."""
-    return _drop_barriers(_fold_transposes(_fold_reshapes(_rebuild(split_deviations(lift_products(inline_calls(jaxpr)))))))
+    jaxpr = inline_calls(jaxpr)
+    if any(eqn.primitive.name == "scan" for eqn in jaxpr.eqns):
+        from weft.compiler.lift import lift_products
+        jaxpr = lift_products(jaxpr)
+    return _drop_barriers(_fold_transposes(_fold_reshapes(_rebuild(split_deviations(jaxpr)))))
 
 
 def _drop_barriers(jaxpr: Jaxpr) -> Jaxpr:

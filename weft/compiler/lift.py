@@ -19,8 +19,6 @@ MOST_BYTES = 1 << 26       # of a stack
 
 def lift_products(jaxpr: Jaxpr) -> Jaxpr:
     """The program with its scans relieved of products."""
-    if not any(_is_scan(eqn) for eqn in jaxpr.eqns):
-        return jaxpr
     eqns = []
     for eqn in jaxpr.eqns:
         eqns += _Scan(eqn).lifted() if _is_scan(eqn) else [eqn]

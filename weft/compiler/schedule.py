@@ -11,19 +11,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from weft.compiler import running, scatters, special
 from weft.compiler.classify import row_major, treatment
 from weft.compiler.expand import expand
 from weft.compiler.fuse import Graph, Group
 from weft.compiler.lower import Lowering
 from weft.compiler.memory import Buffer, Ref, Region, place
 from weft.compiler.nest import Built, build
-from weft.compiler.tail import Tail
 from weft.ir import program as P
 from weft.ir.build import type_name
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.ir.loops import Kernel
-from weft.ir.program_text import program_text
 from weft.util.record import record, replace
 
 MOST_LOWERED = 4096
@@ -60,6 +57,7 @@ class Scheduled:
 
     def text(self) -> str:
         """What dumps show: slots, steps and kernels."""
+        from weft.ir.program_text import program_text
         return program_text(self.program)
 
 
@@ -464,6 +462,7 @@ class Body:
 
     def _running(self, eqn: Eqn) -> None:
         """Running combinations: long ones by stretches."""
+        from weft.compiler import running  # here and below: what most programs do without
         run, plan = running.of(eqn), self.plan
         xs, ys = [self.ref(a) for a in eqn.invars], [self.result(v) for v in eqn.outvars]
         if run.turns == 1:
@@ -478,6 +477,7 @@ class Body:
         plan.step(lambda at: P.Loop(var, run.turns, fixed(steps, at), False), [], [])
 
     def _host(self, eqn: Eqn) -> None:
+        from weft.compiler import special
         ins = [(self.ref(a), a.aval.shape, a.aval.dtype.name) for a in eqn.invars]
         outs = [(self.result(v), v.aval.shape, v.aval.dtype.name) for v in eqn.outvars]
         function = special.host_function(eqn)
@@ -531,6 +531,7 @@ class Body:
         return sum(type(a) is not Literal and self.graph.memory_of(a) is base for a in atoms) == 1
 
     def _scatter(self, eqn: Eqn) -> None:
+        from weft.compiler import scatters
         if scatters.has_rows(eqn, self._may_overwrite(eqn)):
             self._scatter_row_by_row(eqn)
             return
@@ -552,6 +553,7 @@ class Body:
 
     def _scatter_row_by_row(self, eqn: Eqn) -> None:
         """Updates brought into the order of rows, then all rows written once; in place if the operand is where the result goes."""
+        from weft.compiler import scatters
         updates, strides = self._operand(eqn.invars[2])
         operand, target = self.ref(eqn.invars[0]), self.result(eqn.outvars[0])
         kernel, reads = scatters.sorted_by_row(eqn)
@@ -579,11 +581,13 @@ class Body:
     def _update(self, eqn: Eqn) -> None:
         target = self._overwritten(eqn)
         if eqn.invars[1].aval.size:
+            from weft.compiler import special
             kernel, reads = special.update_kernel(eqn)
             self.plan.launch(kernel, [self.ref(eqn.invars[i]) for i in reads], [target])
 
     def _contract(self, eqn: Eqn, group: Group | None = None) -> None:
         """A matmul, and the group that is its tail."""
+        from weft.compiler import special
         (a, a_strides), (b, b_strides) = self._operand(eqn.invars[0]), self._operand(eqn.invars[1])
         dot = special.Contraction(eqn, a_strides, b_strides, dense_rows=group is not None)
         if dot.exchanged:
@@ -602,6 +606,7 @@ class Body:
             return
         key, leaves = self.graph.signature(group)
         key = key and (key, leaves.index(eqn.outvars[0]), dot.shape(), acc)
+        from weft.compiler.tail import Tail
         lower = lambda: Tail(self.graph, group, dot, acc).kernel(self._name(group))
         kernel, ins, in_place = self._kernel(group, (key, leaves), lower)
         reads, writes = [self.ref(v) for v in ins], [self.result(v) for v in group.roots]

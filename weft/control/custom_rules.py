@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from weft.control.call import make_call_rules
+from weft.control.call_rules import make_call_rules
 from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive, unsupported
 from weft.core.stage import hoist_tracers, stage

@@ -13,10 +13,8 @@ from weft.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft.ir.types import ShapedArray
 from weft.numpy.promote import PYTHON_SCALARS, broadcast_to_shape, cast, check_arraylike, concrete, shape_of, value
 from weft.ops import elementwise as ew
-from weft.ops.keys import random_unwrap, random_wrap
 from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape
 from weft.ops.placement import with_out_sharding
-from weft.ops.slicing import concatenate
 from weft.runtime.array import Array, from_numpy
 from weft.util import dtypes, tree
 from weft.util.errors import ShapeError
@@ -124,6 +122,7 @@ def _from_nested(x, dtype):
         return _convert(x, dtype, False)
     want = dtype if dtype is not None else dtypes.result_type(*tree.tree_leaves(
         x, is_leaf=lambda v: not isinstance(v, (list, tuple))))
+    from weft.ops.slicing import concatenate  # which rarely makes an array
     parts = [cast(concrete(_from_nested(v, want)), want) for v in x]
     shapes = {tuple(p.shape) for p in parts}
     if len(shapes) > 1:
@@ -141,6 +140,7 @@ def copy(a, order: str | None = None):
     check_arraylike("copy", a)
     a = concrete(value(a))
     if dtypes.is_extended(typeof(a).dtype):
+        from weft.ops.keys import random_unwrap, random_wrap
         return random_wrap(ew.copy(random_unwrap(a)), typeof(a).dtype)
     return ew.copy(a)
 
@@ -166,6 +166,7 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
     check_arraylike("full", fill_value)
     shape = _shape(shape)
     if dtype is not None and dtypes.is_extended(dtype):     # keys: each word of theirs
+        from weft.ops.keys import random_wrap
         return random_wrap(full((*shape, *dtype.impl.key_shape), fill_value, np.uint32, device=device, out_sharding=out_sharding), dtype)
     weak = dtype is None and typeof(fill_value).weak_type
     dtype = typeof(fill_value).dtype if dtype is None else dtypes.check_dtype(dtype, "full")
@@ -386,6 +387,7 @@ def indices(dimensions: Sequence[int], dtype=None, sparse: bool = False):
         return tuple(grids)
     if not grids:
         return zeros((0,), want)
+    from weft.ops.slicing import concatenate
     return concatenate([reshape(g, (1, *dims)) for g in grids], 0)
 
 

@@ -18,14 +18,21 @@ from weft.numpy.promote import is_arraylike
 from weft.runtime.array import Array
 
 
-def _operator(fun: Callable, swapped: bool = False) -> Callable:
+def _operator(name: str) -> Callable:
     """A binary operator: other types get their chance through NotImplemented."""
-    if swapped:
-        def method(self, other):
-            return fun(other, self) if type(other) in _KNOWN or is_arraylike(other) else NotImplemented
-    else:
-        def method(self, other):
-            return fun(self, other) if type(other) in _KNOWN or is_arraylike(other) else NotImplemented
+    fun = getattr(wnp, name)
+
+    def method(self, other):
+        return fun(self, other) if type(other) in _KNOWN or is_arraylike(other) else NotImplemented
+    return method
+
+
+def _swapped(name: str) -> Callable:
+    """A binary operator of which the array is the second operand."""
+    fun = getattr(wnp, name)
+
+    def method(self, other):
+        return fun(other, self) if type(other) in _KNOWN or is_arraylike(other) else NotImplemented
     return method
 
 
@@ -114,13 +121,14 @@ PROPERTIES = {"T": "transpose", "mT": "matrix_transpose", "real": "real", "imag"
 
 
 class _Late:
-    """An attribute of arrays that is made when it is first used, and then takes this one's place."""
+    """An attribute of arrays that is made, by `make(*facts)`, when it is first used, and then takes this one's place."""
+    __slots__ = ("name", "make", "facts")
 
-    def __init__(self, name: str, make: Callable[[], Any]):
-        self.name, self.make = name, make
+    def __init__(self, name: str, make: Callable[..., Any], *facts: str):
+        self.name, self.make, self.facts = name, make, facts
 
     def __get__(self, instance: Any, owner: type) -> Any:
-        made = self.make()
+        made = self.make(*self.facts)
         for cls in (Array, Tracer):
             setattr(cls, self.name, made)
         return made.__get__(instance, owner)
@@ -140,6 +148,10 @@ def _of_self(name: str) -> Callable:
     return lambda self: fun(self)
 
 
+def _property(name: str) -> property:
+    return property(_of_self(name))
+
+
 def _getitem() -> Callable:
     from weft.numpy.eager_index import getitem
     return lambda self, index: getitem(self, index)
@@ -150,27 +162,25 @@ def _at() -> property:
     return property(_AtHelper)
 
 
-def _attributes() -> dict[str, Callable[[], Any]]:
-    """What makes each attribute that arrays and tracers share."""
-    makers: dict[str, Callable[[], Any]] = {"__getitem__": _getitem, "at": _at, "flatten": lambda: _method("ravel")}
-    for name, fun in OPERATORS.items():
-        makers[f"__{name}__"] = lambda fun=fun: _operator(getattr(wnp, fun))
-        makers[f"__r{name}__"] = lambda fun=fun: _operator(getattr(wnp, fun), swapped=True)
-    for name, fun in COMPARISONS.items():
-        makers[f"__{name}__"] = lambda fun=fun: _operator(getattr(wnp, fun))
-    for name, fun in UNARY.items():
-        makers[f"__{name}__"] = lambda fun=fun: _of_self(fun)
-    for name in METHODS:
-        makers[name] = lambda name=name: _method(name)
-    for name, fun in PROPERTIES.items():
-        makers[name] = lambda fun=fun: property(_of_self(fun))
-    return makers
-
-
 def attach(cls: type) -> None:
     """Give `cls` the operators and methods of arrays."""
-    for name, make in _attributes().items():
-        setattr(cls, name, _Late(name, make))
+    def late(name: str, make: Callable[..., Any], *facts: str) -> None:
+        setattr(cls, name, _Late(name, make, *facts))
+
+    late("__getitem__", _getitem)
+    late("at", _at)
+    late("flatten", _method, "ravel")
+    for name, fun in OPERATORS.items():
+        late(f"__{name}__", _operator, fun)
+        late(f"__r{name}__", _swapped, fun)
+    for name, fun in COMPARISONS.items():
+        late(f"__{name}__", _operator, fun)
+    for name, fun in UNARY.items():
+        late(f"__{name}__", _of_self, fun)
+    for name in METHODS:
+        late(name, _method, name)
+    for name, fun in PROPERTIES.items():
+        late(name, _property, fun)
     cls.__round__ = _round
     cls.__setitem__ = _setitem
     cls.flat = property(lambda self: iter(self.ravel()))

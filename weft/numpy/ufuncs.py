@@ -22,7 +22,6 @@ from weft.numpy.promote import (
 )
 from weft.ops import elementwise as ew
 from weft.ops.comparison import select
-from weft.ops.keys import random_unwrap
 from weft.ops.reduce import reduce_and, reduce_or
 from weft.util import dtypes
 
@@ -366,6 +365,7 @@ def _by_row(op: Callable, join: Callable) -> Callable:
     def compare(x, y):
         if not dtypes.is_extended(typeof(x).dtype):
             return op(x, y)
+        from weft.ops.keys import random_unwrap
         rows = op(random_unwrap(x), random_unwrap(y))
         return join(rows, (typeof(rows).ndim - 1,))
     return compare

@@ -12,7 +12,6 @@ from weft.core.stage import stage
 from weft.core.trace import typeof
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.types import ShapedArray
-from weft.transforms.batch import to_dim
 from weft.util import dtypes
 
 _IDENTITIES = ("random_wrap", "random_unwrap")
@@ -60,6 +59,7 @@ def _run_eqn(eqn, args) -> list:
     outs, out_dims = eqn.primitive.rule("batch")(axis, args, dims, **params)
     if not eqn.primitive.multiple_results:
         outs, out_dims = [outs], [out_dims]
+    from weft.transforms.batch import to_dim  # most programs have no keys
     return [to_dim(o, d, axis, v.aval.ndim) if k else o for o, d, v, k in zip(outs, out_dims, eqn.outvars, out_keys)]
 
 

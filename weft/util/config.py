@@ -15,7 +15,6 @@ import os
 import re
 import threading
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Any
 
 from weft.util.state import guard, new_epoch
@@ -94,6 +93,14 @@ _UNSET = object()
 _PREFIXES = ("weft_", "jax_")
 
 
+class _Alias(str):
+    """The attribute of that name under another one. A string, which the collector need not go over: there are 264."""
+    __slots__ = ()
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return self if instance is None else getattr(instance, self)
+
+
 class Config(threading.local):
     """All settings. Reading is an attribute; `update` sets a flag for all threads.
 
@@ -127,9 +134,9 @@ class Config(threading.local):
             if in_trace_key:
                 _traced.append(name)
             setattr(Config, name, _from_environment(flag))
-            # Prefixed names are properties, not __getattr__: its mere presence would double the cost of every read.
+            # Prefixed names are descriptors, not __getattr__: its mere presence would double the cost of every read.
             for prefix in _PREFIXES:
-                setattr(Config, prefix + name, property(attrgetter(name)))
+                setattr(Config, prefix + name, _Alias(name))
             Config._version += 1
 
     def update(self, name: str, value: Any) -> None:

@@ -27,6 +27,14 @@ class _Field:
         self.default, self.factory, self.compare, self.repr = default, factory, compare, repr
 
 
+class _Record:
+    """What is known of a class: its fields, and how many objects it had before it got an `__init__` of its own."""
+    __slots__ = ("fields", "made")
+
+    def __init__(self, fields: dict[str, _Field]):
+        self.fields, self.made = fields, 0
+
+
 def field(*, default: Any = _MISSING, default_factory: Any = _MISSING, compare: bool = True, repr: bool = True) -> Any:
     """A field with more to say than its default: made by `default_factory`, left out of comparison or of the text."""
     return _Field(default, default_factory, compare, repr)
@@ -69,27 +77,29 @@ def _record(cls: type, frozen: bool, eq: bool) -> type:
     names: tuple[str, ...] = tuple(getattr(cls, "__annotations__", ()))
     fields: dict[str, _Field] = {name: _described(cls.__dict__.get(name, _MISSING)) for name in names}
     members = {name: value for name, value in cls.__dict__.items() if name not in names and name not in ("__dict__", "__weakref__")}
-    methods = _methods(fields, frozen, eq)
-    made = type(cls)(cls.__name__, cls.__bases__, {**methods, **members, "__slots__": names, "__match_args__": names})
-    if "__init__" not in members:
-        _init_when_it_pays(made, fields)
-    return made
+    own = {"__slots__": names, "__match_args__": names, "__record__": _Record(fields)}
+    return type(cls)(cls.__name__, cls.__bases__, {**_methods(fields, frozen, eq), **members, **own})
+
+
+_PLAIN = _Field(_MISSING, _MISSING, True, True)
 
 
 def _described(default: Any) -> _Field:
-    return default if type(default) is _Field else _Field(default, _MISSING, True, True)
+    return _PLAIN if default is _MISSING else default if type(default) is _Field else _Field(default, _MISSING, True, True)
+
+
+def _shown(self: Any) -> str:
+    shown = [name for name, one in self.__record__.fields.items() if one.repr]
+    return f"{type(self).__qualname__}({', '.join([f'{name}={getattr(self, name)!r}' for name in shown])})"
+
+
+def _reduced(self: Any) -> tuple:
+    return type(self), tuple([getattr(self, name) for name in self.__slots__])
 
 
 def _methods(fields: dict[str, _Field], frozen: bool, eq: bool) -> dict[str, Any]:
-    shown = [name for name, one in fields.items() if one.repr]
-
-    def __repr__(self) -> str:
-        return f"{type(self).__qualname__}({', '.join([f'{name}={getattr(self, name)!r}' for name in shown])})"
-
-    def __reduce__(self) -> tuple:
-        return type(self), tuple([getattr(self, name) for name in fields])
-
-    methods: dict[str, Any] = {"__repr__": __repr__, "__reduce__": __reduce__}
+    """Methods of a record. Those that need not be fast are shared by all: every object more is one that leaving takes longer for."""
+    methods: dict[str, Any] = {"__init__": _init_while_few, "__repr__": _shown, "__reduce__": _reduced}
     if eq:
         values = _getter([name for name, one in fields.items() if one.compare])
 
@@ -114,17 +124,12 @@ def _refuse(self, name: str, *value: Any) -> None:
 _MANY = 16
 
 
-def _init_when_it_pays(cls: Any, fields: dict[str, _Field]) -> None:
-    made = 0
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        nonlocal made
-        made += 1
-        if made > _MANY or not _fill(self, fields, args, kwargs):
-            cls.__init__ = written = _init(cls, fields)
-            written(self, *args, **kwargs)
-
-    cls.__init__ = __init__
+def _init_while_few(self: Any, *args: Any, **kwargs: Any) -> None:
+    cls, about = type(self), self.__record__
+    about.made += 1
+    if about.made > _MANY or not _fill(self, about.fields, args, kwargs):
+        cls.__init__ = written = _init(cls, about.fields)
+        written(self, *args, **kwargs)
 
 
 def _fill(made: Any, fields: dict[str, _Field], args: tuple, kwargs: dict[str, Any]) -> bool:

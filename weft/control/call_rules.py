@@ -1,0 +1,170 @@
+"""The rules of an operation that merely calls a program: each transformation maps the inner program, memoised on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft.control.call import call_effects, jit_p
+from weft.control.guarded import guarded
+from weft.core.interpret import evaluate, run_reference
+from weft.core.primitive import Primitive, unsupported
+from weft.core.stage import StageTrace
+from weft.core.trace import Zero, is_undef
+from weft.ir.jaxpr import Eqn, Jaxpr, Var
+from weft.ir.rewrite import dce as dce_jaxpr, used_vars
+from weft.transforms.batch import batch_jaxpr, to_dim
+from weft.transforms.jvp import jvp_jaxpr
+from weft.transforms.linearize import Partial, partial_eval_jaxpr, run_partial
+from weft.transforms.transpose import transpose_jaxpr
+
+
+def plain_call(jaxpr: Jaxpr, args: Sequence, name: str) -> list:
+    """Bind `jaxpr` as a call without any sharding or donation of its own."""
+    n_in, n_out = len(jaxpr.invars), len(jaxpr.outvars)
+    return jit_p.bind(*args, jaxpr=jaxpr, name=name, in_shardings=(None,) * n_in, out_shardings=(None,) * n_out,
+                      donated=(False,) * n_in, inline=False, keep_unused=False)
+
+
+def bind_call(primitive: Primitive, jaxpr: Jaxpr, args: Sequence, params: dict, in_shardings=None, out_shardings=None) -> list:
+    """Bind a call-like primitive on a transformed program; shardings default to unspecified."""
+    return primitive.bind(*args, **call_params(jaxpr, params, in_shardings, out_shardings))
+
+
+def call_params(jaxpr: Jaxpr, params: dict, in_shardings=None, out_shardings=None) -> dict:
+    """Parameters of a call of a transformed program."""
+    changes = dict(params, jaxpr=jaxpr)
+    if "in_shardings" in params:
+        n_in, n_out = len(jaxpr.invars), len(jaxpr.outvars)
+        changes.update(in_shardings=tuple(in_shardings) if in_shardings is not None else (None,) * n_in,
+                       out_shardings=tuple(out_shardings) if out_shardings is not None else (None,) * n_out,
+                       donated=(False,) * n_in)
+    return changes
+
+
+def call_type(*avals, jaxpr, **_):
+    return jaxpr.out_avals
+
+
+def call_reference(*args, jaxpr, **_):
+    return run_reference(jaxpr, *args)
+
+
+def _pick(values, mask):
+    return [v for v, m in zip(values, mask) if m]
+
+
+def split_call(jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> Partial:
+    """Partial evaluation of a called program: what is known is computed once and kept."""
+    return partial_eval_jaxpr(jaxpr, unknown)
+
+
+def make_call_rules(primitive: Primitive, split: Callable[[Jaxpr, Sequence[bool], dict], Partial] = split_call) -> None:
+    """Give an operation that merely calls `params['jaxpr']` its rules; `split` says how partial evaluation divides it."""
+    primitive.ref_effects = call_effects
+    fill_call_rules(primitive, primitive, split)
+
+
+def fill_call_rules(primitive: Primitive, to: Primitive, split: Callable[[Jaxpr, Sequence[bool], dict], Partial] = split_call) -> None:
+    """Fill the slots of `to` with the rules of `primitive`."""
+
+    @to.def_jvp
+    def jvp(primals, tangents, *, jaxpr, **params):
+        nonzero = tuple(type(t) is not Zero for t in tangents)
+        both, out_nonzero = jvp_jaxpr(jaxpr, nonzero)
+        params["jaxpr"] = jaxpr
+        ins, outs = params.get("in_shardings"), params.get("out_shardings")
+        if ins is not None:
+            ins = [*ins, *_pick(ins, nonzero)]
+            outs = [*outs, *_pick(outs, out_nonzero)]
+        results = bind_call(primitive, both, [*primals, *_pick(tangents, nonzero)], params, ins, outs)
+        n = len(jaxpr.outvars)
+        given = iter(results[n:])
+        return results[:n], [next(given) if nz else Zero(a.to_tangent_aval())
+                             for a, nz in zip(jaxpr.out_avals, out_nonzero)]
+
+    @to.def_batch
+    def batch(axis, args, dims, *, jaxpr, **params):
+        batched = tuple(d is not None for d in dims)
+        args = [to_dim(x, d, axis, 0) if b else x for x, d, b in zip(args, dims, batched)]
+        mapped, out_batched = batch_jaxpr(jaxpr, axis, batched)
+        params["jaxpr"] = jaxpr
+        outs = bind_call(primitive, mapped, args, params)
+        return outs, [0 if b else None for b in out_batched]
+
+    @to.def_partial_eval
+    def partial_eval(trace, args, params):
+        unknown = [trace.is_unknown(x) for x in args]
+        partial = split(params["jaxpr"], unknown, params)
+        shardings = params.get("in_shardings")
+
+        def bind_known(program, operands):
+            if not program.eqns and not program.constvars:       # nothing but forwarding
+                return evaluate(program, *operands)
+            if shardings is None:          # a plain call: a part of the program is not what the other parameters describe
+                return plain_call(program, operands, params["name"])
+            known_out = [s for s, u in zip(params["out_shardings"], partial.out_unknown) if not u]
+            known_out += [None] * (len(program.outvars) - len(known_out))
+            known_in = [s for s, u in zip(shardings, unknown) if not u]
+            return bind_call(primitive, program, operands, params, known_in, known_out)
+
+        def bind_unknown(program, operands):
+            return StageTrace.process(trace, primitive, operands, call_params(program, params))
+
+        return run_partial(trace, partial, [x for x, u in zip(args, unknown) if not u], _pick(args, unknown),
+                           bind_known, bind_unknown)
+
+    def partial_eval_eqn(eqn, mask):
+        """Split a call equation inside a program; gives (known eqn, unknown eqn, unknown variables)."""
+        partial = split(eqn.params["jaxpr"], mask, eqn.params)
+        known_ins = [a for a, u in zip(eqn.invars, mask) if not u]
+        computed = [Var(a.aval) for a in partial.known.outvars[sum(not u for u in partial.out_unknown):]]
+        fresh = iter(computed)
+        residuals = [known_ins[i] if i is not None else next(fresh) for i in partial.forwarded]
+        known_outs = [v for v, u in zip(eqn.outvars, partial.out_unknown) if not u]
+        unknown_outs = _pick(eqn.outvars, partial.out_unknown)
+        known = unknown = None
+        if known_outs or computed or partial.known.effects:
+            known = _call_eqn(eqn, partial.known, known_ins, [*known_outs, *computed])
+        if unknown_outs or partial.unknown.effects:
+            unknown = _call_eqn(eqn, partial.unknown, [*residuals, *_pick(eqn.invars, mask)], unknown_outs)
+        return known, unknown, unknown_outs
+
+    to.rules["partial_eval_eqn"] = partial_eval_eqn
+
+    @to.def_transpose
+    def transpose(cts, *args, jaxpr, **params):
+        linear = tuple(map(is_undef, args))
+        ct_nonzero = tuple(type(ct) is not Zero for ct in cts)
+        backward, nonzero = transpose_jaxpr(jaxpr, linear, ct_nonzero)
+        params["jaxpr"] = jaxpr
+        outs = iter(bind_call(primitive, backward, [*(x for x in args if not is_undef(x)), *_pick(cts, ct_nonzero)], params))
+        flags = iter(nonzero)
+        return [(next(outs) if next(flags) else None) if lin else None for lin in linear]
+
+    @to.def_dce
+    def dce(eqn, used):
+        """The equation with unused results and the operands that only they needed dropped."""
+        inner = dce_jaxpr(eqn.params["jaxpr"], used)
+        needed = used_vars(inner)
+        keep = [v in needed for v in inner.invars]
+        inner = inner.replace(invars=_pick(inner.invars, keep))
+        return _call_eqn(eqn, inner, _pick(eqn.invars, keep), _pick(eqn.outvars, used))
+
+    to.define(type=call_type, reference=call_reference,
+              factors=unsupported("calls are inlined before partitioning"),
+              lower=unsupported("calls are inlined before fusion"),
+              partition=unsupported("calls are inlined before partitioning"))
+
+    def guard(on, operands, params):
+        counts = {"num_consts": params["num_consts"] + 1} if "num_consts" in params else {}
+        return bind_call(primitive, guarded(params["jaxpr"]), [on, *operands], {**params, **counts})
+
+    to.rules["guard"] = guard
+
+
+def _call_eqn(eqn: Eqn, jaxpr: Jaxpr, invars, outvars) -> Eqn:
+    params = dict(eqn.params, jaxpr=jaxpr)
+    if "in_shardings" in params:
+        params.update(in_shardings=(None,) * len(invars), out_shardings=(None,) * len(outvars),
+                      donated=(False,) * len(invars))
+    return eqn.replace(invars=invars, outvars=outvars, params=params, effects=jaxpr.effects)
