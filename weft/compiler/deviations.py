@@ -20,7 +20,7 @@ from collections.abc import Callable
 import numpy as np
 
 from weft.compiler.classify import view_of
-from weft.compiler.fuse import FEWEST_ROWS, is_trailing, reduced_dims, stays_in_strips
+from weft.compiler.contexts import FEWEST_ROWS, is_trailing, reduced_dims, stays_in_strips
 from weft.core.primitive import registry
 from weft.core.stage import stage
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var

@@ -11,8 +11,8 @@ import math
 import numpy as np
 
 from weft.compiler.classify import treatment
+from weft.compiler.contexts import reduced_dims, stays_in_strips
 from weft.compiler.deviations import split_deviations
-from weft.compiler.fuse import reduced_dims, stays_in_strips
 from weft.core.primitive import Primitive, registry
 from weft.core.stage import stage
 from weft.ir.build import HALVES, type_name

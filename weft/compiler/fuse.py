@@ -16,16 +16,13 @@ over the rows themselves (`compiler.sweep`) is made in the same pass; it can be 
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Sequence
-
+from weft.compiler.attach import attach_tails
 from weft.compiler.classify import MOST_APART, View, cost, is_dense, rows_apart, treatment, view_of
+from weft.compiler.contexts import SMALL_DOMAIN, Context, is_trailing, keeps_order, may_follow, reduced_dims, rides
+from weft.compiler.groups import Group, groups_of
 from weft.compiler.sweep import Sweep, sweep_of, unfolded
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
-from weft.ir.program import MOST_TAIL_ARGS
 from weft.ir.rewrite import params_key
-from weft.util.record import field, record
 
 FULL = "full"              # the tags of a value that has the shape of its row context,
 FOLDED = "folded"          # the same number of elements in another shape,
@@ -33,35 +30,7 @@ SWEPT = "swept"            # or is a sum over the rows
 EXPENSIVE = 12             # price from which a value that is used twice is worth a buffer
 MOST_SPREAD = 256          # price up to which what is padded between its rows is computed where it is read
 LONGEST_CHAIN = 48         # equations inlined into one another
-SMALL_DOMAIN = 32768       # elements of a row context that may run in one task
-FEWEST_ROWS = 16           # rows that keep several threads busy
-SHORT_ROW = 64             # elements of a row from which the order of rows does not matter
 FEWEST_COLUMNS = 16        # from which what is computed once a row costs little
-MOST_ROOTS = 12            # of a kernel
-
-STRIP = 1024               # accumulators that lie side by side while rows are added into them, at most,
-NARROWEST = 64             # and at least, where the strip of rows is passed over more than once
-STRIP_ELEMENTS = 1 << 20   # of a strip of rows that is passed over more than once
-FEWEST_STRIPS = 4          # that keep several threads busy
-FEWEST_STRIP_ROWS = 16
-
-Context = tuple[tuple[int, ...], tuple[int, ...]]
-
-
-@record(frozen=False)
-class Group:
-    """A kernel to be: the values it stores, and the nest it runs (`context` is None if nothing is reduced).
-
-    With a `dot`, it is the tail of that matmul: its result is one of the leaves, but is not in memory.
-    With `parts`, some roots are sums over as many shares of the rows.
-    """
-    roots: list[Var]
-    shape: tuple[int, ...]
-    context: Context | None
-    depth: int
-    leaves: dict[Var, None] = field(default_factory=dict)
-    dot: Eqn | None = None
-    parts: int = 0
 
 
 class Graph:
@@ -203,7 +172,7 @@ class Graph:
         if same_kind:
             if atom.aval.shape == shape:
                 return tags
-            return FULL if shape == whole and self._full_allowed(context) else None
+            return FULL if shape == whole and may_follow(context) else None
         if tags == FULL:
             return FOLDED if unfolded(eqn.outvars[0], eqn) is atom else None
         if view is None:
@@ -220,28 +189,10 @@ class Graph:
             fresh[d] = tag
         if shape == whole and all(t is None or t == d for d, t in enumerate(fresh)) and all(
                 t is not None or d in context[1] or shape[d] == 1 for d, t in enumerate(fresh)):
-            return FULL if self._full_allowed(context) else None
-        if all(t is not None or n == 1 for t, n in zip(fresh, shape)) and self._order_allowed(fresh, context):
+            return FULL if may_follow(context) else None
+        if all(t is not None or n == 1 for t, n in zip(fresh, shape)) and keeps_order(fresh, context):
             return tuple(fresh)
         return None
-
-    def _order_allowed(self, tags: Sequence[int | None], context: Context) -> bool:
-        """Whether a kernel may go over the rows in the order of these dims: short rows stand side by side in vectors, and in
-        another order than that of memory each element of a vector would come from another line of the caches."""
-        shape, axes = context
-        order = [tag for tag in tags if tag is not None]
-        columns = math.prod([shape[d] for d in axes])
-        return order == sorted(order) or columns >= SHORT_ROW or math.prod(shape) <= SMALL_DOMAIN or not is_trailing(shape, axes)
-
-    def _full_allowed(self, context: Context) -> bool:
-        """Whether a whole-shape value may follow a reduction in one kernel: rows give parallelism, all is small, or
-        strips of rows stay in the caches."""
-        shape, axes = context
-        size = rows = 1
-        for d, n in enumerate(shape):
-            size *= n
-            rows *= 1 if d in axes else n
-        return size <= SMALL_DOMAIN or (rows >= FEWEST_ROWS and is_trailing(shape, axes)) or stays_in_strips(shape, axes)
 
     def _worth_inlining(self, eqn: Eqn, atom: Var, view: View | None, same_kind: bool) -> bool:
         if same_kind:
@@ -269,7 +220,7 @@ class Graph:
         sweep = self._sweep_in_context(eqn, atom)
         if sweep is not None:
             source = sweep.source
-            self._sweeps(out, sweep, self.context[source])
+            self.sweeps(out, sweep, self.context[source])
             self.depth[out], self.price[out], self.chain[out] = self.depth[source], self.price[source] + 20, 1
             return
         shape = atom.aval.shape
@@ -299,17 +250,9 @@ class Graph:
             return None
         source = unfolded(atom, self.producer[atom]) if self.tags[atom] == FOLDED else atom
         sweep = sweep_of(eqn, source)
-        return sweep if sweep is not None and self._rides(sweep, self.context[source]) else None
+        return sweep if sweep is not None and rides(sweep, self.context[source]) else None
 
-    def _rides(self, sweep: Sweep, context: Context) -> bool:
-        """Whether a kernel over the rows of `context` can make the sum."""
-        shape, axes = context
-        columns = rows = 1
-        for d, n in enumerate(shape):
-            columns, rows = (columns * n, rows) if d in axes else (columns, rows * n)
-        return is_trailing(shape, axes) and (columns, rows) == (sweep.columns, sweep.parts * sweep.rows)
-
-    def _sweeps(self, out: Var, sweep: Sweep, context: Context) -> None:
+    def sweeps(self, out: Var, sweep: Sweep, context: Context) -> None:
         self.swept[out] = sweep
         self.context[out], self.tags[out] = context, SWEPT
         self.needed.add(out)
@@ -377,185 +320,15 @@ class Graph:
             roots = by_depth.get(depth)
             if not roots:
                 continue
-            for group in self._groups(sorted(roots, key=self.order.__getitem__), depth):
+            for group in groups_of(self, sorted(roots, key=self.order.__getitem__), depth):
                 groups.append(group)
                 for leaf in group.leaves:
                     if leaf in self.producer and leaf not in self.needed:
                         self.needed.add(leaf)
                         by_depth.setdefault(self.depth[leaf], []).append(leaf)
         self.stored = self.needed
-        self._attach_tails(groups)
+        attach_tails(self, groups)
         return self._ordered(groups)
-
-    # ---- tails of matmuls
-
-    def _attach_tails(self, groups: list[Group]) -> None:
-        """Let matmuls finish their results themselves: a group that goes over a result once becomes the matmul's tail.
-
-        A matmul with a tail stands half a step below the depth of that tail. All else that the tail reads must be made
-        before that, so that order by depth, and with it freedom from cycles, remains.
-        """
-        readers: dict[Var, list] = {}
-        for group in groups:
-            for leaf in group.leaves:
-                readers.setdefault(leaf, []).append(group)
-        for atom in (*(a for _, eqn in self.hard for a in eqn.invars), *self.jaxpr.outvars):
-            if type(atom) is not Literal:
-                readers.setdefault(self.memory_of(atom), []).append(None)
-        late: set[Var] = set()       # results of matmuls that have a tail
-        for _, eqn in self.hard:
-            if treatment(eqn) != "contract":
-                continue
-            result = eqn.outvars[0]
-            mine = readers.get(result, ())
-            for group in mine:
-                if group is not None and self._is_tail(group, result, late):
-                    group.dot = eqn
-                    late.add(result)
-                    if len(mine) > 1:
-                        group.roots.append(result)
-                        self.stored.add(result)
-                    break
-
-    def _is_tail(self, group: Group, result: Var, late: set[Var]) -> bool:
-        depth, size = self.depth[result], result.aval.size
-        if group.dot is not None or group.context is not None or group.depth != depth + 1 or size < 2:
-            return False
-        if len(group.leaves) + len(group.roots) > MOST_TAIL_ARGS or any(v.aval.size != size for v in group.roots):
-            return False
-        if any(self.depth[v] >= depth + (v not in late) for v in group.leaves if v is not result):
-            return False
-        return all(self._goes_along(root, result, group.depth) for root in group.roots)
-
-    def _goes_along(self, root: Var, result: Var, depth: int) -> bool:
-        """Whether `root` reads `result` only at its own flat position."""
-        along: dict[Var, bool] = {result: True}
-        self._depends(root, result, depth, along)
-        seen, stack = {root}, [root]
-        while stack:
-            var = stack.pop()
-            if var is result or not along[var]:
-                continue
-            eqn = self.producer[var]
-            view = view_of(eqn)
-            for atom in eqn.invars:
-                if type(atom) is Literal or not along[atom]:
-                    continue
-                even = atom.aval.shape == var.aval.shape and eqn.primitive.kind == "elementwise"
-                if not even and (view is None or atom.aval.size != var.aval.size or not is_dense(view, var.aval.shape)):
-                    return False
-                if atom not in seen:
-                    seen.add(atom)
-                    stack.append(atom)
-        return True
-
-    def _depends(self, root: Var, result: Var, depth: int, along: dict[Var, bool]) -> None:
-        """Find, for all that a kernel of `depth` inlines to compute `root`, whether it depends on `result`."""
-        stack = [root]
-        while stack:
-            var = stack[-1]
-            if var in along:
-                stack.pop()
-                continue
-            if var is not root and self.loads(var, depth):
-                along[var] = False
-                continue
-            atoms = [a for a in self.producer[var].invars if type(a) is not Literal]
-            waiting = [a for a in atoms if a not in along]
-            if waiting:
-                stack.extend(waiting)
-            else:
-                along[var] = any(along[a] for a in atoms)
-
-    def _groups(self, roots: list[Var], depth: int) -> list[Group]:
-        """Roots of one depth that run the same nest and share what they read become one kernel."""
-        groups: list[Group] = []
-        owners: dict[tuple, Group] = {}
-        # roots with a row context first, so that others of the same shape may join them
-        for root in sorted(roots, key=lambda v: (v not in self.context, self.order[v])):
-            context = self.context.get(root)
-            shape = root.aval.shape if context is None else context[0]
-            parts = self.swept[root].parts if root in self.swept else 0
-            leaves, inlined = self._reads(root, depth)
-            large = [("leaf", v, shape) for v in leaves if v.aval.size * 2 > root.aval.size and v.aval.ndim] + [
-                ("root", v, shape) for v in (root, *inlined)]
-            found = None
-            for key in large:
-                group = owners.get(key)
-                if group is not None and self._joins(group, context, shape, parts):
-                    found = group
-                    break
-            if found is None:
-                found = Group([], shape, context, depth)
-                groups.append(found)
-            found.roots.append(root)
-            found.parts = found.parts or parts
-            found.leaves.update(dict.fromkeys(leaves))
-            for key in large:
-                owners.setdefault(key, found)
-        groups = self._join_sums(groups)
-        for group in groups:
-            group.roots.sort(key=self.order.__getitem__)
-        return groups
-
-    def _join_sums(self, groups: list[Group]) -> list[Group]:
-        """Let sums over rows that have a kernel of their own ride on a kernel that goes over the same large rows."""
-        kept = []
-        for group in groups:
-            sums = {v: self._sweep_of_leaves(v, group) for v in group.roots}
-            host = next((g for g in groups if g is not group and self._hosts(g, group, sums)), None)
-            if host is None:
-                kept.append(group)
-                continue
-            for out, sweep in sums.items():
-                self._sweeps(out, sweep, host.context)
-                host.parts = sweep.parts
-            host.roots += group.roots
-            host.leaves.update(group.leaves)
-        return kept
-
-    def _sweep_of_leaves(self, root: Var, group: Group) -> Sweep | None:
-        """The root as a sum over rows of something computed from memory alone."""
-        eqn = self.producer[root]
-        if group.context is None or is_trailing(*group.context) or treatment(eqn) != "reduce":
-            return None
-        atom = eqn.invars[0]
-        source = unfolded(atom, self.producer.get(atom))
-        return None if source in self.context and not self.loads(source, group.depth) else sweep_of(eqn, source)
-
-    def _hosts(self, host: Group, group: Group, sums: dict[Var, Sweep | None]) -> bool:
-        if host.context is None or len(host.roots) + len(group.roots) > MOST_ROOTS or not self._full_allowed(host.context):
-            return False
-        shared = any(v.aval.shape == host.shape and v in host.leaves for v in group.leaves)
-        return shared and all(
-            s is not None and s.source.aval.shape == host.shape and self._rides(s, host.context) and host.parts in (0, s.parts)
-            for s in sums.values())
-
-    def _joins(self, group: Group, context: Context | None, shape: tuple[int, ...], parts: int) -> bool:
-        if len(group.roots) >= MOST_ROOTS or (parts and group.parts and parts != group.parts):
-            return False
-        if context is not None:
-            return group.context == context
-        return group.shape == shape and (group.context is None or is_trailing(*group.context))
-
-    def _reads(self, root: Var, depth: int) -> tuple[dict[Var, None], list[Var]]:
-        """What a kernel of `depth` loads to compute `root`, and the other roots it inlines."""
-        leaves: dict[Var, None] = {}
-        inlined: list[Var] = []
-        seen = {root}
-        stack = [root]
-        while stack:
-            for atom in self.producer[stack.pop()].invars:
-                if type(atom) is Literal or atom in seen:
-                    continue
-                seen.add(atom)
-                if self.loads(atom, depth):
-                    leaves[atom] = None
-                else:
-                    if atom in self.roots:
-                        inlined.append(atom)
-                    stack.append(atom)
-        return leaves, inlined
 
     def signature(self, group: Group) -> tuple[tuple | None, list[Var]]:
         """A key that equal kernels share, whatever program they stand in, and the leaves in the order of the key."""
@@ -664,30 +437,3 @@ def _wanted(jaxpr: Jaxpr) -> set[Var]:
                 eqn.outvars[0] in wanted and unfolded(eqn.outvars[0], eqn) is not eqn.outvars[0]):
             wanted.update(a for a in eqn.invars if type(a) is not Literal)
     return wanted
-
-
-def reduced_dims(eqn: Eqn) -> tuple[int, ...]:
-    """The dims that a reduction removes, in order."""
-    return tuple(sorted(eqn.params["axes"]))
-
-
-def is_trailing(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
-    """Whether the reduced dims are the innermost ones (dims of size 1 do not count)."""
-    kept = [d for d, n in enumerate(shape) if d not in axes and n > 1]
-    return not kept or all(a > kept[-1] or shape[a] == 1 for a in axes)
-
-
-def strip_width(rows: int, lanes: int, others: int = 1) -> int:
-    """The width of strips of `lanes` elements that stay in the caches while their `rows` are passed over again; `others` more
-    such sets of strips keep threads busy, too. 0 if strips would be too narrow or too few."""
-    enough = -(-lanes * others // FEWEST_STRIPS)
-    width = min(STRIP, STRIP_ELEMENTS // max(rows, 1), enough) // NARROWEST * NARROWEST
-    return width if rows >= FEWEST_STRIP_ROWS else 0
-
-
-def stays_in_strips(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
-    """Whether a reduction over outer dims and what follows it row by row are one kernel that reads memory once."""
-    if not axes or any(b - a != 1 for a, b in itertools.pairwise(axes)):
-        return False
-    lanes, rows = math.prod(shape[axes[-1] + 1:]), math.prod([shape[a] for a in axes])
-    return lanes >= NARROWEST and strip_width(rows, lanes, math.prod(shape[:axes[0]])) > 0

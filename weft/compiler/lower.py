@@ -12,7 +12,9 @@ from __future__ import annotations
 import numpy as np
 
 from weft.compiler.classify import row_major, treatment
-from weft.compiler.fuse import Graph, Group, reduced_dims
+from weft.compiler.contexts import reduced_dims
+from weft.compiler.fuse import Graph
+from weft.compiler.groups import Group
 from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Atom, Eqn, Literal, Var
 from weft.ir.loops import FLOATS, Expr, Op, Ref

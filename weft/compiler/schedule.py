@@ -13,7 +13,8 @@ import numpy as np
 
 from weft.compiler.classify import row_major, treatment
 from weft.compiler.expand import expand
-from weft.compiler.fuse import Graph, Group
+from weft.compiler.fuse import Graph
+from weft.compiler.groups import Group
 from weft.compiler.lower import Lowering
 from weft.compiler.memory import Buffer, Ref, Region, place
 from weft.compiler.nest import Built, build

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from weft.compiler.ahead import fetched
-from weft.compiler.fuse import FEWEST_STRIP_ROWS, STRIP, strip_width
+from weft.compiler.contexts import FEWEST_STRIP_ROWS, STRIP, strip_width
 from weft.compiler.lower import Output, Reduction, reachable
 from weft.compiler.translate import Translate
 from weft.ir.loops import FLOATS, Buf, Const, Expr, Op, Prefetch, Ref, Store

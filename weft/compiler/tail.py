@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from weft.compiler.classify import row_major
 from weft.compiler.emit import Emitter
-from weft.compiler.fuse import Graph, Group
+from weft.compiler.fuse import Graph
+from weft.compiler.groups import Group
 from weft.compiler.lower import Lowering, children
 from weft.compiler.nest import Built
 from weft.compiler.special import Contraction, sum_type
