@@ -11,6 +11,7 @@ from weft import lax
 from weft.compiler.expand import expand
 from weft.compiler.lift import lift_products
 from weft.core.interpret import run_reference
+from weft.ir.check import check_jaxpr
 
 RNG = np.random.default_rng(0)
 X, W, V, H = (RNG.standard_normal(s).astype(np.float32) * 0.3 for s in ((9, 4, 5), (5, 8), (8, 8), (4, 8)))
@@ -99,3 +100,29 @@ def test_scans_of_scans():
     (outer,) = bodies(expand(simplified))
     assert [products(b) for b in bodies(outer)] == [1]
     np.testing.assert_allclose(weft.jit(f)(X, W, V, H), run_reference(simplified, X, W, V, H)[0], rtol=2e-5, atol=2e-6)
+
+
+def across(x, w):
+    """Two products with the rows of one constant, in every turn."""
+    return lax.scan(lambda h, _: (wnp.tanh(h @ w.T + (h * 2) @ w.T), h[0]), x, None, length=5)
+
+
+@pytest.mark.parametrize("rows, turned", [(7, 1), (65, 0)])
+def test_a_constant_is_transposed_once_for_all_turns(rows, turned):
+    x, w = (RNG.standard_normal(s).astype(np.float32) * 0.05 for s in ((rows, 129), (129, 129)))
+    simplified = weft.jit(across).lower(x, w).compile().stages.simplified
+    lifted = check_jaxpr(lift_products(simplified))
+    assert [e.primitive.name for e in lifted.eqns].count("transpose") == turned
+    (body,) = bodies(lifted)
+    assert {e.params["dimension_numbers"][0][1] for e in body.eqns if e.primitive.name == "dot_general"} == {(0,) if turned else (1,)}
+    for got, want in zip(weft.jit(across)(x, w), run_reference(simplified, x, w)):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-6)
+    for got, want in zip(run_reference(lifted, x, w), run_reference(simplified, x, w)):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-6)
+
+
+def test_a_gradient_through_turned_constants():
+    x, w = (RNG.standard_normal(s).astype(np.float32) * 0.1 for s in ((4, 128), (128, 128)))
+    loss = lambda w: lax.scan(lambda h, _: (wnp.tanh(h @ w), None), x, None, length=4)[0].sum()
+    unrolled = lambda w: wnp.tanh(wnp.tanh(wnp.tanh(wnp.tanh(x @ w) @ w) @ w) @ w).sum()
+    np.testing.assert_allclose(weft.jit(weft.grad(loss))(w), weft.jit(weft.grad(unrolled))(w), rtol=1e-4, atol=1e-5)

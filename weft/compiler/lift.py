@@ -5,16 +5,21 @@ In, out: jaxprs. Three kinds of products leave the body of a scan:
   - of something with a constant of the loop, when it is only stacked: after the loop, which then stacks that something;
   - of two things of one turn, when it is only added to a carried value (the gradient of a weight, say): after the loop, as
     one product that sums over the turns as well. A sum over dims of something stacked anyway leaves likewise.
+Of what stays, a product of few rows with a constant whose rows it sums along gets that constant transposed, once for all turns.
 Laws: a product that is large in itself stays, and so does one whose factors would be much to stack.
 """
 
 from __future__ import annotations
 
+from weft.core.primitive import registry
 from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
 from weft.ir.rewrite import dce
 
 MOST_WORK = 1 << 25        # multiplications of one turn, from which a product is as fast alone
 MOST_BYTES = 1 << 26       # of a stack
+FEW_ROWS = 64              # for which a constant would be transposed in every turn, at a cost like that of the product itself
+LEAST_TURNED = 1 << 14     # elements of a constant that is worth a copy,
+LEAST_TURNS = 4            # and turns
 
 
 def lift_products(jaxpr: Jaxpr) -> Jaxpr:
@@ -59,7 +64,8 @@ class _Scan:
         self._stacked_products()
         self._carried_sums(lambda made: self._is_small_product(made) and self._fit(made.invars), new=True)
         self._carried_sums(lambda made: made.primitive.name == "reduce_sum", new=False)
-        return [*self.before, self._rebuilt(), *self.after] if self.before or self.after else [self.eqn]
+        eqns = self._turned(self._staying())
+        return [*self.before, self._rebuilt(eqns), *self.after] if self.before or self.after else [self.eqn]
 
     # ---- which
 
@@ -117,6 +123,33 @@ class _Scan:
             return None
         return self.maker.get(term)
 
+    def _turned(self, eqns: list[Eqn]) -> list[Eqn]:
+        """These equations of the body with what products would transpose in each turn transposed before the loop."""
+        turned: dict[Var, Var] = {}
+        made = []
+        for inner in eqns:
+            if self._turns_constant(inner):
+                constant, ((mine, _), batch) = inner.invars[1], inner.params["dimension_numbers"]
+                if constant not in turned:
+                    aval = constant.aval.update(shape=constant.aval.shape[::-1])
+                    outside, turned[constant] = Var(aval), Var(aval)
+                    params = {"permutation": (1, 0)}
+                    self.before.append(Eqn(registry["transpose"], [self.constants[constant]], [outside], params, inner.source))
+                    self.constants[turned[constant]] = outside
+                inner = inner.replace(invars=[inner.invars[0], turned[constant]],
+                                      params={**inner.params, "dimension_numbers": ((mine, (0,)), batch)})
+            made.append(inner)
+        return made
+
+    def _turns_constant(self, inner: Eqn) -> bool:
+        """Whether few rows are multiplied by a constant along its rows."""
+        if inner.primitive.name != "dot_general" or inner.invars[1] not in self.constants or self.length < LEAST_TURNS:
+            return False
+        (_, other), (batch, _) = inner.params["dimension_numbers"]
+        aval = inner.invars[1].aval
+        return other == (1,) and not batch and aval.ndim == 2 and aval.size >= LEAST_TURNED and aval.sharding is None \
+            and inner.outvars[0].aval.size <= FEW_ROWS * aval.shape[0]
+
     # ---- the products outside
 
     def _stacked(self, aval):
@@ -152,12 +185,23 @@ class _Scan:
             params = {**inner.params, "dimension_numbers": numbers}
         return inner.replace(invars=operands, outvars=[result], params=params)
 
-    def _rebuilt(self) -> Eqn:
-        body, groups = self.body, (list(self.constants.items()), self.carried, list(self.along.items()))
-        pairs = [pair for group in groups for pair in group]
+    def _staying(self) -> list[Eqn]:
+        """The equations of the body that are still wanted in it."""
         given = set(self.along)
-        eqns = [e for e in body.eqns if given.isdisjoint(e.outvars)]
-        results = [*self.carries, *self.stacks]
-        inner = dce(Jaxpr(body.constvars, body.consts, [v for v, _ in pairs], [v for v, _ in results], eqns, body.effects, body.name))
-        params = {**self.eqn.params, "jaxpr": inner, "num_carry": len(self.carried), "linear": (False,) * len(pairs)}
-        return self.eqn.replace(invars=[a for _, a in pairs], outvars=[r for _, r in results], params=params)
+        eqns = [e for e in self.body.eqns if given.isdisjoint(e.outvars)]
+        return list(dce(self._body(eqns)).eqns)
+
+    def _body(self, eqns: list[Eqn]) -> Jaxpr:
+        body = self.body
+        results = [v for v, _ in (*self.carries, *self.stacks)]
+        return Jaxpr(body.constvars, body.consts, [v for v, _ in self._given()], results, eqns, body.effects, body.name)
+
+    def _given(self) -> list[tuple[Var, Atom]]:
+        """What the body is given, each with what the scan is."""
+        return [*self.constants.items(), *self.carried, *self.along.items()]
+
+    def _rebuilt(self, eqns: list[Eqn]) -> Eqn:
+        given = self._given()
+        params = {**self.eqn.params, "jaxpr": self._body(eqns), "num_consts": len(self.constants), "num_carry": len(self.carried),
+                  "linear": (False,) * len(given)}
+        return self.eqn.replace(invars=[a for _, a in given], outvars=[r for _, r in (*self.carries, *self.stacks)], params=params)
