@@ -45,6 +45,11 @@ def as_module(lines: Sequence[str]) -> str:
     return "".join([f'module asm "{line}"\n' for line in lines])
 
 
+def mask(count: str, register: str) -> list[str]:
+    """Have the first so many bits set, less than 64 of them; this takes %rax."""
+    return ["xorl %eax, %eax", f"btsq {count}, %rax", "decq %rax", f"kmovq %rax, {register}"]
+
+
 class _Kernel:
     """One kernel; `vectors` of 0 is half a vector."""
 
@@ -74,7 +79,7 @@ class _Kernel:
         if self.edge:
             out += [f"movq {_ON_STACK['last']}(%rsp), {_X}"]
             out += [f"addq ${(self.vectors - 1) * self.recipe.lanes}, {_X}"] if self.recipe.quads else []
-            out += ["xorl %eax, %eax", f"btsq {_X}, %rax", "decq %rax", "kmovq %rax, %k1"]
+            out += mask(_X, "%k1")
         out += [f"vpxord {s}, {s}, {s}" for s in map(self.sum, tile)]
         if unroll > 1:
             out += [f"movq {_BEATS}, {_Y}", f"shrq ${unroll.bit_length() - 1}, {_Y}", f"andq ${unroll - 1}, {_BEATS}"]
@@ -116,8 +121,8 @@ class _Kernel:
             for v in range(self.vectors):
                 # (of joined elements and of quads B is always packed, and padded)
                 padded = self.recipe.joined or self.recipe.quads
-                mask = "{%k1}{z}" if self.edge and v == self.vectors - 1 and not padded else ""
-                out.append(f"vmovup{self.suffix} {64 * v}({_B}), {self.register}{_OF_B + v}{mask}")
+                left = "{%k1}{z}" if self.edge and v == self.vectors - 1 and not padded else ""
+                out.append(f"vmovup{self.suffix} {64 * v}({_B}), {self.register}{_OF_B + v}{left}")
             out.append(f"addq {_BS}, {_B}")
             for r in range(self.rows):
                 x = f"{self.register}{_OF_A}"

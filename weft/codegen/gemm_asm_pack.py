@@ -1,15 +1,19 @@
-"""What packs operands that need no conversion, for AVX-512, in assembler: lines of memory copied, or transposed.
+"""What packs operands that lie along their packed rows, for AVX-512, in assembler: lines of memory copied, widened or woven; or transposed.
 
-`copy_lines(ptr dst, i64 dst_step, ptr src, i64 src_step, i64 lines, i64 bytes)` copies lines of so many bytes;
-`transpose_lines(ptr dst, i64 dst_step, ptr src, i64 src_step, i64 lines, i64 elements)` makes element i of line j element j of line i,
-of 4 bytes each. Steps are in bytes; nothing beyond the elements is read or written. LLVM takes 4 and 8 ms for the like of each.
+All are `void(ptr dst, i64 dst_step, ptr src, i64 src_step, i64 lines, i64 length)`, with steps in bytes:
+`copy_lines` copies lines of `length` bytes; `pad_lines` too, but fills the last vector of each with zeros, and `flip_lines` turns the
+sign bits of all bytes besides; `widen_*_lines` makes lines of so many elements floats of 32 bits; `weave_*_lines` lays the elements of
+as many lines as 4 bytes have room for side by side; `transpose_lines` makes element i of line j element j of line i, of 4 bytes each.
+Nothing beyond the elements is read or (but for what is filled) written. LLVM takes 4 to 12 ms for the like of each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import itertools
+from collections.abc import Callable, Collection
 
 from weft.codegen import gemm_asm
+from weft.codegen.gemm_asm import mask
 from weft.codegen.gemm_types import Recipe
 
 _DST, _DST_STEP, _SRC, _SRC_STEP, _LINES, _LENGTH = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
@@ -17,22 +21,30 @@ _DST, _DST_STEP, _SRC, _SRC_STEP, _LINES, _LENGTH = "%rdi", "%rsi", "%rdx", "%rc
 _LINES_AHEAD = 16
 
 
-def function(recipe: Recipe, way: str) -> str | None:
-    """Return the name of the function that packs a recipe's operands this way ("copy" or "transpose"), if it is one of these."""
-    if not gemm_asm.suits(recipe.machine) or not recipe.unpacked_b_ok:
+def function(recipe: Recipe, piece: str) -> str | None:
+    """Return the name of the function that packs a recipe's operands as a piece says ("pack_b_copy"), if it is one of these."""
+    _, operand, way = piece.split("_")
+    if not gemm_asm.suits(recipe.machine) or recipe.is_complex or recipe.quads:
         return None
-    return {"copy": "copy_lines", "transpose": "transpose_lines" if recipe.acc_bytes == 4 else None}.get(way)
+    if recipe.unpacked_b_ok:
+        return {"copy": "copy_lines", "transpose": "transpose_lines" if recipe.acc_bytes == 4 else None}.get(way)
+    if way != "copy":
+        return None
+    if recipe.joined == recipe.in_type:
+        in_rows = "flip_lines" if recipe.flips else "pad_lines"
+        return in_rows if operand == "a" else f"weave_{recipe.k_per_step}_lines"
+    widens = recipe.acc == "f32" and not recipe.joined and recipe.in_type in ("bf16", "f16" if recipe.machine.f16 else "")
+    return f"widen_{recipe.in_type}_lines" if widens else None
+
+
+def counts_bytes(name: str) -> bool:
+    """Whether the length of a function's lines is in bytes."""
+    return name in ("copy_lines", "pad_lines", "flip_lines")
 
 
 def text(names: Collection[str]) -> str:
     """Return the functions that are named, for a module."""
-    lines = [*(_copy() if "copy_lines" in names else ()), *(_transpose() if "transpose_lines" in names else ())]
-    return gemm_asm.as_module(lines)
-
-
-def _mask(count: str, register: str) -> list[str]:
-    """Have the first so many bits set, less than 64 of them; this takes %rax."""
-    return ["xorl %eax, %eax", f"btsq {count}, %rax", "decq %rax", f"kmovq %rax, {register}"]
+    return gemm_asm.as_module([line for name in sorted(names) for line in _WRITE[name]()])
 
 
 def _function(name: str, body: list[str]) -> list[str]:
@@ -45,7 +57,7 @@ def _copy() -> list[str]:
     four = [(64 * v, f"%zmm{v}") for v in range(4)]
     return _function("copy_lines", [
         f"testq {_LINES}, {_LINES}", "je .Lcopy_lines_end",
-        f"movq {_LENGTH}, %r10", "andq $-64, %r10", f"andq $63, {_LENGTH}", *_mask(_LENGTH, "%k1"),
+        f"movq {_LENGTH}, %r10", "andq $-64, %r10", f"andq $63, {_LENGTH}", *mask(_LENGTH, "%k1"),
         ".Lcopy_line:", f"imulq ${_LINES_AHEAD}, {_SRC_STEP}, %r11", f"addq {_SRC}, %r11", "xorl %eax, %eax",
         ".Lcopy_four:", "leaq 256(%rax), %rbx", "cmpq %r10, %rbx", "ja .Lcopy_one",
         *[f"vmovups {at}({_SRC},%rax), {z}" for at, z in four], *[f"prefetcht1 {at}(%r11,%rax)" for at, _ in four],
@@ -67,8 +79,8 @@ def _transpose() -> list[str]:
     return _function("transpose_lines", [
         f"testq {_LENGTH}, {_LENGTH}", "je .Ltranspose_lines_end",
         ".Lturn_lines:", f"testq {_LINES}, {_LINES}", "je .Ltranspose_lines_end",
-        *at_most_16(_LINES, lines), *_mask(lines, "%k1"), f"movq {_SRC}, {src}", f"movq {_DST}, {dst}", f"movq {_LENGTH}, {left}",
-        ".Lturn_square:", *at_most_16(left, "%rbx"), *_mask("%rbx", "%k2"),
+        *at_most_16(_LINES, lines), *mask(lines, "%k1"), f"movq {_SRC}, {src}", f"movq {_DST}, {dst}", f"movq {_LENGTH}, {left}",
+        ".Lturn_square:", *at_most_16(left, "%rbx"), *mask("%rbx", "%k2"),
         f"imulq ${_LINES_AHEAD}, {_SRC_STEP}, %r14", f"movq {src}, %rax",
         *_until(".Lturn_loaded", lines, [[f"vmovups (%rax), {z}{{%k2}}{{z}}", "prefetcht1 (%rax,%r14)", f"addq {_SRC_STEP}, %rax"]
                                          for z in registers]),
@@ -104,3 +116,79 @@ def _turned(rows: list[str]) -> tuple[list[str], list[str]]:
             a, b = other[4 * odd + c], other[8 + 4 * odd + c]
             out += [f"vshuff32x4 ${pick}, {b}, {a}, {rows[8 * high + 4 * odd + c]}" for high, pick in enumerate((0x88, 0xDD))]
     return out, rows
+
+
+def _padded(name: str, flips: bool) -> list[str]:
+    """Lines of whole vectors."""
+    flip = ["vpxord %zmm1, %zmm0, %zmm0"] if flips else []
+    return _function(name, [
+        f"testq {_LINES}, {_LINES}", f"je .L{name}_end", "movl $0x80808080, %eax", "vpbroadcastd %eax, %zmm1",
+        f"movq {_LENGTH}, %r10", "andq $-64, %r10", f"andq $63, {_LENGTH}", *mask(_LENGTH, "%k1"),
+        f".L{name}_line:", "xorl %eax, %eax",
+        f".L{name}_one:", "cmpq %r10, %rax", f"jae .L{name}_rest",
+        f"vmovdqu64 ({_SRC},%rax), %zmm0", *flip, f"vmovdqu64 %zmm0, ({_DST},%rax)", "addq $64, %rax", f"jmp .L{name}_one",
+        f".L{name}_rest:", f"testq {_LENGTH}, {_LENGTH}", f"je .L{name}_next",
+        f"vmovdqu8 ({_SRC},%rax), %zmm0{{%k1}}{{z}}", *flip, f"vmovdqu64 %zmm0, ({_DST},%rax)",
+        f".L{name}_next:", f"addq {_SRC_STEP}, {_SRC}", f"addq {_DST_STEP}, {_DST}", f"decq {_LINES}", f"jne .L{name}_line",
+    ])  # fmt: skip
+
+
+def _columns(label: str, take: Callable[[str], list[str]]) -> list[str]:
+    """16 elements after another, %rax of them done; `take(left)` has them in %zmm0, those that a mask leaves. %r10 are in whole vectors."""
+    return ["xorl %eax, %eax", "testq %r10, %r10", f"je {label}_rest", f"{label}_one:", *take(""), f"vmovups %zmm0, ({_DST},%rax,4)",
+            "addq $16, %rax", "cmpq %r10, %rax", f"jb {label}_one", f"{label}_rest:", f"testq {_LENGTH}, {_LENGTH}", f"je {label}_next",
+            *take("{%k1}{z}"), f"vmovups %zmm0, ({_DST},%rax,4){{%k1}}", f"{label}_next:", f"addq {_DST_STEP}, {_DST}"]
+
+
+def _by_columns(name: str, body: list[str]) -> list[str]:
+    """A function that goes down lines and along 16 elements at a time."""
+    return _function(name, [f"testq {_LINES}, {_LINES}", f"je .L{name}_end", f"movq {_LENGTH}, %r10", "andq $-16, %r10",
+                            f"andq $15, {_LENGTH}", *mask(_LENGTH, "%k1"), *body])
+
+
+def _widened(name: str, in_type: str) -> list[str]:
+    """Floats of 16 bits to 32."""
+    def take(left: str) -> list[str]:
+        ahead = ["prefetcht1 (%r11,%rax,2)"]
+        if in_type == "f16":
+            return [f"vcvtph2ps ({_SRC},%rax,2), %zmm0{left}", *ahead]
+        return [f"vpmovzxwd ({_SRC},%rax,2), %zmm0{left}", *ahead, "vpslld $16, %zmm0, %zmm0"]
+
+    return _by_columns(name, [
+        f".L{name}_line:", f"imulq ${_LINES_AHEAD}, {_SRC_STEP}, %r11", f"addq {_SRC}, %r11", *_columns(f".L{name}", take),
+        f"addq {_SRC_STEP}, {_SRC}", f"decq {_LINES}", f"jne .L{name}_line",
+    ])  # fmt: skip
+
+
+def _woven(name: str, count: int) -> list[str]:
+    """As many lines side by side as 4 bytes have room for elements; of those that are not there the elements are zeros."""
+    size, rows = 4 // count, [_SRC, "%rbx", "%r12", "%r13"][:count]
+    load = {1: "vpmovzxbd", 2: "vpmovzxwd"}[size]
+
+    def take(there: int) -> Callable[[str], list[str]]:
+        def lines(left: str) -> list[str]:
+            out = []
+            for h, row in enumerate(rows[:there]):
+                out.append(f"{load} ({row},%rax,{size}), %zmm{h}{left}")
+                out += [f"vpslld ${8 * size * h}, %zmm{h}, %zmm{h}", f"vpord %zmm{h}, %zmm0, %zmm0"] if h else []
+            return out
+        return lines
+
+    ahead = [line for row in rows for line in (f"prefetcht1 ({row},%r14)", *([f"prefetcht1 64({row},%r14)"] if size == 2 else ()))]
+    body = [f"imulq ${_LINES_AHEAD}, {_SRC_STEP}, %r14",
+            f".L{name}_rows:", *[f"leaq ({row},{_SRC_STEP}), {after}" for row, after in itertools.pairwise(rows)], *ahead]
+    for there in range(1, count):
+        body += [f"cmpq ${there}, {_LINES}", f"je .L{name}_{there}"]
+    body += [*_columns(f".L{name}_{count}", take(count)), f"leaq ({_SRC},{_SRC_STEP},{count}), {_SRC}", f"subq ${count}, {_LINES}",
+             f"jne .L{name}_rows", f"jmp .L{name}_end"]
+    for there in range(1, count):
+        body += [f".L{name}_{there}:", *_columns(f".L{name}_{there}", take(there)), f"jmp .L{name}_end"]
+    return _by_columns(name, body)
+
+
+_WRITE: dict[str, Callable[[], list[str]]] = {
+    "copy_lines": _copy, "transpose_lines": _transpose,
+    "pad_lines": lambda: _padded("pad_lines", False), "flip_lines": lambda: _padded("flip_lines", True),
+    "widen_f16_lines": lambda: _widened("widen_f16_lines", "f16"), "widen_bf16_lines": lambda: _widened("widen_bf16_lines", "bf16"),
+    "weave_2_lines": lambda: _woven("weave_2_lines", 2), "weave_4_lines": lambda: _woven("weave_4_lines", 4),
+}  # fmt: skip

@@ -104,15 +104,17 @@ def _paths(f: Text, along: str, across: str, made: dict[str, _Way], wanted: Coll
     f.when(along, lambda: take("copy"), lambda: f.when(across, lambda: take("transpose"), lambda: take("scalar")))
 
 
-def _assembled(f: Text, recipe: Recipe, way: str, dst: str, step: object, src: str, src_step: str, lines: str, length: str) -> _Way | None:
+def _assembled(
+    f: Text, recipe: Recipe, piece: str, dst: str, step: object, src: str, src_step: str, lines: str, length: str
+) -> _Way | None:
     """The way through memory that is a function of `gemm_asm_pack`, if it is one; `length` is in elements."""
-    name = gemm_asm_pack.function(recipe, way)
+    name = gemm_asm_pack.function(recipe, piece)
     if name is None:
         return None
 
     def call() -> None:
         f.decls.use(f"declare void @{name}(ptr, i64, ptr, i64, i64, i64)")
-        size = f.mul(length, recipe.in_bytes) if way == "copy" else length
+        size = f.mul(length, recipe.in_bytes) if gemm_asm_pack.counts_bytes(name) else length
         f.do(f"call void @{name}(ptr {dst}, i64 {step}, ptr {src}, i64 {src_step}, i64 {lines}, i64 {size})")
 
     return call
@@ -187,8 +189,8 @@ def pack_a(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
 
     across = f.equal("%ms", recipe.in_bytes) if has_squares(recipe, "a") else "false"
     made = {
-        "pack_a_copy": _assembled(f, recipe, "copy", "%dst", "%row_bytes", "%src", "%ms", "%rows", "%k") or copy,
-        "pack_a_transpose": _assembled(f, recipe, "transpose", "%dst", "%row_bytes", "%src", "%ks", "%k", "%rows") or transpose,
+        "pack_a_copy": _assembled(f, recipe, "pack_a_copy", "%dst", "%row_bytes", "%src", "%ms", "%rows", "%k") or copy,
+        "pack_a_transpose": _assembled(f, recipe, "pack_a_transpose", "%dst", "%row_bytes", "%src", "%ks", "%k", "%rows") or transpose,
         "pack_a_scalar": scalar,
     }
     _paths(f, f.equal("%ks", recipe.in_bytes), across, made, wanted)
@@ -287,8 +289,8 @@ def pack_b(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
         f.loop(0, steps, 1, row)
 
     made = {
-        "pack_b_copy": _assembled(f, recipe, "copy", "%dst", row_bytes, "%src", "%ks", "%k", "%cols") or copy,
-        "pack_b_transpose": _assembled(f, recipe, "transpose", "%dst", row_bytes, "%src", "%ns", "%cols", "%k") or transpose,
+        "pack_b_copy": _assembled(f, recipe, "pack_b_copy", "%dst", row_bytes, "%src", "%ks", "%k", "%cols") or copy,
+        "pack_b_transpose": _assembled(f, recipe, "pack_b_transpose", "%dst", row_bytes, "%src", "%ns", "%cols", "%k") or transpose,
         "pack_b_scalar": scalar,
     }
     _paths(f, f.equal("%ns", recipe.in_bytes), f.equal("%ks", recipe.in_bytes), made, wanted)

@@ -110,9 +110,7 @@ def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[Part]:
     exports |= {"end_panel": None} if _ends_panels(recipe, wanted) else {}
     found = _kernel_parts(recipe, listed)
     if outer:
-        from weft.codegen.gemm_asm_pack import function  # half of all first matmuls need none of them
-
-        quick = all(name.startswith("pack") and function(recipe, name.rpartition("_")[2]) for name in outer)
+        quick = all(_is_assembled(recipe, name) for name in outer)
         found.append(Part(f"helpers {recipe.name} {' '.join(outer)}", lambda: _helper_module(recipe, outer), tuple(exports), quick))
     return [*found, Part(f"{symbol} {' '.join(listed)}", lambda: _driver_module(recipe, symbol, wanted), (symbol,), quick=True)]
 
@@ -140,23 +138,45 @@ def _kernel_module(recipe: Recipe, wanted: Collection[str]) -> str:
     return str(decls) + text
 
 
+def _is_assembled(recipe: Recipe, name: str) -> bool:
+    """Whether a function that is no kernel is assembled (what ends panels then is, too)."""
+    if name.startswith("pack"):
+        from weft.codegen import gemm_asm_pack  # half of all first matmuls need none of them
+
+        return gemm_asm_pack.function(recipe, name) is not None
+    if name == "finish":
+        from weft.codegen import gemm_asm_finish
+
+        return gemm_asm_finish.finishes(recipe)
+    return False
+
+
 def _helper_module(recipe: Recipe, wanted: Collection[str]) -> str:
     """The IR of the other functions that touch elements."""
-    from weft.codegen import gemm_asm_pack
-    from weft.codegen.gemm_micro import row_kernel
+    from weft.codegen import gemm_asm_finish, gemm_asm_pack
     from weft.codegen.gemm_pack import end_panel, pack_a, pack_b
 
     decls = Decls()
-    assembled = {gemm_asm_pack.function(recipe, name.rpartition("_")[2]) for name in wanted if name.startswith("pack")}
+    assembled = {gemm_asm_pack.function(recipe, name) for name in wanted if name.startswith("pack")}
+    ends, stores = _ends_panels(recipe, wanted), "finish" in wanted
     made = [
-        finish(recipe, decls) if "finish" in wanted else "",
+        gemm_asm_pack.text(assembled - {None}),
+        gemm_asm_finish.finish(recipe) if stores and gemm_asm_finish.finishes(recipe) else "",
+        gemm_asm_finish.end_panel(recipe) if ends and gemm_asm_finish.ends_panels(recipe) else "",
+        finish(recipe, decls) if stores and not gemm_asm_finish.finishes(recipe) else "",
         pack_a(recipe, decls, wanted) if _packs(wanted, "a") else "",
         pack_b(recipe, decls, wanted) if _packs(wanted, "b") else "",
-        end_panel(recipe, decls) if _ends_panels(recipe, wanted) else "",
+        end_panel(recipe, decls) if ends and not gemm_asm_finish.ends_panels(recipe) else "",
         add(recipe, decls) if "add" in wanted else "",
-        row_kernel(recipe, decls) if "row" in wanted else "",
+        _row_kernel(recipe, decls) if "row" in wanted else "",
     ]
-    return gemm_asm_pack.text(assembled - {None}) + str(decls) + "\n".join(made)
+    return "\n".join([*made[:3], str(decls), *made[3:]])
+
+
+def _row_kernel(recipe: Recipe, decls: Decls) -> str:
+    from weft.codegen.gemm_micro import row_kernel
+
+    return row_kernel(recipe, decls)
 
 
 def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:

@@ -1,0 +1,103 @@
+"""Assembled packers and ends of matmuls against those that LLVM compiles: the same bits, for all small sizes, and nothing beyond."""
+
+import ctypes
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from weft.codegen import gemm, gemm_asm, gemm_tile, target
+from weft.codegen.gemm_types import Recipe
+from weft.util.record import replace
+
+pytestmark = pytest.mark.skipif(not gemm_asm.suits(gemm.machine()), reason="for processors with AVX-512")
+
+SIZES = [0, 1, 2, 3, 4, 5, 7, 15, 16, 17, 31, 33, 63, 64]
+
+
+def functions(recipe, wanted, exports, monkeypatch):
+    """The functions of `wanted`, assembled and as LLVM compiles them."""
+    text = gemm_tile._helper_module(recipe, wanted)
+    assert "module asm" in text and "fcmp" not in text
+    made = [target.link(target.emit_object(text, target.current(), True), exports, {})]
+    monkeypatch.setattr(gemm_asm, "suits", lambda machine: False)
+    text = gemm_tile._helper_module(recipe, wanted)
+    assert "module asm" not in text
+    return [*made, target.link(target.emit_object(text, target.current()), exports, {})]
+
+
+def numbers(rng, size, name):
+    """Memory full of numbers of a type; of floats, some that are no numbers, and some that are hard to round."""
+    if name not in ("f32", "bf16", "f16"):
+        return rng.integers(0, 256, size, np.uint8)
+    found = rng.standard_normal(size // 4, np.float32) * np.float32(2) ** rng.integers(-30, 18, size // 4).astype(np.float32)
+    odd = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-40, 3.3e38, 65519, 65520, 1.00390625, 2**-25], np.float32)
+    found[::7] = rng.choice(odd, len(found[::7]))
+    dtype = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16}[name]
+    with np.errstate(over="ignore"):
+        return np.resize(found.astype(dtype).view(np.uint8), size)
+
+
+def call(function, *arguments):
+    ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(arguments))(function)(*arguments)
+
+
+PACKED = ["f32 f32 f32", "f64 f64 f64", "bf16 f32 bf16", "i8 i32 i32", "u8 i32 i32", "i16 i32 i32", "f16 f32 f16"]
+
+
+@pytest.mark.parametrize("types", [*PACKED, "bf16 f32 f32 alone"])
+@pytest.mark.parametrize("operand", "ab")
+def test_packed_lines(types, operand, monkeypatch):
+    in_type, acc, out, *alone = types.split()
+    machine = replace(gemm.machine(), bf16_dot=False) if alone else gemm.machine()
+    recipe, rng = Recipe(in_type, acc, out, machine), np.random.default_rng(3)
+    kinds = functions(recipe, {f"pack_{operand}_copy"}, [f"pack_{operand}"], monkeypatch)
+    width = recipe.panel_cols
+    for lines, length in itertools.product(SIZES, SIZES if operand == "a" else range(width + 1)):
+        stride = 64 * recipe.in_bytes + 24
+        source, made = numbers(rng, 65 * stride, recipe.in_type), []
+        for kind in kinds:
+            packed = np.full(66 * 640, 77, np.uint8)
+            if operand == "a":      # (a line may be filled up, to a whole vector)
+                call(kind["pack_a"], packed.ctypes.data, 640, source.ctypes.data, stride, recipe.in_bytes, lines, length)
+                used = -(-length // recipe.k_per_step) * recipe.step_bytes
+                table = packed.reshape(66, 640)
+                made.append(table[:lines, :used].copy())
+                assert (table[lines:] == 77).all() and (table[:, -(-used // 64) * 64:] == 77).all()
+            else:
+                call(kind["pack_b"], packed.ctypes.data, source.ctypes.data, recipe.in_bytes, stride, length, lines)
+                made.append(packed)
+        np.testing.assert_array_equal(*made, err_msg=f"{lines} lines of {length}")
+
+
+@pytest.mark.parametrize("types", ["f32 f32 f32", "f64 f64 f64", "bf16 f32 bf16", "f16 f32 f16", "i8 i32 i32", "i8 i32 i8", "i16 i16 i16",
+                                   "u16 u16 u16", "i8 i32 f32", "i64 i64 i64"])
+@pytest.mark.parametrize("apart", [False, True], ids=["dense", "apart"])
+def test_finished_sums(types, apart, monkeypatch):
+    recipe, rng = Recipe(*types.split(), gemm.machine()), np.random.default_rng(4)
+    kinds = functions(recipe, {"finish"}, ["finish"], monkeypatch)
+    row_bytes, size = recipe.panel_row_bytes, recipe.out_bytes
+    column = 3 * size if apart else size
+    for rows, cols in itertools.product((0, 1, 6), range(recipe.panel_cols + 1)):
+        sums, made = numbers(rng, 6 * row_bytes, recipe.acc), []
+        for kind in kinds:
+            c = np.full(6 * (row_bytes * 3 + 8), 77, np.uint8)
+            call(kind["finish"], sums.ctypes.data, row_bytes, rows, cols, c.ctypes.data, row_bytes * 3 + 8, column)
+            made.append(c)
+        np.testing.assert_array_equal(*made, err_msg=f"{rows} x {cols}")
+        assert rows * cols == 0 or (made[0] != 77).any()
+
+
+@pytest.mark.parametrize("types", ["i8 i32 i32", "u8 i32 i32"])
+def test_ends_of_panels(types, monkeypatch):
+    recipe, rng = Recipe(*types.split(), gemm.machine()), np.random.default_rng(5)
+    if not recipe.flips:
+        pytest.skip("no instruction for quadruples of bytes")
+    kinds = functions(recipe, {"pack_b_copy"}, ["end_panel"], monkeypatch)
+    for steps in SIZES:
+        made = [numbers(rng, (65 + 1) * recipe.panel_row_bytes, "i8")] * 2
+        made = [panel.copy() for panel in made]
+        for kind, panel in zip(kinds, made):
+            call(kind["end_panel"], panel.ctypes.data, steps)
+        np.testing.assert_array_equal(*made, err_msg=f"{steps} steps")
