@@ -53,23 +53,34 @@ def fingerprint(rooms: tuple[str, ...]) -> str:
 
     It is kept on disk under what the system says of the files, so that they need not be read again until one is replaced.
     """
-    house = os.path.dirname(os.path.dirname(__file__))
-    files = []
-    for room in rooms:
-        with os.scandir(os.path.join(house, room)) as found:
-            files += sorted([(f"{room}/{entry.name}", entry.path, entry.stat()) for entry in found
-                             if entry.name.endswith((".py", ".ll"))])
-    facts = [f"{path} {at.st_ino} {at.st_size} {at.st_mtime_ns} {at.st_ctime_ns}" for _, path, at in files]
+    facts = [f"{path} {at.st_ino} {at.st_size} {at.st_mtime_ns} {at.st_ctime_ns}" for room in rooms for _, path, at in _sources(room)]
     name = blake2b("\n".join(facts).encode(), digest_size=16).hexdigest()
     known = read(name)
     if known is None:
-        digest = blake2b(digest_size=16)
-        for title, path, _ in files:
-            with open(path, "rb") as file:
-                digest.update(title.encode() + b"\0" + file.read())
-        known = digest.hexdigest().encode()
+        known = blake2b("\n".join(map(_contents, rooms)).encode(), digest_size=16).hexdigest().encode()
         write(name, known)
     return known.decode()
+
+
+@functools.cache
+def _sources(room: str) -> list[tuple[str, str, os.stat_result]]:
+    """The sources of a room, in order: name, path, and what the system says of them."""
+    with os.scandir(os.path.join(os.path.dirname(os.path.dirname(__file__)), room)) as found:
+        return sorted([(entry.name, entry.path, entry.stat()) for entry in found if entry.name.endswith((".py", ".ll"))])
+
+
+@functools.cache
+def _contents(room: str) -> str:
+    """A fingerprint of the sources of a room, all of which are read."""
+    digest = blake2b(room.encode(), digest_size=16)
+    for name, path, at in _sources(room):
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        try:
+            text = os.read(file, at.st_size + 1)
+        finally:
+            os.close(file)
+        digest.update(f"\0{name} {len(text)}\0".encode() + text)
+    return digest.hexdigest()
 
 
 #: the sources that decide what becomes of a kernel
@@ -166,7 +177,7 @@ def _write_soon() -> None:
 def flush() -> None:
     """Write what waits to be written."""
     with _writing:
-        while (found := next(iter(list(_waiting.items())), None)) is not None:
+        while (found := next(reversed(_waiting.items()), None)) is not None:    # programs before the objects that they read
             place, make = found
             with contextlib.suppress(Exception):    # the cache is only a cache
                 data = make()

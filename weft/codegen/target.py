@@ -163,27 +163,29 @@ def emit_objects(modules: Sequence[tuple[Callable[[], str], bool]], target: Targ
                  meanwhile: Callable[[], object] | None = None) -> list[bytes]:
     """Machine code of several modules, (function that writes the text, quick), compiled on up to so many threads.
 
-    Those that take long should come first. While a thread compiles, another writes the next text; one thread loads LLVM
-    where that is to be done, and the caller writes meanwhile. When no module is left for the caller, it does what it is
-    to do `meanwhile`.
+    Those that take long should come first; the caller takes the first, since a new thread may wait for a CPU on which others
+    spin. While a thread compiles, another writes the next text; one thread loads LLVM where that is to be done, and the
+    caller writes meanwhile. When no module is left for the caller, it does what it is to do `meanwhile`.
     """
     made: list[bytes | BaseException] = [b""] * len(modules)
     unwritten = iter(range(len(modules)))
     written: deque[tuple[int, str]] = deque()
 
-    def work(number: int) -> None:
-        while (found := _next_text(modules, unwritten, written, made)) is not None:
+    def work(number: int, found: tuple[int, str] | None = None) -> None:
+        while (found := found or _next_text(modules, unwritten, written, made)) is not None:
             i, text = found
+            found = None
             try:
                 made[i] = llvm_c.emit(text, _machine(target, 0 if modules[i][1] else _CODEGEN_LEVEL, number))
             except BaseException as error:
                 made[i] = error
 
     with _lock:
+        longest = _next_text(modules, unwritten, written, made) if llvm_c.is_loaded() else None
         others = [threading.Thread(target=_load_and, args=(work, i)) for i in range(1, min(threads, len(modules)))]
         for other in others:
             other.start()
-        work(0)
+        work(0, longest)
         if meanwhile is not None:
             meanwhile()
         for other in others:
