@@ -230,7 +230,8 @@ class Strips:
         for rider in riders:
             targets.append((self.kept[rider.sum.name], None))
             roots.append(self._scaled(rider, where, self._tree("max", values[rider.top.name])))
-        ahead = self._ahead(where, rows) if outputs or (len(rows) > 1 and not riders) else []
+        apart = self.chunk < self.nest.vector.extent      # rows that follow on each other are a stream which the machine fetches by itself
+        ahead = self._ahead(where, rows) if outputs or (len(rows) > 1 and apart and not riders) else []
         done = emit.compute([*roots, *stored, *(index for _, index in ahead)])
         for (buf, _), index in zip(ahead, done[len(roots) + len(stored):]):
             emit.append(Prefetch(buf, index))
@@ -240,8 +241,8 @@ class Strips:
         emit.close("j", self.extent, "vector")
 
     def _ahead(self, where: dict[int, Expr], rows: list[Expr]) -> list[tuple[str, Expr]]:
-        """What the next rows read: several rows side by side are more streams than the machine follows by itself, and a short
-        one that is stored past the caches leaves it no time."""
+        """What the next rows read: several rows side by side, pages apart, are more streams than the machine follows by itself, and a
+        short one that is stored past the caches leaves it no time."""
         found = []
         for row in rows if self.chunk <= FETCHED_WIDTH else []:
             there = self._translate({**where, id(self.column): self.b.iadd(row, FETCHED_ROWS)})
