@@ -17,8 +17,6 @@ from weft.codegen.math_tables import TABLE
 INF, NAN = math.inf, math.nan
 #: of `getmant`: an interval, and NaN for negative numbers
 _MANTISSA_FROM_THREE_QUARTERS = 0b1011
-#: of `reduce`: less the whole number below, and no exceptions
-_ABOVE_FLOOR = 0b1001
 #: kinds of arguments in the table of `fixupimm`, and answers by number (0: as computed, 1: the argument)
 _KINDS = {"zero": (2,), "infinite": (5,), "negative": (4, 6)}
 _ANSWERS = {"nan": 3, "-inf": 4, "inf": 5, "-0.0": 7, "0.0": 8, "-1.0": 9, "1.0": 10}
@@ -267,9 +265,10 @@ class Real:
         return self._whole("scalef", x, k) if self.zmm else self.ldexp(x, k + self.magic)
 
     def brief_power(self, t: V) -> V:
-        """2^t of any t, to the bits of half floats: what is above the next whole number by a polynomial, the rest by `scalef`."""
-        above = self._whole("reduce", t, _ABOVE_FLOOR)
-        return self._whole("scalef", self.fma(above, self.poly(above, "exp2_up"), 1.0), t)
+        """2^t of any t, to the bits of half floats: `scalef` by an infinity gives the limit whatever it scales, even NaN."""
+        whole = self.round_even(t)
+        rest = t - whole
+        return self._whole("scalef", self.fma(rest, self.poly(rest, "exp2"), 1.0), whole)
 
     # --- what whole AVX-512 registers do in one instruction, and others by hand
 
