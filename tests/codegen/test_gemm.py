@@ -14,7 +14,7 @@ import pytest
 from weft.codegen import gemm, gemm_asm, gemm_plan, gemm_tile, pool, target
 from weft.codegen.gemm_shapes import STREAMS
 from weft.codegen.gemm_types import Machine, Recipe
-from weft.codegen.gemm_words import DIRECT, PRIVATE, SHARED, Word
+from weft.codegen.gemm_words import ALONG, DIRECT, PRIVATE, SHARED, Word
 from weft.codegen.program import compile_kernel
 from weft.ir.build import Builder
 from weft.ir.loops import Buf, For, Kernel, Store
@@ -710,6 +710,48 @@ def test_scratch_is_bounded(types, m, n, k):
         for threads in (1, 2, 8):
             words = gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, threads)[1]
             assert words[Word.SHARED_BYTES] <= 8 << 20 and words[Word.WORKER_BYTES] <= 2 << 20
+
+
+ALONG_TYPES = [("f32",) * 3, ("f64",) * 3, ("i32",) * 3, ("bf16", "f32", "bf16"), ("f16", "f32", "f32"), ("i16", "i32", "i32"),
+               ("i8", "i32", "i32"), ("u8", "i32", "i32"), ("i8", "f32", "f32")]  # fmt: skip
+
+
+@pytest.mark.parametrize("types", ALONG_TYPES, ids="-".join)
+@pytest.mark.parametrize("level", ["", "avx512", "avx2"])
+def test_few_rows_read_b_along_its_rows(types, level, monkeypatch):
+    """Assembled, in instructions of every machine, and by LLVM; any ends of columns and of k, in C itself or in scratch."""
+    if level and platform.machine() not in ("x86_64", "AMD64"):
+        pytest.skip("levels of x86-64")
+    if level and gemm.machine().vector_bytes < {"avx512": 64, "avx2": 32}[level]:
+        pytest.skip("has no vectors as wide")
+    if level:
+        monkeypatch.setenv("WEFT_CPU_FEATURES", level)
+    monkeypatch.setattr(gemm_plan, "_CACHED", (0, 0))
+    gemm._describe.cache_clear()
+    shapes = [(1, 200, 41), (1, 33, 8), (2, 128, 4), (5, 257, 72), (8, 160, 20), (16, 513, 9), (40, 130, 12)]
+    found = [check(Case(*shape, types, tail=tail))[1][Word.B_MODE] for shape in shapes for tail in (False, True)]
+    found.append(check(Case(3, 256, 16, types, batch=(3,)))[1][Word.B_MODE])
+    found.append(check(Case(4, 192, 16, types, orders=ORDERS[1]))[1][Word.B_MODE])
+    gemm._describe.cache_clear()
+    assert ALONG in found[:2] or types[0] != "f32"
+    assert sum(mode == ALONG for mode in found) >= 4
+
+
+def test_rows_along_b_have_the_same_bits_by_any_number_of_threads(monkeypatch):
+    rng = np.random.default_rng(5)
+    a, b = rng.standard_normal((8, 700)).astype(np.float32), rng.standard_normal((700, 3000)).astype(np.float32)
+    monkeypatch.setattr(gemm_plan, "_CACHED", (0, 0))
+    recipe, results = Recipe("f32", "f32", "f32", gemm.machine()), set()
+    step = Gemm(8, 3000, 700, BufRef(0), BufRef(1), BufRef(2), (700, 1), (3000, 1), (3000, 1), "f32", "f32", "f32")
+    for threads in (1, 2, 7, 64):
+        name, words = gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, threads)
+        words = list(words)
+        assert words[Word.B_MODE] == (ALONG if recipe.machine.masks else words[Word.B_MODE])
+        words[Word.WORKERS] = max(words[Word.WORKERS], pool.num_threads())
+        c = np.full((8, 3000), np.nan, np.float32)
+        call(f"weft_gemm_{name}", words, a, b, c)
+        results.add(c.tobytes())
+    assert len(results) == 1
 
 
 TALL = [(SHARED, 96, 2), (PRIVATE, 402, 3), (PRIVATE, 402, 1), (PRIVATE, 204, 2)]

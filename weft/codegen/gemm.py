@@ -9,7 +9,7 @@ Out:  `describe(step)`: a function's name and the i64 words of its argument; `pi
 Laws: C is rounded once, from `acc_type`; the bits do not depend on the number of threads or on how tasks are split;
       operands may overlap nothing that is written.
 Next: `gemm_plan` chooses; `gemm_tile` and `gemm_dot` are the variants; `gemm_shapes` names the kernels, `gemm_micro` has them
-      (`gemm_asm` those for AVX-512, assembled), `gemm_pack` packs, `gemm_tail` finishes.
+      (`gemm_asm` those for AVX-512, assembled), `gemm_along` those of few rows of A, `gemm_pack` packs, `gemm_tail` finishes.
 """
 
 from __future__ import annotations

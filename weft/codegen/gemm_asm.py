@@ -61,7 +61,7 @@ class _Kernel:
         self.suffix = "s" if recipe.joined or recipe.acc_bytes == 4 else "d"
         self.broadcast = "vbroadcastf32x4" if recipe.quads else f"vbroadcasts{self.suffix}"
         self.full = rows == recipe.rows                   # the one that nearly all work is done by
-        self.multiply, self.add = _instructions(recipe)
+        _, self.add = _instructions(recipe)
 
     def lines(self, adds: bool, tail: bool) -> list[str]:
         prefetches = self.full and not self.edge and not self.recipe.quads
@@ -132,13 +132,7 @@ class _Kernel:
         return [*out, f"addq ${count * self.element_bytes}, {_A}"]
 
     def multiply_add(self, x: str, y: str, sum: str) -> list[str]:
-        """Add the products of an element of A and a vector of B."""
-        if self.recipe.flips and self.recipe.in_type == "i8":    # the operand in the middle is the one without signs
-            x, y = y, x
-        if self.multiply.startswith(("vfm", "vdp", "vpdp")):
-            return [f"{self.multiply} {x}, {y}, {sum}"]
-        product = f"{self.register}{_PRODUCT}"
-        return [f"{self.multiply} {x}, {y}, {product}", f"{self.add} {product}, {sum}, {sum}"]
+        return multiply_add(self.recipe, x, y, sum, f"{self.register}{_PRODUCT}")
 
     def add_quads(self) -> list[str]:
         """Add what lies in four lanes: each row of sums becomes one vector."""
@@ -189,6 +183,16 @@ def _fetch_place(recipe: Recipe, streams: bool) -> list[str]:
         return [*out, f"prefetcht1 ({_X},{_Y},8)"]
     return [*out, f"leaq ({_X},{_Y},8), {_X}", f"movl %eax, {_Y}d", f"shrl ${(8 * lines).bit_length() - 1}, {_Y}d",
             f"andl ${STREAMS - 1}, {_Y}d", f"addq ({list_},{_Y},8), {_X}", f"prefetcht1 ({_X})"]
+
+
+def multiply_add(recipe: Recipe, x: str, y: str, sum: str, product: str) -> list[str]:
+    """Add the products of an element of A and a vector of B."""
+    multiply, add = _instructions(recipe)
+    if recipe.flips and recipe.in_type == "i8":    # the operand in the middle is the one without signs
+        x, y = y, x
+    if multiply.startswith(("vfm", "vdp", "vpdp")):
+        return [f"{multiply} {x}, {y}, {sum}"]
+    return [f"{multiply} {x}, {y}, {product}", f"{add} {product}, {sum}, {sum}"]
 
 
 def _instructions(recipe: Recipe) -> tuple[str, str]:

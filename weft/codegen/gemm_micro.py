@@ -1,4 +1,4 @@
-"""The matmul kernels proper: a register tile of C over one block of k, or a single row of C over all of it.
+"""The matmul kernels proper: a register tile of C over one block of k.
 
 A kernel is
 `void(ptr a, i64 as, ptr b, i64 bs, i64 beats, ptr src, i64 ss, ptr dst, i64 ds, i64 last, ptr ahead, i64 next)`:
@@ -8,8 +8,7 @@ at `ahead` (B's next panel, a slice of it) and `next` bytes behind `a` (the next
 `ptr place, i64 pitch, ptr streams` too, and ask for rows `pitch` bytes apart at `place` bytes behind each of the `STREAMS` pointers
 there, instead of for `dst`. There are kernels for several numbers of rows
 and every number of vectors, so that edges do no spare work; *edge* kernels use `last` lanes of the last vector, others
-all of them, and very few columns take half a vector. A single row takes `@row` instead, which reads B along its rows, a
-few at a time.
+all of them, and very few columns take half a vector. Few rows may take `gemm_along` instead.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ from weft.codegen.gemm_shapes import LINE_BEATS, ROW_COUNTS, STREAMS, kernel_nam
 from weft.codegen.gemm_text import Decls, Text, const, suffix
 from weft.codegen.gemm_types import Recipe, llvm_type
 
-#: rows of B that `@row` reads side by side: so many streams the hardware follows, and the row of C rests as long
-_STREAMS = 8
 #: instructions that add products of joined elements to a sum; of two 8-bit operands the first has no sign
 _ADDS = {
     "bf16": "@llvm.x86.avx512bf16.dpbf16ps.512",
@@ -70,7 +67,7 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
             bs.append(f.load(kind, lanes, f.at(pb, v * machine.vector_bytes), masked))
         sums = list(sums)
         for r in range(rows):
-            x = _broadcast(f, recipe, f.at(f.at(pa, row_offsets[r]), offset), lanes)
+            x = broadcast(f, recipe, f.at(f.at(pa, row_offsets[r]), offset), lanes)
             for v in range(vectors):
                 i = r * vectors + v
                 sums[i] = multiply_add(f, recipe, x, bs[v], sums[i], lanes)
@@ -146,43 +143,6 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
     return f.end()
 
 
-def row_kernel(recipe: Recipe, decls: Decls) -> str:
-    """`@row`: dst[col] = sum over steps of a[step] * b[step, col], for a B that is read where it lies."""
-    f = Text("void @row(ptr noalias %a, ptr noalias %b, i64 %bs, i64 %steps, i64 %cols, ptr noalias %dst)", decls,
-             recipe.machine, "noinline nounwind")  # fmt: skip
-    lanes, acc, size = recipe.lanes, llvm_type(recipe.acc), recipe.acc_bytes
-    decls.use("declare ptr @memset(ptr, i32, i64)")
-    f.do(f"call ptr @memset(ptr %dst, i32 0, i64 {f.mul('%cols', size)})")
-    whole, turn = f.mul(f.div("%cols", lanes), lanes), f.mul("%bs", _STREAMS)
-
-    def steps(count: int):
-        def body(step: str) -> None:
-            scales = [_broadcast(f, recipe, f.at("%a", f.mul(f.add(step, s), size)), lanes) for s in range(count)]
-            rows = [f.at("%b", f.mul(f.add(step, s), "%bs")) for s in range(count)]
-
-            def vector(j: str, mask: str | None = None) -> None:
-                offset = f.mul(j, size)
-                sum = f.load(acc, lanes, f.at("%dst", offset), mask)
-                for x, row in zip(scales, rows):
-                    if count > 1 and mask is None:  # pieces of rows are short: the hardware would find each stream anew
-                        ahead = f.at(row, f.add(offset, turn))
-                        f.prefetch(ahead)
-                    sum = multiply_add(f, recipe, x, f.load(acc, lanes, f.at(row, offset), mask), sum, lanes)
-                f.store(acc, lanes, sum, f.at("%dst", offset), mask)
-
-            f.loop(0, whole, lanes, vector)
-            if recipe.machine.masks:  # without them the planner leaves no odd columns
-                left = f.sub("%cols", whole)
-                f.when(f.less(0, left), lambda: vector(whole, f.first_lanes(left, lanes)))
-
-        return body
-
-    most = f.mul(f.div("%steps", _STREAMS), _STREAMS)
-    f.loop(0, most, _STREAMS, steps(_STREAMS))
-    f.loop(most, "%steps", 1, steps(1))
-    return f.end()
-
-
 def join(f: Text, recipe: Recipe, value: str, lanes: int) -> str:
     """Join elements, `k_per_step` to a lane: `value` has so many times `lanes` of them, as they lie in memory."""
     wide = recipe.k_per_step * lanes
@@ -200,7 +160,8 @@ def sign_bits(lanes: int) -> str:
     return const("i32", 0x80808080, lanes)
 
 
-def _broadcast(f: Text, recipe: Recipe, pointer: str, lanes: int) -> str:
+def broadcast(f: Text, recipe: Recipe, pointer: str, lanes: int) -> str:
+    """Return a step of A in every lane."""
     kind = "i32" if recipe.joined else llvm_type(recipe.acc)
     align = recipe.in_bytes if recipe.joined else recipe.acc_bytes
     return f.splat(f.let(f"load {kind}, ptr {pointer}, align {align}"), kind, lanes)

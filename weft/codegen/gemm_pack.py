@@ -53,10 +53,11 @@ def _along_k(f: Text, recipe: Recipe, src: str, lanes: int, step: str, mask: str
     """Load `lanes` steps of one row or column with dense k, from `step` on; zero outside the mask."""
     per = recipe.k_per_step
     value = f.load(_in_unit(recipe), lanes * per, f.at(src, f.mul(f.mul(step, per), recipe.in_bytes)), mask)
-    return _to_unit(f, recipe, value, lanes)
+    return to_unit(f, recipe, value, lanes)
 
 
-def _to_unit(f: Text, recipe: Recipe, value: str, lanes: int) -> str:
+def to_unit(f: Text, recipe: Recipe, value: str, lanes: int) -> str:
+    """Return elements as they lie in memory as `lanes` packed steps."""
     return join(f, recipe, value, lanes) if recipe.joined else _convert(f, recipe, value, lanes)
 
 
@@ -70,10 +71,10 @@ def _across_k(f: Text, recipe: Recipe, src: str, ks: str, lanes: int, step: str,
         on = f.splat(inside, "i1", lanes)
         m = f.let(f"and <{lanes} x i1> {mask}, {on}") if mask else on
         parts.append(f.load(unit, lanes, f.at(src, f.mul(here, ks)), m))
-    return _to_unit(f, recipe, _weave(f, recipe, parts, lanes), lanes)
+    return to_unit(f, recipe, weave(f, recipe, parts, lanes), lanes)
 
 
-def _weave(f: Text, recipe: Recipe, parts: list[str], lanes: int) -> str:
+def weave(f: Text, recipe: Recipe, parts: list[str], lanes: int) -> str:
     """Interleave vectors of `lanes` elements each: the first elements of all, the second ones, and so on."""
     while len(parts) > 1:
         half, order = len(parts) // 2, [i // 2 + lanes * (i % 2) for i in range(2 * lanes)]
@@ -144,7 +145,7 @@ def pack_a(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
 
             def whole(s: str) -> None:
                 value = f.load(_in_unit(recipe), lanes * per, f.at(src, f.mul(s, per * recipe.in_bytes)))
-                put(_to_unit(f, recipe, value, lanes), i, s)
+                put(to_unit(f, recipe, value, lanes), i, s)
 
             full = f.mul(f.div(f.div("%k", per), lanes), lanes)
             f.loop(0, full, lanes, whole)
@@ -242,7 +243,7 @@ def pack_b(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
                     parts.append(f.load(_in_unit(recipe), lanes, src))
                     if v * lanes * recipe.in_bytes % 64 == 0:
                         f.prefetch(f.at(src, ahead))
-                f.store(unit, lanes, _to_unit(f, recipe, _weave(f, recipe, parts, lanes), lanes), place(s, v * lanes))
+                f.store(unit, lanes, to_unit(f, recipe, weave(f, recipe, parts, lanes), lanes), place(s, v * lanes))
 
         def edge_row(s: str) -> None:
             def vector(j: str) -> None:
@@ -324,7 +325,7 @@ def _pack_quads(f: Text, recipe: Recipe, wanted: Collection[str]) -> None:
 
         def step(s: str) -> None:
             rows = [f.at("%src", f.mul(f.add(f.mul(s, 4), h), "%ks")) for h in range(4)]
-            woven = _weave(f, recipe, [f.load(acc, width, row, mask) for row in rows], width)
+            woven = weave(f, recipe, [f.load(acc, width, row, mask) for row in rows], width)
             f.store(acc, 4 * width, woven, f.at("%dst", f.mul(s, recipe.panel_row_bytes)))
 
         f.loop(0, f.div("%k", 4), 1, step)

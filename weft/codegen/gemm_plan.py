@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from weft.codegen import gemm_asm
 from weft.codegen.gemm_shapes import STREAMS
 from weft.codegen.gemm_types import Recipe
-from weft.codegen.gemm_words import DIRECT, PRIVATE, SHARED, Word
+from weft.codegen.gemm_words import ALONG, DIRECT, PRIVATE, SHARED, Word
 from weft.ir.loops import ITEMSIZE
 from weft.ir.program import Gemm
 from weft.util.record import record, replace
@@ -28,6 +28,8 @@ _SHARED_LIMIT = 8 << 20  # bytes of B that are packed for all tasks at a time
 _PRIVATE_LIMIT = 400 << 10  # that a task packs for itself, to stay near while strips of A pass; twice that where these are packed too
 _SUMS_BYTES = 512 << 10  # of unfinished sums that stay there too
 _SKINNY_ROWS = 128  # up to here a large B passes by once, as a stream
+_ALONG_ROWS = 16, 64  # up to here it is read along its rows, if it would be packed otherwise, and if no cache has room for it
+_ALONG_SUMS = 32 << 10  # bytes of sums that wait meanwhile, in the first-level cache
 _SKINNY_ROWS_OF_B = 16, 64  # streamed together, by fewer rows than a kernel has and by more
 _PARTS, _PART_BLOCKS = 16, 4  # tasks that a long sum with few results is to give, and the least that is worth one
 _LEAST_PER_SPARE = 32  # rows for each that is made twice
@@ -246,13 +248,14 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
     limit = _BLOCK_STEPS[vector == 64 and p.m > _SKINNY_ROWS]
     if _is_stream(p, recipe):
         limit = _SKINNY_ROWS_OF_B[p.m >= recipe.rows] // recipe.k_per_step
-    if p.m == 1 and _b_direct_ok(p, recipe):  # taken along rows of B, by the few
+    along = _is_along(p, recipe)
+    if along:
         limit = max(steps, 1)
     blocks = max(_ceil(steps, limit), 1)
     block = max(_up(_ceil(steps, blocks), 8), 8)
     blocks = max(_ceil(steps, block), 1)
     simple = recipe.out_type == recipe.packed_type and p.c[1] == recipe.out_bytes and p.tail_args is None
-    a_direct = _a_direct(p, recipe)
+    a_direct = _a_direct(p, recipe) and not (along and p.m > 1)  # few rows of A whose places in the cache collide are all used at once
     a_row = 0 if a_direct else _up(block * recipe.step_bytes, 64) + vector
     panel = (block + recipe.lanes) * recipe.beats * recipe.panel_row_bytes
     panels = _ceil(p.n, recipe.panel_cols)
@@ -269,10 +272,13 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
         chunk = _chunk(panels, blocks * panel, split.tile_panels)
         split = replace(split, tile_panels=min(split.tile_panels, chunk))
     strip_rows = _strip_rows(work, split) if split.mode == PRIVATE else split.tile_rows
-    in_c = simple and split.mode == PRIVATE and blocks > 1
-    back = parts == 1 and _reaches_back(p.m, split.tile_rows, strip_rows, recipe.rows)
+    in_c = simple and (p.m == 1 if along else split.mode == PRIVATE and blocks > 1)
+    back = parts == 1 and not along and _reaches_back(p.m, split.tile_rows, strip_rows, recipe.rows)
     sums_rows = (recipe.rows if back else 0) if in_c else 0 if simple and blocks == 1 else split.tile_rows
-    sums = split.tile_panels * sums_rows * recipe.panel_row_bytes
+    sums_stride = recipe.panel_row_bytes
+    if along:
+        sums_rows, sums_stride = 0 if in_c else p.m, split.tile_panels * recipe.panel_row_bytes + vector
+    sums = sums_rows * (sums_stride if along else split.tile_panels * sums_stride)
     square = _square(recipe)  # which may begin at any row
     a_bytes = 0 if a_direct else (_up(strip_rows, square) + (square if p.rows else 0)) * a_row
     a_bytes, sums = _up(a_bytes, 64), _up(sums, 64)
@@ -308,6 +314,7 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
         Word.SUMS_IN_C: int(in_c),
         Word.BACK: int(back),
         Word.SUMS_ROWS: sums_rows,
+        Word.SUMS_STRIDE: sums_stride,
     }
 
 
@@ -338,6 +345,16 @@ def _is_stream(p: Problem, recipe: Recipe) -> bool:
     """True when B is large and dense along n, and has few rows of A to serve: memory sets the pace."""
     large = p.k * p.segments * p.n * recipe.in_bytes > _CACHED[p.m > 2 * recipe.rows]
     return large and p.m <= _SKINNY_ROWS and p.b[1] == recipe.in_bytes and p.n > recipe.panel_cols
+
+
+def _is_along(p: Problem, recipe: Recipe) -> bool:
+    """True when B is read along its rows: by a single row of A, or by few if it is large, and wide enough to be shared."""
+    size = p.k * p.segments * p.n * recipe.in_bytes
+    large = size > _CACHED[recipe.unpacked_b_ok or p.m > _ALONG_ROWS[0]]
+    few = p.m == 1 or (p.m <= _ALONG_ROWS[1] and large and p.n >= 2 * recipe.panel_cols)
+    dense = p.b[1] == recipe.in_bytes and p.segments == 1 and not p.cols and p.k % recipe.k_per_step == 0
+    whole = recipe.machine.masks or p.n % recipe.along_cols == 0
+    return few and dense and whole and not recipe.is_complex and not recipe.quads
 
 
 def _b_direct_ok(p: Problem, recipe: Recipe) -> bool:
@@ -408,6 +425,8 @@ def _best_split(work: _Work) -> _Split:
 def _modes(work: _Work) -> list[int]:
     """The ways to reach B that are worth a thought."""
     p, recipe = work.problem, work.recipe
+    if _is_along(p, recipe):
+        return [ALONG]
     if _b_direct_pays(p, recipe):
         return [DIRECT]
     can_share = work.blocks * work.panel_bytes <= _SHARED_LIMIT and work.parts == 1 and not _is_stream(p, recipe)
@@ -426,12 +445,14 @@ def _tiles(work: _Work, mode: int) -> Iterator[tuple[int, int]]:
     if mode == PRIVATE:
         most_panels = min(panels, max((_PRIVATE_LIMIT << bool(work.pack_a)) // work.panel_bytes, 1))
         most_rows = m if in_c else max(_SUMS_BYTES // (most_panels * row_bytes), work.fit)
+    if mode == ALONG:
+        most_rows, most_panels = m, min(panels, max(_ALONG_SUMS // (m * row_bytes), 1))
     if mode == SHARED:
         most_panels = min(panels, max(_SHARED_LIMIT // (work.blocks * work.panel_bytes), 1))
     least = max(_ceil(m, most_rows), 1)
     for row_tiles in sorted({least, least + 1, least + 2, least + 3, least * 2, threads, 2 * threads}):
         rows = max(_up(_ceil(m, row_tiles), unit), unit)
-        if row_tiles < least or (rows < 2 * work.recipe.rows and row_tiles > 1):
+        if row_tiles < least or (mode == ALONG and row_tiles > 1) or (rows < 2 * work.recipe.rows and row_tiles > 1):
             continue
         least_cols = _ceil(panels, most_panels if in_c else max(min(most_panels, _SUMS_BYTES // (rows * row_bytes)), 1))
         for col_tiles in range(least_cols, max(min(panels, max(4 * threads, 4)), least_cols) + 1):

@@ -9,6 +9,8 @@ from weft.codegen.gemm_types import Recipe
 
 #: rows of the kernels there are; the last few rows of a tile take at most two of the smaller ones
 ROW_COUNTS = (1, 2, 4, 6)
+#: rows of B that are read along side by side: so many streams the hardware follows, and the sums rest as long
+ALONG_STREAMS = 8
 #: beats in which the full kernel fetches one cache line ahead
 LINE_BEATS = 4
 #: arrays of a tail that are asked for while the last block is multiplied

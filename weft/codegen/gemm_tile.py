@@ -22,14 +22,15 @@ from weft.codegen.gemm_shapes import LINE_BEATS, ROW_COUNTS, kernel_name, kernel
 from weft.codegen.gemm_tail import Ends, add, finish
 from weft.codegen.gemm_text import Decls, Text
 from weft.codegen.gemm_types import Recipe
-from weft.codegen.gemm_words import DIRECT, PRIVATE, SHARED, Word, way, ways
+from weft.codegen.gemm_words import ALONG, DIRECT, PRIVATE, SHARED, Word, way, ways
 from weft.util.record import record, replace
 
 
 def all_pieces(recipe: Recipe) -> frozenset[str]:
     """Return the names of all functions and branches that only some matmuls need."""
     usable = [shape for shape in shapes(recipe) if shape[0] or recipe.half_lanes]
-    named = [kernel_name(r, *shape) for r in ROW_COUNTS for shape in usable] + (["row"] if recipe.unpacked_b_ok else [])
+    named = [kernel_name(r, *shape) for r in ROW_COUNTS for shape in usable]
+    named += [] if recipe.is_complex or recipe.quads else ["along", "along_row"]
     packs_a = [] if recipe.quads else ways(recipe, "a")
     said = [f"{name}={value}" for name in _TOLD for value in (*range(_MOST_TOLD + 1), "many")]
     return frozenset([*named, "add", "back", "blocks", "finish", "tail", *packs_a, *ways(recipe, "b"), *said])
@@ -45,13 +46,14 @@ def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     rows = [r for r in ROW_COUNTS if (words[Word.M] >= r if r == recipe.rows else rest & r)]
     used = [(recipe.vectors, False)] if width >= recipe.panel_lanes else []
     used += [(0 if over <= recipe.half_lanes else -(-over // recipe.lanes), True)] if over else []
-    found = [kernel_name(r, *shape) for r in rows for shape in used] if not _by_row(words) else ["row"]
+    along = words[Word.B_MODE] == ALONG
+    found = ["along" if words[Word.M] > 1 else "along_row"] if along else [kernel_name(r, *shape) for r in rows for shape in used]
     found += ["add"] if words[Word.PARTS] > 1 else []
     found += ["back"] if words[Word.BACK] else []
     found += ["blocks"] if words[Word.BLOCKS] > 1 else []
     found += ["tail"] if words[Word.TAIL_ARGS] else [] if words[Word.SIMPLE] else ["finish"]
     found += [] if words[Word.A_DIRECT] else [way(recipe, "a", words)]
-    found += [] if words[Word.B_MODE] == DIRECT else [way(recipe, "b", words)]
+    found += [] if words[Word.B_MODE] in (DIRECT, ALONG) else [way(recipe, "b", words)]
     return frozenset([*found, *_said(words)])
 
 
@@ -59,7 +61,7 @@ def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
 _TOLD = {"swapped": Word.SWAPPED, "simple": Word.SIMPLE, "a direct": Word.A_DIRECT, "b mode": Word.B_MODE, "in c": Word.SUMS_IN_C,
          "segments": Word.SEGMENTS, "batch": Word.BATCH, "share": Word.B_SHARE, "group": Word.GROUP, "task batch": Word.TASK_BATCH,
          "batch dims": Word.BATCH_DIMS, "outer dims": Word.OUTER_DIMS, "row dims": Word.ROW_DIMS, "col dims": Word.COL_DIMS}
-_MOST_TOLD = max(SHARED, DIRECT, PRIVATE)    # larger ones are not told apart
+_MOST_TOLD = max(SHARED, DIRECT, PRIVATE, ALONG)    # larger ones are not told apart
 
 
 def _said(words: Sequence[int]) -> list[str]:
@@ -83,10 +85,6 @@ def _known(wanted: Collection[str]) -> dict[int, str]:
     return found | ({} if "add" in wanted else {Word.PARTS: "1"})
 
 
-def _by_row(words: Sequence[int]) -> bool:
-    return words[Word.M] == 1 and words[Word.B_MODE] == DIRECT
-
-
 def _packs(wanted: Collection[str], operand: str) -> bool:
     return any(name.startswith(f"pack_{operand}") for name in wanted)
 
@@ -105,13 +103,18 @@ def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[Part]:
     What computes is optimized; the driver, which only finds the way, is not: it would take longer than all the rest.
     """
     listed = sorted(wanted)
-    outer = [name for name in listed if name.startswith("pack") or name in ("add", "finish", "row")]
+    outer = [name for name in listed if name.startswith("pack") or name in ("add", "finish")]
     exports = dict.fromkeys([name.rpartition("_")[0] or name for name in outer])    # the ways to pack are one function
     exports |= {"end_panel": None} if _ends_panels(recipe, wanted) else {}
     found = _kernel_parts(recipe, listed)
     if outer:
         quick = all(_is_assembled(recipe, name) for name in outer)
         found.append(Part(f"helpers {recipe.name} {' '.join(outer)}", lambda: _helper_module(recipe, outer), tuple(exports), quick))
+    for name in _along_names(wanted):
+        from weft.codegen import gemm_asm_along
+
+        write = functools.partial(_along_module, recipe, name)
+        found.append(Part(f"{name} {recipe.name}", write, (name,), gemm_asm_along.suits(recipe)))
     return [*found, Part(f"{symbol} {' '.join(listed)}", lambda: _driver_module(recipe, symbol, wanted), (symbol,), quick=True)]
 
 
@@ -151,6 +154,23 @@ def _is_assembled(recipe: Recipe, name: str) -> bool:
     return False
 
 
+def _along_names(wanted: Collection[str]) -> list[str]:
+    return [name for name in ("along", "along_row") if name in wanted]
+
+
+def _along_module(recipe: Recipe, name: str) -> str:
+    """`@along` or `@along_row`: assembled, or its IR."""
+    from weft.codegen import gemm_asm_along
+
+    if gemm_asm_along.suits(recipe):
+        return gemm_asm_along.text(recipe, name)
+    from weft.codegen.gemm_along import along
+
+    decls = Decls()
+    text = along(recipe, decls, name)
+    return str(decls) + text
+
+
 def _helper_module(recipe: Recipe, wanted: Collection[str]) -> str:
     """The IR of the other functions that touch elements."""
     from weft.codegen import gemm_asm_finish, gemm_asm_pack
@@ -168,15 +188,8 @@ def _helper_module(recipe: Recipe, wanted: Collection[str]) -> str:
         pack_b(recipe, decls, wanted) if _packs(wanted, "b") else "",
         end_panel(recipe, decls) if ends and not gemm_asm_finish.ends_panels(recipe) else "",
         add(recipe, decls) if "add" in wanted else "",
-        _row_kernel(recipe, decls) if "row" in wanted else "",
     ]
     return "\n".join([*made[:3], str(decls), *made[3:]])
-
-
-def _row_kernel(recipe: Recipe, decls: Decls) -> str:
-    from weft.codegen.gemm_micro import row_kernel
-
-    return row_kernel(recipe, decls)
 
 
 def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
@@ -458,7 +471,7 @@ def _tiles(f: Task, recipe: Recipe, task: str, wanted: Collection[str], each: Ca
         element = f.add(f.first_batch, b)
         a, bb, c = (f.at(p, offset) for p, offset in zip(f.operands(), locate(f, BATCH, element, offsets)))
         c = f.at(c, f.mul(i0, f.d(Word.C_MS)))
-        ends.at(batch=element, pitch=str(recipe.panel_row_bytes // (recipe.acc_bytes * recipe.parts)))
+        ends.at(batch=element, pitch=f.div(f.d(Word.SUMS_STRIDE), recipe.acc_bytes * recipe.parts))
         each(_Tile(b, a, bb, c, i0, rows, p0, p1, ends))
 
     f.loop(b0, b1, 1, element)
@@ -532,13 +545,13 @@ def _tile(f: Task, recipe: Recipe, t: _Tile, part: _Part, wanted: Collection[str
                 _panel(f, recipe, t, _Panel(is_first, is_last, p, col, a, as_, b, bs, beats, sums), wanted)
 
             panels = lambda: f.loop(t.p0, t.p1, 1, panel)
-            row = lambda: _row(f, recipe, t, a, f.sub(last, first), sums)
-            if "row" not in wanted:
+            rows = lambda: _along(f, recipe, t, a, as_, sums, wanted)
+            if not _along_names(wanted):
                 panels()
             elif not _has_kernels(wanted):
-                row()
+                rows()
             else:
-                f.when(f.both(f.equal(f.d(Word.M), 1), f.equal(b_mode, DIRECT)), row, panels)
+                f.when(f.equal(b_mode, ALONG), rows, panels)
 
         if packs_b:
             f.when(f.equal(b_mode, PRIVATE), lambda: f.loop(t.p0, t.p1, 1, pack))
@@ -561,17 +574,31 @@ def _strips(f: Task, recipe: Recipe, t: _Tile, sums: str, wanted: Collection[str
     f.loop(0, t.rows, strip_rows, strip)
 
 
-def _row(f: Task, recipe: Recipe, t: _Tile, a: str, steps: str, sums: str) -> None:
-    """A tile of the only row of C, over all of k at once."""
-    f.decls.use("declare void @row(ptr, ptr, i64, i64, i64, ptr)")
+def _along(f: Task, recipe: Recipe, t: _Tile, a: str, a_stride: str, sums: str, wanted: Collection[str]) -> None:
+    """A tile of all rows of C, over all of k at once; sums in scratch are copied to C if nothing else is to be done to them."""
+    names = _along_names(wanted)
+    for name in names:
+        f.decls.use(f"declare void @{name}(ptr, i64, i64, ptr, i64, i64, i64, ptr, i64)")
+    function = f"@{names[0]}" if len(names) == 1 else f.pick(f.equal(f.d(Word.M), 1), "@along_row", "@along", "ptr")
+    f.decls.use("declare ptr @memcpy(ptr, ptr, i64)")
     col = f.mul(f.add(f.first_panel, t.p0), recipe.panel_cols)
     cols = f.min(f.sub(f.d(Word.N), col), f.mul(f.sub(t.p1, t.p0), recipe.panel_cols))
-    c = f.at(t.c, f.mul(col, f.d(Word.C_NS)))
-    simple = f.some(f.d(Word.SIMPLE))
-    b = f.at(t.b, f.mul(col, f.d(Word.B_NS)))
-    f.do(f"call void @row(ptr {a}, ptr {b}, i64 {f.d(Word.B_KS)}, i64 {steps}, i64 {cols}, ptr {f.pick(simple, c, sums, 'ptr')})")
-    end = lambda: t.ends.take(sums, 0, c, f.d(Word.C_MS), f.d(Word.C_NS), row=t.i0, rows="1", col=col, cols=cols)
-    f.when(simple, lambda: None, end)
+    cms, cns, stride = f.d(Word.C_MS), f.d(Word.C_NS), f.d(Word.SUMS_STRIDE)
+    b, c = f.at(t.b, f.mul(col, f.d(Word.B_NS))), f.at(t.c, f.mul(col, cns))
+    simple, in_c = f.some(f.d(Word.SIMPLE)), f.some(f.d(Word.SUMS_IN_C))
+    to = f.pick(in_c, c, sums, "ptr")
+    f.decls.use("declare ptr @memset(ptr, i32, i64)")
+    size = f.mul(cols, recipe.acc_bytes)
+    f.loop(0, t.rows, 1, lambda r: f.do(f"call ptr @memset(ptr {f.at(to, f.mul(r, stride))}, i32 0, i64 {size})"))
+    f.do(f"call void {function}(ptr {a}, i64 {a_stride}, i64 {t.rows}, ptr {b}, i64 {f.d(Word.B_KS)}, i64 {f.d(Word.STEPS)}, i64 {cols}, "
+         f"ptr {to}, i64 {stride})")  # fmt: skip
+
+    def copy(r: str) -> None:
+        there, here = f.at(c, f.mul(r, cms)), f.at(sums, f.mul(r, stride))
+        f.do(f"call ptr @memcpy(ptr {there}, ptr {here}, i64 {size})")
+
+    end = lambda: t.ends.take(sums, stride, c, cms, cns, row=t.i0, rows=t.rows, col=col, cols=cols)
+    f.when(simple, lambda: f.when(in_c, lambda: None, lambda: f.loop(0, t.rows, 1, copy)), end)
 
 
 @record

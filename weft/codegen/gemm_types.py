@@ -204,6 +204,15 @@ class Recipe:
         return self.in_type == self.acc_type == self.packed_type and not self.is_complex and not self.quads
 
     @property
+    def along_vectors(self) -> int:
+        """Vectors of a stretch of rows of B that are read along them: as many as a step joins, or what registers have room for."""
+        return self.k_per_step if self.joined else 2 if self.machine.registers == 32 else 1
+
+    @property
+    def along_cols(self) -> int:
+        return self.along_vectors * self.lanes
+
+    @property
     def rows(self) -> int:
         """Rows of the register tile."""
         return 6

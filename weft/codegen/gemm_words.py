@@ -36,7 +36,7 @@ class Word:
     COL_RUN = 15  # columns of B that one stride tells
     SIMPLE = 16  # kernels may write C themselves: dense rows of accumulators, no tail
     A_DIRECT = 17  # A is read where it lies
-    B_MODE = 18  # SHARED, DIRECT or PRIVATE
+    B_MODE = 18  # SHARED, DIRECT, PRIVATE or ALONG
     B_SHARE = 19  # batch elements in a row that have the same B
     BLOCK_STEPS = 20
     STEPS = 21  # of all segments together
@@ -75,13 +75,15 @@ class Word:
     BACK = 54  # the last rows of a tile are made together with some before them, so that they are as many as any
     SUMS_ROWS = 55  # of each panel that a tile keeps
     TAIL_STREAMS = 56  # which of a tail's arguments are asked for ahead: a byte for each of `STREAMS`, one more than its place; or 0
-    LISTS = 57
+    SUMS_STRIDE = 57  # bytes between its rows of sums
+    LISTS = 58
 
 
 #: index of the pointers that the caller stores: A, B, C, the tail's function (null when there is none)
 POINTERS = (Word.A, Word.B, Word.C, Word.TAIL)
 
-SHARED, DIRECT, PRIVATE = range(3)  # B packed once for all tasks; read where it lies; packed by each task for its tile
+#: B packed once for all tasks; read where it lies; packed by each task for its tile; read where it lies, along its rows
+SHARED, DIRECT, PRIVATE, ALONG = range(4)
 
 
 def way(recipe: Recipe, operand: str, words: Sequence[int]) -> str:
