@@ -92,6 +92,34 @@ def test_other_sums_behind_a_matmul_stay(axis):
     assert [e.primitive.name for e in simple.eqns] == ["dot_general", "reshape", "transpose", "reduce_sum"]
 
 
+def there_and_back(x):
+    """A value cut over (4, 2) devices by rows, exchanged to columns, and back, through another shape."""
+    y = L.transpose(L.reshape(x, new_sizes=(4, 2, 3, 4, 2, 5)), permutation=(3, 4, 0, 1, 2, 5))
+    y = L.transpose(L.reshape(y, new_sizes=(8, 4, 6, 5)), permutation=(1, 2, 0, 3))
+    return L.reshape(y, new_sizes=(4, 2, 3, 40))
+
+
+@pytest.mark.parametrize("name, fn, shape, left", [
+    ("there and back", there_and_back, (24, 40), ["reshape"]),
+    ("to the same shape", lambda x: L.reshape(there_and_back(x), new_sizes=(24, 40)), (24, 40), []),
+    ("dims of 1", lambda x: L.squeeze(L.transpose(L.reshape(x, new_sizes=(4, 1, 6)), permutation=(1, 0, 2)), dimensions=(0,)), X,
+     ["reshape", "squeeze"]),
+    ("another order", lambda x: L.reshape(L.transpose(L.reshape(x, new_sizes=(2, 3, 4)), permutation=(1, 0, 2)), new_sizes=(24,)), X,
+     ["reshape", "transpose", "reshape"]),
+    ("parts of dims", lambda x: L.transpose(L.reshape(L.transpose(x, permutation=(1, 0)), new_sizes=(8, 3)), permutation=(1, 0)), X,
+     ["transpose", "reshape", "transpose"]),
+    ("used between", lambda x: E.add(T(T(E.sin(x))), L.reshape(T(E.sin(x)), new_sizes=X)), X, ["sin", "transpose", "reshape", "add"]),
+    ("empty", lambda x: L.reshape(L.transpose(x, permutation=(1, 0)), new_sizes=(0, 3)), (3, 0), ["transpose"]),
+])
+def test_layouts_that_undo_one_another(name, fn, shape, left):
+    jaxpr = staged(lambda x: [fn(x)], [shape])
+    simple = check_jaxpr(simplify(jaxpr))
+    assert [e.primitive.name for e in simple.eqns] == left
+    args = values([shape])
+    for a, b in zip(run_reference(jaxpr, *args), run_reference(simple, *args)):
+        np.testing.assert_array_equal(a, b)
+
+
 def padded(x, low, high, inner=0, value=0.0):
     return S.pad(x, np.float32(value), [(0, 0, 0), (low, high, inner)])
 

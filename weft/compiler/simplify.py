@@ -7,9 +7,11 @@ Every pass is linear in the program.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
+from weft.compiler.batch_sums import merge_batch_sums
 from weft.compiler.classify import treatment
 from weft.core.primitive import registry
 from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
@@ -31,7 +33,7 @@ def simplify(jaxpr: Jaxpr) -> Jaxpr:
     """
     jaxpr = dce(inline_calls(jaxpr))
     jaxpr = _Algebra(jaxpr).run()
-    return _merge_batch_sums(dce(cse(jaxpr)))
+    return merge_batch_sums(dce(cse(jaxpr)))
 
 
 class _Algebra:
@@ -41,6 +43,7 @@ class _Algebra:
         self.jaxpr = jaxpr
         self.env: dict[Var, Atom] = {}
         self.maker: dict[Var, Eqn] = {}
+        self.views: dict[Var, _Order] = {}       # of what reshapes and transposes made
         self.eqns: list[Eqn] = []
         self.uses: dict[Var, int] = {}
         for atom in (a for e in jaxpr.eqns for a in e.invars):
@@ -66,7 +69,7 @@ class _Algebra:
         if eqn.primitive.kind == "region":
             eqn = self._region(eqn)
         elif len(eqn.outvars) == 1 and not eqn.effects:
-            found = self._fold(eqn)
+            found = self._fold(eqn) or self._undone(eqn)
             if found is None:
                 rule = _RULES.get(eqn.primitive.name)
                 found = rule(self, eqn) if rule is not None else None
@@ -90,6 +93,29 @@ class _Algebra:
             values = [np.asarray(a.val, a.aval.dtype) for a in eqn.invars]
             value = eqn.primitive.rule("reference")(*values, **eqn.params)
         return Literal(np.asarray(value, aval.dtype)[()], aval)
+
+    def _undone(self, eqn: Eqn) -> Atom | Eqn | None:
+        """What a reshape or a transpose gives, if all that came before it have undone one another: its elements are in the order in
+        which they were made. So is what was taken from one device to another and back."""
+        if eqn.primitive.name not in ("reshape", "transpose", "squeeze") or len(eqn.invars) != 1 or type(eqn.invars[0]) is Literal:
+            return None
+        x, out = eqn.invars[0], eqn.outvars[0]
+        if not x.aval.size:
+            return None
+        before = after = self.views.get(x) or _Order(x, ((x.aval.size, 1),), False)
+        if eqn.primitive.name == "transpose":
+            dims = _cut(before.runs, x.aval.shape)
+            if dims is None:
+                return None
+            after = _Order(before.source, _joined_runs([run for d in eqn.params["permutation"] for run in dims[d]]), True)
+        self.views[out] = after
+        if not after.moved or len(after.runs) > 1 or out.aval.sharding is not None:
+            return None
+        source = after.source
+        self.views[out] = _Order(source, after.runs, False)
+        if source.aval.shape == out.aval.shape:
+            return source
+        return eqn.replace(primitive=registry["reshape"], invars=[source], params={"new_sizes": out.aval.shape})
 
     def _region(self, eqn: Eqn) -> Eqn:
         params = {}
@@ -147,6 +173,44 @@ class _Algebra:
             params["linear"] = params["linear"][:count] + (False,) * len(fresh) + params["linear"][count:]
         at = start + count
         return eqn.replace(params=params, invars=[*eqn.invars[:at], *(outside[v] for v in fresh), *eqn.invars[at:]])
+
+
+class _Order(NamedTuple):
+    """In which order a value has the elements of another: runs of (extent, distance), outermost first. `moved`: since that was last
+    the order of the other one."""
+    source: Var
+    runs: tuple[tuple[int, int], ...]
+    moved: bool
+
+
+def _cut(runs: tuple[tuple[int, int], ...], shape: tuple[int, ...]) -> list[list[tuple[int, int]]] | None:
+    """The runs of each dim of a shape; None where a dim has a part of a run that does not divide it."""
+    left, dims = list(reversed(runs)), []
+    for n in shape:
+        mine, rest = [], n
+        while rest > 1:
+            extent, step = left.pop()
+            part = math.gcd(extent, rest)
+            if part == 1 or part not in (extent, rest):
+                return None
+            if part < extent:
+                left.append((extent // part, step))
+                step *= extent // part
+            mine.append((part, step))
+            rest //= part
+        dims.append(mine)
+    return dims
+
+
+def _joined_runs(runs: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Runs that continue one another are one."""
+    out: list[tuple[int, int]] = []
+    for extent, step in runs:
+        if out and out[-1][1] == extent * step:
+            out[-1] = (out[-1][0] * extent, step)
+        else:
+            out.append((extent, step))
+    return tuple(out)
 
 
 def _simplified(jaxpr: Jaxpr) -> Jaxpr:
@@ -377,87 +441,3 @@ _RULES = {
     "dot_general": _dot, "reshape": _reshape, "broadcast_in_dim": _broadcast,
     **dict.fromkeys(("copy", "name"), lambda walk, eqn: eqn.invars[0]),
 }
-
-
-def _merge_batch_sums(jaxpr: Jaxpr) -> Jaxpr:
-    """A sum over batch dims of a matmul that nobody else reads is a matmul that contracts those dims too.
-
-    Reshapes and transpositions may lie between them, as between two sums over axes of a mesh: they follow without those dims.
-    """
-    makers: dict[Var, Eqn] = {}
-    uses: dict[Var, int] = {}
-    for eqn in jaxpr.eqns:
-        for a in eqn.invars:
-            if type(a) is not Literal:
-                uses[a] = uses.get(a, 0) + 1
-        for v in eqn.outvars:
-            makers[v] = eqn
-    for a in jaxpr.outvars:
-        if type(a) is not Literal:
-            uses[a] = uses.get(a, 0) + 1
-    eqns, changed = [], False
-    for eqn in jaxpr.eqns:
-        found = _summed_dot(eqn, makers, uses) if eqn.primitive.name == "reduce_sum" else None
-        if found is not None:
-            changed = True
-            makers.update({v: new for new in found for v in new.outvars})
-            uses.update({new.outvars[0]: 1 for new in found[:-1]})
-        eqns += found or [eqn]
-    return dce(jaxpr.replace(eqns=eqns)) if changed else jaxpr
-
-
-def _summed_dot(sum_: Eqn, makers: dict[Var, Eqn], uses: dict[Var, int]) -> list[Eqn] | None:
-    """The equations that compute a sum over batch dims of a matmul, and need no sum; None where it is none."""
-    axes, atom = tuple(sum_.params["axes"]), sum_.invars[0]
-    between: list[tuple[Eqn, tuple[int, ...]]] = []      # what changes the layout, last first, and the summed dims after it
-    while axes and type(atom) is not Literal and uses[atom] == 1 and (made := makers.get(atom)) is not None:
-        if treatment(made) == "contract":
-            break
-        before = _before(made, axes)
-        if before is None or made.outvars[0].aval.sharding is not None:
-            return None
-        between.append((made, axes))
-        axes, atom = before, made.invars[0]
-    else:
-        return None
-    (contract, batch) = made.params["dimension_numbers"]
-    if not all(a < len(batch[0]) for a in axes):
-        return None
-    sides = [tuple([dims[a] for a in axes]) for dims in batch]
-    kept = [tuple([d for i, d in enumerate(dims) if i not in axes]) for dims in batch]
-    numbers = ((sides[0] + tuple(contract[0]), sides[1] + tuple(contract[1])), tuple(kept))
-    params = {**made.params, "dimension_numbers": numbers}
-    out = sum_.outvars[0] if not between else Var(_without(made.outvars[0].aval, axes))
-    eqns = [Eqn(registry["dot_general"], made.invars, (out,), params, sum_.source)]
-    for layout, gone in reversed(between):
-        last = layout is between[0][0]
-        after = sum_.outvars[0] if last else Var(_without(layout.outvars[0].aval, gone))
-        eqns.append(layout.replace(invars=eqns[-1].outvars, outvars=(after,), params=_params_without(layout, gone, after.aval.shape)))
-    return eqns
-
-
-def _before(eqn: Eqn, axes: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Which dims of its operand become the dims `axes` of a reshape, a transpose or a squeeze; None where no dims do."""
-    x, out, name = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape, eqn.primitive.name
-    if name == "transpose":
-        return tuple([eqn.params["permutation"][a] for a in axes])
-    if name not in ("reshape", "squeeze") or len(eqn.invars) != 1:
-        return None
-    places = {(math.prod(x[:d]), n): d for d, n in enumerate(x) if n > 1}
-    found = [places.get((math.prod(out[:a]), out[a])) for a in axes]
-    return None if None in found else tuple(found)
-
-
-def _params_without(eqn: Eqn, gone: tuple[int, ...], shape: tuple[int, ...]) -> dict:
-    """The parameters of a layout operation whose result has lost the dims `gone`, and has `shape` without them."""
-    before = _before(eqn, gone)
-    number = {d: i for i, d in enumerate([d for d in range(eqn.invars[0].aval.ndim) if d not in before])}
-    if eqn.primitive.name == "transpose":
-        return {**eqn.params, "permutation": tuple([number[d] for i, d in enumerate(eqn.params["permutation"]) if i not in gone])}
-    if eqn.primitive.name == "squeeze":
-        return {**eqn.params, "dimensions": tuple([number[d] for d in eqn.params["dimensions"]])}
-    return {**eqn.params, "new_sizes": shape}
-
-
-def _without(aval: ShapedArray, dims: tuple[int, ...]) -> ShapedArray:
-    return aval.update(shape=tuple([n for d, n in enumerate(aval.shape) if d not in dims]))
