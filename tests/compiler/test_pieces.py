@@ -10,7 +10,7 @@ import weft
 import weft.numpy as wnp
 from tests.compiler.machine import check
 from weft import lax
-from weft.compiler import nest, pieces
+from weft.compiler import joined, nest, pieces
 from weft.core.stage import stage
 from weft.ir.loops_text import print_kernel
 from weft.ir.types import ShapedArray
@@ -19,8 +19,9 @@ from weft.ir.types import ShapedArray
 @pytest.fixture
 def small(monkeypatch):
     """Cut even what is short, and share it among tasks."""
-    monkeypatch.setattr(pieces, "LONG", 0)
-    monkeypatch.setattr(pieces, "PLAIN", 0)
+    for room in (pieces, joined):
+        monkeypatch.setattr(room, "LONG", 0)
+        monkeypatch.setattr(room, "PLAIN", 0)
     monkeypatch.setattr(nest, "TASK_BYTES", 256)
     monkeypatch.setattr(nest, "STREAM_BYTES", 0)
 
@@ -62,6 +63,31 @@ def test_types(small, dtype):
     _compare([(3, 200), (1, 1000), (70, 33), (5, 64)], dtype)
 
 
+def _windows(xp, x):
+    """Sums and greatest of windows over pixels, also of every second one; and shifts by a pixel."""
+    if xp is wnp:
+        sums = lax.reduce_window(x, 0.0, lax.add, (1, 3, 3, 1), (1, 1, 1, 1), "SAME")
+        most = lax.reduce_window(x, -np.inf, lax.max, (1, 1, 4, 1), (1, 1, 1, 1), [(0, 0), (0, 0), (1, 2), (0, 0)])
+        sparse = lax.reduce_window(x, 0.0, lax.add, (1, 1, 3, 1), (1, 1, 2, 1), [(0, 0), (0, 0), (1, 1), (0, 0)])
+    else:
+        h, w = x.shape[1:3]
+        wide = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+        sums = sum(wide[:, i:i + h, j:j + w] for i in range(3) for j in range(3))
+        low = np.pad(x, ((0, 0), (0, 0), (1, 2), (0, 0)), constant_values=-np.inf)
+        most = np.max([low[:, :, j:j + w] for j in range(4)], axis=0)
+        sparse = sum(wide[:, 1:-1, j:j + w] for j in range(3))[:, :, ::2]
+    return [sums, most, sparse, x - xp.roll(x, 1, 2), xp.concatenate([x, x[:, :, :1] + 1], 2)]
+
+
+@pytest.mark.parametrize("channels", [2, 7, 16, 33, 70])
+def test_windows_over_pixels(small, channels):
+    xs = [np.random.default_rng(w).integers(-9, 9, (2, 3, w, channels)).astype("f4") for w in (1, 2, 3, 4, 5, 16, 33, 70)]
+    made = weft.jit(lambda xs: [_windows(wnp, x) for x in xs])(xs)
+    for x, results in zip(xs, made):
+        for got, want in zip(results, _windows(np, x)):
+            assert (np.asarray(got) == want).all(), x.shape
+
+
 def _loops(function, *arrays) -> list[str]:
     """The text of each vector loop of a program."""
     avals = [ShapedArray(x.shape, x.dtype) for x in arrays]
@@ -88,6 +114,12 @@ def test_guards_stay_in_the_lines_around_a_place():
 def test_places_that_move_with_the_row():
     loops = _loops(lambda x: wnp.roll(x, 100), X)
     assert ["?" in loop for loop in loops] == [False, True, False]
+
+
+def test_pixels_of_few_channels_are_one_long_row():
+    loops = _loops(lambda x: lax.reduce_window(x, 0.0, lax.add, (1, 1, 3, 1), (1, 1, 1, 1), "SAME"), X.reshape(16, 32, 16, 32))
+    assert [int(loop.split()[3]) for loop in loops] == [32, 14 * 32, 32]
+    assert not any("?" in loop for loop in loops)
 
 
 def test_what_is_short_is_one_loop():

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from weft.compiler.ahead import between_passes, jumps, looked_up, streams
 from weft.compiler.classify import row_major
 from weft.compiler.emit import Emitter
+from weft.compiler.joined import joined
 from weft.compiler.lower import Lowered, reachable
 from weft.compiler.phases import phases_of
 from weft.compiler.pieces import Cuts, cuts_of, pieces_of
@@ -63,7 +64,7 @@ class Built:
 
 def build(low: Lowered, name: str = "kernel") -> Built:
     """The kernel that runs `low`."""
-    return Nest(low, name).build()
+    return Nest(joined(low), name).build()
 
 
 class Nest:

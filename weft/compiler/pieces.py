@@ -20,7 +20,7 @@ from weft.util.record import record
 
 LONG = 1 << 20                 # bytes of results from which the guards cost more than the code of several loops takes to compile
 MOST_PLACES, PLAIN = 8, 64     # of a loop: places where it is cut, and elements of the mean piece
-_OPEN = 1 << 62
+OPEN = 1 << 62                 # beyond all places
 
 
 @record
@@ -57,14 +57,14 @@ def cuts_of(low: Lowered, loads: Iterable[Load], var: Expr, extent: int) -> Cuts
         return None
     families: dict[tuple, dict[int, tuple[int, int, bool]]] = {}
     for x in reachable([load.guard for load in loads if load.guard is not None]):
-        found = _holds(low.builder, x, var)
+        found = holds_of(low.builder, x, var)
         if found is not None:
             term, holds = found
             families.setdefault(tuple(sorted(term.items())), {})[id(x)] = holds
     if not families:
         return None
     term, holds = max(families.items(), key=lambda item: len(item[1]))
-    places = sorted({place for first, last, _ in holds.values() for place in (first, last)} - {-_OPEN, _OPEN})
+    places = sorted({place for first, last, _ in holds.values() for place in (first, last)} - {-OPEN, OPEN})
     if len(places) > MOST_PLACES or extent < PLAIN * (len(places) + 1):
         return None
     line = LINE // min([ITEMSIZE[type_name(out.var.aval.dtype)] for out in low.outputs])
@@ -74,7 +74,7 @@ def cuts_of(low: Lowered, loads: Iterable[Load], var: Expr, extent: int) -> Cuts
     return Cuts(dict(term), groups, holds, line)
 
 
-def _holds(b: Builder, x: Expr, var: Expr) -> tuple[dict[int, int], tuple[int, int, bool]] | None:
+def holds_of(b: Builder, x: Expr, var: Expr) -> tuple[dict[int, int], tuple[int, int, bool]] | None:
     """For a comparison of `var` plus a term with a number: the term, and where the sum makes it hold."""
     if type(x) is not Op or x.op not in COMPARISONS or x.args[0].type != "i64":
         return None
@@ -89,8 +89,8 @@ def _holds(b: Builder, x: Expr, var: Expr) -> tuple[dict[int, int], tuple[int, i
     if x.op not in ("lt", "le"):
         return None
     if sign > 0:
-        return term, (-_OPEN, -const + (x.op == "le"), True)
-    return term, (const + (x.op == "lt"), _OPEN, True)
+        return term, (-OPEN, -const + (x.op == "le"), True)
+    return term, (const + (x.op == "lt"), OPEN, True)
 
 
 def pieces_of(cuts: Cuts, b: Builder, translate: Callable[[Expr], Expr], base: Callable[[int], Expr], start: Expr, stop: Expr,
@@ -99,7 +99,7 @@ def pieces_of(cuts: Cuts, b: Builder, translate: Callable[[Expr], Expr], base: C
     term = b.const(0, "i64")
     for key, k in cuts.term.items():
         term = b.iadd(term, b.imul(translate(base(key)), k))
-    line, at, below = cuts.line, start, -_OPEN
+    line, at, below = cuts.line, start, -OPEN
     found = []
     for first, last in cuts.groups:
         before, after = [b.imin(b.imul(b.idiv(b.imax(b.isub(place, term), start), line), line), stop)
@@ -107,7 +107,7 @@ def pieces_of(cuts: Cuts, b: Builder, translate: Callable[[Expr], Expr], base: C
         widest = (last - first + 2 * line - 2) // line * line
         found += [(at, before, most, cuts.between(below, first)), (before, after, widest, cuts.around(first, last))]
         at, below = after, last
-    found.append((at, stop, most, cuts.between(below, _OPEN)))
+    found.append((at, stop, most, cuts.between(below, OPEN)))
     pieces = []
     for begin, end, most, known in found:
         length = b.isub(end, begin)
