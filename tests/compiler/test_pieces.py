@@ -116,6 +116,13 @@ def test_places_that_move_with_the_row():
     assert ["?" in loop for loop in loops] == [False, True, False]
 
 
+def test_sums_over_what_is_compared(small):
+    x = np.random.default_rng(0).integers(-9, 9, (40, 70)).astype("f4")
+    got = weft.jit(lambda x: (wnp.pad(x, ((0, 0), (3, 5))).sum(1), wnp.roll(x, 3, 1).sum(0), wnp.pad(x, ((2, 1), (0, 0))).max(0)))(x)
+    for mine, theirs in zip(got, (x.sum(1), np.roll(x, 3, 1).sum(0), np.pad(x, ((2, 1), (0, 0))).max(0))):
+        assert (np.asarray(mine) == theirs).all()
+
+
 def test_pixels_of_few_channels_are_one_long_row():
     loops = _loops(lambda x: lax.reduce_window(x, 0.0, lax.add, (1, 1, 3, 1), (1, 1, 1, 1), "SAME"), X.reshape(16, 32, 16, 32))
     assert [int(loop.split()[3]) for loop in loops] == [32, 14 * 32, 32]

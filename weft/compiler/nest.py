@@ -163,7 +163,7 @@ class Nest:
             loops = tiles.loops(rows, where)
         else:
             loops = self._row_loops(rows, where)
-            if woven is None and not self.phases and len(rows) + 1 == len(self.dims):
+            if woven is None and not self.phases and self.vector is not None and not any(d.column for d in self.dims):
                 cuts = cuts_of(low, [load for load, _ in self.survey.loads], low.vars[self.vector.dims[-1]], self.vector.extent)
                 loops = loops if cuts is None else loops[:-1]
         for level, var, _, _ in loops:
