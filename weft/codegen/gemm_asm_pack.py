@@ -37,6 +37,27 @@ def function(recipe: Recipe, piece: str) -> str | None:
     return f"widen_{recipe.in_type}_lines" if widens else None
 
 
+def packs_alone(recipe: Recipe, operand: str, wanted: Collection[str]) -> bool:
+    """Whether all of an operand that is packed at all goes one of these ways."""
+    pieces = [name for name in wanted if name.startswith(f"pack_{operand}")]
+    return len(pieces) == 1 and function(recipe, pieces[0]) is not None
+
+
+def entry(recipe: Recipe, piece: str) -> str:
+    """`pack_a` or `pack_b` (see `gemm_pack`) where all operands go the way of one piece: its arguments are put in another order."""
+    name, (_, operand, way) = function(recipe, piece) or "", piece.split("_")
+    if operand == "a":    # dst, row_bytes, src, ms, ks, rows; and k on the stack
+        order = {"copy": [f"movq {_LENGTH}, {_LINES}", f"movq 8(%rsp), {_LENGTH}"],
+                 "transpose": [f"movq {_LINES}, {_SRC_STEP}", f"movq 8(%rsp), {_LINES}"]}[way]
+    else:                 # dst, src, ns, ks, cols, k
+        order = {"copy": [f"movq %rsi, {_SRC}", f"xchgq {_LINES}, {_LENGTH}"],
+                 "transpose": [f"movq %rdx, {_SRC_STEP}", f"movq %rsi, {_SRC}"]}[way] + [f"movq ${recipe.panel_row_bytes}, {_DST_STEP}"]
+    order += [f"imulq ${recipe.in_bytes}, {_LENGTH}, {_LENGTH}"] if counts_bytes(name) else []
+    title = f"pack_{operand}"
+    return gemm_asm.as_module([".p2align 4", f".globl {title}", f".type {title},@function", f"{title}:", *order, f"jmp {name}",
+                               f".size {title}, .-{title}"])
+
+
 def counts_bytes(name: str) -> bool:
     """Whether the length of a function's lines is in bytes."""
     return name in ("copy_lines", "pad_lines", "flip_lines")

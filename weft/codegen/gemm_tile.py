@@ -173,23 +173,46 @@ def _along_module(recipe: Recipe, name: str) -> str:
 
 def _helper_module(recipe: Recipe, wanted: Collection[str]) -> str:
     """The IR of the other functions that touch elements."""
-    from weft.codegen import gemm_asm_finish, gemm_asm_pack
+    assembled = _assembled_helpers(recipe, wanted)
+    left = [name for name in wanted if name.rpartition("_")[0] not in assembled and name not in assembled]
+    decls, made = Decls(), list(assembled.values())
+    if left or (_ends_panels(recipe, wanted) and "end_panel" not in assembled):
+        made += _compiled_helpers(recipe, decls, wanted, assembled)
+    return "\n".join([*made[:len(assembled)], str(decls), *made[len(assembled):]])
+
+
+def _assembled_helpers(recipe: Recipe, wanted: Collection[str]) -> dict[str, str]:
+    """Those functions that are assembled as a whole, and what others call."""
+    found = {}
+    packs = [name for name in wanted if name.startswith("pack") and _is_assembled(recipe, name)]
+    if packs:
+        from weft.codegen import gemm_asm_pack
+
+        found["lines"] = gemm_asm_pack.text({gemm_asm_pack.function(recipe, name) or "" for name in packs})
+        alone = [name for name in packs if gemm_asm_pack.packs_alone(recipe, name[len("pack_")], wanted)]
+        found |= {name.rpartition("_")[0]: gemm_asm_pack.entry(recipe, name) for name in alone}
+    if "finish" in wanted and _is_assembled(recipe, "finish"):
+        from weft.codegen import gemm_asm_finish
+
+        found["finish"] = gemm_asm_finish.finish(recipe)
+    if _ends_panels(recipe, wanted):
+        from weft.codegen import gemm_asm_finish
+
+        found |= {"end_panel": gemm_asm_finish.end_panel(recipe)} if gemm_asm_finish.ends_panels(recipe) else {}
+    return found
+
+
+def _compiled_helpers(recipe: Recipe, decls: Decls, wanted: Collection[str], assembled: Collection[str]) -> list[str]:
+    """The IR of the others."""
     from weft.codegen.gemm_pack import end_panel, pack_a, pack_b
 
-    decls = Decls()
-    assembled = {gemm_asm_pack.function(recipe, name) for name in wanted if name.startswith("pack")}
-    ends, stores = _ends_panels(recipe, wanted), "finish" in wanted
-    made = [
-        gemm_asm_pack.text(assembled - {None}),
-        gemm_asm_finish.finish(recipe) if stores and gemm_asm_finish.finishes(recipe) else "",
-        gemm_asm_finish.end_panel(recipe) if ends and gemm_asm_finish.ends_panels(recipe) else "",
-        finish(recipe, decls) if stores and not gemm_asm_finish.finishes(recipe) else "",
-        pack_a(recipe, decls, wanted) if _packs(wanted, "a") else "",
-        pack_b(recipe, decls, wanted) if _packs(wanted, "b") else "",
-        end_panel(recipe, decls) if ends and not gemm_asm_finish.ends_panels(recipe) else "",
+    return [
+        finish(recipe, decls) if "finish" in wanted and "finish" not in assembled else "",
+        pack_a(recipe, decls, wanted) if _packs(wanted, "a") and "pack_a" not in assembled else "",
+        pack_b(recipe, decls, wanted) if _packs(wanted, "b") and "pack_b" not in assembled else "",
+        end_panel(recipe, decls) if _ends_panels(recipe, wanted) and "end_panel" not in assembled else "",
         add(recipe, decls) if "add" in wanted else "",
     ]
-    return "\n".join([*made[:3], str(decls), *made[3:]])
 
 
 def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
