@@ -37,6 +37,8 @@ class Decls:
 class Text:
     """One function. Operands are strings (`%t3`, `12`); i64 unless a type is given."""
 
+    optimized = True
+
     def __init__(self, signature: str, decls: Decls, machine: Machine, attributes: str = "") -> None:
         self.lines = [f"define {signature} {attributes} {{", "entry:"]
         self.decls = decls
@@ -152,7 +154,7 @@ class Text:
         self.lines.append(f"  %i{k} = phi i64 [ {lo}, %pre{k} ], [ %n{k}, %latch{k} ]")
         phis = len(self.lines)
         # (loop strength reduction, which would take longer than all the rest, does not know a frozen value)
-        index = self.let(f"freeze i64 {self.let(f'add i64 %i{k}, 0')}")
+        index = self.let(f"freeze i64 {self.let(f'add i64 %i{k}, 0')}") if self.optimized else f"%i{k}"
         renewed = list(body(index, *(f"%v{k}_{j}" for j in range(len(carried)))) or ())
         pairs = list(enumerate(zip(carried, renewed)))
         self.lines[phis:phis] = [

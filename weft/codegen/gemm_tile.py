@@ -242,6 +242,7 @@ class Described(Text):
     """A function with a description at hand; its words by name, some of which are known."""
 
     desc = "%desc"
+    optimized = False
 
     def __init__(self, signature: str, decls: Decls, recipe: Recipe, known: Mapping[int, str] = {}) -> None:
         super().__init__(signature, decls, recipe.machine)
@@ -670,14 +671,17 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel, wanted: Collection[str]
     if only:
         f.decls.use(f"declare void @{only}()")
 
+    at_once = (p.is_first, to_c) == ("true", "true")    # all of the sum, into C
+
     def rows(_: str, i: str) -> list[str]:
         piece = pieces.at(i)
         index = f.add(f.mul(piece.kind, len(shapes(recipe))), kind)
         kernel = f.let(f"load ptr, ptr {f.at('@kernels', f.mul(index, 8))}") if not only else f"@{only}"
         c = f.at(c_panel, f.mul(piece.first, cms))
         # What reaches back makes sums of rows before it once more, the same ones, and must not add them to those in C.
-        in_c = f.both(sums_in_c, f.equal(piece.first, i)) if pieces.reach_back else sums_in_c
-        mine = f.pick(in_c, c, f.at(sums, f.mul(f.pick(sums_in_c, 0, i) if pieces.reach_back else i, row_bytes)), "ptr")
+        reaches = pieces.reach_back and not at_once
+        in_c = f.both(sums_in_c, f.equal(piece.first, i)) if reaches else sums_in_c
+        mine = c if at_once else f.pick(in_c, c, f.at(sums, f.mul(f.pick(sums_in_c, 0, i) if reaches else i, row_bytes)), "ptr")
         kept = f.pick(in_c, cms, row_bytes)
         dst, ds = f.pick(to_c, c, mine, "ptr"), f.pick(to_c, cms, kept)
         src = f.pick(p.is_first, "null", mine, "ptr")
@@ -689,9 +693,10 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel, wanted: Collection[str]
             f"ptr {dst}, i64 {ds}, i64 {last_lanes}, ptr {pf}, i64 {next_rows}{place})"
         )
 
-        made = f.at(mine, f.mul(f.sub(i, piece.first), row_bytes)) if pieces.reach_back else mine
-        place = {"row": f.add(t.i0, i), "rows": piece.new, "col": p.col, "cols": cols}
-        f.when(to_finish, lambda: t.ends.take(made, row_bytes, f.at(c_panel, f.mul(i, cms)), cms, cns, **place))
+        if not at_once:
+            made = f.at(mine, f.mul(f.sub(i, piece.first), row_bytes)) if pieces.reach_back else mine
+            place = {"row": f.add(t.i0, i), "rows": piece.new, "col": p.col, "cols": cols}
+            f.when(to_finish, lambda: t.ends.take(made, row_bytes, f.at(c_panel, f.mul(i, cms)), cms, cns, **place))
         return [f.add(i, piece.new)]
 
     f.loop(0, pieces.count, 1, rows, [("i64", "0")])
