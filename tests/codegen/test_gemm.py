@@ -737,6 +737,16 @@ def test_few_rows_read_b_along_its_rows(types, level, monkeypatch):
     assert sum(mode == ALONG for mode in found) >= 4
 
 
+def test_a_little_more_than_a_block_is_one():
+    """A sum over 513 steps visits C once; longer ones fall in equal blocks."""
+    def blocks(k):
+        step = Gemm(400, 400, k, BufRef(0), BufRef(1), BufRef(2), (k, 1), (400, 1), (400, 1), "f32", "f32", "f32")
+        return gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, 2)[1][Word.BLOCKS]
+
+    recipe = Recipe("f32", "f32", "f32", Machine(64, 32, True, True, True, True, True))
+    assert [blocks(k) for k in (512, 513, 576, 577, 1024, 1025)] == [1, 1, 1, 2, 2, 3]
+
+
 def test_rows_along_b_have_the_same_bits_by_any_number_of_threads(monkeypatch):
     rng = np.random.default_rng(5)
     a, b = rng.standard_normal((8, 700)).astype(np.float32), rng.standard_normal((700, 3000)).astype(np.float32)
@@ -764,7 +774,7 @@ def test_tall_tiles(types, tail, split, monkeypatch):
     """A tile with its own B goes down its rows by strips, the last of which reaches back."""
     monkeypatch.setattr(gemm_plan, "_best_split", lambda *_: gemm_plan._Split(*split))
     gemm._describe.cache_clear()
-    _, words = check(Case(399, 200, 2300, types, tail=tail))
+    _, words = check(Case(399, 200, 2500, types, tail=tail))
     gemm._describe.cache_clear()
     simple = types[0] != "bf16" and not tail
     assert words[Word.BLOCKS] > 1 and words[Word.BACK] and words[Word.SUMS_IN_C] == (simple and split[0] == PRIVATE)

@@ -22,6 +22,7 @@ from weft.util.record import record, replace
 
 # Sizes in bytes and steps that suit caches of 32-48 KiB, 1 MiB and up.
 _BLOCK_STEPS = 384, 512  # steps of k between two visits of C; where many rows meet wide vectors these take their time
+_ONE_BLOCK = 9 / 8  # by so much a single block may be longer: 513 steps need not visit C twice
 _STRIP_BYTES = 200 << 10  # of A, which stay in the second-level cache while panels of B and sums pass through
 _STRIP_ROWS = (48, 256)  # rows of A in a strip: so many fit with any block, and more do not pay
 _SHARED_LIMIT = 8 << 20  # bytes of B that are packed for all tasks at a time
@@ -249,7 +250,7 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
     if _is_stream(p, recipe):
         limit = _SKINNY_ROWS_OF_B[p.m >= recipe.rows] // recipe.k_per_step
     along = _is_along(p, recipe)
-    if along:
+    if along or steps <= _ONE_BLOCK * limit:
         limit = max(steps, 1)
     blocks = max(_ceil(steps, limit), 1)
     block = max(_up(_ceil(steps, blocks), 8), 8)
