@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.codegen.accuracy import BINARY, TYPES, UNARY, WIDE_ENOUGH, measure
+from tests.codegen.accuracy import BINARY, TYPES, UNARY, WIDE_ENOUGH, measure, native
+from weft.ir.loops_eval import DTYPES
 
 FUNCTIONS = {**UNARY, **BINARY}
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
@@ -19,6 +21,15 @@ def test_error_in_ulp(op, type_):
         pytest.skip("long double has no more bits than f64 here")
     worst, args = measure(op, type_)
     assert worst <= FUNCTIONS[op].bound(type_), f"{op} {type_}: {worst} ulp at {args}"
+
+
+@pytest.mark.parametrize("type_", TYPES)
+@pytest.mark.parametrize("op", ["sin", "cos", "tanh", "erf", "logistic"])
+def test_nothing_goes_beyond_one(op, type_):
+    """So that `sqrt(1 - sin(x)**2)` and `asin(sin(x))` are numbers."""
+    crests = (np.arange(-9999, 9999) * (np.pi / 2)).astype(DTYPES[type_])
+    others = np.random.default_rng(0).normal(0, 9, 99999).astype(DTYPES[type_])
+    assert np.abs(native(op, type_, np.concatenate([crests, others]))).max() <= 1
 
 
 def test_the_page_names_every_function_and_keeps_the_bounds():

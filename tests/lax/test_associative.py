@@ -8,6 +8,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft.util.config import Override
 
 RNG = np.random.default_rng(0)
 A, B = RNG.random((2, 64, 6)).astype(np.float32)
@@ -105,3 +106,17 @@ def test_running_logsumexp(size):
     x = RNG.standard_normal(size).astype(np.float32)
     np.testing.assert_allclose(weft.jit(lax.cumlogsumexp)(x), np.logaddexp.accumulate(x.astype(np.float64)), rtol=3e-6, atol=3e-6)
     assert np.isneginf(lax.cumlogsumexp(wnp.full(size, -np.inf))).all()
+
+
+@pytest.mark.parametrize("axis, reverse", [(0, False), (1, True), (2, False)])
+def test_the_numpy_engine_scans_rows(axis, reverse):
+    """The function is of single elements, what it runs on are rows of any shape."""
+    x = RNG.random((4, 3, 5)).astype(np.float32)
+    scale = lambda a, b: wnp.where(b > 2.0, b, a * b * 0.5)          # halves and a choice: literals beside arrays
+    with Override(engine="numpy"):
+        sums = lax.associative_scan(wnp.add, x, axis=axis, reverse=reverse)
+        scaled = lax.associative_scan(scale, x, axis=axis)
+    turn = (lambda v: np.flip(v, axis)) if reverse else (lambda v: v)
+    np.testing.assert_allclose(sums, turn(np.cumsum(turn(x), axis)), rtol=1e-5)
+    np.testing.assert_allclose(scaled, np.cumprod(x, axis) * 0.5 ** np.arange(x.shape[axis]).reshape(
+        [-1 if d == axis else 1 for d in range(3)]), rtol=1e-5)

@@ -56,6 +56,8 @@ def test_wide_windows(name, width, stride, spread):
 
 def test_windows_count_the_same_under_padding_names():
     assert lax.reduce_window(X, 0.0, lax.add, (3, 3), (2, 2), "SAME").shape == (3, 4)
+    spread = lax.reduce_window(X, 0.0, lax.add, (3, 1), (2, 1), "SAME", base_dilation=(2, 1))       # padded as if it were not spread
+    assert spread.shape[0] == (2 * X.shape[0] - 1 + (-(-X.shape[0] // 2) - 1) * 2 + 3 - X.shape[0] - 3) // 2 + 1
     sums = lax.reduce_window(np.ones((4, 4), np.float32), 0.0, lax.add, (3, 3), (1, 1), "SAME")
     assert sums[0, 0] == 4 and sums[1, 1] == 9
 

@@ -279,7 +279,11 @@ def atanh(f: Real, x: V) -> V:
     # the difference of their bits is nearly that of their logarithms, and plus one half has its next power of two
     k, power = _powers(f, (f.to_bits(size + 1.0) - f.to_bits(rest)) + (1 << f.mantissa - 1))
     more, less = power + 1.0, 1.0 - power
-    y = 0.5 * _log_by_ratio(f, k, f.exact_fma(size, more, less), f.exact_fma(size, less, more))
+    # above one half `rest` is exact, and beside one the power is too large for one more
+    upper = size > 0.5
+    top = f.select(upper, f.fma(power, -rest, size) + 1.0, f.exact_fma(size, more, less))
+    bottom = f.select(upper, f.fma(power, rest, size) + 1.0, f.exact_fma(size, less, more))
+    y = 0.5 * _log_by_ratio(f, k, top, bottom)
     return f.copysign(f.at(y, rest, zero=INF, negative=NAN), x)
 
 

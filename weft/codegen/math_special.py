@@ -135,12 +135,13 @@ def lgamma(f: Real, x: V) -> V:
     """Logarithm of the magnitude of the gamma function."""
     if f.wide:
         return f.library("lgamma", x)
-    # a log(x) + b: near zero log(1/x) and a polynomial, then a polynomial, then Stirling's formula
+    # a log(x) + b: near zero log(1/x) and a polynomial, then a polynomial, then Stirling's formula; all of it in quarters,
+    # whose terms do not overflow where the result does not
     large = x >= 2.875
-    a = f.select(large, x - 0.5, f.select(x < 1.375, f.c(-1.0), 0.0))
+    a = f.select(large, f.fma(x, 0.25, -0.125), f.select(x < 1.375, f.c(-0.25), 0.0))
     b = f.pieces(f.select(large, f.fma(1.0 / x, 8.5, 12.0), x * 4.0), "lgamma")
     high, low = log_by_parts(f, x)
-    y = f.exact_fma(a, high, f.select(large, -x, 0.0)) + f.fma(a, low, b)
+    y = 4.0 * (f.exact_fma(a, high, f.select(large, x * -0.25, 0.0)) + f.fma(b, 0.25, a * low))
     return f.cold(f.at(y, x, zero=INF, infinite=INF), x < 0.0, _lgamma_in_double, x)
 
 

@@ -15,6 +15,8 @@ _PI = {
 _LIMIT = {"f32": 2.0**16, "f64": 2.0**24}
 #: below it the cosine rounds to 1, which the turned sine may miss by a bit
 _COSINE_IS_ONE = {"f32": 2.0**-12, "f64": 2.0**-27}
+#: beyond it the sum of two coordinates may overflow; beside such a one what a quarter of the other loses is nothing
+_SUM_OVERFLOWS = {"f32": 2.0**120, "f64": 2.0**1020}
 PI = 3.141592653589793
 HALF_PI = 1.5707963267948966
 #: what pi/2 and pi/4 lose when rounded
@@ -33,6 +35,8 @@ def _half_turn_sine(f: Real, r: V, flip: V) -> V:
     """sin(r) for |r| <= pi/2, negated where the low bit of `flip` is set."""
     square = r * r
     y = f.fma(r * square, f.poly(square, "sin"), r)
+    if f.type == "f64":
+        y = f.clamp(y, -1.0, 1.0)            # near the crest the last rounding may go beyond; that of f32 does not
     return f.from_bits(f.to_bits(y) ^ (f.to_bits(flip) << (f.bits - 1)))
 
 
@@ -91,6 +95,9 @@ def atan(f: Real, x: V) -> V:
 def atan2(f: Real, y: V, x: V) -> V:
     """The angle of the point (x, y)."""
     top, bottom = f.abs(y), f.abs(x)
+    huge = (top > _SUM_OVERFLOWS[f.type]) | (bottom > _SUM_OVERFLOWS[f.type])
+    scale = f.select(huge, f.c(0.25), 1.0)
+    top, bottom = top * scale, bottom * scale
     both_infinite = top.same(bottom) & (top.same(float("inf")) | top.same(0.0))
     zero = top.same(0.0)
     # two equal infinities have slope one; two zeros lie on the axis

@@ -150,8 +150,8 @@ def reduce_window(operand: Any, init_value: Any, computation: Callable, window_d
         raise ValueError(f"reduce_window: window {window}, strides {strides} and dilations {base}, {spread} must have one entry per dim of "
                          f"the operand, shape {tuple(flat[0].shape)}.")
     sizes = [(k - 1) * d + 1 for k, d in zip(window, spread)]
-    shape = [(k - 1) * d + 1 if k else 0 for k, d in zip(flat[0].shape, base)]
-    pads = padtype_to_pads(shape, sizes, strides, padding) if isinstance(padding, str) else list(padding)
+    # a named padding is that of the operand before its dilation, as the peer has it
+    pads = padtype_to_pads(flat[0].shape, sizes, strides, padding) if isinstance(padding, str) else list(padding)
     name = monoid(computation, flat[0].dtype) if len(flat) == 1 else None
     picks = name in ("max", "min") and dtypes.issubdtype(flat[0].dtype, np.floating)
     one = _chosen(name) if name is not None and picks else _COMBINE.get(name or "")

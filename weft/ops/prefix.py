@@ -148,8 +148,9 @@ def _type(*avals: ShapedArray, combine: Combination, axis: int, reverse: bool):
 def _reference(*xs: np.ndarray, combine: Combination, axis: int, reverse: bool) -> list[np.ndarray]:
     rows = [np.moveaxis(np.flip(x, axis) if reverse else x, axis, 0) for x in xs]
     made = [row.copy() for row in rows]
+    program = stage(lambda *xs: combine(xs[:len(rows)], xs[len(rows):]), [ShapedArray(row.shape[1:], row.dtype) for row in (*rows, *rows)])
     for i in range(1, len(rows[0])):
-        out = run_reference(combine.program, *[m[i - 1] for m in made], *[row[i] for row in rows])
+        out = run_reference(program, *[m[i - 1] for m in made], *[row[i] for row in rows])
         for m, value in zip(made, out):
             m[i] = value
     outs = [np.moveaxis(m, 0, axis) for m in made]
