@@ -96,6 +96,8 @@ CASES = [
      [(9, 50), (50, 33), (3, 3, 11, 3)], 0, 1),
     ("tail of a batch", lambda x, w, b: [E.exp(E.mul(dot(x, w, (((3,), (2,)), ((0, 1), (0, 1)))), spread(b, (3, 4, 20, 9), (0, 1))))],
      [(3, 4, 20, 30), (3, 4, 30, 9), (3, 4)], 0, 1),
+    ("tail of single elements", lambda x, w, b: [E.add(dot(x, w, (((2,), (1,)), ((0,), (0,)))), b)],
+     [(3, 1, 1), (3, 1, 1), (3, 1, 1)], 0, 1),
     ("gate of two matmuls", lambda x, w, v: [E.mul(E.logistic(dot(x, w)), dot(x, v))], [(9, 20), (20, 33), (20, 33)], 0, 2),
     ("two of two matmuls", lambda x, w, v: [E.mul(dot(x, w), dot(x, v)), E.add(dot(x, w), dot(x, v))],
      [(9, 20), (20, 33), (20, 33)], 0, 2),

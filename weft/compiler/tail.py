@@ -51,7 +51,7 @@ class Tail(Lowering):
         return super()._value(atom, index, guard, own)
 
     def kernel(self, name: str) -> Built:
-        """The kernel: a loop over the rows of the tile, and in it one over its columns, which is a vector."""
+        """The kernel: a loop over the rows of the tile, and in it one over its columns, which is a vector unless there is one."""
         roots, at = self.group.roots, []
         values = []
         for root in roots:
@@ -71,7 +71,7 @@ class Tail(Lowering):
         done = emit.compute([translate(x) for x in (*at, *values)])
         for i, (index, value) in enumerate(zip(done, emit.before_stores(done[len(roots):]))):
             emit.append(Store(f"y{i}", index, value))
-        emit.close("c", word["cols"], "vector")
+        emit.close("c", word["cols"], "vector" if self.dot.n > 1 else "serial")
         emit.close("r", word["rows"], "serial")
         leaves = list(self.names)
         bufs = [Buf("sums", self.sums.type, self.dot.m * self.dot.n), Buf("place", "i64", len(PLACE))]
