@@ -67,3 +67,31 @@ def test_others():
     np.testing.assert_allclose(linalg.eigh(S, eigvals_only=True), scipy.linalg.eigh(S, eigvals_only=True), **CLOSE)
     np.testing.assert_allclose(linalg.svd(A, compute_uv=False), scipy.linalg.svdvals(A), **CLOSE)
     np.testing.assert_allclose(np.abs(linalg.qr(A, mode="economic")[1]), np.abs(scipy.linalg.qr(A, mode="economic")[1]), **CLOSE)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0])
+@pytest.mark.parametrize("n", [1, 2, 5, 33])
+def test_expm(n, scale):
+    a = np.random.default_rng(n).normal(size=(2, n, n)).astype(np.float32) * np.float32(scale / np.sqrt(n))
+    a[1] *= 0.01                               # each matrix of a stack has its own number of squarings
+    want = scipy.linalg.expm(a.astype(np.float64))
+    for found, exact in zip(linalg.expm(a), want):
+        np.testing.assert_allclose(found, exact, rtol=1e-3, atol=2e-4 * max(1, np.abs(exact).max()))
+    upper = np.triu(a[0])
+    np.testing.assert_allclose(linalg.expm(upper, upper_triangular=True), linalg.expm(upper), rtol=1e-3, atol=1e-3)
+
+
+def test_expm_in_double_precision_complex_and_out_of_range():
+    rng = np.random.default_rng(0)
+    with weft.enable_x64(True):
+        for a in (rng.normal(size=(6, 6)) * 4, rng.normal(size=(6, 6)) + 1j * rng.normal(size=(6, 6))):
+            np.testing.assert_allclose(linalg.expm(a), scipy.linalg.expm(a), rtol=1e-11, atol=1e-9)
+        a, direction = rng.normal(size=(2, 4, 4))
+        want = scipy.linalg.expm_frechet(a * 3, direction)[1]
+        np.testing.assert_allclose(weft.jvp(linalg.expm, (a * 3,), (direction,))[1], want, rtol=1e-9, atol=1e-9)
+        adjoint = weft.grad(lambda a: (linalg.expm(a) * direction).sum())(a)
+        np.testing.assert_allclose(adjoint, scipy.linalg.expm_frechet(a.T, direction)[1], rtol=1e-9, atol=1e-9)
+    assert np.isnan(linalg.expm(np.eye(2, dtype=np.float32) * 1e6)).all()
+    np.testing.assert_array_equal(linalg.expm(np.zeros((3, 3), np.float32)), np.eye(3))
+    with pytest.raises(ValueError, match="square"):
+        linalg.expm(np.ones((2, 3)))

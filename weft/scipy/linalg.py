@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
+from weft.control.cond import cond
+from weft.control.scan import scan
 from weft.numpy import creation, linalg, manipulation as mp, ufuncs as uf
 from weft.numpy.linalg import det, inv
 from weft.numpy.promote import array_of, broadcast_shapes, broadcast_to_shape, concrete, inexact, promote_dtypes_inexact, value
 from weft.ops import linalg as la
 
 __all__ = [
-    "block_diag", "cho_factor", "cho_solve", "cholesky", "det", "eigh", "inv", "lu", "lu_factor", "lu_solve", "qr", "solve",
+    "block_diag", "cho_factor", "cho_solve", "cholesky", "det", "eigh", "expm", "inv", "lu", "lu_factor", "lu_solve", "qr", "solve",
     "solve_triangular", "svd", "toeplitz",
 ]  # fmt: skip
 
@@ -117,6 +120,50 @@ def eigh(a, b: Any = None, lower: bool = True, eigvals_only: bool = False, overw
         raise NotImplementedError("scipy.linalg.eigh: only the plain problem, with all eigenvalues, is there.")
     values, vectors = linalg.eigh(a, UPLO="L" if lower else "U")
     return values if eigvals_only else (values, vectors)
+
+
+#: the degree of the Pade approximant of exp, and the largest 1-norm at which its error is below the type's rounding
+_PADE = {4: (7, 3.925724783138660), 8: (13, 5.371920351148152)}
+
+
+def _pade(a, degree: int) -> tuple:
+    """U and V, the odd and the even terms of the numerator: exp(a) is nearly (V - U)^-1 (V + U)."""
+    c = [math.comb(degree, k) * math.factorial(2 * degree - k) / math.factorial(2 * degree) for k in range(degree + 1)]
+    one = creation.eye(a.shape[-1], dtype=a.dtype)
+    square = linalg.matmul(a, a)
+    odd, even, power = one * c[1] + square * c[3], one + square * c[2], square
+    for k in range(4, degree, 2):
+        power = linalg.matmul(power, square)
+        odd, even = odd + power * c[k + 1], even + power * c[k]
+    return linalg.matmul(a, odd), even
+
+
+def expm(A, *, upper_triangular: bool = False, max_squarings: int = 16):
+    """The exponential of a square matrix, or of each of a stack; NaN where more than `max_squarings` halvings would be needed.
+
+    Scaling, a Pade approximant, squaring: N. J. Higham, "The Scaling and Squaring Method for the Matrix Exponential
+    Revisited", SIAM Journal on Matrix Analysis and Applications 26 (2005).
+    """
+    a = concrete(inexact("expm", A))
+    if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
+        raise ValueError(f"expm: expected a square matrix or a stack of them, got shape {tuple(a.shape)}.")
+    if a.size == 0:
+        return a
+    given = a.dtype
+    a = creation.astype(a, np.float32) if given.itemsize == 2 else a
+    real = np.finfo(a.dtype).dtype
+    degree, largest = _PADE[real.itemsize]
+    norm = uf.abs(a).sum(-2).max(-1)
+    halvings = uf.maximum(uf.ceil(uf.log2(norm / largest)), 0)
+    odd, even = _pade(a * uf.exp2(-halvings)[..., None, None], degree)
+    approximant = solve_triangular(even - odd, even + odd) if upper_triangular else linalg.solve(even - odd, even + odd)
+    most = halvings.max()
+
+    def step(x, i):
+        return cond(i < most, lambda x: mp.where((i < halvings)[..., None, None], linalg.matmul(x, x), x), lambda x: x, x), None
+
+    result = scan(step, approximant, np.arange(max_squarings, dtype=real))[0]
+    return creation.astype(mp.where((halvings <= max_squarings)[..., None, None], result, np.nan), given)
 
 
 def block_diag(*arrs):
