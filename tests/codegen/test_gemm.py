@@ -747,6 +747,19 @@ def test_a_little_more_than_a_block_is_one():
     assert [blocks(k) for k in (512, 513, 576, 577, 1024, 1025)] == [1, 1, 1, 2, 2, 3]
 
 
+@pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "f32", "f32"), ("c64",) * 3], ids="-".join)
+def test_a_sum_in_segments_reads_a_where_it_lies(types, monkeypatch):
+    """Where blocks of k end with its segments; other ones are packed."""
+    monkeypatch.setattr(gemm_plan, "_BLOCK_STEPS", (16, 16))
+    gemm._describe.cache_clear()
+    direct = [check(Case(*shape, types, outer=outer, tail=tail))[1][Word.A_DIRECT]
+              for shape in [(50, 130, 64), (13, 70, 32)] for outer in [(2,), (5,), (3, 2)] for tail in (False, True)]  # fmt: skip
+    packed = [check(Case(50, 130, k, types, outer=(3,)))[1][Word.A_DIRECT] for k in (36, 5)]
+    gemm._describe.cache_clear()
+    assert sum(direct) >= (1 if types[0] == "c64" else len(direct)) or not Recipe(*types, gemm.machine()).unpacked_ok
+    assert not any(packed)
+
+
 def test_rows_along_b_have_the_same_bits_by_any_number_of_threads(monkeypatch):
     rng = np.random.default_rng(5)
     a, b = rng.standard_normal((8, 700)).astype(np.float32), rng.standard_normal((700, 3000)).astype(np.float32)

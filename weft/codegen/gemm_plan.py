@@ -239,7 +239,7 @@ def _suits_quads(p: Problem, recipe: Recipe) -> bool:
     """True when a vector has room for all columns and more: its few sums would wait for each other, and each beat for elements of A."""
     kind = recipe.acc == "f32" and recipe.unpacked_b_ok and gemm_asm.suits(recipe.machine)
     few, many = 4 * p.n <= 3 * recipe.lanes, min(p.m, p.k) >= _QUADS[0] and p.m * p.k * p.batches >= _QUADS[1]
-    return kind and few and many and p.k % 4 == 0 and not p.cols and _a_direct(p, recipe)
+    return kind and few and many and p.k % 4 == 0 and not p.cols and p.segments == 1 and _a_direct(p, recipe)
 
 
 def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
@@ -256,7 +256,11 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
     block = max(_up(_ceil(steps, blocks), 8), 8)
     blocks = max(_ceil(steps, block), 1)
     simple = recipe.out_type == recipe.packed_type and p.c[1] == recipe.out_bytes and p.tail_args is None
-    a_direct = _a_direct(p, recipe) and not (along and p.m > 1)  # few rows of A whose places in the cache collide are all used at once
+    per_segment = _ceil(segment_steps, limit)
+    if p.segments > 1 and segment_steps > limit // 2 and segment_steps % (8 * per_segment) == 0:  # no block is in two segments
+        block, blocks = segment_steps // per_segment, p.segments * per_segment
+    collides = along and p.m > 1  # few rows of A, whose places in the cache are often the same, are all used at once
+    a_direct = _a_direct(p, recipe) and not collides and (p.segments == 1 or segment_steps % block == 0)
     a_row = 0 if a_direct else _up(block * recipe.step_bytes, 64) + vector
     panel = (block + recipe.lanes) * recipe.beats * recipe.panel_row_bytes
     panels = _ceil(p.n, recipe.panel_cols)
@@ -338,7 +342,7 @@ def _reaches_back(m: int, tile_rows: int, strip_rows: int, most: int) -> bool:
 
 def _a_direct(p: Problem, recipe: Recipe) -> bool:
     """True when rows of A may be read where they lie: same bits, and dense."""
-    dense = p.a[1] == recipe.in_bytes and p.segments == 1 and not p.rows and p.k % recipe.k_per_step == 0
+    dense = p.a[1] == recipe.in_bytes and not p.rows and p.k % recipe.k_per_step == 0
     return dense and recipe.unpacked_ok
 
 

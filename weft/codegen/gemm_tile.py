@@ -549,8 +549,14 @@ def _tile(f: Task, recipe: Recipe, t: _Tile, part: _Part, wanted: Collection[str
             packing = f"ptr {f.desc}, ptr {t.b}, ptr {private(p)}, i64 {f.add(f.first_panel, p)}, i64 {first}, i64 {last}"
             f.do(f"call void @pack_panel({packing})")
 
+        offset = f.mul(first, recipe.step_bytes)
+        if f.d(Word.SEGMENTS) != "1":  # a block of A that is read where it lies is in one of them
+            segment = f.div(first, f.d(Word.SEGMENT_STEPS))
+            inside = f.mul(f.rem(first, f.d(Word.SEGMENT_STEPS)), recipe.step_bytes)
+            offset = f.add(locate(f, OUTER, segment, f.slot("[2 x i64]"))[0], inside)
+
         def strip(t: _Tile, sums: str) -> None:
-            a = f.at(f.at(t.a, f.mul(t.i0, ms)), f.mul(first, recipe.step_bytes))
+            a = f.at(f.at(t.a, f.mul(t.i0, ms)), offset)
             if packs_a:
                 packing = f"ptr {f.desc}, ptr {t.a}, ptr {part.mine}, i64 {t.i0}, i64 {f.add(t.i0, t.rows)}, i64 {first}, i64 {last}"
                 f.when(direct, lambda: None, lambda: f.do(f"call void @pack_rows({packing})"))
@@ -610,9 +616,8 @@ def _along(f: Task, recipe: Recipe, t: _Tile, a: str, a_stride: str, sums: str, 
     cms, cns, stride = f.d(Word.C_MS), f.d(Word.C_NS), f.d(Word.SUMS_STRIDE)
     b, c = f.at(t.b, f.mul(col, f.d(Word.B_NS))), f.at(t.c, f.mul(col, cns))
     simple, in_c = f.some(f.d(Word.SIMPLE)), f.some(f.d(Word.SUMS_IN_C))
-    to = f.pick(in_c, c, sums, "ptr")
+    to, size = f.pick(in_c, c, sums, "ptr"), f.mul(cols, recipe.acc_bytes)
     f.decls.use("declare ptr @memset(ptr, i32, i64)")
-    size = f.mul(cols, recipe.acc_bytes)
     f.loop(0, t.rows, 1, lambda r: f.do(f"call ptr @memset(ptr {f.at(to, f.mul(r, stride))}, i32 0, i64 {size})"))
     f.do(f"call void {function}(ptr {a}, i64 {a_stride}, i64 {t.rows}, ptr {b}, i64 {f.d(Word.B_KS)}, i64 {f.d(Word.STEPS)}, i64 {cols}, "
          f"ptr {to}, i64 {stride})")  # fmt: skip
