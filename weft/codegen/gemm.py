@@ -8,8 +8,9 @@ Out:  `describe(step)`: a function's name and the i64 words of its argument; `pi
       is written. The words are only read.
 Laws: C is rounded once, from `acc_type`; the bits do not depend on the number of threads or on how tasks are split;
       operands may overlap nothing that is written.
-Next: `gemm_plan` chooses; `gemm_tile` and `gemm_dot` are the variants; `gemm_shapes` names the kernels, `gemm_micro` has them
-      (`gemm_asm` those for AVX-512, assembled), `gemm_along` those of few rows of A, `gemm_pack` packs, `gemm_tail` finishes.
+Next: `gemm_plan` chooses; `gemm_tile` and `gemm_dot` are the variants, `gemm_way` what their tasks find operands by; `gemm_shapes`
+      names the kernels, `gemm_micro` has them (`gemm_asm` those for AVX-512, assembled), `gemm_along` those of few rows of A,
+      `gemm_pack` packs, `gemm_tail` finishes.
 """
 
 from __future__ import annotations

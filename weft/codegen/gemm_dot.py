@@ -12,8 +12,8 @@ from weft.codegen._link import Part
 from weft.codegen.gemm_micro import flip, join, multiply_add, sign_bits
 from weft.codegen.gemm_tail import Ends, finish
 from weft.codegen.gemm_text import Decls, Text, suffix
-from weft.codegen.gemm_tile import BATCH, Task, locate, offsets_function, pieces_of
 from weft.codegen.gemm_types import Recipe, llvm_type
+from weft.codegen.gemm_way import BATCH, Task, locate, offsets_function, pieces_of
 from weft.codegen.gemm_words import Word
 
 #: rows of A that share a load of B, in one function each; more rows are more streams from memory
