@@ -32,6 +32,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in set(left_out)]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _native_dispatch() -> None:
+    """Where it was never compiled it would come into force at some moment, and the heap with it, whose bytes tests count."""
+    import weft
+    from weft.api import dispatch
+
+    dispatch.install(type(weft.jit(lambda: None)))
+
+
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
     """Functions are named by their name: their addresses would differ between the workers of one run."""
     return getattr(val, "__name__", type(val).__name__) if callable(val) else None

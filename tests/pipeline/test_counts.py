@@ -226,6 +226,17 @@ def test_dumps_of_a_partitioned_program_show_its_stages(tmp_path):
     assert "psum" in partition.read_text()
 
 
+def test_processes_write_the_same_kernels(tmp_path):
+    for number in range(5):                      # objects that lie elsewhere are in another order in sets
+        run_python(f"""
+            other = [object() for _ in range({number * 700})]
+            import weft
+            weft.jit(lambda k: weft.random.gamma(k, 2.0, (100,))).lower(weft.random.key(0)).compile().runtime_executable()
+        """, WEFT_DUMP=str(tmp_path / str(number)), WEFT_CACHE_DIR="off")
+    texts = [[p.read_text() for p in sorted(folder.rglob("*.txt"))] for folder in sorted(tmp_path.iterdir())]
+    assert texts[0] and all(text == texts[0] for text in texts)
+
+
 # ---- costs and memory
 
 

@@ -16,6 +16,8 @@ over the rows themselves (`compiler.sweep`) is made in the same pass; it can be 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from weft.compiler.attach import attach_tails
 from weft.compiler.classify import MOST_APART, View, cost, is_dense, rows_apart, treatment, view_of
 from weft.compiler.contexts import SMALL_DOMAIN, Context, is_trailing, keeps_order, may_follow, reduced_dims, rides
@@ -49,16 +51,16 @@ class Graph:
         self.turn: dict[Var, int] = {}               # rows that are computed in ways of their own, where there are several
         self.swept: dict[Var, Sweep] = {}
         self.roots: set[Var] = set()
-        self.needed: set[Var] = set()
+        self.needed: dict[Var, None] = {}            # in the order in which they were asked for, the same in every process
         self.hard: list[tuple[int, Eqn]] = []
         self.hard_outs: dict[Var, Eqn] = {}
         self.uses: dict[Var, int] = {}
-        self.stored: set[Var] = set()
+        self.stored: Collection[Var] = ()
         self._resolved: dict[Var, tuple[Var, View | None]] = {}
         for var in (*jaxpr.constvars, *jaxpr.invars):
             self.depth[var] = -1
         for eqn in jaxpr.eqns:
-            for atom in set(eqn.invars):
+            for atom in dict.fromkeys(eqn.invars):
                 if type(atom) is not Literal:
                     self.uses[atom] = self.uses.get(atom, 0) + 1
         self.wanted = _wanted(jaxpr)
@@ -255,7 +257,7 @@ class Graph:
     def sweeps(self, out: Var, sweep: Sweep, context: Context) -> None:
         self.swept[out] = sweep
         self.context[out], self.tags[out] = context, SWEPT
-        self.needed.add(out)
+        self.needed[out] = None
 
     # ---- memory demands
 
@@ -270,7 +272,7 @@ class Graph:
                 atom = base
         if atom in self.producer:
             self.roots.add(atom)
-            self.needed.add(atom)
+            self.needed[atom] = None
         return self.depth[atom]
 
     def _demand_strided(self, atom: Atom) -> int:
@@ -324,7 +326,7 @@ class Graph:
                 groups.append(group)
                 for leaf in group.leaves:
                     if leaf in self.producer and leaf not in self.needed:
-                        self.needed.add(leaf)
+                        self.needed[leaf] = None
                         by_depth.setdefault(self.depth[leaf], []).append(leaf)
         self.stored = self.needed
         attach_tails(self, groups)
