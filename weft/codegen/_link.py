@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from weft.codegen import cache, loader, objects, target
 
-_apart: dict[str, threading.Thread] = {}  # who compiles what nobody waits for
+_apart: dict[tuple[str, ...], threading.Thread] = {}  # who compiles what nobody waits for
 
 
 class Part(NamedTuple):
@@ -70,11 +70,14 @@ def are_at_hand(parts: Sequence[Part]) -> bool:
 
     Where that thread failed, the answer is yes, and who links meets the error.
     """
-    missing = [wanted for wanted in map(order, parts) if not objects.is_there(wanted)]
-    if missing and missing[-1].key not in _apart:
-        _apart[missing[-1].key] = threading.Thread(target=_compile_all, args=(missing,))
-        _apart[missing[-1].key].start()
-    return not missing or not _apart[missing[-1].key].is_alive()
+    names = tuple([part.name for part in parts])
+    if names not in _apart:
+        missing = [wanted for wanted in map(order, parts) if not objects.is_there(wanted)]
+        if not missing:
+            return True
+        _apart[names] = threading.Thread(target=_compile_all, args=(missing,))
+        _apart[names].start()
+    return not _apart[names].is_alive()
 
 
 def _compile_all(orders: Sequence[objects.Order]) -> None:
