@@ -42,7 +42,7 @@ def attach_tails(graph: Graph, groups: list[Group]) -> None:
                 late.add(result)
                 if len(mine) > 1:
                     group.roots.append(result)
-                    graph.stored.add(result)
+                    graph.stored[result] = None
                 break
 
 

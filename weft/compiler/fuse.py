@@ -16,8 +16,6 @@ over the rows themselves (`compiler.sweep`) is made in the same pass; it can be 
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from weft.compiler.attach import attach_tails
 from weft.compiler.classify import MOST_APART, View, cost, is_dense, rows_apart, treatment, view_of
 from weft.compiler.contexts import SMALL_DOMAIN, Context, is_trailing, keeps_order, may_follow, reduced_dims, rides
@@ -55,7 +53,7 @@ class Graph:
         self.hard: list[tuple[int, Eqn]] = []
         self.hard_outs: dict[Var, Eqn] = {}
         self.uses: dict[Var, int] = {}
-        self.stored: Collection[Var] = ()
+        self.stored: dict[Var, None] = {}
         self._resolved: dict[Var, tuple[Var, View | None]] = {}
         for var in (*jaxpr.constvars, *jaxpr.invars):
             self.depth[var] = -1
