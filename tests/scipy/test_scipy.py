@@ -77,6 +77,10 @@ def test_expm(n, scale):
     want = scipy.linalg.expm(a.astype(np.float64))
     for found, exact in zip(linalg.expm(a), want):
         np.testing.assert_allclose(found, exact, rtol=1e-3, atol=2e-4 * max(1, np.abs(exact).max()))
+    for odd in (np.nan, np.inf, 1e8):          # and does not mind what the others are
+        beside = np.stack([a[0], np.full_like(a[0], odd)])
+        np.testing.assert_array_equal(linalg.expm(beside)[0], linalg.expm(a[:1])[0])
+        assert np.isnan(linalg.expm(beside)[1]).all()
     upper = np.triu(a[0])
     np.testing.assert_allclose(linalg.expm(upper, upper_triangular=True), linalg.expm(upper), rtol=1e-3, atol=1e-3)
 

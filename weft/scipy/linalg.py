@@ -157,13 +157,14 @@ def expm(A, *, upper_triangular: bool = False, max_squarings: int = 16):
     halvings = uf.maximum(uf.ceil(uf.log2(norm / largest)), 0)
     odd, even = _pade(a * uf.exp2(-halvings)[..., None, None], degree)
     approximant = solve_triangular(even - odd, even + odd) if upper_triangular else linalg.solve(even - odd, even + odd)
-    most = halvings.max()
+    possible = halvings <= max_squarings    # (not of NaN either, which should not decide how often the others are squared)
+    most = mp.where(possible, halvings, 0).max()
 
     def step(x, i):
         return cond(i < most, lambda x: mp.where((i < halvings)[..., None, None], linalg.matmul(x, x), x), lambda x: x, x), None
 
     result = scan(step, approximant, np.arange(max_squarings, dtype=real))[0]
-    return creation.astype(mp.where((halvings <= max_squarings)[..., None, None], result, np.nan), given)
+    return creation.astype(mp.where(possible[..., None, None], result, np.nan), given)
 
 
 def block_diag(*arrs):
