@@ -30,6 +30,7 @@ _PRIVATE_LIMIT = 400 << 10  # that a task packs for itself, to stay near while s
 _SUMS_BYTES = 512 << 10  # of unfinished sums that stay there too
 _SKINNY_ROWS = 128  # up to here a large B passes by once, as a stream
 _ALONG_ROWS = 16, 64  # up to here it is read along its rows, if it would be packed otherwise, and if no cache has room for it
+_ALONG_BYTES = 4 << 20  # of A, which each task packs whole and goes through once for a stretch of B
 _ALONG_SUMS = 32 << 10  # bytes of sums that wait meanwhile, in the first-level cache
 _SKINNY_ROWS_OF_B = 16, 64  # streamed together, by fewer rows than a kernel has and by more
 _PARTS, _PART_BLOCKS = 16, 4  # tasks that a long sum with few results is to give, and the least that is worth one
@@ -356,7 +357,8 @@ def _is_along(p: Problem, recipe: Recipe) -> bool:
     """True when B is read along its rows: by a single row of A, or by few if it is large, and wide enough to be shared."""
     size = p.k * p.segments * p.n * recipe.in_bytes
     large = size > _CACHED[recipe.unpacked_b_ok or p.m > _ALONG_ROWS[0]]
-    few = p.m == 1 or (p.m <= _ALONG_ROWS[1] and large and p.n >= 2 * recipe.panel_cols)
+    near = p.m * _ceil(p.k, recipe.k_per_step) * recipe.step_bytes <= _ALONG_BYTES
+    few = p.m == 1 or (p.m <= _ALONG_ROWS[1] and near and large and p.n >= 2 * recipe.panel_cols)
     dense = p.b[1] == recipe.in_bytes and p.segments == 1 and not p.cols and p.k % recipe.k_per_step == 0
     whole = recipe.machine.masks or p.n % recipe.along_cols == 0
     return few and dense and whole and not recipe.is_complex and not recipe.quads
