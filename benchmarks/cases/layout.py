@@ -16,6 +16,8 @@ def move(name, function, *inputs, quick=False, **facts):
 move("transpose", lambda x: x.T + 1.0, _x, quick=True)
 move("transpose alone", lambda x: jnp.copy(x.T), _x)
 move("transpose bfloat16", lambda x: x.T * 2, normal(N, N, dtype="bfloat16"))
+move("transpose int8", lambda x: x.T + 1, integers(100, N, N, dtype="int8"))
+move("transpose of 5000 x 3000", lambda x: x.T + 1.0, normal(5000, 3000))
 move("transpose heads (0, 2, 1, 3)", lambda x: x.transpose(0, 2, 1, 3) * 2, normal(32, 512, 16, 64))
 move("transpose (2, 0, 1)", lambda x: x.transpose(2, 0, 1) * 2, normal(256, 256, 256))
 move("concatenate dim 0", lambda x, y: jnp.concatenate([x, y], 0), normal(2048, N), normal(2048, N), quick=True)

@@ -27,6 +27,11 @@ product("bfloat16 to float32 1024", lambda a, b: jnp.matmul(a, b, preferred_elem
 for _m, _k, _n in ((4096, 256, 256), (256, 4096, 256), (256, 256, 4096), (16, 1024, 1024), (128, 784, 10), (10000, 512, 8),
                    (1000, 1000, 1000), (511, 513, 517), (8, 4096, 4096), (64, 64, 4096), (2048, 64, 2048)):
     product(f"{_m} x {_k} x {_n}", jnp.matmul, normal(_m, _k), normal(_k, _n), _m, _n, _k, quick=(_m, _n) == (16, 1024))
+for _dtype in ("bfloat16", "float16"):
+    program(f"matmul 8 x 4096 x 4096 {_dtype}", "matmul", jnp.matmul, normal(8, 4096, dtype=_dtype), normal(4096, 4096, dtype=_dtype),
+            memory=True)
+program("matmul 8 x 4096 x 4096 int8 to int32", "matmul", lambda a, b: jnp.matmul(a, b, preferred_element_type=jnp.int32),
+        integers(100, 8, 4096, dtype="int8"), integers(100, 4096, 4096, dtype="int8"), memory=True)
 product("A.T B 1024", lambda a, b: a.T @ b, normal(1024, 1024), normal(1024, 1024), 1024, 1024, 1024, quick=True)
 product("A B.T 1024", lambda a, b: a @ b.T, normal(1024, 1024), normal(1024, 1024), 1024, 1024, 1024)
 product("A.T B.T 1024", lambda a, b: a.T @ b.T, normal(1024, 1024), normal(1024, 1024), 1024, 1024, 1024)
