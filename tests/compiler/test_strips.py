@@ -7,8 +7,11 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from tests.compiler.machine import check
+from weft.core.stage import stage
 from weft.ir.loops import For
 from weft.ir.loops_text import print_kernel
+from weft.ir.types import ShapedArray
 
 RNG = np.random.default_rng(0)
 
@@ -146,3 +149,15 @@ def test_the_tallest_rows_are_cut_first():
     """Strips that would leave the caches are not passed over twice: the sum is split, and a kernel of its own."""
     x = np.zeros((1 << 16, 256), np.float32)
     assert weft.jit(normalized).lower(x).compile().stages.scheduled.kernel_count > 1
+
+
+@pytest.mark.parametrize("rows", [16, 23, 70])
+@pytest.mark.parametrize("edge", [(0, 1), (1, 0), (0, 5)])
+def test_each_pass_knows_where_its_own_rows_end(rows, edge):
+    """Passes take one, two or eight rows at a time; what the next row reads stays inside in all of them."""
+    def window(x):
+        y = x + wnp.pad(x, (edge, (0, 0)))[edge[1]:edge[1] + rows]
+        return [y.sum(0) + y, y.max(0) - y]
+    x = RNG.integers(-3, 3, (rows, 257)).astype("f4")
+    for native in (True, False):
+        check(stage(window, [ShapedArray(x.shape, x.dtype)]), x, native=native)

@@ -3,6 +3,8 @@
 import itertools
 import random
 
+import pytest
+
 from weft.ir.build import Builder
 from weft.ir.loops import Const, Load, Op
 
@@ -115,3 +117,11 @@ def test_division_takes_rows_and_columns_apart():
     block, inner = b.idiv(flat, 128 * 256), b.irem(b.idiv(flat, 256), 128)
     assert block is b.idiv(row, 128)
     assert b.iadd(b.iadd(b.imul(block, 128 * 256), b.imul(inner, 256)), col) is flat
+
+
+def test_loops_of_one_name_are_no_longer_than_the_first():
+    b = Builder()
+    c = b.index("c", 8)
+    assert b.icmp("lt", b.iadd(c, 1), 9).value and b.index("c", 3) is b.index("c") is c
+    with pytest.raises(ValueError, match="'c' runs to 9, but comparisons were decided for 8"):
+        b.index("c", 9)

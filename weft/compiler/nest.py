@@ -259,9 +259,9 @@ class Nest:
             if out.combine is not None:
                 columns = out.var.aval.size // self.low.parts
                 emit.open(5)
-                (at,) = emit.compute([b.iadd(b.imul(self.part, columns), b.index("z", columns, 5))])
+                (at,) = emit.compute([b.iadd(b.imul(self.part, columns), b.index(f"z{columns}", columns, 5))])
                 emit.append(Store(self.out_names[out.var], at, out.init))
-                emit.close("z", columns, "vector")
+                emit.close(f"z{columns}", columns, "vector")
 
     def _rows(self, where: dict[int, Expr]) -> None:
         """The body of one row: passes over the columns, then what is stored once."""

@@ -151,15 +151,12 @@ class Strips:
         # the accumulators' way through memory is shared by several rows, as long as their code stays short
         side = 1 if not reductions else STRIP_ROWS if self.nest.price([r.value for r in reductions]) <= SHORT else 2
         blocks, rest = divmod(extent, side)
-        c = b.index("c", blocks, 4)
-        emit.open(4)
-        self._pass(where, reductions, outputs, [b.iadd(b.imul(c, side), k) for k in range(side)])
-        emit.close("c", blocks, "serial")
-        if rest:
-            d = b.index("d", rest, 4)
-            emit.open(4)
-            self._pass(where, reductions, outputs, [b.iadd(blocks * side, d)])
-            emit.close("d", rest, "serial")
+        for var, count, start, together in ((f"c{side}", blocks, 0, side), (f"d{side}", rest, blocks * side, 1)):
+            if count:
+                first = b.iadd(b.imul(b.index(var, count, 4), together), start)
+                emit.open(4)
+                self._pass(where, reductions, outputs, [b.iadd(first, k) for k in range(together)])
+                emit.close(var, count, "serial")
 
     def _over_blocks(self, where: dict[int, Expr], reductions: list[Reduction], riders: list[Rider]) -> None:
         """Block after block: the maxima and all else, sums that ride on them scaled, then the block's rows added to these."""

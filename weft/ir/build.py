@@ -109,9 +109,13 @@ class Builder:
         return made
 
     def index(self, name: str, extent: int | None = None, level: int = 0) -> Expr:
-        """The variable of loop `name`, which runs to `extent` and sits at nesting depth `level`."""
+        """The variable of loop `name`, which runs to `extent` and sits at nesting depth `level`.
+
+        What is decided about it holds for all loops of that name: none may be longer than the first."""
         key = ("index", name)
         made = self._made.get(key)
+        if made is not None and extent is not None and extent - 1 > self._range[id(made)][1]:
+            raise ValueError(f"build: loop {name!r} runs to {extent}, but comparisons were decided for {self._range[id(made)][1] + 1}")
         if made is None:
             made = self._made[key] = Index(name)
             self._range[id(made)] = (0, UNBOUNDED if extent is None else max(extent - 1, 0))
