@@ -63,6 +63,19 @@ def test_products_over_turns_keep_all_bits():
     text = ("vector j in 64 {\ns[@j] = 1.0:f32\n}\nserial k in 4 {\nvector j in 64 {\ns[@j] = mul.f32(s[@j], exp.f32(x[@j]))\n}\n}\n"
             "vector j in 64 {\ny[@j] = cast.bf16(s[@j])\n}")
     assert goals(text, scratch="s: f32[64]") == []
+    # the same by way of a name, where only sums may go on
+    text = ("vector j in 64 {{\ns[@j] = 1.0:f32\n}}\nserial k in 4 {{\nvector j in 64 {{\nlet v = {}.f32(s[@j], exp.f32(x[@j]))\n"
+            "s[@j] = %v\n}}\n}}\nvector j in 64 {{\ny[@j] = cast.bf16(s[@j])\n}}")
+    assert goals(text.format("mul"), scratch="s: f32[64]") == [] and goals(text.format("add"), scratch="s: f32[64]") == ["bf16"]
+    text = "acc a = 1.0:f32\nvector j in 64 {\na add= mul.f32(%a, exp.f32(x[@j]))\n}\ny[0:i64] = cast.bf16(%a)"
+    assert goals(text) == []
+
+
+def test_sums_with_what_a_guarded_read_gives_otherwise():
+    text = ("vector j in 64 {{\ns[@j] = 1.0:f32\n}}\nvector j in 64 {{\n"
+            "y[@j] = cast.bf16(add.f32(exp.f32(x[@j]), s[@j ? lt.bool(x[@j], 1.0:f32) : {}:f32]))\n}}")
+    assert goals(text.format("0.5"), scratch="s: f32[64]") == ["bf16"]
+    assert goals(text.format("-1.0"), scratch="s: f32[64]") == []
 
 
 def error(got: np.ndarray, exact: np.ndarray) -> float:

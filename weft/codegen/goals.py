@@ -48,6 +48,7 @@ class _Goals:
         self.roots: list[Expr] = []
         for stmt in kernel.body:
             self.survey(stmt)
+        self.opaque |= {name for name in self.sources if self.grows(name)}
         #: names and scratch that are never negative: all that nothing speaks against
         self.not_negative = set(self.sources) - self.opaque
         while wrong := {name for name in self.not_negative if not all(self.positive(x) for x in self.sources[name])}:
@@ -61,7 +62,8 @@ class _Goals:
             self.made(stmt.name, stmt.value)
         elif isinstance(stmt, Accum) and stmt.op in _KEPT_OVER_TURNS and stmt.guard is None:
             self.made(stmt.name, stmt.value, stmt.op)
-        elif isinstance(stmt, Store) and stmt.buf in self.scratch and stmt.guard is None and self.is_kept(stmt):
+        elif isinstance(stmt, Store) and stmt.buf in self.scratch and stmt.guard is None \
+                and (stmt.accumulate is None or stmt.accumulate in _KEPT_OVER_TURNS):
             self.roots.append(stmt.index)
             self.made(stmt.buf, stmt.value, stmt.accumulate)
         else:
@@ -76,11 +78,26 @@ class _Goals:
             for child in body:
                 self.survey(child)
 
-    def is_kept(self, stmt: Store) -> bool:
-        """Whether errors of what lies in scratch do not grow by a store."""
-        if stmt.accumulate is not None:
-            return stmt.accumulate in _KEPT_OVER_TURNS
-        return not _reads(stmt.value, stmt.buf)
+    def grows(self, name: str) -> bool:
+        """Whether a name is multiplied over a loop's turns, be it by way of other names: its error would grow with each."""
+        seen: set[tuple[int, bool]] = set()
+        stack = [(expr, False) for expr in self.sources[name]]
+        while stack:
+            expr, multiplied = stack.pop()
+            if (id(expr), multiplied) in seen:
+                continue
+            seen.add((id(expr), multiplied))
+            if isinstance(expr, Op):
+                first = _KEEPS.get(expr.op, len(expr.args))
+                stack += [(arg, multiplied or expr.op in ("mul", "div")) for arg in expr.args[first:]]
+                continue
+            source = expr.name if isinstance(expr, Ref) else expr.buf if isinstance(expr, Load) else ""
+            if source == name and multiplied:
+                return True
+            stack += [(arg, multiplied) for arg in self.sources.get(source, ())]
+            if isinstance(expr, Load) and expr.other is not None:
+                stack.append((expr.other, multiplied))
+        return False
 
     def made(self, name: str, value: Expr, how: str | None = None) -> None:
         """Note a source of a name."""
@@ -134,9 +151,6 @@ class _Goals:
             return isinstance(expr.value, int | float) and expr.value >= 0
         if isinstance(expr, Op):
             return expr.op in BRIEF or (expr.op in ("add", "mul", "div", "max") and all(self.positive(x) for x in expr.args))
-        return (expr.name if isinstance(expr, Ref) else expr.buf if isinstance(expr, Load) else "") in self.not_negative
-
-
-def _reads(expr: Expr, buf: str) -> bool:
-    """Whether a value is made of what lies in a buffer."""
-    return (isinstance(expr, Load) and expr.buf == buf) or (isinstance(expr, Op) and any(_reads(x, buf) for x in expr.args))
+        if isinstance(expr, Load):
+            return expr.buf in self.not_negative and (expr.other is None or self.positive(expr.other))
+        return isinstance(expr, Ref) and expr.name in self.not_negative
