@@ -223,3 +223,12 @@ def test_costly_values_of_a_row_are_computed_once():
 ], ids=["transposed", "beginning", "end", "rows"])
 def test_a_part_of_a_reduction_is_not_written_as_the_whole(fn):
     check(staged(fn, [(32, 4, 8)]), *values([(32, 4, 8)]))
+
+
+def test_a_tail_that_hands_the_product_on_as_well_is_lowered_for_each_type():
+    """Sums of bf16 and f32 are the same, so what tells such tails apart is the type of the product alone."""
+    a, b = np.arange(40.0).reshape(5, 8) % 7 - 3, np.arange(24.0).reshape(8, 3) % 5
+    for dtype in (ml_dtypes.bfloat16, np.float32, np.float16):
+        product, square = weft.jit(lambda x, y: ((z := x @ y), z * z))(a.astype(dtype), b.astype(dtype))
+        np.testing.assert_array_equal(np.asarray(product, np.float64), (a @ b).astype(product.dtype).astype(np.float64))
+        np.testing.assert_allclose(np.asarray(square, np.float64), (a @ b) ** 2, rtol=2e-2)
