@@ -56,10 +56,8 @@ class _Rows:
         self.size, self.tag = ITEMSIZE[self.type], emitter.alias_tag(stmt.buf)
         self.mask = emitter.masks[part]
         self.first = part * self.width
-        stored = [self.lanes.to_memory(x, self.type) for x in registers]
-        self.memory = stored[0][0]
+        self.memory, vectors = self.lanes.all_to_memory(registers, self.type)
         self.element = self.memory.split(" x ")[1][:-1]
-        vectors = [x for _, x in stored]
         self.sequence = self._turned(vectors) if self.count == self.width else self._woven(vectors, self.width)
 
     def shuffle(self, x: str, y: str, order: list[int], width: int | None = None) -> str:
