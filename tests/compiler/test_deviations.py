@@ -13,8 +13,9 @@ def scheduled(function, *args):
 
 
 def reads(function, x):
-    """How many kernels read all of `x`."""
-    return sum(any(b.mode == "in" and b.size == x.size for b in k.bufs) for k in scheduled(function, x).kernels)
+    """How many kernels share out the reading of `x` (what equal parts leave over is read by one task)."""
+    return sum(k.parallel_extent > 1 and any(b.mode == "in" and b.size == x.size for b in k.bufs)
+               for k in scheduled(function, x).kernels)
 
 
 def batch_norm(x):

@@ -132,6 +132,36 @@ def test_a_sum_that_is_scaled_at_every_block_is_exact_all_the_same(step):
     np.testing.assert_allclose(weft.jit(plain)(x)[1], want, rtol=4e-6)
 
 
+@pytest.mark.parametrize("shape, tasks", [((16, 70), 1), ((67, 300), 5), ((1025, 1023), 4), ((4096, 2048), 4)])
+def test_a_log_of_sums_of_exponentials_is_one_kernel_in_strips(shape, tasks):
+    """Its sum is made where the maximum is, though nothing of the rows' shape is read afterwards."""
+    x = (RNG.standard_normal(shape) * 3).astype("f4")
+    function = weft.jit(lambda x: weft.nn.logsumexp(x, 0))
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(function(x), np.log(np.exp(wide).sum(0)), rtol=1e-5, atol=1e-6)
+    (kernel,) = function.lower(x).compile().stages.scheduled.kernels
+    assert kernel.parallel_extent == tasks
+
+
+PRIMES = [((65537,), 0), ((100003,), 0), ((3, 33013), 1), ((65537, 3), 0), ((65537, 3), (0, 1)), ((4099, 70), 0), ((2, 2053, 19), (1, 2))]
+
+
+@pytest.mark.parametrize("shape, axis", PRIMES)
+@pytest.mark.parametrize("dtype", ["float32", "int32", "float16"])
+def test_what_has_no_equal_parts_is_shared_out_all_the_same(shape, axis, dtype):
+    x = RNG.integers(-3, 4, shape).astype(dtype)
+    x.reshape(-1)[-1] = 9                                  # in what is left over
+    total, most, odd = weft.jit(lambda x: (x.sum(axis), x.max(axis), (x == 9).any(axis)))(x)
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(total, x.sum(axis, dtype="f4" if dtype == "float16" else None).astype(dtype))
+    np.testing.assert_array_equal(most, x.max(axis))
+    np.testing.assert_array_equal(odd, (x == 9).any(axis))
+    powers = weft.jit(lambda x: wnp.exp(x * 0.5 - 4).sum(axis))
+    np.testing.assert_allclose(powers(x), np.exp(x.astype("f8") * 0.5 - 4).sum(axis), rtol=4e-3 if dtype == "float16" else 1e-5)
+    kernels = powers.lower(x).compile().stages.scheduled.kernels
+    assert max(k.parallel_extent for k in kernels) >= 16
+
+
 def test_outer_dims_and_several_reduced_dims():
     x = RNG.standard_normal((3, 5, 7, 200)).astype(np.float32)
     got, flat = weft.jit(lambda x: weft.nn.softmax(x, (1, 2)))(x), np.exp(x.reshape(3, 35, 200))

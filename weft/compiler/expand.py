@@ -138,20 +138,26 @@ def _rebuild(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _returning(jaxpr: Jaxpr) -> set[Eqn]:
-    """Reductions over outer dims that are read along with what they reduce, strip by strip: their kernel is not cut in two."""
+    """Reductions over outer dims that are read along with what they reduce, strip by strip, and those of what is made there:
+    their kernel is not cut in two."""
     origins: dict[Var, set[Eqn]] = {}
+    again: dict[Var, set[tuple[int, ...]]] = {}        # what is made where rows are gone over once more -> dims that were reduced
     found: set[Eqn] = set()
     for eqn in jaxpr.eqns:
-        how = treatment(eqn)
+        how, read = treatment(eqn), [a for a in eqn.invars if type(a) is not Literal]
         if how == "reduce" and stays_in_strips(eqn.invars[0].aval.shape, reduced_dims(eqn)):
             origins[eqn.outvars[0]] = {eqn}
+            if any(reduced_dims(eqn) in again.get(a, ()) for a in read):
+                found.add(eqn)
         elif how == "pull":
-            mine = set().union(*[origins.get(a, ()) for a in eqn.invars if type(a) is not Literal])
+            mine = set().union(*[origins.get(a, ()) for a in read])
             shape = eqn.outvars[0].aval.shape
             back = {e for e in mine if e.invars[0].aval.shape == shape}
             found |= back
             if mine - back:
                 origins[eqn.outvars[0]] = mine - back
+            again[eqn.outvars[0]] = {reduced_dims(e) for e in back}.union(
+                *[again.get(a, ()) for a in read if a.aval.shape == shape])
     return found
 
 
@@ -256,14 +262,24 @@ def _split_reduction(eqn: Eqn):
     def two_steps(x):
         wide = _convert(x, np.dtype(np.float32)) if type_name(dtype) in HALVES else x
         outer, inner = kept, tuple(a for a in axes if a not in kept)
+        rest: list = []            # what equal parts leave over, not yet reduced along d
         if split > 1:
             d = inner[0]
-            folded = (*shape[:d], split, shape[d] // split, *shape[d + 1:])
+            part = shape[d] // split
+            if shape[d] % split:
+                from weft.ops.slicing import slice_in_dim
+                left = slice_in_dim(wide, split * part, shape[d], axis=d)
+                rest = [bind(left, axes=inner[1:]) if inner[1:] else left]
+                wide = slice_in_dim(wide, 0, split * part, axis=d)
+            folded = (*shape[:d], split, part, *shape[d + 1:])
             wide = registry["reshape"].bind(wide, new_sizes=folded)
             outer, inner = (*kept, d), tuple(a + 1 for a in inner)
-        if not inner:
-            return [_convert(bind(wide, axes=outer), dtype)]
-        return [_convert(bind(bind(wide, axes=inner), axes=outer), dtype)]
+        if inner:
+            wide = bind(wide, axes=inner)
+        if rest:
+            from weft.ops.slicing import concatenate
+            wide = concatenate([wide, *rest], d)
+        return [_convert(bind(wide, axes=outer), dtype)]
 
     return two_steps
 
@@ -289,13 +305,15 @@ def _outer_part(shape: tuple[int, ...], axes: tuple[int, ...], want: int) -> tup
             have *= shape[a]
             kept.append(a)
         else:
-            return tuple(kept), _divisor(shape[a], want // have)
+            return tuple(kept), _parts(shape[a], want // have)
     return tuple(kept), 1
 
 
-def _divisor(n: int, want: int) -> int:
-    """The divisor of n that is nearest above `want`, within four times, or else below; 1 if there is none."""
-    for candidate in (*range(want, min(4 * want, n // 8) + 1), *range(min(want, n // 8), 3, -1)):
+def _parts(n: int, want: int) -> int:
+    """How many parts of n are to be made: the divisor of n that is nearest above `want`, within four times, or below it; else `want`,
+    and less than that many elements are left over. 1 if n is too short."""
+    most = min(want, n // 8)
+    for candidate in (*range(want, min(4 * want, n // 8) + 1), *range(most, max(most // 4, 3), -1)):
         if n % candidate == 0:
             return candidate
-    return 1
+    return most if most > 3 else 1

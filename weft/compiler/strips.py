@@ -70,7 +70,9 @@ class Strips:
         levels = [r.level for r in self.reductions] + [o.level for o in self.low.outputs]
         self.last = max(levels, default=0)
         around = math.prod([d.extent for d in nest.dims if d is not column and d is not nest.vector])
-        self.width = strip_width(column.extent, nest.vector.extent, around) if self.last else STRIP
+        # where sums ride, rows are gone over again a block at a time: all that strips must be is enough for all threads
+        again = column.extent if self.last else FEWEST_STRIP_ROWS if self.riders else 0
+        self.width = strip_width(again, nest.vector.extent, around) if again else STRIP
 
     def _riders(self) -> list[Rider]:
         b, tops, found = self.low.builder, {r.name: r for r in self.low.reductions if r.op == "max" and r.level == 0}, []
