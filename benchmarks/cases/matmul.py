@@ -82,5 +82,7 @@ for _name, _function in (("cholesky", jnp.linalg.cholesky), ("inverse", jnp.lina
 program("solve 256", "linear algebra", lambda a, b: jnp.linalg.solve(a + 20 * jnp.eye(256), b), normal(256, 256), normal(256, 16))
 program("cholesky, 256 of 16", "linear algebra", lambda x: jnp.linalg.cholesky(x @ x.transpose(0, 2, 1) + 20 * jnp.eye(16)),
         normal(256, 16, 16))
+program("inverse, 1000 of 4", "linear algebra", lambda x: jnp.linalg.inv(x + 4 * jnp.eye(4)), normal(1000, 4, 4))
+program("rfft, 100 of 1023", "linear algebra", jnp.fft.rfft, normal(100, 1023))
 program("fft 1024 x 1024", "linear algebra", jnp.fft.fft, normal(1024, 1024))
 program("fft2 1024", "linear algebra", jnp.fft.fft2, normal(1024, 1024))

@@ -7,6 +7,7 @@ import pytest
 
 import weft
 from tests.compiler.machine import check
+from weft.codegen import lapack as codegen
 from weft.compiler.schedule import walk
 from weft.core.stage import stage
 from weft.core.trace import typeof
@@ -57,6 +58,22 @@ def test_routines_run_inside_the_one_native_call(name, kind):
         scheduled = check(jaxpr, x, native=native, rtol=1e-4)
         kinds = [type(step) for step in walk(scheduled.program.steps)]
         assert P.LibraryCall in kinds and P.HostCall not in kinds
+
+
+def test_tiny_problems_stay_with_one_thread():
+    def tasks(fn, *shape):
+        x = definite(*shape)
+        return [codegen.tasks(s) for s in walk(check(stage(fn, [typeof(x)]), x, rtol=1e-3).program.steps) if isinstance(s, P.LibraryCall)]
+
+    if lapack.thread_control() is None:
+        pytest.skip("the library under NumPy has no threads to rule")
+    solve = lambda a: (linalg.triangular_solve(a, add(a, a), lower=True),)
+    for n, solved, factored, exchanged in ((4, 1, 1, 1), (8, 1, 1, 64), (16, 64, 64, 64)):
+        shape = (128, n, n)
+        assert tasks(solve, *shape) == [solved]
+        assert tasks(lambda a: (linalg.cholesky(a),), *shape) == [factored]
+        assert tasks(lambda a: (linalg.lu(a)[0],), *shape) == [exchanged]
+    assert tasks(lambda a: (linalg.eigh(a)[1],), 128, 2, 2) == [64]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -17,7 +17,8 @@ from weft.ir.types import ShapedArray
 
 BF16 = ml_dtypes.bfloat16
 PERMUTED = [((300, 1100), (1, 0)), ((33, 2065), (1, 0)), ((2065, 16), (1, 0)), ((17, 70, 130), (2, 0, 1)), ((17, 70, 130), (2, 1, 0)),
-            ((40, 3, 33, 65), (0, 3, 1, 2)), ((1 << 21, 3), (1, 0))]
+            ((40, 3, 33, 65), (0, 3, 1, 2)), ((1 << 21, 3), (1, 0)), ((67, 37, 5), (2, 1, 0)), ((33, 9, 2, 3), (2, 3, 1, 0)),
+            ((70, 5, 17, 3), (3, 1, 2, 0))]
 
 
 def numbers(shape, dtype, low=-100, high=100) -> np.ndarray:
@@ -32,7 +33,7 @@ def test_transposes(shape, order, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["f4", BF16], ids=["float32", "bfloat16"])
-@pytest.mark.parametrize("shape, order", PERMUTED[:5], ids=str)
+@pytest.mark.parametrize("shape, order", [*PERMUTED[:5], *PERMUTED[-3:]], ids=str)
 def test_transposes_within_kernels(shape, order, dtype):
     x = numbers(shape, dtype)
     y = np.ascontiguousarray(x.transpose(order))
@@ -46,6 +47,13 @@ def test_a_tile_is_a_cache_line_wide(dtype, size):
     x = numbers((256, 192), dtype)
     scheduled = check(stage(lambda x: [L.transpose(x, permutation=(1, 0))], [ShapedArray(x.shape, np.dtype(dtype))]), x)
     assert [buf.size for kernel in scheduled.kernels for buf in kernel.scratch] == [size * size]
+
+
+@pytest.mark.parametrize("shape, order", PERMUTED[-3:], ids=str)
+def test_short_dims_make_one_line_for_tiles(shape, order):
+    x = numbers(shape, "f4")
+    (kernel,) = check(stage(lambda x: [L.transpose(x, permutation=order)], [ShapedArray(x.shape, x.dtype)]), x).kernels
+    assert [buf.size for buf in kernel.scratch] == [256] and "weave" in print_kernel(kernel)
 
 
 def _side_by_side(shape, dtype="f4") -> int:

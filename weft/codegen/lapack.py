@@ -5,7 +5,8 @@ Out:  `task(step, name)`: the text of `void name(ptr arrays, i64 task, i64 worke
       step's arrays in order; `tasks(step)`: how many there are.
 Laws: problems are independent, so threads share out a batch and the library works alone in each of them. Its threads would
       go on spinning after the call and slow down whatever runs next; only problems that are long enough to make up for
-      that, and come one at a time, may have them.
+      that, and come one at a time, may have them. Tiny problems stay with one thread: OpenBLAS takes memory at every call
+      of some routines, under a lock, for which two threads wait longer than the work takes.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from weft.util import lapack
 _MOST_TASKS = 64
 #: elements, those of workspace among them, from which a single problem may use the library's threads
 _LARGE = 1 << 17
+#: elements under which a problem is tiny, for the routines that take that lock
+_TINY = {"trsm": 1 << 8, "potrf": 1 << 7, "getrf": 1 << 6}
 _NUMBER = {"s": "float", "d": "double", "c": "[2 x float]", "z": "[2 x double]"}
 
 
@@ -36,8 +39,7 @@ def signature(step: LibraryCall) -> str:
 
 def works_alone(step: LibraryCall) -> bool:
     """Whether the library must not use its own threads for a step (it may have none anyway)."""
-    touched = sum(size for _, _, size, _ in step.arrays) + sum(value[2] for value in step.arguments if isinstance(value, tuple))
-    return lapack.thread_control() is not None and (touched < _LARGE or step.count > 1)
+    return lapack.thread_control() is not None and (_touched(step) < _LARGE or step.count > 1)
 
 
 def tasks(step: LibraryCall) -> int:
@@ -47,7 +49,13 @@ def tasks(step: LibraryCall) -> int:
 
 def _share(step: LibraryCall) -> int:
     """Problems of one task."""
-    return -(-step.count // _MOST_TASKS)
+    alone = lapack.thread_control() is not None and _touched(step) < _TINY.get(step.routine[1:], 0)
+    return step.count if alone else -(-step.count // _MOST_TASKS)
+
+
+def _touched(step: LibraryCall) -> int:
+    """Elements of the arrays of one problem, and of its workspace."""
+    return sum(size for _, _, size, _ in step.arrays) + sum(value[2] for value in step.arguments if isinstance(value, tuple))
 
 
 def task(step: LibraryCall, name: str) -> str:

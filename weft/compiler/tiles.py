@@ -26,29 +26,46 @@ PAGE = 4096                    # bytes: lines so far apart, or a multiple of it,
 READ_AT_ONCE = 32              # lines of an operand side by side, at most
 TILES_AHEAD = 4                # of that many lines the machine's fetchers lose sight: tiles are fetched so many before their turn,
 SHORT_LINE = 1 << 10           # and the next rows where a line ends before a fetcher has found its stream (bytes)
+LEAST = 16                     # elements that a side of a tiled operand has
 
 
 def tiles_of(nest: Nest) -> Tiles | None:
     """The tiles of a kernel that has a row dim along which an operand is contiguous that strides along the vector dim."""
     vector = nest.vector
-    if vector is None or any(d.column for d in nest.dims) or vector.extent < 16:
+    if vector is None or any(d.column for d in nest.dims) or vector.extent < LEAST:
         return None
     for i, step in enumerate(vector.steps):
         if step > 1:
-            for dim in nest.dims:
-                if dim is not vector and dim.steps[i] == 1 and dim.extent >= 16:
-                    return Tiles(nest, dim)
+            line = _line_of([dim for dim in nest.dims if dim is not vector], i)
+            if math.prod([dim.extent for dim in line]) >= LEAST:
+                return Tiles(nest, line)
     return None
 
 
-class Tiles:
-    """Writes the loops over the tiles of one kernel. `dim` is the one along which operands are contiguous."""
+def _line_of(dims: list[Dim], access: int) -> list[Dim]:
+    """The dim along which an access is contiguous; where it is short, behind those along which that goes on."""
+    line: list[Dim] = []
+    extent = 1
+    while extent < LEAST:
+        dim = next((d for d in dims if d.steps[access] == extent and d.extent > 1), None)
+        if dim is None:
+            break
+        line.insert(0, dim)
+        extent *= dim.extent
+    return line
 
-    def __init__(self, nest: Nest, dim: Dim):
-        self.nest, self.b, self.dim = nest, nest.b, dim
+
+class Tiles:
+    """Writes the loops over the tiles of one kernel. `line` are the dims along which operands are contiguous."""
+
+    def __init__(self, nest: Nest, line: list[Dim]):
+        self.nest, self.b, self.line = nest, nest.b, line
+        self.counts = [d.extent for d in line]
+        self.dim = dim = Dim(line[-1].dims, math.prod(self.counts), False, line[-1].steps)
         vector, step = nest.vector, nest.step
+        steps = [math.prod(self.counts[k + 1:]) for k in range(len(line))]
         self.across: list[tuple[Load, Access]] = [(x, a) for x, a in nest.survey.loads
-                                                  if a.plain and step(a, vector) > 1 and step(a, dim) == 1]
+                                                  if a.plain and step(a, vector) > 1 and [step(a, d) for d in line] == steps]
         self.size = LINE // min([a.weight for _, a in self.across], default=4)
         while self.size > min(vector.extent, dim.extent):
             self.size //= 2
@@ -60,7 +77,7 @@ class Tiles:
         """Decide tasks and loops (level, var, extent, kind); fills `where`: id of Dim -> index expression."""
         nest, b, vector, dim, size, high = self.nest, self.b, self.nest.vector, self.dim, self.size, self.high
         run = even_chunk(dim.extent, -(-dim.extent // RUN))
-        order = [*(row for row in rows if row is not dim), vector]
+        order = [*(row for row in rows if row not in self.line), vector]
         if self.across:
             order.sort(key=lambda row: -nest.step(self.across[0][1], row))
         counts = [-(-row.extent // (size * high)) if row is vector else row.extent for row in order]
@@ -71,7 +88,7 @@ class Tiles:
         start, beside = self._part(where[id(vector)], size * high, vector.extent)
         self.base, self.down = self._part(b.index("c", -(-run // size), 2), size, dim.extent, first)
         self.start, self.along = self._part(b.index("h", high, 3), size, vector.extent, start)
-        where[id(dim)] = b.iadd(self.base, b.index("u", size, 4))
+        nest.split(b.iadd(self.base, b.index("u", size, 4)), self.line, self.counts, where)
         where[id(vector)] = b.iadd(self.start, b.index("j", size, 5))
         return [*loops, (2, "c", self._tiles(left), "serial"), (3, "h", 1 if high == 1 else self._tiles(beside), "serial"),
                 (4, "u", self.down, "serial"), (5, "j", self.along, "vector")]
@@ -128,4 +145,5 @@ class Tiles:
     def _translate(self, where: dict[int, Expr], row: Expr, place: Expr) -> Translate:
         """Code at a row of the operand and a place in its line."""
         nest = self.nest
-        return Translate(nest.low.builder, self.b, nest.mapping({**where, id(nest.vector): row, id(self.dim): place}))
+        starts = dict.fromkeys(map(id, self.line), self.b.const(0, "i64"))
+        return Translate(nest.low.builder, self.b, nest.mapping({**where, **starts, id(nest.vector): row, id(self.line[-1]): place}))
