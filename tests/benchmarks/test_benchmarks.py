@@ -13,7 +13,7 @@ import weft
 HOME = Path(weft.__file__).parents[1] / "benchmarks"
 GROUPS = {"start", "dispatch", "eager", "first calls", "tracing", "elementwise", "reductions", "norms", "scans and sorts", "moving data",
           "random", "matmul", "linear algebra", "convolution", "attention", "steps", "resharding", "collectives", "transfers", "scale",
-          "tutorial"}
+          "tutorial", "whole programs"}
 
 
 SCRIPT = "report"
