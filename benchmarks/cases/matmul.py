@@ -53,6 +53,8 @@ program("batched bfloat16 256 of 64", "matmul", jnp.matmul, normal(256, 64, 64, 
         flops=2.0 * 256 * 64 ** 3, rate="bfloat16")
 program("batched matrix-vector", "matmul", lambda a, x: jnp.einsum("bij,bj->bi", a, x), normal(1024, 128, 128), normal(1024, 128),
         memory=True)
+program("rows by rows, einsum ij,ij->i", "matmul", lambda a, b: jnp.einsum("ij,ij->i", a, b), normal(4097, 1023),
+        normal(4097, 1023), memory=True)
 program("einsum bhqd,bhkd", "matmul", lambda q, k: jnp.einsum("bhqd,bhkd->bhqk", q, k), normal(4, 8, 256, 64), normal(4, 8, 256, 64),
         flops=2.0 * 32 * 256 * 256 * 64)
 program("einsum bqhd,bkhd (heads inside)", "matmul", lambda q, k: jnp.einsum("bqhd,bkhd->bhqk", q, k), normal(4, 256, 8, 64),

@@ -96,6 +96,7 @@ def test_contraction(dtype):
     compare(lambda x, y: contraction.dot_general(x, y, (((), ()), ((), ()))), small(3), small(4), tol=tol)
     numbers = (((0, 2), (1, 2)), ((1,), (0,)))
     compare(lambda x, y: contraction.dot_general(x, y, numbers), small(3, 2, 5), small(2, 3, 5), tol=tol)
+    compare(lambda x, y: contraction.dot_general(x, y, numbers), small(3, 2, 5), small(2, 3, 5, 3), tol=tol)
     compare(contraction.batch_matmul, small(2, 3, 5), small(2, 5, 4), tol=tol)
 
 
@@ -130,6 +131,16 @@ def test_convolution_with_a_large_window():
         array(f32, 3, 2, 80),
         tol=1e-2,
     )
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 33])
+@pytest.mark.parametrize("length", [0, 1, 3, 16, 70, 1023])
+def test_products_of_rows_with_rows(rows, length):
+    x, y = array(f32, rows, length), array(f32, rows, length)
+    along = lambda numbers: lambda x, y: contraction.dot_general(x, y, numbers)
+    compare(along((((1,), (1,)), ((0,), (0,)))), x, y, tol=1e-3)
+    compare(along((((0,), (0,)), ((1,), (1,)))), x, y, tol=1e-3)
+    compare(along((((1,), (0,)), ((0,), (1,)))), x, y.T.copy(), tol=1e-3)
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 4), (2, 0, 4), (2, 3, 0), (1, 1, 1)], ids=str)

@@ -197,8 +197,8 @@ def _rebuilt_dot(eqn: Eqn):
     inner = math.prod(lhs.shape[d] for d in a_contract)
     odd = in_type != other or "bool" in (in_type, out_type) or ("c" in in_type and in_type != out_type) or (
         in_type in HALVES and out_type not in (in_type, "f32"))
-    if not odd and inner and out.size > 1:
-        return None
+    if not odd and inner and out.size > math.prod(lhs.shape[d] for d in a_batch):
+        return None       # (one row by one column, however often, is a sum of products: a reduction reads its operands in place)
 
     def product(a, b):
         wide = _sum_dtype(lhs.dtype, rhs.dtype, out.dtype)
