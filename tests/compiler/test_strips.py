@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -58,6 +60,17 @@ def test_an_argmax_goes_over_the_rows_once():
     (launch,) = scheduled.program.steps
     serial = [loop.extent for _, loop in loops(launch.kernel.body) if loop.kind == "serial"]
     assert serial == [64 // 8]
+
+
+@pytest.mark.parametrize("rows, columns, strips", [
+    (4099, 1000, 2), (1009, 301, 2), (2003, 65, 2), (2003, 64, 1), (17, 40, 1), (1031, 2500, 3)])
+def test_strips_that_are_gone_over_once_are_enough_for_several_threads(rows, columns, strips):
+    """An argmax is never split along the rows."""
+    x = RNG.standard_normal((rows, columns)).astype("f4")
+    places = weft.jit(lambda x: x.argmax(0))
+    (launch,) = places.lower(x).compile().stages.scheduled.program.steps
+    assert math.prod([loop.extent for _, loop in loops(launch.kernel.body) if loop.kind == "parallel"]) == strips
+    np.testing.assert_array_equal(places(x), x.argmax(0))
 
 
 def normalized(x):

@@ -18,9 +18,10 @@ FEWEST_ROWS = 16           # rows that keep several threads busy
 SHORT_ROW = 64             # elements of a row from which the order of rows does not matter
 
 STRIP = 1024               # accumulators that lie side by side while rows are added into them, at most,
-NARROWEST = 64             # and at least, where the strip of rows is passed over more than once
+NARROWEST = 64             # and at least, where there would be too few strips
 STRIP_ELEMENTS = 1 << 20   # of a strip of rows that is passed over more than once
-FEWEST_STRIPS = 4          # that keep several threads busy
+FEWEST_STRIPS = 4          # that keep several threads busy,
+FEWEST_STREAMED = 2        # where each is passed over once: narrower ones are shorter streams from memory
 FEWEST_STRIP_ROWS = 16
 
 Context = tuple[tuple[int, ...], tuple[int, ...]]

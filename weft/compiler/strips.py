@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from weft.compiler.ahead import fetched
-from weft.compiler.contexts import FEWEST_STRIP_ROWS, STRIP, strip_width
+from weft.compiler.contexts import FEWEST_STREAMED, FEWEST_STRIP_ROWS, NARROWEST, STRIP, strip_width
 from weft.compiler.lower import Output, Reduction, reachable
 from weft.compiler.translate import Translate
 from weft.ir.loops import FLOATS, Buf, Const, Expr, Op, Prefetch, Ref, Store
@@ -72,7 +72,11 @@ class Strips:
         around = math.prod([d.extent for d in nest.dims if d is not column and d is not nest.vector])
         # where sums ride, rows are gone over again a block at a time: all that strips must be is enough for all threads
         again = column.extent if self.last else FEWEST_STRIP_ROWS if self.riders else 0
-        self.width = strip_width(again, nest.vector.extent, around) if again else STRIP
+        if again:
+            self.width = strip_width(again, nest.vector.extent, around)
+        else:
+            share = -(-nest.vector.extent * around // FEWEST_STREAMED) if nest.tasks() > 1 else STRIP
+            self.width = min(STRIP, max(share, NARROWEST))
 
     def _riders(self) -> list[Rider]:
         b, tops, found = self.low.builder, {r.name: r for r in self.low.reductions if r.op == "max" and r.level == 0}, []
