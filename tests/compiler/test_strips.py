@@ -175,6 +175,16 @@ def test_what_has_no_equal_parts_is_shared_out_all_the_same(shape, axis, dtype):
     assert max(k.parallel_extent for k in kernels) >= 16
 
 
+@pytest.mark.parametrize("step", [2, 3, -1])
+@pytest.mark.parametrize("size", [65, 1000, 400003])
+def test_sums_of_every_other_element_go_along_memory(size, step):
+    x = RNG.integers(-9, 10, size).astype("f4")
+    function = weft.jit(lambda x: x[::step].sum())
+    assert function(x) == x[::step].sum()
+    kernels = function.lower(x).compile().stages.scheduled.kernels
+    assert size < 400003 or kernels[0].parallel_extent > 8
+
+
 def test_outer_dims_and_several_reduced_dims():
     x = RNG.standard_normal((3, 5, 7, 200)).astype(np.float32)
     got, flat = weft.jit(lambda x: weft.nn.softmax(x, (1, 2)))(x), np.exp(x.reshape(3, 35, 200))

@@ -46,6 +46,7 @@ from weft.util.record import record
 
 TASK_BYTES = 1 << 16           # work of one task, as bytes of memory traffic
 MOST_TASKS = 256
+NEAR = 4                       # the longest step at which neighbours are read together, and the others of their line soon
 SUM_BLOCK = 4096               # a float sum longer than four of these is summed in blocks
 MOST_WOVEN, WOVEN_PRICE = 8, 64    # of a short inner dim that is computed side by side: its extent, all its work
 SPILL_BYTES = 1 << 17
@@ -108,7 +109,7 @@ class Nest:
             own = {id(self.low.vars[d]) for d in dim.dims}
             for step, access, share in zip(dim.steps, self.survey.accesses, often):
                 if own.isdisjoint(access.jumps):
-                    got += access.weight * share * (1.0 if step == 1 else 0.55 if step == 0 else 0.0)
+                    got += access.weight * share * (1.0 if step == 1 else 0.55 if step == 0 else 0.5 if abs(step) <= NEAR else 0.0)
             got *= min(1.0, dim.extent / 16)
             if got >= score:
                 best, score = dim, got
