@@ -63,15 +63,16 @@ def _side_by_side(shape, dtype="f4") -> int:
     return int(re.search(r"serial h in (\d+)", print_kernel(kernel))[1])
 
 
-def test_tiles_go_side_by_side_where_lines_of_the_result_lie_pages_apart():
+def test_tiles_go_side_by_side_where_lines_of_the_result_lie_quarters_of_pages_apart():
     assert [_side_by_side((1024, 1024), dtype) for dtype in ("f8", "f4", BF16, "i1")] == [4, 2, 1, 1]
-    assert _side_by_side((1000, 1024)) == _side_by_side((1024, 64)) == 1          # not pages apart; lines too short for a stream
+    assert [_side_by_side((rows, 1024)) for rows in (256, 512, 768)] == [2, 2, 2]
+    assert _side_by_side((1000, 1024)) == _side_by_side((1024, 64)) == 1          # not so far apart; lines too short for a stream
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", BF16], ids=lambda dtype: np.dtype(dtype).name)
 @pytest.mark.parametrize("first", range(16, 71, 11))
 def test_any_number_of_rows_side_by_side(first, dtype, monkeypatch):
-    monkeypatch.setattr(tiles, "PAGE", 1)
+    monkeypatch.setattr(tiles, "APART", 1)
     monkeypatch.setattr(tiles, "SHORT_LINE", 0)
     monkeypatch.setattr(tiles, "RUN", 64)
     xs = [numbers((k, k * 30 % 71 + 16), dtype) for k in range(first, min(first + 11, 71))]

@@ -4,7 +4,8 @@ In:   a `Nest` whose vector dim strides through an operand that is contiguous al
 Out:  its loops, and statements that bring each tile into scratch first, along its lines, turned in registers.
 
 Tiles follow one another along the operand's lines: reads wait for memory, so they go in order; stores past the caches need not.
-Where lines of a result lie whole pages apart, a few rows of tiles go side by side, so that stores fill several lines that touch.
+Where lines of a result lie a quarter of a page apart, or a multiple of it, a few rows of tiles go side by side, so that stores fill
+several lines that touch.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from weft.compiler.nest import Nest
 
 RUN = 4096                     # elements of an operand along which tiles, a cache line wide and high, follow one another
-PAGE = 4096                    # bytes: lines so far apart, or a multiple of it, wait for each other in memory, unless they touch
+APART = 1 << 10                # bytes: lines so far apart, or a multiple of it, wait for each other unless they touch, also in caches
 READ_AT_ONCE = 32              # lines of an operand side by side, at most
 TILES_AHEAD = 4                # of that many lines the machine's fetchers lose sight: tiles are fetched so many before their turn,
 SHORT_LINE = 1 << 10           # and the next rows where a line ends before a fetcher has found its stream (bytes)
@@ -70,7 +71,7 @@ class Tiles:
         while self.size > min(vector.extent, dim.extent):
             self.size //= 2
         self.short = max([dim.extent * a.weight for _, a in self.across], default=0) <= SHORT_LINE
-        paged = any(step(a, dim) * a.weight % PAGE == 0 for a in nest.survey.accesses if a.buf.startswith("out "))
+        paged = any(step(a, dim) * a.weight % APART == 0 for a in nest.survey.accesses if a.buf.startswith("out "))
         self.high = max(1, min(READ_AT_ONCE, vector.extent) // self.size) if paged and not self.short else 1
 
     def loops(self, rows: list[Dim], where: dict[int, Expr]) -> list:
