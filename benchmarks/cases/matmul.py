@@ -59,6 +59,9 @@ program("einsum bhqd,bhkd", "matmul", lambda q, k: jnp.einsum("bhqd,bhkd->bhqk",
         flops=2.0 * 32 * 256 * 256 * 64)
 program("einsum bqhd,bkhd (heads inside)", "matmul", lambda q, k: jnp.einsum("bqhd,bkhd->bhqk", q, k), normal(4, 256, 8, 64),
         normal(4, 256, 8, 64), flops=2.0 * 32 * 256 * 256 * 64)
+program("covariance 64 x 10000", "matmul", jnp.cov, normal(64, 10000), flops=2.0 * 64 ** 2 * 10000)
+program("resize bilinear, 97 x 101 to 200 x 300", "matmul", lambda a: jax.image.resize(a, (4, 200, 300, 3), "bilinear"),
+        normal(4, 97, 101, 3), flops=2.0 * 4 * 3 * (200 * 97 * 101 + 200 * 101 * 300))
 program("chain of three, einsum", "matmul", lambda a, b, c: jnp.einsum("ij,jk,kl->il", a, b, c), normal(512, 64), normal(64, 512),
         normal(512, 64))
 
