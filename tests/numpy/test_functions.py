@@ -376,3 +376,16 @@ def test_quantiles_have_the_type_of_the_array():
 def test_cumulative_sums_of_narrow_integers_are_wide():
     assert wnp.cumulative_sum(wnp.array([100, 100], np.int8)).tolist() == [100, 200]
     assert wnp.cumulative_sum(wnp.array([200, 100], np.uint8), include_initial=True).dtype == np.uint32
+
+
+@pytest.mark.parametrize("right", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 5, 50])
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_digitize_of_what_lies_on_the_edges_of_rising_and_falling_bins(dtype, count, right):
+    rng = np.random.default_rng(count)
+    edges = np.sort(rng.integers(-20, 20, count)).astype(dtype)
+    for size in (0, 1, 7, 70):
+        x = rng.integers(-25, 26, size).astype(dtype)
+        for bins in (edges, edges[::-1]):
+            got = weft.jit(lambda x, bins: wnp.digitize(x, bins, right))(x, bins)
+            np.testing.assert_array_equal(got, np.digitize(x, bins, right))

@@ -121,10 +121,9 @@ def digitize(x, bins, right: bool = False, *, method=None):
         raise ValueError("digitize: bins must be a 1-dimensional array.")
     if bins.shape[0] == 0:
         return mp.broadcast_to(np.int32(0), np.shape(x))
-    side = "right" if not right else "left"
-    up = searchsorted(bins, x, side=side)
-    down = uf.subtract(bins.shape[0], searchsorted(mp.flip(bins), x, side="left" if side == "right" else "right"))
-    return mp.where(uf.greater_equal(bins[-1], bins[0]), up, down)
+    rising = uf.greater_equal(bins[-1], bins[0])      # only known when it runs: one search serves bins of both orders
+    found = searchsorted(mp.where(rising, bins, mp.flip(bins)), x, side="left" if right else "right")
+    return mp.where(rising, found, uf.subtract(bins.shape[0], found))
 
 
 def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
