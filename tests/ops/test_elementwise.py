@@ -6,11 +6,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import weft
+import weft.numpy
 from tests.harness.laws import Case, assert_close, check_all, run, wide_types
 from weft.core.primitive import Primitive
 from weft.core.stage import stage
 from weft.ir.types import ShapedArray
 from weft.ops import elementwise as e, incomplete
+from weft.util.config import Override
 from weft.util.errors import ShapeError
 
 rng = np.random.default_rng(0)
@@ -219,6 +222,19 @@ def test_bitcast_between_widths():
         parts = one(lambda v: e.bitcast_convert_type(v, np.uint16), x)
         assert_close(parts, x.view(np.uint16).reshape(2, 4))
         assert_close(one(lambda v: e.bitcast_convert_type(v, np.float64), parts), x)
+
+
+@pytest.mark.parametrize("source, target", [
+    ("f4", "c8"), ("i2", "c8"), ("u1", "c8"), ("c8", "f4"), ("c8", "i2"), ("c8", "u1"), ("c8", "f8"), ("f8", "c8"), ("c8", "c16"),
+    ("c16", "c8"), ("c16", "f8"), ("f4", "c16"), ("c16", "i2")])
+@pytest.mark.parametrize("wide", [False, True])
+def test_views_of_complex_numbers(source, target, wide):
+    if not wide and {source, target} & {"f8", "c16"}:
+        return
+    x = np.random.default_rng(0).standard_normal((3, 16), np.float32).view(source)
+    with Override(enable_x64=wide):
+        got = np.asarray(weft.numpy.asarray(x).view(target))
+    assert (got.dtype, got.shape, got.tobytes()) == (np.dtype(target), x.view(target).shape, x.tobytes())
 
 
 def type_of(fn, *avals):

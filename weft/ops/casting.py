@@ -139,8 +139,14 @@ def bitcast_convert_type(operand, new_dtype):
     if aval.dtype == target:
         return operand
     old, new = dtypes.itemsize_bits(aval.dtype), dtypes.itemsize_bits(target)
-    if old == new:
+    if aval.dtype.kind == "c":
+        return _complex_apart(operand, aval, target)
+    if target.kind == "c" and old < new:
+        return _complex_together(operand, aval, target)
+    if old == new and target.kind != "c":
         return bitcast_convert_type_p.bind(operand, new_dtype=target)
+    if old == new:
+        return bitcast_convert_type(bitcast_convert_type(operand, _uint(old // 2)), target)
     return _bits_apart(operand, aval, target) if old > new else _bits_together(operand, aval, target)
 
 
@@ -162,12 +168,41 @@ def _bits_apart(x, aval, target):
     return bitcast_convert_type(_cast(shifted, narrow), target)
 
 
-def _bits_together(x, aval, target):
-    narrow, wide = _uint(aval.dtype.itemsize * 8), _uint(target.itemsize * 8)
-    count = wide.itemsize // narrow.itemsize
+def _check_parts(aval, target) -> None:
+    count = target.itemsize // aval.dtype.itemsize
     if not aval.ndim or aval.shape[-1] != count:
         raise shape_error("bitcast_convert_type", f"{count} elements of {aval.dtype.name} make one of {target.name}.",
                           [("operand", aval.str_short())], f"The last dim must have size {count}.")
+
+
+def _complex_apart(x, aval, target):
+    """Through integers as wide as the parts: there may be none as wide as the whole."""
+    half = _uint(aval.dtype.itemsize * 4)
+    parts = [registry["reshape"].bind(bitcast_convert_type(part(x), half), new_sizes=(*aval.shape, 1)) for part in (real, imag)]
+    bits = registry["concatenate"].bind(*parts, dimension=aval.ndim)
+    if target.itemsize > aval.dtype.itemsize and aval.ndim:
+        bits = registry["reshape"].bind(bits, new_sizes=(*aval.shape[:-1], 2 * aval.shape[-1]))
+    out = bitcast_convert_type(bits, target)
+    count = aval.dtype.itemsize // target.itemsize
+    return registry["reshape"].bind(out, new_sizes=(*aval.shape, count)) if count > 1 else out
+
+
+def _complex_together(x, aval, target):
+    _check_parts(aval, target)
+    half, count = dtypes.to_real_dtype(target), target.itemsize // aval.dtype.itemsize // 2
+    parts = []
+    for k in range(2):
+        start = (*[0] * (aval.ndim - 1), k * count)
+        part = registry["slice"].bind(x, start_indices=start, limit_indices=(*aval.shape[:-1], (k + 1) * count), strides=None)
+        if count == 1:
+            part = registry["reshape"].bind(part, new_sizes=aval.shape[:-1])
+        parts.append(bitcast_convert_type(part, half))
+    return complex(*parts)
+
+
+def _bits_together(x, aval, target):
+    narrow, wide = _uint(aval.dtype.itemsize * 8), _uint(target.itemsize * 8)
+    _check_parts(aval, target)
     bits = _cast(bitcast_convert_type(x, narrow), wide)
     shifted = registry["shift_left"].bind(bits, _offsets(aval.shape, wide, narrow))
     return bitcast_convert_type(registry["reduce_or"].bind(shifted, axes=(aval.ndim - 1,)), target)
