@@ -120,3 +120,9 @@ def test_the_numpy_engine_scans_rows(axis, reverse):
     np.testing.assert_allclose(sums, turn(np.cumsum(turn(x), axis)), rtol=1e-5)
     np.testing.assert_allclose(scaled, np.cumprod(x, axis) * 0.5 ** np.arange(x.shape[axis]).reshape(
         [-1 if d == axis else 1 for d in range(3)]), rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape, axis", [((), 0), ((3, 4), 2), ((3, 4), -3)])
+def test_an_axis_that_is_not_there_is_refused(shape, axis):
+    with pytest.raises(ValueError, match=r"associative_scan: axis -?\d is out of bounds for an array of shape"):
+        lax.associative_scan(wnp.add, wnp.ones(shape), axis=axis)

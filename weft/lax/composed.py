@@ -28,6 +28,9 @@ def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int 
     flat = [x if isinstance(x, Tracer) else to_array(x) for x in flat]
     if not flat:
         return elems
+    for x in flat:
+        if not -x.ndim <= axis < x.ndim:
+            raise ValueError(f"associative_scan: axis {axis} is out of bounds for an array of shape {tuple(x.shape)}.")
     axis = axis % flat[0].ndim
     sizes = {x.shape[axis] for x in flat}
     if len(sizes) > 1:
