@@ -167,6 +167,11 @@ def can_dispatch(cls: type) -> bool:
     return _dispatchers.get(cls) is not None
 
 
+def is_decided(cls: type) -> bool:
+    """Whether native dispatch of `cls` is there, or is known never to be: it is not being compiled."""
+    return cls in _dispatchers
+
+
 def install(cls: type, wait: bool = True) -> bool:
     """Whether `cls` has the native `__call__`, which is put there on first use.
 

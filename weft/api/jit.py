@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.dispatch import Dispatching, add_entry, can_dispatch
+from weft.api.dispatch import Dispatching, add_entry, can_dispatch, is_decided
 from weft.api.execute import arranged, prepare, run_ready, to_array
 from weft.control.call import jit_p
 from weft.core.interpret import evaluate
@@ -223,7 +223,8 @@ class JitFunction(Dispatching):
         """Let native code take the next call like this one, if it can."""
         if not placed and traced.lessons and not any(type(x) not in _NATIVE for x in leaves):
             add_entry(self, executable, args, kwargs, self.statics.static_argnums, self.statics.static_argnames, traced.out_tree)
-            traced.lessons -= can_dispatch(type(self))
+            if is_decided(type(self)):
+                traced.lessons -= 1
 
     def _array(self, x, i: int, in_tree):
         try:

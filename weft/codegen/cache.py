@@ -177,8 +177,8 @@ def _write_soon() -> None:
 def flush() -> None:
     """Write what waits to be written."""
     with _writing:
-        while (found := next(reversed(_waiting.items()), None)) is not None:    # programs before the objects that they read
-            place, make = found
+        while waiting := list(_waiting.items()):    # a copy: other threads add to it
+            place, make = waiting[-1]               # programs before the objects that they read
             with contextlib.suppress(Exception):    # the cache is only a cache
                 data = make()
                 if data is not None:

@@ -180,7 +180,8 @@ def _complex_apart(x, aval, target):
     half = _uint(aval.dtype.itemsize * 4)
     parts = [registry["reshape"].bind(bitcast_convert_type(part(x), half), new_sizes=(*aval.shape, 1)) for part in (real, imag)]
     bits = registry["concatenate"].bind(*parts, dimension=aval.ndim)
-    if target.itemsize > aval.dtype.itemsize and aval.ndim:
+    if target.itemsize > aval.dtype.itemsize:
+        _check_parts(aval, target)
         bits = registry["reshape"].bind(bits, new_sizes=(*aval.shape[:-1], 2 * aval.shape[-1]))
     out = bitcast_convert_type(bits, target)
     count = aval.dtype.itemsize // target.itemsize
