@@ -20,7 +20,8 @@ setup: $(READY)
 $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "weft needs Python 3.11 or newer on the path (or PYTHON=...)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@# by its path: a program beside the clone's folder would else take that folder for the package
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[test]'
 	@# the tests watch memory with jax_smi, which would bring the peer along
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps jax-smi
 	@touch $(READY)
