@@ -8,12 +8,13 @@ How:  equations are taken in order and bound on local values under a staging tra
       factors are priced (moving the operands there, moving the results where they are wished, the work itself) and the
       cheapest is taken. A contraction over a split dim leaves a partial sum; the sum over devices waits until a
       consumer needs the value whole, so linear equations share one reduction.
+Next: `choices` names the ways to split, `pending` tells how far a sum may wait, `regions` are programs inside programs,
+      `emit` binds the collectives.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -40,18 +41,10 @@ from weft.partition.cost import (
     Why,
     collective_bytes,
 )
-from weft.partition.propagate import (
-    FactorAxes,
-    Propagation,
-    axes_of_factors,
-    call_jaxpr,
-    dims_of_factors,
-    free_axes,
-    region_jaxprs,
-)
+from weft.partition.pending import Pending, variables
+from weft.partition.propagate import FactorAxes, Propagation, axes_of_factors, dims_of_factors
 from weft.partition.reshard import Placement, Step, is_even, local_shape, plan, plan_cost
 from weft.partition.uneven import even_dims, neutral_element
-from weft.transforms.batch import collective_axes
 from weft.util.record import field, record
 
 #: how a factor that is reduced with this operation is finished across devices
@@ -128,10 +121,6 @@ class Partitioner:
     records: list[CollectiveRecord] = field(default_factory=list)
     count: int = 1                        # how often the program at hand runs
     env: dict[Var, Value] = field(default_factory=dict)
-    uses: Counter = field(default_factory=Counter)
-    readers: dict[Var, list[Eqn]] = field(default_factory=dict)         # the equations that read a variable
-    makers: dict[Var, Eqn] = field(default_factory=dict)        # the equation that makes it
-    foreseen: dict[Var, frozenset] = field(default_factory=dict)
     settled: set = field(default_factory=set)      # results that must end as they are wished
     edges: dict[tuple, tuple] = field(default_factory=dict)     # rows of neighbours that were fetched
     places: dict[Eqn, int] = field(default_factory=dict)        # the record of a local equation
@@ -142,6 +131,10 @@ class Partitioner:
     depth: int = 0
     open_ended: bool = False              # whether the program at hand is inside of a while loop
     eqn: Eqn | None = None                # that is being computed
+    pending: Any = None                   # sums that wait, and who reads what
+
+    def __post_init__(self) -> None:
+        self.pending = Pending(self.wishes, self.env)
 
     @property
     def sizes(self) -> Mapping[Any, int]:
@@ -172,7 +165,7 @@ class Partitioner:
         priced = [(plan_cost(p, target, value.aval.shape, item, self.sizes), i, p) for i, p in enumerate(value.views)
                   if target.partial <= p.partial]
         if not priced:
-            raise _NotPending
+            raise NotPending
         cost, _, source = min(priced)
         return source, cost
 
@@ -216,13 +209,7 @@ class Partitioner:
             self.env[var] = Value(var.aval, Placement(((),) * var.aval.ndim), const)
         self.env.update(zip(jaxpr.invars, args))
         eqns = _live(jaxpr)
-        for eqn in eqns:
-            read = set(_variables(eqn.invars))
-            self.uses.update(read)
-            for var in read:
-                self.readers.setdefault(var, []).append(eqn)
-            self.makers.update(dict.fromkeys(eqn.outvars, eqn))
-        self.uses.update(a for a in jaxpr.outvars if type(a) is not Literal)
+        self.pending.note(jaxpr, eqns)
         for eqn in eqns:
             self.trace.source, self.eqn = eqn.source, eqn
             place = len(self.laid)
@@ -232,13 +219,20 @@ class Partitioner:
             self.laid.insert(place, Laid(eqn, places, self.count, self.depth, self.manual))
         return [self.read(a) for a in jaxpr.outvars]
 
+    def close(self, args: Sequence, results: Sequence) -> Jaxpr:
+        """The local program, its reductions combined."""
+        self.trace.eqns = combined(self.trace.eqns, self.records, self.places)
+        return self.trace.to_jaxpr(args, results)
+
+    def local_aval(self, aval: ShapedArray, place: Placement) -> ShapedArray:
+        return aval.update(shape=local_shape(aval.shape, place.dims, self.sizes), sharding=None)
+
     def compute(self, eqn: Eqn) -> None:
         """Add the local equations of one global equation."""
         kind = eqn.primitive.kind
-        if kind == "region":
-            outs = self.region(eqn)
-        elif kind == "collective":
-            outs = self.collective(eqn)
+        if kind in ("region", "collective"):
+            from weft.partition.regions import collective, region  # which few programs hold
+            outs = region(self, eqn) if kind == "region" else collective(self, eqn)
         elif kind == "constraint":
             outs = [self.constrain(eqn)]
         elif kind == "callback":
@@ -305,7 +299,7 @@ class Partitioner:
 
         Not so where more than types and parameters tell what the operation can do split.
         """
-        passing = self.passing(eqn, rule, values)
+        passing = self.pending.passing(eqn, rule, values)
         make = lambda: [self.placements(eqn, rule, values, axes, passing) for axes in Candidates(self, eqn, rule, values)]
         if rule.groups or eqn.primitive.has("split"):
             return make()
@@ -319,73 +313,6 @@ class Partitioner:
         """What a `split` rule is told when factors are split by `axes`."""
         special = {f: mine for f, mine in axes.items() if f in rule.special or _needs_split(rule, f)}
         return emit.SplitContext(self, eqn, rule, special)
-
-    def passing(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value]) -> frozenset:
-        """The axes of pending sums that this equation lets through, because it is linear in the summed operands.
-
-        Only sums that nobody else waits for pass, so a sum is never done twice; and only where that saves something:
-        here or later the sum gets smaller, or several become one.
-        """
-        pending = [(i, v.pending) for i, v in enumerate(values) if v.pending]
-        if not pending or any(i not in rule.linear_ins for i, _ in pending):
-            return frozenset()
-        axes = pending[0][1]
-        needed = set(rule.linear_ins) if rule.additive else {pending[0][0]}
-        if any(p != axes for _, p in pending) or {i for i, _ in pending} != needed:
-            return frozenset()
-        if any(self.uses[eqn.invars[i]] != 1 for i, _ in pending):
-            return frozenset()
-        return axes if self.gains(eqn, [eqn.invars[i] for i, _ in pending], axes) else frozenset()
-
-    def gains(self, eqn: Eqn, pending: Sequence[Var], axes: frozenset) -> bool:
-        """Whether it pays to let sums over `axes` that `pending` wait for through the linear equation `eqn`."""
-        before = {v: v.aval.nbytes for v in pending}
-        after = sum(v.aval.nbytes for v in eqn.outvars)
-        if after != sum(before.values()) or len(eqn.outvars) != 1:
-            return after < sum(before.values())
-        (var,) = eqn.outvars
-        reader = self.readers.get(var, [None])[0]
-        if self.uses[var] != 1 or reader is None or reader.primitive.kind == "region":
-            return False
-        rule = self.wishes.rule(reader)
-        where = [i for i, a in enumerate(reader.invars) if a is var]
-        if rule is None or any(i not in rule.linear_ins for i in where):
-            return False
-        others = [reader.invars[i] for i in rule.linear_ins if reader.invars[i] is not var] if rule.additive else []
-        if any(self.awaits(a) != axes for a in others):
-            return False
-        return self.gains(reader, [var, *others], axes)
-
-    def awaits(self, atom: Any) -> frozenset:
-        """The axes over which a value is, or will probably be, a pending sum."""
-        if type(atom) is Literal:
-            return frozenset()
-        if atom in self.env:
-            return self.env[atom].pending
-        if atom not in self.foreseen:
-            self.foreseen[atom] = self.foresee(atom)
-        return self.foreseen[atom]
-
-    def foresee(self, atom: Var) -> frozenset:
-        """`awaits` for a value that is not computed yet, from the wishes for the operands of its equation."""
-        eqn = self.makers.get(atom)
-        rule = None if eqn is None or eqn.primitive.kind == "region" else self.wishes.rule(eqn)
-        if rule is None:
-            return frozenset()
-        summed: set = set()
-        for a, factors in zip(eqn.invars, rule.ins):
-            for f, mine in axes_of_factors(factors, self.wishes.spec(a), rule, self.sizes)[0].items():
-                if rule.reduced.get(f) == "add":
-                    summed.update(mine)
-        return frozenset(summed) or self.awaits_through(eqn, rule)
-
-    def awaits_through(self, eqn: Eqn, rule: FactorRule) -> frozenset:
-        """The axes of a probable pending sum that would pass a linear equation."""
-        found = [self.awaits(eqn.invars[i]) for i in rule.linear_ins]
-        if rule.additive:
-            return found[0] if found and all(axes == found[0] for axes in found) else frozenset()
-        pending = [axes for axes in found if axes]
-        return pending[0] if len(pending) == 1 else frozenset()
 
     def placements(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], axes: FactorAxes, passing: frozenset
                    ) -> Choice:
@@ -424,7 +351,7 @@ class Partitioner:
     def reach(self, var: Var, need: Need) -> Window:
         """The rows that all equations which are wished to follow the same blocks need of `var` along a dim."""
         windows = [need.window]
-        for eqn in self.readers.get(var, ()):
+        for eqn in self.pending.readers.get(var, ()):
             rule = self.wishes.rule(eqn) if eqn.primitive.has("split") else None
             for group in rule.groups if rule is not None else ():
                 wished = axes_of_factors(rule.outs[0], self.wishes.spec(eqn.outvars[0]), rule, self.sizes)[0]
@@ -544,167 +471,8 @@ class Partitioner:
             raise _NotLocal
         return params
 
-    # --- operations that hold programs ---
 
-    def region(self, eqn: Eqn) -> list[Value]:
-        values = [self.read(a) for a in eqn.invars]
-        inner = call_jaxpr(eqn)
-        name = eqn.primitive.name
-        if name == "scan":
-            return self.scan(eqn, values)
-        if name == "while":
-            return self.while_loop(eqn, values)
-        if name == "cond":
-            return self.cond(eqn, values)
-        if name == "shard_map":
-            return self.shard_map(eqn, values)
-        if inner is not None:
-            return self.run(inner, values)
-        raise NotImplementedError(f"partition: operation {name!r} holding {len(region_jaxprs(eqn.params))} programs")
-
-    def shard_map(self, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
-        """The program of one device in its place: operands are brought to their specs, the collectives are the user's."""
-        p = eqn.params
-        body, manual = p["jaxpr"], p["manual_axes"]
-        split = lambda spec, inner: tuple((*mine, *free) for mine, free in zip(spec.dims(inner.aval.ndim), self.wishes.spec(inner)))
-        blocks = []
-        for value, spec, var in zip(values, p["in_specs"], body.invars):
-            place = Placement(split(spec, var))
-            block = self.view(value, place, "enters", f"shard_map takes it as {place}")
-            blocks.append(Value(var.aval, Placement(self.wishes.spec(var)), block))
-        outside, self.manual, self.depth = self.manual, self.manual.union(manual), self.depth + 1
-        outs = self.run(body, blocks)
-        self.manual, self.depth = outside, self.depth - 1
-        self.trace.source, self.eqn = eqn.source, eqn
-        results = []
-        for value, spec, atom, var in zip(outs, p["out_specs"], body.outvars, eqn.outvars):
-            inner = Placement(tuple(free_axes((), have, manual) for have in value.placement.dims))
-            local = self.view(value, inner, "leaves", f"shard_map gives it as {inner}")
-            place = Placement(tuple((*mine, *free) for mine, free in zip(spec.dims(atom.aval.ndim), inner.dims)))
-            results.append(Value(var.aval, place, local))
-        return results
-
-    def collective(self, eqn: Eqn) -> list[Value]:
-        """A collective of a program of one device. Blocks that other axes split further stay so where it keeps their dims."""
-        values = [self.read(a) for a in eqn.invars]
-        rule = eqn.primitive.rule("factors")([a.aval for a in eqn.invars], [v.aval for v in eqn.outvars], **eqn.params)
-        split = {f: axes for value, fs in zip(values, rule.ins) for (f,), axes in zip(fs, value.placement.dims)
-                 if len(values) == 1 and f not in rule.special}
-        place = lambda fs: Placement(tuple(split.get(f, ()) for (f,) in fs))
-        places = [place(fs) for fs in rule.ins]
-        locals_ = [self.view(v, p, "operand", f"{eqn.primitive} takes it as {p}") for v, p in zip(values, places)]
-        out = eqn.primitive.bind(*locals_, **eqn.params)
-        self.asked(eqn, locals_)
-        outs = out if eqn.primitive.multiple_results else [out]
-        return [Value(v.aval, place(fs), x) for v, fs, x in zip(eqn.outvars, rule.outs, outs)]
-
-    def asked(self, eqn: Eqn, locals_: Sequence) -> None:
-        """Note a collective that a program of one device asks for."""
-        kind, axes = eqn.primitive.name.removesuffix("_invariant"), collective_axes(eqn.params)
-        if kind in emit.BYTES_AS:
-            groups = eqn.params.get("axis_index_groups")
-            n = len(groups[0]) if groups else math.prod(self.sizes[a] for a in axes)
-            nbytes = collective_bytes(emit.BYTES_AS[kind], emit.aval_of(locals_[0]).nbytes, n)
-            local = self.trace.eqns[-1] if not groups else None          # sums of whole axes may travel together
-            self.record(Step(kind, axes, nbytes=nbytes), locals_[0], Why("asked", "shard_map asks for it", eqn), local)
-
-    def inside(self, jaxpr: Jaxpr, ins: Sequence[Placement], outs: Sequence[Placement], count: int, open_ended: bool = False) -> Jaxpr:
-        """The local program of `jaxpr`, which runs `count` times, for inputs placed as `ins`, giving results placed as `outs`."""
-        trace = LocalTrace(self.trace, jaxpr.name)
-        inner = Partitioner(self.wishes, self.constraint_spec, trace, self.records, self.count * count,
-                            settled=set(_variables(jaxpr.outvars)), looks=self.looks, manual=self.manual,
-                            laid=self.laid, depth=self.depth + 1, open_ended=self.open_ended or open_ended)
-        try:
-            with set_trace(trace):
-                args = [trace.new_arg(inner.local_aval(v.aval, p)) for v, p in zip(jaxpr.invars, ins)]
-                results = inner.run(jaxpr, [Value(v.aval, p, x) for v, p, x in zip(jaxpr.invars, ins, args)])
-                trace.source = jaxpr.eqns[-1].source if jaxpr.eqns else None
-                reason = "the loop or branch gives its result as"
-                locals_ = [inner.view(v, p, "loop", f"{reason} {p}") for v, p in zip(results, outs)]
-                return inner.close(args, locals_)
-        finally:
-            trace.finished = True
-
-    def close(self, args: Sequence, results: Sequence) -> Jaxpr:
-        """The local program, its reductions combined."""
-        self.trace.eqns = combined(self.trace.eqns, self.records, self.places)
-        return self.trace.to_jaxpr(args, results)
-
-    def local_aval(self, aval: ShapedArray, place: Placement) -> ShapedArray:
-        return aval.update(shape=local_shape(aval.shape, place.dims, self.sizes), sharding=None)
-
-    def placed(self, eqn: Eqn, values: Sequence[Value], places: Sequence[Placement]) -> list:
-        return [self.view(v, p, "loop", f"{eqn.primitive} takes it as {p}") for v, p in zip(values, places)]
-
-    def results(self, eqn: Eqn, outs: Sequence, places: Sequence[Placement]) -> list[Value]:
-        return [Value(v.aval, p, out) for v, p, out in zip(eqn.outvars, places, outs)]
-
-    def scan(self, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
-        p = eqn.params
-        body, n_consts, n_carry = p["jaxpr"], p["num_consts"], p["num_carry"]
-        ins = [self.wish(v) for v in body.invars]
-        carries = range(n_consts, n_consts + n_carry)
-        ys = [self.wish(a) for a in body.outvars[n_carry:]]
-        stacked = lambda places: [Placement(((), *place.dims)) for place in places]
-        args = self.placed(eqn, values, [*ins[:carries.stop], *stacked(ins[carries.stop:])])
-        summed = [self.accumulates(body, i, body.outvars[i - n_consts]) for i in carries]
-        pending = [Placement(ins[i].dims, axes) for i, axes in zip(carries, summed)]
-        known, looks, laid = len(self.records), len(self.looks), len(self.laid)
-        try:
-            local = self.inside(body, [*ins[:n_consts], *pending, *ins[carries.stop:]], [*pending, *ys], p["length"])
-        except _NotPending:
-            del self.records[known:], self.looks[looks:], self.laid[laid:]
-            pending = ins[n_consts:carries.stop]
-            local = self.inside(body, ins, [*pending, *ys], p["length"])
-        for i, place in zip(carries, pending):
-            if place.partial:
-                args[i] = emit.pending(args[i], tuple(a for a in self.sizes if a in place.partial))
-        outs = eqn.primitive.bind(*args, **dict(p, jaxpr=local))
-        results = self.results(eqn, outs, [*pending, *stacked(ys)])
-        for value in results[:n_carry]:
-            value.origin = Origin(Why("sum", "the loop accumulates sums over a split dim", eqn), eqn.source)
-        return results
-
-    def accumulates(self, body: Jaxpr, i: int, out: Any) -> frozenset:
-        """The axes over which carry `i` of a scan may stay a pending sum: the body only adds pending sums to it."""
-        carry = body.invars[i]
-        makers = {v: eqn for eqn in body.eqns for v in eqn.outvars}
-        eqn = makers.get(out)
-        readers = [e for e in body.eqns if carry in e.invars]
-        if eqn is None or readers != [eqn] or out in self.wishes.given or sum(a is carry for a in body.outvars):
-            return frozenset()
-        rule = self.wishes.rule(eqn)
-        if rule is None or not rule.additive or len(eqn.invars) != 2 or eqn.primitive.kind != "elementwise":
-            return frozenset()
-        (term,) = [a for a in eqn.invars if a is not carry] or [None]
-        if term is None or sum(a is out for a in body.outvars) != 1 or any(out in e.invars for e in body.eqns):
-            return frozenset()
-        self.makers.update(makers)
-        axes = self.awaits(term)
-        return frozenset() if axes & self.wish(carry).axes else axes
-
-    def while_loop(self, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
-        p = eqn.params
-        n_cond, n_body = p["cond_nconsts"], p["body_nconsts"]
-        cond_consts = [self.wish(v) for v in p["cond_jaxpr"].invars[:n_cond]]
-        body_consts = [self.wish(v) for v in p["body_jaxpr"].invars[:n_body]]
-        carry = [self.wish(v) for v in p["body_jaxpr"].invars[n_body:]]
-        cond = self.inside(p["cond_jaxpr"], [*cond_consts, *carry], [Placement(())], 1, open_ended=True)
-        body = self.inside(p["body_jaxpr"], [*body_consts, *carry], carry, 1, open_ended=True)
-        args = self.placed(eqn, values, [*cond_consts, *body_consts, *carry])
-        outs = eqn.primitive.bind(*args, **dict(p, cond_jaxpr=cond, body_jaxpr=body))
-        return self.results(eqn, outs, carry)
-
-    def cond(self, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
-        branches = eqn.params["branches"]
-        ins = [self.wish(v) for v in branches[0].invars]
-        outs = [self.wish(v) for v in eqn.outvars]
-        local = tuple(self.inside(b, ins, outs, 1) for b in branches)
-        args = self.placed(eqn, values, [Placement(()), *ins])
-        return self.results(eqn, eqn.primitive.bind(*args, **dict(eqn.params, branches=local)), outs)
-
-
-class _NotPending(Exception):
+class NotPending(Exception):
     """A value that was expected to be a pending sum is not one."""
 
 
@@ -722,16 +490,12 @@ def _what(eqn: Eqn, i: int) -> str:
 
 def _live(jaxpr: Jaxpr) -> list[Eqn]:
     """The equations that results or effects depend on: nothing is communicated for the others."""
-    needed, live = set(_variables(jaxpr.outvars)), []
+    needed, live = set(variables(jaxpr.outvars)), []
     for eqn in reversed(jaxpr.eqns):
         if eqn.effects or not needed.isdisjoint(eqn.outvars):
-            needed.update(_variables(eqn.invars))
+            needed.update(variables(eqn.invars))
             live.append(eqn)
     return live[::-1]
-
-
-def _variables(atoms: Sequence) -> list[Var]:
-    return [a for a in atoms if type(a) is not Literal]
 
 
 def partition_program(jaxpr: Jaxpr, wishes: Propagation, ins: Sequence[Placement], outs: Sequence[Spec | None],
@@ -739,7 +503,7 @@ def partition_program(jaxpr: Jaxpr, wishes: Propagation, ins: Sequence[Placement
     """The local program of a whole `jaxpr`, the specs of its results (those of `outs` where given), and who made them."""
     trace = LocalTrace(parent, jaxpr.name)
     partitioner = Partitioner(wishes, constraint_spec, trace)
-    partitioner.settled.update(_variables([a for a, spec in zip(jaxpr.outvars, outs) if spec is not None]))
+    partitioner.settled.update(variables([a for a, spec in zip(jaxpr.outvars, outs) if spec is not None]))
     with extend_axis_env(list(wishes.sizes.items())), set_trace(trace):
         args: list[StageTracer] = [trace.new_arg(partitioner.local_aval(v.aval, p)) for v, p in zip(jaxpr.invars, ins)]
         values = partitioner.run(jaxpr, [Value(v.aval, p, x, argument=i) for i, (v, p, x) in enumerate(zip(jaxpr.invars, ins, args))])

@@ -1,0 +1,185 @@
+"""Programs inside programs, made local: loops, branches, calls, and the programs of one device that `shard_map` holds.
+
+In:   the partitioner of the program around, an equation that holds programs or a collective that the user asks for.
+Out:  its results as values; the programs inside are made local by partitioners of their own, which share its records.
+Laws: what a loop carries lies the same way at its beginning and its end. A carry to which sums over a split dim are only
+      added stays a pending sum, so the whole loop costs one reduction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from weft.core.trace import set_trace
+from weft.ir.jaxpr import Eqn, Jaxpr
+from weft.partition import emit
+from weft.partition.cost import Why, collective_bytes
+from weft.partition.pending import variables
+from weft.partition.propagate import call_jaxpr, free_axes, region_jaxprs
+from weft.partition.reshard import Placement, Step
+from weft.partition.spmd import LocalTrace, NotPending, Origin, Partitioner, Value
+from weft.transforms.batch import collective_axes
+
+
+def region(outer: Partitioner, eqn: Eqn) -> list[Value]:
+    """The results of an operation that holds programs."""
+    values = [outer.read(a) for a in eqn.invars]
+    name = eqn.primitive.name
+    if name == "scan":
+        return scan(outer, eqn, values)
+    if name == "while":
+        return while_loop(outer, eqn, values)
+    if name == "cond":
+        return cond(outer, eqn, values)
+    if name == "shard_map":
+        return shard_map(outer, eqn, values)
+    inner = call_jaxpr(eqn)
+    if inner is not None:
+        return outer.run(inner, values)
+    raise NotImplementedError(f"partition: operation {name!r} holding {len(region_jaxprs(eqn.params))} programs")
+
+
+def shard_map(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
+    """The program of one device in its place: operands are brought to their specs, the collectives are the user's."""
+    p = eqn.params
+    body, manual = p["jaxpr"], p["manual_axes"]
+    split = lambda spec, inner: tuple((*mine, *free) for mine, free in zip(spec.dims(inner.aval.ndim), outer.wishes.spec(inner)))
+    blocks = []
+    for value, spec, var in zip(values, p["in_specs"], body.invars):
+        place = Placement(split(spec, var))
+        block = outer.view(value, place, "enters", f"shard_map takes it as {place}")
+        blocks.append(Value(var.aval, Placement(outer.wishes.spec(var)), block))
+    outside, outer.manual, outer.depth = outer.manual, outer.manual.union(manual), outer.depth + 1
+    outs = outer.run(body, blocks)
+    outer.manual, outer.depth = outside, outer.depth - 1
+    outer.trace.source, outer.eqn = eqn.source, eqn
+    results = []
+    for value, spec, atom, var in zip(outs, p["out_specs"], body.outvars, eqn.outvars):
+        inner = Placement(tuple(free_axes((), have, manual) for have in value.placement.dims))
+        local = outer.view(value, inner, "leaves", f"shard_map gives it as {inner}")
+        place = Placement(tuple((*mine, *free) for mine, free in zip(spec.dims(atom.aval.ndim), inner.dims)))
+        results.append(Value(var.aval, place, local))
+    return results
+
+
+def collective(outer: Partitioner, eqn: Eqn) -> list[Value]:
+    """A collective of a program of one device. Blocks that other axes split further stay so where it keeps their dims."""
+    values = [outer.read(a) for a in eqn.invars]
+    rule = eqn.primitive.rule("factors")([a.aval for a in eqn.invars], [v.aval for v in eqn.outvars], **eqn.params)
+    split = {f: axes for value, fs in zip(values, rule.ins) for (f,), axes in zip(fs, value.placement.dims)
+             if len(values) == 1 and f not in rule.special}
+    place = lambda fs: Placement(tuple(split.get(f, ()) for (f,) in fs))
+    places = [place(fs) for fs in rule.ins]
+    locals_ = [outer.view(v, p, "operand", f"{eqn.primitive} takes it as {p}") for v, p in zip(values, places)]
+    out = eqn.primitive.bind(*locals_, **eqn.params)
+    _asked(outer, eqn, locals_)
+    outs = out if eqn.primitive.multiple_results else [out]
+    return [Value(v.aval, place(fs), x) for v, fs, x in zip(eqn.outvars, rule.outs, outs)]
+
+
+def _asked(outer: Partitioner, eqn: Eqn, locals_: Sequence) -> None:
+    """Note a collective that a program of one device asks for."""
+    kind, axes = eqn.primitive.name.removesuffix("_invariant"), collective_axes(eqn.params)
+    if kind in emit.BYTES_AS:
+        groups = eqn.params.get("axis_index_groups")
+        n = len(groups[0]) if groups else math.prod(outer.sizes[a] for a in axes)
+        nbytes = collective_bytes(emit.BYTES_AS[kind], emit.aval_of(locals_[0]).nbytes, n)
+        local = outer.trace.eqns[-1] if not groups else None          # sums of whole axes may travel together
+        outer.record(Step(kind, axes, nbytes=nbytes), locals_[0], Why("asked", "shard_map asks for it", eqn), local)
+
+
+def inside(outer: Partitioner, jaxpr: Jaxpr, ins: Sequence[Placement], outs: Sequence[Placement], count: int,
+           open_ended: bool = False) -> Jaxpr:
+    """The local program of `jaxpr`, which runs `count` times, for inputs placed as `ins`, giving results placed as `outs`."""
+    trace = LocalTrace(outer.trace, jaxpr.name)
+    inner = Partitioner(outer.wishes, outer.constraint_spec, trace, outer.records, outer.count * count,
+                        settled=set(variables(jaxpr.outvars)), looks=outer.looks, manual=outer.manual,
+                        laid=outer.laid, depth=outer.depth + 1, open_ended=outer.open_ended or open_ended)
+    try:
+        with set_trace(trace):
+            args = [trace.new_arg(inner.local_aval(v.aval, p)) for v, p in zip(jaxpr.invars, ins)]
+            results = inner.run(jaxpr, [Value(v.aval, p, x) for v, p, x in zip(jaxpr.invars, ins, args)])
+            trace.source = jaxpr.eqns[-1].source if jaxpr.eqns else None
+            reason = "the loop or branch gives its result as"
+            locals_ = [inner.view(v, p, "loop", f"{reason} {p}") for v, p in zip(results, outs)]
+            return inner.close(args, locals_)
+    finally:
+        trace.finished = True
+
+
+def _placed(outer: Partitioner, eqn: Eqn, values: Sequence[Value], places: Sequence[Placement]) -> list:
+    return [outer.view(v, p, "loop", f"{eqn.primitive} takes it as {p}") for v, p in zip(values, places)]
+
+
+def _made(eqn: Eqn, outs: Sequence, places: Sequence[Placement]) -> list[Value]:
+    return [Value(v.aval, p, out) for v, p, out in zip(eqn.outvars, places, outs)]
+
+
+def scan(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
+    p = eqn.params
+    body, n_consts, n_carry = p["jaxpr"], p["num_consts"], p["num_carry"]
+    ins = [outer.wish(v) for v in body.invars]
+    carries = range(n_consts, n_consts + n_carry)
+    ys = [outer.wish(a) for a in body.outvars[n_carry:]]
+    stacked = lambda places: [Placement(((), *place.dims)) for place in places]
+    args = _placed(outer, eqn, values, [*ins[:carries.stop], *stacked(ins[carries.stop:])])
+    summed = [_accumulates(outer, body, i, body.outvars[i - n_consts]) for i in carries]
+    pending = [Placement(ins[i].dims, axes) for i, axes in zip(carries, summed)]
+    known, looks, laid = len(outer.records), len(outer.looks), len(outer.laid)
+    try:
+        local = inside(outer, body, [*ins[:n_consts], *pending, *ins[carries.stop:]], [*pending, *ys], p["length"])
+    except NotPending:
+        del outer.records[known:], outer.looks[looks:], outer.laid[laid:]
+        pending = ins[n_consts:carries.stop]
+        local = inside(outer, body, ins, [*pending, *ys], p["length"])
+    for i, place in zip(carries, pending):
+        if place.partial:
+            args[i] = emit.pending(args[i], tuple(a for a in outer.sizes if a in place.partial))
+    outs = eqn.primitive.bind(*args, **dict(p, jaxpr=local))
+    made = _made(eqn, outs, [*pending, *stacked(ys)])
+    for value in made[:n_carry]:
+        value.origin = Origin(Why("sum", "the loop accumulates sums over a split dim", eqn), eqn.source)
+    return made
+
+
+def _accumulates(outer: Partitioner, body: Jaxpr, i: int, out: Any) -> frozenset:
+    """The axes over which carry `i` of a scan may stay a pending sum: the body only adds pending sums to it."""
+    carry = body.invars[i]
+    makers = {v: eqn for eqn in body.eqns for v in eqn.outvars}
+    eqn = makers.get(out)
+    readers = [e for e in body.eqns if carry in e.invars]
+    if eqn is None or readers != [eqn] or out in outer.wishes.given or sum(a is carry for a in body.outvars):
+        return frozenset()
+    rule = outer.wishes.rule(eqn)
+    if rule is None or not rule.additive or len(eqn.invars) != 2 or eqn.primitive.kind != "elementwise":
+        return frozenset()
+    (term,) = [a for a in eqn.invars if a is not carry] or [None]
+    if term is None or sum(a is out for a in body.outvars) != 1 or any(out in e.invars for e in body.eqns):
+        return frozenset()
+    outer.pending.makers.update(makers)
+    axes = outer.pending.awaits(term)
+    return frozenset() if axes & outer.wish(carry).axes else axes
+
+
+def while_loop(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
+    p = eqn.params
+    n_cond, n_body = p["cond_nconsts"], p["body_nconsts"]
+    cond_consts = [outer.wish(v) for v in p["cond_jaxpr"].invars[:n_cond]]
+    body_consts = [outer.wish(v) for v in p["body_jaxpr"].invars[:n_body]]
+    carry = [outer.wish(v) for v in p["body_jaxpr"].invars[n_body:]]
+    cond = inside(outer, p["cond_jaxpr"], [*cond_consts, *carry], [Placement(())], 1, open_ended=True)
+    body = inside(outer, p["body_jaxpr"], [*body_consts, *carry], carry, 1, open_ended=True)
+    args = _placed(outer, eqn, values, [*cond_consts, *body_consts, *carry])
+    outs = eqn.primitive.bind(*args, **dict(p, cond_jaxpr=cond, body_jaxpr=body))
+    return _made(eqn, outs, carry)
+
+
+def cond(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
+    branches = eqn.params["branches"]
+    ins = [outer.wish(v) for v in branches[0].invars]
+    outs = [outer.wish(v) for v in eqn.outvars]
+    local = tuple(inside(outer, b, ins, outs, 1) for b in branches)
+    args = _placed(outer, eqn, values, [Placement(()), *ins])
+    return _made(eqn, eqn.primitive.bind(*args, **dict(eqn.params, branches=local)), outs)
