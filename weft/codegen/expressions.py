@@ -36,7 +36,6 @@ from weft.ir.loops import (
     ITEMSIZE,
     REAL_OF,
     UNARY_MATH,
-    Buf,
     Const,
     Expr,
     Index,
@@ -214,15 +213,15 @@ class Expressions:
             return None
         x = args[0]
         if op == "neg":
-            return self._scale(x, -1) if x.kind != VARYING else None
+            return self.scaled(x, -1) if x.kind != VARYING else None
         y = args[1]
         if x.kind == VARYING or y.kind == VARYING:
             return None
         if op == "mul":
             if y.const is not None:
-                return self._scale(x, y.const)
+                return self.scaled(x, y.const)
             if x.const is not None:
-                return self._scale(y, x.const)
+                return self.scaled(y, x.const)
             return None
         if op in ("div", "rem"):
             if x.const is not None and y.const:
@@ -233,7 +232,7 @@ class Expressions:
         if op == "sub":
             if x.kind == UNIFORM and y.kind == UNIFORM and y.const is None:
                 return None
-            y = self._scale(y, -1)
+            y = self.scaled(y, -1)
         if x.kind == OFFSET and y.kind == OFFSET:
             return None
         if y.kind == OFFSET:
@@ -264,7 +263,7 @@ class Expressions:
         if x.kind == UNIFORM:
             return self._compare_places(_MIRRORED[op], y, x)
         width, scalar = self.lanes.w, self.scalar
-        start = self.sum(x.base, self._scale(self.induction, x.stride))
+        start = self.sum(x.base, self.scaled(self.induction, x.stride))
         left = self.operate("sub", [y, start], "i64")
         most = abs(x.stride) * width * self.parts
         if left.const is not None:
@@ -279,16 +278,16 @@ class Expressions:
             made.append(self.lanes.compare(op, "i32", ramp, splat))
         return varying("bool", tuple(made), placed=True)
 
-    def _scale(self, x: Value, factor: int) -> Value:
+    def scaled(self, x: Value, factor: int) -> Value:
         """A uniform, affine or offset i64 value times a constant."""
         if factor == 1:
             return x
         if factor == 0:
             return constant(0)
         if x.kind == AFFINE:
-            return affine(self._scale(x.base, factor), x.stride * factor)
+            return affine(self.scaled(x.base, factor), x.stride * factor)
         if x.kind == OFFSET:
-            return offset(self._scale(x.base, factor), x.stride * factor, x.parts)
+            return offset(self.scaled(x.base, factor), x.stride * factor, x.parts)
         if x.const is not None:
             return constant(x.const * factor)
         return uniform("i64", self.scalar.binary("mul", "i64", x.parts[0], str(factor)))
@@ -311,7 +310,7 @@ class Expressions:
 
     def _affine_parts(self, x: Value, type_: str) -> tuple[str, ...]:
         """Vectors of `base + stride * iteration` in an integer type (wrapping, as a cast would)."""
-        start = self.sum(x.base, self._scale(self.induction, x.stride)).parts[0]
+        start = self.sum(x.base, self.scaled(self.induction, x.stride)).parts[0]
         element, width = REGISTER[type_], self.lanes.w
         start = self.scalar.cast(start, "i64", type_) if start[0] == "%" else literal(int(start), type_)
         splat, made = self.lanes.splat(start, element), []
@@ -331,7 +330,8 @@ class Expressions:
         other = None if expr.other is None else self.evaluate(expr.other)
         if buf.type in COMPLEX:
             if index.kind == AFFINE and index.stride == 1 and buf.size:
-                return self._load_pairs(buf, index, guard, other)
+                from weft.codegen.pairs import load
+                return load(self, buf, index, guard, other)
             real_type = REAL_OF[buf.type]
             halves = []
             for offset in (0, 1):
@@ -342,43 +342,10 @@ class Expressions:
             return pair(buf.type, *halves)
         return self._load(expr.buf, buf.type, buf.size, index, guard, other)
 
-    def _load_pairs(self, buf: Buf, index: Value, guard: Value | None, other: Value | None) -> Value:
-        """Consecutive complex elements: whole vectors of pairs, then taken apart."""
-        lanes, type_ = self.lanes, REAL_OF[buf.type]
-        index = index if guard is None else self._inside(guard, index, buf.size)
-        memory, wide = vector(MEMORY[type_], 2 * lanes.w), affine(self._scale(index.base, 2), 2)
-        conds = None if guard is None else self.spread(guard)
-        halves: tuple[list[str], list[str]] = [], []
-        for part in range(self.parts):
-            pointer = self.vector_address(buf.name, type_, wide, part * lanes.w)
-            mask = self.masks[part]
-            if conds is not None:
-                mask = conds[part] if mask is None else lanes.both(conds[part], mask)
-            if mask is None:
-                text = f"load {memory}, ptr {pointer}, align {ITEMSIZE[type_]}{self.alias_tag(buf.name)}"
-                raw = self._read(buf.name, text, pointer)
-            else:
-                raw = self._masked_load(buf.name, memory, pointer, self.doubled(mask), ITEMSIZE[type_], 2 * lanes.w)
-            for half in (0, 1):
-                order = ", ".join([f"i32 {2 * lane + half}" for lane in range(lanes.w)])
-                halves[half].append(self.b.pure(
-                    f"shufflevector {memory} {raw}, {memory} poison, <{lanes.w} x i32> <{order}>", raw))
-        made = pair(buf.type, varying(type_, tuple(halves[0])), varying(type_, tuple(halves[1])))
-        if guard is None:
-            return made
-        return self.operate("select", [guard, made, other or self.constant(0, buf.type)], buf.type)
-
-    def doubled(self, mask: str) -> str:
-        """Each lane of a mask twice, for pairs."""
-        width = self.lanes.w
-        order = ", ".join([f"i32 {lane // 2}" for lane in range(2 * width)])
-        text = f"shufflevector {self.lanes.i1} {mask}, {self.lanes.i1} poison, <{2 * width} x i32> <{order}>"
-        return self.b.pure(text, mask)
-
     def _double(self, index: Value) -> Value:
         if index.kind == VARYING:
             return self.operate("mul", [index, constant(2)], "i64")
-        return self._scale(index, 2)
+        return self.scaled(index, 2)
 
     def _load(self, name: str, type_: str, size: int, index: Value, guard: Value | None, other: Value | None) -> Value:
         if guard is None or (guard.kind == UNIFORM and guard.parts[0] == "true"):
@@ -397,7 +364,7 @@ class Expressions:
             return self.operate("select", [guard, uniform(type_, loaded), other], type_)
         if self.lanes.w == 1:
             raise AssertionError("a scalar value is uniform")
-        index = self._inside(guard, index, size)
+        index = self.inside(guard, index, size)
         # lanes that are not loaded are zero
         conds, rest = self.spread(guard), self.spread(other) if other.parts[0] != literal(0, type_) else (None,) * self.parts
         masks = [cond if mask is None else self.lanes.both(cond, mask) for cond, mask in zip(conds, self.masks)]
@@ -422,7 +389,7 @@ class Expressions:
     def _where(self, guard: Value, index: Value, other: int = 0) -> Value:
         return self.operate("select", [guard, index, constant(other)], "i64")
 
-    def _inside(self, guard: Value, index: Value, size: int) -> Value:
+    def inside(self, guard: Value, index: Value, size: int) -> Value:
         """The index, led into the buffer where one guard forbids all lanes: masked loads of pages that are not there are
         right, but cost some CPUs hundreds of cycles."""
         if guard.kind != UNIFORM or index.kind != AFFINE:
@@ -451,14 +418,14 @@ class Expressions:
         """Pointer to element `index + offset iterations` of an affine index with stride one or minus one."""
         pointer = self.address(name, type_, index.base)
         memory = MEMORY[type_]
-        steps = self._scale(self.induction, index.stride)
+        steps = self.scaled(self.induction, index.stride)
         if steps.const is None:
             pointer = self.b.pure(f"getelementptr {memory}, ptr {pointer}, i64 {steps.parts[0]}",
                                   pointer, steps.parts[0])
         shift = offset * index.stride * ITEMSIZE[type_] + (steps.const or 0) * ITEMSIZE[type_]
         return pointer if shift == 0 else self.b.pure(f"getelementptr i8, ptr {pointer}, i64 {shift}", pointer)
 
-    def _read(self, name: str, text: str, *operands: str) -> str:
+    def read(self, name: str, text: str, *operands: str) -> str:
         """A load: shared and hoisted when nobody writes the buffer."""
         if name in self.pure_buffers:
             return self.b.invariant_load(text, *operands)
@@ -467,7 +434,7 @@ class Expressions:
     def _load_scalar(self, name: str, type_: str, index: Value) -> str:
         pointer = self.address(name, type_, index)
         size = min(ITEMSIZE[type_], 8)
-        raw = self._read(name, f"load {MEMORY[type_]}, ptr {pointer}, align {size}{self.alias_tag(name)}", pointer)
+        raw = self.read(name, f"load {MEMORY[type_]}, ptr {pointer}, align {size}{self.alias_tag(name)}", pointer)
         return self.scalar.from_memory(raw, type_)
 
     def _load_part(self, name: str, type_: str, index: Value, part: int, mask: str | None, other: str | None) -> str:
@@ -478,9 +445,9 @@ class Expressions:
             reverse = index.stride == -1
             pointer = self.vector_address(name, type_, index, first + (lanes.w - 1 if reverse else 0))
             if mask is None:
-                raw = self._read(name, f"load {memory}, ptr {pointer}, align {size}{tag}", pointer)
+                raw = self.read(name, f"load {memory}, ptr {pointer}, align {size}{tag}", pointer)
             else:
-                raw = self._masked_load(name, memory, pointer, self.reversed(mask, lanes.i1) if reverse else mask, size)
+                raw = self.masked_load(name, memory, pointer, self.reversed(mask, lanes.i1) if reverse else mask, size)
             if reverse:
                 raw = self.reversed(raw, memory)
         elif index.kind == AFFINE and mask is None and 2 <= index.stride <= min(WIDEST_STRIDE, lanes.w):
@@ -490,11 +457,12 @@ class Expressions:
         value = lanes.from_memory(raw, type_)
         return value if other is None else lanes.select(mask, lanes.type(type_), value, other)
 
-    def _masked_load(self, name: str, memory: str, pointer: str, mask: str, size: int, width: int = 0) -> str:
+    def masked_load(self, name: str, memory: str, pointer: str, mask: str, size: int, width: int = 0) -> str:
+        """The elements in lanes that the mask holds, zeros in the others."""
         bits, called = vector("i1", width or self.lanes.w), f"llvm.masked.load.{mangle(memory)}.p0"
         self.b.declare(called, memory, "ptr", "i32", bits, memory)
-        return self._read(name, f"call {memory} @{called}(ptr {pointer}, i32 {size}, {bits} {mask}, "
-                                f"{memory} zeroinitializer){self.alias_tag(name)}", pointer, mask)
+        return self.read(name, f"call {memory} @{called}(ptr {pointer}, i32 {size}, {bits} {mask}, "
+                               f"{memory} zeroinitializer){self.alias_tag(name)}", pointer, mask)
 
     def _strided_load(self, name: str, type_: str, memory: str, index: Value, first: int) -> str:
         """Every second, third, ... element: vectors that cover them all, and shuffles that pick.
@@ -506,7 +474,7 @@ class Expressions:
         picked = ""
         for part, start in enumerate(starts):
             at = pointer if start == 0 else self.b.pure(f"getelementptr i8, ptr {pointer}, i64 {start * size}", pointer)
-            raw = self._read(name, f"load {memory}, ptr {at}, align {min(size, 8)}{tag}", at)
+            raw = self.read(name, f"load {memory}, ptr {at}, align {min(size, 8)}{tag}", at)
             if not picked:
                 picked = raw
                 continue
@@ -526,7 +494,7 @@ class Expressions:
         called = f"llvm.masked.gather.{mangle(memory)}.v{lanes.w}p0"
         self.b.declare(called, memory, several, "i32", lanes.i1, memory)
         mask = mask or lanes.splat_literal("true", "i1")
-        return self._read(name, f"call {memory} @{called}({several} {pointers}, i32 {size}, {lanes.i1} {mask}, "
+        return self.read(name, f"call {memory} @{called}({several} {pointers}, i32 {size}, {lanes.i1} {mask}, "
                                 f"{memory} zeroinitializer){self.alias_tag(name)}", pointers, mask)
 
     def pointers(self, name: str, type_: str, index: Value, part: int) -> str:
@@ -538,7 +506,7 @@ class Expressions:
         start = index.base if index.kind == OFFSET else index
         stride = 0
         if start.kind == AFFINE:
-            start, stride = self.sum(start.base, self._scale(self.induction, start.stride)), start.stride
+            start, stride = self.sum(start.base, self.scaled(self.induction, start.stride)), start.stride
         steps = [f"i32 {stride * (part * lanes.w + lane)}" for lane in range(lanes.w)]
         where, base = f"<{', '.join(steps)}>", self.address(name, type_, start)
         if index.kind == OFFSET:

@@ -5,7 +5,8 @@ Out:  `module_ir`, the text of one module with a `void <symbol>(ptr ctx, i64 tas
       array of the buffers' addresses in order.
 Laws: a `vector` loop runs several vectors at a time, then a masked (or scalar) rest; every size is right.
       An accumulator declared outside a vector loop becomes one vector accumulator per part, combined after the loop.
-Next: `expressions` evaluates, `lanes` holds the operations, `builder` places instructions.
+Next: `expressions` evaluates, `lanes` holds the operations, `builder` places instructions; `folds`, `branches`, `streams`, `pairs`,
+      `prefix`, `weave` and `pack` are what few kernels have, loaded by the first.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ from weft.codegen.values import (
 )
 from weft.ir.loops import (
     COMPLEX,
-    FLOATS,
     ITEMSIZE,
     REAL_OF,
     Accum,
@@ -52,7 +52,6 @@ from weft.ir.loops import (
     While,
 )
 
-CACHE_LINE = 64
 #: scratch up to this size lives on the thread's stack
 STACK_SCRATCH = 1 << 16
 
@@ -231,33 +230,13 @@ class KernelEmitter(Expressions):
         if stmt.accumulate:
             raise NotImplementedError("codegen: accumulating store of complex values")
         if self.vectorized and index.kind == AFFINE and index.stride == 1:
-            self._store_pairs(stmt, buf, value, index, guard)
+            from weft.codegen import pairs
+            pairs.store(self, buf, value, index, guard)
             return
         part = REAL_OF[buf.type]
         double = self.operate("mul", [index, constant(2)], "i64")
         self.store_real(stmt, part, 2 * buf.size, value.real, double, guard)
         self.store_real(stmt, part, 2 * buf.size, value.imag, self.operate("add", [double, constant(1)], "i64"), guard)
-
-    def _store_pairs(self, stmt: Store, buf: Buf, value: Value, index: Value, guard: Value | None) -> None:
-        """Consecutive complex elements, woven into whole vectors of pairs."""
-        lanes, b, type_ = self.lanes, self.b, REAL_OF[buf.type]
-        half, memory = vector(MEMORY[type_], lanes.w), vector(MEMORY[type_], 2 * lanes.w)
-        wide, bits = self.operate("mul", [index, constant(2)], "i64"), vector("i1", 2 * lanes.w)
-        size, tag = ITEMSIZE[type_], self.alias_tag(buf.name)
-        conds = None if guard is None else self.spread(guard)
-        order = ", ".join([f"i32 {lane // 2 + lane % 2 * lanes.w}" for lane in range(2 * lanes.w)])
-        for part, (x, y) in enumerate(zip(self.spread(value.real), self.spread(value.imag))):
-            pairs = b.pure(f"shufflevector {half} {x}, {half} {y}, <{2 * lanes.w} x i32> <{order}>", x, y)
-            pointer, mask = self.vector_address(buf.name, type_, wide, part * lanes.w), self.masks[part]
-            if conds is not None:
-                mask = conds[part] if mask is None else lanes.both(conds[part], mask)
-            if mask is None:
-                b.line(f"store {memory} {pairs}, ptr {pointer}, align {size}{tag}")
-                continue
-            called = f"llvm.masked.store.{mangle(memory)}.p0"
-            b.declare(called, "void", memory, "ptr", "i32", bits)
-            mask = self.doubled(mask)
-            b.line(f"call void @{called}({memory} {pairs}, ptr {pointer}, i32 {size}, {bits} {mask}){tag}")
 
     def store_real(self, stmt: Store, type_: str, size: int, value: Value, index: Value, guard: Value | None) -> None:
         """Write a real value; chooses scalar, vector or scattered stores by how the index varies."""
@@ -271,7 +250,8 @@ class KernelEmitter(Expressions):
             return
         if stmt.streaming and guard is None and not any(self.masks) and not stmt.accumulate and self.target.is_x86:
             if index.kind == AFFINE and index.stride in (1, -1):
-                self._store_streaming(stmt, type_, value, index)
+                from weft.codegen import streams
+                streams.store(self, stmt, type_, value, index)
                 return
         conds = [None] * self.parts if guard is None else list(self.spread(guard))
         registers = self.spread(value) if stmt.accumulate else self.lanes.all_to_memory(self.spread(value), type_)[1]
@@ -280,23 +260,6 @@ class KernelEmitter(Expressions):
             if conds[part] is not None:
                 mask = conds[part] if mask is None else self.lanes.both(conds[part], mask)
             self._store_part(stmt, type_, registers[part], index, part, mask)
-
-    def prefetch(self, stmt: Prefetch) -> None:
-        """Ask for the cache lines of all elements of a block, unless they lie too far apart for that to pay."""
-        b, type_, index = self.b, self.buffers[stmt.buf].type, self.evaluate(stmt.index)
-        b.declare("llvm.prefetch.p0", "void", "ptr", "i32", "i32", "i32")
-        step = 1
-        if type_ in COMPLEX:
-            type_, step, index = REAL_OF[type_], 2, self.operate("mul", [index, constant(2)], "i64")
-        places: list[str] = []
-        if not self.vectorized or index.kind == UNIFORM:
-            places = [self.address(stmt.buf, type_, index)]
-        elif index.kind == AFFINE and step <= index.stride <= CACHE_LINE // ITEMSIZE[type_]:
-            base = self.address(stmt.buf, type_, self.sum(index.base, self._scale(self.induction, index.stride)))
-            lines = range(0, self.parts * self.lanes.w * index.stride * ITEMSIZE[type_], CACHE_LINE)
-            places = [b.pure(f"getelementptr i8, ptr {base}, i64 {at}", base) for at in lines]
-        for place in places:
-            b.line(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
 
     def conditional(self, cond: str, emit: Callable[[], None]) -> None:
         """Emit something in a scope of its own that runs where `cond` holds."""
@@ -314,29 +277,6 @@ class KernelEmitter(Expressions):
             value = self.operate(stmt.accumulate, [old, value], type_)
         memory, name = self.scalar.to_memory(value.parts[0], type_)
         self.b.line(f"store {memory} {name}, ptr {pointer}, align {size}{tag}")
-
-    def _store_streaming(self, stmt: Store, type_: str, value: Value, index: Value) -> None:
-        """Whole vectors past the caches where the buffer is aligned, ordinary stores where it is not."""
-        b, lanes, memory = self.b, self.lanes, vector(MEMORY[type_], self.lanes.w)
-        nbytes, tag = ITEMSIZE[type_] * lanes.w, self.alias_tag(stmt.buf)
-        _, registers = lanes.all_to_memory(self.spread(value), type_)
-        ahead = 0
-        if index.stride < 0:
-            registers, ahead = [self.reversed(x, memory) for x in registers], lanes.w - 1
-        base = self.address(stmt.buf, type_, self.sum(index.base, constant(-ahead)))
-        address = b.pure(f"ptrtoint ptr {base} to i64", base)
-        low = b.pure(f"and i64 {address}, {nbytes - 1}", address)
-        aligned = b.pure(f"icmp eq i64 {low}, 0", low)
-        places = [self.vector_address(stmt.buf, type_, index, part * lanes.w + ahead) for part in range(self.parts)]
-        past, plain, done = b.label("past"), b.label("plain"), b.label("done")
-        b.line(f"br i1 {aligned}, label %{past}, label %{plain}")
-        for label, how in ((past, f"align {nbytes}{tag}, !nontemporal !1"), (plain, f"align {ITEMSIZE[type_]}{tag}")):
-            b.start_block(label)
-            for register, place in zip(registers, places):
-                b.line(f"store {memory} {register}, ptr {place}, {how}")
-            b.line(f"br label %{done}")
-        b.start_block(done)
-        self.streamed = True
 
     def _store_part(self, stmt: Store, type_: str, x: str, index: Value, part: int, mask: str | None) -> None:
         """Store a register as it lies in memory, or combine one with what is there."""
@@ -403,14 +343,14 @@ class KernelEmitter(Expressions):
         b, certain = self.b, start.const is not None and stop.const is not None
         head, exit_ = b.label("loop"), b.label("exit")
         carried = [name for name in assigned(stmt) if name in self.env]
-        before = self._flatten(carried)
+        before = self.flatten(carried)
         counter = b.name("i")
         phis = [b.name("p") for _ in before]
         b.push(head)
         b.define(counter)
         for phi in phis:
             b.define(phi)
-        self._unflatten(carried, phis)
+        self.unflatten(carried, phis)
         load_floor = b.load_floor
         if not certain:
             b.load_floor = b.depth
@@ -423,7 +363,7 @@ class KernelEmitter(Expressions):
         emit(uniform("i64", index))
         b.load_floor = load_floor
         self.memo.clear()
-        after = self._flatten(carried)
+        after = self.flatten(carried)
         onward = b.here(f"add nuw nsw i64 {counter}, {step}")
         if certain:
             again = b.here(f"icmp slt i64 {onward}, {stop.parts[0]}")
@@ -441,7 +381,7 @@ class KernelEmitter(Expressions):
         parent.lines += scope.lines
         b.start_block(exit_)
         results = [last for _, last in after] if certain else phis
-        self._unflatten(carried, results)
+        self.unflatten(carried, results)
         for name in results:
             if name[0] == "%" and b.level_of.get(name, 0) > b.depth:
                 b.define(name)
@@ -453,7 +393,7 @@ class KernelEmitter(Expressions):
         else:
             self.env[var] = saved
 
-    def _flatten(self, names: list[str]) -> list[tuple[str, str]]:
+    def flatten(self, names: list[str]) -> list[tuple[str, str]]:
         """(LLVM type, register) of every register the accumulators occupy."""
         flat = []
         for name in names:
@@ -462,7 +402,7 @@ class KernelEmitter(Expressions):
                 flat += [(type_, part) for part in leaf.parts]
         return flat
 
-    def _unflatten(self, names: list[str], registers: list[str]) -> None:
+    def unflatten(self, names: list[str], registers: list[str]) -> None:
         """Give the accumulators new registers, in the order of `_flatten`."""
         rest = iter(registers)
         for name in names:
@@ -482,12 +422,14 @@ class KernelEmitter(Expressions):
         block = shape.lanes * shape.parts
         self.lanes, self.vectorized, self.reducing = self.lanes_of(shape.lanes), True, frozenset(reduced)
         self.parts, self.scanned = shape.parts, shape.scanned
+        if reduced:
+            from weft.codegen.folds import folded, neutral
         if shape.scanned:
             from weft.codegen.prefix import in_all_lanes, of_first_lane
         for name in shape.scanned:
             self.env[name] = in_all_lanes(self, self.env[name])
         for name in reduced:
-            self.env[name] = self._identity(shape.reductions[name], starts[name].type)
+            self.env[name] = neutral(self, shape.reductions[name], starts[name].type)
         if shape.merged and (extent.const is None or extent.const > block):
             self._vector_pass(stmt, constant(0), extent, shape.parts, masked=True)
         elif extent.const is not None:
@@ -505,7 +447,7 @@ class KernelEmitter(Expressions):
                 self._vector_pass(stmt, clamped, extent, 1, masked=True)
         self.parts = shape.parts
         for name in reduced:
-            self.env[name] = self._combined(shape.reductions[name], starts[name], self.env[name])
+            self.env[name] = folded(self, shape.reductions[name], starts[name], self.env[name])
         for name in shape.scanned:
             self.env[name] = of_first_lane(self, self.env[name])
         self.lanes, self.parts, self.induction, self.masks, self.vectorized, self.reducing, self.scanned = outer
@@ -560,122 +502,6 @@ class KernelEmitter(Expressions):
                 self.env[name] = _with_parts(full[name], self.env[name])
         self.parts = kept
 
-    def _identity(self, op: str, type_: str) -> Value:
-        if type_ in COMPLEX:
-            part = REAL_OF[type_]
-            real = self.constant(1.0 if op == "mul" else -0.0, part)
-            return pair(type_, self.widened(real), self.widened(self.constant(-0.0 if op == "add" else 0.0, part)))
-        return self.widened(self.constant(identity(op, type_), type_))
-
-    def _combined(self, op: str, start: Value, total: Value) -> Value:
-        """Fold the parts and lanes of an accumulator into one scalar, and that into its first value."""
-        columns = [list(leaf.parts) for leaf in leaves(total)]
-        rows = list(zip(*columns))
-        width = self.lanes.w
-
-        def merge(lanes_width: int, x: tuple[str, ...], y: tuple[str, ...]) -> tuple[str, ...]:
-            saved = self.lanes, self.parts
-            self.lanes, self.parts = self.lanes_of(lanes_width), 1
-            merged = self.operate(op, [_row(total, x), _row(total, y)], total.type)
-            self.lanes, self.parts = saved
-            return tuple([leaf.parts[0] for leaf in leaves(merged)])
-
-        while len(rows) > 1:
-            half = (len(rows) + 1) // 2
-            rows = [merge(width, rows[i], rows[i + half]) if i + half < len(rows) else rows[i] for i in range(half)]
-        row = rows[0]
-        elements = [REGISTER[leaf.type] for leaf in leaves(total)]
-        while width > 1:
-            half = width // 2
-            low = tuple([self._slice(x, e, width, 0, half) for x, e in zip(row, elements)])
-            high = tuple([self._slice(x, e, width, half, half) for x, e in zip(row, elements)])
-            width, row = half, merge(half, low, high) if half > 1 else (*low, *high)
-        count = len(elements)
-        low, high = _scalars(total, row[:count]), _scalars(total, row[count:])
-        saved, self.vectorized = self.vectorized, False
-        merged = self.operate(op, [low, high], total.type)
-        result = self.operate(op, [start, merged], total.type)
-        self.vectorized = saved
-        return result
-
-    def _slice(self, x: str, element: str, width: int, first: int, count: int) -> str:
-        type_ = vector(element, width)
-        if count == 1:
-            return self.b.pure(f"extractelement {type_} {x}, i32 {first}", x)
-        picked = ", ".join([f"i32 {lane}" for lane in range(first, first + count)])
-        return self.b.pure(f"shufflevector {type_} {x}, {type_} poison, <{count} x i32> <{picked}>", x)
-
-    # --- control
-
-    def branch(self, stmt: If) -> None:
-        """A two-way branch on a condition that is the same in every lane."""
-        cond = self.evaluate(stmt.cond)
-        if cond.kind != UNIFORM:
-            raise NotImplementedError("codegen: `if` inside a vector loop on a condition that varies over it")
-        if cond.parts[0] in ("true", "false"):
-            self.body(stmt.body if cond.parts[0] == "true" else stmt.orelse)
-            return
-        b = self.b
-        then, other, join = b.label("then"), b.label("else"), b.label("join")
-        carried = [name for name in assigned(stmt) if name in self.env]
-        before = {name: self.env[name] for name in carried}
-        arms = []
-        for label, body in ((then, stmt.body), (other, stmt.orelse)):
-            self.env.update(before)
-            floors = b.floor, b.load_floor
-            b.push(label)
-            b.floor = b.load_floor = b.depth
-            self.memo.clear()
-            self.body(body)
-            flat = self._flatten(carried)
-            b.line(f"br label %{join}")
-            arms.append((b.pop(), flat))
-            b.floor, b.load_floor = floors
-        b.line(f"br i1 {cond.parts[0]}, label %{then}, label %{other}")
-        for label, (scope, _) in zip((then, other), arms):
-            b.start_block(label)
-            b.scopes[-1].lines += scope.lines
-        b.start_block(join)
-        merged = []
-        for (type_, x), (_, y) in zip(arms[0][1], arms[1][1]):
-            if x == y:
-                merged.append(x)
-            else:
-                merged.append(b.here(f"phi {type_} [{x}, %{arms[0][0].label}], [{y}, %{arms[1][0].label}]"))
-        self._unflatten(carried, merged)
-
-    def repeat(self, stmt: While) -> None:
-        """Loop while a condition holds."""
-        b = self.b
-        head, inside, exit_ = b.label("while"), b.label("do"), b.label("exit")
-        carried = [name for name in assigned(stmt) if name in self.env]
-        before = self._flatten(carried)
-        phis = [b.name("p") for _ in before]
-        b.push(head)
-        for phi in phis:
-            b.define(phi)
-        self._unflatten(carried, phis)
-        load_floor, b.load_floor = b.load_floor, b.depth
-        self.memo.clear()
-        cond = self.evaluate(stmt.cond)
-        b.line(f"br i1 {cond.parts[0]}, label %{inside}, label %{exit_}")
-        b.start_block(inside)
-        self.body(stmt.body)
-        b.load_floor = load_floor
-        after = self._flatten(carried)
-        b.line(f"br label %{head}")
-        scope = b.pop()
-        parent = b.scopes[-1]
-        parent.lines += [f"  br label %{head}", f"{head}:"]
-        for phi, (type_, first), (_, last) in zip(phis, before, after):
-            parent.lines.append(f"  {phi} = phi {type_} [{first}, %{parent.label}], [{last}, %{scope.label}]")
-        parent.lines += scope.lines
-        b.start_block(exit_)
-        self._unflatten(carried, phis)
-        for phi in phis:
-            b.define(phi)
-
-
 def _elsewhere(module: str, name: str) -> Callable:
     """A kind of statement that few kernels have: its module is loaded by the first."""
     return lambda emitter, stmt: getattr(importlib.import_module(f"weft.codegen.{module}"), name)(emitter, stmt)
@@ -683,30 +509,8 @@ def _elsewhere(module: str, name: str) -> Callable:
 
 _EMIT = {Let: KernelEmitter.let, Init: KernelEmitter.init, Accum: KernelEmitter.accum, Scan: _elsewhere("prefix", "scan"),
          Store: KernelEmitter.store, Weave: _elsewhere("weave", "weave"), Pack: _elsewhere("pack", "pack"),
-         Prefetch: KernelEmitter.prefetch, For: KernelEmitter.loop, If: KernelEmitter.branch, While: KernelEmitter.repeat}
-
-
-def identity(op: str, type_: str) -> object:
-    """The neutral element of a reduction.
-
-    >>> identity("min", "i8"), identity("mul", "f32")
-    (127, 1)
-    """
-    from weft.codegen.lanes import INTEGER_RANGE
-
-    if op == "add":
-        return -0.0 if type_ in FLOATS else 0
-    if op == "mul":
-        return 1
-    if op in ("or", "xor"):
-        return 0
-    if op == "and":
-        return -1
-    if type_ == "bool":
-        return op == "min"
-    if type_ in FLOATS:
-        return float("inf") if op == "min" else float("-inf")
-    return INTEGER_RANGE[type_][1 if op == "min" else 0]
+         Prefetch: _elsewhere("streams", "prefetch"), For: KernelEmitter.loop, If: _elsewhere("branches", "branch"),
+         While: _elsewhere("branches", "repeat")}
 
 
 def _first_parts(value: Value, count: int) -> Value:
@@ -720,17 +524,3 @@ def _with_parts(whole: Value, first: Value) -> Value:
     if whole.kind == PAIR:
         return pair(whole.type, _with_parts(whole.real, first.real), _with_parts(whole.imag, first.imag))
     return varying(whole.type, first.parts + whole.parts[len(first.parts):])
-
-
-def _row(like: Value, names: tuple[str, ...]) -> Value:
-    """One vector register of each leaf, as a value."""
-    if like.kind == PAIR:
-        return pair(like.type, varying(like.real.type, names[:1]), varying(like.imag.type, names[1:]))
-    return varying(like.type, names)
-
-
-def _scalars(like: Value, names: tuple[str, ...]) -> Value:
-    if like.kind == PAIR:
-        return pair(like.type, uniform(like.real.type, names[0]), uniform(like.imag.type, names[1]))
-    return uniform(like.type, names[0])
-
