@@ -52,6 +52,7 @@ move("scatter-add rows", lambda x, i, u: x.at[i].add(u), normal(32768, 512), int
 move("scatter-add elements", lambda x, i, u: x.at[i].add(u), normal(1 << 20), integers(1 << 20, 1 << 20), normal(1 << 20), memory=False)
 move("scatter set rows", lambda x, i, u: x.at[i].set(u), normal(32768, 512), integers(32768, 4096), normal(4096, 512), memory=False)
 move("segment_sum", lambda x, i: jax.ops.segment_sum(x, i, 1024), normal(1 << 16, 64), integers(1024, 1 << 16))
+move("segment_sum in order", lambda x: jax.ops.segment_sum(x, jnp.arange(10007) * 777 // 10007, 777), normal(10007, 33), memory=False)
 move("bincount", lambda i: jnp.bincount(i, length=1024), integers(1024, 1 << 20), memory=False)
 move("embedding", lambda e, i: e[i], normal(32000, 256), integers(32000, 64, 512), quick=True)
 move("embedding gradient", lambda e, i, g: jax.vjp(lambda e: e[i], e)[1](g), normal(32000, 256), integers(32000, 16, 512),

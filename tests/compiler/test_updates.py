@@ -1,5 +1,7 @@
 """Gathers, scatters and window updates: values, duplicates, and updates in place."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -125,6 +127,33 @@ def test_many_points_have_owners(op, mode, shape, dtype):
     avals = [ShapedArray(a.shape, a.dtype) for a in (x, at, u)]
     scheduled = check(stage(lambda x, at, u: [op(x, at, u, numbers, mode=mode)], avals), x, at, u)
     assert scheduled.kernels[-1].parallel_extent == scatters.OWNERS and "pack" in print_kernel(scheduled.kernels[-1])
+
+
+@pytest.mark.parametrize("mode", [MODE.CLIP, MODE.FILL_OR_DROP])
+@pytest.mark.parametrize("op", [I.scatter, I.scatter_add, I.scatter_mul, I.scatter_max], ids=["set", "add", "mul", "max"])
+@pytest.mark.parametrize("window, dtype", [((2,), "f8"), ((33,), "f4"), ((127,), "f4"), ((31,), "f2"), ((70,), "i1"), ((45,), "bool"),
+                                           ((13,), "c8"), ((3, 21), "f4"), ((5, 1, 7), "i8"), ((64, 1), "f4")])
+def test_rows_have_owners(op, mode, window, dtype):
+    """Neighbours fall on one row, as in a sum by segments in order."""
+    if op is I.scatter_max and dtype == "c8":
+        pytest.skip("complex numbers have no order")
+    dtype, rows = np.dtype(dtype), 23
+    count = scatters.PARALLEL_BYTES // (math.prod(window) * dtype.itemsize) + 100
+    dims, rng = tuple(range(1, 1 + len(window))), np.random.default_rng(0)
+    numbers = I.ScatterDimensionNumbers(dims, (0,), (0,))
+    x, u = (rng.integers(-1, 2, (n, *window)).astype(dtype) for n in (rows, count))
+    at = np.sort(rng.integers(-3, rows + 3, (count, 1)), 0).astype(np.int32)
+    avals = [ShapedArray(a.shape, a.dtype) for a in (x, at, u)]
+    scheduled = check(stage(lambda x, at, u: [op(x, at, u, numbers, mode=mode)], avals), x, at, u)
+    assert scheduled.kernels[-1].parallel_extent == scatters.OWNERS and "pack" in print_kernel(scheduled.kernels[-1])
+
+
+def test_windows_that_may_overlap_have_no_owners():
+    numbers, rng = I.ScatterDimensionNumbers((1,), (), (0,)), np.random.default_rng(0)
+    x, at, u = rng.standard_normal(50), rng.integers(0, 35, (3000, 1)), rng.standard_normal((3000, 16))
+    avals = [ShapedArray(x.shape, F32), ShapedArray(at.shape, I32), ShapedArray(u.shape, F32)]
+    scheduled = check(stage(lambda x, at, u: [I.scatter_add(x, at, u, numbers, mode=MODE.CLIP)], avals), x, at, u, rtol=1e-3)
+    assert scheduled.kernels[-1].parallel_extent == 1
 
 
 @BOTH

@@ -5,7 +5,8 @@ Out:  kernels. All give the same: updates that share a place are combined with i
       - one after another (`in_order`), columns of wide windows apart;
       - onto few places (`in_order` into tables apart, then `combined_tables`), in an order of its own that no number of threads
         changes;
-      - single elements onto many places (`owned`): each task owns a part of the places and takes the updates that fall there;
+      - single elements onto many places, and rows onto rows (`owned`): each task owns a part of the places and takes the updates
+        that fall there;
       - windows that are rows of the operand (`sorted_by_row`, `row_by_row`): updates are brought into the order of the rows by their
         numbers, then every row is read, combined and written once, without a copy of the operand before.
 """
@@ -20,6 +21,7 @@ import numpy as np
 
 from weft.compiler.ahead import LOOKED_AHEAD, MOST_ROWS_AHEAD
 from weft.compiler.classify import row_major
+from weft.compiler.emit import Emitter
 from weft.compiler.nest import STREAM_BYTES, TASK_BYTES
 from weft.compiler.special import PARALLEL_BYTES, loops_around
 from weft.compiler.strips import even_chunk
@@ -35,6 +37,7 @@ TABLES = 8                 # that a scatter onto few places fills apart
 LARGEST_TABLE = 1 << 14    # elements of each, at most
 FEWEST_UPDATES = 1 << 15   # that are worth tables, or owners
 OWNERS = 2                 # of a part of the places each: every one reads all indices
+WHOLE = 64                 # columns of an update, and multiples of it, are whole vectors
 BLOCK = 1024               # updates that an owner looks through before it takes its own
 LANES_OF_TASK = 64         # columns of a scatter window that a task owns
 ROWS_BYTES = 1 << 20       # of an operand all of whose rows are written once,
@@ -104,7 +107,7 @@ def in_order(eqn: Eqn, update_strides: tuple[int, ...], apart: int = 1) -> tuple
     index: list[Expr] = [b.const(0, "i64")] * len(shape)
     names, extents, kinds = [], [], []
     start, lanes = b.const(0, "i64"), shape[inner[-1]] if inner else 0
-    if lanes >= 2 * LANES_OF_TASK and eqn.invars[2].aval.nbytes > PARALLEL_BYTES:
+    if _columns_apart(eqn, lanes):
         # a task owns some columns of the window and sees all updates there, in order
         tasks = -(-lanes // LANES_OF_TASK)
         start = b.imul(b.index("t", tasks, 0), LANES_OF_TASK)
@@ -142,6 +145,11 @@ def in_order(eqn: Eqn, update_strides: tuple[int, ...], apart: int = 1) -> tuple
     return Kernel(bufs, body, name=eqn.primitive.name), s.reads
 
 
+def _columns_apart(eqn: Eqn, lanes: int) -> bool:
+    """Whether tasks own columns of a window that has `lanes` of them."""
+    return lanes >= 2 * LANES_OF_TASK and eqn.invars[2].aval.nbytes > PARALLEL_BYTES
+
+
 # ---- single elements onto few places
 
 
@@ -167,39 +175,79 @@ def combined_tables(eqn: Eqn) -> Kernel:
     return Kernel(bufs, (For("j", aval.size, (Store("y0", j, terms[0], None, combine),), "vector"),), name="combined_tables")
 
 
-# ---- single elements onto many places
+# ---- single elements onto many places, rows onto rows
 
 
 def has_owners(eqn: Eqn) -> bool:
-    """Whether tasks had better own parts of the places: many single elements along one dim."""
-    updates = eqn.invars[2].aval
+    """Whether tasks had better own parts of the places: many updates along one dim, of single elements or of rows of the operand."""
+    operand, updates = eqn.invars[0].aval, eqn.invars[2].aval
     window = eqn.params["dimension_numbers"].update_window_dims
-    return FEWEST_UPDATES <= updates.size == max(updates.shape) < 1 << 31 and all(updates.shape[d] == 1 for d in window) \
-        and eqn.invars[0].aval.size >= OWNERS and not any(type(a) is Literal for a in eqn.invars[1:2])
+    many = max(n for d, n in enumerate(updates.shape) if d not in window) if len(window) < updates.ndim else 1
+    width = updates.size // many
+    if width == 1:
+        enough = updates.size >= FEWEST_UPDATES
+    else:      # the columns of wide rows are shared out sooner: no task reads indices for nothing
+        lanes = next(n for n in reversed(updates.shape) if n > 1)
+        enough = updates.nbytes > PARALLEL_BYTES and _rows_of(eqn) == width and not _columns_apart(eqn, lanes)
+    return enough and 1 < many < 1 << 31 and operand.size >= OWNERS * width and type(eqn.invars[1]) is not Literal
 
 
 def owned(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]:
     """Each task packs the numbers of the updates that are its own, a block at a time, and combines those in their order."""
     s = Scatter(eqn, update_strides)
-    b, n = s.b, max(s.shape)
+    b, n = s.b, max(s.shape[d] for d in s.outer)
     read_indices, read_updates = s.reader(1), s.reader(2)
-    index = lambda i: tuple([i if size > 1 else b.const(0, "i64") for size in s.shape])
-    share = -(-s.operand.size // OWNERS)
+    zero = b.const(0, "i64")
+
+    def index(number: Expr, columns: dict[int, Expr]) -> tuple:
+        return tuple(columns.get(d, number if d in s.outer and size > 1 else zero) for d, size in enumerate(s.shape))
+
+    width = math.prod(s.shape[d] for d in s.inner)
+    share = -(-s.operand.size // (OWNERS * width)) * width
     first = b.imul(b.index("t", OWNERS, 0), share)
     start = b.imul(b.index("block", -(-n // BLOCK), 1), BLOCK)
     number = b.iadd(start, b.index("k", BLOCK, 2))
-    place, inside = s.place(index(number), read_indices)
+    place, inside = s.place(index(number, {}), read_indices)
     mine = _between(b, place, first, b.imin(b.isub(s.operand.size, first), share))
     if inside is not None and s.operand.ndim > 1:      # of one dim, what is outside is nobody's
         mine = b.logical_and(inside, mine)
     extent = BLOCK if n % BLOCK == 0 else b.imin(b.isub(n, start), BLOCK)
     look = For("k", extent, (Pack("count", "numbers", b.cast(number, "i32"), mine),), "vector")
-    own = index(b.cast(b.load("numbers", b.index("q", BLOCK, 2), "i32"), "i64"))
-    store, _ = s.update(s.place(own, read_indices)[0], read_updates(own), None)
-    take = loops_around(b, ["q"], [Ref("count", "i64")], ["serial"], lambda: [store])
-    body = For("block", -(-n // BLOCK), (Init("count", b.const(0, "i64")), look, *take))
+    own = b.cast(b.load("numbers", b.index("q", BLOCK, 0), "i32"), "i64")
+
+    def update(columns: dict[int, Expr]) -> tuple[Store, bool]:
+        at = index(own, columns)
+        return s.update(s.place(at, read_indices)[0], read_updates(at), None)
+
+    body = For("block", -(-n // BLOCK), (Init("count", zero), look, For("q", Ref("count", "i64"), _over_columns(s, update))))
     bufs = (*s.bufs, Buf("y0", s.stored, s.operand.size, "inout"))
     return Kernel(bufs, (For("t", OWNERS, (body,), "parallel"),), (Buf("numbers", "i32", BLOCK),), eqn.primitive.name), s.reads
+
+
+def _over_columns(s: Scatter, update: Callable) -> tuple[Stmt, ...]:
+    """The loops over an update's own dims around what `update` makes of their indices. The last dim goes in whole vectors, of sizes
+    halved towards its end: what a masked store leaves in a row is not at hand yet when the next update of the row reads it."""
+    b, emit, columns = s.b, Emitter(s.b), {}
+    emit.open(0)
+    for level, d in enumerate(s.inner[:-1], 1):
+        columns[d] = b.index(f"i{d}", s.shape[d], level)
+        emit.open(level)
+    last, start = s.shape[s.inner[-1]] if s.inner else 1, 0
+    while start < last:
+        left = last - start
+        size = left // WHOLE * WHOLE or 1 << left.bit_length() - 1
+        if s.inner:
+            columns[s.inner[-1]] = b.iadd(b.index(f"from{start}", size, len(s.inner)), start)
+        store, side_by_side = update(columns)
+        emit.open(len(s.inner))
+        emit.written = frozenset([store.buf])
+        index, value = emit.compute([store.index, store.value])
+        emit.append(Store(store.buf, index, value, None, store.accumulate))
+        emit.close(f"from{start}", size, "vector" if s.inner and side_by_side else "serial")
+        start += size
+    for d in reversed(s.inner[:-1]):
+        emit.close(f"i{d}", s.shape[d], "serial")
+    return tuple(emit.scopes[1].body)
 
 
 def _between(b: Builder, place: Expr, first: Expr, count: Expr) -> Expr:
@@ -215,9 +263,8 @@ def _between(b: Builder, place: Expr, first: Expr, count: Expr) -> Expr:
 # ---- rows
 
 
-def row_width(eqn: Eqn) -> int:
-    """The elements of a window, if the operand is made of such windows, one after the other, and rows are longer than a cache line;
-    else 0."""
+def _rows_of(eqn: Eqn) -> int:
+    """The elements of a window, if the operand is made of such windows, one after the other; else 0."""
     operand, _, updates = (a.aval for a in eqn.invars)
     numbers = eqn.params["dimension_numbers"]
     lead = operand.ndim - len(numbers.update_window_dims)
@@ -225,7 +272,13 @@ def row_width(eqn: Eqn) -> int:
     width = math.prod(operand.shape[lead:])
     whole = gone == set(range(lead)) and all(d < lead for d in numbers.scatter_dims_to_operand_dims) \
         and tuple(updates.shape[d] for d in numbers.update_window_dims) == operand.shape[lead:]
-    return width if whole and width * operand.dtype.itemsize > LINE else 0
+    return width if whole else 0
+
+
+def row_width(eqn: Eqn) -> int:
+    """The elements of a row of the operand, if windows are such rows and longer than a cache line; else 0."""
+    width = _rows_of(eqn)
+    return width if width * eqn.invars[0].aval.dtype.itemsize > LINE else 0
 
 
 def has_rows(eqn: Eqn, in_place: bool) -> bool:
