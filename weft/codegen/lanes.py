@@ -5,11 +5,11 @@ Out:  names of register values.
 Laws: nothing traps: integer division by zero gives -1 (remainder: the dividend), the least integer over -1 is itself,
       shifts by the width or more give zero (or the sign), float to integer casts saturate and take NaN to 0.
       min and max propagate NaN.
+Next: `half` rounds and stores half precision, `division` divides integers, `math` has the functions.
 """
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Sequence
 
@@ -19,6 +19,7 @@ from weft.codegen.builder import BITS, MEMORY, REGISTER, Builder, mangle, vector
 from weft.codegen.target import Target
 from weft.ir.loops import FLOATS, SIGNED, UNSIGNED, ScalarType
 
+_HALVES = frozenset({"f16", "bf16"})
 _ORDERED = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 INTEGER_RANGE = {name: (-(1 << BITS[name] - 1), (1 << BITS[name] - 1) - 1) for name in SIGNED}
 INTEGER_RANGE |= {name: (0, (1 << BITS[name]) - 1) for name in UNSIGNED}
@@ -82,7 +83,7 @@ class Lanes:
         self.target = target
         self.w = width
         self._raw: dict[tuple[str, str], str] = {}
-        self._unrounded: dict[str, str] = {}        # by bfloat16 values, what they are roundings of
+        self.unrounded: dict[str, str] = {}        # by bfloat16 values, what they are roundings of
         self.f32 = vector("float", width)
         self.f64 = vector("double", width)
         self.i32 = vector("i32", width)
@@ -154,56 +155,13 @@ class Lanes:
             return self.b.intrinsic("fma", type_, x, y, z)
         return self.binary("fadd", type_, self.binary("fmul", type_, x, y), z)
 
-    # --- half precision
-
-    def round_bf16(self, x: str, any_nan: bool = True) -> str:
-        """f32 lanes rounded to bfloat16, ties to even.
-
-        Arithmetic on half precision makes no NaN but those whose rounding is one: `any_nan` tells of others.
-        """
-        bits = self.convert("bitcast", self.f32, x, self.i32)
-        odd = self.binary("and", self.i32, self.binary("lshr", self.i32, bits, self._i(16)), self._i(1))
-        bits = self.binary("add", self.i32, bits, self.binary("add", self.i32, odd, self._i(0x7FFF)))
-        bits = self.binary("and", self.i32, bits, self._i(-65536))
-        rounded = self.convert("bitcast", self.i32, bits, self.f32)
-        if any_nan:
-            nan = self.b.pure(f"fcmp uno {self.f32} {x}, {x}", x)
-            rounded = self.select(nan, self.f32, self.const(math.nan, "f32"), rounded)
-        self._unrounded[rounded] = x
-        return rounded
-
-    def round_f16(self, x: str) -> str:
-        """f32 lanes rounded to IEEE half precision, ties to even."""
-        if self.target.has_f16:
-            half = vector("half", self.w)
-            return self.convert("fpext", half, self.convert("fptrunc", self.f32, x, half), self.f32)
-        return self._round_f16_by_hand(x)
-
-    def _round_f16_by_hand(self, x: str) -> str:
-        f32, i32 = self.f32, self.i32
-        size = self.b.intrinsic("fabs", f32, x)
-        bits = self.convert("bitcast", f32, size, i32)
-        odd = self.binary("and", i32, self.binary("lshr", i32, bits, self._i(13)), self._i(1))
-        up = self.binary("add", i32, bits, self.binary("add", i32, odd, self._i(0xFFF)))
-        normal = self.convert("bitcast", i32, self.binary("and", i32, up, self._i(-8192)), f32)
-        half = self.const(0.5, "f32")  # the ulp of [0.5, 1) in f32 is the step of half precision's subnormals
-        tiny = self.binary("fsub", f32, self.binary("fadd", f32, size, half), half)
-        is_tiny = self.b.pure(f"fcmp olt {f32} {size}, {self.const(2.0**-14, 'f32')}", size)
-        y = self.select(is_tiny, f32, tiny, normal)
-        over = self.b.pure(f"fcmp oge {f32} {size}, {self.const(65520.0, 'f32')}", size)
-        y = self.select(over, f32, self.const(math.inf, "f32"), y)
-        y = self.select(self.b.pure(f"fcmp uno {f32} {x}, {x}", x), f32, x, y)
-        return self.b.intrinsic("copysign", f32, y, x)
-
-    def _i(self, value: int) -> str:
-        return self.splat_literal(str(value), "i32")
+    # --- registers and memory
 
     def settle(self, x: str, type_: ScalarType) -> str:
         """Round a freshly computed value to its type (does something for half precision only)."""
-        if type_ == "bf16":
-            return self.round_bf16(x, any_nan=False)
-        if type_ == "f16":
-            return self.round_f16(x)
+        if type_ in _HALVES:
+            from weft.codegen.half import rounded
+            return rounded(self, x, type_, any_nan=False)
         return x
 
     def to_memory(self, x: str, type_: ScalarType) -> tuple[str, str]:
@@ -214,8 +172,9 @@ class Lanes:
     def all_to_memory(self, xs: Sequence[str], type_: ScalarType) -> tuple[str, list[str]]:
         """The same of several values, which take their rare ways together."""
         if type_ == "bf16" and self.target.has_bf16 and self.w == 16:
-            fresh = [x for x in xs if (x, type_) not in self._raw and x in self._unrounded]
-            at_once = dict(zip(fresh, self._bf16_at_once([self._unrounded[x] for x in fresh])))
+            from weft.codegen.half import bf16_at_once
+            fresh = [x for x in xs if (x, type_) not in self._raw and x in self.unrounded]
+            at_once = dict(zip(fresh, bf16_at_once(self, [self.unrounded[x] for x in fresh])))
             return vector("i16", self.w), [at_once.get(x) or self._to_memory(x, type_) for x in xs]
         return vector(MEMORY[type_], self.w), [self._to_memory(x, type_) for x in xs]
 
@@ -225,41 +184,10 @@ class Lanes:
             return raw
         if type_ == "bool":
             return self.convert("zext", self.i1, x, vector("i8", self.w))
-        if type_ == "bf16":
-            return self._bf16_bits(x)
-        if type_ == "f16":
-            half = vector("half", self.w)
-            if self.target.has_f16:
-                return self.convert("fptrunc", self.f32, x, half)
-            short = vector("i16", self.w)
-            return self.convert("bitcast", short, self._half_bits(x, short), half)
+        if type_ in _HALVES:
+            from weft.codegen.half import to_memory
+            return to_memory(self, x, type_)
         return x
-
-    def _bf16_bits(self, x: str) -> str:
-        """Bits of an f32 value that bfloat16 holds exactly."""
-        bits = self.binary("lshr", self.i32, self.convert("bitcast", self.f32, x, self.i32), self._i(16))
-        return self.convert("trunc", self.i32, bits, vector("i16", self.w))
-
-    def _bf16_at_once(self, xs: Sequence[str]) -> list[str]:
-        """Bits of f32 values rounded to bfloat16 by one instruction, which takes subnormal numbers for zero: these go another way."""
-        if not xs:
-            return []
-        b, short, helper = self.b, vector("i16", self.w), "weft.cold.bf16"
-        if helper not in b.helpers:
-            own = Builder()
-            inner = Lanes(own, self.target, self.w)
-            made = inner._bf16_bits(inner.round_bf16("%x"))
-            b.helpers[helper] = cold_function(helper, short, f"{self.f32} %x", own, made)
-        bfloat, where = vector("bfloat", self.w), ""
-        b.declare("llvm.x86.avx512bf16.cvtneps2bf16.512", bfloat, self.f32)
-        b.declare("llvm.x86.avx512.fpclass.ps.512", self.i1, self.f32, "i32")
-        ways = []
-        for x in xs:
-            y = b.pure(f"call {bfloat} @llvm.x86.avx512bf16.cvtneps2bf16.512({self.f32} {x})", x)
-            subnormal = b.pure(f"call {self.i1} @llvm.x86.avx512.fpclass.ps.512({self.f32} {x}, i32 32)", x)
-            where = self.binary("or", self.i1, where, subnormal) if where else subnormal
-            ways.append((self.convert("bitcast", bfloat, y, short), f"call {short} @{helper}({self.f32} {x})"))
-        return self.rarely(where, ways, short, *xs)
 
     def rarely(self, where: str, ways: Sequence[tuple[str, str]], type_: str, *operands: str) -> list[str]:
         """Of each way the value, but what its call gives if the mask `where` holds in any lane; nearly free while it does in none."""
@@ -283,21 +211,6 @@ class Lanes:
         scope.label = common
         return [scope.table[key] for key in keys]
 
-    def _half_bits(self, x: str, short: str) -> str:
-        """Bits of an f32 value that half precision holds exactly."""
-        f32, i32 = self.f32, self.i32
-        bits = self.convert("bitcast", f32, x, i32)
-        sign = self.binary("and", i32, self.binary("lshr", i32, bits, self._i(16)), self._i(0x8000))
-        size = self.b.intrinsic("fabs", f32, x)
-        # times 2^-112 the exponents agree; subnormals fall into f32's own
-        scaled = self.binary("fmul", f32, size, self.const(2.0**-112, "f32"))
-        small = self.binary("lshr", i32, self.convert("bitcast", f32, scaled, i32), self._i(13))
-        infinite = self.b.pure(f"fcmp oeq {f32} {size}, {self.const(math.inf, 'f32')}", size)
-        nan = self.b.pure(f"fcmp uno {f32} {x}, {x}", x)
-        small = self.select(infinite, i32, self._i(0x7C00), small)
-        small = self.select(nan, i32, self._i(0x7E00), small)
-        return self.convert("trunc", i32, self.binary("or", i32, small, sign), short)
-
     def from_memory(self, x: str, type_: ScalarType) -> str:
         """A value just loaded, brought to its register type."""
         made = self._from_memory(x, type_)
@@ -308,27 +221,10 @@ class Lanes:
         if type_ == "bool":
             byte = vector("i8", self.w)
             return self.b.pure(f"icmp ne {byte} {x}, {self.splat_literal('0', 'i8')}", x)
-        if type_ == "bf16":
-            bits = self.convert("zext", vector("i16", self.w), x, self.i32)
-            return self.convert("bitcast", self.i32, self.binary("shl", self.i32, bits, self._i(16)), self.f32)
-        if type_ == "f16":
-            half = vector("half", self.w)
-            if self.target.has_f16:
-                return self.convert("fpext", half, x, self.f32)
-            return self._from_half_bits(self.convert("bitcast", half, x, vector("i16", self.w)))
+        if type_ in _HALVES:
+            from weft.codegen.half import from_memory
+            return from_memory(self, x, type_)
         return x
-
-    def _from_half_bits(self, x: str) -> str:
-        f32, i32 = self.f32, self.i32
-        bits = self.convert("zext", vector("i16", self.w), x, i32)
-        sign = self.binary("shl", i32, self.binary("and", i32, bits, self._i(0x8000)), self._i(16))
-        size = self.binary("and", i32, bits, self._i(0x7FFF))
-        shifted = self.convert("bitcast", i32, self.binary("shl", i32, size, self._i(13)), f32)
-        value = self.convert("bitcast", f32, self.binary("fmul", f32, shifted, self.const(2.0**112, "f32")), i32)
-        special = self.b.pure(f"icmp uge {i32} {size}, {self._i(0x7C00)}", size)
-        wide = self.binary("or", i32, self.binary("shl", i32, size, self._i(13)), self._i(0x7F800000))
-        value = self.select(special, i32, wide, value)
-        return self.convert("bitcast", i32, self.binary("or", i32, value, sign), f32)
 
     # --- arithmetic
 
@@ -382,7 +278,8 @@ class Lanes:
                 op = {"add": "or", "mul": "and", "sub": "xor"}.get(op, op)
             return self.binary(op, t, x, args[1])
         if op in ("div", "rem"):
-            return self._divide(op, type_, x, args[1])
+            from weft.codegen.division import divide
+            return divide(self, op, type_, x, args[1])
         if op in ("min", "max"):
             if type_ == "bool":
                 return self.binary("and" if op == "min" else "or", t, x, args[1])
@@ -414,56 +311,6 @@ class Lanes:
         if op == "fma":
             return self.binary("add", t, self.binary("mul", t, x, args[1]), args[2])
         raise NotImplementedError(f"codegen: operation {op!r} on {type_}")
-
-    def _divide(self, op: str, type_: ScalarType, x: str, y: str) -> str:
-        t, signed = self.type(type_), type_ in SIGNED
-        if self.w > 1 and BITS[type_] <= 32 and not y.startswith("splat"):
-            return self._divide_by_floats(op, type_, x, y)
-        known = known_integer(y)
-        if self.w > 1 and type_ == "i64" and known is not None and self.target.level == "avx512":
-            if 1 < known < 1 << 31 and known & (known - 1):
-                return self._divide_by_constant(op, x, known)
-        instruction = ("s" if signed else "u") + op
-        if known is not None and known not in (0, -1):
-            return self.binary(instruction, t, x, y)
-        zero = self.compare("eq", type_, y, self.const(0, type_))
-        safe = self.select(zero, t, self.const(1, type_), y)
-        if signed:
-            lowest = self.compare("eq", type_, x, self.const(INTEGER_RANGE[type_][0], type_))
-            overflow = self.both(lowest, self.compare("eq", type_, y, self.const(-1, type_)))
-            safe = self.select(overflow, t, self.const(1, type_), safe)
-        result = self.binary(instruction, t, x, safe)
-        return self.select(zero, t, self.const(-1, type_) if op == "div" else x, result)
-
-    def _divide_by_floats(self, op: str, type_: ScalarType, x: str, y: str) -> str:
-        # vectors have no integer division; 32-bit quotients are exact through doubles
-        t, to_float = self.type(type_), "sitofp" if type_ in SIGNED else "uitofp"
-        zero = self.compare("eq", type_, y, self.const(0, type_))
-        a, b = (self.convert(to_float, t, v, self.f64) for v in (x, self.select(zero, t, self.const(1, type_), y)))
-        wide = self.convert("fptosi", self.f64, self.binary("fdiv", self.f64, a, b), self.i64)
-        quotient = self.convert("trunc", self.i64, wide, t)
-        if op == "div":
-            return self.select(zero, t, self.const(-1, type_), quotient)
-        return self.select(zero, t, x, self.binary("sub", t, x, self.binary("mul", t, quotient, y)))
-
-    def _divide_by_constant(self, op: str, x: str, divisor: int) -> str:
-        # 64-bit vectors have neither division nor a high product. A quotient through doubles is near enough that what
-        # remains is small, and the half keeps the second, exact one off the integers
-        i64, f64, inverse = self.i64, self.f64, self.const(1.0 / divisor, "f64")
-        d, zero = self.const(divisor, "i64"), self.const(0, "i64")
-        guess = self.binary("fmul", f64, self.convert("sitofp", i64, x, f64), inverse)
-        q = self.convert("fptosi", f64, guess, i64)
-        rest = self.binary("sub", i64, x, self.binary("mul", i64, q, d))
-        half = self.binary("fadd", f64, self.convert("sitofp", i64, rest, f64), self.const(0.5, "f64"))
-        step = self.b.intrinsic("floor", f64, self.binary("fmul", f64, half, inverse))
-        step = self.convert("fptosi", f64, step, i64)
-        q = self.binary("add", i64, q, step)
-        rest = self.binary("sub", i64, rest, self.binary("mul", i64, step, d))
-        # floor to truncation: up by one where negative and inexact
-        up = self.both(self.compare("lt", "i64", x, zero), self.compare("ne", "i64", rest, zero))
-        if op == "div":
-            return self.select(up, i64, self.binary("add", i64, q, self.const(1, "i64")), q)
-        return self.select(up, i64, self.binary("sub", i64, rest, d), rest)
 
     def _shift(self, op: str, type_: ScalarType, x: str, y: str) -> str:
         t, width = self.type(type_), BITS[type_]
@@ -538,30 +385,12 @@ class Lanes:
         s, t = self.type(source), self.type(target)
         if source not in FLOATS:
             return self.settle(self.convert("sitofp" if source in SIGNED else "uitofp", s, x, t), target)
+        if target in _HALVES:
+            from weft.codegen.half import round_odd, rounded
+            return rounded(self, round_odd(self, x) if source == "f64" else x, target)
         if source == "f64":
-            if target in ("f16", "bf16"):
-                return self._halve(self._round_odd(x), target)
             return self.convert("fptrunc", s, x, t)
-        if target == "f64":
-            return self.convert("fpext", s, x, t)
-        return x if target == "f32" else self._halve(x, target)
-
-    def _halve(self, x: str, target: ScalarType) -> str:
-        """Any f32 rounded to half precision."""
-        return self.round_bf16(x) if target == "bf16" else self.round_f16(x)
-
-    def _round_odd(self, x: str) -> str:
-        """f64 to f32 rounded to odd, so that a second rounding to half precision is right."""
-        near = self.convert("fptrunc", self.f64, x, self.f32)
-        back = self.convert("fpext", self.f32, near, self.f64)
-        inexact = self.b.pure(f"fcmp one {self.f64} {back}, {x}", back, x)
-        bits = self.convert("bitcast", self.f32, near, self.i32)
-        away = self.b.pure(f"fcmp ogt {self.f64} {self.b.intrinsic('fabs', self.f64, back)}, "
-                           f"{self.b.intrinsic('fabs', self.f64, x)}",
-                           self.b.intrinsic("fabs", self.f64, back), self.b.intrinsic("fabs", self.f64, x))
-        down = self.select(away, self.i32, self.binary("sub", self.i32, bits, self._i(1)), bits)
-        odd = self.binary("or", self.i32, down, self._i(1))
-        return self.convert("bitcast", self.i32, self.select(inexact, self.i32, odd, bits), self.f32)
+        return self.convert("fpext", s, x, t) if target == "f64" else x
 
     def bitcast(self, x: str, source: ScalarType, target: ScalarType) -> str:
         """Reinterpret the bits of a value as another type of the same size."""
