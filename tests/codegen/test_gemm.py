@@ -283,6 +283,27 @@ def test_uneven_rows_and_columns(types):
         np.testing.assert_allclose(turned.astype(wide), want.T, rtol=close / 10, atol=close)
 
 
+@pytest.mark.parametrize("types", [("f32",) * 3, ("f64",) * 3, ("bf16", "f32", "bf16"), ("c64",) * 3], ids="-".join)
+@pytest.mark.parametrize("run_rows, cols, k, segments", [
+    (64, 130, 40, 1), (71, 33, 64, 1), (100, 70, 512, 2), (66, 17, 48, 2), (63, 70, 40, 1)])  # fmt: skip
+def test_long_runs_of_rows_are_read_where_they_lie(types, run_rows, cols, k, segments):
+    """Rows of A in shards: each is a product of its own, unless runs are short or blocks of k lie in two segments."""
+    rng = np.random.default_rng(7)
+    in_type, _, out_type = types
+    a, b = values(rng, (2, 3, segments, run_rows, k), in_type), values(rng, (segments * k, cols), in_type)
+    wide = np.complex128 if in_type == "c64" else np.float64
+    rows = np.moveaxis(a[:, ::2], 2, 3)    # (two of three shards are multiplied)
+    want = rows.reshape(4 * run_rows, segments * k).astype(wide) @ b.astype(wide)
+    c, shard = np.empty(want.shape, DTYPES[out_type]), segments * run_rows * k
+    step = Gemm(4 * run_rows, cols, k, BufRef(0), BufRef(1), BufRef(2), (k, 1), (cols, 1), (cols, 1), *types,
+                outer_k=((segments, run_rows * k, k * cols),), a_rows=((2, 3 * shard), (2, 2 * shard)))
+    words = run(step, a, b, c)[1]
+    close = {"bf16": 0.3, "f64": 1e-11}.get(out_type, 2e-4)
+    np.testing.assert_allclose(c.astype(wide), want, rtol=close / 10, atol=close)
+    apart = run_rows >= 64 and k != 48 and Recipe(*types, gemm.machine()).unpacked_ok
+    assert (words[Word.BATCH], words[Word.A_DIRECT]) == ((4, 1) if apart else (1, 0))
+
+
 def test_empty_sum_writes_zeros_and_empty_results_write_nothing():
     for k, outer in [(0, ()), (3, (0,)), (0, (2,))]:
         check(Case(4, 5, k, outer=outer))

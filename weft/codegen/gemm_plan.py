@@ -34,6 +34,7 @@ _ALONG_BYTES = 4 << 20  # of A, which each task packs whole and goes through onc
 _ALONG_SUMS = 32 << 10  # bytes of sums that wait meanwhile, in the first-level cache
 _SKINNY_ROWS_OF_B = 16, 64  # streamed together, by fewer rows than a kernel has and by more
 _PARTS, _PART_BLOCKS = 16, 4  # tasks that a long sum with few results is to give, and the least that is worth one
+_RUN_ROWS = 64  # of A in one piece of memory that are a product of their own
 _LEAST_PER_SPARE = 32  # rows for each that is made twice
 _QUADS = 32, 1 << 18  # rows and k that pay for packing B, and elements of A that pay for compiling it
 _DOT_ROWS = 8  # that are multiplied by a vector side by side
@@ -102,7 +103,7 @@ class Problem:
 
 def plan(p: Problem, recipe: Recipe, threads: int) -> tuple[str, tuple[int, ...]]:
     """Return the name of recipe and variant, and the words of the description."""
-    p = orient(fold(p, recipe), recipe)
+    p = runs_as_batch(orient(fold(p, recipe), recipe), recipe)
     if _is_dot(p, recipe):
         return f"{recipe.name}_dot", _words(p, _dot_split(p, recipe, threads))
     recipe = replace(recipe, quads=_suits_quads(p, recipe))
@@ -215,6 +216,22 @@ def orient(p: Problem, recipe: Recipe) -> Problem:
     return p.exchanged() if swap else p
 
 
+def runs_as_batch(p: Problem, recipe: Recipe) -> Problem:
+    """Have long runs of rows be batch elements with the same B: each can be read where it lies, and all of them would be copied.
+
+    (Tails count rows and batch elements as they came.)
+    """
+    run = p.m // math.prod(e for e, _ in p.rows)
+    if not p.rows or p.tail_args is not None or run < _RUN_ROWS:
+        return p
+    dims, step = [], p.m * p.c[0]
+    for e, stride in p.rows:
+        step //= e
+        dims.append((e, stride, 0, step))
+    apart = replace(p, m=run, rows=(), batch=(*p.batch, *dims))
+    return apart if _a_direct(apart, recipe, _block_steps(apart, recipe)) else p
+
+
 # -- dot products
 
 
@@ -240,28 +257,17 @@ def _suits_quads(p: Problem, recipe: Recipe) -> bool:
     """True when a vector has room for all columns and more: its few sums would wait for each other, and each beat for elements of A."""
     kind = recipe.acc == "f32" and recipe.unpacked_b_ok and gemm_asm.suits(recipe.machine)
     few, many = 4 * p.n <= 3 * recipe.lanes, min(p.m, p.k) >= _QUADS[0] and p.m * p.k * p.batches >= _QUADS[1]
-    return kind and few and many and p.k % 4 == 0 and not p.cols and p.segments == 1 and _a_direct(p, recipe)
+    return kind and few and many and p.k % 4 == 0 and not p.cols and p.segments == 1 and _a_direct(p, recipe, 1)
 
 
 def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
     vector = recipe.machine.vector_bytes
     segment_steps = _ceil(p.k, recipe.k_per_step)
-    steps = segment_steps * p.segments
-    limit = _BLOCK_STEPS[vector == 64 and p.m > _SKINNY_ROWS]
-    if _is_stream(p, recipe):
-        limit = _SKINNY_ROWS_OF_B[p.m >= recipe.rows] // recipe.k_per_step
-    along = _is_along(p, recipe)
-    if along or steps <= _ONE_BLOCK * limit:
-        limit = max(steps, 1)
-    blocks = max(_ceil(steps, limit), 1)
-    block = max(_up(_ceil(steps, blocks), 8), 8)
-    blocks = max(_ceil(steps, block), 1)
+    steps, block = segment_steps * p.segments, _block_steps(p, recipe)
+    blocks, along = max(_ceil(steps, block), 1), _is_along(p, recipe)
     simple = recipe.out_type == recipe.packed_type and p.c[1] == recipe.out_bytes and p.tail_args is None
-    per_segment = _ceil(segment_steps, limit)
-    if p.segments > 1 and segment_steps > limit // 2 and segment_steps % (8 * per_segment) == 0:  # no block is in two segments
-        block, blocks = segment_steps // per_segment, p.segments * per_segment
     collides = along and p.m > 1  # few rows of A, whose places in the cache are often the same, are all used at once
-    a_direct = _a_direct(p, recipe) and not collides and (p.segments == 1 or segment_steps % block == 0)
+    a_direct = _a_direct(p, recipe, block) and not collides
     a_row = 0 if a_direct else _up(block * recipe.step_bytes, 64) + vector
     panel = (block + recipe.lanes) * recipe.beats * recipe.panel_row_bytes
     panels = _ceil(p.n, recipe.panel_cols)
@@ -324,6 +330,21 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
     }
 
 
+def _block_steps(p: Problem, recipe: Recipe) -> int:
+    """Steps of k in a block."""
+    segment_steps = _ceil(p.k, recipe.k_per_step)
+    steps = segment_steps * p.segments
+    limit = _BLOCK_STEPS[recipe.machine.vector_bytes == 64 and p.m > _SKINNY_ROWS]
+    if _is_stream(p, recipe):
+        limit = _SKINNY_ROWS_OF_B[p.m >= recipe.rows] // recipe.k_per_step
+    if _is_along(p, recipe) or steps <= _ONE_BLOCK * limit:
+        limit = max(steps, 1)
+    per_segment = _ceil(segment_steps, limit)
+    if p.segments > 1 and segment_steps > limit // 2 and segment_steps % (8 * per_segment) == 0:  # no block is in two segments
+        return segment_steps // per_segment
+    return max(_up(_ceil(steps, max(_ceil(steps, limit), 1)), 8), 8)
+
+
 def _square(recipe: Recipe) -> int:
     """Rows of A that are transposed together."""
     return max(recipe.machine.vector_bytes // recipe.step_bytes, 1)
@@ -341,10 +362,10 @@ def _reaches_back(m: int, tile_rows: int, strip_rows: int, most: int) -> bool:
     return spare > 0 and m >= _LEAST_PER_SPARE * spare and last >= most
 
 
-def _a_direct(p: Problem, recipe: Recipe) -> bool:
-    """True when rows of A may be read where they lie: same bits, and dense."""
+def _a_direct(p: Problem, recipe: Recipe, block: int) -> bool:
+    """True when rows of A may be read where they lie: same bits, and dense, and each block of them in one segment."""
     dense = p.a[1] == recipe.in_bytes and not p.rows and p.k % recipe.k_per_step == 0
-    return dense and recipe.unpacked_ok
+    return dense and recipe.unpacked_ok and (p.segments == 1 or _ceil(p.k, recipe.k_per_step) % block == 0)
 
 
 def _is_stream(p: Problem, recipe: Recipe) -> bool:
