@@ -6,15 +6,14 @@ import numpy as np
 
 from weft.numpy import manipulation as mp, ufuncs as uf
 from weft.numpy.products import arrays_of
-from weft.numpy.promote import broadcast_to_shape, cast, check_arraylike, concrete, promote_dtypes_inexact, value
+from weft.numpy.promote import array_of, broadcast_to_shape, cast, check_arraylike, concrete, promote_dtypes_inexact, value
 from weft.ops import elementwise as ew, layout
 from weft.util import dtypes
 
 
 def round(a, decimals: int = 0, out=None):  # noqa: A001
     """Rounded to `decimals` places, halves to even."""
-    check_arraylike("round", a)
-    x = concrete(value(a))
+    x = array_of("round", a)
     if not dtypes.issubdtype(x.dtype, np.inexact):
         if decimals >= 0 or x.dtype == np.bool_:
             return x
@@ -85,8 +84,7 @@ def _convolve(a, v, mode: str, flip: bool, precision, preferred):
 
 def diff(a, n: int = 1, axis: int = -1, prepend=None, append=None):
     """Differences of neighbours along `axis`, `n` times."""
-    check_arraylike("diff", a)
-    a = concrete(value(a))
+    a = array_of("diff", a)
     axis = axis % a.ndim
     shape = tuple(1 if d == axis else k for d, k in enumerate(a.shape))
     for extra, first in ((prepend, True), (append, False)):

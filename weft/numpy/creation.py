@@ -11,7 +11,7 @@ from weft.api.execute import to_array
 from weft.core.annotations import cast as vary
 from weft.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft.ir.types import ShapedArray
-from weft.numpy.promote import PYTHON_SCALARS, broadcast_to_shape, cast, check_arraylike, concrete, shape_of, value
+from weft.numpy.promote import PYTHON_SCALARS, array_of, broadcast_to_shape, cast, check_arraylike, concrete, shape_of, value
 from weft.ops import elementwise as ew
 from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape
 from weft.ops.placement import with_out_sharding
@@ -137,8 +137,7 @@ def asarray(a, dtype=None, order: str | None = None, *, copy: bool | None = None
 
 def copy(a, order: str | None = None):
     """A copy of `a`, laid out over devices as `a` is."""
-    check_arraylike("copy", a)
-    a = concrete(value(a))
+    a = array_of("copy", a)
     if dtypes.is_extended(typeof(a).dtype):
         from weft.ops.keys import random_unwrap, random_wrap
         return random_wrap(ew.copy(random_unwrap(a)), typeof(a).dtype)
@@ -339,8 +338,7 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype=None):
 
 
 def _triangle(m, k: int, lower: bool, api: str):
-    check_arraylike(api, m)
-    m = concrete(value(m))
+    m = array_of(api, m)
     if m.ndim < 2:
         raise ValueError(f"{api} takes arrays of at least two dims, got shape {tuple(m.shape)}.")
     keep = tri(*m.shape[-2:], k=k if lower else k - 1, dtype=np.bool_)

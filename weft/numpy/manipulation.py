@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import itertools
 import math
-import operator
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from weft.core.trace import Tracer
 from weft.numpy import indexing
 from weft.numpy.promote import (
+    array_of,
     broadcast,
     broadcast_shapes,
     broadcast_to_shape,
@@ -22,7 +22,7 @@ from weft.numpy.promote import (
     promote_dtypes,
     value,
 )
-from weft.numpy.reductions import canonical_axes
+from weft.numpy.reductions import canonical_axes, canonical_axis
 from weft.ops import elementwise as ew, layout, slicing
 from weft.ops.indexing import GatherDimensionNumbers, gather
 from weft.ops.placement import takes_out_sharding
@@ -30,15 +30,6 @@ from weft.util import dtypes
 from weft.util.errors import ShapeError
 
 MOST_RUNS = 4                  # slices that a rearranged dim is put together from, at most
-
-
-def _array(a, api: str):
-    check_arraylike(api, a)
-    return concrete(value(a))
-
-
-def _axis(axis, ndim: int, api: str = "array") -> int:
-    return canonical_axes(operator.index(axis), ndim, api)[0]
 
 
 @takes_out_sharding
@@ -49,7 +40,7 @@ def reshape(a, shape, order: str = "C", *, copy: bool | None = None):
     >>> wnp.arange(6).reshape(2, -1).shape
     (2, 3)
     """
-    a = _array(a, "reshape")
+    a = array_of("reshape", a)
     new = _infer(tuple(a.shape), shape)
     if order in ("F", "f"):
         back = layout.transpose(a, tuple(reversed(range(a.ndim))))
@@ -80,14 +71,14 @@ def _infer(old: tuple[int, ...], shape) -> tuple[int, ...]:
 @takes_out_sharding
 def ravel(a, order: str = "C"):
     """`a` as one dim."""
-    a = _array(a, "ravel")
+    a = array_of("ravel", a)
     return reshape(a, (a.size,), order)
 
 
 def transpose(a, axes: Sequence[int] | None = None):
     """`a` with its dims permuted (reversed by default)."""
-    a = _array(a, "transpose")
-    order = tuple(reversed(range(a.ndim))) if axes is None else tuple(_axis(d, a.ndim, "transpose") for d in axes)
+    a = array_of("transpose", a)
+    order = tuple(reversed(range(a.ndim))) if axes is None else tuple(canonical_axis(d, a.ndim, "transpose") for d in axes)
     if sorted(order) != list(range(a.ndim)):
         raise ShapeError(f"transpose: axes must be a permutation of {tuple(range(a.ndim))}, got {tuple(axes)}.")
     return layout.transpose(a, order) if order != tuple(range(a.ndim)) else a
@@ -98,7 +89,7 @@ permute_dims = transpose
 
 def matrix_transpose(x, /):
     """The last two dims swapped."""
-    x = _array(x, "matrix_transpose")
+    x = array_of("matrix_transpose", x)
     if x.ndim < 2:
         raise ValueError(f"x must be at least two-dimensional for matrix_transpose; got ndim={x.ndim}")
     return swapaxes(x, -1, -2)
@@ -106,18 +97,19 @@ def matrix_transpose(x, /):
 
 def swapaxes(a, axis1: int, axis2: int):
     """Two dims exchanged."""
-    a = _array(a, "swapaxes")
+    a = array_of("swapaxes", a)
     order = list(range(a.ndim))
-    i, j = _axis(axis1, a.ndim, "swapaxes"), _axis(axis2, a.ndim, "swapaxes")
+    i, j = canonical_axis(axis1, a.ndim, "swapaxes"), canonical_axis(axis2, a.ndim, "swapaxes")
     order[i], order[j] = j, i
     return transpose(a, order)
 
 
 def moveaxis(a, source, destination):
     """Dims `source` moved to positions `destination`; the others keep their order."""
-    a = _array(a, "moveaxis")
-    src = [_axis(s, a.ndim, "moveaxis") for s in (source if isinstance(source, (tuple, list, range)) else (source,))]
-    dst = [_axis(d, a.ndim, "moveaxis") for d in (destination if isinstance(destination, (tuple, list, range)) else (destination,))]
+    a = array_of("moveaxis", a)
+    several = lambda axes: axes if isinstance(axes, (tuple, list, range)) else (axes,)
+    src = [canonical_axis(s, a.ndim, "moveaxis") for s in several(source)]
+    dst = [canonical_axis(d, a.ndim, "moveaxis") for d in several(destination)]
     if len(src) != len(dst):
         raise ValueError(f"Inconsistent number of elements: {len(src)} vs {len(dst)} in moveaxis.")
     order = [d for d in range(a.ndim) if d not in src]
@@ -128,15 +120,15 @@ def moveaxis(a, source, destination):
 
 def rollaxis(a, axis: int, start: int = 0):
     """Dim `axis` moved before position `start`."""
-    a = _array(a, "rollaxis")
-    axis = _axis(axis, a.ndim)
+    a = array_of("rollaxis", a)
+    axis = canonical_axis(axis, a.ndim)
     start = start + a.ndim if start < 0 else start
     return moveaxis(a, axis, start - (start > axis))
 
 
 def expand_dims(a, axis):
     """New dims of size one at positions `axis` of the result."""
-    a = _array(a, "expand_dims")
+    a = array_of("expand_dims", a)
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
     n = a.ndim + len(axes)
     where = canonical_axes(tuple(axes), n, "expand_dims")
@@ -147,7 +139,7 @@ def expand_dims(a, axis):
 
 def squeeze(a, axis=None):
     """Dims of size one removed: all of them, or those in `axis`."""
-    a = _array(a, "squeeze")
+    a = array_of("squeeze", a)
     axes = tuple(d for d, n in enumerate(a.shape) if n == 1) if axis is None else canonical_axes(axis, a.ndim, "squeeze")
     for d in axes:
         if a.shape[d] != 1:
@@ -159,7 +151,7 @@ def squeeze(a, axis=None):
 @takes_out_sharding
 def broadcast_to(array, shape):
     """`array` repeated to `shape` by NumPy's rule."""
-    a = _array(array, "broadcast_to")
+    a = array_of("broadcast_to", array)
     shape = (shape,) if isinstance(shape, (int, np.integer)) else tuple(int(n) for n in shape)
     lead = len(shape) - a.ndim
     if lead < 0 or builtins.any(n not in (1, m) for n, m in zip(a.shape, shape[lead:])):
@@ -169,7 +161,7 @@ def broadcast_to(array, shape):
 
 def broadcast_arrays(*args) -> list:
     """Arguments repeated to their common shape."""
-    arrays = [_array(a, "broadcast_arrays") for a in args]
+    arrays = [array_of("broadcast_arrays", a) for a in args]
     shape = broadcast_shapes(*[a.shape for a in arrays])
     return [broadcast_to_shape(a, shape) for a in arrays]
 
@@ -226,7 +218,7 @@ def concatenate(arrays, axis: int | None = 0, dtype=None):
         parts = [cast(p, dtypes.check_dtype(dtype, "concatenate")) for p in parts]
     if len(parts) == 1:
         return parts[0]
-    return slicing.concatenate(parts, _axis(axis, parts[0].ndim, "concatenate"))
+    return slicing.concatenate(parts, canonical_axis(axis, parts[0].ndim, "concatenate"))
 
 
 concat = concatenate
@@ -238,14 +230,14 @@ def stack(arrays, axis: int = 0, out=None, dtype=None):
     shapes = {tuple(p.shape) for p in parts}
     if len(shapes) > 1:
         raise ValueError(f"All input arrays must have the same shape, got {sorted(shapes)}.")
-    axis = _axis(axis, parts[0].ndim + 1, "stack")
+    axis = canonical_axis(axis, parts[0].ndim + 1, "stack")
     return concatenate([expand_dims(p, axis) for p in parts], axis, dtype)
 
 
 def unstack(x, /, *, axis: int = 0) -> tuple:
     """The slices of `x` along `axis`, without that dim."""
-    x = _array(x, "unstack")
-    axis = _axis(axis, x.ndim, "unstack")
+    x = array_of("unstack", x)
+    axis = canonical_axis(axis, x.ndim, "unstack")
     return tuple(slicing.index_in_dim(x, i, axis, keepdims=False) for i in range(x.shape[axis]))
 
 
@@ -299,8 +291,8 @@ def _atleast_nd(x, n: int):
 
 def split(ary, indices_or_sections, axis: int = 0) -> list:
     """`ary` cut along `axis` into equal sections, or at the given indices."""
-    a = _array(ary, "split")
-    axis = _axis(axis, a.ndim, "split")
+    a = array_of("split", ary)
+    axis = canonical_axis(axis, a.ndim, "split")
     if isinstance(indices_or_sections, (int, np.integer)) and a.shape[axis] % int(indices_or_sections):
         raise ValueError(f"array split does not result in an equal division: dim {axis} of size {a.shape[axis]} in "
                          f"{indices_or_sections} sections.")
@@ -309,8 +301,8 @@ def split(ary, indices_or_sections, axis: int = 0) -> list:
 
 def array_split(ary, indices_or_sections, axis: int = 0) -> list:
     """Like `split`; sections may differ by one in size."""
-    a = _array(ary, "array_split")
-    axis = _axis(axis, a.ndim, "array_split")
+    a = array_of("array_split", ary)
+    axis = canonical_axis(axis, a.ndim, "array_split")
     n = a.shape[axis]
     if isinstance(indices_or_sections, (int, np.integer)):
         k = int(indices_or_sections)
@@ -346,10 +338,10 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
     >>> wnp.repeat(wnp.arange(3), 2)
     Array([0, 0, 1, 1, 2, 2], dtype=int32)
     """
-    a = _array(a, "repeat")
+    a = array_of("repeat", a)
     if axis is None:
         a, axis = ravel(a), 0
-    axis = _axis(axis, a.ndim, "repeat")
+    axis = canonical_axis(axis, a.ndim, "repeat")
     n = a.shape[axis]
     if isinstance(repeats, (int, np.integer)) and total_repeat_length is None:
         r = int(repeats)
@@ -376,7 +368,7 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
 
 def tile(A, reps):
     """`A` repeated whole, `reps` times along each dim."""
-    a = _array(A, "tile")
+    a = array_of("tile", A)
     reps = (reps,) if isinstance(reps, (int, np.integer)) else tuple(int(r) for r in reps)
     n = builtins.max(a.ndim, len(reps))
     reps = (1,) * (n - len(reps)) + reps
@@ -388,7 +380,7 @@ def tile(A, reps):
 
 def flip(m, axis=None):
     """Elements in reverse order along `axis` (all dims by default)."""
-    m = _array(m, "flip")
+    m = array_of("flip", m)
     return layout.rev(m, canonical_axes(axis, m.ndim, "flip"))
 
 
@@ -404,8 +396,8 @@ def fliplr(m):
 
 def rot90(m, k: int = 1, axes: tuple[int, int] = (0, 1)):
     """Rotated by `k` quarter turns in the plane of `axes`."""
-    m = _array(m, "rot90")
-    i, j = (_axis(d, m.ndim, "rot90") for d in axes)
+    m = array_of("rot90", m)
+    i, j = (canonical_axis(d, m.ndim, "rot90") for d in axes)
     k %= 4
     if k == 0:
         return m
@@ -416,13 +408,13 @@ def rot90(m, k: int = 1, axes: tuple[int, int] = (0, 1)):
 
 def roll(a, shift, axis=None):
     """Elements moved along `axis` by `shift`, around the end."""
-    a = _array(a, "roll")
+    a = array_of("roll", a)
     if axis is None:
         return layout.reshape(roll(ravel(a), shift, 0), tuple(a.shape))
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
     shifts = shift if isinstance(shift, (tuple, list)) else (shift,) * len(axes)
     for s, d in zip(shifts, axes):
-        d = _axis(d, a.ndim, "roll")
+        d = canonical_axis(d, a.ndim, "roll")
         n = a.shape[d]
         if not n:
             continue
@@ -443,7 +435,7 @@ def pad(array, pad_width, mode="constant", **kwargs):
     Modes: constant (`constant_values`), edge, reflect, symmetric, wrap, empty, maximum, minimum, mean,
     median (of `stat_length` elements), linear_ramp (to `end_values`).
     """
-    a = _array(array, "pad")
+    a = array_of("pad", array)
     widths = _pad_widths(pad_width, a.ndim)
     if mode in ("constant", "empty"):
         values = kwargs.get("constant_values", 0)
@@ -548,7 +540,7 @@ def _pad_widths(pad_width, ndim: int) -> list[tuple[int, int]]:
     if isinstance(pad_width, dict):
         full = [(0, 0)] * ndim
         for d, w in pad_width.items():
-            full[_axis(d, ndim, "pad")] = (w, w) if isinstance(w, int) else tuple(w)
+            full[canonical_axis(d, ndim, "pad")] = (w, w) if isinstance(w, int) else tuple(w)
         return full
     widths = np.broadcast_to(np.asarray(pad_width), (ndim, 2))
     if widths.size and widths.min() < 0:
@@ -582,7 +574,7 @@ def where(condition, x=None, y=None, /, *, size: int | None = None, fill_value=N
     if x is None or y is None:
         raise ValueError("where: either both or neither of x and y should be given.")
     check_arraylike("where", condition, x, y)
-    condition = _array(condition, "where")
+    condition = array_of("where", condition)
     if condition.dtype != np.bool_:
         condition = ew.ne(condition, 0)
     x, y = promote_dtypes(value(x), value(y))
@@ -614,7 +606,7 @@ def clip(arr=None, /, min=None, max=None, *, a=None, a_min=None, a_max=None):  #
     arr = a if arr is None else arr
     min = a_min if min is None else min  # noqa: A001
     max = a_max if max is None else max  # noqa: A001
-    arr = _array(arr, "clip")
+    arr = array_of("clip", arr)
     from weft.numpy import ufuncs
     if min is not None:
         arr = ufuncs.maximum(min, arr)
@@ -627,10 +619,10 @@ def take(a, indices, axis: int | None = None, out=None, mode: str | None = None,
          indices_are_sorted: bool = False, fill_value=None):
     """Elements (or slices along `axis`) at `indices`. Positions out of bounds give NaN (mode 'fill', the default), or are
     clipped ('clip') or wrapped ('wrap')."""
-    a, positions = _array(a, "take"), _array(indices, "take")
+    a, positions = array_of("take", a), array_of("take", indices)
     if axis is None:
         a, axis = ravel(a), 0
-    axis = _axis(axis, a.ndim, "take")
+    axis = canonical_axis(axis, a.ndim, "take")
     if mode == "wrap":
         from weft.numpy.ufuncs import remainder
         positions, mode = remainder(positions, a.shape[axis]), "promise_in_bounds"
@@ -645,14 +637,14 @@ def take(a, indices, axis: int | None = None, out=None, mode: str | None = None,
 
 def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=None):
     """Elements picked along `axis` by an array of positions of the same rank."""
-    a, positions = _array(arr, "take_along_axis"), _array(indices, "take_along_axis")
+    a, positions = array_of("take_along_axis", arr), array_of("take_along_axis", indices)
     if not dtypes.issubdtype(positions.dtype, np.integer):
         raise TypeError(f"take_along_axis indices must be of integer type, got {positions.dtype.name}")
     if axis is None:
         return take_along_axis(ravel(a), ravel(positions), 0, mode, fill_value)
     if a.ndim != positions.ndim:
         raise ValueError(f"indices and arr must have the same number of dimensions; {positions.ndim} vs. {a.ndim}")
-    axis = _axis(axis, a.ndim, "take_along_axis")
+    axis = canonical_axis(axis, a.ndim, "take_along_axis")
     shape = list(broadcast_shapes(tuple(1 if d == axis else n for d, n in enumerate(a.shape)),
                                   tuple(1 if d == axis else n for d, n in enumerate(positions.shape))))
     shape[axis] = positions.shape[axis]
@@ -673,11 +665,11 @@ def put_along_axis(arr, indices, values, axis: int | None, inplace: bool = True,
     """`arr` with `values` written along `axis` at positions `indices` (a new array: pass inplace=False)."""
     if inplace:
         raise ValueError("put_along_axis: arrays are immutable; pass inplace=False and use the result.")
-    a = _array(arr, "put_along_axis")
+    a = array_of("put_along_axis", arr)
     if axis is None:
         return layout.reshape(put_along_axis(ravel(a), ravel(indices), values, 0, False, mode=mode), tuple(a.shape))
-    positions = _array(indices, "put_along_axis")
-    axis = _axis(axis, a.ndim, "put_along_axis")
+    positions = array_of("put_along_axis", indices)
+    axis = canonical_axis(axis, a.ndim, "put_along_axis")
     index = tuple(positions if d == axis else np.arange(n).reshape([-1 if k == d else 1 for k in range(a.ndim)])
                   for d, n in enumerate(positions.shape))
     return a.at[index].set(values, mode=mode)
@@ -685,7 +677,7 @@ def put_along_axis(arr, indices, values, axis: int | None, inplace: bool = True,
 
 def diag(v, k: int = 0):
     """The diagonal of a matrix, or the matrix with a given diagonal."""
-    v = _array(v, "diag")
+    v = array_of("diag", v)
     if v.ndim == 1:
         n = v.shape[0] + builtins.abs(k)
         i, j = np.arange(v.shape[0]) + builtins.max(-k, 0), np.arange(v.shape[0]) + builtins.max(k, 0)
@@ -698,7 +690,7 @@ def diag(v, k: int = 0):
 
 def diagonal(a, offset: int = 0, axis1: int = 0, axis2: int = 1):
     """The diagonals of `a` in the plane of two dims, in a last dim."""
-    a = moveaxis(_array(a, "diagonal"), (axis1, axis2), (-2, -1))
+    a = moveaxis(array_of("diagonal", a), (axis1, axis2), (-2, -1))
     n = builtins.max(0, builtins.min(a.shape[-2] + builtins.min(offset, 0), a.shape[-1] - builtins.max(offset, 0)))
     i, j = np.arange(n) + builtins.max(-offset, 0), np.arange(n) + builtins.max(offset, 0)
     return indexing.getitem(a, (Ellipsis, i, j))
@@ -717,24 +709,24 @@ def trace(a, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype=None, out=No
 
 def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = False):
     """`arr` without the slices at positions `obj` (which must be concrete)."""
-    a = _array(arr, "delete")
+    a = array_of("delete", arr)
     if axis is None:
         a, axis = ravel(a), 0
-    axis = _axis(axis, a.ndim, "delete")
+    axis = canonical_axis(axis, a.ndim, "delete")
     keep = np.delete(np.arange(a.shape[axis]), obj if isinstance(obj, slice) else np.asarray(obj))
     return indexing.getitem(a, (slice(None),) * axis + (keep,))
 
 
 def insert(arr, obj, values, axis: int | None = None):
     """`arr` with `values` inserted before positions `obj` (which must be concrete)."""
-    a = _array(arr, "insert")
+    a = array_of("insert", arr)
     if axis is None:
         a, axis = ravel(a), 0
-    axis = _axis(axis, a.ndim, "insert")
+    axis = canonical_axis(axis, a.ndim, "insert")
     n = a.shape[axis]
     positions = np.atleast_1d(np.arange(n)[obj] if isinstance(obj, slice) else np.asarray(obj))
     positions = np.where(positions < 0, positions + n, positions)
-    values = cast(_array(values, "insert") if not isinstance(values, (list, tuple)) else concrete(np.asarray(values)), a.dtype)
+    values = cast(array_of("insert", values) if not isinstance(values, (list, tuple)) else concrete(np.asarray(values)), a.dtype)
     if values.ndim and np.ndim(obj) == 0 and not isinstance(obj, slice):
         values = moveaxis(_atleast_nd(values, a.ndim), 0, axis)
         k = values.shape[axis]

@@ -9,14 +9,13 @@ import operator
 import numpy as np
 
 from weft.numpy.promote import (
+    array_of,
     broadcast_to_shape,
     cast,
-    check_arraylike,
     concrete,
     inexact,
     promote_to_inexact,
     shape_of,
-    value,
 )
 from weft.numpy.ufuncs import isnan, maximum, minimum, subtract, true_divide
 from weft.ops import elementwise as ew, reduce as rd
@@ -41,9 +40,9 @@ def canonical_axes(axis, ndim: int, api: str = "reduction") -> tuple[int, ...]:
     return tuple(sorted(out))
 
 
-def _array(a, api: str):
-    check_arraylike(api, a)
-    return concrete(value(a))
+def canonical_axis(axis, ndim: int, api: str = "array") -> int:
+    """The index `axis` as a non-negative dim."""
+    return canonical_axes(operator.index(axis), ndim, api)[0]
 
 
 def _keep(out, shape, axes, keepdims: bool):
@@ -54,7 +53,7 @@ def _masked(a, where, fill):
     """`a` with `fill` where `where` is false."""
     if where is None:
         return a
-    where = broadcast_to_shape(_array(where, "where"), tuple(a.shape))
+    where = broadcast_to_shape(array_of("where", where), tuple(a.shape))
     return select(where, a, cast(fill, a.dtype))
 
 
@@ -88,7 +87,7 @@ def sum(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None
     Array([3., 5., 7.], dtype=float32)
     """
     _no_out(out, "sum")
-    a = _array(a, "sum")
+    a = array_of("sum", a)
     want = _sum_dtype(a, dtype, promote_integers)
     axes = canonical_axes(axis, a.ndim, "sum")
     x = _masked(cast(a, want), where, 0)
@@ -98,7 +97,7 @@ def sum(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None
 def prod(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None, promote_integers: bool = True):
     """The product of elements over `axis`."""
     _no_out(out, "prod")
-    a = _array(a, "prod")
+    a = array_of("prod", a)
     want = _sum_dtype(a, dtype, promote_integers)
     axes = canonical_axes(axis, a.ndim, "prod")
     x = _masked(cast(a, want), where, 1)
@@ -113,7 +112,7 @@ def _no_out(out, api: str) -> None:
 def _extremum(name: str, op, combine, lowest: bool):
     def fun(a, axis=None, out=None, keepdims: bool = False, initial=None, where=None):
         _no_out(out, name)
-        a = _array(a, name)
+        a = array_of(name, a)
         axes = canonical_axes(axis, a.ndim, name)
         if initial is None:
             if where is not None:
@@ -148,7 +147,7 @@ min = amin = _extremum("min", rd.reduce_min, minimum, False)  # noqa: A001
 def all(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa: A001
     """Whether every element over `axis` is true (nonzero)."""
     _no_out(out, "all")
-    a = _truth(_array(a, "all"))
+    a = _truth(array_of("all", a))
     axes = canonical_axes(axis, a.ndim, "all")
     return _keep(rd.reduce_and(_masked(a, where, True), axes), a.shape, axes, keepdims)
 
@@ -156,7 +155,7 @@ def all(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa:
 def any(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa: A001
     """Whether some element over `axis` is true (nonzero)."""
     _no_out(out, "any")
-    a = _truth(_array(a, "any"))
+    a = _truth(array_of("any", a))
     axes = canonical_axes(axis, a.ndim, "any")
     return _keep(rd.reduce_or(_masked(a, where, False), axes), a.shape, axes, keepdims)
 
@@ -169,7 +168,7 @@ def _count(a, axes, where, keepdims, dtype):
     """How many elements take part: a Python int, or an array of `dtype` if `where` says."""
     if where is None:
         return math.prod(a.shape[d] for d in axes)
-    where = broadcast_to_shape(_array(where, "where"), tuple(a.shape))
+    where = broadcast_to_shape(array_of("where", where), tuple(a.shape))
     return _keep(rd.reduce_sum(cast(where, dtype), axes), a.shape, axes, keepdims)
 
 
@@ -181,7 +180,7 @@ def mean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=No
     2.0
     """
     _no_out(out, "mean")
-    a = _array(a, "mean")
+    a = array_of("mean", a)
     want = dtypes.to_inexact_dtype(a.dtype) if dtype is None else dtypes.check_dtype(dtype, "mean")
     work = _work_dtype(want)
     axes = canonical_axes(axis, a.ndim, "mean")
@@ -199,13 +198,13 @@ def _work_dtype(dtype):
 
 def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool = False):
     """The weighted mean over `axis`; with `returned`, also the sum of weights."""
-    a = _array(a, "average")
+    a = array_of("average", a)
     if weights is None:
         result = mean(a, axis, keepdims=keepdims)
         count = _count(a, canonical_axes(axis, a.ndim), None, keepdims, result.dtype)
         return (result, broadcast_to_shape(concrete(cast(count, result.dtype)), tuple(result.shape))) if returned else result
     a, weights = [concrete(x) for x in promote_to_inexact("average", a, weights)] if shape_of(a) == shape_of(weights) else \
-        (a, _array(weights, "average"))
+        (a, array_of("average", weights))
     if weights.ndim != a.ndim:
         if axis is None or not isinstance(axis, int) or weights.ndim != 1:
             raise TypeError("average: axis must be an int when shapes of a and weights differ, and weights 1-dimensional.")
@@ -224,14 +223,14 @@ def var(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = Fals
     _no_out(out, "var")
     if correction is not None:
         ddof = correction
-    a = _array(a, "var")
+    a = array_of("var", a)
     want = dtypes.to_inexact_dtype(a.dtype) if dtype is None else dtypes.check_dtype(dtype, "var")
     if not dtypes.issubdtype(want, np.inexact):
         raise ValueError(f"var: dtype must be floating or complex, got {want.name}.")
     work = _work_dtype(want)
     axes = canonical_axes(axis, a.ndim, "var")
     x = _as(a, work)
-    center = _mean(x, axes, keepdims=True, where=where) if mean is None else _as(_array(mean, "var"), work)
+    center = _mean(x, axes, keepdims=True, where=where) if mean is None else _as(array_of("var", mean), work)
     d = ew.sub(x, broadcast_to_shape(center, tuple(x.shape)))
     square = ew.square(d) if not dtypes.issubdtype(work, np.complexfloating) else \
         ew.add(ew.square(ew.real(d)), ew.square(ew.imag(d)))
@@ -254,17 +253,17 @@ def ptp(a, axis=None, out=None, keepdims: bool = False):
 
 def count_nonzero(a, axis=None, keepdims: bool = False):
     """How many elements over `axis` are not zero."""
-    return sum(_truth(_array(a, "count_nonzero")), axis, keepdims=keepdims)
+    return sum(_truth(array_of("count_nonzero", a)), axis, keepdims=keepdims)
 
 
 def _arg(name: str, op):
     def fun(a, axis=None, out=None, keepdims: bool | None = None):
         _no_out(out, name)
-        a = _array(a, name)
+        a = array_of(name, a)
         shape, dim = a.shape, axis
         if axis is None:
             a, dim = reshape(a, (a.size,)), 0
-        dim = canonical_axes(operator.index(dim), a.ndim, name)[0]
+        dim = canonical_axis(dim, a.ndim, name)
         if a.shape[dim] == 0:
             raise ValueError(f"attempt to get {name} of an empty sequence")
         x = _as(a, np.dtype(np.int8)) if a.dtype == np.bool_ else a
@@ -285,7 +284,7 @@ argmin = _arg("argmin", lambda x, d, t: rd.argmin(x, d, t))
 # ---- ignoring NaN
 def _nan_reduction(name: str, reduction, fill):
     def fun(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None):
-        a = _array(a, name)
+        a = array_of(name, a)
         if dtypes.issubdtype(a.dtype, np.inexact):
             a = select(isnan(a), cast(fill, a.dtype), a)
         return reduction(a, axis, dtype, out, keepdims, initial, where)
@@ -300,7 +299,7 @@ nanprod = _nan_reduction("nanprod", prod, 1)
 
 def _nan_extremum(name: str, extremum, fill):
     def fun(a, axis=None, out=None, keepdims: bool = False, initial=None, where=None):
-        a = _array(a, name)
+        a = array_of(name, a)
         if not dtypes.issubdtype(a.dtype, np.inexact):
             return extremum(a, axis, out, keepdims, initial, where)
         nan = isnan(a)
@@ -316,7 +315,7 @@ nanmax = _nan_extremum("nanmax", max, -math.inf)
 nanmin = _nan_extremum("nanmin", min, math.inf)
 def _nan_arg(name: str, arg, fill):
     def fun(a, axis=None, out=None, keepdims: bool | None = None):
-        a = _array(a, name)
+        a = array_of(name, a)
         if not dtypes.issubdtype(a.dtype, np.inexact):
             return arg(a, axis, out, keepdims)
         if axis is not None:
@@ -335,14 +334,14 @@ nanargmin = _nan_arg("nanargmin", argmin, math.inf)
 
 def nanmean(a, axis=None, dtype=None, out=None, keepdims: bool = False, where=None):
     """`mean` over `axis`, ignoring NaN."""
-    a = _array(a, "nanmean")
+    a = array_of("nanmean", a)
     good = ew.bitwise_not(isnan(a))
     return mean(a, axis, dtype, out, keepdims, where=good if where is None else ew.bitwise_and(good, where))
 
 
 def nanvar(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, where=None):
     """`var` over `axis`, ignoring NaN."""
-    a = _array(a, "nanvar")
+    a = array_of("nanvar", a)
     good = ew.bitwise_not(isnan(a))
     return var(_zero_nan(a), axis, dtype, out, ddof, keepdims, where=good if where is None else ew.bitwise_and(good, where))
 
@@ -360,13 +359,13 @@ def nanstd(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = F
 def _cumulative(name: str, op, nan_fill=None):
     def fun(a, axis=None, dtype=None, out=None):
         _no_out(out, name)
-        a = _array(a, name)
+        a = array_of(name, a)
         if nan_fill is not None and dtypes.issubdtype(a.dtype, np.inexact):
             a = select(isnan(a), cast(nan_fill, a.dtype), a)
         dim = axis
         if axis is None or a.ndim == 0:
             a, dim = reshape(a, (a.size,)), 0
-        dim = canonical_axes(operator.index(dim), a.ndim, name)[0]
+        dim = canonical_axis(dim, a.ndim, name)
         want = dtypes.check_dtype(dtype, name) if dtype is not None else \
             dtypes.default_int_dtype() if a.dtype == np.bool_ else a.dtype
         return op(cast(a, want), dim, False)
@@ -383,7 +382,7 @@ nancumprod = _cumulative("nancumprod", lambda x, d, r: rd.cumprod(x, d, r), 1)
 
 def cumulative_sum(x, /, *, axis: int | None = None, dtype=None, include_initial: bool = False):
     """Running sum along `axis`, optionally with a leading zero."""
-    x = _array(x, "cumulative_sum")
+    x = array_of("cumulative_sum", x)
     return _array_api_cumulative(cumsum, x, axis, _sum_dtype(x, dtype, True), include_initial, 0)
 
 
@@ -393,7 +392,7 @@ def cumulative_prod(x, /, *, axis: int | None = None, dtype=None, include_initia
 
 
 def _array_api_cumulative(fun, x, axis, dtype, include_initial, first):
-    x = _array(x, fun.__name__)
+    x = array_of(fun.__name__, x)
     if axis is None:
         if x.ndim > 1:
             raise ValueError(f"{fun.__name__}: axis must be given for arrays of more than one dim.")

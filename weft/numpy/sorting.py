@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import builtins
-import operator
 
 import numpy as np
 
 from weft.core.trace import Tracer
 from weft.numpy import manipulation as mp, reductions as rd, ufuncs as uf
-from weft.numpy.promote import broadcast_to_shape, cast, check_arraylike, concrete, promote_dtypes, value
+from weft.numpy.promote import array_of, broadcast_to_shape, cast, concrete, promote_dtypes, value
 from weft.ops import elementwise as ew, layout, sorting
 from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
 from weft.util.errors import ConcretizationTypeError, describe
 from weft.util.source import user_frame
-
-
-def _array(a, api: str):
-    check_arraylike(api, a)
-    return concrete(value(a))
-
-
-def _axis(axis: int, ndim: int, api: str) -> int:
-    return rd.canonical_axes(operator.index(axis), ndim, api)[0]
 
 
 def host_value(x, api: str, remedy: str = "") -> np.ndarray:
@@ -36,20 +26,20 @@ def host_value(x, api: str, remedy: str = "") -> np.ndarray:
 
 def sort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = True, descending: bool = False):
     """Elements in ascending (or descending) order along `axis`; NaN last."""
-    a = _array(a, "sort")
+    a = array_of("sort", a)
     if axis is None:
         a, axis = mp.ravel(a), 0
-    axis = _axis(axis, a.ndim, "sort")
+    axis = rd.canonical_axis(axis, a.ndim, "sort")
     out = sorting.sort(a, dimension=axis, is_stable=stable)
     return layout.rev(out, (axis,)) if descending else out
 
 
 def argsort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = True, descending: bool = False):
     """Positions that sort `a` along `axis`."""
-    a = _array(a, "argsort")
+    a = array_of("argsort", a)
     if axis is None:
         a, axis = mp.ravel(a), 0
-    axis = _axis(axis, a.ndim, "argsort")
+    axis = rd.canonical_axis(axis, a.ndim, "argsort")
     positions = layout.broadcasted_iota(dtypes.default_int_dtype(), tuple(a.shape), axis)
     if descending:        # stable: equal elements keep their order, so both sequences are reversed before and after
         flipped = [layout.rev(x, (axis,)) for x in (a, positions)]
@@ -60,10 +50,10 @@ def argsort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = T
 
 def lexsort(keys, axis: int = -1):
     """Positions that sort by several keys, the last one first."""
-    keys = [_array(k, "lexsort") for k in keys]
+    keys = [array_of("lexsort", k) for k in keys]
     if not keys:
         raise TypeError("need sequence of keys with len > 0 in lexsort")
-    axis = _axis(axis, keys[0].ndim, "lexsort")
+    axis = rd.canonical_axis(axis, keys[0].ndim, "lexsort")
     positions = layout.broadcasted_iota(dtypes.default_int_dtype(), tuple(keys[0].shape), axis)
     return sorting.sort([*reversed(keys), positions], dimension=axis, is_stable=True, num_keys=len(keys))[-1]
 
@@ -116,7 +106,7 @@ def _not_after(x, v, side: str):
 
 def digitize(x, bins, right: bool = False, *, method=None):
     """The number of the bin of each element."""
-    bins = _array(bins, "digitize")
+    bins = array_of("digitize", bins)
     if bins.ndim != 1:
         raise ValueError("digitize: bins must be a 1-dimensional array.")
     if bins.shape[0] == 0:
@@ -168,17 +158,17 @@ def extract(condition, arr, *, size: int | None = None, fill_value=0):
 
 def compress(condition, a, axis: int | None = None, *, size: int | None = None, fill_value=0, out=None):
     """The slices of `a` along `axis` where `condition` holds."""
-    a = _array(a, "compress")
+    a = array_of("compress", a)
     if axis is None:
         a, axis = mp.ravel(a), 0
-    axis = _axis(axis, a.ndim, "compress")
+    axis = rd.canonical_axis(axis, a.ndim, "compress")
     positions = flatnonzero(condition, size=size, fill_value=a.shape[axis])
     return mp.take(a, positions, axis, mode="fill", fill_value=fill_value)
 
 
 def choose(a, choices, out=None, mode: str = "raise"):
     """Elements picked from `choices` by the numbers in `a`."""
-    a = _array(a, "choose")
+    a = array_of("choose", a)
     stacked = mp.stack(mp.broadcast_arrays(*choices), 0)
     n = stacked.shape[0]
     if mode == "wrap":
@@ -206,13 +196,13 @@ def isin(element, test_elements, assume_unique: bool = False, invert: bool = Fal
 def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None):
     """How often each non-negative integer occurs (or the sum of its weights). Inside `jit`, give a static `length`."""
     from weft.numpy.creation import zeros
-    x = _array(x, "bincount")
+    x = array_of("bincount", x)
     if not dtypes.issubdtype(x.dtype, np.integer):
         raise TypeError(f"x argument to bincount must have an integer type; got {x.dtype.name}")
     if length is None:
         host = host_value(x, "bincount", "Give length=..., the static number of bins.")
         length = builtins.max(minlength, int(host.max()) + 1 if host.size else 0)
-    weights = np.int32(1) if weights is None else _array(weights, "bincount")
+    weights = np.int32(1) if weights is None else array_of("bincount", weights)
     dtype = weights.dtype if hasattr(weights, "aval") else dtypes.default_int_dtype()
     return zeros((length,), dtype).at[mp.clip(x, 0, None)].add(weights, mode="drop")
 
@@ -220,7 +210,7 @@ def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None):
 def unravel_index(indices, shape) -> tuple:
     """Flat positions as positions per dim."""
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
-    rest, out = _array(indices, "unravel_index"), []
+    rest, out = array_of("unravel_index", indices), []
     size = int(np.prod(shape, dtype=np.int64))       # positions out of bounds are clipped, negative ones count from the end
     rest = mp.clip(mp.where(uf.less(rest, 0), uf.add(rest, size), rest), 0, builtins.max(size - 1, 0))
     for n in reversed(shape):
