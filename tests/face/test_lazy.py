@@ -59,7 +59,7 @@ def test_a_first_result_loads_only_what_it_needs():
         "              'weft.ops.keys', 'weft.ops.callback', 'weft.control.call_rules', 'weft.transforms.jvp',\n"
         "              'weft.transforms.batch', 'weft.runtime.reference', 'weft.codegen.dispatch', 'weft.codegen.heap',\n"
         "              'weft.codegen.math_exp', 'weft.codegen.complex', 'weft.codegen.prefix', 'weft.compiler.scatters',\n"
-        "              'weft.compiler.special', 'weft.compiler.lift'}\n"
+        "              'weft.compiler.special', 'weft.compiler.lift', 'weft.numpy.choosing'}\n"
         "             & (set(sys.modules) - before)))"
     )
     import_path = weft.__path__[0].removesuffix("weft")

@@ -25,6 +25,7 @@ from weft.util.dtypes import finfo, iinfo, isdtype, issubdtype, promote_types, r
 # module of this package -> the public names that live there
 _NAMES_OF = {
     "bits": "apply_over_axes packbits piecewise sort_complex unpackbits unwrap",
+    "choosing": "clip delete diag diagflat diagonal insert put_along_axis select take take_along_axis trace",
     "composed": """
         apply_along_axis around convolve correlate diff ediff1d gradient interp polyval round trapezoid vectorize
     """,
@@ -39,11 +40,11 @@ _NAMES_OF = {
         tril_indices tril_indices_from triu_indices triu_indices_from
     """,
     "manipulation": """
-        append array_split atleast_1d atleast_2d atleast_3d block broadcast_arrays broadcast_to clip column_stack concat
-        concatenate delete diag diagflat diagonal dsplit dstack expand_dims flip fliplr flipud hsplit hstack insert
-        matrix_transpose moveaxis pad permute_dims put_along_axis ravel repeat reshape resize roll rollaxis rot90 select
-        split squeeze stack swapaxes take take_along_axis tile trace transpose unstack vsplit vstack
+        append array_split atleast_1d atleast_2d atleast_3d block broadcast_arrays broadcast_to column_stack concat
+        concatenate dsplit dstack expand_dims flip fliplr flipud hsplit hstack matrix_transpose moveaxis permute_dims ravel
+        repeat reshape resize roll rollaxis rot90 split squeeze stack swapaxes tile transpose unstack vsplit vstack
     """,
+    "padding": "pad",
     "polynomials": """
         bartlett blackman hamming hanning kaiser poly polyadd polyder polydiv polyfit polyint polymul polysub roots
         trim_zeros vander

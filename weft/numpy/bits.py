@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from weft.numpy import creation, manipulation as mp, reductions as rd, ufuncs as uf
+from weft.numpy import choosing, creation, manipulation as mp, padding, reductions as rd, ufuncs as uf
 from weft.numpy.promote import array_of, cast
 from weft.util import dtypes
 
@@ -32,7 +32,7 @@ def packbits(a, axis: int | None = None, bitorder: str = "big"):
     bits = mp.moveaxis(bits, axis, -1)
     rest = -bits.shape[-1] % 8
     if rest:
-        bits = mp.pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, rest)])
+        bits = padding.pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, rest)])
     bytes_ = mp.reshape(bits, (*bits.shape[:-1], bits.shape[-1] // 8, 8))
     packed = rd.sum(uf.left_shift(bytes_, shifts), -1, dtype=_U8)
     return mp.moveaxis(packed, -1, axis)
@@ -51,7 +51,7 @@ def unpackbits(a, axis: int | None = None, count: int | None = None, bitorder: s
     bits = mp.reshape(bits, (*a.shape[:-1], a.shape[-1] * 8))
     if count is not None:
         have = bits.shape[-1]
-        bits = bits[..., :count] if count <= have else mp.pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, count - have)])
+        bits = bits[..., :count] if count <= have else padding.pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, count - have)])
     return mp.moveaxis(bits, -1, axis)
 
 
@@ -68,16 +68,16 @@ def unwrap(p, discont=None, axis: int = -1, period=2 * math.pi):
     half = period / 2 if dtypes.issubdtype(p.dtype, np.floating) else period // 2
     d = diff(p, axis=axis)
     turned = uf.subtract(uf.remainder(uf.add(d, half), period), half)
-    turned = mp.where(uf.logical_and(uf.equal(turned, -half), uf.greater(d, 0)), half, turned)
+    turned = choosing.where(uf.logical_and(uf.equal(turned, -half), uf.greater(d, 0)), half, turned)
     correction = uf.subtract(turned, d)
     if discont is not None:
-        correction = mp.where(uf.less(uf.abs(d), max(discont, half)), 0, correction)
+        correction = choosing.where(uf.less(uf.abs(d), max(discont, half)), 0, correction)
     else:
-        correction = mp.where(uf.less(uf.abs(d), half), 0, correction)
+        correction = choosing.where(uf.less(uf.abs(d), half), 0, correction)
     total = rd.cumsum(correction, axis)
     first = [(0, 0)] * p.ndim
     first[axis % p.ndim] = (1, 0)
-    return cast(uf.add(p, mp.pad(total, first)), p.dtype)
+    return cast(uf.add(p, padding.pad(total, first)), p.dtype)
 
 
 def piecewise(x, condlist, funclist: Sequence, *args, **kw):
@@ -91,7 +91,7 @@ def piecewise(x, condlist, funclist: Sequence, *args, **kw):
     apply = lambda f: cast(array_of("piecewise", f(x, *args, **kw) if callable(f) else f), x.dtype)
     out = mp.broadcast_to(apply(default), x.shape)
     for c, f in zip(conditions, funclist):       # the last condition that holds wins
-        out = mp.where(c, apply(f), out)
+        out = choosing.where(c, apply(f), out)
     return out
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.numpy import manipulation as mp, ufuncs as uf
+from weft.numpy import choosing, manipulation as mp, ufuncs as uf
 from weft.numpy.products import arrays_of
 from weft.numpy.promote import array_of, broadcast_to_shape, cast, check_arraylike, concrete, promote_dtypes_inexact, value
 from weft.ops import elementwise as ew, layout
@@ -22,7 +22,7 @@ def round(a, decimals: int = 0, out=None):  # noqa: A001
         twice = uf.multiply(uf.subtract(x, low), 2)
         odd = uf.equal(uf.remainder(uf.floor_divide(x, step), 2), 1)
         up = uf.logical_or(uf.greater(twice, step), uf.logical_and(uf.equal(twice, step), odd))
-        return mp.where(up, uf.add(low, step), low)
+        return choosing.where(up, uf.add(low, step), low)
     if dtypes.issubdtype(x.dtype, np.complexfloating):
         return ew.complex(round(ew.real(x), decimals), round(ew.imag(x), decimals))
     if decimals == 0:
@@ -163,16 +163,16 @@ def interp(x, xp, fp, left=None, right=None, period=None):
         xp, fp = xp[order], fp[order]
         xp = mp.concatenate([uf.subtract(xp[-1:], period), xp, uf.add(xp[:1], period)])
         fp = mp.concatenate([fp[-1:], fp, fp[:1]])
-    i = mp.clip(searchsorted(xp, x, side="right"), 1, xp.shape[0] - 1)
+    i = choosing.clip(searchsorted(xp, x, side="right"), 1, xp.shape[0] - 1)
     lo_f, hi_f, lo_x, hi_x = fp[i - 1], fp[i], xp[i - 1], xp[i]
     dx = uf.subtract(hi_x, lo_x)
     flat = uf.less_equal(uf.abs(dx), float(np.spacing(dtypes.finfo(xp.dtype).eps)))
-    slope = uf.divide(uf.subtract(hi_f, lo_f), mp.where(flat, 1, dx))
-    out = mp.where(flat, lo_f, uf.add(lo_f, uf.multiply(uf.subtract(x, lo_x), slope)))
+    slope = uf.divide(uf.subtract(hi_f, lo_f), choosing.where(flat, 1, dx))
+    out = choosing.where(flat, lo_f, uf.add(lo_f, uf.multiply(uf.subtract(x, lo_x), slope)))
     if period is not None:
         return out
-    out = mp.where(uf.less(x, xp[0]), fp[0] if left is None else left, out)
-    return mp.where(uf.greater(x, xp[-1]), fp[-1] if right is None else right, out)
+    out = choosing.where(uf.less(x, xp[0]), fp[0] if left is None else left, out)
+    return choosing.where(uf.greater(x, xp[-1]), fp[-1] if right is None else right, out)
 
 
 def trapezoid(y, x=None, dx: float = 1.0, axis: int = -1):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 
 from weft.api.jit import face
-from weft.numpy import manipulation, ufuncs
+from weft.numpy import choosing, ufuncs
 
 _power_by_constant = face(ufuncs.power, (0,))
 _power = face(ufuncs.power, (0, 1))
-_where = face(manipulation.where, (0, 1, 2))
+_where = face(choosing.where, (0, 1, 2))
 
 
 def power(x, y, /):
@@ -25,8 +25,8 @@ def power(x, y, /):
 pow = power
 
 
-@functools.wraps(manipulation.where, updated=())
+@functools.wraps(choosing.where, updated=())
 def where(condition, x=None, y=None, /, *, size=None, fill_value=None):
     if x is None or y is None:
-        return manipulation.where(condition, x, y, size=size, fill_value=fill_value)
+        return choosing.where(condition, x, y, size=size, fill_value=fill_value)
     return _where(condition, x, y)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.numpy import creation, manipulation as mp, ufuncs as uf
+from weft.numpy import creation, manipulation as mp, padding, ufuncs as uf
 from weft.numpy.promote import array_of, cast
 from weft.ops import slicing
 from weft.ops.fft import FftType, fft as fft_op
@@ -21,7 +21,7 @@ def _fitted(a, lengths: Sequence[int], axes: Sequence[int]):
         if n < have:
             a = slicing.slice_in_dim(a, 0, n, axis=d)
         elif n > have:
-            a = mp.pad(a, [(0, n - have if i == d else 0) for i in range(a.ndim)])
+            a = padding.pad(a, [(0, n - have if i == d else 0) for i in range(a.ndim)])
     return a
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from weft.numpy import creation, manipulation as mp
+from weft.numpy import choosing, creation, manipulation as mp
 from weft.numpy.promote import array_of, promote_dtypes
 from weft.util import dtypes
 
@@ -151,7 +151,7 @@ def put(a, ind, v, mode: str | None = None, *, inplace: bool = True):
     if mode == "wrap":
         ind, mode = ind % a.size, None
     elif mode == "clip":
-        ind, mode = mp.clip(ind, 0, a.size - 1), None
+        ind, mode = choosing.clip(ind, 0, a.size - 1), None
     elif mode not in (None, "raise"):
         raise ValueError(f"put: mode must be 'clip' or 'wrap', got {mode!r}.")
     return mp.reshape(mp.ravel(a).at[ind].set(v, mode="drop"), a.shape)
@@ -166,5 +166,5 @@ def place(arr, mask, vals, *, inplace: bool = True):
     mask = mp.ravel(array_of("place", mask) != 0)
     if not vals.size:
         raise ValueError("place: cannot insert from an empty array.")
-    number = mp.clip(cumsum(mask) - 1, 0, None) % vals.size
-    return mp.reshape(mp.where(mask, vals.astype(arr.dtype)[number], mp.ravel(arr)), arr.shape)
+    number = choosing.clip(cumsum(mask) - 1, 0, None) % vals.size
+    return mp.reshape(choosing.where(mask, vals.astype(arr.dtype)[number], mp.ravel(arr)), arr.shape)

@@ -457,8 +457,8 @@ class _At:
     def _again(self, func, found, mode):
         """Apply `func` to elements that have been through it once, and are named several times, for the other times."""
         from weft.control.loops import fori_loop
+        from weft.numpy.choosing import where
         from weft.numpy.creation import zeros
-        from weft.numpy.manipulation import where
         times = _At(zeros(np.shape(self.array), np.int32), self.index).add(1, mode=mode)
         here = _At(times, self.index).get(mode=mode)
         once_more = lambda k, found: where(here > k, func(found), found).astype(found.dtype)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.numpy import creation, manipulation as mp, products, reductions as rd, ufuncs as uf
+from weft.numpy import choosing, creation, manipulation as mp, products, reductions as rd, ufuncs as uf
 from weft.numpy.products import matmul, outer, tensordot, vecdot
 from weft.numpy.promote import (
     array_of,
@@ -107,12 +107,12 @@ def _hermitian_svd(a, compute_uv: bool):
     vectors, values = la.eigh(a)
     size = uf.abs(values)
     order = mp.flip(_argsort(size), -1)
-    s = mp.take_along_axis(size, order, -1)
+    s = choosing.take_along_axis(size, order, -1)
     if not compute_uv:
         return s
-    v = mp.take_along_axis(vectors, order[..., None, :], -1)
-    sign = mp.take_along_axis(uf.sign(values), order, -1)
-    u = uf.multiply(v, mp.expand_dims(mp.where(sign == 0, 1, sign), -2))
+    v = choosing.take_along_axis(vectors, order[..., None, :], -1)
+    sign = choosing.take_along_axis(uf.sign(values), order, -1)
+    u = uf.multiply(v, mp.expand_dims(choosing.where(sign == 0, 1, sign), -2))
     return SVDResult(u, s, _adjoint(v))
 
 
@@ -158,7 +158,7 @@ def slogdet(a, *, method: str | None = None):
         raise NotImplementedError(f"linalg.slogdet: method={method!r} is not there; leave it None.")
     a = _matrix("slogdet", a, square=True)
     packed, pivots, _ = la.lu(a)
-    diagonal_ = mp.diagonal(packed, 0, -2, -1)
+    diagonal_ = choosing.diagonal(packed, 0, -2, -1)
     sign = uf.multiply(_parity(pivots, a.dtype), rd.prod(uf.sign(diagonal_), -1))
     return SlogdetResult(sign, rd.sum(uf.log(uf.abs(diagonal_)), -1))
 
@@ -187,7 +187,7 @@ def det(a):
         terms = [uf.multiply(at(0, c), minor(1, 2, *[k for k in range(3) if k != c])) for c in range(3)]
         return uf.add(uf.subtract(terms[0], terms[1]), terms[2])
     packed, pivots, _ = la.lu(a)
-    return uf.multiply(_parity(pivots, a.dtype), rd.prod(mp.diagonal(packed, 0, -2, -1), -1))
+    return uf.multiply(_parity(pivots, a.dtype), rd.prod(choosing.diagonal(packed, 0, -2, -1), -1))
 
 
 def solve(a, b):
@@ -207,7 +207,7 @@ def solve(a, b):
     packed, _, order = la.lu(a)
     packed = broadcast_to_shape(packed, (*lead, *a.shape[-2:]))
     order = broadcast_to_shape(order, (*lead, a.shape[-1]))
-    b = mp.take_along_axis(broadcast_to_shape(b, (*lead, *b.shape[-2:])), order[..., None], -2, mode="clip")
+    b = choosing.take_along_axis(broadcast_to_shape(b, (*lead, *b.shape[-2:])), order[..., None], -2, mode="clip")
     x = la.triangular_solve(packed, b, left_side=True, lower=True, unit_diagonal=True)
     x = la.triangular_solve(packed, x, left_side=True, lower=False)
     return x[..., 0] if vector else x
@@ -226,7 +226,7 @@ def pinv(a, rtol=None, hermitian: bool = False, *, rcond=None):
     rtol = 10.0 * max(a.shape[-2:]) * _eps(a.dtype) if rtol is None else rtol
     u, s, vh = svd(a, full_matrices=False, hermitian=hermitian)
     cutoff = uf.multiply(mp.expand_dims(rtol, -1), s[..., :1])
-    s = mp.where(uf.greater(s, cutoff), s, np.inf)
+    s = choosing.where(uf.greater(s, cutoff), s, np.inf)
     return matmul(_adjoint(vh), uf.divide(_adjoint(u), creation.astype(s, a.dtype)[..., None]))
 
 
@@ -242,7 +242,7 @@ def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
     u, s, vh = svd(a, full_matrices=False)
     keep = uf.logical_and(uf.greater(s, 0), uf.greater_equal(s, uf.multiply(rcond, s[0])))
     rank = rd.sum(keep)
-    inverse = mp.where(keep, uf.divide(1, mp.where(keep, s, 1)), 0)
+    inverse = choosing.where(keep, uf.divide(1, choosing.where(keep, s, 1)), 0)
     x = matmul(_adjoint(vh), uf.multiply(creation.astype(inverse, a.dtype)[:, None], matmul(_adjoint(u), b)))
     rest = uf.subtract(b, matmul(a, x))
     residuals = rd.sum(uf.real(uf.multiply(rest, uf.conjugate(rest))), 0)
@@ -392,12 +392,12 @@ def cross(x1, x2, /, *, axis: int = -1):
 
 def trace(x, /, *, offset: int = 0, dtype=None):
     """Sums of the diagonals of matrices in the last two dims."""
-    return mp.trace(x, offset, -2, -1, dtype)
+    return choosing.trace(x, offset, -2, -1, dtype)
 
 
 def diagonal(x, /, *, offset: int = 0):
     """Diagonals of matrices in the last two dims."""
-    return mp.diagonal(x, offset, -2, -1)
+    return choosing.diagonal(x, offset, -2, -1)
 
 
 def tensorinv(a, ind: int = 2):

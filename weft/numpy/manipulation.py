@@ -1,4 +1,4 @@
-"""Rearranging arrays: shapes, dims, joining, splitting, repeating, flipping, selecting."""
+"""Rearranging arrays: shapes, dims, joining, splitting, repeating, flipping."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from weft.core.trace import Tracer
 from weft.numpy import indexing
 from weft.numpy.promote import (
     array_of,
-    broadcast,
     broadcast_shapes,
     broadcast_to_shape,
     cast,
@@ -23,13 +22,10 @@ from weft.numpy.promote import (
     value,
 )
 from weft.numpy.reductions import canonical_axes, canonical_axis
-from weft.ops import elementwise as ew, layout, slicing
-from weft.ops.indexing import GatherDimensionNumbers, gather
+from weft.ops import layout, slicing
 from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
 from weft.util.errors import ShapeError
-
-MOST_RUNS = 4                  # slices that a rearranged dim is put together from, at most
 
 
 @takes_out_sharding
@@ -274,7 +270,7 @@ def block(arrays):
     """A matrix assembled from nested lists of blocks."""
     def build(x, depth: int):
         if not isinstance(x, list):
-            return _atleast_nd(x, total)
+            return atleast_nd(x, total)
         return concatenate([build(v, depth + 1) for v in x], axis=-(total - depth) if total else 0)
 
     def levels(x) -> int:
@@ -283,7 +279,8 @@ def block(arrays):
     return build(arrays, 0)
 
 
-def _atleast_nd(x, n: int):
+def atleast_nd(x, n: int):
+    """`x` with leading dims of size one up to `n` dims."""
     from weft.numpy.creation import asarray
     x = asarray(x)
     return reshape(x, (1,) * (n - x.ndim) + tuple(x.shape)) if x.ndim < n else x
@@ -329,7 +326,7 @@ def dsplit(ary, indices_or_sections) -> list:
     return split(ary, indices_or_sections, 2)
 
 
-# ---- repeating, flipping, padding
+# ---- repeating, flipping
 @takes_out_sharding
 def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | None = None):
     """Each element (or slice along `axis`) repeated `repeats` times.
@@ -427,320 +424,6 @@ def roll(a, shift, axis=None):
         if k:
             a = slicing.concatenate([slicing.slice_in_dim(a, n - k, n, axis=d), slicing.slice_in_dim(a, 0, n - k, axis=d)], d)
     return a
-
-
-def pad(array, pad_width, mode="constant", **kwargs):
-    """`array` with `pad_width` elements before and after each dim.
-
-    Modes: constant (`constant_values`), edge, reflect, symmetric, wrap, empty, maximum, minimum, mean,
-    median (of `stat_length` elements), linear_ramp (to `end_values`).
-    """
-    a = array_of("pad", array)
-    widths = _pad_widths(pad_width, a.ndim)
-    if mode in ("constant", "empty"):
-        values = kwargs.get("constant_values", 0)
-        return _pad_constant(a, widths, values)
-    if mode in ("edge", "reflect", "symmetric", "wrap"):
-        odd = mode in ("reflect", "symmetric") and kwargs.get("reflect_type", "even") == "odd"
-        for d, width in enumerate(widths):
-            if any(width):
-                n = a.shape[d]
-                if n == 0:
-                    raise ValueError(f"can't extend empty axis {d} using modes other than 'constant' or 'empty'")
-                inner = _rearranged(a, d, np.pad(np.arange(n), width, mode=mode))
-                a = _oddly_reflected(a, d, inner, width, mode) if odd else inner
-        return a
-    if mode in ("maximum", "minimum", "mean", "median"):
-        return _pad_statistic(a, widths, mode, kwargs.get("stat_length"))
-    if mode == "linear_ramp":
-        return _pad_ramp(a, widths, kwargs.get("end_values", 0))
-    if callable(mode):
-        raise NotImplementedError("weft.numpy.pad: a function as mode is not there yet; pad with zeros and write the borders.")
-    raise ValueError(f"Unimplemented padding mode {mode!r} for weft.numpy.pad.")
-
-
-def _rearranged(a, d: int, source: np.ndarray):
-    """`a` with element `source[i]` of dim `d` at place i.
-
-    Few runs along the last dim are slices, which read whole vectors; along another dim an index moves whole rows.
-    """
-    runs = _runs(source)
-    if d < a.ndim - 1 or len(runs) > MOST_RUNS:
-        return indexing.getitem(a, (slice(None),) * d + (source,))
-    pieces = []
-    for first, step, length in runs:
-        low = builtins.min(first, first + step * (length - 1))
-        piece = slicing.slice_in_dim(a, low, low + (length if step else 1), axis=d)
-        pieces.append(flip(piece, d) if step < 0 else piece if step else broadcast_to(piece, (*a.shape[:-1], length)))
-    return concatenate(pieces, d)
-
-
-def _runs(source: np.ndarray) -> list[tuple[int, int, int]]:
-    """Indices as runs (first, step, length) with steps of 1, -1 or 0.
-
-    >>> _runs(np.array([2, 1, 0, 1, 2, 3, 3]))
-    [(2, -1, 3), (1, 1, 3), (3, 0, 1)]
-    """
-    runs, i, n = [], 0, len(source)
-    while i < n:
-        step = int(source[i + 1] - source[i]) if i + 1 < n else 0
-        stop = i + 1
-        while abs(step) <= 1 and stop < n and source[stop] - source[stop - 1] == step:
-            stop += 1
-        runs.append((int(source[i]), step if stop > i + 1 else 0, stop - i))
-        i = stop
-    return runs
-
-
-def _oddly_reflected(a, d: int, reflected, width: tuple[int, int], mode):
-    """Dim `d` continued by twice its edge less what is `reflected` there. Each result is a sum of one element and the two edges;
-    NumPy's own answers for the edges and for ones tell how often each counts."""
-    n = a.shape[d]
-    first, last, ones = np.arange(n) == 0, (np.arange(n) == n - 1) & (n > 1), np.ones(n)
-    counts = [np.pad(np.asarray(x, int), width, mode=mode, reflect_type="odd") for x in (first, last, ones)]
-    shape = [-1 if k == d else 1 for k in range(a.ndim)]
-    of_first, of_last, of_inner = [c.reshape(shape).astype(a.dtype) for c in (*counts[:2], counts[2] - counts[0] - counts[1])]
-    edge = lambda at: slicing.slice_in_dim(a, at, at + 1, axis=d)
-    return of_inner * reflected + of_first * edge(0) + of_last * edge(n - 1)
-
-
-def _pad_statistic(a, widths, mode: str, length):
-    """Borders filled with a statistic of the `length` nearest elements (all by default)."""
-    from weft.numpy import reductions, statistics
-    stat = {"maximum": reductions.max, "minimum": reductions.min, "mean": reductions.mean, "median": statistics.median}[mode]
-    lengths = np.broadcast_to(np.asarray(0 if length is None else length), (a.ndim, 2))
-    for d, (before, after) in enumerate(widths):
-        parts = []
-        for side, k in ((0, before), (1, after)):
-            n = a.shape[d]
-            m = builtins.min(int(lengths[d, side]) or n, n)
-            near = slicing.slice_in_dim(a, 0, m, axis=d) if side == 0 else slicing.slice_in_dim(a, n - m, n, axis=d)
-            edge = stat(near, d, keepdims=True)
-            if dtypes.issubdtype(a.dtype, np.integer) and edge.dtype != a.dtype:
-                edge = ew.round(edge, ew.RoundingMethod.TO_NEAREST_EVEN)
-            parts.append(broadcast_to(cast(edge, a.dtype), tuple(k if i == d else m for i, m in enumerate(a.shape))))
-        a = concatenate([parts[0], a, parts[1]], d)
-    return a
-
-
-def _pad_ramp(a, widths, end_values):
-    """Borders that go in equal steps from the edge to an end value."""
-    ends = np.broadcast_to(np.asarray(end_values), (a.ndim, 2))
-    from weft.numpy.creation import linspace
-    for d, (before, after) in enumerate(widths):
-        n = a.shape[d]
-        at = lambda i, a=a, d=d: slicing.index_in_dim(a, i, d, keepdims=False)
-        first = linspace(ends[d, 0], at(0), before, endpoint=False, dtype=a.dtype, axis=d)
-        last = flip(linspace(ends[d, 1], at(n - 1), after, endpoint=False, dtype=a.dtype, axis=d), d)
-        a = concatenate([first, a, last], d)
-    return a
-
-
-def _pad_widths(pad_width, ndim: int) -> list[tuple[int, int]]:
-    if isinstance(pad_width, dict):
-        full = [(0, 0)] * ndim
-        for d, w in pad_width.items():
-            full[canonical_axis(d, ndim, "pad")] = (w, w) if isinstance(w, int) else tuple(w)
-        return full
-    widths = np.broadcast_to(np.asarray(pad_width), (ndim, 2))
-    if widths.size and widths.min() < 0:
-        raise ValueError("index can't contain negative values: pad widths must not be negative.")
-    return [(int(b), int(c)) for b, c in widths]
-
-
-def _pad_constant(a, widths, values):
-    if np.ndim(values) == 0:
-        return slicing.pad(a, cast(concrete(values), a.dtype), [(b, c, 0) for b, c in widths])
-    pairs = np.broadcast_to(np.asarray(values), (a.ndim, 2))
-    for d, (before, after) in enumerate(widths):
-        for side, k in ((0, before), (1, after)):
-            config = [(0, 0, 0)] * a.ndim
-            config[d] = (k, 0, 0) if side == 0 else (0, k, 0)
-            a = slicing.pad(a, np.asarray(pairs[d][side], a.dtype)[()], config)
-    return a
-
-
-# ---- choosing
-def where(condition, x=None, y=None, /, *, size: int | None = None, fill_value=None):
-    """`x` where `condition` holds, else `y`; with one argument, the positions of nonzero elements.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.where(wnp.arange(3) > 1, 1.0, 0.5)
-    Array([0.5, 0.5, 1. ], dtype=float32, weak_type=True)
-    """
-    if x is None and y is None:
-        from weft.numpy.sorting import nonzero
-        return nonzero(condition, size=size, fill_value=fill_value)
-    if x is None or y is None:
-        raise ValueError("where: either both or neither of x and y should be given.")
-    check_arraylike("where", condition, x, y)
-    condition = array_of("where", condition)
-    if condition.dtype != np.bool_:
-        condition = ew.ne(condition, 0)
-    x, y = promote_dtypes(value(x), value(y))
-    condition, x, y = broadcast("where", condition, x, y)
-    return ew.select_n(condition, y, x)
-
-
-def select(condlist, choicelist, default=0):
-    """The first choice whose condition holds, elementwise.
-
-    >>> import weft.numpy as wnp
-    >>> x = wnp.arange(4)
-    >>> wnp.select([x < 1, x > 2], [x - 10, x + 10], 5)
-    Array([-10,   5,   5,  13], dtype=int32)
-    """
-    if len(condlist) != len(choicelist):
-        raise ValueError(f"condlist must have length equal to choicelist ({len(condlist)} vs {len(choicelist)})")
-    if not condlist:
-        raise ValueError("condlist must be non-empty")
-    dtype = dtypes.result_type(default, *choicelist)
-    out = cast(concrete(default), dtype)
-    for c, v in zip(reversed(condlist), reversed(choicelist)):
-        out = where(c, cast(concrete(v), dtype), out)
-    return out
-
-
-def clip(arr=None, /, min=None, max=None, *, a=None, a_min=None, a_max=None):  # noqa: A002
-    """`arr` limited to the interval [min, max]; either bound may be None."""
-    arr = a if arr is None else arr
-    min = a_min if min is None else min  # noqa: A001
-    max = a_max if max is None else max  # noqa: A001
-    arr = array_of("clip", arr)
-    from weft.numpy import ufuncs
-    if min is not None:
-        arr = ufuncs.maximum(min, arr)
-    if max is not None:
-        arr = ufuncs.minimum(max, arr)
-    return arr
-
-
-def take(a, indices, axis: int | None = None, out=None, mode: str | None = None, unique_indices: bool = False,
-         indices_are_sorted: bool = False, fill_value=None):
-    """Elements (or slices along `axis`) at `indices`. Positions out of bounds give NaN (mode 'fill', the default), or are
-    clipped ('clip') or wrapped ('wrap')."""
-    a, positions = array_of("take", a), array_of("take", indices)
-    if axis is None:
-        a, axis = ravel(a), 0
-    axis = canonical_axis(axis, a.ndim, "take")
-    if mode == "wrap":
-        from weft.numpy.ufuncs import remainder
-        positions, mode = remainder(positions, a.shape[axis]), "promise_in_bounds"
-    if mode == "clip":        # as NumPy: negative positions are clipped, not counted from the end
-        positions = clip(positions, 0, builtins.max(a.shape[axis] - 1, 0))
-    mode = {"raise": "fill", None: "fill"}.get(mode, mode)
-    if a.shape[axis] == 0 and positions.size:
-        raise IndexError("cannot do a non-empty take from an empty axes.")
-    return indexing.getitem(a, (slice(None),) * axis + (positions,), mode=mode, fill_value=fill_value,
-                            unique_indices=unique_indices, indices_are_sorted=indices_are_sorted)
-
-
-def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=None):
-    """Elements picked along `axis` by an array of positions of the same rank."""
-    a, positions = array_of("take_along_axis", arr), array_of("take_along_axis", indices)
-    if not dtypes.issubdtype(positions.dtype, np.integer):
-        raise TypeError(f"take_along_axis indices must be of integer type, got {positions.dtype.name}")
-    if axis is None:
-        return take_along_axis(ravel(a), ravel(positions), 0, mode, fill_value)
-    if a.ndim != positions.ndim:
-        raise ValueError(f"indices and arr must have the same number of dimensions; {positions.ndim} vs. {a.ndim}")
-    axis = canonical_axis(axis, a.ndim, "take_along_axis")
-    shape = list(broadcast_shapes(tuple(1 if d == axis else n for d, n in enumerate(a.shape)),
-                                  tuple(1 if d == axis else n for d, n in enumerate(positions.shape))))
-    shape[axis] = positions.shape[axis]
-    if 0 in shape:
-        return layout.full(shape, 0, a.dtype)
-    a = broadcast_to(a, tuple(a.shape[axis] if d == axis else n for d, n in enumerate(shape)))
-    positions = broadcast_to(positions, tuple(shape))
-    # other dims run along with each other, which keeps them split where they are
-    others = tuple(d for d in range(a.ndim) if d != axis)
-    numbers = GatherDimensionNumbers((), (axis,), (axis,), others, others)
-    if dtypes.issubdtype(positions.dtype, np.signedinteger):
-        positions = where(positions < 0, positions + a.shape[axis], positions)
-    return gather(a, layout.expand_dims(positions, (a.ndim,)), numbers, (1,) * a.ndim,
-                  mode="fill" if mode is None else mode, fill_value=fill_value)
-
-
-def put_along_axis(arr, indices, values, axis: int | None, inplace: bool = True, *, mode=None):
-    """`arr` with `values` written along `axis` at positions `indices` (a new array: pass inplace=False)."""
-    if inplace:
-        raise ValueError("put_along_axis: arrays are immutable; pass inplace=False and use the result.")
-    a = array_of("put_along_axis", arr)
-    if axis is None:
-        return layout.reshape(put_along_axis(ravel(a), ravel(indices), values, 0, False, mode=mode), tuple(a.shape))
-    positions = array_of("put_along_axis", indices)
-    axis = canonical_axis(axis, a.ndim, "put_along_axis")
-    index = tuple(positions if d == axis else np.arange(n).reshape([-1 if k == d else 1 for k in range(a.ndim)])
-                  for d, n in enumerate(positions.shape))
-    return a.at[index].set(values, mode=mode)
-
-
-def diag(v, k: int = 0):
-    """The diagonal of a matrix, or the matrix with a given diagonal."""
-    v = array_of("diag", v)
-    if v.ndim == 1:
-        n = v.shape[0] + builtins.abs(k)
-        i, j = np.arange(v.shape[0]) + builtins.max(-k, 0), np.arange(v.shape[0]) + builtins.max(k, 0)
-        from weft.numpy.creation import zeros
-        return zeros((n, n), v.dtype).at[i, j].set(v)
-    if v.ndim == 2:
-        return diagonal(v, k)
-    raise ValueError("diag input must be 1d or 2d")
-
-
-def diagonal(a, offset: int = 0, axis1: int = 0, axis2: int = 1):
-    """The diagonals of `a` in the plane of two dims, in a last dim."""
-    a = moveaxis(array_of("diagonal", a), (axis1, axis2), (-2, -1))
-    n = builtins.max(0, builtins.min(a.shape[-2] + builtins.min(offset, 0), a.shape[-1] - builtins.max(offset, 0)))
-    i, j = np.arange(n) + builtins.max(-offset, 0), np.arange(n) + builtins.max(offset, 0)
-    return indexing.getitem(a, (Ellipsis, i, j))
-
-
-def diagflat(v, k: int = 0):
-    """A matrix with the flattened `v` on diagonal `k`."""
-    return diag(ravel(v), k)
-
-
-def trace(a, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype=None, out=None):
-    """The sum of a diagonal."""
-    from weft.numpy.reductions import sum as total
-    return total(diagonal(a, offset, axis1, axis2), -1, dtype=dtype)
-
-
-def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = False):
-    """`arr` without the slices at positions `obj` (which must be concrete)."""
-    a = array_of("delete", arr)
-    if axis is None:
-        a, axis = ravel(a), 0
-    axis = canonical_axis(axis, a.ndim, "delete")
-    keep = np.delete(np.arange(a.shape[axis]), obj if isinstance(obj, slice) else np.asarray(obj))
-    return indexing.getitem(a, (slice(None),) * axis + (keep,))
-
-
-def insert(arr, obj, values, axis: int | None = None):
-    """`arr` with `values` inserted before positions `obj` (which must be concrete)."""
-    a = array_of("insert", arr)
-    if axis is None:
-        a, axis = ravel(a), 0
-    axis = canonical_axis(axis, a.ndim, "insert")
-    n = a.shape[axis]
-    positions = np.atleast_1d(np.arange(n)[obj] if isinstance(obj, slice) else np.asarray(obj))
-    positions = np.where(positions < 0, positions + n, positions)
-    values = cast(array_of("insert", values) if not isinstance(values, (list, tuple)) else concrete(np.asarray(values)), a.dtype)
-    if values.ndim and np.ndim(obj) == 0 and not isinstance(obj, slice):
-        values = moveaxis(_atleast_nd(values, a.ndim), 0, axis)
-        k = values.shape[axis]
-        positions = np.repeat(positions, k) if len(positions) == 1 else positions
-    k = len(positions)
-    values = broadcast_to(values, tuple(k if d == axis else m for d, m in enumerate(a.shape)))
-    order = np.argsort(positions, kind="stable")
-    target = positions[order] + np.arange(k)
-    slot = np.ones(n + k, bool)
-    slot[target] = False
-    source = np.empty(n + k, np.int64)
-    source[slot] = np.arange(n)
-    source[target] = n + order
-    return indexing.getitem(concatenate([a, values], axis), (slice(None),) * axis + (source,))
 
 
 def resize(a, new_shape):

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from weft.numpy import composed, creation, manipulation as mp, ufuncs as uf
+from weft.numpy import composed, creation, manipulation as mp, padding, ufuncs as uf
 from weft.numpy.promote import cast, check_arraylike, concrete, promote_dtypes, promote_dtypes_inexact, value
 from weft.ops.layout import broadcasted_iota
 from weft.util import dtypes
@@ -19,7 +19,7 @@ def _coefficients(api: str, *args) -> list:
 
 def _aligned(a1, a2) -> list:
     n = max(a1.shape[0], a2.shape[0])
-    return [mp.pad(a, (n - a.shape[0], 0)) if a.shape[0] < n else a for a in (a1, a2)]
+    return [padding.pad(a, (n - a.shape[0], 0)) if a.shape[0] < n else a for a in (a1, a2)]
 
 
 def polyadd(a1, a2):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.numpy import creation, manipulation as mp, reductions as rd, ufuncs as uf
+from weft.numpy import choosing, creation, manipulation as mp, reductions as rd, ufuncs as uf
 from weft.numpy.creation import asarray
 from weft.numpy.promote import cast
 from weft.numpy.sorting import argsort, host_value, lexsort
@@ -62,12 +62,12 @@ def unique(ar, return_index: bool = False, return_inverse: bool = False, return_
     new = mp.concatenate([np.ones((builtins.min(1, n),), bool), rd.any(_differs(ordered[1:], ordered[:-1], equal_nan), 1)])
     number = uf.subtract(rd.cumsum(new), 1)
     count = rd.sum(new)
-    starts = cast(creation.zeros((size,), order.dtype).at[mp.where(new, number, size)].set(
+    starts = cast(creation.zeros((size,), order.dtype).at[choosing.where(new, number, size)].set(
         np.arange(n, dtype=order.dtype), mode="drop"), order.dtype)
     valid = uf.less(np.arange(size), count)
     values = ordered[starts]
     if fill_value is not None:
-        values = mp.where(valid[:, None], values, cast(asarray(fill_value), rows.dtype))
+        values = choosing.where(valid[:, None], values, cast(asarray(fill_value), rows.dtype))
     values = values[:, 0] if axis is None else mp.moveaxis(mp.reshape(values, (size, *moved.shape[1:])), 0, axis)
     result = [values]
     if return_index:

@@ -7,7 +7,7 @@ import builtins
 import numpy as np
 
 from weft.core.trace import Tracer
-from weft.numpy import manipulation as mp, reductions as rd, ufuncs as uf
+from weft.numpy import choosing, manipulation as mp, reductions as rd, ufuncs as uf
 from weft.numpy.promote import array_of, broadcast_to_shape, cast, concrete, promote_dtypes, value
 from weft.ops import elementwise as ew, layout, sorting
 from weft.ops.placement import takes_out_sharding
@@ -87,7 +87,7 @@ def searchsorted(a, v, side: str = "left", sorter=None, *, method: str = "scan")
     high = layout.broadcast_in_dim(np.int32(n), tuple(v.shape), ())
     for _ in range(n.bit_length()):
         middle = ew.shift_right_logical(ew.add(low, high), 1)
-        probe = a[mp.clip(middle, 0, builtins.max(n - 1, 0))] if n else v
+        probe = a[choosing.clip(middle, 0, builtins.max(n - 1, 0))] if n else v
         right = _not_after(probe, v, side)
         open_ = ew.lt(low, high)
         low, high = (ew.select_n(ew.bitwise_and(open_, right), low, ew.add(middle, 1)),
@@ -112,8 +112,8 @@ def digitize(x, bins, right: bool = False, *, method=None):
     if bins.shape[0] == 0:
         return mp.broadcast_to(np.int32(0), np.shape(x))
     rising = uf.greater_equal(bins[-1], bins[0])      # only known when it runs: one search serves bins of both orders
-    found = searchsorted(mp.where(rising, bins, mp.flip(bins)), x, side="left" if right else "right")
-    return mp.where(rising, found, uf.subtract(bins.shape[0], found))
+    found = searchsorted(choosing.where(rising, bins, mp.flip(bins)), x, side="left" if right else "right")
+    return choosing.where(rising, found, uf.subtract(bins.shape[0], found))
 
 
 def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
@@ -128,7 +128,8 @@ def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
     mask = mp.ravel(uf.not_equal(a, 0) if a.dtype != np.bool_ else a)
     order = argsort(uf.logical_not(mask), stable=True)[:size]
     if order.shape[0] < size:
-        order = mp.pad(order, (0, size - order.shape[0]))
+        from weft.numpy.padding import pad
+        order = pad(order, (0, size - order.shape[0]))
     valid = uf.less(layout.broadcasted_iota(np.dtype(np.int32), (size,), 0), rd.sum(mask))
     out = []
     stride = a.size
@@ -136,7 +137,7 @@ def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
     for n, fill in zip(a.shape, fills):
         stride //= builtins.max(n, 1)
         position = uf.remainder(uf.floor_divide(order, builtins.max(stride, 1)), builtins.max(n, 1))
-        out.append(mp.where(valid, position, 0 if fill is None else fill))
+        out.append(choosing.where(valid, position, 0 if fill is None else fill))
     return tuple(out)
 
 
@@ -163,7 +164,7 @@ def compress(condition, a, axis: int | None = None, *, size: int | None = None, 
         a, axis = mp.ravel(a), 0
     axis = rd.canonical_axis(axis, a.ndim, "compress")
     positions = flatnonzero(condition, size=size, fill_value=a.shape[axis])
-    return mp.take(a, positions, axis, mode="fill", fill_value=fill_value)
+    return choosing.take(a, positions, axis, mode="fill", fill_value=fill_value)
 
 
 def choose(a, choices, out=None, mode: str = "raise"):
@@ -174,13 +175,13 @@ def choose(a, choices, out=None, mode: str = "raise"):
     if mode == "wrap":
         a = uf.remainder(a, n)
     elif mode == "clip":
-        a = mp.clip(a, 0, n - 1)
+        a = choosing.clip(a, 0, n - 1)
     elif mode == "raise":
         if isinstance(a, Tracer):
             raise ConcretizationTypeError("choose with mode='raise' needs concrete values; use mode='clip' or 'wrap'.")
         if np.any((np.asarray(a) < 0) | (np.asarray(a) >= n)):
             raise ValueError("invalid entry in choice array")
-    return mp.take_along_axis(stacked, mp.expand_dims(broadcast_to_shape(a, tuple(stacked.shape[1:])), 0), 0)[0]
+    return choosing.take_along_axis(stacked, mp.expand_dims(broadcast_to_shape(a, tuple(stacked.shape[1:])), 0), 0)[0]
 
 
 def isin(element, test_elements, assume_unique: bool = False, invert: bool = False, *, method: str = "auto"):
@@ -204,7 +205,7 @@ def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None):
         length = builtins.max(minlength, int(host.max()) + 1 if host.size else 0)
     weights = np.int32(1) if weights is None else array_of("bincount", weights)
     dtype = weights.dtype if hasattr(weights, "aval") else dtypes.default_int_dtype()
-    return zeros((length,), dtype).at[mp.clip(x, 0, None)].add(weights, mode="drop")
+    return zeros((length,), dtype).at[choosing.clip(x, 0, None)].add(weights, mode="drop")
 
 
 def unravel_index(indices, shape) -> tuple:
@@ -212,7 +213,7 @@ def unravel_index(indices, shape) -> tuple:
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     rest, out = array_of("unravel_index", indices), []
     size = int(np.prod(shape, dtype=np.int64))       # positions out of bounds are clipped, negative ones count from the end
-    rest = mp.clip(mp.where(uf.less(rest, 0), uf.add(rest, size), rest), 0, builtins.max(size - 1, 0))
+    rest = choosing.clip(choosing.where(uf.less(rest, 0), uf.add(rest, size), rest), 0, builtins.max(size - 1, 0))
     for n in reversed(shape):
         out.append(uf.remainder(rest, n))
         rest = uf.floor_divide(rest, n)
@@ -227,7 +228,7 @@ def ravel_multi_index(multi_index, dims, mode: str = "raise", order: str = "C"):
             if np.any((host < 0) | (host >= n)):
                 raise ValueError("invalid entry in coordinates array")
     else:
-        multi_index = [mp.clip(i, 0, n - 1) if mode == "clip" else uf.remainder(i, n) for i, n in zip(multi_index, dims)]
+        multi_index = [choosing.clip(i, 0, n - 1) if mode == "clip" else uf.remainder(i, n) for i, n in zip(multi_index, dims)]
     pairs = list(zip(multi_index, dims))
     flat = 0
     for i, n in pairs if order == "C" else reversed(pairs):

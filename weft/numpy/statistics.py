@@ -6,7 +6,7 @@ import builtins
 
 import numpy as np
 
-from weft.numpy import creation, manipulation as mp, reductions as rd, ufuncs as uf
+from weft.numpy import choosing, creation, manipulation as mp, reductions as rd, ufuncs as uf
 from weft.numpy.creation import asarray
 from weft.numpy.promote import array_of, cast, check_arraylike, concrete, promote_dtypes_inexact, value
 from weft.numpy.sorting import searchsorted, sort
@@ -62,20 +62,20 @@ def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: boo
                   "lower": lambda: low, "higher": lambda: high,
                   "midpoint": lambda: uf.multiply(uf.add(low, high), 0.5)}[method]()
     spoiled = rd.all(nan, -1) if ignore_nan else rd.any(nan, -1)
-    picked = cast(mp.where(spoiled, np.nan, picked), dtype)
+    picked = cast(choosing.where(spoiled, np.nan, picked), dtype)
     kept = tuple(1 if d in axes else k for d, k in enumerate(a.shape))
     return mp.reshape(picked, tuple(q.shape) + kept) if keepdims else picked
 
 
 def _pick(ordered, position, last, lead):
     """Elements of the last dim at float positions of shape [q..., lead...] (or one position for all)."""
-    k = cast(mp.clip(position, 0, last), np.dtype(np.int32))
+    k = cast(choosing.clip(position, 0, last), np.dtype(np.int32))
     k = mp.broadcast_to(k, (*k.shape[:k.ndim - len(lead)], *lead)) if lead else k
     if not lead:
-        return mp.take(ordered, k, 0, mode="clip")
+        return choosing.take(ordered, k, 0, mode="clip")
     if k.ndim == len(lead):
-        return mp.take_along_axis(ordered, k[..., None], -1, mode="clip")[..., 0]
-    return mp.moveaxis(mp.take_along_axis(ordered, mp.moveaxis(k, 0, -1), -1, mode="clip"), -1, 0)
+        return choosing.take_along_axis(ordered, k[..., None], -1, mode="clip")[..., 0]
+    return mp.moveaxis(choosing.take_along_axis(ordered, mp.moveaxis(k, 0, -1), -1, mode="clip"), -1, 0)
 
 
 @takes_out_sharding
@@ -115,16 +115,16 @@ def histogram_bin_edges(a, bins=10, range=None, weights=None):  # noqa: A002
     dtype = dtypes.to_inexact_dtype(a.dtype)
     low, high = cast(concrete(low), dtype), cast(concrete(high), dtype)
     same = uf.equal(low, high)
-    return creation.linspace(mp.where(same, uf.subtract(low, 0.5), low), mp.where(same, uf.add(high, 0.5), high), int(bins) + 1)
+    return creation.linspace(choosing.where(same, uf.subtract(low, 0.5), low), choosing.where(same, uf.add(high, 0.5), high), int(bins) + 1)
 
 
 def _bin_numbers(x, edges):
     """The bin of each element, -1 outside; the last bin holds its right edge."""
     n = edges.shape[0] - 1
     number = uf.subtract(searchsorted(edges, x, side="right"), 1)
-    number = mp.where(uf.equal(x, edges[-1]), n - 1, number)
+    number = choosing.where(uf.equal(x, edges[-1]), n - 1, number)
     inside = uf.logical_and(uf.greater_equal(x, edges[0]), uf.less_equal(x, edges[-1]))
-    return mp.where(inside, mp.clip(number, 0, n - 1), -1)
+    return choosing.where(inside, choosing.clip(number, 0, n - 1), -1)
 
 
 def histogram(a, bins=10, range=None, weights=None, density: bool | None = None):  # noqa: A002
@@ -136,7 +136,7 @@ def histogram(a, bins=10, range=None, weights=None, density: bool | None = None)
     w = creation.ones_like(a) if weights is None else mp.ravel(asarray(weights))
     n = edges.shape[0] - 1
     number = _bin_numbers(a, edges)
-    counts = creation.zeros((n,), w.dtype).at[mp.where(uf.less(number, 0), n, number)].add(w, mode="drop")
+    counts = creation.zeros((n,), w.dtype).at[choosing.where(uf.less(number, 0), n, number)].add(w, mode="drop")
     if density:
         counts = uf.divide(uf.divide(counts, rd.sum(counts)), uf.subtract(edges[1:], edges[:-1]))
     return counts, edges
@@ -162,7 +162,7 @@ def histogramdd(sample, bins=10, range=None, weights=None, density: bool | None 
         outside = uf.logical_or(outside, k < 0)
     shape = tuple(e.shape[0] - 1 for e in edges)
     w = creation.ones((points,), dtypes.default_int_dtype()) if weights is None else asarray(weights)
-    index = tuple(mp.where(outside, n, k) for n, k in zip(shape, numbers))
+    index = tuple(choosing.where(outside, n, k) for n, k in zip(shape, numbers))
     counts = creation.zeros(shape, w.dtype).at[index].add(w, mode="drop")
     if density:
         counts = counts / rd.sum(counts)
@@ -216,5 +216,5 @@ def corrcoef(x, y=None, rowvar: bool = True):
     c = cov(x, y, rowvar)
     if c.ndim == 0:
         return uf.divide(c, c)
-    d = uf.sqrt(uf.real(mp.diag(c)))
+    d = uf.sqrt(uf.real(choosing.diag(c)))
     return uf.divide(uf.divide(c, d[:, None]), d[None, :])

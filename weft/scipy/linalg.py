@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.control.cond import cond
 from weft.control.scan import scan
-from weft.numpy import creation, linalg, manipulation as mp, ufuncs as uf
+from weft.numpy import choosing, creation, linalg, manipulation as mp, padding, ufuncs as uf
 from weft.numpy.linalg import det, inv
 from weft.numpy.promote import array_of, broadcast_shapes, broadcast_to_shape, concrete, inexact, promote_dtypes_inexact, value
 from weft.ops import linalg as la
@@ -158,13 +158,13 @@ def expm(A, *, upper_triangular: bool = False, max_squarings: int = 16):
     odd, even = _pade(a * uf.exp2(-halvings)[..., None, None], degree)
     approximant = solve_triangular(even - odd, even + odd) if upper_triangular else linalg.solve(even - odd, even + odd)
     possible = halvings <= max_squarings    # (not of NaN either, which should not decide how often the others are squared)
-    most = mp.where(possible, halvings, 0).max()
+    most = choosing.where(possible, halvings, 0).max()
 
     def step(x, i):
-        return cond(i < most, lambda x: mp.where((i < halvings)[..., None, None], linalg.matmul(x, x), x), lambda x: x, x), None
+        return cond(i < most, lambda x: choosing.where((i < halvings)[..., None, None], linalg.matmul(x, x), x), lambda x: x, x), None
 
     result = scan(step, approximant, np.arange(max_squarings, dtype=real))[0]
-    return creation.astype(mp.where(possible[..., None, None], result, np.nan), given)
+    return creation.astype(choosing.where(possible[..., None, None], result, np.nan), given)
 
 
 def block_diag(*arrs):
@@ -173,7 +173,7 @@ def block_diag(*arrs):
     columns = sum(b.shape[1] for b in blocks)
     rows, at = [], 0
     for b in blocks:
-        rows.append(mp.pad(b, ((0, 0), (at, columns - at - b.shape[1]))))
+        rows.append(padding.pad(b, ((0, 0), (at, columns - at - b.shape[1]))))
         at += b.shape[1]
     return mp.concatenate(rows, 0)
 

@@ -1,0 +1,206 @@
+"""Choosing elements: by conditions and bounds, at positions along a dim, on diagonals; leaving out and putting in."""
+
+from __future__ import annotations
+
+import builtins
+
+import numpy as np
+
+from weft.numpy import indexing
+from weft.numpy.manipulation import atleast_nd, broadcast_to, concatenate, moveaxis, ravel
+from weft.numpy.promote import (
+    array_of,
+    broadcast,
+    broadcast_shapes,
+    cast,
+    check_arraylike,
+    concrete,
+    promote_dtypes,
+    value,
+)
+from weft.numpy.reductions import canonical_axis
+from weft.ops import elementwise as ew, layout
+from weft.ops.indexing import GatherDimensionNumbers, gather
+from weft.util import dtypes
+
+
+def where(condition, x=None, y=None, /, *, size: int | None = None, fill_value=None):
+    """`x` where `condition` holds, else `y`; with one argument, the positions of nonzero elements.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.where(wnp.arange(3) > 1, 1.0, 0.5)
+    Array([0.5, 0.5, 1. ], dtype=float32, weak_type=True)
+    """
+    if x is None and y is None:
+        from weft.numpy.sorting import nonzero
+        return nonzero(condition, size=size, fill_value=fill_value)
+    if x is None or y is None:
+        raise ValueError("where: either both or neither of x and y should be given.")
+    check_arraylike("where", condition, x, y)
+    condition = array_of("where", condition)
+    if condition.dtype != np.bool_:
+        condition = ew.ne(condition, 0)
+    x, y = promote_dtypes(value(x), value(y))
+    condition, x, y = broadcast("where", condition, x, y)
+    return ew.select_n(condition, y, x)
+
+
+def select(condlist, choicelist, default=0):
+    """The first choice whose condition holds, elementwise.
+
+    >>> import weft.numpy as wnp
+    >>> x = wnp.arange(4)
+    >>> wnp.select([x < 1, x > 2], [x - 10, x + 10], 5)
+    Array([-10,   5,   5,  13], dtype=int32)
+    """
+    if len(condlist) != len(choicelist):
+        raise ValueError(f"condlist must have length equal to choicelist ({len(condlist)} vs {len(choicelist)})")
+    if not condlist:
+        raise ValueError("condlist must be non-empty")
+    dtype = dtypes.result_type(default, *choicelist)
+    out = cast(concrete(default), dtype)
+    for c, v in zip(reversed(condlist), reversed(choicelist)):
+        out = where(c, cast(concrete(v), dtype), out)
+    return out
+
+
+def clip(arr=None, /, min=None, max=None, *, a=None, a_min=None, a_max=None):  # noqa: A002
+    """`arr` limited to the interval [min, max]; either bound may be None."""
+    arr = a if arr is None else arr
+    min = a_min if min is None else min  # noqa: A001
+    max = a_max if max is None else max  # noqa: A001
+    arr = array_of("clip", arr)
+    from weft.numpy import ufuncs
+    if min is not None:
+        arr = ufuncs.maximum(min, arr)
+    if max is not None:
+        arr = ufuncs.minimum(max, arr)
+    return arr
+
+
+def take(a, indices, axis: int | None = None, out=None, mode: str | None = None, unique_indices: bool = False,
+         indices_are_sorted: bool = False, fill_value=None):
+    """Elements (or slices along `axis`) at `indices`. Positions out of bounds give NaN (mode 'fill', the default), or are
+    clipped ('clip') or wrapped ('wrap')."""
+    a, positions = array_of("take", a), array_of("take", indices)
+    if axis is None:
+        a, axis = ravel(a), 0
+    axis = canonical_axis(axis, a.ndim, "take")
+    if mode == "wrap":
+        from weft.numpy.ufuncs import remainder
+        positions, mode = remainder(positions, a.shape[axis]), "promise_in_bounds"
+    if mode == "clip":        # as NumPy: negative positions are clipped, not counted from the end
+        positions = clip(positions, 0, builtins.max(a.shape[axis] - 1, 0))
+    mode = {"raise": "fill", None: "fill"}.get(mode, mode)
+    if a.shape[axis] == 0 and positions.size:
+        raise IndexError("cannot do a non-empty take from an empty axes.")
+    return indexing.getitem(a, (slice(None),) * axis + (positions,), mode=mode, fill_value=fill_value,
+                            unique_indices=unique_indices, indices_are_sorted=indices_are_sorted)
+
+
+def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=None):
+    """Elements picked along `axis` by an array of positions of the same rank."""
+    a, positions = array_of("take_along_axis", arr), array_of("take_along_axis", indices)
+    if not dtypes.issubdtype(positions.dtype, np.integer):
+        raise TypeError(f"take_along_axis indices must be of integer type, got {positions.dtype.name}")
+    if axis is None:
+        return take_along_axis(ravel(a), ravel(positions), 0, mode, fill_value)
+    if a.ndim != positions.ndim:
+        raise ValueError(f"indices and arr must have the same number of dimensions; {positions.ndim} vs. {a.ndim}")
+    axis = canonical_axis(axis, a.ndim, "take_along_axis")
+    shape = list(broadcast_shapes(tuple(1 if d == axis else n for d, n in enumerate(a.shape)),
+                                  tuple(1 if d == axis else n for d, n in enumerate(positions.shape))))
+    shape[axis] = positions.shape[axis]
+    if 0 in shape:
+        return layout.full(shape, 0, a.dtype)
+    a = broadcast_to(a, tuple(a.shape[axis] if d == axis else n for d, n in enumerate(shape)))
+    positions = broadcast_to(positions, tuple(shape))
+    # other dims run along with each other, which keeps them split where they are
+    others = tuple(d for d in range(a.ndim) if d != axis)
+    numbers = GatherDimensionNumbers((), (axis,), (axis,), others, others)
+    if dtypes.issubdtype(positions.dtype, np.signedinteger):
+        positions = where(positions < 0, positions + a.shape[axis], positions)
+    return gather(a, layout.expand_dims(positions, (a.ndim,)), numbers, (1,) * a.ndim,
+                  mode="fill" if mode is None else mode, fill_value=fill_value)
+
+
+def put_along_axis(arr, indices, values, axis: int | None, inplace: bool = True, *, mode=None):
+    """`arr` with `values` written along `axis` at positions `indices` (a new array: pass inplace=False)."""
+    if inplace:
+        raise ValueError("put_along_axis: arrays are immutable; pass inplace=False and use the result.")
+    a = array_of("put_along_axis", arr)
+    if axis is None:
+        return layout.reshape(put_along_axis(ravel(a), ravel(indices), values, 0, False, mode=mode), tuple(a.shape))
+    positions = array_of("put_along_axis", indices)
+    axis = canonical_axis(axis, a.ndim, "put_along_axis")
+    index = tuple(positions if d == axis else np.arange(n).reshape([-1 if k == d else 1 for k in range(a.ndim)])
+                  for d, n in enumerate(positions.shape))
+    return a.at[index].set(values, mode=mode)
+
+
+def diag(v, k: int = 0):
+    """The diagonal of a matrix, or the matrix with a given diagonal."""
+    v = array_of("diag", v)
+    if v.ndim == 1:
+        n = v.shape[0] + builtins.abs(k)
+        i, j = np.arange(v.shape[0]) + builtins.max(-k, 0), np.arange(v.shape[0]) + builtins.max(k, 0)
+        from weft.numpy.creation import zeros
+        return zeros((n, n), v.dtype).at[i, j].set(v)
+    if v.ndim == 2:
+        return diagonal(v, k)
+    raise ValueError("diag input must be 1d or 2d")
+
+
+def diagonal(a, offset: int = 0, axis1: int = 0, axis2: int = 1):
+    """The diagonals of `a` in the plane of two dims, in a last dim."""
+    a = moveaxis(array_of("diagonal", a), (axis1, axis2), (-2, -1))
+    n = builtins.max(0, builtins.min(a.shape[-2] + builtins.min(offset, 0), a.shape[-1] - builtins.max(offset, 0)))
+    i, j = np.arange(n) + builtins.max(-offset, 0), np.arange(n) + builtins.max(offset, 0)
+    return indexing.getitem(a, (Ellipsis, i, j))
+
+
+def diagflat(v, k: int = 0):
+    """A matrix with the flattened `v` on diagonal `k`."""
+    return diag(ravel(v), k)
+
+
+def trace(a, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype=None, out=None):
+    """The sum of a diagonal."""
+    from weft.numpy.reductions import sum as total
+    return total(diagonal(a, offset, axis1, axis2), -1, dtype=dtype)
+
+
+def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = False):
+    """`arr` without the slices at positions `obj` (which must be concrete)."""
+    a = array_of("delete", arr)
+    if axis is None:
+        a, axis = ravel(a), 0
+    axis = canonical_axis(axis, a.ndim, "delete")
+    keep = np.delete(np.arange(a.shape[axis]), obj if isinstance(obj, slice) else np.asarray(obj))
+    return indexing.getitem(a, (slice(None),) * axis + (keep,))
+
+
+def insert(arr, obj, values, axis: int | None = None):
+    """`arr` with `values` inserted before positions `obj` (which must be concrete)."""
+    a = array_of("insert", arr)
+    if axis is None:
+        a, axis = ravel(a), 0
+    axis = canonical_axis(axis, a.ndim, "insert")
+    n = a.shape[axis]
+    positions = np.atleast_1d(np.arange(n)[obj] if isinstance(obj, slice) else np.asarray(obj))
+    positions = np.where(positions < 0, positions + n, positions)
+    values = cast(array_of("insert", values) if not isinstance(values, (list, tuple)) else concrete(np.asarray(values)), a.dtype)
+    if values.ndim and np.ndim(obj) == 0 and not isinstance(obj, slice):
+        values = moveaxis(atleast_nd(values, a.ndim), 0, axis)
+        k = values.shape[axis]
+        positions = np.repeat(positions, k) if len(positions) == 1 else positions
+    k = len(positions)
+    values = broadcast_to(values, tuple(k if d == axis else m for d, m in enumerate(a.shape)))
+    order = np.argsort(positions, kind="stable")
+    target = positions[order] + np.arange(k)
+    slot = np.ones(n + k, bool)
+    slot[target] = False
+    source = np.empty(n + k, np.int64)
+    source[slot] = np.arange(n)
+    source[target] = n + order
+    return indexing.getitem(concatenate([a, values], axis), (slice(None),) * axis + (source,))

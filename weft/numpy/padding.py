@@ -1,0 +1,147 @@
+"""Padding arrays: constants, continued edges, reflections, statistics and ramps."""
+
+from __future__ import annotations
+
+import builtins
+
+import numpy as np
+
+from weft.numpy import indexing
+from weft.numpy.manipulation import broadcast_to, concatenate, flip
+from weft.numpy.promote import array_of, cast, concrete
+from weft.numpy.reductions import canonical_axis
+from weft.ops import elementwise as ew, slicing
+from weft.util import dtypes
+
+MOST_RUNS = 4                  # slices that a rearranged dim is put together from, at most
+
+
+def pad(array, pad_width, mode="constant", **kwargs):
+    """`array` with `pad_width` elements before and after each dim.
+
+    Modes: constant (`constant_values`), edge, reflect, symmetric, wrap, empty, maximum, minimum, mean,
+    median (of `stat_length` elements), linear_ramp (to `end_values`).
+    """
+    a = array_of("pad", array)
+    widths = _pad_widths(pad_width, a.ndim)
+    if mode in ("constant", "empty"):
+        values = kwargs.get("constant_values", 0)
+        return _pad_constant(a, widths, values)
+    if mode in ("edge", "reflect", "symmetric", "wrap"):
+        odd = mode in ("reflect", "symmetric") and kwargs.get("reflect_type", "even") == "odd"
+        for d, width in enumerate(widths):
+            if any(width):
+                n = a.shape[d]
+                if n == 0:
+                    raise ValueError(f"can't extend empty axis {d} using modes other than 'constant' or 'empty'")
+                inner = _rearranged(a, d, np.pad(np.arange(n), width, mode=mode))
+                a = _oddly_reflected(a, d, inner, width, mode) if odd else inner
+        return a
+    if mode in ("maximum", "minimum", "mean", "median"):
+        return _pad_statistic(a, widths, mode, kwargs.get("stat_length"))
+    if mode == "linear_ramp":
+        return _pad_ramp(a, widths, kwargs.get("end_values", 0))
+    if callable(mode):
+        raise NotImplementedError("weft.numpy.pad: a function as mode is not there yet; pad with zeros and write the borders.")
+    raise ValueError(f"Unimplemented padding mode {mode!r} for weft.numpy.pad.")
+
+
+def _rearranged(a, d: int, source: np.ndarray):
+    """`a` with element `source[i]` of dim `d` at place i.
+
+    Few runs along the last dim are slices, which read whole vectors; along another dim an index moves whole rows.
+    """
+    runs = _runs(source)
+    if d < a.ndim - 1 or len(runs) > MOST_RUNS:
+        return indexing.getitem(a, (slice(None),) * d + (source,))
+    pieces = []
+    for first, step, length in runs:
+        low = builtins.min(first, first + step * (length - 1))
+        piece = slicing.slice_in_dim(a, low, low + (length if step else 1), axis=d)
+        pieces.append(flip(piece, d) if step < 0 else piece if step else broadcast_to(piece, (*a.shape[:-1], length)))
+    return concatenate(pieces, d)
+
+
+def _runs(source: np.ndarray) -> list[tuple[int, int, int]]:
+    """Indices as runs (first, step, length) with steps of 1, -1 or 0.
+
+    >>> _runs(np.array([2, 1, 0, 1, 2, 3, 3]))
+    [(2, -1, 3), (1, 1, 3), (3, 0, 1)]
+    """
+    runs, i, n = [], 0, len(source)
+    while i < n:
+        step = int(source[i + 1] - source[i]) if i + 1 < n else 0
+        stop = i + 1
+        while abs(step) <= 1 and stop < n and source[stop] - source[stop - 1] == step:
+            stop += 1
+        runs.append((int(source[i]), step if stop > i + 1 else 0, stop - i))
+        i = stop
+    return runs
+
+
+def _oddly_reflected(a, d: int, reflected, width: tuple[int, int], mode):
+    """Dim `d` continued by twice its edge less what is `reflected` there. Each result is a sum of one element and the two edges;
+    NumPy's own answers for the edges and for ones tell how often each counts."""
+    n = a.shape[d]
+    first, last, ones = np.arange(n) == 0, (np.arange(n) == n - 1) & (n > 1), np.ones(n)
+    counts = [np.pad(np.asarray(x, int), width, mode=mode, reflect_type="odd") for x in (first, last, ones)]
+    shape = [-1 if k == d else 1 for k in range(a.ndim)]
+    of_first, of_last, of_inner = [c.reshape(shape).astype(a.dtype) for c in (*counts[:2], counts[2] - counts[0] - counts[1])]
+    edge = lambda at: slicing.slice_in_dim(a, at, at + 1, axis=d)
+    return of_inner * reflected + of_first * edge(0) + of_last * edge(n - 1)
+
+
+def _pad_statistic(a, widths, mode: str, length):
+    """Borders filled with a statistic of the `length` nearest elements (all by default)."""
+    from weft.numpy import reductions, statistics
+    stat = {"maximum": reductions.max, "minimum": reductions.min, "mean": reductions.mean, "median": statistics.median}[mode]
+    lengths = np.broadcast_to(np.asarray(0 if length is None else length), (a.ndim, 2))
+    for d, (before, after) in enumerate(widths):
+        parts = []
+        for side, k in ((0, before), (1, after)):
+            n = a.shape[d]
+            m = builtins.min(int(lengths[d, side]) or n, n)
+            near = slicing.slice_in_dim(a, 0, m, axis=d) if side == 0 else slicing.slice_in_dim(a, n - m, n, axis=d)
+            edge = stat(near, d, keepdims=True)
+            if dtypes.issubdtype(a.dtype, np.integer) and edge.dtype != a.dtype:
+                edge = ew.round(edge, ew.RoundingMethod.TO_NEAREST_EVEN)
+            parts.append(broadcast_to(cast(edge, a.dtype), tuple(k if i == d else m for i, m in enumerate(a.shape))))
+        a = concatenate([parts[0], a, parts[1]], d)
+    return a
+
+
+def _pad_ramp(a, widths, end_values):
+    """Borders that go in equal steps from the edge to an end value."""
+    ends = np.broadcast_to(np.asarray(end_values), (a.ndim, 2))
+    from weft.numpy.creation import linspace
+    for d, (before, after) in enumerate(widths):
+        n = a.shape[d]
+        at = lambda i, a=a, d=d: slicing.index_in_dim(a, i, d, keepdims=False)
+        first = linspace(ends[d, 0], at(0), before, endpoint=False, dtype=a.dtype, axis=d)
+        last = flip(linspace(ends[d, 1], at(n - 1), after, endpoint=False, dtype=a.dtype, axis=d), d)
+        a = concatenate([first, a, last], d)
+    return a
+
+
+def _pad_widths(pad_width, ndim: int) -> list[tuple[int, int]]:
+    if isinstance(pad_width, dict):
+        full = [(0, 0)] * ndim
+        for d, w in pad_width.items():
+            full[canonical_axis(d, ndim, "pad")] = (w, w) if isinstance(w, int) else tuple(w)
+        return full
+    widths = np.broadcast_to(np.asarray(pad_width), (ndim, 2))
+    if widths.size and widths.min() < 0:
+        raise ValueError("index can't contain negative values: pad widths must not be negative.")
+    return [(int(b), int(c)) for b, c in widths]
+
+
+def _pad_constant(a, widths, values):
+    if np.ndim(values) == 0:
+        return slicing.pad(a, cast(concrete(values), a.dtype), [(b, c, 0) for b, c in widths])
+    pairs = np.broadcast_to(np.asarray(values), (a.ndim, 2))
+    for d, (before, after) in enumerate(widths):
+        for side, k in ((0, before), (1, after)):
+            config = [(0, 0, 0)] * a.ndim
+            config[d] = (k, 0, 0) if side == 0 else (0, k, 0)
+            a = slicing.pad(a, np.asarray(pairs[d][side], a.dtype)[()], config)
+    return a
