@@ -14,7 +14,7 @@ import pytest
 from weft.codegen import gemm, gemm_asm, gemm_plan, gemm_tile, pool, target
 from weft.codegen.gemm_shapes import STREAMS
 from weft.codegen.gemm_types import Machine, Recipe
-from weft.codegen.gemm_words import ALONG, DIRECT, PRIVATE, SHARED, Word
+from weft.codegen.gemm_words import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
 from weft.codegen.program import compile_kernel
 from weft.ir.build import Builder
 from weft.ir.loops import Buf, For, Kernel, Store
@@ -287,7 +287,7 @@ def test_uneven_rows_and_columns(types):
 @pytest.mark.parametrize("run_rows, cols, k, segments", [
     (64, 130, 40, 1), (71, 33, 64, 1), (100, 70, 512, 2), (66, 17, 48, 2), (63, 70, 40, 1)])  # fmt: skip
 def test_long_runs_of_rows_are_read_where_they_lie(types, run_rows, cols, k, segments):
-    """Rows of A in shards: each is a product of its own, unless runs are short or blocks of k lie in two segments."""
+    """Rows of A in shards: each is a product of its own, or found by lists where runs are short or blocks of k lie in two segments."""
     rng = np.random.default_rng(7)
     in_type, _, out_type = types
     a, b = values(rng, (2, 3, segments, run_rows, k), in_type), values(rng, (segments * k, cols), in_type)
@@ -300,8 +300,9 @@ def test_long_runs_of_rows_are_read_where_they_lie(types, run_rows, cols, k, seg
     words = run(step, a, b, c)[1]
     close = {"bf16": 0.3, "f64": 1e-11}.get(out_type, 2e-4)
     np.testing.assert_allclose(c.astype(wide), want, rtol=close / 10, atol=close)
-    apart = run_rows >= 64 and k != 48 and Recipe(*types, gemm.machine()).unpacked_ok
-    assert (words[Word.BATCH], words[Word.A_DIRECT]) == ((4, 1) if apart else (1, 0))
+    recipe = Recipe(*types, gemm.machine())
+    apart, listed = run_rows >= 64 and k != 48 and recipe.unpacked_ok, IN_RUNS * gemm_asm.finds_runs(recipe)
+    assert (words[Word.BATCH], words[Word.A_DIRECT]) == ((4, 1) if apart else (1, listed))
 
 
 def test_empty_sum_writes_zeros_and_empty_results_write_nothing():
@@ -580,7 +581,7 @@ def test_assembled_kernels_give_the_bits_of_those_that_llvm_compiles(types, join
     recipe, rng = Recipe(*types.split(), machine), np.random.default_rng(5)
     if not joins and not Recipe(*types.split(), gemm.machine()).joined:
         pytest.skip("joins nothing")
-    names = sorted(name for name in gemm_tile.all_pieces(recipe) if name.startswith("kernel"))
+    names = sorted(name for name in gemm_tile.all_pieces(recipe) if name.startswith("kernel") and "runs" not in name)
     modules = [gemm_asm.module(recipe, [*names, "blocks"]), gemm_tile._kernel_module(recipe, [*names, "blocks"])]
     kinds = [target.link(target.emit_object(text, target.current(), quick), names, {}) for text, quick in zip(modules, (True, False))]
     dtype, row = DTYPES[recipe.acc], recipe.panel_row_bytes
@@ -771,15 +772,15 @@ def test_a_little_more_than_a_block_is_one():
 
 @pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "f32", "f32"), ("c64",) * 3], ids="-".join)
 def test_a_sum_in_segments_reads_a_where_it_lies(types, monkeypatch):
-    """Where blocks of k end with its segments; other ones are packed."""
+    """In rows where blocks of k end with its segments, by lists where these do not but are long; others are packed."""
     monkeypatch.setattr(gemm_plan, "_BLOCK_STEPS", (16, 16))
     gemm._describe.cache_clear()
     direct = [check(Case(*shape, types, outer=outer, tail=tail))[1][Word.A_DIRECT]
               for shape in [(50, 130, 64), (13, 70, 32)] for outer in [(2,), (5,), (3, 2)] for tail in (False, True)]  # fmt: skip
-    packed = [check(Case(50, 130, k, types, outer=(3,)))[1][Word.A_DIRECT] for k in (36, 5)]
+    lists, packed = [check(Case(50, 130, k, types, outer=(3,)))[1][Word.A_DIRECT] for k in (36, 5)]
     gemm._describe.cache_clear()
     assert sum(direct) >= (1 if types[0] == "c64" else len(direct)) or not Recipe(*types, gemm.machine()).unpacked_ok
-    assert not any(packed)
+    assert not packed and lists == IN_RUNS * gemm_asm.finds_runs(Recipe(*types, gemm.machine()))
 
 
 def test_rows_along_b_have_the_same_bits_by_any_number_of_threads(monkeypatch):

@@ -13,13 +13,13 @@ from weft.codegen.gemm_shapes import LINE_BEATS, ROW_COUNTS, STREAMS, kernel_nam
 from weft.codegen.gemm_types import Machine, Recipe
 
 # Registers of all kernels. Arguments come in the first six of these, and on the stack.
-_A, _AS, _B, _BS, _BEATS, _SRC = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
+_A, _AS, _B, _BS, _BEATS, SRC = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
 _AS3, _AS5, _DST, _DS, _AHEAD, _NEXT = _KEPT = ("%rbx", "%r12", "%r15", "%rbp", "%r14", "%r13")
-_I, _X, _Y = "%rax", "%r10", "%r11"
+I, X, Y = "%rax", "%r10", "%r11"
 #: of where the sums will go, the distance of its rows, and the streams there: until they go there
-_OF_PLACE = _DST, _DS, _SRC
+_OF_PLACE = _DST, _DS, SRC
 #: place of the arguments on the stack, above what is kept there
-_ON_STACK = {name: 8 * (len(_KEPT) + 1 + i) for i, name in enumerate(
+ON_STACK = {name: 8 * (len(_KEPT) + 1 + i) for i, name in enumerate(
     ("ss", "dst", "ds", "last", "ahead", "next", "place", "pitch", "streams"))}
 #: vector registers beside the sums: those of B, the element of A, a product, parts of sums
 _OF_B, _OF_A, _PRODUCT, _EVEN, _ODD = 24, 28, 29, 30, 31
@@ -30,10 +30,19 @@ def suits(machine: Machine) -> bool:
     return machine.masks and sys.platform == "linux"
 
 
+def finds_runs(recipe: Recipe) -> bool:
+    """Whether there are kernels that find A by lists (`gemm_asm_runs`)."""
+    return suits(recipe.machine) and recipe.unpacked_ok and not recipe.is_complex and not recipe.quads
+
+
 def module(recipe: Recipe, wanted: Collection[str]) -> str:
     """Return a module with the kernels whose names are wanted, which heed `src` if "blocks" is wanted, and `streams` if "tail" is:
     see `gemm_micro`."""
-    kernels = [_Kernel(recipe, rows, *shape) for rows in ROW_COUNTS for shape in shapes(recipe) if kernel_name(rows, *shape) in wanted]
+    kernels = [Kernel(recipe, rows, *shape) for rows in ROW_COUNTS for shape in shapes(recipe) if kernel_name(rows, *shape) in wanted]
+    if any("_runs" in name for name in wanted):
+        from weft.codegen.gemm_asm_runs import kernels as in_runs
+
+        kernels += in_runs(recipe, wanted)
     lines = [line for kernel in kernels for line in kernel.lines("blocks" in wanted, "tail" in wanted)]
     if recipe.quads:  # where the sums of columns lie when quads have been added
         lines = [".p2align 6", ".Lorder:", f".long {','.join(str(i % 4 * 4 + i // 4) for i in range(16))}", *lines]
@@ -50,11 +59,13 @@ def mask(count: str, register: str) -> list[str]:
     return ["xorl %eax, %eax", f"btsq {count}, %rax", "decq %rax", f"kmovq %rax, {register}"]
 
 
-class _Kernel:
+class Kernel:
     """One kernel; `vectors` of 0 is half a vector."""
 
+    runs = False
+
     def __init__(self, recipe: Recipe, rows: int, vectors: int, edge: bool) -> None:
-        self.recipe, self.name, self.rows, self.edge = recipe, kernel_name(rows, vectors, edge), rows, edge
+        self.recipe, self.name, self.rows, self.edge = recipe, kernel_name(rows, vectors, edge, self.runs), rows, edge
         self.vectors, self.register = (vectors, "%zmm") if vectors else (1, "%ymm")
         self.stored = 1 if recipe.quads else self.vectors    # of a row of sums
         self.element_bytes = recipe.step_bytes // recipe.beats
@@ -66,39 +77,50 @@ class _Kernel:
     def lines(self, adds: bool, tail: bool) -> list[str]:
         prefetches = self.full and not self.edge and not self.recipe.quads
         streams = prefetches and tail
-        unroll = unrolled(self.recipe, self.rows, self.vectors, self.edge)
         tile = [(r, v) for r in range(self.rows) for v in range(self.vectors)]
         out = [f".globl {self.name}", f".type {self.name},@function", ".p2align 4", f"{self.name}:"]
         out += [f"pushq {register}" for register in _KEPT]
-        out += [f"movq {_ON_STACK[name]}(%rsp), {register}"
-                for name, register in (("dst", _DST), ("ds", _DS), ("ahead", _AHEAD), ("next", _NEXT))]
-        out += [f"leaq ({_AS},{_AS},2), {_AS3}", f"leaq ({_AS},{_AS},4), {_AS5}"]
-        if streams:  # what is stored at the end waits until then
-            out += [f"movq {_SRC}, -8(%rsp)"]
-            out += [f"movq {_ON_STACK[name]}(%rsp), {register}" for name, register in zip(("place", "pitch", "streams"), _OF_PLACE)]
+        out += self.take_arguments(streams)
         if self.edge:
-            out += [f"movq {_ON_STACK['last']}(%rsp), {_X}"]
-            out += [f"addq ${(self.vectors - 1) * self.recipe.lanes}, {_X}"] if self.recipe.quads else []
-            out += mask(_X, "%k1")
+            out += [f"movq {ON_STACK['last']}(%rsp), {X}"]
+            out += [f"addq ${(self.vectors - 1) * self.recipe.lanes}, {X}"] if self.recipe.quads else []
+            out += mask(X, "%k1")
         out += [f"vpxord {s}, {s}, {s}" for s in map(self.sum, tile)]
-        if unroll > 1:
-            out += [f"movq {_BEATS}, {_Y}", f"shrq ${unroll.bit_length() - 1}, {_Y}", f"andq ${unroll - 1}, {_BEATS}"]
-            out += self.loop("turns", _Y, [*self.fetch_next_rows(), *self.beats(unroll)])
-        out += self.loop("beats", _BEATS, [*(self.fetch_next_row() if self.full else ()),
-                                           *(_fetch_place(self.recipe, streams) if prefetches else ()), *self.beats(1)])
-        if streams:
-            out += [f"movq {place}(%rsp), {register}" for place, register in zip((_ON_STACK["dst"], _ON_STACK["ds"], -8), _OF_PLACE)]
+        out += self.turns(prefetches, streams)
         if self.recipe.flips:
             out += [f"vpaddd {64 * v}({_B}), {s}, {s}" for (_, v), s in zip(tile, map(self.sum, tile))]
         if self.recipe.quads:
             out += self.add_quads()
         if adds:
-            out += [f"testq {_SRC}, {_SRC}", f"je .L{self.name}_store", f"movq {_ON_STACK['ss']}(%rsp), {_X}"]
-            out += self.each_place(_SRC, _X, lambda place, s, mask: f"{self.add} {place}, {s}, {s}{mask}")
+            out += [f"testq {SRC}, {SRC}", f"je .L{self.name}_store", f"movq {ON_STACK['ss']}(%rsp), {X}"]
+            out += self.each_place(SRC, X, lambda place, s, mask: f"{self.add} {place}, {s}, {s}{mask}")
             out += [f".L{self.name}_store:"]
         out += self.each_place(_DST, _DS, lambda place, s, mask: f"vmovup{self.suffix} {s}, {place}{mask}")
         out += [f"popq {register}" for register in reversed(_KEPT)]
         return [*out, "vzeroupper", "retq", f".size {self.name}, .-{self.name}"]
+
+    def take_arguments(self, streams: bool) -> list[str]:
+        out = [f"movq {ON_STACK[name]}(%rsp), {register}"
+               for name, register in (("dst", _DST), ("ds", _DS), ("ahead", _AHEAD), ("next", _NEXT))]
+        out += [f"leaq ({_AS},{_AS},2), {_AS3}", f"leaq ({_AS},{_AS},4), {_AS5}"]
+        if streams:  # what is stored at the end waits until then
+            out += [f"movq {SRC}, -8(%rsp)"]
+            out += [f"movq {ON_STACK[name]}(%rsp), {register}" for name, register in zip(("place", "pitch", "streams"), _OF_PLACE)]
+        return out
+
+    def turns(self, prefetches: bool, streams: bool) -> list[str]:
+        """All beats; where sums go and come from is known afterwards."""
+        unroll, out = unrolled(self.recipe, self.rows, self.vectors, self.edge), []
+        if unroll > 1:
+            out += [f"movq {_BEATS}, {Y}", f"shrq ${unroll.bit_length() - 1}, {Y}", f"andq ${unroll - 1}, {_BEATS}"]
+            out += self.loop("turns", Y, [*self.fetch_next_rows(), *self.beats(unroll)])
+        out += self.loop("beats", _BEATS, [*(self.fetch_next_row() if self.full else ()),
+                                           *(_fetch_place(self.recipe, streams) if prefetches else ()), *self.beats(1)])
+        return [*out, *(self.take_sums() if streams else ())]
+
+    def take_sums(self) -> list[str]:
+        """Have where sums go and come from at hand again."""
+        return [f"movq {place}(%rsp), {register}" for place, register in zip((ON_STACK["dst"], ON_STACK["ds"], -8), _OF_PLACE)]
 
     def sum(self, place: tuple[int, int]) -> str:
         return f"{self.register}{place[0] * self.vectors + place[1]}"
@@ -112,7 +134,7 @@ class _Kernel:
         """Do `body` as often as `count` says, which may be not at all."""
         label = f".L{self.name}_{name}"
         return ["xorl %eax, %eax", f"testq {count}, {count}", f"je {label}_end", ".p2align 4", f"{label}:", *body,
-                f"incq {_I}", f"cmpq {count}, {_I}", f"jb {label}", f"{label}_end:"]
+                f"incq {I}", f"cmpq {count}, {I}", f"jb {label}", f"{label}_end:"]
 
     def beats(self, count: int) -> list[str]:
         """So many multiply-adds of each sum, and on to the next elements."""
@@ -129,7 +151,11 @@ class _Kernel:
                 out.append(f"{self.broadcast} {self.row(r, u * self.element_bytes)}, {x}")
                 for v in range(self.vectors):
                     out += self.multiply_add(x, f"{self.register}{_OF_B + v}", self.sum((r, v)))
-        return [*out, f"addq ${count * self.element_bytes}, {_A}"]
+        return [*out, *self.go_on(count)]
+
+    def go_on(self, count: int) -> list[str]:
+        """To the elements of A after so many beats."""
+        return [f"addq ${count * self.element_bytes}, {_A}"]
 
     def multiply_add(self, x: str, y: str, sum: str) -> list[str]:
         return multiply_add(self.recipe, x, y, sum, f"{self.register}{_PRODUCT}")
@@ -150,13 +176,13 @@ class _Kernel:
 
     def fetch_next_row(self) -> list[str]:
         """Ask for what the next rows of A have here, which lie far apart: one of them in turn."""
-        return [f"movl %eax, {_X}d", f"andl $7, {_X}d", f"movq {_X}, {_Y}", f"imulq {_AS}, {_Y}", f"addq {_A}, {_Y}",
-                f"prefetcht1 ({_Y},{_NEXT})"]
+        return [f"movl %eax, {X}d", f"andl $7, {X}d", f"movq {X}, {Y}", f"imulq {_AS}, {Y}", f"addq {_A}, {Y}",
+                f"prefetcht1 ({Y},{_NEXT})"]
 
     def fetch_next_rows(self) -> list[str]:
         """The same for all of them, in a long turn."""
-        out = [f"leaq ({_A},{_NEXT}), {_X}"]
-        return out + [f"prefetcht1 {self.row(r).replace(_A, _X)}" for r in range(self.rows)]
+        out = [f"leaq ({_A},{_NEXT}), {X}"]
+        return out + [f"prefetcht1 {self.row(r).replace(_A, X)}" for r in range(self.rows)]
 
     def each_place(self, first: str, stride: str, each: Callable[[str, str, str], str]) -> list[str]:
         """`each(place, sum, mask)` for all sums; `first` goes down the rows."""
@@ -177,12 +203,12 @@ def _fetch_place(recipe: Recipe, streams: bool) -> list[str]:
     """
     lines = recipe.panel_row_bytes // 64
     place, pitch, list_ = _OF_PLACE
-    out = [f"prefetcht1 ({_AHEAD})", f"addq ${64 // LINE_BEATS}, {_AHEAD}", f"imulq {pitch}, {_X}", f"addq {place}, {_X}",
-           f"movl %eax, {_Y}d", f"andl ${8 * (lines - 1)}, {_Y}d"]
+    out = [f"prefetcht1 ({_AHEAD})", f"addq ${64 // LINE_BEATS}, {_AHEAD}", f"imulq {pitch}, {X}", f"addq {place}, {X}",
+           f"movl %eax, {Y}d", f"andl ${8 * (lines - 1)}, {Y}d"]
     if not streams:
-        return [*out, f"prefetcht1 ({_X},{_Y},8)"]
-    return [*out, f"leaq ({_X},{_Y},8), {_X}", f"movl %eax, {_Y}d", f"shrl ${(8 * lines).bit_length() - 1}, {_Y}d",
-            f"andl ${STREAMS - 1}, {_Y}d", f"addq ({list_},{_Y},8), {_X}", f"prefetcht1 ({_X})"]
+        return [*out, f"prefetcht1 ({X},{Y},8)"]
+    return [*out, f"leaq ({X},{Y},8), {X}", f"movl %eax, {Y}d", f"shrl ${(8 * lines).bit_length() - 1}, {Y}d",
+            f"andl ${STREAMS - 1}, {Y}d", f"addq ({list_},{Y},8), {X}", f"prefetcht1 ({X})"]
 
 
 def multiply_add(recipe: Recipe, x: str, y: str, sum: str, product: str) -> list[str]:

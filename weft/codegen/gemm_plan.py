@@ -13,9 +13,9 @@ import math
 from collections.abc import Iterator, Sequence
 
 from weft.codegen import gemm_asm
-from weft.codegen.gemm_shapes import STREAMS
+from weft.codegen.gemm_shapes import SPARE_ROWS, STREAMS
 from weft.codegen.gemm_types import Recipe
-from weft.codegen.gemm_words import ALONG, DIRECT, PRIVATE, SHARED, Word
+from weft.codegen.gemm_words import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
 from weft.ir.loops import ITEMSIZE
 from weft.ir.program import Gemm
 from weft.util.record import record, replace
@@ -37,6 +37,10 @@ _PARTS, _PART_BLOCKS = 16, 4  # tasks that a long sum with few results is to giv
 _RUN_ROWS = 64  # of A in one piece of memory that are a product of their own
 _LEAST_PER_SPARE = 32  # rows for each that is made twice
 _QUADS = 32, 1 << 18  # rows and k that pay for packing B, and elements of A that pay for compiling it
+_RUN = 8  # steps of A in a run that pay for finding it
+_LONG_RUN = 512  # bytes of a run that is found wherever it lies
+_APART = 1 << 10  # bytes between steps of A, or what of them is a power of two, up to which a block of them finds room in a cache
+_LINE, _ACROSS_BYTES = 64, 32 << 10  # of a block of B that is to stay in the first-level cache where steps of A lie more than a line apart
 _DOT_ROWS = 8  # that are multiplied by a vector side by side
 _CACHED = (1 << 19, 8 << 20)  # bytes of B that stay in the second-level and in the last cache
 _IN_PLACE, _IN_PLACE_ROWS = 1 << 19, 512  # bytes of B that are never copied, and rows of A that it is not copied for
@@ -154,7 +158,8 @@ def fold(p: Problem, recipe: Recipe) -> Problem:
         return dim[0] >= 8, useful, dim[0]
 
     dims = sorted(_merge(sorted(dims, key=lambda d: d[1:])), key=suits, reverse=True)
-    k, a, b, outer = dims[0][0], (a[0], dims[0][1]), (dims[0][2], b[1]), dims[1:]
+    k, a, b = dims[0][0], (a[0], dims[0][1]), (dims[0][2], b[1])
+    outer = sorted(dims[1:], key=lambda dim: (dim[2], dim[1]), reverse=True)  # as they lie in memory, so that B may be even
     p = replace(p, k=k, a=a, b=b, outer=tuple(outer))
     if p.tail_args is not None:  # it counts rows, columns and batch elements as they came
         return p
@@ -268,14 +273,15 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
     simple = recipe.out_type == recipe.packed_type and p.c[1] == recipe.out_bytes and p.tail_args is None
     collides = along and p.m > 1  # few rows of A, whose places in the cache are often the same, are all used at once
     a_direct = _a_direct(p, recipe, block) and not collides
-    a_row = 0 if a_direct else _up(block * recipe.step_bytes, 64) + vector
+    in_runs = not along and not a_direct and _a_in_runs(p, recipe)
+    a_row = 0 if a_direct else 8 if in_runs else _up(block * recipe.step_bytes, 64) + vector
     panel = (block + recipe.lanes) * recipe.beats * recipe.panel_row_bytes
     panels = _ceil(p.n, recipe.panel_cols)
     parts = _parts(p, recipe, blocks)
     part_blocks = _ceil(blocks, parts)
     parts = max(_ceil(blocks, part_blocks), 1)
     simple = simple and parts == 1
-    work = _work_of(p, recipe, threads, _ceil(steps, parts), part_blocks, parts, panel, a_direct, simple)
+    work = _work_of(p, recipe, threads, _ceil(steps, parts), part_blocks, parts, panel, a_direct or in_runs, simple)
     split = _best_split(work)
     shared = split.mode == SHARED
     group, chunk = p.batches, panels
@@ -293,6 +299,8 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
     sums = sums_rows * (sums_stride if along else split.tile_panels * sums_stride)
     square = _square(recipe)  # which may begin at any row
     a_bytes = 0 if a_direct else (_up(strip_rows, square) + (square if p.rows else 0)) * a_row
+    if in_runs:
+        a_bytes = (split.tile_rows + SPARE_ROWS) * 8 + (block // max(segment_steps, 1) + 4) * 16
     a_bytes, sums = _up(a_bytes, 64), _up(sums, 64)
     private = split.tile_panels * panel if split.mode == PRIVATE else 0
     shared_bytes = group // p.b_share * blocks * chunk * panel if shared else 0
@@ -300,7 +308,7 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
         shared_bytes = p.batches * _ceil(p.m, split.tile_rows) * _ceil(panels, split.tile_panels) * parts * sums
     return {
         Word.SIMPLE: int(simple),
-        Word.A_DIRECT: int(a_direct),
+        Word.A_DIRECT: IN_RUNS if in_runs else int(a_direct),
         Word.B_MODE: split.mode,
         Word.BLOCK_STEPS: block,
         Word.STEPS: steps,
@@ -337,7 +345,10 @@ def _block_steps(p: Problem, recipe: Recipe) -> int:
     limit = _BLOCK_STEPS[recipe.machine.vector_bytes == 64 and p.m > _SKINNY_ROWS]
     if _is_stream(p, recipe):
         limit = _SKINNY_ROWS_OF_B[p.m >= recipe.rows] // recipe.k_per_step
-    if _is_along(p, recipe) or steps <= _ONE_BLOCK * limit:
+    along = _is_along(p, recipe)
+    if not along and p.a[1] > _LINE and _a_in_runs(p, recipe):
+        limit = _ACROSS_BYTES // recipe.panel_row_bytes
+    if along or steps <= _ONE_BLOCK * limit:
         limit = max(steps, 1)
     per_segment = _ceil(segment_steps, limit)
     if p.segments > 1 and segment_steps > limit // 2 and segment_steps % (8 * per_segment) == 0:  # no block is in two segments
@@ -368,6 +379,19 @@ def _a_direct(p: Problem, recipe: Recipe, block: int) -> bool:
     return dense and recipe.unpacked_ok and (p.segments == 1 or _ceil(p.k, recipe.k_per_step) % block == 0)
 
 
+def _a_in_runs(p: Problem, recipe: Recipe) -> bool:
+    """True when kernels find A by lists where it lies, since packing it would take longer.
+
+    Rows that are dense in runs overlap, as those of windows do, or have long ones. Where rows lie across, a step of k brings a line
+    or two for six elements: that pays where few panels of B would use what is packed, and while caches have room for lines so far apart.
+    """
+    dense = p.a[1] == recipe.in_bytes and p.k % recipe.k_per_step == 0
+    near = p.k * recipe.in_bytes >= min(p.a[0] // 2, _LONG_RUN)
+    across = not recipe.joined and p.n <= 2 * recipe.panel_cols and math.gcd(p.a[1], 1 << 16) <= _APART
+    uneven = bool(p.rows) or p.segments > 1
+    return gemm_asm.finds_runs(recipe) and uneven and p.k >= _RUN and (near if dense else across)
+
+
 def _is_stream(p: Problem, recipe: Recipe) -> bool:
     """True when B is large and dense along n, and has few rows of A to serve: memory sets the pace."""
     large = p.k * p.segments * p.n * recipe.in_bytes > _CACHED[p.m > 2 * recipe.rows]
@@ -386,15 +410,27 @@ def _is_along(p: Problem, recipe: Recipe) -> bool:
 
 
 def _b_direct_ok(p: Problem, recipe: Recipe) -> bool:
-    dense = p.b[1] == recipe.in_bytes and p.segments == 1 and not p.cols and recipe.unpacked_b_ok
+    dense = p.b[1] == recipe.in_bytes and _b_even(p) and not p.cols and recipe.unpacked_b_ok
     return dense and (recipe.machine.masks or p.n % recipe.lanes == 0)
+
+
+def _b_even(p: Problem) -> bool:
+    """True when the steps of B lie evenly through all segments."""
+    steps = p.k
+    for extent, _, stride in reversed(p.outer):
+        if stride != steps * p.b[0]:
+            return False
+        steps *= extent
+    return True
 
 
 def _b_direct_pays(p: Problem, recipe: Recipe) -> bool:
     """True when B is better read where it lies: it is small, or too few rows of A use it to pay for a copy."""
     if not _b_direct_ok(p, recipe):
         return False
-    size, aligned = p.k * p.n * recipe.in_bytes, p.b[0] % recipe.machine.vector_bytes == 0
+    size, aligned = p.k * p.segments * p.n * recipe.in_bytes, p.b[0] % recipe.machine.vector_bytes == 0
+    if p.n == recipe.panel_cols and p.b[0] == recipe.panel_row_bytes:  # it lies as if packed
+        return True
     small, most_rows = (_IN_PLACE, _IN_PLACE_ROWS) if aligned else (_IN_PLACE >> 3, _IN_PLACE_ROWS >> 2)
     few = p.m <= most_rows >> (size > 2 * _CACHED[0]) and size <= _CACHED[1] >> 1
     return few or size <= small or p.m <= 2 * recipe.rows or _is_stream(p, recipe)

@@ -13,6 +13,8 @@ ROW_COUNTS = (1, 2, 4, 6)
 ALONG_STREAMS = 8
 #: beats in which the full kernel fetches one cache line ahead
 LINE_BEATS = 4
+#: addresses of rows of A in a list behind those of a tile: they are asked for, and are nobody's
+SPARE_ROWS = 16
 #: arrays of a tail that are asked for while the last block is multiplied
 STREAMS = 8
 
@@ -22,18 +24,18 @@ def shapes(recipe: Recipe) -> list[tuple[int, bool]]:
     return [(0, True), *((v, True) for v in range(1, recipe.vectors + 1)), (recipe.vectors, False)]
 
 
-def kernel_name(rows: int, vectors: int, edge: bool) -> str:
-    """Return the name of a kernel's function.
+def kernel_name(rows: int, vectors: int, edge: bool, runs: bool = False) -> str:
+    """Return the name of a kernel's function; one for `runs` finds the elements of A by lists.
 
     >>> kernel_name(6, 3, True)
     'kernel_6_3_edge'
     """
-    return f"kernel_{rows}_{vectors}" + ("_edge" if edge else "")
+    return f"kernel_{rows}_{vectors}" + ("_runs" if runs else "") + ("_edge" if edge else "")
 
 
 def kernel_table(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
-    """Return `@kernels`: the addresses of all kernels by rows and shape, null where one is not wanted."""
-    names = [kernel_name(rows, *shape) for rows in ROW_COUNTS for shape in shapes(recipe)]
+    """Return `@kernels`: the addresses of all kernels by rows and shape, null where one is not wanted; then of those for runs."""
+    names = [kernel_name(rows, *shape, runs) for runs in (False, True) for rows in ROW_COUNTS for shape in shapes(recipe)]
     for name in names:
         if name in wanted:
             decls.use(f"declare void @{name}()")

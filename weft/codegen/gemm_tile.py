@@ -18,19 +18,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from weft.codegen import gemm_asm
 from weft.codegen._link import Part
-from weft.codegen.gemm_shapes import LINE_BEATS, ROW_COUNTS, kernel_name, kernel_table, shapes
+from weft.codegen.gemm_shapes import LINE_BEATS, ROW_COUNTS, SPARE_ROWS, kernel_name, kernel_table, shapes
 from weft.codegen.gemm_tail import Ends, add, finish
 from weft.codegen.gemm_text import Decls
 from weft.codegen.gemm_types import Recipe
 from weft.codegen.gemm_way import BATCH, COLS, OUTER, ROWS, Described, Task, block_of, locate, offsets_function, pieces_of, runs, segments
-from weft.codegen.gemm_words import ALONG, DIRECT, PRIVATE, SHARED, Word, way, ways
+from weft.codegen.gemm_words import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word, way, ways
 from weft.util.record import record, replace
 
 
 def all_pieces(recipe: Recipe) -> frozenset[str]:
     """Return the names of all functions and branches that only some matmuls need."""
     usable = [shape for shape in shapes(recipe) if shape[0] or recipe.half_lanes]
-    named = [kernel_name(r, *shape) for r in ROW_COUNTS for shape in usable]
+    kinds = (False, True) if gemm_asm.finds_runs(recipe) else (False,)
+    named = [kernel_name(r, *shape, runs) for runs in kinds for r in ROW_COUNTS for shape in usable]
     named += [] if recipe.is_complex or recipe.quads else ["along", "along_row"]
     packs_a = [] if recipe.quads else ways(recipe, "a")
     said = [f"{name}={value}" for name in _TOLD for value in (*range(_MOST_TOLD + 1), "many")]
@@ -47,8 +48,8 @@ def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     rows = [r for r in ROW_COUNTS if (words[Word.M] >= r if r == recipe.rows else rest & r)]
     used = [(recipe.vectors, False)] if width >= recipe.panel_lanes else []
     used += [(0 if over <= recipe.half_lanes else -(-over // recipe.lanes), True)] if over else []
-    along = words[Word.B_MODE] == ALONG
-    found = ["along" if words[Word.M] > 1 else "along_row"] if along else [kernel_name(r, *shape) for r in rows for shape in used]
+    along, in_runs = words[Word.B_MODE] == ALONG, words[Word.A_DIRECT] == IN_RUNS
+    found = ["along" if words[Word.M] > 1 else "along_row"] if along else [kernel_name(r, *shape, in_runs) for r in rows for shape in used]
     found += ["add"] if words[Word.PARTS] > 1 else []
     found += ["back"] if words[Word.BACK] else []
     found += ["blocks"] if words[Word.BLOCKS] > 1 else []
@@ -84,6 +85,10 @@ def _known(wanted: Collection[str]) -> dict[int, str]:
     found = {_TOLD[name]: values[0] for name, values in seen.items() if len(values) == 1 and values[0] != "many"}
     found |= {} if "blocks" in wanted else {Word.BLOCKS: "1"}
     return found | ({} if "add" in wanted else {Word.PARTS: "1"})
+
+
+def _in_runs(wanted: Collection[str]) -> bool:
+    return any("_runs" in name for name in wanted)
 
 
 def _packs(wanted: Collection[str], operand: str) -> bool:
@@ -404,10 +409,13 @@ def _tile(f: Task, recipe: Recipe, t: _Tile, part: _Part, wanted: Collection[str
     panel_buffer = f.at(part.mine, f.d(Word.PANEL_OFFSET))
     whole_sum = f.equal(f.d(Word.PARTS), 1) if "add" in wanted else "true"
     ms = f.d(Word.A_MS)
-    direct = f.some(f.d(Word.A_DIRECT))
+    direct, in_runs = f.some(f.d(Word.A_DIRECT)), f.equal(f.d(Word.A_DIRECT), IN_RUNS) if _in_runs(wanted) else "false"
     packs_a, packs_b = _packs(wanted, "a"), _packs(wanted, "b")
-    as_ = f.pick(direct, ms, f.d(Word.A_ROW_BYTES)) if packs_a else ms
-    b_mode, of_b = f.d(Word.B_MODE), f.div(t.batch, f.d(Word.B_SHARE))
+    as_ = f.pick(f.equal(f.d(Word.A_DIRECT), 1), ms, f.d(Word.A_ROW_BYTES)) if packs_a or in_runs != "false" else ms
+    steps = f.at(part.mine, f.mul(f.add(f.d(Word.TILE_ROWS), SPARE_ROWS), 8))
+    f.when(in_runs, lambda: _list_rows(f, t, part.mine))
+    walk = as_ if in_runs == "false" else f.pick(in_runs, f.let(f"ptrtoint ptr {steps} to i64"), as_)
+    b_mode, of_b, i0 = f.d(Word.B_MODE), f.div(t.batch, f.d(Word.B_SHARE)), t.i0
 
     def block(kb: str) -> None:
         first, last = block_of(f, kb)
@@ -419,6 +427,7 @@ def _tile(f: Task, recipe: Recipe, t: _Tile, part: _Part, wanted: Collection[str
             packing = f"ptr {f.desc}, ptr {t.b}, ptr {private(p)}, i64 {f.add(f.first_panel, p)}, i64 {first}, i64 {last}"
             f.do(f"call void @pack_panel({packing})")
 
+        f.when(in_runs, lambda: _list_steps(f, recipe, steps, first, last))
         offset = f.mul(first, recipe.step_bytes)
         if f.d(Word.SEGMENTS) != "1":  # a block of A that is read where it lies is in one of them
             segment = f.div(first, f.d(Word.SEGMENT_STEPS))
@@ -431,6 +440,7 @@ def _tile(f: Task, recipe: Recipe, t: _Tile, part: _Part, wanted: Collection[str
                 packing = f"ptr {f.desc}, ptr {t.a}, ptr {part.mine}, i64 {t.i0}, i64 {f.add(t.i0, t.rows)}, i64 {first}, i64 {last}"
                 f.when(direct, lambda: None, lambda: f.do(f"call void @pack_rows({packing})"))
                 a = f.pick(direct, a, part.mine, "ptr")
+            a = f.pick(in_runs, f.at(part.mine, f.mul(f.sub(t.i0, i0), 8)), a, "ptr")
 
             def panel(p: str) -> None:
                 col = f.mul(f.add(f.first_panel, p), recipe.panel_cols)
@@ -442,7 +452,7 @@ def _tile(f: Task, recipe: Recipe, t: _Tile, part: _Part, wanted: Collection[str
                     in_place = f.equal(b_mode, DIRECT)
                     b = f.pick(in_place, b, packed, "ptr")
                     bs = f.pick(in_place, bs, recipe.panel_row_bytes)
-                _panel(f, recipe, t, _Panel(is_first, is_last, p, col, a, as_, b, bs, beats, sums), wanted)
+                _panel(f, recipe, t, _Panel(is_first, is_last, p, col, a, as_, walk, b, bs, beats, sums), wanted)
 
             panels = lambda: f.loop(t.p0, t.p1, 1, panel)
             rows = lambda: _along(f, recipe, t, a, as_, sums, wanted)
@@ -460,6 +470,39 @@ def _tile(f: Task, recipe: Recipe, t: _Tile, part: _Part, wanted: Collection[str
             strip(t, part.sums)
 
     f.loop(part.first, part.last, 1, block)
+
+
+def _list_rows(f: Task, t: _Tile, list_: str) -> None:
+    """Write the addresses of a tile's rows of A, which lie in runs."""
+    ms = f.d(Word.A_MS)
+    kind = "<8 x i64>"
+    steps = f.let(f"mul {kind} {f.splat(ms, 'i64', 8)}, <{', '.join(f'i64 {i}' for i in range(8))}>")
+
+    def run(done: str, offset: str, count: str) -> None:
+        def some(i: str) -> None:  # (what is too much belongs to the next run, or is nobody's)
+            first = f.let(f"ptrtoint ptr {f.at(t.a, f.add(offset, f.mul(i, ms)))} to i64")
+            f.store("i64", 8, f.let(f"add {kind} {f.splat(first, 'i64', 8)}, {steps}"), f.at(list_, f.mul(f.add(done, i), 8)))
+
+        f.loop(0, count, 8, some)
+
+    runs(f, t.i0, f.add(t.i0, t.rows), Word.ROW_RUN, ROWS, ms, run)
+
+
+def _list_steps(f: Task, recipe: Recipe, list_: str, first: str, last: str) -> None:
+    """Write how steps [first, last) of A lie in its rows: see `gemm_asm_runs`."""
+    per, ks, end = recipe.k_per_step, f.d(Word.A_KS), f.slot("ptr")
+    put = lambda value, at: f.do(f"store i64 {value}, ptr {at}, align 8")
+    put(f.mul(ks, per), list_)
+    f.do(f"store ptr {f.at(list_, 8)}, ptr {end}, align 8")
+
+    def run(_: str, offset: str, count: str) -> None:
+        at = f.word(end, 0, "ptr")
+        put(f.ceil_div(count, per), at)
+        put(offset, f.at(at, 8))
+        f.do(f"store ptr {f.at(at, 16)}, ptr {end}, align 8")
+
+    segments(f, recipe, first, last, 0, ks, run)
+    put("0", f.word(end, 0, "ptr"))
 
 
 def _strips(f: Task, recipe: Recipe, t: _Tile, sums: str, wanted: Collection[str], each: Callable[[_Tile, str], None]) -> None:
@@ -510,6 +553,7 @@ class _Panel:
     col: str
     a: str
     a_stride: str
+    a_given: str  # to the kernel: the stride, or a list
     b: str
     b_stride: str
     beats: str
@@ -546,11 +590,12 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel, wanted: Collection[str]
     if only:
         f.decls.use(f"declare void @{only}()")
 
+    in_runs = f.pick(f.equal(f.d(Word.A_DIRECT), IN_RUNS), len(ROW_COUNTS), 0) if _in_runs(wanted) and not only else "0"
     at_once = (p.is_first, to_c) == ("true", "true")    # all of the sum, into C
 
     def rows(_: str, i: str) -> list[str]:
         piece = pieces.at(i)
-        index = f.add(f.mul(piece.kind, len(shapes(recipe))), kind)
+        index = f.add(f.mul(f.add(piece.kind, in_runs), len(shapes(recipe))), kind)
         kernel = f.let(f"load ptr, ptr {f.at('@kernels', f.mul(index, 8))}") if not only else f"@{only}"
         c = f.at(c_panel, f.mul(piece.first, cms))
         # What reaches back makes sums of rows before it once more, the same ones, and must not add them to those in C.
@@ -564,7 +609,7 @@ def _panel(f: Task, recipe: Recipe, t: _Tile, p: _Panel, wanted: Collection[str]
         pf = f.at(ahead, f.mul(f.div(i, recipe.rows), slice_))
         place = t.ends.place(to_finish, c, cms, dst, ds)
         f.do(
-            f"call void {kernel}(ptr {a}, i64 {p.a_stride}, ptr {p.b}, i64 {p.b_stride}, i64 {p.beats}, ptr {src}, i64 {kept}, "
+            f"call void {kernel}(ptr {a}, i64 {p.a_given}, ptr {p.b}, i64 {p.b_stride}, i64 {p.beats}, ptr {src}, i64 {kept}, "
             f"ptr {dst}, i64 {ds}, i64 {last_lanes}, ptr {pf}, i64 {next_rows}{place})"
         )
 

@@ -35,7 +35,7 @@ class Word:
     ROW_RUN = 14  # rows of A that one stride tells
     COL_RUN = 15  # columns of B that one stride tells
     SIMPLE = 16  # kernels may write C themselves: dense rows of accumulators, no tail
-    A_DIRECT = 17  # A is read where it lies
+    A_DIRECT = 17  # A is read where it lies: in even rows (1), or IN_RUNS
     B_MODE = 18  # SHARED, DIRECT, PRIVATE or ALONG
     B_SHARE = 19  # batch elements in a row that have the same B
     BLOCK_STEPS = 20
@@ -81,6 +81,9 @@ class Word:
 
 #: index of the pointers that the caller stores: A, B, C, the tail's function (null when there is none)
 POINTERS = (Word.A, Word.B, Word.C, Word.TAIL)
+
+#: rows of A lie in runs, or what is summed does, and the kernels find them by lists
+IN_RUNS = 2
 
 #: B packed once for all tasks; read where it lies; packed by each task for its tile; read where it lies, along its rows
 SHARED, DIRECT, PRIVATE, ALONG = range(4)

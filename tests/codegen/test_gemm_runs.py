@@ -1,0 +1,116 @@
+"""Matmuls whose A is read by lists where it lies: kernels bit for bit, windows and rows across against NumPy, any number of threads."""
+
+import ctypes
+import itertools
+
+import numpy as np
+import pytest
+
+from tests.codegen.test_gemm import DTYPES, Case, call, check, run, values
+from weft.codegen import gemm, gemm_asm, gemm_plan, gemm_tile, pool, target
+from weft.codegen.gemm_types import Recipe
+from weft.codegen.gemm_words import IN_RUNS, Word
+from weft.ir.program import BufRef, Gemm
+
+pytestmark = pytest.mark.skipif(not gemm_asm.suits(gemm.machine()), reason="for processors with AVX-512")
+REFS = BufRef(0), BufRef(1), BufRef(2)
+
+
+@pytest.mark.parametrize("types", [("f32",) * 3, ("f64",) * 3, ("u64",) * 3], ids="-".join)
+def test_lists_give_the_bits_of_even_rows(types):
+    """An A of uneven rows and steps, and the same one packed, in kernels of every shape."""
+    recipe, rng = Recipe(*types, gemm.machine()), np.random.default_rng(3)
+    names = sorted(name for name in gemm_tile.all_pieces(recipe) if name.startswith("kernel"))
+    text = gemm_asm.module(recipe, [*names, "blocks"])
+    kernels = target.link(target.emit_object(text, target.current(), True), names, {})
+    dtype, row, size = DTYPES[recipe.acc], recipe.panel_row_bytes, recipe.acc_bytes
+    image = values(rng, (4000,), recipe.acc)
+    assert sum("runs" in name for name in names) == len(names) // 2
+
+    for name, step, pieces, adds in itertools.product([x for x in names if "runs" in x], (1, 7), ((), (19,), (8, 1, 12)), (False, True)):
+        starts = rng.permutation(6)[:6] * 300 + 1
+        offsets = [int(x) for x in rng.integers(0, 1000, len(pieces))]
+        beats = sum(pieces)
+        at = np.array([o + step * i for o, count in zip(offsets, pieces) for i in range(count)], np.int64)
+        a = np.ascontiguousarray(image[starts[:, None] + at[None]]) if beats else np.zeros((6, 1), dtype)
+        rows = np.array([image.ctypes.data + size * s for s in starts] + [image.ctypes.data] * 16, np.int64)
+        listed = np.array([step * size, *(x for o, c in zip(offsets, pieces) for x in (c, o * size)), 0, 0], np.int64)
+        b, src = (values(rng, (n * row // size,), recipe.acc) for n in (beats + 1, 6))
+        dst = src + dtype(1000)
+        last, made = recipe.lanes - 3 if name.endswith("edge") and "_0_" not in name else 1, []
+        for kernel, first, second in ((name, rows, listed.ctypes.data), (name.replace("_runs", ""), a, max(beats, 1) * size)):
+            out = dst.copy()
+            arguments = [first.ctypes.data, second, b.ctypes.data, row, beats, src.ctypes.data if adds else None, row, out.ctypes.data, row,
+                         last, b.ctypes.data, 0]
+            ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 12)(kernels[kernel])(*arguments)
+            made.append(out.tobytes())
+        assert made[0] == made[1] != dst.tobytes(), (name, step, pieces, adds)
+
+
+def windows(images, high, across, features, taps, stride):
+    """Places of a window on images, and the strides (image, row, place), in elements; how many there are."""
+    strides = (high * across * features, across * features * stride, features * stride)
+    return strides, (images, (high - taps) // stride + 1, (across - taps) // stride + 1)
+
+
+SHAPES = [(2, 10, 17, 8, 3, 1, 9), (3, 9, 23, 17, 2, 1, 70), (1, 34, 34, 64, 3, 1, 64), (2, 19, 33, 3, 5, 2, 130), (2, 40, 9, 12, 1, 2, 32)]
+
+
+@pytest.mark.parametrize("types", [("f32",) * 3, ("f64",) * 3, ("i32",) * 3], ids="-".join)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_windows_and_their_kernels_gradient(types, shape):
+    """Windows as rows; and as what is summed over, where rows lie across."""
+    *sizes, out = shape
+    images, high, across, features, taps, _ = sizes
+    (n, y, x), places = windows(*sizes)
+    rng = np.random.default_rng(7)
+    image, kernel = values(rng, (images, high, across, features), types[0]), values(rng, (taps * taps * features, out), types[0])
+    results = values(rng, (*places, out), types[0])
+    strides = [s * image.itemsize for s in (n, y, x, across * features, features, 1)]
+    seen = np.lib.stride_tricks.as_strided(image, (*places, taps, taps, features), strides).reshape(-1, taps * taps * features)
+    line = taps * features
+    forward = Gemm(len(seen), out, line, *REFS, (x, 1), (out, 1), (out, 1), *types, (), ((taps, across * features, line * out),),
+                   a_rows=((places[0], n), (places[1], y)))
+    c = np.zeros((len(seen), out), image.dtype)
+    lists = [run(forward, image, kernel, c)[1][Word.A_DIRECT]]
+    _close(c, seen, kernel)
+    backward = Gemm(len(kernel), out, places[2], *REFS, (1, x), (out, 1), (out, 1), *types, (),
+                    ((places[0], n, places[1] * places[2] * out), (places[1], y, places[2] * out)), a_rows=((taps, across * features),))
+    c = np.zeros((len(kernel), out), image.dtype)
+    lists.append(run(backward, image, results, c)[1][Word.A_DIRECT])
+    _close(c, seen.T, results.reshape(-1, out))
+    assert IN_RUNS in lists
+
+
+def _close(c, a, b):
+    if c.dtype.kind == "i":
+        return np.testing.assert_array_equal(c, a.astype(np.int64) @ b.astype(np.int64))
+    a, b = a.astype(np.longdouble), b.astype(np.longdouble)
+    limit = np.abs(a) @ np.abs(b) * (np.finfo(c.dtype).eps * (len(b) ** 0.5 + 2))
+    assert np.all(np.abs(c - a @ b) <= limit)
+
+
+@pytest.mark.parametrize("case", [Case(m, n, k, outer=outer, orders=("mk", b, "mn"), tail=tail) for m, n, k, outer in
+                                  [(50, 64, 140, (7,)), (13, 70, 9, (5, 3)), (193, 30, 130, (5,)), (6, 128, 300, (2,)), (5, 65, 8, (3,))]
+                                  for b in ("kn", "nk") for tail in (False, True)], ids=str)
+def test_segments_of_any_length(case):
+    """What is summed lies in segments that end within blocks of k, or go through several of them."""
+    assert check(case)[1][Word.A_DIRECT] == IN_RUNS
+
+
+def test_the_same_bits_by_any_number_of_threads():
+    (n, y, x), places = windows(4, 34, 34, 64, 3, 1)
+    rng = np.random.default_rng(2)
+    image, results = (rng.standard_normal(s).astype(np.float32) for s in ((4, 34, 34, 64), (*places, 64)))
+    step = Gemm(576, 64, 32, *REFS, (1, x), (64, 1), (64, 1), "f32", "f32", "f32", (), ((4, n, 32 * 32 * 64), (32, y, 32 * 64)),
+                a_rows=((3, 34 * 64),))
+    recipe, made = Recipe("f32", "f32", "f32", gemm.machine()), set()
+    for threads in (1, 2, 3, 7, 64):
+        name, words = gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, threads)
+        words = list(words)
+        words[Word.WORKERS] = max(words[Word.WORKERS], pool.num_threads())
+        c = np.full((576, 64), np.nan, np.float32)
+        call(f"weft_gemm_{name}", words, image, results, c)
+        made.add(c.tobytes())
+        assert words[Word.A_DIRECT] == IN_RUNS
+    assert len(made) == 1
