@@ -8,9 +8,11 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+import weft.ops.elementwise as E
 import weft.ops.layout as L
 from tests.compiler.machine import check
-from weft.compiler import tiles
+from weft.compiler import nest, tiles
+from weft.compiler.schedule import schedule
 from weft.core.stage import stage
 from weft.ir.loops_text import print_kernel
 from weft.ir.types import ShapedArray
@@ -44,7 +46,7 @@ def test_transposes_within_kernels(shape, order, dtype):
 
 @pytest.mark.parametrize("dtype, size", [("f8", 8), ("f4", 16), (BF16, 32), ("i1", 64)], ids=["8", "4", "2", "1"])
 def test_a_tile_is_a_cache_line_wide(dtype, size):
-    x = numbers((256, 192), dtype)
+    x = numbers((260, 192), dtype)
     scheduled = check(stage(lambda x: [L.transpose(x, permutation=(1, 0))], [ShapedArray(x.shape, np.dtype(dtype))]), x)
     assert [buf.size for kernel in scheduled.kernels for buf in kernel.scratch] == [size * size]
 
@@ -56,28 +58,66 @@ def test_short_dims_make_one_line_for_tiles(shape, order):
     assert [buf.size for buf in kernel.scratch] == [256] and "weave" in print_kernel(kernel)
 
 
+def turned(*xs) -> list:
+    return [L.transpose(x, permutation=(1, 0)) for x in xs]
+
+
+def _kernel(shape, dtype="f4"):
+    """The kernel of a transpose."""
+    (kernel,) = schedule(stage(turned, [ShapedArray(shape, np.dtype(dtype))])).kernels
+    return kernel
+
+
 def _side_by_side(shape, dtype="f4") -> int:
     """Rows of tiles that the kernel of a transpose takes side by side."""
-    x = numbers(shape, dtype)
-    (kernel,) = check(stage(lambda x: [L.transpose(x, permutation=(1, 0))], [ShapedArray(x.shape, x.dtype)]), x).kernels
-    return int(re.search(r"serial h in (\d+)", print_kernel(kernel))[1])
+    return int(re.search(r"serial h in (\d+)", print_kernel(_kernel(shape, dtype)))[1])
 
 
-def test_tiles_go_side_by_side_where_lines_of_the_result_lie_quarters_of_pages_apart():
-    assert [_side_by_side((1024, 1024), dtype) for dtype in ("f8", "f4", BF16, "i1")] == [4, 2, 1, 1]
-    assert [_side_by_side((rows, 1024)) for rows in (256, 512, 768)] == [2, 2, 2]
-    assert _side_by_side((1000, 1024)) == _side_by_side((1024, 64)) == 1          # not so far apart; lines too short for a stream
+def test_tiles_are_turned_in_blocks_where_lines_of_the_result_lie_quarters_of_pages_apart():
+    blocks = [_kernel((1024, 1024), dtype).scratch[0] for dtype in ("f8", "f4", BF16, "i1")]
+    assert [(buf.size * size) for buf, size in zip(blocks, (8, 4, 2, 1))] == [1 << 15] * 4
+    assert _kernel((1000, 1024)).scratch[0].size == 256          # not so far apart
+
+
+def test_tiles_go_side_by_side_where_results_go_past_the_caches_but_not_more_lines_than_a_cache_holds():
+    assert [_side_by_side((rows, 4096)) for rows in (4096, 4032)] == [2, 2]
+    assert [_side_by_side((rows, 4000)) for rows in (4096, 4032)] == [4, 4]
+    assert [_side_by_side((8192, 4096), dtype) for dtype in (BF16, "i1")] == [2, 2]
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", BF16], ids=lambda dtype: np.dtype(dtype).name)
+@pytest.mark.parametrize("past", [False, True], ids=["cached", "past"])
 @pytest.mark.parametrize("first", range(16, 71, 11))
-def test_any_number_of_rows_side_by_side(first, dtype, monkeypatch):
+def test_any_number_of_rows_side_by_side(first, past, dtype, monkeypatch):
     monkeypatch.setattr(tiles, "APART", 1)
     monkeypatch.setattr(tiles, "SHORT_LINE", 0)
     monkeypatch.setattr(tiles, "RUN", 64)
+    monkeypatch.setattr(tiles, "HIGH_SKEWED", 2)
+    monkeypatch.setattr(tiles, "HIGH", 2)
+    if past:
+        monkeypatch.setattr(tiles, "STREAM_TILED", 1)
+        monkeypatch.setattr(nest, "STREAM_TILED", 1)
     xs = [numbers((k, k * 30 % 71 + 16), dtype) for k in range(first, min(first + 11, 71))]
-    for x, got in zip(xs, weft.jit(lambda given: [wnp.copy(each.T) for each in given])(xs)):
-        assert (np.asarray(got) == x.T).all()
+    check(stage(turned, [ShapedArray(x.shape, x.dtype) for x in xs]), *xs)
+
+
+@pytest.mark.parametrize("shape, order", [((203, 131), (1, 0)), ((3, 203, 131), (2, 0, 1)), ((3, 203, 131), (0, 2, 1)),
+                                          ((129, 7, 70), (2, 1, 0))], ids=str)
+@pytest.mark.parametrize("dtype", ["f4", BF16, "i1"], ids=lambda dtype: np.dtype(dtype).name)
+def test_rows_that_begin_between_lines(shape, order, dtype, monkeypatch):
+    monkeypatch.setattr(tiles, "STREAM_TILED", 1)
+    monkeypatch.setattr(nest, "STREAM_TILED", 1)
+    x = numbers(shape, dtype)
+    y = numbers([shape[k] for k in order], dtype)
+    both = lambda x, y: [E.add(L.transpose(x, permutation=order), y)]
+    (kernel,) = check(stage(both, [ShapedArray(x.shape, x.dtype), ShapedArray(y.shape, y.dtype)]), x, y).kernels
+    assert "serial p" in print_kernel(kernel)
+
+
+def test_what_is_computed_twice_is_not_overwritten():
+    x, y = numbers((300, 170), "f4"), numbers((170, 300), "f4")
+    given = wnp.array(y)
+    assert (np.asarray(weft.jit(lambda x, y: x.T + y, donate_argnums=1)(x, given)) == x.T + y).all()
 
 
 def test_halves_turn_as_they_lie_in_memory():

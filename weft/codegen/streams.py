@@ -47,9 +47,15 @@ def store(emitter: KernelEmitter, stmt: Store, type_: str, value: Value, index: 
         registers, ahead = [emitter.reversed(x, memory) for x in registers], lanes.w - 1
     base = emitter.address(stmt.buf, type_, emitter.sum(index.base, constant(-ahead)))
     address = b.pure(f"ptrtoint ptr {base} to i64", base)
+    places = [emitter.vector_address(stmt.buf, type_, index, part * lanes.w + ahead) for part in range(emitter.parts)]
+    while nbytes < emitter.target.vector_bytes and len(registers) % 2 == 0 and index.stride > 0:    # halves of lines are joined
+        count = 2 * nbytes // ITEMSIZE[type_]
+        order = ", ".join([f"i32 {lane}" for lane in range(count)])
+        registers = [b.pure(f"shufflevector {memory} {x}, {memory} {y}, <{count} x i32> <{order}>", x, y)
+                     for x, y in zip(registers[0::2], registers[1::2])]
+        places, nbytes, memory = places[0::2], 2 * nbytes, vector(MEMORY[type_], count)
     low = b.pure(f"and i64 {address}, {nbytes - 1}", address)
     aligned = b.pure(f"icmp eq i64 {low}, 0", low)
-    places = [emitter.vector_address(stmt.buf, type_, index, part * lanes.w + ahead) for part in range(emitter.parts)]
     past, plain, done = b.label("past"), b.label("plain"), b.label("done")
     b.line(f"br i1 {aligned}, label %{past}, label %{plain}")
     for label, how in ((past, f"align {nbytes}{tag}, !nontemporal !1"), (plain, f"align {ITEMSIZE[type_]}{tag}")):

@@ -23,7 +23,7 @@ from weft.compiler.phases import phases_of
 from weft.compiler.pieces import Cuts, cuts_of, pieces_of
 from weft.compiler.strips import even_chunk, strips_of
 from weft.compiler.survey import HEAVY, Access, Dim, Survey, price_of
-from weft.compiler.tiles import tiles_of
+from weft.compiler.tiles import STREAM_TILED, tiles_of
 from weft.compiler.translate import Replace, Translate
 from weft.ir.build import Builder, type_name
 from weft.ir.jaxpr import Var
@@ -50,8 +50,7 @@ NEAR = 4                       # the longest step at which neighbours are read t
 SUM_BLOCK = 4096               # a float sum longer than four of these is summed in blocks
 MOST_WOVEN, WOVEN_PRICE = 8, 64    # of a short inner dim that is computed side by side: its extent, all its work
 SPILL_BYTES = 1 << 17
-STREAM_BYTES = 1 << 25         # results that are longer than the caches go past them;
-STREAM_TILED = 1 << 24         # written across their lines they do so sooner
+STREAM_BYTES = 1 << 25         # results that are longer than the caches go past them
 
 
 @record(frozen=False)
@@ -188,7 +187,8 @@ class Nest:
         bufs = [Buf(low.names[v], type_name(v.aval.dtype), v.aval.size) for v in low.leaves]
         bufs += [Buf(self.out_names[o.var], type_name(o.var.aval.dtype), o.var.aval.size, "out") for o in low.outputs]
         kernel = Kernel(tuple(bufs), tuple(self.emit.scopes[0].body), tuple(self.scratch), self.name)
-        return Built(kernel, list(low.leaves), [o.var for o in low.outputs], self._in_place())
+        in_place = [] if tiles is not None and tiles.twice else self._in_place()
+        return Built(kernel, list(low.leaves), [o.var for o in low.outputs], in_place)
 
     def _row_loops(self, rows: list[Dim], where: dict[int, Expr]) -> list:
         """Decide tasks and loops (level, var, extent, kind) over rows; fills `where`: id of Dim -> index expression."""

@@ -4,8 +4,9 @@ In:   a `Nest` whose vector dim strides through an operand that is contiguous al
 Out:  its loops, and statements that bring each tile into scratch first, along its lines, turned in registers.
 
 Tiles follow one another along the operand's lines: reads wait for memory, so they go in order; stores past the caches need not.
-Where lines of a result lie a quarter of a page apart, or a multiple of it, a few rows of tiles go side by side, so that stores fill
-several lines that touch.
+But they want several lines that touch: a few rows of tiles go side by side, no more than the lines of an operand that a cache holds.
+Where rows of a result begin between lines, tiles are skewed: what is stored of a row begins and ends where lines do.
+The last tile of a line ends with it, and does once more what it shares with the one before: no tile is a part of one.
 """
 
 from __future__ import annotations
@@ -17,16 +18,21 @@ from weft.compiler.ahead import FETCHED_BYTES
 from weft.compiler.strips import even_chunk
 from weft.compiler.survey import LINE, Access, Dim
 from weft.compiler.translate import Translate
-from weft.ir.loops import Buf, Expr, Load, Prefetch, Store, Weave
+from weft.ir.build import type_name
+from weft.ir.loops import ITEMSIZE, Buf, Expr, Load, Prefetch, Weave
 
 if TYPE_CHECKING:
     from weft.compiler.nest import Nest
 
+STREAM_TILED = 1 << 24         # bytes of a result that is written past the caches, for it is written across its lines
 RUN = 4096                     # elements of an operand along which tiles, a cache line wide and high, follow one another
 APART = 1 << 10                # bytes: lines so far apart, or a multiple of it, wait for each other unless they touch, also in caches
-READ_AT_ONCE = 32              # lines of an operand side by side, at most
-TILES_AHEAD = 4                # of that many lines the machine's fetchers lose sight: tiles are fetched so many before their turn,
-SHORT_LINE = 1 << 10           # and the next rows where a line ends before a fetcher has found its stream (bytes)
+HIGH, HIGH_SKEWED = 4, 8       # tiles side by side that are written past the caches, if not more than
+NEAR = 1 << 19                 # so many bytes of lines lie in sets of the cache near a core, of which they share those of one way,
+WAY = 1 << 16                  # of so many bytes
+CACHED_ROWS, CACHED_WIDE = 128, 4      # rows and tiles of a block, of its lines, that is turned as a whole where nothing goes past them
+AHEAD = 2                      # tiles before their turn that tiles are fetched: of that many lines the machine's fetchers lose sight,
+SHORT_LINE = 1 << 9            # or rows of tiles, where a line ends before a fetcher has found its stream (bytes)
 LEAST = 16                     # elements that a side of a tiled operand has
 
 
@@ -39,7 +45,7 @@ def tiles_of(nest: Nest) -> Tiles | None:
         if step > 1:
             line = _line_of([dim for dim in nest.dims if dim is not vector], i)
             if math.prod([dim.extent for dim in line]) >= LEAST:
-                return Tiles(nest, line)
+                return Tiles(nest, line, all(out.var.aval.nbytes >= STREAM_TILED for out in nest.low.outputs))
     return None
 
 
@@ -57,9 +63,10 @@ def _line_of(dims: list[Dim], access: int) -> list[Dim]:
 
 
 class Tiles:
-    """Writes the loops over the tiles of one kernel. `line` are the dims along which operands are contiguous."""
+    """Writes the loops over the tiles of one kernel. `line` are the dims along which operands are contiguous; `past` the caches
+    go the results. Some elements are computed `twice`, so nothing may be overwritten that they are computed from."""
 
-    def __init__(self, nest: Nest, line: list[Dim]):
+    def __init__(self, nest: Nest, line: list[Dim], past: bool):
         self.nest, self.b, self.line = nest, nest.b, line
         self.counts = [d.extent for d in line]
         self.dim = dim = Dim(line[-1].dims, math.prod(self.counts), False, line[-1].steps)
@@ -71,77 +78,118 @@ class Tiles:
         while self.size > min(vector.extent, dim.extent):
             self.size //= 2
         self.short = max([dim.extent * a.weight for _, a in self.across], default=0) <= SHORT_LINE
-        paged = any(step(a, dim) * a.weight % APART == 0 for a in nest.survey.accesses if a.buf.startswith("out "))
-        self.high = max(1, min(READ_AT_ONCE, vector.extent) // self.size) if paged and not self.short else 1
+        results = [a for a in nest.survey.accesses if a.buf.startswith("out ")]
+        paged = any(step(a, dim) * a.weight % APART == 0 for a in results)
+        self.skewed = past and self._begin_between_lines(results)
+        self.together = self.skewed or (paged and not past)
+        self.high, self.wide = 1, 1
+        if past:
+            near = min([NEAR // math.gcd(step(a, vector) * a.weight, WAY) // self.size for _, a in self.across], default=1)
+            self.high = max(HIGH, min(HIGH_SKEWED, near)) if self.skewed else min(HIGH, near) if len(line) == 1 else 1 + paged
+        elif paged:
+            self.high, self.wide = CACHED_ROWS // self.size, CACHED_WIDE
+        self.high = max(1, min(self.high, vector.extent // self.size))
+        self.wide = max(1, min(self.wide, dim.extent // self.size))
+        self.rows = self.size * (self.high if self.together else 1)
+        self.twice = dim.extent % (self.size * self.wide) > 0 or (vector.extent % self.rows > 0 and not self.skewed)
+        self.pitch = self.rows + self.size * self.skewed
+
+    def _begin_between_lines(self, results: list[Access]) -> bool:
+        """Whether rows of the results begin anywhere in a line, but all alike."""
+        nest, first = self.nest, results[0]
+        steps = [nest.step(first, dim) for dim in nest.dims]
+        return bool(self.across) and first.weight * self.size >= LINE and nest.vector.extent * first.weight >= LINE \
+            and all(a.plain and a.form == first.form and a.weight == first.weight for a in results) \
+            and nest.step(first, nest.vector) == 1 and any(s > 1 and s * first.weight % LINE for s in steps)
 
     def loops(self, rows: list[Dim], where: dict[int, Expr]) -> list:
         """Decide tasks and loops (level, var, extent, kind); fills `where`: id of Dim -> index expression."""
-        nest, b, vector, dim, size, high = self.nest, self.b, self.nest.vector, self.dim, self.size, self.high
+        nest, b, vector, dim, size = self.nest, self.b, self.nest.vector, self.dim, self.size
+        tall, cols, group = size * self.high, size * self.wide, self.rows
         run = even_chunk(dim.extent, -(-dim.extent // RUN))
         order = [*(row for row in rows if row not in self.line), vector]
         if self.across:
             order.sort(key=lambda row: -nest.step(self.across[0][1], row))
-        counts = [-(-row.extent // (size * high)) if row is vector else row.extent for row in order]
+        counts = [-(-row.extent // tall) if row is vector else row.extent for row in order]
         order, counts = [*order, dim], [*counts, -(-dim.extent // run)]
         loops, row, _ = nest.share(math.prod(counts), 1, nest.tasks())
         nest.split(row, order, counts, where)
         first, left = self._part(where[id(dim)], run, dim.extent)
-        start, beside = self._part(where[id(vector)], size * high, vector.extent)
-        self.base, self.down = self._part(b.index("c", -(-run // size), 2), size, dim.extent, first)
-        self.start, self.along = self._part(b.index("h", high, 3), size, vector.extent, start)
-        nest.split(b.iadd(self.base, b.index("u", size, 4)), self.line, self.counts, where)
-        where[id(vector)] = b.iadd(self.start, b.index("j", size, 5))
-        return [*loops, (2, "c", self._tiles(left), "serial"), (3, "h", 1 if high == 1 else self._tiles(beside), "serial"),
-                (4, "u", self.down, "serial"), (5, "j", self.along, "vector")]
+        start, beside = self._part(where[id(vector)], tall, vector.extent)
+        c, h = b.index("c", -(-run // cols), 2), b.index("h", self.high, 3)
+        self.base = b.iadd(first, self._place(c, cols, left, dim.extent % cols == 0 and run % cols == 0))
+        self.start = start if self.skewed else b.iadd(start, self._place(h, group, beside, vector.extent % group == 0))
+        self.first, self.along = self.start, group
+        nest.split(b.iadd(self.base, b.index("u", cols, 4)), self.line, self.counts, where)
+        loops += [(2, "c", self._parts(left, cols), "serial"), (3, "h", 1 if self.together else self._parts(beside, group), "serial"),
+                  (4, "u", cols, "serial")]
+        if self.skewed:
+            return [*loops, *self._skewed(where, tall)]
+        where[id(vector)] = b.iadd(self.start, b.index("j", group, 6))
+        return [*loops, (6, "j", group, "vector")]
 
-    def _part(self, number: Expr, size: int, extent: int, first: int | Expr = 0) -> tuple[Expr, int | Expr]:
+    def _skewed(self, where: dict[int, Expr], tall: int) -> list:
+        """The loops over a row that begins and ends where lines of the result do, but for the first and the last of a row.
+
+        For the elements before its own, that it shares a line with, it has another tile, the last of those above it."""
+        nest, b, vector, start = self.nest, self.b, self.nest.vector, self.start
+        out = nest.low.outputs[0]
+        line, end = LINE // ITEMSIZE[type_name(out.var.aval.dtype)], b.iadd(start, tall)
+        where[id(vector)] = start
+        lead = b.irem(Translate(nest.low.builder, b, nest.mapping(where))(out.index), line)
+        top, bottom = b.icmp("eq", start, 0), b.icmp("ge", end, vector.extent)
+        begin = b.select(top, b.irem(b.isub(line, lead), line), b.imax(b.isub(start, lead), 0))
+        stop = b.select(bottom, b.const(vector.extent, "i64"), b.isub(end, lead))
+        head = b.icmp("eq", b.index("p", 2, 5), 1)     # the first tiles of a row have, after their whole lines, what comes before these
+        self.first = b.imax(b.isub(start, self.size), 0)
+        self.along = b.isub(b.imin(end, vector.extent), self.first)
+        where[id(vector)] = b.iadd(b.select(head, b.const(0, "i64"), begin), b.index("j", tall + line, 6))
+        extent = b.select(head, begin, b.isub(stop, begin))
+        return [(5, "p", b.select(top, b.const(2, "i64"), b.const(1, "i64")), "serial"), (6, "j", extent, "vector")]
+
+    def _part(self, number: Expr, size: int, extent: int) -> tuple[Expr, int | Expr]:
         """Where a part of a dim begins, and what there is of its `size` elements."""
-        start = self.b.iadd(first, self.b.imul(number, size))
+        start = self.b.imul(number, size)
         return start, size if extent % size == 0 else self.b.imin(self.b.isub(extent, start), size)
 
-    def _tiles(self, extent: int | Expr) -> int | Expr:
-        """How many tiles hold so many elements."""
-        return -(-extent // self.size) if type(extent) is int else self.b.idiv(self.b.iadd(extent, self.size - 1), self.size)
+    def _parts(self, extent: int | Expr, size: int) -> int | Expr:
+        """How many parts hold so many elements."""
+        return -(-extent // size) if type(extent) is int else self.b.idiv(self.b.iadd(extent, size - 1), size)
+
+    def _place(self, number: Expr, size: int, extent: int | Expr, even: bool) -> Expr:
+        """Where a tile of an extent begins: the last ends with it, and does once more what it shares with the one before."""
+        start = self.b.imul(number, size)
+        return start if even else self.b.imin(start, self.b.isub(extent, size))
 
     def stage(self, where: dict[int, Expr]) -> None:
-        """Bring a tile into scratch along its lines, turned in registers: what is read across them is read from there."""
+        """Bring tiles into scratch along their lines, turned in registers: what is read across them is read from there."""
         if not self.across:
             return
-        nest, b, size, along = self.nest, self.b, self.size, self.along
-        names, at = [], b.iadd(b.imul(b.index("u"), size), b.index("j"))
+        nest, b, emit, size, along, cols = self.nest, self.b, self.nest.emit, self.size, self.along, self.size * self.wide
+        names, at = [], b.iadd(b.imul(b.index("u"), self.pitch), b.isub(where[id(nest.vector)], self.first))
         for x, _ in self.across:
             names.append(f"s{len(nest.scratch)}")
-            nest.scratch.append(Buf(names[-1], x.type, size * size))
+            nest.scratch.append(Buf(names[-1], x.type, self.pitch * cols))
             nest.staged[id(x)] = b.load(names[-1], at, x.type)
-        if type(along) is int:
-            self._turn(where, names, b.const(0, "i64"), size, "v", 1)
-            return
-        # one row at a time where the tile has not as many as fit
-        self._turn(where, names, b.const(0, "i64"), size, "v", b.idiv(along, size))
-        self._turn(where, names, b.index("z", size, 4), 1, "z", b.irem(along, size))
-
-    def _turn(self, where: dict[int, Expr], names: list[str], first: Expr, count: int, var: str, extent: int | Expr) -> None:
-        """`count` rows from `first` on, `extent` times."""
-        nest, b, emit, size, w = self.nest, self.b, self.nest.emit, self.size, self.b.index("w", self.size, 5)
-        roots, fetched = [b.iadd(b.imul(w, size), first)], []
-        for k in range(count):
-            row, place = b.iadd(b.iadd(self.start, first), k), b.iadd(self.base, w)
+        above = self._place(b.index("v", self.pitch // size, 4), size, along, type(along) is int)
+        w = b.index("w", cols, 5)
+        roots, fetched = [b.iadd(b.imul(w, self.pitch), above)], []
+        for k in range(size):
+            row, place = b.iadd(b.iadd(self.first, above), k), b.iadd(self.base, w)
             here = self._translate(where, row, place)
             roots += [here(x) for x, _ in self.across]
-            if count > 1:
-                later = self._translate(where, b.iadd(row, size), place) if self.short \
-                    else self._translate(where, row, b.iadd(place, TILES_AHEAD * size))
-                fetched += [(x.buf, later(x.index)) for x, _ in self.across if nest.sizes[x.buf] >= FETCHED_BYTES]
+            later = self._translate(where, b.iadd(row, size * self.high), place) if self.short \
+                else self._translate(where, row, b.iadd(place, AHEAD * cols))
+            fetched += [(x.buf, later(x.index)) for x, _ in self.across if nest.sizes[x.buf] >= FETCHED_BYTES]
         emit.open(4)
         emit.open(5)
         at, *values = emit.compute(roots + [index for _, index in fetched])
-        for (buf, _), index in zip(fetched, values[count * len(names):]):
+        for (buf, _), index in zip(fetched, values[size * len(names):]):
             emit.append(Prefetch(buf, index))
         for i, name in enumerate(names):
-            row = tuple(values[i:count * len(names):len(names)])
-            emit.append(Weave(name, at, row) if count > 1 else Store(name, at, row[0]))
-        emit.close("w", self.down, "vector")
-        emit.close(var, extent, "serial")
+            emit.append(Weave(name, at, tuple(values[i:size * len(names):len(names)])))
+        emit.close("w", cols, "vector")
+        emit.close("v", self._parts(along, size), "serial")
 
     def _translate(self, where: dict[int, Expr], row: Expr, place: Expr) -> Translate:
         """Code at a row of the operand and a place in its line."""
