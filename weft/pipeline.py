@@ -64,7 +64,7 @@ def compile_jaxpr(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
         from weft.runtime.reference import ReferenceExecutable
 
         return ReferenceExecutable(stages.stacked, in_specs, out_specs, donated, stages)
-    native = _Timer(stages)("codegen", compile_program, scheduled.program)
+    native = _Timer(stages)("codegen", compile_program, scheduled.program, True)
     if native.host.calls:
         from weft.codegen import heap
 

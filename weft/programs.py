@@ -34,7 +34,9 @@ from weft.util.collector import paused
 from weft.util.config import config
 
 if TYPE_CHECKING:
+    from weft.codegen.native import NativeProgram
     from weft.codegen.program import Made
+    from weft.ir.program import Program
     from weft.pipeline import Stages
 
 pool.look_ahead()
@@ -115,31 +117,37 @@ def _write(key: str, made: Executable) -> None:
     """Keep an executable whose code is all on disk, and which calls nothing of this process."""
     if made.native.host.calls:
         return
-    parts, consts = made.native.made, made.stages.scheduled.consts
     layouts = [[s.sharding for s in made.in_specs], [(s.sharding, s.committed) for s in made.out_specs]]
     facts = (made.arena_bytes, made.kernel_count, made.collective_count, tuple(made.aliases.items()), made.native.kernel_count)
-    cache.later(key, lambda: _said(parts, facts, consts, layouts))
+    _keep(key, made.native, facts, [np.ascontiguousarray(c).tobytes() for c in made.stages.scheduled.consts], pickle.dumps(layouts))
 
 
-def _said(parts: Made, facts: tuple, consts: Sequence[Any], layouts: list) -> bytes | None:
+def _keep(key: str, code: NativeProgram, *others: Any) -> None:
+    """Keep a program, and what becomes of it if it is a draft. `others`: what else `_load` wants."""
+    parts, draft = code.made, code.draft
+    cache.later(key, lambda: _said(parts, draft is not None, *others))
+    if draft is not None:
+        draft.then.append(lambda better: _keep(key, better, *others))
+
+
+def _said(parts: Made, *others: Any) -> bytes | None:
     """All that `_load` wants."""
     from weft.codegen.program import image_of
 
     image = image_of(parts)
-    values = [np.ascontiguousarray(c).tobytes() for c in consts]
-    return None if image is None else marshal.dumps((tuple(image), facts, values, pickle.dumps(layouts)))
+    return None if image is None else marshal.dumps((tuple(image), *others))
 
 
 def _read(key: str, order: tuple) -> Executable | None:
     data = cache.read(key)
     try:
-        return None if data is None else _load(data, order)
+        return None if data is None else _load(key, data, order)
     except Exception:         # whatever is wrong with it, the compiler can do without
         return None
 
 
-def _load(data: bytes, order: tuple) -> Executable:
-    image, facts, consts, layouts = marshal.loads(data)
+def _load(key: str, data: bytes, order: tuple) -> Executable:
+    image, is_draft, facts, consts, layouts = marshal.loads(data)
     arena_bytes, kernel_count, collective_count, aliases, distinct = facts
     jaxpr, in_specs, _, donated, name, _ = order
     shardings, results = pickle.loads(layouts)
@@ -147,6 +155,11 @@ def _load(data: bytes, order: tuple) -> Executable:
     outs = [ArraySpec(aval, *result) for aval, result in zip(jaxpr.out_avals, results, strict=True)]
     stages = _Again(order)
     code = native.load(loader.Image(*image), distinct, stages.made)
+    if is_draft:
+        from weft.codegen.drafts import FROM_DISK_S, Draft
+
+        code.draft = Draft(stages.program, FROM_DISK_S)
+        code.draft.then.append(lambda better: _keep(key, better, facts, consts, layouts))
     values = [np.frombuffer(value, np.uint8) for value in consts]
     plan = Plan(values, dict(aliases), arena_bytes, kernel_count, collective_count)
     return Executable(name, code, plan, ins, outs, donated, stages)
@@ -167,4 +180,8 @@ class _Again:
         """What its code is made of."""
         from weft.codegen.program import compile_program
 
-        return compile_program(self().scheduled.program).made
+        return compile_program(self.program()).made
+
+    def program(self) -> Program:
+        """The program of its last stage."""
+        return self().scheduled.program

@@ -119,21 +119,29 @@ class _Entry:
             pointers([id(s) for s in executable.out_specs]), words([s.nbytes for s in executable.out_specs]),
             words(outs.words), pointers([c.ptr for c in executable.consts]), words(by_name), pointers([id(n) for n in names]),
             words(aliases), words(donated)]
-        raise_error = executable.native.raise_error
-        self.alive = [executable, in_specs, names, ins.objects, outs.objects, const_buffers, raise_error, parts]
+        native = executable.native
+        raise_error = native.raise_error
+        self.alive = [executable, native, in_specs, names, ins.objects, outs.objects, const_buffers, raise_error, parts]
         at = [ctypes.addressof(p) for p in parts]
         self.words = words([
-            next_address or 0, n_args, at[0], at[1], executable.native.entry, n_const, at[2], len(in_specs),
+            next_address or 0, n_args, at[0], at[1], native.entry, n_const, at[2], len(in_specs),
             len(executable.out_specs), at[3], at[4], at[5], len(executable.consts), at[6], executable.arena_bytes, guard[1],
             int(executable.is_long), id(raise_error), len(names), at[7], at[8], at[9], len(donated), at[10]])
         assert len(self.words) == dispatch.ENTRY_WORDS
         self.address = ctypes.addressof(self.words)
+        if native.draft is not None:
+            executable.followers.append(functools.partial(self.words.__setitem__, dispatch.ENTRY_CODE))
+            if executable.native is not native:       # it was replaced meanwhile
+                self.words[dispatch.ENTRY_CODE] = executable.native.entry
 
 
 def add_entry(jitted: Dispatching, executable: Executable, args: tuple, kwargs: dict, static_nums, static_names, out_tree) -> None:
     """Let later calls like this one go to native code, if they can."""
     if guard[0] or type(executable) is not Executable or executable.check is not None or not install(type(jitted), wait=False):
         return
+    native = executable.native
+    if native.draft is not None and not native.draft.was_called:
+        return                                        # Python is to see its second call
     specs = executable.in_specs[len(executable.const_inputs):]
     ins, outs = _Words(), _Words()
     try:

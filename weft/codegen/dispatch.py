@@ -28,6 +28,7 @@ _FASTCALL_KEYWORDS = 0x0082
 _LIST_ITEMS = 24                                # of a list: the address of its items
 _TYPE_NAME, _TYPE_BASIC_SIZE, _TYPE_ITEM_SIZE, _TYPE_DEALLOC = 24, 32, 40, 48      # of a class, in bytes
 ENTRY_WORDS = 24
+ENTRY_CODE = 4                                  # the word that holds the address of the program's code
 
 
 class _MethodDef(ctypes.Structure):

@@ -7,6 +7,7 @@ Out:  a `Shape`, or None where the loop had better run one iteration at a time.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from weft.codegen.target import Target
 from weft.ir.build import HALVES
@@ -212,19 +213,20 @@ class _Survey:
 
 def is_brief(kernel: Kernel) -> bool:
     """Whether a kernel does so little that optimizing it takes longer than all that it may ever gain: no loop takes many turns."""
-    return _turns(kernel.body) <= BRIEF and not repeated_math(kernel.body)
+    return turns(kernel.body) <= BRIEF and not repeated_math(kernel.body)
 
 
-def _turns(body: tuple[Stmt, ...]) -> float:
-    """How often the innermost statements of a body run, at most."""
+def turns(body: tuple[Stmt, ...], computed: Callable[[Expr], int | None] = lambda extent: None) -> float:
+    """How often the innermost statements of a body run, at most; `computed` tells the most of a computed extent."""
     most = 1.0
     for stmt in body:
         if isinstance(stmt, While):
             return math.inf
         if isinstance(stmt, For):
-            most = max(most, _turns(stmt.body) * (stmt.extent if isinstance(stmt.extent, int) else math.inf))
+            extent = stmt.extent if isinstance(stmt.extent, int) else computed(stmt.extent)
+            most = max(most, turns(stmt.body, computed) * (math.inf if extent is None else extent))
         elif isinstance(stmt, If):
-            most = max(most, _turns(stmt.body), _turns(stmt.orelse))
+            most = max(most, turns(stmt.body, computed), turns(stmt.orelse, computed))
     return most
 
 

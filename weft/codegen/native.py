@@ -18,6 +18,7 @@ import numpy as np
 from weft.codegen import loader, symbols
 
 if TYPE_CHECKING:
+    from weft.codegen.drafts import Draft
     from weft.codegen.program import Made
     from weft.ir.program import HostCall
 
@@ -83,7 +84,7 @@ _ENTRY_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 
 class NativeProgram:
     """A program in memory. `entry` is the address of `i32 entry(ptr slots)`: 0, or nonzero when a host call raised."""
-    __slots__ = ("entry", "call", "host", "keepalive", "kernel_count", "from_disk", "takes_long", "_made")
+    __slots__ = ("entry", "call", "host", "keepalive", "kernel_count", "from_disk", "takes_long", "draft", "_made")
 
     def __init__(self, entry: int, host: HostCalls, keepalive: object, kernel_count: int, from_disk: int, made: Callable[[], Made],
                  calls_library: bool = False):
@@ -94,6 +95,7 @@ class NativeProgram:
         self.kernel_count = kernel_count         # distinct kernels
         self.from_disk = from_disk               # how many of them were not compiled now
         self.takes_long = bool(host.calls) or calls_library     # calls Python or a library: for how long, no count of bytes tells
+        self.draft: Draft | None = None          # how it comes to be optimized, if it is not
         self._made = made
 
     @property

@@ -107,7 +107,7 @@ def source(machine: str) -> str:
 
 # ---- what is done before anybody asks
 
-_PAUSE_S = 0.02     # a process that compiled nothing for so long has a CPU to spare
+PAUSE_S = 0.02     # a process that compiled nothing for so long has a CPU to spare
 
 
 class _Look:
@@ -124,9 +124,14 @@ def look_ahead() -> None:
         atexit.register(_look_no_more)
 
 
-def put_off(seconds: float = _PAUSE_S) -> None:
+def put_off(seconds: float = PAUSE_S) -> None:
     """Leave the CPUs to others for a moment."""
     _Look.pause_ends = time.monotonic() + seconds
+
+
+def rest_left() -> float:
+    """Seconds until the CPUs are free, as far as is known."""
+    return _Look.pause_ends - time.monotonic()
 
 
 def _compile_ahead() -> None:
@@ -134,8 +139,8 @@ def _compile_ahead() -> None:
         target.load()
         put_off()
         _Look.resting = True
-        while (rest := _Look.pause_ends - time.monotonic()) > 0:
-            time.sleep(min(rest, _PAUSE_S))
+        while (rest := rest_left()) > 0:
+            time.sleep(min(rest, PAUSE_S))
         _Look.resting = False
         if _Look.over or _made or objects.is_there(wanted := order(_part())):
             return

@@ -3,7 +3,8 @@
 In:   a `Program` (kernels, matmuls, copies, host calls and control flow over planned buffers).
 Out:  a `NativeProgram`: the address of its entry and everything that must stay alive with it; `image_of` gives all its code
       as one image, which another process can load.
-Laws: a kernel is compiled once per process, whatever programs use it, and once per machine while the disk cache lasts.
+Laws: a kernel is compiled once per process, whatever programs use it, and once per machine while the disk cache lasts; of
+      its draft, which is not optimized, the same holds. Drafts have the same bits (`drafts` says when a program has them).
       The entry is cached the same way. Nothing of LLVM is loaded when everything is found on disk (on x86-64 Linux).
 """
 
@@ -11,14 +12,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from weft.codegen import cache, loader, native, objects, pool, symbols, target
+from weft.codegen import cache, drafts, loader, native, objects, pool, symbols, target
+from weft.codegen._link import compile_apart
 from weft.codegen.entry import EntryEmitter
-from weft.codegen.loopshape import is_brief
+from weft.codegen.loopshape import bound, is_brief, turns
 from weft.codegen.native import NativeProgram
 from weft.codegen.objects import Order
 from weft.ir import loops_text
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 
 #: kernels of one module, at most
 BATCH = 16
+#: turns of a kernel's loops for which a draft takes about a millisecond longer at most (drafts take up to 1.7 times as long)
+DRAFT_TURNS = 1 << 24
 
 
 @record(frozen=False)
@@ -42,10 +47,14 @@ class CompiledKernel:
     from_disk: bool
     keepalive: object
     stored: str                 # the key of the object that holds it
+    is_draft: bool = False
 
 
 _kernels: dict[str, CompiledKernel] = {}
+_drafts: dict[str, CompiledKernel] = {}
 _lock = threading.RLock()
+if hasattr(os, "register_at_fork"):     # a thread may be improving drafts
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 def _link(data: bytes, exports: Sequence[str], imports: dict[str, int]) -> loader.Loaded | ResourceTracker:
@@ -64,7 +73,7 @@ def compile_kernel(kernel: Kernel) -> CompiledKernel:
 def compile_kernels(kernels: Sequence[Kernel]) -> list[CompiledKernel]:
     """The native functions of kernels; those found nowhere are compiled together."""
     names = [_kernel_name(kernel) for kernel in kernels]
-    _provide(dict(zip(names, kernels)), ())
+    _provide(dict(zip(names, kernels)), frozenset(), ())
     return [_kernels[name] for name in names]
 
 
@@ -72,23 +81,37 @@ def _kernel_name(kernel: Kernel) -> str:
     return cache.key(target.current().identity, loops_text.canonical(kernel))
 
 
-def _provide(kernels: dict[str, Kernel], others: Sequence[Order], meanwhile: Callable[[], object] | None = None) -> None:
-    """Load kernels, compiling what is missing; objects that will be wanted next are prepared at the same time."""
+def _provide(kernels: dict[str, Kernel], quick: Collection[str], others: Sequence[Order],
+             meanwhile: Callable[[], object] | None = None) -> None:
+    """Load kernels, compiling what is missing, some only as drafts; objects that will be wanted next are prepared at the same time."""
     threads = pool.num_threads()
     with _lock:
-        missing = {name: kernel for name, kernel in kernels.items() if name not in _kernels}
+        found = lambda name: name in _kernels or (name in quick and name in _drafts)
+        missing = {name: kernel for name, kernel in kernels.items() if not found(name)}
         for name in list(missing):
-            if name not in _kernels:
+            if not found(name):
                 _adopt(name, missing)
-        rest = [(name, kernel) for name, kernel in missing.items() if name not in _kernels]
-        batches = [(batch, brief) for brief in (False, True) for batch in _batches([k for k in rest if is_brief(k[1]) == brief], threads)]
-        orders = [Order(cache.key("batch", *batch), functools.partial(_batch_ir, batch), brief) for batch, brief in batches]
+        rest = [(name, kernel) for name, kernel in missing.items() if not found(name)]
+        kinds: list[list[tuple[str, Kernel]]] = [[], [], []]    # as good as they will ever be, not worth more, drafts
+        for name, kernel in rest:
+            kinds[1 if is_brief(kernel) else 2 * (name in quick)].append((name, kernel))
+        batches = [(batch, kind) for kind, some in enumerate(kinds) for batch in _batches(some, threads)]
+        orders = [_batch_order(batch, kind) for batch, kind in batches]
         objects.prepare([*orders, *others], threads, meanwhile)
-        for (batch, _), order in zip(batches, orders):
-            _link_batch(batch, order.key, objects.take(order), False)
-            where = f"{order.key} {' '.join(batch)}".encode()
-            for name in batch:
-                cache.later(name, lambda where=where: where)
+        for (batch, kind), order in zip(batches, orders):
+            _link_new(batch, order, kind == 2)
+
+
+def _batch_order(batch: dict[str, Kernel], kind: int) -> Order:
+    return Order(cache.key("batch", *batch, *["draft"] * (kind == 2)), functools.partial(_batch_ir, batch), kind > 0)
+
+
+def _link_new(batch: dict[str, Kernel], order: Order, is_draft: bool = False) -> None:
+    """Link what was compiled now; a kernel that is as good as it will ever be is found on disk by its name."""
+    _link_batch(batch, order.key, objects.take(order), False, is_draft)
+    where = f"{order.key} {' '.join(batch)}".encode()
+    for name in () if is_draft else batch:
+        cache.later(name, lambda: where)
 
 
 def _batches(kernels: list[tuple[str, Kernel]], threads: int) -> list[dict[str, Kernel]]:
@@ -111,12 +134,12 @@ def _batch_ir(batch: dict[str, Kernel]) -> str:
     return _ir([(kernel, _symbol(name)) for name, kernel in batch.items()], target.current())
 
 
-def _link_batch(batch: dict[str, Kernel], stored: str, code: bytes, from_disk: bool) -> None:
+def _link_batch(batch: dict[str, Kernel], stored: str, code: bytes, from_disk: bool, is_draft: bool = False) -> None:
     tracker = _link(code, [_symbol(name) for name in batch], {})
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(tracker))  # kernels are never unloaded, not even at exit
     for name, kernel in batch.items():
-        address = tracker[_symbol(name)]
-        _kernels.setdefault(name, CompiledKernel(_symbol(name), address, kernel, from_disk, tracker, stored))
+        made = CompiledKernel(_symbol(name), tracker[_symbol(name)], kernel, from_disk, tracker, stored, is_draft)
+        (_drafts if is_draft else _kernels).setdefault(name, made)
 
 
 def _symbol(name: str) -> str:
@@ -162,8 +185,8 @@ class Made:
         return "\n".join([*texts, *[target.assembly(text, machine) for text in self.entry_texts]])
 
 
-def compile_program(program: Program) -> NativeProgram:
-    """Make a program callable."""
+def compile_program(program: Program, draft: bool = False) -> NativeProgram:
+    """Make a program callable; as a `draft`, what takes LLVM long and the program little is not optimized yet."""
     launched = {id(kernel): kernel for kernel in _launched(program.steps) if kernel.parallel_extent > 0}
     names = {number: _kernel_name(kernel) for number, kernel in launched.items()}
     matmuls: dict[str, frozenset[str]] = {}
@@ -186,6 +209,8 @@ def compile_program(program: Program) -> NativeProgram:
 
     emitter = EntryEmitter(program, kernel_symbol, library_symbol)
     modules = emitter.modules(native.ENTRY)
+    draft = draft and not emitter.host_calls        # whose errors are those of one native program
+    quick = frozenset([names[id(kernel)] for kernel in _drafted(program.steps) if id(kernel) in names] if draft else [])
     entry_orders = [Order(cache.key(target.current().identity, "entry", text), functools.partial(str, text), True) for _, text in modules]
     orders: list[Order] = []
     if matmuls:
@@ -200,8 +225,8 @@ def compile_program(program: Program) -> NativeProgram:
     if parallel:
         orders += pool.orders()
     kernels = {names[number]: kernel for number, kernel in launched.items()}
-    _provide(kernels, [*orders, *entry_orders], pool.make_of_what_is_there if parallel else None)
-    distinct = {_symbol(name): _kernels[name] for name in names.values()}
+    _provide(kernels, quick, [*orders, *entry_orders], pool.make_of_what_is_there if parallel else None)
+    distinct = {_symbol(name): _kernels.get(name) or _drafts[name] for name in names.values()}
     imports = {symbol: made.address for symbol, made in distinct.items()}
     imports |= {symbol: gemm.ensure(symbol, wanted) for symbol, wanted in matmuls.items()}
     imports |= {symbol: sort.ensure(symbol) for symbol in dict.fromkeys(sorts)}
@@ -222,7 +247,44 @@ def compile_program(program: Program) -> NativeProgram:
     stored += [order.key for order in entry_orders]
     made = Made(program, tuple(distinct.values()), tuple([text for _, text in modules]), tuple(stored))
     from_disk = sum(kernel.from_disk for kernel in made.compiled_kernels)
-    return NativeProgram(imports[native.ENTRY], host, [trackers, made], len(distinct), from_disk, lambda: made, bool(emitter.routines))
+    done = NativeProgram(imports[native.ENTRY], host, [trackers, made], len(distinct), from_disk, lambda: made, bool(emitter.routines))
+    if any(kernel.is_draft for kernel in made.compiled_kernels):
+        done.draft = drafts.Draft(lambda: program)
+    return done
+
+
+def _drafted(steps: Iterable[Step]) -> Iterator[Kernel]:
+    """The kernels that may run as drafts: those that have little to do, in a program without loops around them."""
+    found = [*_flat(steps)]
+    if not any(isinstance(step, (Loop, WhileLoop)) for step in found):
+        for step in found:
+            if isinstance(step, Launch) and turns(step.kernel.body, bound) <= DRAFT_TURNS:
+                yield step.kernel
+            if isinstance(step, Gemm) and step.tail is not None:
+                if step.m * step.n * math.prod([extent for extent, *_ in step.batch]) <= DRAFT_TURNS:
+                    yield step.tail
+
+
+def _flat(steps: Iterable[Step]) -> Iterator[Step]:
+    """Steps, with those inside of branches."""
+    for step in steps:
+        yield step
+        for branch in step.branches if isinstance(step, Branch) else ():
+            yield from _flat(branch)
+
+
+def improve(program: Program, is_over: Callable[[], bool]) -> NativeProgram | None:
+    """What `compile_program` makes where it made a draft before: kernels are compiled one by one, while others compile; or nothing,
+    when it `is_over`."""
+    for kernel in _launched(program.steps):
+        name = _kernel_name(kernel)
+        if kernel.parallel_extent > 0 and name not in _kernels and not is_over():
+            order = _batch_order({name: kernel}, 1 if is_brief(kernel) else 0)
+            if not objects.is_there(order):
+                compile_apart(order)
+            with _lock:
+                _link_new({name: kernel}, order)
+    return None if is_over() else compile_program(program)
 
 
 def image_of(made: Made) -> loader.Image | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+import weakref
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -33,7 +34,7 @@ class Plan:
 class Executable:
     """A loaded program. Calling it takes and gives flat lists of arrays."""
     __slots__ = ("name", "in_specs", "out_specs", "donated", "native", "consts", "n_slots", "aliases", "arena_bytes", "kernel_count",
-                 "collective_count", "const_inputs", "is_long", "check", "_stages", "_template", "__weakref__")
+                 "collective_count", "const_inputs", "is_long", "check", "followers", "_stages", "_template", "__weakref__")
 
     def __init__(self, name: str, native, plan: Plan, in_specs: Sequence[ArraySpec], out_specs: Sequence[ArraySpec],
                  donated: Sequence[int], stages):
@@ -55,6 +56,10 @@ class Executable:
         self.is_long = traffic > _LONG_BYTES or native.takes_long
         self.n_slots = len(self.in_specs) + len(self.out_specs) + len(self.consts) + 1
         self._template = ctypes.c_void_p * self.n_slots
+        self.followers: list[Callable[[int], None]] = []    # who is told of the address when other code takes over
+        if native.draft is not None:
+            me = weakref.ref(self)
+            native.draft.then.append(lambda better: _replace(me(), better))
 
     @property
     def stages(self):
@@ -70,7 +75,9 @@ class Executable:
                 + sum(c.nbytes for c in self.consts) + self.arena_bytes)
 
     def __call__(self, args: Sequence[Array]) -> list[Array]:
-        ins = []
+        native, ins = self.native, []
+        if native.draft is not None:
+            native.draft.called()
         for array, spec in zip(args, self.in_specs):
             if array._spec is not spec and array._spec.splits != spec.splits:
                 array = relaid(array, spec.sharding)
@@ -84,7 +91,7 @@ class Executable:
         slots = self._template(*[b.ptr for b in ins], *[b.ptr for b in outs], *[c.ptr for c in self.consts],
                                arena.ptr if arena is not None else None)
         start = time.perf_counter_ns() if events.watchers else 0
-        failed = self.native.call(slots)
+        failed = native.call(slots)
         if start:
             events.tell("run", self.name, start, time.perf_counter_ns(), kernels=self.kernel_count)
         results = [Array(spec, buffer) for spec, buffer in zip(self.out_specs, outs)]
@@ -93,5 +100,13 @@ class Executable:
         for i in self.donated:                       # after a failure too: their memory may hold half of a result
             args[i].delete()
         if failed:
-            self.native.raise_error()
+            native.raise_error()
         return results
+
+
+def _replace(executable: Executable | None, better) -> None:
+    """From now on other code does the same."""
+    if executable is not None:
+        executable.native = better
+        for tell in executable.followers:
+            tell(better.entry)

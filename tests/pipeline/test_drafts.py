@@ -1,0 +1,192 @@
+"""First calls run drafts, which are optimized when a program is called again: bits, when, and what takes their place."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft import lax, nn, programs
+from weft.codegen import cache, drafts, loader, program
+from weft.runtime.executable import Executable
+
+PATIENCE_S = 60
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled(tmp_path, monkeypatch):
+    """No code in memory or on disk, as in a process that begins on a new machine."""
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(program, "_kernels", {})
+    monkeypatch.setattr(program, "_drafts", {})
+    before = weft.config.verify
+    weft.config.update("verify", False)      # else programs are not kept on disk
+    yield
+    weft.config.update("verify", before)
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """The executables made."""
+    found: list[Executable] = []
+    monkeypatch.setattr(programs, "watchers", [found.append])
+    return found
+
+
+def optimized(executable: Executable) -> bool:
+    """Whether a draft was replaced before long."""
+    end = time.monotonic() + PATIENCE_S
+    while executable.native.draft is not None and time.monotonic() < end:
+        time.sleep(0.005)
+    return executable.native.draft is None
+
+
+def values(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+
+FUNCTIONS = {
+    "sin": wnp.sin,
+    "log": lambda x: wnp.log(wnp.abs(x) + 1),
+    "pow": lambda x: wnp.abs(x) ** 1.7,
+    "erf": lax.erf,
+    "gelu": nn.gelu,
+    "softmax": nn.softmax,
+    "sum": lambda x: x.sum(0),
+    "sum all": wnp.sum,
+    "variance": lambda x: x.var(1),
+    "running": lambda x: wnp.cumsum(x, 1),
+    "contracts nothing": lambda x: x * x + x * 3 - x * x * x,
+    "complex": lambda x: wnp.abs((x + 1j * x) * (x - 2j)),
+    "halves": lambda x: nn.silu(x.astype("bfloat16")),
+    "gradient": weft.grad(lambda x: wnp.sum(wnp.tanh(x) * wnp.sin(x * x))),
+    "tail": lambda x: wnp.tanh(x @ x.T),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_draft_gives_the_same_bits(name, made):
+    fun = weft.jit(FUNCTIONS[name])
+    x = wnp.asarray(values(97, 71))
+    first = np.asarray(fun(x))
+    assert made[-1].native.draft is not None
+    fun(x)
+    assert optimized(made[-1])
+    for _ in range(3):
+        assert np.asarray(fun(x)).tobytes() == first.tobytes()
+
+
+def test_one_call_has_nothing_optimized(made):
+    fun, x = weft.jit(lambda x: wnp.sin(x) + 1), wnp.asarray(values(300))
+    fun(x)
+    assert not drafts._waiting and not program._kernels and made[-1].native.draft is not None
+    fun(x)
+    assert optimized(made[-1]) and program._kernels
+
+
+def test_native_entries_go_to_the_new_code(made):
+    fun, x = weft.jit(lambda x: wnp.sin(x) + 2), wnp.asarray(values(300))
+    expected = np.asarray(fun(x))
+    old = made[-1].native.entry
+    for _ in range(50):
+        fun(x)
+    assert optimized(made[-1]) and made[-1].native.entry != old
+    fun(x)
+    assert {entry.words[4] for entry in fun._entries.values()} <= {made[-1].native.entry}
+    np.testing.assert_array_equal(fun(x), expected)
+
+
+@pytest.mark.parametrize("name,fun", [
+    ("loop", lambda x: lax.fori_loop(0, 3, lambda i, y: wnp.tanh(y @ y), wnp.outer(x, x))),
+    ("in a branch", lambda x: lax.cond(x.sum() > 0, lambda x: lax.while_loop(lambda x: x.sum() < 1e3, lambda x: x * 2, x), wnp.sin, x)),
+    ("few turns", lambda x: wnp.sin(x[:3])),
+    ("calls Python", lambda x: wnp.sin(weft.pure_callback(lambda x: x, weft.ShapeDtypeStruct((300,), "float32"), x))),
+])
+def test_what_runs_long_or_is_small_has_no_draft(name, fun, made):
+    weft.jit(fun)(wnp.asarray(values(300)))
+    assert made[-1].native.draft is None
+
+
+def test_large_kernels_have_no_draft(made, monkeypatch):
+    monkeypatch.setattr(program, "DRAFT_TURNS", 1000)
+    weft.jit(lambda x: wnp.sin(x) * 3)(wnp.asarray(values(1001)))
+    assert made[-1].native.draft is None
+
+
+def test_a_kernel_that_is_optimized_serves_later_programs(made):
+    x = wnp.asarray(values(300))
+    for _ in range(2):
+        fun = weft.jit(lambda x: wnp.sin(x) + 4)
+        fun(x), fun(x)
+        assert optimized(made[-1])
+    weft.jit(lambda x: wnp.sin(x) + 4)(x)
+    assert made[-1].native.draft is None
+
+
+@pytest.mark.skipif(not loader.works_here(), reason="programs on disk want our linker")
+def test_a_draft_is_kept_on_disk_until_a_process_has_it_optimized(made, monkeypatch):
+    monkeypatch.setattr(drafts, "FROM_DISK_S", 0.0)
+    x = wnp.asarray(values(300))
+    kinds = []
+    for calls in (1, 1, 2, 1):
+        fun = weft.jit(lambda x: wnp.sin(x) + 5)
+        results = [np.asarray(fun(x)) for _ in range(calls)]
+        kinds.append(made[-1].native.draft is not None)
+        assert calls == 1 or optimized(made[-1])
+        np.testing.assert_allclose(results[-1], np.sin(values(300)) + 5, rtol=1e-6)
+        end = time.monotonic() + PATIENCE_S
+        while drafts._worker is not None and time.monotonic() < end:
+            time.sleep(0.005)                # it writes what it made
+        cache.flush()
+        weft.clear_caches()
+    assert kinds[0] and kinds[1] and not kinds[3]
+
+
+def test_what_cannot_be_optimized_stays_a_draft(made, monkeypatch):
+    def fail(*args):
+        raise MemoryError
+
+    monkeypatch.setattr(program, "improve", fail)
+    fun, x = weft.jit(lambda x: wnp.sin(x) + 6), wnp.asarray(values(300))
+    results = [np.asarray(fun(x)) for _ in range(9)]
+    end = time.monotonic() + PATIENCE_S
+    while drafts._worker is not None and time.monotonic() < end:
+        time.sleep(0.005)
+    assert drafts._worker is None and made[-1].native.draft is not None
+    assert all(r.tobytes() == results[0].tobytes() for r in (*results, np.asarray(fun(x))))
+
+
+ENDING = """
+import os, sys, time
+import numpy as np
+import weft, weft.numpy as wnp
+x = wnp.asarray(np.ones(3000, np.float32))
+funs = [weft.jit(lambda x, k=k: wnp.sin(x) * k + wnp.cos(x)) for k in range(6)]
+for fun in funs * 2:
+    fun(x)
+time.sleep(float(sys.argv[1]))
+if sys.argv[2] == "fork":
+    child = os.fork()
+    for fun in funs * 3:
+        assert float(fun(x)[0]) == float(fun(x)[1])
+    if not child:
+        sys.exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+print(float(funs[1](x)[0]))
+"""
+
+
+@pytest.mark.parametrize("wait", [0, 0.03, 0.06, 0.1])
+@pytest.mark.parametrize("way", ["end", "fork"])
+def test_processes_end_and_fork_while_a_draft_is_optimized(tmp_path, wait, way):
+    env = dict(os.environ, WEFT_CACHE_DIR=str(tmp_path))
+    command = [sys.executable, "-W", "ignore", "-c", ENDING, str(wait), way]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) == pytest.approx(np.sin(1) + np.cos(1), rel=1e-6)

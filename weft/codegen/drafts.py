@@ -1,0 +1,109 @@
+"""Drafts: first calls do not wait until code is optimized.
+
+In:   a program that `codegen.program` compiled for its first call, some kernels of it not optimized.
+Out:  `Draft.called()`, told of each call that Python sees: the second one has the program optimized, and all in `Draft.then` are told.
+Laws: a draft has the bits of what replaces it. A thread optimizes, in pauses of the compilations that somebody waits for but at
+      the latest after a while, one module at a time, and stops between them when the process ends. Where that fails the draft
+      stays, for good.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from weft.codegen import pool
+
+if TYPE_CHECKING:
+    from weft.codegen.native import NativeProgram
+    from weft.ir.program import Program
+
+_PATIENCE_S = 0.1           # others may compile so long without a pause
+#: how long a process runs a draft of an earlier one before it loads the compiler for it
+FROM_DISK_S = 1.0
+
+
+class Draft:
+    """How a draft comes to be optimized, at the earliest `after` seconds from its second call."""
+    __slots__ = ("then", "was_called", "due", "_program", "_after")
+
+    def __init__(self, program: Callable[[], Program], after: float = 0.0):
+        self.then: list[Callable[[NativeProgram], None]] = []   # called with what came of it, by the thread that made it
+        self.was_called = False
+        self.due = 0.0
+        self._program = program
+        self._after = after
+
+    def called(self) -> None:
+        """The program is run."""
+        if self.was_called and not self.due:
+            self.due = time.monotonic() + self._after
+            _improve_soon(self)
+        self.was_called = True
+
+    def improve(self) -> None:
+        """Have the program optimized, now."""
+        from weft.codegen.program import improve
+
+        with contextlib.suppress(Exception):        # the draft does as well
+            made = improve(self._program(), _over.is_set)
+            for tell in self.then if made is not None else ():
+                tell(made)
+
+
+_waiting: list[Draft] = []
+_over = threading.Event()
+_lock = threading.Lock()
+_worker: threading.Thread | None = None
+
+
+def _improve_soon(draft: Draft) -> None:
+    global _worker
+    with _lock:
+        _waiting.append(draft)
+        if _worker is None:
+            _worker = threading.Thread(target=_work, daemon=True)
+            with contextlib.suppress(RuntimeError):         # the interpreter ends, and starts no thread
+                _worker.start()
+
+
+def _work() -> None:
+    global _worker
+    while not _over.is_set():
+        with _lock:
+            if not _waiting:
+                _worker = None
+                return
+            draft = min(_waiting, key=lambda draft: draft.due)
+        now = time.monotonic()
+        rest = max(draft.due - now, min(pool.rest_left(), draft.due + _PATIENCE_S - now))
+        if rest > 0:
+            _over.wait(min(rest, pool.PAUSE_S))
+            continue
+        _waiting.remove(draft)
+        draft.improve()
+
+
+@atexit.register
+def _stop() -> None:
+    """The process ends, and LLVM with it."""
+    _over.set()
+    worker = _worker
+    if worker is not None and worker.is_alive():
+        worker.join()
+
+
+def _forget() -> None:
+    """A forked child has no such thread: what was to be optimized stays as it is."""
+    global _lock, _worker, _over
+    _lock, _worker, _over = threading.Lock(), None, threading.Event()
+    _waiting.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
