@@ -13,7 +13,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax, nn, programs
-from weft.codegen import cache, drafts, loader, program
+from weft.codegen import cache, drafts, loader, program, sort
 from weft.runtime.executable import Executable
 
 PATIENCE_S = 60
@@ -25,6 +25,7 @@ def nothing_compiled(tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(program, "_kernels", {})
     monkeypatch.setattr(program, "_drafts", {})
+    monkeypatch.setattr(sort, "_made", {})
     before = weft.config.verify
     weft.config.update("verify", False)      # else programs are not kept on disk
     yield
@@ -67,6 +68,9 @@ FUNCTIONS = {
     "halves": lambda x: nn.silu(x.astype("bfloat16")),
     "gradient": weft.grad(lambda x: wnp.sum(wnp.tanh(x) * wnp.sin(x * x))),
     "tail": lambda x: wnp.tanh(x @ x.T),
+    "sort": lambda x: wnp.sort(x, 1),
+    "order": lambda x: wnp.argsort(x, 1),
+    "greatest": lambda x: lax.top_k(x, 3)[0],
 }
 
 
@@ -115,7 +119,10 @@ def test_what_runs_long_or_is_small_has_no_draft(name, fun, made):
 
 def test_large_kernels_have_no_draft(made, monkeypatch):
     monkeypatch.setattr(program, "DRAFT_TURNS", 1000)
+    monkeypatch.setattr(sort, "DRAFT_ELEMENTS", 1000)
     weft.jit(lambda x: wnp.sin(x) * 3)(wnp.asarray(values(1001)))
+    assert made[-1].native.draft is None
+    weft.jit(wnp.sort)(wnp.asarray(values(1001)))
     assert made[-1].native.draft is None
 
 

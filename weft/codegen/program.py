@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import math
 import os
 import threading
@@ -26,7 +27,7 @@ from weft.codegen.native import NativeProgram
 from weft.codegen.objects import Order
 from weft.ir import loops_text
 from weft.ir.loops import Kernel, check
-from weft.ir.program import Branch, Gemm, Launch, Loop, Program, Sort, Step, WhileLoop
+from weft.ir.program import Branch, Gemm, HostCall, Launch, Loop, Program, Sort, Step, WhileLoop
 from weft.util.record import record
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
     launched = {id(kernel): kernel for kernel in _launched(program.steps) if kernel.parallel_extent > 0}
     names = {number: _kernel_name(kernel) for number, kernel in launched.items()}
     matmuls: dict[str, frozenset[str]] = {}
-    sorts: list[str] = []
+    sorts: dict[str, bool] = {}     # and whether a draft will do
 
     def kernel_symbol(kernel: Kernel) -> str:
         return _symbol(names[id(kernel)])
@@ -199,18 +200,19 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
         if isinstance(step, Sort):
             from weft.codegen import sort
 
-            sorts.append(sort.symbol(step))
-            return sorts[-1]
+            symbol = sort.symbol(step)
+            sorts[symbol] = sorts.get(symbol, True) and draft and not sort.is_worth_optimizing(step)
+            return symbol
         from weft.codegen import gemm
 
         symbol, _ = gemm.describe(step)
         matmuls[symbol] = matmuls.get(symbol, frozenset()) | gemm.pieces(step)
         return symbol
 
+    draft = draft and not any(isinstance(step, (Loop, WhileLoop, HostCall)) for step in _flat(program.steps))
+    quick = frozenset([names[id(kernel)] for kernel in _drafted(program.steps) if id(kernel) in names] if draft else [])
     emitter = EntryEmitter(program, kernel_symbol, library_symbol)
     modules = emitter.modules(native.ENTRY)
-    draft = draft and not emitter.host_calls        # whose errors are those of one native program
-    quick = frozenset([names[id(kernel)] for kernel in _drafted(program.steps) if id(kernel) in names] if draft else [])
     entry_orders = [Order(cache.key(target.current().identity, "entry", text), functools.partial(str, text), True) for _, text in modules]
     orders: list[Order] = []
     if matmuls:
@@ -220,7 +222,7 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
     if sorts:
         from weft.codegen import sort
 
-        orders += [part for symbol in dict.fromkeys(sorts) for part in sort.orders(symbol)]
+        orders += [part for symbol, rough in sorts.items() for part in sort.orders(symbol, rough)]
     parallel = bool(matmuls or sorts or emitter.routines) or any(kernel.parallel_extent > 1 for kernel in launched.values())
     if parallel:
         orders += pool.orders()
@@ -229,7 +231,7 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
     distinct = {_symbol(name): _kernels.get(name) or _drafts[name] for name in names.values()}
     imports = {symbol: made.address for symbol, made in distinct.items()}
     imports |= {symbol: gemm.ensure(symbol, wanted) for symbol, wanted in matmuls.items()}
-    imports |= {symbol: sort.ensure(symbol) for symbol in dict.fromkeys(sorts)}
+    imports |= {symbol: sort.ensure(symbol, rough) for symbol, rough in sorts.items()}
     host = native.HostCalls(emitter.host_calls)
     imports |= symbols.addresses([*map(symbols.routine, emitter.routines), *(symbols.RULE if emitter.rules_library else ())])
     if emitter.host_calls:
@@ -243,26 +245,24 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
         imports[symbol] = trackers[-1][symbol]
     stored = list(dict.fromkeys([kernel.stored for kernel in distinct.values()]))
     stored += [key for symbol in matmuls for key in gemm.stored(symbol)]
-    stored += [key for symbol in dict.fromkeys(sorts) for key in sort.stored(symbol)]
+    stored += [key for symbol, rough in sorts.items() for key in sort.stored(symbol, rough)]
     stored += [order.key for order in entry_orders]
     made = Made(program, tuple(distinct.values()), tuple([text for _, text in modules]), tuple(stored))
     from_disk = sum(kernel.from_disk for kernel in made.compiled_kernels)
     done = NativeProgram(imports[native.ENTRY], host, [trackers, made], len(distinct), from_disk, lambda: made, bool(emitter.routines))
-    if any(kernel.is_draft for kernel in made.compiled_kernels):
+    if any(kernel.is_draft for kernel in made.compiled_kernels) or any(sorts.values()):
         done.draft = drafts.Draft(lambda: program)
     return done
 
 
 def _drafted(steps: Iterable[Step]) -> Iterator[Kernel]:
-    """The kernels that may run as drafts: those that have little to do, in a program without loops around them."""
-    found = [*_flat(steps)]
-    if not any(isinstance(step, (Loop, WhileLoop)) for step in found):
-        for step in found:
-            if isinstance(step, Launch) and turns(step.kernel.body, bound) <= DRAFT_TURNS:
-                yield step.kernel
-            if isinstance(step, Gemm) and step.tail is not None:
-                if step.m * step.n * math.prod([extent for extent, *_ in step.batch]) <= DRAFT_TURNS:
-                    yield step.tail
+    """The kernels that may run as drafts if the program does not repeat them: those that have little to do."""
+    for step in _flat(steps):
+        if isinstance(step, Launch) and turns(step.kernel.body, bound) <= DRAFT_TURNS:
+            yield step.kernel
+        if isinstance(step, Gemm) and step.tail is not None:
+            if step.m * step.n * math.prod([extent for extent, *_ in step.batch]) <= DRAFT_TURNS:
+                yield step.tail
 
 
 def _flat(steps: Iterable[Step]) -> Iterator[Step]:
@@ -276,6 +276,13 @@ def _flat(steps: Iterable[Step]) -> Iterator[Step]:
 def improve(program: Program, is_over: Callable[[], bool]) -> NativeProgram | None:
     """What `compile_program` makes where it made a draft before: kernels are compiled one by one, while others compile; or nothing,
     when it `is_over`."""
+    sorts = [step for step in _flat(program.steps) if isinstance(step, Sort)]
+    if sorts:
+        from weft.codegen import sort
+
+        for order in itertools.chain.from_iterable([sort.orders(sort.symbol(step)) for step in sorts]):
+            if not is_over() and not objects.is_there(order):
+                compile_apart(order)
     for kernel in _launched(program.steps):
         name = _kernel_name(kernel)
         if kernel.parallel_extent > 0 and name not in _kernels and not is_over():

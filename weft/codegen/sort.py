@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.codegen import pool
-from weft.codegen._link import Part, link, order
+from weft.codegen._link import Part, is_kept, link, order
 from weft.codegen.gemm_text import Decls, Text, const
 from weft.codegen.gemm_types import Machine, machine
 from weft.codegen.objects import Order
@@ -28,7 +28,10 @@ _INSERTION = 32             # rows up to this many elements are sorted by insert
 _LONG = 2048                # rows from this many elements are counted by wide digits
 _WIDE, _NARROW = 11, 8      # bits of a digit
 
-_made: dict[tuple[str, Machine], int] = {}
+#: elements for which a draft takes about two milliseconds longer (drafts take up to 3.5 times as long)
+DRAFT_ELEMENTS = 1 << 18
+
+_made: dict[tuple[str, Machine, bool], int] = {}
 
 
 def symbol(step: Sort) -> str:
@@ -36,39 +39,48 @@ def symbol(step: Sort) -> str:
     return f"weft_sort_{step.kind}_{step.type}"
 
 
-def orders(name: str) -> list[Order]:
+def is_worth_optimizing(step: Sort) -> bool:
+    """Whether the function of a step had better not run as a draft, or need not."""
+    name = symbol(step)
+    ready = (name, machine(), False) in _made or is_kept(parts(name)[-1])
+    return ready or step.rows * step.n > DRAFT_ELEMENTS
+
+
+def orders(name: str, draft: bool = False) -> list[Order]:
     """What to prepare before `ensure` is called."""
-    return [] if (name, machine()) in _made else [*pool.orders(), *map(order, parts(name))]
+    return [] if (name, machine(), draft) in _made else [*pool.orders(), *map(order, parts(name, draft))]
 
 
-def ensure(name: str) -> int:
-    """The address of a sorting function; it stays valid."""
-    key = (name, machine())
+def ensure(name: str, draft: bool = False) -> int:
+    """The address of a sorting function, or of a draft of it; it stays valid."""
+    key = (name, machine(), draft)
     if key not in _made:
-        _made[key] = link(parts(name), pool.symbols(), libc=("memset",))[name]
+        _made[key] = link(parts(name, draft), pool.symbols(), libc=("memset",))[name]
     return _made[key]
 
 
-def stored(name: str) -> list[str]:
+def stored(name: str, draft: bool = False) -> list[str]:
     """The keys of the objects of a sorting function."""
-    return [order(part).key for part in parts(name)]
+    return [order(part).key for part in parts(name, draft)]
 
 
-def parts(name: str) -> list[Part]:
-    """The modules of a sorting function.
+def parts(name: str, draft: bool = False) -> list[Part]:
+    """The modules of a sorting function; those of a draft are not optimized.
 
     >>> "define void @weft_sort_values_i32(ptr %words" in parts("weft_sort_values_i32")[-1].text()
     True
     """
     _, _, kind, type_ = name.split("_")
     if kind == "top":
-        return [Part(name, lambda: _text(lambda decls: _Top(type_, decls).parts(name)), (name,))]
-    made = lambda write: lambda: _text(lambda decls: write(_Radix(kind, type_, decls)))
-    return [
-        Part(f"{name} order", made(lambda radix: [radix.insertion(), radix.digits()]), ("insertion", "radix")),
-        Part(f"{name} ends", made(lambda radix: [radix.fill(), radix.finish()]), ("fill", "finish")),
-        Part(name, made(lambda radix: [radix.row(name)]), (name,), quick=True),
-    ]
+        found = [Part(name, lambda: _text(lambda decls: _Top(type_, decls).parts(name)), (name,))]
+    else:
+        made = lambda write: lambda: _text(lambda decls: write(_Radix(kind, type_, decls)))
+        found = [
+            Part(f"{name} order", made(lambda radix: [radix.insertion(), radix.digits()]), ("insertion", "radix")),
+            Part(f"{name} ends", made(lambda radix: [radix.fill(), radix.finish()]), ("fill", "finish")),
+            Part(name, made(lambda radix: [radix.row(name)]), (name,), quick=True),
+        ]
+    return [part if part.quick else part._replace(name=f"{part.name} draft", quick=True) for part in found] if draft else found
 
 
 def _text(write: Callable[[Decls], list[str]]) -> str:
