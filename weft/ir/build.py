@@ -431,8 +431,8 @@ class Builder:
         """The operation `x` of builder `maker` on other arguments, with what is known about its range."""
         if id(x) in maker._quotients:
             return self.idiv(*args)
-        if x.op == "rem" and x.type == "i64" and id(x) in maker._range and isinstance(args[1], Const):
-            return self.irem(*args)
+        if x.op == "rem" and x.type == "i64" and maker._range.get(id(x), (-1, 0))[0] >= 0 and isinstance(args[1], Const):
+            return self.irem(*args)                    # of an index: data may be negative
         if x.type == "bool" or x.op == "select":       # what the other arguments may have decided
             return self.op(x.op, *args, type=x.type)
         made = self._op(x.op, args, x.type)
