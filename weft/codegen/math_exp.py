@@ -321,10 +321,13 @@ _RCBRT_OF_POWER = (0.02681078747420308, -0.23311026254906957, 1.0)
 
 def pow_(f: Real, x: V, y: V) -> V:
     """x to the power y, with the special values of IEEE."""
-    if f.wide:
-        return f.library("pow", x, y)
+    if f.wide and not f.lanes.target.has_fma:
+        return f.library("pow", x, y)      # whose products are not taken apart in halves
     size, g = f.abs(x), f.in_double()
     k, m = f.split(size)
+    if f.wide:
+        result = _power_by_parts(f, f.at(k, size, zero=-INF, infinite=INF), m - 1.0, y)
+        return f.cold(result, (f.to_bits(x) < 0) | result.is_nan(), _power_with_care, result, x, y)
     m1 = f.widen(m - 1.0)
     s = m1 / (m1 + 2.0)
     logarithm = g.fma(s, g.poly(s * s, "log2s"), f.widen(f.at(k, size, zero=-INF, infinite=INF)))
@@ -333,6 +336,50 @@ def pow_(f: Real, x: V, y: V) -> V:
     r = f.narrow(power - whole)
     result = f.scale(f.fma(r, f.poly(r, "exp2"), 1.0), f.narrow(whole))
     return f.cold(result, (f.to_bits(x) < 0) | result.is_nan(), _power_with_care, result, x, y)
+
+
+def _power_by_parts(f: Real, k: V, x: V, y: V) -> V:
+    """2^(k y) (1 + x)^y in double precision: -1/4 <= x <= 1/2. The logarithm is an unevaluated sum of twice the digits, since
+    the exponent has ten of them before its point."""
+    # s = x / (2 + x), and log2(1 + x) = 2 log2(e) s (1 + z / 3 + z^2 / 5 + ...) with z = s^2
+    d = x + 2.0
+    s = x / d
+    s_low = f.fma(-s, x - (d - 2.0), f.exact_fma(-s, d, x)) / d
+    z, z_low = _product(f, s, s)
+    z_low = f.fma(s + s, s_low, z_low)
+    q = f.poly(z, "atanh_rest")
+    u, u_low = _product(f, z, q)
+    u, u_low = _sum(f.c(_THIRD[0]), u, f.fma(z_low, q, u_low) + _THIRD[1])
+    w, w_low = _product(f, z, u)
+    w, w_low = _sum(f.c(1.0), w, f.fma(z, u_low, f.fma(z_low, u, w_low)))
+    g, g_low = _product(f, s, w)
+    g_low = f.fma(s, w_low, f.fma(s_low, w, g_low))
+    high, low = _product(f, g, f.c(_TWO_LOG2E[0]))
+    high, low = _sum(k, high, f.fma(g, _TWO_LOG2E[1], f.fma(g_low, _TWO_LOG2E[0], low)))
+    power, rest = _product(f, y, high)
+    rest = f.fma(y, low, rest)
+    bounded = f.clamp(power, *_EXP2_RANGE["f64"])
+    shifted = bounded + f.magic
+    # beyond the bounds `rest` may be anything, and nothing depends on it
+    r = (bounded - (shifted - f.magic)) + f.select(bounded.same(power), rest, 0.0)
+    return f.ldexp(f.fma(r, f.poly(r, "exp2"), 1.0), shifted)
+
+
+#: 1/3 and 2 log2(e), each as a sum
+_THIRD = (0.3333333333333333, 1.850371707708594e-17)
+_TWO_LOG2E = (2.8853900817779268, 4.0710547481862066e-17)
+
+
+def _product(f: Real, x: V, y: V) -> tuple[V, V]:
+    """x y as a sum."""
+    high = x * y
+    return high, f.exact_fma(x, y, -high)
+
+
+def _sum(x: V, y: V, low: V) -> tuple[V, V]:
+    """x + y + low as a sum, where x is zero or the greatest."""
+    high = x + y
+    return high, ((x - high) + y) + low
 
 
 def _power_with_care(f: Real, result: V, x: V, y: V) -> V:
