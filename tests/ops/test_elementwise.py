@@ -186,6 +186,22 @@ def test_integer_division_never_traps():
     assert one(e.rem, np.uint32([7]), np.uint32([0])).tolist() == [7]
 
 
+@pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"])
+@pytest.mark.parametrize("by", [1, 2, 7, 10, 100, -1, -7, None])
+def test_quotients_and_remainders_are_those_of_numpy(dtype, by):
+    """Both operators round down, also where a 64-bit remainder by a constant looks like that of an index."""
+    dtype, rng = np.dtype(dtype), np.random.default_rng(0)
+    if by is not None and by < 0 and dtype.kind == "u":
+        return
+    low, high = max(np.iinfo(dtype).min + 1, -(1 << 62)), min(np.iinfo(dtype).max, 1 << 62)
+    x = np.concatenate([rng.integers(low, high, 500), np.arange(max(low, -50), 50)]).astype(dtype)
+    y = rng.permutation(np.where(x == 0, dtype.type(3), x)) if by is None else by
+    for fn in (lambda x, y: x % y, lambda x, y: x // y, lambda x, y: x % y < 0, lambda x, y: x // y * 2 - x % y + 1):
+        with Override(enable_x64=True):
+            got = np.asarray(weft.jit(lambda x, f=fn: f(x, y))(weft.numpy.asarray(x)))
+        np.testing.assert_array_equal(got, fn(x, y))
+
+
 def test_shifts_out_of_range():
     x = np.int32([1, -5, -5])
     assert one(e.shift_left, x, np.int32([33, -1, 32])).tolist() == [0, 0, 0]
@@ -235,6 +251,38 @@ def test_views_of_complex_numbers(source, target, wide):
     with Override(enable_x64=wide):
         got = np.asarray(weft.numpy.asarray(x).view(target))
     assert (got.dtype, got.shape, got.tobytes()) == (np.dtype(target), x.view(target).shape, x.tobytes())
+
+
+@pytest.mark.parametrize("dtype, close", [("f4", 1e-6), ("f8", 3e-15), ("f2", 1e-3)])
+def test_zeta_and_polygamma(dtype, close):
+    from scipy.special import polygamma, zeta
+    rng = np.random.default_rng(0)
+    s = np.concatenate([rng.uniform(1.01, 6, 400), rng.integers(2, 9, 400)]).astype(dtype)      # a whole one with q below zero
+    below_zero = -rng.integers(0, 29, 200) - rng.integers(1, 4, 200) / 4
+    q = np.concatenate([rng.uniform(0.3, 9, 500), 10.0 ** rng.uniform(-0.5, 2, 100), below_zero]).astype(dtype)
+    with Override(enable_x64=True):
+        got = np.asarray(weft.jit(incomplete.zeta)(s, q))
+        trigamma = [np.asarray(weft.jit(lambda x, m=m: e.polygamma(m, x))(np.abs(q))) for m in (0, 1, 2, 5, 9)]
+    wide, start = q.astype("f8"), np.maximum(np.ceil(-q.astype("f8")), 0)
+    terms = wide + np.arange(31)[:, None]
+    signs = np.where(s % 2 == 1, np.sign(terms), 1)
+    below = np.where(np.arange(31)[:, None] < start, np.abs(terms) ** -s.astype("f8") * signs, 0)
+    parts = zeta(s.astype("f8"), wide + start), below
+    size = np.abs(parts[0]) + np.abs(below).sum(0)      # terms of either sign cancel
+    want = parts[0] + below.sum(0)
+    ok = size < np.finfo(dtype).max
+    np.testing.assert_array_less(np.abs(got.astype("f8") - want)[ok], close * size[ok] + np.finfo(dtype).tiny)
+    for m, have in zip((0, 1, 2, 5, 9), trigamma):
+        exact = polygamma(m, np.abs(wide))
+        ok = np.abs(exact) < np.finfo(dtype).max
+        np.testing.assert_allclose(have[ok].astype("f8"), exact[ok], rtol=3 * close, atol=close)
+
+
+def test_zeta_where_it_has_no_value():
+    s, q = np.float32([1, 0.5, 2.5, 2, 3, 2, np.nan, 2]), np.float32([2, 2, -1.5, -3, 0, np.inf, 2, np.nan])
+    want = np.float32([np.inf, np.nan, np.nan, np.inf, np.inf, 0, np.nan, np.nan])
+    np.testing.assert_array_equal(weft.jit(incomplete.zeta)(s, q), want)
+    np.testing.assert_array_equal(one(incomplete.zeta, s, q), want)
 
 
 def type_of(fn, *avals):

@@ -1,6 +1,6 @@
-"""Incomplete gamma and beta functions and the Hurwitz zeta function, computed on the host.
+"""Incomplete gamma and beta functions, computed on the host; and the Hurwitz zeta function.
 
-In:  floats of one dtype. Out: the same dtype, computed in float64.
+In:  floats of one dtype. Out: the same dtype, computed in float64 (zeta: see `ops.zeta`).
 The derivative by the order `a` of the incomplete gamma functions has no closed form. It is found from the series of the
 lower function where `x < a + 1` and from the continued fraction of the upper one elsewhere, both differentiated term by
 term; the density, their common factor, stays outside, so that the quotient `random_gamma_grad` never underflows.
@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.ops.arithmetic import add, mul, neg, sub
 from weft.ops.families import match_dtypes
-from weft.ops.math import exp, lgamma, log, log1p, on_host
+from weft.ops.math import exp, lgamma, log, log1p, made_of_powers, on_host
 
 _TERMS = 10_000  # of a series, at most
 _SMALL = 1e-300  # stands for the zero that a continued fraction must not divide by
@@ -130,8 +130,8 @@ random_gamma_grad_p = on_host("random_gamma_grad", _random_gamma_grad_reference,
 regularized_incomplete_beta_p = on_host(
     "regularized_incomplete_beta", _wide("betainc"),
     [_no_derivative("betainc", "a"), _no_derivative("betainc", "b"), lambda t, out, a, b, x: mul(t, _beta_density(a, b, x))])
-zeta_p = on_host("zeta", _wide("zeta"), [_no_derivative("zeta", "x"),
-                                          lambda t, out, x, q: neg(mul(t, mul(x, zeta(add(x, 1), q))))])
+zeta_p = made_of_powers("zeta", _wide("zeta"), [_no_derivative("zeta", "x"),
+                                                lambda t, out, x, q: neg(mul(t, mul(x, zeta(add(x, 1), q))))])
 
 
 def igamma(a, x):

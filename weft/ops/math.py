@@ -315,7 +315,7 @@ def bessel_i1e(x):
     return bessel_i1e_p.bind(x)
 
 
-# --- special functions computed on the host ---------------------------------------------------------------------------
+# --- special functions without scalar code ----------------------------------------------------------------------------
 
 
 def on_host(name: str, reference, jvp):
@@ -334,8 +334,19 @@ def _polygamma_reference(m, x):
     return np.where(order == 0, psi(wide), sign_ * gamma(order + 1) * zeta(order + 1, wide)).astype(x.dtype)
 
 
-polygamma_p = on_host("polygamma", _polygamma_reference,
-                       [None, lambda t, out, m, x: mul(t, polygamma(add(m, 1), x))])
+def made_of_powers(name: str, reference, jvp):
+    """An elementwise op that the compiler makes of others: `name` in `ops.zeta`."""
+    def rebuild(*xs):
+        from weft.ops import zeta
+        return getattr(zeta, name)(*xs)
+
+    p = elementwise(name, FLOATING, reference, jvp=jvp)
+    p.rules["lower"] = families.ExpandSpec(rebuild)
+    return p
+
+
+polygamma_p = made_of_powers("polygamma", _polygamma_reference,
+                             [None, lambda t, out, m, x: mul(t, polygamma(add(m, 1), x))])
 
 
 def polygamma(m, x):
