@@ -732,7 +732,7 @@ def test_scratch_is_bounded(types, m, n, k):
         step = Gemm(m, n, k, BufRef(0), BufRef(1), BufRef(2), a, b, (n, 1), *types)
         for threads in (1, 2, 8):
             words = gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, threads)[1]
-            assert words[Word.SHARED_BYTES] <= 8 << 20 and words[Word.WORKER_BYTES] <= 2 << 20
+            assert words[Word.SHARED_BYTES] <= 9 << 20 and words[Word.WORKER_BYTES] <= 2 << 20
 
 
 ALONG_TYPES = [("f32",) * 3, ("f64",) * 3, ("i32",) * 3, ("bf16", "f32", "bf16"), ("f16", "f32", "f32"), ("i16", "i32", "i32"),
