@@ -114,6 +114,19 @@ def test_a_layer_split_over_its_hidden_width_runs_the_kernels_of_one_device():
     assert counts(gradient(layer), split[0], *split) == counts(gradient(layer), args[0], *args) == (2, 5)
 
 
+@pytest.mark.parametrize("left, right", [(("a", None), (None, "b")), (("a", "b"), ("b", None)), (("a", "b"), ("a", "b")),
+                                         (("a", "b"), (None, "b")), ((None, "a"), ("a", "b"))], ids=str)  # fmt: skip
+def test_a_product_of_shards_reads_them_where_they_lie(left, right):
+    """However its operands are cut: nothing is gathered into one piece."""
+    mesh = Mesh(np.array(weft.devices()[:8]).reshape(4, 2), ("a", "b"))
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=(2048, 2048)).astype("f4") for _ in range(2))
+    split = [weft.device_put(v, NamedSharding(mesh, P(*spec))) for v, spec in ((x, left), (y, right))]
+    plan = scheduled(wnp.matmul, *split)
+    assert (plan.kernel_count, plan.gemm_count, plan.program.arena_bytes) == (0, 1, 0)
+    np.testing.assert_allclose(np.asarray(weft.jit(wnp.matmul)(*split)), x @ y, rtol=1e-3, atol=2e-3)
+
+
 def test_a_recurrence_keeps_each_state_once_for_its_gradient():
     """What a turn ends with, which the derivative of exp reads, is what the next begins with, which that of the product reads."""
     turns, batch, width = 16, 8, 64

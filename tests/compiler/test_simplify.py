@@ -159,6 +159,32 @@ def test_other_sums_of_padded_values_stay(name, fn, shapes):
     assert "pad" in kinds if name != "something else" else "concatenate" in kinds
 
 
+@pytest.mark.parametrize("a, b, parts, kept", [
+    ((4, 2, 6, 512), (2, 512, 7), (2, 512), False),             # shards of the left operand
+    ((4, 2, 6, 1024), (2, 2, 512, 7), (2, 2, 512), False),      # cut differently: all parts of both
+    ((4, 3, 6, 512), (1536, 7), (3, 512), False),               # the right one is whole
+    ((4, 2, 6, 64), (128, 7), (), True),                        # parts too short to be worth it
+    ((4, 3, 6, 1024), (3, 2, 512, 7), (), True),                # no cuts in common
+])
+def test_sums_over_parts_that_lie_apart_take_them_where_they_lie(a, b, parts, kept):
+    k = a[1] * a[3]
+
+    def fn(x, y):
+        x = L.reshape(L.transpose(x, permutation=(0, 2, 1, 3)), new_sizes=(a[0] * a[2], k))
+        y = L.transpose(y, permutation=(1, 0, 2, 3)) if len(b) == 4 else y
+        return [dot(x, L.reshape(y, new_sizes=(k, b[-1])))]
+
+    jaxpr = staged(fn, [a, b])
+    simple = check_jaxpr(simplify(jaxpr))
+    names = [e.primitive.name for e in simple.eqns]
+    assert ("transpose" in names) == kept and names.count("dot_general") == 1
+    (product,) = [e for e in simple.eqns if e.primitive.name == "dot_general"]
+    summed = product.params["dimension_numbers"][0]
+    assert tuple(product.invars[0].aval.shape[d] for d in summed[0]) == (parts or (k,))
+    args = values([a, b])
+    np.testing.assert_allclose(run_reference(simple, *args)[0], run_reference(jaxpr, *args)[0], rtol=1e-4, atol=1e-4)
+
+
 def test_calls_are_inlined_at_every_depth():
     call = Primitive("test_call", "region", multiple_results=True, register=False, call_like=True)
     call.def_type(lambda *avals, jaxpr: jaxpr.out_avals)

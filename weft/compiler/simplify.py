@@ -19,6 +19,7 @@ from weft.ir.rewrite import cse, dce, inline_calls
 from weft.ir.types import ShapedArray
 
 _FOLD_KINDS = frozenset({"elementwise"})
+FEWEST_IN_PART = 512       # neighbours in each part of a sum that a matmul takes where they lie: a block of its own
 MOST_JOINED = 16           # values that are looked at before a sum of them is taken for a join
 
 
@@ -78,6 +79,9 @@ class _Algebra:
             elif found is not None:
                 self.env[eqn.outvars[0]] = found
                 return
+        self.emit(eqn)
+
+    def emit(self, eqn: Eqn) -> None:
         self.eqns.append(eqn)
         for var in eqn.outvars:
             self.maker[var] = eqn
@@ -274,8 +278,7 @@ def _joined(walk: _Algebra, eqn: Eqn):
     if at != aval.shape[dim]:
         return None
     whole = eqn.replace(primitive=registry["concatenate"], invars=[x for *_, x in parts], outvars=[Var(aval)], params={"dimension": dim})
-    walk.eqns.append(whole)
-    walk.maker[whole.outvars[0]] = whole
+    walk.emit(whole)
     return eqn.replace(invars=[whole.outvars[0], leaves[0].invars[1]])
 
 
@@ -368,8 +371,57 @@ def _dot(walk: _Algebra, eqn: Eqn):
         if free == sorted(free):
             operands[side], contract[side], batch[side] = made.invars[0], tuple(summed), tuple(along)
     if operands == list(eqn.invars):
-        return None
+        return _dot_by_parts(walk, eqn)
     return eqn.replace(invars=operands, params={**eqn.params, "dimension_numbers": (tuple(contract), tuple(batch))})
+
+
+def _dot_by_parts(walk: _Algebra, eqn: Eqn):
+    """A matmul whose summed dims were put together of parts that lie apart, as shards do, sums over these where they lie."""
+    contract, batch = eqn.params["dimension_numbers"]
+    (a, b), out = eqn.invars, eqn.outvars[0]
+    if type(a) is Literal or type(b) is Literal or out.aval.sharding is not None or batch[0] or not out.aval.size:
+        return None
+    seen = [walk.views.get(x) or _Order(x, ((x.aval.size, 1),), False) for x in (a, b)]
+    dims = [_cut(order.runs, x.aval.shape) for order, x in zip(seen, (a, b))]
+    if not all(dims) or not any(order.moved and len(parts[i]) > 1 for order, parts, mine in zip(seen, dims, contract) for i in mine):
+        return None
+    cut = [_alike(dims[0][i], dims[1][j]) for i, j in zip(*contract)]
+    if not all(cut) or max([extent for pair in cut for extent, _ in pair[0]], default=0) < FEWEST_IN_PART:
+        return None
+    operands, numbers, shape = [], [], []
+    for side, (order, parts, mine) in enumerate(zip(seen, dims, contract)):
+        free = [run for i, runs in enumerate(parts) if i not in mine for run in runs]
+        mine = [run for pair in cut for run in pair[side]]
+        runs = sorted([*mine, *free], key=lambda run: -run[1])
+        if free != [run for run in runs if run in free]:
+            return None
+        view = Var(order.source.aval.update(shape=tuple(extent for extent, _ in runs)))
+        walk.emit(Eqn(registry["reshape"], [order.source], [view], {"new_sizes": view.aval.shape}, eqn.source))
+        operands.append(view)
+        numbers.append(tuple(runs.index(run) for run in mine))
+        shape += [extent for extent, _ in free]
+    product = eqn.replace(invars=operands, params={**eqn.params, "dimension_numbers": (tuple(numbers), ((), ()))})
+    if tuple(shape) == out.aval.shape:
+        return product
+    made = Var(out.aval.update(shape=tuple(shape)))
+    walk.emit(product.replace(outvars=[made]))
+    return eqn.replace(primitive=registry["reshape"], invars=[made], params={"new_sizes": out.aval.shape})
+
+
+def _alike(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]] | None:
+    """Two ways to make a dim of runs, cut to the same extents; None if they have none in common."""
+    left, cut = (list(a), list(b)), ([], [])
+    while all(left):
+        extents = [runs[-1][0] for runs in left]
+        n = min(extents)
+        for runs, done in zip(left, cut):
+            extent, step = runs.pop()
+            if extent % n:
+                return None
+            done.insert(0, (n, step))
+            if extent > n:
+                runs.append((extent // n, step * n))
+    return cut
 
 
 def _reshape(walk: _Algebra, eqn: Eqn):
