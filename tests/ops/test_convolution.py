@@ -165,6 +165,20 @@ def test_one_matmul_and_no_patches():
     assert (scheduled.kernel_count, scheduled.gemm_count, scheduled.program.arena_bytes) == (0, 1, 0)
 
 
+@pytest.mark.parametrize("shape, spec", [((2, 9, 11, 3), "NHWC"), ((2, 3, 9, 11), "NCHW"), ((2, 11, 3), "NWC")], ids=str)
+def test_an_image_is_padded_by_rows(shape, spec):
+    """Features go along with the places before them: no element is moved by itself."""
+    kernel, spatial = "".join(x for x in spec if x not in "NC") + "IO", len(shape) - 2
+    run = lambda x, w: lax.conv_general_dilated(x, w, (2,) * spatial, [(2, 3), (1, 0)][:spatial], dimension_numbers=(spec, kernel, spec))
+    x, w = rng.standard_normal(shape).astype(np.float32), rng.standard_normal((*(4, 3)[:spatial], 3, 8)).astype(np.float32)
+    compiled = weft.jit(run).lower(x, w).compile()
+    text = compiled.stages.scheduled.text()
+    assert "kernel k0" in text and "weave" not in text
+    with Override(engine="numpy"):
+        want = run(x, w)
+    np.testing.assert_allclose(compiled(x, w), want, rtol=1e-4, atol=1e-4)
+
+
 def test_few_output_features_are_one_matmul():
     """Pixels meet the whole kernel at once; the taps are added by one kernel per phase of the result."""
     cases = [((2, 12, 12, 32), (3, 3, 32, 3), {}, 2), ((2, 12, 12, 64), (4, 4, 64, 2), {"lhs_dilation": (2, 2)}, 6)]

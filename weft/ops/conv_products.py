@@ -153,7 +153,13 @@ def _padded(image, spec: Sequence[int], padding, dilation):
         config[d] = (lo, hi, step - 1)
     if all(c == (0, 0, 0) for c in config):
         return image
-    return pad(image, np.zeros((), typeof(image).dtype)[()], config)
+    # What lies behind the last padded dim goes along with it: then a row is zeros, a copy, and zeros.
+    shape, last = typeof(image).shape, max(d for d, c in enumerate(config) if c != (0, 0, 0))
+    (lo, hi, step), inner = config[last], math.prod(shape[last + 1 :])
+    if step == 0 and inner > 1:
+        image, config[last:] = reshape(image, (*shape[:last], shape[last] * inner)), [(lo * inner, hi * inner, 0)]
+    padded = pad(image, np.zeros((), typeof(image).dtype)[()], config)
+    return padded if len(config) == len(shape) else reshape(padded, (*typeof(padded).shape[:-1], shape[last] + lo + hi, *shape[last + 1 :]))
 
 
 def _convolved(image, kernel, numbers, sizes, strides, dilation, groups, precision, out_dtype):
