@@ -230,7 +230,7 @@ class JitFunction(Dispatching):
         try:
             return to_array(x)
         except TypeError:
-            path = _leaf_names(self, in_tree, i + 1)[i]
+            path = _leaf_names(self, in_tree)[i]
             raise TypeError(f"jit({self.name}): argument {path} of type {type(x)} is not a valid array type: {x!r}. Arguments must be "
                             "arrays, numbers or containers of them; make it static with static_argnums or static_argnames if "
                             "it is a setting.") from None
@@ -267,7 +267,7 @@ class JitFunction(Dispatching):
         if found is not None:
             return found
         out_tree: list = []
-        names = _leaf_names(self, in_tree, len(leaves))
+        names = _leaf_names(self, in_tree)
         in_shardings = flat_shardings(self.in_shardings, in_tree, avals, f"jit({self.name}): in_shardings", names)
         avals = tuple([a if s is None else a.update(sharding=type_sharding(s, a.ndim)) for a, s in zip(avals, in_shardings)])
 
@@ -410,7 +410,7 @@ def _check_output(out, name: str, structure, i: int) -> None:
                         "valid array type: it is neither an array nor a number.") from None
 
 
-def _leaf_names(jitted: JitFunction, in_tree, n: int) -> list[str]:
+def _leaf_names(jitted: JitFunction, in_tree) -> list[str]:
     """Names of the flat arguments as the user wrote them: `params['w'][0]`."""
     args, kwargs = tree.tree_unflatten(in_tree, list(range(in_tree.num_leaves)))
     signature = jitted.statics.signature

@@ -59,7 +59,7 @@ def looked_up(nest: Nest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
     return list(found.values())
 
 
-def streams(nest: Nest, where: dict[int, Expr], translate: Translate) -> list[tuple[str, Expr]]:
+def streams(nest: Nest, translate: Translate) -> list[tuple[str, Expr]]:
     """What comes into the windows of operands that are read at several places around one, and the only stream of a kernel whose
     results go past the caches.
 

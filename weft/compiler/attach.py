@@ -60,7 +60,7 @@ def _is_tail(graph: Graph, group: Group, result: Var, late: set[Var]) -> bool:
 def _goes_along(graph: Graph, root: Var, result: Var, depth: int) -> bool:
     """Whether `root` reads `result` only at its own flat position."""
     along: dict[Var, bool] = {result: True}
-    _depends(graph, root, result, depth, along)
+    _depends(graph, root, depth, along)
     seen, stack = {root}, [root]
     while stack:
         var = stack.pop()
@@ -80,8 +80,8 @@ def _goes_along(graph: Graph, root: Var, result: Var, depth: int) -> bool:
     return True
 
 
-def _depends(graph: Graph, root: Var, result: Var, depth: int, along: dict[Var, bool]) -> None:
-    """Find, for all that a kernel of `depth` inlines to compute `root`, whether it depends on `result`."""
+def _depends(graph: Graph, root: Var, depth: int, along: dict[Var, bool]) -> None:
+    """Add to `along`, for all that a kernel of `depth` inlines to compute `root`, whether it depends on what is true there."""
     stack = [root]
     while stack:
         var = stack[-1]

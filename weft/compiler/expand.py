@@ -201,7 +201,7 @@ def _rebuilt_dot(eqn: Eqn):
         return None       # (one row by one column, however often, is a sum of products: a reduction reads its operands in place)
 
     def product(a, b):
-        wide = _sum_dtype(lhs.dtype, rhs.dtype, out.dtype)
+        wide = _sum_dtype(out.dtype)
         a, b = _convert(a, wide), _convert(b, wide)
         a_free = [d for d in range(lhs.ndim) if d not in a_contract and d not in a_batch]
         b_free = [d for d in range(rhs.ndim) if d not in b_contract and d not in b_batch]
@@ -220,7 +220,7 @@ def _rebuilt_dot(eqn: Eqn):
     return product
 
 
-def _sum_dtype(lhs, rhs, out):
+def _sum_dtype(out):
     if out == np.bool_:
         return np.dtype(np.int32)
     return np.dtype(np.float32) if type_name(out) in HALVES else out

@@ -310,7 +310,7 @@ class Nest:
         roots = []
         for o in final:
             roots += [translate(o.index), translate(o.value)]
-        coming = [*jumps(self, where), *([] if columns else [*looked_up(self, where), *streams(self, where, translate)])]
+        coming = [*jumps(self, where), *([] if columns else [*looked_up(self, where), *streams(self, translate)])]
         done = emit.compute(roots + [index for _, index in coming])
         for (buf, _), index in zip(coming, done[len(roots):]):
             emit.append(Prefetch(buf, index))

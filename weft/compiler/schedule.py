@@ -139,7 +139,7 @@ class Body(Homes):
         if group.dot is not None:
             self._contract(group.dot, group)
             return
-        kernel, ins, in_place = self._kernel(group, self.graph.signature(group), lambda: self._plain(group))
+        kernel, ins, in_place = self._kernel(self.graph.signature(group), lambda: self._plain(group))
         reads = [self.ref(v) for v in ins]
         writes = [self.result(v) for v in group.roots]
         self._offer(self.plan.launch(kernel, reads, writes), in_place, reads, writes)
@@ -158,7 +158,7 @@ class Body(Homes):
                 pairs.setdefault(target.buffer, []).append((given.buffer, f"y{out}", name))
         pending.in_place = pairs
 
-    def _kernel(self, group: Group, signature: tuple, lower: Callable) -> tuple[Kernel, list[Var], tuple]:
+    def _kernel(self, signature: tuple, lower: Callable) -> tuple[Kernel, list[Var], tuple]:
         """The kernel, what it reads, and (result, operand, its name) that may share memory; equal groups lower once."""
         key, leaves = signature
         found = _lowered.get(key) if key is not None else None
@@ -315,7 +315,7 @@ class Body(Homes):
         key = key and (key, leaves.index(eqn.outvars[0]), dot.shape(), acc)
         from weft.compiler.tail import Tail
         lower = lambda: Tail(self.graph, group, dot, acc).kernel(self._name(group))
-        kernel, ins, in_place = self._kernel(group, (key, leaves), lower)
+        kernel, ins, in_place = self._kernel((key, leaves), lower)
         reads, writes = [self.ref(v) for v in ins], [self.result(v) for v in group.roots]
         step = lambda tail, args, operands: gemm(*operands, None, special.sum_type(acc), tail, args)
         self._offer(self.plan.launch(kernel, reads, writes, [a, b], step), in_place, reads, writes, [a, b])

@@ -216,7 +216,7 @@ def _custom_jvp_jvp(primals, tangents, *, jaxpr, jvp, num_consts, name):
 
 @custom_jvp_call_p.def_batch
 def _custom_jvp_batch(axis, args, dims, *, jaxpr, jvp, num_consts, name):
-    args, flags = _to_front(args, dims, axis)
+    args, flags = _to_front(args, dims)
     mapped = _batched(lambda *xs: evaluate(jaxpr, *xs), axis, flags)
 
     def batched_jvp(primals, tangents):
@@ -231,7 +231,7 @@ def _custom_jvp_batch(axis, args, dims, *, jaxpr, jvp, num_consts, name):
     return outs, [0] * len(outs)
 
 
-def _to_front(args, dims, axis):
+def _to_front(args, dims):
     """Batched operands with their dim at 0, and which they are."""
     return [x if d is None else move_dim(x, d, 0) for x, d in zip(args, dims)], [d is not None for d in dims]
 
@@ -352,7 +352,7 @@ def _dispatch_vjp(trace, fun, rules: VjpRules, args, name):
         pairs = [trace.split(x) for x in args]
         if all(d is None for _, d in pairs):
             return _dispatch_vjp(trace.parent, fun, rules, args, name)
-        values, flags = _to_front([v for v, _ in pairs], [d for _, d in pairs], trace.axis)
+        values, flags = _to_front([v for v, _ in pairs], [d for _, d in pairs])
         mapped, mapped_rules = _batch_vjp(fun, rules, trace.axis, flags)
         with set_trace(trace.parent):
             outs = _dispatch_vjp(trace.parent, mapped, mapped_rules, values, name)
@@ -413,7 +413,7 @@ def _custom_vjp_jvp(primals, tangents, *, jaxpr, rules, num_consts, name):
 
 @custom_vjp_call_p.def_batch
 def _custom_vjp_batch(axis, args, dims, *, jaxpr, rules, num_consts, name):
-    args, flags = _to_front(args, dims, axis)
+    args, flags = _to_front(args, dims)
     mapped, _ = _batch_vjp(lambda *xs: evaluate(jaxpr, *xs), rules, axis, flags)
     _, mapped_rules = _batch_vjp(None, rules, axis, flags[num_consts:])
     new, consts = hoist_tracers(stage(mapped, [typeof(x) for x in args], name))

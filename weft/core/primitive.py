@@ -26,7 +26,6 @@ from weft.util.errors import MissingRuleError
 from weft.util.record import record
 
 SLOTS = ("type", "reference", "jvp", "transpose", "batch", "factors", "lower")
-REGION_SLOTS = ("partial_eval", "dce", "partition")
 
 
 @record

@@ -48,7 +48,7 @@ def sharded_types(primitive: Primitive, in_avals: Sequence[ShapedArray], out_ava
         return [a.update(sharding=NamedSharding(mesh, spec_of_dims(dims))) for a, dims in zip(out_avals, outs)]
     if _state.lenient:
         return [a.update(sharding=None) for a in out_avals]
-    raise ShardingTypeError(_message(primitive, in_avals, out_avals, outs, conflict))
+    raise ShardingTypeError(_message(primitive, in_avals, outs, conflict))
 
 
 def check(primitive: Primitive, values: Sequence, params: dict) -> None:
@@ -65,15 +65,13 @@ def _operand(i: int) -> str:
     return f"operand {i}"
 
 
-def _message(primitive: Primitive, in_avals: Sequence[ShapedArray], out_avals: Sequence[ShapedArray], outs: Sequence[Spec],
-             conflict: Conflict) -> str:
+def _message(primitive: Primitive, in_avals: Sequence[ShapedArray], outs: Sequence[Spec], conflict: Conflict) -> str:
     rows = [(_operand(i), a.str_short(), conflict.notes.get(i, "")) for i, a in enumerate(in_avals)
             if a.sharding is not None or i in conflict.notes]
-    return describe(primitive.name, conflict.what, rows, user_frame(), conflict.rule,
-                    _remedy(primitive, in_avals, out_avals, outs, conflict))
+    return describe(primitive.name, conflict.what, rows, user_frame(), conflict.rule, _remedy(primitive, outs, conflict))
 
 
-def _remedy(primitive: Primitive, in_avals, out_avals, outs: Sequence[Spec], conflict: Conflict) -> str:
+def _remedy(primitive: Primitive, outs: Sequence[Spec], conflict: Conflict) -> str:
     choice = primitive.attrs.get("out_sharding", "").format(spec_text(outs[0]))
     moved = ""
     if conflict.wanted is not None:

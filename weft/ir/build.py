@@ -174,7 +174,7 @@ class Builder:
             if name == "mul":
                 return self.imul(*args)
         if all(isinstance(a, Const) for a in args):
-            folded = _fold(name, [a.value for a in args], args[0].type, type)
+            folded = _fold(name, [a.value for a in args], type)
             if folded is not None:
                 return self.const(folded, type)
         if type == "bool" and name in ("and", "or"):
@@ -565,7 +565,7 @@ def _round_half(value: float, type: str) -> float:
         return float(np.float32(value).astype(ml_dtypes.bfloat16 if type == "bf16" else np.float16))
 
 
-def _fold(name: str, values: list, in_type: str, type: str):
+def _fold(name: str, values: list, type: str):
     """The value of an operation on literals, or None where it is not folded (floating arithmetic is left alone)."""
     if name in _COMPARE:
         return _COMPARE[name](*values)

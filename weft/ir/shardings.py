@@ -355,10 +355,6 @@ class SingleDeviceSharding(Sharding):
         self._memory_kind = _check_memory_kind(memory_kind)
 
     @property
-    def _device(self) -> Any:
-        return self.device
-
-    @property
     def device_assignment(self) -> tuple[Any, ...]:
         """The devices in order."""
         return (self.device,)
