@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -10,8 +11,10 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from weft.compiler.schedule import schedule
 from weft.core.stage import stage
 from weft.core.trace import typeof
+from weft.ir.program import Fft, HostCall
 from weft.util import fft_engine
 
 RNG = np.random.default_rng(3)
@@ -27,10 +30,105 @@ def test_real_values(n, axes):
                                rtol=1e-3, atol=1e-3)
 
 
-def test_real_values_need_half_of_the_work():
-    kinds = [eqn.params["fft_type"].name for eqn in stage(lambda x: [wnp.fft.fft2(x)], [typeof(np.ones((4, 8), np.float32))]).eqns
-             if eqn.primitive.name == "fft"]
-    assert kinds == ["RFFT"]
+def steps(fun, *args) -> list:
+    """The steps of a program that are Fourier transforms, native or not."""
+    found = schedule(stage(lambda *args: [fun(*args)], [typeof(x) for x in args])).program.steps
+    return [step for step in found if isinstance(step, Fft | HostCall)]
+
+
+def test_real_values_stay_real():
+    names = [eqn.primitive.name for eqn in stage(lambda x: [wnp.fft.fft2(x)], [typeof(np.ones((4, 8), np.float32))]).eqns]
+    assert names == ["fft"]
+    assert [step.kind for step in steps(wnp.fft.fft2, np.ones((4, 8), np.float32))] == ["all", "forward"]
+
+
+TYPES = [np.float32, np.float64]
+#: every radix, each kind of pass first and last, and rows shorter than a vector
+LENGTHS = [*range(2, 36), 49, 61, 77, 81, 121, 127, 128, 143, 200, 243, 251, 341, 500, 1000, 1023, 1024, 1155, 1331]
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+def test_lengths(n):
+    with weft.enable_x64():
+        for part, rows in zip([*TYPES, *TYPES], (2, 37, 16, 5)):
+            x = RNG.normal(size=(rows, n)).astype(part)
+            z = x + 1j * RNG.normal(size=x.shape).astype(part)
+            half = np.fft.rfft(x.astype(np.float64)).astype(z.dtype)
+            for name, a in (("fft", z), ("ifft", z), ("rfft", x), ("fft", x), ("irfft", half)):
+                options = {"n": n} if name == "irfft" else {}
+                transform = lambda a, name=name, options=options: getattr(wnp.fft, name)(a, **options)
+                assert [type(step) for step in steps(transform, a)] == [Fft]
+                got = np.asarray(weft.jit(transform)(a))
+                want = getattr(np.fft, name)(a.astype(np.complex128 if np.iscomplexobj(a) else np.float64), **options)
+                assert got.dtype == (part if name == "irfft" else z.dtype)
+                bound = 2.5 if part is np.float32 else 4                 # double precision meets the errors of the reference
+                assert np.linalg.norm(got - want) <= bound * np.finfo(part).eps * np.linalg.norm(want), (name, part, rows)
+
+
+@pytest.mark.parametrize("rows", range(1, 36))
+def test_numbers_of_rows(rows):
+    x = RNG.normal(size=(rows, 24)).astype(np.float32)
+    np.testing.assert_allclose(weft.jit(wnp.fft.rfft)(x), np.fft.rfft(x), atol=2e-5)
+    z = (x + 1j * RNG.normal(size=x.shape)).astype(np.complex64)
+    np.testing.assert_allclose(weft.jit(lambda z: wnp.fft.fft(z.T, axis=0))(z), np.fft.fft(z.T, axis=0), atol=2e-5)
+    np.testing.assert_allclose(weft.jit(wnp.fft.fft2)(z), np.fft.fft2(z), atol=2e-4)
+
+
+@pytest.mark.parametrize("inner", [1, 2, 7, 8, 15, 16, 17, 40])
+def test_columns(inner):
+    z = (RNG.normal(size=(3, 6, 5, inner)) + 1j * RNG.normal(size=(3, 6, 5, inner))).astype(np.complex64)
+    for name in ("fftn", "ifftn"):
+        got, want = (np.asarray(getattr(m.fft, name)(z, axes=(1, 2, 3))) for m in (wnp, np))
+        np.testing.assert_allclose(got, want, atol=2e-4)
+    x = RNG.normal(size=z.shape).astype(np.float32)
+    np.testing.assert_allclose(wnp.fft.rfftn(x, axes=(1, 2, 3)), np.fft.rfftn(x, axes=(1, 2, 3)), atol=2e-4)
+    half = np.fft.rfftn(x, axes=(1, 2, 3)).astype(np.complex64)
+    kept = half.copy()
+    back = weft.jit(lambda half: wnp.fft.irfftn(half, x.shape[1:], axes=(1, 2, 3)))
+    np.testing.assert_allclose(back(half), x, atol=1e-5)
+    np.testing.assert_array_equal(half, kept)
+
+
+def test_what_is_not_finite_stays_in_its_row():
+    x = RNG.normal(size=(40, 45)).astype(np.float32)
+    x[3, 7], x[20, 0], x[39, 44] = np.nan, np.inf, -np.inf
+    got = np.asarray(wnp.fft.rfft(x))
+    rows = np.isfinite(got).all(1)
+    assert rows.tolist() == np.isfinite(x).all(1).tolist()
+    np.testing.assert_allclose(got[rows], np.fft.rfft(x[rows]), atol=1e-4)
+
+
+def test_imaginary_parts_that_do_not_count():
+    """The first and the middle frequency of real values are real; what else is said there is not looked at."""
+    half = (RNG.normal(size=(20, 7)) + 1j * RNG.normal(size=(20, 7))).astype(np.complex64)
+    for n in (12, 13):
+        np.testing.assert_allclose(wnp.fft.irfft(half, n), np.fft.irfft(half, n), atol=1e-5)
+
+
+def test_large_primes_and_long_single_rows_are_scipys():
+    assert [type(s) for n in (257, 2053, 4096) for s in steps(wnp.fft.rfft, np.ones((1, n), np.float32))] == [HostCall] * 3
+
+
+def test_more_threads_change_nothing():
+    text = ("import sys, numpy as np, weft, weft.numpy as wnp\nx = np.random.default_rng(0).normal(size=(300, 360)).astype('f')\n"
+            "sys.stdout.buffer.write(np.asarray(weft.jit(wnp.fft.fft2)(x)).tobytes())\n")
+    run = lambda threads: subprocess.run([sys.executable, "-c", text], check=True, stdout=subprocess.PIPE,
+                                         env=os.environ | {"WEFT_NUM_THREADS": threads}).stdout
+    found = [run("1"), run("2")]
+    assert len(found[0]) == 300 * 360 * 8 and found[0] == found[1]
+
+
+@pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "irfft"])
+def test_transformed_transforms(name):
+    """A transform is linear: what its jvp says along a direction is what its transpose says."""
+    x = RNG.normal(size=(3, 15)).astype(np.float32)
+    transform = getattr(wnp.fft, name)
+    weight = RNG.normal(size=transform(x).shape).astype(np.float32)
+    energy = lambda x: (weight * wnp.abs(transform(x)) ** 2).sum()
+    gradient, step = np.asarray(weft.grad(energy)(x)), RNG.normal(size=x.shape).astype(np.float32)
+    _, along = weft.jvp(energy, (x,), (step,))
+    np.testing.assert_allclose(along, (gradient * step).sum(), rtol=1e-4)
+    np.testing.assert_allclose(weft.vmap(transform)(x), transform(x), rtol=1e-5, atol=1e-5)
 
 
 @pytest.fixture

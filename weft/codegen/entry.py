@@ -19,6 +19,7 @@ from weft.ir.program import (
     Branch,
     BufRef,
     Copy,
+    Fft,
     Gemm,
     HostCall,
     Launch,
@@ -198,6 +199,8 @@ class EntryEmitter:
             return step.m * step.n * step.k * math.prod(b[0] for b in (*step.batch, *step.outer_k)) // FLOPS_PER_BYTE
         if isinstance(step, Sort):
             return step.rows * step.n * (8 if step.kind == "top" else 64)
+        if isinstance(step, Fft):
+            return 64 * step.rows * step.n * step.inner
         if isinstance(step, LibraryCall):
             return step.count * FACTORIZATION * round(max(size for _, _, size, _ in step.arrays) ** 1.5) // FLOPS_PER_BYTE
         return step.nbytes if isinstance(step, Copy) else 0
@@ -276,6 +279,16 @@ class EntryEmitter:
         numbers = (step.n, step.k, int(step.descending))
         self._context([*("null" if ref is None else self.address(ref) for ref in refs), *numbers])
         self._run(function, step.rows)
+
+    def fft(self, step: Fft) -> None:
+        """Transform rows, some a task (see `codegen.fft`)."""
+        from weft.codegen import fft
+
+        if not step.rows * step.inner:
+            return
+        function = self._external(self.library_symbol(step), "void NAME(ptr, i64, i64)")
+        self._context([*(self.address(ref) for ref in (step.source, step.out, step.tables)), *fft.words(step)])
+        self._run(function, fft.tasks(step))
 
     def library_call(self, step: LibraryCall) -> None:
         """Call a routine for every problem of a batch (see `codegen.lapack`)."""
@@ -434,9 +447,9 @@ def _divide(steps: Sequence[Step]) -> list[tuple[int, list[Step]]]:
     return [*runs, (total, run)]
 
 
-_EMIT = {Launch: EntryEmitter.launch, Gemm: EntryEmitter.gemm, Sort: EntryEmitter.sort, LibraryCall: EntryEmitter.library_call,
-         Copy: EntryEmitter.copy, HostCall: EntryEmitter.host_call, Loop: EntryEmitter.loop, WhileLoop: EntryEmitter.while_loop,
-         Branch: EntryEmitter.branch}
+_EMIT = {Launch: EntryEmitter.launch, Gemm: EntryEmitter.gemm, Sort: EntryEmitter.sort, Fft: EntryEmitter.fft,
+         LibraryCall: EntryEmitter.library_call, Copy: EntryEmitter.copy, HostCall: EntryEmitter.host_call,
+         Loop: EntryEmitter.loop, WhileLoop: EntryEmitter.while_loop, Branch: EntryEmitter.branch}
 
 _COPY_TASK = f"""define internal void @weft_copy(ptr %ctx, i64 %task, i64 %worker) {{
 entry:

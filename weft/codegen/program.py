@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
 import math
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from weft.codegen import cache, drafts, loader, native, objects, pool, symbols, target
@@ -27,7 +27,7 @@ from weft.codegen.native import NativeProgram
 from weft.codegen.objects import Order
 from weft.ir import loops_text
 from weft.ir.loops import Kernel, check
-from weft.ir.program import Branch, Gemm, HostCall, Launch, Loop, Program, Sort, Step, WhileLoop
+from weft.ir.program import Branch, Fft, Gemm, HostCall, Launch, Loop, Program, Sort, Step, WhileLoop
 from weft.util.record import record
 
 if TYPE_CHECKING:
@@ -191,17 +191,18 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
     launched = {id(kernel): kernel for kernel in _launched(program.steps) if kernel.parallel_extent > 0}
     names = {number: _kernel_name(kernel) for number, kernel in launched.items()}
     matmuls: dict[str, frozenset[str]] = {}
-    sorts: dict[str, bool] = {}     # and whether a draft will do
+    routines: dict[str, bool] = {}     # sorts and Fourier transforms, and whether a draft will do
+    makers: dict[str, ModuleType] = {}
 
     def kernel_symbol(kernel: Kernel) -> str:
         return _symbol(names[id(kernel)])
 
-    def library_symbol(step: Gemm | Sort) -> str:
-        if isinstance(step, Sort):
-            from weft.codegen import sort
-
-            symbol = sort.symbol(step)
-            sorts[symbol] = sorts.get(symbol, True) and draft and not sort.is_worth_optimizing(step)
+    def library_symbol(step: Gemm | Sort | Fft) -> str:
+        if isinstance(step, (Sort, Fft)):
+            made_by = _maker(step)
+            symbol = made_by.symbol(step)
+            routines[symbol] = routines.get(symbol, True) and draft and not made_by.is_worth_optimizing(step)
+            makers[symbol] = made_by
             return symbol
         from weft.codegen import gemm
 
@@ -219,11 +220,8 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
         from weft.codegen import gemm
 
         orders += [part for symbol, wanted in matmuls.items() for part in gemm.orders(symbol, wanted)]
-    if sorts:
-        from weft.codegen import sort
-
-        orders += [part for symbol, rough in sorts.items() for part in sort.orders(symbol, rough)]
-    parallel = bool(matmuls or sorts or emitter.routines) or any(kernel.parallel_extent > 1 for kernel in launched.values())
+    orders += [part for symbol, rough in routines.items() for part in makers[symbol].orders(symbol, rough)]
+    parallel = bool(matmuls or routines or emitter.routines) or any(kernel.parallel_extent > 1 for kernel in launched.values())
     if parallel:
         orders += pool.orders()
     kernels = {names[number]: kernel for number, kernel in launched.items()}
@@ -231,7 +229,7 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
     distinct = {_symbol(name): _kernels.get(name) or _drafts[name] for name in names.values()}
     imports = {symbol: made.address for symbol, made in distinct.items()}
     imports |= {symbol: gemm.ensure(symbol, wanted) for symbol, wanted in matmuls.items()}
-    imports |= {symbol: sort.ensure(symbol, rough) for symbol, rough in sorts.items()}
+    imports |= {symbol: makers[symbol].ensure(symbol, rough) for symbol, rough in routines.items()}
     host = native.HostCalls(emitter.host_calls)
     imports |= symbols.addresses([*map(symbols.routine, emitter.routines), *(symbols.RULE if emitter.rules_library else ())])
     if emitter.host_calls:
@@ -245,14 +243,25 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
         imports[symbol] = trackers[-1][symbol]
     stored = list(dict.fromkeys([kernel.stored for kernel in distinct.values()]))
     stored += [key for symbol in matmuls for key in gemm.stored(symbol)]
-    stored += [key for symbol, rough in sorts.items() for key in sort.stored(symbol, rough)]
+    stored += [key for symbol, rough in routines.items() for key in makers[symbol].stored(symbol, rough)]
     stored += [order.key for order in entry_orders]
     made = Made(program, tuple(distinct.values()), tuple([text for _, text in modules]), tuple(stored))
     from_disk = sum(kernel.from_disk for kernel in made.compiled_kernels)
     done = NativeProgram(imports[native.ENTRY], host, [trackers, made], len(distinct), from_disk, lambda: made, bool(emitter.routines))
-    if any(kernel.is_draft for kernel in made.compiled_kernels) or any(sorts.values()):
+    if any(kernel.is_draft for kernel in made.compiled_kernels) or any(routines.values()):
         done.draft = drafts.Draft(lambda: program)
     return done
+
+
+def _maker(step: Sort | Fft) -> ModuleType:
+    """The module that makes the function of a step."""
+    if isinstance(step, Sort):
+        from weft.codegen import sort
+
+        return sort
+    from weft.codegen import fft
+
+    return fft
 
 
 def _drafted(steps: Iterable[Step]) -> Iterator[Kernel]:
@@ -276,11 +285,8 @@ def _flat(steps: Iterable[Step]) -> Iterator[Step]:
 def improve(program: Program, is_over: Callable[[], bool]) -> NativeProgram | None:
     """What `compile_program` makes where it made a draft before: kernels are compiled one by one, while others compile; or nothing,
     when it `is_over`."""
-    sorts = [step for step in _flat(program.steps) if isinstance(step, Sort)]
-    if sorts:
-        from weft.codegen import sort
-
-        for order in itertools.chain.from_iterable([sort.orders(sort.symbol(step)) for step in sorts]):
+    for step in _flat(program.steps):
+        for order in _maker(step).orders(_maker(step).symbol(step)) if isinstance(step, (Sort, Fft)) else ():
             if not is_over() and not objects.is_there(order):
                 compile_apart(order)
     for kernel in _launched(program.steps):

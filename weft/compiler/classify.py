@@ -11,7 +11,7 @@ from weft.ir.rewrite import params_key
 from weft.util.record import record
 
 _BY_SPEC = {"ReduceSpec": "reduce", "ScanSpec": "scan", "ScatterSpec": "scatter", "ContractSpec": "contract",
-            "HostSpec": "host", "SortSpec": "sort", "LibrarySpec": "library",
+            "HostSpec": "host", "SortSpec": "sort", "LibrarySpec": "library", "FftSpec": "fft",
             "ExpandSpec": "expand"}
 _COST_BY_KIND = {"random": 60, "index": 6, "layout": 0, "slice": 0}
 _CHEAP_MATH = frozenset({"floor", "ceil", "is_finite", "sqrt", "rsqrt"})
@@ -23,7 +23,7 @@ NARROWEST = 16             # of so many elements at least
 
 
 def treatment(eqn: Eqn) -> str:
-    """One of: pull, reduce, scan, scatter, update, contract, sort, library, host, expand, region; before stacking, collective."""
+    """One of: pull, reduce, scan, scatter, update, contract, sort, library, fft, host, expand, region; before stacking, collective."""
     primitive = eqn.primitive
     found = _kinds.get(primitive)
     if found is None:

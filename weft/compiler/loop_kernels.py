@@ -108,7 +108,7 @@ def _launches(step: object) -> Iterator[P.Launch]:
         yield from _launches(part)
 
 
-_STEPS = frozenset({P.Launch, P.Gemm, P.Sort, P.LibraryCall, P.Copy, P.HostCall, P.Loop, P.WhileLoop, P.Branch})
+_STEPS = frozenset({P.Launch, P.Gemm, P.Sort, P.Fft, P.LibraryCall, P.Copy, P.HostCall, P.Loop, P.WhileLoop, P.Branch})
 
 
 class _Unfit(Exception):

@@ -24,6 +24,7 @@ from weft.ir import program as P
 from weft.ir.build import type_name
 from weft.ir.jaxpr import Eqn, Jaxpr, Var
 from weft.ir.loops import Kernel
+from weft.util import dtypes
 from weft.util.record import record, replace
 
 MOST_LOWERED = 4096
@@ -46,8 +47,8 @@ class Scheduled:
 
     @property
     def kernel_count(self) -> int:
-        """How many kernels there are, sorts among them."""
-        return sum([isinstance(s, P.Launch | P.Sort) for s in walk(self.program.steps)])
+        """How many kernels there are, sorts and Fourier transforms among them."""
+        return sum([isinstance(s, P.Launch | P.Sort | P.Fft) for s in walk(self.program.steps)])
 
     @property
     def has_loops(self) -> bool:
@@ -233,6 +234,23 @@ class Body(Homes):
             places = at(outs[1]) if len(outs) == 2 else None
             return P.Sort(kind, type_name(aval.dtype), aval.size // n, n, at(ins[0]), at(outs[0]), previous, places, **options)
         self.plan.step(step, ins, outs)
+
+    def _fft(self, eqn: Eqn) -> None:
+        """A Fourier transform, dim by dim, or all of it by the host."""
+        from weft.compiler import fourier
+        stages = fourier.steps_of(eqn)
+        if stages is None:
+            self._host(eqn)
+            return
+        operand, aval = eqn.invars[0].aval, eqn.outvars[0].aval
+        part = np.dtype(dtypes.to_real_dtype(aval.dtype))
+        source, target = self.ref(eqn.invars[0]), self.result(eqn.outvars[0])
+        between = target if stages[0].writes_result else self.plan.temp(operand)
+        for stage in stages:
+            reads, writes = source if stage.reads_operand else between, target if stage.writes_result else between
+            factors = self.plan.const(fourier.tables(stage.kind, stage.n, part), part)
+            sizes = stage.kind, type_name(part), stage.n, stage.rows, stage.inner
+            self.plan.step(lambda at, refs=(reads, writes, factors), sizes=sizes: P.Fft(*sizes, *map(at, refs)), [reads, factors], [writes])
 
     def _library(self, eqn: Eqn) -> None:
         """A routine on every matrix of a batch; it overwrites the first operand."""

@@ -102,6 +102,27 @@ class Sort:
 
 
 @record
+class Fft:
+    """Transform `rows` dense rows of `n` numbers whose parts have `type`, by `kind`:
+
+    forward, inverse    complex numbers to as many; the inverse has the factor 1 / n
+    half                real numbers to the first n // 2 + 1 frequencies, all to all frequencies
+    real                those n // 2 + 1 to real numbers, with the factor 1 / n
+
+    Where `inner` is not 1, a row is n times `inner` complex numbers, and each of these is transformed by itself; `out` may be
+    `source`. `tables` are those of `ir.fft`.
+    """
+    kind: Literal["forward", "inverse", "half", "all", "real"]
+    type: str
+    n: int
+    rows: int
+    inner: int
+    source: BufRef
+    out: BufRef
+    tables: BufRef
+
+
+@record
 class LibraryCall:
     """Call `routine` of BLAS or LAPACK on each of `count` problems. Of its `arguments`, all taken by reference,
 
@@ -160,7 +181,7 @@ class Branch:
     branches: tuple[tuple["Step", ...], ...]
 
 
-Step = Union[Launch, Gemm, Sort, LibraryCall, Copy, HostCall, Loop, WhileLoop, Branch]
+Step = Union[Launch, Gemm, Sort, Fft, LibraryCall, Copy, HostCall, Loop, WhileLoop, Branch]
 
 
 @record

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 
 from weft.ir.loops import Kernel
 from weft.ir.loops_text import canonical, print_kernel
-from weft.ir.program import Branch, BufRef, Copy, Gemm, HostCall, Launch, LibraryCall, Loop, Program, Sort, Step, WhileLoop
+from weft.ir.program import Branch, BufRef, Copy, Fft, Gemm, HostCall, Launch, LibraryCall, Loop, Program, Sort, Step, WhileLoop
 from weft.util.record import replace
 
 
@@ -62,6 +62,9 @@ def _steps(steps: Iterable[Step], name_of, pad: str) -> Iterator[str]:
                 operands = ", ".join(_ref(ref) for ref in (step.source, step.previous) if ref is not None)
                 results = ", ".join(_ref(ref) for ref in (step.out, step.places) if ref is not None)
                 yield f"{pad}sort {step.kind} {step.type} {step.rows}x{step.n}({operands}) -> {results}"
+            case Fft():
+                inner = f" of {step.inner}" if step.inner > 1 else ""
+                yield f"{pad}fft {step.kind} {step.type} {step.rows}x{step.n}{inner}({_ref(step.source)}) -> {_ref(step.out)}"
             case LibraryCall():
                 arrays = ", ".join(f"{name}={dtype}[{size}] {_ref(ref)}" for name, ref, size, dtype in step.arrays)
                 yield f"{pad}library {step.count} of {step.routine}({', '.join(map(_argument, step.arguments))}): {arrays}"

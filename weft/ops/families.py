@@ -73,6 +73,12 @@ class SortSpec:
 
 
 @record
+class FftSpec:
+    """Lowering of Fourier transforms over the last dims; what has no native steps is written by `into`, as `HostSpec` tells."""
+    into: Callable[..., None]
+
+
+@record
 class LibrarySpec:
     """Lowering of an op that is one call of a library's routine per matrix, as its parameters tell."""
 

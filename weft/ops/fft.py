@@ -20,16 +20,16 @@ from weft.ir.types import ShapedArray
 from weft.ops import families
 from weft.ops.arithmetic import mul
 from weft.ops.casting import conj, convert_element_type, real
-from weft.ops.families import COMPLEX, FLOATING, HostSpec, dtype_in, shape_error
-from weft.ops.layout import broadcast_in_dim, rev
-from weft.ops.rules import at_front
-from weft.ops.slicing import concatenate, pad, slice_in_dim
+from weft.ops.families import COMPLEX, FLOATING, INEXACT, FftSpec, dtype_in, shape_error
+from weft.ops.layout import broadcast_in_dim
+from weft.ops.rules import at_front, aval_of
+from weft.ops.slicing import pad
 from weft.util import dtypes, fft_engine
 
 fft_p = Primitive("fft", "library")
 
 class FftType(enum.IntEnum):
-    """Which transform: forward or inverse, of complex or of real values."""
+    """Which transform: forward or inverse, of complex or of real values (FFT takes either)."""
     FFT = 0
     IFFT = 1
     RFFT = 2
@@ -51,29 +51,16 @@ def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
     kind = FftType.from_any(fft_type)
     lengths = tuple(int(n) for n in fft_lengths)
     dtype = typeof(x).dtype
-    if kind == FftType.FFT and lengths and dtype_in(dtype, FLOATING) and dtype.itemsize >= 4:
-        return _mirrored(fft_p.bind(x, fft_type=FftType.RFFT, fft_lengths=lengths), lengths)
-    if kind != FftType.RFFT and not dtype_in(dtype, COMPLEX):
+    takes_real = kind == FftType.RFFT or (kind == FftType.FFT and dtype_in(dtype, FLOATING) and dtype.itemsize >= 4)
+    if not takes_real and not dtype_in(dtype, COMPLEX):
         x = convert_element_type(x, dtypes.to_complex_dtype(dtype))
     return fft_p.bind(x, fft_type=kind, fft_lengths=lengths)
 
 
-def _mirrored(half: Any, lengths: tuple[int, ...]) -> Any:
-    """All frequencies of real values, from those that determine them: frequency -k is the conjugate of frequency k."""
-    last = typeof(half).ndim - 1
-    mirrors = (lengths[-1] + 1) // 2                    # behind the first frequency, and before the middle one
-    if mirrors <= 1:
-        return half
-    other = rev(conj(slice_in_dim(half, 1, mirrors, axis=last)), (last,))
-    for dim, n in zip(range(last - len(lengths) + 1, last), lengths):
-        rest = rev(slice_in_dim(other, 1, n, axis=dim), (dim,))
-        other = concatenate([slice_in_dim(other, 0, 1, axis=dim), rest], dim) if n > 1 else other
-    return concatenate([half, other], last)
-
-
 @fft_p.def_type
 def _fft_type(aval: ShapedArray, *, fft_type, fft_lengths) -> ShapedArray:
-    families.check_dtype("fft", aval, FLOATING if fft_type == FftType.RFFT else COMPLEX)
+    takes = {FftType.RFFT: FLOATING, FftType.FFT: INEXACT}.get(fft_type, COMPLEX)
+    families.check_dtype("fft", aval, takes)
     if dtype_in(aval.dtype, FLOATING) and aval.dtype.itemsize < 4:
         raise TypeError(f"fft: real values must be float32 or float64, got {aval.str_short()}.")
     n = len(fft_lengths)
@@ -83,7 +70,7 @@ def _fft_type(aval: ShapedArray, *, fft_type, fft_lengths) -> ShapedArray:
     if not n or aval.shape[aval.ndim - n:] != before:
         raise shape_error("fft", f"the last dims must be {before} for a transform of lengths {fft_lengths}.",
                           [("operand", aval.str_short())], "Pad or slice the operand to the lengths first.")
-    dtype = {FftType.RFFT: dtypes.to_complex_dtype, FftType.IRFFT: dtypes.to_real_dtype}.get(fft_type, lambda d: d)(aval.dtype)
+    dtype = (dtypes.to_real_dtype if fft_type == FftType.IRFFT else dtypes.to_complex_dtype)(aval.dtype)
     return ShapedArray(aval.shape[:aval.ndim - n] + after, dtype, False, None, aval.vma)
 
 
@@ -107,7 +94,8 @@ def _fft_into(x, out, *, fft_type, fft_lengths) -> None:
 
 def _fft_transpose(ct, x, *, fft_type, fft_lengths):
     if fft_type in (FftType.FFT, FftType.IFFT):
-        return fft(ct, fft_type, fft_lengths)
+        back = fft(ct, fft_type, fft_lengths)
+        return back if dtype_in(aval_of(x).dtype, COMPLEX) else real(back)
     aval = typeof(ct)
     if fft_type == FftType.RFFT:        # the first half of the full transform of the real values
         missing = fft_lengths[-1] - aval.shape[-1]
@@ -138,4 +126,4 @@ def _fft_factors(in_avals, out_avals, *, fft_type, fft_lengths):
     return b.rule([[*lead, *ins]], [[*lead, *outs]], special=dict.fromkeys([*ins, *outs], "replicate"), linear_ins=(0,))
 
 
-fft_p.define(jvp=families._linear_jvp(fft_p), transpose=families.unary_transpose(_fft_transpose), lower=HostSpec(into=_fft_into))
+fft_p.define(jvp=families._linear_jvp(fft_p), transpose=families.unary_transpose(_fft_transpose), lower=FftSpec(into=_fft_into))

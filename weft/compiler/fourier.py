@@ -1,0 +1,57 @@
+"""Fourier transforms as steps: which of them are native, and in what order the dims are gone through.
+
+In:   an equation of `fft`.
+Out:  `steps_of(eqn)`: its native steps, each with a kind, sizes, and where it reads and writes; None where SciPy's engine is faster.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+
+from weft.ir import fft
+from weft.ir.jaxpr import Eqn
+from weft.util.record import record
+
+#: the longest rows of which a vector's worth is gone over quickly enough
+_LONGEST = 1 << 14
+#: numbers of a row for each row: few long rows leave most of a vector empty
+_LONG = 1 << 10
+
+
+@record
+class Stage:
+    """One native step: from the operand or from memory that it has, to that memory or to the result."""
+    kind: str
+    n: int
+    rows: int
+    inner: int
+    reads_operand: bool
+    writes_result: bool
+
+
+def steps_of(eqn: Eqn) -> list[Stage] | None:
+    """The native steps of a transform, in order, or None."""
+    kind, lengths = eqn.params["fft_type"].name, eqn.params["fft_lengths"]
+    (operand,), (result,) = eqn.invars, eqn.outvars
+    lead = math.prod(result.aval.shape[:result.aval.ndim - len(lengths)])
+    if not all(n == 1 or (fft.can_pass(n) and n <= _LONGEST) for n in lengths) or lengths[-1] == 1:
+        return None
+    shape = (operand if kind == "IRFFT" else result).aval.shape[-len(lengths):]
+    last = {"FFT": "forward" if operand.aval.dtype.kind == "c" else "all", "IFFT": "inverse", "RFFT": "half", "IRFFT": "real"}[kind]
+    rest = "inverse" if kind in ("IFFT", "IRFFT") else "forward"
+    dims = [(last, lengths[-1], lead * math.prod(lengths[:-1]), 1)]
+    dims += [(rest, n, lead * math.prod(lengths[:d]), math.prod(shape[d + 1:])) for d, n in enumerate(lengths[:-1]) if n > 1]
+    if any(n > _LONG * rows * inner for _, n, rows, inner in dims):
+        return None
+    if kind == "IRFFT":
+        dims.reverse()
+    return [Stage(*sizes, place == 0, kind != "IRFFT" or place == len(dims) - 1) for place, sizes in enumerate(dims)]
+
+
+@functools.lru_cache(64)
+def tables(kind: str, n: int, part: np.dtype) -> np.ndarray:
+    """The factors of a transform; equal ones are one constant of a program."""
+    return fft.tables(kind, n, part)

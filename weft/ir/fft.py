@@ -1,0 +1,154 @@
+"""Fourier transforms as passes of small ones: what the compiler plans and the code generator writes.
+
+In:   a kind, as `ir.program.Fft` tells, and a length.
+Out:  `Passes`: how many complex numbers are worked on, and the radix of each pass; `tables`: the factors that all of it needs,
+      one after the other, as `offsets` tell.
+Laws: every angle is reduced as an integer before it is one. A pass of radix r goes from m*s groups to r times as many
+      (Stockham's order: Van Loan, Computational Frameworks for the FFT, 1.7): of p < m and q < s it takes elements
+      q + s*(p + m*j), j < r, and leaves their transform, turned by p*k of r*m, at q + s*(r*p + k). n = r*m, then m of the next.
+How:  An even number of real values is half as many complex ones, and a step that takes the two apart. An odd number begins with
+      a pass of real values, which leaves the first half of its frequencies; the others mirror them.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from weft.util.record import record
+
+#: the largest prime factor that a pass takes; its work is that of a matrix
+MOST_PRIME = 251
+#: radices that are written out; those from here on are loops over a table
+WRITTEN_OUT = 11
+#: the largest radix of that kind that takes what is left of an odd length, too: one pass instead of two
+_MOST_JOINED = 35
+_COMPOSITE = (10, 9, 8, 6, 4)
+
+
+@record
+class Passes:
+    """`points` numbers, complex but for the first pass if `real_first`; `halves` if they are the two halves of real values.
+    `passes` are (radix, m, s)."""
+    points: int
+    passes: tuple[tuple[int, int, int], ...]
+    real_first: bool
+    halves: bool
+
+
+def _primes(n: int) -> list[int]:
+    found, p = [], 2
+    while n > 1:
+        while n % p == 0:
+            found.append(p)
+            n //= p
+        p += 1
+        if p * p > n > 1:
+            p = n
+    return found
+
+
+def can_pass(n: int) -> bool:
+    """Whether a length has passes.
+
+    >>> can_pass(1), can_pass(2 * 251), can_pass(257)
+    (False, True, False)
+    """
+    return n > 1 and _primes(n)[-1] <= MOST_PRIME
+
+
+@functools.cache
+def radices(n: int) -> tuple[int, ...]:
+    """The radices whose product is n: few passes, and similar ones.
+
+    >>> radices(1024), radices(1000), radices(31 * 33)
+    ((4, 4, 8, 8), (10, 10, 10), (31, 33))
+    """
+    large = sorted([p for p in _primes(n) if p >= WRITTEN_OUT], reverse=True)
+    for p in large:
+        n //= p
+    if large and n % 2 and large[-1] * n <= _MOST_JOINED:
+        return (*large[:-1], large[-1] * n)
+    return (*large, *_split(n, WRITTEN_OUT)[1])
+
+
+@functools.cache
+def _split(n: int, most: int) -> tuple[tuple[int, int], tuple[int, ...]]:
+    """The best radices of n up to `most`, ascending, after how bad they are: their number, and the sum of them."""
+    if n == 1:
+        return (0, 0), ()
+    found = []
+    for r in (*_COMPOSITE, 7, 5, 3, 2):
+        if r <= most and n % r == 0:
+            (count, total), rest = _split(n // r, r)
+            found.append(((count + 1, total + r), (*rest, r)))
+    return min(found, default=((1 << 30, 0), ()))
+
+
+@functools.cache
+def passes(kind: str, n: int) -> Passes:
+    """How a transform of this kind and length goes."""
+    real = kind in ("half", "all", "real")
+    halves, real_first = real and n % 2 == 0, kind in ("half", "all") and n % 2 == 1
+    points = n // 2 if halves else n
+    chosen = radices(points)
+    if real_first:
+        first = max(_primes(points))
+        chosen = (first, *(radices(points // first) if points > first else ()))
+    found, m, s = [], points, 1
+    for place, r in enumerate(chosen):
+        m //= r
+        found.append((r, m, s))
+        s *= (r + 1) // 2 if real_first and place == 0 else r
+    return Passes(points, tuple(found), real_first, halves)
+
+
+def _turns(numerators: np.ndarray, n: int) -> np.ndarray:
+    """exp(-2 pi i k / n) of integers k, as pairs: angles of at most an eighth of a turn from the nearest quarter."""
+    k = numerators % n
+    quarter = (8 * k // n + 1) // 2
+    angle = (4 * k - quarter * n) * (np.pi / (2 * n))
+    cos, sin = np.cos(angle), np.sin(angle)
+    re = np.choose(quarter % 4, [cos, -sin, -cos, sin])
+    im = np.choose(quarter % 4, [sin, cos, -sin, -cos])
+    return np.stack([re, -im], -1)
+
+
+def turn(k: int, n: int) -> tuple[float, float]:
+    """exp(-2 pi i k / n) as a pair.
+
+    >>> turn(5, 4)
+    (0.0, -1.0)
+    """
+    re, im = _turns(np.array(k), n).tolist()
+    return re + 0.0, im
+
+
+@functools.lru_cache(64)
+def _parts(kind: str, n: int) -> tuple[np.ndarray, ...]:
+    plan = passes(kind, n)
+    found = []
+    for r, m, _ in plan.passes:
+        h = r // 2
+        if r >= WRITTEN_OUT:
+            found.append(_turns(np.outer(np.arange(1, h + 1), np.arange(1, h + 1)), r) * [1, -1])
+        found.append(_turns(np.outer(np.arange(m), np.arange(1, r)), r * m) if m > 1 else np.empty(0))
+    if plan.halves:
+        found.append(_turns(np.arange(plan.points // 2 + 1), n))
+    return tuple([part.ravel() for part in found])
+
+
+def tables(kind: str, n: int, dtype: np.dtype) -> np.ndarray:
+    """All factors of a transform: of each pass the cosines and sines of a radix that is a loop (j by k), then, if m > 1, the turns of its
+    results (p by k >= 1); and those that take two halves apart."""
+    return np.concatenate([*_parts(kind, n), np.zeros(1)]).astype(dtype)
+
+
+def offsets(kind: str, n: int) -> list[int]:
+    """Where in `tables` the factors of each pass begin, and those of the halves."""
+    plan, at, found = passes(kind, n), 0, []
+    for r, m, _ in plan.passes:
+        found.append(at)
+        at += 2 * (r // 2) ** 2 * (r >= WRITTEN_OUT) + (2 * m * (r - 1) if m > 1 else 0)
+    return [*found, at]
