@@ -14,11 +14,8 @@ from weft.random.draws import (
     PRNGKey,
     bernoulli,
     bits,
-    categorical,
     cauchy,
-    choice,
     clone,
-    double_sided_maxwell,
     exponential,
     fold_in,
     gumbel,
@@ -29,26 +26,29 @@ from weft.random.draws import (
     key_impl_names,
     laplace,
     logistic,
-    lognormal,
-    maxwell,
-    multivariate_normal,
     normal,
-    orthogonal,
-    pareto,
-    permutation,
     rademacher,
     randint,
-    rayleigh,
     split,
-    triangular,
     truncated_normal,
     uniform,
-    wald,
-    weibull_min,
     wrap_key_data,
 )  # fmt: skip
 
 if TYPE_CHECKING:
+    from weft.random.derived import (
+        double_sided_maxwell,
+        lognormal,
+        maxwell,
+        multivariate_normal,
+        orthogonal,
+        pareto,
+        rayleigh,
+        triangular,
+        wald,
+        weibull_min,
+    )
+    from weft.random.picking import categorical, choice, permutation
     from weft.random.rejection import (
         ball,
         beta,
@@ -75,9 +75,17 @@ __all__ = [
 ]  # fmt: skip
 
 
+#: what few programs draw; with what is drawn by rejection come loops and their derivatives
+_HOMES = {name: home for home, names in {
+    "derived": "double_sided_maxwell lognormal maxwell multivariate_normal orthogonal pareto rayleigh triangular wald weibull_min",
+    "picking": "categorical choice permutation",
+    "rejection": "ball beta binomial chisquare dirichlet f gamma generalized_normal geometric loggamma multinomial poisson t",
+}.items() for name in names.split()}
+
+
 def __getattr__(name: str):
-    """Load what is drawn by rejection, and with it loops and their derivatives, on first use."""
-    if name not in __all__:
+    """Load the room of a name on first use."""
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module("weft.random.rejection"), name)
+    value = globals()[name] = getattr(importlib.import_module(f"weft.random.{_HOMES[name]}"), name)
     return value

@@ -1,0 +1,105 @@
+"""Picking and shuffling: categories by their probabilities, permutations, elements of an array."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from weft import numpy as wnp
+from weft.core.trace import Tracer
+from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, concrete
+from weft.ops import elementwise as ew, layout, sorting
+from weft.ops.placement import takes_out_sharding
+from weft.random.draws import (
+    _bits,
+    _one,
+    _sampler,
+    _shape,
+    _split_raw,
+    gumbel,
+    randint,
+    uniform,
+)
+from weft.util import dtypes
+
+
+@_sampler("logits")
+def categorical(key, logits, axis: int = -1, shape=None, replace: bool = True, mode: str | None = None):  # noqa: A002
+    """Samples of categorical distributions with unnormalised log-probabilities `logits` along `axis`."""
+    logits = concrete(logits)
+    logits = cast(logits, dtypes.to_inexact_dtype(logits.dtype))
+    axis = axis % logits.ndim
+    batch = tuple(n for d, n in enumerate(logits.shape) if d != axis)
+    shape = batch if shape is None else _shape(shape)
+    prefix = shape[:len(shape) - len(batch)]
+    if shape[len(prefix):] != batch and len(batch):
+        broadcast_shapes(shape, batch)
+    if not replace:
+        k = math.prod(prefix)
+        noisy = ew.add(logits, gumbel(key, tuple(logits.shape), logits.dtype, mode))
+        _, positions = sorting.top_k(wnp.moveaxis(noisy, axis, -1), k)
+        return wnp.reshape(wnp.moveaxis(positions, -1, 0), shape)
+    noise = gumbel(key, (*prefix, *logits.shape), logits.dtype, mode)
+    wide = broadcast_to_shape(layout.reshape(logits, (1,) * len(prefix) + tuple(logits.shape)), tuple(noise.shape))
+    return wnp.argmax(ew.add(noise, wide), axis=axis + len(prefix))
+
+
+@takes_out_sharding
+def permutation(key, x, axis: int = 0, independent: bool = False):  # noqa: A002
+    """`x` shuffled along `axis`, or the numbers below the integer `x` in random order."""
+    raw = _one(key, "permutation")
+    if isinstance(x, (int, np.integer)) or (np.ndim(x) == 0 and not isinstance(x, Tracer)):
+        return _shuffle(raw, wnp.arange(int(x)), 0)
+    x = concrete(wnp.asarray(x))
+    axis = axis % x.ndim
+    if independent or x.ndim == 1:
+        return _shuffle(raw, x, axis)
+    return wnp.take(x, _shuffle(raw, wnp.arange(x.shape[axis]), 0), axis, mode="clip")
+
+
+def _shuffle(raw, x, axis: int):
+    """Sort by random keys, often enough that equal keys do not matter."""
+    rounds = math.ceil(3 * math.log(max(1, x.size)) / math.log(np.iinfo(np.uint32).max))
+    for _ in range(rounds):
+        raw, sub = _split_raw(raw, 2)
+        order = _bits(sub, 32, tuple(x.shape))
+        x = sorting.sort([order, x], dimension=axis, is_stable=True, num_keys=1)[1]
+    return x
+
+
+def choice(key, a, shape=(), replace: bool = True, p=None, axis: int = 0, mode: str | None = None):  # noqa: A002
+    """Elements (or slices along `axis`) of `a`, or numbers below the integer `a`, drawn with probabilities `p`."""
+    raw, shape = _one(key, "choice"), _shape(shape)
+    whole = isinstance(a, (int, np.integer))
+    arr = None if whole else concrete(wnp.asarray(a))
+    n = int(a) if whole else arr.shape[axis % arr.ndim]
+    draws = math.prod(shape)
+    if draws == 0:
+        return wnp.zeros(shape, dtypes.default_int_dtype() if whole else arr.dtype)
+    if n <= 0:
+        raise ValueError("a must be greater than 0 unless no samples are taken")
+    if not replace and draws > n:
+        raise ValueError(f"Cannot take a larger sample (size {draws}) than population (size {n}) when 'replace=False'")
+    if p is None:
+        if replace:
+            positions = randint(raw, shape, 0, n)
+        else:
+            order = _shuffle(raw, wnp.arange(n), 0)
+            positions = wnp.reshape(order[:draws], shape)
+    else:
+        p = concrete(wnp.asarray(p))
+        p = cast(p, dtypes.to_inexact_dtype(p.dtype))
+        if tuple(p.shape) != (n,):
+            raise ValueError(f"p must be None or a 1D vector with the same size as a.shape[axis]. p has shape {tuple(p.shape)} and "
+                             f"a.shape[axis] is {n}.")
+        if replace:
+            cumulative = wnp.cumsum(p)
+            draw = wnp.multiply(cumulative[-1], wnp.subtract(1, uniform(raw, shape, p.dtype)))
+            positions = wnp.searchsorted(cumulative, draw)
+        else:
+            noisy = ew.add(gumbel(raw, (n,), p.dtype), ew.log(p))
+            positions = wnp.reshape(sorting.top_k(noisy, draws)[1], shape)
+    if whole:
+        return cast(positions, dtypes.default_int_dtype())
+    return wnp.take(arr, positions, axis % arr.ndim, mode="clip") if arr.ndim else arr
