@@ -7,6 +7,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from weft.util.config import Override
 
 RNG = np.random.RandomState(0)
 F = RNG.randn(3, 4).astype(np.float32)
@@ -376,6 +377,13 @@ def test_quantiles_have_the_type_of_the_array():
 def test_cumulative_sums_of_narrow_integers_are_wide():
     assert wnp.cumulative_sum(wnp.array([100, 100], np.int8)).tolist() == [100, 200]
     assert wnp.cumulative_sum(wnp.array([200, 100], np.uint8), include_initial=True).dtype == np.uint32
+
+
+def test_places_that_are_always_narrow():
+    with Override(enable_x64=True):
+        x = wnp.arange(5.0)
+        assert {wnp.searchsorted(x, x).dtype, wnp.digitize(x, x).dtype, wnp.argpartition(x, 2).dtype} == {np.dtype("i4")}
+        assert wnp.argsort(x).dtype == np.int64
 
 
 @pytest.mark.parametrize("right", [False, True])

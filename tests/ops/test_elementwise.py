@@ -202,6 +202,22 @@ def test_quotients_and_remainders_are_those_of_numpy(dtype, by):
         np.testing.assert_array_equal(got, fn(x, y))
 
 
+@pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"])
+def test_divisors_and_powers_of_integers(dtype):
+    dtype, rng, np_ = np.dtype(dtype), np.random.default_rng(0), weft.numpy
+    info = np.iinfo(dtype)
+    x = np.concatenate([rng.integers(info.min, info.max, 400, dtype, True), rng.integers(0, 30, 200).astype(dtype),
+                        np.array([info.min, info.max, 0, 0], dtype)])
+    y, exponent = rng.permutation(x), np.arange(len(x)).astype(dtype) % 70
+    with Override(enable_x64=True), np.errstate(all="ignore"):
+        np.testing.assert_array_equal(weft.jit(np_.gcd)(x, y), np.gcd(x, y))
+        np.testing.assert_array_equal(weft.jit(np_.lcm)(x, y), np.lcm(x, y))
+        np.testing.assert_array_equal(weft.jit(np_.power)(x, exponent), np.power(x, exponent))
+        if dtype.kind == "i":
+            base, below = np.array([1, -1, -1, 2, 0, -5], dtype), np.array([-3, -3, -2, -1, -1, -2], dtype)
+            np.testing.assert_array_equal(np_.power(base, below), [1, -1, 1, 0, 0, 0])
+
+
 def test_shifts_out_of_range():
     x = np.int32([1, -5, -5])
     assert one(e.shift_left, x, np.int32([33, -1, 32])).tolist() == [0, 0, 0]

@@ -11,6 +11,7 @@ import weft
 import weft.numpy as wnp
 from tests.random.cases import CASES, WIDE
 from weft import lax, programs, random
+from weft.util.config import Override
 
 GOLDEN = np.load(pathlib.Path(__file__).with_name("golden.npz"))
 EXACT = 0
@@ -129,3 +130,11 @@ def test_a_draw_is_one_program(draw, monkeypatch):
     eager = draw(key)
     assert len(made) == 1
     np.testing.assert_array_equal(eager, weft.jit(draw)(key))
+
+
+def test_multivariate_normal_has_the_dtype_of_what_it_is_given():
+    with Override(enable_x64=True):
+        key, root = weft.random.key(0), np.eye(2)
+        made = [weft.random.multivariate_normal(key, np.zeros(2, a), root.astype(b)).dtype.name
+                for a, b in (("f4", "f4"), ("f4", "f8"), ("i4", "f4"), ("i4", "i4"))]
+        assert made == ["float32", "float64", "float32", "float64"]

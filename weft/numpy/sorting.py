@@ -64,8 +64,8 @@ def partition(a, kth: int, axis: int = -1):
 
 
 def argpartition(a, kth: int, axis: int = -1):
-    """Positions so arranged that the `kth` is in its sorted place (here: sorted)."""
-    return argsort(a, axis)
+    """Positions so arranged that the `kth` is in its sorted place (here: sorted), as int32."""
+    return cast(argsort(a, axis), np.int32)
 
 
 def searchsorted(a, v, side: str = "left", sorter=None, *, method: str = "scan"):
@@ -83,8 +83,9 @@ def searchsorted(a, v, side: str = "left", sorter=None, *, method: str = "scan")
     if sorter is not None:
         a = a[sorter]
     n = a.shape[0]
-    low = layout.broadcast_in_dim(np.int32(0), tuple(v.shape), ())
-    high = layout.broadcast_in_dim(np.int32(n), tuple(v.shape), ())
+    place = np.int32 if n < 1 << 30 else dtypes.default_int_dtype().type
+    low = layout.broadcast_in_dim(place(0), tuple(v.shape), ())
+    high = layout.broadcast_in_dim(place(n), tuple(v.shape), ())
     for _ in range(n.bit_length()):
         middle = ew.shift_right_logical(ew.add(low, high), 1)
         probe = a[choosing.clip(middle, 0, builtins.max(n - 1, 0))] if n else v
@@ -92,7 +93,7 @@ def searchsorted(a, v, side: str = "left", sorter=None, *, method: str = "scan")
         open_ = ew.lt(low, high)
         low, high = (ew.select_n(ew.bitwise_and(open_, right), low, ew.add(middle, 1)),
                      ew.select_n(ew.bitwise_and(open_, ew.bitwise_not(right)), high, middle))
-    return cast(low, dtypes.default_int_dtype())
+    return low
 
 
 def _not_after(x, v, side: str):

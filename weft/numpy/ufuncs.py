@@ -511,17 +511,42 @@ def constant_int(y) -> int | None:
     return None
 
 
+_USUAL_BITS = 4             # of an exponent of 32 bits or more; its squarings are one kernel, as all of shorter ones
+
+
 def _int_power(x, y):
-    """Repeated squaring over the bits of y; negative powers of all but 1 and -1 give 0, as integer division would."""
+    """Repeated squaring over the bits of y, as many as its elements have; negative powers of all but 1 and -1 give 0, as integer
+    division would."""
     x, y = [broadcast_to_shape(concrete(v), typeof(x).shape or typeof(y).shape) for v in (x, y)]
+    below = None if _is_unsigned(y) else ew.lt(y, 0)
+
+    def again(state):
+        result, base, left = state
+        base, left = ew.mul(base, base), ew.shift_right_logical(left, 1)
+        return select(_is_odd(left), ew.mul(result, base), result), base, left
+
+    # a negative exponent has all bits and no result: it shall not keep the others waiting
+    left = y if below is None else select(below, 0, y)
+    state = select(_is_odd(y), x, 1), x, left
     bits = 8 * x.dtype.itemsize
-    result, base = _filled(x, 1), x
-    for i in range(bits):
-        odd = ew.ne(ew.bitwise_and(ew.shift_right_logical(y, i), 1), 0)
-        result = select(odd, ew.mul(result, base), result)
-        if i + 1 < bits:
-            base = ew.mul(base, base)
-    return result if _is_unsigned(y) else select(ew.lt(y, 0), 0, result)
+    for _ in range(_USUAL_BITS - 1 if bits >= 32 else bits - 1):
+        state = again(state)
+    result = (_while_any(lambda state: ew.gt(state[2], 1), again, state) if bits >= 32 else state)[0]
+    if below is None:
+        return result
+    unit = select(ew.eq(_abs(x), 1), select(_is_odd(y), x, 1), 0)
+    return select(below, unit, result)
+
+
+def _is_odd(x):
+    return ew.ne(ew.bitwise_and(x, 1), 0)
+
+
+def _while_any(going, body, state):
+    """Repeat `body` while any element is `going`."""
+    from weft.control.while_loop import while_loop
+    some = lambda state: (lambda x: reduce_or(x, tuple(range(typeof(x).ndim))))(going(state))
+    return while_loop(some, body, state)
 
 
 pow = power  # noqa: A001
@@ -586,28 +611,23 @@ def _integers(api: str, x, y) -> list:
 
 
 def gcd(x, y, /):
-    """Greatest common divisor of integers, by Stein's binary algorithm in a fixed number of rounds.
+    """Greatest common divisor of integers, by Euclid's algorithm.
 
     >>> import weft.numpy as wnp
     >>> int(wnp.gcd(12, 18))
     6
     """
     x, y = _integers("gcd", x, y)
-    dtype = x.dtype
     shape = x.shape or y.shape
     x, y = [broadcast_to_shape(v, shape) for v in (x, y)]
-    one, width = dtype.type(1), 8 * dtype.itemsize
-    zeros = lambda v: ew.sub(ew.population_count(ew.bitwise_xor(v, ew.sub(v, one))), one)      # of the trailing bits; v > 0
-    some = ew.ne(x, 0)
-    twos = zeros(ew.bitwise_or(x, y))
-    odd = ew.shift_right_logical(x, zeros(select(some, x, 1)))
-    rest = y
-    for _ in range(2 * width):
-        live = ew.ne(rest, 0)
-        rest = ew.shift_right_logical(rest, zeros(select(live, rest, 1)))
-        low, high = ew.min(odd, rest), ew.max(odd, rest)
-        odd, rest = select(live, low, odd), select(live, ew.sub(high, low), rest)
-    return select(some, select(ew.eq(y, 0), x, ew.shift_left(odd, twos)), y)
+
+    def again(state):
+        x, y = state
+        going = ew.ne(y, 0)
+        return select(going, y, x), ew.rem(select(going, x, 0), select(going, y, 1))
+
+    # either of the first pair depends on both operands, as of all that follow
+    return _abs(_while_any(lambda state: ew.ne(state[1], 0), again, (ew.max(x, y), ew.min(x, y)))[0])
 
 
 def lcm(x, y, /):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from weft import numpy as wnp
 from weft.numpy.promote import broadcast_shapes, cast, concrete
 from weft.random.draws import (
@@ -54,8 +56,10 @@ def weibull_min(key, scale, concentration, shape=(), dtype=None):  # noqa: A002
 @_sampler("mean", "cov")
 def multivariate_normal(key, mean, cov, shape=None, dtype=None, method: str = "cholesky"):  # noqa: A002
     """Samples of a multivariate normal distribution."""
-    dtype = _float(dtype, "multivariate_normal")
-    mean, cov = cast(concrete(wnp.asarray(mean)), dtype), cast(concrete(wnp.asarray(cov)), dtype)
+    mean, cov = concrete(wnp.asarray(mean)), concrete(wnp.asarray(cov))
+    given = dtypes.result_type(mean, cov)
+    dtype = _float(given if dtype is None and dtypes.issubdtype(given, np.floating) else dtype, "multivariate_normal")
+    mean, cov = cast(mean, dtype), cast(cov, dtype)
     shape = broadcast_shapes(mean.shape[:-1], cov.shape[:-2]) if shape is None else _shape(shape)
     x = normal(key, (*shape, mean.shape[-1]), dtype)
     return wnp.add(mean, wnp.einsum("...ij,...j->...i", _root_of(cov, method), x))
