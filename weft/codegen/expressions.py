@@ -249,14 +249,23 @@ class Expressions:
         return self.sum(x, y)
 
     def sum(self, x: Value, y: Value) -> Value:
-        """Sum of uniform i64 values."""
-        if x.const is not None and y.const is not None:
-            return constant(x.const + y.const)
-        if x.const == 0:
-            return y
-        if y.const == 0:
-            return x
-        return uniform("i64", self.scalar.binary("add", "i64", x.parts[0], y.parts[0]))
+        """Sum of uniform i64 values; constants are added last."""
+        (x, a), (y, b) = self._apart(x), self._apart(y)
+        if x is not None and y is not None:
+            x = uniform("i64", self.scalar.binary("add", "i64", x.parts[0], y.parts[0]))
+        return self._more(y if x is None else x, a + b)
+
+    def _apart(self, x: Value) -> tuple[Value | None, int]:
+        """What varies of a uniform i64 value, and a constant."""
+        return (None, x.const) if x.const is not None else x.sum_of or (x, 0)
+
+    def _more(self, x: Value | None, more: int) -> Value:
+        """A value without a constant of its own, and a constant."""
+        if x is None or not more:
+            return constant(more) if x is None else x
+        made = uniform("i64", self.scalar.binary("add", "i64", x.parts[0], str(more)))
+        made.sum_of = x, more
+        return made
 
     def _compare_places(self, op: str, x: Value, y: Value) -> Value:
         """An affine index against a uniform one: the steps of the lanes against what is left, both in 32 bits."""
@@ -288,9 +297,10 @@ class Expressions:
             return affine(self.scaled(x.base, factor), x.stride * factor)
         if x.kind == OFFSET:
             return offset(self.scaled(x.base, factor), x.stride * factor, x.parts)
-        if x.const is not None:
-            return constant(x.const * factor)
-        return uniform("i64", self.scalar.binary("mul", "i64", x.parts[0], str(factor)))
+        rest, more = self._apart(x)
+        if rest is not None:
+            rest = uniform("i64", self.scalar.binary("mul", "i64", rest.parts[0], str(factor)))
+        return self._more(rest, more * factor)
 
     # --- lanes
 
@@ -406,24 +416,24 @@ class Expressions:
 
     def address(self, name: str, type_: str, index: Value) -> str:
         """Pointer to the element at a uniform index."""
-        base = self.tags[name]
-        if index.const == 0:
-            return base
-        memory = MEMORY[type_]
-        if index.const is not None:
-            return self.b.pure(f"getelementptr i8, ptr {base}, i64 {index.const * ITEMSIZE[type_]}", base)
-        return self.b.pure(f"getelementptr {memory}, ptr {base}, i64 {index.parts[0]}", base, index.parts[0])
+        pointer, (rest, more) = self.tags[name], self._apart(index)
+        if rest is not None:
+            at = rest.parts[0]
+            pointer = self.b.pure(f"getelementptr {MEMORY[type_]}, ptr {pointer}, i64 {at}", pointer, at)
+        return self._shifted(pointer, more * ITEMSIZE[type_])
+
+    def _shifted(self, pointer: str, nbytes: int) -> str:
+        return pointer if nbytes == 0 else self.b.pure(f"getelementptr i8, ptr {pointer}, i64 {nbytes}", pointer)
 
     def vector_address(self, name: str, type_: str, index: Value, offset: int) -> str:
         """Pointer to element `index + offset iterations` of an affine index with stride one or minus one."""
-        pointer = self.address(name, type_, index.base)
-        memory = MEMORY[type_]
-        steps = self.scaled(self.induction, index.stride)
-        if steps.const is None:
-            pointer = self.b.pure(f"getelementptr {memory}, ptr {pointer}, i64 {steps.parts[0]}",
-                                  pointer, steps.parts[0])
-        shift = offset * index.stride * ITEMSIZE[type_] + (steps.const or 0) * ITEMSIZE[type_]
-        return pointer if shift == 0 else self.b.pure(f"getelementptr i8, ptr {pointer}, i64 {shift}", pointer)
+        start, more = self._apart(index.base)
+        pointer = self.tags[name] if start is None else self.address(name, type_, start)
+        steps, further = self._apart(self.scaled(self.induction, index.stride))
+        if steps is not None:
+            at = steps.parts[0]
+            pointer = self.b.pure(f"getelementptr {MEMORY[type_]}, ptr {pointer}, i64 {at}", pointer, at)
+        return self._shifted(pointer, (more + further + offset * index.stride) * ITEMSIZE[type_])
 
     def read(self, name: str, text: str, *operands: str) -> str:
         """A load: shared and hoisted when nobody writes the buffer."""

@@ -16,8 +16,9 @@ class Value:
     """One emitted expression. `parts` are register names; `const` is the Python int of a known i64 constant.
 
     `placed`: a bool that depends on the place alone, so that whole vectors of places mostly agree.
+    `sum_of`: a uniform i64 and the constant that makes this one of it, which an address has room for.
     """
-    __slots__ = ("base", "const", "imag", "kind", "parts", "placed", "real", "stride", "type")
+    __slots__ = ("base", "const", "imag", "kind", "parts", "placed", "real", "stride", "sum_of", "type")
 
     def __init__(self, type_: ScalarType, kind: int, parts: tuple[str, ...] = (), const: int | None = None, placed: bool = False):
         self.placed = placed
@@ -25,6 +26,7 @@ class Value:
         self.kind = kind
         self.parts = parts
         self.const = const
+        self.sum_of: tuple[Value, int] | None = None
 
 
 def uniform(type_: ScalarType, name: str) -> Value:

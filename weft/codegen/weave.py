@@ -44,6 +44,8 @@ def _one_by_one(emitter: KernelEmitter, stmt: Weave, index: Value, values: list[
 
 #: shuffles within this many bytes are the cheapest
 BLOCK_BYTES = 16
+#: bytes that lanes take at most
+WIDEST = 8
 
 
 class _Rows:
@@ -61,9 +63,17 @@ class _Rows:
         self.sequence = self._turned(vectors) if self.count == self.width else self._woven(vectors, self.width)
 
     def shuffle(self, x: str, y: str, order: list[int], width: int | None = None) -> str:
-        """Lanes of two vectors, numbered through, in a new order."""
-        lanes = ", ".join([f"i32 {lane}" for lane in order])
-        return self.b.pure(f"shufflevector {self.memory} {x}, {self.memory} {y}, <{width or self.width} x i32> <{lanes}>", x, y)
+        """Lanes of two vectors, numbered through, in a new order; together where they stay together, which LLVM takes less time for."""
+        width, b, run = width or self.width, self.b, 1
+        while 2 * run * self.size <= WIDEST and 2 * run < width and all(order[at] % (2 * run) == 0 and order[at + run] == order[at] + run
+                                                    for at in range(0, width, 2 * run)):
+            run *= 2
+        memory, back = (vector(f"i{8 * self.size * run}" if run > 1 else self.element, lanes // run) for lanes in (self.width, width))
+        if run > 1:
+            x, y = (z if z == "poison" else b.pure(f"bitcast {self.memory} {z} to {memory}", z) for z in (x, y))
+        lanes = ", ".join([f"i32 {lane // run}" for lane in order[::run]])
+        made = b.pure(f"shufflevector {memory} {x}, {memory} {y}, <{width // run} x i32> <{lanes}>", x, y)
+        return made if run == 1 else b.pure(f"bitcast {back} {made} to {vector(self.element, width)}", made)
 
     def _turned(self, vectors: list[str]) -> list[str]:
         """The rows of as many vectors as there are lanes: woven within each 16 bytes, which one instruction does, and these dealt."""
@@ -87,9 +97,15 @@ class _Rows:
             return vectors
         if len(vectors) % 2:
             return [self._picked(vectors, at) for at in range(len(vectors))]
-        low = [lane // block * block + lane % block // 2 + lane % 2 * self.width for lane in range(self.width)]
+        half = len(vectors) // 2
+        if block % len(vectors) == 0:
+            run, first, second = half, vectors[:half], vectors[half:]
+        else:
+            run, first, second = 1, vectors[0::2], vectors[1::2]
+        low = [lane // block * block + lane % block // (2 * run) * run + lane % run + lane // run % 2 * self.width
+               for lane in range(self.width)]
         made = []
-        for x, y in zip(self._woven(vectors[0::2], block), self._woven(vectors[1::2], block)):
+        for x, y in zip(self._woven(first, block), self._woven(second, block)):
             made += [self.shuffle(x, y, low), self.shuffle(x, y, [lane + block // 2 for lane in low])]
         return made
 
