@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from weft.codegen import gemm, gemm_asm, gemm_plan, gemm_tile, pool, target
+from weft.codegen import gemm, gemm_asm, gemm_plan, gemm_problem, gemm_tile, pool, target
 from weft.codegen.gemm_shapes import STREAMS
 from weft.codegen.gemm_types import Machine, Recipe
 from weft.codegen.gemm_words import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
@@ -418,7 +418,7 @@ def test_results_do_not_depend_on_threads():
     step = Gemm(400, 600, 500, BufRef(0), BufRef(1), BufRef(2), (500, 1), (600, 1), (600, 1), "f32", "f32", "f32")
     results, modes = [], set()
     for threads, mode in itertools.product((1, pool.num_threads(), 64), (None, SHARED, PRIVATE, DIRECT)):
-        name, words = gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, threads)
+        name, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, threads)
         words = list(words)
         if mode is not None:
             words[Word.B_MODE] = mode
@@ -444,7 +444,7 @@ def test_long_sums_with_few_results_fall_in_parts(types, monkeypatch):
 def test_parts_of_sums_do_not_depend_on_threads():
     recipe = Recipe("f32", "f32", "f32", gemm.machine())
     step = Gemm(20, 30, 50000, BufRef(0), BufRef(1), BufRef(2), (50000, 1), (30, 1), (30, 1), "f32", "f32", "f32")
-    plans = [gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, threads)[1] for threads in (1, 2, 7, 64)]
+    plans = [gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, threads)[1] for threads in (1, 2, 7, 64)]
     assert len({tuple(words[w] for w in (Word.PARTS, Word.PART_BLOCKS, Word.BLOCK_STEPS)) for words in plans}) == 1
     assert plans[0][Word.PARTS] > 8
 
@@ -493,7 +493,7 @@ def test_plans_merge_dims():
             4, 5, 6, BufRef(0), BufRef(1), BufRef(2), strides.get("a", (6, 1)), (5, 1), (5, 1), "f32", "f32", "f32",
             case_batch, strides.get("outer", ()),
         )  # fmt: skip
-        return gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, 2)[1]
+        return gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, 2)[1]
 
     rows = planned(((3, 24, 0, 20), (2, 72, 0, 60)))
     assert (rows[Word.M], rows[Word.BATCH]) == (24, 1)
@@ -611,7 +611,7 @@ def test_a_first_matmul_is_two_modules(machine, name):
     assembled = gemm_asm.suits(machine)
     step = Gemm(256, 256, 256, BufRef(0), BufRef(1), BufRef(2), (256, 1), (256, 1), (256, 1), "f32", "f32", "f32")
     recipe = Recipe("f32", "f32", "f32", machine)
-    _, words = gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, 2)
+    _, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, 2)
     kernel, driver = gemm.parts("weft_gemm_f32_f32_f32_tile", machine, gemm_tile.pieces(recipe, words))
     assert kernel.exports == [name] and kernel.quick == assembled and driver.quick
     assert ("define" not in kernel.text()) == assembled
@@ -650,7 +650,7 @@ def test_what_only_moves_elements_is_assembled(types, way, quick):
 def test_narrow_results_take_narrow_vectors(n, kernel):
     recipe = Recipe("f32", "f32", "f32", Machine(64, 32, True))
     step = Gemm(60, n, 90, BufRef(0), BufRef(1), BufRef(2), (90, 1), (n, 1), (n, 1), "f32", "f32", "f32")
-    name, words = gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, 2)
+    name, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, 2)
     assert name == "f32_f32_f32_tile" and [x for x in gemm_tile.pieces(recipe, words) if x.endswith("edge")] == [kernel]
 
 
@@ -675,7 +675,7 @@ def test_a_product_with_a_transposed_matrix_packs_no_copy_of_it(types):
     n = 1024
     recipe = Recipe(*types, Machine(64, 32, True, True, True, True, True))
     step = Gemm(n, n, n, BufRef(0), BufRef(1), BufRef(2), (n, 1), (1, n), (n, 1), *types)
-    _, words = gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, 2)
+    _, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, 2)
     assert words[Word.SHARED_BYTES] + 2 * words[Word.WORKER_BYTES] <= 5 << 18
 
 
@@ -687,7 +687,7 @@ def test_few_columns_give_the_same_bits_to_all_kernels_and_threads(monkeypatch):
     recipe, results = Recipe("f32", "f32", "f32", gemm.machine()), []
     for rows, threads in itertools.product((71, 70, 69, 40, 32), (1, 64)):
         step = Gemm(rows, 9, 2000, BufRef(0), BufRef(1), BufRef(2), (2000, 1), (9, 1), (9, 1), "f32", "f32", "f32")
-        name, words = gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, threads)
+        name, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, threads)
         words = list(words)
         words[Word.WORKERS] = max(words[Word.WORKERS], pool.num_threads())
         c = np.full((rows, 9), np.nan, np.float32)
@@ -731,7 +731,7 @@ def test_scratch_is_bounded(types, m, n, k):
     for a, b in [((k, 1), (n, 1)), ((1, m), (1, k))]:
         step = Gemm(m, n, k, BufRef(0), BufRef(1), BufRef(2), a, b, (n, 1), *types)
         for threads in (1, 2, 8):
-            words = gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, threads)[1]
+            words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, threads)[1]
             assert words[Word.SHARED_BYTES] <= 9 << 20 and words[Word.WORKER_BYTES] <= 2 << 20
 
 
@@ -764,7 +764,7 @@ def test_a_little_more_than_a_block_is_one():
     """A sum over 513 steps visits C once; longer ones fall in equal blocks."""
     def blocks(k):
         step = Gemm(400, 400, k, BufRef(0), BufRef(1), BufRef(2), (k, 1), (400, 1), (400, 1), "f32", "f32", "f32")
-        return gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, 2)[1][Word.BLOCKS]
+        return gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, 2)[1][Word.BLOCKS]
 
     recipe = Recipe("f32", "f32", "f32", Machine(64, 32, True, True, True, True, True))
     assert [blocks(k) for k in (512, 513, 576, 577, 1024, 1025)] == [1, 1, 1, 2, 2, 3]
@@ -790,7 +790,7 @@ def test_rows_along_b_have_the_same_bits_by_any_number_of_threads(monkeypatch):
     recipe, results = Recipe("f32", "f32", "f32", gemm.machine()), set()
     step = Gemm(8, 3000, 700, BufRef(0), BufRef(1), BufRef(2), (700, 1), (3000, 1), (3000, 1), "f32", "f32", "f32")
     for threads in (1, 2, 7, 64):
-        name, words = gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, threads)
+        name, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, threads)
         words = list(words)
         assert words[Word.B_MODE] == (ALONG if recipe.machine.masks else words[Word.B_MODE])
         words[Word.WORKERS] = max(words[Word.WORKERS], pool.num_threads())

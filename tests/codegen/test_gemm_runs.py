@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.codegen.test_gemm import DTYPES, Case, call, check, run, values
-from weft.codegen import gemm, gemm_asm, gemm_plan, gemm_tile, pool, target
+from weft.codegen import gemm, gemm_asm, gemm_plan, gemm_problem, gemm_tile, pool, target
 from weft.codegen.gemm_types import Recipe
 from weft.codegen.gemm_words import IN_RUNS, Word
 from weft.ir.program import BufRef, Gemm
@@ -106,7 +106,7 @@ def test_the_same_bits_by_any_number_of_threads():
                 a_rows=((3, 34 * 64),))
     recipe, made = Recipe("f32", "f32", "f32", gemm.machine()), set()
     for threads in (1, 2, 3, 7, 64):
-        name, words = gemm_plan.plan(gemm_plan.problem_of(step, recipe), recipe, threads)
+        name, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, threads)
         words = list(words)
         words[Word.WORKERS] = max(words[Word.WORKERS], pool.num_threads())
         c = np.full((576, 64), np.nan, np.float32)

@@ -8,9 +8,9 @@ Out:  `describe(step)`: a function's name and the i64 words of its argument; `pi
       is written. The words are only read.
 Laws: C is rounded once, from `acc_type`; the bits do not depend on the number of threads or on how tasks are split;
       operands may overlap nothing that is written.
-Next: `gemm_plan` chooses; `gemm_tile` and `gemm_dot` are the variants, `gemm_way` what their tasks find operands by; `gemm_shapes`
-      names the kernels, `gemm_micro` has them (`gemm_asm` those for AVX-512, assembled), `gemm_along` those of few rows of A,
-      `gemm_pack` packs, `gemm_tail` finishes.
+Next: `gemm_problem` says what is to be computed, `gemm_plan` how, `gemm_pieces` what code that needs; `gemm_tile` (with `gemm_panel`)
+      and `gemm_dot` are the variants, `gemm_way` what their tasks find operands by; `gemm_shapes` names the kernels, `gemm_micro`
+      has them (`gemm_asm` those for AVX-512, assembled), `gemm_along` those of few rows of A; `gemm_pack` packs, `gemm_tail` finishes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 from types import ModuleType
 
-from weft.codegen import gemm_plan, gemm_tile, pool
+from weft.codegen import gemm_plan, gemm_problem, gemm_tile, pool
 from weft.codegen._link import Part, is_kept, link, order
 from weft.codegen.gemm_types import Machine, Recipe, machine
 from weft.codegen.gemm_words import POINTERS as POINTERS
@@ -45,11 +45,11 @@ def describe(step: Gemm) -> tuple[str, tuple[int, ...]]:
     'weft_gemm_f32_f32_f32_tile'
     """
     recipe = _recipe_of(step.in_type, step.acc_type, step.out_type, machine())
-    return _describe(gemm_plan.problem_of(step, recipe), recipe)
+    return _describe(gemm_problem.problem_of(step, recipe), recipe)
 
 
 @functools.lru_cache(maxsize=4096)
-def _describe(problem: gemm_plan.Problem, recipe: Recipe) -> tuple[str, tuple[int, ...]]:
+def _describe(problem: gemm_problem.Problem, recipe: Recipe) -> tuple[str, tuple[int, ...]]:
     name, words = gemm_plan.plan(problem, recipe, pool.num_threads())
     return f"weft_gemm_{name}", words
 
