@@ -13,7 +13,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax, nn, programs
-from weft.codegen import cache, drafts, loader, program, sort
+from weft.codegen import cache, drafts, gemm, loader, program, sort
 from weft.runtime.executable import Executable
 
 PATIENCE_S = 60
@@ -25,7 +25,8 @@ def nothing_compiled(tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(program, "_kernels", {})
     monkeypatch.setattr(program, "_drafts", {})
-    monkeypatch.setattr(sort, "_made", {})
+    for place, name in ((sort, "_made"), (gemm, "_made"), (gemm, "_drafts")):
+        monkeypatch.setattr(place, name, {})
     before = weft.config.verify
     weft.config.update("verify", False)      # else programs are not kept on disk
     yield
@@ -68,6 +69,10 @@ FUNCTIONS = {
     "halves": lambda x: nn.silu(x.astype("bfloat16")),
     "gradient": weft.grad(lambda x: wnp.sum(wnp.tanh(x) * wnp.sin(x * x))),
     "tail": lambda x: wnp.tanh(x @ x.T),
+    "matrix by vector": lambda x: x @ x[0],
+    "complex matmul": lambda x: wnp.abs((x + 1j * x) @ (x.T - 1j)),
+    "halves, turned": lambda x: x.astype("bfloat16").T @ x.astype("bfloat16"),
+    "bytes": lambda x: x.astype("int8").T @ x.astype("int8"),
     "sort": lambda x: wnp.sort(x, 1),
     "order": lambda x: wnp.argsort(x, 1),
     "greatest": lambda x: lax.top_k(x, 3)[0],

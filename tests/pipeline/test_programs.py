@@ -39,7 +39,7 @@ def own_cache(tmp_path, monkeypatch):
 
 def forget(monkeypatch):
     """Let no code be in memory, as in a process that begins."""
-    for place, name in ((program, "_kernels"), (program, "_drafts"), (gemm, "_made"), (sort, "_made")):
+    for place, name in ((program, "_kernels"), (program, "_drafts"), (gemm, "_made"), (gemm, "_drafts"), (sort, "_made")):
         monkeypatch.setattr(place, name, {})
 
 

@@ -88,7 +88,7 @@ def _compile_all(orders: Sequence[objects.Order]) -> None:
 
 def compile_apart(wanted: objects.Order) -> None:
     """Compile a module while others may compile, too."""
-    objects.keep(wanted, target.emit_apart(wanted.text()))
+    objects.keep(wanted, target.emit_apart(wanted.text(), wanted.quick))
 
 
 def is_kept(part: Part) -> bool:

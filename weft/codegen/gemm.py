@@ -16,13 +16,14 @@ Next: `gemm_problem` says what is to be computed, `gemm_plan` how, `gemm_pieces`
 from __future__ import annotations
 
 import functools
+import math
 from types import ModuleType
 
 from weft.codegen import gemm_plan, gemm_problem, gemm_tile, pool
 from weft.codegen._link import Part, is_kept, link, order
 from weft.codegen.gemm_types import Machine, Recipe, machine
 from weft.codegen.gemm_words import POINTERS as POINTERS
-from weft.codegen.objects import Order
+from weft.codegen.objects import Order, is_there
 from weft.ir.program import Gemm
 from weft.util.record import record
 
@@ -34,6 +35,9 @@ class _Made:
 
 
 _made: dict[tuple[str, Machine], _Made] = {}
+_drafts: dict[tuple[str, Machine], _Made] = {}      # whose helpers are not optimized
+#: multiply-adds for which a draft takes about two milliseconds longer at most (register kernels are mostly assembled)
+DRAFT_WORK = 1 << 26
 
 
 def describe(step: Gemm) -> tuple[str, tuple[int, ...]]:
@@ -87,40 +91,60 @@ def _recipe(symbol: str, machine: Machine) -> Recipe:
 _recipe_of = functools.cache(Recipe)
 
 
-def parts(symbol: str, machine: Machine, wanted: frozenset[str] | None = None) -> list[Part]:
-    """Return the modules that make up the function that `describe` named, with all optional functions or the wanted ones."""
+def parts(symbol: str, machine: Machine, wanted: frozenset[str] | None = None, draft: bool = False) -> list[Part]:
+    """Return the modules that make up the function that `describe` named, with all optional functions or the wanted ones.
+
+    Those of a `draft` are not optimized.
+    """
     recipe, module = _recipe(symbol, machine), _module_of(symbol)
-    return module.parts(recipe, symbol, module.all_pieces(recipe) if wanted is None else wanted)
+    found = module.parts(recipe, symbol, module.all_pieces(recipe) if wanted is None else wanted)
+    return [part if part.quick else part._replace(name=f"{part.name} draft", quick=True) for part in found] if draft else found
 
 
-def ensure(symbol: str, wanted: frozenset[str] | None = None) -> int:
+def is_slow_to_make(symbol: str, wanted: frozenset[str]) -> bool:
+    """Whether something is to be compiled for the wanted functions that takes long to optimize."""
+    have = _to_make(symbol, wanted)
+    return have is not None and any(not part.quick and not is_there(order(part)) for part in parts(symbol, machine(), have))
+
+
+def is_small(step: Gemm) -> bool:
+    """Whether a matmul may run on a draft."""
+    extents = [step.m, step.n, step.k, *[extent for extent, *_ in (*step.batch, *step.outer_k)]]
+    return math.prod(extents) <= DRAFT_WORK
+
+
+def ensure(symbol: str, wanted: frozenset[str] | None = None, draft: bool = False) -> int:
     """Return the address of a matmul function that has the wanted optional functions (or all); it stays valid.
 
     The first one compiled has what was wanted and no more, since that takes half the time; the second one has all, or
-    all ways of the driver, if nothing else was wanting.
+    all ways of the driver, if nothing else was wanting. A draft has what was wanted.
     """
-    key = (symbol, machine())
-    have = _to_make(symbol, wanted)
+    key, known = (symbol, machine()), _drafts if draft else _made
+    have = _to_make(symbol, wanted, draft)
     if have is not None:  # two threads may both compile it; either result will do
-        made = link(parts(*key, have), pool.symbols(), libc=("memset", "memcpy"))
-        _made[key] = _Made(made[symbol], have)
-    return _made[key].address
+        made = link(parts(*key, have, draft), pool.symbols(), libc=("memset", "memcpy"))
+        known[key] = _Made(made[symbol], have)
+    return known[key].address
 
 
-def orders(symbol: str, wanted: frozenset[str]) -> list[Order]:
+def orders(symbol: str, wanted: frozenset[str], draft: bool = False) -> list[Order]:
     """What to prepare before `ensure` is called."""
-    have = _to_make(symbol, wanted)
-    return [] if have is None else [*pool.orders(), *map(order, parts(symbol, machine(), have))]
+    have = _to_make(symbol, wanted, draft)
+    return [] if have is None else [*pool.orders(), *map(order, parts(symbol, machine(), have, draft))]
 
 
-def stored(symbol: str) -> list[str]:
+def stored(symbol: str, draft: bool = False) -> list[str]:
     """Return the keys of the objects of a matmul function that `ensure` gave."""
-    return [order(part).key for part in parts(symbol, machine(), _made[symbol, machine()].pieces)]
+    made = (_drafts if draft else _made)[symbol, machine()]
+    return [order(part).key for part in parts(symbol, machine(), made.pieces, draft)]
 
 
-def _to_make(symbol: str, wanted: frozenset[str] | None) -> frozenset[str] | None:
+def _to_make(symbol: str, wanted: frozenset[str] | None, draft: bool = False) -> frozenset[str] | None:
     """The optional functions that a new compilation should have; None when the one there is will do."""
     key = (symbol, machine())
+    if draft and wanted is not None:
+        there = _drafts.get(key)
+        return None if there is not None and wanted <= there.pieces else wanted
     everything = _module_of(symbol).all_pieces(_recipe(*key))
     needed = everything if wanted is None else wanted
     made = _made.get(key)

@@ -191,6 +191,7 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
     launched = {id(kernel): kernel for kernel in _launched(program.steps) if kernel.parallel_extent > 0}
     names = {number: _kernel_name(kernel) for number, kernel in launched.items()}
     matmuls: dict[str, frozenset[str]] = {}
+    large: set[str] = set()            # of them
     routines: dict[str, bool] = {}     # sorts and Fourier transforms, and whether a draft will do
     makers: dict[str, ModuleType] = {}
 
@@ -208,6 +209,8 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
 
         symbol, _ = gemm.describe(step)
         matmuls[symbol] = matmuls.get(symbol, frozenset()) | gemm.pieces(step)
+        if not gemm.is_small(step):
+            large.add(symbol)
         return symbol
 
     draft = draft and not any(isinstance(step, (Loop, WhileLoop, HostCall)) for step in _flat(program.steps))
@@ -216,10 +219,13 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
     modules = emitter.modules(native.ENTRY)
     entry_orders = [Order(cache.key(target.current().identity, "entry", text), functools.partial(str, text), True) for _, text in modules]
     orders: list[Order] = []
+    hasty: set[str] = set()         # matmuls whose drafts will do
     if matmuls:
         from weft.codegen import gemm
 
-        orders += [part for symbol, wanted in matmuls.items() for part in gemm.orders(symbol, wanted)]
+        small = [symbol for symbol in matmuls if draft and symbol not in large]
+        hasty.update([symbol for symbol in small if gemm.is_slow_to_make(symbol, matmuls[symbol])])
+        orders += [part for symbol, wanted in matmuls.items() for part in gemm.orders(symbol, wanted, symbol in hasty)]
     orders += [part for symbol, rough in routines.items() for part in makers[symbol].orders(symbol, rough)]
     parallel = bool(matmuls or routines or emitter.routines) or any(kernel.parallel_extent > 1 for kernel in launched.values())
     if parallel:
@@ -228,7 +234,7 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
     _provide(kernels, quick, [*orders, *entry_orders], pool.make_of_what_is_there if parallel else None)
     distinct = {_symbol(name): _kernels.get(name) or _drafts[name] for name in names.values()}
     imports = {symbol: made.address for symbol, made in distinct.items()}
-    imports |= {symbol: gemm.ensure(symbol, wanted) for symbol, wanted in matmuls.items()}
+    imports |= {symbol: gemm.ensure(symbol, wanted, symbol in hasty) for symbol, wanted in matmuls.items()}
     imports |= {symbol: makers[symbol].ensure(symbol, rough) for symbol, rough in routines.items()}
     host = native.HostCalls(emitter.host_calls)
     imports |= symbols.addresses([*map(symbols.routine, emitter.routines), *(symbols.RULE if emitter.rules_library else ())])
@@ -242,13 +248,13 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
         trackers.append(_link(objects.take(order), [symbol], imports))
         imports[symbol] = trackers[-1][symbol]
     stored = list(dict.fromkeys([kernel.stored for kernel in distinct.values()]))
-    stored += [key for symbol in matmuls for key in gemm.stored(symbol)]
+    stored += [key for symbol in matmuls for key in gemm.stored(symbol, symbol in hasty)]
     stored += [key for symbol, rough in routines.items() for key in makers[symbol].stored(symbol, rough)]
     stored += [order.key for order in entry_orders]
     made = Made(program, tuple(distinct.values()), tuple([text for _, text in modules]), tuple(stored))
     from_disk = sum(kernel.from_disk for kernel in made.compiled_kernels)
     done = NativeProgram(imports[native.ENTRY], host, [trackers, made], len(distinct), from_disk, lambda: made, bool(emitter.routines))
-    if any(kernel.is_draft for kernel in made.compiled_kernels) or any(routines.values()):
+    if any(kernel.is_draft for kernel in made.compiled_kernels) or any(routines.values()) or hasty:
         done.draft = drafts.Draft(lambda: program)
     return done
 
@@ -285,10 +291,9 @@ def _flat(steps: Iterable[Step]) -> Iterator[Step]:
 def improve(program: Program, is_over: Callable[[], bool]) -> NativeProgram | None:
     """What `compile_program` makes where it made a draft before: kernels are compiled one by one, while others compile; or nothing,
     when it `is_over`."""
-    for step in _flat(program.steps):
-        for order in _maker(step).orders(_maker(step).symbol(step)) if isinstance(step, (Sort, Fft)) else ():
-            if not is_over() and not objects.is_there(order):
-                compile_apart(order)
+    for order in _library_orders(program):
+        if not is_over() and not objects.is_there(order):
+            compile_apart(order)
     for kernel in _launched(program.steps):
         name = _kernel_name(kernel)
         if kernel.parallel_extent > 0 and name not in _kernels and not is_over():
@@ -298,6 +303,21 @@ def improve(program: Program, is_over: Callable[[], bool]) -> NativeProgram | No
             with _lock:
                 _link_new({name: kernel}, order)
     return None if is_over() else compile_program(program)
+
+
+def _library_orders(program: Program) -> list[Order]:
+    """What the matmuls, sorts and Fourier transforms of a program want compiled."""
+    orders: list[Order] = []
+    matmuls: dict[str, frozenset[str]] = {}
+    for step in _flat(program.steps):
+        if isinstance(step, (Sort, Fft)):
+            orders += _maker(step).orders(_maker(step).symbol(step))
+        elif isinstance(step, Gemm):
+            from weft.codegen import gemm
+
+            symbol, _ = gemm.describe(step)
+            matmuls[symbol] = matmuls.get(symbol, frozenset()) | gemm.pieces(step)
+    return orders + [order for symbol, wanted in matmuls.items() for order in gemm.orders(symbol, wanted)]
 
 
 def image_of(made: Made) -> loader.Image | None:

@@ -149,10 +149,10 @@ def emit_object(ir: str, target: Target, quick: bool = False) -> bytes:
         return llvm_c.emit(ir, _machine(target, 0 if quick else _CODEGEN_LEVEL))
 
 
-def emit_apart(ir: str) -> bytes:
+def emit_apart(ir: str, quick: bool = False) -> bytes:
     """What `emit_object` does for the current target, by a machine of its own: nobody waits for it."""
     target = current()
-    machine = llvm_c.Machine(target.cpu, target.features, _CODEGEN_LEVEL)
+    machine = llvm_c.Machine(target.cpu, target.features, 0 if quick else _CODEGEN_LEVEL)
     try:
         return llvm_c.emit(ir, machine)
     finally:
