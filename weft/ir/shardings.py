@@ -55,8 +55,8 @@ class Layout:
 
 @lru_cache(maxsize=4096)
 def _positions(splits: Shape, shard_ids: tuple[int, ...]) -> tuple[Shape, ...]:
-    grid = np.stack(np.unravel_index(shard_ids, splits), 1) if splits else [()] * len(shard_ids)
-    return tuple(tuple(int(p) for p in row) for row in grid)
+    grid = list(itertools.product(*map(range, splits)))
+    return tuple([grid[i] for i in shard_ids])
 
 
 class Sharding:
@@ -339,11 +339,14 @@ def grid_of_dims(dims: Spec, axis_names: tuple, axis_sizes: Shape) -> tuple[Shap
     """
     sizes = dict(zip(axis_names, axis_sizes))
     splits = tuple(math.prod(sizes[a] for a in axes) for axes in dims)
-    coords = dict(zip(axis_names, np.indices(axis_sizes).reshape(len(axis_sizes), -1)))
-    ids = np.zeros(math.prod(axis_sizes), int)
-    for axis in itertools.chain.from_iterable(dims):
-        ids = ids * sizes[axis] + coords[axis]
-    return splits, tuple(int(i) for i in ids)
+    order = [(axis_names.index(axis), sizes[axis]) for axes in dims for axis in axes]
+    ids = []
+    for coords in itertools.product(*map(range, axis_sizes)):
+        number = 0
+        for axis, size in order:
+            number = number * size + coords[axis]
+        ids.append(number)
+    return splits, tuple(ids)
 
 
 class SingleDeviceSharding(Sharding):

@@ -388,13 +388,12 @@ class Shard:
     """What one device holds of an array."""
     __slots__ = ("device", "index", "replica_id", "data")
 
-    def __init__(self, device, index, replica_id: int, array: Array, position: tuple[int, ...]):
+    def __init__(self, device, index, replica_id: int, array: Array, aval: ShapedArray, position: tuple[int, ...]):
         self.device = device
         self.index = index
         self.replica_id = replica_id
         spec = array._spec
-        local = ArraySpec(spec.aval.update(shape=spec.local_shape[:spec.aval.ndim], sharding=None),
-                          SingleDeviceSharding(device), True)
+        local = ArraySpec(aval, SingleDeviceSharding(device), True)
         offset = 0
         for at, splits in zip(position, spec.splits):
             offset = offset * splits + at
@@ -411,12 +410,14 @@ def shards(array: Array) -> list[Shard]:
     sharding = array.sharding
     indices = sharding.devices_indices_map(array.shape)
     positions = sharding.shard_of_device(array.ndim)
+    spec = array._spec
+    aval = spec.aval.update(shape=spec.local_shape[:spec.aval.ndim], sharding=None)
     seen: dict[tuple, int] = {}
     found = []
     for device, position in zip(sharding.device_assignment, positions):
         replica = seen.get(position, 0)
         seen[position] = replica + 1
-        found.append(Shard(device, indices[device], replica, array, position))
+        found.append(Shard(device, indices[device], replica, array, aval, position))
     return found
 
 
