@@ -35,7 +35,7 @@ class _Made:
 
 
 _made: dict[tuple[str, Machine], _Made] = {}
-_drafts: dict[tuple[str, Machine], _Made] = {}      # whose helpers are not optimized
+_drafts: dict[tuple[str, Machine, frozenset[str]], int] = {}     # addresses of those whose helpers are not optimized, by their pieces
 #: multiply-adds for which a draft takes about two milliseconds longer at most (register kernels are mostly assembled)
 DRAFT_WORK = 1 << 26
 
@@ -119,12 +119,15 @@ def ensure(symbol: str, wanted: frozenset[str] | None = None, draft: bool = Fals
     The first one compiled has what was wanted and no more, since that takes half the time; the second one has all, or
     all ways of the driver, if nothing else was wanting. A draft has what was wanted.
     """
-    key, known = (symbol, machine()), _drafts if draft else _made
+    key = (symbol, machine())
     have = _to_make(symbol, wanted, draft)
     if have is not None:  # two threads may both compile it; either result will do
-        made = link(parts(*key, have, draft), pool.symbols(), libc=("memset", "memcpy"))
-        known[key] = _Made(made[symbol], have)
-    return known[key].address
+        made = link(parts(*key, have, draft), pool.symbols(), libc=("memset", "memcpy"))[symbol]
+        if draft:
+            _drafts[*key, have] = made
+        else:
+            _made[key] = _Made(made, have)
+    return _drafts[*key, wanted] if draft and wanted is not None else _made[key].address
 
 
 def orders(symbol: str, wanted: frozenset[str], draft: bool = False) -> list[Order]:
@@ -133,18 +136,17 @@ def orders(symbol: str, wanted: frozenset[str], draft: bool = False) -> list[Ord
     return [] if have is None else [*pool.orders(), *map(order, parts(symbol, machine(), have, draft))]
 
 
-def stored(symbol: str, draft: bool = False) -> list[str]:
+def stored(symbol: str, wanted: frozenset[str], draft: bool = False) -> list[str]:
     """Return the keys of the objects of a matmul function that `ensure` gave."""
-    made = (_drafts if draft else _made)[symbol, machine()]
-    return [order(part).key for part in parts(symbol, machine(), made.pieces, draft)]
+    have = wanted if draft else _made[symbol, machine()].pieces
+    return [order(part).key for part in parts(symbol, machine(), have, draft)]
 
 
 def _to_make(symbol: str, wanted: frozenset[str] | None, draft: bool = False) -> frozenset[str] | None:
     """The optional functions that a new compilation should have; None when the one there is will do."""
     key = (symbol, machine())
     if draft and wanted is not None:
-        there = _drafts.get(key)
-        return None if there is not None and wanted <= there.pieces else wanted
+        return None if (*key, wanted) in _drafts else wanted
     everything = _module_of(symbol).all_pieces(_recipe(*key))
     needed = everything if wanted is None else wanted
     made = _made.get(key)

@@ -248,7 +248,7 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
         trackers.append(_link(objects.take(order), [symbol], imports))
         imports[symbol] = trackers[-1][symbol]
     stored = list(dict.fromkeys([kernel.stored for kernel in distinct.values()]))
-    stored += [key for symbol in matmuls for key in gemm.stored(symbol, symbol in hasty)]
+    stored += [key for symbol, wanted in matmuls.items() for key in gemm.stored(symbol, wanted, symbol in hasty)]
     stored += [key for symbol, rough in routines.items() for key in makers[symbol].stored(symbol, rough)]
     stored += [order.key for order in entry_orders]
     made = Made(program, tuple(distinct.values()), tuple([text for _, text in modules]), tuple(stored))
