@@ -158,8 +158,8 @@ def _getitem() -> Callable:
 
 
 def _at() -> property:
-    from weft.numpy.indexing import _AtHelper
-    return property(_AtHelper)
+    from weft.numpy.updating import AtHelper
+    return property(AtHelper)
 
 
 def attach(cls: type) -> None:

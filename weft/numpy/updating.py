@@ -1,0 +1,262 @@
+"""Updates at an index: `x.at[index].set(...)` and the like as an update of one slice or as one scatter.
+
+An index is the `Plan` that reading makes of it. Arrays never change: every update gives a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft.core.trace import typeof
+from weft.numpy import indexing
+from weft.numpy.indexing import Plan, getitem, lift_scalar_bools, make_plan, result_shape, stack_positions
+from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, concrete, value
+from weft.ops import elementwise as ew, indexing as ix
+from weft.ops.layout import broadcast_in_dim, reshape, rev
+from weft.ops.placement import with_out_sharding
+from weft.ops.slicing import dynamic_update_slice
+from weft.util import dtypes
+
+
+class AtHelper:
+    """`x.at`: index it to get the functional update methods."""
+    __slots__ = ("array",)
+
+    def __init__(self, array):
+        self.array = array
+
+    def __getitem__(self, index) -> "_At":
+        return _At(self.array, index)
+
+    def __repr__(self) -> str:
+        return f"AtHelper({self.array!r})"
+
+
+class _At:
+    """`x.at[index]`: each method gives a new array; `x` itself never changes.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.zeros(4).at[1:3].add(2.0)
+    Array([0., 2., 2., 0.], dtype=float32)
+    """
+    __slots__ = ("array", "index")
+
+    def __init__(self, array, index):
+        self.array, self.index = array, index
+
+    def __repr__(self) -> str:
+        return f"_At({self.array!r}, {self.index!r})"
+
+    def get(self, *, indices_are_sorted=False, unique_indices=False, mode=None, fill_value=None, out_sharding=None,
+            wrap_negative_indices=True):
+        """`x[index]` with a chosen `mode` for positions out of bounds (clip, fill, promise_in_bounds)."""
+        _check_wraps(wrap_negative_indices)
+        read = lambda: getitem(self.array, self.index, mode=mode, fill_value=fill_value, indices_are_sorted=indices_are_sorted,
+                               unique_indices=unique_indices)
+        return with_out_sharding(out_sharding, "at[...].get", read, self.array)
+
+    def _updated(self, values, scatter, indices_are_sorted, unique_indices, mode, out_sharding, wrap_negative_indices):
+        _check_wraps(wrap_negative_indices)
+        write = lambda: setitem(self.array, self.index, values, scatter, indices_are_sorted, unique_indices, mode)
+        return with_out_sharding(out_sharding, "at[...]", write, self.array)
+
+    def set(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
+            wrap_negative_indices=True):
+        """`x` with `values` at the index."""
+        return self._updated(values, ix.scatter, indices_are_sorted, unique_indices, mode, out_sharding, wrap_negative_indices)
+
+    def add(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
+            wrap_negative_indices=True):
+        """`x` with `values` added at the index; repeated positions add up."""
+        return self._updated(values, ix.scatter_add, indices_are_sorted, unique_indices, mode, out_sharding, wrap_negative_indices)
+
+    def subtract(self, values, **kwargs):
+        """`x` with `values` subtracted at the index."""
+        values = value(values)
+        return self.add(ew.neg(cast(concrete(values), dtypes.result_type(self.array, values))), **kwargs)
+
+    sub = subtract
+
+    def multiply(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
+                 wrap_negative_indices=True):
+        """`x` multiplied by `values` at the index."""
+        return self._updated(values, ix.scatter_mul, indices_are_sorted, unique_indices, mode, out_sharding, wrap_negative_indices)
+
+    mul = multiply
+
+    def divide(self, values, **kwargs):
+        """`x` divided by `values` at the index."""
+        from weft.numpy.ufuncs import true_divide
+        return true_divide(self.array, self._ones_times(values, **kwargs))
+
+    def power(self, values, **kwargs):
+        """`x` to the power `values` at the index."""
+        from weft.numpy.ufuncs import power
+        return power(self.array, self._ones_times(values, **kwargs))
+
+    def _ones_times(self, values, **kwargs):
+        from weft.numpy.creation import ones_like
+        return _At(ones_like(self.array), self.index).multiply(values, **kwargs)
+
+    def min(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
+            wrap_negative_indices=True):
+        """The smaller of `x` and `values` at the index."""
+        return self._updated(values, ix.scatter_min, indices_are_sorted, unique_indices, mode, out_sharding, wrap_negative_indices)
+
+    def max(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
+            wrap_negative_indices=True):
+        """The larger of `x` and `values` at the index."""
+        return self._updated(values, ix.scatter_max, indices_are_sorted, unique_indices, mode, out_sharding, wrap_negative_indices)
+
+    def apply(self, func, **kwargs):
+        """`x` with `func` applied to the elements at the index, as often as the index names each."""
+        mode = kwargs.get("mode")
+        found = func(self.get(mode=mode))
+        if not kwargs.get("unique_indices") and not make_plan(tuple(np.shape(self.array)), self.index).is_basic:
+            found = self._again(func, found, mode)
+        return self.set(found, **kwargs)
+
+    def _again(self, func, found, mode):
+        """Apply `func` to elements that have been through it once, and are named several times, for the other times."""
+        from weft.control.loops import fori_loop
+        from weft.numpy.choosing import where
+        from weft.numpy.creation import zeros
+        times = _At(zeros(np.shape(self.array), np.int32), self.index).add(1, mode=mode)
+        here = _At(times, self.index).get(mode=mode)
+        once_more = lambda k, found: where(here > k, func(found), found).astype(found.dtype)
+        return fori_loop(1, times.max() if times.size else 1, once_more, found)
+
+
+def _check_wraps(wrap_negative_indices: bool) -> None:
+    if not wrap_negative_indices:
+        raise NotImplementedError("x.at[...]: wrap_negative_indices=False is not there; negative indices count from the end. Move them "
+                                  "out of bounds with weft.numpy.where(index < 0, size, index).")
+
+
+def setitem(x, index, values, scatter, indices_are_sorted=False, unique_indices=False, mode=None):
+    """`x` with `values` scattered at `index` by the operation `scatter`."""
+    if indexing.eager_update is not None and mode is None and not indices_are_sorted and not unique_indices:
+        out = indexing.eager_update(x, index, values, scatter)
+        if out is not None:
+            return out
+    x, values = concrete(value(x)), value(values)
+    dtype = typeof(x).dtype
+    values = _complex_to_real(values, dtype)
+    if scatter is not ix.scatter and (wide := dtypes.result_type(x, values)) != dtype:      # combined there, then stored
+        return cast(setitem(cast(x, wide), index, values, scatter, indices_are_sorted, unique_indices, mode), dtype)
+    values = cast(concrete(values), dtype)
+    lifted, index = lift_scalar_bools(tuple(x.shape), index)
+    if lifted != tuple(x.shape):
+        return reshape(setitem(reshape(x, lifted), index, values, scatter, indices_are_sorted, unique_indices, mode), x.shape)
+    plan = make_plan(tuple(x.shape), index)
+    shape = result_shape(plan)
+    values = _fit_values(values, shape, plan)
+    if 0 in shape:
+        return x
+    if plan.is_basic and not plan.ranges and scatter is ix.scatter and not plan.reversed and mode is None:
+        return _write_slice(x, plan, values)
+    return _write_scatter(x, plan, values, scatter, indices_are_sorted, unique_indices, mode)
+
+
+def _complex_to_real(values, dtype):
+    if dtypes.issubdtype(typeof(values).dtype, np.complexfloating) and not dtypes.issubdtype(dtype, np.complexfloating):
+        raise TypeError(f"x.at[...]: complex values cannot be stored in an array of {dtype.name}; take their real part first.")
+    return values
+
+
+def _fit_values(values, shape, plan: Plan):
+    """Values broadcast to the shape of the index's result, new dims dropped, reversals undone."""
+    have = tuple(values.shape)
+    while len(have) > len(shape) and have[0] == 1:
+        have = have[1:]
+        values = reshape(values, have)
+    try:
+        fits = broadcast_shapes(have, shape) == tuple(shape)
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(f"Incompatible shapes for broadcasting: {have} and requested shape {tuple(shape)} in x.at[...].")
+    values = broadcast_to_shape(values, tuple(shape))
+    keep, flip, at = [], [], 0
+    for o in plan.out_dims:
+        width = len(plan.group_shape) if o == ("group",) else 1
+        if o != ("new",):
+            if o[0] == "window" and o[1] in plan.reversed:
+                flip.append(len(keep))
+            keep += range(at, at + width)
+        at += width
+    if len(keep) < len(shape):
+        values = reshape(values, tuple(shape[k] for k in keep))
+    return rev(values, flip) if flip else values
+
+
+def _write_slice(x, plan: Plan, values):
+    """A static block: an update of one slice."""
+    n = len(plan.shape)
+    starts, sizes = [0] * n, list(plan.shape)
+    for d, (start, size) in plan.windows.items():
+        starts[d], sizes[d] = start, size
+    for d, a in plan.arrays.items():
+        if not 0 <= a < plan.shape[d]:
+            return x                      # out of bounds: dropped
+        starts[d], sizes[d] = a, 1
+    block = reshape(values, tuple(sizes))
+    if tuple(sizes) == tuple(plan.shape):
+        return block
+    return dynamic_update_slice(x, block, starts)
+
+
+def _write_scatter(x, plan: Plan, values, scatter, indices_are_sorted, unique_indices, mode):
+    """One scatter: windows keep their dims, index arrays share the group's dims, each strided range has a dim of its own."""
+    n = len(plan.shape)
+    range_dims = [o[1] for o in plan.out_dims if o[0] == "range"]
+    group = plan.group_shape
+    batch = (*group, *(len(plan.ranges[d]) for d in range_dims))
+    indexed = sorted([*plan.arrays, *range_dims, *(d for d, (s, size) in plan.windows.items() if (s, size) != (0, plan.shape[d]))])
+    parts = []
+    for d in indexed:
+        if d in plan.arrays:
+            a = plan.arrays[d]
+            a = np.asarray(a, np.int32) if isinstance(a, int) else a
+            a = np.broadcast_to(a, group) if isinstance(a, np.ndarray) else broadcast_to_shape(
+                cast(concrete(a), np.dtype(np.int32)), group)
+            parts.append(_spread(a, batch, range(len(group))))
+        elif d in plan.ranges:
+            parts.append(_spread(plan.ranges[d].astype(np.int32), batch, [len(group) + range_dims.index(d)]))
+        else:
+            parts.append(np.full(batch, plan.windows[d][0], np.int32))
+    positions = stack_positions(parts, batch) if parts else np.zeros((*batch, 0), np.int32)
+    # where the dims of `values` (in result order) belong: batch dims in order (group, ranges), windows in order
+    sources: dict[tuple, list[int]] = {}
+    at = 0
+    for o in plan.out_dims:
+        if o == ("new",):
+            continue
+        width = len(group) if o == ("group",) else 1
+        sources[o] = list(range(at, at + width))
+        at += width
+    batch_sources = sources.get(("group",), []) + [k for d in range_dims for k in sources[("range", d)]]
+    window_sources = [k for d in sorted(plan.windows) for k in sources[("window", d)]]
+    order = batch_sources + window_sources
+    if order != list(range(len(order))):
+        from weft.ops.layout import transpose
+        values = transpose(values, tuple(order))
+    dnums = ix.ScatterDimensionNumbers(
+        update_window_dims=tuple(range(len(batch), len(batch) + len(window_sources))),
+        inserted_window_dims=tuple(d for d in range(n) if d not in plan.windows),
+        scatter_dims_to_operand_dims=tuple(indexed))
+    return scatter(x, positions, values, dnums, indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
+                   mode=mode)
+
+
+def _spread(a, batch: tuple[int, ...], dims: Sequence[int]):
+    """`a` repeated to shape `batch`, its dims being the dims `dims` of it."""
+    dims = tuple(dims)
+    if isinstance(a, np.ndarray):
+        shape = [1] * len(batch)
+        for k, d in enumerate(dims):
+            shape[d] = a.shape[k]
+        return np.broadcast_to(a.reshape(shape), batch)
+    return broadcast_in_dim(a, batch, dims) if tuple(a.shape) != batch else a
