@@ -61,12 +61,11 @@ def plan(p: Problem, recipe: Recipe, threads: int) -> tuple[str, tuple[int, ...]
 
 
 def runs_as_batch(p: Problem, recipe: Recipe) -> Problem:
-    """Have long runs of rows be batch elements with the same B: each can be read where it lies, and all of them would be copied.
-
-    (Tails count rows and batch elements as they came.)
+    """Have long runs of rows be batch elements with the same B, where no kernels find them by lists: each is read where it lies, and all
+    of them would be copied. (Tails count rows and batch elements as they came.)
     """
     run = p.m // math.prod(e for e, _ in p.rows)
-    if not p.rows or p.tail_args is not None or run < _RUN_ROWS:
+    if not p.rows or p.tail_args is not None or run < _RUN_ROWS or _a_in_runs(p, recipe):
         return p
     dims, step = [], p.m * p.c[0]
     for e, stride in p.rows:
