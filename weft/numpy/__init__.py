@@ -35,10 +35,12 @@ _NAMES_OF = {
     """,
     "eager_choice": "pow power where",
     "facts": "array_repr array_str can_cast iscomplexobj isrealobj isscalar load ndim save savez shape size",
+    "floats": "frexp ldexp nan_to_num spacing",
     "grids": """
         c_ diag_indices diag_indices_from fill_diagonal index_exp iterable ix_ mask_indices mgrid ogrid place put r_ s_
         tril_indices tril_indices_from triu_indices triu_indices_from
     """,
+    "integers": "gcd lcm",
     "manipulation": """
         append array_split atleast_1d atleast_2d atleast_3d block broadcast_arrays broadcast_to column_stack concat
         concatenate dsplit dstack expand_dims flip fliplr flipud hsplit hstack matrix_transpose moveaxis permute_dims ravel
@@ -69,11 +71,11 @@ _NAMES_OF = {
         abs absolute acos acosh add angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin asinh atan atan2 atanh
         bitwise_and bitwise_count bitwise_invert bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor
         cbrt ceil conj conjugate copysign cos cosh deg2rad degrees divide divmod equal exp exp2 expm1 fabs fix float_power
-        floor floor_divide fmax fmin fmod frexp gcd greater greater_equal heaviside hypot i0 imag invert isclose iscomplex
-        isfinite isinf isnan isneginf isposinf isreal lcm ldexp left_shift less less_equal log log10 log1p log2 logaddexp
-        logaddexp2 logical_and logical_not logical_or logical_xor maximum minimum mod modf multiply nan_to_num negative
+        floor floor_divide fmax fmin fmod greater greater_equal heaviside hypot i0 imag invert isclose iscomplex
+        isfinite isinf isnan isneginf isposinf isreal left_shift less less_equal log log10 log1p log2 logaddexp
+        logaddexp2 logical_and logical_not logical_or logical_xor maximum minimum mod modf multiply negative
         nextafter not_equal positive rad2deg radians real reciprocal remainder right_shift rint sign signbit sin sinc sinh
-        spacing sqrt square subtract tan tanh true_divide trunc
+        sqrt square subtract tan tanh true_divide trunc
     """,
 }
 

@@ -96,6 +96,7 @@ from weft.numpy.facts import (
     shape as shape,
     size as size,
 )
+from weft.numpy.floats import frexp as frexp, ldexp as ldexp, nan_to_num as nan_to_num, spacing as spacing
 from weft.numpy.grids import (
     c_ as c_,
     diag_indices as diag_indices,
@@ -116,6 +117,7 @@ from weft.numpy.grids import (
     triu_indices as triu_indices,
     triu_indices_from as triu_indices_from,
 )
+from weft.numpy.integers import gcd as gcd, lcm as lcm
 from weft.numpy.manipulation import (
     append as append,
     array_split as array_split,
@@ -321,8 +323,6 @@ from weft.numpy.ufuncs import (
     fmax as fmax,
     fmin as fmin,
     fmod as fmod,
-    frexp as frexp,
-    gcd as gcd,
     greater as greater,
     greater_equal as greater_equal,
     heaviside as heaviside,
@@ -338,8 +338,6 @@ from weft.numpy.ufuncs import (
     isneginf as isneginf,
     isposinf as isposinf,
     isreal as isreal,
-    lcm as lcm,
-    ldexp as ldexp,
     left_shift as left_shift,
     less as less,
     less_equal as less_equal,
@@ -358,7 +356,6 @@ from weft.numpy.ufuncs import (
     mod as mod,
     modf as modf,
     multiply as multiply,
-    nan_to_num as nan_to_num,
     negative as negative,
     nextafter as nextafter,
     not_equal as not_equal,
@@ -375,7 +372,6 @@ from weft.numpy.ufuncs import (
     sin as sin,
     sinc as sinc,
     sinh as sinh,
-    spacing as spacing,
     sqrt as sqrt,
     square as square,
     subtract as subtract,

@@ -11,14 +11,11 @@ from weft.core.trace import typeof
 from weft.numpy.promote import (
     array_of,
     broadcast,
-    broadcast_to_shape,
     cast,
-    check_arraylike,
     concrete,
     inexact,
     promote,
     promote_to_inexact,
-    value,
 )
 from weft.ops import elementwise as ew
 from weft.ops.comparison import select
@@ -31,12 +28,12 @@ __all__ = [
     "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
     "cbrt", "ceil", "conj", "conjugate", "copysign", "cos", "cosh", "deg2rad", "degrees", "divide", "divmod",
     "equal", "exp", "exp2", "expm1", "fabs", "fix", "float_power", "floor", "floor_divide", "fmax", "fmin", "fmod",
-    "frexp", "gcd", "greater", "greater_equal", "heaviside", "hypot", "i0", "imag", "invert", "isclose",
-    "iscomplex", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "isreal", "lcm", "ldexp", "left_shift",
+    "greater", "greater_equal", "heaviside", "hypot", "i0", "imag", "invert", "isclose",
+    "iscomplex", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "isreal", "left_shift",
     "less", "less_equal", "log", "log10", "log1p", "log2", "logaddexp", "logaddexp2", "logical_and", "logical_not",
-    "logical_or", "logical_xor", "maximum", "minimum", "mod", "modf", "multiply", "nan_to_num", "negative",
+    "logical_or", "logical_xor", "maximum", "minimum", "mod", "modf", "multiply", "negative",
     "nextafter", "not_equal", "positive", "pow", "power", "rad2deg", "radians", "real", "reciprocal", "remainder",
-    "right_shift", "rint", "sign", "signbit", "sin", "sinc", "sinh", "spacing", "sqrt", "square", "subtract", "tan",
+    "right_shift", "rint", "sign", "signbit", "sin", "sinc", "sinh", "sqrt", "square", "subtract", "tan",
     "tanh", "true_divide", "trunc",
 ]  # fmt: skip
 
@@ -195,46 +192,11 @@ def _or_if_complex(op: Callable, on_complex: Callable) -> Callable:
     return lambda x: on_complex(x) if _is_complex(x) else op(x)
 
 
-# Inverse functions of complex numbers by the real functions of the parts of their roots: the sign of a zero part chooses the
-# side of a branch cut, so that 1 - z must negate it.
-def _roots(x):
-    """The parts of sqrt(1 - x) and of sqrt(1 + x)."""
-    re, im = ew.real(x), ew.imag(x)
-    below, above = (ew.sqrt(ew.complex(ew.add(1, a), b)) for a, b in ((ew.neg(re), ew.neg(im)), (re, im)))
-    return ew.real(below), ew.imag(below), ew.real(above), ew.imag(above)
-
-
-def _complex_asin(x):
-    a, b, c, d = _roots(x)
-    return ew.complex(ew.atan2(ew.real(x), ew.sub(ew.mul(a, c), ew.mul(b, d))), ew.asinh(ew.sub(ew.mul(a, d), ew.mul(b, c))))
-
-
-def _complex_acos(x):
-    a, b, c, d = _roots(x)
-    return ew.complex(ew.mul(2, ew.atan2(a, c)), ew.asinh(ew.sub(ew.mul(c, b), ew.mul(d, a))))
-
-
-def _complex_acosh(x):
-    re, im = ew.real(x), ew.imag(x)
-    below, above = (ew.sqrt(ew.complex(ew.add(re, shift), im)) for shift in (-1, 1))
-    a, b, c, d = ew.real(below), ew.imag(below), ew.real(above), ew.imag(above)
-    return ew.complex(ew.asinh(ew.add(ew.mul(a, c), ew.mul(b, d))), ew.mul(2, ew.atan2(b, c)))
-
-
-def _complex_atanh(x):
-    re, im = ew.real(x), ew.imag(x)
-    far = ew.abs(re)                  # log1p loses digits near -1, so the side with the pole at +1 is computed and signed
-    rest = ew.sub(1, far)
-    size = ew.log1p(ew.div(ew.mul(4, far), ew.add(ew.square(rest), ew.square(im))))
-    turn = ew.atan2(ew.mul(2, im), ew.sub(ew.mul(rest, ew.add(1, far)), ew.square(im)))
-    return ew.complex(ew.mul(0.25, select(_signbit(re), ew.neg(size), size)), ew.mul(0.5, turn))
-
-
-def _turned(op: Callable) -> Callable:
-    """-i op(i x): the circular function of a hyperbolic one, and the other way round."""
+def _inverse(name: str) -> Callable:
+    """An inverse function of complex numbers, which few programs have."""
     def on_complex(x):
-        out = op(ew.complex(ew.neg(ew.imag(x)), ew.real(x)))
-        return ew.complex(ew.imag(out), ew.neg(ew.real(out)))
+        from weft.numpy import complex_inverse
+        return getattr(complex_inverse, name)(x)
     return on_complex
 
 
@@ -247,12 +209,12 @@ def _log_to(base: int) -> Callable:
 
 
 _exp2 = _or_if_complex(ew.exp2, lambda x: ew.exp(ew.mul(x, math.log(2))))
-_asin = _or_if_complex(ew.asin, _complex_asin)
-_acos = _or_if_complex(ew.acos, _complex_acos)
-_atan = _or_if_complex(ew.atan, _turned(_complex_atanh))
-_asinh = _or_if_complex(ew.asinh, _turned(_complex_asin))
-_acosh = _or_if_complex(ew.acosh, _complex_acosh)
-_atanh = _or_if_complex(ew.atanh, _complex_atanh)
+_asin = _or_if_complex(ew.asin, _inverse("asin"))
+_acos = _or_if_complex(ew.acos, _inverse("acos"))
+_atan = _or_if_complex(ew.atan, _inverse("atan"))
+_asinh = _or_if_complex(ew.asinh, _inverse("asinh"))
+_acosh = _or_if_complex(ew.acosh, _inverse("acosh"))
+_atanh = _or_if_complex(ew.atanh, _inverse("atanh"))
 
 exp = _unary_inexact("exp", ew.exp, "e to the x.")
 exp2 = _unary_inexact("exp2", _exp2, "2 to the x.")
@@ -499,7 +461,10 @@ def power(x, y, /):
         x = cast(x, _dtype(x))
     if _is_bool(x):
         x, y = [cast(v, dtypes.default_int_dtype()) for v in (x, y)]
-    return _int_power(x, y) if _is_int(x) else ew.pow(x, y)
+    if not _is_int(x):
+        return ew.pow(x, y)
+    from weft.numpy.integers import int_power
+    return int_power(x, y)
 
 
 def constant_int(y) -> int | None:
@@ -509,44 +474,6 @@ def constant_int(y) -> int | None:
     if isinstance(y, (np.integer, np.ndarray)) and y.ndim == 0 and y.dtype.kind in "iu":
         return int(y)
     return None
-
-
-_USUAL_BITS = 4             # of an exponent of 32 bits or more; its squarings are one kernel, as all of shorter ones
-
-
-def _int_power(x, y):
-    """Repeated squaring over the bits of y, as many as its elements have; negative powers of all but 1 and -1 give 0, as integer
-    division would."""
-    x, y = [broadcast_to_shape(concrete(v), typeof(x).shape or typeof(y).shape) for v in (x, y)]
-    below = None if _is_unsigned(y) else ew.lt(y, 0)
-
-    def again(state):
-        result, base, left = state
-        base, left = ew.mul(base, base), ew.shift_right_logical(left, 1)
-        return select(_is_odd(left), ew.mul(result, base), result), base, left
-
-    # a negative exponent has all bits and no result: it shall not keep the others waiting
-    left = y if below is None else select(below, 0, y)
-    state = select(_is_odd(y), x, 1), x, left
-    bits = 8 * x.dtype.itemsize
-    for _ in range(_USUAL_BITS - 1 if bits >= 32 else bits - 1):
-        state = again(state)
-    result = (_while_any(lambda state: ew.gt(state[2], 1), again, state) if bits >= 32 else state)[0]
-    if below is None:
-        return result
-    unit = select(ew.eq(_abs(x), 1), select(_is_odd(y), x, 1), 0)
-    return select(below, unit, result)
-
-
-def _is_odd(x):
-    return ew.ne(ew.bitwise_and(x, 1), 0)
-
-
-def _while_any(going, body, state):
-    """Repeat `body` while any element is `going`."""
-    from weft.control.while_loop import while_loop
-    some = lambda state: (lambda x: reduce_or(x, tuple(range(typeof(x).ndim))))(going(state))
-    return while_loop(some, body, state)
 
 
 pow = power  # noqa: A001
@@ -601,101 +528,6 @@ fmax = _binary("fmax", lambda x, y: select(ew.bitwise_or(_lexicographic(ew.gt)(x
                "The larger of x and y, ignoring NaN where the other is a number.")
 fmin = _binary("fmin", lambda x, y: select(ew.bitwise_or(_lexicographic(ew.lt)(x, y), ew.ne(y, y)), x, y),
                "The smaller of x and y, ignoring NaN where the other is a number.")
-
-
-def _integers(api: str, x, y) -> list:
-    x, y = [concrete(v) for v in promote(api, x, y)]
-    if not _is_int(x):
-        raise ValueError(f"{api} takes integers, got {x.dtype.name}.")
-    return broadcast(api, _abs(x), _abs(y))
-
-
-def gcd(x, y, /):
-    """Greatest common divisor of integers, by Euclid's algorithm.
-
-    >>> import weft.numpy as wnp
-    >>> int(wnp.gcd(12, 18))
-    6
-    """
-    x, y = _integers("gcd", x, y)
-    shape = x.shape or y.shape
-    x, y = [broadcast_to_shape(v, shape) for v in (x, y)]
-
-    def again(state):
-        x, y = state
-        going = ew.ne(y, 0)
-        return select(going, y, x), ew.rem(select(going, x, 0), select(going, y, 1))
-
-    # either of the first pair depends on both operands, as of all that follow
-    return _abs(_while_any(lambda state: ew.ne(state[1], 0), again, (ew.max(x, y), ew.min(x, y)))[0])
-
-
-def lcm(x, y, /):
-    """Least common multiple of integers; 0 if either is 0."""
-    x, y = _integers("lcm", x, y)
-    divisor = gcd(x, y)
-    x, y = [broadcast_to_shape(v, divisor.shape) for v in (x, y)]
-    safe = select(ew.eq(divisor, 0), 1, divisor)
-    return ew.mul(ew.div(x, safe), y)
-
-
-def ldexp(x, n, /):
-    """x * 2**n."""
-    check_arraylike("ldexp", x, n)
-    x, n = inexact("ldexp", value(x)), concrete(value(n))
-    if not (_is_int(n) or _is_bool(n)) or _is_complex(x):
-        raise ValueError(f"ldexp takes a real number and an integer, got {_dtype(x).name} and {_dtype(n).name}.")
-    x, n = broadcast("ldexp", x, cast(n, np.dtype(np.int32)))
-    half = ew.shift_right_arithmetic(n, 1)       # two steps, since 2**n itself may overflow
-    scale = lambda k: ew.exp2(cast(k, _dtype(x)))
-    return ew.mul(ew.mul(x, scale(half)), scale(ew.sub(n, half)))
-
-
-def frexp(x, /):
-    """Mantissa in [0.5, 1) and exponent: `x == mantissa * 2**exponent`."""
-    x = inexact("frexp", x)
-    if _is_complex(x):
-        raise TypeError("frexp is not defined for complex numbers.")
-    dtype = _dtype(x)
-    x = cast(concrete(x), dtype)
-    info = dtypes.finfo(dtype)
-    bits, mantissa = 8 * dtype.itemsize, int(info.nmant)
-    unsigned = np.dtype(f"uint{bits}")
-    tiny = ew.lt(ew.abs(x), float(info.smallest_normal))
-    word = ew.bitcast_convert_type(select(tiny, ew.mul(x, 2.0 ** (mantissa + 2)), x), unsigned)
-    ones = (1 << (bits - 1 - mantissa)) - 1
-    field = ew.bitwise_and(ew.shift_right_logical(word, mantissa), ones)
-    exponent = ew.sub(cast(field, np.dtype(np.int32)), ones // 2 - 1)
-    exponent = ew.sub(exponent, select(tiny, np.int32(mantissa + 2), 0))
-    half = ew.bitwise_or(ew.bitwise_and(word, unsigned.type(~(ones << mantissa) & ((1 << bits) - 1))),
-                         unsigned.type((ones // 2 - 1) << mantissa))
-    plain = ew.bitwise_or(ew.eq(x, 0), ew.bitwise_not(ew.is_finite(x)))
-    return select(plain, x, ew.bitcast_convert_type(half, dtype)), select(plain, 0, exponent)
-
-
-def spacing(x, /):
-    """The distance to the next number away from zero, with the sign of x."""
-    x = inexact("spacing", x)
-    _no_complex("spacing", x)
-    x = cast(concrete(x), _dtype(x))
-    toward = select(_signbit(x), cast(-math.inf, x.dtype), math.inf)
-    gap = ew.sub(ew.nextafter(x, toward), x)
-    return select(ew.is_finite(x), gap, math.nan)
-
-
-def nan_to_num(x, copy: bool = True, nan: float = 0.0, posinf=None, neginf=None):
-    """`x` with NaN replaced by `nan` and infinities by the largest finite numbers (or the given ones)."""
-    x = array_of("nan_to_num", x)
-    dtype = x.dtype
-    if not dtypes.issubdtype(dtype, np.inexact):
-        return x
-    if _is_complex(x):
-        return ew.complex(*[nan_to_num(part, copy, nan, posinf, neginf) for part in (ew.real(x), ew.imag(x))])
-    info = dtypes.finfo(dtype)
-    x = cast(x, dtype)
-    x = select(ew.ne(x, x), cast(nan, dtype), x)
-    x = select(ew.eq(x, math.inf), cast(info.max if posinf is None else posinf, dtype), x)
-    return select(ew.eq(x, -math.inf), cast(info.min if neginf is None else neginf, dtype), x)
 
 
 def angle(z, deg: bool = False):
