@@ -13,7 +13,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax, nn, programs
-from weft.codegen import cache, drafts, gemm, loader, program, sort
+from weft.codegen import cache, drafts, fft, gemm, loader, program, sort
 from weft.runtime.executable import Executable
 
 PATIENCE_S = 60
@@ -25,7 +25,7 @@ def nothing_compiled(tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(program, "_kernels", {})
     monkeypatch.setattr(program, "_drafts", {})
-    for place, name in ((sort, "_made"), (gemm, "_made"), (gemm, "_drafts")):
+    for place, name in ((sort, "_made"), (fft, "_made"), (gemm, "_made"), (gemm, "_drafts")):
         monkeypatch.setattr(place, name, {})
     before = weft.config.verify
     weft.config.update("verify", False)      # else programs are not kept on disk
@@ -76,6 +76,9 @@ FUNCTIONS = {
     "sort": lambda x: wnp.sort(x, 1),
     "order": lambda x: wnp.argsort(x, 1),
     "greatest": lambda x: lax.top_k(x, 3)[0],
+    "transform": lambda x: wnp.fft.rfft(x[:, :66]),
+    "transform of an odd length": lambda x: wnp.fft.fft(x[:, :69]),
+    "transform of columns": wnp.fft.ifft2,
 }
 
 
@@ -128,6 +131,11 @@ def test_large_kernels_have_no_draft(made, monkeypatch):
     weft.jit(lambda x: wnp.sin(x) * 3)(wnp.asarray(values(1001)))
     assert made[-1].native.draft is None
     weft.jit(wnp.sort)(wnp.asarray(values(1001)))
+    assert made[-1].native.draft is None
+    monkeypatch.setattr(fft, "DRAFT_ELEMENTS", 1000)
+    weft.jit(wnp.fft.rfft)(wnp.asarray(values(1000)))
+    assert made[-1].native.draft is not None
+    weft.jit(wnp.fft.rfft)(wnp.asarray(values(2, 1000)))
     assert made[-1].native.draft is None
 
 

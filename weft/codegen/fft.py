@@ -26,7 +26,7 @@ from weft.ir.program import Fft
 _TASK = 1 << 14
 
 #: numbers for which a draft takes about two milliseconds longer
-DRAFT_ELEMENTS = 1 << 18
+DRAFT_ELEMENTS = 1 << 21
 
 _made: dict[tuple[str, Machine, bool], int] = {}
 
