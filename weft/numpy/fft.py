@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.numpy import creation, manipulation as mp, padding, ufuncs as uf
+from weft.numpy import creation, ufuncs as uf
 from weft.numpy.promote import array_of, cast
-from weft.ops import slicing
+from weft.ops import layout, slicing
 from weft.ops.fft import FftType, fft as fft_op
+from weft.ops.rules import inverse
 from weft.util import dtypes
 
 
@@ -21,7 +22,7 @@ def _fitted(a, lengths: Sequence[int], axes: Sequence[int]):
         if n < have:
             a = slicing.slice_in_dim(a, 0, n, axis=d)
         elif n > have:
-            a = padding.pad(a, [(0, n - have if i == d else 0) for i in range(a.ndim)])
+            a = slicing.pad(a, np.zeros((), a.dtype)[()], [(0, n - have if i == d else 0, 0) for i in range(a.ndim)])
     return a
 
 
@@ -64,11 +65,15 @@ def _transform(api: str, kind: FftType, a, s, axes, norm):
     have = list(lengths)
     if real_out:
         have[-1] = lengths[-1] // 2 + 1
-    n = len(axes)
-    last = range(a.ndim - n, a.ndim)
-    out = fft_op(mp.moveaxis(_fitted(a, have, axes), axes, last), kind, lengths)
+    order = [*(d for d in range(a.ndim) if d not in axes), *axes]
+    out = _turned(fft_op(_turned(_fitted(a, have, axes), order), kind, lengths), inverse(order))
     scale = _scale(norm, math.prod(lengths), kind in (FftType.IFFT, FftType.IRFFT))
-    return mp.moveaxis(out if scale == 1 else uf.multiply(out, scale), last, axes)
+    return out if scale == 1 else uf.multiply(out, scale)
+
+
+def _turned(a, order: Sequence[int]):
+    """`a` with its dims in another order."""
+    return a if list(order) == list(range(a.ndim)) else layout.transpose(a, tuple(order))
 
 
 def _one(kind: FftType, name: str, text: str):
@@ -142,6 +147,8 @@ def ifftshift(x, axes=None):
 
 
 def _shifted(x, axes, by):
+    from weft.numpy import manipulation as mp  # which takes longer to import than all else here
+
     x = array_of("fftshift", x)
     axes = tuple(range(x.ndim)) if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
     return mp.roll(x, tuple(by(x.shape[d]) for d in axes), axes)
