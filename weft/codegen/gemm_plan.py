@@ -260,7 +260,7 @@ def _b_direct_pays(p: Problem, recipe: Recipe) -> bool:
     if not _b_direct_ok(p, recipe):
         return False
     size, aligned = p.k * p.segments * p.n * recipe.in_bytes, p.b[0] % recipe.machine.vector_bytes == 0
-    if p.n == recipe.panel_cols and p.b[0] == recipe.panel_row_bytes:  # it lies as if packed
+    if aligned and p.b[0] == p.n * recipe.in_bytes <= recipe.panel_row_bytes:  # it lies as if packed
         return True
     small, most_rows = (_IN_PLACE, _IN_PLACE_ROWS) if aligned else (_IN_PLACE >> 3, _IN_PLACE_ROWS >> 2)
     few = p.m <= most_rows >> (size > 2 * _CACHED[0]) and size <= _CACHED[1] >> 1

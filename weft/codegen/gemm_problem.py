@@ -16,6 +16,8 @@ from weft.ir.loops import ITEMSIZE
 from weft.ir.program import Gemm
 from weft.util.record import record, replace
 
+_RUN = 8, 16  # steps of the inner dim of a sum that are wanted, and that are enough
+
 
 @record
 class Problem:
@@ -107,10 +109,10 @@ def fold(p: Problem, recipe: Recipe) -> Problem:
     dims = [(k, a[1], b[0]), *outer]
     other = [stride == recipe.in_bytes for stride in (p.a[0], p.b[1])]
 
-    def suits(dim: tuple[int, int, int]) -> tuple[bool, int, int]:
-        """The inner dim is best long, and dense in an operand that is not dense in its other direction."""
+    def suits(dim: tuple[int, int, int]) -> tuple[bool, int, int, int]:
+        """The inner dim is best long enough, dense in an operand that is not dense in its other direction, and near."""
         useful = sum(stride == recipe.in_bytes and not dense for stride, dense in zip(dim[1:], other))
-        return dim[0] >= 8, useful, dim[0]
+        return dim[0] >= _RUN[0], useful, min(dim[0], _RUN[1]), -dim[1] - dim[2]
 
     dims = sorted(_merge(sorted(dims, key=lambda d: d[1:])), key=suits, reverse=True)
     k, a, b = dims[0][0], (a[0], dims[0][1]), (dims[0][2], b[1])
