@@ -60,7 +60,9 @@ class _Rows:
         self.first = part * self.width
         self.memory, vectors = self.lanes.all_to_memory(registers, self.type)
         self.element = self.memory.split(" x ")[1][:-1]
-        self.sequence = self._turned(vectors) if self.count == self.width else self._woven(vectors, self.width)
+        block = max(1, min(BLOCK_BYTES // self.size, self.width))
+        turned = block <= self.count < self.width <= block * self.count and index.stride > self.count
+        self.sequence = self._turned(vectors, block) if turned or self.count == self.width else self._woven(vectors, self.width)
 
     def shuffle(self, x: str, y: str, order: list[int], width: int | None = None) -> str:
         """Lanes of two vectors, numbered through, in a new order; together where they stay together, which LLVM takes less time for."""
@@ -75,11 +77,12 @@ class _Rows:
         made = b.pure(f"shufflevector {memory} {x}, {memory} {y}, <{width // run} x i32> <{lanes}>", x, y)
         return made if run == 1 else b.pure(f"bitcast {back} {made} to {vector(self.element, width)}", made)
 
-    def _turned(self, vectors: list[str]) -> list[str]:
-        """The rows of as many vectors as there are lanes: woven within each 16 bytes, which one instruction does, and these dealt."""
-        block = max(1, min(BLOCK_BYTES // self.size, self.width))
-        woven = [self._woven(vectors[at:at + block], block) for at in range(0, self.width, block)]
-        dealt = [self._dealt(list(alike), block) for alike in zip(*woven)]
+    def _turned(self, vectors: list[str], block: int) -> list[str]:
+        """The rows of no more vectors than there are lanes: woven within each 16 bytes, which one instruction does, and these dealt."""
+        woven = [self._woven(vectors[at:at + block], block) for at in range(0, self.count, block)]
+        alike = list(zip(*woven))
+        beside = self.width // self.count                # rows that one vector holds
+        dealt = [self._dealt([x for each in alike[at:at + beside] for x in each], block) for at in range(0, block, beside)]
         return [x for together in zip(*dealt) for x in together]
 
     def _dealt(self, vectors: list[str], block: int) -> list[str]:

@@ -33,6 +33,7 @@ WAY = 1 << 16                  # of so many bytes
 CACHED_ROWS, CACHED_WIDE = 128, 4      # rows and tiles of a block, of its lines, that is turned as a whole where nothing goes past them
 AHEAD = 2                      # tiles before their turn that tiles are fetched: of that many lines the machine's fetchers lose sight,
 SHORT_LINE = 1 << 9            # or rows of tiles, where a line ends before a fetcher has found its stream (bytes)
+AT_ONCE = 16                   # lines that are turned in registers, or half a tile: a whole one of bytes is twice the code for nothing
 LEAST = 16                     # elements that a side of a tiled operand has
 
 
@@ -171,10 +172,11 @@ class Tiles:
             names.append(f"s{len(nest.scratch)}")
             nest.scratch.append(Buf(names[-1], x.type, self.pitch * cols))
             nest.staged[id(x)] = b.load(names[-1], at, x.type)
-        above = self._place(b.index("v", self.pitch // size, 4), size, along, type(along) is int)
+        at_once = min(size, max(AT_ONCE, size // 2))
+        above = self._place(b.index("v", self.pitch // at_once, 4), at_once, along, type(along) is int)
         w = b.index("w", cols, 5)
         roots, fetched = [b.iadd(b.imul(w, self.pitch), above)], []
-        for k in range(size):
+        for k in range(at_once):
             row, place = b.iadd(b.iadd(self.first, above), k), b.iadd(self.base, w)
             here = self._translate(where, row, place)
             roots += [here(x) for x, _ in self.across]
@@ -184,12 +186,12 @@ class Tiles:
         emit.open(4)
         emit.open(5)
         at, *values = emit.compute(roots + [index for _, index in fetched])
-        for (buf, _), index in zip(fetched, values[size * len(names):]):
+        for (buf, _), index in zip(fetched, values[at_once * len(names):]):
             emit.append(Prefetch(buf, index))
         for i, name in enumerate(names):
-            emit.append(Weave(name, at, tuple(values[i:size * len(names):len(names)])))
+            emit.append(Weave(name, at, tuple(values[i:at_once * len(names):len(names)])))
         emit.close("w", cols, "vector")
-        emit.close("v", self._parts(along, size), "serial")
+        emit.close("v", self._parts(along, at_once), "serial")
 
     def _translate(self, where: dict[int, Expr], row: Expr, place: Expr) -> Translate:
         """Code at a row of the operand and a place in its line."""
