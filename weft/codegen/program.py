@@ -213,8 +213,10 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
             large.add(symbol)
         return symbol
 
-    draft = draft and not any(isinstance(step, (Loop, WhileLoop, HostCall)) for step in _flat(program.steps))
-    quick = frozenset([names[id(kernel)] for kernel in _drafted(program.steps) if id(kernel) in names] if draft else [])
+    flat = [*_flat(program.steps)]
+    draft = draft and not any(isinstance(step, HostCall) for step, _ in flat)
+    quick = frozenset([names[number] for number in _drafted(flat) if number in names] if draft else [])
+    draft = draft and all(times == 1 for _, times in flat)      # of what is no kernel
     emitter = EntryEmitter(program, kernel_symbol, library_symbol)
     modules = emitter.modules(native.ENTRY)
     entry_orders = [Order(cache.key(target.current().identity, "entry", text), functools.partial(str, text), True) for _, text in modules]
@@ -270,22 +272,29 @@ def _maker(step: Sort | Fft) -> ModuleType:
     return fft
 
 
-def _drafted(steps: Iterable[Step]) -> Iterator[Kernel]:
-    """The kernels that may run as drafts if the program does not repeat them: those that have little to do."""
-    for step in _flat(steps):
-        if isinstance(step, Launch) and turns(step.kernel.body, bound) <= DRAFT_TURNS:
-            yield step.kernel
-        if isinstance(step, Gemm) and step.tail is not None:
-            if step.m * step.n * math.prod([extent for extent, *_ in step.batch]) <= DRAFT_TURNS:
-                yield step.tail
+def _drafted(steps: Iterable[tuple[Step, float]]) -> list[int]:
+    """The kernels, by their ids, that may run as drafts: those that have little to do in all."""
+    work: dict[int, float] = {}
+    for step, times in steps:
+        if isinstance(step, Launch):
+            work[id(step.kernel)] = work.get(id(step.kernel), 0) + times * turns(step.kernel.body, bound)
+        elif isinstance(step, Gemm) and step.tail is not None:
+            elements = step.m * step.n * math.prod([extent for extent, *_ in step.batch])
+            work[id(step.tail)] = work.get(id(step.tail), 0) + times * elements
+    return [number for number, most in work.items() if most <= DRAFT_TURNS]
 
 
-def _flat(steps: Iterable[Step]) -> Iterator[Step]:
-    """Steps, with those inside of branches."""
+def _flat(steps: Iterable[Step], times: float = 1) -> Iterator[tuple[Step, float]]:
+    """Steps, with those inside of others, and how often they run at most."""
     for step in steps:
-        yield step
-        for branch in step.branches if isinstance(step, Branch) else ():
-            yield from _flat(branch)
+        yield step, times
+        if isinstance(step, Branch):
+            for branch in step.branches:
+                yield from _flat(branch, times)
+        elif isinstance(step, Loop):
+            yield from _flat(step.body, times * step.extent)
+        elif isinstance(step, WhileLoop):
+            yield from _flat((*step.cond_body, *step.body), math.inf)
 
 
 def improve(program: Program, is_over: Callable[[], bool]) -> NativeProgram | None:
@@ -309,7 +318,7 @@ def _library_orders(program: Program) -> list[Order]:
     """What the matmuls, sorts and Fourier transforms of a program want compiled."""
     orders: list[Order] = []
     matmuls: dict[str, frozenset[str]] = {}
-    for step in _flat(program.steps):
+    for step, _ in _flat(program.steps):
         if isinstance(step, (Sort, Fft)):
             orders += _maker(step).orders(_maker(step).symbol(step))
         elif isinstance(step, Gemm):
