@@ -139,8 +139,10 @@ def _machine(target: Target, level: int = _CODEGEN_LEVEL, number: int = 0) -> ll
 
 
 _lock = threading.RLock()
+_apart = threading.Lock()
 if hasattr(os, "register_at_fork"):  # a child must not inherit a compiler that another thread was in the midst of using
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+    for _held in (_lock, _apart):
+        os.register_at_fork(before=_held.acquire, after_in_parent=_held.release, after_in_child=_held.release)
 
 
 def emit_object(ir: str, target: Target, quick: bool = False) -> bytes:
@@ -150,11 +152,12 @@ def emit_object(ir: str, target: Target, quick: bool = False) -> bytes:
 
 
 def emit_apart(ir: str, quick: bool = False) -> bytes:
-    """What `emit_object` does for the current target, by a machine of its own: nobody waits for it."""
+    """What `emit_object` does for the current target, by a machine of its own: nobody waits for it. One is made at a time."""
     target = current()
     machine = llvm_c.Machine(target.cpu, target.features, 0 if quick else _CODEGEN_LEVEL)
     try:
-        return llvm_c.emit(ir, machine)
+        with _apart:
+            return llvm_c.emit(ir, machine)
     finally:
         machine.dispose()
 
