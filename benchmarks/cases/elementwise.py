@@ -69,3 +69,8 @@ program("exp float64", "elementwise", jnp.exp, normal(N, 2048, dtype="float64"),
 program("sin float64", "elementwise", jnp.sin, normal(N, 2048, dtype="float64"), memory=True, x64=True)
 program("integer divide", "elementwise", lambda x, y: x // (y + 1), integers(1000, N, N), integers(50, N, N), memory=True)
 program("integer bits", "elementwise", lambda x: (x ^ (x >> 3)) & 255 | (x << 2), integers(1000, N, N), memory=True)
+program("pow float64", "elementwise", lambda x, y: x ** y, normal(512, 2048, dtype="float64", positive=True),
+        normal(512, 2048, dtype="float64"), x64=True)
+program("polygamma", "elementwise", lambda x: special.polygamma(1, x), normal(512, 512, positive=True))
+program("integer powers", "elementwise", lambda x, y: x ** (y & 7), integers(1000, 1024, 512), integers(1000, 1024, 512))
+program("greatest common divisors", "elementwise", jnp.gcd, integers(1000, 512, 512), integers(1000, 512, 512))
