@@ -163,9 +163,7 @@ def test_a_draft_is_kept_on_disk_until_a_process_has_it_optimized(made, monkeypa
         kinds.append(made[-1].native.draft is not None)
         assert calls == 1 or optimized(made[-1])
         np.testing.assert_allclose(results[-1], np.sin(values(300)) + 5, rtol=1e-6)
-        end = time.monotonic() + PATIENCE_S
-        while drafts._worker is not None and time.monotonic() < end:
-            time.sleep(0.005)                # it writes what it made
+        assert drafts._idle.wait(PATIENCE_S)     # until it has written what it made
         cache.flush()
         weft.clear_caches()
     assert kinds[0] and kinds[1] and not kinds[3]
@@ -178,10 +176,7 @@ def test_what_cannot_be_optimized_stays_a_draft(made, monkeypatch):
     monkeypatch.setattr(program, "improve", fail)
     fun, x = weft.jit(lambda x: wnp.sin(x) + 6), wnp.asarray(values(300))
     results = [np.asarray(fun(x)) for _ in range(9)]
-    end = time.monotonic() + PATIENCE_S
-    while drafts._worker is not None and time.monotonic() < end:
-        time.sleep(0.005)
-    assert drafts._worker is None and made[-1].native.draft is not None
+    assert drafts._idle.wait(PATIENCE_S) and made[-1].native.draft is not None
     assert all(r.tobytes() == results[0].tobytes() for r in (*results, np.asarray(fun(x))))
 
 

@@ -9,6 +9,7 @@ Laws: a draft has the bits of what replaces it. A thread optimizes, in pauses of
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import contextlib
 import os
@@ -50,7 +51,7 @@ class Draft:
         """Have the program optimized, now."""
         from weft.codegen.program import improve
 
-        with contextlib.suppress(Exception):        # the draft does as well
+        with contextlib.suppress(BaseException):    # the draft does as well
             made = improve(self._program(), _over.is_set)
             for tell in self.then if made is not None else ():
                 tell(made)
@@ -59,25 +60,24 @@ class Draft:
 _waiting: list[Draft] = []
 _over = threading.Event()
 _lock = threading.Lock()
-_worker: threading.Thread | None = None
+_idle = threading.Event()       # no thread optimizes
+_idle.set()
 
 
 def _improve_soon(draft: Draft) -> None:
-    global _worker
     with _lock:
         _waiting.append(draft)
-        if _worker is None:
-            _worker = threading.Thread(target=_work, daemon=True)
+        if _idle.is_set():
             with contextlib.suppress(RuntimeError):         # the interpreter ends, and starts no thread
-                _worker.start()
+                _thread.start_new_thread(_work, ())
+                _idle.clear()
 
 
 def _work() -> None:
-    global _worker
-    while not _over.is_set():
+    while True:
         with _lock:
-            if not _waiting:
-                _worker = None
+            if not _waiting or _over.is_set():
+                _idle.set()
                 return
             draft = min(_waiting, key=lambda draft: draft.due)
         now = time.monotonic()
@@ -93,15 +93,14 @@ def _work() -> None:
 def _stop() -> None:
     """The process ends, and LLVM with it."""
     _over.set()
-    worker = _worker
-    if worker is not None and worker.is_alive():
-        worker.join()
+    _idle.wait()
 
 
 def _forget() -> None:
     """A forked child has no such thread: what was to be optimized stays as it is."""
-    global _lock, _worker, _over
-    _lock, _worker, _over = threading.Lock(), None, threading.Event()
+    global _lock, _over, _idle
+    _lock, _over, _idle = threading.Lock(), threading.Event(), threading.Event()
+    _idle.set()
     _waiting.clear()
 
 
