@@ -72,5 +72,5 @@ program("integer bits", "elementwise", lambda x: (x ^ (x >> 3)) & 255 | (x << 2)
 program("pow float64", "elementwise", lambda x, y: x ** y, normal(512, 2048, dtype="float64", positive=True),
         normal(512, 2048, dtype="float64"), x64=True)
 program("polygamma", "elementwise", lambda x: special.polygamma(1, x), normal(512, 512, positive=True))
-program("integer powers", "elementwise", lambda x, y: x ** (y & 7), integers(1000, 1024, 512), integers(1000, 1024, 512))
+program("integer powers", "elementwise", lambda x, y: x ** y, integers(1000, 1024, 512), integers(8, 1024, 512))
 program("greatest common divisors", "elementwise", jnp.gcd, integers(1000, 512, 512), integers(1000, 512, 512))

@@ -7,33 +7,38 @@ from weft.numpy.promote import broadcast, broadcast_to_shape, concrete, promote
 from weft.numpy.ufuncs import _abs, _is_int, _is_unsigned
 from weft.ops import elementwise as ew
 from weft.ops.comparison import select
-from weft.ops.reduce import reduce_or
+from weft.ops.reduce import reduce_and, reduce_or
 
-_USUAL_BITS = 4             # of an exponent of 32 bits or more; its squarings are one kernel, as all of shorter ones
+_USUAL_BITS = 4             # of an exponent
 
 
 def int_power(x, y):
-    """Repeated squaring over the bits of y, as many as its elements have; negative powers of all but 1 and -1 give 0, as integer
-    division would."""
+    """Repeated squaring over the bits of y; negative powers of all but 1 and -1 give 0, as integer division would."""
     x, y = [broadcast_to_shape(concrete(v), typeof(x).shape or typeof(y).shape) for v in (x, y)]
-    below = None if _is_unsigned(y) else ew.lt(y, 0)
-
-    def again(state):
-        result, base, left = state
-        base, left = ew.mul(base, base), ew.shift_right_logical(left, 1)
-        return select(_is_odd(left), ew.mul(result, base), result), base, left
-
-    # a negative exponent has all bits and no result: it shall not keep the others waiting
-    left = y if below is None else select(below, 0, y)
-    state = select(_is_odd(y), x, 1), x, left
     bits = 8 * x.dtype.itemsize
-    for _ in range(_USUAL_BITS - 1 if bits >= 32 else bits - 1):
-        state = again(state)
-    result = (_while_any(lambda state: ew.gt(state[2], 1), again, state) if bits >= 32 else state)[0]
-    if below is None:
+    if bits <= 16:
+        return _any_power(x, y, bits)
+    from weft.control.cond import cond
+    usual = ew.eq(ew.shift_right_logical(y, _USUAL_BITS), 0)
+    return cond(reduce_and(usual, tuple(range(y.ndim))),
+                lambda x, y: _squared(x, y, _USUAL_BITS), lambda x, y: _any_power(x, y, bits), x, y)
+
+
+def _any_power(x, y, bits: int):
+    result = _squared(x, y, bits)
+    if _is_unsigned(y):
         return result
     unit = select(ew.eq(_abs(x), 1), select(_is_odd(y), x, 1), 0)
-    return select(below, unit, result)
+    return select(ew.lt(y, 0), unit, result)
+
+
+def _squared(x, y, bits: int):
+    """x to the power that the last `bits` of y are."""
+    result = select(_is_odd(y), x, 1)
+    for i in range(1, bits):
+        x = ew.mul(x, x)
+        result = select(_is_odd(ew.shift_right_logical(y, i)), ew.mul(result, x), result)
+    return result
 
 
 def _is_odd(x):
