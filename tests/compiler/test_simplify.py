@@ -185,6 +185,16 @@ def test_sums_over_parts_that_lie_apart_take_them_where_they_lie(a, b, parts, ke
     np.testing.assert_allclose(run_reference(simple, *args)[0], run_reference(jaxpr, *args)[0], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("a, b, numbers", [
+    ((4, 5, 2, 0), (0, 3), (((3,), (0,)), ((), ()))),
+    ((2, 0, 5), (5, 0, 7), (((1, 2), (1, 0)), ((), ()))),
+])
+def test_a_product_that_sums_nothing_has_no_parts(a, b, numbers):
+    simple = simplify(staged(lambda x, y: [dot(x, y, numbers)], [a, b]))
+    assert [e.primitive.name for e in simple.eqns] == ["dot_general"]
+    assert not run_reference(simple, *values([a, b]))[0].any()
+
+
 def test_calls_are_inlined_at_every_depth():
     call = Primitive("test_call", "region", multiple_results=True, register=False, call_like=True)
     call.def_type(lambda *avals, jaxpr: jaxpr.out_avals)

@@ -10,7 +10,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.core.primitive import Primitive
+from weft.core.primitive import Primitive, registry
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.text import JaxprSyntaxError, jaxpr_text, parse_jaxpr
 from weft.ir.types import ShapedArray
@@ -97,3 +97,13 @@ def test_operations_are_found_in_a_process_that_has_used_none(program):
     """Rooms of operations are loaded by their names, and the types of parameters are those the room knows."""
     printed = jaxpr_text(weft.make_jaxpr(program)(wnp.ones((3, 3))).jaxpr)
     subprocess.run([sys.executable, "-c", FRESH], input=printed, text=True, check=True, cwd=ROOT)
+
+
+def test_passes_find_operations_that_no_room_has_registered_yet():
+    """A product that sums nothing becomes a reduction, which the room of products does not load."""
+    text = ("import sys, numpy as np\nfrom weft.ops.contraction import dot_general\nassert 'weft.ops.reduce' not in sys.modules\n"
+            "from weft.core.primitive import registry\nassert 'reduce_sum' not in registry and registry['reduce_sum'].kind == 'reduce'\n"
+            "got = dot_general(np.ones((2, 0)), np.ones((0, 3)), (((1,), (0,)), ((), ())))\nassert got.shape == (2, 3)\n")
+    subprocess.run([sys.executable, "-c", text], check=True, cwd=ROOT)
+    with pytest.raises(KeyError):
+        registry["no such operation"]

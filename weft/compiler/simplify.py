@@ -379,7 +379,7 @@ def _dot_by_parts(walk: _Algebra, eqn: Eqn):
     """A matmul whose summed dims were put together of parts that lie apart, as shards do, sums over these where they lie."""
     contract, batch = eqn.params["dimension_numbers"]
     (a, b), out = eqn.invars, eqn.outvars[0]
-    if type(a) is Literal or type(b) is Literal or out.aval.sharding is not None or batch[0] or not out.aval.size:
+    if type(a) is Literal or type(b) is Literal or out.aval.sharding is not None or batch[0] or not a.aval.size * b.aval.size:
         return None
     seen = [walk.views.get(x) or _Order(x, ((x.aval.size, 1),), False) for x in (a, b)]
     dims = [_cut(order.runs, x.aval.shape) for order, x in zip(seen, (a, b))]
