@@ -308,6 +308,10 @@ def test_long_runs_of_rows_are_read_where_they_lie(types, run_rows, cols, k, seg
 def test_empty_sum_writes_zeros_and_empty_results_write_nothing():
     for k, outer in [(0, ()), (3, (0,)), (0, (2,))]:
         check(Case(4, 5, k, outer=outer))
+    c = np.full(24, np.nan, np.float32)
+    step = Gemm(24, 1, 0, BufRef(0), BufRef(1), BufRef(2), (1, 100), (2, 2), (1, 1), "f32", "f32", "f32", outer_k=((6, 0, 0),))
+    run(step, *np.zeros((2, 1000), np.float32), c)  # (the longest dim of the sum is not an empty one)
+    assert not c.any()
     for m, n, batch in [(0, 5, ()), (5, 0, ()), (3, 4, (0,))]:
         check(Case(m, n, 6, batch=batch))
 

@@ -249,6 +249,7 @@ def test_dimension_numbers_in_every_form():
         ((3, 4, 5), (4, 4, 3), {"batch_group_count": 2}, "do not divide"),
         ((2, 3, 5), (4, 3, 3), {"window_strides": (1, 1)}, "one entry for each"),
         ((2, 3, 5), (4, 3, 3), {"window_strides": (0,)}, "at least 1"),
+        ((2, 3, 5), (4, 3, 3), {"padding": ((-3, -3),)}, "larger than the image"),
         ((2, 4, 5), (4, 2, 3), {"batch_group_count": 2, "feature_group_count": 2}, "cannot both"),
     ],
 )

@@ -103,6 +103,8 @@ def fold(p: Problem, recipe: Recipe) -> Problem:
     Batch dims along which B is the same come last, so that one packed B serves them all.
     """
     k, a, b, outer = p.k, p.a, p.b, list(p.outer)
+    if 0 in (k, p.segments):  # nothing is summed
+        k, outer = 0, []
     if k == 1 and outer:  # any dim of the sum may be the inner one
         e, sa, sb = outer.pop()
         k, a, b = e, (a[0], sa), (sb, b[1])

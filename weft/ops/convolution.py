@@ -347,6 +347,9 @@ def _check(
         raise fail(f"strides, padding and dilations need one entry for each of the {spatial} spatial dims.")
     if any(v < 1 for v in (*window_strides, *lhs_dilation, *rhs_dilation, feature_group_count, batch_group_count)):
         raise fail("strides, dilations and group counts must be at least 1.")
+    image = [dilated(size, d) for size, d in zip(_pick(lhs.shape, numbers.lhs_spec)[2:], lhs_dilation)]
+    if any(size + lo + hi < 0 for size, (lo, hi) in zip(image, padding)):
+        raise fail(f"negative padding {padding} is larger than the image, which has {tuple(image)}.")
     n, features, *_ = _pick(lhs.shape, numbers.lhs_spec)
     out_features, in_features, *_ = _pick(rhs.shape, numbers.rhs_spec)
     if features != in_features * feature_group_count:
