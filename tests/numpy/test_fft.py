@@ -98,6 +98,17 @@ def test_what_is_not_finite_stays_in_its_row():
     np.testing.assert_allclose(got[rows], np.fft.rfft(x[rows]), atol=1e-4)
 
 
+@pytest.mark.parametrize("n", [4, 15, 16, 24, 251, 1000, 1023])
+def test_frequencies_of_the_largest_numbers(n):
+    """Where all frequencies are finite, what they are made of is finite, too."""
+    x = np.zeros((17, n), np.float32)
+    x[:, 1] = np.finfo(np.float32).max * 0.99
+    for name in ("rfft", "fft"):
+        got = np.asarray(getattr(wnp.fft, name)(x))
+        assert np.isfinite(got).all()
+        np.testing.assert_allclose(got / x.max(), getattr(np.fft, name)(x / x.max()), atol=3e-7)
+
+
 def test_imaginary_parts_that_do_not_count():
     """The first and the middle frequency of real values are real; what else is said there is not looked at."""
     half = (RNG.normal(size=(20, 7)) + 1j * RNG.normal(size=(20, 7))).astype(np.complex64)

@@ -174,14 +174,14 @@ def _get(v: Vectors, base: str, element: object) -> tuple[str, str]:
     return v.load(at, 0), v.load(at, 1)
 
 
-def _pairs(v: Vectors, sign: Callable[[str], str], body: Callable) -> None:
-    """Of k = 1 .. h/2, give `body` E = Z[k] + conj Z[h-k] and w^k times O = Z[k] - conj Z[h-k], `sign` being that of k; it tells
-    what becomes of Z[k] and Z[h-k]."""
+def _pairs(v: Vectors, read: Callable[[str], Sequence[str]], sign: Callable[[str], str], body: Callable) -> None:
+    """Of k = 1 .. h/2, give `body` E = Z[k] + conj Z[h-k] and w^k times O = Z[k] - conj Z[h-k], `sign` being that of k, and Z[k] as it
+    is `read`; it tells what becomes of Z[k] and Z[h-k]."""
     f = v.f
 
     def one(k: str) -> None:
         other = f.sub("%h", k)
-        (a, b), (c, d) = _get(v, "%at", k), _get(v, "%at", other)
+        (a, b), (c, d) = read(k), read(other)
         cos, sin = v.factor("%factors", f.mul(k, 2)), v.factor("%factors", f.add(f.mul(k, 2), 1))
         low, high = body((v.add(a, c), v.sub(b, d)), v.times((v.sub(a, c), v.add(b, d)), cos, sign(sin)))
         _put(v, *low, "%at", k)
@@ -190,28 +190,27 @@ def _pairs(v: Vectors, sign: Callable[[str], str], body: Callable) -> None:
 
 
 def _part(v: Vectors) -> None:
-    """The frequencies 0 .. h of 2h real values from those of z = even ones + i odd ones: k and h - k are E/2 + t and conj(E/2 - t), with
-    t = -i w^k O / 2."""
-    minus, half, zero = v.number(-0.5), v.number(0.5), const(v.part, "0.0", v.lanes)
+    """The frequencies 0 .. h of 2h real values from those of z = even ones + i odd ones: k and h - k are E + t and conj(E - t), with
+    t = -i w^k O, of half of Z: what is halved later is too large sooner than the frequencies."""
+    half, zero = v.number(0.5), const(v.part, "0.0", v.lanes)
     re, im = _get(v, "%at", 0)
     _put(v, v.add(re, im), zero, "%at", 0)
     _put(v, v.sub(re, im), zero, "%at", "%h")
 
     def body(even: tuple[str, str], odd: tuple[str, str]) -> tuple:
-        t = v.mul(odd[1], half), v.mul(odd[0], minus)
-        return (v.fma(even[0], half, t[0]), v.fma(even[1], half, t[1])), (v.fma(even[0], half, v.neg(t[0])), v.fma(even[1], minus, t[1]))
-    _pairs(v, lambda sin: sin, body)
+        return (v.add(even[0], odd[1]), v.sub(even[1], odd[0])), (v.sub(even[0], odd[1]), v.sub(v.neg(even[1]), odd[0]))
+    _pairs(v, lambda k: [v.mul(part, half) for part in _get(v, "%at", k)], lambda sin: sin, body)
 
 
 def _join(v: Vectors) -> None:
-    """What `_part` takes apart, without its halves and with real and imaginary parts exchanged: Z[k] = E + t and Z[h-k] = conj(E - t),
+    """What `_part` takes apart, twice that and with real and imaginary parts exchanged: Z[k] = E + t and Z[h-k] = conj(E - t),
     t = i w^-k O."""
     (first, _), (last, _) = _get(v, "%at", 0), _get(v, "%at", "%h")
     _put(v, v.sub(first, last), v.add(first, last), "%at", 0)
 
     def body(even: tuple[str, str], odd: tuple[str, str]) -> tuple:
         return (v.add(even[1], odd[0]), v.sub(even[0], odd[1])), (v.sub(odd[0], even[1]), v.add(even[0], odd[1]))
-    _pairs(v, v.neg, body)
+    _pairs(v, lambda k: _get(v, "%at", k), v.neg, body)
 
 
 def _gather(v: Vectors) -> None:
