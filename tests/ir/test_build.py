@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from weft.ir.build import Builder
+from weft.ir.build import GREATEST, LEAST, Builder
 from weft.ir.loops import Const, Load, Op
 
 
@@ -54,6 +54,28 @@ def test_comparisons_are_decided_by_ranges():
     assert isinstance(b.icmp("lt", i, 3), Op)
     assert b.icmp("eq", i, 9).value is False
     assert b.imin(i, 7) is i and b.imax(i, 7).value == 7
+
+
+def test_what_may_wrap_has_no_range():
+    """A bool plus the greatest i64 is the least one, not above it."""
+    b = Builder()
+    x = b.cast(b.ref("x", "bool"), "i64")
+    assert b.range(b.iadd(x, GREATEST)) == (LEAST, GREATEST) and b.range(b.iadd(x, GREATEST - 1)) == (GREATEST - 1, GREATEST)
+    assert isinstance(b.icmp("gt", b.iadd(x, GREATEST), 0), Op)
+    y = b.imax(b.ref("y", "i64"), 0)
+    assert b.range(b.iadd(y, 1)) == (LEAST, GREATEST) and b.range(b.isub(y, 1)) == (-1, GREATEST - 1)
+
+
+def test_remainders_of_data_may_be_negative():
+    """Also of what is an index elsewhere, one that is negative where its guard is false."""
+    b = Builder()
+    place = b.isub(b.index("i", 40), b.index("j", 6))
+    assert b.range(b.irem(place, 7)) == (0, 6)
+    data = b.op("rem", place, b.const(7, "i64"))
+    assert isinstance(b.icmp("lt", data, 0), Op) and data.op == "rem"
+    other = Builder()
+    again = other.same(data, (other.isub(other.index("k", 40), other.index("j", 6)), other.const(7, "i64")), b)
+    assert isinstance(other.icmp("lt", again, 0), Op)
 
 
 def test_guards():

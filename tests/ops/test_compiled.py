@@ -211,3 +211,20 @@ def test_nextafter_steps_in_the_type_itself(dtype):
     x = np.array([0, -0.0, 1, 3e38, np.inf, 2**-14, 6e-8, -1, 1e-7], np.float32).astype(weft.numpy.dtype(dtype))
     y = np.roll(x, 2)
     np.testing.assert_array_equal(np.asarray(weft.jit(weft.numpy.nextafter)(x, y)), np.nextafter(x, y))
+
+
+def test_whole_numbers_of_64_bits_near_their_limits():
+    """Data are no indices: they may be negative, and sums of them wrap."""
+    least, greatest = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    x = np.array([least, least + 1, -8, -7, -1, 0, 1, 7, greatest - 1, greatest])
+    flags = x > 0
+    numpy = weft.numpy
+
+    def fun(np, x, flags):
+        wrapped = flags.astype("int64") + greatest
+        return x % 7, x // 7, np.fmod(x, 7) < 0, wrapped > 0, wrapped % 7, x + greatest > x, x * 2 // 2 == x, np.where(x % -7 < 0, x, 7)
+
+    with weft.enable_x64(True), np.errstate(over="ignore"):
+        got = weft.jit(lambda x, flags: fun(numpy, x, flags))(x, flags)
+        for have, want in zip(got, fun(np, x, flags)):
+            np.testing.assert_array_equal(have, want)

@@ -28,8 +28,8 @@ _types: dict = {}
 HALVES = frozenset({"bf16", "f16"})
 _FUNCTIONS = UNARY_MATH | BINARY_MATH
 _BITS = {"bool": 1, "i8": 8, "u8": 8, "i16": 16, "u16": 16, "i32": 32, "u32": 32, "i64": 64, "u64": 64}
-#: an upper bound that means "not known"
-UNBOUNDED = 1 << 63
+#: the least and the greatest i64: the range of what is not known
+LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
 _BOOL_FOLDS = {"and": lambda a, b: a and b, "or": lambda a, b: a or b, "xor": lambda a, b: a != b}
 _COMPARE = {"eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
             "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b}
@@ -118,7 +118,7 @@ class Builder:
             raise ValueError(f"build: loop {name!r} runs to {extent}, but comparisons were decided for {self._range[id(made)][1] + 1}")
         if made is None:
             made = self._made[key] = Index(name)
-            self._range[id(made)] = (0, UNBOUNDED if extent is None else max(extent - 1, 0))
+            self._range[id(made)] = (0, GREATEST if extent is None else max(extent - 1, 0))
             self.levels[id(made)] = level
             self._base(made)
         return made
@@ -326,13 +326,16 @@ class Builder:
                 quotient, remainder = self._divide(great, divisor // factor)
                 return quotient, self.iadd(self.imul(remainder, factor), self._build(small, const_small))
         low, high = self.range(whole_a)
-        left = self._op("rem", (whole_a, self.const(divisor, "i64")), "i64")
+        # objects of their own: what is known about those of an index does not hold of those of data, which may be negative
+        made_of = lambda name: self._cons((name, "index", id(whole_a), divisor),
+                                          lambda: Op(name, (whole_a, self.const(divisor, "i64")), "i64"))
+        left = made_of("rem")
         self._range.setdefault(id(left), (0, min(divisor - 1, high)))
         if id(whole_a) in self._quotients:            # x / m / n is x / mn, so that either way of taking x apart rejoins
             _, before, dividend = self._quotients[id(whole_a)][0]
             made = self._divide(dividend, before * divisor)[0]
         else:
-            made = self._op("div", (whole_a, self.const(divisor, "i64")), "i64")
+            made = made_of("div")
             self._range.setdefault(id(made), (max(low, 0) // divisor, high // divisor))
             self._base(made)
         known = self._quotients.setdefault(id(made), [])
@@ -413,7 +416,7 @@ class Builder:
         if found is None:
             form = self._affine.get(id(x))
             if form is None or form[0].get(id(x)):
-                found = (-UNBOUNDED, UNBOUNDED)
+                found = (LEAST, GREATEST)
             else:
                 found = self._bounds(*form)
             self._range[id(x)] = found
@@ -444,11 +447,11 @@ class Builder:
     def _bounds(self, terms: dict[int, int], const: int) -> tuple[int, int]:
         low = high = const
         for key, k in terms.items():
-            a, b = self._range.get(key, (-UNBOUNDED, UNBOUNDED))
+            a, b = self._range.get(key, (LEAST, GREATEST))
             low += k * (a if k > 0 else b)
             high += k * (b if k > 0 else a)
-        if low < -UNBOUNDED or high > UNBOUNDED:      # the sum may wrap
-            return -UNBOUNDED, UNBOUNDED
+        if low < LEAST or high > GREATEST:      # the sum may wrap
+            return LEAST, GREATEST
         return low, high
 
     def _cons(self, key, make) -> Expr:
@@ -548,7 +551,7 @@ def _type_range(type: str) -> tuple[int, int]:
     """Least and greatest i64 that a converted integer of `type` may be."""
     bits = _BITS[type]
     if bits == 64:
-        return -UNBOUNDED, UNBOUNDED
+        return LEAST, GREATEST
     return (0, (1 << bits) - 1) if type[0] in "ub" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
 
 
