@@ -1,6 +1,7 @@
 """Gathers, scatters and window updates: values, duplicates, and updates in place."""
 
 import math
+import operator
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from tests.compiler.test_fusion import spread
 from weft.compiler import scatters
 from weft.compiler.schedule import walk
 from weft.core.stage import stage
+from weft.ir.build import Builder, _wrap
+from weft.ir.loops import Const, Op
 from weft.ir.loops_text import print_kernel
 from weft.ir.types import ShapedArray
 
@@ -164,6 +167,28 @@ def test_owners_see_their_updates_in_order(native, monkeypatch):
     jaxpr = stage(lambda x, at, u: [I.scatter(x, at, u, POINTS, mode=MODE.FILL_OR_DROP)], avals)
     rng = np.random.default_rng(0)
     check(jaxpr, rng.standard_normal(5), rng.integers(-1, 6, (75, 1)), rng.standard_normal(75), native=native)
+
+
+@pytest.mark.parametrize("size", [10, 1 << 31, (1 << 31) + 2, 3_000_000_000, 5_000_000_000])
+def test_every_place_has_one_owner(size):
+    """Also beyond what 32 bits count; and what lies outside has none."""
+    b, share = Builder(), -(-size // scatters.OWNERS)
+    first = b.imul(b.index("t", scatters.OWNERS, 0), share)
+    mine = scatters._between(b, b.cast(b.ref("place", "i32"), "i64"), first, b.imin(b.isub(size, first), share))
+    for place in (-(1 << 31), -(1 << 31) + 7, -1, 0, 5, 9, 10, (1 << 30) - 1, 1 << 30, (1 << 31) - 1):
+        owners = [t for t in range(scatters.OWNERS) if _value(mine, {"t": t, "place": place})]
+        assert owners == ([place // share] if 0 <= place < size else [])
+
+
+def _value(x, env):
+    if isinstance(x, Const):
+        return x.value
+    if not isinstance(x, Op):
+        return env[x.name]
+    args = [_value(a, env) for a in x.args]
+    of = {"cast": int, "add": operator.add, "sub": operator.sub, "mul": operator.mul, "min": min, "lt": operator.lt, "le": operator.le,
+          "and": operator.and_}
+    return _wrap(int(of[x.op](*args)), x.type)
 
 
 @BOTH

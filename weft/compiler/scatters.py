@@ -251,9 +251,9 @@ def _over_columns(s: Scatter, update: Callable) -> tuple[Stmt, ...]:
 
 
 def _between(b: Builder, place: Expr, first: Expr, count: Expr) -> Expr:
-    """Whether `first <= place < first + count`, in 32 bits where these suffice."""
+    """Whether `first <= place < first + count`, in 32 bits where these suffice: no two differences may be the same there."""
     low, high = b.range(place)
-    if -(1 << 31) <= low and high < 1 << 31:
+    if -(1 << 31) <= low and high < 1 << 31 and b.range(first)[1] <= 1 << 30 and b.range(count)[1] <= 1 << 30:
         narrow = lambda x: b.cast(b.cast(x, "i32"), "u32")
         return b.op("lt", b.op("sub", narrow(place), narrow(first)), narrow(count))
     aside = b.isub(place, first)
