@@ -58,8 +58,9 @@ def _above_zero(s, q):
 def _zeta(s, q):
     below, start = lt(q, 0.0), sub(q, floor(q))
     value = _above_zero(s, select(below, start, q))
-    # the terms below zero, that of -1 + start to that of q, are those of 1 - start to -q but for their sign
-    aside = sub(1.0, select(below, start, 0.0))
+    # the terms below zero, that of -1 + start to that of q, are those of 1 - start to -q but for their sign; 1 - start is taken
+    # from -q, since close below zero `start` is rounded
+    aside = select(below, sub(neg(floor(neg(q))), q), 1.0)
     under = sub(_above_zero(s, aside), _above_zero(s, select(below, sub(1.0, q), 1.0)))
     odd = ne(floor(mul(s, 0.5)), mul(s, 0.5))
     value = select(below, add(value, select(odd, neg(under), under)), value)
