@@ -119,23 +119,24 @@ def _write(key: str, made: Executable) -> None:
         return
     layouts = [[s.sharding for s in made.in_specs], [(s.sharding, s.committed) for s in made.out_specs]]
     facts = (made.arena_bytes, made.kernel_count, made.collective_count, tuple(made.aliases.items()), made.native.kernel_count)
-    _keep(key, made.native, facts, [np.ascontiguousarray(c).tobytes() for c in made.stages.scheduled.consts], pickle.dumps(layouts))
+    _keep(key, made.native, facts, made.stages.scheduled.consts, pickle.dumps(layouts))
 
 
-def _keep(key: str, code: NativeProgram, *others: Any) -> None:
-    """Keep a program, and what becomes of it if it is a draft. `others`: what else `_load` wants."""
+def _keep(key: str, code: NativeProgram, facts: tuple, consts: Sequence[np.ndarray], layouts: bytes) -> None:
+    """Keep a program, and what becomes of it if it is a draft."""
     parts, draft = code.made, code.draft
-    cache.later(key, lambda: _said(parts, draft is not None, *others))
+    cache.later(key, lambda: _said(parts, draft is not None, facts, consts, layouts))
     if draft is not None:
-        draft.then.append(lambda better: _keep(key, better, *others))
+        draft.then.append(lambda better: _keep(key, better, facts, consts, layouts))
 
 
-def _said(parts: Made, *others: Any) -> bytes | None:
+def _said(parts: Made, is_draft: bool, facts: tuple, consts: Sequence[np.ndarray], layouts: bytes) -> bytes | None:
     """All that `_load` wants."""
     from weft.codegen.program import image_of
 
     image = image_of(parts)
-    return None if image is None else marshal.dumps((tuple(image), *others))
+    values = [np.ascontiguousarray(c).tobytes() for c in consts]
+    return None if image is None else marshal.dumps((tuple(image), is_draft, facts, values, layouts))
 
 
 def _read(key: str, order: tuple) -> Executable | None:
@@ -155,12 +156,12 @@ def _load(key: str, data: bytes, order: tuple) -> Executable:
     outs = [ArraySpec(aval, *result) for aval, result in zip(jaxpr.out_avals, results, strict=True)]
     stages = _Again(order)
     code = native.load(loader.Image(*image), distinct, stages.made)
+    values = [np.frombuffer(value, np.uint8) for value in consts]
     if is_draft:
         from weft.codegen.drafts import FROM_DISK_S, Draft
 
         code.draft = Draft(stages.program, FROM_DISK_S)
-        code.draft.then.append(lambda better: _keep(key, better, facts, consts, layouts))
-    values = [np.frombuffer(value, np.uint8) for value in consts]
+        code.draft.then.append(lambda better: _keep(key, better, facts, values, layouts))
     plan = Plan(values, dict(aliases), arena_bytes, kernel_count, collective_count)
     return Executable(name, code, plan, ins, outs, donated, stages)
 

@@ -118,6 +118,9 @@ def test_what_is_computed_twice_is_not_overwritten():
     x, y = numbers((300, 170), "f4"), numbers((170, 300), "f4")
     given = wnp.array(y)
     assert (np.asarray(weft.jit(lambda x, y: x.T + y, donate_argnums=1)(x, given)) == x.T + y).all()
+    x, y = numbers((1024, 4352), "i1", -50, 50), numbers((4352, 1024), "i1", -50, 50)      # two runs of eight and a half blocks
+    given = wnp.array(y)
+    assert (np.asarray(weft.jit(lambda x, y: x.T + y, donate_argnums=1)(x, given)) == x.T + y).all()
 
 
 def test_halves_turn_as_they_lie_in_memory():

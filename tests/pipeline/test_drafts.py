@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -178,6 +179,42 @@ def test_what_cannot_be_optimized_stays_a_draft(made, monkeypatch):
     results = [np.asarray(fun(x)) for _ in range(9)]
     assert drafts._idle.wait(PATIENCE_S) and made[-1].native.draft is not None
     assert all(r.tobytes() == results[0].tobytes() for r in (*results, np.asarray(fun(x))))
+
+
+def test_many_threads_have_a_program_optimized_once():
+    asked, told = [], []
+
+    def give():
+        asked.append(1)
+        raise MemoryError
+
+    draft = drafts.Draft(give)
+    draft.then.append(told.append)
+    draft.called()
+    barrier = threading.Barrier(8)
+    threads = [threading.Thread(target=lambda: (barrier.wait(), draft.called(), drafts._improve_soon(draft, 0.0))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert drafts._idle.wait(PATIENCE_S) and asked == [1] and not told and not draft.then
+
+
+def test_an_ending_process_does_not_wait_for_what_comes_before_llvm():
+    code = """
+import threading, time
+from weft.codegen import drafts
+begun = threading.Event()
+def never():
+    begun.set()
+    while True:
+        time.sleep(0.001)
+draft = drafts.Draft(never)
+draft.called(), draft.called()
+begun.wait()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 0 and not done.stderr
 
 
 ENDING = """

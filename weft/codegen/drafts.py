@@ -3,8 +3,8 @@
 In:   a program that `codegen.program` compiled for its first call, some kernels of it not optimized.
 Out:  `Draft.called()`, told of each call that Python sees: the second one has the program optimized, and all in `Draft.then` are told.
 Laws: a draft has the bits of what replaces it. A thread optimizes, in pauses of the compilations that somebody waits for but at
-      the latest after a while, one module at a time, and stops between them when the process ends. Where that fails the draft
-      stays, for good.
+      the latest after a while, one module at a time, and stops after the one at hand when the process ends. It does so once.
+      Where that fails the draft stays, for good.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ class Draft:
     def called(self) -> None:
         """The program is run."""
         if self.was_called and not self.due:
-            self.due = time.monotonic() + self._after
-            _improve_soon(self)
+            _improve_soon(self, self._after)
         self.was_called = True
 
     def improve(self) -> None:
@@ -52,20 +51,29 @@ class Draft:
         from weft.codegen.program import improve
 
         with contextlib.suppress(BaseException):    # the draft does as well
-            made = improve(self._program(), _over.is_set)
+            program = self._program()
+            _free.clear()
+            try:
+                made = improve(program, _over.is_set)
+            finally:
+                _free.set()
             for tell in self.then if made is not None else ():
                 tell(made)
+        self.then.clear()                           # native entries keep the draft, but nobody wants what these hold
 
 
 _waiting: list[Draft] = []
 _over = threading.Event()
-_lock = threading.Lock()
-_idle = threading.Event()       # no thread optimizes
-_idle.set()
+_lock = threading.RLock()       # a finalizer or the handler of a signal may run programs while this thread has it
+_idle, _free = threading.Event(), threading.Event()     # no thread optimizes; none is in LLVM
+_idle.set(), _free.set()
 
 
-def _improve_soon(draft: Draft) -> None:
+def _improve_soon(draft: Draft, after: float) -> None:
     with _lock:
+        if draft.due:       # another thread was faster; what replaces the draft must stay, for native calls may be running it
+            return
+        draft.due = time.monotonic() + after
         _waiting.append(draft)
         if _idle.is_set():
             with contextlib.suppress(RuntimeError):         # the interpreter ends, and starts no thread
@@ -91,16 +99,16 @@ def _work() -> None:
 
 @atexit.register
 def _stop() -> None:
-    """The process ends, and LLVM with it."""
+    """The process ends, and LLVM with it. It does not wait for what comes before LLVM, which may take seconds."""
     _over.set()
-    _idle.wait()
+    _free.wait()
 
 
 def _forget() -> None:
     """A forked child has no such thread: what was to be optimized stays as it is."""
-    global _lock, _over, _idle
-    _lock, _over, _idle = threading.Lock(), threading.Event(), threading.Event()
-    _idle.set()
+    global _lock, _over, _idle, _free
+    _lock, _over, _idle, _free = threading.RLock(), threading.Event(), threading.Event(), threading.Event()
+    _idle.set(), _free.set()
     _waiting.clear()
 
 

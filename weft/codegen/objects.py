@@ -54,8 +54,8 @@ def take(order: Order) -> bytes:
     if data is None:
         data = cache.read(order.key)
     if data is None:
-        keep(order, target.emit_object(order.text(), target.current(), order.quick))
-        data = _prepared.pop(order.key)
+        made = data = target.emit_object(order.text(), target.current(), order.quick)
+        cache.later(order.key, lambda: made)
     return data
 
 

@@ -304,8 +304,10 @@ def improve(program: Program, is_over: Callable[[], bool]) -> NativeProgram | No
         if not is_over() and not objects.is_there(order):
             compile_apart(order)
     for kernel in _launched(program.steps):
+        if is_over():
+            return None
         name = _kernel_name(kernel)
-        if kernel.parallel_extent > 0 and name not in _kernels and not is_over():
+        if kernel.parallel_extent > 0 and name not in _kernels:
             order = _batch_order({name: kernel}, 1 if is_brief(kernel) else 0)
             if not objects.is_there(order):
                 compile_apart(order)

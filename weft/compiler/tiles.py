@@ -92,7 +92,9 @@ class Tiles:
         self.high = max(1, min(self.high, vector.extent // self.size))
         self.wide = max(1, min(self.wide, dim.extent // self.size))
         self.rows = self.size * (self.high if self.together else 1)
-        self.twice = dim.extent % (self.size * self.wide) > 0 or (vector.extent % self.rows > 0 and not self.skewed)
+        self.run = even_chunk(dim.extent, -(-dim.extent // RUN))
+        self.even = all(extent % (self.size * self.wide) == 0 for extent in (dim.extent, self.run))
+        self.twice = not self.even or (vector.extent % self.rows > 0 and not self.skewed)
         self.pitch = self.rows + self.size * self.skewed
 
     def _begin_between_lines(self, results: list[Access]) -> bool:
@@ -106,8 +108,7 @@ class Tiles:
     def loops(self, rows: list[Dim], where: dict[int, Expr]) -> list:
         """Decide tasks and loops (level, var, extent, kind); fills `where`: id of Dim -> index expression."""
         nest, b, vector, dim, size = self.nest, self.b, self.nest.vector, self.dim, self.size
-        tall, cols, group = size * self.high, size * self.wide, self.rows
-        run = even_chunk(dim.extent, -(-dim.extent // RUN))
+        tall, cols, group, run = size * self.high, size * self.wide, self.rows, self.run
         order = [*(row for row in rows if row not in self.line), vector]
         if self.across:
             order.sort(key=lambda row: -nest.step(self.across[0][1], row))
@@ -118,7 +119,7 @@ class Tiles:
         first, left = self._part(where[id(dim)], run, dim.extent)
         start, beside = self._part(where[id(vector)], tall, vector.extent)
         c, h = b.index("c", -(-run // cols), 2), b.index("h", self.high, 3)
-        self.base = b.iadd(first, self._place(c, cols, left, dim.extent % cols == 0 and run % cols == 0))
+        self.base = b.iadd(first, self._place(c, cols, left, self.even))
         self.start = start if self.skewed else b.iadd(start, self._place(h, group, beside, vector.extent % group == 0))
         self.first, self.along = self.start, group
         nest.split(b.iadd(self.base, b.index("u", cols, 4)), self.line, self.counts, where)
