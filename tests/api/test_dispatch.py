@@ -236,6 +236,25 @@ def test_a_host_call_that_raises_frees_the_results():
     np.testing.assert_array_equal(f(tree)[19], 2 * X)
 
 
+def test_a_call_holds_an_entry_that_is_forgotten_meanwhile():
+    held = []
+
+    def forget(x):
+        if held:
+            entry = weakref.ref(*jitted._entries.values())
+            jitted.clear_cache()
+            held.append(entry)
+            assert entry() is not None
+        return x * 2
+
+    jitted = taught(lambda x: weft.pure_callback(forget, weft.ShapeDtypeStruct((3,), "float32"), x) + 1, wnp.arange(3.0))
+    if not jitted._entries:
+        pytest.skip("no native dispatch here")
+    held.append(None)
+    np.testing.assert_array_equal(jitted(wnp.arange(3.0)), [1, 3, 5])
+    assert held[1]() is None
+
+
 def test_threads_call_one_function():
     leaves = [wnp.asarray(X + i) for i in range(8)]
     f = taught(more, [leaves[0]] * 30)
@@ -294,10 +313,10 @@ import weft, weft.numpy as wnp
 from weft.api import dispatch
 from weft.codegen import target
 go, emit = threading.Event(), target.emit_apart
-def emit_late(ir):
+def emit_late(*module):
     go.wait()
     if {broken}: raise OSError("no memory")
-    return emit(ir)
+    return emit(*module)
 target.emit_apart = emit_late
 f = weft.jit(lambda x: x + 1)
 x = wnp.arange(6.0)

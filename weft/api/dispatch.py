@@ -100,7 +100,7 @@ class _Words:
 
 
 class _Entry:
-    """The words of one entry, and everything they point to."""
+    """The words of one entry, and everything they point to. Native code holds it while it runs the program."""
 
     def __init__(self, executable: Executable, n_args: int, names: Sequence[str], ins: _Words, outs: _Words,
                  next_address: int | None):
@@ -120,19 +120,22 @@ class _Entry:
             words(outs.words), pointers([c.ptr for c in executable.consts]), words(by_name), pointers([id(n) for n in names]),
             words(aliases), words(donated)]
         native = executable.native
-        raise_error = native.raise_error
-        self.alive = [executable, native, in_specs, names, ins.objects, outs.objects, const_buffers, raise_error, parts]
+        self.raise_error = native.raise_error
+        self.alive = [executable, native, in_specs, names, ins.objects, outs.objects, const_buffers, parts]
         at = [ctypes.addressof(p) for p in parts]
         self.words = words([
             next_address or 0, n_args, at[0], at[1], native.entry, n_const, at[2], len(in_specs),
             len(executable.out_specs), at[3], at[4], at[5], len(executable.consts), at[6], executable.arena_bytes, guard[1],
-            int(executable.is_long), id(raise_error), len(names), at[7], at[8], at[9], len(donated), at[10]])
+            int(executable.is_long), id(self), len(names), at[7], at[8], at[9], len(donated), at[10]])
         assert len(self.words) == dispatch.ENTRY_WORDS
         self.address = ctypes.addressof(self.words)
         if native.draft is not None:
             executable.followers.append(functools.partial(self.words.__setitem__, dispatch.ENTRY_CODE))
             if executable.native is not native:       # it was replaced meanwhile
                 self.words[dispatch.ENTRY_CODE] = executable.native.entry
+
+    def __call__(self) -> None:
+        self.raise_error()
 
 
 def add_entry(jitted: Dispatching, executable: Executable, args: tuple, kwargs: dict, static_nums, static_names, out_tree) -> None:

@@ -23,7 +23,7 @@
                 i64,       ; 14 bytes of temporary memory
                 i64,       ; 15 epoch in which the entry holds
                 i64,       ; 16 1: let other Python threads run meanwhile
-                ptr,       ; 17 callable that raises what `run` failed with
+                ptr,       ; 17 callable that raises what `run` failed with; everything of the entry lives as long as it
                 i64,       ; 18 keyword arguments
                 ptr, ptr,  ; 19 place in the call of each, by name; names in the order of the call
                 ptr,       ; 21 per result: the donated leaf whose memory it takes, or -1
@@ -308,6 +308,9 @@ go:
   %release_at = getelementptr %entry, ptr %e, i32 0, i32 16
   %release = load i64, ptr %release_at
   %long = icmp ne i64 %release, 0
+  %raise_at = getelementptr %entry, ptr %e, i32 0, i32 17
+  %raise = load ptr, ptr %raise_at
+  call void @Py_IncRef(ptr %raise)                ; another thread may have the entry forgotten
   br i1 %long, label %without_gil, label %with_gil
 with_gil:
   %rc0 = call i32 %fn(ptr %slots)
@@ -331,9 +334,8 @@ check:
 failed:                                          ; donated memory may hold half of a result
   call void @free_blocks(ptr %outs, ptr %out_owners, i64 %n)
   call void @give_up(ptr %e, ptr %owners, ptr %arrays)
-  %raise_at = getelementptr %entry, ptr %e, i32 0, i32 17
-  %raise = load ptr, ptr %raise_at
   %null = call ptr @PyObject_CallNoArgs(ptr %raise)
+  call void @Py_DecRef(ptr %raise)
   ret ptr null
 result:
   %tree_at = getelementptr %entry, ptr %e, i32 0, i32 11
@@ -355,6 +357,7 @@ result:
   %tree_built = load ptr, ptr %value
   br i1 %built, label %done, label %unbuilt
 done:
+  call void @Py_DecRef(ptr %raise)
   ret ptr %tree_built
 unbuilt:                                         ; no memory for objects
   %k = load i64, ptr %c1
@@ -363,6 +366,7 @@ unbuilt:                                         ; no memory for objects
   %rest_owners = getelementptr ptr, ptr %out_owners, i64 %k
   call void @free_blocks(ptr %rest_blocks, ptr %rest_owners, i64 %rest)
   call void @Py_DecRef(ptr %tree_built)           ; null is let be
+  call void @Py_DecRef(ptr %raise)
   ret ptr null
 }
 
