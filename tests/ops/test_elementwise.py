@@ -278,7 +278,7 @@ def test_zeta_and_polygamma(dtype, close):
     q = np.concatenate([rng.uniform(0.3, 9, 500), 10.0 ** rng.uniform(-0.5, 2, 100), below_zero]).astype(dtype)
     with Override(enable_x64=True):
         got = np.asarray(weft.jit(incomplete.zeta)(s, q))
-        trigamma = [np.asarray(weft.jit(lambda x, m=m: e.polygamma(m, x))(np.abs(q))) for m in (0, 1, 2, 5, 9)]
+        trigamma = [np.asarray(weft.jit(e.polygamma)(np.full_like(q, m), np.abs(q))) for m in (0, 1, 2, 5, 9)]
     wide, start = q.astype("f8"), np.maximum(np.ceil(-q.astype("f8")), 0)
     terms = wide + np.arange(31)[:, None]
     signs = np.where(s % 2 == 1, np.sign(terms), 1)

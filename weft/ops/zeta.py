@@ -69,9 +69,9 @@ def _zeta(s, q):
 
 
 def _polygamma(m, x):
-    sign = select(ne(floor(mul(m, 0.5)), mul(m, 0.5)), 1.0, -1.0)
-    grown = add(m, 1.0)
-    return select(eq(m, 0.0), digamma(x), mul(mul(sign, _factorial(m)), _zeta(grown, x)))
+    size = mul(_factorial(m), _zeta(add(m, 1.0), x))
+    odd = ne(floor(mul(m, 0.5)), mul(m, 0.5))
+    return select(eq(m, 0.0), digamma(x), select(odd, size, neg(size)))
 
 
 def _factorial(m):
