@@ -138,3 +138,12 @@ def test_multivariate_normal_has_the_dtype_of_what_it_is_given():
         made = [weft.random.multivariate_normal(key, np.zeros(2, a), root.astype(b)).dtype.name
                 for a, b in (("f4", "f4"), ("f4", "f8"), ("i4", "f4"), ("i4", "i4"))]
         assert made == ["float32", "float64", "float32", "float64"]
+
+
+def test_multivariate_normal_of_half_floats_has_a_root_of_the_dtype_of_cov():
+    made = weft.random.multivariate_normal(weft.random.key(0), np.ones(2, "f4"), 4 * np.eye(2, dtype="f4"), (3,), dtype=np.float16)
+    halves = weft.random.normal(weft.random.key(0), (3, 2), np.float16)
+    assert made.dtype == np.float32
+    np.testing.assert_allclose(made, 1 + 2 * np.asarray(halves, "f4"), atol=4e-3)
+    with pytest.raises(ValueError, match=r"multivariate_normal: mean must be a vector.*shapes \(\)"):
+        weft.random.multivariate_normal(weft.random.key(0), np.float32(1), np.eye(2))

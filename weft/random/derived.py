@@ -55,13 +55,16 @@ def weibull_min(key, scale, concentration, shape=(), dtype=None):  # noqa: A002
 
 @_sampler("mean", "cov")
 def multivariate_normal(key, mean, cov, shape=None, dtype=None, method: str = "cholesky"):  # noqa: A002
-    """Samples of a multivariate normal distribution."""
+    """Samples of a multivariate normal distribution. `dtype` is that of the normal samples; `mean` and `cov` keep theirs."""
     mean, cov = concrete(wnp.asarray(mean)), concrete(wnp.asarray(cov))
+    if mean.ndim < 1 or cov.ndim < 2:
+        raise ValueError(f"multivariate_normal: mean must be a vector and cov a matrix, or several of them, got shapes {mean.shape} "
+                         f"and {cov.shape}.")
     given = dtypes.result_type(mean, cov)
-    dtype = _float(given if dtype is None and dtypes.issubdtype(given, np.floating) else dtype, "multivariate_normal")
-    mean, cov = cast(mean, dtype), cast(cov, dtype)
+    given = given if dtypes.issubdtype(given, np.floating) else dtypes.default_float_dtype()
+    mean, cov = cast(mean, given), cast(cov, given)
     shape = broadcast_shapes(mean.shape[:-1], cov.shape[:-2]) if shape is None else _shape(shape)
-    x = normal(key, (*shape, mean.shape[-1]), dtype)
+    x = normal(key, (*shape, mean.shape[-1]), _float(given if dtype is None else dtype, "multivariate_normal"))
     return wnp.add(mean, wnp.einsum("...ij,...j->...i", _root_of(cov, method), x))
 
 
