@@ -284,8 +284,6 @@ class EntryEmitter:
         """Transform rows, some a task (see `codegen.fft`)."""
         from weft.codegen import fft
 
-        if not step.rows * step.inner:
-            return
         function = self._external(self.library_symbol(step), "void NAME(ptr, i64, i64)")
         self._context([*(self.address(ref) for ref in (step.source, step.out, step.tables)), *fft.words(step)])
         self._run(function, fft.tasks(step))

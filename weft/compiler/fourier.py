@@ -33,7 +33,7 @@ class Stage:
 
 
 def steps_of(eqn: Eqn) -> list[Stage] | None:
-    """The native steps of a transform, in order, or None."""
+    """The native steps of a transform, in order, or None; of no rows there are none."""
     kind, lengths = eqn.params["fft_type"].name, eqn.params["fft_lengths"]
     (operand,), (result,) = eqn.invars, eqn.outvars
     lead = math.prod(result.aval.shape[:result.aval.ndim - len(lengths)])

@@ -1,4 +1,4 @@
-"""Discrete Fourier transforms over the last dims: one library call per array.
+"""Discrete Fourier transforms over the last dims: native steps where `compiler.fourier` finds them quicker, else one call of SciPy.
 
 Laws: `fft_lengths` are the sizes of the transformed dims on the side of time; the last dim of a real transform's frequencies
 has half of them and one. All four are linear; the complex ones equal their own transposes.
@@ -27,6 +27,7 @@ from weft.ops.slicing import pad
 from weft.util import dtypes, fft_engine
 
 fft_p = Primitive("fft", "library")
+
 
 class FftType(enum.IntEnum):
     """Which transform: forward or inverse, of complex or of real values (FFT takes either)."""

@@ -1,0 +1,79 @@
+"""Kernels of Fourier transforms between pages that nobody may touch: source, result, factors and scratch memory."""
+
+import ctypes
+import mmap
+import sys
+
+import numpy as np
+import pytest
+
+from weft.codegen import fft as native, pool
+from weft.codegen._link import link
+from weft.ir import fft
+from weft.ir.program import BufRef, Fft
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pages are protected by Linux' mprotect")
+PAGE = mmap.PAGESIZE
+KINDS = {"forward": np.fft.fft, "inverse": np.fft.ifft, "half": np.fft.rfft, "all": np.fft.fft, "real": np.fft.irfft}
+
+
+class Fenced:
+    """Memory that ends where an unreadable page begins, or begins where one ends."""
+
+    def __init__(self, nbytes: int, at_end: bool):
+        room = -(-nbytes // PAGE) * PAGE
+        self.pages = mmap.mmap(-1, room + 2 * PAGE)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(self.pages))
+        for fence in (base, base + PAGE + room):
+            assert not ctypes.CDLL(None).mprotect(ctypes.c_void_p(fence), PAGE, 0)
+        self.ptr = base + PAGE + (room - nbytes if at_end else 0)
+        self.bytes = (ctypes.c_char * nbytes).from_address(self.ptr)
+
+    def view(self, dtype) -> np.ndarray:
+        return np.frombuffer(self.bytes, dtype)
+
+
+def run(step: Fft, draft: bool, at_end: bool, x: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """All tasks of a step, the last one first, with scratch memory that is not finite before it is written."""
+    taken: list[Fenced] = []
+
+    def take(nbytes: int) -> int:
+        taken.append(Fenced(nbytes, at_end))
+        ctypes.memset(taken[-1].ptr, 0xFF, nbytes)
+        return taken[-1].ptr
+
+    take_ = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64)(take)
+    give_ = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda ptr: None)
+    own = {"weft_scratch_take": take_, "weft_scratch_give": give_}
+    found = {**pool.symbols(), **{name: ctypes.cast(function, ctypes.c_void_p).value or 0 for name, function in own.items()}}
+    name = native.symbol(step)
+    address = link(native.parts(name, draft), found)[name]
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
+    factors = fft.tables(step.kind, step.n, np.dtype(step.type.replace("f", "float")))
+    memory = [Fenced(array.nbytes, at_end) for array in (x, out, factors)]
+    for place, array in zip(memory, (x, out, factors)):
+        place.view(array.dtype)[:] = array.ravel()
+    words = (ctypes.c_int64 * 7)(*[place.ptr for place in memory], *native.words(step))
+    for task in reversed(range(native.tasks(step))):
+        call(ctypes.addressof(words), task, 0)
+    assert taken and memory[0].view(x.dtype).tobytes() == x.tobytes()
+    return memory[1].view(out.dtype).reshape(out.shape).copy()
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+@pytest.mark.parametrize("n", [2, 3, 7, 8, 15, 16, 17, 22, 33, 64, 143, 251])
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_beyond_the_ends_is_touched(kind, n, at_end):
+    rng = np.random.default_rng(n)
+    columns = [(2, 1), (2, 5), (1, 17)] if kind in ("forward", "inverse") else []
+    for part, type_ in ((np.float32, "f32"), (np.float64, "f64")):
+        whole = np.dtype(f"c{2 * np.dtype(part).itemsize}")
+        for rows, inner in [(1, 1), (7, 1), (17, 1), *columns]:
+            x = rng.normal(size=(rows, n // 2 + 1 if kind == "real" else n, inner))
+            x = (x if kind in ("half", "all") else x + 1j * rng.normal(size=x.shape)).astype(part if kind in ("half", "all") else whole)
+            want = KINDS[kind](x.astype(np.result_type(x, np.float64)), *([n] if kind == "real" else []), axis=1)
+            out = np.full(want.shape, np.nan, part if kind == "real" else whole)
+            step = Fft(kind, type_, n, rows, inner, *[BufRef(0)] * 3)
+            found = [run(step, draft, at_end, x, out) for draft in (False, True)]
+            assert np.linalg.norm(found[0] - want) <= 4 * np.finfo(part).eps * np.linalg.norm(want), (type_, rows, inner)
+            assert found[0].tobytes() == found[1].tobytes()
