@@ -60,3 +60,14 @@ def test_a_batch_of_factorizations_moves_nothing():
     for fun in (linalg.cholesky, linalg.qr, linalg.eigh):
         for out in tree_leaves(weft.jit(fun)(x)):
             assert out.sharding.spec[0] == "x"
+
+
+def test_a_place_left_behind_does_not_cut_a_dim_under_its_groups():
+    """The kernel's gradient of a grouped convolution: the image's features are groups first, and these stay whole."""
+    mesh = Mesh(np.array(weft.devices()).reshape(4, 2), ("x", "y"))
+    image, ct = IMAGE.reshape(4, 8, 36)[..., :8], IMAGE.reshape(4, 16, 18)[..., :4]
+    apply = lambda x, w: convolution.conv_general_dilated(x, w, (1,), "VALID", feature_group_count=2)
+    gradient = lambda x, ct: weft.vjp(lambda w: apply(x, w), weft.numpy.zeros((16, 4, 5)))[1](ct)[0]
+    sharded = weft.jit(gradient, out_shardings=NamedSharding(mesh, P(None, "x")))
+    got = sharded(weft.device_put(image, NamedSharding(mesh, P(None, None, "x"))), ct)
+    np.testing.assert_allclose(np.asarray(got), np.asarray(weft.jit(gradient)(image, ct)), rtol=1e-4, atol=1e-4)

@@ -77,8 +77,10 @@ class Candidates:
             n = self.count(lost)
             for f in sorted({f for dim in rule.outs[0] for f in dim} & stay) if lost and rule.outs else ():
                 mine = kept.get(f, ())
-                if f not in rule.special and rule.sizes[f] % (n * self.count(mine)) == 0:
-                    yield {**kept, f: (*mine, *lost)}
+                option = {**kept, f: (*mine, *lost)}
+                even = f not in rule.special and rule.sizes[f] % (n * self.count(mine)) == 0
+                if even and option == _consistent(option, rule, self.sizes):
+                    yield option
 
     def count(self, axes: Sequence) -> int:
         """Number of blocks into which `axes` cut a dim."""
