@@ -117,6 +117,17 @@ def test_rows_that_are_given_are_changed_where_they_lie_unless_most_change(monke
     assert len(run(fn, 30, 20, 3, True, rtol=1e-4).kernels) == 1
 
 
+def test_rows_that_are_updates_too_are_not_overwritten(monkeypatch):
+    """Of a donated operand, which rows written before would change."""
+    monkeypatch.setattr(scatters, "ROWS_BYTES", 0)
+    avals = [ShapedArray((30, 20), F32), ShapedArray((30, 1), I32)]
+    rng = np.random.default_rng(0)
+    args = rng.standard_normal((30, 20)), rng.integers(0, 30, (30, 1))
+    jaxpr = stage(lambda x, at: [I.scatter_add(x, at, x, ROWS, mode=MODE.CLIP)], avals)
+    scheduled = check(jaxpr, *args, native=True, donated=(0,), rtol=1e-4)
+    assert [k.name for k in scheduled.kernels] == ["sorted_by_row", "scatter-add"] and not scheduled.aliases
+
+
 @pytest.mark.parametrize("mode", [MODE.CLIP, MODE.FILL_OR_DROP])
 @pytest.mark.parametrize("op", [I.scatter, I.scatter_add, I.scatter_mul, I.scatter_min], ids=["set", "add", "mul", "min"])
 @pytest.mark.parametrize("shape, dtype", [((20001,), "f4"), ((150, 151), "f4"), ((30000,), "f2"), ((30000,), "i8"), ((20001,), "c8")])

@@ -150,7 +150,7 @@ class Body(Homes):
 
     def _offer(self, pending: Pending, in_place: Sequence[tuple], reads: list[Ref], writes: list[Ref],
                operands: Sequence[Ref] = ()) -> None:
-        """Note which results of a kernel may take the memory of what it reads (but for operands of its matmul)."""
+        """Note which results of a kernel may take the memory of what it reads, but for `operands`, read in another order."""
         pairs: dict[Buffer, list] = {}
         taken = [r.buffer for r in operands]
         for out, source, name in in_place:
@@ -301,7 +301,7 @@ class Body(Homes):
         if operand.final() == target.final():
             pending.aliases = [same]
         else:
-            self._offer(pending, [(0, reads.index(0), same[1])], sources, [target])
+            self._offer(pending, [(0, reads.index(0), same[1])], sources, [target], [updates])
 
     def _update(self, eqn: Eqn) -> None:
         target = self.overwritten(eqn)
