@@ -295,6 +295,16 @@ def test_nested_maps(mesh, mode):
         2 * expected.reshape(4, 2)).sum(1, keepdims=True)).ravel())
 
 
+@pytest.mark.parametrize("choose", [
+    lambda j: lax.cond(True, lambda k: k * 2, lambda k: k + 1, j), lambda j: lax.switch(j, [lambda k: k + 5, lambda k: k * 2], j),
+    lambda j: np.int32(10) ** j], ids=["cond", "switch", "power"])
+def test_branches_in_nested_maps(mesh, mode, choose):
+    """Branches take values that vary over the axes of the inner map alone."""
+    inner = weft.shard_map(lambda y: y + choose(lax.axis_index("j")), in_specs=P("j"), out_specs=P("j"))
+    mapped = weft.shard_map(lambda x: inner(x), mesh=mesh, in_specs=P("i"), out_specs=P("i"), axis_names={"i"})
+    np.testing.assert_array_equal(mode(mapped)(X), X + np.tile([int(choose(np.int32(j))) for j in (0, 1)], 4))
+
+
 def test_inside_automatic_code(mesh):
     """Operands are brought to the specs, with a record that says why; the rest is propagated."""
     placed = weft.device_put(np.arange(64, dtype=np.float32).reshape(8, 8), NamedSharding(mesh, P(None, "i")))

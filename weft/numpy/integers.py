@@ -16,7 +16,7 @@ def int_power(x, y):
     """Repeated squaring over the bits of y; negative powers of all but 1 and -1 give 0, as integer division would."""
     x, y = [broadcast_to_shape(concrete(v), typeof(x).shape or typeof(y).shape) for v in (x, y)]
     bits = 8 * x.dtype.itemsize
-    if bits <= 16:
+    if bits <= 16 or not y.ndim:
         return _any_power(x, y, bits)
     from weft.control.cond import cond
     usual = ew.eq(ew.shift_right_logical(y, _USUAL_BITS), 0)
