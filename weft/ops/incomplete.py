@@ -130,8 +130,8 @@ random_gamma_grad_p = on_host("random_gamma_grad", _random_gamma_grad_reference,
 regularized_incomplete_beta_p = on_host(
     "regularized_incomplete_beta", _wide("betainc"),
     [_no_derivative("betainc", "a"), _no_derivative("betainc", "b"), lambda t, out, a, b, x: mul(t, _beta_density(a, b, x))])
-zeta_p = made_of_powers("zeta", _wide("zeta"), [_no_derivative("zeta", "x"),
-                                                lambda t, out, x, q: neg(mul(t, mul(x, zeta(add(x, 1), q))))])
+zeta_p = made_of_powers("zeta", lambda x, q: _wide("zeta")(x, q),
+                        [_no_derivative("zeta", "x"), lambda t, out, x, q: neg(mul(t, mul(x, zeta(add(x, 1), q))))])
 
 
 def igamma(a, x):
