@@ -7,6 +7,7 @@ import weft
 import weft.numpy
 from weft.ops import convolution, linalg
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
+from weft.util.config import enable_x64
 from weft.util.tree import tree_leaves
 
 rng = np.random.default_rng(0)
@@ -71,3 +72,13 @@ def test_a_place_left_behind_does_not_cut_a_dim_under_its_groups():
     sharded = weft.jit(gradient, out_shardings=NamedSharding(mesh, P(None, "x")))
     got = sharded(weft.device_put(image, NamedSharding(mesh, P(None, None, "x"))), ct)
     np.testing.assert_allclose(np.asarray(got), np.asarray(weft.jit(gradient)(image, ct)), rtol=1e-4, atol=1e-4)
+
+
+def test_next_rows_are_not_sought_along_dims_within_rows():
+    """A spread image in doubles, whose features and places are split."""
+    mesh = Mesh(np.array(weft.devices()).reshape(4, 2), ("x", "y"))
+    image, kernel = rng.standard_normal((8, 4, 16, 24)), rng.standard_normal((16, 4, 5, 5))
+    apply = lambda x, w: convolution.conv_general_dilated(x, w, (1, 1), ((0, 0), (2, 2)), lhs_dilation=(2, 2))
+    with enable_x64(True):
+        arrays = [weft.device_put(a, NamedSharding(mesh, s)) for a, s in ((image, P(None, "y", None, "x")), (kernel, P("x", "y")))]
+        np.testing.assert_allclose(np.asarray(weft.jit(apply)(*arrays)), np.asarray(apply(image, kernel)), rtol=1e-9, atol=1e-9)

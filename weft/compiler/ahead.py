@@ -35,6 +35,8 @@ def jumps(nest: Nest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
         steps = {id(d): nest.step(access, d) for d in nest.dims if nest.step(access, d)}
         if own.isdisjoint(access.jumps) or nest.sizes[load.buf] < FETCHED_BYTES or not steps or id(vector) in steps:
             continue
+        if not steps.keys() <= nest.next_row.keys():  # (dims that are gone through within a row)
+            continue
         span = min(steps.values())
         if 0 < span * access.weight <= vector.extent * LINE and span * access.weight <= FETCHED_BYTES >> 4:
             first = b.const(access.form[1], "i64")
