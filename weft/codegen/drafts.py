@@ -66,7 +66,8 @@ _waiting: list[Draft] = []
 _over = threading.Event()
 _lock = threading.RLock()       # a finalizer or the handler of a signal may run programs while this thread has it
 _idle, _free = threading.Event(), threading.Event()     # no thread optimizes; none is in LLVM
-_idle.set(), _free.set()
+_idle.set()
+_free.set()
 
 
 def _improve_soon(draft: Draft, after: float) -> None:
@@ -108,7 +109,8 @@ def _forget() -> None:
     """A forked child has no such thread: what was to be optimized stays as it is."""
     global _lock, _over, _idle, _free
     _lock, _over, _idle, _free = threading.RLock(), threading.Event(), threading.Event(), threading.Event()
-    _idle.set(), _free.set()
+    _idle.set()
+    _free.set()
     _waiting.clear()
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from weft.compiler.nest import Nest
 
 STREAM_TILED = 1 << 24         # bytes of a result that is written past the caches, for it is written across its lines
-RUN = 4096                     # elements of an operand along which tiles, a cache line wide and high, follow one another
+RUN = 4096                     # elements of an operand along which tiles, a cache line wide and high, follow one another; no less than 512
 APART = 1 << 10                # bytes: lines so far apart, or a multiple of it, wait for each other unless they touch, also in caches
 HIGH, HIGH_SKEWED = 4, 8       # tiles side by side that are written past the caches, if not more than
 NEAR = 1 << 19                 # so many bytes of lines lie in sets of the cache near a core, of which they share those of one way,
