@@ -139,7 +139,7 @@ def expand_conv(
         return _by_taps(image, kernel, numbers, padding, lhs_dilation, rhs_dilation, precision, out_dtype)
     if spread and all(d == 1 for d in (*window_strides, *rhs_dilation)):
         return _phases(image, kernel, numbers, padding, lhs_dilation, groups, precision, out_dtype)
-    image = _padded(image, numbers.lhs_spec, padding, lhs_dilation)
+    image = _padded(image, numbers.lhs_spec, padding, lhs_dilation, groups)
     sizes = [
         out_size(typeof(image).shape[d], 0, 0, 1, typeof(kernel).shape[k], step, s)
         for d, k, step, s in zip(numbers.lhs_spec[2:], numbers.rhs_spec[2:], rhs_dilation, window_strides)
@@ -147,16 +147,17 @@ def expand_conv(
     return _convolved(image, kernel, numbers, sizes, window_strides, rhs_dilation, groups, precision, out_dtype)
 
 
-def _padded(image, spec: Sequence[int], padding, dilation):
+def _padded(image, spec: Sequence[int], padding, dilation, groups: tuple[int, int]):
     config = [(0, 0, 0)] * len(spec)
     for d, (lo, hi), step in zip(spec[2:], padding, dilation):
         config[d] = (lo, hi, step - 1)
     if all(c == (0, 0, 0) for c in config):
         return image
-    # What lies behind the last padded dim goes along with it: then a row is zeros, a copy, and zeros.
+    # What lies behind the last padded dim goes along with it: then a row is zeros, a copy, and zeros. Sums of windows group by group
+    # (`_summed`) go along the features, and would divide for them.
     shape, last = typeof(image).shape, max(d for d, c in enumerate(config) if c != (0, 0, 0))
     (lo, hi, step), inner = config[last], math.prod(shape[last + 1 :])
-    if step == 0 and inner > 1:
+    if step == 0 and inner > 1 and max(groups) == 1:
         image, config[last:] = reshape(image, (*shape[:last], shape[last] * inner)), [(lo * inner, hi * inner, 0)]
     padded = pad(image, np.zeros((), typeof(image).dtype)[()], config)
     return padded if len(config) == len(shape) else reshape(padded, (*typeof(padded).shape[:-1], shape[last] + lo + hi, *shape[last + 1 :]))
@@ -272,7 +273,7 @@ def _phases(image, kernel, numbers, padding, spread, groups, precision, out_dtyp
         if 0 in typeof(part).shape:
             batch, features = typeof(image).shape[numbers.lhs_spec[0]] // groups[1], typeof(kernel).shape[numbers.rhs_spec[0]]
             return full([(batch, features, *phases.each)[i] for i in inverse(numbers.out_spec)], 0, out_dtype)
-        padded = _padded(image, numbers.lhs_spec, pads, ones)
+        padded = _padded(image, numbers.lhs_spec, pads, ones, groups)
         return _convolved(padded, part, numbers, phases.each, ones, ones, groups, precision, out_dtype)
 
     return phases.joined(phase, out_dims)
