@@ -121,6 +121,17 @@ class Machine:
         return max(multiplies * self.fma_s, everything / 2 * self.fma_s, divisions * self.div_s + roots * self.sqrt_s)
 
 
+def optimized(thunk: Callable) -> object:
+    """A result of it, when all its kernels are optimized: the second call has those compiled that the first one ran as drafts."""
+    from weft.codegen import program
+
+    thunk()
+    result, end = thunk(), time.perf_counter() + 5
+    while not program._drafts.keys() <= program._kernels.keys() and time.perf_counter() < end:
+        time.sleep(0.01)
+    return result
+
+
 def row(case, machine: Machine, full_input) -> str:
     """One line of the table."""
     import suite
@@ -132,13 +143,13 @@ def row(case, machine: Machine, full_input) -> str:
     suite.Input.make = lambda self: full_input(dataclasses.replace(
         self, shape=(*[1 for _ in self.shape[:-2]], *[min(n, SIDE) for n in self.shape[-2:]])))
     thunk = case.setup()
-    known = set(program._kernels)
-    size = max([x.size for x in _leaves((thunk.args, thunk()))])
+    known = {*program._kernels, *program._drafts}
+    size = max([x.size for x in _leaves((thunk.args, optimized(thunk)))])
     made = [kernel for name, kernel in program._kernels.items() if name not in known]
     cached_ps = 1e12 * sum([alone_s(kernel, thunk.args) for kernel in made]) / size / threads
     suite.Input.make = full_input
     thunk = case.setup()
-    result = thunk()
+    result = optimized(thunk)
     size = max([x.size for x in _leaves((thunk.args, result))])
     memory_ps = 1e12 * machine.memory_s(nbytes(thunk.args), nbytes(result)) / size
     del result
