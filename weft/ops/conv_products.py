@@ -139,7 +139,7 @@ def expand_conv(
         return _by_taps(image, kernel, numbers, padding, lhs_dilation, rhs_dilation, precision, out_dtype)
     if spread and all(d == 1 for d in (*window_strides, *rhs_dilation)):
         return _phases(image, kernel, numbers, padding, lhs_dilation, groups, precision, out_dtype)
-    image = _padded(image, numbers.lhs_spec, padding, lhs_dilation, groups)
+    image = _padded(image, numbers.lhs_spec, padding, lhs_dilation, not _is_summed(kernel, numbers, groups))
     sizes = [
         out_size(typeof(image).shape[d], 0, 0, 1, typeof(kernel).shape[k], step, s)
         for d, k, step, s in zip(numbers.lhs_spec[2:], numbers.rhs_spec[2:], rhs_dilation, window_strides)
@@ -147,17 +147,17 @@ def expand_conv(
     return _convolved(image, kernel, numbers, sizes, window_strides, rhs_dilation, groups, precision, out_dtype)
 
 
-def _padded(image, spec: Sequence[int], padding, dilation, groups: tuple[int, int]):
+def _padded(image, spec: Sequence[int], padding, dilation, by_rows: bool):
     config = [(0, 0, 0)] * len(spec)
     for d, (lo, hi), step in zip(spec[2:], padding, dilation):
         config[d] = (lo, hi, step - 1)
     if all(c == (0, 0, 0) for c in config):
         return image
-    # What lies behind the last padded dim goes along with it: then a row is zeros, a copy, and zeros. Sums of windows group by group
-    # (`_summed`) go along the features, and would divide for them.
+    # What lies behind the last padded dim goes along with it: then a row is zeros, a copy, and zeros. `_summed` goes along the
+    # features, and would divide for them.
     shape, last = typeof(image).shape, max(d for d, c in enumerate(config) if c != (0, 0, 0))
     (lo, hi, step), inner = config[last], math.prod(shape[last + 1 :])
-    if step == 0 and inner > 1 and max(groups) == 1:
+    if step == 0 and inner > 1 and by_rows:
         image, config[last:] = reshape(image, (*shape[:last], shape[last] * inner)), [(lo * inner, hi * inner, 0)]
     padded = pad(image, np.zeros((), typeof(image).dtype)[()], config)
     return padded if len(config) == len(shape) else reshape(padded, (*typeof(padded).shape[:-1], shape[last] + lo + hi, *shape[last + 1 :]))
@@ -176,7 +176,7 @@ def _convolved(image, kernel, numbers, sizes, strides, dilation, groups, precisi
     )  # fmt: skip
     p, t = [f"p{i}" for i in range(len(taps))], [f"t{i}" for i in range(len(taps))]
     by_feature, by_batch = groups
-    count = max(groups)
+    count, summed = max(groups), _is_summed(kernel, numbers, groups)
     windows, w_dims = _named(windows, (*numbers.lhs_spec, *range(len(taps) + 2, 2 * len(taps) + 2)), ["n", "c", *p, *t],
                              {"c": by_feature, "n": by_batch})  # fmt: skip
     kernel, k_dims = _named(kernel, numbers.rhs_spec, ["o", "c", *t], {"o": count})
@@ -186,7 +186,7 @@ def _convolved(image, kernel, numbers, sizes, strides, dilation, groups, precisi
     extent = {**dict(zip(w_dims, typeof(windows).shape)), **dict(zip(k_dims, typeof(kernel).shape))}
     if 0 in extent.values():
         out = full([extent[d] for d in out_dims], 0, out_dtype)
-    elif count > 1 and extent["o"] <= _FEW_FEATURES and (extent["c"] == 1 or by_batch > 1):
+    elif summed:
         out = _summed(windows, w_dims, kernel, k_dims, out_dims, extent, out_dtype)
     else:
         out = _multiplied(windows, w_dims, kernel, k_dims, out_dims, extent, precision, out_dtype)
@@ -194,6 +194,12 @@ def _convolved(image, kernel, numbers, sizes, strides, dilation, groups, precisi
         shape = typeof(out).shape
         out = reshape(out, (*shape[:o], shape[o] * shape[o + 1], *shape[o + 2 :]))
     return out
+
+
+def _is_summed(kernel, numbers, groups: tuple[int, int]) -> bool:
+    """Whether groups are so small that products and sums are better than matmuls."""
+    o, c = (typeof(kernel).shape[d] for d in numbers.rhs_spec[:2])
+    return max(groups) > 1 and o // max(groups) <= _FEW_FEATURES and (c == 1 or groups[1] > 1)
 
 
 def _named(x, spec: Sequence[int], names: list[str], groups: dict[str, int]):
@@ -273,7 +279,7 @@ def _phases(image, kernel, numbers, padding, spread, groups, precision, out_dtyp
         if 0 in typeof(part).shape:
             batch, features = typeof(image).shape[numbers.lhs_spec[0]] // groups[1], typeof(kernel).shape[numbers.rhs_spec[0]]
             return full([(batch, features, *phases.each)[i] for i in inverse(numbers.out_spec)], 0, out_dtype)
-        padded = _padded(image, numbers.lhs_spec, pads, ones, groups)
+        padded = _padded(image, numbers.lhs_spec, pads, ones, not _is_summed(part, numbers, groups))
         return _convolved(padded, part, numbers, phases.each, ones, ones, groups, precision, out_dtype)
 
     return phases.joined(phase, out_dims)
