@@ -16,6 +16,7 @@ import functools
 
 import numpy as np
 
+from weft.util.primes import prime_factors
 from weft.util.record import record
 
 #: the largest prime factor that a pass takes; its work is that of a matrix
@@ -37,25 +38,13 @@ class Passes:
     halves: bool
 
 
-def _primes(n: int) -> list[int]:
-    found, p = [], 2
-    while n > 1:
-        while n % p == 0:
-            found.append(p)
-            n //= p
-        p += 1
-        if p * p > n > 1:
-            p = n
-    return found
-
-
 def can_pass(n: int) -> bool:
     """Whether a length has passes.
 
     >>> can_pass(1), can_pass(2 * 251), can_pass(257)
     (False, True, False)
     """
-    return n > 1 and _primes(n)[-1] <= MOST_PRIME
+    return n > 1 and prime_factors(n)[-1] <= MOST_PRIME
 
 
 @functools.cache
@@ -65,7 +54,7 @@ def radices(n: int) -> tuple[int, ...]:
     >>> radices(1024), radices(1000), radices(31 * 33)
     ((4, 4, 8, 8), (10, 10, 10), (31, 33))
     """
-    large = sorted([p for p in _primes(n) if p >= WRITTEN_OUT], reverse=True)
+    large = sorted([p for p in prime_factors(n) if p >= WRITTEN_OUT], reverse=True)
     for p in large:
         n //= p
     if large and n % 2 and large[-1] * n <= _MOST_JOINED:
@@ -94,7 +83,7 @@ def passes(kind: str, n: int) -> Passes:
     points = n // 2 if halves else n
     chosen = radices(points)
     if real_first:
-        first = max(_primes(points))
+        first = max(prime_factors(points))
         chosen = (first, *(radices(points // first) if points > first else ()))
     found, m, s = [], points, 1
     for place, r in enumerate(chosen):

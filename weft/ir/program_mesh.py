@@ -173,13 +173,9 @@ def _best_digits(layouts: Sequence[Layout], n: int, meshes: Sequence[Digits]) ->
 
 
 def _ordered_prime_factorings(n: int) -> Iterator[Digits]:
-    primes, p = [], 2
-    while n > 1:
-        while n % p == 0:
-            primes.append(p)
-            n //= p
-        p += 1
-    seen = set()
+    from weft.util.primes import prime_factors
+
+    primes, seen = prime_factors(n), set()
     for order in itertools.permutations(primes) if len(set(primes)) > 1 else [tuple(primes)]:
         if order not in seen:
             seen.add(order)

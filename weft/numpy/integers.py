@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weft.control.cond import cond
+from weft.control.while_loop import while_loop
 from weft.core.trace import typeof
 from weft.numpy.promote import broadcast, broadcast_to_shape, concrete, promote
 from weft.numpy.ufuncs import _abs, _is_int, _is_unsigned
@@ -18,7 +20,6 @@ def int_power(x, y):
     bits = 8 * x.dtype.itemsize
     if bits <= 16 or not y.ndim:
         return _any_power(x, y, bits)
-    from weft.control.cond import cond
     usual = ew.eq(ew.shift_right_logical(y, _USUAL_BITS), 0)
     return cond(reduce_and(usual, tuple(range(y.ndim))),
                 lambda x, y: _squared(x, y, _USUAL_BITS), lambda x, y: _any_power(x, y, bits), x, y)
@@ -45,13 +46,6 @@ def _is_odd(x):
     return ew.ne(ew.bitwise_and(x, 1), 0)
 
 
-def _while_any(going, body, state):
-    """Repeat `body` while any element is `going`."""
-    from weft.control.while_loop import while_loop
-    some = lambda state: (lambda x: reduce_or(x, tuple(range(typeof(x).ndim))))(going(state))
-    return while_loop(some, body, state)
-
-
 def _integers(api: str, x, y) -> list:
     x, y = [concrete(v) for v in promote(api, x, y)]
     if not _is_int(x):
@@ -76,7 +70,8 @@ def gcd(x, y, /):
         return select(going, y, x), ew.rem(select(going, x, 0), select(going, y, 1))
 
     # either of the first pair depends on both operands, as of all that follow
-    return _abs(_while_any(lambda state: ew.ne(state[1], 0), again, (ew.max(x, y), ew.min(x, y)))[0])
+    first = ew.max(x, y), ew.min(x, y)
+    return _abs(while_loop(lambda state: reduce_or(ew.ne(state[1], 0), tuple(range(x.ndim))), again, first)[0])
 
 
 def lcm(x, y, /):
