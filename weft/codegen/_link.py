@@ -27,6 +27,10 @@ class Part(NamedTuple):
     exports: Sequence[str]
     quick: bool = False
 
+    def as_draft(self) -> Part:
+        """The module, not optimized: other code, of another name."""
+        return self if self.quick else self._replace(name=f"{self.name} draft", quick=True)
+
 
 def link(parts: Sequence[Part], imports: Mapping[str, int] | None = None, libc: Sequence[str] = ()) -> dict[str, int]:
     """Return the addresses of all that `parts` export for the current target; nothing is ever unloaded.

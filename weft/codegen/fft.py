@@ -102,7 +102,9 @@ def parts(name: str, draft: bool = False) -> list[Part]:
     for end in whole.ends():
         write = lambda decls, end=end: fft_ends.function(end, type_, decls)
         found.append((fft_ends.symbol(end, type_), write))
-    serving = [Part(part + " draft" * draft, lambda write=write: _text(write), (part,), draft) for part, write in dict(found).items()]
+    serving = [Part(part, lambda write=write: _text(write), (part,)) for part, write in dict(found).items()]
+    if draft:
+        serving = [part.as_draft() for part in serving]
     return [*serving, Part(name, lambda: _text(lambda decls: whole.function(name, decls)), (name,), quick=True)]
 
 

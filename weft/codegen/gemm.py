@@ -98,7 +98,7 @@ def parts(symbol: str, machine: Machine, wanted: frozenset[str] | None = None, d
     """
     recipe, module = _recipe(symbol, machine), _module_of(symbol)
     found = module.parts(recipe, symbol, module.all_pieces(recipe) if wanted is None else wanted)
-    return [part if part.quick else part._replace(name=f"{part.name} draft", quick=True) for part in found] if draft else found
+    return [part.as_draft() for part in found] if draft else found
 
 
 def is_slow_to_make(symbol: str, wanted: frozenset[str]) -> bool:

@@ -80,7 +80,7 @@ def parts(name: str, draft: bool = False) -> list[Part]:
             Part(f"{name} ends", made(lambda radix: [radix.fill(), radix.finish()]), ("fill", "finish")),
             Part(name, made(lambda radix: [radix.row(name)]), (name,), quick=True),
         ]
-    return [part if part.quick else part._replace(name=f"{part.name} draft", quick=True) for part in found] if draft else found
+    return [part.as_draft() for part in found] if draft else found
 
 
 def _text(write: Callable[[Decls], list[str]]) -> str:
