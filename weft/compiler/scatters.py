@@ -3,8 +3,7 @@
 In:   a scatter equation, and how its updates lie in memory.
 Out:  kernels. All give the same: updates that share a place are combined with it one after another, in their order.
       - one after another (`in_order`), columns of wide windows apart;
-      - onto few places (`in_order` into tables apart, then `combined_tables`), in an order of its own that no number of threads
-        changes;
+      - onto few places in tables apart (`compiler.tables`), in an order of its own that no number of threads changes;
       - single elements onto many places, and rows onto rows (`owned`): each task owns a part of the places and takes the updates
         that fall there;
       - windows that are rows of the operand (`sorted_by_row`, `row_by_row`): updates are brought into the order of the rows by their
@@ -26,19 +25,15 @@ from weft.compiler.nest import STREAM_BYTES, TASK_BYTES
 from weft.compiler.special import PARALLEL_BYTES, loops_around
 from weft.compiler.strips import even_chunk
 from weft.compiler.survey import LINE
-from weft.core.primitive import registry
 from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Eqn, Literal
-from weft.ir.loops import INTEGERS, ITEMSIZE, Accum, Buf, Expr, For, If, Init, Kernel, Let, Load, Pack, Prefetch, Ref, Stmt, Store
+from weft.ir.loops import ITEMSIZE, Accum, Buf, Expr, For, If, Init, Kernel, Let, Load, Pack, Prefetch, Ref, Stmt, Store
 
 _BOOLEAN = {"add": "or", "max": "or", "mul": "and", "min": "and"}
-_NEUTRAL = {"add": "reduce_sum", "mul": "reduce_prod", "min": "reduce_min", "max": "reduce_max"}
-TABLES = 8                 # that a scatter onto few places fills apart
-LARGEST_TABLE = 1 << 14    # elements of each, at most
 FEWEST_UPDATES = 1 << 15   # that are worth tables, or owners
 OWNERS = 2                 # of a part of the places each: every one reads all indices
 WHOLE = 64                 # columns of an update, and multiples of it, are whole vectors
-BLOCK = 1024               # updates that an owner looks through before it takes its own
+BLOCK = 1024               # updates whose places are looked up before any is combined
 LANES_OF_TASK = 64         # columns of a scatter window that a task owns
 ROWS_BYTES = 1 << 20       # of an operand all of whose rows are written once,
 FEWEST_UPDATED = 8         # if the updates are no less than one part in so many of it
@@ -89,6 +84,11 @@ class Scatter:
         position, inside = scatter_position(self.b, index, read_indices, self.operand.shape, self.shape, **self.eqn.params)
         return self.flat(position, row_major(self.operand.shape)), inside
 
+    def among(self, place: Expr, inside: Expr | None, first: Expr, count: Expr) -> Expr:
+        """Whether a place is one of the `count` from `first` on, and inside."""
+        found = _between(self.b, place, first, count)
+        return found if inside is None or self.operand.ndim == 1 else self.b.logical_and(inside, found)   # of one dim, no other is
+
     def update(self, target: Expr, value: Expr, inside: Expr | None) -> tuple[Store, bool]:
         """The statement that combines a value with what is at `target`, and whether vectors may do so."""
         b, stored = self.b, self.stored
@@ -98,9 +98,8 @@ class Scatter:
         return Store("y0", target, b.stored(value, stored), inside, self.combine), True
 
 
-def in_order(eqn: Eqn, update_strides: tuple[int, ...], apart: int = 1) -> tuple[Kernel, list[int]]:
-    """Combine updates into a buffer that holds the operand, one after another, so that equal positions are right; or into that
-    many tables `apart`, which begin empty."""
+def in_order(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]:
+    """Combine updates into a buffer that holds the operand, one after another, so that equal positions are right."""
     s = Scatter(eqn, update_strides)
     b, shape, outer, inner = s.b, s.shape, s.outer, s.inner
     read_indices, read_updates = s.reader(1), s.reader(2)
@@ -112,17 +111,11 @@ def in_order(eqn: Eqn, update_strides: tuple[int, ...], apart: int = 1) -> tuple
         tasks = -(-lanes // LANES_OF_TASK)
         start = b.imul(b.index("t", tasks, 0), LANES_OF_TASK)
         names, extents, kinds = ["t"], [tasks], ["parallel"]
-    table = b.index("table", apart, -1) if apart > 1 else b.const(0, "i64")
     for d in [*outer, *inner]:
         if shape[d] == 1:
             continue
         n: int | Expr = shape[d]
-        if apart > 1 and d == outer[0]:
-            share = -(-shape[d] // apart)
-            first = b.imul(table, share)
-            n = b.imin(b.isub(shape[d], first), share)
-            index[d] = b.iadd(first, b.index(f"i{d}", share, len(names)))
-        elif names[:1] == ["t"] and d == inner[-1]:
+        if names[:1] == ["t"] and d == inner[-1]:
             left = b.isub(lanes, start)
             n = LANES_OF_TASK if lanes % LANES_OF_TASK == 0 else b.imin(left, LANES_OF_TASK)
             index[d] = b.iadd(start, b.index(f"i{d}", LANES_OF_TASK, len(names)))
@@ -132,47 +125,16 @@ def in_order(eqn: Eqn, update_strides: tuple[int, ...], apart: int = 1) -> tuple
         extents.append(n)
         kinds.append("serial")
     place, inside = s.place(tuple(index), read_indices)
-    store, side_by_side = s.update(b.iadd(b.imul(table, s.operand.size), place), read_updates(tuple(index)), inside)
+    store, side_by_side = s.update(place, read_updates(tuple(index)), inside)
     if inner and side_by_side:
         kinds[-1] = "vector"
-    bufs = (*s.bufs, Buf("y0", s.stored, apart * s.operand.size, "inout" if apart == 1 else "out"))
-    body = loops_around(b, names, extents, kinds, lambda: [store])
-    if apart > 1:
-        j = b.index("j", s.operand.size, 0)
-        empty = b.const(registry[_NEUTRAL[s.combine]].rules["lower"].identity(s.operand.dtype), s.stored)
-        begin = For("j", s.operand.size, (Store("y0", b.iadd(b.imul(table, s.operand.size), j), empty),), "vector")
-        body = (For("table", apart, (begin, *body), "parallel"),)
-    return Kernel(bufs, body, name=eqn.primitive.name), s.reads
+    bufs = (*s.bufs, Buf("y0", s.stored, s.operand.size, "inout"))
+    return Kernel(bufs, loops_around(b, names, extents, kinds, lambda: [store]), name=eqn.primitive.name), s.reads
 
 
 def _columns_apart(eqn: Eqn, lanes: int) -> bool:
     """Whether tasks own columns of a window that has `lanes` of them."""
     return lanes >= 2 * LANES_OF_TASK and eqn.invars[2].aval.nbytes > PARALLEL_BYTES
-
-
-# ---- single elements onto few places
-
-
-def tables(eqn: Eqn) -> int:
-    """The number of tables that a scatter fills apart, each with its share of the updates, and then combines: where many single
-    elements fall on few places. It does not depend on the number of threads, as the order of additions must not."""
-    operand, _, updates = (a.aval for a in eqn.invars)
-    window = eqn.params["dimension_numbers"].update_window_dims
-    few = operand.size <= LARGEST_TABLE and updates.size >= max(FEWEST_UPDATES, 8 * TABLES * operand.size)
-    known = eqn.primitive.rules["lower"].combine in _NEUTRAL and type_name(operand.dtype) in INTEGERS | {"f32", "f64"}
-    return TABLES if few and known and not window and updates.shape[0] >= FEWEST_UPDATES else 1
-
-
-def combined_tables(eqn: Eqn) -> Kernel:
-    """From tables to a buffer that holds the operand."""
-    aval, b = eqn.invars[0].aval, Builder()
-    stored, combine = type_name(aval.dtype), eqn.primitive.rules["lower"].combine
-    j = b.index("j", aval.size)
-    terms = [b.load("x0", b.iadd(j, k * aval.size), stored) for k in range(TABLES)]
-    while len(terms) > 1:
-        terms = [b.op(combine, *pair) for pair in zip(terms[0::2], terms[1::2])]
-    bufs = Buf("x0", stored, TABLES * aval.size), Buf("y0", stored, aval.size, "inout")
-    return Kernel(bufs, (For("j", aval.size, (Store("y0", j, terms[0], None, combine),), "vector"),), name="combined_tables")
 
 
 # ---- single elements onto many places, rows onto rows
@@ -208,9 +170,7 @@ def owned(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]
     start = b.imul(b.index("block", -(-n // BLOCK), 1), BLOCK)
     number = b.iadd(start, b.index("k", BLOCK, 2))
     place, inside = s.place(index(number, {}), read_indices)
-    mine = _between(b, place, first, b.imin(b.isub(s.operand.size, first), share))
-    if inside is not None and s.operand.ndim > 1:      # of one dim, what is outside is nobody's
-        mine = b.logical_and(inside, mine)
+    mine = s.among(place, inside, first, b.imin(b.isub(s.operand.size, first), share))
     extent = BLOCK if n % BLOCK == 0 else b.imin(b.isub(n, start), BLOCK)
     look = For("k", extent, (Pack("count", "numbers", b.cast(number, "i32"), mine),), "vector")
     own = b.cast(b.load("numbers", b.index("q", BLOCK, 0), "i32"), "i64")

@@ -266,25 +266,20 @@ class Body(Homes):
                        [outs[0], *ins], outs)
 
     def _scatter(self, eqn: Eqn) -> None:
-        from weft.compiler import scatters
+        from weft.compiler import scatters, tables
         if scatters.has_rows(eqn, self.may_overwrite(eqn)):
             self._scatter_row_by_row(eqn)
             return
         target = self.overwritten(eqn)
         if eqn.invars[2].aval.size:
             updates, strides = self.operand(eqn.invars[2])
-            apart = scatters.tables(eqn)
-            if apart == 1 and scatters.has_owners(eqn):
-                kernel, reads = scatters.owned(eqn, strides)
-            else:
-                kernel, reads = scatters.in_order(eqn, strides, apart)
-            sources = [updates if i == 2 else self.ref(eqn.invars[i]) for i in reads]
-            if apart == 1:
-                self.plan.launch(kernel, sources, [target])
-                return
-            tables = Ref(self.plan.new(apart * eqn.invars[0].aval.nbytes))
-            self.plan.launch(kernel, sources, [tables])
-            self.plan.launch(scatters.combined_tables(eqn), [tables], [target])
+            apart = tables.has_tables(eqn, strides)
+            made = tables.into_tables if apart else scatters.owned if scatters.has_owners(eqn) else scatters.in_order
+            kernel, reads = made(eqn, strides)
+            filled = Ref(self.plan.new(tables.table_bytes(eqn))) if apart else target
+            self.plan.launch(kernel, [updates if i == 2 else self.ref(eqn.invars[i]) for i in reads], [filled])
+            if apart:
+                self.plan.launch(tables.combined_tables(eqn), [filled], [target])
 
     def _scatter_row_by_row(self, eqn: Eqn) -> None:
         """Updates brought into the order of rows, then all rows written once; in place if the operand is where the result goes."""
