@@ -17,7 +17,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from weft.codegen import cache, drafts, loader, native, objects, pool, symbols, target
 from weft.codegen._link import compile_apart
@@ -33,6 +33,8 @@ from weft.util.record import record
 if TYPE_CHECKING:
     from llvmlite.binding import ResourceTracker
 
+#: how much is done for a kernel's code; a brief one is not worth optimizing, ever
+Care = Literal["optimized", "brief", "draft"]
 #: kernels of one module, at most
 BATCH = 16
 #: turns of a kernel's loops for which a draft takes about a millisecond longer at most (drafts take up to 1.7 times as long)
@@ -93,18 +95,23 @@ def _provide(kernels: dict[str, Kernel], quick: Collection[str], others: Sequenc
             if not found(name):
                 _adopt(name, missing)
         rest = [(name, kernel) for name, kernel in missing.items() if not found(name)]
-        kinds: list[list[tuple[str, Kernel]]] = [[], [], []]    # as good as they will ever be, not worth more, drafts
+        kinds: dict[Care, list[tuple[str, Kernel]]] = {"optimized": [], "brief": [], "draft": []}
         for name, kernel in rest:
-            kinds[1 if is_brief(kernel) else 2 * (name in quick)].append((name, kernel))
-        batches = [(batch, kind) for kind, some in enumerate(kinds) for batch in _batches(some, threads)]
-        orders = [_batch_order(batch, kind) for batch, kind in batches]
+            kinds[_care(kernel, name in quick)].append((name, kernel))
+        batches = [(batch, care) for care, some in kinds.items() for batch in _batches(some, threads)]
+        orders = [_batch_order(batch, care) for batch, care in batches]
         objects.prepare([*orders, *others], threads, meanwhile)
-        for (batch, kind), order in zip(batches, orders):
-            _link_new(batch, order, kind == 2)
+        for (batch, care), order in zip(batches, orders):
+            _link_new(batch, order, care == "draft")
 
 
-def _batch_order(batch: dict[str, Kernel], kind: int) -> Order:
-    return Order(cache.key("batch", *batch, *["draft"] * (kind == 2)), functools.partial(_batch_ir, batch), kind > 0)
+def _care(kernel: Kernel, is_draft: bool) -> Care:
+    return "brief" if is_brief(kernel) else "draft" if is_draft else "optimized"
+
+
+def _batch_order(batch: dict[str, Kernel], care: Care) -> Order:
+    key = cache.key("batch", *batch, *["draft"] * (care == "draft"))
+    return Order(key, functools.partial(_batch_ir, batch), care != "optimized")
 
 
 def _link_new(batch: dict[str, Kernel], order: Order, is_draft: bool = False) -> None:
@@ -308,7 +315,7 @@ def improve(program: Program, is_over: Callable[[], bool]) -> NativeProgram | No
             return None
         name = _kernel_name(kernel)
         if kernel.parallel_extent > 0 and name not in _kernels:
-            order = _batch_order({name: kernel}, 1 if is_brief(kernel) else 0)
+            order = _batch_order({name: kernel}, _care(kernel, False))
             if not objects.is_there(order):
                 compile_apart(order)
             with _lock:
