@@ -142,6 +142,8 @@ class Race:
         self._drop_shared()
         with tempfile.TemporaryDirectory() as cache:
             workers = {name: Process(python, name, case["devices"], cache, case["x64"]) for name, python in self.pythons.items()}
+            for worker in workers.values():     # no first call beside the other engine's start
+                worker.ask("ready")
             if case["shared"]:
                 self.shared = kind, workers
                 yield workers

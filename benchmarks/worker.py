@@ -1,5 +1,6 @@
 """One engine's process: `worker.py weft|peer DEVICES`, asked by run.py through lines of JSON on its standard input.
 
+    ready                         the engine has started
     list                          facts of every case
     setup case                    build the case and time its first call
     round seconds                 time calls for about that long: seconds per call of each sample
@@ -55,6 +56,9 @@ class Worker:
         self.thunk: Any = None
         self.inner = 1
         self.base = 0.0
+
+    def ready(self) -> dict:
+        return {}
 
     def list(self) -> list[dict]:
         return [{k: v for k, v in vars(c).items() if k != "setup"} for c in self.cases.values()]
