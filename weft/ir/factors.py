@@ -109,10 +109,11 @@ def dims_of_factors(factors: Sequence[Sequence[int]], axes: Mapping[int, DimSpec
     """Axes per dim of a value whose factors are split by `axes`; a minor factor counts only under whole major ones."""
     dims = []
     for dim_factors in factors:
-        mine: list = []
+        mine: DimSpec = ()
         for f in dim_factors:
-            mine += axes.get(f, ())
-            if math.prod(sizes[a] for a in axes.get(f, ())) != rule.sizes[f]:
+            more = axes.get(f, ())
+            mine = (*mine, *more) if mine else more
+            if math.prod([sizes[a] for a in more]) != rule.sizes[f]:
                 break
-        dims.append(tuple(mine))
+        dims.append(mine)
     return tuple(dims)

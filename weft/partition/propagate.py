@@ -16,7 +16,7 @@ How:  specs are read as axes per factor of each equation's rule and written back
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from weft.ir.factors import FactorAxes, FactorRule, axes_of_factors, dims_of_factors, joint_dims
@@ -61,6 +61,7 @@ class Propagation:
     changed: set[Var] = field(default_factory=set)              # since somebody last looked
     rules: dict[Eqn, FactorRule | None] = field(default_factory=dict)
     shared: dict[tuple, FactorRule | None] = field(default_factory=dict)        # by what it follows from
+    shapes: dict[tuple, _Shape] = field(default_factory=dict)
     edges: set[Var] = field(default_factory=set)                # what the program takes and gives
     repeats: bool = False                # whether specs pass from a value to its repetition or part: in the last round
 
@@ -148,20 +149,22 @@ def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | 
             state.grow(atom, spec, atom.aval.nbytes)
     found = [(_transfer(state, eqn), eqn.primitive.kind in PASS_THROUGH) for eqn in eqns]
     transfers = [t for t, _ in found if t is not None]
-    _run(state, [t for t, easy in found if easy and t is not None])
-    _run(state, transfers)
+    easy = {t for t, passes in found if passes and t is not None}
+    _run(state, [t for t in transfers if t in easy], easy)
+    _run(state, transfers, [t for t in transfers if t not in easy])
     state.repeats = True
-    _run(state, transfers)
+    _run(state, transfers, [t for t in transfers if type(t) is _Factors and t.follows_parts])
     return state
 
 
-def _run(state: Propagation, transfers: list[Transfer]) -> None:
-    """Sweep forward and backward over those whose variables changed, until nothing does."""
+def _run(state: Propagation, transfers: list[Transfer], first: Collection[Transfer]) -> None:
+    """Sweep forward and backward over those whose variables changed, until nothing does; over those of `first` at first."""
     users: dict[Var, list[int]] = {}
     for i, transfer in enumerate(transfers):
         for var in transfer.variables:
             users.setdefault(var, []).append(i)
-    waiting = set(range(len(transfers)))
+    begin = set(first)
+    waiting = {i for i, transfer in enumerate(transfers) if transfer in begin}
     order = range(len(transfers))
     while waiting:
         for i in order:
@@ -218,49 +221,74 @@ def _transfer(state: Propagation, eqn: Eqn) -> Transfer | None:
     if eqn.primitive.kind == "region":
         return _Region(eqn)
     rule = state.rule(eqn)
-    return None if rule is None else _Factors(eqn, rule)
+    return None if rule is None else _Factors(eqn, rule, state.shapes)
 
 
-class _Factors:
-    """Moves specs through an equation by its factor rule."""
+class _Shape:
+    """What the equations of one factor rule have in common, whose operands and results `places` are no literals; and what was
+    found for values that lie alike, as in equal layers."""
+    __slots__ = ("closed", "in_result", "joint", "parts", "repeats", "found")
 
     def __init__(self, eqn: Eqn, rule: FactorRule):
-        self.rule, self.eqn = rule, eqn
         self.closed = frozenset(f for f, mark in rule.special.items() if mark == "replicate")
-        values = [*zip(eqn.invars, rule.ins), *zip(eqn.outvars, rule.outs)]
-        self.values = [(a, factors) for a, factors in values if type(a) is not Literal and a.aval.ndim]
-        self.variables = [a for a, _ in self.values]
         self.in_result = frozenset(f for out in rule.outs for dim in out for f in dim)
         self.joint = joint_dims(rule)
         self.parts = list(_parts(eqn, rule))
         self.repeats = eqn.primitive.kind == "layout" and eqn.outvars[0].aval.size > max(
             (a.aval.size for a in eqn.invars), default=0)
+        self.found: dict[tuple, tuple[list[tuple[int, Spec]], int]] = {}
+
+
+class _Factors:
+    """Moves specs through an equation by its factor rule."""
+    __slots__ = ("rule", "eqn", "values", "variables", "shape")
+
+    def __init__(self, eqn: Eqn, rule: FactorRule, shapes: dict[tuple, _Shape]):
+        self.rule, self.eqn = rule, eqn
+        values = [*zip(eqn.invars, rule.ins), *zip(eqn.outvars, rule.outs)]
+        self.values = [(a, factors) for a, factors in values if type(a) is not Literal and a.aval.ndim]
+        self.variables = [a for a, _ in self.values]
+        key = (id(rule), *[type(a) is Literal for a in eqn.invars])
+        shape = shapes.get(key)
+        self.shape = shape if shape is not None else shapes.setdefault(key, _Shape(eqn, rule))
+
+    @property
+    def follows_parts(self) -> bool:
+        """Whether more passes when specs pass from a value to its repetition or part."""
+        return self.shape.repeats or bool(self.shape.parts)
 
     def __call__(self, state: Propagation) -> None:
-        agreed, strength = self.agree(state)
-        if agreed:
-            for atom, factors in self.values:
-                if atom not in state.given:
-                    state.grow(atom, dims_of_factors(factors, agreed, self.rule, state.sizes), strength)
+        lying = [(tuple(state.dims.get(a, ())), state.is_fixed(a), state.strength.get(a, 0)) for a in self.variables]
+        key = (state.repeats, *lying)
+        found = self.shape.found.get(key)
+        if found is None:
+            agreed, strength = self.agree(state)
+            specs = [dims_of_factors(factors, agreed, self.rule, state.sizes) for _, factors in self.values] if agreed else []
+            found = [(i, spec) for i, (spec, (dims, *_)) in enumerate(zip(specs, lying)) if spec != dims], strength
+            self.shape.found[key] = found
+        for i, spec in found[0]:
+            state.grow(self.variables[i], spec, found[1])
         if state.repeats:
-            for source, from_dim, target, dim in self.parts:
+            for operand, from_dim, result, dim in self.shape.parts:
+                source, target = self.eqn.invars[operand], self.eqn.outvars[result]
                 spec = [()] * target.aval.ndim
                 spec[dim] = state.spec(source)[from_dim]
                 state.grow(target, spec, state.strength.get(source, 0))
 
     def agree(self, state: Propagation) -> tuple[FactorAxes, int]:
         """Axes per factor on which the values agree, conflicts settled by rank, and the bytes they come from."""
+        shape = self.shape
         best: dict[int, tuple] = {}              # factor -> (rank, axes)
         for atom, factors in self.values:
             dims = state.dims.get(atom)
-            if dims is None or not any(dims) or (self.repeats and not state.repeats and atom in self.eqn.invars):
+            if dims is None or not any(dims) or (shape.repeats and not state.repeats and atom in self.eqn.invars):
                 continue
             found, cuts = axes_of_factors(factors, dims, self.rule, state.sizes)
             state.cuts |= cuts
             for f, axes in found.items():
-                if f in self.closed:
+                if f in shape.closed:
                     continue
-                rank = (f in self.in_result, state.is_fixed(atom), state.strength[atom])
+                rank = (f in shape.in_result, state.is_fixed(atom), state.strength[atom])
                 have = best.get(f)
                 if have is None or _extends(axes, have[1]):
                     best[f] = (max(rank, have[0]) if have else rank, axes)
@@ -270,7 +298,7 @@ class _Factors:
         agreed: FactorAxes = {}
         for f, (_, axes) in sorted(best.items(), key=lambda item: item[1][0], reverse=True):
             kept = []
-            joint = any(f in dim for dim in self.joint)
+            joint = any(f in dim for dim in shape.joint)
             for a in axes:
                 if a in taken or (joint and not is_even(self.rule.sizes[f], (*kept, a), state.sizes)):
                     break
@@ -281,17 +309,17 @@ class _Factors:
         return agreed, max((best[f][0][2] for f in agreed), default=0)
 
 
-def _parts(eqn: Eqn, rule: FactorRule) -> Iterable[tuple[Any, int, Var, int]]:
+def _parts(eqn: Eqn, rule: FactorRule) -> Iterable[tuple[int, int, int, int]]:
     """(operand, its dim, result, its dim) where the result's dim is a large part of the operand's or an extension.
 
     No factor is shared there, but a result that is split like the operand keeps later work parallel.
     """
-    for atom, ins in zip(eqn.invars, rule.ins):
-        for var, outs in zip(eqn.outvars, rule.outs):
+    for n, (atom, ins) in enumerate(zip(eqn.invars, rule.ins)):
+        for m, (var, outs) in enumerate(zip(eqn.outvars, rule.outs)):
             if type(atom) is Literal:
                 continue
             pairs = [(i, o) for i, f in enumerate(ins) for o, g in enumerate(outs) if _runs_along(rule, f, g, i == o)]
-            yield from ((atom, i, var, o) for i, o in pairs if 4 * var.aval.shape[o] >= atom.aval.shape[i])
+            yield from ((n, i, m, o) for i, o in pairs if 4 * var.aval.shape[o] >= atom.aval.shape[i])
 
 
 def _runs_along(rule: FactorRule, f: tuple, g: tuple, same_place: bool) -> bool:

@@ -106,10 +106,18 @@ class Value:
 
 @record(frozen=False)
 class Choice:
-    """One way to compute an equation: axes per factor, placements of operands and results."""
+    """One way to compute an equation, and those equal to it: axes per factor, placements of operands and results."""
     axes: FactorAxes
     ins: list[Placement]
     outs: list[Placement]
+    params: dict | None = None            # of the local equation, once they are known
+
+
+@record(frozen=False)
+class Ways:
+    """The ways to compute an equation, and which is the cheapest, by the forms that its operands have; None where they are its own."""
+    choices: list[Choice]
+    best: dict[tuple, Choice] | None = None
 
 
 @record(frozen=False)
@@ -127,7 +135,7 @@ class Partitioner:
     manual: frozenset = frozenset()       # axes that the program at hand deals with itself
     looks: list[tuple[Callable, Spec]] = field(default_factory=list)     # who asks how which value lies
     laid: list[Laid] = field(default_factory=list)
-    known: dict[tuple, list[Choice]] = field(default_factory=dict)      # the ways to compute equations, by what they follow from
+    known: dict[tuple, Ways] = field(default_factory=dict)      # the ways to compute equations, by what they follow from
     depth: int = 0
     open_ended: bool = False              # whether the program at hand is inside of a while loop
     eqn: Eqn | None = None                # that is being computed
@@ -154,10 +162,14 @@ class Partitioner:
     def target(self, atom: Any, made: Placement) -> Placement:
         """Where a result made as `made` should go: its wish, or where it lies if propagation knows nothing about it."""
         wish = self.wish(atom)
-        known = wish.axes or atom in self.wishes.given or atom in self.settled
+        known = wish.axes or self.is_said(atom)
         if known or atom not in self.wishes.edges:
             return wish if known else Placement(made.dims)
         return Placement(even_dims(atom.aval.shape, made.dims, self.sizes))
+
+    def is_said(self, atom: Any) -> bool:
+        """Whether somebody said how a result lies in the end."""
+        return atom in self.wishes.given or atom in self.settled
 
     def best(self, value: Value, target: Placement) -> tuple[Placement, float]:
         """The form of `value` from which `target` is reached most cheaply, and the price."""
@@ -284,9 +296,21 @@ class Partitioner:
         """The cheapest way to split the factors of an equation."""
         if rule is None:
             return self.whole(eqn)
-        choices = self.choices(eqn, rule, values)
+        ways = self.choices(eqn, rule, values)
+        if len(ways.choices) == 1:
+            return ways.choices[0]
+        if ways.best is None:
+            return self.cheapest(eqn, rule, values, ways.choices)
+        key = (*[tuple(v.views) for v in values], *[(self.is_said(v), v in self.wishes.edges) for v in eqn.outvars])
+        found = ways.best.get(key)
+        if found is None:
+            found = ways.best[key] = self.cheapest(eqn, rule, values, ways.choices)
+        return found
+
+    def cheapest(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], choices: Sequence[Choice]) -> Choice:
+        """The one of `choices` whose work and moves cost least."""
         best, least = choices[0], math.inf
-        for choice in choices if len(choices) > 1 else ():
+        for choice in choices:
             work = self.work(eqn, rule, choice.axes, choice.ins, choice.outs, self.gives_up(rule, values, choice.axes))
             if work < least:                 # else no way of moving, which is what takes long to price, would make up for it
                 price = work + self.moves(eqn, rule, values, choice)
@@ -294,7 +318,7 @@ class Partitioner:
                     best, least = choice, price
         return best
 
-    def choices(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value]) -> list[Choice]:
+    def choices(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value]) -> Ways:
         """The ways to split the factors of an equation; equal equations on values that lie alike, as in equal layers, have the same.
 
         Not so where more than types and parameters tell what the operation can do split.
@@ -302,11 +326,11 @@ class Partitioner:
         passing = self.pending.passing(eqn, rule, values)
         make = lambda: [self.placements(eqn, rule, values, axes, passing) for axes in Candidates(self, eqn, rule, values)]
         if rule.groups or eqn.primitive.has("split"):
-            return make()
+            return Ways(make())
         key = (id(rule), passing, *[self.wishes.spec(v) for v in eqn.outvars], *[(v.placement.dims, bool(v.pending)) for v in values])
         found = self.known.get(key)
         if found is None:
-            found = self.known[key] = make()
+            found = self.known[key] = Ways(make(), {})
         return found
 
     def context(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes) -> emit.SplitContext:
@@ -402,10 +426,12 @@ class Partitioner:
         params, context = eqn.params, None
         if choice.axes:
             context = self.context(eqn, rule, choice.axes)
-            params = self.localized(eqn, rule, choice, context.axes)
-        locals_ = [self.view(v, p, "operand", f"{eqn.primitive} takes {_what(eqn, i)} as {p}")
+            if choice.params is None:
+                choice.params = self.localized(eqn, rule, choice, context.axes)
+            params = choice.params
+        locals_ = [v.views[p] if p in v.views else self.view(v, p, "operand", f"{eqn.primitive} takes {_what(eqn, i)} as {p}")
                    for i, (v, p) in enumerate(zip(values, choice.ins))]
-        if choice.axes:
+        if choice.axes and rule.reduced:
             locals_ = [self.neutral(eqn, rule, choice.axes, i, x) for i, x in enumerate(locals_)]
         if context is not None and context.axes:
             outs = eqn.primitive.rule("split")(context, locals_, **params)
@@ -507,9 +533,10 @@ def partition_program(jaxpr: Jaxpr, wishes: Propagation, ins: Sequence[Placement
     with extend_axis_env(list(wishes.sizes.items())), set_trace(trace):
         args: list[StageTracer] = [trace.new_arg(partitioner.local_aval(v.aval, p)) for v, p in zip(jaxpr.invars, ins)]
         values = partitioner.run(jaxpr, [Value(v.aval, p, x, argument=i) for i, (v, p, x) in enumerate(zip(jaxpr.invars, ins, args))])
+        makers = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
         results, specs = [], []
         for i, (value, spec, atom) in enumerate(zip(values, outs, jaxpr.outvars)):
-            partitioner.eqn = _maker_of(jaxpr, atom)
+            partitioner.eqn = makers.get(atom) if type(atom) is Var else None
             trace.source = partitioner.eqn and partitioner.eqn.source
             place = partitioner.target(atom, value.placement) if spec is None else Placement(spec)
             place = Placement(even_dims(atom.aval.shape, place.dims, wishes.sizes))
@@ -517,8 +544,3 @@ def partition_program(jaxpr: Jaxpr, wishes: Propagation, ins: Sequence[Placement
             specs.append(place.dims)
         local = partitioner.close(args, results)
         return local, specs, partitioner
-
-
-def _maker_of(jaxpr: Jaxpr, atom: Any) -> Eqn | None:
-    """The equation that gives `atom`."""
-    return next((e for e in reversed(jaxpr.eqns) if atom in e.outvars), None)
