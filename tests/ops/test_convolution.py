@@ -204,6 +204,20 @@ def test_halves_accumulate_in_float32():
     assert conv_general_dilated(x, x, (1,), "VALID").dtype == ml_dtypes.bfloat16
 
 
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
+def test_gradients_of_a_wider_result_have_the_operands_types(dtype):
+    p = params(2, preferred_element_type=np.dtype(np.float32))
+    x, w = (rng.standard_normal(s).astype(dtype) for s in ((2, 3, 7, 8), (4, 3, 3, 3)))
+    ct = rng.standard_normal(conv_general_dilated_p.bind(x, w, **p).shape).astype(np.float32)  # more digits than the operands have
+    out, pullback = weft.vjp(lambda x, w: conv_general_dilated_p.bind(x, w, **p), x, w)
+    dx, dw = pullback(ct)
+    assert out.dtype == np.float32 and dx.dtype == dw.dtype == dtype
+    wide = dict(p, preferred_element_type=None)
+    exact = weft.vjp(lambda x, w: conv_general_dilated_p.bind(x, w, **wide), x.astype(np.float32), w.astype(np.float32))[1](ct)
+    for got, want in zip((dx, dw), exact):
+        np.testing.assert_array_equal(np.asarray(got), np.asarray(want).astype(dtype))
+
+
 def test_padding_by_name():
     x, w = rng.standard_normal((1, 1, 6)), rng.standard_normal((1, 1, 4))
     for stride in (1, 2, 3):

@@ -429,7 +429,8 @@ multilinear(conv_general_dilated_p, (0, 1))
 
 
 @conv_general_dilated_p.def_transpose
-def _conv_transpose(ct, lhs, rhs, **params):
+def _conv_transpose(ct, lhs, rhs, *, preferred_element_type, **params):
+    """Cotangents have the types of their operands, whichever was wanted of the result."""
     if is_undef(lhs):
         return [_lhs_cotangent(ct, lhs.aval, rhs, **params), None]
     return [None, _rhs_cotangent(ct, lhs, rhs.aval, **params)]
@@ -466,7 +467,6 @@ def _lhs_cotangent(
     feature_group_count,
     batch_group_count,
     precision,
-    preferred_element_type,
 ):
     """ct spread apart by the strides, convolved with the flipped kernel whose features are exchanged."""
     numbers = dimension_numbers
@@ -517,7 +517,6 @@ def _rhs_cotangent(
     feature_group_count,
     batch_group_count,
     precision,
-    preferred_element_type,
 ):
     """The image convolved with ct as kernel, summed over the batch; strides and kernel dilation change places."""
     numbers = dimension_numbers
