@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 
 import ml_dtypes
 import numpy as np
@@ -12,7 +13,24 @@ from weft.ir.loops import FLOATS, Kernel, check as verify
 from weft.ir.loops_eval import DTYPES, evaluate
 from weft.ir.loops_text import parse_kernel, print_kernel
 
+PAGE = mmap.PAGESIZE
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+class Fenced:
+    """Memory that ends where an unreadable page begins, or begins where one ends."""
+
+    def __init__(self, nbytes: int, at_end: bool):
+        room = -(-nbytes // PAGE) * PAGE
+        self.pages = mmap.mmap(-1, room + 2 * PAGE)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(self.pages))
+        for fence in (base, base + PAGE + room):
+            assert not ctypes.CDLL(None).mprotect(ctypes.c_void_p(fence), PAGE, 0)
+        self.ptr = base + PAGE + (room - nbytes if at_end else 0)
+        self.bytes = (ctypes.c_char * nbytes).from_address(self.ptr)
+
+    def view(self, dtype) -> np.ndarray:
+        return np.frombuffer(self.bytes, dtype)
 
 
 def run_native(kernel: Kernel, *arrays: np.ndarray) -> None:

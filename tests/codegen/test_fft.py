@@ -1,36 +1,19 @@
 """Kernels of Fourier transforms between pages that nobody may touch: source, result, factors and scratch memory."""
 
 import ctypes
-import mmap
 import sys
 
 import numpy as np
 import pytest
 
+from tests.codegen.harness import Fenced
 from weft.codegen import fft as native, pool
 from weft.codegen._link import link
 from weft.ir import fft
 from weft.ir.program import BufRef, Fft
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pages are protected by Linux' mprotect")
-PAGE = mmap.PAGESIZE
 KINDS = {"forward": np.fft.fft, "inverse": np.fft.ifft, "half": np.fft.rfft, "all": np.fft.fft, "real": np.fft.irfft}
-
-
-class Fenced:
-    """Memory that ends where an unreadable page begins, or begins where one ends."""
-
-    def __init__(self, nbytes: int, at_end: bool):
-        room = -(-nbytes // PAGE) * PAGE
-        self.pages = mmap.mmap(-1, room + 2 * PAGE)
-        base = ctypes.addressof(ctypes.c_char.from_buffer(self.pages))
-        for fence in (base, base + PAGE + room):
-            assert not ctypes.CDLL(None).mprotect(ctypes.c_void_p(fence), PAGE, 0)
-        self.ptr = base + PAGE + (room - nbytes if at_end else 0)
-        self.bytes = (ctypes.c_char * nbytes).from_address(self.ptr)
-
-    def view(self, dtype) -> np.ndarray:
-        return np.frombuffer(self.bytes, dtype)
 
 
 def run(step: Fft, draft: bool, at_end: bool, x: np.ndarray, out: np.ndarray) -> np.ndarray:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import sys
+
 import numpy as np
 import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.codegen.harness import check, random_array
-from weft.ir.loops import Buf, Const, For, Index, Kernel, Load, Op, Weave
+from tests.codegen.harness import Fenced, check, random_array, run_native
+from weft.codegen import llvm, target
+from weft.ir.loops import Buf, Const, For, Index, Kernel, Load, Op, Store, Weave
 
 DTYPES = ["bool", "int8", "int16", "int32", "float32", "float64", "float16", "complex64"]
 
@@ -20,6 +24,48 @@ def test_strided_loads(dtype):
         x = np.arange(3 * n).reshape(3, n).astype(dtype)
         want = x[:, start::step] + x[:, start::step]
         np.testing.assert_array_equal(np.asarray(cut(x, start, step)), want, err_msg=f"{step} {start} {n}")
+
+
+def windows_kernel(type_: str, stride: int, taps: list[int], n: int) -> Kernel:
+    """The greatest of x[stride * i + t] over taps t, in the order given."""
+    at = [Op("add", (Op("mul", (Index("i"), Const(stride, "i64")), "i64"), Const(t, "i64")), "i64") for t in taps]
+    value = Load("x", at[0], type_)
+    for place in at[1:]:
+        value = Op("max", (value, Load("x", place, type_)), type_)
+    bufs = Buf("x", type_, stride * (n - 1) + max(taps) + 1), Buf("y", type_, n, "out")
+    return Kernel(bufs, (For("i", n, (Store("y", Index("i"), value),), "vector"),))
+
+
+@pytest.mark.parametrize("type_", ["i8", "f32", "f64", "bf16"])
+@pytest.mark.parametrize("taps", [[0, 1], [1, 0], [0, 1, 2, 3, 4], [4, 1, 3, 0], [2, 9, 5, 40], [3], [7, 6, 5], list(range(17))], ids=str)
+def test_windows_that_go_by_steps(taps, type_):
+    rng = np.random.default_rng(len(taps))
+    for stride in (2, 3, 5, 8):
+        for n in (15, 70, 131):
+            kernel = windows_kernel(type_, stride, taps, n)
+            check(kernel, *[random_array(rng, buf.type, buf.size) for buf in kernel.bufs])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are protected by Linux' mprotect")
+@pytest.mark.parametrize("at_end", [False, True])
+def test_windows_read_nothing_beside_them(at_end):
+    rng = np.random.default_rng(3)
+    for stride, taps in [(2, [0]), (2, [0, 1, 2, 3, 4]), (2, [1, 0]), (3, [0, 2, 1, 3]), (5, [0, 1]), (8, list(range(8)))]:
+        for n in (64, 70, 128, 300):
+            kernel = windows_kernel("f32", stride, taps, n)
+            given, y = random_array(rng, "f32", kernel.bufs[0].size), np.zeros(n, np.float32)
+            fenced = Fenced(given.nbytes, at_end)
+            x = fenced.view(np.float32)
+            x[:] = given
+            run_native(kernel, x, y)
+            np.testing.assert_array_equal(y, np.max([x[t:][:(n - 1) * stride + 1:stride] for t in taps], 0))
+
+
+@pytest.mark.skipif(target.current().vector_bytes != 64, reason="counts loads of 16 lanes")
+def test_windows_share_what_they_load():
+    """Of four vectors of x[2 * i], x[2 * i + 1] and x[2 * i + 2] only the last one ends where its elements do."""
+    kernel = windows_kernel("f32", 2, [0, 1, 2], 64)
+    assert len(re.findall(r"load <\d+ x float>", llvm.module_ir([(kernel, "k")], target.current()))) == 2 * 3 + 5
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 8, 16, 33])

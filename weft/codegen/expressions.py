@@ -65,6 +65,7 @@ class Expressions:
         self.memo: dict[int, Value] = {}
         self.buffers: dict[str, object] = {}
         self.pure_buffers: set[str] = set()
+        self.strided: dict[tuple, list[int]] = {}   # which offsets `strides` has read: by scope, buffer, index, stride, width
         self.tags: dict[str, str] = {}
         self._lanes: dict[int, Lanes] = {}
         self.scalar = self.lanes_of(1)
@@ -250,12 +251,12 @@ class Expressions:
 
     def sum(self, x: Value, y: Value) -> Value:
         """Sum of uniform i64 values; constants are added last."""
-        (x, a), (y, b) = self._apart(x), self._apart(y)
+        (x, a), (y, b) = self.apart(x), self.apart(y)
         if x is not None and y is not None:
             x = uniform("i64", self.scalar.binary("add", "i64", x.parts[0], y.parts[0]))
         return self._more(y if x is None else x, a + b)
 
-    def _apart(self, x: Value) -> tuple[Value | None, int]:
+    def apart(self, x: Value) -> tuple[Value | None, int]:
         """What varies of a uniform i64 value, and a constant."""
         return (None, x.const) if x.const is not None else x.sum_of or (x, 0)
 
@@ -297,7 +298,7 @@ class Expressions:
             return affine(self.scaled(x.base, factor), x.stride * factor)
         if x.kind == OFFSET:
             return offset(self.scaled(x.base, factor), x.stride * factor, x.parts)
-        rest, more = self._apart(x)
+        rest, more = self.apart(x)
         if rest is not None:
             rest = uniform("i64", self.scalar.binary("mul", "i64", rest.parts[0], str(factor)))
         return self._more(rest, more * factor)
@@ -416,7 +417,7 @@ class Expressions:
 
     def address(self, name: str, type_: str, index: Value) -> str:
         """Pointer to the element at a uniform index."""
-        pointer, (rest, more) = self.tags[name], self._apart(index)
+        pointer, (rest, more) = self.tags[name], self.apart(index)
         if rest is not None:
             at = rest.parts[0]
             pointer = self.b.pure(f"getelementptr {MEMORY[type_]}, ptr {pointer}, i64 {at}", pointer, at)
@@ -427,9 +428,9 @@ class Expressions:
 
     def vector_address(self, name: str, type_: str, index: Value, offset: int) -> str:
         """Pointer to element `index + offset iterations` of an affine index with stride one or minus one."""
-        start, more = self._apart(index.base)
+        start, more = self.apart(index.base)
         pointer = self.tags[name] if start is None else self.address(name, type_, start)
-        steps, further = self._apart(self.scaled(self.induction, index.stride))
+        steps, further = self.apart(self.scaled(self.induction, index.stride))
         if steps is not None:
             at = steps.parts[0]
             pointer = self.b.pure(f"getelementptr {MEMORY[type_]}, ptr {pointer}, i64 {at}", pointer, at)
@@ -461,7 +462,8 @@ class Expressions:
             if reverse:
                 raw = self.reversed(raw, memory)
         elif index.kind == AFFINE and mask is None and 2 <= index.stride <= min(WIDEST_STRIDE, lanes.w):
-            raw = self._strided_load(name, type_, memory, index, first)
+            from weft.codegen import strides
+            raw = strides.load(self, name, type_, index, part)
         else:
             raw = self._gather(name, type_, memory, index, part, mask, size)
         value = lanes.from_memory(raw, type_)
@@ -473,29 +475,6 @@ class Expressions:
         self.b.declare(called, memory, "ptr", "i32", bits, memory)
         return self.read(name, f"call {memory} @{called}(ptr {pointer}, i32 {size}, {bits} {mask}, "
                                f"{memory} zeroinitializer){self.alias_tag(name)}", pointer, mask)
-
-    def _strided_load(self, name: str, type_: str, memory: str, index: Value, first: int) -> str:
-        """Every second, third, ... element: vectors that cover them all, and shuffles that pick.
-
-        The last vector begins earlier than its place, so that nothing beyond the last element is read."""
-        width, stride, size = self.lanes.w, index.stride, ITEMSIZE[type_]
-        pointer, tag = self.vector_address(name, type_, index, first), self.alias_tag(name)
-        starts = [part * width for part in range(stride - 1)] + [(stride - 1) * (width - 1)]
-        picked = ""
-        for part, start in enumerate(starts):
-            at = pointer if start == 0 else self.b.pure(f"getelementptr i8, ptr {pointer}, i64 {start * size}", pointer)
-            raw = self.read(name, f"load {memory}, ptr {at}, align {min(size, 8)}{tag}", at)
-            if not picked:
-                picked = raw
-                continue
-            order = []
-            for lane in range(width):
-                home = min(lane * stride // width, stride - 1)
-                old = lane if part > 1 else lane * stride
-                order.append(f"i32 {width + lane * stride - start if home == part else old if home < part else 0}")
-            text = f"shufflevector {memory} {picked}, {memory} {raw}, <{width} x i32> <{', '.join(order)}>"
-            picked = self.b.pure(text, picked, raw)
-        return picked
 
     def _gather(self, name: str, type_: str, memory: str, index: Value, part: int, mask: str | None, size: int) -> str:
         lanes = self.lanes
