@@ -397,3 +397,16 @@ def test_digitize_of_what_lies_on_the_edges_of_rising_and_falling_bins(dtype, co
         for bins in (edges, edges[::-1]):
             got = weft.jit(lambda x, bins: wnp.digitize(x, bins, right))(x, bins)
             np.testing.assert_array_equal(got, np.digitize(x, bins, right))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (5,), (3, 4), (70,), (2, 3, 4), (400, 257)])
+@pytest.mark.parametrize("size", [0, 1, 3, 200, 70_000])
+@pytest.mark.parametrize("fill", [None, -5, 7])
+def test_positions_of_a_given_number(shape, size, fill):
+    x = np.random.default_rng(1).random(shape) > 0.5
+    found = weft.jit(lambda x: wnp.nonzero(x, size=size, fill_value=fill))(x)
+    for got, where in zip(found, np.nonzero(np.atleast_1d(x))):
+        want = np.full(size, 0 if fill is None else fill, np.int32)
+        want[:len(where)] = where[:size]
+        np.testing.assert_array_equal(got, want)
+        assert got.dtype == np.int32

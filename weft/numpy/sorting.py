@@ -119,7 +119,7 @@ def digitize(x, bins, right: bool = False, *, method=None):
 
 def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
     """Positions of nonzero elements, one array per dim. Inside `jit`, give a static `size`; missing ones are `fill_value` (0)."""
-    from weft.numpy.creation import asarray
+    from weft.numpy.creation import asarray, zeros
     a = asarray(a)
     if a.ndim == 0:
         a = mp.reshape(a, (1,))
@@ -127,11 +127,12 @@ def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
         host = host_value(a, "nonzero", "Give size=..., a static bound on the number of results.")
         return tuple(asarray(p.astype(dtypes.default_int_dtype())) for p in np.nonzero(host))
     mask = mp.ravel(uf.not_equal(a, 0) if a.dtype != np.bool_ else a)
-    order = argsort(uf.logical_not(mask), stable=True)[:size]
-    if order.shape[0] < size:
-        from weft.numpy.padding import pad
-        order = pad(order, (0, size - order.shape[0]))
-    valid = uf.less(layout.broadcasted_iota(np.dtype(np.int32), (size,), 0), rd.sum(mask))
+    int_ = dtypes.default_int_dtype()
+    slots = choosing.where(mask, uf.subtract(rd.cumsum(mask, dtype=int_), 1), size)      # what is zero has none
+    numbers = uf.add(layout.broadcasted_iota(int_, (a.size,), 0), 1)
+    # sums, which parts of a split array can add to apart: nothing falls on the same slot but zero
+    order = uf.subtract(zeros((builtins.max(size, 1),), int_).at[slots].add(numbers, mode="drop")[:size], 1)
+    valid = uf.greater_equal(order, 0)
     out = []
     stride = a.size
     fills = fill_value if isinstance(fill_value, tuple) else (fill_value,) * a.ndim
