@@ -86,16 +86,17 @@ def test_every_task_runs_once(tasks):
     assert count_calls(tasks["count"], 3000, 0) == []
 
 
-def test_many_tasks_run_once(tasks):
-    """More than the halves of a ticket count."""
-    counts = table(200_000)
+@pytest.mark.parametrize("n", [65_535, 65_536, 65_537, 200_000])
+def test_many_tasks_run_once(tasks, n):
+    """As many as the halves of a ticket count, and more."""
+    counts = table(n)
     pool.parallel_for(tasks["count"], ctypes.addressof(counts), len(counts))
     assert set(counts) == {1}
 
 
 def test_the_caller_works_from_the_front_and_others_from_the_back(tasks):
     """So that a thread meets what it wrote in the job before."""
-    for n in [2, 7, 255] * 50:
+    for n in [2, 7, 255, 65_535] * 50:
         who = table(n)
         pool.parallel_for(tasks["whose"], ctypes.addressof(who), n)
         odd = [(w - 1) % 2 for w in who]

@@ -7,9 +7,10 @@
 ; One job is shared at a time; its tasks are handed out by a ticket, epoch << 32 | taken from the back << 16 | taken from the
 ; front, that is claimed by compare-and-swap: a thread that read the fields of an older job cannot win a task of a newer one.
 ; The caller takes tasks from the front and every other worker from the back: job after job, each finds in its own caches what
-; it wrote there. 256 tasks and more are work on what no such cache holds, and memory likes its order kept: all are taken from
-; the front, and those 32 bits are one number. The caller takes part and never waits for a worker that claimed nothing. A caller
-; that finds the pool taken (a nested call, another thread) runs its own tasks inline. `wid` is below the number of threads and never shared by two tasks of one call at one time.
+; it wrote there, and where cores have a last cache of their own these hold tens of megabytes. Of 65536 tasks and more all are taken
+; from the front, and those 32 bits are one number. The caller takes part and never waits for a worker that claimed nothing. A
+; caller that finds the pool taken (a nested call, another thread) runs its own tasks inline. `wid` is below the number of threads
+; and never shared by two tasks of one call at one time.
 ;
 ; Placeholders in braces are filled in by pool.py for the architecture.
 
@@ -66,7 +67,7 @@ look:
   %front = and i64 %t, 65535
   %back = lshr i64 %both, 16
   %sum = add i64 %front, %back
-  %few = icmp ult i64 %n, 256
+  %few = icmp ult i64 %n, 65536
   %taken = select i1 %few, i64 %sum, i64 %both
   %more = icmp ult i64 %taken, %n
   br i1 %more, label %claim, label %out
