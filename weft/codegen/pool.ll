@@ -126,7 +126,7 @@ exit:
 }
 
 ; Create the workers, with all signals blocked so that they reach Python's own threads. Called under @busy.
-define internal void @start(i64 %threads) noinline optnone {
+define internal void @start(i64 %threads) {
 entry:
   %all = alloca [16 x i64], align 16
   %old = alloca [16 x i64], align 16
@@ -286,7 +286,7 @@ ret:
 }
 
 ; Ask the workers to return; later calls run on their callers alone.
-define void @weft_pool_stop() noinline optnone {
+define void @weft_pool_stop() {
   store atomic i32 1, ptr @stopping seq_cst, align 4
   %w = atomicrmw add ptr @word, i32 1 seq_cst
   %r = call i64 (i64, ...) @syscall(i64 ${futex}, ptr @word, i32 129, i32 2147483647, ptr null, ptr null, i32 0)
@@ -294,7 +294,7 @@ define void @weft_pool_stop() noinline optnone {
 }
 
 ; In a forked child no worker exists, and a job that another thread had posted is not ours.
-define void @weft_pool_forked() noinline optnone {
+define void @weft_pool_forked() {
   store atomic i64 0, ptr @job_size seq_cst, align 8
   store atomic i32 0, ptr @sleepers seq_cst, align 4
   store atomic i32 0, ptr @weft_pool_alive seq_cst, align 4
@@ -306,7 +306,7 @@ define void @weft_pool_forked() noinline optnone {
 
 ; Scratch blocks are kept in eight slots between calls, so that their pages stay mapped. A block holds its size in its first
 ; word; its data begins 64 bytes later.
-define ptr @weft_scratch_take(i64 %n) noinline optnone {
+define ptr @weft_scratch_take(i64 %n) {
 entry:
   %need = add i64 %n, 64
   br label %look
@@ -364,7 +364,7 @@ found:
   ret ptr %data
 }
 
-define void @weft_scratch_give(ptr %data) noinline optnone {
+define void @weft_scratch_give(ptr %data) {
 entry:
   %b = getelementptr i8, ptr %data, i64 -64
   %size = load i64, ptr %b
