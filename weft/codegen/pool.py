@@ -24,7 +24,7 @@ from weft.codegen import objects, target
 from weft.codegen._link import Part, compile_apart, link, order, text_of
 from weft.codegen.loader import architecture
 from weft.codegen.objects import Order
-from weft.util.threads import wanted as wanted_threads
+from weft.util.threads import Beside, wanted as wanted_threads
 
 _EXPORTS = (
     "weft_parallel_for",
@@ -74,7 +74,7 @@ _lock = threading.RLock()
 if hasattr(os, "register_at_fork"):  # no fork in the midst of the making, so that a child finds the lock free
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _made: list[dict[str, int]] = []  # one pool, once it is made
-_ahead: list[threading.Thread] = []  # who loads LLVM, and compiles the pool, before anybody asks
+_ahead: list[Beside] = []  # who loads LLVM, and compiles the pool, before anybody asks
 
 
 def _allowed_cpus() -> frozenset[int]:
@@ -120,8 +120,7 @@ class _Look:
 def look_ahead() -> None:
     """Where nothing was ever compiled, load LLVM beside what the process does next, and compile the pool in its first pause."""
     if target.is_new() and not _ahead:
-        _ahead.append(threading.Thread(target=_compile_ahead, daemon=True))
-        _ahead[0].start()
+        _ahead.append(Beside(_compile_ahead))
         atexit.register(_look_no_more)
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from weft.codegen import cache, llvm_c, loader
 from weft.util.record import field, record
+from weft.util.threads import Beside
 
 if TYPE_CHECKING:
     from llvmlite.binding import LLJIT, ResourceTracker
@@ -185,9 +186,7 @@ def emit_objects(modules: Sequence[tuple[Callable[[], str], bool]], target: Targ
 
     with _lock:
         longest = _next_text(modules, unwritten, written, made) if llvm_c.is_loaded() else None
-        others = [threading.Thread(target=_load_and, args=(work, i)) for i in range(1, min(threads, len(modules)))]
-        for other in others:
-            other.start()
+        others = [Beside(_load_and, work, i) for i in range(1, min(threads, len(modules)))]
         work(0, longest)
         if meanwhile is not None:
             meanwhile()
