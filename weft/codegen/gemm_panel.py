@@ -13,7 +13,7 @@ from weft.codegen.gemm_shapes import LINE_BEATS, ROW_COUNTS, kernel_name, shapes
 from weft.codegen.gemm_tail import Ends
 from weft.codegen.gemm_types import Recipe
 from weft.codegen.gemm_way import Task, pieces_of
-from weft.codegen.gemm_words import IN_RUNS, SHARED, Word
+from weft.codegen.gemm_words import BAND_ZERO, IN_RUNS, SHARED, Word
 from weft.util.record import record
 
 
@@ -138,7 +138,17 @@ def multiply_panel(f: Task, recipe: Recipe, t: Tile, p: Panel, wanted: Collectio
             f.when(to_finish, lambda: t.ends.take(made, row_bytes, f.at(c_panel, f.mul(i, cms)), cms, cns, **place))
         return [f.add(i, piece.new)]
 
-    f.loop(0, pieces.count, 1, rows, [("i64", "0")])
+    first, count = _wanted_pieces(f, recipe.rows, t, p.col, cols, pieces.count) if "band" in wanted else ("0", pieces.count)
+    f.loop(first, count, 1, rows, [("i64", f.mul(first, recipe.rows))])
+
+
+def _wanted_pieces(f: Task, most: int, t: Tile, col: str, cols: str, count: str) -> tuple[str, str]:
+    """The pieces of a tile of which somebody reads anything in a panel: from the first to the one that is none any more."""
+    here = f.add(t.i0, BAND_ZERO)
+    first = f.min(f.sub(f.max(f.add(col, f.d(Word.BAND_FROM)), here), here), t.rows)
+    end = f.sub(f.max(f.add(f.add(col, cols), f.d(Word.BAND_TO)), here), here)
+    # (where all rows but few of the last ones are wanted, these are in the first of the smaller pieces)
+    return f.div(first, most), f.pick(f.less(end, t.rows), f.ceil_div(end, most), count)
 
 
 @record

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from weft.codegen import gemm_asm
 from weft.codegen.gemm_shapes import ROW_COUNTS, kernel_name, shapes
 from weft.codegen.gemm_types import Recipe
-from weft.codegen.gemm_words import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word, way, ways
+from weft.codegen.gemm_words import ALONG, BAND_ZERO, DIRECT, IN_RUNS, PRIVATE, SHARED, Word, way, ways
 
 
 def all_pieces(recipe: Recipe) -> frozenset[str]:
@@ -22,7 +22,7 @@ def all_pieces(recipe: Recipe) -> frozenset[str]:
     named += [] if recipe.is_complex or recipe.quads else ["along", "along_row"]
     packs_a = [] if recipe.quads else ways(recipe, "a")
     said = [f"{name}={value}" for name in _TOLD for value in (*range(_MOST_TOLD + 1), "many")]
-    return frozenset([*named, "add", "back", "blocks", "finish", "tail", *packs_a, *ways(recipe, "b"), *said])
+    return frozenset([*named, "add", "back", "band", "blocks", "finish", "tail", *packs_a, *ways(recipe, "b"), *said])
 
 
 def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
@@ -39,6 +39,7 @@ def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     found = ["along" if words[Word.M] > 1 else "along_row"] if along else [kernel_name(r, *shape, in_runs) for r in rows for shape in used]
     found += ["add"] if words[Word.PARTS] > 1 else []
     found += ["back"] if words[Word.BACK] else []
+    found += ["band"] if (words[Word.BAND_FROM], words[Word.BAND_TO]) != (0, 2 * BAND_ZERO) else []
     found += ["blocks"] if words[Word.BLOCKS] > 1 else []
     found += ["tail"] if words[Word.TAIL_ARGS] else [] if words[Word.SIMPLE] else ["finish"]
     found += [] if words[Word.A_DIRECT] else [way(recipe, "a", words)]

@@ -15,7 +15,7 @@ from weft.codegen import gemm_asm
 from weft.codegen.gemm_problem import Problem, fold, is_dot, orient
 from weft.codegen.gemm_shapes import SPARE_ROWS, STREAMS
 from weft.codegen.gemm_types import Recipe
-from weft.codegen.gemm_words import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
+from weft.codegen.gemm_words import ALONG, BAND_ZERO, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
 from weft.util.record import record, replace
 
 # Sizes in bytes and steps that suit caches of 32-48 KiB, 1 MiB and up.
@@ -71,7 +71,7 @@ def runs_as_batch(p: Problem, recipe: Recipe) -> Problem:
     for e, stride in p.rows:
         step //= e
         dims.append((e, stride, 0, step))
-    apart = replace(p, m=run, rows=(), batch=(*p.batch, *dims))
+    apart = replace(p, m=run, rows=(), band=None, batch=(*p.batch, *dims))
     return apart if _a_direct(apart, recipe, _block_steps(apart, recipe)) else p
 
 
@@ -418,6 +418,8 @@ def _words(p: Problem, chosen: dict[int, int]) -> tuple[int, ...]:
     words[Word.ROW_RUN] = max(p.m // math.prod(e for e, _ in p.rows), 1)
     words[Word.COL_RUN] = max(p.n // math.prod(e for e, _ in p.cols), 1)
     words[Word.SWAPPED], words[Word.B_SHARE], words[Word.BATCH] = int(p.swapped), p.b_share, p.batches
+    low, high = p.band or (-BAND_ZERO, BAND_ZERO)
+    words[Word.BAND_FROM], words[Word.BAND_TO] = BAND_ZERO - high, BAND_ZERO - low
     named = p.tail_streams
     words[Word.TAIL_STREAMS] = sum([(named[i % len(named)] + 1) << 8 * i for i in range(STREAMS if named else 0)])
     for word, value in chosen.items():

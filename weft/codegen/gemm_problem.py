@@ -36,6 +36,7 @@ class Problem:
     outer: tuple[tuple[int, int, int], ...]
     rows: tuple[tuple[int, int], ...] = ()
     cols: tuple[tuple[int, int], ...] = ()
+    band: tuple[int, int] | None = None  # C is read where low <= n - m <= high
     tail_args: int | None = None  # None: C is written
     tail_streams: tuple[int, ...] = ()  # places of those that lie as C does
     swapped: bool = False  # A and B have changed places
@@ -67,6 +68,7 @@ class Problem:
             outer=tuple((e, b, a) for e, a, b in self.outer),
             rows=self.cols,
             cols=self.rows,
+            band=self.band and (-self.band[1], -self.band[0]),
             swapped=not self.swapped,
         )
 
@@ -85,6 +87,7 @@ def problem_of(step: Gemm, recipe: Recipe) -> Problem:
         tuple((e, a * i, b * i) for e, a, b in step.outer_k if e != 1),
         tuple((e, a * i) for e, a in step.a_rows if e != 1),
         tuple((e, b * i) for e, b in step.b_cols if e != 1),
+        step.band,
         None if step.tail is None else len(step.tail_args),
         _streams(step, o),
     )
@@ -142,6 +145,7 @@ def fold(p: Problem, recipe: Recipe) -> Problem:
         a=a,
         b=b,
         c=c,
+        band=p.band if (m, n) == (p.m, p.n) else None,
         batch=tuple(sorted(_merge(sorted(batch, key=lambda d: d[3])), key=lambda d: (d[2] == 0, -d[3]))),
     )
 

@@ -76,11 +76,16 @@ class Word:
     SUMS_ROWS = 55  # of each panel that a tile keeps
     TAIL_STREAMS = 56  # which of a tail's arguments are asked for ahead: a byte for each of `STREAMS`, one more than its place; or 0
     SUMS_STRIDE = 57  # bytes between its rows of sums
-    LISTS = 58
+    BAND_FROM = 58  # of column n rows m are read where n + this <= m + BAND_ZERO <= n + the next
+    BAND_TO = 59
+    LISTS = 60
 
 
 #: index of the pointers that the caller stores: A, B, C, the tail's function (null when there is none)
 POINTERS = (Word.A, Word.B, Word.C, Word.TAIL)
+
+#: what keeps differences of rows and columns from being negative
+BAND_ZERO = 1 << 40
 
 #: rows of A lie in runs, or what is summed does, and the kernels find them by lists
 IN_RUNS = 2

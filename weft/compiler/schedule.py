@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,7 +28,11 @@ from weft.ir.loops import Kernel
 from weft.util import dtypes
 from weft.util.record import record, replace
 
+if TYPE_CHECKING:
+    from weft.compiler import special
+
 MOST_LOWERED = 4096
+NARROWEST_BAND = 32        # rows and columns of a product of which it pays to leave out what nobody reads
 _lowered: dict[tuple, tuple] = {}      # lowered kernels by what they compute
 
 
@@ -105,6 +110,8 @@ def schedule(jaxpr: Jaxpr, donated: Sequence[int] = ()) -> Scheduled:
 
 class Body(Homes):
     """The steps of one jaxpr: the program, or the inside of a loop or branch."""
+
+    bands: dict | None = None           # of the values that are read within some only, once somebody asks
 
     def run(self) -> list[Ref]:
         """Add the steps; where the results lie."""
@@ -305,6 +312,15 @@ class Body(Homes):
             kernel, reads = special.update_kernel(eqn)
             self.plan.launch(kernel, [self.ref(eqn.invars[i]) for i in reads], [target])
 
+    def _band(self, result: Var, dot: special.Contraction) -> tuple[int, int] | None:
+        """Between which differences of column and row a product is read, if masks of positions tell."""
+        if min(dot.m, dot.n) < NARROWEST_BAND or not any(eqn.primitive.name == "select_n" for eqn in self.jaxpr.eqns):
+            return None
+        from weft.compiler import bands
+        if self.bands is None:
+            self.bands = bands.read(self.jaxpr)
+        return dot.band(result.aval.shape, self.bands.get(result, {}))
+
     def _contract(self, eqn: Eqn, group: Group | None = None) -> None:
         """A matmul, and the group that is its tail."""
         from weft.compiler import special
@@ -315,10 +331,11 @@ class Body(Homes):
         in_type, out_type = (type_name(v.aval.dtype) for v in (eqn.invars[0], eqn.outvars[0]))
         acc = special.accumulator(in_type, out_type)
         self.plan.gemms += 1
+        band = None if group is not None else self._band(eqn.outvars[0], dot)
 
         def gemm(a, b, c, out_type: str, tail=None, args=()) -> P.Gemm:
             return P.Gemm(dot.m, dot.n, dot.k, a, b, c, dot.a_strides, dot.b_strides, dot.c_strides, in_type, acc, out_type,
-                          dot.batch, dot.outer_k, dot.a_rows, dot.b_cols, tail, args)
+                          dot.batch, dot.outer_k, dot.a_rows, dot.b_cols, band, tail, args)
 
         if group is None:
             c = self.result(eqn.outvars[0])

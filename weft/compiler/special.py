@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from weft.compiler.classify import row_major
 from weft.compiler.emit import Emitter
@@ -11,6 +12,9 @@ from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Eqn, Literal
 from weft.ir.loops import Buf, Expr, Kernel, Store
 from weft.util.errors import CallbackError, describe
+
+if TYPE_CHECKING:
+    from weft.compiler.bands import Bands
 
 PARALLEL_BYTES = 1 << 17
 FEWEST_LANES = 8           # neighbours in a matmul's result that are worth more than many rows
@@ -129,6 +133,18 @@ class Contraction:
     def shape(self) -> tuple:
         """What tells positions in the result: equal ones have equal tails."""
         return self.m, self.n, self.c_strides, tuple((e, c) for e, _, _, c in self.batch)
+
+    def band(self, shape: tuple[int, ...], known: Bands) -> tuple[int, int] | None:
+        """What is known of the difference of column and row where the result, of this shape, is read."""
+        sides = list(zip(shape, row_major(shape)))
+        rows, cols = (self.m, self.c_strides[0]), (self.n, self.c_strides[1])
+        for (i, j), (low, high) in known.items():
+            if (sides[j], sides[i]) == (rows, cols):
+                i, j, low, high = j, i, -high, -low
+            if (sides[i], sides[j]) == (rows, cols):
+                low, high = max(low, 1 - self.m), min(high, self.n - 1)
+                return None if (low, high) == (1 - self.m, self.n - 1) else (low, high)
+        return None
 
     def _exchange(self) -> None:
         self.m, self.n, self.a_rows, self.b_cols = self.n, self.m, self.b_cols, self.a_rows

@@ -51,6 +51,8 @@ class Gemm:
     each, outermost first, and `a_strides[0]` holds for runs of m / product of those; `b_cols` does so for columns of B.
     `acc_type` is the accumulator (f32 for f16/bf16/f32, f64, i32, ...); results are rounded once to `out_type`.
 
+    With a `band`, C is read only where low <= n - m <= high; it need not be written elsewhere.
+
     With a `tail`, C is not written (`c` is None). That kernel is run on every tile of finished sums, while they are hot.
     Its buffers are the sums (of `acc_type`), a `PLACE` of six i64, and `tail_args`.
     """
@@ -70,6 +72,7 @@ class Gemm:
     outer_k: tuple[tuple[int, int, int], ...] = ()
     a_rows: tuple[tuple[int, int], ...] = ()
     b_cols: tuple[tuple[int, int], ...] = ()
+    band: tuple[int, int] | None = None
     tail: Kernel | None = None
     tail_args: tuple[BufRef, ...] = ()
 

@@ -93,12 +93,13 @@ def _gemm(step: Gemm, name_of) -> str:
     batch = "".join(f" batch {extent}" for extent, *_ in step.batch)
     outer = "".join(f" outer {extent}" for extent, *_ in step.outer_k)
     runs = "".join(f" {name} of {extent}" for name, dims in (("rows", step.a_rows), ("cols", step.b_cols)) for extent, _ in dims)
+    band = f" band {step.band[0]}..{step.band[1]}" if step.band else ""
     types = step.in_type if step.in_type == step.out_type else f"{step.in_type}->{step.out_type}"
     if step.tail is None:
         result = f"{_ref(step.c)} = {_ref(step.a)} * {_ref(step.b)}"
     else:
         result = f"{_ref(step.a)} * {_ref(step.b)} to {name_of(step.tail)}({', '.join(map(_ref, step.tail_args))})"
-    return f"gemm {types} {sizes}{batch}{outer}{runs}: {result}"
+    return f"gemm {types} {sizes}{batch}{outer}{runs}{band}: {result}"
 
 
 def _argument(argument) -> str:

@@ -1,0 +1,91 @@
+"""Matmuls of which a band is read: the same bits inside, and nothing made that is far outside."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.codegen.test_gemm import DTYPES, run, values
+from weft.codegen import gemm
+from weft.codegen.gemm_types import Recipe
+from weft.codegen.gemm_words import DIRECT, PRIVATE, SHARED, Word
+from weft.ir.program import BufRef, Gemm
+from weft.util.record import replace
+
+FAR = 1 << 39
+BANDS = [(-FAR, 0), (0, FAR), (-16, 0), (-100, 37), (5, 5), (-FAR, -90), (3, FAR), (70, 60)]
+
+
+def product(m, n, k, types=("f32",) * 3, batch=(), order="mn", b_order="kn"):
+    """A step and its operands; C is of sevens."""
+    rng = np.random.default_rng(m + n + k)
+    a, b = values(rng, (*batch, m, k), types[0]), values(rng, (*batch, k, n) if b_order == "kn" else (*batch, n, k), types[0])
+    c = np.full((*batch, m, n), 7, DTYPES[types[2]])
+    dims = [(e, *(math.prod([*batch[i + 1:], *size]) for size in ((m, k), (k, n), (m, n)))) for i, e in enumerate(batch)]
+    strides = (n, 1) if order == "mn" else (1, m)
+    step = Gemm(m, n, k, BufRef(0), BufRef(1), BufRef(2), (k, 1), (n, 1) if b_order == "kn" else (1, k), strides, *types, tuple(dims))
+    return step, a, b, c
+
+
+def turned(c, order):
+    """C as rows and columns, whatever the order in memory."""
+    return c if order == "mn" else np.swapaxes(c.reshape(*c.shape[:-2], c.shape[-1], c.shape[-2]), -1, -2)
+
+
+def within(m, n, low, high):
+    apart = np.arange(n) - np.arange(m)[:, None]
+    return (low <= apart) & (apart <= high)
+
+
+@pytest.mark.parametrize("types", [("f32",) * 3, ("f64",) * 3, ("bf16", "f32", "bf16"), ("i8", "i32", "i32"), ("c64",) * 3], ids="-".join)
+@pytest.mark.parametrize("order", ["mn", "nm"])
+def test_what_is_read_has_the_bits_of_the_whole_product(types, order):
+    sizes = [(130, 200, 40, (), "kn"), (77, 75, 1100, (2,), "nk"), (301, 64, 9, (2, 3), "kn"), (33, 190, 70, (), "nk"),
+             (7, 100, 5, (), "kn"), (300, 300, 64, (), "nk")]
+    for m, n, k, batch, b_order in sizes:
+        step, a, b, c = product(m, n, k, types, batch, order, b_order)
+        run(step, a, b, c)
+        for band in BANDS:
+            part = np.full_like(c, 7)
+            run(replace(step, band=band), a, b, part)
+            there = np.broadcast_to(within(m, n, *band), (*batch, m, n))
+            np.testing.assert_array_equal(turned(part, order)[there], turned(c, order)[there])
+
+
+@pytest.mark.parametrize("m, n, k, mode", [
+    (192, 192, 64, (DIRECT, PRIVATE)), (510, 900, 700, (SHARED, PRIVATE)), (96, 300, 2000, (SHARED,)), (18, 300, 700, (DIRECT,))])
+def test_only_pieces_that_meet_the_band_are_made(m, n, k, mode):
+    """A piece is as many rows and columns as a register tile has; blocks of k all leave out the same."""
+    recipe = Recipe("f32", "f32", "f32", gemm.machine())
+    for band in BANDS[:-1]:     # (a piece may meet an empty band)
+        step, a, b, c = product(m, n, k)
+        words = run(replace(step, band=band), a, b, c)[1]
+        there, rows, cols = within(m, n, *band), recipe.rows, recipe.panel_cols
+        met = np.zeros((m, n), bool)
+        for i in range(0, m, rows):
+            for j in range(0, n, cols):
+                met[i:i + rows, j:j + cols] = there[i:i + rows, j:j + cols].any()
+        assert words[Word.SWAPPED] == 0 and m % rows == 0
+        if recipe.machine.vector_bytes == 64:
+            assert words[Word.B_MODE] in mode
+        np.testing.assert_array_equal(c == 7, ~met)
+
+
+def test_sizes_and_their_ends():
+    for size in range(33, 71):
+        for m, n in ((size, 65), (65, size)):
+            step, a, b, c = product(m, n, 20)
+            run(step, a, b, c)
+            for band in [(-FAR, 0), (-3, 2), (0, FAR), (30, FAR)]:
+                part = np.full_like(c, 7)
+                run(replace(step, band=band), a, b, part)
+                there = within(m, n, *band)
+                np.testing.assert_array_equal(part[there], c[there])
+
+
+def test_a_batch_that_becomes_rows_has_no_band():
+    """Batch elements with the same B are rows of one product: the difference of row and column says nothing there."""
+    step, a, b, c = product(40, 66, 30, batch=(3,))
+    step = replace(step, batch=((3, 1200, 0, 2640),), band=(-FAR, 0))
+    run(step, a, b[0], c)
+    np.testing.assert_allclose(c, a @ b[0], rtol=1e-4, atol=1e-4)

@@ -1,0 +1,132 @@
+"""Products of which masks of positions let nobody read more than a band: which are known, and that values are the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from tests.compiler.machine import check
+from weft import lax, nn
+from weft.compiler import bands
+from weft.compiler.schedule import walk
+from weft.compiler.simplify import simplify
+from weft.ir.program import Gemm
+
+RNG = np.random.default_rng(0)
+N = 70
+Q, K, V = (RNG.standard_normal((2, N, 8)).astype(np.float32) for _ in range(3))
+ROW, COL = np.arange(N)[:, None], np.arange(N)
+ROWS = lambda: wnp.arange(N)[:, None]
+COLS = lambda: wnp.arange(N)
+
+
+def attention(mask):
+    """Scores are read where the mask says."""
+    def f(q, k, v):
+        scores = wnp.einsum("bqd,bkd->bqk", q, k) / 3
+        return wnp.einsum("bqk,bkd->bqd", nn.softmax(wnp.where(mask(), scores, -1e30), -1), v)
+    return f
+
+
+MASKS = {
+    # what masks say, and the least and the greatest difference of column and row
+    "causal": (lambda: ROWS() >= COLS(), (1 - N, 0)),
+    "turned": (lambda: COLS() <= ROWS(), (1 - N, 0)),
+    "strict": (lambda: COLS() < ROWS(), (1 - N, -1)),
+    "after": (lambda: ~(ROWS() > COLS()), (0, N - 1)),
+    "shifted": (lambda: ROWS() + 5 >= COLS(), (1 - N, 5)),
+    "window": (lambda: (ROWS() >= COLS()) & (ROWS() - COLS() <= 16), (-16, 0)),
+    "neither": (lambda: ~((ROWS() < COLS()) | (COLS() + 9 < ROWS())), (-9, 0)),
+    "diagonal": (lambda: ROWS() == COLS(), (0, 0)),
+    "with another": (lambda: (ROWS() >= COLS()) & (wnp.sin(COLS().astype("float32")) > 0), (1 - N, 0)),
+    "transposed": (lambda: (ROWS() >= COLS()).T, (0, N - 1)),
+    "broadcast": (lambda: wnp.broadcast_to((ROWS() >= COLS())[None], (2, N, N)), (1 - N, 0)),
+    "of bytes": (lambda: wnp.arange(N, dtype="int8")[:, None] >= wnp.arange(N, dtype="int8"), (1 - N, 0)),
+    "some columns": (lambda: (COLS() > 7)[None, :], None),
+    "either": (lambda: (ROWS() >= COLS()) | (COLS() == 3), None),
+    "scaled": (lambda: 2 * ROWS() >= COLS(), None),
+    "bytes that wrap": (lambda: wnp.arange(N, dtype="int8")[:, None] + np.int8(90) >= wnp.arange(N, dtype="int8"), None),
+    "unsigned below zero": (lambda: wnp.arange(N, dtype="uint32")[:, None] - np.uint32(5) >= wnp.arange(N, dtype="uint32"), None),
+    "everything": (lambda: ROWS() + N >= COLS(), None),
+}
+
+
+def gemms(scheduled):
+    return [step for step in walk(scheduled.program.steps) if isinstance(step, Gemm)]
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("native", [True, False])
+def test_masks(name, native):
+    mask, band = MASKS[name]
+    jaxpr = weft.make_jaxpr(attention(mask))(Q, K, V).jaxpr
+    scores, out = gemms(check(jaxpr, Q, K, V, native=native))
+    assert scores.band == band and out.band is None
+
+
+def test_the_other_side_of_a_mask():
+    f = lambda q, k: wnp.where(ROWS() >= COLS(), 0.0, wnp.einsum("bqd,bkd->bqk", q, k))
+    [step] = gemms(check(weft.make_jaxpr(f)(Q, K).jaxpr, Q, K))
+    assert step.band is None and step.tail is not None      # (what finishes the product itself reads all its sums)
+    f = lambda q, k: wnp.where(ROWS() >= COLS(), 0.0, wnp.einsum("bqd,bkd->bqk", q, k)).sum(-1)
+    [step] = gemms(check(weft.make_jaxpr(f)(Q, K).jaxpr, Q, K))
+    assert step.band == (1, N - 1)
+
+
+READERS = {
+    "a result": lambda s, low: (low.sum(-1), s),
+    "a sum of all": lambda s, low: (low.sum(-1), s.sum(-1)),
+    "as a mask": lambda s, low: wnp.where(s > 0, low, 1.0).sum(-1),
+    "another shape": lambda s, low: (low.sum(-1), wnp.sin(s.reshape(2, N * N)).sum(-1)),
+    "a wider mask": lambda s, low: (low.sum(-1), wnp.where(ROWS() + 9 >= COLS(), s, 0).max(-1)),
+    "a narrower one": lambda s, low: wnp.where(ROWS() - 9 >= COLS(), low, 0).sum(-1),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_all_who_read_count(name):
+    def f(q, k):
+        scores = wnp.einsum("bqd,bkd->bqk", q, k)
+        return READERS[name](scores, wnp.where(ROWS() >= COLS(), wnp.tanh(scores), 0))
+
+    [step] = gemms(check(weft.make_jaxpr(f)(Q, K).jaxpr, Q, K))
+    assert step.band == {"a wider mask": (1 - N, 9), "a narrower one": (1 - N, -9)}.get(name)
+
+
+def test_values_in_a_program():
+    def f(x):
+        y = wnp.exp(x)
+        return wnp.where(wnp.arange(9)[:, None] >= wnp.arange(9), y, 0.0)
+
+    program = simplify(weft.make_jaxpr(f)(np.ones((9, 9), np.float32)).jaxpr)
+    found = {eqn.primitive.name: bands.read(program).get(v) for eqn in program.eqns for v in eqn.outvars}
+    assert found["exp"] == {(0, 1): (-bands.MOST, 0)} and found["select_n"] is None
+    assert bands.read(program)[program.invars[0]] == found["exp"]
+
+
+def test_infinities_and_nans_outside_change_nothing():
+    """What is not read may be anything: keys that only masked queries meet."""
+    k = K.copy()
+    k[:, 40:] = [np.nan, np.inf, -np.inf, 0, 1, 2, 3, 4]
+    got = weft.jit(attention(MASKS["causal"][0]))(Q, k, V)[:, :40]
+    np.testing.assert_array_equal(got, weft.jit(attention(MASKS["causal"][0]))(Q, K, V)[:, :40])
+    assert np.isfinite(got).all()
+
+
+def test_gradients_and_api():
+    loss = lambda q, k, v: (attention(MASKS["causal"][0])(q, k, v) ** 2).sum()
+    jaxpr = weft.make_jaxpr(weft.grad(loss, (0, 1, 2)))(Q, K, V).jaxpr
+    assert [step.band for step in gemms(check(jaxpr, Q, K, V))].count((1 - N, 0)) == 1
+    f = lambda q, k, v: nn.dot_product_attention(q, k, v, is_causal=True, local_window_size=(4, 0))
+    x, y, z = (a.reshape(N, 2, 8) for a in (Q, K, V))
+    assert gemms(check(weft.make_jaxpr(f)(x, y, z).jaxpr, x, y, z))[0].band == (-4, 0)
+
+
+def test_in_a_loop():
+    def f(q, k, v):
+        return lax.scan(lambda c, x: (c + 1, attention(MASKS["causal"][0])(*[a[None] for a in x])), 0, (q, k, v))
+
+    found = gemms(check(weft.make_jaxpr(f)(Q, K, V).jaxpr, Q, K, V))
+    assert [step.band for step in found] == [(1 - N, 0), None]
