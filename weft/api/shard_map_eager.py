@@ -80,8 +80,6 @@ class ManualTrace(Trace):
         """Results on stacked values, for which types say nothing of axes."""
         if primitive.kind == "region":
             params = erase_params(params)
-            if "check_vma" in params:             # what is staged anew inside says nothing of axes, too
-                params["check_vma"] = False
         saved, _state.axis_env = _state.axis_env, self.below
         try:
             with set_trace(self.parent):

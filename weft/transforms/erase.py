@@ -1,6 +1,7 @@
 """Erasing what types say about varying axes, once the user's program is checked and differentiated.
 
-In, out: jaxprs that compute the same. No type carries axes over which it varies, and the casts between such types are gone.
+In, out: jaxprs that compute the same. No type carries axes over which it varies, the casts between such types are gone, and
+what is staged anew from the programs inside (batched, partitioned) tracks none either.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.types import ShapedArray
 
 NOWHERE: frozenset = frozenset()
+#: the parameter of an operation in whose program types tell what varies
+TRACKS = "check_vma"
 
 
 def erase(jaxpr: Jaxpr) -> Jaxpr:
@@ -20,7 +23,7 @@ def erase(jaxpr: Jaxpr) -> Jaxpr:
 
 def erase_params(params: dict) -> dict:
     """Parameters of an operation with the programs among them erased."""
-    return {name: _erased_value(value) for name, value in params.items()}
+    return {name: name != TRACKS and _erased_value(value) for name, value in params.items()}
 
 
 def plain(aval: ShapedArray) -> ShapedArray:
@@ -40,7 +43,7 @@ def _has_axes(jaxpr: Jaxpr) -> bool:
     """Whether any type, or a cast between types, speaks of varying axes."""
     if any(v.aval.vma for v in (*jaxpr.constvars, *jaxpr.invars, *jaxpr.outvars)):
         return True
-    return any(eqn.primitive.name == "pvary" or any(v.aval.vma for v in eqn.outvars)
+    return any(eqn.primitive.name == "pvary" or eqn.params.get(TRACKS) or any(v.aval.vma for v in eqn.outvars)
                or any(erase(inner) is not inner for _, inner in subjaxprs(eqn.params)) for eqn in jaxpr.eqns)
 
 
