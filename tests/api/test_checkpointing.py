@@ -5,7 +5,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft import lax
+from weft import custom_jvp, custom_vjp, lax
 from weft.api.checkpointing import checkpoint_name, print_saved_residuals
 from weft.ir.jaxpr import subjaxprs
 
@@ -125,3 +125,22 @@ def test_custom_gradient_with_several_arguments_and_trees():
     np.testing.assert_allclose(gx["a"], 14 * np.sin(X), rtol=1e-6)
     assert float(gs) == 0
     np.testing.assert_allclose(weft.vmap(weft.grad(lambda x: f({"a": x}, 2.0)))(X), 14 * np.sin(X), rtol=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["everything_saveable", "nothing_saveable", "dots_saveable"])
+@pytest.mark.parametrize("form", [custom_vjp, custom_jvp], ids=["vjp", "jvp"])
+def test_policies_keep_custom_rules_for_derivatives_of_higher_order(policy, form):
+    """The rule says that the slope of 3x is 2x: what a policy saves or computes again is differentiated by it, too."""
+    @form
+    def f(x):
+        return 3.0 * x
+
+    if form is custom_vjp:
+        f.defvjp(lambda x: (f(x), x), lambda x, ct: (2.0 * x * ct,))
+    else:
+        f.defjvp(lambda primals, tangents: (f(*primals), 2.0 * primals[0] * tangents[0]))
+    kept = weft.checkpoint(lambda x: f(x) ** 2, policy=getattr(weft.checkpoint_policies, policy))
+    x = 1.5
+    assert float(weft.grad(kept)(x)) == 2 * (3 * x) * 2 * x
+    assert float(weft.grad(weft.grad(kept))(x)) == 2 * (2 * x) * 2 * x + 2 * (3 * x) * 2
+    assert float(weft.jit(weft.grad(weft.grad(kept)))(x)) == 2 * (2 * x) * 2 * x + 2 * (3 * x) * 2

@@ -12,8 +12,8 @@ from weft.control.call_rules import make_call_rules
 from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive
 from weft.core.trace import Zero, is_undef
-from weft.ir.jaxpr import Jaxpr
-from weft.ir.rewrite import inline_calls
+from weft.ir.jaxpr import Eqn, Jaxpr
+from weft.ir.rewrite import inline_calls, is_call
 from weft.ops.placement import optimization_barrier
 from weft.transforms.linearize import Partial, partial_eval_jaxpr
 from weft.transforms.transpose import transpose_jaxpr
@@ -32,7 +32,13 @@ def saveable_by(policy: Callable | None) -> Callable:
 def _split(jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> Partial:
     """Partial evaluation under the policy: what it does not save is computed again by the unknown part."""
     policy = params["policy"]
-    return partial_eval_jaxpr(jaxpr if policy is None else inline_calls(jaxpr), unknown, saveable=saveable_by(policy))
+    return partial_eval_jaxpr(jaxpr if policy is None else inline_calls(jaxpr, _seen_through), unknown, saveable=saveable_by(policy))
+
+
+def _seen_through(eqn: Eqn) -> bool:
+    """Whether a policy is asked about the equations of a call: not where the call has rules of its own, for derivatives of higher
+    order read them."""
+    return is_call(eqn) and (eqn.primitive is remat_p or not eqn.primitive.attrs.get("only_derivatives"))
 
 
 make_call_rules(remat_p, _split)
