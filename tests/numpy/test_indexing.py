@@ -171,6 +171,29 @@ def test_scalar_bools_make_a_dim():
     np.testing.assert_array_equal(np.asarray(x.at[True].add(1)), X + 1)
 
 
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("index", [(np.array([2]), slice(0, 0)), (slice(None), np.zeros((0,), np.int32)), (None, np.array([[0], [5]]))],
+                         ids=str)
+def test_nothing_is_read_from_nothing_or_written_there(index, jit):
+    x = wnp.zeros((0, 3))
+    read, write = lambda x: x[index], lambda x: x.at[index].add(1.0)
+    if jit:
+        read, write = weft.jit(read), weft.jit(write)
+    if index[0] is not None:
+        assert read(x).size == 0
+    assert write(x).shape == (0, 3)
+
+
+@pytest.mark.parametrize("index", [0, np.array(0), (np.array(0), slice(0, 0))], ids=str)
+def test_a_position_in_nothing_is_out_of_bounds(index):
+    x = wnp.zeros((0, 3))
+    for use in (lambda x: x[index], weft.jit(lambda x: x[index]), lambda x: x.at[index].set(1.0)):
+        with pytest.raises(IndexError, match="out of bounds for axis 0 with size 0"):
+            use(x)
+    with pytest.raises(IndexError, match="out of bounds for axis 0 with size 0"):
+        weft.jit(lambda x, i: x[i])(x, 0)
+
+
 def test_traced_indices():
     x = wnp.asarray(X)
     np.testing.assert_array_equal(weft.jit(lambda i: x[i])(2), X[2])

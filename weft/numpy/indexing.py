@@ -145,7 +145,7 @@ def make_plan(shape: tuple[int, ...], index) -> Plan:
             if not _is_array(i):
                 plan.arrays[d] = _static_int(i.__index__(), shape[d], d)
             else:
-                plan.arrays[d] = _positions(i, shape[d])
+                plan.arrays[d] = _positions(i, shape[d], d)
             seen.append(k)
             plan.out_dims.append(("advanced",))
         else:
@@ -195,8 +195,10 @@ def _static_int(i: int, n: int, d: int) -> int:
     return i + n if i < 0 else i
 
 
-def _positions(i, n: int):
+def _positions(i, n: int, d: int):
     dtype = typeof(i).dtype
+    if n == 0 and not np.shape(i):
+        raise IndexError(f"index is out of bounds for axis {d} with size 0")
     if not dtypes.issubdtype(dtype, np.integer):
         if np.size(i) == 0 if not isinstance(i, Tracer) else False:
             return np.zeros(np.shape(i), np.int32)
@@ -306,8 +308,8 @@ def _read_points(x, dims, dynamic):
 
 def _read_gather(x, plan: Plan, dims, dynamic, mode, fill_value, indices_are_sorted, unique_indices):
     group = plan.group_shape
-    if 0 in group and any(x.shape[k] == 0 for k, d in enumerate(dims) if d in dynamic):
-        return reshape(x, result_shape(plan))      # nothing is read from where there is nothing to read
+    if 0 in x.shape and 0 in (shape := result_shape(plan)):
+        return reshape(x, shape)      # nothing is read from where there is nothing to read
     positions = stack_positions([dynamic[d] for d in dims if d in dynamic], group)
     collapsed = tuple(k for k, d in enumerate(dims) if d in dynamic)
     order = [o for o in plan.out_dims if o[0] != "new"]

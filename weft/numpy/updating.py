@@ -153,7 +153,7 @@ def setitem(x, index, values, scatter, indices_are_sorted=False, unique_indices=
     plan = make_plan(tuple(x.shape), index)
     shape = result_shape(plan)
     values = _fit_values(values, shape, plan)
-    if 0 in shape:
+    if 0 in shape or 0 in plan.shape:
         return x
     if plan.is_basic and not plan.ranges and scatter is ix.scatter and not plan.reversed and mode is None:
         return _write_slice(x, plan, values)
