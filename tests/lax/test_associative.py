@@ -126,3 +126,19 @@ def test_the_numpy_engine_scans_rows(axis, reverse):
 def test_an_axis_that_is_not_there_is_refused(shape, axis):
     with pytest.raises(ValueError, match=r"associative_scan: axis -?\d is out of bounds for an array of shape"):
         lax.associative_scan(wnp.add, wnp.ones(shape), axis=axis)
+
+
+@pytest.mark.parametrize("form", [weft.custom_jvp, weft.custom_vjp], ids=["jvp", "vjp"])
+def test_a_rule_of_the_function_is_its_derivative(form):
+    """The rule says that products have slope 10 in both factors."""
+    @form
+    def fn(x, y):
+        return x * y
+
+    if form is weft.custom_jvp:
+        fn.defjvp(lambda primals, tangents: (fn(*primals), 10.0 * (tangents[0] + tangents[1])))
+    else:
+        fn.defvjp(lambda x, y: (fn(x, y), None), lambda _, ct: (10.0 * ct, 10.0 * ct))
+    last = lambda x: lax.associative_scan(fn, x)[2]
+    np.testing.assert_array_equal(weft.grad(last)(wnp.array([2.0, 3.0, 5.0])), [100.0, 100.0, 10.0])
+    np.testing.assert_array_equal(weft.jit(weft.grad(last))(wnp.array([2.0, 3.0, 5.0])), [100.0, 100.0, 10.0])

@@ -307,3 +307,12 @@ def test_rules_that_close_over_what_is_differentiated_are_refused(jit):
     with pytest.raises(weft.errors.UnexpectedTracerError, match="Pass the value as an argument"):
         jit(weft.grad(loss, (0, 1)))(x, w)
     np.testing.assert_allclose(jit(weft.grad(loss))(x, w), np.cos(np.arange(3.0)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, weft.jit, lambda f: lambda x: weft.lax.scan(lambda c, _: (f(c), None), x, None, length=2)],
+                         ids=["eager", "jit", "scan"])
+def test_forward_mode_of_a_reverse_rule_is_refused(wrap):
+    f = weft.custom_vjp(lambda x: 2.0 * x)
+    f.defvjp(lambda x: (f(x), None), lambda _, ct: (2.0 * ct,))
+    with pytest.raises(TypeError, match="does not apply to custom_vjp functions"):
+        wrap(lambda x: weft.jvp(f, (x,), (x,))[1])(1.0)

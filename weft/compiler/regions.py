@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 def write(body: Body, eqn: Eqn) -> None:
     """Add the steps of an equation of control flow."""
-    how = _WRITE.get(eqn.primitive.name)
-    if how is None:
-        raise NotImplementedError(f"compile: control flow primitive {eqn.primitive.name!r} has no schedule.")
+    how = _WRITE.get(eqn.primitive.name) or eqn.primitive.rule("lower")      # which says why there is none
     how(body, eqn)
 
 

@@ -13,7 +13,7 @@ from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive
 from weft.core.trace import Zero, is_undef
 from weft.ir.jaxpr import Eqn, Jaxpr
-from weft.ir.rewrite import inline_calls, is_call
+from weft.ir.rewrite import inline_calls, is_transparent
 from weft.ops.placement import optimization_barrier
 from weft.transforms.linearize import Partial, partial_eval_jaxpr
 from weft.transforms.transpose import transpose_jaxpr
@@ -36,9 +36,8 @@ def _split(jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> Partial:
 
 
 def _seen_through(eqn: Eqn) -> bool:
-    """Whether a policy is asked about the equations of a call: not where the call has rules of its own, for derivatives of higher
-    order read them."""
-    return is_call(eqn) and (eqn.primitive is remat_p or not eqn.primitive.attrs.get("only_derivatives"))
+    """Whether a policy is asked about the equations of a call: not if it has a rule, which derivatives of higher order need."""
+    return is_transparent(eqn) or eqn.primitive is remat_p
 
 
 make_call_rules(remat_p, _split)

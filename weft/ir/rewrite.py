@@ -56,6 +56,11 @@ def is_call(eqn: Eqn) -> bool:
     return eqn.primitive.attrs.get("call_like", False) and isinstance(eqn.params.get("jaxpr"), Jaxpr)
 
 
+def is_transparent(eqn: Eqn) -> bool:
+    """Whether derivatives, too, see nothing but the program that is called."""
+    return is_call(eqn) and not eqn.primitive.attrs.get("only_derivatives")
+
+
 def inline_calls(jaxpr: Jaxpr, should_inline: Callable[[Eqn], bool] = is_call) -> Jaxpr:
     """Replace calls by the equations of what they call, at every depth of calls (not inside scan, while, cond)."""
     if not any(should_inline(eqn) for eqn in jaxpr.eqns):

@@ -18,7 +18,7 @@ from weft.core.stage import stage
 from weft.core.trace import Zero, typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.jaxpr import Jaxpr, Literal, Var
-from weft.ir.rewrite import inline_calls, params_key
+from weft.ir.rewrite import inline_calls, is_transparent, params_key
 from weft.ir.types import ShapedArray
 from weft.ops import families, layout, slicing
 from weft.ops.families import ScanSpec, shape_error, zero_tangent
@@ -51,7 +51,7 @@ def combination(fn: Callable, avals: Sequence[ShapedArray]) -> Combination | Non
     shape, count = avals[0].shape, len(avals)
     if any(a.shape != shape for a in avals):
         return None
-    whole = inline_calls(stage(lambda *xs: fn(xs[:count], xs[count:]), [*avals, *avals]))
+    whole = inline_calls(stage(lambda *xs: fn(xs[:count], xs[count:]), [*avals, *avals]), is_transparent)
     if whole.constvars or [(a.shape, a.dtype) for a in whole.out_avals] != [(a.shape, a.dtype) for a in avals]:
         return None
     sizes: dict[Var, int] = {}

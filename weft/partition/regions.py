@@ -17,7 +17,7 @@ from weft.ir.jaxpr import Eqn, Jaxpr
 from weft.partition import emit
 from weft.partition.cost import Why, collective_bytes
 from weft.partition.pending import variables
-from weft.partition.propagate import call_jaxpr, free_axes, region_jaxprs
+from weft.partition.propagate import call_jaxpr, free_axes
 from weft.partition.reshard import Placement, Step
 from weft.partition.spmd import LocalTrace, NotPending, Origin, Partitioner, Value
 from weft.transforms.batch import collective_axes
@@ -38,7 +38,7 @@ def region(outer: Partitioner, eqn: Eqn) -> list[Value]:
     inner = call_jaxpr(eqn)
     if inner is not None:
         return outer.run(inner, values)
-    raise NotImplementedError(f"partition: operation {name!r} holding {len(region_jaxprs(eqn.params))} programs")
+    return eqn.primitive.rule("partition")(outer, eqn, values)      # which says why there is none
 
 
 def shard_map(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
