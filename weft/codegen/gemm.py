@@ -133,7 +133,8 @@ def ensure(symbol: str, wanted: frozenset[str] | None = None, draft: bool = Fals
 def orders(symbol: str, wanted: frozenset[str], draft: bool = False) -> list[Order]:
     """What to prepare before `ensure` is called."""
     have = _to_make(symbol, wanted, draft)
-    return [] if have is None else [*pool.orders(), *map(order, parts(symbol, machine(), have, draft))]
+    # the driver first, which takes longest where kernels and packers are assembled
+    return [] if have is None else [*pool.orders(), *map(order, reversed(parts(symbol, machine(), have, draft)))]
 
 
 def stored(symbol: str, wanted: frozenset[str], draft: bool = False) -> list[str]:
