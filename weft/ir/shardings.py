@@ -136,9 +136,7 @@ class Sharding:
         shape = tuple(int(s) for s in global_shape)
         local = self.shard_shape(shape)
         layout = layout_of(self, len(shape))
-        return {device: tuple(slice(None) if n == 1 else slice(p * s, (p + 1) * s)
-                              for p, s, n in zip(position, local, layout.splits))
-                for device, position in zip(layout.devices, layout.positions)}
+        return {device: block_index(position, local, layout.splits) for device, position in zip(layout.devices, layout.positions)}
 
     def addressable_devices_indices_map(self, global_shape: Sequence[int]) -> Mapping[Any, Index]:
         """`devices_indices_map` for the devices that this process drives."""
@@ -153,6 +151,15 @@ class Sharding:
         if self is other:
             return True
         return self.memory_kind == other.memory_kind and layout_of(self, ndim) == layout_of(other, ndim)
+
+
+def block_index(position: Shape, local: Shape, splits: Shape) -> Index:
+    """The slices that make the block at a grid `position`, when dims are cut into `splits` blocks of shape `local`.
+
+    >>> block_index((2, 0), (4, 5), (8, 1))
+    (slice(8, 12, None), slice(None, None, None))
+    """
+    return tuple([slice(None) if n == 1 else slice(p * s, (p + 1) * s) for p, s, n in zip(position, local, splits)])
 
 
 @lru_cache(maxsize=4096)

@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from weft.ir.explicit import type_sharding
-from weft.ir.shardings import Sharding, SingleDeviceSharding
+from weft.ir.shardings import Sharding, SingleDeviceSharding, block_index
 from weft.ir.types import ShapedArray
 from weft.runtime.buffer import Buffer, block_address, fill
 from weft.runtime.device import default_device
@@ -388,11 +388,11 @@ class Shard:
     """What one device holds of an array."""
     __slots__ = ("device", "index", "replica_id", "data")
 
-    def __init__(self, device, index, replica_id: int, array: Array, aval: ShapedArray, position: tuple[int, ...]):
-        self.device = device
-        self.index = index
-        self.replica_id = replica_id
+    def __init__(self, device, replica_id: int, array: Array, aval: ShapedArray, position: tuple[int, ...]):
         spec = array._spec
+        self.device = device
+        self.index = block_index(position, spec.local_shape, spec.splits)
+        self.replica_id = replica_id
         local = ArraySpec(aval, SingleDeviceSharding(device), True)
         offset = 0
         for at, splits in zip(position, spec.splits):
@@ -408,7 +408,6 @@ class Shard:
 def shards(array: Array) -> list[Shard]:
     """The shards of `array`, in the order of its sharding's devices."""
     sharding = array.sharding
-    indices = sharding.devices_indices_map(array.shape)
     positions = sharding.shard_of_device(array.ndim)
     spec = array._spec
     aval = spec.aval.update(shape=spec.local_shape[:spec.aval.ndim], sharding=None)
@@ -417,7 +416,7 @@ def shards(array: Array) -> list[Shard]:
     for device, position in zip(sharding.device_assignment, positions):
         replica = seen.get(position, 0)
         seen[position] = replica + 1
-        found.append(Shard(device, indices[device], replica, array, aval, position))
+        found.append(Shard(device, replica, array, aval, position))
     return found
 
 
