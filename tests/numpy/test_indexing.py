@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -227,3 +229,12 @@ def test_masks_must_be_concrete():
 def test_arrays_are_immutable():
     with pytest.raises(TypeError, match="at\\[index\\]"):
         wnp.asarray(X)[0] = 1
+
+
+def test_a_strided_slice_lists_no_positions():
+    x = weft.ShapeDtypeStruct((1 << 24, 3), np.float32)
+    tracemalloc.start()
+    shape = weft.eval_shape(lambda x: (x[::2], x[-5::-3, 1]), x)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [s.shape for s in shape] == [(1 << 23, 3), (5592404, )] and most < 1 << 20

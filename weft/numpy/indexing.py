@@ -37,7 +37,7 @@ class Plan:
     shape: tuple[int, ...]
     windows: dict[int, tuple[int, int]] = field(default_factory=dict)
     arrays: dict[int, Any] = field(default_factory=dict)
-    ranges: dict[int, np.ndarray] = field(default_factory=dict)
+    ranges: dict[int, range] = field(default_factory=dict)
     reversed: list[int] = field(default_factory=list)
     out_dims: list[tuple] = field(default_factory=list)
     group_shape: tuple[int, ...] = ()
@@ -228,7 +228,8 @@ def _plan_slice(plan: Plan, d: int, s: slice) -> None:
                 "Use weft.lax.dynamic_slice (or dynamic_slice_in_dim), which takes traced starts."))
     parts = [None if p is None else p.__index__() for p in (s.start, s.stop, s.step)]
     start, stop, step = slice(*parts).indices(n)
-    size = len(range(start, stop, step))
+    places = range(start, stop, step)
+    size = len(places)
     if step == 1 or size <= 1:
         plan.windows[d] = (start if size else 0, size)
         plan.out_dims.append(("window", d))
@@ -237,7 +238,7 @@ def _plan_slice(plan: Plan, d: int, s: slice) -> None:
         plan.reversed.append(d)
         plan.out_dims.append(("window", d))
     else:
-        plan.ranges[d] = np.arange(start, stop, step)
+        plan.ranges[d] = places
         plan.out_dims.append(("range", d))
 
 
@@ -266,8 +267,7 @@ def _read_static(x, plan: Plan):
     for d, (start, size) in plan.windows.items():
         starts[d], stops[d] = start, start + size
     for d, r in plan.ranges.items():
-        lo, hi = int(min(r[0], r[-1])), int(max(r[0], r[-1]))
-        starts[d], stops[d], steps[d] = lo, hi + 1, abs(int(r[1] - r[0]))
+        starts[d], stops[d], steps[d] = min(r[0], r[-1]), max(r[0], r[-1]) + 1, abs(r.step)
     for d, a in plan.arrays.items():
         if isinstance(a, int):
             a = max(0, min(a, plan.shape[d] - 1))
@@ -275,7 +275,7 @@ def _read_static(x, plan: Plan):
             points.append(d)
     if starts != [0] * n or stops != list(plan.shape) or steps != [1] * n:
         x = slice_op(x, starts, stops, None if steps == [1] * n else steps)
-    flip = plan.reversed + [d for d, r in plan.ranges.items() if r[1] < r[0]]
+    flip = plan.reversed + [d for d, r in plan.ranges.items() if r.step < 0]
     if flip:
         x = rev(x, flip)
     dims = [d for d in range(n) if d not in points]

@@ -224,7 +224,8 @@ def _write_scatter(x, plan: Plan, values, scatter, indices_are_sorted, unique_in
                 cast(concrete(a), np.dtype(np.int32)), group)
             parts.append(_spread(a, batch, range(len(group))))
         elif d in plan.ranges:
-            parts.append(_spread(plan.ranges[d].astype(np.int32), batch, [len(group) + range_dims.index(d)]))
+            r = plan.ranges[d]
+            parts.append(_spread(np.arange(r.start, r.stop, r.step, np.int32), batch, [len(group) + range_dims.index(d)]))
         else:
             parts.append(np.full(batch, plan.windows[d][0], np.int32))
     positions = stack_positions(parts, batch) if parts else np.zeros((*batch, 0), np.int32)
