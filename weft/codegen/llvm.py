@@ -193,7 +193,8 @@ class KernelEmitter(Expressions):
         old, value = self.env[stmt.name], self.evaluate(stmt.value)
         if self.vectorized:
             value = self.widened(value)
-        new = value if stmt.op == "set" else self.operate(stmt.op, [old, value], old.type)
+        operands = [value, old] if stmt.op in ("min", "max") else [old, value]     # what comes asks of itself alone whether it is NaN
+        new = value if stmt.op == "set" else self.operate(stmt.op, operands, old.type)
         guard = None if stmt.guard is None else self.evaluate(stmt.guard)
         new = self.chosen(guard, new, old)
         if stmt.name in self.reducing and any(self.masks):
