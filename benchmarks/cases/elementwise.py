@@ -28,6 +28,10 @@ unary("digamma", lax.digamma, True)
 unary("arccosh", lambda x: jnp.arccosh(x + 1), True)
 unary("arctanh", lambda x: jnp.arctanh(x * 0.2))
 unary("i0e", special.i0e)
+for _name, _function in (("gammainc", special.gammainc), ("gammaincc", special.gammaincc), ("igamma_grad_a", lax.igamma_grad_a),
+                         ("random_gamma_grad", lax.random_gamma_grad)):
+    program(f"{_name}, 200 x 500", "elementwise", lambda a, x, f=_function: f(4 * a + 0.01, 6 * x + 0.01), normal(200, 500, positive=True),
+            normal(200, 500, positive=True))
 unary("gelu", jax.nn.gelu, quick=True)
 unary("silu", jax.nn.silu)
 unary("softplus", jax.nn.softplus)

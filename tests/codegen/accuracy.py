@@ -17,6 +17,7 @@ import ml_dtypes
 import numpy as np
 import scipy.special as special
 
+from tests.codegen import incomplete
 from tests.codegen.harness import run_native
 from weft.ir.loops import Buf, For, Index, Kernel, Load, Op, Store
 from weft.ir.loops_eval import DTYPES
@@ -175,10 +176,17 @@ UNARY: dict[str, Function] = {
     "round_away": Function(lambda x: np.copysign(np.floor(np.abs(x) + WIDE(0.5)), x), 0, 0, ((-5, 5),),
                            (0.5, 1.5, 2.5, 2.0**23, 2.0**52)),
 }
+_GAMMAS = incomplete.functions(_libm("lgammal"), _digamma, _erfc)
+ORDERS: tuple[Range, ...] = ((0, 3), (0, 150), (150, 250))
+
 BINARY: dict[str, Function] = {
     "pow": Function(np.power, 1, 1, ((0, 10), (-10, 10), (0, 2))),
     "atan2": Function(np.arctan2, 2.5, 2.5, ((-10, 10), (-1e-3, 1e3), (-3.3e38, 3.3e38))),
     "logaddexp": Function(np.logaddexp, 2, 2, ((-10, 10), (-100, 100), (-1, 0)), least=_terms_of_logaddexp),
+    "igamma": Function(_GAMMAS["igamma"], 0.55, 1200, ORDERS),
+    "igammac": Function(_GAMMAS["igammac"], 0.55, 600, ORDERS),
+    "igamma_grad_a": Function(_GAMMAS["igamma_grad_a"], 0.55, 1200, ORDERS),
+    "random_gamma_grad": Function(_GAMMAS["random_gamma_grad"], 0.55, 600, ORDERS),
     "rem": Function(np.fmod, 0, 0, ((-10, 10), (-1e3, 1e3))),
     "copysign": Function(np.copysign, 0, 0, ((-10, 10),)),
     # NumPy's for float16 keeps the sign of equal zeros

@@ -5,7 +5,7 @@ Out:  register values; half precision is computed in f32, by formulas as short a
 Laws: the same instructions per lane at every width, so a value does not depend on where in a vector it lies.
       Special values follow IEEE and NumPy. f64 `lgamma`, and without fused multiply-add `pow`, call the C library.
       Where a kernel uses a function often, it calls it (`call_outlined`), on all vectors of an iteration at once.
-Next: `math_exp`, `math_trig`, `math_special` hold the formulas, `math_tables` the coefficients.
+Next: `math_exp`, `math_trig`, `math_special`, `math_gamma` hold the formulas, `math_tables` the coefficients.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ _STATED_BY = {
     "math_exp": "exp exp2 expm1 log log1p log2 sinh cosh tanh asinh acosh atanh logistic rsqrt cbrt logaddexp pow rem",
     "math_trig": "sin cos tan asin acos atan atan2",
     "math_special": "erf erfc erf_inv digamma lgamma bessel_i0e bessel_i1e round_away copysign nextafter",
+    "math_gamma": "igamma igammac igamma_grad_a random_gamma_grad",
 }
 _HOMES = {name: module for module, names in _STATED_BY.items() for name in names.split()}
 _OTHERWISE = {"pow": "pow_", "rem": "remainder"}

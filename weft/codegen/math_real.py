@@ -21,6 +21,8 @@ _MANTISSA_FROM_THREE_QUARTERS = 0b1011
 _KINDS = {"zero": (2,), "infinite": (5,), "negative": (4, 6)}
 _ANSWERS = {"nan": 3, "-inf": 4, "inf": 5, "-0.0": 7, "0.0": 8, "-1.0": 9, "1.0": 10}
 _NAN_STAYS = 0x11
+#: after which a loop ends whatever its lanes ask for
+_MOST_STEPS = 10_000.0
 #: coefficients from which on a polynomial is taken by pairs
 _LONG = 4
 
@@ -344,6 +346,33 @@ class Real:
     def library(self, function: str, *args: V) -> V:
         """A function of the C library on every lane."""
         return V(self, "f", self.lanes.per_lane(function, function, self.t, *[arg.name for arg in args]))
+
+    def repeat(self, step: Callable[..., tuple[V, list[V]]], *start: V | float) -> list[V]:
+        """What `step(n, *values)`, which gives (more, values), makes of values, n = 1, 2, ..., in each lane until it asks for no more."""
+        b, mask = self.b, self.lanes.i1
+        before, loop, done = b.scopes[-1].label, b.label("loop"), b.label("done")
+        first = [value if isinstance(value, V) else self.c(value) for value in (1.0, *start)]
+        b.push(loop)
+        number, *values = [self.v(b.define(b.name())) for _ in first]
+        going = V(self, "m", b.define(b.name()))
+        more, made = step(number, *values)
+        # lanes that are done stay as they are, so that a result does not depend on its neighbours
+        kept = [number + 1.0, *[self.select(going, new, old) for new, old in zip(made, values)]]
+        more = going & more & (number < _MOST_STEPS)
+        condition = more.name
+        if self.lanes.w > 1:
+            bits = b.pure(f"bitcast {mask} {condition} to i{self.lanes.w}", condition)
+            condition = b.pure(f"icmp ne i{self.lanes.w} {bits}, 0", bits)
+        scope = b.pop()
+        b.line(f"br label %{loop}")
+        b.start_block(loop)
+        for value, begin, end in zip((number, *values), first, kept):
+            b.line(f"{value.name} = phi {self.t} [{begin.name}, %{before}], [{end.name}, %{scope.label}]")
+        b.line(f"{going.name} = phi {mask} [{self.constant('m', True)}, %{before}], [{more.name}, %{scope.label}]")
+        b.scopes[-1].lines += scope.lines
+        b.line(f"br i1 {condition}, label %{loop}, label %{done}")
+        b.start_block(done)
+        return [self.v(b.define(value.name)) for value in kept[1:]]
 
     # --- polynomials by intervals
 

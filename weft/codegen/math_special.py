@@ -100,7 +100,20 @@ def digamma(f: Real, x: V) -> V:
         y = f.at(y, x, infinite=INF)
         return f.cold(y, x < 0.0, _digamma_in_double, x)
     low = x < 0.5
-    z = f.select(low, 1.0 - x, x)
+    y = digamma_above_half(f, f.select(low, 1.0 - x, x))
+    from weft.codegen.math_trig import PI, tan
+
+    fraction = x - f.round_even(x)
+    reflected = y - PI / tan(f, fraction * PI)
+    y = f.select(low, reflected, y)
+    pole = low & fraction.same(0.0)
+    y = f.select(pole, NAN, y)
+    y = f.select(x.same(0.0), f.copysign(INF, -x), y)
+    return f.select(x.same(INF), INF, y)
+
+
+def digamma_above_half(f: Real, z: V) -> V:
+    """digamma of z >= 1/2 in doubles."""
     total, lost = f.c(0.0), f.c(0.0)
     for _ in range(10):
         # psi(z) = psi(z + 1) - 1/z, summed with the rounding errors kept
@@ -115,16 +128,7 @@ def digamma(f: Real, x: V) -> V:
     square = inverse * inverse
     series = f.horner(square, (3617 / 8160, -1 / 12, 691 / 32760, -1 / 132, 1 / 240, -1 / 252, 1 / 120,
                                -1 / 12))
-    y = (total + log(f, z)) + (lost + (-0.5 * inverse + square * series))
-    from weft.codegen.math_trig import PI, tan
-
-    fraction = x - f.round_even(x)
-    reflected = y - PI / tan(f, fraction * PI)
-    y = f.select(low, reflected, y)
-    pole = low & fraction.same(0.0)
-    y = f.select(pole, NAN, y)
-    y = f.select(x.same(0.0), f.copysign(INF, -x), y)
-    return f.select(x.same(INF), INF, y)
+    return (total + log(f, z)) + (lost + (-0.5 * inverse + square * series))
 
 
 def _digamma_in_double(f: Real, x: V) -> V:

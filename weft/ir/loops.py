@@ -35,7 +35,10 @@ UNARY_MATH = frozenset({
     "bessel_i0e", "bessel_i1e",
 })
 #: floating functions of two arguments
-BINARY_MATH = frozenset({"pow", "atan2", "logaddexp", "nextafter", "copysign"})
+BINARY_MATH = frozenset({
+    "pow", "atan2", "logaddexp", "nextafter", "copysign",
+    "igamma", "igammac", "igamma_grad_a", "random_gamma_grad",           # of the order and the argument
+})
 
 
 @record

@@ -1,0 +1,132 @@
+"""The incomplete gamma functions and their derivatives by the order in `np.longdouble`: what `accuracy` measures against.
+
+The series of the lower function and the continued fraction of the upper one, both with their derivatives by `a`, from the end on
+which they do not depend; for orders above 200 close to `x` Temme's expansion, of coefficients that are derived here.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import scipy.special as special
+
+WIDE = np.longdouble
+_TERMS = 400
+_GAMMA = WIDE("0.577215664901532860606512090082402431")
+_TURN = 2 * WIDE("3.14159265358979323846264338327950288")
+
+
+@functools.cache
+def uniform_coefficients(rows: int, columns: int) -> list[list[Fraction]]:
+    """c[k][m] of eta^m a^-k in Temme's expansion: c[0] = 1/mu - 1/eta, and c[k] = c[k-1]'/eta + (-1)^k g[k]/mu, where g[k] takes the
+    pole away (DLMF 8.12.10 to 8.12.12)."""
+    most = columns + 2 * rows + 3
+    mu = [Fraction(0), Fraction(1)]                     # as a series in eta: mu mu' = eta (1 + mu)
+    for n in range(2, most + 2):
+        mu.append((mu[n - 1] - sum(j * mu[n + 1 - j] * mu[j] for j in range(2, n))) / (n + 1))
+    inverse = [Fraction(1)]                             # eta / mu
+    for n in range(1, most + 1):
+        inverse.append(-sum(mu[k + 1] * inverse[n - k] for k in range(1, n + 1)))
+    found = [inverse[1:]]
+    for _ in range(1, rows):
+        slope = [m * c for m, c in enumerate(found[-1])][1:]
+        found.append([slope[m] - slope[0] * inverse[m] for m in range(1, len(slope))])
+    return [row[:columns] for row in found]
+
+
+def _series(a, x):
+    """(S, S') of P = density S."""
+    term, slope, total, total_slope = WIDE(1), WIDE(0), WIDE(1), WIDE(0)
+    for n in range(1, _TERMS):
+        slope, term = (slope - term / (a + n)) * x / (a + n), term * x / (a + n)
+        total, total_slope = total + term, total_slope + slope
+        if n % 50 == 0 and np.all(term < total * 1e-22):
+            break
+    return total, total_slope
+
+
+def _fraction(a, x):
+    """(F, F') of Q = density a F, from the last term on."""
+    t, slope = x + 2 * _TERMS + 1 - a, WIDE(-1)
+    for n in range(_TERMS, 0, -1):
+        top = n * (a - n)
+        t, slope = x + 2 * n - 1 - a + top / t, -1 + (n * t - top * slope) / (t * t)
+    return 1 / t, -slope / (t * t)
+
+
+def _log_gamma_of_one_plus(a, lgamma: Callable):
+    little = np.where(a < 0.01, a, 0)
+    near = -_GAMMA * little + sum((-little)**k * WIDE(special.zeta(k)) / k for k in range(2, 12))
+    return np.where(a < 0.01, near, lgamma(1 + np.where(a < 0.01, 1, a)))
+
+
+def _uniform(a, x, erfc: Callable):
+    """(P, Q, P' over the bell, log of the bell, log of what the bell is of the derivative by x)."""
+    mu = (x - a) / a
+    small = np.abs(mu) < 0.01
+    near = np.where(small, mu, 0)
+    half = np.where(small, sum(-(-near)**k / k for k in range(12, 1, -1)) * -1, mu - np.log1p(mu))
+    eta = np.copysign(np.sqrt(2 * half), mu)
+    stretch = np.where(mu == 0, 1, mu / np.where(eta == 0, 1, eta))
+    total = moved = WIDE(0)
+    for k, row in enumerate(uniform_coefficients(9, 24)):
+        row = [WIDE(c.numerator) / WIDE(c.denominator) for c in row]
+        value = sum(c * eta**m for m, c in enumerate(row))
+        slope = sum(m * c * eta**(m - 1) for m, c in enumerate(row) if m)
+        total = total + value / a**k
+        moved = moved - (slope * stretch + k * value) / a**k / a
+    bell = np.exp(-a * half) / np.sqrt(_TURN * a)
+    root = np.copysign(np.sqrt(a * half), mu)
+    slope = -(stretch - eta / 2 + total * (np.log1p(mu) - 1 / (2 * a)) + moved)
+    return erfc(-root) / 2 - bell * total, erfc(root) / 2 + bell * total, slope, bell, (1 + mu) * np.exp(1 / (12 * a) - 1 / (360 * a**3))
+
+
+def functions(lgamma: Callable, digamma: Callable, erfc: Callable) -> dict[str, Callable]:
+    """The four functions, of others in long double."""
+    @functools.lru_cache(4)                       # the four are asked for the same arguments
+    def compute(one: bytes, other: bytes) -> dict[str, np.ndarray]:
+        a, x = (np.frombuffer(data, WIDE) for data in (one, other))
+        inside = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
+        a, x = np.where(inside, a, 1), np.where(inside, x, 1)
+        uniform = (a > 200) & (np.abs(x - a) < 0.3 * a)
+        below = ~uniform & ((x < a) | (x < 1.5))
+        p, q, slope, bell, share = _uniform(np.where(uniform, a, 1000), np.where(uniform, x, 1000), erfc)
+        found = {"igamma": p, "igammac": q, "igamma_grad_a": slope * bell, "random_gamma_grad": -slope * share}
+        a, x = np.where(uniform, 1, a), np.where(uniform, 1, x)
+        log_gamma = _log_gamma_of_one_plus(a, lgamma)
+        density, ratio = np.exp(a * np.log(x) - x - log_gamma), np.log(x) - digamma(a + 1)
+        s, s_slope = _series(np.where(below, a, 1), np.where(below, x, 1))
+        t, t_slope = _fraction(np.where(below, 1, a), np.where(below, 2, x))
+        little = below & (a < 0.01)
+        rest = density * np.where(little, sum_without_first(np.where(little, a, 1), np.where(little, x, 1)), 0)
+        slope = np.where(below, s * ratio + s_slope, -(a * (t * ratio + t_slope) + t))
+        q = np.where(below, np.where(little, -np.expm1(a * np.log(x) - log_gamma) - rest, 1 - density * s), density * a * t)
+        others = {"igamma": np.where(below, density * s, 1 - q), "igammac": q, "igamma_grad_a": density * slope,
+                  "random_gamma_grad": -x / a * slope}
+        return {name: np.where(inside, np.where(uniform, found[name], others[name]), _edge(name, one, other)) for name in found}
+
+    def of(name: str) -> Callable:
+        return lambda a, x: compute(a.tobytes(), x.tobytes())[name]
+    return {name: of(name) for name in ("igamma", "igammac", "igamma_grad_a", "random_gamma_grad")}
+
+
+def sum_without_first(a, x):
+    """The series of `x^a e^-x / gamma(1 + a)` less what gives e^x, times e^x: sum of a (-x)^n / (n! (a + n)), n >= 1, times e^x."""
+    term, total = WIDE(1), WIDE(0)
+    for n in range(1, 40):
+        term = -term * x / n
+        total = total + a * term / (a + n)
+    return total * np.exp(x)
+
+
+def _edge(name: str, one: bytes, other: bytes) -> np.ndarray:
+    """What results where an argument is zero, infinite, negative or NaN."""
+    a, x = (np.frombuffer(data, WIDE) for data in (one, other))
+    none = ((x == 0) & (a > 0)) | (np.isposinf(a) & (x >= 0) & (x < np.inf))
+    whole = (np.isposinf(x) & (a >= 0) & (a < np.inf)) | ((a == 0) & (x > 0))
+    lower = np.where(none, WIDE(0), np.where(whole, 1, np.nan))
+    flat = (a > 0) & ((x == 0) | (np.isposinf(x) & (name == "igamma_grad_a")))
+    return {"igamma": lower, "igammac": 1 - lower}.get(name, np.where(flat, WIDE(0), np.nan))

@@ -1,0 +1,50 @@
+"""The incomplete gamma functions: their table is Temme's, errors grow with the exponent only, and lanes do not see each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.codegen.accuracy import BINARY, WIDE, WIDE_ENOUGH, native
+from tests.codegen.incomplete import uniform_coefficients
+from weft.codegen.math_gamma import _UNIFORM
+from weft.ir.loops_eval import DTYPES
+
+NAMES = ("igamma", "igammac", "igamma_grad_a", "random_gamma_grad")
+RANGES = ((0, 1), (0, 3), (0, 30), (15, 30), (10, 120), (150, 250), (1e4, 1.1e4), (1e8, 1.001e8))
+
+
+def arguments(low: float, high: float, count: int = 400) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(5)
+    return rng.uniform(low, high, count), rng.uniform(low, high, count)
+
+
+def test_the_table_is_of_the_uniform_expansion():
+    exact = uniform_coefficients(len(_UNIFORM), max(map(len, _UNIFORM)))
+    assert [row[:len(mine)] for row, mine in zip([[float(c) for c in row] for row in exact], _UNIFORM)] == [list(row) for row in _UNIFORM]
+    largest = [abs(float(c)) * 0.36**m / 20.0**k for k, row in enumerate(exact) for m, c in enumerate(row) if m >= len(_UNIFORM[k])]
+    assert max(largest) < 5e-17
+
+
+@pytest.mark.skipif(not WIDE_ENOUGH, reason="long double has no more bits than f64 here")
+@pytest.mark.parametrize("name", NAMES)
+def test_errors_grow_with_the_exponent_alone(name):
+    for low, high in RANGES:
+        a, x = arguments(low, high)
+        with np.errstate(all="ignore"):
+            exact = BINARY[name].exact(a.astype(WIDE), x.astype(WIDE))
+            exponent = np.zeros_like(exact) if name == "random_gamma_grad" else np.abs(np.log(np.abs(exact)))
+            error = np.abs(native(name, "f64", a, x) - exact) / np.abs(exact) / (10 + exponent)
+        assert np.all((error < 2e-15) | (np.abs(exact) < 1e-300)), (low, high, float(np.nanmax(error)))
+
+
+@pytest.mark.parametrize("type_", ["f32", "f64", "bf16"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_result_does_not_depend_on_its_neighbours(name, type_):
+    parts = [arguments(low, high, 12) for low, high in RANGES[:6]]
+    a, x = (np.random.default_rng(3).permuted(np.concatenate(side)).astype(DTYPES[type_]) for side in zip(*parts))
+    whole = native(name, type_, a, x)
+    for k in (0, 17, 38, 55, 71):
+        np.testing.assert_array_equal(native(name, type_, a[k:k + 1].copy(), x[k:k + 1].copy()), whole[k:k + 1])
+    for size in (3, 8, 29, 47):
+        np.testing.assert_array_equal(native(name, type_, a[:size].copy(), x[:size].copy()), whole[:size])
