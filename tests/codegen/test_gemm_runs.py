@@ -114,3 +114,23 @@ def test_the_same_bits_by_any_number_of_threads():
         made.add(c.tobytes())
         assert words[Word.A_DIRECT] == IN_RUNS
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("types", [("f32",) * 3, ("f64",) * 3, ("i32",) * 3, ("f32", "f32", "bf16")], ids="-".join)
+@pytest.mark.parametrize("tail", [False, True])
+def test_rows_that_lie_across_and_meet_one_panel(types, tail):
+    """Nothing of A is packed where one panel of B would use it, whatever the ends."""
+    recipe = Recipe(*types, gemm.machine())
+    for m, k, batch in [(1, 40, (3,)), (2, 200, ()), (5, 9, (2,)), (29, 300, ()), (64, 64, (2, 3)), (100, 1000, ()), (514, 70, (2,))]:
+        for n in (1, 3, 17, recipe.panel_cols - 1, recipe.panel_cols, recipe.panel_cols + 1):
+            words = check(Case(m, n, k, types, batch=batch, orders=("km", "kn", "mn"), tail=tail))[1]
+            if m > 2 and n > 2 and len(batch) < 2:
+                assert (words[Word.A_DIRECT] == IN_RUNS) == (n <= recipe.panel_cols)
+
+
+def test_steps_that_are_too_far_apart_are_packed():
+    """Half a panel of B does not pay for lines that share a few places of the caches."""
+    refs = BufRef(0), BufRef(1), BufRef(2)
+    for m, n, in_runs in [(1024, 32, True), (4096, 32, False), (4096, 64, True), (4097, 32, True), (4096, 65, False)]:
+        step = Gemm(m, n, 500, *refs, (1, m), (n, 1), (n, 1), "f32", "f32", "f32")
+        assert (gemm.describe(step)[1][Word.A_DIRECT] == IN_RUNS) == in_runs

@@ -38,6 +38,7 @@ _QUADS = 32, 1 << 18  # rows and k that pay for packing B, and elements of A tha
 _RUN = 8  # steps of A in a run that pay for finding it
 _LONG_RUN = 512  # bytes of a run that is found wherever it lies
 _APART = 1 << 10  # bytes between steps of A, or what of them is a power of two, up to which a block of them finds room in a cache
+_FEW_APART, _EVEN_APART = 1 << 12, 1 << 16  # the same for even rows that meet half a panel of B at most, and one
 _LINE, _ACROSS_BYTES = 64, 32 << 10  # of a block of B that is to stay in the first-level cache where steps of A lie more than a line apart
 _DOT_ROWS = 8  # that are multiplied by a vector side by side
 _CACHED = (1 << 19, 8 << 20)  # bytes of B that stay in the second-level and in the last cache
@@ -214,13 +215,20 @@ def _a_in_runs(p: Problem, recipe: Recipe) -> bool:
     """True when kernels find A by lists where it lies, since packing it would take longer.
 
     Rows that are dense in runs overlap, as those of windows do, or have long ones. Where rows lie across, a step of k brings a line
-    or two for six elements: that pays where few panels of B would use what is packed, and while caches have room for lines so far apart.
+    or two for six elements: that pays where few panels of B would use what is packed (one, of even rows, which are packed quicker), and
+    while caches have room for lines so far apart.
     """
-    dense = p.a[1] == recipe.in_bytes and p.k % recipe.k_per_step == 0
-    near = p.k * recipe.in_bytes >= min(p.a[0] // 2, _LONG_RUN)
-    across = not recipe.joined and p.n <= 2 * recipe.panel_cols and math.gcd(p.a[1], 1 << 16) <= _APART
-    uneven = bool(p.rows) or p.segments > 1
-    return gemm_asm.finds_runs(recipe) and uneven and p.k >= _RUN and (near if dense else across)
+    if not gemm_asm.finds_runs(recipe) or p.k < _RUN:
+        return False
+    uneven, apart = bool(p.rows) or p.segments > 1, math.gcd(p.a[1], 1 << 16)
+    if p.a[1] == recipe.in_bytes and p.k % recipe.k_per_step == 0:
+        return uneven and p.k * recipe.in_bytes >= min(p.a[0] // 2, _LONG_RUN)
+    if recipe.joined:
+        return False
+    if uneven:
+        return p.n <= 2 * recipe.panel_cols and apart <= _APART
+    few = 2 * p.n <= recipe.panel_cols
+    return p.a[0] == recipe.in_bytes and p.n <= recipe.panel_cols and apart <= (_FEW_APART if few else _EVEN_APART)
 
 
 def _is_stream(p: Problem, recipe: Recipe) -> bool:
