@@ -450,7 +450,18 @@ def test_parts_of_sums_do_not_depend_on_threads():
     step = Gemm(20, 30, 50000, BufRef(0), BufRef(1), BufRef(2), (50000, 1), (30, 1), (30, 1), "f32", "f32", "f32")
     plans = [gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, threads)[1] for threads in (1, 2, 7, 64)]
     assert len({tuple(words[w] for w in (Word.PARTS, Word.PART_BLOCKS, Word.BLOCK_STEPS)) for words in plans}) == 1
-    assert plans[0][Word.PARTS] > 8
+    assert plans[0][Word.PARTS] >= 8
+
+
+def test_sums_across_rows_fall_in_more_parts():
+    """What its tiles of rows would all go through, each part has to itself; a power of two is shared evenly."""
+    recipe = Recipe("f32", "f32", "f32", gemm.machine())
+    parts = []
+    for m, across in [(48, False), (48, True), (147, True), (576, True), (6000, True)]:
+        step = Gemm(m, recipe.panel_cols, 20000, BufRef(0), BufRef(1), BufRef(2), (1, m) if across else (20000, 1),
+                    (recipe.panel_cols, 1), (recipe.panel_cols, 1), "f32", "f32", "f32")
+        parts.append(gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, 2)[1][Word.PARTS])
+    assert parts[0] < parts[1] and parts[1] >= parts[2] > parts[3] > parts[4] == 1 and {n.bit_count() for n in parts} == {1}
 
 
 def test_chunks_and_groups(monkeypatch):

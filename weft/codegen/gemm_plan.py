@@ -22,7 +22,7 @@ from weft.util.record import record, replace
 _BLOCK_STEPS = 384, 512  # steps of k between two visits of C; where many rows meet wide vectors these take their time
 _ONE_BLOCK = 9 / 8  # by so much a single block may be longer: 513 steps need not visit C twice
 _STRIP_BYTES = 200 << 10  # of A, which stay in the second-level cache while panels of B and sums pass through
-_STRIP_ROWS = (48, 256)  # rows of A in a strip: so many fit with any block, and more do not pay
+_STRIP_ROWS = (48, 512)  # rows of A in a strip: so many fit with any block, and more do not pay
 _SHARED_LIMIT = 9 << 20  # bytes of B that are packed for all tasks at a time: 16 panels of 2048 steps, with what lies behind each block
 _PRIVATE_LIMIT = 400 << 10  # that a task packs for itself, to stay near while strips of A pass; twice that where these are packed too
 _SUMS_BYTES = 512 << 10  # of unfinished sums that stay there too

@@ -71,7 +71,7 @@ class Tail(Lowering):
         done = emit.compute([translate(x) for x in (*at, *values)])
         for i, (index, value) in enumerate(zip(done, emit.before_stores(done[len(roots):]))):
             emit.append(Store(f"y{i}", index, value))
-        emit.close("c", word["cols"], "vector" if self.dot.n > 1 else "serial")
+        emit.close("c", b.imin(word["cols"], self.dot.n), "vector" if self.dot.n > 1 else "serial")  # codegen sees whether they are few
         emit.close("r", word["rows"], "serial")
         leaves = list(self.names)
         bufs = [Buf("sums", self.sums.type, self.dot.m * self.dot.n), Buf("place", "i64", len(PLACE))]
