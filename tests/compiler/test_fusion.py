@@ -117,6 +117,10 @@ CASES = [
     ("transpose of a matmul", lambda a, b: [L.transpose(dot(a, b), permutation=(1, 0))], [(9, 7), (7, 5)], 0, 1),
     ("heads back to rows", lambda a, b: [L.reshape(L.transpose(dot(a, b, (((3,), (2,)), ((0, 1), (0, 1)))), permutation=(
         0, 2, 1, 3)), new_sizes=(2, 5, 12))], [(2, 3, 5, 6), (2, 3, 6, 4)], 0, 1),
+    ("channels back to the last dim", lambda a, b: [L.transpose(dot(a, b, (((2,), (0,)), ((), ()))), permutation=(0, 1, 3, 2))],
+     [(2, 70, 10, 3), (10, 90)], 1, 1),
+    ("few channels back to the last dim", lambda a, b: [L.transpose(dot(a, b, (((2,), (0,)), ((), ()))), permutation=(0, 1, 3, 2))],
+     [(2, 7, 10, 3), (10, 90)], 0, 1),
     ("batched matmul", lambda a, b: [dot(a, b, (((2,), (1,)), ((0,), (0,))))], [(3, 9, 7), (3, 7, 5)], 0, 1),
     ("matmul of a slice", lambda a, b: [dot(S.slice(a, (1, 2), (8, 6)), b)], [(9, 7), (4, 5)], 0, 1),
     ("sum over devices", lambda a, b: [R.reduce_sum(dot(a, b, (((1,), (1,)), ((0,), (0,)))), axes=(0,))],

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from weft.compiler.classify import treatment
+from weft.compiler.classify import row_major, treatment
 from weft.compiler.contexts import reduced_dims, stays_in_strips
 from weft.compiler.deviations import split_deviations
 from weft.core.primitive import Primitive, registry
@@ -82,7 +82,8 @@ def _fold_reshapes(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _fold_transposes(jaxpr: Jaxpr) -> Jaxpr:
-    """A transpose that is all that reads a matmul's result becomes the order in which the matmul writes."""
+    """A transpose that is all that reads a matmul's result becomes the order in which the matmul writes, unless elements would lie
+    apart that way."""
     uses: dict[Var, int] = {}
     for atom in (*(a for e in jaxpr.eqns for a in e.invars), *jaxpr.outvars):
         if type(atom) is not Literal:
@@ -95,12 +96,19 @@ def _fold_transposes(jaxpr: Jaxpr) -> Jaxpr:
         elif eqn.primitive.name == "transpose" and type(eqn.invars[0]) is not Literal and eqn.invars[0] in dots:
             at = dots[eqn.invars[0]]
             dot = eqns[at]
-            eqns[at] = None
             params = {**dot.params, "permutation": tuple(eqn.params["permutation"])}
-            eqn = Eqn(transposed_dot_p, dot.invars, eqn.outvars, params, dot.source)
+            made = Eqn(transposed_dot_p, dot.invars, eqn.outvars, params, dot.source)
+            if _side_by_side(made):
+                eqns[at], eqn = None, made
         eqns.append(eqn)
     kept = [e for e in eqns if e is not None]
     return jaxpr if len(kept) == len(jaxpr.eqns) else jaxpr.replace(eqns=kept)
+
+
+def _side_by_side(dot: Eqn) -> bool:
+    """Whether a matmul writes rows or columns whose elements are neighbours, or so little that it does not matter."""
+    from weft.compiler.special import PARALLEL_BYTES, Contraction
+    return dot.outvars[0].aval.nbytes <= PARALLEL_BYTES or 1 in Contraction(dot, *(row_major(a.aval.shape) for a in dot.invars)).c_strides
 
 
 def _rebuild(jaxpr: Jaxpr) -> Jaxpr:
