@@ -16,14 +16,16 @@ FAR = 1 << 39
 BANDS = [(-FAR, 0), (0, FAR), (-16, 0), (-100, 37), (5, 5), (-FAR, -90), (3, FAR), (70, 60)]
 
 
-def product(m, n, k, types=("f32",) * 3, batch=(), order="mn", b_order="kn"):
+def product(m, n, k, types=("f32",) * 3, batch=(), order="mn", b_order="kn", a_order="mk"):
     """A step and its operands; C is of sevens."""
     rng = np.random.default_rng(m + n + k)
-    a, b = values(rng, (*batch, m, k), types[0]), values(rng, (*batch, k, n) if b_order == "kn" else (*batch, n, k), types[0])
+    a = values(rng, (*batch, m, k) if a_order == "mk" else (*batch, k, m), types[0])
+    b = values(rng, (*batch, k, n) if b_order == "kn" else (*batch, n, k), types[0])
     c = np.full((*batch, m, n), 7, DTYPES[types[2]])
     dims = [(e, *(math.prod([*batch[i + 1:], *size]) for size in ((m, k), (k, n), (m, n)))) for i, e in enumerate(batch)]
     strides = (n, 1) if order == "mn" else (1, m)
-    step = Gemm(m, n, k, BufRef(0), BufRef(1), BufRef(2), (k, 1), (n, 1) if b_order == "kn" else (1, k), strides, *types, tuple(dims))
+    a_strides, b_strides = (k, 1) if a_order == "mk" else (1, m), (n, 1) if b_order == "kn" else (1, k)
+    step = Gemm(m, n, k, BufRef(0), BufRef(1), BufRef(2), a_strides, b_strides, strides, *types, tuple(dims))
     return step, a, b, c
 
 
@@ -39,11 +41,12 @@ def within(m, n, low, high):
 
 @pytest.mark.parametrize("types", [("f32",) * 3, ("f64",) * 3, ("bf16", "f32", "bf16"), ("i8", "i32", "i32"), ("c64",) * 3], ids="-".join)
 @pytest.mark.parametrize("order", ["mn", "nm"])
-def test_what_is_read_has_the_bits_of_the_whole_product(types, order):
+@pytest.mark.parametrize("a_order", ["mk", "km"])
+def test_what_is_read_has_the_bits_of_the_whole_product(types, order, a_order):
     sizes = [(130, 200, 40, (), "kn"), (77, 75, 1100, (2,), "nk"), (301, 64, 9, (2, 3), "kn"), (33, 190, 70, (), "nk"),
              (7, 100, 5, (), "kn"), (300, 300, 64, (), "nk")]
     for m, n, k, batch, b_order in sizes:
-        step, a, b, c = product(m, n, k, types, batch, order, b_order)
+        step, a, b, c = product(m, n, k, types, batch, order, b_order, a_order)
         run(step, a, b, c)
         for band in BANDS:
             part = np.full_like(c, 7)
