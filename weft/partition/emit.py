@@ -12,7 +12,7 @@ An op that can do better on a split dim than to have it gathered fills three slo
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,9 +21,11 @@ from weft.ir.types import ShapedArray
 from weft.ops import arithmetic, collectives, comparison, layout, slicing
 from weft.ops.arithmetic import mul
 from weft.ops.casting import convert_element_type
-from weft.ops.halo import Need, Window
 from weft.partition.cost import Why, collective_bytes
 from weft.partition.reshard import Step
+
+if TYPE_CHECKING:
+    from weft.ops.halo import Need, Window
 
 Axes = tuple[Any, ...]
 
@@ -136,6 +138,8 @@ class SplitContext:
 
     def need(self, operand: int, dim: int, axes: Axes, window: Window) -> Need:
         """That every device needs the rows of `window` of dim `dim` of an operand."""
+        from weft.ops.halo import Need  # most programs need no rows of other devices
+
         return Need(operand, dim, axes, self.extent(operand, dim), window)
 
     def needs(self) -> list[Need] | None:
@@ -147,7 +151,9 @@ class SplitContext:
 
     def reach(self, need: Need) -> Window:
         """The rows of the own block and its neighbours that this and other equations need of an operand's dim."""
-        return self._partitioner.reach(self.eqn.invars[need.operand], need)
+        from weft.partition.borders import reach
+
+        return reach(self._partitioner, self.eqn.invars[need.operand], need)
 
     def fetched(self, x: Any, need: Need) -> tuple[Window, Any] | None:
         """The widest rows fetched so far along the dim of a local operand, and where they lie."""

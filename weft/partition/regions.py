@@ -1,6 +1,6 @@
-"""Programs inside programs, made local: loops, branches, calls, and the programs of one device that `shard_map` holds.
+"""Programs inside programs, made local: loops, branches, calls, the programs of one device that `shard_map` holds, and Python's.
 
-In:   the partitioner of the program around, an equation that holds programs or a collective that the user asks for.
+In:   the partitioner of the program around, an equation that holds programs or calls Python, or a collective that the user asks for.
 Out:  its results as values; the programs inside are made local by partitioners of their own, which share its records.
 Laws: what a loop carries lies the same way at its beginning and its end. A carry to which sums over a split dim are only
       added stays a pending sum, so the whole loop costs one reduction.
@@ -14,12 +14,14 @@ from typing import Any
 
 from weft.core.trace import set_trace
 from weft.ir.jaxpr import Eqn, Jaxpr
+from weft.ops.callback import Layout
 from weft.partition import emit
 from weft.partition.cost import Why, collective_bytes
 from weft.partition.pending import variables
 from weft.partition.propagate import call_jaxpr, free_axes
 from weft.partition.reshard import Placement, Step
 from weft.partition.spmd import LocalTrace, NotPending, Origin, Partitioner, Value
+from weft.partition.uneven import even_dims
 from weft.transforms.batch import collective_axes
 
 
@@ -39,6 +41,23 @@ def region(outer: Partitioner, eqn: Eqn) -> list[Value]:
     if inner is not None:
         return outer.run(inner, values)
     return eqn.primitive.rule("partition")(outer, eqn, values)      # which says why there is none
+
+
+def callback(outer: Partitioner, eqn: Eqn) -> list[Value]:
+    """A call of Python: the host reads the blocks of the operands where they lie, so only pending sums move anything."""
+    values = [outer.read(a) for a in eqn.invars]
+    places = [next((p for p in v.views if not p.partial), Placement(v.placement.dims)) for v in values]
+    if eqn.primitive.name == "inspect_sharding":
+        outer.looks.append((eqn.params["callback"], places[0].dims))
+        return []
+    apart = eqn.params.get("partitioned", False)
+    if apart:                            # blocks are shown as they are, so none may have padding
+        places = [Placement(even_dims(v.aval.shape, p.dims, outer.sizes)) for v, p in zip(values, places)]
+    locals_ = [outer.view(v, p, "read", f"{eqn.primitive} reads it") for v, p in zip(values, places)]
+    layout = Layout(tuple(p.dims for p in places), tuple(v.aval.shape for v in values), frozenset(outer.sizes) - outer.manual,
+                    apart, len(eqn.params.get("mapped", ())))
+    outs = eqn.primitive.bind(*locals_, **dict(eqn.params, layout=layout))
+    return [Value(v.aval, Placement(((),) * v.aval.ndim), out) for v, out in zip(eqn.outvars, outs)]
 
 
 def shard_map(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Value]:

@@ -27,8 +27,6 @@ from weft.ir.factors import FactorRule
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.specs import Spec
 from weft.ir.types import ShapedArray
-from weft.ops.callback import Layout
-from weft.ops.halo import Need, Window, rows_sent
 from weft.partition import emit
 from weft.partition.choices import FINISHED, Candidates
 from weft.partition.combine import combined
@@ -42,7 +40,7 @@ from weft.partition.cost import (
     collective_bytes,
 )
 from weft.partition.pending import Pending, variables
-from weft.partition.propagate import FactorAxes, Propagation, axes_of_factors, dims_of_factors
+from weft.partition.propagate import FactorAxes, Propagation, dims_of_factors
 from weft.partition.reshard import Placement, Step, is_even, local_shape, plan, plan_cost
 from weft.partition.uneven import even_dims, neutral_element
 from weft.util.record import field, record
@@ -242,13 +240,11 @@ class Partitioner:
     def compute(self, eqn: Eqn) -> None:
         """Add the local equations of one global equation."""
         kind = eqn.primitive.kind
-        if kind in ("region", "collective"):
-            from weft.partition.regions import collective, region  # which few programs hold
-            outs = region(self, eqn) if kind == "region" else collective(self, eqn)
+        if kind in ("region", "collective", "callback"):
+            from weft.partition import regions  # which few programs hold
+            outs = getattr(regions, kind)(self, eqn)
         elif kind == "constraint":
             outs = [self.constrain(eqn)]
-        elif kind == "callback":
-            outs = self.callback(eqn)
         else:
             outs = self.plain(eqn)
         self.env.update(zip(eqn.outvars, outs))
@@ -259,22 +255,6 @@ class Partitioner:
         asked = self.constraint_spec(eqn)
         target = Placement(tuple(w if a is None else a for a, w in zip(asked, wish)))
         return Value(value.aval, target, self.view(value, target, "constraint", f"the constraint asks for {target}"))
-
-    def callback(self, eqn: Eqn) -> list[Value]:
-        """A call of Python: the host reads the blocks of the operands where they lie, so only pending sums move anything."""
-        values = [self.read(a) for a in eqn.invars]
-        places = [next((p for p in v.views if not p.partial), Placement(v.placement.dims)) for v in values]
-        if eqn.primitive.name == "inspect_sharding":
-            self.looks.append((eqn.params["callback"], places[0].dims))
-            return []
-        apart = eqn.params.get("partitioned", False)
-        if apart:                            # blocks are shown as they are, so none may have padding
-            places = [Placement(even_dims(v.aval.shape, p.dims, self.sizes)) for v, p in zip(values, places)]
-        locals_ = [self.view(v, p, "read", f"{eqn.primitive} reads it") for v, p in zip(values, places)]
-        layout = Layout(tuple(p.dims for p in places), tuple(v.aval.shape for v in values), frozenset(self.sizes) - self.manual,
-                        apart, len(eqn.params.get("mapped", ())))
-        outs = eqn.primitive.bind(*locals_, **dict(eqn.params, layout=layout))
-        return [Value(v.aval, Placement(((),) * v.aval.ndim), out) for v, out in zip(eqn.outvars, outs)]
 
     # --- one equation ---
 
@@ -365,26 +345,11 @@ class Partitioner:
     def exchanged(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes, ins: Sequence[Placement]) -> float:
         """Bytes of the rows that devices send each other because operands are needed across the borders of blocks."""
         context = self.context(eqn, rule, axes)
-        cost = 0.0
-        for need in (context.needs() or ()) if context.axes else ():
-            if context.of_dim(need.operand, need.dim):
-                row = self.local_bytes(eqn.invars[need.operand].aval, ins[need.operand]) / context.block(need.size, need.axes)
-                cost += sum(LATENCY + count * row for count in rows_sent(need.window, context.size(need.axes), need.size))
-        return cost
+        if not context.axes:
+            return 0.0
+        from weft.partition.borders import bytes_sent  # which few programs need
 
-    def reach(self, var: Var, need: Need) -> Window:
-        """The rows that all equations which are wished to follow the same blocks need of `var` along a dim."""
-        windows = [need.window]
-        for eqn in self.pending.readers.get(var, ()):
-            rule = self.wishes.rule(eqn) if eqn.primitive.has("split") else None
-            for group in rule.groups if rule is not None else ():
-                wished = axes_of_factors(rule.outs[0], self.wishes.spec(eqn.outvars[0]), rule, self.sizes)[0]
-                if wished.get(group[0]) == need.axes:
-                    found = self.context(eqn, rule, dict.fromkeys(group, need.axes)).needs() or ()
-                    windows += [other.window for other in found if eqn.invars[other.operand] is var and other.dim == need.dim
-                                and other.window.advance == need.window.advance]
-        first = min(w.first for w in windows)
-        return Window(first, need.window.advance, max(w.first + w.span for w in windows) - first)
+        return bytes_sent(self, context, ins)
 
     def gives_up(self, rule: FactorRule, values: Sequence[Value], axes: FactorAxes) -> bool:
         """Whether a sum whose terms all operands hold apart, on the same devices, would be gathered and computed whole.
