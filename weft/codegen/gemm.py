@@ -74,6 +74,11 @@ def _pieces(symbol: str, words: tuple[int, ...], machine: Machine) -> frozenset[
     return _module_of(symbol).pieces(_recipe(symbol, machine), words)
 
 
+@functools.lru_cache(maxsize=4096)
+def _all_pieces(symbol: str, machine: Machine) -> frozenset[str]:
+    return _module_of(symbol).all_pieces(_recipe(symbol, machine))
+
+
 def _module_of(symbol: str) -> ModuleType:
     if symbol.endswith("_tile"):
         return gemm_tile
@@ -97,7 +102,7 @@ def parts(symbol: str, machine: Machine, wanted: frozenset[str] | None = None, d
     Those of a `draft` are not optimized.
     """
     recipe, module = _recipe(symbol, machine), _module_of(symbol)
-    found = module.parts(recipe, symbol, module.all_pieces(recipe) if wanted is None else wanted)
+    found = module.parts(recipe, symbol, _all_pieces(symbol, machine) if wanted is None else wanted)
     return [part.as_draft() for part in found] if draft else found
 
 
@@ -148,12 +153,12 @@ def _to_make(symbol: str, wanted: frozenset[str] | None, draft: bool = False) ->
     key = (symbol, machine())
     if draft and wanted is not None:
         return None if (*key, wanted) in _drafts else wanted
-    everything = _module_of(symbol).all_pieces(_recipe(*key))
+    everything = _all_pieces(*key)
     needed = everything if wanted is None else wanted
     made = _made.get(key)
     if made is not None and needed <= made.pieces:
         return None
     if made is not None and all(gemm_tile.is_way(piece) for piece in needed - made.pieces):
         return made.pieces | {piece for piece in everything if gemm_tile.is_way(piece)}
-    return everything if made is not None or is_kept(parts(*key)[-1]) else needed
+    return everything if made is not None or is_kept(_module_of(symbol).driver(_recipe(*key), symbol, everything)) else needed
 

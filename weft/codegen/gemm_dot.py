@@ -38,13 +38,17 @@ def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
 
 def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[Part]:
     """Return the modules of the dot-product matmul for `recipe`, exported as `symbol`, for matmuls that need `wanted` pieces."""
-    listed = sorted(wanted)
-    inner = [name for name in listed if name != "tail"]
+    inner = sorted([name for name in wanted if name != "tail"])
     exports = ("dots", "finish") if "finish" in wanted else ("dots",)
     return [
         Part(f"dots {recipe.name} {' '.join(inner)}", lambda: _dots_module(recipe, inner), exports),
-        Part(f"{symbol} {' '.join(listed)}", lambda: _driver_module(recipe, symbol, wanted), (symbol,), quick=True),
+        driver(recipe, symbol, wanted),
     ]
+
+
+def driver(recipe: Recipe, symbol: str, wanted: Collection[str]) -> Part:
+    """Return the last of the `parts`."""
+    return Part(f"{symbol} {' '.join(sorted(wanted))}", lambda: _driver_module(recipe, symbol, wanted), (symbol,), quick=True)
 
 
 def _dots_module(recipe: Recipe, wanted: Collection[str]) -> str:

@@ -58,7 +58,12 @@ def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[Part]:
 
         write = functools.partial(_along_module, recipe, name)
         found.append(Part(f"{name} {recipe.name}", write, (name,), gemm_asm_along.suits(recipe)))
-    return [*found, Part(f"{symbol} {' '.join(listed)}", lambda: _driver_module(recipe, symbol, wanted), (symbol,), quick=True)]
+    return [*found, driver(recipe, symbol, wanted)]
+
+
+def driver(recipe: Recipe, symbol: str, wanted: Collection[str]) -> Part:
+    """Return the last of the `parts`."""
+    return Part(f"{symbol} {' '.join(sorted(wanted))}", lambda: _driver_module(recipe, symbol, wanted), (symbol,), quick=True)
 
 
 def _kernel_parts(recipe: Recipe, listed: list[str]) -> list[Part]:
