@@ -94,7 +94,7 @@ def summary(rows: Sequence[dict]) -> list[str]:
                      "at most {:.2f} ({}).".format(*max(whole)))
     failed = [row for row in rows if "error" in row]
     if failed:
-        lines.append("Failed: " + ", ".join(row["name"] for row in failed) + ".")
+        lines.append("Failed: " + ", ".join(f"{row['name']} ({row['error'].partition(':')[0]})" for row in failed) + ".")
     return lines
 
 

@@ -76,7 +76,7 @@ def test_summary_names_what_is_slower(report):
     lines = report.summary([step(), step("sin", 2.0), {"name": "cos", "error": "weft: ValueError"}])
     assert "1.000 (2 cases)" in lines[0]
     assert lines[1] == "Slower than the peer: sin (2.00)."
-    assert lines[2] == "Failed: cos."
+    assert lines[2] == "Failed: cos (weft)."
 
 
 def test_summary_compares_whole_processes(report):
