@@ -48,6 +48,8 @@ def of(eqn: Eqn) -> Running:
 
 
 def _of_op(op: str) -> Combine:
+    if op in ("min", "max"):      # what comes asks of itself whether it is NaN: the chain from one turn to the next is shorter
+        return lambda b, earlier, later: [b.op(op, later[0], earlier[0])]
     return lambda b, earlier, later: [b.op(op, earlier[0], later[0])]
 
 
