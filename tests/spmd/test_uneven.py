@@ -117,6 +117,17 @@ def test_a_grid_with_one_point_more():
     assert "all_gather" not in result.counts and result.out_specs == (P("x").dims(2),)
 
 
+@pytest.mark.parametrize("size", [2, 5, 9, 10, 14, 18])
+@pytest.mark.parametrize("mesh, spec", [(LINE, P("x")), (GRID, P("a")), (GRID, P(("b", "a")))], ids=["8", "4", "2x4"])
+def test_rotations_where_devices_hold_nothing_but_padding(size, mesh, spec):
+    """10 rows over 8 devices are 5 whole blocks of 2, and 3 of padding."""
+    def turned(x, start):
+        whole = laid(slicing.concatenate([slicing.slice(x, (start, 0), (size, 3)), slicing.slice(x, (0, 0), (start, 3))], 0), mesh, P())
+        return arithmetic.mul(whole, np.float32(2))
+    for start in range(1, size):
+        check(lambda x, start=start: [turned(laid(math.sin(x), mesh, spec), start)], [random(size, 3)], mesh, [P()])
+
+
 def test_results_are_even():
     for spec, shape in [(P("x"), (61, 6)), (P(None, "x"), (6, 61))]:
         result = check(lambda x, spec=spec: [laid(math.sin(x), LINE, spec)], [random(*shape)], LINE, [None])

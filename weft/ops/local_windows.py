@@ -113,7 +113,7 @@ def _rotate_windows(ctx: Any, dim: int, start: int) -> list[Need]:
     """The rows from `start` on; where the last block is padded, those before the first one are asked for apart."""
     axes, size = ctx.of_dim(0, dim), ctx.extent(0, dim)
     own = ctx.block(size, axes)
-    if size % own == 0:
+    if size == own * ctx.size(axes):
         return [ctx.need(0, dim, axes, Window(start, own, own, ring=True))]
     return [ctx.need(0, dim, axes, Window(first, own, own)) for first in (start, start - size)]
 
