@@ -8,6 +8,7 @@ counts; the weights of each output pixel add up to one, also at the border.
 from __future__ import annotations
 
 import enum
+import operator
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from weft import numpy as wnp
 from weft.lax import Precision
 from weft.numpy.promote import inexact
+from weft.numpy.reductions import canonical_axis
 from weft.util import dtypes
 
 __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
@@ -108,7 +110,7 @@ def resize(image, shape: Sequence[int], method: str | ResizeMethod, antialias: b
     [0.0, 0.5, 1.5, 2.0]
     """
     image, method = inexact("image.resize", wnp.asarray(image)), _method(method)
-    shape = tuple(n.__index__() for n in shape)
+    shape = tuple(operator.index(n) for n in shape)
     if len(shape) != image.ndim:
         raise ValueError(f"image.resize: shape must have as many dims as the image, {image.ndim}, got {shape}.")
     if method is ResizeMethod.NEAREST:
@@ -125,12 +127,12 @@ def scale_and_translate(image, shape: Sequence[int], spatial_dims: Sequence[int]
     A pixel at `x` moves to `x * scale + translation`. Both may be traced and have derivatives.
     """
     image, method = inexact("image.scale_and_translate", wnp.asarray(image)), _method(method)
-    shape = tuple(n.__index__() for n in shape)
+    shape = tuple(operator.index(n) for n in shape)
     if len(shape) != image.ndim:
         raise ValueError(f"image.scale_and_translate: shape must have as many dims as the image, {image.ndim}, got {shape}.")
     if method is ResizeMethod.NEAREST:
         raise ValueError("image.scale_and_translate: 'nearest' has no weights to place; use another method.")
-    dims = [d % image.ndim for d in spatial_dims]
+    dims = [canonical_axis(d, image.ndim, "image.scale_and_translate") for d in spatial_dims]
     if any(shape[d] != image.shape[d] for d in range(image.ndim) if d not in dims):
         raise ValueError(f"image.scale_and_translate: only the dims {tuple(dims)} may change, got {image.shape} and {shape}.")
     scale, translation = wnp.asarray(scale), wnp.asarray(translation)

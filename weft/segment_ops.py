@@ -7,6 +7,7 @@ Out: one row for each segment; a segment without rows holds the identity of the 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
 import numpy as np
@@ -40,7 +41,7 @@ def _reduce(kind: str, data, segment_ids, num_segments, indices_are_sorted, uniq
         raise TypeError(f"segment_{kind}: segment_ids must be integers, got {ids.dtype.name}.")
     if num_segments is None:
         num_segments = int(wnp.max(ids)) + 1 if ids.size else 0
-    n = num_segments.__index__()
+    n = operator.index(num_segments)
     if n < 0:
         raise ValueError(f"segment_{kind}: num_segments must be non-negative, got {n}.")
     mode = getattr(mode, "name", mode)

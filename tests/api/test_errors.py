@@ -418,3 +418,41 @@ def test_aux_may_hold_what_is_no_array():
     grad, aux = weft.grad(lambda x: (x * x, {"name": "loss", "held": held, "x": x}), has_aux=True)(3.0)
     assert float(grad) == 6.0 and aux["name"] == "loss" and aux["held"] is held and float(aux["x"]) == 3.0
     assert weft.jvp(lambda x: (x, "aux"), (2.0,), (1.0,), has_aux=True)[2] == "aux"
+
+
+@pytest.mark.parametrize("use", [
+    lambda x, key: random.permutation(key, x, axis=2), lambda x, key: random.categorical(key, x, axis=-3),
+    lambda x, key: random.choice(key, x, axis=2), lambda x, key: weft.nn.one_hot(x, 3, axis=4),
+    lambda x, key: wnp.linspace(0.0, 1.0, 4, axis=1), lambda x, key: wnp.diff(x, axis=2), lambda x, key: wnp.gradient(x, axis=2),
+    lambda x, key: wnp.apply_along_axis(wnp.sum, 2, x), lambda x, key: wnp.linalg.norm(x, axis=(0, 2)),
+    lambda x, key: lax.reduce(x, 0.0, lax.add, (2,)), lambda x, key: weft.scipy.stats.mode(x, axis=2),
+    lambda x, key: weft.scipy.signal.fftconvolve(x, x, axes=2),
+])
+def test_an_axis_that_is_not_there_is_never_taken_for_another(use):
+    with pytest.raises(ValueError, match="out of bounds"):
+        use(wnp.ones((2, 3)), random.key(0))
+
+
+@pytest.mark.parametrize("use", [
+    lambda: wnp.repeat(wnp.ones(3), -1), lambda: wnp.tile(wnp.ones(3), -1), lambda: wnp.broadcast_to(1.0, (-1,)),
+    lambda: lax.iota(wnp.float32, -1), lambda: random.normal(random.key(0), (-1,)), lambda: weft.nn.one_hot(wnp.arange(3), -1),
+])
+def test_sizes_are_not_negative(use):
+    with pytest.raises(ShapeError, match=r"negative|-1"):
+        use()
+
+
+@pytest.mark.parametrize("shape", [("a",), (2, 1.5), 2.0], ids=str)
+def test_sizes_are_whole_numbers(shape):
+    with pytest.raises(TypeError):
+        wnp.zeros(shape)
+
+
+def test_complex_values_are_not_clipped():
+    with pytest.raises(ValueError, match="no order"):
+        wnp.clip(wnp.ones(3), 1j, 2)
+
+
+def test_cotangents_of_a_linear_function_have_its_shape():
+    with pytest.raises(TypeError, match=r"float32\[2\]"):
+        weft.linear_transpose(lambda x: 3.0 * x, 1.0)(wnp.ones(2))

@@ -164,11 +164,11 @@ def _as_cotangent(ct, aval):
     return ct
 
 
-def _check_cotangent(ct, aval) -> None:
+def _check_cotangent(ct, aval, api: str = "vjp", error: type[Exception] = ValueError) -> None:
     got, want = typeof(ct), aval.to_tangent_aval()
     if got.shape != want.shape or (got.dtype != want.dtype and not got.weak_type):
-        raise ValueError(f"vjp: unexpected cotangent of type {got.str_short()} for an output of type {aval.str_short()}; it must "
-                         f"be of type {want.str_short()}.")
+        raise error(f"{api}: unexpected cotangent of type {got.str_short()} for an output of type {aval.str_short()}; it must be of "
+                    f"type {want.str_short()}.")
 
 
 def value_and_grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False,
@@ -321,6 +321,8 @@ def linear_transpose(fun: Callable, *primals, reduce_axes=()) -> Callable:
         cts, structure = tree.tree_flatten(ct)
         if structure != flat.out_tree:
             raise TypeError(f"linear_transpose: the cotangent must have the structure of the output, {flat.out_tree}, got {structure}.")
+        for c, aval in zip(cts, program.out_avals):
+            _check_cotangent(c, aval, "linear_transpose", TypeError)
         found = backward_pass(program, [UndefPrimal(a) for a in avals], cts)
         args, _ = tree.tree_unflatten(flat.in_tree, [instantiate(x) for x in found])
         return args

@@ -51,6 +51,7 @@ from weft.ops.convolution import (
     ConvDimensionNumbers, conv, conv_dimension_numbers, conv_general_dilated, conv_general_dilated_p,
     conv_general_dilated_patches, conv_transpose, conv_with_general_padding, padtype_to_pads,
 )  # fmt: skip
+from weft.ops.families import canonical_dims
 from weft.ops.fft import (
     FftType, fft, fft_p,
 )  # fmt: skip
@@ -184,13 +185,13 @@ def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = 
 
 def stack(operands: Sequence[Any], axis: int = 0) -> Any:
     """Join arrays of equal shape along a new dim."""
-    axis %= typeof(operands[0]).ndim + 1
+    (axis,) = canonical_dims("stack", (axis,), typeof(operands[0]).ndim + 1)
     return concatenate([expand_dims(x, (axis,)) for x in operands], axis)
 
 
 def unstack(operand: Any, axis: int = 0) -> tuple[Any, ...]:
     """The slices of an array along one dim, without it."""
-    axis %= typeof(operand).ndim
+    (axis,) = canonical_dims("unstack", (axis,), typeof(operand).ndim)
     return tuple(index_in_dim(operand, i, axis, keepdims=False) for i in range(typeof(operand).shape[axis]))
 
 

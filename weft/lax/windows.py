@@ -21,7 +21,7 @@ from weft.core.trace import Tracer
 from weft.ir.types import ShapedArray
 from weft.ops import arithmetic, bitwise, comparison, layout, reduce, slicing
 from weft.ops.convolution import padtype_to_pads
-from weft.ops.families import match_dtypes
+from weft.ops.families import canonical_dims, match_dtypes
 from weft.util import dtypes, tree
 
 _COMBINE = {"add": arithmetic.add, "mul": arithmetic.mul, "max": arithmetic.max, "min": arithmetic.min,
@@ -57,7 +57,7 @@ def reduce_by(operands: Any, init_values: Any, computation: Callable, dimensions
     inits = tree.tree_leaves(init_values)
     flat = [_array(x) for x in flat]
     inits = [match_dtypes(x, i)[1] for x, i in zip(flat, inits)]
-    dims = tuple(sorted(d % flat[0].ndim for d in dimensions))
+    dims = tuple(sorted(canonical_dims("reduce", dimensions, flat[0].ndim)))
     name = monoid(computation, flat[0].dtype) if len(flat) == 1 else None
     if name is not None:
         return tree.tree_unflatten(structure, [_COMBINE[name](_REDUCE[name](flat[0], dims), inits[0])])

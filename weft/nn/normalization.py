@@ -10,7 +10,9 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft.nn.activations import _float
+from weft.numpy.reductions import canonical_axis
 from weft.ops.arithmetic import stop_gradient
+from weft.util.errors import ShapeError
 
 Axis = int | Sequence[int] | None
 
@@ -107,8 +109,10 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> A
     [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     """
     x = wnp.asarray(x)
-    axis %= x.ndim + 1
+    axis = canonical_axis(axis, x.ndim + 1, "one_hot")
     shape = [1] * (x.ndim + 1)
+    if num_classes < 0:
+        raise ShapeError(f"one_hot: there cannot be {num_classes} classes.")
     shape[axis] = num_classes
     classes = wnp.arange(num_classes, dtype=x.dtype).reshape(shape)
     return (wnp.expand_dims(x, axis) == classes).astype(wnp.result_type(float) if dtype is None else dtype)

@@ -7,6 +7,7 @@ import numpy as np
 from weft.numpy import choosing, manipulation as mp, ufuncs as uf
 from weft.numpy.products import arrays_of
 from weft.numpy.promote import array_of, broadcast_to_shape, cast, check_arraylike, concrete, promote_dtypes_inexact, value
+from weft.numpy.reductions import canonical_axis
 from weft.ops import elementwise as ew, layout
 from weft.util import dtypes
 
@@ -85,7 +86,7 @@ def _convolve(a, v, mode: str, flip: bool, precision, preferred):
 def diff(a, n: int = 1, axis: int = -1, prepend=None, append=None):
     """Differences of neighbours along `axis`, `n` times."""
     a = array_of("diff", a)
-    axis = axis % a.ndim
+    axis = canonical_axis(axis, a.ndim, "diff")
     shape = tuple(1 if d == axis else k for d, k in enumerate(a.shape))
     for extra, first in ((prepend, True), (append, False)):
         if extra is not None:
@@ -115,8 +116,8 @@ def gradient(f, *varargs, axis=None, edge_order=None):
     check_arraylike("gradient", f)
     f = concrete(promote_dtypes_inexact(value(f))[0])
     f = cast(f, f.dtype)
-    axes = range(f.ndim) if axis is None else [d % f.ndim for d in (axis if isinstance(axis, (tuple, list)) else (axis,))]
-    axes = list(axes)
+    some = range(f.ndim) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
+    axes = [canonical_axis(d, f.ndim, "gradient") for d in some]
     if len(varargs) not in (0, 1, len(axes)):
         raise TypeError(f"gradient: {len(varargs)} spacings for {len(axes)} dims; give none, one, or one for each.")
     spacing = list(varargs) * (len(axes) if len(varargs) == 1 else 1) or [1.0] * len(axes)
@@ -187,7 +188,7 @@ def apply_along_axis(func1d, axis: int, arr, *args, **kwargs):
     """`func1d` of every 1-d slice along `axis`."""
     from weft.api.vmap import vmap
     arr = concrete(value(arr))
-    axis = axis % arr.ndim
+    axis = canonical_axis(axis, arr.ndim, "apply_along_axis")
     fun = lambda x: func1d(x, *args, **kwargs)
     for d in range(arr.ndim - axis - 1):
         fun = vmap(fun, in_axes=d + 1, out_axes=-1)

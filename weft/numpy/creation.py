@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 
 import numpy as np
@@ -27,7 +28,7 @@ def _dtype(dtype, api: str):
 def _shape(shape) -> tuple[int, ...]:
     if isinstance(shape, (int, np.integer)) or (hasattr(shape, "ndim") and not shape.ndim):
         shape = (shape,)
-    dims = tuple(d.__index__() if not isinstance(d, int) else d for d in shape)
+    dims = tuple(operator.index(d) if not isinstance(d, int) else d for d in shape)
     for d in dims:
         if d < 0:
             raise ShapeError(f"shape must have non-negative dims, got {dims}.")
@@ -237,7 +238,7 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
     parts = [x for x in (start, stop, step) if x is not None]
     for x in parts:
         if isinstance(x, Tracer):
-            x.__index__()
+            operator.index(x)
         if np.ndim(np.asarray(x)):
             raise TypeError(f"arange takes scalars, got {x!r}.")
     want = dtypes.check_dtype(dtype, "arange") if dtype is not None else dtypes.result_type(*parts)
@@ -265,7 +266,7 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
 def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype=None, axis: int = 0, *, device=None):
     """`num` evenly spaced values from `start` to `stop`, which is included unless `endpoint` is false."""
     check_arraylike("linspace", start, stop)
-    num = num.__index__()
+    num = operator.index(num)
     if num < 0:
         raise ValueError(f"linspace: num must be non-negative, got {num}.")
     want = dtypes.check_dtype(dtype, "linspace") if dtype is not None else dtypes.to_inexact_dtype(dtypes.result_type(start, stop))
@@ -287,8 +288,9 @@ def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = 
     else:
         out = broadcast_in_dim(start, (num, *shape), tuple(range(1, len(shape) + 1)))
     if axis:
+        from weft.numpy.reductions import canonical_axis
         from weft.transforms.batch import move_dim
-        out = move_dim(out, 0, axis % out.ndim)
+        out = move_dim(out, 0, canonical_axis(axis, out.ndim, "linspace"))
     if want.kind in "iu":
         out = ew.floor(out)
     out = _settled(cast(out, want), device)
@@ -316,7 +318,7 @@ def geomspace(start, stop, num: int = 50, endpoint: bool = True, dtype=None, axi
 
 def eye(N: int, M: int | None = None, k: int = 0, dtype=None, *, device=None):
     """A matrix with ones on diagonal `k`."""
-    n, m = N.__index__(), N.__index__() if M is None else M.__index__()
+    n, m = operator.index(N), operator.index(N) if M is None else operator.index(M)
     want = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "eye")
     i = broadcasted_iota(np.dtype(np.int32), (n, m), 0)
     j = broadcasted_iota(np.dtype(np.int32), (n, m), 1)

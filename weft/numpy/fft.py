@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 
 import numpy as np
@@ -41,7 +42,7 @@ def _transform(api: str, kind: FftType, a, s, axes, norm):
     a = array_of(api, a)
     if axes is None:
         axes = range(a.ndim) if s is None else range(a.ndim - len(s), a.ndim)
-    axes = [d.__index__() for d in axes]
+    axes = [operator.index(d) for d in axes]
     for d in axes:
         if not -a.ndim <= d < a.ndim:
             raise ValueError(f"{api}: axis {d} is out of bounds for array of dimension {a.ndim}")
@@ -53,7 +54,7 @@ def _transform(api: str, kind: FftType, a, s, axes, norm):
     real_in, real_out = kind == FftType.RFFT, kind == FftType.IRFFT
     if real_in and dtypes.issubdtype(a.dtype, np.complexfloating):
         raise ValueError(f"{api} takes real values, got {a.dtype.name}.")
-    lengths = [a.shape[d] for d in axes] if s is None else [n.__index__() for n in s]
+    lengths = [a.shape[d] for d in axes] if s is None else [operator.index(n) for n in s]
     if s is None and real_out:
         lengths[-1] = 2 * (a.shape[axes[-1]] - 1)
     if any(n < 1 for n in lengths):

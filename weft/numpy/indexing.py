@@ -7,6 +7,7 @@ Next: `updating` writes at the same plans, `eager_index` indexes values without 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -143,7 +144,7 @@ def make_plan(shape: tuple[int, ...], index) -> Plan:
                 plan.out_dims.append(("advanced",))
         elif _is_array(i) or hasattr(i, "__index__"):
             if not _is_array(i):
-                plan.arrays[d] = _static_int(i.__index__(), shape[d], d)
+                plan.arrays[d] = _static_int(operator.index(i), shape[d], d)
             else:
                 plan.arrays[d] = _positions(i, shape[d], d)
             seen.append(k)
@@ -226,7 +227,7 @@ def _plan_slice(plan: Plan, d: int, s: slice) -> None:
                 [(name, _bound_text(p)) for name, p in zip(("start", "stop", "step"), (s.start, s.stop, s.step))],
                 user_frame(), "The shape of the result would depend on values.",
                 "Use weft.lax.dynamic_slice (or dynamic_slice_in_dim), which takes traced starts."))
-    parts = [None if p is None else p.__index__() for p in (s.start, s.stop, s.step)]
+    parts = [None if p is None else operator.index(p) for p in (s.start, s.stop, s.step)]
     start, stop, step = slice(*parts).indices(n)
     places = range(start, stop, step)
     size = len(places)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -267,7 +268,7 @@ def matrix_power(a, n: int):
     a = array_of("matrix_power", a)
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
         raise TypeError(f"linalg.matrix_power takes square matrices, got shape {tuple(a.shape)}.")
-    n = n.__index__()
+    n = operator.index(n)
     if n == 0:
         return broadcast_to_shape(creation.eye(a.shape[-1], dtype=a.dtype), tuple(a.shape))
     a, n = (inv(a), -n) if n < 0 else (a, n)
@@ -307,7 +308,7 @@ def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2):  # noqa: A00
 
 
 def _matrix_norm(x, order, axes: tuple[int, int], keepdims: bool):
-    row, column = [d % x.ndim for d in axes]
+    row, column = [rd.canonical_axis(d, x.ndim, "linalg.norm") for d in axes]
     if row == column:
         raise ValueError(f"linalg.norm: duplicate axes in {axes}.")
     if order in (None, "fro", "f"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import itertools
 import math
+import operator
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -48,7 +49,7 @@ def reshape(a, shape, order: str = "C", *, copy: bool | None = None):
 
 def _infer(old: tuple[int, ...], shape) -> tuple[int, ...]:
     new = (shape,) if not isinstance(shape, (tuple, list)) and not (hasattr(shape, "ndim") and shape.ndim) else tuple(shape)
-    new = tuple(n.__index__() for n in new)
+    new = tuple(operator.index(n) for n in new)
     size = math.prod(old)
     free = [d for d, n in enumerate(new) if n == -1]
     if len(free) > 1:
@@ -348,7 +349,7 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
         return layout.reshape(wide, (*shape[:axis], n * r, *shape[axis + 1:]))
     if isinstance(repeats, Tracer):
         if total_repeat_length is None:
-            repeats.__index__() if not repeats.ndim else np.asarray(repeats)
+            operator.index(repeats) if not repeats.ndim else np.asarray(repeats)
         from weft.numpy.reductions import cumsum
         from weft.numpy.sorting import searchsorted
         ends = cumsum(broadcast_to(repeats, (n,)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 
 import numpy as np
 
@@ -116,7 +117,7 @@ def vander(x, N: int | None = None, increasing: bool = False):
     (x,) = _coefficients("vander", x) if not dtypes.issubdtype(concrete(x).dtype, np.integer) else (concrete(x),)
     if x.ndim != 1:
         raise ValueError("x must be a one-dimensional array")
-    n = x.shape[0] if N is None else N.__index__()
+    n = x.shape[0] if N is None else operator.index(N)
     powers = range(n) if increasing else reversed(range(n))
     return mp.stack([uf.power(x, k) for k in powers], 1) if n else creation.zeros((x.shape[0], 0), x.dtype)
 
@@ -166,7 +167,7 @@ def trim_zeros(filt, trim: str = "fb"):
 
 def _window(name: str, shape_of_n, text: str):
     def fun(M: int):
-        n = M.__index__()
+        n = operator.index(M)
         dtype = dtypes.default_float_dtype()
         return creation.ones(n, dtype) if n <= 1 else shape_of_n(broadcasted_iota(dtype, (n,), 0), n)
     fun.__name__ = fun.__qualname__ = name
@@ -188,7 +189,7 @@ blackman = _window("blackman", lambda k, n: uf.add(uf.subtract(0.42, uf.multiply
 
 def kaiser(M: int, beta):
     """The Kaiser window of `M` points and shape `beta`."""
-    n = M.__index__()
+    n = operator.index(M)
     dtype = dtypes.default_float_dtype()
     if n <= 1:
         return creation.ones(n, dtype)

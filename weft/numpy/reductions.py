@@ -31,7 +31,7 @@ def canonical_axes(axis, ndim: int, api: str = "reduction") -> tuple[int, ...]:
     axes = (axis,) if not isinstance(axis, (tuple, list)) else tuple(axis)
     out = []
     for a in axes:
-        a = a.__index__()
+        a = operator.index(a)
         if not -ndim <= a < ndim:
             raise ValueError(f"{api}: axis {a} is out of bounds for array of dimension {ndim}")
         out.append(a % ndim)

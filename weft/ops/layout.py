@@ -38,6 +38,8 @@ def _broadcast_type(aval: ShapedArray, *, shape, broadcast_dimensions) -> Shaped
     if any(s not in (1, shape[d]) for s, d in zip(aval.shape, dims)):
         raise shape_error("broadcast_in_dim", "operand dims do not fit the result.", facts,
                           "An operand dim must be 1 or equal the result dim it goes to.")
+    if min(shape, default=0) < 0:
+        raise shape_error("broadcast_in_dim", "sizes must not be negative.", facts)
     return aval.update(shape=shape)
 
 
@@ -417,6 +419,8 @@ iota_p = Primitive("iota", "layout")
 def _iota_type(*, dtype, shape, dimension) -> ShapedArray:
     if not 0 <= dimension < len(shape):
         raise shape_error("iota", f"dimension {dimension} is out of bounds for shape {tuple(shape)}.", ())
+    if min(shape) < 0:
+        raise shape_error("iota", f"sizes must not be negative, got {tuple(shape)}.", ())
     if not families.dtype_in(dtype, families.NUMBER):
         raise TypeError(f"iota: does not make elements of dtype {dtype}.")
     return ShapedArray(shape, dtype)

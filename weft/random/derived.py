@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 
 from weft import numpy as wnp
@@ -134,7 +136,7 @@ def orthogonal(key, n: int, shape=(), dtype=None, m: int | None = None):
     """Uniformly distributed orthogonal matrices, n by m (square by default)."""
     from weft.ops import linalg
     dtype = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "orthogonal")
-    n, m = n.__index__(), n.__index__() if m is None else m.__index__()
+    n, m = operator.index(n), operator.index(n) if m is None else operator.index(m)
     z = normal(key, (*_shape(shape), max(n, m), min(n, m)), dtype)
     q, r = linalg.qr(z, full_matrices=False)
     d = wnp.diagonal(r, 0, -2, -1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -153,7 +154,7 @@ def _like(raw, keys):
 def _shape(shape) -> tuple[int, ...]:
     if isinstance(shape, (int, np.integer)):
         return (int(shape),)
-    return tuple(n.__index__() for n in shape)
+    return tuple(operator.index(n) for n in shape)
 
 
 @_one_program()

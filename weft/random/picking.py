@@ -9,6 +9,7 @@ import numpy as np
 from weft import numpy as wnp
 from weft.core.trace import Tracer
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, concrete
+from weft.numpy.reductions import canonical_axis
 from weft.ops import elementwise as ew, layout, sorting
 from weft.ops.placement import takes_out_sharding
 from weft.random.draws import (
@@ -29,7 +30,7 @@ def categorical(key, logits, axis: int = -1, shape=None, replace: bool = True, m
     """Samples of categorical distributions with unnormalised log-probabilities `logits` along `axis`."""
     logits = concrete(logits)
     logits = cast(logits, dtypes.to_inexact_dtype(logits.dtype))
-    axis = axis % logits.ndim
+    axis = canonical_axis(axis, logits.ndim, "categorical")
     batch = tuple(n for d, n in enumerate(logits.shape) if d != axis)
     shape = batch if shape is None else _shape(shape)
     prefix = shape[:len(shape) - len(batch)]
@@ -52,7 +53,7 @@ def permutation(key, x, axis: int = 0, independent: bool = False):  # noqa: A002
     if isinstance(x, (int, np.integer)) or (np.ndim(x) == 0 and not isinstance(x, Tracer)):
         return _shuffle(raw, wnp.arange(int(x)), 0)
     x = concrete(wnp.asarray(x))
-    axis = axis % x.ndim
+    axis = canonical_axis(axis, x.ndim, "permutation")
     if independent or x.ndim == 1:
         return _shuffle(raw, x, axis)
     return wnp.take(x, _shuffle(raw, wnp.arange(x.shape[axis]), 0), axis, mode="clip")
@@ -71,9 +72,10 @@ def _shuffle(raw, x, axis: int):
 def choice(key, a, shape=(), replace: bool = True, p=None, axis: int = 0, mode: str | None = None):  # noqa: A002
     """Elements (or slices along `axis`) of `a`, or numbers below the integer `a`, drawn with probabilities `p`."""
     raw, shape = _one(key, "choice"), _shape(shape)
-    whole = isinstance(a, (int, np.integer))
+    whole = isinstance(a, (int, np.integer)) or (np.ndim(a) == 0 and not isinstance(a, Tracer))
     arr = None if whole else concrete(wnp.asarray(a))
-    n = int(a) if whole else arr.shape[axis % arr.ndim]
+    axis = 0 if whole else canonical_axis(axis, arr.ndim, "choice")
+    n = int(a) if whole else arr.shape[axis]
     draws = math.prod(shape)
     if draws == 0:
         return wnp.zeros(shape, dtypes.default_int_dtype() if whole else arr.dtype)
@@ -102,4 +104,4 @@ def choice(key, a, shape=(), replace: bool = True, p=None, axis: int = 0, mode: 
             positions = wnp.reshape(sorting.top_k(noisy, draws)[1], shape)
     if whole:
         return cast(positions, dtypes.default_int_dtype())
-    return wnp.take(arr, positions, axis % arr.ndim, mode="clip") if arr.ndim else arr
+    return wnp.take(arr, positions, axis, mode="clip")

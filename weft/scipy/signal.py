@@ -9,6 +9,7 @@ import numpy as np
 
 from weft import lax, numpy as wnp
 from weft.numpy.promote import all_inexact
+from weft.numpy.reductions import canonical_axis
 from weft.util import dtypes
 
 __all__ = ["convolve", "convolve2d", "correlate", "correlate2d", "detrend", "fftconvolve"]
@@ -101,7 +102,7 @@ def fftconvolve(in1, in2, mode: str = "full", axes: Sequence[int] | int | None =
     if not x.ndim:
         return x * y
     axes = tuple(range(x.ndim)) if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
-    axes = tuple(d % x.ndim for d in axes)
+    axes = tuple(canonical_axis(d, x.ndim, "fftconvolve") for d in axes)
     sizes = [x.shape[d] + y.shape[d] - 1 for d in axes]
     if dtypes.issubdtype(x.dtype, np.complexfloating):
         full = wnp.fft.ifftn(wnp.fft.fftn(x, sizes, axes) * wnp.fft.fftn(y, sizes, axes), sizes, axes)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from weft import numpy as wnp
 from weft.lax import cummax, cummin
 from weft.numpy.promote import inexact
+from weft.numpy.reductions import canonical_axis
 
 
 class ModeResult(NamedTuple):
@@ -22,7 +23,7 @@ def mode(a, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool 
         raise NotImplementedError(f"mode: nan_policy={nan_policy!r} is not there; use 'propagate'.")
     x = wnp.asarray(a)
     ndim = x.ndim
-    x, axis = (wnp.ravel(x), 0) if axis is None else (x, axis % x.ndim)
+    x, axis = (wnp.ravel(x), 0) if axis is None else (x, canonical_axis(axis, x.ndim, "mode"))
     x = wnp.sort(wnp.moveaxis(x, axis, -1), -1)
     counts = wnp.sum(x[..., :, None] == x[..., None, :], -1)
     at = wnp.argmax(counts, -1)[..., None]
