@@ -94,5 +94,8 @@ program("irfft, 100 of 1000", "linear algebra", jnp.fft.irfft, normal(100, 501))
 program("fft, 1000 of 16", "linear algebra", jnp.fft.fft, normal(1000, 16))
 program("ifft, 100 of 251", "linear algebra", jnp.fft.ifft, normal(100, 251))
 program("rfft, 100 of 8192", "linear algebra", jnp.fft.rfft, normal(100, 8192))
+for _rows, _n in ((1, 4096), (4, 8192), (1, 65536)):
+    program(f"fft, {_rows} of {_n}, complex", "linear algebra", jnp.fft.fft, normal(_rows, _n, dtype="complex64"))
+program("rfft, 100 of 509", "linear algebra", jnp.fft.rfft, normal(100, 509))
 program("fft 1024 x 1024", "linear algebra", jnp.fft.fft, normal(1024, 1024))
 program("fft2 1024", "linear algebra", jnp.fft.fft2, normal(1024, 1024))

@@ -32,7 +32,7 @@ def run(step: Fft, draft: bool, at_end: bool, x: np.ndarray, out: np.ndarray) ->
     name = native.symbol(step)
     address = link(native.parts(name, draft), found)[name]
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
-    factors = fft.tables(step.kind, step.n, np.dtype(step.type.replace("f", "float")))
+    factors = fft.tables(step.kind, step.n, step.inner, np.dtype(step.type.replace("f", "float")))
     memory = [Fenced(array.nbytes, at_end) for array in (x, out, factors)]
     for place, array in zip(memory, (x, out, factors)):
         place.view(array.dtype)[:] = array.ravel()
@@ -59,4 +59,22 @@ def test_nothing_beyond_the_ends_is_touched(kind, n, at_end):
             step = Fft(kind, type_, n, rows, inner, *[BufRef(0)] * 3)
             found = [run(step, draft, at_end, x, out) for draft in (False, True)]
             assert np.linalg.norm(found[0] - want) <= 4 * np.finfo(part).eps * np.linalg.norm(want), (type_, rows, inner)
+            assert found[0].tobytes() == found[1].tobytes()
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+@pytest.mark.parametrize(("n", "inner"), [(16, 16), (17, 32), (64, 48), (30, 80)])
+@pytest.mark.parametrize("kind", fft.CROSSED)
+def test_crossed_rows_touch_nothing_beyond_the_ends(kind, n, inner, at_end):
+    rng = np.random.default_rng(n)
+    sign = 1 if kind == "cross" else -1
+    turns = np.exp(-2j * np.pi * sign / (n * inner) * np.outer(np.arange(inner), np.arange(n)))
+    for whole, type_ in ((np.complex64, "f32"), (np.complex128, "f64")):
+        for rows in (1, 2):
+            x = (rng.normal(size=(rows, inner, n)) + 1j * rng.normal(size=(rows, inner, n))).astype(whole)
+            transform = np.fft.fft if kind == "cross" else np.fft.ifft
+            want = transform(x.astype(np.complex128) * turns).transpose(0, 2, 1)
+            step = Fft(kind, type_, n, rows, inner, *[BufRef(0)] * 3)
+            found = [run(step, draft, at_end, x, np.full(want.shape, np.nan, whole)) for draft in (False, True)]
+            assert np.linalg.norm(found[0] - want) <= 4 * np.finfo(whole).eps * np.linalg.norm(want), (type_, rows)
             assert found[0].tobytes() == found[1].tobytes()

@@ -44,7 +44,7 @@ def test_real_values_stay_real():
 
 TYPES = [np.float32, np.float64]
 #: every radix, each kind of pass first and last, and rows shorter than a vector
-LENGTHS = [*range(2, 36), 49, 61, 77, 81, 121, 127, 128, 143, 200, 243, 251, 341, 500, 1000, 1023, 1024, 1155, 1331]
+LENGTHS = [*range(2, 36), 49, 61, 77, 81, 121, 127, 128, 143, 200, 243, 251, 341, 500, 509, 1000, 1023, 1024, 1155, 1331]
 
 
 @pytest.mark.parametrize("n", LENGTHS)
@@ -57,12 +57,27 @@ def test_lengths(n):
             for name, a in (("fft", z), ("ifft", z), ("rfft", x), ("fft", x), ("irfft", half)):
                 options = {"n": n} if name == "irfft" else {}
                 transform = lambda a, name=name, options=options: getattr(wnp.fft, name)(a, **options)
-                assert [type(step) for step in steps(transform, a)] == [Fft]
+                assert {type(step) for step in steps(transform, a)} == {Fft}
                 got = np.asarray(weft.jit(transform)(a))
                 want = getattr(np.fft, name)(a.astype(np.complex128 if np.iscomplexobj(a) else np.float64), **options)
                 assert got.dtype == (part if name == "irfft" else z.dtype)
                 bound = 2.5 if part is np.float32 else 4                 # double precision meets the errors of the reference
+                bound *= 1.4 if n == 509 else 1                          # sums of 254 products
                 assert np.linalg.norm(got - want) <= bound * np.finfo(part).eps * np.linalg.norm(want), (name, part, rows)
+
+
+@pytest.mark.parametrize("n", [256, 272, 400, 1536, 4016, 4096, 10000, 65536])
+def test_long_rows_are_matrices(n):
+    """Columns first, then rows, which are turned: by both cores, one row or a few."""
+    with weft.enable_x64():
+        for part, rows in ((np.float32, 1), (np.float64, 1), (np.float32, 3), (np.float32, 15)):
+            z = RNG.normal(size=(rows, n)).astype(part) + 1j * RNG.normal(size=(rows, n)).astype(part)
+            for name in ("fft", "ifft"):
+                transform = getattr(wnp.fft, name)
+                assert [step.kind for step in steps(transform, z)] == (["forward", "cross"] if name == "fft" else ["inverse", "uncross"])
+                got, want = np.asarray(weft.jit(transform)(z)), getattr(np.fft, name)(z.astype(np.complex128))
+                assert got.dtype == z.dtype and np.linalg.norm(got - want) <= 4 * np.finfo(part).eps * np.linalg.norm(want)
+    assert [step.kind for step in steps(wnp.fft.fft, z[:, :250])] == ["forward"]
 
 
 @pytest.mark.parametrize("rows", range(1, 36))
@@ -117,7 +132,7 @@ def test_imaginary_parts_that_do_not_count():
 
 
 def test_large_primes_and_long_single_rows_are_scipys():
-    assert [type(s) for n in (257, 2053, 4096) for s in steps(wnp.fft.rfft, np.ones((1, n), np.float32))] == [HostCall] * 3
+    assert [type(s) for n in (521, 2053, 4096) for s in steps(wnp.fft.rfft, np.ones((1, n), np.float32))] == [HostCall] * 3
 
 
 def test_more_threads_change_nothing():

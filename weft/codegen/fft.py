@@ -23,7 +23,7 @@ from weft.ir import fft
 from weft.ir.program import Fft
 
 #: numbers of a task, at least
-_TASK = 1 << 14
+_TASK = 1 << 11
 
 #: numbers for which a draft takes about two milliseconds longer
 DRAFT_ELEMENTS = 1 << 21
@@ -125,7 +125,8 @@ class _Transform:
         #: numbers of a row before and after, in parts
         self.taken = {"half": n, "all": n, "real": 2 * half}.get(kind, 2 * n)
         self.given = {"half": 2 * half, "real": n}.get(kind, 2 * n)
-        self.scale = 1 / n if kind in ("inverse", "real") else 1.0
+        self.scale = 1 / n if kind in ("inverse", "uncross", "real") else 1.0
+        self.turned = int(kind in ("inverse", "uncross"))
         # real parts change places with imaginary ones on the way in and out: so a forward transform is an inverse one
         self.before = {"real": ["join"] if plan.halves else ["extend"]}.get(kind, [])
         self.after = (["part"] if plan.halves else ["gather"]) if kind in ("half", "all") else []
@@ -134,6 +135,8 @@ class _Transform:
     def ends(self) -> list[str]:
         """What is called beside passes."""
         lanes = _lanes(self.type)
+        if self.kind in fft.CROSSED:
+            return ["transpose", "twist", "uncolumns"]
         moves = ["columns", "uncolumns"] if self.columns else {self._move(self.taken, lanes), self._move(self.given, lanes)}
         return [*sorted(moves), *self.before, *self.after]
 
@@ -163,13 +166,13 @@ class _Transform:
             counts = [(self.taken, lanes), (lanes, self.given)]
             moves = [self._move(numbers, lanes) for numbers in (self.taken, self.given)]
             extra = [pair if move == "short" else () for move, pair in zip(moves, counts)]
-            there = one, register, lanes, int(self.kind == "inverse"), register
+            there = one, register, lanes, self.turned, register
             self._call(moves[0], self.taken, "1.0", *side(source, self.taken), *there, *extra[0])
             done = self._passes(one, other, tables)
             if self.kind == "real" and not self.plan.halves:              # imaginary parts, where real ones are now
                 back = f.at(done, register), 2 * register, lanes, 0, 2 * register
             else:
-                back = done, register, lanes, int(self.kind in ("inverse", "real")), register
+                back = done, register, lanes, self.turned or int(self.kind == "real"), register
             self._call(moves[1], self.given, self.scale, *back, *side(out, self.given), *extra[1])
 
         def column_block(block: str) -> None:
@@ -177,12 +180,25 @@ class _Transform:
             row, column = f.div(block, across), f.mul(f.rem(block, across), lanes)
             pitch = f.mul(inner, 2 * size)
             begin = f.add(f.mul(f.mul(row, self.n), pitch), f.mul(column, 2 * size))
-            here = pitch, f.min(f.sub(inner, column), lanes), int(self.kind == "inverse")
+            here = pitch, f.min(f.sub(inner, column), lanes), self.turned
             self._call("columns", f.at(source, begin), *here, one, self.n)
             self._call("uncolumns", self._passes(one, other, tables), f.at(out, begin), *here, self.n, self.scale)
 
+        def crossed_block(block: str) -> None:
+            across = f.div(inner, lanes)
+            row, column = f.div(block, across), f.mul(f.rem(block, across), lanes)
+            begin, size_of_row = f.at(source, f.mul(f.add(f.mul(row, inner), column), self.taken * size)), self.taken * size
+            self._call("transpose", self.taken, "1.0", begin, size_of_row, lanes - 1, 0, size,
+                       one, register, lanes, self.turned, register)
+            factors = f.at(f.at(tables, fft.offsets(self.kind, self.n)[-1] * size), f.mul(column, size))
+            self._call("twist", one, factors, inner, self.n)
+            pitch = f.mul(inner, 2 * size)
+            to = f.at(out, f.add(f.mul(f.mul(row, self.n), pitch), f.mul(column, 2 * size)))
+            self._call("uncolumns", self._passes(one, other, tables), to, pitch, lanes, self.turned, self.n, self.scale)
+
+        body = crossed_block if self.kind in fft.CROSSED else column_block if self.columns else row_block
         first = f.mul("%task", share)
-        f.loop(first, f.min(f.add(first, share), blocks), 1, column_block if self.columns else row_block)
+        f.loop(first, f.min(f.add(first, share), blocks), 1, body)
         f.do(f"call void @weft_scratch_give(ptr {one})")
         return f.end()
 

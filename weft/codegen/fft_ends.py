@@ -22,6 +22,7 @@ ARGUMENTS = {
     "short": f"{_TRANSPOSE}, i64 %from_count, i64 %to_count",
     "columns": "ptr %from, i64 %pitch, i64 %count, i64 %turn, ptr %to, i64 %n",
     "uncolumns": "ptr %from, ptr %to, i64 %pitch, i64 %count, i64 %turn, i64 %n, double %scale",
+    "twist": "ptr %at, ptr %factors, i64 %rows, i64 %n",
     "part": "ptr %at, i64 %h, ptr %factors",
     "join": "ptr %at, i64 %h, ptr %factors",
     "gather": "ptr %from, ptr %to, i64 %n, i64 %r",
@@ -160,6 +161,17 @@ def _uncolumns(v: Vectors) -> None:
     _whole_or_not(v, loop)
 
 
+def _twist(v: Vectors) -> None:
+    """Elements of as many rows, times factors of each."""
+    f = v.f
+
+    def element(j: str) -> None:
+        at = f.at("%factors", f.mul(f.mul(j, "%rows"), 2 * v.size))
+        cos, sin = v.load(at, 0), v.load(f.at(at, f.mul("%rows", v.size)), 0)
+        _put(v, *v.times(_get(v, "%at", j), cos, sin), "%at", j)
+    f.loop(0, "%n", 1, element)
+
+
 # --- frequencies of real values
 
 
@@ -250,5 +262,5 @@ def _extend(v: Vectors) -> None:
     v.f.loop(1, v.f.add(v.f.div("%n", 2), 1), 1, one)
 
 
-_WRITE = {"transpose": _transpose, "short": lambda v: _transpose(v, True), "columns": _columns, "uncolumns": _uncolumns,
+_WRITE = {"transpose": _transpose, "short": lambda v: _transpose(v, True), "columns": _columns, "uncolumns": _uncolumns, "twist": _twist,
           "part": _part, "join": _join, "gather": _gather, "mirror": _mirror, "extend": _extend}

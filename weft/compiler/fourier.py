@@ -19,6 +19,8 @@ from weft.util.record import record
 _LONGEST = 1 << 14
 #: numbers of a row for each row: few long rows leave most of a vector empty
 _LONG = 1 << 10
+#: rows of which each is a matrix rather than a lane; the lengths that are; and lanes that its rows fill
+_FEW, _CROSSED_FROM, _CROSSED_TO, _MOST_LANES = 15, 1 << 8, 1 << 18, 16
 
 
 @record
@@ -37,6 +39,10 @@ def steps_of(eqn: Eqn) -> list[Stage] | None:
     kind, lengths = eqn.params["fft_type"].name, eqn.params["fft_lengths"]
     (operand,), (result,) = eqn.invars, eqn.outvars
     lead = math.prod(result.aval.shape[:result.aval.ndim - len(lengths)])
+    if kind in ("FFT", "IFFT") and operand.aval.dtype.kind == "c" and len(lengths) == 1 and 0 < lead <= _FEW and _columns(lengths[0]):
+        column = _columns(lengths[0])
+        row, (first, last) = lengths[0] // column, ("forward", "cross") if kind == "FFT" else ("inverse", "uncross")
+        return [Stage(first, column, lead, row, True, False), Stage(last, row, lead, column, False, True)]
     if not all(n == 1 or (fft.can_pass(n) and n <= _LONGEST) for n in lengths) or lengths[-1] == 1:
         return None
     shape = (operand if kind == "IRFFT" else result).aval.shape[-len(lengths):]
@@ -51,7 +57,24 @@ def steps_of(eqn: Eqn) -> list[Stage] | None:
     return [Stage(*sizes, place == 0, kind != "IRFFT" or place == len(dims) - 1) for place, sizes in enumerate(dims)]
 
 
+@functools.cache
+def _columns(n: int) -> int:
+    """How long the columns of a long row are that is gone through as a matrix, columns first; 0 where it had better not be.
+
+    >>> _columns(4096), _columns(512), _columns(3 ** 9)
+    (64, 16, 0)
+    """
+    if not _CROSSED_FROM <= n <= _CROSSED_TO:
+        return 0
+    found = [m for m in range(_MOST_LANES, n // _MOST_LANES + 1, _MOST_LANES) if n % m == 0 and fft.can_pass(m) and fft.can_pass(n // m)]
+    return min(found, key=lambda m: abs(math.log(m * m / n)), default=0)
+
+
+def tables(stage: Stage, part: np.dtype) -> np.ndarray:
+    """The factors of a step; equal ones are one constant of a program."""
+    return _tables(stage.kind, stage.n, stage.inner if stage.kind in fft.CROSSED else 1, part)
+
+
 @functools.lru_cache(64)
-def tables(kind: str, n: int, part: np.dtype) -> np.ndarray:
-    """The factors of a transform; equal ones are one constant of a program."""
-    return fft.tables(kind, n, part)
+def _tables(kind: str, n: int, inner: int, part: np.dtype) -> np.ndarray:
+    return fft.tables(kind, n, inner, part)

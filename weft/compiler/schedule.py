@@ -255,7 +255,7 @@ class Body(Homes):
         between = target if stages[0].writes_result else self.plan.temp(operand)
         for stage in stages:
             reads, writes = source if stage.reads_operand else between, target if stage.writes_result else between
-            factors = self.plan.const(fourier.tables(stage.kind, stage.n, part), part)
+            factors = self.plan.const(fourier.tables(stage, part), part)
             sizes = stage.kind, type_name(part), stage.n, stage.rows, stage.inner
             self.plan.step(lambda at, refs=(reads, writes, factors), sizes=sizes: P.Fft(*sizes, *map(at, refs)), [reads, factors], [writes])
 

@@ -20,12 +20,15 @@ from weft.util.primes import prime_factors
 from weft.util.record import record
 
 #: the largest prime factor that a pass takes; its work is that of a matrix
-MOST_PRIME = 251
+MOST_PRIME = 509
 #: radices that are written out; those from here on are loops over a table
 WRITTEN_OUT = 11
 #: the largest radix of that kind that takes what is left of an odd length, too: one pass instead of two
 _MOST_JOINED = 35
 _COMPOSITE = (10, 9, 8, 6, 4)
+
+#: kinds of which one long row is a matrix: they transform its rows after its columns have been
+CROSSED = ("cross", "uncross")
 
 
 @record
@@ -41,7 +44,7 @@ class Passes:
 def can_pass(n: int) -> bool:
     """Whether a length has passes.
 
-    >>> can_pass(1), can_pass(2 * 251), can_pass(257)
+    >>> can_pass(1), can_pass(2 * 509), can_pass(521)
     (False, True, False)
     """
     return n > 1 and prime_factors(n)[-1] <= MOST_PRIME
@@ -128,14 +131,16 @@ def _parts(kind: str, n: int) -> tuple[np.ndarray, ...]:
     return tuple([part.ravel() for part in found])
 
 
-def tables(kind: str, n: int, dtype: np.dtype) -> np.ndarray:
+def tables(kind: str, n: int, inner: int, dtype: np.dtype) -> np.ndarray:
     """All factors of a transform: of each pass the cosines and sines of a radix that is a loop (j by k), then, if m > 1, the turns of its
-    results (p by k >= 1); and those that take two halves apart."""
-    return np.concatenate([*_parts(kind, n), np.zeros(1)]).astype(dtype)
+    results (p by k >= 1); and those that take two halves apart. Where columns are crossed with rows, of each number of a row the real
+    parts of what turns it, for all rows, and then the imaginary ones."""
+    crossed = _turns(np.outer(np.arange(n), np.arange(inner)), n * inner).transpose(0, 2, 1).ravel() if kind in CROSSED else np.empty(0)
+    return np.concatenate([*_parts(kind, n), crossed, np.zeros(1)]).astype(dtype)
 
 
 def offsets(kind: str, n: int) -> list[int]:
-    """Where in `tables` the factors of each pass begin, and those of the halves."""
+    """Where in `tables` the factors of each pass begin, and those of the halves or of crossed rows."""
     plan, at, found = passes(kind, n), 0, []
     for r, m, _ in plan.passes:
         found.append(at)

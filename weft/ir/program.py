@@ -112,10 +112,14 @@ class Fft:
     half                real numbers to the first n // 2 + 1 frequencies, all to all frequencies
     real                those n // 2 + 1 to real numbers, with the factor 1 / n
 
-    Where `inner` is not 1, a row is n times `inner` complex numbers, and each of these is transformed by itself; `out` may be
+    cross, uncross      the second half of a transform of n times `inner` complex numbers: of `inner` rows each, number j of row p is
+                        turned by exp(-2 pi i p j / (n inner)), and frequency k of it comes to k inner + p; uncross is the inverse;
+                        n is at least 16 and `inner` a multiple of it, so that no lane is empty
+
+    Elsewhere, where `inner` is not 1, a row is n times `inner` complex numbers, and each of these is transformed by itself; `out` may be
     `source`. `tables` are those of `ir.fft`.
     """
-    kind: Literal["forward", "inverse", "half", "all", "real"]
+    kind: Literal["forward", "inverse", "half", "all", "real", "cross", "uncross"]
     type: str
     n: int
     rows: int
