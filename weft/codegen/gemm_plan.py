@@ -31,8 +31,8 @@ _ALONG_ROWS = 16, 64  # up to here it is read along its rows, if it would be pac
 _ALONG_BYTES = 4 << 20  # of A, which each task packs whole and goes through once for a stretch of B
 _ALONG_SUMS = 32 << 10  # bytes of sums that wait meanwhile, in the first-level cache
 _SKINNY_ROWS_OF_B = 16, 64  # streamed together, by fewer rows than a kernel has and by more
-_PARTS, _PART_BLOCKS = 16, 4  # parts of a long sum at most, and the blocks of each at least
-_PART_TASKS = 16, 192  # that a long sum with few results is to give where steps of A lie side by side, and where they lie apart
+_PARTS, _PART_BLOCKS = 16, 4  # tasks that a long sum with few results is to give, and the least blocks that are worth one
+_APART_PARTS = 4, 192  # parts, and tasks of all, that are worth their additions where steps of A lie apart
 _RUN_ROWS = 64  # of A in one piece of memory that are a product of their own
 _LEAST_PER_SPARE = 32  # rows for each that is made twice
 _QUADS = 32, 1 << 18  # rows and k that pay for packing B, and elements of A that pay for compiling it
@@ -201,8 +201,12 @@ def _parts(p: Problem, recipe: Recipe, blocks: int) -> int:
     themselves, and as many rows as there are. A power of two of them is shared evenly.
     """
     results = max(p.m // (2 * recipe.rows), 1) * _ceil(p.n, recipe.panel_cols) * p.batches
-    tasks = _PART_TASKS[p.a[1] != recipe.in_bytes]
-    most = max(min(_PARTS, tasks // results, blocks // _PART_BLOCKS), 1) if results else 1
+    if not results:
+        return 1
+    wanted = _PARTS // results
+    if p.a[1] != recipe.in_bytes:
+        wanted = max(wanted, min(_APART_PARTS[0], _APART_PARTS[1] // results))
+    most = max(min(wanted, blocks // _PART_BLOCKS), 1)
     return 1 << most.bit_length() - 1
 
 
