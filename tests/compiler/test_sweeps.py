@@ -123,6 +123,13 @@ def test_what_comes_into_a_window_is_fetched(rows, fetches):
     assert print_kernel(kernel).count("prefetch") == fetches
 
 
+@pytest.mark.parametrize("rows, reduce, fetches", [(4099, R.reduce_max, 1), (4099, R.reduce_sum, 0), (259, R.reduce_max, 0)])
+def test_what_is_reduced_to_its_extremes_is_fetched(rows, reduce, fetches):
+    shapes = [(rows, 515)]
+    (kernel,) = check(staged(lambda x: [reduce(x, axes=(1,))], shapes), *values(shapes), rtol=1e-3).kernels
+    assert print_kernel(kernel).count("prefetch") == fetches
+
+
 def test_parts_put_together_otherwise_are_no_window():
     def turned(x):
         cut = lambda a, b: S.slice_p.bind(x, start_indices=(a,), limit_indices=(b,), strides=None)

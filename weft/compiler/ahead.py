@@ -96,6 +96,8 @@ def between_passes(nest: Nest, passes: list, where: dict[int, Expr]) -> list[lis
     ahead: list[list] = [[] for _ in passes]
     if passes and nest.vector is not None and nest.vector.column:
         ahead[0] += looked_up(nest, where)
+    if len(passes) == 1 and nest.vector is not None and any(r.op in ("min", "max") for r in passes[0][0]):
+        ahead[0] += below_extremes(nest, Translate(nest.low.builder, nest.b, nest.mapping(where)))
     if len(passes) < 2 or not nest.next_row or nest.vector is None:
         return ahead
     free = [p for p, (_, outputs, _, _) in enumerate(passes) if all(o.combine is not None for o in outputs)]
@@ -103,6 +105,16 @@ def between_passes(nest: Nest, passes: list, where: dict[int, Expr]) -> list[lis
     translate = Translate(nest.low.builder, nest.b, nest.mapping({**where, **nest.next_row}))
     ahead[busiest] += fetched(nest, [d for d in nest.dims if not d.column], translate)
     return ahead
+
+
+def below_extremes(nest: Nest, translate: Translate) -> list[tuple[str, Expr]]:
+    """What comes some lines later of operands that are only reduced to their extremes. These take three instructions for what a sum
+    does in one, and a core has the fewer lines under way the more instructions there are for each."""
+    found: dict[tuple, tuple[str, Expr]] = {}
+    for load, access in nest.survey.loads:
+        if access.plain and nest.step(access, nest.vector) == 1 and nest.sizes[load.buf] >= LOOKED_UP_BYTES:
+            found[load.buf, id(load.index)] = load.buf, nest.b.iadd(translate(load.index), FETCHED_AHEAD // access.weight)
+    return list(found.values())
 
 
 def fetched(nest: Nest, along: list[Dim], translate: Translate) -> list[tuple[str, Expr]]:
