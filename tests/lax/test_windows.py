@@ -134,3 +134,18 @@ def test_the_derivative_of_extremes_goes_to_the_first_of_equals(window, strides,
     np.testing.assert_array_equal(got, want)
     tangent = weft.jvp(pool, (x,), (x + 1,))[1]
     np.testing.assert_allclose((tangent * weights).sum(), ((x + 1) * want).sum(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("computation, name", [
+    (lambda x, y: y * x, "mul"), (weft.jit(lambda x, y: weft.jit(wnp.maximum)(y, x)), "max"), (lambda x, y: x * 2.0, None),
+    (lambda x, y: (x * y, x)[1], None), (lambda x, y: x + x, None), (lambda x, y: weft.jit(lambda a: a * 2.0)(x), None),
+])
+def test_operations_are_known_by_what_they_do_to_both_operands(computation, name):
+    assert monoid(computation, np.dtype(np.float32)) == name
+
+
+def test_a_rule_of_the_computation_is_its_derivative():
+    f = weft.custom_jvp(lambda x, y: x * y)
+    f.defjvp(lambda primals, tangents: (f(*primals), 10.0 * (tangents[0] + tangents[1])))
+    grad = weft.grad(lambda x: lax.reduce(x, np.float32(1), f, (0,)))
+    np.testing.assert_array_equal(grad(wnp.array([2.0, 3.0])), [100.0, 100.0])

@@ -18,6 +18,7 @@ from weft.api.vmap import vmap
 from weft.control.custom_rules import custom_jvp
 from weft.core.stage import stage
 from weft.core.trace import Tracer
+from weft.ir.rewrite import inline_calls, is_transparent
 from weft.ir.types import ShapedArray
 from weft.ops import arithmetic, bitwise, comparison, layout, reduce, slicing
 from weft.ops.convolution import padtype_to_pads
@@ -33,13 +34,14 @@ _REDUCE = {"add": reduce.reduce_sum, "mul": reduce.reduce_prod, "max": reduce.re
 def monoid(computation: Callable, dtype: Any) -> str | None:
     """The name of the operation that `computation` is on two scalars of `dtype`, or None."""
     scalar = ShapedArray((), dtype)
-    jaxpr = stage(lambda x, y: tree.tree_leaves(computation(x, y)), [scalar, scalar], "computation")
-    eqns = jaxpr.eqns
-    while len(eqns) == 1 and "jaxpr" in eqns[0].params and len(eqns[0].params["jaxpr"].invars) == 2:
-        eqns = eqns[0].params["jaxpr"].eqns          # a compiled function is the operation that it holds
-    if len(eqns) != 1 or len(jaxpr.outvars) != 1 or len(eqns[0].invars) != 2:
+    staged = stage(lambda x, y: tree.tree_leaves(computation(x, y)), [scalar, scalar], "computation")
+    jaxpr = inline_calls(staged, is_transparent)          # a compiled function is the operation that it holds
+    if len(jaxpr.eqns) != 1:
         return None
-    return eqns[0].primitive.name if eqns[0].primitive.name in _COMBINE and eqns[0].invars[0] is not eqns[0].invars[1] else None
+    (eqn,) = jaxpr.eqns
+    same = lambda some, others: len(some) == len(others) and set(map(id, some)) == set(map(id, others))
+    alone = same(eqn.invars, jaxpr.invars) and same(eqn.outvars, jaxpr.outvars)
+    return eqn.primitive.name if eqn.primitive.name in _COMBINE and alone else None
 
 
 def _array(x):
