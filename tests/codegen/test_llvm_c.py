@@ -3,10 +3,12 @@
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
 from weft.codegen import llvm_c, target
+from weft.util import threads
 
 ADD = "define i32 @add(i32 %x, i32 %y) {\n  %sum = add i32 %x, %y\n  ret i32 %sum\n}"
 
@@ -33,29 +35,54 @@ def test_errors_say_what_llvm_says():
 
 def test_threads_compile_side_by_side():
     found: list[bytes] = []
-    threads = [threading.Thread(target=lambda: found.append(llvm_c.emit(ADD, machine()))) for _ in range(4)]
-    for thread in threads:
+    started = [threading.Thread(target=lambda: found.append(llvm_c.emit(ADD, machine()))) for _ in range(4)]
+    for thread in started:
         thread.start()
-    for thread in threads:
+    for thread in started:
         thread.join()
     assert found == [llvm_c.emit(ADD, machine())] * 4
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_objects_come_in_the_order_of_their_modules(threads):
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_objects_come_in_the_order_of_their_modules(count):
     texts = [ADD.replace("@add", f"@f{i}") + f"\ndefine void @g{i}() {{\n" + "  fence seq_cst\n" * (7 * i % 5) + "  ret void\n}"
              for i in range(6)]
-    made = target.emit_objects([(lambda text=text: text, i % 2 == 0) for i, text in enumerate(texts)], target.current(), threads)
+    made = target.emit_objects([(lambda text=text: text, i % 2 == 0) for i, text in enumerate(texts)], target.current(), count)
     assert made == [target.emit_object(text, target.current(), quick=i % 2 == 0) for i, text in enumerate(texts)]
 
 
-def test_a_text_that_cannot_be_written_stops_the_threads():
+@pytest.fixture
+def beside(monkeypatch):
+    """The threads that compile beside the caller."""
+    started: list[threads.Beside] = []
+
+    class Noted(threads.Beside):
+        def __init__(self, *args):
+            started.append(self)
+            super().__init__(*args)
+
+    monkeypatch.setattr(target, "Beside", Noted)
+    return started
+
+
+def test_a_text_that_cannot_be_written_stops_the_threads(beside):
     def broken() -> str:
         raise ValueError("no text")
-    before = threading.active_count()
     with pytest.raises(ValueError, match="no text"):
         target.emit_objects([(lambda: ADD, False), (broken, False)], target.current(), 2)
-    assert threading.active_count() == before
+    assert [thread.is_alive() for thread in beside] == [False]
+
+
+def test_an_error_meanwhile_leaves_no_thread_at_work(beside):
+    def slow() -> str:
+        time.sleep(0.1)
+        return ADD
+
+    def broken() -> None:
+        raise ValueError("meanwhile")
+    with pytest.raises(ValueError, match="meanwhile"):
+        target.emit_objects([(lambda: ADD, False), (slow, False), (slow, False)], target.current(), 3, broken)
+    assert [thread.is_alive() for thread in beside] == [False, False]
 
 
 def test_llvm_is_loaded_early_only_where_nothing_was_compiled_before(tmp_path):

@@ -184,14 +184,18 @@ def emit_objects(modules: Sequence[tuple[Callable[[], str], bool]], target: Targ
             except BaseException as error:
                 made[i] = error
 
+    others: list[Beside] = []
     with _lock:
-        longest = _next_text(modules, unwritten, written, made) if llvm_c.is_loaded() else None
-        others = [Beside(_load_and, work, i) for i in range(1, min(threads, len(modules)))]
-        work(0, longest)
-        if meanwhile is not None:
-            meanwhile()
-        for other in others:
-            other.join()
+        try:
+            longest = _next_text(modules, unwritten, written, made) if llvm_c.is_loaded() else None
+            for i in range(1, min(threads, len(modules))):
+                others.append(Beside(_load_and, work, i))
+            work(0, longest)
+            if meanwhile is not None:
+                meanwhile()
+        finally:                                         # their machines are for whoever compiles next
+            for other in others:
+                other.join()
     for data in made:
         if isinstance(data, BaseException):
             raise data

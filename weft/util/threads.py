@@ -45,7 +45,11 @@ class Beside:
         return self._over.locked() and self._process == os.getpid()
 
     def join(self) -> None:
-        """Wait for its end."""
-        if self.is_alive():
-            with self._over:
-                pass
+        """Wait for its end, also where an interrupt ends the waiting: what it works with may then be freed, or used by others."""
+        try:
+            if self.is_alive():
+                with self._over:
+                    pass
+        except BaseException:
+            self.join()
+            raise
