@@ -30,6 +30,14 @@ def test_values(how, size, count):
     np.testing.assert_array_equal(weft.jit(f)(x, places, u), want)
 
 
+@pytest.mark.parametrize("how", COMBINE)
+def test_places_that_no_update_meets_keep_their_bits(how):
+    x, i, u = np.float32([-0.0, 0.0, np.nan, -np.inf, 1e-45]), np.full(1 << 15, 5, np.int32), np.ones(1 << 15, np.float32)
+    f = lambda x, i, u: getattr(x.at[i], how)(u, mode="drop")
+    assert names(f, x, i, u)[-1] == "combined_tables"
+    np.testing.assert_array_equal(np.asarray(weft.jit(f)(x, i, u)).view(np.int32), x.view(np.int32))
+
+
 def test_counts():
     i = RNG.integers(0, 500, 100_003).astype(np.int32)
     np.testing.assert_array_equal(weft.jit(lambda i: wnp.bincount(i, length=512))(i), np.bincount(i, minlength=512))

@@ -27,7 +27,7 @@ LARGEST = 1 << 14          # elements of each, at most
 NEIGHBOURS = 4             # go to different tables, if these are no larger together than
 NEAR_BYTES = 20 << 10     # so that the first cache holds them beside indices and updates
 UNROLLED = 8               # updates of one turn, a multiple of them
-_NEUTRAL = {"add": "reduce_sum", "mul": "reduce_prod", "min": "reduce_min", "max": "reduce_max"}
+_REDUCE = {"add": "reduce_sum", "mul": "reduce_prod", "min": "reduce_min", "max": "reduce_max"}
 
 
 def has_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> bool:
@@ -35,7 +35,7 @@ def has_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> bool:
     operand, _, updates = (a.aval for a in eqn.invars)
     numbers = eqn.params["dimension_numbers"]
     few = operand.size <= LARGEST and max(FEWEST_UPDATES, 8 * TASKS * operand.size) <= updates.size < 1 << 31
-    known = eqn.primitive.rules["lower"].combine in _NEUTRAL and type_name(operand.dtype) in INTEGERS | {"f32", "f64"}
+    known = eqn.primitive.rules["lower"].combine in _REDUCE and type_name(operand.dtype) in INTEGERS | {"f32", "f64"}
     alike = not (numbers.update_window_dims or numbers.operand_batching_dims) and _one_run(update_strides, updates.shape)
     return few and known and alike
 
@@ -91,7 +91,7 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
     if n % UNROLLED:
         body.append(For("rest", b.isub(left, whole), (update(b.iadd(whole, b.index("rest", UNROLLED, 2)), 0),)))
     j = b.index("j", ways * apart, 1)
-    neutral = b.const(registry[_NEUTRAL[s.combine]].rules["lower"].identity(s.operand.dtype), s.stored)
+    neutral = b.const(_neutral(s), s.stored)
     stmts: list[Stmt] = [For("j", ways * apart, (Store("y0", b.iadd(table, j), neutral),), "vector"),
                          For("block", -(-share // BLOCK), tuple(body))]
     if ways > 1:
@@ -99,6 +99,11 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
                          "vector"))
     bufs = (*s.bufs, Buf("y0", s.stored, TASKS * ways * apart, "out"))
     return Kernel(bufs, (For("t", TASKS, tuple(stmts), "parallel"),), (Buf("places", "i32", BLOCK),), eqn.primitive.name), s.reads
+
+
+def _neutral(s: Scatter) -> float:
+    """What changes nothing that it is combined with: of sums -0.0, which leaves a -0.0 on which no update falls."""
+    return -0.0 if s.combine == "add" else registry[_REDUCE[s.combine]].rules["lower"].identity(s.operand.dtype)
 
 
 def combined_tables(eqn: Eqn) -> Kernel:
