@@ -79,3 +79,13 @@ def test_simple_functions_are_single_operations():
         assert len(eqns) == 1 or {e.primitive.name for e in eqns} <= {"transpose", "dot_general"}, eqns
     assert [e.primitive.name for e in weft.make_jaxpr(lambda x: wnp.where(x > 0, x, 0))(x).eqns] == ["gt", "select_n"]
     assert [e.primitive.name for e in weft.make_jaxpr(lambda x: x.mean(0))(x).eqns] == ["reduce_sum", "div"]
+
+
+@pytest.mark.parametrize("function, shape", [
+    (lambda x: wnp.sort(x, axis=0), (0, 3)), (lambda x: wnp.sort(x, axis=1), (0, 3)), (lambda x: wnp.sort(x, axis=1), (3, 0)),
+    (wnp.linalg.inv, (0, 0)), (wnp.linalg.inv, (0, 3, 3)), (lambda x: wnp.linalg.solve(x, x), (0, 0)), (wnp.linalg.det, (0, 3, 3)),
+])
+def test_gradients_without_elements(function, shape):
+    value, back = weft.vjp(function, wnp.zeros(shape))
+    assert back(value)[0].shape == shape
+    assert weft.jvp(function, (wnp.zeros(shape),), (wnp.zeros(shape),))[1].shape == value.shape

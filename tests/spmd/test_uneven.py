@@ -128,6 +128,17 @@ def test_rotations_where_devices_hold_nothing_but_padding(size, mesh, spec):
         check(lambda x, start=start: [turned(laid(math.sin(x), mesh, spec), start)], [random(size, 3)], mesh, [P()])
 
 
+@pytest.mark.parametrize("mesh, spec", [(LINE, P("x")), (make(a=2, b=3), P(("b", "a"), None)), (make(a=2, b=3), P("b", "a"))])
+@pytest.mark.parametrize("size", [2, 4, 8, 11])
+def test_results_without_elements(mesh, spec, size):
+    """They ask for rows by their place, and there are none to ask for."""
+    def nothing(x):
+        x = laid(math.sin(x), mesh, spec)
+        found = [slicing.slice(x, (1, 0), (1, 4), (4, 1)), slicing.pad(x, np.float32(0), [(1, -size - 1, 0), (0, 0, 0)])]
+        return [laid(y, mesh, spec) for y in (*found, *sorting.top_k(x, 0, axis=0))]
+    check(nothing, [random(size, 4)], mesh, [None])
+
+
 def test_results_are_even():
     for spec, shape in [(P("x"), (61, 6)), (P(None, "x"), (6, 61))]:
         result = check(lambda x, spec=spec: [laid(math.sin(x), LINE, spec)], [random(*shape)], LINE, [None])

@@ -259,7 +259,7 @@ gather_p.define(localize=_localize_gather)
 def _scatter_type(name: str):
     def type_rule(operand, indices, updates, *, dimension_numbers, **_params):
         numbers, sizes = _checked_window(name, dimension_numbers, operand, updates)
-        check_numbers(name, operand, indices, numbers, sizes)
+        check_numbers(name, operand, indices, numbers, _read(operand, updates, numbers, sizes))
         if updates.shape != gathered_shape(operand, indices, numbers, sizes):
             raise shape_error(
                 name,
@@ -291,6 +291,14 @@ def _checked_window(name: str, numbers, operand, updates):
             [("operand", operand.str_short()), ("updates", updates.str_short()), ("dimension_numbers", numbers)],
         )
     return window_of_scatter(numbers, operand.ndim, updates.shape)
+
+
+def _read(operand, updates, numbers, sizes):
+    """The window of the gather that reads what a scatter writes; where it writes nothing, the gather finds nothing to read."""
+    if updates.size:
+        return sizes
+    kept = kept_dims(operand.ndim, numbers)
+    return tuple(size if d in kept else min(size, n) for d, (size, n) in enumerate(zip(sizes, operand.shape)))
 
 
 def _scatter_reference(ufunc):

@@ -99,7 +99,7 @@ def take_rows(x, rows):
         x,
         reshape(rows, (*typeof(rows).shape, 1)),
         dimension_numbers=numbers,
-        slice_sizes=(*(1,) * (batch + 1), shape[-1]),
+        slice_sizes=(*(min(s, 1) for s in shape[:-1]), shape[-1]),
         indices_are_sorted=False,
         unique_indices=True,
         mode=GatherScatterMode.PROMISE_IN_BOUNDS,

@@ -50,11 +50,11 @@ class Candidates:
                         yield option
 
     def can_split(self, f: int) -> bool:
-        """Whether factor `f` may be split."""
+        """Whether factor `f` may be split; nothing is not where an operation asks for rows by their place."""
         rule, primitive = self.rule, self.eqn.primitive
         if f not in rule.special and _finishes(rule.reduced.get(f, "add"), self.eqn):
             return True
-        return primitive.has("split") and primitive.rules["can_split"](f, rule, self.eqn)
+        return rule.sizes[f] > 0 and primitive.has("split") and primitive.rules["can_split"](f, rule, self.eqn)
 
     def even(self, axes: FactorAxes) -> FactorAxes:
         """`axes` less those that would cut a factor unevenly where the operation cannot bear it."""
