@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import weft
 from tests.harness.rule_checks import check_all, check_batch, check_factors, check_jvp, check_transpose, close
 from weft.core.trace import typeof
 from weft.ops import indexing, windows as windows_of
@@ -269,6 +270,26 @@ def test_defaults_of_the_functions():
     np.testing.assert_array_equal(indexing.scatter_sub(x, np.array([0]), np.ones(2, np.float32), to), [-1, 0, 2, 3, 4])
     with pytest.raises(ValueError, match="not understood"):
         GatherScatterMode.from_any("wrap")
+
+
+FAR = np.array([[3], [1 << 63], [(1 << 64) - 1], [1 << 40], [0]], np.uint64)
+FIRST = GatherDimensionNumbers((), (0,), (0,))
+
+
+@pytest.mark.parametrize("mode, want", [("clip", [3, 4, 4, 4, 0]), ("fill", [3, 9, 9, 9, 0])])
+def test_unsigned_indices_beyond_all_places(mode, want):
+    """They are no negative ones."""
+    x = np.arange(5)
+    params = {"dimension_numbers": FIRST, "slice_sizes": (1,), "mode": Mode.from_any(mode), "fill_value": 9}
+    np.testing.assert_array_equal(gather_p.rule("reference")(x, FAR, **params), want)
+    np.testing.assert_array_equal(weft.jit(lambda x, i: gather(x, i, FIRST, (1,), mode=mode, fill_value=9))(x, FAR), want)
+
+
+def test_unsigned_places_of_updates_beyond_all():
+    to = ScatterDimensionNumbers((), (0,), (0,))
+    add = lambda mode: weft.jit(lambda x, i: indexing.scatter_add(x, i, np.ones(5, int), to, mode=mode))(np.zeros(5, int), FAR)
+    np.testing.assert_array_equal(add("clip"), [1, 0, 0, 1, 3])
+    np.testing.assert_array_equal(add("drop"), [1, 0, 0, 1, 0])
 
 
 def test_half_sums_of_the_reference_round_once():

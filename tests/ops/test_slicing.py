@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+import weft
 from tests.harness.rule_checks import check_all, check_transpose
 from weft.core.stage import stage
 from weft.core.trace import typeof
@@ -101,6 +102,16 @@ def test_dynamic_slice(starts, sizes):
     check_all(dynamic_slice_p, args, {"slice_sizes": sizes}, linear=[(0,)], vary=moved_starts)
     a, b = (min(max(s, 0), n - size) for s, n, size in zip(starts, x.shape, sizes))
     np.testing.assert_array_equal(dynamic_slice_p.bind(*args, slice_sizes=sizes), x[a : a + sizes[0], b : b + sizes[1]])
+
+
+def test_unsigned_starts_beyond_all_places():
+    x, update = np.arange(8), np.full(3, -1)
+    with enable_x64(True):
+        for start in np.array([2, 1 << 63, (1 << 64) - 1], np.uint64):
+            a = min(int(start), 5)
+            np.testing.assert_array_equal(weft.jit(lambda x, s: slicing.dynamic_slice(x, (s,), (3,)))(x, start), x[a:a + 3])
+            got = weft.jit(lambda x, s: slicing.dynamic_update_slice(x, update, (s,)))(x, start)
+            np.testing.assert_array_equal(got, [*x[:a], *update, *x[a + 3:]])
 
 
 @pytest.mark.parametrize("starts", [(1, 0), (4, 3), (-3, 9)])

@@ -156,6 +156,7 @@ METHODS = {
     "ravel F": lambda x: x.ravel(order="F"),
     "transpose": lambda x: x.transpose(1, 0),
     "transpose tuple": lambda x: x.transpose((1, 0)),
+    "transpose array": lambda x: x.transpose(np.array([1, 0])),
     "swapaxes": lambda x: x.swapaxes(0, 1),
     "squeeze": lambda x: x.reshape(2, 1, 3).squeeze(1),
     "diagonal": lambda x: x.diagonal(),

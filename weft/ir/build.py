@@ -213,6 +213,10 @@ class Builder:
             self._range[id(made)] = _type_range(x.type)
         return made
 
+    def place(self, x: Expr) -> Expr:
+        """An integer as an index; what is beyond all indices stays beyond all arrays, not before them."""
+        return self.cast(self.op("min", x, self.const(GREATEST, "u64")) if x.type == "u64" else x, "i64")
+
     def stored(self, x: Expr, type: str) -> Expr:
         """`x` as it is written to a buffer of `type` (halves are rounded here, once)."""
         if x.type == type:

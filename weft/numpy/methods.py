@@ -52,7 +52,7 @@ def _reshape(self, *shape, order: str = "C", **kwargs):
 
 def _transpose(self, *axes):
     """See `weft.numpy.transpose`."""
-    axes = axes[0] if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))) else axes or None
+    axes = axes[0] if len(axes) == 1 and (axes[0] is None or np.ndim(axes[0])) else axes or None
     return wnp.transpose(self, axes)
 
 

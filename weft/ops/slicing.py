@@ -508,7 +508,7 @@ def _concatenate_lower(b, index, *operands, in_avals, out_avals, dimension):
 def _clamped_starts(b, starts, shape, sizes):
     """Run-time start indices as i64, clamped so that the window of `sizes` lies inside `shape`."""
     return [
-        0 if size == n else b.imax(b.imin(b.cast(s(()), "i64"), n - size), 0)
+        0 if size == n else b.imax(b.imin(b.place(s(())), n - size), 0)
         for s, n, size in zip(starts, shape, sizes)
     ]
 

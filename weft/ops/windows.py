@@ -117,7 +117,8 @@ def reference_positions(indices, operand_shape, out_shape, numbers: GatherDimens
             continue
         start = np.zeros((1,) * rank, np.int64)
         if d in numbers.start_index_map:
-            start = along(indices[..., numbers.start_index_map.index(d)].astype(np.int64), batch)
+            start = indices[..., numbers.start_index_map.index(d)]
+            start = along(np.minimum(start, n).astype(np.int64) if start.dtype == np.uint64 else start.astype(np.int64), batch)
         if mode is GatherScatterMode.FILL_OR_DROP:
             inside = inside & (start >= 0) & (start <= n - size)
         start = np.clip(start, 0, n - size)
@@ -137,7 +138,7 @@ def window_position(b, index, indices, operand_shape, numbers: GatherDimensionNu
         start = 0
         if d in numbers.start_index_map:
             entry = b.const(numbers.start_index_map.index(d), "i64")
-            start = b.cast(indices((*batch, entry)), "i64")
+            start = b.place(indices((*batch, entry)))
             if mode is GatherScatterMode.FILL_OR_DROP:
                 here = b.logical_and(b.icmp("ge", start, 0), b.icmp("le", start, n - size))
                 inside = here if inside is None else b.logical_and(inside, here)
