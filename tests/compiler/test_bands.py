@@ -106,6 +106,31 @@ def test_values_in_a_program():
     assert bands.read(program)[program.invars[0]] == found["exp"]
 
 
+@pytest.mark.parametrize("limit", [(1 << 63) - 1, 1 << 62, 1 << 41, (1 << 39) + 5, 90])
+def test_limits_that_are_none(limit):
+    """Windows may be as wide as integers go, and offsets as large: differences of these and of indices are no other integers."""
+    q, k = np.rint(Q[0] * 3), np.rint(K[0] * 3)
+    masks = [lambda at: (at >= 0) & (at <= limit), lambda at: at - (limit - N) <= 0, lambda at: limit - N + at <= 0]
+    found = [(1 - N, 0), (-20, N - 1) if limit == 90 else None, (20, N - 1) if limit == 90 else (N, N - 1)]
+    with weft.enable_x64(True):
+        for i, band in enumerate(found):
+            f = lambda q, k, i=i: wnp.where(masks[i](wnp.arange(N)[:, None] - wnp.arange(N)), q @ k.T, 0).sum(-1)
+            [step] = gemms(check(weft.make_jaxpr(f)(q, k).jaxpr, q, k))
+            assert step.band == band
+
+
+def test_masks_of_many_ways_to_an_iota():
+    """What doubles with every step is looked at for a while only."""
+    def f(q, k):
+        at = ROWS() - COLS()
+        for _ in range(40):
+            at = at + at[::-1, ::-1].T
+        return wnp.where((at >= 0) & (ROWS() >= COLS()), q @ k.T, 0.0).sum(-1)
+
+    program = simplify(weft.make_jaxpr(f)(Q[0], K[0]).jaxpr)
+    assert all(set(found) <= {(0, 1)} for found in bands.read(program).values())
+
+
 def test_infinities_and_nans_outside_change_nothing():
     """What is not read may be anything: keys that only masked queries meet."""
     k = K.copy()

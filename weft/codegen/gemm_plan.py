@@ -39,7 +39,7 @@ _QUADS = 32, 1 << 18  # rows and k that pay for packing B, and elements of A tha
 _RUN = 8  # steps of A in a run that pay for finding it
 _LONG_RUN = 512  # bytes of a run that is found wherever it lies
 _APART = 1 << 10  # bytes between steps of A, or what of them is a power of two, up to which a block of them finds room in a cache
-_FEW_APART, _EVEN_APART = 1 << 12, 1 << 16  # the same for even rows that meet half a panel of B at most, and one
+_FEW_APART = 1 << 12  # the same for even rows that meet half a panel of B at most
 _LINE, _ACROSS_BYTES = 64, 32 << 10  # of a block of B that is to stay in the first-level cache where steps of A lie more than a line apart
 _DOT_ROWS = 8  # that are multiplied by a vector side by side
 _CACHED = (1 << 19, 8 << 20)  # bytes of B that stay in the second-level and in the last cache
@@ -238,8 +238,8 @@ def _a_in_runs(p: Problem, recipe: Recipe) -> bool:
         return False
     if uneven:
         return p.n <= 2 * recipe.panel_cols and apart <= _APART
-    few = 2 * p.n <= recipe.panel_cols
-    return p.a[0] == recipe.in_bytes and p.n <= recipe.panel_cols and apart <= (_FEW_APART if few else _EVEN_APART)
+    near = 2 * p.n > recipe.panel_cols or apart <= _FEW_APART
+    return p.a[0] == recipe.in_bytes and p.n <= recipe.panel_cols and near
 
 
 def _is_stream(p: Problem, recipe: Recipe) -> bool:

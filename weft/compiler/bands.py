@@ -22,8 +22,8 @@ Bands = dict[tuple[int, int], tuple[int, int]]
 #: a position: coefficients of indices, and a constant
 Form = tuple[dict[int, int], int]
 
-MOST = 1 << 39             # beyond any difference of two indices
-DEEPEST = 32               # equations between a mask and the iotas that it is made of
+MOST = 1 << 80             # beyond any sum of a few integers
+MOST_EQUATIONS = 128       # that are looked at for a mask: there are 2^n ways through n that share operands
 #: what the difference of two operands lies between where a comparison holds, and the comparison that holds elsewhere
 _COMPARISONS = {"ge": (0, MOST, "lt"), "gt": (1, MOST, "le"), "le": (-MOST, 0, "gt"), "lt": (-MOST, -1, "ge"), "eq": (0, 0, "")}
 
@@ -63,6 +63,7 @@ class _Masks:
     def __init__(self, jaxpr: Jaxpr) -> None:
         self.producer = {eqn.outvars[0]: eqn for eqn in jaxpr.eqns if len(eqn.outvars) == 1}
         self.known: dict[tuple[Var, bool], Bands] = {}
+        self.left = 0       # equations that may still be looked at
 
     def holds(self, mask: Atom, wanted: bool) -> Bands:
         """The bands within which a mask is as wanted."""
@@ -71,30 +72,36 @@ class _Masks:
         key = (mask, wanted)
         if key not in self.known:
             index = [({d: 1}, 0) for d in range(mask.aval.ndim)]
-            self.known[key] = self._holds(mask, wanted, _Place(index, mask.aval.shape), 0)
+            self.left = MOST_EQUATIONS
+            self.known[key] = self._holds(mask, wanted, _Place(index, mask.aval.shape))
         return self.known[key]
 
-    def _holds(self, atom: Atom, wanted: bool, place: "_Place", depth: int) -> Bands:
-        eqn = self.producer.get(atom) if type(atom) is not Literal else None
-        if eqn is None or depth == DEEPEST:
+    def _maker(self, atom: Atom) -> Eqn | None:
+        """The equation that makes a value; None where there is none, or too many were looked at."""
+        self.left -= 1
+        return self.producer.get(atom) if type(atom) is not Literal and self.left >= 0 else None
+
+    def _holds(self, atom: Atom, wanted: bool, place: "_Place") -> Bands:
+        eqn = self._maker(atom)
+        if eqn is None:
             return {}
         name, operands = eqn.primitive.name, eqn.invars
         if name in _COMPARISONS:
             low, high, opposite = _COMPARISONS[name]
             if not wanted:
                 low, high, _ = _COMPARISONS.get(opposite, (-MOST, MOST, ""))
-            return self._compared(*operands, low, high, place, depth)
+            return self._compared(*operands, low, high, place)
         if name == "not":
-            return self._holds(operands[0], not wanted, place, depth + 1)
+            return self._holds(operands[0], not wanted, place)
         if name == ("and" if wanted else "or"):
-            a, b = (self._holds(x, wanted, place.of(x), depth + 1) for x in operands)
+            a, b = (self._holds(x, wanted, place.of(x)) for x in operands)
             return _both(a, b)
         inner = place.through(eqn)
-        return {} if inner is None else self._holds(operands[0], wanted, inner, depth + 1)
+        return {} if inner is None else self._holds(operands[0], wanted, inner)
 
-    def _compared(self, a: Atom, b: Atom, low: int, high: int, place: "_Place", depth: int) -> Bands:
+    def _compared(self, a: Atom, b: Atom, low: int, high: int, place: "_Place") -> Bands:
         """What it says of positions that the difference of two values lies there."""
-        x, y = (self._position(operand, place.of(operand), depth + 1) for operand in (a, b))
+        x, y = (self._position(operand, place.of(operand)) for operand in (a, b))
         if x is None or y is None:
             return {}
         terms, constant = _sum(x, y, -1)
@@ -104,24 +111,24 @@ class _Masks:
         low, high = (low - constant, high - constant) if terms[c] == 1 else (constant - high, constant - low)
         return {(r, c): (max(low, -MOST), min(high, MOST))}
 
-    def _position(self, atom: Atom, place: "_Place", depth: int) -> Form | None:
+    def _position(self, atom: Atom, place: "_Place") -> Form | None:
         """An integer as indices and a constant, if no step of it leaves its type."""
         if type(atom) is Literal:
             return ({}, int(atom.val)) if np.ndim(atom.val) == 0 and np.dtype(atom.aval.dtype).kind in "iu" else None
-        eqn = self.producer.get(atom)
-        if eqn is None or depth == DEEPEST or getattr(atom.aval.dtype, "kind", "") not in ("i", "u"):
+        eqn = self._maker(atom)
+        if eqn is None or getattr(atom.aval.dtype, "kind", "") not in ("i", "u"):
             return None
         found, name = None, eqn.primitive.name
         if name == "iota":
             found = place.index[eqn.params["dimension"]]
         elif name in ("add", "sub"):
-            a, b = (self._position(x, place.of(x), depth + 1) for x in eqn.invars)
+            a, b = (self._position(x, place.of(x)) for x in eqn.invars)
             found = _sum(a, b, 1 if name == "add" else -1) if a is not None and b is not None else None
         elif name == "convert_element_type":
-            found = self._position(eqn.invars[0], place, depth + 1)
+            found = self._position(eqn.invars[0], place)
         else:
             inner = place.through(eqn)
-            found = self._position(eqn.invars[0], inner, depth + 1) if inner is not None else None
+            found = self._position(eqn.invars[0], inner) if inner is not None else None
         return found if found is not None and place.fits(found, np.iinfo(atom.aval.dtype)) else None
 
 

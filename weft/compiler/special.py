@@ -142,7 +142,7 @@ class Contraction:
             if (sides[j], sides[i]) == (rows, cols):
                 i, j, low, high = j, i, -high, -low
             if (sides[i], sides[j]) == (rows, cols):
-                low, high = max(low, 1 - self.m), min(high, self.n - 1)
+                low, high = min(max(low, 1 - self.m), self.n), max(min(high, self.n - 1), -self.m)
                 return None if (low, high) == (1 - self.m, self.n - 1) else (low, high)
         return None
 
