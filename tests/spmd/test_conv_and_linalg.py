@@ -82,3 +82,15 @@ def test_next_rows_are_not_sought_along_dims_within_rows():
     with enable_x64(True):
         arrays = [weft.device_put(a, NamedSharding(mesh, s)) for a, s in ((image, P(None, "y", None, "x")), (kernel, P("x", "y")))]
         np.testing.assert_allclose(np.asarray(weft.jit(apply)(*arrays)), np.asarray(apply(image, kernel)), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("rows, strides, spread, padding", [(2, 3, 2, (0, 3)), (4, 5, 1, (0, 6)), (4, 8, 2, (9, 0)), (2, 2, 3, (5, 0))])
+def test_places_at_which_a_device_needs_no_row(rows, strides, spread, padding):
+    """The last windows lie in the padding, or the first ones; a device there has rows of its own, and must not take them."""
+    mesh = Mesh(np.array(weft.devices()[:2]), ("x",))
+    image, kernel = rng.standard_normal((1, rows, 1)).astype(np.float32), rng.standard_normal((2, 1, 3)).astype(np.float32)
+    apply = lambda x, w: convolution.conv_general_dilated(x, w, (strides,), (padding,), (spread,), dimension_numbers=("NWC", "WIO", "NWC"))
+    for spec in (P(None, "x"), P()):
+        sharded = weft.jit(apply, out_shardings=NamedSharding(mesh, P(None, "x")))
+        got = sharded(weft.device_put(image, NamedSharding(mesh, spec)), kernel)
+        np.testing.assert_allclose(np.asarray(got), np.asarray(apply(image, kernel)), rtol=1e-4, atol=1e-4)

@@ -170,6 +170,11 @@ def _conv_places(ctx: Any, i: int, params: dict) -> tuple[tuple, tuple] | None:
     return None
 
 
+def _misses(window: Window, n: int, size: int) -> bool:
+    """Whether a device needs no row at all, and finds others in their place."""
+    return window.of(0) + window.span <= 0 or window.of(n - 1) >= size
+
+
 def _conv_windows(ctx: Any, **params: Any) -> list[Need]:
     found = [(d, _conv_places(ctx, i, params)) for i, d in enumerate(params["dimension_numbers"].lhs_spec[2:])]
     return [ctx.need(0, d, places[0], _spread(*places[1])) for d, places in found if places is not None]
@@ -186,8 +191,8 @@ def _conv_split(ctx: Any, args: list, **params: Any) -> Any:
         i = numbers.lhs_spec.index(need.dim) - 2
         is_split = bool(ctx.of_dim(0, need.dim))
         image = rows(ctx, image, need, is_split)
-        if not is_split or need.size % ctx.size(need.axes):
-            image = within(ctx, image, need, zero)
+        if not is_split or need.size % ctx.size(need.axes) or _misses(need.window, ctx.size(need.axes), need.size):
+            image = within(ctx, image, need, zero)                  # else zeros came from where there are no rows
         (_, places) = _conv_places(ctx, i, params) or ((), (0, 0, 0, 1))
         image = _put_apart(ctx, image, need, places, zero)
         padding[i], spread[i] = (0, 0), 1
