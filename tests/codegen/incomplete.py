@@ -1,4 +1,4 @@
-"""The incomplete gamma functions and their derivatives by the order in `np.longdouble`: what `accuracy` measures against.
+"""The incomplete gamma functions and their derivatives in `np.longdouble`: what `accuracy` measures against.
 
 The series of the lower function and the continued fraction of the upper one, both with their derivatives by `a`, from the end on
 which they do not depend; for orders above 200 close to `x` Temme's expansion, of coefficients that are derived here.
@@ -85,8 +85,8 @@ def _uniform(a, x, erfc: Callable):
 
 
 def functions(lgamma: Callable, digamma: Callable, erfc: Callable) -> dict[str, Callable]:
-    """The four functions, of others in long double."""
-    @functools.lru_cache(4)                       # the four are asked for the same arguments
+    """The functions, of others in long double."""
+    @functools.lru_cache(4)                       # all are asked for the same arguments
     def compute(one: bytes, other: bytes) -> dict[str, np.ndarray]:
         a, x = (np.frombuffer(data, WIDE) for data in (one, other))
         inside = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
@@ -94,7 +94,8 @@ def functions(lgamma: Callable, digamma: Callable, erfc: Callable) -> dict[str, 
         uniform = (a > 200) & (np.abs(x - a) < 0.3 * a)
         below = ~uniform & ((x < a) | (x < 1.5))
         p, q, slope, bell, share = _uniform(np.where(uniform, a, 1000), np.where(uniform, x, 1000), erfc)
-        found = {"igamma": p, "igammac": q, "igamma_grad_a": slope * bell, "random_gamma_grad": -slope * share}
+        found = {"igamma": p, "igammac": q, "igamma_grad_a": slope * bell, "igamma_grad_x": bell / share,
+                 "random_gamma_grad": -slope * share}
         a, x = np.where(uniform, 1, a), np.where(uniform, 1, x)
         log_gamma = _log_gamma_of_one_plus(a, lgamma)
         density, ratio = np.exp(a * np.log(x) - x - log_gamma), np.log(x) - digamma(a + 1)
@@ -105,12 +106,12 @@ def functions(lgamma: Callable, digamma: Callable, erfc: Callable) -> dict[str, 
         slope = np.where(below, s * ratio + s_slope, -(a * (t * ratio + t_slope) + t))
         q = np.where(below, np.where(little, -np.expm1(a * np.log(x) - log_gamma) - rest, 1 - density * s), density * a * t)
         others = {"igamma": np.where(below, density * s, 1 - q), "igammac": q, "igamma_grad_a": density * slope,
-                  "random_gamma_grad": -x / a * slope}
+                  "igamma_grad_x": density * a / x, "random_gamma_grad": -x / a * slope}
         return {name: np.where(inside, np.where(uniform, found[name], others[name]), _edge(name, one, other)) for name in found}
 
     def of(name: str) -> Callable:
         return lambda a, x: compute(a.tobytes(), x.tobytes())[name]
-    return {name: of(name) for name in ("igamma", "igammac", "igamma_grad_a", "random_gamma_grad")}
+    return {name: of(name) for name in ("igamma", "igammac", "igamma_grad_a", "igamma_grad_x", "random_gamma_grad")}
 
 
 def sum_without_first(a, x):
@@ -129,4 +130,5 @@ def _edge(name: str, one: bytes, other: bytes) -> np.ndarray:
     whole = (np.isposinf(x) & (a >= 0) & (a < np.inf)) | ((a == 0) & (x > 0))
     lower = np.where(none, WIDE(0), np.where(whole, 1, np.nan))
     flat = (a > 0) & ((x == 0) | (np.isposinf(x) & (name == "igamma_grad_a")))
-    return {"igamma": lower, "igammac": 1 - lower}.get(name, np.where(flat, WIDE(0), np.nan))
+    steep = np.where((a > 0) & (x == 0), np.where(a < 1, WIDE(np.inf), a == 1), np.where(np.isnan(lower), np.nan, 0))
+    return {"igamma": lower, "igammac": 1 - lower, "igamma_grad_x": steep}.get(name, np.where(flat, WIDE(0), np.nan))

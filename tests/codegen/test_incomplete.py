@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import weft
 from tests.codegen.accuracy import BINARY, WIDE, WIDE_ENOUGH, native
 from tests.codegen.incomplete import uniform_coefficients
 from weft.codegen.math_gamma import _UNIFORM
 from weft.ir.loops_eval import DTYPES
+from weft.ops.incomplete import igamma, igammac
 
-NAMES = ("igamma", "igammac", "igamma_grad_a", "random_gamma_grad")
+NAMES = ("igamma", "igammac", "igamma_grad_a", "igamma_grad_x", "random_gamma_grad")
 RANGES = ((0, 1), (0, 3), (0, 30), (15, 30), (10, 120), (150, 250), (1e4, 1.1e4), (1e8, 1.001e8))
 
 
@@ -38,6 +40,18 @@ def test_errors_grow_with_the_exponent_alone(name):
         assert np.all((error < 2e-15) | (np.abs(exact) < 1e-300)), (low, high, float(np.nanmax(error)))
 
 
+@pytest.mark.skipif(not WIDE_ENOUGH, reason="long double has no more bits than f64 here")
+@pytest.mark.parametrize("name", NAMES[1:4])
+def test_small_orders_where_an_exponential_underflows(name):
+    x = np.linspace(600, 760, 300)
+    for order in (0.5, 1.0, 3.3, 9.9):
+        a = np.full_like(x, order)
+        with np.errstate(all="ignore"):
+            exact = BINARY[name].exact(a.astype(WIDE), x.astype(WIDE))
+        error = np.abs(native(name, "f64", a, x) - exact) / np.abs(exact)
+        assert np.all((error < 2e-12) | (np.abs(exact) < 1e-307)), (order, float(error.max()))
+
+
 @pytest.mark.parametrize("type_", ["f32", "f64", "bf16"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_result_does_not_depend_on_its_neighbours(name, type_):
@@ -48,3 +62,15 @@ def test_a_result_does_not_depend_on_its_neighbours(name, type_):
         np.testing.assert_array_equal(native(name, type_, a[k:k + 1].copy(), x[k:k + 1].copy()), whole[k:k + 1])
     for size in (3, 8, 29, 47):
         np.testing.assert_array_equal(native(name, type_, a[:size].copy(), x[:size].copy()), whole[:size])
+
+
+def test_derivatives_by_the_argument_keep_the_digits_of_large_orders():
+    """A difference of logarithms would lose four of the seven at 1000; where it begins, the density is a limit."""
+    a, x = (part.astype(np.float32) for part in arguments(900, 1100, 100))
+    with np.errstate(all="ignore"):
+        exact = BINARY["igamma_grad_x"].exact(a.astype(WIDE), x.astype(WIDE))
+    for function, sign in ((igamma, 1), (igammac, -1)):
+        slope = weft.vmap(weft.grad(function, 1))
+        np.testing.assert_allclose(slope(a, x), sign * exact.astype(np.float64), rtol=1e-7)
+        a_few = np.array([0.5, 1, 2, 2, 0], np.float32)
+        np.testing.assert_array_equal(slope(a_few, np.array([0, 0, 0, np.inf, 1], np.float32)), sign * np.array([np.inf, 1, 0, 0, 0]))

@@ -128,7 +128,7 @@ CASES = [
     Case("fft", lambda x: fft(x, "FFT", (8,)), ((X + 1j * Y).astype(np.complex64),)),
     Case("polygamma", lambda n, x: registry["polygamma"].bind(n, x), (X * 0 + 1, X)),
     *[Case(name, lambda a, x, name=name: registry[name].bind(a, x), (X * X + 1, X * X + 2))
-      for name in ("igamma", "igammac", "igamma_grad_a", "random_gamma_grad", "zeta")],
+      for name in ("igamma", "igammac", "igamma_grad_a", "igamma_grad_x", "random_gamma_grad", "zeta")],
     Case("regularized_incomplete_beta", incomplete.betainc, (X * X + 1, X * X + 2, X * 0 + 0.5)),
     Case("eig", lambda x: linalg.eig(x)[0], (SQUARES,)),
     Case("lu_pivots_to_permutation", lambda x: linalg.lu_pivots_to_permutation(x, 8), (np.sort(INTS, 1),)),

@@ -119,6 +119,7 @@ CASES = [
     Case("igamma", incomplete.igamma, (POSITIVE, ABOVE_ONE), special("gammainc")),
     Case("igammac", incomplete.igammac, (POSITIVE, ABOVE_ONE), special("gammaincc")),
     Case("igamma_grad_a", incomplete.igamma_grad_a, (POSITIVE, ABOVE_ONE), order_slope, diff=()),
+    Case("igamma_grad_x", incomplete.igamma_grad_x, (POSITIVE, ABOVE_ONE), lambda a, x: x**(a - 1) * np.exp(-x) / special("gamma")(a)),
     Case("random_gamma_grad", incomplete.random_gamma_grad, (POSITIVE, ABOVE_ONE),
          lambda a, x: -order_slope(a, x) / np.exp((a - 1) * np.log(x) - x - special("gammaln")(a)), diff=()),
     Case("betainc", incomplete.betainc, (POSITIVE, ABOVE_ONE, (UNIT + 1) / 2), special("betainc"), diff=(2,)),

@@ -26,7 +26,7 @@ _STATED_BY = {
     "math_exp": "exp exp2 expm1 log log1p log2 sinh cosh tanh asinh acosh atanh logistic rsqrt cbrt logaddexp pow rem",
     "math_trig": "sin cos tan asin acos atan atan2",
     "math_special": "erf erfc erf_inv digamma lgamma bessel_i0e bessel_i1e round_away copysign nextafter",
-    "math_gamma": "igamma igammac igamma_grad_a random_gamma_grad",
+    "math_gamma": "igamma igammac igamma_grad_a igamma_grad_x random_gamma_grad",
 }
 _HOMES = {name: module for module, names in _STATED_BY.items() for name in names.split()}
 _OTHERWISE = {"pow": "pow_", "rem": "remainder"}

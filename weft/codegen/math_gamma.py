@@ -1,4 +1,4 @@
-"""The incomplete gamma functions and their derivatives by the order, on lanes.
+"""The incomplete gamma functions and their derivatives, on lanes.
 
 In, out: `V`s of one precision; all of it is computed in doubles, as far as the result's type can tell.
 How:  With x^a e^-x / gamma(a + 1) for D, the lower function is D times the series 1 + x/(a+1) + x^2/((a+1)(a+2)) + ..., and the
@@ -81,6 +81,11 @@ def igamma_grad_a(f: Real, a: V, x: V) -> V:
     return _of_doubles(_slope, f, a, x, True)
 
 
+def igamma_grad_x(f: Real, a: V, x: V) -> V:
+    """The derivative of `igamma` by x."""
+    return _of_doubles(_slope_by_x, f, a, x, False)
+
+
 def random_gamma_grad(f: Real, a: V, x: V) -> V:
     """The derivative of x by a at constant `igamma`: that by a over that by x, negated."""
     return _of_doubles(_slope, f, a, x, False)
@@ -115,7 +120,7 @@ def _value(f: Real, a: V, x: V, left_out: V, upper: bool) -> V:
     else:
         series = rest & ((x <= a) | (x <= _LITTLE))
         fraction = rest & ~series
-    factor = _cold(f, 0.0, series | fraction, _density, (a, 1.0), (x, 1.0))
+    factor = _density(f, series | fraction, a, x)
     y = factor * _cold(f, _cold(f, 0.0, series, _series, (a, 1.0), (x, 0.5), left_out), fraction, _fraction, (a, 1.0), (x, 4.0), left_out)
     y = f.select(series if upper else fraction, 1.0 - y, y)
     if upper:
@@ -132,14 +137,24 @@ def _slope(f: Real, a: V, x: V, left_out: V, by_order: bool) -> V:
     inside, uniform, rest = _regions(f, a, x)
     series = rest & (x < a + 1.0)
     fraction = rest & ~series
-    given = (a, 1.0), (x, 1.0)
-    ratio = _cold(f, 0.0, rest, _log_ratio, *given)
+    ratio = _cold(f, 0.0, rest, _log_ratio, (a, 1.0), (x, 1.0))
     y = _cold(f, 0.0, series, _slope_of_series, (a, 1.0), (x, 0.5), ratio, left_out)
     y = _cold(f, y, fraction, _slope_of_fraction, (a, 1.0), (x, 4.0), ratio, left_out)
-    y = y * _cold(f, 0.0, rest, _density, *given) if by_order else -f.select(fraction, x * y / a, x / a * y)
+    y = y * _density(f, rest, a, x) if by_order else -f.select(fraction, x * y / a, x / a * y)
     y = _cold(f, y, uniform, _uniform_slope if by_order else _uniform_ratio, (a, 32.0), (x, 32.0))
     zero = (a > 0.0) & (x.same(0.0) | x.same(INF) if by_order else x.same(0.0))
     return f.select(inside, y, f.select(zero, 0.0, f.c(NAN)))
+
+
+def _slope_by_x(f: Real, a: V, x: V, *_: V | bool) -> V:
+    """x^(a-1) e^-x / gamma(a): the density of the order below; that of a, times a / x, where there is none."""
+    inside, _, _ = _regions(f, a, x)
+    below = a < 1.0
+    y = _density(f, inside, f.select(below, a, a - 1.0), x)
+    y = f.select(below, y * a / x, y)
+    at_zero = f.select(below, INF, f.select(a.same(1.0), 1.0, f.c(0.0)))
+    none = ((a >= 0.0) & (x > 0.0)) & (a.same(0.0) | (a.same(INF) ^ x.same(INF)))
+    return f.select(inside, y, f.select((a > 0.0) & x.same(0.0), at_zero, f.select(none, 0.0, f.c(NAN))))
 
 
 # --- factors
@@ -173,17 +188,26 @@ def _reciprocal(f: Real, a: V) -> V:
     return (_reciprocal_excess(f, a - whole) + 1.0) / product
 
 
-def _density(f: Real, a: V, x: V) -> V:
-    """x^a e^-x / gamma(1 + a)."""
+def _density(f: Real, where: V, a: V, x: V) -> V:
+    """x^a e^-x / gamma(1 + a), and zero elsewhere."""
     few = a < _STIRLING
-    order, bounded = f.select(few, a, 1.0), f.select(x > 1000.0, 1000.0, x)
-    near = pow_(f, bounded, order) * exp(f, -bounded) * _reciprocal(f, order)
-    large = f.select(few, _STIRLING, a)
-    miss = (x - large) / large
+    y = _cold(f, 0.0, where & few, _density_of_few, (a, 1.0), (x, 1.0))
+    return _cold(f, y, where & ~few, _density_of_many, (a, _STIRLING), (x, _STIRLING))
+
+
+def _density_of_few(f: Real, a: V, x: V) -> V:
+    """The density of a < 10."""
+    bounded = f.select(x > 1000.0, 1000.0, x)
+    root = exp(f, bounded * -0.5)                             # e^-x may be subnormal where the result is not
+    return pow_(f, bounded, a) * root * root * _reciprocal(f, a)
+
+
+def _density_of_many(f: Real, a: V, x: V) -> V:
+    """The density of a >= 10."""
+    miss = (x - a) / a
     close = f.abs(miss) < 0.4
-    excess = f.select(close, _log_excess(f, f.select(close, miss, 0.0)), log(f, x / large) - miss)
-    far = exp(f, large * excess) / (f.sqrt(large) * (_ROOT_OF_TURN * _stirling(f, large)))
-    return f.select(few, near, far)
+    excess = f.select(close, _log_excess(f, f.select(close, miss, 0.0)), log(f, x / a) - miss)
+    return exp(f, a * excess) / (f.sqrt(a) * (_ROOT_OF_TURN * _stirling(f, a)))
 
 
 def _log_ratio(f: Real, a: V, x: V) -> V:

@@ -8,7 +8,8 @@ from weft.ir.jaxpr import Eqn, Jaxpr, Literal, subjaxprs
 
 _TRANSCENDENTAL = frozenset({"exp", "exp2", "expm1", "log", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh",
                              "asinh", "acosh", "atanh", "logistic", "pow", "erf", "erfc", "erf_inv", "lgamma", "digamma", "atan2",
-                             "logaddexp", "cbrt", "rsqrt", "sqrt", "igamma", "igammac", "igamma_grad_a", "random_gamma_grad"})
+                             "logaddexp", "cbrt", "rsqrt", "sqrt", "igamma", "igammac", "igamma_grad_a", "igamma_grad_x",
+                             "random_gamma_grad"})
 
 
 def program_cost(jaxpr: Jaxpr) -> dict[str, float]:

@@ -37,7 +37,7 @@ UNARY_MATH = frozenset({
 #: floating functions of two arguments
 BINARY_MATH = frozenset({
     "pow", "atan2", "logaddexp", "nextafter", "copysign",
-    "igamma", "igammac", "igamma_grad_a", "random_gamma_grad",           # of the order and the argument
+    "igamma", "igammac", "igamma_grad_a", "igamma_grad_x", "random_gamma_grad",    # of the order and the argument
 })
 
 

@@ -287,6 +287,6 @@ def _math(op: str) -> Callable:
         "bessel_i0e": special.i0e, "bessel_i1e": special.i1e, "pow": np.power, "atan2": np.arctan2,
         "logaddexp": np.logaddexp, "copysign": np.copysign,
         "igamma": special.gammainc, "igammac": special.gammaincc, "igamma_grad_a": order_slopes.igamma_grad_a,
-        "random_gamma_grad": order_slopes.random_gamma_grad,
+        "igamma_grad_x": order_slopes.igamma_grad_x, "random_gamma_grad": order_slopes.random_gamma_grad,
     }
     return table[op]

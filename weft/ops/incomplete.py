@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.ops.arithmetic import add, mul, neg, sub
+from weft.ops.arithmetic import add, div, mul, neg, sub
 from weft.ops.families import FLOATING, elementwise, match_dtypes
-from weft.ops.math import exp, lgamma, log, log1p, made_of_powers, on_host
+from weft.ops.math import digamma, exp, lgamma, log, log1p, made_of_powers, on_host
 
 
 def _wide(name: str):
@@ -22,7 +22,7 @@ def _wide(name: str):
 
 
 def _by_slopes(name: str):
-    """The reference of a derivative by the order; imported when first used."""
+    """The reference of a derivative; imported when first used."""
     def reference(a, x):
         from weft.util import order_slopes
         return getattr(order_slopes, name)(a, x).astype(x.dtype)
@@ -39,22 +39,19 @@ def _no_derivative(name: str, operand: str):
     return rule
 
 
-def _density(a, x):
-    """The derivative of igamma by `x`, exp(-x) x^(a-1) / gamma(a)."""
-    return exp(sub(sub(mul(sub(a, 1), log(x)), x), lgamma(a)))
-
-
 def _beta_density(a, b, x):
     power = add(mul(sub(a, 1), log(x)), mul(sub(b, 1), log1p(neg(x))))
     return exp(add(power, sub(lgamma(add(a, b)), add(lgamma(a), lgamma(b)))))
 
 
 igamma_p = elementwise("igamma", FLOATING, _wide("gammainc"), jvp=[
-    lambda t, out, a, x: mul(t, igamma_grad_a(a, x)), lambda t, out, a, x: mul(t, _density(a, x))])
+    lambda t, out, a, x: mul(t, igamma_grad_a(a, x)), lambda t, out, a, x: mul(t, igamma_grad_x(a, x))])
 igammac_p = elementwise("igammac", FLOATING, _wide("gammaincc"), jvp=[
-    lambda t, out, a, x: neg(mul(t, igamma_grad_a(a, x))), lambda t, out, a, x: neg(mul(t, _density(a, x)))])
+    lambda t, out, a, x: neg(mul(t, igamma_grad_a(a, x))), lambda t, out, a, x: neg(mul(t, igamma_grad_x(a, x)))])
 igamma_grad_a_p = elementwise("igamma_grad_a", FLOATING, _by_slopes("igamma_grad_a"), jvp=[
     _no_derivative("igamma_grad_a", "a"), _no_derivative("igamma_grad_a", "x")])
+igamma_grad_x_p = elementwise("igamma_grad_x", FLOATING, _by_slopes("igamma_grad_x"), jvp=[
+    lambda t, out, a, x: mul(t, mul(out, sub(log(x), digamma(a)))), lambda t, out, a, x: mul(t, mul(out, sub(div(sub(a, 1), x), 1)))])
 random_gamma_grad_p = elementwise("random_gamma_grad", FLOATING, _by_slopes("random_gamma_grad"), jvp=[
     _no_derivative("random_gamma_grad", "a"), _no_derivative("random_gamma_grad", "x")])
 regularized_incomplete_beta_p = on_host(
@@ -82,6 +79,11 @@ def igammac(a, x):
 def igamma_grad_a(a, x):
     """The derivative of `igamma(a, x)` by `a`."""
     return igamma_grad_a_p.bind(*match_dtypes(a, x))
+
+
+def igamma_grad_x(a, x):
+    """The derivative of `igamma(a, x)` by `x`: x^(a-1) exp(-x) / gamma(a)."""
+    return igamma_grad_x_p.bind(*match_dtypes(a, x))
 
 
 def random_gamma_grad(a, x):

@@ -1,4 +1,4 @@
-"""The derivatives of the incomplete gamma functions by their order, on NumPy: what native code is checked by.
+"""The derivatives of the incomplete gamma functions, on NumPy: what native code is checked by.
 
 In, out: arrays, computed in float64.
 How:  The derivative by the order has no closed form. It is found from the series of the lower function where `x < a + 1` and from the
@@ -75,10 +75,20 @@ def random_gamma_grad(a, x):
     return -_order_slope(a, x)
 
 
-def igamma_grad_a(a, x):
-    """The derivative of the lower function by the order."""
-    from scipy.special import gammaln
+def igamma_grad_x(a, x):
+    """The derivative of the lower function by `x`."""
+    from scipy.special import gammaln, xlogy
     a, x = np.asarray(a, np.float64), np.asarray(x, np.float64)
     with np.errstate(all="ignore"):
-        value = _order_slope(a, x) * np.exp((a - 1) * np.log(x) - x - gammaln(a))
+        value = np.exp(xlogy(a - 1, x) - x - gammaln(a))
+    none = (np.isposinf(x) & (a >= 0) & (a < np.inf)) | (np.isposinf(a) & (x >= 0) & (x < np.inf)) | ((a == 0) & (x > 0))
+    inside = (a > 0) & (x >= 0) & ~(np.isposinf(a) & np.isposinf(x))
+    return np.where(none, 0.0, np.where(inside, value, np.nan))
+
+
+def igamma_grad_a(a, x):
+    """The derivative of the lower function by the order."""
+    a, x = np.asarray(a, np.float64), np.asarray(x, np.float64)
+    with np.errstate(all="ignore"):
+        value = _order_slope(a, x) * igamma_grad_x(a, x)
     return np.where((a > 0) & ((x == 0) | (x == np.inf)), 0.0, value)
