@@ -228,3 +228,13 @@ def test_whole_numbers_of_64_bits_near_their_limits():
         got = weft.jit(lambda x, flags: fun(numpy, x, flags))(x, flags)
         for have, want in zip(got, fun(np, x, flags)):
             np.testing.assert_array_equal(have, want)
+
+
+@pytest.mark.parametrize("limit", [2**63 - 1, 2**63 - 9, 2**62, -2**63, 1 - 2**63])
+def test_places_beside_limits_that_are_none(limit):
+    """Positions less a number of the data against the widest window: their difference would wrap."""
+    x, at = np.array([-5, 0, 7, 2**60, -2**60], np.int64)[:, None], np.arange(40)
+    with weft.enable_x64(True):
+        for name in ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal"):
+            got = weft.jit(lambda x, name=name: getattr(weft.numpy, name)(x - weft.numpy.arange(40), limit))(x)
+            np.testing.assert_array_equal(np.asarray(got), getattr(np, name)(x - at, limit))

@@ -49,6 +49,8 @@ _LOGIC = frozenset({"and", "or", "not"})
 _MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 #: loads of every n-th element, up to this n, are whole vectors and shuffles
 WIDEST_STRIDE = 8
+#: constants that differences of places may have
+_FARTHEST = 1 << 61
 #: types whose values i32 holds
 _SHORT = frozenset({"i8", "i16", "i32", "u8", "u16"})
 #: buffers shorter than this are gathered from by 32-bit indices
@@ -131,7 +133,7 @@ class Expressions:
             if shorts is not None:
                 made = varying("i32", shorts[0]), varying("i32", shorts[1])
                 return self.operate(op, list(made), "bool") if type_ == "bool" else self._offset(self.operate(op, list(made), "i32"))
-        if op in COMPARISONS and {arg.kind for arg in args} == {AFFINE, UNIFORM}:
+        if op in COMPARISONS and {arg.kind for arg in args} == {AFFINE, UNIFORM} and all(map(self._is_near, args)):
             return self._compare_places(op, *args)
         if all(arg.kind == UNIFORM for arg in args):
             return uniform(type_, self._lanewise(self.scalar, op, args, [arg.parts[0] for arg in args], type_, goal))
@@ -267,6 +269,10 @@ class Expressions:
         made = uniform("i64", self.scalar.binary("add", "i64", x.parts[0], str(more)))
         made.sum_of = x, more
         return made
+
+    def _is_near(self, x: Value) -> bool:
+        """Whether the constant of an index is none of those from which a difference may wrap."""
+        return abs(self.apart(x.base if x.kind == AFFINE else x)[1]) <= _FARTHEST
 
     def _compare_places(self, op: str, x: Value, y: Value) -> Value:
         """An affine index against a uniform one: the steps of the lanes against what is left, both in 32 bits."""
