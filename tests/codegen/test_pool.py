@@ -74,7 +74,7 @@ def count_calls(address, rounds, seed):
     pick = random.Random(seed)
     wrong = []
     for _ in range(rounds):
-        n = pick.choice((0, 1, 2, 3, 7, 64, 255, 256))
+        n = pick.choice((0, 1, 2, 3, 7, 64, 255, 700))
         counts = table(n)
         pool.parallel_for(address, ctypes.addressof(counts), n)
         if any(c != 1 for c in counts):

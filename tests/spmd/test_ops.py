@@ -7,6 +7,7 @@ from tests.spmd.harness import P, check, make, random
 from weft.ops import arithmetic, comparison, indexing, layout, math, reduce, slicing, sorting
 from weft.ops.contraction import dot_general
 from weft.ops.indexing import GatherDimensionNumbers, ScatterDimensionNumbers
+from weft.util.config import enable_x64
 
 GRID = make(a=4, b=2)
 LINE = make(x=8)
@@ -164,6 +165,30 @@ def test_dynamic_slices(start):
     assert not result.records
     check(lambda x, u, i: [slicing.dynamic_update_slice(x, u, (i, i))], [SQUARE, random(3, 3), at], GRID,
           [P("a", "b"), P(), P()])
+
+
+FAR = {"int64": [(1 << 32) + 5, 7 - (1 << 32), (1 << 63) - 1, -(1 << 63), -5], "uint32": [(1 << 32) - 1, 1 << 31, 3],
+       "uint64": [(1 << 64) - 1, 1 << 63, (1 << 32) + 5, 1 << 31, 3]}
+
+
+@pytest.mark.parametrize("mode", ["clip", "fill"])
+@pytest.mark.parametrize("dtype", FAR)
+def test_positions_that_int32_does_not_hold_are_outside(dtype, mode):
+    at, one = np.array(FAR[dtype], dtype)[:, None], np.ones((len(FAR[dtype]), 6), np.float32)
+    with enable_x64(True):
+        check(lambda x, i: [indexing.gather(x, i, GatherDimensionNumbers((1,), (0,), (0,)), (1, 6), mode=mode)],
+              [TALL, at], LINE, [P("x"), P()])
+        check(lambda x, i: [indexing.scatter_add(x, i, one, ScatterDimensionNumbers((1,), (0,), (0,)), mode=mode)],
+              [TALL, at], LINE, [P("x"), P()])
+
+
+@pytest.mark.parametrize("dtype", FAR)
+def test_starts_that_int32_does_not_hold_are_outside(dtype):
+    one = np.ones((2, 3), np.float32)
+    with enable_x64(True):
+        for start in np.array(FAR[dtype], dtype):
+            check(lambda x, i: [slicing.dynamic_slice(x, (i, np.int32(0)), (5, 6)),
+                                slicing.dynamic_update_slice(x, one, (i, np.int32(1)))], [TALL, start], LINE, [P("x"), P()])
 
 
 @pytest.mark.parametrize("fun", [

@@ -7,10 +7,10 @@
 ; One job is shared at a time; its tasks are handed out by a ticket, epoch << 32 | taken from the back << 16 | taken from the
 ; front, that is claimed by compare-and-swap: a thread that read the fields of an older job cannot win a task of a newer one.
 ; The caller takes tasks from the front and every other worker from the back: job after job, each finds in its own caches what
-; it wrote there, and where cores have a last cache of their own these hold tens of megabytes. Of 65536 tasks and more all are taken
-; from the front, and those 32 bits are one number. The caller takes part and never waits for a worker that claimed nothing. A
-; caller that finds the pool taken (a nested call, another thread) runs its own tasks inline. `wid` is below the number of threads
-; and never shared by two tasks of one call at one time.
+; it wrote there, and where cores have a last cache of their own these hold tens of megabytes. 65536 tasks and more are beyond what
+; a half counts: all are taken from the front, and those 32 bits are one number. The caller takes part and never waits for a worker
+; that claimed nothing. A caller that finds the pool taken (a nested call, another thread) runs its own tasks inline. `wid` is below
+; the number of threads and never shared by two tasks of one call at one time.
 ;
 ; Placeholders in braces are filled in by pool.py for the architecture.
 

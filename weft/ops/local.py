@@ -54,15 +54,21 @@ def _clamped(value: Any, low: int, high: int) -> Any:
     return comparison.clamp(np.int32(low), value, np.int32(high))
 
 
-def _position(value: Any) -> Any:
-    """A position along a dim as an int32 scalar."""
-    return np.int32(value) if isinstance(value, int) else casting.convert_element_type(value, np.int32)
+def positions(values: Any) -> Any:
+    """Positions along a dim as int32; what these do not hold stays before the dim, or beyond it."""
+    if isinstance(values, int):
+        return np.int32(values)
+    dtype, most = typeof(values).dtype, np.iinfo(np.int32).max
+    least, greatest = dtypes.iinfo(dtype).min, dtypes.iinfo(dtype).max
+    if greatest > most:
+        values = comparison.clamp(np.array(-1 if least < 0 else 0, dtype), values, np.array(most, dtype))
+    return casting.convert_element_type(values, np.int32)
 
 
 def window(ctx: Any, x: Any, start: Any, size: int, dim: int, axes: tuple) -> Any:
     """This device's part of elements `start ... start + size` along split `dim`: nothings where it holds none."""
     local = typeof(x).shape[dim]
-    at = _clamped(arithmetic.sub(_position(start), ctx.start(axes, local)), -size, local)
+    at = _clamped(arithmetic.sub(positions(start), ctx.start(axes, local)), -size, local)
     starts = [np.int32(0)] * typeof(x).ndim
     starts[dim] = arithmetic.add(at, np.int32(size))
     sizes = list(typeof(x).shape)
@@ -117,7 +123,7 @@ def _dynamic_slice_split(ctx: Any, args: list, *, slice_sizes: tuple) -> Any:
         axes = ctx.of_dim(0, d)
         if axes:
             size = slice_sizes[d]
-            x = window(ctx, x, _clamped(_position(starts[d]), 0, ctx.extent(0, d) - size), size, d, axes)
+            x = window(ctx, x, _clamped(positions(starts[d]), 0, ctx.extent(0, d) - size), size, d, axes)
             starts[d] = np.zeros((), typeof(starts[d]).dtype)[()]
     return slicing.dynamic_slice_p.bind(x, *starts, slice_sizes=slice_sizes)
 
@@ -137,12 +143,12 @@ def _dynamic_update_slice_split(ctx: Any, args: list) -> Any:
     for d, (local, size) in enumerate(zip(shape, sizes)):
         axes = ctx.of_dim(0, d)
         if axes:
-            start = _clamped(_position(starts[d]), 0, ctx.extent(0, d) - size)
-            at = _clamped(arithmetic.sub(_position(start), ctx.start(axes, local)), -size, local)
+            start = _clamped(positions(starts[d]), 0, ctx.extent(0, d) - size)
+            at = _clamped(arithmetic.sub(positions(start), ctx.start(axes, local)), -size, local)
             wide = padded(wide, size, size, d)
             starts[d] = arithmetic.add(at, np.int32(size))
         else:
-            starts[d] = _position(starts[d])
+            starts[d] = positions(starts[d])
     wide = slicing.dynamic_update_slice_p.bind(wide, update, *starts)
     for d, (local, size) in enumerate(zip(shape, sizes)):
         if ctx.of_dim(0, d):
@@ -189,7 +195,7 @@ def _associative_scan_split(ctx: Any, args: list, *, combine: prefix.Combination
     ends = [along(x, 0 if reverse else shape[axis] - 1, 1, axis) for x in local]
     totals = prefix.associative_scan(combine, [ctx.all_gather(x, axes, axis) for x in ends], axis, reverse)
     count = typeof(totals[0]).shape[axis]
-    at = arithmetic.add(_position(ctx.start(axes, 1)), np.int32(1 if reverse else -1))
+    at = arithmetic.add(positions(ctx.start(axes, 1)), np.int32(1 if reverse else -1))
     starts = [np.int32(0)] * len(shape)
     starts[axis] = _clamped(at, 0, count - 1)
     sizes = (*shape[:axis], 1, *shape[axis + 1:])

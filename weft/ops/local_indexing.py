@@ -29,13 +29,13 @@ from weft.ops.indexing import (
     scatter_p,
     window_of_scatter,
 )
-from weft.ops.local import splits
+from weft.ops.local import positions, splits
 from weft.ops.windows import batch_dims
 
 
 def _columns(indices: Any, numbers: GatherDimensionNumbers) -> list:
     """The entries of every index as int32 arrays, one per indexed dim."""
-    indices = convert_element_type(indices, np.int32)
+    indices = positions(indices)
     last = typeof(indices).ndim - 1
     shape = typeof(indices).shape[:-1]
     return [layout.reshape(along(indices, c, 1, last), shape) for c in range(len(numbers.start_index_map))]
