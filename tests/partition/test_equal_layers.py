@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.partition import choices, spmd
+from tests.spmd.harness import specs_of
+from tests.spmd.test_random_programs import MESHES, Program, random_spec
+from weft.core.stage import stage
+from weft.core.trace import typeof
+from weft.ops import math
+from weft.partition import choices, propagate, spmd
+from weft.partition.partition import partition
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 
@@ -36,3 +43,28 @@ def made_for(layers: int, monkeypatch) -> int:
 def test_candidates_do_not_grow_with_the_number_of_layers(monkeypatch):
     few, many = (made_for(layers, monkeypatch) for layers in (6, 18))
     assert 0 < few == many
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_equal_layers_share_changes_nothing(seed, monkeypatch):
+    """Where no two equations count as equal the local program, its collectives and what they are told to be for are the same."""
+    rng = np.random.default_rng(seed)
+    program, mesh = Program(rng), MESHES[int(rng.integers(len(MESHES)))]
+    args = [typeof(np.zeros(shape, np.float32)) for shape in program.shapes]
+
+    def layers(*xs):
+        outs = []
+        for _ in range(3):
+            xs = [math.tanh(x) for x in xs]
+            outs += program.run(*xs)
+        return outs
+
+    jaxpr = stage(layers, args)
+    ins, outs = ([random_spec(rng, mesh, a.aval.shape) for a in atoms] for atoms in (jaxpr.invars, jaxpr.outvars))
+    split = lambda: partition(jaxpr, mesh, specs_of(ins, jaxpr.invars), specs_of(outs, jaxpr.outvars))
+    shared = split()
+    monkeypatch.setattr(propagate, "params_key", lambda params: None)
+    apart = split()
+    assert (shared.text(), shared.in_specs, shared.out_specs) == (apart.text(), apart.in_specs, apart.out_specs)
+    assert [r.eqn for r in shared.records] == [r.eqn for r in apart.records]
+    assert [laid.places for laid in shared.laid] == [laid.places for laid in apart.laid]

@@ -225,8 +225,8 @@ def _transfer(state: Propagation, eqn: Eqn) -> Transfer | None:
 
 
 class _Shape:
-    """What the equations of one factor rule have in common, whose operands and results `places` are no literals; and what was
-    found for values that lie alike, as in equal layers."""
+    """What the equations of one factor rule have in common, whose literals are the same operands; and what was found for values
+    that lie alike, as in equal layers."""
     __slots__ = ("closed", "in_result", "joint", "parts", "repeats", "found")
 
     def __init__(self, eqn: Eqn, rule: FactorRule):
