@@ -19,8 +19,8 @@ from weft.util.record import record
 _LONGEST = 1 << 14
 #: numbers of a row for each row: few long rows leave most of a vector empty
 _LONG = 1 << 10
-#: rows of which each is a matrix rather than a lane; the lengths that are; and lanes that its rows fill
-_FEW, _CROSSED_FROM, _CROSSED_TO, _MOST_LANES = 15, 1 << 8, 1 << 18, 16
+#: rows of which each is a matrix rather than a lane; numbers of a row for each of them; the lengths that are; and lanes that its rows fill
+_FEW, _LONG_OF_FEW, _CROSSED_FROM, _CROSSED_TO, _MOST_LANES = 15, 48, 1 << 8, 1 << 18, 16
 
 
 @record
@@ -39,8 +39,8 @@ def steps_of(eqn: Eqn) -> list[Stage] | None:
     kind, lengths = eqn.params["fft_type"].name, eqn.params["fft_lengths"]
     (operand,), (result,) = eqn.invars, eqn.outvars
     lead = math.prod(result.aval.shape[:result.aval.ndim - len(lengths)])
-    if kind in ("FFT", "IFFT") and operand.aval.dtype.kind == "c" and len(lengths) == 1 and 0 < lead <= _FEW and _columns(lengths[0]):
-        column = _columns(lengths[0])
+    complex_row = kind in ("FFT", "IFFT") and operand.aval.dtype.kind == "c" and len(lengths) == 1
+    if complex_row and 0 < lead <= min(_FEW, lengths[0] // _LONG_OF_FEW) and (column := _columns(lengths[0])):
         row, (first, last) = lengths[0] // column, ("forward", "cross") if kind == "FFT" else ("inverse", "uncross")
         return [Stage(first, column, lead, row, True, False), Stage(last, row, lead, column, False, True)]
     if not all(n == 1 or (fft.can_pass(n) and n <= _LONGEST) for n in lengths) or lengths[-1] == 1:
