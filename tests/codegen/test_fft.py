@@ -44,7 +44,7 @@ def run(step: Fft, draft: bool, at_end: bool, x: np.ndarray, out: np.ndarray) ->
 
 
 @pytest.mark.parametrize("at_end", [False, True])
-@pytest.mark.parametrize("n", [2, 3, 7, 8, 15, 16, 17, 22, 33, 64, 143, 251])
+@pytest.mark.parametrize("n", [2, 3, 7, 8, 15, 16, 17, 22, 33, 64, 143, 251, 509])
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_beyond_the_ends_is_touched(kind, n, at_end):
     rng = np.random.default_rng(n)
@@ -63,7 +63,7 @@ def test_nothing_beyond_the_ends_is_touched(kind, n, at_end):
 
 
 @pytest.mark.parametrize("at_end", [False, True])
-@pytest.mark.parametrize(("n", "inner"), [(16, 16), (17, 32), (64, 48), (30, 80)])
+@pytest.mark.parametrize(("n", "inner"), [(16, 16), (17, 32), (64, 48), (30, 80), (257, 16)])
 @pytest.mark.parametrize("kind", fft.CROSSED)
 def test_crossed_rows_touch_nothing_beyond_the_ends(kind, n, inner, at_end):
     rng = np.random.default_rng(n)
