@@ -403,8 +403,8 @@ class Partitioner:
         else:
             outs = eqn.primitive.bind(*locals_, **params)
         outs = list(outs) if eqn.primitive.multiple_results else [outs]
-        if context is not None and not context.axes:
-            outs = self.finish(eqn, rule, choice, outs)
+        if context is not None:
+            outs = self.finish(eqn, rule, choice, context.axes, outs)
         origin = self.origin(eqn, rule, choice, values)
         return [Value(v.aval, p, out, origin) for v, p, out in zip(eqn.outvars, choice.outs, outs)]
 
@@ -424,11 +424,11 @@ class Partitioner:
             return Origin(Why("sum", f"{eqn.primitive} sums over a dim that is split over {', '.join(axes)}", eqn), eqn.source)
         return next((v.origin for v in values if v.pending), None)
 
-    def finish(self, eqn: Eqn, rule: FactorRule, choice: Choice, outs: Sequence) -> list:
-        """Complete reductions other than sums across the axes that split the reduced factors."""
+    def finish(self, eqn: Eqn, rule: FactorRule, choice: Choice, special: FactorAxes, outs: Sequence) -> list:
+        """Complete reductions other than sums across the axes that split the reduced factors, unless the operation did itself."""
         for f, mine in sorted(choice.axes.items()):
             combine = rule.reduced.get(f)
-            if combine in FINISH:
+            if combine in FINISH and f not in special:
                 why = Why("reduction", f"{eqn.primitive} reduces over a dim that is split over {', '.join(map(str, mine))}", eqn)
                 finished = []
                 for out in outs:

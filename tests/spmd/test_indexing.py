@@ -1,0 +1,52 @@
+"""Lookups and scatters by index on sharded arrays: positions of every type, and updates split over other axes than the rows."""
+
+import numpy as np
+import pytest
+
+import weft
+from weft import lax
+from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
+from weft.util.config import enable_x64
+
+rng = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("dtype", [np.uint32, np.int64, np.uint64], ids=["uint32", "int64", "uint64"])
+@pytest.mark.parametrize("mode", ["clip", "fill"])
+def test_indices_that_int32_does_not_hold(dtype, mode):
+    """Far outside is outside, on every device: as int32 they would lie elsewhere."""
+    mesh = Mesh(np.array(weft.devices()), ("x",))
+    x, ends = np.arange(16, dtype=np.float32), np.iinfo(dtype)
+    indices = np.array([[ends.max], [ends.max // 2 + 4], [3], [ends.min], [15]], dtype)
+    gathered, scattered = lax.GatherDimensionNumbers((1,), (), (0,)), lax.ScatterDimensionNumbers((1,), (), (0,))
+    def all_of(x, indices):
+        start = (indices[1, 0],)
+        return [lax.gather(x, indices, gathered, (2,), mode=mode), lax.dynamic_slice(x, start, (3,)),
+                lax.scatter_add(x, indices, lax.full((5, 2), np.float32(1)), scattered, mode=mode),
+                lax.dynamic_update_slice(x, lax.full((3,), np.float32(-1)), start)]
+    with enable_x64(True):
+        laid = weft.device_put(x, NamedSharding(mesh, P("x")))
+        places = np.minimum(np.maximum(indices[:, :1].astype(object), 0), 14).astype(int) + np.arange(2)
+        outside = np.array([not 0 <= int(i) <= 14 for i in indices[:, 0]])[:, None] & (mode == "fill")
+        added = x.copy()
+        np.add.at(added, places, np.where(outside, 0, 1).astype(np.float32))
+        wanted = [np.where(outside, np.nan, x[places]), x[13:], added, np.r_[x[:13], [-1, -1, -1]]]
+        for got, want in zip(weft.jit(all_of)(laid, indices), wanted):
+            np.testing.assert_array_equal(np.asarray(got), want)
+
+
+@pytest.mark.parametrize("scatter, ufunc", [(lax.scatter_min, np.minimum), (lax.scatter_max, np.maximum), (lax.scatter_add, np.add)],
+                         ids=["min", "max", "add"])
+def test_scatters_of_split_updates_into_split_rows(scatter, ufunc):
+    """Each device has the extremes of its updates; with rows split as well these were never joined."""
+    mesh = Mesh(np.array(weft.devices()).reshape(4, 2), ("x", "y"))
+    x, updates = rng.integers(-99, 99, (8, 64)).astype(np.int32), rng.integers(-99, 99, (96, 64)).astype(np.int32)
+    indices = rng.integers(0, 8, (96, 1)).astype(np.int32)
+    wanted = x.copy()
+    ufunc.at(wanted, indices[:, 0], updates)
+    numbers = lax.ScatterDimensionNumbers((1,), (0,), (0,))
+    apply = weft.jit(lambda x, i, u: scatter(x, i, u, numbers))
+    lay = lambda a, spec: weft.device_put(a, NamedSharding(mesh, spec))
+    for rows, parts in (("x", "y"), ("y", "x")):
+        got = apply(lay(x, P(rows)), indices, lay(updates, P(parts)))
+        np.testing.assert_array_equal(np.asarray(got), wanted)
