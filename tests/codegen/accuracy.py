@@ -187,7 +187,7 @@ BINARY: dict[str, Function] = {
     "igammac": Function(_GAMMAS["igammac"], 0.55, 600, ORDERS),
     "igamma_grad_a": Function(_GAMMAS["igamma_grad_a"], 0.55, 1200, ORDERS),
     "igamma_grad_x": Function(_GAMMAS["igamma_grad_x"], 0.55, 1200, ORDERS),
-    "random_gamma_grad": Function(_GAMMAS["random_gamma_grad"], 0.55, 600, ORDERS),
+    "random_gamma_grad": Function(_GAMMAS["random_gamma_grad"], 0.55, 1200, ORDERS),
     "rem": Function(np.fmod, 0, 0, ((-10, 10), (-1e3, 1e3))),
     "copysign": Function(np.copysign, 0, 0, ((-10, 10),)),
     # NumPy's for float16 keeps the sign of equal zeros
