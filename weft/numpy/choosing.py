@@ -20,6 +20,7 @@ from weft.numpy.promote import (
 )
 from weft.numpy.reductions import canonical_axis
 from weft.ops import elementwise as ew, layout
+from weft.ops.arithmetic import is_complex
 from weft.ops.indexing import GatherDimensionNumbers, gather
 from weft.util import dtypes
 
@@ -71,7 +72,7 @@ def clip(arr=None, /, min=None, max=None, *, a=None, a_min=None, a_max=None):  #
     max = a_max if max is None else max  # noqa: A001
     arr = array_of("clip", arr)
     from weft.numpy import ufuncs
-    if any(dtypes.issubdtype(dtypes.result_type(x), np.complexfloating) for x in (arr, min, max) if x is not None):
+    if any(is_complex(x) for x in (arr, min, max) if x is not None):
         raise ValueError("clip: complex values have no order; clip their real and imaginary parts.")
     if min is not None:
         arr = ufuncs.maximum(min, arr)

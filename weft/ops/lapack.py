@@ -17,10 +17,11 @@ import numpy as np
 from weft.core.primitive import Primitive
 from weft.core.trace import typeof
 from weft.ir.types import ShapedArray
+from weft.ops.arithmetic import is_complex
 from weft.ops.elementwise import add, conj, convert_element_type, eq, select_n, sub
 from weft.ops.families import LibrarySpec, full
 from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape
-from weft.ops.matrices import identity, is_complex_value, matrix_transpose, tril, triu
+from weft.ops.matrices import identity, matrix_transpose, tril, triu
 from weft.ops.slicing import pad, slice_in_dim
 from weft.util import dtypes, lapack
 
@@ -117,7 +118,7 @@ def triangular_solve(a, b, *, left_side, lower, transpose_a, conjugate_a, unit_d
     """op(a) x = b, transposed, is x' op(a)' = b': the sides change places, and the triangles."""
     if 0 in typeof(b).shape:
         return b
-    if conjugate_a and not transpose_a and is_complex_value(a):
+    if conjugate_a and not transpose_a and is_complex(a):
         a = conj(a)
     rows, columns = typeof(b).shape[-2:]
     n = typeof(a).shape[-1]
@@ -166,7 +167,7 @@ def qr(x, *, pivoting, full_matrices) -> list:
         return [_identities(x, m, columns), _zeros(x, columns, n), *([order] if pivoting else [])]
     turned, taus, order = matrix_transpose(x), ((k,), dtype), []
     if pivoting:
-        room = [("work", _real(dtype).name, 2 * n)] if is_complex_value(x) else []
+        room = [("work", _real(dtype).name, 2 * n)] if is_complex(x) else []
         arguments = (m, n, "y0", m, "y1", "y2", *_work(dtype, 2 * n + (n + 1) * _BLOCK), *room, "y3")
         packed, pivots, tau, _ = _call("geqp3", [turned], arguments, [((n,), np.int32), taus, ((), np.int32)])
         order = [sub(pivots, full(typeof(pivots).shape, 1, np.int32))]
@@ -184,7 +185,7 @@ def eigh(x, *, lower, sort_eigenvalues) -> list:
     if n == 0:
         return [x, _zeros(x, 0, dtype=_real(dtype))]
     whole, square = 1 + 6 * n + 2 * n * n, n * n
-    if is_complex_value(x):
+    if is_complex(x):
         room = (*_work(dtype, square + (_BLOCK + 2) * n), *_work(_real(dtype), whole))
     else:
         room = _work(dtype, whole + _BLOCK * n)
@@ -204,7 +205,7 @@ def svd(x, *, full_matrices, compute_uv) -> list:
     spread = _BLOCK * (m + n) + max(m, n)
     job = ("A" if full_matrices else "S") if compute_uv else "N"
     room = _work(dtype, spread + 7 * k + (4 * k * k if compute_uv else 0))
-    if is_complex_value(x):
+    if is_complex(x):
         room = (*room, ("work", real.name, max(5 * k * k + 5 * k, 2 * (m + n) * k + 2 * k * k + k) if compute_uv else 7 * k))
     vectors = ("y2", m, "y3", right) if compute_uv else ("y1", m, "y1", right)
     arguments = (job, m, n, "y0", m, "y1", *vectors, *room, ("work", "int32", 8 * k), f"y{4 if compute_uv else 2}")

@@ -18,6 +18,7 @@ from weft.core.trace import Zero, is_undef, typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
 from weft.ops import lapack
+from weft.ops.arithmetic import is_complex
 from weft.ops.elementwise import add, conj, div, mul, neg, real, sub
 from weft.ops.families import ExpandSpec, HostSpec, add_tangents, full, joined_vma, shape_error, zero_tangent
 from weft.ops.layout import reshape, squeeze
@@ -30,7 +31,6 @@ from weft.ops.matrices import (
     dot,
     half,
     identity,
-    is_complex_value,
     like,
     matrix_transpose,
     strict_tril,
@@ -89,7 +89,7 @@ def triangular_solve(
 
     op transposes and conjugates as told. Only the triangle that `lower` names is read.
     """
-    conjugate_a = bool(conjugate_a) and is_complex_value(a)
+    conjugate_a = bool(conjugate_a) and is_complex(a)
     vector = typeof(b).ndim == typeof(a).ndim - 1
     if vector:
         shape = typeof(b).shape
@@ -320,7 +320,7 @@ def _triangular_solve_jvp(primals, tangents, **params):
         t = tril(t_a) if params["lower"] else triu(t_a)
         t = sub(t, diagonal_part(t)) if params["unit_diagonal"] else t
         t = matrix_transpose(t) if params["transpose_a"] else t
-        t = conj(t) if params["conjugate_a"] and is_complex_value(t) else t
+        t = conj(t) if params["conjugate_a"] and is_complex(t) else t
         change = neg(dot(t, out) if params["left_side"] else dot(out, t))
         total = add_tangents(total, triangular_solve_p.bind(a, change, **params))
     return out, total
@@ -478,7 +478,7 @@ def _qr_jvp(primals, tangents, *, pivoting, full_matrices):
     inner = dot(adjoint(q), scaled)
     low = strict_tril(inner)
     turn = sub(low, adjoint(low))  # Q^H dQ, antihermitian
-    if is_complex_value(q):  # keeps the diagonal of R real
+    if is_complex(q):  # keeps the diagonal of R real
         diagonal = diagonal_part(inner)
         turn = add(turn, sub(diagonal, like(real(diagonal), diagonal)))
     t_q = add(dot(q, sub(turn, inner)), scaled)
@@ -519,7 +519,7 @@ def _eigh_jvp(primals, tangents, **params):
         return outs, [zero_tangent(o) for o in outs]
     inner = dot(adjoint(v), dot(tangents[0], v))
     diagonal = diagonal_of(inner)
-    t_w = real(diagonal) if is_complex_value(v) else diagonal
+    t_w = real(diagonal) if is_complex(v) else diagonal
     return outs, [dot(v, mul(like(_reciprocal_differences(w), inner), inner)), t_w]
 
 
@@ -566,7 +566,7 @@ def _svd_jvp(primals, tangents, *, full_matrices, compute_uv):
     v = adjoint(vh)
     inner = dot(adjoint(u), dot(t, v))
     diagonal = diagonal_of(inner)
-    t_s = real(diagonal) if is_complex_value(u) else diagonal
+    t_s = real(diagonal) if is_complex(u) else diagonal
     if not compute_uv:
         return outs, [t_s]
     shape = typeof(inner).shape
@@ -586,7 +586,7 @@ def _svd_jvp(primals, tangents, *, full_matrices, compute_uv):
 
 def _with_phases(turn, inner, s):
     """`turn` with the phases, which are free for complex matrices: all of them taken by U."""
-    if not is_complex_value(inner):
+    if not is_complex(inner):
         return turn
     phases = half(diagonal_part(sub(inner, adjoint(inner))))
     return add(turn, div(phases, as_rows(s, typeof(inner).shape)))

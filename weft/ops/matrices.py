@@ -8,18 +8,13 @@ import numpy as np
 
 from weft.core.trace import typeof
 from weft.ir.types import ShapedArray
+from weft.ops.arithmetic import is_complex
 from weft.ops.contraction import Precision, batch_matmul
 from weft.ops.elementwise import conj, convert_element_type, eq, ge, gt, mul, select_n
 from weft.ops.families import full, zeros
 from weft.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather_p
 from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape, transpose
 from weft.ops.reduce import reduce_sum
-from weft.util import dtypes
-
-
-def is_complex_value(x) -> bool:
-    """Whether the values of `x` are complex numbers."""
-    return dtypes.issubdtype(typeof(x).dtype, np.complexfloating)
 
 
 def dot(x, y):
@@ -35,7 +30,7 @@ def matrix_transpose(x):
 
 def adjoint(x):
     """Rows as columns, complex numbers conjugated."""
-    return conj(matrix_transpose(x)) if is_complex_value(x) else matrix_transpose(x)
+    return conj(matrix_transpose(x)) if is_complex(x) else matrix_transpose(x)
 
 
 def triangle(x, keep: Callable):
