@@ -273,7 +273,7 @@ def _math(op: str) -> Callable:
     """A double precision reference of a math function."""
     import scipy.special as special
 
-    from weft.util import order_slopes
+    from weft.util import gamma_slopes
 
     table: dict[str, Callable] = {
         "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "log2": np.log2,
@@ -286,7 +286,7 @@ def _math(op: str) -> Callable:
         "round_away": lambda x: np.copysign(np.trunc(np.abs(x) + 0.5), x) if np.abs(x) < 2.0**52 else x,
         "bessel_i0e": special.i0e, "bessel_i1e": special.i1e, "pow": np.power, "atan2": np.arctan2,
         "logaddexp": np.logaddexp, "copysign": np.copysign,
-        "igamma": special.gammainc, "igammac": special.gammaincc, "igamma_grad_a": order_slopes.igamma_grad_a,
-        "igamma_grad_x": order_slopes.igamma_grad_x, "random_gamma_grad": order_slopes.random_gamma_grad,
+        "igamma": special.gammainc, "igammac": special.gammaincc, "igamma_grad_a": gamma_slopes.igamma_grad_a,
+        "igamma_grad_x": gamma_slopes.igamma_grad_x, "random_gamma_grad": gamma_slopes.random_gamma_grad,
     }
     return table[op]

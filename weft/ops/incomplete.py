@@ -24,8 +24,8 @@ def _wide(name: str):
 def _by_slopes(name: str):
     """The reference of a derivative; imported when first used."""
     def reference(a, x):
-        from weft.util import order_slopes
-        return getattr(order_slopes, name)(a, x).astype(x.dtype)
+        from weft.util import gamma_slopes
+        return getattr(gamma_slopes, name)(a, x).astype(x.dtype)
     return reference
 
 
