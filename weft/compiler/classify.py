@@ -18,8 +18,9 @@ _CHEAP_MATH = frozenset({"floor", "ceil", "is_finite", "sqrt", "rsqrt"})
 _SLOW = {"div": 4, "rem": 12, "pow": 30, "integer_pow": 2, "sqrt": 4, "rsqrt": 4, "erf_inv": 30, "threefry2x32": 100}
 _IN_KERNELS = frozenset({"pull", "reduce", "scan", "scatter", "contract", "sort", "update"})
 _kinds: dict[object, str] = {}
-MOST_APART = 16            # rows of a turn that kernels compute one beside the other,
-NARROWEST = 16             # of so many elements at least
+MOST_APART = 16            # rows of a turn that kernels compute one beside the other, of which each element
+MOST_BESIDE = 8            # is a row of so many at most,
+NARROWEST = 16             # and there are as many in a row at least
 
 
 def treatment(eqn: Eqn) -> str:
@@ -162,9 +163,10 @@ def _probe(eqn: Eqn, operand, result) -> View | None:
 
 
 def rows_apart(eqn: Eqn) -> int:
-    """How many rows of the result there are for each of the operand, if it has whole rows between them in turns; else 1."""
-    shape = eqn.outvars[0].aval.shape
-    if eqn.primitive.name != "pad" or not shape or shape[-1] < NARROWEST:
+    """How many elements of the result there are for each of the operand, if they are computed in turns; else 1."""
+    if eqn.primitive.name != "pad":
         return 1
-    apart = [inner + 1 for _, _, inner in eqn.params["padding_config"]]
-    return math.prod(apart) if apart[-1] == 1 and all(n % step == 0 for n, step in zip(shape, apart)) else 1
+    dims = [(n, inner + 1) for n, (_, _, inner) in zip(eqn.outvars[0].aval.shape, eqn.params["padding_config"]) if n > 1]
+    if not dims or dims[-1][1] > MOST_BESIDE or dims[-1][0] < NARROWEST * dims[-1][1]:
+        return 1
+    return math.prod([step for _, step in dims])

@@ -28,7 +28,8 @@ FULL = "full"              # the tags of a value that has the shape of its row c
 FOLDED = "folded"          # the same number of elements in another shape,
 SWEPT = "swept"            # or is a sum over the rows
 EXPENSIVE = 12             # price from which a value that is used twice is worth a buffer
-MOST_SPREAD = 256          # price up to which what is padded between its rows is computed where it is read
+MOST_SPREAD = 256          # price up to which what is padded between its elements is computed where it is read,
+MOST_TURN = 2048           # and of all that is added up so
 LONGEST_CHAIN = 48         # equations inlined into one another
 FEWEST_COLUMNS = 16        # from which what is computed once a row costs little
 
@@ -46,7 +47,8 @@ class Graph:
         self.price: dict[Var, int] = {}              # of computing it from what lies in memory for certain,
         self.reprice: dict[Var, int] = {}            # and from roots, were they in memory
         self.chain: dict[Var, int] = {}
-        self.turn: dict[Var, int] = {}               # rows that are computed in ways of their own, where there are several
+        self.turn: dict[Var, int] = {}               # elements that are computed in ways of their own, where there are several,
+        self.spread: dict[Var, int] = {}             # and the price of what is padded between them
         self.swept: dict[Var, Sweep] = {}
         self.roots: set[Var] = set()
         self.needed: dict[Var, None] = {}            # in the order in which they were asked for, the same in every process
@@ -94,7 +96,7 @@ class Graph:
     def _pull(self, eqn: Eqn) -> None:
         out = eqn.outvars[0]
         shape = out.aval.shape
-        depth, price, chain, turn = 0, cost(eqn), 1, 1
+        depth, price, chain, turn, spread = 0, cost(eqn), 1, 1, 0
         reprice = price
         context, tags = None, None
         view = view_of(eqn)
@@ -117,15 +119,18 @@ class Graph:
                     context, tags = its_context, its_tags
             elif inline:
                 inline = self._worth_inlining(eqn, atom, view, same_kind)
-            if inline:
+            if inline and spread + self.spread.get(atom, 0) <= MOST_TURN:
                 depth = max(depth, self.depth[atom])
                 price += self.price[atom]
                 reprice += self.reprice[atom]
                 chain, turn = max(chain, self.chain[atom] + 1), max(turn, self.turn.get(atom, 1))
+                spread += self.spread.get(atom, 0)
             else:
                 depth = max(depth, self.demand(atom) + 1)
                 price, reprice = price + 1, reprice + 1
-        turn *= rows_apart(eqn)
+        apart = rows_apart(eqn)
+        if apart > 1:
+            turn, spread = turn * apart, spread + self._distinct(eqn.invars[0])
         if tags == FULL:
             self._lift(eqn, depth, context)
         for var in eqn.outvars:
@@ -135,7 +140,7 @@ class Graph:
                 self.context[var], self.tags[var] = context, tags
             self.reprice[var] = reprice
             if turn > 1:
-                self.turn[var] = turn
+                self.turn[var], self.spread[var] = turn, spread
             if reprice >= EXPENSIVE and self.uses.get(var, 0) > 1 and tags != FOLDED:
                 self.roots.add(var if view is None else self._unshaped(var))
                 self.reprice[var] = 1
@@ -205,12 +210,24 @@ class Graph:
             inner, extent = next(((s, n) for s, n in zip(reversed(view.strides), reversed(out.shape)) if n > 1), (0, 1))
             return not expensive or size == 1 or out.size <= size or (inner == 0 and extent >= FEWEST_COLUMNS)
         apart = rows_apart(eqn)
-        if apart > 1 and atom not in self.needed and self.price[atom] < MOST_SPREAD:
+        if apart > 1 and atom not in self.needed and self._distinct(atom) < MOST_SPREAD:
             return apart * self.turn.get(atom, 1) <= MOST_APART
         joined = eqn.primitive.kind in ("layout", "slice") and out.size < 2 * size      # each element is read about once
         if atom in self.needed or expensive or (self.producer[atom].primitive.kind == "index" and not joined):
             return size == 1 and atom not in self.needed
         return True
+
+    def _distinct(self, atom: Atom) -> int:
+        """The price of a value where everything is computed once, up to `MOST_SPREAD`."""
+        total, seen, stack = 0, {atom}, [atom]
+        while stack and total < MOST_SPREAD:
+            eqn = self.producer.get(stack.pop())
+            if eqn is not None:
+                total += cost(eqn)
+                fresh = [a for a in eqn.invars if type(a) is not Literal and a not in seen and a not in self.needed]
+                seen.update(fresh)
+                stack += fresh
+        return total
 
     def _reduce(self, eqn: Eqn) -> None:
         (atom,), out = eqn.invars, eqn.outvars[0]

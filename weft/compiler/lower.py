@@ -43,13 +43,28 @@ class Reduction:
 class Output:
     """A value to store: in pass `level` if it varies over columns, else once per row (level -1).
 
-    With `combine`, each row's values are combined into those of its part, which begin as `init`."""
+    With `combine`, each row's values are combined into those of its part, which begin as `init`. `after` are values of the
+    elements that follow, stored along with it."""
     var: Var
     index: Expr
     value: Expr
     level: int
     combine: str | None = None
     init: Expr | None = None
+    after: tuple[Expr, ...] = ()
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        """Where it is stored, and what."""
+        return (self.index, self.value, *self.after)
+
+
+@record
+class Rest:
+    """What is left of dims after whole turns: `outputs` that are stored in rows where `when` holds; `once`, where the vector dim ends."""
+    outputs: list[Output]
+    when: Expr | None
+    once: bool
 
 
 @record(frozen=False)
@@ -66,6 +81,7 @@ class Lowered:
     names: dict[Var, str] = field(default_factory=dict)
     parts: int = 0
     part: Expr | None = None
+    rest: list[Rest] = field(default_factory=list)
 
 
 class Lowering:

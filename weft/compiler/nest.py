@@ -10,7 +10,6 @@ equal shares of rows, or of the vector dim where rows are few.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 
@@ -18,13 +17,14 @@ from weft.compiler.ahead import between_passes, jumps, looked_up, streams
 from weft.compiler.classify import row_major
 from weft.compiler.emit import Emitter
 from weft.compiler.joined import joined
-from weft.compiler.lower import Lowered, reachable
-from weft.compiler.phases import phases_of
-from weft.compiler.pieces import Cuts, cuts_of, pieces_of
+from weft.compiler.lower import Lowered, Output, reachable
+from weft.compiler.margins import bare, guarded, inside
+from weft.compiler.pieces import Cuts, Piece, cuts_of, pieces_of
 from weft.compiler.strips import even_chunk, strips_of
 from weft.compiler.survey import HEAVY, Access, Dim, Survey, price_of
 from weft.compiler.tiles import STREAM_TILED, tiles_of
 from weft.compiler.translate import Replace, Translate
+from weft.compiler.turns import turned
 from weft.ir.build import Builder, type_name
 from weft.ir.jaxpr import Var
 from weft.ir.loops import (
@@ -36,6 +36,7 @@ from weft.ir.loops import (
     Expr,
     Init,
     Kernel,
+    Load,
     Op,
     Prefetch,
     Ref,
@@ -48,7 +49,6 @@ TASK_BYTES = 1 << 16           # work of one task, as bytes of memory traffic
 MOST_TASKS = 256
 NEAR = 4                       # the longest step at which neighbours are read together, and the others of their line soon
 SUM_BLOCK = 4096               # a float sum longer than four of these is summed in blocks
-MOST_WOVEN, WOVEN_PRICE = 8, 64    # of a short inner dim that is computed side by side: its extent, all its work
 SPILL_BYTES = 1 << 17
 STREAM_BYTES = 1 << 25         # results that are longer than the caches go past them
 
@@ -64,7 +64,12 @@ class Built:
 
 def build(low: Lowered, name: str = "kernel") -> Built:
     """The kernel that runs `low`."""
-    return Nest(joined(low), name).build()
+    nest = Nest(joined(low), name)
+    for turns in turned(nest.low, nest.survey, nest.dims, nest.vector):
+        other = Nest(turns.low, name)
+        if turns.fit(other.vector):
+            return other.build()
+    return nest.build()
 
 
 class Nest:
@@ -74,10 +79,11 @@ class Nest:
         self.low, self.name = low, name
         self.survey = Survey(low)
         self.sizes = {low.names[v]: v.aval.nbytes for v in low.leaves}
+        self.lengths = {low.names[v]: v.aval.size for v in low.leaves}
         self.dims = self._collapse()
         self.vector = self._vector()
         self.b = Builder()
-        self.out_names = {out.var: f"y{i}" for i, out in enumerate(low.outputs)}
+        self.out_names = {var: f"y{i}" for i, var in enumerate(dict.fromkeys([out.var for out in low.outputs]))}
 
     # ---- shape of the nest
 
@@ -108,23 +114,11 @@ class Nest:
             own = {id(self.low.vars[d]) for d in dim.dims}
             for step, access, share in zip(dim.steps, self.survey.accesses, often):
                 if own.isdisjoint(access.jumps):
-                    got += access.weight * share * (1.0 if step == 1 else 0.55 if step == 0 else 0.5 if abs(step) <= NEAR else 0.0)
+                    got += access.weight * share * (1.0 if step == access.run else 0.55 if step == 0 else 0.5 if abs(step) <= NEAR else 0.0)
             got *= min(1.0, dim.extent / 16)
             if got >= score:
                 best, score = dim, got
         return best
-
-    def _woven(self) -> Dim | None:
-        """A short innermost dim of all results, just inside the vector dim: its elements are stored as rows."""
-        vector, survey = self.vector, self.survey
-        if vector is None or vector.extent < 16 or self.low.reductions or any(d.column for d in self.dims):
-            return None
-        outs = [i for i, access in enumerate(survey.accesses) if access.buf.startswith("out ")]
-        for dim in self.dims:
-            if dim is not vector and dim.extent <= MOST_WOVEN and survey.price * dim.extent <= WOVEN_PRICE \
-                    and all(dim.steps[i] == 1 and vector.steps[i] == dim.extent for i in outs):
-                return dim
-        return None
 
     def price(self, roots: list[Expr]) -> int:
         """What it takes to compute these for one element."""
@@ -144,10 +138,9 @@ class Nest:
         low, b = self.low, self.b
         self.emit = Emitter(b)
         self.scratch: list[Buf] = []
-        woven = self._woven()
-        rows = [d for d in self.dims if not d.column and d is not self.vector and d is not woven]
+        rows = [d for d in self.dims if not d.column and d is not self.vector]
         where: dict[int, Expr] = {}
-        tiles = tiles_of(self) if woven is None else None
+        tiles = tiles_of(self)
         self.stream_from = STREAM_BYTES if tiles is None else STREAM_TILED
         self.staged: dict[int, Expr] = {}
         self.part = b.const(0, "i64")
@@ -155,17 +148,19 @@ class Nest:
         self.rows_later: Callable[[int], dict[int, Expr]] | None = None
         strips = strips_of(self) if tiles is None else None
         self.decided: dict[int, Expr] = {}
-        self.phases = phases_of(low, rows, self.survey.price) if tiles is None and woven is None else {}
-        cuts = None
+        self.guarded: list[tuple[Load, Access]] = []
+        cuts, whole = None, True
         if strips is not None:
             loops = strips.tasks(rows, where)
         elif tiles is not None:
             loops = tiles.loops(rows, where)
         else:
             loops = self._row_loops(rows, where)
-            if woven is None and not self.phases and self.vector is not None and not any(d.column for d in self.dims):
+            if self.vector is not None and not any(d.column for d in self.dims):
                 cuts = cuts_of(low, [load for load, _ in self.survey.loads], low.vars[self.vector.dims[-1]], self.vector.extent)
-                loops = loops if cuts is None else loops[:-1]
+                self.guarded = guarded(self) if cuts is None else []
+            whole = cuts is None and not low.rest and not self.guarded
+            loops = loops if whole else loops[:-1]
         for level, var, _, _ in loops:
             if low.parts and var == "r":
                 self._begin_parts()
@@ -174,21 +169,17 @@ class Nest:
                 tiles.stage(where)
         if strips is not None:
             strips.write(where)
-        elif woven is not None:
-            self._weave(where, woven)
-        elif self.phases:
-            self._in_phases(where, rows)
-        elif cuts is not None:
-            self._in_pieces(where, cuts)
-        else:
+        elif whole:
             self._rows(where)
+        else:
+            self._in_pieces(where, cuts)
         for _, var, extent, kind in reversed(loops):
             self.emit.close(var, extent, kind)
         bufs = [Buf(low.names[v], type_name(v.aval.dtype), v.aval.size) for v in low.leaves]
-        bufs += [Buf(self.out_names[o.var], type_name(o.var.aval.dtype), o.var.aval.size, "out") for o in low.outputs]
+        bufs += [Buf(name, type_name(v.aval.dtype), v.aval.size, "out") for v, name in self.out_names.items()]
         kernel = Kernel(tuple(bufs), tuple(self.emit.scopes[0].body), tuple(self.scratch), self.name)
         in_place = [] if tiles is not None and tiles.twice else self._in_place()
-        return Built(kernel, list(low.leaves), [o.var for o in low.outputs], in_place)
+        return Built(kernel, list(low.leaves), list(self.out_names), in_place)
 
     def _row_loops(self, rows: list[Dim], where: dict[int, Expr]) -> list:
         """Decide tasks and loops (level, var, extent, kind) over rows; fills `where`: id of Dim -> index expression."""
@@ -197,7 +188,7 @@ class Nest:
         if lanes_are_rows and all(o.var.aval.nbytes >= self.stream_from for o in self.low.outputs):
             # who reads waits for memory, who stores past the caches does not
             rows = sorted(rows, key=lambda dim: -sum([abs(self.step(access, dim)) for _, access in self.survey.loads]))
-        counts = [d.extent // self.phases.get(id(d), 1) for d in rows]
+        counts = [d.extent for d in rows]
         total, tasks, pieces, chunk = math.prod(counts), self.low.parts or self.tasks(), 1, vector.extent if lanes_are_rows else 0
         if lanes_are_rows and total < tasks:
             chunk = even_chunk(vector.extent, -(-tasks // total))
@@ -296,8 +287,7 @@ class Nest:
             outputs = [o for o in low.outputs if o.level == p]
             if reductions or outputs:
                 roots = [translate(r.value) for r in reductions]
-                for o in outputs:
-                    roots += [translate(o.index), translate(o.value)]
+                roots += [translate(x) for o in outputs for x in o.exprs]
                 passes.append((reductions, outputs, roots))
         if loops and self.vector is not None and self.vector.column and len(passes) > 1:
             self._spill(passes, columns, where)
@@ -307,64 +297,71 @@ class Nest:
         for (reductions, outputs, roots, spills), ahead in zip(passes, fetched):
             self._pass(reductions, outputs, roots, spills, loops, blocked, ahead)
         final = [o for o in low.outputs if o.level < 0]
-        roots = []
-        for o in final:
-            roots += [translate(o.index), translate(o.value)]
+        roots = [translate(x) for o in final for x in o.exprs]
         coming = [*jumps(self, where), *([] if columns else [*looked_up(self, where), *streams(self, translate)])]
         done = emit.compute(roots + [index for _, index in coming])
         for (buf, _), index in zip(coming, done[len(roots):]):
             emit.append(Prefetch(buf, index))
         self.store(final, done[:len(roots)])
 
-    def _weave(self, where: dict[int, Expr], woven: Dim) -> None:
-        """One row of each result."""
-        low, b, count = self.low, self.b, woven.extent
-        indices: list[Expr] = []
-        values: list[list[Expr]] = [[] for _ in low.outputs]
-        for k in range(count):
-            where[id(woven)] = b.const(k, "i64")
-            translate = Translate(low.builder, b, self.mapping(where))
-            for out, row in zip(low.outputs, values):
-                row.append(translate(out.value))
-                if k == 0:
-                    indices.append(translate(out.index))
-        done = self.emit.compute([*indices, *(x for row in values for x in row)])
-        ready = self.emit.before_stores(done[len(indices):])
-        for i, out in enumerate(low.outputs):
-            row = tuple(ready[i * count:(i + 1) * count])
-            self.emit.append(Weave(self.out_names[out.var], done[i], row, out.var.aval.nbytes >= self.stream_from))
-
-    def _in_pieces(self, where: dict[int, Expr], cuts: Cuts) -> None:
-        """The vector loop, cut where comparisons of its index change."""
+    def _in_pieces(self, where: dict[int, Expr], cuts: Cuts | None) -> None:
+        """The vector loop, cut where comparisons of its index change; and what is left of dims after whole turns."""
         b, low, emit = self.b, self.low, self.emit
+        start, stop, most = self.run
         outside = Translate(low.builder, b, self.mapping(where))
-        for k, piece in enumerate(pieces_of(cuts, b, outside, low.builder.base, *self.run)):
+        length, free = b.isub(stop, start), None
+        if cuts is not None:
+            pieces = pieces_of(cuts, b, outside, low.builder.base, start, stop, most)
+        elif self.guarded:
+            free = inside(self, self.guarded, where, start, stop)
+            pieces = [Piece(start, b.select(now, length, b.const(0, "i64")), most, {}) for now in (free, b.logical_not(free))]
+        else:
+            pieces = [Piece(start, length, most, {})]
+        for k, piece in enumerate(pieces):
+            if type(piece.extent) is Const and not piece.extent.value:
+                continue
             name = f"j{k}"
             where[id(self.vector)] = b.iadd(piece.start, b.index(name, piece.most, 2))
             self.decided = piece.decided
+            if free is not None and k == 0:
+                at = Translate(low.builder, b, self.mapping(where))
+                self.decided = {id(load): bare(self, load, at) for load, _ in self.guarded}
             emit.open(2)
             self._rows(where)
             emit.close(name, piece.extent, "vector")
+        self.decided = {}
+        for k, rest in enumerate(low.rest):
+            when = None if rest.when is None else Translate(low.builder, b, self.mapping(where))(rest.when)
+            if rest.once:
+                self._outputs(rest.outputs, where, b.logical_and(when, b.icmp("eq", stop, self.vector.extent)))
+                continue
+            where[id(self.vector)] = b.iadd(start, b.index(f"e{k}", most, 3))
+            emit.open(2)
+            emit.open(3)
+            self._outputs(rest.outputs, where)
+            emit.close(f"e{k}", b.isub(stop, start), "vector")
+            emit.close(f"w{k}", b.select(when, b.const(1, "i64"), b.const(0, "i64")), "serial")
 
-    def _in_phases(self, where: dict[int, Expr], rows: list[Dim]) -> None:
-        """The rows of one turn, one store after the other."""
-        low, b, turn = self.low, self.b, [d for d in rows if id(d) in self.phases]
-        roots: list[Expr] = []
-        ways = [range(self.phases[id(d)]) for d in turn]
-        for rest in itertools.product(*ways):
-            here = {id(d): b.iadd(b.imul(where[id(d)], self.phases[id(d)]), k) for d, k in zip(turn, rest)}
-            translate = Translate(low.builder, b, self.mapping({**where, **here}))
-            for o in low.outputs:
-                roots += [translate(o.index), translate(o.value)]
-        self.store(low.outputs * math.prod(map(len, ways)), self.emit.compute(roots))
+    def _outputs(self, outputs: list[Output], where: dict[int, Expr], guard: Expr | None = None) -> None:
+        translate = Translate(self.low.builder, self.b, self.mapping(where))
+        self.store(outputs, self.emit.compute([translate(x) for o in outputs for x in o.exprs]), guard)
 
-    def store(self, outputs: list, done: list[Expr]) -> None:
-        """Store `outputs`; `done` has the index and the value of each.
+    def store(self, outputs: list[Output], done: list[Expr], guard: Expr | None = None) -> None:
+        """Store `outputs`; `done` has the index and the values of each.
 
         Results larger than the caches go past them; no kernel reads its results again."""
-        for out, index, value in zip(outputs, done[::2], self.emit.before_stores(done[1::2])):
-            self.emit.append(Store(self.out_names[out.var], index, value, None, out.combine,
-                                   streaming=out.var.aval.nbytes >= self.stream_from))
+        found = iter(done)
+        indices, values = [], []
+        for out in outputs:
+            index, *row = [next(found) for _ in out.exprs]
+            indices.append(index)
+            values += row
+        ready = iter(self.emit.before_stores(values))
+        for out, index in zip(outputs, indices):
+            name, past = self.out_names[out.var], out.var.aval.nbytes >= self.stream_from
+            value, *after = [next(ready) for _ in out.exprs[1:]]
+            self.emit.append(Weave(name, index, (value, *after), past) if after
+                             else Store(name, index, value, guard, out.combine, past))
 
     def _pass(self, reductions: list, outputs: list, roots: list, spills: list, loops: list, blocked: bool,
               ahead: list) -> None:
@@ -448,8 +445,8 @@ class Nest:
             last_pass = max(max(r.level for r in low.reductions), last)
         else:
             last_pass = max([last, *(r.level for r in low.reductions)], default=0)
-        for out in low.outputs:
-            if out.combine is not None or (low.columns and (out.level < 0 or out.level != last_pass)):
+        for out in low.outputs if len(low.outputs) == len(self.out_names) else []:
+            if out.combine is not None or out.after or (low.columns and (out.level < 0 or out.level != last_pass)):
                 continue
             form = low.builder.affine(out.index)
             for var in low.leaves:

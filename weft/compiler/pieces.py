@@ -79,18 +79,21 @@ def holds_of(b: Builder, x: Expr, var: Expr) -> tuple[dict[int, int], tuple[int,
     if type(x) is not Op or x.op not in COMPARISONS or x.args[0].type != "i64":
         return None
     terms, const = b.affine(b.isub(*x.args))
-    sign = terms.get(id(var), 0)
-    term = {key: k * sign for key, k in terms.items() if key != id(var)}
-    if abs(sign) != 1 or any(y is var for y in reachable([b.base(key) for key in term])):
+    step = terms.get(id(var), 0)
+    if not step or any(k % step for k in terms.values()):
         return None
-    if x.op in ("eq", "ne"):
-        at = -const * sign
+    term = {key: k // step for key, k in terms.items() if key != id(var)}
+    if any(y is var for y in reachable([b.base(key) for key in term])):
+        return None
+    if x.op in ("eq", "ne") and const % step == 0:
+        at = -const // step
         return term, (at, at + 1, x.op == "eq")
     if x.op not in ("lt", "le"):
         return None
-    if sign > 0:
-        return term, (-OPEN, -const + (x.op == "le"), True)
-    return term, (const + (x.op == "lt"), OPEN, True)
+    past = const + (x.op == "lt")          # the difference, without the constant, is at most -past
+    if step > 0:
+        return term, (-OPEN, -past // step + 1, True)
+    return term, (-(past // step), OPEN, True)
 
 
 def pieces_of(cuts: Cuts, b: Builder, translate: Callable[[Expr], Expr], base: Callable[[int], Expr], start: Expr, stop: Expr,

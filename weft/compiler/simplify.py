@@ -461,6 +461,16 @@ def _broadcast(walk: _Algebra, eqn: Eqn):
     return None
 
 
+def _pad(walk: _Algebra, eqn: Eqn):
+    """What only leaves elements out is a slice, through which its operand is seen."""
+    x, config = eqn.invars[0], eqn.params["padding_config"]
+    if any(low > 0 or high > 0 or inner for low, high, inner in config):
+        return None
+    ends = tuple([n + high for n, (_, high, _) in zip(x.aval.shape, config)])
+    params = {"start_indices": tuple([-low for low, _, _ in config]), "limit_indices": ends, "strides": None}
+    return eqn.replace(primitive=registry["slice"], invars=[x], params=params)
+
+
 def _scalar_operands(walk: _Algebra, eqn: Eqn):
     """Operands that are a literal spread over a shape are the literal, where the operation spreads scalars itself."""
     shape = eqn.outvars[0].aval.shape
@@ -490,6 +500,6 @@ _RULES = {
     "sub": _with_scalars(_sub), "add_any": _with_scalars(_add), "max": _with_scalars(None), "min": _with_scalars(None),
     "neg": _twice, "not": _twice, "conj": _twice, "convert_element_type": _convert, "transpose": _transpose,
     **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"), _sum_of_sums),
-    "dot_general": _dot, "reshape": _reshape, "broadcast_in_dim": _broadcast,
+    "dot_general": _dot, "reshape": _reshape, "broadcast_in_dim": _broadcast, "pad": _pad,
     **dict.fromkeys(("copy", "name"), lambda walk, eqn: eqn.invars[0]),
 }

@@ -29,7 +29,8 @@ class Access:
     """A place where memory is touched: coefficients by id of loop variable.
 
     `affine`: the address is a sum of such steps; `plain`: and there is no guard.
-    `jumps`: loop variables that move the address by no fixed step; `looked_up`: it is made of values in memory."""
+    `jumps`: loop variables that move the address by no fixed step; `looked_up`: it is made of values in memory.
+    `run`: elements that are touched there, side by side; `weight` is their bytes."""
     buf: str
     terms: dict[int, int]
     weight: int
@@ -38,6 +39,7 @@ class Access:
     form: tuple
     jumps: set[int]
     looked_up: bool
+    run: int = 1
 
 
 class Survey:
@@ -53,10 +55,11 @@ class Survey:
         for r in low.reductions:
             self.visit(r.value)
         for out in low.outputs:
-            self.visit(out.value)
-            self.address(f"out {len(self.accesses)}", out.index, ITEMSIZE[type_name(out.var.aval.dtype)], None)
+            for value in (out.value, *out.after):
+                self.visit(value)
+            self.address(f"out {len(self.accesses)}", out.index, ITEMSIZE[type_name(out.var.aval.dtype)], None, 1 + len(out.after))
 
-    def address(self, buf: str, index: Expr, size: int, guard: Expr | None) -> None:
+    def address(self, buf: str, index: Expr, size: int, guard: Expr | None, run: int = 1) -> None:
         form = self.b.affine(index)
         terms, others = {}, [] if form is not None else [index]
         for key, k in (form[0] if form is not None else {}).items():
@@ -70,7 +73,7 @@ class Survey:
         made_of = reachable(others)
         jumps = {id(x) for x in made_of if type(x) is Index}
         looked_up = any(type(x) is Load for x in made_of)
-        self.accesses.append(Access(buf, terms, size, not others, guard is None and not others, form, jumps, looked_up))
+        self.accesses.append(Access(buf, terms, size * run, not others, guard is None and not others, form, jumps, looked_up, run))
 
     def visit(self, root: Expr) -> None:
         stack = [root]

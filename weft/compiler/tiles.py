@@ -42,6 +42,8 @@ def tiles_of(nest: Nest) -> Tiles | None:
     vector = nest.vector
     if vector is None or any(d.column for d in nest.dims) or vector.extent < LEAST:
         return None
+    if any(out.after for out in nest.low.outputs) or len(nest.low.outputs) > len(nest.out_names):
+        return None
     for i, step in enumerate(vector.steps):
         if step > 1:
             line = _line_of([dim for dim in nest.dims if dim is not vector], i)

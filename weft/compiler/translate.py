@@ -47,7 +47,10 @@ class Translate:
         if type(x) is Ref:
             return new.ref(x.name, x.type)
         if type(x) is Load:
-            return new.load(x.buf, made[id(x.index)], x.type, None if x.guard is None else made[id(x.guard)])
+            load = new.load(x.buf, made[id(x.index)], x.type, None if x.guard is None else made[id(x.guard)])
+            if id(x) in self.old.zeros:
+                new.zeros.add(id(load))
+            return load
         return new.same(x, tuple([made[id(a)] for a in x.args]), self.old)
 
 

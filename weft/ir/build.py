@@ -71,7 +71,7 @@ class Builder:
     >>> b.idiv(flat, 8) is i, b.irem(flat, 8) is j
     (True, True)
     """
-    __slots__ = ("_affine", "_made", "_quotients", "_range", "_terms", "levels")
+    __slots__ = ("_affine", "_made", "_quotients", "_range", "_terms", "levels", "zeros")
 
     def __init__(self) -> None:
         self._made: dict = {}
@@ -80,6 +80,7 @@ class Builder:
         self._terms: dict[int, Expr] = {}                          # id -> base expression of an affine form
         self._quotients: dict[int, list[tuple[int, int, Expr]]] = {}    # id of a / k -> every (id of a % k, k, a)
         self.levels: dict[int, int] = {}                           # id of an Index -> depth of its loop
+        self.zeros: set[int] = set()                               # id of a guarded load of whose zero somebody makes use
 
     # ---- leaves
 
@@ -248,7 +249,8 @@ class Builder:
             return then if cond.value else other
         then, other = self._wide(then), self._wide(other)
         if isinstance(then, Load) and isinstance(other, Const) and _implies(then.guard, cond) and _is_zero(other):
-            return then              # it is zero there already
+            self.zeros.add(id(then))     # it is zero there already
+            return then
         if isinstance(then, Op) and then.op == "select" and then.args[0] is cond:
             then = then.args[1]
         made = self._op("select", (cond, then, other), then.type)

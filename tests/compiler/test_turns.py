@@ -1,0 +1,149 @@
+"""Elements that are computed together in a turn of the loops: gradients of pools and of what is strided."""
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+
+import weft.ops.elementwise as E
+import weft.ops.layout as L
+import weft.ops.reduce as R
+import weft.ops.slicing as S
+from tests.compiler.machine import check
+from tests.compiler.test_fusion import staged, values
+from weft.ir.loops_text import print_kernel
+
+
+def strided(x, dim, first, step):
+    limits = [n if d != dim else first + (n - step) // step * step + 1 for d, n in enumerate(x.shape)]
+    return S.slice_p.bind(x, start_indices=tuple([first * (d == dim) for d in range(x.ndim)]), limit_indices=tuple(limits),
+                          strides=tuple([step if d == dim else 1 for d in range(x.ndim)]))
+
+
+def put_back(x, dim, first, step):
+    config = [(first, step - 1 - first, step - 1) if d == dim else (0, 0, 0) for d in range(x.ndim)]
+    return S.pad(x, np.float32(0), config)
+
+
+def pool_gradient(x, dims, width):
+    """The gradient of the sum of squares of the largest of each window, which goes to the first of equal ones."""
+    if not dims:
+        return E.mul(x, 2.0)
+    parts = [strided(x, dims[0], k, width) for k in range(width)]
+    best = parts[0]
+    for part in parts[1:]:
+        best = E.max(best, part)
+    rest, total, zero = pool_gradient(best, dims[1:], width), None, E.mul(best, 0.0)
+    for k, part in enumerate(parts):
+        here = E.eq(part, best)
+        mine = put_back(E.select_n(here, zero, rest), dims[0], k, width)
+        rest = E.select_n(here, rest, zero)
+        total = mine if total is None else E.add(total, mine)
+    return total
+
+
+POOLS = [
+    # shape, dims, width, kernels
+    ((4, 8, 12, 32), (2, 1), 2, 1), ((4, 9, 12, 17), (2, 1), 3, 1), ((2, 8, 16, 70), (1, 2), 4, 1), ((6, 40), (0,), 2, 1),
+    ((2, 4, 4, 6, 16), (3, 2, 1), 2, 1), ((3, 8, 8, 8), (2, 1), 2, 3),
+    ((1000,), (0,), 2, 1), ((1000,), (0,), 5, 1), ((5, 96), (1,), 3, 1), ((4, 8, 64), (1, 2), 2, 1), ((2, 12, 96), (2, 1), 3, 1),
+    ((3, 64, 1), (1,), 2, 1), ((9 * 32,), (0,), 9, 2),          # (rows of nine elements are too long)
+]
+
+
+@pytest.mark.parametrize("shape, dims, width, kernels", POOLS, ids=[str(case[0]) for case in POOLS])
+@pytest.mark.parametrize("native", [True, False])
+def test_a_pool_and_its_gradient(shape, dims, width, kernels, native):
+    x = np.round(values([shape])[0] * 2)        # many are equal
+    found = check(staged(lambda x: [pool_gradient(x, dims, width)], [shape]), x, native=native)
+    assert found.kernel_count == kernels
+    if kernels == 1:
+        assert " ? " not in print_kernel(found.kernels[0])      # nothing is left to ask of a row
+
+
+def test_rows_that_do_not_end_with_a_turn():
+    padded = lambda x: [S.pad(E.exp(x), np.float32(1), [(1, 3, 1), (0, 0, 0)])]
+    for rows in (5, 6, 7):
+        check(staged(padded, [(rows, 33)]), *values([(rows, 33)]), rtol=1e-6)
+
+
+def sum_of_windows(x, steps, reach, post):
+    """Every element of a window times the sum of the window, added up where the elements lay. Windows begin `steps` apart."""
+    total, whole, parts = None, None, []
+    for first in itertools.product(*[range(n) for n in reach]):
+        limits = [n - (r - 1 - a) for n, r, a in zip(x.shape, reach, first)]
+        part = S.slice_p.bind(x, start_indices=first, limit_indices=tuple(limits), strides=tuple(steps))
+        parts.append((first, part))
+        whole = part if whole is None else E.add(whole, part)
+    for first, part in parts:
+        config = [(a, n - a - (m - 1) * s - 1, s - 1) for n, m, a, s in zip(x.shape, part.shape, first, steps)]
+        padded = S.pad(E.mul(part, whole), np.float32(0), config)
+        total = padded if total is None else E.add(total, padded)
+    return post(total)
+
+
+AFTER = {"nothing": lambda x: x, "one more": lambda x: E.exp(x), "the other way": lambda x: L.rev(x, (x.ndim - 1,)),
+         "a sum": lambda x: R.reduce_sum(x, (x.ndim - 1,))}
+
+
+@pytest.mark.parametrize("after", AFTER)
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("shape, steps, reach", [
+    ((67,), (2,), (5,)), ((200,), (3,), (4,)), ((101,), (2,), (2,)), ((70,), (4,), (9,)), ((70,), (1,), (3,)),
+    ((7, 67), (2, 2), (3, 3)), ((6, 40), (1, 2), (1, 3)), ((7, 40), (3, 1), (4, 2)), ((5, 9, 35), (2, 2, 1), (3, 2, 1)),
+    ((3, 7, 67), (1, 2, 2), (1, 3, 2)), ((2, 5, 5, 33), (1, 3, 2, 2), (1, 3, 3, 2)),
+])
+def test_windows_that_lie_over_one_another(shape, steps, reach, after, native):
+    x = values([shape])[0]
+    found = check(staged(lambda x: [sum_of_windows(x, steps, reach, AFTER[after])], [shape]), x, native=native, rtol=2e-5)
+    if after == "nothing":
+        assert found.kernel_count == 1 and found.program.arena_bytes == 0
+
+
+def test_long_rows_ask_nothing_but_where_they_begin_and_end():
+    n = 1 << 19
+    found = check(staged(lambda x: [sum_of_windows(x, (2,), (5,), AFTER["nothing"])], [(n,)]), values([(n,)])[0], rtol=2e-5)
+    begin, inner, *_ = print_kernel(found.kernels[0]).split("vector j")[2:]
+    assert " ? " in begin and " ? " not in inner and "select" not in inner
+
+
+def test_short_rows_keep_their_guards_only_where_the_array_ends():
+    """One element is read under several guards; without them it is read once."""
+    found = check(staged(lambda x: [sum_of_windows(x, (1, 2, 2), (1, 3, 3), AFTER["nothing"])], [(3, 9, 67)]), values([(3, 9, 67)])[0],
+                  rtol=2e-5)
+    bare, guarded, *_ = print_kernel(found.kernels[0]).split("vector j")[1:]
+    assert " ? " not in bare and " ? " in guarded
+    assert len({*re.findall(r"x0\[[^]]*]", bare)}) == bare.count("x0[") == 5 * 5      # all that four windows see
+
+
+def test_what_counts_on_zeros_gets_them_without_guards():
+    """Windows of a reversed array: what is guarded is read backwards, and where nothing is, zero is added."""
+    shape = (13, 57)
+    pads = lambda x: [L.rev(E.add(S.pad(x, np.float32(0), [(0, 0, 0), (3, 0, 0)]), S.pad(x, np.float32(0), [(0, 0, 0), (0, 3, 0)])), (1,))]
+    check(staged(pads, [shape]), *values([shape]))
+
+
+def test_lanes_go_along_another_dim_than_turns():
+    """Where the result lies the other way round, its elements are put between one another in rows, and lanes go along columns."""
+    parts = lambda x: [L.transpose(E.add(S.pad(E.exp(x), np.float32(0), [(6, 7, 1), (2, 0, 0)]),
+                                       S.pad(E.sin(x), np.float32(0), [(3, 10, 1), (2, 0, 0)])), (1, 0))]
+    check(staged(parts, [(20, 14)]), *values([(20, 14)]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("columns", [*range(16, 34), 63, 64, 65, 70])
+def test_tails_of_rows(columns):
+    check(staged(lambda x: [pool_gradient(x, (0,), 2)], [(10, columns)]), *values([(10, columns)]))
+
+
+@pytest.mark.parametrize("turns", [*range(32, 70, 3), 127, 128, 129])
+@pytest.mark.parametrize("step", [2, 3, 4])
+def test_tails_of_what_lies_between(turns, step):
+    n = turns * step // 2
+    check(staged(lambda x: [sum_of_windows(x, (step,), (step,), AFTER["nothing"])], [(n,)]), *values([(n,)]), rtol=2e-5)
+
+
+def test_all_rows_of_a_large_array_are_shared_out():
+    shape = (64, 64, 64, 16)
+    found = check(staged(lambda x: [pool_gradient(x, (2, 1), 2)], [shape]), *values([shape]))
+    assert found.kernels[0].parallel_extent > 1 and found.kernel_count == 1
