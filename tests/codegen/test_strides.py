@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 
@@ -26,14 +27,18 @@ def test_strided_loads(dtype):
         np.testing.assert_array_equal(np.asarray(cut(x, start, step)), want, err_msg=f"{step} {start} {n}")
 
 
-def windows_kernel(type_: str, stride: int, taps: list[int], n: int) -> Kernel:
-    """The greatest of x[stride * i + t] over taps t, in the order given."""
+def windows_kernel(type_: str, stride: int, taps: list[int], n: int, told: bool = True, roots: int = 0) -> Kernel:
+    """The greatest of x[stride * i + t] over taps t, in the order given, and roots of it; how many there are is told when the code is
+    made, or only when it runs."""
     at = [Op("add", (Op("mul", (Index("i"), Const(stride, "i64")), "i64"), Const(t, "i64")), "i64") for t in taps]
     value = Load("x", at[0], type_)
     for place in at[1:]:
         value = Op("max", (value, Load("x", place, type_)), type_)
-    bufs = Buf("x", type_, stride * (n - 1) + max(taps) + 1), Buf("y", type_, n, "out")
-    return Kernel(bufs, (For("i", n, (Store("y", Index("i"), value),), "vector"),))
+    for _ in range(roots):
+        value = Op("add", (Op("sqrt", (Op("abs", (value,), type_),), type_), value), type_)
+    bufs = Buf("x", type_, stride * (n - 1) + max(taps) + 1), Buf("n", "i64", 1), Buf("y", type_, n, "out")
+    extent = n if told else Op("min", (Load("n", Const(0, "i64"), "i64"), Const(n, "i64")), "i64")
+    return Kernel(bufs, (For("i", extent, (Store("y", Index("i"), value),), "vector"),))
 
 
 @pytest.mark.parametrize("type_", ["i8", "f32", "f64", "bf16"])
@@ -42,8 +47,11 @@ def test_windows_that_go_by_steps(taps, type_):
     rng = np.random.default_rng(len(taps))
     for stride in (2, 3, 5, 8):
         for n in (15, 70, 131):
-            kernel = windows_kernel(type_, stride, taps, n)
-            check(kernel, *[random_array(rng, buf.type, buf.size) for buf in kernel.bufs])
+            for told in (True, False):
+                kernel = windows_kernel(type_, stride, taps, n, told)
+                x, count, y = [random_array(rng, buf.type, buf.size) for buf in kernel.bufs]
+                count[:] = n
+                check(kernel, x, count, y)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pages are protected by Linux' mprotect")
@@ -51,14 +59,26 @@ def test_windows_that_go_by_steps(taps, type_):
 def test_windows_read_nothing_beside_them(at_end):
     rng = np.random.default_rng(3)
     for stride, taps in [(2, [0]), (2, [0, 1, 2, 3, 4]), (2, [1, 0]), (3, [0, 2, 1, 3]), (5, [0, 1]), (8, list(range(8)))]:
-        for n in (64, 70, 128, 300):
-            kernel = windows_kernel("f32", stride, taps, n)
+        for n, told, roots in itertools.product((1, 11, 27, 64, 70, 128, 300), (True, False), (0, 9)):
+            kernel = windows_kernel("f32", stride, taps, n, told, roots)
             given, y = random_array(rng, "f32", kernel.bufs[0].size), np.zeros(n, np.float32)
             fenced = Fenced(given.nbytes, at_end)
             x = fenced.view(np.float32)
             x[:] = given
-            run_native(kernel, x, y)
-            np.testing.assert_array_equal(y, np.max([x[t:][:(n - 1) * stride + 1:stride] for t in taps], 0))
+            run_native(kernel, x, np.array([n]), y)
+            want = np.max([x[t:][:(n - 1) * stride + 1:stride] for t in taps], 0)
+            with np.errstate(invalid="ignore"):
+                for _ in range(roots):
+                    want = np.sqrt(np.abs(want)) + want
+            np.testing.assert_array_equal(y, want)
+
+
+@pytest.mark.skipif(not target.current().has_masks, reason="what is left of a loop has masks")
+@pytest.mark.parametrize(("told", "roots"), [(True, 0), (False, 0), (True, 9), (False, 9)])
+def test_windows_are_not_gathered_where_loops_end(told, roots):
+    kernel = windows_kernel("f32", 2, [0, 1, 2], 91, told, roots)
+    code = llvm.module_ir([(kernel, "k")], target.current())
+    assert "masked.load" in code and "gather" not in code
 
 
 @pytest.mark.skipif(target.current().vector_bytes != 64, reason="counts loads of 16 lanes")

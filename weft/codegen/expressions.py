@@ -75,6 +75,7 @@ class Expressions:
         self.parts = 1
         self.induction = constant(0)
         self.masks: list[str | None] = [None]
+        self.left = constant(0)                     # iterations from the first lane on, where there are masks
         self.outlined: frozenset[str] = frozenset()
         self.goals: dict[int, str] = {}
 
@@ -467,7 +468,7 @@ class Expressions:
                 raw = self.masked_load(name, memory, pointer, self.reversed(mask, lanes.i1) if reverse else mask, size)
             if reverse:
                 raw = self.reversed(raw, memory)
-        elif index.kind == AFFINE and mask is None and 2 <= index.stride <= min(WIDEST_STRIDE, lanes.w):
+        elif index.kind == AFFINE and mask is self.masks[part] and other is None and 2 <= index.stride <= min(WIDEST_STRIDE, lanes.w):
             from weft.codegen import strides
             raw = strides.load(self, name, type_, index, part)
         else:

@@ -463,7 +463,7 @@ class KernelEmitter(Expressions):
         left = stop - start
         parts = -(-left // shape.lanes)
         odd = left % shape.lanes
-        self.masks = [None] * parts
+        self.masks, self.left = [None] * parts, constant(left)
         if odd:
             self.masks[-1] = self.lanes.opaque_mask(odd)
         self._block(stmt, constant(start), parts)
@@ -482,7 +482,7 @@ class KernelEmitter(Expressions):
         left = self.scalar.binary("sub", "i64", stop.parts[0], counter.parts[0])
         few = self.operate("min", [uniform("i64", left), constant(lanes.w * parts)], "i64")
         splat = lanes.splat(self.scalar.convert("trunc", "i64", few.parts[0], "i32"), "i32")
-        masks = []
+        self.left, masks = few, []
         for part in range(parts):
             ramp = ", ".join([f"i32 {part * lanes.w + lane}" for lane in range(lanes.w)])
             masks.append(self.b.pure(f"icmp slt {lanes.i32} <{ramp}>, {splat}", splat))

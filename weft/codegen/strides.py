@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def load(e: Expressions, name: str, type_: str, index: Value, part: int) -> str:
     """Vector `part` of the elements at `index`."""
     (rest, at), stride, width = e.apart(index.base), index.stride, e.lanes.w
-    ends = part + 1 == e.parts or e.masks[part + 1] is not None
+    ends = part + 1 == e.parts or any(e.masks[part:part + 2])
     seen = e.strided.setdefault((e.b.scopes[-1], name, rest and rest.parts[0], stride, width), []) if name in e.pure_buffers else [at]
     if at not in seen:
         seen.append(at)
@@ -36,16 +36,21 @@ def load(e: Expressions, name: str, type_: str, index: Value, part: int) -> str:
 
 
 def _picked(e: Expressions, name: str, type_: str, index: Value, part: int, skip: int, ends: bool) -> str:
-    """Elements `skip`, `skip + stride`, ... from `index` on; where they end the last vector ends with them."""
+    """Elements `skip`, `skip + stride`, ... from `index` on; where they end the last vector ends with them, or has a mask."""
     width, stride, size, memory = e.lanes.w, index.stride, ITEMSIZE[type_], vector(MEMORY[type_], e.lanes.w)
     pointer, tag = e.vector_address(name, type_, index, part * width), e.alias_tag(name)
     starts = [i * width for i in range(stride)]
-    if ends:
+    masked = e.masks[part] is not None
+    if ends and not masked:
         starts[-1] = (stride - 1) * (width - 1) + skip
     picked = ""
     for i, start in enumerate(starts):
         at = pointer if start == 0 else e.b.pure(f"getelementptr i8, ptr {pointer}, i64 {start * size}", pointer)
-        raw = e.read(name, f"load {memory}, ptr {at}, align {min(size, 8)}{tag}", at)
+        mask = _first(e, stride, skip + 1 - stride - start - part * width * stride) if masked else None
+        if mask is None:
+            raw = e.read(name, f"load {memory}, ptr {at}, align {min(size, 8)}{tag}", at)
+        else:
+            raw = e.masked_load(name, memory, at, mask, min(size, 8)) if mask else "zeroinitializer"
         if not picked:
             picked = raw
             continue
@@ -56,6 +61,17 @@ def _picked(e: Expressions, name: str, type_: str, index: Value, part: int, skip
             order.append(f"i32 {width + place - start if home == i else old if home < i else 0}")
         picked = e.b.pure(f"shufflevector {memory} {picked}, {memory} {raw}, <{width} x i32> <{', '.join(order)}>", picked, raw)
     return picked
+
+
+def _first(e: Expressions, stride: int, more: int) -> str | None:
+    """A mask of the first `e.left * stride + more` lanes; None if that is all, empty if it is none."""
+    width, b = e.lanes.w, e.b
+    if e.left.const is not None:
+        count = e.left.const * stride + more
+        return None if count >= width else e.lanes.opaque_mask(count) if count > 0 else ""
+    count = e.operate("add", [e.operate("mul", [e.left, constant(stride)], "i64"), constant(more)], "i64").parts[0]
+    splat = e.lanes.splat(e.scalar.convert("trunc", "i64", count, "i32"), "i32")
+    return b.pure(f"icmp slt {e.lanes.i32} <{', '.join([f'i32 {lane}' for lane in range(width)])}>, {splat}", splat)
 
 
 def _moved(e: Expressions, type_: str, by: int, x: str, y: str) -> str:

@@ -20,7 +20,7 @@ _IN_KERNELS = frozenset({"pull", "reduce", "scan", "scatter", "contract", "sort"
 _kinds: dict[object, str] = {}
 MOST_APART = 16            # rows of a turn that kernels compute one beside the other, of which each element
 MOST_BESIDE = 8            # is a row of so many at most,
-NARROWEST = 16             # and there are as many in a row at least
+NARROWEST, FEWEST_TURNS = 12, 4        # and there are so many of them in a row at least, or turns of elements that follow one another
 
 
 def treatment(eqn: Eqn) -> str:
@@ -167,6 +167,6 @@ def rows_apart(eqn: Eqn) -> int:
     if eqn.primitive.name != "pad":
         return 1
     dims = [(n, inner + 1) for n, (_, _, inner) in zip(eqn.outvars[0].aval.shape, eqn.params["padding_config"]) if n > 1]
-    if not dims or dims[-1][1] > MOST_BESIDE or dims[-1][0] < NARROWEST * dims[-1][1]:
+    if not dims or dims[-1][1] > MOST_BESIDE or dims[-1][0] < (NARROWEST if dims[-1][1] == 1 else FEWEST_TURNS * dims[-1][1]):
         return 1
     return math.prod([step for _, step in dims])

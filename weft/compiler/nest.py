@@ -66,8 +66,8 @@ def build(low: Lowered, name: str = "kernel") -> Built:
     """The kernel that runs `low`."""
     nest = Nest(joined(low), name)
     for turns in turned(nest.low, nest.survey, nest.dims, nest.vector):
-        other = Nest(turns.low, name)
-        if turns.fit(other.vector):
+        other = Nest(turns.low, name, turns.along if turns.settled else None)
+        if other.vector is not None and other.vector.dims[-1] == turns.along:
             return other.build()
     return nest.build()
 
@@ -75,13 +75,13 @@ def build(low: Lowered, name: str = "kernel") -> Built:
 class Nest:
     """Chooses and writes the loops of one kernel."""
 
-    def __init__(self, low: Lowered, name: str):
+    def __init__(self, low: Lowered, name: str, along: int | None = None):
         self.low, self.name = low, name
         self.survey = Survey(low)
         self.sizes = {low.names[v]: v.aval.nbytes for v in low.leaves}
         self.lengths = {low.names[v]: v.aval.size for v in low.leaves}
         self.dims = self._collapse()
-        self.vector = self._vector()
+        self.vector = next((dim for dim in self.dims if along in dim.dims), None) or self._vector()
         self.b = Builder()
         self.out_names = {var: f"y{i}" for i, var in enumerate(dict.fromkeys([out.var for out in low.outputs]))}
 

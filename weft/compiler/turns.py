@@ -24,6 +24,14 @@ MOST_WORK = 2048               # of a turn, in simple vector instructions
 SHORT_WORK = 64                # of the elements of a short dim
 
 
+@record
+class Turns:
+    """The code of turns, and the dim that lanes go along. Unless it is `settled`, they do so only where that suits most of memory."""
+    low: Lowered
+    along: int
+    settled: bool
+
+
 def turned(low: Lowered, survey: Survey, dims: list[Dim], vector: Dim | None) -> Iterator[Turns]:
     """The ways to compute the code in turns, if there are any; `dims` are the loops it has now, `vector` the one that lanes go along."""
     if vector is None or low.reductions or low.columns or low.parts:
@@ -32,35 +40,21 @@ def turned(low: Lowered, survey: Survey, dims: list[Dim], vector: Dim | None) ->
     counts = {d: n for d, x in enumerate(low.vars) if 1 < (n := divided.get(id(x), 1)) <= low.shape[d]}
     last = max([d for d, x in enumerate(low.vars) if type(x) is Index])
     if last in counts and _may_follow(low, last, counts[last]):
-        yield from _within(low, counts, last)
+        yield from _within(low, counts, last, last, False)
+    counts = {d: n for d, n in counts.items() if d not in vector.dims}
     short = _short(survey, dims, vector)
-    counts = {d: n for d, n in counts.items() if d not in vector.dims and d != short}
     if short is not None:
-        yield from _within(low, {**counts, short: low.shape[short]}, short)
-    yield from _within(low, counts, None)
+        yield from _within(low, {**counts, short: low.shape[short]}, short, vector.dims[-1], True)
+    yield from _within(low, counts, None, vector.dims[-1], True)
 
 
-def _within(low: Lowered, counts: dict[int, int], beside: int | None) -> Iterator[Turns]:
+def _within(low: Lowered, counts: dict[int, int], beside: int | None, along: int, settled: bool) -> Iterator[Turns]:
     """The code of such turns, if it is not too much."""
     rows = [n for d, n in counts.items() if d != beside or n < low.shape[d]]
     if counts and math.prod(rows) <= MOST_APART:
         made = _in_turns(low, counts, beside)
         if Survey(made).price <= MOST_WORK:
-            yield Turns(made, frozenset(counts), beside)
-
-
-@record
-class Turns:
-    """`low` goes by turns along `dims`; elements along `beside` are stored in a row."""
-    low: Lowered
-    dims: frozenset[int]
-    beside: int | None
-
-    def fit(self, vector: Dim | None) -> bool:
-        """Whether lanes may go along this dim: that of the rows, if it has more than one, and else one where all turns are alike."""
-        if vector is None or self.dims & {*vector.dims} - {self.beside}:
-            return False
-        return self.beside is None or self.low.shape[self.beside] == 1 or vector.dims[-1] == self.beside
+            yield Turns(made, along, settled)
 
 
 def _divided(low: Lowered) -> dict[int, int]:
@@ -79,7 +73,7 @@ def _divided(low: Lowered) -> dict[int, int]:
 def _may_follow(low: Lowered, d: int, count: int) -> bool:
     """Whether elements along a dim lie one after the other in all results, and there are enough of them."""
     forms = [low.builder.affine(out.index) for out in low.outputs]
-    return count <= MOST_BESIDE and low.shape[d] >= count * NARROWEST and all(
+    return count <= MOST_BESIDE and low.shape[d] >= 2 * count and all(
         form is not None and form[0].get(id(low.vars[d])) == 1 for form in forms)
 
 
