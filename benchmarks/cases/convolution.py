@@ -40,6 +40,10 @@ program("max pool 2x2 gradient", "convolution", jax.grad(lambda x: (lax.reduce_w
     x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID") ** 2).sum()), normal(16, 128, 128, 32), memory=True)
 program("average pool 3x3", "convolution", lambda x: lax.reduce_window(x, 0.0, lax.add, (1, 3, 3, 1), (1, 1, 1, 1), "SAME"),
         normal(16, 128, 128, 32), memory=True)
+program("max pool 3x3 by 2 gradient", "convolution", jax.grad(lambda x: (lax.reduce_window(
+    x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME") ** 2).sum()), normal(16, 128, 128, 32), memory=True)
+
+
 def _pool(x):
     return lax.reduce_window(x, -jnp.inf, lax.max, (5,), (2,), "VALID")
 

@@ -9,6 +9,12 @@ N = 4096
 _x = normal(N, N)
 
 
+def rotated(x, cos, sin):
+    """Neighbours as pairs, each turned by the angle of its place: rotary position embedding."""
+    a, b = x[..., ::2], x[..., 1::2]
+    return jnp.stack([a * cos - b * sin, a * sin + b * cos], -1).reshape(x.shape)
+
+
 def move(name, function, *inputs, quick=False, **facts):
     program(name, "moving data", function, *inputs, quick=quick, **{"memory": True, **facts})
 
@@ -24,6 +30,9 @@ move("transpose (2, 1, 0), short dim", lambda x: jnp.copy(x.transpose(2, 1, 0)),
 move("concatenate dim 0", lambda x, y: jnp.concatenate([x, y], 0), normal(2048, N), normal(2048, N), quick=True)
 move("concatenate dim 1", lambda x, y: jnp.concatenate([x, y], 1), normal(N, 2048), normal(N, 2048))
 move("stack last", lambda x, y: jnp.stack([x, y], -1), normal(N, 2048), normal(N, 2048))
+_turned = normal(8, 1024, 16, 128), normal(1024, 1, 64), normal(1024, 1, 64)
+move("rotary pairs", rotated, *_turned)
+move("rotary pairs gradient", jax.grad(lambda x, cos, sin: (rotated(x, cos, sin) ** 2).sum()), *_turned)
 move("split and add", lambda x: sum(jnp.split(x, 4, 1)), _x, memory=True)
 move("pad", lambda x: jnp.pad(x, 8), _x, quick=True)
 move("pad reflect", lambda x: jnp.pad(x, 8, mode="reflect"), _x)

@@ -436,8 +436,10 @@ def _reshape(walk: _Algebra, eqn: Eqn):
 
 
 def _sum_of_sums(walk: _Algebra, eqn: Eqn):
-    """A reduction of the same reduction over other dims is one reduction."""
+    """A reduction of the same reduction over other dims is one reduction; of one element each it is what it reduces."""
     x = eqn.invars[0]
+    if list(eqn.params) == ["axes"] and x.aval.size and all(x.aval.shape[d] == 1 for d in eqn.params["axes"]):
+        return eqn.replace(primitive=registry["reshape"], params={"new_sizes": eqn.outvars[0].aval.shape})
     before = walk.maker.get(x) if type(x) is not Literal else None
     if before is None or before.primitive is not eqn.primitive or walk.uses.get(x) != 1 or list(eqn.params) != ["axes"]:
         return None
