@@ -13,6 +13,7 @@ How:  An even number of real values is half as many complex ones, and a step tha
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
 
@@ -96,47 +97,59 @@ def passes(kind: str, n: int) -> Passes:
     return Passes(points, tuple(found), real_first, halves)
 
 
-def _turns(numerators: np.ndarray, n: int) -> np.ndarray:
-    """exp(-2 pi i k / n) of integers k, as pairs: angles of at most an eighth of a turn from the nearest quarter."""
-    k = numerators % n
-    quarter = (8 * k // n + 1) // 2
-    angle = (4 * k - quarter * n) * (np.pi / (2 * n))
+def _circle(n: int, dtype: np.dtype) -> np.ndarray:
+    """All turns exp(-2 pi i k / n), complex of parts of a dtype: sines and cosines of an eighth of them, which say all others."""
+    if n % 4:
+        more = 4 // math.gcd(4, n)
+        return _circle(n * more, dtype)[::more]
+    quarter, eighth = n // 4, -(-n // 8)
+    angle = np.arange(quarter // 2 + 1) * (2 * np.pi / n)
     cos, sin = np.cos(angle), np.sin(angle)
-    re = np.choose(quarter % 4, [cos, -sin, -cos, sin])
-    im = np.choose(quarter % 4, [sin, cos, -sin, -cos])
-    return np.stack([re, -im], -1)
+    mirrored = slice(quarter - eighth, 0, -1)
+    re = np.concatenate([cos[:eighth], sin[mirrored]])
+    im = -np.concatenate([sin[:eighth], cos[mirrored]])
+    found = np.empty((4, quarter), np.result_type(dtype, np.complex64))
+    found.real, found.imag = [re, im, -re, -im], [im, -re, -im, re]
+    return found.ravel()
 
 
 def turn(k: int, n: int) -> tuple[float, float]:
-    """exp(-2 pi i k / n) as a pair.
+    """exp(-2 pi i k / n) as a pair: of an angle of at most an eighth of a turn from the nearest quarter.
 
     >>> turn(5, 4)
     (0.0, -1.0)
     """
-    re, im = _turns(np.array(k), n).tolist()
-    return re + 0.0, im
+    k %= n
+    quarter = (8 * k // n + 1) // 2
+    angle = (4 * k - quarter * n) * (math.pi / (2 * n))
+    cos, sin = math.cos(angle), math.sin(angle)
+    return ((cos, -sin, -cos, sin)[quarter % 4] + 0.0, -(sin, cos, -sin, -cos)[quarter % 4])
 
 
 @functools.lru_cache(64)
-def _parts(kind: str, n: int) -> tuple[np.ndarray, ...]:
+def _parts(kind: str, n: int, dtype: np.dtype) -> tuple[np.ndarray, ...]:
     plan = passes(kind, n)
     found = []
     for r, m, _ in plan.passes:
-        h = r // 2
         if r >= WRITTEN_OUT:
-            found.append(_turns(np.outer(np.arange(1, h + 1), np.arange(1, h + 1)), r) * [1, -1])
-        found.append(_turns(np.outer(np.arange(m), np.arange(1, r)), r * m) if m > 1 else np.empty(0))
+            half = np.arange(1, r // 2 + 1)
+            found.append(_circle(r, dtype).conj()[np.outer(half, half) % r])
+        if m > 1:
+            found.append(_circle(r * m, dtype)[np.outer(np.arange(m), np.arange(1, r))])
     if plan.halves:
-        found.append(_turns(np.arange(plan.points // 2 + 1), n))
-    return tuple([part.ravel() for part in found])
+        found.append(_circle(n, dtype)[:plan.points // 2 + 1])
+    return tuple([part.ravel().view(dtype) for part in found])
 
 
 def tables(kind: str, n: int, inner: int, dtype: np.dtype) -> np.ndarray:
     """All factors of a transform: of each pass the cosines and sines of a radix that is a loop (j by k), then, if m > 1, the turns of its
     results (p by k >= 1); and those that take two halves apart. Where columns are crossed with rows, of each number of a row the real
     parts of what turns it, for all rows, and then the imaginary ones."""
-    crossed = _turns(np.outer(np.arange(n), np.arange(inner)), n * inner).transpose(0, 2, 1).ravel() if kind in CROSSED else np.empty(0)
-    return np.concatenate([*_parts(kind, n), crossed, np.zeros(1)]).astype(dtype)
+    crossed = np.empty((n, 2, inner) if kind in CROSSED else 0, dtype)
+    if kind in CROSSED:
+        turns = _circle(n * inner, dtype)[np.outer(np.arange(n), np.arange(inner))]
+        crossed[:, 0], crossed[:, 1] = turns.real, turns.imag
+    return np.concatenate([*_parts(kind, n, dtype), crossed.ravel(), np.zeros(1, dtype)])
 
 
 def offsets(kind: str, n: int) -> list[int]:
