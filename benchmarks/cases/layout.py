@@ -15,6 +15,12 @@ def rotated(x, cos, sin):
     return jnp.stack([a * cos - b * sin, a * sin + b * cos], -1).reshape(x.shape)
 
 
+def halves_rotated(x, cos, sin):
+    """The same of pairs half a row apart."""
+    a, b = jnp.split(x, 2, -1)
+    return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], -1)
+
+
 def move(name, function, *inputs, quick=False, **facts):
     program(name, "moving data", function, *inputs, quick=quick, **{"memory": True, **facts})
 
@@ -33,6 +39,7 @@ move("stack last", lambda x, y: jnp.stack([x, y], -1), normal(N, 2048), normal(N
 _turned = normal(8, 1024, 16, 128), normal(1024, 1, 64), normal(1024, 1, 64)
 move("rotary pairs", rotated, *_turned)
 move("rotary pairs gradient", jax.grad(lambda x, cos, sin: (rotated(x, cos, sin) ** 2).sum()), *_turned)
+move("rotary halves gradient", jax.grad(lambda x, cos, sin: (halves_rotated(x, cos, sin) ** 2).sum()), *_turned)
 move("split and add", lambda x: sum(jnp.split(x, 4, 1)), _x, memory=True)
 move("pad", lambda x: jnp.pad(x, 8), _x, quick=True)
 move("pad reflect", lambda x: jnp.pad(x, 8, mode="reflect"), _x)

@@ -193,3 +193,31 @@ def test_gradients_of_windows_apart_are_one_kernel_and_take_no_memory(kind, widt
     found = scheduled(weft.grad(pooled), np.zeros((2, 24, 24, 32), "f4"))
     assert found.kernel_count == 1 and found.program.arena_bytes == 0
     assert " ? " not in print_kernel(found.kernels[0])
+
+
+@pytest.mark.parametrize("layout, window, steps, padding", [
+    ((20000,), (5,), (2,), "VALID"), ((20001,), (3,), (2,), "SAME"), ((2, 8, 55, 55), (1, 1, 3, 3), (1, 1, 2, 2), "SAME"),
+    ((2, 55, 55, 32), (1, 3, 3, 1), (1, 2, 2, 1), "SAME"), ((4, 4096), (1, 4), (1, 4), "VALID"),
+])
+def test_gradients_of_windows_over_one_another_are_one_kernel_too(layout, window, steps, padding):
+    pooled = lambda x: (lax.reduce_window(x, -np.inf, lax.max, window, steps, padding) ** 2).sum()
+    found = scheduled(weft.grad(pooled), np.zeros(layout, "f4"))
+    assert found.kernel_count == 1 and found.program.arena_bytes == 0
+
+
+def pairs_turned(x, cos, sin):
+    a, b = x[..., ::2], x[..., 1::2]
+    return wnp.stack([a * cos - b * sin, a * sin + b * cos], -1).reshape(x.shape)
+
+
+def halves_turned(x, cos, sin):
+    a, b = wnp.split(x, 2, -1)
+    return wnp.concatenate([a * cos - b * sin, a * sin + b * cos], -1)
+
+
+@pytest.mark.parametrize("turned", [pairs_turned, halves_turned])
+def test_rotary_embeddings_are_one_kernel_forth_and_back(turned):
+    x, angle = np.zeros((4, 64, 8, 256), "f4"), np.zeros((64, 1, 128), "f4")
+    for function in (turned, weft.grad(lambda *args: (turned(*args) ** 2).sum())):
+        found = scheduled(function, x, angle, angle)
+        assert found.kernel_count == 1 and found.program.arena_bytes == 0

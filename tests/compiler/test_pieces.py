@@ -10,7 +10,7 @@ import weft
 import weft.numpy as wnp
 from tests.compiler.machine import check
 from weft import lax
-from weft.compiler import joined, nest, pieces
+from weft.compiler import classify, joined, nest, pieces
 from weft.core.stage import stage
 from weft.ir.loops_text import print_kernel
 from weft.ir.types import ShapedArray
@@ -19,7 +19,7 @@ from weft.ir.types import ShapedArray
 @pytest.fixture
 def small(monkeypatch):
     """Cut even what is short, and share it among tasks."""
-    for room in (pieces, joined):
+    for room in (classify, pieces, joined):
         monkeypatch.setattr(room, "LONG", 0)
         monkeypatch.setattr(room, "PLAIN", 0)
     monkeypatch.setattr(nest, "TASK_BYTES", 256)
@@ -37,10 +37,19 @@ def _edges(xp, x):
     return x * 4 - xp.roll(x, 1, 0) - xp.roll(x, -1, 0) - xp.roll(x, 1, 1) - xp.roll(x, -1, 1)
 
 
+def _bounced(xp, x):
+    """More than is computed twice without thought."""
+    for _ in range(5):
+        x = xp.minimum(xp.maximum(x + 1, -5), 4) * 2
+    return x
+
+
 def _moved(xp, x, at):
-    """Joins, borders, shifts by rows, by columns and through all, edges of a stencil, a place that is looked up."""
+    """Joins, also of what is computed, borders, shifts by rows, by columns and through all, edges of a stencil, a place in memory."""
     updated = _updated(x, x[:, :5], int(at)) if xp is np else lax.dynamic_update_slice(x, x[:, :5], (0, at))
-    return [xp.concatenate([x, x[:, 1:], x[:, :3] + 1], 1), xp.pad(x, ((1, 2), (3, 17)), constant_values=7), xp.roll(x, 5, 1),
+    bounced = _bounced(xp, x)
+    computed = xp.concatenate([bounced, _bounced(xp, -x), x[:, :3]], 1), xp.pad(bounced, ((0, 0), (3, 70))) + xp.pad(x, ((0, 0), (73, 0)))
+    return [*computed, xp.concatenate([x, x[:, 1:], x[:, :3] + 1], 1), xp.pad(x, ((1, 2), (3, 17)), constant_values=7), xp.roll(x, 5, 1),
             xp.roll(x, -3), xp.roll(x.reshape(-1), 37), _edges(xp, x), updated, xp.concatenate([x[:, ::-1], xp.roll(x, 2, 1)], 1)]
 
 

@@ -21,6 +21,8 @@ _kinds: dict[object, str] = {}
 MOST_APART = 16            # rows of a turn that kernels compute one beside the other, of which each element
 MOST_BESIDE = 8            # is a row of so many at most,
 NARROWEST, FEWEST_TURNS = 12, 4        # and there are so many of them in a row at least, or turns of elements that follow one another
+LONG = 1 << 20             # bytes of results from which the guards cost more than the code of several loops takes to compile
+MOST_PLACES, PLAIN = 8, 64     # of a loop: places where it is cut, and elements of the mean piece
 
 
 def treatment(eqn: Eqn) -> str:
@@ -170,3 +172,18 @@ def rows_apart(eqn: Eqn) -> int:
     if not dims or dims[-1][1] > MOST_BESIDE or dims[-1][0] < (NARROWEST if dims[-1][1] == 1 else FEWEST_TURNS * dims[-1][1]):
         return 1
     return math.prod([step for _, step in dims])
+
+
+def joins_rows(eqn: Eqn) -> bool:
+    """Whether it puts long parts into rows: loops over these are cut where parts begin and end, so that each element computes its own."""
+    out, name = eqn.outvars[0].aval, eqn.primitive.name
+    if name not in ("concatenate", "pad") or out.nbytes < LONG:
+        return False
+    if name == "concatenate":
+        d, parts = eqn.params["dimension"], eqn.invars
+    else:
+        padded = [d for d, config in enumerate(eqn.params["padding_config"]) if config != (0, 0, 0)]
+        if len(padded) != 1 or eqn.params["padding_config"][padded[0]][2]:
+            return False
+        d, parts = padded[0], eqn.invars[:1]
+    return math.prod(out.shape[d + 1:]) == 1 and len(parts) <= MOST_PLACES and all(x.aval.shape[d] >= PLAIN for x in parts)

@@ -17,7 +17,7 @@ over the rows themselves (`compiler.sweep`) is made in the same pass; it can be 
 from __future__ import annotations
 
 from weft.compiler.attach import attach_tails
-from weft.compiler.classify import MOST_APART, View, cost, is_dense, rows_apart, treatment, view_of
+from weft.compiler.classify import MOST_APART, View, cost, is_dense, joins_rows, rows_apart, treatment, view_of
 from weft.compiler.contexts import SMALL_DOMAIN, Context, is_trailing, keeps_order, may_follow, reduced_dims, rides
 from weft.compiler.groups import Group, groups_of
 from weft.compiler.sweep import Sweep, sweep_of, unfolded
@@ -30,6 +30,7 @@ SWEPT = "swept"            # or is a sum over the rows
 EXPENSIVE = 12             # price from which a value that is used twice is worth a buffer
 MOST_SPREAD = 256          # price up to which what is padded between its elements is computed where it is read,
 MOST_TURN = 2048           # and of all that is added up so
+MOST_JOINED = 20           # price up to which a part of a row that loops go over part by part is computed where it is read
 LONGEST_CHAIN = 48         # equations inlined into one another
 FEWEST_COLUMNS = 16        # from which what is computed once a row costs little
 
@@ -64,6 +65,7 @@ class Graph:
                 if type(atom) is not Literal:
                     self.uses[atom] = self.uses.get(atom, 0) + 1
         self.wanted = _wanted(jaxpr)
+        self.reduced = _reduced(jaxpr)
         for number, eqn in enumerate(jaxpr.eqns):
             self._visit(eqn, number)
         for atom in jaxpr.outvars:
@@ -212,6 +214,8 @@ class Graph:
         apart = rows_apart(eqn)
         if apart > 1 and atom not in self.needed and self._distinct(atom) < MOST_SPREAD:
             return apart * self.turn.get(atom, 1) <= MOST_APART
+        if joins_rows(eqn) and atom not in self.needed and eqn.outvars[0] not in self.reduced and self._distinct(atom) < MOST_JOINED:
+            return True
         joined = eqn.primitive.kind in ("layout", "slice") and out.size < 2 * size      # each element is read about once
         if atom in self.needed or expensive or (self.producer[atom].primitive.kind == "index" and not joined):
             return size == 1 and atom not in self.needed
@@ -454,3 +458,13 @@ def _wanted(jaxpr: Jaxpr) -> set[Var]:
                 eqn.outvars[0] in wanted and unfolded(eqn.outvars[0], eqn) is not eqn.outvars[0]):
             wanted.update(a for a in eqn.invars if type(a) is not Literal)
     return wanted
+
+
+def _reduced(jaxpr: Jaxpr) -> set[Var]:
+    """Values of which sums, or other reductions, are made: passes over their rows, which are not cut into parts."""
+    reduced: set[Var] = set()
+    for eqn in reversed(jaxpr.eqns):
+        how = treatment(eqn)
+        if how == "reduce" or (how == "pull" and not reduced.isdisjoint(eqn.outvars)):
+            reduced.update(a for a in eqn.invars if type(a) is not Literal)
+    return reduced

@@ -7,8 +7,9 @@ Out:  the same code over one dim of both: what compares the outer index compares
 
 from __future__ import annotations
 
+from weft.compiler.classify import LONG, PLAIN
 from weft.compiler.lower import Lowered, Output, reachable
-from weft.compiler.pieces import LONG, OPEN, PLAIN, holds_of
+from weft.compiler.pieces import OPEN, holds_of
 from weft.compiler.translate import Translate
 from weft.ir.build import Builder
 from weft.ir.loops import Expr, Index, Load

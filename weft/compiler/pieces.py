@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from weft.compiler.classify import LONG, MOST_PLACES, PLAIN
 from weft.compiler.lower import Lowered, reachable
 from weft.compiler.survey import LINE
 from weft.ir.build import Builder, type_name
 from weft.ir.loops import COMPARISONS, ITEMSIZE, Const, Expr, Load, Op
 from weft.util.record import record
 
-LONG = 1 << 20                 # bytes of results from which the guards cost more than the code of several loops takes to compile
-MOST_PLACES, PLAIN = 8, 64     # of a loop: places where it is cut, and elements of the mean piece
 OPEN = 1 << 62                 # beyond all places
 
 
