@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import dataclasses
+import math
 import os
 import re
 import tempfile
@@ -27,7 +28,7 @@ from limits import CHAINS, TURNS, Limits, chains
 from weft.codegen import pool
 from weft.codegen._link import Part, link
 
-GROUPS = ("elementwise", "reductions", "norms", "scans and sorts")
+GROUPS = ("elementwise", "reductions", "norms", "scans and sorts", "convolution")
 SIDE = 256          # of the arrays that stay in the caches
 LANES = 16          # of f32, in which half floats are computed too
 _NOTHING = "define void @bench_nothing(ptr %words, i64 %task, i64 %worker) {\n  ret void\n}"
@@ -132,6 +133,15 @@ def optimized(thunk: Callable) -> object:
     return result
 
 
+def near(shape: Sequence[int]) -> tuple[int, ...]:
+    """A shape like this one, of at most 65536 elements: inner dims keep up to 256, the ones outside of them get what is left."""
+    found: list[int] = []
+    for n in reversed(shape):
+        left = SIDE * SIDE // math.prod(found)
+        found.insert(0, max(1, min(n, left, SIDE if len(shape) > 1 else left)))
+    return tuple(found)
+
+
 def row(case, machine: Machine, full_input) -> str:
     """One line of the table."""
     import suite
@@ -140,8 +150,7 @@ def row(case, machine: Machine, full_input) -> str:
     from weft.codegen import program
 
     threads = machine.limits.threads
-    suite.Input.make = lambda self: full_input(dataclasses.replace(
-        self, shape=(*[1 for _ in self.shape[:-2]], *[min(n, SIDE) for n in self.shape[-2:]])))
+    suite.Input.make = lambda self: full_input(dataclasses.replace(self, shape=near(self.shape)))
     thunk = case.setup()
     known = {*program._kernels, *program._drafts}
     size = max([x.size for x in _leaves((thunk.args, optimized(thunk)))])

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 
 from weft.compiler.ahead import between_passes, jumps, looked_up, streams
-from weft.compiler.classify import row_major
+from weft.compiler.classify import LONG, row_major
 from weft.compiler.emit import Emitter
 from weft.compiler.joined import joined
 from weft.compiler.lower import Lowered, Output, reachable
@@ -157,8 +157,9 @@ class Nest:
         else:
             loops = self._row_loops(rows, where)
             if self.vector is not None and not any(d.column for d in self.dims):
-                cuts = cuts_of(low, [load for load, _ in self.survey.loads], low.vars[self.vector.dims[-1]], self.vector.extent)
-                self.guarded = guarded(self) if cuts is None else []
+                self.guarded = guarded(self)
+                cuts = cuts_of(low, [load for load, _ in self.survey.loads], low.vars[self.vector.dims[-1]], self.vector.extent,
+                               LONG >> 4 if self.guarded else LONG)
             whole = cuts is None and not low.rest and not self.guarded
             loops = loops if whole else loops[:-1]
         for level, var, _, _ in loops:

@@ -50,9 +50,9 @@ class Cuts:
                 if not (left <= first <= right or left <= below <= right)}
 
 
-def cuts_of(low: Lowered, loads: Iterable[Load], var: Expr, extent: int) -> Cuts | None:
-    """Where to cut the loop over `var`, if that pays."""
-    if min([out.var.aval.nbytes for out in low.outputs], default=0) < LONG:
+def cuts_of(low: Lowered, loads: Iterable[Load], var: Expr, extent: int, least: int = LONG) -> Cuts | None:
+    """Where to cut the loop over `var`, if that pays: from `least` bytes of results on."""
+    if min([out.var.aval.nbytes for out in low.outputs], default=0) < least:
         return None
     families: dict[tuple, dict[int, tuple[int, int, bool]]] = {}
     for x in reachable([load.guard for load in loads if load.guard is not None]):
