@@ -89,8 +89,10 @@ def broadcast_to_shape(x, shape: tuple[int, ...]):
     if have == shape:
         return x
     lead = len(shape) - len(have)
-    keep = [d for d, n in enumerate(have) if n == shape[lead + d]]
+    keep = [d for d, n in enumerate(have) if n == shape[lead + d]] if lead >= 0 else []
     if len(keep) < len(have):
+        if lead < 0 or any(n != 1 for d, n in enumerate(have) if d not in keep):
+            raise ShapeError(describe("broadcast", f"An array of shape {have} does not broadcast to shape {shape}.", where=user_frame()))
         x = reshape(x, tuple(have[d] for d in keep))
     return broadcast_in_dim(x, shape, tuple(lead + d for d in keep))
 

@@ -17,7 +17,7 @@ from weft.numpy.promote import (
     promote_to_inexact,
     shape_of,
 )
-from weft.numpy.ufuncs import isnan, maximum, minimum, subtract, true_divide
+from weft.numpy.ufuncs import greater, isnan, maximum, minimum, subtract, true_divide
 from weft.ops import elementwise as ew, reduce as rd
 from weft.ops.comparison import select
 from weft.ops.layout import broadcast_in_dim, reshape
@@ -91,7 +91,8 @@ def sum(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None
     want = _sum_dtype(a, dtype, promote_integers)
     axes = canonical_axes(axis, a.ndim, "sum")
     x = _masked(cast(a, want), where, 0)
-    return _initial(_keep(rd.reduce_sum(x, axes), a.shape, axes, keepdims), initial, ew.add)
+    reduce, add = (rd.reduce_or, ew.bitwise_or) if want == np.bool_ else (rd.reduce_sum, ew.add)
+    return _initial(_keep(reduce(x, axes), a.shape, axes, keepdims), initial, add)
 
 
 def prod(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None, promote_integers: bool = True):
@@ -101,7 +102,8 @@ def prod(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=Non
     want = _sum_dtype(a, dtype, promote_integers)
     axes = canonical_axes(axis, a.ndim, "prod")
     x = _masked(cast(a, want), where, 1)
-    return _initial(_keep(rd.reduce_prod(x, axes), a.shape, axes, keepdims), initial, ew.mul)
+    reduce, mul = (rd.reduce_and, ew.bitwise_and) if want == np.bool_ else (rd.reduce_prod, ew.mul)
+    return _initial(_keep(reduce(x, axes), a.shape, axes, keepdims), initial, mul)
 
 
 def _no_out(out, api: str) -> None:
@@ -222,11 +224,15 @@ def var(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = Fals
     """The variance over `axis`, with `ddof` degrees of freedom taken off the divisor."""
     _no_out(out, "var")
     if correction is not None:
+        if ddof:
+            raise ValueError("var: ddof and correction are two names of one thing, give one of them.")
         ddof = correction
     a = array_of("var", a)
     want = dtypes.to_inexact_dtype(a.dtype) if dtype is None else dtypes.check_dtype(dtype, "var")
     if not dtypes.issubdtype(want, np.inexact):
         raise ValueError(f"var: dtype must be floating or complex, got {want.name}.")
+    if dtypes.issubdtype(a.dtype, np.complexfloating) and not dtypes.issubdtype(want, np.complexfloating):
+        raise ValueError(f"var: the variance of complex numbers cannot be computed in {want.name}, which would drop their imaginary parts.")
     work = _work_dtype(want)
     axes = canonical_axes(axis, a.ndim, "var")
     x = _as(a, work)
@@ -237,7 +243,7 @@ def var(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = Fals
     total = sum(square, axes, keepdims=keepdims, where=where)
     count = _count(a, axes, where, keepdims, total.dtype)
     free = builtins.max(count - ddof, 0) if isinstance(count, int) else ew.max(ew.sub(count, ddof), 0)
-    return _as(ew.div(total, free), dtypes.to_real_dtype(want))
+    return _as(ew.div(total, free), dtypes.to_real_dtype(want) if dtypes.issubdtype(a.dtype, np.complexfloating) else want)
 
 
 def std(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, *, where=None, mean=None, correction=None):
@@ -305,9 +311,9 @@ def _nan_extremum(name: str, extremum, fill):
         nan = isnan(a)
         filled = select(nan, cast(fill, a.dtype), a)
         result = extremum(filled, axis, out, keepdims, initial, where)
-        return select(all(nan, axis, keepdims=keepdims), cast(math.nan, a.dtype), result)
+        return result if initial is not None else select(all(nan, axis, keepdims=keepdims), cast(math.nan, a.dtype), result)
     fun.__name__ = fun.__qualname__ = name
-    fun.__doc__ = f"`{name[3:]}` over `axis`, ignoring NaN; NaN where all are."
+    fun.__doc__ = f"`{name[3:]}` over `axis`, ignoring NaN; `initial`, else NaN, where all are."
     return fun
 
 
@@ -335,15 +341,21 @@ nanargmin = _nan_arg("nanargmin", argmin, math.inf)
 def nanmean(a, axis=None, dtype=None, out=None, keepdims: bool = False, where=None):
     """`mean` over `axis`, ignoring NaN."""
     a = array_of("nanmean", a)
-    good = ew.bitwise_not(isnan(a))
-    return mean(a, axis, dtype, out, keepdims, where=good if where is None else ew.bitwise_and(good, where))
+    return mean(a, axis, dtype, out, keepdims, where=_numbers(a, where))
 
 
 def nanvar(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, where=None):
-    """`var` over `axis`, ignoring NaN."""
+    """`var` over `axis`, ignoring NaN; NaN where no more than `ddof` numbers are left."""
     a = array_of("nanvar", a)
-    good = ew.bitwise_not(isnan(a))
-    return var(_zero_nan(a), axis, dtype, out, ddof, keepdims, where=good if where is None else ew.bitwise_and(good, where))
+    good = _numbers(a, where)
+    result = var(_zero_nan(a), axis, dtype, out, ddof, keepdims, where=good)
+    free = greater(sum(good, axis, keepdims=keepdims), ddof)
+    return select(free, result, cast(math.nan, result.dtype))
+
+
+def _numbers(a, where):
+    """Which elements of `a` are not NaN, of those that `where` lets take part."""
+    return _masked(ew.bitwise_not(isnan(a)), where, False)
 
 
 def _zero_nan(a):
@@ -368,16 +380,18 @@ def _cumulative(name: str, op, nan_fill=None):
         dim = canonical_axis(dim, a.ndim, name)
         want = dtypes.check_dtype(dtype, name) if dtype is not None else \
             dtypes.default_int_dtype() if a.dtype == np.bool_ else a.dtype
+        if want == np.bool_:      # whether any so far is true, or whether all are
+            return _truth((rd.cummin if op is rd.cumprod else rd.cummax)(cast(cast(a, want), np.int8), dim))
         return op(cast(a, want), dim, False)
     fun.__name__ = fun.__qualname__ = name
     fun.__doc__ = f"Running {'sum' if 'sum' in name else 'product'} along `axis` (of the flattened array by default)."
     return fun
 
 
-cumsum = _cumulative("cumsum", lambda x, d, r: rd.cumsum(x, d, r))
-cumprod = _cumulative("cumprod", lambda x, d, r: rd.cumprod(x, d, r))
-nancumsum = _cumulative("nancumsum", lambda x, d, r: rd.cumsum(x, d, r), 0)
-nancumprod = _cumulative("nancumprod", lambda x, d, r: rd.cumprod(x, d, r), 1)
+cumsum = _cumulative("cumsum", rd.cumsum)
+cumprod = _cumulative("cumprod", rd.cumprod)
+nancumsum = _cumulative("nancumsum", rd.cumsum, 0)
+nancumprod = _cumulative("nancumprod", rd.cumprod, 1)
 
 
 def cumulative_sum(x, /, *, axis: int | None = None, dtype=None, include_initial: bool = False):
@@ -393,6 +407,8 @@ def cumulative_prod(x, /, *, axis: int | None = None, dtype=None, include_initia
 
 def _array_api_cumulative(fun, x, axis, dtype, include_initial, first):
     x = array_of(fun.__name__, x)
+    if x.ndim == 0:
+        raise ValueError(f"{fun.__name__}: a scalar has no dim to run along.")
     if axis is None:
         if x.ndim > 1:
             raise ValueError(f"{fun.__name__}: axis must be given for arrays of more than one dim.")

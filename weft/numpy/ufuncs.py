@@ -532,7 +532,10 @@ fmin = _binary("fmin", lambda x, y: select(ew.bitwise_or(_lexicographic(ew.lt)(x
 
 def angle(z, deg: bool = False):
     """The argument of complex numbers, in radians (or degrees)."""
-    z = inexact("angle", z)
+    z = array_of("angle", z)
+    kind = _dtype(z)
+    if not dtypes.issubdtype(kind, np.inexact) or kind.itemsize < 4:      # an angle of 16 bits would say little
+        z = cast(z, dtypes.default_float_dtype())
     dtype = dtypes.to_real_dtype(_dtype(z))
     result = ew.atan2(ew.imag(z), ew.real(z)) if _is_complex(z) else ew.atan2(dtype.type(0), cast(concrete(z), dtype))
     return ew.mul(result, 180 / math.pi) if deg else result
