@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pytest
 
@@ -412,48 +410,3 @@ def test_positions_of_a_given_number(shape, size, fill):
         want[:len(where)] = where[:size]
         np.testing.assert_array_equal(got, want)
         assert got.dtype == np.int32
-
-
-@pytest.mark.parametrize("name", ["nanmean", "nanvar", "nanstd", "nansum", "nanmax"])
-@pytest.mark.parametrize("shape", [(), (1,), (4,), (3, 1), (1, 1), (3, 4)])
-def test_masks_of_reductions_broadcast(name, shape):
-    x = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)
-    x[1, 2] = x[0, 0] = np.nan
-    where = np.random.default_rng(2).random(shape) > 0.3
-    more = {"initial": -9.0} if name == "nanmax" else {}
-    for axis in (None, 0, 1):
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            want = getattr(np, name)(x, axis, where=np.broadcast_to(where, x.shape), **more)
-        np.testing.assert_allclose(getattr(wnp, name)(x, axis, where=where, **more), want, rtol=1e-5)
-    with pytest.raises(ValueError, match="does not broadcast"):
-        getattr(wnp, name)(x, where=np.ones((2, 3, 4), bool), **more)
-
-
-def test_reductions_that_ignore_nan_and_have_nothing_left():
-    x = wnp.array([wnp.nan, 1.0, 3.0])
-    assert [float(wnp.nanvar(x, ddof=d)) for d in (0, 1)] == [1.0, 2.0]
-    assert wnp.isnan(wnp.nanvar(x, ddof=2)) and wnp.isnan(wnp.nanstd(x, ddof=3)) and wnp.isnan(wnp.nanmax(x[:1]))
-    assert float(wnp.nanmax(x[:1], initial=2.5)) == 2.5 and wnp.nanmin(x[:1], axis=(), initial=2.5).tolist() == [2.5]
-
-
-@pytest.mark.parametrize("dtype", ["float32", "int32", "bool", "complex64"])
-def test_sums_and_products_of_truth(dtype):
-    x = np.array([[0, 0, 2, 0], [3, 1, 0, 0]]).astype(dtype)
-    for name in ("sum", "prod", "cumsum", "cumprod", "nansum", "nancumsum"):
-        for axis in (None, 0, 1):
-            want = getattr(np, name)(x, axis, dtype=bool)
-            got = getattr(wnp, name)(x, axis, dtype=bool)
-            np.testing.assert_array_equal(got, want)
-            assert got.dtype == np.bool_
-    assert wnp.sum(x[0, :2], dtype=bool, initial=1).tolist() is True
-
-
-def test_variances_that_are_refused():
-    z = wnp.array([1j, 2])
-    for call in (lambda: wnp.var(z, dtype="float32"), lambda: wnp.std(wnp.arange(3.0), ddof=1, correction=1),
-                 lambda: wnp.cumulative_sum(wnp.float32(1))):
-        with pytest.raises(ValueError):
-            call()
-    assert wnp.var(wnp.arange(3.0), dtype="complex64").dtype == np.complex64 and wnp.var(z).dtype == np.float32
-    assert wnp.angle(wnp.array(-1, "bfloat16")).dtype == wnp.angle(np.int8(-1)).dtype == np.float32

@@ -91,7 +91,7 @@ def diff(a, n: int = 1, axis: int = -1, prepend=None, append=None):
     for extra, first in ((prepend, True), (append, False)):
         if extra is not None:
             e = concrete(extra)
-            e = broadcast_to_shape(cast(e, a.dtype), shape) if e.ndim == 0 else e
+            e = broadcast_to_shape(cast(e, dtypes.result_type(a, extra)), shape) if e.ndim == 0 else e
             a = mp.concatenate([e, a] if first else [a, e], axis)
     for _ in range(n):
         high = a[(slice(None),) * axis + (slice(1, None),)]
@@ -133,6 +133,8 @@ def _gradient_along(f, d: int, h):
     if np.ndim(h) == 0:
         middle = uf.multiply(uf.subtract(at(2, None), at(None, -2)), 0.5)
         return uf.divide(mp.concatenate([step[_first(d)], middle, step[_last(d)]], d), h)
+    if np.shape(h) != (f.shape[d],):
+        raise ValueError(f"gradient: coordinates along dim {d} must be a vector of {f.shape[d]} values, got shape {np.shape(h)}.")
     gaps = mp.reshape(diff(cast(concrete(h), f.dtype)), (-1,) + (1,) * (f.ndim - d - 1))
     slope = uf.divide(step, gaps)
     before, after = gaps[:-1], gaps[1:]
@@ -152,7 +154,8 @@ def _last(d: int) -> tuple:
 def interp(x, xp, fp, left=None, right=None, period=None):
     """Piecewise linear interpolation of the points (xp, fp) at `x`; beyond them `left` and `right`, or periodic."""
     from weft.numpy.sorting import argsort, searchsorted
-    x, xp, fp = [concrete(v) for v in promote_dtypes_inexact(*[value(v) for v in (x, xp, fp)])]
+    x, xp = [concrete(v) for v in promote_dtypes_inexact(value(x), value(xp))]
+    fp = concrete(promote_dtypes_inexact(value(fp))[0])      # it may be complex
     if xp.ndim != 1 or fp.ndim != 1 or xp.shape != fp.shape:
         raise ValueError("interp: xp and fp must be one-dimensional arrays of equal size")
     if period is not None:
@@ -179,8 +182,9 @@ def interp(x, xp, fp, left=None, right=None, period=None):
 def trapezoid(y, x=None, dx: float = 1.0, axis: int = -1):
     """The integral of samples `y` by the trapezoidal rule."""
     from weft.numpy.reductions import sum as total
-    y = mp.moveaxis(y, axis, -1)
-    steps = dx if x is None else diff(mp.moveaxis(x, axis, -1) if np.ndim(x) > 1 else x)
+    y, *places = [concrete(v) for v in promote_dtypes_inexact(*[value(v) for v in (y, x) if v is not None])]
+    y = mp.moveaxis(cast(y, y.dtype), axis, -1)
+    steps = diff(mp.moveaxis(places[0], axis, -1) if places[0].ndim > 1 else places[0]) if places else dx
     return uf.multiply(total(uf.multiply(steps, uf.add(y[..., 1:], y[..., :-1])), -1), 0.5)
 
 

@@ -99,12 +99,18 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple:
 
 def tril_indices_from(arr, k: int = 0) -> tuple:
     """Positions of the lower triangle of a matrix."""
-    return tril_indices(arr.shape[0], k, arr.shape[1])
+    return tril_indices(*_triangle("tril", arr, k))
 
 
 def triu_indices_from(arr, k: int = 0) -> tuple:
     """Positions of the upper triangle of a matrix."""
-    return triu_indices(arr.shape[0], k, arr.shape[1])
+    return triu_indices(*_triangle("triu", arr, k))
+
+
+def _triangle(name: str, arr, k: int) -> tuple:
+    if np.ndim(arr) != 2:
+        raise ValueError(f"{name}_indices_from: takes a matrix, got shape {np.shape(arr)}.")
+    return arr.shape[0], k, arr.shape[1]
 
 
 def diag_indices(n: int, ndim: int = 2) -> tuple:

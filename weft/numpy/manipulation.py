@@ -396,6 +396,8 @@ def rot90(m, k: int = 1, axes: tuple[int, int] = (0, 1)):
     """Rotated by `k` quarter turns in the plane of `axes`."""
     m = array_of("rot90", m)
     i, j = (canonical_axis(d, m.ndim, "rot90") for d in axes)
+    if i == j:
+        raise ValueError(f"rot90: a plane has two dims, got axes {tuple(axes)}.")
     k %= 4
     if k == 0:
         return m
@@ -409,9 +411,12 @@ def roll(a, shift, axis=None):
     a = array_of("roll", a)
     if axis is None:
         return layout.reshape(roll(ravel(a), shift, 0), tuple(a.shape))
-    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
-    shifts = shift if isinstance(shift, (tuple, list)) else (shift,) * len(axes)
-    for s, d in zip(shifts, axes):
+    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    shifts = [shift] if np.ndim(shift) == 0 else list(shift)
+    if len(axes) != len(shifts) and 1 not in (len(axes), len(shifts)):
+        raise ValueError(f"roll: {len(shifts)} shifts for {len(axes)} dims; give one for all, or one for each.")
+    times = builtins.max(len(axes), len(shifts)) if axes and shifts else 0
+    for s, d in zip(shifts * times if len(shifts) == 1 else shifts, axes * times if len(axes) == 1 else axes):
         d = canonical_axis(d, a.ndim, "roll")
         n = a.shape[d]
         if not n:

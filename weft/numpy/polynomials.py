@@ -128,6 +128,8 @@ def poly(seq_of_zeros):
     (roots_,) = _coefficients("poly", seq_of_zeros)
     if roots_.ndim == 2:
         roots_ = linalg.eigvals(roots_)
+    if not roots_.shape[0]:
+        return creation.ones((), roots_.dtype)
     out = creation.ones(1, roots_.dtype)
     for i in range(roots_.shape[0]):
         out = mp.concatenate([out, creation.zeros(1, out.dtype)]) - mp.concatenate([creation.zeros(1, out.dtype), out * roots_[i]])

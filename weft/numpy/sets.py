@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.numpy import choosing, creation, manipulation as mp, reductions as rd, ufuncs as uf
 from weft.numpy.creation import asarray
-from weft.numpy.promote import cast
+from weft.numpy.promote import cast, promote_dtypes
 from weft.numpy.sorting import argsort, host_value, lexsort
 from weft.util import dtypes
 
@@ -114,7 +114,8 @@ def _set_function(name: str, text: str):
         if kwargs.pop("size", None) is not None:
             raise NotImplementedError(f"weft.numpy.{name} with size is not there yet; select with isin and where instead.")
         kwargs.pop("fill_value", None)
-        hosts = [host_value(asarray(x), name) for x in (ar1, ar2)]
+        arrays = (asarray(ar1), asarray(ar2))
+        hosts = [host_value(x, name) for x in (arrays if name == "setdiff1d" else promote_dtypes(*arrays))]
         out = getattr(np, name)(*hosts, *args, **kwargs)
         if isinstance(out, tuple):
             return tuple(asarray(o.astype(dtypes.default_int_dtype()) if i else o) for i, o in enumerate(out))

@@ -98,7 +98,7 @@ def searchsorted(a, v, side: str = "left", sorter=None, *, method: str = "scan")
 
 def _not_after(x, v, side: str):
     """Whether `v` belongs after element `x`; NaN sorts last."""
-    after = ew.lt(x, v) if side == "left" else ew.le(x, v)
+    after = uf.less(x, v) if side == "left" else uf.less_equal(x, v)
     if dtypes.issubdtype(v.dtype, np.floating):
         nan_v, nan_x = ew.ne(v, v), ew.ne(x, x)
         after = ew.bitwise_or(after, ew.bitwise_and(nan_v, ew.bitwise_not(nan_x) if side == "left" else ew.bitwise_or(nan_v, nan_x)))
@@ -151,7 +151,7 @@ def flatnonzero(a, *, size: int | None = None, fill_value=None):
 def argwhere(a, *, size: int | None = None, fill_value=None):
     """Positions of nonzero elements as rows."""
     result = nonzero(a, size=size, fill_value=fill_value)
-    return mp.stack(result, 1) if np.ndim(a) else mp.reshape(result[0], (-1, 0))
+    return mp.stack(result, 1) if np.ndim(a) else mp.reshape(result[0][:0], (result[0].shape[0], 0))
 
 
 def extract(condition, arr, *, size: int | None = None, fill_value=0):
@@ -166,6 +166,8 @@ def compress(condition, a, axis: int | None = None, *, size: int | None = None, 
         a, axis = mp.ravel(a), 0
     axis = rd.canonical_axis(axis, a.ndim, "compress")
     positions = flatnonzero(condition, size=size, fill_value=a.shape[axis])
+    if size is None and positions.size and int(positions[-1]) >= a.shape[axis]:
+        raise ValueError(f"compress: element {int(positions[-1])} of the condition is true, but the dim has {a.shape[axis]} places.")
     return choosing.take(a, positions, axis, mode="fill", fill_value=fill_value)
 
 

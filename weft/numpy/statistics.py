@@ -129,11 +129,13 @@ def _bin_numbers(x, edges):
 
 def histogram(a, bins=10, range=None, weights=None, density: bool | None = None):  # noqa: A002
     """Counts (or sums of weights) of elements per bin, and the edges of the bins."""
-    a = mp.ravel(asarray(a))
+    a, w = mp.ravel(asarray(a)), None if weights is None else mp.ravel(asarray(weights))
+    if w is not None and not dtypes.issubdtype(w.dtype, np.complexfloating):
+        a, w = promote_dtypes_inexact(a, w)
     edges = histogram_bin_edges(a, bins, range)
     a, edges = [concrete(x) for x in promote_dtypes_inexact(a, edges)]
     a, edges = cast(a, a.dtype), cast(edges, a.dtype)
-    w = creation.ones_like(a) if weights is None else mp.ravel(asarray(weights))
+    w = creation.ones_like(a) if w is None else w
     n = edges.shape[0] - 1
     number = _bin_numbers(a, edges)
     counts = creation.zeros((n,), w.dtype).at[choosing.where(uf.less(number, 0), n, number)].add(w, mode="drop")
@@ -184,13 +186,13 @@ def histogram2d(x, y, bins=10, range=None, weights=None, density: bool | None = 
 def cov(m, y=None, rowvar: bool = True, bias: bool = False, ddof: int | None = None, fweights=None, aweights=None):
     """The covariance matrix of variables in rows (or columns); `fweights` are counts of observations, `aweights` their weights."""
     from weft.numpy.products import dot
-    x = mp.atleast_2d(m)
+    if np.ndim(m) > 2 or np.ndim(y) > 2:
+        raise ValueError("cov: variables and their observations have at most 2 dims.")
+    rows = lambda v: mp.atleast_2d(v).T if not rowvar and np.ndim(v) == 2 else mp.atleast_2d(v)
+    x = rows(m)
     x = cast(x, dtypes.to_inexact_dtype(x.dtype))
-    if not rowvar and x.shape[0] != 1:
-        x = x.T
     if y is not None:
-        other = mp.atleast_2d(y)
-        x = mp.concatenate([x, other.T if not rowvar and other.shape[0] != 1 else other], 0)
+        x = mp.concatenate([x, rows(y)], 0)
     ddof = (0 if bias else 1) if ddof is None else ddof
     if fweights is None and aweights is None:
         centered = uf.subtract(x, rd.mean(x, 1, keepdims=True))

@@ -1,0 +1,102 @@
+"""Arguments of weft.numpy's functions at their edges: masks, several shifts, mixed types, empty and scalar arrays, refusals."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+
+
+@pytest.mark.parametrize("name", ["nanmean", "nanvar", "nanstd", "nansum", "nanmax"])
+@pytest.mark.parametrize("shape", [(), (1,), (4,), (3, 1), (1, 1), (3, 4)])
+def test_masks_of_reductions_broadcast(name, shape):
+    x = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)
+    x[1, 2] = x[0, 0] = np.nan
+    where = np.random.default_rng(2).random(shape) > 0.3
+    more = {"initial": -9.0} if name == "nanmax" else {}
+    for axis in (None, 0, 1):
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            want = getattr(np, name)(x, axis, where=np.broadcast_to(where, x.shape), **more)
+        np.testing.assert_allclose(getattr(wnp, name)(x, axis, where=where, **more), want, rtol=1e-5)
+    with pytest.raises(ValueError, match="does not broadcast"):
+        getattr(wnp, name)(x, where=np.ones((2, 3, 4), bool), **more)
+
+
+def test_reductions_that_ignore_nan_and_have_nothing_left():
+    x = wnp.array([wnp.nan, 1.0, 3.0])
+    assert [float(wnp.nanvar(x, ddof=d)) for d in (0, 1)] == [1.0, 2.0]
+    assert wnp.isnan(wnp.nanvar(x, ddof=2)) and wnp.isnan(wnp.nanstd(x, ddof=3)) and wnp.isnan(wnp.nanmax(x[:1]))
+    assert float(wnp.nanmax(x[:1], initial=2.5)) == 2.5 and wnp.nanmin(x[:1], axis=(), initial=2.5).tolist() == [2.5]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bool", "complex64"])
+def test_sums_and_products_of_truth(dtype):
+    x = np.array([[0, 0, 2, 0], [3, 1, 0, 0]]).astype(dtype)
+    for name in ("sum", "prod", "cumsum", "cumprod", "nansum", "nancumsum"):
+        for axis in (None, 0, 1):
+            want = getattr(np, name)(x, axis, dtype=bool)
+            got = getattr(wnp, name)(x, axis, dtype=bool)
+            np.testing.assert_array_equal(got, want)
+            assert got.dtype == np.bool_
+    assert wnp.sum(x[0, :2], dtype=bool, initial=1).tolist() is True
+
+
+def test_variances_that_are_refused():
+    z = wnp.array([1j, 2])
+    for call in (lambda: wnp.var(z, dtype="float32"), lambda: wnp.std(wnp.arange(3.0), ddof=1, correction=1),
+                 lambda: wnp.cumulative_sum(wnp.float32(1))):
+        with pytest.raises(ValueError):
+            call()
+    assert wnp.var(wnp.arange(3.0), dtype="complex64").dtype == np.complex64 and wnp.var(z).dtype == np.float32
+    assert wnp.angle(wnp.array(-1, "bfloat16")).dtype == wnp.angle(np.int8(-1)).dtype == np.float32
+
+
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize(("shift", "axis"), [((1, 2), 0), ((1, 2), None), (1, (0, 1)), ((1, 2), (0, 0)),
+                                               ((1, -1), (0, 1)), ((2,), (0, 1)), (-5, 1)])
+def test_rolls_by_several_shifts_add_up(shift, axis, traced):
+    x = np.arange(12).reshape(3, 4)
+    want = np.roll(x, shift, axis)
+    np.testing.assert_array_equal(wnp.roll(x, shift, axis), want)
+    if traced:
+        np.testing.assert_array_equal(weft.jit(lambda x, s: wnp.roll(x, s, axis))(x, np.array(shift)), want)
+    with pytest.raises(ValueError, match="3 shifts for 2 dims"):
+        wnp.roll(x, (1, 2, 3), (0, 1))
+
+
+def test_operands_of_several_types_promote():
+    assert wnp.diff(np.int32([1, 2]), prepend=0.5).tolist() == [0.5, 1.0]
+    assert wnp.diff(np.uint8([1, 2]), prepend=np.int32(7)).tolist() == [-6, 1]
+    assert wnp.diff(np.uint8([1, 2]), append=3).dtype == np.uint8
+    assert float(wnp.trapezoid(np.uint8([200, 200]), np.uint8([3, 1]))) == -400.0
+    assert wnp.interp(np.float16([0.5]), np.float16([0, 1]), np.int32([0, 1])).dtype == np.float32
+    assert wnp.intersect1d(np.float16([1, 2]), np.int16([2, 4])).dtype == np.float16
+    assert [v.dtype for v in wnp.histogram(np.array([True]), 1, weights=np.float16([2]))] == [np.float16] * 2
+    x, xp, fp = np.float32([0.5, 1.5, 5]), np.float32([0, 1, 2]), np.complex64([1j, 2, 3])
+    np.testing.assert_allclose(wnp.interp(x, xp, fp), np.interp(x, xp, fp))
+    for side in ("left", "right"):
+        z, v = np.complex64([1, 1 + 1j, 2]), np.complex64([1 + 0.5j, 1, 3, 1 + 1j])
+        np.testing.assert_array_equal(wnp.searchsorted(z, v, side), np.searchsorted(z, v, side))
+
+
+def test_shapes_at_the_edge():
+    assert wnp.argwhere(wnp.float32(3)).shape == (1, 0) and wnp.argwhere(wnp.float32(0)).shape == (0, 0)
+    assert wnp.poly(np.zeros(0)).shape == ()
+    x = np.float32([[1, 2, 4]])
+    assert wnp.cov(x, rowvar=False).shape == (3, 3) and wnp.cov(x[0], rowvar=False).shape == ()
+    np.testing.assert_allclose(wnp.cov(x.T, x.T * 2, rowvar=False), np.cov(x.T, x.T * 2, rowvar=False))
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: wnp.rot90(x, 1, (0, -2)), lambda x: wnp.cov(x[None]), lambda x: wnp.tril_indices_from(x[0]),
+    lambda x: wnp.triu_indices_from(x[None]), lambda x: wnp.gradient(x[0, :2], wnp.arange(5.0)),
+    lambda x: wnp.compress(wnp.array([0, 0, 0, 1]), x[0]),
+])
+def test_arguments_that_cannot_be_meant(call):
+    with pytest.raises(ValueError):
+        call(wnp.ones((2, 3)))
