@@ -78,3 +78,25 @@ def test_crossed_rows_touch_nothing_beyond_the_ends(kind, n, inner, at_end):
             found = [run(step, draft, at_end, x, np.full(want.shape, np.nan, whole)) for draft in (False, True)]
             assert np.linalg.norm(found[0] - want) <= 4 * np.finfo(whole).eps * np.linalg.norm(want), (type_, rows)
             assert found[0].tobytes() == found[1].tobytes()
+
+
+@pytest.mark.parametrize("type_", [np.float32, np.float64])
+def test_factors_are_as_exact_as_their_type(type_):
+    for n in [*range(1, 71), 509, 1000, 4096, 6000]:
+        re, im = fft._circle(n, np.dtype(type_)).astype(np.longdouble)
+        angle = 2 * np.longdouble("3.14159265358979323846264338327950288") * np.arange(n) / n
+        assert max(np.abs(re - np.cos(angle)).max(), np.abs(im + np.sin(angle)).max()) < 0.8 * np.finfo(type_).eps, n
+
+
+def test_what_transforms_share_is_linked_once(monkeypatch):
+    linked = []
+
+    def counted(parts, imports):
+        linked.append([part.name for part in parts])
+        return link(parts, imports)
+    monkeypatch.setattr(native, "_made", {})
+    monkeypatch.setattr(native, "link", counted)
+    short, long = "weft_fft_forward_f32_64", "weft_fft_forward_f32_512"
+    addresses = {native.ensure(name, draft) for name, draft in [(short, True), (long, True), (short, False), (long, False)] * 2}
+    shared = ["fft_pass_8_f32", "fft_transpose_f32"]
+    assert linked == [[*(f"{name} draft" for name in shared), short], [long], [*shared, short], [long]] and len(addresses) == 4

@@ -28,7 +28,7 @@ _TASK = 1 << 11
 #: numbers for which a draft takes about two milliseconds longer
 DRAFT_ELEMENTS = 1 << 21
 
-_made: dict[tuple[str, Machine, bool], int] = {}
+_made: dict[tuple[str, Machine, bool], int] = {}    # addresses of parts: of transforms, and of what several of them call
 
 
 def symbol(step: Fft) -> str:
@@ -64,21 +64,33 @@ def _share(step: Fft) -> int:
 def is_worth_optimizing(step: Fft) -> bool:
     """Whether the function of a step had better not run as a draft, or need not."""
     name = symbol(step)
-    ready = (name, machine(), False) in _made or all(map(is_kept, parts(name)))
+    ready = _key(name, False) in _made or all(map(is_kept, parts(name)))
     return ready or step.rows * step.n * step.inner > DRAFT_ELEMENTS
 
 
 def orders(name: str, draft: bool = False) -> list[Order]:
     """What to prepare before `ensure` is called."""
-    return [] if (name, machine(), draft) in _made else [*pool.orders(), *map(order, parts(name, draft))]
+    missing = _missing(name, draft)
+    return [*pool.orders(), *map(order, missing)] if missing else []
 
 
 def ensure(name: str, draft: bool = False) -> int:
     """The address of a transform, or of a draft of it; it stays valid."""
-    key = (name, machine(), draft)
-    if key not in _made:
-        _made[key] = link(parts(name, draft), pool.symbols())[name]
-    return _made[key]
+    missing = _missing(name, draft)
+    if missing:
+        made = {part.exports[0]: _made[_key(part.name, draft)] for part in parts(name, draft) if _key(part.name, draft) in _made}
+        found = link(missing, pool.symbols() | made)
+        _made.update({_key(part.name, draft): found[part.exports[0]] for part in missing})
+    return _made[_key(name, draft)]
+
+
+def _missing(name: str, draft: bool) -> list[Part]:
+    """The parts of a transform that this process has not linked."""
+    return [] if _key(name, draft) in _made else [part for part in parts(name, draft) if _key(part.name, draft) not in _made]
+
+
+def _key(name: str, draft: bool) -> tuple[str, Machine, bool]:
+    return name, machine(), draft
 
 
 def stored(name: str, draft: bool = False) -> list[str]:
@@ -100,7 +112,7 @@ def parts(name: str, draft: bool = False) -> list[Part]:
         write = lambda decls, r=r, real=real: fft_passes.function(r, type_, real, decls)
         found.append((fft_passes.name(r, type_, real), write))
     for end in whole.ends():
-        write = lambda decls, end=end: fft_ends.function(end, type_, decls)
+        write = lambda decls, end=end: fft_ends.function(end, type_, decls, draft)
         found.append((fft_ends.symbol(end, type_), write))
     serving = [Part(part, lambda write=write: _text(write), (part,)) for part, write in dict(found).items()]
     if draft:
@@ -149,13 +161,13 @@ class _Transform:
         """The text of the function."""
         f = self.f = Text(f"void @{name}(ptr %words, i64 %task, i64 %worker)", decls, machine(), "noinline nounwind")
         f.optimized = False
+        self.callees: dict[str, str] = {}
         lanes, register = _lanes(self.type), machine().vector_bytes
-        for line in ("ptr @weft_scratch_take(i64)", "void @weft_scratch_give(ptr)"):
-            decls.use(f"declare {line}")
+        take, give = self._callee("ptr", "weft_scratch_take", "i64"), self._callee("void", "weft_scratch_give", "ptr")
         source, out, tables = (f.word("%words", i, "ptr") for i in range(3))
         rows, inner, share, blocks = (f.word("%words", 3 + i) for i in range(4))
         room = 2 * register * max(self.n + 1, lanes)
-        one = f.let(f"call ptr @weft_scratch_take(i64 {2 * room})")
+        one = f.let(f"call ptr {take}(i64 {2 * room})")
         other = f.at(one, room)
         size = nbytes(self.type)
 
@@ -199,15 +211,22 @@ class _Transform:
         body = crossed_block if self.kind in fft.CROSSED else column_block if self.columns else row_block
         first = f.mul("%task", share)
         f.loop(first, f.min(f.add(first, share), blocks), 1, body)
-        f.do(f"call void @weft_scratch_give(ptr {one})")
+        f.do(f"call void {give}(ptr {one})")
         return f.end()
 
     def _call(self, end: str, *arguments: object) -> None:
         types = fft_ends.types(end)
-        self.f.decls.use(f"declare void @{fft_ends.symbol(end, self.type)}({types})")
+        callee = self._callee("void", fft_ends.symbol(end, self.type), types)
         given = [f"{kind} {float_text(value) if kind == 'double' else value}"
                  for kind, value in zip(types.split(", "), arguments, strict=True)]
-        self.f.do(f"call void @{fft_ends.symbol(end, self.type)}({', '.join(given)})")
+        self.f.do(f"call void {callee}({', '.join(given)})")
+
+    def _callee(self, result: str, name: str, types: str) -> str:
+        """The address of a function, once in a register: LLVM takes twice as long where it is part of each call."""
+        if name not in self.callees:
+            self.f.decls.use(f"declare {result} @{name}({types})")
+            self.callees[name] = self.f.let_first(f"bitcast ptr @{name} to ptr")
+        return self.callees[name]
 
     def _passes(self, here: str, there: str, tables: str) -> str:
         """The transform of what lies at `here`; where it is at the end."""
@@ -217,9 +236,9 @@ class _Transform:
         for end in self.before:
             self._call(end, here, *arguments.get(end, (n,)))
         for place, ((radix, m, s), factors) in enumerate(zip(plan.passes, starts)):
-            pass_ = fft_passes.name(radix, self.type, plan.real_first and place == 0)
-            f.decls.use(f"declare void @{pass_}(ptr, ptr, i64, i64, i64, ptr)")
-            f.do(f"call void @{pass_}(ptr {here}, ptr {there}, i64 {radix}, i64 {m}, i64 {s}, ptr {factors})")
+            name = fft_passes.name(radix, self.type, plan.real_first and place == 0)
+            pass_ = self._callee("void", name, "ptr, ptr, i64, i64, i64, ptr")
+            f.do(f"call void {pass_}(ptr {here}, ptr {there}, i64 {radix}, i64 {m}, i64 {s}, ptr {factors})")
             here, there = there, here
         for end in self.after:
             if end == "gather":

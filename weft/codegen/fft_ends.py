@@ -49,9 +49,10 @@ def types(name: str) -> str:
     return ", ".join([argument.split()[0] for argument in ARGUMENTS[name].split(", ")])
 
 
-def function(name: str, type_: str, decls: Decls) -> str:
-    """The text of a function."""
+def function(name: str, type_: str, decls: Decls, draft: bool = False) -> str:
+    """The text of a function; that of a draft is short where a longer one would be faster."""
     v = Vectors(f"void @{symbol(name, type_)}({ARGUMENTS[name]})", type_, decls)
+    v.f.optimized = not draft
     _WRITE[name](v)
     return v.f.end()
 
@@ -124,10 +125,10 @@ def _transpose(v: Vectors, short: bool = False) -> None:
 
 
 def _whole_or_not(v: Vectors, loop: Callable[[Sequence[str | None]], object]) -> None:
-    """A loop over vectors of `count` complex numbers; with masks for the two of them only where they are not full."""
+    """A loop over vectors of `count` complex numbers; with masks for the two of them only where they are not full, or in a draft."""
     f, parts = v.f, v.f.mul("%count", 2)
     short = lambda: [f.first_lanes(parts, v.lanes), f.first_lanes(f.sub(f.max(parts, v.lanes), v.lanes), v.lanes)]
-    f.when(f.equal("%count", v.lanes), lambda: loop((None, None)), lambda: loop(short()))
+    f.when(f.equal("%count", v.lanes) if f.optimized else "false", lambda: loop((None, None)), lambda: loop(short()))
 
 
 def _columns(v: Vectors) -> None:

@@ -98,19 +98,22 @@ def passes(kind: str, n: int) -> Passes:
 
 
 def _circle(n: int, dtype: np.dtype) -> np.ndarray:
-    """All turns exp(-2 pi i k / n), complex of parts of a dtype: sines and cosines of an eighth of them, which say all others."""
+    """All turns exp(-2 pi i k / n), real parts and imaginary ones: of cosines and sines of an eighth of them, which say all others."""
     if n % 4:
         more = 4 // math.gcd(4, n)
-        return _circle(n * more, dtype)[::more]
+        return _circle(n * more, dtype)[:, ::more]
     quarter, eighth = n // 4, -(-n // 8)
     angle = np.arange(quarter // 2 + 1) * (2 * np.pi / n)
-    cos, sin = np.cos(angle), np.sin(angle)
+    cos, sin = np.cos(angle).astype(dtype), np.sin(angle).astype(dtype)
     mirrored = slice(quarter - eighth, 0, -1)
     re = np.concatenate([cos[:eighth], sin[mirrored]])
     im = -np.concatenate([sin[:eighth], cos[mirrored]])
-    found = np.empty((4, quarter), np.result_type(dtype, np.complex64))
-    found.real, found.imag = [re, im, -re, -im], [im, -re, -im, re]
-    return found.ravel()
+    return np.concatenate([re, im, -re, -im, im, -re, -im, re]).reshape(2, n)
+
+
+def _turns(n: int, dtype: np.dtype) -> np.ndarray:
+    """All turns as complex numbers, of which each is picked at once."""
+    return np.ascontiguousarray(_circle(n, dtype).T).view(np.result_type(dtype, np.complex64)).ravel()
 
 
 def turn(k: int, n: int) -> tuple[float, float]:
@@ -133,11 +136,11 @@ def _parts(kind: str, n: int, dtype: np.dtype) -> tuple[np.ndarray, ...]:
     for r, m, _ in plan.passes:
         if r >= WRITTEN_OUT:
             half = np.arange(1, r // 2 + 1)
-            found.append(_circle(r, dtype).conj()[np.outer(half, half) % r])
+            found.append(_turns(r, dtype)[-np.outer(half, half) % r])
         if m > 1:
-            found.append(_circle(r * m, dtype)[np.outer(np.arange(m), np.arange(1, r))])
+            found.append(_turns(r * m, dtype)[np.outer(np.arange(m), np.arange(1, r))])
     if plan.halves:
-        found.append(_circle(n, dtype)[:plan.points // 2 + 1])
+        found.append(_turns(n, dtype)[:plan.points // 2 + 1])
     return tuple([part.ravel().view(dtype) for part in found])
 
 
@@ -145,11 +148,17 @@ def tables(kind: str, n: int, inner: int, dtype: np.dtype) -> np.ndarray:
     """All factors of a transform: of each pass the cosines and sines of a radix that is a loop (j by k), then, if m > 1, the turns of its
     results (p by k >= 1); and those that take two halves apart. Where columns are crossed with rows, of each number of a row the real
     parts of what turns it, for all rows, and then the imaginary ones."""
-    crossed = np.empty((n, 2, inner) if kind in CROSSED else 0, dtype)
-    if kind in CROSSED:
-        turns = _circle(n * inner, dtype)[np.outer(np.arange(n), np.arange(inner))]
-        crossed[:, 0], crossed[:, 1] = turns.real, turns.imag
-    return np.concatenate([*_parts(kind, n, dtype), crossed.ravel(), np.zeros(1, dtype)])
+    parts = _parts(kind, n, dtype)
+    if kind not in CROSSED:
+        return np.concatenate([*parts, np.zeros(1, dtype)])
+    size, turns = offsets(kind, n)[-1], _circle(n * inner, dtype)
+    found = np.empty(size + 2 * n * inner + 1, dtype)
+    found[:size], found[-1] = np.concatenate([*parts, found[:0]]), 0
+    crossed = found[size:-1].reshape(n, 2, inner)
+    crossed[0] = turns[:, :1]
+    for number in range(1, n):                              # every so manyth turn: no table says where it is
+        crossed[number] = turns[:, :number * inner:number]
+    return found
 
 
 def offsets(kind: str, n: int) -> list[int]:
