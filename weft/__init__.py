@@ -58,8 +58,8 @@ _NAMES_OF = {
 _HOMES = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
 
 _SUBMODULES = frozenset(
-    "api compat debug distributed dtypes errors experimental export flatten_util image lax nn numpy profiler random scipy "
-    "segment_ops sharding stages test_util tools tree tree_util".split()
+    "api compat debug distributed dtypes errors experimental export flatten_util image lax nn numpy ops profiler random scipy "
+    "segment_ops sharding stages test_util tools tree tree_util typing".split()
 )
 
 

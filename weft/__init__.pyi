@@ -12,6 +12,7 @@ from weft import (
     lax as lax,
     nn as nn,
     numpy as numpy,
+    ops as ops,
     profiler as profiler,
     random as random,
     scipy as scipy,
@@ -22,6 +23,7 @@ from weft import (
     tools as tools,
     tree as tree,
     tree_util as tree_util,
+    typing as typing,
 )
 from weft.api.arrays import (
     ShapeDtypeStruct as ShapeDtypeStruct,

@@ -54,3 +54,10 @@ def test_gradient_and_sharding():
     rows = NamedSharding(make_mesh((8,), ("i",)), P("i"))
     found = weft.jit(segment_ops.segment_sum, static_argnums=2)(weft.device_put(DATA, rows), weft.device_put(IDS, rows), 5)
     np.testing.assert_allclose(found, by_loop("sum", DATA, IDS, 5), rtol=1e-5)
+
+
+def test_they_are_found_where_jax_has_them():
+    from weft.ops import segment_sum
+    assert segment_sum is segment_ops.segment_sum and weft.ops.segment_max is segment_ops.segment_max
+    with pytest.raises(AttributeError, match="segment_mean"):
+        weft.ops.segment_mean  # noqa: B018

@@ -119,10 +119,6 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     "jax.sharding": {
         "PositionalSharding": "weft.sharding:PositionalSharding",
     },
-    "jax.typing": {
-        "ArrayLike": "weft.api.arrays:ArrayLike",
-        "DTypeLike": "weft.api.arrays:DTypeLike",
-    },
 }
 
 

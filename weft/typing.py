@@ -1,0 +1,24 @@
+"""Types for the annotations of array programs: what functions take for an array, and what they take for a dtype.
+
+>>> import numpy as np
+>>> from weft.typing import ArrayLike
+>>> [isinstance(x, ArrayLike) for x in (np.ones(3), 2.5, [1, 2])]
+[True, True, False]
+"""
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from weft.runtime.array import Array
+
+__all__ = ["ArrayLike", "DTypeLike"]
+
+
+class _HasDType(Protocol):
+    @property
+    def dtype(self) -> np.dtype: ...
+
+
+ArrayLike = Array | np.ndarray | np.bool_ | np.number | bool | int | float | complex
+DTypeLike = str | type[Any] | np.dtype | _HasDType
