@@ -33,12 +33,13 @@ _made: dict[tuple[str, Machine, bool], int] = {}    # addresses of parts: of tra
 
 def symbol(step: Fft) -> str:
     """The name of the function for a step."""
-    return f"weft_fft_{step.kind}{'_columns' * (step.inner > 1)}_{step.type}_{step.n}"
+    kind = fft.PARTNERS.get(step.kind, step.kind)
+    return f"weft_fft_{kind}{'_columns' * (step.inner > 1)}_{step.type}_{step.n}"
 
 
 def words(step: Fft) -> tuple[int, ...]:
     """What the function is told beside addresses."""
-    return step.rows, step.inner, _share(step), _blocks(step)
+    return step.rows, step.inner, _share(step), _blocks(step), int(step.kind in fft.CROSSED)
 
 
 def tasks(step: Fft) -> int:
@@ -148,7 +149,7 @@ class _Transform:
         """What is called beside passes."""
         lanes = _lanes(self.type)
         if self.kind in fft.CROSSED:
-            return ["transpose", "twist", "uncolumns"]
+            return ["columns", "transpose", "twist", "uncolumns"]
         moves = ["columns", "uncolumns"] if self.columns else {self._move(self.taken, lanes), self._move(self.given, lanes)}
         return [*sorted(moves), *self.before, *self.after]
 
@@ -165,7 +166,7 @@ class _Transform:
         lanes, register = _lanes(self.type), machine().vector_bytes
         take, give = self._callee("ptr", "weft_scratch_take", "i64"), self._callee("void", "weft_scratch_give", "ptr")
         source, out, tables = (f.word("%words", i, "ptr") for i in range(3))
-        rows, inner, share, blocks = (f.word("%words", 3 + i) for i in range(4))
+        rows, inner, share, blocks, crossed = (f.word("%words", 3 + i) for i in range(5))
         room = 2 * register * max(self.n + 1, lanes)
         one = f.let(f"call ptr {take}(i64 {2 * room})")
         other = f.at(one, room)
@@ -193,22 +194,21 @@ class _Transform:
             pitch = f.mul(inner, 2 * size)
             begin = f.add(f.mul(f.mul(row, self.n), pitch), f.mul(column, 2 * size))
             here = pitch, f.min(f.sub(inner, column), lanes), self.turned
-            self._call("columns", f.at(source, begin), *here, one, self.n)
+            bring = lambda: self._call("columns", f.at(source, begin), *here, one, self.n)
+            if self.kind in fft.CROSSED:
+                f.when(f.some(crossed), lambda: turned_rows(row, column), bring)
+            else:
+                bring()
             self._call("uncolumns", self._passes(one, other, tables), f.at(out, begin), *here, self.n, self.scale)
 
-        def crossed_block(block: str) -> None:
-            across = f.div(inner, lanes)
-            row, column = f.div(block, across), f.mul(f.rem(block, across), lanes)
-            begin, size_of_row = f.at(source, f.mul(f.add(f.mul(row, inner), column), self.taken * size)), self.taken * size
-            self._call("transpose", self.taken, "1.0", begin, size_of_row, lanes - 1, 0, size,
-                       one, register, lanes, self.turned, register)
+        def turned_rows(row: str, column: str) -> None:
+            pitch = self.taken * size
+            begin = f.at(source, f.mul(f.add(f.mul(row, inner), column), pitch))
+            self._call("transpose", self.taken, "1.0", begin, pitch, lanes - 1, 0, size, one, register, lanes, self.turned, register)
             factors = f.at(f.at(tables, fft.offsets(self.kind, self.n)[-1] * size), f.mul(column, size))
             self._call("twist", one, factors, inner, self.n)
-            pitch = f.mul(inner, 2 * size)
-            to = f.at(out, f.add(f.mul(f.mul(row, self.n), pitch), f.mul(column, 2 * size)))
-            self._call("uncolumns", self._passes(one, other, tables), to, pitch, lanes, self.turned, self.n, self.scale)
 
-        body = crossed_block if self.kind in fft.CROSSED else column_block if self.columns else row_block
+        body = column_block if self.columns else row_block
         first = f.mul("%task", share)
         f.loop(first, f.min(f.add(first, share), blocks), 1, body)
         f.do(f"call void {give}(ptr {one})")

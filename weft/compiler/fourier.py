@@ -41,8 +41,9 @@ def steps_of(eqn: Eqn) -> list[Stage] | None:
     lead = math.prod(result.aval.shape[:result.aval.ndim - len(lengths)])
     complex_row = kind in ("FFT", "IFFT") and operand.aval.dtype.kind == "c" and len(lengths) == 1
     if complex_row and 0 < lead <= min(_FEW, lengths[0] // _LONG_OF_FEW) and (column := _columns(lengths[0])):
-        row, (first, last) = lengths[0] // column, ("forward", "cross") if kind == "FFT" else ("inverse", "uncross")
-        return [Stage(first, column, lead, row, True, False), Stage(last, row, lead, column, False, True)]
+        row, un = lengths[0] // column, "un" * (kind == "IFFT")
+        first = f"{un}down" if row == column else "inverse" if un else "forward"
+        return [Stage(first, column, lead, row, True, False), Stage(f"{un}cross", row, lead, column, False, True)]
     if not all(n == 1 or (fft.can_pass(n) and n <= _LONGEST) for n in lengths) or lengths[-1] == 1:
         return None
     shape = (operand if kind == "IRFFT" else result).aval.shape[-len(lengths):]

@@ -30,6 +30,8 @@ _COMPOSITE = (10, 9, 8, 6, 4)
 
 #: kinds of which one long row is a matrix: they transform its rows after its columns have been
 CROSSED = ("cross", "uncross")
+#: kinds that transform columns, and the one of which the function does so, too
+PARTNERS = {"down": "cross", "undown": "uncross"}
 
 
 @record

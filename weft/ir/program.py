@@ -115,11 +115,12 @@ class Fft:
     cross, uncross      the second half of a transform of n times `inner` complex numbers: of `inner` rows each, number j of row p is
                         turned by exp(-2 pi i p j / (n inner)), and frequency k of it comes to k inner + p; uncross is the inverse;
                         n is at least 16 and `inner` a multiple of it, so that no lane is empty
+    down, undown        forward and inverse by the function that crosses rows of the same n
 
     Elsewhere, where `inner` is not 1, a row is n times `inner` complex numbers, and each of these is transformed by itself; `out` may be
     `source`. `tables` are those of `ir.fft`.
     """
-    kind: Literal["forward", "inverse", "half", "all", "real", "cross", "uncross"]
+    kind: Literal["forward", "inverse", "half", "all", "real", "cross", "uncross", "down", "undown"]
     type: str
     n: int
     rows: int
