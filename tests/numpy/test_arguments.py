@@ -100,3 +100,12 @@ def test_shapes_at_the_edge():
 def test_arguments_that_cannot_be_meant(call):
     with pytest.raises(ValueError):
         call(wnp.ones((2, 3)))
+
+
+@pytest.mark.parametrize(("subscripts", "shapes"), [
+    ("ij,ij->j", [(2, 3), (1, 3)]), ("ij,ij->i", [(2, 3), (2, 1)]), ("ij,jk->ik", [(2, 1), (3, 2)]), ("ij,ij", [(1, 3), (2, 3)]),
+    ("i,i->", [(3,), (1,)]), ("ij,kj->", [(2, 3), (2, 1)]), ("ij,ij,ij->j", [(2, 3), (1, 3), (2, 1)]), ("ij,ij->ij", [(1, 3), (2, 1)]),
+])
+def test_contracted_indices_of_size_one_broadcast(subscripts, shapes):
+    operands = [np.random.default_rng(i).normal(size=s).astype(np.float32) for i, s in enumerate(shapes)]
+    np.testing.assert_allclose(wnp.einsum(subscripts, *operands), np.einsum(subscripts, *operands), rtol=1e-5)

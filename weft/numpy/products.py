@@ -265,9 +265,9 @@ def _pairwise(chosen, keep: set, order: str | None, precision, preferred):
         term, x = chosen[0]
         return _sum_out(term, x, [c for c in term if c not in keep])
     (ta, a), (tb, b) = chosen
+    ta, a, tb, b = _drop_ones(ta, a, tb, b)
     ta, a = _sum_out(ta, a, [c for c in ta if c not in keep and c not in tb])
     tb, b = _sum_out(tb, b, [c for c in tb if c not in keep and c not in ta])
-    ta, a, tb, b = _drop_ones(ta, a, tb, b)
     batch = [c for c in ta if c in tb and c in keep]
     contract = [c for c in ta if c in tb and c not in keep]
     if order is not None and _free_first(order, batch, ta, tb, contract):
