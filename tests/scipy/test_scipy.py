@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -10,6 +12,7 @@ import scipy.special
 import weft
 import weft.numpy as wnp
 from weft.scipy import linalg, special
+from weft.util.config import Override
 
 RNG = np.random.RandomState(0)
 X = RNG.randn(20).astype(np.float32)
@@ -99,3 +102,23 @@ def test_expm_in_double_precision_complex_and_out_of_range():
     np.testing.assert_array_equal(linalg.expm(np.zeros((3, 3), np.float32)), np.eye(3))
     with pytest.raises(ValueError, match="square"):
         linalg.expm(np.ones((2, 3)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_beta_functions_of_great_arguments_keep_their_digits(dtype):
+    """B(a, n) of an integer n is a product of n fractions; gammas of 1e5 have a logarithm of 1e6."""
+    with Override(enable_x64=True):
+        for a, n in [(235963.5, 3), (1e6, 7), (12.25, 30), (1e5, 1), (10.0, 10), (1e4, 20)]:
+            want = math.lgamma(n) - math.fsum(math.log(a + i) for i in range(n))
+            got = special.betaln(dtype(a), dtype(n))
+            np.testing.assert_allclose(got, want, rtol=40 * np.finfo(dtype).eps)
+            slope = weft.grad(special.betaln)(dtype(a), dtype(n))
+            np.testing.assert_allclose(slope, -math.fsum(1 / (a + i) for i in range(n)), rtol=1e-3 if dtype == np.float32 else 1e-9)
+
+
+def test_slopes_at_zero():
+    for f in (special.i0, wnp.i0):
+        assert [float(weft.grad(f)(x)) for x in (0.0, -0.0)] == [0, 0] and abs(float(weft.grad(f)(1e-3)) / 5.0000006e-4 - 1) < 3e-4
+        assert abs(float(weft.grad(weft.grad(f))(1.0)) / (1.2660658 - 0.56515910) - 1) < 1e-5
+    assert weft.grad(wnp.cbrt)(0.0) == np.inf and weft.grad(wnp.cbrt)(np.inf) == 0
+    np.testing.assert_allclose(weft.grad(wnp.cbrt)(-8.0), 1 / 12, rtol=1e-6)

@@ -23,7 +23,7 @@ from weft.ops.families import FLOATING, INEXACT, INTEGER, dtype_in, elementwise,
 sqrt_p = elementwise("sqrt", INEXACT, np.sqrt, jvp=[lambda t, out, x: mul(t, div(0.5, out))])
 rsqrt_p = elementwise("rsqrt", INEXACT, lambda x: np.divide(np.ones((), x.dtype), np.sqrt(x)),
                       jvp=[lambda t, out, x: mul(t, mul(-0.5, div(out, x)))])
-cbrt_p = elementwise("cbrt", FLOATING, np.cbrt, jvp=[lambda t, out, x: mul(t, mul(1 / 3, div(out, x)))])
+cbrt_p = elementwise("cbrt", FLOATING, np.cbrt, jvp=[lambda t, out, x: mul(t, div(div(1 / 3, out), out))])
 
 
 def sqrt(x):

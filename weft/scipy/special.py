@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.numpy.promote import all_inexact, broadcast, inexact, promote_to_inexact
 from weft.numpy.reductions import logsumexp
-from weft.numpy.ufuncs import subtract
+from weft.numpy.ufuncs import bessel_i0, subtract
 from weft.ops import elementwise as ew, incomplete
 from weft.ops.comparison import select
 
@@ -46,7 +46,7 @@ expit = _unary("expit", ew.logistic, "1 / (1 + exp(-x)).")
 logit = _unary("logit", lambda x: ew.sub(ew.log(x), ew.log1p(ew.neg(x))), "log(x / (1 - x)), the inverse of `expit`.")
 i0e = _unary("i0e", ew.bessel_i0e, "The modified Bessel function of order 0 times exp(-|x|).")
 i1e = _unary("i1e", ew.bessel_i1e, "The modified Bessel function of order 1 times exp(-|x|).")
-i0 = _unary("i0", lambda x: ew.mul(ew.exp(ew.abs(x)), ew.bessel_i0e(x)), "The modified Bessel function of order 0.")
+i0 = _unary("i0", bessel_i0, "The modified Bessel function of order 0.")
 i1 = _unary("i1", lambda x: ew.mul(ew.exp(ew.abs(x)), ew.bessel_i1e(x)), "The modified Bessel function of order 1.")
 
 
@@ -82,7 +82,24 @@ def zeta(x, q=1.0):
 
 
 def _betaln(a, b):
-    return ew.sub(ew.add(ew.lgamma(a), ew.lgamma(b)), ew.lgamma(ew.add(a, b)))
+    """Where the greater argument is large, the logarithms of its gamma and of the sum's are large and nearly equal: their difference is
+    written by Stirling's series, of which the large terms cancel on paper."""
+    low, high = ew.min(a, b), ew.max(a, b)
+    long = ew.bitwise_and(ew.ge(high, 10), ew.ge(low, 0))
+    h, d = select(long, high, 10), select(long, low, 1)
+    total = ew.add(h, d)
+    fall = ew.sub(ew.sub(ew.mul(d, ew.sub(1, ew.log(total))), ew.mul(ew.sub(h, 0.5), ew.log1p(ew.div(d, h)))),
+                  ew.sub(_stirling_rest(total), _stirling_rest(h)))
+    return ew.add(ew.lgamma(low), select(long, fall, ew.sub(ew.lgamma(high), ew.lgamma(ew.add(a, b)))))
+
+
+def _stirling_rest(x):
+    """lgamma(x) less (x - 1/2) log x - x + log(2 pi) / 2, for x from 10 up."""
+    inverse = ew.div(1, x)
+    step, out = ew.square(inverse), 0.0
+    for term in reversed((1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)):
+        out = ew.add(ew.mul(step, out), term)
+    return ew.mul(out, inverse)
 
 
 betaln = _binary("betaln", _betaln, "The logarithm of the beta function.")
