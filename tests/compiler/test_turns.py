@@ -147,3 +147,26 @@ def test_all_rows_of_a_large_array_are_shared_out():
     shape = (64, 64, 64, 16)
     found = check(staged(lambda x: [pool_gradient(x, (2, 1), 2)], [shape]), *values([shape]))
     assert found.kernels[0].parallel_extent > 1 and found.kernel_count == 1
+
+
+def stepped(x, y, dims, width):
+    return E.sub(x, E.mul(pool_gradient(y, dims, width), np.float32(0.1)))
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("shape, dims, width", [((4, 8, 12, 32), (2, 1), 2), ((6, 400), (1,), 2), ((402,), (0,), 3), ((5, 12, 66), (2, 1), 3)])
+def test_a_turn_overwrites_what_it_has_read(shape, dims, width, native):
+    """A step of gradient descent writes where its parameters lie, though a turn reads several of their elements."""
+    x, y = values([shape, shape])
+    other = check(staged(lambda x, y: [stepped(x, y, dims, width)], [shape, shape]), x, y, native=native, donated=(0,), rtol=1e-6)
+    same = check(staged(lambda x: [stepped(x, x, dims, width)], [shape]), x, native=native, donated=(0,), rtol=1e-6)
+    assert other.aliases == same.aliases == {0: 0}
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_turn_that_others_read_from_overwrites_nothing(native):
+    """Windows over one another: a turn reads what the one before has written."""
+    step = lambda x: [E.sub(x, sum_of_windows(x, (2,), (3,), AFTER["nothing"]))]
+    assert not check(staged(step, [(401,)]), *values([(401,)]), native=native, donated=(0,), rtol=2e-5).aliases
+    short = lambda x, row: [E.mul(x, L.broadcast_in_dim(row, (300, 3), (1,)))]
+    assert check(staged(short, [(300, 3), (3,)]), *values([(300, 3), (3,)]), native=native, donated=(0,)).aliases == {0: 0}

@@ -43,7 +43,7 @@ from weft.ir.loops import (
     Store,
     Weave,
 )
-from weft.util.record import record
+from weft.util.record import record, replace
 
 TASK_BYTES = 1 << 16           # work of one task, as bytes of memory traffic
 MOST_TASKS = 256
@@ -436,22 +436,27 @@ class Nest:
     # ---- sharing memory
 
     def _in_place(self) -> list[tuple[Var, Var]]:
-        """Outputs that may overwrite an input: every read of the input is of the element about to be written."""
+        """Outputs that may overwrite an input: every read of the input is of an element about to be written."""
         low, pairs = self.low, []
-        accesses: dict[str, list[Access]] = {}
-        for a in self.survey.accesses:
-            accesses.setdefault(a.buf, []).append(a)
+        turns = [(low.outputs, self.survey), *((rest.outputs, Survey(replace(low, outputs=rest.outputs))) for rest in low.rest)]
         last = max((o.level for o in low.outputs), default=0)
         if len({r.level for r in low.reductions}) > 1 and any(o.level >= 0 for o in low.outputs):
             last_pass = max(max(r.level for r in low.reductions), last)
         else:
             last_pass = max([last, *(r.level for r in low.reductions)], default=0)
-        for out in low.outputs if len(low.outputs) == len(self.out_names) else []:
-            if out.combine is not None or out.after or (low.columns and (out.level < 0 or out.level != last_pass)):
+        for var in self.out_names:
+            if any(o.combine is not None or (low.columns and (o.level < 0 or o.level != last_pass)) for o in low.outputs if o.var is var):
                 continue
-            form = low.builder.affine(out.index)
-            for var in low.leaves:
-                alike = var.aval.size == out.var.aval.size and var.aval.dtype.itemsize == out.var.aval.dtype.itemsize
-                if alike and all(a.plain and a.form == form for a in accesses.get(low.names[var], ())):
-                    pairs.append((out.var, var))
+            for leaf in low.leaves:
+                alike = leaf.aval.size == var.aval.size and leaf.aval.dtype.itemsize == var.aval.dtype.itemsize
+                if alike and all(_reads_what_it_writes(survey, low.names[leaf], [o for o in outputs if o.var is var])
+                                 for outputs, survey in turns):
+                    pairs.append((var, leaf))
         return pairs
+
+
+def _reads_what_it_writes(survey: Survey, name: str, outputs: list[Output]) -> bool:
+    """Whether a turn reads no other elements of a buffer than it writes of an output."""
+    forms = [survey.b.affine(o.index) for o in outputs]
+    written = [(form[0], form[1] + k) for o, form in zip(outputs, forms) if form is not None for k in range(1 + len(o.after))]
+    return all(a.plain and a.form in written for a in survey.accesses if a.buf == name)
