@@ -154,7 +154,8 @@ def stepped(x, y, dims, width):
 
 
 @pytest.mark.parametrize("native", [True, False])
-@pytest.mark.parametrize("shape, dims, width", [((4, 8, 12, 32), (2, 1), 2), ((6, 400), (1,), 2), ((402,), (0,), 3), ((5, 12, 66), (2, 1), 3)])
+@pytest.mark.parametrize("shape, dims, width", [
+    ((4, 8, 12, 32), (2, 1), 2), ((6, 400), (1,), 2), ((402,), (0,), 3), ((5, 12, 66), (2, 1), 3)])
 def test_a_turn_overwrites_what_it_has_read(shape, dims, width, native):
     """A step of gradient descent writes where its parameters lie, though a turn reads several of their elements."""
     x, y = values([shape, shape])
