@@ -154,7 +154,9 @@ def tables(kind: str, n: int, inner: int, dtype: np.dtype) -> np.ndarray:
     if kind not in CROSSED:
         return np.concatenate([*parts, np.zeros(1, dtype)])
     size, turns = offsets(kind, n)[-1], _circle(n * inner, dtype)
-    found = np.empty(size + 2 * n * inner + 1, dtype)
+    count = size + 2 * n * inner + 1
+    room = np.empty(count + 64 // dtype.itemsize, dtype)
+    found = room[-room.ctypes.data % 64 // dtype.itemsize:][:count]      # where a program's constants lie: it is not copied
     found[:size], found[-1] = np.concatenate([*parts, found[:0]]), 0
     crossed = found[size:-1].reshape(n, 2, inner)
     crossed[0] = turns[:, :1]
