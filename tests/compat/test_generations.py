@@ -31,6 +31,24 @@ PROGRAMS = {
         x = jax.device_put(jnp.arange(16.).reshape(8, 2), sharding.reshape(4, 2))
         assert len(x.addressable_shards) == 8
     """,
+    "functions of 2021 to 2023": """
+        import numpy as np, jax, jax.numpy as jnp
+        from jax.experimental import enable_x64, disable_x64
+        with enable_x64():
+            assert jnp.arange(2.).dtype == 'float64'
+            with disable_x64():
+                assert jnp.arange(2.).dtype == 'float32'
+        two = jax.devices()[:2]
+        x = jax.device_put_replicated(jnp.arange(3.), two)
+        assert x.shape == (2, 3) and jax.pmap(lambda x: jax.lax.psum(x, 'i'), 'i')(x).tolist() == [[0, 2, 4]] * 2
+        assert jax.device_put_sharded([1., 2.], two).tolist() == [1, 2] and (jax.host_count(), jax.host_id()) == (1, 0)
+        assert jax.tree_multimap(lambda a, b: a + b, (1, 2), (3, 4)) == (4, 6)
+        a = jnp.array([[3, 1], [2, 0]])
+        assert jnp.in1d(a, jnp.array([1, 2])).tolist() == [False, True, True, False] and int(jnp.product(a)) == 0
+        assert jnp.row_stack([a, a]).shape == (4, 2) and bool(jnp.sometrue(a)) and not bool(jnp.alltrue(a))
+        assert jnp.cumproduct(a).tolist() == [3, 3, 6, 0] and float(jnp.trapz(jnp.arange(3.))) == 2 == float(jnp.round_(1.6))
+        assert jax.nn.normalize(a).shape == (2, 2) and jax.scipy.linalg.tril(a).tolist() == [[3, 0], [2, 0]]
+    """,
     "the array switch and the config module": """
         import jax
         from jax.config import config

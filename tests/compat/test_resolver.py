@@ -159,3 +159,10 @@ def test_every_listed_name_resolves_or_says_why(jax):
             if not hasattr(stand_in, name):
                 with pytest.raises(AttributeError, match=rf"weft does not have {module}\.{name} yet"):
                     getattr(stand_in, name)
+
+
+@pytest.mark.parametrize("module", sorted(names.ELSEWHERE))
+def test_what_the_table_points_to_is_there(module):
+    for place in " ".join(names.ELSEWHERE[module].values()).split():
+        home, _, name = place.partition(":")
+        assert hasattr(importlib.import_module(home), name), place

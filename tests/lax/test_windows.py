@@ -149,3 +149,14 @@ def test_a_rule_of_the_computation_is_its_derivative():
     f.defjvp(lambda primals, tangents: (f(*primals), 10.0 * (tangents[0] + tangents[1])))
     grad = weft.grad(lambda x: lax.reduce(x, np.float32(1), f, (0,)))
     np.testing.assert_array_equal(grad(wnp.array([2.0, 3.0])), [100.0, 100.0])
+
+
+@pytest.mark.parametrize("wrap", [lambda x: {"a": x}, lambda x: (x,), lambda x: [{"b": [x]}]])
+def test_reductions_of_trees_of_one_array(wrap):
+    x = RNG.randn(4, 3).astype(np.float32)
+    for op, want in ((wnp.add, x.sum(0)), (lambda a, b: a + b * 1, x.sum(0)), (wnp.maximum, np.maximum(x.max(0), 0))):
+        trees = lambda p, q, op=op: wrap(op(weft.tree.leaves(p)[0], weft.tree.leaves(q)[0]))
+        (got,) = weft.tree.leaves(lax.reduce(wrap(x), wrap(np.float32(0)), trees, (0,)))
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+        (got,) = weft.tree.leaves(lax.reduce_window(wrap(x), wrap(np.float32(0)), trees, (4, 1), (1, 1), "VALID"))
+        np.testing.assert_allclose(got[0], want, rtol=1e-5)

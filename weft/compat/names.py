@@ -19,12 +19,25 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "tree_flatten": "weft.tree_util:tree_flatten",
         "tree_unflatten": "weft.tree_util:tree_unflatten",
         "tree_structure": "weft.tree_util:tree_structure",
+        "tree_multimap": "weft.tree_util:tree_map",
+        "device_put_sharded": "weft.api.arrays:device_put_sharded",
+        "device_put_replicated": "weft.api.arrays:device_put_replicated",
+        "host_count": "weft.runtime.device:process_count",
+        "host_id": "weft.runtime.device:process_index",
         "make_mesh": "weft.sharding:make_mesh",
         "xla_computation": "",
     },
     "jax.numpy": {
         "ndarray": "weft.runtime.array:Array",
         "DeviceArray": "weft.runtime.array:Array",
+        "alltrue": "weft.numpy:all",
+        "cumproduct": "weft.numpy:cumprod",
+        "in1d": "weft.compat.older:in1d",
+        "product": "weft.numpy:prod",
+        "round_": "weft.numpy:round",
+        "row_stack": "weft.numpy:vstack",
+        "sometrue": "weft.numpy:any",
+        "trapz": "weft.numpy:trapezoid",
     },
     "jax.ad_checkpoint": {
         "checkpoint": "weft.api.checkpointing:checkpoint",
@@ -46,15 +59,15 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "ensure_compile_time_eval": "weft.api.arrays:ensure_compile_time_eval",
     },
     "jax.custom_batching": {
-        "custom_vmap": "weft.api.arrays:custom_vmap",
-        "sequential_vmap": "weft.api.arrays:sequential_vmap",
+        "custom_vmap": "",
+        "sequential_vmap": "",
     },
     "jax.custom_derivatives": {
         "closure_convert": "weft.api.arrays:closure_convert",
         "custom_gradient": "weft.api.autodiff:custom_gradient",
         "custom_jvp": "weft.control.custom_rules:custom_jvp",
         "custom_vjp": "weft.control.custom_rules:custom_vjp",
-        "linear_call": "weft.api.arrays:linear_call",
+        "linear_call": "",
     },
     "jax.dlpack": {
         "from_dlpack": "weft.numpy:from_dlpack",
@@ -66,14 +79,13 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "TracerBoolConversionError": "weft.util.errors:TracerBoolConversionError",
         "TracerIntegerConversionError": "weft.util.errors:TracerIntegerConversionError",
         "UnexpectedTracerError": "weft.util.errors:UnexpectedTracerError",
-        "JaxRuntimeError": "weft.util.errors:JaxRuntimeError",
         "KeyReuseError": "weft.util.errors:KeyReuseError",
     },
     "jax.experimental": {
         "PartitionSpec": "weft.sharding:PartitionSpec",
         "io_callback": "weft.api.callbacks:io_callback",
-        "enable_x64": "weft.api.arrays:enable_x64",
-        "disable_x64": "",
+        "enable_x64": "weft.util.config:enable_x64",
+        "disable_x64": "weft.compat.older:disable_x64",
     },
     "jax.experimental.maps": {
         "Mesh": "weft.sharding:Mesh",
@@ -110,11 +122,18 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     "jax.lib.xla_bridge": {
         "get_backend": "",
     },
+    "jax.nn": {
+        "normalize": "weft.nn:standardize",
+    },
     "jax.ops": {
         "segment_max": "weft.segment_ops:segment_max",
         "segment_min": "weft.segment_ops:segment_min",
         "segment_prod": "weft.segment_ops:segment_prod",
         "segment_sum": "weft.segment_ops:segment_sum",
+    },
+    "jax.scipy.linalg": {
+        "tril": "weft.numpy:tril",
+        "triu": "weft.numpy:triu",
     },
     "jax.sharding": {
         "PositionalSharding": "weft.sharding:PositionalSharding",

@@ -1,4 +1,4 @@
-"""Functions of older JAX generations whose calling convention changed since."""
+"""Functions of older JAX generations that are gone, or whose calling convention changed since."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -7,6 +7,16 @@ import weft
 from weft.api.jit import replicated_where_none
 
 UNSPECIFIED = object()
+
+
+def disable_x64() -> Any:
+    """A block in which 64-bit dtypes are cut to 32 bits."""
+    return weft.enable_x64(False)
+
+
+def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> Any:
+    """`weft.numpy.isin` of the flattened array."""
+    return weft.numpy.isin(weft.numpy.ravel(ar1), ar2, assume_unique=assume_unique, invert=invert)
 
 
 def pjit(

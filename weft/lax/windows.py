@@ -60,21 +60,24 @@ def reduce_by(operands: Any, init_values: Any, computation: Callable, dimensions
     flat = [_array(x) for x in flat]
     inits = [match_dtypes(x, i)[1] for x, i in zip(flat, inits)]
     dims = tuple(sorted(canonical_dims("reduce", dimensions, flat[0].ndim)))
-    name = monoid(computation, flat[0].dtype) if len(flat) == 1 else None
+    of_scalars = _of_scalars(computation, structure)
+    name = monoid(lambda x, y: of_scalars([x], [y]), flat[0].dtype) if len(flat) == 1 else None
     if name is not None:
         return tree.tree_unflatten(structure, [_COMBINE[name](_REDUCE[name](flat[0], dims), inits[0])])
-    combine = _elementwise(computation, structure)
+    combine = _elementwise(of_scalars)
     for d in reversed(dims):
         flat = _halved(flat, inits, combine, d)
     wide = [layout.broadcast_in_dim(i, tuple(x.shape), ()) for i, x in zip(inits, flat)]
     return tree.tree_unflatten(structure, combine(wide, flat))
 
 
-def _elementwise(computation: Callable, structure) -> Callable:
-    """`computation` of scalars on lists of arrays of one shape."""
-    def of_scalars(xs, ys):
-        return tree.tree_leaves(computation(tree.tree_unflatten(structure, xs), tree.tree_unflatten(structure, ys)))
+def _of_scalars(computation: Callable, structure) -> Callable:
+    """`computation` of two trees of scalars on the lists of their leaves."""
+    return lambda xs, ys: tree.tree_leaves(computation(tree.tree_unflatten(structure, xs), tree.tree_unflatten(structure, ys)))
 
+
+def _elementwise(of_scalars: Callable) -> Callable:
+    """A function of lists of scalars on lists of arrays of one shape."""
     def combine(xs, ys):
         shape = tuple(xs[0].shape)
         flat = [[layout.reshape(v, (math.prod(shape),)) for v in side] for side in (xs, ys)]
@@ -154,10 +157,10 @@ def reduce_window(operand: Any, init_value: Any, computation: Callable, window_d
     sizes = [(k - 1) * d + 1 for k, d in zip(window, spread)]
     # a named padding is that of the operand before its dilation, as the peer has it
     pads = padtype_to_pads(flat[0].shape, sizes, strides, padding) if isinstance(padding, str) else list(padding)
-    name = monoid(computation, flat[0].dtype) if len(flat) == 1 else None
+    name = monoid(lambda x, y: _of_scalars(computation, structure)([x], [y]), flat[0].dtype) if len(flat) == 1 else None
     picks = name in ("max", "min") and dtypes.issubdtype(flat[0].dtype, np.floating)
     one = _chosen(name) if name is not None and picks else _COMBINE.get(name or "")
-    combine = (lambda xs, ys: [one(xs[0], ys[0])]) if one is not None else _elementwise(computation, structure)
+    combine = (lambda xs, ys: [one(xs[0], ys[0])]) if one is not None else _elementwise(_of_scalars(computation, structure))
     config = [(lo, hi, d - 1) for (lo, hi), d in zip(pads, base)]
     neutral = _is_neutral(name, inits[0], flat[0].dtype)
     bordered = lambda xs, dims: [slicing.pad(x, i, [c if d in dims else (0, 0, 0) for d, c in enumerate(config)])
