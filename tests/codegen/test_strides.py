@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import sys
@@ -79,6 +80,18 @@ def test_windows_are_not_gathered_where_loops_end(told, roots):
     kernel = windows_kernel("f32", 2, [0, 1, 2], 91, told, roots)
     code = llvm.module_ir([(kernel, "k")], target.current())
     assert "masked.load" in code and "gather" not in code
+
+
+@pytest.mark.parametrize("type_", ["f16", "bf16"])
+def test_halves_of_windows_where_functions_are_called(type_):
+    """Eight lanes of 16 bits are put together in code that does little beside calls: LLVM must not take that as it is."""
+    at = [Op("add", (Op("mul", (Index("i"), Const(3, "i64")), "i64"), Const(t, "i64")), "i64") for t in range(5)]
+    x, *others = [Op(f, (Op("cast", (Load("x", place, type_),), "f32"),), "f32") for place in at for f in ("sin", "cos")]
+    value = functools.reduce(lambda value, other: Op("add", (value, other), "f32"), others, x)
+    for n in (6, 7, 14):
+        kernel = Kernel((Buf("x", type_, 3 * n + 2), Buf("y", "f32", n, "out")), (For("i", n, (Store("y", Index("i"), value),), "vector"),))
+        x = np.linspace(-3, 3, 3 * n + 2).astype(random_array(np.random.default_rng(0), type_, 1).dtype)
+        check(kernel, x, np.zeros(n, np.float32), rtol=1e-5)
 
 
 @pytest.mark.skipif(target.current().vector_bytes != 64, reason="counts loads of 16 lanes")

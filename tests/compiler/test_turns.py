@@ -92,7 +92,7 @@ AFTER = {"nothing": lambda x: x, "one more": lambda x: E.exp(x), "the other way"
 @pytest.mark.parametrize("shape, steps, reach", [
     ((67,), (2,), (5,)), ((200,), (3,), (4,)), ((101,), (2,), (2,)), ((70,), (4,), (9,)), ((70,), (1,), (3,)),
     ((7, 67), (2, 2), (3, 3)), ((6, 40), (1, 2), (1, 3)), ((7, 40), (3, 1), (4, 2)), ((5, 9, 35), (2, 2, 1), (3, 2, 1)),
-    ((3, 7, 67), (1, 2, 2), (1, 3, 2)), ((2, 5, 5, 33), (1, 3, 2, 2), (1, 3, 3, 2)),
+    ((3, 7, 67), (1, 2, 2), (1, 3, 2)), ((2, 5, 5, 33), (1, 3, 2, 2), (1, 2, 2, 2)),
 ])
 def test_windows_that_lie_over_one_another(shape, steps, reach, after, native):
     x = values([shape])[0]
@@ -129,6 +129,30 @@ def test_lanes_go_along_another_dim_than_turns():
     parts = lambda x: [L.transpose(E.add(S.pad(E.exp(x), np.float32(0), [(6, 7, 1), (2, 0, 0)]),
                                        S.pad(E.sin(x), np.float32(0), [(3, 10, 1), (2, 0, 0)])), (1, 0))]
     check(staged(parts, [(20, 14)]), *values([(20, 14)]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dims", [(2,), (0, 1), (0, 1, 2)])
+def test_sums_read_what_turns_have_stored(dims):
+    """A kernel that goes over rows computes in no turns: it would compute the windows once more for each element."""
+    shape = (6, 12, 40)
+    found = check(staged(lambda x: [R.reduce_sum(pool_gradient(x, (2, 1), 2), dims)], [shape]), *values([shape]), rtol=1e-4)
+    assert "weave" in print_kernel(found.kernels[0]) and found.kernel_count == 2
+
+
+def test_what_goes_over_rows_reads_what_turns_have_stored():
+    shape = (6, 12, 40)
+    norm = lambda x: [(lambda r, s: E.mul(r, L.broadcast_in_dim(s, shape, (0, 1))))(pool_gradient(x, (2, 1), 2), R.reduce_sum(x, (2,)))]
+    found = check(staged(norm, [shape]), *values([shape]), rtol=1e-4)
+    assert "weave" in print_kernel(found.kernels[0])
+
+
+@pytest.mark.parametrize("dims, width", [((2, 1), 5), ((1, 2), 8), ((0, 1, 2), 3), ((2,), 12)])
+def test_wide_windows_are_stored_in_parts(dims, width):
+    """Code of a turn grows as the window does: LLVM took 28 s for one of 8 x 8."""
+    shape = (15, 40, 48)
+    shape = tuple([n // width * width for n in shape])
+    found = check(staged(lambda x: [pool_gradient(x, dims, width)], [shape]), *values([shape]))
+    assert found.kernel_count > 1 and max([len(print_kernel(kernel)) for kernel in found.kernels]) < 40_000
 
 
 @pytest.mark.parametrize("columns", [*range(16, 34), 63, 64, 65, 70])

@@ -110,7 +110,9 @@ class KernelEmitter(Expressions):
             self.b.line("call void @llvm.x86.sse.sfence()")
         self.b.line("ret void")
         lines = "\n".join(self.b.scopes[0].lines)
-        plain = " optnone noinline" if self.outlined and mostly_calls(self.kernel.body, self.outlined) else ""
+        # unoptimized, LLVM fails on shuffles of eight lanes of 16 bits: "Value is not an N-bit unsigned value"
+        halves = any(f"shufflevector <8 x {type_}>" in lines for type_ in ("half", "i16"))
+        plain = " optnone noinline" if self.outlined and not halves and mostly_calls(self.kernel.body, self.outlined) else ""
         return f"define void @{self.symbol}(ptr %ctx, i64 %task, i64 %worker){plain} #0 {{\nentry:\n{lines}\n}}"
 
     def _bind_buffers(self) -> None:

@@ -20,7 +20,7 @@ _IN_KERNELS = frozenset({"pull", "reduce", "scan", "scatter", "contract", "sort"
 _kinds: dict[object, str] = {}
 MOST_APART = 16            # rows of a turn that kernels compute one beside the other, of which each element
 MOST_BESIDE = 8            # is a row of so many at most,
-NARROWEST, FEWEST_TURNS = 12, 4        # and there are so many of them in a row at least, or turns of elements that follow one another
+NARROWEST, FEWEST_TURNS = 16, 4        # and there are so many of them in a row at least, or turns of elements that follow one another
 LONG = 1 << 20             # bytes of results from which the guards cost more than the code of several loops takes to compile
 MOST_PLACES, PLAIN = 8, 64     # of a loop: places where it is cut, and elements of the mean piece
 

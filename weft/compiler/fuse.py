@@ -21,6 +21,7 @@ from weft.compiler.classify import MOST_APART, View, cost, is_dense, joins_rows,
 from weft.compiler.contexts import SMALL_DOMAIN, Context, is_trailing, keeps_order, may_follow, reduced_dims, rides
 from weft.compiler.groups import Group, groups_of
 from weft.compiler.sweep import Sweep, sweep_of, unfolded
+from weft.compiler.windows import WIDEST_WINDOW, windows
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.ir.rewrite import params_key
 
@@ -29,7 +30,7 @@ FOLDED = "folded"          # the same number of elements in another shape,
 SWEPT = "swept"            # or is a sum over the rows
 EXPENSIVE = 12             # price from which a value that is used twice is worth a buffer
 MOST_SPREAD = 256          # price up to which what is padded between its elements is computed where it is read,
-MOST_TURN = 2048           # and of all that is added up so
+MOST_TURN = 512            # and of all that is added up so
 MOST_JOINED = 20           # price up to which a part of a row that loops go over part by part is computed where it is read
 LONGEST_CHAIN = 48         # equations inlined into one another
 FEWEST_COLUMNS = 16        # from which what is computed once a row costs little
@@ -66,6 +67,7 @@ class Graph:
                     self.uses[atom] = self.uses.get(atom, 0) + 1
         self.wanted = _wanted(jaxpr)
         self.reduced = _reduced(jaxpr)
+        self.windows = windows(jaxpr)
         for number, eqn in enumerate(jaxpr.eqns):
             self._visit(eqn, number)
         for atom in jaxpr.outvars:
@@ -104,6 +106,7 @@ class Graph:
         view = view_of(eqn)
         same_kind = eqn.primitive.kind == "elementwise" or (
             eqn.primitive.kind == "random" and all(a.aval.shape in (shape, ()) for a in eqn.invars))
+        in_rows = any(type(atom) is not Literal and atom in self.context for atom in eqn.invars)
         for atom in eqn.invars:
             if type(atom) is Literal:
                 continue
@@ -121,7 +124,7 @@ class Graph:
                     context, tags = its_context, its_tags
             elif inline:
                 inline = self._worth_inlining(eqn, atom, view, same_kind)
-            if inline and spread + self.spread.get(atom, 0) <= MOST_TURN:
+            if inline and spread + self.spread.get(atom, 0) <= MOST_TURN and not (in_rows and self._in_turns(atom)):
                 depth = max(depth, self.depth[atom])
                 price += self.price[atom]
                 reprice += self.reprice[atom]
@@ -212,7 +215,8 @@ class Graph:
             inner, extent = next(((s, n) for s, n in zip(reversed(view.strides), reversed(out.shape)) if n > 1), (0, 1))
             return not expensive or size == 1 or out.size <= size or (inner == 0 and extent >= FEWEST_COLUMNS)
         apart = rows_apart(eqn)
-        if apart > 1 and atom not in self.needed and self._distinct(atom) < MOST_SPREAD:
+        if apart > 1 and atom not in self.needed and self.windows[eqn.outvars[0]] <= WIDEST_WINDOW \
+                and self.spread.get(atom, 0) + self._distinct(atom) <= MOST_SPREAD:
             return apart * self.turn.get(atom, 1) <= MOST_APART
         if joins_rows(eqn) and atom not in self.needed and eqn.outvars[0] not in self.reduced and self._distinct(atom) < MOST_JOINED:
             return True
@@ -222,9 +226,9 @@ class Graph:
         return True
 
     def _distinct(self, atom: Atom) -> int:
-        """The price of a value where everything is computed once, up to `MOST_SPREAD`."""
-        total, seen, stack = 0, {atom}, [atom]
-        while stack and total < MOST_SPREAD:
+        """The price of a value where everything is computed once, as far as it is above `MOST_SPREAD` only roughly."""
+        total, seen, stack = 0, {atom}, [atom] if atom not in self.needed else []
+        while stack and total <= MOST_SPREAD:
             eqn = self.producer.get(stack.pop())
             if eqn is not None:
                 total += cost(eqn)
@@ -232,6 +236,10 @@ class Graph:
                 seen.update(fresh)
                 stack += fresh
         return total
+
+    def _in_turns(self, atom: Atom) -> bool:
+        """Whether a value is computed in turns, and costs much in a kernel that goes over rows."""
+        return self.spread.get(atom, 0) >= EXPENSIVE
 
     def _reduce(self, eqn: Eqn) -> None:
         (atom,), out = eqn.invars, eqn.outvars[0]
@@ -250,7 +258,7 @@ class Graph:
         depth, price, chain = 0, 20, 1
         if self.computed(atom):
             theirs = self.context.get(atom)
-            inline = self.chain[atom] < LONGEST_CHAIN and (
+            inline = self.chain[atom] < LONGEST_CHAIN and not self._in_turns(atom) and (
                 theirs is None or (theirs == context and self.tags[atom] == FULL))
             if theirs is None and not is_trailing(shape, axes) and atom.aval.size > SMALL_DOMAIN and any(
                     v in kept for v in (atom, unfolded(atom, self.producer[atom])) for kept in (self.wanted, self.needed, self.roots)):
