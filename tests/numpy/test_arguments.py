@@ -87,13 +87,14 @@ def test_operands_of_several_types_promote():
 def test_shapes_at_the_edge():
     assert wnp.argwhere(wnp.float32(3)).shape == (1, 0) and wnp.argwhere(wnp.float32(0)).shape == (0, 0)
     assert wnp.poly(np.zeros(0)).shape == ()
+    assert wnp.diff(np.arange(3), n=0, append=0).shape == (3,)
     x = np.float32([[1, 2, 4]])
     assert wnp.cov(x, rowvar=False).shape == (3, 3) and wnp.cov(x[0], rowvar=False).shape == ()
     np.testing.assert_allclose(wnp.cov(x.T, x.T * 2, rowvar=False), np.cov(x.T, x.T * 2, rowvar=False))
 
 
 @pytest.mark.parametrize("call", [
-    lambda x: wnp.rot90(x, 1, (0, -2)), lambda x: wnp.cov(x[None]), lambda x: wnp.tril_indices_from(x[0]),
+    lambda x: wnp.diff(x, n=-1), lambda x: wnp.rot90(x, 1, (0, -2)), lambda x: wnp.cov(x[None]), lambda x: wnp.tril_indices_from(x[0]),
     lambda x: wnp.triu_indices_from(x[None]), lambda x: wnp.gradient(x[0, :2], wnp.arange(5.0)),
     lambda x: wnp.compress(wnp.array([0, 0, 0, 1]), x[0]),
 ])
@@ -109,3 +110,12 @@ def test_arguments_that_cannot_be_meant(call):
 def test_contracted_indices_of_size_one_broadcast(subscripts, shapes):
     operands = [np.random.default_rng(i).normal(size=s).astype(np.float32) for i, s in enumerate(shapes)]
     np.testing.assert_allclose(wnp.einsum(subscripts, *operands), np.einsum(subscripts, *operands), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["linspace", "logspace", "geomspace"])
+@pytest.mark.parametrize("num", [0, 1, 3])
+@pytest.mark.parametrize("axis", [0, 1, -1, -2])
+def test_spaces_along_an_axis(name, num, axis):
+    start, stop = np.float32([[1, 2, 3]]), np.float32([[4], [3]])
+    want = getattr(np, name)(start, stop, num, axis=axis)
+    np.testing.assert_allclose(getattr(wnp, name)(start, stop, num, axis=axis), want, rtol=1e-4)

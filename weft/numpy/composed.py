@@ -86,6 +86,10 @@ def _convolve(a, v, mode: str, flip: bool, precision, preferred):
 def diff(a, n: int = 1, axis: int = -1, prepend=None, append=None):
     """Differences of neighbours along `axis`, `n` times."""
     a = array_of("diff", a)
+    if n < 0:
+        raise ValueError(f"diff: order must be non-negative but got {n}.")
+    if n == 0:
+        return a
     axis = canonical_axis(axis, a.ndim, "diff")
     shape = tuple(1 if d == axis else k for d, k in enumerate(a.shape))
     for extra, first in ((prepend, True), (append, False)):
@@ -154,8 +158,9 @@ def _last(d: int) -> tuple:
 def interp(x, xp, fp, left=None, right=None, period=None):
     """Piecewise linear interpolation of the points (xp, fp) at `x`; beyond them `left` and `right`, or periodic."""
     from weft.numpy.sorting import argsort, searchsorted
-    x, xp = [concrete(v) for v in promote_dtypes_inexact(value(x), value(xp))]
     fp = concrete(promote_dtypes_inexact(value(fp))[0])      # it may be complex
+    x, xp = [cast(v, dtypes.to_real_dtype(dtypes.result_type(v, fp))) for v in
+             [concrete(v) for v in promote_dtypes_inexact(value(x), value(xp))]]
     if xp.ndim != 1 or fp.ndim != 1 or xp.shape != fp.shape:
         raise ValueError("interp: xp and fp must be one-dimensional arrays of equal size")
     if period is not None:

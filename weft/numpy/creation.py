@@ -309,11 +309,11 @@ def logspace(start, stop, num: int = 50, endpoint: bool = True, base: float = 10
 
 def geomspace(start, stop, num: int = 50, endpoint: bool = True, dtype=None, axis: int = 0):
     """`num` values from start to stop in geometric progression."""
-    from weft.numpy import ufuncs as uf
+    from weft.numpy import manipulation as mp, ufuncs as uf
     want = dtype if dtype is not None else dtypes.to_inexact_dtype(dtypes.result_type(start, stop))
     sign = uf.sign(concrete(start))
     out = uf.exp(linspace(uf.log(uf.divide(start, sign)), uf.log(uf.divide(stop, sign)), num, endpoint, axis=0))
-    return cast(uf.multiply(out, sign), dtypes.check_dtype(want, "geomspace"))
+    return mp.moveaxis(cast(uf.multiply(out, sign), dtypes.check_dtype(want, "geomspace")), 0, axis)
 
 
 def eye(N: int, M: int | None = None, k: int = 0, dtype=None, *, device=None):
