@@ -134,11 +134,11 @@ def optimized(thunk: Callable) -> object:
 
 
 def near(shape: Sequence[int]) -> tuple[int, ...]:
-    """A shape like this one, of at most 65536 elements: inner dims keep up to 256, the ones outside of them get what is left."""
+    """A shape like this one, of at most 65536 elements: dims keep up to 256, inner ones first; a long row alone has all of them."""
+    side = SIDE * SIDE if len(shape) == 1 and shape[0] > SIDE * SIDE else SIDE
     found: list[int] = []
     for n in reversed(shape):
-        left = SIDE * SIDE // math.prod(found)
-        found.insert(0, max(1, min(n, left, SIDE if len(shape) > 1 else left)))
+        found.insert(0, max(1, min(n, side, SIDE * SIDE // math.prod(found))))
     return tuple(found)
 
 
