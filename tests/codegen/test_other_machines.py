@@ -61,6 +61,10 @@ programs = {
     "loop": lambda x: lax.fori_loop(0, 5, lambda i, c: wnp.sin(c) + i, x),
     "while": lambda x: lax.while_loop(lambda c: c.sum() < 5, lambda c: c * 2, x),
     "gradient": weft.grad(lambda x: weft.nn.softmax(wnp.tanh(x @ x.T)).sum()),
+    "turns": weft.grad(lambda x: (lax.reduce_window(x, -np.inf, lax.max, (3, 3), (2, 2), "SAME") ** 2).sum()),
+    "turns of long rows": weft.grad(lambda x: (lax.reduce_window(x.reshape(-1), -np.inf, lax.max, (5,), (2,), "VALID") ** 2).sum()),
+    "steps in halves": weft.grad(lambda x: wnp.sin(x.astype(wnp.bfloat16)[:, 1::3]).sum().astype(np.float32)),
+    "elements side by side": lambda x: wnp.stack([x[:, ::2] * 2, x[:, 1::2] - 1], -1),
     "several devices": lambda x: weft.lax.with_sharding_constraint(x * 2, weft.sharding.PartitionSpec("i")).sum(0),
 }
 with weft.make_mesh((2,), ("i",)):
