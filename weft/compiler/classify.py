@@ -176,8 +176,8 @@ def rows_apart(eqn: Eqn) -> int:
 
 def joins_rows(eqn: Eqn) -> bool:
     """Whether it puts long parts into rows: loops over these are cut where parts begin and end, so that each element computes its own."""
-    out, name = eqn.outvars[0].aval, eqn.primitive.name
-    if name not in ("concatenate", "pad") or out.nbytes < LONG:
+    name = eqn.primitive.name
+    if name not in ("concatenate", "pad") or (out := eqn.outvars[0].aval).nbytes < LONG:
         return False
     if name == "concatenate":
         d, parts = eqn.params["dimension"], eqn.invars

@@ -469,8 +469,11 @@ def _wanted(jaxpr: Jaxpr) -> set[Var]:
 
 
 def _reduced(jaxpr: Jaxpr) -> set[Var]:
-    """Values of which sums, or other reductions, are made: passes over their rows, which are not cut into parts."""
+    """Values of which sums, or other reductions, are made: passes over their rows, which are not cut into parts. Nobody asks where
+    no rows are joined."""
     reduced: set[Var] = set()
+    if not any(map(joins_rows, jaxpr.eqns)):
+        return reduced
     for eqn in reversed(jaxpr.eqns):
         how = treatment(eqn)
         if how == "reduce" or (how == "pull" and not reduced.isdisjoint(eqn.outvars)):

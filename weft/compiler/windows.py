@@ -14,6 +14,8 @@ WIDEST_WINDOW = 18         # of which turns are computed
 
 def windows(jaxpr: Jaxpr) -> dict[Var, int]:
     """The size of the window to which each value belongs, by value."""
+    if not any(inner for eqn in jaxpr.eqns if eqn.primitive.name == "pad" for _, _, inner in eqn.params["padding_config"]):
+        return {}
     whole: dict[Var, Var] = {}                   # what is made of a value, up to where that is padded,
     around: dict[Var, Var] = {}                  # and of which that becomes a part
     counts: dict[Var, int] = {}
