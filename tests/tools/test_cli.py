@@ -41,11 +41,64 @@ def script(tmp_path):
         ("run s.py --dev 4", None, "s.py", ["--dev", "4"]),
         ("run s.py a -- --devices 4", None, "s.py", ["a", "--devices", "4"]),
         ("run s.py -- a -- b", None, "s.py", ["a", "--", "b"]),
+        ("run -- s.py --devices 4", None, "s.py", ["--devices", "4"]),
+        ("run --devices 4 -- s.py -- a", 4, "s.py", ["--", "a"]),
+        ("run s.py -- --html page.html", None, "s.py", ["--html", "page.html"]),
+        ("run s.py a -m b --devices 4 --version", 4, "s.py", ["a", "-m", "b", "--version"]),
+        ("run -m pack.part -m b", None, "pack.part", ["-m", "b"]),
     ],
 )
 def test_words_go_where_they_belong(line, devices, program, arguments):
     options = parse(line.split())
     assert (options.devices, options.program, options.arguments) == (devices, program, arguments)
+
+
+@pytest.mark.parametrize(
+    ("line", "html", "devices", "arguments"),
+    [
+        ("explain s.py", None, None, []),
+        ("explain --html p.html s.py a", "p.html", None, ["a"]),
+        ("explain s.py a --html p.html b", "p.html", None, ["a", "b"]),
+        ("explain s.py --html=p.html --devices 2 --epochs 3", "p.html", 2, ["--epochs", "3"]),
+        ("explain --html p.html s.py --html q.html", "q.html", None, []),
+        ("explain --html p.html s.py -- --html q.html", "p.html", None, ["--html", "q.html"]),
+        ("explain -m s.py --htm p.html", None, None, ["--htm", "p.html"]),
+    ],
+)
+def test_explain_writes_its_page_wherever_the_option_stands(line, html, devices, arguments):
+    options = parse(line.split())
+    assert (options.program, options.html, options.devices, options.arguments) == ("s.py", html, devices, arguments)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("run s.py --html page.html", "weft run: error: --html is an option of 'weft explain'; if the program has one of this name"),
+        ("run s.py --html", "--html is an option of 'weft explain'"),
+        ("run --html page.html s.py", "--html is an option of 'weft explain'"),
+        ("run s.py --devices", "argument --devices: expected one argument"),
+        ("explain s.py --html", "weft explain: error: argument --html: expected one argument"),
+        ("explain s.py --devices none", "from 1 to 512, got 'none'"),
+        ("run --fast s.py", "unrecognized arguments: --fast"),
+        ("run --dev=4 s.py", "unrecognized arguments: --dev=4"),
+        ("run --devices 4", "the following arguments are required: PROGRAM"),
+        ("info --devices 4", "unrecognized arguments: --devices 4"),
+        ("--devices 4 run s.py", "weft: error: "),
+    ],
+)
+def test_what_is_not_understood_is_refused(line, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        parse(line.split())
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run", "explain"])
+def test_help_says_which_options_may_follow_the_program(command, capsys):
+    with pytest.raises(SystemExit):
+        parse([command, "--help"])
+    told = capsys.readouterr().out
+    assert "may also follow PROGRAM" in told and "--devices N" in told and ("--html FILE" in told) == (command == "explain")
 
 
 @pytest.mark.parametrize("count", ["0", "513", "eight", "-1"])
@@ -125,7 +178,7 @@ def test_a_module_runs_as_python_dash_m_would(tmp_path, script):
 def test_a_missing_script_is_said_in_a_line(tmp_path):
     done = weft_command("run", "nowhere.py", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == "weft run: cannot read 'nowhere.py': No such file or directory\n"
+    assert done.stderr == "weft: cannot read 'nowhere.py': No such file or directory\n"
 
 
 def test_version_and_info(tmp_path):

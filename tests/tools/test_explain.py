@@ -1,5 +1,6 @@
 """`weft.explain`: causes and remedies, loops, shard_map, assertions, the page and the command."""
 
+import html
 import os
 import re
 import subprocess
@@ -34,19 +35,19 @@ def constrained(mesh, *spec):
 #: what is asked -> function of the mesh that gives a function and its arguments; kind, cause, and words of the remedy
 CASES = {
     "an operand that lies otherwise": (lambda m: (lambda x, y: x + y, [placed(m, (8, 8), "data"), placed(m, (8, 8), None, "data")]),
-                                       "all_to_all", "operand", r"Pass [xy] laid out as P\("),
+                                       "all_to_all", "operand", r"Give [xy] the sharding P\("),
     "a sum over a split dim": (lambda m: (lambda x, w: x @ w, [placed(m, (8, 16), None, "model"), placed(m, (16, 4), "model")]),
-                               "psum", "sum", "reduce_scatter of half the bytes"),
+                               "psum", "sum", "a reduce_scatter sends half the bytes"),
     "a maximum": (lambda m: (lambda x: x.max(0), [placed(m, (8, 16), "data")]), "pmax", "reduction", "Split another dim"),
     "a prefix sum": (lambda m: (lambda x: wnp.cumsum(x, 0), [placed(m, (8, 16), "data")]), "all_gather", "along", "cumsum"),
     "neighbours": (lambda m: (lambda x: wnp.roll(x, 1, 0), [placed(m, (8, 16), "data")]), "ppermute", "edges", "Split another dim"),
     "a constraint": (lambda m: (constrained(m, None, "data"), [placed(m, (8, 8), "data")]),
                      "all_to_all", "constraint", r"Ask for P\('data'\)"),
     "a result": (lambda m: (weft.jit(lambda x: x, out_shardings=NamedSharding(m, P(None, "data"))), [placed(m, (8, 8), "data")]),
-                 "all_to_all", "output", r"P\('data'\), in out_shardings"),
+                 "all_to_all", "output", r"P\('data'\), .* in out_shardings"),
     "what shard_map takes": (lambda m: (weft.shard_map(lambda x: x, mesh=m, in_specs=P("model"), out_specs=P("model")),
                                         [placed(m, (8, 8), None, "model")]),
-                             "all_to_all", "enters", r"Pass (x|args\[0\]) laid out as P\('model'\)"),
+                             "all_to_all", "enters", r"Give (x|args\[0\]) the sharding P\('model'\)"),
     "what shard_map asks for": (lambda m: (weft.shard_map(lambda x: lax.psum(x, "data"), mesh=m, in_specs=P("data"), out_specs=P()),
                                            [placed(m, (8, 8), "data")]), "psum", "asked", "^$"),
 }
@@ -165,25 +166,50 @@ def test_one_device_has_a_page_too():
     assert "It runs on one device" in text and "0 collectives, 0 B" in text
 
 
+def test_arguments_go_by_their_key_paths(mesh):
+    def f(params, *xs, scale):
+        return (xs[0] + xs[1]) * params["layers"][0]["up"] * scale
+    params = {"layers": [{"down": np.ones(3), "up": placed(mesh, (8, 8), None, "data")}]}
+    told = weft.explain(f, params, placed(mesh, (8, 8), "data"), placed(mesh, (8, 8), None, "data"), scale=placed(mesh, (8, 8)))
+    moved = [r for r in told.collectives if r.argument]
+    assert moved and {r.argument for r in moved} <= {"params['layers'][0]['up']", "xs[0]", "xs[1]"}
+    assert all(r.suggestion.startswith(f"Give {r.argument} the sharding P(") for r in moved)
+    page = html.unescape(told.to_html())
+    for name in ("params['layers'][0]['down']", "params['layers'][0]['up']", "xs[0]", "xs[1]", "scale"):
+        assert f">{name}</td>" in page
+    assert f"{moved[0].argument}: P(" in page and f"layout   {moved[0].argument}: P(" in str(told)
+    assert "argument 0" not in page + str(told)
+
+
+def test_closed_over_arrays_are_named_as_such(mesh):
+    y = placed(mesh, (8, 8), None, "data")
+    (r,) = weft.explain(lambda x: x + y, placed(mesh, (8, 8), "data")).collectives
+    assert r.argument in ("x", "a closed-over array") and r.suggestion.startswith(f"Give {r.argument} the sharding")
+
+
 PROGRAM = """
 import jax, numpy as np, sys
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 mesh = Mesh(np.array(jax.devices()), ("i",))
-x = jax.device_put(np.ones((8, 4), np.float32), NamedSharding(mesh, P("i")))
-print("sum", jax.jit(lambda x: x.sum(0))(x)[0])
+put = lambda shape, *spec: jax.device_put(np.ones(shape, np.float32), NamedSharding(mesh, P(*spec)))
+print("sum", jax.jit(lambda x: x.sum(0))(put((8, 4), "i"))[0], sys.argv[1:])
+jax.jit(lambda params, x: params["up"] + x)({"down": put((8,)), "up": put((8, 8), None, "i")}, put((8, 8), "i"))
 sys.exit(3)
 """
 
 
-def test_the_command_runs_a_program_and_explains_it(tmp_path):
+@pytest.mark.parametrize("line", ["--html page.html --devices 8 program.py -a", "program.py -a --devices 8 --html page.html"])
+def test_the_command_runs_a_program_and_explains_it(tmp_path, line):
     (tmp_path / "program.py").write_text(PROGRAM)
     environment = os.environ | {"PYTHONPATH": str(Path(weft.__file__).parents[1])}
-    command = [sys.executable, "-m", "weft", "explain", "--html", "page.html", "program.py", "--devices", "8"]
+    command = [sys.executable, "-m", "weft", "explain", *line.split()]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 3, done.stderr
-    assert done.stdout.startswith("sum 8.0") and "psum over i  28 B" in done.stdout and "program.py:6" in done.stdout
-    assert re.search(r"\d+ programs were compiled, 1 of them communicate", done.stdout)
-    assert "psum over i" in (tmp_path / "page.html").read_text()
+    assert done.stdout.startswith("sum 8.0 ['-a']") and "psum over i  28 B" in done.stdout and "program.py:6" in done.stdout
+    assert re.search(r"\d+ programs were compiled, 2 of them communicate", done.stdout)
+    page = html.unescape((tmp_path / "page.html").read_text())
+    assert "psum over i" in page and ">params['down']<" in page and ">params['up']<" in page
+    assert "argument 0" not in page + done.stdout
 
 
 def test_sums_that_a_program_of_one_device_asks_for_travel_together(mesh):

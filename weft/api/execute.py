@@ -174,6 +174,7 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=()
     executable = programs.executable_of(program, specs, out_shardings, aliasing, name or jaxpr.name or "program", assignment)
     executable.check, executable.donated = check, tuple(donated)
     executable.const_inputs = const_arrays(jaxpr)
+    executable.arg_names = (*["a closed-over array"] * n_consts, *(arg_names or [f"argument {i}" for i in range(len(specs) - n_consts)]))
     return executable
 
 

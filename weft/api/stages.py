@@ -199,7 +199,7 @@ class Compiled:
     @property
     def arg_names(self) -> tuple[str, ...]:
         """What the inputs of the program are called: constants, which come first, and the leaves of arguments."""
-        return ("a constant",) * len(self._consts) + tuple(self._lowered._traced._program.arg_names)
+        return self._executable.arg_names
 
     @property
     def input_shardings(self):

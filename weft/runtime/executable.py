@@ -34,7 +34,7 @@ class Plan:
 class Executable:
     """A loaded program. Calling it takes and gives flat lists of arrays."""
     __slots__ = ("name", "in_specs", "out_specs", "donated", "native", "consts", "n_slots", "aliases", "arena_bytes", "kernel_count",
-                 "collective_count", "const_inputs", "is_long", "check", "followers", "_stages", "_template", "__weakref__")
+                 "collective_count", "const_inputs", "arg_names", "is_long", "check", "followers", "_stages", "_template", "__weakref__")
 
     def __init__(self, name: str, native, plan: Plan, in_specs: Sequence[ArraySpec], out_specs: Sequence[ArraySpec],
                  donated: Sequence[int], stages):
@@ -51,6 +51,7 @@ class Executable:
         self._stages = stages                           # or a function that computes them
         self.check: Callable | None = None              # looks at (name, program, arguments, results) after each call
         self.const_inputs: list[Array] = []             # constants of the program that are passed as its first inputs
+        self.arg_names: Sequence[str] = ()              # of all inputs, for reports
         traffic = sum(s.nbytes for s in (*self.in_specs, *self.out_specs)) + self.arena_bytes
         # worth letting other Python threads run; while a host call runs they may, and arguments must be held
         self.is_long = traffic > _LONG_BYTES or native.takes_long

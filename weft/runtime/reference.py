@@ -32,6 +32,7 @@ class ReferenceExecutable:
         self.stages, self.name = stages, stages.name
         self.const_inputs: list[Array] = []
         self.consts: list = []
+        self.arg_names: Sequence[str] = ()
         self.check: Callable | None = None
 
     @property

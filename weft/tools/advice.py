@@ -1,7 +1,7 @@
 """What would make a collective unnecessary, or smaller: one sentence for each cause.
 
-In:  the record of a collective that partitioning made.
-Out: a sentence; none for what the user's program for one device asks for itself.
+In:  a collective's record from the partitioner.
+Out: a sentence; none for a collective that the program itself asks for inside `shard_map`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def spell_spec(dims: Any) -> str:
-    """A layout as one writes it.
+    """A layout, spelled as a PartitionSpec.
 
     >>> spell_spec((("a", "b"), (), ("c",))), spell_spec(((), ()))
     ("P(('a', 'b'), None, 'c')", 'P()')
@@ -23,12 +23,12 @@ def spell_spec(dims: Any) -> str:
 
 
 def spell_placement(place: Any) -> str:
-    """A layout, and the axes over which it holds the terms of a sum."""
-    return spell_spec(place.dims) + (f" with terms over {', '.join(sorted(map(str, place.partial)))}" if place.partial else "")
+    """A layout, and the axes over which its values are partial sums."""
+    return spell_spec(place.dims) + (f" with partial sums over {', '.join(sorted(map(str, place.partial)))}" if place.partial else "")
 
 
 def advise(r: Any, argument: str = "") -> str:
-    """The sentence for the record `r`; `argument` names the argument that it moves, if it is one."""
+    """The sentence for the record `r`; `argument` is the key path of the argument that it moves, if it moves one."""
     rule = _ADVICE.get(r.cause)
     return rule(r, argument) if rule is not None else ""
 
@@ -40,27 +40,27 @@ def _axes(r: Any) -> str:
 def _wanted(r: Any, argument: str) -> str:
     after = spell_spec(r.after.dims)
     if argument:
-        return f"Pass {argument} laid out as {after}."
-    return f"Let the value be {after} where it is made: lax.with_sharding_constraint, or other layouts of what it is made of."
+        return f"Give {argument} the sharding {after}."
+    return f"Compute the value with the sharding {after}: by lax.with_sharding_constraint, or by other shardings of its operands."
 
 
 def _constraint(r: Any, argument: str) -> str:
-    return f"Ask for {spell_spec(r.before.dims)}, as it lies there, or leave the constraint out."
+    return f"Ask for {spell_spec(r.before.dims)}, which the value has already, or leave the constraint out."
 
 
 def _output(r: Any, argument: str) -> str:
-    return f"Take the result as it lies, {spell_spec(r.before.dims)}, in out_shardings."
+    return f"Ask for {spell_spec(r.before.dims)}, which the result has already, in out_shardings."
 
 
 def _sum(r: Any, argument: str) -> str:
-    gone = f"There is nothing to add up where the summed dim is not split over {_axes(r)}."
+    unsplit = f"No sum is needed if the summed dim is not split over {_axes(r)}."
     if r.kind != "psum":
-        return gone
-    return f"{gone} If the result may be split over {_axes(r)}, say so: the sum becomes a reduce_scatter of half the bytes."
+        return unsplit
+    return f"{unsplit} If the result may be split over {_axes(r)}, ask for that: a reduce_scatter sends half the bytes of a psum."
 
 
 def _along(r: Any, argument: str) -> str:
-    return f"Split another dim than the one along which {r.eqn.primitive} works over {_axes(r)}."
+    return f"Split another dim over {_axes(r)} than the one along which {r.eqn.primitive} works."
 
 
 _ADVICE: dict[str, Callable[[Any, str], str]] = {

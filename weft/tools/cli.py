@@ -1,8 +1,8 @@
-"""The command `weft`: run a program that says `import jax` on weft, and tell what weft finds on this machine.
+"""The command `weft`: run a program that imports jax on weft, explain what it communicates, and describe this machine.
 
-    weft run [--devices N] SCRIPT [ARGUMENTS] [--devices N] [-- MORE]
+    weft run [--devices N] SCRIPT [ARGUMENTS] [--devices N] [-- ARGUMENTS]
     weft run [--devices N] -m MODULE [ARGUMENTS]
-    weft explain [--devices N] [--html FILE] SCRIPT [ARGUMENTS]
+    weft explain [--devices N] [--html FILE] SCRIPT [ARGUMENTS] [--html FILE] [-- ARGUMENTS]
     weft info
     weft --version
 
@@ -13,10 +13,10 @@ its exit status, and the traceback of an error, are its own.
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from weft._version import __version__
-
-MOST_DEVICES = 512
+from weft.util.config import MAX_DEVICES
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return run_program(options.program, options.arguments, as_module=options.as_module, devices=options.devices)
     if options.command == "explain":
-        from weft.tools.told import explain_program
+        from weft.tools.explain_command import explain_program
 
         return explain_program(options.program, options.arguments, options.html, as_module=options.as_module, devices=options.devices)
     from weft.tools.info import describe
@@ -39,69 +39,91 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parse(argv: list[str]) -> argparse.Namespace:
     """Read the command line.
 
-    What follows the program belongs to it, but for `--devices`, which may stand behind it too, as far as a `--`.
+    Weft's long options are understood before and after the program, up to a `--`; all else after it is the program's.
 
     >>> parse(["run", "train.py", "--epochs", "3", "--devices", "8"])
     Namespace(command='run', devices=8, as_module=False, program='train.py', arguments=['--epochs', '3'])
     """
-    parser = argparse.ArgumentParser(prog="weft", description=_DESCRIPTION)
+    parser = argparse.ArgumentParser(prog="weft", description="Run NumPy-like programs on sharded arrays, compiled to native code.")
     parser.add_argument("--version", action="version", version=f"weft {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    run = commands.add_parser(
-        "run",
-        help="run a program that says `import jax` (or `import weft`)",
-        usage="weft run [-h] [--devices N] [-m] PROGRAM [ARGUMENTS] [-- ARGUMENTS]",
-        allow_abbrev=False,
-    )
-    told = commands.add_parser(
-        "explain",
-        help="run a program and tell what its compiled functions communicate",
-        usage="weft explain [-h] [--devices N] [--html FILE] [-m] PROGRAM [ARGUMENTS] [-- ARGUMENTS]",
-        allow_abbrev=False,
-    )
-    told.add_argument("--html", metavar="FILE", help="write it as a page")
-    for command in (run, told):
-        command.add_argument("--devices", type=_device_count, metavar="N", help="how many virtual devices there are")
+    for name, purpose in _RUNNERS.items():
+        command = commands.add_parser(
+            name,
+            parents=[_long_options(name)],
+            help=purpose,
+            description=purpose[0].upper() + purpose[1:] + ".",
+            epilog=_EPILOG,
+            usage=_usage(name),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
         command.add_argument("-m", dest="as_module", action="store_true", help="PROGRAM names a module, as in python -m")
         command.add_argument("program", metavar="PROGRAM", help="a Python file")
-    commands.add_parser("info", help="devices, processor and caches that weft finds here")
+    commands.add_parser("info", help="describe this machine: devices, processor, caches and settings")
 
-    if argv[:1] not in (["run"], ["explain"]):
+    if not argv or argv[0] not in _RUNNERS:
         return parser.parse_args(argv)
-    own, theirs = _split_at_program(argv[1:])
-    trailing = argparse.ArgumentParser(prog=f"weft {argv[0]}", add_help=False, allow_abbrev=False)
-    trailing.add_argument("--devices", type=_device_count)
-    theirs, verbatim = _split_at_dashes(theirs)
-    late, arguments = trailing.parse_known_args(theirs)
+    own, after, verbatim = _split(argv[1:])
     options = parser.parse_args([argv[0], *own])
+    options, arguments = _long_options(argv[0]).parse_known_args(after, options)
     options.arguments = [*arguments, *verbatim]
-    if late.devices is not None:
-        options.devices = late.devices
     return options
 
 
-_DESCRIPTION = "NumPy-like programs on arrays sharded over devices, compiled to native code."
+_RUNNERS = {
+    "run": "run a program that imports jax (or weft)",
+    "explain": "run a program, then print what its compiled functions communicate",
+}
+_EPILOG = """\
+--devices and --html may also follow PROGRAM. Everything else after PROGRAM, -h and -m included, is passed on to it,
+and so is all that follows a --, for a program that has options of these names itself:
+
+    weft explain train.py --epochs 3 --html page.html       --epochs 3 goes to train.py
+    weft run train.py -- --devices 3                        --devices 3 goes to train.py
+"""
 
 
-def _split_at_program(argv: list[str]) -> tuple[list[str], list[str]]:
-    """The words up to and including the program, and the words after it."""
+def _usage(name: str) -> str:
+    html = "[--html FILE] " if name == "explain" else ""
+    return f"weft {name} [-h] [--devices N] {html}[-m] PROGRAM [ARGUMENTS] [-- ARGUMENTS]"
+
+
+def _long_options(name: str) -> argparse.ArgumentParser:
+    """The options of the command `name` that may stand on both sides of the program."""
+    parser = argparse.ArgumentParser(prog=f"weft {name}", usage=_usage(name), add_help=False, allow_abbrev=False)
+    parser.add_argument("--devices", type=_device_count, metavar="N", help="number of virtual devices")
+    if name == "explain":
+        parser.add_argument("--html", metavar="FILE", help="write the explanations to FILE as an HTML page, too")
+    else:
+        parser.add_argument("--html", nargs="?", action=_OfExplain, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    return parser
+
+
+class _OfExplain(argparse.Action):
+    """Refuses an option that another command has: passed on, it would be ignored without a word by most programs."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        option = self.option_strings[0]
+        parser.error(f"{option} is an option of 'weft explain'; if the program has one of this name, put -- before it")
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str], list[str]]:
+    """The words up to and including the program, those after it, and those that follow a `--`."""
     takes_value = False
-    for i, word in enumerate(argv):
+    for i, word in enumerate(words):
+        if word == "--":
+            return [*words[:i], *words[i + 1 : i + 2]], [], words[i + 2 :]
         if takes_value or (word.startswith("-") and word != "-"):
             takes_value = word in ("--devices", "--html")
-        else:
-            return argv[: i + 1], argv[i + 1 :]
-    return argv, []
-
-
-def _split_at_dashes(words: list[str]) -> tuple[list[str], list[str]]:
-    if "--" not in words:
-        return words, []
-    at = words.index("--")
-    return words[:at], words[at + 1 :]
+            continue
+        after = words[i + 1 :]
+        end = after.index("--") if "--" in after else len(after)
+        return words[: i + 1], after[:end], after[end + 1 :]
+    return words, [], []
 
 
 def _device_count(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= MOST_DEVICES:
-        raise argparse.ArgumentTypeError(f"expected a number from 1 to {MOST_DEVICES}, got {text!r}")
+    if not text.isdigit() or not 1 <= int(text) <= MAX_DEVICES:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 to {MAX_DEVICES}, got {text!r}")
     return int(text)

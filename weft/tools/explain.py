@@ -138,20 +138,20 @@ def explain(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
     """
     jitted = fun if hasattr(fun, "lower") else weft.jit(fun)
     compiled = jitted.lower(*args, **kwargs).compile()
-    return explanation_of(compiled.runtime_executable(), compiled.arg_names, compiled.as_text())
+    return explanation_of(compiled.runtime_executable(), compiled.as_text())
 
 
-def explanation_of(executable: Any, arg_names: Sequence[str] = (), text: str = "") -> Explanation:
-    """The explanation of something that was compiled; its inputs have `arg_names`, `text` is its program."""
+def explanation_of(executable: Any, text: str = "") -> Explanation:
+    """The explanation of an executable; `text` is its program."""
     stages = executable.stages
     return Explanation(
         stages.name,
-        collectives_of(stages.collectives, arg_names),
+        collectives_of(executable),
         executable.kernel_count,
         stages.scheduled.gemm_count if stages.scheduled else 0,
         executable.peak_bytes,
         dict(stages.seconds),
         text,
         stages.partition,
-        tuple(arg_names),
+        executable.arg_names,
     )

@@ -83,8 +83,7 @@ def _program(told: Any) -> str:
     draw = _Drawings(sizes, ids)
     rows = [_heading("arguments")]
     for i, (var, spec) in enumerate(zip(found.program.invars, found.in_specs)):
-        name = told.arg_names[i] if i < len(told.arg_names) else f"argument {i}"
-        rows.append(_row(name, draw(var.aval, _whole(spec)), _type(var.aval, _whole(spec))))
+        rows.append(_row(told.arg_names[i], draw(var.aval, _whole(spec)), _type(var.aval, _whole(spec))))
     rows.append(_heading("equations"))
     sends = _sends(found.records)
     for laid in found.laid:

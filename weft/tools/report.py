@@ -6,7 +6,7 @@ Out: one `Collective` for each communication of the program of one device, in pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from textwrap import wrap
 from typing import Any
 
@@ -63,17 +63,17 @@ class Collective:
 
 def collectives(compiled: Any) -> list[Collective]:
     """The collectives of a compiled function, in program order."""
-    return collectives_of(compiled.stages.collectives, compiled.arg_names)
+    return collectives_of(compiled.runtime_executable())
 
 
-def collectives_of(records: Iterable[Any], arg_names: Sequence[str] = ()) -> list[Collective]:
-    """The collectives of the records that partitioning made; the inputs of the program have `arg_names`."""
-    return [_collective(r, arg_names) for r in records]
+def collectives_of(executable: Any) -> list[Collective]:
+    """The collectives of an executable, in program order; arguments go by their key paths, such as `params['up']`."""
+    return [_collective(r, executable.arg_names) for r in executable.stages.collectives]
 
 
 def _collective(r: Any, arg_names: Sequence[str]) -> Collective:
     lines = tuple(map(str, r.sources))
-    name = "" if r.argument is None else str(arg_names[r.argument]) if arg_names else f"argument {r.argument}"
+    name = "" if r.argument is None else arg_names[r.argument]
     parts = r.parts or (r,)
     equations = tuple(dict.fromkeys(spell_equation(p.eqn) for p in parts if p.eqn is not None))
     return Collective(

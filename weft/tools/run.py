@@ -25,7 +25,7 @@ def run_program(program: str, arguments: Sequence[str], *, as_module: bool = Fal
         _show(error, None)
         return 1
     except OSError as error:
-        print(f"weft run: cannot read {program!r}: {error.strerror or error}", file=sys.stderr)
+        print(f"weft: cannot read {program!r}: {error.strerror or error}", file=sys.stderr)
         return 2
     sys.argv[:] = [path, *arguments]
     main = ModuleType("__main__")

@@ -1,6 +1,6 @@
-"""`weft explain PROGRAM`: run a program, then tell what each function that it compiled communicates.
+"""`weft explain PROGRAM`: run a program, then print what each function that it compiled communicates.
 
-In:  what `weft run` takes, and where to write a page, if anywhere.
+In:  what `weft run` takes, and the HTML file to write, if any.
 Out: the program's own output and exit status; after it the explanations, in the order of compilation.
 """
 
@@ -23,17 +23,17 @@ def explain_program(
         return run_program(program, arguments, as_module=as_module, devices=devices)
     finally:
         programs.watchers.remove(found.append)
-        tell(found, html)
+        print_explanations(found, html)
 
 
-def tell(executables: Sequence[Any], html: str | None) -> None:
-    """Print the explanations of those that communicate, and count the others; write the page `html`."""
+def print_explanations(executables: Sequence[Any], html: str | None) -> None:
+    """Print the explanations of those that communicate, and count the others; write them to the file `html` too."""
     from weft.tools.explain import explanation_of
     from weft.tools.page import pages
 
-    told = [explanation_of(executable) for executable in executables if executable.stages.collectives]
-    for explanation in told:
+    explanations = [explanation_of(executable) for executable in executables if executable.stages.collectives]
+    for explanation in explanations:
         print(f"\n{explanation}")
-    print(f"\n{len(executables)} programs were compiled, {len(told)} of them communicate.")
+    print(f"\n{len(executables)} programs were compiled, {len(explanations)} of them communicate.")
     if html is not None:
-        Path(html).write_text(pages(told), encoding="utf-8")
+        Path(html).write_text(pages(explanations), encoding="utf-8")
