@@ -92,7 +92,7 @@ def test_loops_count_their_trips_and_while_loops_say_that_they_do_not_know(mesh)
     (r,) = scanned.collectives
     assert r.bytes == 5 * 3 * 32 and not r.open_ended
     (r,) = weft.explain(lambda x: lax.while_loop(lambda c: c[0, 0] < 9, lambda c: wnp.cumsum(c, 0), x), x).collectives[-1:]
-    assert r.open_ended and r.title.endswith("B in each trip")
+    assert r.open_ended and r.title.endswith("B per iteration")
 
 
 def test_recomputed_collectives_keep_the_users_line(mesh):
@@ -157,7 +157,7 @@ def test_the_page_is_whole_and_needs_nothing(mesh, tmp_path):
     assert tags.open == [] and tags.loads == [] and "script" not in tags.count and "http" not in text and "url(" not in text
     assert tags.count["details"] >= 2 and "prefers-color-scheme: dark" in text
     assert tags.count["svg"] >= 2 + len(told.partition.laid) / 2
-    assert text.count("<title>device 0</title>") >= 1 and "psum over model" in text and "each device its own" in text
+    assert text.count("<title>device 0</title>") >= 1 and "psum over model" in text and "differs by device" in text
     assert "test_explain.py" in text and told._repr_html_() in text
 
 

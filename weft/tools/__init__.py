@@ -1,1 +1,1 @@
-"""What people run and read: the command line, and reports on programs."""
+"""The command line, and reports on programs."""

@@ -15,13 +15,13 @@ import weft
 from weft.tools.report import Collective, as_text, collectives_of
 from weft.util.record import field, record
 
-#: names of collectives in compiled texts -> here
+#: names of collectives in HLO texts -> ours
 _HLO_KINDS = {"all_reduce": "psum", "collective_permute": "ppermute"}
 
 
 @record
 class Explanation:
-    """What one call of a compiled function does."""
+    """What one call of a compiled function does; the attributes are the data of the report."""
 
     name: str
     collectives: list[Collective]
@@ -43,14 +43,14 @@ class Explanation:
 
     @property
     def bytes(self) -> int:
-        """What one device sends in a call."""
+        """The bytes that one device sends in a call."""
         return sum(r.bytes for r in self.collectives)
 
     def __str__(self) -> str:
         return "\n".join([*self.facts(), as_text(self.collectives)])
 
     def facts(self) -> list[str]:
-        """Kernels, memory and times, in lines."""
+        """Kernels, memory and compile times, in lines."""
         slowest = sorted(self.seconds.items(), key=lambda entry: -entry[1])
         stages = ", ".join(f"{name} {1e3 * s:.1f} ms" for name, s in slowest if name != "total")
         return [
@@ -61,7 +61,7 @@ class Explanation:
     # --- the page ---
 
     def to_html(self) -> str:
-        """One page with everything on it, values drawn as they lie; it needs nothing from elsewhere."""
+        """A self-contained HTML page with everything, every value drawn as it is sharded."""
         from weft.tools.page import page
 
         return page(self)
@@ -86,13 +86,13 @@ class Explanation:
         """
         wanted = tuple(map(_kind, kinds))
         among = {axes} if isinstance(axes, str) else None if axes is None else set(axes)
-        offends = lambda r: (not wanted or r.kind in wanted) and (among is None or not among.isdisjoint(r.axes))
+        found = [r for r in self.collectives if (not wanted or r.kind in wanted) and (among is None or not among.isdisjoint(r.axes))]
         where = "" if among is None else f" over {', '.join(sorted(among))}"
-        self._demand(f"no {' or '.join(wanted) or 'collective'}{where}", filter(offends, self.collectives))
+        self._demand(f"no {' or '.join(wanted) or 'collective'}{where}", found, bool(found))
         return self
 
     def assert_count(self, total: int | None = None, /, **kinds: int) -> Explanation:
-        """Raise AssertionError unless there are exactly so many runs of collectives: in all, and of each kind given."""
+        """Raise AssertionError unless exactly so many collectives run: `total` in all, and of each kind given."""
         if total is not None:
             self._demand(f"{total} collectives", self.collectives, sum(self.counts.values()) != total)
         for name, count in kinds.items():
@@ -107,10 +107,8 @@ class Explanation:
         self._demand(f"at most {max:,} B in {' and '.join(wanted) or 'all collectives'}", found, sum(r.bytes for r in found) > max)
         return self
 
-    def _demand(self, what: str, offenders: Any, fails: bool = True) -> None:
-        """Raise if it `fails` for `offenders`, of which there have to be some unless something is missing."""
-        found = list(offenders)
-        if fails and (found or not what.startswith("no ")):
+    def _demand(self, what: str, found: Sequence[Collective], fails: bool) -> None:
+        if fails:
             raise AssertionError(f"explain: {self.name} should have {what}; it has {as_text(found)}")
 
 
@@ -131,10 +129,10 @@ KINDS = ("psum", "pmax", "pmin", "all_gather", "reduce_scatter", "all_to_all", "
 
 
 def explain(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
-    """Compile `fun` for these arguments and tell what it does: collectives with their lines, kernels, bytes, times.
+    """Compile `fun` for these arguments and report what it does: collectives with their lines, kernels, bytes, times.
 
     The result prints; `.collectives`, `.counts` and `.bytes` are its data, `.save("page.html")` draws every value as it
-    lies, and `.assert_no("all_gather")`, `.assert_count(psum=1)`, `.assert_bytes(max=4096)` hold it to something in tests.
+    is sharded, and `.assert_no("all_gather")`, `.assert_count(psum=1)`, `.assert_bytes(max=4096)` are assertions for tests.
     """
     jitted = fun if hasattr(fun, "lower") else weft.jit(fun)
     compiled = jitted.lower(*args, **kwargs).compile()

@@ -1,4 +1,4 @@
-"""What weft finds on this machine, as text: versions, processor, devices, caches and settings."""
+"""`weft info`: this machine as weft sees it, as text: versions, processor, devices, caches and settings."""
 
 import contextlib
 import os
@@ -69,7 +69,7 @@ def _version_of(name: str) -> str:
 
 
 def _cache_rows() -> list[tuple[str, str]]:
-    """Where compiled kernels are kept, and how much lies there."""
+    """Where compiled kernels are kept, and how much there is."""
     folder = cache.directory()
     if folder is None:
         return [("cache", "off")]

@@ -1,10 +1,10 @@
-"""The page of `weft.explain`: facts, collectives, and every value of the program drawn as it lies on the devices.
+"""The page of `weft.explain`: facts, collectives, and every value of the program drawn as it is sharded.
 
 In:  an `Explanation`.
-Out: HTML that needs nothing from elsewhere: no scripts, fonts or images, light or dark as the reader's system is.
+Out: self-contained HTML: no scripts, fonts or images from elsewhere; light or dark as the reader's system is.
 
 A value is drawn as its last two dims, cut into the tiles that devices hold; a tile has the colour of the lowest device that
-holds it, so two values whose colours match lie alike. With each equation stand the collectives that it needs.
+holds it, so values with equal colours have equal layouts. Each equation lists the collectives that it needs.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from weft.tools.advice import spell_placement
 from weft.tools.report import Collective, merged, spell_equation
 
 WIDEST, LOWEST = 96, 14  # pixels of a drawing
-MOST_TILES = 256  # of one drawing; finer ones are told in words
+MOST_TILES = 256  # of one drawing; finer ones are only counted
 
 
-def page(told: Any) -> str:
+def page(explanation: Any) -> str:
     """The whole page."""
-    return pages([told])
+    return pages([explanation])
 
 
-def pages(told: Sequence[Any]) -> str:
+def pages(explanations: Sequence[Any]) -> str:
     """Several explanations on one page."""
-    title = html.escape(f"weft.explain: {', '.join(dict.fromkeys(one.name for one in told))}")
-    body = "".join(map(fragment, told))
+    title = html.escape(f"weft.explain: {', '.join(dict.fromkeys(one.name for one in explanations))}")
+    body = "".join(map(fragment, explanations))
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_PAGE_STYLE}</style></head><body>{body}</body></html>\n'
     )
 
 
-def fragment(told: Any) -> str:
-    """What stands on the page, to be shown in a notebook too."""
-    parts = [f"<style>{_STYLE}</style>", '<div class="weft-explain">', f"<h1>{html.escape(told.name)}</h1>"]
-    parts += [f"<p>{html.escape(line)}</p>" for line in told.facts()]
-    parts.append(_collectives(told.collectives))
-    if told.partition is not None and told.partition.program is not None:
-        parts.append(_program(told))
+def fragment(explanation: Any) -> str:
+    """The body of the page, which a notebook shows too."""
+    parts = [f"<style>{_STYLE}</style>", '<div class="weft-explain">', f"<h1>{html.escape(explanation.name)}</h1>"]
+    parts += [f"<p>{html.escape(line)}</p>" for line in explanation.facts()]
+    parts.append(_collectives(explanation.collectives))
+    if explanation.partition is not None and explanation.partition.program is not None:
+        parts.append(_program(explanation))
     else:
         parts.append("<h2>Program</h2><p>It runs on one device: nothing is split.</p>")
     parts.append("</div>")
@@ -75,15 +75,15 @@ def _collective(r: Collective, largest: int) -> str:
 # --- the program ---
 
 
-def _program(told: Any) -> str:
-    found = told.partition
+def _program(explanation: Any) -> str:
+    found = explanation.partition
     sizes = dict(found.axes)
     mesh = " &times; ".join(f"{html.escape(str(name))} {size}" for name, size in found.axes)
     ids = [device.id for device in found.mesh.flat_devices]
     draw = _Drawings(sizes, ids)
     rows = [_heading("arguments")]
     for i, (var, spec) in enumerate(zip(found.program.invars, found.in_specs)):
-        rows.append(_row(told.arg_names[i], draw(var.aval, _whole(spec)), _type(var.aval, _whole(spec))))
+        rows.append(_row(explanation.arg_names[i], draw(var.aval, _whole(spec)), _type(var.aval, _whole(spec))))
     rows.append(_heading("equations"))
     sends = _sends(found.records)
     for laid in found.laid:
@@ -122,7 +122,7 @@ def _equation(laid: Any, draw: Any, sends: Sequence[str]) -> str:
     eqn = laid.eqn
     times = f"{laid.count} x " if laid.count != 1 else ""
     drawings = "".join(draw(v.aval, place) for v, place in zip(eqn.outvars[:4], laid.places))
-    drawings = '<span class="line">each device its own</span>' if laid.manual else drawings
+    drawings = '<span class="line">differs by device</span>' if laid.manual else drawings
     texts = [_type(v.aval, place) for v, place in zip(eqn.outvars, laid.places)]
     more = f"<br>and {len(texts) - 4} more" if len(texts) > 4 else ""
     line = f'<div class="line">{html.escape(str(eqn.source))}</div>' if eqn.source is not None else ""

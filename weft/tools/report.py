@@ -1,4 +1,4 @@
-"""What a compiled program does, as data and as text: its collectives, and what each of them costs and comes from.
+"""The collectives of a compiled program, as data and as text: what each costs and where it comes from.
 
 In:  a compiled function, as `weft.jit(f).lower(*args).compile()` gives it.
 Out: one `Collective` for each communication of the program of one device, in program order.
@@ -21,8 +21,8 @@ class Collective:
     """One communication between devices. `bytes` counts what one device sends in a call, all `count` runs of it.
 
     `cause` is one of `weft.partition.cost.CAUSES`. Where a value moves from one layout to another, `before` and `after` say
-    which, and `argument` names the argument that moves, if it is one. `count` is that of one trip if it is `open_ended`:
-    the collective stands in a while loop.
+    which, and `argument` names the argument that moves, if it is one. `count` is that of one iteration if it is `open_ended`:
+    the collective is in a while loop.
     """
 
     kind: str
@@ -45,10 +45,10 @@ class Collective:
     def title(self) -> str:
         """Its kind, axes and bytes."""
         times = f"{self.count} x " if self.count != 1 else ""
-        return f"{times}{self.kind} over {', '.join(self.axes)}  {self.bytes:,} B{' in each trip' if self.open_ended else ''}"
+        return f"{times}{self.kind} over {', '.join(self.axes)}  {self.bytes:,} B{' per iteration' if self.open_ended else ''}"
 
     def facts(self) -> list[tuple[str, str]]:
-        """What else there is to say, as (what, text)."""
+        """Its details, as (what, text)."""
         moved = f"{self.before} -> {self.after}" if self.before else ""
         found = [
             ("moves", _some(self.operands)),
@@ -102,7 +102,7 @@ def spell_equation(eqn: Any) -> str:
 
 
 def _some(texts: Sequence[str]) -> str:
-    """The first few of several texts, and how many are left."""
+    """The first three texts, and how many more there are."""
     left = len(texts) - 3
     return ", ".join(texts[:3]) + (f" and {left} more" if left > 0 else "")
 
@@ -120,7 +120,7 @@ def merged(records: Sequence[Collective]) -> list[Collective]:
 
 
 def as_text(records: Sequence[Collective]) -> str:
-    """The sum of the records, and each with what there is to say about it.
+    """The totals of the records, then each record with its details.
 
     >>> print(as_text([Collective("psum", ("model",), 1024, 1, "train.py:7", "a sum over a split dim")]))
     1 collective, 1,024 B sent by each device

@@ -1,7 +1,7 @@
-"""Run a Python program as `__main__` on weft, the way `python PROGRAM` would.
+"""Run a Python program as `__main__` on weft, as `python PROGRAM` would.
 
-In:  a file or a module name, its arguments, and how many devices it shall see.
-Out: its exit status. An error prints the traceback that begins at the program's own first line.
+In:  a file or a module name, its arguments, and the number of devices.
+Out: its exit status. An error prints a traceback that begins at the program's own first line.
 """
 
 import importlib.util
