@@ -14,8 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.codegen import gemm, pool
-from weft.codegen._link import Part, link
+from weft.codegen.gemm import gemm
+from weft.codegen.runtime import pool
+from weft.codegen.toolchain.native_library import Part, link
 from weft.runtime.buffer import Buffer
 
 STREAM_BYTES = 128 << 20

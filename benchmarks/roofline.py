@@ -25,8 +25,8 @@ from collections.abc import Callable, Sequence
 
 from limits import CHAINS, TURNS, Limits, chains
 
-from weft.codegen import pool
-from weft.codegen._link import Part, link
+from weft.codegen.runtime import pool
+from weft.codegen.toolchain.native_library import Part, link
 
 GROUPS = ("elementwise", "reductions", "norms", "scans and sorts", "convolution")
 SIDE = 256          # of the arrays that stay in the caches
@@ -61,8 +61,8 @@ def loop_of(assembly: str) -> list[str]:
 
 def counts(kernel) -> tuple[float, float, float, float]:
     """Instructions of a kernel's loop per vector of sixteen: all, multiplications, divisions, square roots."""
-    from weft.codegen import target
-    from weft.codegen.llvm import module_ir
+    from weft.codegen.kernel.kernel_emitter import module_ir
+    from weft.codegen.toolchain import target
 
     body = loop_of(target.assembly(module_ir([(kernel, "k")], target.current()), target.current()))
     steps = [int(match[1]) for text in body if (match := re.match(r"addq\s+\$(\d+), %r(?!sp)\w+$", text))]
@@ -124,7 +124,7 @@ class Machine:
 
 def optimized(thunk: Callable) -> object:
     """A result of it, when all its kernels are optimized: the second call has those compiled that the first one ran as drafts."""
-    from weft.codegen import program
+    from weft.codegen.program import program
 
     thunk()
     result, end = thunk(), time.perf_counter() + 5
@@ -147,7 +147,7 @@ def row(case, machine: Machine, full_input) -> str:
     import suite
     from worker import nbytes
 
-    from weft.codegen import program
+    from weft.codegen.program import program
 
     threads = machine.limits.threads
     suite.Input.make = lambda self: full_input(dataclasses.replace(self, shape=near(self.shape)))

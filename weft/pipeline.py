@@ -14,9 +14,9 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from weft.codegen.program import compile_program
-from weft.compiler.schedule import Scheduled, schedule
-from weft.compiler.simplify import simplify
+from weft.codegen.program.program import compile_program
+from weft.compiler.rewrite.simplify import simplify
+from weft.compiler.schedule.schedule import Scheduled, schedule
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.program_mesh import has_shard_map
 from weft.ir.shardings import Sharding, SingleDeviceSharding
@@ -66,7 +66,7 @@ def compile_jaxpr(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
         return ReferenceExecutable(stages.stacked, in_specs, out_specs, donated, stages)
     native = _Timer(stages)("codegen", compile_program, scheduled.program, True)
     if native.host.calls:
-        from weft.codegen import heap
+        from weft.codegen.runtime import heap
 
         buffer.use_native(heap.symbols())    # whose blocks are freed without running Python, where an interrupt could be lost
     plan = Plan(scheduled.consts, scheduled.aliases, scheduled.program.arena_bytes, scheduled.kernel_count, len(stages.collectives))
@@ -95,7 +95,7 @@ def stages_of(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Sequen
         in_specs = [ArraySpec(s.aval, sharding, s.committed) for s, sharding in zip(in_specs, result.in_shardings)]
     else:
         if "inspect" in program.effects:
-            from weft.compiler.looks import without_looks
+            from weft.compiler.rewrite.inspection import without_looks
 
             program, looks = without_looks(program)
             for callback in looks:
@@ -114,7 +114,7 @@ def _scheduled(program: Jaxpr, donated: Sequence[int]) -> Scheduled:
     scheduled = schedule(program, donated)
     if not scheduled.has_loops:
         return scheduled
-    from weft.compiler.loop_kernels import with_loop_kernels  # a millisecond that most programs need not spend
+    from weft.compiler.schedule.loop_outlining import with_loop_kernels  # a millisecond that most programs need not spend
     return with_loop_kernels(scheduled)
 
 

@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.codegen import cache, loader, native, pool, target
+from weft.codegen.program import native
+from weft.codegen.runtime import pool
+from weft.codegen.toolchain import cache, loader, target
 from weft.core.trace import derived_trace, eval_trace
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.shardings import Sharding
@@ -34,8 +36,8 @@ from weft.util.collector import paused
 from weft.util.config import config
 
 if TYPE_CHECKING:
-    from weft.codegen.native import NativeProgram
-    from weft.codegen.program import Made
+    from weft.codegen.program.native import NativeProgram
+    from weft.codegen.program.program import Made
     from weft.ir.program import Program
     from weft.pipeline import Stages
 
@@ -132,7 +134,7 @@ def _keep(key: str, code: NativeProgram, facts: tuple, consts: Sequence[np.ndarr
 
 def _said(parts: Made, is_draft: bool, facts: tuple, consts: Sequence[np.ndarray], layouts: bytes) -> bytes | None:
     """All that `_load` wants."""
-    from weft.codegen.program import image_of
+    from weft.codegen.program.program import image_of
 
     image = image_of(parts)
     values = [np.ascontiguousarray(c).tobytes() for c in consts]
@@ -158,7 +160,7 @@ def _load(key: str, data: bytes, order: tuple) -> Executable:
     code = native.load(loader.Image(*image), distinct, stages.made)
     values = [np.frombuffer(value, np.uint8) for value in consts]
     if is_draft:
-        from weft.codegen.drafts import FROM_DISK_S, Draft
+        from weft.codegen.program.tiered_compilation import FROM_DISK_S, Draft
 
         code.draft = Draft(stages.program, FROM_DISK_S)
         code.draft.then.append(lambda better: _keep(key, better, facts, values, layouts))
@@ -179,7 +181,7 @@ class _Again:
 
     def made(self) -> Any:
         """What its code is made of."""
-        from weft.codegen.program import compile_program
+        from weft.codegen.program.program import compile_program
 
         return compile_program(self.program()).made
 

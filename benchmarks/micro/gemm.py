@@ -18,8 +18,9 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 
-from weft.codegen import gemm, pool
-from weft.codegen._link import Part, link
+from weft.codegen.gemm import gemm
+from weft.codegen.runtime import pool
+from weft.codegen.toolchain.native_library import Part, link
 from weft.ir.program import BufRef, Gemm
 from weft.runtime.buffer import Buffer
 

@@ -293,7 +293,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_the_check_of_layouts_refuses_what_is_not_so():
-    from weft.codegen import dispatch as native
+    from weft.codegen.runtime import dispatch as native
 
     class Slots:
         __slots__ = ("a",)
@@ -311,7 +311,7 @@ def test_calls_go_on_in_python_while_native_dispatch_is_compiled(tmp_path, broke
 import threading
 import weft, weft.numpy as wnp
 from weft.api import dispatch
-from weft.codegen import target
+from weft.codegen.toolchain import target
 go, emit = threading.Event(), target.emit_apart
 def emit_late(*module):
     go.wait()

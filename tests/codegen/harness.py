@@ -8,7 +8,7 @@ import mmap
 import ml_dtypes
 import numpy as np
 
-from weft.codegen.program import compile_kernel
+from weft.codegen.program.program import compile_kernel
 from weft.ir.loops import FLOATS, Kernel, check as verify
 from weft.ir.loops_eval import DTYPES, evaluate
 from weft.ir.loops_text import parse_kernel, print_kernel

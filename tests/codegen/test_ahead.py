@@ -11,7 +11,8 @@ import pytest
 PROGRAM = """
 import numpy as np, threading
 import weft, weft.programs
-from weft.codegen import llvm_c, pool
+from weft.codegen.runtime import pool
+from weft.codegen.toolchain import llvm_c
 known = bool(pool._ahead)
 for thread in pool._ahead:
     thread.join()
@@ -35,7 +36,7 @@ def test_the_pool_is_compiled_once_and_by_another_thread(tmp_path, times):
 RESTING = """
 import time
 import weft.programs
-from weft.codegen import pool
+from weft.codegen.runtime import pool
 while not pool._Look.resting and pool._ahead[0].is_alive():
     time.sleep(0.001)
 pool.put_off(300)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.codegen import blocks
+from weft.codegen.library import strided_copy
 from weft.sharding import NamedSharding, PartitionSpec as P
 
 X = np.arange(1 << 20, dtype=np.float32)
@@ -28,7 +28,7 @@ def test_a_view_becomes_dense(name):
     view = VIEWS[name]
     out = np.full(view.shape, -1, view.dtype)
     guard = np.full(view.size + 32, -1, view.dtype)
-    assert blocks.copy(out.ctypes.data, view) and blocks.copy(guard[16:].ctypes.data, view)
+    assert strided_copy.copy(out.ctypes.data, view) and strided_copy.copy(guard[16:].ctypes.data, view)
     np.testing.assert_array_equal(out, view)
     np.testing.assert_array_equal(guard[16:-16].reshape(view.shape), view)
     assert (guard[:16] == -1).all() and (guard[-16:] == -1).all()
@@ -36,7 +36,7 @@ def test_a_view_becomes_dense(name):
 
 @pytest.mark.parametrize("view", [X.reshape(1024, 1024).T, X[::2], X.reshape(-1, 8)[:, :3]])
 def test_scattered_elements_are_left_to_others(view):
-    assert not blocks.copy(0, view)
+    assert not strided_copy.copy(0, view)
 
 
 @pytest.mark.parametrize("spec", [P("a", "b"), P(None, ("a", "b")), P("b"), P(None, "a"), P()])

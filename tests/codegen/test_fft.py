@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from tests.codegen.harness import Fenced
-from weft.codegen import fft as native, pool
-from weft.codegen._link import link
+from weft.codegen.library import fft as native
+from weft.codegen.runtime import pool
+from weft.codegen.toolchain.native_library import link
 from weft.ir import fft
 from weft.ir.program import BufRef, Fft
 

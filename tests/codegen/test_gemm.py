@@ -11,11 +11,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from weft.codegen import gemm, gemm_asm, gemm_plan, gemm_problem, gemm_tile, pool, target
-from weft.codegen.gemm_shapes import STREAMS
-from weft.codegen.gemm_types import Machine, Recipe
-from weft.codegen.gemm_words import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
-from weft.codegen.program import compile_kernel
+from weft.codegen.gemm import gemm, gemm_plan, gemm_problem, gemm_tile
+from weft.codegen.gemm.avx512 import gemm_asm
+from weft.codegen.gemm.descriptor import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
+from weft.codegen.ir.gemm_types import Machine, Recipe
+from weft.codegen.ir.microkernels import STREAMS
+from weft.codegen.program.program import compile_kernel
+from weft.codegen.runtime import pool
+from weft.codegen.toolchain import target
 from weft.ir.build import Builder
 from weft.ir.loops import Buf, For, Kernel, Store
 from weft.ir.program import PLACE, BufRef, Gemm
@@ -328,7 +331,7 @@ def test_a_tail_that_lies_as_c_is_asked_for():
 
 
 def test_program_runs_matmuls():
-    from weft.codegen.program import compile_program
+    from weft.codegen.program.program import compile_program
     from weft.ir.program import Loop, Program, Slot
 
     m, n, k, rounds = 9, 20, 30, 3

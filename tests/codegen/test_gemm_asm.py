@@ -7,8 +7,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from weft.codegen import gemm, gemm_asm, gemm_tile, target
-from weft.codegen.gemm_types import Recipe
+from weft.codegen.gemm import gemm, gemm_tile
+from weft.codegen.gemm.avx512 import gemm_asm
+from weft.codegen.ir.gemm_types import Recipe
+from weft.codegen.toolchain import target
 from weft.util.record import replace
 
 pytestmark = pytest.mark.skipif(not gemm_asm.suits(gemm.machine()), reason="for processors with AVX-512")

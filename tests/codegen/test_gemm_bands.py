@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.codegen.test_gemm import DTYPES, run, values
-from weft.codegen import gemm
-from weft.codegen.gemm_types import Recipe
-from weft.codegen.gemm_words import DIRECT, PRIVATE, SHARED, Word
+from weft.codegen.gemm import gemm
+from weft.codegen.gemm.descriptor import DIRECT, PRIVATE, SHARED, Word
+from weft.codegen.ir.gemm_types import Recipe
 from weft.ir.program import BufRef, Gemm
 from weft.util.record import replace
 

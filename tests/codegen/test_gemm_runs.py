@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 
 from tests.codegen.test_gemm import DTYPES, Case, call, check, run, values
-from weft.codegen import gemm, gemm_asm, gemm_plan, gemm_problem, gemm_tile, pool, target
-from weft.codegen.gemm_types import Recipe
-from weft.codegen.gemm_words import IN_RUNS, Word
+from weft.codegen.gemm import gemm, gemm_plan, gemm_problem, gemm_tile
+from weft.codegen.gemm.avx512 import gemm_asm
+from weft.codegen.gemm.descriptor import IN_RUNS, Word
+from weft.codegen.ir.gemm_types import Recipe
+from weft.codegen.runtime import pool
+from weft.codegen.toolchain import target
 from weft.ir.program import BufRef, Gemm
 
 pytestmark = pytest.mark.skipif(not gemm_asm.suits(gemm.machine()), reason="for processors with AVX-512")

@@ -8,7 +8,7 @@ import pytest
 import weft
 from tests.codegen.accuracy import BINARY, WIDE, WIDE_ENOUGH, native
 from tests.codegen.incomplete import uniform_coefficients
-from weft.codegen.math_gamma import _UNIFORM
+from weft.codegen.vector.math_gamma import _UNIFORM
 from weft.ir.loops_eval import DTYPES
 from weft.ops.incomplete import igamma, igammac
 

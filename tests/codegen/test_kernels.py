@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.codegen.harness import check, random_array, run_native
-from weft.codegen.llvm import module_ir
-from weft.codegen.target import current
+from weft.codegen.kernel.kernel_emitter import module_ir
+from weft.codegen.toolchain.target import current
 from weft.ir.loops import (
     ARITHMETIC,
     COMPARISONS,

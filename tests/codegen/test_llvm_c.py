@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from weft.codegen import llvm_c, target
+from weft.codegen.toolchain import llvm_c, target
 from weft.util import threads
 
 ADD = "define i32 @add(i32 %x, i32 %y) {\n  %sum = add i32 %x, %y\n  ret i32 %sum\n}"
@@ -86,8 +86,8 @@ def test_an_error_meanwhile_leaves_no_thread_at_work(beside):
 
 
 def test_llvm_is_loaded_early_only_where_nothing_was_compiled_before(tmp_path):
-    script = "import weft.numpy\nfrom weft.codegen import pool\n[t.join() for t in pool._ahead]\n" \
-             "from weft.codegen import llvm_c; print(len(llvm_c._loaded))"
+    script = "import weft.numpy\nfrom weft.codegen.runtime import pool\n[t.join() for t in pool._ahead]\n" \
+             "from weft.codegen.toolchain import llvm_c; print(len(llvm_c._loaded))"
     env = {"WEFT_CACHE_DIR": str(tmp_path)}
     run = lambda more="": subprocess.run([sys.executable, "-c", script + more], env=env, capture_output=True, text=True, check=True).stdout
     assert run("; import weft; float(weft.numpy.ones(3).sum())") == "1\n"

@@ -4,8 +4,8 @@ import ctypes
 
 import pytest
 
-from weft.codegen import llvm_c, target
-from weft.codegen.program import kernel_ir
+from weft.codegen.program.program import kernel_ir
+from weft.codegen.toolchain import llvm_c, target
 from weft.ir.loops import Buf, For, Index, Kernel, Load, Op, Store
 
 PLAIN = "define i32 @add(i32 %x, i32 %y) nounwind {\n  %sum = add i32 %x, %y\n  ret i32 %sum\n}"

@@ -7,7 +7,7 @@ import pytest
 
 from tests.codegen.accuracy import BINARY, UNARY, native, specials
 from tests.codegen.harness import ulps
-from weft.codegen import target
+from weft.codegen.toolchain import target
 from weft.ir.loops import BINARY_MATH, UNARY_MATH
 from weft.ir.loops_eval import DTYPES
 

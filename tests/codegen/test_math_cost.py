@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from weft.codegen import target
-from weft.codegen.llvm import module_ir
+from weft.codegen.kernel.kernel_emitter import module_ir
+from weft.codegen.toolchain import target
 from weft.ir.loops import Buf, For, Index, Kernel, Load, Op, Store
 
 #: function -> arguments, divisions, square roots and calls of rare paths, for one vector of f32

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from weft.codegen import cache, objects, target
-from weft.codegen.objects import Order
+from weft.codegen.toolchain import cache, objects, target
+from weft.codegen.toolchain.objects import Order
 
 
 def text(number: int) -> str:
@@ -60,7 +60,7 @@ def test_errors_of_any_thread_are_raised():
 def test_the_fingerprint_follows_the_sources_and_is_kept(monkeypatch, tmp_path):
     home = tmp_path / "house" / "room"
     home.mkdir(parents=True)
-    monkeypatch.setattr(cache, "__file__", str(home / "cache.py"))
+    monkeypatch.setattr(cache, "_PACKAGE", str(home.parent))
     for cached in (cache._sources, cache._contents):
         monkeypatch.setattr(cache, cached.__name__, cached.__wrapped__)
     fingerprint = functools.partial(cache.fingerprint.__wrapped__, ("room",))
@@ -75,6 +75,13 @@ def test_the_fingerprint_follows_the_sources_and_is_kept(monkeypatch, tmp_path):
     assert changed != first
     (home / "two.ll").write_text("2")
     assert fingerprint() == first, "equal sources, whenever they were written, have one fingerprint"
+    nested = home / "inner" / "innermost" / "three.py"
+    nested.parent.mkdir(parents=True)
+    nested.write_text("3")
+    with_nested = fingerprint()
+    assert with_nested != first
+    nested.write_text("4")
+    assert fingerprint() not in (with_nested, first)
 
 
 def test_what_is_to_be_written_is_there_for_readers_at_once_and_on_disk_soon(tmp_path):
@@ -95,7 +102,7 @@ def test_a_forked_child_leaves_what_waits_to_its_parent():
     """In a process of its own: here, a thread that earlier tests left may write what waits before the child is made."""
     text = """
 import os
-from weft.codegen import cache
+from weft.codegen.toolchain import cache
 
 cache._PAUSE_S = 60
 cache.later(name := cache.key("forked"), lambda: str(os.getpid()).encode())
@@ -111,7 +118,7 @@ assert cache.read(name) == str(os.getpid()).encode()
 
 
 def test_what_waits_is_written_at_the_end_of_the_process():
-    text = "from weft.codegen import cache; cache._PAUSE_S = 60; cache.later(cache.key('end'), lambda: b'data')"
+    text = "from weft.codegen.toolchain import cache; cache._PAUSE_S = 60; cache.later(cache.key('end'), lambda: b'data')"
     subprocess.run([sys.executable, "-c", text], check=True)
     assert cache.read(cache.key("end")) == b"data"
 

@@ -24,7 +24,8 @@ triple, cpu, features, elf = sys.argv[1:]
 import llvmlite.binding
 llvmlite.binding.initialize_all_targets()
 llvmlite.binding.initialize_all_asmprinters()
-from weft.codegen import llvm_c, loader, pool, target
+from weft.codegen.runtime import pool
+from weft.codegen.toolchain import llvm_c, loader, target
 here = llvm_c._answer
 llvm_c._answer = lambda name: triple if name in ("GetDefaultTargetTriple", "GetProcessTriple") else here(name)
 target._host = lambda: (cpu, features)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.codegen import pool
-from weft.codegen._link import Part, link
+from weft.codegen.runtime import pool
+from weft.codegen.toolchain.native_library import Part, link
 
 TASKS = """
 declare void @weft_parallel_for(ptr, ptr, i64)
@@ -152,9 +152,9 @@ def test_forked_child_has_its_own_workers(tasks):
 
 
 def run_script(body, **env):
-    script = "import ctypes, os, signal, sys, threading, time\nfrom weft.codegen import pool\n"
-    script += "from weft.codegen._link import Part, link\n" + textwrap.dedent(body)
-    root = str(Path(pool.__file__).parents[2])
+    script = "import ctypes, os, signal, sys, threading, time\nfrom weft.codegen.runtime import pool\n"
+    script += "from weft.codegen.toolchain.native_library import Part, link\n" + textwrap.dedent(body)
+    root = str(Path(pool.__file__).parents[3])
     env = {**os.environ, "TASKS": TASKS, "PYTHONPATH": root, **env}
     return subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60)
 

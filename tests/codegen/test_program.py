@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from tests.codegen.harness import run_native
-from weft.codegen import cache, loopshape, objects, program
-from weft.codegen.entry import PART
-from weft.codegen.program import compile_program
+from weft.codegen.kernel import vectorization_plan
+from weft.codegen.program import program
+from weft.codegen.program.entry import PART
+from weft.codegen.program.program import compile_program
+from weft.codegen.toolchain import cache, objects
 from weft.ir.loops import Buf, Const, For, Index, Kernel, Load, Op, Store
 from weft.ir.loops_eval import DTYPES
 from weft.ir.program import Branch, BufRef, Copy, HostCall, Launch, Loop, Program, Slot, WhileLoop
@@ -283,7 +285,7 @@ def test_a_kernel_of_a_lost_batch_is_compiled_again(fresh_cache, monkeypatch):
 def test_the_cache_on_disk_is_kept_below_its_limit(tmp_path, monkeypatch):
     import os
 
-    from weft.codegen import cache
+    from weft.codegen.toolchain import cache
 
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
     names = [f"ab{i:02x}" * 8 for i in range(1, 9)]
@@ -297,7 +299,7 @@ def test_the_cache_on_disk_is_kept_below_its_limit(tmp_path, monkeypatch):
 
 
 def test_writing_keeps_the_cache_below_its_limit(tmp_path, monkeypatch):
-    from weft.codegen import cache
+    from weft.codegen.toolchain import cache
 
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(cache, "_limit", lambda: 256 * 20_000)
@@ -312,8 +314,8 @@ def test_writing_keeps_the_cache_below_its_limit(tmp_path, monkeypatch):
 def test_kernels_of_few_turns_are_not_optimized(monkeypatch, tmp_path):
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
     few, many = shift(16, 0.625), shift(4096, 0.625)
-    assert [loopshape.is_brief(one) for one in (few, many, shift(loopshape.BRIEF, 1.0), shift(loopshape.BRIEF + 1, 1.0))] \
-        == [True, False, True, False]
+    limit = vectorization_plan.BRIEF
+    assert [vectorization_plan.is_brief(one) for one in (few, many, shift(limit, 1.0), shift(limit + 1, 1.0))] == [True, False, True, False]
     orders = []
     prepare = objects.prepare
     monkeypatch.setattr(objects, "prepare", lambda wanted, *rest: prepare([orders.append(order) or order for order in wanted], *rest))
@@ -327,9 +329,9 @@ def test_kernels_of_few_turns_are_not_optimized(monkeypatch, tmp_path):
 def test_loops_of_unknown_length_are_optimized():
     n = Load("n", Const(0, "i64"), "i64")
     body = (Store("y", i, Const(1.0, "f32")),)
-    assert not loopshape.is_brief(Kernel((Buf("n", "i64", 1), Buf("y", "f32", 8, "out")), (For("i", n, body, "vector"),)))
+    assert not vectorization_plan.is_brief(Kernel((Buf("n", "i64", 1), Buf("y", "f32", 8, "out")), (For("i", n, body, "vector"),)))
     nest = For("t", 5, (For("i", 13, (Store("y", i, Const(1.0, "f32")),), "vector"),))
-    assert not loopshape.is_brief(Kernel((Buf("y", "f32", 13, "out"),), (nest,)))          # 65 turns
+    assert not vectorization_plan.is_brief(Kernel((Buf("y", "f32", 13, "out"),), (nest,)))          # 65 turns
 
 
 @pytest.mark.parametrize("op", ["sin", "exp", "tanh", "pow", "sqrt"])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.codegen import sort as native
+from weft.codegen.library import sort as native
 from weft.core.primitive import registry
 from weft.ops.sorting import leading_p, row_order_p, sorted_rows_p
 

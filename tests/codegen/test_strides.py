@@ -13,7 +13,8 @@ import pytest
 import weft
 import weft.numpy as wnp
 from tests.codegen.harness import Fenced, check, random_array, run_native
-from weft.codegen import llvm, target
+from weft.codegen.kernel import kernel_emitter
+from weft.codegen.toolchain import target
 from weft.ir.loops import Buf, Const, For, Index, Kernel, Load, Op, Store, Weave
 
 DTYPES = ["bool", "int8", "int16", "int32", "float32", "float64", "float16", "complex64"]
@@ -78,7 +79,7 @@ def test_windows_read_nothing_beside_them(at_end):
 @pytest.mark.parametrize(("told", "roots"), [(True, 0), (False, 0), (True, 9), (False, 9)])
 def test_windows_are_not_gathered_where_loops_end(told, roots):
     kernel = windows_kernel("f32", 2, [0, 1, 2], 91, told, roots)
-    code = llvm.module_ir([(kernel, "k")], target.current())
+    code = kernel_emitter.module_ir([(kernel, "k")], target.current())
     assert "masked.load" in code and "gather" not in code
 
 
@@ -98,7 +99,7 @@ def test_halves_of_windows_where_functions_are_called(type_):
 def test_windows_share_what_they_load():
     """Of four vectors of x[2 * i], x[2 * i + 1] and x[2 * i + 2] only the last one ends where its elements do."""
     kernel = windows_kernel("f32", 2, [0, 1, 2], 64)
-    assert len(re.findall(r"load <\d+ x float>", llvm.module_ir([(kernel, "k")], target.current()))) == 2 * 3 + 5
+    assert len(re.findall(r"load <\d+ x float>", kernel_emitter.module_ir([(kernel, "k")], target.current()))) == 2 * 3 + 5
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 8, 16, 33])

@@ -12,8 +12,8 @@ from tests.codegen.harness import check, random_array
 from tests.codegen.test_kernels import arrays, elementwise, packed
 from tests.codegen.test_prefix import numbers, running
 from tests.codegen.test_random_kernels import Maker
-from weft.codegen import target
-from weft.codegen.program import kernel_ir
+from weft.codegen.program.program import kernel_ir
+from weft.codegen.toolchain import target
 
 LEVELS = ["avx2", "generic"]
 pytestmark = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="x86-64 levels")

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from weft.compiler.loop_kernels import with_loop_kernels
-from weft.compiler.schedule import Scheduled, schedule
-from weft.compiler.simplify import simplify
+from weft.compiler.rewrite.simplify import simplify
+from weft.compiler.schedule.loop_outlining import with_loop_kernels
+from weft.compiler.schedule.schedule import Scheduled, schedule
 from weft.core.interpret import run_reference
 from weft.ir import loops_eval, program as P
 from weft.ir.check import check_jaxpr
@@ -127,7 +127,7 @@ def execute(scheduled: Scheduled, args, out_avals, native: bool = True) -> list[
         consts.append(memory)
     arena = aligned(program.arena_bytes)
     if native:
-        from weft.codegen.program import compile_program
+        from weft.codegen.program.program import compile_program
         compile_program(program)([m.ctypes.data for m in (*ins, *outs, *consts, arena)])
     else:
         temps = [arena[s.offset:s.offset + s.nbytes] for s in program.slots if s.kind == "temp"]

@@ -9,9 +9,9 @@ import weft
 import weft.numpy as wnp
 from tests.compiler.machine import check
 from weft import lax, nn
-from weft.compiler import bands
-from weft.compiler.schedule import walk
-from weft.compiler.simplify import simplify
+from weft.compiler.fusion import band_analysis
+from weft.compiler.rewrite.simplify import simplify
+from weft.compiler.schedule.schedule import walk
 from weft.ir.program import Gemm
 
 RNG = np.random.default_rng(0)
@@ -101,9 +101,9 @@ def test_values_in_a_program():
         return wnp.where(wnp.arange(9)[:, None] >= wnp.arange(9), y, 0.0)
 
     program = simplify(weft.make_jaxpr(f)(np.ones((9, 9), np.float32)).jaxpr)
-    found = {eqn.primitive.name: bands.read(program).get(v) for eqn in program.eqns for v in eqn.outvars}
-    assert found["exp"] == {(0, 1): (-bands.MOST, 0)} and found["select_n"] is None
-    assert bands.read(program)[program.invars[0]] == found["exp"]
+    found = {eqn.primitive.name: band_analysis.read(program).get(v) for eqn in program.eqns for v in eqn.outvars}
+    assert found["exp"] == {(0, 1): (-band_analysis.MOST, 0)} and found["select_n"] is None
+    assert band_analysis.read(program)[program.invars[0]] == found["exp"]
 
 
 @pytest.mark.parametrize("limit", [(1 << 63) - 1, 1 << 62, 1 << 41, (1 << 39) + 5, 90])
@@ -128,7 +128,7 @@ def test_masks_of_many_ways_to_an_iota():
         return wnp.where((at >= 0) & (ROWS() >= COLS()), q @ k.T, 0.0).sum(-1)
 
     program = simplify(weft.make_jaxpr(f)(Q[0], K[0]).jaxpr)
-    assert all(set(found) <= {(0, 1)} for found in bands.read(program).values())
+    assert all(set(found) <= {(0, 1)} for found in band_analysis.read(program).values())
 
 
 def test_infinities_and_nans_outside_change_nothing():

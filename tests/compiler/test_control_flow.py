@@ -8,8 +8,8 @@ import weft.ops.reduce as R
 import weft.ops.slicing as S
 from tests.compiler import loops
 from tests.compiler.machine import check
-from weft.compiler.schedule import walk
-from weft.compiler.simplify import simplify
+from weft.compiler.rewrite.simplify import simplify
+from weft.compiler.schedule.schedule import walk
 from weft.core.stage import stage
 from weft.ir import program as P
 from weft.ir.jaxpr import Eqn, Jaxpr, Var

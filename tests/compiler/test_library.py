@@ -7,8 +7,8 @@ import pytest
 
 import weft
 from tests.compiler.machine import check
-from weft.codegen import lapack as codegen
-from weft.compiler.schedule import walk
+from weft.codegen.library import lapack as codegen
+from weft.compiler.schedule.schedule import walk
 from weft.core.stage import stage
 from weft.core.trace import typeof
 from weft.ir import program as P

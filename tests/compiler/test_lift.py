@@ -8,8 +8,8 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.compiler.expand import expand
-from weft.compiler.lift import lift_products
+from weft.compiler.rewrite.decompose import expand
+from weft.compiler.rewrite.loop_hoisting import lift_products
 from weft.core.interpret import run_reference
 from weft.ir.check import check_jaxpr
 

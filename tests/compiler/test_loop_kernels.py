@@ -14,8 +14,8 @@ import weft.ops.reduce as R
 from tests.compiler import loops
 from tests.compiler.machine import check
 from tests.compiler.test_random_programs import grow
-from weft.compiler.loop_kernels import with_loop_kernels
-from weft.compiler.schedule import walk
+from weft.compiler.schedule.loop_outlining import with_loop_kernels
+from weft.compiler.schedule.schedule import walk
 from weft.core.stage import stage
 from weft.ir import program as P
 from weft.ir.loops import Store

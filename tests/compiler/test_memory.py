@@ -8,7 +8,7 @@ import weft.ops.layout as L
 import weft.ops.reduce as R
 from tests.compiler.machine import check
 from tests.compiler.test_fusion import adam, dot, staged, values
-from weft.compiler.memory import HUGE, Buffer, place
+from weft.compiler.schedule.arena import HUGE, Buffer, place
 
 
 def life(nbytes, first, last):

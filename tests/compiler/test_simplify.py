@@ -8,7 +8,7 @@ import weft.ops.layout as L
 import weft.ops.reduce as R
 import weft.ops.slicing as S
 from tests.compiler.test_fusion import dot, spread, staged, values
-from weft.compiler.simplify import simplify
+from weft.compiler.rewrite.simplify import simplify
 from weft.core.interpret import run_reference
 from weft.core.primitive import Primitive
 from weft.ir.check import check_jaxpr

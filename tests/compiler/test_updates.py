@@ -15,8 +15,8 @@ import weft.ops.reduce as R
 import weft.ops.slicing as S
 from tests.compiler.machine import check
 from tests.compiler.test_fusion import spread
-from weft.compiler import scatters
-from weft.compiler.schedule import walk
+from weft.compiler.kernels import scatters
+from weft.compiler.schedule.schedule import walk
 from weft.core.stage import stage
 from weft.ir.build import Builder, _wrap
 from weft.ir.loops import Const, Op

@@ -107,7 +107,7 @@ def test_unused_results_and_operands_are_dropped():
     def f(p, x, y):
         return lax.cond(p, lambda a, b: (wnp.sin(a), wnp.exp(b)), lambda a, b: (a, b), x, y)[0]
 
-    from weft.compiler.simplify import simplify
+    from weft.compiler.rewrite.simplify import simplify
     program: Jaxpr = simplify(weft.make_jaxpr(f)(True, X, Y))
     (eqn,) = [e for e in program.eqns if e.primitive is cond_p]
     assert len(eqn.invars) == 2 and len(eqn.outvars) == 1

@@ -7,8 +7,8 @@ import weft
 import weft.numpy as wnp
 from tests.control.laws import all_laws, arrays, close, same_on_all_engines, vmap_is_a_loop
 from weft import lax
-from weft.compiler.schedule import walk
-from weft.compiler.simplify import simplify
+from weft.compiler.rewrite.simplify import simplify
+from weft.compiler.schedule.schedule import walk
 from weft.control.scan import scan_p
 from weft.ir import program as P
 

@@ -15,8 +15,8 @@ from tests.control.laws import (
     vmap_is_a_loop,
 )
 from weft import lax
-from weft.compiler.schedule import walk
-from weft.compiler.simplify import simplify
+from weft.compiler.rewrite.simplify import simplify
+from weft.compiler.schedule.schedule import walk
 from weft.control.scan import scan_p
 from weft.control.while_loop import while_p
 from weft.ir import program as P

@@ -53,13 +53,14 @@ def test_a_first_result_loads_only_what_it_needs():
         "import jax.numpy as wnp\n"
         "assert float(wnp.sin(wnp.zeros(3)).sum()) == 0\n"
         "print(sorted({'ml_dtypes', 'dataclasses', 'hashlib', 'logging', 'platform', 'string', 'traceback', 'llvmlite', 'scipy', 'rich',\n"
-        "              'opt_einsum', 'importlib.resources', 'weft.codegen.gemm', 'weft.partition.propagate', 'weft.random',\n"
+        "              'opt_einsum', 'importlib.resources', 'weft.codegen.gemm.gemm', 'weft.partition.propagate', 'weft.random',\n"
         "              'weft.nn', 'weft.lax', 'weft.numpy.linalg', 'weft.numpy.fft', 'weft.numpy.manipulation', 'weft.numpy.sorting',\n"
         "              'weft.ops.linalg', 'weft.ops.fft', 'weft.ops.sorting', 'weft.ops.contraction', 'weft.ops.slicing',\n"
         "              'weft.ops.keys', 'weft.ops.callback', 'weft.control.call_rules', 'weft.transforms.jvp',\n"
-        "              'weft.transforms.batch', 'weft.runtime.reference', 'weft.codegen.dispatch', 'weft.codegen.heap',\n"
-        "              'weft.codegen.math_exp', 'weft.codegen.complex', 'weft.codegen.prefix', 'weft.compiler.scatters',\n"
-        "              'weft.compiler.special', 'weft.compiler.lift', 'weft.numpy.choosing'}\n"
+        "              'weft.transforms.batch', 'weft.runtime.reference', 'weft.codegen.runtime.dispatch', 'weft.codegen.runtime.heap',\n"
+        "              'weft.codegen.vector.math_exp', 'weft.codegen.kernel.complex', 'weft.codegen.kernel.vector_scan',\n"
+        "              'weft.compiler.kernels.scatters',\n"
+        "              'weft.compiler.kernels.library_calls', 'weft.compiler.rewrite.loop_hoisting', 'weft.numpy.choosing'}\n"
         "             & (set(sys.modules) - before)))"
     )
     import_path = weft.__path__[0].removesuffix("weft")

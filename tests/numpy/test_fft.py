@@ -11,7 +11,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.compiler.schedule import schedule
+from weft.compiler.schedule.schedule import schedule
 from weft.core.stage import stage
 from weft.core.trace import typeof
 from weft.ir.program import Fft, HostCall

@@ -14,7 +14,10 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax, nn, programs
-from weft.codegen import cache, drafts, fft, gemm, loader, program, sort
+from weft.codegen.gemm import gemm
+from weft.codegen.library import fft, sort
+from weft.codegen.program import program, tiered_compilation
+from weft.codegen.toolchain import cache, loader
 from weft.runtime.executable import Executable
 
 PATIENCE_S = 60
@@ -99,7 +102,7 @@ def test_a_draft_gives_the_same_bits(name, made):
 def test_one_call_has_nothing_optimized(made):
     fun, x = weft.jit(lambda x: wnp.sin(x) + 1), wnp.asarray(values(300))
     fun(x)
-    assert not drafts._waiting and not program._kernels and made[-1].native.draft is not None
+    assert not tiered_compilation._waiting and not program._kernels and made[-1].native.draft is not None
     fun(x)
     assert optimized(made[-1]) and program._kernels
 
@@ -155,7 +158,7 @@ def test_a_kernel_that_is_optimized_serves_later_programs(made):
 
 @pytest.mark.skipif(not loader.works_here(), reason="programs on disk want our linker")
 def test_a_draft_is_kept_on_disk_until_a_process_has_it_optimized(made, monkeypatch):
-    monkeypatch.setattr(drafts, "FROM_DISK_S", 0.0)
+    monkeypatch.setattr(tiered_compilation, "FROM_DISK_S", 0.0)
     x = wnp.asarray(values(300))
     kinds = []
     for calls in (1, 1, 2, 1):
@@ -164,7 +167,7 @@ def test_a_draft_is_kept_on_disk_until_a_process_has_it_optimized(made, monkeypa
         kinds.append(made[-1].native.draft is not None)
         assert calls == 1 or optimized(made[-1])
         np.testing.assert_allclose(results[-1], np.sin(values(300)) + 5, rtol=1e-6)
-        assert drafts._idle.wait(PATIENCE_S)     # until it has written what it made
+        assert tiered_compilation._idle.wait(PATIENCE_S)     # until it has written what it made
         cache.flush()
         weft.clear_caches()
     assert kinds[0] and kinds[1] and not kinds[3]
@@ -177,7 +180,7 @@ def test_what_cannot_be_optimized_stays_a_draft(made, monkeypatch):
     monkeypatch.setattr(program, "improve", fail)
     fun, x = weft.jit(lambda x: wnp.sin(x) + 6), wnp.asarray(values(300))
     results = [np.asarray(fun(x)) for _ in range(9)]
-    assert drafts._idle.wait(PATIENCE_S) and made[-1].native.draft is not None
+    assert tiered_compilation._idle.wait(PATIENCE_S) and made[-1].native.draft is not None
     assert all(r.tobytes() == results[0].tobytes() for r in (*results, np.asarray(fun(x))))
 
 
@@ -188,28 +191,29 @@ def test_many_threads_have_a_program_optimized_once():
         asked.append(1)
         raise MemoryError
 
-    draft = drafts.Draft(give)
+    draft = tiered_compilation.Draft(give)
     draft.then.append(told.append)
     draft.called()
     barrier = threading.Barrier(8)
-    threads = [threading.Thread(target=lambda: (barrier.wait(), draft.called(), drafts._improve_soon(draft, 0.0))) for _ in range(8)]
+    improve = tiered_compilation._improve_soon
+    threads = [threading.Thread(target=lambda: (barrier.wait(), draft.called(), improve(draft, 0.0))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert drafts._idle.wait(PATIENCE_S) and asked == [1] and not told and not draft.then
+    assert tiered_compilation._idle.wait(PATIENCE_S) and asked == [1] and not told and not draft.then
 
 
 def test_an_ending_process_does_not_wait_for_what_comes_before_llvm():
     code = """
 import threading, time
-from weft.codegen import drafts
+from weft.codegen.program import tiered_compilation
 begun = threading.Event()
 def never():
     begun.set()
     while True:
         time.sleep(0.001)
-draft = drafts.Draft(never)
+draft = tiered_compilation.Draft(never)
 draft.called(), draft.called()
 begun.wait()
 """

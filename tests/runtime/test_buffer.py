@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from weft.codegen import heap
+from weft.codegen.runtime import heap
 from weft.runtime import buffer
 from weft.runtime.buffer import Buffer, NativeHeap, PythonHeap
 
@@ -184,7 +184,7 @@ def test_native_heap_is_taken_once(fresh_heap, monkeypatch):
 
 def test_cache_is_bounded():
     script = (
-        "from weft.codegen import heap\n"
+        "from weft.codegen.runtime import heap\n"
         "from weft.runtime import buffer\n"
         "for native in (False, True):\n"
         "    if native: buffer.use_native(heap.symbols())\n"

@@ -12,7 +12,7 @@ import weft.lax
 import weft.numpy as wnp
 from tests.spmd.byte_programs import DTYPE, flat, programs
 from tests.spmd.harness import P, make, specs_of
-from weft.compiler.simplify import simplify
+from weft.compiler.rewrite.simplify import simplify
 from weft.core.stage import stage
 from weft.ir.types import ShapedArray
 from weft.partition.partition import partition

@@ -7,7 +7,7 @@ import weft
 import weft.numpy as wnp
 from tests.spmd.harness import P, make, random, same, specs_of
 from tests.spmd.lockstep import Lockstep
-from weft.compiler.simplify import simplify
+from weft.compiler.rewrite.simplify import simplify
 from weft.core.interpret import run_reference
 from weft.core.stage import stage
 from weft.core.trace import typeof

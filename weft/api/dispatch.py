@@ -23,7 +23,7 @@ from weft.util import tree
 from weft.util.state import guard
 
 if TYPE_CHECKING:
-    from weft.codegen.dispatch import Dispatcher, Places
+    from weft.codegen.runtime.dispatch import Dispatcher, Places
 
 _ARRAY, _TUPLE, _LIST, _DICT, _NONE, _F32, _F64, _I32, _I64, _SAME, _BOOL = range(11)
 #: a Python number of this type, wanted as this dtype, is written by native code
@@ -104,7 +104,7 @@ class _Entry:
 
     def __init__(self, executable: Executable, n_args: int, names: Sequence[str], ins: _Words, outs: _Words,
                  next_address: int | None):
-        from weft.codegen import dispatch  # here and below: a second call of a function wants native dispatch, not the first
+        from weft.codegen.runtime import dispatch  # here and below: a second call of a function wants native dispatch, not the first
 
         n_const = len(executable.const_inputs)
         in_specs = executable.in_specs[n_const:]
@@ -191,8 +191,8 @@ def install(cls: type, wait: bool = True) -> bool:
     if cls not in _dispatchers:
         with _lock:
             if cls not in _dispatchers:
-                from weft.codegen import heap
-                from weft.codegen._link import are_at_hand
+                from weft.codegen.runtime import heap
+                from weft.codegen.toolchain.native_library import are_at_hand
 
                 places = _places(cls)
                 if not wait and places is not None and not are_at_hand([heap.PART, places.part()]):
@@ -202,7 +202,7 @@ def install(cls: type, wait: bool = True) -> bool:
 
 
 def _install(cls: type, places: Places | None) -> Dispatcher | None:
-    from weft.codegen import dispatch, heap
+    from weft.codegen.runtime import dispatch, heap
 
     buffer.use_native(heap.symbols())
     dispatcher = places and dispatch.make_dispatcher(places, cls, ctypes.addressof(guard))
@@ -214,7 +214,7 @@ def _install(cls: type, places: Places | None) -> Dispatcher | None:
 @functools.cache
 def _places(cls: type) -> Places | None:
     """What native code must know, seen in live objects."""
-    from weft.codegen import dispatch
+    from weft.codegen.runtime import dispatch
 
     array = Array(ArraySpec(ShapedArray((), "float32"), default_sharding(), False), buffer.Buffer(4))
     array._value, array._parts = array._numpy(), []

@@ -32,11 +32,11 @@ from weft.util.config import config
 
 def _copy_blocks(target: int, view: np.ndarray) -> bool:
     """Copy by native code, once a program has loaded it: for copies alone NumPy will do."""
-    if "weft.codegen.pool" not in sys.modules:
+    if "weft.codegen.runtime.pool" not in sys.modules:
         return False
-    from weft.codegen import blocks
+    from weft.codegen.library import strided_copy
 
-    return blocks.copy(target, view)
+    return strided_copy.copy(target, view)
 
 
 use_copier(_copy_blocks)

@@ -9,7 +9,7 @@ A primitive's slots are filled where the op is stated (`ops/*`, `control/*`), by
               cotangents (each maybe `Zero`) if `multiple_results`
   batch       fn(axis, args, dims, **params) -> (out, out_dim), or (outs, out_dims); `axis` is a BatchAxis, dims are int | None
   factors     fn(in_avals, out_avals, **params) -> FactorRule
-  lower       meaning for the compiler, by kind; see `ops.families` and `compiler.lower`
+  lower       meaning for the compiler, by kind; see `ops.families` and `compiler.lowering.lower`
   partial_eval, dce, partition   only ops that hold jaxprs
 
 A slot may hold `unsupported("why")`, which raises MissingRuleError when asked for. `kind` is what passes dispatch on:

@@ -1,7 +1,7 @@
 """Loops: the kernel IR. Scalars, memory and loop nests; one `Kernel` is one native function.
 
-In:   fused groups of equations (built by `compiler.lower`).
-Out:  LLVM IR (emitted by `codegen.llvm`); `evaluate` runs a kernel slowly on NumPy.
+In:   fused groups of equations (built by `compiler.lowering.lower`).
+Out:  LLVM IR (emitted by `codegen.kernel.kernel_emitter`); `evaluate` runs a kernel slowly on NumPy.
 Laws: every expression is a pure scalar; all memory is reached through named flat buffers by element index;
       loops have fixed extents; a `vector` loop promises that its iterations are independent but for `Accum`, `Scan` and `Pack`;
       the `parallel` loop, if any, is the single outermost statement of the kernel and its iterations are independent.

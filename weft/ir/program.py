@@ -1,7 +1,7 @@
 """Program: the schedule of one compiled jaxpr, between memory planning and native code.
 
 In:   kernels, matmuls, sorts, library calls, copies, host calls and loops over planned buffers (built by `compiler`).
-Out:  one native entry `i32 entry(ptr slots)` made by `codegen.program`: pointer i is the address of `Program.slots[i]`
+Out:  one native entry `i32 entry(ptr slots)` made by `codegen.program.program`: pointer i is the address of `Program.slots[i]`
       for ins, outs and consts; after them comes the arena, in which the temps lie at their offsets. The result is 0, or
       not where a host call raised.
 Laws: steps run in order; a step's parallelism is its own; nothing returns to Python but `HostCall`.

@@ -1,4 +1,4 @@
-"""Discrete Fourier transforms over the last dims: native steps where `compiler.fourier` finds them quicker, else one call of SciPy.
+"""Discrete Fourier transforms over the last dims: native steps where `compiler.kernels.fft_plan` is faster, else SciPy.
 
 Laws: `fft_lengths` are the sizes of the transformed dims on the side of time; the last dim of a real transform's frequencies
 has half of them and one. All four are linear; the complex ones equal their own transposes.

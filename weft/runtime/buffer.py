@@ -165,7 +165,7 @@ class _Lease:
 
 
 class NativeHeap:
-    """The heap in native code; `addresses` holds the functions and counters of `codegen.heap.symbols()`."""
+    """The heap in native code; `addresses` holds the functions and counters of `codegen.runtime.heap.symbols()`."""
 
     def __init__(self, addresses: Mapping[str, int]) -> None:
         # PYFUNCTYPE: the GIL is held during the call, which is what keeps the native free lists whole.
@@ -193,7 +193,7 @@ _heaps: list[Heap] = [PythonHeap()]  # the last one serves new buffers; earlier 
 
 
 def use_native(addresses: Mapping[str, int]) -> None:
-    """Take new buffers from the native heap at `addresses` (`codegen.heap.symbols()`) from now on; once is enough."""
+    """Take new buffers from the native heap at `addresses` (`codegen.runtime.heap.symbols()`) from now on; once is enough."""
     if any(isinstance(heap, NativeHeap) for heap in _heaps):
         return
     before = _heaps[-1]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import weft
-from weft.codegen import cache
+from weft.codegen.toolchain import cache
 
 PARTS = ("numpy", "llvmlite", "ml_dtypes", "scipy", "opt_einsum", "rich")
 

@@ -1,0 +1,194 @@
+"""Matrix times a few vectors, both dense along k: dot products, each operand read once and nothing packed.
+
+`weft_gemm_*_dot(ptr desc)` takes the same description as the tiled matmul; task = (batch element, row tile). Columns
+are done one after the other, so this is meant for very few of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from weft.codegen.gemm.descriptor import Word
+from weft.codegen.gemm.gemm_epilogue import Ends, finish
+from weft.codegen.gemm.gemm_micro import flip, join, multiply_add, sign_bits
+from weft.codegen.gemm.operand_addressing import BATCH, Task, locate, offsets_function, pieces_of
+from weft.codegen.ir.gemm_types import Recipe, llvm_type
+from weft.codegen.ir.ir_writer import Decls, Text, suffix
+from weft.codegen.toolchain.native_library import Part
+
+#: rows of A that share a load of B, in one function each; more rows are more streams from memory
+_ROW_COUNTS = (1, 2, 4, 8)
+_STRETCH = 64  # sums of a column that are finished together
+
+
+def all_pieces(recipe: Recipe) -> frozenset[str]:
+    """Return the names of what only some matmuls need: a function for each number of rows, and the two ends of sums."""
+    return frozenset(["finish", "tail", *(f"dots_{rows}" for rows in _ROW_COUNTS)])
+
+
+def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
+    """Return the names of those functions that the matmul described by `words` needs.
+
+    Row tiles are multiples of the most rows, so what is left over is told by M.
+    """
+    most, rows = _ROW_COUNTS[-1], words[Word.M]
+    found = [f"dots_{r}" for r in _ROW_COUNTS if (rows >= most if r == most else rows % most & r)]
+    return frozenset([*found, "tail" if words[Word.TAIL_ARGS] else "finish"])
+
+
+def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[Part]:
+    """Return the modules of the dot-product matmul for `recipe`, exported as `symbol`, for matmuls that need `wanted` pieces."""
+    inner = sorted([name for name in wanted if name != "tail"])
+    exports = ("dots", "finish") if "finish" in wanted else ("dots",)
+    return [
+        Part(f"dots {recipe.name} {' '.join(inner)}", lambda: _dots_module(recipe, inner), exports),
+        driver(recipe, symbol, wanted),
+    ]
+
+
+def driver(recipe: Recipe, symbol: str, wanted: Collection[str]) -> Part:
+    """Return the last of the `parts`."""
+    return Part(f"{symbol} {' '.join(sorted(wanted))}", lambda: _driver_module(recipe, symbol, wanted), (symbol,), quick=True)
+
+
+def _dots_module(recipe: Recipe, wanted: Collection[str]) -> str:
+    """The IR of the functions that touch elements, and of the table `dots`."""
+    decls = Decls()
+    names = [f"dots_{rows}" for rows in _ROW_COUNTS]
+    table = ", ".join(f"ptr @{name}" if name in wanted else "ptr null" for name in names)
+    made = [
+        *(_dots(recipe, decls, rows) for rows, name in zip(_ROW_COUNTS, names) if name in wanted),
+        f"@dots = constant [{len(names)} x ptr] [{table}]",
+        finish(recipe, decls) if "finish" in wanted else "",
+    ]
+    return str(decls) + "\n".join(made)
+
+
+def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
+    """The IR of the way from a description to those functions."""
+    decls = Decls()
+    decls.use("@dots = external constant ptr")
+    made = [offsets_function(decls, recipe), _task(recipe, decls, wanted), _driver(recipe, decls, symbol)]
+    return str(decls) + "\n".join(made)
+
+
+def _dots(recipe: Recipe, decls: Decls, rows: int) -> str:
+    """sums[r] = sum over k of a[r, k] * b[k]."""
+    f = Text(
+        f"internal void @dots_{rows}(ptr %sums, ptr noalias %a, i64 %as, ptr noalias %b, i64 %k)",
+        decls,
+        recipe.machine,
+        "noinline nounwind",
+    )
+    lanes, acc = recipe.lanes, llvm_type(recipe.acc)
+    vector = f"<{lanes} x {acc}>"
+    wide = lanes * recipe.k_per_step
+    chains = 2 if rows > 2 else 4  # independent sums per row, enough to hide the latency of an addition
+
+    def load(base: str, at: str, mask: str | None) -> str:
+        value = f.load(llvm_type(recipe.in_type), wide, f.at(base, f.mul(at, recipe.in_bytes)), mask)
+        if recipe.joined:
+            return join(f, recipe, value, lanes)
+        return f.convert(value, recipe.in_type, recipe.acc, lanes)
+
+    row_of = ["%a", *(f.at("%a", f.mul("%as", r)) for r in range(1, rows))]
+    ahead = f.mul("%as", rows)
+
+    def fetch(row: str, at: str) -> None:
+        """Ask for the same part of the next rows: rows are too short for the hardware to find each in time."""
+        for line in range(0, wide * recipe.in_bytes, 64):
+            there = f.at(row, f.add(f.add(f.mul(at, recipe.in_bytes), line), ahead))
+            f.prefetch(there)
+
+    def stretch(count: int, masked: bool):
+        def body(k: str, *sums: str) -> list[str]:
+            out = list(sums)
+            for c in range(count):
+                at = f.add(k, c * wide)
+                mask = f.first_lanes(f.min(f.sub("%k", at), wide), wide) if masked else None
+                y = load("%b", at, mask)
+                if recipe.flips:
+                    out[c - chains] = multiply_add(f, recipe, sign_bits(lanes), y, out[c - chains], lanes)
+                for r in range(rows):
+                    i = r * chains + c
+                    if rows == _ROW_COUNTS[-1] and not masked:
+                        fetch(row_of[r], at)
+                    x = flip(f, recipe, load(row_of[r], at, mask), lanes)
+                    out[i] = multiply_add(f, recipe, x, y, out[i], lanes)
+            return out
+
+        return body
+
+    # (the last chains are those of what flipped signs add to each row)
+    zero = [(vector, "zeroinitializer")] * ((rows + recipe.flips) * chains)
+    whole = f.mul(f.div("%k", chains * wide), chains * wide)
+    sums = f.loop(0, whole, chains * wide, stretch(chains, False), zero)
+    sums = f.loop(whole, "%k", wide, stretch(1, True), [(vector, s) for s in sums])
+    plus = "fadd" if recipe.is_float else "add"
+    totals = []
+    for r in range(rows + recipe.flips):
+        totals.append(sums[r * chains])
+        for c in range(1, chains):
+            totals[r] = f.let(f"{plus} {vector} {totals[r]}, {sums[r * chains + c]}")
+    for r in range(rows):
+        total = f.let(f"sub {vector} {totals[r]}, {totals[rows]}") if recipe.flips else totals[r]
+        name = f"@llvm.vector.reduce.{plus}.v{lanes}{suffix(acc)}"
+        if recipe.is_float:
+            decls.use(f"declare {acc} {name}({acc}, {vector})")
+            one = f.let(f"call reassoc {acc} {name}({acc} -0.0, {vector} {total})")
+        else:
+            decls.use(f"declare {acc} {name}({vector})")
+            one = f.let(f"call {acc} {name}({vector} {total})")
+        f.do(f"store {acc} {one}, ptr {f.at('%sums', r * recipe.acc_bytes)}, align {recipe.acc_bytes}")
+    return f.end()
+
+
+def _task(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
+    f = Task("dot_task", decls, recipe)
+    offsets, sums = f.slot("[3 x i64]"), f.slot(f"[{_STRETCH} x i64]")
+    ends = Ends(f, f.desc, wanted)
+    row_tiles, tile_rows = f.d(Word.ROW_TILES), f.d(Word.TILE_ROWS)
+    row_tile, batch = f.rem("%task", row_tiles), f.div("%task", row_tiles)
+    i0 = f.mul(row_tile, tile_rows)
+    end = f.min(f.add(i0, tile_rows), f.d(Word.M))
+    a, b, c = (f.at(p, offset) for p, offset in zip(f.operands(), locate(f, BATCH, batch, offsets)))
+    ms, ns, cms, cns, k = (f.d(w) for w in (Word.A_MS, Word.B_NS, Word.C_MS, Word.C_NS, Word.K))
+    ends.at(batch=batch, pitch="0")
+
+    def stretch(i1: str) -> None:
+        i2 = f.min(end, f.add(i1, _STRETCH))
+
+        def column(j: str) -> None:
+            vector = f.at(b, f.mul(j, ns))
+
+            def rows(_: str, i: str) -> list[str]:
+                left = f.sub(i2, i)
+                r, index = "1", "0"
+                for number, count in enumerate(_ROW_COUNTS):
+                    enough = f.let(f"icmp uge i64 {left}, {count}")
+                    r, index = f.pick(enough, count, r), f.pick(enough, number, index)
+                dots = f.let(f"load ptr, ptr {f.at('@dots', f.mul(index, 8))}")
+                mine = f.at(sums, f.mul(f.sub(i, i1), recipe.acc_bytes))
+                f.do(f"call void {dots}(ptr {mine}, ptr {f.at(a, f.mul(i, ms))}, i64 {ms}, ptr {vector}, i64 {k})")
+                return [f.add(i, r)]
+
+            count = f.sub(i2, i1)
+            f.loop(0, pieces_of(f, count, _ROW_COUNTS[-1]), 1, rows, [("i64", i1)])
+            place = f.at(c, f.add(f.mul(i1, cms), f.mul(j, cns)))
+            # A stretch of a column of this problem is one of a row of C where operands were exchanged for it.
+            ends.take(sums, 0, place, "0", cms, row=j, rows="1", col=i1, cols=count)
+
+        f.loop(0, f.d(Word.N), 1, column)
+
+    f.loop(i0, end, _STRETCH, stretch)
+    return f.end()
+
+
+def _driver(recipe: Recipe, decls: Decls, symbol: str) -> str:
+    decls.use("declare void @weft_parallel_for(ptr, ptr, i64)")
+    f = Text(f"void @{symbol}(ptr %desc)", decls, recipe.machine)
+    ctx = f.slot("[8 x i64]")
+    f.do(f"store ptr %desc, ptr {ctx}")
+    tasks = f.mul(f.word("%desc", Word.BATCH), f.word("%desc", Word.ROW_TILES))
+    f.do(f"call void @weft_parallel_for(ptr @dot_task, ptr {ctx}, i64 {tasks})")
+    return f.end()

@@ -1,0 +1,464 @@
+"""Decide how a matmul is carried out: its variant, and how it is blocked, packed and split into tasks.
+
+In:   a `Problem`, the `Recipe` of its types, the number of threads.
+Out:  the function's name (recipe and variant) and the words of the description (see `descriptor`); pointers are left 0.
+Laws: a plan never changes which products are summed. Split and packing choices cannot change the bits of the result,
+      since every sum runs over k in the same blocks in the same order, and parts of it depend on the problem alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from weft.codegen.gemm.avx512 import gemm_asm
+from weft.codegen.gemm.descriptor import ALONG, BAND_ZERO, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
+from weft.codegen.gemm.gemm_problem import Problem, fold, is_dot, orient
+from weft.codegen.ir.gemm_types import Recipe
+from weft.codegen.ir.microkernels import SPARE_ROWS, STREAMS
+from weft.util.record import record, replace
+
+# Sizes in bytes and steps that suit caches of 32-48 KiB, 1 MiB and up.
+_BLOCK_STEPS = 384, 512  # steps of k between two visits of C; where many rows meet wide vectors these take their time
+_ONE_BLOCK = 9 / 8  # by so much a single block may be longer: 513 steps need not visit C twice
+_STRIP_BYTES = 200 << 10  # of A, which stay in the second-level cache while panels of B and sums pass through
+_STRIP_ROWS = (48, 512)  # rows of A in a strip: so many fit with any block, and more do not pay
+_SHARED_LIMIT = 9 << 20  # bytes of B that are packed for all tasks at a time: 16 panels of 2048 steps, with what lies behind each block
+_PRIVATE_LIMIT = 400 << 10  # that a task packs for itself, to stay near while strips of A pass; twice that where these are packed too
+_SUMS_BYTES = 512 << 10  # of unfinished sums that stay there too
+_SKINNY_ROWS = 128  # up to here a large B passes by once, as a stream
+_ALONG_ROWS = 16, 64  # up to here it is read along its rows, if it would be packed otherwise, and if no cache has room for it
+_ALONG_BYTES = 4 << 20  # of A, which each task packs whole and goes through once for a stretch of B
+_ALONG_SUMS = 32 << 10  # bytes of sums that wait meanwhile, in the first-level cache
+_SKINNY_ROWS_OF_B = 16, 64  # streamed together, by fewer rows than a kernel has and by more
+_PARTS, _PART_BLOCKS = 16, 4  # tasks that a long sum with few results is to give, and the least blocks that are worth one
+_APART_PARTS = 4, 192  # parts, and tasks of all, that are worth their additions where steps of A lie apart
+_RUN_ROWS = 64  # of A in one piece of memory that are a product of their own
+_LEAST_PER_SPARE = 32  # rows for each that is made twice
+_QUADS = 32, 1 << 18  # rows and k that pay for packing B, and elements of A that pay for compiling it
+_RUN = 8  # steps of A in a run that pay for finding it
+_LONG_RUN = 512  # bytes of a run that is found wherever it lies
+_APART = 1 << 10  # bytes between steps of A, or what of them is a power of two, up to which a block of them finds room in a cache
+_FEW_APART = 1 << 12  # the same for even rows that meet half a panel of B at most
+_LINE, _ACROSS_BYTES = 64, 32 << 10  # of a block of B that is to stay in the first-level cache where steps of A lie more than a line apart
+_DOT_ROWS = 8  # that are multiplied by a vector side by side
+_CACHED = (1 << 19, 8 << 20)  # bytes of B that stay in the second-level and in the last cache
+_IN_PLACE, _IN_PLACE_ROWS = 1 << 19, 512  # bytes of B that are never copied, and rows of A that it is not copied for
+
+# Costs in cycles of one vector operation, for choosing among splits.
+_PACK_COPY, _PACK_TRANSPOSE, _PACK_SCALAR = 2, 20, 48
+_PACK_FAR = 5  # more, when what is packed leaves the core's own caches, or comes from beyond them
+_SHARED_PAYS = 1.01  # by so much B packed for all must be quicker: it takes memory, and a cache that others use too
+_PASS = 2  # when a tile meets what is packed for all
+_TASK, _FORK = 300, 6000
+
+
+def plan(p: Problem, recipe: Recipe, threads: int) -> tuple[str, tuple[int, ...]]:
+    """Return the name of recipe and variant, and the words of the description."""
+    p = runs_as_batch(orient(fold(p, recipe), recipe), recipe)
+    if is_dot(p, recipe):
+        return f"{recipe.name}_dot", _words(p, _dot_split(p, recipe, threads))
+    recipe = replace(recipe, quads=_suits_quads(p, recipe))
+    return f"{recipe.name}_tile", _words(p, _tile_split(p, recipe, threads))
+
+
+def runs_as_batch(p: Problem, recipe: Recipe) -> Problem:
+    """Have long runs of rows be batch elements with the same B, where no kernels find them by lists: each is read where it lies, and all
+    of them would be copied. (Tails count rows and batch elements as they came.)
+    """
+    run = p.m // math.prod(e for e, _ in p.rows)
+    if not p.rows or p.tail_args is not None or run < _RUN_ROWS or _a_in_runs(p, recipe):
+        return p
+    dims, step = [], p.m * p.c[0]
+    for e, stride in p.rows:
+        step //= e
+        dims.append((e, stride, 0, step))
+    apart = replace(p, m=run, rows=(), band=None, batch=(*p.batch, *dims))
+    return apart if _a_direct(apart, recipe, _block_steps(apart, recipe)) else p
+
+
+# -- dot products
+
+
+def _dot_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
+    work = p.m * p.n * p.k * p.batches // recipe.lanes
+    tasks = min(threads * 4, work // 4000, p.m * p.batches) if threads > 1 else 1
+    tiles = min(_ceil(max(tasks, 1), max(p.batches, 1)), _ceil(p.m, _DOT_ROWS)) or 1
+    rows = max(_up(_ceil(p.m, tiles), _DOT_ROWS), _DOT_ROWS)
+    return {Word.TILE_ROWS: rows, Word.ROW_TILES: _ceil(p.m, rows)}
+
+
+# -- tiles
+
+
+def _suits_quads(p: Problem, recipe: Recipe) -> bool:
+    """True when a vector has room for all columns and more: its few sums would wait for each other, and each beat for elements of A."""
+    kind = recipe.acc == "f32" and recipe.unpacked_b_ok and gemm_asm.suits(recipe.machine)
+    few, many = 4 * p.n <= 3 * recipe.lanes, min(p.m, p.k) >= _QUADS[0] and p.m * p.k * p.batches >= _QUADS[1]
+    return kind and few and many and p.k % 4 == 0 and not p.cols and p.segments == 1 and _a_direct(p, recipe, 1)
+
+
+def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
+    vector = recipe.machine.vector_bytes
+    segment_steps = _ceil(p.k, recipe.k_per_step)
+    steps, block = segment_steps * p.segments, _block_steps(p, recipe)
+    blocks, along = max(_ceil(steps, block), 1), _is_along(p, recipe)
+    simple = recipe.out_type == recipe.packed_type and p.c[1] == recipe.out_bytes and p.tail_args is None
+    collides = along and p.m > 1  # few rows of A, whose places in the cache are often the same, are all used at once
+    a_direct = _a_direct(p, recipe, block) and not collides
+    in_runs = not along and not a_direct and _a_in_runs(p, recipe)
+    a_row = 0 if a_direct else 8 if in_runs else _up(block * recipe.step_bytes, 64) + vector
+    panel = (block + recipe.lanes) * recipe.beats * recipe.panel_row_bytes
+    panels = _ceil(p.n, recipe.panel_cols)
+    parts = _parts(p, recipe, blocks)
+    part_blocks = _ceil(blocks, parts)
+    parts = max(_ceil(blocks, part_blocks), 1)
+    simple = simple and parts == 1
+    work = _work_of(p, recipe, threads, _ceil(steps, parts), part_blocks, parts, panel, a_direct or in_runs, simple)
+    split = _best_split(work)
+    shared = split.mode == SHARED
+    group, chunk = p.batches, panels
+    if shared:
+        group = p.b_share * max(min(p.batches // p.b_share, _SHARED_LIMIT // max(panels * blocks * panel, 1)), 1)
+        chunk = _chunk(panels, blocks * panel, split.tile_panels)
+        split = replace(split, tile_panels=min(split.tile_panels, chunk))
+    strip_rows = _strip_rows(work, split) if split.mode == PRIVATE else split.tile_rows
+    in_c = simple and (p.m == 1 if along else split.mode == PRIVATE and blocks > 1)
+    back = parts == 1 and not along and _reaches_back(p.m, split.tile_rows, strip_rows, recipe.rows)
+    sums_rows = (recipe.rows if back else 0) if in_c else 0 if simple and blocks == 1 else split.tile_rows
+    sums_stride = recipe.panel_row_bytes
+    if along:
+        sums_rows, sums_stride = 0 if in_c else p.m, split.tile_panels * recipe.panel_row_bytes + vector
+    sums = sums_rows * (sums_stride if along else split.tile_panels * sums_stride)
+    square = _square(recipe)  # which may begin at any row
+    a_bytes = 0 if a_direct else (_up(strip_rows, square) + (square if p.rows else 0)) * a_row
+    if in_runs:
+        a_bytes = (split.tile_rows + SPARE_ROWS) * 8 + (block // max(segment_steps, 1) + 4) * 16
+    a_bytes, sums = _up(a_bytes, 64), _up(sums, 64)
+    private = split.tile_panels * panel if split.mode == PRIVATE else 0
+    shared_bytes = group // p.b_share * blocks * chunk * panel if shared else 0
+    if parts > 1:
+        shared_bytes = p.batches * _ceil(p.m, split.tile_rows) * _ceil(panels, split.tile_panels) * parts * sums
+    return {
+        Word.SIMPLE: int(simple),
+        Word.A_DIRECT: IN_RUNS if in_runs else int(a_direct),
+        Word.B_MODE: split.mode,
+        Word.BLOCK_STEPS: block,
+        Word.STEPS: steps,
+        Word.BLOCKS: blocks,
+        Word.SEGMENT_STEPS: max(segment_steps, 1),
+        Word.TILE_ROWS: split.tile_rows,
+        Word.ROW_TILES: _ceil(p.m, split.tile_rows),
+        Word.TILE_PANELS: split.tile_panels,
+        Word.CHUNK_PANELS: max(chunk, 1),
+        Word.GROUP: max(group, 1),
+        Word.TASK_BATCH: split.task_batch,
+        Word.A_ROW_BYTES: a_row,
+        Word.PANEL_BYTES: panel,
+        Word.SHARED_BYTES: shared_bytes,
+        Word.WORKER_BYTES: a_bytes + sums + private,
+        Word.SUMS_OFFSET: a_bytes,
+        Word.PANEL_OFFSET: a_bytes + sums,
+        Word.WORKERS: threads,
+        Word.PARTS: parts,
+        Word.PART_BLOCKS: part_blocks,
+        Word.PART_BYTES: sums,
+        Word.STRIP_ROWS: strip_rows,
+        Word.SUMS_IN_C: int(in_c),
+        Word.BACK: int(back),
+        Word.SUMS_ROWS: sums_rows,
+        Word.SUMS_STRIDE: sums_stride,
+    }
+
+
+def _block_steps(p: Problem, recipe: Recipe) -> int:
+    """Steps of k in a block."""
+    segment_steps = _ceil(p.k, recipe.k_per_step)
+    steps = segment_steps * p.segments
+    limit = _BLOCK_STEPS[recipe.machine.vector_bytes == 64 and p.m > _SKINNY_ROWS]
+    if _is_stream(p, recipe):
+        limit = _SKINNY_ROWS_OF_B[p.m >= recipe.rows] // recipe.k_per_step
+    along = _is_along(p, recipe)
+    if not along and p.a[1] > _LINE and _a_in_runs(p, recipe):
+        limit = _ACROSS_BYTES // recipe.panel_row_bytes
+    if along or steps <= _ONE_BLOCK * limit:
+        limit = max(steps, 1)
+    per_segment = _ceil(segment_steps, limit)
+    if p.segments > 1 and segment_steps > limit // 2 and segment_steps % (8 * per_segment) == 0:  # no block is in two segments
+        return segment_steps // per_segment
+    return max(_up(_ceil(steps, max(_ceil(steps, limit), 1)), 8), 8)
+
+
+def _square(recipe: Recipe) -> int:
+    """Rows of A that are transposed together."""
+    return max(recipe.machine.vector_bytes // recipe.step_bytes, 1)
+
+
+def _parts(p: Problem, recipe: Recipe, blocks: int) -> int:
+    """Into how many parts a sum falls: more than one where it is long and there are too few results to share.
+
+    Where steps of A lie apart, tiles of rows go through the same lines of it, and through all of B: parts have pieces of both to
+    themselves, and as many rows as there are. A power of two of them is shared evenly.
+    """
+    results = max(p.m // (2 * recipe.rows), 1) * _ceil(p.n, recipe.panel_cols) * p.batches
+    if not results:
+        return 1
+    wanted = _PARTS // results
+    if p.a[1] != recipe.in_bytes:
+        wanted = max(wanted, min(_APART_PARTS[0], _APART_PARTS[1] // results))
+    most = max(min(wanted, blocks // _PART_BLOCKS), 1)
+    return 1 << most.bit_length() - 1
+
+
+def _reaches_back(m: int, tile_rows: int, strip_rows: int, most: int) -> bool:
+    """True when the last rows are better made with some before them once more than by a kernel of their own, which is to be compiled."""
+    spare, last = -m % most, (m - 1) % tile_rows % strip_rows + 1
+    return spare > 0 and m >= _LEAST_PER_SPARE * spare and last >= most
+
+
+def _a_direct(p: Problem, recipe: Recipe, block: int) -> bool:
+    """True when rows of A may be read where they lie: same bits, and dense, and each block of them in one segment."""
+    dense = p.a[1] == recipe.in_bytes and not p.rows and p.k % recipe.k_per_step == 0
+    return dense and recipe.unpacked_ok and (p.segments == 1 or _ceil(p.k, recipe.k_per_step) % block == 0)
+
+
+def _a_in_runs(p: Problem, recipe: Recipe) -> bool:
+    """True when kernels find A by lists where it lies, since packing it would take longer.
+
+    Rows that are dense in runs overlap, as those of windows do, or have long ones. Where rows lie across, a step of k brings a line
+    or two for six elements: that pays where few panels of B would use what is packed (one, of even rows, which are packed quicker), and
+    while caches have room for lines so far apart.
+    """
+    if not gemm_asm.finds_runs(recipe) or p.k < _RUN:
+        return False
+    uneven, apart = bool(p.rows) or p.segments > 1, math.gcd(p.a[1], 1 << 16)
+    if p.a[1] == recipe.in_bytes and p.k % recipe.k_per_step == 0:
+        return uneven and p.k * recipe.in_bytes >= min(p.a[0] // 2, _LONG_RUN)
+    if recipe.joined:
+        return False
+    if uneven:
+        return p.n <= 2 * recipe.panel_cols and apart <= _APART
+    near = 2 * p.n > recipe.panel_cols or apart <= _FEW_APART
+    return p.a[0] == recipe.in_bytes and p.n <= recipe.panel_cols and near
+
+
+def _is_stream(p: Problem, recipe: Recipe) -> bool:
+    """True when B is large and dense along n, and has few rows of A to serve: memory sets the pace."""
+    large = p.k * p.segments * p.n * recipe.in_bytes > _CACHED[p.m > 2 * recipe.rows]
+    return large and p.m <= _SKINNY_ROWS and p.b[1] == recipe.in_bytes and p.n > recipe.panel_cols
+
+
+def _is_along(p: Problem, recipe: Recipe) -> bool:
+    """True when B is read along its rows: by a single row of A, or by few if it is large, and wide enough to be shared."""
+    size = p.k * p.segments * p.n * recipe.in_bytes
+    large = size > _CACHED[recipe.unpacked_b_ok or p.m > _ALONG_ROWS[0]]
+    near = p.m * _ceil(p.k, recipe.k_per_step) * recipe.step_bytes <= _ALONG_BYTES
+    few = p.m == 1 or (p.m <= _ALONG_ROWS[1] and near and large and p.n >= 2 * recipe.panel_cols)
+    dense = p.b[1] == recipe.in_bytes and p.segments == 1 and not p.cols and p.k % recipe.k_per_step == 0
+    whole = recipe.machine.masks or p.n % recipe.along_cols == 0
+    return few and dense and whole and not recipe.is_complex and not recipe.quads
+
+
+def _b_direct_ok(p: Problem, recipe: Recipe) -> bool:
+    dense = p.b[1] == recipe.in_bytes and _b_even(p) and not p.cols and recipe.unpacked_b_ok
+    return dense and (recipe.machine.masks or p.n % recipe.lanes == 0)
+
+
+def _b_even(p: Problem) -> bool:
+    """True when the steps of B lie evenly through all segments."""
+    steps = p.k
+    for extent, _, stride in reversed(p.outer):
+        if stride != steps * p.b[0]:
+            return False
+        steps *= extent
+    return True
+
+
+def _b_direct_pays(p: Problem, recipe: Recipe) -> bool:
+    """True when B is better read where it lies: it is small, or too few rows of A use it to pay for a copy."""
+    if not _b_direct_ok(p, recipe):
+        return False
+    size, aligned = p.k * p.segments * p.n * recipe.in_bytes, p.b[0] % recipe.machine.vector_bytes == 0
+    if aligned and p.b[0] == p.n * recipe.in_bytes <= recipe.panel_row_bytes:  # it lies as if packed
+        return True
+    small, most_rows = (_IN_PLACE, _IN_PLACE_ROWS) if aligned else (_IN_PLACE >> 3, _IN_PLACE_ROWS >> 2)
+    few = p.m <= most_rows >> (size > 2 * _CACHED[0]) and size <= _CACHED[1] >> 1
+    return few or size <= small or p.m <= 2 * recipe.rows or _is_stream(p, recipe)
+
+
+@record
+class _Work:
+    """What a split is chosen for; `beats` and `blocks` are those of one part of the sum."""
+
+    problem: Problem
+    recipe: Recipe
+    threads: int
+    beats: int
+    blocks: int
+    parts: int
+    simple: bool
+    panels: int
+    panel_bytes: int
+    vectors: int  # of one row of C
+    pack_a: int  # cycles that a vector takes
+    pack_b: int
+    unit: int  # tiles have a multiple of so many rows
+    fit: int  # rows of A of which a block stays in the second-level cache
+
+
+def _work_of(
+    p: Problem, recipe: Recipe, threads: int, steps: int, blocks: int, parts: int, panel_bytes: int, a_direct: bool, simple: bool
+) -> _Work:
+    panels, vectors = max(_ceil(p.n, recipe.panel_cols), 1), _ceil(p.n * recipe.parts, recipe.lanes)
+    pack_a = 0 if a_direct else _pack_cost(p.a[1], p.a[0], recipe)
+    pack_b = _pack_cost(p.b[1], p.b[0], recipe)
+    if p.segments > 1 and p.k < 4 * recipe.lanes:
+        pack_a, pack_b = max(pack_a, _PACK_SCALAR), max(pack_b, _PACK_SCALAR)
+    # Squares that are transposed should begin with cache lines.
+    unit = math.lcm(recipe.rows, _square(recipe)) if pack_a == _PACK_TRANSPOSE else recipe.rows
+    fit = _STRIP_BYTES // max(_ceil(steps, blocks) * recipe.step_bytes, 1) // unit * unit
+    fit = min(max(fit, _STRIP_ROWS[0]), _STRIP_ROWS[1])
+    beats = steps * recipe.beats
+    return _Work(p, recipe, threads, beats, blocks, parts, simple, panels, panel_bytes, vectors, pack_a, pack_b, unit, fit)
+
+
+@record
+class _Split:
+    mode: int
+    tile_rows: int
+    tile_panels: int
+    task_batch: int = 1
+
+
+def _best_split(work: _Work) -> _Split:
+    """Return the split with the least estimated time among a few dozen."""
+    timed = [_timed(work, mode, rows, panels) for mode in _modes(work) for rows, panels in _tiles(work, mode)]
+    return min(timed, key=lambda found: found[0])[1]
+
+
+def _modes(work: _Work) -> list[int]:
+    """The ways to reach B that are worth a thought."""
+    p, recipe = work.problem, work.recipe
+    if _is_along(p, recipe):
+        return [ALONG]
+    if _b_direct_pays(p, recipe):
+        return [DIRECT]
+    can_share = work.blocks * work.panel_bytes <= _SHARED_LIMIT and work.parts == 1 and not _is_stream(p, recipe)
+    return [PRIVATE, SHARED] if can_share else [PRIVATE]
+
+
+def _tiles(work: _Work, mode: int) -> Iterator[tuple[int, int]]:
+    """Rows and panels of tiles that are worth a thought.
+
+    A tile of its own B is cut to strips of rows, so it may be high: what it packs then serves the more.
+    """
+    m, panels, threads, unit = work.problem.m, work.panels, work.threads, work.unit
+    row_bytes = work.recipe.panel_row_bytes
+    in_c = work.simple and (mode == PRIVATE or work.blocks == 1)
+    most_rows, most_panels = work.fit, panels
+    if mode == PRIVATE:
+        most_panels = min(panels, max((_PRIVATE_LIMIT << bool(work.pack_a)) // work.panel_bytes, 1))
+        most_rows = m if in_c else max(_SUMS_BYTES // (most_panels * row_bytes), work.fit)
+    if mode == ALONG:
+        most_rows, most_panels = m, min(panels, max(_ALONG_SUMS // (m * row_bytes), 1))
+    if mode == SHARED:
+        most_panels = min(panels, max(_SHARED_LIMIT // (work.blocks * work.panel_bytes), 1))
+    least = max(_ceil(m, most_rows), 1)
+    for row_tiles in sorted({least, least + 1, least + 2, least + 3, least * 2, threads, 2 * threads}):
+        rows = max(_up(_ceil(m, row_tiles), unit), unit)
+        if row_tiles < least or (mode == ALONG and row_tiles > 1) or (rows < 2 * work.recipe.rows and row_tiles > 1):
+            continue
+        least_cols = _ceil(panels, most_panels if in_c else max(min(most_panels, _SUMS_BYTES // (rows * row_bytes)), 1))
+        for col_tiles in range(least_cols, max(min(panels, max(4 * threads, 4)), least_cols) + 1):
+            yield rows, _ceil(panels, col_tiles)
+
+
+def _timed(work: _Work, mode: int, rows: int, tile_panels: int) -> tuple[float, _Split]:
+    """Return the estimated cycles of a split, and the split."""
+    p, threads, panels, beats = work.problem, work.threads, work.panels, work.beats
+    batches = max(p.batches, 1) * work.parts
+    share = min(tile_panels / panels, 1.0) * work.vectors
+    each = min(rows, max(p.m, 1)) * share * beats + rows * beats / work.recipe.lanes * work.pack_a
+    if mode == PRIVATE:
+        far = _PACK_FAR if p.k * p.segments * p.n * work.recipe.in_bytes > _CACHED[0] else 0
+        each += share * beats * (work.pack_b + far)
+    if mode == SHARED:
+        each += share * beats * _PASS
+    tiles = _ceil(p.m, rows) * _ceil(panels, tile_panels)
+    task_batch = _task_batch(each, batches * tiles, batches, threads) if work.parts == 1 else 1
+    tasks = tiles * _ceil(batches, task_batch)
+    each = each * task_batch + _TASK
+    # The last round of tasks is rarely full; a quarter of a task stands for uneven progress.
+    uneven = each / 4 + _FORK if tasks > 1 and threads > 1 else 0
+    time = math.ceil(tasks / threads) * each + uneven
+    if mode == SHARED:
+        rounds = _ceil(panels, _chunk(panels, work.blocks * work.panel_bytes, tile_panels))
+        time += math.ceil(batches / p.b_share) * work.vectors * beats * (work.pack_b + _PACK_FAR) / threads + 2 * _FORK
+        time += (rounds - 1) * uneven
+        time *= _SHARED_PAYS
+    return time, _Split(mode, rows, tile_panels, task_batch)
+
+
+def _chunk(panels: int, panel_bytes: int, tile_panels: int) -> int:
+    """How many panels are packed for all at a time: about equal numbers of whole tiles of them."""
+    most = max(_SHARED_LIMIT // max(panel_bytes, 1), 1)
+    if panels <= most or tile_panels >= most:
+        return min(panels, most)
+    tiles = _ceil(panels, tile_panels)
+    return _ceil(tiles, _ceil(tiles, most // tile_panels)) * tile_panels
+
+
+def _strip_rows(work: _Work, split: _Split) -> int:
+    """Rows of a tile that meet its panels together: about equal parts."""
+    strips = _ceil(split.tile_rows, work.fit)
+    return _up(_ceil(split.tile_rows, strips), work.unit)
+
+
+def _task_batch(each: float, tasks: int, batches: int, threads: int) -> int:
+    """Batch elements per task: enough for 20000 cycles, while leaving every thread four tasks."""
+    wanted = max(int(20000 / max(each, 1)), 1)
+    if threads == 1 or each * tasks < 2 * _FORK:
+        return batches
+    return max(min(wanted, batches // (4 * threads)), 1)
+
+
+def _pack_cost(row_stride: int, other_stride: int, recipe: Recipe) -> int:
+    if row_stride == recipe.in_bytes:
+        return _PACK_COPY
+    return _PACK_TRANSPOSE if other_stride == recipe.in_bytes and not recipe.is_complex else _PACK_SCALAR
+
+
+def _words(p: Problem, chosen: dict[int, int]) -> tuple[int, ...]:
+    words = [0] * Word.LISTS
+    words[Word.M], words[Word.N], words[Word.K], words[Word.SEGMENTS] = p.m, p.n, p.k, p.segments
+    words[Word.A_MS], words[Word.A_KS] = p.a
+    words[Word.B_KS], words[Word.B_NS] = p.b
+    words[Word.C_MS], words[Word.C_NS] = p.c
+    words[Word.ROW_RUN] = max(p.m // math.prod(e for e, _ in p.rows), 1)
+    words[Word.COL_RUN] = max(p.n // math.prod(e for e, _ in p.cols), 1)
+    words[Word.SWAPPED], words[Word.B_SHARE], words[Word.BATCH] = int(p.swapped), p.b_share, p.batches
+    low, high = p.band or (-BAND_ZERO, BAND_ZERO)
+    words[Word.BAND_FROM], words[Word.BAND_TO] = BAND_ZERO - high, BAND_ZERO - low
+    named = p.tail_streams
+    words[Word.TAIL_STREAMS] = sum([(named[i % len(named)] + 1) << 8 * i for i in range(STREAMS if named else 0)])
+    for word, value in chosen.items():
+        words[word] = value
+    lists = [
+        (Word.BATCH_DIMS, Word.BATCH_AT, p.batch),
+        (Word.OUTER_DIMS, Word.OUTER_AT, p.outer),
+        (Word.ROW_DIMS, Word.ROWS_AT, p.rows),
+        (Word.COL_DIMS, Word.COLS_AT, p.cols),
+        (Word.TAIL_ARGS, Word.TAIL_AT, ((0,),) * (p.tail_args or 0)),
+    ]
+    for count, at, dims in lists:
+        words[count], words[at] = len(dims), len(words)
+        words += [x for dim in dims for x in dim]
+    return tuple(words)
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _up(a: int, multiple: int) -> int:
+    return _ceil(a, multiple) * multiple

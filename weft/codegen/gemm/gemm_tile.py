@@ -1,0 +1,492 @@
+"""The matmul driver: pack B, then multiply tile by tile over the pool.
+
+`weft_gemm_*_tile(ptr desc)` walks rounds of (group of batch elements) x (chunk of column panels). In a round it packs B
+if it is to be shared, task = (batch element, block of k, panel), then runs the tiles, task = (batch elements, rows,
+panels). A tile goes through the blocks of k in order; sums of unfinished blocks wait in the worker's
+scratch. A tile that packs its own B first packs a block of it, and then goes down its rows by strips, so that B stays in the
+core's own cache while A and C pass by: where kernels may write C, sums wait there. Where the sum falls in parts, task = (batch element,
+rows, panels, part); each keeps its sums, and a second run of tasks adds them.
+
+The context of a task, eight words on the caller's stack: description, shared scratch, workers' scratch, first batch
+element, first panel, panels, batch elements of the round, column tiles.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Mapping
+
+from weft.codegen.gemm.avx512 import gemm_asm
+from weft.codegen.gemm.descriptor import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
+from weft.codegen.gemm.gemm_epilogue import Ends, add, finish
+from weft.codegen.gemm.gemm_panel import Panel, Tile, multiply_along, multiply_panel
+from weft.codegen.gemm.operand_addressing import (
+    BATCH,
+    COLS,
+    OUTER,
+    ROWS,
+    Described,
+    Task,
+    block_of,
+    locate,
+    offsets_function,
+    runs,
+    segments,
+)
+from weft.codegen.gemm.required_functions import (
+    all_pieces as all_pieces,
+    along_names,
+    ends_panels,
+    has_kernels,
+    has_runs,
+    is_way as is_way,
+    kernel_names,
+    known_words,
+    packs,
+    pieces as pieces,
+)
+from weft.codegen.ir.gemm_types import Recipe
+from weft.codegen.ir.ir_writer import Decls
+from weft.codegen.ir.microkernels import SPARE_ROWS, kernel_name, kernel_table
+from weft.codegen.toolchain.native_library import Part
+from weft.util.record import record, replace
+
+
+def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[Part]:
+    """Return the modules of the tiled matmul for `recipe`, exported as `symbol`, for matmuls that need `wanted` pieces.
+
+    What computes is optimized; the driver, which only finds the way, is not: it would take longer than all the rest.
+    """
+    listed = sorted(wanted)
+    outer = [name for name in listed if name.startswith("pack") or name in ("add", "finish")]
+    exports = dict.fromkeys([name.rpartition("_")[0] or name for name in outer])    # the ways to pack are one function
+    exports |= {"end_panel": None} if ends_panels(recipe, wanted) else {}
+    found = _kernel_parts(recipe, listed)
+    if outer:
+        quick = all(_is_assembled(recipe, name) for name in outer)
+        found.append(Part(f"helpers {recipe.name} {' '.join(outer)}", lambda: _helper_module(recipe, outer), tuple(exports), quick))
+    for name in along_names(wanted):
+        from weft.codegen.gemm.avx512 import gemm_asm_skinny
+
+        write = functools.partial(_along_module, recipe, name)
+        found.append(Part(f"{name} {recipe.name}", write, (name,), gemm_asm_skinny.suits(recipe)))
+    return [*found, driver(recipe, symbol, wanted)]
+
+
+def driver(recipe: Recipe, symbol: str, wanted: Collection[str]) -> Part:
+    """Return the last of the `parts`."""
+    return Part(f"{symbol} {' '.join(sorted(wanted))}", lambda: _driver_module(recipe, symbol, wanted), (symbol,), quick=True)
+
+
+def _kernel_parts(recipe: Recipe, listed: list[str]) -> list[Part]:
+    """The register kernels: assembled, or in two modules that are compiled side by side: those of the most rows, and those of fewer."""
+    made = [name for name in listed if name.startswith("kernel")]
+    most = [name for name in made if name.startswith(kernel_name(recipe.rows, 0, False)[:-1])]
+    ways = [name for name in listed if name in ("blocks", "tail")]
+    assembled = gemm_asm.suits(recipe.machine)
+    write = gemm_asm.module if assembled else _kernel_module
+    return [
+        Part(f"kernels {recipe.name} {' '.join([*names, *ways])}", functools.partial(write, recipe, [*names, *ways]), names, assembled)
+        for names in ([made] if assembled else [most, [name for name in made if name not in most]])
+        if names
+    ]
+
+
+def _kernel_module(recipe: Recipe, wanted: Collection[str]) -> str:
+    """The IR of register kernels."""
+    from weft.codegen.gemm.gemm_micro import kernels  # where they are not assembled
+
+    decls = Decls()
+    text = kernels(recipe, decls, wanted)
+    return str(decls) + text
+
+
+def _is_assembled(recipe: Recipe, name: str) -> bool:
+    """Whether a function that is no kernel is assembled (what ends panels then is, too)."""
+    if name.startswith("pack"):
+        from weft.codegen.gemm.avx512 import gemm_asm_pack  # half of all first matmuls need none of them
+
+        return gemm_asm_pack.function(recipe, name) is not None
+    if name == "finish":
+        from weft.codegen.gemm.avx512 import gemm_asm_epilogue
+
+        return gemm_asm_epilogue.finishes(recipe)
+    return False
+
+
+def _along_module(recipe: Recipe, name: str) -> str:
+    """`@along` or `@along_row`: assembled, or its IR."""
+    from weft.codegen.gemm.avx512 import gemm_asm_skinny
+
+    if gemm_asm_skinny.suits(recipe):
+        return gemm_asm_skinny.text(recipe, name)
+    from weft.codegen.gemm.skinny_gemm import along
+
+    decls = Decls()
+    text = along(recipe, decls, name)
+    return str(decls) + text
+
+
+def _helper_module(recipe: Recipe, wanted: Collection[str]) -> str:
+    """The IR of the other functions that touch elements."""
+    assembled = _assembled_helpers(recipe, wanted)
+    left = [name for name in wanted if name.rpartition("_")[0] not in assembled and name not in assembled]
+    decls, made = Decls(), list(assembled.values())
+    if left or (ends_panels(recipe, wanted) and "end_panel" not in assembled):
+        made += _compiled_helpers(recipe, decls, wanted, assembled)
+    return "\n".join([*made[:len(assembled)], str(decls), *made[len(assembled):]])
+
+
+def _assembled_helpers(recipe: Recipe, wanted: Collection[str]) -> dict[str, str]:
+    """Those functions that are assembled as a whole, and what others call."""
+    found = {}
+    packs = [name for name in wanted if name.startswith("pack") and _is_assembled(recipe, name)]
+    if packs:
+        from weft.codegen.gemm.avx512 import gemm_asm_pack
+
+        found["lines"] = gemm_asm_pack.text({gemm_asm_pack.function(recipe, name) or "" for name in packs})
+        alone = [name for name in packs if gemm_asm_pack.packs_alone(recipe, name[len("pack_")], wanted)]
+        found |= {name.rpartition("_")[0]: gemm_asm_pack.entry(recipe, name) for name in alone}
+    if "finish" in wanted and _is_assembled(recipe, "finish"):
+        from weft.codegen.gemm.avx512 import gemm_asm_epilogue
+
+        found["finish"] = gemm_asm_epilogue.finish(recipe)
+    if ends_panels(recipe, wanted):
+        from weft.codegen.gemm.avx512 import gemm_asm_epilogue
+
+        found |= {"end_panel": gemm_asm_epilogue.end_panel(recipe)} if gemm_asm_epilogue.ends_panels(recipe) else {}
+    return found
+
+
+def _compiled_helpers(recipe: Recipe, decls: Decls, wanted: Collection[str], assembled: Collection[str]) -> list[str]:
+    """The IR of the others."""
+    from weft.codegen.gemm.gemm_pack import end_panel, pack_a, pack_b
+
+    return [
+        finish(recipe, decls) if "finish" in wanted and "finish" not in assembled else "",
+        pack_a(recipe, decls, wanted) if packs(wanted, "a") and "pack_a" not in assembled else "",
+        pack_b(recipe, decls, wanted) if packs(wanted, "b") and "pack_b" not in assembled else "",
+        end_panel(recipe, decls) if ends_panels(recipe, wanted) and "end_panel" not in assembled else "",
+        add(recipe, decls) if "add" in wanted else "",
+    ]
+
+
+def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
+    """The IR of the way from a description to the functions of the other modules."""
+    decls, known = Decls(), known_words(wanted)
+    even = all(known.get(dims.count) == "0" for dims in (BATCH, OUTER, ROWS, COLS))
+    made = [
+        kernel_table(recipe, decls, wanted) if len(kernel_names(wanted)) > 1 else "",
+        "" if even else offsets_function(decls, recipe),
+        _pack_rows(recipe, decls, known) if packs(wanted, "a") else "",
+        _pack_panel(recipe, decls, known) + _pack_task(recipe, decls, known) if packs(wanted, "b") else "",
+        _tile_task(recipe, decls, wanted, known),
+        _add_task(recipe, decls, wanted, known) if "add" in wanted else "",
+        _driver(recipe, decls, symbol, wanted, known),
+    ]
+    return str(decls) + "\n".join(made)
+
+
+def _pack_panel(recipe: Recipe, decls: Decls, known: Mapping[int, str]) -> str:
+    """`@pack_panel`: pack steps [first, last) of one panel (numbered from column 0) of the B that begins at `base`."""
+    f = Described("internal void @pack_panel(ptr %desc, ptr %base, ptr %dst, i64 %panel, i64 %first, i64 %last)", decls,
+                  recipe, known)  # fmt: skip
+    col = f.mul("%panel", recipe.panel_cols)
+    cols = f.min(f.sub(f.d(Word.N), col), recipe.panel_cols)
+    ns, ks = f.d(Word.B_NS), f.d(Word.B_KS)
+
+    def columns(done_cols: str, col_offset: str, count_cols: str) -> None:
+        place = f.at("%dst", f.mul(done_cols, recipe.parts * recipe.acc_bytes))
+        src = f.at("%base", col_offset)
+
+        def pack(done: str, offset: str, count: str) -> None:
+            to = f.at(place, f.mul(done, recipe.beats * recipe.panel_row_bytes))
+            f.decls.use("declare void @pack_b(ptr, ptr, i64, i64, i64, i64)")
+            f.do(f"call void @pack_b(ptr {to}, ptr {f.at(src, offset)}, i64 {ns}, i64 {ks}, i64 {count_cols}, i64 {count})")
+
+        segments(f, recipe, "%first", "%last", 1, ks, pack)
+
+    runs(f, col, f.add(col, cols), Word.COL_RUN, COLS, ns, columns)
+    if recipe.flips:
+        f.decls.use("declare void @end_panel(ptr, i64)")
+        f.do(f"call void @end_panel(ptr %dst, i64 {f.sub('%last', '%first')})")
+    return f.end()
+
+
+def _pack_rows(recipe: Recipe, decls: Decls, known: Mapping[int, str]) -> str:
+    """`@pack_rows`: pack steps [first, last) of rows [i0, i1) of the A that begins at `base`."""
+    f = Described("internal void @pack_rows(ptr %desc, ptr %base, ptr %dst, i64 %i0, i64 %i1, i64 %first, i64 %last)", decls,
+                  recipe, known)  # fmt: skip
+    ms, ks, row_bytes = f.d(Word.A_MS), f.d(Word.A_KS), f.d(Word.A_ROW_BYTES)
+
+    def rows(done_rows: str, row_offset: str, count_rows: str) -> None:
+        place, src = f.at("%dst", f.mul(done_rows, row_bytes)), f.at("%base", row_offset)
+
+        def pack(done: str, offset: str, count: str) -> None:
+            to = f.at(place, f.mul(done, recipe.step_bytes))
+            f.decls.use("declare void @pack_a(ptr, i64, ptr, i64, i64, i64, i64)")
+            f.do(f"call void @pack_a(ptr {to}, i64 {row_bytes}, ptr {f.at(src, offset)}, i64 {ms}, i64 {ks}, "
+                 f"i64 {count_rows}, i64 {count})")  # fmt: skip
+
+        segments(f, recipe, "%first", "%last", 0, ks, pack)
+
+    runs(f, "%i0", "%i1", Word.ROW_RUN, ROWS, ms, rows)
+    return f.end()
+
+
+def _pack_task(recipe: Recipe, decls: Decls, known: Mapping[int, str]) -> str:
+    f = Task("pack_task", decls, recipe, known)
+    offsets = f.slot("[3 x i64]")
+    panel = f.rem("%task", f.panels)
+    rest = f.div("%task", f.panels)
+    blocks = f.d(Word.BLOCKS)
+    block, batch = f.rem(rest, blocks), f.div(rest, blocks)
+    # (of batch elements with the same B the first one's is packed)
+    element = f.add(f.first_batch, f.mul(batch, f.d(Word.B_SHARE)))
+    base = f.at(f.operands()[1], locate(f, BATCH, element, offsets)[1])
+    width = f.d(Word.TILE_PANELS)
+    p0 = f.mul(f.div(panel, width), width)
+    dst = _shared_panel(f, batch, block, panel, p0, f.min(f.sub(f.panels, p0), width))
+    first, last = block_of(f, block)
+    number = f.add(f.first_panel, panel)
+    f.do(f"call void @pack_panel(ptr {f.desc}, ptr {base}, ptr {dst}, i64 {number}, i64 {first}, i64 {last})")
+    return f.end()
+
+
+def _shared_panel(f: Task, of_b: str, block: str, panel: str, p0: str, width: str) -> str:
+    """Where a block of a panel lies, packed for all: in the order in which the tile from `p0` on, `width` panels, goes."""
+    first = f.mul(f.add(f.mul(of_b, f.panels), p0), f.d(Word.BLOCKS))
+    slot = f.add(f.add(first, f.mul(block, width)), f.sub(panel, p0))
+    return f.at(f.word("%ctx", 1, "ptr"), f.mul(slot, f.d(Word.PANEL_BYTES)))
+
+
+def _tile_task(recipe: Recipe, decls: Decls, wanted: Collection[str], known: Mapping[int, str]) -> str:
+    f = Task("tile_task", decls, recipe, known)
+    mine = f.at(f.word("%ctx", 2, "ptr"), f.mul("%wid", f.d(Word.WORKER_BYTES)))
+    sums, task, first, last = f.at(mine, f.d(Word.SUMS_OFFSET)), "%task", "0", f.d(Word.BLOCKS)
+    if "add" in wanted:
+        parts, blocks = f.d(Word.PARTS), f.d(Word.PART_BLOCKS)
+        kept = f.at(f.word("%ctx", 1, "ptr"), f.mul("%task", f.d(Word.PART_BYTES)))
+        sums = f.pick(f.equal(parts, 1), sums, kept, "ptr")
+        task, first = f.div("%task", parts), f.mul(f.rem("%task", parts), blocks)
+        last = f.min(f.add(first, blocks), last)
+    _tiles(f, recipe, task, wanted, lambda t: _tile(f, recipe, t, _Part(mine, sums, first, last), wanted))
+    return f.end()
+
+
+def _add_task(recipe: Recipe, decls: Decls, wanted: Collection[str], known: Mapping[int, str]) -> str:
+    """`@add_task`: add the parts of a tile's sums and hand them over."""
+    decls.use("declare void @add(ptr, i64, i64)")
+    f = Task("add_task", decls, recipe, known)
+    parts, size = f.d(Word.PARTS), f.d(Word.PART_BYTES)
+    sums = f.at(f.word("%ctx", 1, "ptr"), f.mul(f.mul("%task", parts), size))
+    f.do(f"call void @add(ptr {sums}, i64 {parts}, i64 {size})")
+
+    def tile(t: Tile) -> None:
+        def panel(p: str) -> None:
+            col = f.mul(f.add(f.first_panel, p), recipe.panel_cols)
+            cols = f.min(f.sub(f.d(Word.N), col), recipe.panel_cols)
+            cms, cns = f.d(Word.C_MS), f.d(Word.C_NS)
+            here = t.sums_of(f, recipe, sums, p)
+            t.ends.take(here, recipe.panel_row_bytes, f.at(t.c, f.mul(col, cns)), cms, cns, row=t.i0, rows=t.rows, col=col, cols=cols)
+
+        f.loop(t.p0, t.p1, 1, panel)
+
+    _tiles(f, recipe, "%task", wanted, tile)
+    return f.end()
+
+
+def _tiles(f: Task, recipe: Recipe, task: str, wanted: Collection[str], each: Callable[["Tile"], None]) -> None:
+    """Go through the tiles of a task, one for each of its batch elements."""
+    offsets = f.slot("[3 x i64]")
+    ends = Ends(f, f.desc, wanted)
+    row_tiles, tile_rows, tile_panels = f.d(Word.ROW_TILES), f.d(Word.TILE_ROWS), f.d(Word.TILE_PANELS)
+    row_tile = f.rem(task, row_tiles)
+    rest = f.div(task, row_tiles)
+    col_tile, task_batch = (rest, "0") if f.batch == "1" else (f.rem(rest, f.col_tiles), f.div(rest, f.col_tiles))
+    i0 = f.mul(row_tile, tile_rows)
+    rows = f.min(f.sub(f.d(Word.M), i0), tile_rows)
+    p0 = f.mul(col_tile, tile_panels)
+    p1 = f.min(f.add(p0, tile_panels), f.panels)
+    per_task = f.d(Word.TASK_BATCH)
+    b0 = f.mul(task_batch, per_task)
+    b1 = "1" if f.batch == "1" else f.min(f.add(b0, per_task), f.batch)
+
+    def element(b: str) -> None:
+        element = f.add(f.first_batch, b)
+        a, bb, c = (f.at(p, offset) for p, offset in zip(f.operands(), locate(f, BATCH, element, offsets)))
+        c = f.at(c, f.mul(i0, f.d(Word.C_MS)))
+        ends.at(batch=element, pitch=f.div(f.d(Word.SUMS_STRIDE), recipe.acc_bytes * recipe.parts))
+        each(Tile(b, a, bb, c, i0, rows, p0, p1, ends))
+
+    f.loop(b0, b1, 1, element)
+
+
+@record
+class _Part:
+    """What of k a task goes through, blocks [first, last), and where it packs and keeps its sums."""
+
+    mine: str
+    sums: str
+    first: str
+    last: str
+
+
+def _tile(f: Task, recipe: Recipe, t: Tile, part: _Part, wanted: Collection[str]) -> None:
+    panel_buffer = f.at(part.mine, f.d(Word.PANEL_OFFSET))
+    whole_sum = f.equal(f.d(Word.PARTS), 1) if "add" in wanted else "true"
+    ms = f.d(Word.A_MS)
+    direct, in_runs = f.some(f.d(Word.A_DIRECT)), f.equal(f.d(Word.A_DIRECT), IN_RUNS) if has_runs(wanted) else "false"
+    packs_a, packs_b = packs(wanted, "a"), packs(wanted, "b")
+    as_ = f.pick(f.equal(f.d(Word.A_DIRECT), 1), ms, f.d(Word.A_ROW_BYTES)) if packs_a or in_runs != "false" else ms
+    steps = f.at(part.mine, f.mul(f.add(f.d(Word.TILE_ROWS), SPARE_ROWS), 8))
+    f.when(in_runs, lambda: _list_rows(f, t, part.mine))
+    walk = as_ if in_runs == "false" else f.pick(in_runs, f.let(f"ptrtoint ptr {steps} to i64"), as_)
+    b_mode, of_b, i0 = f.d(Word.B_MODE), f.div(t.batch, f.d(Word.B_SHARE)), t.i0
+
+    def block(kb: str) -> None:
+        first, last = block_of(f, kb)
+        beats = f.mul(f.sub(last, first), recipe.beats)
+        is_first, is_last = f.equal(kb, part.first), f.both(whole_sum, f.equal(f.add(kb, 1), part.last))
+        private = lambda p: f.at(panel_buffer, f.mul(f.sub(p, t.p0), f.d(Word.PANEL_BYTES)))
+
+        def pack(p: str) -> None:
+            packing = f"ptr {f.desc}, ptr {t.b}, ptr {private(p)}, i64 {f.add(f.first_panel, p)}, i64 {first}, i64 {last}"
+            f.do(f"call void @pack_panel({packing})")
+
+        f.when(in_runs, lambda: _list_steps(f, recipe, steps, first, last))
+        offset = f.mul(first, recipe.step_bytes)
+        if f.d(Word.SEGMENTS) != "1":  # a block of A that is read where it lies is in one of them
+            segment = f.div(first, f.d(Word.SEGMENT_STEPS))
+            inside = f.mul(f.rem(first, f.d(Word.SEGMENT_STEPS)), recipe.step_bytes)
+            offset = f.add(locate(f, OUTER, segment, f.slot("[2 x i64]"))[0], inside)
+
+        def strip(t: Tile, sums: str) -> None:
+            a = f.at(f.at(t.a, f.mul(t.i0, ms)), offset)
+            if packs_a:
+                packing = f"ptr {f.desc}, ptr {t.a}, ptr {part.mine}, i64 {t.i0}, i64 {f.add(t.i0, t.rows)}, i64 {first}, i64 {last}"
+                f.when(direct, lambda: None, lambda: f.do(f"call void @pack_rows({packing})"))
+                a = f.pick(direct, a, part.mine, "ptr")
+            a = f.pick(in_runs, f.at(part.mine, f.mul(f.sub(t.i0, i0), 8)), a, "ptr")
+
+            def panel(p: str) -> None:
+                col = f.mul(f.add(f.first_panel, p), recipe.panel_cols)
+                bs = f.d(Word.B_KS)
+                b = f.at(t.b, f.add(f.mul(first, bs), f.mul(col, f.d(Word.B_NS))))
+                if packs_b:
+                    shared = _shared_panel(f, of_b, kb, p, t.p0, f.sub(t.p1, t.p0))
+                    packed = f.pick(f.equal(b_mode, SHARED), shared, private(p), "ptr")
+                    in_place = f.equal(b_mode, DIRECT)
+                    b = f.pick(in_place, b, packed, "ptr")
+                    bs = f.pick(in_place, bs, recipe.panel_row_bytes)
+                multiply_panel(f, recipe, t, Panel(is_first, is_last, p, col, a, as_, walk, b, bs, beats, sums), wanted)
+
+            panels = lambda: f.loop(t.p0, t.p1, 1, panel)
+            rows = lambda: multiply_along(f, recipe, t, a, as_, sums, wanted)
+            if not along_names(wanted):
+                panels()
+            elif not has_kernels(wanted):
+                rows()
+            else:
+                f.when(f.equal(b_mode, ALONG), rows, panels)
+
+        if packs_b:
+            f.when(f.equal(b_mode, PRIVATE), lambda: f.loop(t.p0, t.p1, 1, pack))
+            _strips(f, recipe, t, part.sums, wanted, strip)
+        else:
+            strip(t, part.sums)
+
+    f.loop(part.first, part.last, 1, block)
+
+
+def _list_rows(f: Task, t: Tile, list_: str) -> None:
+    """Write the addresses of a tile's rows of A, which lie in runs."""
+    ms = f.d(Word.A_MS)
+    kind = "<8 x i64>"
+    steps = f.let(f"mul {kind} {f.splat(ms, 'i64', 8)}, <{', '.join(f'i64 {i}' for i in range(8))}>")
+
+    def run(done: str, offset: str, count: str) -> None:
+        def some(i: str) -> None:  # (what is too much belongs to the next run, or is nobody's)
+            first = f.let(f"ptrtoint ptr {f.at(t.a, f.add(offset, f.mul(i, ms)))} to i64")
+            f.store("i64", 8, f.let(f"add {kind} {f.splat(first, 'i64', 8)}, {steps}"), f.at(list_, f.mul(f.add(done, i), 8)))
+
+        f.loop(0, count, 8, some)
+
+    runs(f, t.i0, f.add(t.i0, t.rows), Word.ROW_RUN, ROWS, ms, run)
+
+
+def _list_steps(f: Task, recipe: Recipe, list_: str, first: str, last: str) -> None:
+    """Write how steps [first, last) of A lie in its rows: see `indirect_operand`."""
+    per, ks, end = recipe.k_per_step, f.d(Word.A_KS), f.slot("ptr")
+    put = lambda value, at: f.do(f"store i64 {value}, ptr {at}, align 8")
+    put(f.mul(ks, per), list_)
+    f.do(f"store ptr {f.at(list_, 8)}, ptr {end}, align 8")
+
+    def run(_: str, offset: str, count: str) -> None:
+        at = f.word(end, 0, "ptr")
+        put(f.ceil_div(count, per), at)
+        put(offset, f.at(at, 8))
+        f.do(f"store ptr {f.at(at, 16)}, ptr {end}, align 8")
+
+    segments(f, recipe, first, last, 0, ks, run)
+    put("0", f.word(end, 0, "ptr"))
+
+
+def _strips(f: Task, recipe: Recipe, t: Tile, sums: str, wanted: Collection[str], each: Callable[[Tile, str], None]) -> None:
+    """Go through a tile by strips of rows, of which a block of A stays near while panels of B pass."""
+    strip_rows, in_c = f.d(Word.STRIP_ROWS), f.some(f.d(Word.SUMS_IN_C))
+
+    def strip(i: str) -> None:
+        rows, c = f.min(f.sub(t.rows, i), strip_rows), f.at(t.c, f.mul(i, f.d(Word.C_MS)))
+        kept = f.pick(in_c, 0, i) if "back" in wanted else i
+        each(replace(t, i0=f.add(t.i0, i), rows=rows, c=c), f.at(sums, f.mul(kept, recipe.panel_row_bytes)))
+
+    f.loop(0, t.rows, strip_rows, strip)
+
+
+def _driver(recipe: Recipe, decls: Decls, symbol: str, wanted: Collection[str], known: Mapping[int, str]) -> str:
+    decls.use("declare void @weft_parallel_for(ptr, ptr, i64)")
+    decls.use("declare ptr @weft_scratch_take(i64)")
+    decls.use("declare void @weft_scratch_give(ptr)")
+    f = Described(f"void @{symbol}(ptr %desc)", decls, recipe, known)
+    d = f.d
+    ctx = f.slot("[8 x i64]")
+    shared, workers = d(Word.SHARED_BYTES), f.mul(d(Word.WORKERS), d(Word.WORKER_BYTES))
+    total = f.add(shared, workers)
+    some = f.some(total)
+    [scratch] = f.when_value(some, lambda: [f.let(f"call ptr @weft_scratch_take(i64 {total})")], ["null"], "ptr")
+
+    def put(i: int, value: str, type: str = "i64") -> None:
+        f.do(f"store {type} {value}, ptr {f.at(ctx, 8 * i)}")
+
+    put(0, "%desc", "ptr")
+    put(1, scratch, "ptr")
+    put(2, f.at(scratch, shared), "ptr")
+    panels = f.div(f.add(d(Word.N), recipe.panel_cols - 1), recipe.panel_cols)
+    def group(b: str) -> None:
+        batch = f.min(f.sub(d(Word.BATCH), b), d(Word.GROUP))
+        put(3, b)
+        put(6, batch)
+
+        def chunk(p: str) -> None:
+            here = f.min(f.sub(panels, p), d(Word.CHUNK_PANELS))
+            col_tiles = f.ceil_div(here, d(Word.TILE_PANELS))
+            put(4, p)
+            put(5, here)
+            put(7, col_tiles)
+            pieces = f.mul(f.mul(f.div(batch, d(Word.B_SHARE)), d(Word.BLOCKS)), here)
+            if packs(wanted, "b"):
+                pack = lambda: f.do(f"call void @weft_parallel_for(ptr @pack_task, ptr {ctx}, i64 {pieces})")
+                f.when(f.equal(d(Word.B_MODE), SHARED), pack)
+            tasks = f.mul(f.mul(f.ceil_div(batch, d(Word.TASK_BATCH)), d(Word.ROW_TILES)), col_tiles)
+            parts = d(Word.PARTS) if "add" in wanted else "1"
+            f.do(f"call void @weft_parallel_for(ptr @tile_task, ptr {ctx}, i64 {f.mul(tasks, parts)})")
+            if "add" in wanted:
+                add = lambda: f.do(f"call void @weft_parallel_for(ptr @add_task, ptr {ctx}, i64 {tasks})")
+                f.when(f.less(1, parts), add)
+
+        f.loop(0, panels, d(Word.CHUNK_PANELS), chunk)
+
+    f.loop(0, d(Word.BATCH), d(Word.GROUP), group)
+    f.when(some, lambda: f.do(f"call void @weft_scratch_give(ptr {scratch})"))
+    return f.end()

@@ -1,0 +1,99 @@
+"""Which functions and branches of the generated code one matmul needs, by name.
+
+In:   the words of a description.
+Out:  the names of its pieces, and what a driver may know from those of all its matmuls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from weft.codegen.gemm.avx512 import gemm_asm
+from weft.codegen.gemm.descriptor import ALONG, BAND_ZERO, DIRECT, IN_RUNS, PRIVATE, SHARED, Word, way, ways
+from weft.codegen.ir.gemm_types import Recipe
+from weft.codegen.ir.microkernels import ROW_COUNTS, kernel_name, shapes
+
+
+def all_pieces(recipe: Recipe) -> frozenset[str]:
+    """Return the names of all functions and branches that only some matmuls need."""
+    usable = [shape for shape in shapes(recipe) if shape[0] or recipe.half_lanes]
+    kinds = (False, True) if gemm_asm.finds_runs(recipe) else (False,)
+    named = [kernel_name(r, *shape, runs) for runs in kinds for r in ROW_COUNTS for shape in usable]
+    named += [] if recipe.is_complex or recipe.quads else ["along", "along_row"]
+    packs_a = [] if recipe.quads else ways(recipe, "a")
+    said = [f"{name}={value}" for name in _TOLD for value in (*range(_MOST_TOLD + 1), "many")]
+    return frozenset([*named, "add", "back", "band", "blocks", "finish", "tail", *packs_a, *ways(recipe, "b"), *said])
+
+
+def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
+    """Return the names of the functions and branches that the matmul described by `words` needs.
+
+    Tiles have a multiple of `recipe.rows` rows but for the last, so all kernels but the full ones follow from M.
+    """
+    width, rest = words[Word.N] * recipe.parts, 0 if words[Word.BACK] else words[Word.M] % recipe.rows
+    over = width % recipe.panel_lanes
+    rows = [r for r in ROW_COUNTS if (words[Word.M] >= r if r == recipe.rows else rest & r)]
+    used = [(recipe.vectors, False)] if width >= recipe.panel_lanes else []
+    used += [(0 if over <= recipe.half_lanes else -(-over // recipe.lanes), True)] if over else []
+    along, in_runs = words[Word.B_MODE] == ALONG, words[Word.A_DIRECT] == IN_RUNS
+    found = ["along" if words[Word.M] > 1 else "along_row"] if along else [kernel_name(r, *shape, in_runs) for r in rows for shape in used]
+    found += ["add"] if words[Word.PARTS] > 1 else []
+    found += ["back"] if words[Word.BACK] else []
+    found += ["band"] if (words[Word.BAND_FROM], words[Word.BAND_TO]) != (0, 2 * BAND_ZERO) else []
+    found += ["blocks"] if words[Word.BLOCKS] > 1 else []
+    found += ["tail"] if words[Word.TAIL_ARGS] else [] if words[Word.SIMPLE] else ["finish"]
+    found += [] if words[Word.A_DIRECT] else [way(recipe, "a", words)]
+    found += [] if words[Word.B_MODE] in (DIRECT, ALONG) else [way(recipe, "b", words)]
+    return frozenset([*found, *_said(words)])
+
+
+#: what of a matmul's words a driver may know: each value that is seen is the name of a piece, and where there is but one it is known
+_TOLD = {"swapped": Word.SWAPPED, "simple": Word.SIMPLE, "a direct": Word.A_DIRECT, "b mode": Word.B_MODE, "in c": Word.SUMS_IN_C,
+         "segments": Word.SEGMENTS, "batch": Word.BATCH, "share": Word.B_SHARE, "group": Word.GROUP, "task batch": Word.TASK_BATCH,
+         "batch dims": Word.BATCH_DIMS, "outer dims": Word.OUTER_DIMS, "row dims": Word.ROW_DIMS, "col dims": Word.COL_DIMS}
+_MOST_TOLD = max(SHARED, DIRECT, PRIVATE, ALONG)    # larger ones are not told apart
+
+
+def _said(words: Sequence[int]) -> list[str]:
+    return [f"{name}={words[word] if words[word] <= _MOST_TOLD else 'many'}" for name, word in _TOLD.items()]
+
+
+def is_way(piece: str) -> bool:
+    """Whether a piece is the driver's alone."""
+    return "=" in piece
+
+
+def known_words(wanted: Collection[str]) -> dict[int, str]:
+    """The words that are the same in all matmuls that are wanted."""
+    seen: dict[str, list[str]] = {}
+    for piece in wanted:
+        name, told, value = piece.partition("=")
+        if told:
+            seen.setdefault(name, []).append(value)
+    found = {_TOLD[name]: values[0] for name, values in seen.items() if len(values) == 1 and values[0] != "many"}
+    found |= {} if "blocks" in wanted else {Word.BLOCKS: "1"}
+    return found | ({} if "add" in wanted else {Word.PARTS: "1"})
+
+
+def has_runs(wanted: Collection[str]) -> bool:
+    return any("_runs" in name for name in wanted)
+
+
+def packs(wanted: Collection[str], operand: str) -> bool:
+    return any(name.startswith(f"pack_{operand}") for name in wanted)
+
+
+def ends_panels(recipe: Recipe, wanted: Collection[str]) -> bool:
+    return recipe.flips and packs(wanted, "b")
+
+
+def has_kernels(wanted: Collection[str]) -> bool:
+    return any(name.startswith("kernel") for name in wanted)
+
+
+def along_names(wanted: Collection[str]) -> list[str]:
+    return [name for name in ("along", "along_row") if name in wanted]
+
+
+def kernel_names(wanted: Collection[str]) -> list[str]:
+    return [name for name in wanted if name.startswith("kernel")]

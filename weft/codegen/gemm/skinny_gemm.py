@@ -1,0 +1,89 @@
+"""Few rows of A by a B that is read along its rows, where it lies: memory sets the pace, and long pieces of rows are what it gives best.
+
+`@along(ptr a, i64 as, i64 rows, ptr b, i64 bs, i64 steps, i64 cols, ptr sums, i64 ss)`:
+sums[row, col] += sum over steps of a[row, step] * b[step, col]. Rows of A, of packed steps, are `as` bytes apart, rows of B `bs` and
+rows of sums `ss`. It goes along some rows of B side by side: what it loads of them stays in registers while all rows of A meet it,
+and the sums, which are few, wait in the first-level cache. `@along_row` is the same for a single row. For AVX-512 they are assembled
+(`gemm_asm_skinny`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.codegen.gemm.gemm_micro import broadcast, multiply_add, sign_bits
+from weft.codegen.gemm.gemm_pack import to_unit, weave
+from weft.codegen.ir.gemm_types import Recipe, llvm_type
+from weft.codegen.ir.ir_writer import Decls, Text
+from weft.codegen.ir.microkernels import ALONG_STREAMS
+
+
+def along(recipe: Recipe, decls: Decls, name: str) -> str:
+    """Return `@along`, or `@along_row` for a single row."""
+    arguments = "ptr noalias %a, i64 %as, i64 %rows, ptr noalias %b, i64 %bs, i64 %steps, i64 %cols, ptr noalias %sums, i64 %ss"
+    f = Text(f"void @{name}({arguments})", decls, recipe.machine, "noinline nounwind")
+    lanes, per, vectors, wide = recipe.lanes, recipe.k_per_step, recipe.along_vectors, recipe.along_cols
+    acc, size = llvm_type(recipe.acc), recipe.acc_bytes
+    whole, turn = f.mul(f.div("%cols", wide), wide), f.mul("%bs", ALONG_STREAMS)
+
+    def load_step(rows: list[str], offset: str, inside: Callable[[int, int], str | None]) -> list[str]:
+        """The vectors of one step, of which each row of B has a part."""
+        made = []
+        for v in range(vectors):
+            at = f.add(offset, v * lanes * recipe.in_bytes)
+            parts = [f.load(llvm_type(recipe.in_type), lanes, f.at(row, at), inside(v, lanes)) for row in rows]
+            made.append(to_unit(f, recipe, weave(f, recipe, parts, lanes), lanes))
+        return made
+
+    def multiplied(x: str, of_b: list[str], sums: list[str]) -> list[str]:
+        return [multiply_add(f, recipe, x, y, sum, lanes) for y, sum in zip(of_b, sums)]
+
+    def steps(count: int):
+        def body(step: str) -> None:
+            rows = [f.at("%b", f.mul(f.add(f.mul(step, per), i), "%bs")) for i in range(count * per)]
+            a = f.at("%a", f.mul(step, recipe.step_bytes))
+
+            def stretch(j: str, left: str | None = None) -> None:
+                offset, at = f.mul(j, recipe.in_bytes), f.mul(j, size)
+
+                def inside(v: int, width: int) -> str | None:
+                    if left is None:
+                        return None
+                    return f.first_lanes(f.pick(f.less(v * width, left), f.sub(left, v * width), 0), width)
+
+                if count > 1 and left is None:  # pieces of rows are short: the hardware would find each stream anew
+                    for row in rows:
+                        for line in range(0, wide * recipe.in_bytes, 64):
+                            f.prefetch(f.at(f.at(row, f.add(offset, turn)), line))
+                of_b = [load_step(rows[s * per:(s + 1) * per], offset, inside) for s in range(count)]
+                masks = [inside(v, lanes) for v in range(vectors)]
+                too_much = ["zeroinitializer"] * vectors  # that flipped sign bits add to every row
+                for step_of_b in of_b if recipe.flips else ():
+                    too_much = multiplied(sign_bits(lanes), step_of_b, too_much)
+
+                def row(_: str, a: str, sums: str) -> list[str]:
+                    places = [f.at(sums, v * lanes * size) for v in range(vectors)]
+                    made = [f.load(acc, lanes, place, mask) for place, mask in zip(places, masks)]
+                    if recipe.flips:
+                        made = [f.let(f"sub <{lanes} x {acc}> {sum}, {x}") for sum, x in zip(made, too_much)]
+                    for s in range(count):
+                        made = multiplied(broadcast(f, recipe, f.at(a, s * recipe.step_bytes), lanes), of_b[s], made)
+                    for place, sum, mask in zip(places, made, masks):
+                        f.store(acc, lanes, sum, place, mask)
+                    return [f.at(a, "%as"), f.at(sums, "%ss")]
+
+                sums = f.at("%sums", at)
+                row("0", a, sums) if name == "along_row" else f.loop(0, "%rows", 1, row, [("ptr", a), ("ptr", sums)])
+
+            f.loop(0, whole, wide, stretch)
+            if recipe.machine.masks:  # without them the planner leaves no odd columns
+                left = f.sub("%cols", whole)
+                f.when(f.less(0, left), lambda: stretch(whole, left))
+
+        return body
+
+    count = max(ALONG_STREAMS // per, 1)
+    most = f.mul(f.div("%steps", count), count)
+    f.loop(0, most, count, steps(count))
+    f.loop(most, "%steps", 1, steps(1))
+    return f.end()

@@ -1,0 +1,50 @@
+"""Which register kernels a matmul has, and what they are called: what the driver knows of them without their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from weft.codegen.ir.gemm_types import Recipe
+from weft.codegen.ir.ir_writer import Decls
+
+#: rows of the kernels there are; the last few rows of a tile take at most two of the smaller ones
+ROW_COUNTS = (1, 2, 4, 6)
+#: rows of B that are read along side by side: so many streams the hardware follows, and the sums rest as long
+ALONG_STREAMS = 8
+#: beats in which the full kernel fetches one cache line ahead
+LINE_BEATS = 4
+#: addresses of rows of A in a list behind those of a tile: they are asked for, and are nobody's
+SPARE_ROWS = 16
+#: arrays of a tail that are asked for while the last block is multiplied
+STREAMS = 8
+
+
+def shapes(recipe: Recipe) -> list[tuple[int, bool]]:
+    """Return (vectors, edge) of the kernels for one number of rows, in the order of their table; 0 is half a vector."""
+    return [(0, True), *((v, True) for v in range(1, recipe.vectors + 1)), (recipe.vectors, False)]
+
+
+def kernel_name(rows: int, vectors: int, edge: bool, runs: bool = False) -> str:
+    """Return the name of a kernel's function; one for `runs` finds the elements of A by lists.
+
+    >>> kernel_name(6, 3, True)
+    'kernel_6_3_edge'
+    """
+    return f"kernel_{rows}_{vectors}" + ("_runs" if runs else "") + ("_edge" if edge else "")
+
+
+def kernel_table(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
+    """Return `@kernels`: the addresses of all kernels by rows and shape, null where one is not wanted; then of those for runs."""
+    names = [kernel_name(rows, *shape, runs) for runs in (False, True) for rows in ROW_COUNTS for shape in shapes(recipe)]
+    for name in names:
+        if name in wanted:
+            decls.use(f"declare void @{name}()")
+    listed = ", ".join([f"ptr @{name}" if name in wanted else "ptr null" for name in names])
+    return f"@kernels = internal constant [{len(names)} x ptr] [{listed}]"
+
+
+def unrolled(recipe: Recipe, rows: int, vectors: int, edge: bool) -> int:
+    """Beats of one turn: a wide tile has work enough for one, and each costs its share of compiling."""
+    if recipe.quads:
+        return 64 // recipe.step_bytes
+    return 2 * LINE_BEATS if rows == recipe.rows and vectors == 1 and edge else 1  # about a cache line of every row

@@ -1,0 +1,60 @@
+"""Values put one after another where a condition holds: the `Pack` statement.
+
+In:   a `Pack`, inside a vector loop or not, and the emitter of its kernel.
+Out:  the wanted lanes of a vector side by side and one store of them, where the last ones ended.
+Laws: a whole vector is stored, however few lanes are wanted: a buffer that has room for all iterations has room for that. Where
+      lanes lie beyond a mask, that need not be so, and no more than the wanted ones are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.codegen.ir.builder import mangle
+from weft.codegen.ir.values import Value, uniform
+from weft.ir.loops import ITEMSIZE, Pack
+
+if TYPE_CHECKING:
+    from weft.codegen.kernel.kernel_emitter import KernelEmitter
+
+
+def pack(emitter: KernelEmitter, stmt: Pack) -> None:
+    """Emit the stores and the new count."""
+    value, guard = emitter.evaluate(stmt.value), emitter.evaluate(stmt.guard)
+    if emitter.vectorized:
+        _side_by_side(emitter, stmt, value, guard)
+        return
+    one = uniform("i64", emitter.scalar.convert("zext", "i1", guard.parts[0], "i64"))
+    emitter.store_real(stmt.stored(), emitter.buffers[stmt.buf].type, emitter.buffers[stmt.buf].size, value, emitter.env[stmt.acc], None)
+    emitter.env[stmt.acc] = emitter.operate("add", [emitter.env[stmt.acc], one], "i64")
+
+
+def _side_by_side(emitter: KernelEmitter, stmt: Pack, value: Value, guard: Value) -> None:
+    b, lanes, type_ = emitter.b, emitter.lanes, emitter.buffers[stmt.buf].type
+    bits, tag = f"i{lanes.w}", f"align {ITEMSIZE[type_]}{emitter.alias_tag(stmt.buf)}"
+    for x, wanted, mask in zip(emitter.spread(value), emitter.spread(guard), emitter.masks):
+        wanted = wanted if mask is None else lanes.both(wanted, mask)
+        memory, x = lanes.to_memory(x, type_)
+        called = f"llvm.experimental.vector.compress.{mangle(memory)}"
+        b.declare(called, memory, memory, lanes.i1, memory)
+        packed = b.pure(f"call {memory} @{called}({memory} {x}, {lanes.i1} {wanted}, {memory} poison)", x, wanted)
+        count = b.intrinsic("ctpop", bits, lanes.convert("bitcast", lanes.i1, wanted, bits))
+        place = emitter.address(stmt.buf, type_, emitter.env[stmt.acc])
+        if mask is None:
+            b.line(f"store {memory} {packed}, ptr {place}, {tag}")
+        else:
+            first = _first(emitter, emitter.scalar.convert("zext", bits, count, "i32"))
+            called = f"llvm.masked.store.{mangle(memory)}.p0"
+            b.declare(called, "void", memory, "ptr", "i32", lanes.i1)
+            b.line(f"call void @{called}({memory} {packed}, ptr {place}, i32 {ITEMSIZE[type_]}, {lanes.i1} {first})"
+                   f"{emitter.alias_tag(stmt.buf)}")
+        more = uniform("i64", emitter.scalar.convert("zext", bits, count, "i64"))
+        emitter.env[stmt.acc] = emitter.operate("add", [emitter.env[stmt.acc], more], "i64")
+
+
+def _first(emitter: KernelEmitter, count: str) -> str:
+    """The mask of the first `count` lanes."""
+    lanes = emitter.lanes
+    ramp = ", ".join([f"i32 {lane}" for lane in range(lanes.w)])
+    splat = lanes.splat(count, "i32")
+    return emitter.b.pure(f"icmp slt {lanes.i32} <{ramp}>, {splat}", splat)

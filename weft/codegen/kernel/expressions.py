@@ -1,0 +1,513 @@
+"""Expressions of Loops to register values, scalar or several vectors wide.
+
+In:   expressions, the environment of names, and the shape of the current vector loop (lanes, parts, masks).
+Out:  `Value`s; instructions go to the builder.
+Laws: uniform operands are computed once as scalars; i64 expressions affine in the vector variable stay symbolic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.codegen.ir.builder import MEMORY, REGISTER, Builder, mangle, vector
+from weft.codegen.ir.values import AFFINE, OFFSET, PAIR, UNIFORM, VARYING, Value, affine, constant, offset, pair, uniform, varying
+from weft.codegen.toolchain.target import Target
+from weft.codegen.vector import math as vector_math
+from weft.codegen.vector.vector_ops import Lanes, literal
+from weft.ir.loops import (
+    ARITHMETIC,
+    BINARY_MATH,
+    COMPARISONS,
+    COMPLEX,
+    FLOATS,
+    ITEMSIZE,
+    REAL_OF,
+    UNARY_MATH,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Op,
+    Ref,
+)
+
+_MATH = UNARY_MATH | BINARY_MATH
+_LOGIC = frozenset({"and", "or", "not"})
+_MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+#: loads of every n-th element, up to this n, are whole vectors and shuffles
+WIDEST_STRIDE = 8
+#: constants that differences of places may have
+_FARTHEST = 1 << 61
+#: types whose values i32 holds
+_SHORT = frozenset({"i8", "i16", "i32", "u8", "u16"})
+#: buffers shorter than this are gathered from by 32-bit indices
+_SHORT_SIZE = 1 << 30
+
+
+class Expressions:
+    """Evaluates expressions into a builder; `kernel_emitter.KernelEmitter` adds statements."""
+
+    def __init__(self, target: Target):
+        self.b = Builder()
+        self.target = target
+        self.env: dict[str, Value] = {}
+        self.memo: dict[int, Value] = {}
+        self.buffers: dict[str, object] = {}
+        self.pure_buffers: set[str] = set()
+        self.strided: dict[tuple, list[int]] = {}   # which offsets `strided_access` has read: by scope, buffer, index, stride, width
+        self.tags: dict[str, str] = {}
+        self._lanes: dict[int, Lanes] = {}
+        self.scalar = self.lanes_of(1)
+        self.lanes = self.scalar
+        self.parts = 1
+        self.induction = constant(0)
+        self.masks: list[str | None] = [None]
+        self.left = constant(0)                     # iterations from the first lane on, where there are masks
+        self.outlined: frozenset[str] = frozenset()
+        self.goals: dict[int, str] = {}
+
+    def lanes_of(self, width: int) -> Lanes:
+        """The operations on `width` lanes."""
+        made = self._lanes.get(width)
+        if made is None:
+            made = self._lanes[width] = Lanes(self.b, self.target, width)
+        return made
+
+    # --- evaluation
+
+    def evaluate(self, expr: Expr) -> Value:
+        """The value of an expression; shared objects within one statement are evaluated once."""
+        made = self.memo.get(id(expr))
+        if made is None:
+            made = self.memo[id(expr)] = self._evaluate(expr)
+        return made
+
+    def _evaluate(self, expr: Expr) -> Value:
+        kind = type(expr)
+        if kind is Op:
+            return self.operate(expr.op, [self.evaluate(arg) for arg in expr.args], expr.type, self.goals.get(id(expr), ""))
+        if kind is Load:
+            return self.load(expr)
+        if kind is Const:
+            return self.constant(expr.value, expr.type)
+        if kind is Index:
+            return self.env[expr.name]
+        if kind is Ref:
+            return self.env[expr.name]
+        raise TypeError(f"codegen: not an expression: {expr!r}")
+
+    def constant(self, value: object, type_: str) -> Value:
+        """A literal."""
+        if type_ == "i64":
+            return constant(int(value))
+        if type_ in COMPLEX:
+            value, part = complex(value), REAL_OF[type_]
+            return pair(type_, self.constant(value.real, part), self.constant(value.imag, part))
+        return uniform(type_, literal(value, type_))
+
+    def operate(self, op: str, args: list[Value], type_: str, goal: str = "") -> Value:
+        """Apply an operation to values; `goal` is a half type where the result needs no more bits."""
+        if type_ in COMPLEX or any(arg.kind == PAIR for arg in args):
+            from weft.codegen.kernel import complex as complex_ops
+            return complex_ops.operate(self, op, args, type_)
+        if type_ == "i64":
+            made = self._index_arithmetic(op, args)
+            if made is not None:
+                return made
+        if op == "cast":
+            return self._cast(args[0], type_)
+        if op in ("min", "max") or op in COMPARISONS:
+            shorts = self._shorts(args)
+            if shorts is not None:
+                made = varying("i32", shorts[0]), varying("i32", shorts[1])
+                return self.operate(op, list(made), "bool") if type_ == "bool" else self._offset(self.operate(op, list(made), "i32"))
+        if op in COMPARISONS and {arg.kind for arg in args} == {AFFINE, UNIFORM} and all(map(self._is_near, args)):
+            return self._compare_places(op, *args)
+        if all(arg.kind == UNIFORM for arg in args):
+            return uniform(type_, self._lanewise(self.scalar, op, args, [arg.parts[0] for arg in args], type_, goal))
+        columns = [self.spread(arg) for arg in args]
+        lanes = self.lanes
+        if op in self.outlined:
+            rows = [list(row) for row in zip(*columns)]
+            return varying(type_, tuple(vector_math.call_outlined(lanes, op, args[0].type, rows, goal)))
+        if self.parts > 1 and op in _MATH:
+            return varying(type_, self._side_by_side(op, args, columns, type_, goal))
+        placed = op in _LOGIC and all(arg.placed or arg.kind == UNIFORM for arg in args)
+        return varying(type_, tuple([self._lanewise(lanes, op, args, list(row), type_, goal) for row in zip(*columns)]), placed)
+
+    def _side_by_side(self, op: str, args: list[Value], columns: list[tuple[str, ...]], type_: str, goal: str) -> tuple[str, ...]:
+        """A long function of all parts, an instruction of each in turn: chains of dependent ones overlap in the CPU's window."""
+        lines, made, runs = self.b.scopes[-1].lines, [], []
+        for row in zip(*columns):
+            before = len(lines)
+            made.append(self._lanewise(self.lanes, op, args, list(row), type_, goal))
+            runs.append(lines[before:])
+            del lines[before:]
+        # up to the first branch; later parts share what the first computes, so that they may be shorter, at the front
+        straight = [next((i for i, line in enumerate(run) if line.startswith("  br ")), len(run)) for run in runs]
+        longest = max(straight)
+        for at in range(-longest, 0):
+            lines += [run[size + at] for run, size in zip(runs, straight) if size + at >= 0]
+        for run, size in zip(runs, straight):
+            lines += run[size:]
+        return tuple(made)
+
+    def _lanewise(self, lanes: Lanes, op: str, args: list[Value], names: list[str], type_: str, goal: str = "") -> str:
+        if op in COMPARISONS:
+            return lanes.compare(op, args[0].type, *names)
+        if op in _MATH or (op == "rem" and type_ in FLOATS):
+            return vector_math.call(lanes, op, args[0].type, names, goal)
+        if op in ARITHMETIC:
+            return lanes.arithmetic(op, type_, names)
+        if op == "select":
+            return lanes.select(names[0], lanes.type(type_), names[1], names[2])
+        if op == "bitcast":
+            return lanes.bitcast(names[0], args[0].type, type_)
+        if op == "cast":
+            return lanes.cast(names[0], args[0].type, type_)
+        if op in ("real", "conj"):
+            return names[0]
+        if op == "imag":
+            return lanes.const(0, type_)
+        raise NotImplementedError(f"codegen: operation {op!r} on {args[0].type}")
+
+    def _offset(self, x: Value) -> Value:
+        """An i32 value as an i64."""
+        return offset(constant(0), 1, x.parts)
+
+    def _shorts(self, args: list[Value]) -> list[tuple[str, ...]] | None:
+        """Two i64 as i32 registers, where one is such a register and the other a constant that fits."""
+        if sorted([arg.kind for arg in args]) != [UNIFORM, OFFSET]:
+            return None
+        plain = [arg.kind == OFFSET and arg.stride == 1 and arg.base.const == 0 for arg in args]
+        fits = [arg.const is not None and abs(arg.const) < 1 << 31 for arg in args]
+        if not any(plain) or not any(fits):
+            return None
+        return [arg.parts if short else (self.lanes.const(arg.const, "i32"),) * self.parts for arg, short in zip(args, plain)]
+
+    def _cast(self, x: Value, type_: str) -> Value:
+        if x.kind == AFFINE and type_ in REGISTER and type_ not in ("f16", "bf16", "f32", "f64", "bool"):
+            return varying(type_, self._affine_parts(x, type_))
+        if x.kind == UNIFORM:
+            if x.const is not None:
+                return self.constant(x.const, type_)
+            return uniform(type_, self.scalar.cast(x.parts[0], x.type, type_))
+        if type_ == "i64" and x.type in _SHORT:
+            return self._offset(self._cast(x, "i32"))
+        return varying(type_, tuple([self.lanes.cast(part, x.type, type_) for part in self.spread(x)]))
+
+    # --- index arithmetic
+
+    def _index_arithmetic(self, op: str, args: list[Value]) -> Value | None:
+        """i64 add, sub, mul with constants folded and affine structure kept; None for anything else."""
+        if op not in ("add", "sub", "mul", "div", "rem", "neg"):
+            return None
+        x = args[0]
+        if op == "neg":
+            return self.scaled(x, -1) if x.kind != VARYING else None
+        y = args[1]
+        if x.kind == VARYING or y.kind == VARYING:
+            return None
+        if op == "mul":
+            if y.const is not None:
+                return self.scaled(x, y.const)
+            if x.const is not None:
+                return self.scaled(y, x.const)
+            return None
+        if op in ("div", "rem"):
+            if x.const is not None and y.const:
+                quotient = abs(x.const) // abs(y.const)
+                quotient = quotient if (x.const < 0) == (y.const < 0) else -quotient
+                return constant(quotient if op == "div" else x.const - quotient * y.const)
+            return None
+        if op == "sub":
+            if x.kind == UNIFORM and y.kind == UNIFORM and y.const is None:
+                return None
+            y = self.scaled(y, -1)
+        if x.kind == OFFSET and y.kind == OFFSET:
+            return None
+        if y.kind == OFFSET:
+            x, y = y, x
+        if x.kind == OFFSET:
+            return offset(self.operate("add", [x.base, y], "i64"), x.stride, x.parts)
+        if x.kind == AFFINE and y.kind == AFFINE:
+            base, stride = self.sum(x.base, y.base), x.stride + y.stride
+            return affine(base, stride) if stride else base
+        if x.kind == AFFINE:
+            return affine(self.sum(x.base, y), x.stride)
+        if y.kind == AFFINE:
+            return affine(self.sum(x, y.base), y.stride)
+        return self.sum(x, y)
+
+    def sum(self, x: Value, y: Value) -> Value:
+        """Sum of uniform i64 values; constants are added last."""
+        (x, a), (y, b) = self.apart(x), self.apart(y)
+        if x is not None and y is not None:
+            x = uniform("i64", self.scalar.binary("add", "i64", x.parts[0], y.parts[0]))
+        return self._more(y if x is None else x, a + b)
+
+    def apart(self, x: Value) -> tuple[Value | None, int]:
+        """What varies of a uniform i64 value, and a constant."""
+        return (None, x.const) if x.const is not None else x.sum_of or (x, 0)
+
+    def _more(self, x: Value | None, more: int) -> Value:
+        """A value without a constant of its own, and a constant."""
+        if x is None or not more:
+            return constant(more) if x is None else x
+        made = uniform("i64", self.scalar.binary("add", "i64", x.parts[0], str(more)))
+        made.sum_of = x, more
+        return made
+
+    def _is_near(self, x: Value) -> bool:
+        """Whether the constant of an index is none of those from which a difference may wrap."""
+        return abs(self.apart(x.base if x.kind == AFFINE else x)[1]) <= _FARTHEST
+
+    def _compare_places(self, op: str, x: Value, y: Value) -> Value:
+        """An affine index against a uniform one: the steps of the lanes against what is left, both in 32 bits."""
+        if x.kind == UNIFORM:
+            return self._compare_places(_MIRRORED[op], y, x)
+        width, scalar = self.lanes.w, self.scalar
+        start = self.sum(x.base, self.scaled(self.induction, x.stride))
+        left = self.operate("sub", [y, start], "i64")
+        most = abs(x.stride) * width * self.parts
+        if left.const is not None:
+            few = str(min(max(left.const, -most), most))
+        else:
+            low = scalar.arithmetic("max", "i64", [left.parts[0], str(-most)])
+            few = scalar.convert("trunc", "i64", scalar.arithmetic("min", "i64", [low, str(most)]), "i32")
+        splat, made = self.lanes.splat(few, "i32"), []
+        for part in range(self.parts):
+            steps = [f"i32 {x.stride * (part * width + lane)}" for lane in range(width)]
+            ramp = steps[0][4:] if width == 1 else f"<{', '.join(steps)}>"
+            made.append(self.lanes.compare(op, "i32", ramp, splat))
+        return varying("bool", tuple(made), placed=True)
+
+    def scaled(self, x: Value, factor: int) -> Value:
+        """A uniform, affine or offset i64 value times a constant."""
+        if factor == 1:
+            return x
+        if factor == 0:
+            return constant(0)
+        if x.kind == AFFINE:
+            return affine(self.scaled(x.base, factor), x.stride * factor)
+        if x.kind == OFFSET:
+            return offset(self.scaled(x.base, factor), x.stride * factor, x.parts)
+        rest, more = self.apart(x)
+        if rest is not None:
+            rest = uniform("i64", self.scalar.binary("mul", "i64", rest.parts[0], str(factor)))
+        return self._more(rest, more * factor)
+
+    # --- lanes
+
+    def spread(self, x: Value) -> tuple[str, ...]:
+        """The registers of a value, one per part of the vector loop."""
+        if x.kind == VARYING:
+            return x.parts
+        if x.kind == AFFINE:
+            return self._affine_parts(x, "i64")
+        if x.kind == OFFSET:
+            wide = varying("i64", tuple([self.lanes.cast(part, "i32", "i64") for part in x.parts]))
+            scaled = wide if x.stride == 1 else self.operate("mul", [wide, constant(x.stride)], "i64")
+            return scaled.parts if x.base.const == 0 else self.operate("add", [x.base, scaled], "i64").parts
+        if self.lanes.w == 1:
+            return x.parts * self.parts
+        return (self.lanes.splat(x.parts[0], REGISTER[x.type]),) * self.parts
+
+    def _affine_parts(self, x: Value, type_: str) -> tuple[str, ...]:
+        """Vectors of `base + stride * iteration` in an integer type (wrapping, as a cast would)."""
+        start = self.sum(x.base, self.scaled(self.induction, x.stride)).parts[0]
+        element, width = REGISTER[type_], self.lanes.w
+        start = self.scalar.cast(start, "i64", type_) if start[0] == "%" else literal(int(start), type_)
+        splat, made = self.lanes.splat(start, element), []
+        for part in range(self.parts):
+            steps = [literal(x.stride * (part * width + lane), type_) for lane in range(width)]
+            ramp = steps[0] if width == 1 else f"<{', '.join([f'{element} {step}' for step in steps])}>"
+            made.append(self.lanes.binary("add", self.lanes.type(type_), splat, ramp))
+        return tuple(made)
+
+    # --- memory
+
+    def load(self, expr: Load) -> Value:
+        """Element of a buffer."""
+        buf = self.buffers[expr.buf]
+        index = self.evaluate(expr.index)
+        guard = None if expr.guard is None else self.evaluate(expr.guard)
+        other = None if expr.other is None else self.evaluate(expr.other)
+        if buf.type in COMPLEX:
+            if index.kind == AFFINE and index.stride == 1 and buf.size:
+                from weft.codegen.kernel.complex_memory import load
+                return load(self, buf, index, guard, other)
+            real_type = REAL_OF[buf.type]
+            halves = []
+            for offset in (0, 1):
+                at = self._index_arithmetic("add", [self._double(index), constant(offset)])
+                at = at or self.operate("add", [self._double(index), constant(offset)], "i64")
+                rest = None if other is None else (other.imag if offset else other.real)
+                halves.append(self._load(expr.buf, real_type, 2 * buf.size, at, guard, rest))
+            return pair(buf.type, *halves)
+        return self._load(expr.buf, buf.type, buf.size, index, guard, other)
+
+    def _double(self, index: Value) -> Value:
+        if index.kind == VARYING:
+            return self.operate("mul", [index, constant(2)], "i64")
+        return self.scaled(index, 2)
+
+    def _load(self, name: str, type_: str, size: int, index: Value, guard: Value | None, other: Value | None) -> Value:
+        if guard is None or (guard.kind == UNIFORM and guard.parts[0] == "true"):
+            if index.kind == UNIFORM:
+                return uniform(type_, self._load_scalar(name, type_, index))
+            return varying(type_, tuple([self._load_part(name, type_, index, part, self.masks[part], None)
+                                         for part in range(self.parts)]))
+        other = other or self.constant(0, type_)
+        if size == 0:
+            return other
+        if index.kind == UNIFORM and guard.kind == UNIFORM:
+            loaded = self._load_scalar(name, type_, self._where(guard, index))
+            return self.operate("select", [guard, uniform(type_, loaded), other], type_)
+        if index.kind == UNIFORM:
+            loaded = self._load_scalar(name, type_, self._where(self._any(guard), index))
+            return self.operate("select", [guard, uniform(type_, loaded), other], type_)
+        if self.lanes.w == 1:
+            raise AssertionError("a scalar value is uniform")
+        index = self.inside(guard, index, size)
+        # lanes that are not loaded are zero
+        conds, rest = self.spread(guard), self.spread(other) if other.parts[0] != literal(0, type_) else (None,) * self.parts
+        masks = [cond if mask is None else self.lanes.both(cond, mask) for cond, mask in zip(conds, self.masks)]
+
+        def emit() -> list[str]:
+            return [self._load_part(name, type_, index, part, masks[part], rest[part]) for part in range(self.parts)]
+
+        if guard.placed and rest[0] is None:
+            return varying(type_, tuple(self._if_any(guard, emit, self.lanes.type(type_))))
+        return varying(type_, tuple(emit()))
+
+    def _if_any(self, guard: Value, emit: Callable[[], list[str]], type_: str) -> list[str]:
+        """What `emit` gives where the guard holds in some lane, else zeros: loads for no lane would still bring cache lines."""
+        b, some = self.b, self._any(guard).parts[0]
+        before, then, done = b.scopes[-1].label, b.label("then"), b.label("done")
+        made: list[str] = []
+        scope = b.inside(then, lambda: made.extend(emit()))
+        b.line(f"br i1 {some}, label %{then}, label %{done}")
+        b.splice(scope, then, done)
+        return [b.here(f"phi {type_} [{x}, %{scope.label}], [zeroinitializer, %{before}]") for x in made]
+
+    def _where(self, guard: Value, index: Value, other: int = 0) -> Value:
+        return self.operate("select", [guard, index, constant(other)], "i64")
+
+    def inside(self, guard: Value, index: Value, size: int) -> Value:
+        """The index, led into the buffer where one guard forbids all lanes: masked loads of pages that are not there are
+        right, but cost some CPUs hundreds of cycles."""
+        if guard.kind != UNIFORM or index.kind != AFFINE:
+            return index
+        return affine(self._where(guard, index.base, size - 1 if index.stride < 0 else 0), index.stride)
+
+    def _any(self, guard: Value) -> Value:
+        """Whether a mask holds in any lane of any part."""
+        lanes, total = self.lanes, None
+        for part in self.spread(guard):
+            total = part if total is None else lanes.binary("or", lanes.i1, total, part)
+        bits = lanes.convert("bitcast", lanes.i1, total, f"i{lanes.w}")
+        return uniform("bool", self.b.pure(f"icmp ne i{lanes.w} {bits}, 0", bits))
+
+    def address(self, name: str, type_: str, index: Value) -> str:
+        """Pointer to the element at a uniform index."""
+        pointer, (rest, more) = self.tags[name], self.apart(index)
+        if rest is not None:
+            at = rest.parts[0]
+            pointer = self.b.pure(f"getelementptr {MEMORY[type_]}, ptr {pointer}, i64 {at}", pointer, at)
+        return self._shifted(pointer, more * ITEMSIZE[type_])
+
+    def _shifted(self, pointer: str, nbytes: int) -> str:
+        return pointer if nbytes == 0 else self.b.pure(f"getelementptr i8, ptr {pointer}, i64 {nbytes}", pointer)
+
+    def vector_address(self, name: str, type_: str, index: Value, offset: int) -> str:
+        """Pointer to element `index + offset iterations` of an affine index with stride one or minus one."""
+        start, more = self.apart(index.base)
+        pointer = self.tags[name] if start is None else self.address(name, type_, start)
+        steps, further = self.apart(self.scaled(self.induction, index.stride))
+        if steps is not None:
+            at = steps.parts[0]
+            pointer = self.b.pure(f"getelementptr {MEMORY[type_]}, ptr {pointer}, i64 {at}", pointer, at)
+        return self._shifted(pointer, (more + further + offset * index.stride) * ITEMSIZE[type_])
+
+    def read(self, name: str, text: str, *operands: str) -> str:
+        """A load: shared and hoisted when nobody writes the buffer."""
+        if name in self.pure_buffers:
+            return self.b.invariant_load(text, *operands)
+        return self.b.here(text)
+
+    def _load_scalar(self, name: str, type_: str, index: Value) -> str:
+        pointer = self.address(name, type_, index)
+        size = min(ITEMSIZE[type_], 8)
+        raw = self.read(name, f"load {MEMORY[type_]}, ptr {pointer}, align {size}{self.alias_tag(name)}", pointer)
+        return self.scalar.from_memory(raw, type_)
+
+    def _load_part(self, name: str, type_: str, index: Value, part: int, mask: str | None, other: str | None) -> str:
+        lanes, memory, size = self.lanes, vector(MEMORY[type_], self.lanes.w), min(ITEMSIZE[type_], 8)
+        tag = self.alias_tag(name)
+        first = part * lanes.w
+        if index.kind == AFFINE and index.stride in (1, -1):
+            reverse = index.stride == -1
+            pointer = self.vector_address(name, type_, index, first + (lanes.w - 1 if reverse else 0))
+            if mask is None:
+                raw = self.read(name, f"load {memory}, ptr {pointer}, align {size}{tag}", pointer)
+            else:
+                raw = self.masked_load(name, memory, pointer, self.reversed(mask, lanes.i1) if reverse else mask, size)
+            if reverse:
+                raw = self.reversed(raw, memory)
+        elif index.kind == AFFINE and mask is self.masks[part] and other is None and 2 <= index.stride <= min(WIDEST_STRIDE, lanes.w):
+            from weft.codegen.kernel import strided_access
+            raw = strided_access.load(self, name, type_, index, part)
+        else:
+            raw = self._gather(name, type_, memory, index, part, mask, size)
+        value = lanes.from_memory(raw, type_)
+        return value if other is None else lanes.select(mask, lanes.type(type_), value, other)
+
+    def masked_load(self, name: str, memory: str, pointer: str, mask: str, size: int, width: int = 0) -> str:
+        """The elements in lanes that the mask holds, zeros in the others."""
+        bits, called = vector("i1", width or self.lanes.w), f"llvm.masked.load.{mangle(memory)}.p0"
+        self.b.declare(called, memory, "ptr", "i32", bits, memory)
+        return self.read(name, f"call {memory} @{called}(ptr {pointer}, i32 {size}, {bits} {mask}, "
+                               f"{memory} zeroinitializer){self.alias_tag(name)}", pointer, mask)
+
+    def _gather(self, name: str, type_: str, memory: str, index: Value, part: int, mask: str | None, size: int) -> str:
+        lanes = self.lanes
+        pointers = self.pointers(name, type_, index, part)
+        several = f"<{lanes.w} x ptr>"
+        called = f"llvm.masked.gather.{mangle(memory)}.v{lanes.w}p0"
+        self.b.declare(called, memory, several, "i32", lanes.i1, memory)
+        mask = mask or lanes.splat_literal("true", "i1")
+        return self.read(name, f"call {memory} @{called}({several} {pointers}, i32 {size}, {lanes.i1} {mask}, "
+                                f"{memory} zeroinitializer){self.alias_tag(name)}", pointers, mask)
+
+    def pointers(self, name: str, type_: str, index: Value, part: int) -> str:
+        """A vector of element addresses."""
+        memory, lanes = MEMORY[type_], self.lanes
+        if index.kind not in (AFFINE, OFFSET) or self.buffers[name].size >= _SHORT_SIZE:
+            where, base = self.spread(index)[part], self.tags[name]
+            return self.b.pure(f"getelementptr {memory}, ptr {base}, {lanes.i64} {where}", base, where)
+        start = index.base if index.kind == OFFSET else index
+        stride = 0
+        if start.kind == AFFINE:
+            start, stride = self.sum(start.base, self.scaled(self.induction, start.stride)), start.stride
+        steps = [f"i32 {stride * (part * lanes.w + lane)}" for lane in range(lanes.w)]
+        where, base = f"<{', '.join(steps)}>", self.address(name, type_, start)
+        if index.kind == OFFSET:
+            short = lanes.arithmetic("mul", "i32", [index.parts[part], lanes.const(index.stride, "i32")])
+            short = index.parts[part] if index.stride == 1 else short
+            where = lanes.arithmetic("add", "i32", [short, where]) if stride else short
+        return self.b.pure(f"getelementptr {memory}, ptr {base}, {lanes.i32} {where}", base, where)
+
+    def reversed(self, x: str, type_: str) -> str:
+        """The lanes of a vector in backward order."""
+        width = self.lanes.w
+        order = ", ".join([f"i32 {lane}" for lane in range(width - 1, -1, -1)])
+        return self.b.pure(f"shufflevector {type_} {x}, {type_} poison, <{width} x i32> <{order}>", x)
+
+    def alias_tag(self, name: str) -> str:
+        """Metadata that says which buffer an access is in."""
+        return self.alias_tags.get(name, "")
+
+    alias_tags: dict[str, str] = {}
+
+

@@ -1,0 +1,518 @@
+"""Kernels to LLVM IR: statements, loops and accumulators.
+
+In:   `Kernel`s and a `Target`.
+Out:  `module_ir`, the text of one module with a `void <symbol>(ptr ctx, i64 task, i64 worker)` for each; `ctx` is an
+      array of the buffers' addresses in order.
+Laws: a `vector` loop runs several vectors at a time, then a masked (or scalar) rest; every size is right.
+      An accumulator declared outside a vector loop becomes one vector accumulator per part, combined after the loop.
+Next: `expressions` evaluates, `vector_ops` holds the operations, `builder` places instructions; `horizontal_reduction`,
+      `structured_branches`, `nontemporal`, `complex_memory`, `vector_scan`, `register_transpose` and `compress_store` serve
+      statements that few kernels have, and are loaded by the first.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+
+from weft.codegen.ir.builder import MEMORY, REGISTER, mangle, vector
+from weft.codegen.ir.values import AFFINE, PAIR, UNIFORM, VARYING, Value, affine, constant, leaves, pair, uniform, varying
+from weft.codegen.kernel.expressions import Expressions
+from weft.codegen.kernel.precision_demand import goals_of
+from weft.codegen.kernel.vectorization_plan import Shape, assigned, bound, mostly_calls, repeated_math, shape_of
+from weft.codegen.toolchain.target import Target
+from weft.ir.loops import (
+    COMPLEX,
+    ITEMSIZE,
+    REAL_OF,
+    Accum,
+    Buf,
+    For,
+    If,
+    Init,
+    Kernel,
+    Let,
+    Pack,
+    Prefetch,
+    Scan,
+    Stmt,
+    Store,
+    Weave,
+    While,
+)
+
+#: scratch up to this size lives on the thread's stack
+STACK_SCRATCH = 1 << 16
+
+_METADATA = '!0 = !{!0}\n!1 = !{i32 1}\n!2 = !{!"branch_weights", i32 1, i32 100000}'
+#: `len(metadata)` counts `_METADATA` as one entry; numbers start beyond those it holds
+_FIRST_METADATA = 9
+
+
+def module_ir(kernels: Iterable[tuple[Kernel, str]], target: Target) -> str:
+    """One LLVM module of several kernels, each under its own symbol."""
+    declarations: dict[str, str] = {}
+    helpers: dict[str, str] = {}
+    functions, metadata = [], [_METADATA]
+    for kernel, symbol in kernels:
+        emitter = KernelEmitter(kernel, symbol, target, len(metadata) + _FIRST_METADATA)
+        functions.append(emitter.function())
+        declarations |= emitter.b.declarations
+        helpers |= emitter.b.helpers
+        metadata += emitter.metadata
+    # An aligned stack, or spilled vectors straddle cache lines. What the machine says (the width of vectors) is not said again:
+    # for each set of such words LLVM builds its tables of the CPU once more, and keeps them.
+    attributes = f"attributes #0 = {{ nounwind alignstack={target.vector_bytes} }}"
+    return "\n".join([*declarations.values(), *helpers.values(), *functions, attributes, *metadata, ""])
+
+
+class KernelEmitter(Expressions):
+    """Emits one kernel."""
+
+    def __init__(self, kernel: Kernel, symbol: str, target: Target, first_metadata: int = 0):
+        super().__init__(target)
+        self.first_metadata = first_metadata
+        self.kernel = kernel
+        self.symbol = symbol
+        self.metadata: list[str] = []
+        self.vectorized = False
+        self.heap: str | None = None
+        self.streamed = False
+
+    # --- the function
+
+    def function(self) -> str:
+        """The text of the kernel's function."""
+        self._bind_buffers()
+        body = self.kernel.body
+        self.outlined, self.goals = repeated_math(body), goals_of(self.kernel)
+        if len(body) == 1 and isinstance(body[0], For) and body[0].kind == "parallel":
+            loop = body[0]
+            self.env[loop.var] = uniform("i64", "%task")
+            body = loop.body
+        self.body(body)
+        if self.heap:
+            self.b.declare("weft_scratch_give", "void", "ptr")
+            self.b.line(f"call void @weft_scratch_give(ptr {self.heap})")
+        if self.streamed:  # later readers synchronise with ordinary stores only
+            self.b.declare("llvm.x86.sse.sfence", "void")
+            self.b.line("call void @llvm.x86.sse.sfence()")
+        self.b.line("ret void")
+        lines = "\n".join(self.b.scopes[0].lines)
+        # unoptimized, LLVM fails on shuffles of eight lanes of 16 bits: "Value is not an N-bit unsigned value"
+        halves = any(f"shufflevector <8 x {type_}>" in lines for type_ in ("half", "i16"))
+        plain = " optnone noinline" if self.outlined and not halves and mostly_calls(self.kernel.body, self.outlined) else ""
+        return f"define void @{self.symbol}(ptr %ctx, i64 %task, i64 %worker){plain} #0 {{\nentry:\n{lines}\n}}"
+
+    def _bind_buffers(self) -> None:
+        bufs, b = self.kernel.bufs, self.b
+        for buf in (*bufs, *self.kernel.scratch):
+            if buf.type not in ITEMSIZE:
+                raise NotImplementedError(f"codegen: buffers of type {buf.type}")
+        aliased = {buf.alias for buf in bufs if buf.alias} | {buf.name for buf in bufs if buf.alias}
+        self.alias_tags = {}
+        for number, buf in enumerate(bufs):
+            slot = "%ctx" if number == 0 else b.pure(f"getelementptr ptr, ptr %ctx, i64 {number}")
+            self.tags[buf.name] = b.pure(f"load ptr, ptr {slot}, align 8", slot)
+            self.buffers[buf.name] = buf
+            if buf.mode == "in" and buf.name not in aliased:
+                self.pure_buffers.add(buf.name)
+        self._bind_scratch()
+        self._alias_metadata(list(bufs) + list(self.kernel.scratch))
+
+    def _bind_scratch(self) -> None:
+        offset, places = 0, []
+        for buf in self.kernel.scratch:
+            self.buffers[buf.name] = buf
+            places.append((buf.name, offset))
+            offset += (buf.size * ITEMSIZE[buf.type] + 63) // 64 * 64
+        if not places:
+            return
+        if offset <= STACK_SCRATCH:
+            base = self.b.here(f"alloca i8, i64 {max(offset, 64)}, align 64")
+        else:
+            self.b.declare("weft_scratch_take", "ptr", "i64")
+            base = self.heap = self.b.here(f"call ptr @weft_scratch_take(i64 {offset})")
+        for name, at in places:
+            self.tags[name] = base if at == 0 else self.b.pure(f"getelementptr i8, ptr {base}, i64 {at}", base)
+
+    def _alias_metadata(self, bufs: list[Buf]) -> None:
+        """One alias scope per family of overlapping buffers: accesses of others do not disturb it."""
+        family: dict[str, str] = {}
+        for buf in bufs:
+            family[buf.name] = family.get(buf.alias, buf.alias) if buf.alias else family.get(buf.name, buf.name)
+        roots = list(dict.fromkeys(family.values()))
+        if len(roots) < 2:
+            return
+        scopes = {root: self.first_metadata + 3 * i for i, root in enumerate(roots)}
+        for root, number in scopes.items():
+            others = ", ".join([f"!{other}" for key, other in scopes.items() if key != root])
+            self.metadata += [f"!{number} = distinct !{{!{number}, !0}}", f"!{number + 1} = !{{!{number}}}",
+                              f"!{number + 2} = !{{{others}}}"]
+        for buf in bufs:
+            number = scopes[family[buf.name]]
+            self.alias_tags[buf.name] = f", !alias.scope !{number + 1}, !noalias !{number + 2}"
+
+    # --- statements
+
+    def body(self, stmts: tuple[Stmt, ...]) -> None:
+        """Emit statements in a scope of names; outer accumulators keep what the body gave them."""
+        outer = dict(self.env)
+        for stmt in stmts:
+            self.memo.clear()
+            _EMIT[type(stmt)](self, stmt)
+        self.memo.clear()
+        self.env = {name: self.env[name] for name in outer}
+
+    def let(self, stmt: Let) -> None:
+        """Bind a name."""
+        self.env[stmt.name] = self.evaluate(stmt.value)
+
+    def init(self, stmt: Init) -> None:
+        """Declare an accumulator; inside a vector loop it has a value per lane."""
+        value = self.evaluate(stmt.value)
+        self.env[stmt.name] = self.widened(value) if self.vectorized else value
+
+    def widened(self, value: Value) -> Value:
+        """The same value with a register per part."""
+        if value.kind == PAIR:
+            return pair(value.type, self.widened(value.real), self.widened(value.imag))
+        return varying(value.type, self.spread(value))
+
+    def accum(self, stmt: Accum) -> None:
+        """Update an accumulator."""
+        old, value = self.env[stmt.name], self.evaluate(stmt.value)
+        if self.vectorized:
+            value = self.widened(value)
+        operands = [value, old] if stmt.op in ("min", "max") else [old, value]     # what comes asks of itself alone whether it is NaN
+        new = value if stmt.op == "set" else self.operate(stmt.op, operands, old.type)
+        guard = None if stmt.guard is None else self.evaluate(stmt.guard)
+        new = self.chosen(guard, new, old)
+        if stmt.name in self.reducing and any(self.masks):
+            new = self._masked_choice(new, old)
+        self.env[stmt.name] = new
+
+    def chosen(self, guard: Value | None, new: Value, old: Value) -> Value:
+        """`new` where the guard holds, else `old`."""
+        if guard is None:
+            return new
+        if new.kind == PAIR:
+            return pair(new.type, self.chosen(guard, new.real, old.real), self.chosen(guard, new.imag, old.imag))
+        return self.operate("select", [guard, new, old], new.type)
+
+    def _masked_choice(self, new: Value, old: Value) -> Value:
+        if new.kind == PAIR:
+            return pair(new.type, self._masked_choice(new.real, old.real), self._masked_choice(new.imag, old.imag))
+        lanes, type_ = self.lanes, self.lanes.type(new.type)
+        parts = [x if mask is None else lanes.select(mask, type_, x, y)
+                 for x, y, mask in zip(new.parts, old.parts, self.masks)]
+        return varying(new.type, tuple(parts))
+
+    def store(self, stmt: Store) -> None:
+        """Write to a buffer."""
+        guard = None if stmt.guard is None else self.evaluate(stmt.guard)
+        self.store_value(stmt, self.evaluate(stmt.value), self.evaluate(stmt.index), guard)
+
+    def store_value(self, stmt: Store, value: Value, index: Value, guard: Value | None) -> None:
+        """Write a value, real or complex, where `stmt` says how."""
+        buf = self.buffers[stmt.buf]
+        if buf.type not in COMPLEX:
+            self.store_real(stmt, buf.type, buf.size, value, index, guard)
+            return
+        if stmt.accumulate:
+            raise NotImplementedError("codegen: accumulating store of complex values")
+        if self.vectorized and index.kind == AFFINE and index.stride == 1:
+            from weft.codegen.kernel import complex_memory
+            complex_memory.store(self, buf, value, index, guard)
+            return
+        part = REAL_OF[buf.type]
+        double = self.operate("mul", [index, constant(2)], "i64")
+        self.store_real(stmt, part, 2 * buf.size, value.real, double, guard)
+        self.store_real(stmt, part, 2 * buf.size, value.imag, self.operate("add", [double, constant(1)], "i64"), guard)
+
+    def store_real(self, stmt: Store, type_: str, size: int, value: Value, index: Value, guard: Value | None) -> None:
+        """Write a real value; chooses scalar, vector or scattered stores by how the index varies."""
+        if size == 0:
+            return
+        if not self.vectorized:
+            if guard is None or guard.parts[0] == "true":
+                self._store_scalar(stmt, type_, value, index)
+            elif guard.parts[0] != "false":
+                self.conditional(guard.parts[0], lambda: self._store_scalar(stmt, type_, value, index))
+            return
+        if stmt.streaming and guard is None and not any(self.masks) and not stmt.accumulate and self.target.is_x86:
+            if index.kind == AFFINE and index.stride in (1, -1):
+                from weft.codegen.kernel import nontemporal
+                nontemporal.store(self, stmt, type_, value, index)
+                return
+        conds = [None] * self.parts if guard is None else list(self.spread(guard))
+        registers = self.spread(value) if stmt.accumulate else self.lanes.all_to_memory(self.spread(value), type_)[1]
+        for part in range(self.parts):
+            mask = self.masks[part]
+            if conds[part] is not None:
+                mask = conds[part] if mask is None else self.lanes.both(conds[part], mask)
+            self._store_part(stmt, type_, registers[part], index, part, mask)
+
+    def conditional(self, cond: str, emit: Callable[[], None]) -> None:
+        """Emit something in a scope of its own that runs where `cond` holds."""
+        b = self.b
+        then, done = b.label("then"), b.label("done")
+        scope = b.inside(then, emit)
+        b.line(f"br i1 {cond}, label %{then}, label %{done}")
+        b.splice(scope, then, done)
+
+    def _store_scalar(self, stmt: Store, type_: str, value: Value, index: Value) -> None:
+        pointer, size, tag = self.address(stmt.buf, type_, index), ITEMSIZE[type_], self.alias_tag(stmt.buf)
+        if stmt.accumulate:
+            raw = self.b.here(f"load {MEMORY[type_]}, ptr {pointer}, align {size}{tag}")
+            old = uniform(type_, self.scalar.from_memory(raw, type_))
+            value = self.operate(stmt.accumulate, [old, value], type_)
+        memory, name = self.scalar.to_memory(value.parts[0], type_)
+        self.b.line(f"store {memory} {name}, ptr {pointer}, align {size}{tag}")
+
+    def _store_part(self, stmt: Store, type_: str, x: str, index: Value, part: int, mask: str | None) -> None:
+        """Store a register as it lies in memory, or combine one with what is there."""
+        lanes, b, memory = self.lanes, self.b, vector(MEMORY[type_], self.lanes.w)
+        if stmt.accumulate:
+            raw = self._load_part(stmt.buf, type_, index, part, mask, None)
+            _, x = lanes.to_memory(lanes.arithmetic(stmt.accumulate, type_, [raw, x]), type_)
+        size, tag = ITEMSIZE[type_], self.alias_tag(stmt.buf)
+        if index.kind == UNIFORM:
+            raise NotImplementedError("codegen: every iteration of a vector loop stores to one element")
+        if index.kind == AFFINE and index.stride in (1, -1):
+            reverse = index.stride == -1
+            pointer = self.vector_address(stmt.buf, type_, index, part * lanes.w + (lanes.w - 1 if reverse else 0))
+            x = self.reversed(x, memory) if reverse else x
+            if mask is None:
+                b.line(f"store {memory} {x}, ptr {pointer}, align {size}{tag}")
+                return
+            mask = self.reversed(mask, lanes.i1) if reverse else mask
+            if self.masks[part] is None and memory.endswith(("i8>", "i16>")):
+                mask = lanes.both(mask, lanes.opaque_mask(lanes.w))
+            called = f"llvm.masked.store.{mangle(memory)}.p0"
+            b.declare(called, "void", memory, "ptr", "i32", lanes.i1)
+            b.line(f"call void @{called}({memory} {x}, ptr {pointer}, i32 {size}, {lanes.i1} {mask}){tag}")
+            return
+        pointers, several = self.pointers(stmt.buf, type_, index, part), f"<{lanes.w} x ptr>"
+        called = f"llvm.masked.scatter.{mangle(memory)}.v{lanes.w}p0"
+        b.declare(called, "void", memory, several, "i32", lanes.i1)
+        mask = mask or lanes.splat_literal("true", "i1")
+        b.line(f"call void @{called}({memory} {x}, {several} {pointers}, i32 {size}, {lanes.i1} {mask}){tag}")
+
+    # --- loops
+
+    reducing: frozenset[str] = frozenset()
+    scanned: frozenset[str] = frozenset()
+
+    def loop(self, stmt: For) -> None:
+        """A serial, vector or (nested) parallel loop."""
+        extent = constant(stmt.extent) if isinstance(stmt.extent, int) else self.evaluate(stmt.extent)
+        self.memo.clear()
+        if extent.const is not None and extent.const <= 0:
+            return
+        if stmt.kind == "vector" and not self.vectorized:
+            most = extent.const if extent.const is not None else bound(stmt.extent)
+            shape = shape_of(stmt, self.target, self.buffers, most, extent.const is not None, self.outlined)
+            if shape is not None:
+                self._vector_loop(stmt, extent, shape)
+                return
+        self._counted(stmt, constant(0), extent, 1, lambda counter: self._iteration(stmt, counter))
+
+    def _iteration(self, stmt: For, counter: Value) -> None:
+        self.env[stmt.var] = counter
+        self.body(stmt.body)
+
+    def _counted(self, stmt: For, start: Value, stop: Value, step: int, emit: Callable[[Value], None]) -> None:
+        """Run `emit(counter)` for counter = start, start + step, ... below stop."""
+        saved = self.env.get(stmt.var)
+        if start.const is not None and stop.const is not None:
+            if stop.const <= start.const:
+                return
+            if stop.const - start.const <= step:
+                emit(start)
+                self._restore(stmt.var, saved)
+                return
+        b, certain = self.b, start.const is not None and stop.const is not None
+        head, exit_ = b.label("loop"), b.label("exit")
+        carried = [name for name in assigned(stmt) if name in self.env]
+        before = self.flatten(carried)
+        counter = b.name("i")
+        phis = [b.name("p") for _ in before]
+        b.push(head)
+        b.define(counter)
+        for phi in phis:
+            b.define(phi)
+        self.unflatten(carried, phis)
+        load_floor = b.load_floor
+        if not certain:
+            b.load_floor = b.depth
+            inside, go = b.label("body"), b.here(f"icmp slt i64 {counter}, {stop.parts[0]}")
+            b.line(f"br i1 {go}, label %{inside}, label %{exit_}")
+            b.start_block(inside)
+        # What an address needs is computed where it first can be, and the rest is a mode of addressing. A value that
+        # loop strength reduction does not know keeps it from searching for more, which took longer than all the rest.
+        index = b.here(f"freeze i64 {b.here(f'add i64 {counter}, 0')}")
+        emit(uniform("i64", index))
+        b.load_floor = load_floor
+        self.memo.clear()
+        after = self.flatten(carried)
+        onward = b.here(f"add nuw nsw i64 {counter}, {step}")
+        if certain:
+            again = b.here(f"icmp slt i64 {onward}, {stop.parts[0]}")
+            b.line(f"br i1 {again}, label %{head}, label %{exit_}")
+        else:
+            b.line(f"br label %{head}")
+        scope = b.pop()
+        parent = b.scopes[-1]
+        parent.lines.append(f"  br label %{head}")
+        parent.lines.append(f"{head}:")
+        enter, latch = parent.label, scope.label
+        parent.lines.append(f"  {counter} = phi i64 [{start.parts[0]}, %{enter}], [{onward}, %{latch}]")
+        for phi, (type_, first), (_, last) in zip(phis, before, after):
+            parent.lines.append(f"  {phi} = phi {type_} [{first}, %{enter}], [{last}, %{latch}]")
+        parent.lines += scope.lines
+        b.start_block(exit_)
+        results = [last for _, last in after] if certain else phis
+        self.unflatten(carried, results)
+        for name in results:
+            if name[0] == "%" and b.level_of.get(name, 0) > b.depth:
+                b.define(name)
+        self._restore(stmt.var, saved)
+
+    def _restore(self, var: str, saved: Value | None) -> None:
+        if saved is None:
+            self.env.pop(var, None)
+        else:
+            self.env[var] = saved
+
+    def flatten(self, names: list[str]) -> list[tuple[str, str]]:
+        """(LLVM type, register) of every register the accumulators occupy."""
+        flat = []
+        for name in names:
+            for leaf in leaves(self.env[name]):
+                type_ = self.lanes.type(leaf.type) if leaf.kind == VARYING else REGISTER[leaf.type]
+                flat += [(type_, part) for part in leaf.parts]
+        return flat
+
+    def unflatten(self, names: list[str], registers: list[str]) -> None:
+        """Give the accumulators new registers, in the order of `_flatten`."""
+        rest = iter(registers)
+        for name in names:
+            self.env[name] = self._rebuilt(self.env[name], rest)
+
+    def _rebuilt(self, old: Value, rest) -> Value:
+        if old.kind == PAIR:
+            return pair(old.type, self._rebuilt(old.real, rest), self._rebuilt(old.imag, rest))
+        return Value(old.type, old.kind, tuple([next(rest) for _ in old.parts]))
+
+    # --- vector loops
+
+    def _vector_loop(self, stmt: For, extent: Value, shape: Shape) -> None:
+        outer = (self.lanes, self.parts, self.induction, self.masks, self.vectorized, self.reducing, self.scanned)
+        reduced = [name for name in assigned(stmt) if name in self.env and name not in shape.scanned | shape.packed]
+        starts = {name: self.env[name] for name in reduced}
+        block = shape.lanes * shape.parts
+        self.lanes, self.vectorized, self.reducing = self.lanes_of(shape.lanes), True, frozenset(reduced)
+        self.parts, self.scanned = shape.parts, shape.scanned
+        if reduced:
+            from weft.codegen.kernel.horizontal_reduction import folded, neutral
+        if shape.scanned:
+            from weft.codegen.kernel.vector_scan import in_all_lanes, of_first_lane
+        for name in shape.scanned:
+            self.env[name] = in_all_lanes(self, self.env[name])
+        for name in reduced:
+            self.env[name] = neutral(self, shape.reductions[name], starts[name].type)
+        if shape.merged and (extent.const is None or extent.const > block):
+            self._vector_pass(stmt, constant(0), extent, shape.parts, masked=True)
+        elif extent.const is not None:
+            whole = extent.const // block * block
+            self._vector_pass(stmt, constant(0), constant(whole), shape.parts)
+            self._static_rest(stmt, whole, extent.const, shape)
+        else:
+            clamped = constant(0)
+            most = bound(stmt.extent)
+            if not shape.masked or most is None or most > block or shape.parts > 1:
+                whole = uniform("i64", self.scalar.binary("and", "i64", extent.parts[0], str(-block)))
+                self._vector_pass(stmt, constant(0), whole, shape.parts)
+                clamped = self.operate("max", [whole, constant(0)], "i64")
+            if shape.masked:
+                self._vector_pass(stmt, clamped, extent, 1, masked=True)
+        self.parts = shape.parts
+        for name in reduced:
+            self.env[name] = folded(self, shape.reductions[name], starts[name], self.env[name])
+        for name in shape.scanned:
+            self.env[name] = of_first_lane(self, self.env[name])
+        self.lanes, self.parts, self.induction, self.masks, self.vectorized, self.reducing, self.scanned = outer
+        if not shape.masked:
+            start = constant(whole) if extent.const is not None else clamped
+            self._counted(stmt, start, extent, 1, lambda counter: self._iteration(stmt, counter))
+
+    def _static_rest(self, stmt: For, start: int, stop: int, shape: Shape) -> None:
+        """The last `stop - start` iterations: whole vectors, and one masked vector."""
+        if start == stop or not shape.masked:
+            return
+        left = stop - start
+        parts = -(-left // shape.lanes)
+        odd = left % shape.lanes
+        self.masks, self.left = [None] * parts, constant(left)
+        if odd:
+            self.masks[-1] = self.lanes.opaque_mask(odd)
+        self._block(stmt, constant(start), parts)
+
+    def _vector_pass(self, stmt: For, start: Value, stop: Value, parts: int, masked: bool = False) -> None:
+        """Blocks of `parts` vectors from `start` while below `stop`."""
+        def emit(counter: Value) -> None:
+            self.masks = self._tail_masks(counter, stop, parts) if masked else [None] * parts
+            self._block(stmt, counter, parts)
+
+        self._counted(stmt, start, stop, parts * self.lanes.w, emit)
+
+    def _tail_masks(self, counter: Value, stop: Value, parts: int) -> list[str]:
+        """For each part the lanes that lie below `stop`."""
+        lanes = self.lanes
+        left = self.scalar.binary("sub", "i64", stop.parts[0], counter.parts[0])
+        few = self.operate("min", [uniform("i64", left), constant(lanes.w * parts)], "i64")
+        splat = lanes.splat(self.scalar.convert("trunc", "i64", few.parts[0], "i32"), "i32")
+        self.left, masks = few, []
+        for part in range(parts):
+            ramp = ", ".join([f"i32 {part * lanes.w + lane}" for lane in range(lanes.w)])
+            masks.append(self.b.pure(f"icmp slt {lanes.i32} <{ramp}>, {splat}", splat))
+        return masks
+
+    def _block(self, stmt: For, counter: Value, parts: int) -> None:
+        """One iteration of `parts` vectors beginning at `counter`."""
+        kept = self.parts
+        full = {name: self.env[name] for name in self.reducing}
+        if parts != kept:
+            for name in self.reducing:
+                self.env[name] = _first_parts(full[name], parts)
+        self.parts, self.induction = parts, counter
+        self.env[stmt.var] = affine(constant(0), 1)
+        self.body(stmt.body)
+        if parts != kept:
+            for name in self.reducing:
+                self.env[name] = _with_parts(full[name], self.env[name])
+        self.parts = kept
+
+def _elsewhere(module: str, name: str) -> Callable:
+    """A kind of statement that few kernels have: its module is loaded by the first."""
+    return lambda emitter, stmt: getattr(importlib.import_module(f"weft.codegen.kernel.{module}"), name)(emitter, stmt)
+
+
+_EMIT = {Let: KernelEmitter.let, Init: KernelEmitter.init, Accum: KernelEmitter.accum, Scan: _elsewhere("vector_scan", "scan"),
+         Store: KernelEmitter.store, Weave: _elsewhere("register_transpose", "weave"), Pack: _elsewhere("compress_store", "pack"),
+         Prefetch: _elsewhere("nontemporal", "prefetch"), For: KernelEmitter.loop, If: _elsewhere("structured_branches", "branch"),
+         While: _elsewhere("structured_branches", "repeat")}
+
+
+def _first_parts(value: Value, count: int) -> Value:
+    if value.kind == PAIR:
+        return pair(value.type, _first_parts(value.real, count), _first_parts(value.imag, count))
+    return varying(value.type, value.parts[:count])
+
+
+def _with_parts(whole: Value, first: Value) -> Value:
+    """`whole` with its first parts replaced."""
+    if whole.kind == PAIR:
+        return pair(whole.type, _with_parts(whole.real, first.real), _with_parts(whole.imag, first.imag))
+    return varying(whole.type, first.parts + whole.parts[len(first.parts):])

@@ -1,0 +1,67 @@
+"""What a kernel tells the caches: stores that go past them, and lines it will want.
+
+In:   a `Store` that streams, inside a vector loop, or a `Prefetch`; the emitter of the kernel.
+Out:  whole vectors stored past the caches where the buffer is aligned, ordinary stores where it is not; prefetches.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.codegen.ir.builder import MEMORY, vector
+from weft.codegen.ir.values import AFFINE, UNIFORM, Value, constant
+from weft.ir.loops import COMPLEX, ITEMSIZE, REAL_OF, Prefetch, Store
+
+if TYPE_CHECKING:
+    from weft.codegen.kernel.kernel_emitter import KernelEmitter
+
+
+CACHE_LINE = 64
+
+
+def prefetch(emitter: KernelEmitter, stmt: Prefetch) -> None:
+    """Ask for the cache lines of all elements of a block, unless they lie too far apart for that to pay."""
+    b, type_, index = emitter.b, emitter.buffers[stmt.buf].type, emitter.evaluate(stmt.index)
+    b.declare("llvm.prefetch.p0", "void", "ptr", "i32", "i32", "i32")
+    step = 1
+    if type_ in COMPLEX:
+        type_, step, index = REAL_OF[type_], 2, emitter.operate("mul", [index, constant(2)], "i64")
+    places: list[str] = []
+    if not emitter.vectorized or index.kind == UNIFORM:
+        places = [emitter.address(stmt.buf, type_, index)]
+    elif index.kind == AFFINE and step <= index.stride <= CACHE_LINE // ITEMSIZE[type_]:
+        base = emitter.address(stmt.buf, type_, emitter.sum(index.base, emitter.scaled(emitter.induction, index.stride)))
+        lines = range(0, emitter.parts * emitter.lanes.w * index.stride * ITEMSIZE[type_], CACHE_LINE)
+        places = [b.pure(f"getelementptr i8, ptr {base}, i64 {at}", base) for at in lines]
+    for place in places:
+        b.line(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
+
+
+def store(emitter: KernelEmitter, stmt: Store, type_: str, value: Value, index: Value) -> None:
+    """Whole vectors past the caches where the buffer is aligned, ordinary stores where it is not."""
+    b, lanes, memory = emitter.b, emitter.lanes, vector(MEMORY[type_], emitter.lanes.w)
+    nbytes, tag = ITEMSIZE[type_] * lanes.w, emitter.alias_tag(stmt.buf)
+    _, registers = lanes.all_to_memory(emitter.spread(value), type_)
+    ahead = 0
+    if index.stride < 0:
+        registers, ahead = [emitter.reversed(x, memory) for x in registers], lanes.w - 1
+    base = emitter.address(stmt.buf, type_, emitter.sum(index.base, constant(-ahead)))
+    address = b.pure(f"ptrtoint ptr {base} to i64", base)
+    places = [emitter.vector_address(stmt.buf, type_, index, part * lanes.w + ahead) for part in range(emitter.parts)]
+    while nbytes < emitter.target.vector_bytes and len(registers) % 2 == 0 and index.stride > 0:    # halves of lines are joined
+        count = 2 * nbytes // ITEMSIZE[type_]
+        order = ", ".join([f"i32 {lane}" for lane in range(count)])
+        registers = [b.pure(f"shufflevector {memory} {x}, {memory} {y}, <{count} x i32> <{order}>", x, y)
+                     for x, y in zip(registers[0::2], registers[1::2])]
+        places, nbytes, memory = places[0::2], 2 * nbytes, vector(MEMORY[type_], count)
+    low = b.pure(f"and i64 {address}, {nbytes - 1}", address)
+    aligned = b.pure(f"icmp eq i64 {low}, 0", low)
+    past, plain, done = b.label("past"), b.label("plain"), b.label("done")
+    b.line(f"br i1 {aligned}, label %{past}, label %{plain}")
+    for label, how in ((past, f"align {nbytes}{tag}, !nontemporal !1"), (plain, f"align {ITEMSIZE[type_]}{tag}")):
+        b.start_block(label)
+        for register, place in zip(registers, places):
+            b.line(f"store {memory} {register}, ptr {place}, {how}")
+        b.line(f"br label %{done}")
+    b.start_block(done)
+    emitter.streamed = True

@@ -1,0 +1,81 @@
+"""Loads of every second, third, ... element: whole vectors that cover them all, and shuffles that pick.
+
+In:   a buffer, an affine index with a step of two or more, and which vector of a turn of the loop is wanted; the kernel's emitter.
+Out:  the register, as its elements lie in memory.
+Laws: nothing is read before the first element of all and behind the last one. Windows that go by steps, x[2 * i + t] for t = 0, 1, 2, ...,
+      share what they load where nobody writes it, and elements that an earlier t has picked are moved by a lane, not picked again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.codegen.ir.builder import MEMORY, vector
+from weft.codegen.ir.values import Value, affine, constant
+from weft.ir.loops import ITEMSIZE
+
+if TYPE_CHECKING:
+    from weft.codegen.kernel.expressions import Expressions
+
+
+def load(e: Expressions, name: str, type_: str, index: Value, part: int) -> str:
+    """Vector `part` of the elements at `index`."""
+    (rest, at), stride, width = e.apart(index.base), index.stride, e.lanes.w
+    ends = part + 1 == e.parts or any(e.masks[part:part + 2])
+    seen = e.strided.setdefault((e.b.scopes[-1], name, rest and rest.parts[0], stride, width), []) if name in e.pure_buffers else [at]
+    if at not in seen:
+        seen.append(at)
+    skip = 0
+    for apart in [at - before for before in seen]:
+        if 0 < apart < stride:
+            skip = apart
+        if 0 < apart < stride * width and apart % stride == 0 and not ends:
+            earlier = affine(e.sum(index.base, constant(-apart)), stride)
+            return _moved(e, type_, apart // stride, *[load(e, name, type_, earlier, i) for i in (part, part + 1)])
+    return _picked(e, name, type_, affine(e.sum(index.base, constant(-skip)), stride), part, skip, ends)
+
+
+def _picked(e: Expressions, name: str, type_: str, index: Value, part: int, skip: int, ends: bool) -> str:
+    """Elements `skip`, `skip + stride`, ... from `index` on; where they end the last vector ends with them, or has a mask."""
+    width, stride, size, memory = e.lanes.w, index.stride, ITEMSIZE[type_], vector(MEMORY[type_], e.lanes.w)
+    pointer, tag = e.vector_address(name, type_, index, part * width), e.alias_tag(name)
+    starts = [i * width for i in range(stride)]
+    masked = e.masks[part] is not None
+    if ends and not masked:
+        starts[-1] = (stride - 1) * (width - 1) + skip
+    picked = ""
+    for i, start in enumerate(starts):
+        at = pointer if start == 0 else e.b.pure(f"getelementptr i8, ptr {pointer}, i64 {start * size}", pointer)
+        mask = _first(e, stride, skip + 1 - stride - start - part * width * stride) if masked else None
+        if mask is None:
+            raw = e.read(name, f"load {memory}, ptr {at}, align {min(size, 8)}{tag}", at)
+        else:
+            raw = e.masked_load(name, memory, at, mask, min(size, 8)) if mask else "zeroinitializer"
+        if not picked:
+            picked = raw
+            continue
+        order = []
+        for lane in range(width):
+            place = lane * stride + skip
+            home, old = min(place // width, stride - 1), lane if i > 1 else place
+            order.append(f"i32 {width + place - start if home == i else old if home < i else 0}")
+        picked = e.b.pure(f"shufflevector {memory} {picked}, {memory} {raw}, <{width} x i32> <{', '.join(order)}>", picked, raw)
+    return picked
+
+
+def _first(e: Expressions, stride: int, more: int) -> str | None:
+    """A mask of the first `e.left * stride + more` lanes; None if that is all, empty if it is none."""
+    width, b = e.lanes.w, e.b
+    if e.left.const is not None:
+        count = e.left.const * stride + more
+        return None if count >= width else e.lanes.opaque_mask(count) if count > 0 else ""
+    count = e.operate("add", [e.operate("mul", [e.left, constant(stride)], "i64"), constant(more)], "i64").parts[0]
+    splat = e.lanes.splat(e.scalar.convert("trunc", "i64", count, "i32"), "i32")
+    return b.pure(f"icmp slt {e.lanes.i32} <{', '.join([f'i32 {lane}' for lane in range(width)])}>, {splat}", splat)
+
+
+def _moved(e: Expressions, type_: str, by: int, x: str, y: str) -> str:
+    """The lanes of two vectors, one behind the other, from lane `by` on."""
+    width, memory = e.lanes.w, vector(MEMORY[type_], e.lanes.w)
+    order = ", ".join([f"i32 {lane}" for lane in range(by, by + width)])
+    return e.b.pure(f"shufflevector {memory} {x}, {memory} {y}, <{width} x i32> <{order}>", x, y)

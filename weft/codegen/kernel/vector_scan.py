@@ -1,0 +1,122 @@
+"""Running combinations in registers: the `Scan` statement.
+
+In:   a `Scan`, inside a vector loop or not, and the emitter of its kernel.
+Out:  within a vector, log2(lanes) steps that combine each lane with the one 1, 2, 4, ... before it; then every vector is
+      combined with the total of all before, which is kept in all lanes of one register.
+Laws: no neutral element is needed: lanes that have nothing before them stay as they are. Vectors wait for each other by
+      one combination only, since totals are combined apart from results. Lanes beyond a mask come after all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from weft.codegen.ir.builder import REGISTER
+from weft.codegen.ir.values import PAIR, UNIFORM, Value, pair, uniform, varying
+from weft.ir.loops import Scan
+
+if TYPE_CHECKING:
+    from weft.codegen.kernel.kernel_emitter import KernelEmitter
+
+
+def scan(emitter: KernelEmitter, stmt: Scan) -> None:
+    """Emit a running combination; across the lanes where its accumulators are of outside the vector loop."""
+    values = [emitter.evaluate(value) for value in stmt.values]
+    before = [emitter.env[acc] for acc in stmt.accs]
+    if emitter.vectorized:
+        values = [emitter.widened(value) for value in values]
+    if stmt.accs[0] in emitter.scanned:
+        after, made = _across(emitter, stmt, before, values)
+    else:
+        after = made = _combined(emitter, stmt, before, values)
+    emitter.env.update(zip(stmt.accs, after))
+    emitter.env.update(zip(stmt.names, made))
+
+
+def in_all_lanes(emitter: KernelEmitter, value: Value) -> Value:
+    """A uniform value as one register, however many parts the loop has."""
+    return _each(value, lambda x: varying(x.type, (emitter.lanes.splat(x.parts[0], REGISTER[x.type]),)))
+
+
+def of_first_lane(emitter: KernelEmitter, value: Value) -> Value:
+    """Back to a uniform value."""
+    lanes = emitter.lanes
+    return _each(value, lambda x: uniform(x.type, emitter.b.pure(
+        f"extractelement {lanes.type(x.type)} {x.parts[0]}, i32 0", x.parts[0])))
+
+
+def _each(value: Value, change: Callable[[Value], Value]) -> Value:
+    """The same change to each real value that a value consists of."""
+    return pair(value.type, change(value.real), change(value.imag)) if value.kind == PAIR else change(value)
+
+
+def _combined(emitter: KernelEmitter, stmt: Scan, earlier: list[Value], later: list[Value]) -> list[Value]:
+    """What the statement's `combine` makes of two groups of values."""
+    emitter.env.update(zip(stmt.accs, earlier))
+    emitter.env.update(zip(stmt.names, later))
+    emitter.memo.clear()
+    made = [emitter.evaluate(expr) for expr in stmt.combine]
+    emitter.memo.clear()
+    wide = any(value.kind != UNIFORM for value in (*earlier, *later))
+    return [emitter.widened(value) for value in made] if wide else made
+
+
+def _across(emitter: KernelEmitter, stmt: Scan, totals: list[Value], values: list[Value]) -> tuple[list, list]:
+    """The totals after this block, and the running values in it."""
+    step = 1
+    while step < emitter.lanes.w:
+        combined = _combined(emitter, stmt, [_each(v, lambda x, by=step: _shifted(emitter, x, by)) for v in values], values)
+        values = [_beyond(emitter, step, new, old) for new, old in zip(combined, values)]
+        step *= 2
+    parts, rows = emitter.parts, []
+    emitter.parts = 1
+    for part in range(parts):
+        mine = [_each(v, lambda x, at=part: varying(x.type, x.parts[at:at + 1])) for v in values]
+        last = [_each(v, lambda x, at=part: _last(emitter, x, emitter.masks[at])) for v in mine]
+        rows.append(_combined(emitter, stmt, totals, mine))
+        totals = _combined(emitter, stmt, totals, last)
+    emitter.parts = parts
+    return totals, [_joined(column) for column in zip(*rows)]
+
+
+def _joined(rows: tuple[Value, ...]) -> Value:
+    """Values of one part each as one of several parts."""
+    if rows[0].kind == PAIR:
+        return pair(rows[0].type, _joined(tuple([x.real for x in rows])), _joined(tuple([x.imag for x in rows])))
+    return varying(rows[0].type, tuple([x.parts[0] for x in rows]))
+
+
+def _shuffled(emitter: KernelEmitter, x: Value, order: list[int]) -> Value:
+    """The lanes of each register in a new order."""
+    lanes, type_ = emitter.lanes, emitter.lanes.type(x.type)
+    listed = ", ".join([f"i32 {lane}" for lane in order])
+    return varying(x.type, tuple([emitter.b.pure(
+        f"shufflevector {type_} {part}, {type_} poison, <{lanes.w} x i32> <{listed}>", part) for part in x.parts]))
+
+
+def _shifted(emitter: KernelEmitter, x: Value, by: int) -> Value:
+    """Each lane's value from `by` lanes before; the first lanes get those of the end, which nobody uses."""
+    width = emitter.lanes.w
+    return _shuffled(emitter, x, [(lane - by) % width for lane in range(width)])
+
+
+def _beyond(emitter: KernelEmitter, step: int, new: Value, old: Value) -> Value:
+    """`new` in all lanes but the first `step`, which keep `old`."""
+    if new.kind == PAIR:
+        return pair(new.type, _beyond(emitter, step, new.real, old.real), _beyond(emitter, step, new.imag, old.imag))
+    lanes = emitter.lanes
+    mask = f"<{', '.join(['i1 ' + ('false' if lane < step else 'true') for lane in range(lanes.w)])}>"
+    return varying(new.type, tuple([lanes.select(mask, lanes.type(new.type), x, y) for x, y in zip(new.parts, old.parts)]))
+
+
+def _last(emitter: KernelEmitter, x: Value, mask: str | None) -> Value:
+    """The last lane that a mask leaves on, in all lanes."""
+    lanes, b = emitter.lanes, emitter.b
+    if mask is None:
+        return _shuffled(emitter, x, [lanes.w - 1] * lanes.w)
+    bits = lanes.convert("bitcast", lanes.i1, mask, f"i{lanes.w}")
+    count = b.intrinsic("ctpop", f"i{lanes.w}", bits)
+    at = b.pure(f"sub i{lanes.w} {count}, 1", count)
+    one = b.pure(f"extractelement {lanes.type(x.type)} {x.parts[0]}, i{lanes.w} {at}", x.parts[0], at)
+    return varying(x.type, (lanes.splat(one, REGISTER[x.type]),))

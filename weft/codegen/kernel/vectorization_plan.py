@@ -1,0 +1,323 @@
+"""How wide a vector loop runs: lanes per vector, vectors per iteration, masked or scalar rest.
+
+In:   a `vector` loop, the target, the kernel's buffers.
+Out:  a `Shape`, or None where the loop had better run one iteration at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from weft.codegen.toolchain.target import Target
+from weft.ir.build import HALVES
+from weft.ir.loops import (
+    BINARY_MATH,
+    COMPLEX,
+    ITEMSIZE,
+    UNARY_MATH,
+    Accum,
+    Const,
+    Expr,
+    For,
+    If,
+    Index,
+    Init,
+    Kernel,
+    Let,
+    Load,
+    Op,
+    Pack,
+    Prefetch,
+    Ref,
+    Scan,
+    Stmt,
+    Store,
+    Weave,
+    While,
+)
+from weft.util.record import record
+
+_CHEAP_MATH = frozenset({
+    "sqrt", "rsqrt", "floor", "ceil", "round_even", "round_away", "trunc", "is_finite", "copysign"})
+#: bodies at least this costly have one masked loop instead of a loop and a masked rest: masks cost them little
+MERGE_COST = 40
+#: loads of one vector each that keep memory busy, so that there need not be several vectors in turn
+MANY_LOADS = 8
+#: turns of the loops of a kernel that is not optimized
+BRIEF = 64
+#: a function that occurs this often in one kernel is called, not repeated
+OUTLINE_FROM = 4
+#: other operations that are little beside one call of a function
+WORK_OF_CALL = 4
+
+#: what a running combination costs across the lanes
+STEPS_OF_SCAN = 8
+#: registers that rows of values may take while they are woven
+MOST_WOVEN = 16
+
+_MATH = (UNARY_MATH | BINARY_MATH) - _CHEAP_MATH
+
+
+@record
+class Shape:
+    """`parts` vectors of `lanes` elements per iteration; `reductions`: outer accumulators and their operations, but for
+    those that are `scanned`; `packed`: those that count what is packed.
+
+    `masked`: the rest is a masked block. `merged`: every block is masked, so that a long body is compiled once.
+    """
+    lanes: int
+    parts: int
+    masked: bool
+    merged: bool
+    reductions: dict[str, str]
+    scanned: frozenset[str]
+    packed: frozenset[str]
+
+
+def assigned(stmt: Stmt) -> list[str]:
+    """Names of the accumulators a statement assigns, in order."""
+    found: dict[str, None] = {}
+
+    def visit(inner: Stmt) -> None:
+        if isinstance(inner, Accum):
+            found[inner.name] = None
+        elif isinstance(inner, Pack):
+            found[inner.acc] = None
+        elif isinstance(inner, Scan):
+            found.update(dict.fromkeys(inner.accs))
+        for body in bodies(inner):
+            for child in body:
+                visit(child)
+
+    visit(stmt)
+    return list(found)
+
+
+def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
+    """The bodies a statement holds."""
+    if isinstance(stmt, For | While):
+        return (stmt.body,)
+    return (stmt.body, stmt.orelse) if isinstance(stmt, If) else ()
+
+
+def expressions(stmt: Stmt) -> list[Expr]:
+    """The expressions a statement holds itself."""
+    if isinstance(stmt, Let | Init):
+        return [stmt.value]
+    if isinstance(stmt, Accum):
+        return [stmt.value] if stmt.guard is None else [stmt.value, stmt.guard]
+    if isinstance(stmt, Scan):
+        return [*stmt.values, *stmt.combine]
+    if isinstance(stmt, Store):
+        return [stmt.index, stmt.value] if stmt.guard is None else [stmt.index, stmt.value, stmt.guard]
+    if isinstance(stmt, Weave):
+        return [stmt.index, *stmt.values]
+    if isinstance(stmt, Pack):
+        return [stmt.value, stmt.guard]
+    if isinstance(stmt, Prefetch):
+        return [stmt.index]
+    if isinstance(stmt, For):
+        return [] if isinstance(stmt.extent, int) else [stmt.extent]
+    return [stmt.cond]
+
+
+class _Survey:
+    """What a loop body touches: element sizes, cost, reductions."""
+
+    def __init__(self, buffers: dict, outlined: frozenset[str]):
+        self.outlined = outlined
+        self.calls = False
+        self.buffers = buffers
+        self.seen: set[int] = set()
+        self.sizes: set[int] = set()
+        self.types: set[str] = set()
+        self.memory: set[str] = set()
+        self.cost = self.loads = 0
+        self.inner: set[str] = set()
+        self.reductions: dict[str, str] = {}
+        self.plain = True
+        self.streaming = False
+        self.woven = 0
+        self.scanned: set[str] = set()
+        self.packed: set[str] = set()
+
+    def expr(self, expr: Expr) -> None:
+        if id(expr) in self.seen:
+            return
+        self.seen.add(id(expr))
+        if isinstance(expr, Op):
+            if expr.type != "i64":
+                self.cost += 20 if expr.op in _MATH else 1
+                self.calls = self.calls or expr.op in self.outlined
+                self.note(expr.type)
+            for arg in expr.args:
+                if arg.type != "i64":
+                    self.note(arg.type)
+                self.expr(arg)
+        elif isinstance(expr, Load):
+            self.cost += 1
+            self.loads += 1
+            self.note_moved(expr.type)
+            self.memory.add(expr.type)
+            for inner in (expr.index, expr.guard, expr.other):
+                if inner is not None:
+                    self.expr(inner)
+        elif not isinstance(expr, Const | Index | Ref):
+            raise TypeError(f"codegen: not an expression: {expr!r}")
+
+    def note(self, type_: str) -> None:
+        """An operand of an operation: half precision is computed in 32-bit registers."""
+        self.note_moved("f32" if type_ in HALVES else type_)
+
+    def note_moved(self, type_: str) -> None:
+        """A value that moves from memory to memory; complex ones are pairs."""
+        self.types.add(type_)
+        if type_ != "bool":
+            self.sizes.add(ITEMSIZE[type_] // (2 if type_ in COMPLEX else 1))
+
+    def stmt(self, stmt: Stmt) -> None:
+        for expr in expressions(stmt):
+            self.expr(expr)
+        if isinstance(stmt, Init):
+            self.inner.add(stmt.name)
+            self.note(stmt.value.type)
+        elif isinstance(stmt, Accum):
+            self.note(stmt.value.type)
+            if stmt.name not in self.inner:
+                if stmt.op == "set" or self.reductions.get(stmt.name, stmt.op) != stmt.op:
+                    self.plain = False
+                self.reductions[stmt.name] = stmt.op
+        elif isinstance(stmt, Scan):
+            outside = [acc for acc in stmt.accs if acc not in self.inner]
+            self.scanned.update(outside)
+            self.cost += len(outside) * STEPS_OF_SCAN
+        elif isinstance(stmt, Store):
+            (self.note if stmt.accumulate else self.note_moved)(self.buffers[stmt.buf].type)
+            self.memory.add(self.buffers[stmt.buf].type)
+            self.streaming = self.streaming or stmt.streaming
+        elif isinstance(stmt, Weave):
+            self.note_moved(self.buffers[stmt.buf].type)
+            self.memory.add(self.buffers[stmt.buf].type)
+            self.woven = max(self.woven, len(stmt.values))
+        elif isinstance(stmt, Pack):
+            self.note_moved(self.buffers[stmt.buf].type)
+            self.memory.add(self.buffers[stmt.buf].type)
+            self.packed.add(stmt.acc)
+        elif isinstance(stmt, While):
+            self.plain = False
+        for body in bodies(stmt):
+            for child in body:
+                self.stmt(child)
+
+
+def is_brief(kernel: Kernel) -> bool:
+    """Whether a kernel does so little that optimizing it takes longer than all that it may ever gain: no loop takes many turns."""
+    return turns(kernel.body) <= BRIEF and not repeated_math(kernel.body)
+
+
+def turns(body: tuple[Stmt, ...], computed: Callable[[Expr], int | None] = lambda extent: None) -> float:
+    """How often the innermost statements of a body run, at most; `computed` tells the most of a computed extent."""
+    most = 1.0
+    for stmt in body:
+        if isinstance(stmt, While):
+            return math.inf
+        if isinstance(stmt, For):
+            extent = stmt.extent if isinstance(stmt.extent, int) else computed(stmt.extent)
+            most = max(most, turns(stmt.body, computed) * (math.inf if extent is None else extent))
+        elif isinstance(stmt, If):
+            most = max(most, turns(stmt.body, computed), turns(stmt.orelse, computed))
+    return most
+
+
+def repeated_math(body: tuple[Stmt, ...]) -> frozenset[str]:
+    """The long functions that occur so often in a body that it had better call them.
+
+    Instruction selection takes more than linear time in the length of a block; a call costs a long function little.
+    """
+    counts = _count(body)
+    if counts.get("complex", 0) >= OUTLINE_FROM:
+        return _MATH
+    return frozenset([op for op, count in counts.items() if count >= OUTLINE_FROM and op in _MATH])
+
+
+def mostly_calls(body: tuple[Stmt, ...], outlined: frozenset[str]) -> bool:
+    """Whether a body does little beside calling functions, so that it need not be optimized itself."""
+    counts = _count(body)
+    calls = sum([count for op, count in counts.items() if op in outlined])
+    return calls * WORK_OF_CALL >= sum(counts.values()) - calls
+
+
+def _count(body: tuple[Stmt, ...]) -> dict[str, int]:
+    """How often each operation occurs, addresses aside; complex functions count as `complex`."""
+    counts: dict[str, int] = {}
+    seen: set[int] = set()
+
+    def visit(expr: Expr) -> None:
+        if id(expr) in seen:
+            return
+        seen.add(id(expr))
+        if isinstance(expr, Op):
+            if expr.type != "i64":
+                name = "complex" if expr.op in _MATH and expr.args[0].type in COMPLEX else expr.op
+                counts[name] = counts.get(name, 0) + 1
+            for arg in expr.args:
+                visit(arg)
+        elif isinstance(expr, Load):
+            for inner in (expr.index, expr.guard, expr.other):
+                if inner is not None:
+                    visit(inner)
+
+    waiting = list(body)
+    while waiting:
+        stmt = waiting.pop()
+        for expr in expressions(stmt):
+            visit(expr)
+        waiting += [child for inner in bodies(stmt) for child in inner]
+    return counts
+
+
+def bound(extent: Expr) -> int | None:
+    """The most that a computed extent can be, where it is a minimum with a constant."""
+    if isinstance(extent, Op) and extent.op == "min":
+        known = [arg.value for arg in extent.args if isinstance(arg, Const)]
+        return int(known[0]) if known else None
+    return None
+
+
+def shape_of(loop: For, target: Target, buffers: dict, extent: int | None, exact: bool = True,
+             outlined: frozenset[str] = frozenset()) -> Shape | None:
+    """The shape of a vector loop; `extent` is its number of iterations (if `exact`), or the most it can be, or None."""
+    survey = _Survey(buffers, outlined)
+    for stmt in loop.body:
+        survey.stmt(stmt)
+    if not survey.plain or extent == 1:
+        return None
+    lanes = target.lanes(max(survey.sizes, default=1))
+    if target.level != "avx512":
+        lanes = min(lanes, 8)
+    # AVX2 masks loads and stores of 4 and 8 bytes only
+    masked = target.has_masks or (target.level == "avx2" and all(ITEMSIZE[type_] >= 4 for type_ in survey.memory))
+    if extent is not None and extent < lanes:
+        if masked:
+            lanes = max(4, 1 << (extent - 1).bit_length())
+        else:
+            while lanes > extent:
+                lanes //= 2
+    if lanes < 2:
+        return None
+    parts = 4 if survey.cost <= 16 or survey.calls else 2 if survey.cost <= 90 else 1
+    if survey.loads >= MANY_LOADS:
+        parts = 1
+    if survey.types & COMPLEX:
+        parts = min(parts, 2)
+    if extent is not None:
+        parts = max(1, min(parts, -(-extent // lanes) if masked else extent // lanes))
+    if survey.woven:
+        parts = max(1, min(parts, MOST_WOVEN // survey.woven))
+    if not exact:
+        parts = 1 << (parts.bit_length() - 1)     # whole blocks are told from the rest by the low bits of the extent
+    rest = not exact or extent is None or extent % (lanes * parts) != 0
+    merged = target.has_masks and rest and survey.cost >= MERGE_COST \
+        and not (survey.streaming or survey.woven or survey.scanned)
+    return Shape(lanes, parts, masked, merged, survey.reductions, frozenset(survey.scanned), frozenset(survey.packed))

@@ -1,0 +1,250 @@
+"""Fourier transforms of many rows: a native function per kind, type and length.
+
+In:   an `Fft` step.
+Out:  `symbol(step)`: a function's name; `ensure(symbol)`: its address. It is `void name(ptr words, i64 task, i64 worker)`;
+      `words(step)` are the numbers behind the addresses of source, out and tables; `tasks(step)`: how many tasks there are.
+Laws: a row never meets another one, so that what is not finite stays in its row.
+How:  Each lane of a vector holds a row of its own (so passes know no shuffles and no tails). Rows are transposed into scratch
+      memory, a vector for each number of a row, go through the passes there, and come back as they came. The last row fills
+      what is left of the last vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.codegen.ir.gemm_types import Machine, machine, nbytes
+from weft.codegen.ir.ir_writer import Decls, Text
+from weft.codegen.library import fft_load_store, fft_passes
+from weft.codegen.library.fft_passes import float_text
+from weft.codegen.runtime import pool
+from weft.codegen.toolchain.native_library import Part, is_kept, link, order
+from weft.codegen.toolchain.objects import Order
+from weft.ir import fft
+from weft.ir.program import Fft
+
+#: numbers of a task, at least
+_TASK = 1 << 11
+
+#: numbers for which a draft takes about two milliseconds longer
+DRAFT_ELEMENTS = 1 << 21
+
+_made: dict[tuple[str, Machine, bool], int] = {}    # addresses of parts: of transforms, and of what several of them call
+
+
+def symbol(step: Fft) -> str:
+    """The name of the function for a step."""
+    kind = fft.PARTNERS.get(step.kind, step.kind)
+    return f"weft_fft_{kind}{'_columns' * (step.inner > 1)}_{step.type}_{step.n}"
+
+
+def words(step: Fft) -> tuple[int, ...]:
+    """What the function is told beside addresses."""
+    return step.rows, step.inner, _share(step), _blocks(step), int(step.kind in fft.CROSSED)
+
+
+def tasks(step: Fft) -> int:
+    """Into how many tasks a step is cut."""
+    return -(-_blocks(step) // _share(step))
+
+
+def _lanes(type_: str) -> int:
+    return machine().vector_bytes // nbytes(type_)
+
+
+def _blocks(step: Fft) -> int:
+    """How many vectors of rows, or of columns, there are."""
+    lanes = _lanes(step.type)
+    return step.rows * -(-step.inner // lanes) if step.inner > 1 else -(-step.rows // lanes)
+
+
+def _share(step: Fft) -> int:
+    """Blocks of one task."""
+    return max(1, _TASK // (step.n * _lanes(step.type)))
+
+
+def is_worth_optimizing(step: Fft) -> bool:
+    """Whether the function of a step had better not run as a draft, or need not."""
+    name = symbol(step)
+    ready = _key(name, False) in _made or all(map(is_kept, parts(name)))
+    return ready or step.rows * step.n * step.inner > DRAFT_ELEMENTS
+
+
+def orders(name: str, draft: bool = False) -> list[Order]:
+    """What to prepare before `ensure` is called."""
+    missing = _missing(name, draft)
+    return [*pool.orders(), *map(order, missing)] if missing else []
+
+
+def ensure(name: str, draft: bool = False) -> int:
+    """The address of a transform, or of a draft of it; it stays valid."""
+    missing = _missing(name, draft)
+    if missing:
+        made = {part.exports[0]: _made[_key(part.name, draft)] for part in parts(name, draft) if _key(part.name, draft) in _made}
+        found = link(missing, pool.symbols() | made)
+        _made.update({_key(part.name, draft): found[part.exports[0]] for part in missing})
+    return _made[_key(name, draft)]
+
+
+def _missing(name: str, draft: bool) -> list[Part]:
+    """The parts of a transform that this process has not linked."""
+    return [] if _key(name, draft) in _made else [part for part in parts(name, draft) if _key(part.name, draft) not in _made]
+
+
+def _key(name: str, draft: bool) -> tuple[str, Machine, bool]:
+    return name, machine(), draft
+
+
+def stored(name: str, draft: bool = False) -> list[str]:
+    """The keys of the objects of a transform."""
+    return [order(part).key for part in parts(name, draft)]
+
+
+def parts(name: str, draft: bool = False) -> list[Part]:
+    """The modules of a transform: all but the last serve other lengths, too. Those of a draft are not optimized.
+
+    >>> [part.name for part in parts("weft_fft_half_f32_1024")]
+    ['fft_pass_8_f32', 'fft_transpose_f32', 'fft_part_f32', 'weft_fft_half_f32_1024']
+    """
+    kind, *columns, type_, n = name.removeprefix("weft_fft_").split("_")
+    whole = _Transform(kind, bool(columns), type_, int(n))
+    plan, found = whole.plan, []
+    for place, (r, _, _) in enumerate(plan.passes):
+        real = plan.real_first and place == 0
+        write = lambda decls, r=r, real=real: fft_passes.function(r, type_, real, decls)
+        found.append((fft_passes.name(r, type_, real), write))
+    for end in whole.ends():
+        write = lambda decls, end=end: fft_load_store.function(end, type_, decls, draft)
+        found.append((fft_load_store.symbol(end, type_), write))
+    serving = [Part(part, lambda write=write: _text(write), (part,)) for part, write in dict(found).items()]
+    if draft:
+        serving = [part.as_draft() for part in serving]
+    return [*serving, Part(name, lambda: _text(lambda decls: whole.function(name, decls)), (name,), quick=True)]
+
+
+def _text(write: Callable[[Decls], str]) -> str:
+    """A module of the function that `write` gives."""
+    decls = Decls()
+    function = write(decls)
+    return str(decls) + function
+
+
+class _Transform:
+    """The function of one transform: how rows of its length go through the functions that serve all of them."""
+
+    def __init__(self, kind: str, columns: bool, type_: str, n: int):
+        self.kind, self.columns, self.type, self.n = kind, columns, type_, n
+        self.plan = plan = fft.passes(kind, n)
+        half = n // 2 + 1
+        #: numbers of a row before and after, in parts
+        self.taken = {"half": n, "all": n, "real": 2 * half}.get(kind, 2 * n)
+        self.given = {"half": 2 * half, "real": n}.get(kind, 2 * n)
+        self.scale = 1 / n if kind in ("inverse", "uncross", "real") else 1.0
+        self.turned = int(kind in ("inverse", "uncross"))
+        # real parts change places with imaginary ones on the way in and out: so a forward transform is an inverse one
+        self.before = {"real": ["join"] if plan.halves else ["extend"]}.get(kind, [])
+        self.after = (["part"] if plan.halves else ["gather"]) if kind in ("half", "all") else []
+        self.after += ["mirror"] * (kind == "all")
+
+    def ends(self) -> list[str]:
+        """What is called beside passes."""
+        lanes = _lanes(self.type)
+        if self.kind in fft.CROSSED:
+            return ["columns", "transpose", "twist", "uncolumns"]
+        moves = ["columns", "uncolumns"] if self.columns else {self._move(self.taken, lanes), self._move(self.given, lanes)}
+        return [*sorted(moves), *self.before, *self.after]
+
+    @staticmethod
+    def _move(numbers: int, lanes: int) -> str:
+        """What transposes rows of so many numbers."""
+        return "transpose" if numbers >= lanes else "short"
+
+    def function(self, name: str, decls: Decls) -> str:
+        """The text of the function."""
+        f = self.f = Text(f"void @{name}(ptr %words, i64 %task, i64 %worker)", decls, machine(), "noinline nounwind")
+        f.optimized = False
+        self.callees: dict[str, str] = {}
+        lanes, register = _lanes(self.type), machine().vector_bytes
+        take, give = self._callee("ptr", "weft_scratch_take", "i64"), self._callee("void", "weft_scratch_give", "ptr")
+        source, out, tables = (f.word("%words", i, "ptr") for i in range(3))
+        rows, inner, share, blocks, crossed = (f.word("%words", 3 + i) for i in range(5))
+        room = 2 * register * max(self.n + 1, lanes)
+        one = f.let(f"call ptr {take}(i64 {2 * room})")
+        other = f.at(one, room)
+        size = nbytes(self.type)
+
+        def row_block(block: str) -> None:
+            begin = f.mul(block, lanes)
+            last = f.sub(f.sub(rows, begin), 1)
+            side = lambda base, numbers: (f.at(base, f.mul(begin, numbers * size)), numbers * size, last, 0, size)
+            counts = [(self.taken, lanes), (lanes, self.given)]
+            moves = [self._move(numbers, lanes) for numbers in (self.taken, self.given)]
+            extra = [pair if move == "short" else () for move, pair in zip(moves, counts)]
+            there = one, register, lanes, self.turned, register
+            self._call(moves[0], self.taken, "1.0", *side(source, self.taken), *there, *extra[0])
+            done = self._passes(one, other, tables)
+            if self.kind == "real" and not self.plan.halves:              # imaginary parts, where real ones are now
+                back = f.at(done, register), 2 * register, lanes, 0, 2 * register
+            else:
+                back = done, register, lanes, self.turned or int(self.kind == "real"), register
+            self._call(moves[1], self.given, self.scale, *back, *side(out, self.given), *extra[1])
+
+        def column_block(block: str) -> None:
+            across = f.ceil_div(inner, lanes)
+            row, column = f.div(block, across), f.mul(f.rem(block, across), lanes)
+            pitch = f.mul(inner, 2 * size)
+            begin = f.add(f.mul(f.mul(row, self.n), pitch), f.mul(column, 2 * size))
+            here = pitch, f.min(f.sub(inner, column), lanes), self.turned
+            bring = lambda: self._call("columns", f.at(source, begin), *here, one, self.n)
+            if self.kind in fft.CROSSED:
+                f.when(f.some(crossed), lambda: turned_rows(row, column), bring)
+            else:
+                bring()
+            self._call("uncolumns", self._passes(one, other, tables), f.at(out, begin), *here, self.n, self.scale)
+
+        def turned_rows(row: str, column: str) -> None:
+            pitch = self.taken * size
+            begin = f.at(source, f.mul(f.add(f.mul(row, inner), column), pitch))
+            self._call("transpose", self.taken, "1.0", begin, pitch, lanes - 1, 0, size, one, register, lanes, self.turned, register)
+            factors = f.at(f.at(tables, fft.offsets(self.kind, self.n)[-1] * size), f.mul(column, size))
+            self._call("twist", one, factors, inner, self.n)
+
+        body = column_block if self.columns else row_block
+        first = f.mul("%task", share)
+        f.loop(first, f.min(f.add(first, share), blocks), 1, body)
+        f.do(f"call void {give}(ptr {one})")
+        return f.end()
+
+    def _call(self, end: str, *arguments: object) -> None:
+        types = fft_load_store.types(end)
+        callee = self._callee("void", fft_load_store.symbol(end, self.type), types)
+        given = [f"{kind} {float_text(value) if kind == 'double' else value}"
+                 for kind, value in zip(types.split(", "), arguments, strict=True)]
+        self.f.do(f"call void {callee}({', '.join(given)})")
+
+    def _callee(self, result: str, name: str, types: str) -> str:
+        """The address of a function, once in a register: LLVM takes twice as long where it is part of each call."""
+        if name not in self.callees:
+            self.f.decls.use(f"declare {result} @{name}({types})")
+            self.callees[name] = self.f.let_first(f"bitcast ptr @{name} to ptr")
+        return self.callees[name]
+
+    def _passes(self, here: str, there: str, tables: str) -> str:
+        """The transform of what lies at `here`; where it is at the end."""
+        f, n, plan = self.f, self.n, self.plan
+        *starts, halves = [f.at(tables, offset * nbytes(self.type)) for offset in fft.offsets(self.kind, n)]
+        arguments = {"join": (plan.points, halves), "part": (plan.points, halves)}
+        for end in self.before:
+            self._call(end, here, *arguments.get(end, (n,)))
+        for place, ((radix, m, s), factors) in enumerate(zip(plan.passes, starts)):
+            name = fft_passes.name(radix, self.type, plan.real_first and place == 0)
+            pass_ = self._callee("void", name, "ptr, ptr, i64, i64, i64, ptr")
+            f.do(f"call void {pass_}(ptr {here}, ptr {there}, i64 {radix}, i64 {m}, i64 {s}, ptr {factors})")
+            here, there = there, here
+        for end in self.after:
+            if end == "gather":
+                self._call(end, here, there, n, plan.passes[0][0])
+                here, there = there, here
+            else:
+                self._call(end, here, *arguments.get(end, (n,)))
+        return here

@@ -1,0 +1,144 @@
+"""Calls of BLAS and LAPACK from native code: one task is a run of problems of a batch.
+
+In:   a `LibraryCall` step.
+Out:  `task(step, name)`: the text of `void name(ptr arrays, i64 task, i64 worker)`, where `arrays` holds the addresses of the
+      step's arrays in order; `tasks(step)`: how many there are.
+Laws: problems are independent, so threads share out a batch and the library works alone in each of them. Its threads would
+      go on spinning after the call and slow down whatever runs next; only problems that are long enough to make up for
+      that, and come one at a time, may have them. Tiny problems stay with one thread: OpenBLAS takes memory at every call
+      of some routines, under a lock, for which two threads wait longer than the work takes.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+import numpy as np
+
+from weft.codegen.ir.gemm_types import machine
+from weft.codegen.ir.ir_writer import Decls, Text
+from weft.codegen.runtime import symbols
+from weft.ir.program import LibraryCall
+from weft.util import lapack
+
+#: tasks that a batch is cut into, at most
+_MOST_TASKS = 64
+#: elements, those of workspace among them, from which a single problem may use the library's threads
+_LARGE = 1 << 17
+#: elements under which a problem is tiny, for the routines that take that lock
+_TINY = {"trsm": 1 << 8, "potrf": 1 << 7, "getrf": 1 << 6}
+_NUMBER = {"s": "float", "d": "double", "c": "[2 x float]", "z": "[2 x double]"}
+
+
+def signature(step: LibraryCall) -> str:
+    """The types of a routine's arguments: addresses, and at the end the length of each character, as Fortran passes them."""
+    characters = [value for value in step.arguments if isinstance(value, str) and len(value) == 1]
+    return ", ".join(["ptr"] * len(step.arguments) + ["i64"] * len(characters))
+
+
+def works_alone(step: LibraryCall) -> bool:
+    """Whether the library must not use its own threads for a step (it may have none anyway)."""
+    return lapack.thread_control() is not None and (_touched(step) < _LARGE or step.count > 1)
+
+
+def tasks(step: LibraryCall) -> int:
+    """Into how many tasks a batch is cut."""
+    return -(-step.count // _share(step))
+
+
+def _share(step: LibraryCall) -> int:
+    """Problems of one task."""
+    alone = lapack.thread_control() is not None and _touched(step) < _TINY.get(step.routine[1:], 0)
+    return step.count if alone else -(-step.count // _MOST_TASKS)
+
+
+def _touched(step: LibraryCall) -> int:
+    """Elements of the arrays of one problem, and of its workspace."""
+    return sum(size for _, _, size, _ in step.arrays) + sum(value[2] for value in step.arguments if isinstance(value, tuple))
+
+
+def task(step: LibraryCall, name: str) -> str:
+    """The text of a function for some problems of the batch."""
+    f = Text(f"internal void @{name}(ptr %arrays, i64 %task, i64 %worker)", Decls(), machine(), "nounwind")
+    room = _Room(step)
+    scratch = "null"
+    if room.nbytes:
+        scratch = f.let(f"call ptr @weft_scratch_take(i64 {room.nbytes})")
+    bases = {array[0]: f.word("%arrays", i, "ptr") for i, array in enumerate(step.arrays)}
+    first = f.mul("%task", _share(step))
+    constants = [None if _is_place(value) else _constant(f, value, step.routine[0]) for value in step.arguments]
+
+    def one(problem: str) -> None:
+        places = {array: f.at(bases[array], f.mul(problem, size * np.dtype(kind).itemsize)) for array, _, size, kind in step.arrays}
+        given = dict(places)
+        for array, _, size, _ in room.integers:
+            given[array] = f.at(scratch, room.offsets[array])
+            f.loop(0, size, 1, functools.partial(_before, f, array, places[array], given[array]))
+        passed = [constant or (given[value] if isinstance(value, str) else f.at(scratch, room.offsets[value]))
+                  for constant, value in zip(constants, step.arguments)]
+        typed = [f"{kind} {value}" for kind, value in itertools.zip_longest(signature(step).split(", "), passed, fillvalue="1")]
+        f.do(f"call void @{symbols.routine(step.routine)}({', '.join(typed)})")
+        for array, _, size, _ in room.integers:
+            if array.startswith("y"):
+                f.loop(0, size, 1, functools.partial(_after, f, places[array], given[array]))
+
+    f.loop(first, f.min(f.add(first, _share(step)), step.count), 1, one)
+    if room.nbytes:
+        f.do(f"call void @weft_scratch_give(ptr {scratch})")
+    return f.end() + "\n"
+
+
+class _Room:
+    """Where the memory lies that a problem needs beside its arrays: workspace, and integers as wide as the library's."""
+
+    def __init__(self, step: LibraryCall):
+        self.integers = [array for array in step.arrays if array[3] == "int32"]
+        width = lapack.integer_bytes()
+        wanted = [(array, size * width) for array, _, size, _ in self.integers]
+        wanted += [(value, value[2] * (width if value[1] == "int32" else np.dtype(value[1]).itemsize))
+                   for value in step.arguments if isinstance(value, tuple)]
+        self.offsets: dict[object, int] = {}
+        self.nbytes = 0
+        for key, nbytes in wanted:
+            self.offsets[key] = self.nbytes
+            self.nbytes += -(-nbytes // 64) * 64
+
+
+def _is_place(value: object) -> bool:
+    """Whether an argument is an array or memory, not a constant."""
+    return isinstance(value, tuple) or (isinstance(value, str) and len(value) > 1)
+
+
+def _constant(f: Text, value: str | int | float, letter: str) -> str:
+    """The address of a constant argument."""
+    if isinstance(value, str):
+        kind, text = "i8", str(ord(value))
+    elif isinstance(value, int):
+        kind, text = f"i{8 * lapack.integer_bytes()}", str(value)
+    else:
+        kind = _NUMBER[letter]
+        part = kind.strip("[]").split(" ")[-1]
+        number = f"{value:e}"
+        text = f"[{part} {number}, {part} 0.0]" if letter in "cz" else number
+    place = f.slot(kind)
+    f.do(f"store {kind} {text}, ptr {place}")
+    return place
+
+
+def _before(f: Text, array: str, place: str, wide: str, i: str) -> None:
+    """Integer i as the library takes it; 0 for one that it writes."""
+    kind = f"i{8 * lapack.integer_bytes()}"
+    value = "0"
+    if array.startswith("x"):
+        value = f.let(f"load i32, ptr {f.at(place, f.mul(i, 4))}, align 4")
+        value = value if kind == "i32" else f.let(f"sext i32 {value} to {kind}")
+    f.do(f"store {kind} {value}, ptr {f.at(wide, f.mul(i, lapack.integer_bytes()))}")
+
+
+def _after(f: Text, place: str, wide: str, i: str) -> None:
+    """Integer i as the library gave it."""
+    kind = f"i{8 * lapack.integer_bytes()}"
+    value = f.let(f"load {kind}, ptr {f.at(wide, f.mul(i, lapack.integer_bytes()))}")
+    value = value if kind == "i32" else f.let(f"trunc {kind} {value} to i32")
+    f.do(f"store i32 {value}, ptr {f.at(place, f.mul(i, 4))}, align 4")

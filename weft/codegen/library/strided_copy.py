@@ -1,0 +1,68 @@
+"""Copies of NumPy views into dense memory by all threads.
+
+In:   an address and a NumPy array, however it is strided.
+Out:  `copy(target, view)`: whether it was copied; not where its runs of neighbouring bytes are too short to be worth it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+
+import numpy as np
+
+from weft.codegen.runtime import pool
+from weft.codegen.toolchain.native_library import Part, link, text_of
+
+#: the shortest run of bytes that is worth a call, and about how many bytes a task copies
+_SHORTEST = 64
+_TASK = 1 << 18
+
+
+def copy(target: int, view: np.ndarray) -> bool:
+    """Copy the elements of `view`, row-major, to the address `target`, unless they lie too scattered.
+
+    >>> x, y = np.arange(2048.0).reshape(4, 512), np.zeros((4, 256))
+    >>> copy(y.ctypes.data, x[:, 256:]), np.array_equal(x[:, 256:], y)
+    (True, True)
+    """
+    run, dims = runs_of(view.shape, view.strides, view.itemsize)
+    if run < _SHORTEST:
+        return False
+    runs = math.prod(extent for extent, _ in dims)
+    pieces = -(-run // _TASK)
+    share = max(1, _TASK // run)
+    words = [target, view.ctypes.data, run, runs, share, pieces, -(-run // pieces), len(dims), *(word for dim in dims for word in dim)]
+    context = (ctypes.c_int64 * len(words))(*words)
+    pool.parallel_for(_address(), ctypes.addressof(context), -(-runs // share) * pieces)
+    return True
+
+
+def runs_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, list[tuple[int, int]]]:
+    """The bytes of a run that lies together, and the (extent, stride) of the dims, outermost first, over which there are runs.
+
+    >>> runs_of((4, 2, 8), (128, 64, 4), 4)
+    (32, [(8, 64)])
+    >>> runs_of((4, 2, 8), (256, 64, 4), 4)
+    (32, [(4, 256), (2, 64)])
+    >>> runs_of((4, 8, 8), (256, 32, 4), 4)
+    (1024, [])
+    """
+    run, dims = itemsize, []
+    for extent, stride in zip(reversed(shape), reversed(strides)):
+        if extent == 1:
+            continue
+        if not dims and stride == run:
+            run *= extent
+        elif dims and stride == dims[0][0] * dims[0][1]:
+            dims[0] = (extent * dims[0][0], dims[0][1])
+        else:
+            dims.insert(0, (extent, stride))
+    return run, dims
+
+
+@functools.cache
+def _address() -> int:
+    name = "weft_copy_runs"
+    return link([Part("blocks", lambda: text_of("blocks.ll"), (name,), quick=True)], libc=("memcpy",))[name]

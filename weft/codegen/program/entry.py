@@ -1,0 +1,581 @@
+"""The entry of a program: its schedule as one native function `i32 entry(ptr slots)`, in parts where it is long.
+
+In:   a `Program`, and the symbols under which its kernels, matmuls and sorts are linked.
+Out:  modules of LLVM IR. The result of the entry is 0, or 1 when a host call or the handler of a signal raised.
+Laws: Signals are seen to before each host call and, in long programs, about every 100 ms of work between steps.
+      `slots` holds the addresses of ins, outs and consts in order, then the arena; temps lie in the arena.
+      Kernels with one task are called directly; others go through `weft_parallel_for(ptr fn, ptr ctx, i64 tasks)`.
+      No function holds more than about `PART` steps: LLVM's time grows faster than the length of a function, and parts
+      are compiled side by side. A part calls only parts made before it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+from weft.ir.program import (
+    Branch,
+    BufRef,
+    Copy,
+    Fft,
+    Gemm,
+    HostCall,
+    Launch,
+    LibraryCall,
+    Loop,
+    Program,
+    Sort,
+    Step,
+    WhileLoop,
+)
+
+#: steps of one function, where they can be divided
+PART = 64
+#: copies at least this large are split among the workers
+PARALLEL_COPY = 1 << 20
+COPY_CHUNK = 1 << 18
+#: bytes of memory traffic after which signals are looked for
+PATIENCE = 1 << 28
+FLOPS_PER_BYTE = 16
+#: operations of a library call for n^3 of a matrix of n rows, roughly
+FACTORIZATION = 8
+#: so many words of a context that are known are copied from a table
+TABLE = 8
+
+
+class _Function:
+    """The function being written: its lines and what its module declares."""
+
+    def __init__(self):
+        self.lines: list[str] = []
+        self.declared: dict[str, str] = {}
+        self.tables: dict[str, str] = {}      # words -> name
+        self.label = "entry"                  # of the block being written
+        self.helpers: list[str] = []          # functions that serve one step
+        self.context_words = 1
+
+    def module(self, head: str, start: str) -> str:
+        """The text of the function and all it needs; `start` comes before its lines."""
+        declared = "\n".join(self.declared.values())
+        tables = "\n".join([f"{name} = private unnamed_addr constant {words}" for words, name in self.tables.items()])
+        helpers = "".join([text for name, text in _HELPERS.items() if name in self.declared] + self.helpers)
+        return (f"{declared}\n{tables}\n{helpers}define i32 {head} nounwind {{\nentry:\n"
+                f"  %ctx = alloca i64, i64 {self.context_words}, align 64\n{start}" + "\n".join(self.lines)
+                + "\n  ret i32 0\nfailed:\n  ret i32 1\n}\n")
+
+
+class EntryEmitter:
+    """Emits the entry of one program."""
+
+    def __init__(self, program: Program, kernel_symbol: Callable, library_symbol: Callable):
+        self.program = program
+        self.kernel_symbol = kernel_symbol
+        self.library_symbol = library_symbol
+        self.function = _Function()
+        self.parts: list[tuple[str, str]] = []                # symbol, text
+        self.vars: dict[str, str] = {}
+        self.counter = 0
+        self.host_calls: list[HostCall] = []
+        self.routines: dict[str, None] = {}     # of the library that are called
+        self.rules_library = False              # whether its threads are taken away for a time
+        self.checks_signals = False
+        self.counts_work = False          # at run time, in `%spent`: bytes of traffic since signals were looked for
+        self.work = 0                     # the same, as far as it is known here
+        self.positions = _positions(program)
+        self.has_arena = any(slot.kind == "temp" for slot in program.slots)
+
+    def modules(self, symbol: str) -> list[tuple[str, str]]:
+        """(symbol, text) of every module; each needs only those before it, and the last has the entry itself."""
+        self._steps(self.program.steps)
+        start = "  %spent = alloca i64\n  store i64 0, ptr %spent\n" if self.counts_work else ""
+        return [*self.parts, (symbol, self.function.module(f"@{symbol}(ptr %slots)", start + self._arena()))]
+
+    # --- small parts
+
+    def _name(self) -> str:
+        self.counter += 1
+        return f"%t{self.counter}"
+
+    def _value(self, text: str) -> str:
+        name = self._name()
+        self.function.lines.append(f"  {name} = {text}")
+        return name
+
+    def _line(self, text: str) -> None:
+        self.function.lines.append("  " + text)
+
+    def _block(self, label: str) -> None:
+        self.function.lines.append(f"{label}:")
+        self.function.label = label
+
+    def _fresh(self, prefix: str) -> str:
+        self.counter += 1
+        return f"{prefix}{self.counter}"
+
+    def _external(self, name: str, signature: str) -> str:
+        self.function.declared[name] = f"declare {signature.replace('NAME', '@' + name)}"
+        return "@" + name
+
+    def _arena(self) -> str:
+        """The lines that fetch the address of the arena, where there is one."""
+        if not self.has_arena:
+            return ""
+        return f"  %arena_at = getelementptr ptr, ptr %slots, i64 {max(self.positions)}\n  %arena = load ptr, ptr %arena_at, align 8\n"
+
+    def address(self, ref: BufRef) -> str:
+        """The address a reference denotes at this place."""
+        slot, offset = self.program.slots[ref.slot], ref.offset
+        if slot.kind == "temp":
+            pointer, offset = "%arena", offset + slot.offset
+        else:
+            pointer = self._value(f"load ptr, ptr {self._value(f'getelementptr ptr, ptr %slots, i64 {self.positions[ref.slot]}')}, align 8")
+        if offset:
+            pointer = self._value(f"getelementptr i8, ptr {pointer}, i64 {offset}")
+        for var, stride in ref.strides:
+            moved = self._value(f"mul i64 {self.vars[var]}, {stride}")
+            pointer = self._value(f"getelementptr i8, ptr {pointer}, i64 {moved}")
+        return pointer
+
+    def _context(self, words: Sequence[str | int]) -> None:
+        """Fill the context array with pointers (text) and numbers; many numbers are copied from a table."""
+        self.function.context_words = max(self.function.context_words, len(words))
+        known = sum(isinstance(word, int) for word in words) >= TABLE
+        if known:
+            copy = self._external("llvm.memcpy.p0.p0.i64", "void NAME(ptr, ptr, i64, i1)")
+            self._line(f"call void {copy}(ptr align 8 %ctx, ptr align 8 {self._table(words)}, i64 {8 * len(words)}, i1 false)")
+        for i, word in enumerate(words):
+            if not (known and isinstance(word, int)):
+                kind = "i64" if isinstance(word, int) else "ptr"
+                self._line(f"store {kind} {word}, ptr {self._value(f'getelementptr i64, ptr %ctx, i64 {i}')}, align 8")
+
+    def _table(self, words: Sequence[str | int]) -> str:
+        """The name of a constant array with the numbers among `words`."""
+        text = ", ".join([f"i64 {word if isinstance(word, int) else 0}" for word in words])
+        tables = self.function.tables
+        return tables.setdefault(f"[{len(words)} x i64] [{text}], align 8", f"@words{len(tables)}")
+
+    # --- parts
+
+    def _steps(self, steps: tuple[Step, ...]) -> None:
+        """Write steps; many become functions of their own."""
+        runs = _divide(steps)
+        for _, run in runs:
+            if len(runs) == 1:
+                self._straight(run)
+            else:
+                self._part(run)
+
+    def _part(self, steps: list[Step]) -> None:
+        """Write steps as a function, and call it here."""
+        outer, outer_vars = self.function, self.vars
+        self.function, self.vars, self.counts_work = _Function(), {var: f"%v{i}" for i, var in enumerate(outer_vars)}, True
+        self._straight(steps)
+        symbol = f"weft_part_{len(self.parts)}"
+        given = "".join([f", i64 {value}" for value in self.vars.values()])
+        self.parts.append((symbol, self.function.module(f"@{symbol}(ptr %slots, ptr %spent{given})", self._arena())))
+        self.function, self.vars = outer, outer_vars
+        called = self._external(symbol, f"i32 NAME(ptr, ptr{', i64' * len(self.vars)})")
+        given = "".join([f", i64 {value}" for value in self.vars.values()])
+        self._fail_unless_zero(self._value(f"call i32 {called}(ptr %slots, ptr %spent{given})"))
+
+    # --- steps
+
+    def _straight(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            _EMIT[type(step)](self, step)
+            self.work += self._traffic(step)
+            if self.work > PATIENCE:
+                self._check_signals()
+
+    # --- signals
+
+    def _traffic(self, step: Step) -> int:
+        """Roughly what a step costs, in bytes of memory traffic; loops count for themselves."""
+        if isinstance(step, Launch):
+            return 64 + step.work + sum(map(self._reach, step.args))
+        if isinstance(step, Gemm):
+            return step.m * step.n * step.k * math.prod(b[0] for b in (*step.batch, *step.outer_k)) // FLOPS_PER_BYTE
+        if isinstance(step, Sort):
+            return step.rows * step.n * (8 if step.kind == "top" else 64)
+        if isinstance(step, Fft):
+            return 64 * step.rows * step.n * step.inner
+        if isinstance(step, LibraryCall):
+            return step.count * FACTORIZATION * round(max(size for _, _, size, _ in step.arrays) ** 1.5) // FLOPS_PER_BYTE
+        return step.nbytes if isinstance(step, Copy) else 0
+
+    def _reach(self, ref: BufRef) -> int:
+        """The bytes that a step can touch through `ref`: a slice, where a loop steps through the buffer."""
+        return min([self.program.slots[ref.slot].nbytes, *(abs(stride) for _, stride in ref.strides)])
+
+    def _check_signals(self) -> None:
+        """Let the handlers of signals run; stop the program if one raises."""
+        self.checks_signals, self.work = True, 0
+        self.function.declared["weft_check_signals"] = ""
+        for name, signature in _PYTHON.items():
+            self._external(name, signature)
+        self._fail_unless_zero(self._value("call i32 @weft_check_signals()"))
+
+    def _spend(self, work: int) -> None:
+        """At the end of a loop's body, which costs `work`: look for signals if enough was done since the last time."""
+        self.counts_work = True
+        before = self._value("load i64, ptr %spent")
+        now = self._value(f"add i64 {before}, {max(work, 64)}")
+        enough = self._value(f"icmp ugt i64 {now}, {PATIENCE}")
+        kept = self._value(f"select i1 {enough}, i64 0, i64 {now}")
+        self._line(f"store i64 {kept}, ptr %spent")
+        check, onward = self._fresh("check"), self._fresh("onward")
+        self._line(f"br i1 {enough}, label %{check}, label %{onward}")
+        self._block(check)
+        self._check_signals()
+        self._line(f"br label %{onward}")
+        self._block(onward)
+
+    def _fail_unless_zero(self, status: str) -> None:
+        onward = self._fresh("onward")
+        self._line(f"br i1 {self._value(f'icmp eq i32 {status}, 0')}, label %{onward}, label %failed")
+        self._block(onward)
+
+    def _pointers(self, refs: Sequence[BufRef]) -> None:
+        """Fill the context array with the addresses of `refs`."""
+        if len(refs) < TABLE // 2 or any(ref.strides for ref in refs):
+            self._context([self.address(ref) for ref in refs])
+            return
+        slots = self.program.slots
+        offsets = [ref.offset + (slots[ref.slot].offset if slots[ref.slot].kind == "temp" else 0) for ref in refs]
+        table = self._table([word for ref, offset in zip(refs, offsets) for word in (self.positions[ref.slot], offset)])
+        self.function.context_words = max(self.function.context_words, len(refs))
+        self.function.declared["weft_fill"] = ""
+        self._line(f"call void @weft_fill(ptr %ctx, ptr %slots, ptr {table}, i64 {len(refs)})")
+
+    def launch(self, step: Launch) -> None:
+        """Run a kernel over its tasks."""
+        tasks = step.kernel.parallel_extent
+        if tasks <= 0:
+            return
+        function = self._external(self.kernel_symbol(step.kernel), "void NAME(ptr, i64, i64)")
+        self._pointers(step.args)
+        self._run(function, tasks)
+
+    def gemm(self, step: Gemm) -> None:
+        """Call the matmul of the step's types on a descriptor (see `codegen.gemm.gemm`)."""
+        from weft.codegen.gemm import gemm
+
+        function, tail = self._external(self.library_symbol(step), "void NAME(ptr)"), "null"
+        if step.tail is not None:
+            tail = self._external(self.kernel_symbol(step.tail), "void NAME(ptr, i64, i64)")
+        c = "null" if step.c is None else self.address(step.c)
+        pointers = [self.address(step.a), self.address(step.b), c, tail]
+        _, words = gemm.describe(step)
+        rest = words[len(gemm.POINTERS):len(words) - len(step.tail_args)]
+        self._context([*pointers, *rest, *(self.address(ref) for ref in step.tail_args)])
+        self._line(f"call void {function}(ptr %ctx)")
+
+    def sort(self, step: Sort) -> None:
+        """Sort rows, one a task (see `codegen.library.sort`)."""
+        function = self._external(self.library_symbol(step), "void NAME(ptr, i64, i64)")
+        refs = (step.source, step.previous, step.out, step.places)
+        numbers = (step.n, step.k, int(step.descending))
+        self._context([*("null" if ref is None else self.address(ref) for ref in refs), *numbers])
+        self._run(function, step.rows)
+
+    def fft(self, step: Fft) -> None:
+        """Transform rows, some a task (see `codegen.library.fft`)."""
+        from weft.codegen.library import fft
+
+        function = self._external(self.library_symbol(step), "void NAME(ptr, i64, i64)")
+        self._context([*(self.address(ref) for ref in (step.source, step.out, step.tables)), *fft.words(step)])
+        self._run(function, fft.tasks(step))
+
+    def library_call(self, step: LibraryCall) -> None:
+        """Call a routine for every problem of a batch (see `codegen.library.lapack`)."""
+        from weft.codegen.library import lapack
+        from weft.codegen.runtime import symbols
+
+        if not step.count:
+            return
+        self.routines[step.routine] = None
+        name = f"weft_call_{len(self.function.helpers)}"
+        self._external(symbols.routine(step.routine), f"void NAME({lapack.signature(step)})")
+        for pool in ("ptr @weft_scratch_take(i64)", "void @weft_scratch_give(ptr)"):
+            self.function.declared[pool] = f"declare {pool}"
+        self.function.helpers.append(lapack.task(step, name))
+        self._context([self.address(ref) for _, ref, _, _ in step.arrays])
+        alone = lapack.works_alone(step)
+        if alone:
+            self.rules_library = True
+            self.function.declared["weft_library_enter"] = ""
+            self._line("call void @weft_library_enter()")
+        self._run(f"@{name}", lapack.tasks(step))
+        if alone:
+            self._line("call void @weft_library_leave()")
+
+    def _run(self, function: str, tasks: int) -> None:
+        """Run all tasks of a function on the context array, here if there is only one."""
+        if tasks == 1:
+            self._line(f"call void {function}(ptr %ctx, i64 0, i64 0)")
+        elif tasks > 1:
+            run = self._external("weft_parallel_for", "void NAME(ptr, ptr, i64)")
+            self._line(f"call void {run}(ptr {function}, ptr %ctx, i64 {tasks})")
+
+    def copy(self, step: Copy) -> None:
+        """Copy bytes, in parallel when there are many."""
+        if step.nbytes <= 0:
+            return
+        target, source = self.address(step.dst), self.address(step.src)
+        if step.nbytes < PARALLEL_COPY:
+            copy = self._external("llvm.memcpy.p0.p0.i64", "void NAME(ptr, ptr, i64, i1)")
+            self._line(f"call void {copy}(ptr {target}, ptr {source}, i64 {step.nbytes}, i1 false)")
+            return
+        self._external("llvm.memcpy.p0.p0.i64", "void NAME(ptr, ptr, i64, i1)")
+        self.function.declared["weft_copy"] = ""
+        run = self._external("weft_parallel_for", "void NAME(ptr, ptr, i64)")
+        self._context([target, source, step.nbytes])
+        tasks = -(-step.nbytes // COPY_CHUNK)
+        self._line(f"call void {run}(ptr @weft_copy, ptr %ctx, i64 {tasks})")
+
+    def host_call(self, step: HostCall) -> None:
+        """Call Python. What it raises on its own account it keeps; what interrupts it is kept as a signal's is."""
+        self._check_signals()
+        for name, signature in _PYTHON_CALL.items():
+            self._external(name, signature)
+        self.function.declared["weft_call_host"] = ""
+        number = len(self.host_calls)
+        self.host_calls.append(step)
+        self._context([self.address(ref) for ref, _, _ in (*step.ins, *step.outs)])
+        self._fail_unless_zero(self._value(f"call i32 @weft_call_host(i64 {number}, ptr %ctx)"))
+
+    def loop(self, step: Loop) -> None:
+        """A counted loop."""
+        if step.extent <= 0:
+            return
+        head, exit_, before = self._fresh("loop"), self._fresh("exit"), self.function.label
+        counter, onward = self._name(), self._name()
+        self._line(f"br label %{head}")
+        self._block(head)
+        at = len(self.function.lines)
+        saved = self.vars.get(step.var)
+        self.vars[step.var] = counter
+        if step.reverse:
+            self.vars[step.var] = self._value(f"sub i64 {step.extent - 1}, {counter}")
+        outside, self.work = self.work, 0
+        self._steps(step.body)
+        self._spend(self.work)
+        self.work = outside
+        self.function.lines.insert(at, f"  {counter} = phi i64 [0, %{before}], [{onward}, %{self.function.label}]")
+        self._line(f"{onward} = add i64 {counter}, 1")
+        again = self._value(f"icmp slt i64 {onward}, {step.extent}")
+        self._line(f"br i1 {again}, label %{head}, label %{exit_}")
+        self._block(exit_)
+        if saved is None:
+            del self.vars[step.var]
+        else:
+            self.vars[step.var] = saved
+
+    def while_loop(self, step: WhileLoop) -> None:
+        """A loop on a condition in memory."""
+        head, body, exit_ = self._fresh("while"), self._fresh("do"), self._fresh("exit")
+        self._line(f"br label %{head}")
+        self._block(head)
+        outside, self.work = self.work, 0
+        self._steps(step.cond_body)
+        flag = self._value(f"load i8, ptr {self.address(step.cond)}, align 1")
+        self._line(f"br i1 {self._value(f'icmp ne i8 {flag}, 0')}, label %{body}, label %{exit_}")
+        self._block(body)
+        self._steps(step.body)
+        self._spend(self.work)
+        self.work = outside
+        self._line(f"br label %{head}")
+        self._block(exit_)
+
+    def branch(self, step: Branch) -> None:
+        """A choice by number."""
+        last = len(step.branches) - 1
+        if last <= 0:
+            self._steps(step.branches[0] if step.branches else ())
+            return
+        index = self._value(f"load i32, ptr {self.address(step.index)}, align 4")
+        positive = self._value(f"icmp sgt i32 {index}, 0")
+        index = self._value(f"select i1 {positive}, i32 {index}, i32 0")
+        labels, join = [self._fresh("case") for _ in step.branches], self._fresh("join")
+        cases = " ".join([f"i32 {i}, label %{label}" for i, label in enumerate(labels[:-1])])
+        self._line(f"switch i32 {index}, label %{labels[last]} [{cases}]")
+        for label, body in zip(labels, step.branches):
+            self._block(label)
+            self._steps(body)
+            self._line(f"br label %{join}")
+        self._block(join)
+
+
+def _positions(program: Program) -> list[int]:
+    """Where `slots` has the address behind each slot of the program: that of the arena comes last and serves all temps."""
+    given = itertools.count()
+    positions = [-1 if slot.kind == "temp" else next(given) for slot in program.slots]
+    arena = next(given)
+    return [arena if position < 0 else position for position in positions]
+
+
+def _size(step: Step) -> int:
+    """The number of steps that are written for one."""
+    if isinstance(step, Loop):
+        return _total(step.body)
+    if isinstance(step, WhileLoop):
+        return _total(step.cond_body) + _total(step.body)
+    return sum(map(_total, step.branches)) if isinstance(step, Branch) else 1
+
+
+def _total(steps: Sequence[Step]) -> int:
+    """The number of steps that are written where `steps` are: parts count as one."""
+    runs = _divide(steps)
+    return len(runs) if len(runs) > 1 else runs[0][0]
+
+
+def _divide(steps: Sequence[Step]) -> list[tuple[int, list[Step]]]:
+    """Runs of about `PART` steps, with the number written for each."""
+    runs: list[tuple[int, list[Step]]] = []
+    run: list[Step] = []
+    total = 0
+    for step in steps:
+        size = _size(step)
+        if run and total + size > PART:
+            runs.append((total, run))
+            run, total = [], 0
+        run.append(step)
+        total += size
+    return [*runs, (total, run)]
+
+
+_EMIT = {Launch: EntryEmitter.launch, Gemm: EntryEmitter.gemm, Sort: EntryEmitter.sort, Fft: EntryEmitter.fft,
+         LibraryCall: EntryEmitter.library_call, Copy: EntryEmitter.copy, HostCall: EntryEmitter.host_call,
+         Loop: EntryEmitter.loop, WhileLoop: EntryEmitter.while_loop, Branch: EntryEmitter.branch}
+
+_COPY_TASK = f"""define internal void @weft_copy(ptr %ctx, i64 %task, i64 %worker) {{
+entry:
+  %target = load ptr, ptr %ctx
+  %source_at = getelementptr i64, ptr %ctx, i64 1
+  %source = load ptr, ptr %source_at
+  %size_at = getelementptr i64, ptr %ctx, i64 2
+  %size = load i64, ptr %size_at
+  %from = mul i64 %task, {COPY_CHUNK}
+  %left = sub i64 %size, %from
+  %short = icmp slt i64 %left, {COPY_CHUNK}
+  %count = select i1 %short, i64 %left, i64 {COPY_CHUNK}
+  %to = getelementptr i8, ptr %target, i64 %from
+  %of = getelementptr i8, ptr %source, i64 %from
+  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %of, i64 %count, i1 false)
+  ret void
+}}
+"""
+
+#: what the check for signals needs of Python; the last is memory for what a handler raised: type, value, traceback
+_PYTHON = {"PyGILState_Ensure": "i32 NAME()", "PyGILState_Release": "void NAME(i32)", "PyErr_CheckSignals": "i32 NAME()",
+           "PyErr_Fetch": "void NAME(ptr, ptr, ptr)"}
+
+#: and what a call of a host function needs
+_PYTHON_CALL = {"PyObject_CallFunction": "ptr NAME(ptr, ptr, ...)", "PyLong_AsLong": "i64 NAME(ptr)", "Py_DecRef": "void NAME(ptr)"}
+
+_CALL = """@weft_host_run = external global i8
+@weft_host_arguments = internal constant [3 x i8] c"LK\\00"
+define internal i32 @weft_call_host(i64 %number, ptr %pointers) noinline {
+entry:
+  %lock = call i32 @PyGILState_Ensure()
+  %address = ptrtoint ptr %pointers to i64
+  %result = call ptr (ptr, ptr, ...) @PyObject_CallFunction(ptr @weft_host_run, ptr @weft_host_arguments, i64 %number, i64 %address)
+  %returned = icmp ne ptr %result, null
+  br i1 %returned, label %value, label %raised
+value:
+  %long = call i64 @PyLong_AsLong(ptr %result)
+  call void @Py_DecRef(ptr %result)
+  %said = trunc i64 %long to i32
+  br label %done
+raised:
+  call void @PyErr_Fetch(ptr @weft_signal_error, ptr getelementptr (ptr, ptr @weft_signal_error, i64 1),
+                         ptr getelementptr (ptr, ptr @weft_signal_error, i64 2))
+  br label %done
+done:
+  %status = phi i32 [ %said, %value ], [ 1, %raised ]
+  call void @PyGILState_Release(i32 %lock)
+  ret i32 %status
+}
+"""
+
+_CHECK = """@weft_signal_error = external global [3 x ptr]
+define internal i32 @weft_check_signals() noinline {
+entry:
+  %lock = call i32 @PyGILState_Ensure()
+  %status = call i32 @PyErr_CheckSignals()
+  %quiet = icmp eq i32 %status, 0
+  br i1 %quiet, label %done, label %raised
+raised:
+  %value = getelementptr ptr, ptr @weft_signal_error, i64 1
+  %traceback = getelementptr ptr, ptr @weft_signal_error, i64 2
+  call void @PyErr_Fetch(ptr @weft_signal_error, ptr %value, ptr %traceback)
+  br label %done
+done:
+  call void @PyGILState_Release(i32 %lock)
+  ret i32 %status
+}
+"""
+
+#: the addresses of a step's operands: from `count` pairs, which word of `slots` and how many bytes after it
+_FILL = """define internal void @weft_fill(ptr %ctx, ptr %slots, ptr %pairs, i64 %count) noinline {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [0, %entry], [%next, %loop]
+  %pair = getelementptr [2 x i64], ptr %pairs, i64 %i
+  %position = load i64, ptr %pair, align 8
+  %offset_at = getelementptr i64, ptr %pair, i64 1
+  %offset = load i64, ptr %offset_at, align 8
+  %slot = getelementptr ptr, ptr %slots, i64 %position
+  %base = load ptr, ptr %slot, align 8
+  %address = getelementptr i8, ptr %base, i64 %offset
+  %to = getelementptr ptr, ptr %ctx, i64 %i
+  store ptr %address, ptr %to, align 8
+  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, %count
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+"""
+
+#: The first that wants the library to work alone takes its threads away, the last gives them back.
+_ALONE = """@weft_library_users = external global [2 x i32]
+declare i32 @weft_library_threads()
+declare void @weft_library_set_threads(i32)
+define internal void @weft_library_enter() {
+entry:
+  %before = atomicrmw add ptr @weft_library_users, i32 1 seq_cst
+  %threads = call i32 @weft_library_threads()
+  %alone = icmp eq i32 %threads, 1
+  br i1 %alone, label %done, label %take
+take:
+  %kept = getelementptr i32, ptr @weft_library_users, i64 1
+  store atomic i32 %threads, ptr %kept seq_cst, align 4
+  call void @weft_library_set_threads(i32 1)
+  br label %done
+done:
+  ret void
+}
+define internal void @weft_library_leave() {
+entry:
+  %before = atomicrmw sub ptr @weft_library_users, i32 1 seq_cst
+  %last = icmp eq i32 %before, 1
+  br i1 %last, label %give, label %done
+give:
+  %kept = getelementptr i32, ptr @weft_library_users, i64 1
+  %threads = atomicrmw xchg ptr %kept, i32 0 seq_cst
+  %none = icmp eq i32 %threads, 0
+  br i1 %none, label %done, label %restore
+restore:
+  call void @weft_library_set_threads(i32 %threads)
+  br label %done
+done:
+  ret void
+}
+"""
+
+_HELPERS = {"weft_copy": _COPY_TASK, "weft_check_signals": _CHECK, "weft_call_host": _CALL, "weft_fill": _FILL,
+            "weft_library_enter": _ALONE}

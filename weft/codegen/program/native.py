@@ -1,0 +1,130 @@
+"""Native programs: what is needed to run one, and no more.
+
+In:   the address of an entry that `codegen.program.program` made now, or an image of it that an earlier process linked.
+Out:  a `NativeProgram`: its entry, and everything that must stay alive with it.
+Laws: loading an image needs nothing of the code generator, the thread pool apart. What a program was made of is made again
+      when somebody looks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft.codegen.runtime import symbols
+from weft.codegen.toolchain import loader
+
+if TYPE_CHECKING:
+    from weft.codegen.program.program import Made
+    from weft.codegen.program.tiered_compilation import Draft
+    from weft.ir.program import HostCall
+
+class HostCalls:
+    """The Python side of a program's host calls: native code calls `runner`, which this keeps alive."""
+
+    def __init__(self, calls: list[HostCall]):
+        self.calls = calls
+        self.local = threading.local()
+        self.runner = self.run if calls else None
+
+    def run(self, number: int, pointers: int) -> int:
+        """Call host function `number` on views of its operands."""
+        try:
+            call = self.calls[number]
+            operands = (*call.ins, *call.outs)
+            addresses = (ctypes.c_void_p * len(operands)).from_address(pointers) if operands else ()
+            views = [_view(at, shape, dtype) for at, (_, shape, dtype) in zip(addresses, operands)]
+            for view in views[: len(call.ins)]:
+                view.flags.writeable = False
+            call.fn(*views)
+        except BaseException as error:  # `reraise` brings it back, in the thread that called
+            self.local.error = error
+            return 1
+        return 0
+
+    def reraise(self) -> None:
+        """Raise what the last failed call of this thread raised, or what the handler of a signal raised."""
+        error, self.local.error = getattr(self.local, "error", None), None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error                    # no cycle through this frame: what its frames hold is freed with it
+        if symbols.signal_error[0]:
+            raised = tuple(map(ctypes.c_void_p, symbols.signal_error))
+            symbols.signal_error[:] = (None, None, None)
+            ctypes.pythonapi.PyErr_Restore(*raised)      # ctypes raises it, and takes over the references
+        raise RuntimeError("codegen: a program stopped without saying why")
+
+
+def _view(address: int | None, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """A NumPy view of `shape` elements at an address."""
+    kind = _dtype(dtype)
+    count = int(np.prod(shape, dtype=np.int64))
+    if count == 0 or not address:
+        return np.zeros(shape, kind)
+    raw = (ctypes.c_uint8 * (count * kind.itemsize)).from_address(address)
+    return np.frombuffer(raw, dtype=kind).reshape(shape)
+
+
+def _dtype(name: str) -> np.dtype:
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+
+
+_ENTRY_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
+
+
+class NativeProgram:
+    """A program in memory. `entry` is the address of `i32 entry(ptr slots)`: 0, or nonzero when a host call raised."""
+    __slots__ = ("entry", "call", "host", "keepalive", "kernel_count", "from_disk", "takes_long", "draft", "_made")
+
+    def __init__(self, entry: int, host: HostCalls, keepalive: object, kernel_count: int, from_disk: int, made: Callable[[], Made],
+                 calls_library: bool = False):
+        self.entry = entry
+        self.call = _ENTRY_TYPE(entry)
+        self.host = host
+        self.keepalive = keepalive
+        self.kernel_count = kernel_count         # distinct kernels
+        self.from_disk = from_disk               # how many of them were not compiled now
+        self.takes_long = bool(host.calls) or calls_library     # calls Python or a library: for how long, no count of bytes tells
+        self.draft: Draft | None = None          # how it comes to be optimized, if it is not
+        self._made = made
+
+    @property
+    def made(self) -> Made:
+        """What the program was made of."""
+        return self._made()
+
+    def __call__(self, pointers: Iterable[int]) -> None:
+        """Run on the addresses of ins, outs, consts and the arena; raises what a host call raised."""
+        slots = list(pointers)
+        if self.call((ctypes.c_void_p * max(1, len(slots)))(*slots)):
+            self.host.reraise()
+
+    def raise_error(self) -> None:
+        """Raise the error behind a nonzero result of `entry`, in the thread that called it."""
+        self.host.reraise()
+
+    def text(self) -> str:
+        """LLVM IR of the kernels and the entry: what dumps show."""
+        return self.made.ir_text()
+
+
+def load(image: loader.Image, kernel_count: int, made: Callable[[], Made]) -> NativeProgram:
+    """A program that an earlier process linked; an error where this process cannot run it."""
+    code = loader.place(image, symbols.address)
+    calls_library = any(name.startswith(symbols.LIBRARY_PREFIX) for name in image.imports)
+    return NativeProgram(code[ENTRY], HostCalls([]), code, kernel_count, kernel_count, made, calls_library)
+
+
+#: the symbol of the entry of every program
+ENTRY = "weft_entry"

@@ -1,0 +1,365 @@
+"""Programs to callable native code.
+
+In:   a `Program` (kernels, matmuls, copies, host calls and control flow over planned buffers).
+Out:  a `NativeProgram`: the address of its entry and everything that must stay alive with it; `image_of` gives all its code
+      as one image, which another process can load.
+Laws: a kernel is compiled once per process, whatever programs use it, and once per machine while the disk cache lasts; of
+      its draft, which is not optimized, the same holds. Drafts have the same bits (`tiered_compilation` says when a program has them).
+      The entry is cached the same way. Nothing of LLVM is loaded when everything is found on disk (on x86-64 Linux).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import os
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal
+
+from weft.codegen.kernel.vectorization_plan import bound, is_brief, turns
+from weft.codegen.program import native, tiered_compilation
+from weft.codegen.program.entry import EntryEmitter
+from weft.codegen.program.native import NativeProgram
+from weft.codegen.runtime import pool, symbols
+from weft.codegen.toolchain import cache, loader, objects, target
+from weft.codegen.toolchain.native_library import compile_apart
+from weft.codegen.toolchain.objects import Order
+from weft.ir import loops_text
+from weft.ir.loops import Kernel, check
+from weft.ir.program import Branch, Fft, Gemm, HostCall, Launch, Loop, Program, Sort, Step, WhileLoop
+from weft.util.record import record
+
+if TYPE_CHECKING:
+    from llvmlite.binding import ResourceTracker
+
+#: how much is done for a kernel's code; a brief one is not worth optimizing, ever
+Care = Literal["optimized", "brief", "draft"]
+#: kernels of one module, at most
+BATCH = 16
+#: turns of a kernel's loops for which a draft takes about a millisecond longer at most (drafts take up to 1.7 times as long)
+DRAFT_TURNS = 1 << 24
+
+
+@record(frozen=False)
+class CompiledKernel:
+    """A kernel in memory: the address of its function, and what it was made from."""
+    symbol: str
+    address: int
+    kernel: Kernel
+    from_disk: bool
+    keepalive: object
+    stored: str                 # the key of the object that holds it
+    is_draft: bool = False
+
+
+_kernels: dict[str, CompiledKernel] = {}
+_drafts: dict[str, CompiledKernel] = {}
+_lock = threading.RLock()
+if hasattr(os, "register_at_fork"):     # a thread may be improving drafts
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+
+
+def _link(data: bytes, exports: Sequence[str], imports: dict[str, int]) -> loader.Loaded | ResourceTracker:
+    """Load an object that may call the C library, and the thread pool: that is made when the first object names it."""
+    if any(name.encode() in data for name in symbols.POOL_PREFIXES):
+        imports = imports | pool.symbols()
+    target.share(symbols.of_c)
+    return target.link(data, exports, imports)
+
+
+def compile_kernel(kernel: Kernel) -> CompiledKernel:
+    """The native function of a kernel, from memory, from disk, or compiled now."""
+    return compile_kernels([kernel])[0]
+
+
+def compile_kernels(kernels: Sequence[Kernel]) -> list[CompiledKernel]:
+    """The native functions of kernels; those found nowhere are compiled together."""
+    names = [_kernel_name(kernel) for kernel in kernels]
+    _provide(dict(zip(names, kernels)), frozenset(), ())
+    return [_kernels[name] for name in names]
+
+
+def _kernel_name(kernel: Kernel) -> str:
+    return cache.key(target.current().identity, loops_text.canonical(kernel))
+
+
+def _provide(kernels: dict[str, Kernel], quick: Collection[str], others: Sequence[Order],
+             meanwhile: Callable[[], object] | None = None) -> None:
+    """Load kernels, compiling what is missing, some only as drafts; objects that will be wanted next are prepared at the same time."""
+    threads = pool.num_threads()
+    with _lock:
+        found = lambda name: name in _kernels or (name in quick and name in _drafts)
+        missing = {name: kernel for name, kernel in kernels.items() if not found(name)}
+        for name in list(missing):
+            if not found(name):
+                _adopt(name, missing)
+        rest = [(name, kernel) for name, kernel in missing.items() if not found(name)]
+        kinds: dict[Care, list[tuple[str, Kernel]]] = {"optimized": [], "brief": [], "draft": []}
+        for name, kernel in rest:
+            kinds[_care(kernel, name in quick)].append((name, kernel))
+        batches = [(batch, care) for care, some in kinds.items() for batch in _batches(some, threads)]
+        orders = [_batch_order(batch, care) for batch, care in batches]
+        objects.prepare([*orders, *others], threads, meanwhile)
+        for (batch, care), order in zip(batches, orders):
+            _link_new(batch, order, care == "draft")
+
+
+def _care(kernel: Kernel, is_draft: bool) -> Care:
+    return "brief" if is_brief(kernel) else "draft" if is_draft else "optimized"
+
+
+def _batch_order(batch: dict[str, Kernel], care: Care) -> Order:
+    key = cache.key("batch", *batch, *["draft"] * (care == "draft"))
+    return Order(key, functools.partial(_batch_ir, batch), care != "optimized")
+
+
+def _link_new(batch: dict[str, Kernel], order: Order, is_draft: bool = False) -> None:
+    """Link what was compiled now; a kernel that is as good as it will ever be is found on disk by its name."""
+    _link_batch(batch, order.key, objects.take(order), False, is_draft)
+    where = f"{order.key} {' '.join(batch)}".encode()
+    for name in () if is_draft else batch:
+        cache.later(name, lambda: where)
+
+
+def _batches(kernels: list[tuple[str, Kernel]], threads: int) -> list[dict[str, Kernel]]:
+    """Kernels divided into modules: one of a single kernel is mostly fixed cost."""
+    count = max(-(-len(kernels) // BATCH), min(threads, len(kernels) // 2))
+    return [dict(kernels[i::count]) for i in range(count)]
+
+
+def _adopt(name: str, wanted: dict[str, Kernel]) -> None:
+    """Load the object on disk that holds kernel `name`, and with it the other wanted kernels that it holds."""
+    data = cache.read(name)
+    where, *held = data.decode().split(" ") if data is not None else ("",)
+    code = cache.read(where) if where else None
+    if code is not None:
+        _link_batch({one: wanted[one] for one in held if one in wanted}, where, code, True)
+
+
+def _batch_ir(batch: dict[str, Kernel]) -> str:
+    """Kernels as one module: the fixed cost of a module is a third of a small kernel's."""
+    return _ir([(kernel, _symbol(name)) for name, kernel in batch.items()], target.current())
+
+
+def _link_batch(batch: dict[str, Kernel], stored: str, code: bytes, from_disk: bool, is_draft: bool = False) -> None:
+    tracker = _link(code, [_symbol(name) for name in batch], {})
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(tracker))  # kernels are never unloaded, not even at exit
+    for name, kernel in batch.items():
+        made = CompiledKernel(_symbol(name), tracker[_symbol(name)], kernel, from_disk, tracker, stored, is_draft)
+        (_drafts if is_draft else _kernels).setdefault(name, made)
+
+
+def _symbol(name: str) -> str:
+    return f"weft_k_{name}"
+
+
+def kernel_ir(kernel: Kernel, symbol: str = "kernel", machine: target.Target | None = None) -> str:
+    """LLVM IR of a kernel."""
+    return _ir([(kernel, symbol)], machine or target.current())
+
+
+def _ir(kernels: Sequence[tuple[Kernel, str]], machine: target.Target) -> str:
+    from weft.codegen.kernel import kernel_emitter
+
+    if os.environ.get("WEFT_VERIFY") == "1":
+        for kernel, _ in kernels:
+            check(kernel)
+    return kernel_emitter.module_ir(kernels, machine)
+
+
+@record
+class Made:
+    """What a native program was made of. `stored` are the keys of its objects, each after those that it names."""
+    program: Program
+    compiled_kernels: tuple[CompiledKernel, ...]
+    entry_texts: tuple[str, ...]
+    stored: tuple[str, ...]
+
+    def ir_text(self) -> str:
+        """LLVM IR of the kernels and the entry."""
+        texts = [f"; kernel {made.kernel.name}\n{kernel_ir(made.kernel, made.symbol)}"
+                 for made in self.compiled_kernels]
+        return "\n".join([*texts, *[f"; entry\n{text}" for text in self.entry_texts]])
+
+    def loops_text(self) -> str:
+        """The kernels as Loops text."""
+        return "\n\n".join([loops_text.print_kernel(made.kernel) for made in self.compiled_kernels])
+
+    def assembly(self) -> str:
+        """Assembly of the kernels and the entry."""
+        machine = target.current()
+        texts = [target.assembly(kernel_ir(made.kernel, made.symbol), machine) for made in self.compiled_kernels]
+        return "\n".join([*texts, *[target.assembly(text, machine) for text in self.entry_texts]])
+
+
+def compile_program(program: Program, draft: bool = False) -> NativeProgram:
+    """Make a program callable; as a `draft`, what takes LLVM long and the program little is not optimized yet."""
+    launched = {id(kernel): kernel for kernel in _launched(program.steps) if kernel.parallel_extent > 0}
+    names = {number: _kernel_name(kernel) for number, kernel in launched.items()}
+    matmuls: dict[str, frozenset[str]] = {}
+    large: set[str] = set()            # of them
+    routines: dict[str, bool] = {}     # sorts and Fourier transforms, and whether a draft will do
+    makers: dict[str, ModuleType] = {}
+
+    def kernel_symbol(kernel: Kernel) -> str:
+        return _symbol(names[id(kernel)])
+
+    def library_symbol(step: Gemm | Sort | Fft) -> str:
+        if isinstance(step, (Sort, Fft)):
+            made_by = _maker(step)
+            symbol = made_by.symbol(step)
+            routines[symbol] = routines.get(symbol, True) and draft and not made_by.is_worth_optimizing(step)
+            makers[symbol] = made_by
+            return symbol
+        from weft.codegen.gemm import gemm
+
+        symbol, _ = gemm.describe(step)
+        matmuls[symbol] = matmuls.get(symbol, frozenset()) | gemm.pieces(step)
+        if not gemm.is_small(step):
+            large.add(symbol)
+        return symbol
+
+    flat = [*_flat(program.steps)]
+    draft = draft and not any(isinstance(step, HostCall) for step, _ in flat)
+    quick = frozenset([names[number] for number in _drafted(flat) if number in names] if draft else [])
+    draft = draft and all(times == 1 for _, times in flat)      # of what is no kernel
+    emitter = EntryEmitter(program, kernel_symbol, library_symbol)
+    modules = emitter.modules(native.ENTRY)
+    entry_orders = [Order(cache.key(target.current().identity, "entry", text), functools.partial(str, text), True) for _, text in modules]
+    orders: list[Order] = []
+    hasty: set[str] = set()         # matmuls whose drafts will do
+    if matmuls:
+        from weft.codegen.gemm import gemm
+
+        small = [symbol for symbol in matmuls if draft and symbol not in large]
+        hasty.update([symbol for symbol in small if gemm.is_slow_to_make(symbol, matmuls[symbol])])
+        orders += [part for symbol, wanted in matmuls.items() for part in gemm.orders(symbol, wanted, symbol in hasty)]
+    orders += [part for symbol, rough in routines.items() for part in makers[symbol].orders(symbol, rough)]
+    parallel = bool(matmuls or routines or emitter.routines) or any(kernel.parallel_extent > 1 for kernel in launched.values())
+    if parallel:
+        orders += pool.orders()
+    kernels = {names[number]: kernel for number, kernel in launched.items()}
+    _provide(kernels, quick, [*orders, *entry_orders], pool.make_of_what_is_there if parallel else None)
+    distinct = {_symbol(name): _kernels.get(name) or _drafts[name] for name in names.values()}
+    imports = {symbol: made.address for symbol, made in distinct.items()}
+    imports |= {symbol: gemm.ensure(symbol, wanted, symbol in hasty) for symbol, wanted in matmuls.items()}
+    imports |= {symbol: makers[symbol].ensure(symbol, rough) for symbol, rough in routines.items()}
+    host = native.HostCalls(emitter.host_calls)
+    imports |= symbols.addresses([*map(symbols.routine, emitter.routines), *(symbols.RULE if emitter.rules_library else ())])
+    if emitter.host_calls:
+        imports["weft_host_run"] = id(host.runner)
+        imports |= symbols.addresses(symbols.CALLS)
+    if emitter.checks_signals:
+        imports |= symbols.addresses(symbols.SIGNALS)
+    trackers = []
+    for (symbol, _), order in zip(modules, entry_orders):
+        trackers.append(_link(objects.take(order), [symbol], imports))
+        imports[symbol] = trackers[-1][symbol]
+    stored = list(dict.fromkeys([kernel.stored for kernel in distinct.values()]))
+    stored += [key for symbol, wanted in matmuls.items() for key in gemm.stored(symbol, wanted, symbol in hasty)]
+    stored += [key for symbol, rough in routines.items() for key in makers[symbol].stored(symbol, rough)]
+    stored += [order.key for order in entry_orders]
+    made = Made(program, tuple(distinct.values()), tuple([text for _, text in modules]), tuple(stored))
+    from_disk = sum(kernel.from_disk for kernel in made.compiled_kernels)
+    done = NativeProgram(imports[native.ENTRY], host, [trackers, made], len(distinct), from_disk, lambda: made, bool(emitter.routines))
+    if any(kernel.is_draft for kernel in made.compiled_kernels) or any(routines.values()) or hasty:
+        done.draft = tiered_compilation.Draft(lambda: program)
+    return done
+
+
+def _maker(step: Sort | Fft) -> ModuleType:
+    """The module that makes the function of a step."""
+    if isinstance(step, Sort):
+        from weft.codegen.library import sort
+
+        return sort
+    from weft.codegen.library import fft
+
+    return fft
+
+
+def _drafted(steps: Iterable[tuple[Step, float]]) -> list[int]:
+    """The kernels, by their ids, that may run as drafts: those that have little to do in all."""
+    work: dict[int, float] = {}
+    for step, times in steps:
+        if isinstance(step, Launch):
+            work[id(step.kernel)] = work.get(id(step.kernel), 0) + times * turns(step.kernel.body, bound)
+        elif isinstance(step, Gemm) and step.tail is not None:
+            elements = step.m * step.n * math.prod([extent for extent, *_ in step.batch])
+            work[id(step.tail)] = work.get(id(step.tail), 0) + times * elements
+    return [number for number, most in work.items() if most <= DRAFT_TURNS]
+
+
+def _flat(steps: Iterable[Step], times: float = 1) -> Iterator[tuple[Step, float]]:
+    """Steps, with those inside of others, and how often they run at most."""
+    for step in steps:
+        yield step, times
+        if isinstance(step, Branch):
+            for branch in step.branches:
+                yield from _flat(branch, times)
+        elif isinstance(step, Loop):
+            yield from _flat(step.body, times * step.extent)
+        elif isinstance(step, WhileLoop):
+            yield from _flat((*step.cond_body, *step.body), math.inf)
+
+
+def improve(program: Program, is_over: Callable[[], bool]) -> NativeProgram | None:
+    """What `compile_program` makes where it made a draft before: kernels are compiled one by one, while others compile; or nothing,
+    when it `is_over`."""
+    for order in _library_orders(program):
+        if not is_over() and not objects.is_there(order):
+            compile_apart(order)
+    for kernel in _launched(program.steps):
+        if is_over():
+            return None
+        name = _kernel_name(kernel)
+        if kernel.parallel_extent > 0 and name not in _kernels:
+            order = _batch_order({name: kernel}, _care(kernel, False))
+            if not objects.is_there(order):
+                compile_apart(order)
+            with _lock:
+                _link_new({name: kernel}, order)
+    return None if is_over() else compile_program(program)
+
+
+def _library_orders(program: Program) -> list[Order]:
+    """What the matmuls, sorts and Fourier transforms of a program want compiled."""
+    orders: list[Order] = []
+    matmuls: dict[str, frozenset[str]] = {}
+    for step, _ in _flat(program.steps):
+        if isinstance(step, (Sort, Fft)):
+            orders += _maker(step).orders(_maker(step).symbol(step))
+        elif isinstance(step, Gemm):
+            from weft.codegen.gemm import gemm
+
+            symbol, _ = gemm.describe(step)
+            matmuls[symbol] = matmuls.get(symbol, frozenset()) | gemm.pieces(step)
+    return orders + [order for symbol, wanted in matmuls.items() for order in gemm.orders(symbol, wanted)]
+
+
+def image_of(made: Made) -> loader.Image | None:
+    """All code of a program, linked; None where an object is not on disk or not for our linker."""
+    found = [cache.read(key) for key in made.stored] if loader.works_here() else [None]
+    try:
+        return loader.link([data for data in found if data is not None]) if None not in found else None
+    except loader.Unsupported:
+        return None
+
+
+def _launched(steps: Iterable[Step]) -> Iterator[Kernel]:
+    """Every kernel that some step launches, on its own or as a tail."""
+    for step in steps:
+        if isinstance(step, Launch):
+            yield step.kernel
+        elif isinstance(step, Gemm) and step.tail is not None:
+            yield step.tail
+        elif isinstance(step, Loop):
+            yield from _launched(step.body)
+        elif isinstance(step, WhileLoop):
+            yield from _launched((*step.cond_body, *step.body))
+        elif isinstance(step, Branch):
+            for branch in step.branches:
+                yield from _launched(branch)

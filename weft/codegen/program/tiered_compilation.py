@@ -1,0 +1,118 @@
+"""Drafts: first calls do not wait until code is optimized.
+
+In:   a program that `codegen.program.program` compiled for its first call, some kernels of it not optimized.
+Out:  `Draft.called()`, told of each call that Python sees: the second one has the program optimized, and all in `Draft.then` are told.
+Laws: a draft has the bits of what replaces it. A thread optimizes, in pauses of the compilations that somebody waits for but at
+      the latest after a while, one module at a time, and stops after the one at hand when the process ends. It does so once.
+      Where that fails the draft stays, for good.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from weft.codegen.runtime import pool
+
+if TYPE_CHECKING:
+    from weft.codegen.program.native import NativeProgram
+    from weft.ir.program import Program
+
+_PATIENCE_S = 0.1           # others may compile so long without a pause
+#: how long a process runs a draft of an earlier one before it loads the compiler for it
+FROM_DISK_S = 1.0
+
+
+class Draft:
+    """How a draft comes to be optimized, at the earliest `after` seconds from its second call."""
+    __slots__ = ("then", "was_called", "due", "_program", "_after")
+
+    def __init__(self, program: Callable[[], Program], after: float = 0.0):
+        self.then: list[Callable[[NativeProgram], None]] = []   # called with what came of it, by the thread that made it
+        self.was_called = False
+        self.due = 0.0
+        self._program = program
+        self._after = after
+
+    def called(self) -> None:
+        """The program is run."""
+        if self.was_called and not self.due:
+            _improve_soon(self, self._after)
+        self.was_called = True
+
+    def improve(self) -> None:
+        """Have the program optimized, now."""
+        from weft.codegen.program.program import improve
+
+        with contextlib.suppress(BaseException):    # the draft does as well
+            program = self._program()
+            _free.clear()
+            try:
+                made = improve(program, _over.is_set)
+            finally:
+                _free.set()
+            for tell in self.then if made is not None else ():
+                tell(made)
+        self.then.clear()                           # native entries keep the draft, but nobody wants what these hold
+
+
+_waiting: list[Draft] = []
+_over = threading.Event()
+_lock = threading.RLock()       # a finalizer or the handler of a signal may run programs while this thread has it
+_idle, _free = threading.Event(), threading.Event()     # no thread optimizes; none is in LLVM
+_idle.set()
+_free.set()
+
+
+def _improve_soon(draft: Draft, after: float) -> None:
+    with _lock:
+        if draft.due:       # another thread was faster; what replaces the draft must stay, for native calls may be running it
+            return
+        draft.due = time.monotonic() + after
+        _waiting.append(draft)
+        if _idle.is_set():
+            with contextlib.suppress(RuntimeError):         # the interpreter ends, and starts no thread
+                _thread.start_new_thread(_work, ())
+                _idle.clear()
+
+
+def _work() -> None:
+    while True:
+        with _lock:
+            if not _waiting or _over.is_set():
+                _idle.set()
+                return
+            draft = min(_waiting, key=lambda draft: draft.due)
+        now = time.monotonic()
+        rest = max(draft.due - now, min(pool.rest_left(), draft.due + _PATIENCE_S - now))
+        if rest > 0:
+            _over.wait(min(rest, pool.PAUSE_S))
+            continue
+        _waiting.remove(draft)
+        draft.improve()
+
+
+@atexit.register
+def _stop() -> None:
+    """The process ends, and LLVM with it. It does not wait for what comes before LLVM, which may take seconds."""
+    _over.set()
+    _free.wait()
+
+
+def _forget() -> None:
+    """A forked child has no such thread: what was to be optimized stays as it is."""
+    global _lock, _over, _idle, _free
+    _lock, _over, _idle, _free = threading.RLock(), threading.Event(), threading.Event(), threading.Event()
+    _idle.set()
+    _free.set()
+    _waiting.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

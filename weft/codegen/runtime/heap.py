@@ -1,0 +1,80 @@
+"""The heap of array buffers in native code, for compiled dispatch and for `runtime.buffer`.
+
+In:   nothing; compiled from `heap.ll` on first use.
+Out:  `block_type()`, the type of the objects that own blocks; `symbols()`: `weft_alloc(i64) -> ptr`, `weft_free(ptr)`,
+      `weft_new_block(i64) -> object or None`, `weft_heap_trim()` and the i64 counters `weft_heap_live`, `weft_heap_peak`,
+      `weft_heap_cached`, `weft_heap_limit`; `runtime.buffer.use_native` takes them.
+Laws: callers hold the GIL; what `weft.runtime.buffer` says of alignment, caching and counting holds here too. The cache
+      keeps nothing until somebody sets `weft_heap_limit`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from typing import Any
+
+from weft.codegen.toolchain.native_library import Part, link, text_of
+
+_EXPORTS = (
+    "weft_alloc",
+    "weft_free",
+    "weft_new_block",
+    "weft_heap_trim",
+    "weft_block_dealloc",
+    "weft_block_type",
+    "weft_no_block",
+    "weft_heap_live",
+    "weft_heap_peak",
+    "weft_heap_cached",
+    "weft_heap_limit",
+    "weft_heap_map_flags",
+)
+_LIBC = ("aligned_alloc", "free", "mmap", "munmap", "madvise")
+PART = Part("heap", lambda: text_of("heap.ll"), _EXPORTS)
+
+
+@functools.cache
+def symbols() -> dict[str, int]:
+    """Return name -> address of the heap's functions and counters; compiles them on the first call."""
+    addresses = link([PART], libc=_LIBC)
+    if sys.platform == "darwin":
+        ctypes.c_int32.from_address(addresses["weft_heap_map_flags"]).value = 0x1002
+    made = _make_block_type(addresses["weft_block_dealloc"])
+    ctypes.c_void_p.from_address(addresses["weft_block_type"]).value = id(made)
+    ctypes.c_void_p.from_address(addresses["weft_no_block"]).value = id(None)
+    _kept.append(made)
+    return addresses
+
+
+class _Slot(ctypes.Structure):
+    _fields_ = [("number", ctypes.c_int), ("function", ctypes.c_void_p)]
+
+
+class _Spec(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("basic_size", ctypes.c_int), ("item_size", ctypes.c_int), ("flags", ctypes.c_uint),
+                ("slots", ctypes.POINTER(_Slot))]
+
+
+_TP_DEALLOC = 52                       # the numbers of the stable ABI
+_DISALLOW_INSTANTIATION = 1 << 7
+
+
+def block_type() -> type:
+    """The type of the objects in the headers of blocks: the block is freed with the last reference to its object."""
+    symbols()
+    return _kept[-1]
+
+
+def _make_block_type(dealloc: int) -> type:
+    slots = (_Slot * 2)((_TP_DEALLOC, dealloc), (0, None))
+    spec = _Spec(b"weft.Block", object.__basicsize__, 0, _DISALLOW_INSTANTIATION, slots)
+    make = ctypes.pythonapi.PyType_FromSpec
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p]
+    made = make(ctypes.addressof(spec))
+    _kept.append(spec)                 # its name is in use
+    return made
+
+
+_kept: list[Any] = []                  # what native code names: the type of blocks is the last

@@ -1,0 +1,74 @@
+"""Objects: machine code of modules, from memory, from disk, or compiled now, several at a time.
+
+In:   orders: a key (see `cache.key`), and a function that writes the module's text, called only when it is needed.
+Out:  `take(order)`: the object. `prepare(orders)` compiles those that are nowhere, in parallel, for `take` to find.
+      `image(orders)`: several linked together, kept on disk as such.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from weft.codegen.toolchain import cache, loader, target
+
+
+class Order(NamedTuple):
+    """A module that is wanted; `quick` for code in which little time is spent: it is not optimized."""
+    key: str
+    text: Callable[[], str]
+    quick: bool = False
+
+
+_prepared: dict[str, bytes] = {}
+
+
+def prepare(orders: Iterable[Order], threads: int, meanwhile: Callable[[], object] | None = None) -> None:
+    """Compile the modules that are neither prepared nor on disk, on up to so many threads; give what takes long first.
+
+    What is to be done `meanwhile` is done while others still compile, if anything is compiled at all.
+    """
+    optimized_first = sorted(orders, key=lambda order: order.quick)
+    wanted = {order.key: order for order in optimized_first if not is_there(order)}
+    if wanted:
+        modules = [(order.text, order.quick) for order in wanted.values()]
+        for order, data in zip(wanted.values(), target.emit_objects(modules, target.current(), threads, meanwhile)):
+            keep(order, data)
+
+
+def is_there(order: Order) -> bool:
+    """Whether a module need not be compiled."""
+    return order.key in _prepared or cache.has(order.key)
+
+
+def keep(order: Order, data: bytes) -> None:
+    """Have the object of a module ready for `take`."""
+    _prepared[order.key] = data
+    cache.later(order.key, lambda: data)
+
+
+def take(order: Order) -> bytes:
+    """The object of a module; a prepared one is handed out once."""
+    data = _prepared.pop(order.key, None)
+    if data is None:
+        data = cache.read(order.key)
+    if data is None:
+        made = data = target.emit_object(order.text(), target.current(), order.quick)
+        cache.later(order.key, lambda: made)
+    return data
+
+
+def image(orders: Sequence[Order]) -> loader.Image | None:
+    """Modules linked together, each after those that it names; None where our linker cannot do it."""
+    key = cache.key("image", *[order.key for order in orders])
+    data = cache.read(key)
+    if data is not None:
+        return loader.Image(*marshal.loads(data))
+    try:
+        made = loader.link([take(order) for order in orders]) if loader.works_here() else None
+    except loader.Unsupported:
+        return None
+    if made is not None:
+        cache.later(key, lambda: marshal.dumps(tuple(made)))
+    return made

@@ -1,0 +1,457 @@
+"""Arithmetic on register values with Python operators, for writing math functions as formulas.
+
+`Real(lanes, "f32")` is the working precision; it makes `V`s. A `V` is a float, an integer of the same size, or a mask.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from weft.codegen.ir.builder import Builder
+from weft.codegen.toolchain.cache import blake2b
+from weft.codegen.vector.math_piecewise import PIECES
+from weft.codegen.vector.math_tables import TABLE
+from weft.codegen.vector.vector_ops import Lanes, cold_function, literal
+
+INF, NAN = math.inf, math.nan
+#: of `getmant`: an interval, and NaN for negative numbers
+_MANTISSA_FROM_THREE_QUARTERS = 0b1011
+#: kinds of arguments in the table of `fixupimm`, and answers by number (0: as computed, 1: the argument)
+_KINDS = {"zero": (2,), "infinite": (5,), "negative": (4, 6)}
+_ANSWERS = {"nan": 3, "-inf": 4, "inf": 5, "-0.0": 7, "0.0": 8, "-1.0": 9, "1.0": 10}
+_NAN_STAYS = 0x11
+#: after which a loop ends whatever its lanes ask for
+_MOST_STEPS = 10_000.0
+#: coefficients from which on a polynomial is taken by pairs
+_LONG = 4
+
+
+class V:
+    """A register value: kind `f` (float), `i` (integer of the float's size) or `m` (mask)."""
+    __slots__ = ("kind", "name", "real")
+
+    def __init__(self, real: Real, kind: str, name: str):
+        self.real = real
+        self.kind = kind
+        self.name = name
+
+    def _with(self, instruction: str, other: V | float, swap: bool = False) -> V:
+        real, kind = self.real, self.kind
+        y = other.name if isinstance(other, V) else real.constant(kind, other)
+        x = self.name
+        if swap:
+            x, y = y, x
+        return V(real, kind, real.b.pure(f"{instruction} {real.types[kind]} {x}, {y}", x, y))
+
+    def __add__(self, other: V | float) -> V:
+        return self._with("fadd" if self.kind == "f" else "add", other)
+
+    def __sub__(self, other: V | float) -> V:
+        return self._with("fsub" if self.kind == "f" else "sub", other)
+
+    def __mul__(self, other: V | float) -> V:
+        return self._with("fmul" if self.kind == "f" else "mul", other)
+
+    def __truediv__(self, other: V | float) -> V:
+        return self._with("fdiv", other)
+
+    def __radd__(self, other: float) -> V:
+        return self._with("fadd" if self.kind == "f" else "add", other, True)
+
+    def __rsub__(self, other: float) -> V:
+        return self._with("fsub" if self.kind == "f" else "sub", other, True)
+
+    def __rmul__(self, other: float) -> V:
+        return self._with("fmul" if self.kind == "f" else "mul", other, True)
+
+    def __rtruediv__(self, other: float) -> V:
+        return self._with("fdiv", other, True)
+
+    def __neg__(self) -> V:
+        if self.kind == "i":
+            return self._with("sub", 0, True)
+        return V(self.real, "f", self.real.b.pure(f"fneg {self.real.t} {self.name}", self.name))
+
+    def __and__(self, other: V | int) -> V:
+        return self._with("and", other)
+
+    def __or__(self, other: V | int) -> V:
+        return self._with("or", other)
+
+    def __xor__(self, other: V | int) -> V:
+        return self._with("xor", other)
+
+    def __lshift__(self, other: int) -> V:
+        return self._with("shl", other)
+
+    def __rshift__(self, other: int) -> V:
+        return self._with("ashr", other)
+
+    def lshr(self, other: int) -> V:
+        """Shift right, filling with zeros."""
+        return self._with("lshr", other)
+
+    def __invert__(self) -> V:
+        return self._with("xor", 1 if self.kind == "m" else -1)
+
+    def _test(self, order: str, other: V | float) -> V:
+        real, kind = self.real, self.kind
+        y = other.name if isinstance(other, V) else real.constant(kind, other)
+        instruction = f"fcmp o{order}" if kind == "f" else f"icmp s{order}"
+        return V(real, "m", real.b.pure(f"{instruction} {real.types[kind]} {self.name}, {y}", self.name, y))
+
+    def __lt__(self, other: V | float) -> V:
+        return self._test("lt", other)
+
+    def __le__(self, other: V | float) -> V:
+        return self._test("le", other)
+
+    def __gt__(self, other: V | float) -> V:
+        return self._test("gt", other)
+
+    def __ge__(self, other: V | float) -> V:
+        return self._test("ge", other)
+
+    def same(self, other: V | float) -> V:
+        """Mask of equality."""
+        if self.kind == "f":
+            return self._test("eq", other)
+        y = other.name if isinstance(other, V) else self.real.constant(self.kind, other)
+        text = f"icmp eq {self.real.types[self.kind]} {self.name}, {y}"
+        return V(self.real, "m", self.real.b.pure(text, self.name, y))
+
+    def is_nan(self) -> V:
+        """Mask of NaN."""
+        text = f"fcmp uno {self.real.t} {self.name}, {self.name}"
+        return V(self.real, "m", self.real.b.pure(text, self.name))
+
+
+class Real:
+    """Formulas in one floating type over some lanes.
+
+    `goal` is the type that results will be rounded to: where it is a half type, formulas in f32 need fewer terms.
+    """
+
+    def __init__(self, lanes: Lanes, type_: str, goal: str = ""):
+        self.lanes = lanes
+        self.b = lanes.b
+        self.type = type_
+        self.goal = goal or type_
+        self.short = self.goal in ("f16", "bf16")
+        self.wide = type_ == "f64"
+        self.t = lanes.f64 if self.wide else lanes.f32
+        self.it = lanes.i64 if self.wide else lanes.i32
+        self.types = {"f": self.t, "i": self.it, "m": lanes.i1}
+        self.int_type = "i64" if self.wide else "i32"
+        self.bits = 64 if self.wide else 32
+        self.mantissa = 52 if self.wide else 23
+        self.bias = 1023 if self.wide else 127
+        #: adding it rounds to an integer and leaves that integer in the low bits
+        self.magic = 1.5 * 2.0**self.mantissa
+        self.magic_bits = (self.bias + self.mantissa << self.mantissa) | (1 << self.mantissa - 1)
+        self.tiny = 2.0**-1022 if self.wide else 2.0**-126
+        #: the bits of 3/4
+        self.three_quarters = (self.bias << self.mantissa) - (1 << self.mantissa - 1)
+        self.zmm = lanes.target.level == "avx512" and lanes.w * self.bits == 512
+        #: powers take few instructions and any argument
+        self.brief = self.short and self.zmm
+
+    def constant(self, kind: str, value: float) -> str:
+        """Operand text of a constant."""
+        if kind == "f":
+            return self.lanes.const(value, self.type)
+        if kind == "i":
+            return self.lanes.const(value, self.int_type)
+        return self.lanes.const(value, "bool")
+
+    def v(self, name: str) -> V:
+        """A float register as a value."""
+        return V(self, "f", name)
+
+    def c(self, value: float) -> V:
+        """A float constant."""
+        return V(self, "f", self.constant("f", value))
+
+    def fma(self, x: V | float, y: V | float, z: V | float) -> V:
+        """x * y + z."""
+        x, y, z = (a.name if isinstance(a, V) else self.constant("f", a) for a in (x, y, z))
+        return V(self, "f", self.lanes.fma(self.t, x, y, z))
+
+    def exact_fma(self, x: V, y: V, z: V) -> V:
+        """x * y + z rounded once on every machine."""
+        return V(self, "f", self.lanes.arithmetic("fma", self.type, [x.name, y.name, z.name]))
+
+    def select(self, cond: V, x: V | float, y: V | float) -> V:
+        """Lanewise choice; one of x and y is a value."""
+        kind = x.kind if isinstance(x, V) else y.kind if isinstance(y, V) else "f"
+        x, y = (a.name if isinstance(a, V) else self.constant(kind, a) for a in (x, y))
+        return V(self, kind, self.lanes.select(cond.name, self.types[kind], x, y))
+
+    def abs(self, x: V) -> V:
+        """Magnitude."""
+        return V(self, "f", self.b.intrinsic("fabs", self.t, x.name))
+
+    def sqrt(self, x: V) -> V:
+        """Square root, rounded correctly."""
+        return V(self, "f", self.b.intrinsic("sqrt", self.t, x.name))
+
+    def max(self, x: V, y: V) -> V:
+        """The greater; a NaN where one is."""
+        return V(self, "f", self.lanes.arithmetic("max", self.type, [x.name, y.name]))
+
+    def copysign(self, x: V | float, y: V) -> V:
+        """The size of x with the sign of y."""
+        x = x.name if isinstance(x, V) else self.constant("f", x)
+        return V(self, "f", self.b.intrinsic("copysign", self.t, x, y.name))
+
+    def trunc(self, x: V) -> V:
+        """Integer part."""
+        return V(self, "f", self.b.intrinsic("trunc", self.t, x.name))
+
+    def round_even(self, x: V) -> V:
+        """The nearest integer, halves to even."""
+        return V(self, "f", self.b.intrinsic("roundeven", self.t, x.name))
+
+    def to_bits(self, x: V) -> V:
+        """The bits of a float."""
+        return V(self, "i", self.lanes.convert("bitcast", self.t, x.name, self.it))
+
+    def from_bits(self, x: V) -> V:
+        """The float of some bits."""
+        return V(self, "f", self.lanes.convert("bitcast", self.it, x.name, self.t))
+
+    def to_float(self, x: V) -> V:
+        """An integer as a float."""
+        return V(self, "f", self.lanes.convert("sitofp", self.it, x.name, self.t))
+
+    def clamp(self, x: V, low: float, high: float) -> V:
+        """x between two bounds; NaN stays."""
+        x = self.select(x > high, high, x)
+        return self.select(x < low, low, x)
+
+    def poly(self, x: V, name: str) -> V:
+        """The tabulated polynomial `name` at x, as long as the goal needs."""
+        return self.horner(x, TABLE.get((name, self.goal)) or TABLE[name, self.type])
+
+    def horner(self, x: V, coefficients: Sequence[V | float]) -> V:
+        """A polynomial, highest coefficient first; the last step is a multiply-add, which rounds what the others err by anew."""
+        *leading, last = coefficients
+        return self.fma(self._in_pairs(x, leading), x, last) if leading else self.c(last)
+
+    def _in_pairs(self, x: V, coefficients: Sequence[V | float]) -> V | float:
+        """A polynomial by pairs of coefficients where it is long and the chain of dependent instructions would be."""
+        if len(coefficients) > _LONG and not self.wide:
+            first = len(coefficients) % 2
+            pairs = zip(coefficients[first::2], coefficients[first + 1::2])
+            return self._in_pairs(x * x, [*coefficients[:first], *[self.fma(high, x, low) for high, low in pairs]])
+        y = coefficients[0]
+        for coefficient in coefficients[1:]:
+            y = self.fma(y, x, coefficient)
+        return y
+
+    def power_of_two(self, k: V) -> V:
+        """2^k for integers k in the range of normal numbers."""
+        return self.from_bits((k + self.bias) << self.mantissa)
+
+    def ldexp(self, x: V, shifted: V) -> V:
+        """x * 2^k where `shifted` is k + magic; overflow and gradual underflow included."""
+        if self.zmm:
+            return self._whole("scalef", x, shifted - self.magic)
+        k = self.to_bits(shifted) - self.magic_bits
+        half = k >> 1
+        return (x * self.power_of_two(half)) * self.power_of_two(k - half)
+
+    def scale(self, x: V, k: V) -> V:
+        """x * 2^k for integers k; overflow and gradual underflow included."""
+        return self._whole("scalef", x, k) if self.zmm else self.ldexp(x, k + self.magic)
+
+    def brief_power(self, t: V) -> V:
+        """2^t of any t, to the bits of half floats: `scalef` by an infinity gives the limit whatever it scales, even NaN."""
+        whole = self.round_even(t)
+        rest = t - whole
+        return self._whole("scalef", self.fma(rest, self.poly(rest, "exp2"), 1.0), whole)
+
+    # --- what whole AVX-512 registers do in one instruction, and others by hand
+
+    def _whole(self, name: str, *args: V | int) -> V:
+        """The AVX-512 instruction `name` on values and an immediate number, for all lanes."""
+        t, mask = self.t, f"i{self.lanes.w}"
+        passed = [("i32", str(arg)) if isinstance(arg, int) else (self.types[arg.kind], arg.name) for arg in args]
+        if name != "fixupimm":
+            passed.insert(1 if isinstance(args[0], V) and len(args) == 1 else 2, (t, "zeroinitializer"))
+        passed += [(mask, "-1"), ("i32", "4")]
+        called = f"llvm.x86.avx512.mask.{name}.p{'d' if self.wide else 's'}.512"
+        self.b.declare(called, t, *[kind for kind, _ in passed])
+        listed = ", ".join([f"{kind} {text}" for kind, text in passed])
+        return V(self, "f", self.b.pure(f"call {t} @{called}({listed})", *[arg.name for arg in args if isinstance(arg, V)]))
+
+    def split(self, x: V) -> tuple[V, V]:
+        """(k, m) with x = 2^k m and 3/4 <= m < 3/2 of positive x; of zero and infinity nothing but what `at` may mend."""
+        if self.zmm:
+            m = self._whole("getmant", x, _MANTISSA_FROM_THREE_QUARTERS)
+            return self._whole("getexp", x) - self._whole("getexp", m), m
+        tiny = x < self.tiny
+        scale = self.mantissa + 2
+        k, m = self.split_normal(self.select(tiny, x * 2.0**scale, x))
+        return self.select(tiny, k - float(scale), k), m
+
+    def exponent(self, x: V) -> V:
+        """k of 2^k <= x < 2^(k+1), of positive normal numbers."""
+        return self._whole("getexp", x) if self.zmm else self.small_to_float((self.to_bits(x) >> self.mantissa) - self.bias)
+
+    def leading_power(self, x: V) -> V:
+        """2^k of the same."""
+        return self.from_bits(self.to_bits(x) & -(1 << self.mantissa))
+
+    def split_normal(self, x: V) -> tuple[V, V]:
+        """The same of positive normal numbers."""
+        if self.zmm:
+            return self.split(x)
+        bits = self.to_bits(x)
+        k = (bits - (self.three_quarters)) >> self.mantissa
+        return self.small_to_float(k), self.from_bits(bits - (k << self.mantissa))
+
+    def small_to_float(self, k: V) -> V:
+        """A small integer as a float, also where 64-bit conversions are slow."""
+        return self.to_float(k) if not self.wide else self.from_bits(k + self.magic_bits) - self.magic
+
+    def at(self, y: V, x: V, **known: float) -> V:
+        """`y`, but the values that are known where x is `zero`, `infinite` (positive) or `negative`; a NaN where x is one."""
+        if self.zmm:
+            table = _NAN_STAYS + sum([_ANSWERS[str(value)] << 4 * kind for name, value in known.items() for kind in _KINDS[name]])
+            return self._whole("fixupimm", y, x, V(self, "i", self.constant("i", table)), 0)
+        if "infinite" in known:
+            y = self.select(x.same(INF), known["infinite"], y)
+        if "zero" in known:
+            y = self.select(x.same(0.0), known["zero"], y)
+        if "negative" in known:
+            return self.select(x >= 0.0, y, known["negative"])
+        return self.select(x.is_nan(), x, y)
+
+    def in_double(self) -> Real:
+        """The f64 formulas over the same lanes."""
+        return self if self.wide else Real(self.lanes, "f64")
+
+    def widen(self, x: V) -> V:
+        """A value in double precision."""
+        if self.wide:
+            return x
+        return V(Real(self.lanes, "f64"), "f", self.lanes.convert("fpext", self.t, x.name, self.lanes.f64))
+
+    def narrow(self, x: V) -> V:
+        """A double back in this precision."""
+        return V(self, "f", self.lanes.convert("fptrunc", self.lanes.f64, x.name, self.t))
+
+    def library(self, function: str, *args: V) -> V:
+        """A function of the C library on every lane."""
+        return V(self, "f", self.lanes.per_lane(function, function, self.t, *[arg.name for arg in args]))
+
+    def repeat(self, step: Callable[..., tuple[V, list[V]]], *start: V | float) -> list[V]:
+        """What `step(n, *values)`, which gives (more, values), makes of values, n = 1, 2, ..., in each lane until it asks for no more."""
+        b, mask = self.b, self.lanes.i1
+        before, loop, done = b.scopes[-1].label, b.label("loop"), b.label("done")
+        first = [value if isinstance(value, V) else self.c(value) for value in (1.0, *start)]
+        b.push(loop)
+        number, *values = [self.v(b.define(b.name())) for _ in first]
+        going = V(self, "m", b.define(b.name()))
+        more, made = step(number, *values)
+        # lanes that are done stay as they are, so that a result does not depend on its neighbours
+        kept = [number + 1.0, *[self.select(going, new, old) for new, old in zip(made, values)]]
+        more = going & more & (number < _MOST_STEPS)
+        condition = more.name
+        if self.lanes.w > 1:
+            bits = b.pure(f"bitcast {mask} {condition} to i{self.lanes.w}", condition)
+            condition = b.pure(f"icmp ne i{self.lanes.w} {bits}, 0", bits)
+        scope = b.pop()
+        b.line(f"br label %{loop}")
+        b.start_block(loop)
+        for value, begin, end in zip((number, *values), first, kept):
+            b.line(f"{value.name} = phi {self.t} [{begin.name}, %{before}], [{end.name}, %{scope.label}]")
+        b.line(f"{going.name} = phi {mask} [{self.constant('m', True)}, %{before}], [{more.name}, %{scope.label}]")
+        b.scopes[-1].lines += scope.lines
+        b.line(f"br i1 {condition}, label %{loop}, label %{done}")
+        b.start_block(done)
+        return [self.v(b.define(value.name)) for value in kept[1:]]
+
+    # --- polynomials by intervals
+
+    def pieces(self, w: V, name: str, slope: float = 0.0) -> V:
+        """The piecewise polynomial `name` at w, from -1/2 to 16 (f32 only): w = k + t has the k-th one at t.
+
+        A slope is that of a part of the polynomials, `slope * t`, that the table leaves out.
+        """
+        shifted = w + self.magic
+        shifted = self.select(shifted > self.magic + 15.0, self.magic + 15.0, shifted)
+        t = w - (shifted - self.magic)
+        number, (*rows, last) = self.to_bits(shifted), PIECES[name]
+        y = self.lookup(number, rows[0])
+        for row in rows[1:]:
+            y = self.fma(y, t, self.lookup(number, row))
+        if slope:
+            return self.fma(t, slope, y * t) + self.lookup(number, last)
+        return self.fma(y, t, self.lookup(number, last))
+
+    def lookup(self, number: V, table: tuple[float, ...]) -> V:
+        """An entry of a table of sixteen f32, for each lane; only the low four bits of the number count."""
+        lanes, b = self.lanes, self.b
+        if self.zmm:
+            self.b.declare("llvm.x86.avx512.permvar.sf.512", self.t, self.t, self.it)
+            text = f"call {self.t} @llvm.x86.avx512.permvar.sf.512({self.t} {self._row(table)}, {self.it} {number.name})"
+            return V(self, "f", b.pure(text, number.name))
+        if lanes.w == 8 and lanes.target.level in ("avx2", "avx512"):
+            self.b.declare("llvm.x86.avx2.permps", self.t, self.t, self.it)
+            low, high = (V(self, "f", b.pure(
+                f"call {self.t} @llvm.x86.avx2.permps({self.t} {self._row(half)}, {self.it} {number.name})", number.name))
+                for half in (table[:8], table[8:]))
+            return self.select((number & 8).same(0), low, high)
+        return self._lookup_one_by_one(number, table)
+
+    def _row(self, values: tuple[float, ...]) -> str:
+        """A constant vector of different values."""
+        listed = ", ".join(["float " + literal(value, "f32") for value in values])
+        return f"<{listed}>"
+
+    def _lookup_one_by_one(self, number: V, table: tuple[float, ...]) -> V:
+        lanes, b = self.lanes, self.b
+        entries = f"[16 x float] [{self._row(table)[1:-1]}]"
+        name = f"weft.table.{blake2b(entries.encode(), digest_size=6).hexdigest()}"
+        b.helpers[name] = f"@{name} = private unnamed_addr constant {entries}\n"
+        number = number & 15
+        made = "poison"
+        for lane in range(lanes.w):
+            at = number.name if lanes.w == 1 else b.pure(f"extractelement {self.it} {number.name}, i32 {lane}", number.name)
+            place = b.pure(f"getelementptr [16 x float], ptr @{name}, i64 0, i32 {at}", at)
+            entry = b.pure(f"load float, ptr {place}, align 4", place)
+            if lanes.w == 1:
+                return V(self, "f", entry)
+            made = b.pure(f"insertelement {self.t} {made}, float {entry}, i32 {lane}", made, entry)
+        return V(self, "f", made)
+
+    # --- rare lanes
+
+    def cold(self, y: V, where: V, function: str | Callable[..., V], *args: V) -> V:
+        """`y`, but `function` of the arguments in the lanes where `where` holds; nearly free while none does.
+
+        A name is that of a function of the C library, anything else a formula.
+        """
+        label = function if isinstance(function, str) else function.__name__.strip("_")
+        helper, passed = self._cold_helper(label, function, len(args)), [y, *args]
+        listed = ", ".join([f"{self.t} {v.name}" for v in passed])
+        call = f"call {self.t} @{helper}({listed}, {self.lanes.i1} {where.name})"
+        return V(self, "f", self.lanes.rarely(where.name, [(y.name, call)], self.t, *[v.name for v in passed])[0])
+
+    def _cold_helper(self, label: str, function: str | Callable[..., V], arity: int) -> str:
+        b, t, mask = self.b, self.t, self.lanes.i1
+        name = f"weft.cold.{label}.{self.goal}.{self.lanes.w}"
+        if name not in b.helpers:
+            own = Builder()
+            inner = Real(Lanes(own, self.lanes.target, self.lanes.w), self.type, self.goal)
+            args = [inner.v(f"%x{k}") for k in range(arity)]
+            made = inner.library(function, *args) if isinstance(function, str) else function(inner, *args)
+            made = inner.select(V(inner, "m", "%m"), made, inner.v("%y"))
+            b.declarations |= own.declarations
+            b.helpers |= own.helpers
+            params = ", ".join([f"{t} %x{k}" for k in range(arity)])
+            b.helpers[name] = cold_function(name, t, f"{t} %y, {params}, {mask} %m", own, made.name)
+        return name

@@ -1,0 +1,53 @@
+"""Sums over rows that ride on a kernel over those rows, such as the gradient of a norm's scale.
+
+In:   a reduction whose reduced dims lie together in memory, and the rows of a kernel.
+Out:  `Sweep`: how the sum lies in the rows, or None if the kernel cannot make it.
+
+Each task of such a kernel has an equal share of the rows, a *part*, and a row of results of its own, to which it adds what
+every row gives. Parts are those of the reduction (`compiler.rewrite.decompose` makes them), so results do not depend on threads.
+"""
+
+from __future__ import annotations
+
+import math
+
+from weft.compiler.fusion.classify import is_dense, view_of
+from weft.ir.build import type_name
+from weft.ir.jaxpr import Atom, Eqn, Literal, Var
+from weft.util.record import record
+
+SMALL = 32768              # elements that one task may go over
+FEWEST_PARTS = 4           # that keep threads busy
+SHORTEST = 64              # results of a part, less are better kept in registers
+_ARITHMETIC, _LOGIC = frozenset({"add", "mul", "min", "max"}), frozenset({"and", "or"})
+SWEPT = {"bool": _LOGIC} | dict.fromkeys(("i32", "u32", "i64", "u64"), _ARITHMETIC | _LOGIC) | dict.fromkeys(("f32", "f64"), _ARITHMETIC)
+
+
+@record
+class Sweep:
+    """`parts` results of `columns` elements, each combined from `rows` successive rows of `source`."""
+    source: Var
+    parts: int
+    rows: int
+    columns: int
+
+
+def unfolded(atom: Atom, maker: Eqn | None) -> Atom:
+    """The value of which `atom` is only another shape."""
+    view = view_of(maker) if maker is not None else None
+    if view is None or maker.invars[0].aval.size != atom.aval.size or not is_dense(view, atom.aval.shape):
+        return atom
+    return maker.invars[0]
+
+
+def sweep_of(eqn: Eqn, source: Atom) -> Sweep | None:
+    """How the reduction `eqn` of `source`, whatever the shape it gives it, lies in rows."""
+    operand, axes = eqn.invars[0].aval, tuple(sorted(eqn.params["axes"]))
+    if type(source) is Literal or not axes or eqn.primitive.rules["lower"].combine not in SWEPT.get(type_name(operand.dtype), ()) \
+            or any(operand.shape[d] > 1 for d in range(axes[0], axes[-1]) if d not in axes):
+        return None
+    parts, columns = math.prod(operand.shape[:axes[0]]), math.prod(operand.shape[axes[-1] + 1:])
+    rows = operand.size // (parts * columns) if operand.size else 0
+    if rows < 2 or columns < SHORTEST or (operand.size > SMALL and parts < FEWEST_PARTS):
+        return None
+    return Sweep(source, parts, rows, columns)

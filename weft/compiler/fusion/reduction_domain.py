@@ -1,0 +1,83 @@
+"""Row contexts: the rows that a kernel with reductions goes over, and what may follow a reduction in the same kernel.
+
+A context is (shape S, reduced dims). These are the rules of thumb: when rows, or strips of rows, give enough parallelism and stay
+in the caches while they are gone over again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from weft.compiler.fusion.column_reduction import Sweep
+from weft.ir.jaxpr import Eqn
+
+SMALL_DOMAIN = 32768       # elements of a row context that may run in one task
+FEWEST_ROWS = 16           # rows that keep several threads busy
+SHORT_ROW = 64             # elements of a row from which the order of rows does not matter
+
+STRIP = 1024               # accumulators that lie side by side while rows are added into them, at most,
+NARROWEST = 64             # and at least, where there would be too few strips
+STRIP_ELEMENTS = 1 << 20   # of a strip of rows that is passed over more than once
+FEWEST_STRIPS = 4          # that keep several threads busy,
+FEWEST_STREAMED = 2        # where each is passed over once: narrower ones are shorter streams from memory
+FEWEST_STRIP_ROWS = 16
+
+Context = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def reduced_dims(eqn: Eqn) -> tuple[int, ...]:
+    """The dims that a reduction removes, in order."""
+    return tuple(sorted(eqn.params["axes"]))
+
+
+def is_trailing(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
+    """Whether the reduced dims are the innermost ones (dims of size 1 do not count)."""
+    kept = [d for d, n in enumerate(shape) if d not in axes and n > 1]
+    return not kept or all(a > kept[-1] or shape[a] == 1 for a in axes)
+
+
+def keeps_order(tags: Sequence[int | None], context: Context) -> bool:
+    """Whether a kernel may go over the rows in the order of these dims: short rows stand side by side in vectors, and in
+    another order than that of memory each element of a vector would come from another line of the caches."""
+    shape, axes = context
+    order = [tag for tag in tags if tag is not None]
+    columns = math.prod([shape[d] for d in axes])
+    return order == sorted(order) or columns >= SHORT_ROW or math.prod(shape) <= SMALL_DOMAIN or not is_trailing(shape, axes)
+
+
+def may_follow(context: Context) -> bool:
+    """Whether a whole-shape value may follow a reduction in one kernel: rows give parallelism, all is small, or
+    strips of rows stay in the caches."""
+    shape, axes = context
+    size = rows = 1
+    for d, n in enumerate(shape):
+        size *= n
+        rows *= 1 if d in axes else n
+    return size <= SMALL_DOMAIN or (rows >= FEWEST_ROWS and is_trailing(shape, axes)) or stays_in_strips(shape, axes)
+
+
+def rides(sweep: Sweep, context: Context) -> bool:
+    """Whether a kernel over the rows of `context` can make the sum."""
+    shape, axes = context
+    columns = rows = 1
+    for d, n in enumerate(shape):
+        columns, rows = (columns * n, rows) if d in axes else (columns, rows * n)
+    return is_trailing(shape, axes) and (columns, rows) == (sweep.columns, sweep.parts * sweep.rows)
+
+
+def strip_width(rows: int, lanes: int, others: int = 1) -> int:
+    """The width of strips of `lanes` elements that stay in the caches while their `rows` are passed over again; `others` more
+    such sets of strips keep threads busy, too. 0 if strips would be too narrow or too few."""
+    enough = -(-lanes * others // FEWEST_STRIPS)
+    width = min(STRIP, STRIP_ELEMENTS // max(rows, 1), enough) // NARROWEST * NARROWEST
+    return width if rows >= FEWEST_STRIP_ROWS else 0
+
+
+def stays_in_strips(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
+    """Whether a reduction over outer dims and what follows it row by row are one kernel that reads memory once."""
+    if not axes or any(b - a != 1 for a, b in itertools.pairwise(axes)):
+        return False
+    lanes, rows = math.prod(shape[axes[-1] + 1:]), math.prod([shape[a] for a in axes])
+    return lanes >= NARROWEST and strip_width(rows, lanes, math.prod(shape[:axes[0]])) > 0

@@ -1,0 +1,47 @@
+"""How many values that are padded between their elements are put together to one result: the windows of pools and strided slices.
+
+In:   a simplified jaxpr.
+Out:  for each value on the way, the size of its window. What is padded within what is padded counts each time, and all twice where
+      lanes go along the dim: the code of an unrolled iteration grows so (`compiler.loops.unroll_by_residue`). A dim that is padded
+      again is more than any window.
+"""
+
+from __future__ import annotations
+
+from weft.ir.jaxpr import Jaxpr, Literal, Var
+
+WIDEST_WINDOW = 18         # of which turns are computed
+
+
+def windows(jaxpr: Jaxpr) -> dict[Var, int]:
+    """The size of the window to which each value belongs, by value."""
+    if not any(inner for eqn in jaxpr.eqns if eqn.primitive.name == "pad" for _, _, inner in eqn.params["padding_config"]):
+        return {}
+    whole: dict[Var, Var] = {}                   # what is made of a value, up to where that is padded,
+    around: dict[Var, Var] = {}                  # and of which that becomes a part
+    counts: dict[Var, int] = {}
+    dims: dict[Var, set[int]] = {}               # that are padded, counted from the last one, -1
+    for eqn in reversed(jaxpr.eqns):
+        if eqn.primitive.kind not in ("elementwise", "slice", "layout"):
+            continue
+        out = eqn.outvars[0]
+        end = whole.setdefault(out, out)
+        padded = [d - out.aval.ndim for d, (_, _, inner) in enumerate(eqn.params["padding_config"]) if inner] \
+            if eqn.primitive.name == "pad" else []
+        if padded:
+            counts[end] = counts.get(end, 0) + 1
+            dims.setdefault(end, set()).update(padded)
+        for atom in eqn.invars:
+            if type(atom) is not Literal and whole.setdefault(atom, atom if padded else end) is atom and padded:
+                around[atom] = end
+    first: dict[Var, Var] = {}
+    made: dict[Var, int] = {}
+    most: dict[Var, int] = {}
+    for end, count in counts.items():
+        outer = around.get(end)
+        again = not dims[end].isdisjoint(dims.get(outer, ()))
+        made[end] = count * made.get(outer, 1) * (2 if -1 in dims[end] else 1) + (WIDEST_WINDOW if again else 0)
+        dims[end] |= dims.get(outer, set())
+        top = first[end] = first.get(outer, end)
+        most[top] = max(most.get(top, 0), made[end])
+    return {var: most[first[end]] for var, end in whole.items() if end in first}

@@ -1,0 +1,123 @@
+"""Kernels of scatters onto few places: tables apart, each filled with its share of the updates, then combined.
+
+In:   a scatter of single elements, many more than there are places, and how its updates lie in memory.
+Out:  two kernels: `into_tables`, a task for each table, and `combined_tables`.
+Laws: the order in which updates are combined is that of the shapes: no number of threads changes it.
+
+A task looks up the places of a block of updates by vectors, and those that are outside become one place beyond the others. What is left
+for each update are a load and a store, without a branch: as much as a core can store, one element a cycle. Equal places one after
+the other would wait for each other (of floats 2.8 ns each), so neighbours go to different tables where these stay in the first cache.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+from weft.compiler.fusion.classify import row_major
+from weft.compiler.kernels.scatters import BLOCK, FEWEST_UPDATES, Scatter
+from weft.compiler.loops.access_analysis import LINE
+from weft.core.primitive import registry
+from weft.ir.build import Builder, type_name
+from weft.ir.jaxpr import Eqn
+from weft.ir.loops import INTEGERS, ITEMSIZE, Buf, Expr, For, Kernel, Stmt, Store
+
+TASKS = 8                  # that each fill tables of their own
+LARGEST = 1 << 14          # elements of each, at most
+NEIGHBOURS = 4             # go to different tables, if these are no larger together than
+NEAR_BYTES = 20 << 10     # so that the first cache holds them beside indices and updates
+UNROLLED = 8               # updates of one turn, a multiple of them
+_REDUCE = {"add": "reduce_sum", "mul": "reduce_prod", "min": "reduce_min", "max": "reduce_max"}
+
+
+def has_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> bool:
+    """Whether many single elements fall on few places."""
+    operand, _, updates = (a.aval for a in eqn.invars)
+    numbers = eqn.params["dimension_numbers"]
+    few = operand.size <= LARGEST and max(FEWEST_UPDATES, 8 * TASKS * operand.size) <= updates.size < 1 << 31
+    known = eqn.primitive.rules["lower"].combine in _REDUCE and type_name(operand.dtype) in INTEGERS | {"f32", "f64"}
+    alike = not (numbers.update_window_dims or numbers.operand_batching_dims) and _one_run(update_strides, updates.shape)
+    return few and known and alike
+
+
+def _one_run(strides: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether elements in row-major order lie at a constant distance."""
+    dims = [d for d, n in enumerate(shape) if n > 1]
+    return all(strides[d] == strides[e] * shape[e] for d, e in pairwise(dims))
+
+
+def _layout(eqn: Eqn) -> tuple[int, int]:
+    """The elements from one table to the next, with the place for what is outside, and how many tables a task has."""
+    aval = eqn.invars[0].aval
+    line = LINE // ITEMSIZE[type_name(aval.dtype)]
+    apart = (aval.size // line + 1) * line
+    return apart, NEIGHBOURS if NEIGHBOURS * apart * aval.dtype.itemsize <= NEAR_BYTES else 1
+
+
+def table_bytes(eqn: Eqn) -> int:
+    """Of all tables together."""
+    return TASKS * math.prod(_layout(eqn)) * eqn.invars[0].aval.dtype.itemsize
+
+
+def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]:
+    """From indices and updates to a table of each task, the first of those that it fills."""
+    s = Scatter(eqn, update_strides)
+    b, n, (apart, ways) = s.b, math.prod(s.shape), _layout(eqn)
+    read_indices, read_updates = s.reader(1), s.reader(2)
+    last = max((d for d, size in enumerate(s.shape) if size > 1), default=0)
+
+    def index(number: Expr) -> tuple:
+        return tuple(number if d == last else b.const(0, "i64") for d in range(len(s.shape)))
+
+    share = -(-n // (TASKS * UNROLLED)) * UNROLLED
+    task = b.index("t", TASKS, 0)
+    begin, table = b.imul(task, share), b.imul(task, ways * apart)
+    start = b.iadd(begin, b.imul(b.index("block", -(-share // BLOCK), 1), BLOCK))
+    left = b.imin(b.imax(b.isub(b.imin(b.iadd(begin, share), n), start), 0), BLOCK)
+    k = b.index("k", BLOCK, 2)
+    place, inside = s.place(index(b.iadd(start, k)), read_indices)
+    mine = s.among(place, inside, b.const(0, "i64"), b.const(s.operand.size, "i64"))
+    look = Store("places", k, b.select(mine, b.cast(place, "i32"), b.const(s.operand.size, "i32")))
+
+    def update(at: Expr, way: int) -> Store:
+        place = b.cast(b.load("places", at, "i32"), "i64")
+        return s.update(b.iadd(b.iadd(table, way * apart), place), read_updates(index(b.iadd(start, at))), None)[0]
+
+    turns = b.idiv(left, UNROLLED)
+    whole = b.imul(turns, UNROLLED)
+    at = b.imul(b.index("turn", BLOCK // UNROLLED, 2), UNROLLED)
+    body: list[Stmt] = [For("k", left, (look,), "vector"),
+                        For("turn", turns, tuple([update(b.iadd(at, i), i % ways) for i in range(UNROLLED)]))]
+    if n % UNROLLED:
+        body.append(For("rest", b.isub(left, whole), (update(b.iadd(whole, b.index("rest", UNROLLED, 2)), 0),)))
+    j = b.index("j", ways * apart, 1)
+    neutral = b.const(_neutral(s), s.stored)
+    stmts: list[Stmt] = [For("j", ways * apart, (Store("y0", b.iadd(table, j), neutral),), "vector"),
+                         For("block", -(-share // BLOCK), tuple(body))]
+    if ways > 1:
+        stmts.append(For("j", s.operand.size, (Store("y0", b.iadd(table, j), _together(b, s, "y0", b.iadd(table, j), ways, apart)),),
+                         "vector"))
+    bufs = (*s.bufs, Buf("y0", s.stored, TASKS * ways * apart, "out"))
+    return Kernel(bufs, (For("t", TASKS, tuple(stmts), "parallel"),), (Buf("places", "i32", BLOCK),), eqn.primitive.name), s.reads
+
+
+def _neutral(s: Scatter) -> float:
+    """What changes nothing that it is combined with: of sums -0.0, which leaves a -0.0 on which no update falls."""
+    return -0.0 if s.combine == "add" else registry[_REDUCE[s.combine]].rules["lower"].identity(s.operand.dtype)
+
+
+def combined_tables(eqn: Eqn) -> Kernel:
+    """From tables to a buffer that holds the operand."""
+    s, (apart, ways) = Scatter(eqn, row_major(eqn.invars[2].aval.shape)), _layout(eqn)
+    j = s.b.index("j", s.operand.size)
+    bufs = Buf("x0", s.stored, TASKS * ways * apart), Buf("y0", s.stored, s.operand.size, "inout")
+    stored = Store("y0", j, _together(s.b, s, "x0", j, TASKS, ways * apart), None, s.combine)
+    return Kernel(bufs, (For("j", s.operand.size, (stored,), "vector"),), name="combined_tables")
+
+
+def _together(b: Builder, s: Scatter, buf: str, at: Expr, count: int, apart: int) -> Expr:
+    """What `count` tables hold of a place, combined by pairs."""
+    terms = [b.load(buf, b.iadd(at, i * apart), s.stored) for i in range(count)]
+    while len(terms) > 1:
+        terms = [b.op(s.combine, *pair) for pair in zip(terms[0::2], terms[1::2])]
+    return terms[0]

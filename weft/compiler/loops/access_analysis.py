@@ -1,0 +1,100 @@
+"""What a kernel touches: its loops, where it reaches memory and how far apart, and what it takes to compute.
+
+In:   `Lowered` scalar code.
+Out:  a `Survey` of it, from which `compiler.loops.loop_nest` and its rooms choose loops; `Dim` and `Access`, in which they speak.
+"""
+
+from __future__ import annotations
+
+from weft.compiler.lowering.lower import Lowered, reachable
+from weft.ir.build import type_name
+from weft.ir.loops import BINARY_MATH, ITEMSIZE, UNARY_MATH, Expr, Index, Load, Op
+from weft.util.record import field, record
+
+LINE = 64                      # bytes of a cache line
+HEAVY = (UNARY_MATH | BINARY_MATH) - {"sqrt", "rsqrt", "floor", "ceil", "round_even", "trunc", "is_finite", "copysign"}
+
+
+@record(frozen=False)
+class Dim:
+    """One loop: dims `[first..last]` of the shape; `steps` are its strides in all accesses."""
+    dims: list[int]
+    extent: int
+    column: bool
+    steps: list[int] = field(default_factory=list)
+
+
+@record(frozen=False)
+class Access:
+    """A place where memory is touched: coefficients by id of loop variable.
+
+    `affine`: the address is a sum of such steps; `plain`: and there is no guard.
+    `jumps`: loop variables that move the address by no fixed step; `looked_up`: it is made of values in memory.
+    `run`: elements that are touched there, side by side; `weight` is their bytes."""
+    buf: str
+    terms: dict[int, int]
+    weight: int
+    affine: bool
+    plain: bool
+    form: tuple
+    jumps: set[int]
+    looked_up: bool
+    run: int = 1
+
+
+class Survey:
+    """All memory accesses and the loop variables that are used for anything but addresses."""
+
+    def __init__(self, low: Lowered):
+        self.b = low.builder
+        self.accesses: list[Access] = []
+        self.loads: list[tuple[Load, Access]] = []
+        self.pinned: set[int] = set()
+        self.price = 0
+        self.seen: set[int] = set()
+        for r in low.reductions:
+            self.visit(r.value)
+        for out in low.outputs:
+            for value in (out.value, *out.after):
+                self.visit(value)
+            self.address(f"out {len(self.accesses)}", out.index, ITEMSIZE[type_name(out.var.aval.dtype)], None, 1 + len(out.after))
+
+    def address(self, buf: str, index: Expr, size: int, guard: Expr | None, run: int = 1) -> None:
+        form = self.b.affine(index)
+        terms, others = {}, [] if form is not None else [index]
+        for key, k in (form[0] if form is not None else {}).items():
+            base = self.b.base(key)
+            if type(base) is Index:
+                terms[key] = k
+            else:
+                others.append(base)
+        for expr in others:
+            self.visit(expr)
+        made_of = reachable(others)
+        jumps = {id(x) for x in made_of if type(x) is Index}
+        looked_up = any(type(x) is Load for x in made_of)
+        self.accesses.append(Access(buf, terms, size * run, not others, guard is None and not others, form, jumps, looked_up, run))
+
+    def visit(self, root: Expr) -> None:
+        stack = [root]
+        seen = self.seen
+        while stack:
+            x = stack.pop()
+            if id(x) in seen:
+                continue
+            seen.add(id(x))
+            if type(x) is Load:
+                self.address(x.buf, x.index, ITEMSIZE[x.type], x.guard)
+                self.loads.append((x, self.accesses[-1]))
+                if x.guard is not None:
+                    stack.append(x.guard)
+            elif type(x) is Op:
+                self.price += price_of([x])
+                stack.extend(x.args)
+            elif type(x) is Index:
+                self.pinned.add(id(x))
+
+
+def price_of(exprs: list[Expr]) -> int:
+    """What it takes to compute these, addresses aside."""
+    return sum([20 if x.op in HEAVY else 1 for x in exprs if type(x) is Op and x.type != "i64"])

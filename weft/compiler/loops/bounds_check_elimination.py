@@ -1,0 +1,55 @@
+"""Loads that are guarded because they may reach beyond an array: rows that do not reach so far are gone over without these guards.
+
+In:   a `Nest` whose vector loop is not cut, as rows are short, and where its loops are.
+Out:  the loads in question, and whether all of them stay inside of their arrays over the run of a vector loop.
+
+What a guarded load gives where its guard does not hold is rarely asked. So where the address is inside of the array whatever the
+guard says, it may be left out: the gradient of a pool reads one element under many guards, one for each border of each window that
+sees it, and without them it is one load, and the window is computed once. Only the first and last rows of an array keep their guards.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.compiler.loops.access_analysis import Access
+from weft.compiler.lowering.substitution import Translate
+from weft.ir.loops import Expr, Load
+
+if TYPE_CHECKING:
+    from weft.compiler.loops.loop_nest import Nest
+
+
+def guarded(nest: Nest) -> list[tuple[Load, Access]]:
+    """Loads that are guarded, if among them are some that read by steps, or one element under several guards; else none."""
+    found = [(load, access) for load, access in nest.survey.loads if load.guard is not None and access.affine]
+    places = {(load.buf, id(load.index)) for load, _ in found}
+    free = {(load.buf, id(load.index)) for load, access in nest.survey.loads if load.guard is None}
+    alike = len(places) < len(found) or not free.isdisjoint(places)
+    return found if alike or any(nest.step(access, nest.vector) not in (0, 1) for _, access in found) else []
+
+
+def bare(nest: Nest, load: Load, at: Translate) -> Expr:
+    """The element without its guard; zero where that does not hold, if somebody counts on it."""
+    x = nest.b.load(load.buf, at(load.index), load.type)
+    return nest.b.select(at(load.guard), x, nest.b.const(0, load.type)) if id(load) in nest.low.builder.zeros else x
+
+
+def inside(nest: Nest, found: list[tuple[Load, Access]], where: dict[int, Expr], start: Expr, stop: Expr) -> Expr:
+    """Whether these loads stay in their arrays while the vector loop goes from `start` to `stop`."""
+    b, low, holds = nest.b, nest.low, None
+    first, last = [Translate(low.builder, b, nest.mapping({**where, id(nest.vector): at})) for at in (start, b.isub(stop, 1))]
+    reach: dict[tuple, tuple[int, int]] = {}
+    for load, access in found:
+        terms, const = access.form
+        key = (load.buf, *sorted(terms.items()))
+        low_end, high_end = reach.get(key, (const, const))
+        reach[key] = min(low_end, const), max(high_end, const)
+    for (buf, *terms), ends in reach.items():
+        size = nest.lengths[buf]
+        for end in (first, last):
+            at = b.const(0, "i64")
+            for key, step in terms:
+                at = b.iadd(at, b.imul(end(low.builder.base(key)), step))
+            holds = b.logical_and(holds, b.icmp("le", 0, b.iadd(at, ends[0])), b.icmp("lt", b.iadd(at, ends[1]), size))
+    return holds

@@ -1,0 +1,120 @@
+"""Where a vector loop is cut: at the places where comparisons of its index change, as in joins, pads, shifts and edges of stencils.
+
+In:   the accesses of `Lowered` code, the variable along which the vector runs, and the run of its values that a task goes over.
+Out:  `Piece`s of the run, one after the other. Between two places all comparisons are decided and the code is plain; the cache
+      lines around a place keep its comparisons, so that pieces begin where lines do and results go past the caches in whole lines.
+
+Comparisons may add to the index what is fixed over the loop (the row's share of a flat index, a start that is read from memory): all
+that are cut have the same such term, so that the order of their places is known while the code is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from weft.compiler.fusion.classify import LONG, MOST_PLACES, PLAIN
+from weft.compiler.loops.access_analysis import LINE
+from weft.compiler.lowering.lower import Lowered, reachable
+from weft.ir.build import Builder, type_name
+from weft.ir.loops import COMPARISONS, ITEMSIZE, Const, Expr, Load, Op
+from weft.util.record import record
+
+OPEN = 1 << 62                 # beyond all places
+
+
+@record
+class Piece:
+    """Indices `start` to `start + extent` (at most `most`), and what comparisons are there."""
+    start: Expr
+    extent: int | Expr
+    most: int
+    decided: dict[int, Expr]
+
+
+@record
+class Cuts:
+    """Where a loop is cut. `term`: by id of base expression, what is added to the index before it is compared with `places`, in order;
+    places that share a cache line are one group. `holds`: by id of comparison, where it holds (from, below), and whether it is so."""
+    term: dict[int, int]
+    groups: list[tuple[int, int]]
+    holds: dict[int, tuple[int, int, bool]]
+    line: int
+
+    def between(self, left: int, right: int) -> dict[int, bool]:
+        """What the comparisons are between two places that follow one another."""
+        return {key: (first <= left and below >= right) is so for key, (first, below, so) in self.holds.items()}
+
+    def around(self, left: int, right: int) -> dict[int, bool]:
+        """What those are, around a group of places, that change elsewhere."""
+        return {key: (first < left and below > right) is so for key, (first, below, so) in self.holds.items()
+                if not (left <= first <= right or left <= below <= right)}
+
+
+def cuts_of(low: Lowered, loads: Iterable[Load], var: Expr, extent: int, least: int = LONG) -> Cuts | None:
+    """Where to cut the loop over `var`, if that pays: from `least` bytes of results on."""
+    if min([out.var.aval.nbytes for out in low.outputs], default=0) < least:
+        return None
+    families: dict[tuple, dict[int, tuple[int, int, bool]]] = {}
+    for x in reachable([load.guard for load in loads if load.guard is not None]):
+        found = holds_of(low.builder, x, var)
+        if found is not None:
+            term, holds = found
+            families.setdefault(tuple(sorted(term.items())), {})[id(x)] = holds
+    if not families:
+        return None
+    term, holds = max(families.items(), key=lambda item: len(item[1]))
+    places = sorted({place for first, last, _ in holds.values() for place in (first, last)} - {-OPEN, OPEN})
+    if len(places) > MOST_PLACES or extent < PLAIN * (len(places) + 1):
+        return None
+    line = LINE // min([ITEMSIZE[type_name(out.var.aval.dtype)] for out in low.outputs])
+    groups = [(places[0], places[0])]
+    for place in places[1:]:
+        groups.append((place, place)) if place - groups[-1][1] >= line else groups.append((groups.pop()[0], place))
+    return Cuts(dict(term), groups, holds, line)
+
+
+def holds_of(b: Builder, x: Expr, var: Expr) -> tuple[dict[int, int], tuple[int, int, bool]] | None:
+    """For a comparison of `var` plus a term with a number: the term, and where the sum makes it hold."""
+    if type(x) is not Op or x.op not in COMPARISONS or x.args[0].type != "i64":
+        return None
+    terms, const = b.affine(b.isub(*x.args))
+    step = terms.get(id(var), 0)
+    if not step or any(k % step for k in terms.values()):
+        return None
+    term = {key: k // step for key, k in terms.items() if key != id(var)}
+    if any(y is var for y in reachable([b.base(key) for key in term])):
+        return None
+    if x.op in ("eq", "ne") and const % step == 0:
+        at = -const // step
+        return term, (at, at + 1, x.op == "eq")
+    if x.op not in ("lt", "le"):
+        return None
+    past = const + (x.op == "lt")          # the difference, without the constant, is at most -past
+    if step > 0:
+        return term, (-OPEN, -past // step + 1, True)
+    return term, (-(past // step), OPEN, True)
+
+
+def pieces_of(cuts: Cuts, b: Builder, translate: Callable[[Expr], Expr], base: Callable[[int], Expr], start: Expr, stop: Expr,
+              most: int) -> list[Piece]:
+    """The pieces of the run from `start`, which begins a cache line, to `stop`, `most` long at most."""
+    term = b.const(0, "i64")
+    for key, k in cuts.term.items():
+        term = b.iadd(term, b.imul(translate(base(key)), k))
+    line, at, below = cuts.line, start, -OPEN
+    found = []
+    for first, last in cuts.groups:
+        before, after = [b.imin(b.imul(b.idiv(b.imax(b.isub(place, term), start), line), line), stop)
+                         for place in (first, last + line - 1)]
+        widest = (last - first + 2 * line - 2) // line * line
+        found += [(at, before, most, cuts.between(below, first)), (before, after, widest, cuts.around(first, last))]
+        at, below = after, last
+    found.append((at, stop, most, cuts.between(below, OPEN)))
+    pieces = []
+    for begin, end, most, known in found:
+        length = b.isub(end, begin)
+        extent = length.value if type(length) is Const else b.imin(length, most)
+        if type(extent) is not int or extent > 0:
+            pieces.append(Piece(begin, extent, extent if type(extent) is int else most,
+                                {key: b.const(value, "bool") for key, value in known.items()}))
+    return pieces

@@ -1,0 +1,280 @@
+"""Reductions over outer dims: accumulators side by side in scratch, over which the rows go, several at a time.
+
+In:   a `Nest` whose vector runs along a row dim while one dim outside of it is reduced.
+Out:  its loops: a task owns a strip of the vector dim, and passes over the rows of that strip.
+Laws: accumulators of earlier passes are read where they lie. What is passed over more than once is a strip narrow enough to
+      stay in the caches (`strip_width`); fusion asks before it puts such passes into one kernel.
+      A sum of  exp(x - h(m))  over rows of which m is the maximum needs no pass of its own: it is made along with m, block by
+      block, with what is known of m so far, and scaled where m grows (`Rider`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from weft.compiler.fusion.reduction_domain import FEWEST_STREAMED, FEWEST_STRIP_ROWS, NARROWEST, STRIP, strip_width
+from weft.compiler.loops.prefetch import fetched
+from weft.compiler.lowering.lower import Output, Reduction, reachable
+from weft.compiler.lowering.substitution import Translate
+from weft.ir.loops import FLOATS, Buf, Const, Expr, Op, Prefetch, Ref, Store
+from weft.util.record import record, replace
+
+if TYPE_CHECKING:
+    from weft.compiler.loops.access_analysis import Dim
+    from weft.compiler.loops.loop_nest import Nest
+
+STRIP_ROWS = 8                 # rows that are added into them at a time, at most: as many if their code is short,
+SHORT = 16                     # which a long function is not
+FETCHED_ROWS = 16              # how far ahead of them rows are fetched
+FETCHED_WIDTH = 512            # of strips too short to be followed
+STRIP_TYPES = frozenset({"bool", "i32", "u32", "i64", "u64", "f32", "f64"})
+
+
+def strips_of(nest: Nest) -> Strips | None:
+    """The strips, if rows of the one reduced dim are to be added into them."""
+    low, vector = nest.low, nest.vector
+    columns = [d for d in nest.dims if d.column]
+    if vector is None or vector.column or len(columns) != 1 or columns[0].extent < FEWEST_STRIP_ROWS or vector.extent < 16:
+        return None
+    if any(r.value.type not in STRIP_TYPES for r in low.reductions):
+        return None
+    strips = Strips(nest, columns[0])
+    return strips if strips.width else None
+
+
+@record
+class Rider:
+    """A sum of exp(x - shift) made along with the maximum `top`, of which `shift` is a function.
+
+    While rows go by, `near` stands for the shift: the same, or zero where it is not finite, for a difference of infinities
+    would spoil what is yet to be scaled. `sum` is the reduction with `near`."""
+    top: Reduction
+    sum: Reduction
+    shift: Expr
+    near: Expr
+
+
+class Strips:
+    """Writes the loops of one kernel."""
+
+    def __init__(self, nest: Nest, column: Dim):
+        self.nest, self.column = nest, column
+        self.low, self.b = nest.low, nest.b
+        self.kept: dict[str, str] = {}
+        self.placed = {r.extreme: r for r in self.low.reductions if r.extreme is not None}
+        self.riders = self._riders()
+        riding = {rider.sum.name for rider in self.riders}
+        self.reductions = [r for r in self.low.reductions if r.extreme is None and r.name not in riding]
+        levels = [r.level for r in self.reductions] + [o.level for o in self.low.outputs]
+        self.last = max(levels, default=0)
+        around = math.prod([d.extent for d in nest.dims if d is not column and d is not nest.vector])
+        # where sums ride, rows are gone over again a block at a time: all that strips must be is enough for all threads
+        again = column.extent if self.last else FEWEST_STRIP_ROWS if self.riders else 0
+        if again:
+            self.width = strip_width(again, nest.vector.extent, around)
+        else:
+            share = -(-nest.vector.extent * around // FEWEST_STREAMED) if nest.tasks() > 1 else STRIP
+            self.width = min(STRIP, max(share, NARROWEST))
+
+    def _riders(self) -> list[Rider]:
+        b, tops, found = self.low.builder, {r.name: r for r in self.low.reductions if r.op == "max" and r.level == 0}, []
+        for r in self.low.reductions:
+            x = r.value
+            if r.op != "add" or type(x) is not Op or x.op != "exp" or type(x.args[0]) is not Op or x.args[0].op != "sub":
+                continue
+            of, shift = x.args[0].args
+            made_of = reachable([shift])
+            names = {y.name for y in made_of if type(y) is Ref}
+            top = tops.get(next(iter(names), ""))
+            if top is None or len(names) > 1 or top.name in self.placed or any(type(y) not in (Op, Ref, Const) for y in made_of) \
+                    or any(type(y) is Ref for y in reachable([of])):
+                continue
+            near = b.select(b.op("is_finite", shift), shift, b.const(0, shift.type))
+            found.append(Rider(top, replace(r, level=0, value=b.op("exp", b.op("sub", of, near))), shift, near))
+        return found
+
+    def tasks(self, rows: list[Dim], where: dict[int, Expr]) -> list:
+        """Decide the loop over strips; fills `where`: id of Dim -> index expression."""
+        nest, b, n = self.nest, self.b, self.nest.vector.extent
+        chunk = even_chunk(n, -(-n // self.width))
+        pieces = -(-n // chunk)
+        total = pieces
+        for dim in rows:
+            total *= dim.extent
+        t = b.index("t", total, 0) if total > 1 else b.const(0, "i64")
+        nest.split(b.idiv(t, pieces), rows, [d.extent for d in rows], where)
+        start = b.imul(b.irem(t, pieces), chunk)
+        where[id(nest.vector)] = b.iadd(start, b.index("j", chunk, 5))
+        self.extent = chunk if n % chunk == 0 else b.imin(b.isub(n, start), chunk)
+        self.chunk = chunk
+        if total == 1:
+            return []
+        return [(0, "t", total, "parallel" if nest.tasks() > 1 else "serial")]
+
+    def write(self, where: dict[int, Expr]) -> None:
+        """Pass after pass over the rows, then what is stored once."""
+        low, nest = self.low, self.nest
+        for r in low.reductions:
+            nest.scratch.append(Buf(f"s{len(nest.scratch)}", r.value.type, self.chunk))
+            self.kept[r.name] = nest.scratch[-1].name
+        for level in range(self.last + 1):
+            reductions = [r for r in self.reductions if r.level == level]
+            outputs = [o for o in low.outputs if o.level == level]
+            if reductions or outputs:
+                riders = self.riders if level == 0 else []
+                self._begin([*reductions, *(rider.sum for rider in riders)])
+                if riders:
+                    self._over_blocks(where, reductions, riders)
+                else:
+                    self._over_rows(where, reductions, outputs)
+        where[id(self.column)] = self.b.const(0, "i64")
+        final = [o for o in low.outputs if o.level < 0]
+        translate, roots = self._translate(where), []
+        for o in final:
+            roots += [translate(o.index), translate(o.value)]
+        if final:
+            nest.emit.open(5)
+            nest.store(final, nest.emit.compute(roots))
+            nest.emit.close("j", self.extent, "vector")
+
+    def _begin(self, reductions: list[Reduction]) -> None:
+        emit, b, j = self.nest.emit, self.b, self.b.index("j")
+        if not reductions:
+            return
+        emit.open(5)
+        for r in reductions:
+            emit.append(Store(self.kept[r.name], j, r.init))
+            if r.name in self.placed:
+                # the first of equals is the first of all until something better comes
+                place = self.placed[r.name]
+                emit.append(Store(self.kept[place.name], j, b.const(0, place.init.type)))
+        emit.close("j", self.extent, "vector")
+
+    def _over_rows(self, where: dict[int, Expr], reductions: list[Reduction], outputs: list[Output]) -> None:
+        emit, b, extent = self.nest.emit, self.b, self.column.extent
+        # the accumulators' way through memory is shared by several rows, as long as their code stays short
+        side = 1 if not reductions else STRIP_ROWS if self.nest.price([r.value for r in reductions]) <= SHORT else 2
+        blocks, rest = divmod(extent, side)
+        for var, count, start, together in ((f"c{side}", blocks, 0, side), (f"d{side}", rest, blocks * side, 1)):
+            if count:
+                first = b.iadd(b.imul(b.index(var, count, 4), together), start)
+                emit.open(4)
+                self._pass(where, reductions, outputs, [b.iadd(first, k) for k in range(together)])
+                emit.close(var, count, "serial")
+
+    def _over_blocks(self, where: dict[int, Expr], reductions: list[Reduction], riders: list[Rider]) -> None:
+        """Block after block: the maxima and all else, sums that ride on them scaled, then the block's rows added to these."""
+        emit, b, start = self.nest.emit, self.b, 0
+        for var, size in (("k", STRIP_ROWS), ("d", 1)):
+            blocks = (self.column.extent - start) // size
+            if blocks:
+                base = b.iadd(b.imul(b.index(var, blocks, 3), size), start)
+                emit.open(3)
+                self._pass(where, reductions, [], [b.iadd(base, i) for i in range(size)], riders)
+                pair = min(size, 2)
+                first = b.iadd(base, b.imul(b.index("e", size // pair, 4), pair))
+                emit.open(4)
+                self._pass(where, [rider.sum for rider in riders], [], [b.iadd(first, i) for i in range(pair)])
+                emit.close("e", size // pair, "serial")
+                emit.close(var, blocks, "serial")
+            start += blocks * size
+        emit.open(5)
+        sums = [b.load(self.kept[rider.sum.name], b.index("j"), rider.sum.value.type) for rider in riders]
+        translate = self._translate(where)
+        scales = [b.op("exp", b.op("sub", translate(rider.near), translate(rider.shift))) for rider in riders]
+        for rider, value in zip(riders, emit.compute([b.op("mul", x, y) for x, y in zip(sums, scales)])):
+            emit.append(Store(self.kept[rider.sum.name], b.index("j"), value))
+        emit.close("j", self.extent, "vector")
+
+    def _scaled(self, rider: Rider, where: dict[int, Expr], top: Expr) -> Expr:
+        """The sum so far, when the maximum becomes the greater of what it was and `top`."""
+        b, j, own = self.b, self.b.index("j"), id(self.low.builder.ref(rider.top.name, rider.top.value.type))
+        before, after = self._translate(where), self._translate(where)
+        after.made[own] = b.op("max", before.made[own], top)
+        scale = b.op("exp", b.op("sub", before(rider.near), after(rider.near)))
+        return b.op("mul", b.load(self.kept[rider.sum.name], j, rider.sum.value.type), scale)
+
+    def _translate(self, where: dict[int, Expr]) -> Translate:
+        """Rewrites expressions, accumulators of earlier passes read from their strips."""
+        low, b = self.low, self.b
+        translate = Translate(low.builder, b, self.nest.mapping(where))
+        for r in low.reductions:
+            translate.made[id(low.builder.ref(r.name, r.value.type))] = b.load(self.kept[r.name], b.index("j"), r.value.type)
+        return translate
+
+    def _pass(self, where: dict[int, Expr], reductions: list[Reduction], outputs: list[Output], rows: list[Expr],
+              riders: Sequence[Rider] = ()) -> None:
+        """Some rows added into the strips, or stored, and what rides on them scaled."""
+        emit, b = self.nest.emit, self.b
+        values: dict[str, list[Expr]] = {r.name: [] for r in self.low.reductions}
+        stored: list[Expr] = []
+        for row in rows:
+            where[id(self.column)] = row
+            translate = self._translate(where)
+            for r in reductions:
+                values[r.name].append(translate(r.value))
+                if r.name in self.placed:
+                    values[self.placed[r.name].name].append(translate(self.placed[r.name].at))
+            for o in outputs:
+                stored += [translate(o.index), translate(o.value)]
+        emit.open(5)
+        targets: list[tuple[str, str | None]] = []
+        roots: list[Expr] = []
+        for r in reductions:
+            place = self.placed.get(r.name)
+            if place is not None:
+                targets += [(self.kept[r.name], None), (self.kept[place.name], None)]
+                roots += self._first_extreme(r, place, values[r.name], values[place.name])
+            else:
+                targets.append((self.kept[r.name], r.op))
+                roots.append(self._tree(r.op, values[r.name]))
+        for rider in riders:
+            targets.append((self.kept[rider.sum.name], None))
+            roots.append(self._scaled(rider, where, self._tree("max", values[rider.top.name])))
+        apart = self.chunk < self.nest.vector.extent      # rows that follow on each other are a stream which the machine fetches by itself
+        ahead = self._ahead(where, rows) if outputs or (len(rows) > 1 and apart and not riders) else []
+        done = emit.compute([*roots, *stored, *(index for _, index in ahead)])
+        for (buf, _), index in zip(ahead, done[len(roots) + len(stored):]):
+            emit.append(Prefetch(buf, index))
+        for (name, op), value in zip(targets, emit.before_stores(done[:len(roots)])):
+            emit.append(Store(name, b.index("j"), value, None, op))
+        self.nest.store(outputs * len(rows), done[len(roots):len(roots) + len(stored)])
+        emit.close("j", self.extent, "vector")
+
+    def _ahead(self, where: dict[int, Expr], rows: list[Expr]) -> list[tuple[str, Expr]]:
+        """What the next rows read: several rows side by side, pages apart, are more streams than the machine follows by itself, and a
+        short one that is stored past the caches leaves it no time."""
+        found = []
+        for row in rows if self.chunk <= FETCHED_WIDTH else []:
+            there = self._translate({**where, id(self.column): self.b.iadd(row, FETCHED_ROWS)})
+            found += fetched(self.nest, [self.column], there)
+        return found
+
+    def _tree(self, op: str, terms: list[Expr]) -> Expr:
+        while len(terms) > 1:
+            terms = [self.b.op(op, *terms[i:i + 2]) if i + 1 < len(terms) else terms[i] for i in range(0, len(terms), 2)]
+        return terms[0]
+
+    def _first_extreme(self, r: Reduction, place: Reduction, values: list[Expr], places: list[Expr]) -> tuple[Expr, Expr]:
+        """The extreme and its place after some rows more: a better value takes over, and the first NaN for good."""
+        b, j = self.b, self.b.index("j")
+        best, found = b.load(self.kept[r.name], j, values[0].type), b.load(self.kept[place.name], j, places[0].type)
+        for value, at in zip(values, places):
+            better = b.op("gt" if r.op == "max" else "lt", value, best)
+            if value.type in FLOATS:
+                known = b.op("eq", best, best)
+                better = b.logical_or(better, b.logical_and(b.op("ne", value, value), known))
+            best, found = b.select(better, value, best), b.select(better, at, found)
+        return best, found
+
+
+def even_chunk(extent: int, pieces: int) -> int:
+    """Length of a piece: a multiple of 64, dividing the extent if there is such a length near by."""
+    want = -(-extent // pieces)
+    chunk = -(-want // 64) * 64
+    for candidate in range(chunk, min(2 * chunk, extent) + 1, 64):
+        if extent % candidate == 0:
+            return candidate
+    return min(chunk, extent)

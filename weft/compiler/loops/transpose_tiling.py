@@ -1,0 +1,203 @@
+"""Tiles: operands that are read across the vector dim, along a dim of the rows, as in transposes.
+
+In:   a `Nest` whose vector dim strides through an operand that is contiguous along another dim.
+Out:  its loops, and statements that bring each tile into scratch first, along its lines, turned in registers.
+
+Tiles follow one another along the operand's lines: reads wait for memory, so they go in order; stores past the caches need not.
+But they want several lines that touch: a few rows of tiles go side by side, no more than the lines of an operand that a cache holds.
+Where rows of a result begin between lines, tiles are skewed: what is stored of a row begins and ends where lines do.
+The last tile of a line ends with it, and does once more what it shares with the one before: no tile is a part of one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from weft.compiler.loops.access_analysis import LINE, Access, Dim
+from weft.compiler.loops.outer_reduction import even_chunk
+from weft.compiler.loops.prefetch import FETCHED_BYTES
+from weft.compiler.lowering.substitution import Translate
+from weft.ir.build import type_name
+from weft.ir.loops import ITEMSIZE, Buf, Expr, Load, Prefetch, Weave
+
+if TYPE_CHECKING:
+    from weft.compiler.loops.loop_nest import Nest
+
+STREAM_TILED = 1 << 24         # bytes of a result that is written past the caches, for it is written across its lines
+RUN = 4096                     # elements of an operand along which tiles, a cache line wide and high, follow one another; no less than 512
+APART = 1 << 10                # bytes: lines so far apart, or a multiple of it, wait for each other unless they touch, also in caches
+HIGH, HIGH_SKEWED = 4, 8       # tiles side by side that are written past the caches, if not more than
+NEAR = 1 << 19                 # so many bytes of lines lie in sets of the cache near a core, of which they share those of one way,
+WAY = 1 << 16                  # of so many bytes
+CACHED_ROWS, CACHED_WIDE = 128, 4      # rows and tiles of a block, of its lines, that is turned as a whole where nothing goes past them
+AHEAD = 2                      # tiles before their turn that tiles are fetched: of that many lines the machine's fetchers lose sight,
+SHORT_LINE = 1 << 9            # or rows of tiles, where a line ends before a fetcher has found its stream (bytes)
+AT_ONCE = 16                   # lines that are turned in registers, or half a tile: a whole one of bytes is twice the code for nothing
+LEAST = 16                     # elements that a side of a tiled operand has
+
+
+def tiles_of(nest: Nest) -> Tiles | None:
+    """The tiles of a kernel that has a row dim along which an operand is contiguous that strides along the vector dim."""
+    vector = nest.vector
+    if vector is None or any(d.column for d in nest.dims) or vector.extent < LEAST:
+        return None
+    if any(out.after for out in nest.low.outputs) or len(nest.low.outputs) > len(nest.out_names):
+        return None
+    for i, step in enumerate(vector.steps):
+        if step > 1:
+            line = _line_of([dim for dim in nest.dims if dim is not vector], i)
+            if math.prod([dim.extent for dim in line]) >= LEAST:
+                return Tiles(nest, line, all(out.var.aval.nbytes >= STREAM_TILED for out in nest.low.outputs))
+    return None
+
+
+def _line_of(dims: list[Dim], access: int) -> list[Dim]:
+    """The dim along which an access is contiguous; where it is short, behind those along which that goes on."""
+    line: list[Dim] = []
+    extent = 1
+    while extent < LEAST:
+        dim = next((d for d in dims if d.steps[access] == extent and d.extent > 1), None)
+        if dim is None:
+            break
+        line.insert(0, dim)
+        extent *= dim.extent
+    return line
+
+
+class Tiles:
+    """Writes the loops over the tiles of one kernel. `line` are the dims along which operands are contiguous; `past` the caches
+    go the results. Some elements are computed `twice`, so nothing may be overwritten that they are computed from."""
+
+    def __init__(self, nest: Nest, line: list[Dim], past: bool):
+        self.nest, self.b, self.line = nest, nest.b, line
+        self.counts = [d.extent for d in line]
+        self.dim = dim = Dim(line[-1].dims, math.prod(self.counts), False, line[-1].steps)
+        vector, step = nest.vector, nest.step
+        steps = [math.prod(self.counts[k + 1:]) for k in range(len(line))]
+        self.across: list[tuple[Load, Access]] = [(x, a) for x, a in nest.survey.loads
+                                                  if a.plain and step(a, vector) > 1 and [step(a, d) for d in line] == steps]
+        self.size = LINE // min([a.weight for _, a in self.across], default=4)
+        while self.size > min(vector.extent, dim.extent):
+            self.size //= 2
+        self.short = max([dim.extent * a.weight for _, a in self.across], default=0) <= SHORT_LINE
+        results = [a for a in nest.survey.accesses if a.buf.startswith("out ")]
+        paged = any(step(a, dim) * a.weight % APART == 0 for a in results)
+        self.skewed = past and self._begin_between_lines(results)
+        self.together = self.skewed or (paged and not past)
+        self.high, self.wide = 1, 1
+        if past:
+            near = min([NEAR // math.gcd(step(a, vector) * a.weight, WAY) // self.size for _, a in self.across], default=1)
+            self.high = max(HIGH, min(HIGH_SKEWED, near)) if self.skewed else min(HIGH, near) if len(line) == 1 else 1 + paged
+        elif paged:
+            self.high, self.wide = CACHED_ROWS // self.size, CACHED_WIDE
+        self.high = max(1, min(self.high, vector.extent // self.size))
+        self.wide = max(1, min(self.wide, dim.extent // self.size))
+        self.rows = self.size * (self.high if self.together else 1)
+        self.run = even_chunk(dim.extent, -(-dim.extent // RUN))
+        self.even = all(extent % (self.size * self.wide) == 0 for extent in (dim.extent, self.run))
+        self.twice = not self.even or (vector.extent % self.rows > 0 and not self.skewed)
+        self.pitch = self.rows + self.size * self.skewed
+
+    def _begin_between_lines(self, results: list[Access]) -> bool:
+        """Whether rows of the results begin anywhere in a line, but all alike."""
+        nest, first = self.nest, results[0]
+        steps = [nest.step(first, dim) for dim in nest.dims]
+        return bool(self.across) and first.weight * self.size >= LINE and nest.vector.extent * first.weight >= LINE \
+            and all(a.plain and a.form == first.form and a.weight == first.weight for a in results) \
+            and nest.step(first, nest.vector) == 1 and any(s > 1 and s * first.weight % LINE for s in steps)
+
+    def loops(self, rows: list[Dim], where: dict[int, Expr]) -> list:
+        """Decide tasks and loops (level, var, extent, kind); fills `where`: id of Dim -> index expression."""
+        nest, b, vector, dim, size = self.nest, self.b, self.nest.vector, self.dim, self.size
+        tall, cols, group, run = size * self.high, size * self.wide, self.rows, self.run
+        order = [*(row for row in rows if row not in self.line), vector]
+        if self.across:
+            order.sort(key=lambda row: -nest.step(self.across[0][1], row))
+        counts = [-(-row.extent // tall) if row is vector else row.extent for row in order]
+        order, counts = [*order, dim], [*counts, -(-dim.extent // run)]
+        loops, row, _ = nest.share(math.prod(counts), 1, nest.tasks())
+        nest.split(row, order, counts, where)
+        first, left = self._part(where[id(dim)], run, dim.extent)
+        start, beside = self._part(where[id(vector)], tall, vector.extent)
+        c, h = b.index("c", -(-run // cols), 2), b.index("h", self.high, 3)
+        self.base = b.iadd(first, self._place(c, cols, left, self.even))
+        self.start = start if self.skewed else b.iadd(start, self._place(h, group, beside, vector.extent % group == 0))
+        self.first, self.along = self.start, group
+        nest.split(b.iadd(self.base, b.index("u", cols, 4)), self.line, self.counts, where)
+        loops += [(2, "c", self._parts(left, cols), "serial"), (3, "h", 1 if self.together else self._parts(beside, group), "serial"),
+                  (4, "u", cols, "serial")]
+        if self.skewed:
+            return [*loops, *self._skewed(where, tall)]
+        where[id(vector)] = b.iadd(self.start, b.index("j", group, 6))
+        return [*loops, (6, "j", group, "vector")]
+
+    def _skewed(self, where: dict[int, Expr], tall: int) -> list:
+        """The loops over a row that begins and ends where lines of the result do, but for the first and the last of a row.
+
+        For the elements before its own, that it shares a line with, it has another tile, the last of those above it."""
+        nest, b, vector, start = self.nest, self.b, self.nest.vector, self.start
+        out = nest.low.outputs[0]
+        line, end = LINE // ITEMSIZE[type_name(out.var.aval.dtype)], b.iadd(start, tall)
+        where[id(vector)] = start
+        lead = b.irem(Translate(nest.low.builder, b, nest.mapping(where))(out.index), line)
+        top, bottom = b.icmp("eq", start, 0), b.icmp("ge", end, vector.extent)
+        begin = b.select(top, b.irem(b.isub(line, lead), line), b.imax(b.isub(start, lead), 0))
+        stop = b.select(bottom, b.const(vector.extent, "i64"), b.isub(end, lead))
+        head = b.icmp("eq", b.index("p", 2, 5), 1)     # the first tiles of a row have, after their whole lines, what comes before these
+        self.first = b.imax(b.isub(start, self.size), 0)
+        self.along = b.isub(b.imin(end, vector.extent), self.first)
+        where[id(vector)] = b.iadd(b.select(head, b.const(0, "i64"), begin), b.index("j", tall + line, 6))
+        extent = b.select(head, begin, b.isub(stop, begin))
+        return [(5, "p", b.select(top, b.const(2, "i64"), b.const(1, "i64")), "serial"), (6, "j", extent, "vector")]
+
+    def _part(self, number: Expr, size: int, extent: int) -> tuple[Expr, int | Expr]:
+        """Where a part of a dim begins, and what there is of its `size` elements."""
+        start = self.b.imul(number, size)
+        return start, size if extent % size == 0 else self.b.imin(self.b.isub(extent, start), size)
+
+    def _parts(self, extent: int | Expr, size: int) -> int | Expr:
+        """How many parts hold so many elements."""
+        return -(-extent // size) if type(extent) is int else self.b.idiv(self.b.iadd(extent, size - 1), size)
+
+    def _place(self, number: Expr, size: int, extent: int | Expr, even: bool) -> Expr:
+        """Where a tile of an extent begins: the last ends with it, and does once more what it shares with the one before."""
+        start = self.b.imul(number, size)
+        return start if even else self.b.imin(start, self.b.isub(extent, size))
+
+    def stage(self, where: dict[int, Expr]) -> None:
+        """Bring tiles into scratch along their lines, turned in registers: what is read across them is read from there."""
+        if not self.across:
+            return
+        nest, b, emit, size, along, cols = self.nest, self.b, self.nest.emit, self.size, self.along, self.size * self.wide
+        names, at = [], b.iadd(b.imul(b.index("u"), self.pitch), b.isub(where[id(nest.vector)], self.first))
+        for x, _ in self.across:
+            names.append(f"s{len(nest.scratch)}")
+            nest.scratch.append(Buf(names[-1], x.type, self.pitch * cols))
+            nest.staged[id(x)] = b.load(names[-1], at, x.type)
+        at_once = min(size, max(AT_ONCE, size // 2))
+        above = self._place(b.index("v", self.pitch // at_once, 4), at_once, along, type(along) is int)
+        w = b.index("w", cols, 5)
+        roots, fetched = [b.iadd(b.imul(w, self.pitch), above)], []
+        for k in range(at_once):
+            row, place = b.iadd(b.iadd(self.first, above), k), b.iadd(self.base, w)
+            here = self._translate(where, row, place)
+            roots += [here(x) for x, _ in self.across]
+            later = self._translate(where, b.iadd(row, size * self.high), place) if self.short \
+                else self._translate(where, row, b.iadd(place, AHEAD * cols))
+            fetched += [(x.buf, later(x.index)) for x, _ in self.across if nest.sizes[x.buf] >= FETCHED_BYTES]
+        emit.open(4)
+        emit.open(5)
+        at, *values = emit.compute(roots + [index for _, index in fetched])
+        for (buf, _), index in zip(fetched, values[at_once * len(names):]):
+            emit.append(Prefetch(buf, index))
+        for i, name in enumerate(names):
+            emit.append(Weave(name, at, tuple(values[i:at_once * len(names):len(names)])))
+        emit.close("w", cols, "vector")
+        emit.close("v", self._parts(along, at_once), "serial")
+
+    def _translate(self, where: dict[int, Expr], row: Expr, place: Expr) -> Translate:
+        """Code at a row of the operand and a place in its line."""
+        nest = self.nest
+        starts = dict.fromkeys(map(id, self.line), self.b.const(0, "i64"))
+        return Translate(nest.low.builder, self.b, nest.mapping({**where, **starts, id(nest.vector): row, id(self.line[-1]): place}))

@@ -1,0 +1,119 @@
+"""Elements that are computed together, in one turn of the loops, because what they have in common is much or questions fall away.
+
+In:   `Lowered` code whose results have a short innermost dim, or dims that ask what their index leaves when divided by a small
+      number, as what is padded between its elements does: the gradients of strided slices, of pools, of strided windows.
+Out:  the code of a whole turn: an output for each of its rows, and in each the values of elements that follow one another. With the
+      remainders known the questions are answered while the code is made, and what is shared is computed once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+from weft.compiler.fusion.classify import MOST_APART, MOST_BESIDE, NARROWEST
+from weft.compiler.loops.access_analysis import Dim, Survey
+from weft.compiler.lowering.lower import Lowered, Output, Rest, reachable
+from weft.compiler.lowering.substitution import Translate
+from weft.ir.build import Builder
+from weft.ir.loops import Const, Expr, Index, Op
+from weft.util.record import record, replace
+
+MOST_WORK = 2048               # of a turn, in simple vector instructions
+SHORT_WORK = 64                # of the elements of a short dim
+
+
+@record
+class Turns:
+    """The code of turns, and the dim that lanes go along. Unless it is `settled`, they do so only where that suits most of memory."""
+    low: Lowered
+    along: int
+    settled: bool
+
+
+def turned(low: Lowered, survey: Survey, dims: list[Dim], vector: Dim | None) -> Iterator[Turns]:
+    """The ways to compute the code in turns, if there are any; `dims` are the loops it has now, `vector` the one that lanes go along."""
+    if vector is None or low.reductions or low.columns or low.parts:
+        return
+    divided = _divided(low)
+    counts = {d: n for d, x in enumerate(low.vars) if 1 < (n := divided.get(id(x), 1)) <= low.shape[d]}
+    last = max([d for d, x in enumerate(low.vars) if type(x) is Index])
+    if last in counts and _may_follow(low, last, counts[last]):
+        yield from _within(low, counts, last, last, False)
+    counts = {d: n for d, n in counts.items() if d not in vector.dims}
+    short = _short(survey, dims, vector)
+    if short is not None:
+        yield from _within(low, {**counts, short: low.shape[short]}, short, vector.dims[-1], True)
+    yield from _within(low, counts, None, vector.dims[-1], True)
+
+
+def _within(low: Lowered, counts: dict[int, int], beside: int | None, along: int, settled: bool) -> Iterator[Turns]:
+    """The code of such turns, if it is not too much."""
+    rows = [n for d, n in counts.items() if d != beside or n < low.shape[d]]
+    if counts and math.prod(rows) <= MOST_APART:
+        made = _in_turns(low, counts, beside)
+        if Survey(made).price <= MOST_WORK:
+            yield Turns(made, along, settled)
+
+
+def _divided(low: Lowered) -> dict[int, int]:
+    """The common multiple of what each index is divided by where a remainder is compared: id of Index -> multiple."""
+    found: dict[int, int] = {}
+    for x in reachable([x for out in low.outputs for x in out.exprs]):
+        if type(x) is Op and x.op == "eq":
+            rest = next((a for a in x.args if type(a) is Op and a.op == "rem" and type(a.args[1]) is Const), None)
+            if rest is not None:
+                form = low.builder.affine(rest.args[0])
+                for key in form[0] if form is not None else ():
+                    found[key] = math.lcm(found.get(key, 1), rest.args[1].value)
+    return found
+
+
+def _may_follow(low: Lowered, d: int, count: int) -> bool:
+    """Whether elements along a dim lie one after the other in all results, and there are enough of them."""
+    forms = [low.builder.affine(out.index) for out in low.outputs]
+    return count <= MOST_BESIDE and low.shape[d] >= 2 * count and all(
+        form is not None and form[0].get(id(low.vars[d])) == 1 for form in forms)
+
+
+def _short(survey: Survey, dims: list[Dim], vector: Dim) -> int | None:
+    """A short innermost dim of all results, just inside the vector dim."""
+    outs = [i for i, access in enumerate(survey.accesses) if access.buf.startswith("out ")]
+    for dim in dims if vector.extent >= NARROWEST else []:
+        if dim is not vector and dim.extent <= MOST_BESIDE and survey.price * dim.extent <= SHORT_WORK \
+                and all(dim.steps[i] == 1 and vector.steps[i] == dim.extent for i in outs):
+            return dim.dims[-1]
+    return None
+
+
+def _in_turns(low: Lowered, counts: dict[int, int], beside: int | None) -> Lowered:
+    """The code with turns of `counts[d]` elements along dim d; those along `beside` are stored in a row."""
+    b = Builder()
+    shape = tuple([n // counts.get(d, 1) for d, n in enumerate(low.shape)])
+    fresh: list[Expr] = [b.index(f"i{d}", n, d) if n > 1 else b.const(0, "i64") for d, n in enumerate(shape)]
+    turn = {d: [b.iadd(b.imul(fresh[d], count), k) for k in range(count)] for d, count in counts.items()}
+    left = {d: [b.const(k, "i64") for k in range(shape[d] * count, low.shape[d])] for d, count in counts.items()}
+
+    def outputs(rows: dict[int, list[Expr]], columns: list[Expr | None]) -> list[Output]:
+        found = []
+        for ways in itertools.product(*rows.values()):
+            at = dict(zip(rows, ways))
+            row = []
+            for x in columns:
+                here = at if x is None else {**at, beside: x}
+                row.append(Translate(low.builder, b, {id(y): here.get(d, fresh[d]) for d, y in enumerate(low.vars)}))
+            found += [replace(out, index=row[0](out.index), value=row[0](out.value), after=tuple([f(out.value) for f in row[1:]]))
+                      for out in low.outputs]
+        return found
+
+    rows = [d for d in counts if d != beside]
+    columns = [None] if beside is None else turn[beside]
+    rest = []
+    for ends in itertools.product(*[(False, True) if left[d] else (False,) for d in rows]):
+        ways = {d: left[d] if end else turn[d] for d, end in zip(rows, ends)}
+        when = b.logical_and(*[b.icmp("eq", fresh[d], shape[d] - 1) for d, end in zip(rows, ends) if end])
+        rest.append(Rest(outputs(ways, columns), when, False))
+        if beside is not None:
+            rest += [Rest(outputs(ways, [x]), when, True) for x in left[beside]]
+    return replace(low, builder=b, shape=shape, vars=fresh, outputs=rest[0].outputs, rest=rest[1:])

@@ -1,0 +1,366 @@
+"""From a fused group to a Loops kernel: the scalar code of a group, pulled out of the `lower` rules.
+
+In:   a `Group` and its `Graph`.
+Out:  `Lowered`: expressions at a symbolic position, still without loops; `compiler.loops.loop_nest` makes the loops.
+
+The result is described over the dims of one shape: *row* dims (kept) and *column* dims (reduced). A reduction is pulled
+like anything else: it becomes an accumulator that a pass over the columns fills; passes are numbered by what they need.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.compiler.fusion.classify import row_major, treatment
+from weft.compiler.fusion.fuse import Graph
+from weft.compiler.fusion.groups import Group
+from weft.compiler.fusion.reduction_domain import reduced_dims
+from weft.ir.build import HALVES, Builder, type_name
+from weft.ir.jaxpr import Atom, Eqn, Literal, Var
+from weft.ir.loops import FLOATS, Expr, Op, Ref
+from weft.util.record import field, record
+
+_BOOLEAN = {"add": "or", "max": "or", "mul": "and", "min": "and"}
+
+
+@record(frozen=False)
+class Reduction:
+    """An accumulator: filled by pass `level` over the columns.
+
+    That of positions `at` where the extreme value `extreme` stands may be filled along with it, instead of in a pass of its own.
+    """
+    name: str
+    op: str
+    init: Expr
+    value: Expr
+    level: int
+    columns: tuple[int, ...]
+    extreme: str | None = None
+    at: Expr | None = None
+
+
+@record(frozen=False)
+class Output:
+    """A value to store: in pass `level` if it varies over columns, else once per row (level -1).
+
+    With `combine`, each row's values are combined into those of its part, which begin as `init`. `after` are values of the
+    elements that follow, stored along with it."""
+    var: Var
+    index: Expr
+    value: Expr
+    level: int
+    combine: str | None = None
+    init: Expr | None = None
+    after: tuple[Expr, ...] = ()
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        """Where it is stored, and what."""
+        return (self.index, self.value, *self.after)
+
+
+@record
+class Rest:
+    """What is left of dims after whole turns: `outputs` that are stored in rows where `when` holds; `once`, where the vector dim ends."""
+    outputs: list[Output]
+    when: Expr | None
+    once: bool
+
+
+@record(frozen=False)
+class Lowered:
+    """The scalar program of a kernel. `vars[d]` is the index expression of dim d of `shape`, `part` that of the share of the
+    rows in which a task is, one of `parts` (0: tasks share the work as they like)."""
+    builder: Builder
+    shape: tuple[int, ...]
+    columns: tuple[int, ...]
+    vars: list[Expr]
+    reductions: list[Reduction]
+    outputs: list[Output]
+    leaves: list[Var]
+    names: dict[Var, str] = field(default_factory=dict)
+    parts: int = 0
+    part: Expr | None = None
+    rest: list[Rest] = field(default_factory=list)
+
+
+class Lowering:
+    """Pulls the values of one group."""
+
+    def __init__(self, graph: Graph, group: Group):
+        self.graph, self.group = graph, group
+        self.b = Builder()
+        self.memo: dict = {}
+        self.multi: dict = {}
+        self.names: dict[Var, str] = {}
+        self.reductions: list[Reduction] = []
+        self.levels: dict[int, int] = {}
+        self.flat = False
+        self.own = set(group.roots)
+
+    def run(self) -> Lowered:
+        shape, context = self.group.shape, self.group.context
+        columns = () if context is None else context[1]
+        self.flat = context is None and len(shape) > 1 and self._is_plain()
+        if self.flat:
+            n = 1
+            for s in shape:
+                n *= s
+            shape = (n,)
+        b = self.b
+        self.vars = [b.const(0, "i64") if n == 1 else b.index(f"i{d}", n, d) for d, n in enumerate(shape)]
+        part = b.index("part", self.group.parts) if self.group.parts > 1 else b.const(0, "i64")
+        outputs = []
+        strides = row_major(shape)
+        for root in self.group.roots:
+            if root in self.graph.swept:
+                outputs.append(self._swept(root, part, columns, strides))
+                continue
+            tags = self.graph.tags.get(root)
+            full = context is None or (root not in self.graph.context) or tags == "full"
+            index = tuple(self.vars) if full else tuple(b.const(0, "i64") if t is None else self.vars[t] for t in tags)
+            value = self.value(root, index, None, True)
+            at = self._flat_index(index, strides if full else row_major(root.aval.shape))
+            stored = b.stored(value, type_name(root.aval.dtype))
+            outputs.append(Output(root, at, stored, self.level(value) if full and columns else -1))
+        return Lowered(b, shape, columns, self.vars, self.reductions, outputs, list(self.names), self.names,
+                       self.group.parts, part)
+
+    def _swept(self, root: Var, part: Expr, columns: tuple[int, ...], strides: tuple[int, ...]) -> Output:
+        """A sum over rows: what a row adds to the results of its part."""
+        b, sweep, spec = self.b, self.graph.swept[root], self.graph.producer[root].primitive.rules["lower"]
+        value = self.value(sweep.source, tuple(self.vars), None)
+        at = b.iadd(b.imul(part, sweep.columns),
+                    self._flat_index(tuple(self.vars[d] for d in columns), tuple(strides[d] for d in columns)))
+        init = b.const(spec.identity(root.aval.dtype), type_name(root.aval.dtype))
+        return Output(root, at, value, self.level(value), spec.combine, init)
+
+    def _is_plain(self) -> bool:
+        """Whether everything happens at one position: then the dims are one."""
+        graph, shape, depth = self.graph, self.group.shape, self.group.depth
+        seen = set(self.group.roots)
+        stack = list(self.group.roots)
+        while stack:
+            eqn = graph.producer[stack.pop()]
+            if eqn.primitive.kind != "elementwise":
+                return False
+            for atom in eqn.invars:
+                if atom.aval.shape not in (shape, ()):
+                    return False
+                if type(atom) is Literal or atom in seen:
+                    continue
+                seen.add(atom)
+                if not graph.loads(atom, depth):
+                    if not atom.aval.ndim:
+                        return False
+                    stack.append(atom)
+        return True
+
+    # ---- pulling
+
+    def value(self, atom: Atom, index: tuple, guard: Expr | None, own: bool = False) -> Expr:
+        """The element of `atom` at `index`; anything where `guard` is false."""
+        b = self.b
+        if type(atom) is Literal:
+            return b.const(np.asarray(atom.val, atom.aval.dtype).item(), type_name(atom.aval.dtype))
+        index = tuple(b.const(i, "i64") if type(i) is int else i for i in index)
+        key = (atom, *map(id, index), id(guard))
+        made = self.memo.get(key)
+        if made is None:
+            made = self.memo[key] = self._value(atom, index, guard, own)
+        return made
+
+    def _value(self, atom: Var, index: tuple, guard: Expr | None, own: bool) -> Expr:
+        graph, b = self.graph, self.b
+        if not own and graph.loads(atom, self.group.depth):
+            name = self.names.get(atom)
+            if name is None:
+                name = self.names[atom] = f"x{len(self.names)}"
+            flat = index[0] if self.flat and index else self._flat_index(index, row_major(atom.aval.shape))
+            return b.load(name, flat, type_name(atom.aval.dtype), guard)
+        eqn = graph.producer[atom]
+        if treatment(eqn) == "reduce":
+            return self._reduce(eqn, index)
+        places = 1 if eqn.primitive.kind == "index" else None
+        readers = [self._reader(a, guard, i == places) for i, a in enumerate(eqn.invars)]
+        if len(eqn.outvars) > 1:
+            key = (eqn, *map(id, index), id(guard))
+            outs = self.multi.get(key)
+            if outs is None:
+                outs = self.multi[key] = list(self._apply(eqn, index, readers))
+            out = outs[eqn.outvars.index(atom)]
+        else:
+            out = self._apply(eqn, index, readers)
+            if isinstance(out, list | tuple):
+                out = out[0]
+        return out
+
+    def _apply(self, eqn: Eqn, index: tuple, readers: list):
+        b = self.b
+        if "new_dtype" in eqn.params and eqn.primitive.name == "bitcast_convert_type":
+            source = type_name(eqn.invars[0].aval.dtype)
+            readers = [lambda idx, guard=None, read=readers[0]: b.stored(read(idx, guard), source)]
+        return eqn.primitive.rules["lower"](b, index, *readers, in_avals=[a.aval for a in eqn.invars],
+                                            out_avals=[v.aval for v in eqn.outvars], **eqn.params)
+
+    def _reader(self, atom: Atom, outer: Expr | None, anywhere: bool = False):
+        """What a rule reads an operand by; `anywhere`: without the outer guard, where there is an element all the same.
+
+        An index that does not depend on the guard is one for many elements.
+        """
+        def read(index, guard=None):
+            if anywhere and guard is None and self._is_inside(tuple(index), atom.aval.shape):
+                return self.value(atom, tuple(index), None)
+            both = guard if outer is None else outer if guard is None else self.b.logical_and(outer, guard)
+            return self.value(atom, tuple(index), both)
+        return read
+
+    def _is_inside(self, index: tuple, shape: tuple[int, ...]) -> bool:
+        ranges = [(i, i) if type(i) is int else self.b.range(i) for i in index]
+        return all(0 <= low and high < n for (low, high), n in zip(ranges, shape))
+
+    def _flat_index(self, index: tuple, strides: tuple[int, ...]) -> Expr:
+        b = self.b
+        flat = b.const(0, "i64")
+        for i, stride in zip(index, strides):
+            flat = b.iadd(flat, b.imul(i, stride))
+        return flat
+
+    # ---- reductions
+
+    def _reduce(self, eqn: Eqn, index: tuple) -> Expr:
+        b = self.b
+        (atom,), spec = eqn.invars, eqn.primitive.rules["lower"]
+        axes = reduced_dims(eqn)
+        kept = iter(index)
+        where = tuple(self.vars[d] if d in axes else next(kept) for d in range(atom.aval.ndim))
+        type_ = type_name(atom.aval.dtype)
+        wide = "f32" if type_ in HALVES else type_
+        if spec.combine in ("argmax", "argmin"):
+            return self._arg_reduce(eqn, atom, where, axes, wide)
+        if atom.aval.size == 0:
+            return b.const(spec.identity(atom.aval.dtype), wide)
+        op = _BOOLEAN.get(spec.combine, spec.combine) if type_ == "bool" else spec.combine
+        value = b.cast(self.value(atom, where, None), wide)
+        return self._accumulate(op, b.const(spec.identity(atom.aval.dtype), wide), value, axes)
+
+    def _arg_reduce(self, eqn: Eqn, atom: Atom, where: tuple, axes: tuple[int, ...], wide: str) -> Expr:
+        """First the extreme value (NaN wins), then the least position that holds it."""
+        b, least = self.b, eqn.primitive.rules["lower"].combine == "argmin"
+        value = b.cast(self.value(atom, where, None), wide)
+        if wide == "bool":
+            value, wide = b.cast(value, "i32"), "i32"
+        extreme = self._accumulate("min" if least else "max", b.const(_extreme(wide, least), wide), value, axes)
+        hit = b.op("eq", value, extreme)
+        if wide in FLOATS:
+            hit = b.logical_or(hit, b.op("ne", value, value))
+        type_ = type_name(eqn.outvars[0].aval.dtype)
+        limits = np.iinfo(eqn.outvars[0].aval.dtype)
+        at = b.const(0, "i64")
+        for d in axes:
+            at = b.iadd(b.imul(at, atom.aval.shape[d]), where[d])
+        far, at = b.const(int(limits.max), type_), b.cast(at, type_)
+        found = self._accumulate("min", far, b.select(hit, at, far), axes)
+        self.reductions[-1].extreme, self.reductions[-1].at = extreme.name, at
+        return found
+
+    def _accumulate(self, op: str, init: Expr, value: Expr, axes: tuple[int, ...]) -> Expr:
+        factors: list[tuple[str, tuple]] = []
+        if op == "add" and value.type in FLOATS:
+            rest, outside = self._factored(value, {id(self.vars[d]) for d in axes})
+            if self.level(rest) < self.level(value):
+                value, factors = rest, outside
+        name = f"a{len(self.reductions)}"
+        self.reductions.append(Reduction(name, op, init, value, self.level(value), axes))
+        total = self.b.ref(name, value.type)
+        for name, others in factors:
+            total = self.b.op(name, total, *others)
+        return total
+
+    def _factored(self, x: Expr, columns: set[int]) -> tuple[Expr, list]:
+        """`x` without factors that are the same in all columns, and those: a sum can be multiplied by them afterwards,
+        and needs not wait for the sums they are made of. Only one factor of a product gives its own up, so that a square
+        of something scaled stays scaled."""
+        if type(x) is not Op:
+            return x, []
+        if x.op == "neg":
+            rest, factors = self._factored(x.args[0], columns)
+            return rest, [*factors, ("neg", ())]
+        if x.op not in ("mul", "div"):
+            return x, []
+        one, other = x.args
+        if x.op == "mul" and not self._varies(one, columns):
+            one, other = other, one
+        if not self._varies(other, columns):
+            rest, factors = self._factored(one, columns)
+            return rest, [*factors, (x.op, (other,))]
+        if x.op == "div" or self.level(one) == self.level(other):
+            return x, []
+        low, high = sorted((one, other), key=self.level)
+        rest, factors = self._factored(high, columns)
+        return (self.b.op("mul", low, rest), factors) if factors else (x, [])
+
+    def _varies(self, x: Expr, columns: set[int]) -> bool:
+        """Whether the value differs between columns."""
+        seen, stack = {id(x)}, [x]
+        while stack:
+            y = stack.pop()
+            if id(y) in columns:
+                return True
+            fresh = [k for k in children(y) if id(k) not in seen]
+            seen.update(map(id, fresh))
+            stack += fresh
+        return False
+
+    def level(self, expr: Expr) -> int:
+        """The first pass in which all accumulators that `expr` reads are complete."""
+        stack = [expr]
+        levels = self.levels
+        while stack:
+            x = stack[-1]
+            if id(x) in levels:
+                stack.pop()
+                continue
+            if isinstance(x, Ref):
+                levels[id(x)] = next(r.level for r in self.reductions if r.name == x.name) + 1
+                stack.pop()
+                continue
+            kids = children(x)
+            waiting = [k for k in kids if id(k) not in levels]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            levels[id(x)] = max((levels[id(k)] for k in kids), default=0)
+            stack.pop()
+        return levels[id(expr)]
+
+
+def children(x: Expr) -> tuple:
+    """The expressions an expression is made of."""
+    if type(x) is Op:
+        return x.args
+    if hasattr(x, "buf"):
+        return (x.index,) if x.guard is None else (x.index, x.guard)
+    return ()
+
+
+def reachable(roots: list[Expr]) -> list[Expr]:
+    """Expressions that the roots are made of, inner ones hidden behind nothing, outer ones first."""
+    seen: set[int] = set()
+    out: list[Expr] = []
+    stack = list(roots)
+    while stack:
+        x = stack.pop()
+        if id(x) not in seen:
+            seen.add(id(x))
+            out.append(x)
+            stack.extend(children(x))
+    return out
+
+
+def _extreme(type_: str, least: bool):
+    if type_ in FLOATS:
+        return float("inf") if least else float("-inf")
+    bits = int(type_[1:])
+    low, high = (0, (1 << bits) - 1) if type_[0] == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    return high if least else low

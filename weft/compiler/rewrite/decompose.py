@@ -1,0 +1,327 @@
+"""Composite operations rebuilt from others, and the shapes of work that kernels want.
+
+In, out: jaxprs. Composites (`ExpandSpec`) become the equations that define them; matmuls that no matmul kernel takes
+become products and sums; a reduction to few elements is split in two, so that its first part has rows to share out.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from weft.compiler.fusion.classify import row_major, treatment
+from weft.compiler.fusion.reduction_domain import reduced_dims, stays_in_strips
+from weft.compiler.rewrite.variance_rewrite import split_deviations
+from weft.core.primitive import Primitive, registry
+from weft.core.stage import stage
+from weft.ir.build import HALVES, type_name
+from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, subjaxprs
+from weft.ir.rewrite import cse, dce, inline_calls, substitute
+from weft.ops.families import ContractSpec
+
+SPLIT_SIZE = 1 << 16       # elements from which a reduction to few rows is split
+FEW_ROWS = 32              # rows that are enough for all threads
+FEW_TASKS = 48             # the same for strips of columns
+STRIP = 1024               # columns that one task reduces side by side
+PARTS = 128                # parts of a reduction to one element
+
+
+def expand(jaxpr: Jaxpr) -> Jaxpr:
+    """Rebuild composites, at every depth of control flow."""
+    jaxpr = inline_calls(jaxpr)
+    if any(eqn.primitive.name == "scan" for eqn in jaxpr.eqns):
+        from weft.compiler.rewrite.loop_hoisting import lift_products
+        jaxpr = lift_products(jaxpr)
+    return _drop_barriers(_fold_transposes(_fold_reshapes(_rebuild(split_deviations(jaxpr)))))
+
+
+def _drop_barriers(jaxpr: Jaxpr) -> Jaxpr:
+    """Barriers have done their work once nothing merges equal computations any more: their operands go through."""
+    if not any(eqn.primitive.kind == "barrier" for eqn in jaxpr.eqns):
+        return jaxpr
+    env: dict[Var, Atom] = {}
+    eqns = []
+    for eqn in jaxpr.eqns:
+        (eqn,) = substitute([eqn], env) if env else (eqn,)
+        if eqn.primitive.kind == "barrier":
+            env.update(zip(eqn.outvars, eqn.invars))
+        else:
+            eqns.append(eqn)
+    return jaxpr.replace(eqns=eqns, outvars=[a if type(a) is Literal else env.get(a, a) for a in jaxpr.outvars])
+
+
+#: A matmul that writes its result with permuted dims; made here only, from a dot_general and a transpose.
+transposed_dot_p = Primitive("transposed_dot", "contract", register=False)
+transposed_dot_p.rules["lower"] = ContractSpec()
+
+
+@transposed_dot_p.def_type
+def _transposed_dot_type(*avals, permutation, **params):
+    aval = registry["dot_general"].rules["type"](*avals, **params)
+    return aval.update(shape=tuple(aval.shape[d] for d in permutation))
+
+
+@transposed_dot_p.def_reference
+def _transposed_dot_reference(*args, permutation, **params):
+    return np.transpose(registry["dot_general"].rule("reference")(*args, **params), permutation)
+
+
+def _fold_reshapes(jaxpr: Jaxpr) -> Jaxpr:
+    """A reshape of what a reshape gives, in one: dims that a composite takes apart again were never put together."""
+    made: dict[Var, Atom] = {}
+    eqns = []
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "reshape" and len(eqn.invars) == 1:
+            (x,) = eqn.invars
+            source = x if type(x) is Literal else made.get(x, x)
+            eqn = eqn if source is x else eqn.replace(invars=[source])
+            made[eqn.outvars[0]] = source
+        eqns.append(eqn)
+    return dce(jaxpr.replace(eqns=eqns)) if any(a is not b for a, b in zip(eqns, jaxpr.eqns)) else jaxpr
+
+
+def _fold_transposes(jaxpr: Jaxpr) -> Jaxpr:
+    """A transpose that is all that reads a matmul's result becomes the order in which the matmul writes, unless elements would lie
+    apart that way."""
+    uses: dict[Var, int] = {}
+    for atom in (*(a for e in jaxpr.eqns for a in e.invars), *jaxpr.outvars):
+        if type(atom) is not Literal:
+            uses[atom] = uses.get(atom, 0) + 1
+    dots: dict[Var, int] = {}
+    eqns: list[Eqn | None] = []
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "dot_general" and uses.get(eqn.outvars[0]) == 1:
+            dots[eqn.outvars[0]] = len(eqns)
+        elif eqn.primitive.name == "transpose" and type(eqn.invars[0]) is not Literal and eqn.invars[0] in dots:
+            at = dots[eqn.invars[0]]
+            dot = eqns[at]
+            params = {**dot.params, "permutation": tuple(eqn.params["permutation"])}
+            made = Eqn(transposed_dot_p, dot.invars, eqn.outvars, params, dot.source)
+            if _side_by_side(made):
+                eqns[at], eqn = None, made
+        eqns.append(eqn)
+    kept = [e for e in eqns if e is not None]
+    return jaxpr if len(kept) == len(jaxpr.eqns) else jaxpr.replace(eqns=kept)
+
+
+def _side_by_side(dot: Eqn) -> bool:
+    """Whether a matmul writes rows or columns whose elements are neighbours, or so little that it does not matter."""
+    from weft.compiler.kernels.library_calls import PARALLEL_BYTES, Contraction
+    return dot.outvars[0].aval.nbytes <= PARALLEL_BYTES or 1 in Contraction(dot, *(row_major(a.aval.shape) for a in dot.invars)).c_strides
+
+
+def _rebuild(jaxpr: Jaxpr) -> Jaxpr:
+    env: dict[Var, Atom] = {}
+    eqns: list[Eqn] = []
+    constvars, consts = list(jaxpr.constvars), list(jaxpr.consts)
+    changed = False
+    returning = _returning(jaxpr)
+    for eqn in jaxpr.eqns:
+        ins = [a if type(a) is Literal else env.get(a, a) for a in eqn.invars]
+        rebuilt = None if eqn in returning else _rebuilt(eqn)
+        if rebuilt is None:
+            inner = _inside(eqn)
+            if inner is not eqn.params or env:
+                eqn = eqn.replace(invars=ins, params=inner)
+                changed = True
+            eqns.append(eqn)
+            continue
+        changed = True
+        staged = stage(rebuilt, [a.aval for a in eqn.invars])
+        staged = expand(dce(staged))
+        local: dict[Var, Atom] = dict(zip(staged.invars, ins))
+        for var, value in zip(staged.constvars, staged.consts):
+            constvars.append(var)
+            consts.append(value)
+        for inner_eqn in staged.eqns:
+            read = [a if type(a) is Literal else local.get(a, a) for a in inner_eqn.invars]
+            eqns.append(inner_eqn.replace(invars=read))
+        for var, atom in zip(eqn.outvars, staged.outvars):
+            env[var] = atom if type(atom) is Literal else local.get(atom, atom)
+    if not changed:
+        return jaxpr
+    outvars = [a if type(a) is Literal else env.get(a, a) for a in jaxpr.outvars]
+    return dce(cse(Jaxpr(constvars, consts, jaxpr.invars, outvars, eqns, name=jaxpr.name)))
+
+
+def _returning(jaxpr: Jaxpr) -> set[Eqn]:
+    """Reductions over outer dims that are read along with what they reduce, strip by strip, and those of what is made there:
+    their kernel is not cut in two."""
+    origins: dict[Var, set[Eqn]] = {}
+    again: dict[Var, set[tuple[int, ...]]] = {}        # what is made where rows are gone over once more -> dims that were reduced
+    found: set[Eqn] = set()
+    for eqn in jaxpr.eqns:
+        how, read = treatment(eqn), [a for a in eqn.invars if type(a) is not Literal]
+        if how == "reduce" and stays_in_strips(eqn.invars[0].aval.shape, reduced_dims(eqn)):
+            origins[eqn.outvars[0]] = {eqn}
+            if any(reduced_dims(eqn) in again.get(a, ()) for a in read):
+                found.add(eqn)
+        elif how == "pull":
+            mine = set().union(*[origins.get(a, ()) for a in read])
+            shape = eqn.outvars[0].aval.shape
+            back = {e for e in mine if e.invars[0].aval.shape == shape}
+            found |= back
+            if mine - back:
+                origins[eqn.outvars[0]] = mine - back
+            again[eqn.outvars[0]] = {reduced_dims(e) for e in back}.union(
+                *[again.get(a, ()) for a in read if a.aval.shape == shape])
+    return found
+
+
+def _inside(eqn: Eqn) -> dict:
+    """Parameters with the jaxprs among them expanded."""
+    if treatment(eqn) != "region" or not any(True for _ in subjaxprs(eqn.params)):
+        return eqn.params
+    params = {}
+    for key, value in eqn.params.items():
+        if isinstance(value, Jaxpr):
+            value = value.memo("expanded", lambda value=value: expand(value))
+        elif isinstance(value, tuple) and any(isinstance(v, Jaxpr) for v in value):
+            value = tuple(v.memo("expanded", lambda v=v: expand(v)) if isinstance(v, Jaxpr) else v for v in value)
+        params[key] = value
+    return params
+
+
+def _rebuilt(eqn: Eqn):
+    """A function of values that gives the equation's results, or None if it stays."""
+    how = treatment(eqn)
+    if how == "expand":
+        fn, params = eqn.primitive.rules["lower"].fn, eqn.params
+        many = eqn.primitive.multiple_results
+        return lambda *args: list(fn(*args, **params)) if many else [fn(*args, **params)]
+    if how == "contract" and eqn.primitive is not transposed_dot_p:
+        return _rebuilt_dot(eqn)
+    if how == "reduce":
+        return _split_reduction(eqn)
+    return None
+
+
+def _rebuilt_dot(eqn: Eqn):
+    lhs, rhs = (a.aval for a in eqn.invars)
+    out = eqn.outvars[0].aval
+    in_type, other, out_type = type_name(lhs.dtype), type_name(rhs.dtype), type_name(out.dtype)
+    (a_contract, b_contract), (a_batch, b_batch) = eqn.params["dimension_numbers"]
+    inner = math.prod(lhs.shape[d] for d in a_contract)
+    odd = in_type != other or "bool" in (in_type, out_type) or ("c" in in_type and in_type != out_type) or (
+        in_type in HALVES and out_type not in (in_type, "f32"))
+    if not odd and inner and out.size > math.prod(lhs.shape[d] for d in a_batch):
+        return None       # (one row by one column, however often, is a sum of products: a reduction reads its operands in place)
+
+    def product(a, b):
+        wide = _sum_dtype(out.dtype)
+        a, b = _convert(a, wide), _convert(b, wide)
+        a_free = [d for d in range(lhs.ndim) if d not in a_contract and d not in a_batch]
+        b_free = [d for d in range(rhs.ndim) if d not in b_contract and d not in b_batch]
+        sizes = ([lhs.shape[d] for d in a_batch] + [lhs.shape[d] for d in a_free] + [rhs.shape[d] for d in b_free]
+                 + [lhs.shape[d] for d in a_contract])
+        place_a = {d: i for i, d in enumerate([*a_batch, *a_free])}
+        place_b = {d: i for i, d in enumerate(b_batch)}
+        place_b.update({d: len(a_batch) + len(a_free) + i for i, d in enumerate(b_free)})
+        for i, (x, y) in enumerate(zip(a_contract, b_contract)):
+            place_a[x] = place_b[y] = out.ndim + i
+        spread = lambda x, place, n: _broadcast(x, tuple(sizes), [place[d] for d in range(n)])
+        terms = registry["mul"].bind(spread(a, place_a, lhs.ndim), spread(b, place_b, rhs.ndim))
+        axes = tuple(range(out.ndim, len(sizes)))
+        return [_convert(registry["reduce_sum"].bind(terms, axes=axes) if axes else terms, out.dtype)]
+
+    return product
+
+
+def _sum_dtype(out):
+    if out == np.bool_:
+        return np.dtype(np.int32)
+    return np.dtype(np.float32) if type_name(out) in HALVES else out
+
+
+def _convert(x, dtype):
+    from weft.core.trace import typeof
+    if typeof(x).dtype == dtype:
+        return x
+    return registry["convert_element_type"].bind(x, new_dtype=dtype, weak_type=False, sharding=None)
+
+
+def _broadcast(x, shape: tuple[int, ...], dims: list[int]):
+    """`x` spread over `shape`, its dim d at position dims[d] (in any order)."""
+    order = sorted(range(len(dims)), key=lambda d: dims[d])
+    if order != list(range(len(dims))):
+        x = registry["transpose"].bind(x, permutation=tuple(order))
+    return registry["broadcast_in_dim"].bind(x, shape=shape, broadcast_dimensions=tuple(sorted(dims)))
+
+
+def _split_reduction(eqn: Eqn):
+    """A large reduction with few independent results in two steps, or None."""
+    (atom,) = eqn.invars
+    shape, axes, dtype = atom.aval.shape, tuple(sorted(eqn.params["axes"])), atom.aval.dtype
+    if atom.aval.size < SPLIT_SIZE or not axes or list(eqn.params) != ["axes"]:
+        return None
+    bind = eqn.primitive.bind
+    runs = _runs(shape, axes)
+    if len(runs) > 1 and type_name(dtype) not in HALVES:
+        rest = tuple(a for a in axes if a not in runs[-1])
+        return lambda x: [bind(bind(x, axes=runs[-1]), axes=rest)]
+    after = math.prod(shape[axes[-1] + 1:])
+    before = math.prod(shape[:axes[0]])
+    want = FEW_TASKS // (before * -(-after // STRIP)) if after > 1 else PARTS // before if before < FEW_ROWS else 1
+    kept, split = _outer_part(shape, axes, want)
+    if not kept and split == 1:
+        return None
+
+    def two_steps(x):
+        wide = _convert(x, np.dtype(np.float32)) if type_name(dtype) in HALVES else x
+        outer, inner = kept, tuple(a for a in axes if a not in kept)
+        rest: list = []            # what equal parts leave over, not yet reduced along d
+        if split > 1:
+            d = inner[0]
+            part = shape[d] // split
+            if shape[d] % split:
+                from weft.ops.slicing import slice_in_dim
+                left = slice_in_dim(wide, split * part, shape[d], axis=d)
+                rest = [bind(left, axes=inner[1:]) if inner[1:] else left]
+                wide = slice_in_dim(wide, 0, split * part, axis=d)
+            folded = (*shape[:d], split, part, *shape[d + 1:])
+            wide = registry["reshape"].bind(wide, new_sizes=folded)
+            outer, inner = (*kept, d), tuple(a + 1 for a in inner)
+        if inner:
+            wide = bind(wide, axes=inner)
+        if rest:
+            from weft.ops.slicing import concatenate
+            wide = concatenate([wide, *rest], d)
+        return [_convert(bind(wide, axes=outer), dtype)]
+
+    return two_steps
+
+
+def _runs(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Reduced dims in groups that lie together in memory."""
+    runs: list[list[int]] = []
+    for a in axes:
+        if runs and all(shape[d] == 1 for d in range(runs[-1][-1] + 1, a)):
+            runs[-1].append(a)
+        else:
+            runs.append([a])
+    return [tuple(r) for r in runs]
+
+
+def _outer_part(shape: tuple[int, ...], axes: tuple[int, ...], want: int) -> tuple[tuple[int, ...], int]:
+    """Leading reduced dims that the first step keeps, and how many parts it makes of the next one."""
+    have, kept = 1, []
+    for a in axes:
+        if have * 4 > want:
+            return tuple(kept), 1
+        if have * shape[a] <= 4 * want and len(kept) + 1 < len(axes):
+            have *= shape[a]
+            kept.append(a)
+        else:
+            return tuple(kept), _parts(shape[a], want // have)
+    return tuple(kept), 1
+
+
+def _parts(n: int, want: int) -> int:
+    """How many parts of n are to be made: the divisor of n that is nearest above `want`, within four times, or below it; else `want`,
+    and less than that many elements are left over. 1 if n is too short."""
+    most = min(want, n // 8)
+    for candidate in (*range(want, min(4 * want, n // 8) + 1), *range(most, max(most // 4, 3), -1)):
+        if n % candidate == 0:
+            return candidate
+    return most if most > 3 else 1

@@ -1,0 +1,507 @@
+"""Program to smaller program: calls inlined, dead and repeated work gone, cheap algebra done, invariants out of loops.
+
+In, out: jaxprs that compute the same values (rounding included: only exact identities are used).
+Every pass is linear in the program.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from weft.compiler.fusion.classify import treatment
+from weft.compiler.rewrite.batch_sums import merge_batch_sums
+from weft.core.primitive import registry
+from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
+from weft.ir.rewrite import cse, dce, inline_calls
+from weft.ir.types import ShapedArray
+
+_FOLD_KINDS = frozenset({"elementwise"})
+FEWEST_IN_PART = 512       # neighbours in each part of a sum that a matmul takes where they lie: a block of its own
+MOST_JOINED = 16           # values that are looked at before a sum of them is taken for a join
+
+
+def simplify(jaxpr: Jaxpr) -> Jaxpr:
+    """The simplified program.
+
+    >>> from weft.core.stage import stage
+    >>> from weft.ops.elementwise import add, mul, neg
+    >>> jaxpr = stage(lambda x: [neg(neg(mul(x, 1.0))), add(x, x)][:1], [ShapedArray((3,), np.dtype("float32"))])
+    >>> len(simplify(jaxpr).eqns)
+    0
+    """
+    jaxpr = dce(inline_calls(jaxpr))
+    jaxpr = _Algebra(jaxpr).run()
+    return merge_batch_sums(dce(cse(jaxpr)))
+
+
+class _Algebra:
+    """One walk over the equations, each rewritten by what made its operands."""
+
+    def __init__(self, jaxpr: Jaxpr):
+        self.jaxpr = jaxpr
+        self.env: dict[Var, Atom] = {}
+        self.maker: dict[Var, Eqn] = {}
+        self.views: dict[Var, _Order] = {}       # of what reshapes and transposes made
+        self.eqns: list[Eqn] = []
+        self.uses: dict[Var, int] = {}
+        for atom in (a for e in jaxpr.eqns for a in e.invars):
+            if type(atom) is not Literal:
+                self.uses[atom] = self.uses.get(atom, 0) + 1
+        for atom in jaxpr.outvars:
+            if type(atom) is not Literal:
+                self.uses[atom] = self.uses.get(atom, 0) + 1
+
+    def run(self) -> Jaxpr:
+        jaxpr = self.jaxpr
+        for eqn in jaxpr.eqns:
+            self._visit(eqn)
+        outvars = [self.read(a) for a in jaxpr.outvars]
+        return Jaxpr(jaxpr.constvars, jaxpr.consts, jaxpr.invars, outvars, self.eqns, jaxpr.effects, jaxpr.name)
+
+    def read(self, atom: Atom) -> Atom:
+        return atom if type(atom) is Literal else self.env.get(atom, atom)
+
+    def _visit(self, eqn: Eqn) -> None:
+        if self.env and not self.env.keys().isdisjoint(eqn.invars):
+            eqn = eqn.replace(invars=[self.read(a) for a in eqn.invars])
+        if eqn.primitive.kind == "region":
+            eqn = self._region(eqn)
+        elif len(eqn.outvars) == 1 and not eqn.effects:
+            found = self._fold(eqn) or self._undone(eqn)
+            if found is None:
+                rule = _RULES.get(eqn.primitive.name)
+                found = rule(self, eqn) if rule is not None else None
+            if isinstance(found, Eqn):
+                eqn = found
+            elif found is not None:
+                self.env[eqn.outvars[0]] = found
+                return
+        self.emit(eqn)
+
+    def emit(self, eqn: Eqn) -> None:
+        self.eqns.append(eqn)
+        for var in eqn.outvars:
+            self.maker[var] = eqn
+
+    def _fold(self, eqn: Eqn) -> Literal | None:
+        """An elementwise operation on literals, computed by its reference."""
+        if eqn.primitive.kind not in _FOLD_KINDS or not eqn.invars or not all(type(a) is Literal for a in eqn.invars):
+            return None
+        aval = eqn.outvars[0].aval
+        if aval.ndim or not eqn.primitive.has("reference"):
+            return None
+        with np.errstate(all="ignore"):
+            values = [np.asarray(a.val, a.aval.dtype) for a in eqn.invars]
+            value = eqn.primitive.rule("reference")(*values, **eqn.params)
+        return Literal(np.asarray(value, aval.dtype)[()], aval)
+
+    def _undone(self, eqn: Eqn) -> Atom | Eqn | None:
+        """What a reshape or a transpose gives, if all that came before it have undone one another: its elements are in the order in
+        which they were made. So is what was taken from one device to another and back."""
+        if eqn.primitive.name not in ("reshape", "transpose", "squeeze") or len(eqn.invars) != 1 or type(eqn.invars[0]) is Literal:
+            return None
+        x, out = eqn.invars[0], eqn.outvars[0]
+        if not x.aval.size:
+            return None
+        before = after = self.views.get(x) or _Order(x, ((x.aval.size, 1),), False)
+        if eqn.primitive.name == "transpose":
+            dims = _cut(before.runs, x.aval.shape)
+            if dims is None:
+                return None
+            after = _Order(before.source, _joined_runs([run for d in eqn.params["permutation"] for run in dims[d]]), True)
+        self.views[out] = after
+        if not after.moved or len(after.runs) > 1 or out.aval.sharding is not None:
+            return None
+        source = after.source
+        self.views[out] = _Order(source, after.runs, False)
+        if source.aval.shape == out.aval.shape:
+            return source
+        return eqn.replace(primitive=registry["reshape"], invars=[source], params={"new_sizes": out.aval.shape})
+
+    def _region(self, eqn: Eqn) -> Eqn:
+        params = {}
+        changed = False
+        for key, value in eqn.params.items():
+            if isinstance(value, Jaxpr):
+                fresh = _simplified(value)
+            elif isinstance(value, tuple) and any(isinstance(v, Jaxpr) for v in value):
+                fresh = tuple(_simplified(v) if isinstance(v, Jaxpr) else v for v in value)
+            else:
+                fresh = value
+            changed |= fresh is not value
+            params[key] = fresh
+        eqn = eqn.replace(params=params) if changed else eqn
+        if eqn.primitive.name == "scan":
+            return self._hoist(eqn, "jaxpr", eqn.params["num_consts"], "num_consts", 0)
+        if eqn.primitive.name == "while":
+            params = eqn.params
+            return self._hoist(eqn, "body_jaxpr", params["body_nconsts"], "body_nconsts", params["cond_nconsts"])
+        return eqn
+
+    def _hoist(self, eqn: Eqn, key: str, count: int, counter: str, start: int) -> Eqn:
+        """Equations of a loop body that depend on loop constants alone run once, before the loop."""
+        body = eqn.params[key]
+        if count == 0 or eqn.params.get("length", 2) <= 1:
+            return eqn
+        outside: dict[Var, Atom] = dict(zip(body.invars[:count], eqn.invars[start:start + count]))
+        hoisted: list[Eqn] = []
+        kept: list[Eqn] = []
+        for inner in body.eqns:
+            movable = not inner.effects and inner.invars and not any(True for _ in subjaxprs(inner.params)) and all(
+                type(a) is Literal or a in outside for a in inner.invars) and any(
+                type(a) is not Literal for a in inner.invars)
+            if movable and sum(v.aval.size for v in inner.outvars) <= 4 * sum(a.aval.size for a in inner.invars):
+                outs = [DropVar(v.aval) if type(v) is DropVar else Var(v.aval) for v in inner.outvars]
+                hoisted.append(inner.replace(invars=[a if type(a) is Literal else outside[a] for a in inner.invars],
+                                             outvars=outs))
+                outside.update(zip(inner.outvars, outs))
+            else:
+                kept.append(inner)
+        if not hoisted:
+            return eqn
+        used = {a for e in kept for a in e.invars if type(a) is not Literal}
+        used.update(a for a in body.outvars if type(a) is not Literal)
+        known = set(body.invars[:count])
+        fresh = [v for v in outside if v in used and v not in known]
+        self.eqns.extend(hoisted)
+        for e in hoisted:
+            for var in e.outvars:
+                self.maker[var] = e
+        invars = [*body.invars[:count], *fresh, *body.invars[count:]]
+        inner = Jaxpr(body.constvars, body.consts, invars, body.outvars, kept, body.effects, body.name)
+        params = {**eqn.params, key: inner, counter: count + len(fresh)}
+        if isinstance(params.get("linear"), tuple):
+            params["linear"] = params["linear"][:count] + (False,) * len(fresh) + params["linear"][count:]
+        at = start + count
+        return eqn.replace(params=params, invars=[*eqn.invars[:at], *(outside[v] for v in fresh), *eqn.invars[at:]])
+
+
+class _Order(NamedTuple):
+    """In which order a value has the elements of another: runs of (extent, distance), outermost first. `moved`: since that was last
+    the order of the other one."""
+    source: Var
+    runs: tuple[tuple[int, int], ...]
+    moved: bool
+
+
+def _cut(runs: tuple[tuple[int, int], ...], shape: tuple[int, ...]) -> list[list[tuple[int, int]]] | None:
+    """The runs of each dim of a shape; None where a dim has a part of a run that does not divide it."""
+    left, dims = list(reversed(runs)), []
+    for n in shape:
+        mine, rest = [], n
+        while rest > 1:
+            extent, step = left.pop()
+            part = math.gcd(extent, rest)
+            if part == 1 or part not in (extent, rest):
+                return None
+            if part < extent:
+                left.append((extent // part, step))
+                step *= extent // part
+            mine.append((part, step))
+            rest //= part
+        dims.append(mine)
+    return dims
+
+
+def _joined_runs(runs: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Runs that continue one another are one."""
+    out: list[tuple[int, int]] = []
+    for extent, step in runs:
+        if out and out[-1][1] == extent * step:
+            out[-1] = (out[-1][0] * extent, step)
+        else:
+            out.append((extent, step))
+    return tuple(out)
+
+
+def _simplified(jaxpr: Jaxpr) -> Jaxpr:
+    return jaxpr.memo("simplified", lambda: simplify(jaxpr))
+
+
+def _is(atom: Atom, value) -> bool:
+    return type(atom) is Literal and not isinstance(atom.val, complex) and atom.val == value
+
+
+def _same_type(atom: Atom, aval: ShapedArray) -> bool:
+    return atom.aval.shape == aval.shape and atom.aval.dtype == aval.dtype
+
+
+def _unit(value, right_only: bool = False):
+    """x op value is x."""
+    def rule(walk: _Algebra, eqn: Eqn):
+        x, y = eqn.invars
+        aval = eqn.outvars[0].aval
+        if _is(y, value) and _same_type(x, aval):
+            return x
+        if not right_only and _is(x, value) and _same_type(y, aval):
+            return y
+        return None
+    return rule
+
+
+def _add(walk: _Algebra, eqn: Eqn):
+    return _add_zero(eqn) or _joined(walk, eqn)
+
+
+def _joined(walk: _Algebra, eqn: Eqn):
+    """A sum of values that are padded with zeros, each where the others are not, as the gradient of a split is: they are joined.
+
+    One zero is added to what is joined, since -0.0 + 0.0 is 0.0.
+    """
+    aval, leaves, stack = eqn.outvars[0].aval, [], list(eqn.invars)
+    if aval.sharding is not None or aval.dtype.kind == "c":
+        return None
+    while stack:
+        atom = stack.pop()
+        made = walk.maker.get(atom) if type(atom) is not Literal and walk.uses.get(atom) == 1 else None
+        if made is None or len(leaves) == MOST_JOINED:
+            return None
+        if made.primitive.name in ("add", "add_any"):
+            stack += made.invars
+        elif made.primitive.name == "pad" and type(made.invars[1]) is Literal:
+            leaves.append(made)
+        else:
+            return None
+    padded = {d for made in leaves for d, config in enumerate(made.params["padding_config"]) if config != (0, 0, 0)}
+    values = {(made.invars[1].val, bool(np.signbit(made.invars[1].val))) for made in leaves}
+    if len(padded) != 1 or len(values) != 1 or any(made.invars[1].val != 0 for made in leaves):
+        return None
+    (dim,) = padded
+    parts, at = sorted([(*made.params["padding_config"][dim], made.invars[0]) for made in leaves], key=lambda part: part[:3]), 0
+    for low, high, inner, x in parts:
+        if low != at or inner or high < 0:
+            return None
+        at += x.aval.shape[dim]
+    if at != aval.shape[dim]:
+        return None
+    whole = eqn.replace(primitive=registry["concatenate"], invars=[x for *_, x in parts], outvars=[Var(aval)], params={"dimension": dim})
+    walk.emit(whole)
+    return eqn.replace(invars=[whole.outvars[0], leaves[0].invars[1]])
+
+
+def _add_zero(eqn: Eqn):
+    # x + 0.0 is x but for x = -0.0, so only integers; x + (-0.0) is exact
+    x, y = eqn.invars
+    aval = eqn.outvars[0].aval
+    for a, b in ((x, y), (y, x)):
+        if type(b) is Literal and _same_type(a, aval) and b.val == 0 and (
+                aval.dtype.kind in "iu" or (aval.dtype.kind == "f" and np.signbit(b.val))):
+            return a
+    return None
+
+
+def _sub(walk: _Algebra, eqn: Eqn):
+    x, y = eqn.invars
+    if type(y) is Literal and _same_type(x, eqn.outvars[0].aval) and y.val == 0 and (
+            x.aval.dtype.kind in "iu" or (x.aval.dtype.kind == "f" and not np.signbit(y.val))):
+        return x
+    return None
+
+
+def _twice(walk: _Algebra, eqn: Eqn):
+    """An operation that undoes itself."""
+    before = walk.maker.get(eqn.invars[0]) if type(eqn.invars[0]) is not Literal else None
+    return before.invars[0] if before is not None and before.primitive is eqn.primitive else None
+
+
+def _convert(walk: _Algebra, eqn: Eqn):
+    (x,), aval = eqn.invars, eqn.outvars[0].aval
+    if _same_type(x, aval):
+        return x
+    if type(x) is Literal:
+        return None
+    before = walk.maker.get(x)
+    if before is not None and before.primitive is eqn.primitive:
+        source = before.invars[0]
+        if _lossless(source.aval.dtype, x.aval.dtype):
+            return source if _same_type(source, aval) else eqn.replace(invars=[source])
+    return None
+
+
+def _lossless(small: np.dtype, big: np.dtype) -> bool:
+    if small.name == "bfloat16" or small.name == "float16":
+        return big.name in ("float32", "float64")
+    return small.kind in "fiub" and big.kind in "fiu" and small != big and np.can_cast(small, big, "safe")
+
+
+def _transpose(walk: _Algebra, eqn: Eqn):
+    (x,), order = eqn.invars, tuple(eqn.params["permutation"])
+    if order == tuple(range(len(order))):
+        return x
+    before = walk.maker.get(x) if type(x) is not Literal else None
+    if before is None:
+        return None
+    if treatment(before) == "contract" and walk.uses.get(x) == 1:
+        return _transposed_dot(eqn, before, order)
+    if before.primitive is eqn.primitive:
+        inner = before.params["permutation"]
+        joined = tuple(inner[d] for d in order)
+        if joined == tuple(range(len(order))):
+            return before.invars[0]
+        return eqn.replace(invars=before.invars, params={**eqn.params, "permutation": joined})
+    return None
+
+
+def _transposed_dot(eqn: Eqn, dot: Eqn, order: tuple[int, ...]) -> Eqn | None:
+    """A transpose that swaps the free dims of the two operands of a matmul swaps the operands instead."""
+    (contract, batch), (lhs, rhs) = dot.params["dimension_numbers"], dot.invars
+    n = len(batch[0])
+    rows = lhs.aval.ndim - n - len(contract[0])
+    rank = dot.outvars[0].aval.ndim
+    if order != (*range(n), *range(n + rows, rank), *range(n, n + rows)):
+        return None
+    numbers = ((contract[1], contract[0]), (batch[1], batch[0]))
+    return dot.replace(invars=(rhs, lhs), outvars=eqn.outvars, params={**dot.params, "dimension_numbers": numbers})
+
+
+def _dot(walk: _Algebra, eqn: Eqn):
+    """A matmul reads transposed operands where they lie, if that leaves its free dims in order."""
+    operands, (contract, batch) = list(eqn.invars), eqn.params["dimension_numbers"]
+    contract, batch = list(contract), list(batch)
+    for side, x in enumerate(eqn.invars):
+        made = walk.maker.get(x) if type(x) is not Literal else None
+        if made is None or made.primitive.name != "transpose":
+            continue
+        order = made.params["permutation"]
+        summed, along = ([order[d] for d in dims[side]] for dims in (contract, batch))
+        free = [d for d in order if d not in summed and d not in along]
+        if free == sorted(free):
+            operands[side], contract[side], batch[side] = made.invars[0], tuple(summed), tuple(along)
+    if operands == list(eqn.invars):
+        return _dot_by_parts(walk, eqn)
+    return eqn.replace(invars=operands, params={**eqn.params, "dimension_numbers": (tuple(contract), tuple(batch))})
+
+
+def _dot_by_parts(walk: _Algebra, eqn: Eqn):
+    """A matmul whose summed dims were put together of parts that lie apart, as shards do, sums over these where they lie."""
+    contract, batch = eqn.params["dimension_numbers"]
+    (a, b), out = eqn.invars, eqn.outvars[0]
+    if type(a) is Literal or type(b) is Literal or out.aval.sharding is not None or batch[0] or not a.aval.size * b.aval.size:
+        return None
+    seen = [walk.views.get(x) or _Order(x, ((x.aval.size, 1),), False) for x in (a, b)]
+    dims = [_cut(order.runs, x.aval.shape) for order, x in zip(seen, (a, b))]
+    if not all(dims) or not any(order.moved and len(parts[i]) > 1 for order, parts, mine in zip(seen, dims, contract) for i in mine):
+        return None
+    cut = [_alike(dims[0][i], dims[1][j]) for i, j in zip(*contract)]
+    if not all(cut) or max([extent for pair in cut for extent, _ in pair[0]], default=0) < FEWEST_IN_PART:
+        return None
+    operands, numbers, shape = [], [], []
+    for side, (order, parts, mine) in enumerate(zip(seen, dims, contract)):
+        free = [run for i, runs in enumerate(parts) if i not in mine for run in runs]
+        mine = [run for pair in cut for run in pair[side]]
+        runs = sorted([*mine, *free], key=lambda run: -run[1])
+        if free != [run for run in runs if run in free]:
+            return None
+        view = Var(order.source.aval.update(shape=tuple(extent for extent, _ in runs)))
+        walk.emit(Eqn(registry["reshape"], [order.source], [view], {"new_sizes": view.aval.shape}, eqn.source))
+        operands.append(view)
+        numbers.append(tuple(runs.index(run) for run in mine))
+        shape += [extent for extent, _ in free]
+    product = eqn.replace(invars=operands, params={**eqn.params, "dimension_numbers": (tuple(numbers), ((), ()))})
+    if tuple(shape) == out.aval.shape:
+        return product
+    made = Var(out.aval.update(shape=tuple(shape)))
+    walk.emit(product.replace(outvars=[made]))
+    return eqn.replace(primitive=registry["reshape"], invars=[made], params={"new_sizes": out.aval.shape})
+
+
+def _alike(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]] | None:
+    """Two ways to make a dim of runs, cut to the same extents; None if they have none in common."""
+    left, cut = (list(a), list(b)), ([], [])
+    while all(left):
+        extents = [runs[-1][0] for runs in left]
+        n = min(extents)
+        for runs, done in zip(left, cut):
+            extent, step = runs.pop()
+            if extent % n:
+                return None
+            done.insert(0, (n, step))
+            if extent > n:
+                runs.append((extent // n, step * n))
+    return cut
+
+
+def _reshape(walk: _Algebra, eqn: Eqn):
+    x = eqn.invars[0]
+    if len(eqn.invars) == 1 and x.aval.shape == eqn.outvars[0].aval.shape:
+        return x
+    before = walk.maker.get(x) if type(x) is not Literal else None
+    if before is not None and before.primitive is eqn.primitive and len(before.invars) == 1:
+        source = before.invars[0]
+        return source if source.aval.shape == eqn.outvars[0].aval.shape else eqn.replace(invars=[source])
+    return None
+
+
+def _sum_of_sums(walk: _Algebra, eqn: Eqn):
+    """A reduction of the same reduction over other dims is one reduction; of one element each it is what it reduces."""
+    x = eqn.invars[0]
+    if list(eqn.params) == ["axes"] and x.aval.size and all(x.aval.shape[d] == 1 for d in eqn.params["axes"]):
+        return eqn.replace(primitive=registry["reshape"], params={"new_sizes": eqn.outvars[0].aval.shape})
+    before = walk.maker.get(x) if type(x) is not Literal else None
+    if before is None or before.primitive is not eqn.primitive or walk.uses.get(x) != 1 or list(eqn.params) != ["axes"]:
+        return None
+    inner = sorted(before.params["axes"])
+    kept = [d for d in range(before.invars[0].aval.ndim) if d not in inner]
+    axes = tuple(sorted([*inner, *(kept[a] for a in eqn.params["axes"])]))
+    return eqn.replace(invars=before.invars, params={"axes": axes})
+
+
+def _broadcast(walk: _Algebra, eqn: Eqn):
+    x, dims = eqn.invars[0], eqn.params["broadcast_dimensions"]
+    shape = eqn.outvars[0].aval.shape
+    if len(eqn.invars) != 1 or type(x) is Literal:
+        return None
+    if x.aval.shape == shape and tuple(dims) == tuple(range(len(shape))):
+        return x
+    before = walk.maker.get(x)
+    if before is not None and before.primitive is eqn.primitive and len(before.invars) == 1:
+        joined = tuple(dims[d] for d in before.params["broadcast_dimensions"])
+        return eqn.replace(invars=before.invars, params={**eqn.params, "broadcast_dimensions": joined})
+    return None
+
+
+def _pad(walk: _Algebra, eqn: Eqn):
+    """What only leaves elements out is a slice, through which its operand is seen."""
+    x, config = eqn.invars[0], eqn.params["padding_config"]
+    if any(low > 0 or high > 0 or inner for low, high, inner in config):
+        return None
+    ends = tuple([n + high for n, (_, high, _) in zip(x.aval.shape, config)])
+    params = {"start_indices": tuple([-low for low, _, _ in config]), "limit_indices": ends, "strides": None}
+    return eqn.replace(primitive=registry["slice"], invars=[x], params=params)
+
+
+def _scalar_operands(walk: _Algebra, eqn: Eqn):
+    """Operands that are a literal spread over a shape are the literal, where the operation spreads scalars itself."""
+    shape = eqn.outvars[0].aval.shape
+    ins = list(eqn.invars)
+    for i, atom in enumerate(ins):
+        made = walk.maker.get(atom) if type(atom) is not Literal else None
+        if made is not None and made.primitive.name == "broadcast_in_dim" and made.invars[0].aval.ndim == 0:
+            ins[i] = made.invars[0]
+    if ins == list(eqn.invars) or not shape:
+        return eqn
+    if all(a.aval.ndim == 0 for a in ins):
+        keep = next(i for i, a in enumerate(eqn.invars) if a.aval.ndim)
+        ins[keep] = eqn.invars[keep]
+    return eqn.replace(invars=ins)
+
+
+def _with_scalars(rule):
+    def both(walk: _Algebra, eqn: Eqn):
+        eqn = _scalar_operands(walk, eqn)
+        found = rule(walk, eqn) if rule is not None else None
+        return eqn if found is None else found
+    return both
+
+
+_RULES = {
+    "mul": _with_scalars(_unit(1)), "div": _with_scalars(_unit(1, True)), "add": _with_scalars(_add),
+    "sub": _with_scalars(_sub), "add_any": _with_scalars(_add), "max": _with_scalars(None), "min": _with_scalars(None),
+    "neg": _twice, "not": _twice, "conj": _twice, "convert_element_type": _convert, "transpose": _transpose,
+    **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"), _sum_of_sums),
+    "dot_general": _dot, "reshape": _reshape, "broadcast_in_dim": _broadcast, "pad": _pad,
+    **dict.fromkeys(("copy", "name"), lambda walk, eqn: eqn.invars[0]),
+}

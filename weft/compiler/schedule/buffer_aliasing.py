@@ -1,0 +1,63 @@
+"""Memory that is shared after all: results in the place of inputs which nobody needs any more.
+
+In:   a `Timeline` that has all its steps, so that the first and last use of every buffer is known.
+Out:  outputs that lie in donated inputs, and temporary results that take over an operand of their kernel, in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.compiler.schedule.arena import Buffer
+from weft.compiler.schedule.liveness import Pending, Timeline
+
+
+def donate(plan: Timeline, donated: Sequence[int], ins: list[Buffer], outs: list[Buffer]) -> dict[int, int]:
+    """Outputs that may be written into donated inputs: nobody reads those later, or the kernel works in place."""
+    writers = {b: p for p in plan.launches for b in (p.in_place or {})}
+    free = [i for i in donated if ins[i].nbytes]
+    aliases: dict[int, int] = {}
+    for number, out in enumerate(outs):
+        for i in free:
+            source = ins[i]
+            if source.nbytes != out.nbytes or out.last < 0:
+                continue
+            pair = None
+            copy = next((p for p in plan.copies if p.time == out.first and p.copied == (out, source)), None)
+            if copy is not None and source.last == copy.time:
+                copy.dropped = True
+                aliases[number] = i
+                free.remove(i)
+                break
+            if source.last == out.first:
+                pairs = writers[out].in_place[out] if out in writers else ()
+                pair = next((p for p in pairs if p[0] is source), None)
+            if source.last < out.first or pair is not None:
+                if pair is not None:
+                    alias(writers[out], pair)
+                aliases[number] = i
+                free.remove(i)
+                break
+    return aliases
+
+
+def share(plan: Timeline) -> None:
+    """Temporary results that take over an input of their kernel which dies there."""
+    taken: set[Buffer] = set()
+    for pending in plan.launches:
+        for out, pairs in (pending.in_place or {}).items():
+            if out.kind != "temp" or out.forward is not None or out.first != pending.time or out.nbytes < 1 << 16:
+                continue
+            for pair in pairs:
+                source = pair[0]
+                if source.kind == "temp" and source.forward is None and source.last == pending.time \
+                        and source.region is out.region and source not in taken and source.nbytes == out.nbytes:
+                    out.takes_over = source
+                    taken.add(source)
+                    alias(pending, pair)
+                    break
+
+
+def alias(pending: Pending, pair: tuple) -> None:
+    """Let a launch write one of its results over an operand: a pair that it offers in `in_place`."""
+    pending.aliases = [*(pending.aliases or []), (pair[1], pair[2])]

@@ -1,0 +1,146 @@
+"""Where the values of one body lie: in memory of a result, in that of an operand which dies, or in their own.
+
+In:   a body's graph of groups and equations, the addresses of its inputs, and those that its results must go to.
+Out:  `Homes`: the address of each value, and memory for each result when its step is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.compiler.fusion.classify import row_major, treatment
+from weft.compiler.fusion.fuse import Graph
+from weft.compiler.fusion.groups import Group
+from weft.compiler.schedule.arena import Ref
+from weft.compiler.schedule.liveness import Timeline
+from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
+
+
+class Homes:
+    """The memory of a body's values. `owned` inputs may be overwritten when dead; `outs` say where results go, or None."""
+
+    def __init__(self, plan: Timeline, jaxpr: Jaxpr, ins: Sequence[Ref], outs: Sequence[Ref | None], owned: Sequence[bool] = ()):
+        self.plan, self.jaxpr = plan, jaxpr
+        self.env: dict[Var, Ref] = dict(zip(jaxpr.invars, ins))
+        for var, value in zip(jaxpr.constvars, jaxpr.consts):
+            self.env[var] = plan.const(value, var.aval.dtype)
+        self.outs = outs
+        self.owned = {v for v, yes in zip(jaxpr.invars, owned) if yes}
+        self.graph = Graph(jaxpr)
+        self.items = self.graph.items()
+        self.targets: dict[Var, Ref] = {}
+        self.last_read: dict[Var, int] = {}
+        self.now = 0                                     # the item whose step is being made
+
+    def settle(self) -> set[int]:
+        """Before any step: where values go that results and updates are made of; results that are copied before all else."""
+        self._find_targets()
+        early = self._copy_carries()
+        for i, item in enumerate(self.items):
+            reads = self.graph.read_by(item) if isinstance(item, Group) else [a for a in item.invars if type(a) is not Literal]
+            for var in reads:
+                self.last_read[self.graph.memory_of(var)] = i
+        for atom in self.jaxpr.outvars:
+            if type(atom) is not Literal:
+                self.last_read[self.graph.memory_of(atom)] = len(self.items)
+        self._pass_targets_on()
+        return early
+
+    def _find_targets(self) -> None:
+        """Values that are written straight into the memory of an output."""
+        for atom, out in zip(self.jaxpr.outvars, self.outs):
+            if out is None or type(atom) is Literal:
+                continue
+            base = self.graph.memory_of(atom)
+            if base not in self.env and base not in self.targets and base.aval.nbytes == atom.aval.nbytes:
+                self.targets[base] = out
+
+    def _copy_carries(self) -> set[int]:
+        """Results that are carried values as they came: copied first, so that the next ones may take the carries' memory."""
+        found = set()
+        for n, (atom, out) in enumerate(zip(self.jaxpr.outvars, self.outs)):
+            if out is not None and type(atom) is not Literal and atom in self.owned:
+                self.plan.copy(out, self.ref(atom), atom.aval.nbytes)
+                found.add(n)
+        return found
+
+    def _pass_targets_on(self) -> None:
+        """What an update or a loop starts from is made in the memory of its result, if it serves nothing else."""
+        for i in reversed(range(len(self.items))):
+            item = self.items[i]
+            if isinstance(item, Group):
+                continue
+            how = treatment(item)
+            if how in ("scatter", "update", "library"):
+                self._pass_on(i, item.invars[0], item.outvars[0])
+            elif how == "region" and item.primitive.name in ("scan", "while"):
+                from weft.compiler.schedule import region_lowering
+                first, courses = region_lowering.carried_from(item), region_lowering.stacked_courses(item, self.targets)
+                for n, (atom, var) in enumerate(zip(item.invars[first:], item.outvars[:region_lowering.carried_count(item)])):
+                    if n not in courses:
+                        self._pass_on(i, atom, var)
+
+    def _pass_on(self, position: int, atom: Atom, var: Var) -> None:
+        item = self.items[position]
+        if type(atom) is Literal:
+            return
+        base = self.graph.memory_of(atom)
+        if not self._reads_once(item.invars, base):
+            return
+        if base not in self.env and base not in self.targets and self.last_read[base] == position \
+                and base.aval.nbytes == atom.aval.nbytes == var.aval.nbytes:
+            if var not in self.targets:
+                self.targets[var] = self.plan.temp(var.aval)
+            self.targets[base] = self.targets[var]
+
+    def ref(self, atom: Atom) -> Ref:
+        """Where a value lies, dense."""
+        if type(atom) is Literal:
+            return self.plan.const(atom.val, atom.aval.dtype)
+        found = self.env.get(atom)
+        if found is None:
+            base, view = self.graph.resolve(atom)
+            found = self.env[atom] = self.ref(base).moved(view.offset * atom.aval.dtype.itemsize)
+        return found
+
+    def result(self, var: Var) -> Ref:
+        """Memory for a result of the current step."""
+        made = self.env[var] = self.targets.get(var) or self.plan.temp(var.aval)
+        return made
+
+    def operand(self, atom: Atom) -> tuple[Ref, tuple[int, ...]]:
+        """Address and strides of an operand that need not be dense: transposes, broadcasts and slices are only strides."""
+        if type(atom) is not Literal and atom not in self.env:
+            base, view = self.graph.resolve(atom)
+            if view is not None:
+                return self.ref(base).moved(view.offset * atom.aval.dtype.itemsize), view.strides
+        return self.ref(atom), row_major(atom.aval.shape)
+
+    def overwritten(self, eqn: Eqn) -> Ref:
+        """The result's memory, holding the first operand: that operand's own memory if nobody needs it any more."""
+        operand, out = eqn.invars[0], eqn.outvars[0]
+        source = self.ref(operand)
+        if type(operand) is not Literal and out not in self.targets:
+            base = self.graph.memory_of(operand)
+            mine = base in self.owned or (base not in self.jaxpr.invars and base not in self.jaxpr.constvars)
+            dead = self.last_read[base] == self.now and self._reads_once(eqn.invars, base)
+            if mine and dead and not source.strides and base.aval.nbytes == out.aval.nbytes:
+                self.env[out] = source
+                return source
+        target = self.result(out)
+        self.plan.copy(target, source, out.aval.nbytes)      # nothing if the operand was made there
+        return target
+
+    def may_overwrite(self, eqn: Eqn) -> bool:
+        """Whether the result takes the place of the first operand, which nobody needs any more."""
+        operand = eqn.invars[0]
+        if type(operand) is Literal:
+            return False
+        base = self.graph.memory_of(operand)
+        given = base in self.jaxpr.invars and base not in self.owned and base not in self.plan.donated
+        dead = self.last_read[base] == self.now and self._reads_once(eqn.invars, base)
+        return dead and not given and base not in self.jaxpr.constvars
+
+    def _reads_once(self, atoms: Sequence[Atom], base: Var) -> bool:
+        """Whether only one of `atoms` lies in the memory of `base`: views of it would see it change."""
+        return sum(type(a) is not Literal and self.graph.memory_of(a) is base for a in atoms) == 1

@@ -1,0 +1,502 @@
+"""Loops over little as one kernel each: a turn of a few scalars or short rows costs nanoseconds, where calling kernels does not.
+
+In:   a scheduled `Program`.
+Out:  the same program; a loop all of whose steps are small (kernels of one task, copies, branches and counted loops of such)
+      is a single `Launch`.
+Laws: what the loop alone uses is a register or private memory of the kernel; what others see of it is in memory after it.
+      Short buffers that are reached at known places are registers. A kernel returns within about `PATIENCE` bytes of work, so that
+      signals are seen to: an uncounted loop goes on in another call, a counted one that is longer stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from weft.compiler.schedule.schedule import Scheduled
+from weft.ir import program as P
+from weft.ir.build import HALVES, Builder
+from weft.ir.loops import (
+    BINARY_MATH,
+    FLOATS,
+    INTEGERS,
+    ITEMSIZE,
+    UNARY_MATH,
+    Accum,
+    Buf,
+    Const,
+    Expr,
+    For,
+    If,
+    Index,
+    Init,
+    Kernel,
+    Let,
+    Load,
+    Op,
+    Pack,
+    Prefetch,
+    Ref,
+    Scan,
+    Stmt,
+    Store,
+    Weave,
+    While,
+)
+from weft.util.record import field, record, replace
+
+MOST_NAMES = 400           # of values in a kernel: LLVM's time grows faster than a function
+MOST_WORK = 1 << 14        # bytes that a turn touches, roughly: longer ones take long anyway
+MOST_TURNS_APART = 4       # a loop so short is written turn by turn, and a buffer so short is registers,
+MOST_APART = 16            # if no more than so many turns come of it,
+MOST_PRICE_APART = 512     # and so many operations
+PATIENCE = 1 << 27         # bytes of work of one call
+
+
+def with_loop_kernels(scheduled: Scheduled) -> Scheduled:
+    """The program with its small loops as kernels."""
+    program = scheduled.program
+    uses = Counter(ref.slot for step in program.steps for ref in _refs(step))
+    return replace(scheduled, program=replace(program, steps=_rewritten(program, uses, program.steps)))
+
+
+def _rewritten(program: P.Program, uses: Counter, steps: Sequence[P.Step]) -> tuple[P.Step, ...]:
+    made: list[P.Step] = []
+    for step in steps:
+        if isinstance(step, P.Loop | P.WhileLoop):
+            try:
+                made.append(_whole(program, uses, step))
+                continue
+            except _Unfit:
+                step = replace(step, body=_rewritten(program, uses, step.body))
+        elif isinstance(step, P.Branch):
+            step = replace(step, branches=tuple([_rewritten(program, uses, branch) for branch in step.branches]))
+        made.append(step)
+    return tuple(made)
+
+
+def _whole(program: P.Program, uses: Counter, loop: P.Loop | P.WhileLoop) -> P.Step:
+    """The loop as a kernel, written twice: at first to learn which buffers can be registers."""
+    mine = Counter(ref.slot for ref in _refs(loop))
+    private = {slot for slot, count in mine.items() if program.slots[slot].kind == "temp" and uses[slot] == count}
+    if isinstance(loop, P.WhileLoop):
+        private.discard(loop.cond.slot)
+    types = {ref.slot: buf.type for launch in _launches(loop) for buf, ref in zip(launch.kernel.bufs, launch.args)}
+    survey = _Writer(private, types, frozenset())
+    survey.written(loop)
+    return _Writer(private, types, survey.registers()).written(loop)
+
+
+def _refs(step: object) -> Iterator[P.BufRef]:
+    """All addresses of a step, those of its bodies included."""
+    if type(step) is P.BufRef:
+        yield step
+    elif type(step) is tuple:
+        for part in step:
+            yield from _refs(part)
+    elif type(step) in _STEPS:
+        for name in type(step).__slots__:
+            yield from _refs(getattr(step, name))
+
+
+def _launches(step: object) -> Iterator[P.Launch]:
+    """The kernels that a loop runs."""
+    if isinstance(step, P.Launch):
+        yield step
+    bodies = {P.Loop: ("body",), P.WhileLoop: ("cond_body", "body"), P.Branch: ("branches",)}
+    for part in step if isinstance(step, tuple) else [getattr(step, name) for name in bodies.get(type(step), ())]:
+        yield from _launches(part)
+
+
+_STEPS = frozenset({P.Launch, P.Gemm, P.Sort, P.Fft, P.LibraryCall, P.Copy, P.HostCall, P.Loop, P.WhileLoop, P.Branch})
+
+
+class _Unfit(Exception):
+    """The loop had better stay a loop of steps."""
+
+
+@record(frozen=False)
+class _Memory:
+    """A buffer of the new kernel. `outer`: strides of its address along loops around the kernel; `reach`: elements that are used."""
+    name: str
+    type: str
+    outer: tuple[tuple[str, int], ...] = ()
+    reach: int = 0
+    private: bool = False
+    apart: bool = True                      # reached at known places only
+    loaded: bool = False
+    stored: bool = False
+    places: dict[int, None] = field(default_factory=dict)
+
+
+class _Writer:
+    """Writes the kernel of one loop."""
+
+    def __init__(self, private: set[int], types: dict[int, str], registers: frozenset[str]):
+        self.private, self.types, self.in_registers = private, types, registers
+        self.b = Builder()
+        self.memory: dict[int | str, _Memory] = {}      # by slot; the inner kernels' scratch by name
+        self.vars: dict[str, tuple[Expr, int]] = {}     # of loops in the kernel: the number of the turn, and of turns
+        self.names: dict[str, Expr] = {}
+        self.bufs: dict[str, tuple[_Memory, Expr]] = {} # of the kernel being copied: where it lies, from which element on
+        self.memo: dict[int, Expr] = {}
+        self.count = self.work = 0
+        self.turns_apart = 1
+        self.known: dict[tuple[str, int], tuple[Expr, Expr]] = {}   # (memory, id of element) -> element, what was stored there last
+        self.in_vector = False
+        self.early: set[str] = set()                    # registers that a condition needs
+
+    def registers(self) -> frozenset[str]:
+        """Names of buffers that can be registers, and gain by it."""
+        return frozenset([
+            m.name for m in self.memory.values()
+            if m.apart and len(m.places) <= MOST_APART and all(0 <= at < m.reach for at in m.places) and m.type not in HALVES
+            and (m.private or (m.loaded and m.stored))])
+
+    # ---- the loop
+
+    def written(self, loop: P.Loop | P.WhileLoop) -> P.Step:
+        """The step that runs the kernel."""
+        if isinstance(loop, P.Loop):
+            turns = self._turns(loop, top=True)
+            body, total = [*self._begun(), *turns, *self._ended()], self.work * loop.extent
+            if total > PATIENCE:
+                raise _Unfit
+        else:
+            body, total = self._while(loop), PATIENCE
+        if self.work > MOST_WORK:
+            raise _Unfit
+        taken = [(slot, m) for slot, m in self.memory.items() if type(slot) is int and not m.private]
+        bufs = tuple([Buf(m.name, m.type, m.reach, "in" if not m.stored else "inout" if m.loaded else "out") for _, m in taken])
+        scratch = tuple([Buf(m.name, m.type, m.reach) for m in self.memory.values() if m.private and m.name not in self.in_registers])
+        kernel = Kernel(bufs, tuple(body), scratch, "loop")
+        launch = P.Launch(kernel, tuple([P.BufRef(slot, 0, m.outer) for slot, m in taken]), total)
+        return launch if isinstance(loop, P.Loop) else P.WhileLoop((launch,), loop.cond, ())
+
+    def _turns(self, loop: P.Loop, top: bool = False) -> list[Stmt]:
+        """A counted loop, in the kernel; `work` becomes that of a turn of the top one."""
+        name = self._fresh("l")
+        index = self.b.index(name, loop.extent)
+        saved = self.vars
+        self.vars = {**saved, loop.var: (self.b.isub(loop.extent - 1, index) if loop.reverse else index, loop.extent)}
+        outside, self.work = self.work, 0
+        body = self._inner(self._steps, loop.body)
+        self.work = outside + self.work * (1 if top else loop.extent)
+        self.vars = saved
+        return [For(name, loop.extent, (*self._inits(private=True), *body) if top else body, "serial")]
+
+    def _while(self, loop: P.WhileLoop) -> list[Stmt]:
+        """An uncounted loop, or so many turns of it that signals can wait."""
+        first = self._steps(loop.cond_body)
+        self._reach(loop.cond, "bool", 1)
+        cond = self._load(self._place(loop.cond, "bool"), None, None)
+        self.early = {m.name for m in self.memory.values()}
+        body = self._inner(self._steps, loop.body)
+        again = self._steps(loop.cond_body)
+        most = max(1, PATIENCE // self.work)
+        turns = Ref("turns", "i64")
+        goes_on = Op("and", (cond, Op("lt", (turns, Const(most, "i64")), "bool")), "bool")
+        turn = [*self._inits(private=True), *body, *again, Accum("turns", "add", Const(1, "i64"))]
+        return [*self._begun(), *first, Init("turns", Const(0, "i64")), While(goes_on, tuple(turn)), *self._ended()]
+
+    def _begun(self) -> list[Stmt]:
+        """Registers that live through the loop, as they are before it."""
+        return self._inits(private=False) + self._inits(private=True, early=True)
+
+    def _inits(self, private: bool, early: bool = False) -> list[Stmt]:
+        made: list[Stmt] = []
+        for m in self.memory.values():
+            if m.name in self.in_registers and m.private == private and (not private or (m.name in self.early) == early):
+                for at in m.places:
+                    value = Const(_zero(m.type), m.type) if private else Load(m.name, Const(at, "i64"), m.type)
+                    made.append(Init(_register(m, at), value))
+        return made
+
+    def _ended(self) -> list[Stmt]:
+        """What others see of the registers."""
+        return [Store(m.name, Const(at, "i64"), Ref(_register(m, at), m.type)) for m in self.memory.values()
+                if m.name in self.in_registers and not m.private for at in m.places]
+
+    # ---- steps
+
+    def _steps(self, steps: Sequence[P.Step]) -> list[Stmt]:
+        made: list[Stmt] = []
+        for step in steps:
+            self.work += 64
+            if self.work > MOST_WORK:
+                raise _Unfit
+            if isinstance(step, P.Launch):
+                made += self._launch(step)
+            elif isinstance(step, P.Copy):
+                made += self._copy(step)
+            elif isinstance(step, P.Loop) and step.extent > 0:
+                made += self._turns(step)
+            elif isinstance(step, P.Branch):
+                made += self._branch(step)
+            elif not isinstance(step, P.Loop):
+                raise _Unfit
+        return made
+
+    def _launch(self, step: P.Launch) -> list[Stmt]:
+        kernel = step.kernel
+        if step.work or any(isinstance(s, For) and s.kind == "parallel" for s in kernel.body):
+            raise _Unfit
+        self.names, self.bufs = {}, {}
+        for buf, ref in zip(kernel.bufs, step.args):
+            self._reach(ref, buf.type, buf.size)
+            self.bufs[buf.name] = self._place(ref, buf.type)
+        for buf in kernel.scratch:
+            name = self._fresh("s")
+            memory = self.memory[name] = _Memory(name, buf.type, reach=buf.size, private=True)
+            self.bufs[buf.name] = memory, self.b.const(0, "i64")
+        return self._body(kernel.body)
+
+    def _copy(self, step: P.Copy) -> list[Stmt]:
+        refs = step.dst, step.src
+        known = [self.types[ref.slot] for ref in refs if ref.slot in self.types]
+        type_ = known[0] if known else "u8" if step.nbytes % 4 else "u32"
+        for ref in refs:
+            self.types.setdefault(ref.slot, type_)
+        count = step.nbytes // ITEMSIZE[type_]
+        for ref in refs:
+            self._reach(ref, type_, count)
+        self.bufs = dict(zip("yx", [self._place(ref, type_) for ref in refs]))
+        self.names = {}
+        at = Index("j")
+        return self._body((For("j", count, (Store("y", at, Load("x", at, type_)),), "vector"),))
+
+    def _branch(self, step: P.Branch) -> list[Stmt]:
+        """The branches, each but the last behind a comparison."""
+        if len(step.branches) < 2:
+            return self._steps(step.branches[0] if step.branches else ())
+        self._reach(step.index, "i32", 1)
+        name = self._fresh("v")
+        made: list[Stmt] = [Let(name, self._load(self._place(step.index, "i32"), None, None))]
+        bodies = [self._inner(self._steps, branch) for branch in step.branches]
+        chosen = bodies[-1]
+        for i in reversed(range(len(bodies) - 1)):
+            chosen = (If(Op("le", (Ref(name, "i32"), Const(i, "i32")), "bool"), bodies[i], chosen),)
+        return [*made, *chosen]
+
+    # ---- places
+
+    def _reach(self, ref: P.BufRef, type_: str, count: int) -> None:
+        """Note that `count` elements of `type_` are used from an address on."""
+        memory, size = self.memory.get(ref.slot), ITEMSIZE[type_]
+        outer = tuple([(var, stride) for var, stride in ref.strides if var not in self.vars])
+        if memory is None:
+            memory = self.memory[ref.slot] = _Memory(f"m{ref.slot}", type_, outer, private=ref.slot in self.private)
+        inner = [(stride, self.vars[var][1]) for var, stride in ref.strides if var in self.vars]
+        if memory.type != type_ or memory.outer != outer or any(n % size for n in (ref.offset, *(stride for stride, _ in inner))):
+            raise _Unfit
+        end = ref.offset // size + count + sum([stride // size * (extent - 1) for stride, extent in inner])
+        memory.reach = max(memory.reach, end)
+
+    def _place(self, ref: P.BufRef, type_: str) -> tuple[_Memory, Expr]:
+        """The memory of an address, and the element there."""
+        b, size = self.b, ITEMSIZE[type_]
+        at = b.const(ref.offset // size, "i64")
+        for var, stride in ref.strides:
+            if var in self.vars:
+                at = b.iadd(at, b.imul(self.vars[var][0], stride // size))
+        return self.memory[ref.slot], at
+
+    # ---- statements of kernels
+
+    def _fresh(self, prefix: str) -> str:
+        self.count += 1
+        if self.count > MOST_NAMES:
+            raise _Unfit
+        return f"{prefix}{self.count}"
+
+    def _bound(self, name: str, type_: str) -> str:
+        """A name of its own for what a kernel calls `name`."""
+        fresh = self._fresh("v")
+        self.names[name] = Ref(fresh, type_)
+        return fresh
+
+    def _body(self, stmts: Sequence[Stmt]) -> list[Stmt]:
+        made: list[Stmt] = []
+        outer = dict(self.names)
+        for stmt in stmts:
+            self.memo = {}
+            made += self._stmt(stmt)
+        self.names = outer
+        return made
+
+    def _inner(self, write: Callable[[Sequence], list[Stmt]], what: Sequence) -> tuple[Stmt, ...]:
+        """What may run several times, or not at all: nothing is known in it of what was stored before, nor after it."""
+        self.known = {}
+        made = write(what)
+        self.known = {}
+        return tuple(made)
+
+    def _stmt(self, stmt: Stmt) -> list[Stmt]:
+        match stmt:
+            case Let() | Init():
+                value = self._expr(stmt.value)
+                if isinstance(value, Const) and isinstance(stmt, Let):
+                    self.names[stmt.name] = value
+                    return []
+                return [type(stmt)(self._bound(stmt.name, value.type), value)]
+            case Accum():
+                return [replace(stmt, name=self._name(stmt.name), value=self._expr(stmt.value), guard=self._maybe(stmt.guard))]
+            case Scan():
+                values = tuple([self._expr(x) for x in stmt.values])
+                names = tuple([self._bound(name, x.type) for name, x in zip(stmt.names, values)])
+                self.memo = {}
+                return [Scan(names, tuple(map(self._name, stmt.accs)), values, tuple([self._expr(x) for x in stmt.combine]))]
+            case Store():
+                return self._store(stmt)
+            case Weave():
+                memory, index = self._element(stmt.buf, stmt.index)
+                self._stored(memory, index)
+                memory.apart = False
+                return [Weave(memory.name, index, tuple([self._expr(x) for x in stmt.values]))]
+            case Pack():
+                memory, first = self.bufs[stmt.buf]
+                if not (isinstance(first, Const) and first.value == 0):
+                    raise _Unfit
+                self._stored(memory, first)
+                memory.apart = False
+                return [Pack(self._name(stmt.acc), memory.name, self._expr(stmt.value), self._expr(stmt.guard))]
+            case Prefetch():
+                return []
+            case For():
+                return self._for(stmt)
+            case If():
+                return [If(self._expr(stmt.cond), self._inner(self._body, stmt.body), self._inner(self._body, stmt.orelse))]
+        raise _Unfit
+
+    def _name(self, name: str) -> str:
+        return self.names[name].name
+
+    def _maybe(self, expr: Expr | None) -> Expr | None:
+        return None if expr is None else self._expr(expr)
+
+    def _for(self, stmt: For) -> list[Stmt]:
+        extent = stmt.extent if isinstance(stmt.extent, int) else self._expr(stmt.extent)
+        extent = extent.value if isinstance(extent, Const) else extent
+        if not isinstance(extent, int):
+            raise _Unfit
+        turns = self.turns_apart * extent
+        short = extent <= MOST_TURNS_APART and turns <= MOST_APART and not self.in_vector
+        if short and turns * _price(stmt.body, set()) <= MOST_PRICE_APART:
+            return self._turn_by_turn(stmt, extent)
+        name, work, saved = self._fresh("i"), self.work, self.in_vector
+        self.names[stmt.var] = self.b.index(name, extent)
+        self.work, self.in_vector = 0, saved or stmt.kind == "vector"
+        body = self._inner(self._body, stmt.body)
+        self.work, self.in_vector = work + extent * max(4, self.work), saved
+        return [For(name, extent, body, stmt.kind)]
+
+    def _turn_by_turn(self, stmt: For, extent: int) -> list[Stmt]:
+        made, saved = [], self.turns_apart
+        self.turns_apart = saved * extent
+        for i in range(extent):
+            self.names[stmt.var] = self.b.const(i, "i64")
+            made += self._body(stmt.body)
+        self.turns_apart = saved
+        return made
+
+    def _element(self, buf: str, index: Expr) -> tuple[_Memory, Expr]:
+        """The memory behind a buffer, and the element there."""
+        memory, first = self.bufs[buf]
+        return memory, self.b.iadd(first, self._expr(index))
+
+    @staticmethod
+    def _noted(memory: _Memory, at: Expr) -> None:
+        """Remember a place that is known, or that one is not."""
+        if isinstance(at, Const):
+            memory.places[at.value] = None
+        else:
+            memory.apart = False
+
+    def _store(self, stmt: Store) -> list[Stmt]:
+        memory, at = self._element(stmt.buf, stmt.index)
+        value, guard = self._expr(stmt.value), self._maybe(stmt.guard)
+        if isinstance(guard, Const):
+            if not guard.value:
+                return []
+            guard = None
+        self._stored(memory, at)
+        if memory.name in self.in_registers:
+            return [Accum(_register(memory, at.value), stmt.accumulate or "set", value, guard)]
+        if self.in_vector or guard is not None or stmt.accumulate or memory.type in HALVES:
+            return [Store(memory.name, at, value, guard, stmt.accumulate)]
+        name = self._fresh("v")
+        kept = value if isinstance(value, Const) else Ref(name, memory.type)
+        self.known[memory.name, id(at)] = at, kept
+        return [Store(memory.name, at, value)] if kept is value else [Let(name, value), Store(memory.name, at, kept)]
+
+    def _stored(self, memory: _Memory, at: Expr) -> None:
+        """Note a store: what was stored before in places that may be the same is not known any more."""
+        memory.stored = True
+        self._noted(memory, at)
+        memory.apart = memory.apart and not self.in_vector
+        terms, first = self._form(at)
+        for key, (other, _) in list(self.known.items()):
+            its_terms, its_first = self._form(other)
+            if key[0] == memory.name and (terms != its_terms or first == its_first):
+                del self.known[key]
+
+    def _form(self, at: Expr) -> tuple[dict[int, int], int]:
+        """A place as a sum: its terms, and the constant."""
+        return self.b.affine(at) or ({id(at): 1}, 0)
+
+    # ---- expressions
+
+    def _load(self, place: tuple[_Memory, Expr], guard: Expr | None, other: Expr | None) -> Expr:
+        memory, at = place
+        zero = Const(_zero(memory.type), memory.type)
+        if isinstance(guard, Const):
+            if not guard.value:
+                return other or zero
+            guard = None
+        memory.loaded = True
+        self._noted(memory, at)
+        if memory.name not in self.in_registers:
+            if guard is None and (memory.name, id(at)) in self.known:
+                return self.known[memory.name, id(at)][1]
+            return Load(memory.name, at, memory.type, guard, other)
+        value = Ref(_register(memory, at.value), memory.type)
+        return value if guard is None else Op("select", (guard, value, other or zero), memory.type)
+
+    def _expr(self, expr: Expr) -> Expr:
+        made = self.memo.get(id(expr))
+        if made is None:
+            made = self.memo[id(expr)] = self._expression(expr)
+        return made
+
+    def _expression(self, expr: Expr) -> Expr:
+        if isinstance(expr, Const):
+            return self.b.const(expr.value, "i64") if expr.type == "i64" else expr
+        if isinstance(expr, Index | Ref):
+            return self.names[expr.name]
+        if isinstance(expr, Load):
+            return self._load(self._element(expr.buf, expr.index), self._maybe(expr.guard), self._maybe(expr.other))
+        args = tuple([self._expr(arg) for arg in expr.args])
+        if expr.op == "select" and isinstance(args[0], Const):
+            return args[1] if args[0].value else args[2]
+        if all(kind in ("i64", "bool") for kind in (expr.type, *(a.type for a in args))):
+            return self.b.op(expr.op, *args, type=expr.type)
+        return Op(expr.op, args, expr.type)
+
+
+def _price(part: object, seen: set[int]) -> int:
+    """What statements or expressions compute, addresses aside."""
+    if id(part) in seen:
+        return 0
+    seen.add(id(part))
+    if isinstance(part, tuple):
+        return sum([_price(inner, seen) for inner in part])
+    own = 0 if not isinstance(part, Op) or part.type == "i64" else 20 if part.op in UNARY_MATH or part.op in BINARY_MATH else 1
+    return own + sum([_price(getattr(part, name), seen) for name in getattr(type(part), "__slots__", ())])
+
+
+def _register(memory: _Memory, at: int) -> str:
+    return f"{memory.name}_{at}"
+
+
+def _zero(type_: str) -> object:
+    return False if type_ == "bool" else 0 if type_ in INTEGERS else 0.0 if type_ in FLOATS else 0j

@@ -1,0 +1,351 @@
+"""From a program on dense arrays to a Program: kernels, matmuls and control flow over planned buffers.
+
+In:   a simplified jaxpr without collectives, and which inputs are donated.
+Out:  `Scheduled`: the Program, its constants, counts, and which outputs take the memory of donated inputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft.compiler.fusion.classify import treatment
+from weft.compiler.fusion.groups import Group
+from weft.compiler.loops.loop_nest import Built, build
+from weft.compiler.lowering.lower import Lowering
+from weft.compiler.rewrite.decompose import expand
+from weft.compiler.schedule.arena import Buffer, Ref, place
+from weft.compiler.schedule.buffer_aliasing import donate, share
+from weft.compiler.schedule.buffer_assignment import Homes
+from weft.compiler.schedule.liveness import Pending, Timeline, fixed
+from weft.ir import program as P
+from weft.ir.build import type_name
+from weft.ir.jaxpr import Eqn, Jaxpr, Var
+from weft.ir.loops import Kernel
+from weft.util import dtypes
+from weft.util.record import record, replace
+
+if TYPE_CHECKING:
+    from weft.compiler.kernels import library_calls
+
+MOST_LOWERED = 4096
+NARROWEST_BAND = 32        # rows and columns of a product of which it pays to leave out what nobody reads
+_lowered: dict[tuple, tuple] = {}      # lowered kernels by what they compute
+
+
+@record(frozen=False)
+class Scheduled:
+    """A program ready for code generation. `aliases`: output number -> donated input number whose memory it takes."""
+    program: P.Program
+    consts: list[np.ndarray]
+    gemm_count: int
+    aliases: dict[int, int]
+    peak_bytes: int
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """Kernels in the order in which they run (one entry per launch); tails of matmuls are not among them."""
+        return [s.kernel for s in walk(self.program.steps) if isinstance(s, P.Launch)]
+
+    @property
+    def kernel_count(self) -> int:
+        """How many kernels there are, sorts and Fourier transforms among them."""
+        return sum([isinstance(s, P.Launch | P.Sort | P.Fft) for s in walk(self.program.steps)])
+
+    @property
+    def has_loops(self) -> bool:
+        return any(isinstance(s, P.Loop | P.WhileLoop) for s in walk(self.program.steps))
+
+    @property
+    def tails(self) -> list[Kernel]:
+        """Tails of matmuls in the order in which they run."""
+        return [s.tail for s in walk(self.program.steps) if isinstance(s, P.Gemm) and s.tail is not None]
+
+    def text(self) -> str:
+        """What dumps show: slots, steps and kernels."""
+        from weft.ir.program_text import program_text
+        return program_text(self.program)
+
+
+def walk(steps) -> list:
+    """All steps, those of loops and branches included."""
+    out = []
+    for step in steps:
+        out.append(step)
+        for name in ("body", "cond_body"):
+            out += walk(getattr(step, name, ()))
+        for branch in getattr(step, "branches", ()):
+            out += walk(branch)
+    return out
+
+
+def schedule(jaxpr: Jaxpr, donated: Sequence[int] = ()) -> Scheduled:
+    """Fuse, lower and plan `jaxpr`."""
+    jaxpr = expand(jaxpr)
+    plan = Timeline([jaxpr.invars[i] for i in donated])
+    ins = [plan.new(v.aval.nbytes, "in", i) for i, v in enumerate(jaxpr.invars)]
+    outs = [plan.new(v.aval.nbytes, "out", i) for i, v in enumerate(jaxpr.outvars)]
+    Body(plan, jaxpr, [Ref(b) for b in ins], [Ref(b) for b in outs]).run()
+    aliases = donate(plan, donated, ins, outs)
+    share(plan)
+    arena = place(plan.buffers)
+    order = {"in": 0, "out": 1, "const": 2, "temp": 3}
+    buffers = [b for b in plan.buffers if b.forward is None and (b.kind != "temp" or b.last >= 0)]
+    buffers.sort(key=lambda b: (order[b.kind], b.number))
+    numbers = {b: i for i, b in enumerate(buffers)}
+
+    def address(ref: Ref) -> P.BufRef:
+        ref = ref.final()
+        return P.BufRef(numbers[ref.buffer], ref.offset, ref.strides)
+
+    slots = tuple(P.Slot(b.kind, b.nbytes, b.offset) for b in buffers)
+    steps = fixed(plan.steps, address)
+    program = P.Program(slots, steps, arena, jaxpr.name or "program")
+    peak = arena + sum(b.nbytes for b in buffers if b.kind != "temp") - sum(ins[i].nbytes for i in aliases.values())
+    return Scheduled(program, plan.consts, plan.gemms, aliases, peak)
+
+
+class Body(Homes):
+    """The steps of one jaxpr: the program, or the inside of a loop or branch."""
+
+    bands: dict | None = None           # of the values that are read within some only, once somebody asks
+
+    def run(self) -> list[Ref]:
+        """Add the steps; where the results lie."""
+        copied = self.settle()
+        for i, item in enumerate(self.items):
+            self.now = i
+            if isinstance(item, Group):
+                self._group(item)
+            else:
+                self._hard(item)
+        results = []
+        for n, (atom, out) in enumerate(zip(self.jaxpr.outvars, self.outs)):
+            ref = self.ref(atom)
+            if out is not None:
+                if n not in copied:
+                    self.plan.copy(out, ref, atom.aval.nbytes)
+                ref = out
+            results.append(ref)
+        return results
+
+    def within(self, jaxpr: Jaxpr, ins: Sequence[Ref], outs: Sequence[Ref | None], owned: Sequence[bool] = ()) -> list[Ref]:
+        """Add the steps of a jaxpr inside this one; results go to `outs` where given."""
+        return Body(self.plan, jaxpr, ins, outs, owned).run()
+
+    # ---- kernels
+
+    def _group(self, group: Group) -> None:
+        group.roots = [v for v in group.roots if v in self.graph.stored]
+        if all(v.aval.size == 0 for v in group.roots):
+            for var in group.roots:
+                self.result(var)
+            return
+        if group.dot is not None:
+            self._contract(group.dot, group)
+            return
+        kernel, ins, in_place = self._kernel(self.graph.signature(group), lambda: self._plain(group))
+        reads = [self.ref(v) for v in ins]
+        writes = [self.result(v) for v in group.roots]
+        self._offer(self.plan.launch(kernel, reads, writes), in_place, reads, writes)
+
+    def _plain(self, group: Group) -> Built:
+        return build(Lowering(self.graph, group).run(), self._name(group))
+
+    def _offer(self, pending: Pending, in_place: Sequence[tuple], reads: list[Ref], writes: list[Ref],
+               operands: Sequence[Ref] = ()) -> None:
+        """Note which results of a kernel may take the memory of what it reads, but for `operands`, read in another order."""
+        pairs: dict[Buffer, list] = {}
+        taken = [r.buffer for r in operands]
+        for out, source, name in in_place:
+            target, given = writes[out], reads[source]
+            if not (target.offset or given.offset or target.strides or given.strides) and given.buffer not in taken:
+                pairs.setdefault(target.buffer, []).append((given.buffer, f"y{out}", name))
+        pending.in_place = pairs
+
+    def _kernel(self, signature: tuple, lower: Callable) -> tuple[Kernel, list[Var], tuple]:
+        """The kernel, what it reads, and (result, operand, its name) that may share memory; equal groups lower once."""
+        key, leaves = signature
+        found = _lowered.get(key) if key is not None else None
+        if found is None:
+            built = lower()
+            given = [b.name for b in built.kernel.bufs if b.mode == "in"]
+            names = dict(zip(reversed(built.ins), reversed(given)))
+            in_place = tuple((built.outs.index(o), built.ins.index(i), names[i]) for o, i in built.in_place)
+            if key is None or set(built.ins) - set(leaves):
+                return built.kernel, built.ins, in_place
+            found = built.kernel, tuple(leaves.index(v) for v in built.ins), in_place
+            if len(_lowered) >= MOST_LOWERED:
+                _lowered.clear()
+            _lowered[key] = found
+        kernel, order, in_place = found
+        return kernel, [leaves[i] for i in order], in_place
+
+    def _name(self, group: Group) -> str:
+        made = [v for v in group.roots if v in self.graph.producer]      # a matmul's own result is not
+        name = self.graph.producer[made[-1]].primitive.name
+        return f"fused_{name}" if len(self.graph.producer) > 1 else name
+
+    # ---- other equations
+
+    def _hard(self, eqn: Eqn) -> None:
+        how = treatment(eqn)
+        if how == "region":
+            from weft.compiler.schedule import region_lowering
+            region_lowering.write(self, eqn)
+        elif all(v.aval.size == 0 for v in eqn.outvars) and not eqn.effects:
+            for var in eqn.outvars:
+                self.result(var)
+        elif how == "scan":
+            self._running(eqn)
+        else:
+            getattr(self, "_" + how)(eqn)
+
+    def _running(self, eqn: Eqn) -> None:
+        """Running combinations: long ones by stretches."""
+        from weft.compiler.kernels import prefix_scan  # here and below: what most programs do without
+        run, plan = prefix_scan.of(eqn), self.plan
+        xs, ys = [self.ref(a) for a in eqn.invars], [self.result(v) for v in eqn.outvars]
+        if run.turns == 1:
+            plan.launch(run.kernel(), xs, ys)
+            return
+        var, kept = plan.loop_variable(), [Ref(plan.new(nbytes)) for nbytes in run.kept]
+        numbers = np.arange(-1, run.turns - 1, dtype=np.int64)
+        number = replace(plan.const(numbers, np.int64), strides=((var, numbers.itemsize),))
+        for ref in kept:
+            plan.touch(ref)
+        steps = plan.inside(lambda: plan.launch(run.kernel(), [*xs, number], [*ys, *kept]))
+        plan.step(lambda at: P.Loop(var, run.turns, fixed(steps, at), False), [], [])
+
+    def _host(self, eqn: Eqn) -> None:
+        from weft.compiler.kernels import library_calls
+        ins = [(self.ref(a), a.aval.shape, a.aval.dtype.name) for a in eqn.invars]
+        outs = [(self.result(v), v.aval.shape, v.aval.dtype.name) for v in eqn.outvars]
+        function = library_calls.host_function(eqn)
+        fix = lambda at, items: tuple((at(r), shape, name) for r, shape, name in items)
+        self.plan.step(lambda at: P.HostCall(function, fix(at, ins), fix(at, outs)), [r for r, _, _ in ins],
+                       [r for r, _, _ in outs])
+
+    def _sort(self, eqn: Eqn) -> None:
+        """Rows along the last dim, by `codegen.library.sort`."""
+        aval, kind = eqn.invars[0].aval, eqn.primitive.rules["lower"].kind
+        n = aval.shape[-1]
+        ins, outs = [self.ref(a) for a in eqn.invars], [self.result(v) for v in eqn.outvars]
+        options = {"k": eqn.params.get("k", 0), "descending": eqn.params.get("descending", False)}
+
+        def step(at) -> P.Sort:
+            previous = at(ins[1]) if len(ins) == 2 else None
+            places = at(outs[1]) if len(outs) == 2 else None
+            return P.Sort(kind, type_name(aval.dtype), aval.size // n, n, at(ins[0]), at(outs[0]), previous, places, **options)
+        self.plan.step(step, ins, outs)
+
+    def _fft(self, eqn: Eqn) -> None:
+        """A Fourier transform, dim by dim, or all of it by the host."""
+        from weft.compiler.kernels import fft_plan
+        stages = fft_plan.steps_of(eqn)
+        if stages is None:
+            self._host(eqn)
+            return
+        operand, aval = eqn.invars[0].aval, eqn.outvars[0].aval
+        part = np.dtype(dtypes.to_real_dtype(aval.dtype))
+        source, target = self.ref(eqn.invars[0]), self.result(eqn.outvars[0])
+        between = target if stages[0].writes_result else self.plan.temp(operand)
+        for stage in stages:
+            reads, writes = source if stage.reads_operand else between, target if stage.writes_result else between
+            factors = self.plan.const(fft_plan.tables(stage, part), part)
+            sizes = stage.kind, type_name(part), stage.n, stage.rows, stage.inner
+            self.plan.step(lambda at, refs=(reads, writes, factors), sizes=sizes: P.Fft(*sizes, *map(at, refs)), [reads, factors], [writes])
+
+    def _library(self, eqn: Eqn) -> None:
+        """A routine on every matrix of a batch; it overwrites the first operand."""
+        ins = [self.ref(a) for a in eqn.invars[1:]]
+        outs = [self.overwritten(eqn), *(self.result(v) for v in eqn.outvars[1:])]
+        lead = eqn.invars[0].aval.ndim - 2
+        count = math.prod(eqn.invars[0].aval.shape[:lead])
+        arrays = [(f"{kind}{i}", ref, atom.aval.size // max(count, 1), atom.aval.dtype.name)
+                  for kind, atoms, refs, first in (("y", eqn.outvars, outs, 0), ("x", eqn.invars[1:], ins, 1))
+                  for i, (atom, ref) in enumerate(zip(atoms, refs), first)]
+        routine, arguments = eqn.params["routine"], eqn.params["arguments"]
+        self.plan.step(lambda at: P.LibraryCall(routine, count, arguments, tuple((name, at(ref), *rest) for name, ref, *rest in arrays)),
+                       [outs[0], *ins], outs)
+
+    def _scatter(self, eqn: Eqn) -> None:
+        from weft.compiler.kernels import privatized_scatter, scatters
+        if scatters.has_rows(eqn, self.may_overwrite(eqn)):
+            self._scatter_row_by_row(eqn)
+            return
+        target = self.overwritten(eqn)
+        if eqn.invars[2].aval.size:
+            updates, strides = self.operand(eqn.invars[2])
+            apart = privatized_scatter.has_tables(eqn, strides)
+            made = privatized_scatter.into_tables if apart else scatters.owned if scatters.has_owners(eqn) else scatters.in_order
+            kernel, reads = made(eqn, strides)
+            filled = Ref(self.plan.new(privatized_scatter.table_bytes(eqn))) if apart else target
+            self.plan.launch(kernel, [updates if i == 2 else self.ref(eqn.invars[i]) for i in reads], [filled])
+            if apart:
+                self.plan.launch(privatized_scatter.combined_tables(eqn), [filled], [target])
+
+    def _scatter_row_by_row(self, eqn: Eqn) -> None:
+        """Updates brought into the order of rows, then all rows written once; in place if the operand is where the result goes."""
+        from weft.compiler.kernels import scatters
+        updates, strides = self.operand(eqn.invars[2])
+        operand, target = self.ref(eqn.invars[0]), self.result(eqn.outvars[0])
+        kernel, reads = scatters.sorted_by_row(eqn)
+        order = [Ref(self.plan.new(4 * b.size)) for b in kernel.bufs[-2:]]
+        self.plan.launch(kernel, [self.ref(eqn.invars[i]) for i in reads], order)
+        kernel, reads = scatters.row_by_row(eqn, strides)
+        sources = [updates if i == 2 else operand for i in reads] + order
+        pending = self.plan.launch(kernel, sources, [target])
+        same = "y0", f"x{reads.index(0)}"
+        if operand.final() == target.final():
+            pending.aliases = [same]
+        else:
+            self._offer(pending, [(0, reads.index(0), same[1])], sources, [target], [updates])
+
+    def _update(self, eqn: Eqn) -> None:
+        target = self.overwritten(eqn)
+        if eqn.invars[1].aval.size:
+            from weft.compiler.kernels import library_calls
+            kernel, reads = library_calls.update_kernel(eqn)
+            self.plan.launch(kernel, [self.ref(eqn.invars[i]) for i in reads], [target])
+
+    def _band(self, result: Var, dot: library_calls.Contraction) -> tuple[int, int] | None:
+        """Between which differences of column and row a product is read, if masks of positions tell."""
+        if min(dot.m, dot.n) < NARROWEST_BAND or not any(eqn.primitive.name == "select_n" for eqn in self.jaxpr.eqns):
+            return None
+        from weft.compiler.fusion import band_analysis
+        if self.bands is None:
+            self.bands = band_analysis.read(self.jaxpr)
+        return dot.band(result.aval.shape, self.bands.get(result, {}))
+
+    def _contract(self, eqn: Eqn, group: Group | None = None) -> None:
+        """A matmul, and the group that is its tail."""
+        from weft.compiler.kernels import library_calls
+        (a, a_strides), (b, b_strides) = self.operand(eqn.invars[0]), self.operand(eqn.invars[1])
+        dot = library_calls.Contraction(eqn, a_strides, b_strides, dense_rows=group is not None)
+        if dot.exchanged:
+            a, b = b, a
+        in_type, out_type = (type_name(v.aval.dtype) for v in (eqn.invars[0], eqn.outvars[0]))
+        acc = library_calls.accumulator(in_type, out_type)
+        self.plan.gemms += 1
+        band = None if group is not None else self._band(eqn.outvars[0], dot)
+
+        def gemm(a, b, c, out_type: str, tail=None, args=()) -> P.Gemm:
+            return P.Gemm(dot.m, dot.n, dot.k, a, b, c, dot.a_strides, dot.b_strides, dot.c_strides, in_type, acc, out_type,
+                          dot.batch, dot.outer_k, dot.a_rows, dot.b_cols, band, tail, args)
+
+        if group is None:
+            c = self.result(eqn.outvars[0])
+            self.plan.step(lambda at: gemm(at(a), at(b), at(c), out_type), [a, b], [c])
+            return
+        key, leaves = self.graph.signature(group)
+        key = key and (key, leaves.index(eqn.outvars[0]), dot.shape(), acc)
+        from weft.compiler.kernels.kernel_epilogue import Tail
+        lower = lambda: Tail(self.graph, group, dot, acc).kernel(self._name(group))
+        kernel, ins, in_place = self._kernel((key, leaves), lower)
+        reads, writes = [self.ref(v) for v in ins], [self.result(v) for v in group.roots]
+        step = lambda tail, args, operands: gemm(*operands, None, library_calls.sum_type(acc), tail, args)
+        self._offer(self.plan.launch(kernel, reads, writes, [a, b], step), in_place, reads, writes, [a, b])
