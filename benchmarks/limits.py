@@ -16,7 +16,7 @@ import numpy as np
 
 from weft.codegen.gemm import gemm
 from weft.codegen.runtime import pool
-from weft.codegen.toolchain.native_library import Part, link
+from weft.codegen.toolchain.native_library import LibraryModule, link
 from weft.runtime.buffer import Buffer
 
 STREAM_BYTES = 128 << 20
@@ -105,7 +105,7 @@ class Limits:
         if rate not in self.kernels:
             symbol = f"bench_burn_{rate}"
             made = burn_ir(symbol, rate, gemm.machine().vector_bytes)
-            self.kernels[rate] = made and (link([Part(symbol, lambda: made[0], (symbol,))])[symbol], made[1])
+            self.kernels[rate] = made and (link([LibraryModule(symbol, lambda: made[0], (symbol,))])[symbol], made[1])
         kernel = self.kernels[rate]
         if kernel is None:
             return self._burn("float32")
@@ -120,7 +120,8 @@ class Limits:
             for stream, (load, stores) in STREAMS.items():
                 for store in stores:
                     symbol = f"bench_stream_{stream}_{store}_{task_bytes}"
-                    address = link([Part(symbol, lambda s=symbol, a=load, b=store: _stream_ir(s, a, b, task_bytes), (symbol,))])[symbol]
+                    write = lambda s=symbol, a=load, b=store: _stream_ir(s, a, b, task_bytes)
+                    address = link([LibraryModule(symbol, write, (symbol,))])[symbol]
                     self.streams.setdefault(stream, []).append(address)
             self.arrays = [Buffer(STREAM_BYTES).view(np.uint8, (STREAM_BYTES,)) for _ in range(2)]
             for x in self.arrays:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from limits import CHAINS, TURNS, Limits, chains
 
 from weft.codegen.runtime import pool
-from weft.codegen.toolchain.native_library import Part, link
+from weft.codegen.toolchain.native_library import LibraryModule, link
 
 GROUPS = ("elementwise", "reductions", "norms", "scans and sorts", "convolution")
 SIDE = 256          # of the arrays that stay in the caches
@@ -84,7 +84,8 @@ def alone_s(compiled, args: Sequence) -> float:
         fit = next((i for i, x in enumerate(given) if buf.mode == "in" and (x.size, x.dtype) == (buf.size, DTYPES[buf.type])), None)
         arrays.append(np.ones(buf.size, DTYPES[buf.type]) if fit is None else given.pop(fit).ravel())
     kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-    call, nothing = kernel(compiled.address), kernel(link([Part("bench_nothing", lambda: _NOTHING, ("bench_nothing",))])["bench_nothing"])
+    empty = link([LibraryModule("bench_nothing", lambda: _NOTHING, ("bench_nothing",))])["bench_nothing"]
+    call, nothing = kernel(compiled.address), kernel(empty)
     words = (ctypes.c_void_p * len(arrays))(*[x.ctypes.data for x in arrays])
 
     def run(function: Callable) -> None:
@@ -108,7 +109,7 @@ class Machine:
         """Seconds from one such instruction to the next on one core."""
         v, symbol = f"<{LANES} x float>", f"bench_roof_{name}"
         text = declaration + chains(symbol, v, step, f"fadd {v} {{a}}, {{b}}")
-        address = link([Part(symbol, lambda: text, (symbol,))])[symbol]
+        address = link([LibraryModule(symbol, lambda: text, (symbol,))])[symbol]
         out = (ctypes.c_char * 1024)()
         return best(lambda: pool.parallel_for(address, ctypes.addressof(out), 1), 0.05) / CHAINS / TURNS
 

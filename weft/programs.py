@@ -37,11 +37,11 @@ from weft.util.config import config
 
 if TYPE_CHECKING:
     from weft.codegen.program.native import NativeProgram
-    from weft.codegen.program.program import Made
+    from weft.codegen.program.program import BuildRecord
     from weft.ir.program import Program
     from weft.pipeline import Stages
 
-pool.look_ahead()
+pool.prewarm()
 
 #: who is told of every executable that is made
 watchers: list[Callable[[Executable], None]] = []
@@ -59,10 +59,10 @@ def executable_of(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
     found = None if key is None else _read(key, order)
     seconds = {"load": time.perf_counter() - start}
     if found is None:
-        pool.put_off(1)                # the pool is not what is waited for; but if this takes long, let it come
+        pool.defer(1)                # the pool is not what is waited for; but if this takes long, let it come
         with derived_trace(eval_trace):
             found = _pipeline().compile_jaxpr(*order)
-        pool.put_off()
+        pool.defer()
         seconds = found.stages.seconds
         if key is not None:
             _write(key, found)
@@ -132,7 +132,7 @@ def _keep(key: str, code: NativeProgram, facts: tuple, consts: Sequence[np.ndarr
         draft.then.append(lambda better: _keep(key, better, facts, consts, layouts))
 
 
-def _said(parts: Made, is_draft: bool, facts: tuple, consts: Sequence[np.ndarray], layouts: bytes) -> bytes | None:
+def _said(parts: BuildRecord, is_draft: bool, facts: tuple, consts: Sequence[np.ndarray], layouts: bytes) -> bytes | None:
     """All that `_load` wants."""
     from weft.codegen.program.program import image_of
 

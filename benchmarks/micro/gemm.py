@@ -20,7 +20,7 @@ import numpy as np
 
 from weft.codegen.gemm import gemm
 from weft.codegen.runtime import pool
-from weft.codegen.toolchain.native_library import Part, link
+from weft.codegen.toolchain.native_library import LibraryModule, link
 from weft.ir.program import BufRef, Gemm
 from weft.runtime.buffer import Buffer
 
@@ -87,7 +87,7 @@ def measure(m: int, n: int, k: int, type: str, orders: str, rounds: int) -> str:
     for index, x in zip(gemm.POINTERS, (a, b, c)):
         words[index] = x.ctypes.data
     repeat = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
-        link([Part("bench_repeat", lambda: _REPEAT, ("repeat",))])["repeat"]
+        link([LibraryModule("bench_repeat", lambda: _REPEAT, ("repeat",))])["repeat"]
     )
     address = gemm.ensure(symbol)
     flops = 2 * m * n * k
@@ -124,7 +124,7 @@ def peak_gflops(rounds: int) -> float:
         lines.append(f"  %s{j} = fadd {v} {f'%s{j - 1}' if j > 1 else '%b0'}, %b{j}")
     lines += ["  %p = getelementptr [64 x i8], ptr %out, i64 %wid"]
     lines += [f"  store {v} %s{chains - 1}, ptr %p, align 4", "  ret void", "}"]
-    burn = link([Part(f"bench_burn_{lanes}", lambda: "\n".join(lines), ("burn",))])["burn"]
+    burn = link([LibraryModule(f"bench_burn_{lanes}", lambda: "\n".join(lines), ("burn",))])["burn"]
     threads = pool.num_threads()
     out = (ctypes.c_char * (64 * threads))()
     work = 2 * lanes * chains * turns * threads

@@ -39,7 +39,7 @@ import weft.programs
 from weft.codegen.runtime import pool
 while not pool._Look.resting and pool._ahead[0].is_alive():
     time.sleep(0.001)
-pool.put_off(300)
+pool.defer(300)
 """
 
 

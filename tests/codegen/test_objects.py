@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from weft.codegen.toolchain import cache, objects, target
-from weft.codegen.toolchain.objects import Order
+from weft.codegen.toolchain.objects import CompileRequest
 
 
 def text(number: int) -> str:
@@ -22,9 +22,9 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
 
 
-def orders(count: int, written: list[int]) -> list[Order]:
-    def make(i: int) -> Order:
-        return Order(cache.key("test", str(i)), lambda: (written.append(i), text(i))[1], quick=i % 2 == 0)
+def orders(count: int, written: list[int]) -> list[CompileRequest]:
+    def make(i: int) -> CompileRequest:
+        return CompileRequest(cache.key("test", str(i)), lambda: (written.append(i), text(i))[1], quick=i % 2 == 0)
 
     return [make(i) for i in range(count)]
 
@@ -50,7 +50,7 @@ def test_disk_comes_before_the_compiler():
 
 
 def test_errors_of_any_thread_are_raised():
-    bad = Order(cache.key("bad"), lambda: "define nonsense")
+    bad = CompileRequest(cache.key("bad"), lambda: "define nonsense")
     with pytest.raises(RuntimeError):
         objects.prepare([*orders(3, []), bad], 3)
     with pytest.raises(RuntimeError):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from weft.codegen.runtime import pool
-from weft.codegen.toolchain.native_library import Part, link
+from weft.codegen.toolchain.native_library import LibraryModule, link
 
 TASKS = """
 declare void @weft_parallel_for(ptr, ptr, i64)
@@ -62,7 +62,7 @@ end:
 
 @pytest.fixture(scope="module")
 def tasks():
-    return link([Part("tasks", lambda: TASKS, ("count", "nested", "own", "whose"))], pool.symbols())
+    return link([LibraryModule("tasks", lambda: TASKS, ("count", "nested", "own", "whose"))], pool.symbols())
 
 
 def table(n):
@@ -153,14 +153,14 @@ def test_forked_child_has_its_own_workers(tasks):
 
 def run_script(body, **env):
     script = "import ctypes, os, signal, sys, threading, time\nfrom weft.codegen.runtime import pool\n"
-    script += "from weft.codegen.toolchain.native_library import Part, link\n" + textwrap.dedent(body)
+    script += "from weft.codegen.toolchain.native_library import LibraryModule, link\n" + textwrap.dedent(body)
     root = str(Path(pool.__file__).parents[3])
     env = {**os.environ, "TASKS": TASKS, "PYTHONPATH": root, **env}
     return subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60)
 
 
 START = (
-    "a = link([Part('tasks', lambda: os.environ['TASKS'], ('count', 'nested', 'own'))], pool.symbols())\n"
+    "a = link([LibraryModule('tasks', lambda: os.environ['TASKS'], ('count', 'nested', 'own'))], pool.symbols())\n"
     "b = (ctypes.c_int64 * 64)()\n"
 )
 RUN = "pool.parallel_for(a['count'], ctypes.addressof(b), 64)\n"

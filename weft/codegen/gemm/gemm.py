@@ -24,8 +24,8 @@ from weft.codegen.gemm import gemm_plan, gemm_problem, gemm_tile
 from weft.codegen.gemm.descriptor import POINTERS as POINTERS
 from weft.codegen.ir.gemm_types import Machine, Recipe, machine
 from weft.codegen.runtime import pool
-from weft.codegen.toolchain.native_library import Part, is_kept, link, order
-from weft.codegen.toolchain.objects import Order, is_there
+from weft.codegen.toolchain.native_library import LibraryModule, is_kept, link, order
+from weft.codegen.toolchain.objects import CompileRequest, is_there
 from weft.ir.program import Gemm
 from weft.util.record import record
 
@@ -98,7 +98,7 @@ def _recipe(symbol: str, machine: Machine) -> Recipe:
 _recipe_of = functools.cache(Recipe)
 
 
-def parts(symbol: str, machine: Machine, wanted: frozenset[str] | None = None, draft: bool = False) -> list[Part]:
+def parts(symbol: str, machine: Machine, wanted: frozenset[str] | None = None, draft: bool = False) -> list[LibraryModule]:
     """Return the modules that make up the function that `describe` named, with all optional functions or the wanted ones.
 
     Those of a `draft` are not optimized.
@@ -137,7 +137,7 @@ def ensure(symbol: str, wanted: frozenset[str] | None = None, draft: bool = Fals
     return _drafts[*key, wanted] if draft and wanted is not None else _made[key].address
 
 
-def orders(symbol: str, wanted: frozenset[str], draft: bool = False) -> list[Order]:
+def orders(symbol: str, wanted: frozenset[str], draft: bool = False) -> list[CompileRequest]:
     """What to prepare before `ensure` is called."""
     have = _to_make(symbol, wanted, draft)
     # the driver first, which takes longest where kernels and packers are assembled

@@ -14,7 +14,7 @@ from weft.codegen.gemm.gemm_micro import flip, join, multiply_add, sign_bits
 from weft.codegen.gemm.operand_addressing import BATCH, Task, locate, offsets_function, pieces_of
 from weft.codegen.ir.gemm_types import Recipe, llvm_type
 from weft.codegen.ir.ir_writer import Decls, Text, suffix
-from weft.codegen.toolchain.native_library import Part
+from weft.codegen.toolchain.native_library import LibraryModule
 
 #: rows of A that share a load of B, in one function each; more rows are more streams from memory
 _ROW_COUNTS = (1, 2, 4, 8)
@@ -36,19 +36,19 @@ def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     return frozenset([*found, "tail" if words[Word.TAIL_ARGS] else "finish"])
 
 
-def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[Part]:
+def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[LibraryModule]:
     """Return the modules of the dot-product matmul for `recipe`, exported as `symbol`, for matmuls that need `wanted` pieces."""
     inner = sorted([name for name in wanted if name != "tail"])
     exports = ("dots", "finish") if "finish" in wanted else ("dots",)
     return [
-        Part(f"dots {recipe.name} {' '.join(inner)}", lambda: _dots_module(recipe, inner), exports),
+        LibraryModule(f"dots {recipe.name} {' '.join(inner)}", lambda: _dots_module(recipe, inner), exports),
         driver(recipe, symbol, wanted),
     ]
 
 
-def driver(recipe: Recipe, symbol: str, wanted: Collection[str]) -> Part:
+def driver(recipe: Recipe, symbol: str, wanted: Collection[str]) -> LibraryModule:
     """Return the last of the `parts`."""
-    return Part(f"{symbol} {' '.join(sorted(wanted))}", lambda: _driver_module(recipe, symbol, wanted), (symbol,), quick=True)
+    return LibraryModule(f"{symbol} {' '.join(sorted(wanted))}", lambda: _driver_module(recipe, symbol, wanted), (symbol,), quick=True)
 
 
 def _dots_module(recipe: Recipe, wanted: Collection[str]) -> str:

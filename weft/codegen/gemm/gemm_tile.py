@@ -48,11 +48,11 @@ from weft.codegen.gemm.required_functions import (
 from weft.codegen.ir.gemm_types import Recipe
 from weft.codegen.ir.ir_writer import Decls
 from weft.codegen.ir.microkernels import SPARE_ROWS, kernel_name, kernel_table
-from weft.codegen.toolchain.native_library import Part
+from weft.codegen.toolchain.native_library import LibraryModule
 from weft.util.record import record, replace
 
 
-def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[Part]:
+def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[LibraryModule]:
     """Return the modules of the tiled matmul for `recipe`, exported as `symbol`, for matmuls that need `wanted` pieces.
 
     What computes is optimized; the driver, which only finds the way, is not: it would take longer than all the rest.
@@ -64,21 +64,22 @@ def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[Part]:
     found = _kernel_parts(recipe, listed)
     if outer:
         quick = all(_is_assembled(recipe, name) for name in outer)
-        found.append(Part(f"helpers {recipe.name} {' '.join(outer)}", lambda: _helper_module(recipe, outer), tuple(exports), quick))
+        name = f"helpers {recipe.name} {' '.join(outer)}"
+        found.append(LibraryModule(name, lambda: _helper_module(recipe, outer), tuple(exports), quick))
     for name in along_names(wanted):
         from weft.codegen.gemm.avx512 import gemm_asm_skinny
 
         write = functools.partial(_along_module, recipe, name)
-        found.append(Part(f"{name} {recipe.name}", write, (name,), gemm_asm_skinny.suits(recipe)))
+        found.append(LibraryModule(f"{name} {recipe.name}", write, (name,), gemm_asm_skinny.suits(recipe)))
     return [*found, driver(recipe, symbol, wanted)]
 
 
-def driver(recipe: Recipe, symbol: str, wanted: Collection[str]) -> Part:
+def driver(recipe: Recipe, symbol: str, wanted: Collection[str]) -> LibraryModule:
     """Return the last of the `parts`."""
-    return Part(f"{symbol} {' '.join(sorted(wanted))}", lambda: _driver_module(recipe, symbol, wanted), (symbol,), quick=True)
+    return LibraryModule(f"{symbol} {' '.join(sorted(wanted))}", lambda: _driver_module(recipe, symbol, wanted), (symbol,), quick=True)
 
 
-def _kernel_parts(recipe: Recipe, listed: list[str]) -> list[Part]:
+def _kernel_parts(recipe: Recipe, listed: list[str]) -> list[LibraryModule]:
     """The register kernels: assembled, or in two modules that are compiled side by side: those of the most rows, and those of fewer."""
     made = [name for name in listed if name.startswith("kernel")]
     most = [name for name in made if name.startswith(kernel_name(recipe.rows, 0, False)[:-1])]
@@ -86,7 +87,8 @@ def _kernel_parts(recipe: Recipe, listed: list[str]) -> list[Part]:
     assembled = gemm_asm.suits(recipe.machine)
     write = gemm_asm.module if assembled else _kernel_module
     return [
-        Part(f"kernels {recipe.name} {' '.join([*names, *ways])}", functools.partial(write, recipe, [*names, *ways]), names, assembled)
+        LibraryModule(f"kernels {recipe.name} {' '.join([*names, *ways])}", functools.partial(write, recipe, [*names, *ways]), names,
+                      assembled)
         for names in ([made] if assembled else [most, [name for name in made if name not in most]])
         if names
     ]

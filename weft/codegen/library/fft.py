@@ -18,8 +18,8 @@ from weft.codegen.ir.ir_writer import Decls, Text
 from weft.codegen.library import fft_load_store, fft_passes
 from weft.codegen.library.fft_passes import float_text
 from weft.codegen.runtime import pool
-from weft.codegen.toolchain.native_library import Part, is_kept, link, order
-from weft.codegen.toolchain.objects import Order
+from weft.codegen.toolchain.native_library import LibraryModule, is_kept, link, order
+from weft.codegen.toolchain.objects import CompileRequest
 from weft.ir import fft
 from weft.ir.program import Fft
 
@@ -70,7 +70,7 @@ def is_worth_optimizing(step: Fft) -> bool:
     return ready or step.rows * step.n * step.inner > DRAFT_ELEMENTS
 
 
-def orders(name: str, draft: bool = False) -> list[Order]:
+def orders(name: str, draft: bool = False) -> list[CompileRequest]:
     """What to prepare before `ensure` is called."""
     missing = _missing(name, draft)
     return [*pool.orders(), *map(order, missing)] if missing else []
@@ -86,7 +86,7 @@ def ensure(name: str, draft: bool = False) -> int:
     return _made[_key(name, draft)]
 
 
-def _missing(name: str, draft: bool) -> list[Part]:
+def _missing(name: str, draft: bool) -> list[LibraryModule]:
     """The parts of a transform that this process has not linked."""
     return [] if _key(name, draft) in _made else [part for part in parts(name, draft) if _key(part.name, draft) not in _made]
 
@@ -100,7 +100,7 @@ def stored(name: str, draft: bool = False) -> list[str]:
     return [order(part).key for part in parts(name, draft)]
 
 
-def parts(name: str, draft: bool = False) -> list[Part]:
+def parts(name: str, draft: bool = False) -> list[LibraryModule]:
     """The modules of a transform: all but the last serve other lengths, too. Those of a draft are not optimized.
 
     >>> [part.name for part in parts("weft_fft_half_f32_1024")]
@@ -116,10 +116,10 @@ def parts(name: str, draft: bool = False) -> list[Part]:
     for end in whole.ends():
         write = lambda decls, end=end: fft_load_store.function(end, type_, decls, draft)
         found.append((fft_load_store.symbol(end, type_), write))
-    serving = [Part(part, lambda write=write: _text(write), (part,)) for part, write in dict(found).items()]
+    serving = [LibraryModule(part, lambda write=write: _text(write), (part,)) for part, write in dict(found).items()]
     if draft:
         serving = [part.as_draft() for part in serving]
-    return [*serving, Part(name, lambda: _text(lambda decls: whole.function(name, decls)), (name,), quick=True)]
+    return [*serving, LibraryModule(name, lambda: _text(lambda decls: whole.function(name, decls)), (name,), quick=True)]
 
 
 def _text(write: Callable[[Decls], str]) -> str:

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from weft.codegen.ir.gemm_types import Machine, machine
 from weft.codegen.ir.ir_writer import Decls, Text, const
 from weft.codegen.runtime import pool
-from weft.codegen.toolchain.native_library import Part, is_kept, link, order
-from weft.codegen.toolchain.objects import Order
+from weft.codegen.toolchain.native_library import LibraryModule, is_kept, link, order
+from weft.codegen.toolchain.objects import CompileRequest
 from weft.ir.program import Sort
 
 _BITS = {"bool": 8, "i8": 8, "u8": 8, "i16": 16, "u16": 16, "f16": 16, "bf16": 16, "i32": 32, "u32": 32, "f32": 32,
@@ -46,7 +46,7 @@ def is_worth_optimizing(step: Sort) -> bool:
     return ready or step.rows * step.n > DRAFT_ELEMENTS
 
 
-def orders(name: str, draft: bool = False) -> list[Order]:
+def orders(name: str, draft: bool = False) -> list[CompileRequest]:
     """What to prepare before `ensure` is called."""
     return [] if (name, machine(), draft) in _made else [*pool.orders(), *map(order, parts(name, draft))]
 
@@ -64,7 +64,7 @@ def stored(name: str, draft: bool = False) -> list[str]:
     return [order(part).key for part in parts(name, draft)]
 
 
-def parts(name: str, draft: bool = False) -> list[Part]:
+def parts(name: str, draft: bool = False) -> list[LibraryModule]:
     """The modules of a sorting function; those of a draft are not optimized.
 
     >>> "define void @weft_sort_values_i32(ptr %words" in parts("weft_sort_values_i32")[-1].text()
@@ -72,13 +72,13 @@ def parts(name: str, draft: bool = False) -> list[Part]:
     """
     _, _, kind, type_ = name.split("_")
     if kind == "top":
-        found = [Part(name, lambda: _text(lambda decls: _Top(type_, decls).parts(name)), (name,))]
+        found = [LibraryModule(name, lambda: _text(lambda decls: _Top(type_, decls).parts(name)), (name,))]
     else:
         made = lambda write: lambda: _text(lambda decls: write(_Radix(kind, type_, decls)))
         found = [
-            Part(f"{name} order", made(lambda radix: [radix.insertion(), radix.digits()]), ("insertion", "radix")),
-            Part(f"{name} ends", made(lambda radix: [radix.fill(), radix.finish()]), ("fill", "finish")),
-            Part(name, made(lambda radix: [radix.row(name)]), (name,), quick=True),
+            LibraryModule(f"{name} order", made(lambda radix: [radix.insertion(), radix.digits()]), ("insertion", "radix")),
+            LibraryModule(f"{name} ends", made(lambda radix: [radix.fill(), radix.finish()]), ("fill", "finish")),
+            LibraryModule(name, made(lambda radix: [radix.row(name)]), (name,), quick=True),
         ]
     return [part.as_draft() for part in found] if draft else found
 

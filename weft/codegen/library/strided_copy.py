@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from weft.codegen.runtime import pool
-from weft.codegen.toolchain.native_library import Part, link, text_of
+from weft.codegen.toolchain.native_library import LibraryModule, link, text_of
 
 #: the shortest run of bytes that is worth a call, and about how many bytes a task copies
 _SHORTEST = 64
@@ -65,4 +65,4 @@ def runs_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> 
 @functools.cache
 def _address() -> int:
     name = "weft_copy_runs"
-    return link([Part("blocks", lambda: text_of("blocks.ll"), (name,), quick=True)], libc=("memcpy",))[name]
+    return link([LibraryModule("blocks", lambda: text_of("blocks.ll"), (name,), quick=True)], libc=("memcpy",))[name]

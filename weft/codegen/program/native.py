@@ -19,7 +19,7 @@ from weft.codegen.runtime import symbols
 from weft.codegen.toolchain import loader
 
 if TYPE_CHECKING:
-    from weft.codegen.program.program import Made
+    from weft.codegen.program.program import BuildRecord
     from weft.codegen.program.tiered_compilation import Draft
     from weft.ir.program import HostCall
 
@@ -87,7 +87,7 @@ class NativeProgram:
     """A program in memory. `entry` is the address of `i32 entry(ptr slots)`: 0, or nonzero when a host call raised."""
     __slots__ = ("entry", "call", "host", "keepalive", "kernel_count", "from_disk", "takes_long", "draft", "_made")
 
-    def __init__(self, entry: int, host: HostCalls, keepalive: object, kernel_count: int, from_disk: int, made: Callable[[], Made],
+    def __init__(self, entry: int, host: HostCalls, keepalive: object, kernel_count: int, from_disk: int, made: Callable[[], BuildRecord],
                  calls_library: bool = False):
         self.entry = entry
         self.call = _ENTRY_TYPE(entry)
@@ -100,7 +100,7 @@ class NativeProgram:
         self._made = made
 
     @property
-    def made(self) -> Made:
+    def made(self) -> BuildRecord:
         """What the program was made of."""
         return self._made()
 
@@ -119,7 +119,7 @@ class NativeProgram:
         return self.made.ir_text()
 
 
-def load(image: loader.Image, kernel_count: int, made: Callable[[], Made]) -> NativeProgram:
+def load(image: loader.Image, kernel_count: int, made: Callable[[], BuildRecord]) -> NativeProgram:
     """A program that an earlier process linked; an error where this process cannot run it."""
     code = loader.place(image, symbols.address)
     calls_library = any(name.startswith(symbols.LIBRARY_PREFIX) for name in image.imports)

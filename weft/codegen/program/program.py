@@ -26,7 +26,7 @@ from weft.codegen.program.native import NativeProgram
 from weft.codegen.runtime import pool, symbols
 from weft.codegen.toolchain import cache, loader, objects, target
 from weft.codegen.toolchain.native_library import compile_apart
-from weft.codegen.toolchain.objects import Order
+from weft.codegen.toolchain.objects import CompileRequest
 from weft.ir import loops_text
 from weft.ir.loops import Kernel, check
 from weft.ir.program import Branch, Fft, Gemm, HostCall, Launch, Loop, Program, Sort, Step, WhileLoop
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from llvmlite.binding import ResourceTracker
 
 #: how much is done for a kernel's code; a brief one is not worth optimizing, ever
-Care = Literal["optimized", "brief", "draft"]
+OptLevel = Literal["optimized", "brief", "draft"]
 #: kernels of one module, at most
 BATCH = 16
 #: turns of a kernel's loops for which a draft takes about a millisecond longer at most (drafts take up to 1.7 times as long)
@@ -86,7 +86,7 @@ def _kernel_name(kernel: Kernel) -> str:
     return cache.key(target.current().identity, loops_text.canonical(kernel))
 
 
-def _provide(kernels: dict[str, Kernel], quick: Collection[str], others: Sequence[Order],
+def _provide(kernels: dict[str, Kernel], quick: Collection[str], others: Sequence[CompileRequest],
              meanwhile: Callable[[], object] | None = None) -> None:
     """Load kernels, compiling what is missing, some only as drafts; objects that will be wanted next are prepared at the same time."""
     threads = pool.num_threads()
@@ -97,26 +97,26 @@ def _provide(kernels: dict[str, Kernel], quick: Collection[str], others: Sequenc
             if not found(name):
                 _adopt(name, missing)
         rest = [(name, kernel) for name, kernel in missing.items() if not found(name)]
-        kinds: dict[Care, list[tuple[str, Kernel]]] = {"optimized": [], "brief": [], "draft": []}
+        kinds: dict[OptLevel, list[tuple[str, Kernel]]] = {"optimized": [], "brief": [], "draft": []}
         for name, kernel in rest:
-            kinds[_care(kernel, name in quick)].append((name, kernel))
-        batches = [(batch, care) for care, some in kinds.items() for batch in _batches(some, threads)]
-        orders = [_batch_order(batch, care) for batch, care in batches]
+            kinds[_opt_level(kernel, name in quick)].append((name, kernel))
+        batches = [(batch, opt_level) for opt_level, some in kinds.items() for batch in _batches(some, threads)]
+        orders = [_batch_order(batch, opt_level) for batch, opt_level in batches]
         objects.prepare([*orders, *others], threads, meanwhile)
-        for (batch, care), order in zip(batches, orders):
-            _link_new(batch, order, care == "draft")
+        for (batch, opt_level), order in zip(batches, orders):
+            _link_new(batch, order, opt_level == "draft")
 
 
-def _care(kernel: Kernel, is_draft: bool) -> Care:
+def _opt_level(kernel: Kernel, is_draft: bool) -> OptLevel:
     return "brief" if is_brief(kernel) else "draft" if is_draft else "optimized"
 
 
-def _batch_order(batch: dict[str, Kernel], care: Care) -> Order:
-    key = cache.key("batch", *batch, *["draft"] * (care == "draft"))
-    return Order(key, functools.partial(_batch_ir, batch), care != "optimized")
+def _batch_order(batch: dict[str, Kernel], opt_level: OptLevel) -> CompileRequest:
+    key = cache.key("batch", *batch, *["draft"] * (opt_level == "draft"))
+    return CompileRequest(key, functools.partial(_batch_ir, batch), opt_level != "optimized")
 
 
-def _link_new(batch: dict[str, Kernel], order: Order, is_draft: bool = False) -> None:
+def _link_new(batch: dict[str, Kernel], order: CompileRequest, is_draft: bool = False) -> None:
     """Link what was compiled now; a kernel that is as good as it will ever be is found on disk by its name."""
     _link_batch(batch, order.key, objects.take(order), False, is_draft)
     where = f"{order.key} {' '.join(batch)}".encode()
@@ -171,7 +171,7 @@ def _ir(kernels: Sequence[tuple[Kernel, str]], machine: target.Target) -> str:
 
 
 @record
-class Made:
+class BuildRecord:
     """What a native program was made of. `stored` are the keys of its objects, each after those that it names."""
     program: Program
     compiled_kernels: tuple[CompiledKernel, ...]
@@ -228,15 +228,16 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
     draft = draft and all(times == 1 for _, times in flat)      # of what is no kernel
     emitter = EntryEmitter(program, kernel_symbol, library_symbol)
     modules = emitter.modules(native.ENTRY)
-    entry_orders = [Order(cache.key(target.current().identity, "entry", text), functools.partial(str, text), True) for _, text in modules]
-    orders: list[Order] = []
-    hasty: set[str] = set()         # matmuls whose drafts will do
+    identity = target.current().identity
+    entry_orders = [CompileRequest(cache.key(identity, "entry", text), functools.partial(str, text), True) for _, text in modules]
+    orders: list[CompileRequest] = []
+    draft_ok: set[str] = set()      # matmuls whose drafts will do
     if matmuls:
         from weft.codegen.gemm import gemm
 
         small = [symbol for symbol in matmuls if draft and symbol not in large]
-        hasty.update([symbol for symbol in small if gemm.is_slow_to_make(symbol, matmuls[symbol])])
-        orders += [part for symbol, wanted in matmuls.items() for part in gemm.orders(symbol, wanted, symbol in hasty)]
+        draft_ok.update([symbol for symbol in small if gemm.is_slow_to_make(symbol, matmuls[symbol])])
+        orders += [part for symbol, wanted in matmuls.items() for part in gemm.orders(symbol, wanted, symbol in draft_ok)]
     orders += [part for symbol, rough in routines.items() for part in makers[symbol].orders(symbol, rough)]
     parallel = bool(matmuls or routines or emitter.routines) or any(kernel.parallel_extent > 1 for kernel in launched.values())
     if parallel:
@@ -245,7 +246,7 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
     _provide(kernels, quick, [*orders, *entry_orders], pool.make_of_what_is_there if parallel else None)
     distinct = {_symbol(name): _kernels.get(name) or _drafts[name] for name in names.values()}
     imports = {symbol: made.address for symbol, made in distinct.items()}
-    imports |= {symbol: gemm.ensure(symbol, wanted, symbol in hasty) for symbol, wanted in matmuls.items()}
+    imports |= {symbol: gemm.ensure(symbol, wanted, symbol in draft_ok) for symbol, wanted in matmuls.items()}
     imports |= {symbol: makers[symbol].ensure(symbol, rough) for symbol, rough in routines.items()}
     host = native.HostCalls(emitter.host_calls)
     imports |= symbols.addresses([*map(symbols.routine, emitter.routines), *(symbols.RULE if emitter.rules_library else ())])
@@ -259,13 +260,13 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
         trackers.append(_link(objects.take(order), [symbol], imports))
         imports[symbol] = trackers[-1][symbol]
     stored = list(dict.fromkeys([kernel.stored for kernel in distinct.values()]))
-    stored += [key for symbol, wanted in matmuls.items() for key in gemm.stored(symbol, wanted, symbol in hasty)]
+    stored += [key for symbol, wanted in matmuls.items() for key in gemm.stored(symbol, wanted, symbol in draft_ok)]
     stored += [key for symbol, rough in routines.items() for key in makers[symbol].stored(symbol, rough)]
     stored += [order.key for order in entry_orders]
-    made = Made(program, tuple(distinct.values()), tuple([text for _, text in modules]), tuple(stored))
+    made = BuildRecord(program, tuple(distinct.values()), tuple([text for _, text in modules]), tuple(stored))
     from_disk = sum(kernel.from_disk for kernel in made.compiled_kernels)
     done = NativeProgram(imports[native.ENTRY], host, [trackers, made], len(distinct), from_disk, lambda: made, bool(emitter.routines))
-    if any(kernel.is_draft for kernel in made.compiled_kernels) or any(routines.values()) or hasty:
+    if any(kernel.is_draft for kernel in made.compiled_kernels) or any(routines.values()) or draft_ok:
         done.draft = tiered_compilation.Draft(lambda: program)
     return done
 
@@ -317,7 +318,7 @@ def improve(program: Program, is_over: Callable[[], bool]) -> NativeProgram | No
             return None
         name = _kernel_name(kernel)
         if kernel.parallel_extent > 0 and name not in _kernels:
-            order = _batch_order({name: kernel}, _care(kernel, False))
+            order = _batch_order({name: kernel}, _opt_level(kernel, False))
             if not objects.is_there(order):
                 compile_apart(order)
             with _lock:
@@ -325,9 +326,9 @@ def improve(program: Program, is_over: Callable[[], bool]) -> NativeProgram | No
     return None if is_over() else compile_program(program)
 
 
-def _library_orders(program: Program) -> list[Order]:
+def _library_orders(program: Program) -> list[CompileRequest]:
     """What the matmuls, sorts and Fourier transforms of a program want compiled."""
-    orders: list[Order] = []
+    orders: list[CompileRequest] = []
     matmuls: dict[str, frozenset[str]] = {}
     for step, _ in _flat(program.steps):
         if isinstance(step, (Sort, Fft)):
@@ -340,7 +341,7 @@ def _library_orders(program: Program) -> list[Order]:
     return orders + [order for symbol, wanted in matmuls.items() for order in gemm.orders(symbol, wanted)]
 
 
-def image_of(made: Made) -> loader.Image | None:
+def image_of(made: BuildRecord) -> loader.Image | None:
     """All code of a program, linked; None where an object is not on disk or not for our linker."""
     found = [cache.read(key) for key in made.stored] if loader.works_here() else [None]
     try:

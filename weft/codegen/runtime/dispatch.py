@@ -14,7 +14,7 @@ import sys
 from typing import Any, NamedTuple
 
 from weft.codegen.runtime import heap
-from weft.codegen.toolchain.native_library import Part, link, text_of
+from weft.codegen.toolchain.native_library import LibraryModule, link, text_of
 
 _PYTHON = (
     "PyObject_Vectorcall", "PyObject_CallNoArgs", "PyType_GenericAlloc", "PyLong_AsVoidPtr", "PyDict_GetItem", "PyDict_Copy",
@@ -92,9 +92,9 @@ class Places(NamedTuple):
     array: type
     buffer: type
 
-    def part(self) -> Part:
+    def part(self) -> LibraryModule:
         name = "dispatch-" + "-".join(f"{key}{offset}" for key, offset in self.offsets)
-        return Part(name, self._text, ("weft_call", "weft_array_dealloc"))
+        return LibraryModule(name, self._text, ("weft_call", "weft_array_dealloc"))
 
     def _text(self) -> str:
         body = text_of("dispatch.ll") + text_of("trees.ll")

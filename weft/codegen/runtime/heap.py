@@ -15,7 +15,7 @@ import functools
 import sys
 from typing import Any
 
-from weft.codegen.toolchain.native_library import Part, link, text_of
+from weft.codegen.toolchain.native_library import LibraryModule, link, text_of
 
 _EXPORTS = (
     "weft_alloc",
@@ -32,7 +32,7 @@ _EXPORTS = (
     "weft_heap_map_flags",
 )
 _LIBC = ("aligned_alloc", "free", "mmap", "munmap", "madvise")
-PART = Part("heap", lambda: text_of("heap.ll"), _EXPORTS)
+PART = LibraryModule("heap", lambda: text_of("heap.ll"), _EXPORTS)
 
 
 @functools.cache

@@ -22,8 +22,8 @@ from collections.abc import Callable
 
 from weft.codegen.toolchain import objects, target
 from weft.codegen.toolchain.loader import architecture
-from weft.codegen.toolchain.native_library import Part, compile_apart, link, order, text_of
-from weft.codegen.toolchain.objects import Order
+from weft.codegen.toolchain.native_library import LibraryModule, compile_apart, link, order, text_of
+from weft.codegen.toolchain.objects import CompileRequest
 from weft.util.threads import Beside, wanted as wanted_threads
 
 _EXPORTS = (
@@ -117,14 +117,14 @@ class _Look:
     pause_ends = 0.0
 
 
-def look_ahead() -> None:
+def prewarm() -> None:
     """Where nothing was ever compiled, load LLVM beside what the process does next, and compile the pool in its first pause."""
     if target.is_new() and not _ahead:
         _ahead.append(Beside(_compile_ahead))
         atexit.register(_look_no_more)
 
 
-def put_off(seconds: float = PAUSE_S) -> None:
+def defer(seconds: float = PAUSE_S) -> None:
     """Leave the CPUs to others for a moment."""
     _Look.pause_ends = time.monotonic() + seconds
 
@@ -137,7 +137,7 @@ def rest_left() -> float:
 def _compile_ahead() -> None:
     with contextlib.suppress(ImportError, OSError):  # whoever compiles meets it again
         target.load()
-        put_off()
+        defer()
         _Look.resting = True
         while (rest := rest_left()) > 0:
             time.sleep(min(rest, PAUSE_S))
@@ -171,13 +171,13 @@ def _addresses() -> dict[str, int]:
     return _made[0]
 
 
-def _part() -> Part:
+def _part() -> LibraryModule:
     machine = architecture()
     # not optimized: 5 ns of the 40 that sharing out two tasks takes, for 12 of the 17 ms of a new process's first module
-    return Part(f"pool {machine}", lambda: source(machine), _EXPORTS, quick=True)
+    return LibraryModule(f"pool {machine}", lambda: source(machine), _EXPORTS, quick=True)
 
 
-def orders() -> list[Order]:
+def orders() -> list[CompileRequest]:
     """What to prepare before `symbols` is called."""
     return [] if _made or _is_compiled_ahead() else [order(_part())]
 

@@ -19,20 +19,20 @@ from weft.codegen.toolchain import cache, loader, objects, target
 _apart: dict[tuple[str, ...], threading.Thread] = {}  # who compiles what nobody waits for
 
 
-class Part(NamedTuple):
-    """A module of a library: a name that determines its text, what writes that, and the symbols it exports; `quick` as in `Order`."""
+class LibraryModule(NamedTuple):
+    """A module of a library: a name that determines its text, what writes that, and the symbols it exports."""
 
     name: str
     text: Callable[[], str]
     exports: Sequence[str]
     quick: bool = False
 
-    def as_draft(self) -> Part:
+    def as_draft(self) -> LibraryModule:
         """The module, not optimized: other code, of another name."""
         return self if self.quick else self._replace(name=f"{self.name} draft", quick=True)
 
 
-def link(parts: Sequence[Part], imports: Mapping[str, int] | None = None, libc: Sequence[str] = ()) -> dict[str, int]:
+def link(parts: Sequence[LibraryModule], imports: Mapping[str, int] | None = None, libc: Sequence[str] = ()) -> dict[str, int]:
     """Return the addresses of all that `parts` export for the current target; nothing is ever unloaded.
 
     A part may import what those before it export. An object on disk is found by the part's name and the fingerprint of
@@ -64,12 +64,12 @@ def text_of(name: str) -> str:
         return file.read()
 
 
-def order(part: Part) -> objects.Order:
+def order(part: LibraryModule) -> objects.CompileRequest:
     """What to `objects.prepare` for a part to be linked soon."""
-    return objects.Order(_key(part), part.text, part.quick)
+    return objects.CompileRequest(_key(part), part.text, part.quick)
 
 
-def are_at_hand(parts: Sequence[Part]) -> bool:
+def are_at_hand(parts: Sequence[LibraryModule]) -> bool:
     """Whether `parts` are linked in no time; if not, a thread begins to compile them, which an ending process waits for.
 
     Where that thread failed, the answer is yes, and who links meets the error.
@@ -84,21 +84,21 @@ def are_at_hand(parts: Sequence[Part]) -> bool:
     return not _apart[names].is_alive()
 
 
-def _compile_all(orders: Sequence[objects.Order]) -> None:
+def _compile_all(orders: Sequence[objects.CompileRequest]) -> None:
     with contextlib.suppress(Exception):
         for wanted in orders:
             compile_apart(wanted)
 
 
-def compile_apart(wanted: objects.Order) -> None:
+def compile_apart(wanted: objects.CompileRequest) -> None:
     """Compile a module while others may compile, too."""
     objects.keep(wanted, target.emit_apart(wanted.text(), wanted.quick))
 
 
-def is_kept(part: Part) -> bool:
+def is_kept(part: LibraryModule) -> bool:
     """Whether a part lies on disk."""
     return cache.has(_key(part))
 
 
-def _key(part: Part) -> str:
+def _key(part: LibraryModule) -> str:
     return cache.key(target.current().identity, "library", part.name)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from weft.codegen.toolchain import cache, loader, target
 
 
-class Order(NamedTuple):
+class CompileRequest(NamedTuple):
     """A module that is wanted; `quick` for code in which little time is spent: it is not optimized."""
     key: str
     text: Callable[[], str]
@@ -24,7 +24,7 @@ class Order(NamedTuple):
 _prepared: dict[str, bytes] = {}
 
 
-def prepare(orders: Iterable[Order], threads: int, meanwhile: Callable[[], object] | None = None) -> None:
+def prepare(orders: Iterable[CompileRequest], threads: int, meanwhile: Callable[[], object] | None = None) -> None:
     """Compile the modules that are neither prepared nor on disk, on up to so many threads; give what takes long first.
 
     What is to be done `meanwhile` is done while others still compile, if anything is compiled at all.
@@ -37,18 +37,18 @@ def prepare(orders: Iterable[Order], threads: int, meanwhile: Callable[[], objec
             keep(order, data)
 
 
-def is_there(order: Order) -> bool:
+def is_there(order: CompileRequest) -> bool:
     """Whether a module need not be compiled."""
     return order.key in _prepared or cache.has(order.key)
 
 
-def keep(order: Order, data: bytes) -> None:
+def keep(order: CompileRequest, data: bytes) -> None:
     """Have the object of a module ready for `take`."""
     _prepared[order.key] = data
     cache.later(order.key, lambda: data)
 
 
-def take(order: Order) -> bytes:
+def take(order: CompileRequest) -> bytes:
     """The object of a module; a prepared one is handed out once."""
     data = _prepared.pop(order.key, None)
     if data is None:
@@ -59,7 +59,7 @@ def take(order: Order) -> bytes:
     return data
 
 
-def image(orders: Sequence[Order]) -> loader.Image | None:
+def image(orders: Sequence[CompileRequest]) -> loader.Image | None:
     """Modules linked together, each after those that it names; None where our linker cannot do it."""
     key = cache.key("image", *[order.key for order in orders])
     data = cache.read(key)

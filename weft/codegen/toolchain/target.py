@@ -147,7 +147,7 @@ if hasattr(os, "register_at_fork"):  # a child must not inherit a compiler that 
 
 
 def emit_object(ir: str, target: Target, quick: bool = False) -> bytes:
-    """Machine code (a relocatable object) of one textual LLVM module; `quick` as for an `objects.Order`."""
+    """Machine code (a relocatable object) of one textual LLVM module; `quick` as for an `objects.CompileRequest`."""
     with _lock:
         return llvm_c.emit(ir, _machine(target, 0 if quick else _CODEGEN_LEVEL))
 

@@ -25,12 +25,12 @@ LONG = 1 << 20             # bytes of results from which the guards cost more th
 MOST_PLACES, PLAIN = 8, 64     # of a loop: places where it is cut, and elements of the mean piece
 
 
-def treatment(eqn: Eqn) -> str:
+def lowering_kind(eqn: Eqn) -> str:
     """One of: pull, reduce, scan, scatter, update, contract, sort, library, fft, host, expand, region; before stacking, collective."""
     primitive = eqn.primitive
     found = _kinds.get(primitive)
     if found is None:
-        found = _kinds[primitive] = _treatment(primitive)
+        found = _kinds[primitive] = _lowering_kind(primitive)
     if primitive.name == "dynamic_update_slice" and eqn.invars[0].aval.size > eqn.invars[1].aval.size:
         found = "update"
     if found in _IN_KERNELS and not all(has_kernels(a.aval.dtype) for a in (*eqn.invars, *eqn.outvars)):
@@ -38,7 +38,7 @@ def treatment(eqn: Eqn) -> str:
     return found
 
 
-def _treatment(primitive) -> str:
+def _lowering_kind(primitive) -> str:
     if primitive.kind in ("region", "collective"):
         return primitive.kind
     spec = primitive.rules.get("lower")
@@ -52,8 +52,8 @@ def _treatment(primitive) -> str:
     raise NotImplementedError(f"compile: primitive {primitive.name!r} has neither a lower rule nor a reference.")
 
 
-def cost(eqn: Eqn) -> int:
-    """Rough price of one element, in simple vector instructions."""
+def eqn_cost(eqn: Eqn) -> int:
+    """Rough cost of one element, in simple vector instructions."""
     name = eqn.primitive.name
     if name in _SLOW:
         return _SLOW[name]

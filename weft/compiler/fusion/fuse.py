@@ -16,7 +16,7 @@ over the rows themselves (`compiler.fusion.column_reduction`) is made in the sam
 
 from __future__ import annotations
 
-from weft.compiler.fusion.classify import MOST_APART, View, cost, is_dense, joins_rows, rows_apart, treatment, view_of
+from weft.compiler.fusion.classify import MOST_APART, View, eqn_cost, is_dense, joins_rows, lowering_kind, rows_apart, view_of
 from weft.compiler.fusion.column_reduction import Sweep, sweep_of, unfolded
 from weft.compiler.fusion.epilogue_fusion import attach_tails
 from weft.compiler.fusion.groups import Group, groups_of
@@ -28,10 +28,10 @@ from weft.ir.rewrite import params_key
 FULL = "full"              # the tags of a value that has the shape of its row context,
 FOLDED = "folded"          # the same number of elements in another shape,
 SWEPT = "swept"            # or is a sum over the rows
-EXPENSIVE = 12             # price from which a value that is used twice is worth a buffer
-MOST_SPREAD = 256          # price up to which what is padded between its elements is computed where it is read,
+EXPENSIVE = 12             # cost from which a value that is used twice is worth a buffer
+MOST_SPREAD = 256          # cost up to which what is padded between its elements is computed where it is read,
 MOST_TURN = 512            # and of all that is added up so
-MOST_JOINED = 20           # price up to which a part of a row that loops go over part by part is computed where it is read
+MOST_JOINED = 20           # cost up to which a part of a row that loops go over part by part is computed where it is read
 LONGEST_CHAIN = 48         # equations inlined into one another
 FEWEST_COLUMNS = 16        # from which what is computed once a row costs little
 
@@ -46,11 +46,11 @@ class Graph:
         self.depth: dict[Var, int] = {}
         self.context: dict[Var, Context] = {}
         self.tags: dict[Var, object] = {}
-        self.price: dict[Var, int] = {}              # of computing it from what lies in memory for certain,
-        self.reprice: dict[Var, int] = {}            # and from roots, were they in memory
+        self.cost: dict[Var, int] = {}              # of computing it from what lies in memory for certain,
+        self.recompute_cost: dict[Var, int] = {}            # and from roots, were they in memory
         self.chain: dict[Var, int] = {}
         self.turn: dict[Var, int] = {}               # elements that are computed in ways of their own, where there are several,
-        self.spread: dict[Var, int] = {}             # and the price of what is padded between them
+        self.spread: dict[Var, int] = {}             # and the cost of what is padded between them
         self.swept: dict[Var, Sweep] = {}
         self.roots: set[Var] = set()
         self.needed: dict[Var, None] = {}            # in the order in which they were asked for, the same in every process
@@ -80,7 +80,7 @@ class Graph:
         return type(atom) is not Literal and atom in self.producer
 
     def _visit(self, eqn: Eqn, number: int) -> None:
-        how = treatment(eqn)
+        how = lowering_kind(eqn)
         for var in eqn.outvars:
             self.order[var] = number
         if how == "pull":
@@ -100,8 +100,8 @@ class Graph:
     def _pull(self, eqn: Eqn) -> None:
         out = eqn.outvars[0]
         shape = out.aval.shape
-        depth, price, chain, turn, spread = 0, cost(eqn), 1, 1, 0
-        reprice = price
+        depth, cost, chain, turn, spread = 0, eqn_cost(eqn), 1, 1, 0
+        recompute_cost = cost
         context, tags = None, None
         view = view_of(eqn)
         same_kind = eqn.primitive.kind == "elementwise" or (
@@ -112,7 +112,7 @@ class Graph:
                 continue
             if atom not in self.producer:
                 depth = max(depth, self.depth[atom] + 1)
-                price, reprice = price + 1, reprice + 1
+                cost, recompute_cost = cost + 1, recompute_cost + 1
                 continue
             inline = self.chain[atom] < LONGEST_CHAIN
             its_context = self.context.get(atom)
@@ -126,13 +126,13 @@ class Graph:
                 inline = self._worth_inlining(eqn, atom, view, same_kind)
             if inline and spread + self.spread.get(atom, 0) <= MOST_TURN and not (in_rows and self._in_turns(atom)):
                 depth = max(depth, self.depth[atom])
-                price += self.price[atom]
-                reprice += self.reprice[atom]
+                cost += self.cost[atom]
+                recompute_cost += self.recompute_cost[atom]
                 chain, turn = max(chain, self.chain[atom] + 1), max(turn, self.turn.get(atom, 1))
                 spread += self.spread.get(atom, 0)
             else:
                 depth = max(depth, self.demand(atom) + 1)
-                price, reprice = price + 1, reprice + 1
+                cost, recompute_cost = cost + 1, recompute_cost + 1
         apart = rows_apart(eqn)
         if apart > 1:
             turn, spread = turn * apart, spread + self._distinct(eqn.invars[0])
@@ -140,15 +140,15 @@ class Graph:
             self._lift(eqn, depth, context)
         for var in eqn.outvars:
             self.producer[var] = eqn
-            self.depth[var], self.price[var], self.chain[var] = depth, min(price, 1 << 30), chain
+            self.depth[var], self.cost[var], self.chain[var] = depth, min(cost, 1 << 30), chain
             if context is not None:
                 self.context[var], self.tags[var] = context, tags
-            self.reprice[var] = reprice
+            self.recompute_cost[var] = recompute_cost
             if turn > 1:
                 self.turn[var], self.spread[var] = turn, spread
-            if reprice >= EXPENSIVE and self.uses.get(var, 0) > 1 and tags != FOLDED:
+            if recompute_cost >= EXPENSIVE and self.uses.get(var, 0) > 1 and tags != FOLDED:
                 self.roots.add(var if view is None else self._unshaped(var))
-                self.reprice[var] = 1
+                self.recompute_cost[var] = 1
 
     def _unshaped(self, var: Var) -> Var:
         """The computed value that `var` only gives another shape, or itself: one of them in memory serves the readers of both."""
@@ -166,7 +166,7 @@ class Graph:
                     or atom in self.needed:
                 continue
             maker = self.producer[atom]
-            if treatment(maker) == "reduce":
+            if lowering_kind(maker) == "reduce":
                 source = maker.invars[0]
                 if self.computed(source) and (source in self.roots or self.depth[source] > 0):
                     continue
@@ -208,7 +208,7 @@ class Graph:
         if same_kind:
             return True
         out, size = eqn.outvars[0].aval, atom.aval.size
-        expensive = self.price[atom] >= EXPENSIVE
+        expensive = self.cost[atom] >= EXPENSIVE
         if view is not None:
             if atom in self.needed:
                 return False
@@ -226,12 +226,12 @@ class Graph:
         return True
 
     def _distinct(self, atom: Atom) -> int:
-        """The price of a value where everything is computed once, as far as it is above `MOST_SPREAD` only roughly."""
+        """The cost of a value where everything is computed once, as far as it is above `MOST_SPREAD` only roughly."""
         total, seen, stack = 0, {atom}, [atom] if atom not in self.needed else []
         while stack and total <= MOST_SPREAD:
             eqn = self.producer.get(stack.pop())
             if eqn is not None:
-                total += cost(eqn)
+                total += eqn_cost(eqn)
                 fresh = [a for a in eqn.invars if type(a) is not Literal and a not in seen and a not in self.needed]
                 seen.update(fresh)
                 stack += fresh
@@ -245,17 +245,17 @@ class Graph:
         (atom,), out = eqn.invars, eqn.outvars[0]
         self.producer[out] = eqn
         self.roots.add(out)
-        self.reprice[out] = 1
+        self.recompute_cost[out] = 1
         sweep = self._sweep_in_context(eqn, atom)
         if sweep is not None:
             source = sweep.source
             self.sweeps(out, sweep, self.context[source])
-            self.depth[out], self.price[out], self.chain[out] = self.depth[source], self.price[source] + 20, 1
+            self.depth[out], self.cost[out], self.chain[out] = self.depth[source], self.cost[source] + 20, 1
             return
         shape = atom.aval.shape
         axes = reduced_dims(eqn)
         context = (shape, axes)
-        depth, price, chain = 0, 20, 1
+        depth, cost, chain = 0, 20, 1
         if self.computed(atom):
             theirs = self.context.get(atom)
             inline = self.chain[atom] < LONGEST_CHAIN and not self._in_turns(atom) and (
@@ -264,12 +264,12 @@ class Graph:
                     v in kept for v in (atom, unfolded(atom, self.producer[atom])) for kept in (self.wanted, self.needed, self.roots)):
                 inline = False
             if inline:
-                depth, price, chain = self.depth[atom], price + self.price[atom], self.chain[atom] + 1
+                depth, cost, chain = self.depth[atom], cost + self.cost[atom], self.chain[atom] + 1
             else:
                 depth = self.demand(atom) + 1
         elif type(atom) is not Literal:
             depth = self.depth[atom] + 1
-        self.depth[out], self.price[out], self.chain[out] = depth, price, chain
+        self.depth[out], self.cost[out], self.chain[out] = depth, cost, chain
         self.context[out] = context
         self.tags[out] = tuple(d for d in range(len(shape)) if d not in axes)
 
@@ -462,7 +462,7 @@ def _wanted(jaxpr: Jaxpr) -> set[Var]:
     """Values that equations without kernels of their own read, and results: they are in memory whatever else reads them."""
     wanted = {a for a in jaxpr.outvars if type(a) is not Literal}
     for eqn in reversed(jaxpr.eqns):
-        if treatment(eqn) not in ("pull", "reduce") or (
+        if lowering_kind(eqn) not in ("pull", "reduce") or (
                 eqn.outvars[0] in wanted and unfolded(eqn.outvars[0], eqn) is not eqn.outvars[0]):
             wanted.update(a for a in eqn.invars if type(a) is not Literal)
     return wanted
@@ -475,7 +475,7 @@ def _reduced(jaxpr: Jaxpr) -> set[Var]:
     if not any(map(joins_rows, jaxpr.eqns)):
         return reduced
     for eqn in reversed(jaxpr.eqns):
-        how = treatment(eqn)
+        how = lowering_kind(eqn)
         if how == "reduce" or (how == "pull" and not reduced.isdisjoint(eqn.outvars)):
             reduced.update(a for a in eqn.invars if type(a) is not Literal)
     return reduced

@@ -50,7 +50,7 @@ class Survey:
         self.accesses: list[Access] = []
         self.loads: list[tuple[Load, Access]] = []
         self.pinned: set[int] = set()
-        self.price = 0
+        self.cost = 0
         self.seen: set[int] = set()
         for r in low.reductions:
             self.visit(r.value)
@@ -89,12 +89,12 @@ class Survey:
                 if x.guard is not None:
                     stack.append(x.guard)
             elif type(x) is Op:
-                self.price += price_of([x])
+                self.cost += cost_of([x])
                 stack.extend(x.args)
             elif type(x) is Index:
                 self.pinned.add(id(x))
 
 
-def price_of(exprs: list[Expr]) -> int:
+def cost_of(exprs: list[Expr]) -> int:
     """What it takes to compute these, addresses aside."""
     return sum([20 if x.op in HEAVY else 1 for x in exprs if type(x) is Op and x.type != "i64"])

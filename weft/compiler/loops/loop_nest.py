@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 
 from weft.compiler.fusion.classify import LONG, row_major
-from weft.compiler.loops.access_analysis import HEAVY, Access, Dim, Survey, price_of
+from weft.compiler.loops.access_analysis import HEAVY, Access, Dim, Survey, cost_of
 from weft.compiler.loops.bounds_check_elimination import bare, guarded, inside
 from weft.compiler.loops.dim_collapsing import joined
 from weft.compiler.loops.loop_splitting import Cuts, Piece, cuts_of, pieces_of
@@ -120,16 +120,16 @@ class Nest:
                 best, score = dim, got
         return best
 
-    def price(self, roots: list[Expr]) -> int:
+    def cost(self, roots: list[Expr]) -> int:
         """What it takes to compute these for one element."""
-        return price_of(reachable(roots))
+        return cost_of(reachable(roots))
 
     def tasks(self) -> int:
         total = 1
         for dim in self.dims:
             total *= dim.extent
         moved = sum(a.weight for a in self.survey.accesses) or 1
-        work = total * (moved + self.survey.price * 0.5)
+        work = total * (moved + self.survey.cost * 0.5)
         return max(1, min(int(work / TASK_BYTES), MOST_TASKS))
 
     # ---- writing

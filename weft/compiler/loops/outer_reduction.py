@@ -5,7 +5,7 @@ Out:  its loops: a task owns a strip of the vector dim, and passes over the rows
 Laws: accumulators of earlier passes are read where they lie. What is passed over more than once is a strip narrow enough to
       stay in the caches (`strip_width`); fusion asks before it puts such passes into one kernel.
       A sum of  exp(x - h(m))  over rows of which m is the maximum needs no pass of its own: it is made along with m, block by
-      block, with what is known of m so far, and scaled where m grows (`Rider`).
+      block, with what is known of m so far, and scaled where m grows (`OnlineSum`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def strips_of(nest: Nest) -> Strips | None:
 
 
 @record
-class Rider:
+class OnlineSum:
     """A sum of exp(x - shift) made along with the maximum `top`, of which `shift` is a function.
 
     While rows go by, `near` stands for the shift: the same, or zero where it is not finite, for a difference of infinities
@@ -64,21 +64,21 @@ class Strips:
         self.low, self.b = nest.low, nest.b
         self.kept: dict[str, str] = {}
         self.placed = {r.extreme: r for r in self.low.reductions if r.extreme is not None}
-        self.riders = self._riders()
-        riding = {rider.sum.name for rider in self.riders}
+        self.online_sums = self._online_sums()
+        riding = {online_sum.sum.name for online_sum in self.online_sums}
         self.reductions = [r for r in self.low.reductions if r.extreme is None and r.name not in riding]
         levels = [r.level for r in self.reductions] + [o.level for o in self.low.outputs]
         self.last = max(levels, default=0)
         around = math.prod([d.extent for d in nest.dims if d is not column and d is not nest.vector])
         # where sums ride, rows are gone over again a block at a time: all that strips must be is enough for all threads
-        again = column.extent if self.last else FEWEST_STRIP_ROWS if self.riders else 0
+        again = column.extent if self.last else FEWEST_STRIP_ROWS if self.online_sums else 0
         if again:
             self.width = strip_width(again, nest.vector.extent, around)
         else:
             share = -(-nest.vector.extent * around // FEWEST_STREAMED) if nest.tasks() > 1 else STRIP
             self.width = min(STRIP, max(share, NARROWEST))
 
-    def _riders(self) -> list[Rider]:
+    def _online_sums(self) -> list[OnlineSum]:
         b, tops, found = self.low.builder, {r.name: r for r in self.low.reductions if r.op == "max" and r.level == 0}, []
         for r in self.low.reductions:
             x = r.value
@@ -92,7 +92,7 @@ class Strips:
                     or any(type(y) is Ref for y in reachable([of])):
                 continue
             near = b.select(b.op("is_finite", shift), shift, b.const(0, shift.type))
-            found.append(Rider(top, replace(r, level=0, value=b.op("exp", b.op("sub", of, near))), shift, near))
+            found.append(OnlineSum(top, replace(r, level=0, value=b.op("exp", b.op("sub", of, near))), shift, near))
         return found
 
     def tasks(self, rows: list[Dim], where: dict[int, Expr]) -> list:
@@ -123,10 +123,10 @@ class Strips:
             reductions = [r for r in self.reductions if r.level == level]
             outputs = [o for o in low.outputs if o.level == level]
             if reductions or outputs:
-                riders = self.riders if level == 0 else []
-                self._begin([*reductions, *(rider.sum for rider in riders)])
-                if riders:
-                    self._over_blocks(where, reductions, riders)
+                online_sums = self.online_sums if level == 0 else []
+                self._begin([*reductions, *(online_sum.sum for online_sum in online_sums)])
+                if online_sums:
+                    self._over_blocks(where, reductions, online_sums)
                 else:
                     self._over_rows(where, reductions, outputs)
         where[id(self.column)] = self.b.const(0, "i64")
@@ -155,7 +155,7 @@ class Strips:
     def _over_rows(self, where: dict[int, Expr], reductions: list[Reduction], outputs: list[Output]) -> None:
         emit, b, extent = self.nest.emit, self.b, self.column.extent
         # the accumulators' way through memory is shared by several rows, as long as their code stays short
-        side = 1 if not reductions else STRIP_ROWS if self.nest.price([r.value for r in reductions]) <= SHORT else 2
+        side = 1 if not reductions else STRIP_ROWS if self.nest.cost([r.value for r in reductions]) <= SHORT else 2
         blocks, rest = divmod(extent, side)
         for var, count, start, together in ((f"c{side}", blocks, 0, side), (f"d{side}", rest, blocks * side, 1)):
             if count:
@@ -164,7 +164,7 @@ class Strips:
                 self._pass(where, reductions, outputs, [b.iadd(first, k) for k in range(together)])
                 emit.close(var, count, "serial")
 
-    def _over_blocks(self, where: dict[int, Expr], reductions: list[Reduction], riders: list[Rider]) -> None:
+    def _over_blocks(self, where: dict[int, Expr], reductions: list[Reduction], online_sums: list[OnlineSum]) -> None:
         """Block after block: the maxima and all else, sums that ride on them scaled, then the block's rows added to these."""
         emit, b, start = self.nest.emit, self.b, 0
         for var, size in (("k", STRIP_ROWS), ("d", 1)):
@@ -172,29 +172,29 @@ class Strips:
             if blocks:
                 base = b.iadd(b.imul(b.index(var, blocks, 3), size), start)
                 emit.open(3)
-                self._pass(where, reductions, [], [b.iadd(base, i) for i in range(size)], riders)
+                self._pass(where, reductions, [], [b.iadd(base, i) for i in range(size)], online_sums)
                 pair = min(size, 2)
                 first = b.iadd(base, b.imul(b.index("e", size // pair, 4), pair))
                 emit.open(4)
-                self._pass(where, [rider.sum for rider in riders], [], [b.iadd(first, i) for i in range(pair)])
+                self._pass(where, [online_sum.sum for online_sum in online_sums], [], [b.iadd(first, i) for i in range(pair)])
                 emit.close("e", size // pair, "serial")
                 emit.close(var, blocks, "serial")
             start += blocks * size
         emit.open(5)
-        sums = [b.load(self.kept[rider.sum.name], b.index("j"), rider.sum.value.type) for rider in riders]
+        sums = [b.load(self.kept[online_sum.sum.name], b.index("j"), online_sum.sum.value.type) for online_sum in online_sums]
         translate = self._translate(where)
-        scales = [b.op("exp", b.op("sub", translate(rider.near), translate(rider.shift))) for rider in riders]
-        for rider, value in zip(riders, emit.compute([b.op("mul", x, y) for x, y in zip(sums, scales)])):
-            emit.append(Store(self.kept[rider.sum.name], b.index("j"), value))
+        scales = [b.op("exp", b.op("sub", translate(online_sum.near), translate(online_sum.shift))) for online_sum in online_sums]
+        for online_sum, value in zip(online_sums, emit.compute([b.op("mul", x, y) for x, y in zip(sums, scales)])):
+            emit.append(Store(self.kept[online_sum.sum.name], b.index("j"), value))
         emit.close("j", self.extent, "vector")
 
-    def _scaled(self, rider: Rider, where: dict[int, Expr], top: Expr) -> Expr:
+    def _scaled(self, online_sum: OnlineSum, where: dict[int, Expr], top: Expr) -> Expr:
         """The sum so far, when the maximum becomes the greater of what it was and `top`."""
-        b, j, own = self.b, self.b.index("j"), id(self.low.builder.ref(rider.top.name, rider.top.value.type))
+        b, j, own = self.b, self.b.index("j"), id(self.low.builder.ref(online_sum.top.name, online_sum.top.value.type))
         before, after = self._translate(where), self._translate(where)
         after.made[own] = b.op("max", before.made[own], top)
-        scale = b.op("exp", b.op("sub", before(rider.near), after(rider.near)))
-        return b.op("mul", b.load(self.kept[rider.sum.name], j, rider.sum.value.type), scale)
+        scale = b.op("exp", b.op("sub", before(online_sum.near), after(online_sum.near)))
+        return b.op("mul", b.load(self.kept[online_sum.sum.name], j, online_sum.sum.value.type), scale)
 
     def _translate(self, where: dict[int, Expr]) -> Translate:
         """Rewrites expressions, accumulators of earlier passes read from their strips."""
@@ -205,7 +205,7 @@ class Strips:
         return translate
 
     def _pass(self, where: dict[int, Expr], reductions: list[Reduction], outputs: list[Output], rows: list[Expr],
-              riders: Sequence[Rider] = ()) -> None:
+              online_sums: Sequence[OnlineSum] = ()) -> None:
         """Some rows added into the strips, or stored, and what rides on them scaled."""
         emit, b = self.nest.emit, self.b
         values: dict[str, list[Expr]] = {r.name: [] for r in self.low.reductions}
@@ -230,11 +230,11 @@ class Strips:
             else:
                 targets.append((self.kept[r.name], r.op))
                 roots.append(self._tree(r.op, values[r.name]))
-        for rider in riders:
-            targets.append((self.kept[rider.sum.name], None))
-            roots.append(self._scaled(rider, where, self._tree("max", values[rider.top.name])))
+        for online_sum in online_sums:
+            targets.append((self.kept[online_sum.sum.name], None))
+            roots.append(self._scaled(online_sum, where, self._tree("max", values[online_sum.top.name])))
         apart = self.chunk < self.nest.vector.extent      # rows that follow on each other are a stream which the machine fetches by itself
-        ahead = self._ahead(where, rows) if outputs or (len(rows) > 1 and apart and not riders) else []
+        ahead = self._ahead(where, rows) if outputs or (len(rows) > 1 and apart and not online_sums) else []
         done = emit.compute([*roots, *stored, *(index for _, index in ahead)])
         for (buf, _), index in zip(ahead, done[len(roots) + len(stored):]):
             emit.append(Prefetch(buf, index))

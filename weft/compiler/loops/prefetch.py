@@ -101,7 +101,7 @@ def between_passes(nest: Nest, passes: list, where: dict[int, Expr]) -> list[lis
     if len(passes) < 2 or not nest.next_row or nest.vector is None:
         return ahead
     free = [p for p, (_, outputs, _, _) in enumerate(passes) if all(o.combine is not None for o in outputs)]
-    busiest = max(free, key=lambda p: (nest.price(passes[p][2]), p), default=-2)
+    busiest = max(free, key=lambda p: (nest.cost(passes[p][2]), p), default=-2)
     translate = Translate(nest.low.builder, nest.b, nest.mapping({**where, **nest.next_row}))
     ahead[busiest] += fetched(nest, [d for d in nest.dims if not d.column], translate)
     return ahead

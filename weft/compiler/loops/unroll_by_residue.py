@@ -53,7 +53,7 @@ def _within(low: Lowered, counts: dict[int, int], beside: int | None, along: int
     rows = [n for d, n in counts.items() if d != beside or n < low.shape[d]]
     if counts and math.prod(rows) <= MOST_APART:
         made = _in_turns(low, counts, beside)
-        if Survey(made).price <= MOST_WORK:
+        if Survey(made).cost <= MOST_WORK:
             yield Turns(made, along, settled)
 
 
@@ -81,7 +81,7 @@ def _short(survey: Survey, dims: list[Dim], vector: Dim) -> int | None:
     """A short innermost dim of all results, just inside the vector dim."""
     outs = [i for i, access in enumerate(survey.accesses) if access.buf.startswith("out ")]
     for dim in dims if vector.extent >= NARROWEST else []:
-        if dim is not vector and dim.extent <= MOST_BESIDE and survey.price * dim.extent <= SHORT_WORK \
+        if dim is not vector and dim.extent <= MOST_BESIDE and survey.cost * dim.extent <= SHORT_WORK \
                 and all(dim.steps[i] == 1 and vector.steps[i] == dim.extent for i in outs):
             return dim.dims[-1]
     return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.compiler.fusion.classify import row_major, treatment
+from weft.compiler.fusion.classify import lowering_kind, row_major
 from weft.compiler.fusion.fuse import Graph
 from weft.compiler.fusion.groups import Group
 from weft.compiler.fusion.reduction_domain import reduced_dims
@@ -179,7 +179,7 @@ class Lowering:
             flat = index[0] if self.flat and index else self._flat_index(index, row_major(atom.aval.shape))
             return b.load(name, flat, type_name(atom.aval.dtype), guard)
         eqn = graph.producer[atom]
-        if treatment(eqn) == "reduce":
+        if lowering_kind(eqn) == "reduce":
             return self._reduce(eqn, index)
         places = 1 if eqn.primitive.kind == "index" else None
         readers = [self._reader(a, guard, i == places) for i, a in enumerate(eqn.invars)]

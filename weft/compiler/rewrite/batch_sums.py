@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from weft.compiler.fusion.classify import treatment
+from weft.compiler.fusion.classify import lowering_kind
 from weft.core.primitive import registry
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.rewrite import dce
@@ -46,7 +46,7 @@ def _summed_dot(sum_: Eqn, makers: dict[Var, Eqn], uses: dict[Var, int]) -> list
     axes, atom = tuple(sum_.params["axes"]), sum_.invars[0]
     between: list[tuple[Eqn, tuple[int, ...]]] = []      # what changes the layout, last first, and the summed dims after it
     while axes and type(atom) is not Literal and uses[atom] == 1 and (made := makers.get(atom)) is not None:
-        if treatment(made) == "contract":
+        if lowering_kind(made) == "contract":
             break
         before = _before(made, axes)
         if before is None or made.outvars[0].aval.sharding is not None:

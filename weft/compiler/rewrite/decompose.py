@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from weft.compiler.fusion.classify import row_major, treatment
+from weft.compiler.fusion.classify import lowering_kind, row_major
 from weft.compiler.fusion.reduction_domain import reduced_dims, stays_in_strips
 from weft.compiler.rewrite.variance_rewrite import split_deviations
 from weft.core.primitive import Primitive, registry
@@ -152,7 +152,7 @@ def _returning(jaxpr: Jaxpr) -> set[Eqn]:
     again: dict[Var, set[tuple[int, ...]]] = {}        # what is made where rows are gone over once more -> dims that were reduced
     found: set[Eqn] = set()
     for eqn in jaxpr.eqns:
-        how, read = treatment(eqn), [a for a in eqn.invars if type(a) is not Literal]
+        how, read = lowering_kind(eqn), [a for a in eqn.invars if type(a) is not Literal]
         if how == "reduce" and stays_in_strips(eqn.invars[0].aval.shape, reduced_dims(eqn)):
             origins[eqn.outvars[0]] = {eqn}
             if any(reduced_dims(eqn) in again.get(a, ()) for a in read):
@@ -171,7 +171,7 @@ def _returning(jaxpr: Jaxpr) -> set[Eqn]:
 
 def _inside(eqn: Eqn) -> dict:
     """Parameters with the jaxprs among them expanded."""
-    if treatment(eqn) != "region" or not any(True for _ in subjaxprs(eqn.params)):
+    if lowering_kind(eqn) != "region" or not any(True for _ in subjaxprs(eqn.params)):
         return eqn.params
     params = {}
     for key, value in eqn.params.items():
@@ -185,7 +185,7 @@ def _inside(eqn: Eqn) -> dict:
 
 def _rebuilt(eqn: Eqn):
     """A function of values that gives the equation's results, or None if it stays."""
-    how = treatment(eqn)
+    how = lowering_kind(eqn)
     if how == "expand":
         fn, params = eqn.primitive.rules["lower"].fn, eqn.params
         many = eqn.primitive.multiple_results

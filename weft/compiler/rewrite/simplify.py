@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.compiler.fusion.classify import treatment
+from weft.compiler.fusion.classify import lowering_kind
 from weft.compiler.rewrite.batch_sums import merge_batch_sums
 from weft.core.primitive import registry
 from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
@@ -334,7 +334,7 @@ def _transpose(walk: _Algebra, eqn: Eqn):
     before = walk.maker.get(x) if type(x) is not Literal else None
     if before is None:
         return None
-    if treatment(before) == "contract" and walk.uses.get(x) == 1:
+    if lowering_kind(before) == "contract" and walk.uses.get(x) == 1:
         return _transposed_dot(eqn, before, order)
     if before.primitive is eqn.primitive:
         inner = before.params["permutation"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.compiler.fusion.classify import row_major, treatment
+from weft.compiler.fusion.classify import lowering_kind, row_major
 from weft.compiler.fusion.fuse import Graph
 from weft.compiler.fusion.groups import Group
 from weft.compiler.schedule.arena import Ref
@@ -70,7 +70,7 @@ class Homes:
             item = self.items[i]
             if isinstance(item, Group):
                 continue
-            how = treatment(item)
+            how = lowering_kind(item)
             if how in ("scatter", "update", "library"):
                 self._pass_on(i, item.invars[0], item.outvars[0])
             elif how == "region" and item.primitive.name in ("scan", "while"):

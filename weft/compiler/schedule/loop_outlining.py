@@ -49,7 +49,7 @@ MOST_NAMES = 400           # of values in a kernel: LLVM's time grows faster tha
 MOST_WORK = 1 << 14        # bytes that a turn touches, roughly: longer ones take long anyway
 MOST_TURNS_APART = 4       # a loop so short is written turn by turn, and a buffer so short is registers,
 MOST_APART = 16            # if no more than so many turns come of it,
-MOST_PRICE_APART = 512     # and so many operations
+MOST_COST_APART = 512     # and so many operations
 PATIENCE = 1 << 27         # bytes of work of one call
 
 
@@ -381,7 +381,7 @@ class _Writer:
             raise _Unfit
         turns = self.turns_apart * extent
         short = extent <= MOST_TURNS_APART and turns <= MOST_APART and not self.in_vector
-        if short and turns * _price(stmt.body, set()) <= MOST_PRICE_APART:
+        if short and turns * _cost(stmt.body, set()) <= MOST_COST_APART:
             return self._turn_by_turn(stmt, extent)
         name, work, saved = self._fresh("i"), self.work, self.in_vector
         self.names[stmt.var] = self.b.index(name, extent)
@@ -483,15 +483,15 @@ class _Writer:
         return Op(expr.op, args, expr.type)
 
 
-def _price(part: object, seen: set[int]) -> int:
+def _cost(part: object, seen: set[int]) -> int:
     """What statements or expressions compute, addresses aside."""
     if id(part) in seen:
         return 0
     seen.add(id(part))
     if isinstance(part, tuple):
-        return sum([_price(inner, seen) for inner in part])
+        return sum([_cost(inner, seen) for inner in part])
     own = 0 if not isinstance(part, Op) or part.type == "i64" else 20 if part.op in UNARY_MATH or part.op in BINARY_MATH else 1
-    return own + sum([_price(getattr(part, name), seen) for name in getattr(type(part), "__slots__", ())])
+    return own + sum([_cost(getattr(part, name), seen) for name in getattr(type(part), "__slots__", ())])
 
 
 def _register(memory: _Memory, at: int) -> str:

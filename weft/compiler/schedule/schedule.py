@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.compiler.fusion.classify import treatment
+from weft.compiler.fusion.classify import lowering_kind
 from weft.compiler.fusion.groups import Group
 from weft.compiler.loops.loop_nest import Built, build
 from weft.compiler.lowering.lower import Lowering
@@ -121,7 +121,7 @@ class Body(Homes):
             if isinstance(item, Group):
                 self._group(item)
             else:
-                self._hard(item)
+                self._non_fusible(item)
         results = []
         for n, (atom, out) in enumerate(zip(self.jaxpr.outvars, self.outs)):
             ref = self.ref(atom)
@@ -191,8 +191,8 @@ class Body(Homes):
 
     # ---- other equations
 
-    def _hard(self, eqn: Eqn) -> None:
-        how = treatment(eqn)
+    def _non_fusible(self, eqn: Eqn) -> None:
+        how = lowering_kind(eqn)
         if how == "region":
             from weft.compiler.schedule import region_lowering
             region_lowering.write(self, eqn)
