@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
+from weft.ir.collective_spec import collective_bytes
 from weft.ir.shardings import grid_of_dims
-from weft.partition.cost import collective_bytes
 from weft.partition.reshard import Placement, local_shape, permutation, plan, plan_cost
 
 SIZES = {"a": 4, "b": 2, "c": 2}

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from weft.ir.collective_spec import collective_axes, spec_of
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
-from weft.ops.collectives import own_slice_p, pvary_p
+from weft.ops.collectives import pvary_p
 from weft.util.errors import ShardingError, describe
-
-_AXES = ("axes", "axis_name")                      # what collectives call the axes that they speak over
-_LOCAL = (pvary_p, own_slice_p)                    # those that speak with nobody
 
 
 def diverging(jaxpr: Jaxpr, axes: frozenset) -> Jaxpr:
@@ -55,9 +53,8 @@ def _params(eqn: Eqn, axes: frozenset) -> dict:
 def check_no_collective(api: str, programs: Iterable[Jaxpr], axes: frozenset) -> None:
     """ShardingError if a program that only some devices along `axes` run speaks with the others."""
     for eqn in (eqn for program in programs for eqn in _collectives(program)):
-        named = next((eqn.params[key] for key in _AXES if key in eqn.params), ())
-        shared = [a for a in (named if isinstance(named, tuple) else (named,)) if a in axes]
-        if shared and eqn.invars:
+        shared = [a for a in collective_axes(eqn.params) if a in axes]
+        if shared:
             raise ShardingError(describe(
                 api, f"{eqn.primitive.name} over {shared[0]!r} stands where only some devices come along {shared[0]!r}.",
                 [("condition", f"varies over {', '.join(sorted(map(repr, axes)))}"),
@@ -68,7 +65,7 @@ def check_no_collective(api: str, programs: Iterable[Jaxpr], axes: frozenset) ->
 
 def _collectives(program: Jaxpr) -> Iterable[Eqn]:
     for eqn in program.eqns:
-        if eqn.primitive.kind == "collective" and eqn.primitive not in _LOCAL:
+        if eqn.primitive.kind == "collective" and spec_of(eqn.primitive).bytes is not None:
             yield eqn
         for _, inner in subjaxprs(eqn.params):
             yield from _collectives(inner)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.ir.collective_spec import COLLECTIVES, collective_axes, spec_of
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, subjaxprs
 from weft.ir.types import ShapedArray
 from weft.util import dtypes
@@ -27,17 +28,11 @@ _HLO = {
     "pow": "power", "integer_pow": "power", "exp": "exponential", "expm1": "exponential-minus-one", "log1p": "log-plus-one",
     "sin": "sine", "cos": "cosine", "select_n": "select", "convert_element_type": "convert", "bitcast_convert_type": "bitcast-convert",
     "broadcast_in_dim": "broadcast", "rev": "reverse", "dot_general": "dot", "conv_general_dilated": "convolution",
-    "psum": "all-reduce", "pmax": "all-reduce", "pmin": "all-reduce", "all_gather": "all-gather",
-    "reduce_scatter": "reduce-scatter", "all_to_all": "all-to-all", "ppermute": "collective-permute", "axis_index": "partition-id",
-    "own_slice": "dynamic-slice", "lt": "compare", "le": "compare", "gt": "compare", "ge": "compare", "eq": "compare",
+    "lt": "compare", "le": "compare", "gt": "compare", "ge": "compare", "eq": "compare",
     "ne": "compare", "threefry2x32": "rng-bit-generator", "logistic": "logistic", "cumsum": "reduce-window", "squeeze": "reshape",
     "expand_dims": "reshape", "sharding_constraint": "custom-call", "scatter_add": "scatter", "scatter-add": "scatter",
-    "while": "while", "scan": "while", "cond": "conditional", "jit": "call", "pvary": "copy", "pbroadcast": "collective-broadcast",
-    "all_gather_invariant": "all-gather",
+    "while": "while", "scan": "while", "cond": "conditional", "jit": "call",
 }
-REDUCTIONS = {"psum": "add", "reduce_scatter": "add", "pmax": "maximum", "pmin": "minimum"}
-#: instructions in which devices meet
-_MEETINGS = frozenset({"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-broadcast", "ragged-all-to-all"})
 _DIRECTIONS = {"lt": "LT", "le": "LE", "gt": "GT", "ge": "GE", "eq": "EQ", "ne": "NE"}
 
 
@@ -52,12 +47,13 @@ def operands_of(eqn: Eqn) -> Sequence:
 def hlo_name(primitive: str) -> str:
     """The HLO name of a primitive.
 
+    >>> import weft.lax
     >>> hlo_name('psum'), hlo_name('dot_general'), hlo_name('dynamic_slice')
     ('all-reduce', 'dot', 'dynamic-slice')
     """
-    if primitive.startswith("reduce_") and primitive != "reduce_scatter":
-        return "reduce"
-    return _HLO.get(primitive, primitive.replace("_", "-"))
+    if primitive in COLLECTIVES:
+        return COLLECTIVES[primitive].hlo
+    return "reduce" if primitive.startswith("reduce_") else _HLO.get(primitive, primitive.replace("_", "-"))
 
 
 def _hlo_type(aval: ShapedArray) -> str:
@@ -164,22 +160,16 @@ def groups(axes: Sequence, mesh: Mesh) -> list[list[int]]:
     return numbers.transpose(rest + along).reshape(-1, count).tolist()
 
 
-def collective_axes_of(eqn: Eqn) -> tuple:
-    """The axes over which a collective works."""
-    axes = eqn.params.get("axes", eqn.params.get("axis_name"))
-    return tuple(axes) if isinstance(axes, (tuple, list)) else (axes,)
-
-
 def meeting(eqn: Eqn, mesh: Mesh) -> list[list[int]]:
-    """The groups of devices that meet in a collective, subgroups of the axes regarded."""
-    found = groups(collective_axes_of(eqn), mesh)
+    """The groups of devices that exchange values in a collective, `axis_index_groups` included."""
+    found = groups(collective_axes(eqn.params), mesh)
     parts = eqn.params.get("axis_index_groups")
     return [[group[i] for i in part] for group in found for part in parts] if parts else found
 
 
 def pairs(eqn: Eqn, mesh: Mesh) -> list[tuple[int, int]]:
     """The numbers of the devices that send to each other in a permutation."""
-    found = groups(collective_axes_of(eqn), mesh)
+    found = groups(collective_axes(eqn.params), mesh)
     return sorted((group[s], group[t]) for group in found for s, t in eqn.params["perm"])
 
 
@@ -218,15 +208,14 @@ def attributes(eqn: Eqn, mesh: Mesh) -> list[str]:
 
 
 def _collective_attributes(eqn: Eqn, mesh: Mesh) -> list[str]:
-    params, name, out = eqn.params, eqn.primitive.name, []
-    out.append("mesh_axes={" + ",".join(map(str, collective_axes_of(eqn))) + "}")
+    params, spec, out = eqn.params, spec_of(eqn.primitive), []
+    out.append("mesh_axes={" + ",".join(map(str, collective_axes(params))) + "}")
     if mesh and "perm" in params:
         out.append(f"source_target_pairs={braces(pairs(eqn, mesh))}")
-    elif mesh and hlo_name(name) in _MEETINGS:
+    elif mesh and spec.bytes is not None:
         out += [f"replica_groups={braces(meeting(eqn, mesh))}", "use_global_device_ids=true"]
-    for key in ("all_gather_dimension", "scatter_dimension", "split_axis"):
-        if key in params:
-            out.append(f"dimensions={{{params[key]}}}")
-    if name in REDUCTIONS:
-        out.append(f"to_apply=%{REDUCTIONS[name]}")
+    if spec.dims and spec.bytes is not None:
+        out.append(f"dimensions={{{params[spec.dims[0]]}}}")
+    if spec.to_apply:
+        out.append(f"to_apply=%{spec.to_apply}")
     return out

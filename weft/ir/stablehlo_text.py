@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from weft.ir.collective_spec import spec_of
 from weft.ir.hlo_text import attributes, hlo_name, meeting, operands_of, pairs
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, subjaxprs
 from weft.ir.shardings import NamedSharding, Sharding, layout_of
@@ -190,7 +191,7 @@ class _Body:
         axes = [x for x in attributes(eqn, ()) if not x.startswith("metadata")]
         if "perm" in eqn.params:
             return [*axes, _dense("source_target_pairs", pairs(eqn, self.mesh))]
-        return [*axes, _dense("replica_groups", meeting(eqn, self.mesh))] if eqn.primitive.name not in ("axis_index", "pvary") else axes
+        return [*axes, _dense("replica_groups", meeting(eqn, self.mesh))] if spec_of(eqn.primitive).bytes is not None else axes
 
 
 def _types(atoms: Iterable) -> str:

@@ -1,8 +1,8 @@
 """Groups of positions: what is checked of `axis_index_groups`, and exchanges within groups over several axes.
 
 A collective over one axis knows groups itself. Groups of positions along several axes need not follow any of them, so
-there a collective is made of permutations (its rule `several`): in round r everyone sends to the member r places further
-in the group.
+there a collective is made of permutations (`bind_over`): in round r everyone sends to the member r places further in the
+group.
 """
 
 from __future__ import annotations
@@ -12,25 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.primitive import Primitive
+from weft.core.primitive import BatchAxis, Primitive
 from weft.core.trace import typeof
+from weft.ir.collective_spec import collective_axes, spec_of
 from weft.ops.collective_rules import (
     Axes,
     all_gather_p,
     all_to_all_p,
     axes_size,
-    pmax_p,
-    pmin_p,
     position,
     ppermute_p,
-    psum_p,
     reduce_scatter_p,
     take_rows,
 )
 from weft.ops.elementwise import add, mul, rem, sub
 from weft.ops.families import move_dim
 from weft.ops.layout import iota, reshape, squeeze
-from weft.ops.reduce import reduce_max, reduce_min, reduce_sum
+from weft.ops.reduce import reduce_sum
 from weft.ops.slicing import concatenate, dynamic_slice_in_dim
 
 Groups = tuple[tuple[int, ...], ...]
@@ -54,6 +52,23 @@ def checked_groups(api: str, axes: Axes, groups: Any) -> Groups | None:
     return found
 
 
+def bind_over(primitive: Primitive, *args: Any, **params: Any) -> Any:
+    """Bind a collective; over several axes, one with groups (or with a rule `several`) is made of others."""
+    if len(collective_axes(params)) == 1:
+        return primitive.bind(*args, **params)
+    several = primitive.rules.get("several")
+    if several is not None:
+        return several(*args, **params)
+    return primitive.bind(*args, **params) if params.get("axis_index_groups") is None else _by_members(primitive, *args, **params)
+
+
+def _by_members(primitive: Primitive, x: Any, *, axes: Axes, axis_index_groups: Groups) -> Any:
+    """What `primitive` makes of the values of the own group, which is the same for all its members."""
+    rows = _rows_of_group(x, axes, axis_index_groups)
+    axis = BatchAxis(len(axis_index_groups[0]), axes[0])
+    return spec_of(primitive).stacked(axis, rows, 0, axes=(axis.name,), axis_index_groups=None)[0]
+
+
 def _grouped(primitive: Primitive) -> Callable:
     """Decorator: what `primitive` gives over several axes when there are groups."""
 
@@ -65,17 +80,6 @@ def _grouped(primitive: Primitive) -> Callable:
         return fn
 
     return define
-
-
-def _reduced(primitive: Primitive, over_dims: Callable) -> None:
-    @_grouped(primitive)
-    def several(x, *, axes, axis_index_groups):
-        return over_dims(_rows_of_group(x, axes, axis_index_groups), (0,))
-
-
-_reduced(psum_p, reduce_sum)
-_reduced(pmax_p, reduce_max)
-_reduced(pmin_p, reduce_min)
 
 
 @_grouped(all_gather_p)

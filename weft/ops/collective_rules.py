@@ -1,7 +1,7 @@
-"""What collectives mean: their primitives, types, derivatives and batch rules.
+"""What collectives mean: one record each (`ir.collective_spec`), with types, derivatives and batch rules.
 
 In:   equations that the functions of `ops.collectives`, shard_map or the partitioner bind.
-Out:  as stated there.
+Out:  the primitives, and their records in `COLLECTIVES`.
 Laws: several axes count as one, the first being the major one. A collective has no meaning on arrays alone; its
       *batch* rule over one of its axes is its meaning: it becomes ordinary operations on the dim that stands for the
       axis, and the other axes stay bound. A result that is the same for all positions has no such dim.
@@ -10,6 +10,7 @@ Laws: several axes count as one, the first being the major one. A collective has
       Where types tell over which axes a value varies, operands of a collective vary over all of its axes; each type
       rule says over which its result does. Transposes follow these types. Where types do not tell, every position has
       its own copy of a result, and cotangents of copies add up.
+Next: `docs/adding-a-collective.md`.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ import numpy as np
 
 from weft.core.primitive import BatchAxis, Primitive, unsupported
 from weft.core.trace import Zero, axis_env_size, tracked_axes, typeof
+from weft.ir.collective_spec import CollectiveSpec, collective_axes, register
 from weft.ir.factors import RuleBuilder, elementwise_rule
 from weft.ir.types import ShapedArray
 from weft.ops.elementwise import add, convert_element_type, div, eq, mul, select_n
 from weft.ops.families import NUMBER, ORDERED, check_dtype, move_dim, shape_error, zero_tangent, zeros
 from weft.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather_p
 from weft.ops.layout import iota, reshape, squeeze, transpose
-from weft.ops.reduce import reduce_max, reduce_min, reduce_sum
+from weft.ops.reduce import reduce_max_p, reduce_min_p, reduce_sum, reduce_sum_p
 from weft.ops.rules import at_front, jointly_linear
 from weft.ops.slicing import concatenate, dynamic_slice_in_dim, dynamic_update_slice_in_dim, slice_in_dim
 from weft.util import dtypes
@@ -40,29 +42,31 @@ _NO_REFERENCE = "A collective means nothing on one array alone; stack the mesh a
 _NO_KERNEL = "Collectives become ordinary operations when the mesh axes are stacked."
 
 
-def collective(name: str, factors: Callable | None = None) -> Primitive:
-    """A new collective; `factors` says how it may be split over axes that are not its own (none: elementwise)."""
-    p = Primitive(name, "collective")
-    p.define(reference=unsupported(_NO_REFERENCE), factors=factors or _elementwise_factors, lower=unsupported(_NO_KERNEL))
-    return p
+def collective(spec: CollectiveSpec, **slots: Any) -> Primitive:
+    """The primitive of a collective: every slot filled from its record, or by `slots` where it needs rules of its own."""
+    p = Primitive(spec.name, "collective")
+    p.define(collective=spec, type=spec.type, factors=spec.factors or _factors(spec), reference=unsupported(_NO_REFERENCE),
+             batch=_batch_rule(p, spec), lower=unsupported(_NO_KERNEL),
+             transpose=spec.transpose or unsupported("is not linear in its operand"))
+    if spec.jvp is None:
+        jointly_linear(p)
+    else:
+        p.define(jvp=spec.jvp)
+    register(spec)
+    return p.define(**slots)
 
 
-def _elementwise_factors(in_avals, out_avals, **params):
-    return elementwise_rule(in_avals, out_avals)
-
-
-def _linear_factors(in_avals, out_avals, **params):
-    return elementwise_rule(in_avals, out_avals, linear_ins=(0,))
-
-
-def _moved_dims(*names: str) -> Callable:
-    """Factors of a linear collective that changes the dims told by the params `names`: these stay whole, and so does a
+def _factors(spec: CollectiveSpec) -> Callable:
+    """The sharding rule over axes that are not the collective's own: the dims told by `spec.dims` stay whole, and so does a
     dim that is new or gone."""
 
     def factors(in_avals, out_avals, **params):
+        linear = (0,) if spec.transpose is not None else ()
+        if not spec.dims:
+            return elementwise_rule(in_avals, out_avals, linear_ins=linear)
         (x,), (out,) = in_avals, out_avals
         b = RuleBuilder()
-        touched = {params[n] for n in names}
+        touched = {params[n] for n in spec.dims}
         ins, outs, special = b.news(x.shape), [], {}
         kept = [d for d in range(x.ndim) if d not in touched or out.ndim > x.ndim]
         shared = iter(kept)
@@ -72,38 +76,12 @@ def _moved_dims(*names: str) -> Callable:
             if whole:
                 special[outs[-1]] = "replicate"
         special.update({ins[d]: "replicate" for d in range(x.ndim) if d not in kept})
-        return b.rule([ins], [outs], special=special, linear_ins=(0,))
+        return b.rule([ins], [outs], special=special, linear_ins=linear)
 
     return factors
 
 
-psum_p = collective("psum", _linear_factors)
-pmax_p = collective("pmax")
-pmin_p = collective("pmin")
-pvary_p = collective("pvary", _linear_factors)
-pbroadcast_p = collective("pbroadcast", _linear_factors)
-ppermute_p = collective("ppermute", _linear_factors)
-all_gather_p = collective("all_gather", _moved_dims("all_gather_dimension"))
-all_gather_invariant_p = collective("all_gather_invariant", _moved_dims("all_gather_dimension"))
-reduce_scatter_p = collective("reduce_scatter", _moved_dims("scatter_dimension"))
-all_to_all_p = collective("all_to_all", _moved_dims("split_axis", "concat_axis"))
-own_slice_p = collective("own_slice", _moved_dims("dim"))
-axis_index_p = collective("axis_index")
-
-
 # --- helpers
-
-
-def named(params: dict) -> Axes:
-    """The axes over which an equation with `params` works."""
-    axes = params["axes"] if "axes" in params else params["axis_name"]
-    return axes if isinstance(axes, tuple) else (axes,)
-
-
-def bind_over(primitive: Primitive, *args: Any, **params: Any) -> Any:
-    """Bind a collective; one that over several axes is made of others (its rule `several`) is made so."""
-    several = primitive.rules.get("several") if len(named(params)) > 1 else None
-    return primitive.bind(*args, **params) if several is None else several(*args, **params)
 
 
 def axes_size(axes: Axes) -> int:
@@ -165,25 +143,23 @@ def _own_part(x: Any, axis: BatchAxis, axes: Axes, dim: int, tiled: bool, on_res
     return on_rest(y, rest, major * minor) if rest else squeeze(y, (1,))
 
 
-def _meaning(primitive: Primitive, *shifted: str) -> Callable:
-    """Decorator: the batch rule of `primitive` from its meaning over one of its axes, `fn(axis, x, dim, **params)` that
-    gives a result and its batch dim. The params named in `shifted` number dims of the operand."""
+def _batch_rule(primitive: Primitive, spec: CollectiveSpec) -> Callable:
+    """The batch rule of a collective of at most one operand, from its meaning over one of its axes."""
 
-    def define(over: Callable) -> Callable:
-        @primitive.def_batch
-        def batch(axis, args, dims, **params):
-            (x,), (dim,) = args, dims
-            if axis.name is None or axis.name not in named(params):
-                if not shifted:
-                    return primitive.bind(x, **params), dim
-                return primitive.bind(at_front(x, dim, axis.size), **_bumped(params, shifted)), 0
-            if params.get("axis_index_groups") is None:
-                return over(axis, x, dim, **params)
-            return _in_groups(over, axis, at_front(x, dim, axis.size), _bumped(params, shifted)), 0
+    def batch(axis, args, dims, **params):
+        if axis.name is None or axis.name not in collective_axes(params):
+            if not spec.dims:
+                return primitive.bind(*args, **params), dims[0] if dims else None
+            return primitive.bind(at_front(*args, *dims, axis.size), **_bumped(params, spec.dims)), 0
+        if params.get("axis_index_groups") is None:
+            return spec.stacked(axis, *args, *dims, **params)
+        return _in_groups(spec.stacked, axis, at_front(*args, *dims, axis.size), _bumped(params, spec.dims)), 0
 
-        return over
+    return batch
 
-    return define
+
+def all_but_own_block(nbytes: int, n: int) -> int:
+    return nbytes * (n - 1) // n
 
 
 def _bumped(params: dict, shifted: Sequence[str]) -> dict:
@@ -194,7 +170,7 @@ def _bumped(params: dict, shifted: Sequence[str]) -> dict:
 def _in_groups(over: Callable, axis: BatchAxis, x: Any, params: dict) -> Any:
     """A collective on the rows of `x` within each of the groups; `params` know of a dim in front, which the groups
     become."""
-    assert len(named(params)) == 1, "groups along several axes are exchanged by `several`"
+    assert len(collective_axes(params)) == 1, "groups along several axes are exchanged by `bind_over`"
     groups = params["axis_index_groups"]
     order = [i for members in groups for i in members]
     count, size = len(groups), len(groups[0])
@@ -208,106 +184,82 @@ def _in_groups(over: Callable, axis: BatchAxis, x: Any, params: dict) -> Any:
 # --- psum, pmax, pmin
 
 
-def _reduction(primitive: Primitive, over_dim: Callable, unbatched: Callable) -> None:
-    @_meaning(primitive)
-    def over(axis, x, dim, *, axes, axis_index_groups):
-        x = over_dim(x, (dim,)) if dim is not None else unbatched(x, axis.size)
-        rest = tuple(a for a in axes if a != axis.name)
-        return (primitive.bind(x, axes=rest, axis_index_groups=axis_index_groups) if rest else x), None
+def all_reduce(name: str, reduce: Primitive, unbatched: Callable, groups: tuple, **facts: Any) -> Primitive:
+    """A collective that gives all positions their values reduced by `reduce`; `unbatched(x, n)` is that of n equal values.
+
+    It takes dtypes of `groups`; `facts` are fields of its record.
+    """
 
     def type_rule(aval, *, axes, axis_index_groups):
-        check_dtype(primitive.name, aval, NUMBER if primitive is psum_p else ORDERED)
-        if not aval.vma or axis_index_groups is not None:
-            return aval
-        return aval.update(vma=aval.vma - frozenset(axes))
+        check_dtype(name, aval, groups)
+        known = not aval.vma or axis_index_groups is not None
+        return aval if known else aval.update(vma=aval.vma - frozenset(axes))
 
-    primitive.define(type=type_rule)
+    def stacked(axis, x, dim, *, axes, axis_index_groups):
+        x = reduce.bind(x, axes=(dim,)) if dim is not None else unbatched(x, axis.size)
+        rest = tuple(a for a in axes if a != axis.name)
+        return (p.bind(x, axes=rest, axis_index_groups=axis_index_groups) if rest else x), None
+
+    def exchange(values, **params):
+        return [reduce.rule("reference")(np.stack(values), axes=(0,))] * len(values)
+
+    bytes_sent = lambda nbytes, n: 2 * nbytes * (n - 1) // n       # a reduce_scatter, then an all_gather
+    p = collective(CollectiveSpec(name, type_rule, stacked, exchange, bytes_sent, hlo="all-reduce", **facts))
+    return p
 
 
 def _times(x: Any, size: int) -> Any:
     return mul(x, np.asarray(size).astype(typeof(x).dtype)[()])
 
 
-_reduction(psum_p, reduce_sum, _times)
-_reduction(pmax_p, reduce_max, lambda x, size: x)
-_reduction(pmin_p, reduce_min, lambda x, size: x)
-
-
-for _p in (psum_p, all_gather_p, all_gather_invariant_p, reduce_scatter_p, all_to_all_p, ppermute_p, pbroadcast_p,
-           pvary_p, own_slice_p):  # fmt: skip
-    jointly_linear(_p)
-del _p
-
-
-@psum_p.def_transpose
 def _psum_transpose(ct, x, *, axes, axis_index_groups):
     if axis_index_groups is not None:
         return [psum_p.bind(ct, axes=axes, axis_index_groups=axis_index_groups)]
     # where types say over which axes a value varies, the result's cotangent is one value for all; elsewhere each
     # position has its own copy of the result, and their cotangents add up
-    told = tuple(a for a in axes if a in x.aval.vma)
-    untold = tuple(a for a in axes if a not in x.aval.vma)
-    if told:
-        ct = pvary_p.bind(ct, axes=told)
-    return [psum_p.bind(ct, axes=untold, axis_index_groups=None) if untold else ct]
+    tracked = tuple(a for a in axes if a in x.aval.vma)
+    copied = tuple(a for a in axes if a not in x.aval.vma)
+    if tracked:
+        ct = pvary_p.bind(ct, axes=tracked)
+    return [psum_p.bind(ct, axes=copied, axis_index_groups=None) if copied else ct]
 
 
-def _extremum_jvp(primitive: Primitive) -> None:
-    primitive.define(transpose=unsupported("is not linear in its operand"))
-
-    @primitive.def_jvp
-    def jvp(primals, tangents, **params):
-        out = primitive.bind(*primals, **params)
-        zero = zero_tangent(out)
-        if type(tangents[0]) is Zero or zero.aval.dtype == dtypes.float0:
-            return out, zero
-        attained = convert_element_type(eq(primals[0], out), typeof(out).dtype)
-        total = psum_p.bind(mul(tangents[0], attained), **params)
-        return out, div(total, psum_p.bind(attained, **params))
+def _extremum_jvp(primitive, primals, tangents, **params):
+    """The mean tangent of the positions that attain the extremum."""
+    out = primitive.bind(*primals, **params)
+    zero = zero_tangent(out)
+    if type(tangents[0]) is Zero or zero.aval.dtype == dtypes.float0:
+        return out, zero
+    attained = convert_element_type(eq(primals[0], out), typeof(out).dtype)
+    total = psum_p.bind(mul(tangents[0], attained), **params)
+    return out, div(total, psum_p.bind(attained, **params))
 
 
-_extremum_jvp(pmax_p)
-_extremum_jvp(pmin_p)
+psum_p = all_reduce("psum", reduce_sum_p, _times, NUMBER, completes=("add",), to_apply="add", transpose=_psum_transpose)
+pmax_p = all_reduce("pmax", reduce_max_p, lambda x, n: x, ORDERED, completes=("max", "or"), to_apply="maximum",
+                    jvp=lambda *args, **params: _extremum_jvp(pmax_p, *args, **params))  # fmt: skip
+pmin_p = all_reduce("pmin", reduce_min_p, lambda x, n: x, ORDERED, completes=("min", "and"), to_apply="minimum",
+                    jvp=lambda *args, **params: _extremum_jvp(pmin_p, *args, **params))  # fmt: skip
 
 
-# --- pvary, pbroadcast
+# --- pvary
 
 
-@pvary_p.def_type
 def _pvary_type(aval, *, axes):
     return aval.update(vma=aval.vma | frozenset(axes))
 
 
-@pvary_p.def_batch
-def _pvary_batch(axis, args, dims, *, axes):
+def _pvary(axis, x, dim, *, axes):
     rest = tuple(a for a in axes if a != axis.name)
-    return (pvary_p.bind(args[0], axes=rest) if rest else args[0]), dims[0]
+    return (pvary_p.bind(x, axes=rest) if rest else x), dim
 
 
-@pvary_p.def_transpose
 def _pvary_transpose(ct, x, *, axes):
     return [psum_p.bind(ct, axes=axes, axis_index_groups=None)]
 
 
-@pbroadcast_p.def_type
-def _pbroadcast_type(aval, *, axis_name, source):
-    return aval
-
-
-@_meaning(pbroadcast_p)
-def _pbroadcast(axis, x, dim, *, axis_name, source):
-    rest, _, minor = _rest(axis_name, axis.name)
-    if dim is not None:
-        own = source // minor % axis.size
-        x = squeeze(slice_in_dim(x, own, own + 1, axis=dim), (dim,))
-    others = source // (minor * axis.size) * minor + source % minor
-    return (pbroadcast_p.bind(x, axis_name=rest, source=others) if rest else x), None
-
-
-@pbroadcast_p.def_transpose
-def _pbroadcast_transpose(ct, x, *, axis_name, source):
-    total = psum_p.bind(ct, axes=axis_name, axis_index_groups=None)
-    return [select_n(eq(position(axis_name), np.int32(source)), zeros(typeof(total)), total)]
+pvary_p = collective(CollectiveSpec("pvary", _pvary_type, _pvary, lambda values, **params: values, transpose=_pvary_transpose,
+                                    hlo="copy"))  # fmt: skip
 
 
 # --- all_gather
@@ -322,51 +274,54 @@ def _gathered_type(aval, *, all_gather_dimension, axis_name, axis_size, tiled, a
     return aval.update(shape=tuple(shape), sharding=None)
 
 
-all_gather_p.define(type=_gathered_type)
-
-
-@all_gather_invariant_p.def_type
 def _all_gather_invariant_type(aval, *, axis_name, **params):
     return _gathered_type(aval, axis_name=axis_name, **params).update(vma=aval.vma - frozenset(axis_name))
 
 
-def _gather(primitive: Primitive) -> None:
-    @_meaning(primitive, "all_gather_dimension")
-    def over(axis, x, dim, *, all_gather_dimension, axis_name, axis_size, tiled, **groups):
-        x = at_front(x, dim, axis.size)
-        rest, major, minor = _rest(axis_name, axis.name)
-        shape = typeof(x).shape[1:]
-        if rest:
-            x = primitive.bind(
-                x, all_gather_dimension=0, axis_name=rest, axis_size=major * minor, tiled=False, **groups
-            )
-        labels = ["major", "minor", "own", *range(len(shape))]
-        gathered = ["major", "own", "minor"]
-        parts: list[list[Any]] = [[d] for d in range(len(shape))]
-        if tiled:
-            parts[all_gather_dimension] = [*gathered, all_gather_dimension]
-        else:
-            parts.insert(all_gather_dimension, gathered)
-        return _regroup(x, labels, [major, minor, axis.size, *shape], parts), None
+def _gather(primitive, axis, x, dim, *, all_gather_dimension, axis_name, axis_size, tiled, **groups):
+    x = at_front(x, dim, axis.size)
+    rest, major, minor = _rest(axis_name, axis.name)
+    shape = typeof(x).shape[1:]
+    if rest:
+        x = primitive.bind(x, all_gather_dimension=0, axis_name=rest, axis_size=major * minor, tiled=False, **groups)
+    labels = ["major", "minor", "own", *range(len(shape))]
+    gathered = ["major", "own", "minor"]
+    parts: list[list[Any]] = [[d] for d in range(len(shape))]
+    if tiled:
+        parts[all_gather_dimension] = [*gathered, all_gather_dimension]
+    else:
+        parts.insert(all_gather_dimension, gathered)
+    return _regroup(x, labels, [major, minor, axis.size, *shape], parts), None
 
 
-_gather(all_gather_p)
-_gather(all_gather_invariant_p)
+def _exchange_gathered(values, *, all_gather_dimension, tiled, **params):
+    return [(np.concatenate if tiled else np.stack)(values, all_gather_dimension)] * len(values)
 
 
-@all_gather_p.def_transpose
+def _gathered_bytes(nbytes: int, n: int) -> int:
+    return nbytes * (n - 1)          # every block passes through every device
+
+
 def _all_gather_transpose(ct, x, *, all_gather_dimension, **params):
     return [reduce_scatter_p.bind(ct, scatter_dimension=all_gather_dimension, **params)]
 
 
-@all_gather_invariant_p.def_transpose
 def _all_gather_invariant_transpose(ct, x, *, all_gather_dimension, axis_name, axis_size, tiled):
     # the cotangent is one value for all, of which each position takes what it gave
     own = own_slice_p.bind(ct, axis_name=axis_name, axis_size=axis_size, dim=all_gather_dimension)
     return [own if tiled else squeeze(own, (all_gather_dimension,))]
 
 
-# --- reduce_scatter, own_slice
+all_gather_p = collective(CollectiveSpec(
+    "all_gather", _gathered_type, lambda *args, **params: _gather(all_gather_p, *args, **params), _exchange_gathered,
+    _gathered_bytes, dims=("all_gather_dimension",), transpose=_all_gather_transpose, hlo="all-gather"))  # fmt: skip
+all_gather_invariant_p = collective(CollectiveSpec(
+    "all_gather_invariant", _all_gather_invariant_type, lambda *args, **params: _gather(all_gather_invariant_p, *args, **params),
+    _exchange_gathered, _gathered_bytes, dims=("all_gather_dimension",), transpose=_all_gather_invariant_transpose,
+    hlo="all-gather", kind="all_gather"))  # fmt: skip
+
+
+# --- reduce_scatter
 
 
 def check_blocks(api: str, aval: ShapedArray, dim: int, size: int, tiled: bool) -> None:
@@ -381,7 +336,6 @@ def check_blocks(api: str, aval: ShapedArray, dim: int, size: int, tiled: bool) 
                           "Use tiled=True to send blocks of several entries.")  # fmt: skip
 
 
-@reduce_scatter_p.def_type
 def _reduce_scatter_type(aval, *, scatter_dimension, axis_name, axis_size, tiled, axis_index_groups):
     shape = list(aval.shape)
     check_blocks("reduce_scatter", aval, scatter_dimension, axis_size, tiled)
@@ -392,7 +346,6 @@ def _reduce_scatter_type(aval, *, scatter_dimension, axis_name, axis_size, tiled
     return aval.update(shape=tuple(shape), sharding=None)
 
 
-@_meaning(reduce_scatter_p, "scatter_dimension")
 def _reduce_scatter(axis, x, dim, *, scatter_dimension, axis_name, axis_size, tiled, axis_index_groups):
     total = reduce_sum(x, (dim,)) if dim is not None else _times(x, axis.size)
     on_rest = lambda y, rest, n: reduce_scatter_p.bind(
@@ -401,12 +354,25 @@ def _reduce_scatter(axis, x, dim, *, scatter_dimension, axis_name, axis_size, ti
     return _own_part(total, axis, axis_name, scatter_dimension, tiled, on_rest), 0
 
 
-@reduce_scatter_p.def_transpose
 def _reduce_scatter_transpose(ct, x, *, scatter_dimension, **params):
     return [all_gather_p.bind(ct, all_gather_dimension=scatter_dimension, **params)]
 
 
-@own_slice_p.def_type
+def _exchange_scattered(values, *, scatter_dimension, tiled, **params):
+    total = reduce_sum_p.rule("reference")(np.stack(values), axes=(0,))
+    parts = np.split(total, len(values), scatter_dimension)
+    return parts if tiled else [y.squeeze(scatter_dimension) for y in parts]
+
+
+reduce_scatter_p = collective(CollectiveSpec(
+    "reduce_scatter", _reduce_scatter_type, _reduce_scatter, _exchange_scattered, all_but_own_block,
+    dims=("scatter_dimension",), transpose=_reduce_scatter_transpose, hlo="reduce-scatter", to_apply="add",
+    aliases=("psum_scatter",)))  # fmt: skip
+
+
+# --- own_slice
+
+
 def _own_slice_type(aval, *, axis_name, axis_size, dim):
     check_blocks("own_slice", aval, dim, axis_size, True)
     shape = list(aval.shape)
@@ -414,7 +380,6 @@ def _own_slice_type(aval, *, axis_name, axis_size, dim):
     return aval.update(shape=tuple(shape), sharding=None, vma=aval.vma | tracked_axes().intersection(axis_name))
 
 
-@_meaning(own_slice_p, "dim")
 def _own_slice(axis, x, batch_dim, *, axis_name, axis_size, dim):
     on_rest = lambda y, rest, n: squeeze(own_slice_p.bind(y, axis_name=rest, axis_size=n, dim=1), (1,))
     if batch_dim is None:
@@ -446,7 +411,6 @@ def _diagonal(x: Any, size: int) -> Any:
     )
 
 
-@own_slice_p.def_transpose
 def _own_slice_transpose(ct, x, *, axis_name, axis_size, dim):
     aval = x.aval
     # axes over which types tell that the operand is one value: the cotangents of its blocks come together
@@ -462,10 +426,17 @@ def _own_slice_transpose(ct, x, *, axis_name, axis_size, dim):
     return [psum_p.bind(placed, axes=shared, axis_index_groups=None) if shared else placed]
 
 
+def _exchange_sliced(values, *, dim, **params):
+    return [np.split(x, len(values), dim)[i] for i, x in enumerate(values)]
+
+
+own_slice_p = collective(CollectiveSpec("own_slice", _own_slice_type, _own_slice, _exchange_sliced, dims=("dim",),
+                                        transpose=_own_slice_transpose, hlo="dynamic-slice"))  # fmt: skip
+
+
 # --- all_to_all
 
 
-@all_to_all_p.def_type
 def _all_to_all_type(aval, *, split_axis, concat_axis, axis_name, axis_size, tiled, axis_index_groups):
     check_blocks("all_to_all", aval, split_axis, axis_size, True)
     shape = list(aval.shape)
@@ -474,7 +445,6 @@ def _all_to_all_type(aval, *, split_axis, concat_axis, axis_name, axis_size, til
     return aval.update(shape=tuple(shape), sharding=None)
 
 
-@_meaning(all_to_all_p, "split_axis", "concat_axis")
 def _all_to_all(axis, x, dim, *, split_axis, concat_axis, axis_name, axis_size, tiled, axis_index_groups):
     x = at_front(x, dim, axis.size)
     rest, major, minor = _rest(axis_name, axis.name)
@@ -504,25 +474,31 @@ def _all_to_all(axis, x, dim, *, split_axis, concat_axis, axis_name, axis_size, 
     return _regroup(x, labels, sizes, groups), 0
 
 
-@all_to_all_p.def_transpose
 def _all_to_all_transpose(ct, x, *, split_axis, concat_axis, **params):
     return [all_to_all_p.bind(ct, split_axis=concat_axis, concat_axis=split_axis, **params)]
+
+
+def _exchange_blocks(values, *, split_axis, concat_axis, **params):
+    sent = [np.split(x, len(values), split_axis) for x in values]
+    return [np.concatenate(received, concat_axis) for received in zip(*sent)]
+
+
+all_to_all_p = collective(CollectiveSpec(
+    "all_to_all", _all_to_all_type, _all_to_all, _exchange_blocks, all_but_own_block, dims=("split_axis", "concat_axis"),
+    transpose=_all_to_all_transpose, hlo="all-to-all"))  # fmt: skip
 
 
 # --- ppermute
 
 
-@ppermute_p.def_type
 def _ppermute_type(aval, *, axis_name, perm):
     return aval
 
 
-@ppermute_p.def_transpose
 def _ppermute_transpose(ct, x, *, axis_name, perm):
     return [ppermute_p.bind(ct, axis_name=axis_name, perm=tuple((d, s) for s, d in perm))]
 
 
-@_meaning(ppermute_p)
 def _ppermute(axis, x, dim, *, axis_name, perm):
     rest, major, minor = _rest(axis_name, axis.name)
     if dim is None and not rest and len(perm) == axis.size:
@@ -607,30 +583,55 @@ def take_rows(x: Any, rows: Any) -> Any:
     )
 
 
+def _exchange_permuted(values, *, perm, **params):
+    source = {d: s for s, d in perm}
+    return [values[source[i]] if i in source else np.zeros_like(x) for i, x in enumerate(values)]
+
+
+ppermute_p = collective(CollectiveSpec("ppermute", _ppermute_type, _ppermute, _exchange_permuted, lambda nbytes, n: nbytes,
+                                       transpose=_ppermute_transpose, hlo="collective-permute"))  # fmt: skip
+
+
+# --- pbroadcast
+
+
+def _pbroadcast_type(aval, *, axis_name, source):
+    return aval
+
+
+def _pbroadcast(axis, x, dim, *, axis_name, source):
+    rest, _, minor = _rest(axis_name, axis.name)
+    if dim is not None:
+        own = source // minor % axis.size
+        x = squeeze(slice_in_dim(x, own, own + 1, axis=dim), (dim,))
+    others = source // (minor * axis.size) * minor + source % minor
+    return (pbroadcast_p.bind(x, axis_name=rest, source=others) if rest else x), None
+
+
+def _pbroadcast_transpose(ct, x, *, axis_name, source):
+    total = psum_p.bind(ct, axes=axis_name, axis_index_groups=None)
+    return [select_n(eq(position(axis_name), np.int32(source)), zeros(typeof(total)), total)]
+
+
+pbroadcast_p = collective(CollectiveSpec(
+    "pbroadcast", _pbroadcast_type, _pbroadcast, lambda values, source, **params: [values[source]] * len(values),
+    lambda nbytes, n: nbytes, transpose=_pbroadcast_transpose, hlo="collective-broadcast"))  # fmt: skip
+
+
 # --- axis_index
 
 
-@axis_index_p.def_type
 def _axis_index_type(*, axis_name):
     return ShapedArray((), np.dtype(np.int32), vma=tracked_axes().intersection((axis_name,)))
 
 
-@axis_index_p.def_factors
-def _axis_index_factors(in_avals, out_avals, **params):
-    return RuleBuilder().rule([], [[]])
-
-
-@axis_index_p.def_batch
-def _axis_index_batch(axis, args, dims, *, axis_name):
-    if axis.name is None or axis.name != axis_name:
-        return axis_index_p.bind(axis_name=axis_name), None
-    return iota(np.int32, axis.size), 0
-
-
-@axis_index_p.def_jvp
 def _axis_index_jvp(primals, tangents, *, axis_name):
     out = axis_index_p.bind(axis_name=axis_name)
     return out, zero_tangent(out)
 
 
-axis_index_p.define(transpose=unsupported("has no operand"))
+axis_index_p = collective(CollectiveSpec(
+    "axis_index", _axis_index_type, lambda axis, *, axis_name: (iota(np.int32, axis.size), 0),
+    lambda values, **params: [np.int32(i) for i in range(len(values))],
+    factors=lambda in_avals, out_avals, **params: RuleBuilder().rule([], [[]]), jvp=_axis_index_jvp, hlo="partition-id"),
+    transpose=unsupported("has no operand"))  # fmt: skip

@@ -17,7 +17,7 @@ import numpy as np
 
 from weft.core.annotations import cast
 from weft.core.trace import Tracer, axis_env_size, tracked_axes, typeof
-from weft.ops.collective_groups import Groups, checked_groups
+from weft.ops.collective_groups import Groups, bind_over, checked_groups
 from weft.ops.collective_rules import (
     Axes,
     Perm,
@@ -26,7 +26,6 @@ from weft.ops.collective_rules import (
     all_to_all_p,
     axes_size,
     axis_index_p,
-    bind_over,
     check_blocks,
     own_slice_p,
     pbroadcast_p,

@@ -15,13 +15,15 @@ import numpy as np
 
 from weft.core.annotations import cast
 from weft.core.trace import is_undef, tracked_axes, typeof
+from weft.ir.collective_spec import CollectiveSpec
 from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
+from weft.ops.collective_groups import bind_over
 from weft.ops.collective_rules import (
+    all_but_own_block,
     all_gather_p,
     all_to_all_p,
     axes_size,
-    bind_over,
     collective,
     position,
     take_rows,
@@ -65,9 +67,6 @@ def _factors(in_avals, out_avals, **params):
     return b.rule([[rows, *inner], [to, *inner], *lists], [[to, *inner]], special=special)
 
 
-ragged_all_to_all_p = collective("ragged_all_to_all", _factors)
-
-
 def _check(avals: list[ShapedArray], size: int) -> None:
     """ShapeError or TypeError unless the operands of an exchange between `size` positions fit each other."""
     operand, output, *numbers = avals
@@ -83,22 +82,31 @@ def _check(avals: list[ShapedArray], size: int) -> None:
         raise TypeError(f"ragged_all_to_all: offsets and sizes must be integers, got {', '.join(text for _, text in lists)}.")
 
 
-@ragged_all_to_all_p.def_type
 def _type(*avals, axis_name, axis_index_groups):
     return avals[1].update(sharding=None, weak_type=False, vma=joined_vma(avals))
 
 
-@ragged_all_to_all_p.def_batch
 def _batch(axis, args, dims, *, axis_name, axis_index_groups):
-    args = [at_front(x, d, axis.size) for x, d in zip(args, dims)]
     if axis.name is not None and axis.name in axis_name:
-        return _exchanged(axis.size, *args[:5]), 0
+        return _stacked(axis, *args, *dims)
+    args = [at_front(x, d, axis.size) for x, d in zip(args, dims)]
     return _one_list(axis.size, *args, axis_name=axis_name), 0
 
 
-def _exchanged(n: int, operand: Any, output: Any, starts: Any, sizes: Any, targets: Any) -> Any:
-    """The results of all positions; dim 0 of everything tells the position."""
-    return _filled(output, operand, *(_by_target(x, n) for x in (starts, sizes, targets)))
+def _stacked(axis, *given, **params):
+    """The results of all positions; the operands, and then their batch dims, are `given`."""
+    operand, output, *lists = [at_front(x, d, axis.size) for x, d in zip(given[:5], given[6:])]
+    return _filled(output, operand, *(_by_target(x, axis.size) for x in lists)), 0
+
+
+def _exchange(given, **params):
+    """In NumPy: every position writes the slices that the others send over its `output`."""
+    results = [output.copy() for _, output, *_ in given]
+    for rows, _, starts, sizes, targets, _ in given:
+        per_target = len(starts) // len(given)
+        for i, (start, size, to) in enumerate(zip(starts, sizes, targets)):
+            results[i // per_target][to : to + size] = rows[start : start + size]
+    return results
 
 
 def _by_target(x: Any, n: int) -> Any:
@@ -137,9 +145,6 @@ def _several(operand: Any, output: Any, *numbers: Any, axis_name: Any, axis_inde
     return reshape(filled, aval.shape)
 
 
-ragged_all_to_all_p.rules["several"] = _several
-
-
 def _one_list(count: int, operand: Any, output: Any, *numbers: Any, axis_name: Any) -> Any:
     """`count` exchanges (dim 0 of everything) as one, of the rows of all one below the other."""
     n = axes_size(axis_name)
@@ -160,10 +165,6 @@ def _one_list(count: int, operand: Any, output: Any, *numbers: Any, axis_name: A
     return reshape(out, typeof(output).shape)
 
 
-jointly_linear(ragged_all_to_all_p, (0, 1))
-
-
-@ragged_all_to_all_p.def_transpose
 def _transpose(ct, operand, output, starts, sizes, targets, received, *, axis_name, axis_index_groups):
     # what went from here to there comes back from there to here
     told = lambda x: all_to_all_p.bind(
@@ -194,3 +195,10 @@ def _written(aval: ShapedArray, starts: Any, sizes: Any) -> Any:
     into = sub(broadcasted_iota(np.int32, shape, 0), spread(starts))
     covered = reduce_or(bitwise_and(ge(into, np.int32(0)), lt(into, spread(sizes))), (1,))
     return broadcast_in_dim(covered, aval.shape, (0,))
+
+
+ragged_all_to_all_p = collective(
+    CollectiveSpec("ragged_all_to_all", _type, _stacked, _exchange, all_but_own_block, factors=_factors, transpose=_transpose,
+                   hlo="ragged-all-to-all"),
+    batch=_batch, several=_several)  # fmt: skip
+jointly_linear(ragged_all_to_all_p, (0, 1))

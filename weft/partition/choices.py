@@ -14,13 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from weft.ir.collective_spec import COMPLETED_BY
 from weft.ir.factors import FactorAxes, FactorRule, axes_of_factors, joint_dims
 from weft.ir.jaxpr import Eqn
 from weft.partition.reshard import is_even
 from weft.partition.uneven import bears_uneven, worth_splitting
-
-#: the collective that finishes a reduction over a split dim, by the operation that reduces
-FINISHED = {"max": "pmax", "min": "pmin", "or": "pmax", "and": "pmin"}
 
 
 class Candidates:
@@ -130,7 +128,7 @@ class Candidates:
 def _finishes(combine: str, eqn: Eqn) -> bool:
     """Whether shards reduced with `combine` can be combined across devices by one collective."""
     bitwise = combine in ("and", "or") and eqn.outvars[0].aval.dtype != np.bool_
-    return combine == "add" or (combine in FINISHED and not bitwise)
+    return combine in COMPLETED_BY and not bitwise
 
 
 def _merged(order: Sequence[FactorAxes], splittable: frozenset[int]) -> FactorAxes:

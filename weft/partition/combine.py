@@ -12,25 +12,26 @@ How:  sums are combined as late as they may be done. The gradients of a data-par
 
 from __future__ import annotations
 
+import functools
 import heapq
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weft.core.primitive import Primitive
+from weft.core.primitive import Primitive, registry
+from weft.ir.collective_spec import spec_of
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
-from weft.ops import collectives
 from weft.partition.cost import CollectiveRecord
 from weft.util.record import replace
 
 #: combined operands of one collective hold at most so many bytes on a device: more would wait long for little
 MOST_BYTES = 32 << 20
 
-_SINGLE = {p.name: p for p in (collectives.psum_p, collectives.pmax_p, collectives.pmin_p)}
 
-
-def _several(single: Primitive) -> Primitive:
+@functools.cache
+def combined_reduction(single: Primitive) -> Primitive:
     """The reduction `single` of several values at once."""
     p = Primitive(single.name, "collective", multiple_results=True, register=False)
+    p.define(collective=spec_of(single))
     p.def_type(lambda *avals, **params: [single.abstract([a], params)[0] for a in avals])
 
     @p.def_batch
@@ -38,9 +39,6 @@ def _several(single: Primitive) -> Primitive:
         found = [single.rule("batch")(axis, (x,), (d,), **params) for x, d in zip(args, dims)]
         return [x for x, _ in found], [d for _, d in found]
     return p
-
-
-_COMBINED = {name: _several(p) for name, p in _SINGLE.items()}
 
 
 def combined(eqns: Sequence[Eqn], records: list[CollectiveRecord], places: Mapping[Eqn, int]) -> list[Eqn]:
@@ -51,7 +49,7 @@ def combined(eqns: Sequence[Eqn], records: list[CollectiveRecord], places: Mappi
     new: dict[Eqn, Eqn] = {}
     for group in groups:
         first = group[0]
-        wide = first.replace(primitive=_COMBINED[first.primitive.name], invars=[e.invars[0] for e in group],
+        wide = first.replace(primitive=combined_reduction(first.primitive), invars=[e.invars[0] for e in group],
                              outvars=[e.outvars[0] for e in group])
         new.update(dict.fromkeys(group, wide))
         found = sorted(places[e] for e in group)
@@ -66,10 +64,14 @@ def _groups(eqns: Sequence[Eqn], places: Mapping[Eqn, int]) -> list[list[Eqn]]:
     later = _later(eqns, places)
     found: dict[tuple, list[Eqn]] = {}
     for eqn in eqns:
-        if eqn in places and eqn.primitive.name in _SINGLE and type(eqn.invars[0]) is Var:
+        if eqn in places and _can_be_combined(eqn.primitive) and type(eqn.invars[0]) is Var:
             aval = eqn.invars[0].aval
-            found.setdefault((eqn.primitive.name, eqn.params["axes"], aval.dtype, later[eqn]), []).append(eqn)
+            found.setdefault((eqn.primitive, eqn.params["axes"], aval.dtype, later[eqn]), []).append(eqn)
     return [part for group in found.values() for part in _limited(group) if len(part) > 1]
+
+
+def _can_be_combined(primitive: Primitive) -> bool:
+    return primitive.kind == "collective" and bool(spec_of(primitive).completes)
 
 
 def _later(eqns: Sequence[Eqn], places: Mapping[Eqn, int]) -> dict[Eqn, int]:
@@ -140,7 +142,7 @@ def dissolved(jaxpr: Jaxpr) -> Jaxpr:
     for eqn in jaxpr.eqns:
         if _is_combined(eqn):
             for a, v in zip(eqn.invars, eqn.outvars):
-                single = eqn.replace(primitive=_SINGLE[eqn.primitive.name], invars=[a], outvars=[v])
+                single = eqn.replace(primitive=registry[eqn.primitive.name], invars=[a], outvars=[v])
                 parts.setdefault(a, []).append(single)
     eqns: list[Eqn] = []
 
@@ -158,7 +160,7 @@ def dissolved(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _is_combined(eqn: Eqn) -> bool:
-    return eqn.primitive is _COMBINED.get(eqn.primitive.name)
+    return eqn.primitive.kind == "collective" and eqn.primitive.multiple_results
 
 
 def _inside(eqn: Eqn) -> Eqn:

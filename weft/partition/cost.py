@@ -1,14 +1,6 @@
-"""Costs: bytes that one device sends in a collective, and floating-point work of an equation.
+"""Costs: what communication and computation are weighed against, and the record of each collective of a program.
 
-Convention (ring algorithms, as compilers of this kind count): over n devices, with L bytes on each device before,
-
-    all_gather       L (n - 1)            every block passes through every device
-    reduce_scatter   L (n - 1) / n
-    psum             2 L (n - 1) / n      a reduce_scatter, then an all_gather
-    all_to_all       L (n - 1) / n
-    ppermute         L                    0 if no block moves
-    own_slice        0                    a device takes its part of what it has
-
+Bytes that a device sends are those of ring algorithms, as compilers of this kind count (`bytes` of `ir.collective_spec`).
 `LATENCY` is added per collective when plans are compared, so that of two equally cheap plans the shorter wins.
 """
 
@@ -22,25 +14,6 @@ LATENCY = 64                 # bytes-equivalent of starting a collective
 FLOPS_PER_BYTE = 64          # work that takes as long as sending one byte
 REPEATED_FLOPS_PER_BYTE = 16 # the same where devices that hold different parts of a sum would all compute the whole of it
 LOCAL_BYTES_PER_BYTE = 16    # bytes of memory traffic that take as long as sending one byte
-
-
-def collective_bytes(kind: str, nbytes: int, n: int) -> int:
-    """Bytes that a device sends when `n` devices, holding `nbytes` each, perform `kind`.
-
-    >>> [collective_bytes(kind, 1024, 4) for kind in ("psum", "all_gather", "own_slice")]
-    [1536, 3072, 0]
-    """
-    if n <= 1 or kind == "own_slice":
-        return 0
-    if kind == "all_gather":
-        return nbytes * (n - 1)
-    if kind == "psum":
-        return 2 * nbytes * (n - 1) // n
-    if kind in ("reduce_scatter", "all_to_all"):
-        return nbytes * (n - 1) // n
-    if kind == "ppermute":
-        return nbytes
-    raise ValueError(f"unknown collective {kind!r}")
 
 
 #: why a collective is there. A value that is not laid out as something wants it: `operand` of an operation, `constraint`,

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.core.trace import typeof
+from weft.ir.collective_spec import collective_bytes
 from weft.ir.types import ShapedArray
 from weft.ops import arithmetic, collectives, comparison, layout, slicing
 from weft.ops.arithmetic import mul
 from weft.ops.casting import convert_element_type
-from weft.partition.cost import Why, collective_bytes
+from weft.partition.cost import Why
 from weft.partition.reshard import Step
 
 if TYPE_CHECKING:
@@ -29,29 +30,10 @@ if TYPE_CHECKING:
 
 Axes = tuple[Any, ...]
 
-#: the collectives that a user may ask for, and as which of the planner's moves each is counted
-BYTES_AS = {"psum": "psum", "pmax": "psum", "pmin": "psum", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
-            "all_to_all": "all_to_all", "ppermute": "ppermute", "pbroadcast": "ppermute", "ragged_all_to_all": "all_to_all"}
-
 
 def aval_of(x: Any) -> ShapedArray:
     """The type of a local value."""
     return typeof(x)
-
-
-def psum(x: Any, axes: Axes) -> Any:
-    """The sum over all devices along `axes`."""
-    return collectives.psum(x, axes)
-
-
-def pmax(x: Any, axes: Axes) -> Any:
-    """The maximum over all devices along `axes`."""
-    return collectives.pmax(x, axes)
-
-
-def pmin(x: Any, axes: Axes) -> Any:
-    """The minimum over all devices along `axes`."""
-    return collectives.pmin(x, axes)
 
 
 def pending(x: Any, axes: Axes) -> Any:
@@ -70,7 +52,7 @@ def step(move: Step, x: Any, n: int, after: tuple[int, ...]) -> Any:
     if kind == "own_slice":
         return collectives.own_slice(_lengthened(x, move.dim, n * after[move.dim]), axes, move.dim)
     if kind == "psum":
-        return psum(x, axes)
+        return collectives.psum(x, axes)
     if kind == "all_gather":
         return _shortened(collectives.all_gather(x, axes, axis=move.dim, tiled=True), move.dim, after[move.dim])
     if kind == "reduce_scatter":
@@ -178,9 +160,9 @@ class SplitContext:
         index = convert_element_type(collectives.axis_index(axes), dtype)
         return mul(index, np.asarray(local, dtype)[()])
 
-    def _record(self, kind: str, x: Any, axes: Axes, bytes_kind: str | None = None) -> None:
+    def _record(self, kind: str, x: Any, axes: Axes) -> None:
         aval = typeof(x)
-        nbytes = collective_bytes(bytes_kind or kind, aval.nbytes, self.size(axes))
+        nbytes = collective_bytes(kind, aval.nbytes, self.size(axes))
         reason = f"{self.eqn.primitive} works along a dim that is split over {', '.join(map(str, axes))}"
         why = Why("edges" if kind == "ppermute" else "along", reason, self.eqn)
         self._partitioner.record(Step(kind, axes, nbytes=nbytes), x, why)
@@ -196,15 +178,15 @@ class SplitContext:
         return collectives.ppermute(x, axes, perm)
 
     def pmax(self, x: Any, axes: Axes) -> Any:
-        self._record("pmax", x, axes, "psum")
-        return pmax(x, axes)
+        self._record("pmax", x, axes)
+        return collectives.pmax(x, axes)
 
     def pmin(self, x: Any, axes: Axes) -> Any:
-        self._record("pmin", x, axes, "psum")
-        return pmin(x, axes)
+        self._record("pmin", x, axes)
+        return collectives.pmin(x, axes)
 
     def psum(self, x: Any, axes: Axes) -> Any:
         self._record("psum", x, axes)
-        return psum(x, axes)
+        return collectives.psum(x, axes)
 
 

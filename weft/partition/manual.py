@@ -14,14 +14,16 @@ from weft.core.interpret import evaluate_by
 from weft.core.primitive import BatchAxis
 from weft.core.stage import stage
 from weft.core.trace import extend_axis_env
+from weft.ir.collective_spec import collective_axes
 from weft.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.mesh import Mesh
 from weft.ir.program_mesh import has_shard_map, to_spec
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec, spec_of_dims
-from weft.ops.collective_rules import bind_over, position
+from weft.ops.collective_groups import bind_over
+from weft.ops.collective_rules import position
 from weft.ops.layout import squeeze
-from weft.transforms.batch import batch_flat, collective_axes
+from weft.transforms.batch import batch_flat
 
 Names = Mapping[Any, tuple]              # an axis as axes of the program's mesh
 

@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.core.trace import set_trace
+from weft.ir.collective_spec import collective_axes, collective_bytes, spec_of
 from weft.ir.jaxpr import Eqn, Jaxpr
 from weft.ops.callback import Layout
 from weft.partition import emit
-from weft.partition.cost import Why, collective_bytes
+from weft.partition.cost import Why
 from weft.partition.pending import variables
 from weft.partition.propagate import call_jaxpr, free_axes
 from weft.partition.reshard import Placement, Step
 from weft.partition.spmd import LocalTrace, NotPending, Origin, Partitioner, Value
 from weft.partition.uneven import even_dims
-from weft.transforms.batch import collective_axes
 
 
 def region(outer: Partitioner, eqn: Eqn) -> list[Value]:
@@ -100,13 +100,13 @@ def collective(outer: Partitioner, eqn: Eqn) -> list[Value]:
 
 def _asked(outer: Partitioner, eqn: Eqn, locals_: Sequence) -> None:
     """Note a collective that a program of one device asks for."""
-    kind, axes = eqn.primitive.name.removesuffix("_invariant"), collective_axes(eqn.params)
-    if kind in emit.BYTES_AS:
+    spec, axes = spec_of(eqn.primitive), collective_axes(eqn.params)
+    if spec.bytes is not None:
         groups = eqn.params.get("axis_index_groups")
         n = len(groups[0]) if groups else math.prod(outer.sizes[a] for a in axes)
-        nbytes = collective_bytes(emit.BYTES_AS[kind], emit.aval_of(locals_[0]).nbytes, n)
+        nbytes = collective_bytes(spec.name, emit.aval_of(locals_[0]).nbytes, n)
         local = outer.trace.eqns[-1] if not groups else None          # sums of whole axes may travel together
-        outer.record(Step(kind, axes, nbytes=nbytes), locals_[0], Why("asked", "shard_map asks for it", eqn), local)
+        outer.record(Step(spec.counted_as, axes, nbytes=nbytes), locals_[0], Why("asked", "shard_map asks for it", eqn), local)
 
 
 def inside(outer: Partitioner, jaxpr: Jaxpr, ins: Sequence[Placement], outs: Sequence[Placement], count: int,

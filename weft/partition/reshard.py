@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from weft.ir.collective_spec import collective_bytes
 from weft.ir.specs import Spec
-from weft.partition.cost import LATENCY, collective_bytes
+from weft.partition.cost import LATENCY
 from weft.util.record import record
 
 Sizes = tuple[tuple[Any, int], ...]

@@ -23,12 +23,14 @@ import numpy as np
 import weft.ops.localize  # noqa: F401  (fills the slot `localize`)
 from weft.core.stage import StageTrace, StageTracer
 from weft.core.trace import extend_axis_env, set_trace
+from weft.ir.collective_spec import COMPLETED_BY, CollectiveSpec, collective_bytes
 from weft.ir.factors import FactorRule
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft.ir.registry import registry
 from weft.ir.specs import Spec
 from weft.ir.types import ShapedArray
 from weft.partition import emit
-from weft.partition.choices import FINISHED, Candidates
+from weft.partition.choices import Candidates
 from weft.partition.combine import combined
 from weft.partition.cost import (
     FLOPS_PER_BYTE,
@@ -37,16 +39,12 @@ from weft.partition.cost import (
     REPEATED_FLOPS_PER_BYTE,
     CollectiveRecord,
     Why,
-    collective_bytes,
 )
 from weft.partition.pending import Pending, variables
 from weft.partition.propagate import FactorAxes, Propagation, dims_of_factors
 from weft.partition.reshard import Placement, Step, is_even, local_shape, plan, plan_cost
 from weft.partition.uneven import even_dims, neutral_element
 from weft.util.record import field, record
-
-#: how a factor that is reduced with this operation is finished across devices
-FINISH: dict[str, Callable] = {name: getattr(emit, collective) for name, collective in FINISHED.items()}
 
 
 class LocalTrace(StageTrace):
@@ -333,13 +331,13 @@ class Partitioner:
         """Bytes sent to have operands and results of `eqn` where `choice` and the wishes say."""
         axes, ins, outs = choice.axes, choice.ins, choice.outs
         cost = sum(self.best(v, p)[1] for v, p in zip(values, ins))
-        finishing = [a for f, mine in axes.items() if rule.reduced.get(f) in FINISH for a in mine]
+        completed = [(spec, a) for f, mine in axes.items() if (spec := _completed_by(rule, f)) is not None for a in mine]
         cost += self.exchanged(eqn, rule, axes, ins)
         for var, place in zip(eqn.outvars, outs):
             cost += plan_cost(place, self.target(var, place), var.aval.shape, var.aval.dtype.itemsize, self.sizes)
-            if finishing:
-                n = math.prod(self.sizes[a] for a in finishing)
-                cost += LATENCY + collective_bytes("psum", self.local_bytes(var.aval, place), n)
+            if completed:
+                n = math.prod(self.sizes[a] for _, a in completed)
+                cost += LATENCY + collective_bytes(completed[0][0].name, self.local_bytes(var.aval, place), n)
         return cost
 
     def exchanged(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes, ins: Sequence[Placement]) -> float:
@@ -427,16 +425,16 @@ class Partitioner:
     def finish(self, eqn: Eqn, rule: FactorRule, choice: Choice, special: FactorAxes, outs: Sequence) -> list:
         """Complete reductions other than sums across the axes that split the reduced factors, unless the operation did itself."""
         for f, mine in sorted(choice.axes.items()):
-            combine = rule.reduced.get(f)
-            if combine in FINISH and f not in special:
+            spec = _completed_by(rule, f)
+            if spec is not None and f not in special:
                 why = Why("reduction", f"{eqn.primitive} reduces over a dim that is split over {', '.join(map(str, mine))}", eqn)
                 finished = []
                 for out in outs:
                     aval = emit.aval_of(out)
                     n = math.prod(self.sizes[a] for a in mine)
-                    nbytes = collective_bytes("psum", aval.nbytes, n)
-                    step = Step(FINISH[combine].__name__, mine, nbytes=nbytes)
-                    finished.append(FINISH[combine](out, mine))
+                    nbytes = collective_bytes(spec.name, aval.nbytes, n)
+                    step = Step(spec.counted_as, mine, nbytes=nbytes)
+                    finished.append(registry[spec.name].bind(out, axes=mine, axis_index_groups=None))
                     self.record(step, out, why, self.trace.eqns[-1])
                 outs = finished
         return list(outs)
@@ -471,8 +469,14 @@ class _NotLocal(Exception):
     """The operation cannot run on the local shapes."""
 
 
+def _completed_by(rule: FactorRule, f: int) -> CollectiveSpec | None:
+    """The collective that completes the reduction of factor `f` at once; None for sums, which can be deferred."""
+    combine = rule.reduced.get(f, "add")
+    return None if combine == "add" else COMPLETED_BY.get(combine)
+
+
 def _needs_split(rule: FactorRule, f: int) -> bool:
-    return f in rule.reduced and rule.reduced[f] != "add" and rule.reduced[f] not in FINISH
+    return rule.reduced.get(f, "add") not in COMPLETED_BY
 
 
 def _what(eqn: Eqn, i: int) -> str:

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import weft
+import weft.ops.ragged_exchange  # noqa: F401  (the one collective that programs load only when they use it)
+from weft.ir.collective_spec import COLLECTIVES
 from weft.tools.report import Collective, as_text, collectives_of
 from weft.util.record import field, record
-
-#: names of collectives in HLO texts -> ours
-_HLO_KINDS = {"all_reduce": "psum", "collective_permute": "ppermute"}
 
 
 @record
@@ -119,13 +118,14 @@ def _kind(name: str) -> str:
     ('psum', 'reduce_scatter', 'all_gather')
     """
     plain = name.replace("-", "_")
-    kind = {"psum_scatter": "reduce_scatter"}.get(plain, _HLO_KINDS.get(plain, plain))
-    if kind not in KINDS:
-        raise ValueError(f"explain: there is no collective {name!r}; kinds are {', '.join(KINDS)}.")
-    return kind
-
-
-KINDS = ("psum", "pmax", "pmin", "all_gather", "reduce_scatter", "all_to_all", "ppermute", "pbroadcast", "ragged_all_to_all")
+    sent = [spec for spec in COLLECTIVES.values() if spec.bytes is not None]
+    kinds = {spec.counted_as: spec.counted_as for spec in sent}
+    for spec in sent:
+        for other in (spec.hlo.replace("-", "_"), *spec.aliases):
+            kinds.setdefault(other, spec.counted_as)
+    if plain not in kinds:
+        raise ValueError(f"explain: there is no collective {name!r}; kinds are {', '.join(dict.fromkeys(kinds.values()))}.")
+    return kinds[plain]
 
 
 def explain(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:

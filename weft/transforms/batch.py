@@ -14,6 +14,7 @@ from weft.core.primitive import BatchAxis
 from weft.core.sharded_types import check
 from weft.core.stage import stage
 from weft.core.trace import Trace, Tracer, check_leaks, current_trace, derived_trace, extend_axis_env, set_trace, typeof
+from weft.ir.collective_spec import collective_axes
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.types import ShapedArray
 from weft.ops.layout import broadcast_in_dim, transpose
@@ -76,12 +77,6 @@ class BatchTrace(Trace):
         if primitive.kind == "collective":
             return name in collective_axes(params)
         return primitive.kind == "region" and any(name in named_axes(j) for _, j in subjaxprs(params))
-
-
-def collective_axes(params: dict) -> tuple:
-    """Names of the axes that a collective equation works over."""
-    axes = params["axes"] if "axes" in params else params["axis_name"]
-    return axes if isinstance(axes, (tuple, list)) else (axes,)
 
 
 def named_axes(jaxpr: Jaxpr) -> frozenset:
