@@ -1,11 +1,11 @@
-"""Count what compiled programs send between eight devices, on weft and on the peer, from the texts of both.
+"""Count the bytes that compiled programs send between eight devices, on weft and on XLA.
 
     python benchmarks/communication.py [--write] [--peer PYTHON]
 
-Three lists of programs: the strategies of examples/, a list of cliffs where partitioners tend to gather whole arrays, and the
-programs of tests/spmd. Both systems compile each; their collectives are read from `compile().as_text()` by one reader and
-counted alike: bytes that a device sends in ring algorithms, times the trips of the loops around them. `--write` puts the
-table into benchmarks/COMMUNICATION.md. The exit status is 1 where weft sends more.
+Three lists of programs: the strategies of examples/, operations for which partitioners tend to gather whole arrays, and the
+programs of tests/spmd. Both systems compile each; one reader counts the collectives in `compile().as_text()` of both: bytes
+that a device sends in ring algorithms, times the trip counts of surrounding loops. `--write` updates
+benchmarks/COMMUNICATION.md. The exit status is 1 if weft sends more in any program.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 STRATEGIES = ("data_parallel", "fsdp", "tensor_parallel", "pipeline_parallel", "ring_attention", "expert_parallel", "collective_matmul")
 
-# --- reading a text
+# --- reading HLO text
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 _COMPUTATION = re.compile(r"^(?:(ENTRY) )?%?([\w.\-]+) \(.*\{$")
@@ -36,7 +36,7 @@ WIDTHS = {"pred": 1, "u8": 1, "s8": 1, "f16": 2, "bf16": 2, "u16": 2, "s16": 2, 
 
 
 def read(text: str) -> tuple[dict[str, int], int]:
-    """Runs of collectives by kind, and the bytes that a device sends, of an HLO text.
+    """Executed collectives by kind, and the bytes that a device sends, in an HLO text.
 
     >>> read("ENTRY %main (p: f32[4]) -> f32[4] {\\n  %a = f32[4]{0} all-reduce(%p), replica_groups={{0,1},{2,3}}\\n}")
     ({'all-reduce': 1}, 16)
@@ -71,7 +71,7 @@ def read(text: str) -> tuple[dict[str, int], int]:
 
 
 def _sent(kind: str, size: int, n: int, line: str) -> int:
-    """Bytes that a device sends; `size` is that of the result."""
+    """Bytes that a device sends; `size` is the result's."""
     if kind == "collective-permute":
         pairs = re.search(r"source_target_pairs=\{([\d,{}]*)\}", line)
         return size if pairs is None or any(s != t for s, t in re.findall(r"(\d+),(\d+)", pairs[1])) else 0
@@ -89,7 +89,7 @@ def _result_bytes(text: str) -> int:
 
 
 def _group_size(line: str) -> int:
-    """Devices that meet: the groups are listed, counted, or the axes of a mesh."""
+    """The number of devices in a group; groups are listed, counted, or axes of a mesh."""
     listed = re.search(r"replica_groups=\{\{([\d,]*)\}", line)
     if listed:
         return len(listed[1].split(","))
@@ -109,8 +109,8 @@ def _group_size(line: str) -> int:
 # --- the programs
 
 
-def cliffs(jax: Any) -> Iterator[tuple[str, Callable, tuple]]:
-    """Programs for which a partitioner is tempted to gather a whole array."""
+def gather_prone(jax: Any) -> Iterator[tuple[str, Callable, tuple]]:
+    """Programs for which partitioners tend to gather a whole array."""
     import numpy as np
 
     jnp, lax, linalg = jax.numpy, jax.lax, jax.numpy.linalg
@@ -119,25 +119,25 @@ def cliffs(jax: Any) -> Iterator[tuple[str, Callable, tuple]]:
     stack = ((64, 8, 8), ("x",))
     index = ((16,), ())
     table = {
-        "cumsum along the split dim": (lambda x: jnp.cumsum(x, 0), square),
+        "cumsum along the sharded dim": (lambda x: jnp.cumsum(x, 0), square),
         "x[i], rows by an index array": (lambda x, i: x[i.astype(int)], square, index),
         "x.at[0:3].set(1)": (lambda x: x.at[0:3].set(1.0), square),
         "x.at[i].add(y)": (lambda x, i, y: x.at[i.astype(int)].add(y), square, index, ((16, 64), ())),
-        "top_k along the split dim": (lambda x: lax.top_k(x.T, 4)[0], square),
-        "argmax along the split dim": (lambda x: jnp.argmax(x, 0), square),
-        "sort along the split dim": (lambda x: jnp.sort(x, 0), square),
-        "fft along another dim": (lambda x: jnp.abs(jnp.fft.fft(x, axis=1)), square),
-        "cholesky of a split batch": (lambda x: linalg.cholesky(x @ x.mT + 8 * jnp.eye(8)), stack),
-        "solve with a split batch": (lambda x: linalg.solve(x @ x.mT + 8 * jnp.eye(8), x), stack),
+        "top_k along the sharded dim": (lambda x: lax.top_k(x.T, 4)[0], square),
+        "argmax along the sharded dim": (lambda x: jnp.argmax(x, 0), square),
+        "sort along the sharded dim": (lambda x: jnp.sort(x, 0), square),
+        "fft along an unsharded dim": (lambda x: jnp.abs(jnp.fft.fft(x, axis=1)), square),
+        "cholesky of a sharded batch": (lambda x: linalg.cholesky(x @ x.mT + 8 * jnp.eye(8)), stack),
+        "solve of a sharded batch": (lambda x: linalg.solve(x @ x.mT + 8 * jnp.eye(8), x), stack),
         "reshape 64 -> (4, 16)": (lambda x: x.reshape(4, 16, 64), square),
         "reshape and back": (lambda x: jnp.sin(x.reshape(4, 16, 64)).reshape(64, 64), square),
-        "reverse along the split dim": (lambda x: x[::-1], square),
-        "roll by one along the split dim": (lambda x: jnp.roll(x, 1, 0), square),
+        "reverse along the sharded dim": (lambda x: x[::-1], square),
+        "roll by one along the sharded dim": (lambda x: jnp.roll(x, 1, 0), square),
         "x[1:] - x[:-1], squared and summed": (lambda x: jnp.sum((x[1:] - x[:-1]) ** 2), square),
-        "argsort of another dim": (lambda x: jnp.argsort(x, 1), square),
-        "random.normal, split": (lambda x: x + jax.random.normal(jax.random.key(0), (64, 64)), square),
+        "argsort of an unsharded dim": (lambda x: jnp.argsort(x, 1), square),
+        "random.normal, sharded": (lambda x: x + jax.random.normal(jax.random.key(0), (64, 64)), square),
         "diagonal": (lambda x: jnp.diagonal(x), square),
-        "from rows to columns": (lambda x: x, square, "out", (None, "x")),
+        "from row to column sharding": (lambda x: x, square, "out", (None, "x")),
     }
     for name, (fun, *inputs) in table.items():
         options = {}
@@ -160,7 +160,7 @@ def strategies(jax: Any) -> Iterator[tuple[str, Callable, tuple]]:
 
 
 def partitioned(jax: Any) -> Iterator[tuple[str, Callable, tuple]]:
-    """The programs that the tests of the partitioner hold to budgets."""
+    """The programs with byte budgets in the partitioner's tests."""
     sys.path.insert(0, str(HERE.parent / "tests" / "spmd"))
     programs = importlib.import_module("byte_programs")
     mesh = jax.make_mesh((4, 2), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
@@ -170,11 +170,11 @@ def partitioned(jax: Any) -> Iterator[tuple[str, Callable, tuple]]:
         yield name.replace("_", " "), jax.jit(programs.flat(fun)), tuple(arguments)
 
 
-LISTS = {"strategies": strategies, "cliffs": cliffs, "programs of tests/spmd": partitioned}
+LISTS = {"strategies": strategies, "operations prone to full gathers": gather_prone, "programs of tests/spmd": partitioned}
 
 
 def measure(engine: str) -> dict[str, dict[str, Any]]:
-    """For each list and program: collectives by kind, and bytes."""
+    """Collectives by kind, and bytes, of each program of each list."""
     if engine == "weft":
         from weft.compat import install_as_jax
 
@@ -191,7 +191,7 @@ def measure(engine: str) -> dict[str, dict[str, Any]]:
 
 
 def ask(python: str, engine: str) -> dict[str, dict[str, Any]]:
-    """`measure` in a process of its own."""
+    """`measure` in a separate process."""
     variables = {"WEFT_NUM_DEVICES": "8", "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu",
                  "PYTHONPATH": str(HERE.parent)}  # fmt: skip
     done = subprocess.run([python, __file__, "--measure", engine], env=os.environ | variables, capture_output=True, text=True)
@@ -205,13 +205,13 @@ def spell(counts: dict[str, int]) -> str:
 
 
 def table(ours: dict, theirs: dict) -> str:
-    """Both measurements as Markdown."""
+    """Both measurements as Markdown tables."""
     lines = [
-        "# What programs send", "",
-        "Bytes that each of eight devices sends in one call, and its collectives: weft next to XLA's partitioner, both read from the",
-        "text of the compiled program by one reader (ring algorithms; collectives in loops times their trips). Made by",
-        "`python benchmarks/communication.py --write`, which fails where weft sends more.", "",
-        "| list | programs | weft sends less | the same | more |", "|---|--:|--:|--:|--:|",
+        "# Communication", "",
+        "Bytes that each of eight devices sends in one call, and the collectives of the program: weft beside XLA's partitioner. One",
+        "reader counts both in the text of the compiled program (ring algorithms; collectives in loops times the trip count).",
+        "Generated by `python benchmarks/communication.py --write`, which fails if weft sends more in any program.", "",
+        "| list | programs | weft sends less | equal | more |", "|---|--:|--:|--:|--:|",
     ]  # fmt: skip
     for title, programs in ours.items():
         pairs = [(programs[name][1], theirs[title][name][1]) for name in programs]
@@ -226,9 +226,9 @@ def table(ours: dict, theirs: dict) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Count what compiled programs send between devices.")
-    parser.add_argument("--write", action="store_true", help="write benchmarks/COMMUNICATION.md")
-    parser.add_argument("--peer", metavar="PYTHON", help="an interpreter that has the peer")
+    parser = argparse.ArgumentParser(description="Count the bytes that compiled programs send between devices.")
+    parser.add_argument("--write", action="store_true", help="update benchmarks/COMMUNICATION.md")
+    parser.add_argument("--peer", metavar="PYTHON", help="a Python that has jax")
     parser.add_argument("--measure", choices=("weft", "jax"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:

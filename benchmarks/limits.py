@@ -1,9 +1,9 @@
-"""What this machine can do at most, measured by kernels of our own on all its cores: memory streams and multiply-adds.
+"""The machine's limits, measured with hand-written kernels on all cores: memory streams and multiply-adds.
 
-"copy" reads one array and writes another, with and without stores that pass the cache by; "read" reads alone, the bound of
-reductions, and "write" writes alone, the bound of what is made from little. The multiply-add rate is that of independent chains
-in registers. They run in the worker pool that weft's programs use, in a
-process of their own, in turn with the cases, so that a share of the limit compares moments of one machine.
+"copy" reads one array and writes another, with plain and with nontemporal stores; "read" only reads, the bound of reductions;
+"write" only writes, the bound of broadcasts. The multiply-add rate is that of independent chains in registers. The kernels run
+on weft's thread pool, in a process of their own and alternating with the cases, so that a share of the limit compares one and
+the same state of the machine.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from weft.codegen.toolchain.native_library import LibraryModule, link
 from weft.runtime.buffer import Buffer
 
 STREAM_BYTES = 128 << 20
-STREAMS = {"copy": (True, ("plain", "past")), "read": (True, ("none",)), "write": (False, ("plain", "past"))}  # loads? stores?
-CHAINS, TURNS = 12, 20000
-DOTS = {  # instructions that multiply narrow values and add pairs or fours of them: vector type, multiply-adds per lane
+STREAMS = {"copy": (True, ("plain", "past")), "read": (True, ("none",)), "write": (False, ("plain", "past"))}  # loads?, kinds of stores
+CHAINS, ITERATIONS = 12, 20000
+DOTS = {  # dot-product instructions of narrow types: intrinsic, accumulator, operand, multiply-adds per lane
     "bfloat16": ("llvm.x86.avx512bf16.dpbf16ps.512", "<16 x float>", "<32 x bfloat>", 2),
     "int8": ("llvm.x86.avx512.vpdpbusd.512", "<16 x i32>", "<16 x i32>", 4),
 }
 
 
 def chains(symbol: str, acc: str, step: str, total: str) -> str:
-    """IR that runs CHAINS independent accumulators; `step` and `total` are templates of one operation."""
+    """IR of CHAINS independent accumulators; `step` and `total` are templates of one operation."""
     loop = [f"  %a{j} = phi {acc} [ zeroinitializer, %entry ], [ %b{j}, %loop ]" for j in range(CHAINS)]
     loop += [f"  %b{j} = {step.format(a=f'%a{j}')}" for j in range(CHAINS)]
     sums = [f"  %s{j} = {total.format(a=f'%s{j - 1}' if j > 1 else '%b0', b=f'%b{j}')}" for j in range(1, CHAINS)]
     return "\n".join([
         f"define void @{symbol}(ptr %out, i64 %task, i64 %wid) {{", "entry:", "  br label %loop", "loop:",
         "  %k = phi i64 [ 0, %entry ], [ %k1, %loop ]", *loop,
-        "  %k1 = add i64 %k, 1", f"  %more = icmp ult i64 %k1, {TURNS}", "  br i1 %more, label %loop, label %end", "end:", *sums,
+        "  %k1 = add i64 %k, 1", f"  %more = icmp ult i64 %k1, {ITERATIONS}", "  br i1 %more, label %loop, label %end", "end:", *sums,
         "  %p = getelementptr [64 x i8], ptr %out, i64 %wid", f"  store {acc} %s{CHAINS - 1}, ptr %p, align 4", "  ret void", "}"])
 
 
 def burn_ir(symbol: str, rate: str, vector_bytes: int) -> tuple[str, int] | None:
-    """The kernel for a type and its multiply-adds in one instruction; None where the CPU has no such instruction."""
+    """The kernel of a type and its multiply-adds per instruction; None if the CPU has no such instruction."""
     if rate in ("float32", "float64"):
         kind, size = ("float", 4) if rate == "float32" else ("double", 8)
         lanes = vector_bytes // size
@@ -59,7 +59,7 @@ def burn_ir(symbol: str, rate: str, vector_bytes: int) -> tuple[str, int] | None
 
 
 def _stream_ir(symbol: str, load: bool, store: str, task_bytes: int) -> str:
-    """IR of one task: words are (source, target); `store` is "plain", "past" the cache, or "none"; without `load`, ones."""
+    """IR of one task on (source, target); `store` is "plain", "past" (nontemporal) or "none"; without `load` it stores ones."""
     step, lines = 512, []
     for j in range(step // 64):
         lines += [f"  %o{j} = add i64 %k, {64 * j}"]
@@ -85,7 +85,7 @@ def _stream_ir(symbol: str, load: bool, store: str, task_bytes: int) -> str:
 
 
 class Limits:
-    """Answers `round what` with a rate: GB/s for a stream, GF/s for a type."""
+    """Answers `round what` with a rate: GB/s of a stream, GF/s of a type."""
 
     def __init__(self) -> None:
         self.threads = pool.num_threads()
@@ -112,7 +112,7 @@ class Limits:
         out = (ctypes.c_char * (64 * self.threads + 64))()
         start = time.perf_counter()
         pool.parallel_for(kernel[0], ctypes.addressof(out), self.threads)
-        return 2e-9 * kernel[1] * CHAINS * TURNS * self.threads / (time.perf_counter() - start)
+        return 2e-9 * kernel[1] * CHAINS * ITERATIONS * self.threads / (time.perf_counter() - start)
 
     def _stream(self, what: str) -> float:
         task_bytes = STREAM_BYTES // self.tasks // 512 * 512
@@ -125,7 +125,7 @@ class Limits:
                     self.streams.setdefault(stream, []).append(address)
             self.arrays = [Buffer(STREAM_BYTES).view(np.uint8, (STREAM_BYTES,)) for _ in range(2)]
             for x in self.arrays:
-                x[...] = 1     # this machine moves lines of zeros at a multiple of the rate of all others
+                x[...] = 1     # some machines move lines of zeros several times as fast as others
         words = (ctypes.c_void_p * 2)(*(x.ctypes.data for x in self.arrays))
         best = 0.0
         moved = 1e-9 * task_bytes * self.tasks * (2 if what == "copy" else 1)

@@ -1,4 +1,4 @@
-"""Programs that several files race: a GPT-style transformer, the tutorial's MLP, a small ResNet, an RNN; with plain updates."""
+"""Programs shared by several files: a GPT-style transformer, the tutorial's MLP, a small ResNet and an LSTM, with Adam."""
 
 import itertools
 
@@ -9,7 +9,7 @@ from jax import lax
 
 
 def arrays(shapes, scale=0.05):
-    """NumPy arrays of the shapes in a tree, from fixed random numbers."""
+    """A pytree of NumPy arrays with the given shapes, from fixed random numbers."""
     random = np.random.default_rng(0)
     return jax.tree_util.tree_map(lambda s: (scale * random.standard_normal(s)).astype(np.float32), shapes,
                                   is_leaf=lambda s: isinstance(s, tuple) and all(isinstance(n, int) for n in s))
@@ -80,7 +80,7 @@ def gpt_loss(params, tokens, heads=4):
 
 
 def adam(loss):
-    """A training step (state, batch) -> (state, loss), with its state made by `adam_state`."""
+    """A training step (state, batch) -> (state, loss); `adam_state` makes the state."""
     def step(state, batch):
         params, m, v, t = state
         value, g = jax.value_and_grad(loss)(params, batch)
@@ -99,7 +99,7 @@ def adam_state(params):
 
 
 def gpt_step(layers, width, vocabulary, length, batch, scanned):
-    """The step of a transformer and its arguments, in NumPy."""
+    """A transformer's training step and its arguments as NumPy arrays."""
     params = gpt_params(layers, width, vocabulary, length, scanned)
     tokens = np.random.default_rng(1).integers(0, vocabulary, (batch, length)).astype(np.int32)
     return adam(gpt_loss), (adam_state(params), tokens)
@@ -144,7 +144,7 @@ def rnn_params(width, inputs):
 
 
 def lstm_loss(params, xs):
-    """Predict the next of `xs`: (time, batch, inputs)."""
+    """Predict the next of `xs`, which is (time, batch, inputs)."""
     width = params["h"].shape[0]
 
     def cell(carry, x):

@@ -1,7 +1,6 @@
-"""Rows of results as text: one line each, a summary with the targets missed, and benchmarks/RESULTS.md.
+"""Format results: a line per row, a summary, the missed targets, and benchmarks/RESULTS.md.
 
-All rows ever written are kept in results.json, the newest of each case. RESULTS.md is made from them and from notes.md, which
-is written by hand.
+results.json holds the newest row of each case. RESULTS.md is generated from it and from notes.md, which is written by hand.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ EVEN, FIRST, FIRST_CACHED, PEAK_SLACK_MIB = 0.95, 1 / 3, 1 / 10, 16.0
 
 
 def seconds(value: float) -> str:
-    """A time in a unit that suits it."""
+    """A time in seconds, ms or µs."""
     unit, scale = next(((u, s) for u, s in (("s", 1.0), ("ms", 1e3)) if value * s >= 1), ("µs", 1e6))
     return f"{value * scale:.3g} {unit}"
 
@@ -31,23 +30,28 @@ def unit(bound: str) -> str:
 
 
 def share(row: dict) -> str:
-    """The rate reached and its part of the limit."""
+    """The achieved rate and its share of the limit."""
     if "bound" not in row:
         return ""
     return f"{row['rate']:.0f} {unit(row['bound'])} ({100 * row['rate'] / row['limit']:.0f} %)"
 
 
+def failure(row: dict) -> str:
+    """The error of a failed row, by the engine's name."""
+    return row["error"].replace("peer:", "JAX:", 1)
+
+
 def missed(row: dict) -> list[str]:
-    """The targets that a row does not reach."""
+    """The targets that a row misses."""
     if "error" in row:
-        return [row["error"]]
+        return [failure(row)]
     found = []
     if row["ratio"] > EVEN and row["kind"] == "step":
-        found.append(f"{row['ratio']:.2f} of the peer's time")
+        found.append(f"{row['ratio']:.2f} of JAX's time")
     if row["kind"] != "step" and row["ratio"] > FIRST:
-        found.append(f"cold {row['ratio']:.2f} of the peer's")
+        found.append(f"cold {row['ratio']:.2f} of JAX's time")
     if row.get("cached_ratio", 0) > (FIRST_CACHED if row["kind"] == "first" else 1 / 5):
-        found.append(f"from the cache {row['cached_ratio']:.2f} of the peer's")
+        found.append(f"from the disk cache {row['cached_ratio']:.2f} of JAX's time")
     part = row["rate"] / row["limit"] if "bound" in row else 1
     if row.get("bound") in STREAMS and part < STREAM_SHARE:
         found.append(f"{100 * part:.0f} % of the {row['bound']} limit")
@@ -56,18 +60,18 @@ def missed(row: dict) -> list[str]:
         found.append(f"{100 * part:.0f} % of the multiply-add rate")
     peak = row.get("peak_mib")
     if peak and peak["weft"] > peak["peer"] + PEAK_SLACK_MIB:
-        found.append(f"peak memory {peak['weft']:.0f} MiB over {peak['peer']:.0f}")
+        found.append(f"peak memory {peak['weft']:.0f} MiB, JAX {peak['peer']:.0f}")
     return found
 
 
 def line(row: dict) -> str:
-    """A row for the terminal."""
+    """A row as one line for the terminal."""
     if "error" in row:
-        return f"{row['name']:45s} FAILED {row['error']}"
+        return f"{row['name']:45s} FAILED {failure(row)}"
     cached = f"  cached {row['cached_ratio']:.3f}" if "cached_ratio" in row else ""
     first = f"  first {row['first']['weft'] / row['first']['peer']:.2f}" if "first" in row else ""
     peak = f"  {row['peak_mib']['weft']:.0f}/{row['peak_mib']['peer']:.0f} MiB" if "peak_mib" in row else ""
-    return (f"{row['name']:45s} weft {seconds(row['best']['weft']):>8s}  peer {seconds(row['best']['peer']):>8s}  "
+    return (f"{row['name']:45s} weft {seconds(row['best']['weft']):>8s}  JAX {seconds(row['best']['peer']):>8s}  "
             f"ratio {row['ratio']:.3f} (median {row['median_ratio']:.3f}){cached}{first}{peak}  {share(row)}")
 
 
@@ -77,35 +81,35 @@ def mean(ratios: Sequence[float]) -> str:
 
 
 def summary(rows: Sequence[dict]) -> list[str]:
-    """What the whole says: means, and the cases slower than the peer."""
+    """Geometric means, cases slower than JAX, peak memory, failures."""
     good = [row for row in rows if "error" not in row]
     slower = sorted((row for row in good if row["ratio"] > 1), key=lambda row: -row["ratio"])
     lines = [
         f"Geometric mean of the ratios: {mean([row['ratio'] for row in good])}; "
-        f"of steps alone {mean([row['ratio'] for row in good if row['kind'] == 'step'])}; "
-        f"of first calls {mean([row['ratio'] for row in good if row['kind'] == 'first'])}, "
-        f"from the cache {mean([row['cached_ratio'] for row in good if row['kind'] == 'first'])}; "
-        f"of the first calls of all steps {mean([row['first']['weft'] / row['first']['peer'] for row in good if 'first' in row])}.",
-        "Slower than the peer: " + (", ".join(f"{row['name']} ({row['ratio']:.2f})" for row in slower) or "none") + ".",
+        f"repeated calls {mean([row['ratio'] for row in good if row['kind'] == 'step'])}, "
+        f"their first calls {mean([row['first']['weft'] / row['first']['peer'] for row in good if 'first' in row])}; "
+        f"first-call cases {mean([row['ratio'] for row in good if row['kind'] == 'first'])}, "
+        f"from the disk cache {mean([row['cached_ratio'] for row in good if row['kind'] == 'first'])}.",
+        "Slower than JAX: " + (", ".join(f"{row['name']} ({row['ratio']:.2f})" for row in slower) or "none") + ".",
     ]
     whole = [(row["process_mib"]["weft"] / row["process_mib"]["peer"], row["name"]) for row in good if "process_mib" in row]
     if whole:
-        lines.append(f"Most memory that a process held: {mean([ratio for ratio, _ in whole])} of the peer's; "
+        lines.append(f"Peak memory of whole processes, ratio to JAX: {mean([ratio for ratio, _ in whole])}; "
                      "at most {:.2f} ({}).".format(*max(whole)))
     failed = [row for row in rows if "error" in row]
     if failed:
-        lines.append("Failed: " + ", ".join(f"{row['name']} ({row['error'].partition(':')[0]})" for row in failed) + ".")
+        lines.append("Failed: " + ", ".join(f"{row['name']} ({failure(row).partition(':')[0]})" for row in failed) + ".")
     return lines
 
 
 def table(rows: Sequence[dict]) -> list[str]:
     """Markdown rows of one group."""
-    heads = ["case", "weft", "JAX", "ratio", "of medians", "from the cache", "first call", "peak MiB weft / JAX", "of the limit"]
+    heads = ["case", "weft", "JAX", "ratio", "median ratio", "disk cache", "first call", "peak MiB, weft / JAX", "rate (of limit)"]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for row in rows:
         name = row["name"].replace("|", "\\|")
         if "error" in row:
-            lines.append(f"| {name} | {row['error'].replace('|', '/')} |" + " |" * (len(heads) - 2))
+            lines.append(f"| {name} | {failure(row).replace('|', '/')} |" + " |" * (len(heads) - 2))
             continue
         cells = [name, seconds(row["best"]["weft"]), seconds(row["best"]["peer"]), f"{row['ratio']:.3f}", f"{row['median_ratio']:.3f}",
                  f"{row['cached_ratio']:.3f}" if "cached_ratio" in row else "",
@@ -116,7 +120,7 @@ def table(rows: Sequence[dict]) -> list[str]:
 
 
 def write(rows: Sequence[dict], version: str) -> None:
-    """Merge rows into results.json and make RESULTS.md anew."""
+    """Merge rows into results.json and regenerate RESULTS.md."""
     store = HERE / "results.json"
     kept = {row["name"]: row for row in json.loads(store.read_text())} if store.exists() else {}
     kept |= {row["name"]: row for row in rows}
@@ -125,7 +129,7 @@ def write(rows: Sequence[dict], version: str) -> None:
 
 
 def _short(value: object) -> object:
-    """The same with numbers of four digits."""
+    """The same value with floats rounded to four digits."""
     if isinstance(value, dict):
         return {k: _short(v) for k, v in value.items()}
     return float(f"{value:.4g}") if isinstance(value, float) else value
@@ -139,9 +143,10 @@ def page(rows: Sequence[dict], version: str) -> list[str]:
     limits = {row["bound"]: row["limit"] for row in sorted((r for r in rows if "bound" in r), key=lambda r: r["limit"])}
     lines = [
         "# Results", "",
-        f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}, {cpu}, {os.cpu_count()} cores, Python {platform.python_version()}, peer: "
-        f"JAX {version} on the same machine, the processes of each case taking turns. Made by `make bench`; the notes are in notes.md.",
-        "Times are the best of all turns; ratios below 1: weft is faster. The highest of the limits measured in the same turns: "
+        f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}, {cpu}, {os.cpu_count()} cores, Python {platform.python_version()}; "
+        f"JAX {version} on the same machine, the two processes of each case in turn. "
+        "Generated by `make bench`; the notes come from notes.md.",
+        "Times are the best of all rounds; a ratio below 1 means that weft is faster. Highest limits measured in the same rounds: "
         + (", ".join(f"{k} {v:.0f} {unit(k)}" for k, v in sorted(limits.items())) or "none") + ".", "",
         *summary(rows), ""]
     notes = HERE / "notes.md"

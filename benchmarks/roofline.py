@@ -1,14 +1,18 @@
-"""What bounds the cases that go over memory, elementwise and by rows: memory or instructions.
+"""What bounds the memory-bound cases, elementwise and by rows: memory or instructions.
 
     python benchmarks/roofline.py [--only TEXT ...]
 
-Each case runs at full size on all cores, and its kernels on at most 65536 elements on one core, told as if all did so: these stay in
-the caches, so that they take what their instructions take.
-Memory's time is that of the arguments, read once, and the results: what must be read twice is not in it.
-For elementwise cases the last columns count those, one vector of the loop at a time: all of them, multiplications and the like, and
-those that occupy the divider. A core begins two vector instructions in the time of one multiply-add, one of them a multiplication at
-most; how long a division and a square root hold the divider is measured. The bound is what the busiest of the three takes. Latency is
-not in it: what is measured in the caches may be more, where chains of instructions are longer than the CPU looks ahead.
+Columns, in ps per element on all cores:
+
+- memory: the time of memory streams for reading the arguments once and writing the results once
+- bound: a lower bound by instruction counts (elementwise cases only)
+- cached: the kernels on at most 65536 elements, which stay in the caches; measured on one core, divided by the number of cores
+- full: the case at full size
+
+For elementwise cases the last columns count the instructions per vector of the loop: all, multiplications and the like, divisions,
+square roots. A core starts two vector instructions in the time of one multiply-add, at most one of them a multiplication; how long
+a division or a square root occupies the divider is measured. The bound ignores latency: `cached` is larger where dependence chains
+exceed the CPU's out-of-order window.
 """
 
 from __future__ import annotations
@@ -23,21 +27,21 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 
-from limits import CHAINS, TURNS, Limits, chains
+from limits import CHAINS, ITERATIONS, Limits, chains
 
 from weft.codegen.runtime import pool
 from weft.codegen.toolchain.native_library import LibraryModule, link
 
 GROUPS = ("elementwise", "reductions", "norms", "scans and sorts", "convolution")
-SIDE = 256          # of the arrays that stay in the caches
-LANES = 16          # of f32, in which half floats are computed too
+SIDE = 256          # of arrays that stay in the caches
+LANES = 16          # of float32, in which half precision is computed too
 _NOTHING = "define void @bench_nothing(ptr %words, i64 %task, i64 %worker) {\n  ret void\n}"
 _MULTIPLIES = re.compile(r"v(fn?m(add|sub)|mul|div|sqrt|rcp|rsqrt|getexp|getmant|scalef|rndscale|reduce|fixup|cvt)")
 _VECTOR = re.compile(r"[xyz]mm\d")
 
 
 def best(run: Callable[[], object], seconds: float) -> float:
-    """The least time of one call, over so many seconds."""
+    """The minimum time of one call, over so many seconds."""
     run()
     least, end = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < end:
@@ -48,7 +52,7 @@ def best(run: Callable[[], object], seconds: float) -> float:
 
 
 def loop_of(assembly: str) -> list[str]:
-    """The instructions of the innermost loop that has the most on vectors."""
+    """The instructions of the innermost loop with the most vector instructions."""
     lines, labels, found = assembly.splitlines(), {}, []
     for number, line in enumerate(lines):
         if match := re.match(r"(\.L\w+):", line):
@@ -60,7 +64,7 @@ def loop_of(assembly: str) -> list[str]:
 
 
 def counts(kernel) -> tuple[float, float, float, float]:
-    """Instructions of a kernel's loop per vector of sixteen: all, multiplications, divisions, square roots."""
+    """Instructions in a kernel's loop per 16 elements: all, multiplications, divisions, square roots."""
     from weft.codegen.kernel.kernel_emitter import module_ir
     from weft.codegen.toolchain import target
 
@@ -74,7 +78,7 @@ def counts(kernel) -> tuple[float, float, float, float]:
 
 
 def alone_s(compiled, args: Sequence) -> float:
-    """The least time of a kernel on this thread, on arguments as its program has them."""
+    """The minimum time of a kernel on this thread, with its program's arguments."""
     import numpy as np
 
     from weft.ir.loops_eval import DTYPES
@@ -95,7 +99,7 @@ def alone_s(compiled, args: Sequence) -> float:
 
 
 class Machine:
-    """The rates of this machine, measured."""
+    """Measured rates of this machine."""
 
     def __init__(self) -> None:
         self.limits = Limits()
@@ -106,12 +110,12 @@ class Machine:
         self.sqrt_s = self._chain("sqrt", f"declare {v} {root}({v})\n", f"call {v} {root}({v} {{a}})")
 
     def _chain(self, name: str, declaration: str, step: str) -> float:
-        """Seconds from one such instruction to the next on one core."""
+        """Seconds per instruction on one core (throughput)."""
         v, symbol = f"<{LANES} x float>", f"bench_roof_{name}"
         text = declaration + chains(symbol, v, step, f"fadd {v} {{a}}, {{b}}")
         address = link([LibraryModule(symbol, lambda: text, (symbol,))])[symbol]
         out = (ctypes.c_char * 1024)()
-        return best(lambda: pool.parallel_for(address, ctypes.addressof(out), 1), 0.05) / CHAINS / TURNS
+        return best(lambda: pool.parallel_for(address, ctypes.addressof(out), 1), 0.05) / CHAINS / ITERATIONS
 
     def memory_s(self, read: int, written: int) -> float:
         """Seconds that so many bytes take at least, at this moment."""
@@ -119,12 +123,12 @@ class Machine:
         return max([amount / (1e9 * self.limits.round(what, 0.03)["rate"]) for what, amount in amounts.items()])
 
     def bound_s(self, everything: float, multiplies: float, divisions: float, roots: float) -> float:
-        """Seconds that the instructions of one vector take at least on one core."""
+        """Lower bound in seconds of one vector's instructions on one core."""
         return max(multiplies * self.fma_s, everything / 2 * self.fma_s, divisions * self.div_s + roots * self.sqrt_s)
 
 
 def optimized(thunk: Callable) -> object:
-    """A result of it, when all its kernels are optimized: the second call has those compiled that the first one ran as drafts."""
+    """A result, once all kernels are optimized: the second call compiles what the first one ran as drafts."""
     from weft.codegen.program import program
 
     thunk()
@@ -135,7 +139,7 @@ def optimized(thunk: Callable) -> object:
 
 
 def near(shape: Sequence[int]) -> tuple[int, ...]:
-    """A shape like this one, of at most 65536 elements: dims keep up to 256, inner ones first; a long row alone has all of them."""
+    """A similar shape of at most 65536 elements: dims keep up to 256, inner ones first; a single long row keeps all 65536."""
     side = SIDE * SIDE if len(shape) == 1 and shape[0] > SIDE * SIDE else SIDE
     found: list[int] = []
     for n in reversed(shape):
@@ -179,7 +183,7 @@ def _leaves(tree) -> list:
 
 
 def main(only: Sequence[str]) -> None:
-    with tempfile.TemporaryDirectory() as cache:  # an empty one: the kernels of programs found whole on disk would not be told
+    with tempfile.TemporaryDirectory() as cache:  # empty: the kernels of programs loaded from disk would not be listed
         os.environ |= {"WEFT_NUM_DEVICES": "1", "WEFT_CACHE_DIR": cache}
         import weft.compat
         weft.compat.install_as_jax()
@@ -202,5 +206,5 @@ def _table(only: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", action="append", default=[], help="the case of this name")
+    parser.add_argument("--only", action="append", default=[], help="only the case of this name")
     main(parser.parse_args().only)

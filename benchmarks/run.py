@@ -1,11 +1,11 @@
-"""Race weft and the peer (JAX from the registry, in a virtual environment of its own), side by side in one run.
+"""Time weft and JAX (from PyPI, in a virtual environment of its own) side by side in one run.
 
     python benchmarks/run.py [--quick] [--only TEXT ...] [--group GROUP ...] [--list] [--write] [--rounds N] [--peer PYTHON]
 
-Each case has a process of its own on either engine (cases of calls that take microseconds share one), both alive at the
-same time and asked in turn, A B A B; a third process measures the machine's limit in the same turns. Ratios below 1: weft is
-faster. weft starts from an empty kernel cache; first calls and whole processes are timed once more with the cache of an
-earlier run. `--write` puts the rows into benchmarks/results.json and all rows there into benchmarks/RESULTS.md.
+Each case runs in one process per engine (calls that take microseconds share a process). Both processes are alive at the same
+time and run alternately, A B A B; a third one measures the machine's limits in the same rounds. A ratio below 1 means that weft
+is faster. weft starts with an empty disk cache; first calls and whole processes are timed again with the filled cache. `--write`
+puts the rows into benchmarks/results.json and regenerates benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from typing import Any
 import report
 
 HERE = Path(__file__).resolve().parent
-PATIENCE_S = 120  # a case that takes longer for one request is stopped
-END_S = 10  # and one that has not ended by then
+PATIENCE_S = 120  # timeout of one request
+END_S = 10  # timeout of a worker's exit
 
 
 def peer_python(given: str | None) -> str:
-    """The peer's interpreter; its environment is made on first use."""
+    """A Python that has JAX; its environment is created on first use."""
     if given:
         return given
     home = HERE.parent / ".venv-peer"
     python = home / "bin" / "python"
     if not python.exists():
-        print("setting up the peer's environment in .venv-peer ...", flush=True)
+        print("creating JAX's environment in .venv-peer ...", flush=True)
         subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
         subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "jax"], check=True)
     return str(python)
 
 
 class Failed(Exception):
-    """A case that raised, or took too long, on one engine."""
+    """A case raised or timed out on one engine."""
 
 
 class Process:
-    """A worker of one engine, asked and answering by lines."""
+    """A worker process of one engine; requests and answers are lines of JSON."""
 
     def __init__(self, python: str, engine: str, devices: int = 1, cache: str | None = None, x64: bool = False) -> None:
         env = dict(os.environ, PYTHONPATH=str(HERE.parent), JAX_ENABLE_X64=str(int(x64)))
@@ -88,7 +88,7 @@ class Process:
         return f"died with {code}: {self.errors.read()[-300:].strip()}"
 
     def stop(self) -> None:
-        """Let it end as processes do, writing what it has still to write; one that does not is killed."""
+        """Let the worker exit normally, so that it finishes its writes; kill it after a timeout."""
         with suppress(OSError, subprocess.TimeoutExpired):
             assert self.process.stdin
             self.process.stdin.close()
@@ -98,7 +98,7 @@ class Process:
 
 
 class Race:
-    """The engines, the limits of the machine, and how a case is run on them."""
+    """Runs cases on both engines and measures the machine's limits."""
 
     def __init__(self, pythons: dict[str, str], rounds: int, quick: bool) -> None:
         self.pythons, self.rounds = pythons, rounds
@@ -134,7 +134,7 @@ class Race:
 
     @contextmanager
     def _workers(self, case: dict) -> Iterator[dict[str, Process]]:
-        """Both engines' processes for a case: new ones, or those of its group."""
+        """The worker processes of a case: new ones, or those shared by its group."""
         kind = (case["group"], case["devices"], case["x64"])
         if case["shared"] and self.shared[0] == kind:
             yield self.shared[1]
@@ -142,7 +142,7 @@ class Race:
         self._drop_shared()
         with tempfile.TemporaryDirectory() as cache:
             workers = {name: Process(python, name, case["devices"], cache, case["x64"]) for name, python in self.pythons.items()}
-            for worker in workers.values():     # no first call beside the other engine's start
+            for worker in workers.values():     # no first call while the other engine starts
                 worker.ask("ready")
             if case["shared"]:
                 self.shared = kind, workers
@@ -185,7 +185,7 @@ class Race:
         median = {name: statistics.median(values) for name, values in times.items()}
         return {"best": best, "median": median, "ratio": best["weft"] / best["peer"], "median_ratio": median["weft"] / median["peer"]}
 
-    # -- first calls: weft with an empty cache, the peer, weft with the cache just filled
+    # -- first calls: weft with an empty disk cache, JAX, weft with the cache just filled
 
     def _first(self, case: dict) -> dict:
         times: dict[str, list[float]] = {"weft": [], "peer": [], "cached": []}
@@ -222,7 +222,7 @@ class Race:
         try:
             done = subprocess.run([self.pythons[engine], "-c", text], capture_output=True, text=True, env=env, timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
-            raise Failed(f"{engine}: no end within {PATIENCE_S} s") from None
+            raise Failed(f"{engine}: no exit within {PATIENCE_S} s") from None
         seconds = time.perf_counter() - start
         if done.returncode:
             raise Failed(f"{engine}: {done.stderr.strip().splitlines()[-1:]}")
@@ -230,7 +230,7 @@ class Race:
 
 
 def _memory(closed: dict[str, dict[str, float]]) -> dict:
-    """Of each engine: the high-water mark over what its process held before, and that of the whole process."""
+    """Per engine: peak memory above what its process held before, and of the whole process."""
     return {"peak_mib": {name: memory["peak_mib"] for name, memory in closed.items()},
             "process_mib": {name: memory["base_mib"] + memory["peak_mib"] for name, memory in closed.items()}}
 
@@ -242,13 +242,13 @@ def chosen(case: dict, args: argparse.Namespace) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the quick subset")
-    parser.add_argument("--only", action="append", default=[], help="cases whose name has this text")
+    parser.add_argument("--quick", action="store_true", help="a quick subset")
+    parser.add_argument("--only", action="append", default=[], help="cases whose name contains this text")
     parser.add_argument("--group", action="append", default=[], help="cases of this group")
-    parser.add_argument("--list", action="store_true", help="name the cases and stop")
-    parser.add_argument("--write", action="store_true", help="put the rows into results.json and RESULTS.md")
+    parser.add_argument("--list", action="store_true", help="list the cases and exit")
+    parser.add_argument("--write", action="store_true", help="update results.json and RESULTS.md")
     parser.add_argument("--peer", default=os.environ.get("WEFT_PEER_PYTHON"), help="a Python that has jax")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each engine at each case")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds per case and engine")
     args = parser.parse_args()
     race = Race({"weft": sys.executable, "peer": peer_python(args.peer)}, args.rounds, args.quick)
     try:
@@ -260,7 +260,7 @@ def main() -> None:
         for case in cases:
             rows.append(race.run(case))
             print(report.line(rows[-1]), flush=True)
-            if args.write:  # at once: a long run may be interrupted
+            if args.write:  # immediately: a long run may be interrupted
                 report.write(rows[-1:], race.peer_version)
         print("\n".join(report.summary(rows)))
     finally:

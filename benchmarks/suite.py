@@ -1,11 +1,11 @@
-"""The register of benchmark cases, and the few words in which cases are written.
+"""The registry of benchmark cases and the helpers in which cases are written.
 
-The files of `cases/` say `import jax` and run unchanged on weft (through `weft.compat`) and on the peer. A case is a setup
-that returns what is timed: a call without arguments that waits for its results. Nothing is made before setup, so listing
-the cases costs nothing. What inputs are made with (NumPy's random numbers bring OpenSSL along, 7 MiB) is loaded here, before
-memory is measured: one engine has it all in memory once it is imported, the other needs none of it.
+The files of `cases/` import `jax` and run unchanged on weft (through `weft.compat`) and on JAX. A case is a setup function
+that returns what is timed: a function without arguments that waits for its results. Arrays are created in setup, so listing
+cases is free. What creates inputs (NumPy's random numbers load OpenSSL, 7 MiB) is imported here, before memory is measured,
+since JAX imports it anyway and weft does not.
 
-Three kinds: `step` (a repeated call), `first` (the first call of a function in a fresh process: tracing and compiling) and
+Three kinds: `step` (a repeated call), `first` (the first call of a function in a new process: tracing and compiling) and
 `process` (a whole script).
 """
 
@@ -24,20 +24,20 @@ import numpy.random
 
 @dataclass(frozen=True)
 class Case:
-    """One benchmark: what to run and what bounds it."""
+    """A benchmark: what to run and what bounds it."""
 
     name: str
     group: str
     setup: Callable[[], Callable[[], Any]] | None = None
     kind: str = "step"
-    script: str = ""          # of a `process`
+    script: str = ""          # source of a `process`
     devices: int = 1
     quick: bool = False       # part of the quick subset
-    memory: bool = False      # bound by the stream: its arguments are read once, its results written once
-    flops: float = 0.0        # of one call, bound by the multiply-add rate of type `rate`
+    memory: bool = False      # memory-bound: arguments are read once, results written once
+    flops: float = 0.0        # per call; bounded by the multiply-add rate of type `rate`
     rate: str = "float32"
-    budget_s: float = 0.5     # of timing, for each engine
-    shared: bool = False      # may run in one process with other cases of its group (memory is then not told)
+    budget_s: float = 0.5     # timing per engine
+    shared: bool = False      # shares a process with other cases of its group; memory is not measured
     x64: bool = False
 
 
@@ -46,7 +46,7 @@ CASES: dict[str, Case] = {}
 
 def add(case: Case) -> None:
     if case.name in CASES:
-        raise ValueError(f"two cases are called {case.name!r}")
+        raise ValueError(f"two cases are named {case.name!r}")
     CASES[case.name] = case
 
 
@@ -59,12 +59,12 @@ def case(name: str, group: str, **facts: Any) -> Callable[[Callable], Callable]:
 
 
 def script(name: str, group: str, text: str, **facts: Any) -> None:
-    """Register a whole process. It is timed from outside, or by the line `TIME seconds` that it prints."""
+    """Register a script, timed as a whole process."""
     add(Case(name, group, kind="process", script=text, **facts))
 
 
 class Step:
-    """A call with its arguments, waiting for all its results."""
+    """A call with its arguments that waits for all results."""
 
     def __init__(self, function: Callable, args: Sequence[Any]) -> None:
         import jax
@@ -75,7 +75,7 @@ class Step:
 
 
 def program(name: str, group: str, function: Callable, *inputs: Any, jit: bool = True, **facts: Any) -> None:
-    """Register `function`, jitted, on `inputs` (an `Input` anywhere in them is made into an array)."""
+    """Register `function`, jitted, on `inputs`, a pytree in which each `Input` becomes an array."""
     def setup() -> Step:
         import jax
         args = jax.tree_util.tree_map(lambda x: x.make() if isinstance(x, Input) else x, inputs,
@@ -87,11 +87,11 @@ def program(name: str, group: str, function: Callable, *inputs: Any, jit: bool =
 
 @dataclass(frozen=True)
 class Input:
-    """An argument to be made from NumPy's random numbers, equal for both engines; `on`: mesh shape and spec."""
+    """An array of random numbers, equal on both engines; `on` is a mesh shape and a spec."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
-    high: int = 0                       # integers below `high`, else normal numbers
+    high: int = 0                       # integers below `high`, or normally distributed
     positive: bool = False
     on: tuple[tuple[int, ...], tuple[Any, ...]] | None = None
 
@@ -121,7 +121,7 @@ def integers(high: int, *shape: int, dtype: str = "int32", on: Any = None) -> In
 
 
 def mesh(shape: Sequence[int]) -> Any:
-    """A mesh over all devices, its axes called a, b, c."""
+    """A mesh over the first devices, with axes a, b, c."""
     import jax
     from jax.sharding import Mesh
     size = int(np.prod(shape))
@@ -134,7 +134,7 @@ def layout(shape: Sequence[int], spec: Sequence[Any]) -> Any:
 
 
 def load() -> dict[str, Case]:
-    """All cases, of all files in `cases/`."""
+    """All cases of the files in `cases/`."""
     import cases
     for module in pkgutil.iter_modules(cases.__path__):
         importlib.import_module(f"cases.{module.name}")

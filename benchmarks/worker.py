@@ -1,10 +1,10 @@
-"""One engine's process: `worker.py weft|peer DEVICES`, asked by run.py through lines of JSON on its standard input.
+"""A worker process: `worker.py weft|peer|limits DEVICES`. run.py sends requests as lines of JSON on standard input.
 
     ready                         the engine has started
-    list                          facts of every case
-    setup case                    build the case and time its first call
-    round seconds                 time calls for about that long: seconds per call of each sample
-    close                         high-water mark of memory since the arguments were made, over what was held before them
+    list                          all cases
+    setup case                    set up the case and time its first call
+    round seconds                 time calls for about that long; seconds per call of each sample
+    close                         peak memory since setup, above what the process held before
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import time
 import traceback
 from typing import Any
 
-SETTLE_S = 0.2  # what an engine still compiles beside its first calls is done by then
-SAMPLE_S = 1e-3  # short calls are repeated up to this
+SETTLE_S = 0.2  # for compilation in the background to finish
+SAMPLE_S = 1e-3  # short calls are repeated for this long
 
 
 def start_engine(engine: str, devices: str) -> None:
@@ -30,11 +30,11 @@ def start_engine(engine: str, devices: str) -> None:
         os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
     import jax
     import jax.numpy as jnp
-    jax.jit(lambda x: x + 1)(jnp.ones(4096))  # what an engine loads once belongs to `start`, not to the first case
+    jax.jit(lambda x: x + 1)(jnp.ones(4096))  # one-time loading belongs to `start`, not to the first case
 
 
 def memory(field: str) -> float:
-    """MiB of `VmRSS` (now) or `VmHWM` (highest since the last reset)."""
+    """`VmRSS` (now) or `VmHWM` (peak since the last reset) in MiB."""
     with open("/proc/self/status") as lines:
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
 
@@ -92,7 +92,7 @@ class Worker:
         thunk, count = self.thunk, range(self.inner)
         start = time.perf_counter()
         for _ in count:
-            result = None  # or the quicker engine, which is asked more often for a sample, would hold two at a time
+            result = None  # otherwise the faster engine, with more calls per sample, would hold two results
             result = thunk()
         seconds = (time.perf_counter() - start) / self.inner
         import jax
@@ -122,7 +122,7 @@ def serve(worker: Any, answers: Any) -> None:
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a case prints is not an answer
+    os.dup2(2, 1)  # output of a case is not an answer
     engine, devices = sys.argv[1:3]
     if engine == "limits":
         from limits import Limits

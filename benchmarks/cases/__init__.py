@@ -1,1 +1,1 @@
-"""The cases by subject; `suite.load` imports every file here."""
+"""The cases by subject; `suite.load` imports every file of this folder."""

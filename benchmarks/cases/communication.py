@@ -1,4 +1,4 @@
-"""Between devices: resharding between every pair of layouts, each collective by size, arrays in and out of shards."""
+"""Between devices: resharding between all pairs of shardings, collectives by size, transfers to and from NumPy."""
 
 import itertools
 
@@ -70,7 +70,7 @@ def fetch(spec, n=2048):
     def setup():
         x = jax.device_put(normal(n, n).numpy(), layout((4, 2), spec))
         f = jax.jit(lambda x: x + 1)
-        return lambda: np.asarray(f(x))  # a new array each time: a fetched one may keep what it gave
+        return lambda: np.asarray(f(x))  # a new array each time: an array may cache its NumPy value
     return setup
 
 
@@ -84,7 +84,7 @@ transfer("asarray of P(None, ab)", fetch((None, ("a", "b"))))
 transfer("asarray of a replicated array", fetch(()))
 
 
-@lambda setup: transfer("device_put between layouts, eager", setup, quick=True)
+@lambda setup: transfer("device_put between shardings, eager", setup, quick=True)
 def _between():
     x = jax.device_put(normal(SIZE, SIZE).numpy(), layout((4, 2), ("a", "b")))
     there = layout((4, 2), ("b", "a"))
@@ -98,7 +98,7 @@ def _tree():
     return lambda: jax.block_until_ready(jax.device_put(xs, where))
 
 
-@lambda setup: transfer("shards of an array, one by one", setup)
+@lambda setup: transfer("shards of an array to NumPy", setup)
 def _shards():
     x = jax.device_put(jnp.ones((64, 64)), layout((8,), ("a",)))
     return lambda: [np.asarray(s.data) for s in x.addressable_shards]

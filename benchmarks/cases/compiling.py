@@ -1,4 +1,4 @@
-"""First calls: tracing and compiling small and large programs; and tracing alone."""
+"""First calls (tracing and compiling) of small and large programs, and tracing alone."""
 
 import jax
 import jax.numpy as jnp
@@ -32,8 +32,9 @@ for _layers in (12, 48):
         add(Case(f"first GPT step {_how}", "first calls", first_gpt(_layers, _scanned), kind="first",
                  quick=_layers == 12 and _scanned, budget_s=90 if _layers == 48 else 30))
         add(Case(f"trace GPT step {_how}", "tracing", trace_gpt(_layers, _scanned), quick=_layers == 12 and not _scanned))
-add(Case("first GPT step 12 layers, unrolled, data on 8", "first calls", first_gpt(12, False, 8), kind="first", devices=8, budget_s=60))
-add(Case("first GPT step 12 layers, scanned, data on 8", "first calls", first_gpt(12, True, 8), kind="first", devices=8, budget_s=60))
+for _scanned in (False, True):
+    add(Case(f"first GPT step 12 layers, {'scanned' if _scanned else 'unrolled'}, data parallel on 8", "first calls",
+             first_gpt(12, _scanned, 8), kind="first", devices=8, budget_s=60))
 
 
 def chain(x):

@@ -19,7 +19,7 @@ def conv1d(x, w):
 
 
 def both(name, function, x, w, flops, quick=False):
-    """The convolution, and the gradients of both its arguments."""
+    """A convolution and the gradients by both arguments."""
     program(f"conv {name}", "convolution", function, normal(*x), normal(*w), flops=flops, quick=quick)
     program(f"conv {name} gradient", "convolution", jax.grad(lambda x, w: (function(x, w) ** 2).sum(), argnums=(0, 1)),
             normal(*x), normal(*w), flops=3 * flops, quick=quick)
@@ -40,7 +40,7 @@ program("max pool 2x2 gradient", "convolution", jax.grad(lambda x: (lax.reduce_w
     x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID") ** 2).sum()), normal(16, 128, 128, 32), memory=True)
 program("average pool 3x3", "convolution", lambda x: lax.reduce_window(x, 0.0, lax.add, (1, 3, 3, 1), (1, 1, 1, 1), "SAME"),
         normal(16, 128, 128, 32), memory=True)
-program("max pool 3x3 by 2 gradient", "convolution", jax.grad(lambda x: (lax.reduce_window(
+program("max pool 3x3 stride 2 gradient", "convolution", jax.grad(lambda x: (lax.reduce_window(
     x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME") ** 2).sum()), normal(16, 128, 128, 32), memory=True)
 
 
@@ -61,5 +61,5 @@ program("causal attention 512 bfloat16", "attention", causal_attention, *(normal
         flops=4.0 * 32 * 512 * 512 * 64, rate="bfloat16")
 program("dot_product_attention causal 512", "attention", lambda q, k, v: jax.nn.dot_product_attention(q, k, v, is_causal=True),
         *(normal(4, 512, 8, 64),) * 3, flops=4.0 * 32 * 512 * 512 * 64)
-program("attention of one new token", "attention", lambda q, k, v: jnp.einsum("bhk,bhkd->bhd", jax.nn.softmax(
+program("attention, one new token", "attention", lambda q, k, v: jnp.einsum("bhk,bhkd->bhd", jax.nn.softmax(
     jnp.einsum("bhd,bhkd->bhk", q, k) / 8), v), normal(4, 8, 64), normal(4, 8, 2048, 64), normal(4, 8, 2048, 64), memory=True)

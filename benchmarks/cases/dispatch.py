@@ -1,4 +1,4 @@
-"""The price of a call that computes next to nothing: jitted functions with few and many arrays, and eager operations."""
+"""Call overhead: jitted functions of few and many arrays, and eager operations, with almost no work."""
 
 import functools
 
@@ -9,7 +9,7 @@ from suite import Case, add, layout, normal, program
 
 
 def tree(leaf, count):
-    """Three levels that hold `leaf` `count` times."""
+    """A tree of three levels with `leaf` `count` times."""
     return {"a": [leaf] * (count // 4), "b": {"c": (leaf,) * (count // 2), "d": [leaf] * (count - count // 4 - count // 2)}}
 
 
@@ -64,7 +64,7 @@ eager("astype", lambda x: x.astype(jnp.int32))
 eager("float(x)", lambda x: float(x.sum()))
 eager("zeros", lambda x: jnp.zeros((8, 8)))
 eager("asarray of a list", lambda x: jnp.asarray([1.0, 2.0, 3.0]))
-eager("split a key", lambda x: jax.random.split(jax.random.PRNGKey(0)))
+eager("random.split", lambda x: jax.random.split(jax.random.PRNGKey(0)))
 eager("grad", lambda x: jax.grad(lambda x: (x * x).sum())(x))
 eager("vmap", lambda x: jax.vmap(lambda v: v * 2)(x))
 eager("x + x on 8", lambda x: x + x, quick=True, devices=8)

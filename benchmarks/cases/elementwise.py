@@ -1,4 +1,4 @@
-"""Elementwise kernels: each transcendental, mixed chains, casts, narrow floats."""
+"""Elementwise kernels: every transcendental function, chains, casts, half precision."""
 
 import jax
 import jax.numpy as jnp
@@ -54,8 +54,8 @@ program("twenty mixed ops", "elementwise", lambda x: jnp.where(
     normal(N, N), memory=True)
 program("gradient of sum tanh(sin(x))", "elementwise", jax.grad(lambda x: jnp.tanh(jnp.sin(x)).sum()), normal(N, N), memory=True)
 program("clip", "elementwise", lambda x: jnp.clip(x, -1, 1), normal(N, N), memory=True)
-program("x + 1, small 256 KiB", "elementwise", lambda x: x + 1, normal(256, 256))
-program("exp, small 256 KiB", "elementwise", jnp.exp, normal(256, 256))
+program("x + 1, 256 KiB", "elementwise", lambda x: x + 1, normal(256, 256))
+program("exp, 256 KiB", "elementwise", jnp.exp, normal(256, 256))
 program("exp, 4 MiB", "elementwise", jnp.exp, normal(1024, 1024))
 program("x + 1, 8192 on 4x2", "elementwise", lambda x: x + 1, normal(8192, 8192, on=((4, 2), ("a", "b"))), devices=8, memory=True)
 
@@ -71,10 +71,10 @@ for _from, _to in (("float32", "bfloat16"), ("bfloat16", "float32"), ("float32",
             quick=(_from, _to) == ("float32", "bfloat16"))
 program("exp float64", "elementwise", jnp.exp, normal(N, 2048, dtype="float64"), memory=True, x64=True)
 program("sin float64", "elementwise", jnp.sin, normal(N, 2048, dtype="float64"), memory=True, x64=True)
-program("integer divide", "elementwise", lambda x, y: x // (y + 1), integers(1000, N, N), integers(50, N, N), memory=True)
-program("integer bits", "elementwise", lambda x: (x ^ (x >> 3)) & 255 | (x << 2), integers(1000, N, N), memory=True)
+program("integer division", "elementwise", lambda x, y: x // (y + 1), integers(1000, N, N), integers(50, N, N), memory=True)
+program("integer bitwise ops", "elementwise", lambda x: (x ^ (x >> 3)) & 255 | (x << 2), integers(1000, N, N), memory=True)
 program("pow float64", "elementwise", lambda x, y: x ** y, normal(512, 2048, dtype="float64", positive=True),
         normal(512, 2048, dtype="float64"), x64=True)
 program("polygamma", "elementwise", lambda x: special.polygamma(1, x), normal(512, 512, positive=True))
 program("integer powers", "elementwise", lambda x, y: x ** y, integers(1000, 1024, 512), integers(8, 1024, 512))
-program("greatest common divisors", "elementwise", jnp.gcd, integers(1000, 512, 512), integers(1000, 512, 512))
+program("gcd", "elementwise", jnp.gcd, integers(1000, 512, 512), integers(1000, 512, 512))

@@ -1,4 +1,4 @@
-"""Matrix products of every type, size and shape that programs use."""
+"""Matrix products of many types, sizes and shapes; linear algebra and FFTs."""
 
 import jax
 import jax.numpy as jnp
@@ -48,21 +48,22 @@ program("inner product 16 million", "matmul", jnp.dot, normal(1 << 24), normal(1
 program("outer product 4096", "matmul", jnp.outer, normal(4096), normal(4096), memory=True)
 
 for _b, _n in ((1024, 8), (1024, 16), (256, 32), (256, 64), (64, 128)):
-    program(f"batched {_b} of {_n}", "matmul", jnp.matmul, normal(_b, _n, _n), normal(_b, _n, _n), flops=2.0 * _b * _n ** 3, quick=_n == 64)
-program("batched bfloat16 256 of 64", "matmul", jnp.matmul, normal(256, 64, 64, dtype="bfloat16"), normal(256, 64, 64, dtype="bfloat16"),
-        flops=2.0 * 256 * 64 ** 3, rate="bfloat16")
+    program(f"batched matmul, {_b} of {_n} x {_n}", "matmul", jnp.matmul, normal(_b, _n, _n), normal(_b, _n, _n),
+            flops=2.0 * _b * _n ** 3, quick=_n == 64)
+program("batched matmul bfloat16, 256 of 64 x 64", "matmul", jnp.matmul, normal(256, 64, 64, dtype="bfloat16"),
+        normal(256, 64, 64, dtype="bfloat16"), flops=2.0 * 256 * 64 ** 3, rate="bfloat16")
 program("batched matrix-vector", "matmul", lambda a, x: jnp.einsum("bij,bj->bi", a, x), normal(1024, 128, 128), normal(1024, 128),
         memory=True)
-program("rows by rows, einsum ij,ij->i", "matmul", lambda a, b: jnp.einsum("ij,ij->i", a, b), normal(4097, 1023),
+program("row dot products, einsum ij,ij->i", "matmul", lambda a, b: jnp.einsum("ij,ij->i", a, b), normal(4097, 1023),
         normal(4097, 1023), memory=True)
 program("einsum bhqd,bhkd", "matmul", lambda q, k: jnp.einsum("bhqd,bhkd->bhqk", q, k), normal(4, 8, 256, 64), normal(4, 8, 256, 64),
         flops=2.0 * 32 * 256 * 256 * 64)
-program("einsum bqhd,bkhd (heads inside)", "matmul", lambda q, k: jnp.einsum("bqhd,bkhd->bhqk", q, k), normal(4, 256, 8, 64),
+program("einsum bqhd,bkhd", "matmul", lambda q, k: jnp.einsum("bqhd,bkhd->bhqk", q, k), normal(4, 256, 8, 64),
         normal(4, 256, 8, 64), flops=2.0 * 32 * 256 * 256 * 64)
 program("covariance 64 x 10000", "matmul", jnp.cov, normal(64, 10000), flops=2.0 * 64 ** 2 * 10000)
 program("resize bilinear, 97 x 101 to 200 x 300", "matmul", lambda a: jax.image.resize(a, (4, 200, 300, 3), "bilinear"),
         normal(4, 97, 101, 3), flops=2.0 * 4 * 3 * (200 * 97 * 101 + 200 * 101 * 300))
-program("chain of three, einsum", "matmul", lambda a, b, c: jnp.einsum("ij,jk,kl->il", a, b, c), normal(512, 64), normal(64, 512),
+program("einsum of three matrices", "matmul", lambda a, b, c: jnp.einsum("ij,jk,kl->il", a, b, c), normal(512, 64), normal(64, 512),
         normal(512, 64))
 
 for _name, _act in (("relu", jax.nn.relu), ("gelu", jax.nn.gelu), ("tanh", jnp.tanh)):
@@ -73,29 +74,29 @@ program("matmul + bias + gelu bfloat16 1024", "matmul", lambda x, w, b: jax.nn.g
 program("matmul + residual 1024", "matmul", lambda x, w: x + x @ w, normal(1024, 1024), normal(1024, 1024), flops=2.0 * 1024 ** 3)
 program("matmul gradient 1024", "matmul", jax.grad(lambda w, x: (jnp.tanh(x @ w)).sum(), argnums=(0, 1)), normal(1024, 1024),
         normal(1024, 1024), flops=6.0 * 1024 ** 3)
-program("matmul of a cast 1024", "matmul", lambda x, w: x.astype(jnp.float32) @ w, normal(1024, 1024, dtype="bfloat16"), normal(1024, 1024),
-        flops=2.0 * 1024 ** 3)
+program("matmul of a cast operand 1024", "matmul", lambda x, w: x.astype(jnp.float32) @ w,
+        normal(1024, 1024, dtype="bfloat16"), normal(1024, 1024), flops=2.0 * 1024 ** 3)
 program("dot_general highest 512", "matmul", lambda a, b: lax.dot(a, b, precision="highest"), normal(512, 512), normal(512, 512),
         flops=2.0 * 512 ** 3)
 for _name, _left, _right in (("rows by columns", ("a", None), (None, "b")), ("contracted over b", ("a", "b"), ("b", None)),
-                             ("both split both ways", ("a", "b"), ("a", "b"))):
+                             ("both operands split over both axes", ("a", "b"), ("a", "b"))):
     program(f"matmul 2048 on 4x2, {_name}", "matmul", jnp.matmul, normal(2048, 2048, on=((4, 2), _left)),
             normal(2048, 2048, on=((4, 2), _right)), devices=8, flops=2.0 * 2048 ** 3, quick=_left == ("a", None))
 for _name, _function in (("cholesky", jnp.linalg.cholesky), ("inverse", jnp.linalg.inv), ("eigh", jnp.linalg.eigh), ("svd", jnp.linalg.svd),
                          ("qr", jnp.linalg.qr)):
     program(f"{_name} 256", "linear algebra", lambda x, f=_function: f(x @ x.T / 256 + jnp.eye(256)), normal(256, 256))
 program("solve 256", "linear algebra", lambda a, b: jnp.linalg.solve(a + 20 * jnp.eye(256), b), normal(256, 256), normal(256, 16))
-program("cholesky, 256 of 16", "linear algebra", lambda x: jnp.linalg.cholesky(x @ x.transpose(0, 2, 1) + 20 * jnp.eye(16)),
+program("cholesky, 256 of 16 x 16", "linear algebra", lambda x: jnp.linalg.cholesky(x @ x.transpose(0, 2, 1) + 20 * jnp.eye(16)),
         normal(256, 16, 16))
-program("inverse, 1000 of 4", "linear algebra", lambda x: jnp.linalg.inv(x + 4 * jnp.eye(4)), normal(1000, 4, 4))
-program("rfft, 100 of 1023", "linear algebra", jnp.fft.rfft, normal(100, 1023))
-program("rfft, 100 of 1023, float64", "linear algebra", jnp.fft.rfft, normal(100, 1023, dtype="float64"), x64=True)
-program("irfft, 100 of 1000", "linear algebra", jnp.fft.irfft, normal(100, 501))
-program("fft, 1000 of 16", "linear algebra", jnp.fft.fft, normal(1000, 16))
-program("ifft, 100 of 251", "linear algebra", jnp.fft.ifft, normal(100, 251))
-program("rfft, 100 of 8192", "linear algebra", jnp.fft.rfft, normal(100, 8192))
-for _rows, _n in ((1, 4096), (4, 8192), (1, 65536)):
-    program(f"fft, {_rows} of {_n}, complex", "linear algebra", jnp.fft.fft, normal(_rows, _n, dtype="complex64"))
-program("rfft, 100 of 509", "linear algebra", jnp.fft.rfft, normal(100, 509))
+program("inverse, 1000 of 4 x 4", "linear algebra", lambda x: jnp.linalg.inv(x + 4 * jnp.eye(4)), normal(1000, 4, 4))
+program("rfft, 100 rows of 1023", "linear algebra", jnp.fft.rfft, normal(100, 1023))
+program("rfft, 100 rows of 1023, float64", "linear algebra", jnp.fft.rfft, normal(100, 1023, dtype="float64"), x64=True)
+program("irfft, 100 rows of 1000", "linear algebra", jnp.fft.irfft, normal(100, 501))
+program("fft, 1000 rows of 16", "linear algebra", jnp.fft.fft, normal(1000, 16))
+program("ifft, 100 rows of 251", "linear algebra", jnp.fft.ifft, normal(100, 251))
+program("rfft, 100 rows of 8192", "linear algebra", jnp.fft.rfft, normal(100, 8192))
+for _rows, _n in (("1 row", 4096), ("4 rows", 8192), ("1 row", 65536)):
+    program(f"fft, {_rows} of {_n}, complex", "linear algebra", jnp.fft.fft, normal(int(_rows[0]), _n, dtype="complex64"))
+program("rfft, 100 rows of 509", "linear algebra", jnp.fft.rfft, normal(100, 509))
 program("fft 1024 x 1024", "linear algebra", jnp.fft.fft, normal(1024, 1024))
 program("fft2 1024", "linear algebra", jnp.fft.fft2, normal(1024, 1024))

@@ -1,4 +1,4 @@
-"""Random numbers by jax.random."""
+"""Random numbers."""
 
 import jax
 import jax.numpy as jnp

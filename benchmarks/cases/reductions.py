@@ -1,4 +1,4 @@
-"""Reductions over each dim, argmax, softmax and norms with gradients, prefix sums, sorts."""
+"""Reductions over each dim, argmax, softmax and norms with gradients, prefix scans, sorts."""
 
 import jax
 import jax.numpy as jnp
@@ -48,7 +48,7 @@ def rms_norm(x, scale):
 
 
 def gradient(function):
-    """Gradients of all arguments but the last, which is the cotangent."""
+    """The VJP of a function, with the cotangent as last argument."""
     def run(*args):
         *args, ct = args
         return jax.vjp(function, *args)[1](ct)
@@ -69,7 +69,7 @@ program("cross entropy gradient", "norms", jax.grad(lambda x, y: -jnp.take_along
 
 for _dim in (0, 1):
     program(f"cumsum dim {_dim}", "scans and sorts", lambda x, d=_dim: jnp.cumsum(x, d), _x, memory=True, quick=True)
-program("cumsum of one dim", "scans and sorts", jnp.cumsum, normal(1 << 24), memory=True)
+program("cumsum 1-D", "scans and sorts", jnp.cumsum, normal(1 << 24), memory=True)
 program("cumprod dim 1", "scans and sorts", lambda x: jnp.cumprod(x, 1), _x, memory=True)
 program("cummax dim 1", "scans and sorts", lambda x: lax.cummax(x, 1), _x, memory=True)
 program("cumlogsumexp dim 1", "scans and sorts", lambda x: lax.cumlogsumexp(x, 1), normal(1024, N))
@@ -81,8 +81,8 @@ program("sort dim 0", "scans and sorts", lambda x: jnp.sort(x, 0), normal(1024, 
 program("sort integers", "scans and sorts", jnp.sort, integers(1 << 30, 1 << 20))
 program("argsort rows of 1024", "scans and sorts", lambda x: jnp.argsort(x, 1), normal(1024, 1024))
 program("sort key and value", "scans and sorts", lambda k, v: lax.sort((k, v), num_keys=1), normal(1 << 18), normal(1 << 18))
-program("top_k 8 of 4096", "scans and sorts", lambda x: lax.top_k(x, 8), normal(1024, N), quick=True)
-program("top_k 100 of 65536", "scans and sorts", lambda x: lax.top_k(x, 100), normal(64, 65536))
+program("top_k(x, 8), rows of 4096", "scans and sorts", lambda x: lax.top_k(x, 8), normal(1024, N), quick=True)
+program("top_k(x, 100), rows of 65536", "scans and sorts", lambda x: lax.top_k(x, 100), normal(64, 65536))
 program("searchsorted", "scans and sorts", lambda a, v: jnp.searchsorted(jnp.sort(a), v), normal(65536), normal(65536))
 program("median", "scans and sorts", lambda x: jnp.median(x, 1), normal(1024, 1024))
 program("unique with size", "scans and sorts", lambda x: jnp.unique(x, size=1000), integers(1000, 1 << 16))

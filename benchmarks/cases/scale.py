@@ -1,4 +1,4 @@
-"""The same program on 1, 8, 64 and 512 devices: first call, dispatch and step. Flat lines are the aim."""
+"""The same program on 1, 8, 64 and 512 devices: first call, dispatch and step, which should take equal times."""
 
 import functools
 
@@ -12,7 +12,7 @@ DEVICES = (1, 8, 64, 512)
 
 
 def train(devices):
-    """An MLP step whose whole work is the same on any number of devices."""
+    """An MLP step with the same total work on any number of devices."""
     def setup():
         state = programs.adam_state(programs.mlp_params([256, 512, 512, 16]))
         batch = np.ones((1024, 256), np.float32), np.ones((1024, 16), np.float32)

@@ -1,4 +1,4 @@
-"""Whole processes: import, and start to a first result; with and without the kernels of earlier runs on disk."""
+"""Whole processes from start to a first result, with and without a filled disk cache."""
 
 from suite import script
 

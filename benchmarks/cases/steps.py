@@ -1,4 +1,4 @@
-"""Steps of real models, on one device and on eight: by data, by tensor, by both, and with parameters sharded over data."""
+"""Training steps of real models on one device and on eight: data parallel, tensor parallel, both, and FSDP."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ def step(name, make, devices=1, **facts):
 
 # ---- the tutorial's MLP
 
-MLP_LAYOUTS = {"one device": None, "8 by data": ((8,), ("a", None), [()] * 4), "8 by both": (
+MLP_LAYOUTS = {"one device": None, "data parallel on 8": ((8,), ("a", None), [()] * 4), "data and tensor parallel on 4x2": (
     (4, 2), ("a", None), [(), (None, "b"), ("b", None), ()])}
 
 
@@ -42,6 +42,7 @@ for _how in MLP_LAYOUTS:
 
 # ---- a GPT-style transformer with Adam
 
+GPT_MESHES = {"data parallel on 8": (8, 1), "tensor parallel on 8": (1, 8), "data and tensor parallel on 4x2": (4, 2), "FSDP on 8": (8, 1)}
 TENSOR = {"qkv": (None, "b"), "out": ("b", None), "up": (None, "b"), "down": ("b", None), "bias_up": ("b",)}
 
 
@@ -50,13 +51,13 @@ def gpt(how, scanned=False):
         function, (state, tokens) = programs.gpt_step(4, 256, 1024, 128, 8, scanned)
         if how == "one device":
             return function, (state, tokens)
-        shape = {"data": (8, 1), "tensor": (1, 8), "both": (4, 2), "FSDP": (8, 1)}[how]
+        shape = GPT_MESHES[how]
 
         def place(path, x):
             spec = ()
-            if how in ("tensor", "both"):
+            if "tensor" in how:
                 spec = TENSOR.get(getattr(path[-1], "key", None), ())
-            elif how == "FSDP" and x.ndim:
+            elif "FSDP" in how and x.ndim:
                 spec = ("a",)
             return jax.device_put(x, layout(shape, spec))
 
@@ -67,8 +68,8 @@ def gpt(how, scanned=False):
 
 step("GPT step, one device", gpt("one device"), quick=True)
 step("GPT step scanned, one device", gpt("one device", True))
-for _how in ("data", "tensor", "both", "FSDP"):
-    step(f"GPT step, 8 by {_how}", gpt(_how), 8, quick=_how == "both")
+for _how in GPT_MESHES:
+    step(f"GPT step, {_how}", gpt(_how), 8, quick="4x2" in _how)
 
 
 # ---- a small ResNet
@@ -86,7 +87,7 @@ def resnet(how):
 
 
 step("ResNet step, one device", resnet("one device"), quick=True)
-step("ResNet step, 8 by data", resnet("data"), 8)
+step("ResNet step, data parallel on 8", resnet("data"), 8)
 
 
 # ---- recurrent, per-example, second order, solvers
@@ -101,7 +102,7 @@ def rnn(how):
 
 
 step("LSTM step by scan, one device", rnn("one device"), quick=True)
-step("LSTM step by scan, 8 by data", rnn("data"), 8)
+step("LSTM step by scan, data parallel on 8", rnn("data"), 8)
 
 
 def per_example(how):
@@ -115,7 +116,7 @@ def per_example(how):
 
 
 step("per-example gradients, one device", per_example("one device"), quick=True)
-step("per-example gradients, 8 by data", per_example("data"), 8)
+step("per-example gradients, data parallel on 8", per_example("data"), 8)
 
 program("Hessian of 64", "steps", jax.hessian(lambda w, x, y: jnp.mean(jnp.log1p(jnp.exp(-y * (jnp.tanh(x @ w.reshape(8, 8)).sum(1)))))),
         normal(64), normal(512, 8), normal(512), quick=True)
@@ -123,7 +124,7 @@ program("Jacobian of 256", "steps", jax.jacrev(lambda x, w: jnp.tanh(w @ x)), no
 
 
 def conjugate_gradient(a, b):
-    """Solve (a a' / n + 1) x = b to a fixed residual."""
+    """Solve (a a' / n + 1) x = b to a fixed residual norm."""
     def multiply(x):
         return a @ (a.T @ x) / a.shape[0] + x
 
@@ -141,9 +142,9 @@ def conjugate_gradient(a, b):
 
 program("while-loop solver", "steps", conjugate_gradient, normal(512, 512), normal(512), quick=True)
 program("while-loop solver on 8", "steps", conjugate_gradient, normal(512, 512, on=((8,), ("a",))), normal(512, on=((8,), ())), devices=8)
-program("fori_loop, 1000 small turns", "steps", lambda x: lax.fori_loop(0, 1000, lambda i, x: jnp.sin(x) + 0.1 * i, x), normal(16))
-program("scan, 1000 small turns", "steps", lambda x: lax.scan(lambda c, _: (c * 0.99 + 1, c.sum()), x, None, length=1000), normal(16))
-program("stencil, 100 turns", "steps", lambda x: lax.fori_loop(0, 100, lambda i, x: 0.25 * (
+program("fori_loop, 1000 small iterations", "steps", lambda x: lax.fori_loop(0, 1000, lambda i, x: jnp.sin(x) + 0.1 * i, x), normal(16))
+program("scan, 1000 small iterations", "steps", lambda x: lax.scan(lambda c, _: (c * 0.99 + 1, c.sum()), x, None, length=1000), normal(16))
+program("stencil, 100 iterations", "steps", lambda x: lax.fori_loop(0, 100, lambda i, x: 0.25 * (
     jnp.roll(x, 1, 0) + jnp.roll(x, -1, 0) + jnp.roll(x, 1, 1) + jnp.roll(x, -1, 1)), x), normal(512, 512))
 program("Mandelbrot", "steps", lambda re, im: lax.fori_loop(0, 50, lambda i, s: (
     jnp.clip(s[0] * s[0] - s[1] * s[1] + re[None], -9, 9), jnp.clip(2 * s[0] * s[1] + im[:, None], -9, 9)),

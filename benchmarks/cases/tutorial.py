@@ -1,4 +1,4 @@
-"""The tutorial's own timings, at its size."""
+"""The tutorial's timings, at its sizes."""
 
 import jax.numpy as jnp
 from suite import normal, program

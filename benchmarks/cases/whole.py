@@ -1,4 +1,4 @@
-"""Whole programs as a user runs them, from the start of the process to its end: what all the small waits add up to."""
+"""Whole programs as users run them, from the start of the process to its exit."""
 
 from suite import script
 
@@ -86,7 +86,7 @@ for i in range(30):
 print(value)
 """)
 
-script("Newton's method and friends in float64", "whole programs", """
+script("Newton's method, Hessian and eigh in float64", "whole programs", """
 import jax, jax.numpy as jnp
 from jax import lax
 jax.config.update("jax_enable_x64", True)
@@ -94,9 +94,9 @@ f = lambda x: jnp.sum(jnp.sin(x) * jnp.exp(-x ** 2)) + x[0] * x[1] ** 3
 x = jnp.linspace(0.0, 1.0, 8)
 print(jax.grad(f)(x), jax.hessian(f)(x)[0], jax.jacfwd(jax.grad(f))(x).trace())
 def newton(x):
-    def turn(s):
+    def iteration(s):
         return s[0] - jnp.linalg.solve(jax.hessian(f)(s[0]) + 3 * jnp.eye(8), jax.grad(f)(s[0])), s[1] + 1
-    return lax.while_loop(lambda s: (s[1] < 20) & (jnp.linalg.norm(jax.grad(f)(s[0])) > 1e-8), turn, (x, 0))
+    return lax.while_loop(lambda s: (s[1] < 20) & (jnp.linalg.norm(jax.grad(f)(s[0])) > 1e-8), iteration, (x, 0))
 print(jax.jit(newton)(x), jax.vmap(jax.grad(f))(jnp.stack([x, x + 1, x - 1])).sum())
 print(jnp.linalg.eigh(jax.hessian(f)(x))[0], jnp.fft.fft(x).real, jnp.interp(0.3, x, x ** 2), jnp.polyfit(x, x ** 2, 2))
 """)

@@ -1,11 +1,10 @@
-"""Matmul alone: GFLOP/s of weft's generated kernels and of NumPy's BLAS, in one run on one machine.
+"""Matmul alone: GFLOP/s of weft's generated kernels and of NumPy's BLAS.
 
     python benchmarks/micro/gemm.py [--quick]
 
-Each line is the best of a few rounds of at least a millisecond; both sides write into memory that exists. NumPy has no
-matmul of note for the narrow types, so only weft's figure is given there. The first line is what the vector unit
-could do at most.
-Run it on an idle machine: the spinning threads of a BLAS lose far more than ours when others take the cores.
+Each line is the best of a few rounds of at least a millisecond; both write into existing memory. NumPy has no fast matmul of
+narrow types, so only weft's figure is printed there. The first line is the peak rate of the vector units. Run it on an idle
+machine: a BLAS with spinning threads loses far more than weft when other processes take the cores.
 """
 
 from __future__ import annotations
@@ -107,7 +106,7 @@ def measure(m: int, n: int, k: int, type: str, orders: str, rounds: int) -> str:
 
 def peak_gflops(rounds: int) -> float:
     """Return the multiply-add rate of all threads, f32, from independent chains in registers."""
-    lanes, chains, turns = gemm.machine().vector_bytes // 4, 12, 50000
+    lanes, chains, iterations = gemm.machine().vector_bytes // 4, 12, 50000
     v = f"<{lanes} x float>"
     fma = f"@llvm.fmuladd.v{lanes}f32"
     lines = [f"declare {v} {fma}({v}, {v}, {v})", "define void @burn(ptr %out, i64 %task, i64 %wid) {", "entry:"]
@@ -116,7 +115,7 @@ def peak_gflops(rounds: int) -> float:
     lines += [f"  %b{j} = call {v} {fma}({v} %a{j}, {v} %a{j}, {v} %a{j})" for j in range(chains)]
     lines += [
         "  %k1 = add i64 %k, 1",
-        f"  %m = icmp ult i64 %k1, {turns}",
+        f"  %m = icmp ult i64 %k1, {iterations}",
         "  br i1 %m, label %loop, label %end",
         "end:",
     ]
@@ -127,7 +126,7 @@ def peak_gflops(rounds: int) -> float:
     burn = link([LibraryModule(f"bench_burn_{lanes}", lambda: "\n".join(lines), ("burn",))])["burn"]
     threads = pool.num_threads()
     out = (ctypes.c_char * (64 * threads))()
-    work = 2 * lanes * chains * turns * threads
+    work = 2 * lanes * chains * iterations * threads
     seconds = best_s(lambda n: pool.parallel_for(burn, ctypes.addressof(out), threads), 1.0, rounds * 2)
     return work / seconds / 1e9
 

@@ -11,7 +11,7 @@ import pytest
 import weft
 
 HOME = Path(weft.__file__).parents[1] / "benchmarks"
-GROUPS = {"start", "dispatch", "eager", "first calls", "tracing", "elementwise", "reductions", "norms", "scans and sorts", "moving data",
+GROUPS = {"start", "dispatch", "eager", "first calls", "tracing", "elementwise", "reductions", "norms", "scans and sorts", "data movement",
           "random", "matmul", "linear algebra", "convolution", "attention", "steps", "resharding", "collectives", "transfers", "scale",
           "tutorial", "whole programs"}
 
@@ -58,14 +58,14 @@ def step(name="exp", ratio=0.5, **more):
 
 @pytest.mark.parametrize(("row", "said"), [
     (step(), []),
-    (step(ratio=1.5), ["1.50 of the peer's time"]),
+    (step(ratio=1.5), ["1.50 of JAX's time"]),
     (step(bound="copy", rate=70.0, limit=100.0), ["70 % of the copy limit"]),
     (step(bound="copy", rate=85.0, limit=100.0), []),
     (step(group="matmul", bound="float32", rate=800.0, limit=1000.0), ["80 % of the multiply-add rate"]),
     (step(group="matmul", bound="float32", rate=80.0, limit=1000.0), []),  # smaller than 512 cubed
-    (step(peak_mib={"weft": 200.0, "peer": 100.0}), ["peak memory 200 MiB over 100"]),
-    (step(kind="first", ratio=0.5, cached_ratio=0.05), ["cold 0.50 of the peer's"]),
-    (step(kind="process", ratio=0.1, cached_ratio=0.3), ["from the cache 0.30 of the peer's"]),
+    (step(peak_mib={"weft": 200.0, "peer": 100.0}), ["peak memory 200 MiB, JAX 100"]),
+    (step(kind="first", ratio=0.5, cached_ratio=0.05), ["cold 0.50 of JAX's time"]),
+    (step(kind="process", ratio=0.1, cached_ratio=0.3), ["from the disk cache 0.30 of JAX's time"]),
     ({"name": "exp", "error": "weft: NotImplementedError"}, ["weft: NotImplementedError"]),
 ])
 def test_targets_missed(report, row, said):
@@ -75,13 +75,13 @@ def test_targets_missed(report, row, said):
 def test_summary_names_what_is_slower(report):
     lines = report.summary([step(), step("sin", 2.0), {"name": "cos", "error": "weft: ValueError"}])
     assert "1.000 (2 cases)" in lines[0]
-    assert lines[1] == "Slower than the peer: sin (2.00)."
+    assert lines[1] == "Slower than JAX: sin (2.00)."
     assert lines[2] == "Failed: cos (weft)."
 
 
 def test_summary_compares_whole_processes(report):
     rows = [step(process_mib={"weft": 100.0, "peer": 200.0}), step("sin", process_mib={"weft": 200.0, "peer": 100.0})]
-    assert "Most memory that a process held: 1.000 (2 cases) of the peer's; at most 2.00 (sin)." in report.summary(rows)
+    assert "Peak memory of whole processes, ratio to JAX: 1.000 (2 cases); at most 2.00 (sin)." in report.summary(rows)
 
 
 def test_results_merge_and_notes_survive(report, tmp_path, monkeypatch):
