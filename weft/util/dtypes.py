@@ -42,12 +42,11 @@ from weft.util.promotion import join_dtypes, promote_types, result_type
 
 __all__ = [
     "DType", "DTypeLike", "ExtendedDType", "KeyDType", "TypePromotionError", "as_dtype",
-    "bool_dtype", "canonicalize_dtype", "check_dtype", "complex_dtypes", "default_complex_dtype",
+    "bool_dtype", "canonicalize_dtype", "check_dtype", "complex_dtypes",
     "default_float_dtype", "default_int_dtype", "default_uint_dtype", "dtype_of", "extended", "finfo", "float0",
-    "from_short_name", "iinfo", "is_extended", "is_weak", "isdtype", "issubdtype", "itemsize_bits",
+    "iinfo", "is_extended", "is_weak", "isdtype", "issubdtype", "itemsize_bits",
     "join_dtypes", "prng_key", "promote_types", "python_scalar_dtypes", "result_type", "scalar_type_of",
-    "scalar_types", "set_array_factory", "short_name", "to_complex_dtype", "to_inexact_dtype",
-    "to_numeric_dtype", "to_real_dtype",
+    "scalar_types", "set_array_factory", "short_name", "to_complex_dtype", "to_inexact_dtype", "to_real_dtype",
 ]  # fmt: skip
 
 # ---- questions about dtypes
@@ -208,11 +207,6 @@ def default_float_dtype() -> np.dtype:
     return canonicalize_dtype(np.float64)
 
 
-def default_complex_dtype() -> np.dtype:
-    """The dtype of Python complex numbers."""
-    return canonicalize_dtype(np.complex128)
-
-
 def to_inexact_dtype(dtype: DTypeLike) -> np.dtype:
     """Return the dtype itself if floating or complex, else the float that an integer's mathematics is done in.
 
@@ -247,12 +241,6 @@ def to_real_dtype(dtype: DTypeLike) -> np.dtype:
     return {"complex64": np.dtype("float32"), "complex128": np.dtype("float64")}.get(dtype.name, dtype)
 
 
-def to_numeric_dtype(dtype: DTypeLike) -> DType:
-    """Return the dtype that sums are made in: the default int for booleans, else the dtype itself."""
-    dtype = as_dtype(dtype)
-    return default_int_dtype() if dtype == bool_dtype else dtype
-
-
 # ---- names
 
 _short_names: dict[DType, str] = {}
@@ -278,23 +266,6 @@ def _short_name(dtype: DType) -> str:
         if name.startswith(long):
             return short + name[len(long) :]
     return name
-
-
-def from_short_name(text: str) -> np.dtype:
-    """Return the dtype that a short name stands for.
-
-    >>> from_short_name('bf16')
-    dtype(bfloat16)
-    """
-    if not _from_short:
-        _from_short.update({short_name(dtype): dtype for dtype in (*dtype_table.all_dtypes, float0)})
-    try:
-        return _from_short[text]
-    except KeyError:
-        raise ValueError(f"{text!r} is not the short name of a dtype") from None
-
-
-_from_short: dict[str, np.dtype] = {}
 
 
 # ---- scalar types: `wnp.float32` is a dtype in all but class, and makes arrays when called

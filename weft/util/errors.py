@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from weft.util.pretty import align
-
 
 class ShapeError(ValueError, TypeError):
     """Shapes that an operation cannot take together; a TypeError too, since shapes are part of types."""
@@ -120,3 +118,22 @@ def describe(
     if advice:
         lines.append(f"  {advice}")
     return "\n".join(lines)
+
+
+def align(rows: Iterable[Sequence[Any] | str], indent: str = "", gap: str = "  ") -> list[str]:
+    """Write rows of cells as lines with aligned columns; a row that is a string stands as it is.
+
+    >>> align([('x', 'f32[8]', 'small'), ('weights', 'f32[8,128]', 'large')])
+    ['x        f32[8]      small', 'weights  f32[8,128]  large']
+    """
+    rows = [row if isinstance(row, str) else [str(cell) for cell in row] for row in rows]
+    widths: list[int] = []
+    for row in rows:
+        if not isinstance(row, str):
+            widths += [0] * (len(row) - len(widths))
+            widths[: len(row)] = [max(width, len(cell)) for width, cell in zip(widths, row, strict=False)]
+    lines = []
+    for row in rows:
+        text = row if isinstance(row, str) else gap.join(f"{cell:{width}}" for cell, width in zip(row, widths))
+        lines.append(f"{indent}{text}".rstrip())
+    return lines

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 #: how a library spells its routines, and the bytes of its integers
 _SPELLINGS = (("scipy_{}_64_", 8), ("{}_64_", 8), ("scipy_{}_", 4), ("{}_", 4))
-#: how OpenBLAS spells the functions that tell and set its number of threads
+#: how OpenBLAS spells the functions that get and set its number of threads
 _THREADS = ("scipy_openblas_{}_num_threads64_", "openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads", "openblas_{}_num_threads")
 _PROBE = "sgesdd"
 
@@ -38,7 +37,7 @@ def integer_bytes() -> int:
 
 
 def call(routine: str, arguments: Sequence[str | int | float | tuple[str, str, int]], arrays: Mapping[str, np.ndarray]) -> None:
-    """Call a routine from Python, once, as `ir.program.LibraryCall` tells its arguments.
+    """Call a routine from Python, with arguments as in `ir.program.LibraryCall`.
 
     >>> x = np.array([[4.0, 2.0], [2.0, 5.0]], np.float32)
     >>> call("spotrf", ("U", 2, "y0", 2, "y1"), {"y0": x, "y1": np.zeros((), np.int32)})
@@ -64,7 +63,7 @@ def call(routine: str, arguments: Sequence[str | int | float | tuple[str, str, i
 
 @functools.cache
 def thread_control() -> tuple[int, int] | None:
-    """Addresses of `int get()` and `void set(int)`, which rule the library's own threads; None where it has none."""
+    """Addresses of `int get()` and `void set(int)`, for the library's own threads; None where it has none."""
     library = _numpys()
     for spelling in _THREADS:
         found = [_symbol(library, spelling.format(verb)) for verb in ("get", "set")]
@@ -112,8 +111,10 @@ def _symbol(library: ctypes.CDLL | None, name: str) -> int:
 
 def _from_scipy(routine: str) -> int:
     """The address of a routine in SciPy's tables for compiled callers."""
-    for name in ("cython_lapack", "cython_blas"):
-        capsule = importlib.import_module(f"scipy.linalg.{name}").__pyx_capi__.get(routine)
+    from scipy.linalg import cython_blas, cython_lapack
+
+    for table in (cython_lapack, cython_blas):
+        capsule = table.__pyx_capi__.get(routine)
         if capsule is not None:
             api = ctypes.pythonapi
             api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]

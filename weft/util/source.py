@@ -201,16 +201,3 @@ def api_boundary(function: F) -> F:
             raise  # a bare raise keeps the traceback as set and does not add this frame again
 
     return call  # type: ignore[return-value]
-
-
-class hide_internals:
-    """Context manager with the effect of `api_boundary` on a block."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        if isinstance(error, Exception):
-            strip_internal_frames(error)
