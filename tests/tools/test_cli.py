@@ -183,9 +183,10 @@ def test_a_missing_script_is_said_in_a_line(tmp_path):
 
 def test_version_and_info(tmp_path):
     assert weft_command("--version", cwd=tmp_path).stdout == f"weft {weft.__version__}\n"
-    info = weft_command("info", cwd=tmp_path)
+    info = weft_command("info", cwd=tmp_path, env={"JAX_ENABLE_X64": "1", "JAX_OTHER": "1"})
     assert info.returncode == 0, info.stderr
     assert "processor" in info.stdout and "llvmlite" in info.stdout and "WEFT_NUM_DEVICES" in info.stdout
+    assert "JAX_ENABLE_X64" in info.stdout and "JAX_OTHER" not in info.stdout
 
 
 def test_no_command_is_an_error(tmp_path):

@@ -14,7 +14,7 @@ from weft.util.config import config
 
 @pytest.fixture(autouse=True)
 def restore():
-    before = {name: getattr(C.Config, name) for name in C._flags}
+    before = {name: getattr(C.Config, name) for name in C._settings}
     yield
     for name, value in before.items():
         setattr(C.Config, name, value)
@@ -66,7 +66,7 @@ def test_unknown_flags():
         lambda: config.read("weft_log_compile"),
         lambda: C.Override(log_compile=True),
     ):
-        with pytest.raises(AttributeError, match=r"has no flag .*log_compile.*Did you mean log_compiles"):
+        with pytest.raises(AttributeError, match=r"has no setting .*log_compile.*Did you mean log_compiles"):
             call()
     with pytest.raises(AttributeError, match="log_compile"):
         _ = config.jax_log_compile
@@ -132,7 +132,7 @@ def test_environment(monkeypatch, variables, name, expected):
         monkeypatch.delenv(variable, raising=False)
     for variable, text in variables.items():
         monkeypatch.setenv(variable, text)
-    assert C._from_environment(C._flags[name]) == expected
+    assert C._from_environment(C._settings[name]) == expected
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_environment_errors_name_the_variable(monkeypatch, variable, text):
     monkeypatch.setenv(variable, text)
     name = variable.split("_", 1)[1].lower()
     with pytest.raises(ValueError, match=f"environment variable {variable}: config.{name}"):
-        C._from_environment(C._flags[name])
+        C._from_environment(C._settings[name])
 
 
 # ---- overrides
@@ -230,23 +230,6 @@ def test_update_reaches_other_threads_but_not_an_override():
     assert config.enable_x64 is True
 
 
-def test_listeners_hear_and_may_refuse(monkeypatch):
-    monkeypatch.setitem(C._listeners, "num_cpu_devices", [])
-    heard = []
-
-    def listen(value):
-        heard.append(value)
-        if value > 4:
-            raise RuntimeError("too late")
-
-    config.on_change("jax_num_cpu_devices", listen)
-    config.update("num_cpu_devices", 2)
-    with pytest.raises(RuntimeError, match="too late"):
-        config.update("num_cpu_devices", 8)
-    assert heard == [2, 8]
-    assert config.num_cpu_devices == 2
-
-
 def test_define():
     config.define("flag_of_this_test", 3, doc="only here")
     try:
@@ -257,7 +240,7 @@ def test_define():
         assert config.values["flag_of_this_test"] == 5
         assert "flag_of_this_test=5" in repr(config)
     finally:
-        del C._flags["flag_of_this_test"]
+        del C._settings["flag_of_this_test"]
         for prefix in ("", "jax_", "weft_"):
             delattr(C.Config, prefix + "flag_of_this_test")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import weft
 from weft.codegen.toolchain import cache
+from weft.util.config import config
 
 PARTS = ("numpy", "llvmlite", "ml_dtypes", "scipy", "opt_einsum", "rich")
 
@@ -24,10 +25,15 @@ def describe() -> str:
         ("devices", _devices()),
         *[("with" if i == 0 else "", f"{name} {_version_of(name)}") for i, name in enumerate(PARTS)],
         *_cache_rows(),
-        *[(name, value) for name, value in sorted(os.environ.items()) if name.startswith(("WEFT_", "XLA_FLAGS"))],
+        *[(name, value) for name, value in sorted(os.environ.items()) if _is_read(name)],
     ]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:{width}}  {value}" for name, value in rows)
+
+
+def _is_read(variable: str) -> bool:
+    """Whether weft reads an environment variable."""
+    return variable.startswith(("WEFT_", "XLA_FLAGS")) or (variable.startswith("JAX_") and variable[4:].lower() in config.values)
 
 
 def _processor() -> str:

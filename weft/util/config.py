@@ -1,11 +1,11 @@
-"""Settings: declared flags with a default, an environment variable and per-thread overrides.
+"""Settings: each with a default, an environment variable and per-thread overrides.
 
 In:  `WEFT_<NAME>` or `JAX_<NAME>` in the environment, `config.update`, attribute assignment, context managers.
-Out: `config.<name>`, an ordinary attribute read, and `config.trace_key()`, which changes with every flag that
+Out: `config.<name>`, an ordinary attribute read, and `config.trace_key()`, which changes with every setting that
      changes what tracing gives.
 
-A flag may be named bare, or with the prefix `weft_` or `jax_`. The shared value is a class attribute and an override an
-attribute of the thread's own namespace, so that Python's attribute lookup finds the right one without code of ours.
+A setting may be named bare, or with the prefix `weft_` or `jax_`. The shared value is a class attribute and an override an
+attribute of the thread's own namespace, so that Python's own attribute lookup finds the right one.
 """
 
 from __future__ import annotations
@@ -17,26 +17,23 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft.util.record import record
 from weft.util.state import guard, new_epoch
 
 _TRUE = frozenset(("1", "true", "yes", "on", "y", "t"))
 _FALSE = frozenset(("0", "false", "no", "off", "n", "f", ""))
 
 
-class Flag:
+@record
+class Setting:
     """What is known about one setting: its type, or the values it may take, and whether it may be None."""
 
-    __slots__ = ("choices", "default", "doc", "kind", "name", "optional")
-
-    def __init__(
-        self, name: str, default: Any, kind: type, choices: tuple[Any, ...], optional: bool, doc: str
-    ) -> None:
-        self.name = name
-        self.default = default
-        self.kind = kind
-        self.choices = choices
-        self.optional = optional
-        self.doc = doc
+    name: str
+    default: Any
+    kind: type
+    choices: tuple[Any, ...]
+    optional: bool
+    doc: str
 
     def check(self, value: Any) -> Any:
         """Return the value in its proper type, or raise."""
@@ -84,9 +81,8 @@ class Flag:
         return ", ".join(options)
 
 
-_flags: dict[str, Flag] = {}
-_traced: list[str] = []
-_listeners: dict[str, list[Callable[[Any], None]]] = {}
+_settings: dict[str, Setting] = {}
+_trace_names: list[str] = []
 _lock = threading.RLock()
 _keys: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # equal trace keys are one object, compared by identity
 _UNSET = object()
@@ -102,7 +98,7 @@ class _Alias(str):
 
 
 class Config(threading.local):
-    """All settings. Reading is an attribute; `update` sets a flag for all threads.
+    """All settings. Reading is an attribute; `update` changes one for all threads.
 
     >>> config.update('jax_log_compiles', False)
     >>> config.log_compiles, config.jax_log_compiles, config.weft_log_compiles
@@ -123,67 +119,61 @@ class Config(threading.local):
         in_trace_key: bool = False,
         doc: str = "",
     ) -> None:
-        """Declare a flag; its first value is that of `WEFT_<NAME>`, else `JAX_<NAME>`, else the default."""
-        if name in _flags:
+        """Declare a setting; its first value is that of `WEFT_<NAME>`, else `JAX_<NAME>`, else the default."""
+        if name in _settings:
             raise ValueError(f"config.{name} is already defined")
         if kind is None:
             kind = object if default is None else type(default)
-        flag = Flag(name, default, kind, tuple(choices), optional or default is None, doc)
+        setting = Setting(name, default, kind, tuple(choices), optional or default is None, doc)
         with _lock:
-            _flags[name] = flag
+            _settings[name] = setting
             if in_trace_key:
-                _traced.append(name)
-            setattr(Config, name, _from_environment(flag))
+                _trace_names.append(name)
+            setattr(Config, name, _from_environment(setting))
             # Prefixed names are descriptors, not __getattr__: its mere presence would double the cost of every read.
             for prefix in _PREFIXES:
                 setattr(Config, prefix + name, _Alias(name))
             Config._version += 1
 
     def update(self, name: str, value: Any) -> None:
-        """Set a flag for all threads; an override that is active in this thread stays in force until its block ends."""
-        flag = _flags[resolve(name)]
-        value = flag.check(value)
-        for listener in _listeners.get(flag.name, ()):
-            listener(value)  # may refuse by raising
+        """Change a setting for all threads; an override that is active in this thread stays in force until its block ends."""
+        setting = _settings[resolve(name)]
+        value = setting.check(value)
         with _lock:
-            setattr(Config, flag.name, value)
+            setattr(Config, setting.name, value)
             Config._version += 1
             new_epoch()
 
     def read(self, name: str) -> Any:
-        """Return a flag by any of its names."""
+        """Return a setting by any of its names."""
         return getattr(self, resolve(name))
 
-    def on_change(self, name: str, listener: Callable[[Any], None]) -> None:
-        """Call `listener(new value)` before `update` sets a flag; it may raise to refuse."""
-        _listeners.setdefault(resolve(name), []).append(listener)
-
     def trace_key(self) -> tuple[Any, ...]:
-        """Return every flag value that changes tracing, as one hashable tuple; equal keys are one object."""
+        """Return the values of all settings that change tracing, as one hashable tuple; equal keys are one object."""
         version, key = self._key
         return key if version == Config._version else self._new_key()
 
     def _new_key(self) -> tuple[Any, ...]:
         version = Config._version
-        key = tuple([getattr(self, name) for name in _traced])
+        key = tuple([getattr(self, name) for name in _trace_names])
         key = _keys.setdefault(key, key)
         threading.local.__setattr__(self, "_key", (version, key))
         return key
 
     def as_traced(self, key: tuple[Any, ...]) -> Override:
-        """Set every flag that changes tracing, within a block, to what it was when `trace_key` gave `key`."""
-        return Override(**dict(zip(_traced, key)))
+        """Set every setting that changes tracing, within a block, to what it was when `trace_key` gave `key`."""
+        return Override(**dict(zip(_trace_names, key)))
 
     @property
     def values(self) -> dict[str, Any]:
-        """All flags and their values in this thread."""
-        return {name: getattr(self, name) for name in _flags}
+        """All settings and their values in this thread."""
+        return {name: getattr(self, name) for name in _settings}
 
     def __setattr__(self, name: str, value: Any) -> None:
         self.update(name, value)
 
     def __repr__(self) -> str:
-        changed = {name: value for name, value in self.values.items() if value != _flags[name].default}
+        changed = {name: value for name, value in self.values.items() if value != _settings[name].default}
         return f"Config({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
 
     @property
@@ -198,34 +188,34 @@ class Config(threading.local):
 
 
 def resolve(name: str) -> str:
-    """Return the bare name of a flag.
+    """Return the bare name of a setting.
 
     >>> resolve('jax_enable_x64'), resolve('weft_enable_x64'), resolve('enable_x64')
     ('enable_x64', 'enable_x64', 'enable_x64')
     """
-    if name in _flags:
+    if name in _settings:
         return name
     for prefix in _PREFIXES:
         bare = name.removeprefix(prefix)
-        if bare in _flags:
+        if bare in _settings:
             return bare
     import difflib  # for this error alone
 
-    near = difflib.get_close_matches(name.removeprefix("weft_").removeprefix("jax_"), _flags, n=3)
+    near = difflib.get_close_matches(name.removeprefix("weft_").removeprefix("jax_"), _settings, n=3)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    raise AttributeError(f"weft.config has no flag {name!r}.{hint}")
+    raise AttributeError(f"weft.config has no setting {name!r}.{hint}")
 
 
-def _from_environment(flag: Flag) -> Any:
+def _from_environment(setting: Setting) -> Any:
     for prefix in ("WEFT_", "JAX_"):
-        variable = prefix + flag.name.upper()
+        variable = prefix + setting.name.upper()
         text = os.environ.get(variable)
         if text is not None:
             try:
-                return flag.parse(text)
+                return setting.parse(text)
             except (TypeError, ValueError) as error:
                 raise ValueError(f"environment variable {variable}: {error}") from None
-    return flag.default
+    return setting.default
 
 
 def _xla_flag(name: str) -> str:
@@ -239,12 +229,12 @@ config = Config()
 
 
 class Override:
-    """Set flags in this thread for a block, or for the calls of a decorated function."""
+    """Override settings in this thread for a block, or for the calls of a decorated function."""
 
     __slots__ = ("_saved", "_values")
 
     def __init__(self, **values: Any) -> None:
-        self._values = {name: _flags[resolve(name)].check(value) for name, value in values.items()}
+        self._values = {name: _settings[resolve(name)].check(value) for name, value in values.items()}
         self._saved: list[dict[str, Any]] = []
 
     def __enter__(self) -> None:
@@ -276,89 +266,132 @@ class Override:
         return call
 
 
-# ---- the flags
+# ---- the settings: each statement is all that is known of one, and gives its context manager
 
-_PRECISIONS = (
-    "default", "high", "highest", "fastest", "bfloat16", "bfloat16_3x", "tensorfloat32", "float32", "float64",
-    "ANY_F8_ANY_F8_F32", "ANY_F8_ANY_F8_F32_FAST_ACCUM", "ANY_F8_ANY_F8_ANY", "ANY_F8_ANY_F8_ANY_FAST_ACCUM",
-    "F16_F16_F16", "F16_F16_F32", "BF16_BF16_BF16", "BF16_BF16_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6",
-    "BF16_BF16_F32_X9", "TF32_TF32_F32", "TF32_TF32_F32_X3", "F32_F32_F32", "F64_F64_F64",
-)  # fmt: skip
 
-_define = config.define
+class Context:
+    """The public function that overrides a setting for a block: `with enable_x64(True): ...`.
+
+    >>> with enable_x64():
+    ...     config.enable_x64
+    True
+    >>> enable_x64.value
+    False
+    """
+
+    def __init__(self, name: str, default: Any = _UNSET, doc: str = "", others: tuple[str, ...] = ()) -> None:
+        self._names = (name, *others)
+        self._default = default
+        self.__name__ = name
+        self.__doc__ = doc
+
+    def __call__(self, new_val: Any = _UNSET) -> Override:
+        value = self._default if new_val is _UNSET else new_val
+        if value is _UNSET:
+            raise TypeError(f"{self.__name__}() needs a value")
+        return Override(**dict.fromkeys(self._names, value))
+
+    @property
+    def value(self) -> Any:
+        """The setting's value in this thread."""
+        return config.read(self.__name__)
+
+    def __repr__(self) -> str:
+        return f"<context manager {self.__name__}>"
+
+
+def _define(name: str, default: Any, doc: str, block: Any = _UNSET, **facts: Any) -> Context:
+    """Declare a setting; its context manager, called without a value, sets it to `block`."""
+    config.define(name, default, doc=doc, **facts)
+    return Context(name, block, doc)
+
+
+_NOTHING = "Accepted for programs that set it; nothing depends on it."
+_traced = {"in_trace_key": True}
 
 # what programs mean
-_define("enable_x64", False, in_trace_key=True, doc="64-bit dtypes are kept instead of being cut to 32 bits")
-_define("numpy_dtype_promotion", "standard", choices=("standard", "strict"), in_trace_key=True)
-_define("numpy_rank_promotion", "allow", choices=("allow", "warn", "raise"), in_trace_key=True)
-_define("default_matmul_precision", None, kind=str, choices=_PRECISIONS, in_trace_key=True)
-_define("default_device", None, kind=object, in_trace_key=True)
-_define("default_prng_impl", "threefry2x32", in_trace_key=True)
-_define("enable_custom_prng", False, in_trace_key=True, doc="old-style seeds give new-style typed keys")
-_define("legacy_prng_key", "allow", choices=("allow", "warn", "error"))
-_define("threefry_partitionable", True, in_trace_key=True, doc="random bits are indexed by global position")
-_define("random_seed_offset", 0, in_trace_key=True)
-_define("high_dynamic_range_gumbel", False, in_trace_key=True)
-_define("softmax_custom_jvp", True, in_trace_key=True)
-_define("allow_f16_reductions", True, in_trace_key=True)
-_define("jax_api", None, kind=str, in_trace_key=True, doc="which generation's meaning is taken where names changed it")
-_define("array", True, doc="accepted for old programs; there is one array type")
-_define("explicit_x64_dtypes", "warn", choices=("allow", "warn", "error"))
+enable_x64 = _define("enable_x64", False, "Keep 64-bit dtypes instead of cutting them to 32 bits.", True, **_traced)
+numpy_dtype_promotion = _define("numpy_dtype_promotion", "standard", "How dtypes are promoted: strictly, or by NumPy's lattice.",
+                                choices=("standard", "strict"), **_traced)
+numpy_rank_promotion = _define("numpy_rank_promotion", "allow", "Allow, warn about, or raise for operands of different rank.",
+                               choices=("allow", "warn", "raise"), **_traced)
+default_matmul_precision = _define(
+    "default_matmul_precision", None, _NOTHING, kind=str, **_traced,
+    choices=("default", "high", "highest", "fastest", "bfloat16", "bfloat16_3x", "tensorfloat32", "float32", "float64",
+             "ANY_F8_ANY_F8_F32", "ANY_F8_ANY_F8_F32_FAST_ACCUM", "ANY_F8_ANY_F8_ANY", "ANY_F8_ANY_F8_ANY_FAST_ACCUM",
+             "F16_F16_F16", "F16_F16_F32", "BF16_BF16_BF16", "BF16_BF16_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6",
+             "BF16_BF16_F32_X9", "TF32_TF32_F32", "TF32_TF32_F32_X3", "F32_F32_F32", "F64_F64_F64"))  # fmt: skip
+default_device = _define("default_device", None, "The device of arrays that are not placed otherwise.", **_traced)
+default_prng_impl = _define("default_prng_impl", "threefry2x32", "The random number generator of new keys.", **_traced)
+enable_custom_prng = _define("enable_custom_prng", False, "Give typed keys for old-style seeds.", True, **_traced)
+legacy_prng_key = _define("legacy_prng_key", "allow", _NOTHING, choices=("allow", "warn", "error"))
+threefry_partitionable = _define("threefry_partitionable", True, "Index random bits by their global position.", True, **_traced)
+_define("random_seed_offset", 0, _NOTHING, **_traced)
+_define("high_dynamic_range_gumbel", False, _NOTHING, **_traced)
+softmax_custom_jvp = _define("softmax_custom_jvp", True, _NOTHING, True, **_traced)
+allow_f16_reductions = _define("allow_f16_reductions", True, _NOTHING, True, **_traced)
+_define("jax_api", None, "The version whose meaning a name has where versions differ.", kind=str, **_traced)
+_define("array", True, "Accepted for old programs; there is one array type.")
+_define("explicit_x64_dtypes", "warn", "What to do where a 64-bit dtype is asked for and cut.", choices=("allow", "warn", "error"))
 
 # how programs run
-_define("disable_jit", False, in_trace_key=True)
-_define("no_tracing", False)
-_define("no_execution", False)
-_define("use_shardy_partitioner", True, doc="accepted; there is one partitioner")
-_define("remove_size_one_mesh_axis_from_type", False, in_trace_key=True)
-_define("auto_pcast", True, in_trace_key=True)
-_define("use_direct_linearize", True, doc="accepted; there is one linearization")
-_define("num_cpu_devices", -1, doc="virtual devices of this process, if the environment does not say")
-_define("platforms", None, kind=str)
-_define("platform_name", "")
-_define("xla_backend", "")
-_define("cpu_enable_async_dispatch", True)
-_define("cpu_collectives_implementation", "gloo", optional=True)
-_define("disable_most_optimizations", False, in_trace_key=True)
-for _guard in ("", "_host_to_device", "_device_to_device", "_device_to_host"):
-    _define(
-        f"transfer_guard{_guard}",
-        None,
-        kind=str,
-        choices=("allow", "log", "disallow", "log_explicit", "disallow_explicit"),
-    )
+_define("disable_jit", False, "Run jitted functions op by op.", **_traced)
+no_tracing = _define("no_tracing", False, _NOTHING, True)
+no_execution = _define("no_execution", False, _NOTHING, True)
+_define("use_shardy_partitioner", True, "Accepted; there is one partitioner.")
+remove_size_one_mesh_axis_from_type = _define("remove_size_one_mesh_axis_from_type", False, _NOTHING, True, **_traced)
+auto_pcast = _define("auto_pcast", True, _NOTHING, True, **_traced)
+_define("use_direct_linearize", True, "Accepted; there is one linearization.")
+_define("num_cpu_devices", -1, "The number of virtual devices of this process, if the environment does not say.")
+_define("platforms", None, _NOTHING, kind=str)
+_define("platform_name", "", _NOTHING)
+_define("xla_backend", "", _NOTHING)
+_define("cpu_enable_async_dispatch", True, _NOTHING)
+_define("cpu_collectives_implementation", "gloo", _NOTHING, optional=True)
+_define("disable_most_optimizations", False, _NOTHING, **_traced)
+_guard: dict[str, Any] = {"kind": str, "choices": ("allow", "log", "disallow", "log_explicit", "disallow_explicit")}
+transfer_guard_host_to_device = _define("transfer_guard_host_to_device", None, _NOTHING, **_guard)
+transfer_guard_device_to_device = _define("transfer_guard_device_to_device", None, _NOTHING, **_guard)
+transfer_guard_device_to_host = _define("transfer_guard_device_to_host", None, _NOTHING, **_guard)
+_define("transfer_guard", None, _NOTHING, **_guard)
+transfer_guard = Context("transfer_guard", doc="Set the guards of all kinds of transfers. " + _NOTHING, others=(
+    "transfer_guard_host_to_device", "transfer_guard_device_to_device", "transfer_guard_device_to_host"))
 
 # compiled programs kept on disk
-_define("enable_compilation_cache", True)
-_define("compilation_cache_dir", None, kind=str)
-_define("compilation_cache_max_size", -1)
-_define("persistent_cache_min_compile_time_secs", 1.0)
-_define("persistent_cache_min_entry_size_bytes", 0)
-_define("raise_persistent_cache_errors", False)
+_define("enable_compilation_cache", True, "Keep compiled programs on disk.")
+_define("compilation_cache_dir", None, "The folder of compiled programs; WEFT_CACHE_DIR goes before it.", kind=str)
+_define("compilation_cache_max_size", -1, "The most bytes that compiled programs take on disk; -1 for 1 GiB.")
+_define("persistent_cache_min_compile_time_secs", 1.0, _NOTHING)
+_define("persistent_cache_min_entry_size_bytes", 0, _NOTHING)
+_define("raise_persistent_cache_errors", False, _NOTHING)
 
 # checks and reports
-_define("debug_nans", False, in_trace_key=True)
-_define("debug_infs", False, in_trace_key=True)
-_define("debug_key_reuse", False, in_trace_key=True)
-_define("enable_checks", False)
-_define("check_tracer_leaks", False)
-_define("log_compiles", False)
-_define("explain_cache_misses", False)
-_define("logging_level", "NOTSET", optional=True)
-_define("debug_log_modules", "")
-_define("distributed_debug", False)
-_define("traceback_filtering", "auto", choices=("off", "tracebackhide", "remove_frames", "quiet_remove_frames", "auto"))
-_define("traceback", "", choices=("", "full"), doc="'full' shows weft's own frames in tracebacks")
-_define("tracer_error_num_traceback_frames", 5)
-_define("pprint_use_color", True)
-_define("engine", "native", choices=("native", "numpy"), in_trace_key=True, doc="what runs compiled programs")
-_define("verify", False, doc="check the program after every stage")
-_define("dump", _xla_flag("xla_dump_to"), doc="folder for numbered files of every stage")
-_define("dump_ir_to", "")
+debug_nans = _define("debug_nans", False, "Raise where a NaN first appears.", True, **_traced)
+debug_infs = _define("debug_infs", False, "Raise where an infinity first appears.", True, **_traced)
+debug_key_reuse = _define("debug_key_reuse", False, _NOTHING, True, **_traced)
+enable_checks = _define("enable_checks", False, _NOTHING, True)
+check_tracer_leaks = _define("check_tracer_leaks", False, "Raise when a transformation ends and one of its tracers lives on.", True)
+checking_leaks = check_tracer_leaks
+log_compiles = _define("log_compiles", False, "Log every compilation.", True)
+explain_cache_misses = _define("explain_cache_misses", False, _NOTHING, True)
+_define("logging_level", "NOTSET", _NOTHING, optional=True)
+_define("debug_log_modules", "", _NOTHING)
+_define("distributed_debug", False, _NOTHING)
+_define("traceback_filtering", "auto", "'off' shows weft's own frames in tracebacks.",
+        choices=("off", "tracebackhide", "remove_frames", "quiet_remove_frames", "auto"))
+_define("traceback", "", "'full' shows weft's own frames in tracebacks.", choices=("", "full"))
+_define("tracer_error_num_traceback_frames", 5, _NOTHING)
+_define("pprint_use_color", True, _NOTHING)
+_define("engine", "native", "What runs compiled programs.", choices=("native", "numpy"), **_traced)
+_define("verify", False, "Check the program after every stage of compilation.")
+_define("dump", _xla_flag("xla_dump_to"), "The folder for numbered files of every stage of compilation.")
+_define("dump_ir_to", "", _NOTHING)
 
-# Known to programs, without meaning here: what they steer does not exist in this system, or has only one form.
+# what these steer does not exist in this system, or has only one form: any value is accepted
+thread_guard = _define("thread_guard", False, "Accepted; arrays may be used from any thread.", True, kind=object)
+array_garbage_collection_guard = _define("array_garbage_collection_guard", None, "Accepted; arrays need no collector to be freed.")
 _WITHOUT_MEANING = {
-    "array_garbage_collection_guard": None, "backend_target": "", "bcoo_cusparse_lowering": False,
+    "backend_target": "", "bcoo_cusparse_lowering": False,
     "captured_constants_report_frames": 0, "captured_constants_warn_bytes": 2_000_000_000, "check_proxy_envs": True,
     "check_static_indices": False, "compilation_cache_check_contents": False, "compilation_cache_expect_pgle": False,
     "compilation_cache_include_metadata_in_key": False, "compiler_detailed_logging_min_ops": 10,
@@ -381,67 +414,12 @@ _WITHOUT_MEANING = {
     "refs_to_pins": False, "remat_opt_barrier": True, "rocm_visible_devices": "all", "send_traceback_to_runtime": "off",
     "serialization_version": 0, "sharding_in_types": False, "share_binary_between_hosts": False,
     "share_binary_between_hosts_timeout_ms": 1_200_000, "sort_devices_by_process_index": True,
-    "source_url_schema": None, "spmd_mode": "allow_jit", "thread_guard": False, "threefry_gpu_kernel_lowering": False,
+    "source_url_schema": None, "spmd_mode": "allow_jit", "threefry_gpu_kernel_lowering": False,
     "traceback_in_locations_limit": 100, "use_magma": "auto", "use_simplified_jaxpr_constants": False,
     "varying_axes_in_types": True, "vjp3": False, "xla_profile_version": 0,
 }  # fmt: skip
 for _name, _default in _WITHOUT_MEANING.items():
-    _define(_name, _default, kind=object, doc="accepted for programs that set it; nothing depends on it")
-
-
-# ---- context managers
-
-
-class Context:
-    """The public function that overrides one flag for a block: `with enable_x64(True): ...`.
-
-    >>> with enable_x64():
-    ...     config.enable_x64
-    True
-    >>> enable_x64.value
-    False
-    """
-
-    def __init__(self, flags: str, default: Any = _UNSET, doc: str = "") -> None:
-        self._flags = tuple(flags.split())
-        self._default = default
-        self.__name__ = self._flags[0]
-        self.__doc__ = doc
-
-    def __call__(self, new_val: Any = _UNSET) -> Override:
-        value = self._default if new_val is _UNSET else new_val
-        if value is _UNSET:
-            raise TypeError(f"{self.__name__}() needs a value")
-        return Override(**dict.fromkeys(self._flags, value))
-
-    @property
-    def value(self) -> Any:
-        """The flag's value in this thread."""
-        return config.read(self._flags[0])
-
-    def __repr__(self) -> str:
-        return f"<context manager {self.__name__}>"
-
-
-enable_x64 = Context("enable_x64", True, "Keep 64-bit dtypes within a block.")
-numpy_rank_promotion = Context(
-    "numpy_rank_promotion", doc="'allow', 'warn' about, or 'raise' for operands of different rank within a block."
-)
-numpy_dtype_promotion = Context(
-    "numpy_dtype_promotion", doc="Choose 'standard' or 'strict' dtype promotion within a block."
-)
-default_matmul_precision = Context(
-    "default_matmul_precision", doc="Set the precision of matrix products that do not name one, within a block."
-)
-default_device = Context("default_device", doc="Set the device of arrays not placed otherwise, within a block.")
-default_prng_impl = Context("default_prng_impl", doc="Set the random number generator of new keys within a block.")
-enable_custom_prng = Context("enable_custom_prng", True, "Make old-style seeds give typed keys within a block.")
-legacy_prng_key = Context("legacy_prng_key", doc="'allow', 'warn' about, or 'error' on old-style keys within a block.")
-threefry_partitionable = Context("threefry_partitionable", True, "Choose the layout of random bits within a block.")
-softmax_custom_jvp = Context("softmax_custom_jvp", True, "Choose the derivative rule of softmax within a block.")
-allow_f16_reductions = Context("allow_f16_reductions", True, "Allow reductions in 16-bit floats within a block.")
-
-_disable_jit = Context("disable_jit", True)
+    _define(_name, _default, _NOTHING, kind=object)
 
 
 def disable_jit(disable: bool = True) -> Override:
@@ -451,38 +429,7 @@ def disable_jit(disable: bool = True) -> Override:
     ...     config.disable_jit
     True
     """
-    return _disable_jit(disable)
-
-
-no_tracing = Context("no_tracing", True, "Raise when anything would be traced anew, within a block.")
-no_execution = Context("no_execution", True, "Raise when a program would run, within a block.")
-auto_pcast = Context("auto_pcast", True, "Insert casts of varying manual axes where they are needed, within a block.")
-remove_size_one_mesh_axis_from_type = Context(
-    "remove_size_one_mesh_axis_from_type", True, "Leave mesh axes of size 1 out of array types within a block."
-)
-
-debug_nans = Context("debug_nans", True, "Raise where a NaN first appears, within a block.")
-debug_infs = Context("debug_infs", True, "Raise where an infinity first appears, within a block.")
-debug_key_reuse = Context("debug_key_reuse", True, "Raise where a random key is used twice, within a block.")
-enable_checks = Context("enable_checks", True, "Turn on internal checks within a block.")
-check_tracer_leaks = Context(
-    "check_tracer_leaks", True, "Raise when a transformation ends and one of its tracers lives on, within a block."
-)
-checking_leaks = check_tracer_leaks
-log_compiles = Context("log_compiles", True, "Log every trace and compilation within a block.")
-explain_cache_misses = Context("explain_cache_misses", True, "Log why a function was traced again, within a block.")
-thread_guard = Context("thread_guard", True, "Accepted; arrays may be used from any thread.")
-
-transfer_guard = Context(
-    "transfer_guard transfer_guard_host_to_device transfer_guard_device_to_device transfer_guard_device_to_host",
-    doc="Set the guard of all kinds of transfers within a block.",
-)
-transfer_guard_host_to_device = Context("transfer_guard_host_to_device", doc="Guard transfers from the host.")
-transfer_guard_device_to_device = Context("transfer_guard_device_to_device", doc="Guard transfers between devices.")
-transfer_guard_device_to_host = Context("transfer_guard_device_to_host", doc="Guard transfers to the host.")
-array_garbage_collection_guard = Context(
-    "array_garbage_collection_guard", doc="Accepted; arrays need no collector to be freed."
-)
+    return Override(disable_jit=disable)
 
 
 # ---- virtual devices
