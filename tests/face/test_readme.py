@@ -4,21 +4,15 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-import weft
-
-ROOT = Path(weft.__file__).parents[1]
-README = ROOT / "README.md"
+from tests.harness.pages import ROOT, blocks, needs_pages
 
 
-@pytest.mark.skipif(not README.exists(), reason="weft is installed without its README")
+@needs_pages
 def test_the_program_draws_the_picture(tmp_path):
-    text = README.read_text()
-    (program,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    (picture,) = re.findall(r"^```text\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    (program,), (picture,) = blocks("README.md"), blocks("README.md", "text")
     (tmp_path / "program.py").write_text(program)
     command = [sys.executable, "-m", "weft", "run", "--devices", "8", "program.py"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -26,7 +20,7 @@ def test_the_program_draws_the_picture(tmp_path):
     assert done.stdout == picture, done.stderr
 
 
-@pytest.mark.skipif(not README.exists(), reason="weft is installed without its README")
+@needs_pages
 @pytest.mark.parametrize("path", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))])
 def test_links_lead_somewhere(path):
     page = ROOT / path

@@ -73,7 +73,7 @@ def collectives_of(executable: Any) -> list[Collective]:
 
 def _collective(r: Any, arg_names: Sequence[str]) -> Collective:
     lines = tuple(map(str, r.sources))
-    name = "" if r.argument is None else arg_names[r.argument]
+    name = "" if r.argument is None else str(arg_names[r.argument])
     parts = r.parts or (r,)
     equations = tuple(dict.fromkeys(spell_equation(p.eqn) for p in parts if p.eqn is not None))
     return Collective(

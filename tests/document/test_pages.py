@@ -1,0 +1,29 @@
+"""The examples on pages of the documentation run as they stand there."""
+
+import doctest
+
+import pytest
+
+from tests.harness.pages import ROOT, needs_pages, page, run_examples
+
+#: page -> the fewest examples that are on it
+PAGES = {
+    "collectives.md": 16,
+    "explain.md": 11,
+    "explicit-sharding.md": 11,
+    "looking-inside.md": 11,
+    "partitioning.md": 11,
+    "shard-map.md": 16,
+}
+
+
+@needs_pages
+@pytest.mark.parametrize("name", PAGES)
+def test_the_examples_of_a_page_run(name):
+    assert run_examples(name, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE if name == "partitioning.md" else 0) >= PAGES[name]
+
+
+@needs_pages
+def test_every_strategy_has_its_row():
+    rows = page("strategies.md").read_text()
+    assert all(f"| `{path.name}` |" in rows for path in (ROOT / "examples" / "strategies").glob("*.py") if path.stem != "strategy")

@@ -1,0 +1,36 @@
+"""The pages of the documentation: where they are, and the code blocks on them."""
+
+import doctest
+import re
+from pathlib import Path
+
+import pytest
+
+import weft
+
+ROOT = Path(weft.__file__).parents[1]
+
+#: for tests of pages, which an installed package does not have
+needs_pages = pytest.mark.skipif(not (ROOT / "docs").exists(), reason="weft is installed without its documentation")
+
+
+def page(name: str) -> Path:
+    """The page of that name, in `docs` or a folder below it, or in the root."""
+    (path,) = [ROOT / name] if (ROOT / name).exists() else (ROOT / "docs").rglob(name)
+    return path
+
+
+def blocks(name: str, language: str = "python") -> list[str]:
+    """The code blocks of a page that are in `language`."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page(name).read_text(), re.DOTALL | re.MULTILINE)
+
+
+def run_examples(name: str, optionflags: int = 0) -> int:
+    """Run the examples in a page's Python blocks as one session; return how many they are, raise if one fails."""
+    test = doctest.DocTestParser().get_doctest("".join(blocks(name)), {}, name, str(page(name)), 0)
+    try:
+        results = doctest.DocTestRunner(verbose=False, optionflags=optionflags).run(test)
+    finally:
+        weft.set_mesh(None)
+    assert not results.failed, f"{results.failed} examples of {name} failed; what they gave is above"
+    return results.attempted
