@@ -1,4 +1,4 @@
-# weft: `make demo`, `make test`, `make check`, `make bench`. Each sets up .venv first when it is not there.
+# weft: `make help` lists what there is. Every target sets up .venv first if it is missing.
 # The first Python on the path that is new enough and runs.
 PYTHON ?= $(shell for python in python3.12 python3.11 python3.13 python3 python; do \
   $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -7,12 +7,14 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: help setup demo test check lint types imports smoke bench clean
+.PHONY: help setup demo test check lint types imports docs dist smoke bench clean
 
 help:
 	@echo "make demo   train a digit classifier over eight devices"
 	@echo "make test   run the tests"
-	@echo "make check  what CI runs: lint, types, import floors, tests"
+	@echo "make check  what CI runs: lint, types, import layers, site, tests"
+	@echo "make docs   build the site in docs/_build/html"
+	@echo "make dist   build wheel and sdist in dist/, install each in a fresh environment and run the demo there"
 	@echo "make bench  race the peer, in its own environment (ARGS=--quick: under five minutes; ARGS='--only NAME')"
 
 setup: $(READY)
@@ -32,16 +34,29 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest -q -n $(WORKERS)
 
-check: lint types imports test
+check: lint types imports docs test
 
 lint: $(READY)
-	$(BIN)/ruff check weft tests examples benchmarks
+	$(BIN)/ruff check weft tests examples benchmarks docs
 
 types: $(READY)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 imports: $(READY)
 	$(BIN)/lint-imports --no-cache
+
+docs: $(READY) $(VENV)/.docs
+	$(BIN)/sphinx-build -W --keep-going -E -q -j 2 -b html -d docs/_build/doctrees docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+$(VENV)/.docs: pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[docs]'
+	@touch $@
+
+dist: $(READY)
+	rm -rf dist build
+	$(BIN)/python -m build --outdir dist .
+	WEFT_DIST=dist $(BIN)/python -m pytest -q -m slow tests/packaging
 
 smoke: $(READY)
 	WEFT_PYTHON=$(BIN)/python bash tests/smoke.sh
@@ -50,4 +65,4 @@ bench: $(READY)
 	$(BIN)/python benchmarks/run.py --write $(ARGS)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist docs/_build docs/api docs/examples *.egg-info

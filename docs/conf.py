@@ -1,0 +1,48 @@
+"""The site: `make docs` builds it from the pages beside this file, the examples, and the docstrings of the package."""
+
+import re
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+sys.path[:0] = [str(ROOT), str(HERE)]
+
+import reference  # noqa: E402
+
+import weft  # noqa: E402
+
+project = "weft"
+author = "the weft developers"
+version = release = weft.__version__
+extensions = ["myst_parser"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+exclude_patterns = ["_build"]
+default_role = "code"
+highlight_language = "python"
+myst_heading_anchors = 3
+myst_enable_extensions = ["colon_fence"]
+smartquotes = False
+nitpicky = False
+
+html_theme = "furo"
+html_title = f"weft {release}"
+html_theme_options = {
+    "source_repository": "https://github.com/weft-dev/weft/",
+    "source_branch": "main",
+    "source_directory": "docs/",
+}
+
+#: a link from a page to a file that is in the repository but not in the site
+OUTSIDE = re.compile(r"\]\(\.\./((?:benchmarks|examples|weft|tests)/[^)]*)\)")
+
+
+def _link_outside(app, name: str, source: list[str]) -> None:
+    """Links that lead out of the site, to a file of the repository, lead to its place on the web."""
+    source[0] = OUTSIDE.sub(r"](https://github.com/weft-dev/weft/blob/main/\1)", source[0])
+
+
+def setup(app) -> None:
+    """Write the pages that are made from the package, then let Sphinx read all of them."""
+    app.connect("builder-inited", lambda app: reference.write(ROOT, HERE))
+    app.connect("source-read", _link_outside)
