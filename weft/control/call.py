@@ -16,7 +16,7 @@ def call_effects(params) -> frozenset:
 def _rules(primitive: Primitive, to: Primitive) -> None:
     from weft.control.call_rules import fill_call_rules  # with all transformations: a first result needs none
 
-    fill_call_rules(primitive, to)
+    fill_call_rules(primitive, to, jit_p)
 
 
 #: params: jaxpr, name, in_shardings, out_shardings (tuples with one entry per flat value, None where unspecified),

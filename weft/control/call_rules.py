@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from weft.control.call import call_effects, jit_p
 from weft.control.guarded import guarded
 from weft.core.interpret import evaluate, run_reference
 from weft.core.primitive import Primitive, unsupported
@@ -18,11 +17,11 @@ from weft.transforms.linearize import Partial, partial_eval_jaxpr, run_partial
 from weft.transforms.transpose import transpose_jaxpr
 
 
-def plain_call(jaxpr: Jaxpr, args: Sequence, name: str) -> list:
-    """Bind `jaxpr` as a call without any sharding or donation of its own."""
+def plain_params(jaxpr: Jaxpr, name: str) -> dict:
+    """Parameters of a `jit` call without shardings or donation of its own."""
     n_in, n_out = len(jaxpr.invars), len(jaxpr.outvars)
-    return jit_p.bind(*args, jaxpr=jaxpr, name=name, in_shardings=(None,) * n_in, out_shardings=(None,) * n_out,
-                      donated=(False,) * n_in, inline=False, keep_unused=False)
+    return {"jaxpr": jaxpr, "name": name, "in_shardings": (None,) * n_in, "out_shardings": (None,) * n_out,
+            "donated": (False,) * n_in, "inline": False, "keep_unused": False}
 
 
 def bind_call(primitive: Primitive, jaxpr: Jaxpr, args: Sequence, params: dict, in_shardings=None, out_shardings=None) -> list:
@@ -58,13 +57,15 @@ def split_call(jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> Partial:
     return partial_eval_jaxpr(jaxpr, unknown)
 
 
-def make_call_rules(primitive: Primitive, split: Callable[[Jaxpr, Sequence[bool], dict], Partial] = split_call) -> None:
-    """Give an operation that merely calls `params['jaxpr']` its rules; `split` says how partial evaluation divides it."""
-    primitive.ref_effects = call_effects
-    fill_call_rules(primitive, primitive, split)
+def make_call_rules(primitive: Primitive, plain: Primitive, split: Callable[[Jaxpr, Sequence[bool], dict], Partial] = split_call) -> None:
+    """Give an operation that merely calls `params['jaxpr']` its rules. `split` says how partial evaluation divides the program;
+    `plain`, the operation of plain calls, computes the part that is known."""
+    primitive.ref_effects = plain.ref_effects
+    fill_call_rules(primitive, primitive, plain, split)
 
 
-def fill_call_rules(primitive: Primitive, to: Primitive, split: Callable[[Jaxpr, Sequence[bool], dict], Partial] = split_call) -> None:
+def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
+                    split: Callable[[Jaxpr, Sequence[bool], dict], Partial] = split_call) -> None:
     """Fill the slots of `to` with the rules of `primitive`."""
 
     @to.def_jvp
@@ -101,7 +102,7 @@ def fill_call_rules(primitive: Primitive, to: Primitive, split: Callable[[Jaxpr,
             if not program.eqns and not program.constvars:       # nothing but forwarding
                 return evaluate(program, *operands)
             if shardings is None:          # a plain call: a part of the program is not what the other parameters describe
-                return plain_call(program, operands, params["name"])
+                return plain.bind(*operands, **plain_params(program, params["name"]))
             known_out = [s for s, u in zip(params["out_shardings"], partial.out_unknown) if not u]
             known_out += [None] * (len(program.outvars) - len(known_out))
             known_in = [s for s, u in zip(shardings, unknown) if not u]

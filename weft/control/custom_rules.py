@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from weft.control.call import jit_p
 from weft.control.call_rules import make_call_rules
 from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive, unsupported
@@ -205,7 +206,7 @@ def _dispatch_jvp(trace, fun, jvp, args, name):
                          {"jaxpr": jaxpr, "jvp": jvp, "num_consts": len(consts), "name": name})
 
 
-make_call_rules(custom_jvp_call_p)
+make_call_rules(custom_jvp_call_p, jit_p)
 
 
 @custom_jvp_call_p.def_jvp
@@ -403,7 +404,7 @@ def _unbatch_ct(ct, batched: bool):
     return reduce_sum(ct, (0,))
 
 
-make_call_rules(custom_vjp_call_p)
+make_call_rules(custom_vjp_call_p, jit_p)
 
 
 @custom_vjp_call_p.def_jvp

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from weft.control.call import jit_p
 from weft.control.call_rules import make_call_rules
 from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive
@@ -40,7 +41,7 @@ def _seen_through(eqn: Eqn) -> bool:
     return is_transparent(eqn) or eqn.primitive is remat_p
 
 
-make_call_rules(remat_p, _split)
+make_call_rules(remat_p, jit_p, _split)
 
 
 @remat_p.def_transpose

@@ -30,6 +30,7 @@ from weft.control.body import (
     stage_body,
 )
 from weft.control.call import jit_p
+from weft.control.call_rules import plain_params
 from weft.control.guarded import guarded
 from weft.core.interpret import evaluate, run_reference
 from weft.core.primitive import Primitive, unsupported
@@ -224,7 +225,7 @@ def _split(args, unknown, params, known, staged):
     const_u, _, xs_u = split_list(unknown, nc, nk)
     known_consts, known_xs = ([x for x, u in zip(values, mask) if not u] for values, mask in ((consts, const_u), (xs, xs_u)))
     known_carry = [x for x, u in zip(carry, plan.carry_unknown) if not u]
-    invariant = [] if plan.invariant is None else known(jit_p, known_consts, _call_params(plan.invariant))
+    invariant = [] if plan.invariant is None else known(jit_p, known_consts, plain_params(plan.invariant, plan.invariant.name))
     early, late = [], []
     if plan.known.outvars or plan.known.effects:
         early = known(scan_p, [*known_consts, *known_carry, *known_xs],
@@ -236,12 +237,6 @@ def _split(args, unknown, params, known, staged):
         late = staged(scan_p, [*fixed, *moving, *sliced], _params(plan.unknown, params, len(fixed), len(moving)))
     early, late = iter(early), iter(late)
     return [next(late) if u else next(early) for u in plan.out_unknown], list(plan.out_unknown)
-
-
-def _call_params(jaxpr: Jaxpr) -> dict:
-    n_in, n_out = len(jaxpr.invars), len(jaxpr.outvars)
-    return {"jaxpr": jaxpr, "name": jaxpr.name, "in_shardings": (None,) * n_in, "out_shardings": (None,) * n_out,
-            "donated": (False,) * n_in, "inline": False, "keep_unused": False}
 
 
 define_partial_eval(scan_p, _split)

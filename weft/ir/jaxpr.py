@@ -3,7 +3,7 @@
 A `Jaxpr` is typed, closed (its constants travel with it) and pure, in SSA form:
 inputs `invars` (after `constvars`, whose values are `consts`), equations in order, outputs `outvars`.
 Laws: every variable is bound once, before use; each equation's outputs have the types its primitive's type rule gives.
-`ir.check` verifies them, `ir.text` prints and parses, `ir.rewrite` holds the common surgery.
+`ir.check` verifies them, `ir.text` prints and `ir.parse` parses, `ir.rewrite` holds the common surgery.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from weft.ir.types import ShapedArray
 class Var:
     """A variable: identity is the name; `aval` is the type."""
     __slots__ = ("aval",)
+    unused = False
 
     def __init__(self, aval: ShapedArray):
         self.aval = aval
@@ -28,6 +29,7 @@ class Var:
 class DropVar(Var):
     """An output nobody reads; printed as `_`."""
     __slots__ = ()
+    unused = True
 
 
 class Literal:

@@ -69,19 +69,19 @@ from weft.ops.layout import (
     full_like, iota, iota_p, reshape, reshape_p, rev, rev_p, squeeze, squeeze_p, transpose, transpose_p,
 )  # fmt: skip
 from weft.ops.math import (
-    acos, acos_p, acosh, acosh_p, asin, asin_p, asinh, asinh_p, atan, atan2, atan2_p, atan_p, atanh, atanh_p,
-    bessel_i0e, bessel_i0e_p, bessel_i1e, bessel_i1e_p, cbrt, cbrt_p, cos, cos_p, cosh, cosh_p, digamma, digamma_p,
-    erf, erf_inv, erf_inv_p, erf_p, erfc, erfc_p, exp, exp2, exp2_p, exp_p, expm1, expm1_p, lgamma, lgamma_p, log,
-    log1p, log1p_p, log_p, logistic, logistic_p, polygamma, polygamma_p, pow, pow_p, rsqrt, rsqrt_p, sin, sin_p,
-    sinh, sinh_p, sqrt, sqrt_p, tan, tan_p, tanh, tanh_p,
+    acos, acos_p, acosh, acosh_p, asin, asin_p, asinh, asinh_p, atan, atan2, atan2_p, atan_p, atanh, atanh_p, cbrt,
+    cbrt_p, cos, cos_p, cosh, cosh_p, exp, exp2, exp2_p, exp_p, expm1, expm1_p, log, log1p, log1p_p, log_p,
+    logistic, logistic_p, pow, pow_p, rsqrt, rsqrt_p, sin, sin_p, sinh, sinh_p, sqrt, sqrt_p, tan, tan_p, tanh,
+    tanh_p,
 )  # fmt: skip
 from weft.ops.placement import (
     optimization_barrier_p, sharding_constraint, sharding_constraint_p,
 )  # fmt: skip
 from weft.ops.precision import reduce_precision, reduce_precision_p
+from weft.ops.prefix import cumlogsumexp, cumlogsumexp_p
 from weft.ops.ragged_exchange import ragged_all_to_all, ragged_all_to_all_p
 from weft.ops.reduce import (
-    argmax, argmax_p, argmin, argmin_p, cumlogsumexp, cumlogsumexp_p, cummax, cummax_p, cummin, cummin_p, cumprod,
+    argmax, argmax_p, argmin, argmin_p, cummax, cummax_p, cummin, cummin_p, cumprod,
     cumprod_p, cumsum, cumsum_p, reduce_and, reduce_and_p, reduce_max, reduce_max_p, reduce_min, reduce_min_p,
     reduce_or, reduce_or_p, reduce_prod, reduce_prod_p, reduce_sum, reduce_sum_p, reduce_xor, reduce_xor_p,
 )  # fmt: skip
@@ -92,6 +92,10 @@ from weft.ops.slicing import (
 )  # fmt: skip
 from weft.ops.sorting import (
     sort, sort_p, top_k, top_k_p,
+)  # fmt: skip
+from weft.ops.special import (
+    bessel_i0e, bessel_i0e_p, bessel_i1e, bessel_i1e_p, digamma, digamma_p, erf, erf_inv, erf_inv_p, erf_p, erfc,
+    erfc_p, lgamma, lgamma_p, polygamma, polygamma_p,
 )  # fmt: skip
 from weft.lax import linalg as linalg
 from weft.lax.composed import (

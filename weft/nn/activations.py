@@ -136,7 +136,7 @@ def gelu(x: Any, approximate: bool = True) -> Any:
         # (1 + tanh(u)) / 2 is logistic(2 u), which keeps its digits where it is small
         y = _single(x)
         return (y * logistic(y * (_GELU_LINEAR + _GELU_CUBIC * (y * y)))).astype(x.dtype)
-    from weft.ops.math import erfc
+    from weft.ops.special import erfc
 
     return 0.5 * x * erfc(-x * math.sqrt(0.5))
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from weft.ops.arithmetic import add, div, mul, neg, sub
 from weft.ops.families import FLOATING, elementwise, match_dtypes
-from weft.ops.math import digamma, exp, lgamma, log, log1p, made_of_powers, on_host
+from weft.ops.math import exp, log, log1p
+from weft.ops.special import digamma, expanded, lgamma, on_host
 
 
 def _wide(name: str):
@@ -44,6 +45,11 @@ def _beta_density(a, b, x):
     return exp(add(power, sub(lgamma(add(a, b)), add(lgamma(a), lgamma(b)))))
 
 
+def _by_powers(x, q):
+    from weft.ops import zeta as powers  # few programs need it
+    return powers.zeta(x, q)
+
+
 igamma_p = elementwise("igamma", FLOATING, _wide("gammainc"), jvp=[
     lambda t, out, a, x: mul(t, igamma_grad_a(a, x)), lambda t, out, a, x: mul(t, igamma_grad_x(a, x))])
 igammac_p = elementwise("igammac", FLOATING, _wide("gammaincc"), jvp=[
@@ -57,8 +63,8 @@ random_gamma_grad_p = elementwise("random_gamma_grad", FLOATING, _by_slopes("ran
 regularized_incomplete_beta_p = on_host(
     "regularized_incomplete_beta", _wide("betainc"),
     [_no_derivative("betainc", "a"), _no_derivative("betainc", "b"), lambda t, out, a, b, x: mul(t, _beta_density(a, b, x))])
-zeta_p = made_of_powers("zeta", lambda x, q: _wide("zeta")(x, q),
-                        [_no_derivative("zeta", "x"), lambda t, out, x, q: neg(mul(t, mul(x, zeta(add(x, 1), q))))])
+zeta_p = expanded("zeta", _by_powers, lambda x, q: _wide("zeta")(x, q),
+                  [_no_derivative("zeta", "x"), lambda t, out, x, q: neg(mul(t, mul(x, zeta(add(x, 1), q))))])
 
 
 def igamma(a, x):

@@ -21,7 +21,11 @@ from weft.ir.jaxpr import Jaxpr, Literal, Var
 from weft.ir.rewrite import inline_calls, is_transparent, params_key
 from weft.ir.types import ShapedArray
 from weft.ops import families, layout, slicing
-from weft.ops.families import ScanSpec, shape_error, zero_tangent
+from weft.ops.arithmetic import add, mul, sub
+from weft.ops.comparison import eq, select
+from weft.ops.families import ExpandSpec, ScanSpec, cumulative, shape_error, zero_tangent
+from weft.ops.math import exp, logaddexp
+from weft.ops.reduce import paired_jvp, running
 from weft.util.record import field, record
 
 LARGEST = 200          # operations of a combination, shared ones counted wherever they are used
@@ -217,3 +221,29 @@ def _factors(in_avals, out_avals, *, combine: Combination, axis: int, reverse: b
     b = RuleBuilder()
     fs = b.news(in_avals[0].shape)
     return b.rule([fs] * len(in_avals), [fs] * len(out_avals), special={fs[axis]: "scan"})
+
+
+# --- running log-sum-exp ----------------------------------------------------------------------------------------------
+
+
+def _logsumexp_pair(earlier, later):
+    (x, s), (y, t) = earlier, later
+    total = logaddexp(x, y)
+    empty = eq(total, -np.inf)
+    share = lambda v: select(empty, 0, exp(sub(v, select(empty, 0, total))))
+    return total, add(mul(s, share(x)), mul(t, share(y)))
+
+
+def _prefixes_of_logaddexp(x, *, axis, reverse):
+    combine = combination(lambda earlier, later: [logaddexp(earlier[0], later[0])], [typeof(x)])
+    return associative_scan(combine, [x], axis, reverse)[0]
+
+
+cumlogsumexp_p = cumulative("cumlogsumexp", families.FLOATING, lambda x, axis: np.logaddexp.accumulate(x, axis=axis),
+                            lower=ExpandSpec(_prefixes_of_logaddexp),
+                            jvp=paired_jvp(_logsumexp_pair, lambda dtype: -np.inf))
+
+
+def cumlogsumexp(operand, axis: int = 0, reverse: bool = False):
+    """Running log(sum(exp)) along dim `axis`, from the end if `reverse`."""
+    return running(cumlogsumexp_p, operand, axis, reverse)

@@ -18,7 +18,7 @@ from weft.core.trace import typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
 from weft.ops import families
-from weft.ops.arithmetic import add, div, mul, sub
+from weft.ops.arithmetic import add, div, mul
 from weft.ops.casting import convert_element_type
 from weft.ops.comparison import eq, gt, lt, select
 from weft.ops.families import (
@@ -26,7 +26,6 @@ from weft.ops.families import (
     COMPLEX,
     NUMBER,
     ORDERED,
-    ExpandSpec,
     ReduceSpec,
     ScanSpec,
     canonical_dims,
@@ -36,7 +35,6 @@ from weft.ops.families import (
     shape_error,
 )
 from weft.ops.layout import broadcast_in_dim, reshape, rev, transpose
-from weft.ops.math import exp, logaddexp
 from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
 
@@ -280,7 +278,7 @@ def prefix_scan(combine: Callable, elements: Sequence, neutral: Sequence, axis: 
     return [rev(x, (axis,)) if reverse else x for x in elements]
 
 
-def _paired_jvp(combine: Callable, neutral: Callable) -> Callable:
+def paired_jvp(combine: Callable, neutral: Callable) -> Callable:
     """jvp of a running reduction: the running combination of (value, tangent) pairs."""
     def jvp(t, out, x, *, axis, reverse):
         fills = (np.asarray(neutral(typeof(x).dtype)).astype(typeof(x).dtype)[()], 0)
@@ -302,20 +300,6 @@ def _extremum_pair(wins: Callable):
     return combine
 
 
-def _logsumexp_pair(earlier, later):
-    (x, s), (y, t) = earlier, later
-    total = logaddexp(x, y)
-    empty = eq(total, -np.inf)
-    share = lambda v: select(empty, 0, exp(sub(v, select(empty, 0, total))))
-    return total, add(mul(s, share(x)), mul(t, share(y)))
-
-
-def _prefixes_of_logaddexp(x, *, axis, reverse):
-    from weft.ops import prefix  # it slices, and slices have sums as their transposes
-    combine = prefix.combination(lambda earlier, later: [logaddexp(earlier[0], later[0])], [typeof(x)])
-    return prefix.associative_scan(combine, [x], axis, reverse)[0]
-
-
 def _cumsum_reference(x, axis):
     if x.dtype == np.float32:
         return np.cumsum(x, axis=axis, dtype=np.float64).astype(np.float32)
@@ -325,17 +309,14 @@ def _cumsum_reference(x, axis):
 cumsum_p = cumulative("cumsum", NUMBER, _cumsum_reference, lower=ScanSpec("add", _zero), jvp="linear", linear=True,
                       transpose=lambda ct, x, *, axis, reverse: cumsum(ct, axis, not reverse))
 cumprod_p = cumulative("cumprod", NUMBER, lambda x, axis: np.cumprod(x, axis=axis, dtype=x.dtype),
-                       lower=ScanSpec("mul", _one), jvp=_paired_jvp(_product_pair, _one))
+                       lower=ScanSpec("mul", _one), jvp=paired_jvp(_product_pair, _one))
 cummax_p = cumulative("cummax", ORDERED, lambda x, axis: np.maximum.accumulate(x, axis=axis),
-                      lower=ScanSpec("max", lowest), jvp=_paired_jvp(_extremum_pair(gt), lowest))
+                      lower=ScanSpec("max", lowest), jvp=paired_jvp(_extremum_pair(gt), lowest))
 cummin_p = cumulative("cummin", ORDERED, lambda x, axis: np.minimum.accumulate(x, axis=axis),
-                      lower=ScanSpec("min", highest), jvp=_paired_jvp(_extremum_pair(lt), highest))
-cumlogsumexp_p = cumulative("cumlogsumexp", families.FLOATING, lambda x, axis: np.logaddexp.accumulate(x, axis=axis),
-                            lower=ExpandSpec(_prefixes_of_logaddexp),
-                            jvp=_paired_jvp(_logsumexp_pair, lambda dtype: -np.inf))
+                      lower=ScanSpec("min", highest), jvp=paired_jvp(_extremum_pair(lt), highest))
 
-
-def _run(p: Primitive, operand, axis: int, reverse: bool):
+def running(p: Primitive, operand, axis: int, reverse: bool):
+    """The running reduction `p` along dim `axis`."""
     (axis,) = canonical_dims(p.name, (axis,), typeof(operand).ndim)
     return p.bind(operand, axis=axis, reverse=bool(reverse))
 
@@ -347,24 +328,19 @@ def cumsum(operand, axis: int = 0, reverse: bool = False):
     >>> np.asarray(cumsum(np.array([1, 2, 3]))).tolist()
     [1, 3, 6]
     """
-    return _run(cumsum_p, operand, axis, reverse)
+    return running(cumsum_p, operand, axis, reverse)
 
 
 def cumprod(operand, axis: int = 0, reverse: bool = False):
     """Running products along dim `axis`, from the end if `reverse`."""
-    return _run(cumprod_p, operand, axis, reverse)
+    return running(cumprod_p, operand, axis, reverse)
 
 
 def cummax(operand, axis: int = 0, reverse: bool = False):
     """Running maxima along dim `axis`, from the end if `reverse`."""
-    return _run(cummax_p, operand, axis, reverse)
+    return running(cummax_p, operand, axis, reverse)
 
 
 def cummin(operand, axis: int = 0, reverse: bool = False):
     """Running minima along dim `axis`, from the end if `reverse`."""
-    return _run(cummin_p, operand, axis, reverse)
-
-
-def cumlogsumexp(operand, axis: int = 0, reverse: bool = False):
-    """Running log(sum(exp)) along dim `axis`, from the end if `reverse`."""
-    return _run(cumlogsumexp_p, operand, axis, reverse)
+    return running(cummin_p, operand, axis, reverse)

@@ -1,6 +1,6 @@
-"""The Hurwitz zeta function and the derivatives of digamma, made of powers.
+"""The Hurwitz zeta function, computed with powers.
 
-In, out: floats of one dtype; those of 16 bits and fewer compute in float32.
+In, out: floats of one dtype, of 32 bits or more.
 Source: Euler's and Maclaurin's formula for the sum of (q + k)^-s over k: terms one by one until q + k is large, an integral for the rest,
 and corrections by Bernoulli's numbers. Below zero, where s is whole, the terms of either sign are two more such sums.
 """
@@ -8,34 +8,20 @@ and corrections by Bernoulli's numbers. Below zero, where s is whole, the terms 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
 from weft.core.trace import typeof
 from weft.ops.arithmetic import add, div, floor, min, mul, neg, sub
-from weft.ops.bitwise import bitwise_and
-from weft.ops.casting import convert_element_type
-from weft.ops.comparison import eq, gt, le, lt, ne, select
-from weft.ops.math import digamma, exp, lgamma, pow
+from weft.ops.comparison import eq, le, lt, ne, select
+from weft.ops.math import pow
 
 _TERMS = 9                      # summed one by one
-_FACTORS = 20                   # of a factorial
 _LARGEST_RATIO = 40.0           # of s and q + _TERMS: beyond it, what follows these terms is nothing beside them
 #: B(2j) / (2j)!: of the corrections, as many as a type can tell
 _BERNOULLI = [b / math.factorial(2 * j) for j, b in enumerate(
     (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330), 1)]
 _CORRECTIONS = {"float32": 4, "float64": 10}
-
-
-def _in_wide(function: Callable) -> Callable:
-    """Sixteen bits computed in float32."""
-    def compute(*xs):
-        dtype = typeof(xs[0]).dtype
-        if dtype.itemsize >= 4:
-            return function(*xs)
-        return convert_element_type(function(*(convert_element_type(x, np.dtype("f4")) for x in xs)), dtype)
-    return compute
 
 
 def _above_zero(s, q):
@@ -55,7 +41,8 @@ def _above_zero(s, q):
     return add(total, add(div(power, sub(s, 1.0)), mul(mul(power, inverse), add(rest, 0.5))))
 
 
-def _zeta(s, q):
+def zeta(s, q):
+    """The sum of (q + k)^-s over k = 0, 1, ... of floats of at least 32 bits."""
     below, start = lt(q, 0.0), sub(q, floor(q))
     value = _above_zero(s, select(below, start, q))
     # the terms below zero, that of -1 + start to that of q, are those of 1 - start to -q but for their sign; 1 - start is taken
@@ -66,22 +53,3 @@ def _zeta(s, q):
     value = select(below, add(value, select(odd, neg(under), under)), value)
     value = select(le(q, 0.0), select(eq(start, 0.0), np.inf, select(eq(floor(s), s), value, np.nan)), value)
     return select(lt(s, 1.0), np.nan, select(eq(s, 1.0), np.inf, value))
-
-
-def _polygamma(m, x):
-    size = mul(_factorial(m), _zeta(add(m, 1.0), x))
-    odd = ne(floor(mul(m, 0.5)), mul(m, 0.5))
-    return select(eq(m, 0.0), digamma(x), select(odd, size, neg(size)))
-
-
-def _factorial(m):
-    """Exactly rounded where a product of whole numbers gives it."""
-    product = m
-    for k in range(1, _FACTORS):
-        left = sub(m, float(k))
-        product = mul(product, select(gt(left, 1.0), left, 1.0))
-    listed = bitwise_and(le(m, float(_FACTORS)), eq(floor(m), m))
-    return select(listed, product, exp(lgamma(add(m, 1.0))))
-
-
-zeta, polygamma = _in_wide(_zeta), _in_wide(_polygamma)
