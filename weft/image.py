@@ -15,8 +15,7 @@ import numpy as np
 
 from weft import numpy as wnp
 from weft.lax import Precision
-from weft.numpy.promote import inexact
-from weft.numpy.reductions import canonical_axis
+from weft.numpy.promote import canonical_axis, inexact
 from weft.util import dtypes
 
 __all__ = ["ResizeMethod", "resize", "scale_and_translate"]

@@ -12,8 +12,8 @@ import weft.numpy as wnp
 from weft import lax
 from weft.core.primitive import Primitive, registry
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
-from weft.ir.parse import JaxprSyntaxError, parse_jaxpr
-from weft.ir.text import jaxpr_text
+from weft.ir.text.jaxpr import jaxpr_text
+from weft.ir.text.parse import JaxprSyntaxError, parse_jaxpr
 from weft.ir.types import ShapedArray
 from weft.numpy import fft
 
@@ -82,8 +82,8 @@ def test_errors_say_where(bad, message):
 
 FRESH = """
 import sys
-from weft.ir.parse import parse_jaxpr
-from weft.ir.text import jaxpr_text
+from weft.ir.text.parse import parse_jaxpr
+from weft.ir.text.jaxpr import jaxpr_text
 text = sys.stdin.read()
 assert jaxpr_text(parse_jaxpr(text)) == text, jaxpr_text(parse_jaxpr(text))
 """

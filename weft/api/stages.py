@@ -123,8 +123,8 @@ class Lowered:
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The global program as text: `stablehlo` (the default), `hlo`, or `jaxpr`."""
-        from weft.ir.hlo_text import hlo_text
-        from weft.ir.stablehlo_text import stablehlo_text
+        from weft.ir.text.hlo import hlo_text
+        from weft.ir.text.stablehlo import stablehlo_text
         program = self._traced._program
         if dialect == "jaxpr":
             return str(program.jaxpr)
@@ -214,7 +214,7 @@ class Compiled:
 
     def as_text(self) -> str:
         """The program of one device, with its collectives, as HLO-style text."""
-        from weft.ir.hlo_text import hlo_text
+        from weft.ir.text.hlo import hlo_text
         stages = self.stages
         jaxpr, _ = self._lowered._traced._kept(stages.local if stages.local is not None else stages.simplified)
         return hlo_text(jaxpr, stages.name, () if stages.partition is None else stages.partition.axes)

@@ -3,7 +3,7 @@
 A `Jaxpr` is typed, closed (its constants travel with it) and pure, in SSA form:
 inputs `invars` (after `constvars`, whose values are `consts`), equations in order, outputs `outvars`.
 Laws: every variable is bound once, before use; each equation's outputs have the types its primitive's type rule gives.
-`ir.check` verifies them, `ir.text` prints and `ir.parse` parses, `ir.rewrite` holds the common surgery.
+`ir.check` verifies them, `ir.text` prints and parses, `ir.rewrite` holds the common surgery.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Eqn:
         return self.source
 
     def __repr__(self) -> str:
-        from weft.ir.text import eqn_text
+        from weft.ir.text.jaxpr import eqn_text
         return eqn_text(self)
 
 
@@ -128,7 +128,7 @@ class Jaxpr:
             return result
 
     def pretty_print(self, **_options) -> str:
-        from weft.ir.text import jaxpr_text
+        from weft.ir.text.jaxpr import jaxpr_text
         return jaxpr_text(self)
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft.nn.activations import _float
-from weft.numpy.reductions import canonical_axis
+from weft.numpy.promote import canonical_axis
 from weft.ops.arithmetic import stop_gradient
 from weft.util.errors import ShapeError
 

@@ -5,6 +5,7 @@ same); what they are wrapped in says `eager`. Dtypes, constants, and the methods
 """
 
 import importlib as _importlib
+import sys as _sys
 
 import numpy as _np
 
@@ -17,7 +18,7 @@ from weft.dtypes import (
     prng_key,
     scalar_type_of,
 )
-from weft.numpy import eager as _eager
+from weft.numpy import eager as _eager, methods as _methods
 from weft.runtime.array import Array as ndarray
 from weft.util import dtypes as _dtypes
 from weft.util.dtypes import finfo, iinfo, isdtype, issubdtype, promote_types, result_type
@@ -25,13 +26,13 @@ from weft.util.dtypes import finfo, iinfo, isdtype, issubdtype, promote_types, r
 # module of this package -> the public names that live there
 _NAMES_OF = {
     "bits": "apply_over_axes packbits piecewise sort_complex unpackbits unwrap",
-    "choosing": "clip delete diag diagflat diagonal insert put_along_axis select take take_along_axis trace",
+    "choosing": "clip delete diag diagflat diagonal flatnonzero insert nonzero put_along_axis select take take_along_axis trace",
     "composed": """
-        apply_along_axis around convolve correlate diff ediff1d gradient interp polyval round trapezoid vectorize
+        apply_along_axis around convolve correlate diff ediff1d geomspace gradient interp logspace polyval round trapezoid vectorize
     """,
     "creation": """
         arange array asarray astype copy empty empty_like eye from_dlpack frombuffer fromfunction fromiter fromstring full
-        full_like geomspace identity indices linspace logspace meshgrid ones ones_like tri tril triu zeros zeros_like
+        full_like identity indices linspace meshgrid ones ones_like tri tril triu zeros zeros_like
     """,
     "eager_choice": "pow power where",
     "facts": "array_repr array_str can_cast iscomplexobj isrealobj isscalar load ndim save savez shape size",
@@ -44,7 +45,7 @@ _NAMES_OF = {
     "manipulation": """
         append array_split atleast_1d atleast_2d atleast_3d block broadcast_arrays broadcast_to column_stack concat
         concatenate dsplit dstack expand_dims flip fliplr flipud hsplit hstack matrix_transpose moveaxis permute_dims ravel
-        repeat reshape resize roll rollaxis rot90 split squeeze stack swapaxes tile transpose unstack vsplit vstack
+        reshape roll rollaxis rot90 split squeeze stack swapaxes transpose unstack vsplit vstack
     """,
     "padding": "pad",
     "polynomials": """
@@ -58,9 +59,10 @@ _NAMES_OF = {
         cumulative_prod cumulative_sum max mean min nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmin nanprod
         nanstd nansum nanvar prod ptp std sum var
     """,
+    "repeating": "repeat resize tile",
     "sets": "intersect1d setdiff1d setxor1d union1d unique unique_all unique_counts unique_inverse unique_values",
     "sorting": """
-        argpartition argsort argwhere bincount choose compress digitize extract flatnonzero isin lexsort nonzero partition
+        argpartition argsort argwhere bincount choose compress digitize extract isin lexsort partition
         ravel_multi_index searchsorted sort unravel_index
     """,
     "statistics": """
@@ -94,7 +96,7 @@ generic, number, integer, signedinteger, unsignedinteger, inexact, floating, com
 flexible, ComplexWarning = _np.flexible, _np.exceptions.ComplexWarning
 set_printoptions, get_printoptions, printoptions = _np.set_printoptions, _np.get_printoptions, _np.printoptions
 
-_PUBLIC = {*_HOMES, *_SUBMODULES, *[name for name in globals() if name[0] != "_"]} - {"eager"}
+_PUBLIC = {*_HOMES, *_SUBMODULES, *[name for name in globals() if name[0] != "_" and f"weft.numpy.{name}" not in _sys.modules]}
 
 
 def __getattr__(name: str):
@@ -117,4 +119,4 @@ def __dir__() -> list[str]:
     return __getattr__("__all__")
 
 
-from weft.numpy import methods as _methods  # noqa: E402, F401  (attaches them to arrays; they are functions of this module)
+_methods.attach(_sys.modules[__name__])

@@ -6,23 +6,27 @@ import builtins
 
 import numpy as np
 
-from weft.numpy import indexing
-from weft.numpy.manipulation import atleast_nd, broadcast_to, concatenate, moveaxis, ravel
+from weft.core.trace import Tracer
+from weft.numpy import indexing, reductions, ufuncs
+from weft.numpy.creation import asarray, zeros
+from weft.numpy.kinds import is_complex
+from weft.numpy.manipulation import atleast_nd, broadcast_to, concatenate, moveaxis, ravel, reshape
 from weft.numpy.promote import (
     array_of,
     broadcast,
     broadcast_shapes,
+    canonical_axis,
     cast,
     check_arraylike,
     concrete,
     promote_dtypes,
     value,
 )
-from weft.numpy.reductions import canonical_axis
 from weft.ops import elementwise as ew, layout
-from weft.ops.arithmetic import is_complex
 from weft.ops.indexing import GatherDimensionNumbers, gather
 from weft.util import dtypes
+from weft.util.errors import ConcretizationTypeError, describe
+from weft.util.source import user_frame
 
 
 def where(condition, x=None, y=None, /, *, size: int | None = None, fill_value=None):
@@ -33,7 +37,6 @@ def where(condition, x=None, y=None, /, *, size: int | None = None, fill_value=N
     Array([0.5, 0.5, 1. ], dtype=float32, weak_type=True)
     """
     if x is None and y is None:
-        from weft.numpy.sorting import nonzero
         return nonzero(condition, size=size, fill_value=fill_value)
     if x is None or y is None:
         raise ValueError("where: either both or neither of x and y should be given.")
@@ -44,6 +47,44 @@ def where(condition, x=None, y=None, /, *, size: int | None = None, fill_value=N
     x, y = promote_dtypes(value(x), value(y))
     condition, x, y = broadcast("where", condition, x, y)
     return ew.select_n(condition, y, x)
+
+
+def host_value(x, api: str, remedy: str = "") -> np.ndarray:
+    """The concrete value of `x`; functions whose result shape depends on values need it."""
+    if isinstance(x, Tracer) and x.concrete() is None:
+        raise ConcretizationTypeError(describe(api, f"the shape of the result depends on values, but got {x.describe()}.", (),
+                                               user_frame(), "Shapes must be known while tracing.", remedy))
+    return np.asarray(x)
+
+
+def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
+    """Positions of nonzero elements, one array per dim. Inside `jit`, give a static `size`; missing ones are `fill_value` (0)."""
+    a = asarray(a)
+    if a.ndim == 0:
+        a = reshape(a, (1,))
+    if size is None:
+        host = host_value(a, "nonzero", "Give size=..., a static bound on the number of results.")
+        return tuple(asarray(p.astype(dtypes.default_int_dtype())) for p in np.nonzero(host))
+    mask = ravel(ufuncs.not_equal(a, 0) if a.dtype != np.bool_ else a)
+    int_ = dtypes.default_int_dtype()
+    slots = where(mask, ufuncs.subtract(reductions.cumsum(mask, dtype=int_), 1), size)      # what is zero has none
+    numbers = ufuncs.add(layout.broadcasted_iota(int_, (a.size,), 0), 1)
+    # sums, which parts of a split array can add to apart: nothing falls on the same slot but zero
+    order = ufuncs.subtract(zeros((builtins.max(size, 1),), int_).at[slots].add(numbers, mode="drop")[:size], 1)
+    valid = ufuncs.greater_equal(order, 0)
+    out = []
+    stride = a.size
+    fills = fill_value if isinstance(fill_value, tuple) else (fill_value,) * a.ndim
+    for n, fill in zip(a.shape, fills):
+        stride //= builtins.max(n, 1)
+        position = ufuncs.remainder(ufuncs.floor_divide(order, builtins.max(stride, 1)), builtins.max(n, 1))
+        out.append(where(valid, position, 0 if fill is None else fill))
+    return tuple(out)
+
+
+def flatnonzero(a, *, size: int | None = None, fill_value=None):
+    """Positions of nonzero elements of the flattened array."""
+    return nonzero(ravel(a), size=size, fill_value=fill_value)[0]
 
 
 def select(condlist, choicelist, default=0):
@@ -71,7 +112,6 @@ def clip(arr=None, /, min=None, max=None, *, a=None, a_min=None, a_max=None):  #
     min = a_min if min is None else min  # noqa: A001
     max = a_max if max is None else max  # noqa: A001
     arr = array_of("clip", arr)
-    from weft.numpy import ufuncs
     if any(is_complex(x) for x in (arr, min, max) if x is not None):
         raise ValueError("clip: complex values have no order; clip their real and imaginary parts.")
     if min is not None:
@@ -90,8 +130,7 @@ def take(a, indices, axis: int | None = None, out=None, mode: str | None = None,
         a, axis = ravel(a), 0
     axis = canonical_axis(axis, a.ndim, "take")
     if mode == "wrap":
-        from weft.numpy.ufuncs import remainder
-        positions, mode = remainder(positions, a.shape[axis]), "promise_in_bounds"
+        positions, mode = ufuncs.remainder(positions, a.shape[axis]), "promise_in_bounds"
     if mode == "clip":        # as NumPy: negative positions are clipped, not counted from the end
         positions = clip(positions, 0, builtins.max(a.shape[axis] - 1, 0))
     mode = {"raise": "fill", None: "fill"}.get(mode, mode)
@@ -147,7 +186,6 @@ def diag(v, k: int = 0):
     if v.ndim == 1:
         n = v.shape[0] + builtins.abs(k)
         i, j = np.arange(v.shape[0]) + builtins.max(-k, 0), np.arange(v.shape[0]) + builtins.max(k, 0)
-        from weft.numpy.creation import zeros
         return zeros((n, n), v.dtype).at[i, j].set(v)
     if v.ndim == 2:
         return diagonal(v, k)
@@ -169,8 +207,7 @@ def diagflat(v, k: int = 0):
 
 def trace(a, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype=None, out=None):
     """The sum of a diagonal."""
-    from weft.numpy.reductions import sum as total
-    return total(diagonal(a, offset, axis1, axis2), -1, dtype=dtype)
+    return reductions.sum(diagonal(a, offset, axis1, axis2), -1, dtype=dtype)
 
 
 def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = False):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.numpy.ufuncs import _signbit
+from weft.numpy.kinds import sign_bit
 from weft.ops import elementwise as ew
 from weft.ops.comparison import select
 
@@ -46,7 +46,7 @@ def atanh(x):
     rest = ew.sub(1, far)
     size = ew.log1p(ew.div(ew.mul(4, far), ew.add(ew.square(rest), ew.square(im))))
     turn = ew.atan2(ew.mul(2, im), ew.sub(ew.mul(rest, ew.add(1, far)), ew.square(im)))
-    return ew.complex(ew.mul(0.25, select(_signbit(re), ew.neg(size), size)), ew.mul(0.5, turn))
+    return ew.complex(ew.mul(0.25, select(sign_bit(re), ew.neg(size), size)), ew.mul(0.5, turn))
 
 
 def _turned(op: Callable) -> Callable:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.numpy import choosing, manipulation as mp, ufuncs as uf
+from weft.numpy import choosing, creation, manipulation as mp, ufuncs as uf
 from weft.numpy.products import arrays_of
-from weft.numpy.promote import array_of, broadcast_to_shape, cast, check_arraylike, concrete, promote_dtypes_inexact, value
-from weft.numpy.reductions import canonical_axis
+from weft.numpy.promote import array_of, broadcast_to_shape, canonical_axis, cast, check_arraylike, concrete, promote_dtypes_inexact, value
 from weft.ops import elementwise as ew, layout
 from weft.util import dtypes
 
@@ -210,3 +209,17 @@ def vectorize(pyfunc, *, excluded=frozenset(), signature: str | None = None):
     """`pyfunc` mapped over broadcast arguments; `signature` like '(n),(m,n)->(m)' names the core dims."""
     from weft.numpy.vectorizing import vectorize as make
     return make(pyfunc, excluded=excluded, signature=signature)
+
+
+def logspace(start, stop, num: int = 50, endpoint: bool = True, base: float = 10.0, dtype=None, axis: int = 0):
+    """`num` values from base**start to base**stop, evenly spaced on a log scale."""
+    want = dtype if dtype is not None else dtypes.to_inexact_dtype(dtypes.result_type(start, stop))
+    return cast(uf.power(base, creation.linspace(start, stop, num, endpoint, axis=axis)), dtypes.check_dtype(want, "logspace"))
+
+
+def geomspace(start, stop, num: int = 50, endpoint: bool = True, dtype=None, axis: int = 0):
+    """`num` values from start to stop in geometric progression."""
+    want = dtype if dtype is not None else dtypes.to_inexact_dtype(dtypes.result_type(start, stop))
+    sign = uf.sign(concrete(start))
+    out = uf.exp(creation.linspace(uf.log(uf.divide(start, sign)), uf.log(uf.divide(stop, sign)), num, endpoint, axis=0))
+    return mp.moveaxis(cast(uf.multiply(out, sign), dtypes.check_dtype(want, "geomspace")), 0, axis)

@@ -12,7 +12,19 @@ from weft.api.execute import to_array
 from weft.core.annotations import cast as vary
 from weft.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft.ir.types import ShapedArray
-from weft.numpy.promote import PYTHON_SCALARS, array_of, broadcast_to_shape, cast, check_arraylike, concrete, shape_of, value
+from weft.numpy.promote import (
+    PYTHON_SCALARS,
+    array_of,
+    broadcast,
+    broadcast_shapes,
+    broadcast_to_shape,
+    canonical_axis,
+    cast,
+    check_arraylike,
+    concrete,
+    shape_of,
+    value,
+)
 from weft.ops import elementwise as ew
 from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape
 from weft.ops.placement import with_out_sharding
@@ -271,7 +283,6 @@ def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = 
         raise ValueError(f"linspace: num must be non-negative, got {num}.")
     want = dtypes.check_dtype(dtype, "linspace") if dtype is not None else dtypes.to_inexact_dtype(dtypes.result_type(start, stop))
     work = dtypes.to_inexact_dtype(want)
-    from weft.numpy.promote import broadcast, broadcast_shapes
     start, stop = [cast(concrete(value(v)), work) for v in (start, stop)]
     shape = broadcast_shapes(shape_of(start), shape_of(stop))
     start, stop = [broadcast_to_shape(v, shape) for v in broadcast("linspace", start, stop)]
@@ -288,7 +299,6 @@ def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = 
     else:
         out = broadcast_in_dim(start, (num, *shape), tuple(range(1, len(shape) + 1)))
     if axis:
-        from weft.numpy.reductions import canonical_axis
         from weft.transforms.batch import move_dim
         out = move_dim(out, 0, canonical_axis(axis, out.ndim, "linspace"))
     if want.kind in "iu":
@@ -298,22 +308,6 @@ def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = 
         step = ew.div(ew.sub(stop, start), np.asarray(div, work)[()]) if div else full(shape, math.nan, work)
         return out, step
     return out
-
-
-def logspace(start, stop, num: int = 50, endpoint: bool = True, base: float = 10.0, dtype=None, axis: int = 0):
-    """`num` values from base**start to base**stop, evenly spaced on a log scale."""
-    from weft.numpy.ufuncs import power
-    want = dtype if dtype is not None else dtypes.to_inexact_dtype(dtypes.result_type(start, stop))
-    return cast(power(base, linspace(start, stop, num, endpoint, axis=axis)), dtypes.check_dtype(want, "logspace"))
-
-
-def geomspace(start, stop, num: int = 50, endpoint: bool = True, dtype=None, axis: int = 0):
-    """`num` values from start to stop in geometric progression."""
-    from weft.numpy import manipulation as mp, ufuncs as uf
-    want = dtype if dtype is not None else dtypes.to_inexact_dtype(dtypes.result_type(start, stop))
-    sign = uf.sign(concrete(start))
-    out = uf.exp(linspace(uf.log(uf.divide(start, sign)), uf.log(uf.divide(stop, sign)), num, endpoint, axis=0))
-    return mp.moveaxis(cast(uf.multiply(out, sign), dtypes.check_dtype(want, "geomspace")), 0, axis)
 
 
 def eye(N: int, M: int | None = None, k: int = 0, dtype=None, *, device=None):

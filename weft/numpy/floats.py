@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from weft.numpy.kinds import check_real, dtype_of, is_bool, is_complex, is_int, sign_bit
 from weft.numpy.promote import array_of, broadcast, cast, check_arraylike, concrete, inexact, value
-from weft.numpy.ufuncs import _dtype, _is_bool, _is_complex, _is_int, _no_complex, _signbit
 from weft.ops import elementwise as ew
 from weft.ops.comparison import select
 from weft.util import dtypes
@@ -17,20 +17,20 @@ def ldexp(x, n, /):
     """x * 2**n."""
     check_arraylike("ldexp", x, n)
     x, n = inexact("ldexp", value(x)), concrete(value(n))
-    if not (_is_int(n) or _is_bool(n)) or _is_complex(x):
-        raise ValueError(f"ldexp takes a real number and an integer, got {_dtype(x).name} and {_dtype(n).name}.")
+    if not (is_int(n) or is_bool(n)) or is_complex(x):
+        raise ValueError(f"ldexp takes a real number and an integer, got {dtype_of(x).name} and {dtype_of(n).name}.")
     x, n = broadcast("ldexp", x, cast(n, np.dtype(np.int32)))
     half = ew.shift_right_arithmetic(n, 1)       # two steps, since 2**n itself may overflow
-    scale = lambda k: ew.exp2(cast(k, _dtype(x)))
+    scale = lambda k: ew.exp2(cast(k, dtype_of(x)))
     return ew.mul(ew.mul(x, scale(half)), scale(ew.sub(n, half)))
 
 
 def frexp(x, /):
     """Mantissa in [0.5, 1) and exponent: `x == mantissa * 2**exponent`."""
     x = inexact("frexp", x)
-    if _is_complex(x):
+    if is_complex(x):
         raise TypeError("frexp is not defined for complex numbers.")
-    dtype = _dtype(x)
+    dtype = dtype_of(x)
     x = cast(concrete(x), dtype)
     info = dtypes.finfo(dtype)
     bits, mantissa = 8 * dtype.itemsize, int(info.nmant)
@@ -50,9 +50,9 @@ def frexp(x, /):
 def spacing(x, /):
     """The distance to the next number away from zero, with the sign of x."""
     x = inexact("spacing", x)
-    _no_complex("spacing", x)
-    x = cast(concrete(x), _dtype(x))
-    toward = select(_signbit(x), cast(-math.inf, x.dtype), math.inf)
+    check_real("spacing", x)
+    x = cast(concrete(x), dtype_of(x))
+    toward = select(sign_bit(x), cast(-math.inf, x.dtype), math.inf)
     gap = ew.sub(ew.nextafter(x, toward), x)
     return select(ew.is_finite(x), gap, math.nan)
 
@@ -63,7 +63,7 @@ def nan_to_num(x, copy: bool = True, nan: float = 0.0, posinf=None, neginf=None)
     dtype = x.dtype
     if not dtypes.issubdtype(dtype, np.inexact):
         return x
-    if _is_complex(x):
+    if is_complex(x):
         return ew.complex(*[nan_to_num(part, copy, nan, posinf, neginf) for part in (ew.real(x), ew.imag(x))])
     info = dtypes.finfo(dtype)
     x = cast(x, dtype)

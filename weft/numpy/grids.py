@@ -8,6 +8,7 @@ import numpy as np
 
 from weft.numpy import choosing, creation, manipulation as mp
 from weft.numpy.promote import array_of, promote_dtypes
+from weft.numpy.repeating import resize
 from weft.util import dtypes
 
 
@@ -127,8 +128,7 @@ def diag_indices_from(arr) -> tuple:
 
 def mask_indices(n: int, mask_func: Callable, k=0, *, size: int | None = None) -> tuple:
     """Positions that `mask_func(ones((n, n)), k)` keeps."""
-    from weft.numpy.sorting import nonzero
-    return nonzero(mask_func(creation.ones((n, n)), k), size=size)
+    return choosing.nonzero(mask_func(creation.ones((n, n)), k), size=size)
 
 
 def fill_diagonal(a, val, wrap: bool = False, *, inplace: bool = True):
@@ -142,7 +142,7 @@ def fill_diagonal(a, val, wrap: bool = False, *, inplace: bool = True):
         raise ValueError(f"fill_diagonal takes matrices, or arrays whose dims are all equal; got {tuple(a.shape)}.")
     n = min(a.shape)
     i = np.arange(n)
-    return a.at[(i,) * a.ndim].set(mp.resize(val, (n,)) if val.ndim else val)
+    return a.at[(i,) * a.ndim].set(resize(val, (n,)) if val.ndim else val)
 
 
 def put(a, ind, v, mode: str | None = None, *, inplace: bool = True):
@@ -153,7 +153,7 @@ def put(a, ind, v, mode: str | None = None, *, inplace: bool = True):
     v = mp.ravel(v)
     if not a.size or not ind.size or not v.size:
         return a
-    v = mp.resize(v, (ind.size,))
+    v = resize(v, (ind.size,))
     if mode == "wrap":
         ind, mode = ind % a.size, None
     elif mode == "clip":

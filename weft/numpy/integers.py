@@ -5,8 +5,8 @@ from __future__ import annotations
 from weft.control.cond import cond
 from weft.control.while_loop import while_loop
 from weft.core.trace import typeof
+from weft.numpy.kinds import is_int, is_unsigned, magnitude
 from weft.numpy.promote import broadcast, broadcast_to_shape, concrete, promote
-from weft.numpy.ufuncs import _abs, _is_int, _is_unsigned
 from weft.ops import elementwise as ew
 from weft.ops.comparison import select
 from weft.ops.reduce import reduce_and, reduce_or
@@ -27,9 +27,9 @@ def int_power(x, y):
 
 def _any_power(x, y, bits: int):
     result = _squared(x, y, bits)
-    if _is_unsigned(y):
+    if is_unsigned(y):
         return result
-    unit = select(ew.eq(_abs(x), 1), select(_is_odd(y), x, 1), 0)
+    unit = select(ew.eq(magnitude(x), 1), select(_is_odd(y), x, 1), 0)
     return select(ew.lt(y, 0), unit, result)
 
 
@@ -48,9 +48,9 @@ def _is_odd(x):
 
 def _integers(api: str, x, y) -> list:
     x, y = [concrete(v) for v in promote(api, x, y)]
-    if not _is_int(x):
+    if not is_int(x):
         raise ValueError(f"{api} takes integers, got {x.dtype.name}.")
-    return broadcast(api, _abs(x), _abs(y))
+    return broadcast(api, magnitude(x), magnitude(y))
 
 
 def gcd(x, y, /):
@@ -71,7 +71,7 @@ def gcd(x, y, /):
 
     # either of the first pair depends on both operands, as of all that follow
     first = ew.max(x, y), ew.min(x, y)
-    return _abs(while_loop(lambda state: reduce_or(ew.ne(state[1], 0), tuple(range(x.ndim))), again, first)[0])
+    return magnitude(while_loop(lambda state: reduce_or(ew.ne(state[1], 0), tuple(range(x.ndim))), again, first)[0])
 
 
 def lcm(x, y, /):

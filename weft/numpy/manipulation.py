@@ -1,4 +1,4 @@
-"""Rearranging arrays: shapes, dims, joining, splitting, repeating, flipping."""
+"""Rearranging arrays: shapes, dims, joining, splitting, flipping; repeating them is in `repeating`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from weft.core.trace import Tracer
-from weft.numpy import indexing
+from weft.numpy import indexing, ufuncs as uf
+from weft.numpy.creation import arange, asarray
 from weft.numpy.promote import (
     array_of,
     broadcast_shapes,
     broadcast_to_shape,
+    canonical_axes,
+    canonical_axis,
     cast,
     check_arraylike,
     concrete,
     promote_dtypes,
     value,
 )
-from weft.numpy.reductions import canonical_axes, canonical_axis
 from weft.ops import layout, slicing
 from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
@@ -183,14 +185,12 @@ def atleast_3d(*arys):
 
 
 def _atleast(arys, up: Callable):
-    from weft.numpy.creation import asarray
     out = [up(asarray(a)) for a in arys]
     return out[0] if len(out) == 1 else out
 
 
 # ---- joining and splitting
 def _arrays(arrays, api: str) -> list:
-    from weft.numpy.creation import asarray
     if hasattr(arrays, "ndim"):
         return [arrays[i] for i in range(arrays.shape[0])]
     if not arrays:
@@ -282,7 +282,6 @@ def block(arrays):
 
 def atleast_nd(x, n: int):
     """`x` with leading dims of size one up to `n` dims."""
-    from weft.numpy.creation import asarray
     x = asarray(x)
     return reshape(x, (1,) * (n - x.ndim) + tuple(x.shape)) if x.ndim < n else x
 
@@ -327,55 +326,7 @@ def dsplit(ary, indices_or_sections) -> list:
     return split(ary, indices_or_sections, 2)
 
 
-# ---- repeating, flipping
-@takes_out_sharding
-def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | None = None):
-    """Each element (or slice along `axis`) repeated `repeats` times.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.repeat(wnp.arange(3), 2)
-    Array([0, 0, 1, 1, 2, 2], dtype=int32)
-    """
-    a = array_of("repeat", a)
-    if axis is None:
-        a, axis = ravel(a), 0
-    axis = canonical_axis(axis, a.ndim, "repeat")
-    n = a.shape[axis]
-    if isinstance(repeats, (int, np.integer)) and total_repeat_length is None:
-        r = int(repeats)
-        shape = tuple(a.shape)
-        wide = layout.broadcast_in_dim(a, (*shape[:axis + 1], r, *shape[axis + 1:]),
-                                       tuple(d + (d > axis) for d in range(a.ndim)))
-        return layout.reshape(wide, (*shape[:axis], n * r, *shape[axis + 1:]))
-    if isinstance(repeats, Tracer):
-        if total_repeat_length is None:
-            operator.index(repeats) if not repeats.ndim else np.asarray(repeats)
-        from weft.numpy.reductions import cumsum
-        from weft.numpy.sorting import searchsorted
-        ends = cumsum(broadcast_to(repeats, (n,)))
-        from weft.numpy.creation import arange
-        positions = searchsorted(ends, arange(total_repeat_length), side="right")
-        return indexing.getitem(a, (slice(None),) * axis + (positions,), mode="clip")
-    counts = np.broadcast_to(np.asarray(repeats), (n,))
-    positions = np.repeat(np.arange(n), counts)
-    if total_repeat_length is not None:
-        last = n - 1
-        positions = np.concatenate([positions, np.full(builtins.max(0, total_repeat_length - len(positions)), last)])[:total_repeat_length]
-    return indexing.getitem(a, (slice(None),) * axis + (positions,))
-
-
-def tile(A, reps):
-    """`A` repeated whole, `reps` times along each dim."""
-    a = array_of("tile", A)
-    reps = (reps,) if isinstance(reps, (int, np.integer)) else tuple(int(r) for r in reps)
-    n = builtins.max(a.ndim, len(reps))
-    reps = (1,) * (n - len(reps)) + reps
-    shape = (1,) * (n - a.ndim) + tuple(a.shape)
-    wide = layout.broadcast_in_dim(layout.reshape(a, shape), tuple(k for pair in zip(reps, shape) for k in pair),
-                                   tuple(2 * d + 1 for d in range(n)))
-    return layout.reshape(wide, tuple(r * s for r, s in zip(reps, shape)))
-
-
+# ---- flipping, rolling
 def flip(m, axis=None):
     """Elements in reverse order along `axis` (all dims by default)."""
     m = array_of("flip", m)
@@ -422,23 +373,9 @@ def roll(a, shift, axis=None):
         if not n:
             continue
         if isinstance(s, Tracer) or (hasattr(s, "aval") and not isinstance(s, (int, np.integer))):
-            from weft.numpy.creation import arange
-            from weft.numpy.ufuncs import remainder, subtract
-            a = indexing.getitem(a, (slice(None),) * d + (remainder(subtract(arange(n), s), n),))
+            a = indexing.getitem(a, (slice(None),) * d + (uf.remainder(uf.subtract(arange(n), s), n),))
             continue
         k = int(s) % n
         if k:
             a = slicing.concatenate([slicing.slice_in_dim(a, n - k, n, axis=d), slicing.slice_in_dim(a, 0, n - k, axis=d)], d)
     return a
-
-
-def resize(a, new_shape):
-    """`a` repeated or cut to fill `new_shape`."""
-    flat = ravel(a)
-    shape = (new_shape,) if isinstance(new_shape, int) else tuple(new_shape)
-    size = math.prod(shape)
-    if not flat.size:
-        from weft.numpy.creation import zeros
-        return zeros(shape, flat.dtype)
-    flat = tile(flat, -(-size // flat.size))[:size] if size > flat.size else flat[:size]
-    return reshape(flat, shape)

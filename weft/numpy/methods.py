@@ -1,6 +1,7 @@
 """Methods and operators of arrays: attached to `Array` and `Tracer` when the numpy face is loaded.
 
-Most are public functions of `weft.numpy`, named in tables here; they are made, and their modules loaded, when they are first used.
+In:   the namespace that has the public functions by their names: `weft.numpy`, which calls `attach` when it is loaded.
+Most methods are such functions, named in tables here; they are made, and their modules loaded, when they are first used.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from weft import numpy as wnp
 from weft.core.trace import Tracer
 from weft.numpy import eager
 from weft.numpy.promote import is_arraylike
 from weft.runtime.array import Array
+
+#: the namespace of the public functions, set by `attach`
+wnp: Any = None
 
 
 def _operator(name: str) -> Callable:
@@ -162,8 +165,19 @@ def _at() -> property:
     return property(AtHelper)
 
 
-def attach(cls: type) -> None:
-    """Give `cls` the operators and methods of arrays."""
+def attach(namespace: Any) -> None:
+    """Give arrays their operators and methods, which are functions of `namespace`."""
+    global wnp
+    wnp = namespace
+    for cls in (Array, Tracer):
+        _attach_to(cls)
+    Tracer.__iter__ = _tracer_iter
+    Tracer.__len__ = _tracer_len
+    Tracer.nbytes = builtins.property(lambda self: self.aval.nbytes)
+    Tracer.itemsize = builtins.property(lambda self: self.aval.dtype.itemsize)
+
+
+def _attach_to(cls: type) -> None:
     def late(name: str, make: Callable[..., Any], *facts: str) -> None:
         setattr(cls, name, _Late(name, make, *facts))
 
@@ -187,11 +201,3 @@ def attach(cls: type) -> None:
     cls.compress = _compress
     cls.reshape, cls.transpose, cls.view, cls.astype, cls.to_device = _reshape, _transpose, _view, _astype, _to_device
     cls.__array_namespace__ = lambda self, /, *, api_version=None: wnp
-
-
-attach(Array)
-attach(Tracer)
-Tracer.__iter__ = _tracer_iter
-Tracer.__len__ = _tracer_len
-Tracer.nbytes = builtins.property(lambda self: self.aval.nbytes)
-Tracer.itemsize = builtins.property(lambda self: self.aval.dtype.itemsize)

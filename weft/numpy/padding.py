@@ -8,8 +8,7 @@ import numpy as np
 
 from weft.numpy import indexing
 from weft.numpy.manipulation import broadcast_to, concatenate, flip
-from weft.numpy.promote import array_of, cast, concrete
-from weft.numpy.reductions import canonical_axis
+from weft.numpy.promote import array_of, canonical_axis, cast, concrete
 from weft.ops import elementwise as ew, slicing
 from weft.util import dtypes
 

@@ -16,7 +16,7 @@ from weft.numpy.promote import (
     promote_dtypes,
     value,
 )
-from weft.ops import elementwise as ew, layout
+from weft.ops import elementwise as ew, layout, slicing
 from weft.ops.contraction import dot_general
 from weft.ops.placement import takes_out_sharding
 from weft.ops.reduce import reduce_sum
@@ -183,7 +183,7 @@ def vecmat(x1, x2, /):
 
 def cross(a, b, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None):
     """The cross product of 3-vectors (or 2-vectors) along a dim."""
-    from weft.numpy import manipulation as mp, padding
+    from weft.numpy import manipulation as mp
 
     if axis is not None:
         axisa = axisb = axisc = axis
@@ -193,7 +193,7 @@ def cross(a, b, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | N
         raise ValueError("Dimension must be either 2 or 3 for cross product")
     if a.shape[-1] == b.shape[-1] == 2:
         return uf.subtract(uf.multiply(a[..., 0], b[..., 1]), uf.multiply(a[..., 1], b[..., 0]))
-    a, b = [padding.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 1)]) if x.shape[-1] == 2 else x for x in (a, b)]
+    a, b = [slicing.pad(x, cast(0, x.dtype), [(0, 0, 0)] * (x.ndim - 1) + [(0, 1, 0)]) if x.shape[-1] == 2 else x for x in (a, b)]
     parts = [uf.subtract(uf.multiply(a[..., i], b[..., j]), uf.multiply(a[..., j], b[..., i]))
              for i, j in ((1, 2), (2, 0), (0, 1))]
     return mp.moveaxis(mp.stack(parts, -1), -1, axisc)

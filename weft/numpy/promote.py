@@ -1,7 +1,8 @@
-"""NumPy's rules at the door of the array API: which values count as arrays, common dtypes, broadcast shapes."""
+"""NumPy's rules at the door of the array API: which values count as arrays, common dtypes, broadcast shapes, axes."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 import numpy as np
@@ -116,6 +117,27 @@ def broadcast(api: str, *args) -> list:
                                   ", ".join(str(s) for s in shapes) + ".", where=user_frame(),
                                   rule="Trailing dims must be equal, or one of them 1.")) from None
     return [x if not s else broadcast_to_shape(x, shape) for x, s in zip(args, shapes)]
+
+
+def canonical_axes(axis, ndim: int, api: str = "reduction") -> tuple[int, ...]:
+    """`axis` (None, an int or several) as non-negative dims."""
+    if axis is None:
+        return tuple(range(ndim))
+    axes = (axis,) if not isinstance(axis, (tuple, list)) else tuple(axis)
+    out = []
+    for a in axes:
+        a = operator.index(a)
+        if not -ndim <= a < ndim:
+            raise ValueError(f"{api}: axis {a} is out of bounds for array of dimension {ndim}")
+        out.append(a % ndim)
+    if len(set(out)) != len(out):
+        raise ValueError(f"{api}: duplicate value in axis: {axes}")
+    return tuple(sorted(out))
+
+
+def canonical_axis(axis, ndim: int, api: str = "array") -> int:
+    """The index `axis` as a non-negative dim."""
+    return canonical_axes(operator.index(axis), ndim, api)[0]
 
 
 def promote_dtypes(*args) -> list:

@@ -8,41 +8,23 @@ import operator
 
 import numpy as np
 
+from weft.numpy.kinds import truth
 from weft.numpy.promote import (
     array_of,
     broadcast_to_shape,
+    canonical_axes,
+    canonical_axis,
     cast,
     concrete,
     inexact,
     promote_to_inexact,
     shape_of,
 )
-from weft.numpy.ufuncs import greater, isnan, maximum, minimum, subtract, true_divide
+from weft.numpy.ufuncs import equal, greater, isclose, isnan, maximum, minimum, subtract, true_divide
 from weft.ops import elementwise as ew, reduce as rd
 from weft.ops.comparison import select
 from weft.ops.layout import broadcast_in_dim, reshape
 from weft.util import dtypes
-
-
-def canonical_axes(axis, ndim: int, api: str = "reduction") -> tuple[int, ...]:
-    """`axis` (None, an int or several) as non-negative dims."""
-    if axis is None:
-        return tuple(range(ndim))
-    axes = (axis,) if not isinstance(axis, (tuple, list)) else tuple(axis)
-    out = []
-    for a in axes:
-        a = operator.index(a)
-        if not -ndim <= a < ndim:
-            raise ValueError(f"{api}: axis {a} is out of bounds for array of dimension {ndim}")
-        out.append(a % ndim)
-    if len(set(out)) != len(out):
-        raise ValueError(f"{api}: duplicate value in axis: {axes}")
-    return tuple(sorted(out))
-
-
-def canonical_axis(axis, ndim: int, api: str = "array") -> int:
-    """The index `axis` as a non-negative dim."""
-    return canonical_axes(operator.index(axis), ndim, api)[0]
 
 
 def _keep(out, shape, axes, keepdims: bool):
@@ -149,7 +131,7 @@ min = amin = _extremum("min", rd.reduce_min, minimum, False)  # noqa: A001
 def all(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa: A001
     """Whether every element over `axis` is true (nonzero)."""
     _no_out(out, "all")
-    a = _truth(array_of("all", a))
+    a = truth(array_of("all", a))
     axes = canonical_axes(axis, a.ndim, "all")
     return _keep(rd.reduce_and(_masked(a, where, True), axes), a.shape, axes, keepdims)
 
@@ -157,13 +139,9 @@ def all(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa:
 def any(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa: A001
     """Whether some element over `axis` is true (nonzero)."""
     _no_out(out, "any")
-    a = _truth(array_of("any", a))
+    a = truth(array_of("any", a))
     axes = canonical_axes(axis, a.ndim, "any")
     return _keep(rd.reduce_or(_masked(a, where, False), axes), a.shape, axes, keepdims)
-
-
-def _truth(a):
-    return a if a.dtype == np.bool_ else ew.ne(a, 0)
 
 
 def _count(a, axes, where, keepdims, dtype):
@@ -259,7 +237,7 @@ def ptp(a, axis=None, out=None, keepdims: bool = False):
 
 def count_nonzero(a, axis=None, keepdims: bool = False):
     """How many elements over `axis` are not zero."""
-    return sum(_truth(array_of("count_nonzero", a)), axis, keepdims=keepdims)
+    return sum(truth(array_of("count_nonzero", a)), axis, keepdims=keepdims)
 
 
 def _arg(name: str, op):
@@ -381,7 +359,7 @@ def _cumulative(name: str, op, nan_fill=None):
         want = dtypes.check_dtype(dtype, name) if dtype is not None else \
             dtypes.default_int_dtype() if a.dtype == np.bool_ else a.dtype
         if want == np.bool_:      # whether any so far is true, or whether all are
-            return _truth((rd.cummin if op is rd.cumprod else rd.cummax)(cast(cast(a, want), np.int8), dim))
+            return truth((rd.cummin if op is rd.cumprod else rd.cummax)(cast(cast(a, want), np.int8), dim))
         return op(cast(a, want), dim, False)
     fun.__name__ = fun.__qualname__ = name
     fun.__doc__ = f"Running {'sum' if 'sum' in name else 'product'} along `axis` (of the flattened array by default)."
@@ -425,13 +403,11 @@ def _array_api_cumulative(fun, x, axis, dtype, include_initial, first):
 
 def allclose(a, b, rtol=1e-05, atol=1e-08, equal_nan: bool = False):
     """Whether all elements are close; see `isclose`."""
-    from weft.numpy.ufuncs import isclose
     return all(isclose(a, b, rtol, atol, equal_nan))
 
 
 def array_equal(a1, a2, equal_nan: bool = False):
     """Whether shapes and all elements are equal."""
-    from weft.numpy.ufuncs import equal
     a, b = _array_or_list(a1), _array_or_list(a2)
     if tuple(a.shape) != tuple(b.shape):
         from weft.numpy.creation import asarray
@@ -450,7 +426,6 @@ def _array_or_list(x):
 def array_equiv(a1, a2):
     """Whether all elements are equal after broadcasting."""
     from weft.numpy.creation import asarray
-    from weft.numpy.ufuncs import equal
     try:
         return all(equal(asarray(a1), asarray(a2)))
     except ValueError:

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.numpy import choosing, creation, manipulation as mp, reductions as rd, ufuncs as uf
+from weft.numpy.choosing import host_value
 from weft.numpy.creation import asarray
 from weft.numpy.promote import cast, promote_dtypes
-from weft.numpy.sorting import argsort, host_value, lexsort
+from weft.numpy.sorting import argsort, lexsort
 from weft.util import dtypes
 
 

@@ -7,21 +7,12 @@ import builtins
 import numpy as np
 
 from weft.core.trace import Tracer
-from weft.numpy import choosing, manipulation as mp, reductions as rd, ufuncs as uf
-from weft.numpy.promote import array_of, broadcast_to_shape, cast, concrete, promote_dtypes, value
+from weft.numpy import choosing, creation, manipulation as mp, reductions as rd, ufuncs as uf
+from weft.numpy.promote import array_of, broadcast_to_shape, canonical_axis, cast, concrete, promote_dtypes, value
 from weft.ops import elementwise as ew, layout, sorting
 from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
-from weft.util.errors import ConcretizationTypeError, describe
-from weft.util.source import user_frame
-
-
-def host_value(x, api: str, remedy: str = "") -> np.ndarray:
-    """The concrete value of `x`; functions whose result shape depends on values need it."""
-    if isinstance(x, Tracer) and x.concrete() is None:
-        raise ConcretizationTypeError(describe(api, f"the shape of the result depends on values, but got {x.describe()}.", (),
-                                               user_frame(), "Shapes must be known while tracing.", remedy))
-    return np.asarray(x)
+from weft.util.errors import ConcretizationTypeError
 
 
 def sort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = True, descending: bool = False):
@@ -29,7 +20,7 @@ def sort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = True
     a = array_of("sort", a)
     if axis is None:
         a, axis = mp.ravel(a), 0
-    axis = rd.canonical_axis(axis, a.ndim, "sort")
+    axis = canonical_axis(axis, a.ndim, "sort")
     out = sorting.sort(a, dimension=axis, is_stable=stable)
     return layout.rev(out, (axis,)) if descending else out
 
@@ -39,7 +30,7 @@ def argsort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = T
     a = array_of("argsort", a)
     if axis is None:
         a, axis = mp.ravel(a), 0
-    axis = rd.canonical_axis(axis, a.ndim, "argsort")
+    axis = canonical_axis(axis, a.ndim, "argsort")
     positions = layout.broadcasted_iota(dtypes.default_int_dtype(), tuple(a.shape), axis)
     if descending:        # stable: equal elements keep their order, so both sequences are reversed before and after
         flipped = [layout.rev(x, (axis,)) for x in (a, positions)]
@@ -53,7 +44,7 @@ def lexsort(keys, axis: int = -1):
     keys = [array_of("lexsort", k) for k in keys]
     if not keys:
         raise TypeError("need sequence of keys with len > 0 in lexsort")
-    axis = rd.canonical_axis(axis, keys[0].ndim, "lexsort")
+    axis = canonical_axis(axis, keys[0].ndim, "lexsort")
     positions = layout.broadcasted_iota(dtypes.default_int_dtype(), tuple(keys[0].shape), axis)
     return sorting.sort([*reversed(keys), positions], dimension=axis, is_stable=True, num_keys=len(keys))[-1]
 
@@ -117,40 +108,9 @@ def digitize(x, bins, right: bool = False, *, method=None):
     return choosing.where(rising, found, uf.subtract(bins.shape[0], found))
 
 
-def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
-    """Positions of nonzero elements, one array per dim. Inside `jit`, give a static `size`; missing ones are `fill_value` (0)."""
-    from weft.numpy.creation import asarray, zeros
-    a = asarray(a)
-    if a.ndim == 0:
-        a = mp.reshape(a, (1,))
-    if size is None:
-        host = host_value(a, "nonzero", "Give size=..., a static bound on the number of results.")
-        return tuple(asarray(p.astype(dtypes.default_int_dtype())) for p in np.nonzero(host))
-    mask = mp.ravel(uf.not_equal(a, 0) if a.dtype != np.bool_ else a)
-    int_ = dtypes.default_int_dtype()
-    slots = choosing.where(mask, uf.subtract(rd.cumsum(mask, dtype=int_), 1), size)      # what is zero has none
-    numbers = uf.add(layout.broadcasted_iota(int_, (a.size,), 0), 1)
-    # sums, which parts of a split array can add to apart: nothing falls on the same slot but zero
-    order = uf.subtract(zeros((builtins.max(size, 1),), int_).at[slots].add(numbers, mode="drop")[:size], 1)
-    valid = uf.greater_equal(order, 0)
-    out = []
-    stride = a.size
-    fills = fill_value if isinstance(fill_value, tuple) else (fill_value,) * a.ndim
-    for n, fill in zip(a.shape, fills):
-        stride //= builtins.max(n, 1)
-        position = uf.remainder(uf.floor_divide(order, builtins.max(stride, 1)), builtins.max(n, 1))
-        out.append(choosing.where(valid, position, 0 if fill is None else fill))
-    return tuple(out)
-
-
-def flatnonzero(a, *, size: int | None = None, fill_value=None):
-    """Positions of nonzero elements of the flattened array."""
-    return nonzero(mp.ravel(a), size=size, fill_value=fill_value)[0]
-
-
 def argwhere(a, *, size: int | None = None, fill_value=None):
     """Positions of nonzero elements as rows."""
-    result = nonzero(a, size=size, fill_value=fill_value)
+    result = choosing.nonzero(a, size=size, fill_value=fill_value)
     return mp.stack(result, 1) if np.ndim(a) else mp.reshape(result[0][:0], (result[0].shape[0], 0))
 
 
@@ -164,8 +124,8 @@ def compress(condition, a, axis: int | None = None, *, size: int | None = None, 
     a = array_of("compress", a)
     if axis is None:
         a, axis = mp.ravel(a), 0
-    axis = rd.canonical_axis(axis, a.ndim, "compress")
-    positions = flatnonzero(condition, size=size, fill_value=a.shape[axis])
+    axis = canonical_axis(axis, a.ndim, "compress")
+    positions = choosing.flatnonzero(condition, size=size, fill_value=a.shape[axis])
     if size is None and positions.size and int(positions[-1]) >= a.shape[axis]:
         raise ValueError(f"compress: element {int(positions[-1])} of the condition is true, but the dim has {a.shape[axis]} places.")
     return choosing.take(a, positions, axis, mode="fill", fill_value=fill_value)
@@ -200,16 +160,15 @@ def isin(element, test_elements, assume_unique: bool = False, invert: bool = Fal
 @takes_out_sharding
 def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None):
     """How often each non-negative integer occurs (or the sum of its weights). Inside `jit`, give a static `length`."""
-    from weft.numpy.creation import zeros
     x = array_of("bincount", x)
     if not dtypes.issubdtype(x.dtype, np.integer):
         raise TypeError(f"x argument to bincount must have an integer type; got {x.dtype.name}")
     if length is None:
-        host = host_value(x, "bincount", "Give length=..., the static number of bins.")
+        host = choosing.host_value(x, "bincount", "Give length=..., the static number of bins.")
         length = builtins.max(minlength, int(host.max()) + 1 if host.size else 0)
     weights = np.int32(1) if weights is None else array_of("bincount", weights)
     dtype = weights.dtype if hasattr(weights, "aval") else dtypes.default_int_dtype()
-    return zeros((length,), dtype).at[choosing.clip(x, 0, None)].add(weights, mode="drop")
+    return creation.zeros((length,), dtype).at[choosing.clip(x, 0, None)].add(weights, mode="drop")
 
 
 def unravel_index(indices, shape) -> tuple:
@@ -228,7 +187,7 @@ def ravel_multi_index(multi_index, dims, mode: str = "raise", order: str = "C"):
     """Positions per dim as flat positions."""
     if mode == "raise":
         for i, n in zip(multi_index, dims):
-            host = host_value(i, "ravel_multi_index", "Use mode='clip' or 'wrap'.")
+            host = choosing.host_value(i, "ravel_multi_index", "Use mode='clip' or 'wrap'.")
             if np.any((host < 0) | (host >= n)):
                 raise ValueError("invalid entry in coordinates array")
     else:

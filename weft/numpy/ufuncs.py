@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from weft.core.trace import typeof
+from weft.numpy.kinds import check_real, dtype_of, is_bool, is_complex, is_int, is_unsigned, magnitude, sign_bit, truth
 from weft.numpy.promote import (
     array_of,
     broadcast,
@@ -38,34 +39,6 @@ __all__ = [
 ]  # fmt: skip
 
 _EVEN = ew.RoundingMethod.TO_NEAREST_EVEN
-
-
-# ---- questions about operands
-
-def _dtype(x):
-    return x.dtype if hasattr(x, "dtype") else typeof(x).dtype
-
-
-def _is_bool(x) -> bool:
-    return _dtype(x) == np.bool_
-
-
-def _is_complex(x) -> bool:
-    return dtypes.issubdtype(_dtype(x), np.complexfloating)
-
-
-def _is_int(x) -> bool:
-    return dtypes.issubdtype(_dtype(x), np.integer)
-
-
-def _is_unsigned(x) -> bool:
-    return dtypes.issubdtype(_dtype(x), np.unsignedinteger)
-
-
-def _no_complex(api: str, *args) -> None:
-    for x in args:
-        if _is_complex(x):
-            raise ValueError(f"{api} is not defined for complex numbers, got {typeof(x).str_short()}.")
 
 
 # ---- how functions are made
@@ -106,7 +79,7 @@ def _binary_numeric(name: str, op: Callable, text: str) -> Callable:
     """A function of two arrays that computes with bools as integers."""
     def fun(x, y, /):
         x, y = promote(name, x, y)
-        if _is_bool(x):
+        if is_bool(x):
             x, y = [cast(v, dtypes.default_int_dtype()) for v in (x, y)]
         return op(x, y)
     return _named(fun, name, text)
@@ -115,24 +88,20 @@ def _binary_numeric(name: str, op: Callable, text: str) -> Callable:
 def _bitwise(name: str, op: Callable, text: str) -> Callable:
     def fun(x, y, /):
         x, y = promote(name, x, y)
-        if not (_is_int(x) or _is_bool(x)):
-            raise TypeError(f"{name} takes integers or bools, got {_dtype(x).name}.")
+        if not (is_int(x) or is_bool(x)):
+            raise TypeError(f"{name} takes integers or bools, got {dtype_of(x).name}.")
         return op(x, y)
     return _named(fun, name, text)
 
 
 def _or_on_bools(op: Callable, on_bools: Callable) -> Callable:
-    return lambda x, y: on_bools(x, y) if _is_bool(x) else op(x, y)
+    return lambda x, y: on_bools(x, y) if is_bool(x) else op(x, y)
 
 
 # ---- one argument, any kind
 
-def _abs(x):
-    return x if _is_bool(x) or _is_unsigned(x) else ew.abs(x)
-
-
 def _square(x):
-    return ew.square(cast(x, dtypes.default_int_dtype()) if _is_bool(x) else x)
+    return ew.square(cast(x, dtypes.default_int_dtype()) if is_bool(x) else x)
 
 
 def _zeros(x):
@@ -146,35 +115,35 @@ def _filled(x, fill, dtype=None):
 
 
 def _count_ones(x):
-    if _is_bool(x):
+    if is_bool(x):
         return cast(x, np.dtype(np.uint8))
-    return cast(ew.population_count(x if _is_unsigned(x) else ew.abs(x)), np.dtype(np.uint8))
+    return cast(ew.population_count(x if is_unsigned(x) else ew.abs(x)), np.dtype(np.uint8))
 
 
-absolute = abs = _unary("abs", _abs, "Absolute value; the modulus of complex numbers.")  # noqa: A001
+absolute = abs = _unary("abs", magnitude, "Absolute value; the modulus of complex numbers.")  # noqa: A001
 negative = _unary("negative", ew.neg, "The value with opposite sign.")
 positive = _unary("positive", lambda x: x, "The value itself.")
 sign = _unary("sign", ew.sign, "-1, 0 or 1 by the sign of each element.")
 square = _unary("square", _square, "The square of each element.")
-conjugate = conj = _unary("conjugate", lambda x: ew.conj(x) if _is_complex(x) else x, "Complex conjugate.")
-real = _unary("real", lambda x: ew.real(x) if _is_complex(x) else x, "Real part.")
-imag = _unary("imag", lambda x: ew.imag(x) if _is_complex(x) else _zeros(x), "Imaginary part.")
+conjugate = conj = _unary("conjugate", lambda x: ew.conj(x) if is_complex(x) else x, "Complex conjugate.")
+real = _unary("real", lambda x: ew.real(x) if is_complex(x) else x, "Real part.")
+imag = _unary("imag", lambda x: ew.imag(x) if is_complex(x) else _zeros(x), "Imaginary part.")
 bitwise_not = bitwise_invert = invert = _unary("invert", ew.bitwise_not, "Bitwise ~x of integers; logical of bools.")
 bitwise_count = _unary("bitwise_count", _count_ones, "Number of one bits of |x|.")
 
 
 def _rounding(name: str, op: Callable, text: str) -> Callable:
-    return _unary(name, lambda x: x if _is_int(x) or _is_bool(x) else op(x), text)
+    return _unary(name, lambda x: x if is_int(x) or is_bool(x) else op(x), text)
 
 
 def _trunc(x):
-    if _is_complex(x):
+    if is_complex(x):
         raise TypeError("trunc is not defined for complex numbers.")
     return select(ew.lt(x, 0), ew.ceil(x), ew.floor(x))
 
 
 def _rint(x):
-    if _is_complex(x):
+    if is_complex(x):
         return ew.complex(_rint(ew.real(x)), _rint(ew.imag(x)))
     return ew.round(x, _EVEN)
 
@@ -189,7 +158,7 @@ rint = _unary("rint", lambda x: _rint(x if dtypes.issubdtype(x.dtype, np.inexact
 # ---- one argument, floating result
 
 def _or_if_complex(op: Callable, on_complex: Callable) -> Callable:
-    return lambda x: on_complex(x) if _is_complex(x) else op(x)
+    return lambda x: on_complex(x) if is_complex(x) else op(x)
 
 
 def _inverse(name: str) -> Callable:
@@ -243,7 +212,7 @@ reciprocal = _unary_inexact("reciprocal", lambda x: ew.integer_pow(x, -1), "1 / 
 
 
 def _fabs(x):
-    if _is_complex(x):
+    if is_complex(x):
         raise TypeError("fabs is not defined for complex numbers; use abs.")
     return ew.abs(x)
 
@@ -261,7 +230,7 @@ def bessel_i0(x):
 
 
 def _i0(x):
-    _no_complex("i0", x)
+    check_real("i0", x)
     return bessel_i0(x)
 
 
@@ -272,13 +241,9 @@ i0 = _unary_inexact("i0", _i0, "Modified Bessel function of order 0.")
 
 # ---- tests
 
-def _truth(x):
-    return x if _is_bool(x) else ew.ne(x, 0)
-
-
 def _finite_test(name: str, of_float: Callable, of_other: bool, text: str) -> Callable:
     def test(x):
-        if _is_complex(x):
+        if is_complex(x):
             if "pos" in name or "neg" in name:
                 raise ValueError(f"{name} is not defined for complex numbers.")
             a, b = of_float(ew.real(x)), of_float(ew.imag(x))
@@ -294,21 +259,15 @@ isposinf = _finite_test("isposinf", lambda x: ew.eq(x, math.inf), False, "Positi
 isneginf = _finite_test("isneginf", lambda x: ew.eq(x, -math.inf), False, "Negative infinity.")
 
 
-def _signbit(x):
-    _no_complex("signbit", x)
-    signed = np.dtype(f"int{8 * x.dtype.itemsize}")
-    return ew.lt(ew.bitcast_convert_type(x, signed), signed.type(0))
-
-
-signbit = _unary_inexact("signbit", lambda x: _signbit(concrete(x)), "Whether the sign bit is set.")
-logical_not = _unary("logical_not", lambda x: ew.bitwise_not(_truth(x)), "not x, elementwise.")
-iscomplex = _unary("iscomplex", lambda x: _truth(imag(x)), "Where the imaginary part is not zero.")
-isreal = _unary("isreal", lambda x: ew.bitwise_not(_truth(imag(x))), "Where the imaginary part is zero.")
+signbit = _unary_inexact("signbit", lambda x: sign_bit(concrete(x)), "Whether the sign bit is set.")
+logical_not = _unary("logical_not", lambda x: ew.bitwise_not(truth(x)), "not x, elementwise.")
+iscomplex = _unary("iscomplex", lambda x: truth(imag(x)), "Where the imaginary part is not zero.")
+isreal = _unary("isreal", lambda x: ew.bitwise_not(truth(imag(x))), "Where the imaginary part is zero.")
 
 
 def _logical(name: str, op: Callable, text: str) -> Callable:
     def fun(x, y, /):
-        return op(*broadcast(name, *[_truth(array_of(name, v)) for v in (x, y)]))
+        return op(*broadcast(name, *[truth(array_of(name, v)) for v in (x, y)]))
     return _named(fun, name, text)
 
 
@@ -320,7 +279,7 @@ logical_xor = _logical("logical_xor", ew.bitwise_xor, "Exactly one of x and y, e
 def _lexicographic(op: Callable) -> Callable:
     """Complex numbers are ordered by real part, then by imaginary part."""
     def compare(x, y):
-        if not _is_complex(x):
+        if not is_complex(x):
             return op(x, y)
         rx, ry = ew.real(x), ew.real(y)
         return select(ew.eq(rx, ry), op(ew.imag(x), ew.imag(y)), op(rx, ry))
@@ -361,7 +320,7 @@ def isclose(a, b, rtol=1e-05, atol=1e-08, equal_nan: bool = False):
 
 def _extremum(op: Callable, wins: Callable) -> Callable:
     def choose(x, y):
-        return select(_lexicographic(wins)(x, y), x, y) if _is_complex(x) else op(x, y)
+        return select(_lexicographic(wins)(x, y), x, y) if is_complex(x) else op(x, y)
     return choose
 
 
@@ -378,17 +337,17 @@ bitwise_xor = _bitwise("bitwise_xor", ew.bitwise_xor, "Bitwise x ^ y of integers
 
 
 def _shift(op: Callable) -> Callable:
-    return lambda x, y: op(x, y) if not _is_bool(x) else op(*[cast(v, dtypes.default_int_dtype()) for v in (x, y)])
+    return lambda x, y: op(x, y) if not is_bool(x) else op(*[cast(v, dtypes.default_int_dtype()) for v in (x, y)])
 
 
 left_shift = bitwise_left_shift = _bitwise("left_shift", _shift(ew.shift_left), "x << y.")
 right_shift = bitwise_right_shift = _bitwise("right_shift", _shift(
-    lambda x, y: ew.shift_right_logical(x, y) if _is_unsigned(x) else ew.shift_right_arithmetic(x, y)),
+    lambda x, y: ew.shift_right_logical(x, y) if is_unsigned(x) else ew.shift_right_arithmetic(x, y)),
     "x >> y, keeping the sign.")
 
 
 def _arctan2(x, y):
-    if _is_complex(x):       # -i log((y + ix) / sqrt(x^2 + y^2))
+    if is_complex(x):       # -i log((y + ix) / sqrt(x^2 + y^2))
         turned = ew.add(y, ew.mul(x, 1j))
         return ew.mul(ew.log(ew.div(turned, ew.sqrt(ew.add(ew.square(x), ew.square(y))))), -1j)
     return ew.atan2(x, y)
@@ -398,13 +357,13 @@ arctan2 = atan2 = _binary_inexact("arctan2", _arctan2, "Angle of the point (y, x
 
 
 def _floor_divide(x, y):
-    if _is_int(x):
+    if is_int(x):
         quotient = ew.div(x, y)
-        if _is_unsigned(x):
+        if is_unsigned(x):
             return quotient
         inexact_ = ew.bitwise_and(ew.ne(ew.sign(x), ew.sign(y)), ew.ne(ew.rem(x, y), 0))
         return select(inexact_, ew.sub(quotient, 1), quotient)
-    if _is_complex(x):
+    if is_complex(x):
         raise TypeError("floor_divide is not defined for complex numbers.")
     # x - rem(x, y) is a multiple of y up to rounding, which the last step removes
     r = ew.rem(x, y)
@@ -416,12 +375,12 @@ def _floor_divide(x, y):
 
 def _rem(x, y):
     """The remainder with the sign of x; of integers by zero it is zero, as NumPy has it."""
-    return ew.rem(x, y) if not _is_int(x) else select(ew.eq(y, 0), 0, ew.rem(x, y))
+    return ew.rem(x, y) if not is_int(x) else select(ew.eq(y, 0), 0, ew.rem(x, y))
 
 
 def _mod(x, y):
     r = _rem(x, y)
-    if _is_unsigned(r):
+    if is_unsigned(r):
         return r
     wrong = ew.bitwise_and(ew.ne(r, 0), ew.ne(ew.lt(r, 0), ew.lt(y, 0)))
     return select(wrong, ew.add(r, y), r)
@@ -454,19 +413,19 @@ def power(x, y, /):
     exponent = constant_int(y)
     if exponent is not None:
         x = array_of("power", x)
-        if exponent < 0 and _is_int(x):
+        if exponent < 0 and is_int(x):
             raise TypeError(f"power: integers cannot be raised to negative powers, got {typeof(x).str_short()} to the {exponent}. "
                             "Cast to a floating dtype first.")
-        if _is_bool(x):
+        if is_bool(x):
             x = cast(x, dtypes.default_int_dtype())
         return ew.square(x) if exponent == 2 else ew.integer_pow(x, exponent)
-    by_integers = (_is_int(y) or _is_bool(y)) and not typeof(y).weak_type
+    by_integers = (is_int(y) or is_bool(y)) and not typeof(y).weak_type
     x, y = promote("power", x, y)
     if by_integers and typeof(x).weak_type:
-        x = cast(x, _dtype(x))
-    if _is_bool(x):
+        x = cast(x, dtype_of(x))
+    if is_bool(x):
         x, y = [cast(v, dtypes.default_int_dtype()) for v in (x, y)]
-    if not _is_int(x):
+    if not is_int(x):
         return ew.pow(x, y)
     from weft.numpy.integers import int_power
     return int_power(x, y)
@@ -490,7 +449,7 @@ def float_power(x, y, /):
 
 
 def _logaddexp(x, y):
-    if _is_complex(x):
+    if is_complex(x):
         high = _extremum(ew.max, ew.gt)(x, y)
         delta = select(ew.eq(x, y), 0, ew.sub(ew.sub(ew.add(x, y), high), high))
         return ew.add(high, ew.log1p(ew.exp(delta)))
@@ -502,7 +461,7 @@ def _logaddexp2(x, y):
 
 
 def _hypot(x, y):
-    _no_complex("hypot", x)
+    check_real("hypot", x)
     x, y = ew.abs(x), ew.abs(y)
     high, low = ew.max(x, y), ew.min(x, y)
     zero = ew.eq(high, 0)
@@ -512,15 +471,15 @@ def _hypot(x, y):
 
 
 def _copysign(x, y):
-    if _is_complex(x):
+    if is_complex(x):
         raise TypeError("copysign is not defined for complex numbers.")
     size = ew.abs(x)
-    return select(_signbit(concrete(y)), ew.neg(size), size)
+    return select(sign_bit(concrete(y)), ew.neg(size), size)
 
 
 def _heaviside(x, y):
-    _no_complex("heaviside", x)
-    step = cast(ew.gt(x, 0), _dtype(x), typeof(x).weak_type)
+    check_real("heaviside", x)
+    step = cast(ew.gt(x, 0), dtype_of(x), typeof(x).weak_type)
     return select(ew.ne(x, x), x, select(ew.eq(x, 0), y, step))
 
 
@@ -538,9 +497,9 @@ fmin = _binary("fmin", lambda x, y: select(ew.bitwise_or(_lexicographic(ew.lt)(x
 def angle(z, deg: bool = False):
     """The argument of complex numbers, in radians (or degrees)."""
     z = array_of("angle", z)
-    kind = _dtype(z)
+    kind = dtype_of(z)
     if not dtypes.issubdtype(kind, np.inexact) or kind.itemsize < 4:      # an angle of 16 bits would say little
         z = cast(z, dtypes.default_float_dtype())
-    dtype = dtypes.to_real_dtype(_dtype(z))
-    result = ew.atan2(ew.imag(z), ew.real(z)) if _is_complex(z) else ew.atan2(dtype.type(0), cast(concrete(z), dtype))
+    dtype = dtypes.to_real_dtype(dtype_of(z))
+    result = ew.atan2(ew.imag(z), ew.real(z)) if is_complex(z) else ew.atan2(dtype.type(0), cast(concrete(z), dtype))
     return ew.mul(result, 180 / math.pi) if deg else result

@@ -8,8 +8,7 @@ import numpy as np
 
 from weft import numpy as wnp
 from weft.core.trace import Tracer
-from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, concrete
-from weft.numpy.reductions import canonical_axis
+from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, canonical_axis, cast, concrete
 from weft.ops import elementwise as ew, layout, sorting
 from weft.ops.placement import takes_out_sharding
 from weft.random.draws import (

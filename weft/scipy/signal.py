@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft import lax, numpy as wnp
-from weft.numpy.promote import all_inexact
-from weft.numpy.reductions import canonical_axis
+from weft.numpy.promote import all_inexact, canonical_axis
 from weft.util import dtypes
 
 __all__ = ["convolve", "convolve2d", "correlate", "correlate2d", "detrend", "fftconvolve"]

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 from weft import numpy as wnp
 from weft.lax import cummax, cummin
-from weft.numpy.promote import inexact
-from weft.numpy.reductions import canonical_axis
+from weft.numpy.promote import canonical_axis, inexact
 
 
 class ModeResult(NamedTuple):

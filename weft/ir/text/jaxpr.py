@@ -5,7 +5,7 @@
         d:f32[] = reduce_sum[axes=(0,)] c
       in (d,) }
 
-Programs are known here by their attributes (`eqns`, `val`, `unused`), so that `ir.jaxpr` can print itself. `ir.parse` reads the text.
+Programs are known here by their attributes (`eqns`, `val`, `unused`), so that `ir.jaxpr` can print itself. `parse` reads the text.
 """
 
 from __future__ import annotations

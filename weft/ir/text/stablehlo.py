@@ -4,7 +4,7 @@ In:   a global Jaxpr, the shardings of its arguments and results (None where not
 Out:  a module. Shardings over named axes are written in the `sdy` dialect (`#sdy.sharding<@mesh, [{"a"}, {}]>`, `{?}` for a dim
       that is left open), others by the tiles that devices hold (`mhlo.sharding`); a shard_map is an `sdy.manual_computation`.
       The text is for people and for programs that search it; it is not parsed again.
-Next: `hlo_text` writes the program of one device.
+Next: `hlo` writes the program of one device.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from weft.ir.collective_spec import spec_of
-from weft.ir.hlo_text import attributes, hlo_name, meeting, operands_of, pairs
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, subjaxprs
 from weft.ir.shardings import NamedSharding, Sharding, layout_of
+from weft.ir.text.hlo import attributes, hlo_name, meeting, operands_of, pairs
 from weft.ir.types import ShapedArray
 from weft.util import dtypes
 

@@ -1,4 +1,4 @@
-"""Jaxprs read from the text that `ir.text` prints.
+"""Jaxprs read from the text that `jaxpr` prints.
 
 What cannot be written (array constants, functions among parameters) is given to the parser by the caller, or refused with a message.
 """

@@ -1,0 +1,53 @@
+"""What kind of numbers operands are: the questions that elementwise functions ask before they choose an operation."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.core.trace import typeof
+from weft.ops import elementwise as ew
+from weft.util import dtypes
+
+
+def dtype_of(x):
+    return x.dtype if hasattr(x, "dtype") else typeof(x).dtype
+
+
+def is_bool(x) -> bool:
+    return dtype_of(x) == np.bool_
+
+
+def is_complex(x) -> bool:
+    return dtypes.issubdtype(dtype_of(x), np.complexfloating)
+
+
+def is_int(x) -> bool:
+    return dtypes.issubdtype(dtype_of(x), np.integer)
+
+
+def is_unsigned(x) -> bool:
+    return dtypes.issubdtype(dtype_of(x), np.unsignedinteger)
+
+
+def check_real(api: str, *args) -> None:
+    """ValueError if an argument is complex."""
+    for x in args:
+        if is_complex(x):
+            raise ValueError(f"{api} is not defined for complex numbers, got {typeof(x).str_short()}.")
+
+
+def magnitude(x):
+    """The absolute value; of bools and unsigned integers, `x` itself."""
+    return x if is_bool(x) or is_unsigned(x) else ew.abs(x)
+
+
+def truth(x):
+    """Where `x` is not zero."""
+    return x if is_bool(x) else ew.ne(x, 0)
+
+
+def sign_bit(x):
+    """Whether the sign bit of real floats is set, those of -0.0 and NaN included."""
+    check_real("signbit", x)
+    signed = np.dtype(f"int{8 * x.dtype.itemsize}")
+    return ew.lt(ew.bitcast_convert_type(x, signed), signed.type(0))

@@ -1,0 +1,75 @@
+"""Repeating elements and whole arrays."""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+
+import numpy as np
+
+from weft.core.trace import Tracer
+from weft.numpy import indexing
+from weft.numpy.creation import arange, zeros
+from weft.numpy.manipulation import broadcast_to, ravel, reshape
+from weft.numpy.promote import array_of, canonical_axis
+from weft.numpy.reductions import cumsum
+from weft.numpy.sorting import searchsorted
+from weft.ops import layout
+from weft.ops.placement import takes_out_sharding
+
+
+@takes_out_sharding
+def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | None = None):
+    """Each element (or slice along `axis`) repeated `repeats` times.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.repeat(wnp.arange(3), 2)
+    Array([0, 0, 1, 1, 2, 2], dtype=int32)
+    """
+    a = array_of("repeat", a)
+    if axis is None:
+        a, axis = ravel(a), 0
+    axis = canonical_axis(axis, a.ndim, "repeat")
+    n = a.shape[axis]
+    if isinstance(repeats, (int, np.integer)) and total_repeat_length is None:
+        r = int(repeats)
+        shape = tuple(a.shape)
+        wide = layout.broadcast_in_dim(a, (*shape[:axis + 1], r, *shape[axis + 1:]),
+                                       tuple(d + (d > axis) for d in range(a.ndim)))
+        return layout.reshape(wide, (*shape[:axis], n * r, *shape[axis + 1:]))
+    if isinstance(repeats, Tracer):
+        if total_repeat_length is None:
+            operator.index(repeats) if not repeats.ndim else np.asarray(repeats)
+        ends = cumsum(broadcast_to(repeats, (n,)))
+        positions = searchsorted(ends, arange(total_repeat_length), side="right")
+        return indexing.getitem(a, (slice(None),) * axis + (positions,), mode="clip")
+    counts = np.broadcast_to(np.asarray(repeats), (n,))
+    positions = np.repeat(np.arange(n), counts)
+    if total_repeat_length is not None:
+        last = n - 1
+        positions = np.concatenate([positions, np.full(builtins.max(0, total_repeat_length - len(positions)), last)])[:total_repeat_length]
+    return indexing.getitem(a, (slice(None),) * axis + (positions,))
+
+
+def tile(A, reps):
+    """`A` repeated whole, `reps` times along each dim."""
+    a = array_of("tile", A)
+    reps = (reps,) if isinstance(reps, (int, np.integer)) else tuple(int(r) for r in reps)
+    n = builtins.max(a.ndim, len(reps))
+    reps = (1,) * (n - len(reps)) + reps
+    shape = (1,) * (n - a.ndim) + tuple(a.shape)
+    wide = layout.broadcast_in_dim(layout.reshape(a, shape), tuple(k for pair in zip(reps, shape) for k in pair),
+                                   tuple(2 * d + 1 for d in range(n)))
+    return layout.reshape(wide, tuple(r * s for r, s in zip(reps, shape)))
+
+
+def resize(a, new_shape):
+    """`a` repeated or cut to fill `new_shape`."""
+    flat = ravel(a)
+    shape = (new_shape,) if isinstance(new_shape, int) else tuple(new_shape)
+    size = math.prod(shape)
+    if not flat.size:
+        return zeros(shape, flat.dtype)
+    flat = tile(flat, -(-size // flat.size))[:size] if size > flat.size else flat[:size]
+    return reshape(flat, shape)
