@@ -4,7 +4,7 @@ import numpy as np
 
 from weft.ir.loops import Buf, Const, For, Index, Kernel, Load, Op, Store
 from weft.ir.program import Branch, BufRef, Copy, Gemm, HostCall, Launch, LibraryCall, Loop, Program, Slot, WhileLoop
-from weft.ir.program_text import program_text
+from weft.ir.text.program import program_text
 
 
 def doubling(name):

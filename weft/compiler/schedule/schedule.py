@@ -66,7 +66,7 @@ class Scheduled:
 
     def text(self) -> str:
         """What dumps show: slots, steps and kernels."""
-        from weft.ir.program_text import program_text
+        from weft.ir.text.program import program_text
         return program_text(self.program)
 
 
