@@ -1,8 +1,8 @@
 """Matmul: native functions generated per combination of types, generic in every size and stride.
 
 In:   `ir.program.Gemm` steps.
-Out:  a function's name and the words of its descriptor; the native function itself.
+Out:  a function's name, the words of its descriptor, and the native function.
 Laws: a result is rounded once, from the accumulator's type; its bits do not depend on the number of threads.
 Next: `gemm` is the interface; `gemm_plan` decides the variant, blocking and packing; `gemm_tile` is the driver, `gemm_micro`
-      the microkernels, `avx512` those in assembler.
+      the microkernels, `avx512` those in assembly.
 """

@@ -1,9 +1,9 @@
-"""The words of a matmul description: what `gemm.describe` writes and the native driver reads; how operands are packed by them.
+"""The words of a matmul descriptor: what `gemm.describe` writes and the native driver reads; and the packing of operands.
 
-A description is an array of i64. The first four are pointers that the caller fills in (`POINTERS`); strides are in
-bytes. After the fixed words come lists, whose places the words `*_AT` tell: the batch dims, (extent, a, b, c) each; the
-outer k dims, (extent, a, b) each; the outer dims of the rows of A and of the columns of B, (extent, stride) each; and
-room for the pointers that a tail takes, which the caller fills in too.
+A descriptor is an array of i64. The first four are pointers that the caller fills in (`POINTERS`); strides are in bytes. After
+the fixed words come lists, whose places the words `*_AT` tell: the batch dims, (extent, a, b, c) each; the outer k dims, (extent,
+a, b) each; the outer dims of the rows of A and of the columns of B, (extent, stride) each; and room for the pointers of an
+epilogue, which the caller fills in too.
 """
 
 from __future__ import annotations

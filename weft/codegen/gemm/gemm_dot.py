@@ -1,7 +1,7 @@
-"""Matrix times a few vectors, both dense along k: dot products, each operand read once and nothing packed.
+"""Matrix times a few vectors, both dense along k: dot products, where each operand is read once and nothing is packed.
 
-`weft_gemm_*_dot(ptr desc)` takes the same description as the tiled matmul; task = (batch element, row tile). Columns
-are done one after the other, so this is meant for very few of them.
+`weft_gemm_*_dot(ptr desc)` takes the descriptor of the tiled matmul; a task is (batch element, row tile). Columns are computed one
+after the other, so this is meant for very few of them.
 """
 
 from __future__ import annotations

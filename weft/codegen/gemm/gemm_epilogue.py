@@ -1,7 +1,7 @@
-"""What becomes of finished sums: rounded and stored to C, or handed to the step's tail.
+"""Finished sums are rounded and stored to C, or passed to the step's epilogue.
 
-A tail is a native kernel, `void(ptr context, i64, i64)`: its context holds the addresses of the sums, of their place (see
-`ir.program.PLACE`) and of what else it reads and writes. Each task has a context of its own on its stack.
+An epilogue is a native kernel, `void(ptr context, i64, i64)`. Its context holds the addresses of the sums, of their place (see
+`ir.program.PLACE`) and of the other buffers that it reads and writes. Each task has its own context on its stack.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""The matmul kernels proper: a register tile of C over one block of k.
+"""The matmul microkernels: a register tile of C over one block of k.
 
 A kernel is
 `void(ptr a, i64 as, ptr b, i64 bs, i64 beats, ptr src, i64 ss, ptr dst, i64 ds, i64 last, ptr ahead, i64 next)`:
 dst[r, lane] = (src[r, lane] or 0) + sum over beats of a[r, beat] * b[beat, lane]. Rows of a, src and dst are `as`, `ss` and
-`ds` bytes apart, beats of b `bs` bytes; `src` is null for zeros, or it may be `dst`. It asks for memory at `dst`,
-at `ahead` (B's next panel, a slice of it) and `next` bytes behind `a` (the next rows). Where there are tails, kernels take
-`ptr place, i64 pitch, ptr streams` too, and ask for rows `pitch` bytes apart at `place` bytes behind each of the `STREAMS` pointers
-there, instead of for `dst`. There are kernels for several numbers of rows
-and every number of vectors, so that edges do no spare work; *edge* kernels use `last` lanes of the last vector, others
-all of them, and very few columns take half a vector. Few rows may take `skinny_gemm` instead.
+`ds` bytes apart, beats of b `bs` bytes; `src` may be null for zeros, or equal to `dst`. It prefetches `dst`, `ahead` (part of
+B's next panel) and `next` bytes behind `a` (the next rows). With epilogues, kernels also take `ptr place, i64 pitch, ptr streams`
+and prefetch rows `pitch` bytes apart at `place` bytes behind each of the `STREAMS` pointers there, instead of `dst`. There are
+kernels for several numbers of rows and every number of vectors, so that edges do no extra work; *edge* kernels use `last` lanes
+of the last vector, others all of them, and very few columns use half vectors. Few rows may use `skinny_gemm` instead.
 """
 
 from __future__ import annotations

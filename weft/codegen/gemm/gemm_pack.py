@@ -1,11 +1,10 @@
-"""Pack blocks of operands into the order in which the matmul kernels read them, converted to the accumulator's type.
+"""Packs blocks of operands into the order in which the microkernels read them, converted to the accumulator's type.
 
 `@pack_a(ptr dst, i64 row_bytes, ptr src, i64 ms, i64 ks, i64 rows, i64 k)` makes rows of steps;
 `@pack_b(ptr dst, ptr src, i64 ns, i64 ks, i64 cols, i64 k)` makes one panel: rows of `panel_row_bytes`, one per beat,
-of which it writes `cols` columns and no more. Each has three ways through memory, by the operand's strides (in
-bytes): along the packed rows (copy), across them (transpose squares of vectors in registers), and any other (element by
-element). Squares may leave zeros behind a block, up to one vector's number of rows or steps: blocks are packed in
-ascending order and have that much room behind them.
+of which it writes `cols` columns and no more. Each has three access patterns, by the operand's strides (in bytes): along the
+packed rows (copy), across them (transpose squares in registers), and any other (element by element). Squares may write zeros
+behind a block, up to one vector's number of rows or steps: blocks are packed in ascending order with that much room behind them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How some rows of a tile meet a panel of B: piece by piece, each with the kernel of its number of rows; or along the rows of B.
+"""The rows of a tile times a panel of B: register tile by register tile, each with its microkernel, or along the rows of B.
 
-In:   a tile and a panel, as values of the function at hand.
-Out:  the text that calls kernels, and hands finished sums over.
+In:   a tile and a panel, as values of the function under construction.
+Out:  IR that calls the microkernels and passes on finished sums.
 """
 
 from __future__ import annotations

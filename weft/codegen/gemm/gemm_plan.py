@@ -1,9 +1,9 @@
-"""Decide how a matmul is carried out: its variant, and how it is blocked, packed and split into tasks.
+"""Decides how a matmul is computed: its variant, blocking, packing and split into tasks.
 
 In:   a `Problem`, the `Recipe` of its types, the number of threads.
-Out:  the function's name (recipe and variant) and the words of the description (see `descriptor`); pointers are left 0.
-Laws: a plan never changes which products are summed. Split and packing choices cannot change the bits of the result,
-      since every sum runs over k in the same blocks in the same order, and parts of it depend on the problem alone.
+Out:  the function's name (recipe and variant) and the words of the descriptor (see `descriptor`); pointers are left 0.
+Laws: a plan never changes which products are summed. Task and packing choices cannot change the bits of the result: every sum
+      runs over k in the same blocks in the same order, and its split into parts depends on the problem alone.
 """
 
 from __future__ import annotations

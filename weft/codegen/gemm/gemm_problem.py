@@ -1,7 +1,7 @@
-"""A matmul as what is to be planned: extents and strides in bytes, dims merged and operands turned.
+"""A matmul in the form that is planned: extents and strides in bytes, dims collapsed and operands oriented.
 
 In:   a `Gemm` step, the `Recipe` of its types.
-Out:  a `Problem`; `fold` and `orient` give others that compute the same.
+Out:  a `Problem`; `fold` and `orient` return equivalent ones.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""The matmul driver: pack B, then multiply tile by tile over the pool.
+"""The matmul driver: packs B, then multiplies tile by tile on the thread pool.
 
-`weft_gemm_*_tile(ptr desc)` walks rounds of (group of batch elements) x (chunk of column panels). In a round it packs B
-if it is to be shared, task = (batch element, block of k, panel), then runs the tiles, task = (batch elements, rows,
-panels). A tile goes through the blocks of k in order; sums of unfinished blocks wait in the worker's
-scratch. A tile that packs its own B first packs a block of it, and then goes down its rows by strips, so that B stays in the
-core's own cache while A and C pass by: where kernels may write C, sums wait there. Where the sum falls in parts, task = (batch element,
-rows, panels, part); each keeps its sums, and a second run of tasks adds them.
+`weft_gemm_*_tile(ptr desc)` loops over rounds of (group of batch elements) x (chunk of column panels). A round packs B if it is
+shared, with tasks (batch element, block of k, panel), then runs the tiles, with tasks (batch elements, rows, panels). A tile visits
+the blocks of k in order; unfinished sums wait in the worker's scratch. A tile with a B of its own packs one block of it, then
+visits its rows strip by strip, so that B stays in the core's cache while A and C pass by; where kernels may write C, sums wait
+there. With split k, tasks are (batch element, rows, panels, part); each stores its sums, and a second run of tasks adds them.
 
-The context of a task, eight words on the caller's stack: description, shared scratch, workers' scratch, first batch
-element, first panel, panels, batch elements of the round, column tiles.
+The context of a task is eight words on the caller's stack: descriptor, shared scratch, workers' scratch, first batch element,
+first panel, panels, batch elements of the round, column tiles.
 """
 
 from __future__ import annotations

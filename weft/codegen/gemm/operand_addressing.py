@@ -1,7 +1,7 @@
-"""How a native matmul finds its way: the words of its description by name, and where operands lie by the lists of dims in it.
+"""Addresses of a native matmul's operands: descriptor words by name, and offsets from its lists of dims.
 
-In:   the description at hand (`Described`), in a task also the words of the round (`Task`).
-Out:  text that finds byte offsets of batch elements, pieces of k in one segment, pieces of rows or columns in one run.
+In:   the descriptor at hand (`Described`), in a task also the words of the round (`Task`).
+Out:  IR that computes byte offsets of batch elements, of ranges of k in one segment, and of ranges of rows or columns in one run.
 """
 
 from __future__ import annotations

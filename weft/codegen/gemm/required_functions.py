@@ -1,7 +1,7 @@
-"""Which functions and branches of the generated code one matmul needs, by name.
+"""Which functions and branches of the generated code a matmul needs, by name.
 
-In:   the words of a description.
-Out:  the names of its pieces, and what a driver may know from those of all its matmuls.
+In:   the words of a descriptor.
+Out:  the names of the required functions, and what a driver may assume from those of all its matmuls.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Few rows of A by a B that is read along its rows, where it lies: memory sets the pace, and long pieces of rows are what it gives best.
+"""Products of few rows of A, read along the rows of B in place: memory-bound, and long runs of rows are read fastest.
 
 `@along(ptr a, i64 as, i64 rows, ptr b, i64 bs, i64 steps, i64 cols, ptr sums, i64 ss)`:
 sums[row, col] += sum over steps of a[row, step] * b[step, col]. Rows of A, of packed steps, are `as` bytes apart, rows of B `bs` and
-rows of sums `ss`. It goes along some rows of B side by side: what it loads of them stays in registers while all rows of A meet it,
-and the sums, which are few, wait in the first-level cache. `@along_row` is the same for a single row. For AVX-512 they are assembled
+rows of sums `ss`. It visits several rows of B side by side: loaded values stay in registers while all rows of A use them, and the
+few sums stay in the first-level cache. `@along_row` is the same for a single row. For AVX-512 both are assembled
 (`gemm_asm_skinny`).
 """
 

@@ -1,6 +1,6 @@
 """Writers of LLVM IR, and the types and values that they write.
 
-In:   what is to be computed, instruction by instruction.
+In:   what to compute, instruction by instruction.
 Out:  the text of LLVM functions.
 Next: `builder` places values in scopes, for kernels; `ir_writer` writes functions with loops, for matmuls and routines;
       `values` says how a value varies over a vector loop; `gemm_types` and `microkernels` hold what all of matmul shares.

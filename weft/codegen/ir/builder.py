@@ -1,10 +1,10 @@
-"""Building one LLVM function as text: scopes, value numbering, loop-invariant placement.
+"""Builds one LLVM function as text: scopes, value numbering, loop-invariant placement.
 
-In:   instructions as text with the operands they read.
+In:   instructions as text with their operands.
 Out:  the lines of the function.
-Laws: every pure instruction is written once per scope and at the outermost scope where its operands live, so that
-      common subexpressions and loop-invariant code need no later pass. Nothing leaves a conditional scope.
-      A nested scope is appended to its parent when it closes; what was hoisted meanwhile stands before it.
+Laws: every pure instruction is written once per scope, in the outermost scope where its operands are defined, so that common
+      subexpressions and loop invariants need no later pass. Nothing leaves a conditional scope.
+      A nested scope is appended to its parent when it closes, after what was hoisted meanwhile.
 """
 
 from __future__ import annotations

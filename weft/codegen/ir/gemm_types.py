@@ -2,10 +2,10 @@
 
 In:   the type names of a `Gemm` step and the features of the target.
 Out:  a `Recipe`: how operands are packed, which vectors accumulate, and the shape of the register tile.
-Words: a *lane* is one accumulator of a vector; a *step* is what one packed element of A covers along k (one k, or a
-       pair or four of them, joined in 32 bits, for instructions that add their products); a *beat* is one multiply-add of
-       the kernel (complex numbers take two a step). With *quads* a step is four k side by side in the vector: four lanes of the
-       register add up to one sum, and few columns fill it.
+Words: a *lane* is one accumulator of a vector; a *step* is what one packed element of A covers along k (one k, or two or four of
+       them in 32 bits, for instructions that add their products); a *beat* is one multiply-add of the kernel (complex numbers
+       take two per step). With *quads* a step is four k side by side in the vector: four lanes of the register add up to one
+       sum, so that few columns fill it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write textual LLVM IR for the matmul kernels: values, loops with carried values, masked vectors, conversions.
+"""Writes textual LLVM IR: values, loops with carried values, masked vectors, conversions.
 
 A `Text` is one function under construction; `Decls` collects the intrinsics that the functions of a module use.
 """

@@ -1,4 +1,4 @@
-"""Which register kernels a matmul has, and what they are called: what the driver knows of them without their texts."""
+"""The names and sizes of the microkernels of a matmul, which the driver needs without their texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values during emission: what is known about how an expression varies over the current vector loop.
+"""Values during emission: how an expression varies over the current vector loop.
 
 A `Value` is uniform (one register for all lanes), affine (an i64 `base + stride * iteration`, kept symbolic so that
 addresses stay simple), varying (one vector register per unrolled part), a complex pair of values, or an offset: an i64

@@ -1,6 +1,6 @@
-"""Complex operations, as pairs of real values.
+"""Complex operations on pairs of real values.
 
-Everything here is written in terms of real operations of `Expressions.operate`, so it serves scalars and vectors alike.
+All of them are written in terms of the real operations of `Expressions.operate`, for scalars and vectors alike.
 """
 
 from __future__ import annotations

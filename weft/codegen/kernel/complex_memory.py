@@ -1,7 +1,7 @@
-"""Consecutive complex elements: whole vectors of (real, imaginary) pairs in memory, a vector of each in registers.
+"""Consecutive complex elements: interleaved (real, imaginary) pairs in memory, one vector of each in registers.
 
-In:   a load or a store inside a vector loop whose index grows by one with each iteration; what evaluates it.
-Out:  one wide load and two shuffles for every part; one shuffle and one wide store.
+In:   a load or store inside a vector loop whose index grows by one per iteration, and the evaluator of expressions.
+Out:  one wide load and two shuffles per part; one shuffle and one wide store.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Values put one after another where a condition holds: the `Pack` statement.
+"""Compress-store: values stored consecutively where a condition holds, the `Pack` statement.
 
 In:   a `Pack`, inside a vector loop or not, and the emitter of its kernel.
-Out:  the wanted lanes of a vector side by side and one store of them, where the last ones ended.
-Laws: a whole vector is stored, however few lanes are wanted: a buffer that has room for all iterations has room for that. Where
-      lanes lie beyond a mask, that need not be so, and no more than the wanted ones are.
+Out:  the selected lanes of a vector side by side, and one store of them behind the previous ones.
+Laws: a full vector is stored however few lanes are selected, since a buffer with room for all iterations has room for that. For
+      masked lanes that need not hold, and only the selected ones are stored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Accumulators of vector loops: a neutral element in every lane to begin with, one scalar to end with.
+"""Accumulators of vector loops: a neutral element in every lane before the loop, a scalar after it.
 
 In:   the operation of an accumulator, its value before the loop, its registers after it, and the emitter of the kernel.
-Out:  the registers to begin with; the value after the loop.
-Laws: parts are folded in halves, then lanes: the order of a sum is that of the shape of the loop, never of its data.
+Out:  the initial registers; the value after the loop.
+Laws: parts are combined pairwise, then lanes: the order of a sum follows from the shape of the loop, never from its data.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Kernels to LLVM IR: statements, loops and accumulators.
 
 In:   `Kernel`s and a `Target`.
-Out:  `module_ir`, the text of one module with a `void <symbol>(ptr ctx, i64 task, i64 worker)` for each; `ctx` is an
+Out:  `module_ir`, the text of one module with a `void <symbol>(ptr ctx, i64 task, i64 worker)` per kernel; `ctx` is an
       array of the buffers' addresses in order.
-Laws: a `vector` loop runs several vectors at a time, then a masked (or scalar) rest; every size is right.
+Laws: a `vector` loop runs several vectors per iteration, then a masked or scalar remainder; every size is correct.
       An accumulator declared outside a vector loop becomes one vector accumulator per part, combined after the loop.
 Next: `expressions` evaluates, `vector_ops` holds the operations, `builder` places instructions; `horizontal_reduction`,
-      `structured_branches`, `nontemporal`, `complex_memory`, `vector_scan`, `register_transpose` and `compress_store` serve
-      statements that few kernels have, and are loaded by the first.
+      `structured_branches`, `nontemporal`, `complex_memory`, `vector_scan`, `register_transpose` and `compress_store` emit
+      statements that few kernels have, and are imported by the first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a kernel tells the caches: stores that go past them, and lines it will want.
+"""Cache hints of a kernel: nontemporal stores and prefetches.
 
-In:   a `Store` that streams, inside a vector loop, or a `Prefetch`; the emitter of the kernel.
-Out:  whole vectors stored past the caches where the buffer is aligned, ordinary stores where it is not; prefetches.
+In:   a streaming `Store` inside a vector loop, or a `Prefetch`, and the emitter of the kernel.
+Out:  nontemporal stores of full vectors where the buffer is aligned, ordinary stores elsewhere; prefetches.
 """
 
 from __future__ import annotations

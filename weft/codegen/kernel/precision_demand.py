@@ -1,10 +1,10 @@
-"""Which functions of a kernel need no more bits than half floats have, because what comes of them is rounded to one.
+"""Which functions of a kernel may be computed to half precision, because their results are rounded to it.
 
 In:   a kernel.
-Out:  `goals_of`: id of an operation in f32 -> the half type that its result ends in.
-Laws: between such a function and the rounding there are only operations that keep relative errors as they are: products,
-      quotients, selections, maxima, and sums of what is not negative; not products that go on over a loop's turns. A function
-      whose result ends anywhere else, too, keeps all its bits. Only functions whose short formulas are good for every f32 take part.
+Out:  `goals_of`: id of a float32 operation -> the half-precision type that its result ends in.
+Laws: between such a function and the rounding there are only operations that preserve relative errors: products, quotients,
+      selections, maxima, and sums of nonnegative values; not products accumulated over a loop. A function whose result is also
+      used elsewhere keeps full precision. Only functions whose short formulas are valid for every float32 take part.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rows of values from vectors of them: transposes and interleavings in registers.
 
 In:   a `Weave` statement, inside a vector loop or not, and the emitter of its kernel.
-Out:  shuffles and stores. Lane l of the k-th value lands at element k of row l; rows lie `stride` elements apart.
+Out:  shuffles and stores. Lane l of the k-th value becomes element k of row l; rows are `stride` elements apart.
 Laws: nothing outside the rows of active iterations is touched.
 """
 

@@ -1,9 +1,9 @@
-"""Loads of every second, third, ... element: whole vectors that cover them all, and shuffles that pick.
+"""Loads of every second, third, ... element: full vectors that cover them all, and shuffles that select.
 
-In:   a buffer, an affine index with a step of two or more, and which vector of a turn of the loop is wanted; the kernel's emitter.
-Out:  the register, as its elements lie in memory.
-Laws: nothing is read before the first element of all and behind the last one. Windows that go by steps, x[2 * i + t] for t = 0, 1, 2, ...,
-      share what they load where nobody writes it, and elements that an earlier t has picked are moved by a lane, not picked again.
+In:   a buffer, an affine index with a step of two or more, which vector of an iteration is wanted, and the kernel's emitter.
+Out:  the register, with elements in their memory type.
+Laws: nothing is read before the first element or behind the last one. Strided windows, x[2 * i + t] for t = 0, 1, 2, ..., share
+      loads of read-only buffers: elements that an earlier t has selected are shifted by a lane, not selected again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Branches and loops of unknown length: the `If` and `While` statements.
 
 In:   the statement and the emitter of its kernel.
-Out:  blocks of instructions; what the bodies accumulate is carried by phi nodes.
-Laws: a condition is the same in every lane. Instructions of an arm stay in it: they may not be safe where it is not taken.
+Out:  blocks of instructions; phi nodes carry what the bodies accumulate.
+Laws: a condition is uniform over lanes. Instructions of an arm stay in it: they may be unsafe where it is not taken.
 """
 
 from __future__ import annotations

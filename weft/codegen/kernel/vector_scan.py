@@ -1,10 +1,10 @@
-"""Running combinations in registers: the `Scan` statement.
+"""Prefix scans in registers: the `Scan` statement.
 
 In:   a `Scan`, inside a vector loop or not, and the emitter of its kernel.
 Out:  within a vector, log2(lanes) steps that combine each lane with the one 1, 2, 4, ... before it; then every vector is
-      combined with the total of all before, which is kept in all lanes of one register.
-Laws: no neutral element is needed: lanes that have nothing before them stay as they are. Vectors wait for each other by
-      one combination only, since totals are combined apart from results. Lanes beyond a mask come after all others.
+      combined with the running total, which is kept in all lanes of one register.
+Laws: no neutral element is needed: lanes without predecessors stay as they are. Vectors wait for each other by one combination
+      only, since totals are combined separately from results. Masked lanes come after all others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How wide a vector loop runs: lanes per vector, vectors per iteration, masked or scalar rest.
+"""How a vector loop is vectorized: lanes per vector, vectors per iteration, masked or scalar remainder.
 
 In:   a `vector` loop, the target, the kernel's buffers.
-Out:  a `Shape`, or None where the loop had better run one iteration at a time.
+Out:  a `Shape`, or None where the loop had better stay scalar.
 """
 
 from __future__ import annotations

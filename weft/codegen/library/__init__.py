@@ -1,6 +1,6 @@
-"""Native routines that are not made from Loops: Fourier transforms, sorts, copies; and calls of BLAS and LAPACK.
+"""Native routines that are not made from Loops: FFTs, sorts, copies; and calls of BLAS and LAPACK.
 
 In:   the kind, types and sizes of a routine.
-Out:  its symbol, and its code: compiled once per machine and kept on disk.
+Out:  its symbol and its code, compiled once per machine and kept on disk.
 Next: `fft` (with `fft_passes` and `fft_load_store`), `sort`, `lapack`, `strided_copy`.
 """

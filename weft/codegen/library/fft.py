@@ -1,12 +1,12 @@
-"""Fourier transforms of many rows: a native function per kind, type and length.
+"""FFTs of many rows: a native function per kind, type and length.
 
 In:   an `Fft` step.
 Out:  `symbol(step)`: a function's name; `ensure(symbol)`: its address. It is `void name(ptr words, i64 task, i64 worker)`;
-      `words(step)` are the numbers behind the addresses of source, out and tables; `tasks(step)`: how many tasks there are.
-Laws: a row never meets another one, so that what is not finite stays in its row.
-How:  Each lane of a vector holds a row of its own (so passes know no shuffles and no tails). Rows are transposed into scratch
-      memory, a vector for each number of a row, go through the passes there, and come back as they came. The last row fills
-      what is left of the last vector.
+      `words(step)` are the numbers after the addresses of source, out and tables; `tasks(step)`: the number of tasks.
+Laws: rows are independent, so NaN and infinities stay in their row.
+How:  each lane of a vector holds a row, so passes have no shuffles and no remainders. Rows are transposed into scratch memory, a
+      vector per element, pass through the passes there, and are transposed back. The last row fills the rest of the last
+      vector.
 """
 
 from __future__ import annotations

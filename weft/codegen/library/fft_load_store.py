@@ -1,6 +1,6 @@
-"""What a Fourier transform does before and after its passes: rows to vectors and back, and frequencies of real values.
+"""Before and after the passes of an FFT: rows to vectors and back, and frequencies of real values.
 
-In:   the name of a function, as `codegen.library.fft` calls it.
+In:   the name of a function, as used by `codegen.library.fft`.
 Out:  `function(name, type, decls)`: its text. Elements in scratch memory are a vector of real parts and one of imaginary parts.
 Laws: sizes are arguments, so that the functions serve all lengths.
 """

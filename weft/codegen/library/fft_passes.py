@@ -1,11 +1,11 @@
-"""One pass of a Fourier transform, on vectors that hold one element of each of several rows.
+"""One pass of an FFT, on vectors that hold one element of each of several rows.
 
 In:   a radix, and the type of a part.
-Out:  `function(radix, type, real, decls)`: the text of `void name(ptr source, ptr target, i64 radix, i64 m, i64 s, ptr factors)`,
-      as `ir.fft` tells what a pass does and what its factors are. An element is a vector of real parts and one of imaginary parts after
-      it; those that are `real` have no second, and of their transforms only the first half is written.
-How:  Small radices are written out. Those from 11 on, which are odd, are sums over j of cosines times x[j] + x[r-j] and of sines
-      times x[j] - x[r-j], some frequencies at a time.
+Out:  `function(radix, type, real, decls)`: the text of `void name(ptr source, ptr target, i64 radix, i64 m, i64 s, ptr factors)`;
+      `ir.fft` defines a pass and its factors. An element is a vector of real parts followed by one of imaginary parts; `real`
+      elements lack the second, and only the first half of their frequencies is written.
+How:  small radices are written out. Those from 11 on, which are odd, are sums over j of cosines times x[j] + x[r-j] and of sines
+      times x[j] - x[r-j], several frequencies at a time.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Calls of BLAS and LAPACK from native code: one task is a run of problems of a batch.
+"""Calls of BLAS and LAPACK from native code: one task handles several problems of a batch.
 
 In:   a `LibraryCall` step.
 Out:  `task(step, name)`: the text of `void name(ptr arrays, i64 task, i64 worker)`, where `arrays` holds the addresses of the
-      step's arrays in order; `tasks(step)`: how many there are.
-Laws: problems are independent, so threads share out a batch and the library works alone in each of them. Its threads would
-      go on spinning after the call and slow down whatever runs next; only problems that are long enough to make up for
-      that, and come one at a time, may have them. Tiny problems stay with one thread: OpenBLAS takes memory at every call
-      of some routines, under a lock, for which two threads wait longer than the work takes.
+      step's arrays in order; `tasks(step)`: the number of tasks.
+Laws: problems are independent, so threads share a batch and the library runs single-threaded in each. Its own threads would keep
+      spinning after the call and slow down the next kernel; only single problems long enough to make up for that use them.
+      Batches of tiny problems use one thread: some OpenBLAS routines allocate under a lock, for which two threads wait longer
+      than the work takes.
 """
 
 from __future__ import annotations

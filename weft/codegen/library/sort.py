@@ -2,11 +2,11 @@
 
 In:   a `Sort` step.
 Out:  `symbol(step)`: a function's name; `ensure(symbol)`: its address. It is `void name(ptr words, i64 row, i64 worker)`
-      with the `words` (addresses of the operands, then n, k and whether an order descends) that `Sort` tells.
-Laws: elements are compared as words: integers, and floats by sign and magnitude, -0 equal to 0, NaN above all.
+      with the `words` (addresses of the operands, then n, k and whether an order descends) that `Sort` defines.
+Laws: elements are compared as words: integers, and floats by sign and magnitude, -0 equal to 0, NaN last.
       Orders are stable. Rows are independent; one task is one row.
 How:  LSD radix sort (Knuth, TAOCP vol. 3, 5.2.5), digits of 8 bits for short rows and 11 for long ones, insertion sort for
-      the shortest. The k greatest come from one pass that compares with the least of those kept so far.
+      the shortest. The k greatest come from one pass that compares with the smallest of those kept so far.
 """
 
 from __future__ import annotations

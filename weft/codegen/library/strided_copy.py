@@ -1,7 +1,7 @@
 """Copies of NumPy views into dense memory by all threads.
 
-In:   an address and a NumPy array, however it is strided.
-Out:  `copy(target, view)`: whether it was copied; not where its runs of neighbouring bytes are too short to be worth it.
+In:   an address and a NumPy array with any strides.
+Out:  `copy(target, view)`: whether it was copied; it declines views whose contiguous runs are too short to be worth it.
 """
 
 from __future__ import annotations

@@ -2,6 +2,6 @@
 
 In:   an `ir.program.Program`.
 Out:  `native.NativeProgram`: loaded code, called with one array of addresses.
-Laws: one call runs everything; a first call may run code that is not optimized, of the same bits (`tiered_compilation`).
+Laws: one call runs everything; a first call may run unoptimized code with the same bits (`tiered_compilation`).
 Next: `program` (what is compiled, and in what order), `entry` (the schedule as one function), `native` (what a call needs).
 """

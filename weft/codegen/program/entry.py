@@ -1,12 +1,12 @@
-"""The entry of a program: its schedule as one native function `i32 entry(ptr slots)`, in parts where it is long.
+"""The entry of a program: its schedule as one native function `i32 entry(ptr slots)`, split into functions where it is long.
 
 In:   a `Program`, and the symbols under which its kernels, matmuls and sorts are linked.
-Out:  modules of LLVM IR. The result of the entry is 0, or 1 when a host call or the handler of a signal raised.
-Laws: Signals are seen to before each host call and, in long programs, about every 100 ms of work between steps.
-      `slots` holds the addresses of ins, outs and consts in order, then the arena; temps lie in the arena.
+Out:  modules of LLVM IR. The entry returns 0, or 1 if a host call or a signal handler raised.
+Laws: Signals are handled before each host call and, in long programs, about every 100 ms of work between steps.
+      `slots` holds the addresses of ins, outs and consts in order, then the arena, which holds temporaries.
       Kernels with one task are called directly; others go through `weft_parallel_for(ptr fn, ptr ctx, i64 tasks)`.
-      No function holds more than about `PART` steps: LLVM's time grows faster than the length of a function, and parts
-      are compiled side by side. A part calls only parts made before it.
+      No function has more than about `PART` steps: LLVM's time grows faster than the length of a function, and the parts
+      are compiled in parallel. A part calls only parts made before it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Native programs: what is needed to run one, and no more.
 
-In:   the address of an entry that `codegen.program.program` made now, or an image of it that an earlier process linked.
+In:   the address of an entry that `codegen.program.program` compiled in this process, or an image linked by an earlier process.
 Out:  a `NativeProgram`: its entry, and everything that must stay alive with it.
-Laws: loading an image needs nothing of the code generator, the thread pool apart. What a program was made of is made again
-      when somebody looks.
+Laws: loading an image needs nothing of the code generator except the thread pool. The stages of such a program are recomputed
+      when somebody asks for them.
 """
 
 from __future__ import annotations

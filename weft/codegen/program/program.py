@@ -1,11 +1,11 @@
 """Programs to callable native code.
 
-In:   a `Program` (kernels, matmuls, copies, host calls and control flow over planned buffers).
-Out:  a `NativeProgram`: the address of its entry and everything that must stay alive with it; `image_of` gives all its code
+In:   a `Program` (kernels, matmuls, copies, host calls and control flow over assigned buffers).
+Out:  a `NativeProgram`: the address of its entry and everything that must stay alive with it; `image_of` returns all its code
       as one image, which another process can load.
-Laws: a kernel is compiled once per process, whatever programs use it, and once per machine while the disk cache lasts; of
-      its draft, which is not optimized, the same holds. Drafts have the same bits (`tiered_compilation` says when a program has them).
-      The entry is cached the same way. Nothing of LLVM is loaded when everything is found on disk (on x86-64 Linux).
+Laws: a kernel is compiled once per process, whatever programs use it, and once per machine while the disk cache lasts. The same
+      holds for its unoptimized draft, which has the same bits (`tiered_compilation` says when a program has drafts). The entry
+      is cached the same way. LLVM is not loaded when everything is found on disk (on x86-64 Linux).
 """
 
 from __future__ import annotations

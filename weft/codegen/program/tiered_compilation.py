@@ -1,10 +1,11 @@
-"""Drafts: first calls do not wait until code is optimized.
+"""Tiered compilation: first calls run unoptimized drafts.
 
-In:   a program that `codegen.program.program` compiled for its first call, some kernels of it not optimized.
-Out:  `Draft.called()`, told of each call that Python sees: the second one has the program optimized, and all in `Draft.then` are told.
-Laws: a draft has the bits of what replaces it. A thread optimizes, in pauses of the compilations that somebody waits for but at
-      the latest after a while, one module at a time, and stops after the one at hand when the process ends. It does so once.
-      Where that fails the draft stays, for good.
+In:   a program that `codegen.program.program` compiled for its first call, with some kernels unoptimized.
+Out:  `Draft.called()`, notified of each call that Python sees: the second one has the program optimized, and then notifies all of
+      `Draft.then`.
+Laws: a draft has the bits of its replacement. A thread optimizes, once, one module at a time, while no caller waits for a
+      compilation but at the latest after a while, and stops after the current module when the process ends. If that fails,
+      the draft stays for good.
 """
 
 from __future__ import annotations

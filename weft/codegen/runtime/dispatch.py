@@ -1,9 +1,9 @@
 """Native dispatch: the machine code behind calling a compiled function.
 
-In:   the classes whose objects it reads (Array, Buffer, the jitted function) and where their slots lie.
+In:   the classes whose objects it reads (Array, Buffer, the jitted function) and the offsets of their slots.
 Out:  `Dispatcher.descriptor`, a native method for `__call__`, and the length of cache entries. Arrays get a native destructor.
-Laws: offsets are found through the classes' member descriptors, or known, and checked on live objects; where a check fails
-      (another interpreter) there is no descriptor, and the Python path, which does the same, serves alone.
+Laws: offsets come from the classes' member descriptors, or are known, and are checked on live objects. If a check fails (another
+      interpreter), there is no descriptor, and the equivalent Python path serves alone.
 """
 
 from __future__ import annotations

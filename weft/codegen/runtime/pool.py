@@ -3,9 +3,9 @@
 In:   nothing; compiled from `pool.ll` on first use.
 Out:  `symbols()`, the addresses that other native modules link to: `weft_parallel_for(ptr fn, ptr ctx, i64 ntasks)`,
       where `fn` is `void(ptr ctx, i64 task, i64 wid)`, `weft_scratch_take(i64) -> ptr` and `weft_scratch_give(ptr)`.
-Laws: every task runs exactly once before `weft_parallel_for` returns; 0 <= wid < num_threads(), and two tasks of one
-      call that run at one time have different `wid`s (tasks of different calls may share one, so scratch belongs to a
-      call); nested calls and callers that find the pool taken run inline; a forked child makes its own workers.
+Laws: every task runs exactly once before `weft_parallel_for` returns; 0 <= wid < num_threads(), and concurrent tasks of one
+      call have different `wid`s (tasks of different calls may share one, so scratch belongs to a call); nested calls, and
+      callers that find the pool busy, run inline; a forked child starts its own workers.
 """
 
 from __future__ import annotations

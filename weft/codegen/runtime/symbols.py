@@ -1,9 +1,9 @@
-"""What native code names that is not its own: functions of the C library, Python, BLAS and LAPACK, and of the thread pool.
+"""External functions that native code names: those of the C library, Python, BLAS, LAPACK and the thread pool.
 
 In:   a name.
 Out:  its address in this process, or None.
-Laws: the name of a routine of BLAS or LAPACK tells how wide its integers are, so that code made for another library than this
-      process has finds none. The thread pool and the library are looked for when they are named.
+Laws: the name of a BLAS or LAPACK routine includes the width of its integers, so that code made for another library than this
+      process has finds none. The thread pool and the library are looked up when they are first named.
 """
 
 from __future__ import annotations

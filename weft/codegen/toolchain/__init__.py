@@ -1,9 +1,9 @@
-"""LLVM as a compiler of texts, and what becomes of its objects.
+"""LLVM as a compiler of text, and the objects it emits.
 
 In:   LLVM IR as text, and the target.
 Out:  addresses of native functions.
-Laws: an object on disk is read only if it is whole and its key matches sources, machine and LLVM's version; LLVM's library is
-      loaded only when something has to be compiled.
-Next: `target` is the machine, `objects` compiles or finds, `cache` is the disk, `loader` links, `native_library` serves the
-      routines that every process has once.
+Laws: an object on disk is used only if it is intact and its key matches sources, machine and LLVM's version; LLVM's library is
+      loaded only when something must be compiled.
+Next: `target` is the machine, `objects` finds or compiles, `cache` is the disk, `loader` links, `native_library` serves routines
+      that every process loads once.
 """

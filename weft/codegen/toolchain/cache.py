@@ -1,12 +1,12 @@
 """Objects on disk: compiled kernels, entries and whole programs that outlive the process.
 
 In:   a key (the text that determines the object) and, when missing, the object's bytes.
-Out:  the bytes, or None. `write` writes now, `later` when the call that is being served is over: readers in this process
-      cannot tell, and at the end of the process all is written.
+Out:  the bytes, or None. `write` writes at once, `later` after the current call: readers in this process see no difference, and
+      everything is written when the process ends.
 Laws: files are written under a temporary name and renamed, so that a reader sees all or nothing; each carries a
-      checksum, and a file that fails it counts as missing. Failure to write is not an error: the cache is only a cache.
-      It is kept below a limit by deleting the oldest files now and then. Names are digests, so the folders fill evenly:
-      each is kept below its part of the limit by itself.
+      checksum, and a file that fails it counts as missing. Failure to write is not an error. The cache is kept below a limit by
+      deleting the oldest files now and then. Names are digests, so the folders fill evenly: each is kept below its share of
+      the limit by itself.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""LLVM's code generator through the C functions of the library that the package llvmlite brings along.
+"""LLVM's code generator through the C functions of the library that llvmlite ships.
 
-In:   the text of a module and a `Machine`; every module gets a context of its own.
+In:   the text of a module and a `Machine`; every module gets its own context.
 Out:  `emit`: an object or assembly; `host`: LLVM's name of this CPU and its features.
-Laws: the Python package itself is not imported, which would take five times as long as loading the library does.
+Laws: the Python package itself is not imported, which would take five times as long as loading the library.
       Nothing here holds the GIL while LLVM works. One machine serves one thread at a time.
 """
 

@@ -1,14 +1,14 @@
-"""Objects into memory: a linker for the relocatable files that our code generator writes on x86-64 Linux.
+"""A linker for the relocatable objects that our code generator emits on x86-64 Linux.
 
 In:   ELF objects of the large code model, and addresses for the symbols they import.
-Out:  `link(objects)`, an `Image`: all of them laid out from address 0 on, with the words that depend on where it will lie;
-      plain data, which may be kept on disk. `place(image, address)` brings it into memory as `Loaded`: the addresses of its
-      global symbols; the code stays there as long as this object does. `load` does both.
-Laws: a name that an object imports is that of the last object before it that exports it, else of the process.
-      Everything beyond what our objects hold (five kinds of relocations) raises `Unsupported`, and `target.link` lets LLVM
-      do it. Code is never writable while it can run; a forked child has data of its own.
+Out:  `link(objects)`, an `Image`: all of them laid out from address 0, with the words that depend on the final address; plain
+      data, which can be kept on disk. `place(image, address)` loads it as `Loaded`: the addresses of its global symbols, valid
+      as long as this object lives. `load` does both.
+Laws: an imported name refers to the last object before it that exports it, else to the process.
+      Anything beyond what our objects contain (five kinds of relocations) raises `Unsupported`, and `target.link` uses LLVM's
+      linker. Code is never writable while it can run; a forked child has its own data.
 
-A process that finds all its objects on disk needs no more of LLVM than this file, which saves its start-up.
+A process that finds all its objects on disk needs no more of LLVM than this file, which saves loading LLVM.
 """
 
 from __future__ import annotations

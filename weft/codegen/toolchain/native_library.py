@@ -1,6 +1,6 @@
-"""Library parts of native code: compiled once per machine, kept on disk, loaded for the life of the process.
+"""Native library modules: compiled once per machine, kept on disk, loaded for the life of the process.
 
-In:   parts: a name, a function that writes the IR text (called only when no object is on disk), the names to export;
+In:   modules: a name, a function that writes the IR (called only if no object is on disk), the names to export;
       and addresses or libc names for what the texts declare.
 Out:  addresses that stay valid to the very end: workers may still run this code while the interpreter shuts down.
 """

@@ -1,8 +1,8 @@
-"""Objects: machine code of modules, from memory, from disk, or compiled now, several at a time.
+"""Objects: machine code of modules, from memory, from disk, or compiled now, several in parallel.
 
-In:   orders: a key (see `cache.key`), and a function that writes the module's text, called only when it is needed.
-Out:  `take(order)`: the object. `prepare(orders)` compiles those that are nowhere, in parallel, for `take` to find.
-      `image(orders)`: several linked together, kept on disk as such.
+In:   requests: a key (see `cache.key`), and a function that writes the module's text, called only if needed.
+Out:  `take(request)`: the object. `prepare(requests)` compiles missing ones in parallel for `take` to find.
+      `image(requests)`: several linked together, kept on disk as such.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The machine we compile for: CPU, features, vector width, object emission and linking.
+"""The target machine: CPU, features, vector width, object emission and linking.
 
 In:   the host CPU, or what WEFT_CPU_FEATURES restricts it to (`avx512`, `avx2`, `generic`).
 Out:  `current()`, one `Target`; `emit_object` and `assembly` turn LLVM IR into machine code; `link` makes it callable.
-Laws: LLVM is loaded on first use only: to compile, not to link what is on disk (`llvm_c`, `loader`). Kernels are emitted as explicit
-      vectors, so no LLVM pass pipeline runs: parsing and instruction selection are all the time that a kernel takes.
+Laws: LLVM is loaded on first use only: to compile, not to link what is on disk (`llvm_c`, `loader`). Kernels are emitted as
+      explicit vectors, so no LLVM pass pipeline runs: parsing and instruction selection are all the time that a kernel takes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Integer division, which never traps: by zero it gives -1 (the remainder: the dividend), the least integer over -1 is itself.
 
 In:   `Lanes`, names of the dividend and of the divisor, or the divisor's literal.
-Out:  the name of the quotient, truncated, or of the remainder. Vectors have no integer division: theirs goes through doubles.
+Out:  the name of the truncated quotient, or of the remainder. CPUs lack vector integer division, so vectors use doubles.
 """
 
 from __future__ import annotations

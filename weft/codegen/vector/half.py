@@ -1,8 +1,8 @@
-"""Half precision: bfloat16 and float16 live in f32 registers, rounded after each operation.
+"""Half precision: bfloat16 and float16 are held in float32 registers and rounded after each operation.
 
-In:   `Lanes`, names of register values or of values as they lie in memory.
-Out:  the same rounded, or brought from registers to memory and back; ties to even.
-Laws: subnormal numbers, infinities and NaN round as IEEE says, with the machine's instructions for it or without.
+In:   `Lanes`, names of register values or of values in their memory type.
+Out:  the same rounded, or converted between registers and memory; ties to even.
+Laws: subnormal numbers, infinities and NaN round as IEEE says, with or without machine instructions for it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Exponentials, logarithms, powers and hyperbolic functions on lanes.
 
-Each takes and gives `V`s of one precision (see `math_real`). The error of each is tested in tests/codegen/test_accuracy.py.
+Each maps `V`s of one precision (see `math_real`) to `V`s. tests/codegen/test_accuracy.py tests the error of each.
 """
 
 from __future__ import annotations

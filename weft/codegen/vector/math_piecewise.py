@@ -1,12 +1,12 @@
-"""Piecewise polynomials of the vector math library in f32: sixteen intervals of one width, coefficients found by lookup.
+"""Piecewise polynomials of the vector math library in float32: sixteen intervals of equal width, coefficients by lookup.
 
 In:   nothing.
 Out:  PIECES: name -> rows, one per power and highest first; the k-th column is a polynomial in the distance from k.
 Laws: fitted for the least relative error; where a function is zero in the middle of an interval, so is its polynomial.
 
-`erf` is erf(w / 4) less 9/32 of the distance, which is added in the end: so little is rounded near zero. `i0e` and `i1e` are
+`erf` is erf(w / 4) less 9/32 of the distance, which is added last so that little is rounded near zero. `i0e` and `i1e` are
 i0e(w / 2) and i1e(w / 2) / (w / 2) for w < 11.5 and then sqrt(x) i0e(x) and sqrt(x) i1e(x) at 12 + 20 / x. `lgamma` is
-lgamma(1 + w / 4) for w < 5.5, lgamma(w / 4) for w < 11.5 and then, at 12 + 8.5 / x, what Stirling's formula leaves,
+lgamma(1 + w / 4) for w < 5.5, lgamma(w / 4) for w < 11.5 and then, at 12 + 8.5 / x, the remainder of Stirling's formula,
 lgamma(x) - (x - 1/2) log(x) + x.
 """
 

@@ -1,6 +1,6 @@
 """Operations of Loops on register values: one lane or a vector of them, the same code for both.
 
-In:   names of register values (half precision lives in f32 registers, rounded after each operation; bool is i1).
+In:   names of register values (half precision is held in float32 registers, rounded after each operation; bool is i1).
 Out:  names of register values.
 Laws: nothing traps: integer division by zero gives -1 (remainder: the dividend), the least integer over -1 is itself,
       shifts by the width or more give zero (or the sign), float to integer casts saturate and take NaN to 0.

@@ -1,11 +1,11 @@
-"""Where values are read: within a band along their diagonals, if masks of positions say so.
+"""Which band along its diagonals of each value is read, when the rest is masked before use.
 
 In:   a simplified jaxpr.
-Out:  for each value the bands outside of which nobody reads it.
-Laws: a value that a `select_n` does not take is not read there. A mask is known where it compares positions (iotas, as layout ops
-      and sums show them); of any other nothing is known, so that it selects everywhere.
+Out:  for each value the bands outside of which no equation reads it.
+Laws: `select_n` reads an operand only where its mask selects it. Masks are understood if they compare positions (iotas, seen
+      through layout ops and sums); any other mask counts as selecting everywhere.
 
-Scores of causal or windowed attention are what this is for: half of their product, or nearly all of it, is never read.
+This halves the first product of causal attention and removes nearly all of windowed attention's.
 """
 
 from __future__ import annotations

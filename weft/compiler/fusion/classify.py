@@ -1,4 +1,4 @@
-"""What the compiler does with an equation, told by its `lower` slot, and what a layout op does to addresses."""
+"""How an equation is lowered, by its `lower` slot, and how layout ops map addresses."""
 
 from __future__ import annotations
 

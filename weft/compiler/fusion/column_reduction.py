@@ -1,10 +1,10 @@
-"""Sums over rows that ride on a kernel over those rows, such as the gradient of a norm's scale.
+"""Column reductions that join a kernel over rows, such as the gradient of a norm's scale.
 
-In:   a reduction whose reduced dims lie together in memory, and the rows of a kernel.
-Out:  `Sweep`: how the sum lies in the rows, or None if the kernel cannot make it.
+In:   a reduction whose reduced dims are adjacent in memory, and the rows of a kernel.
+Out:  `Sweep`: how the reduction maps to the rows, or None if the kernel cannot compute it.
 
-Each task of such a kernel has an equal share of the rows, a *part*, and a row of results of its own, to which it adds what
-every row gives. Parts are those of the reduction (`compiler.rewrite.decompose` makes them), so results do not depend on threads.
+Each task of such a kernel has an equal share of the rows and a private row of partial results, to which it adds every row. The
+shares are those of the split reduction (`compiler.rewrite.decompose`), so results do not depend on the number of threads.
 """
 
 from __future__ import annotations

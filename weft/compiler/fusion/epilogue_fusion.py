@@ -1,4 +1,4 @@
-"""Which kernels become the tails of matmuls: those that go over a result once, position by position.
+"""Epilogue fusion: which kernels a matmul absorbs, namely those that visit its result once, element by element.
 
 In:   a `Graph` and its `Group`s.
 Out:  groups whose `dot` is set; `compiler.kernels.kernel_epilogue` writes them.

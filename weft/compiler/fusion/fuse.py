@@ -1,17 +1,16 @@
 """Which values get a buffer, and which equations share a kernel.
 
 In:   a simplified jaxpr.
-Out:  a `Graph`; `Graph.items()` is the ordered list of kernels (`Group`) and of other equations.
+Out:  a `Graph`; `Graph.items()` lists kernels (`Group`) and other equations in order.
 
-Every value that a fusible equation computes has a *depth*: that of the kernel that could compute it with all its
-producers inlined. A kernel loads what lies at a smaller depth and inlines what lies at its own. A value becomes a
-*root* (it may have a buffer) if somebody needs it in memory, or if it is expensive and used more than once; a root is
-inlined by consumers of its own depth and loaded by deeper ones, so a root that nobody loads costs nothing. What is cheap to
-compute from roots is no root itself.
+The *depth* of a value is the number of kernels that must run before a kernel with all its producers inlined can compute it. A
+kernel loads values of smaller depth and inlines those of its own. A *root* may have a buffer: it is needed in memory, or it is
+expensive and used more than once. Consumers of the root's depth inline it, deeper ones load it, and a root that nothing loads is
+not stored. What is cheap to compute from roots is no root.
 
-A reduction makes a *row context*: (shape S, reduced dims). Consumers that index its result by row stay in the same
-kernel, as do values of shape S made from it; other accesses need the value in memory, one depth further down. A sum
-over the rows themselves (`compiler.fusion.column_reduction`) is made in the same pass; it can be read by deeper kernels only.
+A reduction opens a *reduction domain* (shape S, reduced dims). Consumers that index its result by row stay in the kernel, as do
+values of shape S computed from it; any other access needs the value in memory, one depth further down. A reduction over the rows
+themselves (`compiler.fusion.column_reduction`) shares the pass but can be read by deeper kernels only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Kernels of one depth: which roots share one.
+"""Which roots of one depth share a kernel.
 
 In:   a `Graph` and the roots of one depth.
-Out:  `Group`s: roots that run the same nest and share what they read, and sums over rows that ride on a kernel over those rows.
+Out:  `Group`s: roots with the same loop nest and shared inputs, and the column reductions that join a kernel over rows.
 """
 
 from __future__ import annotations

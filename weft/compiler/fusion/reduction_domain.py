@@ -1,7 +1,7 @@
-"""Row contexts: the rows that a kernel with reductions goes over, and what may follow a reduction in the same kernel.
+"""Reduction domains: the rows of a kernel with reductions, and what may follow a reduction in the same kernel.
 
-A context is (shape S, reduced dims). These are the rules of thumb: when rows, or strips of rows, give enough parallelism and stay
-in the caches while they are gone over again.
+A domain is (shape S, reduced dims). The heuristics here decide when rows, or strips of rows, give enough parallelism and stay in
+the caches between passes.
 """
 
 from __future__ import annotations

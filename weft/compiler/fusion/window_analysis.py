@@ -1,9 +1,9 @@
-"""How many values that are padded between their elements are put together to one result: the windows of pools and strided slices.
+"""How many interior-padded values contribute to one result: the windows of gradients of pools and strided slices.
 
 In:   a simplified jaxpr.
-Out:  for each value on the way, the size of its window. What is padded within what is padded counts each time, and all twice where
-      lanes go along the dim: the code of an unrolled iteration grows so (`compiler.loops.unroll_by_residue`). A dim that is padded
-      again is more than any window.
+Out:  the window size of each value on the way. Nested padding multiplies, and counts twice where vector lanes go along the dim,
+      because the code of an unrolled iteration grows likewise (`compiler.loops.unroll_by_residue`). A dim that is padded
+      twice exceeds any limit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Fourier transforms as steps: which of them are native, and in what order the dims are gone through.
+"""Plans of FFTs: which are native, and the order in which dims are transformed.
 
-In:   an equation of `fft`.
-Out:  `steps_of(eqn)`: its native steps, each with a kind, sizes, and where it reads and writes; None where SciPy's engine is faster.
+In:   an `fft` equation.
+Out:  `steps_of(eqn)`: native steps with their kind, sizes and addresses, or None where SciPy's FFT is faster.
 """
 
 from __future__ import annotations

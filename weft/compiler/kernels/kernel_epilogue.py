@@ -1,10 +1,10 @@
-"""The tail of a matmul: elementwise work on its result, as a kernel that runs on tiles of sums while they are hot.
+"""The epilogue of a matmul: elementwise code on its result, as a kernel that runs on tiles of sums while they are in the cache.
 
 In:   a `Group` whose `dot` is a matmul (see `fuse`), and that matmul's `Contraction`.
-Out:  a Loops `Kernel` as `ir.program.Gemm.tail` wants it, what it reads and writes, and what it may do in place.
+Out:  a Loops `Kernel` in the form of `ir.program.Gemm.tail`, the buffers it reads and writes, and what it may update in place.
 
-The group is lowered at a symbolic row, column and batch element of the matmul. All values in it lie alike in memory, so
-the flat position in the result tells the index in each.
+The group is lowered at a symbolic row, column and batch element of the matmul. All its values have the same memory layout, so
+the flat position in the result determines every index.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Kernels of running combinations: all prefixes of one or several arrays along a dim.
+"""Kernels of prefix scans: all prefixes of one or several arrays along a dim.
 
 In:   an equation whose lowering is a `ScanSpec`.
-Out:  Loops kernels. Where the scanned dim is the innermost, the vector runs along it (a `Scan` across its lanes); otherwise
-      it runs along the inner dims and a strip of running values is kept beside it.
-Laws: a dim that is long and has too few neighbours to keep threads busy is cut into blocks, and these into stretches that stay in
-      the last cache. One kernel runs once for every stretch, and once before: each of its tasks starts a block from what came
-      before, runs over it, and finds the total of the block that lies a stretch further on.
-      Blocks and stretches have fixed lengths, so that results are equal under any number of threads.
+Out:  Loops kernels. If the scanned dim is the innermost, the vector runs along it (a `Scan` across lanes); otherwise it runs
+      along the inner dims, beside a strip of running values.
+Laws: a long dim with too few neighbours to occupy all threads is split into blocks, and these into stretches that stay in the
+      last-level cache. One kernel runs once before and once per stretch: each task combines the totals that precede its
+      block, writes the block's prefixes, and computes the total of the corresponding block of the next stretch. Lengths
+      are fixed, so results do not depend on the number of threads.
 """
 
 from __future__ import annotations

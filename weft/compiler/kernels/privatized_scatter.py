@@ -1,12 +1,12 @@
-"""Kernels of scatters onto few places: tables apart, each filled with its share of the updates, then combined.
+"""Scatters into few places by privatization: private tables, each with its share of the updates, that are then combined.
 
-In:   a scatter of single elements, many more than there are places, and how its updates lie in memory.
-Out:  two kernels: `into_tables`, a task for each table, and `combined_tables`.
-Laws: the order in which updates are combined is that of the shapes: no number of threads changes it.
+In:   a scatter of single elements with many more updates than places, and the memory layout of its updates.
+Out:  two kernels: `into_tables` with a task per table, and `combined_tables`.
+Laws: the order in which updates are combined follows from the shapes, not from the number of threads.
 
-A task looks up the places of a block of updates by vectors, and those that are outside become one place beyond the others. What is left
-for each update are a load and a store, without a branch: as much as a core can store, one element a cycle. Equal places one after
-the other would wait for each other (of floats 2.8 ns each), so neighbours go to different tables where these stay in the first cache.
+Indices of a block of updates are computed in vectors, and those out of bounds map to one extra place. That leaves a load and a
+store per update without a branch, about one element a cycle. Equal places in a row would wait for each other (2.8 ns per float), so
+neighbouring updates go to different tables where these fit the first-level cache.
 """
 
 from __future__ import annotations

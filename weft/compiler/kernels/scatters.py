@@ -1,13 +1,13 @@
-"""Kernels of scatters: updates combined, each with what is at its place.
+"""Kernels of scatters: each update is combined with the element at its place.
 
-In:   a scatter equation, and how its updates lie in memory.
-Out:  kernels. All give the same: updates that share a place are combined with it one after another, in their order.
-      - one after another (`in_order`), columns of wide windows apart;
-      - onto few places in tables apart (`compiler.kernels.privatized_scatter`), in an order of its own that no number of threads changes;
-      - single elements onto many places, and rows onto rows (`owned`): each task owns a part of the places and takes the updates
-        that fall there;
-      - windows that are rows of the operand (`sorted_by_row`, `row_by_row`): updates are brought into the order of the rows by their
-        numbers, then every row is read, combined and written once, without a copy of the operand before.
+In:   a scatter equation, and the memory layout of its updates.
+Out:  kernels. All apply updates of one place in order, except for the second:
+      - sequentially (`in_order`), parallel over the columns of wide windows;
+      - few places: private tables (`compiler.kernels.privatized_scatter`), in an order that does not depend on threads;
+      - single elements into many places, and rows into rows (`owned`): each task owns a range of places and applies the
+        updates that fall there;
+      - windows that are rows of the operand (`sorted_by_row`, `row_by_row`): updates are sorted by row, then every row is
+        read, combined and written once, without copying the operand first.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Loop nests: which dims are loops, which one is the vector, and what one task does.
+"""Loop nests: which dims are loops, which one is vectorized, and what one task does.
 
 In:   scalar code (`lowering.lower.Lowered`).
 Out:  `loop_nest.build`: a Loops kernel.
-Laws: every size is right; what is split, tiled or unrolled computes the same values. A choice depends on sizes, strides and
-      the machine's record, never on the name of an operation.
-Next: `access_analysis` tells what a nest touches, `loop_nest` builds it; the others are one strategy each: `transpose_tiling`,
+Laws: every size is correct; splitting, tiling and unrolling compute the same values. Choices depend on sizes, strides and the
+      machine's record, never on the name of an operation.
+Next: `access_analysis` tells what a nest accesses, `loop_nest` builds it. Each other module is one strategy: `transpose_tiling`,
       `outer_reduction`, `loop_splitting`, `unroll_by_residue`, `dim_collapsing`, `prefetch`, `bounds_check_elimination`.
 """

@@ -1,7 +1,7 @@
-"""What a kernel touches: its loops, where it reaches memory and how far apart, and what it takes to compute.
+"""Access analysis of a kernel: its dims, the strides of its memory accesses, and its cost.
 
 In:   `Lowered` scalar code.
-Out:  a `Survey` of it, from which `compiler.loops.loop_nest` and its rooms choose loops; `Dim` and `Access`, in which they speak.
+Out:  its `Survey`, from which `compiler.loops.loop_nest` and the strategies choose loops, in terms of `Dim` and `Access`.
 """
 
 from __future__ import annotations

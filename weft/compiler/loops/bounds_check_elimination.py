@@ -1,11 +1,11 @@
-"""Loads that are guarded because they may reach beyond an array: rows that do not reach so far are gone over without these guards.
+"""Bounds-check elimination: guarded loads that stay inside their array over a whole row lose their guard for that row.
 
-In:   a `Nest` whose vector loop is not cut, as rows are short, and where its loops are.
-Out:  the loads in question, and whether all of them stay inside of their arrays over the run of a vector loop.
+In:   a `Nest` whose vector loop is not split because rows are short, and where its loops are.
+Out:  the loads in question, and the condition that all of them stay inside their arrays along a vector loop.
 
-What a guarded load gives where its guard does not hold is rarely asked. So where the address is inside of the array whatever the
-guard says, it may be left out: the gradient of a pool reads one element under many guards, one for each border of each window that
-sees it, and without them it is one load, and the window is computed once. Only the first and last rows of an array keep their guards.
+A guarded load's value is rarely used where its guard is false, so the guard can go wherever the address is valid anyway. The
+gradient of a pool reads one element under many guards, one per border and window; without them it is one load, and each window
+is computed once. Only the first and last rows of an array keep their guards.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Two inner dims made one, where the outer of them is only compared: windows over pixels of few channels become shifts of long rows.
+"""Collapses two inner dims where the outer index is only compared: windows over pixels of few channels become shifts of long rows.
 
-In:   `Lowered` code without reductions, whose last dim is short beside what lies next to it in memory.
-Out:  the same code over one dim of both: what compares the outer index compares the joint one with a multiple. The vector loop is
-      then cut where comparisons change (`compiler.loops.loop_splitting`), and code between these places has neither guards nor short loops.
+In:   `Lowered` code without reductions, whose last dim is short compared with its neighbour in memory.
+Out:  the same code over the collapsed dim: comparisons of the outer index compare the joint one with a multiple. The vector loop
+      is then split where comparisons change (`compiler.loops.loop_splitting`), so that its segments have neither guards nor
+      short loops.
 """
 
 from __future__ import annotations

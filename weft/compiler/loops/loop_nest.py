@@ -1,11 +1,11 @@
-"""Loops around scalar code: which dims are one, which is the vector, what a task does.
+"""Loops around scalar code: which dims collapse, which one is vectorized, what a task does.
 
 In:   `Lowered` scalar code over the dims of a shape.
-Out:  a Loops `Kernel`, the values its buffers stand for, and which outputs may overwrite which inputs.
+Out:  a Loops `Kernel`, the values of its buffers, and which outputs may overwrite which inputs.
 
-Adjacent dims whose addresses advance together are one loop. The vector runs along the dim in which most memory traffic
-is contiguous, be it a row dim (each lane its own row) or a column dim (lanes share the row's accumulators). Tasks take
-equal shares of rows, or of the vector dim where rows are few.
+Adjacent dims whose addresses advance together become one loop. The vector runs along the dim in which most memory traffic is
+contiguous, either a row dim (each lane its own row) or a column dim (lanes share the row's accumulators). Tasks get equal shares
+of the rows, or of the vector dim where rows are few.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Where a vector loop is cut: at the places where comparisons of its index change, as in joins, pads, shifts and edges of stencils.
+"""Loop splitting: a vector loop is split where comparisons of its index change, as in joins, pads, rolls and edges of stencils.
 
-In:   the accesses of `Lowered` code, the variable along which the vector runs, and the run of its values that a task goes over.
-Out:  `Piece`s of the run, one after the other. Between two places all comparisons are decided and the code is plain; the cache
-      lines around a place keep its comparisons, so that pieces begin where lines do and results go past the caches in whole lines.
+In:   the accesses of `Lowered` code, the vectorized variable, and the range of it that a task covers.
+Out:  `Piece`s of the range. Between two splits all comparisons are decided and the code has no guards; the cache lines around a
+      split keep their comparisons, so that segments begin on cache lines and results can be stored past the caches.
 
-Comparisons may add to the index what is fixed over the loop (the row's share of a flat index, a start that is read from memory): all
-that are cut have the same such term, so that the order of their places is known while the code is made.
+A comparison may add loop invariants to the index (the row's share of a flat index, a start read from memory). All comparisons
+that split must have the same invariant term, so that the order of the splits is known at compile time.
 """
 
 from __future__ import annotations

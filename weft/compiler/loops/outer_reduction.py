@@ -1,11 +1,11 @@
-"""Reductions over outer dims: accumulators side by side in scratch, over which the rows go, several at a time.
+"""Reductions over outer dims: adjacent accumulators in scratch, updated by several rows at a time.
 
-In:   a `Nest` whose vector runs along a row dim while one dim outside of it is reduced.
-Out:  its loops: a task owns a strip of the vector dim, and passes over the rows of that strip.
-Laws: accumulators of earlier passes are read where they lie. What is passed over more than once is a strip narrow enough to
-      stay in the caches (`strip_width`); fusion asks before it puts such passes into one kernel.
-      A sum of  exp(x - h(m))  over rows of which m is the maximum needs no pass of its own: it is made along with m, block by
-      block, with what is known of m so far, and scaled where m grows (`OnlineSum`).
+In:   a `Nest` whose vector runs along a row dim while a dim outside of it is reduced.
+Out:  its loops: a task owns a strip of the vector dim and passes over the rows of that strip.
+Laws: accumulators of earlier passes are read in place. Data with several passes form a strip narrow enough to stay in the caches
+      (`strip_width`); fusion checks that before it puts such passes into one kernel.
+      A sum of exp(x - h(m)) over rows whose maximum is m needs no pass of its own: it is accumulated along with m, block by
+      block, and rescaled when m grows (`OnlineSum`).
 """
 
 from __future__ import annotations

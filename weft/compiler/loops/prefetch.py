@@ -1,7 +1,7 @@
-"""What is fetched before its turn: what no fetcher of the machine foresees, or does not see among other streams.
+"""Software prefetch: accesses that the hardware prefetcher cannot predict, or loses among many streams.
 
-In:   a `Nest` that is being written, and where its loops are.
-Out:  buffers and indices for `Prefetch`.
+In:   a `Nest` under construction, and where its loops are.
+Out:  buffers and indices for `Prefetch` statements.
 """
 
 from __future__ import annotations

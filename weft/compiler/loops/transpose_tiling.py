@@ -1,12 +1,12 @@
-"""Tiles: operands that are read across the vector dim, along a dim of the rows, as in transposes.
+"""Transpose tiling: operands that are contiguous along a row dim instead of the vector dim.
 
 In:   a `Nest` whose vector dim strides through an operand that is contiguous along another dim.
-Out:  its loops, and statements that bring each tile into scratch first, along its lines, turned in registers.
+Out:  its loops, and statements that first read each tile along its lines and transpose it in registers into scratch.
 
-Tiles follow one another along the operand's lines: reads wait for memory, so they go in order; stores past the caches need not.
-But they want several lines that touch: a few rows of tiles go side by side, no more than the lines of an operand that a cache holds.
-Where rows of a result begin between lines, tiles are skewed: what is stored of a row begins and ends where lines do.
-The last tile of a line ends with it, and does once more what it shares with the one before: no tile is a part of one.
+Tiles follow each other along the operand's lines, since reads wait for memory and stores past the caches do not. Stores want
+adjacent lines, so a few rows of tiles are processed side by side, as many as a cache holds. Where result rows begin inside cache
+lines, tiles are skewed so that stores begin and end on lines. The last tile of a line ends with the line and overlaps the one
+before it: all tiles are full.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Elements that are computed together, in one turn of the loops, because what they have in common is much or questions fall away.
+"""Unrolling by residue: adjacent elements computed in one iteration, since they share work or their remainders become known.
 
-In:   `Lowered` code whose results have a short innermost dim, or dims that ask what their index leaves when divided by a small
-      number, as what is padded between its elements does: the gradients of strided slices, of pools, of strided windows.
-Out:  the code of a whole turn: an output for each of its rows, and in each the values of elements that follow one another. With the
-      remainders known the questions are answered while the code is made, and what is shared is computed once.
+In:   `Lowered` code whose results have a short innermost dim, or dims that test their index modulo a small number, as interior
+      padding does: gradients of strided slices, pools and strided windows.
+Out:  the code of an unrolled iteration: an output per row, each with the values of adjacent elements. With the remainders known,
+      the tests are decided at compile time and shared work is done once.
 """
 
 from __future__ import annotations

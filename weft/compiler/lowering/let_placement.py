@@ -1,4 +1,4 @@
-"""Expressions to statements: shared values become `Let`s, each in the outermost loop in which it does not vary."""
+"""Let placement: shared expressions become `Let`s, each in the outermost loop in which it is invariant."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""From a fused group to a Loops kernel: the scalar code of a group, pulled out of the `lower` rules.
+"""From a fused group to scalar code, by evaluating the `lower` rules of its equations at symbolic indices.
 
 In:   a `Group` and its `Graph`.
-Out:  `Lowered`: expressions at a symbolic position, still without loops; `compiler.loops.loop_nest` makes the loops.
+Out:  `Lowered`: expressions at a symbolic position, without loops; `compiler.loops.loop_nest` makes the loops.
 
-The result is described over the dims of one shape: *row* dims (kept) and *column* dims (reduced). A reduction is pulled
-like anything else: it becomes an accumulator that a pass over the columns fills; passes are numbered by what they need.
+Results are described over the dims of one shape: *row* dims (kept) and *column* dims (reduced). A reduction is an expression
+like any other: it becomes an accumulator that a pass over the columns fills. Passes are numbered by the accumulators they need.
 """
 
 from __future__ import annotations

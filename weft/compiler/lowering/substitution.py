@@ -1,4 +1,4 @@
-"""Expressions of one builder written again in another, or in the same one with parts replaced."""
+"""Substitution: an expression rebuilt in another builder, or with parts replaced."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Rewrites: jaxpr to jaxpr, before fusion.
+"""Rewrites of jaxprs before fusion.
 
 In:   a jaxpr, global or of one device.
-Out:  a jaxpr that computes the same with less, or in the form that later stages want.
-Laws: values are the same to rounding; what is exact stays exact (integers, moves of data, NaN and infinities).
-Next: `simplify` (calls inlined, dead and repeated work removed, algebra), `decompose` (composite operations rebuilt from
-      others), `loop_hoisting`, `variance_rewrite`, `batch_sums`, `inspection`.
+Out:  an equivalent jaxpr with less work, or in the form that later stages need.
+Laws: values agree to rounding; exact values (integers, data movement, NaN and infinities) stay exact.
+Next: `simplify` (inlining, dead code, common subexpressions, algebra), `decompose` (composite operations), `loop_hoisting`,
+      `variance_rewrite`, `batch_sums`, `inspection`.
 """

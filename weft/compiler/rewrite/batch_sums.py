@@ -1,6 +1,6 @@
-"""Sums over batch dims of a matmul: it contracts those dims too, and there is no sum.
+"""Sums over batch dims of a matmul become contracted dims of that matmul.
 
-In, out: jaxprs. This is how partial sums of devices that share memory are never stored apart.
+In, out: jaxprs. Hence partial sums of devices that share memory are never stored separately.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Composite operations rebuilt from others, and the shapes of work that kernels want.
+"""Decomposes composite operations, and shapes work for kernels.
 
-In, out: jaxprs. Composites (`ExpandSpec`) become the equations that define them; matmuls that no matmul kernel takes
-become products and sums; a reduction to few elements is split in two, so that its first part has rows to share out.
+In, out: jaxprs. Composites (`ExpandSpec`) become the equations that define them; matmuls without a matmul kernel become products
+and sums; a reduction to few elements is split in two, so that its first part can be parallelized.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Questions about layouts, taken out of a program that has none: all values of a program for one device lie on it.
+"""Removes `inspect_sharding` from programs for one device, where every sharding is known.
 
 In:   a simplified jaxpr.
-Out:  the same without `inspect_sharding`, and the callbacks that asked, once each per place in the program.
+Out:  the same without `inspect_sharding`, and its callbacks, once for each place in the program.
 """
 
 from __future__ import annotations

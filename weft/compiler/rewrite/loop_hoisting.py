@@ -1,12 +1,12 @@
-"""Matmuls out of loops: what a scan multiplies turn by turn, a few rows at a time, multiplied for all turns at once.
+"""Hoists matmuls out of scans: small products of every iteration become one product for all iterations.
 
 In, out: jaxprs. Three kinds of products leave the body of a scan:
-  - of a slice of what the scan goes along with a constant of the loop: before the loop, which then goes along the products;
-  - of something with a constant of the loop, when it is only stacked: after the loop, which then stacks that something;
-  - of two things of one turn, when it is only added to a carried value (the gradient of a weight, say): after the loop, as
-    one product that sums over the turns as well. A sum over dims of something stacked anyway leaves likewise.
-Of what stays, a product of few rows with a constant whose rows it sums along gets that constant transposed, once for all turns.
-Laws: a product that is large in itself stays, and so does one whose factors would be much to stack.
+  - of a slice of a scanned input and a loop constant: before the loop, which then scans the products;
+  - of anything and a loop constant, if it is only stacked: after the loop, which then stacks the other factor;
+  - of two values of one iteration, if it is only added to a carry (the gradient of a weight, say): after the loop, as one
+    product that also contracts the iterations. Sums over dims of stacked values leave likewise.
+A remaining product of few rows and a constant that it contracts along rows gets that constant transposed once, before the loop.
+Laws: products that are large in themselves stay, as do those whose factors would take much memory to stack.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Program to smaller program: calls inlined, dead and repeated work gone, cheap algebra done, invariants out of loops.
+"""Program to smaller program: inlining, dead code and common subexpression elimination, cheap algebra, loop-invariant code motion.
 
-In, out: jaxprs that compute the same values (rounding included: only exact identities are used).
+In, out: jaxprs that compute the same values, rounding included: only exact identities are used.
 Every pass is linear in the program.
 """
 

@@ -1,15 +1,15 @@
-"""Sums of squared deviations, as variances need them, made in the pass that makes the mean.
+"""Sums of squared deviations, as in variances, computed in the pass that computes the mean.
 
-In, out: jaxprs. A sum of (x - c)^2 over dims along which c is constant, where c is made from the sum of x over the same dims,
-waits for that sum, so that x is read from memory twice. Cut into parts that stay in the caches it need not wait:
-the deviations of a part from its own mean m are summed right after the part, and
+In, out: jaxprs. A sum of (x - c)^2 over dims along which c is constant, where c is computed from the sum of x over the same
+dims, waits for that sum, so that x is read from memory twice. Split into parts that stay in the caches it need not wait: the
+deviations of a part from its own mean m are summed right after the part, and
 
     sum (x - c)^2  =  sum over parts of sum (x - m)^2 + (m - c) * (count * (m - c) + 2 * sum (x - m)),
 
-where the last sum is what rounding has left in m.
+where the last sum is the rounding error of m.
 
-Laws: nothing is subtracted that is much larger than the result, so that what is small beside the mean is as exact as before.
-      What one kernel does row by row, or strip by strip, stays as it is. Parts do not depend on threads.
+Laws: nothing much larger than the result is subtracted, so precision is kept where the deviations are small beside the mean.
+      What one kernel computes row by row, or strip by strip, is left alone. Parts do not depend on the number of threads.
 """
 
 from __future__ import annotations

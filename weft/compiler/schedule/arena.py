@@ -1,8 +1,8 @@
-"""Where values live: buffers with a life on the clock of steps, packed into one arena.
+"""Arena allocation: buffers with live ranges, packed into one arena.
 
-In:   `Buffer`s, each with the steps that touch it first and last.
-Out:  offsets of the temporary ones (64-byte aligned, 2 MiB from 2 MiB up), and the size of the arena.
-Laws: two buffers that are alive at one step do not overlap, unless one was made to take over the other in place.
+In:   `Buffer`s, each with its first and last step.
+Out:  the offsets of temporaries (64-byte aligned, 2 MiB from 2 MiB up), and the size of the arena.
+Laws: buffers that are live at the same step do not overlap, unless one takes over the other in place.
 """
 
 from __future__ import annotations

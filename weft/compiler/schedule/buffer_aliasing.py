@@ -1,7 +1,7 @@
-"""Memory that is shared after all: results in the place of inputs which nobody needs any more.
+"""Buffer aliasing: results in the memory of inputs that are no longer needed.
 
-In:   a `Timeline` that has all its steps, so that the first and last use of every buffer is known.
-Out:  outputs that lie in donated inputs, and temporary results that take over an operand of their kernel, in place.
+In:   a complete `Timeline`, so that the first and last use of every buffer is known.
+Out:  outputs placed in donated inputs, and temporary results that take over an operand of their kernel in place.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Where the values of one body lie: in memory of a result, in that of an operand which dies, or in their own.
+"""Buffer assignment: each value of a body gets the memory of a result, of an operand that dies, or its own.
 
-In:   a body's graph of groups and equations, the addresses of its inputs, and those that its results must go to.
+In:   a body's graph of groups and equations, the addresses of its inputs, and those required of its results.
 Out:  `Homes`: the address of each value, and memory for each result when its step is made.
 """
 

@@ -1,7 +1,7 @@
-"""The steps of a program on one clock, and the buffers that they read and write.
+"""Liveness: the steps of a program in order, and the buffers that each one reads and writes.
 
-In:   steps one after the other, each with the addresses that it reads and writes; bodies of loops and branches inside.
-Out:  `Timeline`: the steps, `Pending` until the places of buffers are known, constants, and when each buffer is touched.
+In:   steps in order, each with the addresses that it reads and writes, and bodies of loops and branches inside.
+Out:  `Timeline`: the steps (`Pending` until the offsets of buffers are known), constants, and the live range of each buffer.
 """
 
 from __future__ import annotations

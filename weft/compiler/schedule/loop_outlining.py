@@ -1,11 +1,11 @@
-"""Loops over little as one kernel each: a turn of a few scalars or short rows costs nanoseconds, where calling kernels does not.
+"""Loop outlining: a loop over scalars or short rows becomes one kernel, since calling kernels would cost more than its work.
 
 In:   a scheduled `Program`.
 Out:  the same program; a loop all of whose steps are small (kernels of one task, copies, branches and counted loops of such)
-      is a single `Launch`.
-Laws: what the loop alone uses is a register or private memory of the kernel; what others see of it is in memory after it.
-      Short buffers that are reached at known places are registers. A kernel returns within about `PATIENCE` bytes of work, so that
-      signals are seen to: an uncounted loop goes on in another call, a counted one that is longer stays as it is.
+      becomes a single `Launch`.
+Laws: values used only by the loop are registers or private memory of the kernel; all others are in memory when it ends. Short
+      buffers with constant indices are registers. A kernel returns within about `PATIENCE` bytes of work, so that signals are
+      handled: an uncounted loop continues in another call, a longer counted loop stays as it is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Control flow: the bodies of loops and branches, and the memory in which loops carry values.
+"""Control flow: the bodies of loops and branches, and the memory of carried values.
 
 In:   an equation `scan`, `while` or `cond` of a `Body`.
-Out:  its steps: a step of control flow whose own steps are those of the bodies inside.
+Out:  its steps: a control-flow step that contains the steps of its bodies.
 """
 
 from __future__ import annotations

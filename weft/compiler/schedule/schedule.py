@@ -1,7 +1,7 @@
-"""From a program on dense arrays to a Program: kernels, matmuls and control flow over planned buffers.
+"""From a program on dense arrays to a Program: kernels, matmuls and control flow over assigned buffers.
 
 In:   a simplified jaxpr without collectives, and which inputs are donated.
-Out:  `Scheduled`: the Program, its constants, counts, and which outputs take the memory of donated inputs.
+Out:  `Scheduled`: the Program, its constants, counts, and which results reuse donated buffers.
 """
 
 from __future__ import annotations

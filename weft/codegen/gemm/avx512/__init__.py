@@ -1,6 +1,6 @@
-"""The inner loops of matmul for AVX-512, in assembler: LLVM takes milliseconds to compile what takes microseconds to assemble.
+"""The inner loops of matmul for AVX-512 in assembly: LLVM takes milliseconds to compile what takes microseconds to assemble.
 
 In:   the name of a microkernel, packing function or epilogue.
-Out:  a module with inline assembler that does what the function of the same name in `codegen.gemm` does, bit by bit.
+Out:  a module with inline assembly, equal bit by bit to the function of the same name in `codegen.gemm`.
 Next: `gemm_asm`.
 """

@@ -1,7 +1,7 @@
-"""The register kernels of `gemm_micro` for AVX-512, in assembler: which register holds what is known beforehand.
+"""The microkernels of `gemm_micro` for AVX-512 in assembly, since their register allocation is known beforehand.
 
-LLVM takes 4 to 9 ms to find that out for one kernel, and half a millisecond to assemble it. The text is that of a module without
-functions of its own; the calling convention is that of Linux.
+LLVM takes 4 to 9 ms to find it for one kernel, and half a millisecond to assemble it. The text is module-level assembly with the
+calling convention of Linux.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The `finish` of `gemm_epilogue` and the `end_panel` of `gemm_pack` for AVX-512, in assembler.
+"""The `finish` of `gemm_epilogue` and the `end_panel` of `gemm_pack` for AVX-512 in assembly.
 
-LLVM takes 5 ms for `finish` where it rounds, and 3 for the end of a panel.
+LLVM takes 5 ms to compile a `finish` that rounds, and 3 ms for `end_panel`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What packs operands that lie along their packed rows, for AVX-512, in assembler: lines of memory copied, widened or woven; or transposed.
+"""Packing functions for AVX-512 in assembly, for operands that are dense along their packed rows or transposed.
 
 All are `void(ptr dst, i64 dst_step, ptr src, i64 src_step, i64 lines, i64 length)`, with steps in bytes:
-`copy_lines` copies lines of `length` bytes; `pad_lines` too, but fills the last vector of each with zeros, and `flip_lines` turns the
-sign bits of all bytes besides; `widen_*_lines` makes lines of so many elements floats of 32 bits; `weave_*_lines` lays the elements of
-as many lines as 4 bytes have room for side by side; `transpose_lines` makes element i of line j element j of line i, of 4 bytes each.
-Nothing beyond the elements is read or (but for what is filled) written. LLVM takes 4 to 12 ms for the like of each.
+`copy_lines` copies lines of `length` bytes; `pad_lines` also fills the last vector of each with zeros, and `flip_lines` also flips
+the sign bits of all bytes; `widen_*_lines` converts lines of so many elements to float32; `weave_*_lines` interleaves the elements
+of as many lines as fit into 4 bytes; `transpose_lines` transposes elements of 4 bytes.
+Nothing beyond the elements is read or (padding apart) written. LLVM takes 4 to 12 ms to compile the equivalent of each.
 """
 
 from __future__ import annotations

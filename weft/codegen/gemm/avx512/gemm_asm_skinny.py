@@ -1,4 +1,4 @@
-"""The function of `skinny_gemm` for AVX-512, in assembler: LLVM takes ten milliseconds and more for it, and half a one to assemble it."""
+"""The function of `skinny_gemm` for AVX-512 in assembly: LLVM takes ten milliseconds and more to compile it, half a one to assemble it."""
 
 from __future__ import annotations
 

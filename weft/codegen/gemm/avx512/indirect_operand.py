@@ -1,7 +1,7 @@
-"""Register kernels, in assembler, for an A that is read where it lies though not evenly: windows of images, sums in segments.
+"""Microkernels in assembly that read an irregular A in place through address lists: windows of images, sums in segments.
 
-The arguments are those of `gemm_micro`'s kernels, but for the first two: `a` points to the addresses of the rows, `as` to a list of
-i64. That begins with the bytes between the steps of k; then (steps, byte offset in each row) of each run of steps; and (0, 0).
+The arguments are those of `gemm_micro`'s kernels except for the first two: `a` points to the addresses of the rows, `as` to a list
+of i64: the bytes between the steps of k, then (steps, byte offset in each row) for each run of steps, then (0, 0).
 """
 
 from __future__ import annotations
