@@ -54,14 +54,14 @@ def test_objects_come_in_the_order_of_their_modules(count):
 @pytest.fixture
 def beside(monkeypatch):
     """The threads that compile beside the caller."""
-    started: list[threads.Beside] = []
+    started: list[threads.DaemonThread] = []
 
-    class Noted(threads.Beside):
+    class Noted(threads.DaemonThread):
         def __init__(self, *args):
             started.append(self)
             super().__init__(*args)
 
-    monkeypatch.setattr(target, "Beside", Noted)
+    monkeypatch.setattr(target, "DaemonThread", Noted)
     return started
 
 

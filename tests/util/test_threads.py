@@ -9,11 +9,11 @@ import textwrap
 
 import pytest
 
-from weft.util.threads import Beside
+from weft.util.threads import DaemonThread
 
 SCRIPT = """
 import os, signal, time
-from weft.util.threads import Beside
+from weft.util.threads import DaemonThread
 signal.signal(signal.SIGINT, signal.default_int_handler)         # which a shell may have children ignore
 done = []
 """
@@ -26,7 +26,7 @@ def run(script: str) -> str:
 
 def test_what_it_did_is_there_after_its_end():
     done: list[int] = []
-    others = [Beside(done.append, i) for i in range(20)]
+    others = [DaemonThread(done.append, i) for i in range(20)]
     for other in others:
         other.join()
         other.join()
@@ -35,8 +35,8 @@ def test_what_it_did_is_there_after_its_end():
 
 def test_an_interrupt_of_waiting_comes_after_its_end():
     assert run("""
-        other = Beside(lambda: (time.sleep(0.5), done.append(1)))
-        Beside(lambda: (time.sleep(0.1), os.kill(os.getpid(), signal.SIGINT), time.sleep(0.1), os.kill(os.getpid(), signal.SIGINT)))
+        other = DaemonThread(lambda: (time.sleep(0.5), done.append(1)))
+        DaemonThread(lambda: (time.sleep(0.1), os.kill(os.getpid(), signal.SIGINT), time.sleep(0.1), os.kill(os.getpid(), signal.SIGINT)))
         try:
             other.join()
         except KeyboardInterrupt:
@@ -47,7 +47,7 @@ def test_an_interrupt_of_waiting_comes_after_its_end():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_forked_child_has_none():
     assert run("""
-        other = Beside(time.sleep, 0.5)
+        other = DaemonThread(time.sleep, 0.5)
         child = os.fork()
         if child == 0:
             other.join()
@@ -58,6 +58,6 @@ def test_a_forked_child_has_none():
 
 def test_a_process_ends_without_it():
     assert run("""
-        Beside(time.sleep, 600)
+        DaemonThread(time.sleep, 600)
         print("over")
     """) == "over\n"

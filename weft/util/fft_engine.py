@@ -52,7 +52,7 @@ def backward_to_real(x: np.ndarray, axes: Sequence[int], out: np.ndarray) -> Non
 
 
 def _workers(x: np.ndarray) -> int:
-    return threads.wanted() if x.size >= _SHARED else 1
+    return threads.allowed_threads() if x.size >= _SHARED else 1
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""How many threads the user lets a process have, and threads whose start nobody waits for."""
+"""The number of threads that a process may use, and daemon threads that start without waiting."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 
-def wanted() -> int:
-    """WEFT_NUM_THREADS, else the CPUs that this process may use.
+def allowed_threads() -> int:
+    """WEFT_NUM_THREADS, else the number of CPUs that this process may use.
 
-    >>> wanted() >= 1
+    >>> allowed_threads() >= 1
     True
     """
     text = os.environ.get("WEFT_NUM_THREADS", "").strip()
@@ -22,10 +22,10 @@ def wanted() -> int:
     raise ValueError(f"WEFT_NUM_THREADS must be a positive integer, got {text!r}; unset it to use every CPU")
 
 
-class Beside:
-    """A daemon thread that does some work, which must not raise.
+class DaemonThread:
+    """A daemon thread that calls `work`, which must not raise.
 
-    The library's threads are waited for until they run: 0.2 ms, and up to 4 where NumPy's threads spin, which begin with the process.
+    Starting a `threading.Thread` waits until it runs: 0.2 ms, and up to 4 ms while NumPy's threads spin.
     """
     __slots__ = ("_over", "_process")
 
@@ -41,11 +41,11 @@ class Beside:
             self._over.release()
 
     def is_alive(self) -> bool:
-        """Whether it works; one of the process that this was forked from does not."""
+        """Whether it runs; threads of a parent process, before a fork, do not."""
         return self._over.locked() and self._process == os.getpid()
 
     def join(self) -> None:
-        """Wait for its end, also where an interrupt ends the waiting: what it works with may then be freed, or used by others."""
+        """Wait for its end, even when interrupted: what it works with may be freed afterwards."""
         try:
             if self.is_alive():
                 with self._over:

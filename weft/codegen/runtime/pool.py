@@ -24,7 +24,7 @@ from weft.codegen.toolchain import objects, target
 from weft.codegen.toolchain.loader import architecture
 from weft.codegen.toolchain.native_library import LibraryModule, compile_apart, link, order, text_of
 from weft.codegen.toolchain.objects import CompileRequest
-from weft.util.threads import Beside, wanted as wanted_threads
+from weft.util.threads import DaemonThread, allowed_threads
 
 _EXPORTS = (
     "weft_parallel_for",
@@ -74,7 +74,7 @@ _lock = threading.RLock()
 if hasattr(os, "register_at_fork"):  # no fork in the midst of the making, so that a child finds the lock free
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _made: list[dict[str, int]] = []  # one pool, once it is made
-_ahead: list[Beside] = []  # who loads LLVM, and compiles the pool, before anybody asks
+_ahead: list[DaemonThread] = []  # who loads LLVM, and compiles the pool, before anybody asks
 
 
 def _allowed_cpus() -> frozenset[int]:
@@ -88,7 +88,7 @@ def num_threads() -> int:
     >>> num_threads() >= 1
     True
     """
-    count = wanted_threads()
+    count = allowed_threads()
     return min(count, _MAX_THREADS) if _can_share() else 1
 
 
@@ -120,7 +120,7 @@ class _Look:
 def prewarm() -> None:
     """Where nothing was ever compiled, load LLVM beside what the process does next, and compile the pool in its first pause."""
     if target.is_new() and not _ahead:
-        _ahead.append(Beside(_compile_ahead))
+        _ahead.append(DaemonThread(_compile_ahead))
         atexit.register(_look_no_more)
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from weft.codegen.toolchain import cache, llvm_c, loader
 from weft.util.record import field, record
-from weft.util.threads import Beside
+from weft.util.threads import DaemonThread
 
 if TYPE_CHECKING:
     from llvmlite.binding import LLJIT, ResourceTracker
@@ -184,12 +184,12 @@ def emit_objects(modules: Sequence[tuple[Callable[[], str], bool]], target: Targ
             except BaseException as error:
                 made[i] = error
 
-    others: list[Beside] = []
+    others: list[DaemonThread] = []
     with _lock:
         try:
             longest = _next_text(modules, unwritten, written, made) if llvm_c.is_loaded() else None
             for i in range(1, min(threads, len(modules))):
-                others.append(Beside(_load_and, work, i))
+                others.append(DaemonThread(_load_and, work, i))
             work(0, longest)
             if meanwhile is not None:
                 meanwhile()
