@@ -153,8 +153,7 @@ def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
 
     to.define(type=call_type, reference=call_reference,
               factors=unsupported("calls are inlined before partitioning"),
-              lower=unsupported("calls are inlined before fusion"),
-              partition=unsupported("calls are inlined before partitioning"))
+              lower=unsupported("calls are inlined before fusion"))
 
     def guard(on, operands, params):
         counts = {"num_consts": params["num_consts"] + 1} if "num_consts" in params else {}

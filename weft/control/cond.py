@@ -278,7 +278,7 @@ def _dce(eqn: Eqn, used: list[bool]) -> Eqn:
 
 
 _REGION = "its branches are partitioned and lowered, one by one, by the passes themselves"
-cond_p.define(factors=unsupported(_REGION), lower=unsupported(_REGION), partition=unsupported(_REGION))
+cond_p.define(factors=unsupported(_REGION), lower=unsupported(_REGION))
 cond_p.rules["guard"] = lambda on, operands, params: cond_p.bind(
     operands[0], on, *operands[1:], branches=tuple(guarded(b) for b in params["branches"]))
 cond_p.ref_effects = lambda params: frozenset().union(*(b.effects for b in params["branches"]))

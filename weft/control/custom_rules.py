@@ -449,4 +449,4 @@ _FORWARD = ("forward-mode differentiation (jvp, jacfwd) does not apply to custom
 custom_lin_p.define(in_avals=lambda params: None,
                     jvp=unsupported(_FORWARD), reference=unsupported(_FORWARD), batch=unsupported(_FORWARD),
                     factors=unsupported(_FORWARD), lower=unsupported(_FORWARD),
-                    dce=unsupported("it exists only while a program is differentiated"), partition=unsupported(_FORWARD))
+                    dce=unsupported("it exists only while a program is differentiated"))

@@ -339,7 +339,7 @@ def _dce(eqn: Eqn, used: list[bool]) -> Eqn:
 
 
 _REGION = "its program is partitioned and lowered by the passes themselves"
-scan_p.define(factors=unsupported(_REGION), lower=unsupported(_REGION), partition=unsupported(_REGION))
+scan_p.define(factors=unsupported(_REGION), lower=unsupported(_REGION))
 scan_p.rules["guard"] = lambda on, operands, params: scan_p.bind(
     on, *operands, **_params(guarded(params["jaxpr"]), params, params["num_consts"] + 1, params["num_carry"]))
 scan_p.ref_effects = lambda params: params["jaxpr"].effects

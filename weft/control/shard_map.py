@@ -310,5 +310,4 @@ def _guard(on, operands, params):
 
 shard_map_p.rules["guard"] = _guard
 shard_map_p.define(factors=unsupported("its specs say how operands and results are split"),
-                   lower=unsupported("it becomes part of the program of one device when that is made"),
-                   partition=unsupported("the partitioner puts its program in its place"))
+                   lower=unsupported("it becomes part of the program of one device when that is made"))

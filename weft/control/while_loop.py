@@ -255,7 +255,7 @@ def _dce(eqn: Eqn, used: list[bool]) -> Eqn:
 
 
 _REGION = "its programs are partitioned and lowered by the passes themselves"
-while_p.define(factors=unsupported(_REGION), lower=unsupported(_REGION), partition=unsupported(_REGION))
+while_p.define(factors=unsupported(_REGION), lower=unsupported(_REGION))
 
 
 def _guard(on, operands, params):

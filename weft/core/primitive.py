@@ -10,7 +10,7 @@ A primitive's slots are filled where the op is stated (`ops/*`, `control/*`), by
   batch       fn(axis, args, dims, **params) -> (out, out_dim), or (outs, out_dims); `axis` is a BatchAxis, dims are int | None
   factors     fn(in_avals, out_avals, **params) -> FactorRule
   lower       meaning for the compiler, by kind; see `ops.families` and `compiler.lowering.lower`
-  partial_eval, dce, partition   only ops that hold jaxprs
+  partial_eval, dce   only ops that hold jaxprs
 
 A slot may hold `unsupported("why")`, which raises MissingRuleError when asked for. `kind` is what passes dispatch on:
 elementwise layout slice index reduce contract conv sort scan scatter random collective region library constraint callback.
@@ -122,7 +122,7 @@ class Primitive:
     def_lower = _definer("lower")
     def_partial_eval = _definer("partial_eval")
     def_dce = _definer("dce")
-    def_partition = _definer("partition")
+
     def __repr__(self) -> str:
         return self.name
 

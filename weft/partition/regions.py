@@ -40,7 +40,7 @@ def region(outer: Partitioner, eqn: Eqn) -> list[Value]:
     inner = call_jaxpr(eqn)
     if inner is not None:
         return outer.run(inner, values)
-    return eqn.primitive.rule("partition")(outer, eqn, values)      # which says why there is none
+    return eqn.primitive.rule("factors")(outer, eqn, values)      # which says why there is none
 
 
 def callback(outer: Partitioner, eqn: Eqn) -> list[Value]:
