@@ -189,6 +189,13 @@ def test_version_and_info(tmp_path):
     assert "JAX_ENABLE_X64" in info.stdout and "JAX_OTHER" not in info.stdout
 
 
+def test_settings_are_listed_with_their_meaning(tmp_path):
+    lines = weft_command("info", "--settings", cwd=tmp_path, env={"WEFT_LOG_COMPILES": "1"}).stdout.splitlines()
+    (line,) = [line for line in lines if line.startswith("WEFT_LOG_COMPILES")]
+    assert line.split(maxsplit=2) == ["WEFT_LOG_COMPILES", "True", "Log every compilation."]
+    assert lines == sorted(lines) and not any("CUDA" in line for line in lines)
+
+
 def test_no_command_is_an_error(tmp_path):
     done = weft_command(cwd=tmp_path)
     assert done.returncode == 2 and "usage: weft" in done.stderr

@@ -3,7 +3,7 @@
     weft run [--devices N] SCRIPT [ARGUMENTS] [--devices N] [-- ARGUMENTS]
     weft run [--devices N] -m MODULE [ARGUMENTS]
     weft explain [--devices N] [--html FILE] SCRIPT [ARGUMENTS] [--html FILE] [-- ARGUMENTS]
-    weft info
+    weft info [--settings]
     weft --version
 
 The script runs as `__main__` with its own `sys.argv` and its own folder first on `sys.path`, as under `python SCRIPT`;
@@ -30,9 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         from weft.tools.explain_command import explain_program
 
         return explain_program(options.program, options.arguments, options.html, as_module=options.as_module, devices=options.devices)
-    from weft.tools.info import describe
+    from weft.tools.info import describe, settings
 
-    print(describe())
+    print(settings() if options.settings else describe())
     return 0
 
 
@@ -60,7 +60,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
         )
         command.add_argument("-m", dest="as_module", action="store_true", help="PROGRAM names a module, as in python -m")
         command.add_argument("program", metavar="PROGRAM", help="a Python file")
-    commands.add_parser("info", help="describe this machine: devices, processor, caches and settings")
+    info = commands.add_parser("info", help="describe this machine: devices, processor, caches and settings")
+    info.add_argument("--settings", action="store_true", help="list the settings that there are")
 
     if not argv or argv[0] not in _RUNNERS:
         return parser.parse_args(argv)

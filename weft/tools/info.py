@@ -9,7 +9,8 @@ from typing import Any
 
 import weft
 from weft.codegen.toolchain import cache
-from weft.util.config import config
+from weft.util.config import config, known_settings
+from weft.util.errors import align
 
 PARTS = ("numpy", "llvmlite", "ml_dtypes", "scipy", "opt_einsum", "rich")
 
@@ -27,8 +28,14 @@ def describe() -> str:
         *_cache_rows(),
         *[(name, value) for name, value in sorted(os.environ.items()) if _is_read(name)],
     ]
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:{width}}  {value}" for name, value in rows)
+    return "\n".join(align(rows))
+
+
+def settings() -> str:
+    """The settings that change something: their environment variables, values and meanings, in lines."""
+    effective = [one for one in known_settings() if not one.doc.startswith("Accepted")]
+    rows = [(f"WEFT_{one.name.upper()}", repr(config.read(one.name)), one.doc) for one in effective]
+    return "\n".join(align(sorted(rows)))
 
 
 def _is_read(variable: str) -> bool:

@@ -187,6 +187,11 @@ class Config(threading.local):
     config_with_absl = parse_flags_with_absl
 
 
+def known_settings() -> tuple[Setting, ...]:
+    """What is known about every setting."""
+    return tuple(_settings.values())
+
+
 def resolve(name: str) -> str:
     """Return the bare name of a setting.
 

@@ -96,7 +96,6 @@ class Lowering:
         self.reductions: list[Reduction] = []
         self.levels: dict[int, int] = {}
         self.flat = False
-        self.own = set(group.roots)
 
     def run(self) -> Lowered:
         shape, context = self.group.shape, self.group.context
