@@ -1,21 +1,18 @@
 """Complex operations on pairs of real values.
 
-All of them are written in terms of the real operations of `Expressions.operate`, for scalars and vectors alike.
+All of them are written in terms of the real operations of `Emission.operate`, for scalars and vectors alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from weft.codegen.ir.values import PAIR, Value, pair
+from weft.codegen.kernel.emission import Emission
 from weft.ir.loops import COMPLEX, REAL_OF
 
-if TYPE_CHECKING:
-    from weft.codegen.kernel.expressions import Expressions
 
-
-def operate(e: Expressions, op: str, args: list[Value], type_: str) -> Value:
+def operate(e: Emission, op: str, args: list[Value], type_: str) -> Value:
     """Apply `op` where an argument or the result is complex."""
     rule = _RULES.get(op)
     if rule is None:
@@ -26,7 +23,7 @@ def operate(e: Expressions, op: str, args: list[Value], type_: str) -> Value:
 class _Real:
     """Shorthands for real operations of one type."""
 
-    def __init__(self, e: Expressions, type_: str):
+    def __init__(self, e: Emission, type_: str):
         self.e = e
         self.type = REAL_OF.get(type_, type_)
 

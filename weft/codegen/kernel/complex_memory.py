@@ -6,18 +6,13 @@ Out:  one wide load and two shuffles per part; one shuffle and one wide store.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from weft.codegen.ir.builder import MEMORY, mangle, vector
 from weft.codegen.ir.values import Value, affine, constant, pair, varying
+from weft.codegen.kernel.emission import Emission
 from weft.ir.loops import ITEMSIZE, REAL_OF, Buf
 
-if TYPE_CHECKING:
-    from weft.codegen.kernel.expressions import Expressions
-    from weft.codegen.kernel.kernel_emitter import KernelEmitter
 
-
-def load(e: Expressions, buf: Buf, index: Value, guard: Value | None, other: Value | None) -> Value:
+def load(e: Emission, buf: Buf, index: Value, guard: Value | None, other: Value | None) -> Value:
     """Consecutive complex elements: whole vectors of pairs, then taken apart."""
     lanes, type_ = e.lanes, REAL_OF[buf.type]
     index = index if guard is None else e.inside(guard, index, buf.size)
@@ -44,7 +39,7 @@ def load(e: Expressions, buf: Buf, index: Value, guard: Value | None, other: Val
     return e.operate("select", [guard, made, other or e.constant(0, buf.type)], buf.type)
 
 
-def store(emitter: KernelEmitter, buf: Buf, value: Value, index: Value, guard: Value | None) -> None:
+def store(emitter: Emission, buf: Buf, value: Value, index: Value, guard: Value | None) -> None:
     """Consecutive complex elements, woven into whole vectors of pairs."""
     lanes, b, type_ = emitter.lanes, emitter.b, REAL_OF[buf.type]
     half, memory = vector(MEMORY[type_], lanes.w), vector(MEMORY[type_], 2 * lanes.w)
@@ -66,7 +61,7 @@ def store(emitter: KernelEmitter, buf: Buf, value: Value, index: Value, guard: V
         b.line(f"call void @{called}({memory} {pairs}, ptr {pointer}, i32 {size}, {bits} {mask}){tag}")
 
 
-def _doubled(e: Expressions, mask: str) -> str:
+def _doubled(e: Emission, mask: str) -> str:
     """Each lane of a mask twice, for pairs."""
     width = e.lanes.w
     order = ", ".join([f"i32 {lane // 2}" for lane in range(2 * width)])

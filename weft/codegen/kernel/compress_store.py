@@ -8,17 +8,13 @@ Laws: a full vector is stored however few lanes are selected, since a buffer wit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from weft.codegen.ir.builder import mangle
 from weft.codegen.ir.values import Value, uniform
+from weft.codegen.kernel.emission import Emission
 from weft.ir.loops import ITEMSIZE, Pack
 
-if TYPE_CHECKING:
-    from weft.codegen.kernel.kernel_emitter import KernelEmitter
 
-
-def pack(emitter: KernelEmitter, stmt: Pack) -> None:
+def pack(emitter: Emission, stmt: Pack) -> None:
     """Emit the stores and the new count."""
     value, guard = emitter.evaluate(stmt.value), emitter.evaluate(stmt.guard)
     if emitter.vectorized:
@@ -29,7 +25,7 @@ def pack(emitter: KernelEmitter, stmt: Pack) -> None:
     emitter.env[stmt.acc] = emitter.operate("add", [emitter.env[stmt.acc], one], "i64")
 
 
-def _side_by_side(emitter: KernelEmitter, stmt: Pack, value: Value, guard: Value) -> None:
+def _side_by_side(emitter: Emission, stmt: Pack, value: Value, guard: Value) -> None:
     b, lanes, type_ = emitter.b, emitter.lanes, emitter.buffers[stmt.buf].type
     bits, tag = f"i{lanes.w}", f"align {ITEMSIZE[type_]}{emitter.alias_tag(stmt.buf)}"
     for x, wanted, mask in zip(emitter.spread(value), emitter.spread(guard), emitter.masks):
@@ -52,7 +48,7 @@ def _side_by_side(emitter: KernelEmitter, stmt: Pack, value: Value, guard: Value
         emitter.env[stmt.acc] = emitter.operate("add", [emitter.env[stmt.acc], more], "i64")
 
 
-def _first(emitter: KernelEmitter, count: str) -> str:
+def _first(emitter: Emission, count: str) -> str:
     """The mask of the first `count` lanes."""
     lanes = emitter.lanes
     ramp = ", ".join([f"i32 {lane}" for lane in range(lanes.w)])

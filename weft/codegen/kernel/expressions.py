@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.codegen.ir.builder import MEMORY, REGISTER, Builder, mangle, vector
+from weft.codegen.ir.builder import MEMORY, REGISTER, mangle, vector
 from weft.codegen.ir.values import AFFINE, OFFSET, PAIR, UNIFORM, VARYING, Value, affine, constant, offset, pair, uniform, varying
-from weft.codegen.toolchain.target import Target
+from weft.codegen.kernel.emission import Emission
 from weft.codegen.vector import math as vector_math
 from weft.codegen.vector.vector_ops import Lanes, literal
 from weft.ir.loops import (
@@ -40,38 +40,10 @@ WIDEST_STRIDE = 8
 _FARTHEST = 1 << 61
 #: types whose values i32 holds
 _SHORT = frozenset({"i8", "i16", "i32", "u8", "u16"})
-#: buffers shorter than this are gathered from by 32-bit indices
-_SHORT_SIZE = 1 << 30
 
 
-class Expressions:
+class Expressions(Emission):
     """Evaluates expressions into a builder; `kernel_emitter.KernelEmitter` adds statements."""
-
-    def __init__(self, target: Target):
-        self.b = Builder()
-        self.target = target
-        self.env: dict[str, Value] = {}
-        self.memo: dict[int, Value] = {}
-        self.buffers: dict[str, object] = {}
-        self.pure_buffers: set[str] = set()
-        self.strided: dict[tuple, list[int]] = {}   # which offsets `strided_access` has read: by scope, buffer, index, stride, width
-        self.tags: dict[str, str] = {}
-        self._lanes: dict[int, Lanes] = {}
-        self.scalar = self.lanes_of(1)
-        self.lanes = self.scalar
-        self.parts = 1
-        self.induction = constant(0)
-        self.masks: list[str | None] = [None]
-        self.left = constant(0)                     # iterations from the first lane on, where there are masks
-        self.outlined: frozenset[str] = frozenset()
-        self.goals: dict[int, str] = {}
-
-    def lanes_of(self, width: int) -> Lanes:
-        """The operations on `width` lanes."""
-        made = self._lanes.get(width)
-        if made is None:
-            made = self._lanes[width] = Lanes(self.b, self.target, width)
-        return made
 
     # --- evaluation
 
@@ -95,15 +67,6 @@ class Expressions:
         if kind is Ref:
             return self.env[expr.name]
         raise TypeError(f"codegen: not an expression: {expr!r}")
-
-    def constant(self, value: object, type_: str) -> Value:
-        """A literal."""
-        if type_ == "i64":
-            return constant(int(value))
-        if type_ in COMPLEX:
-            value, part = complex(value), REAL_OF[type_]
-            return pair(type_, self.constant(value.real, part), self.constant(value.imag, part))
-        return uniform(type_, literal(value, type_))
 
     def operate(self, op: str, args: list[Value], type_: str, goal: str = "") -> Value:
         """Apply an operation to values; `goal` is a half type where the result needs no more bits."""
@@ -239,25 +202,6 @@ class Expressions:
             return affine(self.sum(x, y.base), y.stride)
         return self.sum(x, y)
 
-    def sum(self, x: Value, y: Value) -> Value:
-        """Sum of uniform i64 values; constants are added last."""
-        (x, a), (y, b) = self.apart(x), self.apart(y)
-        if x is not None and y is not None:
-            x = uniform("i64", self.scalar.binary("add", "i64", x.parts[0], y.parts[0]))
-        return self._more(y if x is None else x, a + b)
-
-    def apart(self, x: Value) -> tuple[Value | None, int]:
-        """What varies of a uniform i64 value, and a constant."""
-        return (None, x.const) if x.const is not None else x.sum_of or (x, 0)
-
-    def _more(self, x: Value | None, more: int) -> Value:
-        """A value without a constant of its own, and a constant."""
-        if x is None or not more:
-            return constant(more) if x is None else x
-        made = uniform("i64", self.scalar.binary("add", "i64", x.parts[0], str(more)))
-        made.sum_of = x, more
-        return made
-
     def _is_near(self, x: Value) -> bool:
         """Whether the constant of an index is none of those from which a difference may wrap."""
         return abs(self.apart(x.base if x.kind == AFFINE else x)[1]) <= _FARTHEST
@@ -282,48 +226,7 @@ class Expressions:
             made.append(self.lanes.compare(op, "i32", ramp, splat))
         return varying("bool", tuple(made), placed=True)
 
-    def scaled(self, x: Value, factor: int) -> Value:
-        """A uniform, affine or offset i64 value times a constant."""
-        if factor == 1:
-            return x
-        if factor == 0:
-            return constant(0)
-        if x.kind == AFFINE:
-            return affine(self.scaled(x.base, factor), x.stride * factor)
-        if x.kind == OFFSET:
-            return offset(self.scaled(x.base, factor), x.stride * factor, x.parts)
-        rest, more = self.apart(x)
-        if rest is not None:
-            rest = uniform("i64", self.scalar.binary("mul", "i64", rest.parts[0], str(factor)))
-        return self._more(rest, more * factor)
-
     # --- lanes
-
-    def spread(self, x: Value) -> tuple[str, ...]:
-        """The registers of a value, one per part of the vector loop."""
-        if x.kind == VARYING:
-            return x.parts
-        if x.kind == AFFINE:
-            return self._affine_parts(x, "i64")
-        if x.kind == OFFSET:
-            wide = varying("i64", tuple([self.lanes.cast(part, "i32", "i64") for part in x.parts]))
-            scaled = wide if x.stride == 1 else self.operate("mul", [wide, constant(x.stride)], "i64")
-            return scaled.parts if x.base.const == 0 else self.operate("add", [x.base, scaled], "i64").parts
-        if self.lanes.w == 1:
-            return x.parts * self.parts
-        return (self.lanes.splat(x.parts[0], REGISTER[x.type]),) * self.parts
-
-    def _affine_parts(self, x: Value, type_: str) -> tuple[str, ...]:
-        """Vectors of `base + stride * iteration` in an integer type (wrapping, as a cast would)."""
-        start = self.sum(x.base, self.scaled(self.induction, x.stride)).parts[0]
-        element, width = REGISTER[type_], self.lanes.w
-        start = self.scalar.cast(start, "i64", type_) if start[0] == "%" else literal(int(start), type_)
-        splat, made = self.lanes.splat(start, element), []
-        for part in range(self.parts):
-            steps = [literal(x.stride * (part * width + lane), type_) for lane in range(width)]
-            ramp = steps[0] if width == 1 else f"<{', '.join([f'{element} {step}' for step in steps])}>"
-            made.append(self.lanes.binary("add", self.lanes.type(type_), splat, ramp))
-        return tuple(made)
 
     # --- memory
 
@@ -391,51 +294,6 @@ class Expressions:
         b.splice(scope, then, done)
         return [b.here(f"phi {type_} [{x}, %{scope.label}], [zeroinitializer, %{before}]") for x in made]
 
-    def _where(self, guard: Value, index: Value, other: int = 0) -> Value:
-        return self.operate("select", [guard, index, constant(other)], "i64")
-
-    def inside(self, guard: Value, index: Value, size: int) -> Value:
-        """The index, led into the buffer where one guard forbids all lanes: masked loads of pages that are not there are
-        right, but cost some CPUs hundreds of cycles."""
-        if guard.kind != UNIFORM or index.kind != AFFINE:
-            return index
-        return affine(self._where(guard, index.base, size - 1 if index.stride < 0 else 0), index.stride)
-
-    def _any(self, guard: Value) -> Value:
-        """Whether a mask holds in any lane of any part."""
-        lanes, total = self.lanes, None
-        for part in self.spread(guard):
-            total = part if total is None else lanes.binary("or", lanes.i1, total, part)
-        bits = lanes.convert("bitcast", lanes.i1, total, f"i{lanes.w}")
-        return uniform("bool", self.b.pure(f"icmp ne i{lanes.w} {bits}, 0", bits))
-
-    def address(self, name: str, type_: str, index: Value) -> str:
-        """Pointer to the element at a uniform index."""
-        pointer, (rest, more) = self.tags[name], self.apart(index)
-        if rest is not None:
-            at = rest.parts[0]
-            pointer = self.b.pure(f"getelementptr {MEMORY[type_]}, ptr {pointer}, i64 {at}", pointer, at)
-        return self._shifted(pointer, more * ITEMSIZE[type_])
-
-    def _shifted(self, pointer: str, nbytes: int) -> str:
-        return pointer if nbytes == 0 else self.b.pure(f"getelementptr i8, ptr {pointer}, i64 {nbytes}", pointer)
-
-    def vector_address(self, name: str, type_: str, index: Value, offset: int) -> str:
-        """Pointer to element `index + offset iterations` of an affine index with stride one or minus one."""
-        start, more = self.apart(index.base)
-        pointer = self.tags[name] if start is None else self.address(name, type_, start)
-        steps, further = self.apart(self.scaled(self.induction, index.stride))
-        if steps is not None:
-            at = steps.parts[0]
-            pointer = self.b.pure(f"getelementptr {MEMORY[type_]}, ptr {pointer}, i64 {at}", pointer, at)
-        return self._shifted(pointer, (more + further + offset * index.stride) * ITEMSIZE[type_])
-
-    def read(self, name: str, text: str, *operands: str) -> str:
-        """A load: shared and hoisted when nobody writes the buffer."""
-        if name in self.pure_buffers:
-            return self.b.invariant_load(text, *operands)
-        return self.b.here(text)
-
     def _load_scalar(self, name: str, type_: str, index: Value) -> str:
         pointer = self.address(name, type_, index)
         size = min(ITEMSIZE[type_], 8)
@@ -463,13 +321,6 @@ class Expressions:
         value = lanes.from_memory(raw, type_)
         return value if other is None else lanes.select(mask, lanes.type(type_), value, other)
 
-    def masked_load(self, name: str, memory: str, pointer: str, mask: str, size: int, width: int = 0) -> str:
-        """The elements in lanes that the mask holds, zeros in the others."""
-        bits, called = vector("i1", width or self.lanes.w), f"llvm.masked.load.{mangle(memory)}.p0"
-        self.b.declare(called, memory, "ptr", "i32", bits, memory)
-        return self.read(name, f"call {memory} @{called}(ptr {pointer}, i32 {size}, {bits} {mask}, "
-                               f"{memory} zeroinitializer){self.alias_tag(name)}", pointer, mask)
-
     def _gather(self, name: str, type_: str, memory: str, index: Value, part: int, mask: str | None, size: int) -> str:
         lanes = self.lanes
         pointers = self.pointers(name, type_, index, part)
@@ -480,34 +331,5 @@ class Expressions:
         return self.read(name, f"call {memory} @{called}({several} {pointers}, i32 {size}, {lanes.i1} {mask}, "
                                 f"{memory} zeroinitializer){self.alias_tag(name)}", pointers, mask)
 
-    def pointers(self, name: str, type_: str, index: Value, part: int) -> str:
-        """A vector of element addresses."""
-        memory, lanes = MEMORY[type_], self.lanes
-        if index.kind not in (AFFINE, OFFSET) or self.buffers[name].size >= _SHORT_SIZE:
-            where, base = self.spread(index)[part], self.tags[name]
-            return self.b.pure(f"getelementptr {memory}, ptr {base}, {lanes.i64} {where}", base, where)
-        start = index.base if index.kind == OFFSET else index
-        stride = 0
-        if start.kind == AFFINE:
-            start, stride = self.sum(start.base, self.scaled(self.induction, start.stride)), start.stride
-        steps = [f"i32 {stride * (part * lanes.w + lane)}" for lane in range(lanes.w)]
-        where, base = f"<{', '.join(steps)}>", self.address(name, type_, start)
-        if index.kind == OFFSET:
-            short = lanes.arithmetic("mul", "i32", [index.parts[part], lanes.const(index.stride, "i32")])
-            short = index.parts[part] if index.stride == 1 else short
-            where = lanes.arithmetic("add", "i32", [short, where]) if stride else short
-        return self.b.pure(f"getelementptr {memory}, ptr {base}, {lanes.i32} {where}", base, where)
-
-    def reversed(self, x: str, type_: str) -> str:
-        """The lanes of a vector in backward order."""
-        width = self.lanes.w
-        order = ", ".join([f"i32 {lane}" for lane in range(width - 1, -1, -1)])
-        return self.b.pure(f"shufflevector {type_} {x}, {type_} poison, <{width} x i32> <{order}>", x)
-
-    def alias_tag(self, name: str) -> str:
-        """Metadata that says which buffer an access is in."""
-        return self.alias_tags.get(name, "")
-
-    alias_tags: dict[str, str] = {}
 
 

@@ -7,18 +7,14 @@ Laws: parts are combined pairwise, then lanes: the order of a sum follows from t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from weft.codegen.ir.builder import REGISTER, vector
 from weft.codegen.ir.values import PAIR, Value, leaves, pair, uniform, varying
+from weft.codegen.kernel.emission import Emission
 from weft.codegen.vector.vector_ops import INTEGER_RANGE
 from weft.ir.loops import COMPLEX, FLOATS, REAL_OF
 
-if TYPE_CHECKING:
-    from weft.codegen.kernel.kernel_emitter import KernelEmitter
 
-
-def neutral(emitter: KernelEmitter, op: str, type_: str) -> Value:
+def neutral(emitter: Emission, op: str, type_: str) -> Value:
     """The neutral element of a reduction in every lane of every part."""
     if type_ in COMPLEX:
         part = REAL_OF[type_]
@@ -27,7 +23,7 @@ def neutral(emitter: KernelEmitter, op: str, type_: str) -> Value:
     return emitter.widened(emitter.constant(identity(op, type_), type_))
 
 
-def folded(emitter: KernelEmitter, op: str, start: Value, total: Value) -> Value:
+def folded(emitter: Emission, op: str, start: Value, total: Value) -> Value:
     """Fold the parts and lanes of an accumulator into one scalar, and that into its first value."""
     columns = [list(leaf.parts) for leaf in leaves(total)]
     rows = list(zip(*columns))
@@ -59,7 +55,7 @@ def folded(emitter: KernelEmitter, op: str, start: Value, total: Value) -> Value
     return result
 
 
-def _slice(emitter: KernelEmitter, x: str, element: str, width: int, first: int, count: int) -> str:
+def _slice(emitter: Emission, x: str, element: str, width: int, first: int, count: int) -> str:
     type_ = vector(element, width)
     if count == 1:
         return emitter.b.pure(f"extractelement {type_} {x}, i32 {first}", x)

@@ -12,11 +12,10 @@ Next: `expressions` evaluates, `vector_ops` holds the operations, `builder` plac
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable
 
-from weft.codegen.ir.builder import MEMORY, REGISTER, mangle, vector
-from weft.codegen.ir.values import AFFINE, PAIR, UNIFORM, VARYING, Value, affine, constant, leaves, pair, uniform, varying
+from weft.codegen.ir.builder import MEMORY, mangle, vector
+from weft.codegen.ir.values import AFFINE, PAIR, UNIFORM, Value, affine, constant, pair, uniform, varying
 from weft.codegen.kernel.expressions import Expressions
 from weft.codegen.kernel.precision_demand import goals_of
 from weft.codegen.kernel.vectorization_plan import Shape, assigned, bound, mostly_calls, repeated_math, shape_of
@@ -75,9 +74,7 @@ class KernelEmitter(Expressions):
         self.kernel = kernel
         self.symbol = symbol
         self.metadata: list[str] = []
-        self.vectorized = False
         self.heap: str | None = None
-        self.streamed = False
 
     # --- the function
 
@@ -110,7 +107,6 @@ class KernelEmitter(Expressions):
             if buf.type not in ITEMSIZE:
                 raise NotImplementedError(f"codegen: buffers of type {buf.type}")
         aliased = {buf.alias for buf in bufs if buf.alias} | {buf.name for buf in bufs if buf.alias}
-        self.alias_tags = {}
         for number, buf in enumerate(bufs):
             slot = "%ctx" if number == 0 else b.pure(f"getelementptr ptr, ptr %ctx, i64 {number}")
             self.tags[buf.name] = b.pure(f"load ptr, ptr {slot}, align 8", slot)
@@ -172,12 +168,6 @@ class KernelEmitter(Expressions):
         """Declare an accumulator; inside a vector loop it has a value per lane."""
         value = self.evaluate(stmt.value)
         self.env[stmt.name] = self.widened(value) if self.vectorized else value
-
-    def widened(self, value: Value) -> Value:
-        """The same value with a register per part."""
-        if value.kind == PAIR:
-            return pair(value.type, self.widened(value.real), self.widened(value.imag))
-        return varying(value.type, self.spread(value))
 
     def accum(self, stmt: Accum) -> None:
         """Update an accumulator."""
@@ -299,10 +289,39 @@ class KernelEmitter(Expressions):
         mask = mask or lanes.splat_literal("true", "i1")
         b.line(f"call void @{called}({memory} {x}, {several} {pointers}, i32 {size}, {lanes.i1} {mask}){tag}")
 
-    # --- loops
+    # --- statements that few kernels have: their modules are loaded by the first
 
-    reducing: frozenset[str] = frozenset()
-    scanned: frozenset[str] = frozenset()
+    def scan(self, stmt: Scan) -> None:
+        """A running combination."""
+        from weft.codegen.kernel import vector_scan
+        vector_scan.scan(self, stmt)
+
+    def weave(self, stmt: Weave) -> None:
+        """A row of values per iteration."""
+        from weft.codegen.kernel import register_transpose
+        register_transpose.weave(self, stmt)
+
+    def pack(self, stmt: Pack) -> None:
+        """Values side by side where a condition holds."""
+        from weft.codegen.kernel import compress_store
+        compress_store.pack(self, stmt)
+
+    def prefetch(self, stmt: Prefetch) -> None:
+        """A request for cache lines."""
+        from weft.codegen.kernel import nontemporal
+        nontemporal.prefetch(self, stmt)
+
+    def branch(self, stmt: If) -> None:
+        """A two-way branch."""
+        from weft.codegen.kernel import structured_branches
+        structured_branches.branch(self, stmt)
+
+    def repeat(self, stmt: While) -> None:
+        """A loop of unknown length."""
+        from weft.codegen.kernel import structured_branches
+        structured_branches.repeat(self, stmt)
+
+    # --- loops
 
     def loop(self, stmt: For) -> None:
         """A serial, vector or (nested) parallel loop."""
@@ -384,26 +403,6 @@ class KernelEmitter(Expressions):
             self.env.pop(var, None)
         else:
             self.env[var] = saved
-
-    def flatten(self, names: list[str]) -> list[tuple[str, str]]:
-        """(LLVM type, register) of every register the accumulators occupy."""
-        flat = []
-        for name in names:
-            for leaf in leaves(self.env[name]):
-                type_ = self.lanes.type(leaf.type) if leaf.kind == VARYING else REGISTER[leaf.type]
-                flat += [(type_, part) for part in leaf.parts]
-        return flat
-
-    def unflatten(self, names: list[str], registers: list[str]) -> None:
-        """Give the accumulators new registers, in the order of `_flatten`."""
-        rest = iter(registers)
-        for name in names:
-            self.env[name] = self._rebuilt(self.env[name], rest)
-
-    def _rebuilt(self, old: Value, rest) -> Value:
-        if old.kind == PAIR:
-            return pair(old.type, self._rebuilt(old.real, rest), self._rebuilt(old.imag, rest))
-        return Value(old.type, old.kind, tuple([next(rest) for _ in old.parts]))
 
     # --- vector loops
 
@@ -494,15 +493,9 @@ class KernelEmitter(Expressions):
                 self.env[name] = _with_parts(full[name], self.env[name])
         self.parts = kept
 
-def _elsewhere(module: str, name: str) -> Callable:
-    """A kind of statement that few kernels have: its module is loaded by the first."""
-    return lambda emitter, stmt: getattr(importlib.import_module(f"weft.codegen.kernel.{module}"), name)(emitter, stmt)
-
-
-_EMIT = {Let: KernelEmitter.let, Init: KernelEmitter.init, Accum: KernelEmitter.accum, Scan: _elsewhere("vector_scan", "scan"),
-         Store: KernelEmitter.store, Weave: _elsewhere("register_transpose", "weave"), Pack: _elsewhere("compress_store", "pack"),
-         Prefetch: _elsewhere("nontemporal", "prefetch"), For: KernelEmitter.loop, If: _elsewhere("structured_branches", "branch"),
-         While: _elsewhere("structured_branches", "repeat")}
+_EMIT = {Let: KernelEmitter.let, Init: KernelEmitter.init, Accum: KernelEmitter.accum, Scan: KernelEmitter.scan, Store: KernelEmitter.store,
+         Weave: KernelEmitter.weave, Pack: KernelEmitter.pack, Prefetch: KernelEmitter.prefetch, For: KernelEmitter.loop,
+         If: KernelEmitter.branch, While: KernelEmitter.repeat}
 
 
 def _first_parts(value: Value, count: int) -> Value:

@@ -6,20 +6,15 @@ Out:  nontemporal stores of full vectors where the buffer is aligned, ordinary s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from weft.codegen.ir.builder import MEMORY, vector
 from weft.codegen.ir.values import AFFINE, UNIFORM, Value, constant
+from weft.codegen.kernel.emission import Emission
 from weft.ir.loops import COMPLEX, ITEMSIZE, REAL_OF, Prefetch, Store
-
-if TYPE_CHECKING:
-    from weft.codegen.kernel.kernel_emitter import KernelEmitter
-
 
 CACHE_LINE = 64
 
 
-def prefetch(emitter: KernelEmitter, stmt: Prefetch) -> None:
+def prefetch(emitter: Emission, stmt: Prefetch) -> None:
     """Ask for the cache lines of all elements of a block, unless they lie too far apart for that to pay."""
     b, type_, index = emitter.b, emitter.buffers[stmt.buf].type, emitter.evaluate(stmt.index)
     b.declare("llvm.prefetch.p0", "void", "ptr", "i32", "i32", "i32")
@@ -37,7 +32,7 @@ def prefetch(emitter: KernelEmitter, stmt: Prefetch) -> None:
         b.line(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
 
 
-def store(emitter: KernelEmitter, stmt: Store, type_: str, value: Value, index: Value) -> None:
+def store(emitter: Emission, stmt: Store, type_: str, value: Value, index: Value) -> None:
     """Whole vectors past the caches where the buffer is aligned, ordinary stores where it is not."""
     b, lanes, memory = emitter.b, emitter.lanes, vector(MEMORY[type_], emitter.lanes.w)
     nbytes, tag = ITEMSIZE[type_] * lanes.w, emitter.alias_tag(stmt.buf)

@@ -7,17 +7,13 @@ Laws: nothing outside the rows of active iterations is touched.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from weft.codegen.ir.builder import mangle, vector
 from weft.codegen.ir.values import AFFINE, Value, constant
+from weft.codegen.kernel.emission import Emission
 from weft.ir.loops import COMPLEX, ITEMSIZE, Store, Weave
 
-if TYPE_CHECKING:
-    from weft.codegen.kernel.kernel_emitter import KernelEmitter
 
-
-def weave(emitter: KernelEmitter, stmt: Weave) -> None:
+def weave(emitter: Emission, stmt: Weave) -> None:
     """Emit one row of values per iteration."""
     type_, count = emitter.buffers[stmt.buf].type, len(stmt.values)
     index = emitter.evaluate(stmt.index)
@@ -36,7 +32,7 @@ def weave(emitter: KernelEmitter, stmt: Weave) -> None:
             rows.store_apart()
 
 
-def _one_by_one(emitter: KernelEmitter, stmt: Weave, index: Value, values: list[Value]) -> None:
+def _one_by_one(emitter: Emission, stmt: Weave, index: Value, values: list[Value]) -> None:
     for k, value in enumerate(values):
         at = emitter.operate("add", [index, constant(k)], "i64")
         emitter.store_value(Store(stmt.buf, stmt.index, stmt.values[k]), value, at, None)
@@ -51,7 +47,7 @@ WIDEST = 8
 class _Rows:
     """The rows of one part of a vector loop: `count` vectors of `width` lanes become `width` rows of `count`."""
 
-    def __init__(self, emitter: KernelEmitter, stmt: Weave, index: Value, part: int, registers: list[str]):
+    def __init__(self, emitter: Emission, stmt: Weave, index: Value, part: int, registers: list[str]):
         self.emitter, self.stmt, self.index = emitter, stmt, index
         self.b, self.lanes, self.width, self.count = emitter.b, emitter.lanes, emitter.lanes.w, len(registers)
         self.type = emitter.buffers[stmt.buf].type

@@ -8,17 +8,13 @@ Laws: nothing is read before the first element or behind the last one. Strided w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from weft.codegen.ir.builder import MEMORY, vector
 from weft.codegen.ir.values import Value, affine, constant
+from weft.codegen.kernel.emission import Emission
 from weft.ir.loops import ITEMSIZE
 
-if TYPE_CHECKING:
-    from weft.codegen.kernel.expressions import Expressions
 
-
-def load(e: Expressions, name: str, type_: str, index: Value, part: int) -> str:
+def load(e: Emission, name: str, type_: str, index: Value, part: int) -> str:
     """Vector `part` of the elements at `index`."""
     (rest, at), stride, width = e.apart(index.base), index.stride, e.lanes.w
     ends = part + 1 == e.parts or any(e.masks[part:part + 2])
@@ -35,7 +31,7 @@ def load(e: Expressions, name: str, type_: str, index: Value, part: int) -> str:
     return _picked(e, name, type_, affine(e.sum(index.base, constant(-skip)), stride), part, skip, ends)
 
 
-def _picked(e: Expressions, name: str, type_: str, index: Value, part: int, skip: int, ends: bool) -> str:
+def _picked(e: Emission, name: str, type_: str, index: Value, part: int, skip: int, ends: bool) -> str:
     """Elements `skip`, `skip + stride`, ... from `index` on; where they end the last vector ends with them, or has a mask."""
     width, stride, size, memory = e.lanes.w, index.stride, ITEMSIZE[type_], vector(MEMORY[type_], e.lanes.w)
     pointer, tag = e.vector_address(name, type_, index, part * width), e.alias_tag(name)
@@ -63,7 +59,7 @@ def _picked(e: Expressions, name: str, type_: str, index: Value, part: int, skip
     return picked
 
 
-def _first(e: Expressions, stride: int, more: int) -> str | None:
+def _first(e: Emission, stride: int, more: int) -> str | None:
     """A mask of the first `e.left * stride + more` lanes; None if that is all, empty if it is none."""
     width, b = e.lanes.w, e.b
     if e.left.const is not None:
@@ -74,7 +70,7 @@ def _first(e: Expressions, stride: int, more: int) -> str | None:
     return b.pure(f"icmp slt {e.lanes.i32} <{', '.join([f'i32 {lane}' for lane in range(width)])}>, {splat}", splat)
 
 
-def _moved(e: Expressions, type_: str, by: int, x: str, y: str) -> str:
+def _moved(e: Emission, type_: str, by: int, x: str, y: str) -> str:
     """The lanes of two vectors, one behind the other, from lane `by` on."""
     width, memory = e.lanes.w, vector(MEMORY[type_], e.lanes.w)
     order = ", ".join([f"i32 {lane}" for lane in range(by, by + width)])

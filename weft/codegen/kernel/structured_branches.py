@@ -7,17 +7,13 @@ Laws: a condition is uniform over lanes. Instructions of an arm stay in it: they
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from weft.codegen.ir.values import UNIFORM
+from weft.codegen.kernel.emission import Emission
 from weft.codegen.kernel.vectorization_plan import assigned
 from weft.ir.loops import If, While
 
-if TYPE_CHECKING:
-    from weft.codegen.kernel.kernel_emitter import KernelEmitter
 
-
-def branch(emitter: KernelEmitter, stmt: If) -> None:
+def branch(emitter: Emission, stmt: If) -> None:
     """A two-way branch on a condition that is the same in every lane."""
     cond = emitter.evaluate(stmt.cond)
     if cond.kind != UNIFORM:
@@ -55,7 +51,7 @@ def branch(emitter: KernelEmitter, stmt: If) -> None:
     emitter.unflatten(carried, merged)
 
 
-def repeat(emitter: KernelEmitter, stmt: While) -> None:
+def repeat(emitter: Emission, stmt: While) -> None:
     """Loop while a condition holds."""
     b = emitter.b
     head, inside, exit_ = b.label("while"), b.label("do"), b.label("exit")

@@ -10,17 +10,14 @@ Laws: no neutral element is needed: lanes without predecessors stay as they are.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from weft.codegen.ir.builder import REGISTER
 from weft.codegen.ir.values import PAIR, UNIFORM, Value, pair, uniform, varying
+from weft.codegen.kernel.emission import Emission
 from weft.ir.loops import Scan
 
-if TYPE_CHECKING:
-    from weft.codegen.kernel.kernel_emitter import KernelEmitter
 
-
-def scan(emitter: KernelEmitter, stmt: Scan) -> None:
+def scan(emitter: Emission, stmt: Scan) -> None:
     """Emit a running combination; across the lanes where its accumulators are of outside the vector loop."""
     values = [emitter.evaluate(value) for value in stmt.values]
     before = [emitter.env[acc] for acc in stmt.accs]
@@ -34,12 +31,12 @@ def scan(emitter: KernelEmitter, stmt: Scan) -> None:
     emitter.env.update(zip(stmt.names, made))
 
 
-def in_all_lanes(emitter: KernelEmitter, value: Value) -> Value:
+def in_all_lanes(emitter: Emission, value: Value) -> Value:
     """A uniform value as one register, however many parts the loop has."""
     return _each(value, lambda x: varying(x.type, (emitter.lanes.splat(x.parts[0], REGISTER[x.type]),)))
 
 
-def of_first_lane(emitter: KernelEmitter, value: Value) -> Value:
+def of_first_lane(emitter: Emission, value: Value) -> Value:
     """Back to a uniform value."""
     lanes = emitter.lanes
     return _each(value, lambda x: uniform(x.type, emitter.b.pure(
@@ -51,7 +48,7 @@ def _each(value: Value, change: Callable[[Value], Value]) -> Value:
     return pair(value.type, change(value.real), change(value.imag)) if value.kind == PAIR else change(value)
 
 
-def _combined(emitter: KernelEmitter, stmt: Scan, earlier: list[Value], later: list[Value]) -> list[Value]:
+def _combined(emitter: Emission, stmt: Scan, earlier: list[Value], later: list[Value]) -> list[Value]:
     """What the statement's `combine` makes of two groups of values."""
     emitter.env.update(zip(stmt.accs, earlier))
     emitter.env.update(zip(stmt.names, later))
@@ -62,7 +59,7 @@ def _combined(emitter: KernelEmitter, stmt: Scan, earlier: list[Value], later: l
     return [emitter.widened(value) for value in made] if wide else made
 
 
-def _across(emitter: KernelEmitter, stmt: Scan, totals: list[Value], values: list[Value]) -> tuple[list, list]:
+def _across(emitter: Emission, stmt: Scan, totals: list[Value], values: list[Value]) -> tuple[list, list]:
     """The totals after this block, and the running values in it."""
     step = 1
     while step < emitter.lanes.w:
@@ -87,7 +84,7 @@ def _joined(rows: tuple[Value, ...]) -> Value:
     return varying(rows[0].type, tuple([x.parts[0] for x in rows]))
 
 
-def _shuffled(emitter: KernelEmitter, x: Value, order: list[int]) -> Value:
+def _shuffled(emitter: Emission, x: Value, order: list[int]) -> Value:
     """The lanes of each register in a new order."""
     lanes, type_ = emitter.lanes, emitter.lanes.type(x.type)
     listed = ", ".join([f"i32 {lane}" for lane in order])
@@ -95,13 +92,13 @@ def _shuffled(emitter: KernelEmitter, x: Value, order: list[int]) -> Value:
         f"shufflevector {type_} {part}, {type_} poison, <{lanes.w} x i32> <{listed}>", part) for part in x.parts]))
 
 
-def _shifted(emitter: KernelEmitter, x: Value, by: int) -> Value:
+def _shifted(emitter: Emission, x: Value, by: int) -> Value:
     """Each lane's value from `by` lanes before; the first lanes get those of the end, which nobody uses."""
     width = emitter.lanes.w
     return _shuffled(emitter, x, [(lane - by) % width for lane in range(width)])
 
 
-def _beyond(emitter: KernelEmitter, step: int, new: Value, old: Value) -> Value:
+def _beyond(emitter: Emission, step: int, new: Value, old: Value) -> Value:
     """`new` in all lanes but the first `step`, which keep `old`."""
     if new.kind == PAIR:
         return pair(new.type, _beyond(emitter, step, new.real, old.real), _beyond(emitter, step, new.imag, old.imag))
@@ -110,7 +107,7 @@ def _beyond(emitter: KernelEmitter, step: int, new: Value, old: Value) -> Value:
     return varying(new.type, tuple([lanes.select(mask, lanes.type(new.type), x, y) for x, y in zip(new.parts, old.parts)]))
 
 
-def _last(emitter: KernelEmitter, x: Value, mask: str | None) -> Value:
+def _last(emitter: Emission, x: Value, mask: str | None) -> Value:
     """The last lane that a mask leaves on, in all lanes."""
     lanes, b = emitter.lanes, emitter.b
     if mask is None:
