@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from weft.codegen.program.program import compile_program
+from weft.codegen.program.tiered_compilation import compile_draft
 from weft.compiler.rewrite.simplify import simplify
 from weft.compiler.schedule.schedule import Scheduled, schedule
 from weft.ir.jaxpr import Jaxpr
@@ -64,7 +64,7 @@ def compile_jaxpr(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
         from weft.runtime.reference import ReferenceExecutable
 
         return ReferenceExecutable(stages.stacked, in_specs, out_specs, donated, stages)
-    native = _Timer(stages)("codegen", compile_program, scheduled.program, True)
+    native = _Timer(stages)("codegen", compile_draft, scheduled.program)
     if native.host.calls:
         from weft.codegen.runtime import heap
 

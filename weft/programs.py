@@ -36,8 +36,8 @@ from weft.util.collector import paused
 from weft.util.config import config
 
 if TYPE_CHECKING:
+    from weft.codegen.program.build_record import BuildRecord
     from weft.codegen.program.native import NativeProgram
-    from weft.codegen.program.program import BuildRecord
     from weft.ir.program import Program
     from weft.pipeline import Stages
 

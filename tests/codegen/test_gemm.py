@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from weft.codegen.gemm import gemm, gemm_plan, gemm_problem, gemm_tile
-from weft.codegen.gemm.avx512 import gemm_asm
+from weft.codegen.gemm.avx512 import gemm_asm, kernel_module
 from weft.codegen.gemm.descriptor import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
 from weft.codegen.ir.gemm_types import Machine, Recipe
 from weft.codegen.ir.microkernels import STREAMS
@@ -600,7 +600,7 @@ def test_assembled_kernels_give_the_bits_of_those_that_llvm_compiles(types, join
     if not joins and not Recipe(*types.split(), gemm.machine()).joined:
         pytest.skip("joins nothing")
     names = sorted(name for name in gemm_tile.all_pieces(recipe) if name.startswith("kernel") and "runs" not in name)
-    modules = [gemm_asm.module(recipe, [*names, "blocks"]), gemm_tile._kernel_module(recipe, [*names, "blocks"])]
+    modules = [kernel_module.module(recipe, [*names, "blocks"]), gemm_tile._kernel_module(recipe, [*names, "blocks"])]
     kinds = [target.link(target.emit_object(text, target.current(), quick), names, {}) for text, quick in zip(modules, (True, False))]
     dtype, row = DTYPES[recipe.acc], recipe.panel_row_bytes
 

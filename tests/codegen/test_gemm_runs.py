@@ -8,7 +8,7 @@ import pytest
 
 from tests.codegen.test_gemm import DTYPES, Case, call, check, run, values
 from weft.codegen.gemm import gemm, gemm_plan, gemm_problem, gemm_tile
-from weft.codegen.gemm.avx512 import gemm_asm
+from weft.codegen.gemm.avx512 import gemm_asm, kernel_module
 from weft.codegen.gemm.descriptor import IN_RUNS, Word
 from weft.codegen.ir.gemm_types import Recipe
 from weft.codegen.runtime import pool
@@ -24,7 +24,7 @@ def test_lists_give_the_bits_of_even_rows(types):
     """An A of uneven rows and steps, and the same one packed, in kernels of every shape."""
     recipe, rng = Recipe(*types, gemm.machine()), np.random.default_rng(3)
     names = sorted(name for name in gemm_tile.all_pieces(recipe) if name.startswith("kernel"))
-    text = gemm_asm.module(recipe, [*names, "blocks"])
+    text = kernel_module.module(recipe, [*names, "blocks"])
     kernels = target.link(target.emit_object(text, target.current(), True), names, {})
     dtype, row, size = DTYPES[recipe.acc], recipe.panel_row_bytes, recipe.acc_bytes
     image = values(rng, (4000,), recipe.acc)

@@ -4,7 +4,7 @@ import ctypes
 
 import pytest
 
-from weft.codegen.program.program import kernel_ir
+from weft.codegen.program.build_record import kernel_ir
 from weft.codegen.toolchain import llvm_c, target
 from weft.ir.loops import Buf, For, Index, Kernel, Load, Op, Store
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.codegen.harness import random_array, run_native, ulps
 from weft.codegen.kernel.vectorization_plan import OUTLINE_FROM, mostly_calls, repeated_math
-from weft.codegen.program.program import kernel_ir
+from weft.codegen.program.build_record import kernel_ir
 from weft.ir.loops import BINARY_MATH, UNARY_MATH, Buf, For, Index, Kernel, Load, Op, Store
 
 _I = Index("i")

@@ -12,7 +12,7 @@ from tests.codegen.harness import check, random_array
 from tests.codegen.test_kernels import arrays, elementwise, packed
 from tests.codegen.test_prefix import numbers, running
 from tests.codegen.test_random_kernels import Maker
-from weft.codegen.program.program import kernel_ir
+from weft.codegen.program.build_record import kernel_ir
 from weft.codegen.toolchain import target
 
 LEVELS = ["avx2", "generic"]

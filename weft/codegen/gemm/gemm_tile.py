@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Mapping
 
-from weft.codegen.gemm.avx512 import gemm_asm
+from weft.codegen.gemm.avx512 import gemm_asm, kernel_module
 from weft.codegen.gemm.descriptor import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
 from weft.codegen.gemm.gemm_epilogue import Ends, add, finish
 from weft.codegen.gemm.gemm_panel import Panel, Tile, multiply_along, multiply_panel
@@ -84,7 +84,7 @@ def _kernel_parts(recipe: Recipe, listed: list[str]) -> list[LibraryModule]:
     most = [name for name in made if name.startswith(kernel_name(recipe.rows, 0, False)[:-1])]
     ways = [name for name in listed if name in ("blocks", "tail")]
     assembled = gemm_asm.suits(recipe.machine)
-    write = gemm_asm.module if assembled else _kernel_module
+    write = kernel_module.module if assembled else _kernel_module
     return [
         LibraryModule(f"kernels {recipe.name} {' '.join([*names, *ways])}", functools.partial(write, recipe, [*names, *ways]), names,
                       assembled)

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from weft.codegen.ir.builder import MEMORY, REGISTER, Builder, mangle, vector
 from weft.codegen.ir.values import AFFINE, OFFSET, PAIR, UNIFORM, VARYING, Value, affine, constant, leaves, offset, pair, uniform, varying
 from weft.codegen.toolchain.target import Target
-from weft.codegen.vector.vector_ops import Lanes, literal
+from weft.codegen.vector.registers import literal
+from weft.codegen.vector.vector_ops import Lanes
 from weft.ir.loops import COMPLEX, ITEMSIZE, REAL_OF, Buf, Expr, Stmt, Store
 
 #: buffers shorter than this are gathered from by 32-bit indices

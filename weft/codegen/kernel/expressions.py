@@ -13,7 +13,8 @@ from weft.codegen.ir.builder import MEMORY, REGISTER, mangle, vector
 from weft.codegen.ir.values import AFFINE, OFFSET, PAIR, UNIFORM, VARYING, Value, affine, constant, offset, pair, uniform, varying
 from weft.codegen.kernel.emission import Emission
 from weft.codegen.vector import math as vector_math
-from weft.codegen.vector.vector_ops import Lanes, literal
+from weft.codegen.vector.registers import literal
+from weft.codegen.vector.vector_ops import Lanes
 from weft.ir.loops import (
     ARITHMETIC,
     BINARY_MATH,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from weft.codegen.ir.builder import REGISTER, vector
 from weft.codegen.ir.values import PAIR, Value, leaves, pair, uniform, varying
 from weft.codegen.kernel.emission import Emission
-from weft.codegen.vector.vector_ops import INTEGER_RANGE
+from weft.codegen.vector.registers import INTEGER_RANGE
 from weft.ir.loops import COMPLEX, FLOATS, REAL_OF
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,8 +19,7 @@ from weft.codegen.runtime import symbols
 from weft.codegen.toolchain import loader
 
 if TYPE_CHECKING:
-    from weft.codegen.program.program import BuildRecord
-    from weft.codegen.program.tiered_compilation import Draft
+    from weft.codegen.program.build_record import BuildRecord
     from weft.ir.program import HostCall
 
 class HostCalls:
@@ -85,10 +84,10 @@ _ENTRY_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 
 class NativeProgram:
     """A program in memory. `entry` is the address of `i32 entry(ptr slots)`: 0, or nonzero when a host call raised."""
-    __slots__ = ("entry", "call", "host", "keepalive", "kernel_count", "from_disk", "takes_long", "draft", "_made")
+    __slots__ = ("entry", "call", "host", "keepalive", "kernel_count", "from_disk", "takes_long", "is_draft", "draft", "_made")
 
-    def __init__(self, entry: int, host: HostCalls, keepalive: object, kernel_count: int, from_disk: int, made: Callable[[], BuildRecord],
-                 calls_library: bool = False):
+    def __init__(self, entry: int, host: HostCalls, keepalive: object, kernel_count: int, from_disk: int,
+                 made: Callable[[], BuildRecord], calls_library: bool = False):
         self.entry = entry
         self.call = _ENTRY_TYPE(entry)
         self.host = host
@@ -96,7 +95,8 @@ class NativeProgram:
         self.kernel_count = kernel_count         # distinct kernels
         self.from_disk = from_disk               # how many of them were not compiled now
         self.takes_long = bool(host.calls) or calls_library     # calls Python or a library: for how long, no count of bytes tells
-        self.draft: Draft | None = None          # how it comes to be optimized, if it is not
+        self.is_draft = False                    # some of its code is not optimized yet
+        self.draft: Any = None                   # the `tiered_compilation.Draft` that has it optimized
         self._made = made
 
     @property

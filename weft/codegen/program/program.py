@@ -4,7 +4,7 @@ In:   a `Program` (kernels, matmuls, copies, host calls and control flow over as
 Out:  a `NativeProgram`: the address of its entry and everything that must stay alive with it; `image_of` returns all its code
       as one image, which another process can load.
 Laws: a kernel is compiled once per process, whatever programs use it, and once per machine while the disk cache lasts. The same
-      holds for its unoptimized draft, which has the same bits (`tiered_compilation` says when a program has drafts). The entry
+      holds for its unoptimized draft, which has the same bits. The entry
       is cached the same way. LLVM is not loaded when everything is found on disk (on x86-64 Linux).
 """
 
@@ -20,7 +20,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
 from weft.codegen.kernel.vectorization_plan import bound, is_brief, turns
-from weft.codegen.program import native, tiered_compilation
+from weft.codegen.program import native
+from weft.codegen.program.build_record import BuildRecord, CompiledKernel, module_ir
 from weft.codegen.program.entry import EntryEmitter
 from weft.codegen.program.native import NativeProgram
 from weft.codegen.runtime import pool, symbols
@@ -28,9 +29,8 @@ from weft.codegen.toolchain import cache, loader, objects, target
 from weft.codegen.toolchain.native_library import compile_apart
 from weft.codegen.toolchain.objects import CompileRequest
 from weft.ir import loops_text
-from weft.ir.loops import Kernel, check
+from weft.ir.loops import Kernel
 from weft.ir.program import Branch, Fft, Gemm, HostCall, Launch, Loop, Program, Sort, Step, WhileLoop
-from weft.util.record import record
 
 if TYPE_CHECKING:
     from llvmlite.binding import ResourceTracker
@@ -41,18 +41,6 @@ OptLevel = Literal["optimized", "brief", "draft"]
 BATCH = 16
 #: turns of a kernel's loops for which a draft takes about a millisecond longer at most (drafts take up to 1.7 times as long)
 DRAFT_TURNS = 1 << 24
-
-
-@record(frozen=False)
-class CompiledKernel:
-    """A kernel in memory: the address of its function, and what it was made from."""
-    symbol: str
-    address: int
-    kernel: Kernel
-    from_disk: bool
-    keepalive: object
-    stored: str                 # the key of the object that holds it
-    is_draft: bool = False
 
 
 _kernels: dict[str, CompiledKernel] = {}
@@ -141,7 +129,7 @@ def _adopt(name: str, wanted: dict[str, Kernel]) -> None:
 
 def _batch_ir(batch: dict[str, Kernel]) -> str:
     """Kernels as one module: the fixed cost of a module is a third of a small kernel's."""
-    return _ir([(kernel, _symbol(name)) for name, kernel in batch.items()], target.current())
+    return module_ir([(kernel, _symbol(name)) for name, kernel in batch.items()], target.current())
 
 
 def _link_batch(batch: dict[str, Kernel], stored: str, code: bytes, from_disk: bool, is_draft: bool = False) -> None:
@@ -156,47 +144,8 @@ def _symbol(name: str) -> str:
     return f"weft_k_{name}"
 
 
-def kernel_ir(kernel: Kernel, symbol: str = "kernel", machine: target.Target | None = None) -> str:
-    """LLVM IR of a kernel."""
-    return _ir([(kernel, symbol)], machine or target.current())
-
-
-def _ir(kernels: Sequence[tuple[Kernel, str]], machine: target.Target) -> str:
-    from weft.codegen.kernel import kernel_emitter
-
-    if os.environ.get("WEFT_VERIFY") == "1":
-        for kernel, _ in kernels:
-            check(kernel)
-    return kernel_emitter.module_ir(kernels, machine)
-
-
-@record
-class BuildRecord:
-    """What a native program was made of. `stored` are the keys of its objects, each after those that it names."""
-    program: Program
-    compiled_kernels: tuple[CompiledKernel, ...]
-    entry_texts: tuple[str, ...]
-    stored: tuple[str, ...]
-
-    def ir_text(self) -> str:
-        """LLVM IR of the kernels and the entry."""
-        texts = [f"; kernel {made.kernel.name}\n{kernel_ir(made.kernel, made.symbol)}"
-                 for made in self.compiled_kernels]
-        return "\n".join([*texts, *[f"; entry\n{text}" for text in self.entry_texts]])
-
-    def loops_text(self) -> str:
-        """The kernels as Loops text."""
-        return "\n\n".join([loops_text.print_kernel(made.kernel) for made in self.compiled_kernels])
-
-    def assembly(self) -> str:
-        """Assembly of the kernels and the entry."""
-        machine = target.current()
-        texts = [target.assembly(kernel_ir(made.kernel, made.symbol), machine) for made in self.compiled_kernels]
-        return "\n".join([*texts, *[target.assembly(text, machine) for text in self.entry_texts]])
-
-
 def compile_program(program: Program, draft: bool = False) -> NativeProgram:
-    """Make a program callable; as a `draft`, what takes LLVM long and the program little is not optimized yet."""
+    """Make a program callable; where a `draft` is asked for, what takes LLVM long and the program little is not optimized yet."""
     launched = {id(kernel): kernel for kernel in _launched(program.steps) if kernel.parallel_extent > 0}
     names = {number: _kernel_name(kernel) for number, kernel in launched.items()}
     matmuls: dict[str, frozenset[str]] = {}
@@ -267,7 +216,7 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
     from_disk = sum(kernel.from_disk for kernel in made.compiled_kernels)
     done = NativeProgram(imports[native.ENTRY], host, [trackers, made], len(distinct), from_disk, lambda: made, bool(emitter.routines))
     if any(kernel.is_draft for kernel in made.compiled_kernels) or any(routines.values()) or draft_ok:
-        done.draft = tiered_compilation.Draft(lambda: program)
+        done.is_draft = True
     return done
 
 

@@ -1,6 +1,6 @@
 """Tiered compilation: first calls run unoptimized drafts.
 
-In:   a program that `codegen.program.program` compiled for its first call, with some kernels unoptimized.
+In:   a program that `compile_draft` compiles for its first call, with some kernels unoptimized.
 Out:  `Draft.called()`, notified of each call that Python sees: the second one has the program optimized, and then notifies all of
       `Draft.then`.
 Laws: a draft has the bits of its replacement. A thread optimizes, once, one module at a time, while no caller waits for a
@@ -24,6 +24,18 @@ from weft.codegen.runtime import pool
 if TYPE_CHECKING:
     from weft.codegen.program.native import NativeProgram
     from weft.ir.program import Program
+
+
+
+def compile_draft(program: Program) -> NativeProgram:
+    """Make a program callable soon: it has a `draft` where some of its code is not optimized."""
+    from weft.codegen.program.program import compile_program
+
+    made = compile_program(program, draft=True)
+    if made.is_draft:
+        made.draft = Draft(lambda: program)
+    return made
+
 
 _PATIENCE_S = 0.1           # others may compile so long without a pause
 #: how long a process runs a draft of an earlier one before it loads the compiler for it

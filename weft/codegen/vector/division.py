@@ -1,17 +1,17 @@
 """Integer division, which never traps: by zero it gives -1 (the remainder: the dividend), the least integer over -1 is itself.
 
-In:   `Lanes`, names of the dividend and of the divisor, or the divisor's literal.
+In:   `Registers`, names of the dividend and of the divisor, or the divisor's literal.
 Out:  the name of the truncated quotient, or of the remainder. CPUs lack vector integer division, so vectors use doubles.
 """
 
 from __future__ import annotations
 
 from weft.codegen.ir.builder import BITS
-from weft.codegen.vector.vector_ops import INTEGER_RANGE, Lanes, known_integer
+from weft.codegen.vector.registers import INTEGER_RANGE, Registers, known_integer
 from weft.ir.loops import SIGNED, ScalarType
 
 
-def divide(lanes: Lanes, op: str, type_: ScalarType, x: str, y: str) -> str:
+def divide(lanes: Registers, op: str, type_: ScalarType, x: str, y: str) -> str:
     """`op` is `div` or `rem`."""
     t, signed = lanes.type(type_), type_ in SIGNED
     if lanes.w > 1 and BITS[type_] <= 32 and not y.startswith("splat"):
@@ -33,7 +33,7 @@ def divide(lanes: Lanes, op: str, type_: ScalarType, x: str, y: str) -> str:
     return lanes.select(zero, t, lanes.const(-1, type_) if op == "div" else x, result)
 
 
-def _divide_by_floats(lanes: Lanes, op: str, type_: ScalarType, x: str, y: str) -> str:
+def _divide_by_floats(lanes: Registers, op: str, type_: ScalarType, x: str, y: str) -> str:
     # vectors have no integer division; 32-bit quotients are exact through doubles
     t, to_float = lanes.type(type_), "sitofp" if type_ in SIGNED else "uitofp"
     zero = lanes.compare("eq", type_, y, lanes.const(0, type_))
@@ -45,7 +45,7 @@ def _divide_by_floats(lanes: Lanes, op: str, type_: ScalarType, x: str, y: str) 
     return lanes.select(zero, t, x, lanes.binary("sub", t, x, lanes.binary("mul", t, quotient, y)))
 
 
-def _divide_by_constant(lanes: Lanes, op: str, x: str, divisor: int) -> str:
+def _divide_by_constant(lanes: Registers, op: str, x: str, divisor: int) -> str:
     # 64-bit vectors have neither division nor a high product. A quotient through doubles is near enough that what
     # remains is small, and the half keeps the second, exact one off the integers
     i64, f64, inverse = lanes.i64, lanes.f64, lanes.const(1.0 / divisor, "f64")

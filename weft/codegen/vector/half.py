@@ -1,6 +1,6 @@
 """Half precision: bfloat16 and float16 are held in float32 registers and rounded after each operation.
 
-In:   `Lanes`, names of register values or of values in their memory type.
+In:   `Registers`, names of register values or of values in their memory type.
 Out:  the same rounded, or converted between registers and memory; ties to even.
 Laws: subnormal numbers, infinities and NaN round as IEEE says, with or without machine instructions for it.
 """
@@ -11,11 +11,11 @@ import math
 from collections.abc import Sequence
 
 from weft.codegen.ir.builder import Builder, vector
-from weft.codegen.vector.vector_ops import Lanes, cold_function
+from weft.codegen.vector.registers import Registers, cold_function
 from weft.ir.loops import ScalarType
 
 
-def rounded(lanes: Lanes, x: str, type_: ScalarType, any_nan: bool = True) -> str:
+def rounded(lanes: Registers, x: str, type_: ScalarType, any_nan: bool = True) -> str:
     """Any f32 rounded to half precision.
 
     Arithmetic on half precision makes no NaN but those whose rounding is one: `any_nan` tells of others.
@@ -23,7 +23,7 @@ def rounded(lanes: Lanes, x: str, type_: ScalarType, any_nan: bool = True) -> st
     return _round_bf16(lanes, x, any_nan) if type_ == "bf16" else _round_f16(lanes, x)
 
 
-def to_memory(lanes: Lanes, x: str, type_: ScalarType) -> str:
+def to_memory(lanes: Registers, x: str, type_: ScalarType) -> str:
     """A value that the type holds exactly, as it lies in memory."""
     if type_ == "bf16":
         return _bf16_bits(lanes, x)
@@ -33,7 +33,7 @@ def to_memory(lanes: Lanes, x: str, type_: ScalarType) -> str:
     return lanes.convert("bitcast", short, _half_bits(lanes, x, short), half)
 
 
-def from_memory(lanes: Lanes, x: str, type_: ScalarType) -> str:
+def from_memory(lanes: Registers, x: str, type_: ScalarType) -> str:
     """A value just loaded, as f32."""
     half, short = vector("half", lanes.w), vector("i16", lanes.w)
     if type_ == "bf16":
@@ -44,11 +44,11 @@ def from_memory(lanes: Lanes, x: str, type_: ScalarType) -> str:
     return _from_half_bits(lanes, lanes.convert("bitcast", half, x, short))
 
 
-def _i(lanes: Lanes, value: int) -> str:
+def _i(lanes: Registers, value: int) -> str:
     return lanes.const(value, "i32")
 
 
-def _round_bf16(lanes: Lanes, x: str, any_nan: bool) -> str:
+def _round_bf16(lanes: Registers, x: str, any_nan: bool) -> str:
     bits = lanes.convert("bitcast", lanes.f32, x, lanes.i32)
     odd = lanes.binary("and", lanes.i32, lanes.binary("lshr", lanes.i32, bits, _i(lanes, 16)), _i(lanes, 1))
     bits = lanes.binary("add", lanes.i32, bits, lanes.binary("add", lanes.i32, odd, _i(lanes, 0x7FFF)))
@@ -61,14 +61,14 @@ def _round_bf16(lanes: Lanes, x: str, any_nan: bool) -> str:
     return rounded
 
 
-def _round_f16(lanes: Lanes, x: str) -> str:
+def _round_f16(lanes: Registers, x: str) -> str:
     if lanes.target.has_f16:
         half = vector("half", lanes.w)
         return lanes.convert("fpext", half, lanes.convert("fptrunc", lanes.f32, x, half), lanes.f32)
     return _round_f16_by_hand(lanes, x)
 
 
-def _round_f16_by_hand(lanes: Lanes, x: str) -> str:
+def _round_f16_by_hand(lanes: Registers, x: str) -> str:
     f32, i32 = lanes.f32, lanes.i32
     size = lanes.b.intrinsic("fabs", f32, x)
     bits = lanes.convert("bitcast", f32, size, i32)
@@ -85,20 +85,20 @@ def _round_f16_by_hand(lanes: Lanes, x: str) -> str:
     return lanes.b.intrinsic("copysign", f32, y, x)
 
 
-def _bf16_bits(lanes: Lanes, x: str) -> str:
+def _bf16_bits(lanes: Registers, x: str) -> str:
     """Bits of an f32 value that bfloat16 holds exactly."""
     bits = lanes.binary("lshr", lanes.i32, lanes.convert("bitcast", lanes.f32, x, lanes.i32), _i(lanes, 16))
     return lanes.convert("trunc", lanes.i32, bits, vector("i16", lanes.w))
 
 
-def bf16_at_once(lanes: Lanes, xs: Sequence[str]) -> list[str]:
+def bf16_at_once(lanes: Registers, xs: Sequence[str]) -> list[str]:
     """Bits of f32 values rounded to bfloat16 by one instruction, which takes subnormal numbers for zero: these go another way."""
     if not xs:
         return []
     b, short, helper = lanes.b, vector("i16", lanes.w), "weft.cold.bf16"
     if helper not in b.helpers:
         own = Builder()
-        inner = Lanes(own, lanes.target, lanes.w)
+        inner = Registers(own, lanes.target, lanes.w)
         made = _bf16_bits(inner, _round_bf16(inner, "%x", any_nan=True))
         b.helpers[helper] = cold_function(helper, short, f"{lanes.f32} %x", own, made)
     bfloat, where = vector("bfloat", lanes.w), ""
@@ -113,7 +113,7 @@ def bf16_at_once(lanes: Lanes, xs: Sequence[str]) -> list[str]:
     return lanes.rarely(where, ways, short, *xs)
 
 
-def _half_bits(lanes: Lanes, x: str, short: str) -> str:
+def _half_bits(lanes: Registers, x: str, short: str) -> str:
     """Bits of an f32 value that half precision holds exactly."""
     f32, i32 = lanes.f32, lanes.i32
     bits = lanes.convert("bitcast", f32, x, i32)
@@ -129,7 +129,7 @@ def _half_bits(lanes: Lanes, x: str, short: str) -> str:
     return lanes.convert("trunc", i32, lanes.binary("or", i32, small, sign), short)
 
 
-def _from_half_bits(lanes: Lanes, x: str) -> str:
+def _from_half_bits(lanes: Registers, x: str) -> str:
     f32, i32 = lanes.f32, lanes.i32
     bits = lanes.convert("zext", vector("i16", lanes.w), x, i32)
     sign = lanes.binary("shl", i32, lanes.binary("and", i32, bits, _i(lanes, 0x8000)), _i(lanes, 16))
@@ -142,7 +142,7 @@ def _from_half_bits(lanes: Lanes, x: str) -> str:
     return lanes.convert("bitcast", i32, lanes.binary("or", i32, value, sign), f32)
 
 
-def round_odd(lanes: Lanes, x: str) -> str:
+def round_odd(lanes: Registers, x: str) -> str:
     """f64 to f32 rounded to odd, so that a second rounding to half precision is right."""
     near = lanes.convert("fptrunc", lanes.f64, x, lanes.f32)
     back = lanes.convert("fpext", lanes.f32, near, lanes.f64)

@@ -12,7 +12,8 @@ from weft.codegen.ir.builder import Builder
 from weft.codegen.toolchain.cache import blake2b
 from weft.codegen.vector.math_piecewise import PIECES
 from weft.codegen.vector.math_tables import TABLE
-from weft.codegen.vector.vector_ops import Lanes, cold_function, literal
+from weft.codegen.vector.registers import cold_function, literal
+from weft.codegen.vector.vector_ops import Lanes
 
 INF, NAN = math.inf, math.nan
 #: of `getmant`: an interval, and NaN for negative numbers

@@ -7,10 +7,10 @@ calling convention of Linux.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from weft.codegen.ir.gemm_types import Machine, Recipe
-from weft.codegen.ir.microkernels import LINE_BEATS, ROW_COUNTS, STREAMS, kernel_name, shapes, unrolled
+from weft.codegen.ir.microkernels import LINE_BEATS, STREAMS, kernel_name, unrolled
 
 # Registers of all kernels. Arguments come in the first six of these, and on the stack.
 _A, _AS, _B, _BS, _BEATS, SRC = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
@@ -33,20 +33,6 @@ def suits(machine: Machine) -> bool:
 def finds_runs(recipe: Recipe) -> bool:
     """Whether there are kernels that find A by lists (`indirect_operand`)."""
     return suits(recipe.machine) and recipe.unpacked_ok and not recipe.is_complex and not recipe.quads
-
-
-def module(recipe: Recipe, wanted: Collection[str]) -> str:
-    """Return a module with the kernels whose names are wanted, which heed `src` if "blocks" is wanted, and `streams` if "tail" is:
-    see `gemm_micro`."""
-    kernels = [Kernel(recipe, rows, *shape) for rows in ROW_COUNTS for shape in shapes(recipe) if kernel_name(rows, *shape) in wanted]
-    if any("_runs" in name for name in wanted):
-        from weft.codegen.gemm.avx512.indirect_operand import kernels as in_runs
-
-        kernels += in_runs(recipe, wanted)
-    lines = [line for kernel in kernels for line in kernel.lines("blocks" in wanted, "tail" in wanted)]
-    if recipe.quads:  # where the sums of columns lie when quads have been added
-        lines = [".p2align 6", ".Lorder:", f".long {','.join(str(i % 4 * 4 + i // 4) for i in range(16))}", *lines]
-    return as_module(lines)
 
 
 def as_module(lines: Sequence[str]) -> str:

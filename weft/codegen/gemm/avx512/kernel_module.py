@@ -1,0 +1,28 @@
+"""One module of the register kernels that a matmul wants.
+
+In:   a recipe and the names of kernels.
+Out:  the text of a module in assembler.
+Next: `gemm_asm` writes a kernel, `indirect_operand` those that find A by lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from weft.codegen.gemm.avx512.gemm_asm import Kernel, as_module
+from weft.codegen.ir.gemm_types import Recipe
+from weft.codegen.ir.microkernels import ROW_COUNTS, kernel_name, shapes
+
+
+def module(recipe: Recipe, wanted: Collection[str]) -> str:
+    """Return a module with the kernels whose names are wanted, which heed `src` if "blocks" is wanted, and `streams` if "tail" is:
+    see `gemm_micro`."""
+    kernels = [Kernel(recipe, rows, *shape) for rows in ROW_COUNTS for shape in shapes(recipe) if kernel_name(rows, *shape) in wanted]
+    if any("_runs" in name for name in wanted):
+        from weft.codegen.gemm.avx512 import indirect_operand
+
+        kernels += indirect_operand.kernels(recipe, wanted)
+    lines = [line for kernel in kernels for line in kernel.lines("blocks" in wanted, "tail" in wanted)]
+    if recipe.quads:  # where the sums of columns lie when quads have been added
+        lines = [".p2align 6", ".Lorder:", f".long {','.join(str(i % 4 * 4 + i // 4) for i in range(16))}", *lines]
+    return as_module(lines)
