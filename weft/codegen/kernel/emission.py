@@ -3,8 +3,8 @@
 In:   a target.
 Out:  registers and addresses; instructions go to the builder.
 Laws: uniform values stay scalar until a register per part is asked for; i64 values affine in the vector variable stay symbolic.
-Next: `expressions` evaluates, `kernel_emitter` adds statements; what few kernels need (`complex`, `strided_access`, `vector_scan`
-      and others) takes an `Emission` and calls back its `evaluate`, `operate`, `body` and `store_value`.
+      What few kernels need (complex values, scans, strided loads) takes an `Emission` and calls its abstract methods.
+Next: `expressions` evaluates, `kernel_emitter` adds statements.
 """
 
 from __future__ import annotations
