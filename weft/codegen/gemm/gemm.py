@@ -1,14 +1,14 @@
 """Matmul: native functions for `Gemm` steps, generated per combination of types, generic in every size and stride.
 
 In:   a `Gemm` step.
-Out:  `describe(step)`: a function's name and the i64 words of its argument; `pieces(step)`: what of it the step needs;
+Out:  `describe(step)`: a function's name and the i64 words of its descriptor; `pieces(step)`: the parts of it that the step needs;
       `ensure(name, pieces)`: the function's address.
-      The caller copies the words to memory, stores the addresses of A, B, C and the tail (or null) at the word indices
-      `POINTERS` (0 to 3) and those that the tail takes at the end, and calls `void name(ptr words)`; it returns when all
-      is written. The words are only read.
+      The caller copies the words to memory, stores the addresses of A, B, C and the epilogue (or null) at the word indices
+      `POINTERS` (0 to 3) and the epilogue's own pointers at the end, and calls `void name(ptr words)`, which returns when
+      everything is written. The words are only read.
 Laws: C is rounded once, from `acc_type`; the bits do not depend on the number of threads or on how tasks are split;
-      operands may overlap nothing that is written.
-Next: `gemm_problem` says what is to be computed, `gemm_plan` how, `required_functions` what code that needs; `gemm_tile` (with
+      operands may not overlap what is written.
+Next: `gemm_problem` says what is computed, `gemm_plan` how, `required_functions` which code that needs; `gemm_tile` (with
       `gemm_panel`) and `gemm_dot` are the variants, `operand_addressing` finds their operands; `microkernels` names the kernels,
       `gemm_micro` has them (`gemm_asm` those for AVX-512), `skinny_gemm` those of few rows of A; `gemm_pack` packs,
       `gemm_epilogue` finishes.

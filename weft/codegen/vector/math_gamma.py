@@ -1,11 +1,11 @@
 """The incomplete gamma functions and their derivatives, on lanes.
 
-In, out: `V`s of one precision; all of it is computed in doubles, as far as the result's type can tell.
-How:  With x^a e^-x / gamma(a + 1) for D, the lower function is D times the series 1 + x/(a+1) + x^2/((a+1)(a+2)) + ..., and the
-      upper one D a times Legendre's continued fraction 1/(x+1-a + 1(a-1)/(x+3-a + ...)): taken below and above x = a, each where it
-      converges. Where a is large and x close to it neither does; there stands Temme's uniform expansion. For little x and a the
-      upper function is what the alternating series leaves of one. Derivatives go through the same recurrences term by term.
-      Each way is a function of its own, which vectors call that have a lane there; its loop ends when all of these have converged.
+In, out: `V`s of one precision; everything is computed in doubles, to the accuracy that the result's type can hold.
+How:  With D = x^a e^-x / gamma(a + 1), the lower function is D times the series 1 + x/(a+1) + x^2/((a+1)(a+2)) + ..., used below
+      x = a, and the upper one D a times Legendre's continued fraction 1/(x+1-a + 1(a-1)/(x+3-a + ...)), used above it. For
+      large a and x close to it neither converges fast; Temme's uniform expansion is used there. For small x and a the upper
+      function is one minus an alternating series. Derivatives go through the same recurrences term by term.
+      Each case is a function of its own, called by vectors with a lane in it; its loop ends when all these lanes converged.
 Source: DLMF 8.7.1, 8.7.3, 8.9.2 and 8.12; Steed's recurrence of a fraction by its differences.
 """
 

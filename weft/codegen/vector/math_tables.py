@@ -1,7 +1,7 @@
 """Polynomial coefficients of the vector math library, highest degree first.
 
-Made by Chebyshev interpolation in 60-digit arithmetic on the interval named beside each; the entry of a type has as
-many terms as its precision needs, that of a half type for formulas in f32 whose results are rounded to it. Quotients of
+Made by Chebyshev interpolation in 60-digit arithmetic on the interval named beside each. The entry of a type has as many terms as
+its precision needs; that of a half-precision type is for formulas in float32 whose results are rounded to it. Quotients of
 polynomials are fitted by weighted least squares.
 """
 
