@@ -1,7 +1,7 @@
 """weft: NumPy-like programs on global arrays that are woven from shards on many devices.
 
 Every public name is loaded on first use (PEP 562), so `import weft` costs a few milliseconds and imports neither
-NumPy nor LLVM. `_HOMES` says which module holds which name; a submodule is loaded by its own name.
+NumPy nor LLVM. `_LAZY_NAMES` says which module holds which name; a submodule is loaded by its own name.
 
 >>> import weft
 >>> weft.__version__.count(".")
@@ -55,7 +55,7 @@ _NAMES_OF = {
     "weft.tools.explain": "explain",
 }
 
-_HOMES = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
+_LAZY_NAMES = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
 
 _SUBMODULES = frozenset(
     "api compat debug distributed dtypes errors experimental export flatten_util image lax nn numpy ops profiler random scipy "
@@ -65,7 +65,7 @@ _SUBMODULES = frozenset(
 
 def __getattr__(name: str) -> "Any":
     """Load a public name or a public submodule on first use."""
-    home = _HOMES.get(name)
+    home = _LAZY_NAMES.get(name)
     if home is not None:
         value = _load(home, name)
     elif name in _SUBMODULES:
@@ -90,4 +90,4 @@ def _load(home: str, name: str | None) -> "Any":
 
 
 def __dir__() -> list[str]:
-    return sorted({"__version__", *_HOMES, *_SUBMODULES})
+    return sorted({"__version__", *_LAZY_NAMES, *_SUBMODULES})

@@ -1,6 +1,8 @@
 """Stages of compilation: what `f.trace(...)`, `.lower()` and `.compile()` of a jitted function give."""
 
-from weft.api.jit import JitFunction as Wrapped
-from weft.api.stages import ArgInfo, Compiled, Lowered, Traced
+from weft.util.lazy import attach
 
-__all__ = ["ArgInfo", "Compiled", "Lowered", "Traced", "Wrapped"]
+__getattr__, __dir__ = attach(__name__, {
+    "weft.api.jit": "Wrapped=JitFunction",
+    "weft.api.stages": "ArgInfo Compiled Lowered Traced",
+})

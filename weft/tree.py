@@ -1,25 +1,11 @@
 """Trees of arrays under short names: `weft.tree.map`, `weft.tree.leaves`, and so on."""
 
-from __future__ import annotations
+from weft.util.lazy import attach
 
-from weft.util.tree import (
-    static as static,
-    tree_all as all,
-    tree_broadcast as broadcast,
-    tree_flatten as flatten,
-    tree_flatten_with_path as flatten_with_path,
-    tree_leaves as leaves,
-    tree_leaves_with_path as leaves_with_path,
-    tree_map as map,
-    tree_map_with_path as map_with_path,
-    tree_reduce as reduce,
-    tree_reduce_associative as reduce_associative,
-    tree_structure as structure,
-    tree_transpose as transpose,
-    tree_unflatten as unflatten,
-)
-
-__all__ = [
-    "all", "broadcast", "flatten", "flatten_with_path", "leaves", "leaves_with_path", "map", "map_with_path", "reduce",
-    "reduce_associative", "static", "structure", "transpose", "unflatten",
-]  # fmt: skip
+__getattr__, __dir__ = attach(__name__, {
+    "weft.util.tree": """
+        all=tree_all broadcast=tree_broadcast flatten=tree_flatten flatten_with_path=tree_flatten_with_path leaves=tree_leaves
+        leaves_with_path=tree_leaves_with_path map=tree_map map_with_path=tree_map_with_path reduce=tree_reduce
+        reduce_associative=tree_reduce_associative static structure=tree_structure transpose=tree_transpose unflatten=tree_unflatten
+    """,
+})

@@ -20,7 +20,7 @@ def test_importing_weft_loads_nothing_heavy():
     assert done.stdout == "[] ['weft', 'weft._version']\n", done.stderr
 
 
-@pytest.mark.parametrize("name", sorted({*weft._HOMES, *weft._SUBMODULES}))
+@pytest.mark.parametrize("name", sorted({*weft._LAZY_NAMES, *weft._SUBMODULES}))
 def test_every_name_is_there_or_says_that_it_is_not_yet(name):
     try:
         value = getattr(weft, name)
@@ -39,7 +39,7 @@ def test_an_unknown_name_is_an_ordinary_error():
 def test_a_mistake_inside_a_module_is_not_called_missing(monkeypatch, tmp_path):
     (tmp_path / "broken_room.py").write_text("import no_such_package\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(weft._HOMES, "broken", "broken_room")
+    monkeypatch.setitem(weft._LAZY_NAMES, "broken", "broken_room")
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
         weft.broken
 

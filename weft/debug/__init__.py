@@ -1,16 +1,10 @@
 """Looking at programs while they run: prints, callbacks, breakpoints, and where arrays lie."""
 
-from weft.debug.debugger import breakpoint
-from weft.debug.inspecting import inspect_array_sharding
-from weft.debug.printing import callback, log, print
-from weft.debug.visualize import visualize_array_sharding, visualize_sharding
+from weft.util.lazy import attach
 
-__all__ = [
-    "breakpoint",
-    "callback",
-    "inspect_array_sharding",
-    "log",
-    "print",
-    "visualize_array_sharding",
-    "visualize_sharding",
-]
+__getattr__, __dir__ = attach(__name__, {
+    "weft.debug.debugger": "breakpoint",
+    "weft.debug.inspecting": "inspect_array_sharding",
+    "weft.debug.printing": "callback log print",
+    "weft.debug.visualize": "visualize_array_sharding visualize_sharding",
+})

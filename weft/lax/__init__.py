@@ -1,209 +1,85 @@
 """The operations themselves, with their own semantics: equal dtypes, explicit dims, no promotion of ranks.
 
-A thin face: what each operation means stands in its family under `weft.ops`. Here are only the few functions that
-compose from them.
+A thin face: what each operation means stands in its family under `weft.ops`, and functions that compose from operations
+in `weft.lax.composed`. Names are loaded on first use.
 
 >>> from weft import lax
 >>> lax.reduce_sum(lax.square(lax.iota("int32", 4)), (0,)).item()
 14
 """
-# ruff: noqa: I001  (families in paragraphs)
 
-from __future__ import annotations
+from weft.util.lazy import attach
 
-from collections.abc import Sequence
-from typing import Any
-
-from weft.api.jit import flat_shardings
-from weft.control.cond import cond, cond_p, switch
-from weft.control.loops import fori_loop, map
-from weft.control.scan import scan, scan_p
-from weft.control.while_loop import while_loop, while_p
-from weft.core.trace import Tracer, typeof
-from weft.ir.explicit import says_all, type_sharding
-from weft.ops.arithmetic import (
-    RoundingMethod, abs, abs_p, add, add_p, ceil, ceil_p, div, div_p, floor, floor_p, integer_pow, integer_pow_p,
-    max, max_p, min, min_p, mul, mul_p, neg, neg_p, nextafter, nextafter_p, reciprocal, rem, rem_p, round, round_p,
-    sign, sign_p, square, square_p, stop_gradient_p, sub, sub_p,
-)  # fmt: skip
-from weft.ops.bitwise import (
-    and_p, bitwise_and, bitwise_not, bitwise_or, bitwise_xor, clz, clz_p, not_p, or_p, population_count,
-    population_count_p, shift_left, shift_left_p, shift_right_arithmetic, shift_right_arithmetic_p,
-    shift_right_logical, shift_right_logical_p, xor_p,
-)  # fmt: skip
-from weft.ops.casting import (
-    bitcast_convert_type, bitcast_convert_type_p, complex, complex_p, conj, conj_p, convert_element_type,
-    convert_element_type_p, imag, imag_p, real, real_p,
-)  # fmt: skip
-from weft.ops.collectives import (
-    all_gather, all_gather_invariant, all_gather_invariant_p, all_gather_p, all_to_all, all_to_all_p, axis_index,
-    axis_index_p, axis_size, pbroadcast, pbroadcast_p, pcast, pmax, pmax_p, pmean, pmin, pmin_p, ppermute, ppermute_p,
-    pshuffle, psum, psum_p, psum_scatter, pswapaxes, pvary, pvary_p,
-)  # fmt: skip
-from weft.ops.comparison import (
-    clamp, clamp_p, eq, eq_p, ge, ge_p, gt, gt_p, is_finite, is_finite_p, le, le_p, lt, lt_p, ne, ne_p, select,
-    select_n, select_n_p,
-)  # fmt: skip
-from weft.ops.contraction import (
-    DotDimensionNumbers, Precision, PrecisionLike, batch_matmul, dot, dot_general, dot_general_p,
-)  # fmt: skip
-from weft.ops.convolution import (
-    ConvDimensionNumbers, conv, conv_dimension_numbers, conv_general_dilated, conv_general_dilated_p,
-    conv_general_dilated_patches, conv_transpose, conv_with_general_padding, padtype_to_pads,
-)  # fmt: skip
-from weft.ops.families import canonical_dims
-from weft.ops.fft import (
-    FftType, fft, fft_p,
-)  # fmt: skip
-from weft.ops.incomplete import (
-    betainc, igamma, igamma_grad_a, igamma_grad_a_p, igamma_p, igammac, igammac_p, random_gamma_grad, random_gamma_grad_p,
-    regularized_incomplete_beta_p, zeta, zeta_p,
-)  # fmt: skip
-from weft.ops.indexing import (
-    GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers, gather, gather_p, scatter, scatter_add,
-    scatter_add_p, scatter_max, scatter_max_p, scatter_min, scatter_min_p, scatter_mul, scatter_mul_p, scatter_p,
-    scatter_sub,
-)  # fmt: skip
-from weft.ops.layout import (
-    broadcast, broadcast_in_dim, broadcast_in_dim_p, broadcasted_iota, collapse, copy_p, expand_dims, full,
-    full_like, iota, iota_p, reshape, reshape_p, rev, rev_p, squeeze, squeeze_p, transpose, transpose_p,
-)  # fmt: skip
-from weft.ops.math import (
-    acos, acos_p, acosh, acosh_p, asin, asin_p, asinh, asinh_p, atan, atan2, atan2_p, atan_p, atanh, atanh_p, cbrt,
-    cbrt_p, cos, cos_p, cosh, cosh_p, exp, exp2, exp2_p, exp_p, expm1, expm1_p, log, log1p, log1p_p, log_p,
-    logistic, logistic_p, pow, pow_p, rsqrt, rsqrt_p, sin, sin_p, sinh, sinh_p, sqrt, sqrt_p, tan, tan_p, tanh,
-    tanh_p,
-)  # fmt: skip
-from weft.ops.placement import (
-    optimization_barrier_p, sharding_constraint, sharding_constraint_p,
-)  # fmt: skip
-from weft.ops.precision import reduce_precision, reduce_precision_p
-from weft.ops.prefix import cumlogsumexp, cumlogsumexp_p
-from weft.ops.ragged_exchange import ragged_all_to_all, ragged_all_to_all_p
-from weft.ops.reduce import (
-    argmax, argmax_p, argmin, argmin_p, cummax, cummax_p, cummin, cummin_p, cumprod,
-    cumprod_p, cumsum, cumsum_p, reduce_and, reduce_and_p, reduce_max, reduce_max_p, reduce_min, reduce_min_p,
-    reduce_or, reduce_or_p, reduce_prod, reduce_prod_p, reduce_sum, reduce_sum_p, reduce_xor, reduce_xor_p,
-)  # fmt: skip
-from weft.ops.slicing import (
-    concatenate, concatenate_p, dynamic_index_in_dim, dynamic_slice, dynamic_slice_in_dim, dynamic_slice_p,
-    dynamic_update_index_in_dim, dynamic_update_slice, dynamic_update_slice_in_dim, dynamic_update_slice_p,
-    index_in_dim, pad, pad_p, slice, slice_in_dim, slice_p, split,
-)  # fmt: skip
-from weft.ops.sorting import (
-    sort, sort_p, top_k, top_k_p,
-)  # fmt: skip
-from weft.ops.special import (
-    bessel_i0e, bessel_i0e_p, bessel_i1e, bessel_i1e_p, digamma, digamma_p, erf, erf_inv, erf_inv_p, erf_p, erfc,
-    erfc_p, lgamma, lgamma_p, polygamma, polygamma_p,
-)  # fmt: skip
-from weft.lax import linalg as linalg
-from weft.lax.composed import (
-    approx_max_k, approx_min_k, associative_scan, broadcast_shapes, broadcast_to_rank, optimization_barrier,
-    platform_dependent, stop_gradient, tile,
-)  # fmt: skip
-from weft.lax.windows import reduce_by as reduce, reduce_window, reduce_window_shape_tuple
-from weft.util.tree import tree_flatten, tree_unflatten
-from weft.util.errors import ShardingTypeError, describe
-from weft.util.source import user_frame
-
-__all__ = [
-    "ConvDimensionNumbers", "DotDimensionNumbers", "FftType", "GatherDimensionNumbers", "GatherScatterMode",
-    "Precision", "PrecisionLike", "RoundingMethod", "ScatterDimensionNumbers", "abs", "abs_p", "acos", "acos_p",
-    "acosh", "acosh_p", "add", "add_p", "all_gather", "all_gather_invariant", "all_gather_invariant_p",
-    "all_gather_p", "all_to_all", "all_to_all_p", "and_p", "approx_max_k", "approx_min_k", "argmax", "argmax_p",
-    "argmin", "argmin_p", "asin", "asin_p", "asinh", "asinh_p", "associative_scan", "atan", "atan2", "atan2_p",
-    "atan_p", "atanh", "atanh_p", "axis_index", "axis_index_p", "axis_size", "batch_matmul", "bessel_i0e",
-    "bessel_i0e_p", "bessel_i1e", "bessel_i1e_p", "betainc", "bitcast_convert_type", "bitcast_convert_type_p",
-    "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "broadcast_in_dim", "broadcast_in_dim_p",
-    "broadcast_shapes", "broadcast_to_rank", "broadcasted_iota", "cbrt", "cbrt_p", "ceil", "ceil_p", "clamp",
-    "clamp_p", "clz", "clz_p", "collapse", "complex", "complex_p", "concatenate", "concatenate_p", "cond", "cond_p",
-    "conj", "conj_p", "conv", "conv_dimension_numbers", "conv_general_dilated", "conv_general_dilated_p",
-    "conv_general_dilated_patches", "conv_transpose", "conv_with_general_padding", "convert_element_type",
-    "convert_element_type_p", "copy_p", "cos", "cos_p", "cosh", "cosh_p", "cumlogsumexp", "cumlogsumexp_p", "cummax",
-    "cummax_p", "cummin", "cummin_p", "cumprod", "cumprod_p", "cumsum", "cumsum_p", "digamma", "digamma_p", "div",
-    "div_p", "dot", "dot_general", "dot_general_p", "dtype", "dynamic_index_in_dim", "dynamic_slice",
-    "dynamic_slice_in_dim", "dynamic_slice_p", "dynamic_update_index_in_dim", "dynamic_update_slice",
-    "dynamic_update_slice_in_dim", "dynamic_update_slice_p", "empty", "eq", "eq_p", "erf", "erf_inv", "erf_inv_p",
-    "erf_p", "erfc", "erfc_p", "exp", "exp2", "exp2_p", "exp_p", "expand_dims", "expm1", "expm1_p", "fft", "fft_p",
-    "floor", "floor_p", "fori_loop", "full", "full_like", "gather", "gather_p", "ge", "ge_p", "gt", "gt_p", "igamma",
-    "igamma_grad_a", "igamma_grad_a_p", "igamma_p", "igammac", "igammac_p", "imag", "imag_p", "index_in_dim",
-    "integer_pow", "integer_pow_p", "iota", "iota_p", "is_finite", "is_finite_p", "le", "le_p", "lgamma", "lgamma_p",
-    "linalg", "log", "log1p", "log1p_p", "log_p", "logistic", "logistic_p", "lt", "lt_p", "map", "max", "max_p",
-    "min", "min_p", "mul", "mul_p", "ne", "ne_p", "neg", "neg_p", "nextafter", "nextafter_p", "not_p",
-    "optimization_barrier", "optimization_barrier_p", "or_p", "pad", "pad_p", "padtype_to_pads", "pbroadcast",
-    "pbroadcast_p", "pcast", "platform_dependent", "pmax", "pmax_p", "pmean", "pmin", "pmin_p", "polygamma",
-    "polygamma_p", "population_count", "population_count_p", "pow", "pow_p", "ppermute", "ppermute_p", "pshuffle",
-    "psum", "psum_p", "psum_scatter", "pswapaxes", "pvary", "pvary_p", "ragged_all_to_all", "ragged_all_to_all_p",
-    "random_gamma_grad", "random_gamma_grad_p", "real", "real_p", "reciprocal", "reduce", "reduce_and",
-    "reduce_and_p", "reduce_max", "reduce_max_p", "reduce_min", "reduce_min_p", "reduce_or", "reduce_or_p",
-    "reduce_precision", "reduce_precision_p", "reduce_prod", "reduce_prod_p", "reduce_sum", "reduce_sum_p",
-    "reduce_window", "reduce_window_shape_tuple", "reduce_xor", "reduce_xor_p", "regularized_incomplete_beta_p",
-    "rem", "rem_p", "reshape", "reshape_p", "rev", "rev_p", "round", "round_p", "rsqrt", "rsqrt_p", "scan", "scan_p",
-    "scatter", "scatter_add", "scatter_add_p", "scatter_max", "scatter_max_p", "scatter_min", "scatter_min_p",
-    "scatter_mul", "scatter_mul_p", "scatter_p", "scatter_sub", "select", "select_n", "select_n_p",
-    "sharding_constraint_p", "shift_left", "shift_left_p", "shift_right_arithmetic", "shift_right_arithmetic_p",
-    "shift_right_logical", "shift_right_logical_p", "sign", "sign_p", "sin", "sin_p", "sinh", "sinh_p", "slice",
-    "slice_in_dim", "slice_p", "sort", "sort_key_val", "sort_p", "split", "sqrt", "sqrt_p", "square", "square_p",
-    "squeeze", "squeeze_p", "stack", "stop_gradient", "stop_gradient_p", "sub", "sub_p", "switch", "tan", "tan_p",
-    "tanh", "tanh_p", "tile", "top_k", "top_k_p", "transpose", "transpose_p", "unstack", "while_loop", "while_p",
-    "with_sharding_constraint", "xor_p", "zeta", "zeta_p",
-]  # fmt: skip
-
-
-def with_sharding_constraint(x: Any, shardings: Any) -> Any:
-    """`x`, a tree of arrays, laid out as `shardings` says: shardings, specs under a mesh, or a prefix tree of them.
-
-    Inside of a program a dim need not divide: its last blocks are padded. Over explicit axes it asserts what the type
-    says (ShardingTypeError); `weft.sharding.reshard` changes it.
-    """
-    leaves, treedef = tree_flatten(x)
-    traced = [isinstance(leaf, Tracer) for leaf in leaves]
-    targets = flat_shardings(shardings, treedef, [typeof(leaf) for leaf in leaves], "with_sharding_constraint", padded=traced)
-    placed = [leaf if to is None else _constrained(leaf, to) for leaf, to in zip(leaves, targets)]
-    return tree_unflatten(treedef, placed)
-
-
-def _constrained(x: Any, sharding: Any) -> Any:
-    """`x`, laid out over automatic axes as `sharding` says; its type must say the same of explicit ones."""
-    aval = typeof(x)
-    if aval.sharding is None:
-        return sharding_constraint(x, sharding)
-    said = type_sharding(sharding, aval.ndim)
-    free = sharding.spec.unconstrained_dims() if said is not None else frozenset()
-    if said is None or any(one != other for d, (one, other) in enumerate(zip(said.spec_dims(aval.ndim),
-                                                                            aval.sharding.spec_dims(aval.ndim))) if d not in free):
-        raise ShardingTypeError(describe(
-            "with_sharding_constraint", "the explicit axes split the value otherwise.",
-            [("value", aval.str_short()), ("constraint", f"{sharding.spec!r}" if said is not None else f"{sharding!r}")], user_frame(),
-            "Over explicit axes a constraint only asserts what the type says.",
-            "Use weft.sharding.reshard to lay the value out otherwise."))
-    return x if says_all(aval.sharding) else sharding_constraint(x, sharding)
-
-
-def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Any, Any]:
-    """Sort `keys` along `dimension`, and `values` in the same order."""
-    sorted_keys, sorted_values = sort((keys, values), dimension=dimension, is_stable=is_stable, num_keys=1)
-    return sorted_keys, sorted_values
-
-
-def stack(operands: Sequence[Any], axis: int = 0) -> Any:
-    """Join arrays of equal shape along a new dim."""
-    (axis,) = canonical_dims("stack", (axis,), typeof(operands[0]).ndim + 1)
-    return concatenate([expand_dims(x, (axis,)) for x in operands], axis)
-
-
-def unstack(operand: Any, axis: int = 0) -> tuple[Any, ...]:
-    """The slices of an array along one dim, without it."""
-    (axis,) = canonical_dims("unstack", (axis,), typeof(operand).ndim)
-    return tuple(index_in_dim(operand, i, axis, keepdims=False) for i in range(typeof(operand).shape[axis]))
-
-
-def dtype(x: Any) -> Any:
-    """The dtype of a value."""
-    return typeof(x).dtype
-
-
-def empty(shape: Sequence[int], dtype: Any) -> Any:
-    """An array whose values do not matter; they are zeros."""
-    return full(shape, 0, dtype)
+__getattr__, __dir__ = attach(__name__, {
+    "weft.control.cond": "cond cond_p switch",
+    "weft.control.loops": "fori_loop map",
+    "weft.control.scan": "scan scan_p",
+    "weft.control.while_loop": "while_loop while_p",
+    "weft.lax.composed": """
+        approx_max_k approx_min_k associative_scan broadcast_shapes broadcast_to_rank dtype empty optimization_barrier
+        platform_dependent sort_key_val stack stop_gradient tile unstack with_sharding_constraint
+    """,
+    "weft.lax.windows": "reduce=reduce_by reduce_window reduce_window_shape_tuple",
+    "weft.ops.arithmetic": """
+        RoundingMethod abs abs_p add add_p ceil ceil_p div div_p floor floor_p integer_pow integer_pow_p max max_p min min_p mul
+        mul_p neg neg_p nextafter nextafter_p reciprocal rem rem_p round round_p sign sign_p square square_p stop_gradient_p sub
+        sub_p
+    """,
+    "weft.ops.bitwise": """
+        and_p bitwise_and bitwise_not bitwise_or bitwise_xor clz clz_p not_p or_p population_count population_count_p shift_left
+        shift_left_p shift_right_arithmetic shift_right_arithmetic_p shift_right_logical shift_right_logical_p xor_p
+    """,
+    "weft.ops.casting": """
+        bitcast_convert_type bitcast_convert_type_p complex complex_p conj conj_p convert_element_type convert_element_type_p imag
+        imag_p real real_p
+    """,
+    "weft.ops.collectives": """
+        all_gather all_gather_invariant all_gather_invariant_p all_gather_p all_to_all all_to_all_p axis_index axis_index_p
+        axis_size pbroadcast pbroadcast_p pcast pmax pmax_p pmean pmin pmin_p ppermute ppermute_p pshuffle psum psum_p psum_scatter
+        pswapaxes pvary pvary_p
+    """,
+    "weft.ops.comparison": "clamp clamp_p eq eq_p ge ge_p gt gt_p is_finite is_finite_p le le_p lt lt_p ne ne_p select select_n select_n_p",
+    "weft.ops.contraction": "DotDimensionNumbers Precision PrecisionLike batch_matmul dot dot_general dot_general_p",
+    "weft.ops.convolution": """
+        ConvDimensionNumbers conv conv_dimension_numbers conv_general_dilated conv_general_dilated_p conv_general_dilated_patches
+        conv_transpose conv_with_general_padding padtype_to_pads
+    """,
+    "weft.ops.fft": "FftType fft fft_p",
+    "weft.ops.incomplete": """
+        betainc igamma igamma_grad_a igamma_grad_a_p igamma_p igammac igammac_p random_gamma_grad random_gamma_grad_p
+        regularized_incomplete_beta_p zeta zeta_p
+    """,
+    "weft.ops.indexing": """
+        GatherDimensionNumbers GatherScatterMode ScatterDimensionNumbers gather gather_p scatter scatter_add scatter_add_p
+        scatter_max scatter_max_p scatter_min scatter_min_p scatter_mul scatter_mul_p scatter_p scatter_sub
+    """,
+    "weft.ops.layout": """
+        broadcast broadcast_in_dim broadcast_in_dim_p broadcasted_iota collapse copy_p expand_dims full full_like iota iota_p
+        reshape reshape_p rev rev_p squeeze squeeze_p transpose transpose_p
+    """,
+    "weft.ops.math": """
+        acos acos_p acosh acosh_p asin asin_p asinh asinh_p atan atan2 atan2_p atan_p atanh atanh_p cbrt cbrt_p cos cos_p cosh
+        cosh_p exp exp2 exp2_p exp_p expm1 expm1_p log log1p log1p_p log_p logistic logistic_p pow pow_p rsqrt rsqrt_p sin sin_p
+        sinh sinh_p sqrt sqrt_p tan tan_p tanh tanh_p
+    """,
+    "weft.ops.placement": "optimization_barrier_p sharding_constraint sharding_constraint_p",
+    "weft.ops.precision": "reduce_precision reduce_precision_p",
+    "weft.ops.prefix": "cumlogsumexp cumlogsumexp_p",
+    "weft.ops.ragged_exchange": "ragged_all_to_all ragged_all_to_all_p",
+    "weft.ops.reduce": """
+        argmax argmax_p argmin argmin_p cummax cummax_p cummin cummin_p cumprod cumprod_p cumsum cumsum_p reduce_and reduce_and_p
+        reduce_max reduce_max_p reduce_min reduce_min_p reduce_or reduce_or_p reduce_prod reduce_prod_p reduce_sum reduce_sum_p
+        reduce_xor reduce_xor_p
+    """,
+    "weft.ops.slicing": """
+        concatenate concatenate_p dynamic_index_in_dim dynamic_slice dynamic_slice_in_dim dynamic_slice_p
+        dynamic_update_index_in_dim dynamic_update_slice dynamic_update_slice_in_dim dynamic_update_slice_p index_in_dim pad pad_p
+        slice slice_in_dim slice_p split
+    """,
+    "weft.ops.sorting": "sort sort_p top_k top_k_p",
+    "weft.ops.special": """
+        bessel_i0e bessel_i0e_p bessel_i1e bessel_i1e_p digamma digamma_p erf erf_inv erf_inv_p erf_p erfc erfc_p lgamma lgamma_p
+        polygamma polygamma_p
+    """,
+    __name__: "linalg",
+})

@@ -1,4 +1,4 @@
-"""Functions that compose from operations: prefix scans, trees of arrays, broadcasting helpers."""
+"""Functions that compose from operations: prefix scans, trees of arrays, constraints on shardings, broadcasting helpers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from typing import Any
 import numpy as np
 
 from weft.api.execute import to_array
+from weft.api.jit import flat_shardings
 from weft.core.trace import Tracer, typeof
-from weft.ops import arithmetic, layout, prefix, sorting
-from weft.ops.placement import optimization_barrier as barrier
+from weft.ir.explicit import says_all, type_sharding
+from weft.ops import arithmetic, layout, prefix, slicing, sorting
+from weft.ops.families import canonical_dims
+from weft.ops.placement import optimization_barrier as barrier, sharding_constraint
 from weft.util import tree
+from weft.util.errors import ShardingTypeError, describe
+from weft.util.source import user_frame
 
 
 def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int = 0) -> Any:
@@ -113,3 +118,61 @@ def platform_dependent(*args: Any, default: Callable | None = None, **per_platfo
         raise NotImplementedError(f"platform_dependent: no function for {default_backend()!r} among {sorted(per_platform)}, and no "
                                   "default.")
     return fun(*args)
+
+
+def with_sharding_constraint(x: Any, shardings: Any) -> Any:
+    """`x`, a tree of arrays, laid out as `shardings` says: shardings, specs under a mesh, or a prefix tree of them.
+
+    Inside of a program a dim need not divide: its last blocks are padded. Over explicit axes it asserts what the type
+    says (ShardingTypeError); `weft.sharding.reshard` changes it.
+    """
+    leaves, treedef = tree.tree_flatten(x)
+    traced = [isinstance(leaf, Tracer) for leaf in leaves]
+    targets = flat_shardings(shardings, treedef, [typeof(leaf) for leaf in leaves], "with_sharding_constraint", padded=traced)
+    placed = [leaf if to is None else _constrained(leaf, to) for leaf, to in zip(leaves, targets)]
+    return tree.tree_unflatten(treedef, placed)
+
+
+def _constrained(x: Any, sharding: Any) -> Any:
+    """`x`, laid out over automatic axes as `sharding` says; its type must say the same of explicit ones."""
+    aval = typeof(x)
+    if aval.sharding is None:
+        return sharding_constraint(x, sharding)
+    said = type_sharding(sharding, aval.ndim)
+    free = sharding.spec.unconstrained_dims() if said is not None else frozenset()
+    if said is None or any(one != other for d, (one, other) in enumerate(zip(said.spec_dims(aval.ndim),
+                                                                            aval.sharding.spec_dims(aval.ndim))) if d not in free):
+        raise ShardingTypeError(describe(
+            "with_sharding_constraint", "the explicit axes split the value otherwise.",
+            [("value", aval.str_short()), ("constraint", f"{sharding.spec!r}" if said is not None else f"{sharding!r}")], user_frame(),
+            "Over explicit axes a constraint only asserts what the type says.",
+            "Use weft.sharding.reshard to lay the value out otherwise."))
+    return x if says_all(aval.sharding) else sharding_constraint(x, sharding)
+
+
+def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Any, Any]:
+    """Sort `keys` along `dimension`, and `values` in the same order."""
+    sorted_keys, sorted_values = sorting.sort((keys, values), dimension=dimension, is_stable=is_stable, num_keys=1)
+    return sorted_keys, sorted_values
+
+
+def stack(operands: Sequence[Any], axis: int = 0) -> Any:
+    """Join arrays of equal shape along a new dim."""
+    (axis,) = canonical_dims("stack", (axis,), typeof(operands[0]).ndim + 1)
+    return slicing.concatenate([layout.expand_dims(x, (axis,)) for x in operands], axis)
+
+
+def unstack(operand: Any, axis: int = 0) -> tuple[Any, ...]:
+    """The slices of an array along one dim, without it."""
+    (axis,) = canonical_dims("unstack", (axis,), typeof(operand).ndim)
+    return tuple(slicing.index_in_dim(operand, i, axis, keepdims=False) for i in range(typeof(operand).shape[axis]))
+
+
+def dtype(x: Any) -> Any:
+    """The dtype of a value."""
+    return typeof(x).dtype
+
+
+def empty(shape: Sequence[int], dtype: Any) -> Any:
+    """An array whose values do not matter; they are zeros."""
+    return layout.full(shape, 0, dtype)

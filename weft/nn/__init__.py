@@ -1,46 +1,13 @@
 """Functions of neural networks: activations, softmax and its kin, one-hot vectors, attention, initializers."""
 
-from weft.nn import initializers as initializers
-from weft.nn.activations import (
-    celu,
-    elu,
-    gelu,
-    glu,
-    hard_sigmoid,
-    hard_silu,
-    hard_swish,
-    hard_tanh,
-    identity,
-    leaky_relu,
-    log_sigmoid,
-    mish,
-    relu,
-    relu6,
-    selu,
-    sigmoid,
-    silu,
-    soft_sign,
-    softplus,
-    sparse_plus,
-    sparse_sigmoid,
-    squareplus,
-    swish,
-    tanh,
-)
-from weft.nn.attention import dot_product_attention
-from weft.nn.normalization import (
-    log1mexp,
-    log_softmax,
-    logmeanexp,
-    logsumexp,
-    one_hot,
-    softmax,
-    standardize,
-)
+from weft.util.lazy import attach
 
-__all__ = [
-    "celu", "dot_product_attention", "elu", "gelu", "glu", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh",
-    "identity", "initializers", "leaky_relu", "log1mexp", "log_sigmoid", "log_softmax", "logmeanexp", "logsumexp",
-    "mish", "one_hot", "relu", "relu6", "selu", "sigmoid", "silu", "soft_sign", "softmax", "softplus", "sparse_plus",
-    "sparse_sigmoid", "squareplus", "standardize", "swish", "tanh",
-]  # fmt: skip
+__getattr__, __dir__ = attach(__name__, {
+    "weft.nn.activations": """
+        celu elu gelu glu hard_sigmoid hard_silu hard_swish hard_tanh identity leaky_relu log_sigmoid mish relu relu6 selu sigmoid
+        silu soft_sign softplus sparse_plus sparse_sigmoid squareplus swish tanh
+    """,
+    "weft.nn.attention": "dot_product_attention",
+    "weft.nn.normalization": "log1mexp log_softmax logmeanexp logsumexp one_hot softmax standardize",
+    __name__: "initializers",
+})

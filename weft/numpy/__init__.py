@@ -1,7 +1,8 @@
 """NumPy's API on global arrays: `import weft.numpy as wnp`.
 
-Functions are loaded on first use, each with the module that `_NAMES_OF` says (the stub beside this file tells type checkers the
-same); what they are wrapped in says `eager`. Dtypes, constants, and the methods of arrays are there from the beginning.
+Functions are loaded on first use, each from the module that `_NAMES_OF` gives; the stub beside this file tells type checkers the same
+(`python -m weft.tools.stubs` writes it). `eager` compiles calls on values. Dtypes, constants, and the methods of arrays are there from
+the beginning.
 """
 
 import importlib as _importlib
@@ -23,65 +24,103 @@ from weft.runtime.array import Array as ndarray
 from weft.util import dtypes as _dtypes
 from weft.util.dtypes import finfo, iinfo, isdtype, issubdtype, promote_types, result_type
 
-# module of this package -> the public names that live there
+#: module of this package -> the public functions that live there: `k: names`, where a call on values is one compiled program of
+#: `k` arrays (0: the function itself is called)
 _NAMES_OF = {
-    "bits": "apply_over_axes packbits piecewise sort_complex unpackbits unwrap",
-    "choosing": "clip delete diag diagflat diagonal flatnonzero insert nonzero put_along_axis select take take_along_axis trace",
-    "composed": """
-        apply_along_axis around convolve correlate diff ediff1d geomspace gradient interp logspace polyval round trapezoid vectorize
-    """,
-    "creation": """
-        arange array asarray astype copy empty empty_like eye from_dlpack frombuffer fromfunction fromiter fromstring full
-        full_like identity indices linspace meshgrid ones ones_like tri tril triu zeros zeros_like
-    """,
-    "eager_choice": "pow power where",
-    "facts": "array_repr array_str can_cast iscomplexobj isrealobj isscalar load ndim save savez shape size",
-    "floats": "frexp ldexp nan_to_num spacing",
-    "grids": """
-        c_ diag_indices diag_indices_from fill_diagonal index_exp iterable ix_ mask_indices mgrid ogrid place put r_ s_
-        tril_indices tril_indices_from triu_indices triu_indices_from
-    """,
-    "integers": "gcd lcm",
-    "manipulation": """
-        append array_split atleast_1d atleast_2d atleast_3d block broadcast_arrays broadcast_to column_stack concat
-        concatenate dsplit dstack expand_dims flip fliplr flipud hsplit hstack matrix_transpose moveaxis permute_dims ravel
-        reshape roll rollaxis rot90 split squeeze stack swapaxes transpose unstack vsplit vstack
-    """,
-    "padding": "pad",
-    "polynomials": """
-        bartlett blackman hamming hanning kaiser poly polyadd polyder polydiv polyfit polyint polymul polysub roots
-        trim_zeros vander
-    """,
-    "products": "cross dot einsum einsum_path inner kron matmul matvec outer tensordot vdot vecdot vecmat",
-    "promote": "broadcast_shapes",
-    "reductions": """
-        all allclose amax amin any argmax argmin array_equal array_equiv average count_nonzero cumprod cumsum
-        cumulative_prod cumulative_sum max mean min nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmin nanprod
-        nanstd nansum nanvar prod ptp std sum var
-    """,
-    "repeating": "repeat resize tile",
-    "sets": "intersect1d setdiff1d setxor1d union1d unique unique_all unique_counts unique_inverse unique_values",
-    "sorting": """
-        argpartition argsort argwhere bincount choose compress digitize extract isin lexsort partition
-        ravel_multi_index searchsorted sort unravel_index
-    """,
-    "statistics": """
-        corrcoef cov histogram histogram2d histogram_bin_edges histogramdd median nanmedian nanpercentile nanquantile
-        percentile quantile
-    """,
-    "ufuncs": """
-        abs absolute acos acosh add angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin asinh atan atan2 atanh
-        bitwise_and bitwise_count bitwise_invert bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor
-        cbrt ceil conj conjugate copysign cos cosh deg2rad degrees divide divmod equal exp exp2 expm1 fabs fix float_power
-        floor floor_divide fmax fmin fmod greater greater_equal heaviside hypot i0 imag invert isclose iscomplex
-        isfinite isinf isnan isneginf isposinf isreal left_shift less less_equal log log10 log1p log2 logaddexp
-        logaddexp2 logical_and logical_not logical_or logical_xor maximum minimum mod modf multiply negative
-        nextafter not_equal positive rad2deg radians real reciprocal remainder right_shift rint sign signbit sin sinc sinh
-        sqrt square subtract tan tanh true_divide trunc
-    """,
+    "bits": {0: "apply_over_axes packbits piecewise sort_complex unpackbits unwrap"},
+    "choosing": {
+        0: "clip delete diagflat flatnonzero insert nonzero put_along_axis select take",
+        1: "diag diagonal trace",
+        2: "take_along_axis",
+    },
+    "composed": {
+        0: "apply_along_axis ediff1d geomspace gradient logspace trapezoid vectorize",
+        1: "around diff round",
+        2: "convolve correlate polyval",
+        3: "interp",
+    },
+    "creation": {
+        0: """
+            arange array asarray empty empty_like eye from_dlpack frombuffer fromfunction fromiter fromstring full full_like
+            identity indices linspace meshgrid ones ones_like tri zeros zeros_like
+        """,
+        1: "astype copy tril triu",
+    },
+    "eager_choice": {0: "pow power where"},
+    "facts": {0: "array_repr array_str can_cast iscomplexobj isrealobj isscalar load ndim save savez shape size"},
+    "floats": {0: "frexp spacing", 1: "nan_to_num", 2: "ldexp"},
+    "grids": {
+        0: """
+            c_ diag_indices diag_indices_from fill_diagonal index_exp iterable ix_ mask_indices mgrid ogrid place put r_ s_
+            tril_indices tril_indices_from triu_indices triu_indices_from
+        """,
+    },
+    "integers": {0: "gcd lcm"},
+    "manipulation": {
+        0: """
+            append array_split atleast_1d atleast_2d atleast_3d block broadcast_arrays column_stack dsplit dstack hsplit
+            rollaxis split unstack vsplit
+        """,
+        1: """
+            broadcast_to concat concatenate expand_dims flip fliplr flipud hstack matrix_transpose moveaxis permute_dims ravel
+            reshape roll rot90 squeeze stack swapaxes transpose vstack
+        """,
+    },
+    "padding": {0: "pad"},
+    "polynomials": {
+        0: """
+            bartlett blackman hamming hanning kaiser poly polyadd polyder polydiv polyfit polyint polymul polysub roots
+            trim_zeros vander
+        """,
+    },
+    "products": {0: "einsum einsum_path matvec vecmat", 2: "cross dot inner kron matmul outer tensordot vdot vecdot"},
+    "promote": {0: "broadcast_shapes"},
+    "reductions": {
+        0: "array_equiv average cumulative_prod cumulative_sum nanargmax nanargmin nancumprod nancumsum",
+        1: """
+            all amax amin any argmax argmin count_nonzero cumprod cumsum max mean min nanmax nanmean nanmin nanprod nanstd
+            nansum nanvar prod ptp std sum var
+        """,
+        2: "allclose array_equal",
+    },
+    "repeating": {0: "repeat resize", 1: "tile"},
+    "sets": {
+        0: """
+            intersect1d setdiff1d setxor1d union1d unique unique_all unique_counts unique_inverse unique_values
+        """,
+    },
+    "sorting": {
+        0: """
+            argpartition argwhere bincount choose compress digitize extract lexsort partition ravel_multi_index unravel_index
+        """,
+        1: "argsort sort",
+        2: "isin searchsorted",
+    },
+    "statistics": {
+        0: """
+            corrcoef cov histogram histogram2d histogram_bin_edges histogramdd nanmedian nanpercentile nanquantile percentile
+            quantile
+        """,
+        1: "median",
+    },
+    "ufuncs": {
+        0: "bitwise_count bitwise_invert fabs i0 iscomplex isreal modf reciprocal",
+        1: """
+            abs absolute acos acosh angle arccos arccosh arcsin arcsinh arctan arctanh asin asinh atan atanh bitwise_not cbrt
+            ceil conj conjugate cos cosh deg2rad degrees exp exp2 expm1 fix floor imag invert isfinite isinf isnan isneginf
+            isposinf log log10 log1p log2 logical_not negative positive rad2deg radians real rint sign signbit sin sinc sinh
+            sqrt square tan tanh trunc
+        """,
+        2: """
+            add arctan2 atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor copysign divide divmod
+            equal float_power floor_divide fmax fmin fmod greater greater_equal heaviside hypot isclose left_shift less
+            less_equal logaddexp logaddexp2 logical_and logical_or logical_xor maximum minimum mod multiply nextafter not_equal
+            remainder right_shift subtract true_divide
+        """,
+    },
 }
 
-_HOMES = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
+_LAZY_NAMES = {name: (module, arrays) for module, groups in _NAMES_OF.items() for arrays, names in groups.items() for name in names.split()}
 _SUBMODULES = ("fft", "linalg")
 
 pi, e, euler_gamma, inf, nan, newaxis = _np.pi, _np.e, _np.euler_gamma, _np.inf, _np.nan, None
@@ -96,13 +135,15 @@ generic, number, integer, signedinteger, unsignedinteger, inexact, floating, com
 flexible, ComplexWarning = _np.flexible, _np.exceptions.ComplexWarning
 set_printoptions, get_printoptions, printoptions = _np.set_printoptions, _np.get_printoptions, _np.printoptions
 
-_PUBLIC = {*_HOMES, *_SUBMODULES, *[name for name in globals() if name[0] != "_" and f"weft.numpy.{name}" not in _sys.modules]}
+_PUBLIC = {*_LAZY_NAMES, *_SUBMODULES, *[name for name in globals() if name[0] != "_" and f"weft.numpy.{name}" not in _sys.modules]}
 
 
 def __getattr__(name: str):
     """Load a public function or submodule on first use."""
-    if name in _HOMES:
-        value = _eager.wrapped(name, getattr(_importlib.import_module(f"weft.numpy.{_HOMES[name]}"), name))
+    if name in _LAZY_NAMES:
+        module, arrays = _LAZY_NAMES[name]
+        value = getattr(_importlib.import_module(f"weft.numpy.{module}"), name)
+        value = _eager.eager(value, arrays) if arrays else value
     elif name in _SUBMODULES:
         value = _importlib.import_module(f"weft.numpy.{name}")
     elif _dtypes.dtypes_by_name[name] is not None:

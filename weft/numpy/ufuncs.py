@@ -23,21 +23,6 @@ from weft.ops.comparison import select
 from weft.ops.reduce import reduce_and, reduce_or
 from weft.util import dtypes
 
-__all__ = [
-    "abs", "absolute", "acos", "acosh", "add", "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",
-    "arctan2", "arctanh", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and", "bitwise_count",
-    "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
-    "cbrt", "ceil", "conj", "conjugate", "copysign", "cos", "cosh", "deg2rad", "degrees", "divide", "divmod",
-    "equal", "exp", "exp2", "expm1", "fabs", "fix", "float_power", "floor", "floor_divide", "fmax", "fmin", "fmod",
-    "greater", "greater_equal", "heaviside", "hypot", "i0", "imag", "invert", "isclose",
-    "iscomplex", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "isreal", "left_shift",
-    "less", "less_equal", "log", "log10", "log1p", "log2", "logaddexp", "logaddexp2", "logical_and", "logical_not",
-    "logical_or", "logical_xor", "maximum", "minimum", "mod", "modf", "multiply", "negative",
-    "nextafter", "not_equal", "positive", "pow", "power", "rad2deg", "radians", "real", "reciprocal", "remainder",
-    "right_shift", "rint", "sign", "signbit", "sin", "sinc", "sinh", "sqrt", "square", "subtract", "tan",
-    "tanh", "true_divide", "trunc",
-]  # fmt: skip
-
 _EVEN = ew.RoundingMethod.TO_NEAREST_EVEN
 
 

@@ -1,26 +1,8 @@
 """Profiling: how much memory each device holds (`memory`), and when programs compile and run (`tracing`)."""
 
-from weft.profiler.memory import device_memory_profile, save_device_memory_profile
-from weft.profiler.tracing import (
-    StepTraceAnnotation,
-    TraceAnnotation,
-    annotate_function,
-    start_server,
-    start_trace,
-    stop_server,
-    stop_trace,
-    trace,
-)
+from weft.util.lazy import attach
 
-__all__ = [
-    "StepTraceAnnotation",
-    "TraceAnnotation",
-    "annotate_function",
-    "device_memory_profile",
-    "save_device_memory_profile",
-    "start_server",
-    "start_trace",
-    "stop_server",
-    "stop_trace",
-    "trace",
-]
+__getattr__, __dir__ = attach(__name__, {
+    "weft.profiler.memory": "device_memory_profile save_device_memory_profile",
+    "weft.profiler.tracing": "StepTraceAnnotation TraceAnnotation annotate_function start_server start_trace stop_server stop_trace trace",
+})

@@ -1,0 +1,12 @@
+"""Public names for type checkers. Written by `python -m weft.tools.stubs`; do not edit."""
+# ruff: noqa: I001
+# fmt: off
+
+from weft.debug.debugger import breakpoint
+from weft.debug.inspecting import inspect_array_sharding
+from weft.debug.printing import callback, log, print
+from weft.debug.visualize import visualize_array_sharding, visualize_sharding
+
+__all__ = [
+    "breakpoint", "callback", "inspect_array_sharding", "log", "print", "visualize_array_sharding", "visualize_sharding",
+]

@@ -1,0 +1,18 @@
+"""Public names for type checkers. Written by `python -m weft.tools.stubs`; do not edit."""
+# ruff: noqa: I001
+# fmt: off
+
+from builtins import IndexError as JAXIndexError, TypeError as JAXTypeError
+from weft.util.errors import (
+    CallbackError, CommError, CompileError, ConcretizationTypeError, DeviceRuntimeError, InconclusiveDimensionOperation,
+    DeviceRuntimeError as JaxRuntimeError, ProgramTypeError as JaxprTypeError, KeyReuseError, MissingRuleError,
+    NonConcreteBooleanIndexError, ProgramTypeError, ShapeError, ShardingError, ShardingTypeError, TracerArrayConversionError,
+    TracerBoolConversionError, TracerError, TracerIntegerConversionError, TypePromotionError, UnexpectedTracerError,
+)
+
+__all__ = [
+    "CallbackError", "CommError", "CompileError", "ConcretizationTypeError", "DeviceRuntimeError", "InconclusiveDimensionOperation",
+    "JAXIndexError", "JAXTypeError", "JaxRuntimeError", "JaxprTypeError", "KeyReuseError", "MissingRuleError",
+    "NonConcreteBooleanIndexError", "ProgramTypeError", "ShapeError", "ShardingError", "ShardingTypeError", "TracerArrayConversionError",
+    "TracerBoolConversionError", "TracerError", "TracerIntegerConversionError", "TypePromotionError", "UnexpectedTracerError",
+]

@@ -1,0 +1,13 @@
+"""Public names for type checkers. Written by `python -m weft.tools.stubs`; do not edit."""
+# ruff: noqa: I001
+# fmt: off
+
+from weft.profiler.memory import device_memory_profile, save_device_memory_profile
+from weft.profiler.tracing import (
+    StepTraceAnnotation, TraceAnnotation, annotate_function, start_server, start_trace, stop_server, stop_trace, trace,
+)
+
+__all__ = [
+    "StepTraceAnnotation", "TraceAnnotation", "annotate_function", "device_memory_profile", "save_device_memory_profile", "start_server",
+    "start_trace", "stop_server", "stop_trace", "trace",
+]

@@ -1,0 +1,20 @@
+"""Public names for type checkers. Written by `python -m weft.tools.stubs`; do not edit."""
+# ruff: noqa: I001
+# fmt: off
+
+from weft.api.explicit import auto_axes, explicit_axes, reshard
+from weft.api.pmap import PmapSharding
+from weft.ir.mesh import (
+    AbstractMesh, AxisType, Mesh, get_abstract_mesh, get_mesh, set_mesh, use_abstract_mesh, use_mesh,
+)
+from weft.ir.shardings import (
+    NamedSharding, PositionalSharding, Sharding, SingleDeviceSharding, SingleDeviceSharding as make_single_device_sharding,
+)
+from weft.ir.specs import P, PartitionSpec, UNCONSTRAINED
+from weft.runtime.topology import make_mesh
+
+__all__ = [
+    "AbstractMesh", "AxisType", "Mesh", "NamedSharding", "P", "PartitionSpec", "PmapSharding", "PositionalSharding", "Sharding",
+    "SingleDeviceSharding", "UNCONSTRAINED", "auto_axes", "explicit_axes", "get_abstract_mesh", "get_mesh", "make_mesh",
+    "make_single_device_sharding", "reshard", "set_mesh", "use_abstract_mesh", "use_mesh",
+]

@@ -1,0 +1,10 @@
+"""Public names for type checkers. Written by `python -m weft.tools.stubs`; do not edit."""
+# ruff: noqa: I001
+# fmt: off
+
+from weft.api.jit import JitFunction as Wrapped
+from weft.api.stages import ArgInfo, Compiled, Lowered, Traced
+
+__all__ = [
+    "ArgInfo", "Compiled", "Lowered", "Traced", "Wrapped",
+]

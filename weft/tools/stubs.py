@@ -1,0 +1,82 @@
+"""Stubs of the modules that load their names lazily, for type checkers: `python -m weft.tools.stubs` writes them.
+
+In:   the tables of public names: of `util.lazy`, of `weft` and of `weft.numpy`.
+Out:  a `.pyi` beside each module with the same names. tests/face/test_stub.py tells when one must be written again.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import weft
+from weft import numpy as wnp
+from weft.util import lazy
+
+_HEAD = '"""Public names for type checkers. Written by `python -m weft.tools.stubs`; do not edit."""\n# ruff: noqa: I001\n# fmt: off\n\n'
+_WIDTH = 140
+
+
+def stubs() -> dict[Path, str]:
+    """Path -> text of every stub."""
+    root = Path(weft.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        if "import attach\n" in path.read_text():
+            importlib.import_module(".".join(path.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__"))
+    tables = {"weft": _of_weft(), "weft.numpy": _of_numpy(), **{name: table for name, table in lazy.tables.items() if name in sys.modules}}
+    return {Path(str(sys.modules[name].__file__)).with_suffix(".pyi"): _HEAD + _text(table) for name, table in tables.items()}
+
+
+def _of_weft() -> dict[str, tuple[str, str]]:
+    """Names that are listed and not written yet are left out."""
+    functions = {name: (module, name) for name, module in weft._LAZY_NAMES.items() if hasattr(weft, name)}
+    return functions | {name: (f"weft.{name}", "") for name in weft._SUBMODULES if hasattr(weft, name)}
+
+
+def _of_numpy() -> dict[str, tuple[str, str]]:
+    found = {name: (f"weft.numpy.{module}", name) for name, (module, _) in wnp._LAZY_NAMES.items()}
+    found |= {name: (f"weft.numpy.{name}", "") for name in wnp._SUBMODULES}
+    return found | {name: _origin(name, getattr(wnp, name)) for name in wnp.__all__ if name not in found}
+
+
+def _origin(name: str, value: Any) -> tuple[str, str]:
+    """The module of this package that has a class or function, and its name there; of other values the type, and no name."""
+    if value is None or isinstance(value, float):
+        return {None: "None"}.get(value, "float"), ""
+    for module in (getattr(value, "__module__", None), "weft.util.dtypes"):
+        stated = getattr(value, "__name__", name) if isinstance(value, type) else name
+        if module != "weft.numpy" and str(module).startswith("weft.") and getattr(sys.modules.get(str(module)), stated, None) is value:
+            return str(module), stated
+    return "Any", ""
+
+
+def _text(table: dict[str, tuple[str, str]]) -> str:
+    imports: dict[str, list[str]] = {}
+    values = []
+    for name, (module, old) in sorted(table.items()):
+        if old:
+            imports.setdefault(module, []).append(name if old == name else f"{old} as {name}")
+        elif "." in module:
+            imports.setdefault(module.rpartition(".")[0], []).append(name)
+        else:
+            values.append(f"{name}: {module}\n")
+            imports.update({"typing": ["Any"]} if module == "Any" else {})
+    lines = [f"from {module} import {_wrapped(names, '()')}" for module, names in sorted(imports.items())]
+    offered = _wrapped([f'"{name}"' for name in sorted(table)], "[]")
+    return "".join([*lines, "\n", *values, "\n" * bool(values), f"__all__ = {offered}"])
+
+
+def _wrapped(names: list[str], brackets: str) -> str:
+    if brackets == "()" and sum(map(len, names)) < _WIDTH // 2:
+        return ", ".join(names) + "\n"
+    whole = ", ".join([name.replace(" ", "\0") for name in names])       # lines break between names only
+    lines = textwrap.fill(whole, _WIDTH - 1, initial_indent="    ", subsequent_indent="    ").replace("\0", " ")
+    return f"{brackets[0]}\n{lines},\n{brackets[1]}\n"
+
+
+if __name__ == "__main__":
+    for stub, text in stubs().items():
+        stub.write_text(text)

@@ -1,0 +1,43 @@
+"""Modules that only forward: they list their public names once, with the modules that have them, and load each on first use.
+
+In:   module -> its public names, in one string; `new=old` for what the module calls `old`. Names of the package itself are submodules.
+Out:  `__getattr__` and `__dir__` of the module that forwards (PEP 562); `tables` keeps the names.
+Next: `tools.stubs` writes the same for type checkers.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+#: module -> public name -> (module, its name there, or "" for a submodule)
+tables: dict[str, dict[str, tuple[str, str]]] = {}
+
+
+def attach(package: str, names_of: dict[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of module `package`.
+
+    >>> load, names = attach(__name__, {"math": "pi root=sqrt"})
+    >>> names(), load("root")(9.0)
+    (['pi', 'root'], 3.0)
+    """
+    table = tables[package] = {}
+    for module, names in names_of.items():
+        for name, _, old in [entry.partition("=") for entry in names.split()]:
+            table[name] = (f"{package}.{name}", "") if module == package else (module, old or name)
+
+    def load(name: str) -> Any:
+        if name in table:
+            home, old = table[name]
+            module = importlib.import_module(home)
+            value = getattr(module, old) if old else module
+        elif name == "__all__":
+            value = sorted(table)
+        else:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return load, lambda: sorted(table)
