@@ -32,20 +32,23 @@ def stubs() -> dict[Path, str]:
 
 def _of_weft() -> dict[str, tuple[str, str]]:
     """Names that are listed and not written yet are left out."""
-    functions = {name: (module, name) for name, module in weft._LAZY_NAMES.items() if hasattr(weft, name)}
-    return functions | {name: (f"weft.{name}", "") for name in weft._SUBMODULES if hasattr(weft, name)}
+    here = vars(weft)
+    functions = {name: (module, name) for name, module in here["_LAZY_NAMES"].items() if hasattr(weft, name)}
+    submodules = {name: (f"weft.{name}", "") for name in here["_SUBMODULES"] if hasattr(weft, name)}
+    return {**functions, **submodules, "__version__": ("weft._version", "__version__")}
 
 
 def _of_numpy() -> dict[str, tuple[str, str]]:
-    found = {name: (f"weft.numpy.{module}", name) for name, (module, _) in wnp._LAZY_NAMES.items()}
-    found |= {name: (f"weft.numpy.{name}", "") for name in wnp._SUBMODULES}
+    here = vars(wnp)
+    found = {name: (f"weft.numpy.{module}", name) for name, (module, _) in here["_LAZY_NAMES"].items()}
+    found |= {name: (f"weft.numpy.{name}", "") for name in here["_SUBMODULES"]}
     return found | {name: _origin(name, getattr(wnp, name)) for name in wnp.__all__ if name not in found}
 
 
 def _origin(name: str, value: Any) -> tuple[str, str]:
     """The module of this package that has a class or function, and its name there; of other values the type, and no name."""
     if value is None or isinstance(value, float):
-        return {None: "None"}.get(value, "float"), ""
+        return "None" if value is None else "float", ""
     for module in (getattr(value, "__module__", None), "weft.util.dtypes"):
         stated = getattr(value, "__name__", name) if isinstance(value, type) else name
         if module != "weft.numpy" and str(module).startswith("weft.") and getattr(sys.modules.get(str(module)), stated, None) is value:
