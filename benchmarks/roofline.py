@@ -168,12 +168,12 @@ def row(case, machine: Machine, full_input) -> str:
     memory_ps = 1e12 * machine.memory_s(nbytes(thunk.args), nbytes(result)) / size
     del result
     full_ps = 1e12 * best(thunk, 0.15) / size
-    bound = told = ""
+    bound = counted = ""
     if case.group == "elementwise":
         found = max([counts(kernel.kernel) for kernel in made], default=(0.0, 0.0, 0.0, 0.0))
         bound = f"{1e12 * machine.bound_s(*found) / LANES / threads:.0f}"
-        told = " ".join([f"{value:5.1f}" for value in found])
-    return f"{case.name:32s} {memory_ps:8.0f} {bound:>8s} {cached_ps:8.0f} {full_ps:8.0f}   {told:23s}   " + (
+        counted = " ".join([f"{value:5.1f}" for value in found])
+    return f"{case.name:32s} {memory_ps:8.0f} {bound:>8s} {cached_ps:8.0f} {full_ps:8.0f}   {counted:23s}   " + (
         "memory" if memory_ps >= cached_ps else "instructions")
 
 
