@@ -34,15 +34,19 @@ html_theme_options = {
 }
 
 #: a link from a page to a file that is in the repository but not in the site
-OUTSIDE = re.compile(r"\]\(\.\./((?:benchmarks|examples|weft|tests)/[^)]*)\)")
+OUTSIDE = re.compile(r"\]\((?:\.\./)+((?:benchmarks|examples|weft|tests)/[^)]*)\)")
 
 
-def _link_outside(app, name: str, source: list[str]) -> None:
+#: what lists the notes for the sidebar, where a page links to them already
+NOTES = "\n```{toctree}\n:hidden:\n:glob:\n\n0*\n```\n"
+
+
+def _adapt(app, name: str, source: list[str]) -> None:
     """Links that lead out of the site, to a file of the repository, lead to its place on the web."""
-    source[0] = OUTSIDE.sub(r"](https://github.com/weft-dev/weft/blob/main/\1)", source[0])
+    source[0] = OUTSIDE.sub(r"](https://github.com/weft-dev/weft/blob/main/\1)", source[0]) + (NOTES if name == "design/README" else "")
 
 
 def setup(app) -> None:
     """Write the pages that are made from the package, then let Sphinx read all of them."""
     app.connect("builder-inited", lambda app: reference.write(ROOT, HERE))
-    app.connect("source-read", _link_outside)
+    app.connect("source-read", _adapt)

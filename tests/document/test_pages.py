@@ -11,6 +11,7 @@ PAGES = {
     "collectives.md": 16,
     "explain.md": 11,
     "explicit-sharding.md": 11,
+    "getting-started.md": 37,
     "looking-inside.md": 11,
     "partitioning.md": 11,
     "shard-map.md": 16,
@@ -20,7 +21,8 @@ PAGES = {
 @needs_pages
 @pytest.mark.parametrize("name", PAGES)
 def test_the_examples_of_a_page_run(name):
-    assert run_examples(name, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE if name == "partitioning.md" else 0) >= PAGES[name]
+    loose = name in ("partitioning.md", "getting-started.md")
+    assert run_examples(name, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE if loose else 0) >= PAGES[name]
 
 
 @needs_pages
