@@ -17,7 +17,7 @@ author = "the weft developers"
 version = release = weft.__version__
 extensions = ["myst_parser"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
-exclude_patterns = ["_build", "design/README.md"]
+exclude_patterns = ["_build"]
 default_role = "code"
 highlight_language = "python"
 myst_heading_anchors = 3
