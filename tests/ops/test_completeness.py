@@ -10,7 +10,18 @@ import pytest
 import weft.control
 import weft.ops
 from weft.core.primitive import SLOTS, Primitive, Unsupported, registry
-from weft.ops.families import ContractSpec, ExpandSpec, FftSpec, HostSpec, ReduceSpec, ScanSpec, ScatterSpec, SortSpec
+from weft.ops.families import (
+    BranchSpec,
+    ContractSpec,
+    ExpandSpec,
+    FftSpec,
+    HostSpec,
+    LoopSpec,
+    ReduceSpec,
+    ScanSpec,
+    ScatterSpec,
+    SortSpec,
+)
 
 for package in (weft.ops, weft.control):
     for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
@@ -19,7 +30,7 @@ for package in (weft.ops, weft.control):
 KINDS = {"elementwise", "layout", "slice", "index", "reduce", "contract", "conv", "sort", "scan", "scatter", "random",
          "collective", "region", "library", "constraint", "callback", "barrier"}
 PULL_STYLE = {"elementwise", "layout", "slice", "random"}
-SPECS = (ContractSpec, ExpandSpec, FftSpec, HostSpec, ReduceSpec, ScanSpec, ScatterSpec, SortSpec)
+SPECS = (BranchSpec, LoopSpec, ContractSpec, ExpandSpec, FftSpec, HostSpec, ReduceSpec, ScanSpec, ScatterSpec, SortSpec)
 PRIMITIVES = sorted(registry.values(), key=lambda p: p.name)
 
 

@@ -34,7 +34,7 @@ from weft.core.trace import Tracer, Zero, is_undef, typeof
 from weft.ir.jaxpr import Eqn, Jaxpr, Var
 from weft.ir.rewrite import dce as dce_jaxpr, used_vars
 from weft.ir.types import ShapedArray
-from weft.ops.families import zeros
+from weft.ops.families import BranchSpec, zeros
 from weft.transforms.batch import batch_jaxpr, move_dim
 from weft.transforms.jvp import jvp_jaxpr
 from weft.transforms.linearize import partial_eval_jaxpr
@@ -278,7 +278,7 @@ def _dce(eqn: Eqn, used: list[bool]) -> Eqn:
 
 
 _REGION = "its branches are partitioned and lowered, one by one, by the passes themselves"
-cond_p.define(factors=unsupported(_REGION), lower=unsupported(_REGION))
+cond_p.define(factors=unsupported(_REGION), lower=BranchSpec())
 cond_p.rules["guard"] = lambda on, operands, params: cond_p.bind(
     operands[0], on, *operands[1:], branches=tuple(guarded(b) for b in params["branches"]))
 cond_p.ref_effects = lambda params: frozenset().union(*(b.effects for b in params["branches"]))

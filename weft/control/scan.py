@@ -38,7 +38,7 @@ from weft.core.stage import stage
 from weft.core.trace import Tracer, Zero, is_undef, typeof
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal
 from weft.ir.rewrite import dce as dce_jaxpr, used_vars
-from weft.ops.families import add_tangents, zeros
+from weft.ops.families import LoopSpec, add_tangents, zeros
 from weft.transforms.batch import batch_jaxpr, move_dim
 from weft.transforms.jvp import instantiate, jvp_jaxpr
 from weft.transforms.linearize import Partial, partial_eval_jaxpr
@@ -339,7 +339,7 @@ def _dce(eqn: Eqn, used: list[bool]) -> Eqn:
 
 
 _REGION = "its program is partitioned and lowered by the passes themselves"
-scan_p.define(factors=unsupported(_REGION), lower=unsupported(_REGION))
+scan_p.define(factors=unsupported(_REGION), lower=LoopSpec("jaxpr", "num_consts", carried="num_carry", counted=True))
 scan_p.rules["guard"] = lambda on, operands, params: scan_p.bind(
     on, *operands, **_params(guarded(params["jaxpr"]), params, params["num_consts"] + 1, params["num_carry"]))
 scan_p.ref_effects = lambda params: params["jaxpr"].effects

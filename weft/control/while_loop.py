@@ -34,6 +34,7 @@ from weft.core.stage import stage
 from weft.core.trace import Zero, _state, typeof
 from weft.ir.jaxpr import Eqn, Jaxpr, Var
 from weft.ir.rewrite import dce as dce_jaxpr, used_vars
+from weft.ops.families import LoopSpec
 from weft.transforms.batch import add_batch_dim, batch_jaxpr, move_dim
 from weft.transforms.jvp import instantiate, jvp_jaxpr
 from weft.transforms.linearize import partial_eval_jaxpr
@@ -255,7 +256,7 @@ def _dce(eqn: Eqn, used: list[bool]) -> Eqn:
 
 
 _REGION = "its programs are partitioned and lowered by the passes themselves"
-while_p.define(factors=unsupported(_REGION), lower=unsupported(_REGION))
+while_p.define(factors=unsupported(_REGION), lower=LoopSpec("body_jaxpr", "body_nconsts", "cond_nconsts"))
 
 
 def _guard(on, operands, params):

@@ -14,6 +14,14 @@ A primitive's slots are filled where the op is stated (`ops/*`, `control/*`), by
 
 A slot may hold `unsupported("why")`, which raises MissingRuleError when asked for. `kind` is what passes dispatch on:
 elementwise layout slice index reduce contract conv sort scan scatter random collective region library constraint callback.
+
+Within a kind they ask for facts of the operation, given to the constructor and kept in `attrs`:
+
+  computes       elementwise: the operation of Loops that makes an element, or "select", "cast", "bitcast", "square", "copy"
+  neutral        elementwise: the second operand that leaves the first as it is, to the bit; the other way round if it `commutes`
+  is_involution  elementwise: applied twice it gives its operand
+  moves          layout, slice: "permute", "reshape" (the order of elements stays), "repeat", "pad", "concatenate", "iota"
+  overwrites     index: the result is the first operand, but for a window
 """
 
 from __future__ import annotations

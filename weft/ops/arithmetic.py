@@ -47,16 +47,16 @@ def _is_int(scalar_type: str) -> bool:
 _give = lambda ct, *args: ct
 _give_neg = lambda ct, *args: neg(ct)
 
-neg_p = elementwise("neg", NUMBER, np.negative, jvp="linear", transpose=[_give_neg], linear_ins=(0,))
+neg_p = elementwise("neg", NUMBER, np.negative, jvp="linear", transpose=[_give_neg], linear_ins=(0,), is_involution=True)
 add_p = elementwise("add", NUMBER, np.add, jvp=[lambda t, out, x, y: t, ...], transpose=[_give, _give],
-                    linear_ins=(0, 1), additive=True)
+                    linear_ins=(0, 1), additive=True, neutral=-0.0, commutes=True)
 #: addition of tangents and cotangents, where every operand is linear
 add_any_p = elementwise("add_any", ANY, np.add, jvp=[lambda t, out, x, y: t, ...], transpose=[_give, _give], emit="add",
-                        linear_ins=(0, 1), additive=True)
+                        linear_ins=(0, 1), additive=True, neutral=-0.0, commutes=True)
 sub_p = elementwise("sub", NUMBER, np.subtract, jvp=[lambda t, out, x, y: t, lambda t, out, x, y: neg(t)],
-                    transpose=[_give, _give_neg], linear_ins=(0, 1), additive=True)
+                    transpose=[_give, _give_neg], linear_ins=(0, 1), additive=True, neutral=0.0)
 mul_p = elementwise("mul", NUMBER, np.multiply, jvp=[lambda t, out, x, y: mul(t, y), lambda t, out, x, y: mul(x, t)],
-                    transpose=[lambda ct, x, y: mul(ct, y), lambda ct, x, y: mul(x, ct)], linear_ins=(0, 1))
+                    transpose=[lambda ct, x, y: mul(ct, y), lambda ct, x, y: mul(x, ct)], linear_ins=(0, 1), neutral=1, commutes=True)
 
 
 def neg(x):
@@ -147,7 +147,7 @@ def _rem_emit(b, x, y):
     return b.select(is_zero, x, b.op("rem", x, safe))
 
 
-div_p = elementwise("div", NUMBER, _div_reference, emit=_div_emit, linear_ins=lambda ins, outs: (0,) if dtype_in(
+div_p = elementwise("div", NUMBER, _div_reference, emit=_div_emit, neutral=1, linear_ins=lambda ins, outs: (0,) if dtype_in(
     outs[0].dtype, INEXACT) else (), transpose=[lambda ct, x, y: div(ct, y), None],
     jvp=[lambda t, out, x, y: div(t, y), lambda t, out, x, y: mul(neg(t), div(out, y))])
 rem_p = elementwise("rem", ("integer", "floating"), _rem_reference, emit=_rem_emit,
@@ -237,16 +237,16 @@ def abs(x):
 # --- order ------------------------------------------------------------------------------------------------------------
 
 
-def _extremum(name: str, reference, of_bools: str, wins):
+def _extremum(name: str, reference, of_bools: str, wins, neutral: float):
     """max or min; the tangent goes to the winner, and half to each where they are equal."""
     share = lambda t, mine, other: select(wins(mine, other), t, select(eq(mine, other), mul(t, 0.5), 0))
     emit = lambda b, x, y: b.op(of_bools if x.type == "bool" else name, x, y)
-    return elementwise(name, ORDERED, reference, emit=emit,
+    return elementwise(name, ORDERED, reference, emit=emit, computes=name, neutral=neutral, commutes=True,
                        jvp=[lambda t, out, x, y: share(t, x, y), lambda t, out, x, y: share(t, y, x)])
 
 
-max_p = _extremum("max", np.maximum, "or", gt)
-min_p = _extremum("min", np.minimum, "and", lt)
+max_p = _extremum("max", np.maximum, "or", gt, -np.inf)
+min_p = _extremum("min", np.minimum, "and", lt, np.inf)
 
 
 def max(x, y):
@@ -266,7 +266,7 @@ def min(x, y):
 
 # --- powers that are products -----------------------------------------------------------------------------------------
 
-square_p = elementwise("square", NUMBER, np.square, emit=lambda b, x: b.op("mul", x, x),
+square_p = elementwise("square", NUMBER, np.square, emit=lambda b, x: b.op("mul", x, x), computes="square",
                        jvp=[lambda t, out, x: mul(t, mul(2, x))])
 
 
@@ -407,7 +407,7 @@ def _nextafter_half(x, y):
 
 # --- identity ---------------------------------------------------------------------------------------------------------
 
-stop_gradient_p = elementwise("stop_gradient", ANY, lambda x: x, emit=lambda b, x: x, jvp="zero", widen=False)
+stop_gradient_p = elementwise("stop_gradient", ANY, lambda x: x, emit=lambda b, x: x, jvp="zero", widen=False, computes="copy")
 
 
 def stop_gradient(x):

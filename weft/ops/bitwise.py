@@ -12,7 +12,7 @@ from weft.ops.families import BOOL_OR_INTEGER, INTEGER, elementwise, match_dtype
 and_p = elementwise("and", BOOL_OR_INTEGER, np.bitwise_and, jvp="zero")
 or_p = elementwise("or", BOOL_OR_INTEGER, np.bitwise_or, jvp="zero")
 xor_p = elementwise("xor", BOOL_OR_INTEGER, np.bitwise_xor, jvp="zero")
-not_p = elementwise("not", BOOL_OR_INTEGER, np.bitwise_not, jvp="zero")
+not_p = elementwise("not", BOOL_OR_INTEGER, np.bitwise_not, jvp="zero", is_involution=True)
 
 
 def bitwise_and(x, y):

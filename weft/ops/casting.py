@@ -86,7 +86,7 @@ def _keeps_sums(in_avals, out_avals, **params) -> tuple[int, ...]:
 
 
 convert_element_type_p = elementwise(
-    "convert_element_type", ANY, _convert_reference, type_rule=_convert_type, emit=_convert_emit, widen=False,
+    "convert_element_type", ANY, _convert_reference, type_rule=_convert_type, emit=_convert_emit, widen=False, computes="cast",
     jvp=[lambda t, out, x, **params: convert_element_type(t, typeof(out).dtype)],
     transpose=[lambda ct, x, **params: convert_element_type(ct, x.aval.dtype)], linear_ins=_keeps_sums)
 
@@ -118,7 +118,7 @@ def _bitcast_type(aval: ShapedArray, *, new_dtype) -> ShapedArray:
 
 bitcast_convert_type_p = elementwise(
     "bitcast_convert_type", ANY, lambda x, *, new_dtype: np.ascontiguousarray(x).reshape(x.shape).view(new_dtype),
-    type_rule=_bitcast_type, widen=False, jvp="zero")
+    type_rule=_bitcast_type, widen=False, jvp="zero", computes="bitcast")
 
 
 @bitcast_convert_type_p.def_lower
@@ -236,7 +236,7 @@ real_p = elementwise("real", COMPLEX, np.real, result=_real_of, jvp="linear", li
 imag_p = elementwise("imag", COMPLEX, np.imag, result=_real_of, jvp="linear", linear_ins=(0,),
                      emit=lambda b, x: b.op("imag", x, type=_part(x.type)),
                      transpose=[lambda ct, x: complex(_zero_like(ct), _neg(ct))])
-conj_p = elementwise("conj", COMPLEX, np.conj, jvp="linear", linear_ins=(0,),
+conj_p = elementwise("conj", COMPLEX, np.conj, jvp="linear", linear_ins=(0,), is_involution=True,
                      emit=lambda b, x: b.op("conj", x, type=x.type), transpose=[lambda ct, x: conj(ct)])
 
 

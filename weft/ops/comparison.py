@@ -105,7 +105,7 @@ def _select_emit(b, which, *cases):
 
 
 select_n_p = elementwise("select_n", ANY, _select_reference, jvp=(), type_rule=_select_type, emit=_select_emit,
-                         widen=False, additive=True,
+                         widen=False, additive=True, computes="select",
                          linear_ins=lambda in_avals, out_avals: tuple(range(1, len(in_avals))))
 
 

@@ -89,6 +89,35 @@ class ExpandSpec:
     fn: Callable
 
 
+@record
+class LoopSpec:
+    """Lowering of a loop, by the names of its params: the program of an iteration; how many of its operands are the same in all
+    iterations; how many operands come before those (of the condition, if any); how many values iterations hand on, by default all.
+    A loop that is `counted` has a length, and slices and stacks beside what it carries."""
+    body: str
+    constants: str
+    before: str | None = None
+    carried: str | None = None
+    counted: bool = False
+
+    def first_constant(self, params: dict) -> int:
+        """Position among the operands of the first that is the same in all iterations."""
+        return params[self.before] if self.before else 0
+
+    def first_carried(self, params: dict) -> int:
+        """Position among the operands of the first carried value."""
+        return self.first_constant(params) + params[self.constants]
+
+    def carried_count(self, params: dict) -> int:
+        """How many values the loop carries; they are its first results."""
+        return params[self.carried] if self.carried else len(params[self.body].outvars)
+
+
+@record
+class BranchSpec:
+    """Lowering of a choice: the first operand is the number of the program in params['branches'] that runs on the others."""
+
+
 # --- dtype groups -----------------------------------------------------------------------------------------------------
 
 Group = Literal["bool", "integer", "unsigned", "signed", "floating", "complex"]
@@ -421,8 +450,8 @@ _NOT_LINEAR = "is not linear in any operand"
 def elementwise(name: str, dtypes: tuple[Group, ...], reference: Callable, *, jvp: Sequence | str,
                 transpose: Sequence | None = None, emit: str | Callable | None = None,
                 result: Callable | None = None, type_rule: Callable | None = None,
-                linear_ins: tuple[int, ...] | Callable = (), additive: bool = False, widen: bool = True) -> Primitive:
-    """Make an elementwise primitive.
+                linear_ins: tuple[int, ...] | Callable = (), additive: bool = False, widen: bool = True, **attrs: Any) -> Primitive:
+    """Make an elementwise primitive; `attrs` are facts that `core.primitive` lists.
 
     jvp        per operand `fn(t, out, *primals, **params)` or None (a final `...` repeats the last); "linear"; "zero"
     transpose  per operand `fn(ct, *args, **params)` or None, for ops that are linear in some operand
@@ -432,7 +461,8 @@ def elementwise(name: str, dtypes: tuple[Group, ...], reference: Callable, *, jv
     widen      whether the reference sees 16-bit and smaller floats as float32
     """
     facts = dtypes, reference, jvp, transpose, emit, result, type_rule, linear_ins, additive, widen
-    return Primitive(name, "elementwise", family=(_elementwise_rules, *facts))
+    computes = (emit or name) if not callable(emit) else None
+    return Primitive(name, "elementwise", family=(_elementwise_rules, *facts), **{"computes": computes, **attrs})
 
 
 def _elementwise_rules(p: Primitive, to: Primitive, dtypes, reference, jvp, transpose, emit, result, type_rule, linear_ins, additive,

@@ -80,9 +80,9 @@ def _broadcast_lower(b, index, x, in_aval, out_aval, *, shape, broadcast_dimensi
     return x(tuple(index[d] if s == shape[d] else zero for s, d in zip(in_aval.shape, broadcast_dimensions)))
 
 
-broadcast_in_dim_p = layout("broadcast_in_dim", out_sharding=OUT_SHARDING, type=_broadcast_type, reference=_broadcast_reference,
-                            transpose=_broadcast_transpose, batch=_broadcast_batch, factors=_broadcast_factors,
-                            lower=_broadcast_lower)
+broadcast_in_dim_p = layout("broadcast_in_dim", moves="repeat", out_sharding=OUT_SHARDING, type=_broadcast_type,
+                            reference=_broadcast_reference, transpose=_broadcast_transpose, batch=_broadcast_batch,
+                            factors=_broadcast_factors, lower=_broadcast_lower)
 
 
 @takes_out_sharding
@@ -249,9 +249,9 @@ def _unravel(b, flat, shape: tuple[int, ...]) -> list:
     return out[::-1]
 
 
-reshape_p = layout("reshape", out_sharding=OUT_SHARDING, type=_reshape_type, reference=lambda x, *, new_sizes: x.reshape(new_sizes),
-                   transpose=lambda ct, x, *, new_sizes: reshape(ct, x.aval.shape), batch=_reshape_batch,
-                   factors=_reshape_factors, lower=_reshape_lower)
+reshape_p = layout("reshape", moves="reshape", out_sharding=OUT_SHARDING, type=_reshape_type,
+                   reference=lambda x, *, new_sizes: x.reshape(new_sizes), batch=_reshape_batch,
+                   transpose=lambda ct, x, *, new_sizes: reshape(ct, x.aval.shape), factors=_reshape_factors, lower=_reshape_lower)
 
 
 @takes_out_sharding
@@ -313,7 +313,7 @@ def _transpose_lower(b, index, x, in_aval, out_aval, *, permutation):
     return x(tuple(index[i] for i in inverse_permutation(permutation)))
 
 
-transpose_p = layout("transpose", type=_transpose_type,
+transpose_p = layout("transpose", moves="permute", type=_transpose_type,
                      reference=lambda x, *, permutation: np.transpose(x, permutation),
                      transpose=lambda ct, x, *, permutation: transpose(ct, inverse_permutation(permutation)),
                      batch=_transpose_batch, factors=_transpose_factors, lower=_transpose_lower)
@@ -394,7 +394,7 @@ def _squeeze_lower(b, index, x, in_aval, out_aval, *, dimensions):
     return x(tuple(b.const(0, "i64") if d in dimensions else next(rest) for d in range(in_aval.ndim)))
 
 
-squeeze_p = layout("squeeze", type=_squeeze_type, reference=lambda x, *, dimensions: np.squeeze(x, tuple(dimensions)),
+squeeze_p = layout("squeeze", moves="reshape", type=_squeeze_type, reference=lambda x, *, dimensions: np.squeeze(x, tuple(dimensions)),
                    transpose=lambda ct, x, *, dimensions: reshape(ct, x.aval.shape), batch=_squeeze_batch,
                    factors=_squeeze_factors, lower=_squeeze_lower)
 
@@ -412,7 +412,7 @@ def squeeze(array, dimensions: Sequence[int]):
 
 # --- iota -------------------------------------------------------------------------------------------------------------
 
-iota_p = Primitive("iota", "layout")
+iota_p = Primitive("iota", "layout", moves="iota")
 
 
 @iota_p.def_type
@@ -477,7 +477,7 @@ def broadcasted_iota(dtype, shape: Sequence[int], dimension: int):
 # --- copies and constants ---------------------------------------------------------------------------------------------
 
 copy_p = elementwise("copy", ANY, lambda x: np.array(x), jvp="linear", transpose=[lambda ct, x: ct],
-                     emit=lambda b, x: x, linear_ins=(0,), widen=False)
+                     emit=lambda b, x: x, linear_ins=(0,), widen=False, computes="copy")
 
 
 def copy(x):
@@ -487,7 +487,7 @@ def copy(x):
 
 #: params: name. The value, under a name that checkpoint policies know; its derivative goes unnamed.
 name_p = elementwise("name", ANY, lambda x, name: x, jvp=[lambda t, out, x, name: t], transpose=[lambda ct, x, name: ct],
-                     emit=lambda b, x, name: x, linear_ins=(0,), widen=False)
+                     emit=lambda b, x, name: x, linear_ins=(0,), widen=False, computes="copy")
 
 
 def name(x, name: str):

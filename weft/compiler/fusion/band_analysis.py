@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.compiler.fusion.classify import view_of
+from weft.compiler.fusion.classify import computes, moves, view_of
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 
 #: (r, c), dims of a value with r < c: low <= index c - index r <= high, wherever it is read
@@ -44,7 +44,7 @@ def _read_by(eqn: Eqn, place: int, result: Bands, masks: "_Masks") -> Bands:
     """Within which bands an equation reads an operand, if its result is read within some."""
     if eqn.primitive.kind != "elementwise" or eqn.invars[place].aval.shape != eqn.outvars[0].aval.shape:
         return {}
-    selects = eqn.primitive.name == "select_n" and len(eqn.invars) == 3 and place > 0
+    selects = computes(eqn) == "select" and len(eqn.invars) == 3 and place > 0
     return _both(result, masks.holds(eqn.invars[0], place == 2)) if selects else result
 
 
@@ -85,15 +85,15 @@ class _Masks:
         eqn = self._maker(atom)
         if eqn is None:
             return {}
-        name, operands = eqn.primitive.name, eqn.invars
-        if name in _COMPARISONS:
-            low, high, opposite = _COMPARISONS[name]
+        operation, operands = computes(eqn), eqn.invars
+        if operation in _COMPARISONS:
+            low, high, opposite = _COMPARISONS[operation]
             if not wanted:
                 low, high, _ = _COMPARISONS.get(opposite, (-MOST, MOST, ""))
             return self._compared(*operands, low, high, place)
-        if name == "not":
+        if operation == "not":
             return self._holds(operands[0], not wanted, place)
-        if name == ("and" if wanted else "or"):
+        if operation == ("and" if wanted else "or"):
             a, b = (self._holds(x, wanted, place.of(x)) for x in operands)
             return _both(a, b)
         inner = place.through(eqn)
@@ -118,13 +118,13 @@ class _Masks:
         eqn = self._maker(atom)
         if eqn is None or getattr(atom.aval.dtype, "kind", "") not in ("i", "u"):
             return None
-        found, name = None, eqn.primitive.name
-        if name == "iota":
+        found, operation = None, computes(eqn)
+        if moves(eqn) == "iota":
             found = place.index[eqn.params["dimension"]]
-        elif name in ("add", "sub"):
+        elif operation in ("add", "sub"):
             a, b = (self._position(x, place.of(x)) for x in eqn.invars)
-            found = _sum(a, b, 1 if name == "add" else -1) if a is not None and b is not None else None
-        elif name == "convert_element_type":
+            found = _sum(a, b, 1 if operation == "add" else -1) if a is not None and b is not None else None
+        elif operation == "cast":
             found = self._position(eqn.invars[0], place)
         else:
             inner = place.through(eqn)

@@ -2,22 +2,56 @@
 
 from __future__ import annotations
 
+import enum
 import math
 
+from weft.core.primitive import Primitive
 from weft.ir.build import Builder, has_kernels
 from weft.ir.jaxpr import Eqn, Literal
 from weft.ir.loops import BINARY_MATH, UNARY_MATH, Const
 from weft.ir.rewrite import params_key
+from weft.ops.families import (
+    ContractSpec,
+    ExpandSpec,
+    FftSpec,
+    HostSpec,
+    LibrarySpec,
+    LoopSpec,
+    ReduceSpec,
+    ScanSpec,
+    ScatterSpec,
+    SortSpec,
+)
 from weft.util.record import record
 
-_BY_SPEC = {"ReduceSpec": "reduce", "ScanSpec": "scan", "ScatterSpec": "scatter", "ContractSpec": "contract",
-            "HostSpec": "host", "SortSpec": "sort", "LibrarySpec": "library", "FftSpec": "fft",
-            "ExpandSpec": "expand"}
 _COST_BY_KIND = {"random": 60, "index": 6, "layout": 0, "slice": 0}
 _CHEAP_MATH = frozenset({"floor", "ceil", "is_finite", "sqrt", "rsqrt"})
 _SLOW = {"div": 4, "rem": 12, "pow": 30, "integer_pow": 2, "sqrt": 4, "rsqrt": 4, "erf_inv": 30, "threefry2x32": 100}
-_IN_KERNELS = frozenset({"pull", "reduce", "scan", "scatter", "contract", "sort", "update"})
-_kinds: dict[object, str] = {}
+
+
+class LoweringKind(enum.Enum):
+    """What becomes of an equation. The first two are fused: `PULL` computes any element of the result when it is asked for."""
+    PULL = "pull"
+    REDUCE = "reduce"
+    SCAN = "scan"
+    SCATTER = "scatter"
+    UPDATE = "update"
+    CONTRACT = "contract"
+    SORT = "sort"
+    LIBRARY = "library"
+    FFT = "fft"
+    HOST = "host"
+    EXPAND = "expand"
+    REGION = "region"
+    COLLECTIVE = "collective"       # before stacking only
+
+
+_BY_SPEC = {ReduceSpec: LoweringKind.REDUCE, ScanSpec: LoweringKind.SCAN, ScatterSpec: LoweringKind.SCATTER,
+            ContractSpec: LoweringKind.CONTRACT, HostSpec: LoweringKind.HOST, SortSpec: LoweringKind.SORT,
+            LibrarySpec: LoweringKind.LIBRARY, FftSpec: LoweringKind.FFT, ExpandSpec: LoweringKind.EXPAND}
+_IN_KERNELS = frozenset({LoweringKind.PULL, LoweringKind.REDUCE, LoweringKind.SCAN, LoweringKind.SCATTER, LoweringKind.UPDATE,
+                         LoweringKind.CONTRACT, LoweringKind.SORT})
+_kinds: dict[Primitive, tuple[LoweringKind, bool]] = {}        # and whether a kernel of ours does it
 MOST_APART = 16            # rows of a turn that kernels compute one beside the other, of which each element
 MOST_BESIDE = 8            # is a row of so many at most,
 NARROWEST, FEWEST_TURNS = 16, 4        # and there are so many of them in a row at least, or turns of elements that follow one another
@@ -25,31 +59,55 @@ LONG = 1 << 20             # bytes of results from which the guards cost more th
 MOST_PLACES, PLAIN = 8, 64     # of a loop: places where it is cut, and elements of the mean piece
 
 
-def lowering_kind(eqn: Eqn) -> str:
-    """One of: pull, reduce, scan, scatter, update, contract, sort, library, fft, host, expand, region; before stacking, collective."""
+def lowering_kind(eqn: Eqn) -> LoweringKind:
+    """What the compiler does with an equation."""
     primitive = eqn.primitive
     found = _kinds.get(primitive)
     if found is None:
-        found = _kinds[primitive] = _lowering_kind(primitive)
-    if primitive.name == "dynamic_update_slice" and eqn.invars[0].aval.size > eqn.invars[1].aval.size:
-        found = "update"
-    if found in _IN_KERNELS and not all(has_kernels(a.aval.dtype) for a in (*eqn.invars, *eqn.outvars)):
-        return "host"                # 8-bit and narrower numbers: their meaning is ml_dtypes'
-    return found
+        kind = _lowering_kind(primitive)
+        found = _kinds[primitive] = kind, kind in _IN_KERNELS
+    kind, in_kernel = found
+    if kind is LoweringKind.UPDATE and eqn.invars[0].aval.size <= eqn.invars[1].aval.size:
+        kind = LoweringKind.PULL     # nothing is left of the operand
+    if in_kernel and not all(has_kernels(a.aval.dtype) for a in (*eqn.invars, *eqn.outvars)):
+        return LoweringKind.HOST     # 8-bit and narrower numbers: their meaning is ml_dtypes'
+    return kind
 
 
-def _lowering_kind(primitive) -> str:
+def _lowering_kind(primitive: Primitive) -> LoweringKind:
     if primitive.kind in ("region", "collective"):
-        return primitive.kind
+        return LoweringKind(primitive.kind)
+    if primitive.attrs.get("overwrites"):
+        return LoweringKind.UPDATE
     spec = primitive.rules.get("lower")
-    named = _BY_SPEC.get(type(spec).__name__)
-    if named is not None:
-        return named
+    if type(spec) in _BY_SPEC:
+        return _BY_SPEC[type(spec)]
     if callable(spec):
-        return "pull"
+        return LoweringKind.PULL
     if primitive.has("reference"):
-        return "host"
+        return LoweringKind.HOST
     raise NotImplementedError(f"compile: primitive {primitive.name!r} has neither a lower rule nor a reference.")
+
+
+def computes(eqn: Eqn | None) -> str | None:
+    """The operation on scalars that an elementwise equation is (see `core.primitive`)."""
+    return None if eqn is None else eqn.primitive.attrs.get("computes")
+
+
+def moves(eqn: Eqn | None) -> str | None:
+    """How an equation moves elements (see `core.primitive`)."""
+    return None if eqn is None else eqn.primitive.attrs.get("moves")
+
+
+def is_sum(eqn: Eqn | None) -> bool:
+    """Whether an equation adds up elements along dims."""
+    return eqn is not None and eqn.primitive.kind == "reduce" and eqn.primitive.rules["lower"].combine == "add"
+
+
+def loop_of(eqn: Eqn) -> LoopSpec | None:
+    """The loop that an equation is."""
+    spec = eqn.primitive.rules.get("lower") if eqn.primitive.kind == "region" else None
+    return spec if type(spec) is LoopSpec else None
 
 
 def eqn_cost(eqn: Eqn) -> int:
@@ -166,7 +224,7 @@ def _probe(eqn: Eqn, operand, result) -> View | None:
 
 def rows_apart(eqn: Eqn) -> int:
     """How many elements of the result there are for each of the operand, if they are computed in turns; else 1."""
-    if eqn.primitive.name != "pad":
+    if moves(eqn) != "pad":
         return 1
     dims = [(n, inner + 1) for n, (_, _, inner) in zip(eqn.outvars[0].aval.shape, eqn.params["padding_config"]) if n > 1]
     if not dims or dims[-1][1] > MOST_BESIDE or dims[-1][0] < (NARROWEST if dims[-1][1] == 1 else FEWEST_TURNS * dims[-1][1]):
@@ -176,10 +234,9 @@ def rows_apart(eqn: Eqn) -> int:
 
 def joins_rows(eqn: Eqn) -> bool:
     """Whether it puts long parts into rows: loops over these are cut where parts begin and end, so that each element computes its own."""
-    name = eqn.primitive.name
-    if name not in ("concatenate", "pad") or (out := eqn.outvars[0].aval).nbytes < LONG:
+    if moves(eqn) not in ("concatenate", "pad") or (out := eqn.outvars[0].aval).nbytes < LONG:
         return False
-    if name == "concatenate":
+    if moves(eqn) == "concatenate":
         d, parts = eqn.params["dimension"], eqn.invars
     else:
         padded = [d for d, config in enumerate(eqn.params["padding_config"]) if config != (0, 0, 0)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.compiler.fusion.classify import is_dense, lowering_kind, view_of
+from weft.compiler.fusion.classify import LoweringKind, is_dense, lowering_kind, view_of
 from weft.compiler.fusion.groups import Group
 from weft.ir.jaxpr import Literal, Var
 from weft.ir.program import MOST_TAIL_ARGS
@@ -32,7 +32,7 @@ def attach_tails(graph: Graph, groups: list[Group]) -> None:
             readers.setdefault(graph.memory_of(atom), []).append(None)
     late: set[Var] = set()       # results of matmuls that have a tail
     for _, eqn in graph.hard:
-        if lowering_kind(eqn) != "contract":
+        if lowering_kind(eqn) is not LoweringKind.CONTRACT:
             continue
         result = eqn.outvars[0]
         mine = readers.get(result, ())

@@ -15,7 +15,17 @@ themselves (`compiler.fusion.column_reduction`) shares the pass but can be read 
 
 from __future__ import annotations
 
-from weft.compiler.fusion.classify import MOST_APART, View, eqn_cost, is_dense, joins_rows, lowering_kind, rows_apart, view_of
+from weft.compiler.fusion.classify import (
+    MOST_APART,
+    LoweringKind,
+    View,
+    eqn_cost,
+    is_dense,
+    joins_rows,
+    lowering_kind,
+    rows_apart,
+    view_of,
+)
 from weft.compiler.fusion.column_reduction import Sweep, sweep_of, unfolded
 from weft.compiler.fusion.epilogue_fusion import attach_tails
 from weft.compiler.fusion.groups import Group, groups_of
@@ -79,17 +89,17 @@ class Graph:
         return type(atom) is not Literal and atom in self.producer
 
     def _visit(self, eqn: Eqn, number: int) -> None:
-        how = lowering_kind(eqn)
+        kind = lowering_kind(eqn)
         for var in eqn.outvars:
             self.order[var] = number
-        if how == "pull":
+        if kind is LoweringKind.PULL:
             self._pull(eqn)
-        elif how == "reduce":
+        elif kind is LoweringKind.REDUCE:
             self._reduce(eqn)
         else:
             depth = 0
             for place, atom in enumerate(eqn.invars):
-                strided = how == "contract" or (how == "scatter" and place == 2)
+                strided = kind is LoweringKind.CONTRACT or (kind is LoweringKind.SCATTER and place == 2)
                 depth = max(depth, (self._demand_strided(atom) if strided else self.demand(atom)) + 1)
             for var in eqn.outvars:
                 self.depth[var] = depth
@@ -165,7 +175,7 @@ class Graph:
                     or atom in self.needed:
                 continue
             maker = self.producer[atom]
-            if lowering_kind(maker) == "reduce":
+            if lowering_kind(maker) is LoweringKind.REDUCE:
                 source = maker.invars[0]
                 if self.computed(source) and (source in self.roots or self.depth[source] > 0):
                     continue
@@ -461,7 +471,7 @@ def _wanted(jaxpr: Jaxpr) -> set[Var]:
     """Values that equations without kernels of their own read, and results: they are in memory whatever else reads them."""
     wanted = {a for a in jaxpr.outvars if type(a) is not Literal}
     for eqn in reversed(jaxpr.eqns):
-        if lowering_kind(eqn) not in ("pull", "reduce") or (
+        if lowering_kind(eqn) not in (LoweringKind.PULL, LoweringKind.REDUCE) or (
                 eqn.outvars[0] in wanted and unfolded(eqn.outvars[0], eqn) is not eqn.outvars[0]):
             wanted.update(a for a in eqn.invars if type(a) is not Literal)
     return wanted
@@ -474,7 +484,7 @@ def _reduced(jaxpr: Jaxpr) -> set[Var]:
     if not any(map(joins_rows, jaxpr.eqns)):
         return reduced
     for eqn in reversed(jaxpr.eqns):
-        how = lowering_kind(eqn)
-        if how == "reduce" or (how == "pull" and not reduced.isdisjoint(eqn.outvars)):
+        kind = lowering_kind(eqn)
+        if kind is LoweringKind.REDUCE or (kind is LoweringKind.PULL and not reduced.isdisjoint(eqn.outvars)):
             reduced.update(a for a in eqn.invars if type(a) is not Literal)
     return reduced

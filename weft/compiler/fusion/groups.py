@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.compiler.fusion.classify import lowering_kind
+from weft.compiler.fusion.classify import LoweringKind, lowering_kind
 from weft.compiler.fusion.column_reduction import Sweep, sweep_of, unfolded
 from weft.compiler.fusion.reduction_domain import Context, is_trailing, may_follow, rides
 from weft.ir.jaxpr import Eqn, Literal, Var
@@ -88,7 +88,7 @@ def _join_sums(graph: Graph, groups: list[Group]) -> list[Group]:
 def _sweep_of_leaves(graph: Graph, root: Var, group: Group) -> Sweep | None:
     """The root as a sum over rows of something computed from memory alone."""
     eqn = graph.producer[root]
-    if group.context is None or is_trailing(*group.context) or lowering_kind(eqn) != "reduce":
+    if group.context is None or is_trailing(*group.context) or lowering_kind(eqn) is not LoweringKind.REDUCE:
         return None
     atom = eqn.invars[0]
     source = unfolded(atom, graph.producer.get(atom))

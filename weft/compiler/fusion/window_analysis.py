@@ -8,6 +8,7 @@ Out:  the window size of each value on the way. Nested padding multiplies, and c
 
 from __future__ import annotations
 
+from weft.compiler.fusion.classify import moves
 from weft.ir.jaxpr import Jaxpr, Literal, Var
 
 WIDEST_WINDOW = 18         # of which turns are computed
@@ -15,7 +16,7 @@ WIDEST_WINDOW = 18         # of which turns are computed
 
 def windows(jaxpr: Jaxpr) -> dict[Var, int]:
     """The size of the window to which each value belongs, by value."""
-    if not any(inner for eqn in jaxpr.eqns if eqn.primitive.name == "pad" for _, _, inner in eqn.params["padding_config"]):
+    if not any(inner for eqn in jaxpr.eqns if moves(eqn) == "pad" for _, _, inner in eqn.params["padding_config"]):
         return {}
     whole: dict[Var, Var] = {}                   # what is made of a value, up to where that is padded,
     around: dict[Var, Var] = {}                  # and of which that becomes a part
@@ -27,7 +28,7 @@ def windows(jaxpr: Jaxpr) -> dict[Var, int]:
         out = eqn.outvars[0]
         end = whole.setdefault(out, out)
         padded = [d - out.aval.ndim for d, (_, _, inner) in enumerate(eqn.params["padding_config"]) if inner] \
-            if eqn.primitive.name == "pad" else []
+            if moves(eqn) == "pad" else []
         if padded:
             counts[end] = counts.get(end, 0) + 1
             dims.setdefault(end, set()).update(padded)

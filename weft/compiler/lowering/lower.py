@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.compiler.fusion.classify import lowering_kind, row_major
+from weft.compiler.fusion.classify import LoweringKind, computes, lowering_kind, row_major
 from weft.compiler.fusion.fuse import Graph
 from weft.compiler.fusion.groups import Group
 from weft.compiler.fusion.reduction_domain import reduced_dims
@@ -178,7 +178,7 @@ class Lowering:
             flat = index[0] if self.flat and index else self._flat_index(index, row_major(atom.aval.shape))
             return b.load(name, flat, type_name(atom.aval.dtype), guard)
         eqn = graph.producer[atom]
-        if lowering_kind(eqn) == "reduce":
+        if lowering_kind(eqn) is LoweringKind.REDUCE:
             return self._reduce(eqn, index)
         places = 1 if eqn.primitive.kind == "index" else None
         readers = [self._reader(a, guard, i == places) for i, a in enumerate(eqn.invars)]
@@ -196,7 +196,7 @@ class Lowering:
 
     def _apply(self, eqn: Eqn, index: tuple, readers: list):
         b = self.b
-        if "new_dtype" in eqn.params and eqn.primitive.name == "bitcast_convert_type":
+        if computes(eqn) == "bitcast":
             source = type_name(eqn.invars[0].aval.dtype)
             readers = [lambda idx, guard=None, read=readers[0]: b.stored(read(idx, guard), source)]
         return eqn.primitive.rules["lower"](b, index, *readers, in_avals=[a.aval for a in eqn.invars],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from weft.compiler.fusion.classify import lowering_kind
+from weft.compiler.fusion.classify import LoweringKind, is_sum, lowering_kind, moves
 from weft.core.primitive import registry
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.rewrite import dce
@@ -32,7 +32,7 @@ def merge_batch_sums(jaxpr: Jaxpr) -> Jaxpr:
             uses[a] = uses.get(a, 0) + 1
     eqns, changed = [], False
     for eqn in jaxpr.eqns:
-        found = _summed_dot(eqn, makers, uses) if eqn.primitive.name == "reduce_sum" else None
+        found = _summed_dot(eqn, makers, uses) if is_sum(eqn) else None
         if found is not None:
             changed = True
             makers.update({v: new for new in found for v in new.outvars})
@@ -46,7 +46,7 @@ def _summed_dot(sum_: Eqn, makers: dict[Var, Eqn], uses: dict[Var, int]) -> list
     axes, atom = tuple(sum_.params["axes"]), sum_.invars[0]
     between: list[tuple[Eqn, tuple[int, ...]]] = []      # what changes the layout, last first, and the summed dims after it
     while axes and type(atom) is not Literal and uses[atom] == 1 and (made := makers.get(atom)) is not None:
-        if lowering_kind(made) == "contract":
+        if lowering_kind(made) is LoweringKind.CONTRACT:
             break
         before = _before(made, axes)
         if before is None or made.outvars[0].aval.sharding is not None:
@@ -73,10 +73,10 @@ def _summed_dot(sum_: Eqn, makers: dict[Var, Eqn], uses: dict[Var, int]) -> list
 
 def _before(eqn: Eqn, axes: tuple[int, ...]) -> tuple[int, ...] | None:
     """Which dims of its operand become the dims `axes` of a reshape, a transpose or a squeeze; None where no dims do."""
-    x, out, name = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape, eqn.primitive.name
-    if name == "transpose":
+    x, out = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
+    if moves(eqn) == "permute":
         return tuple([eqn.params["permutation"][a] for a in axes])
-    if name not in ("reshape", "squeeze") or len(eqn.invars) != 1:
+    if moves(eqn) != "reshape":
         return None
     places = {(math.prod(x[:d]), n): d for d, n in enumerate(x) if n > 1}
     found = [places.get((math.prod(out[:a]), out[a])) for a in axes]
@@ -87,9 +87,9 @@ def _params_without(eqn: Eqn, gone: tuple[int, ...], shape: tuple[int, ...]) -> 
     """The parameters of a layout operation whose result has lost the dims `gone`, and has `shape` without them."""
     before = _before(eqn, gone)
     number = {d: i for i, d in enumerate([d for d in range(eqn.invars[0].aval.ndim) if d not in before])}
-    if eqn.primitive.name == "transpose":
+    if moves(eqn) == "permute":
         return {**eqn.params, "permutation": tuple([number[d] for i, d in enumerate(eqn.params["permutation"]) if i not in gone])}
-    if eqn.primitive.name == "squeeze":
+    if "dimensions" in eqn.params:
         return {**eqn.params, "dimensions": tuple([number[d] for d in eqn.params["dimensions"]])}
     return {**eqn.params, "new_sizes": shape}
 

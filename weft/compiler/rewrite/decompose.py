@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from weft.compiler.fusion.classify import lowering_kind, row_major
+from weft.compiler.fusion.classify import LoweringKind, loop_of, lowering_kind, moves, row_major
 from weft.compiler.fusion.reduction_domain import reduced_dims, stays_in_strips
 from weft.compiler.rewrite.variance_rewrite import split_deviations
 from weft.core.primitive import Primitive, registry
@@ -30,7 +30,7 @@ PARTS = 128                # parts of a reduction to one element
 def expand(jaxpr: Jaxpr) -> Jaxpr:
     """Rebuild composites, at every depth of control flow."""
     jaxpr = inline_calls(jaxpr)
-    if any(eqn.primitive.name == "scan" for eqn in jaxpr.eqns):
+    if any(eqn.primitive.kind == "region" and loop_of(eqn) for eqn in jaxpr.eqns):
         from weft.compiler.rewrite.loop_hoisting import lift_products
         jaxpr = lift_products(jaxpr)
     return _drop_barriers(_fold_transposes(_fold_reshapes(_rebuild(split_deviations(jaxpr)))))
@@ -72,10 +72,11 @@ def _fold_reshapes(jaxpr: Jaxpr) -> Jaxpr:
     made: dict[Var, Atom] = {}
     eqns = []
     for eqn in jaxpr.eqns:
-        if eqn.primitive.name == "reshape" and len(eqn.invars) == 1:
+        if moves(eqn) == "reshape":
             (x,) = eqn.invars
             source = x if type(x) is Literal else made.get(x, x)
-            eqn = eqn if source is x else eqn.replace(invars=[source])
+            if source is not x:
+                eqn = eqn.replace(primitive=registry["reshape"], invars=[source], params={"new_sizes": eqn.outvars[0].aval.shape})
             made[eqn.outvars[0]] = source
         eqns.append(eqn)
     return dce(jaxpr.replace(eqns=eqns)) if any(a is not b for a, b in zip(eqns, jaxpr.eqns)) else jaxpr
@@ -91,9 +92,9 @@ def _fold_transposes(jaxpr: Jaxpr) -> Jaxpr:
     dots: dict[Var, int] = {}
     eqns: list[Eqn | None] = []
     for eqn in jaxpr.eqns:
-        if eqn.primitive.name == "dot_general" and uses.get(eqn.outvars[0]) == 1:
+        if eqn.primitive.kind == "contract" and uses.get(eqn.outvars[0]) == 1:
             dots[eqn.outvars[0]] = len(eqns)
-        elif eqn.primitive.name == "transpose" and type(eqn.invars[0]) is not Literal and eqn.invars[0] in dots:
+        elif moves(eqn) == "permute" and type(eqn.invars[0]) is not Literal and eqn.invars[0] in dots:
             at = dots[eqn.invars[0]]
             dot = eqns[at]
             params = {**dot.params, "permutation": tuple(eqn.params["permutation"])}
@@ -152,12 +153,12 @@ def _returning(jaxpr: Jaxpr) -> set[Eqn]:
     again: dict[Var, set[tuple[int, ...]]] = {}        # what is made where rows are gone over once more -> dims that were reduced
     found: set[Eqn] = set()
     for eqn in jaxpr.eqns:
-        how, read = lowering_kind(eqn), [a for a in eqn.invars if type(a) is not Literal]
-        if how == "reduce" and stays_in_strips(eqn.invars[0].aval.shape, reduced_dims(eqn)):
+        kind, read = lowering_kind(eqn), [a for a in eqn.invars if type(a) is not Literal]
+        if kind is LoweringKind.REDUCE and stays_in_strips(eqn.invars[0].aval.shape, reduced_dims(eqn)):
             origins[eqn.outvars[0]] = {eqn}
             if any(reduced_dims(eqn) in again.get(a, ()) for a in read):
                 found.add(eqn)
-        elif how == "pull":
+        elif kind is LoweringKind.PULL:
             mine = set().union(*[origins.get(a, ()) for a in read])
             shape = eqn.outvars[0].aval.shape
             back = {e for e in mine if e.invars[0].aval.shape == shape}
@@ -171,7 +172,7 @@ def _returning(jaxpr: Jaxpr) -> set[Eqn]:
 
 def _inside(eqn: Eqn) -> dict:
     """Parameters with the jaxprs among them expanded."""
-    if lowering_kind(eqn) != "region" or not any(True for _ in subjaxprs(eqn.params)):
+    if lowering_kind(eqn) is not LoweringKind.REGION or not any(True for _ in subjaxprs(eqn.params)):
         return eqn.params
     params = {}
     for key, value in eqn.params.items():
@@ -185,14 +186,14 @@ def _inside(eqn: Eqn) -> dict:
 
 def _rebuilt(eqn: Eqn):
     """A function of values that gives the equation's results, or None if it stays."""
-    how = lowering_kind(eqn)
-    if how == "expand":
+    kind = lowering_kind(eqn)
+    if kind is LoweringKind.EXPAND:
         fn, params = eqn.primitive.rules["lower"].fn, eqn.params
         many = eqn.primitive.multiple_results
         return lambda *args: list(fn(*args, **params)) if many else [fn(*args, **params)]
-    if how == "contract" and eqn.primitive is not transposed_dot_p:
+    if kind is LoweringKind.CONTRACT and "permutation" not in eqn.params:
         return _rebuilt_dot(eqn)
-    if how == "reduce":
+    if kind is LoweringKind.REDUCE:
         return _split_reduction(eqn)
     return None
 

@@ -17,10 +17,10 @@ def without_looks(jaxpr: Jaxpr) -> tuple[Jaxpr, list[Callable]]:
         return jaxpr, []
     eqns, looks = [], []
     for eqn in jaxpr.eqns:
-        if eqn.primitive.name == "inspect_sharding":
-            looks.append(eqn.params["callback"])
-            continue
         if "inspect" in eqn.effects:
+            if eqn.primitive.kind == "callback":
+                looks.append(eqn.params["callback"])
+                continue
             params = {}
             for key, value in eqn.params.items():
                 params[key], found = _without(value)

@@ -11,6 +11,7 @@ Laws: products that are large in themselves stay, as do those whose factors woul
 
 from __future__ import annotations
 
+from weft.compiler.fusion.classify import computes, is_sum, loop_of
 from weft.core.primitive import registry
 from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
 from weft.ir.rewrite import dce
@@ -31,7 +32,8 @@ def lift_products(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _is_scan(eqn: Eqn) -> bool:
-    return eqn.primitive.name == "scan" and eqn.params["length"] > 1
+    loop = loop_of(eqn)
+    return loop is not None and loop.counted and eqn.params["length"] > 1
 
 
 class _Scan:
@@ -63,14 +65,14 @@ class _Scan:
                 self.along[inner.outvars[0]] = product
         self._stacked_products()
         self._carried_sums(lambda made: self._is_small_product(made) and self._fit(made.invars), new=True)
-        self._carried_sums(lambda made: made.primitive.name == "reduce_sum", new=False)
+        self._carried_sums(is_sum, new=False)
         eqns = self._turned(self._staying())
         return [*self.before, self._rebuilt(eqns), *self.after] if self.before or self.after else [self.eqn]
 
     # ---- which
 
     def _is_small_product(self, inner: Eqn) -> bool:
-        if inner.primitive.name != "dot_general":
+        if inner.primitive.kind != "contract":
             return False
         (contracted, _), _ = inner.params["dimension_numbers"]
         work = inner.outvars[0].aval.size
@@ -116,7 +118,7 @@ class _Scan:
     def _carried_sum(self, mine: Var, value: Atom) -> Eqn | None:
         """What makes the values that do nothing but be added to a carried one."""
         total = None if type(value) is Literal else self.maker.get(value)
-        if total is None or total.primitive.name not in ("add", "add_any") or mine not in total.invars:
+        if computes(total) != "add" or mine not in total.invars:
             return None
         term = total.invars[total.invars.index(mine) == 0]
         if type(term) is Literal or not self.uses[value] == self.uses[mine] == self.uses[term] == 1:
@@ -143,7 +145,7 @@ class _Scan:
 
     def _turns_constant(self, inner: Eqn) -> bool:
         """Whether few rows are multiplied by a constant along its rows."""
-        if inner.primitive.name != "dot_general" or inner.invars[1] not in self.constants or self.length < LEAST_TURNS:
+        if inner.primitive.kind != "contract" or inner.invars[1] not in self.constants or self.length < LEAST_TURNS:
             return False
         (_, other), (batch, _) = inner.params["dimension_numbers"]
         aval = inner.invars[1].aval
@@ -177,7 +179,7 @@ class _Scan:
     def _sum_over_all(self, inner: Eqn, operands: list[Atom], result: Var) -> Eqn:
         """The sum over all turns of products, or of sums over dims."""
         later = lambda dims: tuple([d + 1 for d in dims])
-        if inner.primitive.name == "reduce_sum":
+        if is_sum(inner):
             params = {**inner.params, "axes": (0, *later(inner.params["axes"]))}
         else:
             (mine, other), (mine_batch, other_batch) = inner.params["dimension_numbers"]

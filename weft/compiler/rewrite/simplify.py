@@ -6,19 +6,21 @@ Every pass is linear in the program.
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from weft.compiler.fusion.classify import lowering_kind
+from weft.compiler.fusion.classify import LoweringKind, computes, loop_of, lowering_kind, moves
 from weft.compiler.rewrite.batch_sums import merge_batch_sums
-from weft.core.primitive import registry
+from weft.core.primitive import Primitive, registry
 from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.rewrite import cse, dce, inline_calls
 from weft.ir.types import ShapedArray
+from weft.ops.families import LoopSpec
 
-_FOLD_KINDS = frozenset({"elementwise"})
 FEWEST_IN_PART = 512       # neighbours in each part of a sum that a matmul takes where they lie: a block of its own
 MOST_JOINED = 16           # values that are looked at before a sum of them is taken for a join
 
@@ -72,7 +74,7 @@ class _Algebra:
         elif len(eqn.outvars) == 1 and not eqn.effects:
             found = self._fold(eqn) or self._undone(eqn)
             if found is None:
-                rule = _RULES.get(eqn.primitive.name)
+                rule = _rule(eqn.primitive)
                 found = rule(self, eqn) if rule is not None else None
             if isinstance(found, Eqn):
                 eqn = found
@@ -88,7 +90,7 @@ class _Algebra:
 
     def _fold(self, eqn: Eqn) -> Literal | None:
         """An elementwise operation on literals, computed by its reference."""
-        if eqn.primitive.kind not in _FOLD_KINDS or not eqn.invars or not all(type(a) is Literal for a in eqn.invars):
+        if eqn.primitive.kind != "elementwise" or not eqn.invars or not all(type(a) is Literal for a in eqn.invars):
             return None
         aval = eqn.outvars[0].aval
         if aval.ndim or not eqn.primitive.has("reference"):
@@ -101,13 +103,13 @@ class _Algebra:
     def _undone(self, eqn: Eqn) -> Atom | Eqn | None:
         """What a reshape or a transpose gives, if all that came before it have undone one another: its elements are in the order in
         which they were made. So is what was taken from one device to another and back."""
-        if eqn.primitive.name not in ("reshape", "transpose", "squeeze") or len(eqn.invars) != 1 or type(eqn.invars[0]) is Literal:
+        if moves(eqn) not in ("reshape", "permute") or type(eqn.invars[0]) is Literal:
             return None
         x, out = eqn.invars[0], eqn.outvars[0]
         if not x.aval.size:
             return None
         before = after = self.views.get(x) or _Order(x, ((x.aval.size, 1),), False)
-        if eqn.primitive.name == "transpose":
+        if moves(eqn) == "permute":
             dims = _cut(before.runs, x.aval.shape)
             if dims is None:
                 return None
@@ -134,17 +136,13 @@ class _Algebra:
             changed |= fresh is not value
             params[key] = fresh
         eqn = eqn.replace(params=params) if changed else eqn
-        if eqn.primitive.name == "scan":
-            return self._hoist(eqn, "jaxpr", eqn.params["num_consts"], "num_consts", 0)
-        if eqn.primitive.name == "while":
-            params = eqn.params
-            return self._hoist(eqn, "body_jaxpr", params["body_nconsts"], "body_nconsts", params["cond_nconsts"])
-        return eqn
+        loop = loop_of(eqn)
+        return eqn if loop is None else self._hoist(eqn, loop)
 
-    def _hoist(self, eqn: Eqn, key: str, count: int, counter: str, start: int) -> Eqn:
+    def _hoist(self, eqn: Eqn, loop: LoopSpec) -> Eqn:
         """Equations of a loop body that depend on loop constants alone run once, before the loop."""
-        body = eqn.params[key]
-        if count == 0 or eqn.params.get("length", 2) <= 1:
+        body, count, start = eqn.params[loop.body], eqn.params[loop.constants], loop.first_constant(eqn.params)
+        if count == 0 or (loop.counted and eqn.params["length"] <= 1):
             return eqn
         outside: dict[Var, Atom] = dict(zip(body.invars[:count], eqn.invars[start:start + count]))
         hoisted: list[Eqn] = []
@@ -172,7 +170,7 @@ class _Algebra:
                 self.maker[var] = e
         invars = [*body.invars[:count], *fresh, *body.invars[count:]]
         inner = Jaxpr(body.constvars, body.consts, invars, body.outvars, kept, body.effects, body.name)
-        params = {**eqn.params, key: inner, counter: count + len(fresh)}
+        params = {**eqn.params, loop.body: inner, loop.constants: count + len(fresh)}
         if isinstance(params.get("linear"), tuple):
             params["linear"] = params["linear"][:count] + (False,) * len(fresh) + params["linear"][count:]
         at = start + count
@@ -221,29 +219,26 @@ def _simplified(jaxpr: Jaxpr) -> Jaxpr:
     return jaxpr.memo("simplified", lambda: simplify(jaxpr))
 
 
-def _is(atom: Atom, value) -> bool:
-    return type(atom) is Literal and not isinstance(atom.val, complex) and atom.val == value
+def _is(atom: Atom, value: float) -> bool:
+    """Whether an atom is a literal of this value, and if that is zero, of its sign."""
+    if type(atom) is not Literal or isinstance(atom.val, complex) or atom.val != value:
+        return False
+    kind = atom.aval.dtype.kind
+    return value != 0 or kind in "iu" or (kind == "f" and np.signbit(atom.val) == np.signbit(value))
 
 
 def _same_type(atom: Atom, aval: ShapedArray) -> bool:
     return atom.aval.shape == aval.shape and atom.aval.dtype == aval.dtype
 
 
-def _unit(value, right_only: bool = False):
-    """x op value is x."""
-    def rule(walk: _Algebra, eqn: Eqn):
-        x, y = eqn.invars
-        aval = eqn.outvars[0].aval
-        if _is(y, value) and _same_type(x, aval):
-            return x
-        if not right_only and _is(x, value) and _same_type(y, aval):
-            return y
-        return None
-    return rule
-
-
-def _add(walk: _Algebra, eqn: Eqn):
-    return _add_zero(eqn) or _joined(walk, eqn)
+def _arithmetic(walk: _Algebra, eqn: Eqn):
+    """x op e is x where e is neutral; operands that are one number repeated are that number."""
+    eqn = _scalar_operands(walk, eqn)
+    (x, y), facts = eqn.invars, eqn.primitive.attrs
+    for a, b in ((x, y), (y, x)) if facts.get("commutes") else ((x, y),):
+        if _is(b, facts["neutral"]) and _same_type(a, eqn.outvars[0].aval):
+            return a
+    return (computes(eqn) == "add" and _joined(walk, eqn)) or eqn
 
 
 def _joined(walk: _Algebra, eqn: Eqn):
@@ -259,9 +254,9 @@ def _joined(walk: _Algebra, eqn: Eqn):
         made = walk.maker.get(atom) if type(atom) is not Literal and walk.uses.get(atom) == 1 else None
         if made is None or len(leaves) == MOST_JOINED:
             return None
-        if made.primitive.name in ("add", "add_any"):
+        if computes(made) == "add":
             stack += made.invars
-        elif made.primitive.name == "pad" and type(made.invars[1]) is Literal:
+        elif moves(made) == "pad" and type(made.invars[1]) is Literal:
             leaves.append(made)
         else:
             return None
@@ -280,25 +275,6 @@ def _joined(walk: _Algebra, eqn: Eqn):
     whole = eqn.replace(primitive=registry["concatenate"], invars=[x for *_, x in parts], outvars=[Var(aval)], params={"dimension": dim})
     walk.emit(whole)
     return eqn.replace(invars=[whole.outvars[0], leaves[0].invars[1]])
-
-
-def _add_zero(eqn: Eqn):
-    # x + 0.0 is x but for x = -0.0, so only integers; x + (-0.0) is exact
-    x, y = eqn.invars
-    aval = eqn.outvars[0].aval
-    for a, b in ((x, y), (y, x)):
-        if type(b) is Literal and _same_type(a, aval) and b.val == 0 and (
-                aval.dtype.kind in "iu" or (aval.dtype.kind == "f" and np.signbit(b.val))):
-            return a
-    return None
-
-
-def _sub(walk: _Algebra, eqn: Eqn):
-    x, y = eqn.invars
-    if type(y) is Literal and _same_type(x, eqn.outvars[0].aval) and y.val == 0 and (
-            x.aval.dtype.kind in "iu" or (x.aval.dtype.kind == "f" and not np.signbit(y.val))):
-        return x
-    return None
 
 
 def _twice(walk: _Algebra, eqn: Eqn):
@@ -334,7 +310,7 @@ def _transpose(walk: _Algebra, eqn: Eqn):
     before = walk.maker.get(x) if type(x) is not Literal else None
     if before is None:
         return None
-    if lowering_kind(before) == "contract" and walk.uses.get(x) == 1:
+    if lowering_kind(before) is LoweringKind.CONTRACT and walk.uses.get(x) == 1:
         return _transposed_dot(eqn, before, order)
     if before.primitive is eqn.primitive:
         inner = before.params["permutation"]
@@ -363,7 +339,7 @@ def _dot(walk: _Algebra, eqn: Eqn):
     contract, batch = list(contract), list(batch)
     for side, x in enumerate(eqn.invars):
         made = walk.maker.get(x) if type(x) is not Literal else None
-        if made is None or made.primitive.name != "transpose":
+        if moves(made) != "permute":
             continue
         order = made.params["permutation"]
         summed, along = ([order[d] for d in dims[side]] for dims in (contract, batch))
@@ -425,14 +401,12 @@ def _alike(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> tuple[list[tup
 
 
 def _reshape(walk: _Algebra, eqn: Eqn):
-    x = eqn.invars[0]
-    if len(eqn.invars) == 1 and x.aval.shape == eqn.outvars[0].aval.shape:
-        return x
+    (x,), shape = eqn.invars, eqn.outvars[0].aval.shape
     before = walk.maker.get(x) if type(x) is not Literal else None
-    if before is not None and before.primitive is eqn.primitive and len(before.invars) == 1:
-        source = before.invars[0]
-        return source if source.aval.shape == eqn.outvars[0].aval.shape else eqn.replace(invars=[source])
-    return None
+    source = before.invars[0] if moves(before) == "reshape" else x
+    if source.aval.shape == shape:
+        return source
+    return None if source is x else eqn.replace(primitive=registry["reshape"], invars=[source], params={"new_sizes": shape})
 
 
 def _sum_of_sums(walk: _Algebra, eqn: Eqn):
@@ -452,12 +426,12 @@ def _sum_of_sums(walk: _Algebra, eqn: Eqn):
 def _broadcast(walk: _Algebra, eqn: Eqn):
     x, dims = eqn.invars[0], eqn.params["broadcast_dimensions"]
     shape = eqn.outvars[0].aval.shape
-    if len(eqn.invars) != 1 or type(x) is Literal:
+    if type(x) is Literal:
         return None
     if x.aval.shape == shape and tuple(dims) == tuple(range(len(shape))):
         return x
     before = walk.maker.get(x)
-    if before is not None and before.primitive is eqn.primitive and len(before.invars) == 1:
+    if moves(before) == "repeat":
         joined = tuple(dims[d] for d in before.params["broadcast_dimensions"])
         return eqn.replace(invars=before.invars, params={**eqn.params, "broadcast_dimensions": joined})
     return None
@@ -479,7 +453,7 @@ def _scalar_operands(walk: _Algebra, eqn: Eqn):
     ins = list(eqn.invars)
     for i, atom in enumerate(ins):
         made = walk.maker.get(atom) if type(atom) is not Literal else None
-        if made is not None and made.primitive.name == "broadcast_in_dim" and made.invars[0].aval.ndim == 0:
+        if moves(made) == "repeat" and made.invars[0].aval.ndim == 0:
             ins[i] = made.invars[0]
     if ins == list(eqn.invars) or not shape:
         return eqn
@@ -489,19 +463,17 @@ def _scalar_operands(walk: _Algebra, eqn: Eqn):
     return eqn.replace(invars=ins)
 
 
-def _with_scalars(rule):
-    def both(walk: _Algebra, eqn: Eqn):
-        eqn = _scalar_operands(walk, eqn)
-        found = rule(walk, eqn) if rule is not None else None
-        return eqn if found is None else found
-    return both
+_BY_OPERATION = {"cast": _convert, "copy": lambda walk, eqn: eqn.invars[0]}
+_BY_MOVE = {"permute": _transpose, "reshape": _reshape, "repeat": _broadcast, "pad": _pad}
+_BY_KIND = {"reduce": _sum_of_sums, "contract": _dot}
 
 
-_RULES = {
-    "mul": _with_scalars(_unit(1)), "div": _with_scalars(_unit(1, True)), "add": _with_scalars(_add),
-    "sub": _with_scalars(_sub), "add_any": _with_scalars(_add), "max": _with_scalars(None), "min": _with_scalars(None),
-    "neg": _twice, "not": _twice, "conj": _twice, "convert_element_type": _convert, "transpose": _transpose,
-    **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"), _sum_of_sums),
-    "dot_general": _dot, "reshape": _reshape, "broadcast_in_dim": _broadcast, "pad": _pad,
-    **dict.fromkeys(("copy", "name"), lambda walk, eqn: eqn.invars[0]),
-}
+@functools.cache
+def _rule(primitive: Primitive) -> Callable[[_Algebra, Eqn], Atom | Eqn | None] | None:
+    """What is done with equations of a primitive: told by its kind, and by the facts stated with it."""
+    facts = primitive.attrs
+    if "neutral" in facts:
+        return _arithmetic
+    if facts.get("is_involution"):
+        return _twice
+    return _BY_OPERATION.get(facts.get("computes")) or _BY_MOVE.get(facts.get("moves")) or _BY_KIND.get(primitive.kind)

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from weft.compiler.fusion.classify import view_of
+from weft.compiler.fusion.classify import computes, is_sum, moves, view_of
 from weft.compiler.fusion.reduction_domain import FEWEST_ROWS, is_trailing, reduced_dims, stays_in_strips
 from weft.core.primitive import registry
 from weft.core.stage import stage
@@ -79,17 +79,17 @@ def _splice(function: Callable, args: list[Atom], eqns: list[Eqn]) -> list[Atom]
 
 def _deviations(eqn: Eqn, maker: dict[Var, Eqn]) -> Deviations | None:
     """What `eqn` sums, if it is squared deviations from something made from the sum, and too large to be read twice."""
-    if eqn.primitive.name != "reduce_sum" or eqn.invars[0].aval.size < LARGE or eqn.invars[0].aval.dtype.kind != "f":
+    if not is_sum(eqn) or eqn.invars[0].aval.size < LARGE or eqn.invars[0].aval.dtype.kind != "f":
         return None
     base = _base_of_square(maker.get(eqn.invars[0]))
     off = maker.get(base) if base is not None else None
-    if off is None or off.primitive.name != "sub" or type(off.invars[1]) is Literal:
+    if computes(off) != "sub" or type(off.invars[1]) is Literal:
         return None
     x, center = off.invars
     dims: tuple[int, ...] = ()
     if center.aval.shape:
         spread = maker.get(center)
-        if spread is None or spread.primitive.name != "broadcast_in_dim" or len(spread.invars) != 1:
+        if moves(spread) != "repeat":
             return None
         (center,), dims = spread.invars, tuple(spread.params["broadcast_dimensions"])
     axes = reduced_dims(eqn)
@@ -103,7 +103,7 @@ def _deviations(eqn: Eqn, maker: dict[Var, Eqn]) -> Deviations | None:
 
 def _base_of_square(eqn: Eqn | None) -> Var | None:
     """What an equation is the square of."""
-    if eqn is None or not (eqn.primitive.name == "square" or (eqn.primitive.name == "mul" and eqn.invars[0] is eqn.invars[1])):
+    if not (computes(eqn) == "square" or (computes(eqn) == "mul" and eqn.invars[0] is eqn.invars[1])):
         return None
     return eqn.invars[0] if type(eqn.invars[0]) is Var else None
 
@@ -115,7 +115,7 @@ def _sum_behind(center: Var, x: Var, axes: tuple[int, ...], maker: dict[Var, Eqn
         eqn = None if type(atom) is Literal else maker.get(atom)
         if eqn is None:
             return None
-        if eqn.primitive.name == "reduce_sum":
+        if is_sum(eqn):
             return eqn if eqn.invars[0] is x and reduced_dims(eqn) == axes else None
         if eqn.primitive.kind != "elementwise" and view_of(eqn) is None:
             return None

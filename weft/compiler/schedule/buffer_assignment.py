@@ -1,14 +1,14 @@
 """Buffer assignment: each value of a body gets the memory of a result, of an operand that dies, or its own.
 
 In:   a body's graph of groups and equations, the addresses of its inputs, and those required of its results.
-Out:  `Homes`: the address of each value, and memory for each result when its step is made.
+Out:  `BufferAssignment`: the address of each value, and memory for each result when its step is made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.compiler.fusion.classify import lowering_kind, row_major
+from weft.compiler.fusion.classify import LoweringKind, loop_of, lowering_kind, row_major
 from weft.compiler.fusion.fuse import Graph
 from weft.compiler.fusion.groups import Group
 from weft.compiler.schedule.arena import Ref
@@ -16,7 +16,7 @@ from weft.compiler.schedule.liveness import Timeline
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 
 
-class Homes:
+class BufferAssignment:
     """The memory of a body's values. `owned` inputs may be overwritten when dead; `outs` say where results go, or None."""
 
     def __init__(self, plan: Timeline, jaxpr: Jaxpr, ins: Sequence[Ref], outs: Sequence[Ref | None], owned: Sequence[bool] = ()):
@@ -32,7 +32,7 @@ class Homes:
         self.last_read: dict[Var, int] = {}
         self.now = 0                                     # the item whose step is being made
 
-    def settle(self) -> set[int]:
+    def assign_targets(self) -> set[int]:
         """Before any step: where values go that results and updates are made of; results that are copied before all else."""
         self._find_targets()
         early = self._copy_carries()
@@ -43,7 +43,7 @@ class Homes:
         for atom in self.jaxpr.outvars:
             if type(atom) is not Literal:
                 self.last_read[self.graph.memory_of(atom)] = len(self.items)
-        self._pass_targets_on()
+        self._propagate_targets()
         return early
 
     def _find_targets(self) -> None:
@@ -64,23 +64,23 @@ class Homes:
                 found.add(n)
         return found
 
-    def _pass_targets_on(self) -> None:
+    def _propagate_targets(self) -> None:
         """What an update or a loop starts from is made in the memory of its result, if it serves nothing else."""
         for i in reversed(range(len(self.items))):
             item = self.items[i]
             if isinstance(item, Group):
                 continue
-            how = lowering_kind(item)
-            if how in ("scatter", "update", "library"):
-                self._pass_on(i, item.invars[0], item.outvars[0])
-            elif how == "region" and item.primitive.name in ("scan", "while"):
-                from weft.compiler.schedule import region_lowering
-                first, courses = region_lowering.carried_from(item), region_lowering.stacked_courses(item, self.targets)
-                for n, (atom, var) in enumerate(zip(item.invars[first:], item.outvars[:region_lowering.carried_count(item)])):
-                    if n not in courses:
-                        self._pass_on(i, atom, var)
+            if lowering_kind(item) in (LoweringKind.SCATTER, LoweringKind.UPDATE, LoweringKind.LIBRARY):
+                self._propagate_target(i, item.invars[0], item.outvars[0])
+            elif (loop := loop_of(item)) is not None:
+                from weft.compiler.schedule.loop_carries import stacked_carries  # what programs without loops do without
+                stacked = stacked_carries(item, self.targets)
+                first, count = loop.first_carried(item.params), loop.carried_count(item.params)
+                for n, (atom, var) in enumerate(zip(item.invars[first:], item.outvars[:count])):
+                    if n not in stacked:
+                        self._propagate_target(i, atom, var)
 
-    def _pass_on(self, position: int, atom: Atom, var: Var) -> None:
+    def _propagate_target(self, position: int, atom: Atom, var: Var) -> None:
         item = self.items[position]
         if type(atom) is Literal:
             return

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.compiler.fusion.classify import lowering_kind
+from weft.compiler.fusion.classify import LoweringKind, computes, lowering_kind
 from weft.compiler.fusion.groups import Group
 from weft.compiler.loops.loop_nest import Built, build
 from weft.compiler.lowering.lower import Lowering
 from weft.compiler.rewrite.decompose import expand
 from weft.compiler.schedule.arena import Buffer, Ref, place
 from weft.compiler.schedule.buffer_aliasing import donate, share
-from weft.compiler.schedule.buffer_assignment import Homes
+from weft.compiler.schedule.buffer_assignment import BufferAssignment
 from weft.compiler.schedule.liveness import Pending, Timeline, fixed
 from weft.ir import program as P
 from weft.ir.build import type_name
@@ -108,14 +108,14 @@ def schedule(jaxpr: Jaxpr, donated: Sequence[int] = ()) -> Scheduled:
     return Scheduled(program, plan.consts, plan.gemms, aliases, peak)
 
 
-class Body(Homes):
+class Body(BufferAssignment):
     """The steps of one jaxpr: the program, or the inside of a loop or branch."""
 
     bands: dict | None = None           # of the values that are read within some only, once somebody asks
 
     def run(self) -> list[Ref]:
         """Add the steps; where the results lie."""
-        copied = self.settle()
+        copied = self.assign_targets()
         for i, item in enumerate(self.items):
             self.now = i
             if isinstance(item, Group):
@@ -192,21 +192,19 @@ class Body(Homes):
     # ---- other equations
 
     def _non_fusible(self, eqn: Eqn) -> None:
-        how = lowering_kind(eqn)
-        if how == "region":
-            from weft.compiler.schedule import region_lowering
-            region_lowering.write(self, eqn)
+        kind = lowering_kind(eqn)
+        if kind is LoweringKind.REGION:
+            from weft.compiler.schedule.region_lowering import lower_region  # as below: what most programs do without
+            lower_region(self, eqn, self.within)
         elif all(v.aval.size == 0 for v in eqn.outvars) and not eqn.effects:
             for var in eqn.outvars:
                 self.result(var)
-        elif how == "scan":
-            self._running(eqn)
         else:
-            getattr(self, "_" + how)(eqn)
+            self._LOWER[kind](self, eqn)
 
-    def _running(self, eqn: Eqn) -> None:
+    def _scan(self, eqn: Eqn) -> None:
         """Running combinations: long ones by stretches."""
-        from weft.compiler.kernels import prefix_scan  # here and below: what most programs do without
+        from weft.compiler.kernels import prefix_scan
         run, plan = prefix_scan.of(eqn), self.plan
         xs, ys = [self.ref(a) for a in eqn.invars], [self.result(v) for v in eqn.outvars]
         if run.turns == 1:
@@ -314,7 +312,7 @@ class Body(Homes):
 
     def _band(self, result: Var, dot: library_calls.Contraction) -> tuple[int, int] | None:
         """Between which differences of column and row a product is read, if masks of positions tell."""
-        if min(dot.m, dot.n) < NARROWEST_BAND or not any(eqn.primitive.name == "select_n" for eqn in self.jaxpr.eqns):
+        if min(dot.m, dot.n) < NARROWEST_BAND or not any(computes(eqn) == "select" for eqn in self.jaxpr.eqns):
             return None
         from weft.compiler.fusion import band_analysis
         if self.bands is None:
@@ -349,3 +347,7 @@ class Body(Homes):
         reads, writes = [self.ref(v) for v in ins], [self.result(v) for v in group.roots]
         step = lambda tail, args, operands: gemm(*operands, None, library_calls.sum_type(acc), tail, args)
         self._offer(self.plan.launch(kernel, reads, writes, [a, b], step), in_place, reads, writes, [a, b])
+
+    _LOWER = {LoweringKind.SCAN: _scan, LoweringKind.HOST: _host, LoweringKind.SORT: _sort, LoweringKind.FFT: _fft,
+              LoweringKind.LIBRARY: _library, LoweringKind.SCATTER: _scatter, LoweringKind.UPDATE: _update,
+              LoweringKind.CONTRACT: _contract}
