@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from weft.core.interpret import run_reference
-from weft.core.primitive import Primitive
+from weft.core.primitive import Primitive, registry
 from weft.ir.jaxpr import Eqn, Jaxpr, Var
 from weft.ir.types import ShapedArray
 
 scan_p = Primitive("scan", "region", multiple_results=True, register=False)
 while_p = Primitive("while", "region", multiple_results=True, register=False)
 cond_p = Primitive("cond", "region", multiple_results=True, register=False)
+for primitive in (scan_p, while_p, cond_p):
+    primitive.rules["lower"] = registry[primitive.name].rules["lower"]
 
 
 @scan_p.def_type

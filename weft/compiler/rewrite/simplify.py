@@ -403,7 +403,7 @@ def _alike(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> tuple[list[tup
 def _reshape(walk: _Algebra, eqn: Eqn):
     (x,), shape = eqn.invars, eqn.outvars[0].aval.shape
     before = walk.maker.get(x) if type(x) is not Literal else None
-    source = before.invars[0] if moves(before) == "reshape" else x
+    source = before.invars[0] if before is not None and before.primitive is eqn.primitive else x
     if source.aval.shape == shape:
         return source
     return None if source is x else eqn.replace(primitive=registry["reshape"], invars=[source], params={"new_sizes": shape})
