@@ -1,4 +1,4 @@
-"""Checking derivatives against finite differences.
+"""Check derivatives against finite differences.
 
 Law checked forward: jvp(f)(x, t) is the central difference of f at x along t. Backward: <ct, J t> == <vjp(ct), t>.
 """

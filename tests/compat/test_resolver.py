@@ -69,7 +69,7 @@ def test_a_misspelt_name_is_an_ordinary_error(jax):
 
 
 def test_the_inside_of_jax_is_not_offered(jax):
-    with pytest.raises(ModuleNotFoundError, match="an inside of JAX"):
+    with pytest.raises(ModuleNotFoundError, match="an internal module of JAX"):
         importlib.import_module("jax._src.core")
 
 

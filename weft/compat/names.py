@@ -1,7 +1,7 @@
-"""Which weft module answers for which JAX name.
+"""Which weft module holds which JAX name.
 
 The first rule needs no table: `jax.numpy.sin` is `weft.numpy.sin`, `jax.tree` is `weft.tree`. `ELSEWHERE` holds what
-lives under another name, the names of older generations among it. `public_names()` lists all that today's JAX offers,
+has another name here, names of older versions included. `public_names()` lists all that today's JAX offers,
 so that a name that weft lacks can be told from a misspelt one.
 """
 

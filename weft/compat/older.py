@@ -1,4 +1,4 @@
-"""Functions of older JAX generations that are gone, or whose calling convention changed since."""
+"""Functions of older JAX versions that were removed, or whose calling convention changed."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -36,7 +36,7 @@ def pjit(
     in_axis_resources: Any = UNSPECIFIED,
     out_axis_resources: Any = UNSPECIFIED,
 ) -> Callable[..., Any]:
-    """`weft.jit` under its older name; `*_axis_resources` are what `*_shardings` are called today.
+    """`weft.jit` under its older name; `*_axis_resources` are today's `*_shardings`.
 
     A sharding given as None means: replicated over the mesh in context at the call, and free where there is none.
     """

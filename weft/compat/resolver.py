@@ -1,4 +1,4 @@
-"""The import hook behind `install_as_jax`: `jax` and its modules, answered by weft.
+"""The import hook behind `install_as_jax`: `jax` and its modules, with the objects of weft.
 
 In:  `import jax.x`, `from jax.x import y`, `jax.x.y`.
 Out: stand-in modules whose names are looked up in weft on first use. Assigning to such a name changes the stand-in
@@ -19,7 +19,7 @@ from weft.compat import names
 if TYPE_CHECKING:
     from importlib.abc import Loader
 
-JAX_VERSION = "0.10.0"  # the generation whose names weft answers to
+JAX_VERSION = "0.10.0"  # the version whose names weft knows
 
 _MISSING = object()
 
@@ -110,7 +110,7 @@ class JaxFinder:
         if fullname in names.known_modules():
             raise ModuleNotFoundError(f"weft does not have the module {fullname} yet")
         if fullname.startswith("jax._src"):
-            raise ModuleNotFoundError(f"weft does not have {fullname}: it is an inside of JAX, not a public module")
+            raise ModuleNotFoundError(f"weft does not have {fullname}: it is an internal module of JAX, not a public one")
         if names.is_known(module, name):
             raise ImportError(_why_missing(module, name))
         return None
@@ -123,7 +123,7 @@ class JaxFinder:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__doc__ = f"The names of {module.__name__}, answered by weft."
+        module.__doc__ = f"The names of {module.__name__}, provided by weft."
 
 
 def is_offered(module: str) -> bool:
@@ -180,7 +180,7 @@ def _weft_module(module: str) -> str | None:
 def _spec(home: str) -> ModuleSpec | None:
     try:
         return importlib.util.find_spec(home)
-    except ModuleNotFoundError:  # a parent of it is not there
+    except ModuleNotFoundError:  # of a parent package
         return None
 
 

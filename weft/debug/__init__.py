@@ -1,4 +1,4 @@
-"""Looking at programs while they run: prints, callbacks, breakpoints, and where arrays lie."""
+"""Debugging of running programs: prints, callbacks, breakpoints, and pictures of shardings."""
 
 from weft.util.lazy import attach
 

@@ -29,9 +29,9 @@ _AROUND = 5          # lines shown before and after the current one
 @api_boundary
 def breakpoint(*, backend: str | None = None, filter_frames: bool = True, num_frames: int | None = None, ordered: bool = False,
                token: Any = None, stdin: TextIO | None = None, stdout: TextIO | None = None, **kwargs: Any) -> None:
-    """Stop the program here and read commands: look at variables, walk the frames, go on.
+    """Stop the program here and read commands: show variables, walk the frames, continue.
 
-    `help` at the prompt lists the commands; any other line is evaluated as Python in the frame at hand. Frames of weft
+    `help` at the prompt lists the commands; any other line is evaluated as Python in the current frame. Frames of weft
     itself are left out unless `filter_frames` is false; `num_frames` is how many are kept. `quit` ends the program with an
     error in the caller.
 
@@ -48,7 +48,7 @@ def breakpoint(*, backend: str | None = None, filter_frames: bool = True, num_fr
     6.0
     """
     if backend not in (None, "cli"):
-        raise NotImplementedError(f"debug.breakpoint: the backend {backend!r} is not there; the command line, 'cli', is.")
+        raise NotImplementedError(f"debug.breakpoint: the backend {backend!r} is not supported; only the command line, 'cli', is.")
     if kwargs:
         raise TypeError(f"debug.breakpoint: unknown arguments {sorted(kwargs)}.")
     frames = _frames(sys._getframe(1), filter_frames)[:num_frames]
@@ -91,7 +91,7 @@ class _Frame:
 
 
 class _Opaque:
-    """A part of a variable that is not traced, kept as it is."""
+    """A part of a variable that is not traced."""
     __slots__ = ("value",)
 
     def __init__(self, value: Any):
@@ -158,7 +158,7 @@ a            print the variables of the frame
 l            list the source around the current line
 w, bt        print the frames
 u, d         go to the caller, back to the callee
-c            go on
+c            continue
 q            stop the program
 h            this list; anything else is evaluated as Python"""
 
@@ -173,7 +173,7 @@ class Prompt:
         self.at = 0
 
     def run(self) -> None:
-        """Read commands until one goes on; the end of the input goes on too."""
+        """Read commands until one continues the program, as the end of the input does."""
         self.say("Entering weft debugger:")
         while True:
             self.stdout.write("(wdb) ")
@@ -188,7 +188,7 @@ class Prompt:
         self.stdout.write(text + "\n")
 
     def command(self, line: str) -> bool:
-        """Obey one line; False if the program is to go on."""
+        """Execute one line; False if the program shall continue."""
         word, _, rest = line.partition(" ")
         action = _COMMANDS.get(word)
         if not line:
@@ -199,7 +199,7 @@ class Prompt:
         return action(self, rest) is not False
 
     def evaluate(self, text: str, show: Any) -> None:
-        """Print the value of an expression, or run a statement, in the frame at hand."""
+        """Print the value of an expression, or run a statement, in the current frame."""
         try:
             mine = self.variables[self.at]
             everything = {**self.scopes[self.at], **mine}

@@ -1,4 +1,4 @@
-"""`inspect_array_sharding`: where a value lies, told while the program is compiled."""
+"""`inspect_array_sharding`: the sharding of a value, reported when the program is compiled."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`print`, `log` and `callback`: looking at the values of a program while it runs.
+"""`print`, `log` and `callback`: show the values of a program while it runs.
 
-Formats are checked while tracing, where the user's line is known; values are formatted by the same rules as arrays are.
-Inside a program written per device (`shard_map`) every device prints its own block, in the order of the mesh, and says
-where it is; a global value is printed once, whatever its layout.
+Formats are checked while tracing, where the user's line is known; values are formatted as arrays are.
+Inside `shard_map` every device prints its own block with its position, in the order of the mesh; a global value is printed
+once, whatever its sharding.
 """
 
 from __future__ import annotations

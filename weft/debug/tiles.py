@@ -1,7 +1,7 @@
 """Which devices hold which part of an array: the data behind the pictures of `weft.debug.visualize`.
 
 In:  a shape, and a sharding that answers `devices_indices_map(shape)` with {device: one slice per dim}. A dim that does not
-     divide is drawn as programs split it: equal blocks, but for the last ones, which are shorter or empty.
+     divide evenly is split as programs split it: equal blocks, of which the last may be shorter or empty.
 Out: `Tiling`: the cut points of every dim, and the devices of every tile between them.
 """
 

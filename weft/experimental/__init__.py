@@ -1,3 +1,3 @@
-"""Public names whose form may still change; each lives in a module of its own, functions of the api in theirs."""
+"""Public names whose interface may still change."""
 
 from weft.api.callbacks import io_callback as io_callback

@@ -1,4 +1,4 @@
-"""Arranging devices into the array that a mesh is made of."""
+"""Arrangement of devices into the array of a mesh."""
 
 from weft.runtime.topology import create_device_mesh, create_hybrid_device_mesh
 

@@ -1,6 +1,6 @@
 """Live memory per virtual device, in the format of pprof.
 
-A virtual device is charged for what a real one would hold: its shard of every live array, replicas included, although the
+A virtual device counts what a real one would hold: its shard of every live array, replicas included, although the virtual
 devices of a process share one copy. Samples are labelled with `device` and `kind`; their stack is the type of the arrays.
 """
 

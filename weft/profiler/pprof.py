@@ -1,4 +1,4 @@
-"""The profile format of pprof, written by hand: a protocol-buffer message, gzipped.
+"""The profile format of pprof: a gzipped protocol-buffer message, encoded here.
 
 In:   samples: a stack of function names (innermost first), one number per value type, labels.
 Out:  bytes that `pprof` and tools built on it read.
@@ -20,7 +20,7 @@ _SAMPLE_TYPE, _SAMPLE, _LOCATION, _FUNCTION, _STRINGS, _TIME, _DEFAULT_TYPE = 1,
 
 @dataclass(frozen=True)
 class Sample:
-    """What was found at one place: `values` in the order of the profile's types, `labels` as texts."""
+    """The `values` at one stack, in the order of the profile's types, with text `labels`."""
     stack: tuple[str, ...]
     values: tuple[int, ...]
     labels: Mapping[str, str]

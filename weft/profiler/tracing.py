@@ -1,8 +1,8 @@
-"""Traces: when programs compiled and ran, and what the user named meanwhile, as a file that trace viewers read.
+"""Traces: when programs compiled and ran, and the regions that the user named, as a file for trace viewers.
 
 Between `start_trace` and `stop_trace` every call of a compiled program takes the Python path, where it is timed as a whole;
-what happens inside the one native call of a program is not told apart. The file is in Chrome's trace format, which
-chrome://tracing, Perfetto and TensorBoard's profile plugin open, and lies where the last looks for it:
+the inside of a program's one native call is not resolved. The file is in Chrome's trace format, which
+chrome://tracing, Perfetto and TensorBoard's profile plugin open, and is written where the last looks for it:
 DIR/plugins/profile/TIME/HOST.trace.json.gz.
 """
 
@@ -27,23 +27,23 @@ _session: _Session | None = None
 
 
 class _Session:
-    """A trace being taken."""
+    """A trace being recorded."""
 
     def __init__(self, directory: str | os.PathLike, perfetto: bool):
         self.directory, self.perfetto = os.fspath(directory), perfetto
         self.origin = time.perf_counter_ns()
-        self.found: list[dict] = []
+        self.events: list[dict] = []
 
     def watch(self, kind: str, name: str, start: int, end: int, facts: dict) -> None:
-        """Note something that happened in this thread."""
+        """Record an event of this thread."""
         if end >= self.origin:
-            self.found.append({"name": name, "cat": kind, "ph": "X", "ts": (start - self.origin) / 1e3, "dur": (end - start) / 1e3,
+            self.events.append({"name": name, "cat": kind, "ph": "X", "ts": (start - self.origin) / 1e3, "dur": (end - start) / 1e3,
                                "pid": os.getpid(), "tid": threading.get_ident(), "args": facts})
 
     def write(self) -> None:
-        """Write what was noted."""
+        """Write what was recorded."""
         names = [{"name": "process_name", "ph": "M", "pid": os.getpid(), "args": {"name": "weft"}}]
-        text = json.dumps({"displayTimeUnit": "ms", "traceEvents": [*names, *self.found]}, default=str)
+        text = json.dumps({"displayTimeUnit": "ms", "traceEvents": [*names, *self.events]}, default=str)
         where = os.path.join(self.directory, "plugins", "profile", time.strftime("%Y_%m_%d_%H_%M_%S"))
         os.makedirs(where, exist_ok=True)
         for name in [f"{platform.node() or 'host'}.trace.json.gz", *(["perfetto_trace.json.gz"] if self.perfetto else [])]:
@@ -53,16 +53,16 @@ class _Session:
 
 def start_trace(log_dir: str | os.PathLike, create_perfetto_link: bool = False, create_perfetto_trace: bool = False,
                 profiler_options: Any = None) -> None:
-    """Begin to note compilations, runs of programs and named regions; `stop_trace` writes them under `log_dir`."""
+    """Begin to record compilations, runs of programs and named regions; `stop_trace` writes them under `log_dir`."""
     if create_perfetto_link:
-        raise NotImplementedError("profiler.start_trace: create_perfetto_link is not there; create_perfetto_trace writes the file "
+        raise NotImplementedError("profiler.start_trace: create_perfetto_link is not supported; create_perfetto_trace writes the file "
                                   "that ui.perfetto.dev opens.")
     if profiler_options is not None:
-        raise NotImplementedError("profiler.start_trace: profiler_options are not there; leave them out.")
+        raise NotImplementedError("profiler.start_trace: profiler_options are not supported; leave them out.")
     global _session
     with _lock:
         if _session is not None:
-            raise RuntimeError("profiler.start_trace: a trace is being taken already. Only one can be; call stop_trace first.")
+            raise RuntimeError("profiler.start_trace: a trace is being recorded already; call stop_trace first.")
         _session = _Session(log_dir, create_perfetto_trace)
         events.watchers.append(_session.watch)
         guard[0] += 1
@@ -74,7 +74,7 @@ def stop_trace() -> None:
     with _lock:
         session, _session = _session, None
         if session is None:
-            raise RuntimeError("profiler.stop_trace: no trace is being taken. Call start_trace first.")
+            raise RuntimeError("profiler.stop_trace: no trace is being recorded; call start_trace first.")
         guard[0] -= 1
         events.watchers.remove(session.watch)
     session.write()
@@ -83,7 +83,7 @@ def stop_trace() -> None:
 @contextmanager
 def trace(log_dir: str | os.PathLike, create_perfetto_link: bool = False, create_perfetto_trace: bool = False,
           profiler_options: Any = None) -> Iterator[None]:
-    """Take a trace of the block and write it under `log_dir`.
+    """Record a trace of the block and write it under `log_dir`.
 
     >>> import os, tempfile, weft
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -119,7 +119,7 @@ class TraceAnnotation:
 
 
 class StepTraceAnnotation(TraceAnnotation):
-    """A step of a training loop in a trace; `step_num` tells which.
+    """A step of a training loop in a trace; number `step_num`.
 
     >>> with StepTraceAnnotation("train", step_num=0):
     ...     pass
@@ -142,10 +142,10 @@ def annotate_function(func: Callable, name: str | None = None, **decorator_kwarg
 
 
 def start_server(port: int, requires_backend: bool = True) -> NoReturn:
-    """Not there: a server from which traces are asked for while a program runs."""
-    raise NotImplementedError("profiler.start_server is not there. Use start_trace and stop_trace, or `with trace(dir)`.")
+    """Not supported: a server that records traces on request while a program runs."""
+    raise NotImplementedError("profiler.start_server is not supported. Use start_trace and stop_trace, or `with trace(dir)`.")
 
 
 def stop_server() -> NoReturn:
-    """Not there; see `start_server`."""
-    raise NotImplementedError("profiler.stop_server is not there: no server can have been started.")
+    """Not supported; see `start_server`."""
+    raise NotImplementedError("profiler.stop_server is not supported: no server can have been started.")

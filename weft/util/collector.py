@@ -1,9 +1,9 @@
 """Pauses of Python's cyclic garbage collector.
 
-A compilation makes hundreds of thousands of objects that live on, hardly a cycle among them; the collector would walk all of
-the process's objects again and again meanwhile, a quarter of the time of a long program.
+A compilation makes hundreds of thousands of long-lived objects with hardly a cycle among them; the collector would walk all
+objects of the process again and again, a quarter of the compile time of a long program.
 
-Laws: pauses nest and overlap among threads. Whoever has switched the collector off finds it off afterwards.
+Laws: pauses nest and overlap among threads. A collector that was disabled before stays disabled.
 """
 
 from __future__ import annotations
@@ -50,5 +50,5 @@ def _after_fork() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
-#: `with paused:` around work of our own that makes many objects and calls no code of users
+#: use as `with paused:` around internal work that makes many objects and calls no user code
 paused = _Paused()

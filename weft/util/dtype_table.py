@@ -2,7 +2,7 @@
 
 In:  anything NumPy accepts as a dtype, small floats and integers of ml_dtypes, typed random keys, Python numbers.
 Out: `np.dtype` objects (or a `KeyDType`), cut to 32 bits unless `config.enable_x64` is on.
-Next: `promotion` says what comes out when dtypes meet; `dtypes` is the room's public face.
+Next: `promotion` joins dtypes; other packages import `dtypes`.
 """
 
 from __future__ import annotations

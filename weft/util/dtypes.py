@@ -1,4 +1,4 @@
-"""Dtypes: which there are, what they are called, what they can hold, and what comes out when they meet.
+"""Dtypes: their names, families, limits and promotion.
 
 In:  anything NumPy accepts as a dtype, small floats and integers of ml_dtypes, typed random keys, Python numbers.
 Out: `np.dtype` objects (or a `KeyDType`), families, limits, names, and the scalar types that stand for dtypes.

@@ -1,7 +1,7 @@
-"""SciPy's engine for Fourier transforms, without the package around it: that takes 0.2 s to import, the engine less than 1 ms.
+"""SciPy's engine for Fourier transforms without the package around it, which takes 0.2 s to import; the engine takes 1 ms.
 
 In:   dense NumPy arrays, and a dense array for the result.
-Out:  `forward`, `backward` and their kin for real values, which write their results there by several threads. Backward
+Out:  `forward`, `backward` and their variants for real values, which write their results there with several threads. Backward
       transforms are scaled by 1 / (number of points).
 """
 
@@ -69,7 +69,7 @@ def _engine() -> ModuleType | type[_Public]:
 
 
 class _Public:
-    """What the engines offer, by SciPy's public functions: for a SciPy whose engine has another name."""
+    """The engine's interface on SciPy's public functions, for a SciPy whose engine has another name."""
 
     @staticmethod
     def c2c(x: np.ndarray, axes: Sequence[int], is_forward: bool, scale: int, out: np.ndarray, workers: int) -> None:

@@ -1,4 +1,4 @@
-"""The derivatives of the incomplete gamma functions, on NumPy: what native code is checked by.
+"""The derivatives of the incomplete gamma functions, on NumPy: the reference for native code.
 
 In, out: arrays, computed in float64.
 How:  The derivative by the order has no closed form. It is found from the series of the lower function where `x < a + 1` and from the

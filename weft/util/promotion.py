@@ -1,7 +1,7 @@
-"""What comes out when dtypes meet.
+"""Promotion of dtypes.
 
 In:  dtypes, arrays and Python numbers.
-Out: one dtype, and whether it is *weak*: made of Python numbers alone, and giving way to any array.
+Out: one dtype, and whether it is *weak*: from Python numbers alone, yielding to the dtype of any array.
 Invariant: the result is the least upper bound in a lattice, so the order of the arguments never matters; pairs without
 an upper bound raise `TypePromotionError`.
 """

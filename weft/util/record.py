@@ -1,8 +1,7 @@
 """Records: small classes of named fields, made in microseconds.
 
 In:   a class whose annotations name its fields, in order, with defaults as class attributes or `field(...)`.
-Out:  the same class with slots and with `__init__`, `__repr__`, `__eq__` and `__hash__` over the fields; frozen unless told
-      otherwise.
+Out:  the same class with slots and with `__init__`, `__repr__`, `__eq__` and `__hash__` over the fields; frozen by default.
 Laws: a record is final and has no attributes but its fields; a `__post_init__` may check them. `__init__` is written as text
       when it pays: of the dozens of classes that a process defines at its start most have few objects or none. (The
       library's dataclasses write all methods as text at once, half a millisecond a class.)
@@ -20,7 +19,7 @@ _MISSING: Any = object()
 
 
 class _Field:
-    """What is known of one field."""
+    """One field: its default, and whether it takes part in comparison and text."""
     __slots__ = ("default", "factory", "compare", "repr")
 
     def __init__(self, default: Any, factory: Any, compare: bool, repr: bool):
@@ -28,7 +27,7 @@ class _Field:
 
 
 class _Record:
-    """What is known of a class: its fields, and how many objects it had before it got an `__init__` of its own."""
+    """The fields of a class, and how many objects were made before it got an `__init__` of its own."""
     __slots__ = ("fields", "made")
 
     def __init__(self, fields: dict[str, _Field]):
@@ -36,7 +35,7 @@ class _Record:
 
 
 def field(*, default: Any = _MISSING, default_factory: Any = _MISSING, compare: bool = True, repr: bool = True) -> Any:
-    """A field with more to say than its default: made by `default_factory`, left out of comparison or of the text."""
+    """A field whose default is made by `default_factory`, or which takes no part in comparison or text."""
     return _Field(default, default_factory, compare, repr)
 
 
@@ -98,7 +97,7 @@ def _reduced(self: Any) -> tuple:
 
 
 def _methods(fields: dict[str, _Field], frozen: bool, eq: bool) -> dict[str, Any]:
-    """Methods of a record. Those that need not be fast are shared by all: every object more is one that leaving takes longer for."""
+    """Methods of a record. Those that need not be fast are shared by all classes: fewer objects to free at exit."""
     methods: dict[str, Any] = {"__init__": _init_while_few, "__repr__": _shown, "__reduce__": _reduced}
     if eq:
         values = _getter([name for name, one in fields.items() if one.compare])
@@ -120,7 +119,7 @@ def _refuse(self, name: str, *value: Any) -> None:
     raise AttributeError(f"{type(self).__name__} is frozen: cannot change {name!r}. Make another with `replace`.")
 
 
-#: objects of a class from which on an `__init__` of its own, which takes as long to write, is worth it
+#: number of objects of a class that make up for the time to write its own `__init__`
 _MANY = 16
 
 
@@ -133,7 +132,7 @@ def _init_while_few(self: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def _fill(made: Any, fields: dict[str, _Field], args: tuple, kwargs: dict[str, Any]) -> bool:
-    """Store the fields of an object; False if the arguments do not fit, of which the written `__init__` tells."""
+    """Store the fields of an object; False if the arguments do not fit, which the written `__init__` reports."""
     cls, given, named = type(made), len(args), 0
     if given > len(fields):
         return False

@@ -1,7 +1,7 @@
 """The user's source lines, and tracebacks without the frames of weft.
 
 In:  the Python stack at the moment an operation is recorded or an error is raised.
-Out: `SourceLine`, a light record that is turned into text only when somebody prints it, and filtered tracebacks.
+Out: `SourceLine`, a light record that becomes text only when printed, and filtered tracebacks.
 """
 
 from __future__ import annotations

@@ -17,31 +17,26 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 from weft.util.keypath import DictKey, FlattenedIndexKey, GetAttrKey, KeyEntry, SequenceKey
+from weft.util.record import record
 
 IsLeaf = Callable[[Any], bool]
 Spec = Any  # None (a leaf) or (type, aux, tuple of child specs)
 
 
+@record(eq=False)
 class NodeType:
-    """How values of one container type are taken apart and rebuilt."""
+    """How values of one container type are taken apart and rebuilt.
 
-    __slots__ = ("flatten", "flatten_with_keys", "keys", "label", "type", "unflatten")
+    `keys(aux, number of children)` gives the keys of types whose keys follow from aux, `label(aux, texts of the children)`
+    the text of a node.
+    """
 
-    def __init__(
-        self,
-        type_: type,
-        flatten: Callable[[Any], tuple[Iterable[Any], Hashable]],
-        unflatten: Callable[[Any, Sequence[Any]], Any],
-        keys: Callable[[Any, int], Sequence[KeyEntry]] | None = None,
-        flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[KeyEntry, Any]], Hashable]] | None = None,
-        label: Callable[[Any, list[str]], str] | None = None,
-    ) -> None:
-        self.type = type_
-        self.flatten = flatten
-        self.unflatten = unflatten
-        self.keys = keys  # (aux, number of children) -> keys, for types whose keys follow from aux
-        self.flatten_with_keys = flatten_with_keys
-        self.label = label  # (aux, texts of the children) -> text of the node
+    type: type
+    flatten: Callable[[Any], tuple[Iterable[Any], Hashable]]
+    unflatten: Callable[[Any, Sequence[Any]], Any]
+    keys: Callable[[Any, int], Sequence[KeyEntry]] | None = None
+    flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[KeyEntry, Any]], Hashable]] | None = None
+    label: Callable[[Any, list[str]], str] | None = None
 
     def children_with_keys(self, value: Any) -> tuple[Sequence[KeyEntry], tuple[Any, ...], Any]:
         """Return (keys, children, aux) of one node."""
@@ -55,7 +50,7 @@ class NodeType:
         return [FlattenedIndexKey(i) for i in range(len(children))], children, aux
 
     def split(self, value: Any) -> tuple[tuple[Any, ...], Any]:
-        """Return (children, aux) of one node, checking what a user's flatten function gave."""
+        """Return (children, aux) of one node, checking what a user's flatten function returned."""
         parts = self.flatten(value)
         if type(parts) is not tuple or len(parts) != 2:
             raise TypeError(
