@@ -8,7 +8,7 @@ import pytest
 
 from tests.codegen.harness import Fenced
 from weft.codegen.library import fft as native
-from weft.codegen.runtime import pool
+from weft.codegen.runtime import pool, routines
 from weft.codegen.toolchain.native_library import link
 from weft.ir import fft
 from weft.ir.program import BufRef, Fft
@@ -99,12 +99,13 @@ def test_factors_are_as_exact_as_their_type(type_):
 def test_what_transforms_share_is_linked_once(monkeypatch):
     linked = []
 
-    def counted(parts, imports):
+    def counted(parts, *imports):
         linked.append([part.name for part in parts])
-        return link(parts, imports)
-    monkeypatch.setattr(native, "_made", {})
-    monkeypatch.setattr(native, "link", counted)
+        return link(parts, *imports)
+    monkeypatch.setattr(native.ROUTINES, "_addresses", {})
+    monkeypatch.setattr(native.ROUTINES, "_linked", {})
+    monkeypatch.setattr(routines, "link", counted)
     short, long = "weft_fft_forward_f32_64", "weft_fft_forward_f32_512"
-    addresses = {native.ensure(name, draft) for name, draft in [(short, True), (long, True), (short, False), (long, False)] * 2}
+    addresses = {native.ROUTINES.ensure(name, draft) for name, draft in [(short, True), (long, True), (short, False), (long, False)] * 2}
     shared = ["fft_pass_8_f32", "fft_transpose_f32"]
     assert linked == [[*(f"{name} draft" for name in shared), short], [long], [*shared, short], [long]] and len(addresses) == 4

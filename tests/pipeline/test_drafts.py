@@ -29,7 +29,8 @@ def nothing_compiled(tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(program, "_kernels", {})
     monkeypatch.setattr(program, "_drafts", {})
-    for place, name in ((sort, "_made"), (fft, "_made"), (gemm, "_made"), (gemm, "_drafts")):
+    linked = [(routines, name) for routines in (sort.ROUTINES, fft.ROUTINES) for name in ("_addresses", "_linked")]
+    for place, name in (*linked, (gemm, "_made"), (gemm, "_drafts")):
         monkeypatch.setattr(place, name, {})
     before = weft.config.verify
     weft.config.update("verify", False)      # else programs are not kept on disk

@@ -24,7 +24,7 @@ from weft.codegen.gemm import gemm_plan, gemm_problem, gemm_tile
 from weft.codegen.gemm.descriptor import POINTERS as POINTERS
 from weft.codegen.ir.gemm_types import Machine, Recipe, machine
 from weft.codegen.runtime import pool
-from weft.codegen.toolchain.native_library import LibraryModule, is_kept, link, order
+from weft.codegen.toolchain.native_library import LibraryModule, is_kept, link, request
 from weft.codegen.toolchain.objects import CompileRequest, is_there
 from weft.ir.program import Gemm
 from weft.util.record import record
@@ -111,7 +111,7 @@ def parts(symbol: str, machine: Machine, wanted: frozenset[str] | None = None, d
 def is_slow_to_make(symbol: str, wanted: frozenset[str]) -> bool:
     """Whether something is to be compiled for the wanted functions that takes long to optimize."""
     have = _to_make(symbol, wanted)
-    return have is not None and any(not part.quick and not is_there(order(part)) for part in parts(symbol, machine(), have))
+    return have is not None and any(not part.quick and not is_there(request(part)) for part in parts(symbol, machine(), have))
 
 
 def is_small(step: Gemm) -> bool:
@@ -137,17 +137,17 @@ def ensure(symbol: str, wanted: frozenset[str] | None = None, draft: bool = Fals
     return _drafts[*key, wanted] if draft and wanted is not None else _made[key].address
 
 
-def orders(symbol: str, wanted: frozenset[str], draft: bool = False) -> list[CompileRequest]:
+def requests(symbol: str, wanted: frozenset[str], draft: bool = False) -> list[CompileRequest]:
     """What to prepare before `ensure` is called."""
     have = _to_make(symbol, wanted, draft)
     # the driver first, which takes longest where kernels and packers are assembled
-    return [] if have is None else [*pool.orders(), *map(order, reversed(parts(symbol, machine(), have, draft)))]
+    return [] if have is None else [*pool.requests(), *map(request, reversed(parts(symbol, machine(), have, draft)))]
 
 
 def stored(symbol: str, wanted: frozenset[str], draft: bool = False) -> list[str]:
     """Return the keys of the objects of a matmul function that `ensure` gave."""
     have = wanted if draft else _made[symbol, machine()].pieces
-    return [order(part).key for part in parts(symbol, machine(), have, draft)]
+    return [request(part).key for part in parts(symbol, machine(), have, draft)]
 
 
 def _to_make(symbol: str, wanted: frozenset[str] | None, draft: bool = False) -> frozenset[str] | None:

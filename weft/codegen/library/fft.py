@@ -1,7 +1,7 @@
 """FFTs of many rows: a native function per kind, type and length.
 
 In:   an `Fft` step.
-Out:  `symbol(step)`: a function's name; `ensure(symbol)`: its address. It is `void name(ptr words, i64 task, i64 worker)`;
+Out:  `symbol(step)`: a function's name; `ROUTINES`: its code. It is `void name(ptr words, i64 task, i64 worker)`;
       `words(step)` are the numbers after the addresses of source, out and tables; `tasks(step)`: the number of tasks.
 Laws: rows are independent, so NaN and infinities stay in their row.
 How:  each lane of a vector holds a row, so passes have no shuffles and no remainders. Rows are transposed into scratch memory, a
@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.codegen.ir.gemm_types import Machine, machine, nbytes
+from weft.codegen.ir.gemm_types import machine, nbytes
 from weft.codegen.ir.ir_writer import Decls, Text
 from weft.codegen.library import fft_load_store, fft_passes
 from weft.codegen.library.fft_passes import float_text
-from weft.codegen.runtime import pool
-from weft.codegen.toolchain.native_library import LibraryModule, is_kept, link, order
-from weft.codegen.toolchain.objects import CompileRequest
+from weft.codegen.runtime.routines import Routines
+from weft.codegen.toolchain.native_library import LibraryModule
 from weft.ir import fft
 from weft.ir.program import Fft
 
@@ -28,8 +27,6 @@ _TASK = 1 << 11
 
 #: numbers for which a draft takes about two milliseconds longer
 DRAFT_ELEMENTS = 1 << 21
-
-_made: dict[tuple[str, Machine, bool], int] = {}    # addresses of parts: of transforms, and of what several of them call
 
 
 def symbol(step: Fft) -> str:
@@ -65,39 +62,7 @@ def _share(step: Fft) -> int:
 
 def is_worth_optimizing(step: Fft) -> bool:
     """Whether the function of a step had better not run as a draft, or need not."""
-    name = symbol(step)
-    ready = _key(name, False) in _made or all(map(is_kept, parts(name)))
-    return ready or step.rows * step.n * step.inner > DRAFT_ELEMENTS
-
-
-def orders(name: str, draft: bool = False) -> list[CompileRequest]:
-    """What to prepare before `ensure` is called."""
-    missing = _missing(name, draft)
-    return [*pool.orders(), *map(order, missing)] if missing else []
-
-
-def ensure(name: str, draft: bool = False) -> int:
-    """The address of a transform, or of a draft of it; it stays valid."""
-    missing = _missing(name, draft)
-    if missing:
-        made = {part.exports[0]: _made[_key(part.name, draft)] for part in parts(name, draft) if _key(part.name, draft) in _made}
-        found = link(missing, pool.symbols() | made)
-        _made.update({_key(part.name, draft): found[part.exports[0]] for part in missing})
-    return _made[_key(name, draft)]
-
-
-def _missing(name: str, draft: bool) -> list[LibraryModule]:
-    """The parts of a transform that this process has not linked."""
-    return [] if _key(name, draft) in _made else [part for part in parts(name, draft) if _key(part.name, draft) not in _made]
-
-
-def _key(name: str, draft: bool) -> tuple[str, Machine, bool]:
-    return name, machine(), draft
-
-
-def stored(name: str, draft: bool = False) -> list[str]:
-    """The keys of the objects of a transform."""
-    return [order(part).key for part in parts(name, draft)]
+    return ROUTINES.is_ready(symbol(step)) or step.rows * step.n * step.inner > DRAFT_ELEMENTS
 
 
 def parts(name: str, draft: bool = False) -> list[LibraryModule]:
@@ -120,6 +85,9 @@ def parts(name: str, draft: bool = False) -> list[LibraryModule]:
     if draft:
         serving = [part.as_draft() for part in serving]
     return [*serving, LibraryModule(name, lambda: _text(lambda decls: whole.function(name, decls)), (name,), quick=True)]
+
+
+ROUTINES = Routines(parts)
 
 
 def _text(write: Callable[[Decls], str]) -> str:

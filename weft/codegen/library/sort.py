@@ -1,7 +1,7 @@
 """Sorting of dense rows: native functions per kind and element type, generic in sizes.
 
 In:   a `Sort` step.
-Out:  `symbol(step)`: a function's name; `ensure(symbol)`: its address. It is `void name(ptr words, i64 row, i64 worker)`
+Out:  `symbol(step)`: a function's name; `ROUTINES`: its code. It is `void name(ptr words, i64 row, i64 worker)`
       with the `words` (addresses of the operands, then n, k and whether an order descends) that `Sort` defines.
 Laws: elements are compared as words: integers, and floats by sign and magnitude, -0 equal to 0, NaN last.
       Orders are stable. Rows are independent; one task is one row.
@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.codegen.ir.gemm_types import Machine, machine
+from weft.codegen.ir.gemm_types import machine
 from weft.codegen.ir.ir_writer import Decls, Text, const
-from weft.codegen.runtime import pool
-from weft.codegen.toolchain.native_library import LibraryModule, is_kept, link, order
-from weft.codegen.toolchain.objects import CompileRequest
+from weft.codegen.runtime.routines import Routines
+from weft.codegen.toolchain.native_library import LibraryModule
 from weft.ir.program import Sort
 
 _BITS = {"bool": 8, "i8": 8, "u8": 8, "i16": 16, "u16": 16, "f16": 16, "bf16": 16, "i32": 32, "u32": 32, "f32": 32,
@@ -31,8 +30,6 @@ _WIDE, _NARROW = 11, 8      # bits of a digit
 #: elements for which a draft takes about two milliseconds longer (drafts take up to 3.5 times as long)
 DRAFT_ELEMENTS = 1 << 18
 
-_made: dict[tuple[str, Machine, bool], int] = {}
-
 
 def symbol(step: Sort) -> str:
     """The name of the function for a step."""
@@ -41,27 +38,7 @@ def symbol(step: Sort) -> str:
 
 def is_worth_optimizing(step: Sort) -> bool:
     """Whether the function of a step had better not run as a draft, or need not."""
-    name = symbol(step)
-    ready = (name, machine(), False) in _made or is_kept(parts(name)[-1])
-    return ready or step.rows * step.n > DRAFT_ELEMENTS
-
-
-def orders(name: str, draft: bool = False) -> list[CompileRequest]:
-    """What to prepare before `ensure` is called."""
-    return [] if (name, machine(), draft) in _made else [*pool.orders(), *map(order, parts(name, draft))]
-
-
-def ensure(name: str, draft: bool = False) -> int:
-    """The address of a sorting function, or of a draft of it; it stays valid."""
-    key = (name, machine(), draft)
-    if key not in _made:
-        _made[key] = link(parts(name, draft), pool.symbols(), libc=("memset",))[name]
-    return _made[key]
-
-
-def stored(name: str, draft: bool = False) -> list[str]:
-    """The keys of the objects of a sorting function."""
-    return [order(part).key for part in parts(name, draft)]
+    return ROUTINES.is_ready(symbol(step)) or step.rows * step.n > DRAFT_ELEMENTS
 
 
 def parts(name: str, draft: bool = False) -> list[LibraryModule]:
@@ -81,6 +58,9 @@ def parts(name: str, draft: bool = False) -> list[LibraryModule]:
             LibraryModule(name, made(lambda radix: [radix.row(name)]), (name,), quick=True),
         ]
     return [part.as_draft() for part in found] if draft else found
+
+
+ROUTINES = Routines(parts, libc=("memset",))
 
 
 def _text(write: Callable[[Decls], list[str]]) -> str:

@@ -16,8 +16,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from types import ModuleType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from weft.codegen.kernel.vectorization_plan import bound, is_brief, turns
 from weft.codegen.program import native
@@ -34,6 +33,8 @@ from weft.ir.program import Branch, Fft, Gemm, HostCall, Launch, Loop, Program, 
 
 if TYPE_CHECKING:
     from llvmlite.binding import ResourceTracker
+
+    from weft.codegen.runtime.routines import Routines
 
 #: how much is done for a kernel's code; a brief one is not worth optimizing, ever
 OptLevel = Literal["optimized", "brief", "draft"]
@@ -89,25 +90,25 @@ def _provide(kernels: dict[str, Kernel], quick: Collection[str], others: Sequenc
         for name, kernel in rest:
             kinds[_opt_level(kernel, name in quick)].append((name, kernel))
         batches = [(batch, opt_level) for opt_level, some in kinds.items() for batch in _batches(some, threads)]
-        orders = [_batch_order(batch, opt_level) for batch, opt_level in batches]
-        objects.prepare([*orders, *others], threads, meanwhile)
-        for (batch, opt_level), order in zip(batches, orders):
-            _link_new(batch, order, opt_level == "draft")
+        requests = [_batch_request(batch, opt_level) for batch, opt_level in batches]
+        objects.prepare([*requests, *others], threads, meanwhile)
+        for (batch, opt_level), request in zip(batches, requests):
+            _link_new(batch, request, opt_level == "draft")
 
 
 def _opt_level(kernel: Kernel, is_draft: bool) -> OptLevel:
     return "brief" if is_brief(kernel) else "draft" if is_draft else "optimized"
 
 
-def _batch_order(batch: dict[str, Kernel], opt_level: OptLevel) -> CompileRequest:
+def _batch_request(batch: dict[str, Kernel], opt_level: OptLevel) -> CompileRequest:
     key = cache.key("batch", *batch, *["draft"] * (opt_level == "draft"))
     return CompileRequest(key, functools.partial(_batch_ir, batch), opt_level != "optimized")
 
 
-def _link_new(batch: dict[str, Kernel], order: CompileRequest, is_draft: bool = False) -> None:
+def _link_new(batch: dict[str, Kernel], request: CompileRequest, is_draft: bool = False) -> None:
     """Link what was compiled now; a kernel that is as good as it will ever be is found on disk by its name."""
-    _link_batch(batch, order.key, objects.take(order), False, is_draft)
-    where = f"{order.key} {' '.join(batch)}".encode()
+    _link_batch(batch, request.key, objects.take(request), False, is_draft)
+    where = f"{request.key} {' '.join(batch)}".encode()
     for name in () if is_draft else batch:
         cache.later(name, lambda: where)
 
@@ -148,55 +149,29 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
     """Make a program callable; where a `draft` is asked for, what takes LLVM long and the program little is not optimized yet."""
     launched = {id(kernel): kernel for kernel in _launched(program.steps) if kernel.parallel_extent > 0}
     names = {number: _kernel_name(kernel) for number, kernel in launched.items()}
-    matmuls: dict[str, frozenset[str]] = {}
-    large: set[str] = set()            # of them
-    routines: dict[str, bool] = {}     # sorts and Fourier transforms, and whether a draft will do
-    makers: dict[str, ModuleType] = {}
+    routines = _RoutinesOf(draft)
 
     def kernel_symbol(kernel: Kernel) -> str:
         return _symbol(names[id(kernel)])
 
-    def library_symbol(step: Gemm | Sort | Fft) -> str:
-        if isinstance(step, (Sort, Fft)):
-            made_by = _maker(step)
-            symbol = made_by.symbol(step)
-            routines[symbol] = routines.get(symbol, True) and draft and not made_by.is_worth_optimizing(step)
-            makers[symbol] = made_by
-            return symbol
-        from weft.codegen.gemm import gemm
-
-        symbol, _ = gemm.describe(step)
-        matmuls[symbol] = matmuls.get(symbol, frozenset()) | gemm.pieces(step)
-        if not gemm.is_small(step):
-            large.add(symbol)
-        return symbol
-
     flat = [*_flat(program.steps)]
     draft = draft and not any(isinstance(step, HostCall) for step, _ in flat)
     quick = frozenset([names[number] for number in _drafted(flat) if number in names] if draft else [])
-    draft = draft and all(times == 1 for _, times in flat)      # of what is no kernel
-    emitter = EntryEmitter(program, kernel_symbol, library_symbol)
+    routines.draft_ok = draft and all(times == 1 for _, times in flat)
+    emitter = EntryEmitter(program, kernel_symbol, routines.symbol)
     modules = emitter.modules(native.ENTRY)
     identity = target.current().identity
-    entry_orders = [CompileRequest(cache.key(identity, "entry", text), functools.partial(str, text), True) for _, text in modules]
-    orders: list[CompileRequest] = []
-    draft_ok: set[str] = set()      # matmuls whose drafts will do
-    if matmuls:
-        from weft.codegen.gemm import gemm
-
-        small = [symbol for symbol in matmuls if draft and symbol not in large]
-        draft_ok.update([symbol for symbol in small if gemm.is_slow_to_make(symbol, matmuls[symbol])])
-        orders += [part for symbol, wanted in matmuls.items() for part in gemm.orders(symbol, wanted, symbol in draft_ok)]
-    orders += [part for symbol, rough in routines.items() for part in makers[symbol].orders(symbol, rough)]
-    parallel = bool(matmuls or routines or emitter.routines) or any(kernel.parallel_extent > 1 for kernel in launched.values())
+    entry_requests = [CompileRequest(cache.key(identity, "entry", text), functools.partial(str, text), True) for _, text in modules]
+    used = routines.used()
+    requests = [part for routine in used for part in routine.requests()]
+    parallel = bool(used or emitter.routines) or any(kernel.parallel_extent > 1 for kernel in launched.values())
     if parallel:
-        orders += pool.orders()
+        requests += pool.requests()
     kernels = {names[number]: kernel for number, kernel in launched.items()}
-    _provide(kernels, quick, [*orders, *entry_orders], pool.make_of_what_is_there if parallel else None)
+    _provide(kernels, quick, [*requests, *entry_requests], pool.make_of_what_is_there if parallel else None)
     distinct = {_symbol(name): _kernels.get(name) or _drafts[name] for name in names.values()}
     imports = {symbol: made.address for symbol, made in distinct.items()}
-    imports |= {symbol: gemm.ensure(symbol, wanted, symbol in draft_ok) for symbol, wanted in matmuls.items()}
-    imports |= {symbol: makers[symbol].ensure(symbol, rough) for symbol, rough in routines.items()}
+    imports |= {routine.symbol: routine.address() for routine in used}
     host = native.HostCalls(emitter.host_calls)
     imports |= symbols.addresses([*map(symbols.routine, emitter.routines), *(symbols.RULE if emitter.rules_library else ())])
     if emitter.host_calls:
@@ -205,30 +180,74 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
     if emitter.checks_signals:
         imports |= symbols.addresses(symbols.SIGNALS)
     trackers = []
-    for (symbol, _), order in zip(modules, entry_orders):
-        trackers.append(_link(objects.take(order), [symbol], imports))
+    for (symbol, _), request in zip(modules, entry_requests):
+        trackers.append(_link(objects.take(request), [symbol], imports))
         imports[symbol] = trackers[-1][symbol]
     stored = list(dict.fromkeys([kernel.stored for kernel in distinct.values()]))
-    stored += [key for symbol, wanted in matmuls.items() for key in gemm.stored(symbol, wanted, symbol in draft_ok)]
-    stored += [key for symbol, rough in routines.items() for key in makers[symbol].stored(symbol, rough)]
-    stored += [order.key for order in entry_orders]
+    stored += [key for routine in used for key in routine.stored()]
+    stored += [request.key for request in entry_requests]
     made = BuildRecord(program, tuple(distinct.values()), tuple([text for _, text in modules]), tuple(stored))
     from_disk = sum(kernel.from_disk for kernel in made.compiled_kernels)
     done = NativeProgram(imports[native.ENTRY], host, [trackers, made], len(distinct), from_disk, lambda: made, bool(emitter.routines))
-    if any(kernel.is_draft for kernel in made.compiled_kernels) or any(routines.values()) or draft_ok:
+    if any(kernel.is_draft for kernel in made.compiled_kernels) or any(routine.draft for routine in used):
         done.is_draft = True
     return done
 
 
-def _maker(step: Sort | Fft) -> ModuleType:
-    """The module that makes the function of a step."""
-    if isinstance(step, Sort):
-        from weft.codegen.library import sort
+class _Routine(NamedTuple):
+    """A native routine that a program calls: a matmul with some of its optional functions, a sort or a Fourier transform."""
+    symbol: str
+    made_by: Any                        # `gemm.gemm`, or the `Routines` of its kind
+    wanted: tuple[frozenset[str], ...]  # the optional functions of a matmul
+    draft: bool
 
-        return sort
-    from weft.codegen.library import fft
+    def requests(self) -> list[CompileRequest]:
+        return self.made_by.requests(self.symbol, *self.wanted, self.draft)
 
-    return fft
+    def address(self) -> int:
+        return self.made_by.ensure(self.symbol, *self.wanted, self.draft)
+
+    def stored(self) -> list[str]:
+        return self.made_by.stored(self.symbol, *self.wanted, self.draft)
+
+
+class _RoutinesOf:
+    """The native routines that the steps of a program call."""
+
+    def __init__(self, draft_ok: bool = False):
+        self.draft_ok = draft_ok
+        self.matmuls: dict[str, frozenset[str]] = {}         # and the optional functions that they want
+        self.large: set[str] = set()                         # matmuls that had better be optimized
+        self.others: dict[str, tuple[Routines, bool]] = {}   # sorts and Fourier transforms, and whether a draft will do
+
+    def symbol(self, step: Gemm | Sort | Fft) -> str:
+        """The name of the function for a step, which is wanted from now on."""
+        if isinstance(step, Gemm):
+            from weft.codegen.gemm import gemm
+
+            symbol, _ = gemm.describe(step)
+            self.matmuls[symbol] = self.matmuls.get(symbol, frozenset()) | gemm.pieces(step)
+            if not gemm.is_small(step):
+                self.large.add(symbol)
+            return symbol
+        if isinstance(step, Sort):
+            from weft.codegen.library import sort as made_by
+        else:
+            from weft.codegen.library import fft as made_by
+        symbol = made_by.symbol(step)
+        _, rough = self.others.get(symbol, (None, True))
+        self.others[symbol] = made_by.ROUTINES, rough and self.draft_ok and not made_by.is_worth_optimizing(step)
+        return symbol
+
+    def used(self) -> list[_Routine]:
+        """All of them, matmuls first: their code takes longest."""
+        found = []
+        for symbol, wanted in self.matmuls.items():
+            from weft.codegen.gemm import gemm
+
+            draft = self.draft_ok and symbol not in self.large and gemm.is_slow_to_make(symbol, wanted)
+            found.append(_Routine(symbol, gemm, (wanted,), draft))
+        return found + [_Routine(symbol, routines, (), rough) for symbol, (routines, rough) in self.others.items()]
 
 
 def _drafted(steps: Iterable[tuple[Step, float]]) -> list[int]:
@@ -259,35 +278,29 @@ def _flat(steps: Iterable[Step], times: float = 1) -> Iterator[tuple[Step, float
 def improve(program: Program, is_over: Callable[[], bool]) -> NativeProgram | None:
     """What `compile_program` makes where it made a draft before: kernels are compiled one by one, while others compile; or nothing,
     when it `is_over`."""
-    for order in _library_orders(program):
-        if not is_over() and not objects.is_there(order):
-            compile_apart(order)
+    for request in _library_requests(program):
+        if not is_over() and not objects.is_there(request):
+            compile_apart(request)
     for kernel in _launched(program.steps):
         if is_over():
             return None
         name = _kernel_name(kernel)
         if kernel.parallel_extent > 0 and name not in _kernels:
-            order = _batch_order({name: kernel}, _opt_level(kernel, False))
-            if not objects.is_there(order):
-                compile_apart(order)
+            request = _batch_request({name: kernel}, _opt_level(kernel, False))
+            if not objects.is_there(request):
+                compile_apart(request)
             with _lock:
-                _link_new({name: kernel}, order)
+                _link_new({name: kernel}, request)
     return None if is_over() else compile_program(program)
 
 
-def _library_orders(program: Program) -> list[CompileRequest]:
+def _library_requests(program: Program) -> list[CompileRequest]:
     """What the matmuls, sorts and Fourier transforms of a program want compiled."""
-    orders: list[CompileRequest] = []
-    matmuls: dict[str, frozenset[str]] = {}
+    routines = _RoutinesOf()
     for step, _ in _flat(program.steps):
-        if isinstance(step, (Sort, Fft)):
-            orders += _maker(step).orders(_maker(step).symbol(step))
-        elif isinstance(step, Gemm):
-            from weft.codegen.gemm import gemm
-
-            symbol, _ = gemm.describe(step)
-            matmuls[symbol] = matmuls.get(symbol, frozenset()) | gemm.pieces(step)
-    return orders + [order for symbol, wanted in matmuls.items() for order in gemm.orders(symbol, wanted)]
+        if isinstance(step, (Gemm, Sort, Fft)):
+            routines.symbol(step)
+    return [request for routine in routines.used() for request in routine.requests()]
 
 
 def image_of(made: BuildRecord) -> loader.Image | None:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 
 from weft.codegen.toolchain import objects, target
 from weft.codegen.toolchain.loader import architecture
-from weft.codegen.toolchain.native_library import LibraryModule, compile_apart, link, order, text_of
+from weft.codegen.toolchain.native_library import LibraryModule, compile_apart, link, request, text_of
 from weft.codegen.toolchain.objects import CompileRequest
 from weft.util.threads import DaemonThread, allowed_threads
 
@@ -142,7 +142,7 @@ def _compile_ahead() -> None:
         while (rest := rest_left()) > 0:
             time.sleep(min(rest, PAUSE_S))
         _Look.resting = False
-        if _Look.over or _made or objects.is_there(wanted := order(_part())):
+        if _Look.over or _made or objects.is_there(wanted := request(_part())):
             return
         _Look.compiling = True
         compile_apart(wanted)
@@ -177,14 +177,14 @@ def _part() -> LibraryModule:
     return LibraryModule(f"pool {machine}", lambda: source(machine), _EXPORTS, quick=True)
 
 
-def orders() -> list[CompileRequest]:
+def requests() -> list[CompileRequest]:
     """What to prepare before `symbols` is called."""
-    return [] if _made or _is_compiled_ahead() else [order(_part())]
+    return [] if _made or _is_compiled_ahead() else [request(_part())]
 
 
 def make_of_what_is_there() -> None:
     """Make the pool, unless it would have to be compiled."""
-    if all(map(objects.is_there, orders())):
+    if all(map(objects.is_there, requests())):
         _addresses()
 
 

@@ -42,12 +42,12 @@ def link(parts: Sequence[LibraryModule], imports: Mapping[str, int] | None = Non
     known = {symbol: ctypes.cast(getattr(process, symbol), ctypes.c_void_p).value or 0 for symbol in libc}
     known |= imports or {}
     exports = [symbol for part in parts for symbol in part.exports]
-    image = objects.image([order(part) for part in parts])
+    image = objects.image([request(part) for part in parts])
     if image is not None:
         code = _kept(loader.place(image, known.get))
         return {symbol: code[symbol] for symbol in exports}
     for part in parts:
-        code = _kept(target.link(objects.take(order(part)), part.exports, known))
+        code = _kept(target.link(objects.take(request(part)), part.exports, known))
         known |= {symbol: code[symbol] for symbol in part.exports}
     return {symbol: known[symbol] for symbol in exports}
 
@@ -64,7 +64,7 @@ def text_of(name: str) -> str:
         return file.read()
 
 
-def order(part: LibraryModule) -> objects.CompileRequest:
+def request(part: LibraryModule) -> objects.CompileRequest:
     """What to `objects.prepare` for a part to be linked soon."""
     return objects.CompileRequest(_key(part), part.text, part.quick)
 
@@ -76,7 +76,7 @@ def are_at_hand(parts: Sequence[LibraryModule]) -> bool:
     """
     names = tuple([part.name for part in parts])
     if names not in _apart:
-        missing = [wanted for wanted in map(order, parts) if not objects.is_there(wanted)]
+        missing = [wanted for wanted in map(request, parts) if not objects.is_there(wanted)]
         if not missing:
             return True
         _apart[names] = threading.Thread(target=_compile_all, args=(missing,))
@@ -84,9 +84,9 @@ def are_at_hand(parts: Sequence[LibraryModule]) -> bool:
     return not _apart[names].is_alive()
 
 
-def _compile_all(orders: Sequence[objects.CompileRequest]) -> None:
+def _compile_all(requests: Sequence[objects.CompileRequest]) -> None:
     with contextlib.suppress(Exception):
-        for wanted in orders:
+        for wanted in requests:
             compile_apart(wanted)
 
 

@@ -24,49 +24,49 @@ class CompileRequest(NamedTuple):
 _prepared: dict[str, bytes] = {}
 
 
-def prepare(orders: Iterable[CompileRequest], threads: int, meanwhile: Callable[[], object] | None = None) -> None:
+def prepare(requests: Iterable[CompileRequest], threads: int, meanwhile: Callable[[], object] | None = None) -> None:
     """Compile the modules that are neither prepared nor on disk, on up to so many threads; give what takes long first.
 
     What is to be done `meanwhile` is done while others still compile, if anything is compiled at all.
     """
-    optimized_first = sorted(orders, key=lambda order: order.quick)
-    wanted = {order.key: order for order in optimized_first if not is_there(order)}
+    optimized_first = sorted(requests, key=lambda request: request.quick)
+    wanted = {request.key: request for request in optimized_first if not is_there(request)}
     if wanted:
-        modules = [(order.text, order.quick) for order in wanted.values()]
-        for order, data in zip(wanted.values(), target.emit_objects(modules, target.current(), threads, meanwhile)):
-            keep(order, data)
+        modules = [(request.text, request.quick) for request in wanted.values()]
+        for request, data in zip(wanted.values(), target.emit_objects(modules, target.current(), threads, meanwhile)):
+            keep(request, data)
 
 
-def is_there(order: CompileRequest) -> bool:
+def is_there(request: CompileRequest) -> bool:
     """Whether a module need not be compiled."""
-    return order.key in _prepared or cache.has(order.key)
+    return request.key in _prepared or cache.has(request.key)
 
 
-def keep(order: CompileRequest, data: bytes) -> None:
+def keep(request: CompileRequest, data: bytes) -> None:
     """Have the object of a module ready for `take`."""
-    _prepared[order.key] = data
-    cache.later(order.key, lambda: data)
+    _prepared[request.key] = data
+    cache.later(request.key, lambda: data)
 
 
-def take(order: CompileRequest) -> bytes:
+def take(request: CompileRequest) -> bytes:
     """The object of a module; a prepared one is handed out once."""
-    data = _prepared.pop(order.key, None)
+    data = _prepared.pop(request.key, None)
     if data is None:
-        data = cache.read(order.key)
+        data = cache.read(request.key)
     if data is None:
-        made = data = target.emit_object(order.text(), target.current(), order.quick)
-        cache.later(order.key, lambda: made)
+        made = data = target.emit_object(request.text(), target.current(), request.quick)
+        cache.later(request.key, lambda: made)
     return data
 
 
-def image(orders: Sequence[CompileRequest]) -> loader.Image | None:
+def image(requests: Sequence[CompileRequest]) -> loader.Image | None:
     """Modules linked together, each after those that it names; None where our linker cannot do it."""
-    key = cache.key("image", *[order.key for order in orders])
+    key = cache.key("image", *[request.key for request in requests])
     data = cache.read(key)
     if data is not None:
         return loader.Image(*marshal.loads(data))
     try:
-        made = loader.link([take(order) for order in orders]) if loader.works_here() else None
+        made = loader.link([take(request) for request in requests]) if loader.works_here() else None
     except loader.Unsupported:
         return None
     if made is not None:
