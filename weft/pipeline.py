@@ -86,7 +86,7 @@ def stages_of(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Sequen
         from weft.partition.stack import stack
 
         result = stages.partition = timer("partition", partition.partition_for, program, in_specs, out_shardings, assignment)
-        for callback, sharding in result.looks:
+        for callback, sharding in result.layout_callbacks:
             callback(sharding)
         local = stages.local = timer("simplify local", simplify, result.jaxpr)
         stacked = timer("stack", stack, local, result.axes, result.in_specs, result.out_specs, result.out_blocks)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Callable
 
 import pytest
 
 import weft.control
 import weft.ops
-from weft.core.primitive import SLOTS, Primitive, Unsupported, registry
+from weft.core.primitive import OPTIONAL_SLOTS, SLOTS, Primitive, Unsupported, registry
+from weft.ir.collective_spec import CollectiveSpec
 from weft.ops.families import (
     BranchSpec,
     ContractSpec,
@@ -22,6 +24,7 @@ from weft.ops.families import (
     ScatterSpec,
     SortSpec,
 )
+from weft.ops.split_rule import SplitRule
 
 for package in (weft.ops, weft.control):
     for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
@@ -43,6 +46,20 @@ def test_slots_are_filled(primitive: Primitive):
         assert callable(rule) or isinstance(rule, (Unsupported, *SPECS)), f"{slot} of {primitive} holds {rule!r}"
         if isinstance(rule, Unsupported):
             assert len(rule.reason.split()) > 1, f"{slot} of {primitive} gives no reason"
+
+
+@pytest.mark.parametrize("primitive", PRIMITIVES, ids=str)
+def test_other_slots_are_known(primitive: Primitive):
+    for slot in set(primitive.rules) - set(SLOTS):
+        assert slot in OPTIONAL_SLOTS, f"{primitive} fills {slot}, of which `core.primitive` does not know"
+        rule = primitive.rules[slot]
+        assert isinstance(rule, {"split": SplitRule, "collective": CollectiveSpec}.get(slot, (Callable, Unsupported))), (slot, rule)
+    assert ("collective" in primitive.rules) == (primitive.kind == "collective")
+    assert ("links" in primitive.rules) == isinstance(primitive.rules["lower"], (LoopSpec, BranchSpec))
+
+
+def test_no_slot_is_known_in_vain():
+    assert set().union(*(p.rules for p in PRIMITIVES)) == {*SLOTS, *OPTIONAL_SLOTS}
 
 
 @pytest.mark.parametrize("primitive", PRIMITIVES, ids=str)

@@ -8,7 +8,7 @@ from weft.ops import arithmetic, math, reduce
 from weft.ops.contraction import dot_general
 from weft.ops.layout import broadcast_in_dim
 from weft.partition import combine
-from weft.partition.combine import dissolved
+from weft.partition.combine import separate_reductions
 
 GRID = make(a=4, b=2)
 SPECS = [P(None, "a"), P("a")]
@@ -69,9 +69,9 @@ def test_a_limit_on_what_travels_together(monkeypatch):
     lambda x, y: [math.tanh(dot(x, y)), dot(math.sin(x), y)],
     lambda x, y: [reduce.reduce_sum(reduce.reduce_max(x, (1,)), (0,)), reduce.reduce_max(y, (0,))],
 ])
-def test_dissolved(f):
+def test_separate_reductions(f):
     local = check(f, SQUARES[:2], GRID, SPECS).jaxpr
-    apart = dissolved(local)
+    apart = separate_reductions(local)
     assert all(len(e.invars) == 1 for e in apart.eqns if e.primitive.name in ("psum", "pmax"))
     known = {*apart.invars, *apart.constvars}
     for eqn in apart.eqns:

@@ -12,7 +12,7 @@ from tests.spmd.test_random_programs import MESHES, Program, random_spec
 from weft.core.stage import stage
 from weft.core.trace import typeof
 from weft.ops import math
-from weft.partition import choices, propagate, spmd
+from weft.partition import partitioner, propagate, strategies
 from weft.partition.partition import partition
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 
@@ -21,12 +21,12 @@ def made_for(layers: int, monkeypatch) -> int:
     """How many equations had their candidates sought, in the training step of so many equal layers."""
     made = []
 
-    class Counted(choices.Candidates):
+    class Counted(strategies.Candidates):
         def __init__(self, *args):
             made.append(1)
             super().__init__(*args)
 
-    monkeypatch.setattr(spmd, "Candidates", Counted)
+    monkeypatch.setattr(partitioner, "Candidates", Counted)
 
     def loss(weights, x):
         for w in weights:
@@ -67,4 +67,4 @@ def test_what_equal_layers_share_changes_nothing(seed, monkeypatch):
     apart = split()
     assert (shared.text(), shared.in_specs, shared.out_specs) == (apart.text(), apart.in_specs, apart.out_specs)
     assert [r.eqn for r in shared.records] == [r.eqn for r in apart.records]
-    assert [laid.places for laid in shared.laid] == [laid.places for laid in apart.laid]
+    assert [placed.placements for placed in shared.placed_eqns] == [placed.placements for placed in apart.placed_eqns]

@@ -1,11 +1,14 @@
 """Loops and branches: layouts pass through carries and bodies, collectives inside are counted per iteration.
 
-The operations stand in for those of `control`: they have the same names and parameters, and only what is needed here.
+The operations stand in for those of `control`: they have the same specs and parameters, and only what is needed here.
 """
 
 import numpy as np
 
 from tests.spmd.harness import P, check, make, random
+from weft.control.cond import cond_p as control_cond_p
+from weft.control.scan import scan_p as control_scan_p
+from weft.control.while_loop import while_p as control_while_p
 from weft.core.interpret import run_reference
 from weft.core.primitive import Primitive
 from weft.core.stage import stage
@@ -15,9 +18,13 @@ from weft.ops.contraction import dot_general
 
 GRID = make(a=4, b=2)
 
-scan_p = Primitive("scan", "region", multiple_results=True, register=False)
-while_p = Primitive("while", "region", multiple_results=True, register=False)
-cond_p = Primitive("cond", "region", multiple_results=True, register=False)
+
+
+def stand_in(of: Primitive) -> Primitive:
+    return Primitive(of.name, "region", multiple_results=True, register=False).define(lower=of.rules["lower"], links=of.rules["links"])
+
+
+scan_p, while_p, cond_p = stand_in(control_scan_p), stand_in(control_while_p), stand_in(control_cond_p)
 
 
 @scan_p.def_type

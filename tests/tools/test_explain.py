@@ -156,7 +156,7 @@ def test_the_page_is_whole_and_needs_nothing(mesh, tmp_path):
     tags.feed(text)
     assert tags.open == [] and tags.loads == [] and "script" not in tags.count and "http" not in text and "url(" not in text
     assert tags.count["details"] >= 2 and "prefers-color-scheme: dark" in text
-    assert tags.count["svg"] >= 2 + len(told.partition.laid) / 2
+    assert tags.count["svg"] >= 2 + len(told.partition.placed_eqns) / 2
     assert text.count("<title>device 0</title>") >= 1 and "psum over model" in text and "differs by device" in text
     assert "test_explain.py" in text and told._repr_html_() in text
 

@@ -22,7 +22,7 @@ from weft.ir.mesh import Mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
 from weft.ir.types import ShapedArray
-from weft.partition.stack import enter, leave, mapped_over
+from weft.partition.stack import from_storage, mapped_over, to_storage
 from weft.runtime.array import Array, ArraySpec, default_sharding
 from weft.transforms.batch import to_dim
 from weft.transforms.erase import erase_params
@@ -142,7 +142,7 @@ def run_eagerly(f: Callable, flat: Sequence, in_tree: Any, specs: Sequence[Parti
     names, sizes = [n for n, _ in axes], dict(axes)
     arrays = [to_array(x) for x in flat]
     blocks = [_block(x, spec, mesh) for x, spec in zip(arrays, specs)]
-    values = [enter(b, s.dims(x.ndim), names, sizes) for b, s, x in zip(blocks, specs, arrays)]
+    values = [from_storage(b, s.dims(x.ndim), names, sizes) for b, s, x in zip(blocks, specs, arrays)]
     wanted: list[frozenset] = []
     found: list = []
 
@@ -175,6 +175,6 @@ def _block(x: Array, spec: PartitionSpec, mesh: Mesh) -> Array:
 
 def _array(out: Any, aval: ShapedArray, spec: PartitionSpec, mesh: Mesh, names: Sequence, sizes: dict) -> Array:
     """Stacked blocks of type `aval` as the array that they are, laid out by `spec`."""
-    block = to_array(leave(out, spec.dims(aval.ndim), names, sizes))
+    block = to_array(to_storage(out, spec.dims(aval.ndim), names, sizes))
     whole = ArraySpec(whole_aval(aval, spec, mesh, names), NamedSharding(mesh, spec), True)
     return Array(whole, relayout(block, default_sharding(), committed=False)._live())

@@ -277,8 +277,14 @@ def _dce(eqn: Eqn, used: list[bool]) -> Eqn:
                        params={"branches": branches})
 
 
+def _links(eqn: Eqn) -> list:
+    branches = eqn.params["branches"]
+    groups = [[(atom, 0), *((b.invars[i], 0) for b in branches)] for i, atom in enumerate(eqn.invars[1:])]
+    return groups + [[(v, 0), *((b.outvars[i], 0) for b in branches)] for i, v in enumerate(eqn.outvars)]
+
+
 _REGION = "its branches are partitioned and lowered, one by one, by the passes themselves"
-cond_p.define(factors=unsupported(_REGION), lower=BranchSpec())
+cond_p.define(factors=unsupported(_REGION), lower=BranchSpec(), links=_links)
 cond_p.rules["guard"] = lambda on, operands, params: cond_p.bind(
     operands[0], on, *operands[1:], branches=tuple(guarded(b) for b in params["branches"]))
 cond_p.ref_effects = lambda params: frozenset().union(*(b.effects for b in params["branches"]))

@@ -65,7 +65,7 @@ def check_no_collective(api: str, programs: Iterable[Jaxpr], axes: frozenset) ->
 
 def _collectives(program: Jaxpr) -> Iterable[Eqn]:
     for eqn in program.eqns:
-        if eqn.primitive.kind == "collective" and spec_of(eqn.primitive).bytes is not None:
+        if eqn.primitive.kind == "collective" and not spec_of(eqn.primitive).is_local:
             yield eqn
         for _, inner in subjaxprs(eqn.params):
             yield from _collectives(inner)

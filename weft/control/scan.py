@@ -338,8 +338,21 @@ def _dce(eqn: Eqn, used: list[bool]) -> Eqn:
                        params=_params(inner, params, sum(keep[:nc]), sum(carry)))
 
 
+def _links(eqn: Eqn) -> list:
+    p = eqn.params
+    body, n_consts, n_carry = p["jaxpr"], p["num_consts"], p["num_carry"]
+    groups = []
+    for i, (outer, inner) in enumerate(zip(eqn.invars, body.invars)):
+        group = [(outer, int(i >= n_consts + n_carry)), (inner, 0)]
+        if n_consts <= i < n_consts + n_carry:
+            group += [(body.outvars[i - n_consts], 0), (eqn.outvars[i - n_consts], 0)]
+        groups.append(group)
+    return groups + [[(inner, 0), (outer, 1)] for inner, outer in zip(body.outvars[n_carry:], eqn.outvars[n_carry:])]
+
+
 _REGION = "its program is partitioned and lowered by the passes themselves"
-scan_p.define(factors=unsupported(_REGION), lower=LoopSpec("jaxpr", "num_consts", carried="num_carry", counted=True))
+scan_p.define(factors=unsupported(_REGION), links=_links,
+              lower=LoopSpec("jaxpr", "num_consts", carried="num_carry", counted=True))
 scan_p.rules["guard"] = lambda on, operands, params: scan_p.bind(
     on, *operands, **_params(guarded(params["jaxpr"]), params, params["num_consts"] + 1, params["num_carry"]))
 scan_p.ref_effects = lambda params: params["jaxpr"].effects

@@ -43,7 +43,7 @@ from weft.transforms.linearize import partial_eval_jaxpr
 from weft.transforms.transpose import transpose_jaxpr
 
 #: params: jaxpr (of one device), mesh, in_specs, out_specs (PartitionSpecs), manual_axes (in the order of the mesh), check_vma
-shard_map_p = Primitive("shard_map", "region", multiple_results=True)
+shard_map_p = Primitive("shard_map", "region", multiple_results=True, per_device=True)
 
 
 def manual_scope(params: dict) -> AbstractContextManager:

@@ -255,8 +255,18 @@ def _dce(eqn: Eqn, used: list[bool]) -> Eqn:
     return eqn.replace(params=params, invars=pick(eqn.invars, keep), outvars=pick(eqn.outvars, carry))
 
 
+def _links(eqn: Eqn) -> list:
+    p = eqn.params
+    cond, body, n_cond, n_body = p["cond_jaxpr"], p["body_jaxpr"], p["cond_nconsts"], p["body_nconsts"]
+    groups = [[(a, 0), (v, 0)] for a, v in zip(eqn.invars, (*cond.invars[:n_cond], *body.invars[:n_body]))]
+    for i, outer in enumerate(eqn.invars[n_cond + n_body:]):
+        inside = (cond.invars[n_cond + i], body.invars[n_body + i], body.outvars[i], eqn.outvars[i])
+        groups.append([(outer, 0), *((v, 0) for v in inside)])
+    return groups
+
+
 _REGION = "its programs are partitioned and lowered by the passes themselves"
-while_p.define(factors=unsupported(_REGION), lower=LoopSpec("body_jaxpr", "body_nconsts", "cond_nconsts"))
+while_p.define(factors=unsupported(_REGION), lower=LoopSpec("body_jaxpr", "body_nconsts", "cond_nconsts"), links=_links)
 
 
 def _guard(on, operands, params):

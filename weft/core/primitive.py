@@ -10,7 +10,15 @@ A primitive's slots are filled where the op is stated (`ops/*`, `control/*`), by
   batch       fn(axis, args, dims, **params) -> (out, out_dim), or (outs, out_dims); `axis` is a BatchAxis, dims are int | None
   factors     fn(in_avals, out_avals, **params) -> FactorRule
   lower       meaning for the compiler, by kind; see `ops.families` and `compiler.lowering.lower`
-  partial_eval, dce   only ops that hold jaxprs
+
+Some ops have more, `OPTIONAL_SLOTS`:
+
+  partial_eval, partial_eval_eqn, dce, guard, in_avals   transformations of ops that hold jaxprs (`control`)
+  links       fn(eqn) -> groups of values inside and outside that are one value or of one layout, each with its number of
+              leading loop dims: of ops that hold jaxprs
+  localize    fn(params, in_avals, out_avals) -> params for operands and results of local shapes, where params carry sizes
+  split       an `ops.split_rule.SplitRule`: how it runs when a special factor is split
+  collective  the `ir.collective_spec.CollectiveSpec` of a collective; `several` is how it works over several axes at once
 
 A slot may hold `unsupported("why")`, which raises MissingRuleError when asked for. `kind` is what passes dispatch on:
 elementwise layout slice index reduce contract conv sort scan scatter random collective region library constraint callback.
@@ -22,6 +30,8 @@ Within a kind they ask for facts of the operation, given to the constructor and 
   is_involution  elementwise: applied twice it gives its operand
   moves          layout, slice: "permute", "reshape" (the order of elements stays), "repeat", "pad", "concatenate", "iota"
   overwrites     index: the result is the first operand, but for a window
+  per_device     region: its program is that of one device, on blocks (shard_map)
+  asks_layout    callback: it is told the layout of its operand, and runs when the program is compiled
 """
 
 from __future__ import annotations
@@ -34,6 +44,7 @@ from weft.util.errors import MissingRuleError
 from weft.util.record import record
 
 SLOTS = ("type", "reference", "jvp", "transpose", "batch", "factors", "lower")
+OPTIONAL_SLOTS = ("partial_eval", "partial_eval_eqn", "dce", "guard", "in_avals", "links", "localize", "split", "collective", "several")
 
 
 @record

@@ -47,6 +47,16 @@ class CollectiveSpec:
         """The kind under which records and `explain` list it."""
         return self.kind or self.name
 
+    @property
+    def is_local(self) -> bool:
+        """Whether a position needs nothing of the others."""
+        return self.bytes is None
+
+    @property
+    def reduces(self) -> bool:
+        """Whether it combines the values of several positions."""
+        return bool(self.to_apply)
+
 
 #: every collective by its name, in the order of their definition
 COLLECTIVES: dict[str, CollectiveSpec] = {}

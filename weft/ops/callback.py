@@ -247,7 +247,7 @@ def _with_leading(x: Any, dim: int | None, size: int, method: str) -> Any:
 # --- looking at layouts -----------------------------------------------------------------------------------------------
 
 #: params: callback, called with the sharding of the operand while the program is compiled
-inspect_sharding_p = Primitive("inspect_sharding", "callback", multiple_results=True)
+inspect_sharding_p = Primitive("inspect_sharding", "callback", multiple_results=True, asks_layout=True)
 
 
 @inspect_sharding_p.def_type

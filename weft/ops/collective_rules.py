@@ -634,4 +634,4 @@ axis_index_p = collective(CollectiveSpec(
     "axis_index", _axis_index_type, lambda axis, *, axis_name: (iota(np.int32, axis.size), 0),
     lambda values, **params: [np.int32(i) for i in range(len(values))],
     factors=lambda in_avals, out_avals, **params: RuleBuilder().rule([], [[]]), jvp=_axis_index_jvp, hlo="partition-id"),
-    transpose=unsupported("has no operand"))  # fmt: skip
+    transpose=unsupported("has no operand"), several=lambda axis_name: position(axis_name))  # fmt: skip

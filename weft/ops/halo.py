@@ -152,10 +152,10 @@ def _beside_neighbours(ctx: Any, x: Any, need: Need, n: int) -> Any:
     if window.ring:
         return _joined(ctx, x, need, n, window)
     first, span = window.first, window.span
-    wide = ctx.fetched(x, need)
+    wide = ctx.fetched_rows(x, need)
     if wide is None or first < wide[0].first or first + span > wide[0].first + wide[0].span:
-        reach = ctx.reach(need)
-        wide = ctx.keep(x, need, reach, _joined(ctx, x, need, n, reach))
+        common = ctx.common_window(need)
+        wide = ctx.keep_rows(x, need, common, _joined(ctx, x, need, n, common))
     return along(wide[1], first - wide[0].first, span, dim)
 
 

@@ -1,23 +1,10 @@
-"""How ops run on shards: parameters for local shapes, and what an op does itself along a dim that is split.
+"""Split rules of slices, prefix scans, argmax and top_k, and helpers for those of other ops.
 
-Two open slots of a primitive are filled, the first in `ops.localize`, the others here, in `local_indexing` and in
-`local_windows`, which are loaded when a rule first has special factors (see `partition.propagate`).
-
-  localize(params, in_avals, out_avals) -> params
-        the parameters for operands and results of the given (local) types; needed where parameters carry sizes
-  split(ctx, args, **params) -> out(s)
-        the computation on the blocks of one device when dims with special factors are split, with the collectives that
-        it needs; `ctx` is the partitioner's: `of_dim(operand, dim)` gives the axes that split a dim,
-        `start(axes, local)` the global position of this device's block, and `all_gather`, `pmax`, `pmin`, `psum`
-        communicate. More slots go with it: `can_split(f, rule, eqn)` tells whether factor f may be split this way,
-        `split_sums(f, rule, axes)` whether the results are then partial sums, `splits_alone(f, rule, eqn)` whether a
-        follower of a group may be split without its leader, `bears_uneven(f, rule)` whether its blocks may be padded.
-  windows(ctx, **params) -> needs or None
-        which rows of the operands the devices need when leaders of groups are split (see `ops.halo`); None where they
-        do not fall into one pattern. `ctx.needs()` gives them to `split`.
-
-Laws: an op with neither slot is gathered along its special dims and still right. Devices that hold nothing of a
-looked-up block contribute negative zeros, which vanish from a sum without a trace.
+In:   ops whose special factors are split (`ops.split_rule` says what a rule is); `ops.localize` has the parameters of ops
+      whose ordinary factors are split.
+Out:  their `SplitRule`s.
+Laws: devices that hold nothing of a looked-up block contribute negative zeros, which change no sum.
+Next: `ops.local_indexing` (gather, scatter) and `ops.local_windows` (pad, concatenate, convolution).
 """
 
 from __future__ import annotations
@@ -32,21 +19,8 @@ from weft.core.trace import typeof
 from weft.ops import arithmetic, bitwise, casting, comparison, layout, prefix, reduce, slicing, sorting
 from weft.ops.families import ScanSpec
 from weft.ops.halo import Need, Window, along, padded, rows
+from weft.ops.split_rule import split_rule
 from weft.util import dtypes
-
-
-def splits(primitive: Primitive, can_split: Callable, sums: Callable | None = None, windows: Callable | None = None,
-           alone: Callable | None = None, bears_uneven: Callable | None = None) -> Callable:
-    """Decorator: fill `split` and the slots that go with it."""
-    never = lambda f, rule, more: False
-    def fill(fn: Callable) -> Callable:
-        primitive.rules.update(split=fn, can_split=can_split, split_sums=sums or never, splits_alone=alone or never,
-                               bears_uneven=bears_uneven or (lambda f, rule: True))
-        if windows is not None:
-            primitive.rules["windows"] = windows
-        return fn
-    return fill
-
 
 # --- helpers ----------------------------------------------------------------------------------------------------------
 
@@ -100,7 +74,8 @@ def _slice_sums(f: int, rule: Any, axes: dict) -> bool:
     return not any(f in group and group[0] in axes for group in rule.groups)
 
 
-@splits(slicing.slice_p, lambda f, rule, eqn: f in rule.special, sums=_slice_sums, windows=_slice_windows, alone=_of_operand)
+@split_rule(slicing.slice_p, lambda f, rule, eqn: f in rule.special, makes_partial_sums=_slice_sums, windows=_slice_windows,
+            splits_alone=_of_operand)
 def _slice_split(ctx: Any, args: list, *, start_indices: tuple, limit_indices: tuple, strides: tuple | None) -> Any:
     (x,) = args
     starts, limits, steps = list(start_indices), list(limit_indices), list(strides or (1,) * len(start_indices))
@@ -115,7 +90,7 @@ def _slice_split(ctx: Any, args: list, *, start_indices: tuple, limit_indices: t
     return slicing.slice(x, starts, limits, steps)
 
 
-@splits(slicing.dynamic_slice_p, _of_operand, sums=lambda f, rule, axes: True)
+@split_rule(slicing.dynamic_slice_p, _of_operand, makes_partial_sums=lambda f, rule, axes: True)
 def _dynamic_slice_split(ctx: Any, args: list, *, slice_sizes: tuple) -> Any:
     x, *starts = args
     starts = list(starts)
@@ -134,7 +109,7 @@ def _updated_dim(f: int, rule: Any, eqn: Any) -> bool:
     return any(f in dim for dim in rule.ins[0]) and any(f in dim for dim in rule.outs[0])
 
 
-@splits(slicing.dynamic_update_slice_p, _updated_dim)
+@split_rule(slicing.dynamic_update_slice_p, _updated_dim)
 def _dynamic_update_slice_split(ctx: Any, args: list) -> Any:
     """Each device writes the part of the update that falls into its block; nothing is communicated."""
     x, update, *starts = args
@@ -156,17 +131,17 @@ def _dynamic_update_slice_split(ctx: Any, args: list) -> Any:
     return wide
 
 
-# --- running reductions -----------------------------------------------------------------------------------------------
+# --- prefix scans -----------------------------------------------------------------------------------------------
 
 _COMBINE = {"add": arithmetic.add, "mul": arithmetic.mul, "max": arithmetic.max, "min": arithmetic.min}
 _REDUCE = {"add": reduce.reduce_sum, "mul": reduce.reduce_prod, "max": reduce.reduce_max, "min": reduce.reduce_min}
 
 
 def _cumulative(primitive: Primitive) -> None:
-    """A running reduction along a split dim: run locally, then combine with the totals of the blocks before."""
+    """A prefix scan along a split dim: scan locally, then combine with the totals of the blocks before."""
     spec = primitive.rules["lower"]
 
-    @splits(primitive, lambda f, rule, eqn: f in rule.special)
+    @split_rule(primitive, lambda f, rule, eqn: f in rule.special)
     def split(ctx: Any, args: list, *, axis: int, reverse: bool) -> Any:
         axes = ctx.of_dim(0, axis)
         (x,) = args
@@ -186,7 +161,7 @@ def _cumulative(primitive: Primitive) -> None:
         return _COMBINE[spec.combine](spread, local)
 
 
-@splits(prefix.associative_scan_p, lambda f, rule, eqn: f in rule.special, bears_uneven=lambda f, rule: False)
+@split_rule(prefix.associative_scan_p, lambda f, rule, eqn: f in rule.special, tolerates_padding=lambda f, rule: False)
 def _associative_scan_split(ctx: Any, args: list, *, combine: prefix.Combination, axis: int, reverse: bool) -> Any:
     """Run locally, then combine with the prefix of the blocks before, where there are any."""
     axes = ctx.of_dim(0, axis)
@@ -215,7 +190,7 @@ for _p in (reduce.cumsum_p, reduce.cumprod_p, reduce.cummax_p, reduce.cummin_p):
 def _arg_reduction(primitive: Primitive, extremum: Callable, largest: bool) -> None:
     """The position of an extremum along a split dim: each device offers its own; the first of the best wins."""
 
-    @splits(primitive, lambda f, rule, eqn: f in rule.reduced)
+    @split_rule(primitive, lambda f, rule, eqn: f in rule.reduced)
     def split(ctx: Any, args: list, *, axes: tuple, index_dtype: Any) -> Any:
         (x,), (axis,) = args, axes
         over = ctx.of_dim(0, axis)
@@ -244,7 +219,7 @@ def _chosen_from(f: int, rule: Any, eqn: Any) -> bool:
     return f in rule.ins[0][eqn.params["axis"]]
 
 
-@splits(sorting.top_k_p, _chosen_from)
+@split_rule(sorting.top_k_p, _chosen_from)
 def _top_k_split(ctx: Any, args: list, *, axis: int, k: int) -> list:
     """Each device offers its own best; the best of the offers are taken, the first of equals first."""
     (x,) = args

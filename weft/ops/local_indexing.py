@@ -29,7 +29,8 @@ from weft.ops.indexing import (
     scatter_p,
     window_of_scatter,
 )
-from weft.ops.local import positions, splits
+from weft.ops.local import positions
+from weft.ops.split_rule import split_rule
 from weft.ops.windows import batch_dims
 
 
@@ -102,7 +103,7 @@ def _indexed(f: int, rule: Any, eqn: Any) -> bool:
     return eqn.outvars[0].aval.dtype != np.bool_ and rule.special.get(f) == "index" and any(f in d for d in rule.ins[0])
 
 
-@splits(gather_p, _indexed, sums=lambda f, rule, axes: True)
+@split_rule(gather_p, _indexed, makes_partial_sums=lambda f, rule, axes: True)
 def _gather_split(ctx: Any, args: list, *, dimension_numbers: GatherDimensionNumbers, slice_sizes: tuple, mode: Any,
                   fill_value: Any, indices_are_sorted: bool, unique_indices: bool) -> Any:
     x, indices = args
@@ -129,8 +130,8 @@ def _scattered(f: int, rule: Any, eqn: Any) -> bool:
 
 
 def _scatter(primitive: Any) -> None:
-    @splits(primitive, _scattered, sums=lambda f, rule, axes: rule.reduced.get(f) == "add",
-            bears_uneven=lambda f, rule: f not in rule.reduced)
+    @split_rule(primitive, _scattered, makes_partial_sums=lambda f, rule, axes: rule.reduced.get(f) == "add",
+            tolerates_padding=lambda f, rule: f not in rule.reduced)
     def split(ctx: Any, args: list, *, dimension_numbers: Any, mode: Any, indices_are_sorted: bool,
               **params: Any) -> Any:
         x, indices, updates = args

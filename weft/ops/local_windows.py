@@ -15,8 +15,8 @@ import numpy as np
 from weft.core.trace import typeof
 from weft.ops import convolution, layout, slicing
 from weft.ops.halo import Need, Window, behind, entry, rows, taken, within
-from weft.ops.local import splits
 from weft.ops.recognized import part_p, rotate_p
+from weft.ops.split_rule import split_rule
 
 # --- pad --------------------------------------------------------------------------------------------------------------
 
@@ -57,7 +57,7 @@ def _special(f: int, rule: Any, eqn: Any) -> bool:
     return f in rule.special
 
 
-@splits(slicing.pad_p, _special, windows=_pad_windows)
+@split_rule(slicing.pad_p, _special, windows=_pad_windows)
 def _pad_split(ctx: Any, args: list, *, padding_config: tuple) -> Any:
     x, value = args
     config = list(padding_config)
@@ -79,7 +79,7 @@ def _concatenate_windows(ctx: Any, dimension: int) -> list[Need]:
     return [ctx.need(k, dimension, axes, Window(-start, own, own)) for k, start in zip(range(len(sizes)), starts)]
 
 
-@splits(slicing.concatenate_p, _special, windows=_concatenate_windows)
+@split_rule(slicing.concatenate_p, _special, windows=_concatenate_windows)
 def _concatenate_split(ctx: Any, args: list, *, dimension: int) -> Any:
     """The rows of every operand that belong into this device's block, each in its place."""
     out = None
@@ -99,7 +99,7 @@ def _rev_windows(ctx: Any, dimensions: Sequence[int]) -> list[Need]:
     return needs
 
 
-@splits(layout.rev_p, _special, windows=_rev_windows)
+@split_rule(layout.rev_p, _special, windows=_rev_windows)
 def _rev_split(ctx: Any, args: list, *, dimensions: Sequence[int]) -> Any:
     (x,) = args
     for need in ctx.needs():
@@ -118,7 +118,7 @@ def _rotate_windows(ctx: Any, dim: int, start: int) -> list[Need]:
     return [ctx.need(0, dim, axes, Window(first, own, own)) for first in (start, start - size)]
 
 
-@splits(rotate_p, lambda f, rule, eqn: f == rule.ins[0][eqn.params["dim"]][0], windows=_rotate_windows)
+@split_rule(rotate_p, lambda f, rule, eqn: f == rule.ins[0][eqn.params["dim"]][0], windows=_rotate_windows)
 def _rotate_split(ctx: Any, args: list, *, dim: int, start: int) -> Any:
     (x,) = args
     found = [rows(ctx, x, need) for need in ctx.needs()]
@@ -137,7 +137,7 @@ def _part_windows(ctx: Any, padding_config: tuple, start_indices: tuple, strides
     return needs
 
 
-@splits(part_p, lambda f, rule, eqn: f in rule.special, windows=_part_windows)
+@split_rule(part_p, lambda f, rule, eqn: f in rule.special, windows=_part_windows)
 def _part_split(ctx: Any, args: list, *, padding_config: tuple, start_indices: tuple, limit_indices: tuple, strides: tuple | None
                 ) -> Any:
     x, value = args
@@ -180,8 +180,8 @@ def _conv_windows(ctx: Any, **params: Any) -> list[Need]:
     return [ctx.need(0, d, places[0], _spread(*places[1])) for d, places in found if places is not None]
 
 
-@splits(convolution.conv_general_dilated_p, _special, windows=_conv_windows,
-        sums=lambda f, rule, axes: any(f in dim for dim in rule.ins[1]))
+@split_rule(convolution.conv_general_dilated_p, _special, windows=_conv_windows,
+        makes_partial_sums=lambda f, rule, axes: any(f in dim for dim in rule.ins[1]))
 def _conv_split(ctx: Any, args: list, **params: Any) -> Any:
     """The image's rows under the windows of this device, zeros outside of the image, convolved without padding."""
     image, kernel = args

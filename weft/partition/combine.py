@@ -1,13 +1,13 @@
-"""Combining: reductions over the same axes that wait for nothing of each other become one collective of several values.
+"""Combining: independent reductions over the same axes become one collective of several values.
 
 In:   the equations of a local program and the records of those collectives among them that partitioning made.
 Out:  the same program with fewer, wider reductions; a combined record keeps those it is made of.
 Laws: values do not change; no cycle arises, because only reductions with equally many later reductions on their longest
       path to the results are combined; equations with effects keep their order.
-How:  sums are combined as late as they may be done. The gradients of a data-parallel step are all needed at its end
-      only, so they travel together; a sum that a layer waits for stays where it is.
+How:  reductions are combined as late as possible. The gradients of a data-parallel step are all needed at its end
+      only, so they travel together; a reduction whose result a layer needs stays where it is.
 
-`dissolved` undoes it where values of all devices share memory: there a sum costs least where its terms are made.
+`separate_reductions` undoes it where devices share memory: there a sum costs least right after its terms are computed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.partition.cost import CollectiveRecord
 from weft.util.record import replace
 
-#: combined operands of one collective hold at most so many bytes on a device: more would wait long for little
+#: at most so many bytes on a device are combined in one collective: more would be late for little gain
 MOST_BYTES = 32 << 20
 
 
@@ -41,9 +41,9 @@ def combined_reduction(single: Primitive) -> Primitive:
     return p
 
 
-def combined(eqns: Sequence[Eqn], records: list[CollectiveRecord], places: Mapping[Eqn, int]) -> list[Eqn]:
-    """`eqns` with reductions combined; their records, at `places` of `records`, too (those that go become None)."""
-    groups = _groups(eqns, places)
+def combine_reductions(eqns: Sequence[Eqn], records: list[CollectiveRecord], index: Mapping[Eqn, int]) -> list[Eqn]:
+    """`eqns` with reductions combined; their records, at `index` of `records`, too (those that go become None)."""
+    groups = _groups(eqns, index)
     if not groups:
         return list(eqns)
     new: dict[Eqn, Eqn] = {}
@@ -52,42 +52,42 @@ def combined(eqns: Sequence[Eqn], records: list[CollectiveRecord], places: Mappi
         wide = first.replace(primitive=combined_reduction(first.primitive), invars=[e.invars[0] for e in group],
                              outvars=[e.outvars[0] for e in group])
         new.update(dict.fromkeys(group, wide))
-        found = sorted(places[e] for e in group)
-        records[found[0]] = _record([records[i] for i in found])
+        found = sorted(index[e] for e in group)
+        records[found[0]] = _joint_record([records[i] for i in found])
         for i in found[1:]:
             records[i] = None                                                   # type: ignore[call-overload]
-    return _ordered([new.get(e, e) for e in eqns])
+    return _topological([new.get(e, e) for e in eqns])
 
 
-def _groups(eqns: Sequence[Eqn], places: Mapping[Eqn, int]) -> list[list[Eqn]]:
+def _groups(eqns: Sequence[Eqn], index: Mapping[Eqn, int]) -> list[list[Eqn]]:
     """Reductions that can be done together, at least two each."""
-    later = _later(eqns, places)
+    later = _later_collectives(eqns, index)
     found: dict[tuple, list[Eqn]] = {}
     for eqn in eqns:
-        if eqn in places and _can_be_combined(eqn.primitive) and type(eqn.invars[0]) is Var:
+        if eqn in index and _can_be_combined(eqn.primitive) and type(eqn.invars[0]) is Var:
             aval = eqn.invars[0].aval
             found.setdefault((eqn.primitive, eqn.params["axes"], aval.dtype, later[eqn]), []).append(eqn)
-    return [part for group in found.values() for part in _limited(group) if len(part) > 1]
+    return [part for group in found.values() for part in _within_size(group) if len(part) > 1]
 
 
 def _can_be_combined(primitive: Primitive) -> bool:
     return primitive.kind == "collective" and bool(spec_of(primitive).completes)
 
 
-def _later(eqns: Sequence[Eqn], places: Mapping[Eqn, int]) -> dict[Eqn, int]:
+def _later_collectives(eqns: Sequence[Eqn], index: Mapping[Eqn, int]) -> dict[Eqn, int]:
     """For every equation the most collectives on a path from it to the end of the program."""
     after: dict[Var, int] = {}
     later = {}
     for eqn in reversed(eqns):
         mine = later[eqn] = max((after.get(v, 0) for v in eqn.outvars), default=0)
-        mine += eqn in places
+        mine += eqn in index
         for a in eqn.invars:
             if type(a) is not Literal:
                 after[a] = max(after.get(a, 0), mine)
     return later
 
 
-def _limited(group: list[Eqn]) -> list[list[Eqn]]:
+def _within_size(group: list[Eqn]) -> list[list[Eqn]]:
     """`group` in runs of at most `MOST_BYTES`."""
     runs: list[list[Eqn]] = [[]]
     held = 0
@@ -101,14 +101,14 @@ def _limited(group: list[Eqn]) -> list[list[Eqn]]:
     return runs
 
 
-def _record(parts: Sequence[CollectiveRecord]) -> CollectiveRecord:
+def _joint_record(parts: Sequence[CollectiveRecord]) -> CollectiveRecord:
     """The record of the collective that does what `parts` did."""
     reasons = list(dict.fromkeys(r.reason for r in parts))
     return replace(parts[0], bytes_per_device=sum(r.bytes_per_device for r in parts), reason="; ".join(reasons),
                    parts=tuple(parts))
 
 
-def _ordered(eqns: Sequence[Eqn]) -> list[Eqn]:
+def _topological(eqns: Sequence[Eqn]) -> list[Eqn]:
     """Each equation once, after all that it reads, otherwise as late as it stands in `eqns`."""
     last = {eqn: i for i, eqn in enumerate(eqns)}
     makers = {v: eqn for eqn in last for v in eqn.outvars}
@@ -136,7 +136,7 @@ def _ordered(eqns: Sequence[Eqn]) -> list[Eqn]:
     return done
 
 
-def dissolved(jaxpr: Jaxpr) -> Jaxpr:
+def separate_reductions(jaxpr: Jaxpr) -> Jaxpr:
     """`jaxpr`, and the programs in it, with every combined reduction taken apart: each sum right after its terms."""
     parts: dict[Any, list[Eqn]] = {}              # operand -> the reductions that read it
     for eqn in jaxpr.eqns:
@@ -154,7 +154,7 @@ def dissolved(jaxpr: Jaxpr) -> Jaxpr:
     add([*jaxpr.constvars, *jaxpr.invars])
     for eqn in jaxpr.eqns:
         if not _is_combined(eqn):
-            eqns.append(_inside(eqn))
+            eqns.append(_separated_inside(eqn))
             add(eqn.outvars)
     return jaxpr if all(a is b for a, b in zip(eqns, jaxpr.eqns)) else jaxpr.replace(eqns=eqns)
 
@@ -163,11 +163,11 @@ def _is_combined(eqn: Eqn) -> bool:
     return eqn.primitive.kind == "collective" and eqn.primitive.multiple_results
 
 
-def _inside(eqn: Eqn) -> Eqn:
-    """`eqn` with the programs that it holds dissolved."""
+def _separated_inside(eqn: Eqn) -> Eqn:
+    """`eqn` with the reductions in the programs that it holds separated."""
     if eqn.primitive.kind != "region":
         return eqn
-    of = lambda value: (dissolved(value) if isinstance(value, Jaxpr)
+    of = lambda value: (separate_reductions(value) if isinstance(value, Jaxpr)
                         else tuple(map(of, value)) if type(value) is tuple else value)
     params = {key: of(value) for key, value in eqn.params.items()}
     return eqn.replace(params=params) if any(params[k] is not eqn.params[k] for k in params) else eqn

@@ -3,7 +3,7 @@
 In:   a Jaxpr on global shapes, a mesh, the specs that are given for inputs and outputs (None: to be found).
 Out:  a `PartitionResult`: the local Jaxpr with explicit collectives, all specs decided, and a record per collective.
 Law:  the local program, run on all devices, and its shards put together, gives what the global program gives.
-Next: `partition.stack` maps the local program over the mesh; `propagate`, `reshard` and `spmd` do the work here.
+Next: `propagate`, `reshard` and `spmd` do the work here; `partition.stack` maps the local program over the mesh.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from weft.ops.recognized import recognized
 from weft.partition.cost import CollectiveRecord
 from weft.partition.propagate import Propagation, propagate
 from weft.partition.reshard import Placement
-from weft.partition.spmd import Laid, partition_program
+from weft.partition.spmd import partition_program
+from weft.partition.values import PlacedEqn
 from weft.util.errors import ShardingError
 from weft.util.record import record
 
@@ -40,10 +41,10 @@ class PartitionResult:
     mesh: Mesh
     in_shardings: tuple[Sharding, ...] = ()
     out_shardings: tuple[Sharding, ...] = ()
-    looks: tuple[tuple[Callable, Spec], ...] = ()      # callbacks that ask how a value of the program lies
+    layout_callbacks: tuple[tuple[Callable, Spec], ...] = ()   # callbacks that ask for the layout of a value, and that layout
     out_blocks: tuple[tuple[int, ...] | None, ...] = ()        # of results that are made whole: blocks to store them in
-    program: Jaxpr | None = None         # the global program, and how the results of its equations lie
-    laid: tuple[Laid, ...] = ()
+    program: Jaxpr | None = None         # the global program, and the placements of the results of its equations
+    placed_eqns: tuple[PlacedEqn, ...] = ()
 
     @property
     def axes(self) -> tuple[tuple[Any, int], ...]:
@@ -72,37 +73,38 @@ def partition(jaxpr: Jaxpr, mesh: Mesh, in_specs: Sequence[Spec | None], out_spe
     _check_given(jaxpr.invars, in_specs, mesh, "input")
     _check_given(jaxpr.outvars, out_specs, mesh, "output")
     jaxpr = recognized(jaxpr)
-    jaxpr, mesh, in_specs, out_specs, wishes = _settled(jaxpr, mesh, tuple(in_specs), tuple(out_specs))
-    ins = tuple(wishes.spec(v) for v in jaxpr.invars)
-    out_specs = tuple(wishes.spec(v) if s is None and v in wishes.typed else s for s, v in zip(out_specs, jaxpr.outvars))
-    local, outs, made = partition_program(jaxpr, wishes, [Placement(s) for s in ins], out_specs,
+    jaxpr, mesh, in_specs, out_specs, target_specs = _propagated(jaxpr, mesh, tuple(in_specs), tuple(out_specs))
+    ins = tuple(target_specs.spec(v) for v in jaxpr.invars)
+    out_specs = tuple(target_specs.spec(v) if s is None and v in target_specs.explicit else s for s, v in zip(out_specs, jaxpr.outvars))
+    local, outs, made = partition_program(jaxpr, target_specs, [Placement(s) for s in ins], out_specs,
                                           _constraint_reader(mesh), current_trace())
-    return PartitionResult(local, ins, tuple(outs), tuple(r for r in made.records if r is not None), mesh, looks=tuple(made.looks),
-                           program=jaxpr, laid=tuple(made.laid))
+    records = tuple(r for r in made.records if r is not None)
+    return PartitionResult(local, ins, tuple(outs), records, mesh, layout_callbacks=tuple(made.layout_callbacks),
+                           program=jaxpr, placed_eqns=tuple(made.placed_eqns))
 
 
-def _settled(program: Jaxpr, mesh: Mesh, in_specs: tuple, out_specs: tuple) -> tuple[Jaxpr, Mesh, tuple, tuple, Propagation]:
+def _propagated(program: Jaxpr, mesh: Mesh, in_specs: tuple, out_specs: tuple) -> tuple[Jaxpr, Mesh, tuple, tuple, Propagation]:
     """Propagate, on finer axes where a reshape splits a dim between the devices of one axis; the program on those axes."""
     while True:
         jaxpr = _on_mesh(program, mesh)
-        wishes = propagate(jaxpr, dict(mesh.shape), in_specs, out_specs, _constraint_reader(mesh), _type_reader(mesh))
-        cuts = dict(sorted(wishes.cuts, key=lambda cut: -cut[1]))          # the smallest per axis
+        target_specs = propagate(jaxpr, dict(mesh.shape), in_specs, out_specs, _constraint_reader(mesh), _type_reader(mesh))
+        cuts = dict(sorted(target_specs.cuts, key=lambda cut: -cut[1]))          # the smallest per axis
         if not cuts:
-            return jaxpr, mesh, in_specs, out_specs, wishes
-        mesh, parts = _refined(mesh, cuts)
-        in_specs, out_specs = (tuple(_renamed(s, parts) for s in specs) for specs in (in_specs, out_specs))
+            return jaxpr, mesh, in_specs, out_specs, target_specs
+        mesh, parts = _refined_mesh(mesh, cuts)
+        in_specs, out_specs = (tuple(_on_refined_axes(s, parts) for s in specs) for specs in (in_specs, out_specs))
 
 
 def _on_mesh(program: Jaxpr, mesh: Mesh) -> Jaxpr:
     """`program` with the programs of its shard_maps on the axes of `mesh`."""
     if not has_shard_map(program):
         return program
-    from weft.partition.manual import on_mesh  # most programs have no shard_map
+    from weft.partition.nested_shard_map import on_mesh  # most programs have no shard_map
 
     return on_mesh(program, mesh)
 
 
-def _refined(mesh: Mesh, cuts: Mapping[Any, int]) -> tuple[Mesh, dict[Any, tuple]]:
+def _refined_mesh(mesh: Mesh, cuts: Mapping[Any, int]) -> tuple[Mesh, dict[Any, tuple]]:
     """`mesh` with each axis of `cuts` split into a major part of the given size and the rest."""
     parts = {name: (f"{name}.0", f"{name}.1") if name in cuts else (name,) for name in mesh.axis_names}
     sizes = [n for name, size in mesh.shape_tuple
@@ -111,7 +113,7 @@ def _refined(mesh: Mesh, cuts: Mapping[Any, int]) -> tuple[Mesh, dict[Any, tuple
     return Mesh(np.array(mesh.devices).reshape(sizes), names), parts
 
 
-def _renamed(spec: Spec | None, parts: Mapping[Any, tuple]) -> Spec | None:
+def _on_refined_axes(spec: Spec | None, parts: Mapping[Any, tuple]) -> Spec | None:
     return None if spec is None else tuple(tuple(p for a in axes for p in parts[a]) for axes in spec)
 
 
@@ -142,7 +144,7 @@ def _constraint_reader(mesh: Mesh) -> Callable[[Eqn], Sequence[DimSpec | None]]:
 
 
 def _type_reader(mesh: Mesh) -> Callable[[ShapedArray], tuple[Spec, frozenset]]:
-    """A function from explicitly sharded types to layouts, and to the axes of `mesh` that they speak of."""
+    """A function from explicitly sharded types to layouts, and to the axes of `mesh` that they are about."""
     def read(aval: ShapedArray) -> tuple[Spec, frozenset]:
         explicit = aval.sharding.mesh.explicit_axes
         every = to_spec(aval.sharding.with_spec((explicit,)), mesh, 1)
@@ -155,11 +157,11 @@ def _type_reader(mesh: Mesh) -> Callable[[ShapedArray], tuple[Spec, frozenset]]:
 
 def partition_for(jaxpr: Jaxpr, in_specs: Sequence[Any], out_shardings: Sequence[Sharding | None],
                   assignment: Sequence[Any]) -> PartitionResult:
-    """Partition for arguments as they lie: `in_specs[i]` has a `sharding` and tells whether it is `committed`.
+    """Partition for given arguments: `in_specs[i]` has a `sharding` and tells whether it is `committed`.
 
-    Uncommitted arguments are laid out as propagation wishes; so are outputs without a sharding. `in_shardings` and
+    Propagation decides the layout of uncommitted arguments, and of outputs without a sharding. `in_shardings` and
     `out_shardings` of the result are what the program expects and gives. An output whose sharding no axes of the common
-    mesh express is made whole, and cut into its blocks at last.
+    mesh express is made whole, and cut into its blocks in the end.
     """
     assignment = tuple(assignment)
     committed = [s.sharding if s.committed and s.sharding.device_assignment == assignment else None for s in in_specs]
@@ -172,7 +174,7 @@ def partition_for(jaxpr: Jaxpr, in_specs: Sequence[Any], out_shardings: Sequence
     wanted = [((),) * a.aval.ndim if s is not None else spec for s, spec, a in zip(foreign, wanted, jaxpr.outvars)]
     result = partition(jaxpr, mesh, specs(committed, jaxpr.invars), wanted)
     known = [s for s in dict.fromkeys(given) if s.memory_kind == "device"]
-    show = lambda spec, asked: _shown(spec, result.mesh, mesh, known if asked is None else [asked, *known])
+    show = lambda spec, asked: _user_sharding(spec, result.mesh, mesh, known if asked is None else [asked, *known])
 
     def show_result(spec: Spec, asked: Sharding | None, aval: ShapedArray) -> Sharding:
         """On the mesh whose types say what the result's type says."""
@@ -181,17 +183,17 @@ def partition_for(jaxpr: Jaxpr, in_specs: Sequence[Any], out_shardings: Sequence
         own = on_devices(aval.sharding, assignment).mesh if aval.sharding is not None else \
             retyped(mesh, mesh.explicit_axes, AxisType.Auto)
         alike = [s for s in known if isinstance(s, NamedSharding) and s.mesh.axis_types == own.axis_types]
-        return _shown(spec, result.mesh, own, alike)
+        return _user_sharding(spec, result.mesh, own, alike)
 
     return PartitionResult(
         result.jaxpr, result.in_specs, result.out_specs, result.records, result.mesh,
         tuple(show(s, asked) for s, asked in zip(result.in_specs, committed)),
         tuple(other or show_result(*given) for other, *given in zip(foreign, result.out_specs, out_shardings, jaxpr.out_avals)),
-        tuple((callback, show(spec, None)) for callback, spec in result.looks),
-        tuple(s and s.splits(a.aval.shape) for s, a in zip(foreign, jaxpr.outvars)), result.program, result.laid)
+        tuple((callback, show(spec, None)) for callback, spec in result.layout_callbacks),
+        tuple(s and s.splits(a.aval.shape) for s, a in zip(foreign, jaxpr.outvars)), result.program, result.placed_eqns)
 
 
-def _shown(spec: Spec, mesh: Mesh, coarse: Mesh, known: Sequence[Sharding]) -> Sharding:
+def _user_sharding(spec: Spec, mesh: Mesh, coarse: Mesh, known: Sequence[Sharding]) -> Sharding:
     """The sharding of a value split by `spec`, on the mesh that the user knows where possible."""
     if mesh is not coarse:
         on_coarse = to_spec(sharding_of_spec(spec, mesh), coarse, len(spec))

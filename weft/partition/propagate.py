@@ -2,15 +2,15 @@
 
 In:   a global Jaxpr (with the bodies of its loops and branches), sizes of the mesh axes, given specs of some inputs and
       outputs; `sharding_constraint` equations give specs of intermediates.
-Out:  for every variable, per dim the axes that should split it. The partitioner takes these as wishes: it may compute
-      an equation under another layout where that is cheaper, and reshards.
-Laws: a given spec is never changed; a spec only grows; an axis splits at most one dim of a value; what the program takes
-      and gives is split only by axes whose sizes divide it, other values also where little is padded.
+Out:  a target spec for every variable: per dim the axes that should split it. The partitioner may compute an equation
+      under another layout where that is cheaper, and reshards.
+Laws: a given spec is never changed; a spec only grows; an axis splits at most one dim of a value; arguments and results of
+      the program are split only by axes whose sizes divide them, other values also where little is padded.
 How:  specs are read as axes per factor of each equation's rule and written back to the other operands and results, both
       ways, to a fixpoint: first through operations that change only values or places (elementwise, layout), then
-      through all; from a value to its repetition in a larger one, or to a part of it, at last. Where operands disagree
-      about a factor, or want one axis for two factors, factors of the result win over contracted ones, given specs over
-      derived ones, and specs that come from larger values over those that come from smaller ones.
+      through all; from a value to its broadcast, or to a part of it, last. Where operands disagree about a factor, or
+      use one axis for two factors, factors of the result win over contracted ones, given specs over derived ones, and
+      specs that come from larger values over those that come from smaller ones.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from weft.ir.factors import FactorAxes, FactorRule, axes_of_factors, dims_of_fac
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.rewrite import params_key
 from weft.ir.specs import DimSpec, Spec
+from weft.partition.padding import worth_splitting
 from weft.partition.reshard import is_even
-from weft.partition.uneven import worth_splitting
 from weft.util.record import field, record
 
 #: kinds through which specs pass first: results are laid out as operands are, without any choice
@@ -44,26 +44,26 @@ def factor_rule(eqn: Eqn) -> FactorRule | None:
 
 @functools.cache
 def _load_splits() -> None:
-    """Have the slot `split` filled. Most programs have no dim that cannot simply be split, and need none of this."""
+    """Fill the slot `split`. Most programs have no dim that cannot simply be split, and need none of this."""
     import weft.ops.local_indexing  # noqa: F401
     import weft.ops.local_windows  # noqa: F401
 
 
 @record(frozen=False)
 class Propagation:
-    """The state of propagation: specs so far, the variables whose spec is given, and axes that should be finer."""
+    """The state of propagation: target specs so far, and which of them are given."""
     sizes: Mapping[Any, int]
     dims: dict[Var, list[DimSpec]] = field(default_factory=dict)
-    given: set[Var] = field(default_factory=set)
-    typed: dict[Var, frozenset] = field(default_factory=dict)   # axes whose place is said by the variable's type
+    fixed: set[Var] = field(default_factory=set)                # variables whose spec is given
+    explicit: dict[Var, frozenset] = field(default_factory=dict)        # axes whose place the variable's type says
     strength: dict[Var, int] = field(default_factory=dict)      # bytes of the value that the spec comes from
-    cuts: set[tuple[Any, int]] = field(default_factory=set)
-    changed: set[Var] = field(default_factory=set)              # since somebody last looked
+    cuts: set[tuple[Any, int]] = field(default_factory=set)     # axes that should be finer, and the sizes of their major parts
+    changed: set[Var] = field(default_factory=set)              # since the last transfer began
     rules: dict[Eqn, FactorRule | None] = field(default_factory=dict)
     shared: dict[tuple, FactorRule | None] = field(default_factory=dict)        # by what it follows from
-    shapes: dict[tuple, _Shape] = field(default_factory=dict)
-    edges: set[Var] = field(default_factory=set)                # what the program takes and gives
-    repeats: bool = False                # whether specs pass from a value to its repetition or part: in the last round
+    facts: dict[tuple, _RuleFacts] = field(default_factory=dict)
+    boundary: set[Var] = field(default_factory=set)             # arguments and results of the program
+    last_round: bool = False             # whether specs pass from a value to its broadcast or part
 
     def rule(self, eqn: Eqn) -> FactorRule | None:
         """The sharding rule of an equation: one object for equations with equal operations, parameters and types."""
@@ -85,36 +85,36 @@ class Propagation:
         found = self.dims.get(atom)
         return tuple(found) if found is not None else ((),) * atom.aval.ndim
 
-    def give(self, var: Any, spec: Spec) -> None:
+    def fix(self, var: Any, spec: Spec) -> None:
         """Fix the spec of a variable for good."""
         if type(var) is not Literal:
             self.dims[var] = list(spec)
-            self.given.add(var)
+            self.fixed.add(var)
             self.strength[var] = var.aval.nbytes
 
-    def fix(self, var: Var, spec: Spec, axes: frozenset) -> None:
+    def fix_explicit(self, var: Var, spec: Spec, axes: frozenset) -> None:
         """Fix which dims of a variable the explicit `axes` split; others may join them."""
         self.dims[var] = list(spec)
-        self.typed[var] = axes
+        self.explicit[var] = axes
         self.strength[var] = var.aval.nbytes
 
     def is_fixed(self, atom: Any) -> bool:
-        """Whether the user said how a variable lies, in full or by explicit axes."""
-        return atom in self.given or atom in self.typed
+        """Whether the layout of a variable is given, in full or by explicit axes."""
+        return atom in self.fixed or atom in self.explicit
 
-    def grow(self, atom: Any, spec: Spec, strength: int) -> None:
+    def extend(self, atom: Any, spec: Spec, strength: int) -> None:
         """Extend the spec of a variable where `spec`, derived from `strength` bytes, says more and agrees with it."""
-        if type(atom) is Literal or atom in self.given or not atom.aval.ndim:
+        if type(atom) is Literal or atom in self.fixed or not atom.aval.ndim:
             return
         mine = self.dims.setdefault(atom, [()] * atom.aval.ndim)
-        closed = self.typed.get(atom, ())
+        closed = self.explicit.get(atom, ())
         for d, axes in enumerate(spec):
             have = mine[d]
             if len(axes) <= len(have) or axes[:len(have)] != have:
                 continue
             for a in axes[len(have):]:
                 longer, size = (*mine[d], a), atom.aval.shape[d]
-                fits = is_even(size, longer, self.sizes) if atom in self.edges else worth_splitting(size, longer, self.sizes)
+                fits = is_even(size, longer, self.sizes) if atom in self.boundary else worth_splitting(size, longer, self.sizes)
                 if a in closed or any(a in other for other in mine) or not fits:
                     break
                 mine[d] = (*mine[d], a)
@@ -127,38 +127,38 @@ def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | 
     """Find a spec for every variable of `jaxpr` and of the programs inside it.
 
     `constraint_spec(eqn)` gives, per dim, the axes that a constraint equation asks for, None where it leaves it open.
-    `type_spec(aval)` gives the layout that an explicitly sharded type says, and the axes of which it speaks.
+    `type_spec(aval)` gives the layout that an explicitly sharded type prescribes, and the axes that it is about.
     """
     state = Propagation(sizes)
-    state.edges.update(a for a in (*jaxpr.invars, *jaxpr.outvars) if type(a) is Var)
+    state.boundary.update(a for a in (*jaxpr.invars, *jaxpr.outvars) if type(a) is Var)
     for var in _all_variables(jaxpr):
         if var.aval.sharding is not None:
-            state.fix(var, *type_spec(var.aval))
+            state.fix_explicit(var, *type_spec(var.aval))
     for var, spec in zip(jaxpr.invars, in_specs):
         if spec is not None:
-            state.give(var, spec)
+            state.fix(var, spec)
     eqns = list(_all_eqns(jaxpr))
     for eqn in eqns:
-        if eqn.primitive.name == "shard_map":            # blocks of its values are blocks of what is outside
+        if eqn.primitive.attrs.get("per_device"):              # blocks of its values are blocks of what is outside
             body = eqn.params["jaxpr"]
-            state.edges.update(a for a in (*body.invars, *body.outvars) if type(a) is not Literal)
+            state.boundary.update(a for a in (*body.invars, *body.outvars) if type(a) is not Literal)
         if eqn.primitive.kind == "constraint":
-            _give_constraint(state, eqn, constraint_spec(eqn))
+            _fix_constraint(state, eqn, constraint_spec(eqn))
     for atom, spec in zip(jaxpr.outvars, out_specs):
         if spec is not None:
-            state.grow(atom, spec, atom.aval.nbytes)
+            state.extend(atom, spec, atom.aval.nbytes)
     found = [(_transfer(state, eqn), eqn.primitive.kind in PASS_THROUGH) for eqn in eqns]
     transfers = [t for t, _ in found if t is not None]
-    easy = {t for t, passes in found if passes and t is not None}
-    _run(state, [t for t in transfers if t in easy], easy)
-    _run(state, transfers, [t for t in transfers if t not in easy])
-    state.repeats = True
-    _run(state, transfers, [t for t in transfers if type(t) is _Factors and t.follows_parts])
+    simple = {t for t, passes in found if passes and t is not None}
+    _run(state, [t for t in transfers if t in simple], simple)
+    _run(state, transfers, [t for t in transfers if t not in simple])
+    state.last_round = True
+    _run(state, transfers, [t for t in transfers if type(t) is _FactorTransfer and t.has_last_round])
     return state
 
 
 def _run(state: Propagation, transfers: list[Transfer], first: Collection[Transfer]) -> None:
-    """Sweep forward and backward over those whose variables changed, until nothing does; over those of `first` at first."""
+    """Sweep forward and backward over transfers whose variables changed, until none does; those of `first` begin."""
     users: dict[Var, list[int]] = {}
     for i, transfer in enumerate(transfers):
         for var in transfer.variables:
@@ -177,12 +177,12 @@ def _run(state: Propagation, transfers: list[Transfer], first: Collection[Transf
         order = order[::-1]
 
 
-def _give_constraint(state: Propagation, eqn: Eqn, wanted: Sequence[DimSpec | None]) -> None:
+def _fix_constraint(state: Propagation, eqn: Eqn, axes_of_dims: Sequence[DimSpec | None]) -> None:
     (out,) = eqn.outvars
-    if any(axes is None for axes in wanted):
-        state.grow(out, tuple(axes or () for axes in wanted), out.aval.nbytes)
+    if any(axes is None for axes in axes_of_dims):
+        state.extend(out, tuple(axes or () for axes in axes_of_dims), out.aval.nbytes)
     else:
-        state.give(out, tuple(wanted))
+        state.fix(out, tuple(axes_of_dims))
 
 
 def _all_eqns(jaxpr: Jaxpr) -> Iterable[Eqn]:
@@ -216,79 +216,79 @@ def region_jaxprs(params: Mapping[str, Any]) -> list[Jaxpr]:
 
 def _transfer(state: Propagation, eqn: Eqn) -> Transfer | None:
     """What moves specs through one equation, both ways; None if nothing passes."""
-    if eqn.primitive.name == "shard_map":
-        return _Manual(eqn)
+    if eqn.primitive.attrs.get("per_device"):
+        return _ShardMapTransfer(eqn)
     if eqn.primitive.kind == "region":
-        return _Region(eqn)
+        return _RegionTransfer(eqn)
     rule = state.rule(eqn)
-    return None if rule is None else _Factors(eqn, rule, state.shapes)
+    return None if rule is None else _FactorTransfer(eqn, rule, state.facts)
 
 
-class _Shape:
+class _RuleFacts:
     """What the equations of one factor rule have in common, whose literals are the same operands; and what was found for values
-    that lie alike, as in equal layers."""
-    __slots__ = ("closed", "in_result", "joint", "parts", "repeats", "found")
+    with equal layouts, as in equal layers."""
+    __slots__ = ("closed", "in_result", "joint", "parts", "broadcasts", "found")
 
     def __init__(self, eqn: Eqn, rule: FactorRule):
         self.closed = frozenset(f for f, mark in rule.special.items() if mark == "replicate")
         self.in_result = frozenset(f for out in rule.outs for dim in out for f in dim)
         self.joint = joint_dims(rule)
         self.parts = list(_parts(eqn, rule))
-        self.repeats = eqn.primitive.kind == "layout" and eqn.outvars[0].aval.size > max(
+        self.broadcasts = eqn.primitive.kind == "layout" and eqn.outvars[0].aval.size > max(
             (a.aval.size for a in eqn.invars), default=0)
         self.found: dict[tuple, tuple[list[tuple[int, Spec]], int]] = {}
 
 
-class _Factors:
+class _FactorTransfer:
     """Moves specs through an equation by its factor rule."""
-    __slots__ = ("rule", "eqn", "values", "variables", "shape")
+    __slots__ = ("rule", "eqn", "values", "variables", "facts")
 
-    def __init__(self, eqn: Eqn, rule: FactorRule, shapes: dict[tuple, _Shape]):
+    def __init__(self, eqn: Eqn, rule: FactorRule, facts: dict[tuple, _RuleFacts]):
         self.rule, self.eqn = rule, eqn
         values = [*zip(eqn.invars, rule.ins), *zip(eqn.outvars, rule.outs)]
         self.values = [(a, factors) for a, factors in values if type(a) is not Literal and a.aval.ndim]
         self.variables = [a for a, _ in self.values]
         key = (id(rule), *[type(a) is Literal for a in eqn.invars])
-        shape = shapes.get(key)
-        self.shape = shape if shape is not None else shapes.setdefault(key, _Shape(eqn, rule))
+        known = facts.get(key)
+        self.facts = known if known is not None else facts.setdefault(key, _RuleFacts(eqn, rule))
 
     @property
-    def follows_parts(self) -> bool:
-        """Whether more passes when specs pass from a value to its repetition or part."""
-        return self.shape.repeats or bool(self.shape.parts)
+    def has_last_round(self) -> bool:
+        """Whether more passes when specs pass from a value to its broadcast or part."""
+        return self.facts.broadcasts or bool(self.facts.parts)
 
     def __call__(self, state: Propagation) -> None:
-        lying = [(tuple(state.dims.get(a, ())), state.is_fixed(a), state.strength.get(a, 0)) for a in self.variables]
-        key = (state.repeats, *lying)
-        found = self.shape.found.get(key)
+        layouts = [(tuple(state.dims.get(a, ())), state.is_fixed(a), state.strength.get(a, 0)) for a in self.variables]
+        key = (state.last_round, *layouts)
+        found = self.facts.found.get(key)
         if found is None:
             agreed, strength = self.agree(state)
             specs = [dims_of_factors(factors, agreed, self.rule, state.sizes) for _, factors in self.values] if agreed else []
-            found = [(i, spec) for i, (spec, (dims, *_)) in enumerate(zip(specs, lying)) if spec != dims], strength
-            self.shape.found[key] = found
+            found = [(i, spec) for i, (spec, (dims, *_)) in enumerate(zip(specs, layouts)) if spec != dims], strength
+            self.facts.found[key] = found
         for i, spec in found[0]:
-            state.grow(self.variables[i], spec, found[1])
-        if state.repeats:
-            for operand, from_dim, result, dim in self.shape.parts:
+            state.extend(self.variables[i], spec, found[1])
+        if state.last_round:
+            for operand, from_dim, result, dim in self.facts.parts:
                 source, target = self.eqn.invars[operand], self.eqn.outvars[result]
                 spec = [()] * target.aval.ndim
                 spec[dim] = state.spec(source)[from_dim]
-                state.grow(target, spec, state.strength.get(source, 0))
+                state.extend(target, spec, state.strength.get(source, 0))
 
     def agree(self, state: Propagation) -> tuple[FactorAxes, int]:
         """Axes per factor on which the values agree, conflicts settled by rank, and the bytes they come from."""
-        shape = self.shape
+        facts = self.facts
         best: dict[int, tuple] = {}              # factor -> (rank, axes)
         for atom, factors in self.values:
             dims = state.dims.get(atom)
-            if dims is None or not any(dims) or (shape.repeats and not state.repeats and atom in self.eqn.invars):
+            if dims is None or not any(dims) or (facts.broadcasts and not state.last_round and atom in self.eqn.invars):
                 continue
             found, cuts = axes_of_factors(factors, dims, self.rule, state.sizes)
             state.cuts |= cuts
             for f, axes in found.items():
-                if f in shape.closed:
+                if f in facts.closed:
                     continue
-                rank = (f in shape.in_result, state.is_fixed(atom), state.strength[atom])
+                rank = (f in facts.in_result, state.is_fixed(atom), state.strength[atom])
                 have = best.get(f)
                 if have is None or _extends(axes, have[1]):
                     best[f] = (max(rank, have[0]) if have else rank, axes)
@@ -298,7 +298,7 @@ class _Factors:
         agreed: FactorAxes = {}
         for f, (_, axes) in sorted(best.items(), key=lambda item: item[1][0], reverse=True):
             kept = []
-            joint = any(f in dim for dim in shape.joint)
+            joint = any(f in dim for dim in facts.joint)
             for a in axes:
                 if a in taken or (joint and not is_even(self.rule.sizes[f], (*kept, a), state.sizes)):
                     break
@@ -336,7 +336,7 @@ def _extends(longer: tuple, shorter: tuple) -> bool:
 
 # --- programs of one device -------------------------------------------------------------------------------------------
 
-class _Manual:
+class _ShardMapTransfer:
     """Moves specs into a shard_map and out of it: the axes that are not manual split its blocks further."""
 
     def __init__(self, eqn: Eqn):
@@ -349,13 +349,13 @@ class _Manual:
     def __call__(self, state: Propagation) -> None:
         for outer, inner, dims in self.links:
             rest = tuple(free_axes(mine, have, self.manual) for mine, have in zip(dims, state.spec(outer)))
-            state.grow(inner, rest, state.strength.get(outer, 0))
+            state.extend(inner, rest, state.strength.get(outer, 0))
             whole = tuple((*mine, *free) for mine, free in zip(dims, state.spec(inner)))
-            state.grow(outer, whole, max(outer.aval.nbytes, state.strength.get(inner, 0)))
+            state.extend(outer, whole, max(outer.aval.nbytes, state.strength.get(inner, 0)))
 
 
 def free_axes(mine: DimSpec, have: DimSpec, manual: Sequence) -> DimSpec:
-    """Of a dim that lies split over `have`, the axes that may split the blocks that `mine` leaves of it.
+    """Of a dim that is split over `have`, the axes that may split the blocks that `mine` leaves of it.
 
     >>> free_axes(("i",), ("i", "a"), "ij"), free_axes((), ("a", "j"), "ij")
     (('a',), ('a',))
@@ -367,8 +367,8 @@ def free_axes(mine: DimSpec, have: DimSpec, manual: Sequence) -> DimSpec:
 
 # --- loops and branches -----------------------------------------------------------------------------------------------
 
-class _Region:
-    """Moves specs between an operation that holds programs and those programs: linked values are laid out alike."""
+class _RegionTransfer:
+    """Moves specs between an operation that holds programs and those programs: linked values have one layout."""
 
     def __init__(self, eqn: Eqn):
         self.groups = region_links(eqn)
@@ -381,20 +381,14 @@ class _Region:
                 if any(spec):
                     for target, lead in group:
                         if target is not source:
-                            state.grow(target, ((),) * lead + tuple(spec), state.strength.get(source, 0))
+                            state.extend(target, ((),) * lead + tuple(spec), state.strength.get(source, 0))
 
 
 def region_links(eqn: Eqn) -> list[list[tuple[Any, int]]]:
     """Groups of values, inside and outside, that have one layout; each with its number of leading loop dims."""
-    name, p = eqn.primitive.name, eqn.params
-    if name == "scan":
-        return _scan_links(eqn)
-    if name == "while":
-        return _while_links(eqn)
-    if name == "cond":
-        branches = p["branches"]
-        groups = [[(atom, 0), *((b.invars[i], 0) for b in branches)] for i, atom in enumerate(eqn.invars[1:])]
-        return groups + [[(v, 0), *((b.outvars[i], 0) for b in branches)] for i, v in enumerate(eqn.outvars)]
+    links = eqn.primitive.rules.get("links")
+    if links is not None:
+        return links(eqn)
     inner = call_jaxpr(eqn)
     if inner is None:
         return []
@@ -410,28 +404,4 @@ def call_jaxpr(eqn: Eqn) -> Jaxpr | None:
     return None
 
 
-def _scan_links(eqn: Eqn) -> list:
-    p = eqn.params
-    body, n_consts, n_carry = p["jaxpr"], p["num_consts"], p["num_carry"]
-    groups = []
-    for i, (outer, inner) in enumerate(zip(eqn.invars, body.invars)):
-        lead = int(i >= n_consts + n_carry)
-        group = [(outer, lead), (inner, 0)]
-        if n_consts <= i < n_consts + n_carry:
-            group += [(body.outvars[i - n_consts], 0), (eqn.outvars[i - n_consts], 0)]
-        groups.append(group)
-    return groups + [[(inner, 0), (outer, 1)] for inner, outer in zip(body.outvars[n_carry:], eqn.outvars[n_carry:])]
-
-
-def _while_links(eqn: Eqn) -> list:
-    p = eqn.params
-    cond, body, n_cond, n_body = p["cond_jaxpr"], p["body_jaxpr"], p["cond_nconsts"], p["body_nconsts"]
-    groups = [[(a, 0), (v, 0)] for a, v in zip(eqn.invars, cond.invars[:n_cond])]
-    groups += [[(a, 0), (v, 0)] for a, v in zip(eqn.invars[n_cond:], body.invars[:n_body])]
-    for i, outer in enumerate(eqn.invars[n_cond + n_body:]):
-        groups.append([(outer, 0), (cond.invars[n_cond + i], 0), (body.invars[n_body + i], 0), (body.outvars[i], 0),
-                       (eqn.outvars[i], 0)])
-    return groups
-
-
-Transfer = _Factors | _Manual | _Region
+Transfer = _FactorTransfer | _ShardMapTransfer | _RegionTransfer

@@ -1,9 +1,9 @@
-"""Programs inside programs, made local: loops, branches, calls, the programs of one device that `shard_map` holds, and Python's.
+"""Programs inside programs, made local: loops, branches, calls, bodies of `shard_map`; and calls of Python.
 
 In:   the partitioner of the program around, an equation that holds programs or calls Python, or a collective that the user asks for.
 Out:  its results as values; the programs inside are made local by partitioners of their own, which share its records.
-Laws: what a loop carries lies the same way at its beginning and its end. A carry to which sums over a split dim are only
-      added stays a pending sum, so the whole loop costs one reduction.
+Laws: the carry of a loop has one layout at its beginning and its end. A carry to which sums over a split dim are only
+      added stays a partial sum, so the whole loop costs one reduction.
 """
 
 from __future__ import annotations
@@ -12,50 +12,55 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from weft.core.trace import set_trace
+from weft.core.trace import set_trace, typeof
 from weft.ir.collective_spec import collective_axes, collective_bytes, spec_of
 from weft.ir.jaxpr import Eqn, Jaxpr
 from weft.ops.callback import Layout
+from weft.ops.families import BranchSpec, LoopSpec
 from weft.partition import emit
 from weft.partition.cost import Why
-from weft.partition.pending import variables
+from weft.partition.padding import evenly_split
+from weft.partition.partial_sums import variables
+from weft.partition.partitioner import Partitioner
 from weft.partition.propagate import call_jaxpr, free_axes
 from weft.partition.reshard import Placement, Step
-from weft.partition.spmd import LocalTrace, NotPending, Origin, Partitioner, Value
-from weft.partition.uneven import even_dims
+from weft.partition.values import LocalTrace, NotPartial, Origin, Value
+
+
+def compute(outer: Partitioner, eqn: Eqn) -> list[Value]:
+    """The results of an equation of a special kind."""
+    return _BY_KIND[eqn.primitive.kind](outer, eqn)
 
 
 def region(outer: Partitioner, eqn: Eqn) -> list[Value]:
     """The results of an operation that holds programs."""
     values = [outer.read(a) for a in eqn.invars]
-    name = eqn.primitive.name
-    if name == "scan":
-        return scan(outer, eqn, values)
-    if name == "while":
-        return while_loop(outer, eqn, values)
-    if name == "cond":
-        return cond(outer, eqn, values)
-    if name == "shard_map":
+    match eqn.primitive.rules.get("lower"):
+        case LoopSpec(counted=True):
+            return scan(outer, eqn, values)
+        case LoopSpec():
+            return while_loop(outer, eqn, values)
+        case BranchSpec():
+            return cond(outer, eqn, values)
+    if eqn.primitive.attrs.get("per_device"):
         return shard_map(outer, eqn, values)
     inner = call_jaxpr(eqn)
-    if inner is not None:
-        return outer.run(inner, values)
-    return eqn.primitive.rule("factors")(outer, eqn, values)      # which says why there is none
+    return outer.run(inner, values) if inner is not None else eqn.primitive.rule("lower")(eqn)     # which says why there is none
 
 
 def callback(outer: Partitioner, eqn: Eqn) -> list[Value]:
-    """A call of Python: the host reads the blocks of the operands where they lie, so only pending sums move anything."""
+    """A call of Python: the host reads the blocks of the operands where they are, so only partial sums need collectives."""
     values = [outer.read(a) for a in eqn.invars]
-    places = [next((p for p in v.views if not p.partial), Placement(v.placement.dims)) for v in values]
-    if eqn.primitive.name == "inspect_sharding":
-        outer.looks.append((eqn.params["callback"], places[0].dims))
+    places = [next((p for p in v.forms if not p.partial), Placement(v.placement.dims)) for v in values]
+    if eqn.primitive.attrs.get("asks_layout"):
+        outer.layout_callbacks.append((eqn.params["callback"], places[0].dims))
         return []
-    apart = eqn.params.get("partitioned", False)
-    if apart:                            # blocks are shown as they are, so none may have padding
-        places = [Placement(even_dims(v.aval.shape, p.dims, outer.sizes)) for v, p in zip(values, places)]
-    locals_ = [outer.view(v, p, "read", f"{eqn.primitive} reads it") for v, p in zip(values, places)]
+    by_device = eqn.params.get("partitioned", False)
+    if by_device:                        # blocks are shown as they are, so none may have padding
+        places = [Placement(evenly_split(v.aval.shape, p.dims, outer.sizes)) for v, p in zip(values, places)]
+    locals_ = [outer.materialize(v, p, "read", f"{eqn.primitive} reads it") for v, p in zip(values, places)]
     layout = Layout(tuple(p.dims for p in places), tuple(v.aval.shape for v in values), frozenset(outer.sizes) - outer.manual,
-                    apart, len(eqn.params.get("mapped", ())))
+                    by_device, len(eqn.params.get("mapped", ())))
     outs = eqn.primitive.bind(*locals_, **dict(eqn.params, layout=layout))
     return [Value(v.aval, Placement(((),) * v.aval.ndim), out) for v, out in zip(eqn.outvars, outs)]
 
@@ -64,12 +69,12 @@ def shard_map(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Val
     """The program of one device in its place: operands are brought to their specs, the collectives are the user's."""
     p = eqn.params
     body, manual = p["jaxpr"], p["manual_axes"]
-    split = lambda spec, inner: tuple((*mine, *free) for mine, free in zip(spec.dims(inner.aval.ndim), outer.wishes.spec(inner)))
+    split = lambda spec, inner: tuple((*mine, *free) for mine, free in zip(spec.dims(inner.aval.ndim), outer.target_specs.spec(inner)))
     blocks = []
     for value, spec, var in zip(values, p["in_specs"], body.invars):
         place = Placement(split(spec, var))
-        block = outer.view(value, place, "enters", f"shard_map takes it as {place}")
-        blocks.append(Value(var.aval, Placement(outer.wishes.spec(var)), block))
+        block = outer.materialize(value, place, "enters", f"shard_map takes it as {place}")
+        blocks.append(Value(var.aval, Placement(outer.target_specs.spec(var)), block))
     outside, outer.manual, outer.depth = outer.manual, outer.manual.union(manual), outer.depth + 1
     outs = outer.run(body, blocks)
     outer.manual, outer.depth = outside, outer.depth - 1
@@ -77,7 +82,7 @@ def shard_map(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Val
     results = []
     for value, spec, atom, var in zip(outs, p["out_specs"], body.outvars, eqn.outvars):
         inner = Placement(tuple(free_axes((), have, manual) for have in value.placement.dims))
-        local = outer.view(value, inner, "leaves", f"shard_map gives it as {inner}")
+        local = outer.materialize(value, inner, "leaves", f"shard_map gives it as {inner}")
         place = Placement(tuple((*mine, *free) for mine, free in zip(spec.dims(atom.aval.ndim), inner.dims)))
         results.append(Value(var.aval, place, local))
     return results
@@ -91,114 +96,118 @@ def collective(outer: Partitioner, eqn: Eqn) -> list[Value]:
              if len(values) == 1 and f not in rule.special}
     place = lambda fs: Placement(tuple(split.get(f, ()) for (f,) in fs))
     places = [place(fs) for fs in rule.ins]
-    locals_ = [outer.view(v, p, "operand", f"{eqn.primitive} takes it as {p}") for v, p in zip(values, places)]
+    locals_ = [outer.materialize(v, p, "operand", f"{eqn.primitive} takes it as {p}") for v, p in zip(values, places)]
     out = eqn.primitive.bind(*locals_, **eqn.params)
-    _asked(outer, eqn, locals_)
+    _record_user_collective(outer, eqn, locals_)
     outs = out if eqn.primitive.multiple_results else [out]
     return [Value(v.aval, place(fs), x) for v, fs, x in zip(eqn.outvars, rule.outs, outs)]
 
 
-def _asked(outer: Partitioner, eqn: Eqn, locals_: Sequence) -> None:
+def _record_user_collective(outer: Partitioner, eqn: Eqn, locals_: Sequence) -> None:
     """Note a collective that a program of one device asks for."""
     spec, axes = spec_of(eqn.primitive), collective_axes(eqn.params)
-    if spec.bytes is not None:
+    if not spec.is_local:
         groups = eqn.params.get("axis_index_groups")
         n = len(groups[0]) if groups else math.prod(outer.sizes[a] for a in axes)
-        nbytes = collective_bytes(spec.name, emit.aval_of(locals_[0]).nbytes, n)
-        local = outer.trace.eqns[-1] if not groups else None          # sums of whole axes may travel together
-        outer.record(Step(spec.counted_as, axes, nbytes=nbytes), locals_[0], Why("asked", "shard_map asks for it", eqn), local)
+        nbytes = collective_bytes(spec.name, typeof(locals_[0]).nbytes, n)
+        local = outer.trace.eqns[-1] if not groups else None          # reductions over whole axes can be combined
+        outer.record_collective(Step(spec.counted_as, axes, nbytes=nbytes), locals_[0], Why("asked", "shard_map asks for it", eqn), local)
 
 
-def inside(outer: Partitioner, jaxpr: Jaxpr, ins: Sequence[Placement], outs: Sequence[Placement], count: int,
-           open_ended: bool = False) -> Jaxpr:
+def local_program(outer: Partitioner, jaxpr: Jaxpr, ins: Sequence[Placement], outs: Sequence[Placement], count: int,
+                  open_ended: bool = False) -> Jaxpr:
     """The local program of `jaxpr`, which runs `count` times, for inputs placed as `ins`, giving results placed as `outs`."""
     trace = LocalTrace(outer.trace, jaxpr.name)
-    inner = Partitioner(outer.wishes, outer.constraint_spec, trace, outer.records, outer.count * count,
-                        settled=set(variables(jaxpr.outvars)), looks=outer.looks, manual=outer.manual,
-                        laid=outer.laid, depth=outer.depth + 1, open_ended=outer.open_ended or open_ended)
+    inner = Partitioner(outer.target_specs, outer.constraint_spec, trace, outer.special, outer.records, outer.count * count,
+                        fixed_results=set(variables(jaxpr.outvars)), layout_callbacks=outer.layout_callbacks,
+                        manual=outer.manual, placed_eqns=outer.placed_eqns, depth=outer.depth + 1,
+                        open_ended=outer.open_ended or open_ended)
     try:
         with set_trace(trace):
             args = [trace.new_arg(inner.local_aval(v.aval, p)) for v, p in zip(jaxpr.invars, ins)]
             results = inner.run(jaxpr, [Value(v.aval, p, x) for v, p, x in zip(jaxpr.invars, ins, args)])
             trace.source = jaxpr.eqns[-1].source if jaxpr.eqns else None
             reason = "the loop or branch gives its result as"
-            locals_ = [inner.view(v, p, "loop", f"{reason} {p}") for v, p in zip(results, outs)]
+            locals_ = [inner.materialize(v, p, "loop", f"{reason} {p}") for v, p in zip(results, outs)]
             return inner.close(args, locals_)
     finally:
         trace.finished = True
 
 
-def _placed(outer: Partitioner, eqn: Eqn, values: Sequence[Value], places: Sequence[Placement]) -> list:
-    return [outer.view(v, p, "loop", f"{eqn.primitive} takes it as {p}") for v, p in zip(values, places)]
+def _materialized(outer: Partitioner, eqn: Eqn, values: Sequence[Value], places: Sequence[Placement]) -> list:
+    return [outer.materialize(v, p, "loop", f"{eqn.primitive} takes it as {p}") for v, p in zip(values, places)]
 
 
-def _made(eqn: Eqn, outs: Sequence, places: Sequence[Placement]) -> list[Value]:
+def _values(eqn: Eqn, outs: Sequence, places: Sequence[Placement]) -> list[Value]:
     return [Value(v.aval, p, out) for v, p, out in zip(eqn.outvars, places, outs)]
 
 
 def scan(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
     p = eqn.params
     body, n_consts, n_carry = p["jaxpr"], p["num_consts"], p["num_carry"]
-    ins = [outer.wish(v) for v in body.invars]
+    ins = [outer.target_placement(v) for v in body.invars]
     carries = range(n_consts, n_consts + n_carry)
-    ys = [outer.wish(a) for a in body.outvars[n_carry:]]
+    ys = [outer.target_placement(a) for a in body.outvars[n_carry:]]
     stacked = lambda places: [Placement(((), *place.dims)) for place in places]
-    args = _placed(outer, eqn, values, [*ins[:carries.stop], *stacked(ins[carries.stop:])])
-    summed = [_accumulates(outer, body, i, body.outvars[i - n_consts]) for i in carries]
-    pending = [Placement(ins[i].dims, axes) for i, axes in zip(carries, summed)]
-    known, looks, laid = len(outer.records), len(outer.looks), len(outer.laid)
+    args = _materialized(outer, eqn, values, [*ins[:carries.stop], *stacked(ins[carries.stop:])])
+    summed = [_accumulated_axes(outer, body, i, body.outvars[i - n_consts]) for i in carries]
+    carry = [Placement(ins[i].dims, axes) for i, axes in zip(carries, summed)]
+    records, callbacks, placed = len(outer.records), len(outer.layout_callbacks), len(outer.placed_eqns)
     try:
-        local = inside(outer, body, [*ins[:n_consts], *pending, *ins[carries.stop:]], [*pending, *ys], p["length"])
-    except NotPending:
-        del outer.records[known:], outer.looks[looks:], outer.laid[laid:]
-        pending = ins[n_consts:carries.stop]
-        local = inside(outer, body, ins, [*pending, *ys], p["length"])
-    for i, place in zip(carries, pending):
+        local = local_program(outer, body, [*ins[:n_consts], *carry, *ins[carries.stop:]], [*carry, *ys], p["length"])
+    except NotPartial:
+        del outer.records[records:], outer.layout_callbacks[callbacks:], outer.placed_eqns[placed:]
+        carry = ins[n_consts:carries.stop]
+        local = local_program(outer, body, ins, [*carry, *ys], p["length"])
+    for i, place in zip(carries, carry):
         if place.partial:
-            args[i] = emit.pending(args[i], tuple(a for a in outer.sizes if a in place.partial))
+            args[i] = emit.as_partial_sum(args[i], tuple(a for a in outer.sizes if a in place.partial))
     outs = eqn.primitive.bind(*args, **dict(p, jaxpr=local))
-    made = _made(eqn, outs, [*pending, *stacked(ys)])
+    made = _values(eqn, outs, [*carry, *stacked(ys)])
     for value in made[:n_carry]:
         value.origin = Origin(Why("sum", "the loop accumulates sums over a split dim", eqn), eqn.source)
     return made
 
 
-def _accumulates(outer: Partitioner, body: Jaxpr, i: int, out: Any) -> frozenset:
-    """The axes over which carry `i` of a scan may stay a pending sum: the body only adds pending sums to it."""
+def _accumulated_axes(outer: Partitioner, body: Jaxpr, i: int, out: Any) -> frozenset:
+    """The axes over which carry `i` of a scan may stay a partial sum: the body only adds partial sums to it."""
     carry = body.invars[i]
     makers = {v: eqn for eqn in body.eqns for v in eqn.outvars}
     eqn = makers.get(out)
     readers = [e for e in body.eqns if carry in e.invars]
-    if eqn is None or readers != [eqn] or out in outer.wishes.given or sum(a is carry for a in body.outvars):
+    if eqn is None or readers != [eqn] or out in outer.target_specs.fixed or sum(a is carry for a in body.outvars):
         return frozenset()
-    rule = outer.wishes.rule(eqn)
+    rule = outer.target_specs.rule(eqn)
     if rule is None or not rule.additive or len(eqn.invars) != 2 or eqn.primitive.kind != "elementwise":
         return frozenset()
     (term,) = [a for a in eqn.invars if a is not carry] or [None]
     if term is None or sum(a is out for a in body.outvars) != 1 or any(out in e.invars for e in body.eqns):
         return frozenset()
-    outer.pending.makers.update(makers)
-    axes = outer.pending.awaits(term)
-    return frozenset() if axes & outer.wish(carry).axes else axes
+    outer.partial_sums.makers.update(makers)
+    axes = outer.partial_sums.partial_axes(term)
+    return frozenset() if axes & outer.target_placement(carry).axes else axes
 
 
 def while_loop(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
     p = eqn.params
     n_cond, n_body = p["cond_nconsts"], p["body_nconsts"]
-    cond_consts = [outer.wish(v) for v in p["cond_jaxpr"].invars[:n_cond]]
-    body_consts = [outer.wish(v) for v in p["body_jaxpr"].invars[:n_body]]
-    carry = [outer.wish(v) for v in p["body_jaxpr"].invars[n_body:]]
-    cond = inside(outer, p["cond_jaxpr"], [*cond_consts, *carry], [Placement(())], 1, open_ended=True)
-    body = inside(outer, p["body_jaxpr"], [*body_consts, *carry], carry, 1, open_ended=True)
-    args = _placed(outer, eqn, values, [*cond_consts, *body_consts, *carry])
+    cond_consts = [outer.target_placement(v) for v in p["cond_jaxpr"].invars[:n_cond]]
+    body_consts = [outer.target_placement(v) for v in p["body_jaxpr"].invars[:n_body]]
+    carry = [outer.target_placement(v) for v in p["body_jaxpr"].invars[n_body:]]
+    cond = local_program(outer, p["cond_jaxpr"], [*cond_consts, *carry], [Placement(())], 1, open_ended=True)
+    body = local_program(outer, p["body_jaxpr"], [*body_consts, *carry], carry, 1, open_ended=True)
+    args = _materialized(outer, eqn, values, [*cond_consts, *body_consts, *carry])
     outs = eqn.primitive.bind(*args, **dict(p, cond_jaxpr=cond, body_jaxpr=body))
-    return _made(eqn, outs, carry)
+    return _values(eqn, outs, carry)
 
 
 def cond(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
     branches = eqn.params["branches"]
-    ins = [outer.wish(v) for v in branches[0].invars]
-    outs = [outer.wish(v) for v in eqn.outvars]
-    local = tuple(inside(outer, b, ins, outs, 1) for b in branches)
-    args = _placed(outer, eqn, values, [Placement(()), *ins])
-    return _made(eqn, eqn.primitive.bind(*args, **dict(eqn.params, branches=local)), outs)
+    ins = [outer.target_placement(v) for v in branches[0].invars]
+    outs = [outer.target_placement(v) for v in eqn.outvars]
+    local = tuple(local_program(outer, b, ins, outs, 1) for b in branches)
+    args = _materialized(outer, eqn, values, [Placement(()), *ins])
+    return _values(eqn, eqn.primitive.bind(*args, **dict(eqn.params, branches=local)), outs)
+
+
+_BY_KIND = {"region": region, "collective": collective, "callback": callback}

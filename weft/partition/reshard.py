@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.collective_spec import collective_bytes
+from weft.ir.collective_spec import COLLECTIVES, collective_bytes
 from weft.ir.specs import Spec
 from weft.partition.cost import LATENCY
 from weft.util.record import record
@@ -29,7 +29,7 @@ Sizes = tuple[tuple[Any, int], ...]
 
 @record
 class Placement:
-    """How a value lies on the mesh: axes per dim, and the axes over which it must still be summed."""
+    """How a value is placed on the mesh: axes per dim, and the axes over which it must still be summed."""
     dims: Spec
     partial: frozenset = frozenset()
 
@@ -94,7 +94,7 @@ def _search(source: Placement, target: Placement, shape: tuple[int, ...], itemsi
     """Dijkstra's algorithm over placements."""
     if not target.partial <= source.partial:
         raise ValueError(f"cannot make a partial sum over {set(target.partial - source.partial)} of a whole value")
-    space = _Space(target, shape, itemsize, dict(sizes_key))
+    space = _SearchSpace(target, shape, itemsize, dict(sizes_key))
     order = itertools.count()
     queue: list[tuple] = [(0, next(order), source, ())]
     done: set[Placement] = set()
@@ -105,14 +105,14 @@ def _search(source: Placement, target: Placement, shape: tuple[int, ...], itemsi
         if place in done:
             continue
         done.add(place)
-        for step, after in space.moves(place):
+        for step, after in space.steps(place):
             if after not in done:
-                weight = step.nbytes + (1 if step.kind == "own_slice" else LATENCY)
+                weight = step.nbytes + (1 if COLLECTIVES[step.kind].is_local else LATENCY)
                 heapq.heappush(queue, (cost + weight, next(order), after, (*steps, (step, after))))
     raise AssertionError(f"no plan from {source} to {target} for shape {shape}")
 
 
-class _Space:
+class _SearchSpace:
     """The moves of one search."""
 
     def __init__(self, target: Placement, shape: tuple[int, ...], itemsize: int, sizes: dict):
@@ -124,7 +124,7 @@ class _Space:
         block, small = (-(-self.shape[d] // math.prod(self.sizes[a] for a in axes)) for axes in (coarse, fine))
         return not coarse or small * math.prod(self.sizes[a] for a in fine[len(coarse):]) == block
 
-    def makes(self, d: int, coarse: tuple, fine: tuple) -> bool:
+    def may_split(self, d: int, coarse: tuple, fine: tuple) -> bool:
         """Whether dim `d` may be cut from `coarse` blocks into `fine` ones: uneven ones only on the way to the target."""
         known = is_even(self.shape[d], fine, self.sizes) or self.target.dims[d][:len(fine)] == fine
         return known and self.aligned(d, coarse, fine)
@@ -139,7 +139,7 @@ class _Space:
         n = math.prod(self.sizes[a] for a in axes)
         return Step(kind, axes, nbytes=collective_bytes(kind, self.nbytes(place), n), **kw)
 
-    def moves(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
+    def steps(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
         yield from self._sums(place)
         yield from self._slices(place)
         yield from self._gathers(place)
@@ -155,7 +155,7 @@ class _Space:
             yield self.step("psum", place, group), Placement(place.dims, place.partial - set(group))
         for a in ordered:
             for d in range(len(self.shape)):
-                if a in self.target.axes and self.makes(d, place.dims[d], (*place.dims[d], a)):
+                if a in self.target.axes and self.may_split(d, place.dims[d], (*place.dims[d], a)):
                     after = Placement((*place.dims[:d], (*place.dims[d], a), *place.dims[d + 1:]), place.partial - {a})
                     yield self.step("reduce_scatter", place, (a,), dim=d), after
 
@@ -163,7 +163,7 @@ class _Space:
         used = place.axes | place.partial
         for a in (a for a in self.sizes if a in self.target.axes and a not in used):
             for d in range(len(self.shape)):
-                if self.makes(d, place.dims[d], (*place.dims[d], a)):
+                if self.may_split(d, place.dims[d], (*place.dims[d], a)):
                     yield self.step("own_slice", place, (a,), dim=d), place.with_dim(d, (*place.dims[d], a))
         for d, wanted in enumerate(self.target.dims):
             if not place.dims[d] and len(wanted) > 1 and not used & set(wanted) and not is_even(self.shape[d], wanted, self.sizes):
@@ -180,7 +180,7 @@ class _Space:
             for k in (k for k in range(len(axes)) if self.aligned(d, axes[:k], axes)):
                 moved = axes[k:]
                 for t, there in enumerate(place.dims):
-                    if t != d and set(moved) <= set(self.target.dims[t]) and self.makes(t, there, (*there, *moved)):
+                    if t != d and set(moved) <= set(self.target.dims[t]) and self.may_split(t, there, (*there, *moved)):
                         after = place.with_dim(d, axes[:k]).with_dim(t, (*place.dims[t], *moved))
                         yield self.step("all_to_all", place, moved, dim=d, target=t), after
 

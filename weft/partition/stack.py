@@ -17,7 +17,7 @@ from weft.core.trace import typeof
 from weft.ir.jaxpr import Jaxpr
 from weft.ops.layout import reshape, transpose
 from weft.ops.slicing import slice as slice_op
-from weft.partition.combine import dissolved
+from weft.partition.combine import separate_reductions
 from weft.transforms.batch import batch_flat, to_dim
 
 Spec = tuple[tuple[str, ...], ...]
@@ -32,14 +32,15 @@ def stack(local: Jaxpr, axes: Sequence[tuple[str, int]], in_specs: Sequence[Spec
     blocks_of = (*out_blocks, *[None] * (len(out_specs) - len(out_blocks)))
     names = [name for name, _ in axes]
     sizes = dict(axes)
-    local = dissolved(local)
+    local = separate_reductions(local)
 
     def run(*blocks):
-        args = [enter(x, spec, names, sizes) for x, spec in zip(blocks, in_specs)]
+        args = [from_storage(x, spec, names, sizes) for x, spec in zip(blocks, in_specs)]
         varying = [frozenset(a for dim in spec for a in dim) for spec in in_specs]
-        wanted = [frozenset(a for dim in spec for a in dim) for spec in out_specs]
-        outs = mapped_over(lambda *xs: evaluate(local, *xs), list(axes), varying, wanted)(*args)
-        return [leave(x, spec, names, sizes) if cut is None else _cut(x, cut) for x, spec, cut in zip(outs, out_specs, blocks_of)]
+        kept = [frozenset(a for dim in spec for a in dim) for spec in out_specs]
+        outs = mapped_over(lambda *xs: evaluate(local, *xs), list(axes), varying, kept)(*args)
+        return [to_storage(x, spec, names, sizes) if blocks is None else _into_blocks(x, blocks)
+                for x, spec, blocks in zip(outs, out_specs, blocks_of)]
 
     in_avals = [v.aval.update(shape=_splits(spec, v.aval.ndim, sizes) + v.aval.shape, sharding=None, vma=frozenset())
                 for v, spec in zip(local.invars, in_specs)]
@@ -51,23 +52,23 @@ def _splits(spec: Spec, ndim: int, sizes: dict[str, int]) -> tuple[int, ...]:
     return tuple(math.prod(sizes[a] for a in dim) for dim in spec)
 
 
-def mapped_over(fun: Callable, axes: list[tuple[str, int]], varying, wanted) -> Callable:
+def mapped_over(fun: Callable, axes: list[tuple[str, int]], varying, kept) -> Callable:
     """`fun` mapped over `axes`, the first outermost; an argument has a leading dim per axis it varies over, in their order."""
     if not axes:
         return fun
     (name, size), rest = axes[0], axes[1:]
-    inner = mapped_over(fun, rest, varying, wanted)
+    inner = mapped_over(fun, rest, varying, kept)
     axis = BatchAxis(size, name, of_mesh=True)
 
     def mapped(*args):
         outs, dims = batch_flat(inner, axis, args, [0 if name in v else None for v in varying])
-        return [_settle(o, d, axis, name in w) for o, d, w in zip(outs, dims, wanted)]
+        return [_final_dim(o, d, axis, name in w) for o, d, w in zip(outs, dims, kept)]
     return mapped
 
 
-def _settle(x, dim, axis: BatchAxis, wanted: bool):
+def _final_dim(x, dim, axis: BatchAxis, kept: bool):
     """Output with the axis as dim 0 if the spec names it; else one of its (equal) rows."""
-    if wanted:
+    if kept:
         return to_dim(x, dim, axis, 0)
     if dim is None:
         return x
@@ -76,20 +77,20 @@ def _settle(x, dim, axis: BatchAxis, wanted: bool):
     return reshape(row, shape[:dim] + shape[dim + 1:])
 
 
-def enter(block, spec: Spec, names, sizes):
+def from_storage(block, spec: Spec, names, sizes):
     """[splits..., local...] -> [mesh axes in mesh order..., local...]."""
     order = [a for dim in spec for a in dim]
     shape = typeof(block).shape
     local = shape[len(shape) // 2:]
     x = reshape(block, tuple(sizes[a] for a in order) + local)
-    wanted = [a for a in names if a in order]
-    if wanted == order:
+    kept = [a for a in names if a in order]
+    if kept == order:
         return x
     n = len(order)
-    return transpose(x, tuple(order.index(a) for a in wanted) + tuple(range(n, n + len(local))))
+    return transpose(x, tuple(order.index(a) for a in kept) + tuple(range(n, n + len(local))))
 
 
-def leave(x, spec: Spec, names, sizes):
+def to_storage(x, spec: Spec, names, sizes):
     """[mesh axes in mesh order..., local...] -> [splits..., local...]."""
     order = [a for dim in spec for a in dim]
     have = [a for a in names if a in order]
@@ -101,7 +102,7 @@ def leave(x, spec: Spec, names, sizes):
     return reshape(x, _splits(spec, len(local), sizes) + local)
 
 
-def _cut(x, blocks: tuple[int, ...]):
+def _into_blocks(x, blocks: tuple[int, ...]):
     """[dims...] -> [blocks..., dims of a block...]."""
     pairs = [n for size, k in zip(typeof(x).shape, blocks) for n in (k, size // k)]
     rank = len(blocks)

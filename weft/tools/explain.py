@@ -118,7 +118,7 @@ def _kind(name: str) -> str:
     ('psum', 'reduce_scatter', 'all_gather')
     """
     plain = name.replace("-", "_")
-    sent = [spec for spec in COLLECTIVES.values() if spec.bytes is not None]
+    sent = [spec for spec in COLLECTIVES.values() if not spec.is_local]
     kinds = {spec.counted_as: spec.counted_as for spec in sent}
     for spec in sent:
         for other in (spec.hlo.replace("-", "_"), *spec.aliases):

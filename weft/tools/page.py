@@ -86,8 +86,8 @@ def _program(explanation: Any) -> str:
         rows.append(_row(explanation.arg_names[i], draw(var.aval, _whole(spec)), _type(var.aval, _whole(spec))))
     rows.append(_heading("equations"))
     sends = _sends(found.records)
-    for laid in found.laid:
-        rows.append(_equation(laid, draw, sends.get(id(laid.eqn), ())))
+    for placed in found.placed_eqns:
+        rows.append(_equation(placed, draw, sends.get(id(placed.eqn), ())))
     rows.append(_heading("results"))
     for i, (var, spec) in enumerate(zip(found.program.outvars, found.out_specs)):
         rows.append(_row(f"result {i}", draw(var.aval, _whole(spec)), _type(var.aval, _whole(spec))))
@@ -118,17 +118,17 @@ def _sends(records: Sequence[Any]) -> dict[int, list[str]]:
     return found
 
 
-def _equation(laid: Any, draw: Any, sends: Sequence[str]) -> str:
-    eqn = laid.eqn
-    times = f"{laid.count} x " if laid.count != 1 else ""
-    drawings = "".join(draw(v.aval, place) for v, place in zip(eqn.outvars[:4], laid.places))
-    drawings = '<span class="line">differs by device</span>' if laid.manual else drawings
-    texts = [_type(v.aval, place) for v, place in zip(eqn.outvars, laid.places)]
+def _equation(placed: Any, draw: Any, sends: Sequence[str]) -> str:
+    eqn = placed.eqn
+    times = f"{placed.count} x " if placed.count != 1 else ""
+    drawings = "".join(draw(v.aval, place) for v, place in zip(eqn.outvars[:4], placed.placements))
+    drawings = '<span class="line">differs by device</span>' if placed.manual else drawings
+    texts = [_type(v.aval, place) for v, place in zip(eqn.outvars, placed.placements)]
     more = f"<br>and {len(texts) - 4} more" if len(texts) > 4 else ""
     line = f'<div class="line">{html.escape(str(eqn.source))}</div>' if eqn.source is not None else ""
     sent = "".join(f'<div class="sends">{html.escape(text)}</div>' for text in sends)
     title = f' title="{html.escape(spell_equation(eqn))}"'
-    name = f'<tr><td style="padding-left: {1 + 2 * laid.depth}em"{title}>{times}{html.escape(str(eqn.primitive))}{line}{sent}</td>'
+    name = f'<tr><td style="padding-left: {1 + 2 * placed.depth}em"{title}>{times}{html.escape(str(eqn.primitive))}{line}{sent}</td>'
     return f'{name}<td>{drawings}</td><td class="code">{"<br>".join(texts[:4])}{more}</td></tr>'
 
 

@@ -212,9 +212,9 @@ def _collective_attributes(eqn: Eqn, mesh: Mesh) -> list[str]:
     out.append("mesh_axes={" + ",".join(map(str, collective_axes(params))) + "}")
     if mesh and "perm" in params:
         out.append(f"source_target_pairs={braces(pairs(eqn, mesh))}")
-    elif mesh and spec.bytes is not None:
+    elif mesh and not spec.is_local:
         out += [f"replica_groups={braces(meeting(eqn, mesh))}", "use_global_device_ids=true"]
-    if spec.dims and spec.bytes is not None:
+    if spec.dims and not spec.is_local:
         out.append(f"dimensions={{{params[spec.dims[0]]}}}")
     if spec.to_apply:
         out.append(f"to_apply=%{spec.to_apply}")

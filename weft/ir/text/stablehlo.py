@@ -191,7 +191,7 @@ class _Body:
         axes = [x for x in attributes(eqn, ()) if not x.startswith("metadata")]
         if "perm" in eqn.params:
             return [*axes, _dense("source_target_pairs", pairs(eqn, self.mesh))]
-        return [*axes, _dense("replica_groups", meeting(eqn, self.mesh))] if spec_of(eqn.primitive).bytes is not None else axes
+        return [*axes, _dense("replica_groups", meeting(eqn, self.mesh))] if not spec_of(eqn.primitive).is_local else axes
 
 
 def _types(atoms: Iterable) -> str:

@@ -1,8 +1,8 @@
-"""shard_map inside a program that is partitioned: its program on the axes of the program's mesh.
+"""shard_map inside a program that is partitioned: its body on the axes of the program's mesh.
 
 In:   a global Jaxpr without varying axes in its types, the mesh on which it is partitioned.
 Out:  the same with every shard_map, at any depth, on that mesh: specs and manual axes as axes of it, collectives inside
-      renamed. An axis may have become several (a finer mesh), or none (size 1). Each has a program of its own.
+      renamed. An axis may have become several (a finer mesh), or none (size 1). Each shard_map has a program of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from weft.ir.program_mesh import has_shard_map, to_spec
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec, spec_of_dims
 from weft.ops.collective_groups import bind_over
-from weft.ops.collective_rules import position
 from weft.ops.layout import squeeze
 from weft.transforms.batch import batch_flat
 
@@ -37,7 +36,7 @@ def on_mesh(jaxpr: Jaxpr, mesh: Mesh) -> Jaxpr:
 
 
 def _params_on(eqn: Eqn, mesh: Mesh) -> dict:
-    if eqn.primitive.name == "shard_map":
+    if eqn.primitive.attrs.get("per_device"):
         return _shard_map_on(eqn.params, mesh)
     inside = lambda v: on_mesh(v, mesh) if isinstance(v, Jaxpr) else v
     return {k: tuple(map(inside, v)) if isinstance(v, tuple) else inside(v) for k, v in eqn.params.items()}
@@ -52,7 +51,7 @@ def _shard_map_on(params: dict, mesh: Mesh) -> dict:
         body = _copy(body)
     else:
         with extend_axis_env(list(mesh.shape_tuple)):
-            body = _renamed(body, manual)
+            body = _with_axes_renamed(body, manual)
     return {**params, "mesh": mesh, "jaxpr": body, "in_specs": tuple(map(spec, params["in_specs"])),
             "out_specs": tuple(map(spec, params["out_specs"])), "manual_axes": tuple(a for axes in manual.values() for a in axes)}
 
@@ -82,19 +81,19 @@ def _copy(jaxpr: Jaxpr) -> Jaxpr:
 # --- other names ------------------------------------------------------------------------------------------------------
 
 
-def _renamed(jaxpr: Jaxpr, names: Names) -> Jaxpr:
+def _with_axes_renamed(jaxpr: Jaxpr, names: Names) -> Jaxpr:
     """`jaxpr` with the axes that its collectives name replaced; those of size 1 are mapped over and vanish."""
     gone = [axis for axis, axes in names.items() if not axes]
 
     def run(*args):
         fun = lambda *xs: evaluate_by(lambda eqn, operands: _bind_renamed(eqn, names, operands), jaxpr, xs)
         for axis in gone:
-            fun = _alone(fun, axis)
+            fun = _with_unit_axis(fun, axis)
         return fun(*args)
     return stage(run, jaxpr.in_avals, jaxpr.name)
 
 
-def _alone(fun, axis: Any):
+def _with_unit_axis(fun, axis: Any):
     """`fun`, in which `axis` has one position."""
     def run(*args):
         outs, dims = batch_flat(fun, BatchAxis(1, axis), args, [None] * len(args))
@@ -104,14 +103,13 @@ def _alone(fun, axis: Any):
 
 def _bind_renamed(eqn: Eqn, names: Names, args: list) -> list:
     primitive, params = eqn.primitive, eqn.params
-    if primitive.name == "axis_index":
-        return [position(names.get(params["axis_name"]) or (params["axis_name"],))]
     if primitive.kind == "collective":
         key = "axes" if "axes" in params else "axis_name"
-        params = {**params, key: tuple(a for axis in collective_axes(params) for a in names.get(axis) or (axis,))}
-        return [bind_over(primitive, *args, **params)]
-    elif primitive.kind == "region":
-        inside = lambda v: _renamed(v, {k: axes for k, axes in names.items() if axes}) if isinstance(v, Jaxpr) else v
+        axes = tuple(a for axis in collective_axes(params) for a in names.get(axis) or (axis,))
+        named = axes if isinstance(params[key], tuple) or len(axes) > 1 else axes[0]
+        return [bind_over(primitive, *args, **{**params, key: named})]
+    if primitive.kind == "region":
+        inside = lambda v: _with_axes_renamed(v, {k: axes for k, axes in names.items() if axes}) if isinstance(v, Jaxpr) else v
         params = {k: tuple(map(inside, v)) if isinstance(v, tuple) else inside(v) for k, v in params.items()}
     out = primitive.bind(*args, **params)
     return out if primitive.multiple_results else [out]

@@ -1,7 +1,7 @@
-"""Uneven dims: which splits into unequal blocks are worth making, and what keeps their padding from being seen.
+"""Padding of uneven dims: which splits into unequal blocks are worthwhile, and what is put into the padding.
 
-A dim of s elements over n devices has blocks of ceil(s / n) elements; behind the last element the blocks are padded, with
-anything. Elementwise operations may compute on the padding. A reduction over the dim gets its neutral element there, and
+A dim of s elements over n devices has blocks of ceil(s / n) elements; the last blocks are padded at the end with arbitrary
+values. Elementwise operations may compute on the padding. A reduction over the dim gets its neutral element there, and
 an operation that knows positions along the dim masks by position. Arguments and results of programs are never uneven.
 """
 
@@ -15,6 +15,7 @@ from weft.ir.factors import FactorRule
 from weft.ir.jaxpr import Eqn
 from weft.ir.specs import DimSpec, Spec
 from weft.ops.families import ReduceSpec
+from weft.ops.split_rule import split_rule_of
 from weft.partition.reshard import is_even
 
 #: kinds whose operations run on the host, where padding could raise errors
@@ -31,10 +32,10 @@ def worth_splitting(size: int, axes: DimSpec, sizes: Mapping[Any, int]) -> bool:
     return size % n == 0 or (size >= n and 2 * n * -(-size // n) <= 3 * size)
 
 
-def even_dims(shape: Sequence[int], dims: Spec, sizes: Mapping[Any, int]) -> Spec:
+def evenly_split(shape: Sequence[int], dims: Spec, sizes: Mapping[Any, int]) -> Spec:
     """`dims` with as many axes per dim as cut it evenly.
 
-    >>> even_dims((12, 8), (("x", "y"), ()), {"x": 4, "y": 2})
+    >>> evenly_split((12, 8), (("x", "y"), ()), {"x": 4, "y": 2})
     (('x',), ())
     """
     found = []
@@ -45,21 +46,21 @@ def even_dims(shape: Sequence[int], dims: Spec, sizes: Mapping[Any, int]) -> Spe
     return tuple(found)
 
 
-def bears_uneven(eqn: Eqn, rule: FactorRule, f: int) -> bool:
-    """Whether an equation is right when factor `f` is split unevenly."""
+def tolerates_padding(eqn: Eqn, rule: FactorRule, f: int) -> bool:
+    """Whether an equation is computed correctly when factor `f` is split unevenly."""
     if eqn.primitive.kind in _ON_THE_HOST:
         return False
     if eqn.primitive.kind == "index" and any(f in dim for value in rule.ins[1:] for dim in value):
         return False                                     # padding would be read as positions
     mark = rule.special.get(f)
     if mark is not None and mark != "offset":
-        asked = eqn.primitive.rules.get("bears_uneven")
-        return asked is not None and asked(f, rule)
+        split = split_rule_of(eqn.primitive)
+        return split is not None and split.tolerates_padding(f, rule)
     return f not in rule.reduced or neutral_element(eqn, None) is not None
 
 
 def neutral_element(eqn: Eqn, dtype: Any) -> Any:
-    """What changes nothing in the reduction that `eqn` does, for `dtype`; None if it is not known."""
+    """The neutral element of the reduction that `eqn` does, for `dtype`; None if it is not known."""
     if eqn.primitive.kind in ("contract", "conv"):
         return 0
     spec = eqn.primitive.rules.get("lower")

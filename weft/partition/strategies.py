@@ -1,9 +1,9 @@
-"""Candidates: the ways to split the factors of one equation that are worth pricing.
+"""Candidate strategies: the ways to split the factors of one equation that are worth pricing.
 
-In:   an equation, its factor rule, its operands as they lie, the wishes for its results, what its operation can do split.
-Out:  axes per factor, each a way in which the local operation is right; the partitioner prices them.
-How:  splits as the results are wished, as each operand lies, and mixtures; then the same with axes of dims that cannot
-      stay split, or that need rows of others, moved elsewhere; then with the factors of a group split together.
+In:   an equation, its factor rule, the placements of its operands, the target specs of its results, its split rule.
+Out:  axes per factor, each of which the local operation computes correctly; the partitioner prices them.
+How:  splits like the target specs of the results, like each operand, and mixtures; then the same with axes of dims that
+      cannot stay split, or that need rows of other devices, moved elsewhere; then with the factors of a group split together.
 """
 
 from __future__ import annotations
@@ -17,26 +17,27 @@ import numpy as np
 from weft.ir.collective_spec import COMPLETED_BY
 from weft.ir.factors import FactorAxes, FactorRule, axes_of_factors, joint_dims
 from weft.ir.jaxpr import Eqn
+from weft.ops.split_rule import split_rule_of
+from weft.partition.padding import tolerates_padding, worth_splitting
 from weft.partition.reshard import is_even
-from weft.partition.uneven import bears_uneven, worth_splitting
 
 
 class Candidates:
-    """The candidates for one equation, each once; the first is that of the wishes."""
+    """The candidates for one equation, each once; the first follows the target specs."""
 
     def __init__(self, partitioner: Any, eqn: Eqn, rule: FactorRule, values: Sequence[Any]):
         self.eqn, self.rule, self.sizes = eqn, rule, partitioner.sizes
-        self.context = partitioner.context
+        self.context, self.split = partitioner.context, split_rule_of(eqn.primitive)
         factors = lambda fs, dims: axes_of_factors(fs, dims, rule, self.sizes)[0]
-        self.wished = [factors(fs, partitioner.wishes.spec(v)) for v, fs in zip(eqn.outvars, rule.outs)]
-        self.given = [factors(fs, v.placement.dims) for v, fs in zip(values, rule.ins)]
+        self.target_axes = [factors(fs, partitioner.target_specs.spec(v)) for v, fs in zip(eqn.outvars, rule.outs)]
+        self.operand_axes = [factors(fs, v.placement.dims) for v, fs in zip(values, rule.ins)]
         self.splittable = frozenset(f for f in range(len(rule.sizes)) if self.can_split(f))
 
     def __iter__(self) -> Iterator[FactorAxes]:
-        wished, given = self.wished, self.given
-        orders = [[*wished, *given], [*given, *wished], *([g, *wished, *given] for g in given if g), wished, []]
-        if any(given):
-            orders.append([*wished, *reversed(given)])
+        targets, operands = self.target_axes, self.operand_axes
+        orders = [[*targets, *operands], [*operands, *targets], *([axes, *targets, *operands] for axes in operands if axes), targets, []]
+        if any(operands):
+            orders.append([*targets, *reversed(operands)])
         seen = set()
         for order in orders:
             axes = self.even(_consistent(_merged(order, self.splittable), self.rule, self.sizes))
@@ -48,17 +49,17 @@ class Candidates:
                         yield option
 
     def can_split(self, f: int) -> bool:
-        """Whether factor `f` may be split; nothing is not where an operation asks for rows by their place."""
-        rule, primitive = self.rule, self.eqn.primitive
-        if f not in rule.special and _finishes(rule.reduced.get(f, "add"), self.eqn):
+        """Whether factor `f` may be split; an empty one may not where the operation has a rule of its own."""
+        rule = self.rule
+        if f not in rule.special and _completes(rule.reduced.get(f, "add"), self.eqn):
             return True
-        return rule.sizes[f] > 0 and primitive.has("split") and primitive.rules["can_split"](f, rule, self.eqn)
+        return rule.sizes[f] > 0 and self.split is not None and self.split.can_split(f, rule, self.eqn)
 
     def even(self, axes: FactorAxes) -> FactorAxes:
-        """`axes` less those that would cut a factor unevenly where the operation cannot bear it."""
+        """`axes` less those that would cut a factor unevenly where the operation does not tolerate padding."""
         kept = {}
         for f, mine in axes.items():
-            while mine and not is_even(self.rule.sizes[f], mine, self.sizes) and not bears_uneven(self.eqn, self.rule, f):
+            while mine and not is_even(self.rule.sizes[f], mine, self.sizes) and not tolerates_padding(self.eqn, self.rule, f):
                 mine = mine[:-1]
             if mine:
                 kept[f] = mine
@@ -70,7 +71,7 @@ class Candidates:
         for stay in dict.fromkeys((self.splittable, self.splittable.difference(rule.special))):
             kept = {f: mine for f, mine in axes.items() if f in stay}
             used = {a for mine in kept.values() for a in mine}
-            lost = tuple(dict.fromkeys(a for found in self.given for f, mine in found.items() if f not in stay
+            lost = tuple(dict.fromkeys(a for found in self.operand_axes for f, mine in found.items() if f not in stay
                                        for a in mine if a not in used))
             n = self.count(lost)
             for f in sorted({f for dim in rule.outs[0] for f in dim} & stay) if lost and rule.outs else ():
@@ -85,7 +86,7 @@ class Candidates:
         return math.prod(self.sizes[a] for a in axes)
 
     def grouped(self, axes: FactorAxes) -> Iterator[FactorAxes]:
-        """`axes`, and with factors of a group split together; factors that follow no leader are left whole."""
+        """`axes`, and with factors of a group split together; factors without a leader that is split are left whole."""
         rule, options = self.rule, [axes]
         for group in rule.groups:
             if self.splittable.issuperset(group):
@@ -96,14 +97,14 @@ class Candidates:
                 yield kept
 
     def led(self, group: Sequence[int], axes: FactorAxes) -> Iterator[FactorAxes]:
-        """`axes` with the leader of `group` split as it, or one that follows it, is or lies; with it those that lie split."""
+        """`axes` with the leader of `group` split like it or one of its followers; and with it those whose operands are split."""
         leader, *followers = group
-        lying = {f: mine for found in self.given for f, mine in found.items() if f in followers}
+        present = {f: mine for found in self.operand_axes for f, mine in found.items() if f in followers}
         others = {f: mine for f, mine in axes.items() if f not in group}
         used = {a for mine in others.values() for a in mine}
-        for mine in dict.fromkeys([*(axes[f] for f in group if f in axes), *lying.values()]):
+        for mine in dict.fromkeys([*(axes[f] for f in group if f in axes), *present.values()]):
             if used.isdisjoint(mine) and worth_splitting(self.rule.sizes[leader], mine, self.sizes):
-                yield {**others, **dict.fromkeys((leader, *lying), mine)}
+                yield {**others, **dict.fromkeys((leader, *present), mine)}
 
     def with_one_leader(self, axes: FactorAxes) -> FactorAxes:
         """`axes` without leaders whose followers have another one."""
@@ -121,11 +122,11 @@ class Candidates:
         leaders = [group[0] for group in self.rule.groups if f in group[1:]]
         if not leaders or any(axes.get(leader) == mine for leader in leaders):
             return False
-        alone = self.eqn.primitive.rules.get("splits_alone")
-        return any(leader in axes for leader in leaders) or not (alone and alone(f, self.rule, self.eqn))
+        alone = self.split is not None and self.split.splits_alone(f, self.rule, self.eqn)
+        return any(leader in axes for leader in leaders) or not alone
 
 
-def _finishes(combine: str, eqn: Eqn) -> bool:
+def _completes(combine: str, eqn: Eqn) -> bool:
     """Whether shards reduced with `combine` can be combined across devices by one collective."""
     bitwise = combine in ("and", "or") and eqn.outvars[0].aval.dtype != np.bool_
     return combine in COMPLETED_BY and not bitwise

@@ -1,7 +1,8 @@
-"""Rows across the borders of blocks: what operations along a split dim need of other devices' blocks.
+"""Halos: the rows of neighbouring blocks that operations along a split dim need, as the partitioner counts them.
 
 In:   a `SplitContext`, which knows what its operation needs.
-Out:  the bytes that the devices send each other for it, and the rows that several operations need of one value together.
+Out:  the bytes that devices send each other for it, and the rows that several operations need of one value together.
+Next: `ops.halo`, which exchanges them.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from typing import Any
 from weft.ir.factors import axes_of_factors
 from weft.ir.jaxpr import Var
 from weft.ops.halo import Need, Window, rows_sent
+from weft.ops.split_rule import split_rule_of
 from weft.partition.cost import LATENCY
-from weft.partition.emit import SplitContext
 from weft.partition.reshard import Placement
+from weft.partition.split_context import SplitContext
 
 
 def bytes_sent(partitioner: Any, context: SplitContext, ins: Sequence[Placement]) -> float:
-    """Bytes of the rows that devices send each other where operands lie as `ins`."""
+    """Bytes of the rows that devices send each other where operands are placed as `ins`."""
     cost = 0.0
     for need in context.needs() or ():
         if context.of_dim(need.operand, need.dim):
@@ -28,14 +30,14 @@ def bytes_sent(partitioner: Any, context: SplitContext, ins: Sequence[Placement]
     return cost
 
 
-def reach(partitioner: Any, var: Var, need: Need) -> Window:
-    """The rows that all equations which are wished to follow the same blocks need of `var` along a dim."""
-    wishes, windows = partitioner.wishes, [need.window]
-    for eqn in partitioner.pending.readers.get(var, ()):
-        rule = wishes.rule(eqn) if eqn.primitive.has("split") else None
+def common_window(partitioner: Any, var: Var, need: Need) -> Window:
+    """The rows of `var` along a dim that all equations need whose results should be split into the same blocks."""
+    specs, windows = partitioner.target_specs, [need.window]
+    for eqn in partitioner.partial_sums.readers.get(var, ()):
+        rule = specs.rule(eqn) if split_rule_of(eqn.primitive) is not None else None
         for group in rule.groups if rule is not None else ():
-            wished = axes_of_factors(rule.outs[0], wishes.spec(eqn.outvars[0]), rule, wishes.sizes)[0]
-            if wished.get(group[0]) == need.axes:
+            target = axes_of_factors(rule.outs[0], specs.spec(eqn.outvars[0]), rule, specs.sizes)[0]
+            if target.get(group[0]) == need.axes:
                 found = partitioner.context(eqn, rule, dict.fromkeys(group, need.axes)).needs() or ()
                 windows += [other.window for other in found if eqn.invars[other.operand] is var and other.dim == need.dim
                             and other.window.advance == need.window.advance]

@@ -1,0 +1,449 @@
+"""The partitioner: from one equation of the global program to the local equations that one device runs.
+
+In:   equations in order, the values of their operands (`partition.values`), the target specs of their results.
+Out:  values of their results, and a record of each collective that was added.
+Laws: running the local equations on all devices and putting the shards together gives what the global equation gives.
+How:  several strategies to split the factors of an equation are priced (moving the operands there, moving the results to
+      their target specs, the work itself) and the cheapest is taken. A contraction over a split dim leaves a partial sum; the
+      reduction over devices is deferred until a consumer needs the value whole, so linear equations share one reduction.
+Next: `partition.spmd` partitions whole programs; `strategies` lists the ways to split, `partial_sums` tells how long a
+      reduction can be deferred, `regions` are programs inside programs, `emit` binds the collectives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import weft.ops.localize  # noqa: F401  (fills the slot `localize`)
+from weft.core.trace import typeof
+from weft.ir.collective_spec import COLLECTIVES, COMPLETED_BY, CollectiveSpec, collective_bytes
+from weft.ir.factors import FactorRule
+from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft.ir.registry import registry
+from weft.ir.specs import Spec
+from weft.ir.types import ShapedArray
+from weft.ops.split_rule import split_rule_of
+from weft.partition import emit
+from weft.partition.combine import combine_reductions
+from weft.partition.cost import (
+    FLOPS_PER_BYTE,
+    LATENCY,
+    LOCAL_BYTES_PER_BYTE,
+    REPEATED_FLOPS_PER_BYTE,
+    CollectiveRecord,
+    Why,
+)
+from weft.partition.padding import evenly_split, neutral_element
+from weft.partition.partial_sums import PartialSums, variables
+from weft.partition.propagate import FactorAxes, Propagation, dims_of_factors
+from weft.partition.reshard import Placement, Step, is_even, local_shape, plan, plan_cost
+from weft.partition.split_context import SplitContext
+from weft.partition.strategies import Candidates
+from weft.partition.values import LocalTrace, NotPartial, Origin, PlacedEqn, Value
+from weft.util.record import field, record
+
+#: kinds of equations that hold programs, call Python or are collectives already: `partition.regions` computes them
+SPECIAL = frozenset({"region", "collective", "callback"})
+
+
+@record(frozen=False)
+class Strategy:
+    """How an equation, and those equal to it, can be computed: axes per factor, placements of operands and results."""
+    axes: FactorAxes
+    ins: list[Placement]
+    outs: list[Placement]
+    params: dict | None = None            # of the local equation, once they are known
+
+
+@record(frozen=False)
+class StrategySet:
+    """The strategies for equal equations, and the cheapest of them by the forms that the operands have (None: not shared)."""
+    strategies: list[Strategy]
+    cheapest: dict[tuple, Strategy] | None = None
+
+
+@record(frozen=False)
+class Partitioner:
+    """The state of one partitioning; programs inside programs share everything but the trace."""
+    target_specs: Propagation
+    constraint_spec: Callable
+    trace: LocalTrace
+    special: Callable[[Partitioner, Eqn], list[Value]]   # computes equations of the kinds in `SPECIAL`
+    records: list[CollectiveRecord] = field(default_factory=list)
+    count: int = 1                        # how often the program at hand runs
+    env: dict[Var, Value] = field(default_factory=dict)
+    fixed_results: set = field(default_factory=set)      # results that must end with their target specs
+    fetched_rows: dict[tuple, tuple] = field(default_factory=dict)      # rows of neighbours
+    record_index: dict[Eqn, int] = field(default_factory=dict)          # of the record of a local equation
+    manual: frozenset = frozenset()       # axes that the program at hand handles itself
+    layout_callbacks: list[tuple[Callable, Spec]] = field(default_factory=list)     # who asks for the layout of which value
+    placed_eqns: list[PlacedEqn] = field(default_factory=list)
+    strategy_sets: dict[tuple, StrategySet] = field(default_factory=dict)           # by what they follow from
+    depth: int = 0
+    open_ended: bool = False              # whether the program at hand is inside of a while loop
+    eqn: Eqn | None = None                # that is being computed
+    partial_sums: Any = None              # deferred reductions, and who reads what
+
+    def __post_init__(self) -> None:
+        self.partial_sums = PartialSums(self.target_specs, self.env)
+
+    @property
+    def sizes(self) -> Mapping[Any, int]:
+        return self.target_specs.sizes
+
+    # --- values ---
+
+    def read(self, atom: Any) -> Value:
+        if type(atom) is Literal:
+            val = atom.val if atom.aval.weak_type else np.asarray(atom.val, atom.aval.dtype)[()]
+            return Value(atom.aval, Placement(()), val)
+        return self.env[atom]
+
+    def target_placement(self, atom: Any) -> Placement:
+        return Placement(self.target_specs.spec(atom))
+
+    def result_placement(self, atom: Any, made: Placement) -> Placement:
+        """Where a result made as `made` should go: its target spec, or its own if propagation knows nothing about it."""
+        target = self.target_placement(atom)
+        known = target.axes or self.is_fixed(atom)
+        if known or atom not in self.target_specs.boundary:
+            return target if known else Placement(made.dims)
+        return Placement(evenly_split(atom.aval.shape, made.dims, self.sizes))
+
+    def is_fixed(self, atom: Any) -> bool:
+        """Whether the final layout of a result is prescribed."""
+        return atom in self.target_specs.fixed or atom in self.fixed_results
+
+    def cheapest_source(self, value: Value, target: Placement) -> tuple[Placement, float]:
+        """The form of `value` from which `target` is reached most cheaply, and the cost."""
+        item = value.aval.dtype.itemsize
+        costs = [(plan_cost(p, target, value.aval.shape, item, self.sizes), i, p) for i, p in enumerate(value.forms)
+                 if target.partial <= p.partial]
+        if not costs:
+            raise NotPartial
+        cost, _, source = min(costs)
+        return source, cost
+
+    def materialize(self, value: Value, target: Placement, cause: str, reason: str) -> Any:
+        """The local form of `value` under `target`, made by collectives if there is none yet; they are there for `cause`."""
+        if target in value.forms:
+            return value.forms[target]
+        source, _ = self.cheapest_source(value, target)
+        local = value.forms[source]
+        for step, after in plan(source, target, value.aval.shape, value.aval.dtype.itemsize, self.sizes):
+            if after in value.forms:
+                local = value.forms[after]
+                continue
+            consumer = self.trace.source
+            if COLLECTIVES[step.kind].reduces and value.origin is not None:
+                self.trace.source, why = value.origin.source, value.origin.why
+            else:
+                why = Why(cause, reason, self.eqn)
+            shape = local_shape(value.aval.shape, after.dims, self.sizes)
+            moved = value.forms[after] = emit.emit_step(step, local, math.prod(self.sizes[a] for a in step.axes), shape)
+            self.record_collective(step, local, why, self.trace.eqns[-1], before=source, after=target, argument=value.argument)
+            local = moved
+            self.trace.source = consumer
+        return local
+
+    def record_collective(self, step: Step, local: Any, why: Why, eqn: Eqn | None = None, **move: Any) -> None:
+        """Note a collective on `local`; one that may be combined with others is the local equation `eqn`."""
+        if step.nbytes:
+            aval = typeof(local)
+            if eqn is not None:
+                self.record_index[eqn] = len(self.records)
+            self.records.append(CollectiveRecord(step.kind, step.axes, step.nbytes, aval.shape, aval.dtype,
+                                                 self.trace.source, why.text, self.count, cause=why.cause, eqn=why.eqn,
+                                                 open_ended=self.open_ended, **move))
+
+    # --- programs ---
+
+    def run(self, jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
+        """Compute all equations of `jaxpr` on `args`; its results as they come."""
+        for var, const in zip(jaxpr.constvars, jaxpr.consts):
+            self.env[var] = Value(var.aval, Placement(((),) * var.aval.ndim), const)
+        self.env.update(zip(jaxpr.invars, args))
+        eqns = _live_eqns(jaxpr)
+        self.partial_sums.note(jaxpr, eqns)
+        for eqn in eqns:
+            self.trace.source, self.eqn = eqn.source, eqn
+            index = len(self.placed_eqns)
+            with np.errstate(all="ignore"):
+                self.compute(eqn)
+            placements = tuple(self.env[v].placement for v in eqn.outvars)
+            self.placed_eqns.insert(index, PlacedEqn(eqn, placements, self.count, self.depth, self.manual))
+        return [self.read(a) for a in jaxpr.outvars]
+
+    def close(self, args: Sequence, results: Sequence) -> Jaxpr:
+        """The local program, its reductions combined."""
+        self.trace.eqns = combine_reductions(self.trace.eqns, self.records, self.record_index)
+        return self.trace.to_jaxpr(args, results)
+
+    def local_aval(self, aval: ShapedArray, place: Placement) -> ShapedArray:
+        return aval.update(shape=local_shape(aval.shape, place.dims, self.sizes), sharding=None)
+
+    def compute(self, eqn: Eqn) -> None:
+        """Add the local equations of one global equation."""
+        kind = eqn.primitive.kind
+        if kind in SPECIAL:
+            outs = self.special(self, eqn)
+        elif kind == "constraint":
+            outs = [self.constrain(eqn)]
+        else:
+            outs = self.compute_split(eqn)
+        self.env.update(zip(eqn.outvars, outs))
+
+    def constrain(self, eqn: Eqn) -> Value:
+        """The operand, laid out as the constraint says; dims it leaves open follow propagation."""
+        value, propagated = self.read(eqn.invars[0]), self.target_specs.spec(eqn.outvars[0])
+        asked = self.constraint_spec(eqn)
+        target = Placement(tuple(p if a is None else a for a, p in zip(asked, propagated)))
+        return Value(value.aval, target, self.materialize(value, target, "constraint", f"the constraint asks for {target}"))
+
+    # --- one equation ---
+
+    def compute_split(self, eqn: Eqn) -> list[Value]:
+        """The results of an equation, by the cheapest strategy."""
+        values = [self.read(a) for a in eqn.invars]
+        rule = self.target_specs.rule(eqn)
+        strategy = self.choose(eqn, rule, values)
+        try:
+            return self.emit(eqn, rule, values, strategy)
+        except _NotSplittable:
+            return self.emit(eqn, None, values, self.replicated(eqn))
+
+    def replicated(self, eqn: Eqn) -> Strategy:
+        """Compute the equation on whole operands, alike on all devices."""
+        unsplit = lambda atoms: [Placement(((),) * a.aval.ndim) for a in atoms]
+        return Strategy({}, unsplit(eqn.invars), unsplit(eqn.outvars))
+
+    def choose(self, eqn: Eqn, rule: FactorRule | None, values: Sequence[Value]) -> Strategy:
+        """The cheapest way to split the factors of an equation."""
+        if rule is None:
+            return self.replicated(eqn)
+        known = self.strategies(eqn, rule, values)
+        if len(known.strategies) == 1:
+            return known.strategies[0]
+        if known.cheapest is None:
+            return self.cheapest(eqn, rule, values, known.strategies)
+        key = (*[tuple(v.forms) for v in values], *[(self.is_fixed(v), v in self.target_specs.boundary) for v in eqn.outvars])
+        found = known.cheapest.get(key)
+        if found is None:
+            found = known.cheapest[key] = self.cheapest(eqn, rule, values, known.strategies)
+        return found
+
+    def cheapest(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], strategies: Sequence[Strategy]) -> Strategy:
+        """The one of `strategies` whose computation and communication cost least."""
+        best, least = strategies[0], math.inf
+        for strategy in strategies:
+            repeated = self.replicates_reduction(rule, values, strategy.axes)
+            cost = self.computation_cost(eqn, rule, strategy, repeated)
+            if cost < least:                 # else no way of moving, which takes long to price, would make up for it
+                cost += self.communication_cost(eqn, rule, values, strategy)
+                if cost < least:
+                    best, least = strategy, cost
+        return best
+
+    def strategies(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value]) -> StrategySet:
+        """The strategies for an equation. Equal equations on values with equal layouts, as in equal layers, share them.
+
+        Not so where more than types and parameters tell what the operation can do split.
+        """
+        deferred = self.partial_sums.deferred(eqn, rule, values)
+        make = lambda: [self.strategy(eqn, rule, values, axes, deferred) for axes in Candidates(self, eqn, rule, values)]
+        if rule.groups or split_rule_of(eqn.primitive) is not None:
+            return StrategySet(make())
+        key = (id(rule), deferred, *[self.target_specs.spec(v) for v in eqn.outvars],
+               *[(v.placement.dims, bool(v.partial_axes)) for v in values])
+        found = self.strategy_sets.get(key)
+        if found is None:
+            found = self.strategy_sets[key] = StrategySet(make(), {})
+        return found
+
+    def context(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes) -> SplitContext:
+        """What a `split` rule is told when factors are split by `axes`."""
+        special = {f: mine for f, mine in axes.items() if f in rule.special or _needs_split(rule, f)}
+        return SplitContext(self, eqn, rule, special)
+
+    def strategy(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], axes: FactorAxes, deferred: frozenset) -> Strategy:
+        """Placements of operands and results when the factors are split by `axes`; sums over `deferred` axes pass through."""
+        used = frozenset(a for mine in axes.values() for a in mine)
+        deferred = frozenset() if deferred & used else deferred
+        ins = [Placement(dims_of_factors(fs, axes, rule, self.sizes), deferred if v.partial_axes else frozenset())
+               for v, fs in zip(values, rule.ins)]
+        summed = frozenset(a for f, mine in axes.items() if self.makes_partial_sums(eqn, rule, f, axes) for a in mine)
+        outs = [Placement(dims_of_factors(fs, axes, rule, self.sizes), summed | deferred) for fs in rule.outs]
+        return Strategy(axes, ins, outs)
+
+    def communication_cost(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], strategy: Strategy) -> float:
+        """Bytes sent to have operands as `strategy` needs them, and results as the target specs say."""
+        axes, ins, outs = strategy.axes, strategy.ins, strategy.outs
+        cost = sum(self.cheapest_source(v, p)[1] for v, p in zip(values, ins))
+        completed = [(spec, a) for f, mine in axes.items() if (spec := _completed_by(rule, f)) is not None for a in mine]
+        cost += self.halo_bytes(eqn, rule, axes, ins)
+        for var, place in zip(eqn.outvars, outs):
+            target = self.result_placement(var, place)
+            cost += plan_cost(place, target, var.aval.shape, var.aval.dtype.itemsize, self.sizes)
+            if completed:
+                n = math.prod(self.sizes[a] for _, a in completed)
+                cost += LATENCY + collective_bytes(completed[0][0].name, self.local_bytes(var.aval, place), n)
+        return cost
+
+    def halo_bytes(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes, ins: Sequence[Placement]) -> float:
+        """Bytes of the rows that devices send each other because operands are needed across the borders of blocks."""
+        context = self.context(eqn, rule, axes)
+        if not context.axes:
+            return 0.0
+        from weft.partition.halo import bytes_sent  # which few programs need
+
+        return bytes_sent(self, context, ins)
+
+    def common_window(self, var: Var, need: Any) -> Any:
+        """The rows of `var` that all equations need which will probably follow the same blocks."""
+        from weft.partition.halo import common_window
+
+        return common_window(self, var, need)
+
+    def replicates_reduction(self, rule: FactorRule, values: Sequence[Value], axes: FactorAxes) -> bool:
+        """Whether a sum whose terms all operands hold on the same devices would be gathered and computed by all of them.
+
+        So a gradient stays a sum over the devices that hold the batch, reduced once, even where gathering a small batch
+        would send less.
+        """
+        for f, combine in rule.reduced.items():
+            if combine != "add" or f in rule.special:
+                continue
+            axes_of_f = [{a for form in v.forms for dim, fs in zip(form.dims, dims) if fs == (f,) for a in dim}
+                         for v, dims in zip(values, rule.ins) if (f,) in dims]
+            if len(axes_of_f) > 1 and set.intersection(*axes_of_f) - set(axes.get(f, ())):
+                return True
+        return False
+
+    def makes_partial_sums(self, eqn: Eqn, rule: FactorRule, f: int, axes: FactorAxes) -> bool:
+        """Whether factor `f`, split as `axes` say, makes the results partial sums."""
+        if f in rule.special:
+            split = split_rule_of(eqn.primitive)
+            return split is not None and bool(split.makes_partial_sums(f, rule, axes))
+        return rule.reduced.get(f) == "add"
+
+    def local_bytes(self, aval: ShapedArray, place: Placement) -> int:
+        return math.prod(local_shape(aval.shape, place.dims, self.sizes)) * aval.dtype.itemsize
+
+    def computation_cost(self, eqn: Eqn, rule: FactorRule, strategy: Strategy, repeated: bool) -> float:
+        """Time of the local computation, in bytes sent that take as long."""
+        placed = [*zip(eqn.invars, strategy.ins), *zip(eqn.outvars, strategy.outs)]
+        cost = sum([self.local_bytes(a.aval, p) for a, p in placed]) / LOCAL_BYTES_PER_BYTE
+        if eqn.primitive.kind in ("contract", "conv", "library"):
+            splits = math.prod(self.sizes[a] for mine in strategy.axes.values() for a in mine)
+            rate = REPEATED_FLOPS_PER_BYTE if repeated else FLOPS_PER_BYTE
+            cost += 2 * math.prod(rule.sizes) / splits / rate
+        return cost
+
+    def emit(self, eqn: Eqn, rule: FactorRule | None, values: Sequence[Value], strategy: Strategy) -> list[Value]:
+        """Bind the local equation; results as values."""
+        params, context = eqn.params, None
+        if strategy.axes:
+            context = self.context(eqn, rule, strategy.axes)
+            if strategy.params is None:
+                strategy.params = self.local_params(eqn, rule, strategy, context.axes)
+            params = strategy.params
+        reason = lambda i, p: f"{eqn.primitive} takes {_operand(eqn, i)} as {p}"
+        locals_ = [v.forms[p] if p in v.forms else self.materialize(v, p, "operand", reason(i, p))
+                   for i, (v, p) in enumerate(zip(values, strategy.ins))]
+        if strategy.axes and rule.reduced:
+            locals_ = [self.mask_padding(eqn, rule, strategy.axes, i, x) for i, x in enumerate(locals_)]
+        if context is not None and context.axes:
+            outs = split_rule_of(eqn.primitive).local(context, locals_, **params)
+        else:
+            outs = eqn.primitive.bind(*locals_, **params)
+        outs = list(outs) if eqn.primitive.multiple_results else [outs]
+        if context is not None:
+            outs = self.complete(eqn, rule, strategy, context.axes, outs)
+        origin = self.origin(eqn, rule, strategy, values)
+        return [Value(v.aval, p, out, origin) for v, p, out in zip(eqn.outvars, strategy.outs, outs)]
+
+    def mask_padding(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes, i: int, x: Any) -> Any:
+        """Local operand `i` with the neutral element of the reduction where blocks of a reduced dim are padded."""
+        for d, factors in enumerate(rule.ins[i]):
+            for f in factors:
+                if f in axes and f in rule.reduced and f not in rule.special and not is_even(rule.sizes[f], axes[f], self.sizes):
+                    fill = neutral_element(eqn, eqn.invars[i].aval.dtype)
+                    x = emit.masked(x, d, axes[f], rule.sizes[f], fill)
+        return x
+
+    def origin(self, eqn: Eqn, rule: FactorRule | None, strategy: Strategy, values: Sequence[Value]) -> Origin | None:
+        """Why the results are partial sums, if they are."""
+        axes = sorted({str(a) for f, mine in strategy.axes.items() if self.makes_partial_sums(eqn, rule, f, strategy.axes) for a in mine})
+        if axes:
+            return Origin(Why("sum", f"{eqn.primitive} sums over a dim that is split over {', '.join(axes)}", eqn), eqn.source)
+        return next((v.origin for v in values if v.partial_axes), None)
+
+    def complete(self, eqn: Eqn, rule: FactorRule, strategy: Strategy, special: FactorAxes, outs: Sequence) -> list:
+        """Complete reductions other than sums across the axes that split the reduced factors, unless the operation did itself."""
+        for f, mine in sorted(strategy.axes.items()):
+            spec = _completed_by(rule, f)
+            if spec is not None and f not in special:
+                why = Why("reduction", f"{eqn.primitive} reduces over a dim that is split over {', '.join(map(str, mine))}", eqn)
+                completed = []
+                for out in outs:
+                    aval = typeof(out)
+                    n = math.prod(self.sizes[a] for a in mine)
+                    nbytes = collective_bytes(spec.name, aval.nbytes, n)
+                    step = Step(spec.counted_as, mine, nbytes=nbytes)
+                    completed.append(registry[spec.name].bind(out, axes=mine, axis_index_groups=None))
+                    self.record_collective(step, out, why, self.trace.eqns[-1])
+                outs = completed
+        return list(outs)
+
+    def local_params(self, eqn: Eqn, rule: FactorRule, strategy: Strategy, special: FactorAxes) -> dict:
+        """Parameters for local shapes; `_NotSplittable` if the operation cannot run on them.
+
+        Dims whose factors have a split rule of their own keep their global sizes here; that rule deals with them.
+        """
+        ordinary = {f: mine for f, mine in strategy.axes.items() if f not in special}
+        dims = lambda factors: dims_of_factors(factors, ordinary, rule, self.sizes)
+        shrink = lambda atom, factors: atom.aval.update(
+            shape=local_shape(atom.aval.shape, dims(factors), self.sizes), sharding=None)
+        ins = [shrink(a, fs) for a, fs in zip(eqn.invars, rule.ins)]
+        outs = [shrink(v, fs) for v, fs in zip(eqn.outvars, rule.outs)]
+        hook = eqn.primitive.rules.get("localize")
+        params = eqn.params if hook is None else hook(eqn.params, ins, outs)
+        try:
+            got = eqn.primitive.abstract(ins, params)
+        except (ValueError, TypeError) as error:
+            raise _NotSplittable from error
+        if any(g.shape != o.shape or g.dtype != o.dtype for g, o in zip(got, outs)):
+            raise _NotSplittable
+        return params
+
+
+class _NotSplittable(Exception):
+    """The operation cannot run on the local shapes."""
+
+
+def _completed_by(rule: FactorRule, f: int) -> CollectiveSpec | None:
+    """The collective that completes the reduction of factor `f` at once; None for sums, which can be deferred."""
+    combine = rule.reduced.get(f, "add")
+    return None if combine == "add" else COMPLETED_BY.get(combine)
+
+
+def _needs_split(rule: FactorRule, f: int) -> bool:
+    return rule.reduced.get(f, "add") not in COMPLETED_BY
+
+
+def _operand(eqn: Eqn, i: int) -> str:
+    return "its operand" if len(eqn.invars) == 1 else f"operand {i}"
+
+
+def _live_eqns(jaxpr: Jaxpr) -> list[Eqn]:
+    """The equations that results or effects depend on: nothing is communicated for the others."""
+    needed, live = set(variables(jaxpr.outvars)), []
+    for eqn in reversed(jaxpr.eqns):
+        if eqn.effects or not needed.isdisjoint(eqn.outvars):
+            needed.update(variables(eqn.invars))
+            live.append(eqn)
+    return live[::-1]

@@ -1,0 +1,125 @@
+"""`SplitContext`: what a split rule may ask while it computes the results of one device.
+
+In:   an equation, the axes that split its special factors, and the partitioner.
+Out:  sizes and positions of this device's blocks, the rows that it needs of others, and collectives, which are recorded.
+Next: `ops.split_rule` for the rules, `ops.halo` for rows of other devices.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.core.trace import typeof
+from weft.ir.collective_spec import collective_bytes
+from weft.ops import collectives
+from weft.ops.arithmetic import mul
+from weft.ops.casting import convert_element_type
+from weft.ops.split_rule import split_rule_of
+from weft.partition.cost import Why
+from weft.partition.emit import Axes, masked
+from weft.partition.reshard import Step
+
+if TYPE_CHECKING:
+    from weft.ops.halo import Need, Window
+
+
+class SplitContext:
+    """What a split rule may ask: which dims of operands are split, this device's place along them, collectives."""
+    __slots__ = ("_needs", "_partitioner", "axes", "eqn", "rule")
+
+    def __init__(self, partitioner: Any, eqn: Any, rule: Any, axes: dict[int, Axes]):
+        self._partitioner = partitioner
+        self._needs: Any = self
+        self.eqn, self.rule, self.axes = eqn, rule, axes
+
+    def of_dim(self, operand: int, dim: int) -> Axes:
+        """The axes that split dim `dim` of operand `operand` and that the rule must deal with; () if none."""
+        return tuple(a for f in self.rule.ins[operand][dim] for a in self.axes.get(f, ()))
+
+    def of_result(self, result: int, dim: int) -> Axes:
+        """The axes that split dim `dim` of result `result` and that the rule must deal with; () if none."""
+        return tuple(a for f in self.rule.outs[result][dim] for a in self.axes.get(f, ()))
+
+    def extent(self, operand: int, dim: int) -> int:
+        """The size of dim `dim` of the whole operand `operand`."""
+        return self.eqn.invars[operand].aval.shape[dim]
+
+    def result_extent(self, result: int, dim: int) -> int:
+        """The size of dim `dim` of the whole result `result`."""
+        return self.eqn.outvars[result].aval.shape[dim]
+
+    def block(self, size: int, axes: Axes) -> int:
+        """The size of the blocks into which `axes` cut a dim of `size`."""
+        return -(-size // self.size(axes))
+
+    def need(self, operand: int, dim: int, axes: Axes, window: Window) -> Need:
+        """That every device needs the rows of `window` of dim `dim` of an operand."""
+        from weft.ops.halo import Need  # most programs need no rows of other devices
+
+        return Need(operand, dim, axes, self.extent(operand, dim), window)
+
+    def needs(self) -> list[Need] | None:
+        """What the devices need of others' blocks; None if it falls into no pattern."""
+        if self._needs is self:
+            split = split_rule_of(self.eqn.primitive)
+            self._needs = [] if split is None or split.windows is None else split.windows(self, **self.eqn.params)
+        return self._needs
+
+    def common_window(self, need: Need) -> Window:
+        """The rows of the own block and its neighbours that this and other equations need of an operand's dim."""
+        return self._partitioner.common_window(self.eqn.invars[need.operand], need)
+
+    def fetched_rows(self, x: Any, need: Need) -> tuple[Window, Any] | None:
+        """The widest rows fetched so far along the dim of a local operand, and their window."""
+        return self._partitioner.fetched_rows.get((id(x), need.dim, need.axes), (None, None))[1]
+
+    def keep_rows(self, x: Any, need: Need, window: Window, wide: Any) -> tuple[Window, Any]:
+        """Remember rows that were fetched."""
+        found = (window, wide)
+        self._partitioner.fetched_rows[id(x), need.dim, need.axes] = (x, found)     # `x` is kept: its id stays its own
+        return found
+
+    def masked(self, x: Any, dim: int, axes: Axes, size: int, fill: Any) -> Any:
+        """This device's block `x` of a dim of `size` elements, with `fill` where the block is padded."""
+        return masked(x, dim, axes, size, fill) if axes and size % self.size(axes) else x
+
+    def size(self, axes: Axes) -> int:
+        """Number of devices along `axes`."""
+        return math.prod(self._partitioner.sizes[a] for a in axes)
+
+    def start(self, axes: Axes, local: int, dtype: Any = np.int32) -> Any:
+        """Global position of the first element of this device's block of `local` elements."""
+        index = convert_element_type(collectives.axis_index(axes), dtype)
+        return mul(index, np.asarray(local, dtype)[()])
+
+    def _record(self, kind: str, x: Any, axes: Axes) -> None:
+        aval = typeof(x)
+        nbytes = collective_bytes(kind, aval.nbytes, self.size(axes))
+        reason = f"{self.eqn.primitive} works along a dim that is split over {', '.join(map(str, axes))}"
+        why = Why("edges" if kind == "ppermute" else "along", reason, self.eqn)
+        self._partitioner.record_collective(Step(kind, axes, nbytes=nbytes), x, why)
+
+    def all_gather(self, x: Any, axes: Axes, dim: int) -> Any:
+        """The blocks of all devices, concatenated along `dim`."""
+        self._record("all_gather", x, axes)
+        return collectives.all_gather(x, axes, axis=dim, tiled=True)
+
+    def ppermute(self, x: Any, axes: Axes, perm: list[tuple[int, int]]) -> Any:
+        """What the device that names this one as its target sends; zeros if none does."""
+        self._record("ppermute", x, axes)
+        return collectives.ppermute(x, axes, perm)
+
+    def pmax(self, x: Any, axes: Axes) -> Any:
+        self._record("pmax", x, axes)
+        return collectives.pmax(x, axes)
+
+    def pmin(self, x: Any, axes: Axes) -> Any:
+        self._record("pmin", x, axes)
+        return collectives.pmin(x, axes)
+
+    def psum(self, x: Any, axes: Axes) -> Any:
+        self._record("psum", x, axes)
+        return collectives.psum(x, axes)

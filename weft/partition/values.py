@@ -1,0 +1,75 @@
+"""Values of the global program inside the program of one device, and the trace that records its equations.
+
+In:   a global value and its first local form.
+Out:  `Value`s, which know all local forms they have so far, by placement.
+Next: `partition.partitioner`, which computes with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.core.stage import StageTrace
+from weft.ir.jaxpr import Eqn
+from weft.ir.types import ShapedArray
+from weft.partition.cost import Why
+from weft.partition.reshard import Placement
+from weft.util.record import record
+
+
+class LocalTrace(StageTrace):
+    """Stages local equations; each is attributed to the line of the global equation it comes from."""
+    __slots__ = ("source",)
+
+    def __init__(self, parent: Any, name: str = ""):
+        super().__init__(parent, name)
+        self.source: Any = None
+
+    def process(self, primitive: Any, args: Sequence, params: dict) -> Any:
+        out = super().process(primitive, args, params)
+        self.eqns[-1].source = self.source
+        return out
+
+
+class NotPartial(Exception):
+    """A value that was expected to be a partial sum is not one."""
+
+
+@record
+class Origin:
+    """Where a partial sum comes from: the reason, and the user's line."""
+    why: Why
+    source: Any
+
+
+@record
+class PlacedEqn:
+    """How the results of an equation of the global program are placed. It stands in a program that runs `count` times, at
+    `depth` in programs within programs, which handles the axes `manual` itself (its types are then those of one device)."""
+    eqn: Eqn
+    placements: tuple[Placement, ...]
+    count: int
+    depth: int
+    manual: frozenset
+
+
+class Value:
+    """A global value inside the local program: its type and the local forms it has so far, by placement."""
+    __slots__ = ("argument", "aval", "forms", "origin")
+
+    def __init__(self, aval: ShapedArray, placement: Placement, local: Any, origin: Origin | None = None, argument: int | None = None):
+        self.aval = aval
+        self.argument = argument          # its number among the inputs of the program, if it is one
+        self.origin = origin
+        self.forms: dict[Placement, Any] = {placement: local}
+
+    @property
+    def placement(self) -> Placement:
+        """How it was made."""
+        return next(iter(self.forms))
+
+    @property
+    def partial_axes(self) -> frozenset:
+        """The axes over which it must be summed before it can be read; none if a summed form exists."""
+        return frozenset() if any(not p.partial for p in self.forms) else self.placement.partial
