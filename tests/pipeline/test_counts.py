@@ -94,7 +94,8 @@ def test_kernels(f, args, kernels, matmuls):
     with Override(engine="numpy"):
         want = weft.jit(lambda *xs: f(*xs))(*args)
     for g, w in zip(weft.tree.leaves(got), weft.tree.leaves(want)):
-        np.testing.assert_allclose(g, w, rtol=2e-5, atol=2e-5)
+        summed = 0 if np.ndim(g) else np.finfo(np.float32).eps * np.abs(args[0]).sum()   # another order of terms that may cancel
+        np.testing.assert_allclose(g, w, rtol=2e-5, atol=max(2e-5, summed))
 
 
 def test_equal_layers_share_their_kernels():

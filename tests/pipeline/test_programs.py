@@ -22,7 +22,7 @@ from weft.codegen.gemm import gemm
 from weft.codegen.library import sort
 from weft.codegen.program import program
 from weft.codegen.runtime import symbols
-from weft.codegen.toolchain import cache, loader
+from weft.codegen.toolchain import cache, loader, target
 from weft.runtime.device import devices
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 
@@ -42,7 +42,8 @@ def own_cache(tmp_path, monkeypatch):
 
 def forget(monkeypatch):
     """Let no code be in memory, as in a process that begins."""
-    for place, name in ((program, "_kernels"), (program, "_drafts"), (gemm, "_made"), (gemm, "_drafts"), (sort, "_made")):
+    linked = [(sort.ROUTINES, "_addresses"), (sort.ROUTINES, "_linked")]
+    for place, name in ((program, "_kernels"), (program, "_drafts"), (gemm, "_made"), (gemm, "_drafts"), *linked):
         monkeypatch.setattr(place, name, {})
 
 
@@ -359,7 +360,9 @@ def test_a_second_process_loads_no_compiler(tmp_path):
 
 def test_other_features_have_programs_of_their_own(tmp_path):
     run(tmp_path)
-    assert "weft.compiler.schedule.schedule" in run(tmp_path, WEFT_CPU_FEATURES="avx2")[3]
+    fewer = {"avx512": "avx2", "avx2": "generic"}.get(target.current().level)
+    if fewer:
+        assert "weft.compiler.schedule.schedule" in run(tmp_path, WEFT_CPU_FEATURES=fewer)[3]
     assert "weft.compiler.schedule.schedule" in run(tmp_path, WEFT_NUM_THREADS="3")[3]
 
 
