@@ -3,14 +3,13 @@
 import ctypes
 import os
 import random
-import subprocess
 import sys
 import textwrap
 import threading
-from pathlib import Path
 
 import pytest
 
+from tests.harness.processes import run_python
 from weft.codegen.runtime import pool
 from weft.codegen.toolchain.native_library import LibraryModule, link
 
@@ -154,9 +153,7 @@ def test_forked_child_has_its_own_workers(tasks):
 def run_script(body, **env):
     script = "import ctypes, os, signal, sys, threading, time\nfrom weft.codegen.runtime import pool\n"
     script += "from weft.codegen.toolchain.native_library import LibraryModule, link\n" + textwrap.dedent(body)
-    root = str(Path(pool.__file__).parents[3])
-    env = {**os.environ, "TASKS": TASKS, "PYTHONPATH": root, **env}
-    return subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60)
+    return run_python("-c", script, timeout=60, **{"TASKS": TASKS, **env})
 
 
 START = (

@@ -1,14 +1,10 @@
 """Programs of every generation of the API: the names of 2022 to today, as they are written."""
 
-import os
-import subprocess
-import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 
-import weft
+from tests.harness.processes import run_weft
 
 PROGRAMS = {
     "maps and pjit of 2022": """
@@ -109,7 +105,5 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name, tmp_path):
     (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAMS[name]))
-    environment = os.environ | {"PYTHONPATH": str(Path(weft.__file__).parents[1])}
-    command = [sys.executable, "-m", "weft", "run", "--devices", "8", "program.py"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    done = run_weft("run", "--devices", "8", "program.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -1,16 +1,13 @@
 """`import jax` on weft: what resolves, what says that it is not there yet, and what stays untouched."""
 
 import importlib
-import os
-import subprocess
 import sys
 import textwrap
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-import weft
+from tests.harness.processes import run_python
 from weft.compat import JAX_VERSION, install_as_jax, names, uninstall
 from weft.compat.resolver import is_offered
 
@@ -137,9 +134,7 @@ def test_a_package_named_jax_on_the_path_is_passed_over(tmp_path):
         import jax, jax.debug
         print(jax.__version__)
     """)
-    environment = os.environ | {"PYTHONPATH": str(Path(weft.__file__).parents[1])}
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    done = run_python("-c", program, cwd=tmp_path)
     assert done.stdout.strip() == JAX_VERSION, done.stderr
 
 

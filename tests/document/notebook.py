@@ -13,9 +13,7 @@ import ast
 import contextlib
 import io
 import json
-import os
 import re
-import subprocess
 import sys
 import traceback
 from pathlib import Path
@@ -75,11 +73,9 @@ def run(text):
 
 def run_apart(document, target):
     """What came of every cell, run in a process of its own on eight devices; and what that process complained of."""
-    import weft
+    from tests.harness.processes import run_python
 
-    environment = os.environ | {"WEFT_NUM_DEVICES": "8", "PYTHONPATH": str(Path(weft.__file__).parents[1])}
-    command = [sys.executable, __file__, str(document), str(target)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    done = run_python(__file__, document, target, timeout=300, WEFT_NUM_DEVICES="8")
     assert done.returncode == 0, done.stderr
     return json.loads(target.read_text()), done.stderr
 

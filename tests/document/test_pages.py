@@ -6,7 +6,8 @@ import re
 import pytest
 
 import weft
-from tests.harness.pages import ROOT, needs_pages, page, run_examples
+from tests.harness.pages import needs_pages, page, run_examples
+from tests.harness.processes import ROOT
 
 #: page -> the fewest examples that are on it
 PAGES = {

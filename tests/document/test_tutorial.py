@@ -6,15 +6,12 @@ The document lies beside the project, in ../shared/seeds; where it is absent the
 """
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import weft
 from tests.document.driver import cells_of, rewrite
+from tests.harness.processes import run_python
 
 DOCUMENT = Path(__file__).parents[2].parent / "shared" / "seeds" / "000_2cdfe1bffc1a2e32.txt"
 SIZE = 256
@@ -130,12 +127,8 @@ def record(tmp_path_factory):
     folder = tmp_path_factory.mktemp("document")
     checks = folder / "checks.json"
     checks.write_text(json.dumps([[at, expression] for at, expression, _ in placed_checks()]))
-    environment = os.environ | {"WEFT_NUM_DEVICES": "8", "PYTHONPATH": str(Path(weft.__file__).parents[1])}
-    command = [sys.executable, Path(__file__).with_name("driver.py"), DOCUMENT, folder / "record.json"]
-    done = subprocess.run(
-        [*map(str, command), "--size", str(SIZE), "--checks", str(checks)],
-        env=environment, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    command = [Path(__file__).with_name("driver.py"), DOCUMENT, folder / "record.json", "--size", SIZE, "--checks", checks]
+    done = run_python(*command, timeout=300, WEFT_NUM_DEVICES="8")
     assert done.returncode == 0, done.stderr
     return json.loads((folder / "record.json").read_text())
 

@@ -1,23 +1,16 @@
 """The digits example, run as a newcomer runs it, only shorter."""
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-import weft
+from tests.harness.processes import ROOT, run_weft
 
-ROOT = Path(weft.__file__).parents[1]
 SCRIPT = ROOT / "examples" / "train_digits.py"
 
 
 def run(*arguments):
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "weft", "run", str(SCRIPT), "--devices", "8", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
+    done = run_weft("run", SCRIPT, "--devices", "8", *arguments, timeout=280)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -54,7 +47,5 @@ def test_a_whole_run_reaches_its_accuracy():
 
 
 def test_too_few_devices_is_said_in_a_line():
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "weft", "run", "--devices", "4", str(SCRIPT)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = run_weft("run", "--devices", "4", SCRIPT)
     assert done.returncode == 1 and "eight devices; there are 4" in done.stderr

@@ -1,22 +1,18 @@
 """What the README shows is what happens."""
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 
-from tests.harness.pages import ROOT, blocks, needs_pages
+from tests.harness.pages import blocks, needs_pages
+from tests.harness.processes import ROOT, run_weft
 
 
 @needs_pages
 def test_the_program_draws_the_picture(tmp_path):
     (program,), (picture,) = blocks("README.md"), blocks("README.md", "text")
     (tmp_path / "program.py").write_text(program)
-    command = [sys.executable, "-m", "weft", "run", "--devices", "8", "program.py"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    done = run_weft("run", "--devices", "8", "program.py", cwd=tmp_path)
     assert done.stdout == picture, done.stderr
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 import weft
-
-ROOT = Path(weft.__file__).parents[1]
+from tests.harness.processes import ROOT
 
 #: for tests of pages, which an installed package does not have
 needs_pages = pytest.mark.skipif(not (ROOT / "docs").exists(), reason="weft is installed without its documentation")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import subprocess
-import sys
 import textwrap
 
 import numpy as np
 import pytest
 
 import weft
+from tests.harness.processes import ROOT, run_python
 from weft import lax, nn, numpy as wnp, random
 from weft.runtime import buffer
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -175,21 +174,14 @@ PROGRAM = """
 """
 
 
-def run_python(program: str, **env: str) -> subprocess.CompletedProcess:
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=root,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": root, **env},
-    )
+def run_program(program: str, **variables: str) -> subprocess.CompletedProcess:
+    done = run_python("-c", textwrap.dedent(program), cwd=ROOT, **variables)
+    done.check_returncode()
+    return done
 
 
 def test_a_second_process_compiles_nothing(tmp_path):
-    first, second = (run_python(PROGRAM, WEFT_CACHE_DIR=str(tmp_path)).stdout.split() for _ in range(2))
+    first, second = (run_program(PROGRAM, WEFT_CACHE_DIR=str(tmp_path)).stdout.split() for _ in range(2))
     kernels = int(first[0])
     assert kernels >= 1 and int(first[1]) == kernels
     assert int(second[0]) == kernels and int(second[1]) == 0
@@ -197,17 +189,17 @@ def test_a_second_process_compiles_nothing(tmp_path):
 
 
 def test_a_damaged_cache_is_compiled_anew(tmp_path):
-    first = run_python(PROGRAM, WEFT_CACHE_DIR=str(tmp_path)).stdout.split()
+    first = run_program(PROGRAM, WEFT_CACHE_DIR=str(tmp_path)).stdout.split()
     files = [p for p in tmp_path.rglob("*") if p.is_file()]
     assert files
     for path in files:
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    again = run_python(PROGRAM, WEFT_CACHE_DIR=str(tmp_path)).stdout.split()
+    again = run_program(PROGRAM, WEFT_CACHE_DIR=str(tmp_path)).stdout.split()
     assert int(again[1]) == int(first[0]) and again[2] == first[2]
 
 
 def test_the_environment_turns_the_log_on_and_dumps_stages(tmp_path):
-    done = run_python(PROGRAM, JAX_LOG_COMPILES="1", WEFT_DUMP=str(tmp_path), WEFT_VERIFY="1")
+    done = run_program(PROGRAM, JAX_LOG_COMPILES="1", WEFT_DUMP=str(tmp_path), WEFT_VERIFY="1")
     assert "Finished compilation of jit(f)" in done.stderr
     folder = min({p.parent for p in tmp_path.rglob("*jit_f*/*.txt")})
     names = sorted(p.name for p in folder.iterdir())
@@ -229,7 +221,7 @@ def test_dumps_of_a_partitioned_program_show_its_stages(tmp_path):
 
 def test_processes_write_the_same_kernels(tmp_path):
     for number in range(5):                      # objects that lie elsewhere are in another order in sets
-        run_python(f"""
+        run_program(f"""
             other = [object() for _ in range({number * 700})]
             import weft
             weft.jit(lambda k: weft.random.gamma(k, 2.0, (100,))).lower(weft.random.key(0)).compile().runtime_executable()

@@ -3,14 +3,12 @@
 import gc
 import itertools
 import os
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.harness.processes import run_python
 from weft.codegen.runtime import heap
 from weft.runtime import buffer
 from weft.runtime.buffer import Buffer, NativeHeap, PythonHeap
@@ -195,9 +193,7 @@ def test_cache_is_bounded():
         "        assert buffer.cached_bytes() > 0\n"
         "print(buffer.allocated_bytes())\n"
     )
-    root = str(Path(buffer.__file__).parents[2])
-    env = {**os.environ, "WEFT_BUFFER_CACHE_BYTES": str(8 << 20), "PYTHONPATH": root}
-    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60)
+    done = run_python("-c", script, WEFT_BUFFER_CACHE_BYTES=str(8 << 20))
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 

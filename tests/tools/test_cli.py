@@ -1,22 +1,12 @@
 """The command `weft`, run as people run it: in a process of its own."""
 
-import os
-import subprocess
-import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 
 import weft
+from tests.harness.processes import run_weft
 from weft.tools.cli import parse
-
-
-def weft_command(*words, cwd, env=None):
-    environment = os.environ | {"PYTHONPATH": str(Path(weft.__file__).parents[1])} | (env or {})
-    return subprocess.run(
-        [sys.executable, "-m", "weft", *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=60
-    )
 
 
 @pytest.fixture
@@ -121,7 +111,7 @@ def test_the_script_sees_its_own_arguments_folder_and_devices(tmp_path, script):
         """,
         "sub/main.py",
     )
-    done = weft_command("run", name, "--devices", "4", "--fast", "x", cwd=tmp_path)
+    done = run_weft("run", name, "--devices", "4", "--fast", "x", cwd=tmp_path)
     assert done.stdout.splitlines() == [
         "__main__ sub/main.py ['sub/main.py', '--fast', 'x'] 42 4",
         "sub True",
@@ -130,7 +120,7 @@ def test_the_script_sees_its_own_arguments_folder_and_devices(tmp_path, script):
 
 def test_import_jax_means_weft(tmp_path, script):
     name = script("import jax, jax.debug\nprint(jax.debug.visualize_sharding.__module__)\n")
-    assert weft_command("run", name, cwd=tmp_path).stdout == "weft.debug.visualize\n"
+    assert run_weft("run", name, cwd=tmp_path).stdout == "weft.debug.visualize\n"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +135,7 @@ def test_import_jax_means_weft(tmp_path, script):
     ],
 )
 def test_the_exit_status_is_the_scripts(tmp_path, script, text, status, message):
-    done = weft_command("run", script(text), cwd=tmp_path)
+    done = run_weft("run", script(text), cwd=tmp_path)
     assert done.returncode == status
     assert done.stderr.endswith(message)
 
@@ -157,7 +147,7 @@ def test_a_traceback_begins_in_the_script(tmp_path, script):
 
         f()
     """)
-    done = weft_command("run", name, cwd=tmp_path)
+    done = run_weft("run", name, cwd=tmp_path)
     lines = done.stderr.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
     assert lines[1] == '  File "script.py", line 5, in <module>'
@@ -170,32 +160,32 @@ def test_a_module_runs_as_python_dash_m_would(tmp_path, script):
     script("", "pack/__init__.py")
     script("from . import part; import sys; print(part.x, sys.argv[1:], __name__)", "pack/__main__.py")
     script("x = 5", "pack/part.py")
-    assert weft_command("run", "-m", "pack", "a", cwd=tmp_path).stdout == "5 ['a'] __main__\n"
-    missing = weft_command("run", "-m", "nowhere.at.all", cwd=tmp_path)
+    assert run_weft("run", "-m", "pack", "a", cwd=tmp_path).stdout == "5 ['a'] __main__\n"
+    missing = run_weft("run", "-m", "nowhere.at.all", cwd=tmp_path)
     assert missing.returncode == 2 and "no module of that name" in missing.stderr
 
 
 def test_a_missing_script_is_said_in_a_line(tmp_path):
-    done = weft_command("run", "nowhere.py", cwd=tmp_path)
+    done = run_weft("run", "nowhere.py", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr == "weft: cannot read 'nowhere.py': No such file or directory\n"
 
 
 def test_version_and_info(tmp_path):
-    assert weft_command("--version", cwd=tmp_path).stdout == f"weft {weft.__version__}\n"
-    info = weft_command("info", cwd=tmp_path, env={"JAX_ENABLE_X64": "1", "JAX_OTHER": "1"})
+    assert run_weft("--version", cwd=tmp_path).stdout == f"weft {weft.__version__}\n"
+    info = run_weft("info", cwd=tmp_path, JAX_ENABLE_X64="1", JAX_OTHER="1")
     assert info.returncode == 0, info.stderr
     assert "processor" in info.stdout and "llvmlite" in info.stdout and "WEFT_NUM_DEVICES" in info.stdout
     assert "JAX_ENABLE_X64" in info.stdout and "JAX_OTHER" not in info.stdout
 
 
 def test_settings_are_listed_with_their_meaning(tmp_path):
-    lines = weft_command("info", "--settings", cwd=tmp_path, env={"WEFT_LOG_COMPILES": "1"}).stdout.splitlines()
+    lines = run_weft("info", "--settings", cwd=tmp_path, WEFT_LOG_COMPILES="1").stdout.splitlines()
     (line,) = [line for line in lines if line.startswith("WEFT_LOG_COMPILES")]
     assert line.split(maxsplit=2) == ["WEFT_LOG_COMPILES", "True", "Log every compilation."]
     assert lines == sorted(lines) and not any("CUDA" in line for line in lines)
 
 
 def test_no_command_is_an_error(tmp_path):
-    done = weft_command(cwd=tmp_path)
+    done = run_weft(cwd=tmp_path)
     assert done.returncode == 2 and "usage: weft" in done.stderr

@@ -1,12 +1,8 @@
 """`weft.explain`: causes and remedies, loops, shard_map, assertions, the page and the command."""
 
 import html
-import os
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +10,7 @@ import pytest
 import weft
 import weft.lax as lax
 import weft.numpy as wnp
+from tests.harness.processes import run_weft
 from weft.partition.cost import CAUSES
 from weft.sharding import NamedSharding, PartitionSpec as P
 from weft.tools.advice import advise
@@ -201,9 +198,7 @@ sys.exit(3)
 @pytest.mark.parametrize("line", ["--html page.html --devices 8 program.py -a", "program.py -a --devices 8 --html page.html"])
 def test_the_command_runs_a_program_and_explains_it(tmp_path, line):
     (tmp_path / "program.py").write_text(PROGRAM)
-    environment = os.environ | {"PYTHONPATH": str(Path(weft.__file__).parents[1])}
-    command = [sys.executable, "-m", "weft", "explain", *line.split()]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = run_weft("explain", *line.split(), cwd=tmp_path)
     assert done.returncode == 3, done.stderr
     assert done.stdout.startswith("sum 8.0 ['-a']") and "psum over i  28 B" in done.stdout and "program.py:6" in done.stdout
     assert re.search(r"\d+ programs were compiled, 2 of them communicate", done.stdout)
