@@ -1,10 +1,10 @@
-"""Train a digit classifier over eight devices: the batch split four ways, the hidden layers two ways.
+"""Train a digit classifier over eight devices: the batch is split over four, the hidden layers over two.
 
     weft run examples/train_digits.py --devices 8
 
-An ordinary JAX program: the same file runs under `python` where JAX is installed, with
-XLA_FLAGS=--xla_force_host_platform_device_count=8. It prints the loss as it falls, the accuracy on images that it
-never trained on, how the weights lie on the devices, and at the end what a step costs and what it communicates.
+This is an ordinary JAX program: the same file runs under `python` where JAX is installed, with
+XLA_FLAGS=--xla_force_host_platform_device_count=8. It prints the training loss, the accuracy on held-out images, the sharding of
+the weights, and at the end the time and the communication of a step.
 """
 
 import argparse
@@ -23,7 +23,7 @@ BATCH, HELD_OUT = 128, 360
 LEARNING_RATE, DECAY_1, DECAY_2 = 1e-3, 0.9, 0.999
 
 # Two pairs of layers. In a pair the first weight is split by columns and the second by rows, so that the hidden
-# values between them never leave their device and one sum over 'model' closes the pair.
+# values between them stay on their device and the pair ends with one sum over 'model'.
 LAYERS = {
     "w1": ((PIXELS, HIDDEN), P(None, "model")),
     "b1": ((HIDDEN,), P("model")),
@@ -47,7 +47,7 @@ def load_digits():
 
 
 def init_params(key):
-    """Normal weights scaled for rectifiers, zero biases."""
+    """Normal weights scaled for ReLU, zero biases."""
     params = {}
     for name, (shape, _) in LAYERS.items():
         key, subkey = jax.random.split(key)
@@ -99,7 +99,7 @@ def batches(pixels, labels, epochs):
 
 
 def train(step, state, data, place_batch, epochs):
-    """Run all batches, telling the mean loss of an epoch now and then; returns the trained state."""
+    """Run all batches, printing the mean loss of every fifth epoch; returns the trained state."""
     steps_per_epoch = len(data[1]) // BATCH
     values = []
     with ProgressBar(epochs * steps_per_epoch) as bar:
@@ -116,7 +116,7 @@ def train(step, state, data, place_batch, epochs):
 
 
 class ProgressBar:
-    """A bar in a terminal (rich's where it is installed); where output is piped, only what is said."""
+    """A progress bar in a terminal (rich's if it is installed); without a terminal, only lines of text."""
 
     def __init__(self, total):
         self.total, self.done, self.rich = total, 0, None
@@ -153,7 +153,7 @@ class ProgressBar:
 
 
 def time_step(step, state, batch, repeats=30):
-    """Median seconds of one step; the state is used up."""
+    """Median seconds of one step; the state is donated."""
     seconds = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -179,7 +179,7 @@ def show_sharding(name, array):
 
 
 def print_collectives(compiled):
-    """Every collective of the compiled step: kind, bytes per device, and where it comes from."""
+    """Every collective of the compiled step: kind, bytes per device, mesh axes and source line."""
     if type(compiled).__module__.startswith("weft"):
         from weft.tools.report import collectives
 
@@ -189,11 +189,11 @@ def print_collectives(compiled):
     for kind, size, where, source in rows:
         line = f"  {kind:14} {size:>9,} B  {where:10}  {source}"
         print(line if len(line) <= 140 else line[:139] + "…")
-    print(f"  {len(rows)} collectives, {sum(row[1] for row in rows):,} B on each device in a step")
+    print(f"  {len(rows)} collectives, {sum(row[1] for row in rows):,} B sent by each device per step")
 
 
 def collectives_of_hlo(text):
-    """Read the same from XLA's text, which names the operation instead of the mesh axes and the line."""
+    """The same from XLA's text, which names the operation instead of mesh axes and source line."""
     pattern = re.compile(r"= (\(.*?\)|\S+) (all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute)\(.*")
     sizes = {"f32": 4, "s32": 4, "u32": 4, "pred": 1, "bf16": 2, "f64": 8, "s64": 8}
     for match in pattern.finditer(text):
@@ -209,7 +209,7 @@ def main():
     parser.add_argument("--epochs", type=int, default=20)
     epochs = parser.parse_args().epochs
     if jax.device_count() < 8:
-        sys.exit(f"This program lays a 4 x 2 mesh over eight devices; there are {jax.device_count()}.")
+        sys.exit(f"This program needs a 4 x 2 mesh of eight devices; there are {jax.device_count()}.")
 
     mesh = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("data", "model"))
     place_params = {name: NamedSharding(mesh, spec) for name, (_, spec) in LAYERS.items()}

@@ -1,9 +1,8 @@
-"""Products whose communication overlaps with work: a collective before or after a product, taken apart into hops.
+"""Collective matmul: products whose communication overlaps with computation, because a collective is split into hops.
 
-`gathered` gathers the rows of `a` before it multiplies; `scattered` adds up parts of a product after it. Each comes in
-three forms with the same results: with the collective; as a ring, in which every hop of `ppermute` happens while the
-block that came before is multiplied; and as two rings that turn against each other, each with one half of the blocks, which
-uses the wires in both directions.
+`gathered` gathers the rows of `a` before the product; `scattered` sums and scatters the product's rows after it. Each has three
+variants with the same results: with the collective; as a ring, in which each `ppermute` overlaps with the product of the previous
+block; and as two rings in opposite directions, each with half of the blocks, which use the links both ways.
 """
 
 import jax
@@ -18,7 +17,7 @@ LEFT = [(target, source) for source, target in RIGHT]
 
 
 def position(distance):
-    """The number of the device that is `distance` to the right."""
+    """The index of the device that is `distance` hops to the right."""
     return (lax.axis_index("i") + distance) % DEVICES
 
 
@@ -30,11 +29,11 @@ def gathered(a, b):
 
 
 def rows_from_all(block, b, hops):
-    """The rows of a product to which the blocks that go round contribute, in their places."""
+    """All rows of a product, computed block by block as the blocks pass round the ring."""
     size = block.shape[0]
     out = jnp.zeros((DEVICES * size, b.shape[1]))
     out = lax.pcast(out, "i", to="varying")
-    step = 1 if hops is LEFT else -1  # a block that moves to the left comes from the right
+    step = 1 if hops is LEFT else -1  # a block that moves left comes from the right
     for distance in range(DEVICES):
         moved = lax.ppermute(block, "i", hops) if distance < DEVICES - 1 else None
         out = lax.dynamic_update_slice(out, block @ b, (position(step * distance) * size, 0))
@@ -53,7 +52,7 @@ def gathered_two_rings(a, b):
     return both.reshape(-1, b.shape[1])
 
 
-# --- parts of a sum are scattered: (m, k/8) @ (k/8, n) -> (m/8, n)
+# --- rows of a sum are scattered: (m, k/8) @ (k/8, n) -> (m/8, n)
 
 
 def scattered(a, b):
@@ -61,7 +60,7 @@ def scattered(a, b):
 
 
 def rows_to_all(a, b, hops):
-    """Own rows of a sum: it goes round, and each device adds its part of the rows of that device where the sum will end."""
+    """This device's rows of a sum. Partial sums pass round the ring, and each device adds its term for the rows of their destination."""
     blocks = a.reshape(DEVICES, -1, a.shape[1])
     step = 1 if hops is LEFT else -1
     part = lambda distance: lax.dynamic_index_in_dim(blocks, position(step * distance), keepdims=False) @ b

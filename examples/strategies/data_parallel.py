@@ -1,7 +1,7 @@
 """Data parallel: every device has all parameters and its part of the batch.
 
-Nothing is said about communication. The gradients are sums over examples, so the compiler adds them up over the
-devices: in one collective for all parameters, however many layers there are.
+The program does not mention communication. Gradients are sums over examples, so the compiler reduces them over the devices, in one
+collective for all parameters, whatever the number of layers.
 """
 
 from itertools import pairwise

@@ -1,7 +1,7 @@
-"""Expert parallel: a mixture of experts, some on every device, and tokens that travel to the expert they chose.
+"""Expert parallel: a mixture of experts with some experts on every device; tokens are sent to their experts.
 
-A router gives each token its expert. Every device has room for a number of tokens per expert; those beyond it pass by.
-`all_to_all` brings the tokens to their experts and the results back: two in a step forward, two backward.
+A router assigns an expert to each token. Every expert has a limited capacity per device; tokens beyond it skip the layer. `all_to_all`
+sends the tokens to their experts and the results back: two per step forward, two backward.
 """
 
 import jax
@@ -11,26 +11,26 @@ from jax.sharding import NamedSharding, PartitionSpec as P
 from strategy import DEVICES, Case, mesh_of, normal, run
 
 TOKENS, WIDTH, HIDDEN, EXPERTS = 256, 32, 64, 2 * DEVICES
-CAPACITY = 2 * TOKENS // DEVICES // EXPERTS  # tokens of one device that one expert takes
+CAPACITY = 2 * TOKENS // DEVICES // EXPERTS  # tokens of one device that one expert accepts
 
 
 def dispatch(router, tokens):
-    """Where tokens go: (token, expert, place) is one where a token takes that place; and how much each token's result counts."""
+    """A (token, expert, slot) array that is 1 where a token takes a slot, and the weight of each token's result."""
     chances = jax.nn.softmax(tokens @ router)
     expert = jax.nn.one_hot(jnp.argmax(chances, -1), EXPERTS)
     place = (jnp.cumsum(expert, 0) * expert).sum(-1) - 1
-    places = jax.nn.one_hot(place.astype(int), CAPACITY)  # a row of zeros where there is no room
+    places = jax.nn.one_hot(place.astype(int), CAPACITY)  # a row of zeros where the expert is full
     return expert[:, :, None] * places[:, None, :], (chances * expert).sum(-1)
 
 
 def work(up, down, tokens):
-    """What experts do with (expert, token, width)."""
+    """The experts, on tokens of shape (expert, token, width)."""
     hidden = jax.nn.relu(jnp.einsum("etd,edh->eth", tokens, up))
     return jnp.einsum("eth,ehd->etd", hidden, down)
 
 
 def mixture_on_device(router, up, down, tokens):
-    """The layer, for one device with its experts and its tokens."""
+    """The layer on one device, with its experts and its tokens."""
     where, chance = dispatch(router, tokens)
     sent = jnp.einsum("tec,td->ecd", where, tokens)
     arrived = lax.all_to_all(sent, "expert", split_axis=0, concat_axis=1, tiled=True)
@@ -39,7 +39,7 @@ def mixture_on_device(router, up, down, tokens):
 
 
 def mixture(router, up, down, tokens):
-    """The same on one device, which sees the tokens in the groups of the devices."""
+    """The same on a single device, with the tokens grouped as they would be on eight."""
 
     def group(tokens):
         where, chance = dispatch(router, tokens)

@@ -1,8 +1,8 @@
-"""Fully sharded data parallel: the batch is split over the devices, and so are the parameters.
+"""Fully sharded data parallel: both the batch and the parameters are split over the devices.
 
-A device stores one eighth of each layer. It gathers a layer when it comes to it, forgets it (`jax.checkpoint`), gathers
-it again on the way back, and keeps only its part of the gradient: the transpose of `all_gather` is `psum_scatter`.
-The layers are one loop, so at any time only one layer is whole.
+A device stores one eighth of each layer. It gathers a layer just before using it, discards it (`jax.checkpoint`), gathers it again
+in the backward pass, and keeps only its part of the gradient: the transpose of `all_gather` is `psum_scatter`. The layers are one
+`scan`, so only one layer is gathered at any time.
 """
 
 import jax
@@ -15,7 +15,7 @@ BATCH, LAYERS, WIDTH = 256, 4, 64
 
 
 def loss(weights, inputs, targets, gathered=lambda shard: shard):
-    """Mean squared error of residual layers; `gathered` makes a layer's weight whole."""
+    """Mean squared error of residual layers; `gathered` gathers the weight of a layer."""
 
     @jax.checkpoint
     def layer(hidden, shard):
@@ -26,7 +26,7 @@ def loss(weights, inputs, targets, gathered=lambda shard: shard):
 
 
 def loss_on_shards(weights, inputs, targets):
-    """The same, for one device with its rows of each weight and of the batch."""
+    """The same for one device with its rows of each weight and of the batch."""
     gathered = lambda shard: lax.all_gather(shard, "data", tiled=True)
     return lax.pmean(loss(weights, inputs, targets, gathered), "data")
 

@@ -1,8 +1,7 @@
-"""Pipeline parallel: every device has one stage of the network; microbatches pass from one to the next.
+"""Pipeline parallel: every device has one stage of the network; microbatches pass from stage to stage.
 
-In each tick all stages work, each on another microbatch, and hand what they made to their right neighbour by
-`ppermute`. After as many ticks as there are microbatches and neighbours the last stage has seen all. The ticks are a
-`scan`, and its gradient is the same pipeline running backward.
+In each tick every stage works on a different microbatch and sends its output to the next stage with `ppermute`. With m microbatches
+and s stages there are m + s - 1 ticks. The ticks are a `scan`, whose gradient is the same pipeline in reverse.
 """
 
 import jax
@@ -16,12 +15,12 @@ TO_THE_RIGHT = [(stage, stage + 1) for stage in range(STAGES - 1)]
 
 
 def stage_of(weight, x):
-    """What one stage does."""
+    """One stage of the network."""
     return x + jnp.tanh(x @ weight)
 
 
 def loss_on_stage(weight, inputs, targets):
-    """The loss, for the device that has the weight of one stage; inputs and targets are those of all microbatches."""
+    """The loss on the device with the weight of one stage; inputs and targets are those of all microbatches."""
     stage = lax.axis_index("stage")
 
     def tick(arrived, time):
@@ -36,7 +35,7 @@ def loss_on_stage(weight, inputs, targets):
 
 
 def loss(weights, inputs, targets):
-    """The same on one device: all stages one after the other."""
+    """The same on one device: all stages in sequence."""
     for weight in weights:
         inputs = stage_of(weight, inputs)
     return jnp.mean((inputs - targets) ** 2)

@@ -1,8 +1,8 @@
-"""Sequence parallel: attention over a sequence that no device has whole.
+"""Sequence parallel: attention over a sequence that is sharded over all devices.
 
-Queries stay where they are. Keys and values go round the ring of devices, one hop at a time, and every device adds what
-it sees to a softmax in progress: the largest score so far, the sum of exponentials and the weighted sum of values. No
-more than one block of keys and values and one block of scores is ever held, forward and backward (`jax.checkpoint`).
+Queries stay in place. Keys and values pass round the ring of devices, one hop at a time, and every device updates an online softmax:
+the largest score so far, the sum of exponentials, and the weighted sum of values. A device holds at most one block of keys and values
+and one block of scores, forward and backward (`jax.checkpoint`).
 """
 
 import jax
@@ -25,7 +25,7 @@ def attention(query, key, value):
 
 @jax.checkpoint
 def add_block(state, query, key, value, query_start, key_start):
-    """Take one block of keys and values into a softmax in progress."""
+    """Update an online softmax with one block of keys and values."""
     largest, total, weighted = state
     scores = jnp.einsum("bthk,bshk->bhts", query, key) * DEPTH**-0.5
     positions = query_start + jnp.arange(BLOCK)[:, None], key_start + jnp.arange(BLOCK)[None, :]
@@ -37,7 +37,7 @@ def add_block(state, query, key, value, query_start, key_start):
 
 
 def ring_attention(query, key, value):
-    """The same, for one device with its block of the sequence: seven hops, each while a block is worked on."""
+    """The same for one device with its block of the sequence: seven hops, each overlapping with the work on a block."""
     me = lax.axis_index("sequence")
     empty = jnp.full((BATCH, HEADS, BLOCK, 1), -1e30), jnp.zeros((BATCH, HEADS, BLOCK, 1)), jnp.zeros((BATCH, HEADS, BLOCK, DEPTH))
     state = add_block(lax.pcast(empty, "sequence", to="varying"), query, key, value, me * BLOCK, me * BLOCK)

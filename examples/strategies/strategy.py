@@ -1,7 +1,7 @@
-"""What the strategies share: a case, and how it is run, compared with one device and its communication shown.
+"""What the strategies share: run a case, compare it with a single device, and show its communication.
 
-A case is a compiled step on arrays that lie on several devices, and the same mathematics for one. Every program in this
-folder says `import jax` and runs on eight devices in two ways:
+A case is a compiled step on sharded arrays, with the same computation for one device. Every program in this folder says `import jax`
+and runs on eight devices in two ways:
 
     weft run examples/strategies/ring_attention.py --devices 8
     XLA_FLAGS=--xla_force_host_platform_device_count=8 python examples/strategies/ring_attention.py
@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 DEVICES = 8
-TOLERANCE = 1e-5  # of float32 sums that are added up in another order
+TOLERANCE = 1e-5  # for float32 sums in another order
 
 
 class Case(NamedTuple):
@@ -29,7 +29,7 @@ class Case(NamedTuple):
 
 
 def mesh_of(**axes):
-    """A mesh whose axes have the given sizes; the compiler lays out what a program does not."""
+    """A mesh with axes of the given sizes; the compiler chooses the shardings that a program leaves open."""
     types = (jax.sharding.AxisType.Auto,) * len(axes)
     return jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=types)
 
@@ -46,7 +46,7 @@ def error_of(got, want):
 
 
 def show_communication(case, compiled):
-    """What the devices send each other. On weft each collective is told with its line; elsewhere they are counted."""
+    """Print what the devices communicate: on weft every collective with its source line, elsewhere the number of each kind."""
     if type(compiled).__module__.startswith("weft"):
         import weft
 
@@ -57,9 +57,9 @@ def show_communication(case, compiled):
 
 
 def run(cases):
-    """Run all cases; the program ends with an error if one differs from its single-device form."""
+    """Run all cases; exit with an error if one differs from its single-device version."""
     if jax.device_count() < DEVICES:
-        sys.exit(f"This program lays a mesh over eight devices; there are {jax.device_count()}.")
+        sys.exit(f"This program needs a mesh of eight devices; there are {jax.device_count()}.")
     for case in cases():
         compiled = case.step.lower(*case.arguments).compile()
         error = error_of(compiled(*case.arguments), jax.jit(case.single)(*jax.device_get(case.arguments)))

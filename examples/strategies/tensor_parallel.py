@@ -1,8 +1,8 @@
-"""Tensor parallel: a transformer's layer split over the devices of one axis, the batch over those of another.
+"""Tensor parallel: a transformer layer split over one mesh axis, the batch over another.
 
-Attention is split by heads. Of each pair of products the first weight is split by columns and the second by rows, so
-that what lies between them never leaves its device; one sum over 'model' closes the attention, and one the MLP. Only
-the weights are laid out here. The compiler finds the rest, in both directions.
+Attention is split by heads. In each pair of products the first weight is split by columns and the second by rows, so that the values
+between them stay on their device; attention and the MLP each end with one sum over 'model'. Only the weights and the batch are sharded
+here. The compiler finds the rest, forward and backward.
 """
 
 import jax
@@ -19,7 +19,7 @@ LAYOUT = {
 
 
 def init():
-    """The weights of the layer: heads are dims of their own."""
+    """The weights of the layer; heads are a dim of their own."""
     head = WIDTH // HEADS
     shapes = {"query": (WIDTH, HEADS, head), "key": (WIDTH, HEADS, head), "value": (WIDTH, HEADS, head),
               "out": (HEADS, head, WIDTH), "up": (WIDTH, HIDDEN), "down": (HIDDEN, WIDTH)}  # fmt: skip
@@ -27,7 +27,7 @@ def init():
 
 
 def layer(params, x):
-    """Attention, then an MLP, each added to what came in."""
+    """Attention, then an MLP, each with a residual connection."""
     query, key, value = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in ("query", "key", "value"))
     scores = jax.nn.softmax(jnp.einsum("bthk,bshk->bhts", query, key) * key.shape[-1] ** -0.5)
     x = x + jnp.einsum("bthk,hkd->btd", jnp.einsum("bhts,bshk->bthk", scores, value), params["out"])
