@@ -14,6 +14,7 @@ import weft  # noqa: E402
 
 project = "weft"
 author = "the weft developers"
+copyright = author
 version = release = weft.__version__
 extensions = ["myst_parser"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}

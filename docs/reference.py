@@ -152,6 +152,8 @@ def documentation(value) -> str:
     kind = type(value)
     if kind.__name__ == "Primitive":
         return f"The primitive `{value.name}`, of kind {value.kind}."
+    if (isinstance(value, type) and value.__module__ == "numpy") or (kind.__module__.startswith("numpy.") and "0x" in repr(value)):
+        return f"NumPy's `{getattr(value, '__name__', kind.__name__)}`."
     if inspect.isclass(value) or inspect.isroutine(value):
         return inspect.getdoc(value) or ""
     own = getattr(value, "__dict__", {}).get("__doc__") or (inspect.getdoc(value) if kind.__module__.startswith("weft") else "")
@@ -176,7 +178,7 @@ def entry(module: str, name: str, value, known: dict[str, str]) -> list[str]:
     if directive == "py:exception":
         shown = ""
     lines = [f".. {directive}:: {name}{shown}", f"   :module: {module}", ""]
-    body = paragraphs(documentation(value), known)
+    body = paragraphs(documentation(value), known if directive != "py:data" else {})
     if inspect.isclass(value) and directive == "py:class" and not issubclass(value, (int, float, str, tuple)):
         for attribute in sorted(_members(value)):
             body += _member(value, attribute, known)
@@ -231,7 +233,7 @@ def section(name: str, places: dict[str, str], over: str, under: str) -> list[st
         if len(groups[title]) > MANY:
             lines += [".. list-table::", "   :widths: 30 70", ""]
             for n in groups[title]:
-                summary = sentence(documentation(getattr(module, n)), known)
+                summary = sentence(documentation(getattr(module, n)), known if title != "Values" else {})
                 lines += [f"   * - :py:obj:`{n} <{name}.{n}>`", f"     - {summary}"]
             lines += [""]
         for n in groups[title]:
@@ -246,8 +248,8 @@ def _group(value) -> str:
     if type(value).__name__ == "Primitive":
         return "Primitives"
     if inspect.isclass(value):
-        scalar = type(value) is not type and type(value).__module__.startswith("weft.dtypes")
-        return "Exceptions" if issubclass(value, BaseException) else "Dtypes" if scalar else "Classes"
+        dtype = isinstance(value, type(importlib.import_module("weft.numpy").float32))
+        return "Exceptions" if issubclass(value, BaseException) else "Dtypes" if dtype else "Classes"
     return "Functions" if callable(value) and type(value).__name__ not in ("GenericAlias", "UnionType") else "Values"
 
 
