@@ -26,7 +26,14 @@ def check_grads(
     rtol: float | None = None,
     eps: float | None = None,
 ) -> None:
-    """Check the derivatives of `f` at `args` up to `order`, forward ("fwd") and backward ("rev")."""
+    """Check the derivatives of `f` at `args` up to `order`, forward ("fwd") and backward ("rev"), against difference quotients.
+
+    Arguments are trees of floating (or complex) arrays; `eps` is the step, `atol` and `rtol` are bounds, by their dtype if not given.
+    Raises AssertionError if a derivative is wrong, ValueError for an unknown mode.
+
+    >>> import weft.numpy as wnp
+    >>> check_grads(wnp.sin, (wnp.arange(3.0),), order=2)
+    """
     unknown = set(modes) - {"fwd", "rev"}
     if unknown:
         raise ValueError(f"check_grads: modes are 'fwd' and 'rev', got {sorted(unknown)}")

@@ -300,8 +300,8 @@ def cond(pred: Any, true_fun: Callable, false_fun: Callable, *operands: Any, ope
          linear: Any = None) -> Any:
     """`true_fun(*operands)` if `pred` holds, else `false_fun(*operands)`; only the chosen one runs.
 
-    Both are traced and must give results of one structure and types. `pred` is a boolean or number without dims. The form
-    `cond(pred, true_operand, true_fun, false_operand, false_fun)` is understood too.
+    Both are traced and must give results of one structure, shapes and dtypes: else TypeError is raised. `pred` is a boolean or number
+    without dims. The form `cond(pred, true_operand, true_fun, false_operand, false_fun)` is understood too.
 
     >>> import weft.numpy
     >>> from weft import lax
@@ -359,6 +359,9 @@ def _as_int32(x):
 @api_boundary
 def switch(index: Any, branches: Sequence[Callable], *operands: Any, operand: Any = _absent) -> Any:
     """`branches[index](*operands)`, the index clamped to the branches there are; only the chosen one runs.
+
+    `index` is an integer without dims. The branches give results of one structure, shapes and dtypes.
+    Raises TypeError if they do not or if the index is no integer, ValueError without branches.
 
     >>> import weft.numpy
     >>> from weft import lax

@@ -96,7 +96,8 @@ def _scan_step(body, state, _):
 def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:
     """`f` of each slice of `xs` along dim 0, one after another, stacked.
 
-    Like `vmap(f)(xs)`, in the memory of one slice at a time; `batch_size` takes that many at once.
+    Like `vmap(f)(xs)`, in the memory of one slice at a time; `batch_size` takes that many at once. Results have one more dim than
+    those of `f`. Raises ValueError if the arrays of `xs` differ in the size of dim 0 or there are none.
 
     >>> import weft.numpy as wnp
     >>> from weft import lax

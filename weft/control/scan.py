@@ -366,8 +366,9 @@ def scan(f: Callable, init: Any, xs: Any = None, length: int | None = None, reve
          _split_transpose: bool = False) -> tuple[Any, Any]:
     """Run `carry, y = f(carry, x)` over the slices of `xs` along dim 0; gives the last carry and the stacked ys.
 
-    `f` is traced once. The carry keeps one structure and one type per leaf. Without `xs`, `length` says how often. `reverse`
-    goes from the last slice to the first. `unroll` is accepted; the native loop has no overhead to save.
+    `xs` is a tree of arrays whose dim 0 has one size, or None with `length`. `f` is traced once; the carry keeps one structure, and
+    one shape and dtype per leaf. `reverse` goes from the last slice to the first. `unroll` is accepted; the native loop has no
+    overhead to save. Raises TypeError if `f` changes the type of the carry, ValueError for sizes that differ.
 
     >>> import weft.numpy as wnp
     >>> from weft import lax

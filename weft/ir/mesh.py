@@ -21,7 +21,11 @@ from weft.util.state import guard, new_epoch
 
 
 class AxisType(enum.Enum):
-    """Who decides how values are split over an axis: compiler (Auto), types (Explicit), program (Manual)."""
+    """Who decides how values are split over an axis: compiler (Auto), types (Explicit), program (Manual).
+
+    >>> AbstractMesh((2,), ('x',), axis_types=(AxisType.Explicit,)).axis_types
+    (Explicit,)
+    """
     Auto = enum.auto()
     Explicit = enum.auto()
     Manual = enum.auto()
@@ -333,7 +337,12 @@ class set_mesh:
 
 
 class use_mesh(set_mesh):
-    """Make `mesh` the current mesh for the length of a `with` block."""
+    """Make `mesh` the current mesh for the length of a `with` block. Raises TypeError for what is no mesh.
+
+    >>> with use_mesh(AbstractMesh((2,), ('x',))):
+    ...     get_abstract_mesh().axis_names
+    ('x',)
+    """
     __slots__ = ()
 
     def __init__(self, mesh: Any):

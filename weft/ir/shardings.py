@@ -357,7 +357,12 @@ def grid_of_dims(dims: Spec, axis_names: tuple, axis_sizes: Shape) -> tuple[Shap
 
 
 class SingleDeviceSharding(Sharding):
-    """The whole array on one device."""
+    """The whole array on one device.
+
+    >>> from weft.runtime.device import devices
+    >>> SingleDeviceSharding(devices()[0]).is_fully_replicated
+    True
+    """
     __slots__ = ("_memory_kind", "device")
 
     def __init__(self, device: Any, *, memory_kind: str | None = None):

@@ -32,6 +32,9 @@ UNCONSTRAINED = _Unconstrained()
 class PartitionSpec:
     """How the dims of an array are split over named mesh axes; immutable, hashable, read like a tuple.
 
+    Entry d says which axes split dim d: a name, a tuple of names (the first is the major one), None for no split, or UNCONSTRAINED.
+    Dims beyond the entries are not split. ShardingError is raised where it has more entries than a value has dims.
+
     >>> P(('x', 'y'), None)
     PartitionSpec(('x', 'y'), None)
     >>> P('x', None) == P('x'), P(('x',)) == P('x')

@@ -30,11 +30,16 @@ from weft.util.source import user_frame
 
 
 def where(condition, x=None, y=None, /, *, size: int | None = None, fill_value=None):
-    """`x` where `condition` holds, else `y`; with one argument, the positions of nonzero elements.
+    """`x` where `condition` holds, else `y`, broadcast together in their common dtype; with one argument, the positions of nonzero
+    elements, one array per dim (see `nonzero`; inside `jit` give `size`).
+
+    Raises ValueError if only one of `x` and `y` is given, ShapeError if shapes do not broadcast, TypeError for lists.
 
     >>> import weft.numpy as wnp
-    >>> wnp.where(wnp.arange(3) > 1, 1.0, 0.5)
-    Array([0.5, 0.5, 1. ], dtype=float32, weak_type=True)
+    >>> wnp.where(wnp.arange(3) > 1, 1.0, wnp.zeros(3))
+    Array([0., 0., 1.], dtype=float32)
+    >>> wnp.where(wnp.array([0, 3, 0, 4]))
+    (Array([1, 3], dtype=int32),)
     """
     if x is None and y is None:
         return nonzero(condition, size=size, fill_value=fill_value)
@@ -107,7 +112,14 @@ def select(condlist, choicelist, default=0):
 
 
 def clip(arr=None, /, min=None, max=None, *, a=None, a_min=None, a_max=None):  # noqa: A002
-    """`arr` limited to the interval [min, max]; either bound may be None."""
+    """`arr` limited to the interval [min, max]; either bound may be None or an array that broadcasts.
+
+    The dtype is the common one of `arr` and the bounds. Raises ValueError for complex numbers, ShapeError if shapes do not broadcast.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.clip(wnp.arange(5), 1, 3)
+    Array([1, 1, 2, 3, 3], dtype=int32)
+    """
     arr = a if arr is None else arr
     min = a_min if min is None else min  # noqa: A001
     max = a_max if max is None else max  # noqa: A001
@@ -141,7 +153,17 @@ def take(a, indices, axis: int | None = None, out=None, mode: str | None = None,
 
 
 def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=None):
-    """Elements picked along `axis` by an array of positions of the same rank."""
+    """Elements picked along `axis` by an array of positions of the same rank; the other dims broadcast.
+
+    The result has the dtype of `arr`. Positions out of bounds give NaN, or the smallest integer (`mode`: "fill", "clip").
+    Raises TypeError for positions that are not integers, ValueError for another rank or an axis out of bounds.
+
+    >>> import weft.numpy as wnp
+    >>> x = wnp.array([[3, 1, 2], [6, 5, 4]])
+    >>> wnp.take_along_axis(x, wnp.argsort(x, 1), 1)
+    Array([[1, 2, 3],
+           [4, 5, 6]], dtype=int32)
+    """
     a, positions = array_of("take_along_axis", arr), array_of("take_along_axis", indices)
     if not dtypes.issubdtype(positions.dtype, np.integer):
         raise TypeError(f"take_along_axis indices must be of integer type, got {positions.dtype.name}")

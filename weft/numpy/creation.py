@@ -58,11 +58,15 @@ def _settled(x, device):
 def array(object, dtype=None, copy: bool = True, order: str | None = "K", ndmin: int = 0, *, device=None, out_sharding=None):
     """An array of the values in `object`: a number, an array, or nested lists of them.
 
-    Python numbers give weakly typed 32-bit values (64-bit under `enable_x64`).
+    The dtype is that of the values: Python numbers give 32-bit values (64-bit under `enable_x64`), and a single one is weakly
+    typed. `ndmin` adds leading dims of size one. `device` may be a device or a sharding.
+    Raises TypeError for values that are not numbers, ValueError for ragged lists, OverflowError for integers beyond the dtype.
 
     >>> import weft.numpy as wnp
     >>> wnp.array([[1, 2], [3, 4]]).shape
     (2, 2)
+    >>> wnp.array([1, 2.5], ndmin=2)
+    Array([[1. , 2.5]], dtype=float32)
     """
     if order not in (None, "K", "C", "A"):
         raise NotImplementedError(f"array: order={order!r}; arrays are row-major.")
@@ -144,7 +148,14 @@ def _from_nested(x, dtype):
 
 
 def asarray(a, dtype=None, order: str | None = None, *, copy: bool | None = None, device=None, out_sharding=None):
-    """`a` as an array, without a copy where it is one already."""
+    """`a` as an array, without a copy where it is one already; shapes and dtypes are those of `array`.
+
+    Raises TypeError, ValueError or OverflowError as `array` does.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.asarray([1, 2, 3], dtype="float32")
+    Array([1., 2., 3.], dtype=float32)
+    """
     return array(a, dtype=dtype, copy=bool(copy), order=order or "K", device=device, out_sharding=out_sharding)
 
 
@@ -158,11 +169,14 @@ def copy(a, order: str | None = None):
 
 
 def astype(x, dtype, /, *, copy: bool = False, device=None):
-    """`x` converted to `dtype`. Floats are truncated toward zero on the way to integers.
+    """`x` converted to `dtype`, of the same shape.
+
+    Floats are truncated toward zero on the way to integers, and complex numbers lose their imaginary parts on the way to real ones.
+    Raises TypeError for what is no array or number, and for what is no dtype.
 
     >>> import weft.numpy as wnp
-    >>> wnp.arange(3).astype('float32').dtype.name
-    'float32'
+    >>> wnp.astype(wnp.array([1.7, -1.7]), "int32")
+    Array([ 1, -1], dtype=int32)
     """
     check_arraylike("astype", x)
     want = dtypes.check_dtype(dtype if dtype is not None else dtypes.default_float_dtype(), "astype")
@@ -174,7 +188,16 @@ def astype(x, dtype, /, *, copy: bool = False, device=None):
 
 
 def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
-    """An array of `shape` filled with `fill_value`."""
+    """An array of `shape` filled with `fill_value`, a number or an array that broadcasts to `shape`.
+
+    The dtype is that of `fill_value` unless given. `device` may be a device or a sharding.
+    Raises ShapeError (a TypeError and a ValueError) for negative dims and for a value that does not broadcast.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.full((2, 2), 7)
+    Array([[7, 7],
+           [7, 7]], dtype=int32, weak_type=True)
+    """
     check_arraylike("full", fill_value)
     shape = _shape(shape)
     if dtype is not None and dtypes.is_extended(dtype):     # keys: each word of theirs
@@ -191,17 +214,27 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
 
 
 def zeros(shape, dtype=None, *, device=None, out_sharding=None):
-    """An array of zeros (float32 by default).
+    """An array of zeros of `shape`, an integer or several (float32 by default).
+
+    Raises ShapeError for negative dims, TypeError for what is no dtype.
 
     >>> import weft.numpy as wnp
-    >>> wnp.zeros((2, 3)).sum().item()
-    0.0
+    >>> wnp.zeros((2, 3))
+    Array([[0., 0., 0.],
+           [0., 0., 0.]], dtype=float32)
     """
     return full(shape, 0, dtypes.default_float_dtype() if dtype is None else dtype, device=device, out_sharding=out_sharding)
 
 
 def ones(shape, dtype=None, *, device=None, out_sharding=None):
-    """An array of ones (float32 by default)."""
+    """An array of ones of `shape`, an integer or several (float32 by default).
+
+    Raises ShapeError for negative dims, TypeError for what is no dtype.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.ones(3, dtype="int32")
+    Array([1, 1, 1], dtype=int32)
+    """
     return full(shape, 1, dtypes.default_float_dtype() if dtype is None else dtype, device=device, out_sharding=out_sharding)
 
 
@@ -228,12 +261,26 @@ def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_shardin
 
 
 def zeros_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
-    """Zeros with the shape and dtype of `a` unless given."""
+    """Zeros with the shape, dtype and sharding of `a` unless given.
+
+    Raises TypeError if `a` is no array or number, ShapeError for negative dims.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.zeros_like(wnp.arange(3))
+    Array([0, 0, 0], dtype=int32)
+    """
     return full_like(a, 0, dtype, shape, device=device, out_sharding=out_sharding)
 
 
 def ones_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
-    """Ones with the shape and dtype of `a` unless given."""
+    """Ones with the shape, dtype and sharding of `a` unless given.
+
+    Raises TypeError if `a` is no array or number, ShapeError for negative dims.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.ones_like(wnp.arange(3.0))
+    Array([1., 1., 1.], dtype=float32)
+    """
     return full_like(a, 1, dtype, shape, device=device, out_sharding=out_sharding)
 
 
@@ -241,7 +288,10 @@ empty_like = zeros_like
 
 
 def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding=None):
-    """Evenly spaced values from `start` (or 0) to `stop`, which is left out.
+    """Evenly spaced values from `start` (or 0) to `stop`, which is left out: a vector.
+
+    The dtype is the common one of the arguments unless given. The length depends on values, so they must be known while tracing.
+    Raises TypeError for arguments with dims, ZeroDivisionError for a step of zero, and TracerIntegerConversionError for tracers.
 
     >>> import weft.numpy as wnp
     >>> wnp.arange(2, 8, 3)
@@ -276,7 +326,15 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
 
 
 def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype=None, axis: int = 0, *, device=None):
-    """`num` evenly spaced values from `start` to `stop`, which is included unless `endpoint` is false."""
+    """`num` evenly spaced values from `start` to `stop`, which is included unless `endpoint` is false.
+
+    `start` and `stop` broadcast; the values stand along a new dim, `axis`. The dtype is floating unless given. With `retstep` the
+    result is a pair with the distance between values. Raises ValueError for a negative `num`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.linspace(0, 1, 5)
+    Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
+    """
     check_arraylike("linspace", start, stop)
     num = operator.index(num)
     if num < 0:
@@ -311,7 +369,15 @@ def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = 
 
 
 def eye(N: int, M: int | None = None, k: int = 0, dtype=None, *, device=None):
-    """A matrix with ones on diagonal `k`."""
+    """A matrix of shape (N, M) with ones on diagonal `k` and zeros elsewhere (float32 by default, square without `M`).
+
+    Raises TypeError for sizes that are not integers.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.eye(2, 3, k=1)
+    Array([[0., 1., 0.],
+           [0., 0., 1.]], dtype=float32)
+    """
     n, m = operator.index(N), operator.index(N) if M is None else operator.index(M)
     want = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "eye")
     i = broadcasted_iota(np.dtype(np.int32), (n, m), 0)

@@ -194,6 +194,9 @@ def det(a):
 def solve(a, b):
     """The x with `a @ x == b`; a one-dimensional `b` is a vector, others are (stacks of) matrices.
 
+    `a` has shape (..., n, n); leading dims broadcast, and the dtype is floating or complex. Singular matrices give infinities or NaN.
+    Raises ValueError for shapes that do not fit.
+
     >>> import weft.numpy as wnp
     >>> solve(wnp.array([[2., 0.], [0., 4.]]), wnp.array([2., 2.]))
     Array([1. , 0.5], dtype=float32)

@@ -33,11 +33,14 @@ from weft.util.errors import ShapeError
 
 @takes_out_sharding
 def reshape(a, shape, order: str = "C", *, copy: bool | None = None):
-    """`a` with the same elements in row-major order and another shape; one dim may be -1.
+    """`a` with the same elements in row-major order (`order="F"`: column-major) and another shape; one dim may be -1.
+
+    Raises TypeError if the sizes differ, ShapeError for more than one -1, ValueError for another `order`.
 
     >>> import weft.numpy as wnp
-    >>> wnp.arange(6).reshape(2, -1).shape
-    (2, 3)
+    >>> wnp.reshape(wnp.arange(6), (2, -1))
+    Array([[0, 1, 2],
+           [3, 4, 5]], dtype=int32)
     """
     a = array_of("reshape", a)
     new = _infer(tuple(a.shape), shape)
@@ -69,13 +72,27 @@ def _infer(old: tuple[int, ...], shape) -> tuple[int, ...]:
 
 @takes_out_sharding
 def ravel(a, order: str = "C"):
-    """`a` as one dim."""
+    """`a` as one dim, row-major or (`order="F"`) column-major.
+
+    Raises TypeError if `a` is no array or number, ValueError for another `order`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.ravel(wnp.array([[1, 2], [3, 4]]), order="F")
+    Array([1, 3, 2, 4], dtype=int32)
+    """
     a = array_of("ravel", a)
     return reshape(a, (a.size,), order)
 
 
 def transpose(a, axes: Sequence[int] | None = None):
-    """`a` with its dims permuted (reversed by default)."""
+    """`a` with its dims permuted (reversed by default): dim `axes[d]` of `a` is dim d of the result.
+
+    Raises ValueError for dims out of bounds, ShapeError if `axes` is no permutation.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.transpose(wnp.zeros((2, 3, 4)), (1, 0, 2)).shape
+    (3, 2, 4)
+    """
     a = array_of("transpose", a)
     order = tuple(reversed(range(a.ndim))) if axes is None else tuple(canonical_axis(d, a.ndim, "transpose") for d in axes)
     if sorted(order) != list(range(a.ndim)):
@@ -95,7 +112,14 @@ def matrix_transpose(x, /):
 
 
 def swapaxes(a, axis1: int, axis2: int):
-    """Two dims exchanged."""
+    """`a` with two dims exchanged.
+
+    Raises ValueError for dims out of bounds.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.swapaxes(wnp.zeros((2, 3, 4)), 0, 2).shape
+    (4, 3, 2)
+    """
     a = array_of("swapaxes", a)
     order = list(range(a.ndim))
     i, j = canonical_axis(axis1, a.ndim, "swapaxes"), canonical_axis(axis2, a.ndim, "swapaxes")
@@ -137,7 +161,14 @@ def expand_dims(a, axis):
 
 
 def squeeze(a, axis=None):
-    """Dims of size one removed: all of them, or those in `axis`."""
+    """`a` without its dims of size one: all of them, or those in `axis`.
+
+    Raises ValueError for dims out of bounds or of another size.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.squeeze(wnp.zeros((1, 3, 1)), axis=0).shape
+    (3, 1)
+    """
     a = array_of("squeeze", a)
     axes = tuple(d for d, n in enumerate(a.shape) if n == 1) if axis is None else canonical_axes(axis, a.ndim, "squeeze")
     for d in axes:
@@ -149,7 +180,15 @@ def squeeze(a, axis=None):
 
 @takes_out_sharding
 def broadcast_to(array, shape):
-    """`array` repeated to `shape` by NumPy's rule."""
+    """`array` repeated to `shape` by NumPy's rule: dims are added in front, dims of size one are repeated.
+
+    Raises ValueError if the shape of `array` does not broadcast to `shape`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.broadcast_to(wnp.arange(3), (2, 3))
+    Array([[0, 1, 2],
+           [0, 1, 2]], dtype=int32)
+    """
     a = array_of("broadcast_to", array)
     shape = (shape,) if isinstance(shape, (int, np.integer)) else tuple(int(n) for n in shape)
     lead = len(shape) - a.ndim
@@ -202,6 +241,9 @@ def _arrays(arrays, api: str) -> list:
 def concatenate(arrays, axis: int | None = 0, dtype=None):
     """Arrays joined along an existing dim (flattened first if `axis` is None).
 
+    They have equal shapes but for dim `axis`; the dtype is their common one, or `dtype`.
+    Raises ValueError without arrays, for arrays without dims and for an axis out of bounds, ShapeError for shapes that do not fit.
+
     >>> import weft.numpy as wnp
     >>> wnp.concatenate([wnp.zeros(2), wnp.ones(1)])
     Array([0., 0., 1.], dtype=float32)
@@ -222,7 +264,15 @@ concat = concatenate
 
 
 def stack(arrays, axis: int = 0, out=None, dtype=None):
-    """Arrays of one shape joined along a new dim."""
+    """Arrays of one shape joined along a new dim, `axis` of the result; the dtype is their common one, or `dtype`.
+
+    Raises ValueError without arrays, for different shapes and for an axis out of bounds.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.stack([wnp.zeros(2), wnp.ones(2)], axis=1)
+    Array([[0., 1.],
+           [0., 1.]], dtype=float32)
+    """
     parts = _arrays(arrays, "stack")
     shapes = {tuple(p.shape) for p in parts}
     if len(shapes) > 1:

@@ -16,10 +16,15 @@ MOST_RUNS = 4                  # slices that a rearranged dim is put together fr
 
 
 def pad(array, pad_width, mode="constant", **kwargs):
-    """`array` with `pad_width` elements before and after each dim.
+    """`array` with `pad_width` elements before and after each dim, of the same dtype.
 
-    Modes: constant (`constant_values`), edge, reflect, symmetric, wrap, empty, maximum, minimum, mean,
-    median (of `stat_length` elements), linear_ramp (to `end_values`).
+    `pad_width` is an integer, a pair, a list of pairs for all dims, or a dict from dims to them. Modes: constant
+    (`constant_values`), edge, reflect, symmetric, wrap, empty, maximum, minimum, mean, median (of `stat_length` elements),
+    linear_ramp (to `end_values`). Raises ValueError for negative widths, unknown modes, and empty dims that must be continued.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.pad(wnp.arange(3), (1, 2), mode="edge")
+    Array([0, 0, 1, 2, 2, 2], dtype=int32)
     """
     a = array_of("pad", array)
     widths = _pad_widths(pad_width, a.ndim)

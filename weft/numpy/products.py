@@ -50,9 +50,12 @@ def _mismatch(api: str, a, b, i: int, j: int):
 def dot(a, b, *, precision=None, preferred_element_type=None):
     """NumPy's dot: product of vectors and matrices, over the last dim of `a` and the second to last of `b`.
 
+    The result has the other dims of `a`, then those of `b`, and the common dtype, or `preferred_element_type`.
+    Raises ShapeError if the contracted dims differ in size, TypeError for lists.
+
     >>> import weft.numpy as wnp
-    >>> float(wnp.dot(wnp.arange(3.), wnp.ones(3)))
-    3.0
+    >>> wnp.dot(wnp.ones((2, 3)), wnp.arange(3.0))
+    Array([3., 3.], dtype=float32)
     """
     a, b = arrays_of("dot", a, b)
     if a.ndim == 0 or b.ndim == 0:
@@ -67,6 +70,9 @@ def dot(a, b, *, precision=None, preferred_element_type=None):
 @takes_out_sharding
 def matmul(a, b, *, precision=None, preferred_element_type=None):
     """Matrix product of the last two dims, broadcast over the others; vectors count as rows or columns.
+
+    The dtype is the common one, or `preferred_element_type`. Raises ShapeError if the contracted dims differ in size or the others do
+    not broadcast, ValueError for scalars.
 
     >>> import weft.numpy as wnp
     >>> wnp.matmul(wnp.ones((5, 2, 3)), wnp.ones((3, 4))).shape
@@ -203,7 +209,10 @@ def cross(a, b, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | N
 @takes_out_sharding
 def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None, preferred_element_type=None,
            _dot_general=None):
-    """Einstein summation; the order of contractions is chosen by opt_einsum.
+    """Einstein summation: products over the dims that operands share, summed over those that the result lacks.
+
+    The order of contractions is chosen by opt_einsum. The dtype is the common one, or `preferred_element_type`.
+    Raises ValueError if subscripts and ranks differ or an index has several sizes.
 
     >>> import weft.numpy as wnp
     >>> wnp.einsum('ij,kj->ik', wnp.ones((2, 3)), wnp.ones((4, 3))).shape

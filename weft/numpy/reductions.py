@@ -60,9 +60,10 @@ def _as(a, dtype):
 
 
 def sum(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None, promote_integers: bool = True):  # noqa: A001
-    """The sum of elements over `axis` (all of them by default).
+    """The sum of elements over `axis`, one dim or several (all of them by default).
 
-    Sums of 16-bit floats accumulate in 32 bits; bools and small integers widen to the default integer type.
+    Sums of 16-bit floats accumulate in 32 bits; bools and small integers widen to the default integer type. `where` leaves elements
+    out, `initial` is added. Raises ValueError for an axis out of bounds, NotImplementedError for `out`.
 
     >>> import weft.numpy as wnp
     >>> wnp.sum(wnp.arange(6.).reshape(2, 3), axis=0)
@@ -78,7 +79,14 @@ def sum(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None
 
 
 def prod(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None, promote_integers: bool = True):
-    """The product of elements over `axis`."""
+    """The product of elements over `axis`, one dim or several (all of them by default); dtypes and errors are those of `sum`.
+
+    Raises ValueError for an axis out of bounds, NotImplementedError for `out`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.prod(wnp.array([[1, 2], [3, 4]]), axis=1)
+    Array([ 2, 12], dtype=int32)
+    """
     _no_out(out, "prod")
     a = array_of("prod", a)
     want = _sum_dtype(a, dtype, promote_integers)
@@ -129,7 +137,14 @@ min = amin = _extremum("min", rd.reduce_min, minimum, False)  # noqa: A001
 
 
 def all(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa: A001
-    """Whether every element over `axis` is true (nonzero)."""
+    """Whether every element over `axis` is true (nonzero): bools.
+
+    Raises ValueError for an axis out of bounds, NotImplementedError for `out`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.all(wnp.array([[1, 0], [2, 3]]), axis=1)
+    Array([False,  True], dtype=bool)
+    """
     _no_out(out, "all")
     a = truth(array_of("all", a))
     axes = canonical_axes(axis, a.ndim, "all")
@@ -137,7 +152,14 @@ def all(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa:
 
 
 def any(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa: A001
-    """Whether some element over `axis` is true (nonzero)."""
+    """Whether some element over `axis` is true (nonzero): bools.
+
+    Raises ValueError for an axis out of bounds, NotImplementedError for `out`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.any(wnp.array([[0, 0], [2, 3]]), axis=1)
+    Array([False,  True], dtype=bool)
+    """
     _no_out(out, "any")
     a = truth(array_of("any", a))
     axes = canonical_axes(axis, a.ndim, "any")
@@ -153,11 +175,14 @@ def _count(a, axes, where, keepdims, dtype):
 
 
 def mean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=None):
-    """The arithmetic mean over `axis`.
+    """The arithmetic mean over `axis`, one dim or several (all of them by default).
+
+    Integers give floats; 16-bit floats are averaged in 32 bits. The mean of no elements is NaN.
+    Raises ValueError for an axis out of bounds, NotImplementedError for `out`.
 
     >>> import weft.numpy as wnp
-    >>> float(wnp.mean(wnp.arange(5.)))
-    2.0
+    >>> wnp.mean(wnp.array([[1, 2], [3, 6]]), axis=0)
+    Array([2., 4.], dtype=float32)
     """
     _no_out(out, "mean")
     a = array_of("mean", a)

@@ -70,7 +70,9 @@ def neg(x):
 
 
 def add(x, y):
-    """`x + y`, elementwise; a Python number takes the dtype of the other operand.
+    """`x + y`, elementwise, for numbers of one dtype; a Python number takes the dtype of the other operand.
+
+    Shapes are equal, or one operand has no dims. Raises ShapeError for other shapes, TypeError for different dtypes.
 
     >>> import numpy as np
     >>> np.asarray(add(np.array([1, 2]), 1)).tolist()
@@ -90,7 +92,14 @@ def sub(x, y):
 
 
 def mul(x, y):
-    """`x * y`, elementwise."""
+    """`x * y`, elementwise, for numbers of one dtype; a Python number takes the dtype of the other operand.
+
+    Shapes are equal, or one operand has no dims. Raises ShapeError for other shapes, TypeError for different dtypes.
+
+    >>> import numpy as np
+    >>> np.asarray(mul(np.array([1, 2]), 3)).tolist()
+    [3, 6]
+    """
     return mul_p.bind(*match_dtypes(x, y))
 
 

@@ -92,7 +92,10 @@ convert_element_type_p = elementwise(
 
 
 def convert_element_type(operand, new_dtype, weak_type: bool = False, sharding=None):
-    """`operand` with its elements converted to `new_dtype`.
+    """`operand` with its elements converted to `new_dtype`, of the same shape.
+
+    Floats are truncated toward zero on the way to integers and clamped to their range. `weak_type` makes the dtype give way in
+    promotion. Raises TypeError for what is no dtype.
 
     >>> import numpy as np
     >>> np.asarray(convert_element_type(np.array([-1.5, 300.0]), np.uint8)).tolist()

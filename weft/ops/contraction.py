@@ -31,7 +31,11 @@ DotDimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[
 
 
 class Precision(enum.Enum):
-    """How exact the products of a contraction must be. On CPU every value is exact in the operands' dtype."""
+    """How exact the products of a contraction must be. On CPU every value is exact in the operands' dtype.
+
+    >>> Precision.HIGHEST
+    Precision.HIGHEST
+    """
 
     DEFAULT = 0
     HIGH = 1
@@ -100,8 +104,10 @@ def dot_general(
 ):
     """The sum of products of `lhs` and `rhs` over contracting dims, for each index of the batch dims.
 
-    `dimension_numbers` is ((lhs contracting, rhs contracting), (lhs batch, rhs batch)). `out_sharding` says how the result
-    lies, which is needed where explicitly sharded dims are contracted.
+    `dimension_numbers` is ((lhs contracting, rhs contracting), (lhs batch, rhs batch)); the result has the batch dims, then the other
+    dims of `lhs`, then those of `rhs`, in the operands' dtype or `preferred_element_type`. `out_sharding` gives the sharding of the
+    result, which is needed where explicitly sharded dims are contracted. Raises ShapeError if paired dims differ in size, TypeError for
+    different dtypes.
 
     >>> import numpy as np
     >>> dot_general(np.ones((2, 3)), np.ones((3, 4)), (((1,), (0,)), ((), ()))).shape

@@ -119,8 +119,11 @@ def conv_general_dilated(
 ):
     """Slide the kernels `rhs` over `lhs`: products summed over input features and over the kernel's window.
 
+    By default `lhs` is (batch, features, spatial dims...) and `rhs` (output features, input features, spatial dims...);
+    `dimension_numbers` names other layouts, such as ("NHWC", "HWIO", "NHWC"). `padding` is "SAME", "VALID" or a pair per spatial dim.
     `lhs_dilation` spreads lhs apart (a transposed convolution), `rhs_dilation` the kernel (an atrous one). With
     `feature_group_count` groups of features are convolved apart; with `batch_group_count`, groups of the batch.
+    The dtype is the operands', or `preferred_element_type`. Raises ShapeError for shapes that do not fit, TypeError for different dtypes.
 
     >>> import numpy as np
     >>> image, kernel = np.ones((1, 1, 4), np.float32), np.ones((1, 1, 2), np.float32)

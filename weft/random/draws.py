@@ -65,7 +65,9 @@ def _seed(seed):
 
 
 def PRNGKey(seed, *, impl=None):
-    """A raw key, uint32[2], from an integer seed.
+    """A raw key (uint32[2]) from an integer seed.
+
+    Raises TypeError for a seed that is no integer, ValueError for an unknown `impl`.
 
     >>> import weft
     >>> weft.random.PRNGKey(42)
@@ -77,7 +79,9 @@ def PRNGKey(seed, *, impl=None):
 
 
 def key(seed, *, impl=None):
-    """A typed key (dtype `key<fry>`) from an integer seed.
+    """A typed key (dtype `key<fry>`, no dims) from an integer seed.
+
+    Raises TypeError for a seed that is no integer, ValueError for an unknown `impl`.
 
     >>> import weft
     >>> weft.random.key(0).dtype.name
@@ -97,7 +101,14 @@ def wrap_key_data(key_bits_array, *, impl=None):
 
 
 def key_data(keys):
-    """The raw data of keys, uint32[..., 2]."""
+    """The raw data of keys, uint32[..., 2].
+
+    Raises TypeError for what is neither typed keys nor raw data of them.
+
+    >>> import weft
+    >>> weft.random.key_data(weft.random.key(42))
+    Array([ 0, 42], dtype=uint32)
+    """
     return _raw(keys, "key_data")
 
 
@@ -159,7 +170,9 @@ def _shape(shape) -> tuple[int, ...]:
 
 @_one_program()
 def split(key, num: int | tuple[int, ...] = 2):  # noqa: A002
-    """`num` new independent keys (a number or a shape).
+    """`num` new independent keys (a number or a shape) of the kind of `key`.
+
+    Raises TypeError for what is no key, ValueError for several keys.
 
     >>> import weft
     >>> weft.random.split(weft.random.key(0), 3).shape
@@ -257,7 +270,14 @@ def _bits(raw, width: int, shape: tuple[int, ...]):
 
 @_sampler()
 def bits(key, shape=(), dtype=None):  # noqa: A002
-    """Uniformly random bits as unsigned integers (uint32 by default)."""
+    """Uniformly random bits as unsigned integers of `shape` (uint32 by default).
+
+    Raises ValueError for a dtype that is not unsigned, TypeError for what is no key.
+
+    >>> import weft
+    >>> weft.random.bits(weft.random.key(0), (2,), "uint8").dtype.name
+    'uint8'
+    """
     dtype = _of_kind(dtype, "bits", lambda: np.dtype(np.uint32), np.unsignedinteger, "an unsigned int")
     return _bits(_one(key, "bits"), 8 * dtype.itemsize, _shape(shape))
 
@@ -278,7 +298,10 @@ def _float(dtype, api: str):
 
 @_sampler("minval", "maxval")
 def uniform(key, shape=(), dtype=None, minval=0.0, maxval=1.0):  # noqa: A002
-    """Uniform samples from [minval, maxval).
+    """Uniform samples from [minval, maxval), of `shape` and a floating dtype (float32 by default).
+
+    The bounds are numbers or arrays that broadcast to `shape`.
+    Raises ValueError for a dtype that is not floating, TypeError for what is no key.
 
     >>> import weft
     >>> x = weft.random.uniform(weft.random.key(0), (1000,))
@@ -320,7 +343,14 @@ def _minus(x, y):
 
 @_sampler()
 def normal(key, shape=(), dtype=None):  # noqa: A002
-    """Samples of the standard normal distribution (complex dtypes: of the circular one)."""
+    """Samples of the standard normal distribution, of `shape` and a floating dtype (float32 by default; complex ones: circular).
+
+    Raises ValueError for a dtype that is not floating or complex, TypeError for what is no key.
+
+    >>> import weft
+    >>> weft.random.normal(weft.random.key(0), (2, 3)).shape
+    (2, 3)
+    """
     dtype = _of_kind(dtype, "normal", dtypes.default_float_dtype, np.inexact, "a float or complex")
     raw, shape = _one(key, "normal"), _shape(shape)
     if dtypes.issubdtype(dtype, np.complexfloating):
@@ -343,11 +373,14 @@ def _normal(raw, shape, dtype):
 
 @takes_out_sharding
 def randint(key, shape, minval, maxval, dtype=None):  # noqa: A002
-    """Uniform integers from [minval, maxval).
+    """Uniform integers from [minval, maxval), of an integer dtype (int32 by default); bounds broadcast with `shape`.
+
+    Raises TypeError for a dtype that is not of integers.
 
     >>> import weft
-    >>> int(weft.random.randint(weft.random.key(0), (), 0, 1))
-    0
+    >>> x = weft.random.randint(weft.random.key(0), (100,), 0, 6)
+    >>> int(x.min()), int(x.max())
+    (0, 5)
     """
     dtype = dtypes.default_int_dtype() if dtype is None else dtypes.check_dtype(dtype, "randint")
     if not dtypes.issubdtype(dtype, np.integer):

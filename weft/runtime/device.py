@@ -145,10 +145,11 @@ def check_backend(backend: Any) -> None:
 
 
 def devices(backend: str | None = None) -> list[Device]:
-    """All devices of all processes.
+    """All devices of all processes. Raises RuntimeError for an unknown `backend`.
 
-    >>> devices()[0].platform
-    'cpu'
+    >>> first = devices()[0]
+    >>> first.platform, first.device_kind, first.id
+    ('cpu', 'cpu', 0)
     """
     check_backend(backend)
     return list(_all_devices())
@@ -156,7 +157,13 @@ def devices(backend: str | None = None) -> list[Device]:
 
 def local_devices(process_index: int | None = None, backend: str | None = None,
                   host_id: int | None = None) -> list[Device]:
-    """The devices of one process (this one by default)."""
+    """The devices of one process (this one by default).
+
+    Raises ValueError for a process there is not, RuntimeError for an unknown `backend`.
+
+    >>> local_devices() == devices()
+    True
+    """
     check_backend(backend)
     wanted = host_id if process_index is None else process_index
     wanted = _process_index() if wanted is None else wanted
@@ -166,13 +173,21 @@ def local_devices(process_index: int | None = None, backend: str | None = None,
 
 
 def device_count(backend: str | None = None) -> int:
-    """Number of devices of all processes."""
+    """Number of devices of all processes. Raises RuntimeError for an unknown `backend`.
+
+    >>> device_count() == len(devices())
+    True
+    """
     check_backend(backend)
     return len(_all_devices())
 
 
 def local_device_count(backend: str | None = None) -> int:
-    """Number of devices of this process."""
+    """Number of devices of this process. Raises RuntimeError for an unknown `backend`.
+
+    >>> local_device_count() == len(local_devices())
+    True
+    """
     return len(local_devices(backend=backend))
 
 

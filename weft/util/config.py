@@ -428,7 +428,7 @@ for _name, _default in _WITHOUT_MEANING.items():
 
 
 def disable_jit(disable: bool = True) -> Override:
-    """Run jitted functions op by op within a block.
+    """Run jitted functions op by op within a block. Raises TypeError for a value that is no bool.
 
     >>> with disable_jit():
     ...     config.disable_jit

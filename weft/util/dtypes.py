@@ -63,6 +63,8 @@ _subdtype: dict[tuple[Any, Any], bool] = {}
 def issubdtype(a: DTypeLike, b: DTypeLike) -> bool:
     """Return whether dtype `a` belongs to `b`: a dtype, or an abstract type such as `np.floating` or `prng_key`.
 
+    Raises TypeError for what is no dtype.
+
     >>> issubdtype('bfloat16', np.floating), issubdtype(np.int32, np.inexact), issubdtype('int4', np.signedinteger)
     (True, False, True)
     """
@@ -153,7 +155,7 @@ def _limits(dtype: np.dtype, of: str) -> Any:
 
 
 def finfo(dtype: DTypeLike) -> Any:
-    """Return the limits of a floating dtype, small ones included.
+    """Return the limits of a floating dtype, small ones included. Raises ValueError for other dtypes.
 
     >>> float(finfo('bfloat16').eps)
     0.0078125

@@ -47,7 +47,15 @@ class TracerArrayConversionError(TracerError):
 
 
 class UnexpectedTracerError(TracerError):
-    """A tracer that outlived the transformation it belongs to."""
+    """A tracer that outlived the transformation it belongs to.
+
+    >>> import weft
+    >>> kept = []
+    >>> _ = weft.jit(lambda x: kept.append(x) or x)(1.0)
+    >>> try: kept[0] + 1
+    ... except weft.errors.UnexpectedTracerError as error: print(type(error).__name__)
+    UnexpectedTracerError
+    """
 
 
 class NonConcreteBooleanIndexError(TracerError, IndexError):
@@ -83,7 +91,15 @@ class CallbackError(DeviceRuntimeError):
 
 
 class KeyReuseError(RuntimeError):
-    """A random key that was consumed twice."""
+    """A random key that was consumed twice.
+
+    >>> import weft
+    >>> with weft.debug_key_reuse(True):
+    ...     key = weft.random.key(0)
+    ...     try: weft.random.normal(key), weft.random.normal(key)
+    ...     except weft.errors.KeyReuseError as error: print(type(error).__name__)
+    (Array(1.6226422, dtype=float32), Array(1.6226422, dtype=float32))
+    """
 
 
 for _class in [value for value in globals().values() if isinstance(value, type) and issubclass(value, Exception)]:

@@ -63,7 +63,9 @@ def tree_leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
 
 
 def tree_structure(tree: Any, is_leaf: IsLeaf | None = None) -> PyTreeDef:
-    """Return the structure of a tree.
+    """Return the structure of a tree; `is_leaf(x)` says where to stop early.
+
+    Raises ValueError for dicts whose keys cannot be sorted.
 
     >>> tree_structure({'b': 1, 'a': (2, None)})
     PyTreeDef({'a': (*, None), 'b': *})
@@ -103,6 +105,7 @@ def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | Non
     """Apply `f` to each leaf of `tree`, and to what stands at the same place in each tree of `rest`.
 
     The structure of `tree` is a prefix of each tree of `rest`: at its leaves the others may hold whole subtrees.
+    Raises ValueError where structures differ.
 
     >>> tree_map(lambda x, y: (x, y), {'a': 1, 'b': 2}, {'a': 10, 'b': (20, 30)})
     {'a': (1, 10), 'b': (2, (20, 30))}

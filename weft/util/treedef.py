@@ -186,7 +186,13 @@ def _flatten_until(value: Any, append: Callable[[Any], None], is_leaf: IsLeaf) -
 
 
 def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], PyTreeDef]:
-    """Take a tree apart into its leaves, left to right, and its structure."""
+    """Take a tree apart into its leaves, left to right, and its structure.
+
+    `is_leaf(x)` says where to stop early. Raises ValueError for dicts whose keys cannot be sorted.
+
+    >>> flatten({'b': 1, 'a': (2, None)})
+    ([2, 1], PyTreeDef({'a': (*, None), 'b': *}))
+    """
     leaves: list[Any] = []
     append = leaves.append
     if is_leaf is not None:
