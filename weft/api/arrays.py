@@ -35,8 +35,11 @@ from weft.util.source import api_boundary
 class ShapeDtypeStruct:
     """Shape, dtype and sharding of an array that need not exist; what `eval_shape` gives and `lower` takes.
 
-    >>> ShapeDtypeStruct((2, 3), 'float32')
+    >>> struct = ShapeDtypeStruct((2, 3), 'float32')
+    >>> struct
     ShapeDtypeStruct(shape=(2, 3), dtype=float32)
+    >>> struct.shape, struct.dtype.name, struct.ndim, struct.size, struct.weak_type, struct.update(shape=(4,)).shape
+    ((2, 3), 'float32', 2, 6, False, (4,))
     """
     __slots__ = ("shape", "dtype", "sharding", "weak_type", "vma")
 
@@ -97,6 +100,7 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = Fa
     `device` may be a tree of devices and shardings that is a prefix of `x`. The result shares memory with `x` where layouts
     allow, unless `may_alias` is False. With `donate`, `x` must not be used again. ShardingError if a dim does not divide.
     `src` is not needed: an array knows where it lies.
+    Raises ShardingError if a dim does not divide, ValueError for a tree of devices that does not match, TypeError for what is no placement.
 
     >>> import weft, weft.numpy as wnp
     >>> weft.device_put(wnp.ones(3), weft.devices()[0]).committed
@@ -278,6 +282,7 @@ def make_jaxpr(fun: Callable, static_argnums: int | Sequence[int] = (), axis_env
 
     With `return_shape` it gives the program and the results' ShapeDtypeStructs. `axis_env` lists (name, size) pairs of the
     named axes that collectives inside may use.
+    Raises TypeError for arguments and results that are no arrays or numbers.
 
     >>> import weft, weft.numpy as wnp
     >>> print(weft.make_jaxpr(lambda x: x * 2)(wnp.ones(3)))
@@ -305,6 +310,8 @@ def _struct(aval: ShapedArray) -> ShapeDtypeStruct:
 @api_boundary
 def eval_shape(fun: Callable, *args, **kwargs) -> Any:
     """Shapes and dtypes of the results of `fun`, without computing anything.
+
+    Raises what tracing `fun` raises: TypeError or ShapeError for arguments that do not fit.
 
     >>> import weft, weft.numpy as wnp
     >>> weft.eval_shape(lambda x: x @ x.T, wnp.ones((2, 3)))

@@ -173,13 +173,13 @@ def _check_cotangent(ct, aval, api: str = "vjp", error: type[Exception] = ValueE
 
 def value_and_grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False,
                    allow_int: bool = False, reduce_axes=()) -> Callable:
-    """The function that gives `(fun(...), gradient with respect to argnums)`; `fun` must return a scalar.
+    """`fun` and its gradient: `(value, gradient)`, or `((value, aux), gradient)` with `has_aux`.
 
-    With `has_aux`, `fun` returns `(value, aux)` and the result is `((value, aux), grad)`.
+    Shapes, dtypes and errors are those of `grad`: it raises TypeError if the output is not a real scalar.
 
     >>> import weft
-    >>> v, g = weft.value_and_grad(lambda x: x * x)(3.0)
-    >>> float(v), float(g)
+    >>> value, slope = weft.value_and_grad(lambda x: x ** 2)(3.0)
+    >>> float(value), float(slope)
     (9.0, 6.0)
     """
     @functools.wraps(fun, updated=())
@@ -223,7 +223,7 @@ def grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False,
          allow_int: bool = False, reduce_axes=()) -> Callable:
     """The gradient of a scalar-valued `fun` with respect to its arguments `argnums`, of their structure, shapes and dtypes.
 
-    With `has_aux` the result is `(gradient, aux)`. TypeError if the output is not a real scalar or an input is not inexact
+    With `has_aux` the result is `(gradient, aux)`. Raises TypeError if the output is not a real scalar or an input is not inexact
     (unless `holomorphic` or `allow_int` says otherwise).
 
     >>> import weft, weft.numpy as wnp
@@ -241,6 +241,9 @@ def grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False,
 @api_boundary
 def jvp(fun: Callable, primals: Sequence, tangents: Sequence, has_aux: bool = False):
     """`fun(*primals)` and its directional derivative along `tangents`, which have the primals' structure, shapes and dtypes.
+
+    The dtype of an integer's tangent is `float0`. With `has_aux` the result is `(out, tangent, aux)`.
+    Raises TypeError for tangents of another structure, shape or dtype.
 
     >>> import weft, weft.numpy as wnp
     >>> y, t = weft.jvp(wnp.sin, (0.0,), (2.0,))
@@ -271,11 +274,13 @@ def jvp(fun: Callable, primals: Sequence, tangents: Sequence, has_aux: bool = Fa
 
 @api_boundary
 def linearize(fun: Callable, *primals, has_aux: bool = False):
-    """`fun(*primals)` and the linear function that maps input tangents to output tangents at that point.
+    """`fun(*primals)` and its derivative there: a linear function of tangents, which `fun` is run once for.
+
+    Tangents have the structure, shapes and dtypes of the primals. The linear function raises ValueError for others.
 
     >>> import weft, weft.numpy as wnp
-    >>> y, f_jvp = weft.linearize(wnp.sin, 0.0)
-    >>> float(f_jvp(3.0))
+    >>> y, f_lin = weft.linearize(wnp.sin, 0.0)
+    >>> float(f_lin(3.0))
     3.0
     """
     flat, in_tree = tree.tree_flatten(tuple(primals))
@@ -332,6 +337,8 @@ def linear_transpose(fun: Callable, *primals, reduce_axes=()) -> Callable:
 def jacfwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False) -> Callable:
     """The Jacobian of `fun` by forward mode: one column per input element. Each leaf has shape `output.shape + input.shape`.
 
+    The dtype is the output's. Raises TypeError if an input is not a real float (see `holomorphic`).
+
     >>> import weft, weft.numpy as wnp
     >>> weft.jacfwd(lambda x: x ** 2)(wnp.arange(3.)).shape
     (3, 3)
@@ -359,9 +366,11 @@ def jacrev(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
            allow_int: bool = False) -> Callable:
     """The Jacobian of `fun` by reverse mode: one row per output element. Each leaf has shape `output.shape + input.shape`.
 
+    The dtype is the input's. Raises TypeError if an input or output is not inexact (see `holomorphic` and `allow_int`).
+
     >>> import weft, weft.numpy as wnp
-    >>> weft.jacrev(lambda x: x[:2] ** 2)(wnp.arange(3.)).shape
-    (2, 3)
+    >>> weft.jacrev(lambda x: x.sum())(wnp.arange(3.)).tolist()
+    [1.0, 1.0, 1.0]
     """
     @functools.wraps(fun, updated=())
     @api_boundary

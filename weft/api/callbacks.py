@@ -122,6 +122,7 @@ def pure_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args:
     or, if nobody uses the results, not at all. `vmap_method` says how `vmap` calls it: "sequential" (once per example),
     "expand_dims" or "broadcast_all" (once, on operands with one more leading dim, of size 1 or repeated where they are not
     mapped). It has no derivative; wrap it in `custom_jvp` or `custom_vjp`.
+    Raises ValueError for another `vmap_method`, NotImplementedError under `vmap` without one; what `callback` raises becomes a CallbackError.
 
     >>> import numpy as np, weft, weft.numpy as wnp
     >>> x = wnp.arange(3.0)
@@ -151,6 +152,7 @@ def io_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args: A
 
     Unlike `pure_callback` the call stays when nobody uses its results, and calls keep the order of the program, `ordered`
     or not. Under `vmap` it is called once per example.
+    What `callback` raises, or a result of another shape or dtype, becomes a CallbackError.
 
     >>> import weft, weft.numpy as wnp
     >>> from weft.experimental import io_callback

@@ -31,6 +31,7 @@ def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy:
 
     `policy(primitive, *avals, **params) -> bool` names the equations whose results may be kept
     (`weft.checkpoint_policies` has the usual ones).
+    Shapes, dtypes and errors are those of `fun`.
 
     >>> import weft, weft.numpy as wnp
     >>> float(weft.grad(weft.checkpoint(lambda x: wnp.sin(wnp.sin(x))))(0.0))

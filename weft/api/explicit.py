@@ -40,6 +40,7 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
 
     `out_shardings` is a PartitionSpec (over the mesh of the context or of the arrays' types), a NamedSharding, or a prefix tree of
     them. ShardingError if a dim does not divide.
+    Shapes and dtypes stay. Raises TypeError for what is no sharding.
 
     >>> import weft, weft.numpy as wnp
     >>> mesh = weft.make_mesh((1,), ('x',), axis_types=(weft.sharding.AxisType.Explicit,))

@@ -519,6 +519,7 @@ def jit(fun: Callable | None = None, /, *, in_shardings: Any = None, out_shardin
     Static arguments are compile-time constants (hashable; part of the cache key). Donated ones give their memory to the
     results and must not be used again. `in_shardings`/`out_shardings` are prefix trees of shardings; without them layouts
     follow the data.
+    Raises ValueError for static arguments that are not hashable, TypeError for results that are no arrays.
 
     >>> import weft, weft.numpy as wnp
     >>> @weft.jit

@@ -47,6 +47,7 @@ def pmap(fun: Callable, axis_name: Any = None, *, in_axes: Any = 0, out_axes: An
     on all and is given once. Keyword arguments are mapped over dim 0. `axis_name` lets collectives inside name the mapped
     axis. Arguments at `static_broadcasted_argnums` are Python values, known while tracing; those at `donate_argnums` may
     not be used afterwards.
+    Raises ValueError if mapped dims differ in size, there are fewer devices, or `in_axes` does not match.
 
     >>> import weft, weft.numpy as wnp
     >>> weft.pmap(lambda x: x / weft.lax.psum(x, 'i'), axis_name='i')(wnp.array([1., 3.])[:len(weft.devices())]).sum().item()

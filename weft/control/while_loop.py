@@ -286,8 +286,9 @@ while_p.ref_effects = lambda params: params["cond_jaxpr"].effects | params["body
 def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
     """Repeat `val = body_fun(val)` while `cond_fun(val)` holds; gives the last value.
 
-    Both are traced once. The carried value keeps one structure and one type per leaf. There is no reverse-mode derivative:
-    use `scan`, or `fori_loop` with static bounds, where one is needed.
+    Both are traced once. The carried value keeps one structure, and one shape and dtype per leaf: else TypeError is raised, as for a
+    condition that is no boolean without dims. There is no reverse-mode derivative: use `scan`, or `fori_loop` with static bounds,
+    where one is needed.
 
     >>> import weft.numpy as wnp
     >>> from weft import lax

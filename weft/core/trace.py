@@ -339,6 +339,8 @@ _SCALARS = (bool, int, float, complex)
 def typeof(x) -> ShapedArray:
     """The type of a value: of a tracer, an Array, a NumPy array or scalar, or a Python scalar (weakly typed).
 
+    Raises TypeError for values that have no type.
+
     >>> typeof(2.0)
     ShapedArray(float32[], weak_type=True)
     """

@@ -120,9 +120,14 @@ _latest: dict[tuple, Mesh] = {}          # the mesh that was last asked for, by 
 class Mesh(_MeshBase):
     """A grid of devices with named axes. Usable as a context manager, then it is the current mesh.
 
+    `devices` is an array with one dim per axis name. Raises ShardingError for another number of names, or a device that stands twice.
+
     >>> from weft.runtime.device import devices
-    >>> Mesh(np.array(devices()[:4]).reshape(2, 2), ('row', 'col'))
+    >>> mesh = Mesh(np.array(devices()[:4]).reshape(2, 2), ('row', 'col'))
+    >>> mesh
     Mesh('row': 2, 'col': 2, axis_types=(Auto, Auto))
+    >>> mesh.shape, mesh.abstract_mesh.size, mesh.update(axis_names=('x', 'y')).axis_names
+    (OrderedDict([('row', 2), ('col', 2)]), 4, ('x', 'y'))
     """
     __slots__ = ("__weakref__", "_flat", "axis_names", "axis_sizes", "axis_types", "devices")
 
@@ -306,6 +311,8 @@ def get_abstract_mesh() -> AbstractMesh:
 
 class set_mesh:
     """Make `mesh` the current mesh: for good when called as a statement, for a block when used with `with`.
+
+    Raises TypeError for what is no mesh.
 
     >>> mesh = AbstractMesh((2,), ('x',))
     >>> with set_mesh(mesh):

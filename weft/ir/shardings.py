@@ -203,10 +203,17 @@ def _check_memory_kind(kind: str | None) -> str:
 class NamedSharding(Sharding):
     """A mesh, and a PartitionSpec that says which of its axes split which dim.
 
+    Raises TypeError for what is no mesh or no spec, ShardingError for axes that the mesh lacks or that are named twice.
+
     >>> from weft.runtime.device import devices
     >>> mesh = Mesh(np.array(devices()[:4]).reshape(2, 2), ('x', 'y'))
-    >>> NamedSharding(mesh, PartitionSpec('x')).shard_shape((8, 6))
-    (4, 6)
+    >>> rows = NamedSharding(mesh, PartitionSpec('x'))
+    >>> rows.spec, rows.mesh is mesh, rows.memory_kind, len(rows.device_set)
+    (PartitionSpec('x',), True, 'device', 4)
+    >>> rows.shard_shape((8, 6)), rows.devices_indices_map((4,))[devices()[0]]
+    ((4, 6), (slice(0, 2, None),))
+    >>> rows.is_equivalent_to(rows.update(('x', None)), 2), rows.with_memory_kind('device') == rows
+    (True, True)
     """
     __slots__ = ("_hash", "_memory_kind", "mesh", "spec")
 

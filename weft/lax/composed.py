@@ -123,8 +123,15 @@ def platform_dependent(*args: Any, default: Callable | None = None, **per_platfo
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     """`x`, a tree of arrays, laid out as `shardings` says: shardings, specs under a mesh, or a prefix tree of them.
 
-    Inside of a program a dim need not divide: its last blocks are padded. Over explicit axes it asserts what the type
-    says (ShardingTypeError); `weft.sharding.reshard` changes it.
+    Shapes and dtypes stay. Inside of a program a dim need not divide: its last blocks are padded. Over explicit axes it asserts what
+    the type says; `weft.sharding.reshard` changes it. Raises ShardingTypeError if that differs, ShardingError if a dim of an array
+    outside of programs does not divide.
+
+    >>> import weft, weft.numpy as wnp
+    >>> from weft.sharding import NamedSharding, PartitionSpec as P
+    >>> rows = NamedSharding(weft.make_mesh((2,), ("i",), devices=weft.devices()[:2]), P("i"))
+    >>> weft.jit(lambda x: with_sharding_constraint(x * 2, rows))(wnp.ones(4)).sharding.spec
+    PartitionSpec('i',)
     """
     leaves, treedef = tree.tree_flatten(x)
     traced = [isinstance(leaf, Tracer) for leaf in leaves]

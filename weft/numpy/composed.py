@@ -208,8 +208,8 @@ def apply_along_axis(func1d, axis: int, arr, *args, **kwargs):
 def vectorize(pyfunc, *, excluded=frozenset(), signature: str | None = None):
     """`pyfunc`, a function of scalars, mapped over broadcast arguments; `signature` like '(n),(m,n)->(m)' names the core dims.
 
-    `excluded` arguments (by number or name) are passed as they are. Raises ValueError for a signature that is not understood, and,
-    when called, for arguments that lack core dims or do not broadcast.
+    `excluded` arguments (by number or name) are passed as they are. Called with arguments that lack core dims
+    or do not broadcast it raises ValueError or ShapeError.
 
     >>> import weft.numpy as wnp
     >>> wnp.vectorize(lambda row, x: (row * x).sum(), signature="(n),()->()")(wnp.ones((2, 3)), wnp.arange(2.0))

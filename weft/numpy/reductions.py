@@ -120,7 +120,14 @@ def _extremum(name: str, op, combine, lowest: bool):
             reduced = op(x, axes)
         return _initial(_keep(reduced, a.shape, axes, keepdims), initial, combine)
     fun.__name__ = fun.__qualname__ = name
-    fun.__doc__ = f"The {name}imum of elements over `axis`; NaN wins. Empty dims need `initial`."
+    fun.__doc__ = f"""The {name}imum of elements over `axis`, one dim or several (all of them by default), of their dtype; NaN wins.
+
+    Raises ValueError for an axis out of bounds and, without `initial`, for dims without elements, NotImplementedError for `out`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.{name}(wnp.array([[1, 5], [3, 4]]), axis=1)
+    Array([{"5, 4" if lowest else "1, 3"}], dtype=int32)
+    """
     return fun
 
 

@@ -28,9 +28,28 @@ _EVEN = ew.RoundingMethod.TO_NEAREST_EVEN
 
 # ---- how functions are made
 
-def _named(fun: Callable, name: str, text: str) -> Callable:
+_OF_ONE = "The result has the shape of `x`.{} Raises TypeError for what is no array or number."
+_OF_TWO = ("Shapes broadcast, and dtypes are promoted to their common one (see `result_type`).{}\n"
+           "    Raises TypeError for what is no array or number, ShapeError if shapes do not broadcast.")
+_FLOATS = " Integers give floats."
+#: name -> arguments, result
+_EXAMPLES = {
+    "abs": ("-2.5", "Array(2.5, dtype=float32, weak_type=True)"),
+    "add": ("wnp.arange(3), 0.5", "Array([0.5, 1.5, 2.5], dtype=float32, weak_type=True)"),
+    "conjugate": ("1 + 2j", "Array(1.-2.j, dtype=complex64, weak_type=True)"),
+    "cos": ("wnp.array([0.0, 0.5])", "Array([1.        , 0.87758255], dtype=float32)"),
+    "exp": ("wnp.arange(3)", "Array([1.       , 2.7182817, 7.389056 ], dtype=float32)"),
+    "real": ("1 + 2j", "Array(1., dtype=float32, weak_type=True)"),
+    "sin": ("wnp.array([0.0, 0.5])", "Array([0.        , 0.47942555], dtype=float32)"),
+    "sqrt": ("wnp.array([4, 9])", "Array([2., 3.], dtype=float32)"),
+    "tanh": ("0.5", "Array(0.46211717, dtype=float32, weak_type=True)"),
+}
+
+
+def _named(fun: Callable, name: str, text: str, rule: str, dtypes_: str = "") -> Callable:
     fun.__name__ = fun.__qualname__ = name
-    fun.__doc__ = f"{text}\n\n    Broadcasts its arguments and promotes their dtypes as NumPy does (see `result_type`)."
+    example = "\n\n    >>> import weft.numpy as wnp\n    >>> wnp.{}({})\n    {}".format(name, *_EXAMPLES[name]) if name in _EXAMPLES else ""
+    fun.__doc__ = f"{text}\n\n    {rule.format(dtypes_)}{example}"
     return fun
 
 
@@ -38,26 +57,26 @@ def _unary(name: str, op: Callable, text: str) -> Callable:
     """A function of one array."""
     def fun(x, /):
         return op(x if hasattr(x, "aval") else array_of(name, x))
-    return _named(fun, name, text)
+    return _named(fun, name, text, _OF_ONE)
 
 
 def _unary_inexact(name: str, op: Callable, text: str) -> Callable:
     """A function of one array with a floating (or complex) result."""
     def fun(x, /):
         return op(inexact(name, x))
-    return _named(fun, name, text)
+    return _named(fun, name, text, _OF_ONE, _FLOATS)
 
 
 def _binary(name: str, op: Callable, text: str) -> Callable:
     def fun(x, y, /):
         return op(*promote(name, x, y))
-    return _named(fun, name, text)
+    return _named(fun, name, text, _OF_TWO)
 
 
 def _binary_inexact(name: str, op: Callable, text: str) -> Callable:
     def fun(x, y, /):
         return op(*promote_to_inexact(name, x, y))
-    return _named(fun, name, text)
+    return _named(fun, name, text, _OF_TWO, _FLOATS)
 
 
 def _binary_numeric(name: str, op: Callable, text: str) -> Callable:
@@ -67,7 +86,7 @@ def _binary_numeric(name: str, op: Callable, text: str) -> Callable:
         if is_bool(x):
             x, y = [cast(v, dtypes.default_int_dtype()) for v in (x, y)]
         return op(x, y)
-    return _named(fun, name, text)
+    return _named(fun, name, text, _OF_TWO)
 
 
 def _bitwise(name: str, op: Callable, text: str) -> Callable:
@@ -76,7 +95,7 @@ def _bitwise(name: str, op: Callable, text: str) -> Callable:
         if not (is_int(x) or is_bool(x)):
             raise TypeError(f"{name} takes integers or bools, got {dtype_of(x).name}.")
         return op(x, y)
-    return _named(fun, name, text)
+    return _named(fun, name, text, _OF_TWO)
 
 
 def _or_on_bools(op: Callable, on_bools: Callable) -> Callable:
@@ -253,7 +272,7 @@ isreal = _unary("isreal", lambda x: ew.bitwise_not(truth(imag(x))), "Where the i
 def _logical(name: str, op: Callable, text: str) -> Callable:
     def fun(x, y, /):
         return op(*broadcast(name, *[truth(array_of(name, v)) for v in (x, y)]))
-    return _named(fun, name, text)
+    return _named(fun, name, text, _OF_TWO)
 
 
 logical_and = _logical("logical_and", ew.bitwise_and, "x and y, elementwise.")

@@ -75,7 +75,14 @@ def axis_size(axis_name: AxisName) -> int:
 
 
 def axis_index(axis_name: AxisName) -> Any:
-    """This position's number along the named axis (along several: the first is the major one)."""
+    """This position's number along the named axis (along several: the first is the major one), an int32 without dims.
+
+    Raises NameError for an axis that is not in scope.
+
+    >>> import weft, weft.numpy as wnp
+    >>> weft.vmap(lambda x: weft.lax.axis_index('i') * x, axis_name='i')(wnp.ones(3, "int32")).tolist()
+    [0, 1, 2]
+    """
     return position(axes_of(axis_name))
 
 
@@ -89,9 +96,14 @@ def _operand(x: Any, axes: Axes) -> Any:
 
 
 def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
-    """The sum of `x` over all positions along the named axes. The sum of a Python number is known at once.
+    """The sum of `x`, a tree of arrays, over all positions along the named axes; bools are counted. Shapes and dtypes stay.
 
-    `axis_name` may also name dims of `x` by their numbers; these are summed over and go.
+    `axis_name` may also name dims of `x` by their numbers; these are summed over and go. The sum of a Python number is known at once.
+    Raises NameError for an axis that is not in scope, ValueError for one named twice and for groups that do not fit.
+
+    >>> import weft, weft.numpy as wnp
+    >>> weft.vmap(lambda x: x / weft.lax.psum(x, 'i'), axis_name='i')(wnp.array([1.0, 3.0])).tolist()
+    [0.25, 0.75]
     """
     axes, dims, groups = _reduced("psum", axis_name, axis_index_groups)
     size = len(groups[0]) if groups else axes_size(axes)
@@ -107,7 +119,14 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
 
 
 def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
-    """The mean of `x` over all positions along the named axes."""
+    """The mean of `x`, a tree of arrays, over all positions along the named axes; integers give floats.
+
+    Raises NameError for an axis that is not in scope, ValueError for one named twice and for groups that do not fit.
+
+    >>> import weft, weft.numpy as wnp
+    >>> weft.vmap(lambda x: x - weft.lax.pmean(x, 'i'), axis_name='i')(wnp.array([1.0, 3.0])).tolist()
+    [-1.0, 1.0]
+    """
     axes, dims, groups = _reduced("pmean", axis_name, axis_index_groups)
     size = len(groups[0]) if groups else axes_size(axes)
 
@@ -158,9 +177,14 @@ def all_gather(
     x: Any, axis_name: AxisName, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False,
     to: str = "varying",
 ) -> Any:  # fmt: skip
-    """The values of all positions along a new dim `axis`, or, if `tiled`, concatenated along dim `axis`.
+    """The values of all positions along a new dim `axis`, or, if `tiled`, concatenated along dim `axis`; dtypes stay.
 
     The result has the type of a value that varies over the axes; with `to="invarying"` that of one value for all.
+    Raises NameError for an axis that is not in scope, ValueError for one named twice and for another `to`.
+
+    >>> import weft, weft.numpy as wnp
+    >>> weft.vmap(lambda x: weft.lax.all_gather(x, 'i'), axis_name='i')(wnp.array([1, 2])).tolist()
+    [[1, 2], [1, 2]]
     """
     if to == "invarying":
         if axis_index_groups is not None:
@@ -201,7 +225,15 @@ def all_gather_invariant(x: Any, axis_name: AxisName, *, axis: int = 0, tiled: b
 def psum_scatter(
     x: Any, axis_name: AxisName, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False
 ) -> Any:
-    """The sum over all positions, of which each keeps its part along `scatter_dimension` (gone unless `tiled`)."""
+    """The sum over all positions, of which each keeps its part along `scatter_dimension` (gone unless `tiled`).
+
+    That dim has one entry per position or, if `tiled`, a multiple of their number. Bools are counted.
+    Raises ShapeError for another size, NameError for an axis that is not in scope.
+
+    >>> import weft, weft.numpy as wnp
+    >>> weft.vmap(lambda x: weft.lax.psum_scatter(x, 'i'), axis_name='i')(wnp.array([[1, 2], [10, 20]])).tolist()
+    [11, 22]
+    """
     axes = axes_of(axis_name)
     groups = checked_groups("psum_scatter", axes, axis_index_groups)
     size = len(groups[0]) if groups else axes_size(axes)
@@ -266,7 +298,14 @@ def all_to_all(
 
 
 def ppermute(x: Any, axis_name: AxisName, perm: Perm) -> Any:
-    """Send `x` from position s to position d for each (s, d) in `perm`; who receives nothing gets zeros."""
+    """Send `x`, a tree of arrays, from position s to position d for each (s, d) in `perm`; the others receive zeros.
+
+    Raises ValueError for positions that are named twice or do not exist, NameError for an axis that is not in scope.
+
+    >>> import weft, weft.numpy as wnp
+    >>> weft.vmap(lambda x: weft.lax.ppermute(x, 'i', [(0, 1), (1, 2)]), axis_name='i')(wnp.array([5, 6, 7])).tolist()
+    [0, 5, 6]
+    """
     axes = axes_of(axis_name)
     pairs = tuple((int(s), int(d)) for s, d in perm)
     size = axis_size(axes)
@@ -330,7 +369,16 @@ def _varying(x: Any, axis_name: AxisName, api: str) -> Any:
 
 
 def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
-    """`x`, typed as varying over the named axes (`to="varying"`)."""
+    """`x`, a tree of arrays, typed as varying over the named axes (`to="varying"`); shapes, dtypes and values stay.
+
+    Raises ValueError for another `to` and for values that vary already, NameError for an axis that is not in scope.
+
+    >>> import weft, weft.numpy as wnp
+    >>> mesh = weft.make_mesh((2,), ('i',), devices=weft.devices()[:2])
+    >>> varying = lambda x: weft.lax.psum(weft.lax.pcast(x, 'i', to='varying'), 'i')
+    >>> weft.shard_map(varying, mesh=mesh, in_specs=weft.P(), out_specs=weft.P())(wnp.array(3)).item()
+    6
+    """
     _check_to("pcast", to, ("varying", "reduced", "unreduced"))
     return _varying(x, axis_name, "pcast")
 

@@ -67,7 +67,7 @@ def _seed(seed):
 def PRNGKey(seed, *, impl=None):
     """A raw key (uint32[2]) from an integer seed.
 
-    Raises TypeError for a seed that is no integer, ValueError for an unknown `impl`.
+    Raises TypeError for a seed that is no integer, NotImplementedError for another generator.
 
     >>> import weft
     >>> weft.random.PRNGKey(42)
@@ -81,7 +81,7 @@ def PRNGKey(seed, *, impl=None):
 def key(seed, *, impl=None):
     """A typed key (dtype `key<fry>`, no dims) from an integer seed.
 
-    Raises TypeError for a seed that is no integer, ValueError for an unknown `impl`.
+    Raises TypeError for a seed that is no integer, NotImplementedError for another generator.
 
     >>> import weft
     >>> weft.random.key(0).dtype.name

@@ -288,7 +288,7 @@ class Context:
         self._names = (name, *others)
         self._default = default
         self.__name__ = name
-        self.__doc__ = doc
+        self.__doc__ = f"{doc}\n\n    Used as `with {name}(value):`, or to decorate a function. Raises ValueError for a value that the setting cannot have."
 
     def __call__(self, new_val: Any = _UNSET) -> Override:
         value = self._default if new_val is _UNSET else new_val
@@ -428,7 +428,7 @@ for _name, _default in _WITHOUT_MEANING.items():
 
 
 def disable_jit(disable: bool = True) -> Override:
-    """Run jitted functions op by op within a block. Raises TypeError for a value that is no bool.
+    """Run jitted functions op by op within a block. Raises ValueError for a value that is no bool.
 
     >>> with disable_jit():
     ...     config.disable_jit
