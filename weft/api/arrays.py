@@ -38,8 +38,8 @@ class ShapeDtypeStruct:
     >>> struct = ShapeDtypeStruct((2, 3), 'float32')
     >>> struct
     ShapeDtypeStruct(shape=(2, 3), dtype=float32)
-    >>> struct.shape, struct.dtype.name, struct.ndim, struct.size, struct.weak_type, struct.update(shape=(4,)).shape
-    ((2, 3), 'float32', 2, 6, False, (4,))
+    >>> struct.shape, struct.dtype.name, struct.sharding, struct.ndim, struct.size, struct.weak_type, struct.update(shape=(4,)).shape
+    ((2, 3), 'float32', None, 2, 6, False, (4,))
     """
     __slots__ = ("shape", "dtype", "sharding", "weak_type", "vma")
 

@@ -39,8 +39,10 @@ class Traced:
 
     >>> import weft
     >>> traced = weft.jit(lambda x: x + 1).trace(2.0)
-    >>> traced.fun_name, traced.out_avals.str_short()
-    ('<lambda>', '~float32[]')
+    >>> traced.fun_name, traced.in_avals, traced.out_avals, len(traced.jaxpr.eqns)
+    ('<lambda>', ((ShapedArray(float32[], weak_type=True),), {}), ShapedArray(float32[], weak_type=True), 1)
+    >>> float(traced.lower().compile()(2.0))
+    3.0
     """
 
     def __init__(self, jitted, program, leaves: Sequence[Any]):
@@ -104,8 +106,11 @@ class Lowered:
     """A traced program with the layouts of its arguments.
 
     >>> import weft
-    >>> "stablehlo.add" in weft.jit(lambda x: x + 1).lower(2.0).as_text()
-    True
+    >>> lowered = weft.jit(lambda x: x + 1).lower(2.0)
+    >>> "stablehlo.add" in lowered.as_text(), "stablehlo.add" in str(lowered.compiler_ir()), lowered.in_avals
+    (True, True, ((ShapedArray(float32[], weak_type=True),), {}))
+    >>> float(lowered.compile()(2.0))
+    3.0
     """
 
     def __init__(self, traced: Traced):
@@ -178,8 +183,11 @@ class Compiled:
     """A compiled program: call it with arguments of exactly the types and layouts it was compiled for.
 
     >>> import weft
-    >>> float(weft.jit(lambda x: x + 1).lower(2.0).compile()(2.0))
-    3.0
+    >>> compiled = weft.jit(lambda x: x + 1).lower(2.0).compile()
+    >>> float(compiled(2.0)), float(compiled.call(2.0)), compiled.in_avals
+    (3.0, 3.0, ((ShapedArray(float32[], weak_type=True),), {}))
+    >>> "add(" in compiled.as_text()
+    True
     """
 
     def __init__(self, lowered: Lowered, executable, consts):

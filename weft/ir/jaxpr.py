@@ -80,6 +80,15 @@ class Jaxpr:
     """A closed program. Immutable by convention; transformations build new ones.
 
     Programs written for older generations distinguish an open jaxpr from a closed one; here `.jaxpr` is the program itself.
+
+    >>> import weft
+    >>> program = weft.make_jaxpr(lambda x: 2 * x + 1)(3.0)
+    >>> len(program.eqns), program.in_avals, program.out_avals, program.effects
+    (2, (ShapedArray(float32[], weak_type=True),), (ShapedArray(float32[], weak_type=True),), frozenset())
+    >>> program.eqns[0].outvars == program.eqns[1].invars[:1], program.invars[0].aval, len(program.outvars)
+    (True, ShapedArray(float32[], weak_type=True), 1)
+    >>> program.replace(eqns=program.eqns[:1], outvars=program.eqns[0].outvars).pretty_print()
+    '{ lambda ; a:f32[]. let b:f32[] = mul 2.0:f32[] a in (b,) }'
     """
     __slots__ = ("constvars", "consts", "invars", "outvars", "eqns", "effects", "name", "__weakref__", "_cache")
 

@@ -232,8 +232,9 @@ def _make_mesh_object(devices: Any, names: Any, types: Any) -> Mesh:
 class AbstractMesh(_MeshBase):
     """A mesh without devices: sizes, names and types of its axes.
 
-    >>> AbstractMesh((4, 2), ('x', 'y')).size
-    8
+    >>> mesh = AbstractMesh((4, 2), ('x', 'y'))
+    >>> mesh.size, dict(mesh.shape), mesh.abstract_mesh is mesh, mesh.update(axis_sizes=(2, 2)).size
+    (8, {'x': 4, 'y': 2}, True, 4)
     """
     __slots__ = ("__weakref__", "axis_names", "axis_sizes", "axis_types")
 

@@ -228,7 +228,14 @@ def diagflat(v, k: int = 0):
 
 
 def trace(a, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype=None, out=None):
-    """The sum of a diagonal."""
+    """The sum of the diagonal `offset` in the plane of two dims, of the dtype that `sum` gives.
+
+    Raises ValueError for dims out of bounds.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.trace(wnp.array([[1, 2], [3, 4]]))
+    Array(5, dtype=int32)
+    """
     return reductions.sum(diagonal(a, offset, axis1, axis2), -1, dtype=dtype)
 
 

@@ -152,7 +152,7 @@ def _of_self(name: str) -> Callable:
 
 
 def _property(name: str) -> property:
-    return property(_of_self(name))
+    return property(_of_self(name), doc=f"`weft.numpy.{name}` of the array.")
 
 
 def _getitem() -> Callable:
@@ -197,7 +197,7 @@ def _attach_to(cls: type) -> None:
         late(name, _property, fun)
     cls.__round__ = _round
     cls.__setitem__ = _setitem
-    cls.flat = property(lambda self: iter(self.ravel()))
+    cls.flat = property(lambda self: iter(self.ravel()), doc="An iterator over the elements, row by row.")
     cls.compress = _compress
     cls.reshape, cls.transpose, cls.view, cls.astype, cls.to_device = _reshape, _transpose, _view, _astype, _to_device
     cls.__array_namespace__ = lambda self, /, *, api_version=None: wnp

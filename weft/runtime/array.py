@@ -93,10 +93,21 @@ class ArrayMeta(type):
 class Array(metaclass=ArrayMeta):
     """An immutable n-dimensional array, possibly sharded over many devices.
 
+    Methods that NumPy has, too, are the functions of `weft.numpy` of that name. Shapes are those of the whole array.
+
     >>> import weft.numpy as wnp
     >>> x = wnp.arange(6.).reshape(2, 3)
-    >>> x.shape, x.dtype.name, x.sharding.num_devices
-    ((2, 3), 'float32', 1)
+    >>> x.shape, x.dtype.name, x.ndim, x.size, x.itemsize, x.weak_type, x.aval
+    ((2, 3), 'float32', 2, 6, 4, False, ShapedArray(float32[2,3]))
+    >>> x.sharding.num_devices, x.device in x.devices(), x.addressable_shards[0].index, x.addressable_data(0).shape
+    (1, True, (slice(None, None, None), slice(None, None, None)), (2, 3))
+    >>> x.astype("int32").T.tolist(), x.at[0, 1].set(9.).item(1), list(x.flat)[-1], x.block_until_ready() is x
+    ([[0, 3], [1, 4], [2, 5]], 9.0, Array(5., dtype=float32), True)
+    >>> x.transpose(1, 0).shape, x.conj().real.shape
+    ((3, 2), (2, 3))
+    >>> y = x.copy()
+    >>> y.delete(); y.is_deleted()
+    True
     """
     __slots__ = ("_spec", "_buffer", "_value", "_parts", "__weakref__")
     __array_priority__ = 100
@@ -385,7 +396,14 @@ def _unstack(array: Array) -> list[Array]:
 
 
 class Shard:
-    """What one device holds of an array."""
+    """What one device holds of an array: `data`, the local array on `device`, is block `index` of the global one; of equal blocks,
+    `replica_id` numbers the copies.
+
+    >>> import weft.numpy as wnp
+    >>> shard = wnp.arange(3).addressable_shards[0]
+    >>> shard.device.id, shard.index, shard.replica_id, shard.data
+    (0, (slice(None, None, None),), 0, Array([0, 1, 2], dtype=int32))
+    """
     __slots__ = ("device", "index", "replica_id", "data")
 
     def __init__(self, device, replica_id: int, array: Array, aval: ShapedArray, position: tuple[int, ...]):

@@ -56,8 +56,9 @@ class Client:
 class Device:
     """A virtual device: one slot of a mesh, computing on the threads of its process.
 
-    >>> devices()[0], str(devices()[0])
-    (CpuDevice(id=0), 'TFRT_CPU_0')
+    >>> first = devices()[0]
+    >>> first, str(first), first.platform, first.device_kind
+    (CpuDevice(id=0), 'TFRT_CPU_0', 'cpu', 'cpu')
     """
     __slots__ = ("__weakref__", "id", "local_hardware_id", "process_index")
 

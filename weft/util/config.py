@@ -288,7 +288,7 @@ class Context:
         self._names = (name, *others)
         self._default = default
         self.__name__ = name
-        self.__doc__ = f"{doc}\n\n    Used as `with {name}(value):`, or to decorate a function. Raises ValueError for a value that the setting cannot have."
+        self.__doc__ = doc
 
     def __call__(self, new_val: Any = _UNSET) -> Override:
         value = self._default if new_val is _UNSET else new_val
@@ -308,7 +308,16 @@ class Context:
 def _define(name: str, default: Any, doc: str, block: Any = _UNSET, **facts: Any) -> Context:
     """Declare a setting; its context manager, called without a value, sets it to `block`."""
     config.define(name, default, doc=doc, **facts)
-    return Context(name, block, doc)
+    value = facts.get("choices", [default])[0] if block is _UNSET else block
+    return Context(name, block, f"""{doc}
+
+    Used as `with {name}(value):`, or to decorate a function. Raises ValueError for a value that the setting cannot have.
+
+    >>> import weft
+    >>> with weft.{name}({value!r}):
+    ...     weft.{name}.value
+    {value!r}
+    """)
 
 
 _NOTHING = "Accepted for programs that set it; nothing depends on it."

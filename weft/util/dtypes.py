@@ -317,7 +317,12 @@ copyreg.pickle(_ScalarMeta, lambda scalar: (_scalar_type, (scalar.__name__,)))
 
 def _make_scalar_type(dtype: np.dtype) -> type:
     name = "bool" if dtype == bool_dtype else dtype.name
-    doc = f"The dtype {name}; called with a value it makes an array of it.\n\n>>> import weft.numpy as wnp\n>>> wnp.{name}(1).dtype.name\n'{name}'"
+    doc = f"""The dtype {name}; called with a value it makes an array of it.
+
+    >>> import numpy as np, weft.numpy as wnp
+    >>> np.dtype(wnp.{name}).itemsize
+    {dtype.itemsize}
+    """
     attributes = {"dtype": dtype, "__numpy_dtype__": dtype, "__doc__": doc, "__module__": "weft.numpy"}
     return _ScalarMeta(name, (), attributes)
 
