@@ -122,7 +122,8 @@ def pure_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args:
     or, if nobody uses the results, not at all. `vmap_method` says how `vmap` calls it: "sequential" (once per example),
     "expand_dims" or "broadcast_all" (once, on operands with one more leading dim, of size 1 or repeated where they are not
     mapped). It has no derivative; wrap it in `custom_jvp` or `custom_vjp`.
-    Raises ValueError for another `vmap_method`, NotImplementedError under `vmap` without one; what `callback` raises becomes a CallbackError.
+    Raises ValueError for another `vmap_method` and NotImplementedError under `vmap` without one; errors of `callback` become
+    CallbackErrors.
 
     >>> import numpy as np, weft, weft.numpy as wnp
     >>> x = wnp.arange(3.0)
