@@ -10,8 +10,9 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import functools
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -21,7 +22,11 @@ from tests.codegen import incomplete
 from tests.codegen.harness import run_native
 from weft.ir.loops import Buf, For, Index, Kernel, Load, Op, Store
 from weft.ir.loops_eval import DTYPES
+from weft.ir.registry import Function
+from weft.ops import functions
 
+PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
+FIRST = "| function | float32 | float64 | float16 | bfloat16 |"
 WIDE = np.longdouble
 WIDE_ENOUGH = np.finfo(WIDE).nmant >= 63
 HALVES = ("f16", "bf16")
@@ -29,28 +34,11 @@ TYPES = ("f32", "f64", *HALVES)
 PI = WIDE("3.14159265358979323846264338327950288")
 INF = float("inf")
 
-Range = tuple[float, float]
 
-
-@dataclass(frozen=True)
-class Function:
-    """A function and how well we compute it.
-
-    `exact` maps wide arrays to wide arrays; `f32` and `f64` bound the error in ulp. `ranges` are sampled evenly and
-    `points` with their neighbours, beside floats of every size. An ulp is never less than that of `least(x)`: the size of the
-    terms of sums whose zeros nobody resolves.
-    """
-    exact: Callable
-    f32: float
-    f64: float
-    ranges: tuple[Range, ...] = ((-4, 4),)
-    points: tuple[float, ...] = ()
-    least: Callable | None = None
-    own_type: bool = False        # `exact` takes arrays of the type itself
-
-    def bound(self, type_: str) -> float:
-        """The worst error allowed: half types are f32 rounded, so half an ulp and what f32 adds."""
-        return {"f32": self.f32, "f64": self.f64}.get(type_, 0.5 + self.f32 / 128)
+def bound(op: str, type_: str) -> float:
+    """The worst error allowed: half types are f32 rounded, so half an ulp and what f32 adds."""
+    f32, f64 = FUNCTIONS[op].ulp
+    return {"f32": f32, "f64": f64}.get(type_, 0.5 + f32 / 128)
 
 
 class _LongDouble(ctypes.c_longdouble):
@@ -122,77 +110,27 @@ def _bessel(x: np.ndarray, order: int) -> np.ndarray:
     return np.copysign(y, x) if order else y
 
 
-def _logistic(x: np.ndarray) -> np.ndarray:
-    e = np.exp(-np.abs(x))
-    return np.where(x < 0, e, 1) / (1 + e)
-
-
 def _terms_of_logaddexp(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Of the greater argument and what is added to it, which errs by what the difference of the arguments does."""
     gap = np.abs(x - y)
     return np.fmax(np.abs(np.maximum(x, y)), (1 + gap) * np.log1p(np.exp(-gap)))
 
 
-TURNS: tuple[Range, ...] = ((-4, 4), (-100, 100), (-1e4, 1e4), (-1e7, 1e7))
-QUARTERS = tuple(k * 0.7853981633974483 for k in range(-8, 9)) + (65536.0, 2.0**24)
-EXPONENTS: tuple[Range, ...] = ((-110, 95), (-1, 1), (-750, 715))
-OVERFLOWS = (88.722839, 709.782712893384, -87.33655, -103.972, -708.396418532264, -745.1332191)
-
-UNARY: dict[str, Function] = {
-    "exp": Function(np.exp, 1.5, 1.5, EXPONENTS, OVERFLOWS),
-    "exp2": Function(np.exp2, 1.5, 1.5, ((-155, 130), (-1, 1), (-1080, 1030)), (128.0, 1024.0, -126.0, -150.0, -1022.0, -1075.0)),
-    "expm1": Function(np.expm1, 2, 2, (*EXPONENTS, (-1e-5, 1e-5)), OVERFLOWS),
-    "log": Function(np.log, 1.5, 1.5, ((0, 4), (0.9, 1.1)), (1.0,)),
-    "log1p": Function(np.log1p, 2, 2, ((-1, 4), (-0.01, 0.01)), (-1.0, 0.0)),
-    "log2": Function(np.log2, 2, 2, ((0, 4), (0.9, 1.1)), (1.0, 2.0, 8.0)),
-    "sqrt": Function(np.sqrt, 0.5, 0.5, ((0, 10),)),
-    "rsqrt": Function(lambda x: 1 / np.sqrt(x), 2, 2, ((0, 10),)),
-    "cbrt": Function(np.cbrt, 1, 1.5, ((-10, 10),), (1.0, 8.0, 27.0)),
-    "sin": Function(np.sin, 2, 2, TURNS, QUARTERS),
-    "cos": Function(np.cos, 2, 2, TURNS, QUARTERS),
-    "tan": Function(np.tan, 2.5, 2.5, TURNS, QUARTERS),
-    "asin": Function(np.arcsin, 2.5, 2.5, ((-1, 1),), (0.5, -0.5)),
-    "acos": Function(np.arccos, 2, 2, ((-1, 1), (0.99, 1)), (0.5, -0.5)),
-    "atan": Function(np.arctan, 2.5, 2.5, ((-4, 4), (0.4, 0.5)), (0.4142135623730951, 2.414213562373095)),
-    "sinh": Function(np.sinh, 2.5, 2.5, EXPONENTS, (*OVERFLOWS, 30.0, 89.415986, 710.475860073944)),
-    "cosh": Function(np.cosh, 2, 2, EXPONENTS, (*OVERFLOWS, 89.415986, 710.475860073944)),
-    "tanh": Function(np.tanh, 2.5, 2.5, ((-12, 12), (-1, 1), (-25, 25))),
-    "asinh": Function(np.arcsinh, 2, 2, ((-10, 10), (-1e6, 1e6)), (0.6, 1.15, 2.0**60, 2.0**500)),
-    "acosh": Function(np.arccosh, 2, 2.5, ((1, 10), (1, 1.001), (1, 1e6)), (1.0, 1.166, 2.0**60, 2.0**500)),
-    "atanh": Function(np.arctanh, 3, 3, ((-1, 1), (0.99, 1)), (1.0,)),
-    "logistic": Function(_logistic, 2.5, 2.5, ((-4, 4), (-85, 20), (-750, 40)), OVERFLOWS),
-    "erf": Function(_erf, 1.5, 2.5, ((-6, 6), (-1, 1))),
-    "erfc": Function(_erfc, 4, 4.5, ((-6, 10), (-1, 1), (0, 27)), (0.5, 10.0545, 26.543)),
-    "erf_inv": Function(_erf_inv, 2.5, 4, ((-1, 1), (0.999, 1), (1 - 1e-11, 1))),
-    "digamma": Function(_digamma, 2.5, 8, ((0, 100), (0.01, 1), (-10, 0)), (1.4616321449683623,),
-                        lambda x: np.maximum(1, np.log(1 + np.abs(x)))),
-    "lgamma": Function(_libm("lgammal"), 2, 4, ((0, 100), (0, 0.5), (-10, 0), (4e36, 4.09e36)), (1.0, 2.0, 4.0850e36), np.ones_like),
-    "bessel_i0e": Function(lambda x: _bessel(x, 0), 2.5, 4, ((-8, 8), (-100, 100)), (8.0, 16.0)),
-    "bessel_i1e": Function(lambda x: _bessel(x, 1), 2.5, 6, ((-8, 8), (-100, 100)), (8.0, 16.0)),
-    "floor": Function(np.floor, 0, 0, ((-5, 5),)),
-    "ceil": Function(np.ceil, 0, 0, ((-5, 5),)),
-    "trunc": Function(np.trunc, 0, 0, ((-5, 5),)),
-    "round_even": Function(np.rint, 0, 0, ((-5, 5),), (0.5, 1.5, 2.5, 2.0**23, 2.0**52)),
-    "round_away": Function(lambda x: np.copysign(np.floor(np.abs(x) + WIDE(0.5)), x), 0, 0, ((-5, 5),),
-                           (0.5, 1.5, 2.5, 2.0**23, 2.0**52)),
-}
-_GAMMAS = incomplete.functions(_libm("lgammal"), _digamma, _erfc)
-ORDERS: tuple[Range, ...] = ((0, 3), (0, 150), (150, 250))
-
-BINARY: dict[str, Function] = {
-    "pow": Function(np.power, 1, 1, ((0, 10), (-10, 10), (0, 2))),
-    "atan2": Function(np.arctan2, 2.5, 2.5, ((-10, 10), (-1e-3, 1e3), (-3.3e38, 3.3e38))),
-    "logaddexp": Function(np.logaddexp, 2, 2, ((-10, 10), (-100, 100), (-1, 0)), least=_terms_of_logaddexp),
-    "igamma": Function(_GAMMAS["igamma"], 0.55, 1200, ORDERS),
-    "igammac": Function(_GAMMAS["igammac"], 0.55, 600, ORDERS),
-    "igamma_grad_a": Function(_GAMMAS["igamma_grad_a"], 0.55, 1200, ORDERS),
-    "igamma_grad_x": Function(_GAMMAS["igamma_grad_x"], 0.55, 1200, ORDERS),
-    "random_gamma_grad": Function(_GAMMAS["random_gamma_grad"], 0.55, 1200, ORDERS),
-    "rem": Function(np.fmod, 0, 0, ((-10, 10), (-1e3, 1e3))),
-    "copysign": Function(np.copysign, 0, 0, ((-10, 10),)),
+#: exact values on wide arrays, where a function's reference in NumPy has no more digits than we
+EXACT: dict[str, Callable] = {
+    "erf": _erf, "erfc": _erfc, "erf_inv": _erf_inv, "digamma": _digamma, "lgamma": _libm("lgammal"),
+    "bessel_i0e": lambda x: _bessel(x, 0), "bessel_i1e": lambda x: _bessel(x, 1),
     # NumPy's for float16 keeps the sign of equal zeros
-    "nextafter": Function(lambda x, y: np.where(x == y, y, np.nextafter(x, y)), 0, 0, ((-10, 10),), own_type=True),
+    "nextafter": lambda x, y: np.where(x == y, y, np.nextafter(x, y)),
+    **incomplete.functions(_libm("lgammal"), _digamma, _erfc),
 }
+#: the size of the terms of sums whose zeros nobody resolves: an ulp is never less than that of it
+LEAST: dict[str, Callable] = {"digamma": lambda x: np.maximum(1, np.log(1 + np.abs(x))), "lgamma": np.ones_like,
+                              "logaddexp": _terms_of_logaddexp}
+#: all that kernels compute, under their names in Loops, where float remainders are `rem`
+FUNCTIONS = {"rem" if function.name == "fmod" else function.name: function for function in functions.every() if not function.test}
+UNARY = {op: function for op, function in FUNCTIONS.items() if function.arity == 1}
+BINARY = {op: function for op, function in FUNCTIONS.items() if function.arity == 2}
 #: where libraries go wrong: zeros, infinities, the least and the greatest floats, and small whole numbers
 SPECIAL = (0.0, INF, np.nan, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 1e-40, 1e-42, 1e-310, 5e-324, 1e-45, 1.17549435e-38,
            2.2250738585072014e-308, 3.4028235e38, 1.7976931348623157e308, 65504.0, 1e30, 1e300, 1.3e38, 1.8e38, 2.4e38, 1e308)
@@ -274,24 +212,29 @@ def error_in_ulp(got: np.ndarray, exact: np.ndarray, least: np.ndarray | float =
 
 def measure(op: str, type_: str, count: int = 2500) -> tuple[float, Sequence]:
     """The worst error of a function in ulp, and the arguments of it."""
-    function = UNARY.get(op) or BINARY[op]
+    function = FUNCTIONS[op]
     args = (samples(function, type_, count),) if op in UNARY else pairs(function, type_, count)
     with np.errstate(all="ignore"):
         wide = [arg.astype(WIDE) for arg in args]
-        least = function.least(*wide) if function.least else 0.0
-        exact = function.exact(*(args if function.own_type else wide)).astype(WIDE)
+        least = LEAST[op](*wide) if op in LEAST else 0.0
+        exact = EXACT.get(op, function.reference)(*(wide if function.widen else args)).astype(WIDE)
         error = error_in_ulp(native(op, type_, *args), exact, least)
     worst = int(np.argmax(error))
     return float(error[worst]), tuple(arg[worst] for arg in args)
 
 
-def page() -> str:
-    """The table of docs/accuracy.md."""
-    rows = ["| function | float32 | float64 | float16 | bfloat16 |", "|---|---|---|---|---|"]
-    for op in (*UNARY, *BINARY):
-        rows.append(f"| `{op}` | {' | '.join(f'{measure(op, type_, 100_000)[0]:.2f}' for type_ in TYPES)} |")
-    return "\n".join(rows)
+def row(op: str, count: int = 100_000) -> str:
+    """A row of the table of docs/accuracy.md."""
+    return f"| `{op}` | {' | '.join(f'{measure(op, type_, count)[0]:.2f}' for type_ in TYPES)} |"
+
+
+def write_page(page: Path, ops: Sequence[str]) -> None:
+    """Measure functions, and put their rows into the table of the page; the others stay."""
+    text = page.read_text()
+    head, rows = text[:text.index(FIRST)], text[text.index(FIRST):].splitlines()
+    told = {line.split("`")[1]: line for line in rows if line.startswith("| `")} | {op: row(op) for op in ops}
+    page.write_text("\n".join([f"{head}{FIRST}", "|---|---|---|---|---|", *[line for op, line in told.items() if op in FUNCTIONS], ""]))
 
 
 if __name__ == "__main__":
-    print(page())
+    write_page(PAGE, sys.argv[1:] or sorted(FUNCTIONS))

@@ -8,15 +8,16 @@ import pytest
 from tests.codegen.harness import random_array, run_native, ulps
 from weft.codegen.kernel.vectorization_plan import OUTLINE_FROM, mostly_calls, repeated_math
 from weft.codegen.program.build_record import kernel_ir
-from weft.ir.loops import BINARY_MATH, UNARY_MATH, Buf, For, Index, Kernel, Load, Op, Store
+from weft.ir.loops import Buf, For, Index, Kernel, Load, Op, Store
+from weft.ops import functions
 
 _I = Index("i")
-MATH = sorted((UNARY_MATH | BINARY_MATH) - {"is_finite"})
+FUNCTIONS = {function.name: function for function in functions.every() if not function.test}
 
 
 def repeated(op: str, type_: str, size: int, times: int) -> Kernel:
     """Buffer y_k gets op of x_k, for each k below `times`, in one loop."""
-    arity = 2 if op in BINARY_MATH else 1
+    arity = FUNCTIONS[op].arity
     bufs, body = [], []
     for k in range(times):
         bufs += [Buf(f"x{k}", type_, size, "in"), Buf(f"y{k}", type_, size, "out")]
@@ -31,7 +32,7 @@ def test_calls_give_the_bits_of_inlined_code(op, type_, size):
     check(op, type_, size)
 
 
-@pytest.mark.parametrize("op", MATH)
+@pytest.mark.parametrize("op", sorted(FUNCTIONS))
 def test_every_function(op):
     check(op, "f32", 77)
 

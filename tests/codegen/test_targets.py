@@ -7,7 +7,7 @@ import platform
 import numpy as np
 import pytest
 
-from tests.codegen.accuracy import BINARY, UNARY, measure
+from tests.codegen.accuracy import bound, measure
 from tests.codegen.harness import check, random_array
 from tests.codegen.test_kernels import arrays, elementwise, packed
 from tests.codegen.test_prefix import numbers, running
@@ -58,7 +58,7 @@ def test_random_kernel(level, seed):
 def test_math_accuracy(level, op, type_):
     worst, args = measure(op, type_, 300)
     # without fused multiply-add the reductions lose a little
-    assert worst <= (UNARY.get(op) or BINARY[op]).bound(type_) + (0.5 if level == "generic" else 0), args
+    assert worst <= bound(op, type_) + (0.5 if level == "generic" else 0), args
 
 
 def test_level_names_a_target(level):

@@ -10,6 +10,7 @@ import pytest
 
 import weft.control
 import weft.ops
+import weft.ops.functions
 from weft.core.primitive import OPTIONAL_SLOTS, SLOTS, Primitive, Unsupported, registry
 from weft.ir.collective_spec import CollectiveSpec
 from weft.ops.families import (
@@ -26,7 +27,7 @@ from weft.ops.families import (
 )
 from weft.ops.split_rule import SplitRule
 
-for package in (weft.ops, weft.control):
+for package in (weft.ops, weft.ops.functions, weft.control):
     for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.spmd.harness import P, check, make, random
-from weft.ops import arithmetic, math, reduce
+from weft.ops import arithmetic, functions, reduce
 from weft.ops.contraction import dot_general
 from weft.ops.layout import broadcast_in_dim
 from weft.partition import combine
@@ -24,7 +24,7 @@ def reductions(result):
 
 
 def test_independent_sums_travel_together():
-    result = check(lambda x, y: [math.tanh(dot(x, y)), dot(math.sin(x), y)], SQUARES[:2], GRID, SPECS)
+    result = check(lambda x, y: [functions.tanh(dot(x, y)), dot(functions.sin(x), y)], SQUARES[:2], GRID, SPECS)
     (eqn,) = reductions(result)
     assert len(eqn.invars) == 2 and result.counts == {"psum": 1}
     (record,) = result.records
@@ -34,7 +34,7 @@ def test_independent_sums_travel_together():
 
 
 def test_a_sum_that_another_waits_for_goes_alone():
-    result = check(lambda x, y: [dot(math.tanh(dot(x, y)), y)], SQUARES[:2], GRID, [P(None, "a"), P("a")], [P()])
+    result = check(lambda x, y: [dot(functions.tanh(dot(x, y)), y)], SQUARES[:2], GRID, [P(None, "a"), P("a")], [P()])
     assert all(len(e.invars) == 1 for e in reductions(result))
 
 
@@ -50,7 +50,7 @@ def test_only_equal_axes_and_operations_are_combined():
 def test_sums_over_two_axes_that_wait_for_each_other_crosswise():
     def f(x, y):
         over_a, over_b = reduce.reduce_sum(x, (0,)), reduce.reduce_sum(y, (0,))
-        spread = lambda v: broadcast_in_dim(math.tanh(v), (16, 16), (1,))
+        spread = lambda v: broadcast_in_dim(functions.tanh(v), (16, 16), (1,))
         then_b = reduce.reduce_sum(arithmetic.mul(y, spread(over_a)), (0,))
         then_a = reduce.reduce_sum(arithmetic.mul(x, spread(over_b)), (0,))
         return [then_a, then_b]
@@ -66,7 +66,7 @@ def test_a_limit_on_what_travels_together(monkeypatch):
 
 
 @pytest.mark.parametrize("f", [
-    lambda x, y: [math.tanh(dot(x, y)), dot(math.sin(x), y)],
+    lambda x, y: [functions.tanh(dot(x, y)), dot(functions.sin(x), y)],
     lambda x, y: [reduce.reduce_sum(reduce.reduce_max(x, (1,)), (0,)), reduce.reduce_max(y, (0,))],
 ])
 def test_separate_reductions(f):

@@ -11,7 +11,7 @@ from tests.spmd.harness import specs_of
 from tests.spmd.test_random_programs import MESHES, Program, random_spec
 from weft.core.stage import stage
 from weft.core.trace import typeof
-from weft.ops import math
+from weft.ops import functions
 from weft.partition import partitioner, propagate, strategies
 from weft.partition.partition import partition
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -55,7 +55,7 @@ def test_what_equal_layers_share_changes_nothing(seed, monkeypatch):
     def layers(*xs):
         outs = []
         for _ in range(3):
-            xs = [math.tanh(x) for x in xs]
+            xs = [functions.tanh(x) for x in xs]
             outs += program.run(*xs)
         return outs
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.spmd.harness import P, check, make, random
 from weft.core.trace import UndefPrimal, typeof
-from weft.ops import arithmetic, convolution, math, reduce, slicing
+from weft.ops import arithmetic, convolution, functions, reduce, slicing
 from weft.ops.halo import Window, exchange, rows_sent
 from weft.transforms.linearize import linearize_flat
 from weft.transforms.transpose import backward_pass
@@ -91,7 +91,7 @@ def test_gradient_of_a_convolution_sends_edges_and_sums_kernels():
 @pytest.mark.parametrize("parts", [(16, 16), (24, 8), (1, 63), (3, 30, 31), (8, 8, 8)])
 def test_concatenations_along_a_split_dim(parts):
     ends = np.cumsum((0, *parts)).tolist()
-    join = lambda x: [slicing.concatenate([math.sin(slicing.slice(x, (a, 0), (b, 3))) for a, b in itertools.pairwise(ends)][::-1], 0)]
+    join = lambda x: [slicing.concatenate([functions.sin(slicing.slice(x, (a, 0), (b, 3))) for a, b in itertools.pairwise(ends)][::-1], 0)]
     for spec in (P("x"), P()):
         check(join, [random(64, 3)], LINE, [spec], [P("x")] if sum(parts) % 8 == 0 else None)
         check(lambda x: gradients(lambda y: join(y)[0], (x,)), [random(64, 3)], LINE, [spec])
@@ -102,7 +102,7 @@ def test_concatenations_along_a_split_dim(parts):
 def test_pads_along_a_split_dim(config):
     pad = lambda x, v: [slicing.pad(x, v, [config, (0, 0, 0)])]
     for shape, spec in [((64, 3), P("x")), ((64, 3), P()), ((48, 3), P("x"))]:
-        check(lambda x, v: [math.sin(y) for y in pad(x, v)], [random(*shape), np.float32(2)], LINE, [spec, P()])
+        check(lambda x, v: [functions.sin(y) for y in pad(x, v)], [random(*shape), np.float32(2)], LINE, [spec, P()])
         check(lambda x: gradients(lambda y: pad(y, np.float32(1))[0], (x,)), [random(*shape)], LINE, [spec])
 
 

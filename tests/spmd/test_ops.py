@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.spmd.harness import P, check, make, random
-from weft.ops import arithmetic, comparison, indexing, layout, math, reduce, slicing, sorting
+from weft.ops import arithmetic, comparison, functions, indexing, layout, prefix, reduce, slicing, sorting
 from weft.ops.contraction import dot_general
 from weft.ops.indexing import GatherDimensionNumbers, ScatterDimensionNumbers
 from weft.util.config import enable_x64
@@ -26,7 +26,7 @@ def dot(x, y):
     ((P("b"), P("a")), P("a"), {"all_to_all": 1, "all_gather": 1}),
 ])
 def test_elementwise_keeps_the_sharding(specs, out, counts):
-    result = check(lambda x, y: [arithmetic.add(math.sin(x), y)], [SQUARE, SQUARE], GRID, specs)
+    result = check(lambda x, y: [arithmetic.add(functions.sin(x), y)], [SQUARE, SQUARE], GRID, specs)
     assert result.out_specs == (out.dims(2),)
     assert set(result.counts) <= set(counts)
 
@@ -197,7 +197,7 @@ def test_starts_that_int32_does_not_hold_are_outside(dtype):
     lambda x: slicing.pad(x, np.float32(2), ((1, 1, 0), (0, 2, 1))),
     lambda x: layout.rev(x, (0,)),
     lambda x: layout.rev(x, (1,)),
-    lambda x: reduce.cumlogsumexp(x, 0),
+    lambda x: prefix.cumlogsumexp(x, 0),
     lambda x: arithmetic.add(x, layout.broadcasted_iota(np.float32, (16, 16), 0)),
     lambda x: arithmetic.mul(x, layout.full((16, 16), 2.0, np.float32)),
     lambda x: comparison.select_n(comparison.gt(x, np.float32(0)), x, arithmetic.neg(x)),

@@ -15,7 +15,7 @@ from weft.core.stage import stage
 from weft.core.trace import typeof
 from weft.ir.mesh import Mesh
 from weft.ir.shardings import NamedSharding, PositionalSharding, SingleDeviceSharding
-from weft.ops import arithmetic, layout, math, slicing
+from weft.ops import arithmetic, functions, layout, slicing
 from weft.ops.contraction import dot_general
 from weft.ops.placement import sharding_constraint
 from weft.partition.partition import partition_for
@@ -51,7 +51,7 @@ def test_positional_shardings_of_the_arguments():
     assert not result.records
     assert isinstance(result.out_shardings[0], PositionalSharding)
     assert result.out_shardings[0].is_equivalent_to(four, 2)
-    same = check_for(lambda x: [math.sin(x)], [SQUARE], [four])
+    same = check_for(lambda x: [functions.sin(x)], [SQUARE], [four])
     assert same.out_shardings[0] is same.in_shardings[0] or same.out_shardings[0] == four
 
 
@@ -73,7 +73,7 @@ def test_reshape_between_the_devices_of_one_axis():
     result = check_for(lambda x: [layout.reshape(x, (4, 16))], [random(64)], [split])
     assert not result.records and result.mesh.axis_sizes == (4, 2)
     assert result.in_shardings[0] == split
-    back = check_for(lambda x: [math.sin(layout.reshape(layout.reshape(x, (4, 16)), (64,)))], [random(64)], [split])
+    back = check_for(lambda x: [functions.sin(layout.reshape(layout.reshape(x, (4, 16)), (64,)))], [random(64)], [split])
     assert not back.records and back.out_shardings[0] == split
 
 
@@ -97,20 +97,20 @@ def test_constraints():
 
 def test_constraint_with_an_open_dim():
     open_dim = NamedSharding(GRID, P("b", P.UNCONSTRAINED))
-    result = check(lambda x: [sharding_constraint(math.sin(x), open_dim)], [SQUARE], GRID, [P(None, "a")])
+    result = check(lambda x: [sharding_constraint(functions.sin(x), open_dim)], [SQUARE], GRID, [P(None, "a")])
     assert result.out_specs == ((("b",), ("a",)),) and not result.records
 
 
 def test_constraints_reach_backwards():
     inside = NamedSharding(GRID, P("a"))
-    result = check(lambda x: [sharding_constraint(math.sin(layout.full((16, 16), 1.0, np.float32)), inside)], [SQUARE],
+    result = check(lambda x: [sharding_constraint(functions.sin(layout.full((16, 16), 1.0, np.float32)), inside)], [SQUARE],
                    GRID, [None])
     assert not result.records and result.out_specs == (P("a").dims(2),)
 
 
 def test_requested_outputs():
     want = NamedSharding(GRID, P("b", "a"))
-    result = check_for(lambda x: [math.sin(x)], [SQUARE], [NamedSharding(GRID, P("a", "b"))], [want])
+    result = check_for(lambda x: [functions.sin(x)], [SQUARE], [NamedSharding(GRID, P("a", "b"))], [want])
     assert result.out_shardings == (want,) and result.records
 
 

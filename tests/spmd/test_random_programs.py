@@ -5,7 +5,7 @@ import pytest
 
 from tests.spmd.harness import P, check, make
 from weft.core.trace import typeof
-from weft.ops import arithmetic, layout, math, reduce, slicing
+from weft.ops import arithmetic, functions, layout, reduce, slicing
 from weft.ops.casting import convert_element_type
 from weft.ops.contraction import dot_general
 from weft.ops.indexing import GatherDimensionNumbers, gather
@@ -36,7 +36,7 @@ class Program:
         choice = int(rng.integers(18))
         same = [y for y in pool if typeof(y).shape == shape]
         if choice == 0 or not shape:
-            return math.tanh(x)
+            return functions.tanh(x)
         if choice == 1:
             return arithmetic.add(x, same[int(rng.integers(len(same)))])
         if choice == 2:
@@ -96,7 +96,7 @@ class Program:
         if not fits:
             return reduce.cumsum(arithmetic.mul(x, np.float32(0.25)), dim)
         y, d = fits[int(rng.integers(len(fits)))]
-        return math.tanh(dot_general(x, y, (((dim,), (d,)), ((), ()))))
+        return functions.tanh(dot_general(x, y, (((dim,), (d,)), ((), ()))))
 
 
 def random_spec(rng, mesh, shape):

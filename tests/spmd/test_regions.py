@@ -13,7 +13,7 @@ from weft.core.interpret import run_reference
 from weft.core.primitive import Primitive
 from weft.core.stage import stage
 from weft.core.trace import typeof
-from weft.ops import arithmetic, comparison, layout, math, reduce, slicing
+from weft.ops import arithmetic, comparison, functions, layout, reduce, slicing
 from weft.ops.contraction import dot_general
 
 GRID = make(a=4, b=2)
@@ -73,14 +73,14 @@ def dot(x, y):
 
 
 def test_scan_over_layers_carries_the_batch():
-    layers = lambda x, ws: scan(lambda c, w: [math.tanh(dot(c, w)), reduce.reduce_sum(c, (1,))], [], [x], [ws], 3)
+    layers = lambda x, ws: scan(lambda c, w: [functions.tanh(dot(c, w)), reduce.reduce_sum(c, (1,))], [], [x], [ws], 3)
     result = check(layers, [random(16, 8), random(3, 8, 8)], GRID, [P("a"), P()])
     assert not result.records
     assert result.out_specs == ((("a",), ()), ((), ("a",)))
 
 
 def test_collectives_in_a_scan_count_per_iteration():
-    layers = lambda x, ws: scan(lambda c, w: [math.tanh(dot(c, w))], [], [x], [ws], 3)
+    layers = lambda x, ws: scan(lambda c, w: [functions.tanh(dot(c, w))], [], [x], [ws], 3)
     result = check(layers, [random(16, 8), random(3, 8, 8)], GRID, [P("a"), P(None, None, "b")])
     assert sum(result.counts.values()) % 3 == 0 and result.records
     assert all(r.count == 3 for r in result.records)
@@ -96,7 +96,7 @@ def test_scan_with_constants_backwards():
 
 def test_gradients_are_accumulated_before_they_are_reduced():
     def body(w, c, x):
-        gradient = dot_general(x, math.tanh(dot(x, w)), (((0,), (0,)), ((), ())))
+        gradient = dot_general(x, functions.tanh(dot(x, w)), (((0,), (0,)), ((), ())))
         return [arithmetic.add(c, arithmetic.mul(gradient, np.float32(0.25)))]
 
     args = [random(8, 4), random(8, 4, seed=3), random(5, 16, 8)]
@@ -125,7 +125,7 @@ def test_a_stencil_in_a_loop_sends_edges_only():
 def test_while():
     def f(x, w):
         cond = stage(lambda i, c: [comparison.lt(i, np.int32(3))], [typeof(np.int32(0)), typeof(x)])
-        body = stage(lambda w, i, c: [arithmetic.add(i, np.int32(1)), math.tanh(dot(c, w))],
+        body = stage(lambda w, i, c: [arithmetic.add(i, np.int32(1)), functions.tanh(dot(c, w))],
                      [typeof(w), typeof(np.int32(0)), typeof(x)])
         return while_p.bind(w, np.int32(0), x, cond_jaxpr=cond, body_jaxpr=body, cond_nconsts=0, body_nconsts=1)
 
@@ -147,7 +147,7 @@ def test_while_whose_condition_needs_a_sum_of_shards():
 def test_cond():
     def f(i, x, y):
         branches = tuple(stage(g, [typeof(x), typeof(y)]) for g in (
-            lambda x, y: [math.sin(x)], lambda x, y: [dot(x, y)],
+            lambda x, y: [functions.sin(x)], lambda x, y: [dot(x, y)],
             lambda x, y: [layout.broadcast_in_dim(reduce.reduce_max(y, (0,)), (16, 16), (1,))]))
         return cond_p.bind(i, x, y, branches=branches)
 

@@ -7,7 +7,7 @@ from tests.spmd.harness import P, check, make, random
 from tests.spmd.test_halo import gradients
 from weft.core.trace import typeof
 from weft.ir.shardings import NamedSharding
-from weft.ops import arithmetic, comparison, indexing, layout, math, reduce, slicing, sorting
+from weft.ops import arithmetic, comparison, functions, indexing, layout, reduce, slicing, sorting
 from weft.ops.contraction import dot_general
 from weft.ops.indexing import GatherDimensionNumbers, ScatterDimensionNumbers
 from weft.ops.placement import sharding_constraint
@@ -31,11 +31,11 @@ def total(x):
 
 ROWS = GatherDimensionNumbers((1,), (0,), (0,))
 INDEX = np.array([[3], [60], [0], [-1], [61], [63], [17]], np.int32)
-LOG = lambda x: math.log(arithmetic.abs(x))          # of padding: minus infinity
+LOG = lambda x: functions.log(arithmetic.abs(x))          # of padding: minus infinity
 
 #: name -> function of a [61, 6] value whose rows are split unevenly
 OPS = {
-    "elementwise": lambda x: math.sin(LOG(x)),
+    "elementwise": lambda x: functions.sin(LOG(x)),
     "sum": lambda x: reduce.reduce_sum(LOG(x), (0,)),
     "sum of columns": lambda x: reduce.reduce_sum(LOG(x), (1,)),
     "max": lambda x: reduce.reduce_max(arithmetic.sub(np.float32(-9), arithmetic.abs(x)), (0,)),
@@ -81,8 +81,8 @@ OPS = {
 @pytest.mark.parametrize("name", OPS)
 def test_an_unevenly_split_value(name, mesh, spec):
     fun = OPS[name]
-    check(lambda x: [fun(laid(math.tanh(x), mesh, spec))], [TALL], mesh, [P()])
-    check(lambda x: [math.sin(v) if typeof(v).dtype == np.float32 else v for v in [fun(laid(x, mesh, spec))]], [TALL], mesh, [P()])
+    check(lambda x: [fun(laid(functions.tanh(x), mesh, spec))], [TALL], mesh, [P()])
+    check(lambda x: [functions.sin(v) if typeof(v).dtype == np.float32 else v for v in [fun(laid(x, mesh, spec))]], [TALL], mesh, [P()])
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 9, 17])
@@ -91,11 +91,11 @@ def test_fewer_elements_than_devices(size):
     for fun in (lambda v: reduce.reduce_sum(v, (0,)), lambda v: dot(v, v), lambda v: reduce.cumsum(v, 0, True),
                 lambda v: reduce.argmin(v, 0, np.int32), lambda v: slicing.pad(v, np.float32(1), [(1, 2, 0), (0, 0, 0)]),
                 lambda v: slicing.concatenate([v, v], 0), lambda v: layout.rev(v, (0,))):
-        check(lambda x, fun=fun: [fun(laid(math.sin(x), LINE, P("x")))], [x], LINE, [P()])
+        check(lambda x, fun=fun: [fun(laid(functions.sin(x), LINE, P("x")))], [x], LINE, [P()])
 
 
 def test_sums_over_uneven_dims_move_only_the_sum():
-    result = check(lambda x: [reduce.reduce_sum(laid(math.sin(x), LINE, P("x")), (0,))], [TALL], LINE, [P()])
+    result = check(lambda x: [reduce.reduce_sum(laid(functions.sin(x), LINE, P("x")), (0,))], [TALL], LINE, [P()])
     assert result.counts == {"psum": 1} and result.records[0].shape == (6,)
 
 
@@ -125,7 +125,7 @@ def test_rotations_where_devices_hold_nothing_but_padding(size, mesh, spec):
         whole = laid(slicing.concatenate([slicing.slice(x, (start, 0), (size, 3)), slicing.slice(x, (0, 0), (start, 3))], 0), mesh, P())
         return arithmetic.mul(whole, np.float32(2))
     for start in range(1, size):
-        check(lambda x, start=start: [turned(laid(math.sin(x), mesh, spec), start)], [random(size, 3)], mesh, [P()])
+        check(lambda x, start=start: [turned(laid(functions.sin(x), mesh, spec), start)], [random(size, 3)], mesh, [P()])
 
 
 @pytest.mark.parametrize("mesh, spec", [(LINE, P("x")), (make(a=2, b=3), P(("b", "a"), None)), (make(a=2, b=3), P("b", "a"))])
@@ -133,7 +133,7 @@ def test_rotations_where_devices_hold_nothing_but_padding(size, mesh, spec):
 def test_results_without_elements(mesh, spec, size):
     """They ask for rows by their place, and there are none to ask for."""
     def nothing(x):
-        x = laid(math.sin(x), mesh, spec)
+        x = laid(functions.sin(x), mesh, spec)
         found = [slicing.slice(x, (1, 0), (1, 4), (4, 1)), slicing.pad(x, np.float32(0), [(1, -size - 1, 0), (0, 0, 0)])]
         return [laid(y, mesh, spec) for y in (*found, *sorting.top_k(x, 0, axis=0))]
     check(nothing, [random(size, 4)], mesh, [None])
@@ -141,9 +141,9 @@ def test_results_without_elements(mesh, spec, size):
 
 def test_results_are_even():
     for spec, shape in [(P("x"), (61, 6)), (P(None, "x"), (6, 61))]:
-        result = check(lambda x, spec=spec: [laid(math.sin(x), LINE, spec)], [random(*shape)], LINE, [None])
+        result = check(lambda x, spec=spec: [laid(functions.sin(x), LINE, spec)], [random(*shape)], LINE, [None])
         assert result.out_specs == (P().dims(2),)
-    result = check(lambda x: [laid(math.sin(x), GRID, P(("a", "b")))], [random(12, 3)], GRID, [None])
+    result = check(lambda x: [laid(functions.sin(x), GRID, P(("a", "b")))], [random(12, 3)], GRID, [None])
     assert result.out_specs == (P("a").dims(2),)
 
 
@@ -153,7 +153,7 @@ def test_moves_between_uneven_layouts():
         for first in layouts:
             for second in layouts:
                 f = lambda x, first=first, second=second: [
-                    math.sin(laid(math.cos(laid(math.sin(x), GRID, first)), GRID, second))]
+                    functions.sin(laid(functions.cos(laid(functions.sin(x), GRID, first)), GRID, second))]
                 check(f, [random(*shape)], GRID, [P()])
 
 
@@ -185,16 +185,16 @@ def random_program(rng, mesh):
             elif kind == 5:
                 x = slicing.pad(x, np.float32(0.5), [(k, 1, 0), (0, 0, 0)])
             elif kind == 6:
-                x = slicing.concatenate([math.sin(x), slicing.slice(x, (0, 0), (k, typeof(x).shape[1]))], 0)
+                x = slicing.concatenate([functions.sin(x), slicing.slice(x, (0, 0), (k, typeof(x).shape[1]))], 0)
             elif kind == 7:
                 x = layout.transpose(x, (1, 0))
             elif kind == 8:
-                x = math.tanh(dot_general(x, x, (((1,), (1,)), ((), ()))))
+                x = functions.tanh(dot_general(x, x, (((1,), (1,)), ((), ()))))
             elif kind == 9:
                 x = layout.rev(reduce.cumsum(arithmetic.mul(x, np.float32(0.1)), 0, bool(k % 2)), (0,))
             else:
                 x = slicing.slice(x, (0, 0), typeof(x).shape, (max(1, min(k, 2)), 1))
-        return [x, reduce.reduce_max(x, (0,)), total(math.tanh(x))]
+        return [x, reduce.reduce_max(x, (0,)), total(functions.tanh(x))]
     return run
 
 

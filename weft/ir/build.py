@@ -15,7 +15,8 @@ import math
 from collections.abc import Sequence
 from typing import Union
 
-from weft.ir.loops import BINARY_MATH, COMPARISONS, FLOATS, INTEGERS, UNARY_MATH, Const, Expr, Index, Load, Op, Ref
+from weft.ir.loops import COMPARISONS, FLOATS, INTEGERS, Const, Expr, Index, Load, Op, Ref
+from weft.ir.registry import functions
 
 IndexLike = Union[Expr, int]
 
@@ -26,7 +27,6 @@ _TYPE_NAMES = {
 }
 _types: dict = {}
 HALVES = frozenset({"bf16", "f16"})
-_FUNCTIONS = UNARY_MATH | BINARY_MATH
 _BITS = {"bool": 1, "i8": 8, "u8": 8, "i16": 16, "u16": 16, "i32": 32, "u32": 32, "i64": 64, "u64": 64}
 #: the least and the greatest i64: the range of what is not known
 LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
@@ -227,7 +227,7 @@ class Builder:
             if _widens(x, type):
                 return x.args[0]
             # a function of such values has cheaper formulas where its result is rounded at once
-            if isinstance(x, Op) and x.op in _FUNCTIONS and all(_widens(a, type) for a in x.args):
+            if isinstance(x, Op) and functions[x.op] and all(_widens(a, type) for a in x.args):
                 return self._op(x.op, tuple([a.args[0] for a in x.args]), type)
             return self._op("cast", (x,), type)
         return self.cast(x, type)

@@ -5,11 +5,7 @@ from __future__ import annotations
 import math
 
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, subjaxprs
-
-_TRANSCENDENTAL = frozenset({"exp", "exp2", "expm1", "log", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh",
-                             "asinh", "acosh", "atanh", "logistic", "pow", "erf", "erfc", "erf_inv", "lgamma", "digamma", "atan2",
-                             "logaddexp", "cbrt", "rsqrt", "sqrt", "igamma", "igammac", "igamma_grad_a", "igamma_grad_x",
-                             "random_gamma_grad"})
+from weft.ir.registry import functions
 
 
 def program_cost(jaxpr: Jaxpr) -> dict[str, float]:
@@ -32,7 +28,8 @@ def _add(jaxpr: Jaxpr, cost: dict[str, float], times: float) -> None:
                 _add(body, cost, times * eqn.params.get("length", 1))
             continue
         cost["flops"] += times * eqn_flops(eqn)
-        if eqn.primitive.name in _TRANSCENDENTAL:
+        function = functions.get(eqn.primitive.name)
+        if function is not None and any(function.ulp):        # what is not exact
             cost["transcendentals"] += times * eqn.outvars[0].aval.size
         cost["bytes accessed"] += times * eqn_bytes(eqn)
 

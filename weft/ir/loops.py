@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Literal, Union
 
+from weft.ir.registry import functions
 from weft.util.record import field, record
 
 ScalarType = str
@@ -26,19 +27,9 @@ ARITHMETIC = frozenset({
 })
 #: ops whose result is bool
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
-#: floating functions of one argument
-UNARY_MATH = frozenset({
-    "exp", "exp2", "expm1", "log", "log1p", "log2", "sqrt", "rsqrt", "cbrt", "sin", "cos", "tan", "asin", "acos",
-    "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "logistic", "erf", "erfc", "erf_inv", "lgamma",
-    "digamma",
-    "floor", "ceil", "round_even", "round_away", "trunc", "is_finite",   # is_finite gives bool
-    "bessel_i0e", "bessel_i1e",
-})
-#: floating functions of two arguments
-BINARY_MATH = frozenset({
-    "pow", "atan2", "logaddexp", "nextafter", "copysign",
-    "igamma", "igammac", "igamma_grad_a", "igamma_grad_x", "random_gamma_grad",    # of the order and the argument
-})
+#: the operations of Loops itself; all others are functions, of which `ir.registry` has a record each
+OPERATIONS = ARITHMETIC | COMPARISONS | {"select", "cast", "bitcast", "complex", "real", "imag", "conj"}
+functions.update(dict.fromkeys(OPERATIONS))
 
 
 @record
@@ -68,7 +59,7 @@ class Load:
 
 @record
 class Op:
-    """Scalar operation `op` of ARITHMETIC, COMPARISONS, UNARY_MATH, BINARY_MATH, or one of:
+    """Scalar operation `op` of ARITHMETIC or COMPARISONS, a function of `ir.registry`, or one of:
     `select` (bool, then, else), `cast` (value conversion to `type`; float to int truncates and saturates, NaN gives 0),
     `bitcast`, `complex` (re, im), `real`, `imag`, `conj`."""
     op: str
@@ -434,10 +425,8 @@ class _Checker:
             good = set(types) == {result}
         elif op in COMPARISONS:
             good = len(types) == 2 and types[0] == types[1] and result == "bool"
-        elif op == "is_finite":
-            good = result == "bool"
-        elif op in UNARY_MATH or op in BINARY_MATH:
-            good = set(types) == {result} and len(types) == (1 if op in UNARY_MATH else 2)
+        elif function := functions[op]:
+            good = len(types) == function.arity and (result == "bool" if function.test else set(types) == {result})
         elif op == "select":
             good = len(types) == 3 and types[0] == "bool" and types[1] == types[2] == result
         elif op == "complex":

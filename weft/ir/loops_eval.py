@@ -7,7 +7,6 @@ Laws: everything happens one element at a time, in program order; an index outsi
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 
@@ -38,6 +37,7 @@ from weft.ir.loops import (
     Store,
     Weave,
 )
+from weft.ir.registry import functions
 
 DTYPES = {
     "bool": np.dtype(bool), "i8": np.dtype(np.int8), "i16": np.dtype(np.int16), "i32": np.dtype(np.int32),
@@ -200,14 +200,12 @@ def apply(op: str, args: list, type_: ScalarType) -> object:
         return scalar((np.minimum if op == "min" else np.maximum)(args[0], args[1]), type_)
     if op in _ARITHMETIC and len(args) <= 2:
         return scalar(_ARITHMETIC[op](*args), type_)
-    if op == "nextafter":
-        return np.nextafter(*args)
-    if op == "is_finite":
-        return np.bool_(np.isfinite(args[0]))
     if op == "fma":
         return scalar(np.longdouble(args[0]) * np.longdouble(args[1]) + np.longdouble(args[2]), type_)
-    wide = np.complex128 if source in COMPLEX else np.float64
-    return scalar(_math(op)(*[wide(arg) for arg in args]), type_)
+    function = functions[op]
+    if function.widen:
+        args = [np.complex128(arg) if source in COMPLEX else np.float64(arg) for arg in args]
+    return scalar(function.reference(*args), type_)
 
 
 _COMPARE: dict[str, Callable] = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal,
@@ -266,27 +264,3 @@ _INTEGER: dict[str, Callable] = {
     "clz": lambda x, y, m, a: m.bit_length() - (x & m).bit_length(),
     "fma": lambda x, y, m, a: x * y + a[2],
 }
-
-
-@functools.cache
-def _math(op: str) -> Callable:
-    """A double precision reference of a math function."""
-    import scipy.special as special
-
-    from weft.util import gamma_slopes
-
-    table: dict[str, Callable] = {
-        "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "log2": np.log2,
-        "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "cbrt": np.cbrt, "sin": np.sin, "cos": np.cos,
-        "tan": np.tan,
-        "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh,
-        "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "logistic": lambda x: 1 / (1 + np.exp(-x)),
-        "erf": special.erf, "erfc": special.erfc, "erf_inv": special.erfinv, "lgamma": special.gammaln,
-        "digamma": special.digamma, "floor": np.floor, "ceil": np.ceil, "round_even": np.rint, "trunc": np.trunc,
-        "round_away": lambda x: np.copysign(np.trunc(np.abs(x) + 0.5), x) if np.abs(x) < 2.0**52 else x,
-        "bessel_i0e": special.i0e, "bessel_i1e": special.i1e, "pow": np.power, "atan2": np.arctan2,
-        "logaddexp": np.logaddexp, "copysign": np.copysign,
-        "igamma": special.gammainc, "igammac": special.gammaincc, "igamma_grad_a": gamma_slopes.igamma_grad_a,
-        "igamma_grad_x": gamma_slopes.igamma_grad_x, "random_gamma_grad": gamma_slopes.random_gamma_grad,
-    }
-    return table[op]

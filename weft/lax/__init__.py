@@ -21,9 +21,8 @@ __getattr__, __dir__ = attach(__name__, {
     """,
     "weft.lax.windows": "reduce=reduce_by reduce_window reduce_window_shape_tuple",
     "weft.ops.arithmetic": """
-        RoundingMethod abs abs_p add add_p ceil ceil_p div div_p floor floor_p integer_pow integer_pow_p max max_p min min_p mul
-        mul_p neg neg_p nextafter nextafter_p reciprocal rem rem_p round round_p sign sign_p square square_p stop_gradient_p sub
-        sub_p
+        abs abs_p add add_p div div_p integer_pow integer_pow_p max max_p min min_p mul mul_p neg neg_p reciprocal rem rem_p
+        sign sign_p square square_p stop_gradient_p sub sub_p
     """,
     "weft.ops.bitwise": """
         and_p bitwise_and bitwise_not bitwise_or bitwise_xor clz clz_p not_p or_p population_count population_count_p shift_left
@@ -38,16 +37,20 @@ __getattr__, __dir__ = attach(__name__, {
         axis_size pbroadcast pbroadcast_p pcast pmax pmax_p pmean pmin pmin_p ppermute ppermute_p pshuffle psum psum_p psum_scatter
         pswapaxes pvary pvary_p
     """,
-    "weft.ops.comparison": "clamp clamp_p eq eq_p ge ge_p gt gt_p is_finite is_finite_p le le_p lt lt_p ne ne_p select select_n select_n_p",
+    "weft.ops.comparison": "clamp clamp_p eq eq_p ge ge_p gt gt_p le le_p lt lt_p ne ne_p select select_n select_n_p",
     "weft.ops.contraction": "DotDimensionNumbers Precision PrecisionLike batch_matmul dot dot_general dot_general_p",
     "weft.ops.convolution": """
         ConvDimensionNumbers conv conv_dimension_numbers conv_general_dilated conv_general_dilated_p conv_general_dilated_patches
         conv_transpose conv_with_general_padding padtype_to_pads
     """,
     "weft.ops.fft": "FftType fft fft_p",
-    "weft.ops.incomplete": """
-        betainc igamma igamma_grad_a igamma_grad_a_p igamma_p igammac igammac_p random_gamma_grad random_gamma_grad_p
-        regularized_incomplete_beta_p zeta zeta_p
+    "weft.ops.functions": """
+        RoundingMethod acos acos_p acosh acosh_p asin asin_p asinh asinh_p atan atan2 atan2_p atan_p atanh atanh_p bessel_i0e
+        bessel_i0e_p bessel_i1e bessel_i1e_p betainc cbrt cbrt_p ceil ceil_p cos cos_p cosh cosh_p digamma digamma_p erf erf_inv
+        erf_inv_p erf_p erfc erfc_p exp exp2 exp2_p exp_p expm1 expm1_p floor floor_p igamma igamma_grad_a igamma_grad_a_p
+        igamma_p igammac igammac_p is_finite is_finite_p lgamma lgamma_p log log1p log1p_p log_p logistic logistic_p nextafter
+        nextafter_p polygamma polygamma_p pow pow_p random_gamma_grad random_gamma_grad_p regularized_incomplete_beta_p round
+        round_p rsqrt rsqrt_p sin sin_p sinh sinh_p sqrt sqrt_p tan tan_p tanh tanh_p zeta zeta_p
     """,
     "weft.ops.indexing": """
         GatherDimensionNumbers GatherScatterMode ScatterDimensionNumbers gather gather_p scatter scatter_add scatter_add_p
@@ -56,11 +59,6 @@ __getattr__, __dir__ = attach(__name__, {
     "weft.ops.layout": """
         broadcast broadcast_in_dim broadcast_in_dim_p broadcasted_iota collapse copy_p expand_dims full full_like iota iota_p
         reshape reshape_p rev rev_p squeeze squeeze_p transpose transpose_p
-    """,
-    "weft.ops.math": """
-        acos acos_p acosh acosh_p asin asin_p asinh asinh_p atan atan2 atan2_p atan_p atanh atanh_p cbrt cbrt_p cos cos_p cosh
-        cosh_p exp exp2 exp2_p exp_p expm1 expm1_p log log1p log1p_p log_p logistic logistic_p pow pow_p rsqrt rsqrt_p sin sin_p
-        sinh sinh_p sqrt sqrt_p tan tan_p tanh tanh_p
     """,
     "weft.ops.placement": "optimization_barrier_p sharding_constraint sharding_constraint_p",
     "weft.ops.precision": "reduce_precision reduce_precision_p",
@@ -77,9 +75,5 @@ __getattr__, __dir__ = attach(__name__, {
         slice slice_in_dim slice_p split
     """,
     "weft.ops.sorting": "sort sort_p top_k top_k_p",
-    "weft.ops.special": """
-        bessel_i0e bessel_i0e_p bessel_i1e bessel_i1e_p digamma digamma_p erf erf_inv erf_inv_p erf_p erfc erfc_p lgamma lgamma_p
-        polygamma polygamma_p
-    """,
     __name__: "linalg",
-})
+}, others="weft.ops.functions")

@@ -11,8 +11,8 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft.control.custom_rules import custom_jvp
+from weft.ops import functions
 from weft.ops.comparison import clamp
-from weft.ops.math import logistic
 from weft.util import dtypes
 
 
@@ -67,7 +67,7 @@ def sigmoid(x: Any) -> Any:
     >>> sigmoid(0.0).item()
     0.5
     """
-    return logistic(_float(x))
+    return functions.logistic(_float(x))
 
 
 def softplus(x: Any) -> Any:
@@ -135,10 +135,8 @@ def gelu(x: Any, approximate: bool = True) -> Any:
     if approximate:
         # (1 + tanh(u)) / 2 is logistic(2 u), which keeps its digits where it is small
         y = _single(x)
-        return (y * logistic(y * (_GELU_LINEAR + _GELU_CUBIC * (y * y)))).astype(x.dtype)
-    from weft.ops.special import erfc
-
-    return 0.5 * x * erfc(-x * math.sqrt(0.5))
+        return (y * functions.logistic(y * (_GELU_LINEAR + _GELU_CUBIC * (y * y)))).astype(x.dtype)
+    return 0.5 * x * functions.erfc(-x * math.sqrt(0.5))
 
 
 def glu(x: Any, axis: int = -1) -> Any:

@@ -20,6 +20,7 @@ from weft.dtypes import (
     scalar_type_of,
 )
 from weft.numpy import eager as _eager, methods as _methods
+from weft.ops import functions as _functions
 from weft.runtime.array import Array as ndarray
 from weft.util import dtypes as _dtypes
 from weft.util.dtypes import finfo, iinfo, isdtype, issubdtype, promote_types, result_type
@@ -150,6 +151,8 @@ def __getattr__(name: str):
         value = _scalar[name]                # bfloat16, int4, ...: ml_dtypes is loaded when the first is asked for
     elif name == "__all__":
         value = sorted({*_PUBLIC, *[name for name in _dtypes.small_names if _dtypes.dtypes_by_name[name] is not None]})
+    elif (function := _functions.named_by_numpy(name)) is not None:
+        value = _eager.eager(getattr(_importlib.import_module("weft.numpy.ufuncs"), name), function.arity)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

@@ -18,7 +18,7 @@ from weft.numpy.promote import (
     promote,
     promote_to_inexact,
 )
-from weft.ops import elementwise as ew
+from weft.ops import elementwise as ew, functions
 from weft.ops.comparison import select
 from weft.ops.reduce import reduce_and, reduce_or
 from weft.util import dtypes
@@ -152,8 +152,8 @@ def _rint(x):
     return ew.round(x, _EVEN)
 
 
-floor = _rounding("floor", ew.floor, "The largest integer not above each element.")
-ceil = _rounding("ceil", ew.ceil, "The smallest integer not below each element.")
+floor = _rounding("floor", lambda x: ew.floor(x), "The largest integer not above each element.")
+ceil = _rounding("ceil", lambda x: ew.ceil(x), "The smallest integer not below each element.")
 trunc = fix = _rounding("trunc", _trunc, "The integer part of each element.")
 rint = _unary("rint", lambda x: _rint(x if dtypes.issubdtype(x.dtype, np.inexact) else cast(x, dtypes.default_float_dtype())),
               "The nearest integer as a float, halves to even.")
@@ -166,7 +166,7 @@ def _or_if_complex(op: Callable, on_complex: Callable) -> Callable:
 
 
 def _inverse(name: str) -> Callable:
-    """An inverse function of complex numbers, which few programs have."""
+    """An inverse function of complex numbers."""
     def on_complex(x):
         from weft.numpy import complex_inverse
         return getattr(complex_inverse, name)(x)
@@ -181,33 +181,6 @@ def _log_to(base: int) -> Callable:
     return _or_if_complex(scaled, on_complex)
 
 
-_exp2 = _or_if_complex(ew.exp2, lambda x: ew.exp(ew.mul(x, math.log(2))))
-_asin = _or_if_complex(ew.asin, _inverse("asin"))
-_acos = _or_if_complex(ew.acos, _inverse("acos"))
-_atan = _or_if_complex(ew.atan, _inverse("atan"))
-_asinh = _or_if_complex(ew.asinh, _inverse("asinh"))
-_acosh = _or_if_complex(ew.acosh, _inverse("acosh"))
-_atanh = _or_if_complex(ew.atanh, _inverse("atanh"))
-
-exp = _unary_inexact("exp", ew.exp, "e to the x.")
-exp2 = _unary_inexact("exp2", _exp2, "2 to the x.")
-expm1 = _unary_inexact("expm1", ew.expm1, "exp(x) - 1, accurate near 0.")
-log = _unary_inexact("log", ew.log, "Natural logarithm.")
-log1p = _unary_inexact("log1p", ew.log1p, "log(1 + x), accurate near 0.")
-sqrt = _unary_inexact("sqrt", ew.sqrt, "Square root.")
-cbrt = _unary_inexact("cbrt", ew.cbrt, "Cube root.")
-sin = _unary_inexact("sin", ew.sin, "Sine; x in radians.")
-cos = _unary_inexact("cos", ew.cos, "Cosine; x in radians.")
-tan = _unary_inexact("tan", ew.tan, "Tangent; x in radians.")
-sinh = _unary_inexact("sinh", ew.sinh, "Hyperbolic sine.")
-cosh = _unary_inexact("cosh", ew.cosh, "Hyperbolic cosine.")
-tanh = _unary_inexact("tanh", ew.tanh, "Hyperbolic tangent.")
-arcsin = asin = _unary_inexact("arcsin", _asin, "Inverse sine, in radians.")
-arccos = acos = _unary_inexact("arccos", _acos, "Inverse cosine, in radians.")
-arctan = atan = _unary_inexact("arctan", _atan, "Inverse tangent, in radians.")
-arcsinh = asinh = _unary_inexact("arcsinh", _asinh, "Inverse hyperbolic sine.")
-arccosh = acosh = _unary_inexact("arccosh", _acosh, "Inverse hyperbolic cosine.")
-arctanh = atanh = _unary_inexact("arctanh", _atanh, "Inverse hyperbolic tangent.")
 log2 = _unary_inexact("log2", _log_to(2), "Logarithm to base 2.")
 log10 = _unary_inexact("log10", _log_to(10), "Logarithm to base 10.")
 deg2rad = radians = _unary_inexact("deg2rad", lambda x: ew.mul(x, math.pi / 180), "Degrees to radians.")
@@ -256,7 +229,7 @@ def _finite_test(name: str, of_float: Callable, of_other: bool, text: str) -> Ca
     return _unary(name, test, text)
 
 
-isfinite = _finite_test("isfinite", ew.is_finite, True, "Neither infinite nor NaN.")
+isfinite = _finite_test("isfinite", lambda x: ew.is_finite(x), True, "Neither infinite nor NaN.")
 isnan = _finite_test("isnan", lambda x: ew.ne(x, x), False, "Not a number.")
 isinf = _finite_test("isinf", lambda x: ew.eq(ew.abs(x), math.inf), False, "Positive or negative infinity.")
 isposinf = _finite_test("isposinf", lambda x: ew.eq(x, math.inf), False, "Positive infinity.")
@@ -334,7 +307,7 @@ multiply = _binary("multiply", _or_on_bools(ew.mul, ew.bitwise_and), "x * y.")
 true_divide = divide = _binary_inexact("true_divide", ew.div, "x / y, always floating.")
 maximum = _binary("maximum", _extremum(ew.max, ew.gt), "The larger of x and y; NaN wins.")
 minimum = _binary("minimum", _extremum(ew.min, ew.lt), "The smaller of x and y; NaN wins.")
-nextafter = _binary_inexact("nextafter", ew.nextafter, "The next number after x toward y.")
+nextafter = _binary_inexact("nextafter", lambda x, y: ew.nextafter(x, y), "The next number after x toward y.")
 bitwise_and = _bitwise("bitwise_and", ew.bitwise_and, "Bitwise x & y of integers; logical of bools.")
 bitwise_or = _bitwise("bitwise_or", ew.bitwise_or, "Bitwise x | y of integers; logical of bools.")
 bitwise_xor = _bitwise("bitwise_xor", ew.bitwise_xor, "Bitwise x ^ y of integers; logical of bools.")
@@ -348,16 +321,6 @@ left_shift = bitwise_left_shift = _bitwise("left_shift", _shift(ew.shift_left), 
 right_shift = bitwise_right_shift = _bitwise("right_shift", _shift(
     lambda x, y: ew.shift_right_logical(x, y) if is_unsigned(x) else ew.shift_right_arithmetic(x, y)),
     "x >> y, keeping the sign.")
-
-
-def _arctan2(x, y):
-    if is_complex(x):       # -i log((y + ix) / sqrt(x^2 + y^2))
-        turned = ew.add(y, ew.mul(x, 1j))
-        return ew.mul(ew.log(ew.div(turned, ew.sqrt(ew.add(ew.square(x), ew.square(y))))), -1j)
-    return ew.atan2(x, y)
-
-
-arctan2 = atan2 = _binary_inexact("arctan2", _arctan2, "Angle of the point (y, x), in radians.")
 
 
 def _floor_divide(x, y):
@@ -452,16 +415,9 @@ def float_power(x, y, /):
     return ew.pow(*promote_to_inexact("float_power", x, y))
 
 
-def _logaddexp(x, y):
-    if is_complex(x):
-        high = _extremum(ew.max, ew.gt)(x, y)
-        delta = select(ew.eq(x, y), 0, ew.sub(ew.sub(ew.add(x, y), high), high))
-        return ew.add(high, ew.log1p(ew.exp(delta)))
-    return ew.logaddexp(x, y)
-
-
 def _logaddexp2(x, y):
-    return ew.div(_logaddexp(ew.mul(x, math.log(2)), ew.mul(y, math.log(2))), math.log(2))
+    op = _complex_logaddexp if is_complex(x) else ew.logaddexp
+    return ew.div(op(ew.mul(x, math.log(2)), ew.mul(y, math.log(2))), math.log(2))
 
 
 def _hypot(x, y):
@@ -487,7 +443,6 @@ def _heaviside(x, y):
     return select(ew.ne(x, x), x, select(ew.eq(x, 0), y, step))
 
 
-logaddexp = _binary_inexact("logaddexp", _logaddexp, "log(exp(x) + exp(y)) without overflow.")
 logaddexp2 = _binary_inexact("logaddexp2", _logaddexp2, "log2(2**x + 2**y) without overflow.")
 hypot = _binary_inexact("hypot", _hypot, "sqrt(x**2 + y**2) without overflow.")
 copysign = _binary_inexact("copysign", _copysign, "|x| with the sign of y.")
@@ -496,6 +451,37 @@ fmax = _binary("fmax", lambda x, y: select(ew.bitwise_or(_lexicographic(ew.gt)(x
                "The larger of x and y, ignoring NaN where the other is a number.")
 fmin = _binary("fmin", lambda x, y: select(ew.bitwise_or(_lexicographic(ew.lt)(x, y), ew.ne(y, y)), x, y),
                "The smaller of x and y, ignoring NaN where the other is a number.")
+
+
+# ---- the functions of `ops.functions`
+
+def _complex_arctan2(x, y):
+    turned = ew.add(y, ew.mul(x, 1j))               # -i log((y + ix) / sqrt(x^2 + y^2))
+    return ew.mul(ew.log(ew.div(turned, ew.sqrt(ew.add(ew.square(x), ew.square(y))))), -1j)
+
+
+def _complex_logaddexp(x, y):
+    high = _extremum(ew.max, ew.gt)(x, y)
+    delta = select(ew.eq(x, y), 0, ew.sub(ew.sub(ew.add(x, y), high), high))
+    return ew.add(high, ew.log1p(ew.exp(delta)))
+
+
+#: of complex numbers, what is native of real ones alone
+_OF_COMPLEX = {"exp2": lambda x: ew.exp(ew.mul(x, math.log(2))), "atan2": _complex_arctan2, "logaddexp": _complex_logaddexp,
+               **{name: _inverse(name) for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")}}
+
+
+def __getattr__(name: str) -> Callable:
+    """The function that NumPy calls `name`, of those that `ops.functions` states."""
+    function = functions.named_by_numpy(name)
+    if function is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    op, of_complex = function.op, _OF_COMPLEX.get(function.name)
+    chosen = op if of_complex is None else lambda *xs: (of_complex if is_complex(xs[0]) else op)(*xs)
+    make = _unary_inexact if function.arity == 1 else _binary_inexact
+    made = make(function.numpy[0], chosen, op.__doc__.partition("\n")[0])
+    globals().update(dict.fromkeys(function.numpy, made))
+    return made
 
 
 def angle(z, deg: bool = False):

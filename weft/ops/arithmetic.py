@@ -1,23 +1,21 @@
-"""Arithmetic: add sub mul div rem neg sign abs max min square integer_pow floor ceil round nextafter, and identities.
+"""Arithmetic: add sub mul div rem neg sign abs max min square integer_pow, and identities.
 
 Integer laws (as XLA's): results wrap; `div` truncates toward zero; x / 0 is all ones, x rem 0 is x; MIN / -1 is MIN.
-Float laws: `max` and `min` propagate NaN; `sign` and rounding keep the sign of zero.
+Float laws: `max` and `min` propagate NaN; `sign` keeps the sign of zero.
 """
 
 from __future__ import annotations
 
-import enum
-
 import numpy as np
 
+from weft.core.primitive import registry
 from weft.core.trace import typeof
 from weft.ops import families
-from weft.ops.casting import bitcast_convert_type, complex as make_complex, conj, imag, real
-from weft.ops.comparison import eq, ge, gt, lt, ne, select
+from weft.ops.casting import complex as make_complex, conj, imag, real
+from weft.ops.comparison import eq, ge, gt, lt, select
 from weft.ops.families import (
     ANY,
     COMPLEX,
-    FLOATING,
     INEXACT,
     INTEGER,
     NUMBER,
@@ -156,15 +154,15 @@ def _rem_emit(b, x, y):
     return b.select(is_zero, x, b.op("rem", x, safe))
 
 
-div_p = elementwise("div", NUMBER, _div_reference, emit=_div_emit, neutral=1, linear_ins=lambda ins, outs: (0,) if dtype_in(
+div_p = elementwise("div", NUMBER, _div_reference, emit=_div_emit, neutral=1, cost=4, linear_ins=lambda ins, outs: (0,) if dtype_in(
     outs[0].dtype, INEXACT) else (), transpose=[lambda ct, x, y: div(ct, y), None],
     jvp=[lambda t, out, x, y: div(t, y), lambda t, out, x, y: mul(neg(t), div(out, y))])
-rem_p = elementwise("rem", ("integer", "floating"), _rem_reference, emit=_rem_emit,
+rem_p = elementwise("rem", ("integer", "floating"), _rem_reference, emit=_rem_emit, cost=12,
                     jvp=[lambda t, out, x, y: t, lambda t, out, x, y: mul(neg(t), _truncated(div(x, y)))])
 
 
 def _truncated(x):
-    return mul(sign(x), floor(abs(x)))
+    return mul(sign(x), registry["floor"].bind(abs(x)))
 
 
 def div(x, y):
@@ -320,7 +318,7 @@ def _integer_pow_jvp(t, out, x, *, y):
 
 
 integer_pow_p = elementwise("integer_pow", NUMBER, _integer_pow_reference, type_rule=_integer_pow_type,
-                            emit=_integer_pow_emit, jvp=[_integer_pow_jvp])
+                            emit=_integer_pow_emit, jvp=[_integer_pow_jvp], cost=2)
 
 
 def square(x):
@@ -342,76 +340,6 @@ def integer_pow(x, y: int):
 def reciprocal(x):
     """`1 / x`, elementwise."""
     return integer_pow(x, -1)
-
-
-# --- rounding ---------------------------------------------------------------------------------------------------------
-
-
-class RoundingMethod(enum.IntEnum):
-    """Where `round` sends halves."""
-    AWAY_FROM_ZERO = 0
-    TO_NEAREST_EVEN = 1
-
-
-def _round_reference(x, *, rounding_method):
-    if rounding_method == RoundingMethod.TO_NEAREST_EVEN:
-        return np.round(x)
-    whole = np.trunc(x)
-    return np.copysign(np.abs(whole) + (np.abs(x - whole) >= 0.5).astype(x.dtype), x)
-
-
-def _round_emit(b, x, *, rounding_method):
-    return b.op("round_even" if rounding_method == RoundingMethod.TO_NEAREST_EVEN else "round_away", x)
-
-
-def _nextafter_lower(b, index, *inputs, in_avals, out_avals):
-    xs = [x(index if a.ndim else ()) for x, a in zip(inputs, in_avals)]
-    type_ = b.type_of(out_avals[0])
-    return b.op_of_type("nextafter", *xs, type=type_)
-
-
-floor_p = elementwise("floor", FLOATING, np.floor, jvp="zero")
-ceil_p = elementwise("ceil", FLOATING, np.ceil, jvp="zero")
-round_p = elementwise("round", FLOATING, _round_reference, emit=_round_emit, jvp="zero")
-nextafter_p = elementwise("nextafter", FLOATING, np.nextafter, jvp="zero", widen=False)
-nextafter_p.def_lower(_nextafter_lower)
-
-
-def floor(x):
-    """The largest integer not above `x`, as a float."""
-    return floor_p.bind(x)
-
-
-def ceil(x):
-    """The smallest integer not below `x`, as a float."""
-    return ceil_p.bind(x)
-
-
-def round(x, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO):
-    """The integer nearest to `x`, as a float; halves go away from zero, or to the even neighbour.
-
-    >>> import numpy as np
-    >>> np.asarray(round(np.array([0.5, -2.5]))).tolist()
-    [1.0, -3.0]
-    """
-    return round_p.bind(x, rounding_method=RoundingMethod(rounding_method))
-
-
-def nextafter(x, y):
-    """The next float after `x` in the direction of `y`."""
-    x, y = match_dtypes(x, y)
-    return _nextafter_half(x, y) if typeof(x).dtype.itemsize == 2 else nextafter_p.bind(x, y)
-
-
-def _nextafter_half(x, y):
-    """`nextafter` of 16-bit floats by their bits: kernels compute them in 32 bits, whose neighbours are much nearer."""
-    dtype, word = typeof(x).dtype, np.dtype(np.int16)
-    bits = bitcast_convert_type(x, word)
-    away = ne(gt(y, x), lt(x, 0))
-    stepped = select(away, add(bits, word.type(1)), sub(bits, word.type(1)))
-    least = select(lt(y, 0), np.int16(-0x7FFF), np.int16(1))
-    result = bitcast_convert_type(select(eq(x, 0), least, stepped), dtype)
-    return select(eq(x, y), y, select(ne(x, x), x, select(ne(y, y), y, result)))
 
 
 # --- identity ---------------------------------------------------------------------------------------------------------

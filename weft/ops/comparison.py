@@ -1,4 +1,4 @@
-"""Comparisons, selection and clamping: eq ne lt le gt ge is_finite select_n clamp.
+"""Comparisons, selection and clamping: eq ne lt le gt ge select_n clamp.
 
 Comparisons give booleans and follow IEEE: every comparison with NaN but `ne` is false.
 """
@@ -10,7 +10,7 @@ import numpy as np
 from weft.core.trace import UndefPrimal, Zero, typeof
 from weft.ir.types import ShapedArray
 from weft.ops import families
-from weft.ops.families import ANY, FLOATING, ORDERED, elementwise, match_dtypes, unbroadcast, zero_tangent
+from weft.ops.families import ANY, ORDERED, elementwise, match_dtypes, unbroadcast, zero_tangent
 
 _BOOL = np.dtype(np.bool_)
 
@@ -60,14 +60,6 @@ def gt(x, y):
 def ge(x, y):
     """Whether `x >= y`, elementwise."""
     return ge_p.bind(*match_dtypes(x, y))
-
-
-is_finite_p = elementwise("is_finite", FLOATING, np.isfinite, jvp="zero", result=lambda dtype: _BOOL)
-
-
-def is_finite(x):
-    """Whether `x` is neither infinite nor NaN, elementwise."""
-    return is_finite_p.bind(x)
 
 
 # --- select_n ---------------------------------------------------------------------------------------------------------

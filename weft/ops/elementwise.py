@@ -1,24 +1,20 @@
 """All elementwise operations, gathered from the modules that state them.
 
-`comparison` (with select_n and clamp), `casting` (with complex parts), `arithmetic`, `bitwise` and `math`. Operands
+`comparison` (with select_n and clamp), `casting` (with complex parts), `arithmetic`, `bitwise` and `functions`. Operands
 have one shape, or rank 0; nothing is promoted, but Python numbers take the dtype of the other operands.
 """
 
 # ruff: noqa: F401
+from weft.ops import functions
 from weft.ops.arithmetic import (
-    RoundingMethod,
     abs,
     abs_p,
     add,
     add_any,
     add_any_p,
     add_p,
-    ceil,
-    ceil_p,
     div,
     div_p,
-    floor,
-    floor_p,
     integer_pow,
     integer_pow_p,
     is_complex,
@@ -30,13 +26,9 @@ from weft.ops.arithmetic import (
     mul_p,
     neg,
     neg_p,
-    nextafter,
-    nextafter_p,
     reciprocal,
     rem,
     rem_p,
-    round,
-    round_p,
     sign,
     sign_p,
     square,
@@ -89,8 +81,6 @@ from weft.ops.comparison import (
     ge_p,
     gt,
     gt_p,
-    is_finite,
-    is_finite_p,
     le,
     le_p,
     lt,
@@ -102,71 +92,9 @@ from weft.ops.comparison import (
     select_n_p,
 )
 from weft.ops.layout import copy, copy_p
-from weft.ops.math import (
-    acos,
-    acos_p,
-    acosh,
-    acosh_p,
-    asin,
-    asin_p,
-    asinh,
-    asinh_p,
-    atan,
-    atan2,
-    atan2_p,
-    atan_p,
-    atanh,
-    atanh_p,
-    cbrt,
-    cbrt_p,
-    cos,
-    cos_p,
-    cosh,
-    cosh_p,
-    exp,
-    exp2,
-    exp2_p,
-    exp_p,
-    expm1,
-    expm1_p,
-    log,
-    log1p,
-    log1p_p,
-    log_p,
-    logaddexp,
-    logaddexp_p,
-    logistic,
-    logistic_p,
-    pow,
-    pow_p,
-    rsqrt,
-    rsqrt_p,
-    sin,
-    sin_p,
-    sinh,
-    sinh_p,
-    sqrt,
-    sqrt_p,
-    tan,
-    tan_p,
-    tanh,
-    tanh_p,
-)
-from weft.ops.special import (
-    bessel_i0e,
-    bessel_i0e_p,
-    bessel_i1e,
-    bessel_i1e_p,
-    digamma,
-    digamma_p,
-    erf,
-    erf_inv,
-    erf_inv_p,
-    erf_p,
-    erfc,
-    erfc_p,
-    lgamma,
-    lgamma_p,
-    polygamma,
-    polygamma_p,
-)
+
+
+def __getattr__(name: str):
+    """The functions with native math, loaded when one is first asked for."""
+    value = globals()[name] = getattr(functions, name)
+    return value

@@ -13,6 +13,7 @@ the specs below.
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from weft.core.annotations import cast
 from weft.core.primitive import Primitive, registry
 from weft.core.trace import UndefPrimal, Zero, typeof
 from weft.ir.factors import FactorRule, RuleBuilder, elementwise_rule
+from weft.ir.registry import Function, functions
 from weft.ir.types import ShapedArray
 from weft.ops.placement import laid_out_as
 from weft.util import dtypes
@@ -448,32 +450,34 @@ _NOT_LINEAR = "is not linear in any operand"
 
 
 def elementwise(name: str, dtypes: tuple[Group, ...], reference: Callable, *, jvp: Sequence | str,
-                transpose: Sequence | None = None, emit: str | Callable | None = None,
+                transpose: Sequence | None = None, emit: str | Callable | None = None, lower: Any = None,
                 result: Callable | None = None, type_rule: Callable | None = None,
-                linear_ins: tuple[int, ...] | Callable = (), additive: bool = False, widen: bool = True, **attrs: Any) -> Primitive:
+                linear_ins: tuple[int, ...] | Callable = (), additive: bool = False, widen: bool = True,
+                kind: str = "elementwise", **attrs: Any) -> Primitive:
     """Make an elementwise primitive; `attrs` are facts that `core.primitive` lists.
 
     jvp        per operand `fn(t, out, *primals, **params)` or None (a final `...` repeats the last); "linear"; "zero"
     transpose  per operand `fn(ct, *args, **params)` or None, for ops that are linear in some operand
     emit       name of the scalar op, or `fn(b, *exprs, **params)`; by default the op of the same name
+    lower      what is in the slot where that is no scalar code
     result     `fn(dtype, **params)` -> dtype of the result, if it is not the operands'
     linear_ins operands through which partial sums may pass, or `fn(in_avals, out_avals, **params)` giving them
     widen      whether the reference sees 16-bit and smaller floats as float32
     """
-    facts = dtypes, reference, jvp, transpose, emit, result, type_rule, linear_ins, additive, widen
-    computes = (emit or name) if not callable(emit) else None
-    return Primitive(name, "elementwise", family=(_elementwise_rules, *facts), **{"computes": computes, **attrs})
+    facts = dtypes, reference, jvp, transpose, emit, lower, result, type_rule, linear_ins, additive, widen
+    computes = None if lower or callable(emit) else emit or name
+    return Primitive(name, kind, family=(_elementwise_rules, *facts), **{"computes": computes, **attrs})
 
 
-def _elementwise_rules(p: Primitive, to: Primitive, dtypes, reference, jvp, transpose, emit, result, type_rule, linear_ins, additive,
-                       widen) -> None:
+def _elementwise_rules(p: Primitive, to: Primitive, dtypes, reference, jvp, transpose, emit, lower, result, type_rule, linear_ins,
+                       additive, widen) -> None:
     """Fill the slots of an elementwise primitive."""
     from weft.core.primitive import unsupported
     to.def_type(type_rule or elementwise_type(p.name, dtypes, result))
     to.def_reference(widened(reference) if widen else reference)
     to.def_batch(batch_elementwise(p))
     to.def_factors(_elementwise_factors(linear_ins, additive))
-    to.def_lower(_pull(emit or p.name))
+    to.def_lower(lower or _pull(emit or p.name))
     to.def_jvp(zero_jvp(p) if jvp == "zero" else _linear_jvp(p) if jvp == "linear" else _jvp_rule(p, jvp))
     to.rules["transpose"] = unsupported(_NOT_LINEAR) if transpose is None else _transpose_rule(transpose)
 
@@ -491,6 +495,61 @@ def _pull(emit: str | Callable) -> Callable:
         xs = [x(index if a.ndim else ()) for x, a in zip(inputs, in_avals)]
         return b.op(emit, *xs) if isinstance(emit, str) else emit(b, *xs, **params)
     return lower
+
+
+def function(dtypes: tuple[Group, ...] | None, reference: Callable, *, jvp: Sequence | str = (), result: Callable | None = None,
+             type_rule: Callable | None = None, emit: Callable | None = None, widen: bool = True, cost: int = 20, numpy: str = "",
+             **facts: Any) -> Callable[[Callable], Any]:
+    """Decorator that states an elementwise function: of its native formula, `fn(f, *values)`, it makes the function of programs, with a
+    primitive of that name. See `elementwise` for the rules, `ir.registry.Function` for the other facts.
+
+    Without `dtypes` there is no primitive: only kernels have the function.
+    """
+    def state(formula: Callable) -> Callable:
+        name, code = formula.__name__.strip("_"), formula.__code__
+        operands, op = code.co_varnames[1:code.co_argcount], None
+        if dtypes is not None:
+            op = _applied(elementwise(name, dtypes, reference, jvp=jvp, result=result, type_rule=type_rule, emit=emit, widen=widen,
+                                      cost=cost), formula, operands)
+        functions[name] = Function(name, len(operands), formula, reference, op, cost, test=result is not None, widen=widen,
+                                   numpy=tuple(numpy.split()), **facts)
+        return op or formula
+    return state
+
+
+def _applied(primitive: Primitive, formula: Callable, operands: tuple[str, ...]) -> Callable:
+    """The function that applies a primitive: its name, its operands' names and its text are those of the formula."""
+    bind, match = primitive.bind, match_dtypes
+
+    def one(x):
+        return bind(x)
+
+    def two(x, y):
+        return bind(*match(x, y))
+
+    name, made = formula.__name__, one if len(operands) == 1 else two
+    code = made.__code__.replace(co_varnames=operands, co_name=name, co_qualname=name)
+    made = types.FunctionType(code, formula.__globals__, name, None, made.__closure__)
+    made.__doc__ = formula.__doc__
+    return made
+
+
+def of_scipy(name: str, wide: bool = False) -> Callable:
+    """The reference in scipy.special, imported when first used; `wide` computes in float64 and rounds."""
+    def reference(*xs):
+        import scipy.special
+        args = [np.asarray(x, np.float64) for x in xs] if wide else xs
+        with np.errstate(all="ignore"):
+            return np.asarray(getattr(scipy.special, name)(*args)).astype(xs[-1].dtype)
+    return reference
+
+
+def no_derivative(name: str, operand: str) -> Callable:
+    """A rule of a derivative that does not exist yet."""
+    def rule(t, out, *primals):
+        raise NotImplementedError(f"{name}: the derivative by {operand} is not there yet; keep {operand} constant "
+                                  "(weft.lax.stop_gradient).")
+    return rule
 
 
 # --- reductions -------------------------------------------------------------------------------------------------------

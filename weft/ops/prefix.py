@@ -20,11 +20,10 @@ from weft.ir.factors import RuleBuilder
 from weft.ir.jaxpr import Jaxpr, Literal, Var
 from weft.ir.rewrite import inline_calls, is_transparent, params_key
 from weft.ir.types import ShapedArray
-from weft.ops import families, layout, slicing
+from weft.ops import families, functions, layout, slicing
 from weft.ops.arithmetic import add, mul, sub
 from weft.ops.comparison import eq, select
 from weft.ops.families import ExpandSpec, ScanSpec, cumulative, shape_error, zero_tangent
-from weft.ops.math import exp, logaddexp
 from weft.ops.reduce import paired_jvp, running
 from weft.util.record import field, record
 
@@ -228,14 +227,14 @@ def _factors(in_avals, out_avals, *, combine: Combination, axis: int, reverse: b
 
 def _logsumexp_pair(earlier, later):
     (x, s), (y, t) = earlier, later
-    total = logaddexp(x, y)
+    total = functions.logaddexp(x, y)
     empty = eq(total, -np.inf)
-    share = lambda v: select(empty, 0, exp(sub(v, select(empty, 0, total))))
+    share = lambda v: select(empty, 0, functions.exp(sub(v, select(empty, 0, total))))
     return total, add(mul(s, share(x)), mul(t, share(y)))
 
 
 def _prefixes_of_logaddexp(x, *, axis, reverse):
-    combine = combination(lambda earlier, later: [logaddexp(earlier[0], later[0])], [typeof(x)])
+    combine = combination(lambda earlier, later: [functions.logaddexp(earlier[0], later[0])], [typeof(x)])
     return associative_scan(combine, [x], axis, reverse)[0]
 
 

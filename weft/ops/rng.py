@@ -21,7 +21,7 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 # --- the block function -----------------------------------------------------------------------------------------------
 
-threefry2x32_p = Primitive("threefry2x32", "elementwise", multiple_results=True)
+threefry2x32_p = Primitive("threefry2x32", "elementwise", multiple_results=True, cost=100)
 
 
 def threefry2x32(k0, k1, x0, x1) -> list:

@@ -20,7 +20,6 @@ from weft.control.scan import scan
 from weft.control.while_loop import while_loop
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, concrete
 from weft.ops import elementwise as ew, layout, reduce
-from weft.ops.incomplete import random_gamma_grad
 from weft.ops.placement import takes_out_sharding
 from weft.random.draws import _float, _normal, _of_kind, _one, _shape, _split_raw, _uniform, exponential, rademacher, split
 from weft.util import dtypes
@@ -99,7 +98,7 @@ def _gamma(raw, a):
 @_gamma.defjvp
 def _gamma_jvp(primals, tangents):
     out = _gamma(*primals)
-    return out, ew.mul(random_gamma_grad(primals[1], out), tangents[1])
+    return out, ew.mul(ew.random_gamma_grad(primals[1], out), tangents[1])
 
 
 @custom_jvp
@@ -113,7 +112,7 @@ def _log_gamma_jvp(primals, tangents):
     out = _log_gamma(raw, a)
     sample = ew.exp(out)
     tiny = ew.eq(sample, 0)     # then P(a, x) = x^a / gamma(a + 1), solved for log x and differentiated
-    slope = ew.div(random_gamma_grad(a, sample), ew.select_n(tiny, sample, ew.add(ew.mul(sample, 0), 1)))
+    slope = ew.div(ew.random_gamma_grad(a, sample), ew.select_n(tiny, sample, ew.add(ew.mul(sample, 0), 1)))
     limit = ew.div(ew.sub(ew.digamma(ew.add(a, 1)), out), a)
     return out, ew.mul(ew.select_n(tiny, slope, limit), tangents[1])
 

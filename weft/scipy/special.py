@@ -10,7 +10,7 @@ import numpy as np
 from weft.numpy.promote import all_inexact, broadcast, inexact, promote_to_inexact
 from weft.numpy.reductions import logsumexp
 from weft.numpy.ufuncs import bessel_i0, subtract
-from weft.ops import elementwise as ew, incomplete
+from weft.ops import elementwise as ew, functions
 from weft.ops.comparison import select
 
 __all__ = [
@@ -29,6 +29,11 @@ def _unary(name: str, op: Callable, text: str) -> Callable:
     return fun
 
 
+def _late(name: str) -> Callable:
+    """A function of `ops.functions`, loaded when it is first called."""
+    return lambda *xs: getattr(functions, name)(*xs)
+
+
 def _binary(name: str, op: Callable, text: str) -> Callable:
     def fun(x, y):
         return op(*promote_to_inexact(name, x, y))
@@ -37,15 +42,15 @@ def _binary(name: str, op: Callable, text: str) -> Callable:
     return fun
 
 
-erf = _unary("erf", ew.erf, "The error function.")
-erfc = _unary("erfc", ew.erfc, "1 - erf(x), accurate for large x.")
-erfinv = _unary("erfinv", ew.erf_inv, "The inverse of the error function.")
-gammaln = _unary("gammaln", ew.lgamma, "The logarithm of the absolute value of the gamma function.")
-digamma = _unary("digamma", ew.digamma, "The derivative of the logarithm of the gamma function.")
-expit = _unary("expit", ew.logistic, "1 / (1 + exp(-x)).")
+erf = _unary("erf", _late("erf"), "The error function.")
+erfc = _unary("erfc", _late("erfc"), "1 - erf(x), accurate for large x.")
+erfinv = _unary("erfinv", _late("erf_inv"), "The inverse of the error function.")
+gammaln = _unary("gammaln", _late("lgamma"), "The logarithm of the absolute value of the gamma function.")
+digamma = _unary("digamma", _late("digamma"), "The derivative of the logarithm of the gamma function.")
+expit = _unary("expit", _late("logistic"), "1 / (1 + exp(-x)).")
 logit = _unary("logit", lambda x: ew.sub(ew.log(x), ew.log1p(ew.neg(x))), "log(x / (1 - x)), the inverse of `expit`.")
-i0e = _unary("i0e", ew.bessel_i0e, "The modified Bessel function of order 0 times exp(-|x|).")
-i1e = _unary("i1e", ew.bessel_i1e, "The modified Bessel function of order 1 times exp(-|x|).")
+i0e = _unary("i0e", _late("bessel_i0e"), "The modified Bessel function of order 0 times exp(-|x|).")
+i1e = _unary("i1e", _late("bessel_i1e"), "The modified Bessel function of order 1 times exp(-|x|).")
 i0 = _unary("i0", bessel_i0, "The modified Bessel function of order 0.")
 i1 = _unary("i1", lambda x: ew.mul(ew.exp(ew.abs(x)), ew.bessel_i1e(x)), "The modified Bessel function of order 1.")
 
@@ -67,18 +72,18 @@ def factorial(n, exact: bool = False):
     return select(ew.lt(n, 0), 0, ew.exp(ew.lgamma(ew.add(n, 1))))
 
 
-gammainc = _binary("gammainc", incomplete.igamma, "The regularized lower incomplete gamma function.")
-gammaincc = _binary("gammaincc", incomplete.igammac, "1 - gammainc, accurate for large x.")
+gammainc = _binary("gammainc", _late("igamma"), "The regularized lower incomplete gamma function.")
+gammaincc = _binary("gammaincc", _late("igammac"), "1 - gammainc, accurate for large x.")
 
 
 def betainc(a, b, x):
     """The regularized incomplete beta function."""
-    return incomplete.betainc(*broadcast("betainc", *all_inexact("betainc", a, b, x)))
+    return functions.betainc(*broadcast("betainc", *all_inexact("betainc", a, b, x)))
 
 
 def zeta(x, q=1.0):
     """The Hurwitz zeta function; Riemann's for q = 1."""
-    return incomplete.zeta(*promote_to_inexact("zeta", x, q))
+    return functions.zeta(*promote_to_inexact("zeta", x, q))
 
 
 def _betaln(a, b):
@@ -117,8 +122,8 @@ def _box(log_of):
     return power
 
 
-boxcox = _binary("boxcox", _box(ew.log), "(x^y - 1) / y, log(x) where y is 0.")
-boxcox1p = _binary("boxcox1p", _box(ew.log1p), "((1 + x)^y - 1) / y, log(1 + x) where y is 0.")
+boxcox = _binary("boxcox", _box(_late("log")), "(x^y - 1) / y, log(x) where y is 0.")
+boxcox1p = _binary("boxcox1p", _box(_late("log1p")), "((1 + x)^y - 1) / y, log(1 + x) where y is 0.")
 
 
 def polygamma(n, x):

@@ -16,8 +16,8 @@ from typing import Any
 tables: dict[str, dict[str, tuple[str, str]]] = {}
 
 
-def attach(package: str, names_of: dict[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of module `package`.
+def attach(package: str, names_of: dict[str, str], others: str = "") -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of module `package`; for names that are not listed, `find` of module `others` is asked.
 
     >>> load, names = attach(__name__, {"math": "pi root=sqrt"})
     >>> names(), load("root")(9.0)
@@ -36,6 +36,8 @@ def attach(package: str, names_of: dict[str, str]) -> tuple[Callable[[str], Any]
         elif name == "__all__":
             value = sorted(table)
         else:
+            value = importlib.import_module(others).find(name) if others and name[0] != "_" else None
+        if value is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         setattr(sys.modules[package], name, value)
         return value

@@ -9,7 +9,7 @@ Next: `expressions` evaluates, `kernel_emitter` adds statements.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from weft.codegen.ir.builder import MEMORY, REGISTER, Builder, mangle, vector
 from weft.codegen.ir.values import AFFINE, OFFSET, PAIR, UNIFORM, VARYING, Value, affine, constant, leaves, offset, pair, uniform, varying
@@ -45,7 +45,7 @@ class Emission:
         self.vectorized = False
         self.reducing: frozenset[str] = frozenset()
         self.scanned: frozenset[str] = frozenset()
-        self.outlined: frozenset[str] = frozenset()
+        self.outlined: Container[str] = frozenset()
         self.goals: dict[int, str] = {}
         self.streamed = False                       # whether some store bypasses the caches
 

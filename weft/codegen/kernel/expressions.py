@@ -17,13 +17,11 @@ from weft.codegen.vector.registers import literal
 from weft.codegen.vector.vector_ops import Lanes
 from weft.ir.loops import (
     ARITHMETIC,
-    BINARY_MATH,
     COMPARISONS,
     COMPLEX,
     FLOATS,
     ITEMSIZE,
     REAL_OF,
-    UNARY_MATH,
     Const,
     Expr,
     Index,
@@ -31,8 +29,8 @@ from weft.ir.loops import (
     Op,
     Ref,
 )
+from weft.ir.registry import functions
 
-_MATH = UNARY_MATH | BINARY_MATH
 _LOGIC = frozenset({"and", "or", "not"})
 _MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 #: loads of every n-th element, up to this n, are whole vectors and shuffles
@@ -94,7 +92,7 @@ class Expressions(Emission):
         if op in self.outlined:
             rows = [list(row) for row in zip(*columns)]
             return varying(type_, tuple(vector_math.call_outlined(lanes, op, args[0].type, rows, goal)))
-        if self.parts > 1 and op in _MATH:
+        if self.parts > 1 and functions[op]:
             return varying(type_, self._side_by_side(op, args, columns, type_, goal))
         placed = op in _LOGIC and all(arg.placed or arg.kind == UNIFORM for arg in args)
         return varying(type_, tuple([self._lanewise(lanes, op, args, list(row), type_, goal) for row in zip(*columns)]), placed)
@@ -119,8 +117,9 @@ class Expressions(Emission):
     def _lanewise(self, lanes: Lanes, op: str, args: list[Value], names: list[str], type_: str, goal: str = "") -> str:
         if op in COMPARISONS:
             return lanes.compare(op, args[0].type, *names)
-        if op in _MATH or (op == "rem" and type_ in FLOATS):
-            return vector_math.call(lanes, op, args[0].type, names, goal)
+        function = functions["fmod" if op == "rem" and type_ in FLOATS else op]
+        if function:
+            return vector_math.call(lanes, function, args[0].type, names, goal)
         if op in ARITHMETIC:
             return lanes.arithmetic(op, type_, names)
         if op == "select":

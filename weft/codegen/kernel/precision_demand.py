@@ -12,9 +12,8 @@ from __future__ import annotations
 from weft.codegen.kernel.vectorization_plan import bodies, expressions
 from weft.ir.build import HALVES
 from weft.ir.loops import Accum, Const, Expr, Init, Kernel, Let, Load, Op, Pack, Ref, Scan, Stmt, Store, Weave
+from weft.ir.registry import functions
 
-#: functions whose short formulas take any f32; their results are not negative
-BRIEF = frozenset({"exp", "exp2", "logistic"})
 #: what keeps relative errors: operation -> its first such argument
 _KEEPS = {"mul": 0, "div": 0, "neg": 0, "abs": 0, "max": 0, "min": 0, "add": 0, "select": 1}
 #: what may be done over and over
@@ -30,6 +29,11 @@ def goals_of(kernel: Kernel) -> dict[int, str]:
         return {}
     goals = _Goals(kernel)
     return {key: goals.expressions[key] for key in goals.functions if goals.expressions[key] in HALVES}
+
+
+def _is_brief(op: str) -> bool:
+    function = functions[op]
+    return function is not None and function.brief
 
 
 class _Goals:
@@ -125,7 +129,7 @@ class _Goals:
 
     def ask_arguments(self, expr: Op, goal: str) -> None:
         """What an operation asks of its arguments."""
-        if expr.op in BRIEF and expr.type == "f32":
+        if _is_brief(expr.op) and expr.type == "f32":
             self.functions.append(id(expr))
         first = len(expr.args)
         if expr.op == "cast" and expr.type in HALVES and expr.args[0].type == "f32":
@@ -150,7 +154,7 @@ class _Goals:
         if isinstance(expr, Const):
             return isinstance(expr.value, int | float) and expr.value >= 0
         if isinstance(expr, Op):
-            return expr.op in BRIEF or (expr.op in ("add", "mul", "div", "max") and all(self.positive(x) for x in expr.args))
+            return _is_brief(expr.op) or (expr.op in ("add", "mul", "div", "max") and all(self.positive(x) for x in expr.args))
         if isinstance(expr, Load):
             return expr.buf in self.not_negative and (expr.other is None or self.positive(expr.other))
         return isinstance(expr, Ref) and expr.name in self.not_negative

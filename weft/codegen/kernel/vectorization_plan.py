@@ -7,15 +7,13 @@ Out:  a `Shape`, or None where the loop had better stay scalar.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from weft.codegen.toolchain.target import Target
 from weft.ir.build import HALVES
 from weft.ir.loops import (
-    BINARY_MATH,
     COMPLEX,
     ITEMSIZE,
-    UNARY_MATH,
     Accum,
     Const,
     Expr,
@@ -36,10 +34,9 @@ from weft.ir.loops import (
     Weave,
     While,
 )
+from weft.ir.registry import HEAVY
 from weft.util.record import record
 
-_CHEAP_MATH = frozenset({
-    "sqrt", "rsqrt", "floor", "ceil", "round_even", "round_away", "trunc", "is_finite", "copysign"})
 #: bodies at least this costly have one masked loop instead of a loop and a masked rest: masks cost them little
 MERGE_COST = 40
 #: loads of one vector each that keep memory busy, so that there need not be several vectors in turn
@@ -55,8 +52,6 @@ WORK_OF_CALL = 4
 STEPS_OF_SCAN = 8
 #: registers that rows of values may take while they are woven
 MOST_WOVEN = 16
-
-_MATH = (UNARY_MATH | BINARY_MATH) - _CHEAP_MATH
 
 
 @record
@@ -125,7 +120,7 @@ def expressions(stmt: Stmt) -> list[Expr]:
 class _Survey:
     """What a loop body touches: element sizes, cost, reductions."""
 
-    def __init__(self, buffers: dict, outlined: frozenset[str]):
+    def __init__(self, buffers: dict, outlined: Container[str]):
         self.outlined = outlined
         self.calls = False
         self.buffers = buffers
@@ -148,7 +143,7 @@ class _Survey:
         self.seen.add(id(expr))
         if isinstance(expr, Op):
             if expr.type != "i64":
-                self.cost += 20 if expr.op in _MATH else 1
+                self.cost += 20 if expr.op in HEAVY else 1
                 self.calls = self.calls or expr.op in self.outlined
                 self.note(expr.type)
             for arg in expr.args:
@@ -230,18 +225,18 @@ def turns(body: tuple[Stmt, ...], computed: Callable[[Expr], int | None] = lambd
     return most
 
 
-def repeated_math(body: tuple[Stmt, ...]) -> frozenset[str]:
+def repeated_math(body: tuple[Stmt, ...]) -> Container[str]:
     """The long functions that occur so often in a body that it had better call them.
 
     Instruction selection takes more than linear time in the length of a block; a call costs a long function little.
     """
     counts = _count(body)
     if counts.get("complex", 0) >= OUTLINE_FROM:
-        return _MATH
-    return frozenset([op for op, count in counts.items() if count >= OUTLINE_FROM and op in _MATH])
+        return HEAVY
+    return frozenset([op for op, count in counts.items() if count >= OUTLINE_FROM and op in HEAVY])
 
 
-def mostly_calls(body: tuple[Stmt, ...], outlined: frozenset[str]) -> bool:
+def mostly_calls(body: tuple[Stmt, ...], outlined: Container[str]) -> bool:
     """Whether a body does little beside calling functions, so that it need not be optimized itself."""
     counts = _count(body)
     calls = sum([count for op, count in counts.items() if op in outlined])
@@ -259,7 +254,7 @@ def _count(body: tuple[Stmt, ...]) -> dict[str, int]:
         seen.add(id(expr))
         if isinstance(expr, Op):
             if expr.type != "i64":
-                name = "complex" if expr.op in _MATH and expr.args[0].type in COMPLEX else expr.op
+                name = "complex" if expr.op in HEAVY and expr.args[0].type in COMPLEX else expr.op
                 counts[name] = counts.get(name, 0) + 1
             for arg in expr.args:
                 visit(arg)
@@ -286,7 +281,7 @@ def bound(extent: Expr) -> int | None:
 
 
 def shape_of(loop: For, target: Target, buffers: dict, extent: int | None, exact: bool = True,
-             outlined: frozenset[str] = frozenset()) -> Shape | None:
+             outlined: Container[str] = frozenset()) -> Shape | None:
     """The shape of a vector loop; `extent` is its number of iterations (if `exact`), or the most it can be, or None."""
     survey = _Survey(buffers, outlined)
     for stmt in loop.body:

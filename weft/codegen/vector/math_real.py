@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -14,8 +15,8 @@ from weft.codegen.vector.math_piecewise import PIECES
 from weft.codegen.vector.math_tables import TABLE
 from weft.codegen.vector.registers import cold_function, literal
 from weft.codegen.vector.vector_ops import Lanes
+from weft.ir.registry import functions
 
-INF, NAN = math.inf, math.nan
 #: of `getmant`: an interval, and NaN for negative numbers
 _MANTISSA_FROM_THREE_QUARTERS = 0b1011
 #: kinds of arguments in the table of `fixupimm`, and answers by number (0: as computed, 1: the argument)
@@ -154,9 +155,17 @@ class Real:
         self.tiny = 2.0**-1022 if self.wide else 2.0**-126
         #: the bits of 3/4
         self.three_quarters = (self.bias << self.mantissa) - (1 << self.mantissa - 1)
+        self.has_fma = lanes.target.has_fma
         self.zmm = lanes.target.level == "avx512" and lanes.w * self.bits == 512
         #: powers take few instructions and any argument
         self.brief = self.short and self.zmm
+
+    def __getattr__(self, name: str) -> Callable[..., V]:
+        """Every function of `weft.ops.functions`, by its formula: `f.exp(x)`."""
+        function = functions[name]
+        if function is None:
+            raise AttributeError(f"math: there is no function {name!r}")
+        return functools.partial(function.formula, self)
 
     def constant(self, kind: str, value: float) -> str:
         """Operand text of a constant."""
@@ -189,13 +198,17 @@ class Real:
         x, y = (a.name if isinstance(a, V) else self.constant(kind, a) for a in (x, y))
         return V(self, kind, self.lanes.select(cond.name, self.types[kind], x, y))
 
+    def intrinsic(self, name: str, *args: V) -> V:
+        """What is a single instruction, or expanded well by LLVM."""
+        return V(self, "f", self.b.intrinsic(name, self.t, *[arg.name for arg in args]))
+
     def abs(self, x: V) -> V:
         """Magnitude."""
-        return V(self, "f", self.b.intrinsic("fabs", self.t, x.name))
+        return self.intrinsic("fabs", x)
 
     def sqrt(self, x: V) -> V:
         """Square root, rounded correctly."""
-        return V(self, "f", self.b.intrinsic("sqrt", self.t, x.name))
+        return self.intrinsic("sqrt", x)
 
     def max(self, x: V, y: V) -> V:
         """The greater; a NaN where one is."""
@@ -208,11 +221,11 @@ class Real:
 
     def trunc(self, x: V) -> V:
         """Integer part."""
-        return V(self, "f", self.b.intrinsic("trunc", self.t, x.name))
+        return self.intrinsic("trunc", x)
 
     def round_even(self, x: V) -> V:
         """The nearest integer, halves to even."""
-        return V(self, "f", self.b.intrinsic("roundeven", self.t, x.name))
+        return self.intrinsic("roundeven", x)
 
     def to_bits(self, x: V) -> V:
         """The bits of a float."""
@@ -231,9 +244,13 @@ class Real:
         x = self.select(x > high, high, x)
         return self.select(x < low, low, x)
 
+    def table(self, name: str) -> tuple[float, ...]:
+        """The coefficients of the tabulated polynomial `name`, as many as the goal needs."""
+        return TABLE.get((name, self.goal)) or TABLE[name, self.type]
+
     def poly(self, x: V, name: str) -> V:
-        """The tabulated polynomial `name` at x, as long as the goal needs."""
-        return self.horner(x, TABLE.get((name, self.goal)) or TABLE[name, self.type])
+        """The tabulated polynomial `name` at x."""
+        return self.horner(x, self.table(name))
 
     def horner(self, x: V, coefficients: Sequence[V | float]) -> V:
         """A polynomial, highest coefficient first; the last step is a multiply-add, which rounds what the others err by anew."""
@@ -323,7 +340,7 @@ class Real:
             table = _NAN_STAYS + sum([_ANSWERS[str(value)] << 4 * kind for name, value in known.items() for kind in _KINDS[name]])
             return self._whole("fixupimm", y, x, V(self, "i", self.constant("i", table)), 0)
         if "infinite" in known:
-            y = self.select(x.same(INF), known["infinite"], y)
+            y = self.select(x.same(math.inf), known["infinite"], y)
         if "zero" in known:
             y = self.select(x.same(0.0), known["zero"], y)
         if "negative" in known:

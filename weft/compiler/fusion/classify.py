@@ -8,7 +8,7 @@ import math
 from weft.core.primitive import Primitive
 from weft.ir.build import Builder, has_kernels
 from weft.ir.jaxpr import Eqn, Literal
-from weft.ir.loops import BINARY_MATH, UNARY_MATH, Const
+from weft.ir.loops import Const
 from weft.ir.rewrite import params_key
 from weft.ops.families import (
     ContractSpec,
@@ -25,8 +25,6 @@ from weft.ops.families import (
 from weft.util.record import record
 
 _COST_BY_KIND = {"random": 60, "index": 6, "layout": 0, "slice": 0}
-_CHEAP_MATH = frozenset({"floor", "ceil", "is_finite", "sqrt", "rsqrt"})
-_SLOW = {"div": 4, "rem": 12, "pow": 30, "integer_pow": 2, "sqrt": 4, "rsqrt": 4, "erf_inv": 30, "threefry2x32": 100}
 
 
 class LoweringKind(enum.Enum):
@@ -112,12 +110,8 @@ def loop_of(eqn: Eqn) -> LoopSpec | None:
 
 def eqn_cost(eqn: Eqn) -> int:
     """Rough cost of one element, in simple vector instructions."""
-    name = eqn.primitive.name
-    if name in _SLOW:
-        return _SLOW[name]
-    if (name in UNARY_MATH and name not in _CHEAP_MATH) or name in BINARY_MATH:
-        return 20
-    return _COST_BY_KIND.get(eqn.primitive.kind, 1)
+    primitive = eqn.primitive
+    return primitive.attrs.get("cost") or _COST_BY_KIND.get(primitive.kind, 1)
 
 
 @record

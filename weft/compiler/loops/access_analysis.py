@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from weft.compiler.lowering.lower import Lowered, reachable
 from weft.ir.build import type_name
-from weft.ir.loops import BINARY_MATH, ITEMSIZE, UNARY_MATH, Expr, Index, Load, Op
+from weft.ir.loops import ITEMSIZE, Expr, Index, Load, Op
+from weft.ir.registry import HEAVY
 from weft.util.record import field, record
 
 LINE = 64                      # bytes of a cache line
-HEAVY = (UNARY_MATH | BINARY_MATH) - {"sqrt", "rsqrt", "floor", "ceil", "round_even", "trunc", "is_finite", "copysign"}
 
 
 @record(frozen=False)

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 
 from weft.compiler.fusion.classify import LONG, row_major
-from weft.compiler.loops.access_analysis import HEAVY, Access, Dim, Survey, cost_of
+from weft.compiler.loops.access_analysis import Access, Dim, Survey, cost_of
 from weft.compiler.loops.bounds_check_elimination import bare, guarded, inside
 from weft.compiler.loops.dim_collapsing import joined
 from weft.compiler.loops.loop_splitting import Cuts, Piece, cuts_of, pieces_of
@@ -43,6 +43,7 @@ from weft.ir.loops import (
     Store,
     Weave,
 )
+from weft.ir.registry import HEAVY
 from weft.util.record import record, replace
 
 TASK_BYTES = 1 << 16           # work of one task, as bytes of memory traffic

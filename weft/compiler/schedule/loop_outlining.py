@@ -17,11 +17,9 @@ from weft.compiler.schedule.schedule import Scheduled
 from weft.ir import program as P
 from weft.ir.build import HALVES, Builder
 from weft.ir.loops import (
-    BINARY_MATH,
     FLOATS,
     INTEGERS,
     ITEMSIZE,
-    UNARY_MATH,
     Accum,
     Buf,
     Const,
@@ -43,6 +41,7 @@ from weft.ir.loops import (
     Weave,
     While,
 )
+from weft.ir.registry import HEAVY
 from weft.util.record import field, record, replace
 
 MOST_NAMES = 400           # of values in a kernel: LLVM's time grows faster than a function
@@ -490,7 +489,7 @@ def _cost(part: object, seen: set[int]) -> int:
     seen.add(id(part))
     if isinstance(part, tuple):
         return sum([_cost(inner, seen) for inner in part])
-    own = 0 if not isinstance(part, Op) or part.type == "i64" else 20 if part.op in UNARY_MATH or part.op in BINARY_MATH else 1
+    own = 0 if not isinstance(part, Op) or part.type == "i64" else 20 if part.op in HEAVY else 1
     return own + sum([_cost(getattr(part, name), seen) for name in getattr(type(part), "__slots__", ())])
 
 

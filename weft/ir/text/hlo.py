@@ -17,6 +17,7 @@ import numpy as np
 
 from weft.ir.collective_spec import COLLECTIVES, collective_axes, spec_of
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, subjaxprs
+from weft.ir.registry import functions
 from weft.ir.types import ShapedArray
 from weft.util import dtypes
 
@@ -25,11 +26,10 @@ Mesh = Sequence[tuple[Any, int]]
 #: primitive -> HLO name, where they differ by more than underscores
 _HLO = {
     "mul": "multiply", "sub": "subtract", "div": "divide", "neg": "negate", "max": "maximum", "min": "minimum", "rem": "remainder",
-    "pow": "power", "integer_pow": "power", "exp": "exponential", "expm1": "exponential-minus-one", "log1p": "log-plus-one",
-    "sin": "sine", "cos": "cosine", "select_n": "select", "convert_element_type": "convert", "bitcast_convert_type": "bitcast-convert",
+    "integer_pow": "power", "select_n": "select", "convert_element_type": "convert", "bitcast_convert_type": "bitcast-convert",
     "broadcast_in_dim": "broadcast", "rev": "reverse", "dot_general": "dot", "conv_general_dilated": "convolution",
     "lt": "compare", "le": "compare", "gt": "compare", "ge": "compare", "eq": "compare",
-    "ne": "compare", "threefry2x32": "rng-bit-generator", "logistic": "logistic", "cumsum": "reduce-window", "squeeze": "reshape",
+    "ne": "compare", "threefry2x32": "rng-bit-generator", "cumsum": "reduce-window", "squeeze": "reshape",
     "expand_dims": "reshape", "sharding_constraint": "custom-call", "scatter_add": "scatter", "scatter-add": "scatter",
     "while": "while", "scan": "while", "cond": "conditional", "jit": "call",
 }
@@ -53,7 +53,10 @@ def hlo_name(primitive: str) -> str:
     """
     if primitive in COLLECTIVES:
         return COLLECTIVES[primitive].hlo
-    return "reduce" if primitive.startswith("reduce_") else _HLO.get(primitive, primitive.replace("_", "-"))
+    if primitive.startswith("reduce_"):
+        return "reduce"
+    function = functions.get(primitive)
+    return (function.hlo if function else "") or _HLO.get(primitive, primitive.replace("_", "-"))
 
 
 def _hlo_type(aval: ShapedArray) -> str:

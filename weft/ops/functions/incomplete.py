@@ -1,21 +1,23 @@
-"""The incomplete gamma functions and their derivatives, on lanes.
+"""The incomplete gamma functions and their derivatives; the incomplete beta function on the host.
 
-In, out: `V`s of one precision; everything is computed in doubles, to the accuracy that the result's type can hold.
-How:  With D = x^a e^-x / gamma(a + 1), the lower function is D times the series 1 + x/(a+1) + x^2/((a+1)(a+2)) + ..., used below
-      x = a, and the upper one D a times Legendre's continued fraction 1/(x+1-a + 1(a-1)/(x+3-a + ...)), used above it. For
-      large a and x close to it neither converges fast; Temme's uniform expansion is used there. For small x and a the upper
-      function is one minus an alternating series. Derivatives go through the same recurrences term by term.
-      Each case is a function of its own, called by vectors with a lane in it; its loop ends when all these lanes converged.
+In, out: floats of one dtype; all of it is computed in doubles, as far as the result's type can tell.
+How:  With x^a e^-x / gamma(a + 1) for D, the lower function is D times the series 1 + x/(a+1) + x^2/((a+1)(a+2)) + ..., and the
+      upper one D a times Legendre's continued fraction 1/(x+1-a + 1(a-1)/(x+3-a + ...)): taken below and above x = a, each where it
+      converges. Where a is large and x close to it neither does; there stands Temme's uniform expansion. For little x and a the
+      upper function is what the alternating series leaves of one. Derivatives go through the same recurrences term by term.
+      Each of these is a function of its own, called by vectors that have a lane there; its loop ends when all of these have converged.
 Source: DLMF 8.7.1, 8.7.3, 8.9.2 and 8.12; Steed's recurrence of a fraction by its differences.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from math import inf, nan
 
-from weft.codegen.vector.math_exp import exp, expm1, log, pow_
-from weft.codegen.vector.math_real import INF, NAN, Real, V
-from weft.codegen.vector.math_special import digamma_above_half, erfc
+from weft.ops.arithmetic import add, div, mul, neg, sub
+from weft.ops.families import FLOATING, HostSpec, elementwise, function, match_dtypes, no_derivative, of_scipy
+from weft.ops.functions.exponential import exp
+from weft.ops.functions.gammas import digamma, digamma_above_half, lgamma
+from weft.ops.functions.logarithmic import log, log1p
 
 _ROOT_OF_TURN = 2.5066282746310002
 #: orders from which the uniform expansion holds, and how far x may be from a, relative to that
@@ -66,52 +68,78 @@ _UNIFORM = (
 )
 
 
-def igamma(f: Real, a: V, x: V) -> V:
-    """The regularized lower incomplete gamma function."""
+_ORDERS = ((0, 3), (0, 150), (150, 250))
+
+
+def _by_slopes(name):
+    """The reference of a derivative; imported when first used."""
+    def reference(a, x):
+        from weft.util import gamma_slopes
+        return getattr(gamma_slopes, name)(a, x).astype(x.dtype)
+    return reference
+
+
+@function(FLOATING, of_scipy("gammainc", wide=True), ulp=(0.55, 1200), ranges=_ORDERS, jvp=[
+    lambda t, out, a, x: mul(t, igamma_grad_a(a, x)), lambda t, out, a, x: mul(t, igamma_grad_x(a, x))])
+def igamma(f, a, x):
+    """The regularized lower incomplete gamma function: the integral of exp(-t) t^(a-1) / gamma(a) from 0 to `x`.
+
+    >>> import numpy as np
+    >>> round(float(igamma(np.float32(1.0), np.float32(2.0))), 6)
+    0.864665
+    """
     return _of_doubles(_value, f, a, x, False)
 
 
-def igammac(f: Real, a: V, x: V) -> V:
-    """The regularized upper incomplete gamma function."""
+@function(FLOATING, of_scipy("gammaincc", wide=True), ulp=(0.55, 600), ranges=_ORDERS, jvp=[
+    lambda t, out, a, x: neg(mul(t, igamma_grad_a(a, x))), lambda t, out, a, x: neg(mul(t, igamma_grad_x(a, x)))])
+def igammac(f, a, x):
+    """`1 - igamma(a, x)`, accurate for large `x`."""
     return _of_doubles(_value, f, a, x, True)
 
 
-def igamma_grad_a(f: Real, a: V, x: V) -> V:
-    """The derivative of `igamma` by a."""
+@function(FLOATING, _by_slopes("igamma_grad_a"), ulp=(0.55, 1200), ranges=_ORDERS, jvp=[
+    no_derivative("igamma_grad_a", "a"), no_derivative("igamma_grad_a", "x")])
+def igamma_grad_a(f, a, x):
+    """The derivative of `igamma(a, x)` by `a`."""
     return _of_doubles(_slope, f, a, x, True)
 
 
-def igamma_grad_x(f: Real, a: V, x: V) -> V:
-    """The derivative of `igamma` by x."""
+@function(FLOATING, _by_slopes("igamma_grad_x"), ulp=(0.55, 1200), ranges=_ORDERS, jvp=[
+    lambda t, out, a, x: mul(t, mul(out, sub(log(x), digamma(a)))), lambda t, out, a, x: mul(t, mul(out, sub(div(sub(a, 1), x), 1)))])
+def igamma_grad_x(f, a, x):
+    """The derivative of `igamma(a, x)` by `x`: x^(a-1) exp(-x) / gamma(a)."""
     return _of_doubles(_slope_by_x, f, a, x, False)
 
 
-def random_gamma_grad(f: Real, a: V, x: V) -> V:
-    """The derivative of x by a at constant `igamma`: that by a over that by x, negated."""
+@function(FLOATING, _by_slopes("random_gamma_grad"), ulp=(0.55, 1200), ranges=_ORDERS, jvp=[
+    no_derivative("random_gamma_grad", "a"), no_derivative("random_gamma_grad", "x")])
+def random_gamma_grad(f, a, x):
+    """How a gamma sample `x` moves with its shape parameter `a`: the derivative of the inverse of `igamma(a, .)`."""
     return _of_doubles(_slope, f, a, x, False)
 
 
-def _of_doubles(function: Callable, f: Real, a: V, x: V, which: bool) -> V:
+def _of_doubles(function, f, a, x, which):
     g = f.in_double()
     left_out = g.c(_LEFT_OUT.get(f.goal, _LEFT_OUT_OF_HALVES))
     y = function(g, f.widen(a), f.widen(x), left_out, which)
     return y if f.wide else f.narrow(y)
 
 
-def _cold(f: Real, y: V | float, where: V, function: Callable[..., V], *args: tuple[V, float] | V) -> V:
+def _cold(f, y, where, function, *args):
     """As `f.cold`; the other lanes have a plain argument."""
-    passed = [arg if isinstance(arg, V) else f.select(where, *arg) for arg in args]
-    return f.cold(y if isinstance(y, V) else f.c(y), where, function, *passed)
+    passed = [f.select(where, *arg) if isinstance(arg, tuple) else arg for arg in args]
+    return f.cold(f.c(y) if isinstance(y, float) else y, where, function, *passed)
 
 
-def _regions(f: Real, a: V, x: V) -> tuple[V, V, V]:
+def _regions(f, a, x):
     """Where both arguments are positive and finite; and of that, where the uniform expansion holds and where it does not."""
-    inside = (a > 0.0) & (x > 0.0) & (a < INF) & (x < INF)
+    inside = (a > 0.0) & (x > 0.0) & (a < inf) & (x < inf)
     uniform = inside & (a > _LARGE) & (f.abs(x - a) < a * _NEAR)
     return inside, uniform, inside & ~uniform
 
 
-def _value(f: Real, a: V, x: V, left_out: V, upper: bool) -> V:
+def _value(f, a, x, left_out, upper):
     inside, uniform, rest = _regions(f, a, x)
     if upper:
         little = rest & (x <= _LITTLE) & (a <= _LITTLE_ORDER)
@@ -126,13 +154,13 @@ def _value(f: Real, a: V, x: V, left_out: V, upper: bool) -> V:
     if upper:
         y = _cold(f, y, little, _little, (a, 1.0), (x, 0.5), left_out)
     y = _cold(f, y, uniform, _uniform_upper if upper else _uniform_lower, (a, 32.0), (x, 32.0))
-    none = (x.same(0.0) & (a > 0.0)) | (a.same(INF) & (x >= 0.0) & (x < INF))
-    all_ = (x.same(INF) & (a >= 0.0) & (a < INF)) | (a.same(0.0) & (x > 0.0))
-    edge = f.select(none, float(upper), f.select(all_, float(not upper), f.c(NAN)))
+    none = (x.same(0.0) & (a > 0.0)) | (a.same(inf) & (x >= 0.0) & (x < inf))
+    all_ = (x.same(inf) & (a >= 0.0) & (a < inf)) | (a.same(0.0) & (x > 0.0))
+    edge = f.select(none, float(upper), f.select(all_, float(not upper), f.c(nan)))
     return f.select(inside, y, edge)
 
 
-def _slope(f: Real, a: V, x: V, left_out: V, by_order: bool) -> V:
+def _slope(f, a, x, left_out, by_order):
     """The derivative by the order, or without that what it is of the derivative by x, negated."""
     inside, uniform, rest = _regions(f, a, x)
     series = rest & (x < a + 1.0)
@@ -142,43 +170,43 @@ def _slope(f: Real, a: V, x: V, left_out: V, by_order: bool) -> V:
     y = _cold(f, y, fraction, _slope_of_fraction, (a, 1.0), (x, 4.0), ratio, left_out)
     y = y * _density(f, rest, a, x) if by_order else -f.select(fraction, x * y / a, x / a * y)
     y = _cold(f, y, uniform, _uniform_slope if by_order else _uniform_ratio, (a, 32.0), (x, 32.0))
-    zero = (a > 0.0) & (x.same(0.0) | x.same(INF) if by_order else x.same(0.0))
-    return f.select(inside, y, f.select(zero, 0.0, f.c(NAN)))
+    zero = (a > 0.0) & (x.same(0.0) | x.same(inf) if by_order else x.same(0.0))
+    return f.select(inside, y, f.select(zero, 0.0, f.c(nan)))
 
 
-def _slope_by_x(f: Real, a: V, x: V, *_: V | bool) -> V:
+def _slope_by_x(f, a, x, *_):
     """x^(a-1) e^-x / gamma(a): the density of the order below; that of a, times a / x, where there is none."""
     inside, _, _ = _regions(f, a, x)
     below = a < 1.0
     y = _density(f, inside, f.select(below, a, a - 1.0), x)
     y = f.select(below, y * a / x, y)
-    at_zero = f.select(below, INF, f.select(a.same(1.0), 1.0, f.c(0.0)))
-    none = ((a >= 0.0) & (x > 0.0)) & (a.same(0.0) | (a.same(INF) ^ x.same(INF)))
-    return f.select(inside, y, f.select((a > 0.0) & x.same(0.0), at_zero, f.select(none, 0.0, f.c(NAN))))
+    at_zero = f.select(below, inf, f.select(a.same(1.0), 1.0, f.c(0.0)))
+    none = ((a >= 0.0) & (x > 0.0)) & (a.same(0.0) | (a.same(inf) ^ x.same(inf)))
+    return f.select(inside, y, f.select((a > 0.0) & x.same(0.0), at_zero, f.select(none, 0.0, f.c(nan))))
 
 
 # --- factors
 
 
-def _log_excess(f: Real, t: V) -> V:
+def _log_excess(f, t):
     """log(1 + t) - t of |t| <= 2/5, as s (2 s^2 (1/3 + s^2/5 + ...) - t) with s = t / (2 + t)."""
     s = t / (t + 2.0)
     square = s * s
     return s * (2.0 * square * f.horner(square, tuple([1 / k for k in range(31, 1, -2)])) - t)
 
 
-def _stirling(f: Real, a: V) -> V:
+def _stirling(f, a):
     """gamma(a) / (sqrt(2 pi / a) (a / e)^a) of a >= 10."""
     inverse = 1.0 / a
-    return exp(f, inverse * f.horner(inverse * inverse, _STIRLING_SERIES))
+    return f.exp(inverse * f.horner(inverse * inverse, _STIRLING_SERIES))
 
 
-def _reciprocal_excess(f: Real, t: V) -> V:
+def _reciprocal_excess(f, t):
     """1 / gamma(1 + t) - 1 of 0 <= t <= 1."""
     return t * (1.0 - t) * f.horner(t - 0.5, _RECIPROCAL)
 
 
-def _reciprocal(f: Real, a: V) -> V:
+def _reciprocal(f, a):
     """1 / gamma(1 + a) of 0 <= a < 10."""
     whole = f.trunc(a)
     product = f.c(1.0)
@@ -188,53 +216,53 @@ def _reciprocal(f: Real, a: V) -> V:
     return (_reciprocal_excess(f, a - whole) + 1.0) / product
 
 
-def _density(f: Real, where: V, a: V, x: V) -> V:
+def _density(f, where, a, x):
     """x^a e^-x / gamma(1 + a), and zero elsewhere."""
     few = a < _STIRLING
     y = _cold(f, 0.0, where & few, _density_of_few, (a, 1.0), (x, 1.0))
     return _cold(f, y, where & ~few, _density_of_many, (a, _STIRLING), (x, _STIRLING))
 
 
-def _density_of_few(f: Real, a: V, x: V) -> V:
+def _density_of_few(f, a, x):
     """The density of a < 10."""
     bounded = f.select(x > 1000.0, 1000.0, x)
-    root = exp(f, bounded * -0.5)                             # e^-x may be subnormal where the result is not
-    return pow_(f, bounded, a) * root * root * _reciprocal(f, a)
+    root = f.exp(bounded * -0.5)                             # e^-x may be subnormal where the result is not
+    return f.pow(bounded, a) * root * root * _reciprocal(f, a)
 
 
-def _density_of_many(f: Real, a: V, x: V) -> V:
+def _density_of_many(f, a, x):
     """The density of a >= 10."""
     miss = (x - a) / a
     close = f.abs(miss) < 0.4
-    excess = f.select(close, _log_excess(f, f.select(close, miss, 0.0)), log(f, x / a) - miss)
-    return exp(f, a * excess) / (f.sqrt(a) * (_ROOT_OF_TURN * _stirling(f, a)))
+    excess = f.select(close, _log_excess(f, f.select(close, miss, 0.0)), f.log(x / a) - miss)
+    return f.exp(a * excess) / (f.sqrt(a) * (_ROOT_OF_TURN * _stirling(f, a)))
 
 
-def _log_ratio(f: Real, a: V, x: V) -> V:
+def _log_ratio(f, a, x):
     """log(x) less the logarithmic derivative of gamma(1 + a)."""
-    return log(f, x) - digamma_above_half(f, a + 1.0)
+    return f.log(x) - digamma_above_half(f, a + 1.0)
 
 
 # --- series and fraction
 
 
-def _series(f: Real, a: V, x: V, left_out: V) -> V:
+def _series(f, a, x, left_out):
     """The lower function without its density."""
-    def step(n: V, term: V, total: V) -> tuple[V, list[V]]:
+    def step(n, term, total):
         term = term * (x / (a + n))
         total = total + term
         return term > total * left_out, [term, total]
     return f.repeat(step, 1.0, 1.0)[1]
 
 
-def _size(f: Real, total: V, total_slope: V) -> V:
+def _size(f, total, total_slope):
     """What terms of a slope are compared with: the slope, which may be subnormal, and a little of the value, which is added to it."""
     return f.fma(total, 2.0**-8, f.abs(total_slope))
 
 
-def _slope_of_series(f: Real, a: V, x: V, ratio: V, left_out: V) -> V:
+def _slope_of_series(f, a, x, ratio, left_out):
     """The derivative by a of the density times its series, without the density."""
-    def step(n: V, term: V, slope: V, total: V, total_slope: V) -> tuple[V, list[V]]:
+    def step(n, term, slope, total, total_slope):
         inverse = 1.0 / (a + n)
         factor = x * inverse
         slope, term = (slope - term * inverse) * factor, term * factor
@@ -245,16 +273,16 @@ def _slope_of_series(f: Real, a: V, x: V, ratio: V, left_out: V) -> V:
     return f.fma(total, ratio, total_slope)
 
 
-def _bounded(f: Real, a: V) -> V:
+def _bounded(f, a):
     """An order whose multiples are finite: beyond, they are nothing beside x^2."""
     return f.select(a > 1e300, 1e300, a)
 
 
-def _fraction(f: Real, a: V, x: V, left_out: V) -> V:
+def _fraction(f, a, x, left_out):
     """The upper function without its density, x >= a."""
     order = _bounded(f, a)
 
-    def step(n: V, d: V, difference: V, total: V) -> tuple[V, list[V]]:
+    def step(n, d, difference, total):
         top = n * (order - n)
         made = 1.0 / f.fma(top, d, (x + 1.0 - a) + (n + n))
         difference = -(top * d * made * difference)
@@ -264,11 +292,11 @@ def _fraction(f: Real, a: V, x: V, left_out: V) -> V:
     return a * f.repeat(step, first, first, first)[2]
 
 
-def _slope_of_fraction(f: Real, a: V, x: V, ratio: V, left_out: V) -> V:
+def _slope_of_fraction(f, a, x, ratio, left_out):
     """The derivative by a of one less the upper function, without the density."""
     order = _bounded(f, a)
 
-    def step(n: V, d: V, d_slope: V, difference: V, slope: V, total: V, total_slope: V) -> tuple[V, list[V]]:
+    def step(n, d, d_slope, difference, slope, total, total_slope):
         top = n * (order - n)
         made = 1.0 / f.fma(top, d, (x + 1.0 - a) + (n + n))
         moved = f.fma(top, d_slope, n * d)                        # of top * d
@@ -286,9 +314,9 @@ def _slope_of_fraction(f: Real, a: V, x: V, ratio: V, left_out: V) -> V:
     return -f.fma(a, f.fma(total, ratio, total_slope), total)
 
 
-def _little(f: Real, a: V, x: V, left_out: V) -> V:
+def _little(f, a, x, left_out):
     """The upper function of x <= 3/2 and a <= 2: one less x^a / gamma(1 + a) (1 + a sum((-x)^n / (n! (a + n))))."""
-    def step(n: V, term: V, total: V) -> tuple[V, list[V]]:
+    def step(n, term, total):
         term = -(term * x) / n
         part = term / (a + n)
         total = total + part
@@ -297,7 +325,7 @@ def _little(f: Real, a: V, x: V, left_out: V) -> V:
     below = a <= 1.0
     inside = f.select(below, a, 1.0)
     excess = f.select(below, _reciprocal_excess(f, inside), _reciprocal(f, a) - 1.0)
-    power = expm1(f, a * log(f, x))
+    power = f.expm1(a * f.log(x))
     # one less (1 + power) (1 + excess), without the ones
     return -(power + excess + power * excess) - (power + 1.0) * (excess + 1.0) * total
 
@@ -305,7 +333,7 @@ def _little(f: Real, a: V, x: V, left_out: V) -> V:
 # --- the uniform expansion
 
 
-def _by_orders(f: Real, a: V, rows: list[V]) -> V:
+def _by_orders(f, a, rows):
     """A series in 1/a."""
     inverse, total = 1.0 / a, rows[-1]
     for row in rows[-2::-1]:
@@ -313,33 +341,33 @@ def _by_orders(f: Real, a: V, rows: list[V]) -> V:
     return total
 
 
-def _eta(f: Real, a: V, x: V) -> tuple[V, V, V]:
+def _eta(f, a, x):
     """(miss, half, eta): x / a - 1, miss - log(1 + miss), and the root of twice that with the sign of the miss."""
     miss = (x - a) / a
     half = -_log_excess(f, miss)
     return miss, half, f.copysign(f.sqrt(half + half), miss)
 
 
-def _uniform_bell(f: Real, a: V, half: V) -> V:
-    return exp(f, -(a * half)) / (f.sqrt(a) * _ROOT_OF_TURN)
+def _uniform_bell(f, a, half):
+    return f.exp(-(a * half)) / (f.sqrt(a) * _ROOT_OF_TURN)
 
 
-def _uniform(f: Real, a: V, x: V, upper: bool) -> V:
+def _uniform(f, a, x, upper):
     miss, half, eta = _eta(f, a, x)
     rest = _uniform_bell(f, a, half) * _by_orders(f, a, [f.horner(eta, row[::-1]) for row in _UNIFORM])
     root = f.copysign(f.sqrt(a * half), miss)
-    return 0.5 * erfc(f, root) + rest if upper else 0.5 * erfc(f, -root) - rest
+    return 0.5 * f.erfc(root) + rest if upper else 0.5 * f.erfc(-root) - rest
 
 
-def _uniform_lower(f: Real, a: V, x: V) -> V:
+def _uniform_lower(f, a, x):
     return _uniform(f, a, x, False)
 
 
-def _uniform_upper(f: Real, a: V, x: V) -> V:
+def _uniform_upper(f, a, x):
     return _uniform(f, a, x, True)
 
 
-def _uniform_parts(f: Real, a: V, x: V) -> tuple[V, V, V]:
+def _uniform_parts(f, a, x):
     """(miss, half, y): the derivative of the upper function by a is y times the bell that follows from these."""
     miss, half, eta = _eta(f, a, x)
     stretch = f.select(miss.same(0.0), 1.0, miss / eta)                 # -a times the derivative of eta by a
@@ -353,11 +381,34 @@ def _uniform_parts(f: Real, a: V, x: V) -> tuple[V, V, V]:
     return miss, half, stretch - 0.5 * eta + total * ((miss - half) - 0.5 * inverse) + moved
 
 
-def _uniform_slope(f: Real, a: V, x: V) -> V:
+def _uniform_slope(f, a, x):
     _, half, y = _uniform_parts(f, a, x)
     return -(_uniform_bell(f, a, half) * y)
 
 
-def _uniform_ratio(f: Real, a: V, x: V) -> V:
+def _uniform_ratio(f, a, x):
     miss, _, y = _uniform_parts(f, a, x)
     return (miss + 1.0) * _stirling(f, a) * y
+
+
+# --- the incomplete beta function
+
+
+def _beta_density(a, b, x):
+    power = add(mul(sub(a, 1), log(x)), mul(sub(b, 1), log1p(neg(x))))
+    return exp(add(power, sub(lgamma(add(a, b)), add(lgamma(a), lgamma(b)))))
+
+
+regularized_incomplete_beta_p = elementwise(
+    "regularized_incomplete_beta", FLOATING, of_scipy("betainc", wide=True), lower=HostSpec(), kind="library",
+    jvp=[no_derivative("betainc", "a"), no_derivative("betainc", "b"), lambda t, out, a, b, x: mul(t, _beta_density(a, b, x))])
+
+
+def betainc(a, b, x):
+    """The regularized incomplete beta function.
+
+    >>> import numpy as np
+    >>> float(betainc(np.float32(1.0), np.float32(1.0), np.float32(0.25)))
+    0.25
+    """
+    return regularized_incomplete_beta_p.bind(*match_dtypes(a, b, x))

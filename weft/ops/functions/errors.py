@@ -1,0 +1,100 @@
+"""Error functions."""
+
+from __future__ import annotations
+
+import math
+from math import inf, nan
+
+from weft.ops.arithmetic import mul, neg, square
+from weft.ops.families import FLOATING, function, of_scipy
+from weft.ops.functions.exponential import exp
+from weft.ops.functions.logarithmic import log_of_normal, rough_log_of_normal
+
+
+def _erfc_tail(f, size):
+    """erfc of x >= 0."""
+    bound = 28.0 if f.wide else 11.0
+    x = f.select(size > bound, bound, size)
+    square = x * x
+    lost = f.exact_fma(x, x, -square)
+    e = f.exp(-square)
+    e = f.fma(-lost, e, e)
+    t = (x - 4.0) / (x + 4.0)
+    return e * f.poly(t, "erfc") / f.fma(x, 2.0, 1.0)
+
+
+def _erf_excess(f, x):
+    """erf(x) / x - 1 for |x| <= 1: small, so that adding it to one rounds little."""
+    return f.horner(x * x, (*f.table("erf")[:-1], 0.1283791670955126))
+
+
+@function(FLOATING, of_scipy("erf"), jvp=[lambda t, out, x: mul(t, mul(2 / math.sqrt(math.pi), exp(neg(square(x)))))], ulp=(1.5, 2.5),
+          ranges=((-6, 6), (-1, 1)))
+def erf(f, x):
+    """The error function of `x`."""
+    size = f.abs(x)
+    if not f.wide:
+        return f.copysign(f.pieces(f.select(size > 3.9375, 15.75, size * 4.0), "erf", 0.28125), x)
+    near = f.fma(x, _erf_excess(f, x), x)
+    far = f.copysign(1.0 - _erfc_tail(f, size), x)
+    y = f.select(size < 1.0, near, far)
+    return f.select(x.is_nan(), x, y)
+
+
+@function(FLOATING, of_scipy("erfc"), jvp=[lambda t, out, x: mul(t, mul(-2 / math.sqrt(math.pi), exp(neg(square(x)))))], ulp=(4, 4.5),
+          ranges=((-6, 10), (-1, 1), (0, 27)), points=(0.5, 10.0545, 26.543))
+def erfc(f, x):
+    """`1 - erf(x)`, accurate for large `x`."""
+    size = f.abs(x)
+    tail = _erfc_tail(f, size)
+    near = (1.0 - x) - x * _erf_excess(f, x)
+    y = f.select(x < 0.5, f.select(size < 1.0, near, 2.0 - tail), tail)
+    return f.select(x.is_nan(), x, y)
+
+
+#: erf_inv(x) / x in single precision: for w = -log(1 - x^2) < 5 in w, else in sqrt(w) - 3
+_ERF_INV_NEAR = (-9.195303e-09, 2.304914e-07, -2.0692157e-06, 4.477407e-06, 4.301338e-05, -0.00012456848, -0.0023374597,
+               0.011550473, 0.23201336, 0.88622695)
+_ERF_INV_FAR = (0.00012895449, -0.0003173538, -7.737632e-05, 0.0014934855, -0.0035859875, 0.005684607, -0.0076398007,
+                0.009445347, 1.0016751, 2.8329768)
+
+
+def _erf_inv_far(f, w):
+    return f.horner(f.sqrt(w) - 3.0, _ERF_INV_FAR)
+
+
+def _erf_inv_ratio(f, w):
+    """erf_inv(x) / x of w = -log(1 - x^2), in single precision."""
+    return f.cold(f.horner(w, _ERF_INV_NEAR), w >= 5.0, _erf_inv_far, w)
+
+
+@function(FLOATING, of_scipy("erfinv"), jvp=[lambda t, out, x: mul(t, mul(math.sqrt(math.pi) / 2, exp(square(out))))], cost=30,
+          ulp=(2.5, 4), ranges=((-1, 1), (0.999, 1), (1 - 1e-11, 1)))
+def erf_inv(f, x):
+    """The number whose error function is `x`."""
+    # polynomials of -log(1 - x^2), as Giles has them, in double followed by two steps of Halley's method
+    if not f.wide:
+        below = f.exact_fma(x, -x, f.c(1.0))
+        return f.at(_erf_inv_ratio(f, -rough_log_of_normal(f, below)), below, zero=inf, negative=nan) * x
+    size = f.abs(x)
+    w = -log_of_normal(f, f.select(size.same(1.0), 0.5, (1.0 - size) * (1.0 + size)))
+    # the polynomials end where single precision does; beyond, start from erfc(y) ~ e^(-y^2) / (y sqrt(pi))
+    level = f.select(w > 15.0, w + 0.6931471805599453, 16.0)
+    far = f.copysign(f.sqrt(level - 0.5 * log_of_normal(f, level * 3.141592653589793)), x)
+    y = f.select(w > 15.0, far, _erf_inv_ratio(f, w) * x)
+    y = _halley(f, _halley(f, y, x), x)
+    y = f.select(size < 1e-300, x * 0.886226925452758, y)
+    y = f.select(size.same(1.0), f.copysign(inf, x), y)
+    return f.select(size <= 1.0, y, nan)
+
+
+def _halley(f, y, x):
+    """One step of solving erf(y) = x, from the side where no digits cancel."""
+    size = f.abs(x)
+    far = size > 0.5
+    z = f.abs(y)
+    miss = f.select(far, (1.0 - size) - _erfc_tail(f, z), f.erf(z) - size)
+    slope = 1.1283791670955126 * f.exp(-(z * z))
+    step = miss / slope
+    z = z - step / f.fma(z, step, 1.0)
+    return f.copysign(z, x)
