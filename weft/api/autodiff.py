@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from weft.api.execute import to_array
-from weft.api.flat import FlatFunction, aval_of
+from weft.api.flat import FlatFunction, argument_names, aval_of, signature_of
 from weft.api.jit import function_name, jit
 from weft.api.vmap import vmap
 from weft.control.custom_rules import custom_vjp
@@ -43,30 +43,31 @@ def _with_args(fun: Callable, args: Sequence, kwargs: dict, nums: Sequence[int])
     return partial
 
 
-def _check_input(x, api: str, path: str, holomorphic: bool, allow_int: bool) -> None:
+def _check_input(x, api: str, name: Callable[[], str], holomorphic: bool, allow_int: bool) -> None:
     dtype = typeof(x).dtype
     if holomorphic:
         if not dtypes.issubdtype(dtype, np.complexfloating):
-            raise TypeError(f"{api} with holomorphic=True requires inputs of complex dtype, got {dtype.name} at {path}.")
+            raise TypeError(f"{api} with holomorphic=True requires inputs of complex dtype, got {dtype.name} at argument {name()}.")
         return
     if dtypes.is_extended(dtype) or dtypes.issubdtype(dtype, np.integer) or dtype == np.bool_:
         if not allow_int:
-            raise TypeError(f"{api} requires real- or complex-valued inputs (of inexact dtype), got {dtype.name} at {path}. "
+            raise TypeError(f"{api} requires real- or complex-valued inputs (of inexact dtype), got {dtype.name} at argument {name()}. "
                             "If you want to differentiate with respect to integers (with zero derivative), use allow_int=True; "
                             "else choose the arguments with argnums or make the value a float.")
     elif dtypes.issubdtype(dtype, np.complexfloating) and api == "jacfwd":
-        raise TypeError(f"{api} requires real-valued inputs, got {dtype.name} at {path}; use holomorphic=True for holomorphic "
+        raise TypeError(f"{api} requires real-valued inputs, got {dtype.name} at argument {name()}; use holomorphic=True for holomorphic "
                         "functions.")
 
 
-def _check_inputs(trees, nums, api, holomorphic, allow_int) -> None:
-    for k, x in zip(nums, trees):
-        for path, leaf in tree.tree_flatten_with_path(x)[0]:
+def _check_inputs(fun, args, nums, api, holomorphic, allow_int) -> None:
+    for k in nums:
+        for i, leaf in enumerate(tree.tree_leaves(args[k])):
+            name = lambda k=k, i=i: argument_names(signature_of(fun), args, {})[tree.tree_structure(args[:k]).num_leaves + i]
             try:
                 typeof(leaf)
             except TypeError:
-                raise TypeError(f"{api}: argument {k}{tree.keystr(path)} of type {type(leaf)} is not a valid array type.") from None
-            _check_input(leaf, api, f"argument {k}{tree.keystr(path)}", holomorphic, allow_int)
+                raise TypeError(f"{api}: argument {name()} of type {type(leaf)} is not a valid array type.") from None
+            _check_input(leaf, api, name, holomorphic, allow_int)
 
 
 @api_boundary
@@ -192,7 +193,7 @@ def value_and_grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: boo
 def _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, args, kwargs):
     nums = _argnums(argnums, len(args), "grad")
     chosen = [args[k] for k in nums]
-    _check_inputs(chosen, nums, "grad", holomorphic, allow_int)
+    _check_inputs(fun, args, nums, "grad", holomorphic, allow_int)
     result = _vjp(_with_args(fun, args, kwargs, nums), chosen, has_aux, "grad")
     value, pullback = result[0], result[1]
     _check_scalar(fun, value, holomorphic)
@@ -348,7 +349,7 @@ def jacfwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
     def jacobian(*args, **kwargs):
         nums = _argnums(argnums, len(args), "jacfwd")
         chosen = tuple(args[k] for k in nums)
-        _check_inputs(chosen, nums, "jacfwd", holomorphic, False)
+        _check_inputs(fun, args, nums, "jacfwd", holomorphic, False)
         partial = _with_args(fun, args, kwargs, nums)
         flat, in_tree = tree.tree_flatten(chosen)
 
@@ -377,7 +378,7 @@ def jacrev(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
     def jacobian(*args, **kwargs):
         nums = _argnums(argnums, len(args), "jacrev")
         chosen = tuple(args[k] for k in nums)
-        _check_inputs(chosen, nums, "jacrev", holomorphic, allow_int)
+        _check_inputs(fun, args, nums, "jacrev", holomorphic, allow_int)
         result = _vjp(_with_args(fun, args, kwargs, nums), chosen, has_aux, "jacrev")
         value, pullback = result[0], result[1]
         flat_out, out_tree = tree.tree_flatten(value)

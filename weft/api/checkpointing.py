@@ -6,7 +6,6 @@ A policy is called with a primitive, the types of its operands and its parameter
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -70,16 +69,13 @@ def checkpoint_name(x: Any, name: str) -> Any:
 def print_saved_residuals(fun: Callable, *args, **kwargs) -> None:
     """Print what reverse mode of `fun` would keep between its passes: type, and the argument or the line it comes from."""
     flat = FlatFunction(fun, args, kwargs)
-    names = [*list(inspect.signature(fun).parameters)[:len(args)], *sorted(kwargs)]
-    paths = [name + tree.keystr(path) for name, x in zip(names, [*args, *(kwargs[k] for k in sorted(kwargs))])
-             for path, _ in tree.tree_flatten_with_path(x)[0]]
 
     def forward(*xs):
         program = linearize_flat(flat, xs)[1]
         return [c for c in program.consts if isinstance(c, Tracer)]
     jaxpr = inline_calls(stage(forward, [typeof(x) for x in flat.leaves], function_name(fun)))
     makers = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
-    arguments = dict(zip(jaxpr.invars, paths))
+    arguments = dict(zip(jaxpr.invars, flat.names()))
     for atom in dict.fromkeys(jaxpr.outvars):
         made = makers.get(atom)
         if made is None:

@@ -1,4 +1,4 @@
-"""Functions of trees as functions of their leaves.
+"""Functions of trees as functions of their leaves, and the names of these leaves.
 
 In:   a function of the user, and the arguments of one call.
 Out:  a `FlatFunction` for `core.stage` and the transforms to run; the structure of its results is known once it has run.
@@ -6,7 +6,8 @@ Out:  a `FlatFunction` for `core.stage` and the transforms to run; the structure
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from weft.core.trace import typeof
@@ -42,6 +43,35 @@ class FlatFunction:
     def unflatten(self, results: Sequence) -> Any:
         """The tree that `fun` would return with `results` as its leaves."""
         return tree.tree_unflatten(self.out_tree, results)
+
+    def names(self) -> list[str]:
+        """The names of the leaves."""
+        return argument_names(signature_of(self.fun), *tree.tree_unflatten(self.in_tree, self.leaves), self._static)
+
+
+def signature_of(fun: Callable) -> inspect.Signature | None:
+    """The signature of a function; None if it is not known."""
+    try:
+        return inspect.signature(fun)
+    except (ValueError, TypeError):
+        return None
+
+
+def argument_names(signature: inspect.Signature | None, args: Sequence, kwargs: dict, left_out: Collection[int] = ()) -> list[str]:
+    """The names of the leaves of arguments by their key paths; `args` are without those at the positions `left_out`.
+
+    >>> argument_names(signature_of(lambda params, *xs: 0), ({"up": [1, 2]}, 3), {"scale": 4})
+    ["params['up'][0]", "params['up'][1]", 'xs[0]', 'scale']
+    """
+    parameters = signature.parameters.values() if signature is not None else ()
+    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    rest = next((p.name for p in parameters if p.kind == p.VAR_POSITIONAL), "args")
+    n = len(args) + len(left_out)
+    absent = {k % n for k in left_out}
+    positions = [i for i in range(n) if i not in absent]
+    roots = [(named[i] if i < len(named) else f"{rest}[{i - len(named)}]", x) for i, x in zip(positions, args)]
+    roots += [(k, kwargs[k]) for k in sorted(kwargs)]
+    return [root + tree.keystr(path) for root, x in roots for path, _ in tree.tree_flatten_with_path(x)[0]]
 
 
 def aval_of(x) -> ShapedArray:

@@ -15,6 +15,7 @@ import numpy as np
 
 from weft.api.dispatch import Dispatching, add_entry, can_dispatch, is_decided
 from weft.api.execute import arranged, prepare, run_ready, to_array
+from weft.api.flat import argument_names, signature_of
 from weft.control.call import jit_p
 from weft.core.interpret import evaluate
 from weft.core.stage import hoist_tracers, stage
@@ -38,10 +39,7 @@ class Statics:
     """Which arguments are static or donated, resolved between positions and names."""
 
     def __init__(self, fun: Callable, static_argnums, static_argnames, donate_argnums, donate_argnames):
-        try:
-            self.signature = inspect.signature(fun)
-        except (ValueError, TypeError):
-            self.signature = None
+        self.signature = signature_of(fun)
         self.static_argnums, self.static_argnames = self._resolve(static_argnums, static_argnames, "static")
         self.donate_argnums, self.donate_argnames = self._resolve(donate_argnums, donate_argnames, "donate")
         clash = set(self.static_argnums) & set(self.donate_argnums) | set(self.static_argnames) & set(self.donate_argnames)
@@ -230,10 +228,14 @@ class JitFunction(Dispatching):
         try:
             return to_array(x)
         except TypeError:
-            path = _leaf_names(self, in_tree)[i]
+            path = self._leaf_names(in_tree)[i]
             raise TypeError(f"jit({self.name}): argument {path} of type {type(x)} is not a valid array type: {x!r}. Arguments must be "
                             "arrays, numbers or containers of them; make it static with static_argnums or static_argnames if "
                             "it is a setting.") from None
+
+    def _leaf_names(self, in_tree) -> list[str]:
+        args, kwargs = tree.tree_unflatten(in_tree, range(in_tree.num_leaves))
+        return argument_names(self.statics.signature, args, kwargs, self.statics.static_argnums)
 
     # ---- tracing
     def _flatten(self, args, kwargs):
@@ -267,7 +269,7 @@ class JitFunction(Dispatching):
         if found is not None:
             return found
         out_tree: list = []
-        names = _leaf_names(self, in_tree)
+        names = self._leaf_names(in_tree)
         in_shardings = flat_shardings(self.in_shardings, in_tree, avals, f"jit({self.name}): in_shardings", names)
         avals = tuple([a if s is None else a.update(sharding=type_sharding(s, a.ndim)) for a, s in zip(avals, in_shardings)])
 
@@ -408,27 +410,6 @@ def _check_output(out, name: str, structure, i: int) -> None:
         path = tree.keystr(tree.tree_flatten_with_path(tree.tree_unflatten(structure, range(structure.num_leaves)))[0][i][0])
         raise TypeError(f"function {name} traced for jit returned a value of type {type(out)} at output{path}, which is not a "
                         "valid array type: it is neither an array nor a number.") from None
-
-
-def _leaf_names(jitted: JitFunction, in_tree) -> list[str]:
-    """Names of the flat arguments as the user wrote them: `params['w'][0]`."""
-    args, kwargs = tree.tree_unflatten(in_tree, list(range(in_tree.num_leaves)))
-    signature = jitted.statics.signature
-    static = set(jitted.statics.static_argnums)
-    names: list[str] = []
-    if signature is not None:
-        parameters = [p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        names = [p.name for i, p in enumerate(parameters) if i not in static]
-        variadic = [p.name for p in signature.parameters.values() if p.kind == p.VAR_POSITIONAL]
-    else:
-        variadic = []
-    result = []
-    for i, x in enumerate(args):
-        base = names[i] if i < len(names) else f"{variadic[0]}[{i - len(names)}]" if variadic else f"args[{i}]"
-        result += [base + tree.keystr(path) for path, _ in tree.tree_flatten_with_path(x)[0]]
-    for k in sorted(kwargs):
-        result += [k + tree.keystr(path) for path, _ in tree.tree_flatten_with_path(kwargs[k])[0]]
-    return result
 
 
 class _Replicated:

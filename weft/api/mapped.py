@@ -6,9 +6,10 @@ Out:  one dim (or None) per leaf. Errors begin with `where`, the transformation 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from weft.api.flat import FlatFunction
 from weft.core.trace import typeof
 from weft.util import tree
 
@@ -41,11 +42,10 @@ def _in_range(dim: int | None, x: Any, where: str) -> int | None:
     return dim % aval.ndim
 
 
-def mapped_size(where: str, flat: Sequence, dims: Sequence, in_tree: Any, given: int | None, left_out: Collection[int] = ()) -> int:
-    """The size of all mapped dims, which is `given` if that is not None. `left_out` are the positional arguments that are
-    not among those of `in_tree`."""
+def mapped_size(where: str, flat: FlatFunction, dims: Sequence, given: int | None) -> int:
+    """The size of all mapped dims, which is `given` if that is not None."""
     sizes: dict[int, list[int]] = {}
-    for i, (x, d) in enumerate(zip(flat, dims)):
+    for i, (x, d) in enumerate(zip(flat.leaves, dims)):
         if d is not None:
             sizes.setdefault(typeof(x).shape[d], []).append(i)
     if given is not None:
@@ -54,20 +54,9 @@ def mapped_size(where: str, flat: Sequence, dims: Sequence, in_tree: Any, given:
         raise ValueError(f"{where} must have at least one mapped argument: every entry of in_axes is None. "
                          "Give axis_size, or map an argument.")
     if len(sizes) > 1:
-        paths = _argument_paths(in_tree, left_out)
-        facts = "\n".join(f"    size {n}: " + (", ".join(f"argument {paths[i]} of type {typeof(flat[i]).str_short()}, axis {dims[i]}"
+        names = flat.names()
+        facts = "\n".join(f"    size {n}: " + (", ".join(f"argument {names[i]} of type {typeof(flat.leaves[i]).str_short()}, axis {dims[i]}"
                                                         for i in who) or "axis_size") for n, who in sizes.items())
         raise ValueError(f"{where} got inconsistent sizes for array axes to be mapped:\n{facts}\n"
                          "  All mapped axes must have one size.")
     return next(iter(sizes))
-
-
-def _argument_paths(in_tree: Any, left_out: Collection[int]) -> list[str]:
-    """`[0]['w']` for a leaf of the first positional argument, `[1]['b']` for the keyword argument b."""
-    whole = tree.tree_unflatten(in_tree, range(in_tree.num_leaves))
-    numbers = [i for i in range(len(whole[0]) + len(left_out)) if i not in left_out]
-    shown = []
-    for path, _ in tree.tree_flatten_with_path(whole)[0]:
-        positional = path[0].idx == 0
-        shown.append(f"[{numbers[path[1].idx]}]{tree.keystr(path[2:])}" if positional else tree.keystr(path))
-    return shown

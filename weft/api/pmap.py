@@ -156,7 +156,7 @@ class PmapFunction:
         """The compiled function for these arguments, and the arguments on its devices."""
         flat, dims = self._flat(args, kwargs)
         static = {i % len(args) for i in self.static}
-        mesh = self._mesh(mapped_size(self.name, flat.leaves, dims, flat.in_tree, self.axis_size, static))
+        mesh = self._mesh(mapped_size(self.name, flat, dims, self.axis_size))
         leaves = [self._put(x, d, mesh) for x, d in zip(flat.leaves, dims)]
         dynamic, kwargs = tree.tree_unflatten(flat.in_tree, leaves)
         given = iter(dynamic)

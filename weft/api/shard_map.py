@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from weft.api.flat import argument_names, signature_of
 from weft.api.jit import function_name
 from weft.api.shard_map_eager import can_run_eagerly, run_eagerly
 from weft.api.shard_map_specs import Site, check_devices, check_entries, check_operand, check_result, flat_specs, leaf_labels
@@ -103,7 +104,7 @@ def _call(f: Callable, options: tuple, args: tuple, kwargs: dict) -> Any:
     check_entries(site, in_specs, "in_specs")
     check_entries(site, out_specs, "out_specs")
     flat, in_tree = tree.tree_flatten(args)
-    labels = leaf_labels(args, functools.partial(_argument, _parameters(f)))
+    labels = [f"argument {name}" for name in argument_names(signature_of(f), args, {})]
     prefix = in_specs if isinstance(in_specs, tuple) else (in_specs,) * len(args)
     specs = flat_specs(site, prefix, args, "in_specs", "the arguments")
     for x, spec, label in zip(flat, specs, labels):
@@ -153,21 +154,6 @@ def _positional(f: Callable, args: tuple, kwargs: dict, name: str) -> tuple:
         raise TypeError(f"shard_map({name}): keyword-only arguments {sorted(bound.kwargs)} have no place in in_specs. "
                         "Pass them by position, or bind them with functools.partial.")
     return bound.args
-
-
-def _parameters(f: Callable) -> list[str]:
-    """Names of the positional parameters, as far as they are known."""
-    try:
-        parameters = inspect.signature(f).parameters.values()
-    except (ValueError, TypeError):
-        return []
-    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-
-
-def _argument(names: list[str], path: tuple) -> str:
-    """`argument x['w']` for the leaf at `path` of the tuple of arguments."""
-    i = path[0].idx
-    return f"argument {names[i] if i < len(names) else f'[{i}]'}{tree.keystr(path[1:])}"
 
 
 def _manual(mesh: Mesh, axis_names: frozenset, auto: frozenset, name: str) -> frozenset:

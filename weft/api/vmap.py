@@ -57,7 +57,7 @@ def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
     flat_fun = FlatFunction(fun, args, kwargs)
     flat = flat_fun.leaves
     dims = mapped_dims(in_axes, args, kwargs, flat, where)
-    size = mapped_size(where, flat, dims, flat_fun.in_tree, axis_size)
+    size = mapped_size(where, flat_fun, dims, axis_size)
     axis = BatchAxis(size, axis_name, _splits(name, flat, dims), spread=spread)
     outs, out_dims = batch_flat(flat_fun, axis, flat, dims)
     for out in outs:
