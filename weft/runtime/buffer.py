@@ -30,6 +30,15 @@ _PAGE = mmap.PAGESIZE
 _refcount = getattr(sys, "getrefcount", None)  # other interpreters may not count
 
 
+class _Probe:
+    def count(self) -> int:
+        return _refcount(self) if _refcount is not None else 0
+
+
+#: references that a call of a method adds to its object while it counts them: two, or one where arguments are borrowed (Python 3.14)
+_OWN = _Probe().count()
+
+
 class Heap(Protocol):
     """Where buffers take their memory from."""
 
@@ -302,7 +311,7 @@ class Buffer:
         """Whether no more than `holders` references keep this memory alive: no view, slice or other array reads it."""
         if _refcount is None or not (isinstance(self._owner, _Lease) or block_address(self._owner) == self.ptr):
             return False  # lent by something else than a block
-        return _refcount(self) <= holders + 2  # `self` and the argument
+        return _refcount(self) <= holders + _OWN
 
     def copy(self) -> Buffer:
         """Return a buffer of its own with the same bytes."""
