@@ -17,7 +17,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weft.core.primitive import Primitive, registry
+from weft.core.primitive import Primitive
 from weft.ir.collective_spec import spec_of
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.partition.cost import CollectiveRecord
@@ -30,7 +30,7 @@ MOST_BYTES = 32 << 20
 @functools.cache
 def combined_reduction(single: Primitive) -> Primitive:
     """The reduction `single` of several values at once."""
-    p = Primitive(single.name, "collective", multiple_results=True, register=False)
+    p = Primitive(single.name, "collective", multiple_results=True, register=False, combines=single)
     p.define(collective=spec_of(single))
     p.def_type(lambda *avals, **params: [single.abstract([a], params)[0] for a in avals])
 
@@ -142,7 +142,7 @@ def separate_reductions(jaxpr: Jaxpr) -> Jaxpr:
     for eqn in jaxpr.eqns:
         if _is_combined(eqn):
             for a, v in zip(eqn.invars, eqn.outvars):
-                single = eqn.replace(primitive=registry[eqn.primitive.name], invars=[a], outvars=[v])
+                single = eqn.replace(primitive=eqn.primitive.attrs["combines"], invars=[a], outvars=[v])
                 parts.setdefault(a, []).append(single)
     eqns: list[Eqn] = []
 
@@ -160,7 +160,7 @@ def separate_reductions(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _is_combined(eqn: Eqn) -> bool:
-    return eqn.primitive.kind == "collective" and eqn.primitive.multiple_results
+    return "combines" in eqn.primitive.attrs
 
 
 def _separated_inside(eqn: Eqn) -> Eqn:
