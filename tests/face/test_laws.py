@@ -1,14 +1,11 @@
 """Laws of the passes, read off the syntax trees: operations are known by their kind, facts and slots, never by name."""
 
 import ast
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 HOUSE = Path(__file__).parents[2]
 ROOMS = ("weft/partition", "weft/compiler")
-#: places of `weft/compiler` that still know operations by name, by file; a number here is never raised
-KNOWN = {"weft/compiler/fusion/classify.py": 3}
 
 
 def by_name(tree: ast.Module) -> Iterator[int]:
@@ -102,10 +99,10 @@ def f():
 
 
 def test_passes_know_no_operation_by_name():
-    """Where you need to tell operations apart, give them a fact (`attrs`), a slot or a spec. When you did, lower the number here."""
+    """Where you need to tell operations apart, give them a fact (`attrs`), a slot or a spec."""
     found = {}
     for path in (path for room in ROOMS for path in sorted((HOUSE / room).rglob("*.py"))):
         lines = sorted(set(by_name(ast.parse(path.read_text()))))
         if lines:
             found[str(path.relative_to(HOUSE))] = lines
-    assert Counter({path: len(lines) for path, lines in found.items()}) == Counter(KNOWN), found
+    assert not found
