@@ -36,9 +36,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _native_dispatch() -> None:
     """Where it was never compiled it would come into force at some moment, and the heap with it, whose bytes tests count."""
     import weft
-    from weft.api import dispatch
+    from weft.backends.cpu import calls
 
-    dispatch.install(type(weft.jit(lambda: None)))
+    calls.install(type(weft.jit(lambda: None)), weft.Array)
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from weft.backends.cpu.buffer import Buffer
 from weft.codegen.gemm import gemm
 from weft.codegen.runtime import pool
 from weft.codegen.toolchain.native_library import LibraryModule, link
-from weft.runtime.buffer import Buffer
 
 STREAM_BYTES = 128 << 20
 STREAMS = {"copy": (True, ("plain", "past")), "read": (True, ("none",)), "write": (False, ("plain", "past"))}  # loads?, kinds of stores

@@ -1,28 +1,26 @@
-"""The whole compiler on one screen: trace → simplify → propagate → partition → simplify → stack → fuse → plan → codegen → load.
+"""The whole compiler on one screen: trace → simplify → propagate → partition → simplify → compile by a backend.
 
-In:   a Jaxpr (made by `core.stage`) and how its inputs and outputs are laid out over devices.
-Out:  an `Executable`, whose one native entry runs the program on all virtual devices of this process.
+In:   a request: a Jaxpr (made by `core.stage`), how its inputs and outputs are laid out over devices, and a backend.
+Out:  an `Executable` that runs the program on all these devices.
 
-A program for many devices becomes the program of one (`partition`), and that one, mapped over the axes of the mesh
-(`stack`), the program of the whole machine: mesh axes are leading dims, collectives are operations along them, and a value
-that is equal on all devices of an axis simply lacks that dim, so it is stored and computed once.
+A program for many devices becomes the program of one (`partition`), with explicit collectives. What becomes of that is the business of
+the backend (`backends`).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from weft.codegen.program.tiered_compilation import compile_draft
+from weft.backends.base import Backend, BlockLayout, LocalProgram
 from weft.compiler.rewrite.simplify import simplify
-from weft.compiler.schedule.schedule import Scheduled, schedule
+from weft.ir.array_spec import ArraySpec, on_backend
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.program_mesh import has_shard_map
 from weft.ir.shardings import Sharding, SingleDeviceSharding
-from weft.runtime import buffer
-from weft.runtime.array import ArraySpec
-from weft.runtime.executable import Executable, Plan
+from weft.runtime.array import fits
+from weft.runtime.executable import Executable
 from weft.transforms.erase import erase
 from weft.transforms.physical import physicalize
 from weft.util.collector import paused
@@ -33,89 +31,96 @@ if TYPE_CHECKING:
     from weft.partition.partition import PartitionResult
 
 
+@record
+class Request:
+    """What is to be compiled: a program without constants, for inputs laid out as `in_specs` say, on the devices `assignment`, whose
+    layouts may be named by other devices than those of the backend: its devices have the same ids.
+
+    Outputs without a sharding get the one that propagation finds. Uncommitted inputs may be moved; committed ones are read where they
+    lie.
+    """
+    jaxpr: Jaxpr
+    in_specs: Sequence[ArraySpec]
+    out_shardings: Sequence[Sharding | None]
+    donated: Sequence[int]
+    name: str
+    assignment: tuple
+    backend: Backend
+
+
 @record(frozen=False)
 class Stages:
-    """The program at every stage of one compilation, for inspection; `partition` has the collectives."""
+    """The program at every stage of one compilation; `partition` has the collectives, `lowered` the backend's own stages."""
     name: str
     traced: Jaxpr
     simplified: Jaxpr | None = None
     local: Jaxpr | None = None
-    stacked: Jaxpr | None = None
     partition: PartitionResult | None = None
-    scheduled: Scheduled | None = None
+    lowered: Any = None
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def collectives(self) -> list:
         return list(self.partition.records) if self.partition is not None else []
 
+    @property
+    def stacked(self) -> Any:
+        """The program over all devices, if the backend makes one."""
+        return getattr(self.lowered, "stacked", None)
 
-def compile_jaxpr(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Sequence[Sharding | None],
-                  donated: Sequence[int] = (), name: str = "program", assignment: tuple = ()) -> Executable:
-    """Compile a program without constants for inputs laid out as `in_specs`, on the devices `assignment`.
+    @property
+    def scheduled(self) -> Any:
+        """The kernels and steps of the program, if the backend has such."""
+        return getattr(self.lowered, "scheduled", None)
 
-    Outputs without a sharding get the one that propagation finds. Uncommitted inputs may be moved; committed ones are read
-    where they lie.
-    """
+
+def compile_request(request: Request) -> Executable:
+    """Compile a program."""
     start = time.perf_counter()
-    stages, in_specs, out_specs = stages_of(jaxpr, in_specs, out_shardings, donated, name, assignment)
-    scheduled = stages.scheduled
-    if scheduled is None:
-        from weft.runtime.reference import ReferenceExecutable
-
-        return ReferenceExecutable(stages.stacked, in_specs, out_specs, donated, stages)
-    native = _Timer(stages)("codegen", compile_draft, scheduled.program)
-    if native.host.calls:
-        from weft.codegen.runtime import heap
-
-        buffer.use_native(heap.symbols())    # whose blocks are freed without running Python, where an interrupt could be lost
-    plan = Plan(scheduled.consts, scheduled.aliases, scheduled.program.arena_bytes, scheduled.kernel_count, len(stages.collectives))
+    stages, program = lower(request)
+    loaded = request.backend.compile(program, stages.lowered, _Timer(stages))
     stages.seconds["total"] = time.perf_counter() - start
-    return Executable(name, native, plan, in_specs, out_specs, donated, stages)
+    specs = [[x.spec for x in some] for some in (program.ins, program.outs)]
+    return Executable(request.name, loaded, *specs, request.donated, len(stages.collectives), stages)
 
 
-def stages_of(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Sequence[Sharding | None], donated: Sequence[int],
-              name: str, assignment: tuple) -> tuple[Stages, list[ArraySpec], list[ArraySpec]]:
-    """All stages before code is generated, and how inputs and outputs are laid out; NumPy runs a program that is not scheduled."""
-    stages = Stages(name, jaxpr)
+def lower(request: Request) -> tuple[Stages, LocalProgram]:
+    """All stages before code is generated, and the program of one device."""
+    jaxpr, in_specs, assignment, backend = request.jaxpr, request.in_specs, request.assignment, request.backend
+    stages = Stages(request.name, jaxpr)
     timer = _Timer(stages)
     program = timer("physicalize", physicalize, erase(jaxpr))
     program = stages.simplified = timer("simplify", simplify, program)
     if len(assignment) > 1 or has_shard_map(program):
         from weft.partition import partition
-        from weft.partition.stack import stack
 
-        result = stages.partition = timer("partition", partition.partition_for, program, in_specs, out_shardings, assignment)
+        result = stages.partition = timer("partition", partition.partition_for, program, in_specs, request.out_shardings, assignment)
         for callback, sharding in result.layout_callbacks:
-            callback(sharding)
-        local = stages.local = timer("simplify local", simplify, result.jaxpr)
-        stacked = timer("stack", stack, local, result.axes, result.in_specs, result.out_specs, result.out_blocks)
-        program = stages.stacked = timer("simplify stacked", simplify, stacked)
-        shardings = result.out_shardings
-        in_specs = [ArraySpec(s.aval, sharding, s.committed) for s, sharding in zip(in_specs, result.in_shardings)]
+            callback(on_backend(sharding, backend))
+        program = stages.local = timer("simplify local", simplify, result.jaxpr)
+        shardings, mesh, dims = result.out_shardings, result.axes, (result.in_specs, result.out_specs)
+        blocks = (*result.out_blocks, *[None] * (len(jaxpr.outvars) - len(result.out_blocks)))
+        in_specs = [ArraySpec(s.aval, on_backend(sharding, backend), s.committed) for s, sharding in zip(in_specs, result.in_shardings)]
     else:
+        here = on_backend(SingleDeviceSharding(assignment[0]), backend)
         if "inspect" in program.effects:
             from weft.compiler.rewrite.inspection import without_looks
 
             program, looks = without_looks(program)
             for callback in looks:
-                callback(SingleDeviceSharding(assignment[0]))
+                callback(here)
             program = timer("simplify without looks", simplify, program)
-        stages.stacked = program
-        shardings = [SingleDeviceSharding(assignment[0])] * len(jaxpr.outvars)
-        shardings = [want if want is not None else given for want, given in zip(out_shardings, shardings)]
-    committed = len(assignment) > 1 or any(s.committed for s in in_specs) or any(s is not None for s in out_shardings)
-    if config.engine == "native":
-        stages.scheduled = timer("schedule", _scheduled, program, donated)
-    return stages, list(in_specs), [ArraySpec(a, s, committed) for a, s in zip(jaxpr.out_avals, shardings)]
-
-
-def _scheduled(program: Jaxpr, donated: Sequence[int]) -> Scheduled:
-    scheduled = schedule(program, donated)
-    if not scheduled.has_loops:
-        return scheduled
-    from weft.compiler.schedule.loop_outlining import with_loop_kernels  # a millisecond that most programs need not spend
-    return with_loop_kernels(scheduled)
+        shardings = [here if want is None else want for want in request.out_shardings]
+        mesh, dims = (), ([()] * len(in_specs), [()] * len(shardings))
+        blocks = (None,) * len(shardings)
+        placed = [ArraySpec(s.aval, here, s.committed) for s in in_specs]
+        in_specs = [s if fits(s, p) else p for s, p in zip(in_specs, placed)]
+    committed = len(assignment) > 1 or any(s.committed for s in in_specs) or any(s is not None for s in request.out_shardings)
+    out_specs = [ArraySpec(a, on_backend(s, backend), committed) for a, s in zip(jaxpr.out_avals, shardings)]
+    local = LocalProgram(request.name, program, mesh, tuple(map(BlockLayout, in_specs, dims[0])),
+                         tuple(map(BlockLayout, out_specs, dims[1], blocks)), tuple(request.donated))
+    stages.lowered = backend.lower(local, timer)
+    return stages, local
 
 
 class _Timer:

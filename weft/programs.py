@@ -1,11 +1,11 @@
 """Executables: from disk where some process compiled the same program before, else from the pipeline.
 
-In:   a Jaxpr without constants, how its inputs and outputs are laid out, and the devices.
+In:   a request: a Jaxpr without constants, how its inputs and outputs are laid out, the devices, and a backend.
 Out:  an `Executable`. One that comes from disk is what the compiler would make: its key holds the structure of the program
-      (`ir.structure`), all that was said about layouts, the settings, the machine, and the sources of everything that
-      compiles. Its stages are computed again when somebody looks at them.
-Laws: what has no key (host functions, operations that are not weft's) is compiled every time. A program on disk that cannot be
-      read, or not be placed here, counts as missing. A hit imports neither the partitioner, nor the compiler, nor LLVM.
+      (`ir.structure`), all that was said about layouts, the settings, the sources of everything that compiles, and what the backend
+      depends on. Its stages are computed again when somebody looks at them.
+Laws: what has no key (host functions, operations that are not weft's, a backend that keeps nothing) is compiled every time. A program on
+      disk that cannot be read, or not be placed here, counts as missing. A hit imports neither the partitioner, nor the compiler, nor LLVM.
 """
 
 from __future__ import annotations
@@ -22,47 +22,46 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.codegen.program import native
-from weft.codegen.runtime import pool
-from weft.codegen.toolchain import cache, loader, target
+from weft import backends
+from weft.backends.base import Backend
+from weft.codegen.toolchain import cache
 from weft.core.trace import derived_trace, eval_trace
+from weft.ir.array_spec import ArraySpec
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.shardings import Sharding
 from weft.ir.structure import Untold, structure
-from weft.runtime.array import ArraySpec
-from weft.runtime.executable import Executable, Plan
+from weft.runtime.executable import Executable
 from weft.util import events
 from weft.util.collector import paused
 from weft.util.config import config
 
 if TYPE_CHECKING:
-    from weft.codegen.program.build_record import BuildRecord
-    from weft.codegen.program.native import NativeProgram
-    from weft.ir.program import Program
     from weft.pipeline import Stages
 
-pool.prewarm()
+backends.get()                         # what it prepares beside, it can begin with
 
 #: who is told of every executable that is made
 watchers: list[Callable[[Executable], None]] = []
 
 #: the rooms whose sources decide what becomes of a program
-COMPILER = ("", "util", "ir", "core", "ops", "transforms", "control", "partition", "compiler", "codegen", "runtime")
+COMPILER = ("", "util", "ir", "core", "ops", "transforms", "control", "partition", "compiler", "codegen", "backends", "runtime")
+
+#: a program and all that was said about it, as `pipeline.Request` takes it
+_Request = tuple[Jaxpr, Sequence[ArraySpec], Sequence[Sharding | None], Sequence[int], str, tuple, Backend]
 
 
-def executable_of(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Sequence[Sharding | None],
-                  donated: Sequence[int] = (), name: str = "program", assignment: tuple = ()) -> Executable:
+def executable_of(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Sequence[Sharding | None], donated: Sequence[int],
+                  name: str, assignment: tuple, backend: Backend) -> Executable:
     """A program without constants, made callable for inputs laid out as `in_specs`, on the devices `assignment`."""
     start = time.perf_counter()
-    key = _key(jaxpr, in_specs, out_shardings, donated, assignment)
-    order = (jaxpr, in_specs, out_shardings, donated, name, assignment)
-    found = None if key is None else _read(key, order)
+    request = (jaxpr, in_specs, out_shardings, donated, name, assignment, backend)
+    key = _key(request)
+    found = None if key is None else _read(key, request)
     seconds = {"load": time.perf_counter() - start}
     if found is None:
-        pool.defer(1)                # the pool is not what is waited for; but if this takes long, let it come
-        with derived_trace(eval_trace):
-            found = _pipeline().compile_jaxpr(*order)
-        pool.defer()
+        with backend.compiling(), derived_trace(eval_trace):
+            pipeline = _pipeline()
+            found = pipeline.compile_request(pipeline.Request(*request))
         seconds = found.stages.seconds
         if key is not None:
             _write(key, found)
@@ -91,10 +90,10 @@ def _tell(made: Executable, start: float, seconds: dict[str, float]) -> None:
 
 # ---- keys
 
-def _key(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Sequence[Sharding | None], donated: Sequence[int],
-         assignment: tuple) -> str | None:
+def _key(request: _Request) -> str | None:
     """The name of the program on disk; None if it cannot have one, or if every stage is to be seen."""
-    if config.engine != "native" or config.verify or config.dump or cache.directory() is None or not loader.works_here():
+    jaxpr, in_specs, out_shardings, donated, _, assignment, backend = request
+    if config.verify or config.dump or cache.directory() is None or (code := backend.cache_key()) is None:
         return None
     specs = [(s.aval, s.sharding, s.committed) for s in in_specs]
     try:
@@ -102,7 +101,7 @@ def _key(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Sequence[Sh
             told = structure(jaxpr, *specs, tuple(out_shardings), tuple(donated), tuple(assignment), config.trace_key())
     except Untold:
         return None
-    return cache.key("program", cache.fingerprint(COMPILER), _versions(), target.current().identity, str(pool.num_threads()), told)
+    return cache.key("program", cache.fingerprint(COMPILER), _versions(), code, told)
 
 
 @functools.cache
@@ -116,75 +115,47 @@ def _versions() -> str:
 # ---- values
 
 def _write(key: str, made: Executable) -> None:
-    """Keep an executable whose code is all on disk, and which calls nothing of this process."""
-    if made.native.host.calls:
-        return
-    layouts = [[s.sharding for s in made.in_specs], [(s.sharding, s.committed) for s in made.out_specs]]
-    facts = (made.arena_bytes, made.kernel_count, made.collective_count, tuple(made.aliases.items()), made.native.kernel_count)
-    _keep(key, made.native, facts, made.stages.scheduled.consts, pickle.dumps(layouts))
+    """Keep an executable, if its backend can."""
+    layouts = pickle.dumps(([s.sharding for s in made.in_specs], [(s.sharding, s.committed) for s in made.out_specs]))
+    made.loaded.keep(_writer(key, made.collective_count, layouts))
 
 
-def _keep(key: str, code: NativeProgram, facts: tuple, consts: Sequence[np.ndarray], layouts: bytes) -> None:
-    """Keep a program, and what becomes of it if it is a draft."""
-    parts, draft = code.made, code.draft
-    cache.later(key, lambda: _said(parts, draft is not None, facts, consts, layouts))
-    if draft is not None:
-        draft.then.append(lambda better: _keep(key, better, facts, consts, layouts))
+def _writer(key: str, collective_count: int, layouts: bytes) -> Callable[[Callable[[], bytes | None]], None]:
+    """What keeps a program on disk, given what makes its code."""
+    def stored(make: Callable[[], bytes | None]) -> bytes | None:
+        code = make()
+        return None if code is None else marshal.dumps((collective_count, layouts, code))
+
+    return lambda make: cache.later(key, lambda: stored(make))
 
 
-def _said(parts: BuildRecord, is_draft: bool, facts: tuple, consts: Sequence[np.ndarray], layouts: bytes) -> bytes | None:
-    """All that `_load` wants."""
-    from weft.codegen.program.program import image_of
-
-    image = image_of(parts)
-    values = [np.ascontiguousarray(c).tobytes() for c in consts]
-    return None if image is None else marshal.dumps((tuple(image), is_draft, facts, values, layouts))
-
-
-def _read(key: str, order: tuple) -> Executable | None:
+def _read(key: str, request: _Request) -> Executable | None:
     data = cache.read(key)
     try:
-        return None if data is None else _load(key, data, order)
+        return None if data is None else _load(key, data, request)
     except Exception:         # whatever is wrong with it, the compiler can do without
         return None
 
 
-def _load(key: str, data: bytes, order: tuple) -> Executable:
-    image, is_draft, facts, consts, layouts = marshal.loads(data)
-    arena_bytes, kernel_count, collective_count, aliases, distinct = facts
-    jaxpr, in_specs, _, donated, name, _ = order
+def _load(key: str, data: bytes, request: _Request) -> Executable:
+    collective_count, layouts, code = marshal.loads(data)
+    jaxpr, in_specs, _, donated, name, _, backend = request
     shardings, results = pickle.loads(layouts)
     ins = [ArraySpec(s.aval, sharding, s.committed) for s, sharding in zip(in_specs, shardings, strict=True)]
     outs = [ArraySpec(aval, *result) for aval, result in zip(jaxpr.out_avals, results, strict=True)]
-    stages = _Again(order)
-    code = native.load(loader.Image(*image), distinct, stages.made)
-    values = [np.frombuffer(value, np.uint8) for value in consts]
-    if is_draft:
-        from weft.codegen.program.tiered_compilation import FROM_DISK_S, Draft
-
-        code.draft = Draft(stages.program, FROM_DISK_S)
-        code.draft.then.append(lambda better: _keep(key, better, facts, values, layouts))
-    plan = Plan(values, dict(aliases), arena_bytes, kernel_count, collective_count)
-    return Executable(name, code, plan, ins, outs, donated, stages)
+    stages = LazyStages(request)
+    loaded = backend.load(code, lambda: stages().lowered, _writer(key, collective_count, layouts))
+    return Executable(name, loaded, ins, outs, donated, collective_count, stages)
 
 
-class _Again:
+class LazyStages:
     """The stages of a program that came from disk: called, they are computed from what was traced."""
 
-    def __init__(self, order: tuple):
-        self.order = order
+    def __init__(self, request: _Request):
+        self.request = request
         self.settings = config.trace_key()
 
     def __call__(self) -> Stages:
         with derived_trace(eval_trace), config.as_traced(self.settings):
-            return _pipeline().stages_of(*self.order)[0]
-
-    def made(self) -> Any:
-        """What its code is made of."""
-        from weft.codegen.program.program import compile_program
-
-        return compile_program(self.program()).made
-
-    def program(self) -> Program:
-        """The program of its last stage."""
-        return self().scheduled.program
+            pipeline = _pipeline()
+            return pipeline.lower(pipeline.Request(*self.request))[0]

@@ -17,11 +17,11 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 
+from weft.backends.cpu.buffer import Buffer
 from weft.codegen.gemm import gemm
 from weft.codegen.runtime import pool
 from weft.codegen.toolchain.native_library import LibraryModule, link
 from weft.ir.program import BufRef, Gemm
-from weft.runtime.buffer import Buffer
 
 DTYPES = {"f32": np.float32, "f64": np.float64, "bf16": ml_dtypes.bfloat16, "f16": np.float16, "i32": np.int32}
 SQUARE = (32, 64, 96, 128, 256, 512, 1024)

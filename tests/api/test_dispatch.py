@@ -12,8 +12,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.api import dispatch
-from weft.runtime import buffer
+from weft.backends.cpu import buffer, calls as dispatch
 from weft.runtime.array import Array
 
 
@@ -24,7 +23,7 @@ def refuse(*args, **kwargs):
 def taught(function, *args, **kwargs):
     """The jitted `function` after calls that taught it these arguments; it fails if Python sees another call."""
     jitted = weft.jit(function)
-    native = dispatch.install(type(jitted))
+    native = dispatch.install(type(jitted), Array)
     for _ in range(3):
         jitted(*args, **kwargs)
     if native:
@@ -310,7 +309,7 @@ def test_calls_go_on_in_python_while_native_dispatch_is_compiled(tmp_path, broke
     code = f"""
 import threading
 import weft, weft.numpy as wnp
-from weft.api import dispatch
+from weft.backends.cpu import calls as dispatch
 from weft.codegen.toolchain import target
 go, emit = threading.Event(), target.emit_apart
 def emit_late(*module):

@@ -32,7 +32,7 @@ UPDATES = {
 def test_a_view_of_what_is_updated_keeps_its_value(maker, update):
     x = np.random.default_rng(0).normal(size=(3, 4, 4)).astype(np.float32)
     f = lambda a: UPDATES[update](MAKERS[maker](a))
-    with Override(engine="numpy"):
+    with Override(backend="reference"):
         want = np.asarray(weft.jit(f)(x))
     for donated in ((), (0,)):
         got = weft.jit(lambda a: f(a), donate_argnums=donated)(wnp.asarray(x))

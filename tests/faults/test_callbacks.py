@@ -10,9 +10,9 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft.backends.cpu import buffer
 from weft.errors import CallbackError
 from weft.experimental import io_callback
-from weft.runtime import buffer
 from weft.sharding import NamedSharding, PartitionSpec as P
 
 X = np.arange(8, dtype=np.float32)

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from weft.runtime.array import Array, relaid
-from weft.runtime.buffer import Buffer
-from weft.runtime.executable import Executable
+from weft.backends.cpu.buffer import Buffer
+from weft.backends.cpu.loaded import CpuLoaded
 
 ZONE = 4096
 MARK = 0xA5
@@ -43,15 +42,15 @@ class _Guarded:
         return made
 
 
-def _call(self: Executable, args) -> list[Array]:
-    """What `Executable.__call__` does, in guarded memory."""
-    ins = [(x if x._spec is s or x._spec.splits == s.splits else relaid(x, s.sharding))._live() for x, s in zip(args, self.in_specs)]
+def _run(self: CpuLoaded, ins: list[Buffer]) -> list[Buffer]:
+    """What `CpuLoaded.run` does, in guarded memory."""
     before = [b.view("u1", (b.nbytes,)).tobytes() for b in ins]
-    outs = {i: _Guarded(s.nbytes) for i, s in enumerate(self.out_specs) if i not in self.aliases}
-    arena = _Guarded(self.arena_bytes)
-    slots = self._template(
+    taken = set(self.aliases.values())
+    outs = {i: _Guarded(n) for i, n in enumerate(self.plan.result_bytes) if i not in self.aliases}
+    arena = _Guarded(self.temporary_bytes)
+    slots = self.slots_type(
         *[b.ptr for b in ins],
-        *[outs[i].ptr if i in outs else ins[self.aliases[i]].ptr for i in range(len(self.out_specs))],
+        *[outs[i].ptr if i in outs else ins[self.aliases[i]].ptr for i in range(len(self.plan.result_bytes))],
         *[c.ptr for c in self.consts],
         arena.ptr,
     )
@@ -59,20 +58,17 @@ def _call(self: Executable, args) -> list[Array]:
         self.native.raise_error()
     for what, memory in [(f"result {i}", g) for i, g in outs.items()] + [("the arena", arena)]:
         problem = memory.overrun()
-        assert problem is None, f"{what}: {problem}\n{self.stages.stacked}"
+        assert problem is None, f"{what}: {problem}"
     for i, (buffer, old) in enumerate(zip(ins, before)):
-        assert i in self.donated or buffer.view("u1", (buffer.nbytes,)).tobytes() == old, f"input {i} was written"
-    results = [Array(s, outs[i].to_buffer() if i in outs else ins[self.aliases[i]]) for i, s in enumerate(self.out_specs)]
-    for i in self.donated:
-        args[i].delete()
-    return results
+        assert i in taken or buffer.view("u1", (buffer.nbytes,)).tobytes() == old, f"input {i} was written"
+    return [outs[i].to_buffer() if i in outs else ins[self.aliases[i]] for i in range(len(self.plan.result_bytes))]
 
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    plain = Executable.__call__
-    Executable.__call__ = _call
+    plain = CpuLoaded.run
+    CpuLoaded.run = _run
     try:
         yield
     finally:
-        Executable.__call__ = plain
+        CpuLoaded.run = plain

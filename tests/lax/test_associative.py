@@ -113,7 +113,7 @@ def test_the_numpy_engine_scans_rows(axis, reverse):
     """The function is of single elements, what it runs on are rows of any shape."""
     x = RNG.random((4, 3, 5)).astype(np.float32)
     scale = lambda a, b: wnp.where(b > 2.0, b, a * b * 0.5)          # halves and a choice: literals beside arrays
-    with Override(engine="numpy"):
+    with Override(backend="reference"):
         sums = lax.associative_scan(wnp.add, x, axis=axis, reverse=reverse)
         scaled = lax.associative_scan(scale, x, axis=axis)
     turn = (lambda v: np.flip(v, axis)) if reverse else (lambda v: v)

@@ -147,7 +147,7 @@ def test_compiled_with_gradients(case, layout):
     layer = lambda x, w: wnp.tanh(conv_general_dilated_p.bind(x, w, **p) / 5 + bias)
     value = lambda x, w: (layer(x, w) ** 2).sum()
     got = weft.jit(layer)(x, w), *weft.jit(weft.grad(value, (0, 1)))(x, w)
-    with Override(engine="numpy"):
+    with Override(backend="reference"):
         want = layer(x, w), *weft.grad(value, (0, 1))(x, w)
     for g, v in zip(got, want):
         np.testing.assert_allclose(g, v, rtol=1e-4, atol=2e-5 * max(1, np.abs(v).max()))
@@ -174,7 +174,7 @@ def test_an_image_is_padded_by_rows(shape, spec):
     compiled = weft.jit(run).lower(x, w).compile()
     text = compiled.stages.scheduled.text()
     assert "kernel k0" in text and "weave" not in text
-    with Override(engine="numpy"):
+    with Override(backend="reference"):
         want = run(x, w)
     np.testing.assert_allclose(compiled(x, w), want, rtol=1e-4, atol=1e-4)
 

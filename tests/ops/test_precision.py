@@ -22,7 +22,7 @@ def test_matches_the_small_format(exponent, mantissa, small):
         want = VALUES.astype(small).astype(np.float32)
     want = np.where(np.abs(want) < float(ml_dtypes.finfo(small).smallest_normal), np.copysign(0, want), want).astype(np.float32)
     reduce = lambda x: lax.reduce_precision(x, exponent, mantissa)
-    with Override(engine="numpy"):
+    with Override(backend="reference"):
         by_reference = reduce(VALUES)
     for found in (weft.jit(reduce)(VALUES), by_reference):
         np.testing.assert_array_equal(np.asarray(found).view(np.uint32), want.view(np.uint32))

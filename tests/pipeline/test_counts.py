@@ -13,7 +13,7 @@ import pytest
 import weft
 from tests.harness.processes import ROOT, run_python
 from weft import lax, nn, numpy as wnp, random
-from weft.runtime import buffer
+from weft.backends.cpu import buffer
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 from weft.util.config import Override
 
@@ -90,7 +90,7 @@ def test_kernels(f, args, kernels, matmuls):
     scheduled = compiled(f, *args).stages.scheduled
     assert (scheduled.kernel_count, scheduled.gemm_count) == (kernels, matmuls)
     got = weft.jit(f)(*args)
-    with Override(engine="numpy"):
+    with Override(backend="reference"):
         want = weft.jit(lambda *xs: f(*xs))(*args)
     for g, w in zip(weft.tree.leaves(got), weft.tree.leaves(want)):
         summed = 0 if np.ndim(g) else np.finfo(np.float32).eps * np.abs(args[0]).sum()   # another order of terms that may cancel
@@ -105,7 +105,7 @@ def test_equal_layers_share_their_kernels():
 
     executable = compiled(layers, X[:, :64], W[:64, :64]).runtime_executable()
     assert executable.stages.scheduled.gemm_count == 6
-    assert executable.native.kernel_count == 1 < executable.kernel_count == 6
+    assert executable.loaded.native.kernel_count == 1 < executable.kernel_count == 6
 
 
 # ---- compilations
@@ -168,7 +168,7 @@ PROGRAM = """
     def f(x, w):
         return wnp.tanh(x @ w).sum(1)
     jitted = weft.jit(f)
-    native = jitted.lower(wnp.ones((8, 16)), wnp.ones((16, 4))).compile().runtime_executable().native
+    native = jitted.lower(wnp.ones((8, 16)), wnp.ones((16, 4))).compile().runtime_executable().loaded.native
     print(native.kernel_count, native.kernel_count - native.from_disk)
     print(jitted(wnp.ones((8, 16)), wnp.ones((16, 4))).sum())
 """

@@ -49,9 +49,9 @@ def made(monkeypatch):
 def optimized(executable: Executable) -> bool:
     """Whether a draft was replaced before long."""
     end = time.monotonic() + PATIENCE_S
-    while executable.native.draft is not None and time.monotonic() < end:
+    while executable.loaded.native.draft is not None and time.monotonic() < end:
         time.sleep(0.005)
-    return executable.native.draft is None
+    return executable.loaded.native.draft is None
 
 
 def values(*shape: int) -> np.ndarray:
@@ -93,7 +93,7 @@ def test_a_draft_gives_the_same_bits(name, made):
     fun = weft.jit(FUNCTIONS[name])
     x = wnp.asarray(values(97, 71))
     first = np.asarray(fun(x))
-    assert made[-1].native.draft is not None
+    assert made[-1].loaded.native.draft is not None
     fun(x)
     assert optimized(made[-1])
     for _ in range(3):
@@ -103,7 +103,7 @@ def test_a_draft_gives_the_same_bits(name, made):
 def test_one_call_has_nothing_optimized(made):
     fun, x = weft.jit(lambda x: wnp.sin(x) + 1), wnp.asarray(values(300))
     fun(x)
-    assert not tiered_compilation._waiting and not program._kernels and made[-1].native.draft is not None
+    assert not tiered_compilation._waiting and not program._kernels and made[-1].loaded.native.draft is not None
     fun(x)
     assert optimized(made[-1]) and program._kernels
 
@@ -111,12 +111,12 @@ def test_one_call_has_nothing_optimized(made):
 def test_native_entries_go_to_the_new_code(made):
     fun, x = weft.jit(lambda x: wnp.sin(x) + 2), wnp.asarray(values(300))
     expected = np.asarray(fun(x))
-    old = made[-1].native.entry
+    old = made[-1].loaded.native.entry
     for _ in range(50):
         fun(x)
-    assert optimized(made[-1]) and made[-1].native.entry != old
+    assert optimized(made[-1]) and made[-1].loaded.native.entry != old
     fun(x)
-    assert {entry.words[4] for entry in fun._entries.values()} <= {made[-1].native.entry}
+    assert {entry.words[4] for entry in fun._entries.values()} <= {made[-1].loaded.native.entry}
     np.testing.assert_array_equal(fun(x), expected)
 
 
@@ -130,21 +130,21 @@ def test_native_entries_go_to_the_new_code(made):
 ])
 def test_what_runs_long_or_is_small_has_no_draft(name, fun, made):
     weft.jit(fun).lower(wnp.asarray(values(71, 71))).compile()
-    assert made[-1].native.draft is None
+    assert made[-1].loaded.native.draft is None
 
 
 def test_large_kernels_have_no_draft(made, monkeypatch):
     monkeypatch.setattr(program, "DRAFT_TURNS", 1000)
     monkeypatch.setattr(sort, "DRAFT_ELEMENTS", 1000)
     weft.jit(lambda x: wnp.sin(x) * 3)(wnp.asarray(values(1001)))
-    assert made[-1].native.draft is None
+    assert made[-1].loaded.native.draft is None
     weft.jit(wnp.sort)(wnp.asarray(values(1001)))
-    assert made[-1].native.draft is None
+    assert made[-1].loaded.native.draft is None
     monkeypatch.setattr(fft, "DRAFT_ELEMENTS", 1000)
     weft.jit(wnp.fft.rfft)(wnp.asarray(values(1000)))
-    assert made[-1].native.draft is not None
+    assert made[-1].loaded.native.draft is not None
     weft.jit(wnp.fft.rfft)(wnp.asarray(values(2, 1000)))
-    assert made[-1].native.draft is None
+    assert made[-1].loaded.native.draft is None
 
 
 def test_a_kernel_that_is_optimized_serves_later_programs(made):
@@ -154,7 +154,7 @@ def test_a_kernel_that_is_optimized_serves_later_programs(made):
         fun(x), fun(x)
         assert optimized(made[-1])
     weft.jit(lambda x: wnp.sin(x) + 4)(x)
-    assert made[-1].native.draft is None
+    assert made[-1].loaded.native.draft is None
 
 
 @pytest.mark.skipif(not loader.works_here(), reason="programs on disk want our linker")
@@ -165,7 +165,7 @@ def test_a_draft_is_kept_on_disk_until_a_process_has_it_optimized(made, monkeypa
     for calls in (1, 1, 2, 1):
         fun = weft.jit(lambda x: wnp.sin(x) + 5)
         results = [np.asarray(fun(x)) for _ in range(calls)]
-        kinds.append(made[-1].native.draft is not None)
+        kinds.append(made[-1].loaded.native.draft is not None)
         assert calls == 1 or optimized(made[-1])
         np.testing.assert_allclose(results[-1], np.sin(values(300)) + 5, rtol=1e-6)
         assert tiered_compilation._idle.wait(PATIENCE_S)     # until it has written what it made
@@ -181,7 +181,7 @@ def test_what_cannot_be_optimized_stays_a_draft(made, monkeypatch):
     monkeypatch.setattr(program, "improve", fail)
     fun, x = weft.jit(lambda x: wnp.sin(x) + 6), wnp.asarray(values(300))
     results = [np.asarray(fun(x)) for _ in range(9)]
-    assert tiered_compilation._idle.wait(PATIENCE_S) and made[-1].native.draft is not None
+    assert tiered_compilation._idle.wait(PATIENCE_S) and made[-1].loaded.native.draft is not None
     assert all(r.tobytes() == results[0].tobytes() for r in (*results, np.asarray(fun(x))))
 
 

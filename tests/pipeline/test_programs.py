@@ -21,7 +21,7 @@ from weft import lax, programs
 from weft.codegen.gemm import gemm
 from weft.codegen.library import sort
 from weft.codegen.program import program
-from weft.codegen.runtime import symbols
+from weft.codegen.runtime import pool, symbols
 from weft.codegen.toolchain import cache, loader, target
 from weft.runtime.device import devices
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -142,9 +142,10 @@ def test_facts_of_a_program_from_disk_are_those_of_the_compiler(loaded):
         compiled = weft.jit(fun).lower(*args).compile()
         made = compiled.runtime_executable()
         facts.append([
-            made.kernel_count, made.collective_count, made.native.kernel_count, made.arena_bytes, made.peak_bytes, made.aliases,
-            made.in_specs, made.out_specs, made.is_long, compiled.as_text(), compiled.memory_analysis().__dict__, compiled.cost_analysis(),
-            [r.kind for r in made.stages.collectives], made.stages.scheduled.text(), made.native.made.loops_text(),
+            made.kernel_count, made.collective_count, made.loaded.native.kernel_count, made.arena_bytes, made.peak_bytes, made.aliases,
+            made.in_specs, made.out_specs, made.loaded.is_long, compiled.as_text(), compiled.memory_analysis().__dict__,
+            compiled.cost_analysis(),
+            [r.kind for r in made.stages.collectives], made.stages.scheduled.text(), made.loaded.native.made.loops_text(),
             str(weft.explain(fun, *args).counts)])
     assert facts[0] == facts[1] and facts[0][1] == len(facts[0][12]) > 0
     assert loaded[True] == ["jit(model)"] * 3      # two of them to explain
@@ -192,9 +193,13 @@ def key_of(donated=(), out_shardings=(None,), specs=None, assignment=None, setti
     with pytest.MonkeyPatch.context() as patch:
         if environment is not None:
             patch.setenv(*environment)
-            patch.setattr(programs.pool, "num_threads", programs.pool.num_threads.__wrapped__)
+            patch.setattr(pool, "num_threads", pool.num_threads.__wrapped__)
         with weft.util.config.Override(**(settings or {})):
-            return programs._key(jaxpr, specs, out_shardings, donated, tuple(devices()[:1] if assignment is None else assignment))
+            return program_key(jaxpr, specs, out_shardings, donated, devices()[:1] if assignment is None else assignment)
+
+
+def program_key(jaxpr, specs, out_shardings, donated, assignment):
+    return programs._key((jaxpr, specs, out_shardings, donated, "", tuple(assignment), assignment[0].client))
 
 
 def test_everything_said_about_a_program_is_in_its_key():
@@ -224,7 +229,7 @@ def test_the_fingerprint_covers_whatever_the_compiler_loads():
     assert rooms <= set(programs.COMPILER)
 
 
-@pytest.mark.parametrize("setting", [{"engine": "numpy"}, {"verify": True}, {"enable_compilation_cache": False}])
+@pytest.mark.parametrize("setting", [{"backend": "reference"}, {"verify": True}, {"enable_compilation_cache": False}])
 def test_some_settings_go_round_the_cache(setting, monkeypatch, loaded):
     monkeypatch.delenv("WEFT_CACHE_DIR") if "enable_compilation_cache" in setting else None
     with weft.util.config.Override(**setting):
@@ -277,7 +282,7 @@ def test_whole_files_of_something_else_are_compiled_anew(data, loaded):
     fun, args = PROGRAMS["kernel"]()
     first = results(fun, args)
     jaxpr = weft.jit(fun).trace(*args).jaxpr
-    key = programs._key(jaxpr, [wnp.asarray(a)._spec for a in args], (None,), (), tuple(devices()[:1]))
+    key = program_key(jaxpr, [wnp.asarray(a)._spec for a in args], (None,), (), devices()[:1])
     assert cache.read(key) is not None
     cache.write(key, data)
     loaded[True].clear()
@@ -287,7 +292,7 @@ def test_whole_files_of_something_else_are_compiled_anew(data, loaded):
 def test_a_program_whose_objects_are_gone_is_whole(own_cache, loaded):
     fun, args = PROGRAMS["matmul"]()
     first = results(fun, args)
-    key = programs._key(weft.jit(fun).trace(*args).jaxpr, [wnp.asarray(a)._spec for a in args], (None,), (), tuple(devices()[:1]))
+    key = program_key(weft.jit(fun).trace(*args).jaxpr, [wnp.asarray(a)._spec for a in args], (None,), (), devices()[:1])
     cache.flush()
     for path in own_cache.rglob("*.o"):
         if path.stem != key:

@@ -1,4 +1,4 @@
-"""Random programs through the whole compiler on eight devices, against the reference interpreter."""
+"""Random programs through the whole compiler on eight devices, on each backend, against the reference interpreter."""
 
 import numpy as np
 import pytest
@@ -27,9 +27,12 @@ def test_random_program(seed):
     placed = [a if s is None else weft.device_put(a, NamedSharding(mesh, s)) for a, s in zip(args, specs)]
     asked = [None if s is None else NamedSharding(mesh, s) for s in outs]
     got = weft.jit(program.run, out_shardings=asked)(*placed)
-    for x, want, sharding in zip(got, wanted, asked):
+    on_reference = weft.jit(program.run, out_shardings=asked, backend="reference")(*placed)
+    for x, y, want, sharding in zip(got, on_reference, wanted, asked):
         same(np.asarray(x), want, 1e-3)
+        same(np.asarray(y), want, 1e-4)
         assert sharding is None or x.sharding.is_equivalent_to(sharding, want.ndim)
+        assert x._spec.splits == y._spec.splits and [s.index for s in x.global_shards] == [s.index for s in y.global_shards]
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -40,6 +43,7 @@ def test_random_program_with_uneven_dims(seed):
     program = random_program(rng, mesh)
     x = rng.standard_normal(shape).astype(np.float32)
     wanted = run_reference(stage(program, [typeof(x)]), x)
-    got = weft.jit(program)(weft.device_put(x, NamedSharding(mesh, P())))
-    for y, want in zip(got, wanted):
-        same(np.asarray(y), want, 1e-3)
+    placed = weft.device_put(x, NamedSharding(mesh, P()))
+    for backend in ("cpu", "reference"):
+        for y, want in zip(weft.jit(program, backend=backend)(placed), wanted):
+            same(np.asarray(y), want, 1e-3)

@@ -7,39 +7,26 @@ Out:  arrays. A program is compiled once per combination of argument specs; the 
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Sequence
 
 import numpy as np
 
-from weft import programs
+from weft import backends, programs
 from weft.api.numerics import result_check
 from weft.control.call import jit_p
 from weft.core.primitive import Unsupported
 from weft.core.stage import stage
 from weft.core.trace import Tracer, _state, derived_trace, escaped_tracer, eval_trace, set_evaluator, set_trace, typeof
+from weft.ir.array_spec import ArraySpec, on_backend
 from weft.ir.explicit import on_devices, says_all
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.program_mesh import constraint_shardings, typed_devices
 from weft.ir.shardings import Sharding
 from weft.ir.types import ShapedArray
 from weft.ops.layout import reshape, transpose
-from weft.runtime.array import Array, ArraySpec, default_sharding, from_numpy, relaid, same_memory
-from weft.runtime.buffer import use_copier
+from weft.runtime.array import Array, as_blocks, default_sharding, fits, from_numpy, of_blocks, relaid
 from weft.runtime.executable import Executable
 from weft.util.config import config
-
-
-def _copy_blocks(target: int, view: np.ndarray) -> bool:
-    """Copy by native code, once a program has loaded it: for copies alone NumPy will do."""
-    if "weft.codegen.runtime.pool" not in sys.modules:
-        return False
-    from weft.codegen.library import strided_copy
-
-    return strided_copy.copy(target, view)
-
-
-use_copier(_copy_blocks)
 
 
 def to_array(x, sharding: Sharding | None = None) -> Array:
@@ -87,38 +74,35 @@ def run_ready(executable: Executable, ready: Sequence[Array], given: Sequence[Ar
     return outs
 
 
-def prepare(jaxpr: Jaxpr, args: Sequence[Array], in_shardings=(), out_shardings=(), donated=(), name="", arg_names=()
-            ) -> tuple[Executable, list[Array]]:
+def prepare(jaxpr: Jaxpr, args: Sequence[Array], in_shardings=(), out_shardings=(), donated=(), name="", arg_names=(),
+            backend: str | None = None) -> tuple[Executable, list[Array]]:
     """The executable for these arguments, and the arguments as it wants them (constants first, placed)."""
     consts = const_arrays(jaxpr)
-    args = [*consts, *args]
     if in_shardings and any(s is not None for s in in_shardings):
-        shardings = (None,) * len(consts) + tuple(in_shardings)
-        args = [x if s is None else _placed(x, s, name, arg_names, i - len(consts))
-                for i, (x, s) in enumerate(zip(args, shardings))]
-    found = executable_for(jaxpr, tuple([x._spec for x in args]), out_shardings, donated, name, arg_names)
-    return found, list(arranged(found, args))
+        args = [x if s is None else _placed(x, s, name, arg_names, i) for i, (x, s) in enumerate(zip(args, in_shardings))]
+    found = executable_for(jaxpr, tuple([x._spec for x in (*consts, *args)]), out_shardings, donated, name, arg_names, backend)
+    return found, [*found.const_inputs, *arranged(found, args)]
 
 
-def executable_for(jaxpr: Jaxpr, specs: tuple[ArraySpec, ...], out_shardings=(), donated=(), name="", arg_names=()) -> Executable:
+def executable_for(jaxpr: Jaxpr, specs: tuple[ArraySpec, ...], out_shardings=(), donated=(), name="", arg_names=(),
+                   backend: str | None = None) -> Executable:
     """The executable for argument specs (those of the constants first), compiled if it is the first time."""
-    key = ("executable", specs, tuple(out_shardings), tuple(donated), config.trace_key())
+    key = ("executable", specs, tuple(out_shardings), tuple(donated), config.trace_key(), backend)
     found = jaxpr._cache.get(key)
     if found is None:
-        found = jaxpr._cache[key] = build(jaxpr, specs, out_shardings, donated, name, arg_names)
+        found = jaxpr._cache[key] = build(jaxpr, specs, out_shardings, donated, name, arg_names, backend)
     return found
 
 
 def relayout(x: Array, sharding: Sharding, committed: bool = True) -> Array:
-    """`x` laid out as `sharding`: memory is shared where the splits are the same, else moved, by a compiled copy if it is large."""
-    spec = ArraySpec(x.aval, sharding, committed)
-    move = (x._spec.splits, x._spec.local_shape, spec.splits, spec.local_shape, spec.storage_dtype)
-    if x.nbytes < _LARGE or same_memory(spec, x._spec) or (x.nbytes < _HUGE and _is_first(move)):
+    """`x` laid out as `sharding`: memory is shared where layouts allow, else values are moved, by a compiled copy if there are many."""
+    have, want = x._spec, ArraySpec(x.aval, sharding, committed)
+    move = (have.splits, have.local_shape, want.splits, want.local_shape, want.storage_dtype)
+    by_program = have.backend is want.backend is default_sharding().device.client and want.backend.is_one_memory
+    if x.nbytes < _LARGE or not by_program or fits(have, want) or (x.nbytes < _HUGE and _is_first(move)):
         return relaid(x, sharding, committed)
-    plain = lambda shape: ArraySpec(ShapedArray(shape, spec.storage_dtype), default_sharding(), False)
-    block = Array(plain(x._spec.storage_shape), x._live())
-    (moved,) = run(_moving(*move), [block], name="relayout")
-    return Array(spec, moved._live())
+    (moved,) = run(_moving(*move), [as_blocks(x)], name="relayout")
+    return of_blocks(moved, want)
 
 
 _LARGE = 1 << 20
@@ -150,20 +134,23 @@ def _moving(splits: tuple, local: tuple, new_splits: tuple, new_local: tuple, dt
 
 
 def arranged(executable: Executable, args: Sequence[Array]) -> Sequence[Array]:
-    """The arguments as the executable wants them to lie."""
-    specs = executable.in_specs
-    if all(x._spec is s or x._spec.splits == s.splits for x, s in zip(args, specs)):
+    """The arguments (without constants) laid out as the executable wants them."""
+    specs = executable.in_specs[len(executable.const_inputs):]
+    if all(fits(x._spec, s) for x, s in zip(args, specs)):
         return args
-    return [x if x._spec.splits == s.splits else relayout(x, s.sharding) for x, s in zip(args, specs)]
+    return [x if fits(x._spec, s) else relayout(x, s.sharding) for x, s in zip(args, specs)]
 
 
-def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=(), name="", arg_names=()) -> Executable:
-    """Compile `jaxpr` for argument specs (those of its constants first)."""
+def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=(), name="", arg_names=(), backend: str | None = None
+          ) -> Executable:
+    """Compile `jaxpr` for argument specs (those of its constants first), for the devices they are on, or those of `backend`."""
     n_consts = len(jaxpr.constvars)
     out_shardings = tuple(out_shardings) or (None,) * len(jaxpr.outvars)
     out_avals = jaxpr.out_avals
     program = jaxpr.memo("closed", lambda: Jaxpr((), (), jaxpr.constvars + jaxpr.invars, jaxpr.outvars, jaxpr.eqns,
                                                  jaxpr.effects, jaxpr.name))
+    if backend is not None:
+        specs, out_shardings = _on_one_backend(program, specs, out_shardings, backends.get(backend))
     assignment = device_assignment(program, specs, out_shardings, name or jaxpr.name, arg_names, n_consts)
     out_shardings = [on_devices(a.sharding, assignment) if s is None and says_all(a.sharding) else s
                      for s, a in zip(out_shardings, out_avals)]
@@ -171,11 +158,23 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=()
     with derived_trace(eval_trace):
         check = result_check()
     aliasing = [] if check is not None else donated         # a check needs the arguments once more
-    executable = programs.executable_of(program, specs, out_shardings, aliasing, name or jaxpr.name or "program", assignment)
+    runs_on = assignment[0].client if backend is None else backends.get(backend)
+    executable = programs.executable_of(program, specs, out_shardings, aliasing, name or jaxpr.name or "program", assignment, runs_on)
     executable.check, executable.donated = check, tuple(donated)
-    executable.const_inputs = const_arrays(jaxpr)
+    executable.const_inputs = [x if fits(x._spec, s) else relayout(x, s.sharding)
+                               for x, s in zip(const_arrays(jaxpr), executable.in_specs)]
     executable.arg_names = (*["a closed-over array"] * n_consts, *(arg_names or [f"argument {i}" for i in range(len(specs) - n_consts)]))
     return executable
+
+
+def _on_one_backend(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings: Sequence[Sharding | None], backend: backends.Backend
+                    ) -> tuple[list[ArraySpec], list[Sharding | None]]:
+    """Specs and shardings on the devices that the program names inside, or, if it names none, on those of the backend that runs it."""
+    inside = next(iter(constraint_shardings(jaxpr)), None)
+    devices = typed_devices(jaxpr) if inside is None else inside.device_assignment
+    home = backend if devices is None else devices[0].client
+    placed = [ArraySpec(s.aval, on_backend(s.sharding, home), s.committed) for s in specs]
+    return placed, [on_backend(s, home) for s in out_shardings]
 
 
 def const_arrays(jaxpr: Jaxpr) -> list[Array]:
@@ -220,7 +219,7 @@ def _argument(i: int, specs, name: str, arg_names, n_consts: int) -> str:
     ids = [d.id for d in spec.sharding.device_assignment]
     if i < n_consts:
         label = "closed over"
-    return f"argument {label} of {name} with shape {spec.aval.str_short()} and device ids {ids} on platform CPU"
+    return f"argument {label} of {name} with shape {spec.aval.str_short()} and device ids {ids} on platform {spec.backend.platform.upper()}"
 
 
 def _placed(x: Array, sharding: Sharding, name: str, arg_names, i: int) -> Array:

@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.dispatch import Dispatching, add_entry, can_dispatch, is_decided
+from weft import backends
 from weft.api.execute import arranged, prepare, run_ready, to_array
 from weft.api.flat import argument_names, signature_of
+from weft.api.layouts import flat_shardings
+from weft.backends.base import Call, Device
 from weft.control.call import jit_p
 from weft.core.interpret import evaluate
 from weft.core.stage import hoist_tracers, stage
@@ -24,15 +26,14 @@ from weft.ir.explicit import type_sharding
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.mesh import current_mesh
 from weft.ir.program_mesh import is_abstract
-from weft.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding
-from weft.ir.specs import PartitionSpec
+from weft.ir.shardings import Sharding, SingleDeviceSharding
 from weft.ir.types import ShapedArray
 from weft.ops.placement import reshard, sharding_constraint
 from weft.runtime.array import Array
-from weft.runtime.device import Device, devices
 from weft.util import tree
 from weft.util.config import config
 from weft.util.source import api_boundary, warn_user
+from weft.util.state import Dispatching
 
 
 class Statics:
@@ -112,14 +113,14 @@ _NATIVE = frozenset({Array, float, int, bool})      # leaves that native dispatc
 class TracedProgram:
     """One trace of a jitted function: its program, and the structure of its arguments and results."""
     __slots__ = ("jaxpr", "consts", "in_tree", "out_tree", "in_shardings", "out_shardings", "donated", "arg_names", "name",
-                 "in_avals", "lessons")
+                 "in_avals", "fast_path_attempts")
 
     def __init__(self, jaxpr: Jaxpr, consts: list, in_tree, out_tree, in_shardings, out_shardings, donated, arg_names, name,
                  in_avals):
         self.jaxpr, self.consts, self.in_tree, self.out_tree = jaxpr, consts, in_tree, out_tree
         self.in_shardings, self.out_shardings, self.donated = in_shardings, out_shardings, donated
         self.arg_names, self.name, self.in_avals = arg_names, name, in_avals
-        self.lessons = 16                # how often a native entry may still be tried for
+        self.fast_path_attempts = 16     # how often the backend may still try to make calls bypass Python
 
 
 def _constrained(traced: TracedProgram) -> Jaxpr:
@@ -150,9 +151,9 @@ class JitFunction(Dispatching):
                  donate_argnums=None, donate_argnames=None, keep_unused=False, device=None, backend=None, inline=False):
         self._wrap(fun)
         self.statics = Statics(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
-        chosen = _chosen_device(device, backend, in_shardings, out_shardings)
-        if chosen is not None:
-            in_shardings = out_shardings = SingleDeviceSharding(chosen)
+        _check_device(device, backend, in_shardings, out_shardings)
+        if device is not None:
+            in_shardings = out_shardings = SingleDeviceSharding(device)
         self.in_shardings, self.out_shardings = in_shardings, out_shardings
         self.keep_unused, self.inline, self.backend = keep_unused, inline, backend
 
@@ -201,28 +202,28 @@ class JitFunction(Dispatching):
             traced = self._trace(args, kwargs, statics, arrays, in_tree)
             donated = [i for i, d in enumerate(traced.donated) if d]
             executable, ready = prepare(traced.jaxpr, arrays, traced.in_shardings, traced.out_shardings, donated,
-                                        f"jit({traced.name})", traced.arg_names)
+                                        f"jit({traced.name})", traced.arg_names, self.backend)
             placed = any(s is not None for s in traced.in_shardings)
             self._calls[key] = (executable, traced, placed)
-            if can_dispatch(type(self)):                     # else the second call will see to it
-                self._teach(executable, args, kwargs, leaves, traced, placed)
+            self._speed_up(executable, args, kwargs, leaves, traced, placed, True)
             return tree.tree_unflatten(traced.out_tree, run_ready(executable, ready, arrays))
         executable, traced, placed = call
-        self._teach(executable, args, kwargs, leaves, traced, placed)
+        self._speed_up(executable, args, kwargs, leaves, traced, placed, False)
         if placed or traced.jaxpr.consts:
             donated = [i for i, d in enumerate(traced.donated) if d]
             executable, ready = prepare(traced.jaxpr, arrays, traced.in_shardings, traced.out_shardings, donated,
-                                        f"jit({traced.name})", traced.arg_names)
+                                        f"jit({traced.name})", traced.arg_names, self.backend)
         else:
             ready = arranged(executable, arrays)
         return tree.tree_unflatten(traced.out_tree, run_ready(executable, ready, arrays))
 
-    def _teach(self, executable, args, kwargs, leaves, traced, placed) -> None:
-        """Let native code take the next call like this one, if it can."""
-        if not placed and traced.lessons and not any(type(x) not in _NATIVE for x in leaves):
-            add_entry(self, executable, args, kwargs, self.statics.static_argnums, self.statics.static_argnames, traced.out_tree)
-            if is_decided(type(self)):
-                traced.lessons -= 1
+    def _speed_up(self, executable, args, kwargs, leaves, traced, placed, is_first: bool) -> None:
+        """Let the next call like this one bypass Python, if the backend can."""
+        if not placed and traced.fast_path_attempts and not any(type(x) not in _NATIVE for x in leaves):
+            statics = self.statics
+            call = Call(executable, Array, args, kwargs, statics.static_argnums, statics.static_argnames, traced.out_tree, is_first)
+            if not executable.loaded.speed_up(self, call):
+                traced.fast_path_attempts -= 1
 
     def _array(self, x, i: int, in_tree):
         try:
@@ -390,17 +391,18 @@ def face(fun: Callable, arrays: Sequence[int | str] = (0,)) -> FaceFunction:
     return FaceFunction(fun, arrays)
 
 
-def _chosen_device(device, backend: str | None, in_shardings, out_shardings) -> Device | None:
-    """The device that the deprecated arguments `device` and `backend` name, if any."""
-    if device is None and backend is None:
-        return None
-    warn_user("jit: the arguments device and backend are deprecated. Put the arguments where you want them with "
+def _check_device(device: Device | None, backend: str | None, in_shardings: Any, out_shardings: Any) -> None:
+    """Refuse the deprecated argument `device` along with what it contradicts, and an unknown `backend`."""
+    if backend is not None:
+        backends.get(backend)
+    if device is None:
+        return
+    warn_user("jit: the argument device is deprecated. Put the arguments where you want them with "
               "weft.device_put(x, device) instead.", DeprecationWarning)
-    if device is not None and backend is not None:
+    if backend is not None:
         raise ValueError("jit: device and backend cannot both be given; the device tells the backend.")
     if in_shardings is not None or out_shardings is not None:
-        raise ValueError("jit: device or backend cannot be given along with in_shardings or out_shardings. Leave the device out.")
-    return devices(backend)[0] if device is None else device
+        raise ValueError("jit: device cannot be given along with in_shardings or out_shardings. Leave the device out.")
 
 
 def _check_output(out, name: str, structure, i: int) -> None:
@@ -412,82 +414,6 @@ def _check_output(out, name: str, structure, i: int) -> None:
                         "valid array type: it is neither an array nor a number.") from None
 
 
-class _Replicated:
-    """Stands for: the same on all devices of the mesh in context at the call; without one, as propagation finds."""
-    def __repr__(self) -> str:
-        return "None"
-
-
-REPLICATED = _Replicated()
-
-
-def replicated_where_none(given):
-    """A prefix tree of shardings in which None asks for replication over the mesh in context."""
-    return tree.tree_map(lambda s: REPLICATED if s is None else s, given, is_leaf=_is_sharding_leaf)
-
-
-def _is_sharding_leaf(x) -> bool:
-    return x is None or x is REPLICATED or isinstance(x, (Sharding, PartitionSpec, Device))
-
-
-def flat_shardings(given, structure, avals: Sequence, what: str, arg_names: Sequence[str] | None = None,
-                   padded: Sequence[bool] = ()) -> tuple[Sharding | None, ...]:
-    """One sharding (or None) per flat value from a prefix tree of shardings, specs or devices; checks that dims divide,
-    but for values that are `padded` where they do not. `arg_names` names the values if they are arguments; else they are
-    results."""
-    n = structure.num_leaves
-    if given is None:
-        return (None,) * n
-    if _is_sharding_leaf(given):
-        flat = [given] * n
-    else:
-        full = tree.tree_unflatten(structure, list(range(n)))
-        if arg_names is not None:
-            full, kwargs = full
-            if isinstance(given, list):
-                given = tuple(given)
-            if kwargs:
-                raise ValueError(f"{what} cannot be given for keyword arguments; pass these positionally: {sorted(kwargs)}.")
-        try:
-            flat = tree.broadcast_prefix(given, full, is_leaf=_is_sharding_leaf)
-        except ValueError as error:
-            raise ValueError(f"{what} must be a prefix of the tree of values: {error}") from None
-    result = []
-    for i, (s, aval) in enumerate(zip(flat, avals)):
-        s = as_sharding(s, what)
-        if s is not None and padded and padded[i]:
-            s.splits(aval.shape)
-        elif s is not None:
-            s.check_shape(aval.shape, _what_is_split(what, i, structure, arg_names))
-        result.append(s)
-    return tuple(result)
-
-
-def _what_is_split(what: str, i: int, structure, arg_names: Sequence[str] | None) -> str:
-    """Value number `i` in words: an argument by its name, a result by its place in the tree."""
-    function = what.partition(":")[0]
-    if arg_names is not None:
-        return f"argument {arg_names[i]} of {function}" if i < len(arg_names) else f"an argument of {function}"
-    path = tree.tree_flatten_with_path(tree.tree_unflatten(structure, list(range(structure.num_leaves))))[0][i][0]
-    return f"the result{tree.keystr(path) and ' ' + tree.keystr(path)} of {function}"
-
-
-def as_sharding(s, what: str) -> Sharding | None:
-    """A sharding from a Sharding, a Device, or a PartitionSpec under the mesh of the context."""
-    if s is None or isinstance(s, Sharding):
-        return s
-    if s is REPLICATED:
-        mesh = current_mesh()
-        return None if mesh is None else NamedSharding(mesh, PartitionSpec())
-    if isinstance(s, Device):
-        return SingleDeviceSharding(s)
-    if isinstance(s, PartitionSpec):
-        mesh = current_mesh()
-        if mesh is None:
-            raise RuntimeError(f"{what}: a PartitionSpec needs a mesh: {s}. Use it inside `with mesh:` (or weft.set_mesh(mesh)), or "
-                               "pass NamedSharding(mesh, spec).")
-        return NamedSharding(mesh, s)
-    raise TypeError(f"{what}: {s!r} is not a sharding. Give a Sharding, a PartitionSpec (with a mesh in context) or a device.")
 
 
 def jit(fun: Callable | None = None, /, *, in_shardings: Any = None, out_shardings: Any = None,

@@ -18,12 +18,13 @@ from weft.control.shard_map import block_aval, mesh_inside, whole_aval
 from weft.core.annotations import annotated_types
 from weft.core.primitive import BatchAxis
 from weft.core.trace import Trace, Tracer, _state, current_trace, eval_trace, extend_axis_env, set_trace, typeof
+from weft.ir.array_spec import ArraySpec
 from weft.ir.mesh import Mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
 from weft.ir.types import ShapedArray
 from weft.partition.stack import from_storage, mapped_over, to_storage
-from weft.runtime.array import Array, ArraySpec, default_sharding
+from weft.runtime.array import Array, as_blocks, default_sharding, of_blocks
 from weft.transforms.batch import to_dim
 from weft.transforms.erase import erase_params
 from weft.util import dtypes, tree
@@ -167,14 +168,12 @@ def run_eagerly(f: Callable, flat: Sequence, in_tree: Any, specs: Sequence[Parti
 
 
 def _block(x: Array, spec: PartitionSpec, mesh: Mesh) -> Array:
-    """The storage of `x`, cut as `spec` says, as an array of its own: [splits..., block dims...]."""
-    cut = relayout(x, NamedSharding(mesh, spec))
-    aval = ShapedArray(cut._spec.storage_shape, cut._spec.storage_dtype, x.aval.weak_type)
-    return Array(ArraySpec(aval, default_sharding(), False), cut._live())
+    """The blocks of `x`, cut as `spec` says, as an array of its own: [splits..., block dims...]."""
+    return as_blocks(relayout(x, NamedSharding(mesh, spec)))
 
 
 def _array(out: Any, aval: ShapedArray, spec: PartitionSpec, mesh: Mesh, names: Sequence, sizes: dict) -> Array:
     """Stacked blocks of type `aval` as the array that they are, laid out by `spec`."""
     block = to_array(to_storage(out, spec.dims(aval.ndim), names, sizes))
     whole = ArraySpec(whole_aval(aval, spec, mesh, names), NamedSharding(mesh, spec), True)
-    return Array(whole, relayout(block, default_sharding(), committed=False)._live())
+    return of_blocks(relayout(block, default_sharding(), committed=False), whole)

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.api.execute import const_arrays, executable_for, to_array
+from weft.api.struct import ShapeDtypeStruct
+from weft.ir.array_spec import ArraySpec
 from weft.ir.jaxpr import Jaxpr, Var
-from weft.runtime.array import Array, ArraySpec, default_sharding
+from weft.runtime.array import Array, default_sharding
 from weft.util import tree
 
 
@@ -87,7 +89,6 @@ class Traced:
     @property
     def out_info(self):
         """Shapes and dtypes of the results, as a tree."""
-        from weft.api.arrays import ShapeDtypeStruct
         structs = [ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding, weak_type=a.weak_type) for a in self._program.jaxpr.out_avals]
         return tree.tree_unflatten(self._program.out_tree, structs)
 
@@ -151,7 +152,8 @@ class Lowered:
         consts = const_arrays(program.jaxpr)
         donated = [i for i, d in enumerate(program.donated) if d]
         specs = (*[c._spec for c in consts], *self.in_specs)
-        executable = executable_for(program.jaxpr, specs, program.out_shardings, donated, f"jit({program.name})", program.arg_names)
+        executable = executable_for(program.jaxpr, specs, program.out_shardings, donated, f"jit({program.name})", program.arg_names,
+                                    self._traced._jitted.backend)
         return Compiled(self, executable, consts)
 
     def cost_analysis(self) -> dict[str, float]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import weft
-from weft.api.jit import replicated_where_none
+from weft.api.layouts import replicated_where_none
 
 UNSPECIFIED = object()
 

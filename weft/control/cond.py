@@ -27,7 +27,7 @@ from weft.control.body import (
 )
 from weft.control.diverging import check_no_collective, diverging
 from weft.control.guarded import guarded
-from weft.core.interpret import evaluate, run_reference
+from weft.core.interpret import evaluate, lockstep_rule
 from weft.core.primitive import Primitive, unsupported
 from weft.core.stage import stage
 from weft.core.trace import Tracer, Zero, is_undef, typeof
@@ -93,9 +93,16 @@ def _common_type(avals) -> ShapedArray:
 cond_p.rules["in_avals"] = lambda params: (None, *params["branches"][0].in_avals)
 
 
-@cond_p.def_reference
-def _reference(index, *args, branches):
-    return run_reference(branches[min(max(int(index), 0), len(branches) - 1)], *args)
+@lockstep_rule(cond_p)
+def _lockstep(devices, operands, *, branches):
+    index, *args = operands
+    results = [[None] * len(devices) for _ in branches[0].outvars]
+    for k, branch in enumerate(branches):
+        chosen = [i for i, number in enumerate(index) if min(max(int(number), 0), len(branches) - 1) == k]
+        for y, new in zip(results, devices.on(chosen, branch, args) if chosen else ()):
+            for i, value in zip(chosen, new):
+                y[i] = value
+    return results
 
 
 @cond_p.def_jvp

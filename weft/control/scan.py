@@ -32,7 +32,7 @@ from weft.control.body import (
 from weft.control.call import jit_p
 from weft.control.call_rules import plain_params
 from weft.control.guarded import guarded
-from weft.core.interpret import evaluate, run_reference
+from weft.core.interpret import evaluate, lockstep_rule
 from weft.core.primitive import Primitive, unsupported
 from weft.core.stage import stage
 from weft.core.trace import Tracer, Zero, is_undef, typeof
@@ -71,15 +71,16 @@ scan_p.rules["in_avals"] = lambda params: [
     for i, a in enumerate(params["jaxpr"].in_avals)]
 
 
-@scan_p.def_reference
-def _reference(*args, jaxpr, length, reverse, num_consts, num_carry, **_):
-    consts, carry, xs = split_list(args, num_consts, num_carry)
-    ys = [np.empty((length, *a.shape), a.dtype) for a in jaxpr.out_avals[num_carry:]]
+@lockstep_rule(scan_p)
+def _lockstep(devices, operands, *, jaxpr, length, reverse, num_consts, num_carry, **_):
+    consts, carry, xs = split_list(operands, num_consts, num_carry)
+    rows: list = [None] * length
     for i in reversed(range(length)) if reverse else range(length):
-        carry, rows = split_list(run_reference(jaxpr, *consts, *carry, *[x[i] for x in xs]), num_carry)
-        for y, row in zip(ys, rows):
-            y[i] = row
-    return [*carry, *ys]
+        at = [devices.each(lambda x, i=i: [x[i]], [x])[0] for x in xs]
+        carry, rows[i] = split_list(devices.run(jaxpr, [*consts, *carry, *at]), num_carry)
+    shapes = [((length, *a.shape), a.dtype) for a in jaxpr.out_avals[num_carry:]]
+    stacked = lambda shape, dtype: lambda *parts: [np.stack(parts) if parts else np.empty(shape, dtype)]
+    return [*carry, *[devices.each(stacked(*shape), [row[k] for row in rows])[0] for k, shape in enumerate(shapes)]]
 
 
 # --- jvp, batch -------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from weft.control.body import (
 from weft.control.diverging import check_no_collective
 from weft.control.guarded import guarded
 from weft.core.annotations import cast
-from weft.core.interpret import evaluate, run_reference
+from weft.core.interpret import evaluate, lockstep_rule
 from weft.core.primitive import Primitive, unsupported
 from weft.core.stage import stage
 from weft.core.trace import Zero, _state, typeof
@@ -66,11 +66,16 @@ while_p.rules["in_avals"] = lambda params: (
     *params["cond_jaxpr"].in_avals[:params["cond_nconsts"]], *params["body_jaxpr"].in_avals)
 
 
-@while_p.def_reference
-def _reference(*args, cond_jaxpr, body_jaxpr, cond_nconsts, body_nconsts):
-    of_cond, of_body, carry = split_list(args, cond_nconsts, body_nconsts)
-    while run_reference(cond_jaxpr, *of_cond, *carry)[0]:
-        carry = run_reference(body_jaxpr, *of_body, *carry)
+@lockstep_rule(while_p)
+def _lockstep(devices, operands, *, cond_jaxpr, body_jaxpr, cond_nconsts, body_nconsts):
+    of_cond, of_body, carry = split_list(operands, cond_nconsts, body_nconsts)
+    carry, going = [list(x) for x in carry], list(range(len(devices)))
+    while going:
+        (more,) = devices.on(going, cond_jaxpr, [*of_cond, *carry])
+        going = [i for i, go in zip(going, more) if go]
+        for x, new in zip(carry, devices.on(going, body_jaxpr, [*of_body, *carry]) if going else ()):
+            for i, value in zip(going, new):
+                x[i] = value
     return carry
 
 

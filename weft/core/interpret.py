@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -82,6 +83,37 @@ def run_reference(jaxpr: Jaxpr, *args) -> list[np.ndarray]:
                                      f"its type rule says {var.aval.str_short()}")
             env[var] = value
     return [np.asarray(a.val, a.aval.dtype) if type(a) is Literal else env[a] for a in jaxpr.outvars]
+
+
+class _OneDevice:
+    """The devices of a program that runs alone: what a rule `lockstep` asks of several, for one."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def run(self, jaxpr: Jaxpr, operands: Sequence) -> list:
+        """The results of a program on all devices: a list of values for each."""
+        return [[y] for y in run_reference(jaxpr, *[x for (x,) in operands])]
+
+    def on(self, chosen: Sequence[int], jaxpr: Jaxpr, operands: Sequence) -> list:
+        """The same on some of them."""
+        return self.run(jaxpr, operands)
+
+    def each(self, fn: Callable[..., Sequence], operands: Sequence) -> list:
+        """The results of a function on the values of each."""
+        return [[y] for y in fn(*[x for (x,) in operands])]
+
+
+def lockstep_rule(primitive: Any) -> Callable:
+    """Decorator: what an operation that holds programs means when several devices run it in step, `fn(devices, operands, **params)`,
+    with lists of a value for each device. Its reference is the same on one."""
+    def define(fn: Callable) -> Callable:
+        primitive.define(lockstep=fn, reference=lambda *args, **params: [y for (y,) in fn(_one, [[x] for x in args], **params)])
+        return fn
+    return define
+
+
+_one = _OneDevice()
 
 
 class _Watch(threading.local):

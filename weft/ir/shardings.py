@@ -142,6 +142,10 @@ class Sharding:
         """`devices_indices_map` for the devices that this process drives."""
         return {d: index for d, index in self.devices_indices_map(global_shape).items() if d.is_addressable}
 
+    def on_devices(self, devices: Sequence[Any]) -> Sharding:
+        """The same layout on as many other devices, in order."""
+        raise NotImplementedError(f"{type(self).__name__}.on_devices")
+
     def with_free_dim(self, dim: int) -> Sharding:
         """The sharding of values with one more dim, at `dim`, about which nothing is said."""
         raise NotImplementedError(f"{type(self).__name__}.with_free_dim")
@@ -250,6 +254,11 @@ class NamedSharding(Sharding):
     def with_memory_kind(self, kind: str) -> NamedSharding:
         """The same layout in another memory space."""
         return NamedSharding(self.mesh, self.spec, memory_kind=kind)
+
+    def on_devices(self, devices: Sequence[Any]) -> NamedSharding:
+        """The same layout on as many other devices, in order."""
+        grid = np.array(devices, object).reshape(self.mesh.axis_sizes)
+        return NamedSharding(Mesh(grid, self.mesh.axis_names, axis_types=self.mesh.axis_types), self.spec, memory_kind=self._memory_kind)
 
     def with_spec(self, spec: Any) -> NamedSharding:
         """The same mesh with another spec."""
@@ -386,6 +395,10 @@ class SingleDeviceSharding(Sharding):
         """The memory space that values lie in."""
         return self._memory_kind
 
+    def on_devices(self, devices: Sequence[Any]) -> SingleDeviceSharding:
+        """The same layout on another device."""
+        return SingleDeviceSharding(devices[0], memory_kind=self._memory_kind)
+
     def with_memory_kind(self, kind: str) -> SingleDeviceSharding:
         """The same layout in another memory space."""
         return SingleDeviceSharding(self.device, memory_kind=kind)
@@ -458,6 +471,10 @@ class PositionalSharding(Sharding):
         self._devices, self._ids, self._memory_kind = devices, ids, memory_kind
         self._hash = hash((devices, ids.shape, tuple(ids.flat), memory_kind))
         return self
+
+    def on_devices(self, devices: Sequence[Any]) -> PositionalSharding:
+        """The same layout on as many other devices, in order."""
+        return object.__new__(type(self))._set(tuple(devices), self._ids, self._memory_kind)
 
     def with_sets(self, ids: np.ndarray) -> PositionalSharding:
         """The same devices with other sets: an array of frozensets of positions in the device order."""

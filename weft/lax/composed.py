@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.api.execute import to_array
-from weft.api.jit import flat_shardings
+from weft.api.layouts import flat_shardings
 from weft.core.trace import Tracer, typeof
 from weft.ir.explicit import says_all, type_sharding
 from weft.ops import arithmetic, layout, prefix, slicing, sorting

@@ -10,7 +10,6 @@ import os
 from collections import Counter
 
 from weft.profiler import pprof
-from weft.runtime.device import check_backend
 from weft.runtime.live import device_memory
 
 
@@ -22,10 +21,9 @@ def device_memory_profile(backend: str | None = None) -> bytes:
     >>> b"float32[12345]" in gzip.decompress(device_memory_profile())
     True
     """
-    check_backend(backend)
     counts: Counter = Counter()
     sizes: Counter = Counter()
-    for device, array, nbytes in device_memory():
+    for device, array, nbytes in device_memory(backend):
         key = (f"{device.platform}:{device.id}", array.aval.str_short())
         counts[key] += 1
         sizes[key] += nbytes

@@ -1,75 +1,24 @@
 """`Array`: a global array whose shards lie on devices.
 
-Storage law: the buffer of an array is one dense block that holds its distinct shards in row-major order of their position in
-the grid of shards: shape [s_0, ..., s_{n-1}, l_0, ..., l_{n-1}], with s_d the number of splits of dim d and l_d its local
-size. A shard that several devices hold is stored once; which devices hold which is metadata of the sharding. Equivalent
-shardings therefore share storage, and an unsharded array is plain row-major memory.
-
-`ArraySpec` interns (type, sharding, committed): dispatch compares one pointer per argument.
-Array methods and operators are attached by the numpy face (`weft.numpy.methods`).
+In:   a spec (`ir.array_spec`: type, sharding, committed or not), and a buffer of the backend to which the devices belong.
+Out:  an immutable array, its values on the host, its shards.
+Laws: only the backend looks inside a buffer. Which devices hold which shard is metadata of the sharding. Array methods and operators
+      are attached by the numpy face (`weft.numpy.methods`).
+Next: `backends.base` says what a backend does for arrays, `runtime.executable` runs programs on them.
 """
 
 from __future__ import annotations
 
-import ctypes
 import math
+from typing import Any
 
 import numpy as np
 
-from weft.ir.explicit import type_sharding
+from weft.ir.array_spec import ArraySpec
 from weft.ir.shardings import Sharding, SingleDeviceSharding, block_index
 from weft.ir.types import ShapedArray
-from weft.runtime.buffer import Buffer, block_address, fill
 from weft.runtime.device import default_device
 from weft.util import dtypes
-
-_specs: dict[tuple, "ArraySpec"] = {}
-_C_TYPES = {np.dtype(name): getattr(ctypes, f"c_{c}").from_address for name, c in (
-    ("bool", "bool"), ("float32", "float"), ("float64", "double"), *((k, k) for n in (8, 16, 32, 64) for k in (f"int{n}", f"uint{n}")))}
-
-
-class ArraySpec:
-    """Type, sharding and committed flag of an array, interned: equal specs are one object."""
-    __slots__ = ("aval", "sharding", "committed", "splits", "storage_shape", "storage_dtype", "nbytes", "local_shape",
-                 "is_whole", "__weakref__")
-
-    def __new__(cls, aval: ShapedArray, sharding: Sharding, committed: bool):
-        key = (aval, sharding, committed)
-        found = _specs.get(key)
-        if found is not None:
-            return found
-        typed = aval.update(sharding=type_sharding(sharding, aval.ndim))
-        if typed is not aval:                    # where an array lies decides what its type says
-            return _specs.setdefault(key, ArraySpec(typed, sharding, committed))
-        self = object.__new__(cls)
-        self.aval = aval
-        self.sharding = sharding
-        self.committed = committed
-        shape, dtype = physical(aval)
-        splits = tuple(sharding.splits(aval.shape))
-        for d, (n, s) in enumerate(zip(aval.shape, splits)):
-            if s and n % s:
-                sharding.check_shape(aval.shape)
-                raise AssertionError(f"dim {d} of size {n} does not divide by {s}")
-        splits += (1,) * (len(shape) - len(splits))
-        self.splits = splits
-        self.local_shape = tuple(n // s for n, s in zip(shape, splits))
-        self.storage_shape = splits + self.local_shape
-        self.storage_dtype = dtype
-        self.nbytes = math.prod(shape) * dtype.itemsize
-        self.is_whole = all(s == 1 for s in splits)
-        return _specs.setdefault(key, self)
-
-    def __repr__(self) -> str:
-        return f"ArraySpec({self.aval.str_short()}, {self.sharding}, committed={self.committed})"
-
-
-def physical(aval: ShapedArray) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and dtype of the memory of a value: its own, but for random keys, which are rows of uint32."""
-    if dtypes.is_extended(aval.dtype):
-        return aval.shape + aval.dtype.impl.key_shape, np.dtype(np.uint32)
-    return aval.shape, aval.dtype
-
 
 _default_shardings: dict = {}
 
@@ -113,11 +62,11 @@ class Array(metaclass=ArrayMeta):
     __array_priority__ = 100
 
     _spec: ArraySpec
-    _buffer: Buffer | None
+    _buffer: Any                # None when it was given up
     _value: np.ndarray          # the NumPy view, once someone asked for it
     _parts: list["Shard"]       # the shards, likewise
 
-    def __init__(self, spec: ArraySpec, buffer: Buffer):
+    def __init__(self, spec: ArraySpec, buffer: Any):
         self._spec = spec
         self._buffer = buffer
 
@@ -210,45 +159,33 @@ class Array(metaclass=ArrayMeta):
         if len(self._spec.sharding.device_assignment) != 1:
             raise ValueError(f"unsafe_buffer_pointer: {self._spec.aval.str_short()} lies on several devices; ask the data of one of "
                              "x.addressable_shards.")
-        return self._live().ptr
+        return self._numpy().ctypes.data
 
-    def _live(self) -> Buffer:
-        """The memory; an error if it was given up. Arrays made by native dispatch hold a block of the native heap at first."""
-        buffer = self._buffer
-        if type(buffer) is Buffer:
-            return buffer
-        if buffer is not None:
-            buffer = self._buffer = Buffer.of_block(buffer, self._spec.nbytes)
-            return buffer
-        raise RuntimeError(f"Array has been deleted with shape={self._spec.aval.str_short()}. It was donated to a compiled "
+    def _live(self) -> Any:
+        """The buffer; an error if it was given up."""
+        if self._buffer is None:
+            raise RuntimeError(f"Array has been deleted with shape={self._spec.aval.str_short()}. It was donated to a compiled "
                                "function or deleted explicitly. Use the result of that call, or do not donate it "
                                "(donate_argnums / donate_argnames).")
+        buffer = self._buffer = self._spec.backend.adopt(self._buffer, self._spec)
+        return buffer
 
     # ---- values on the host
-    def _storage(self) -> np.ndarray:
-        """The block of shards as a NumPy view of shape [splits..., local dims...]."""
-        spec = self._spec
-        return self._live().view(spec.storage_dtype, spec.storage_shape)
-
     def _numpy(self) -> np.ndarray:
-        """The global value; a read-only view of the buffer where its layout is row-major, else a fresh array."""
+        """The global value, read-only: a view of the buffer where the backend can give one, else a fresh array."""
         if self._buffer is not None:
             try:
                 return self._value
             except AttributeError:
                 pass
-        spec = self._spec
-        shape = tuple(s * n for s, n in zip(spec.splits, spec.local_shape))
-        if spec.is_whole or _is_row_major(spec):
-            view = self._value = self._live().view(spec.storage_dtype, shape)
+        buffer, backend = self._live(), self._spec.backend
+        value = backend.view(buffer, self._spec)
+        if value is not None:
+            self._value = value
         else:
-            n = len(shape)
-            shards = self._storage().transpose([k for d in range(n) for k in (d, n + d)])
-            view = Buffer(spec.nbytes).view(shards.dtype, shards.shape)      # its pages are used again
-            fill(view, shards)
-            view = view.reshape(shape)
-        view.flags.writeable = False
-        return view
+            value = backend.get(buffer, self._spec)
+        value.flags.writeable = False
+        return value
 
     def __array__(self, dtype=None, copy=None):
         if dtype is None and copy is None and self._buffer is not None:
@@ -260,7 +197,7 @@ class Array(metaclass=ArrayMeta):
             raise TypeError(f"numpy.asarray: random keys of type {self.aval.str_short()} have no NumPy value; "
                             "use weft.random.key_data.")
         value = self._numpy()
-        if copy is False and (not _row_major_either(self._spec) or (dtype is not None and np.dtype(dtype) != value.dtype)):
+        if copy is False and (not hasattr(self, "_value") or (dtype is not None and np.dtype(dtype) != value.dtype)):
             raise ValueError(f"numpy.asarray: {self.aval.str_short()} laid out as {self.sharding} has no NumPy view"
                              f"{'' if dtype is None else f' as {np.dtype(dtype).name}'}; allow a copy (copy=None).")
         if dtype is not None and np.dtype(dtype) != value.dtype:
@@ -300,11 +237,8 @@ class Array(metaclass=ArrayMeta):
 
     def _number(self) -> bool | int | float | None:
         """The value of a scalar of a C type, read from memory; None if it is something else or gone."""
-        aval, buffer = self._spec.aval, self._buffer
-        read = None if aval.shape or buffer is None else _C_TYPES.get(aval.dtype)
-        if read is None:
-            return None
-        return read(buffer.ptr if type(buffer) is Buffer else block_address(buffer)).value
+        buffer = self._buffer
+        return None if buffer is None else self._spec.backend.scalar(buffer, self._spec)
 
     def __complex__(self) -> complex:
         return complex(self._scalar("complex"))
@@ -371,28 +305,22 @@ class Array(metaclass=ArrayMeta):
         return Array(self._spec, self._live())
 
     def __deepcopy__(self, memo) -> "Array":
-        return Array(self._spec, Buffer.from_numpy(self._storage().copy()))
+        return from_numpy(self._numpy(), self.aval, self.sharding, self.committed)
 
 
 def _from_pickle(value: np.ndarray, aval: ShapedArray) -> Array:
-    return Array(ArraySpec(aval, default_sharding(), False), Buffer.from_numpy(np.ascontiguousarray(value)))
-
-
-def _is_row_major(spec: ArraySpec) -> bool:
-    """Whether the block of shards is the row-major global array: only dims before which all sizes are one are split."""
-    split = [d for d, s in enumerate(spec.splits) if s > 1]
-    return all(n == 1 for d in split for n in spec.local_shape[:d])
+    return from_numpy(value, aval, copy=False)
 
 
 def _cheap_to_unstack(array: Array) -> bool:
-    return array._spec.is_whole and len(array._spec.sharding.device_set) == 1
+    return len(array._spec.sharding.device_assignment) == 1
 
 
 def _unstack(array: Array) -> list[Array]:
     """Rows of a whole array on one device, copied."""
     value = array._numpy()
     spec = ArraySpec(array.aval.update(shape=array.shape[1:]), array.sharding, array.committed)
-    return [Array(spec, Buffer.from_numpy(np.array(row))) for row in value]
+    return [Array(spec, spec.backend.put(np.asarray(row), spec)) for row in value]
 
 
 class Shard:
@@ -412,11 +340,9 @@ class Shard:
         self.index = block_index(position, spec.local_shape, spec.splits)
         self.replica_id = replica_id
         local = ArraySpec(aval, SingleDeviceSharding(device), True)
-        offset = 0
-        for at, splits in zip(position, spec.splits):
-            offset = offset * splits + at
-        #: the local array, on its device; it shares memory with the global one
-        self.data = Array(local, array._live().slice(offset * local.nbytes, local.nbytes))
+        position += (0,) * (len(spec.splits) - len(position))
+        #: the local array, on its device; it shares memory with the global one where the backend can do so
+        self.data = Array(local, spec.backend.shard(array._live(), spec, position, local))
 
     def __repr__(self) -> str:
         return (f"Shard(device={self.device!r}, index={self.index}, replica_id={self.replica_id}, "
@@ -445,35 +371,35 @@ def from_numpy(value: np.ndarray, aval: ShapedArray | None = None, sharding: Sha
         aval = ShapedArray(value.shape, value.dtype)
     committed = sharding is not None if committed is None else committed
     spec = ArraySpec(aval, default_sharding() if sharding is None else sharding, committed)
-    return Array(spec, Buffer.from_numpy(to_storage(value, spec), copy=copy))
+    return Array(spec, spec.backend.put(value, spec, copy))
 
 
-def to_storage(value: np.ndarray, spec: ArraySpec) -> np.ndarray:
-    """A global value rearranged into the block of shards of `spec`: a view where the dtype is right."""
-    value = np.asarray(value, spec.storage_dtype)
-    if spec.is_whole or _is_row_major(spec):
-        return value.reshape(spec.storage_shape)
-    n = len(spec.splits)
-    split = value.reshape([k for pair in zip(spec.splits, spec.local_shape) for k in pair])
-    return split.transpose([2 * d for d in range(n)] + [2 * d + 1 for d in range(n)])
+def fits(have: ArraySpec, want: ArraySpec) -> bool:
+    """Whether an array of the layout `have` can be used where `want` is asked for, without being moved."""
+    return have is want or (have.backend is want.backend and want.backend.same_memory(have, want))
 
 
 def relaid(array: Array, sharding: Sharding, committed: bool = True) -> Array:
-    """`array` laid out as `sharding`; memory is shared if the splits are the same."""
+    """`array` laid out as `sharding`; memory is shared where layouts allow."""
     spec = ArraySpec(array.aval, sharding, committed)
     if spec is array._spec:
         return array
-    if same_memory(spec, array._spec):
+    if fits(array._spec, spec):
         return Array(spec, array._live())
-    return Array(spec, Buffer.from_numpy(to_storage(array._numpy(), spec), copy=False))
+    return Array(spec, spec.backend.put(array._numpy(), spec, copy=False))
 
 
-def same_memory(a: ArraySpec, b: ArraySpec) -> bool:
-    """Whether two specs of one type store the same bytes in the same order."""
-    return a.splits == b.splits or (_row_major_either(a) and _row_major_either(b))
+def as_blocks(array: Array) -> Array:
+    """The grid of shards as an array of its own, [splits..., local dims...], on the default device; memory is shared if it can be."""
+    spec = array._spec
+    plain = ArraySpec(ShapedArray(spec.storage_shape, spec.storage_dtype, array.aval.weak_type), default_sharding(), False)
+    if plain.backend is spec.backend and spec.backend.is_one_memory:
+        return Array(plain, array._live())
+    return Array(plain, plain.backend.put(spec.backend.get_blocks(array._live(), spec), plain))
 
 
-def _row_major_either(spec: ArraySpec) -> bool:
-    return spec.is_whole or _is_row_major(spec)
-
-
+def of_blocks(blocks: Array, spec: ArraySpec) -> Array:
+    """The array of layout `spec` whose grid of shards is `blocks`, an array on one device."""
+    if blocks._spec.backend is spec.backend and spec.backend.is_one_memory:
+        return Array(spec, blocks._live())
+    return Array(spec, spec.backend.put_blocks(blocks._numpy(), spec))

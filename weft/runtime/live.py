@@ -8,32 +8,33 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 
-from weft.runtime import device
+from weft import backends
+from weft.backends.base import Device
 from weft.runtime.array import Array
 
 
 def live_arrays(platform: str | None = None) -> list[Array]:
-    """All arrays of this process that are alive and not deleted.
+    """All arrays of this process that are alive and not deleted; with `platform`, those of that backend.
 
     >>> import weft, weft.numpy as wnp
     >>> x = wnp.ones(3)
     >>> any(x is y for y in weft.live_arrays())
     True
     """
-    device.check_backend(platform)
-    return [x for x in gc.get_objects() if type(x) is Array and x._buffer is not None]
+    wanted = None if platform is None else backends.get(platform)
+    return [x for x in gc.get_objects() if type(x) is Array and x._buffer is not None and wanted in (None, x._spec.backend)]
 
 
-def device_memory() -> Iterator[tuple[device.Device, Array, int]]:
+def device_memory(platform: str | None = None) -> Iterator[tuple[Device, Array, int]]:
     """What devices hold, as devices with memories of their own would: (device, array, bytes), a shared block once."""
     seen: set[tuple] = set()
-    for x in live_arrays():
+    for x in live_arrays(platform):
         spec = x._spec
         nbytes = spec.nbytes
         for split in spec.splits:
             nbytes //= split or 1
         for holder in spec.sharding.device_assignment:
-            key = (holder.id, x._live().ptr, spec.splits)
+            key = (holder, spec.backend.identity(x._live()), spec.splits)
             if nbytes and key not in seen:
                 seen.add(key)
                 yield holder, x, nbytes

@@ -396,7 +396,7 @@ _define("traceback_filtering", "auto", "'off' shows weft's own frames in traceba
 _define("traceback", "", "'full' shows weft's own frames in tracebacks.", choices=("", "full"))
 _define("tracer_error_num_traceback_frames", 5, _NOTHING)
 _define("pprint_use_color", True, _NOTHING)
-_define("engine", "native", "What runs compiled programs.", choices=("native", "numpy"), **_traced)
+_define("backend", "cpu", "What runs programs whose arguments are not placed: cpu, reference, or a registered backend.", **_traced)
 _define("verify", False, "Check the program after every stage of compilation.")
 _define("dump", _xla_flag("xla_dump_to"), "The folder for numbered files of every stage of compilation.")
 _define("dump_ir_to", "", _NOTHING)

@@ -1,4 +1,4 @@
-"""The two machine words that compiled dispatch reads of the Python side.
+"""What dispatch without Python reads of the Python side: two machine words, and one of each function.
 
 `guard[0]` counts the active contexts, in any thread, under which a call must take the Python path: tracing, overridden
 settings, a mesh in context. `guard[1]` is the epoch: it changes when a setting does.
@@ -14,3 +14,19 @@ guard = (ctypes.c_int64 * 2)(0, 0)
 def new_epoch() -> None:
     """Invalidate all dispatch entries."""
     guard[1] += 1
+
+
+class Dispatching:
+    """Base of functions whose calls a backend may take over from Python: `_slow` is the Python path, `_cell` the address of a word in
+    which the backend notes the calls that it knows; 0 stands for none."""
+    __slots__ = ("_cell", "_slow", "_head", "_entries", "__dict__", "__weakref__")
+
+    def __init__(self, slow):
+        self._slow = slow
+        self._head = (ctypes.c_void_p * 1)(None)
+        self._cell = ctypes.addressof(self._head)
+        self._entries: dict = {}
+
+    def _forget_entries(self) -> None:
+        self._head[0] = None
+        self._entries.clear()

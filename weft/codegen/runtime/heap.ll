@@ -1,4 +1,4 @@
-; The heap of array buffers: what weft.runtime.buffer describes, for native callers. Callers hold the GIL.
+; The heap of array buffers: what weft.backends.cpu.buffer describes, for native callers. Callers hold the GIL.
 ;
 ;   ptr  weft_alloc(i64 nbytes)      64-byte aligned (2 MiB from 1 MiB on), not cleared; null when there is no memory
 ;   void weft_free(ptr)

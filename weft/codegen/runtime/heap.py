@@ -1,10 +1,10 @@
-"""The heap of array buffers in native code, for compiled dispatch and for `runtime.buffer`.
+"""The heap of array buffers in native code, for compiled dispatch and for `backends.cpu.buffer`.
 
 In:   nothing; compiled from `heap.ll` on first use.
 Out:  `block_type()`, the type of the objects that own blocks; `symbols()`: `weft_alloc(i64) -> ptr`, `weft_free(ptr)`,
       `weft_new_block(i64) -> object or None`, `weft_heap_trim()` and the i64 counters `weft_heap_live`, `weft_heap_peak`,
-      `weft_heap_cached`, `weft_heap_limit`; `runtime.buffer.use_native` takes them.
-Laws: callers hold the GIL; alignment, caching and counting are as in `weft.runtime.buffer`. Nothing is cached until
+      `weft_heap_cached`, `weft_heap_limit`; `backends.cpu.buffer.use_native` takes them.
+Laws: callers hold the GIL; alignment, caching and counting are as in `weft.backends.cpu.buffer`. Nothing is cached until
       `weft_heap_limit` is set.
 """
 

@@ -1,7 +1,8 @@
 """Calls of compiled functions without Python: cache entries that native code matches.
 
-An entry is made when a call took the Python path and could have done without it: builtin containers only, every leaf an
-Array that already lies as the executable wants it or a Python number, static arguments that are the very same objects.
+In:   a call that took the Python path and could have done without it: builtin containers only, every leaf an array that already
+      is laid out as the program wants it or a Python number, static arguments that are the very same objects.
+Out:  an entry in the list of the function (`util.state.Dispatching`), which native code walks at each call.
 """
 
 from __future__ import annotations
@@ -11,18 +12,19 @@ import functools
 import sys
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.ir.types import ShapedArray
-from weft.runtime import buffer
-from weft.runtime.array import Array, ArraySpec, default_sharding
-from weft.runtime.executable import Executable
+from weft.backends.cpu import buffer
+from weft.codegen.runtime import dispatch, heap
+from weft.codegen.toolchain.native_library import are_at_hand
+from weft.ir.array_spec import ArraySpec
 from weft.util import tree
-from weft.util.state import guard
+from weft.util.state import Dispatching, guard
 
 if TYPE_CHECKING:
+    from weft.backends.base import Call
     from weft.codegen.runtime.dispatch import Dispatcher, Places
 
 _ARRAY, _TUPLE, _LIST, _DICT, _NONE, _F32, _F64, _I32, _I64, _SAME, _BOOL = range(11)
@@ -33,19 +35,12 @@ _MOST_ENTRIES = 256
 _lock = threading.Lock()
 
 
-class Dispatching:
-    """Base of jitted functions: `_cell` is the address of the list of entries, `_slow` does what entries cannot."""
-    __slots__ = ("_cell", "_slow", "_head", "_entries", "__dict__", "__weakref__")
-
-    def __init__(self, slow):
-        self._slow = slow
-        self._head = (ctypes.c_void_p * 1)(None)
-        self._cell = ctypes.addressof(self._head)
-        self._entries: dict[tuple, _Entry] = {}
-
-    def _forget_entries(self) -> None:
-        self._head[0] = None
-        self._entries.clear()
+def speed_up(function: Dispatching, loaded: Any, call: Call) -> bool:
+    """Let later calls like this one go to native code, if they can; whether there is more to be had by trying again later."""
+    if call.is_first and not can_dispatch(type(function)):
+        return True                                   # the second call will see to it
+    add_entry(function, loaded, call)
+    return type(function) not in _dispatchers
 
 
 class _Unmatchable(Exception):
@@ -55,7 +50,8 @@ class _Unmatchable(Exception):
 class _Words:
     """The program of an argument tree, and the objects it refers to."""
 
-    def __init__(self):
+    def __init__(self, array_type: type):
+        self.array_type = array_type
         self.words: list[int] = []
         self.objects: list = []
         self.leaves: list = []
@@ -84,7 +80,7 @@ class _Words:
             self.leaves.append(x)
 
     def _leaf(self, x, spec: ArraySpec) -> int:
-        if type(x) is Array:
+        if type(x) is self.array_type:
             if x._spec is spec:
                 return _ARRAY
             raise _Unmatchable
@@ -102,13 +98,11 @@ class _Words:
 class _Entry:
     """The words of one entry, and everything they point to. Native code holds it while it runs the program."""
 
-    def __init__(self, executable: Executable, n_args: int, names: Sequence[str], ins: _Words, outs: _Words,
-                 next_address: int | None):
-        from weft.codegen.runtime import dispatch  # here and below: a second call of a function wants native dispatch, not the first
-
+    def __init__(self, loaded: Any, call: Call, names: Sequence[str], ins: _Words, outs: _Words, next_address: int | None):
+        executable, plan = call.executable, loaded.plan
         n_const = len(executable.const_inputs)
         in_specs = executable.in_specs[n_const:]
-        aliases = [executable.aliases.get(i, n_const - 1) - n_const for i in range(len(executable.out_specs))]
+        aliases = [loaded.aliases.get(i, n_const - 1) - n_const for i in range(len(executable.out_specs))]
         donated = [d - n_const for d in executable.donated]
         by_name = sorted(range(len(names)), key=names.__getitem__)
         pointers = lambda xs: (ctypes.c_void_p * max(1, len(xs)))(*xs)
@@ -116,43 +110,43 @@ class _Entry:
         const_buffers = [a._live() for a in executable.const_inputs]
         parts = [
             words(ins.words), pointers([id(s) for s in in_specs]), pointers([b.ptr for b in const_buffers]),
-            pointers([id(s) for s in executable.out_specs]), words([s.nbytes for s in executable.out_specs]),
-            words(outs.words), pointers([c.ptr for c in executable.consts]), words(by_name), pointers([id(n) for n in names]),
+            pointers([id(s) for s in executable.out_specs]), words(plan.result_bytes),
+            words(outs.words), pointers([c.ptr for c in loaded.consts]), words(by_name), pointers([id(n) for n in names]),
             words(aliases), words(donated)]
-        native = executable.native
+        native = loaded.native
         self.raise_error = native.raise_error
         self.alive = [executable, native, in_specs, names, ins.objects, outs.objects, const_buffers, parts]
         at = [ctypes.addressof(p) for p in parts]
         self.words = words([
-            next_address or 0, n_args, at[0], at[1], native.entry, n_const, at[2], len(in_specs),
-            len(executable.out_specs), at[3], at[4], at[5], len(executable.consts), at[6], executable.arena_bytes, guard[1],
-            int(executable.is_long), id(self), len(names), at[7], at[8], at[9], len(donated), at[10]])
+            next_address or 0, len(call.args), at[0], at[1], native.entry, n_const, at[2], len(in_specs),
+            len(executable.out_specs), at[3], at[4], at[5], len(loaded.consts), at[6], plan.arena_bytes, guard[1],
+            int(loaded.is_long), id(self), len(names), at[7], at[8], at[9], len(donated), at[10]])
         assert len(self.words) == dispatch.ENTRY_WORDS
         self.address = ctypes.addressof(self.words)
         if native.draft is not None:
-            executable.followers.append(functools.partial(self.words.__setitem__, dispatch.ENTRY_CODE))
-            if executable.native is not native:       # it was replaced meanwhile
-                self.words[dispatch.ENTRY_CODE] = executable.native.entry
+            loaded.followers.append(functools.partial(self.words.__setitem__, dispatch.ENTRY_CODE))
+            if loaded.native is not native:       # it was replaced meanwhile
+                self.words[dispatch.ENTRY_CODE] = loaded.native.entry
 
     def __call__(self) -> None:
         self.raise_error()
 
 
-def add_entry(jitted: Dispatching, executable: Executable, args: tuple, kwargs: dict, static_nums, static_names, out_tree) -> None:
+def add_entry(jitted: Dispatching, loaded: Any, call: Call) -> None:
     """Let later calls like this one go to native code, if they can."""
-    if guard[0] or type(executable) is not Executable or executable.check is not None or not install(type(jitted), wait=False):
+    executable, args, kwargs = call.executable, call.args, call.kwargs
+    if guard[0] or executable.check is not None or not install(type(jitted), call.array_type, wait=False):
         return
-    native = executable.native
-    if native.draft is not None and not native.draft.was_called:
+    if loaded.native.draft is not None and not loaded.native.draft.was_called:
         return                                        # Python is to see its second call
     specs = executable.in_specs[len(executable.const_inputs):]
-    ins, outs = _Words(), _Words()
+    ins, outs = _Words(call.array_type), _Words(call.array_type)
     try:
         for i, x in enumerate(args):
-            ins.same(x) if i in static_nums or i - len(args) in static_nums else ins.tree(x, specs)
+            ins.same(x) if i in call.static_nums or i - len(args) in call.static_nums else ins.tree(x, specs)
         for name in sorted(kwargs):
-            ins.same(kwargs[name]) if name in static_names else ins.tree(kwargs[name], specs)
-        outs.tree(tree.tree_unflatten(out_tree, [_Leaf] * out_tree.num_leaves), None)
+            ins.same(kwargs[name]) if name in call.static_names else ins.tree(kwargs[name], specs)
+        outs.tree(tree.tree_unflatten(call.out_tree, [_Leaf] * call.out_tree.num_leaves), None)
     except (_Unmatchable, IndexError):
         return
     if len(ins.leaves) != len(specs) or len(outs.leaves) != len(executable.out_specs):
@@ -162,7 +156,7 @@ def add_entry(jitted: Dispatching, executable: Executable, args: tuple, kwargs: 
     with _lock:
         if key in jitted._entries or len(jitted._entries) >= _MOST_ENTRIES:
             return
-        entry = jitted._entries[key] = _Entry(executable, len(args), names, ins, outs, jitted._head[0])
+        entry = jitted._entries[key] = _Entry(loaded, call, names, ins, outs, jitted._head[0])
         jitted._head[0] = entry.address
 
 
@@ -178,12 +172,7 @@ def can_dispatch(cls: type) -> bool:
     return _dispatchers.get(cls) is not None
 
 
-def is_decided(cls: type) -> bool:
-    """Whether native dispatch of `cls` is there, or is known never to be: it is not being compiled."""
-    return cls in _dispatchers
-
-
-def install(cls: type, wait: bool = True) -> bool:
+def install(cls: type, array_type: type, wait: bool = True) -> bool:
     """Whether `cls` has the native `__call__`, which is put there on first use.
 
     On a machine that never made one that takes 50 ms. Who does not `wait` gets False meanwhile, and goes on in Python.
@@ -191,10 +180,7 @@ def install(cls: type, wait: bool = True) -> bool:
     if cls not in _dispatchers:
         with _lock:
             if cls not in _dispatchers:
-                from weft.codegen.runtime import heap
-                from weft.codegen.toolchain.native_library import are_at_hand
-
-                places = _places(cls)
+                places = _places(cls, array_type)
                 if not wait and places is not None and not are_at_hand([heap.PART, places.part()]):
                     return False
                 _dispatchers[cls] = _install(cls, places)
@@ -202,8 +188,6 @@ def install(cls: type, wait: bool = True) -> bool:
 
 
 def _install(cls: type, places: Places | None) -> Dispatcher | None:
-    from weft.codegen.runtime import dispatch, heap
-
     buffer.use_native(heap.symbols())
     dispatcher = places and dispatch.make_dispatcher(places, cls, ctypes.addressof(guard))
     if dispatcher is not None:
@@ -212,12 +196,10 @@ def _install(cls: type, places: Places | None) -> Dispatcher | None:
 
 
 @functools.cache
-def _places(cls: type) -> Places | None:
+def _places(cls: type, array_type: Any) -> Places | None:
     """What native code must know, seen in live objects."""
-    from weft.codegen.runtime import dispatch
-
-    array = Array(ArraySpec(ShapedArray((), "float32"), default_sharding(), False), buffer.Buffer(4))
-    array._value, array._parts = array._numpy(), []
+    array = array_type(object(), buffer.Buffer(4))
+    array._value, array._parts = object(), []
     jitted = cls.__new__(cls)
     Dispatching.__init__(jitted, print)
     return dispatch.find_places(array, array._buffer, jitted)

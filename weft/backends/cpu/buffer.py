@@ -18,7 +18,7 @@ import mmap
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -244,18 +244,14 @@ def trim() -> None:
         heap.trim()
 
 
-_copiers: list[Callable[[int, np.ndarray], bool]] = []
-
-
-def use_copier(copier: Callable[[int, np.ndarray], bool]) -> None:
-    """Let `copier(address, view)` make large copies from now on; it may decline one and return False."""
-    _copiers[:] = [copier]
-
-
 def fill(target: np.ndarray, view: np.ndarray) -> None:
     """Copy `view` into the dense array `target` of its shape and dtype."""
-    if view.nbytes < _LARGE or not (_copiers and _copiers[0](target.ctypes.data, view)):
-        target[...] = view
+    if view.nbytes >= _LARGE:
+        from weft.codegen.library import strided_copy  # which a process with small arrays does without
+
+        if strided_copy.copy(target.ctypes.data, view):
+            return
+    target[...] = view
 
 
 def block_address(block: object) -> int:

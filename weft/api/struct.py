@@ -1,0 +1,66 @@
+"""`ShapeDtypeStruct`: shape, dtype and sharding of an array that need not exist."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.api.layouts import as_sharding
+from weft.ir.explicit import type_sharding
+from weft.ir.specs import PartitionSpec
+from weft.ir.types import ShapedArray
+from weft.util import dtypes
+
+
+class ShapeDtypeStruct:
+    """Shape, dtype and sharding of an array that need not exist; what `eval_shape` gives and `lower` takes.
+
+    >>> struct = ShapeDtypeStruct((2, 3), 'float32')
+    >>> struct
+    ShapeDtypeStruct(shape=(2, 3), dtype=float32)
+    >>> struct.shape, struct.dtype.name, struct.sharding, struct.ndim, struct.size, struct.weak_type, struct.update(shape=(4,)).shape
+    ((2, 3), 'float32', None, 2, 6, False, (4,))
+    """
+    __slots__ = ("shape", "dtype", "sharding", "weak_type", "vma")
+
+    def __init__(self, shape, dtype, *, sharding=None, weak_type: bool = False, vma=None, is_ref: bool = False):
+        if dtype is None:
+            raise ValueError("ShapeDtypeStruct: dtype must be specified.")
+        self.shape = tuple(int(d) for d in shape)
+        self.dtype = dtype if dtypes.is_extended(dtype) else np.dtype(dtype)
+        if isinstance(sharding, PartitionSpec):
+            sharding = as_sharding(sharding, "ShapeDtypeStruct")
+        self.sharding = sharding
+        self.weak_type = weak_type
+        self.vma = frozenset(vma or ())
+
+    size = property(lambda self: self.aval.size)
+    ndim = property(lambda self: len(self.shape))
+
+    @property
+    def aval(self) -> ShapedArray:
+        """The type, with the dtype that the 64-bit setting allows."""
+        explicit = None if self.sharding is None else type_sharding(self.sharding, len(self.shape))
+        return ShapedArray(self.shape, dtypes.canonicalize_dtype(self.dtype), self.weak_type, explicit, self.vma)
+
+    def update(self, **changes) -> "ShapeDtypeStruct":
+        """A copy with some fields replaced."""
+        return ShapeDtypeStruct(changes.get("shape", self.shape), changes.get("dtype", self.dtype),
+                                sharding=changes.get("sharding", self.sharding),
+                                weak_type=changes.get("weak_type", self.weak_type), vma=changes.get("vma", self.vma))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __eq__(self, other) -> bool:
+        return isinstance(other, ShapeDtypeStruct) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self):
+        return self.shape, self.dtype, self.sharding, self.weak_type, self.vma
+
+    def __repr__(self) -> str:
+        sharding = f", sharding={self.sharding}" if self.sharding is not None else ""
+        weak = ", weak_type=True" if self.weak_type else ""
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{sharding}{weak})"

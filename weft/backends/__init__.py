@@ -1,0 +1,34 @@
+"""Backends: what runs the program of each device. Everything above this room works with any of them.
+
+In:   a local program with explicit collectives, the axes of its mesh, and how its arguments and results are laid out
+      (`base.LocalProgram`).
+Out:  a `base.Loaded`, which takes and gives buffers. A backend also says which devices there are, puts values on them and gets
+      them back, tells the partitioner what communication costs (`cost_model`), and names all that its code depends on (`cache_key`).
+Laws: a buffer belongs to the backend that made it, and nobody else looks inside. Any program runs on any backend, with equal results
+      up to rounding. No pass above asks which backend it is.
+Next: `base` states the interface; `cpu` is the compiler for this machine; `reference` computes with NumPy, device by device.
+
+`WEFT_BACKEND` (or `config.backend`) names the default; `jit(..., backend=...)` chooses one for a function; `register` adds one.
+"""
+
+from __future__ import annotations
+
+from weft.backends.base import Backend, get, names, register
+
+__all__ = ["Backend", "get", "names", "register"]
+
+
+def _cpu() -> Backend:
+    from weft.backends.cpu import CpuBackend
+
+    return CpuBackend()
+
+
+def _reference() -> Backend:
+    from weft.backends.reference import ReferenceBackend
+
+    return ReferenceBackend()
+
+
+register("cpu", _cpu)
+register("reference", _reference)

@@ -1,0 +1,327 @@
+"""The interface of a backend: its devices, the memory of arrays on them, and the programs that it runs.
+
+In:   what the rest of the system asks for: a layout and a value, or the program of one device.
+Out:  buffers, NumPy arrays, and `Loaded` programs.
+Laws: a backend implements `put`, `get` and `compile`; all other methods have a meaning here that is right for any backend, and that one
+      overrides where it can do better. A buffer is opaque: only the methods of its backend look inside.
+Next: `backends.reference` is the shortest implementation; docs/adding-a-backend.md builds one in a page.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.ir.array_spec import ArraySpec, from_blocks, to_blocks
+from weft.ir.jaxpr import Jaxpr
+from weft.ir.specs import Spec
+from weft.util.config import config, num_virtual_devices
+from weft.util.record import record
+
+if TYPE_CHECKING:
+    from weft.partition.cost import CostModel
+
+#: what a backend calls an array's memory
+Buffer = Any
+#: runs `run(*args)` as the stage `title` of a compilation, which is measured, checked and dumped: stage(title, run, *args)
+Stage = Callable[..., Any]
+
+
+@record
+class BlockLayout:
+    """How an argument or a result of a local program is laid out: its spec as an array, and the mesh axes that split each dim.
+
+    A result whose sharding no mesh axes express is whole on every device; it is stored in `blocks` per dim.
+    """
+    spec: ArraySpec
+    dims: Spec
+    blocks: tuple[int, ...] | None = None
+
+
+@record
+class LocalProgram:
+    """The program that every device runs, with explicit collectives over the `mesh` axes (name, size). Without axes it has none."""
+    name: str
+    jaxpr: Jaxpr
+    mesh: tuple[tuple[Any, int], ...]
+    ins: tuple[BlockLayout, ...]
+    outs: tuple[BlockLayout, ...]
+    donated: tuple[int, ...]                    # numbers of the arguments whose memory may be used for results
+
+
+@record
+class Call:
+    """A call of a jitted function that took the Python path, for `Loaded.speed_up`."""
+    executable: Any
+    array_type: type
+    args: tuple
+    kwargs: dict
+    static_nums: tuple[int, ...]
+    static_names: tuple[str, ...]
+    out_tree: Any
+    is_first: bool                              # of this function with arguments of these types
+
+
+class Loaded:
+    """A program that is ready to run."""
+    kernel_count = 0                            # kernels that a call runs
+    temporary_bytes = 0                         # memory that a call needs besides arguments and results
+    constant_bytes = 0
+    aliases: Mapping[int, int] = {}             # result number -> number of the argument whose memory it takes
+
+    def run(self, buffers: list[Buffer]) -> list[Buffer]:
+        """The results for these arguments. It may be called from several threads."""
+        raise NotImplementedError(f"{type(self).__name__}.run")
+
+    def keep(self, write: Callable[[Callable[[], bytes | None]], None]) -> None:
+        """Have `write(make)` store what `Backend.load` needs, if that is possible: now, and again when there is better code."""
+
+    def speed_up(self, function: Any, call: Call) -> bool:
+        """Let later calls of `function` like this one bypass Python, if the backend can; whether trying again later may help."""
+        return False
+
+
+class Memory:
+    """A memory space of a device."""
+    __slots__ = ("device", "kind")
+
+    def __init__(self, device: Device, kind: str):
+        self.device = device
+        self.kind = kind
+
+    def addressable_by_devices(self) -> list[Device]:
+        """The devices that can read and write it."""
+        return [self.device]
+
+    def __repr__(self) -> str:
+        return f"Memory({self.device!r}, kind={self.kind!r})"
+
+
+class Device:
+    """One device of a backend: a slot of a mesh.
+
+    >>> import weft
+    >>> first = weft.devices("cpu")[0]
+    >>> first, str(first), first.platform, first.device_kind
+    (CpuDevice(id=0), 'TFRT_CPU_0', 'cpu', 'cpu')
+    """
+    __slots__ = ("__weakref__", "client", "id", "local_hardware_id", "process_index")
+
+    def __init__(self, id: int, client: Backend, process_index: int = 0, local_hardware_id: int | None = None):
+        self.id = id
+        self.client = client                    # the backend that drives the device
+        self.process_index = process_index
+        self.local_hardware_id = id if local_hardware_id is None else local_hardware_id
+
+    @property
+    def platform(self) -> str:
+        """The name of its backend."""
+        return self.client.platform
+
+    device_kind = platform
+
+    @property
+    def host_id(self) -> int:
+        """The process that drives the device, under its older name."""
+        return self.process_index
+
+    task_id = host_id
+
+    @property
+    def is_addressable(self) -> bool:
+        """Whether this process drives the device."""
+        return self.process_index == self.client.process_index()
+
+    def memory_stats(self) -> dict[str, int] | None:
+        """What the backend knows of its memory, or None."""
+        return self.client.memory_stats(self)
+
+    def addressable_memories(self) -> list[Memory]:
+        """The memory spaces that the device can use."""
+        return [Memory(self, kind) for kind in ("device", "pinned_host", "unpinned_host")]
+
+    def default_memory(self) -> Memory:
+        """The memory space in which arrays are made."""
+        return Memory(self, "device")
+
+    def memory(self, kind: str) -> Memory:
+        """The memory space named `kind`."""
+        for space in self.addressable_memories():
+            if space.kind == kind:
+                return space
+        raise ValueError(f"device {self!r} has no memory of kind {kind!r}")
+
+    def __repr__(self) -> str:
+        return f"{self.platform.capitalize()}Device(id={self.id})"
+
+    def __str__(self) -> str:
+        return f"{self.client.device_prefix}_{self.id}"
+
+    def __reduce__(self) -> tuple:
+        return _device_of_id, (self.id, self.platform)
+
+
+def _device_of_id(id: int, platform: str) -> Device:
+    found = get(platform).devices()
+    if id >= len(found):
+        raise ValueError(f"device {id} does not exist: this process has {len(found)} devices.\n"
+                         "  Set WEFT_NUM_DEVICES before the first use of weft.")
+    return found[id]
+
+
+class Backend:
+    """What runs programs on one kind of device. Subclasses name their `platform` and define `put`, `get` and `compile`."""
+    platform = ""
+    platform_version = runtime_type = "weft"
+    #: whether the shards of an array lie one after another in one memory of all devices, so that a program can move them
+    is_one_memory = False
+
+    def __init__(self) -> None:
+        self._devices: tuple[Device, ...] = ()
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Client(platform={self.platform!r})"
+
+    # ---- devices
+    @property
+    def device_prefix(self) -> str:
+        """What `str` of a device begins with."""
+        return self.platform.upper()
+
+    def devices(self) -> list[Device]:
+        """All devices: by default as many virtual ones as the settings say. They stay the same for the life of the process."""
+        if not self._devices:
+            with self._lock:
+                if not self._devices:
+                    self._devices = tuple(Device(i, self) for i in range(num_virtual_devices()))
+        return list(self._devices)
+
+    def local_devices(self) -> list[Device]:
+        """The devices that this process drives."""
+        return [d for d in self.devices() if d.is_addressable]
+
+    def device_count(self) -> int:
+        """Number of devices of all processes."""
+        return len(self.devices())
+
+    def process_index(self) -> int:
+        """Number of this process among all that share the devices."""
+        return 0
+
+    def memory_stats(self, device: Device) -> dict[str, int] | None:
+        """None: virtual devices share the memory of their process."""
+        return None
+
+    # ---- memory
+    def put(self, value: np.ndarray, spec: ArraySpec, copy: bool = True) -> Buffer:
+        """The buffer of an array with the global value `value`, laid out as `spec` says. Without `copy` it may share memory."""
+        raise NotImplementedError(f"{type(self).__name__}.put")
+
+    def get(self, buffer: Buffer, spec: ArraySpec) -> np.ndarray:
+        """The global value."""
+        raise NotImplementedError(f"{type(self).__name__}.get")
+
+    def allocate(self, spec: ArraySpec) -> Buffer:
+        """A buffer whose values are not set."""
+        return self.put(np.empty(spec.global_shape, spec.storage_dtype), spec, copy=False)
+
+    def view(self, buffer: Buffer, spec: ArraySpec) -> np.ndarray | None:
+        """The global value as a view of the buffer, or None if its memory cannot be seen so."""
+        return None
+
+    def scalar(self, buffer: Buffer, spec: ArraySpec) -> bool | int | float | None:
+        """The value of a scalar, or None if it has to be asked for by `get`."""
+        return None
+
+    def put_blocks(self, blocks: np.ndarray, spec: ArraySpec) -> Buffer:
+        """The buffer of an array of which `blocks` is the grid of shards, [splits..., local dims...]."""
+        return self.put(from_blocks(blocks, spec).reshape(spec.global_shape), spec)
+
+    def get_blocks(self, buffer: Buffer, spec: ArraySpec) -> np.ndarray:
+        """The grid of shards, [splits..., local dims...]."""
+        return to_blocks(self.get(buffer, spec), spec)
+
+    def shard(self, buffer: Buffer, spec: ArraySpec, position: tuple[int, ...], local: ArraySpec) -> Buffer:
+        """The buffer of the shard at `position` of the grid, an array of its own; it may share memory."""
+        return self.put(self.get_blocks(buffer, spec)[position], local)
+
+    def same_memory(self, have: ArraySpec, want: ArraySpec) -> bool:
+        """Whether a buffer of the layout `have` is also one of the layout `want`, of one type and both of this backend."""
+        return have.sharding.is_equivalent_to(want.sharding, have.aval.ndim)
+
+    def adopt(self, held: Any, spec: ArraySpec) -> Buffer:
+        """The buffer for what an array holds; only what bypasses Python makes arrays that hold something else."""
+        return held
+
+    def identity(self, buffer: Buffer) -> Any:
+        """What tells memory apart: two arrays share theirs if it is equal."""
+        return id(buffer)
+
+    # ---- programs
+    @property
+    def cost_model(self) -> CostModel:
+        """What communication and repeated work cost, for the partitioner."""
+        from weft.partition.cost import CostModel  # a program from disk needs none
+
+        return CostModel()
+
+    def lower(self, program: LocalProgram, stage: Stage) -> Any:
+        """The backend's own stages of a program, which reports show and `compile` is given; None if it has none."""
+        return None
+
+    def compile(self, program: LocalProgram, lowered: Any, stage: Stage) -> Loaded:
+        """Make a local program ready to run; `lowered` is what `lower` made of it."""
+        raise NotImplementedError(f"{type(self).__name__}.compile")
+
+    def load(self, code: bytes, lowered: Callable[[], Any], write: Callable[[Callable[[], bytes | None]], None]) -> Loaded:
+        """What `Loaded.keep` stored, in another process; any error counts as not found. `lowered()` computes the stages again."""
+        raise NotImplementedError(f"{type(self).__name__}.load")
+
+    def cache_key(self) -> str | None:
+        """All that compiled code depends on besides the program and the sources; None if programs are not kept on disk."""
+        return None
+
+    def compiling(self) -> contextlib.AbstractContextManager:
+        """Entered while a program is compiled, from its first stage on."""
+        return contextlib.nullcontext()
+
+
+# ---- all backends
+
+_makers: dict[str, Callable[[], Backend]] = {}
+_made: dict[str, Backend] = {}
+
+
+def register(name: str, make: Callable[[], Backend]) -> None:
+    """Let `name` stand for the backend that `make()` returns when it is first asked for; ValueError if the name is taken."""
+    if name in _makers:
+        raise ValueError(f"backends.register: there is a backend called {name!r} already; choose another name.")
+    _makers[name] = make
+
+
+def names() -> list[str]:
+    """The names of all backends.
+
+    >>> names()[:2]
+    ['cpu', 'reference']
+    """
+    return list(_makers)
+
+
+def get(backend: str | Backend | None = None) -> Backend:
+    """The backend of that name, the default one for None; RuntimeError if there is none."""
+    name = config.backend if backend is None else backend
+    if not isinstance(name, str):
+        return name
+    found = _made.get(name)
+    if found is None:
+        if name not in _makers:
+            raise RuntimeError(f"Unknown backend: {name!r} requested, but no platforms that are instances of {name} are present. "
+                               f"Platforms present are: {', '.join(_makers)}")
+        found = _made.setdefault(name, _makers[name]())
+    return found

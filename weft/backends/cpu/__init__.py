@@ -1,0 +1,107 @@
+"""The CPU backend: a compiler for this machine, whose virtual devices share the memory and the threads of one process.
+
+In:   a local program.
+Out:  a program of one native call, which runs all kernels, loops and collectives of all devices.
+Laws: a buffer is one dense block that holds the distinct shards of an array in row-major order of their position in the grid of
+      shards: shape [splits..., local dims...]. A shard that several devices hold is stored once, so equivalent shardings share
+      memory, and an unsharded array is plain row-major memory. Importing this module loads nothing of the compiler.
+Next: `buffer` has the memory, `compile` the stages, `loaded` the call, `calls` the calls without Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.backends.base import Backend, LocalProgram, Stage
+from weft.backends.cpu.buffer import Buffer, block_address, fill
+from weft.backends.cpu.loaded import CpuLoaded, Write, load
+from weft.codegen.runtime import pool
+from weft.codegen.toolchain import loader, target
+from weft.ir.array_spec import ArraySpec, from_blocks, to_blocks
+
+if TYPE_CHECKING:
+    from weft.backends.cpu.compile import CpuStages
+
+pool.prewarm()
+
+_C_TYPES = {np.dtype(name): getattr(ctypes, f"c_{c}").from_address for name, c in (
+    ("bool", "bool"), ("float32", "float"), ("float64", "double"), *((k, k) for n in (8, 16, 32, 64) for k in (f"int{n}", f"uint{n}")))}
+
+
+class CpuBackend(Backend):
+    """Virtual devices of this process; programs are compiled to native code."""
+    platform = "cpu"
+    device_prefix = "TFRT_CPU"
+    is_one_memory = True
+
+    # ---- memory
+    def allocate(self, spec: ArraySpec) -> Buffer:
+        return Buffer(spec.nbytes)
+
+    def put(self, value: np.ndarray, spec: ArraySpec, copy: bool = True) -> Buffer:
+        return Buffer.from_numpy(to_blocks(value, spec), copy)
+
+    def get(self, buffer: Buffer, spec: ArraySpec) -> np.ndarray:
+        if spec.is_row_major:
+            return buffer.view(spec.storage_dtype, spec.global_shape)
+        shards = from_blocks(buffer.view(spec.storage_dtype, spec.storage_shape), spec)
+        whole = Buffer(spec.nbytes).view(shards.dtype, shards.shape)      # its pages are used again
+        fill(whole, shards)
+        return whole.reshape(spec.global_shape)
+
+    def view(self, buffer: Buffer, spec: ArraySpec) -> np.ndarray | None:
+        return self.get(buffer, spec) if spec.is_row_major else None
+
+    def scalar(self, buffer: Any, spec: ArraySpec) -> bool | int | float | None:
+        read = None if spec.aval.shape else _C_TYPES.get(spec.aval.dtype)
+        return None if read is None else read(buffer.ptr if type(buffer) is Buffer else block_address(buffer)).value
+
+    def put_blocks(self, blocks: np.ndarray, spec: ArraySpec) -> Buffer:
+        return Buffer.from_numpy(blocks)
+
+    def get_blocks(self, buffer: Buffer, spec: ArraySpec) -> np.ndarray:
+        return buffer.view(spec.storage_dtype, spec.storage_shape)
+
+    def shard(self, buffer: Buffer, spec: ArraySpec, position: tuple[int, ...], local: ArraySpec) -> Buffer:
+        offset = 0
+        for at, splits in zip(position, spec.splits):
+            offset = offset * splits + at
+        return buffer.slice(offset * local.nbytes, local.nbytes)
+
+    def same_memory(self, have: ArraySpec, want: ArraySpec) -> bool:
+        return have.splits == want.splits or (have.is_row_major and want.is_row_major)
+
+    def adopt(self, held: Any, spec: ArraySpec) -> Buffer:
+        """Native dispatch leaves blocks of the native heap in the arrays that it makes."""
+        return held if type(held) is Buffer else Buffer.of_block(held, spec.nbytes)
+
+    def identity(self, buffer: Buffer) -> int:
+        return buffer.ptr
+
+    # ---- programs
+    def lower(self, program: LocalProgram, stage: Stage) -> CpuStages:
+        from weft.backends.cpu import compile  # all of the compiler
+
+        return compile.lower(program, stage)
+
+    def compile(self, program: LocalProgram, lowered: CpuStages, stage: Stage) -> CpuLoaded:
+        from weft.backends.cpu import compile
+
+        return compile.compile_local(program, lowered, stage)
+
+    def load(self, code: bytes, lowered: Callable[[], CpuStages], write: Write) -> CpuLoaded:
+        return load(code, lowered, write)
+
+    def cache_key(self) -> str | None:
+        return f"cpu {target.current().identity} {pool.num_threads()}" if loader.works_here() else None
+
+    @contextlib.contextmanager
+    def compiling(self) -> Iterator[None]:
+        pool.defer(1)                # the pool is not what is waited for; but if this takes long, let it come
+        yield
+        pool.defer()

@@ -1,0 +1,58 @@
+"""The stages of the CPU compiler: stack → simplify → fuse and plan → codegen.
+
+In:   a local program.
+Out:  a `CpuLoaded`, whose one native entry runs the program on all virtual devices of this process.
+How:  the program of one device, mapped over the axes of the mesh (`partition.stack`), is the program of the whole machine: mesh axes
+      are leading dims, collectives are operations along them, and a value that is equal on all devices of an axis lacks that dim, so
+      that it is stored and computed once.
+"""
+
+from __future__ import annotations
+
+from weft.backends.base import LocalProgram, Stage
+from weft.backends.cpu.buffer import use_native
+from weft.backends.cpu.loaded import CpuLoaded, Plan
+from weft.codegen.program.tiered_compilation import compile_draft
+from weft.compiler.rewrite.simplify import simplify
+from weft.compiler.schedule.schedule import Scheduled, schedule
+from weft.ir.jaxpr import Jaxpr
+from weft.util.record import record
+
+
+@record
+class CpuStages:
+    """The program over all devices, and how it is scheduled."""
+    stacked: Jaxpr
+    scheduled: Scheduled
+
+
+def lower(program: LocalProgram, stage: Stage) -> CpuStages:
+    """All stages before code is generated."""
+    stacked = program.jaxpr
+    if program.mesh:
+        from weft.partition.stack import stack
+
+        stacked = stage("stack", stack, stacked, program.mesh, [x.dims for x in program.ins], [x.dims for x in program.outs],
+                        [x.blocks for x in program.outs])
+        stacked = stage("simplify stacked", simplify, stacked)
+    return CpuStages(stacked, stage("schedule", _scheduled, stacked, program.donated))
+
+
+def _scheduled(program: Jaxpr, donated: tuple[int, ...]) -> Scheduled:
+    scheduled = schedule(program, donated)
+    if not scheduled.has_loops:
+        return scheduled
+    from weft.compiler.schedule.loop_outlining import with_loop_kernels  # a millisecond that most programs need not spend
+    return with_loop_kernels(scheduled)
+
+
+def compile_local(program: LocalProgram, stages: CpuStages, stage: Stage) -> CpuLoaded:
+    """Generate and load the code of a lowered program."""
+    scheduled = stages.scheduled
+    native = stage("codegen", compile_draft, scheduled.program)
+    if native.host.calls:
+        from weft.codegen.runtime import heap
+
+        use_native(heap.symbols())    # whose blocks are freed without running Python, where an interrupt could be lost
+    sizes = [tuple(x.spec.nbytes for x in some) for some in (program.ins, program.outs)]
+    return CpuLoaded(native, Plan(scheduled.consts, scheduled.aliases, scheduled.program.arena_bytes, scheduled.kernel_count, *sizes))

@@ -1,0 +1,152 @@
+"""A compiled program in memory: from the compiler, or from what an earlier process kept on disk.
+
+In:   native code, and what it needs of memory.
+Out:  `CpuLoaded`: one native call runs everything; this file only finds memory, and keeps what can be kept.
+Laws: native dispatch (`calls`) follows when better code takes the place of a draft. What comes from disk is what the compiler would
+      make; loading it imports neither the compiler nor LLVM.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import marshal
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.backends.base import Call, Loaded
+from weft.backends.cpu.buffer import Buffer
+from weft.codegen.program import native
+from weft.codegen.toolchain import loader
+from weft.util.record import record
+
+if TYPE_CHECKING:
+    from weft.codegen.program.native import NativeProgram
+    from weft.codegen.program.build_record import BuildRecord
+    from weft.ir.program import Program
+
+_LONG_BYTES = 1 << 18        # about 20 µs of memory traffic
+Write = Callable[[Callable[[], bytes | None]], None]
+
+
+@record
+class Plan:
+    """What running a program needs besides its code. `aliases`: result number -> number of the donated argument whose memory it
+    takes."""
+    consts: Sequence[np.ndarray]
+    aliases: dict[int, int]
+    arena_bytes: int
+    kernel_count: int
+    argument_bytes: tuple[int, ...]             # of each
+    result_bytes: tuple[int, ...]
+
+
+class CpuLoaded(Loaded):
+    """A program of one native call."""
+
+    def __init__(self, native: NativeProgram, plan: Plan):
+        self.native, self.plan = native, plan
+        self.consts = [Buffer.from_numpy(np.ascontiguousarray(c)) for c in plan.consts]
+        self.aliases = plan.aliases
+        self.kernel_count = plan.kernel_count
+        self.temporary_bytes = plan.arena_bytes
+        self.constant_bytes = sum(c.nbytes for c in self.consts)
+        traffic = sum(plan.argument_bytes) + sum(plan.result_bytes) + plan.arena_bytes
+        # worth letting other Python threads run; while a host call runs they may, and arguments must be held
+        self.is_long = traffic > _LONG_BYTES or native.takes_long
+        self.slots_type = ctypes.c_void_p * (len(plan.argument_bytes) + len(plan.result_bytes) + len(self.consts) + 1)
+        self.followers: list[Callable[[int], None]] = []    # called with the address of the code that takes over
+        if native.draft is not None:
+            me = weakref.ref(self)
+            native.draft.then.append(lambda better: _replace(me(), better))
+
+    def run(self, buffers: list[Buffer]) -> list[Buffer]:
+        """One native call."""
+        native, aliases = self.native, self.aliases
+        if native.draft is not None:
+            native.draft.called()
+        for i in aliases.values():
+            if not buffers[i].is_held_only_by(2):       # by its array and by `buffers`; else someone would see the results in it
+                buffers[i] = buffers[i].copy()
+        outs = [buffers[aliases[i]] if i in aliases else Buffer(n) for i, n in enumerate(self.plan.result_bytes)]
+        arena = Buffer(self.temporary_bytes) if self.temporary_bytes else None
+        slots = self.slots_type(*[b.ptr for b in buffers], *[b.ptr for b in outs], *[c.ptr for c in self.consts],
+                                arena.ptr if arena is not None else None)
+        if native.call(slots):
+            native.raise_error()
+        return outs
+
+    def keep(self, write: Write) -> None:
+        """Keep a program whose code is all on disk, and which calls nothing of this process."""
+        if not self.native.host.calls:
+            _keep(self.native, self.plan, write)
+
+    def speed_up(self, function: Any, call: Call) -> bool:
+        """Make an entry for native dispatch."""
+        global _has_second_calls
+        if call.is_first and not _has_second_calls:
+            return True                                 # a process that calls everything once does without dispatch
+        _has_second_calls = True
+        from weft.backends.cpu import calls
+
+        return calls.speed_up(function, self, call)
+
+
+_has_second_calls = False
+
+
+def _replace(loaded: CpuLoaded | None, better: NativeProgram) -> None:
+    """From now on other code does the same."""
+    if loaded is not None:
+        loaded.native = better
+        for tell in loaded.followers:
+            tell(better.entry)
+
+
+# ---- on disk
+
+def _keep(code: NativeProgram, plan: Plan, write: Write) -> None:
+    """Keep a program, and what becomes of it if it is a draft."""
+    parts, draft = code.made, code.draft
+    distinct = code.kernel_count
+    write(lambda: _stored(parts, draft is not None, distinct, plan))
+    if draft is not None:
+        draft.then.append(lambda better: _keep(better, plan, write))
+
+
+def _stored(parts: BuildRecord, is_draft: bool, distinct: int, plan: Plan) -> bytes | None:
+    """All that `load` needs."""
+    from weft.codegen.program.program import image_of
+
+    image = image_of(parts)
+    values = [np.ascontiguousarray(c).tobytes() for c in plan.consts]
+    facts = (tuple(plan.aliases.items()), plan.arena_bytes, plan.kernel_count, plan.argument_bytes, plan.result_bytes)
+    return None if image is None else marshal.dumps((tuple(image), is_draft, distinct, values, facts))
+
+
+def load(code: bytes, lowered: Callable[[], Any], write: Write) -> CpuLoaded:
+    """The program that `keep` stored; `lowered()` computes its stages again."""
+    image, is_draft, distinct, values, (aliases, *facts) = marshal.loads(code)
+    plan = Plan([np.frombuffer(value, np.uint8) for value in values], dict(aliases), *facts)
+
+    def program() -> Program:
+        return lowered().scheduled.program
+
+    found = native.load(loader.Image(*image), distinct, lambda: _made(program()))
+    if is_draft:
+        from weft.codegen.program.tiered_compilation import FROM_DISK_S, Draft
+
+        found.draft = Draft(program, FROM_DISK_S)
+    loaded = CpuLoaded(found, plan)
+    if found.draft is not None:
+        found.draft.then.append(lambda better: _keep(better, plan, write))
+    return loaded
+
+
+def _made(program: Program) -> BuildRecord:
+    """What the code of a program is made of."""
+    from weft.codegen.program.program import compile_program
+
+    return compile_program(program).made

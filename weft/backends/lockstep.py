@@ -1,0 +1,154 @@
+"""Running the program of one device on all devices, in step: equation by equation, and device by device for each.
+
+In:   a local program, and for each of its inputs the values of all devices.
+Out:  for each result the values of all devices.
+How:  an ordinary equation runs on each device by its `reference` rule; a collective is carried out between the devices of each group as
+      its record says (`ir.collective_spec`); an operation that holds programs has a rule `lockstep`, which runs them on the devices
+      that take part.
+Laws: devices that have the same object for every operand get the same object as the result. What does not vary over an axis is
+      therefore computed once, and a callback that looks at it is called once, as on any backend.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.ir.collective_spec import carry_out, collective_axes
+from weft.ir.jaxpr import Eqn, Jaxpr, Literal
+from weft.ops.callback import Mapped
+from weft.util.errors import describe
+
+#: the value of one variable on each of the devices that take part
+Values = Sequence[Any]
+
+
+class Lockstep:
+    """Devices in row-major order of the mesh `axes`, (name, size) each; `members` are the numbers of those that take part."""
+
+    def __init__(self, axes: Sequence[tuple[Any, int]], members: Sequence[int] | None = None):
+        self.axes = tuple(axes)
+        self.names = [name for name, _ in axes]
+        self.shape = tuple(size for _, size in axes)
+        self.places = list(itertools.product(*map(range, self.shape)))
+        self.members = list(range(len(self.places))) if members is None else list(members)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def run(self, jaxpr: Jaxpr, operands: Sequence[Values]) -> list[Values]:
+        """The results of `jaxpr` on all members."""
+        n = len(self)
+        env: dict = {v: [np.asarray(c)] * n for v, c in zip(jaxpr.constvars, jaxpr.consts)}
+        env.update(zip(jaxpr.invars, operands, strict=True))
+        read = lambda a: [np.asarray(a.val, a.aval.dtype)] * n if type(a) is Literal else env[a]
+        for eqn in jaxpr.eqns:
+            for var, values in zip(eqn.outvars, self._eqn(eqn, [read(a) for a in eqn.invars]), strict=True):
+                for value in values:
+                    if value.shape != var.aval.shape or value.dtype != var.aval.dtype:
+                        raise AssertionError(f"{eqn.primitive} gave {value.dtype}{list(value.shape)}, its type rule says "
+                                             f"{var.aval.str_short()}")
+                env[var] = values
+        return [read(a) for a in jaxpr.outvars]
+
+    def each(self, fn: Callable[..., Sequence], operands: Sequence[Values]) -> list[Values]:
+        """The results of `fn` on the operands of every member; called once where they are the same objects."""
+        found: dict[tuple, list] = {}
+        results = []
+        for mine in zip(*operands) if operands else [()] * len(self):
+            key = tuple(map(id, mine))
+            if key not in found:
+                found[key] = [np.asarray(y) for y in fn(*mine)]
+            results.append(found[key])
+        return [list(values) for values in zip(*results)]
+
+    def on(self, chosen: Sequence[int], jaxpr: Jaxpr, operands: Sequence[Values]) -> list[Values]:
+        """The results of `jaxpr` on some members, told by their places among the members; the others take no part."""
+        some = Lockstep(self.axes, [self.members[i] for i in chosen])
+        return some.run(jaxpr, [[x[i] for i in chosen] for x in operands])
+
+    def position(self, member: int, axes: Sequence[Any]) -> int:
+        """The number of a device along `axes`, the first being the major one."""
+        place, number = self.places[member], 0
+        for axis in axes:
+            i = self.names.index(axis)
+            number = number * self.shape[i] + place[i]
+        return number
+
+    def _eqn(self, eqn: Eqn, ins: list[Values]) -> list[Values]:
+        primitive, params = eqn.primitive, eqn.params
+        if primitive.kind == "collective":
+            return self._collective(eqn, ins)
+        if primitive.kind == "callback":
+            return self._callback(eqn, ins)
+        if primitive.kind == "region":
+            if primitive.attrs.get("call_like"):
+                return self.run(params["jaxpr"], ins)
+            return primitive.rule("lockstep")(self, ins, **params)
+        rule = primitive.rule("reference")
+        with np.errstate(all="ignore"):
+            if primitive.multiple_results:
+                return self.each(lambda *xs: rule(*xs, **params), ins)
+            return self.each(lambda *xs: [rule(*xs, **params)], ins)
+
+    # ---- between devices
+    def _groups(self, axes: Sequence[Any]) -> list[list[int]]:
+        """The devices that exchange values along `axes`, in order of their number there."""
+        found: dict[tuple, list[int]] = {}
+        rest = [i for i, name in enumerate(self.names) if name not in axes]
+        for member in range(len(self.places)):
+            found.setdefault(tuple(self.places[member][i] for i in rest), []).append(member)
+        return [sorted(group, key=lambda member: self.position(member, axes)) for group in found.values()]
+
+    def _collective(self, eqn: Eqn, ins: list[Values]) -> list[Values]:
+        at = {member: i for i, member in enumerate(self.members)}
+        results: list = [None] * len(self)
+        known: dict[tuple, list] = {}
+        for group in self._groups(collective_axes(eqn.params)):
+            present = [member for member in group if member in at]
+            if not present:
+                continue
+            if len(present) < len(group):
+                raise RuntimeError(describe(
+                    "reference", f"{eqn.primitive.name} is reached by the devices {present} only; {sorted(set(group) - set(present))} "
+                    "do not take part.", (), eqn.source, "All devices of an axis must take part in its collectives."))
+            operands = [[x[at[member]] for x in ins] for member in group]
+            key = tuple(id(x) for mine in operands for x in mine) if ins else tuple(group)
+            if key not in known:
+                known[key] = carry_out(eqn.primitive, operands, eqn.params)
+            for member, mine in zip(group, known[key]):
+                results[at[member]] = mine
+        return [list(values) for values in zip(*results)]
+
+    # ---- callbacks
+    def _callback(self, eqn: Eqn, ins: list[Values]) -> list[Values]:
+        """The mesh axes over which operands vary are mapped axes of the callback, as they are when mesh axes are stacked."""
+        rule, layout = eqn.primitive.rule("reference"), eqn.params.get("layout")
+        if len(self) < len(self.places) or not self.axes:
+            if layout is not None and self.axes:
+                raise NotImplementedError(f"reference: {eqn.primitive.name} looks at a whole value where only some devices take part.")
+            return self.each(lambda *xs: rule(*xs, **eqn.params), ins)
+        grids = [np.array([id(v) for v in x]).reshape(self.shape) for x in ins]
+        varies = [[bool((grid != grid.take([0], i)).any()) for i in range(len(self.shape))] for grid in grids]
+        for i, name in enumerate(self.names):
+            if layout is not None and name in layout.axes and not layout.splits(name):
+                for mine in varies:
+                    mine[i] = False                      # values that the compiler knows to be equal: any of them will do
+        over = [i for i in range(len(self.shape)) if any(mine[i] for mine in varies)]
+        mapped = tuple(Mapped(self.shape[i], self.names[i], tuple(mine[i] for mine in varies)) for i in over)
+        operands = [self._stacked(x, mine) for x, mine in zip(ins, varies)]
+        params = {**eqn.params, "mapped": (*mapped, *eqn.params.get("mapped", ()))} if mapped else eqn.params
+        outs = [np.asarray(y) for y in rule(*operands, **params)]
+        left = over if layout is None or layout.apart else [
+            i for i, whole in zip(over, layout.of_mesh(params.get("mapped", ()))) if not whole]
+        rows = [{at: y[at] for at in np.ndindex(*[self.shape[i] for i in left])} for y in outs]
+        return [[mine[tuple(place[i] for i in left)] for place in self.places] for mine in rows]
+
+    def _stacked(self, values: Values, varies: Sequence[bool]) -> np.ndarray:
+        """The values of all devices with a leading dim for each axis over which they vary."""
+        chosen = [v for v, place in zip(values, self.places) if all(p == 0 for p, mine in zip(place, varies) if not mine)]
+        lead = [n for n, mine in zip(self.shape, varies) if mine]
+        return np.stack(chosen).reshape(*lead, *chosen[0].shape) if lead else chosen[0]

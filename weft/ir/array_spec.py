@@ -1,0 +1,102 @@
+"""Array specs: the type of an array, how it is laid out over devices, and the shapes that follow from both.
+
+In:   a type, a sharding, and whether the array was placed there explicitly.
+Out:  `ArraySpec`, interned: equal specs are one object, so that dispatch compares one pointer per argument.
+Law:  all devices of a sharding belong to one backend, which holds the values.
+Next: `runtime.array` has the arrays, `backends.base` what holds their values.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from weft.ir.explicit import type_sharding
+from weft.ir.program_mesh import is_abstract
+from weft.ir.shardings import Sharding
+from weft.ir.types import ShapedArray
+from weft.util import dtypes
+
+_specs: dict[tuple, ArraySpec] = {}
+
+
+class ArraySpec:
+    """Type, sharding and committed flag of an array.
+
+    `splits` and `local_shape` are those of the memory of the array, which for random keys has more dims than the array;
+    `backend` is that of its devices (None where the mesh is abstract).
+    """
+    __slots__ = ("aval", "sharding", "committed", "backend", "splits", "storage_shape", "storage_dtype", "nbytes", "local_shape",
+                 "is_row_major", "__weakref__")
+
+    backend: Any
+
+    def __new__(cls, aval: ShapedArray, sharding: Sharding, committed: bool):
+        key = (aval, sharding, committed)
+        found = _specs.get(key)
+        if found is not None:
+            return found
+        typed = aval.update(sharding=type_sharding(sharding, aval.ndim))
+        if typed is not aval:                    # an explicit sharding is part of the type
+            return _specs.setdefault(key, ArraySpec(typed, sharding, committed))
+        self = object.__new__(cls)
+        self.aval = aval
+        self.sharding = sharding
+        self.committed = committed
+        self.backend = None if is_abstract(sharding) else getattr(sharding.device_assignment[0], "client", None)
+        shape, dtype = physical(aval)
+        splits = tuple(sharding.splits(aval.shape))
+        for d, (n, s) in enumerate(zip(aval.shape, splits)):
+            if s and n % s:
+                sharding.check_shape(aval.shape)
+                raise AssertionError(f"dim {d} of size {n} does not divide by {s}")
+        splits += (1,) * (len(shape) - len(splits))
+        self.splits = splits
+        self.local_shape = tuple(n // s for n, s in zip(shape, splits))
+        self.storage_shape = splits + self.local_shape
+        self.storage_dtype = dtype
+        self.nbytes = math.prod(shape) * dtype.itemsize
+        # whether the shards, one after another, are the row-major array: all dims before a split one have one row in a shard
+        self.is_row_major = all(n == 1 for d, s in enumerate(splits) if s > 1 for n in self.local_shape[:d])
+        return _specs.setdefault(key, self)
+
+    @property
+    def global_shape(self) -> tuple[int, ...]:
+        """The shape of the memory of the whole array."""
+        return tuple(s * n for s, n in zip(self.splits, self.local_shape))
+
+    def __repr__(self) -> str:
+        return f"ArraySpec({self.aval.str_short()}, {self.sharding}, committed={self.committed})"
+
+
+def physical(aval: ShapedArray) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and dtype of the memory of a value: its own, but for random keys, which are rows of uint32."""
+    if dtypes.is_extended(aval.dtype):
+        return aval.shape + aval.dtype.impl.key_shape, np.dtype(np.uint32)
+    return aval.shape, aval.dtype
+
+
+def to_blocks(value: np.ndarray, spec: ArraySpec) -> np.ndarray:
+    """A global value as the grid of its shards, [splits..., local dims...]: a view where the dtype is right."""
+    value = np.asarray(value, spec.storage_dtype)
+    if spec.is_row_major:
+        return value.reshape(spec.storage_shape)
+    n = len(spec.splits)
+    split = value.reshape([k for pair in zip(spec.splits, spec.local_shape) for k in pair])
+    return split.transpose([2 * d for d in range(n)] + [2 * d + 1 for d in range(n)])
+
+
+def from_blocks(blocks: np.ndarray, spec: ArraySpec) -> np.ndarray:
+    """The dims of a grid of shards in the order of the array, [split, local dim, split, local dim...]."""
+    n = len(spec.splits)
+    return blocks.transpose([k for d in range(n) for k in (d, n + d)])
+
+
+def on_backend(sharding: Any, backend: Any) -> Any:
+    """A sharding on the devices of `backend` that have the same ids."""
+    if sharding is None or sharding.device_assignment[0].client is backend:
+        return sharding
+    devices = {d.id: d for d in backend.devices()}
+    return sharding.on_devices([devices[d.id] for d in sharding.device_assignment])
