@@ -1,16 +1,11 @@
-"""Loops and branches: layouts pass through carries and bodies, collectives inside are counted per iteration.
-
-The operations stand in for those of `control`: they have the same specs and parameters, and only what is needed here.
-"""
+"""Loops and branches: layouts pass through carries and bodies, collectives inside are counted per iteration."""
 
 import numpy as np
 
 from tests.spmd.harness import P, check, make, random
-from weft.control.cond import cond_p as control_cond_p
-from weft.control.scan import scan_p as control_scan_p
-from weft.control.while_loop import while_p as control_while_p
-from weft.core.interpret import run_reference
-from weft.core.primitive import Primitive
+from weft.control.cond import cond_p
+from weft.control.scan import scan_p
+from weft.control.while_loop import while_p
 from weft.core.stage import stage
 from weft.core.trace import typeof
 from weft.ops import arithmetic, comparison, functions, layout, reduce, slicing
@@ -19,53 +14,11 @@ from weft.ops.contraction import dot_general
 GRID = make(a=4, b=2)
 
 
-
-def stand_in(of: Primitive) -> Primitive:
-    return Primitive(of.name, "region", multiple_results=True, register=False).define(lower=of.rules["lower"], links=of.rules["links"])
-
-
-scan_p, while_p, cond_p = stand_in(control_scan_p), stand_in(control_while_p), stand_in(control_cond_p)
-
-
-@scan_p.def_type
-def _scan_type(*avals, jaxpr, length, num_carry, **_):
-    outs = jaxpr.out_avals
-    return [*outs[:num_carry], *(a.update(shape=(length, *a.shape)) for a in outs[num_carry:])]
-
-
-@scan_p.def_reference
-def _scan_reference(*args, jaxpr, length, reverse, num_consts, num_carry, **_):
-    consts, carry, xs = args[:num_consts], args[num_consts:num_consts + num_carry], args[num_consts + num_carry:]
-    ys = []
-    for i in reversed(range(length)) if reverse else range(length):
-        outs = run_reference(jaxpr, *consts, *carry, *(x[i] for x in xs))
-        carry = outs[:num_carry]
-        ys.append(outs[num_carry:])
-    ys = ys[::-1] if reverse else ys
-    return [*carry, *(np.stack(y) for y in zip(*ys))]
-
-
 def scan(body, consts, carry, xs, length, reverse=False):
     avals = [*map(typeof, consts), *map(typeof, carry), *(typeof(x).update(shape=typeof(x).shape[1:]) for x in xs)]
     jaxpr = stage(body, avals)
     return scan_p.bind(*consts, *carry, *xs, jaxpr=jaxpr, length=length, reverse=reverse, num_consts=len(consts),
-                       num_carry=len(carry))
-
-
-while_p.def_type(lambda *avals, body_jaxpr, **_: body_jaxpr.out_avals)
-
-
-@while_p.def_reference
-def _while_reference(*args, cond_jaxpr, body_jaxpr, cond_nconsts, body_nconsts):
-    of_cond, of_body = args[:cond_nconsts], args[cond_nconsts:cond_nconsts + body_nconsts]
-    carry = args[cond_nconsts + body_nconsts:]
-    while run_reference(cond_jaxpr, *of_cond, *carry)[0]:
-        carry = run_reference(body_jaxpr, *of_body, *carry)
-    return list(carry)
-
-
-cond_p.def_type(lambda *avals, branches: branches[0].out_avals)
-cond_p.def_reference(lambda i, *args, branches: run_reference(branches[int(i)], *args))
+                       num_carry=len(carry), linear=(False,) * len(avals), unroll=1)
 
 
 def dot(x, y):

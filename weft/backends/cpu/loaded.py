@@ -23,8 +23,8 @@ from weft.codegen.toolchain import loader
 from weft.util.record import record
 
 if TYPE_CHECKING:
-    from weft.codegen.program.native import NativeProgram
     from weft.codegen.program.build_record import BuildRecord
+    from weft.codegen.program.native import NativeProgram
     from weft.ir.program import Program
 
 _LONG_BYTES = 1 << 18        # about 20 µs of memory traffic
