@@ -234,8 +234,8 @@ class Backend:
         """The global value as a view of the buffer, or None if its memory cannot be seen so."""
         return None
 
-    def scalar(self, buffer: Buffer, spec: ArraySpec) -> bool | int | float | None:
-        """The value of a scalar, or None if it has to be asked for by `get`."""
+    def scalar_reader(self, dtype: np.dtype) -> Callable[[Buffer], bool | int | float] | None:
+        """A function that reads a scalar of this dtype from what an array holds; None if `get` has to be asked."""
         return None
 
     def put_blocks(self, blocks: np.ndarray, spec: ArraySpec) -> Buffer:

@@ -11,12 +11,16 @@ Laws: devices that have the same object for every operand get the same object as
 
 from __future__ import annotations
 
+import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from weft.backends.base import BlockLayout
+from weft.core.trace import eval_trace, set_trace
+from weft.ir.array_spec import to_blocks
 from weft.ir.collective_spec import carry_out, collective_axes
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal
 from weft.ops.callback import Mapped
@@ -29,24 +33,44 @@ Values = Sequence[Any]
 class Lockstep:
     """Devices in row-major order of the mesh `axes`, (name, size) each; `members` are the numbers of those that take part."""
 
-    def __init__(self, axes: Sequence[tuple[Any, int]], members: Sequence[int] | None = None):
+    def __init__(self, axes: Sequence[tuple[Any, int]]):
         self.axes = tuple(axes)
         self.names = [name for name, _ in axes]
         self.shape = tuple(size for _, size in axes)
         self.places = list(itertools.product(*map(range, self.shape)))
-        self.members = list(range(len(self.places))) if members is None else list(members)
+        self.members = list(range(len(self.places)))
 
     def __len__(self) -> int:
         return len(self.members)
 
+    def spread(self, x: BlockLayout, shards: Mapping[tuple[int, ...], np.ndarray]) -> Values:
+        """What each device holds of an argument, whose shards are told by their position."""
+        return [shards[at] for at in self._positions(x)]
+
+    def collected(self, x: BlockLayout, values: Values) -> dict[tuple[int, ...], np.ndarray]:
+        """The shards of a result by their position, from what the devices computed."""
+        if x.blocks is None:
+            return dict(zip(self._positions(x), values))
+        whole = to_blocks(values[0], x.spec)            # every device has all of it
+        return {at: whole[at] for at in np.ndindex(*x.spec.splits)}
+
+    def _positions(self, x: BlockLayout) -> list[tuple[int, ...]]:
+        """Which shard each device holds."""
+        rest = (0,) * (len(x.spec.splits) - len(x.dims))
+        return [tuple(self.position(member, axes) for axes in x.dims) + rest for member in self.members]
+
     def run(self, jaxpr: Jaxpr, operands: Sequence[Values]) -> list[Values]:
         """The results of `jaxpr` on all members."""
+        with set_trace(eval_trace):
+            return self._run(jaxpr, operands)
+
+    def _run(self, jaxpr: Jaxpr, operands: Sequence[Values]) -> list[Values]:
         n = len(self)
         env: dict = {v: [np.asarray(c)] * n for v, c in zip(jaxpr.constvars, jaxpr.consts)}
         env.update(zip(jaxpr.invars, operands, strict=True))
         read = lambda a: [np.asarray(a.val, a.aval.dtype)] * n if type(a) is Literal else env[a]
         for eqn in jaxpr.eqns:
-            for var, values in zip(eqn.outvars, self._eqn(eqn, [read(a) for a in eqn.invars]), strict=True):
+            for var, values in zip(eqn.outvars, self.step(eqn, [read(a) for a in eqn.invars]), strict=True):
                 for value in values:
                     if value.shape != var.aval.shape or value.dtype != var.aval.dtype:
                         raise AssertionError(f"{eqn.primitive} gave {value.dtype}{list(value.shape)}, its type rule says "
@@ -67,7 +91,8 @@ class Lockstep:
 
     def on(self, chosen: Sequence[int], jaxpr: Jaxpr, operands: Sequence[Values]) -> list[Values]:
         """The results of `jaxpr` on some members, told by their places among the members; the others take no part."""
-        some = Lockstep(self.axes, [self.members[i] for i in chosen])
+        some = copy.copy(self)
+        some.members = [self.members[i] for i in chosen]
         return some.run(jaxpr, [[x[i] for i in chosen] for x in operands])
 
     def position(self, member: int, axes: Sequence[Any]) -> int:
@@ -78,7 +103,8 @@ class Lockstep:
             number = number * self.shape[i] + place[i]
         return number
 
-    def _eqn(self, eqn: Eqn, ins: list[Values]) -> list[Values]:
+    def step(self, eqn: Eqn, ins: list[Values]) -> list[Values]:
+        """The results of one equation on all members."""
         primitive, params = eqn.primitive, eqn.params
         if primitive.kind == "collective":
             return self._collective(eqn, ins)

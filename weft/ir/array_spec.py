@@ -9,6 +9,7 @@ Next: `runtime.array` has the arrays, `backends.base` what holds their values.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,10 @@ class ArraySpec:
     `backend` is that of its devices (None where the mesh is abstract).
     """
     __slots__ = ("aval", "sharding", "committed", "backend", "splits", "storage_shape", "storage_dtype", "nbytes", "local_shape",
-                 "is_row_major", "__weakref__")
+                 "global_shape", "is_row_major", "read_scalar", "__weakref__")
 
     backend: Any
+    read_scalar: Callable[[Any], bool | int | float] | None      # from the buffer of a scalar, where the backend can
 
     def __new__(cls, aval: ShapedArray, sharding: Sharding, committed: bool):
         key = (aval, sharding, committed)
@@ -57,15 +59,12 @@ class ArraySpec:
         self.local_shape = tuple(n // s for n, s in zip(shape, splits))
         self.storage_shape = splits + self.local_shape
         self.storage_dtype = dtype
+        self.global_shape = shape                # of the memory of the whole array
         self.nbytes = math.prod(shape) * dtype.itemsize
         # whether the shards, one after another, are the row-major array: all dims before a split one have one row in a shard
         self.is_row_major = all(n == 1 for d, s in enumerate(splits) if s > 1 for n in self.local_shape[:d])
+        self.read_scalar = None if shape or self.backend is None else self.backend.scalar_reader(dtype)
         return _specs.setdefault(key, self)
-
-    @property
-    def global_shape(self) -> tuple[int, ...]:
-        """The shape of the memory of the whole array."""
-        return tuple(s * n for s, n in zip(self.splits, self.local_shape))
 
     def __repr__(self) -> str:
         return f"ArraySpec({self.aval.str_short()}, {self.sharding}, committed={self.committed})"

@@ -237,8 +237,8 @@ class Array(metaclass=ArrayMeta):
 
     def _number(self) -> bool | int | float | None:
         """The value of a scalar of a C type, read from memory; None if it is something else or gone."""
-        buffer = self._buffer
-        return None if buffer is None else self._spec.backend.scalar(buffer, self._spec)
+        read, buffer = self._spec.read_scalar, self._buffer
+        return None if read is None or buffer is None else read(buffer)
 
     def __complex__(self) -> complex:
         return complex(self._scalar("complex"))

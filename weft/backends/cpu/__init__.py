@@ -47,19 +47,17 @@ class CpuBackend(Backend):
         return Buffer.from_numpy(to_blocks(value, spec), copy)
 
     def get(self, buffer: Buffer, spec: ArraySpec) -> np.ndarray:
-        if spec.is_row_major:
-            return buffer.view(spec.storage_dtype, spec.global_shape)
         shards = from_blocks(buffer.view(spec.storage_dtype, spec.storage_shape), spec)
         whole = Buffer(spec.nbytes).view(shards.dtype, shards.shape)      # its pages are used again
         fill(whole, shards)
         return whole.reshape(spec.global_shape)
 
     def view(self, buffer: Buffer, spec: ArraySpec) -> np.ndarray | None:
-        return self.get(buffer, spec) if spec.is_row_major else None
+        return buffer.view(spec.storage_dtype, spec.global_shape) if spec.is_row_major else None
 
-    def scalar(self, buffer: Any, spec: ArraySpec) -> bool | int | float | None:
-        read = None if spec.aval.shape else _C_TYPES.get(spec.aval.dtype)
-        return None if read is None else read(buffer.ptr if type(buffer) is Buffer else block_address(buffer)).value
+    def scalar_reader(self, dtype: np.dtype) -> Callable[[Any], bool | int | float] | None:
+        read = _C_TYPES.get(dtype)
+        return read and (lambda held: read(held.ptr if type(held) is Buffer else block_address(held)).value)
 
     def put_blocks(self, blocks: np.ndarray, spec: ArraySpec) -> Buffer:
         return Buffer.from_numpy(blocks)

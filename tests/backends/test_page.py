@@ -1,0 +1,29 @@
+"""docs/adding-a-backend.md, followed to the letter: its file is written and used, and nothing else is touched."""
+
+import doctest
+import sys
+
+import pytest
+
+from tests.harness.pages import blocks, needs_pages, page
+from weft.backends import base
+
+
+@pytest.fixture
+def counting(tmp_path, monkeypatch):
+    """The page's file, where Python finds it."""
+    text = blocks("adding-a-backend.md")[0]
+    name = text.partition("\n")[0].removeprefix("# ")
+    (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(base, "_makers", dict(base._makers))
+    monkeypatch.setattr(base, "_made", dict(base._made))
+    yield
+    sys.modules.pop(name.removesuffix(".py"), None)
+
+
+@needs_pages
+def test_a_backend_is_one_file(counting):
+    examples = doctest.DocTestParser().get_doctest("".join(blocks("adding-a-backend.md")[1:]), {}, "page", str(page("adding-a-backend.md")), 0)
+    results = doctest.DocTestRunner(verbose=False).run(examples)
+    assert results.attempted >= 10 and not results.failed
