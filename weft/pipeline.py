@@ -13,9 +13,9 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from weft.backends.array_spec import ArraySpec, on_backend
 from weft.backends.base import Backend, BlockLayout, LocalProgram
 from weft.compiler.rewrite.simplify import simplify
-from weft.ir.array_spec import ArraySpec, on_backend
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.program_mesh import has_shard_map
 from weft.ir.shardings import Sharding, SingleDeviceSharding

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft import backends
+from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Backend
 from weft.codegen.toolchain import cache
 from weft.core.trace import derived_trace, eval_trace
-from weft.ir.array_spec import ArraySpec
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.shardings import Sharding
 from weft.ir.structure import Untold, structure

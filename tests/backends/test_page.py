@@ -24,6 +24,7 @@ def counting(tmp_path, monkeypatch):
 
 @needs_pages
 def test_a_backend_is_one_file(counting):
-    examples = doctest.DocTestParser().get_doctest("".join(blocks("adding-a-backend.md")[1:]), {}, "page", str(page("adding-a-backend.md")), 0)
+    _, *sessions = blocks("adding-a-backend.md")
+    examples = doctest.DocTestParser().get_doctest("".join(sessions), {}, "page", str(page("adding-a-backend.md")), 0)
     results = doctest.DocTestRunner(verbose=False).run(examples)
     assert results.attempted >= 10 and not results.failed

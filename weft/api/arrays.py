@@ -15,11 +15,11 @@ from weft.api.flat import FlatFunction, aval_of
 from weft.api.jit import JitFunction, function_name
 from weft.api.layouts import as_sharding
 from weft.api.struct import ShapeDtypeStruct
+from weft.backends.array_spec import ArraySpec
 from weft.control.body import forget as forget_bodies
 from weft.core.interpret import evaluate
 from weft.core.stage import hoist_tracers, stage
 from weft.core.trace import Tracer, eval_trace, extend_axis_env, set_trace, typeof
-from weft.ir.array_spec import ArraySpec
 from weft.ir.explicit import type_sharding
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.mesh import Mesh

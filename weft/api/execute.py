@@ -13,11 +13,11 @@ import numpy as np
 
 from weft import backends, programs
 from weft.api.numerics import result_check
+from weft.backends.array_spec import ArraySpec, on_backend
 from weft.control.call import jit_p
 from weft.core.primitive import Unsupported
 from weft.core.stage import stage
 from weft.core.trace import Tracer, _state, derived_trace, escaped_tracer, eval_trace, set_evaluator, set_trace, typeof
-from weft.ir.array_spec import ArraySpec, on_backend
 from weft.ir.explicit import on_devices, says_all
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.program_mesh import constraint_shardings, typed_devices

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from weft.api.execute import relayout, to_array
+from weft.backends.array_spec import ArraySpec
 from weft.control.shard_map import block_aval, mesh_inside, whole_aval
 from weft.core.annotations import annotated_types
 from weft.core.primitive import BatchAxis
 from weft.core.trace import Trace, Tracer, _state, current_trace, eval_trace, extend_axis_env, set_trace, typeof
-from weft.ir.array_spec import ArraySpec
 from weft.ir.mesh import Mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec

@@ -8,7 +8,7 @@ from typing import Any
 
 from weft.api.execute import const_arrays, executable_for, to_array
 from weft.api.struct import ShapeDtypeStruct
-from weft.ir.array_spec import ArraySpec
+from weft.backends.array_spec import ArraySpec
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.runtime.array import Array, default_sharding
 from weft.util import tree

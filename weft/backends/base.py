@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.ir.array_spec import ArraySpec, from_blocks, to_blocks
+from weft.backends.array_spec import ArraySpec, from_blocks, to_blocks
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.specs import Spec
 from weft.util.config import config, num_virtual_devices

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from weft.backends.array_spec import to_blocks
 from weft.backends.base import BlockLayout
 from weft.core.trace import eval_trace, set_trace
-from weft.ir.array_spec import to_blocks
 from weft.ir.collective_spec import carry_out, collective_axes
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal
 from weft.ops.callback import Mapped

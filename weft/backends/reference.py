@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from weft.backends.array_spec import ArraySpec, from_blocks, to_blocks
 from weft.backends.base import Backend, Loaded, LocalProgram, Stage
 from weft.backends.lockstep import Lockstep
-from weft.ir.array_spec import ArraySpec, from_blocks, to_blocks
 
 Shards = dict[tuple[int, ...], np.ndarray]
 

@@ -1,6 +1,6 @@
 """`Array`: a global array whose shards lie on devices.
 
-In:   a spec (`ir.array_spec`: type, sharding, committed or not), and a buffer of the backend to which the devices belong.
+In:   a spec (`backends.array_spec`: type, sharding, committed or not), and a buffer of the backend to which the devices belong.
 Out:  an immutable array, its values on the host, its shards.
 Laws: only the backend looks inside a buffer. Which devices hold which shard is metadata of the sharding. Array methods and operators
       are attached by the numpy face (`weft.numpy.methods`).
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.array_spec import ArraySpec
+from weft.backends.array_spec import ArraySpec
 from weft.ir.shardings import Sharding, SingleDeviceSharding, block_index
 from weft.ir.types import ShapedArray
 from weft.runtime.device import default_device

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Loaded
-from weft.ir.array_spec import ArraySpec
 from weft.runtime.array import Array, fits, relaid
 from weft.util import events
 

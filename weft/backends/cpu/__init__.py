@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft.backends.array_spec import ArraySpec, from_blocks, to_blocks
 from weft.backends.base import Backend, LocalProgram, Stage
 from weft.backends.cpu.buffer import Buffer, block_address, fill
 from weft.backends.cpu.loaded import CpuLoaded, Write, load
 from weft.codegen.runtime import pool
 from weft.codegen.toolchain import loader, target
-from weft.ir.array_spec import ArraySpec, from_blocks, to_blocks
 
 if TYPE_CHECKING:
     from weft.backends.cpu.compile import CpuStages

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft.backends.array_spec import ArraySpec
 from weft.backends.cpu import buffer
 from weft.codegen.runtime import dispatch, heap
 from weft.codegen.toolchain.native_library import are_at_hand
-from weft.ir.array_spec import ArraySpec
 from weft.util import tree
 from weft.util.state import Dispatching, guard
 
