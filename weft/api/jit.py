@@ -414,8 +414,6 @@ def _check_output(out, name: str, structure, i: int) -> None:
                         "valid array type: it is neither an array nor a number.") from None
 
 
-
-
 def jit(fun: Callable | None = None, /, *, in_shardings: Any = None, out_shardings: Any = None,
         static_argnums: int | Sequence[int] | None = None, static_argnames: str | Iterable[str] | None = None,
         donate_argnums: int | Sequence[int] | None = None, donate_argnames: str | Iterable[str] | None = None,
