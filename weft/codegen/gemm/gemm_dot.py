@@ -13,7 +13,8 @@ from weft.codegen.gemm.gemm_epilogue import Ends, finish
 from weft.codegen.gemm.gemm_micro import flip, join, multiply_add, sign_bits
 from weft.codegen.gemm.operand_addressing import BATCH, Task, locate, offsets_function, pieces_of
 from weft.codegen.ir.gemm_types import Recipe, llvm_type
-from weft.codegen.ir.ir_writer import Decls, Text, suffix
+from weft.codegen.ir.ir_writer import FunctionWriter, suffix
+from weft.codegen.ir.writer import Declarations
 from weft.codegen.toolchain.native_library import LibraryModule
 
 #: rows of A that share a load of B, in one function each; more rows are more streams from memory
@@ -53,7 +54,7 @@ def driver(recipe: Recipe, symbol: str, wanted: Collection[str]) -> LibraryModul
 
 def _dots_module(recipe: Recipe, wanted: Collection[str]) -> str:
     """The IR of the functions that touch elements, and of the table `dots`."""
-    decls = Decls()
+    decls = Declarations()
     names = [f"dots_{rows}" for rows in _ROW_COUNTS]
     table = ", ".join(f"ptr @{name}" if name in wanted else "ptr null" for name in names)
     made = [
@@ -66,15 +67,15 @@ def _dots_module(recipe: Recipe, wanted: Collection[str]) -> str:
 
 def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
     """The IR of the way from a description to those functions."""
-    decls = Decls()
+    decls = Declarations()
     decls.use("@dots = external constant ptr")
     made = [offsets_function(decls, recipe), _task(recipe, decls, wanted), _driver(recipe, decls, symbol)]
     return str(decls) + "\n".join(made)
 
 
-def _dots(recipe: Recipe, decls: Decls, rows: int) -> str:
+def _dots(recipe: Recipe, decls: Declarations, rows: int) -> str:
     """sums[r] = sum over k of a[r, k] * b[k]."""
-    f = Text(
+    f = FunctionWriter(
         f"internal void @dots_{rows}(ptr %sums, ptr noalias %a, i64 %as, ptr noalias %b, i64 %k)",
         decls,
         recipe.machine,
@@ -143,7 +144,7 @@ def _dots(recipe: Recipe, decls: Decls, rows: int) -> str:
     return f.end()
 
 
-def _task(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
+def _task(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
     f = Task("dot_task", decls, recipe)
     offsets, sums = f.slot("[3 x i64]"), f.slot(f"[{_STRETCH} x i64]")
     ends = Ends(f, f.desc, wanted)
@@ -184,9 +185,9 @@ def _task(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
     return f.end()
 
 
-def _driver(recipe: Recipe, decls: Decls, symbol: str) -> str:
+def _driver(recipe: Recipe, decls: Declarations, symbol: str) -> str:
     decls.use("declare void @weft_parallel_for(ptr, ptr, i64)")
-    f = Text(f"void @{symbol}(ptr %desc)", decls, recipe.machine)
+    f = FunctionWriter(f"void @{symbol}(ptr %desc)", decls, recipe.machine)
     ctx = f.slot("[8 x i64]")
     f.do(f"store ptr %desc, ptr {ctx}")
     tasks = f.mul(f.word("%desc", Word.BATCH), f.word("%desc", Word.ROW_TILES))

@@ -10,14 +10,15 @@ from collections.abc import Collection
 
 from weft.codegen.gemm.descriptor import Word
 from weft.codegen.ir.gemm_types import Recipe, llvm_type, real_of
-from weft.codegen.ir.ir_writer import Decls, Text, bits_of
+from weft.codegen.ir.ir_writer import FunctionWriter, bits_of
 from weft.codegen.ir.microkernels import STREAMS
+from weft.codegen.ir.writer import Declarations
 from weft.ir.program import MOST_TAIL_ARGS, PLACE
 
 
-def finish(recipe: Recipe, decls: Decls) -> str:
+def finish(recipe: Recipe, decls: Declarations) -> str:
     """Return `@finish`: round a tile of sums once and store it with any strides."""
-    f = Text(
+    f = FunctionWriter(
         "void @finish(ptr %sums, i64 %row_bytes, i64 %rows, i64 %cols, ptr %c, i64 %cms, i64 %cns)",
         decls,
         recipe.machine,
@@ -55,9 +56,9 @@ def finish(recipe: Recipe, decls: Decls) -> str:
     return f.end()
 
 
-def add(recipe: Recipe, decls: Decls) -> str:
+def add(recipe: Recipe, decls: Declarations) -> str:
     """Return `@add`: add tiles of sums, `parts` of them `size` bytes apart, in order to the first one."""
-    f = Text("void @add(ptr %sums, i64 %parts, i64 %size)", decls, recipe.machine, "nounwind")
+    f = FunctionWriter("void @add(ptr %sums, i64 %parts, i64 %size)", decls, recipe.machine, "nounwind")
     lanes, acc = recipe.lanes, llvm_type(recipe.acc)
     vector, plus = f"<{lanes} x {acc}>", "fadd" if recipe.is_float else "add"
 
@@ -78,7 +79,7 @@ def add(recipe: Recipe, decls: Decls) -> str:
 class Ends:
     """The ways out that the wanted matmuls take: the step's tail, `finish`, or none where kernels write C themselves."""
 
-    def __init__(self, f: Text, desc: str, wanted: Collection[str]) -> None:
+    def __init__(self, f: FunctionWriter, desc: str, wanted: Collection[str]) -> None:
         self.f = f
         self.stores = "finish" in wanted
         self.tail = _Tail(f, desc) if "tail" in wanted else None
@@ -112,7 +113,7 @@ class Ends:
 class _Tail:
     """The step's tail as a task calls it."""
 
-    def __init__(self, f: Text, desc: str) -> None:
+    def __init__(self, f: FunctionWriter, desc: str) -> None:
         self.f = f
         self.context, self.place = f.slot(f"[{2 + MOST_TAIL_ARGS} x ptr]"), f.slot(f"[{len(PLACE)} x i64]")
         self.function = f.word(desc, Word.TAIL, "ptr")

@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from weft.codegen.ir.gemm_types import Recipe, llvm_type
-from weft.codegen.ir.ir_writer import Decls, Text, const, suffix
+from weft.codegen.ir.ir_writer import FunctionWriter, const, suffix
 from weft.codegen.ir.microkernels import LINE_BEATS, ROW_COUNTS, STREAMS, kernel_name, shapes, unrolled
+from weft.codegen.ir.writer import Declarations
 
 #: instructions that add products of joined elements to a sum; of two 8-bit operands the first has no sign
 _ADDS = {
@@ -29,7 +30,7 @@ _ADDS = {
 _PAIRS_OF_I16 = {64: "@llvm.x86.avx512.pmaddw.d.512", 32: "@llvm.x86.avx2.pmadd.wd", 16: "@llvm.x86.sse2.pmadd.wd"}
 
 
-def kernels(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
+def kernels(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
     """Return the kernels whose names are wanted, each exported; they heed `src` if "blocks" is wanted."""
     made = []
     for rows in ROW_COUNTS:
@@ -40,11 +41,11 @@ def kernels(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
     return "\n".join(made)
 
 
-def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, edge: bool, adds: bool, tail: bool) -> str:
+def _kernel(recipe: Recipe, decls: Declarations, name: str, rows: int, vectors: int, edge: bool, adds: bool, tail: bool) -> str:
     machine, acc = recipe.machine, llvm_type(recipe.acc)
     lanes, vectors = (recipe.lanes, vectors) if vectors else (recipe.half_lanes, 1)
     vector = f"<{lanes} x {acc}>"
-    f = Text(
+    f = FunctionWriter(
         f"void @{name}(ptr noalias %a, i64 %as, ptr noalias %b, i64 %bs, i64 %beats, ptr %src, i64 %ss, "
         f"ptr %dst, i64 %ds, i64 %last, ptr %ahead, i64 %next{', ptr %place, i64 %pitch, ptr %streams' if tail else ''})",
         decls,
@@ -142,14 +143,14 @@ def _kernel(recipe: Recipe, decls: Decls, name: str, rows: int, vectors: int, ed
     return f.end()
 
 
-def join(f: Text, recipe: Recipe, value: str, lanes: int) -> str:
+def join(f: FunctionWriter, recipe: Recipe, value: str, lanes: int) -> str:
     """Join elements, `k_per_step` to a lane: `value` has so many times `lanes` of them, as they lie in memory."""
     wide = recipe.k_per_step * lanes
     value = f.convert(value, recipe.in_type, recipe.joined, wide)
     return f.let(f"bitcast <{wide} x {llvm_type(recipe.joined)}> {value} to <{lanes} x i32>")
 
 
-def flip(f: Text, recipe: Recipe, value: str, lanes: int) -> str:
+def flip(f: FunctionWriter, recipe: Recipe, value: str, lanes: int) -> str:
     """Return joined elements of A as the multiply-add wants them."""
     return f.let(f"xor <{lanes} x i32> {value}, {sign_bits(lanes)}") if recipe.flips else value
 
@@ -159,14 +160,14 @@ def sign_bits(lanes: int) -> str:
     return const("i32", 0x80808080, lanes)
 
 
-def broadcast(f: Text, recipe: Recipe, pointer: str, lanes: int) -> str:
+def broadcast(f: FunctionWriter, recipe: Recipe, pointer: str, lanes: int) -> str:
     """Return a step of A in every lane."""
     kind = "i32" if recipe.joined else llvm_type(recipe.acc)
     align = recipe.in_bytes if recipe.joined else recipe.acc_bytes
     return f.splat(f.let(f"load {kind}, ptr {pointer}, align {align}"), kind, lanes)
 
 
-def multiply_add(f: Text, recipe: Recipe, x: str, y: str, sum: str, lanes: int) -> str:
+def multiply_add(f: FunctionWriter, recipe: Recipe, x: str, y: str, sum: str, lanes: int) -> str:
     """Return `sum` plus products of elements of A and of B, all vectors as they were packed."""
     acc = llvm_type(recipe.acc)
     vector = f"<{lanes} x {acc}>"
@@ -180,7 +181,7 @@ def multiply_add(f: Text, recipe: Recipe, x: str, y: str, sum: str, lanes: int) 
     return f.let(f"add {vector} {f.let(f'mul {vector} {x}, {y}')}, {sum}")
 
 
-def _multiply_add_joined(f: Text, recipe: Recipe, x: str, y: str, sum: str) -> str:
+def _multiply_add_joined(f: FunctionWriter, recipe: Recipe, x: str, y: str, sum: str) -> str:
     lanes, vector = recipe.lanes, f"<{recipe.lanes} x {llvm_type(recipe.acc)}>"
     joined = f"<{recipe.k_per_step * lanes} x {'bfloat' if recipe.is_float else llvm_type(recipe.joined)}>"
     x, y = (f.let(f"bitcast <{lanes} x i32> {z} to {joined}") for z in (x, y))

@@ -15,7 +15,8 @@ from weft.codegen.gemm.avx512 import gemm_asm_pack
 from weft.codegen.gemm.descriptor import has_squares
 from weft.codegen.gemm.gemm_micro import flip, join, multiply_add, sign_bits
 from weft.codegen.ir.gemm_types import Recipe, llvm_type, real_of
-from weft.codegen.ir.ir_writer import Decls, Text, bits_of
+from weft.codegen.ir.ir_writer import FunctionWriter, bits_of
+from weft.codegen.ir.writer import Declarations
 
 _Way = Callable[[], None]
 #: rows of B that are asked for before they are copied: each is too short for the hardware to find the next in time
@@ -32,7 +33,7 @@ def _unit(recipe: Recipe) -> str:
     return f"i{8 * recipe.step_bytes}" if recipe.is_complex else llvm_type(recipe.acc)
 
 
-def _convert(f: Text, recipe: Recipe, value: str, lanes: int) -> str:
+def _convert(f: FunctionWriter, recipe: Recipe, value: str, lanes: int) -> str:
     return value if recipe.is_complex or recipe.joined else f.convert(value, recipe.in_type, recipe.acc, lanes)
 
 
@@ -40,7 +41,7 @@ def _in_unit(recipe: Recipe) -> str:
     return _unit(recipe) if recipe.is_complex else llvm_type(recipe.in_type)
 
 
-def _inside_k(f: Text, recipe: Recipe, lanes: int, step: str, k: str) -> str:
+def _inside_k(f: FunctionWriter, recipe: Recipe, lanes: int, step: str, k: str) -> str:
     """The mask of the elements of `lanes` steps from `step` on that lie before `k`."""
     per = recipe.k_per_step
     first = f.mul(step, per)
@@ -48,19 +49,19 @@ def _inside_k(f: Text, recipe: Recipe, lanes: int, step: str, k: str) -> str:
     return f.first_lanes(f.min(count, lanes * per), lanes * per)
 
 
-def _along_k(f: Text, recipe: Recipe, src: str, lanes: int, step: str, mask: str) -> str:
+def _along_k(f: FunctionWriter, recipe: Recipe, src: str, lanes: int, step: str, mask: str) -> str:
     """Load `lanes` steps of one row or column with dense k, from `step` on; zero outside the mask."""
     per = recipe.k_per_step
     value = f.load(_in_unit(recipe), lanes * per, f.at(src, f.mul(f.mul(step, per), recipe.in_bytes)), mask)
     return to_unit(f, recipe, value, lanes)
 
 
-def to_unit(f: Text, recipe: Recipe, value: str, lanes: int) -> str:
+def to_unit(f: FunctionWriter, recipe: Recipe, value: str, lanes: int) -> str:
     """Return elements as they lie in memory as `lanes` packed steps."""
     return join(f, recipe, value, lanes) if recipe.joined else _convert(f, recipe, value, lanes)
 
 
-def _across_k(f: Text, recipe: Recipe, src: str, ks: str, lanes: int, step: str, k: str, mask: str | None) -> str:
+def _across_k(f: FunctionWriter, recipe: Recipe, src: str, ks: str, lanes: int, step: str, k: str, mask: str | None) -> str:
     """Load one step of `lanes` neighbouring rows or columns (dense in that direction); zero beyond k."""
     per, unit = recipe.k_per_step, _in_unit(recipe)
     parts = []
@@ -73,7 +74,7 @@ def _across_k(f: Text, recipe: Recipe, src: str, ks: str, lanes: int, step: str,
     return to_unit(f, recipe, weave(f, recipe, parts, lanes), lanes)
 
 
-def weave(f: Text, recipe: Recipe, parts: list[str], lanes: int) -> str:
+def weave(f: FunctionWriter, recipe: Recipe, parts: list[str], lanes: int) -> str:
     """Interleave vectors of `lanes` elements each: the first elements of all, the second ones, and so on."""
     while len(parts) > 1:
         half, order = len(parts) // 2, [i // 2 + lanes * (i % 2) for i in range(2 * lanes)]
@@ -82,13 +83,13 @@ def weave(f: Text, recipe: Recipe, parts: list[str], lanes: int) -> str:
     return parts[0]
 
 
-def _element(f: Text, recipe: Recipe, src: str, at: str) -> str:
+def _element(f: FunctionWriter, recipe: Recipe, src: str, at: str) -> str:
     unit = _in_unit(recipe)
     value = f.let(f"load {unit}, ptr {f.at(src, at)}, align {min(recipe.in_bytes, bits_of(unit) // 8, 8)}")
     return _convert(f, recipe, value, 0)
 
 
-def _paths(f: Text, along: str, across: str, made: dict[str, _Way], wanted: Collection[str]) -> None:
+def _paths(f: FunctionWriter, along: str, across: str, made: dict[str, _Way], wanted: Collection[str]) -> None:
     """Choose among the ways (name -> code) by the two stride tests; those not wanted are not compiled."""
 
     def take(kind: str) -> None:
@@ -105,7 +106,7 @@ def _paths(f: Text, along: str, across: str, made: dict[str, _Way], wanted: Coll
 
 
 def _assembled(
-    f: Text, recipe: Recipe, piece: str, dst: str, step: object, src: str, src_step: str, lines: str, length: str
+    f: FunctionWriter, recipe: Recipe, piece: str, dst: str, step: object, src: str, src_step: str, lines: str, length: str
 ) -> _Way | None:
     """The way through memory that is a function of `gemm_asm_pack`, if it is one; `length` is in elements."""
     name = gemm_asm_pack.function(recipe, piece)
@@ -120,8 +121,8 @@ def _assembled(
     return call
 
 
-def pack_a(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
-    f = Text(
+def pack_a(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
+    f = FunctionWriter(
         "void @pack_a("
         "ptr noalias %dst, i64 %row_bytes, ptr noalias %src, i64 %ms, i64 %ks, i64 %rows, i64 %k)",
         decls,
@@ -197,7 +198,7 @@ def pack_a(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
     return f.end()
 
 
-def _store_joined(f: Text, recipe: Recipe, src: str, step: str, ks: str, k: str, place: str, flips: int) -> None:
+def _store_joined(f: FunctionWriter, recipe: Recipe, src: str, step: str, ks: str, k: str, place: str, flips: int) -> None:
     first, kind = f.mul(step, recipe.k_per_step), llvm_type(recipe.joined)
     size = bits_of(kind) // 8
     for part in range(recipe.k_per_step):
@@ -211,8 +212,8 @@ def _store_joined(f: Text, recipe: Recipe, src: str, step: str, ks: str, k: str,
         f.do(f"store {kind} {value}, ptr {f.at(place, part * size)}, align {size}")
 
 
-def pack_b(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
-    f = Text(
+def pack_b(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
+    f = FunctionWriter(
         "void @pack_b(ptr noalias %dst, ptr noalias %src, i64 %ns, i64 %ks, i64 %cols, i64 %k)",
         decls,
         recipe.machine,
@@ -297,9 +298,9 @@ def pack_b(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
     return f.end()
 
 
-def end_panel(recipe: Recipe, decls: Decls) -> str:
+def end_panel(recipe: Recipe, decls: Declarations) -> str:
     """`@end_panel`: put behind the steps of a panel what the kernel adds to sums, to take away what flipped signs gave them."""
-    f = Text("void @end_panel(ptr noalias %panel, i64 %steps)", decls, recipe.machine, "nounwind")
+    f = FunctionWriter("void @end_panel(ptr noalias %panel, i64 %steps)", decls, recipe.machine, "nounwind")
     lanes, vector = recipe.lanes, f"<{recipe.lanes} x i32>"
 
     def step(s: str, *sums: str) -> list[str]:
@@ -315,7 +316,7 @@ def end_panel(recipe: Recipe, decls: Decls) -> str:
     return f.end()
 
 
-def _pack_quads(f: Text, recipe: Recipe, wanted: Collection[str]) -> None:
+def _pack_quads(f: FunctionWriter, recipe: Recipe, wanted: Collection[str]) -> None:
     """Four k of each column side by side."""
     acc, width = llvm_type(recipe.acc), 4 * recipe.lanes
 
@@ -346,7 +347,7 @@ def _pack_quads(f: Text, recipe: Recipe, wanted: Collection[str]) -> None:
     _paths(f, f.equal("%ns", recipe.in_bytes), "false", {"pack_b_copy": copy, "pack_b_scalar": scalar}, wanted)
 
 
-def _pack_complex_b(f: Text, recipe: Recipe, wanted: Collection[str]) -> None:
+def _pack_complex_b(f: FunctionWriter, recipe: Recipe, wanted: Collection[str]) -> None:
     """Two beats per k: (re, im) and (-im, re) of each column, so that a real kernel sums the complex product."""
     real, lanes = llvm_type(real_of(recipe.in_type)), recipe.lanes
     vector = f"<{lanes} x {real}>"

@@ -45,8 +45,8 @@ from weft.codegen.gemm.required_functions import (
     pieces as pieces,
 )
 from weft.codegen.ir.gemm_types import Recipe
-from weft.codegen.ir.ir_writer import Decls
 from weft.codegen.ir.microkernels import SPARE_ROWS, kernel_name, kernel_table
+from weft.codegen.ir.writer import Declarations
 from weft.codegen.toolchain.native_library import LibraryModule
 from weft.util.record import record, replace
 
@@ -97,7 +97,7 @@ def _kernel_module(recipe: Recipe, wanted: Collection[str]) -> str:
     """The IR of register kernels."""
     from weft.codegen.gemm.gemm_micro import kernels  # where they are not assembled
 
-    decls = Decls()
+    decls = Declarations()
     text = kernels(recipe, decls, wanted)
     return str(decls) + text
 
@@ -123,7 +123,7 @@ def _along_module(recipe: Recipe, name: str) -> str:
         return gemm_asm_skinny.text(recipe, name)
     from weft.codegen.gemm.skinny_gemm import along
 
-    decls = Decls()
+    decls = Declarations()
     text = along(recipe, decls, name)
     return str(decls) + text
 
@@ -132,7 +132,7 @@ def _helper_module(recipe: Recipe, wanted: Collection[str]) -> str:
     """The IR of the other functions that touch elements."""
     assembled = _assembled_helpers(recipe, wanted)
     left = [name for name in wanted if name.rpartition("_")[0] not in assembled and name not in assembled]
-    decls, made = Decls(), list(assembled.values())
+    decls, made = Declarations(), list(assembled.values())
     if left or (ends_panels(recipe, wanted) and "end_panel" not in assembled):
         made += _compiled_helpers(recipe, decls, wanted, assembled)
     return "\n".join([*made[:len(assembled)], str(decls), *made[len(assembled):]])
@@ -159,7 +159,7 @@ def _assembled_helpers(recipe: Recipe, wanted: Collection[str]) -> dict[str, str
     return found
 
 
-def _compiled_helpers(recipe: Recipe, decls: Decls, wanted: Collection[str], assembled: Collection[str]) -> list[str]:
+def _compiled_helpers(recipe: Recipe, decls: Declarations, wanted: Collection[str], assembled: Collection[str]) -> list[str]:
     """The IR of the others."""
     from weft.codegen.gemm.gemm_pack import end_panel, pack_a, pack_b
 
@@ -174,7 +174,7 @@ def _compiled_helpers(recipe: Recipe, decls: Decls, wanted: Collection[str], ass
 
 def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
     """The IR of the way from a description to the functions of the other modules."""
-    decls, known = Decls(), known_words(wanted)
+    decls, known = Declarations(), known_words(wanted)
     even = all(known.get(dims.count) == "0" for dims in (BATCH, OUTER, ROWS, COLS))
     made = [
         kernel_table(recipe, decls, wanted) if len(kernel_names(wanted)) > 1 else "",
@@ -188,7 +188,7 @@ def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
     return str(decls) + "\n".join(made)
 
 
-def _pack_panel(recipe: Recipe, decls: Decls, known: Mapping[int, str]) -> str:
+def _pack_panel(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) -> str:
     """`@pack_panel`: pack steps [first, last) of one panel (numbered from column 0) of the B that begins at `base`."""
     f = Described("internal void @pack_panel(ptr %desc, ptr %base, ptr %dst, i64 %panel, i64 %first, i64 %last)", decls,
                   recipe, known)  # fmt: skip
@@ -214,7 +214,7 @@ def _pack_panel(recipe: Recipe, decls: Decls, known: Mapping[int, str]) -> str:
     return f.end()
 
 
-def _pack_rows(recipe: Recipe, decls: Decls, known: Mapping[int, str]) -> str:
+def _pack_rows(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) -> str:
     """`@pack_rows`: pack steps [first, last) of rows [i0, i1) of the A that begins at `base`."""
     f = Described("internal void @pack_rows(ptr %desc, ptr %base, ptr %dst, i64 %i0, i64 %i1, i64 %first, i64 %last)", decls,
                   recipe, known)  # fmt: skip
@@ -235,7 +235,7 @@ def _pack_rows(recipe: Recipe, decls: Decls, known: Mapping[int, str]) -> str:
     return f.end()
 
 
-def _pack_task(recipe: Recipe, decls: Decls, known: Mapping[int, str]) -> str:
+def _pack_task(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) -> str:
     f = Task("pack_task", decls, recipe, known)
     offsets = f.slot("[3 x i64]")
     panel = f.rem("%task", f.panels)
@@ -261,7 +261,7 @@ def _shared_panel(f: Task, of_b: str, block: str, panel: str, p0: str, width: st
     return f.at(f.word("%ctx", 1, "ptr"), f.mul(slot, f.d(Word.PANEL_BYTES)))
 
 
-def _tile_task(recipe: Recipe, decls: Decls, wanted: Collection[str], known: Mapping[int, str]) -> str:
+def _tile_task(recipe: Recipe, decls: Declarations, wanted: Collection[str], known: Mapping[int, str]) -> str:
     f = Task("tile_task", decls, recipe, known)
     mine = f.at(f.word("%ctx", 2, "ptr"), f.mul("%wid", f.d(Word.WORKER_BYTES)))
     sums, task, first, last = f.at(mine, f.d(Word.SUMS_OFFSET)), "%task", "0", f.d(Word.BLOCKS)
@@ -275,7 +275,7 @@ def _tile_task(recipe: Recipe, decls: Decls, wanted: Collection[str], known: Map
     return f.end()
 
 
-def _add_task(recipe: Recipe, decls: Decls, wanted: Collection[str], known: Mapping[int, str]) -> str:
+def _add_task(recipe: Recipe, decls: Declarations, wanted: Collection[str], known: Mapping[int, str]) -> str:
     """`@add_task`: add the parts of a tile's sums and hand them over."""
     decls.use("declare void @add(ptr, i64, i64)")
     f = Task("add_task", decls, recipe, known)
@@ -445,7 +445,7 @@ def _strips(f: Task, recipe: Recipe, t: Tile, sums: str, wanted: Collection[str]
     f.loop(0, t.rows, strip_rows, strip)
 
 
-def _driver(recipe: Recipe, decls: Decls, symbol: str, wanted: Collection[str], known: Mapping[int, str]) -> str:
+def _driver(recipe: Recipe, decls: Declarations, symbol: str, wanted: Collection[str], known: Mapping[int, str]) -> str:
     decls.use("declare void @weft_parallel_for(ptr, ptr, i64)")
     decls.use("declare ptr @weft_scratch_take(i64)")
     decls.use("declare void @weft_scratch_give(ptr)")

@@ -10,19 +10,20 @@ from collections.abc import Callable, Mapping
 
 from weft.codegen.gemm.descriptor import Word
 from weft.codegen.ir.gemm_types import Recipe
-from weft.codegen.ir.ir_writer import Decls, Text
+from weft.codegen.ir.ir_writer import FunctionWriter
+from weft.codegen.ir.writer import Declarations
 from weft.util.record import record
 
 Pack = Callable[[str, str, str], None]
 
 
-class Described(Text):
+class Described(FunctionWriter):
     """A function with a description at hand; its words by name, some of which are known."""
 
     desc = "%desc"
     optimized = False
 
-    def __init__(self, signature: str, decls: Decls, recipe: Recipe, known: Mapping[int, str] = {}) -> None:
+    def __init__(self, signature: str, decls: Declarations, recipe: Recipe, known: Mapping[int, str] = {}) -> None:
         super().__init__(signature, decls, recipe.machine)
         self._words = dict(known)
 
@@ -41,7 +42,7 @@ class Described(Text):
 class Task(Described):
     """A task function; words of the round by name, too."""
 
-    def __init__(self, name: str, decls: Decls, recipe: Recipe, known: Mapping[int, str] = {}) -> None:
+    def __init__(self, name: str, decls: Declarations, recipe: Recipe, known: Mapping[int, str] = {}) -> None:
         super().__init__(f"internal void @{name}(ptr %ctx, i64 %task, i64 %wid)", decls, recipe, known)
         self.desc = self.first_word("%ctx", 0, "ptr")
         self.first_panel, self.panels, self.col_tiles = (self.first_word("%ctx", i) for i in (4, 5, 7))
@@ -68,9 +69,9 @@ BATCH, OUTER = Dims(Word.BATCH_DIMS, Word.BATCH_AT, 3), Dims(Word.OUTER_DIMS, Wo
 ROWS, COLS = Dims(Word.ROW_DIMS, Word.ROWS_AT, 1), Dims(Word.COL_DIMS, Word.COLS_AT, 1)
 
 
-def offsets_function(decls: Decls, recipe: Recipe) -> str:
+def offsets_function(decls: Declarations, recipe: Recipe) -> str:
     """Return `@offsets`: split a flat index over a list of dims and write one byte offset per stride."""
-    f = Text("internal void @offsets(ptr %list, i64 %dims, i64 %strides, i64 %index, ptr %out)", decls, recipe.machine)
+    f = FunctionWriter("internal void @offsets(ptr %list, i64 %dims, i64 %strides, i64 %index, ptr %out)", decls, recipe.machine)
     width = f.add("%strides", 1)
 
     def put(j: str, value: str) -> None:
@@ -145,7 +146,7 @@ def block_of(f: Described, block: str) -> tuple[str, str]:
     return first, f.min(f.add(first, size), f.d(Word.STEPS))
 
 
-def pieces_of(f: Text, rows: str, most: int) -> str:
+def pieces_of(f: FunctionWriter, rows: str, most: int) -> str:
     """Return into how many pieces rows fall: `most` at a time, what is left by 4, 2 and 1, one for each binary digit set."""
     f.decls.use("declare i64 @llvm.ctpop.i64(i64)")
     rest = f.let(f"call i64 @llvm.ctpop.i64(i64 {f.rem(rows, most)})")

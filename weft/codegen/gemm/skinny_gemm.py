@@ -14,14 +14,15 @@ from collections.abc import Callable
 from weft.codegen.gemm.gemm_micro import broadcast, multiply_add, sign_bits
 from weft.codegen.gemm.gemm_pack import to_unit, weave
 from weft.codegen.ir.gemm_types import Recipe, llvm_type
-from weft.codegen.ir.ir_writer import Decls, Text
+from weft.codegen.ir.ir_writer import FunctionWriter
 from weft.codegen.ir.microkernels import ALONG_STREAMS
+from weft.codegen.ir.writer import Declarations
 
 
-def along(recipe: Recipe, decls: Decls, name: str) -> str:
+def along(recipe: Recipe, decls: Declarations, name: str) -> str:
     """Return `@along`, or `@along_row` for a single row."""
     arguments = "ptr noalias %a, i64 %as, i64 %rows, ptr noalias %b, i64 %bs, i64 %steps, i64 %cols, ptr noalias %sums, i64 %ss"
-    f = Text(f"void @{name}({arguments})", decls, recipe.machine, "noinline nounwind")
+    f = FunctionWriter(f"void @{name}({arguments})", decls, recipe.machine, "noinline nounwind")
     lanes, per, vectors, wide = recipe.lanes, recipe.k_per_step, recipe.along_vectors, recipe.along_cols
     acc, size = llvm_type(recipe.acc), recipe.acc_bytes
     whole, turn = f.mul(f.div("%cols", wide), wide), f.mul("%bs", ALONG_STREAMS)

@@ -1,6 +1,6 @@
 """Writes textual LLVM IR: values, loops with carried values, masked vectors, conversions.
 
-A `Text` is one function under construction; `Decls` collects the intrinsics that the functions of a module use.
+A `FunctionWriter` is one function under construction; `Declarations` collects the intrinsics that the functions of a module use.
 """
 
 from __future__ import annotations
@@ -8,54 +8,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft.codegen.ir.gemm_types import FLOATS, INTEGERS, Machine, llvm_type, nbytes
+from weft.codegen.ir.writer import Declarations, Writer, known
 
 _TRUTHS = ("true", "false")
-
-
-def _known(*operands: object) -> bool:
-    """Whether operands are numbers."""
-    return all(isinstance(operand, int) or operand.isdecimal() for operand in operands)
 
 
 def _truth(said: bool) -> str:
     return _TRUTHS[not said]
 
 
-class Decls:
-    """The declarations of a module, each once."""
+class FunctionWriter(Writer):
+    """One function; operands are i64 unless a type is given."""
 
-    def __init__(self) -> None:
-        self._lines: dict[str, None] = {}
-
-    def use(self, line: str) -> None:
-        self._lines[line] = None
-
-    def __str__(self) -> str:
-        return "\n".join(self._lines) + "\n"
-
-
-class Text:
-    """One function. Operands are strings (`%t3`, `12`); i64 unless a type is given."""
-
-    optimized = True
-
-    def __init__(self, signature: str, decls: Decls, machine: Machine, attributes: str = "") -> None:
-        self.lines = [f"define {signature} {attributes} {{", "entry:"]
+    def __init__(self, signature: str, decls: Declarations, machine: Machine, attributes: str = "") -> None:
+        super().__init__()
+        self.head = f"define {signature} {attributes} {{"
         self.decls = decls
         self.machine = machine
-        self._count = 0
         self._first: list[str] = []
 
     # -- values
-
-    def fresh(self) -> int:
-        self._count += 1
-        return self._count
-
-    def let(self, value: str) -> str:
-        name = f"%t{self.fresh()}"
-        self.lines.append(f"  {name} = {value}")
-        return name
 
     def slot(self, type: str) -> str:
         """Return stack memory of the whole call (an alloca inside a loop would grow the stack each time round)."""
@@ -67,30 +39,27 @@ class Text:
         self._first.append(f"  {name} = {value}")
         return name
 
-    def do(self, line: str) -> None:
-        self.lines.append(f"  {line}")
-
     # (What is known when the text is written is not computed by it.)
 
     def add(self, a: object, b: object) -> str:
-        if _known(a, b):
+        if known(a, b):
             return str(int(a) + int(b))
         return str(a) if str(b) == "0" else str(b) if str(a) == "0" else self.let(f"add i64 {a}, {b}")
 
     def sub(self, a: object, b: object) -> str:
         if str(b) == "0":
             return str(a)
-        return str(int(a) - int(b)) if _known(a, b) and int(a) >= int(b) else self.let(f"sub i64 {a}, {b}")
+        return str(int(a) - int(b)) if known(a, b) and int(a) >= int(b) else self.let(f"sub i64 {a}, {b}")
 
     def mul(self, a: object, b: object) -> str:
-        if _known(a, b):
+        if known(a, b):
             return str(int(a) * int(b))
         if "0" in (str(a), str(b)):
             return "0"
         return str(a) if str(b) == "1" else str(b) if str(a) == "1" else self.let(f"mul i64 {a}, {b}")
 
     def div(self, a: object, b: object) -> str:
-        if _known(a, b) and int(b):
+        if known(a, b) and int(b):
             return str(int(a) // int(b))
         return str(a) if str(b) == "1" or str(a) == "0" else self.let(f"udiv i64 {a}, {b}")
 
@@ -101,14 +70,14 @@ class Text:
         return str(a) if str(b) == "1" else self.div(self.add(a, self.sub(b, 1)), b)
 
     def less(self, a: object, b: object) -> str:
-        return _truth(int(a) < int(b)) if _known(a, b) else self.let(f"icmp ult i64 {a}, {b}")
+        return _truth(int(a) < int(b)) if known(a, b) else self.let(f"icmp ult i64 {a}, {b}")
 
     def equal(self, a: object, b: object) -> str:
-        return _truth(int(a) == int(b)) if _known(a, b) else self.let(f"icmp eq i64 {a}, {b}")
+        return _truth(int(a) == int(b)) if known(a, b) else self.let(f"icmp eq i64 {a}, {b}")
 
     def some(self, a: object) -> str:
         """Whether a number is not 0."""
-        return _truth(int(a) != 0) if _known(a) else self.let(f"icmp ne i64 {a}, 0")
+        return _truth(int(a) != 0) if known(a) else self.let(f"icmp ne i64 {a}, 0")
 
     def no(self, cond: str) -> str:
         return _truth(cond == "false") if cond in _TRUTHS else self.let(f"xor i1 {cond}, true")
@@ -137,69 +106,21 @@ class Text:
 
     # -- control
 
-    def loop(
-        self,
-        lo: object,
-        hi: object,
-        step: object,
-        body: Callable[..., Sequence[str] | None],
-        carried: Sequence[tuple[str, str]] = (),
-    ) -> list[str]:
-        """Emit `for i in range(lo, hi, step)`; `carried`: (type, first value) pairs that `body(i, *values)` renews."""
-        if _known(lo, hi) and int(hi) - int(lo) == 1:
-            return list(body(str(lo), *[first for _, first in carried]) or ())
-        k = self.fresh()
-        self.lines += [f"  br label %pre{k}", f"pre{k}:", f"  %c{k} = icmp ult i64 {lo}, {hi}"]
-        self.lines += [f"  br i1 %c{k}, label %body{k}, label %end{k}", f"body{k}:"]
-        self.lines.append(f"  %i{k} = phi i64 [ {lo}, %pre{k} ], [ %n{k}, %latch{k} ]")
-        phis = len(self.lines)
-        # (loop strength reduction, which would take longer than all the rest, does not know a frozen value)
-        index = self.let(f"freeze i64 {self.let(f'add i64 %i{k}, 0')}") if self.optimized else f"%i{k}"
-        renewed = list(body(index, *(f"%v{k}_{j}" for j in range(len(carried)))) or ())
-        pairs = list(enumerate(zip(carried, renewed)))
-        self.lines[phis:phis] = [
-            f"  %v{k}_{j} = phi {type} [ {first}, %pre{k} ], [ {new}, %latch{k} ]" for j, ((type, first), new) in pairs
-        ]
-        self.lines += [f"  br label %latch{k}", f"latch{k}:", f"  %n{k} = add i64 %i{k}, {step}"]
-        self.lines += [
-            f"  %m{k} = icmp ult i64 %n{k}, {hi}",
-            f"  br i1 %m{k}, label %body{k}, label %end{k}",
-            f"end{k}:",
-        ]
-        self.lines += [
-            f"  %r{k}_{j} = phi {type} [ {first}, %pre{k} ], [ {new}, %latch{k} ]" for j, ((type, first), new) in pairs
-        ]
-        return [f"%r{k}_{j}" for j in range(len(carried))]
-
-    def when(self, cond: str, then: Callable[[], object], orelse: Callable[[], object] | None = None) -> object:
+    def when(self, cond: str, then: Callable[[], object], orelse: Callable[[], object] | None = None) -> None:
         """Emit a branch; neither side gives a value to the code after it."""
-        if cond in _TRUTHS:
-            taken = then if cond == "true" else orelse
-            return taken() if taken else None
-        k = self.fresh()
-        self.lines += [f"  br i1 {cond}, label %then{k}, label %else{k}", f"then{k}:"]
-        then()
-        self.lines += [f"  br label %join{k}", f"else{k}:"]
-        if orelse:
+        if cond not in _TRUTHS:
+            self.branch(cond, then, orelse)
+        elif cond == "true":
+            then()
+        elif orelse:
             orelse()
-        self.lines += [f"  br label %join{k}", f"join{k}:"]
-        return None
 
     def when_value(self, cond: str, then: Callable[[], Sequence[str]], orelse: Sequence[str], type: str) -> list[str]:
         """Emit a branch whose values are those of `then()` where `cond` holds, else `orelse`."""
-        k = self.fresh()
-        self.lines += [
-            f"  br label %head{k}",
-            f"head{k}:",
-            f"  br i1 {cond}, label %then{k}, label %join{k}",
-            f"then{k}:",
-        ]
-        values = then()
-        self.lines += [f"  br label %last{k}", f"last{k}:", f"  br label %join{k}", f"join{k}:"]
-        return [self.let(f"phi {type} [ {a}, %last{k} ], [ {b}, %head{k} ]") for a, b in zip(values, orelse)]
+        return self.branch(cond, then, lambda: orelse, [type] * len(orelse))
 
     def end(self) -> str:
-        return "\n".join([*self.lines[:2], *self._first, *self.lines[2:], "  ret void", "}"])
+        return "\n".join([self.head, "entry:", *self._first, *self.lines, "  ret void", "}"])
 
     # -- vectors
 

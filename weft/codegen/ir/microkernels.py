@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from weft.codegen.ir.gemm_types import Recipe
-from weft.codegen.ir.ir_writer import Decls
+from weft.codegen.ir.writer import Declarations
 
 #: rows of the kernels there are; the last few rows of a tile take at most two of the smaller ones
 ROW_COUNTS = (1, 2, 4, 6)
@@ -33,7 +33,7 @@ def kernel_name(rows: int, vectors: int, edge: bool, runs: bool = False) -> str:
     return f"kernel_{rows}_{vectors}" + ("_runs" if runs else "") + ("_edge" if edge else "")
 
 
-def kernel_table(recipe: Recipe, decls: Decls, wanted: Collection[str]) -> str:
+def kernel_table(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
     """Return `@kernels`: the addresses of all kernels by rows and shape, null where one is not wanted; then of those for runs."""
     names = [kernel_name(rows, *shape, runs) for runs in (False, True) for rows in ROW_COUNTS for shape in shapes(recipe)]
     for name in names:

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.codegen.ir.gemm_types import machine, nbytes
-from weft.codegen.ir.ir_writer import Decls, Text
+from weft.codegen.ir.ir_writer import FunctionWriter
+from weft.codegen.ir.writer import Declarations
 from weft.codegen.library import fft_load_store, fft_passes
 from weft.codegen.library.fft_passes import float_text
 from weft.codegen.runtime.routines import Routines
@@ -90,9 +91,9 @@ def parts(name: str, draft: bool = False) -> list[LibraryModule]:
 ROUTINES = Routines(parts)
 
 
-def _text(write: Callable[[Decls], str]) -> str:
+def _text(write: Callable[[Declarations], str]) -> str:
     """A module of the function that `write` gives."""
-    decls = Decls()
+    decls = Declarations()
     function = write(decls)
     return str(decls) + function
 
@@ -127,9 +128,9 @@ class _Transform:
         """What transposes rows of so many numbers."""
         return "transpose" if numbers >= lanes else "short"
 
-    def function(self, name: str, decls: Decls) -> str:
+    def function(self, name: str, decls: Declarations) -> str:
         """The text of the function."""
-        f = self.f = Text(f"void @{name}(ptr %words, i64 %task, i64 %worker)", decls, machine(), "noinline nounwind")
+        f = self.f = FunctionWriter(f"void @{name}(ptr %words, i64 %task, i64 %worker)", decls, machine(), "noinline nounwind")
         f.optimized = False
         self.callees: dict[str, str] = {}
         lanes, register = _lanes(self.type), machine().vector_bytes

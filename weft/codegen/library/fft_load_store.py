@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from weft.codegen.ir.ir_writer import Decls, const
+from weft.codegen.ir.ir_writer import const
+from weft.codegen.ir.writer import Declarations
 from weft.codegen.library.fft_passes import Vectors
 
 #: blocks of sixteen rows that are transposed at a time
@@ -49,7 +50,7 @@ def types(name: str) -> str:
     return ", ".join([argument.split()[0] for argument in ARGUMENTS[name].split(", ")])
 
 
-def function(name: str, type_: str, decls: Decls, draft: bool = False) -> str:
+def function(name: str, type_: str, decls: Declarations, draft: bool = False) -> str:
     """The text of a function; that of a draft is short where a longer one would be faster."""
     v = Vectors(f"void @{symbol(name, type_)}({ARGUMENTS[name]})", type_, decls)
     v.f.optimized = not draft

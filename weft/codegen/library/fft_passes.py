@@ -16,7 +16,8 @@ import struct
 from collections.abc import Sequence
 
 from weft.codegen.ir.gemm_types import llvm_type, machine, nbytes
-from weft.codegen.ir.ir_writer import Decls, Text, const, suffix
+from weft.codegen.ir.ir_writer import FunctionWriter, const, suffix
+from weft.codegen.ir.writer import Declarations
 from weft.ir.fft import MOST_PRIME, WRITTEN_OUT, turn
 
 ARGUMENTS = "ptr %source, ptr %target, i64 %radix, i64 %m, i64 %s, ptr %factors"
@@ -43,8 +44,8 @@ def _block(radix: int) -> int:
 class Vectors:
     """Arithmetic of vectors in a function."""
 
-    def __init__(self, signature: str, type_: str, decls: Decls):
-        self.f = Text(signature, decls, machine(), "noinline nounwind")
+    def __init__(self, signature: str, type_: str, decls: Declarations):
+        self.f = FunctionWriter(signature, decls, machine(), "noinline nounwind")
         self.part, self.size = llvm_type(type_), nbytes(type_)
         self.lanes = machine().vector_bytes // self.size
         self.bytes = machine().vector_bytes
@@ -177,7 +178,7 @@ def float_text(value: float | str) -> str:
     return f"0x{struct.unpack('<Q', struct.pack('<d', float(value)))[0]:016X}"
 
 
-def function(radix: int, type_: str, real: bool, decls: Decls) -> str:
+def function(radix: int, type_: str, real: bool, decls: Declarations) -> str:
     """The text of a pass."""
     v = Vectors(f"void @{name(radix, type_, real)}({ARGUMENTS})", type_, decls)
     f, place = v.f, _Places(v, radix, real)

@@ -17,7 +17,8 @@ import itertools
 import numpy as np
 
 from weft.codegen.ir.gemm_types import machine
-from weft.codegen.ir.ir_writer import Decls, Text
+from weft.codegen.ir.ir_writer import FunctionWriter
+from weft.codegen.ir.writer import Declarations
 from weft.codegen.runtime import symbols
 from weft.ir.program import LibraryCall
 from weft.util import lapack
@@ -60,7 +61,7 @@ def _touched(step: LibraryCall) -> int:
 
 def task(step: LibraryCall, name: str) -> str:
     """The text of a function for some problems of the batch."""
-    f = Text(f"internal void @{name}(ptr %arrays, i64 %task, i64 %worker)", Decls(), machine(), "nounwind")
+    f = FunctionWriter(f"internal void @{name}(ptr %arrays, i64 %task, i64 %worker)", Declarations(), machine(), "nounwind")
     room = _Room(step)
     scratch = "null"
     if room.nbytes:
@@ -110,7 +111,7 @@ def _is_place(value: object) -> bool:
     return isinstance(value, tuple) or (isinstance(value, str) and len(value) > 1)
 
 
-def _constant(f: Text, value: str | int | float, letter: str) -> str:
+def _constant(f: FunctionWriter, value: str | int | float, letter: str) -> str:
     """The address of a constant argument."""
     if isinstance(value, str):
         kind, text = "i8", str(ord(value))
@@ -126,7 +127,7 @@ def _constant(f: Text, value: str | int | float, letter: str) -> str:
     return place
 
 
-def _before(f: Text, array: str, place: str, wide: str, i: str) -> None:
+def _before(f: FunctionWriter, array: str, place: str, wide: str, i: str) -> None:
     """Integer i as the library takes it; 0 for one that it writes."""
     kind = f"i{8 * lapack.integer_bytes()}"
     value = "0"
@@ -136,7 +137,7 @@ def _before(f: Text, array: str, place: str, wide: str, i: str) -> None:
     f.do(f"store {kind} {value}, ptr {f.at(wide, f.mul(i, lapack.integer_bytes()))}")
 
 
-def _after(f: Text, place: str, wide: str, i: str) -> None:
+def _after(f: FunctionWriter, place: str, wide: str, i: str) -> None:
     """Integer i as the library gave it."""
     kind = f"i{8 * lapack.integer_bytes()}"
     value = f.let(f"load {kind}, ptr {f.at(wide, f.mul(i, lapack.integer_bytes()))}")

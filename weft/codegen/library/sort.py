@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.codegen.ir.gemm_types import machine
-from weft.codegen.ir.ir_writer import Decls, Text, const
+from weft.codegen.ir.ir_writer import FunctionWriter, const
+from weft.codegen.ir.writer import Declarations
 from weft.codegen.runtime.routines import Routines
 from weft.codegen.toolchain.native_library import LibraryModule
 from weft.ir.program import Sort
@@ -63,9 +64,9 @@ def parts(name: str, draft: bool = False) -> list[LibraryModule]:
 ROUTINES = Routines(parts, libc=("memset",))
 
 
-def _text(write: Callable[[Decls], list[str]]) -> str:
+def _text(write: Callable[[Declarations], list[str]]) -> str:
     """A module of the functions that `write` gives."""
-    decls = Decls()
+    decls = Declarations()
     for line in ("declare ptr @weft_scratch_take(i64)", "declare void @weft_scratch_give(ptr)", "declare ptr @memset(ptr, i32, i64)"):
         decls.use(line)
     functions = write(decls)
@@ -75,16 +76,16 @@ def _text(write: Callable[[Decls], list[str]]) -> str:
 class _Keys:
     """How elements of one type become unsigned words in their order, and come back."""
 
-    def __init__(self, type_: str, decls: Decls):
+    def __init__(self, type_: str, decls: Declarations):
         self.type, self.bits, self.decls = type_, _BITS[type_], decls
         self.word = f"i{self.bits}"
         self.floating = type_ in _INFINITY
         self.sign = 1 << (self.bits - 1)
 
-    def function(self, signature: str) -> Text:
-        return Text(signature, self.decls, machine(), "noinline nounwind")
+    def function(self, signature: str) -> FunctionWriter:
+        return FunctionWriter(signature, self.decls, machine(), "noinline nounwind")
 
-    def of(self, f: Text, raw: str, lanes: int = 0) -> str:
+    def of(self, f: FunctionWriter, raw: str, lanes: int = 0) -> str:
         """The key of an element, given as its bits."""
         word = f"<{lanes} x {self.word}>" if lanes else self.word
         c = lambda value: const(self.word, value - (1 << self.bits) if value >= self.sign else value, lanes)
@@ -102,7 +103,7 @@ class _Keys:
         key = f.let(f"xor {word} {plain}, {flips}")
         return f.let(f"select {flag} {nan}, {word} {c((1 << self.bits) - 1)}, {word} {key}")
 
-    def back(self, f: Text, key: str) -> str:
+    def back(self, f: FunctionWriter, key: str) -> str:
         """The bits of the element with this key; of -0 and 0 it is 0, of NaNs the quiet one."""
         word = self.word
         if self.type in ("bool", "u8", "u16", "u32", "u64"):
@@ -117,14 +118,14 @@ class _Keys:
         infinity = _INFINITY[self.type]
         return f.let(f"select i1 {nan}, {word} {infinity | (infinity >> 1 & ~infinity)}, {word} {raw}")
 
-    def element(self, f: Text, base: str, index: str) -> str:
+    def element(self, f: FunctionWriter, base: str, index: str) -> str:
         return f.let(f"load {self.word}, ptr {f.at(base, f.mul(index, self.bits // 8))}, align {self.bits // 8}")
 
-    def put(self, f: Text, base: str, index: str, value: str) -> None:
+    def put(self, f: FunctionWriter, base: str, index: str, value: str) -> None:
         f.do(f"store {self.word} {value}, ptr {f.at(base, f.mul(index, self.bits // 8))}, align {self.bits // 8}")
 
 
-def _words(f: Text) -> dict[str, str]:
+def _words(f: FunctionWriter) -> dict[str, str]:
     """What the function was called with: see `Sort`."""
     names = ("source", "previous", "out", "places")
     return {**{name: f.word("%words", i, "ptr") for i, name in enumerate(names)},
@@ -134,7 +135,7 @@ def _words(f: Text) -> dict[str, str]:
 class _Radix:
     """Rows by counting digits, least significant first. Items are keys, or keys above positions."""
 
-    def __init__(self, kind: str, type_: str, decls: Decls):
+    def __init__(self, kind: str, type_: str, decls: Declarations):
         self.keys = _Keys(type_, decls)
         self.ordering = kind == "order"
         self.half = (64 if self.keys.bits == 64 else 32) if self.ordering else 0
@@ -142,17 +143,17 @@ class _Radix:
         self.bytes = int(self.item[1:]) // 8
         self.head = f"i{self.half}" if self.ordering else self.item         # what digits and comparisons read
 
-    def _at(self, f: Text, base: str, index: str) -> str:
+    def _at(self, f: FunctionWriter, base: str, index: str) -> str:
         return f.at(base, f.mul(index, self.bytes))
 
-    def _load(self, f: Text, base: str, index: str) -> str:
+    def _load(self, f: FunctionWriter, base: str, index: str) -> str:
         return f.let(f"load {self.item}, ptr {self._at(f, base, index)}, align {min(self.bytes, 8)}")
 
-    def _head(self, f: Text, base: str, index: str) -> str:
+    def _head(self, f: FunctionWriter, base: str, index: str) -> str:
         """The key of an item in memory; it lies in the upper half."""
         return f.let(f"load {self.head}, ptr {f.at(self._at(f, base, index), self.half // 8)}, align {min(self.bytes, 8)}")
 
-    def _put(self, f: Text, base: str, index: str, item: str) -> None:
+    def _put(self, f: FunctionWriter, base: str, index: str, item: str) -> None:
         f.do(f"store {self.item} {item}, ptr {self._at(f, base, index)}, align {min(self.bytes, 8)}")
 
     def fill(self) -> str:
@@ -185,18 +186,15 @@ class _Radix:
 
         def one(j: str) -> None:
             item, head = self._load(f, "%items", j), self._head(f, "%items", j)
-            k = f.fresh()
-            f.lines += [f"  br label %enter{k}", f"enter{k}:", f"  br label %look{k}", f"look{k}:",
-                        f"  %at{k} = phi i64 [ {j}, %enter{k} ], [ %before{k}, %move{k} ]"]
-            start = f.let(f"icmp eq i64 %at{k}, 0")
-            f.do(f"br i1 {start}, label %settle{k}, label %test{k}")
-            f.lines += [f"test{k}:", f"  %before{k} = sub i64 %at{k}, 1"]
-            greater = f.let(f"icmp ugt {self.head} {self._head(f, '%items', f'%before{k}')}, {head}")
-            f.do(f"br i1 {greater}, label %move{k}, label %settle{k}")
-            f.lines.append(f"move{k}:")
-            self._put(f, "%items", f"%at{k}", self._load(f, "%items", f"%before{k}"))
-            f.lines += [f"  br label %look{k}", f"settle{k}:"]
-            self._put(f, "%items", f"%at{k}", item)
+            before = lambda at: f.sub(at, 1)
+            greater = lambda at: f.let(f"icmp ugt {self.head} {self._head(f, '%items', before(at))}, {head}")
+
+            def move(at: str) -> list[str]:
+                one_before = before(at)
+                self._put(f, "%items", at, self._load(f, "%items", one_before))
+                return [one_before]
+            [at] = f.loop_while([f.some, greater], move, [("i64", j)])
+            self._put(f, "%items", at, item)
         f.loop(1, "%n", 1, one)
         return f.end()
 
@@ -266,7 +264,7 @@ class _Radix:
             self._signed_zeros(f)
         return f.end()
 
-    def _signed_zeros(self, f: Text) -> None:
+    def _signed_zeros(self, f: FunctionWriter) -> None:
         """Where the row has -0: write its zeros again, in the order in which they came."""
         keys = self.keys
 
@@ -326,7 +324,7 @@ class _Top:
     Kept items lie in descending order: the key above the complement of the position, so that no two are equal.
     """
 
-    def __init__(self, type_: str, decls: Decls):
+    def __init__(self, type_: str, decls: Declarations):
         self.keys = _Keys(type_, decls)
         self.half = 64 if self.keys.bits == 64 else 32
         self.item = f"i{2 * self.half}"
@@ -335,7 +333,7 @@ class _Top:
     def parts(self, name: str) -> list[str]:
         return [self._insert(), self._row(name)]
 
-    def _at(self, f: Text, index: str) -> str:
+    def _at(self, f: FunctionWriter, index: str) -> str:
         return f.at("%kept", f.mul(index, self.bytes))
 
     def _insert(self) -> str:
@@ -346,17 +344,15 @@ class _Top:
         complement = f.let("xor i64 %position, -1") if self.half == 64 else f.let("xor i64 %position, 4294967295")
         lower = complement if item == "i64" else f.let(f"zext i64 {complement} to {item}")
         new = f.let(f"or {item} {upper}, {lower}")
-        f.lines += ["  br label %enter", "enter:", "  br label %look", "look:",
-                    "  %at = phi i64 [ %last, %enter ], [ %before, %move ]"]
-        f.do("%start = icmp eq i64 %at, 0")
-        f.do("br i1 %start, label %settle, label %test")
-        f.lines += ["test:", "  %before = sub i64 %at, 1"]
-        there = f.let(f"load {item}, ptr {self._at(f, '%before')}, align 8")
-        f.do(f"br i1 {f.let(f'icmp ult {item} {there}, {new}')}, label %move, label %settle")
-        f.lines.append("move:")
-        f.do(f"store {item} {there}, ptr {self._at(f, '%at')}, align 8")
-        f.lines += ["  br label %look", "settle:"]
-        f.do(f"store {item} {new}, ptr {self._at(f, '%at')}, align 8")
+        before = lambda at: self._at(f, f.sub(at, 1))
+        less = lambda at: f.let(f"icmp ult {item} {f.let(f'load {item}, ptr {before(at)}, align 8')}, {new}")
+
+        def move(at: str) -> list[str]:
+            there = f.let(f"load {item}, ptr {before(at)}, align 8")
+            f.do(f"store {item} {there}, ptr {self._at(f, at)}, align 8")
+            return [f.sub(at, 1)]
+        [at] = f.loop_while([f.some, less], move, [("i64", "%last")])
+        f.do(f"store {item} {new}, ptr {self._at(f, at)}, align 8")
         return f.end()
 
     def _row(self, name: str) -> str:

@@ -1,0 +1,117 @@
+"""Functions of LLVM IR as text: named values, blocks, and structured loops and branches that carry values.
+
+In:   instructions as text; callbacks that write the bodies of loops and arms of branches.
+Out:  lines. Phi nodes are written here alone: what a loop or a branch carries is given and returned as registers.
+Laws: operands are strings (`%t3`, `12`). The blocks that a construct begins and ends with are its own, so a body may have blocks
+      of its own.
+Next: `ir_writer` adds index arithmetic and vectors, `builder` places instructions by where their operands are defined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+#: (LLVM type, register) of values that a loop or a branch carries
+Typed: TypeAlias = Sequence[tuple[str, str]]
+
+
+class Declarations:
+    """The declarations of a module, each once."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, None] = {}
+
+    def use(self, line: str) -> None:
+        self._lines[line] = None
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+
+def known(*operands: object) -> bool:
+    """Whether operands are numbers."""
+    return all(isinstance(operand, int) or operand.isdecimal() for operand in operands)
+
+
+class Writer:
+    """The body of one function under construction."""
+
+    #: whether LLVM optimizes the function. Loop strength reduction would take longer than all the rest; it does not know a frozen value
+    optimized = True
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._count = 0
+
+    # --- values and blocks
+
+    def fresh(self) -> int:
+        """A number that no name of this function has."""
+        self._count += 1
+        return self._count
+
+    def let(self, value: str) -> str:
+        """The name of a value, computed here."""
+        name = f"%t{self.fresh()}"
+        self.lines.append(f"  {name} = {value}")
+        return name
+
+    def do(self, line: str) -> None:
+        """An instruction without a result."""
+        self.lines.append(f"  {line}")
+
+    def block(self, label: str) -> None:
+        """Begin a block."""
+        self.lines.append(f"{label}:")
+
+    # --- control
+
+    def loop(self, lo: object, hi: object, step: object, body: Callable[..., Sequence[str] | None],
+             carried: Typed = ()) -> list[str]:
+        """Emit `for i in range(lo, hi, step)`; `carried`: (type, first value) pairs that `body(i, *values)` renews."""
+        if known(lo, hi) and int(hi) - int(lo) == 1:
+            return list(body(str(lo), *[first for _, first in carried]) or ())
+        k = self.fresh()
+        self.lines += [f"  br label %pre{k}", f"pre{k}:", f"  %c{k} = icmp ult i64 {lo}, {hi}"]
+        self.lines += [f"  br i1 %c{k}, label %body{k}, label %end{k}", f"body{k}:"]
+        self.lines.append(f"  %i{k} = phi i64 [ {lo}, %pre{k} ], [ %n{k}, %latch{k} ]")
+        phis = len(self.lines)
+        index = self.let(f"freeze i64 {self.let(f'add i64 %i{k}, 0')}") if self.optimized else f"%i{k}"
+        renewed = list(body(index, *(f"%v{k}_{j}" for j in range(len(carried)))) or ())
+        pairs = list(enumerate(zip(carried, renewed)))
+        self.lines[phis:phis] = [
+            f"  %v{k}_{j} = phi {type} [ {first}, %pre{k} ], [ {new}, %latch{k} ]" for j, ((type, first), new) in pairs
+        ]
+        self.lines += [f"  br label %latch{k}", f"latch{k}:", f"  %n{k} = add i64 %i{k}, {step}"]
+        self.lines += [f"  %m{k} = icmp ult i64 %n{k}, {hi}", f"  br i1 %m{k}, label %body{k}, label %end{k}", f"end{k}:"]
+        self.lines += [
+            f"  %r{k}_{j} = phi {type} [ {first}, %pre{k} ], [ {new}, %latch{k} ]" for j, ((type, first), new) in pairs
+        ]
+        return [f"%r{k}_{j}" for j in range(len(carried))]
+
+    def loop_while(self, tests: Sequence[Callable[..., str]], body: Callable[..., Sequence[str] | None],
+                   carried: Typed = ()) -> list[str]:
+        """Emit a loop that goes on while all `tests` hold, each computed only where those before it do; returns what is carried."""
+        k = self.fresh()
+        values = [f"%v{k}_{j}" for j in range(len(carried))]
+        self.lines += [f"  br label %pre{k}", f"pre{k}:", f"  br label %head{k}", f"head{k}:"]
+        phis = len(self.lines)
+        for number, test in enumerate(tests):
+            self.lines += [f"  br i1 {test(*values)}, label %pass{k}_{number}, label %end{k}", f"pass{k}_{number}:"]
+        renewed = list(body(*values) or ())
+        self.lines += [f"  br label %latch{k}", f"latch{k}:", f"  br label %head{k}", f"end{k}:"]
+        self.lines[phis:phis] = [f"  {value} = phi {type} [ {first}, %pre{k} ], [ {new}, %latch{k} ]"
+                                 for value, (type, first), new in zip(values, carried, renewed)]
+        return values
+
+    def branch(self, cond: str, then: Callable[[], Sequence[str] | None], orelse: Callable[[], Sequence[str] | None] | None = None,
+               types: Sequence[str] = ()) -> list[str]:
+        """Emit a branch; both arms give values of `types`, if any, and those of the arm taken are returned."""
+        k = self.fresh()
+        self.lines += [f"  br i1 {cond}, label %then{k}, label %else{k}", f"then{k}:"]
+        first = then() or ()
+        self.lines += [f"  br label %thenend{k}", f"thenend{k}:", f"  br label %join{k}", f"else{k}:"]
+        second = (orelse() if orelse else None) or ()
+        self.lines += [f"  br label %elseend{k}", f"elseend{k}:", f"  br label %join{k}", f"join{k}:"]
+        return [self.let(f"phi {type} [ {a}, %thenend{k} ], [ {b}, %elseend{k} ]") for type, a, b in zip(types, first, second)]
