@@ -15,6 +15,8 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 
+from weft.codegen.ir.writer import Writer
+from weft.codegen.toolchain.native_library import text_of
 from weft.ir.program import (
     Branch,
     BufRef,
@@ -45,14 +47,15 @@ FACTORIZATION = 8
 TABLE = 8
 
 
-class _Function:
-    """The function being written: its lines and what its module declares."""
+class _Function(Writer):
+    """The function being written, and what its module declares."""
+
+    optimized = False
 
     def __init__(self):
-        self.lines: list[str] = []
+        super().__init__()
         self.declared: dict[str, str] = {}
         self.tables: dict[str, str] = {}      # words -> name
-        self.label = "entry"                  # of the block being written
         self.helpers: list[str] = []          # functions that serve one step
         self.context_words = 1
 
@@ -60,7 +63,7 @@ class _Function:
         """The text of the function and all it needs; `start` comes before its lines."""
         declared = "\n".join(self.declared.values())
         tables = "\n".join([f"{name} = private unnamed_addr constant {words}" for words, name in self.tables.items()])
-        helpers = "".join([text for name, text in _HELPERS.items() if name in self.declared] + self.helpers)
+        helpers = "".join([text_of(file) for name, file in _HELPERS.items() if name in self.declared] + self.helpers)
         return (f"{declared}\n{tables}\n{helpers}define i32 {head} nounwind {{\nentry:\n"
                 f"  %ctx = alloca i64, i64 {self.context_words}, align 64\n{start}" + "\n".join(self.lines)
                 + "\n  ret i32 0\nfailed:\n  ret i32 1\n}\n")
@@ -76,7 +79,6 @@ class EntryEmitter:
         self.function = _Function()
         self.parts: list[tuple[str, str]] = []                # symbol, text
         self.vars: dict[str, str] = {}
-        self.counter = 0
         self.host_calls: list[HostCall] = []
         self.routines: dict[str, None] = {}     # of the library that are called
         self.rules_library = False              # whether its threads are taken away for a time
@@ -94,25 +96,11 @@ class EntryEmitter:
 
     # --- small parts
 
-    def _name(self) -> str:
-        self.counter += 1
-        return f"%t{self.counter}"
-
     def _value(self, text: str) -> str:
-        name = self._name()
-        self.function.lines.append(f"  {name} = {text}")
-        return name
+        return self.function.let(text)
 
     def _line(self, text: str) -> None:
-        self.function.lines.append("  " + text)
-
-    def _block(self, label: str) -> None:
-        self.function.lines.append(f"{label}:")
-        self.function.label = label
-
-    def _fresh(self, prefix: str) -> str:
-        self.counter += 1
-        return f"{prefix}{self.counter}"
+        self.function.do(text)
 
     def _external(self, name: str, signature: str) -> str:
         self.function.declared[name] = f"declare {signature.replace('NAME', '@' + name)}"
@@ -225,17 +213,12 @@ class EntryEmitter:
         enough = self._value(f"icmp ugt i64 {now}, {PATIENCE}")
         kept = self._value(f"select i1 {enough}, i64 0, i64 {now}")
         self._line(f"store i64 {kept}, ptr %spent")
-        check, onward = self._fresh("check"), self._fresh("onward")
-        self._line(f"br i1 {enough}, label %{check}, label %{onward}")
-        self._block(check)
-        self._check_signals()
-        self._line(f"br label %{onward}")
-        self._block(onward)
+        self.function.branch(enough, self._check_signals)
 
     def _fail_unless_zero(self, status: str) -> None:
-        onward = self._fresh("onward")
+        onward = f"onward{self.function.fresh()}"
         self._line(f"br i1 {self._value(f'icmp eq i32 {status}, 0')}, label %{onward}, label %failed")
-        self._block(onward)
+        self.function.block(onward)
 
     def _pointers(self, refs: Sequence[BufRef]) -> None:
         """Fill the context array with the addresses of `refs`."""
@@ -331,7 +314,7 @@ class EntryEmitter:
         self._external("llvm.memcpy.p0.p0.i64", "void NAME(ptr, ptr, i64, i1)")
         self.function.declared["weft_copy"] = ""
         run = self._external("weft_parallel_for", "void NAME(ptr, ptr, i64)")
-        self._context([target, source, step.nbytes])
+        self._context([target, source, step.nbytes, COPY_CHUNK])
         tasks = -(-step.nbytes // COPY_CHUNK)
         self._line(f"call void {run}(ptr @weft_copy, ptr %ctx, i64 {tasks})")
 
@@ -350,24 +333,15 @@ class EntryEmitter:
         """A counted loop."""
         if step.extent <= 0:
             return
-        head, exit_, before = self._fresh("loop"), self._fresh("exit"), self.function.label
-        counter, onward = self._name(), self._name()
-        self._line(f"br label %{head}")
-        self._block(head)
-        at = len(self.function.lines)
-        saved = self.vars.get(step.var)
-        self.vars[step.var] = counter
-        if step.reverse:
-            self.vars[step.var] = self._value(f"sub i64 {step.extent - 1}, {counter}")
-        outside, self.work = self.work, 0
-        self._steps(step.body)
-        self._spend(self.work)
+        saved, outside, self.work = self.vars.get(step.var), self.work, 0
+
+        def body(counter: str) -> None:
+            self.vars[step.var] = self._value(f"sub i64 {step.extent - 1}, {counter}") if step.reverse else counter
+            self._steps(step.body)
+            self._spend(self.work)
+
+        self.function.loop(0, step.extent, 1, body)
         self.work = outside
-        self.function.lines.insert(at, f"  {counter} = phi i64 [0, %{before}], [{onward}, %{self.function.label}]")
-        self._line(f"{onward} = add i64 {counter}, 1")
-        again = self._value(f"icmp slt i64 {onward}, {step.extent}")
-        self._line(f"br i1 {again}, label %{head}, label %{exit_}")
-        self._block(exit_)
         if saved is None:
             del self.vars[step.var]
         else:
@@ -375,19 +349,19 @@ class EntryEmitter:
 
     def while_loop(self, step: WhileLoop) -> None:
         """A loop on a condition in memory."""
-        head, body, exit_ = self._fresh("while"), self._fresh("do"), self._fresh("exit")
-        self._line(f"br label %{head}")
-        self._block(head)
         outside, self.work = self.work, 0
-        self._steps(step.cond_body)
-        flag = self._value(f"load i8, ptr {self.address(step.cond)}, align 1")
-        self._line(f"br i1 {self._value(f'icmp ne i8 {flag}, 0')}, label %{body}, label %{exit_}")
-        self._block(body)
-        self._steps(step.body)
-        self._spend(self.work)
+
+        def test() -> str:
+            self._steps(step.cond_body)
+            flag = self._value(f"load i8, ptr {self.address(step.cond)}, align 1")
+            return self._value(f"icmp ne i8 {flag}, 0")
+
+        def body() -> None:
+            self._steps(step.body)
+            self._spend(self.work)
+
+        self.function.loop_while([test], body)
         self.work = outside
-        self._line(f"br label %{head}")
-        self._block(exit_)
 
     def branch(self, step: Branch) -> None:
         """A choice by number."""
@@ -398,14 +372,7 @@ class EntryEmitter:
         index = self._value(f"load i32, ptr {self.address(step.index)}, align 4")
         positive = self._value(f"icmp sgt i32 {index}, 0")
         index = self._value(f"select i1 {positive}, i32 {index}, i32 0")
-        labels, join = [self._fresh("case") for _ in step.branches], self._fresh("join")
-        cases = " ".join([f"i32 {i}, label %{label}" for i, label in enumerate(labels[:-1])])
-        self._line(f"switch i32 {index}, label %{labels[last]} [{cases}]")
-        for label, body in zip(labels, step.branches):
-            self._block(label)
-            self._steps(body)
-            self._line(f"br label %{join}")
-        self._block(join)
+        self.function.switch(index, [lambda body=body: self._steps(body) for body in step.branches])
 
 
 def _positions(program: Program) -> list[int]:
@@ -450,23 +417,6 @@ _EMIT = {Launch: EntryEmitter.launch, Gemm: EntryEmitter.gemm, Sort: EntryEmitte
          LibraryCall: EntryEmitter.library_call, Copy: EntryEmitter.copy, HostCall: EntryEmitter.host_call,
          Loop: EntryEmitter.loop, WhileLoop: EntryEmitter.while_loop, Branch: EntryEmitter.branch}
 
-_COPY_TASK = f"""define internal void @weft_copy(ptr %ctx, i64 %task, i64 %worker) {{
-entry:
-  %target = load ptr, ptr %ctx
-  %source_at = getelementptr i64, ptr %ctx, i64 1
-  %source = load ptr, ptr %source_at
-  %size_at = getelementptr i64, ptr %ctx, i64 2
-  %size = load i64, ptr %size_at
-  %from = mul i64 %task, {COPY_CHUNK}
-  %left = sub i64 %size, %from
-  %short = icmp slt i64 %left, {COPY_CHUNK}
-  %count = select i1 %short, i64 %left, i64 {COPY_CHUNK}
-  %to = getelementptr i8, ptr %target, i64 %from
-  %of = getelementptr i8, ptr %source, i64 %from
-  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %of, i64 %count, i1 false)
-  ret void
-}}
-"""
 
 #: what the check for signals needs of Python; the last is memory for what a handler raised: type, value, traceback
 _PYTHON = {"PyGILState_Ensure": "i32 NAME()", "PyGILState_Release": "void NAME(i32)", "PyErr_CheckSignals": "i32 NAME()",
@@ -475,107 +425,10 @@ _PYTHON = {"PyGILState_Ensure": "i32 NAME()", "PyGILState_Release": "void NAME(i
 #: and what a call of a host function needs
 _PYTHON_CALL = {"PyObject_CallFunction": "ptr NAME(ptr, ptr, ...)", "PyLong_AsLong": "i64 NAME(ptr)", "Py_DecRef": "void NAME(ptr)"}
 
-_CALL = """@weft_host_run = external global i8
-@weft_host_arguments = internal constant [3 x i8] c"LK\\00"
-define internal i32 @weft_call_host(i64 %number, ptr %pointers) noinline {
-entry:
-  %lock = call i32 @PyGILState_Ensure()
-  %address = ptrtoint ptr %pointers to i64
-  %result = call ptr (ptr, ptr, ...) @PyObject_CallFunction(ptr @weft_host_run, ptr @weft_host_arguments, i64 %number, i64 %address)
-  %returned = icmp ne ptr %result, null
-  br i1 %returned, label %value, label %raised
-value:
-  %long = call i64 @PyLong_AsLong(ptr %result)
-  call void @Py_DecRef(ptr %result)
-  %said = trunc i64 %long to i32
-  br label %done
-raised:
-  call void @PyErr_Fetch(ptr @weft_signal_error, ptr getelementptr (ptr, ptr @weft_signal_error, i64 1),
-                         ptr getelementptr (ptr, ptr @weft_signal_error, i64 2))
-  br label %done
-done:
-  %status = phi i32 [ %said, %value ], [ 1, %raised ]
-  call void @PyGILState_Release(i32 %lock)
-  ret i32 %status
-}
-"""
 
-_CHECK = """@weft_signal_error = external global [3 x ptr]
-define internal i32 @weft_check_signals() noinline {
-entry:
-  %lock = call i32 @PyGILState_Ensure()
-  %status = call i32 @PyErr_CheckSignals()
-  %quiet = icmp eq i32 %status, 0
-  br i1 %quiet, label %done, label %raised
-raised:
-  %value = getelementptr ptr, ptr @weft_signal_error, i64 1
-  %traceback = getelementptr ptr, ptr @weft_signal_error, i64 2
-  call void @PyErr_Fetch(ptr @weft_signal_error, ptr %value, ptr %traceback)
-  br label %done
-done:
-  call void @PyGILState_Release(i32 %lock)
-  ret i32 %status
-}
-"""
 
-#: the addresses of a step's operands: from `count` pairs, which word of `slots` and how many bytes after it
-_FILL = """define internal void @weft_fill(ptr %ctx, ptr %slots, ptr %pairs, i64 %count) noinline {
-entry:
-  br label %loop
-loop:
-  %i = phi i64 [0, %entry], [%next, %loop]
-  %pair = getelementptr [2 x i64], ptr %pairs, i64 %i
-  %position = load i64, ptr %pair, align 8
-  %offset_at = getelementptr i64, ptr %pair, i64 1
-  %offset = load i64, ptr %offset_at, align 8
-  %slot = getelementptr ptr, ptr %slots, i64 %position
-  %base = load ptr, ptr %slot, align 8
-  %address = getelementptr i8, ptr %base, i64 %offset
-  %to = getelementptr ptr, ptr %ctx, i64 %i
-  store ptr %address, ptr %to, align 8
-  %next = add i64 %i, 1
-  %more = icmp ult i64 %next, %count
-  br i1 %more, label %loop, label %done
-done:
-  ret void
-}
-"""
 
-#: The first that wants the library to work alone takes its threads away, the last gives them back.
-_ALONE = """@weft_library_users = external global [2 x i32]
-declare i32 @weft_library_threads()
-declare void @weft_library_set_threads(i32)
-define internal void @weft_library_enter() {
-entry:
-  %before = atomicrmw add ptr @weft_library_users, i32 1 seq_cst
-  %threads = call i32 @weft_library_threads()
-  %alone = icmp eq i32 %threads, 1
-  br i1 %alone, label %done, label %take
-take:
-  %kept = getelementptr i32, ptr @weft_library_users, i64 1
-  store atomic i32 %threads, ptr %kept seq_cst, align 4
-  call void @weft_library_set_threads(i32 1)
-  br label %done
-done:
-  ret void
-}
-define internal void @weft_library_leave() {
-entry:
-  %before = atomicrmw sub ptr @weft_library_users, i32 1 seq_cst
-  %last = icmp eq i32 %before, 1
-  br i1 %last, label %give, label %done
-give:
-  %kept = getelementptr i32, ptr @weft_library_users, i64 1
-  %threads = atomicrmw xchg ptr %kept, i32 0 seq_cst
-  %none = icmp eq i32 %threads, 0
-  br i1 %none, label %done, label %restore
-restore:
-  call void @weft_library_set_threads(i32 %threads)
-  br label %done
-done:
-  ret void
-}
-"""
 
-_HELPERS = {"weft_copy": _COPY_TASK, "weft_check_signals": _CHECK, "weft_call_host": _CALL, "weft_fill": _FILL,
-            "weft_library_enter": _ALONE}
+#: functions that serve steps -> the files of `codegen.runtime` that define them
+_HELPERS = {"weft_copy": "parallel_copy.ll", "weft_check_signals": "check_signals.ll", "weft_call_host": "call_host.ll",
+            "weft_fill": "fill_context.ll", "weft_library_enter": "library_threads.ll"}
