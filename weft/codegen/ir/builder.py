@@ -9,7 +9,9 @@ Laws: every pure instruction is written once per scope, in the outermost scope w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+from weft.codegen.ir.writer import Typed, Writer
 
 #: LLVM register types of the scalar types; half precision lives in f32 registers
 REGISTER = {
@@ -32,17 +34,22 @@ class Scope:
         self.label = label
 
 
-class Builder:
-    """Text of one function body, with placement of pure instructions by their operands' scopes."""
+class Builder(Writer):
+    """The body of one function, with placement of pure instructions by their operands' scopes."""
 
     def __init__(self) -> None:
         self.scopes: list[Scope] = [Scope("entry")]
+        self._count = 0
         self.floor = 0
         self.load_floor = 0
         self.level_of: dict[str, int] = {}
         self.declarations: dict[str, str] = {}
         self.helpers: dict[str, str] = {}
-        self.counter = 0
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of the innermost open scope."""
+        return self.scopes[-1].lines
 
     @property
     def depth(self) -> int:
@@ -51,13 +58,11 @@ class Builder:
 
     def name(self, prefix: str = "v") -> str:
         """A fresh local name."""
-        self.counter += 1
-        return f"%{prefix}{self.counter}"
+        return f"%{prefix}{self.fresh()}"
 
     def label(self, prefix: str) -> str:
         """A fresh block label."""
-        self.counter += 1
-        return f"{prefix}{self.counter}"
+        return f"{prefix}{self.fresh()}"
 
     def pure(self, text: str, *operands: str) -> str:
         """The name of a pure instruction, written at the outermost scope that has its operands."""
@@ -69,8 +74,8 @@ class Builder:
         scope = self.scopes[level]
         name = scope.table.get(text)
         if name is None:
-            self.counter += 1
-            name = f"%v{self.counter}"
+            self._count += 1
+            name = f"%v{self._count}"
             scope.lines.append(f"  {name} = {text}")
             scope.table[text] = name
             level_of[name] = level
@@ -83,22 +88,17 @@ class Builder:
         self.floor = floor
         return name
 
-    def here(self, text: str, prefix: str = "v") -> str:
+    def let(self, value: str, prefix: str = "v") -> str:
         """The name of an instruction written at the present place, never shared."""
         name = self.name(prefix)
-        self.scopes[-1].lines.append(f"  {name} = {text}")
+        self.scopes[-1].lines.append(f"  {name} = {value}")
         self.level_of[name] = self.depth
         return name
 
-    def line(self, text: str) -> None:
-        """Append an instruction without result at the present place."""
-        self.scopes[-1].lines.append("  " + text)
-
-    def start_block(self, label: str, level: int = -1) -> None:
-        """Begin a block in scope `level` (the innermost by default)."""
-        scope = self.scopes[level]
-        scope.lines.append(f"{label}:")
-        scope.label = label
+    def block(self, label: str) -> None:
+        """Begin a block in the innermost scope."""
+        super().block(label)
+        self.scopes[-1].label = label
 
     def push(self, label: str) -> None:
         """Open a scope whose first block is `label`."""
@@ -108,21 +108,105 @@ class Builder:
         """Close the innermost scope; the caller appends its lines where they belong."""
         return self.scopes.pop()
 
-    def inside(self, label: str, emit: Callable[[], None]) -> Scope:
-        """A closed scope of what `emit` writes, which nothing leaves, as it may not run."""
+    # --- control
+
+    def _arm(self, label: str, emit: Callable[[], Sequence[str] | None]) -> tuple[Scope, Sequence[str]]:
+        """A closed scope of what `emit` writes, which nothing leaves, as it may not run; and the values that it gives."""
         floors = self.floor, self.load_floor
         self.push(label)
         self.floor = self.load_floor = self.depth
-        emit()
+        made = emit() or ()
         self.floor, self.load_floor = floors
-        return self.pop()
+        return self.pop(), made
 
-    def splice(self, scope: Scope, label: str, done: str) -> None:
-        """Append a closed scope as block `label` that goes on to block `done`, and begin that."""
-        self.start_block(label)
-        self.scopes[-1].lines += scope.lines
-        self.line(f"br label %{done}")
-        self.start_block(done)
+    def branch(self, cond: str, then: Callable[[], Sequence[str] | None], orelse: Callable[[], Sequence[str] | None] | None = None,
+               types: Sequence[str] = ()) -> list[str]:
+        labels = [self.label("then"), *([self.label("else")] if orelse else []), self.label("done")]
+        arms = [self._arm(label, emit) for label, emit in zip(labels, (then, orelse) if orelse else (then,))]
+        self.do(f"br i1 {cond}, label %{labels[0]}, label %{labels[1]}")
+        for label, (scope, _) in zip(labels, arms):
+            self.block(label)
+            self.lines.extend(scope.lines)
+            self.do(f"br label %{labels[-1]}")
+        self.block(labels[-1])
+        if not types:
+            return []
+        (first, a), (second, b) = arms
+        return [x if x == y else self.let(f"phi {type} [{x}, %{first.label}], [{y}, %{second.label}]")
+                for type, x, y in zip(types, a, b)]
+
+    def conditional(self, cond: str, emit: Callable[[], Sequence[str]], type_: str) -> list[str]:
+        """The values of `emit`, all of one type, where `cond` holds, else zeros."""
+        before, (then, done) = self.scopes[-1].label, (self.label("then"), self.label("done"))
+        scope, made = self._arm(then, emit)
+        self.do(f"br i1 {cond}, label %{then}, label %{done}")
+        self.block(then)
+        self.lines.extend(scope.lines)
+        self.do(f"br label %{done}")
+        self.block(done)
+        return [self.let(f"phi {type_} [{x}, %{scope.label}], [zeroinitializer, %{before}]") for x in made]
+
+    def counted_loop(self, start: str, stop: str, step: int, body: Callable[..., Sequence[str]], carried: Typed,
+                     certain: bool) -> list[str]:
+        """Emit a loop of signed numbers, as `loop` does; one that is `certain` runs at least once."""
+        head, exit_, counter = self.label("loop"), self.label("exit"), self.name("i")
+        values = self._open_loop(head, [counter], carried)
+        load_floor = self.load_floor
+        if not certain:
+            self.load_floor = self.depth
+            inside, go = self.label("body"), self.let(f"icmp slt i64 {counter}, {stop}")
+            self.do(f"br i1 {go}, label %{inside}, label %{exit_}")
+            self.block(inside)
+        # What an address needs is computed where it first can be, and the rest is a mode of addressing. A value that
+        # loop strength reduction does not know keeps it from searching for more, which took longer than all the rest.
+        renewed = list(body(self.let(f"freeze i64 {self.let(f'add i64 {counter}, 0')}"), *values))
+        self.load_floor = load_floor
+        onward = self.let(f"add nuw nsw i64 {counter}, {step}")
+        if certain:
+            again = self.let(f"icmp slt i64 {onward}, {stop}")
+            self.do(f"br i1 {again}, label %{head}, label %{exit_}")
+        else:
+            self.do(f"br label %{head}")
+        self._close_loop(head, exit_, [("i64", counter, start, onward), *_phis(carried, values, renewed)])
+        results = renewed if certain else values
+        for name in results:
+            if name[0] == "%" and self.level_of.get(name, 0) > self.depth:
+                self.define(name)
+        return results
+
+    def loop_while(self, tests: Sequence[Callable[..., str]], body: Callable[..., Sequence[str] | None], carried: Typed = ()) -> list[str]:
+        head, exit_ = self.label("while"), self.label("exit")
+        values = self._open_loop(head, [], carried)
+        load_floor, self.load_floor = self.load_floor, self.depth
+        for test in tests:
+            inside = self.label("do")
+            self.do(f"br i1 {test(*values)}, label %{inside}, label %{exit_}")
+            self.block(inside)
+        renewed = body(*values) or ()
+        self.load_floor = load_floor
+        self.do(f"br label %{head}")
+        self._close_loop(head, exit_, _phis(carried, values, renewed))
+        for value in values:
+            self.define(value)
+        return values
+
+    def _open_loop(self, head: str, defined: list[str], carried: Typed) -> list[str]:
+        """Open the scope of a loop; returns the names of what it carries."""
+        values = [self.name("p") for _ in carried]
+        self.push(head)
+        for name in (*defined, *values):
+            self.define(name)
+        return values
+
+    def _close_loop(self, head: str, exit_: str, phis: Sequence[tuple[str, str, str, str]]) -> None:
+        """Close the scope of a loop; `phis`: types, names, first values, and those of the last block."""
+        scope = self.pop()
+        enter = self.scopes[-1].label
+        self.do(f"br label %{head}")
+        self.lines.append(f"{head}:")
+        self.lines.extend([f"  {name} = phi {type_} [{first}, %{enter}], [{last}, %{scope.label}]" for type_, name, first, last in phis])
+        self.lines.extend(scope.lines)
+        self.block(exit_)
 
     def define(self, name: str, level: int | None = None) -> str:
         """Record that `name` lives at `level` (default: the innermost scope)."""
@@ -141,6 +225,10 @@ class Builder:
         self.declare(name, result or type_, *([type_] * len(args)))
         listed = ", ".join([f"{type_} {arg}" for arg in args])
         return self.pure(f"call {result or type_} @{name}({listed})", *args)
+
+
+def _phis(carried: Typed, values: Sequence[str], renewed: Sequence[str]) -> list[tuple[str, str, str, str]]:
+    return [(type_, value, first, last) for (type_, first), value, last in zip(carried, values, renewed)]
 
 
 _SHORT = {"float": "f32", "double": "f64", "half": "f16"}

@@ -53,12 +53,12 @@ def store(emitter: Emission, buf: Buf, value: Value, index: Value, guard: Value 
         if conds is not None:
             mask = conds[part] if mask is None else lanes.both(conds[part], mask)
         if mask is None:
-            b.line(f"store {memory} {pairs}, ptr {pointer}, align {size}{tag}")
+            b.do(f"store {memory} {pairs}, ptr {pointer}, align {size}{tag}")
             continue
         called = f"llvm.masked.store.{mangle(memory)}.p0"
         b.declare(called, "void", memory, "ptr", "i32", bits)
         mask = _doubled(emitter, mask)
-        b.line(f"call void @{called}({memory} {pairs}, ptr {pointer}, i32 {size}, {bits} {mask}){tag}")
+        b.do(f"call void @{called}({memory} {pairs}, ptr {pointer}, i32 {size}, {bits} {mask}){tag}")
 
 
 def _doubled(e: Emission, mask: str) -> str:

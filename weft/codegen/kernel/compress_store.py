@@ -37,12 +37,12 @@ def _side_by_side(emitter: Emission, stmt: Pack, value: Value, guard: Value) -> 
         count = b.intrinsic("ctpop", bits, lanes.convert("bitcast", lanes.i1, wanted, bits))
         place = emitter.address(stmt.buf, type_, emitter.env[stmt.acc])
         if mask is None:
-            b.line(f"store {memory} {packed}, ptr {place}, {tag}")
+            b.do(f"store {memory} {packed}, ptr {place}, {tag}")
         else:
             first = _first(emitter, emitter.scalar.convert("zext", bits, count, "i32"))
             called = f"llvm.masked.store.{mangle(memory)}.p0"
             b.declare(called, "void", memory, "ptr", "i32", lanes.i1)
-            b.line(f"call void @{called}({memory} {packed}, ptr {place}, i32 {ITEMSIZE[type_]}, {lanes.i1} {first})"
+            b.do(f"call void @{called}({memory} {packed}, ptr {place}, i32 {ITEMSIZE[type_]}, {lanes.i1} {first})"
                    f"{emitter.alias_tag(stmt.buf)}")
         more = uniform("i64", emitter.scalar.convert("zext", bits, count, "i64"))
         emitter.env[stmt.acc] = emitter.operate("add", [emitter.env[stmt.acc], more], "i64")

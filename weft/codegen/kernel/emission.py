@@ -246,7 +246,7 @@ class Emission:
         """A load: shared and hoisted when nobody writes the buffer."""
         if name in self.pure_buffers:
             return self.b.invariant_load(text, *operands)
-        return self.b.here(text)
+        return self.b.let(text)
 
     def masked_load(self, name: str, memory: str, pointer: str, mask: str, size: int, width: int = 0) -> str:
         """The elements in lanes that the mask holds, zeros in the others."""

@@ -286,13 +286,7 @@ class Expressions(Emission):
 
     def _if_any(self, guard: Value, emit: Callable[[], list[str]], type_: str) -> list[str]:
         """What `emit` gives where the guard holds in some lane, else zeros: loads for no lane would still bring cache lines."""
-        b, some = self.b, self._any(guard).parts[0]
-        before, then, done = b.scopes[-1].label, b.label("then"), b.label("done")
-        made: list[str] = []
-        scope = b.inside(then, lambda: made.extend(emit()))
-        b.line(f"br i1 {some}, label %{then}, label %{done}")
-        b.splice(scope, then, done)
-        return [b.here(f"phi {type_} [{x}, %{scope.label}], [zeroinitializer, %{before}]") for x in made]
+        return self.b.conditional(self._any(guard).parts[0], emit, type_)
 
     def _load_scalar(self, name: str, type_: str, index: Value) -> str:
         pointer = self.address(name, type_, index)

@@ -90,11 +90,11 @@ class KernelEmitter(Expressions):
         self.body(body)
         if self.heap:
             self.b.declare("weft_scratch_give", "void", "ptr")
-            self.b.line(f"call void @weft_scratch_give(ptr {self.heap})")
+            self.b.do(f"call void @weft_scratch_give(ptr {self.heap})")
         if self.streamed:  # later readers synchronise with ordinary stores only
             self.b.declare("llvm.x86.sse.sfence", "void")
-            self.b.line("call void @llvm.x86.sse.sfence()")
-        self.b.line("ret void")
+            self.b.do("call void @llvm.x86.sse.sfence()")
+        self.b.do("ret void")
         lines = "\n".join(self.b.scopes[0].lines)
         # unoptimized, LLVM fails on shuffles of eight lanes of 16 bits: "Value is not an N-bit unsigned value"
         halves = any(f"shufflevector <8 x {type_}>" in lines for type_ in ("half", "i16"))
@@ -125,10 +125,10 @@ class KernelEmitter(Expressions):
         if not places:
             return
         if offset <= STACK_SCRATCH:
-            base = self.b.here(f"alloca i8, i64 {max(offset, 64)}, align 64")
+            base = self.b.let(f"alloca i8, i64 {max(offset, 64)}, align 64")
         else:
             self.b.declare("weft_scratch_take", "ptr", "i64")
-            base = self.heap = self.b.here(f"call ptr @weft_scratch_take(i64 {offset})")
+            base = self.heap = self.b.let(f"call ptr @weft_scratch_take(i64 {offset})")
         for name, at in places:
             self.tags[name] = base if at == 0 else self.b.pure(f"getelementptr i8, ptr {base}, i64 {at}", base)
 
@@ -228,7 +228,7 @@ class KernelEmitter(Expressions):
             if guard is None or guard.parts[0] == "true":
                 self._store_scalar(stmt, type_, value, index)
             elif guard.parts[0] != "false":
-                self.conditional(guard.parts[0], lambda: self._store_scalar(stmt, type_, value, index))
+                self.b.branch(guard.parts[0], lambda: self._store_scalar(stmt, type_, value, index))
             return
         if stmt.streaming and guard is None and not any(self.masks) and not stmt.accumulate and self.target.is_x86:
             if index.kind == AFFINE and index.stride in (1, -1):
@@ -243,22 +243,14 @@ class KernelEmitter(Expressions):
                 mask = conds[part] if mask is None else self.lanes.both(conds[part], mask)
             self._store_part(stmt, type_, registers[part], index, part, mask)
 
-    def conditional(self, cond: str, emit: Callable[[], None]) -> None:
-        """Emit something in a scope of its own that runs where `cond` holds."""
-        b = self.b
-        then, done = b.label("then"), b.label("done")
-        scope = b.inside(then, emit)
-        b.line(f"br i1 {cond}, label %{then}, label %{done}")
-        b.splice(scope, then, done)
-
     def _store_scalar(self, stmt: Store, type_: str, value: Value, index: Value) -> None:
         pointer, size, tag = self.address(stmt.buf, type_, index), ITEMSIZE[type_], self.alias_tag(stmt.buf)
         if stmt.accumulate:
-            raw = self.b.here(f"load {MEMORY[type_]}, ptr {pointer}, align {size}{tag}")
+            raw = self.b.let(f"load {MEMORY[type_]}, ptr {pointer}, align {size}{tag}")
             old = uniform(type_, self.scalar.from_memory(raw, type_))
             value = self.operate(stmt.accumulate, [old, value], type_)
         memory, name = self.scalar.to_memory(value.parts[0], type_)
-        self.b.line(f"store {memory} {name}, ptr {pointer}, align {size}{tag}")
+        self.b.do(f"store {memory} {name}, ptr {pointer}, align {size}{tag}")
 
     def _store_part(self, stmt: Store, type_: str, x: str, index: Value, part: int, mask: str | None) -> None:
         """Store a register as it lies in memory, or combine one with what is there."""
@@ -274,20 +266,20 @@ class KernelEmitter(Expressions):
             pointer = self.vector_address(stmt.buf, type_, index, part * lanes.w + (lanes.w - 1 if reverse else 0))
             x = self.reversed(x, memory) if reverse else x
             if mask is None:
-                b.line(f"store {memory} {x}, ptr {pointer}, align {size}{tag}")
+                b.do(f"store {memory} {x}, ptr {pointer}, align {size}{tag}")
                 return
             mask = self.reversed(mask, lanes.i1) if reverse else mask
             if self.masks[part] is None and memory.endswith(("i8>", "i16>")):
                 mask = lanes.both(mask, lanes.opaque_mask(lanes.w))
             called = f"llvm.masked.store.{mangle(memory)}.p0"
             b.declare(called, "void", memory, "ptr", "i32", lanes.i1)
-            b.line(f"call void @{called}({memory} {x}, ptr {pointer}, i32 {size}, {lanes.i1} {mask}){tag}")
+            b.do(f"call void @{called}({memory} {x}, ptr {pointer}, i32 {size}, {lanes.i1} {mask}){tag}")
             return
         pointers, several = self.pointers(stmt.buf, type_, index, part), f"<{lanes.w} x ptr>"
         called = f"llvm.masked.scatter.{mangle(memory)}.v{lanes.w}p0"
         b.declare(called, "void", memory, several, "i32", lanes.i1)
         mask = mask or lanes.splat_literal("true", "i1")
-        b.line(f"call void @{called}({memory} {x}, {several} {pointers}, i32 {size}, {lanes.i1} {mask}){tag}")
+        b.do(f"call void @{called}({memory} {x}, {several} {pointers}, i32 {size}, {lanes.i1} {mask}){tag}")
 
     # --- statements that few kernels have: their modules are loaded by the first
 
@@ -351,51 +343,15 @@ class KernelEmitter(Expressions):
                 emit(start)
                 self._restore(stmt.var, saved)
                 return
-        b, certain = self.b, start.const is not None and stop.const is not None
-        head, exit_ = b.label("loop"), b.label("exit")
         carried = [name for name in assigned(stmt) if name in self.env]
-        before = self.flatten(carried)
-        counter = b.name("i")
-        phis = [b.name("p") for _ in before]
-        b.push(head)
-        b.define(counter)
-        for phi in phis:
-            b.define(phi)
-        self.unflatten(carried, phis)
-        load_floor = b.load_floor
-        if not certain:
-            b.load_floor = b.depth
-            inside, go = b.label("body"), b.here(f"icmp slt i64 {counter}, {stop.parts[0]}")
-            b.line(f"br i1 {go}, label %{inside}, label %{exit_}")
-            b.start_block(inside)
-        # What an address needs is computed where it first can be, and the rest is a mode of addressing. A value that
-        # loop strength reduction does not know keeps it from searching for more, which took longer than all the rest.
-        index = b.here(f"freeze i64 {b.here(f'add i64 {counter}, 0')}")
-        emit(uniform("i64", index))
-        b.load_floor = load_floor
-        self.memo.clear()
-        after = self.flatten(carried)
-        onward = b.here(f"add nuw nsw i64 {counter}, {step}")
-        if certain:
-            again = b.here(f"icmp slt i64 {onward}, {stop.parts[0]}")
-            b.line(f"br i1 {again}, label %{head}, label %{exit_}")
-        else:
-            b.line(f"br label %{head}")
-        scope = b.pop()
-        parent = b.scopes[-1]
-        parent.lines.append(f"  br label %{head}")
-        parent.lines.append(f"{head}:")
-        enter, latch = parent.label, scope.label
-        parent.lines.append(f"  {counter} = phi i64 [{start.parts[0]}, %{enter}], [{onward}, %{latch}]")
-        for phi, (type_, first), (_, last) in zip(phis, before, after):
-            parent.lines.append(f"  {phi} = phi {type_} [{first}, %{enter}], [{last}, %{latch}]")
-        parent.lines += scope.lines
-        b.start_block(exit_)
-        results = [last for _, last in after] if certain else phis
-        self.unflatten(carried, results)
-        for name in results:
-            if name[0] == "%" and b.level_of.get(name, 0) > b.depth:
-                b.define(name)
+
+        def body(index: str, *registers: str) -> list[str]:
+            self.unflatten(carried, registers)
+            emit(uniform("i64", index))
+            self.memo.clear()
+            return [register for _, register in self.flatten(carried)]
+        certain = start.const is not None and stop.const is not None
+        self.unflatten(carried, self.b.counted_loop(start.parts[0], stop.parts[0], step, body, self.flatten(carried), certain))
         self._restore(stmt.var, saved)
 
     def _restore(self, var: str, saved: Value | None) -> None:

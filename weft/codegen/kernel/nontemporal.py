@@ -6,6 +6,8 @@ Out:  nontemporal stores of full vectors where the buffer is aligned, ordinary s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weft.codegen.ir.builder import MEMORY, vector
 from weft.codegen.ir.values import AFFINE, UNIFORM, Value, constant
 from weft.codegen.kernel.emission import Emission
@@ -29,7 +31,7 @@ def prefetch(emitter: Emission, stmt: Prefetch) -> None:
         lines = range(0, emitter.parts * emitter.lanes.w * index.stride * ITEMSIZE[type_], CACHE_LINE)
         places = [b.pure(f"getelementptr i8, ptr {base}, i64 {at}", base) for at in lines]
     for place in places:
-        b.line(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
+        b.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
 
 
 def store(emitter: Emission, stmt: Store, type_: str, value: Value, index: Value) -> None:
@@ -41,7 +43,6 @@ def store(emitter: Emission, stmt: Store, type_: str, value: Value, index: Value
     if index.stride < 0:
         registers, ahead = [emitter.reversed(x, memory) for x in registers], lanes.w - 1
     base = emitter.address(stmt.buf, type_, emitter.sum(index.base, constant(-ahead)))
-    address = b.pure(f"ptrtoint ptr {base} to i64", base)
     places = [emitter.vector_address(stmt.buf, type_, index, part * lanes.w + ahead) for part in range(emitter.parts)]
     while nbytes < emitter.target.vector_bytes and len(registers) % 2 == 0 and index.stride > 0:    # halves of lines are joined
         count = 2 * nbytes // ITEMSIZE[type_]
@@ -49,14 +50,18 @@ def store(emitter: Emission, stmt: Store, type_: str, value: Value, index: Value
         registers = [b.pure(f"shufflevector {memory} {x}, {memory} {y}, <{count} x i32> <{order}>", x, y)
                      for x, y in zip(registers[0::2], registers[1::2])]
         places, nbytes, memory = places[0::2], 2 * nbytes, vector(MEMORY[type_], count)
+    store_if_aligned(emitter, base, list(zip(registers, places)), memory, nbytes, ITEMSIZE[type_], tag)
+
+
+def store_if_aligned(emitter: Emission, base: str, stores: Sequence[tuple[str, str]], memory: str, nbytes: int, size: int,
+                     tag: str) -> None:
+    """Store (register, address) pairs past the caches where `base` is a multiple of `nbytes`, else to multiples of `size`."""
+    b = emitter.b
+    address = b.pure(f"ptrtoint ptr {base} to i64", base)
     low = b.pure(f"and i64 {address}, {nbytes - 1}", address)
-    aligned = b.pure(f"icmp eq i64 {low}, 0", low)
-    past, plain, done = b.label("past"), b.label("plain"), b.label("done")
-    b.line(f"br i1 {aligned}, label %{past}, label %{plain}")
-    for label, how in ((past, f"align {nbytes}{tag}, !nontemporal !1"), (plain, f"align {ITEMSIZE[type_]}{tag}")):
-        b.start_block(label)
-        for register, place in zip(registers, places):
-            b.line(f"store {memory} {register}, ptr {place}, {how}")
-        b.line(f"br label %{done}")
-    b.start_block(done)
+
+    def write(alignment: str) -> None:
+        for register, place in stores:
+            b.do(f"store {memory} {register}, ptr {place}, align {alignment}")
+    b.branch(b.pure(f"icmp eq i64 {low}, 0", low), lambda: write(f"{nbytes}{tag}, !nontemporal !1"), lambda: write(f"{size}{tag}"))
     emitter.streamed = True

@@ -10,6 +10,7 @@ from __future__ import annotations
 from weft.codegen.ir.builder import mangle, vector
 from weft.codegen.ir.values import AFFINE, Value, constant
 from weft.codegen.kernel.emission import Emission
+from weft.codegen.kernel.nontemporal import store_if_aligned
 from weft.ir.loops import COMPLEX, ITEMSIZE, Store, Weave
 
 
@@ -140,21 +141,10 @@ class _Rows:
 
     def _stream(self) -> None:
         """Past the caches where the first row is aligned, ordinarily where it is not."""
-        b, nbytes = self.b, self.size * self.width
+        nbytes = self.size * self.width
         base = self.pointer(0, 0)
-        address = b.pure(f"ptrtoint ptr {base} to i64", base)
-        low = b.pure(f"and i64 {address}, {nbytes - 1}", address)
-        aligned = b.pure(f"icmp eq i64 {low}, 0", low)
         places = [self.pointer(0, number * self.width) for number in range(self.count)]
-        past, plain, done = b.label("past"), b.label("plain"), b.label("done")
-        b.line(f"br i1 {aligned}, label %{past}, label %{plain}")
-        for label, how in ((past, f"align {nbytes}{self.tag}, !nontemporal !1"), (plain, f"align {self.size}{self.tag}")):
-            b.start_block(label)
-            for x, place in zip(self.sequence, places):
-                b.line(f"store {self.memory} {x}, ptr {place}, {how}")
-            b.line(f"br label %{done}")
-        b.start_block(done)
-        self.emitter.streamed = True
+        store_if_aligned(self.emitter, base, list(zip(self.sequence, places)), self.memory, nbytes, self.size, self.tag)
 
     def store_apart(self) -> None:
         """Rows with gaps between them: each by itself."""
@@ -172,8 +162,8 @@ class _Rows:
 
     def _store(self, x: str, memory: str, width: int, pointer: str, mask: str | None) -> None:
         if mask is None:
-            self.b.line(f"store {memory} {x}, ptr {pointer}, align {self.size}{self.tag}")
+            self.b.do(f"store {memory} {x}, ptr {pointer}, align {self.size}{self.tag}")
             return
         bits, called = vector("i1", width), f"llvm.masked.store.{mangle(memory)}.p0"
         self.b.declare(called, "void", memory, "ptr", "i32", bits)
-        self.b.line(f"call void @{called}({memory} {x}, ptr {pointer}, i32 {self.size}, {bits} {mask}){self.tag}")
+        self.b.do(f"call void @{called}({memory} {x}, ptr {pointer}, i32 {self.size}, {bits} {mask}){self.tag}")

@@ -52,7 +52,7 @@ def _function(lanes: Lanes, op: str, types: tuple[str, str], name: str, result: 
     if parts > 1:
         made = "poison"
         for i, value in enumerate(values):
-            made = own.here(f"insertvalue {result} {made}, {t} {value}, {i}")
+            made = own.let(f"insertvalue {result} {made}, {t} {value}, {i}")
     lanes.b.declarations |= own.declarations
     lanes.b.helpers |= own.helpers
     params, lines = ", ".join([f"{t} {x}" for x in names]), "\n".join(own.scopes[0].lines)

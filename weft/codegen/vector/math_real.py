@@ -382,14 +382,14 @@ class Real:
             bits = b.pure(f"bitcast {mask} {condition} to i{self.lanes.w}", condition)
             condition = b.pure(f"icmp ne i{self.lanes.w} {bits}, 0", bits)
         scope = b.pop()
-        b.line(f"br label %{loop}")
-        b.start_block(loop)
+        b.do(f"br label %{loop}")
+        b.block(loop)
         for value, begin, end in zip((number, *values), first, kept):
-            b.line(f"{value.name} = phi {self.t} [{begin.name}, %{before}], [{end.name}, %{scope.label}]")
-        b.line(f"{going.name} = phi {mask} [{self.constant('m', True)}, %{before}], [{more.name}, %{scope.label}]")
+            b.do(f"{value.name} = phi {self.t} [{begin.name}, %{before}], [{end.name}, %{scope.label}]")
+        b.do(f"{going.name} = phi {mask} [{self.constant('m', True)}, %{before}], [{more.name}, %{scope.label}]")
         b.scopes[-1].lines += scope.lines
-        b.line(f"br i1 {condition}, label %{loop}, label %{done}")
-        b.start_block(done)
+        b.do(f"br i1 {condition}, label %{loop}, label %{done}")
+        b.block(done)
         return [self.v(b.define(value.name)) for value in kept[1:]]
 
     # --- polynomials by intervals
