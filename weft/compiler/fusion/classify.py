@@ -216,7 +216,7 @@ def _probe(eqn: Eqn, operand, result) -> View | None:
     return View(form[1], tuple(strides), tuple(maps))
 
 
-def rows_apart(eqn: Eqn) -> int:
+def dilation_of(eqn: Eqn) -> int:
     """How many elements of the result there are for each of the operand, if they are computed in turns; else 1."""
     if moves(eqn) != "pad":
         return 1

@@ -1,7 +1,7 @@
 """Column reductions that join a kernel over rows, such as the gradient of a norm's scale.
 
 In:   a reduction whose reduced dims are adjacent in memory, and the rows of a kernel.
-Out:  `Sweep`: how the reduction maps to the rows, or None if the kernel cannot compute it.
+Out:  `ColumnReduction`: how the reduction maps to the rows, or None if the kernel cannot compute it.
 
 Each task of such a kernel has an equal share of the rows and a private row of partial results, to which it adds every row. The
 shares are those of the split reduction (`compiler.rewrite.decompose`), so results do not depend on the number of threads.
@@ -20,11 +20,12 @@ SMALL = 32768              # elements that one task may go over
 FEWEST_PARTS = 4           # that keep threads busy
 SHORTEST = 64              # results of a part, less are better kept in registers
 _ARITHMETIC, _LOGIC = frozenset({"add", "mul", "min", "max"}), frozenset({"and", "or"})
-SWEPT = {"bool": _LOGIC} | dict.fromkeys(("i32", "u32", "i64", "u64"), _ARITHMETIC | _LOGIC) | dict.fromkeys(("f32", "f64"), _ARITHMETIC)
+_COMBINES = {"bool": _LOGIC} | dict.fromkeys(("i32", "u32", "i64", "u64"), _ARITHMETIC | _LOGIC) \
+    | dict.fromkeys(("f32", "f64"), _ARITHMETIC)
 
 
 @record
-class Sweep:
+class ColumnReduction:
     """`parts` results of `columns` elements, each combined from `rows` successive rows of `source`."""
     source: Var
     parts: int
@@ -32,22 +33,22 @@ class Sweep:
     columns: int
 
 
-def unfolded(atom: Atom, maker: Eqn | None) -> Atom:
+def before_reshape(atom: Atom, producer: Eqn | None) -> Atom:
     """The value of which `atom` is only another shape."""
-    view = view_of(maker) if maker is not None else None
-    if view is None or maker.invars[0].aval.size != atom.aval.size or not is_dense(view, atom.aval.shape):
+    view = view_of(producer) if producer is not None else None
+    if view is None or producer.invars[0].aval.size != atom.aval.size or not is_dense(view, atom.aval.shape):
         return atom
-    return maker.invars[0]
+    return producer.invars[0]
 
 
-def sweep_of(eqn: Eqn, source: Atom) -> Sweep | None:
+def column_reduction_of(eqn: Eqn, source: Atom) -> ColumnReduction | None:
     """How the reduction `eqn` of `source`, whatever the shape it gives it, lies in rows."""
     operand, axes = eqn.invars[0].aval, tuple(sorted(eqn.params["axes"]))
-    if type(source) is Literal or not axes or eqn.primitive.rules["lower"].combine not in SWEPT.get(type_name(operand.dtype), ()) \
+    if type(source) is Literal or not axes or eqn.primitive.rules["lower"].combine not in _COMBINES.get(type_name(operand.dtype), ()) \
             or any(operand.shape[d] > 1 for d in range(axes[0], axes[-1]) if d not in axes):
         return None
     parts, columns = math.prod(operand.shape[:axes[0]]), math.prod(operand.shape[axes[-1] + 1:])
     rows = operand.size // (parts * columns) if operand.size else 0
     if rows < 2 or columns < SHORTEST or (operand.size > SMALL and parts < FEWEST_PARTS):
         return None
-    return Sweep(source, parts, rows, columns)
+    return ColumnReduction(source, parts, rows, columns)

@@ -1,43 +1,71 @@
 """Epilogue fusion: which kernels a matmul absorbs, namely those that visit its result once, element by element.
 
-In:   a `Graph` and its `Group`s.
+In:   a `FusionGraph` and its `Group`s.
 Out:  groups whose `dot` is set; `compiler.kernels.kernel_epilogue` writes them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from weft.compiler.fusion.classify import LoweringKind, is_dense, lowering_kind, view_of
+from weft.compiler.fusion.graph import FusionGraph, FusionRule, decide
 from weft.compiler.fusion.groups import Group
 from weft.ir.jaxpr import Literal, Var
 from weft.ir.program import MOST_TAIL_ARGS
 
-if TYPE_CHECKING:
-    from weft.compiler.fusion.fuse import Graph
+
+class Epilogue(NamedTuple):
+    """A group that might be the epilogue of the matmul that makes `result`; `late`: the results of matmuls that have one."""
+    graph: FusionGraph
+    group: Group
+    result: Var
+    late: set[Var]
 
 
-def attach_tails(graph: Graph, groups: list[Group]) -> None:
-    """Let matmuls finish their results themselves: a group that goes over a result once becomes the matmul's tail.
+def _reads_what_is_made_later(epilogue: Epilogue) -> bool:
+    graph, group, result, late = epilogue
+    return any(graph.depth[v] >= graph.depth[result] + (v not in late) for v in group.leaves if v is not result)
 
-    A matmul with a tail stands half a step below the depth of that tail. All else that the tail reads must be made
+
+#: whether a group becomes the epilogue of a matmul
+EPILOGUE_RULES: list[FusionRule] = [
+    FusionRule("one matmul", "the sums of one matmul are in the registers", lambda e: e.group.dot is not None, False),
+    FusionRule("no reductions", "a tile of the result has no whole rows", lambda e: e.group.domain is not None, False),
+    FusionRule("next kernels", "a matmul with an epilogue runs half a step below its depth",
+               lambda e: e.group.depth != e.graph.depth[e.result] + 1, False),
+    FusionRule("scalars", "a single sum has no tile", lambda e: e.result.aval.size < 2, False),
+    FusionRule("arguments", "the matmul's routine passes so many on",
+               lambda e: len(e.group.leaves) + len(e.group.roots) > MOST_TAIL_ARGS, False),
+    FusionRule("sizes", "every element of the sums gives one of each result",
+               lambda e: any(v.aval.size != e.result.aval.size for v in e.group.roots), False),
+    FusionRule("what is made later", "all else that it reads is there before the matmul begins", _reads_what_is_made_later, False),
+    FusionRule("element by element", "only the sum at hand is there to be read", lambda e: True,
+               lambda e: all(_reads_own_element(e.graph, root, e.result, e.group.depth) for root in e.group.roots)),
+]
+
+
+def fuse_epilogues(graph: FusionGraph, groups: list[Group]) -> None:
+    """Let matmuls finish their results themselves: a group that visits a result once becomes the matmul's epilogue.
+
+    A matmul with an epilogue stands half a step below the depth of that. All else that the epilogue reads must be made
     before that, so that order by depth, and with it freedom from cycles, remains.
     """
     readers: dict[Var, list] = {}
     for group in groups:
         for leaf in group.leaves:
             readers.setdefault(leaf, []).append(group)
-    for atom in (*(a for _, eqn in graph.hard for a in eqn.invars), *graph.jaxpr.outvars):
+    for atom in (*(a for _, eqn in graph.non_fusible for a in eqn.invars), *graph.jaxpr.outvars):
         if type(atom) is not Literal:
             readers.setdefault(graph.memory_of(atom), []).append(None)
-    late: set[Var] = set()       # results of matmuls that have a tail
-    for _, eqn in graph.hard:
+    late: set[Var] = set()
+    for _, eqn in graph.non_fusible:
         if lowering_kind(eqn) is not LoweringKind.CONTRACT:
             continue
         result = eqn.outvars[0]
         mine = readers.get(result, ())
         for group in mine:
-            if group is not None and _is_tail(graph, group, result, late):
+            if group is not None and decide(EPILOGUE_RULES, Epilogue(graph, group, result, late)):
                 group.dot = eqn
                 late.add(result)
                 if len(mine) > 1:
@@ -46,18 +74,7 @@ def attach_tails(graph: Graph, groups: list[Group]) -> None:
                 break
 
 
-def _is_tail(graph: Graph, group: Group, result: Var, late: set[Var]) -> bool:
-    depth, size = graph.depth[result], result.aval.size
-    if group.dot is not None or group.context is not None or group.depth != depth + 1 or size < 2:
-        return False
-    if len(group.leaves) + len(group.roots) > MOST_TAIL_ARGS or any(v.aval.size != size for v in group.roots):
-        return False
-    if any(graph.depth[v] >= depth + (v not in late) for v in group.leaves if v is not result):
-        return False
-    return all(_goes_along(graph, root, result, group.depth) for root in group.roots)
-
-
-def _goes_along(graph: Graph, root: Var, result: Var, depth: int) -> bool:
+def _reads_own_element(graph: FusionGraph, root: Var, result: Var, depth: int) -> bool:
     """Whether `root` reads `result` only at its own flat position."""
     along: dict[Var, bool] = {result: True}
     _depends(graph, root, depth, along)
@@ -80,7 +97,7 @@ def _goes_along(graph: Graph, root: Var, result: Var, depth: int) -> bool:
     return True
 
 
-def _depends(graph: Graph, root: Var, depth: int, along: dict[Var, bool]) -> None:
+def _depends(graph: FusionGraph, root: Var, depth: int, along: dict[Var, bool]) -> None:
     """Add to `along`, for all that a kernel of `depth` inlines to compute `root`, whether it depends on what is true there."""
     stack = [root]
     while stack:

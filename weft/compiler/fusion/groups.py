@@ -1,118 +1,124 @@
 """Which roots of one depth share a kernel.
 
-In:   a `Graph` and the roots of one depth.
+In:   a `FusionGraph` and the roots of one depth.
 Out:  `Group`s: roots with the same loop nest and shared inputs, and the column reductions that join a kernel over rows.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from weft.compiler.fusion.classify import LoweringKind, lowering_kind
-from weft.compiler.fusion.column_reduction import Sweep, sweep_of, unfolded
-from weft.compiler.fusion.reduction_domain import Context, is_trailing, may_follow, rides
+from weft.compiler.fusion.column_reduction import ColumnReduction, before_reshape, column_reduction_of
+from weft.compiler.fusion.graph import FusionGraph, FusionRule, decide
+from weft.compiler.fusion.reduction_domain import Domain, fits_domain, is_trailing, may_follow
 from weft.ir.jaxpr import Eqn, Literal, Var
 from weft.util.record import field, record
-
-if TYPE_CHECKING:
-    from weft.compiler.fusion.fuse import Graph
 
 MOST_ROOTS = 12            # of a kernel
 
 
 @record(frozen=False)
 class Group:
-    """A kernel to be: the values it stores, and the nest it runs (`context` is None if nothing is reduced).
+    """A kernel to be: the values it stores, and the loop nest it runs (`domain` is None if nothing is reduced).
 
-    With a `dot`, it is the tail of that matmul: its result is one of the leaves, but is not in memory.
+    With a `dot`, it is the epilogue of that matmul: its result is one of the leaves, but is not in memory.
     With `parts`, some roots are sums over as many shares of the rows.
     """
     roots: list[Var]
     shape: tuple[int, ...]
-    context: Context | None
+    domain: Domain | None
     depth: int
     leaves: dict[Var, None] = field(default_factory=dict)
     dot: Eqn | None = None
     parts: int = 0
 
 
-def groups_of(graph: Graph, roots: list[Var], depth: int) -> list[Group]:
+class Join(NamedTuple):
+    """A root that reads what a group reads: the nest it would run alone."""
+    group: Group
+    shape: tuple[int, ...]
+    domain: Domain | None
+    parts: int
+
+
+#: whether a root joins a group that shares some of its inputs
+GROUP_RULES: list[FusionRule] = [
+    FusionRule("number of roots", "each result is a stream to memory", lambda join: len(join.group.roots) >= MOST_ROOTS, False),
+    FusionRule("shares of rows", "a kernel has one task for each share",
+               lambda join: join.parts > 0 and join.group.parts not in (0, join.parts), False),
+    FusionRule("reduction domains", "a kernel passes over the rows of one domain",
+               lambda join: join.domain is not None, lambda join: join.group.domain == join.domain),
+    FusionRule("loop nests", "elements are computed along with the rows that they are in",
+               lambda join: True,
+               lambda join: join.group.shape == join.shape and (join.group.domain is None or is_trailing(*join.group.domain))),
+]
+
+
+def groups_of(graph: FusionGraph, roots: list[Var], depth: int) -> list[Group]:
     """Roots of one depth that run the same nest and share what they read become one kernel."""
     groups: list[Group] = []
     owners: dict[tuple, Group] = {}
-    # roots with a row context first, so that others of the same shape may join them
-    for root in sorted(roots, key=lambda v: (v not in graph.context, graph.order[v])):
-        context = graph.context.get(root)
-        shape = root.aval.shape if context is None else context[0]
-        parts = graph.swept[root].parts if root in graph.swept else 0
+    # roots with a reduction domain first, so that others of the same shape may join them
+    for root in sorted(roots, key=lambda v: (v not in graph.domain, graph.order[v])):
+        domain = graph.domain.get(root)
+        shape = root.aval.shape if domain is None else domain[0]
+        parts = graph.column_reductions[root].parts if root in graph.column_reductions else 0
         leaves, inlined = _reads(graph, root, depth)
         large = [("leaf", v, shape) for v in leaves if v.aval.size * 2 > root.aval.size and v.aval.ndim] + [
             ("root", v, shape) for v in (root, *inlined)]
-        found = None
-        for key in large:
-            group = owners.get(key)
-            if group is not None and _joins(group, context, shape, parts):
-                found = group
-                break
+        found = next((owners[key] for key in large if key in owners and decide(GROUP_RULES, Join(owners[key], shape, domain, parts))), None)
         if found is None:
-            found = Group([], shape, context, depth)
+            found = Group([], shape, domain, depth)
             groups.append(found)
         found.roots.append(root)
         found.parts = found.parts or parts
         found.leaves.update(dict.fromkeys(leaves))
         for key in large:
             owners.setdefault(key, found)
-    groups = _join_sums(graph, groups)
+    groups = _join_column_reductions(graph, groups)
     for group in groups:
         group.roots.sort(key=graph.order.__getitem__)
     return groups
 
 
-def _join_sums(graph: Graph, groups: list[Group]) -> list[Group]:
-    """Let sums over rows that have a kernel of their own ride on a kernel that goes over the same large rows."""
+def _join_column_reductions(graph: FusionGraph, groups: list[Group]) -> list[Group]:
+    """Let column reductions with a kernel of their own join a kernel that passes over the same large rows."""
     kept = []
     for group in groups:
-        sums = {v: _sweep_of_leaves(graph, v, group) for v in group.roots}
-        host = next((g for g in groups if g is not group and _hosts(g, group, sums)), None)
-        if host is None:
+        sums = {v: _column_reduction(graph, v, group) for v in group.roots}
+        other = next((g for g in groups if g is not group and _takes_column_reductions(g, group, sums)), None)
+        if other is None:
             kept.append(group)
             continue
-        for out, sweep in sums.items():
-            graph.sweeps(out, sweep, host.context)
-            host.parts = sweep.parts
-        host.roots += group.roots
-        host.leaves.update(group.leaves)
+        for out, reduction in sums.items():
+            graph.add_column_reduction(out, reduction, other.domain)
+            other.parts = reduction.parts
+        other.roots += group.roots
+        other.leaves.update(group.leaves)
     return kept
 
 
-def _sweep_of_leaves(graph: Graph, root: Var, group: Group) -> Sweep | None:
+def _column_reduction(graph: FusionGraph, root: Var, group: Group) -> ColumnReduction | None:
     """The root as a sum over rows of something computed from memory alone."""
     eqn = graph.producer[root]
-    if group.context is None or is_trailing(*group.context) or lowering_kind(eqn) is not LoweringKind.REDUCE:
+    if group.domain is None or is_trailing(*group.domain) or lowering_kind(eqn) is not LoweringKind.REDUCE:
         return None
     atom = eqn.invars[0]
-    source = unfolded(atom, graph.producer.get(atom))
-    return None if source in graph.context and not graph.loads(source, group.depth) else sweep_of(eqn, source)
+    source = before_reshape(atom, graph.producer.get(atom))
+    return None if source in graph.domain and not graph.loads(source, group.depth) else column_reduction_of(eqn, source)
 
 
-def _hosts(host: Group, group: Group, sums: dict[Var, Sweep | None]) -> bool:
-    if host.context is None or len(host.roots) + len(group.roots) > MOST_ROOTS or not may_follow(host.context):
+def _takes_column_reductions(other: Group, group: Group, sums: dict[Var, ColumnReduction | None]) -> bool:
+    if other.domain is None or len(other.roots) + len(group.roots) > MOST_ROOTS or not may_follow(other.domain):
         return False
-    shared = any(v.aval.shape == host.shape and v in host.leaves for v in group.leaves)
+    shared = any(v.aval.shape == other.shape and v in other.leaves for v in group.leaves)
     return shared and all(
-        s is not None and s.source.aval.shape == host.shape and rides(s, host.context) and host.parts in (0, s.parts)
+        s is not None and s.source.aval.shape == other.shape and fits_domain(s, other.domain) and other.parts in (0, s.parts)
         for s in sums.values())
 
 
-def _joins(group: Group, context: Context | None, shape: tuple[int, ...], parts: int) -> bool:
-    if len(group.roots) >= MOST_ROOTS or (parts and group.parts and parts != group.parts):
-        return False
-    if context is not None:
-        return group.context == context
-    return group.shape == shape and (group.context is None or is_trailing(*group.context))
-
-
-def _reads(graph: Graph, root: Var, depth: int) -> tuple[dict[Var, None], list[Var]]:
+def _reads(graph: FusionGraph, root: Var, depth: int) -> tuple[dict[Var, None], list[Var]]:
     """What a kernel of `depth` loads to compute `root`, and the other roots it inlines."""
     leaves: dict[Var, None] = {}
     inlined: list[Var] = []

@@ -10,10 +10,10 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from weft.compiler.fusion.column_reduction import Sweep
+from weft.compiler.fusion.column_reduction import ColumnReduction
 from weft.ir.jaxpr import Eqn
 
-SMALL_DOMAIN = 32768       # elements of a row context that may run in one task
+SMALL_DOMAIN = 32768       # elements of a row domain that may run in one task
 FEWEST_ROWS = 16           # rows that keep several threads busy
 SHORT_ROW = 64             # elements of a row from which the order of rows does not matter
 
@@ -24,7 +24,7 @@ FEWEST_STRIPS = 4          # that keep several threads busy,
 FEWEST_STREAMED = 2        # where each is passed over once: narrower ones are shorter streams from memory
 FEWEST_STRIP_ROWS = 16
 
-Context = tuple[tuple[int, ...], tuple[int, ...]]
+Domain = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def reduced_dims(eqn: Eqn) -> tuple[int, ...]:
@@ -38,19 +38,19 @@ def is_trailing(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
     return not kept or all(a > kept[-1] or shape[a] == 1 for a in axes)
 
 
-def keeps_order(tags: Sequence[int | None], context: Context) -> bool:
+def keeps_order(dims: Sequence[int | None], domain: Domain) -> bool:
     """Whether a kernel may go over the rows in the order of these dims: short rows stand side by side in vectors, and in
     another order than that of memory each element of a vector would come from another line of the caches."""
-    shape, axes = context
-    order = [tag for tag in tags if tag is not None]
+    shape, axes = domain
+    order = [dim for dim in dims if dim is not None]
     columns = math.prod([shape[d] for d in axes])
     return order == sorted(order) or columns >= SHORT_ROW or math.prod(shape) <= SMALL_DOMAIN or not is_trailing(shape, axes)
 
 
-def may_follow(context: Context) -> bool:
+def may_follow(domain: Domain) -> bool:
     """Whether a whole-shape value may follow a reduction in one kernel: rows give parallelism, all is small, or
     strips of rows stay in the caches."""
-    shape, axes = context
+    shape, axes = domain
     size = rows = 1
     for d, n in enumerate(shape):
         size *= n
@@ -58,13 +58,13 @@ def may_follow(context: Context) -> bool:
     return size <= SMALL_DOMAIN or (rows >= FEWEST_ROWS and is_trailing(shape, axes)) or stays_in_strips(shape, axes)
 
 
-def rides(sweep: Sweep, context: Context) -> bool:
-    """Whether a kernel over the rows of `context` can make the sum."""
-    shape, axes = context
+def fits_domain(reduction: ColumnReduction, domain: Domain) -> bool:
+    """Whether a kernel over the rows of `domain` can make the sum."""
+    shape, axes = domain
     columns = rows = 1
     for d, n in enumerate(shape):
         columns, rows = (columns * n, rows) if d in axes else (columns, rows * n)
-    return is_trailing(shape, axes) and (columns, rows) == (sweep.columns, sweep.parts * sweep.rows)
+    return is_trailing(shape, axes) and (columns, rows) == (reduction.columns, reduction.parts * reduction.rows)
 
 
 def strip_width(rows: int, lanes: int, others: int = 1) -> int:

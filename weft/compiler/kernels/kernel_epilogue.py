@@ -10,7 +10,7 @@ the flat position in the result determines every index.
 from __future__ import annotations
 
 from weft.compiler.fusion.classify import row_major
-from weft.compiler.fusion.fuse import Graph
+from weft.compiler.fusion.fuse import Fusion
 from weft.compiler.fusion.groups import Group
 from weft.compiler.kernels.library_calls import Contraction, sum_type
 from weft.compiler.loops.loop_nest import Built
@@ -26,7 +26,7 @@ from weft.ir.program import PLACE
 class Tail(Lowering):
     """Lowers one group to the tail of its matmul."""
 
-    def __init__(self, graph: Graph, group: Group, dot: Contraction, accumulate: str):
+    def __init__(self, graph: Fusion, group: Group, dot: Contraction, accumulate: str):
         super().__init__(graph, group)
         self.dot, self.result = dot, group.dot.outvars[0]
         b = self.b

@@ -1,6 +1,6 @@
 """From a fused group to scalar code, by evaluating the `lower` rules of its equations at symbolic indices.
 
-In:   a `Group` and its `Graph`.
+In:   a `Group` and its `Fusion`.
 Out:  `Lowered`: expressions at a symbolic position, without loops; `compiler.loops.loop_nest` makes the loops.
 
 Results are described over the dims of one shape: *row* dims (kept) and *column* dims (reduced). A reduction is an expression
@@ -12,7 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from weft.compiler.fusion.classify import LoweringKind, computes, lowering_kind, row_major
-from weft.compiler.fusion.fuse import Graph
+from weft.compiler.fusion.fuse import Fusion
+from weft.compiler.fusion.graph import WHOLE
 from weft.compiler.fusion.groups import Group
 from weft.compiler.fusion.reduction_domain import reduced_dims
 from weft.ir.build import HALVES, Builder, type_name
@@ -87,7 +88,7 @@ class Lowered:
 class Lowering:
     """Pulls the values of one group."""
 
-    def __init__(self, graph: Graph, group: Group):
+    def __init__(self, graph: Fusion, group: Group):
         self.graph, self.group = graph, group
         self.b = Builder()
         self.memo: dict = {}
@@ -98,9 +99,9 @@ class Lowering:
         self.flat = False
 
     def run(self) -> Lowered:
-        shape, context = self.group.shape, self.group.context
-        columns = () if context is None else context[1]
-        self.flat = context is None and len(shape) > 1 and self._is_plain()
+        shape, domain = self.group.shape, self.group.domain
+        columns = () if domain is None else domain[1]
+        self.flat = domain is None and len(shape) > 1 and self._is_plain()
         if self.flat:
             n = 1
             for s in shape:
@@ -112,12 +113,12 @@ class Lowering:
         outputs = []
         strides = row_major(shape)
         for root in self.group.roots:
-            if root in self.graph.swept:
-                outputs.append(self._swept(root, part, columns, strides))
+            if root in self.graph.column_reductions:
+                outputs.append(self._column_reduction(root, part, columns, strides))
                 continue
-            tags = self.graph.tags.get(root)
-            full = context is None or (root not in self.graph.context) or tags == "full"
-            index = tuple(self.vars) if full else tuple(b.const(0, "i64") if t is None else self.vars[t] for t in tags)
+            alignment = self.graph.alignment.get(root)
+            full = domain is None or (root not in self.graph.domain) or alignment == WHOLE
+            index = tuple(self.vars) if full else tuple(b.const(0, "i64") if t is None else self.vars[t] for t in alignment)
             value = self.value(root, index, None, True)
             at = self._flat_index(index, strides if full else row_major(root.aval.shape))
             stored = b.stored(value, type_name(root.aval.dtype))
@@ -125,11 +126,11 @@ class Lowering:
         return Lowered(b, shape, columns, self.vars, self.reductions, outputs, list(self.names), self.names,
                        self.group.parts, part)
 
-    def _swept(self, root: Var, part: Expr, columns: tuple[int, ...], strides: tuple[int, ...]) -> Output:
+    def _column_reduction(self, root: Var, part: Expr, columns: tuple[int, ...], strides: tuple[int, ...]) -> Output:
         """A sum over rows: what a row adds to the results of its part."""
-        b, sweep, spec = self.b, self.graph.swept[root], self.graph.producer[root].primitive.rules["lower"]
-        value = self.value(sweep.source, tuple(self.vars), None)
-        at = b.iadd(b.imul(part, sweep.columns),
+        b, reduction, spec = self.b, self.graph.column_reductions[root], self.graph.producer[root].primitive.rules["lower"]
+        value = self.value(reduction.source, tuple(self.vars), None)
+        at = b.iadd(b.imul(part, reduction.columns),
                     self._flat_index(tuple(self.vars[d] for d in columns), tuple(strides[d] for d in columns)))
         init = b.const(spec.identity(root.aval.dtype), type_name(root.aval.dtype))
         return Output(root, at, value, self.level(value), spec.combine, init)

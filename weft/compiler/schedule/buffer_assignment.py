@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.compiler.fusion.classify import LoweringKind, loop_of, lowering_kind, row_major
-from weft.compiler.fusion.fuse import Graph
+from weft.compiler.fusion.fuse import Fusion
 from weft.compiler.fusion.groups import Group
 from weft.compiler.schedule.arena import Ref
 from weft.compiler.schedule.liveness import Timeline
@@ -26,8 +26,8 @@ class BufferAssignment:
             self.env[var] = plan.const(value, var.aval.dtype)
         self.outs = outs
         self.owned = {v for v, yes in zip(jaxpr.invars, owned) if yes}
-        self.graph = Graph(jaxpr)
-        self.items = self.graph.items()
+        self.graph = Fusion(jaxpr)
+        self.items = self.graph.items
         self.targets: dict[Var, Ref] = {}
         self.last_read: dict[Var, int] = {}
         self.now = 0                                     # the item whose step is being made

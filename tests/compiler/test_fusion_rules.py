@@ -1,0 +1,100 @@
+"""Rules of fusion: each list decides everything, each rule decides something, and the page on adding one is right."""
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from tests.compiler.machine import check
+from tests.harness.pages import needs_pages, page, run_examples
+from weft import lax, nn
+from weft.compiler.fusion import fuse, graph, groups
+from weft.compiler.fusion.epilogue_fusion import EPILOGUE_RULES
+from weft.compiler.fusion.groups import GROUP_RULES
+from weft.compiler.fusion.inline_rules import INLINE_RULES
+from weft.compiler.rewrite.simplify import simplify
+
+X, ROWS = np.linspace(-1, 1, 64 * 48, dtype=np.float32).reshape(64, 48), np.array([3, 60, 3], np.int32)
+LISTS = {"inline": INLINE_RULES, "group": GROUP_RULES, "epilogue": EPILOGUE_RULES}
+
+
+def program(function, *args):
+    return simplify(weft.make_jaxpr(function)(*args).jaxpr)
+
+
+def pooled(x):
+    return lax.reduce_window(x, -np.inf, lax.max, (1, 3), (1, 2), "SAME").sum()
+
+
+def long_chain(x):
+    for _ in range(60):
+        x = x[:, ::-1] * 1.5
+    return x
+
+
+LOOKED_UP = program(lambda x, rows: (wnp.exp(x)[rows], x[rows][:, ::-1]), X, ROWS)
+PROGRAMS = {
+    "gathers": LOOKED_UP,
+    "softmax": program(nn.softmax, X),
+    "sum of rows": program(lambda x: wnp.exp(x).sum(1), X),
+    "sum of columns": program(lambda x: (wnp.exp(x), wnp.exp(x).sum(0)), np.zeros((1024, 64), np.float32)),
+    "bias and gelu": program(lambda x, w, b: nn.gelu(x @ w + b), X, X.T, np.ones(64, np.float32)),
+    "long chain": program(long_chain, X),
+    "a matmul's operand": program(lambda x, w: (wnp.exp(x) @ w, wnp.exp(x)[::-1]), X, X.T),
+    "gradient of pooling": program(weft.grad(pooled), np.zeros((256, 1024), np.float32)),
+    "joined rows": program(lambda x, y: wnp.concatenate([x * 2, y + 1], -1), *[np.zeros((1024, 512), np.float32)] * 2),
+}
+
+
+@pytest.mark.parametrize("rules", LISTS.values(), ids=LISTS)
+def test_rules_have_names_and_reasons_and_the_last_always_applies(rules):
+    names = [rule.name for rule in rules]
+    assert len(set(names)) == len(names) and all(len(rule.why.split()) > 3 for rule in rules)
+    assert rules[-1].applies(None)
+
+
+def test_where_no_rule_applies_is_an_error():
+    with pytest.raises(ValueError, match="no rule of fusion applies to 3"):
+        graph.decide([graph.FusionRule("none", "for this test alone", lambda candidate: False, True)], 3)
+
+
+def test_every_rule_of_inlining_decides_something(monkeypatch):
+    used = set()
+
+    def decide(rules, candidate):
+        used.update([next(rule.name for rule in rules if rule.applies(candidate))])
+        return real(rules, candidate)
+    real = graph.decide
+    monkeypatch.setattr(graph, "decide", decide)
+    for jaxpr in PROGRAMS.values():
+        fuse.Fusion(jaxpr)
+    rare = {"dilated sums", "dilated rows"}          # thresholds, which `tests/budgets/test_kernels.py` holds by counts
+    assert {rule.name for rule in INLINE_RULES} - used <= rare
+
+
+@needs_pages
+@pytest.mark.parametrize("native", [False, True])
+def test_the_page_adds_a_rule_that_changes_kernels_and_no_values(native):
+    def run():
+        return check(LOOKED_UP, X, ROWS, native=native).kernel_count
+    rules = list(INLINE_RULES)
+    before = run()
+    try:
+        assert run_examples("adding-a-fusion-rule.md") >= 15
+        assert len(INLINE_RULES) == len(rules) + 1
+        assert (before, run()) == (3, 1)
+    finally:
+        INLINE_RULES[:] = rules
+    assert run() == before
+
+
+@needs_pages
+def test_the_page_names_the_lists_where_they_are():
+    text = page("adding-a-fusion-rule.md").read_text()
+    for name, module in (("INLINE_RULES", "inline_rules"), ("GROUP_RULES", "groups"), ("EPILOGUE_RULES", "epilogue_fusion")):
+        assert f"| `{name}` | `fusion/{module}.py` |" in text
+
+
+def test_a_group_takes_no_more_roots_than_it_may():
+    sums = program(lambda x: [x + float(k) for k in range(groups.MOST_ROOTS + 1)], X)
+    assert len([item for item in fuse.Fusion(sums).items if isinstance(item, groups.Group)]) == 2
