@@ -64,22 +64,22 @@ def place(buffers: Iterable[Buffer]) -> int:
     """
     temps = [b for b in buffers if b.kind == "temp" and b.forward is None and b.last >= 0]
     temps.sort(key=lambda b: (b.first, -b.nbytes))
-    holders: dict[Buffer, int] = {}                  # who holds memory -> its end
-    leaving: list[tuple[int, int, Buffer]] = []      # (last, order, holder), a heap
+    owners: dict[Buffer, int] = {}                  # buffer that owns memory -> the end of that
+    expiring: list[tuple[int, int, Buffer]] = []      # (last, order, owner), a heap
     gaps = _Gaps()
     for order, buffer in enumerate(temps):
-        while leaving and leaving[0][0] < buffer.first:
-            gone = heapq.heappop(leaving)[2]
-            if gone in holders:                      # else another took over
-                gaps.give(gone.offset, holders.pop(gone))
-        heir = buffer.takes_over
-        if heir is not None and heir in holders:
-            buffer.offset, holders[buffer] = heir.offset, holders.pop(heir)
+        while expiring and expiring[0][0] < buffer.first:
+            gone = heapq.heappop(expiring)[2]
+            if gone in owners:                      # else another buffer took it over
+                gaps.give(gone.offset, owners.pop(gone))
+        previous = buffer.takes_over
+        if previous is not None and previous in owners:
+            buffer.offset, owners[buffer] = previous.offset, owners.pop(previous)
         else:
             align = HUGE if buffer.nbytes >= HUGE else ALIGN
             buffer.offset = gaps.take(-(-max(buffer.nbytes, 1) // ALIGN) * ALIGN, align)
-            holders[buffer] = buffer.offset + -(-max(buffer.nbytes, 1) // ALIGN) * ALIGN
-        heapq.heappush(leaving, (buffer.last, order, buffer))
+            owners[buffer] = buffer.offset + -(-max(buffer.nbytes, 1) // ALIGN) * ALIGN
+        heapq.heappush(expiring, (buffer.last, order, buffer))
     return gaps.top
 
 

@@ -1,6 +1,6 @@
 """Buffer aliasing: results in the memory of inputs that are no longer needed.
 
-In:   a complete `Timeline`, so that the first and last use of every buffer is known.
+In:   a complete `ProgramBuilder`, so that the first and last use of every buffer is known.
 Out:  outputs placed in donated inputs, and temporary results that take over an operand of their kernel in place.
 """
 
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.compiler.schedule.arena import Buffer
-from weft.compiler.schedule.liveness import Pending, Timeline
+from weft.compiler.schedule.liveness import PendingStep, ProgramBuilder
 
 
-def donate(plan: Timeline, donated: Sequence[int], ins: list[Buffer], outs: list[Buffer]) -> dict[int, int]:
+def donate(plan: ProgramBuilder, donated: Sequence[int], ins: list[Buffer], outs: list[Buffer]) -> dict[int, int]:
     """Outputs that may be written into donated inputs: nobody reads those later, or the kernel works in place."""
     writers = {b: p for p in plan.launches for b in (p.in_place or {})}
     free = [i for i in donated if ins[i].nbytes]
@@ -41,7 +41,7 @@ def donate(plan: Timeline, donated: Sequence[int], ins: list[Buffer], outs: list
     return aliases
 
 
-def share(plan: Timeline) -> None:
+def share_dead(plan: ProgramBuilder) -> None:
     """Temporary results that take over an input of their kernel which dies there."""
     taken: set[Buffer] = set()
     for pending in plan.launches:
@@ -58,6 +58,6 @@ def share(plan: Timeline) -> None:
                     break
 
 
-def alias(pending: Pending, pair: tuple) -> None:
+def alias(pending: PendingStep, pair: tuple) -> None:
     """Let a launch write one of its results over an operand: a pair that it offers in `in_place`."""
     pending.aliases = [*(pending.aliases or []), (pair[1], pair[2])]

@@ -12,14 +12,14 @@ from weft.compiler.fusion.classify import LoweringKind, loop_of, lowering_kind, 
 from weft.compiler.fusion.fuse import Fusion
 from weft.compiler.fusion.groups import Group
 from weft.compiler.schedule.arena import Ref
-from weft.compiler.schedule.liveness import Timeline
+from weft.compiler.schedule.liveness import ProgramBuilder
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 
 
 class BufferAssignment:
     """The memory of a body's values. `owned` inputs may be overwritten when dead; `outs` say where results go, or None."""
 
-    def __init__(self, plan: Timeline, jaxpr: Jaxpr, ins: Sequence[Ref], outs: Sequence[Ref | None], owned: Sequence[bool] = ()):
+    def __init__(self, plan: ProgramBuilder, jaxpr: Jaxpr, ins: Sequence[Ref], outs: Sequence[Ref | None], owned: Sequence[bool] = ()):
         self.plan, self.jaxpr = plan, jaxpr
         self.env: dict[Var, Ref] = dict(zip(jaxpr.invars, ins))
         for var, value in zip(jaxpr.constvars, jaxpr.consts):

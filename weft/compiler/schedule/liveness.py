@@ -1,7 +1,7 @@
 """Liveness: the steps of a program in order, and the buffers that each one reads and writes.
 
 In:   steps in order, each with the addresses that it reads and writes, and bodies of loops and branches inside.
-Out:  `Timeline`: the steps (`Pending` until the offsets of buffers are known), constants, and the live range of each buffer.
+Out:  `ProgramBuilder`: the steps (`PendingStep` until the offsets of buffers are known), constants, and the live range of each buffer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.util.record import record, replace
 
 
 @record(frozen=False, eq=False)
-class Pending:
+class PendingStep:
     """A step whose addresses are not fixed yet: `make(address)` gives it. Launches may gain in-place pairs."""
     make: Callable
     time: int
@@ -28,12 +28,12 @@ class Pending:
     dropped: bool = False
 
 
-def fixed(steps: Sequence[Pending], address: Callable) -> tuple:
+def finalized(steps: Sequence[PendingStep], address: Callable) -> tuple:
     """The steps with their addresses."""
     return tuple(p.make(address) for p in steps if not p.dropped)
 
 
-class Timeline:
+class ProgramBuilder:
     """Takes the steps of a program and of the bodies inside it; `donated` are the inputs that may be overwritten."""
 
     def __init__(self, donated: Collection[Var]):
@@ -43,10 +43,10 @@ class Timeline:
         self.buffers: list[Buffer] = []
         self.consts: list[np.ndarray] = []
         self.const_refs: dict[object, Ref] = {}
-        self.steps: list[Pending] = []
+        self.steps: list[PendingStep] = []
         self.loops = 0
-        self.launches: list[Pending] = []                # the steps that run kernels
-        self.copies: list[Pending] = []
+        self.launches: list[PendingStep] = []                # the steps that run kernels
+        self.copies: list[PendingStep] = []
         self.gemms = 0
         self.last_read: dict[Buffer, int] = {}
 
@@ -83,7 +83,7 @@ class Timeline:
         if region is not None and buffer.region is not region:
             region.touched.add(buffer)
 
-    def step(self, make: Callable, reads: Sequence[Ref], writes: Sequence[Ref]) -> Pending:
+    def step(self, make: Callable, reads: Sequence[Ref], writes: Sequence[Ref]) -> PendingStep:
         """Add a step that reads and writes these addresses."""
         for ref in reads:
             self.touch(ref)
@@ -91,7 +91,7 @@ class Timeline:
             self.last_read[ref.final().buffer] = self.clock
         for ref in writes:
             self.touch(ref)
-        pending = Pending(make, self.clock)
+        pending = PendingStep(make, self.clock)
         self.clock += 1
         self.steps.append(pending)
         return pending
@@ -106,7 +106,7 @@ class Timeline:
                 self.copies.append(step)
 
     def launch(self, kernel: Kernel, reads: Sequence[Ref], writes: Sequence[Ref], operands: Sequence[Ref] = (),
-               step: Callable = lambda kernel, args, operands: P.Launch(kernel, args)) -> Pending:
+               step: Callable = lambda kernel, args, operands: P.Launch(kernel, args)) -> PendingStep:
         """Add a step that runs `kernel` on `reads` and `writes`; as part of a matmul, it reads `operands` too."""
         refs = (*reads, *writes)
 
@@ -122,7 +122,7 @@ class Timeline:
         self.launches.append(pending)
         return pending
 
-    def inside(self, run: Callable) -> list[Pending]:
+    def inside(self, run: Callable) -> list[PendingStep]:
         """The steps that `run` adds, as the body of a loop or branch."""
         outer_steps, outer_region = self.steps, self.region
         self.steps, self.region = [], Region(outer_region)

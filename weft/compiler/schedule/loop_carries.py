@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from weft.compiler.fusion.classify import loop_of
 from weft.compiler.schedule.arena import Buffer, Ref
 from weft.compiler.schedule.buffer_aliasing import alias
-from weft.compiler.schedule.liveness import Timeline
+from weft.compiler.schedule.liveness import ProgramBuilder
 from weft.ir.jaxpr import Eqn, Var
 
 
@@ -30,7 +30,7 @@ def stacked_carries(eqn: Eqn, targets: Collection[Var]) -> dict[int, list[tuple[
     return found
 
 
-def update_carries(plan: Timeline, carries: list[Ref], fresh: list[Ref], avals: Sequence) -> None:
+def update_carries(plan: ProgramBuilder, carries: list[Ref], fresh: list[Ref], avals: Sequence) -> None:
     """End of a loop body: the new values become the carried ones."""
     ends = [r.final() for r in fresh]
     buffers = {c.final().buffer for c in carries}
@@ -47,7 +47,7 @@ def update_carries(plan: Timeline, carries: list[Ref], fresh: list[Ref], avals: 
         plan.copy(carry, new, nbytes)
 
 
-def _write_in_place(plan: Timeline, carry: Ref, new: Ref, ends: list[Ref], carried: set[Buffer]) -> bool:
+def _write_in_place(plan: ProgramBuilder, carry: Ref, new: Ref, ends: list[Ref], carried: set[Buffer]) -> bool:
     """Let the step that makes a new carried value write it into the carry, if the old one is dead by then."""
     buffer = new.buffer
     if buffer.kind != "temp" or buffer.region is not plan.region or buffer in carried:

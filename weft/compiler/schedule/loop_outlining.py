@@ -45,10 +45,10 @@ from weft.ir.registry import HEAVY
 from weft.util.record import field, record, replace
 
 MOST_NAMES = 400           # of values in a kernel: LLVM's time grows faster than a function
-MOST_WORK = 1 << 14        # bytes that a turn touches, roughly: longer ones take long anyway
-MOST_TURNS_APART = 4       # a loop so short is written turn by turn, and a buffer so short is registers,
-MOST_APART = 16            # if no more than so many turns come of it,
-MOST_COST_APART = 512     # and so many operations
+MOST_WORK = 1 << 14        # bytes that an iteration touches, roughly: longer ones take long anyway
+MOST_UNROLLED = 4          # iterations of a loop that is unrolled, and elements of a buffer that is registers,
+MOST_COPIES = 16           # if no more than so many copies of its body come of it,
+MOST_COPIED = 512          # and so many operations
 PATIENCE = 1 << 27         # bytes of work of one call
 
 
@@ -66,7 +66,7 @@ def _rewritten(program: P.Program, uses: Counter, steps: Sequence[P.Step]) -> tu
             try:
                 made.append(_whole(program, uses, step))
                 continue
-            except _Unfit:
+            except _NotOutlined:
                 step = replace(step, body=_rewritten(program, uses, step.body))
         elif isinstance(step, P.Branch):
             step = replace(step, branches=tuple([_rewritten(program, uses, branch) for branch in step.branches]))
@@ -81,9 +81,9 @@ def _whole(program: P.Program, uses: Counter, loop: P.Loop | P.WhileLoop) -> P.S
     if isinstance(loop, P.WhileLoop):
         private.discard(loop.cond.slot)
     types = {ref.slot: buf.type for launch in _launches(loop) for buf, ref in zip(launch.kernel.bufs, launch.args)}
-    survey = _Writer(private, types, frozenset())
-    survey.written(loop)
-    return _Writer(private, types, survey.registers()).written(loop)
+    draft = _Writer(private, types, frozenset())
+    draft.written(loop)
+    return _Writer(private, types, draft.registers()).written(loop)
 
 
 def _refs(step: object) -> Iterator[P.BufRef]:
@@ -110,7 +110,7 @@ def _launches(step: object) -> Iterator[P.Launch]:
 _STEPS = frozenset({P.Launch, P.Gemm, P.Sort, P.Fft, P.LibraryCall, P.Copy, P.HostCall, P.Loop, P.WhileLoop, P.Branch})
 
 
-class _Unfit(Exception):
+class _NotOutlined(Exception):
     """The loop had better stay a loop of steps."""
 
 
@@ -122,7 +122,7 @@ class _Memory:
     outer: tuple[tuple[str, int], ...] = ()
     reach: int = 0
     private: bool = False
-    apart: bool = True                      # reached at known places only
+    constant: bool = True                   # indexed by constants only
     loaded: bool = False
     stored: bool = False
     places: dict[int, None] = field(default_factory=dict)
@@ -135,12 +135,12 @@ class _Writer:
         self.private, self.types, self.in_registers = private, types, registers
         self.b = Builder()
         self.memory: dict[int | str, _Memory] = {}      # by slot; the inner kernels' scratch by name
-        self.vars: dict[str, tuple[Expr, int]] = {}     # of loops in the kernel: the number of the turn, and of turns
+        self.vars: dict[str, tuple[Expr, int]] = {}     # of loops in the kernel: the number of the iteration, and of iterations
         self.names: dict[str, Expr] = {}
         self.bufs: dict[str, tuple[_Memory, Expr]] = {} # of the kernel being copied: where it lies, from which element on
         self.memo: dict[int, Expr] = {}
         self.count = self.work = 0
-        self.turns_apart = 1
+        self.copies = 1
         self.known: dict[tuple[str, int], tuple[Expr, Expr]] = {}   # (memory, id of element) -> element, what was stored there last
         self.in_vector = False
         self.early: set[str] = set()                    # registers that a condition needs
@@ -149,7 +149,7 @@ class _Writer:
         """Names of buffers that can be registers, and gain by it."""
         return frozenset([
             m.name for m in self.memory.values()
-            if m.apart and len(m.places) <= MOST_APART and all(0 <= at < m.reach for at in m.places) and m.type not in HALVES
+            if m.constant and len(m.places) <= MOST_COPIES and all(0 <= at < m.reach for at in m.places) and m.type not in HALVES
             and (m.private or (m.loaded and m.stored))])
 
     # ---- the loop
@@ -157,14 +157,14 @@ class _Writer:
     def written(self, loop: P.Loop | P.WhileLoop) -> P.Step:
         """The step that runs the kernel."""
         if isinstance(loop, P.Loop):
-            turns = self._turns(loop, top=True)
-            body, total = [*self._begun(), *turns, *self._ended()], self.work * loop.extent
+            iterations = self._counted(loop, top=True)
+            body, total = [*self._begun(), *iterations, *self._ended()], self.work * loop.extent
             if total > PATIENCE:
-                raise _Unfit
+                raise _NotOutlined
         else:
             body, total = self._while(loop), PATIENCE
         if self.work > MOST_WORK:
-            raise _Unfit
+            raise _NotOutlined
         taken = [(slot, m) for slot, m in self.memory.items() if type(slot) is int and not m.private]
         bufs = tuple([Buf(m.name, m.type, m.reach, "in" if not m.stored else "inout" if m.loaded else "out") for _, m in taken])
         scratch = tuple([Buf(m.name, m.type, m.reach) for m in self.memory.values() if m.private and m.name not in self.in_registers])
@@ -172,8 +172,8 @@ class _Writer:
         launch = P.Launch(kernel, tuple([P.BufRef(slot, 0, m.outer) for slot, m in taken]), total)
         return launch if isinstance(loop, P.Loop) else P.WhileLoop((launch,), loop.cond, ())
 
-    def _turns(self, loop: P.Loop, top: bool = False) -> list[Stmt]:
-        """A counted loop, in the kernel; `work` becomes that of a turn of the top one."""
+    def _counted(self, loop: P.Loop, top: bool = False) -> list[Stmt]:
+        """A counted loop, in the kernel; `work` becomes that of an iteration of the top one."""
         name = self._fresh("l")
         index = self.b.index(name, loop.extent)
         saved = self.vars
@@ -185,7 +185,7 @@ class _Writer:
         return [For(name, loop.extent, (*self._inits(private=True), *body) if top else body, "serial")]
 
     def _while(self, loop: P.WhileLoop) -> list[Stmt]:
-        """An uncounted loop, or so many turns of it that signals can wait."""
+        """An uncounted loop, or so many iterations of it that signals can wait."""
         first = self._steps(loop.cond_body)
         self._reach(loop.cond, "bool", 1)
         cond = self._load(self._place(loop.cond, "bool"), None, None)
@@ -195,8 +195,8 @@ class _Writer:
         most = max(1, PATIENCE // self.work)
         turns = Ref("turns", "i64")
         goes_on = Op("and", (cond, Op("lt", (turns, Const(most, "i64")), "bool")), "bool")
-        turn = [*self._inits(private=True), *body, *again, Accum("turns", "add", Const(1, "i64"))]
-        return [*self._begun(), *first, Init("turns", Const(0, "i64")), While(goes_on, tuple(turn)), *self._ended()]
+        iteration = [*self._inits(private=True), *body, *again, Accum("turns", "add", Const(1, "i64"))]
+        return [*self._begun(), *first, Init("turns", Const(0, "i64")), While(goes_on, tuple(iteration)), *self._ended()]
 
     def _begun(self) -> list[Stmt]:
         """Registers that live through the loop, as they are before it."""
@@ -223,23 +223,23 @@ class _Writer:
         for step in steps:
             self.work += 64
             if self.work > MOST_WORK:
-                raise _Unfit
+                raise _NotOutlined
             if isinstance(step, P.Launch):
                 made += self._launch(step)
             elif isinstance(step, P.Copy):
                 made += self._copy(step)
             elif isinstance(step, P.Loop) and step.extent > 0:
-                made += self._turns(step)
+                made += self._counted(step)
             elif isinstance(step, P.Branch):
                 made += self._branch(step)
             elif not isinstance(step, P.Loop):
-                raise _Unfit
+                raise _NotOutlined
         return made
 
     def _launch(self, step: P.Launch) -> list[Stmt]:
         kernel = step.kernel
         if step.work or any(isinstance(s, For) and s.kind == "parallel" for s in kernel.body):
-            raise _Unfit
+            raise _NotOutlined
         self.names, self.bufs = {}, {}
         for buf, ref in zip(kernel.bufs, step.args):
             self._reach(ref, buf.type, buf.size)
@@ -287,7 +287,7 @@ class _Writer:
             memory = self.memory[ref.slot] = _Memory(f"m{ref.slot}", type_, outer, private=ref.slot in self.private)
         inner = [(stride, self.vars[var][1]) for var, stride in ref.strides if var in self.vars]
         if memory.type != type_ or memory.outer != outer or any(n % size for n in (ref.offset, *(stride for stride, _ in inner))):
-            raise _Unfit
+            raise _NotOutlined
         end = ref.offset // size + count + sum([stride // size * (extent - 1) for stride, extent in inner])
         memory.reach = max(memory.reach, end)
 
@@ -305,7 +305,7 @@ class _Writer:
     def _fresh(self, prefix: str) -> str:
         self.count += 1
         if self.count > MOST_NAMES:
-            raise _Unfit
+            raise _NotOutlined
         return f"{prefix}{self.count}"
 
     def _bound(self, name: str, type_: str) -> str:
@@ -350,14 +350,14 @@ class _Writer:
             case Weave():
                 memory, index = self._element(stmt.buf, stmt.index)
                 self._stored(memory, index)
-                memory.apart = False
+                memory.constant = False
                 return [Weave(memory.name, index, tuple([self._expr(x) for x in stmt.values]))]
             case Pack():
                 memory, first = self.bufs[stmt.buf]
                 if not (isinstance(first, Const) and first.value == 0):
-                    raise _Unfit
+                    raise _NotOutlined
                 self._stored(memory, first)
-                memory.apart = False
+                memory.constant = False
                 return [Pack(self._name(stmt.acc), memory.name, self._expr(stmt.value), self._expr(stmt.guard))]
             case Prefetch():
                 return []
@@ -365,7 +365,7 @@ class _Writer:
                 return self._for(stmt)
             case If():
                 return [If(self._expr(stmt.cond), self._inner(self._body, stmt.body), self._inner(self._body, stmt.orelse))]
-        raise _Unfit
+        raise _NotOutlined
 
     def _name(self, name: str) -> str:
         return self.names[name].name
@@ -377,11 +377,11 @@ class _Writer:
         extent = stmt.extent if isinstance(stmt.extent, int) else self._expr(stmt.extent)
         extent = extent.value if isinstance(extent, Const) else extent
         if not isinstance(extent, int):
-            raise _Unfit
-        turns = self.turns_apart * extent
-        short = extent <= MOST_TURNS_APART and turns <= MOST_APART and not self.in_vector
-        if short and turns * _cost(stmt.body, set()) <= MOST_COST_APART:
-            return self._turn_by_turn(stmt, extent)
+            raise _NotOutlined
+        copies = self.copies * extent
+        short = extent <= MOST_UNROLLED and copies <= MOST_COPIES and not self.in_vector
+        if short and copies * _cost(stmt.body, set()) <= MOST_COPIED:
+            return self._unrolled(stmt, extent)
         name, work, saved = self._fresh("i"), self.work, self.in_vector
         self.names[stmt.var] = self.b.index(name, extent)
         self.work, self.in_vector = 0, saved or stmt.kind == "vector"
@@ -389,13 +389,13 @@ class _Writer:
         self.work, self.in_vector = work + extent * max(4, self.work), saved
         return [For(name, extent, body, stmt.kind)]
 
-    def _turn_by_turn(self, stmt: For, extent: int) -> list[Stmt]:
-        made, saved = [], self.turns_apart
-        self.turns_apart = saved * extent
+    def _unrolled(self, stmt: For, extent: int) -> list[Stmt]:
+        made, saved = [], self.copies
+        self.copies = saved * extent
         for i in range(extent):
             self.names[stmt.var] = self.b.const(i, "i64")
             made += self._body(stmt.body)
-        self.turns_apart = saved
+        self.copies = saved
         return made
 
     def _element(self, buf: str, index: Expr) -> tuple[_Memory, Expr]:
@@ -409,7 +409,7 @@ class _Writer:
         if isinstance(at, Const):
             memory.places[at.value] = None
         else:
-            memory.apart = False
+            memory.constant = False
 
     def _store(self, stmt: Store) -> list[Stmt]:
         memory, at = self._element(stmt.buf, stmt.index)
@@ -432,7 +432,7 @@ class _Writer:
         """Note a store: what was stored before in places that may be the same is not known any more."""
         memory.stored = True
         self._noted(memory, at)
-        memory.apart = memory.apart and not self.in_vector
+        memory.constant = memory.constant and not self.in_vector
         terms, first = self._form(at)
         for key, (other, _) in list(self.known.items()):
             its_terms, its_first = self._form(other)

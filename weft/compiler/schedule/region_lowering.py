@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from weft.compiler.schedule.arena import Ref
 from weft.compiler.schedule.buffer_assignment import BufferAssignment
-from weft.compiler.schedule.liveness import Pending, fixed
+from weft.compiler.schedule.liveness import PendingStep, finalized
 from weft.compiler.schedule.loop_carries import stacked_carries, update_carries
 from weft.ir import program as P
 from weft.ir.jaxpr import Atom, Eqn, Var
@@ -99,7 +99,7 @@ def _scan(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
 
     steps = plan.inside(run)
     reverse = bool(params.get("reverse", False))
-    plan.step(lambda at: P.Loop(var, length, fixed(steps, at), reverse), [], [])
+    plan.step(lambda at: P.Loop(var, length, finalized(steps, at), reverse), [], [])
     for n, (_, ends) in histories.items():
         out = eqn.outvars[n]
         if out in body.targets:
@@ -115,7 +115,7 @@ def _while(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
     carries = _carries(body, eqn.invars[n_cond + n_body:], eqn.outvars)
     flag = plan.temp(params["cond_jaxpr"].outvars[0].aval)
     plan.touch(flag)
-    test: list[Pending] = []
+    test: list[PendingStep] = []
 
     def whole() -> None:
         for ref in (*carries, flag):
@@ -129,7 +129,7 @@ def _while(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
         update_carries(plan, carries, fresh, [v.aval for v in eqn.outvars])
 
     steps = plan.inside(whole)
-    plan.step(lambda at: P.WhileLoop(fixed(test, at), at(flag), fixed(steps, at)), [flag], [])
+    plan.step(lambda at: P.WhileLoop(finalized(test, at), at(flag), finalized(steps, at)), [flag], [])
 
 
 def _cond(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
@@ -138,7 +138,7 @@ def _cond(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
     selector = body.ref(index)
     ins = [body.ref(a) for a in operands]
     outs = [body.result(v) for v in eqn.outvars]
-    made: list[list[Pending]] = []
+    made: list[list[PendingStep]] = []
 
     def whole() -> None:
         for ref in (selector, *outs):
@@ -147,5 +147,5 @@ def _cond(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
             made.append(plan.inside(lambda branch=branch: lower(branch, ins, outs)))
 
     plan.inside(whole)
-    plan.step(lambda at: P.Branch(at(selector), tuple(fixed(steps, at) for steps in made)), [selector], outs)
+    plan.step(lambda at: P.Branch(at(selector), tuple(finalized(steps, at) for steps in made)), [selector], outs)
 

@@ -18,9 +18,9 @@ from weft.compiler.loops.loop_nest import Built, build
 from weft.compiler.lowering.lower import Lowering
 from weft.compiler.rewrite.decompose import expand
 from weft.compiler.schedule.arena import Buffer, Ref, place
-from weft.compiler.schedule.buffer_aliasing import donate, share
+from weft.compiler.schedule.buffer_aliasing import donate, share_dead
 from weft.compiler.schedule.buffer_assignment import BufferAssignment
-from weft.compiler.schedule.liveness import Pending, Timeline, fixed
+from weft.compiler.schedule.liveness import PendingStep, ProgramBuilder, finalized
 from weft.ir import program as P
 from weft.ir.build import type_name
 from weft.ir.jaxpr import Eqn, Jaxpr, Var
@@ -85,12 +85,12 @@ def walk(steps) -> list:
 def schedule(jaxpr: Jaxpr, donated: Sequence[int] = ()) -> Scheduled:
     """Fuse, lower and plan `jaxpr`."""
     jaxpr = expand(jaxpr)
-    plan = Timeline([jaxpr.invars[i] for i in donated])
+    plan = ProgramBuilder([jaxpr.invars[i] for i in donated])
     ins = [plan.new(v.aval.nbytes, "in", i) for i, v in enumerate(jaxpr.invars)]
     outs = [plan.new(v.aval.nbytes, "out", i) for i, v in enumerate(jaxpr.outvars)]
     Body(plan, jaxpr, [Ref(b) for b in ins], [Ref(b) for b in outs]).run()
     aliases = donate(plan, donated, ins, outs)
-    share(plan)
+    share_dead(plan)
     arena = place(plan.buffers)
     order = {"in": 0, "out": 1, "const": 2, "temp": 3}
     buffers = [b for b in plan.buffers if b.forward is None and (b.kind != "temp" or b.last >= 0)]
@@ -102,7 +102,7 @@ def schedule(jaxpr: Jaxpr, donated: Sequence[int] = ()) -> Scheduled:
         return P.BufRef(numbers[ref.buffer], ref.offset, ref.strides)
 
     slots = tuple(P.Slot(b.kind, b.nbytes, b.offset) for b in buffers)
-    steps = fixed(plan.steps, address)
+    steps = finalized(plan.steps, address)
     program = P.Program(slots, steps, arena, jaxpr.name or "program")
     peak = arena + sum(b.nbytes for b in buffers if b.kind != "temp") - sum(ins[i].nbytes for i in aliases.values())
     return Scheduled(program, plan.consts, plan.gemms, aliases, peak)
@@ -147,15 +147,15 @@ class Body(BufferAssignment):
         if group.dot is not None:
             self._contract(group.dot, group)
             return
-        kernel, ins, in_place = self._kernel(self.graph.signature(group), lambda: self._plain(group))
+        kernel, ins, in_place = self._kernel(self.graph.signature(group), lambda: self._lowered(group))
         reads = [self.ref(v) for v in ins]
         writes = [self.result(v) for v in group.roots]
-        self._offer(self.plan.launch(kernel, reads, writes), in_place, reads, writes)
+        self._allow_in_place(self.plan.launch(kernel, reads, writes), in_place, reads, writes)
 
-    def _plain(self, group: Group) -> Built:
+    def _lowered(self, group: Group) -> Built:
         return build(Lowering(self.graph, group).run(), self._name(group))
 
-    def _offer(self, pending: Pending, in_place: Sequence[tuple], reads: list[Ref], writes: list[Ref],
+    def _allow_in_place(self, pending: PendingStep, in_place: Sequence[tuple], reads: list[Ref], writes: list[Ref],
                operands: Sequence[Ref] = ()) -> None:
         """Note which results of a kernel may take the memory of what it reads, but for `operands`, read in another order."""
         pairs: dict[Buffer, list] = {}
@@ -203,7 +203,7 @@ class Body(BufferAssignment):
             self._LOWER[kind](self, eqn)
 
     def _scan(self, eqn: Eqn) -> None:
-        """Running combinations: long ones by stretches."""
+        """Prefix combinations: long ones segment by segment."""
         from weft.compiler.kernels import prefix_scan
         run, plan = prefix_scan.of(eqn), self.plan
         xs, ys = [self.ref(a) for a in eqn.invars], [self.result(v) for v in eqn.outvars]
@@ -216,7 +216,7 @@ class Body(BufferAssignment):
         for ref in kept:
             plan.touch(ref)
         steps = plan.inside(lambda: plan.launch(run.kernel(), [*xs, number], [*ys, *kept]))
-        plan.step(lambda at: P.Loop(var, run.turns, fixed(steps, at), False), [], [])
+        plan.step(lambda at: P.Loop(var, run.turns, finalized(steps, at), False), [], [])
 
     def _host(self, eqn: Eqn) -> None:
         from weft.compiler.kernels import library_calls
@@ -301,7 +301,7 @@ class Body(BufferAssignment):
         if operand.final() == target.final():
             pending.aliases = [same]
         else:
-            self._offer(pending, [(0, reads.index(0), same[1])], sources, [target], [updates])
+            self._allow_in_place(pending, [(0, reads.index(0), same[1])], sources, [target], [updates])
 
     def _update(self, eqn: Eqn) -> None:
         target = self.overwritten(eqn)
@@ -346,7 +346,7 @@ class Body(BufferAssignment):
         kernel, ins, in_place = self._kernel((key, leaves), lower)
         reads, writes = [self.ref(v) for v in ins], [self.result(v) for v in group.roots]
         step = lambda tail, args, operands: gemm(*operands, None, library_calls.sum_type(acc), tail, args)
-        self._offer(self.plan.launch(kernel, reads, writes, [a, b], step), in_place, reads, writes, [a, b])
+        self._allow_in_place(self.plan.launch(kernel, reads, writes, [a, b], step), in_place, reads, writes, [a, b])
 
     _LOWER = {LoweringKind.SCAN: _scan, LoweringKind.HOST: _host, LoweringKind.SORT: _sort, LoweringKind.FFT: _fft,
               LoweringKind.LIBRARY: _library, LoweringKind.SCATTER: _scatter, LoweringKind.UPDATE: _update,
