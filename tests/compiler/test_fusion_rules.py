@@ -92,7 +92,7 @@ def test_the_page_adds_a_rule_that_changes_kernels_and_no_values(native):
 def test_the_page_names_the_lists_where_they_are():
     text = page("adding-a-fusion-rule.md").read_text()
     for name, module in (("INLINE_RULES", "inline_rules"), ("GROUP_RULES", "groups"), ("EPILOGUE_RULES", "epilogue_fusion")):
-        assert f"| `{name}` | `fusion/{module}.py` |" in text
+        assert f"| `{name}` | `compiler/fusion/{module}.py` |" in text
 
 
 def test_a_group_takes_no_more_roots_than_it_may():
