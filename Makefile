@@ -1,5 +1,5 @@
 # weft: `make help` lists what there is. Every target sets up .venv first if it is missing.
-# The first Python on the path that is new enough and runs.
+# The first Python on the path that runs and is new enough.
 PYTHON ?= $(shell for python in python3.12 python3.11 python3.13 python3 python; do \
   $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 VENV := .venv
@@ -15,16 +15,16 @@ help:
 	@echo "make check  what CI runs: lint, types, import layers, site, tests"
 	@echo "make docs   build the site in docs/_build/html"
 	@echo "make dist   build wheel and sdist in dist/, install each in a fresh environment and run the demo there"
-	@echo "make bench  race the peer, in its own environment (ARGS=--quick: under five minutes; ARGS='--only NAME')"
+	@echo "make bench  compare with JAX, which gets an environment of its own (ARGS=--quick: under five minutes; ARGS='--only NAME')"
 
 setup: $(READY)
 
 $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "weft needs Python 3.11 or newer on the path (or PYTHON=...)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	@# by its path: a program beside the clone's folder would else take that folder for the package
+	@# by path: a program next to the checkout would otherwise import its folder as the package
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[test]'
-	@# the tests watch memory with jax_smi, which would bring the peer along
+	@# the tests use jax_smi, whose dependencies include JAX itself
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps jax-smi
 	@touch $(READY)
 

@@ -34,8 +34,9 @@ html_theme_options = {
     "source_directory": "docs/",
 }
 
-#: a link from a page to a file that is in the repository but not in the site
-OUTSIDE = re.compile(r"\]\((?:\.\./)+((?:benchmarks|examples|weft|tests)/[^)]*)\)")
+#: a link to a file, by a path that leaves the page's folder
+UPWARD = re.compile(r"\]\((\.\./[^)#]*)")
+WEB = "https://github.com/weft-dev/weft/blob/main/"
 
 
 #: what lists the notes for the sidebar, where a page links to them already
@@ -44,7 +45,11 @@ NOTES = "\n```{toctree}\n:hidden:\n:glob:\n\n0*\n```\n"
 
 def _adapt(app, name: str, source: list[str]) -> None:
     """Links that lead out of the site, to a file of the repository, lead to its place on the web."""
-    source[0] = OUTSIDE.sub(r"](https://github.com/weft-dev/weft/blob/main/\1)", source[0]) + (NOTES if name == "design/README" else "")
+    def to_the_web(found: re.Match) -> str:
+        target = ((HERE / name).parent / found[1]).resolve()
+        return found[0] if target.is_relative_to(HERE) else f"]({WEB}{target.relative_to(ROOT)}"
+
+    source[0] = UPWARD.sub(to_the_web, source[0]) + (NOTES if name == "design/README" else "")
 
 
 def setup(app) -> None:
