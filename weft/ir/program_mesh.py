@@ -64,22 +64,23 @@ def has_shard_map(jaxpr: Jaxpr) -> bool:
         e.primitive.name == "shard_map" or any(has_shard_map(j) for _, j in subjaxprs(e.params)) for e in jaxpr.eqns))
 
 
-def common_mesh(shardings: Sequence[Sharding], describe: Sequence[str] | None = None) -> Mesh:
+def common_mesh(shardings: Sequence[Sharding]) -> Mesh:
     """The mesh on which all `shardings` of one program are expressed.
-
-    `describe[i]` says in an error what sharding i belongs to, as "argument x of f with shape float32[8]".
 
     >>> from weft.runtime.device import devices
     >>> four = PositionalSharding(devices()[:4])
     >>> common_mesh([four.reshape(2, 2), four.reshape(4, 1)])
     Mesh('d0': 2, 'd1': 2, axis_types=(Auto, Auto))
     """
-    check_same_devices(shardings, describe)
+    check_same_devices(shardings)
     return _common_mesh(tuple(dict.fromkeys(shardings)))
 
 
 def check_same_devices(shardings: Sequence[Sharding], describe: Sequence[str] | None = None) -> None:
-    """Raise ShardingError unless all shardings have the same devices in the same order."""
+    """Raise ShardingError unless all shardings have the same devices in the same order.
+
+    `describe[i]` says in the error what sharding i belongs to, as "argument x of f with shape float32[8]".
+    """
     first = shardings[0].device_assignment
     for i, sharding in enumerate(shardings):
         if sharding.device_assignment != first:

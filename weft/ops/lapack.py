@@ -96,9 +96,9 @@ def _columns_made(x, count: int):
     return pad(x, np.zeros((), typeof(x).dtype)[()], config)
 
 
-def _identities(x, rows: int, columns: int, dtype=None):
+def _identities(x, rows: int, columns: int):
     """An identity of `rows` and `columns` for every matrix of `x`."""
-    return identity(ShapedArray((*typeof(x).shape[:-2], rows, columns), np.dtype(dtype or typeof(x).dtype)))
+    return identity(ShapedArray((*typeof(x).shape[:-2], rows, columns), np.dtype(typeof(x).dtype)))
 
 
 def _zeros(x, *core: int, dtype=None):

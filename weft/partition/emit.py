@@ -12,18 +12,12 @@ from typing import Any
 import numpy as np
 
 from weft.core.trace import typeof
-from weft.ir.types import ShapedArray
 from weft.ops import arithmetic, collectives, comparison, layout, slicing
 from weft.ops.arithmetic import mul
 from weft.partition.reshard import Step
 
 Axes = tuple[Any, ...]
 Shape = tuple[int, ...]
-
-
-def aval_of(x: Any) -> ShapedArray:
-    """The type of a local value."""
-    return typeof(x)
 
 
 def as_partial_sum(x: Any, axes: Axes) -> Any:

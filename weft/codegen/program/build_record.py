@@ -54,9 +54,9 @@ class BuildRecord:
         return "\n".join([*texts, *[target.assembly(text, machine) for text in self.entry_texts]])
 
 
-def kernel_ir(kernel: Kernel, symbol: str = "kernel", machine: target.Target | None = None) -> str:
+def kernel_ir(kernel: Kernel, symbol: str = "kernel") -> str:
     """LLVM IR of a kernel."""
-    return module_ir([(kernel, symbol)], machine or target.current())
+    return module_ir([(kernel, symbol)], target.current())
 
 
 def module_ir(kernels: Sequence[tuple[Kernel, str]], machine: target.Target) -> str:
