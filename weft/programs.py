@@ -29,7 +29,7 @@ from weft.codegen.toolchain import cache
 from weft.core.trace import derived_trace, eval_trace
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.shardings import Sharding
-from weft.ir.structure import Untold, structure
+from weft.ir.structure import Unserializable, structure
 from weft.runtime.executable import Executable
 from weft.util import events
 from weft.util.collector import paused
@@ -98,10 +98,10 @@ def _key(request: _Request) -> str | None:
     specs = [(s.aval, s.sharding, s.committed) for s in in_specs]
     try:
         with paused:
-            told = structure(jaxpr, *specs, tuple(out_shardings), tuple(donated), tuple(assignment), config.trace_key())
-    except Untold:
+            body = structure(jaxpr, *specs, tuple(out_shardings), tuple(donated), tuple(assignment), config.trace_key())
+    except Unserializable:
         return None
-    return cache.key("program", cache.fingerprint(COMPILER), _versions(), code, told)
+    return cache.key("program", cache.fingerprint(COMPILER), _versions(), code, body)
 
 
 @functools.cache

@@ -91,7 +91,7 @@ def test_crossed_rows_touch_nothing_beyond_the_ends(kind, n, inner, at_end):
 @pytest.mark.parametrize("type_", [np.float32, np.float64])
 def test_factors_are_as_exact_as_their_type(type_):
     for n in [*range(1, 71), 509, 1000, 4096, 6000]:
-        re, im = fft._circle(n, np.dtype(type_)).astype(np.longdouble)
+        re, im = fft._roots_of_unity(n, np.dtype(type_)).astype(np.longdouble)
         angle = 2 * np.longdouble("3.14159265358979323846264338327950288") * np.arange(n) / n
         assert max(np.abs(re - np.cos(angle)).max(), np.abs(im + np.sin(angle)).max()) < 0.8 * np.finfo(type_).eps, n
 

@@ -15,7 +15,7 @@ import weft.numpy as wnp
 from weft import lax
 from weft.core.primitive import Primitive
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.structure import Untold, structure
+from weft.ir.structure import Unserializable, structure
 from weft.runtime.device import devices
 from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
@@ -141,7 +141,7 @@ class Sub(int):
                                    P, set(), bytearray(b"a"), iter(()), type("Named", (tuple,), {})((1,))],
                          ids=lambda value: type(value).__name__)
 def test_what_cannot_be_told_apart_is_refused(value):
-    with pytest.raises(Untold):
+    with pytest.raises(Unserializable):
         structure(value)
 
 
@@ -155,14 +155,14 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_programs_that_call_python_are_refused(case):
-    with pytest.raises(Untold):
+    with pytest.raises(Unserializable):
         structure(traced(REFUSED[case]))
 
 
 def test_operations_of_others_are_refused():
     mine = Primitive("structure_test", "elementwise", register=False)
     mine.define(type=lambda x: x, reference=lambda x: x)
-    with pytest.raises(Untold, match="structure_test"):
+    with pytest.raises(Unserializable, match="structure_test"):
         structure(traced(mine.bind))
 
 
@@ -170,7 +170,7 @@ def test_an_operation_with_a_foreign_rule_is_refused(monkeypatch):
     jaxpr = traced(wnp.sin)
     structure(jaxpr)
     monkeypatch.setitem(jaxpr.eqns[-1].primitive.rules, "lower", lambda *args: args)
-    with pytest.raises(Untold, match="sin"):
+    with pytest.raises(Unserializable, match="sin"):
         structure(jaxpr)
 
 

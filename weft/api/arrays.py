@@ -195,7 +195,7 @@ def make_array_from_single_device_arrays(shape, sharding: Sharding, arrays: Sequ
     Array([1., 1.], dtype=float32)
     """
     if not arrays and dtype is not None:
-        raise NotImplementedError("make_array_from_single_device_arrays: a process without shards (dtype=) is not there yet.")
+        raise NotImplementedError("make_array_from_single_device_arrays: a process without shards (dtype=) is not supported yet.")
     by_device = {a.device: a for a in arrays}
     positions = sharding.shard_of_device(len(shape))
     missing = [d for d in sharding.device_assignment if d not in by_device]
@@ -235,7 +235,7 @@ def make_jaxpr(fun: Callable, static_argnums: int | Sequence[int] = (), axis_env
     { lambda ; a:f32[3]. let b:f32[3] = mul a 2.0:f32[] in (b,) }
     """
     if abstracted_axes is not None:
-        raise NotImplementedError("make_jaxpr: abstracted_axes is not there yet.")
+        raise NotImplementedError("make_jaxpr: abstracted_axes is not supported yet.")
 
     @functools.wraps(fun, updated=())
     @api_boundary

@@ -433,7 +433,7 @@ def jit(fun: Callable | None = None, /, *, in_shardings: Any = None, out_shardin
     7.0
     """
     if abstracted_axes is not None:
-        raise NotImplementedError("jit: abstracted_axes is not there yet.")
+        raise NotImplementedError("jit: abstracted_axes is not supported yet.")
     options = {"in_shardings": in_shardings, "out_shardings": out_shardings, "static_argnums": static_argnums,
                "static_argnames": static_argnames, "donate_argnums": donate_argnums, "donate_argnames": donate_argnames,
                "keep_unused": keep_unused, "device": device, "backend": backend, "inline": inline}

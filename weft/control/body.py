@@ -3,7 +3,7 @@
 In:   a user's function on trees, and the types of its flat arguments.
 Out:  a `Body`: a program without constants (they are its leading inputs), the values of those, the tree of results.
 Laws: the same function on the same types is traced once, as long as it lives and what it captures stays the same object;
-      functions of equal programs share one program, hence one executable.
+      functions with equal programs share one program, hence one executable.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ _adapted: weakref.WeakKeyDictionary[Callable, dict[Callable, Adapted]] = weakref
 
 
 def adapted(fun: Callable, how: Callable) -> Adapted:
-    """`how(fun, *args)` as a function of `args`, remembered as long as `fun` lives."""
+    """`how(fun, *args)` as a function of `args`, cached as long as `fun` lives."""
     try:
         known = _adapted.setdefault(fun, {})
         if how not in known:
@@ -315,7 +315,7 @@ def check_carry(api: str, fun: Callable, in_tree: Any, in_avals: Sequence, out_t
 
 
 def _carry_fix(name: str, path: str, given: ShapedArray, made: ShapedArray, why: str) -> str:
-    """What to write so that a carry keeps its type; '' where another one's repair is enough."""
+    """What to write so that a carry keeps its type; '' where the remedy for another is enough."""
     if why == VARYING:
         more = sorted(made.vma - given.vma, key=str)
         axes = f"({', '.join(map(repr, more))}{',' if len(more) == 1 else ''})"

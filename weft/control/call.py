@@ -14,7 +14,7 @@ def call_effects(params) -> frozenset:
 
 
 def _rules(primitive: Primitive, to: Primitive) -> None:
-    from weft.control.call_rules import fill_call_rules  # with all transformations: a first result needs none
+    from weft.control.call_rules import fill_call_rules  # they import all transformations, which a first result does not need
 
     fill_call_rules(primitive, to, jit_p)
 

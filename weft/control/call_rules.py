@@ -101,7 +101,7 @@ def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
         def bind_known(program, operands):
             if not program.eqns and not program.constvars:       # nothing but forwarding
                 return evaluate(program, *operands)
-            if shardings is None:          # a plain call: a part of the program is not what the other parameters describe
+            if shardings is None:          # the other parameters describe the whole program, not a part of it: a plain call
                 return plain.bind(*operands, **plain_params(program, params["name"]))
             known_out = [s for s, u in zip(params["out_shardings"], partial.out_unknown) if not u]
             known_out += [None] * (len(program.outvars) - len(known_out))

@@ -60,7 +60,7 @@ def _memo(branches: Branches, key: tuple, make: Callable):
 
 
 def blank(aval: ShapedArray) -> Any:
-    """A value of type `aval` that nobody looks at: zeros, of keys too."""
+    """A value of type `aval` that is never read: zeros, of keys too."""
     if dtypes.is_extended(aval.dtype):
         from weft.ops.keys import random_wrap
         return random_wrap(zeros(ShapedArray(aval.shape + aval.dtype.impl.key_shape, "uint32")), aval.dtype)
@@ -82,7 +82,7 @@ def _type(index, *avals, branches):
 
 
 def _common_type(avals) -> ShapedArray:
-    """The type of a result from its types in all branches: weak, and laid out, as all agree that it is."""
+    """The type of a result from its types in all branches: weak, and with a sharding, only where all branches agree."""
     first = avals[0]
     if any(a.weak_type != first.weak_type for a in avals):
         first = first.strip_weak_type()
@@ -463,7 +463,7 @@ def _check_branches(api: str, functions, titles, bodies: Sequence[Body]) -> None
             if why:
                 rows.append((path, f"{title} returns {a.str_short()}", f"{name} returns {b.str_short()}", why))
                 fix = fix or (f"Cast one: {path}.astype({a.dtype.name!r}) in {name}." if why.startswith("dtype") else
-                              f"Lay one out anew: weft.sharding.reshard({path}, {a.sharding.spec!r}) in {name}."
+                              f"Reshard one: weft.sharding.reshard({path}, {a.sharding.spec!r}) in {name}."
                               if why.startswith("layout") else f"Make {path} one shape, {list(a.shape)} or {list(b.shape)}, in both.")
         if rows:
             raise TypeError(describe(api, f"{title} and {name} ({fun_name(fun)}) return different types.", rows, user_frame(),

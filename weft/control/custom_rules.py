@@ -1,4 +1,4 @@
-"""`custom_jvp` and `custom_vjp`: functions that bring their own derivatives.
+"""`custom_jvp` and `custom_vjp`: functions with derivative rules of their own.
 
 Called where nothing differentiates, the function just runs. Under differentiation its rule runs instead. When a program is
 staged, the call is kept as an equation that holds the function's program and the rules as Python callables on flat values.
@@ -91,7 +91,7 @@ def _name(fun) -> str:
 
 
 class _CustomFunction:
-    """A function with a rule of its own, and which of its arguments the rule is not about."""
+    """A function with a rule of its own, and the arguments that the rule does not differentiate."""
 
     def __init__(self, fun: Callable, nondiff_argnums: Sequence[int], nondiff_argnames: str | Sequence[str]):
         functools.update_wrapper(self, fun)
@@ -278,7 +278,7 @@ class custom_vjp(_CustomFunction):
     def defvjp(self, fwd: Callable, bwd: Callable, symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:
         """Set the rule's halves."""
         if symbolic_zeros:
-            raise NotImplementedError("custom_vjp.defvjp(symbolic_zeros=True) is not there yet; the rule gets arrays of zeros.")
+            raise NotImplementedError("custom_vjp.defvjp(symbolic_zeros=True) is not supported yet; the rule gets arrays of zeros.")
         self.fwd, self.bwd = fwd, bwd
 
     def __call__(self, *args, **kwargs):

@@ -2,8 +2,8 @@
 
 In:   a staged program, and the axes over which the condition varies.
 Out:  the program in which every value varies over these axes, those that it takes included: what is one value for all is cast
-      before the choice. So its gradient is added up after the devices have come together again, not by some of them alone.
-Law:  no collective over these axes stands inside: the devices that do not come would be awaited for ever.
+      before the choice. So its gradient is summed after the devices have joined again, not by some of them alone.
+Law:  no collective over these axes occurs inside: it would wait forever for the devices that do not take part.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ def _params(eqn: Eqn, axes: frozenset) -> dict:
 
 
 def check_no_collective(api: str, programs: Iterable[Jaxpr], axes: frozenset) -> None:
-    """ShardingError if a program that only some devices along `axes` run speaks with the others."""
+    """ShardingError if a program that only some devices along `axes` run communicates with the others."""
     for eqn in (eqn for program in programs for eqn in _collectives(program)):
         shared = [a for a in collective_axes(eqn.params) if a in axes]
         if shared:
             raise ShardingError(describe(
-                api, f"{eqn.primitive.name} over {shared[0]!r} stands where only some devices come along {shared[0]!r}.",
+                api, f"{eqn.primitive.name} over {shared[0]!r} occurs where only some devices along {shared[0]!r} run.",
                 [("condition", f"varies over {', '.join(sorted(map(repr, axes)))}"),
                  (eqn.primitive.name, f"takes {eqn.invars[0].aval.str_short()}")], eqn.source,
-                "All devices of an axis must take part in its collectives; those that do not come would be awaited for ever.",
+                "All devices of an axis must take part in its collectives; the others would wait forever for those that do not.",
                 "Move the collective out of it, or make the condition the same for all (lax.pmax of it)."))
 
 

@@ -2,7 +2,7 @@
 
 Under `vmap`, a branch or a loop body runs on the whole batch although some examples did not choose it, or are done. Values
 are selected afterwards; effects cannot be taken back, so each callback inside gets the flag of its example as a guard.
-An operation that holds programs says in its slot `guard` how the flag gets in: fn(on, operands, params) -> results.
+An operation that holds programs has a slot `guard` that passes the flag in: fn(on, operands, params) -> results.
 """
 
 from __future__ import annotations

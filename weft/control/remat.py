@@ -1,4 +1,4 @@
-"""`checkpoint`: recompute instead of remember.
+"""`checkpoint`: recompute values instead of keeping them.
 
 `remat` calls its program like `jit` does; the difference is in partial evaluation, where only what the policy allows is
 saved for the backward pass and the rest is computed again, behind a barrier so that simplification does not undo it.

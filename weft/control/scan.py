@@ -1,7 +1,7 @@
 """`scan`: a program run once per slice of its inputs, carrying values along.
 
 The primitive takes `(*consts, *carry, *xs)`; its program takes the constants, the carry and one slice of each of `xs`, and
-gives the next carry and one slice of each of `ys`. Results are the last carry and the stacked ys. `reverse` walks from the
+gives the next carry and one slice of each of `ys`. Results are the last carry and the stacked ys. `reverse` starts at the
 end; ys stay in the order of xs. It is compiled to one native loop.
 
 Transformations map the program once: the loop of a derivative carries tangents along, that of an adjoint runs backwards and
@@ -47,7 +47,7 @@ from weft.util import tree
 from weft.util.errors import ShardingTypeError, describe
 from weft.util.source import api_boundary, user_frame
 
-#: params: jaxpr, length, reverse, num_consts, num_carry, linear (tuple of bool), unroll (a wish: a number or True)
+#: params: jaxpr, length, reverse, num_consts, num_carry, linear (tuple of bool), unroll (a hint: a number or True)
 scan_p = Primitive("scan", "region", multiple_results=True)
 
 
@@ -389,7 +389,7 @@ def scan(f: Callable, init: Any, xs: Any = None, length: int | None = None, reve
 
 def bind_scan(api: str, f: Callable, init: Any, xs_flat: Sequence, xs_tree: Any, length: int, reverse: bool,
               unroll: int | bool) -> tuple[Any, Any]:
-    """Stage `f` and bind `scan_p`; `api` is whom errors speak of."""
+    """Stage `f` and bind `scan_p`; `api` is the function that errors name."""
     init_flat, init_tree = tree.tree_flatten(init)
     in_tree = tree.treedef_tuple([init_tree, xs_tree])
     _check_whole(api, xs_flat, xs_tree)
@@ -413,15 +413,15 @@ def bind_scan(api: str, f: Callable, init: Any, xs_flat: Sequence, xs_tree: Any,
 
 
 def _check_whole(api: str, xs_flat: Sequence, xs_tree: Any) -> None:
-    """ShardingTypeError if explicit types say that a dim is split that the loop walks along."""
+    """ShardingTypeError if explicit types say that the dim that the loop slices is split."""
     for path, x in zip(leaf_names("xs", xs_tree), xs_flat):
         aval = typeof(x)
         if aval.sharding is not None and aval.sharding.spec_dims(aval.ndim)[0]:
             whole = (None, *aval.sharding.spec[1:])
             raise ShardingTypeError(describe(
-                api, f"{path} is split along dim 0, which the loop walks.", [(path, aval.str_short())], user_frame(),
+                api, f"{path} is split along dim 0, which the loop slices.", [(path, aval.str_short())], user_frame(),
                 "Every device takes every step, so that each needs all slices.",
-                f"Lay it out otherwise first: weft.sharding.reshard({path}, P({', '.join(map(repr, whole))}))."))
+                f"Reshard it first: weft.sharding.reshard({path}, P({', '.join(map(repr, whole))}))."))
 
 
 def _pair(api: str, f: Callable, body: Body) -> list:

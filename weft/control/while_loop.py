@@ -1,9 +1,9 @@
-"""`while_loop`: a program repeated while another one says so.
+"""`while_loop`: a program repeated while another gives true.
 
 The primitive takes `(*cond_consts, *body_consts, *carry)`. The condition's program takes its constants and the carry and gives
 a boolean scalar; the body's takes its constants and the carry and gives the next carry. It is compiled to one native loop.
 
-How often it runs is known only when it has run, so what a backward pass needs of each iteration has nowhere to be kept:
+The number of iterations is known only at run time, so what a backward pass needs of each has no place to be kept:
 forward-mode derivatives and batching work, reverse mode is refused.
 """
 
@@ -202,7 +202,7 @@ def _split(args, unknown, params, known, staged):
 
 
 def _without_effects(jaxpr: Jaxpr) -> Jaxpr:
-    """`jaxpr` for a second run: what only looked at values has looked."""
+    """`jaxpr` for a second run, without the effects that only read values, which happened in the first."""
     return jaxpr.replace(eqns=[e for e in jaxpr.eqns if e.outvars or not e.effects])
 
 
@@ -310,7 +310,7 @@ def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
 
 
 def bind_while(api: str, cond_fun: Callable, body_fun: Callable, init: Any) -> Any:
-    """Stage both functions and bind `while_p`; `api` is whom errors speak of."""
+    """Stage both functions and bind `while_p`; `api` is the function that errors name."""
     flat, structure = tree.tree_flatten(init)
     in_tree = tree.treedef_tuple([structure])
     for _ in range(len(flat) + 1):

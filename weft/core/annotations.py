@@ -16,10 +16,10 @@ from typing import Any
 from weft.core.trace import _state, set_trace, typeof
 from weft.ir.types import ShapedArray
 
-#: kinds whose type rules say themselves how results vary
+#: kinds whose own type rules state how results vary
 OWN_RULES = frozenset({"collective", "barrier", "region"})
 
-NOWHERE: frozenset = frozenset()
+NO_AXES: frozenset = frozenset()
 
 
 def annotated_types(primitive: Any, avals: Sequence[ShapedArray], params: dict
@@ -29,8 +29,8 @@ def annotated_types(primitive: Any, avals: Sequence[ShapedArray], params: dict
         wanted = _inner_axes(primitive, avals, params) if primitive.kind == "region" else [a.vma for a in avals]
         given = [a if a.vma == axes else a.update(vma=axes) for a, axes in zip(avals, wanted)]
         return primitive.abstract(given, params), wanted
-    axes = NOWHERE.union(*(a.vma for a in avals))
-    outs = primitive.abstract([a.update(vma=NOWHERE) if a.vma else a for a in avals], params)
+    axes = NO_AXES.union(*(a.vma for a in avals))
+    outs = primitive.abstract([a.update(vma=NO_AXES) if a.vma else a for a in avals], params)
     return tuple(a.update(vma=axes) for a in outs), [axes] * len(avals)
 
 

@@ -23,7 +23,7 @@ def evaluate(jaxpr: Jaxpr, *args) -> list:
     env: dict = dict(zip(jaxpr.constvars, jaxpr.consts))
     env.update(zip(jaxpr.invars, args))
     outer_source, outer_lenient = _state.source, _state.lenient
-    _state.lenient = True                # what stands in a program was checked when it was traced
+    _state.lenient = True                # a program was checked when it was traced
     try:
         for eqn in jaxpr.eqns:
             _state.source = eqn.source or outer_source
@@ -117,7 +117,7 @@ _one = _OneDevice()
 
 
 class _Watch(threading.local):
-    """Who is shown every operation of `run_reference` in this thread."""
+    """The observer of every operation of `run_reference` in this thread."""
     current: Callable | None = None
 
 
@@ -130,7 +130,7 @@ class _Enough(Exception):
 
 def run_until(watch: Callable[[Eqn, Sequence, Sequence], bool], run: Callable[[], object]) -> None:
     """Run what calls `run_reference`, showing `watch(eqn, operands, results)` each operation, those inside loops, branches and
-    calls first, until it returns true. Callbacks that only look are passed over; one that would act again ends the run.
+    calls first, until it returns true. Callbacks that only read are skipped; one that would have its effect again ends the run.
     """
     _watch.current = watch
     try:

@@ -1,4 +1,4 @@
-"""Primitives: an operation and all that it means, in one object.
+"""Primitives: an operation and its rules, in one object.
 
 A primitive's slots are filled where the op is stated (`ops/*`, `control/*`), by decorator or by a family's defaults:
 
@@ -85,7 +85,7 @@ class Primitive:
 
     def __init__(self, name: str, kind: str, multiple_results: bool = False, register: bool = True,
                  family: tuple | None = None, **attrs):
-        """`family` is (fn, *facts): `fn(self, to, *facts)` fills the slots, those of `to`, when one is first looked at: most never are."""
+        """`family` is (fn, *facts): `fn(self, to, *facts)` fills the slots, those of `to`, when one is first asked for: most never are."""
         self.name = name
         self.kind = kind
         self.multiple_results = multiple_results

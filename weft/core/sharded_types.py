@@ -2,8 +2,8 @@
 
 In:   a primitive, the types of its operands, and its results' types by its type rule.
 Out:  the results' types with the shardings that follow from the operands' by the primitive's factor rule.
-Laws: operations that hold programs and those that place values say themselves what they give. Where the operands do not
-      determine the result, the user hears it (ShardingTypeError with the line and what to write). Programs that are walked
+Laws: operations that hold programs and those that place values state the shardings of their results. Where the operands do not
+      determine the result, ShardingTypeError is raised, with the line and what to write. Programs that are walked
       again, and what rules derive from them, are `lenient`: there such a result is left open, and the compiler lays it out.
 """
 
@@ -21,19 +21,19 @@ from weft.util.errors import ShardingTypeError, describe
 from weft.util.source import user_frame
 
 #: kinds whose own type rules state the shardings of their results
-_OWN_WORD = frozenset({"region", "constraint", "collective"})
+_OWN_RULES = frozenset({"region", "constraint", "collective"})
 
 
 def sharded_types(primitive: Primitive, in_avals: Sequence[ShapedArray], out_avals: Sequence[ShapedArray], params: dict
               ) -> Sequence[ShapedArray]:
     """The results' types with their shardings; call it where some operand's type has one."""
-    if primitive.kind in _OWN_WORD:
+    if primitive.kind in _OWN_RULES:
         return out_avals
     meshes = list(dict.fromkeys(a.sharding.mesh for a in in_avals if a.sharding is not None))
     if len(meshes) > 1:
         if not _state.lenient:
             raise ShardingTypeError(describe(
-                primitive.name, "the operands lie on different meshes.", [(_operand(i), a.str_short(), a.sharding.mesh)
+                primitive.name, "the operands are on different meshes.", [(_operand(i), a.str_short(), a.sharding.mesh)
                                                                          for i, a in enumerate(in_avals) if a.sharding is not None],
                 user_frame(), "Explicit shardings of one operation name the axes of one mesh.",
                 "Move one with weft.sharding.reshard(x, NamedSharding(mesh, spec))."))
@@ -77,8 +77,8 @@ def _remedy(primitive: Primitive, outs: Sequence[Spec], conflict: Conflict) -> s
     if conflict.wanted is not None:
         moved = f"weft.sharding.reshard(<operand {conflict.operand}>, {spec_text(conflict.wanted)})"
     if choice and moved:
-        return f"Say how it should lie, with {choice}, or lay the operand out otherwise first: {moved}."
+        return f"Give the sharding of the result, with {choice}, or reshard the operand first: {moved}."
     if choice:
-        return f"Say how it should lie, with {choice} (or another layout)."
-    return f"Lay the operand out otherwise first: {moved}." if moved else (
-        f"Lay an operand out otherwise first with weft.sharding.reshard; the result could be {spec_text(outs[0])}.")
+        return f"Give the sharding of the result, with {choice} (or another one)."
+    return f"Reshard the operand first: {moved}." if moved else (
+        f"Reshard an operand first with weft.sharding.reshard; the result could be {spec_text(outs[0])}.")

@@ -68,7 +68,7 @@ class StageTrace(Trace):
         return outs if primitive.multiple_results else outs[0]
 
     def annotated(self, primitive: Primitive, atoms: list, params: dict) -> tuple[Sequence[ShapedArray], list]:
-        """Types of the results where operands' types say how they vary or lie, and the operands, cast as they must be."""
+        """Types of the results where operands' types have varying axes or shardings, and the operands, cast as needed."""
         avals = [a.aval for a in atoms]
         if any(a.vma for a in avals):
             out_avals, wanted = annotated_types(primitive, avals, params)

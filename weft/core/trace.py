@@ -1,4 +1,4 @@
-"""Traces and tracers: how a bound primitive finds its interpretation.
+"""Traces and tracers: how a bound primitive is interpreted.
 
 There is one *current trace* per thread. `Primitive.bind` hands (primitive, args, params) to it. A transformation makes its
 own `Trace`, which knows its parent; its `process` unwraps its own tracers, treats every other value as a constant, and binds
@@ -70,7 +70,7 @@ class EvalTrace(Trace):
 
 
 class Tracer:
-    """Stands for a value inside a transformation. Array methods and operators are attached by the numpy face."""
+    """Stands for a value inside a transformation. Array methods and operators are attached by `weft.numpy`."""
     __slots__ = ("_trace", "__weakref__")
     __array_priority__ = 1000
     _is_tracer = True
@@ -144,7 +144,7 @@ _CONTROL = ("Python control flow cannot depend on traced values. Use weft.lax.co
             "make the argument static (static_argnums / static_argnames of jit).")
 _STATIC = ("A shape, index or size must be known while tracing. Make the argument static (static_argnums / static_argnames of "
            "jit), or use weft.numpy functions that take traced indices.")
-_WAYS_OUT = {
+_REMEDIES = {
     TracerBoolConversionError: _CONTROL,
     ConcretizationTypeError: _STATIC,
     TracerIntegerConversionError: _STATIC,
@@ -162,7 +162,7 @@ def _need_value(tracer: Tracer, error: type, use: str):
     line = user_frame()
     here = f"\n  at {line}" if line is not None else ""
     raise error(f"{tracer.describe()} was used {use}, but {tracer.why_no_value}.{here}{made}\n"
-                f"  {_WAYS_OUT[error]}")
+                f"  {_REMEDIES[error]}")
 
 
 class _State(threading.local):
@@ -170,7 +170,7 @@ class _State(threading.local):
         self.trace: Trace = eval_trace
         self.axis_env: tuple = ()        # (name, size, tracked) of the named axes in scope, innermost last
         self.source = None               # while a program is walked: the line of the equation at hand
-        self.lenient = False             # operations that nobody wrote are bound: undetermined shardings are left open
+        self.lenient = False             # derived operations are bound: undetermined shardings are left open
 
 
 def _no_evaluator(primitive, args, params):

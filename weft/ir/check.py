@@ -6,7 +6,7 @@ from weft.ir.jaxpr import Jaxpr, Literal, subjaxprs
 
 
 class JaxprTypeError(TypeError):
-    """A program breaks a law of jaxprs: a mistake in a transformation, not in the user's code."""
+    """A program breaks a law of jaxprs: a bug in a transformation, not in the user's code."""
 
 
 def check_jaxpr(jaxpr: Jaxpr, stage: str = "") -> Jaxpr:

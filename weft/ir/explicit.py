@@ -1,4 +1,4 @@
-"""Shardings in types: what an explicit mesh axis says about a value, and what an operation makes of it.
+"""Shardings in types: explicit mesh axes in the types of values, and the rule for the types of results.
 
 A type's sharding is a NamedSharding over an AbstractMesh that names explicit axes only; None means that nothing was said
 (a new constant, a value whose layout the compiler finds). `type_sharding` reads it off a placement, `on_devices` gives it
@@ -25,7 +25,7 @@ from weft.ir.specs import DimSpec, PartitionSpec, Spec, entry_axes, spec_of_dims
 from weft.util.errors import ShardingError
 from weft.util.record import field, record
 
-#: kinds whose sums over a dim that several operands split may end in more than one layout
+#: kinds whose sums over a dim that several operands split can have more than one layout
 _CONTRACTIONS = frozenset({"contract", "conv"})
 
 
@@ -66,14 +66,14 @@ def on_devices(sharding: NamedSharding, devices: tuple) -> NamedSharding:
     mesh = sharding.mesh
     if mesh.size != len(devices):
         raise ShardingError(f"a value typed {sharding.spec!r} over {mesh!r} meets a computation on {len(devices)} "
-                            f"devices.\n  All values of a computation lie on the same devices. Move one with weft.device_put.")
+                            f"devices.\n  All values of a computation must be on the same devices. Move one with weft.device_put.")
     grid = np.array(devices, object).reshape(mesh.axis_sizes)
     made = Mesh(grid, mesh.axis_names, axis_types=mesh.axis_types)
     return NamedSharding(made, sharding.spec, memory_kind=sharding.memory_kind)
 
 
 def has_explicit_axes(sharding: Sharding) -> bool:
-    """Whether values placed so have a type that says how they lie."""
+    """Whether values with this placement have a sharding in their type."""
     return isinstance(sharding, NamedSharding) and bool(sharding.mesh.explicit_axes)
 
 
@@ -93,7 +93,7 @@ class Conflict:
     what: str                                      # the fact, in one line
     notes: Mapping[int, str] = field(default_factory=dict)   # what to say of operand i
     rule: str = ""
-    operand: int = 0                               # the operand to lay out otherwise, as `wanted`, where that would help
+    operand: int = 0                               # the operand to reshard as `wanted`, where that would help
     wanted: Spec | None = None
 
 
@@ -148,9 +148,9 @@ class _Inference:
                                 i: f"dim {self.place(f, i)} is split by {_text(mine)}"},
                                "Dims that belong together must be split alike or not at all.", i, self.alike(i, f, axes))
             if others and f in self.rule.reduced and f not in self.in_results and self.kind in _CONTRACTIONS:
-                self.blame("the contracted dims are split, so that the result could lie in more than one way.",
+                self.blame("the contracted dims are split, so the result could be sharded in more than one way.",
                            {i: f"contracts dim {self.place(f, i)}, split by {_text(mine)}" for i, mine in found},
-                           "A sum over split dims may be left whole on all devices or split again.")
+                           "A sum over split dims can be replicated or split again.")
             self.axes[f] = axes
         self.check_special()
 
@@ -170,9 +170,9 @@ class _Inference:
                                "Every device would need all of that dim.", i, self.without(i, d))
                     del self.axes[f]
             elif f not in self.rule.reduced and not self.result_follows(i) and not self.extended(f, i, d, axes):
-                self.blame(f"dim {d} is split, and the result does not say how it should lie.",
+                self.blame(f"dim {d} is split, and the sharding of the result is not given.",
                            {i: f"dim {d} is split by {_text(axes)}"},
-                           "What is looked up or cut out of a split dim may lie in more than one way.", i, self.without(i, d))
+                           "What is looked up or sliced out of a split dim can be sharded in more than one way.", i, self.without(i, d))
 
     def extended(self, f: int, i: int, d: int, axes: DimSpec) -> bool:
         """Whether the result's dim d is a part or an extension of the operand's, and so is split like it (slice, pad, conv), or

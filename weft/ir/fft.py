@@ -1,11 +1,12 @@
 """Fourier transforms as passes of small ones: what the compiler plans and the code generator writes.
 
 In:   a kind, as `ir.program.Fft` tells, and a length.
-Out:  `Passes`: how many complex numbers are worked on, and the radix of each pass; `tables`: the factors that all of it needs,
-      one after the other, as `offsets` tell.
+Out:  `Passes`: how many complex numbers are worked on, and the radix of each pass; `tables`: the factors that all passes need,
+      one after the other, at `offsets`.
 Laws: every angle is reduced as an integer before it is one. A pass of radix r goes from m*s groups to r times as many
       (Stockham's order: Van Loan, Computational Frameworks for the FFT, 1.7): of p < m and q < s it takes elements
-      q + s*(p + m*j), j < r, and leaves their transform, turned by p*k of r*m, at q + s*(r*p + k). n = r*m, then m of the next.
+      q + s*(p + m*j), j < r, and leaves their transform, multiplied by the twiddle factors exp(-2 pi i p k / (r m)), at
+      q + s*(r*p + k). n = r*m, then m of the next.
 How:  An even number of real values is half as many complex ones, and a step that takes the two apart. An odd number begins with
       a pass of real values, which leaves the first half of its frequencies; the others mirror them.
 """
@@ -70,7 +71,7 @@ def radices(n: int) -> tuple[int, ...]:
 
 @functools.cache
 def _split(n: int, most: int) -> tuple[tuple[int, int], tuple[int, ...]]:
-    """The best radices of n up to `most`, ascending, after how bad they are: their number, and the sum of them."""
+    """The best radices of n up to `most`, ascending, after their cost: how many they are, and their sum."""
     if n == 1:
         return (0, 0), ()
     found = []
@@ -83,7 +84,7 @@ def _split(n: int, most: int) -> tuple[tuple[int, int], tuple[int, ...]]:
 
 @functools.cache
 def passes(kind: str, n: int) -> Passes:
-    """How a transform of this kind and length goes."""
+    """The passes of a transform of this kind and length."""
     real = kind in ("half", "all", "real")
     halves, real_first = real and n % 2 == 0, kind in ("half", "all") and n % 2 == 1
     points = n // 2 if halves else n
@@ -99,11 +100,11 @@ def passes(kind: str, n: int) -> Passes:
     return Passes(points, tuple(found), real_first, halves)
 
 
-def _circle(n: int, dtype: np.dtype) -> np.ndarray:
-    """All turns exp(-2 pi i k / n), real parts and imaginary ones: of cosines and sines of an eighth of them, which say all others."""
+def _roots_of_unity(n: int, dtype: np.dtype) -> np.ndarray:
+    """All exp(-2 pi i k / n), real parts and imaginary ones: from the cosines and sines of an eighth of them, by symmetry."""
     if n % 4:
         more = 4 // math.gcd(4, n)
-        return _circle(n * more, dtype)[:, ::more]
+        return _roots_of_unity(n * more, dtype)[:, ::more]
     quarter, eighth = n // 4, -(-n // 8)
     angle = np.arange(quarter // 2 + 1) * (2 * np.pi / n)
     cos, sin = np.cos(angle).astype(dtype), np.sin(angle).astype(dtype)
@@ -113,15 +114,15 @@ def _circle(n: int, dtype: np.dtype) -> np.ndarray:
     return np.concatenate([re, im, -re, -im, im, -re, -im, re]).reshape(2, n)
 
 
-def _turns(n: int, dtype: np.dtype) -> np.ndarray:
-    """All turns as complex numbers, of which each is picked at once."""
-    return np.ascontiguousarray(_circle(n, dtype).T).view(np.result_type(dtype, np.complex64)).ravel()
+def _twiddles(n: int, dtype: np.dtype) -> np.ndarray:
+    """The roots of unity as complex numbers."""
+    return np.ascontiguousarray(_roots_of_unity(n, dtype).T).view(np.result_type(dtype, np.complex64)).ravel()
 
 
-def turn(k: int, n: int) -> tuple[float, float]:
-    """exp(-2 pi i k / n) as a pair: of an angle of at most an eighth of a turn from the nearest quarter.
+def twiddle(k: int, n: int) -> tuple[float, float]:
+    """exp(-2 pi i k / n) as a pair: from an angle of at most pi / 4 from the nearest quarter.
 
-    >>> turn(5, 4)
+    >>> twiddle(5, 4)
     (0.0, -1.0)
     """
     k %= n
@@ -138,30 +139,30 @@ def _parts(kind: str, n: int, dtype: np.dtype) -> tuple[np.ndarray, ...]:
     for r, m, _ in plan.passes:
         if r >= WRITTEN_OUT:
             half = np.arange(1, r // 2 + 1)
-            found.append(_turns(r, dtype)[-np.outer(half, half) % r])
+            found.append(_twiddles(r, dtype)[-np.outer(half, half) % r])
         if m > 1:
-            found.append(_turns(r * m, dtype)[np.outer(np.arange(m), np.arange(1, r))])
+            found.append(_twiddles(r * m, dtype)[np.outer(np.arange(m), np.arange(1, r))])
     if plan.halves:
-        found.append(_turns(n, dtype)[:plan.points // 2 + 1])
+        found.append(_twiddles(n, dtype)[:plan.points // 2 + 1])
     return tuple([part.ravel().view(dtype) for part in found])
 
 
 def tables(kind: str, n: int, inner: int, dtype: np.dtype) -> np.ndarray:
-    """All factors of a transform: of each pass the cosines and sines of a radix that is a loop (j by k), then, if m > 1, the turns of its
-    results (p by k >= 1); and those that take two halves apart. Where columns are crossed with rows, of each number of a row the real
-    parts of what turns it, for all rows, and then the imaginary ones."""
+    """All factors of a transform: of each pass the cosines and sines of a radix that is a loop (j by k), then, if m > 1, the twiddle
+    factors of its results (p by k >= 1); and those that separate two halves. Where columns are crossed with rows, for each number of a row
+    the real parts of its twiddle factors, for all rows, and then the imaginary ones."""
     parts = _parts(kind, n, dtype)
     if kind not in CROSSED:
         return np.concatenate([*parts, np.zeros(1, dtype)])
-    size, turns = offsets(kind, n)[-1], _circle(n * inner, dtype)
+    size, roots = offsets(kind, n)[-1], _roots_of_unity(n * inner, dtype)
     count = size + 2 * n * inner + 1
     room = np.empty(count + 64 // dtype.itemsize, dtype)
-    found = room[-room.ctypes.data % 64 // dtype.itemsize:][:count]      # where a program's constants lie: it is not copied
+    found = room[-room.ctypes.data % 64 // dtype.itemsize:][:count]      # aligned as a program's constants are, so that it is not copied
     found[:size], found[-1] = np.concatenate([*parts, found[:0]]), 0
     crossed = found[size:-1].reshape(n, 2, inner)
-    crossed[0] = turns[:, :1]
-    for number in range(1, n):                              # every so manyth turn: no table says where it is
-        crossed[number] = turns[:, :number * inner:number]
+    crossed[0] = roots[:, :1]
+    for number in range(1, n):                              # every `number`th root of unity
+        crossed[number] = roots[:, :number * inner:number]
     return found
 
 

@@ -3,7 +3,7 @@
 A `Jaxpr` is typed, closed (its constants travel with it) and pure, in SSA form:
 inputs `invars` (after `constvars`, whose values are `consts`), equations in order, outputs `outvars`.
 Laws: every variable is bound once, before use; each equation's outputs have the types its primitive's type rule gives.
-`ir.check` verifies them, `ir.text` prints and parses, `ir.rewrite` holds the common surgery.
+`ir.check` verifies them, `ir.text` prints and parses, `ir.rewrite` holds the rewrites that all stages share.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Var:
 
 
 class DropVar(Var):
-    """An output nobody reads; printed as `_`."""
+    """An output that is not read; printed as `_`."""
     __slots__ = ()
     unused = True
 

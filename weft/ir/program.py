@@ -113,7 +113,7 @@ class Fft:
     real                those n // 2 + 1 to real numbers, with the factor 1 / n
 
     cross, uncross      the second half of a transform of n times `inner` complex numbers: of `inner` rows each, number j of row p is
-                        turned by exp(-2 pi i p j / (n inner)), and frequency k of it comes to k inner + p; uncross is the inverse;
+                        multiplied by exp(-2 pi i p j / (n inner)), and frequency k of it comes to k inner + p; uncross is the inverse;
                         n is at least 16 and `inner` a multiple of it, so that no lane is empty
     down, undown        forward and inverse by the function that crosses rows of the same n
 

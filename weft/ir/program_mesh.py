@@ -228,7 +228,7 @@ def sharding_of_spec(spec: Spec, mesh: Mesh, known: Sequence[Sharding] = ()) -> 
     named = NamedSharding(mesh, spec_of_dims(spec))
     ndim = len(spec)
     for other in known:
-        if isinstance(other, NamedSharding) and other.spec.unconstrained_dims():      # a wish, not a layout
+        if isinstance(other, NamedSharding) and other.spec.unconstrained_dims():      # a constraint, not a layout
             continue
         try:
             if other.is_equivalent_to(named, ndim):

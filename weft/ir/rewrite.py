@@ -1,4 +1,4 @@
-"""Surgery on jaxprs that every stage shares: substitution, dead code, inlining, common subexpressions.
+"""Rewrites of jaxprs that all stages share: substitution, dead code, inlining, common subexpressions.
 
 In, out: jaxprs. No pass here changes what a program computes; effects are kept, in order. All are linear.
 """
@@ -18,7 +18,7 @@ def used_vars(jaxpr: Jaxpr) -> set[Var]:
 
 
 def dce(jaxpr: Jaxpr, used_outputs: Sequence[bool] | None = None) -> Jaxpr:
-    """Drop equations whose results nobody reads. `used_outputs` says which outputs are wanted (the others are removed).
+    """Drop equations whose results are not read. `used_outputs` says which outputs are wanted (the others are removed).
 
     Inputs stay; unused constants go. An op that holds jaxprs may shrink itself through its `dce` slot:
     `fn(eqn, used: list[bool]) -> Eqn | None`.

@@ -60,7 +60,7 @@ def _positions(splits: Shape, shard_ids: tuple[int, ...]) -> tuple[Shape, ...]:
 
 
 class Sharding:
-    """How the shards of an array lie on devices. Subclasses give `device_assignment` and `_grid`."""
+    """How the shards of an array are placed on devices. Subclasses give `device_assignment` and `_grid`."""
     __slots__ = ()
 
     @property
@@ -70,7 +70,7 @@ class Sharding:
 
     @property
     def memory_kind(self) -> str | None:
-        """The memory space that values lie in."""
+        """The memory space of values."""
         raise NotImplementedError(f"{type(self).__name__}.memory_kind")
 
     def with_memory_kind(self, kind: str) -> Sharding:
@@ -248,7 +248,7 @@ class NamedSharding(Sharding):
 
     @property
     def memory_kind(self) -> str:
-        """The memory space that values lie in."""
+        """The memory space of values."""
         return self._memory_kind
 
     def with_memory_kind(self, kind: str) -> NamedSharding:
@@ -392,7 +392,7 @@ class SingleDeviceSharding(Sharding):
 
     @property
     def memory_kind(self) -> str:
-        """The memory space that values lie in."""
+        """The memory space of values."""
         return self._memory_kind
 
     def on_devices(self, devices: Sequence[Any]) -> SingleDeviceSharding:
@@ -527,7 +527,7 @@ class PositionalSharding(Sharding):
 
     @property
     def memory_kind(self) -> str:
-        """The memory space that values lie in."""
+        """The memory space of values."""
         return self._memory_kind
 
     def with_memory_kind(self, kind: str) -> PositionalSharding:

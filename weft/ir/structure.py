@@ -1,9 +1,9 @@
 """The structure of a program as bytes: programs with equal bytes are one program to the compiler, in any process.
 
 In:   a jaxpr, and whatever else says how to compile it: types, shardings, settings.
-Out:  bytes that every value, every parameter and every use of a variable has gone into; `Untold` where something cannot be
-      told apart from others like it.
-Laws: what is written depends on nothing but what the program says: no address, no order of a set, no name of a function.
+Out:  bytes that every value, every parameter and every use of a variable has gone into; `Unserializable` where something has
+      no such bytes.
+Laws: what is written depends only on the program: no address, no order of a set, no name of a function.
       Numbers of different types, 0.0 and -0.0, and two NaNs of different bits differ. What is not known is refused, never
       skipped; an object of weft's own is what its `__reduce__` makes it from. Left out on purpose are source lines, names of
       programs, and parameters that only derivatives read (`only_derivatives` of a primitive).
@@ -28,14 +28,14 @@ from weft.ir.registry import registry
 from weft.ir.types import ShapedArray
 from weft.util import dtypes
 
-#: the form of `marshal` that says nothing of which objects are shared
-_FORM = 2
+#: the version of `marshal` whose bytes do not depend on which objects are shared
+_MARSHAL_VERSION = 2
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
-_OURS = "weft."
+_PACKAGE = "weft."
 
 
-class Untold(Exception):
-    """Something in a program that could be mistaken for something else."""
+class Unserializable(Exception):
+    """Something in a program that no bytes identify."""
 
 
 def structure(*parts: Any) -> bytes:
@@ -47,9 +47,9 @@ def structure(*parts: Any) -> bytes:
     writer = _Writer()
     written = [writer.value(part) for part in parts]
     try:
-        return marshal.dumps((writer.table, written), _FORM)
+        return marshal.dumps((writer.table, written), _MARSHAL_VERSION)
     except ValueError as error:                           # nested too deeply
-        raise Untold(str(error)) from None
+        raise Unserializable(str(error)) from None
 
 
 class _Writer:
@@ -78,8 +78,8 @@ class _Writer:
         if isinstance(x, np.generic):
             return "number", _dtype(x.dtype), x.tobytes()
         cls = type(x)
-        if not cls.__module__.startswith(_OURS):
-            raise Untold(f"a value of type {cls.__module__}.{cls.__qualname__}")
+        if not cls.__module__.startswith(_PACKAGE):
+            raise Unserializable(f"a value of type {cls.__module__}.{cls.__qualname__}")
         if isinstance(x, enum.Enum):
             return "choice", cls.__qualname__, x.name
         if isinstance(x, tuple):
@@ -99,7 +99,7 @@ class _Writer:
     def ours(self, x: Any) -> tuple:
         """An object of a class of weft, by what would make it again."""
         if type(x).__reduce__ is object.__reduce__:
-            raise Untold(f"an object of {type(x).__qualname__}")
+            raise Unserializable(f"an object of {type(x).__qualname__}")
         reduced = x.__reduce__()
         if isinstance(reduced, str):
             return "one", type(x).__module__, reduced
@@ -116,7 +116,7 @@ class _Writer:
                                        self.value(x.vma)))
 
     def unordered(self, x: frozenset) -> tuple:
-        return "set", sorted([marshal.dumps(self.value(v), _FORM) for v in x])
+        return "set", sorted([marshal.dumps(self.value(v), _MARSHAL_VERSION) for v in x])
 
     def mapping(self, x: dict) -> tuple:
         return "dict", [[self.value(k), self.value(v)] for k, v in x.items()]
@@ -134,7 +134,7 @@ class _Writer:
             eqns = [self.equation(eqn, variables) for eqn in x.eqns]
             outs = [self.read(a, variables) for a in x.outvars]
         except KeyError as error:
-            raise Untold(f"a variable that nothing binds: {error}") from None
+            raise Unserializable(f"a variable that nothing binds: {error}") from None
         return "program", len(x.constvars), binders, [self.value(c) for c in x.consts], eqns, outs, self.value(x.effects)
 
     def equation(self, eqn: Eqn, variables: dict[Var, int]) -> list:
@@ -144,8 +144,8 @@ class _Writer:
             unread = self.check(primitive)
         ins = [self.read(a, variables) if type(a) is Literal else variables[a] for a in eqn.invars]
         outs = [self.bind(v, variables) for v in eqn.outvars]
-        told = [v if type(v) in _PLAIN else self.value(v) for name, v in eqn.params.items() if name not in unread]
-        return [primitive.name, ins, outs, [*eqn.params], told, self.value(eqn.effects) if eqn.effects else None]
+        params = [v if type(v) in _PLAIN else self.value(v) for name, v in eqn.params.items() if name not in unread]
+        return [primitive.name, ins, outs, [*eqn.params], params, self.value(eqn.effects) if eqn.effects else None]
 
     def read(self, a: Atom, variables: dict[Var, int]) -> Any:
         return ("literal", self.value(a.val), self.type(a.aval)) if type(a) is Literal else variables[a]
@@ -161,11 +161,11 @@ class _Writer:
         return number
 
     def check(self, primitive: Any) -> tuple:
-        """The parameters of an operation to leave out; `Untold` unless its meaning is in the sources of weft and NumPy, so that its
+        """The parameters of an operation to leave out; `Unserializable` unless its meaning is in the sources of weft and NumPy, so that its
         name stands for it."""
         known = registry.get(primitive.name) is primitive
-        if not known or not all(rule.__module__.startswith((_OURS, "numpy")) for rule in primitive.rules.values()):
-            raise Untold(f"operation {primitive.name}, which is not weft's")
+        if not known or not all(rule.__module__.startswith((_PACKAGE, "numpy")) for rule in primitive.rules.values()):
+            raise Unserializable(f"operation {primitive.name}, which is not weft's")
         unread = self.unread[primitive] = primitive.attrs.get("only_derivatives", ())
         return unread
 
@@ -173,14 +173,14 @@ class _Writer:
 @functools.cache
 def _dtype(x: np.dtype) -> tuple[str, str, str]:
     if x.hasobject or (x.fields is not None and x != dtypes.float0):
-        raise Untold(f"dtype {x}")
+        raise Unserializable(f"dtype {x}")
     return "dtype", x.name, x.str
 
 
-def _refuse(writer: _Writer, x: Any) -> Any:
-    raise Untold(f"the function {getattr(x, '__qualname__', x)}")
+def _unserializable(writer: _Writer, x: Any) -> Any:
+    raise Unserializable(f"the function {getattr(x, '__qualname__', x)}")
 
 
 _MAKERS: dict[type, Callable[[_Writer, Any], Any]] = {
     ShapedArray: _Writer.type, Jaxpr: _Writer.program, np.ndarray: _Writer.array, frozenset: _Writer.unordered, dict: _Writer.mapping,
-    list: lambda writer, x: ("list", [writer.value(v) for v in x]), FunctionType: _refuse}
+    list: lambda writer, x: ("list", [writer.value(v) for v in x]), FunctionType: _unserializable}

@@ -1,4 +1,4 @@
-"""Functions that compose from operations: prefix scans, trees of arrays, constraints on shardings, broadcasting helpers."""
+"""Functions composed of operations: prefix scans, trees of arrays, constraints on shardings, broadcasting helpers."""
 
 from __future__ import annotations
 
@@ -150,10 +150,10 @@ def _constrained(x: Any, sharding: Any) -> Any:
     if said is None or any(one != other for d, (one, other) in enumerate(zip(said.spec_dims(aval.ndim),
                                                                             aval.sharding.spec_dims(aval.ndim))) if d not in free):
         raise ShardingTypeError(describe(
-            "with_sharding_constraint", "the explicit axes split the value otherwise.",
+            "with_sharding_constraint", "the explicit axes split the value differently.",
             [("value", aval.str_short()), ("constraint", f"{sharding.spec!r}" if said is not None else f"{sharding!r}")], user_frame(),
             "Over explicit axes a constraint only asserts what the type says.",
-            "Use weft.sharding.reshard to lay the value out otherwise."))
+            "Use weft.sharding.reshard to change the sharding of the value."))
     return x if says_all(aval.sharding) else sharding_constraint(x, sharding)
 
 

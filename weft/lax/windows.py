@@ -1,6 +1,6 @@
-"""Reductions by a function of the user: over dims (`reduce`) and over windows (`reduce_window`).
+"""Reductions by a user's function: over dims (`reduce`) and over windows (`reduce_window`).
 
-The function combines two scalars. If it is one of the known monoids (add, mul, max, min, and, or, xor), which staging it tells,
+The function combines two scalars. If it is one of the known monoids (add, mul, max, min, and, or, xor), as staging finds,
 the reduction is that operation; any other is applied elementwise, halving the dim again and again.
 """
 
@@ -86,7 +86,7 @@ def _elementwise(of_scalars: Callable) -> Callable:
 
 
 def _halved(xs: list, inits: list, combine: Callable, dim: int) -> list:
-    """`xs` combined along `dim`, which goes."""
+    """`xs` combined along `dim`, which is removed."""
     if xs[0].shape[dim] == 0:
         return [layout.broadcast_in_dim(i, tuple(n for d, n in enumerate(x.shape) if d != dim), ()) for x, i in zip(xs, inits)]
     while (n := xs[0].shape[dim]) > 1:
@@ -117,7 +117,7 @@ def _chosen(name: str) -> Callable:
 
 @functools.cache
 def _chosen_along(name: str, dim: int) -> Callable:
-    """The same of all elements along a dim, which goes."""
+    """The same for all elements along a dim, which is removed."""
     @custom_jvp
     def choose(x):
         return _REDUCE[name](x, (dim,))
@@ -155,7 +155,7 @@ def reduce_window(operand: Any, init_value: Any, computation: Callable, window_d
         raise ValueError(f"reduce_window: window {window}, strides {strides} and dilations {base}, {spread} must have one entry per dim of "
                          f"the operand, shape {tuple(flat[0].shape)}.")
     sizes = [(k - 1) * d + 1 for k, d in zip(window, spread)]
-    # a named padding is that of the operand before its dilation, as the peer has it
+    # a named padding is that of the operand before its dilation, as in JAX
     pads = padtype_to_pads(flat[0].shape, sizes, strides, padding) if isinstance(padding, str) else list(padding)
     name = monoid(lambda x, y: _of_scalars(computation, structure)([x], [y]), flat[0].dtype) if len(flat) == 1 else None
     picks = name in ("max", "min") and dtypes.issubdtype(flat[0].dtype, np.floating)

@@ -1,4 +1,4 @@
-"""Functions of neural networks: activations, softmax and its kin, one-hot vectors, attention, initializers."""
+"""Functions of neural networks: activations, softmax and related functions, one-hot vectors, attention, initializers."""
 
 from weft.util.lazy import attach
 

@@ -26,7 +26,7 @@ def dot_product_attention(
     """softmax(scale query·key + bias)·value for each head.
 
     `query` is [batch, T, heads, size], `key` and `value` [batch, S, heads of keys, size]; without batch all have three
-    dims. Heads of keys that are fewer serve equally many heads of queries each. `mask` and `bias` broadcast to
+    dims. With fewer heads of keys, each serves an equal number of heads of queries. `mask` and `bias` broadcast to
     [batch, heads, T, S]; where the mask is false, or beyond a sequence's length, nothing is attended. `scale` is
     1/sqrt(size) if not given. Scores are summed and normalized in float32 at least.
     """
@@ -73,7 +73,7 @@ def _of_four_dims(x: Any) -> Any:
 def _allowed(
     mask: Any, n_queries: int, n_keys: int, is_causal: bool, query_lengths: Any, key_lengths: Any, window: Any
 ) -> Any:
-    """Which query may attend which key, as far as anything restricts it."""
+    """Which query may attend which key; None if all may."""
     t = wnp.arange(n_queries)[:, None]
     s = wnp.arange(n_keys)[None, :]
     found = [] if mask is None else [wnp.asarray(mask)]

@@ -1,4 +1,4 @@
-"""Softmax and its kin, standardization, and one-hot vectors.
+"""Softmax and related functions, standardization, and one-hot vectors.
 
 The maximum that keeps exponentials from overflowing counts as a constant for derivatives, which it does not change.
 """
@@ -59,7 +59,7 @@ def logmeanexp(x: Any, axis: Axis = None, where: Any = None, keepdims: bool = Fa
 def log1mexp(x: Any) -> Any:
     """log(1 - exp(-x)) for positive `x`, exact near 0 and far from it."""
     x = _float(x)
-    near = x < 0.6931471805599453  # log 2, where both forms lose equally little
+    near = x < 0.6931471805599453  # log 2, where both forms are equally accurate
     return wnp.where(near, wnp.log(-wnp.expm1(-x)), wnp.log1p(-wnp.exp(-x)))
 
 

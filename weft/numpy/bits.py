@@ -1,4 +1,4 @@
-"""Bits of bytes, phases, and functions in pieces."""
+"""Packed bits, unwrapped phases, and piecewise functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choosing elements: by conditions and bounds, at positions along a dim, on diagonals; leaving out and putting in."""
+"""Choosing elements: by conditions and bounds, at positions along a dim, on diagonals; deleting and inserting."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
         return tuple(asarray(p.astype(dtypes.default_int_dtype())) for p in np.nonzero(host))
     mask = ravel(ufuncs.not_equal(a, 0) if a.dtype != np.bool_ else a)
     int_ = dtypes.default_int_dtype()
-    slots = where(mask, ufuncs.subtract(reductions.cumsum(mask, dtype=int_), 1), size)      # what is zero has none
+    slots = where(mask, ufuncs.subtract(reductions.cumsum(mask, dtype=int_), 1), size)      # zero elements have no slot
     numbers = ufuncs.add(layout.broadcasted_iota(int_, (a.size,), 0), 1)
-    # sums, which parts of a split array can add to apart: nothing falls on the same slot but zero
+    # added, so that each part of a sharded array can write its own; a slot is written once, or zero is added
     order = ufuncs.subtract(zeros((builtins.max(size, 1),), int_).at[slots].add(numbers, mode="drop")[:size], 1)
     valid = ufuncs.greater_equal(order, 0)
     out = []
@@ -179,7 +179,7 @@ def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=N
         return layout.full(shape, 0, a.dtype)
     a = broadcast_to(a, tuple(a.shape[axis] if d == axis else n for d, n in enumerate(shape)))
     positions = broadcast_to(positions, tuple(shape))
-    # other dims run along with each other, which keeps them split where they are
+    # the other dims are batch dims, which keeps them split
     others = tuple(d for d in range(a.ndim) if d != axis)
     numbers = GatherDimensionNumbers((), (axis,), (axis,), others, others)
     if dtypes.issubdtype(positions.dtype, np.signedinteger):

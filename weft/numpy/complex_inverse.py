@@ -45,17 +45,17 @@ def atanh(x):
     far = ew.abs(re)                  # log1p loses digits near -1, so the side with the pole at +1 is computed and signed
     rest = ew.sub(1, far)
     size = ew.log1p(ew.div(ew.mul(4, far), ew.add(ew.square(rest), ew.square(im))))
-    turn = ew.atan2(ew.mul(2, im), ew.sub(ew.mul(rest, ew.add(1, far)), ew.square(im)))
-    return ew.complex(ew.mul(0.25, select(sign_bit(re), ew.neg(size), size)), ew.mul(0.5, turn))
+    angle = ew.atan2(ew.mul(2, im), ew.sub(ew.mul(rest, ew.add(1, far)), ew.square(im)))
+    return ew.complex(ew.mul(0.25, select(sign_bit(re), ew.neg(size), size)), ew.mul(0.5, angle))
 
 
-def _turned(op: Callable) -> Callable:
-    """-i op(i x): the circular function of a hyperbolic one, and the other way round."""
+def _rotated(op: Callable) -> Callable:
+    """-i op(i x): the circular function of a hyperbolic one, and vice versa."""
     def on_complex(x):
         out = op(ew.complex(ew.neg(ew.imag(x)), ew.real(x)))
         return ew.complex(ew.imag(out), ew.neg(ew.real(out)))
     return on_complex
 
 
-atan = _turned(atanh)
-asinh = _turned(asin)
+atan = _rotated(atanh)
+asinh = _rotated(asin)

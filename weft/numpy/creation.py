@@ -47,8 +47,8 @@ def _shape(shape) -> tuple[int, ...]:
     return dims
 
 
-def _settled(x, device):
-    """The result where `device` (a device or sharding) wants it."""
+def _placed(x, device):
+    """`x` on `device`, a device or sharding, if one is given."""
     if device is None:
         return x
     from weft.api.arrays import device_put
@@ -74,7 +74,7 @@ def array(object, dtype=None, copy: bool = True, order: str | None = "K", ndmin:
     result = _convert(object, dtype, copy)
     if ndmin > result.ndim:
         result = reshape(result, (1,) * (ndmin - result.ndim) + tuple(result.shape))
-    return _settled(result, device if out_sharding is None else out_sharding)
+    return _placed(result, device if out_sharding is None else out_sharding)
 
 
 def _convert(x, dtype, copy: bool):
@@ -139,7 +139,7 @@ def _from_nested(x, dtype):
         return _convert(x, dtype, False)
     want = dtype if dtype is not None else dtypes.result_type(*tree.tree_leaves(
         x, is_leaf=lambda v: not isinstance(v, (list, tuple))))
-    from weft.ops.slicing import concatenate  # which rarely makes an array
+    from weft.ops.slicing import concatenate  # rarely needed
     parts = [cast(concrete(_from_nested(v, want)), want) for v in x]
     shapes = {tuple(p.shape) for p in parts}
     if len(shapes) > 1:
@@ -184,7 +184,7 @@ def astype(x, dtype, /, *, copy: bool = False, device=None):
     if dtypes.issubdtype(x.dtype, np.complexfloating) and not dtypes.issubdtype(want, np.complexfloating) and want != np.bool_:
         x = ew.real(x)
     result = ew.ne(x, 0) if want == np.bool_ and x.dtype != np.bool_ else ew.convert_element_type(x, want)
-    return _settled(result, device)
+    return _placed(result, device)
 
 
 def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
@@ -200,7 +200,7 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
     """
     check_arraylike("full", fill_value)
     shape = _shape(shape)
-    if dtype is not None and dtypes.is_extended(dtype):     # keys: each word of theirs
+    if dtype is not None and dtypes.is_extended(dtype):     # of keys, each word
         from weft.ops.keys import random_wrap
         return random_wrap(full((*shape, *dtype.impl.key_shape), fill_value, np.uint32, device=device, out_sharding=out_sharding), dtype)
     weak = dtype is None and typeof(fill_value).weak_type
@@ -208,9 +208,9 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
     target = device if out_sharding is None else out_sharding
     if np.ndim(fill_value) == 0 and isinstance(fill_value, (*PYTHON_SCALARS, np.generic)) and current_trace() is eval_trace \
             and math.prod(shape) <= 1 << 16 and not dtypes.is_extended(dtype):
-        return _settled(from_numpy(np.full(shape, fill_value, dtype), ShapedArray(shape, dtype, weak), copy=False), target)
+        return _placed(from_numpy(np.full(shape, fill_value, dtype), ShapedArray(shape, dtype, weak), copy=False), target)
     x = cast(concrete(value(fill_value)), dtype, weak)
-    return _settled(broadcast_to_shape(x, shape), target)
+    return _placed(broadcast_to_shape(x, shape), target)
 
 
 def zeros(shape, dtype=None, *, device=None, out_sharding=None):
@@ -257,7 +257,7 @@ def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_shardin
         result = cast(result, want, True)
     if aval.vma:
         result = vary(result, aval.vma)
-    return with_out_sharding(out_sharding, "full_like", lambda: _settled(result, device))
+    return with_out_sharding(out_sharding, "full_like", lambda: _placed(result, device))
 
 
 def zeros_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
@@ -316,13 +316,13 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
     target = device if out_sharding is None else out_sharding
     if current_trace() is eval_trace and n <= 1 << 16:
         base = np.arange(n, dtype=np.float64 if np.dtype(want).kind == "f" or want.kind == "V" else np.int64) * by + lo
-        return _settled(from_numpy(base.astype(want), ShapedArray((n,), want), copy=False), target)
+        return _placed(from_numpy(base.astype(want), ShapedArray((n,), want), copy=False), target)
     x = broadcasted_iota(want, (n,), 0)
     if by != 1:
         x = ew.mul(x, np.asarray(by, want)[()])
     if lo != 0:
         x = ew.add(x, np.asarray(lo, want)[()])
-    return _settled(x, target)
+    return _placed(x, target)
 
 
 def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype=None, axis: int = 0, *, device=None):
@@ -361,7 +361,7 @@ def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = 
         out = move_dim(out, 0, canonical_axis(axis, out.ndim, "linspace"))
     if want.kind in "iu":
         out = ew.floor(out)
-    out = _settled(cast(out, want), device)
+    out = _placed(cast(out, want), device)
     if retstep:
         step = ew.div(ew.sub(stop, start), np.asarray(div, work)[()]) if div else full(shape, math.nan, work)
         return out, step
@@ -382,7 +382,7 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype=None, *, device=None):
     want = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "eye")
     i = broadcasted_iota(np.dtype(np.int32), (n, m), 0)
     j = broadcasted_iota(np.dtype(np.int32), (n, m), 1)
-    return _settled(cast(ew.eq(ew.add(i, k) if k else i, j), want), device)
+    return _placed(cast(ew.eq(ew.add(i, k) if k else i, j), want), device)
 
 
 def identity(n: int, dtype=None):
@@ -473,7 +473,7 @@ def fromstring(string: str, dtype=float, count: int = -1, *, sep: str):
 
 def from_dlpack(x, /, *, device=None, copy: bool | None = None):
     """An array from any object that speaks DLPack."""
-    return _settled(asarray(np.from_dlpack(x), copy=copy), device)
+    return _placed(asarray(np.from_dlpack(x), copy=copy), device)
 
 
 dtypes.set_array_factory(lambda x, dtype: asarray(x, dtype=dtype))

@@ -1,4 +1,4 @@
-"""Public functions that are compiled one way or another, depending on what they are called with."""
+"""Public functions whose compiled form depends on the arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes and kinds of arrays, their texts, and files of them."""
+"""Shapes and kinds of arrays, how they are printed, and files of them."""
 
 from __future__ import annotations
 

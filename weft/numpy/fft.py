@@ -67,12 +67,12 @@ def _transform(api: str, kind: FftType, a, s, axes, norm):
     if real_out:
         have[-1] = lengths[-1] // 2 + 1
     order = [*(d for d in range(a.ndim) if d not in axes), *axes]
-    out = _turned(fft_op(_turned(_fitted(a, have, axes), order), kind, lengths), inverse(order))
+    out = _rotated(fft_op(_rotated(_fitted(a, have, axes), order), kind, lengths), inverse(order))
     scale = _scale(norm, math.prod(lengths), kind in (FftType.IFFT, FftType.IRFFT))
     return out if scale == 1 else uf.multiply(out, scale)
 
 
-def _turned(a, order: Sequence[int]):
+def _rotated(a, order: Sequence[int]):
     """`a` with its dims in another order."""
     return a if list(order) == list(range(a.ndim)) else layout.transpose(a, tuple(order))
 

@@ -1,4 +1,4 @@
-"""Floating-point numbers by their parts: mantissas and exponents, the gaps between neighbours, what is no number."""
+"""Floating-point numbers by their parts: mantissas and exponents, the gaps between neighbours, replacing NaN and infinities."""
 
 from __future__ import annotations
 

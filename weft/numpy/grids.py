@@ -46,7 +46,7 @@ class _Joiner:
         axis, ndim, place = self.defaults
         if isinstance(parts[0], str):
             if parts[0] in ("r", "c"):
-                raise NotImplementedError(f"weft.numpy.r_: the matrix directive {parts[0]!r} is not there; join with vstack or hstack.")
+                raise NotImplementedError(f"weft.numpy.r_: the matrix directive {parts[0]!r} is not supported; join with vstack or hstack.")
             given = [int(n) for n in parts[0].split(",")]
             axis, ndim, place = given + [axis, ndim, place][len(given):]
             parts = parts[1:]
@@ -136,7 +136,7 @@ def fill_diagonal(a, val, wrap: bool = False, *, inplace: bool = True):
     if inplace:
         raise NotImplementedError("fill_diagonal: arrays are immutable; pass inplace=False and use the result.")
     if wrap:
-        raise NotImplementedError("fill_diagonal with wrap=True is not there.")
+        raise NotImplementedError("fill_diagonal with wrap=True is not supported.")
     a, val = array_of("fill_diagonal", a), array_of("fill_diagonal", val)
     if a.ndim < 2 or (a.ndim > 2 and len(set(a.shape)) != 1):
         raise ValueError(f"fill_diagonal takes matrices, or arrays whose dims are all equal; got {tuple(a.shape)}.")

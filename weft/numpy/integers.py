@@ -11,7 +11,7 @@ from weft.ops import elementwise as ew
 from weft.ops.comparison import select
 from weft.ops.reduce import reduce_and, reduce_or
 
-_USUAL_BITS = 4             # of an exponent
+_COMMON_BITS = 4            # of an exponent
 
 
 def int_power(x, y):
@@ -20,9 +20,9 @@ def int_power(x, y):
     bits = 8 * x.dtype.itemsize
     if bits <= 16 or not y.ndim:
         return _any_power(x, y, bits)
-    usual = ew.eq(ew.shift_right_logical(y, _USUAL_BITS), 0)
-    return cond(reduce_and(usual, tuple(range(y.ndim))),
-                lambda x, y: _squared(x, y, _USUAL_BITS), lambda x, y: _any_power(x, y, bits), x, y)
+    small = ew.eq(ew.shift_right_logical(y, _COMMON_BITS), 0)
+    return cond(reduce_and(small, tuple(range(y.ndim))),
+                lambda x, y: _squared(x, y, _COMMON_BITS), lambda x, y: _any_power(x, y, bits), x, y)
 
 
 def _any_power(x, y, bits: int):
@@ -69,7 +69,7 @@ def gcd(x, y, /):
         going = ew.ne(y, 0)
         return select(going, y, x), ew.rem(select(going, x, 0), select(going, y, 1))
 
-    # either of the first pair depends on both operands, as of all that follow
+    # both of the first pair depend on both operands, as all later pairs do
     first = ew.max(x, y), ew.min(x, y)
     return magnitude(while_loop(lambda state: reduce_or(ew.ne(state[1], 0), tuple(range(x.ndim))), again, first)[0])
 

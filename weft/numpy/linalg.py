@@ -97,7 +97,7 @@ def svd(a, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool 
     """U, S, Vh with `(U * S) @ Vh == a` for the reduced form; only S unless `compute_uv`."""
     a = _matrix("svd", a)
     if subset_by_index is not None:
-        raise NotImplementedError("linalg.svd: subset_by_index is not there; slice the result instead.")
+        raise NotImplementedError("linalg.svd: subset_by_index is not supported; slice the result instead.")
     if hermitian:
         return _hermitian_svd(a, compute_uv)
     out = la.svd(a, full_matrices=full_matrices, compute_uv=compute_uv)
@@ -156,7 +156,7 @@ def eigvals(a):
 def slogdet(a, *, method: str | None = None):
     """Sign and logarithm of the absolute value of determinants."""
     if method not in (None, "lu"):
-        raise NotImplementedError(f"linalg.slogdet: method={method!r} is not there; leave it None.")
+        raise NotImplementedError(f"linalg.slogdet: method={method!r} is not supported; leave it None.")
     a = _matrix("slogdet", a, square=True)
     packed, pivots, _ = la.lu(a)
     diagonal_ = choosing.diagonal(packed, 0, -2, -1)

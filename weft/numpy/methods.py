@@ -1,4 +1,4 @@
-"""Methods and operators of arrays: attached to `Array` and `Tracer` when the numpy face is loaded.
+"""Methods and operators of arrays: attached to `Array` and `Tracer` when `weft.numpy` is loaded.
 
 In:   the namespace that has the public functions by their names: `weft.numpy`, which calls `attach` when it is loaded.
 Most methods are such functions, named in tables here; they are made, and their modules loaded, when they are first used.
@@ -22,7 +22,7 @@ wnp: Any = None
 
 
 def _operator(name: str) -> Callable:
-    """A binary operator: other types get their chance through NotImplemented."""
+    """A binary operator; NotImplemented for other types, whose own operators are then tried."""
     fun = getattr(wnp, name)
 
     def method(self, other):
@@ -30,7 +30,7 @@ def _operator(name: str) -> Callable:
     return method
 
 
-def _swapped(name: str) -> Callable:
+def _reflected(name: str) -> Callable:
     """A binary operator of which the array is the second operand."""
     fun = getattr(wnp, name)
 
@@ -83,7 +83,7 @@ def _compress(self, condition, axis: int | None = None, *, out=None, size: int |
 
 
 def _round(self, ndigits: int | None = None):
-    """As of Python numbers: to integers, or to `ndigits` places in the same dtype."""
+    """As for Python numbers: to integers, or to `ndigits` places in the same dtype."""
     if ndigits is not None or np.issubdtype(self.dtype, np.integer):
         return wnp.round(self, ndigits or 0)
     return wnp.astype(wnp.round(self), int)
@@ -123,8 +123,8 @@ partition prod ptp ravel repeat round searchsorted sort squeeze std sum swapaxes
 PROPERTIES = {"T": "transpose", "mT": "matrix_transpose", "real": "real", "imag": "imag"}
 
 
-class _Late:
-    """An attribute of arrays that is made, by `make(*facts)`, when it is first used, and then takes this one's place."""
+class _LazyAttribute:
+    """An attribute of arrays that is made, by `make(*facts)`, when it is first used, and then replaces this one."""
     __slots__ = ("name", "make", "facts")
 
     def __init__(self, name: str, make: Callable[..., Any], *facts: str):
@@ -178,23 +178,23 @@ def attach(namespace: Any) -> None:
 
 
 def _attach_to(cls: type) -> None:
-    def late(name: str, make: Callable[..., Any], *facts: str) -> None:
-        setattr(cls, name, _Late(name, make, *facts))
+    def lazy(name: str, make: Callable[..., Any], *facts: str) -> None:
+        setattr(cls, name, _LazyAttribute(name, make, *facts))
 
-    late("__getitem__", _getitem)
-    late("at", _at)
-    late("flatten", _method, "ravel")
+    lazy("__getitem__", _getitem)
+    lazy("at", _at)
+    lazy("flatten", _method, "ravel")
     for name, fun in OPERATORS.items():
-        late(f"__{name}__", _operator, fun)
-        late(f"__r{name}__", _swapped, fun)
+        lazy(f"__{name}__", _operator, fun)
+        lazy(f"__r{name}__", _reflected, fun)
     for name, fun in COMPARISONS.items():
-        late(f"__{name}__", _operator, fun)
+        lazy(f"__{name}__", _operator, fun)
     for name, fun in UNARY.items():
-        late(f"__{name}__", _of_self, fun)
+        lazy(f"__{name}__", _of_self, fun)
     for name in METHODS:
-        late(name, _method, name)
+        lazy(name, _method, name)
     for name, fun in PROPERTIES.items():
-        late(name, _property, fun)
+        lazy(name, _property, fun)
     cls.__round__ = _round
     cls.__setitem__ = _setitem
     cls.flat = property(lambda self: iter(self.ravel()), doc="An iterator over the elements, row by row.")

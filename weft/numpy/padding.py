@@ -12,7 +12,7 @@ from weft.numpy.promote import array_of, canonical_axis, cast, concrete
 from weft.ops import elementwise as ew, slicing
 from weft.util import dtypes
 
-MOST_RUNS = 4                  # slices that a rearranged dim is put together from, at most
+MAX_RUNS = 4                   # slices that a rearranged dim is concatenated from
 
 
 def pad(array, pad_width, mode="constant", **kwargs):
@@ -46,7 +46,7 @@ def pad(array, pad_width, mode="constant", **kwargs):
     if mode == "linear_ramp":
         return _pad_ramp(a, widths, kwargs.get("end_values", 0))
     if callable(mode):
-        raise NotImplementedError("weft.numpy.pad: a function as mode is not there yet; pad with zeros and write the borders.")
+        raise NotImplementedError("weft.numpy.pad: a function as mode is not supported yet; pad with zeros and write the borders.")
     raise ValueError(f"Unimplemented padding mode {mode!r} for weft.numpy.pad.")
 
 
@@ -56,14 +56,14 @@ def _rearranged(a, d: int, source: np.ndarray):
     Few runs along the last dim are slices, which read whole vectors; along another dim an index moves whole rows.
     """
     runs = _runs(source)
-    if d < a.ndim - 1 or len(runs) > MOST_RUNS:
+    if d < a.ndim - 1 or len(runs) > MAX_RUNS:
         return indexing.getitem(a, (slice(None),) * d + (source,))
-    pieces = []
+    parts = []
     for first, step, length in runs:
         low = builtins.min(first, first + step * (length - 1))
-        piece = slicing.slice_in_dim(a, low, low + (length if step else 1), axis=d)
-        pieces.append(flip(piece, d) if step < 0 else piece if step else broadcast_to(piece, (*a.shape[:-1], length)))
-    return concatenate(pieces, d)
+        part = slicing.slice_in_dim(a, low, low + (length if step else 1), axis=d)
+        parts.append(flip(part, d) if step < 0 else part if step else broadcast_to(part, (*a.shape[:-1], length)))
+    return concatenate(parts, d)
 
 
 def _runs(source: np.ndarray) -> list[tuple[int, int, int]]:
@@ -85,7 +85,7 @@ def _runs(source: np.ndarray) -> list[tuple[int, int, int]]:
 
 def _oddly_reflected(a, d: int, reflected, width: tuple[int, int], mode):
     """Dim `d` continued by twice its edge less what is `reflected` there. Each result is a sum of one element and the two edges;
-    NumPy's own answers for the edges and for ones tell how often each counts."""
+    `numpy.pad` of the edges and of ones gives their coefficients."""
     n = a.shape[d]
     first, last, ones = np.arange(n) == 0, (np.arange(n) == n - 1) & (n > 1), np.ones(n)
     counts = [np.pad(np.asarray(x, int), width, mode=mode, reflect_type="odd") for x in (first, last, ones)]

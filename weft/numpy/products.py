@@ -1,4 +1,4 @@
-"""Products of arrays: dot, matmul, einsum, tensordot and their kin. Those that rearrange first load what does that when called."""
+"""Products of arrays: dot, matmul, einsum, tensordot and the like. `manipulation` is loaded only by those that need it."""
 
 from __future__ import annotations
 

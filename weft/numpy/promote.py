@@ -1,4 +1,4 @@
-"""NumPy's rules at the door of the array API: which values count as arrays, common dtypes, broadcast shapes, axes."""
+"""NumPy's rules for arguments: which values count as arrays, common dtypes, broadcast shapes, axes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_arraylike(api: str, *args) -> None:
 
 
 def value(x):
-    """`x` as something operations take: objects that convert themselves are converted."""
+    """`x` as a value that operations take; objects that convert themselves (`__weft_array__`) are converted."""
     convert = getattr(x, "__weft_array__", None) or getattr(x, "__jax_array__", None)
     return x if convert is None else convert()
 
@@ -47,7 +47,7 @@ def shape_of(x) -> tuple[int, ...]:
 _PYTHON_TYPES = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
 
 
-def _settled_number(dtype, number):
+def _number_of(dtype, number):
     """A Python number in `dtype`; an integer beyond it wraps around, as it does where it is an argument of a program."""
     try:
         return dtype.type(number)
@@ -58,7 +58,7 @@ def _settled_number(dtype, number):
 def cast(x, dtype, weak: bool = False):
     """`x` with exactly `dtype` and weak flag; Python numbers become numbers of that type, which cost no operation."""
     if type(x) in PYTHON_SCALARS:
-        return _PYTHON_TYPES[dtype.kind](x) if weak else _settled_number(dtype, x)
+        return _PYTHON_TYPES[dtype.kind](x) if weak else _number_of(dtype, x)
     aval = typeof(x)
     if aval.dtype == dtype and aval.weak_type == weak:
         return x
@@ -99,7 +99,7 @@ def broadcast_to_shape(x, shape: tuple[int, ...]):
 
 
 def broadcast(api: str, *args) -> list:
-    """Arguments broadcast together; rank-0 ones are left as they are (operations take them along)."""
+    """Arguments broadcast together; rank-0 ones stay (operations accept them)."""
     shapes = [shape_of(x) for x in args]
     ranked = [s for s in shapes if s]
     if not ranked or all(s == ranked[0] for s in ranked):
@@ -147,14 +147,14 @@ def promote_dtypes(*args) -> list:
 
 
 def promote_dtypes_inexact(*args) -> list:
-    """Arguments converted to their common dtype, or to the floating one that stands for it."""
+    """Arguments converted to their common dtype, or to the corresponding floating one."""
     dtype, weak = dtypes.result_type(*args, return_weak_type_flag=True)
     dtype = dtypes.to_inexact_dtype(dtype)
     return [cast(x, dtype, weak) for x in args]
 
 
-class _Adopted(dict):
-    """dtype -> the Python types of numbers that give way to it."""
+class _Adopting(dict):
+    """dtype -> the Python types of numbers that take it."""
 
     def __missing__(self, dtype) -> frozenset:
         kinds = {np.integer: {int}, np.floating: {int, float}, np.complexfloating: {int, float, complex}}
@@ -163,25 +163,25 @@ class _Adopted(dict):
         return found
 
 
-_adopted = _Adopted()
+_adopted = _Adopting()
 
 
-def _settled_pair(x, y):
+def _ready_pair(x, y):
     """Operands that need no conversion but that of a Python number, or None: the path that most calls take."""
     a, b = getattr(x, "aval", None), getattr(y, "aval", None)
     if a is not None:
         if a is b:
             return x, y
         if b is None and type(y) in _adopted[a.dtype]:
-            return x, (_PYTHON_TYPES[a.dtype.kind](y) if a.weak_type else _settled_number(a.dtype, y))
+            return x, (_PYTHON_TYPES[a.dtype.kind](y) if a.weak_type else _number_of(a.dtype, y))
     elif b is not None and type(x) in _adopted[b.dtype]:
-        return (_PYTHON_TYPES[b.dtype.kind](x) if b.weak_type else _settled_number(b.dtype, x)), y
+        return (_PYTHON_TYPES[b.dtype.kind](x) if b.weak_type else _number_of(b.dtype, x)), y
     return None
 
 
 def promote(api: str, x, y) -> Sequence:
     """Two array-likes with common dtype and broadcast shape."""
-    found = _settled_pair(x, y)
+    found = _ready_pair(x, y)
     if found is not None:
         return found
     check_arraylike(api, x, y)
@@ -190,7 +190,7 @@ def promote(api: str, x, y) -> Sequence:
 
 def promote_to_inexact(api: str, x, y) -> Sequence:
     """Two array-likes with a common floating or complex dtype and broadcast shape."""
-    found = _settled_pair(x, y)
+    found = _ready_pair(x, y)
     if found is not None and is_inexact(x if hasattr(x, "aval") else y):
         return found
     check_arraylike(api, x, y)

@@ -1,6 +1,6 @@
 """Sets: distinct elements, unions, intersections, differences.
 
-Their results have as many elements as values say; inside `jit` a static `size` bounds them, and fills what is missing.
+The number of elements of the results depends on values; inside `jit`, a static `size` fixes it, with missing ones filled in.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def union1d(ar1, ar2, *, size: int | None = None, fill_value=None):
 def _set_function(name: str, text: str):
     def fun(ar1, ar2, *args, **kwargs):
         if kwargs.pop("size", None) is not None:
-            raise NotImplementedError(f"weft.numpy.{name} with size is not there yet; select with isin and where instead.")
+            raise NotImplementedError(f"weft.numpy.{name} with size is not supported yet; select with isin and where instead.")
         kwargs.pop("fill_value", None)
         arrays = (asarray(ar1), asarray(ar2))
         hosts = [host_value(x, name) for x in (arrays if name == "setdiff1d" else promote_dtypes(*arrays))]

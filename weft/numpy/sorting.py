@@ -50,12 +50,12 @@ def lexsort(keys, axis: int = -1):
 
 
 def partition(a, kth: int, axis: int = -1):
-    """Elements so arranged that the `kth` is in its sorted place (here: sorted)."""
+    """Elements arranged so that the `kth` is in its sorted place (here: sorted)."""
     return sort(a, axis)
 
 
 def argpartition(a, kth: int, axis: int = -1):
-    """Positions so arranged that the `kth` is in its sorted place (here: sorted), as int32."""
+    """Positions arranged so that the `kth` is in its sorted place (here: sorted), as int32."""
     return cast(argsort(a, axis), np.int32)
 
 
@@ -103,7 +103,7 @@ def digitize(x, bins, right: bool = False, *, method=None):
         raise ValueError("digitize: bins must be a 1-dimensional array.")
     if bins.shape[0] == 0:
         return mp.broadcast_to(np.int32(0), np.shape(x))
-    rising = uf.greater_equal(bins[-1], bins[0])      # only known when it runs: one search serves bins of both orders
+    rising = uf.greater_equal(bins[-1], bins[0])      # known only at run time: one search serves bins of both orders
     found = searchsorted(choosing.where(rising, bins, mp.flip(bins)), x, side="left" if right else "right")
     return choosing.where(rising, found, uf.subtract(bins.shape[0], found))
 

@@ -26,7 +26,7 @@ from weft.util import dtypes
 _EVEN = ew.RoundingMethod.TO_NEAREST_EVEN
 
 
-# ---- how functions are made
+# ---- makers of functions
 
 _OF_ONE = "The result has the shape of `x`.{} Raises TypeError for what is no array or number."
 _OF_TWO = ("Shapes broadcast, and dtypes are promoted to their common one (see `result_type`).{}\n"
@@ -202,7 +202,7 @@ def _sinc(x):
 
 
 def bessel_i0(x):
-    """The modified Bessel function of order 0 of floats. The size of x is written so that its slope at 0 is 0, as is this function's."""
+    """The modified Bessel function of order 0 of floats. |x| is written so that its derivative at 0 is 0, as this function's is."""
     return ew.mul(ew.exp(ew.mul(x, ew.sign(x))), ew.bessel_i0e(x))
 
 
@@ -488,7 +488,7 @@ def angle(z, deg: bool = False):
     """The argument of complex numbers, in radians (or degrees)."""
     z = array_of("angle", z)
     kind = dtype_of(z)
-    if not dtypes.issubdtype(kind, np.inexact) or kind.itemsize < 4:      # an angle of 16 bits would say little
+    if not dtypes.issubdtype(kind, np.inexact) or kind.itemsize < 4:      # 16 bits are too few for an angle
         z = cast(z, dtypes.default_float_dtype())
     dtype = dtypes.to_real_dtype(dtype_of(z))
     result = ew.atan2(ew.imag(z), ew.real(z)) if is_complex(z) else ew.atan2(dtype.type(0), cast(concrete(z), dtype))

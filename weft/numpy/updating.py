@@ -1,4 +1,4 @@
-"""Updates at an index: `x.at[index].set(...)` and the like as an update of one slice or as one scatter.
+"""Updates at an index: `x.at[index].set(...)` as an update of one slice or as one scatter.
 
 An index is the `Plan` that reading makes of it. Arrays never change: every update gives a new one.
 """
@@ -119,7 +119,7 @@ class _At:
         return self.set(found, **kwargs)
 
     def _again(self, func, found, mode):
-        """Apply `func` to elements that have been through it once, and are named several times, for the other times."""
+        """Apply `func` again to elements that the index names several times; it was applied once to each."""
         from weft.control.loops import fori_loop
         from weft.numpy.choosing import where
         from weft.numpy.creation import zeros
@@ -131,7 +131,7 @@ class _At:
 
 def _check_wraps(wrap_negative_indices: bool) -> None:
     if not wrap_negative_indices:
-        raise NotImplementedError("x.at[...]: wrap_negative_indices=False is not there; negative indices count from the end. Move them "
+        raise NotImplementedError("x.at[...]: wrap_negative_indices=False is not supported; negative indices count from the end. Move them "
                                   "out of bounds with weft.numpy.where(index < 0, size, index).")
 
 
@@ -253,7 +253,7 @@ def _write_scatter(x, plan: Plan, values, scatter, indices_are_sorted, unique_in
 
 
 def _spread(a, batch: tuple[int, ...], dims: Sequence[int]):
-    """`a` repeated to shape `batch`, its dims being the dims `dims` of it."""
+    """`a` broadcast to shape `batch`; its dims are dims `dims` of the result."""
     dims = tuple(dims)
     if isinstance(a, np.ndarray):
         shape = [1] * len(batch)

@@ -547,7 +547,7 @@ def of_scipy(name: str, wide: bool = False) -> Callable:
 def no_derivative(name: str, operand: str) -> Callable:
     """A rule of a derivative that does not exist yet."""
     def rule(t, out, *primals):
-        raise NotImplementedError(f"{name}: the derivative by {operand} is not there yet; keep {operand} constant "
+        raise NotImplementedError(f"{name}: the derivative by {operand} is not supported yet; keep {operand} constant "
                                   "(weft.lax.stop_gradient).")
     return rule
 

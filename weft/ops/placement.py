@@ -91,7 +91,7 @@ _changes_no_value(sharding_constraint_p, lambda ct, x, *, sharding: (sharding_co
 
 
 #: params: sharding, whose mesh may be abstract. The value with the type that it says; explicit axes are moved to it.
-reshard_p = Primitive("reshard", "constraint", untold=("sharding",), leaves_auto=True)
+reshard_p = Primitive("reshard", "constraint", implied=("sharding",), leaves_auto=True)
 
 
 def reshard(x, sharding: NamedSharding):
@@ -110,7 +110,7 @@ _batched_by_type(reshard_p)
 
 
 #: params: sharding, over an abstract mesh, or None. The value under another type; nothing is moved.
-mesh_cast_p = Primitive("mesh_cast", "constraint", untold=("sharding",), leaves_auto=True)
+mesh_cast_p = Primitive("mesh_cast", "constraint", implied=("sharding",), leaves_auto=True)
 
 
 def mesh_cast(x, sharding: NamedSharding | None):

@@ -3,8 +3,8 @@
 The bits of element i depend on the key and i alone, so every layout over devices gives the same values without
 communication. A key is either raw (`PRNGKey`: uint32[2]) or typed (`key`: an array of dtype `key<fry>`); both work everywhere.
 
-Threefry-2x32-20 is from Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). Bits, and the ways from bits to
-samples, equal JAX's.
+Threefry-2x32-20 is from Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). Bits and samples
+equal JAX's.
 """
 
 from weft.util.lazy import attach

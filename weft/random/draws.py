@@ -38,7 +38,7 @@ def _sampler(*arrays: str) -> Callable[[Callable], Callable]:
 def _check_impl(impl) -> None:
     name = config.default_prng_impl if impl is None else getattr(impl, "name", impl)
     if name not in ("threefry2x32", "fry"):
-        raise NotImplementedError(f"random: the generator {name!r} is not there yet; use 'threefry2x32'.")
+        raise NotImplementedError(f"random: the generator {name!r} is not supported yet; use 'threefry2x32'.")
 
 
 def _seed(seed):
@@ -207,7 +207,7 @@ def _folded(key, data):
 
 
 def clone(key):  # noqa: A002
-    """The same key, as if new."""
+    """The same key; keys are not tracked."""
     return key
 
 
@@ -488,7 +488,7 @@ def gumbel(key, shape=(), dtype=None, mode: str | None = None):  # noqa: A002
     """Samples of the Gumbel distribution."""
     dtype = _float(dtype, "gumbel")
     if mode not in (None, "low"):
-        raise NotImplementedError(f"random.gumbel: mode={mode!r} is not there yet; use 'low'.")
+        raise NotImplementedError(f"random.gumbel: mode={mode!r} is not supported yet; use 'low'.")
     u = _uniform(_one(key, "gumbel"), _shape(shape), dtype, dtypes.finfo(dtype).tiny, 1.0)
     return ew.neg(ew.log(ew.neg(ew.log(u))))
 

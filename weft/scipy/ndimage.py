@@ -45,9 +45,9 @@ def map_coordinates(input, coordinates: Sequence, order: int, mode: str = "const
     if len(places) != x.ndim:
         raise ValueError(f"map_coordinates: there must be one array of coordinates per dim of the input, {x.ndim}, got {len(places)}.")
     if mode not in _BORDERS:
-        raise NotImplementedError(f"map_coordinates: mode {mode!r} is not there; use one of {', '.join(_BORDERS)}.")
+        raise NotImplementedError(f"map_coordinates: mode {mode!r} is not supported; use one of {', '.join(_BORDERS)}.")
     if order not in (0, 1):
-        raise NotImplementedError(f"map_coordinates: order {order} is not there; use 0 or 1.")
+        raise NotImplementedError(f"map_coordinates: order {order} is not supported; use 0 or 1.")
     corners = [_corners(wnp.asarray(c), order) for c in places]
     fill = wnp.asarray(cval, x.dtype)
     total = None

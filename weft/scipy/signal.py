@@ -113,7 +113,7 @@ def fftconvolve(in1, in2, mode: str = "full", axes: Sequence[int] | int | None =
 def detrend(data, axis: int = -1, type: str = "linear", bp: int | Sequence[int] = 0, overwrite_data: None = None):
     """`data` without its mean ("constant") or its least-squares line ("linear") along `axis`, between the breaks `bp`."""
     if overwrite_data is not None:
-        raise NotImplementedError("detrend: overwrite_data is not there; arrays never change.")
+        raise NotImplementedError("detrend: overwrite_data is not supported; arrays never change.")
     if type not in ("constant", "linear"):
         raise ValueError(f"detrend: type must be 'constant' or 'linear', got {type!r}.")
     (x,) = all_inexact("detrend", data)

@@ -67,7 +67,7 @@ gamma = _unary("gamma", lambda x: ew.mul(_gammasgn(x), ew.exp(ew.lgamma(x))), "T
 def factorial(n, exact: bool = False):
     """n!, as a float."""
     if exact:
-        raise NotImplementedError("factorial with exact=True is not there; results are floats.")
+        raise NotImplementedError("factorial with exact=True is not supported; results are floats.")
     n = inexact("factorial", n)
     return select(ew.lt(n, 0), 0, ew.exp(ew.lgamma(ew.add(n, 1))))
 

@@ -134,7 +134,7 @@ def to_dim(x, dim, axis: BatchAxis, target: int):
 
 def batch_jaxpr(jaxpr: Jaxpr, axis: BatchAxis, in_batched: tuple[bool, ...], force_out: bool | tuple[bool, ...] = False
                 ) -> tuple[Jaxpr, tuple[bool, ...]]:
-    """`jaxpr` mapped over dim 0 of its `in_batched` inputs; batched outputs (told in the second result) have it as dim 0.
+    """`jaxpr` mapped over dim 0 of its `in_batched` inputs; batched outputs (the second result says which) have it as dim 0.
     `force_out` makes some (or all) outputs batched."""
     force = (force_out,) * len(jaxpr.outvars) if isinstance(force_out, bool) else tuple(force_out)
 

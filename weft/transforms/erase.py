@@ -11,7 +11,7 @@ from typing import Any
 from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.types import ShapedArray
 
-NOWHERE: frozenset = frozenset()
+NO_AXES: frozenset = frozenset()
 #: the parameter of an operation in whose program types tell what varies
 TRACKS = "check_vma"
 
@@ -28,7 +28,7 @@ def erase_params(params: dict) -> dict:
 
 def plain(aval: ShapedArray) -> ShapedArray:
     """The type without varying axes."""
-    return aval.update(vma=NOWHERE) if aval.vma else aval
+    return aval.update(vma=NO_AXES) if aval.vma else aval
 
 
 def _erased_value(value: Any) -> Any:

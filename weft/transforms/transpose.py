@@ -68,7 +68,7 @@ def _backward(jaxpr: Jaxpr, args: Sequence, cts: Sequence) -> list:
     for atom, ct in zip(jaxpr.outvars, cts):
         accumulate(atom, ct)
     for eqn in reversed(pending):
-        passes = eqn.primitive.kind == "constraint"       # a sum may pass it unfinished, to end where the operand lies
+        passes = eqn.primitive.kind == "constraint"       # a partial sum may pass it, to be completed where the operand is
         out_cts = [ct_env.pop(v, None) if passes else finished(v) for v in eqn.outvars]
         if all(ct is None for ct in out_cts):
             continue

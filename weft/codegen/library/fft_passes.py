@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from weft.codegen.ir.gemm_types import llvm_type, machine, nbytes
 from weft.codegen.ir.ir_writer import FunctionWriter, const, suffix
 from weft.codegen.ir.writer import Declarations
-from weft.ir.fft import MOST_PRIME, WRITTEN_OUT, turn
+from weft.ir.fft import MOST_PRIME, WRITTEN_OUT, twiddle
 
 ARGUMENTS = "ptr %source, ptr %target, i64 %radix, i64 %m, i64 %s, ptr %factors"
 #: a complex number: the names of its parts; a missing one is 0
@@ -120,7 +120,7 @@ class Vectors:
         if 8 * k % n or k == 0:
             if k == 0:
                 return x
-            return self.times(x, *map(self.number, turn(k, n)))
+            return self.times(x, *map(self.number, twiddle(k, n)))
         way = 8 * k // n
         if way == 2:
             return b, self.neg(a)
@@ -158,7 +158,7 @@ class Vectors:
         for k in range(1, p // 2 + 1):
             even, odd = xs[0], None
             for j, (total, rest) in enumerate(zip(sums, differences), 1):
-                cos, minus_sin = turn(j * k, p)
+                cos, minus_sin = twiddle(j * k, p)
                 even = self._more(even, total, self.number(cos))
                 odd = self._more(odd, rest, self.number(-minus_sin))
             assert odd is not None
@@ -259,7 +259,7 @@ def _written_out(v: Vectors, place: _Places, radix: int) -> None:
     place.write(values[0], 0)
     flat = [part for value in values[1:] for part in (value[0], value[1] or const(v.part, "0.0", v.lanes))]
 
-    def turn() -> list[str]:
+    def twiddle() -> list[str]:
         return [str(part) for k, value in enumerate(values[1:], 1) for part in place.turned(value, k)]
     flat = v.f.when_value(v.f.some(place.p), turn, flat, v.vector)             # those of group 0 stay
     for k, value in enumerate(zip(flat[::2], flat[1::2]), 1):
@@ -309,7 +309,7 @@ def _sums(v: Vectors, place: _Places, radix: int) -> None:
                 place.write(value, number)
     f.loop(0, half, block, some)
 
-    def turn(k: str) -> None:
+    def twiddle(k: str) -> None:
         at = place.result(k)
         value = place.turned((v.load(at, 0), v.load(at, 1)), k, f.mul(f.mul(half, half), 2))
         for i, part in enumerate(value):

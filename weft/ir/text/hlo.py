@@ -1,8 +1,8 @@
-"""The program of one device as the text that users of XLA know how to read.
+"""The program of one device as text that users of XLA can read.
 
 In:   a local Jaxpr with its collectives, and the axes of the mesh that it runs on.
 Out:  an HLO-style module. It is for people, and for programs that search it ("all-reduce", "collective-permute"); it is not
-      parsed again. Devices are numbered as they lie on the mesh: `replica_groups` and `source_target_pairs` speak of them,
+      parsed again. Devices are numbered by their position in the mesh: `replica_groups` and `source_target_pairs` use these numbers,
       and `known_trip_count` tells how often a loop's body runs, so communication can be counted from the text alone.
 Next: `stablehlo` writes the program before it is partitioned.
 """
@@ -150,7 +150,7 @@ _ROLES = {("scan", "jaxpr"): "body", ("while", "body_jaxpr"): "body", ("while", 
 
 
 def groups(axes: Sequence, mesh: Mesh) -> list[list[int]]:
-    """The numbers of the devices that meet along `axes`, in the order of their positions there.
+    """The numbers of the devices of each group along `axes`, in the order of their positions there.
 
     >>> groups(("b",), (("a", 2), ("b", 2))), groups(("b", "a"), (("a", 2), ("b", 2)))
     ([[0, 1], [2, 3]], [[0, 2, 1, 3]])
@@ -182,7 +182,7 @@ def braces(items: Sequence) -> str:
 
 
 def attributes(eqn: Eqn, mesh: Mesh) -> list[str]:
-    """What stands behind the operands of an instruction."""
+    """The attributes of an instruction."""
     params, out = eqn.params, []
     kind, name = eqn.primitive.kind, eqn.primitive.name
     if kind == "collective":

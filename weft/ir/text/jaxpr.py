@@ -88,8 +88,8 @@ def _jaxpr_lines(jaxpr, names: _Names, room: int | None) -> list[str]:
 
 def _eqn_lines(eqn, names: _Names) -> list[str]:
     args = "".join(" " + _atom_text(a, names) for a in eqn.invars)
-    untold = eqn.primitive.attrs.get("untold", ())         # what the types of the results say already
-    params = _param_lines({k: v for k, v in eqn.params.items() if k not in untold} if untold else eqn.params)
+    implied = eqn.primitive.attrs.get("implied", ())         # what the types of the results say already
+    params = _param_lines({k: v for k, v in eqn.params.items() if k not in implied} if implied else eqn.params)
     left = " ".join(names.binder(v) for v in eqn.outvars)
     left = f"{left} = {eqn.primitive.name}" if left else eqn.primitive.name
     if not params:

@@ -70,7 +70,7 @@ class _Module:
         self.count = 0
 
     def mesh(self, mesh: Any) -> str:
-        """The name under which a mesh stands in the module."""
+        """The name of a mesh in the module."""
         self.sizes.append(math.prod(n for _, n in mesh.shape_tuple))
         text = "[" + ", ".join(f'"{name}"={size}' for name, size in mesh.shape_tuple) + "]"
         return self.meshes.setdefault(text, f"mesh_{len(self.meshes)}" if self.meshes else "mesh")
@@ -82,7 +82,7 @@ class _Module:
         return f"<@{self.mesh(sharding.mesh)}, [{', '.join(dims)}]>"
 
     def attribute(self, sharding: Sharding | None, aval: ShapedArray) -> str:
-        """What an argument or a result says of its sharding."""
+        """The sharding attribute of an argument or a result."""
         if sharding is None:
             return ""
         if isinstance(sharding, NamedSharding):
@@ -110,7 +110,7 @@ class _Module:
 
 
 class _Body:
-    """The lines of a function or of a region in it; a region goes on with the names of what is around it."""
+    """The lines of a function or of a region in it; a region continues the names of the enclosing function."""
 
     def __init__(self, module: _Module, indent: str, outer: _Body | None = None, mesh: Any = ()):
         self.module, self.indent, self.mesh = module, indent, mesh
@@ -172,7 +172,7 @@ class _Body:
             self.add(f"{given}stablehlo.custom_call @Sharding({args}){text} : {types}")
 
     def manual(self, eqn: Eqn, given: str, args: str, types: str) -> None:
-        """A shard_map: its program stands in a region of its own."""
+        """A shard_map: its program is a region of its own."""
         p, body = eqn.params, eqn.params["jaxpr"]
         label = self.module.mesh(p["mesh"])
         show = lambda specs, atoms: ", ".join(
@@ -185,7 +185,7 @@ class _Body:
         self.add(f"}} : {types}")
 
     def attributes(self, eqn: Eqn) -> list[str]:
-        """As in HLO, but that groups of devices are dense arrays."""
+        """As in HLO, but groups of devices are dense arrays."""
         if eqn.primitive.kind != "collective" or not self.mesh:
             return [x for x in attributes(eqn, ()) if not x.startswith(("metadata", "backend_config"))]
         axes = [x for x in attributes(eqn, ()) if not x.startswith("metadata")]

@@ -12,7 +12,7 @@ from weft.scipy import linalg
 def logpdf(x, mean, cov, allow_singular: bool | None = None):
     """The logarithm of the density at the vectors in the last dim of `x`."""
     if allow_singular is not None:
-        raise NotImplementedError("multivariate_normal.logpdf: allow_singular is not there; the covariance must be regular.")
+        raise NotImplementedError("multivariate_normal.logpdf: allow_singular is not supported; the covariance must be regular.")
     x, mean, cov = all_inexact("multivariate_normal.logpdf", x, mean, cov)
     if not mean.shape:
         return -0.5 * wnp.square(x - mean) / cov - 0.5 * (math.log(2 * math.pi) + wnp.log(cov))

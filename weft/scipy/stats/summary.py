@@ -19,7 +19,7 @@ class ModeResult(NamedTuple):
 def mode(a, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool = False) -> ModeResult:
     """The commonest value along `axis`, the smallest of equally common ones, and its count."""
     if nan_policy != "propagate":
-        raise NotImplementedError(f"mode: nan_policy={nan_policy!r} is not there; use 'propagate'.")
+        raise NotImplementedError(f"mode: nan_policy={nan_policy!r} is not supported; use 'propagate'.")
     x = wnp.asarray(a)
     ndim = x.ndim
     x, axis = (wnp.ravel(x), 0) if axis is None else (x, canonical_axis(axis, x.ndim, "mode"))
@@ -36,7 +36,7 @@ def mode(a, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool 
 def rankdata(a, method: str = "average", *, axis: int | None = None, nan_policy: str = "propagate"):
     """The ranks of the values, from 1; equal values share one, by `method`: average, min, max, dense or ordinal."""
     if nan_policy != "propagate":
-        raise NotImplementedError(f"rankdata: nan_policy={nan_policy!r} is not there; use 'propagate'.")
+        raise NotImplementedError(f"rankdata: nan_policy={nan_policy!r} is not supported; use 'propagate'.")
     if method not in ("average", "min", "max", "dense", "ordinal"):
         raise ValueError(f"rankdata: unknown method {method!r}; use average, min, max, dense or ordinal.")
     x = wnp.asarray(a)
@@ -60,7 +60,7 @@ def rankdata(a, method: str = "average", *, axis: int | None = None, nan_policy:
 def sem(a, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *, keepdims: bool = False):
     """The standard error of the mean along `axis`."""
     if nan_policy != "propagate":
-        raise NotImplementedError(f"sem: nan_policy={nan_policy!r} is not there; use 'propagate'.")
+        raise NotImplementedError(f"sem: nan_policy={nan_policy!r} is not supported; use 'propagate'.")
     x = inexact("sem", a)
     n = x.size if axis is None else x.shape[axis]
     return wnp.std(x, axis, ddof=ddof, keepdims=keepdims) / wnp.sqrt(wnp.asarray(n, x.dtype))
