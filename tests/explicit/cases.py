@@ -14,9 +14,9 @@ from weft import lax
 from weft.core.primitive import Primitive, registry
 from weft.core.trace import typeof
 from weft.ops import functions, indexing, keys, layout, linalg, sorting
-from weft.ops.arithmetic import RoundingMethod
 from weft.ops.convolution import conv_general_dilated
 from weft.ops.fft import fft
+from weft.ops.functions.rounding import RoundingMethod
 from weft.ops.reduce import argmax
 
 for module in pkgutil.iter_modules(weft.ops.__path__, "weft.ops."):

@@ -259,9 +259,9 @@ def _written_out(v: Vectors, place: _Places, radix: int) -> None:
     place.write(values[0], 0)
     flat = [part for value in values[1:] for part in (value[0], value[1] or const(v.part, "0.0", v.lanes))]
 
-    def twiddle() -> list[str]:
+    def apply_twiddles() -> list[str]:
         return [str(part) for k, value in enumerate(values[1:], 1) for part in place.turned(value, k)]
-    flat = v.f.when_value(v.f.some(place.p), turn, flat, v.vector)             # those of group 0 stay
+    flat = v.f.when_value(v.f.some(place.p), apply_twiddles, flat, v.vector)             # those of group 0 stay
     for k, value in enumerate(zip(flat[::2], flat[1::2]), 1):
         place.write(value, k)
 
@@ -309,9 +309,9 @@ def _sums(v: Vectors, place: _Places, radix: int) -> None:
                 place.write(value, number)
     f.loop(0, half, block, some)
 
-    def twiddle(k: str) -> None:
+    def apply_twiddles(k: str) -> None:
         at = place.result(k)
         value = place.turned((v.load(at, 0), v.load(at, 1)), k, f.mul(f.mul(half, half), 2))
         for i, part in enumerate(value):
             v.store(str(part), at, i)
-    f.when(f.some(place.p), lambda: f.loop(1, f.add(half, 1) if real else "%radix", 1, turn))
+    f.when(f.some(place.p), lambda: f.loop(1, f.add(half, 1) if real else "%radix", 1, apply_twiddles))
