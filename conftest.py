@@ -33,6 +33,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _names_of_examples(doctest_namespace: dict[str, object]) -> None:
+    """The names that examples in docstrings assume, as `weft.__doc__` says."""
+    import numpy
+
+    import weft
+
+    doctest_namespace.update(np=numpy, weft=weft, wnp=weft.numpy, lax=weft.lax)
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _native_dispatch() -> None:
     """Where it was never compiled it would come into force at some moment, and the heap with it, whose bytes tests count."""
     import weft

@@ -1,9 +1,10 @@
-"""weft: NumPy-like programs on global arrays that are woven from shards on many devices.
+"""weft: NumPy-like programs on global arrays that are split into shards on many devices.
+
+Examples in docstrings assume `import numpy as np, weft, weft.numpy as wnp` and `from weft import lax`.
 
 Every public name is loaded on first use (PEP 562), so `import weft` costs a few milliseconds and imports neither
 NumPy nor LLVM. `_LAZY_NAMES` says which module holds which name; a submodule is loaded by its own name.
 
->>> import weft
 >>> weft.__version__.count(".")
 2
 """

@@ -104,7 +104,6 @@ def _nearest(image, shape: Sequence[int]):
 def resize(image, shape: Sequence[int], method: str | ResizeMethod, antialias: bool = True, precision=Precision.HIGHEST):
     """`image` resampled to `shape`, which has the same number of dims.
 
-    >>> import weft.numpy as wnp
     >>> resize(wnp.array([0.0, 2.0]), (4,), "linear").tolist()
     [0.0, 0.5, 1.5, 2.0]
     """

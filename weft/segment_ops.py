@@ -70,7 +70,6 @@ def segment_sum(data, segment_ids, num_segments: int | None = None, indices_are_
                 unique_indices: bool = False, bucket_size: int | None = None, mode=None):
     """The sums of the rows of each segment.
 
-    >>> import weft.numpy as wnp
     >>> segment_sum(wnp.array([1, 2, 3, 4]), wnp.array([0, 2, 2, 0]), 3).tolist()
     [5, 0, 5]
     """

@@ -31,7 +31,6 @@ def check_grads(
     Arguments are trees of floating (or complex) arrays; `eps` is the step, `atol` and `rtol` are bounds, by their dtype if not given.
     Raises AssertionError if a derivative is wrong, ValueError for an unknown mode.
 
-    >>> import weft.numpy as wnp
     >>> check_grads(wnp.sin, (wnp.arange(3.0),), order=2)
     """
     unknown = set(modes) - {"fwd", "rev"}

@@ -1,6 +1,5 @@
 """Types for the annotations of array programs: what functions take for an array, and what they take for a dtype.
 
->>> import numpy as np
 >>> from weft.typing import ArrayLike
 >>> [isinstance(x, ArrayLike) for x in (np.ones(3), 2.5, [1, 2])]
 [True, True, False]

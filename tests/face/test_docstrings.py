@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 import weft
@@ -84,7 +85,8 @@ def _failures(name: str, value: Any, text: str) -> int:
     """How many examples of a docstring fail."""
     function = inspect.unwrap(value)
     given = getattr(function, "__globals__", None) or vars(importlib.import_module(getattr(function, "__module__", None) or "weft"))
-    example = doctest.DocTestParser().get_doctest(text, dict(given), name, None, 0)
+    assumed = {"np": np, "weft": weft, "wnp": weft.numpy, "lax": weft.lax}
+    example = doctest.DocTestParser().get_doctest(text, {**given, **assumed}, name, None, 0)
     return doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS).run(example).failed
 
 

@@ -48,7 +48,6 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = Fa
     `src` is not needed: an array knows where it lies.
     Raises ShardingError if a dim does not divide, ValueError for a tree of devices that does not match, TypeError for what is no placement.
 
-    >>> import weft, weft.numpy as wnp
     >>> weft.device_put(wnp.ones(3), weft.devices()[0]).committed
     True
     """
@@ -92,7 +91,6 @@ def _put(x, target, whole, i: int):
 def device_put_sharded(shards: Sequence, devices: Sequence) -> Any:
     """Stack `shards` (trees of arrays of one structure) along a new leading dim, shard i on `devices[i]`.
 
-    >>> import weft
     >>> weft.device_put_sharded([1.0, 2.0], weft.devices()[:2]).shape
     (2,)
     """
@@ -106,7 +104,6 @@ def device_put_sharded(shards: Sequence, devices: Sequence) -> Any:
 def device_put_replicated(x: Any, devices: Sequence) -> Any:
     """Copies of the tree `x` along a new leading dim, one on each of `devices`.
 
-    >>> import weft
     >>> weft.device_put_replicated(3.0, weft.devices()[:2]).tolist()
     [3.0, 3.0]
     """
@@ -116,7 +113,6 @@ def device_put_replicated(x: Any, devices: Sequence) -> Any:
 def device_get(x: Any) -> Any:
     """The tree `x` with its arrays as (read-only) NumPy arrays; random keys and other leaves stay as they are.
 
-    >>> import weft.numpy as wnp
     >>> device_get({"x": wnp.arange(3), "n": 2})
     {'n': 2, 'x': array([0, 1, 2], dtype=int32)}
     """
@@ -126,7 +122,6 @@ def device_get(x: Any) -> Any:
 def block_until_ready(x: Any) -> Any:
     """The tree `x`, once all arrays in it are computed.
 
-    >>> import weft.numpy as wnp
     >>> block_until_ready([wnp.ones(2).sum(), "a"])
     [Array(2., dtype=float32), 'a']
     """
@@ -159,7 +154,6 @@ def make_array_from_callback(shape, sharding: Sharding, data_callback: Callable,
 
     `index` is a tuple of slices into the global array. ValueError if a shard has not the shape that the sharding asks for.
 
-    >>> import numpy as np, weft
     >>> whole = np.arange(4.0, dtype=np.float32)
     >>> make_array_from_callback((4,), weft.sharding.SingleDeviceSharding(weft.devices()[0]), lambda index: whole[index])
     Array([0., 1., 2., 3.], dtype=float32)
@@ -189,7 +183,6 @@ def _assemble(shape, sharding: Sharding, parts: dict) -> Array:
 def make_array_from_single_device_arrays(shape, sharding: Sharding, arrays: Sequence, *, dtype=None) -> Array:
     """An array of global `shape` from one array per device of `sharding`; ValueError if one is missing or misshapen.
 
-    >>> import weft, weft.numpy as wnp
     >>> x = weft.device_put(wnp.ones(2), weft.devices()[0])
     >>> make_array_from_single_device_arrays((2,), x.sharding, [x])
     Array([1., 1.], dtype=float32)
@@ -207,7 +200,6 @@ def make_array_from_single_device_arrays(shape, sharding: Sharding, arrays: Sequ
 def make_array_from_process_local_data(sharding: Sharding, local_data, global_shape=None) -> Array:
     """An array from what this process holds of it; with one process that is all of it, and `global_shape` must be its shape.
 
-    >>> import numpy as np, weft
     >>> one = weft.sharding.SingleDeviceSharding(weft.devices()[0])
     >>> make_array_from_process_local_data(one, np.ones(2, np.float32)).committed
     True
@@ -230,7 +222,6 @@ def make_jaxpr(fun: Callable, static_argnums: int | Sequence[int] = (), axis_env
     named axes that collectives inside may use.
     Raises TypeError for arguments and results that are no arrays or numbers.
 
-    >>> import weft, weft.numpy as wnp
     >>> print(weft.make_jaxpr(lambda x: x * 2)(wnp.ones(3)))
     { lambda ; a:f32[3]. let b:f32[3] = mul a 2.0:f32[] in (b,) }
     """
@@ -259,7 +250,6 @@ def eval_shape(fun: Callable, *args, **kwargs) -> Any:
 
     Raises what tracing `fun` raises: TypeError or ShapeError for arguments that do not fit.
 
-    >>> import weft, weft.numpy as wnp
     >>> weft.eval_shape(lambda x: x @ x.T, wnp.ones((2, 3)))
     ShapeDtypeStruct(shape=(2, 2), dtype=float32)
     """
@@ -273,7 +263,6 @@ def eval_shape(fun: Callable, *args, **kwargs) -> Any:
 def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence, *args, propagate_source_info: bool = True) -> list:
     """The flat results of a program on flat arguments, one operation after another; `consts` are the values of its constants.
 
-    >>> import weft
     >>> jaxpr = weft.make_jaxpr(lambda x: x + 1.0)(2.0)
     >>> [float(y) for y in weft.eval_jaxpr(jaxpr, jaxpr.consts, 2.0)]
     [3.0]
@@ -285,7 +274,6 @@ def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence, *args, propagate_source_info: boo
 def ensure_compile_time_eval():
     """Inside, operations on known values are computed at once even while a function is being traced.
 
-    >>> import weft, weft.numpy as wnp
     >>> @weft.jit
     ... def f(x):
     ...     with weft.ensure_compile_time_eval():
@@ -301,7 +289,6 @@ def ensure_compile_time_eval():
 def named_call(fun: Callable, *, name: str | None = None) -> Callable:
     """`fun` under a name that shows in program texts.
 
-    >>> import weft
     >>> named_call(lambda x: x, name="same").__name__
     'same'
     """
@@ -329,7 +316,6 @@ def closure_convert(fun: Callable, *example_args) -> tuple[Callable, list]:
     """`fun` with the traced values it closes over as extra arguments: `(converted, values)`, where
     `converted(*args, *values) == fun(*args)`.
 
-    >>> import weft
     >>> converted, values = closure_convert(lambda x: 2.0 * x, 1.0)
     >>> float(converted(3.0, *values)), values
     (6.0, [])

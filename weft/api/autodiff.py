@@ -77,7 +77,6 @@ def vjp(fun: Callable, *primals, has_aux: bool = False, reduce_axes=()):
     With `has_aux`, `fun` returns `(out, aux)` and the result is `(out, pullback, aux)`. The pullback raises ValueError for a
     cotangent of another structure, shape or dtype than the output.
 
-    >>> import weft, weft.numpy as wnp
     >>> y, pull = weft.vjp(wnp.sin, 0.0)
     >>> float(pull(2.0)[0])
     2.0
@@ -178,7 +177,6 @@ def value_and_grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: boo
 
     Shapes, dtypes and errors are those of `grad`: it raises TypeError if the output is not a real scalar.
 
-    >>> import weft
     >>> value, slope = weft.value_and_grad(lambda x: x ** 2)(3.0)
     >>> float(value), float(slope)
     (9.0, 6.0)
@@ -227,7 +225,6 @@ def grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False,
     With `has_aux` the result is `(gradient, aux)`. Raises TypeError if the output is not a real scalar or an input is not inexact
     (unless `holomorphic` or `allow_int` says otherwise).
 
-    >>> import weft, weft.numpy as wnp
     >>> float(weft.grad(wnp.tanh)(0.0))
     1.0
     """
@@ -246,7 +243,6 @@ def jvp(fun: Callable, primals: Sequence, tangents: Sequence, has_aux: bool = Fa
     The dtype of an integer's tangent is `float0`. With `has_aux` the result is `(out, tangent, aux)`.
     Raises TypeError for tangents of another structure, shape or dtype.
 
-    >>> import weft, weft.numpy as wnp
     >>> y, t = weft.jvp(wnp.sin, (0.0,), (2.0,))
     >>> float(y), float(t)
     (0.0, 2.0)
@@ -279,7 +275,6 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
 
     Tangents have the structure, shapes and dtypes of the primals. The linear function raises ValueError for others.
 
-    >>> import weft, weft.numpy as wnp
     >>> y, f_lin = weft.linearize(wnp.sin, 0.0)
     >>> float(f_lin(3.0))
     3.0
@@ -314,7 +309,6 @@ def linear_transpose(fun: Callable, *primals, reduce_axes=()) -> Callable:
 
     `primals` give types only (arrays or ShapeDtypeStructs).
 
-    >>> import weft
     >>> float(weft.linear_transpose(lambda x: 3.0 * x, 1.0)(2.0)[0])
     6.0
     """
@@ -340,7 +334,6 @@ def jacfwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
 
     The dtype is the output's. Raises TypeError if an input is not a real float (see `holomorphic`).
 
-    >>> import weft, weft.numpy as wnp
     >>> weft.jacfwd(lambda x: x ** 2)(wnp.arange(3.)).shape
     (3, 3)
     """
@@ -369,7 +362,6 @@ def jacrev(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
 
     The dtype is the input's. Raises TypeError if an input or output is not inexact (see `holomorphic` and `allow_int`).
 
-    >>> import weft, weft.numpy as wnp
     >>> weft.jacrev(lambda x: x.sum())(wnp.arange(3.)).tolist()
     [1.0, 1.0, 1.0]
     """
@@ -398,7 +390,6 @@ jacobian = jacrev
 def hessian(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False) -> Callable:
     """The Hessian of `fun`, forward over reverse.
 
-    >>> import weft, weft.numpy as wnp
     >>> weft.hessian(lambda x: (x ** 3).sum())(wnp.ones(2)).shape
     (2, 2)
     """
@@ -447,7 +438,6 @@ def fwd_and_bwd(fun: Callable, argnums: int | Sequence[int], has_aux: bool = Fal
     `fwd(*args)` gives `(out, residuals)`, or `(out, residuals, aux)` with `has_aux`; `bwd(residuals, ct)` gives the cotangent
     of argument `argnums`, or a tuple of them.
 
-    >>> import weft, weft.numpy as wnp
     >>> fwd, bwd = weft.fwd_and_bwd(lambda x, y: x * wnp.sin(y), argnums=(0, 1))
     >>> out, residuals = fwd(2.0, 0.0)
     >>> [float(ct) for ct in bwd(residuals, 1.0)]
@@ -466,7 +456,6 @@ def fwd_and_bwd(fun: Callable, argnums: int | Sequence[int], has_aux: bool = Fal
 def custom_gradient(fun: Callable) -> Callable:
     """A function from one that gives `(out, vjp)`, where `vjp(ct)` gives the cotangents of its arguments (one alone, or a tuple).
 
-    >>> import weft
     >>> @weft.custom_gradient
     ... def square(x): return x * x, lambda ct: 10.0 * ct * x
     >>> float(square(3.0)), float(weft.grad(square)(3.0))

@@ -125,7 +125,6 @@ def pure_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args:
     Raises ValueError for another `vmap_method` and NotImplementedError under `vmap` without one; errors of `callback` become
     CallbackErrors.
 
-    >>> import numpy as np, weft, weft.numpy as wnp
     >>> x = wnp.arange(3.0)
     >>> weft.jit(lambda x: weft.pure_callback(np.cumsum, x, x) + 1)(x).tolist()
     [1.0, 2.0, 4.0]
@@ -155,7 +154,6 @@ def io_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args: A
     or not. Under `vmap` it is called once per example.
     What `callback` raises, or a result of another shape or dtype, becomes a CallbackError.
 
-    >>> import weft, weft.numpy as wnp
     >>> from weft.experimental import io_callback
     >>> seen = []
     >>> f = weft.jit(lambda x: io_callback(lambda v: seen.append(float(v)), None, x))

@@ -32,7 +32,6 @@ def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy:
     (`weft.checkpoint_policies` has the usual ones).
     Shapes, dtypes and errors are those of `fun`.
 
-    >>> import weft, weft.numpy as wnp
     >>> float(weft.grad(weft.checkpoint(lambda x: wnp.sin(wnp.sin(x))))(0.0))
     1.0
     """
@@ -57,7 +56,6 @@ remat = checkpoint
 def checkpoint_name(x: Any, name: str) -> Any:
     """`x` (a tree of arrays) under a name by which checkpoint policies know it; a value of its own for `name` alone.
 
-    >>> import weft, weft.numpy as wnp
     >>> from weft.api.checkpointing import checkpoint_name
     >>> policy = weft.checkpoint_policies.save_only_these_names("s")
     >>> float(weft.grad(weft.checkpoint(lambda x: wnp.sin(checkpoint_name(wnp.sin(x), "s")), policy=policy))(0.0))

@@ -42,7 +42,6 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
     them. ShardingError if a dim does not divide.
     Shapes and dtypes stay. Raises TypeError for what is no sharding.
 
-    >>> import weft, weft.numpy as wnp
     >>> mesh = weft.make_mesh((1,), ('x',), axis_types=(weft.sharding.AxisType.Explicit,))
     >>> weft.typeof(reshard(wnp.ones((4, 2)), weft.NamedSharding(mesh, weft.P('x'))))
     ShapedArray(float32[4@x,2])
@@ -120,7 +119,6 @@ def auto_axes(f: Callable | None = None, /, *, axes: Any = None, out_sharding: A
     Results are laid out as `out_sharding` says, a prefix tree of PartitionSpecs or NamedShardings, given here or at the call.
     TypeError if it is given nowhere. Also a decorator.
 
-    >>> import weft, weft.numpy as wnp
     >>> mesh = weft.make_mesh((1,), ('x',), axis_types=(weft.sharding.AxisType.Explicit,))
     >>> x = reshard(wnp.ones((2, 2)), weft.NamedSharding(mesh, weft.P('x')))
     >>> weft.typeof(auto_axes(lambda a: a @ a)(x, out_sharding=weft.NamedSharding(mesh, weft.P(None, 'x'))))
@@ -154,7 +152,6 @@ def explicit_axes(f: Callable | None = None, /, *, axes: Any = None, in_sharding
     Arguments are laid out as `in_sharding` says, a prefix tree (for the tuple of arguments) of PartitionSpecs or NamedShardings,
     given here or at the call. TypeError if it is given nowhere. Also a decorator.
 
-    >>> import weft, weft.numpy as wnp
     >>> mesh = weft.make_mesh((1,), ('x',))
     >>> def f(a):
     ...     print(weft.typeof(a).str_short())

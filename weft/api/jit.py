@@ -426,7 +426,6 @@ def jit(fun: Callable | None = None, /, *, in_shardings: Any = None, out_shardin
     follow the data.
     Raises ValueError for static arguments that are not hashable, TypeError for results that are no arrays.
 
-    >>> import weft, weft.numpy as wnp
     >>> @weft.jit
     ... def f(x): return x * 2 + 1
     >>> float(f(3.0))

@@ -49,7 +49,6 @@ def pmap(fun: Callable, axis_name: Any = None, *, in_axes: Any = 0, out_axes: An
     not be used afterwards.
     Raises ValueError if mapped dims differ in size, there are fewer devices, or `in_axes` does not match.
 
-    >>> import weft, weft.numpy as wnp
     >>> weft.pmap(lambda x: x / weft.lax.psum(x, 'i'), axis_name='i')(wnp.array([1., 3.])[:len(weft.devices())]).sum().item()
     1.0
     """

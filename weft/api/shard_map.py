@@ -50,7 +50,6 @@ def shard_map(f: Callable | None = None, mesh: Mesh | AbstractMesh | None = None
     mesh may come from the context (`with mesh:`, `set_mesh`). Without `f` the result is a decorator.
     Raises ValueError for specs that do not fit the arguments or results, TypeError for what is no spec.
 
-    >>> import weft, weft.numpy as wnp
     >>> from weft.sharding import PartitionSpec as P
     >>> mesh = weft.make_mesh((2,), ('i',), devices=weft.devices()[:2])
     >>> total = weft.shard_map(lambda x: weft.lax.psum(x.sum(), 'i'), mesh=mesh, in_specs=P('i'), out_specs=P())
@@ -79,7 +78,6 @@ def shard_map(f: Callable | None = None, mesh: Mesh | AbstractMesh | None = None
 def smap(f: Callable | None = None, /, *, in_axes: Any = Infer, out_axes: Any, axis_name: Any) -> Callable:
     """`shard_map` over one axis of the mesh of the context, with the dims to split given by number as for `vmap`.
 
-    >>> import weft, weft.numpy as wnp
     >>> with weft.make_mesh((2,), ('i',), devices=weft.devices()[:2]):
     ...     print(weft.smap(lambda x: x + weft.lax.axis_index('i'), in_axes=0, out_axes=0, axis_name='i')(wnp.zeros(4)))
     [0. 0. 1. 1.]

@@ -39,7 +39,6 @@ def _spec(x, aval) -> ArraySpec:
 class Traced:
     """A function traced for types of arguments: its jaxpr and result types.
 
-    >>> import weft
     >>> traced = weft.jit(lambda x: x + 1).trace(2.0)
     >>> traced.fun_name, traced.in_avals, traced.out_avals, len(traced.jaxpr.eqns)
     ('<lambda>', ((ShapedArray(float32[], weak_type=True),), {}), ShapedArray(float32[], weak_type=True), 1)
@@ -106,7 +105,6 @@ class Traced:
 class Lowered:
     """A traced program with the layouts of its arguments.
 
-    >>> import weft
     >>> lowered = weft.jit(lambda x: x + 1).lower(2.0)
     >>> "stablehlo.add" in lowered.as_text(), "stablehlo.add" in str(lowered.compiler_ir()), lowered.in_avals
     (True, True, ((ShapedArray(float32[], weak_type=True),), {}))
@@ -184,7 +182,6 @@ class MemoryStats:
 class Compiled:
     """A compiled program: call it with arguments of exactly the types and layouts it was compiled for.
 
-    >>> import weft
     >>> compiled = weft.jit(lambda x: x + 1).lower(2.0).compile()
     >>> float(compiled(2.0)), float(compiled.call(2.0)), compiled.in_avals
     (3.0, 3.0, ((ShapedArray(float32[], weak_type=True),), {}))

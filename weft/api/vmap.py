@@ -26,7 +26,6 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = No
     names mesh axes over which the new dim is spread, in constraints and in shard_map; elsewhere propagation finds its layout.
     `sum_match` is accepted and changes nothing. Raises ValueError if mapped dims differ in size or `in_axes` does not match.
 
-    >>> import weft, weft.numpy as wnp
     >>> weft.vmap(lambda x, y: x @ y, in_axes=(0, None))(wnp.ones((5, 3)), wnp.ones(3)).shape
     (5,)
     """

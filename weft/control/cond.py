@@ -310,8 +310,6 @@ def cond(pred: Any, true_fun: Callable, false_fun: Callable, *operands: Any, ope
     Both are traced and must give results of one structure, shapes and dtypes: else TypeError is raised. `pred` is a boolean or number
     without dims. The form `cond(pred, true_operand, true_fun, false_operand, false_fun)` is understood too.
 
-    >>> import weft.numpy
-    >>> from weft import lax
     >>> [int(lax.cond(x > 2, lambda x: x * 10, lambda x: -x, x)) for x in (1, 3)]
     [-1, 30]
     """
@@ -370,8 +368,6 @@ def switch(index: Any, branches: Sequence[Callable], *operands: Any, operand: An
     `index` is an integer without dims. The branches give results of one structure, shapes and dtypes.
     Raises TypeError if they do not or if the index is no integer, ValueError without branches.
 
-    >>> import weft.numpy
-    >>> from weft import lax
     >>> [int(lax.switch(i, [lambda x: x, lambda x: x * x], 7)) for i in (-1, 0, 1, 5)]
     [7, 7, 49, 49]
     """

@@ -111,7 +111,6 @@ class custom_jvp(_CustomFunction):
 
     `nondiff_argnums` are passed to the rule first and never differentiated.
 
-    >>> import weft, weft.numpy as wnp
     >>> @weft.custom_jvp
     ... def f(x): return wnp.sin(x)
     >>> @f.defjvp
@@ -261,7 +260,6 @@ class custom_vjp(_CustomFunction):
 
     Forward-mode differentiation of it is refused. `nondiff_argnums` are passed to `bwd` first.
 
-    >>> import weft, weft.numpy as wnp
     >>> @weft.custom_vjp
     ... def clip_gradient(x): return x
     >>> clip_gradient.defvjp(lambda x: (x, None), lambda _, ct: (wnp.clip(ct, -1., 1.),))

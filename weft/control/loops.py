@@ -26,8 +26,6 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable, init_val: Any, *, unro
     With bounds that are known while tracing it is a `scan` and has derivatives of both modes; with traced bounds it is a
     `while_loop` and has no reverse mode. `val` keeps one structure, and one shape and dtype per leaf: else TypeError is raised.
 
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
     >>> int(lax.fori_loop(1, 5, lambda i, product: product * i, 1))
     24
     """
@@ -99,8 +97,6 @@ def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:
     Like `vmap(f)(xs)`, in the memory of one slice at a time; `batch_size` takes that many at once. Results have one more dim than
     those of `f`. Raises ValueError if the arrays of `xs` differ in the size of dim 0 or there are none.
 
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
     >>> lax.map(lambda x: x * x, wnp.arange(4)).tolist()
     [0, 1, 4, 9]
     """

@@ -371,8 +371,6 @@ def scan(f: Callable, init: Any, xs: Any = None, length: int | None = None, reve
     one shape and dtype per leaf. `reverse` goes from the last slice to the first. `unroll` is accepted; the native loop has no
     overhead to save. Raises TypeError if `f` changes the type of the carry, ValueError for sizes that differ.
 
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
     >>> last, sums = lax.scan(lambda c, x: (c + x, c + x), 0, wnp.arange(5))
     >>> int(last), sums.tolist()
     (10, [0, 1, 3, 6, 10])

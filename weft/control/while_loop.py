@@ -295,8 +295,6 @@ def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
     condition that is no boolean without dims. There is no reverse-mode derivative: use `scan`, or `fori_loop` with static bounds,
     where one is needed.
 
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
     >>> int(lax.while_loop(lambda x: x < 100, lambda x: x * 2, 3))
     192
     """

@@ -135,7 +135,6 @@ def stage(fun: Callable, in_avals: Sequence[ShapedArray], name: str = "") -> Jax
     """Trace flat `fun(*args) -> sequence` on arguments of types `in_avals`.
 
     >>> from weft.ops.elementwise import sin
-    >>> import numpy as np
     >>> stage(lambda x: [sin(x)], [ShapedArray((3,), np.dtype("float32"))]).out_avals
     (ShapedArray(float32[3]),)
     """

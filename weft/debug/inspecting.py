@@ -16,7 +16,6 @@ def inspect_array_sharding(value: Any, *, callback: Callable[[Any], None]) -> No
     """Call `callback` with the sharding of every array in the tree `value`: at once for a concrete one, inside a compiled
     function when it is compiled, with the layout that the compiler has found.
 
-    >>> import weft, weft.numpy as wnp
     >>> weft.debug.inspect_array_sharding(wnp.ones(3), callback=lambda s: print(type(s).__name__))
     SingleDeviceSharding
     """

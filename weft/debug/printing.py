@@ -32,7 +32,6 @@ def print(fmt: str | None = None, *args: Any, ordered: bool = False, partitioned
     (`ordered` is always kept). With `partitioned`, a value that is split over devices is printed block by block. The text
     must be a plain string, not an f-string. Without `fmt` it gives a function that prints with these settings.
 
-    >>> import weft, weft.numpy as wnp
     >>> @weft.jit
     ... def f(x):
     ...     weft.debug.print("x = {}, its sum = {s:.2f}", x, s=x.sum())
@@ -89,7 +88,6 @@ def callback(callback: Callable[..., None] | None = None, *args: Any, ordered: b
     Its result is dropped. It is called once per iteration of a loop and once per example under `vmap`, in program order.
     Without `callback` it gives a function that calls with these settings.
 
-    >>> import weft, weft.numpy as wnp
     >>> seen = []
     >>> f = weft.jit(lambda x: weft.debug.callback(lambda v: seen.append(v.tolist()), x))
     >>> f(wnp.arange(2)); seen

@@ -38,7 +38,6 @@ _COMPARE = {"eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a
 def type_name(dtype) -> str:
     """Loops' name of a NumPy dtype.
 
-    >>> import numpy as np
     >>> type_name(np.dtype("float32"))
     'f32'
     """
@@ -55,7 +54,6 @@ def type_name(dtype) -> str:
 def has_kernels(dtype) -> bool:
     """Whether kernels compute with numbers of this dtype.
 
-    >>> import numpy as np
     >>> has_kernels(np.dtype("float32")), has_kernels(np.dtype("S1"))
     (True, False)
     """

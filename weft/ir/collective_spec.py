@@ -84,7 +84,6 @@ def collective_axes(params: Mapping[str, Any]) -> tuple:
 def collective_bytes(kind: str, nbytes: int, n: int) -> int:
     """Bytes that a device sends when `n` devices, holding `nbytes` each, perform the collective `kind`.
 
-    >>> import weft.lax
     >>> [collective_bytes(kind, 1024, 4) for kind in ("psum", "all_gather", "own_slice")]
     [1536, 3072, 0]
     """
@@ -99,7 +98,6 @@ def carry_out(primitive: Any, operands: Sequence[Sequence[np.ndarray]], params: 
 
     Several axes count as one. One that reduces several values at once gives a result for each.
 
-    >>> import weft.lax as lax
     >>> x = [[np.float32(i)] for i in range(4)]
     >>> [float(y) for (y,) in carry_out(lax.psum_p, x, dict(axes=("i",), axis_index_groups=((0, 3), (1, 2))))]
     [3.0, 3.0, 3.0, 3.0]

@@ -11,7 +11,6 @@ from weft.ir.registry import functions
 def program_cost(jaxpr: Jaxpr) -> dict[str, float]:
     """`flops`, `transcendentals` and `bytes accessed` of one run; loops count their static length.
 
-    >>> import weft, weft.numpy as wnp
     >>> program_cost(weft.make_jaxpr(lambda x: x @ x)(wnp.ones((4, 4))))['flops']
     128.0
     """

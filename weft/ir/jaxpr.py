@@ -81,7 +81,6 @@ class Jaxpr:
 
     Programs written for older generations distinguish an open jaxpr from a closed one; here `.jaxpr` is the program itself.
 
-    >>> import weft
     >>> program = weft.make_jaxpr(lambda x: 2 * x + 1)(3.0)
     >>> len(program.eqns), program.in_avals, program.out_avals, program.effects
     (2, (ShapedArray(float32[], weak_type=True),), (ShapedArray(float32[], weak_type=True),), frozenset())

@@ -16,7 +16,6 @@ class ShapedArray:
 
     Instances are interned: two equal types are one object, hence hashing and equality are by identity.
 
-    >>> import numpy as np
     >>> ShapedArray((8, 2), np.dtype("float32")) is ShapedArray((8, 2), np.dtype("float32"))
     True
     >>> ShapedArray((8, 2), np.dtype("float32"))

@@ -3,7 +3,6 @@
 A thin face: what each operation means stands in its family under `weft.ops`, and functions that compose from operations
 in `weft.lax.composed`. Names are loaded on first use.
 
->>> from weft import lax
 >>> lax.reduce_sum(lax.square(lax.iota("int32", 4)), (0,)).item()
 14
 """

@@ -25,7 +25,6 @@ def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int 
     A function that works element by element becomes one operation, one pass over memory. With any other, the work grows with
     the number of elements, the depth with its logarithm.
 
-    >>> import numpy as np
     >>> associative_scan(lambda x, y: x + y, np.arange(5)).tolist()
     [0, 1, 3, 6, 10]
     """
@@ -127,7 +126,6 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     the type says; `weft.sharding.reshard` changes it. Raises ShardingTypeError if that differs, ShardingError if a dim of an array
     outside of programs does not divide.
 
-    >>> import weft, weft.numpy as wnp
     >>> from weft.sharding import NamedSharding, PartitionSpec as P
     >>> rows = NamedSharding(weft.make_mesh((2,), ("i",), devices=weft.devices()[:2]), P("i"))
     >>> weft.jit(lambda x: with_sharding_constraint(x * 2, rows))(wnp.ones(4)).sharding.spec

@@ -51,7 +51,6 @@ def _array(x):
 def reduce_by(operands: Any, init_values: Any, computation: Callable, dimensions: Sequence[int]) -> Any:
     """`operands` (an array, or a tree of arrays of one shape) reduced over `dimensions` by `computation`, from `init_values`.
 
-    >>> import numpy as np
     >>> float(reduce_by(np.array([1.0, 4.0]), 0.0, lambda x, y: x + y, (0,)))
     5.0
     """
@@ -140,7 +139,6 @@ def reduce_window(operand: Any, init_value: Any, computation: Callable, window_d
     A box is reduced one dim after the other, a wide window in about log2 of its width steps. The derivative of a maximum or minimum
     goes to the first of equal elements, rows before columns.
 
-    >>> import numpy as np
     >>> reduce_window(np.arange(4.0), 0.0, lambda x, y: x + y, (2,), (2,)).tolist()
     [1.0, 5.0]
     """

@@ -35,7 +35,6 @@ def where(condition, x=None, y=None, /, *, size: int | None = None, fill_value=N
 
     Raises ValueError if only one of `x` and `y` is given, ShapeError if shapes do not broadcast, TypeError for lists.
 
-    >>> import weft.numpy as wnp
     >>> wnp.where(wnp.arange(3) > 1, 1.0, wnp.zeros(3))
     Array([0., 0., 1.], dtype=float32)
     >>> wnp.where(wnp.array([0, 3, 0, 4]))
@@ -95,7 +94,6 @@ def flatnonzero(a, *, size: int | None = None, fill_value=None):
 def select(condlist, choicelist, default=0):
     """The first choice whose condition holds, elementwise.
 
-    >>> import weft.numpy as wnp
     >>> x = wnp.arange(4)
     >>> wnp.select([x < 1, x > 2], [x - 10, x + 10], 5)
     Array([-10,   5,   5,  13], dtype=int32)
@@ -116,7 +114,6 @@ def clip(arr=None, /, min=None, max=None, *, a=None, a_min=None, a_max=None):  #
 
     The dtype is the common one of `arr` and the bounds. Raises ValueError for complex numbers, ShapeError if shapes do not broadcast.
 
-    >>> import weft.numpy as wnp
     >>> wnp.clip(wnp.arange(5), 1, 3)
     Array([1, 1, 2, 3, 3], dtype=int32)
     """
@@ -158,7 +155,6 @@ def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=N
     The result has the dtype of `arr`. Positions out of bounds give NaN, or the smallest integer (`mode`: "fill", "clip").
     Raises TypeError for positions that are not integers, ValueError for another rank or an axis out of bounds.
 
-    >>> import weft.numpy as wnp
     >>> x = wnp.array([[3, 1, 2], [6, 5, 4]])
     >>> wnp.take_along_axis(x, wnp.argsort(x, 1), 1)
     Array([[1, 2, 3],
@@ -232,7 +228,6 @@ def trace(a, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype=None, out=No
 
     Raises ValueError for dims out of bounds.
 
-    >>> import weft.numpy as wnp
     >>> wnp.trace(wnp.array([[1, 2], [3, 4]]))
     Array(5, dtype=int32)
     """

@@ -211,7 +211,6 @@ def vectorize(pyfunc, *, excluded=frozenset(), signature: str | None = None):
     `excluded` arguments (by number or name) are passed as they are. Called with arguments that lack core dims
     or do not broadcast it raises ValueError or ShapeError.
 
-    >>> import weft.numpy as wnp
     >>> wnp.vectorize(lambda row, x: (row * x).sum(), signature="(n),()->()")(wnp.ones((2, 3)), wnp.arange(2.0))
     Array([0., 3.], dtype=float32)
     """

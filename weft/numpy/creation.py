@@ -62,7 +62,6 @@ def array(object, dtype=None, copy: bool = True, order: str | None = "K", ndmin:
     typed. `ndmin` adds leading dims of size one. `device` may be a device or a sharding.
     Raises TypeError for values that are not numbers, ValueError for ragged lists, OverflowError for integers beyond the dtype.
 
-    >>> import weft.numpy as wnp
     >>> wnp.array([[1, 2], [3, 4]]).shape
     (2, 2)
     >>> wnp.array([1, 2.5], ndmin=2)
@@ -152,7 +151,6 @@ def asarray(a, dtype=None, order: str | None = None, *, copy: bool | None = None
 
     Raises TypeError, ValueError or OverflowError as `array` does.
 
-    >>> import weft.numpy as wnp
     >>> wnp.asarray([1, 2, 3], dtype="float32")
     Array([1., 2., 3.], dtype=float32)
     """
@@ -174,7 +172,6 @@ def astype(x, dtype, /, *, copy: bool = False, device=None):
     Floats are truncated toward zero on the way to integers, and complex numbers lose their imaginary parts on the way to real ones.
     Raises TypeError for what is no array or number, and for what is no dtype.
 
-    >>> import weft.numpy as wnp
     >>> wnp.astype(wnp.array([1.7, -1.7]), "int32")
     Array([ 1, -1], dtype=int32)
     """
@@ -193,7 +190,6 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
     The dtype is that of `fill_value` unless given. `device` may be a device or a sharding.
     Raises ShapeError (a TypeError and a ValueError) for negative dims and for a value that does not broadcast.
 
-    >>> import weft.numpy as wnp
     >>> wnp.full((2, 2), 7)
     Array([[7, 7],
            [7, 7]], dtype=int32, weak_type=True)
@@ -218,7 +214,6 @@ def zeros(shape, dtype=None, *, device=None, out_sharding=None):
 
     Raises ShapeError for negative dims, TypeError for what is no dtype.
 
-    >>> import weft.numpy as wnp
     >>> wnp.zeros((2, 3))
     Array([[0., 0., 0.],
            [0., 0., 0.]], dtype=float32)
@@ -231,7 +226,6 @@ def ones(shape, dtype=None, *, device=None, out_sharding=None):
 
     Raises ShapeError for negative dims, TypeError for what is no dtype.
 
-    >>> import weft.numpy as wnp
     >>> wnp.ones(3, dtype="int32")
     Array([1, 1, 1], dtype=int32)
     """
@@ -265,7 +259,6 @@ def zeros_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
 
     Raises TypeError if `a` is no array or number, ShapeError for negative dims.
 
-    >>> import weft.numpy as wnp
     >>> wnp.zeros_like(wnp.arange(3))
     Array([0, 0, 0], dtype=int32)
     """
@@ -277,7 +270,6 @@ def ones_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
 
     Raises TypeError if `a` is no array or number, ShapeError for negative dims.
 
-    >>> import weft.numpy as wnp
     >>> wnp.ones_like(wnp.arange(3.0))
     Array([1., 1., 1.], dtype=float32)
     """
@@ -293,7 +285,6 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
     The dtype is the common one of the arguments unless given. The length depends on values, so they must be known while tracing.
     Raises TypeError for arguments with dims, ZeroDivisionError for a step of zero, and TracerIntegerConversionError for tracers.
 
-    >>> import weft.numpy as wnp
     >>> wnp.arange(2, 8, 3)
     Array([2, 5], dtype=int32)
     """
@@ -331,7 +322,6 @@ def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = 
     `start` and `stop` broadcast; the values stand along a new dim, `axis`. The dtype is floating unless given. With `retstep` the
     result is a pair with the distance between values. Raises ValueError for a negative `num`.
 
-    >>> import weft.numpy as wnp
     >>> wnp.linspace(0, 1, 5)
     Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
@@ -373,7 +363,6 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype=None, *, device=None):
 
     Raises TypeError for sizes that are not integers.
 
-    >>> import weft.numpy as wnp
     >>> wnp.eye(2, 3, k=1)
     Array([[0., 1., 0.],
            [0., 0., 1.]], dtype=float32)

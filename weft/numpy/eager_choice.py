@@ -15,7 +15,6 @@ _where = face(choosing.where, (0, 1, 2))
 def power(x, y, /):
     """x to the y. An integer constant y is computed by repeated squaring.
 
-    >>> import weft.numpy as wnp
     >>> wnp.power(wnp.arange(4.), 2)
     Array([0., 1., 4., 9.], dtype=float32)
     """

@@ -56,7 +56,6 @@ def _integers(api: str, x, y) -> list:
 def gcd(x, y, /):
     """Greatest common divisor of integers, by Euclid's algorithm.
 
-    >>> import weft.numpy as wnp
     >>> int(wnp.gcd(12, 18))
     6
     """

@@ -174,7 +174,6 @@ def _parity(pivots, dtype):
 def det(a):
     """Determinants.
 
-    >>> import weft.numpy as wnp
     >>> float(det(wnp.array([[1., 2.], [3., 4.]])))
     -2.0
     """
@@ -197,7 +196,6 @@ def solve(a, b):
     `a` has shape (..., n, n); leading dims broadcast, and the dtype is floating or complex. Singular matrices give infinities or NaN.
     Raises ValueError for shapes that do not fit.
 
-    >>> import weft.numpy as wnp
     >>> solve(wnp.array([[2., 0.], [0., 4.]]), wnp.array([2., 2.]))
     Array([1. , 0.5], dtype=float32)
     """
@@ -336,7 +334,6 @@ def matrix_norm(x, /, *, keepdims: bool = False, ord="fro"):  # noqa: A002
 def norm(x, ord=None, axis=None, keepdims: bool = False):  # noqa: A002
     """The norm of a vector or a matrix, by the number of axes.
 
-    >>> import weft.numpy as wnp
     >>> float(norm(wnp.array([3., 4.])))
     5.0
     """

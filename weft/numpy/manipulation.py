@@ -37,7 +37,6 @@ def reshape(a, shape, order: str = "C", *, copy: bool | None = None):
 
     Raises TypeError if the sizes differ, ShapeError for more than one -1, ValueError for another `order`.
 
-    >>> import weft.numpy as wnp
     >>> wnp.reshape(wnp.arange(6), (2, -1))
     Array([[0, 1, 2],
            [3, 4, 5]], dtype=int32)
@@ -76,7 +75,6 @@ def ravel(a, order: str = "C"):
 
     Raises TypeError if `a` is no array or number, ValueError for another `order`.
 
-    >>> import weft.numpy as wnp
     >>> wnp.ravel(wnp.array([[1, 2], [3, 4]]), order="F")
     Array([1, 3, 2, 4], dtype=int32)
     """
@@ -89,7 +87,6 @@ def transpose(a, axes: Sequence[int] | None = None):
 
     Raises ValueError for dims out of bounds, ShapeError if `axes` is no permutation.
 
-    >>> import weft.numpy as wnp
     >>> wnp.transpose(wnp.zeros((2, 3, 4)), (1, 0, 2)).shape
     (3, 2, 4)
     """
@@ -116,7 +113,6 @@ def swapaxes(a, axis1: int, axis2: int):
 
     Raises ValueError for dims out of bounds.
 
-    >>> import weft.numpy as wnp
     >>> wnp.swapaxes(wnp.zeros((2, 3, 4)), 0, 2).shape
     (4, 3, 2)
     """
@@ -165,7 +161,6 @@ def squeeze(a, axis=None):
 
     Raises ValueError for dims out of bounds or of another size.
 
-    >>> import weft.numpy as wnp
     >>> wnp.squeeze(wnp.zeros((1, 3, 1)), axis=0).shape
     (3, 1)
     """
@@ -184,7 +179,6 @@ def broadcast_to(array, shape):
 
     Raises ValueError if the shape of `array` does not broadcast to `shape`.
 
-    >>> import weft.numpy as wnp
     >>> wnp.broadcast_to(wnp.arange(3), (2, 3))
     Array([[0, 1, 2],
            [0, 1, 2]], dtype=int32)
@@ -244,7 +238,6 @@ def concatenate(arrays, axis: int | None = 0, dtype=None):
     They have equal shapes but for dim `axis`; the dtype is their common one, or `dtype`.
     Raises ValueError without arrays, for arrays without dims and for an axis out of bounds, ShapeError for shapes that do not fit.
 
-    >>> import weft.numpy as wnp
     >>> wnp.concatenate([wnp.zeros(2), wnp.ones(1)])
     Array([0., 0., 1.], dtype=float32)
     """
@@ -268,7 +261,6 @@ def stack(arrays, axis: int = 0, out=None, dtype=None):
 
     Raises ValueError without arrays, for different shapes and for an axis out of bounds.
 
-    >>> import weft.numpy as wnp
     >>> wnp.stack([wnp.zeros(2), wnp.ones(2)], axis=1)
     Array([[0., 1.],
            [0., 1.]], dtype=float32)

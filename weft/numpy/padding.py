@@ -22,7 +22,6 @@ def pad(array, pad_width, mode="constant", **kwargs):
     (`constant_values`), edge, reflect, symmetric, wrap, empty, maximum, minimum, mean, median (of `stat_length` elements),
     linear_ramp (to `end_values`). Raises ValueError for negative widths, unknown modes, and empty dims that must be continued.
 
-    >>> import weft.numpy as wnp
     >>> wnp.pad(wnp.arange(3), (1, 2), mode="edge")
     Array([0, 0, 1, 2, 2, 2], dtype=int32)
     """

@@ -53,7 +53,6 @@ def dot(a, b, *, precision=None, preferred_element_type=None):
     The result has the other dims of `a`, then those of `b`, and the common dtype, or `preferred_element_type`.
     Raises ShapeError if the contracted dims differ in size, TypeError for lists.
 
-    >>> import weft.numpy as wnp
     >>> wnp.dot(wnp.ones((2, 3)), wnp.arange(3.0))
     Array([3., 3.], dtype=float32)
     """
@@ -74,7 +73,6 @@ def matmul(a, b, *, precision=None, preferred_element_type=None):
     The dtype is the common one, or `preferred_element_type`. Raises ShapeError if the contracted dims differ in size or the others do
     not broadcast, ValueError for scalars.
 
-    >>> import weft.numpy as wnp
     >>> wnp.matmul(wnp.ones((5, 2, 3)), wnp.ones((3, 4))).shape
     (5, 2, 4)
     """
@@ -214,7 +212,6 @@ def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None, 
     The order of contractions is chosen by opt_einsum. The dtype is the common one, or `preferred_element_type`.
     Raises ValueError if subscripts and ranks differ or an index has several sizes.
 
-    >>> import weft.numpy as wnp
     >>> wnp.einsum('ij,kj->ik', wnp.ones((2, 3)), wnp.ones((4, 3))).shape
     (2, 4)
     """

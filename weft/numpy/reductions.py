@@ -65,7 +65,6 @@ def sum(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None
     Sums of 16-bit floats accumulate in 32 bits; bools and small integers widen to the default integer type. `where` leaves elements
     out, `initial` is added. Raises ValueError for an axis out of bounds, NotImplementedError for `out`.
 
-    >>> import weft.numpy as wnp
     >>> wnp.sum(wnp.arange(6.).reshape(2, 3), axis=0)
     Array([3., 5., 7.], dtype=float32)
     """
@@ -83,7 +82,6 @@ def prod(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=Non
 
     Raises ValueError for an axis out of bounds, NotImplementedError for `out`.
 
-    >>> import weft.numpy as wnp
     >>> wnp.prod(wnp.array([[1, 2], [3, 4]]), axis=1)
     Array([ 2, 12], dtype=int32)
     """
@@ -124,7 +122,6 @@ def _extremum(name: str, op, combine, lowest: bool):
 
     Raises ValueError for an axis out of bounds and, without `initial`, for dims without elements, NotImplementedError for `out`.
 
-    >>> import weft.numpy as wnp
     >>> wnp.{name}(wnp.array([[1, 5], [3, 4]]), axis=1)
     Array([{"5, 4" if lowest else "1, 3"}], dtype=int32)
     """
@@ -148,7 +145,6 @@ def all(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa:
 
     Raises ValueError for an axis out of bounds, NotImplementedError for `out`.
 
-    >>> import weft.numpy as wnp
     >>> wnp.all(wnp.array([[1, 0], [2, 3]]), axis=1)
     Array([False,  True], dtype=bool)
     """
@@ -163,7 +159,6 @@ def any(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa:
 
     Raises ValueError for an axis out of bounds, NotImplementedError for `out`.
 
-    >>> import weft.numpy as wnp
     >>> wnp.any(wnp.array([[0, 0], [2, 3]]), axis=1)
     Array([False,  True], dtype=bool)
     """
@@ -187,7 +182,6 @@ def mean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=No
     Integers give floats; 16-bit floats are averaged in 32 bits. The mean of no elements is NaN.
     Raises ValueError for an axis out of bounds, NotImplementedError for `out`.
 
-    >>> import weft.numpy as wnp
     >>> wnp.mean(wnp.array([[1, 2], [3, 6]]), axis=0)
     Array([2., 4.], dtype=float32)
     """
@@ -468,7 +462,6 @@ def logsumexp(a, axis=None, b=None, keepdims: bool = False, return_sign: bool = 
     """log(sum(b * exp(a))) over `axis`, without overflow; with `return_sign` also the sign of the sum, whose absolute value
     the logarithm is then of.
 
-    >>> import weft.numpy as wnp
     >>> round(float(logsumexp(wnp.array([1000., 1000.]))), 3)
     1000.693
     """

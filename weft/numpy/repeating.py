@@ -23,7 +23,6 @@ from weft.ops.placement import takes_out_sharding
 def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | None = None):
     """Each element (or slice along `axis`) repeated `repeats` times.
 
-    >>> import weft.numpy as wnp
     >>> wnp.repeat(wnp.arange(3), 2)
     Array([0, 0, 1, 1, 2, 2], dtype=int32)
     """

@@ -62,7 +62,6 @@ def argpartition(a, kth: int, axis: int = -1):
 def searchsorted(a, v, side: str = "left", sorter=None, *, method: str = "scan"):
     """Where to insert `v` into sorted `a` to keep it sorted, by bisection.
 
-    >>> import weft.numpy as wnp
     >>> wnp.searchsorted(wnp.arange(5.), wnp.array([0.5, 4.0]))
     Array([1, 4], dtype=int32)
     """

@@ -48,7 +48,7 @@ _EXAMPLES = {
 
 def _named(fun: Callable, name: str, text: str, rule: str, dtypes_: str = "") -> Callable:
     fun.__name__ = fun.__qualname__ = name
-    example = "\n\n    >>> import weft.numpy as wnp\n    >>> wnp.{}({})\n    {}".format(name, *_EXAMPLES[name]) if name in _EXAMPLES else ""
+    example = "\n\n    >>> wnp.{}({})\n    {}".format(name, *_EXAMPLES[name]) if name in _EXAMPLES else ""
     fun.__doc__ = f"{text}\n\n    {rule.format(dtypes_)}{example}"
     return fun
 
@@ -373,7 +373,6 @@ def modf(x, /):
 def power(x, y, /):
     """x to the y. An integer constant y is computed by repeated squaring.
 
-    >>> import weft.numpy as wnp
     >>> wnp.power(wnp.arange(4.), 2)
     Array([0., 1., 4., 9.], dtype=float32)
     """

@@ -37,7 +37,6 @@ class AtHelper:
 class _At:
     """`x.at[index]`: each method gives a new array; `x` itself never changes.
 
-    >>> import weft.numpy as wnp
     >>> wnp.zeros(4).at[1:3].add(2.0)
     Array([0., 2., 2., 0.], dtype=float32)
     """

@@ -60,7 +60,6 @@ mul_p = elementwise("mul", NUMBER, np.multiply, jvp=[lambda t, out, x, y: mul(t,
 def neg(x):
     """`-x`, elementwise.
 
-    >>> import numpy as np
     >>> np.asarray(neg(np.array([1, -2]))).tolist()
     [-1, 2]
     """
@@ -72,7 +71,6 @@ def add(x, y):
 
     Shapes are equal, or one operand has no dims. Raises ShapeError for other shapes, TypeError for different dtypes.
 
-    >>> import numpy as np
     >>> np.asarray(add(np.array([1, 2]), 1)).tolist()
     [2, 3]
     """
@@ -94,7 +92,6 @@ def mul(x, y):
 
     Shapes are equal, or one operand has no dims. Raises ShapeError for other shapes, TypeError for different dtypes.
 
-    >>> import numpy as np
     >>> np.asarray(mul(np.array([1, 2]), 3)).tolist()
     [3, 6]
     """
@@ -168,7 +165,6 @@ def _truncated(x):
 def div(x, y):
     """`x / y`, elementwise; integers truncate toward zero.
 
-    >>> import numpy as np
     >>> np.asarray(div(np.array([7, -7]), 2)).tolist()
     [3, -3]
     """
@@ -259,7 +255,6 @@ min_p = _extremum("min", np.minimum, "and", lt, np.inf)
 def max(x, y):
     """The larger of `x` and `y`, elementwise; NaN if either is.
 
-    >>> import numpy as np
     >>> np.asarray(max(np.array([1.0, np.nan]), 2.0)).tolist()
     [2.0, nan]
     """
@@ -329,7 +324,6 @@ def square(x):
 def integer_pow(x, y: int):
     """`x` to the power of the Python int `y`, by repeated multiplication.
 
-    >>> import numpy as np
     >>> np.asarray(integer_pow(np.array([1, 2, 3]), 3)).tolist()
     [1, 8, 27]
     """

@@ -18,7 +18,6 @@ not_p = elementwise("not", BOOL_OR_INTEGER, np.bitwise_not, jvp="zero", is_invol
 def bitwise_and(x, y):
     """`x & y`, elementwise.
 
-    >>> import numpy as np
     >>> np.asarray(bitwise_and(np.array([6, 5]), 3)).tolist()
     [2, 1]
     """
@@ -138,7 +137,6 @@ def population_count(x):
 def clz(x):
     """The number of zeros before the highest one bit of `x`.
 
-    >>> import numpy as np
     >>> np.asarray(clz(np.array([1, 0], np.uint8))).tolist()
     [7, 8]
     """

@@ -97,7 +97,6 @@ def convert_element_type(operand, new_dtype, weak_type: bool = False, sharding=N
     Floats are truncated toward zero on the way to integers and clamped to their range. `weak_type` makes the dtype give way in
     promotion. Raises TypeError for what is no dtype.
 
-    >>> import numpy as np
     >>> np.asarray(convert_element_type(np.array([-1.5, 300.0]), np.uint8)).tolist()
     [0, 255]
     """
@@ -134,7 +133,6 @@ def bitcast_convert_type(operand, new_dtype):
     """The bits of `operand` read as `new_dtype`. A narrower dtype adds a last dim of the parts (lowest first), a
     wider one takes it away.
 
-    >>> import numpy as np
     >>> hex(bitcast_convert_type(np.float32(1.0), np.uint32))
     '0x3f800000'
     """
@@ -286,7 +284,6 @@ def imag(x):
 def complex(x, y):
     """The complex number `x + iy`, elementwise.
 
-    >>> import numpy as np
     >>> complex(np.float32(1), np.float32(2)).item()
     (1+2j)
     """

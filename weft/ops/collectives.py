@@ -79,7 +79,6 @@ def axis_index(axis_name: AxisName) -> Any:
 
     Raises NameError for an axis that is not in scope.
 
-    >>> import weft, weft.numpy as wnp
     >>> weft.vmap(lambda x: weft.lax.axis_index('i') * x, axis_name='i')(wnp.ones(3, "int32")).tolist()
     [0, 1, 2]
     """
@@ -101,7 +100,6 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     `axis_name` may also name dims of `x` by their numbers; these are summed over and go. The sum of a Python number is known at once.
     Raises NameError for an axis that is not in scope, ValueError for one named twice and for groups that do not fit.
 
-    >>> import weft, weft.numpy as wnp
     >>> weft.vmap(lambda x: x / weft.lax.psum(x, 'i'), axis_name='i')(wnp.array([1.0, 3.0])).tolist()
     [0.25, 0.75]
     """
@@ -123,7 +121,6 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
 
     Raises NameError for an axis that is not in scope, ValueError for one named twice and for groups that do not fit.
 
-    >>> import weft, weft.numpy as wnp
     >>> weft.vmap(lambda x: x - weft.lax.pmean(x, 'i'), axis_name='i')(wnp.array([1.0, 3.0])).tolist()
     [-1.0, 1.0]
     """
@@ -182,7 +179,6 @@ def all_gather(
     The result has the type of a value that varies over the axes; with `to="invarying"` that of one value for all.
     Raises NameError for an axis that is not in scope, ValueError for one named twice and for another `to`.
 
-    >>> import weft, weft.numpy as wnp
     >>> weft.vmap(lambda x: weft.lax.all_gather(x, 'i'), axis_name='i')(wnp.array([1, 2])).tolist()
     [[1, 2], [1, 2]]
     """
@@ -230,7 +226,6 @@ def psum_scatter(
     That dim has one entry per position or, if `tiled`, a multiple of their number. Bools are counted.
     Raises ShapeError for another size, NameError for an axis that is not in scope.
 
-    >>> import weft, weft.numpy as wnp
     >>> weft.vmap(lambda x: weft.lax.psum_scatter(x, 'i'), axis_name='i')(wnp.array([[1, 2], [10, 20]])).tolist()
     [11, 22]
     """
@@ -302,7 +297,6 @@ def ppermute(x: Any, axis_name: AxisName, perm: Perm) -> Any:
 
     Raises ValueError for positions that are named twice or do not exist, NameError for an axis that is not in scope.
 
-    >>> import weft, weft.numpy as wnp
     >>> weft.vmap(lambda x: weft.lax.ppermute(x, 'i', [(0, 1), (1, 2)]), axis_name='i')(wnp.array([5, 6, 7])).tolist()
     [0, 5, 6]
     """
@@ -373,7 +367,6 @@ def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
 
     Raises ValueError for another `to` and for values that vary already, NameError for an axis that is not in scope.
 
-    >>> import weft, weft.numpy as wnp
     >>> mesh = weft.make_mesh((2,), ('i',), devices=weft.devices()[:2])
     >>> varying = lambda x: weft.lax.psum(weft.lax.pcast(x, 'i', to='varying'), 'i')
     >>> weft.shard_map(varying, mesh=mesh, in_specs=weft.P(), out_specs=weft.P())(wnp.array(3)).item()

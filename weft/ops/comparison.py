@@ -30,7 +30,6 @@ ge_p = _comparison("ge", np.greater_equal)
 def eq(x, y):
     """Whether `x == y`, elementwise.
 
-    >>> import numpy as np
     >>> np.asarray(eq(np.array([1, 2]), np.array([1, 3]))).tolist()
     [True, False]
     """
@@ -130,7 +129,6 @@ def _select_transpose(ct, which, *cases):
 def select_n(which, *cases):
     """`cases[which]`, elementwise: `which` is bool (False takes the first case) or int32.
 
-    >>> import numpy as np
     >>> np.asarray(select_n(np.array([True, False]), np.array([1, 2]), np.array([3, 4]))).tolist()
     [3, 2]
     """
@@ -163,7 +161,6 @@ def _inside(low, x, high):
 def clamp(min, x, max):
     """`x` kept between `min` and `max`; NaN stays NaN.
 
-    >>> import numpy as np
     >>> np.asarray(clamp(0, np.array([-1, 2, 9]), 5)).tolist()
     [0, 2, 5]
     """

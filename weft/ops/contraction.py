@@ -109,7 +109,6 @@ def dot_general(
     result, which is needed where explicitly sharded dims are contracted. Raises ShapeError if paired dims differ in size, TypeError for
     different dtypes.
 
-    >>> import numpy as np
     >>> dot_general(np.ones((2, 3)), np.ones((3, 4)), (((1,), (0,)), ((), ()))).shape
     (2, 4)
     """
@@ -137,7 +136,6 @@ def dot(
 ):
     """The product of vectors, matrices, or one of each: the last dim of `lhs` is contracted with the first of `rhs`.
 
-    >>> import numpy as np
     >>> float(dot(np.array([1.0, 2.0]), np.array([3.0, 4.0])))
     11.0
     """

@@ -125,7 +125,6 @@ def conv_general_dilated(
     `feature_group_count` groups of features are convolved apart; with `batch_group_count`, groups of the batch.
     The dtype is the operands', or `preferred_element_type`. Raises ShapeError for shapes that do not fit, TypeError for different dtypes.
 
-    >>> import numpy as np
     >>> image, kernel = np.ones((1, 1, 4), np.float32), np.ones((1, 1, 2), np.float32)
     >>> np.asarray(conv_general_dilated(image, kernel, (1,), "VALID")).tolist()
     [[[2.0, 2.0, 2.0]]]

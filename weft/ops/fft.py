@@ -45,7 +45,6 @@ class FftType(enum.IntEnum):
 def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
     """The discrete Fourier transform of the last `len(fft_lengths)` dims.
 
-    >>> import numpy as np
     >>> np.asarray(fft(np.ones(4, np.complex64), "FFT", (4,))).real.tolist()
     [4.0, 0.0, 0.0, 0.0]
     """

@@ -66,7 +66,6 @@ def gather(
 ):
     """The windows of `slice_sizes` of `operand` at `start_indices`. `mode` None clips.
 
-    >>> import numpy as np
     >>> numbers = GatherDimensionNumbers((), (0,), (0,))
     >>> np.asarray(gather(np.array([10, 20, 30]), np.array([[2], [0]]), numbers, (1,))).tolist()
     [30, 10]
@@ -410,7 +409,6 @@ scatter = _scatter_function(
 scatter_add = _scatter_function(scatter_add_p, """\
     `operand` with `updates` added to the windows at `scatter_indices`; several for one place all count.
 
-    >>> import numpy as np
     >>> numbers = ScatterDimensionNumbers((), (0,), (0,))
     >>> np.asarray(scatter_add(np.zeros(3), np.array([[1], [1], [7]]), np.ones(3), numbers)).tolist()
     [0.0, 2.0, 0.0]

@@ -89,7 +89,6 @@ broadcast_in_dim_p = layout("broadcast_in_dim", moves="repeat", out_sharding=OUT
 def broadcast_in_dim(operand, shape: Sequence[int], broadcast_dimensions: Sequence[int]):
     """`operand` repeated to `shape`; its dim i becomes dim `broadcast_dimensions[i]` of the result.
 
-    >>> import numpy as np
     >>> np.asarray(broadcast_in_dim(np.array([1, 2]), (2, 3), (0,))).tolist()
     [[1, 1, 1], [2, 2, 2]]
     """
@@ -110,7 +109,6 @@ def broadcast(operand, sizes: Sequence[int]):
 def expand_dims(array, dimensions: Sequence[int]):
     """`array` with dims of size 1 put in at `dimensions` of the result.
 
-    >>> import numpy as np
     >>> expand_dims(np.ones(3), (0,)).shape
     (1, 3)
     """
@@ -258,7 +256,6 @@ reshape_p = layout("reshape", moves="reshape", out_sharding=OUT_SHARDING, type=_
 def reshape(operand, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None):
     """`operand` with its elements, in row-major order, in shape `new_sizes`; `dimensions` permutes its dims first.
 
-    >>> import numpy as np
     >>> reshape(np.arange(6), (2, 3)).shape
     (2, 3)
     """
@@ -273,7 +270,6 @@ def reshape(operand, new_sizes: Sequence[int], dimensions: Sequence[int] | None 
 def collapse(operand, start_dimension: int, stop_dimension: int | None = None):
     """`operand` with dims from `start_dimension` up to `stop_dimension` made into one.
 
-    >>> import numpy as np
     >>> collapse(np.ones((2, 3, 4)), 0, 2).shape
     (6, 4)
     """
@@ -322,7 +318,6 @@ transpose_p = layout("transpose", moves="permute", type=_transpose_type,
 def transpose(operand, permutation: Sequence[int]):
     """`operand` with its dims in the order `permutation`.
 
-    >>> import numpy as np
     >>> transpose(np.ones((2, 3, 4)), (2, 0, 1)).shape
     (4, 2, 3)
     """
@@ -361,7 +356,6 @@ rev_p = layout("rev", type=_rev_type, reference=lambda x, *, dimensions: np.flip
 def rev(operand, dimensions: Sequence[int]):
     """`operand` with the order along `dimensions` reversed.
 
-    >>> import numpy as np
     >>> np.asarray(rev(np.array([1, 2, 3]), (0,))).tolist()
     [3, 2, 1]
     """
@@ -402,7 +396,6 @@ squeeze_p = layout("squeeze", moves="reshape", type=_squeeze_type, reference=lam
 def squeeze(array, dimensions: Sequence[int]):
     """`array` without `dimensions`, which must have size 1.
 
-    >>> import numpy as np
     >>> squeeze(np.ones((1, 3)), (0,)).shape
     (3,)
     """
@@ -460,7 +453,6 @@ iota_p.define(transpose=unsupported("has no operands"), batch=unsupported("has n
 def iota(dtype, size: int):
     """The numbers 0, 1, ... up to `size`, in one dim.
 
-    >>> import numpy as np
     >>> np.asarray(iota("int32", 3)).tolist()
     [0, 1, 2]
     """
@@ -498,7 +490,6 @@ def name(x, name: str):
 def full(shape: Sequence[int], fill_value, dtype=None, *, sharding=None):
     """An array of `shape` in which every element is the scalar `fill_value`, laid out as `sharding`.
 
-    >>> import numpy as np
     >>> np.asarray(full((2,), 7)).tolist()
     [7, 7]
     """

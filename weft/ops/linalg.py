@@ -68,7 +68,6 @@ eig_p = _library("eig", None)
 def cholesky(x, *, symmetrize_input: bool = True):
     """The lower triangular L with L L^H = x, for positive definite x; NaN for others.
 
-    >>> import numpy as np
     >>> np.asarray(cholesky(np.array([[4.0, 2.0], [2.0, 5.0]], np.float32))).tolist()
     [[2.0, 0.0], [1.0, 2.0]]
     """
@@ -114,7 +113,6 @@ def lu(x) -> tuple:
 def lu_pivots_to_permutation(pivots, permutation_size: int):
     """The permutation that the row exchanges `pivots` make.
 
-    >>> import numpy as np
     >>> np.asarray(lu_pivots_to_permutation(np.array([2, 2, 2], np.int32), 3)).tolist()
     [2, 0, 1]
     """

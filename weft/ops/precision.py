@@ -72,7 +72,6 @@ reduce_precision_p = elementwise(
 def reduce_precision(operand, exponent_bits: int, mantissa_bits: int):
     """`operand` rounded to floats with so many bits of exponent and mantissa, in its own dtype.
 
-    >>> import numpy as np
     >>> float(reduce_precision(np.float32(1.2345678), 5, 10))
     1.234375
     """

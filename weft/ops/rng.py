@@ -27,7 +27,6 @@ threefry2x32_p = Primitive("threefry2x32", "elementwise", multiple_results=True,
 def threefry2x32(k0, k1, x0, x1) -> list:
     """The two words of the threefry block cipher with key (k0, k1) on the counter (x0, x1), elementwise in uint32.
 
-    >>> import numpy as np
     >>> [hex(w) for w in threefry2x32(*np.zeros(4, np.uint32))]
     ['0x6b200159', '0x99ba4efe']
     """

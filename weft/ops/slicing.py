@@ -43,7 +43,6 @@ dynamic_update_slice_p = Primitive("dynamic_update_slice", "index", overwrites=T
 def slice(operand, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None):
     """The elements from `start_indices` up to, not including, `limit_indices`, in steps of `strides`.
 
-    >>> import numpy as np
     >>> np.asarray(slice(np.arange(6), (1,), (6,), (2,))).tolist()
     [1, 3, 5]
     """
@@ -85,7 +84,6 @@ def index_in_dim(operand, index: int, axis: int = 0, keepdims: bool = True):
 def pad(operand, padding_value, padding_config: Sequence[tuple[int, int, int]]):
     """`operand` surrounded by `padding_value`: per dim (low, high, interior); negative low and high cut off.
 
-    >>> import numpy as np
     >>> np.asarray(pad(np.array([1, 2, 3]), 0, [(1, 0, 1)])).tolist()
     [0, 1, 0, 2, 0, 3]
     """
@@ -99,7 +97,6 @@ def pad(operand, padding_value, padding_config: Sequence[tuple[int, int, int]]):
 def concatenate(operands: Sequence, dimension: int):
     """`operands` joined along dim `dimension`.
 
-    >>> import numpy as np
     >>> np.asarray(concatenate([np.array([1, 2]), np.array([3])], 0)).tolist()
     [1, 2, 3]
     """
@@ -114,7 +111,6 @@ def concatenate(operands: Sequence, dimension: int):
 def split(operand, sizes: Sequence[int], axis: int = 0) -> list:
     """The consecutive pieces of `operand` of lengths `sizes` along dim `axis`.
 
-    >>> import numpy as np
     >>> [np.asarray(p).tolist() for p in split(np.arange(5), (2, 3))]
     [[0, 1], [2, 3, 4]]
     """
@@ -135,7 +131,6 @@ def dynamic_slice(operand, start_indices, slice_sizes: Sequence[int]):
 
     `start_indices` is a sequence of scalars or a one-dimensional array; negative ones count from the end.
 
-    >>> import numpy as np
     >>> np.asarray(dynamic_slice(np.arange(5), (4,), (2,))).tolist()
     [3, 4]
     """
@@ -147,7 +142,6 @@ def dynamic_slice(operand, start_indices, slice_sizes: Sequence[int]):
 def dynamic_update_slice(operand, update, start_indices):
     """`operand` with the window at `start_indices` (clamped to lie inside) replaced by `update`.
 
-    >>> import numpy as np
     >>> np.asarray(dynamic_update_slice(np.zeros(4), np.ones(2), (1,))).tolist()
     [0.0, 1.0, 1.0, 0.0]
     """

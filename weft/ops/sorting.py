@@ -83,7 +83,6 @@ def sort(operand, dimension: int = -1, is_stable: bool = True, num_keys: int = 1
     """`operand` in ascending order along `dimension`. A sequence of operands is ordered by its first `num_keys`
     members, compared one after the other; the rest move along.
 
-    >>> import numpy as np
     >>> np.asarray(sort(np.array([3, 1, 2]))).tolist()
     [1, 2, 3]
     """
@@ -183,7 +182,6 @@ top_k_p = Primitive("top_k", "sort", multiple_results=True)
 def top_k(operand, k: int, *, axis: int = -1) -> Sequence:
     """The `k` largest elements along dim `axis`, in descending order, and their int32 indices.
 
-    >>> import numpy as np
     >>> values, indices = top_k(np.array([5, 9, 7]), 2)
     >>> np.asarray(values).tolist(), np.asarray(indices).tolist()
     ([9, 7], [1, 2])

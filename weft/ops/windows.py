@@ -40,8 +40,6 @@ class ScatterDimensionNumbers(NamedTuple):
     Updates have their window in dims `update_window_dims`; the operand has dims `inserted_window_dims` that they lack, and the entries
     of an index address dims `scatter_dims_to_operand_dims`.
 
-    >>> import numpy as np
-    >>> from weft import lax
     >>> rows = lax.ScatterDimensionNumbers((1,), (0,), (0,))
     >>> lax.scatter_add(np.zeros((3, 2)), np.array([[1], [1]]), np.ones((2, 2)), rows).tolist()
     [[0.0, 0.0], [2.0, 2.0], [0.0, 0.0]]

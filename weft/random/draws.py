@@ -69,7 +69,6 @@ def PRNGKey(seed, *, impl=None):
 
     Raises TypeError for a seed that is no integer, NotImplementedError for another generator.
 
-    >>> import weft
     >>> weft.random.PRNGKey(42)
     Array([ 0, 42], dtype=uint32)
     """
@@ -83,7 +82,6 @@ def key(seed, *, impl=None):
 
     Raises TypeError for a seed that is no integer, NotImplementedError for another generator.
 
-    >>> import weft
     >>> weft.random.key(0).dtype.name
     'key<fry>'
     """
@@ -105,7 +103,6 @@ def key_data(keys):
 
     Raises TypeError for what is neither typed keys nor raw data of them.
 
-    >>> import weft
     >>> weft.random.key_data(weft.random.key(42))
     Array([ 0, 42], dtype=uint32)
     """
@@ -115,7 +112,6 @@ def key_data(keys):
 def key_dtype(impl_spec=None):
     """The dtype of the typed keys of a generator.
 
-    >>> import weft
     >>> weft.random.key_dtype().name
     'key<fry>'
     """
@@ -174,7 +170,6 @@ def split(key, num: int | tuple[int, ...] = 2):  # noqa: A002
 
     Raises TypeError for what is no key, ValueError for several keys.
 
-    >>> import weft
     >>> weft.random.split(weft.random.key(0), 3).shape
     (3,)
     """
@@ -274,7 +269,6 @@ def bits(key, shape=(), dtype=None):  # noqa: A002
 
     Raises ValueError for a dtype that is not unsigned, TypeError for what is no key.
 
-    >>> import weft
     >>> weft.random.bits(weft.random.key(0), (2,), "uint8").dtype.name
     'uint8'
     """
@@ -303,7 +297,6 @@ def uniform(key, shape=(), dtype=None, minval=0.0, maxval=1.0):  # noqa: A002
     The bounds are numbers or arrays that broadcast to `shape`.
     Raises ValueError for a dtype that is not floating, TypeError for what is no key.
 
-    >>> import weft
     >>> x = weft.random.uniform(weft.random.key(0), (1000,))
     >>> bool((0 <= x).all() and (x < 1).all())
     True
@@ -347,7 +340,6 @@ def normal(key, shape=(), dtype=None):  # noqa: A002
 
     Raises ValueError for a dtype that is not floating or complex, TypeError for what is no key.
 
-    >>> import weft
     >>> weft.random.normal(weft.random.key(0), (2, 3)).shape
     (2, 3)
     """
@@ -377,7 +369,6 @@ def randint(key, shape, minval, maxval, dtype=None):  # noqa: A002
 
     Raises TypeError for a dtype that is not of integers.
 
-    >>> import weft
     >>> x = weft.random.randint(weft.random.key(0), (100,), 0, 6)
     >>> int(x.min()), int(x.max())
     (0, 5)

@@ -129,7 +129,6 @@ def loggamma(key, a, shape=None, dtype=None):
 def gamma(key, a, shape=None, dtype=None):
     """Samples of the gamma distribution with shape parameter `a` and rate 1, differentiable in `a`.
 
-    >>> import weft
     >>> x = weft.random.gamma(weft.random.key(0), 3.0, (1000,))
     >>> abs(float(x.mean()) - 3) < 0.2
     True
@@ -278,7 +277,6 @@ def _poisson_rejection(raw, rate):
 def poisson(key, lam, shape=None, dtype=None):
     """Samples of the Poisson distribution with rate `lam`, as integers.
 
-    >>> import weft
     >>> int(weft.random.poisson(weft.random.key(0), 0.0))
     0
     """
@@ -363,7 +361,6 @@ def _binomial_rejection(raw, n, p):
 def binomial(key, n, p, shape=None, dtype=None):
     """The number of successes in `n` trials of probability `p`, as floats.
 
-    >>> import weft
     >>> float(weft.random.binomial(weft.random.key(0), 10.0, 1.0))
     10.0
     """

@@ -44,7 +44,6 @@ class Array(metaclass=ArrayMeta):
 
     Methods that NumPy has, too, are the functions of `weft.numpy` of that name. Shapes are those of the whole array.
 
-    >>> import weft.numpy as wnp
     >>> x = wnp.arange(6.).reshape(2, 3)
     >>> x.shape, x.dtype.name, x.ndim, x.size, x.itemsize, x.weak_type, x.aval
     ((2, 3), 'float32', 2, 6, 4, False, ShapedArray(float32[2,3]))
@@ -327,7 +326,6 @@ class Shard:
     """What one device holds of an array: `data`, the local array on `device`, is block `index` of the global one; of equal blocks,
     `replica_id` numbers the copies.
 
-    >>> import weft.numpy as wnp
     >>> shard = wnp.arange(3).addressable_shards[0]
     >>> shard.device.id, shard.index, shard.replica_id, shard.data
     (0, (slice(None, None, None),), 0, Array([0, 1, 2], dtype=int32))

@@ -16,7 +16,6 @@ from weft.runtime.array import Array
 def live_arrays(platform: str | None = None) -> list[Array]:
     """All arrays of this process that are alive and not deleted; with `platform`, those of that backend.
 
-    >>> import weft, weft.numpy as wnp
     >>> x = wnp.ones(3)
     >>> any(x is y for y in weft.live_arrays())
     True

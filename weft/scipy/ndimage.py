@@ -37,7 +37,6 @@ def map_coordinates(input, coordinates: Sequence, order: int, mode: str = "const
 
     `mode` says what lies beyond the border: constant (`cval`), nearest, wrap, mirror or reflect.
 
-    >>> import weft.numpy as wnp
     >>> float(map_coordinates(wnp.array([0.0, 10.0]), [wnp.array(0.25)], order=1))
     2.5
     """

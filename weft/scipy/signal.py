@@ -50,7 +50,6 @@ def _cut(full, x_shape: Sequence[int], y_shape: Sequence[int], axes: Sequence[in
 def convolve(in1, in2, mode: str = "full", method: str = "auto", precision=None):
     """The convolution of two arrays of equal rank; `mode` keeps all of it, the middle, or where they overlap wholly.
 
-    >>> import weft.numpy as wnp
     >>> convolve(wnp.array([1.0, 2.0, 3.0]), wnp.array([0.0, 1.0])).tolist()
     [0.0, 1.0, 2.0, 3.0]
     """

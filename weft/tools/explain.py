@@ -79,7 +79,6 @@ class Explanation:
     def assert_no(self, *kinds: str, axes: str | Sequence[str] | None = None) -> Explanation:
         """Raise AssertionError if there is a collective of one of `kinds` (of any, if none is given), over one of `axes`.
 
-        >>> import numpy as np
         >>> weft.explain(lambda x: x + 1, np.ones(3)).assert_no("all_gather").assert_no().counts
         {}
         """

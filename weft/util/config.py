@@ -313,7 +313,6 @@ def _define(name: str, default: Any, doc: str, block: Any = _UNSET, **facts: Any
 
     Used as `with {name}(value):`, or to decorate a function. Raises ValueError for a value that the setting cannot have.
 
-    >>> import weft
     >>> with weft.{name}({value!r}):
     ...     weft.{name}.value
     {value!r}

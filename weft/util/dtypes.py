@@ -319,7 +319,6 @@ def _make_scalar_type(dtype: np.dtype) -> type:
     name = "bool" if dtype == bool_dtype else dtype.name
     doc = f"""The dtype {name}; called with a value it makes an array of it.
 
-    >>> import numpy as np, weft.numpy as wnp
     >>> np.dtype(wnp.{name}).itemsize
     {dtype.itemsize}
     """

@@ -49,7 +49,6 @@ class TracerArrayConversionError(TracerError):
 class UnexpectedTracerError(TracerError):
     """A tracer that outlived the transformation it belongs to.
 
-    >>> import weft
     >>> kept = []
     >>> _ = weft.jit(lambda x: kept.append(x) or x)(1.0)
     >>> try: kept[0] + 1

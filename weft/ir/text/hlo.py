@@ -47,7 +47,6 @@ def operands_of(eqn: Eqn) -> Sequence:
 def hlo_name(primitive: str) -> str:
     """The HLO name of a primitive.
 
-    >>> import weft.lax
     >>> hlo_name('psum'), hlo_name('dot_general'), hlo_name('dynamic_slice')
     ('all-reduce', 'dot', 'dynamic-slice')
     """

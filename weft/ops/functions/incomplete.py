@@ -84,7 +84,6 @@ def _by_slopes(name):
 def igamma(f, a, x):
     """The regularized lower incomplete gamma function: the integral of exp(-t) t^(a-1) / gamma(a) from 0 to `x`.
 
-    >>> import numpy as np
     >>> round(float(igamma(np.float32(1.0), np.float32(2.0))), 6)
     0.864665
     """
@@ -407,7 +406,6 @@ regularized_incomplete_beta_p = elementwise(
 def betainc(a, b, x):
     """The regularized incomplete beta function.
 
-    >>> import numpy as np
     >>> float(betainc(np.float32(1.0), np.float32(1.0), np.float32(0.25)))
     0.25
     """
