@@ -76,7 +76,7 @@ def test_types_change_no_gradient(name):
      "while_loop", "psum"),
 ])
 def test_a_collective_that_some_devices_would_wait_in_is_refused(program, api, collective):
-    with pytest.raises(ShardingError, match=rf"{api}: {collective} over 'i' stands where only some devices come(.|\n)*test_diverging"):
+    with pytest.raises(ShardingError, match=rf"{api}: {collective} over 'i' occurs where only some devices along(.|\n)*test_diverging"):
         on_mesh(program)(A, W)
 
 
