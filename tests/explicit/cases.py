@@ -21,6 +21,7 @@ from weft.ops.reduce import argmax
 
 for module in pkgutil.iter_modules(weft.ops.__path__, "weft.ops."):
     importlib.import_module(module.name)
+functions.every()
 
 rng = np.random.default_rng(7)
 SHAPE = (4, 8)
