@@ -100,7 +100,7 @@ def _polygamma_reference(m, x):
 
 polygamma_p = elementwise("polygamma", FLOATING, _polygamma_reference, lower=_made_of_powers(_polygamma),
                           jvp=[None, lambda t, out, m, x: mul(t, polygamma(add(m, 1), x))])
-zeta_p = elementwise("zeta", FLOATING, of_scipy("zeta", wide=True), lower=_made_of_powers(_zeta),
+zeta_p = elementwise("zeta", FLOATING, lambda x, q: of_scipy("zeta", wide=True)(x, q), lower=_made_of_powers(_zeta),
                      jvp=[no_derivative("zeta", "x"), lambda t, out, x, q: neg(mul(t, mul(x, zeta(add(x, 1), q))))])
 
 
