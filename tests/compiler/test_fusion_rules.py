@@ -13,6 +13,7 @@ from weft.compiler.fusion.epilogue_fusion import EPILOGUE_RULES
 from weft.compiler.fusion.groups import GROUP_RULES
 from weft.compiler.fusion.inline_rules import INLINE_RULES
 from weft.compiler.rewrite.simplify import simplify
+from weft.util.machine_model import machine_model
 
 X, ROWS = np.linspace(-1, 1, 64 * 48, dtype=np.float32).reshape(64, 48), np.array([3, 60, 3], np.int32)
 LISTS = {"inline": INLINE_RULES, "group": GROUP_RULES, "epilogue": EPILOGUE_RULES}
@@ -96,5 +97,5 @@ def test_the_page_names_the_lists_where_they_are():
 
 
 def test_a_group_takes_no_more_roots_than_it_may():
-    sums = program(lambda x: [x + float(k) for k in range(groups.MOST_ROOTS + 1)], X)
+    sums = program(lambda x: [x + float(k) for k in range(machine_model().most_roots + 1)], X)
     assert len([item for item in fuse.Fusion(sums).items if isinstance(item, groups.Group)]) == 2

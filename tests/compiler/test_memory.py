@@ -8,7 +8,8 @@ import weft.ops.layout as L
 import weft.ops.reduce as R
 from tests.compiler.machine import check
 from tests.compiler.test_fusion import adam, dot, staged, values
-from weft.compiler.schedule.arena import HUGE, Buffer, place
+from weft.compiler.schedule.arena import Buffer, place
+from weft.util.machine_model import machine_model
 
 
 def life(nbytes, first, last):
@@ -30,9 +31,9 @@ def test_a_hole_is_used_and_offsets_are_aligned():
 
 
 def test_large_buffers_begin_at_huge_pages():
-    a, b = life(100, 0, 3), life(HUGE, 1, 3)
+    a, b = life(100, 0, 3), life(machine_model().huge_page, 1, 3)
     place([a, b])
-    assert b.offset == HUGE
+    assert b.offset == machine_model().huge_page
 
 
 @pytest.mark.parametrize("seed", range(5))

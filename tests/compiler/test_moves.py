@@ -11,7 +11,7 @@ import weft.numpy as wnp
 import weft.ops.elementwise as E
 import weft.ops.layout as L
 from tests.compiler.machine import check
-from weft.compiler.loops import loop_nest, transpose_tiling
+from tests.harness.tuning import tune
 from weft.compiler.schedule.schedule import schedule
 from weft.core.stage import stage
 from weft.ir.loops_text import print_kernel
@@ -89,14 +89,9 @@ def test_tiles_go_side_by_side_where_results_go_past_the_caches_but_not_more_lin
 @pytest.mark.parametrize("past", [False, True], ids=["cached", "past"])
 @pytest.mark.parametrize("first", range(16, 71, 11))
 def test_any_number_of_rows_side_by_side(first, past, dtype, monkeypatch):
-    monkeypatch.setattr(transpose_tiling, "APART", 1)
-    monkeypatch.setattr(transpose_tiling, "SHORT_LINE", 0)
-    monkeypatch.setattr(transpose_tiling, "RUN", 64)
-    monkeypatch.setattr(transpose_tiling, "HIGH_SKEWED", 2)
-    monkeypatch.setattr(transpose_tiling, "HIGH", 2)
+    tune(monkeypatch, tile_conflict_bytes=1, tile_short_line=0, tile_run=64, tile_rows_skewed=2, tile_rows=2)
     if past:
-        monkeypatch.setattr(transpose_tiling, "STREAM_TILED", 1)
-        monkeypatch.setattr(loop_nest, "STREAM_TILED", 1)
+        tune(monkeypatch, tile_stream_bytes=1)
     xs = [numbers((k, k * 30 % 71 + 16), dtype) for k in range(first, min(first + 11, 71))]
     check(stage(turned, [ShapedArray(x.shape, x.dtype) for x in xs]), *xs)
 
@@ -105,8 +100,7 @@ def test_any_number_of_rows_side_by_side(first, past, dtype, monkeypatch):
                                           ((129, 7, 70), (2, 1, 0))], ids=str)
 @pytest.mark.parametrize("dtype", ["f4", BF16, "i1"], ids=lambda dtype: np.dtype(dtype).name)
 def test_rows_that_begin_between_lines(shape, order, dtype, monkeypatch):
-    monkeypatch.setattr(transpose_tiling, "STREAM_TILED", 1)
-    monkeypatch.setattr(loop_nest, "STREAM_TILED", 1)
+    tune(monkeypatch, tile_stream_bytes=1)
     x = numbers(shape, dtype)
     y = numbers([shape[k] for k in order], dtype)
     both = lambda x, y: [E.add(L.transpose(x, permutation=order), y)]

@@ -9,9 +9,8 @@ import pytest
 import weft
 import weft.numpy as wnp
 from tests.compiler.machine import check
+from tests.harness.tuning import tune
 from weft import lax
-from weft.compiler.fusion import classify
-from weft.compiler.loops import dim_collapsing, loop_nest, loop_splitting
 from weft.core.stage import stage
 from weft.ir.loops_text import print_kernel
 from weft.ir.types import ShapedArray
@@ -20,11 +19,7 @@ from weft.ir.types import ShapedArray
 @pytest.fixture
 def small(monkeypatch):
     """Cut even what is short, and share it among tasks."""
-    for room in (classify, loop_splitting, dim_collapsing):
-        monkeypatch.setattr(room, "LONG", 0)
-        monkeypatch.setattr(room, "PLAIN", 0)
-    monkeypatch.setattr(loop_nest, "TASK_BYTES", 256)
-    monkeypatch.setattr(loop_nest, "STREAM_BYTES", 0)
+    tune(monkeypatch, split_from_bytes=0, split_segment=0, task_bytes=256, stream_bytes=0)
 
 
 def _updated(x, u, at):

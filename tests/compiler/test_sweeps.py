@@ -11,7 +11,7 @@ import weft.ops.reduce as R
 import weft.ops.slicing as S
 from tests.compiler.machine import check
 from tests.compiler.test_fusion import softmax, spread, staged, values
-from weft.compiler.loops import loop_nest
+from tests.harness.tuning import tune
 from weft.ir.loops import For, Prefetch
 from weft.ir.loops_text import print_kernel
 from weft.ops.casting import convert_element_type
@@ -141,7 +141,7 @@ def test_parts_put_together_otherwise_are_no_window():
 @pytest.mark.parametrize("function, count, rows, fetches", [
     (lambda x: [E.exp(x)], 1, 4099, 1), (lambda x: [E.exp(x)], 1, 259, 0), (lambda x, y: [E.add(x, y)], 2, 4099, 0)])
 def test_the_only_stream_of_what_goes_past_the_caches_is_fetched(function, count, rows, fetches, monkeypatch):
-    monkeypatch.setattr(loop_nest, "STREAM_BYTES", 1 << 20)
+    tune(monkeypatch, stream_bytes=1 << 20)
     shapes = [(rows, 67)] * count
     (kernel,) = check(staged(function, shapes), *values(shapes), rtol=1e-5).kernels
     assert print_kernel(kernel).count("prefetch") == fetches

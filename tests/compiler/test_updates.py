@@ -15,6 +15,7 @@ import weft.ops.reduce as R
 import weft.ops.slicing as S
 from tests.compiler.machine import check
 from tests.compiler.test_fusion import spread
+from tests.harness.tuning import tune
 from weft.compiler.kernels import scatters
 from weft.compiler.schedule.schedule import walk
 from weft.core.stage import stage
@@ -22,6 +23,7 @@ from weft.ir.build import Builder, _wrap
 from weft.ir.loops import Const, Op
 from weft.ir.loops_text import print_kernel
 from weft.ir.types import ShapedArray
+from weft.util.machine_model import machine_model
 
 F32, I32 = np.dtype("f4"), np.dtype("i4")
 MODE = I.GatherScatterMode
@@ -58,7 +60,7 @@ def test_scatters_with_repeated_and_outside_rows(native, op, mode):
 def test_rows_are_written_once(native, op, mode, dtype, monkeypatch):
     if op in (I.scatter_min, I.scatter_max) and dtype.kind == "c":
         pytest.skip("complex numbers have no order")
-    monkeypatch.setattr(scatters, "ROWS_BYTES", 0)
+    tune(monkeypatch, scatter_rows_bytes=0)
     rng, n, width, count = np.random.default_rng(0), 5, 70, 9
     x, u = (rng.integers(-3, 4, shape).astype(dtype) for shape in ((n, width), (count, width)))
     avals = [ShapedArray((n, width), dtype), ShapedArray((count, 1), I32), ShapedArray((count, width), dtype)]
@@ -70,7 +72,7 @@ def test_rows_are_written_once(native, op, mode, dtype, monkeypatch):
 @BOTH
 @pytest.mark.parametrize("along", ["all", "rows", "reversed"])
 def test_rows_are_written_once_from_updates_that_repeat_or_run_backwards(native, along, monkeypatch):
-    monkeypatch.setattr(scatters, "ROWS_BYTES", 0)
+    tune(monkeypatch, scatter_rows_bytes=0)
     rng, n, width, count = np.random.default_rng(0), 5, 70, 9
     shape, dims = {"all": ((), ()), "rows": ((count,), (0,)), "reversed": ((count, width), (0, 1))}[along]
 
@@ -87,8 +89,8 @@ def test_rows_are_written_once_from_updates_that_repeat_or_run_backwards(native,
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_rows_of_several_dims_are_written_once(native, pieces, monkeypatch):
     """Places of two dims, windows of two dims whose updates lie crosswise, and places that are batched."""
-    monkeypatch.setattr(scatters, "ROWS_BYTES", 0)
-    monkeypatch.setattr(scatters, "PIECE", -(-8 * 12 // pieces))
+    tune(monkeypatch, scatter_rows_bytes=0)
+    tune(monkeypatch, scatter_row_segment=-(-8 * 12 // pieces))
     deep = I.ScatterDimensionNumbers((2, 3), (0, 1), (1, 0))
     batched = I.ScatterDimensionNumbers((2, 3), (1,), (1,), (0,), (0,))
 
@@ -105,7 +107,7 @@ def test_rows_of_several_dims_are_written_once(native, pieces, monkeypatch):
 
 
 def test_rows_that_are_given_are_changed_where_they_lie_unless_most_change(monkeypatch):
-    monkeypatch.setattr(scatters, "ROWS_BYTES", 0)
+    tune(monkeypatch, scatter_rows_bytes=0)
 
     def fn(x, at, u):
         return [I.scatter_add(x, at, u, ROWS, mode=MODE.CLIP)]
@@ -119,7 +121,7 @@ def test_rows_that_are_given_are_changed_where_they_lie_unless_most_change(monke
 
 def test_rows_that_are_updates_too_are_not_overwritten(monkeypatch):
     """Of a donated operand, which rows written before would change."""
-    monkeypatch.setattr(scatters, "ROWS_BYTES", 0)
+    tune(monkeypatch, scatter_rows_bytes=0)
     avals = [ShapedArray((30, 20), F32), ShapedArray((30, 1), I32)]
     rng = np.random.default_rng(0)
     args = rng.standard_normal((30, 20)), rng.integers(0, 30, (30, 1))
@@ -140,7 +142,7 @@ def test_many_points_have_owners(op, mode, shape, dtype):
     at = np.stack([rng.integers(-5, n + 5, count) for n in shape], 1).astype(np.int32)
     avals = [ShapedArray(a.shape, a.dtype) for a in (x, at, u)]
     scheduled = check(stage(lambda x, at, u: [op(x, at, u, numbers, mode=mode)], avals), x, at, u)
-    assert scheduled.kernels[-1].parallel_extent == scatters.OWNERS and "pack" in print_kernel(scheduled.kernels[-1])
+    assert scheduled.kernels[-1].parallel_extent == machine_model().scatter_owners and "pack" in print_kernel(scheduled.kernels[-1])
 
 
 @pytest.mark.parametrize("mode", [MODE.CLIP, MODE.FILL_OR_DROP])
@@ -152,14 +154,14 @@ def test_rows_have_owners(op, mode, window, dtype):
     if op is I.scatter_max and dtype == "c8":
         pytest.skip("complex numbers have no order")
     dtype, rows = np.dtype(dtype), 23
-    count = scatters.PARALLEL_BYTES // (math.prod(window) * dtype.itemsize) + 100
+    count = machine_model().parallel_bytes // (math.prod(window) * dtype.itemsize) + 100
     dims, rng = tuple(range(1, 1 + len(window))), np.random.default_rng(0)
     numbers = I.ScatterDimensionNumbers(dims, (0,), (0,))
     x, u = (rng.integers(-1, 2, (n, *window)).astype(dtype) for n in (rows, count))
     at = np.sort(rng.integers(-3, rows + 3, (count, 1)), 0).astype(np.int32)
     avals = [ShapedArray(a.shape, a.dtype) for a in (x, at, u)]
     scheduled = check(stage(lambda x, at, u: [op(x, at, u, numbers, mode=mode)], avals), x, at, u)
-    assert scheduled.kernels[-1].parallel_extent == scatters.OWNERS and "pack" in print_kernel(scheduled.kernels[-1])
+    assert scheduled.kernels[-1].parallel_extent == machine_model().scatter_owners and "pack" in print_kernel(scheduled.kernels[-1])
 
 
 def test_windows_that_may_overlap_have_no_owners():
@@ -172,8 +174,8 @@ def test_windows_that_may_overlap_have_no_owners():
 
 @BOTH
 def test_owners_see_their_updates_in_order(native, monkeypatch):
-    monkeypatch.setattr(scatters, "FEWEST_UPDATES", 0)
-    monkeypatch.setattr(scatters, "BLOCK", 16)
+    tune(monkeypatch, scatter_fewest_updates=0)
+    tune(monkeypatch, scatter_block=16)
     avals = [ShapedArray((5,), F32), ShapedArray((75, 1), I32), ShapedArray((75,), F32)]
     jaxpr = stage(lambda x, at, u: [I.scatter(x, at, u, POINTS, mode=MODE.FILL_OR_DROP)], avals)
     rng = np.random.default_rng(0)
@@ -183,11 +185,11 @@ def test_owners_see_their_updates_in_order(native, monkeypatch):
 @pytest.mark.parametrize("size", [10, 1 << 31, (1 << 31) + 2, 3_000_000_000, 5_000_000_000])
 def test_every_place_has_one_owner(size):
     """Also beyond what 32 bits count; and what lies outside has none."""
-    b, share = Builder(), -(-size // scatters.OWNERS)
-    first = b.imul(b.index("t", scatters.OWNERS, 0), share)
+    b, share = Builder(), -(-size // machine_model().scatter_owners)
+    first = b.imul(b.index("t", machine_model().scatter_owners, 0), share)
     mine = scatters._between(b, b.cast(b.ref("place", "i32"), "i64"), first, b.imin(b.isub(size, first), share))
     for place in (-(1 << 31), -(1 << 31) + 7, -1, 0, 5, 9, 10, (1 << 30) - 1, 1 << 30, (1 << 31) - 1):
-        owners = [t for t in range(scatters.OWNERS) if _value(mine, {"t": t, "place": place})]
+        owners = [t for t in range(machine_model().scatter_owners) if _value(mine, {"t": t, "place": place})]
         assert owners == ([place // share] if 0 <= place < size else [])
 
 

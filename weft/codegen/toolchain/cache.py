@@ -94,8 +94,8 @@ def _contents(room: str) -> str:
     return digest.hexdigest()
 
 
-#: the sources that decide what becomes of a kernel
-_GENERATOR = ("codegen",)
+#: the sources that decide what becomes of a kernel, the machine model among them
+_GENERATOR = ("codegen", "util")
 
 
 def key(*parts: str | bytes) -> str:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from weft.codegen.toolchain import cache, llvm_c, loader
+from weft.util import machine
 from weft.util.record import field, record
 from weft.util.threads import DaemonThread
 
@@ -81,8 +82,8 @@ def _host() -> tuple[str, str]:
 
 @functools.lru_cache(maxsize=1)
 def _host_key() -> str | None:
-    known = _cpu_text()
-    return cache.key("host", known, llvm_c.identity()) if known else None
+    known = machine.cpu_text()
+    return cache.key("host", known, llvm_c.identity()) if "flags" in known else None
 
 
 def is_new() -> bool:
@@ -91,24 +92,13 @@ def is_new() -> bool:
     return name is None or not cache.has(name)
 
 
-def _cpu_text() -> str:
-    """What the system says of the first CPU, without what changes from moment to moment; nothing if it says nothing."""
-    try:
-        with open("/proc/cpuinfo") as file:
-            first = file.read(1 << 14).split("\n\n")[0]
-    except OSError:
-        return ""
-    wanted = ("vendor_id", "cpu family", "model", "stepping", "flags")
-    return "\n".join([line for line in first.split("\n") if line.startswith(wanted)]) if "flags" in first else ""
-
-
 @functools.lru_cache(maxsize=4)
 def _make(level: str | None) -> Target:
     cpu, features = _host()
     if loader.architecture().lower() not in ("x86_64", "amd64"):
         neon = loader.architecture().lower() in ("arm64", "aarch64")
         made = ("neon", 16, True, True, False) if neon else ("generic", 16, False, False, False)
-        return Target(cpu, features, *made, identity=f"{cpu}|{features}|{llvm_c.identity()}")
+        return Target(cpu, features, *made, identity=f"{cpu}|{features}|{machine.name()}|{llvm_c.identity()}")
     have = set(features.split(","))
     best = "avx512" if _AVX512 <= have else "avx2" if {"+avx2", "+fma", "+f16c"} <= have else "generic"
     order = ("generic", "avx2", "avx512")
@@ -122,7 +112,7 @@ def _make(level: str | None) -> Target:
         features += ",-prefer-256-bit"
     width = {"avx512": 64, "avx2": 32, "generic": 16}[level]
     wide = level != "generic"
-    return Target(cpu, features, level, width, wide, wide, True, identity=f"{cpu}|{features}|{llvm_c.identity()}")
+    return Target(cpu, features, level, width, wide, wide, True, identity=f"{cpu}|{features}|{machine.name()}|{llvm_c.identity()}")
 
 
 def current() -> Target:

@@ -22,6 +22,7 @@ from weft.ops.families import (
     ScatterSpec,
     SortSpec,
 )
+from weft.util.machine_model import machine_model
 from weft.util.record import record
 
 _COST_BY_KIND = {"random": 60, "index": 6, "layout": 0, "slice": 0}
@@ -50,11 +51,6 @@ _BY_SPEC = {ReduceSpec: LoweringKind.REDUCE, ScanSpec: LoweringKind.SCAN, Scatte
 _IN_KERNELS = frozenset({LoweringKind.PULL, LoweringKind.REDUCE, LoweringKind.SCAN, LoweringKind.SCATTER, LoweringKind.UPDATE,
                          LoweringKind.CONTRACT, LoweringKind.SORT})
 _kinds: dict[Primitive, tuple[LoweringKind, bool]] = {}        # and whether a kernel of ours does it
-MOST_APART = 16            # rows of a turn that kernels compute one beside the other, of which each element
-MOST_BESIDE = 8            # is a row of so many at most,
-NARROWEST, FEWEST_TURNS = 16, 4        # and there are so many of them in a row at least, or turns of elements that follow one another
-LONG = 1 << 20             # bytes of results from which the guards cost more than the code of several loops takes to compile
-MOST_PLACES, PLAIN = 8, 64     # of a loop: places where it is cut, and elements of the mean piece
 
 
 def lowering_kind(eqn: Eqn) -> LoweringKind:
@@ -218,17 +214,20 @@ def _probe(eqn: Eqn, operand, result) -> View | None:
 
 def dilation_of(eqn: Eqn) -> int:
     """How many elements of the result there are for each of the operand, if they are computed in turns; else 1."""
+    machine = machine_model()
     if moves(eqn) != "pad":
         return 1
     dims = [(n, inner + 1) for n, (_, _, inner) in zip(eqn.outvars[0].aval.shape, eqn.params["padding_config"]) if n > 1]
-    if not dims or dims[-1][1] > MOST_BESIDE or dims[-1][0] < (NARROWEST if dims[-1][1] == 1 else FEWEST_TURNS * dims[-1][1]):
+    if not dims or dims[-1][1] > machine.unrolled_elements or dims[-1][0] < (
+            machine.vector_outer_iterations if dims[-1][1] == 1 else machine.unrolled_iterations * dims[-1][1]):
         return 1
     return math.prod([step for _, step in dims])
 
 
 def joins_rows(eqn: Eqn) -> bool:
     """Whether it puts long parts into rows: loops over these are cut where parts begin and end, so that each element computes its own."""
-    if moves(eqn) not in ("concatenate", "pad") or (out := eqn.outvars[0].aval).nbytes < LONG:
+    machine = machine_model()
+    if moves(eqn) not in ("concatenate", "pad") or (out := eqn.outvars[0].aval).nbytes < machine.split_from_bytes:
         return False
     if moves(eqn) == "concatenate":
         d, parts = eqn.params["dimension"], eqn.invars
@@ -237,4 +236,5 @@ def joins_rows(eqn: Eqn) -> bool:
         if len(padded) != 1 or eqn.params["padding_config"][padded[0]][2]:
             return False
         d, parts = padded[0], eqn.invars[:1]
-    return math.prod(out.shape[d + 1:]) == 1 and len(parts) <= MOST_PLACES and all(x.aval.shape[d] >= PLAIN for x in parts)
+    return math.prod(out.shape[d + 1:]) == 1 and len(parts) <= machine.split_places \
+        and all(x.aval.shape[d] >= machine.split_segment for x in parts)

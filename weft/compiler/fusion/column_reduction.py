@@ -14,11 +14,9 @@ import math
 from weft.compiler.fusion.classify import is_dense, view_of
 from weft.ir.build import type_name
 from weft.ir.jaxpr import Atom, Eqn, Literal, Var
+from weft.util.machine_model import machine_model
 from weft.util.record import record
 
-SMALL = 32768              # elements that one task may go over
-FEWEST_PARTS = 4           # that keep threads busy
-SHORTEST = 64              # results of a part, less are better kept in registers
 _ARITHMETIC, _LOGIC = frozenset({"add", "mul", "min", "max"}), frozenset({"and", "or"})
 _COMBINES = {"bool": _LOGIC} | dict.fromkeys(("i32", "u32", "i64", "u64"), _ARITHMETIC | _LOGIC) \
     | dict.fromkeys(("f32", "f64"), _ARITHMETIC)
@@ -43,12 +41,14 @@ def before_reshape(atom: Atom, producer: Eqn | None) -> Atom:
 
 def column_reduction_of(eqn: Eqn, source: Atom) -> ColumnReduction | None:
     """How the reduction `eqn` of `source`, whatever the shape it gives it, lies in rows."""
+    machine = machine_model()
     operand, axes = eqn.invars[0].aval, tuple(sorted(eqn.params["axes"]))
     if type(source) is Literal or not axes or eqn.primitive.rules["lower"].combine not in _COMBINES.get(type_name(operand.dtype), ()) \
             or any(operand.shape[d] > 1 for d in range(axes[0], axes[-1]) if d not in axes):
         return None
     parts, columns = math.prod(operand.shape[:axes[0]]), math.prod(operand.shape[axes[-1] + 1:])
     rows = operand.size // (parts * columns) if operand.size else 0
-    if rows < 2 or columns < SHORTEST or (operand.size > SMALL and parts < FEWEST_PARTS):
+    if rows < 2 or columns < machine.column_reduction_shortest or (
+            operand.size > machine.serial_elements and parts < machine.column_reduction_parts):
         return None
     return ColumnReduction(source, parts, rows, columns)

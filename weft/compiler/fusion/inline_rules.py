@@ -8,15 +8,11 @@ Laws: a rule asks for kinds and costs, never for names of operations. To add one
 
 from __future__ import annotations
 
-from weft.compiler.fusion.classify import MOST_APART, LoweringKind, dilation_of, joins_rows, lowering_kind
+from weft.compiler.fusion.classify import LoweringKind, dilation_of, joins_rows, lowering_kind
 from weft.compiler.fusion.column_reduction import before_reshape
-from weft.compiler.fusion.graph import EXPENSIVE, LONGEST_CHAIN, MOST_SPREAD, FusionRule, Use
-from weft.compiler.fusion.reduction_domain import SMALL_DOMAIN, is_trailing, reduced_dims
-from weft.compiler.fusion.window_analysis import WIDEST_WINDOW
-
-MOST_TURN = 512            # cost of all that is padded between elements and added up
-MOST_JOINED = 20           # cost up to which a part of a row that loops go over part by part is computed where it is read
-FEWEST_COLUMNS = 16        # from which what is computed once a row costs little
+from weft.compiler.fusion.graph import FusionRule, Use
+from weft.compiler.fusion.reduction_domain import is_trailing, reduced_dims
+from weft.util.machine_model import machine_model
 
 
 def _reduces(use: Use) -> bool:
@@ -25,32 +21,33 @@ def _reduces(use: Use) -> bool:
 
 def _reduces_stored_columns(use: Use) -> bool:
     graph, shape, axes = use.graph, use.operand.aval.shape, reduced_dims(use.eqn) if _reduces(use) else ()
-    if not axes or use.operand in graph.domain or is_trailing(shape, axes) or use.operand.aval.size <= SMALL_DOMAIN:
+    if not axes or use.operand in graph.domain or is_trailing(shape, axes) or use.operand.aval.size <= machine_model().serial_elements:
         return False
     same = use.operand, before_reshape(use.operand, graph.producer[use.operand])
     return any(v in kept for v in same for kept in (graph.materialized, graph.demanded, graph.roots))
 
 
 def _is_expensive(use: Use) -> bool:
-    return use.graph.cost[use.operand] >= EXPENSIVE
+    return use.graph.cost[use.operand] >= machine_model().expensive
 
 
 def _reads_little_again(use: Use) -> bool:
     """Whether a view repeats no work: it shows no element twice, or repeats what is cheap, or one element along a row."""
     out, size, view = use.eqn.outvars[0].aval, use.operand.aval.size, use.view
     inner, extent = next(((s, n) for s, n in zip(reversed(view.strides), reversed(out.shape)) if n > 1), (0, 1))
-    return not _is_expensive(use) or size == 1 or out.size <= size or (inner == 0 and extent >= FEWEST_COLUMNS)
+    return not _is_expensive(use) or size == 1 or out.size <= size or (inner == 0 and extent >= machine_model().once_per_row_columns)
 
 
 def _is_narrow_window(use: Use) -> bool:
+    machine = machine_model()
     graph, operand = use.graph, use.operand
-    return dilation_of(use.eqn) > 1 and graph.windows[use.eqn.outvars[0]] <= WIDEST_WINDOW \
-        and graph.dilated_cost.get(operand, 0) + graph.distinct_cost(operand) <= MOST_SPREAD
+    return dilation_of(use.eqn) > 1 and graph.windows[use.eqn.outvars[0]] <= machine.widest_window \
+        and graph.dilated_cost.get(operand, 0) + graph.distinct_cost(operand) <= machine.most_spread
 
 
 def _is_cheap_part_of_rows(use: Use) -> bool:
     return joins_rows(use.eqn) and use.eqn.outvars[0] not in use.graph.reduction_inputs \
-        and use.graph.distinct_cost(use.operand) < MOST_JOINED
+        and use.graph.distinct_cost(use.operand) < machine_model().most_concatenated
 
 
 def _repeats_work(use: Use) -> bool:
@@ -61,11 +58,11 @@ def _repeats_work(use: Use) -> bool:
 
 INLINE_RULES: list[FusionRule] = [
     FusionRule("long chains", "the time of LLVM grows faster than a kernel",
-               lambda use: use.graph.inlined[use.operand] >= LONGEST_CHAIN, False),
+               lambda use: use.graph.inlined[use.operand] >= machine_model().longest_chain, False),
     FusionRule("dilated sums", "each element between others has code of its own, which several such operands multiply",
-               lambda use: use.dilated_cost + use.graph.dilated_cost.get(use.operand, 0) > MOST_TURN, False),
+               lambda use: use.dilated_cost + use.graph.dilated_cost.get(use.operand, 0) > machine_model().most_spread_sum, False),
     FusionRule("dilated rows", "a pass over a row has the code of all its elements again",
-               lambda use: use.in_domain and use.graph.dilated_cost.get(use.operand, 0) >= EXPENSIVE, False),
+               lambda use: use.in_domain and use.graph.dilated_cost.get(use.operand, 0) >= machine_model().expensive, False),
     FusionRule("reduction domains", "what follows a reduction stays in its kernel while it is read row by row",
                lambda use: use.operand in use.graph.domain, lambda use: use.alignment is not None),
     FusionRule("pointwise", "every element is read where it is needed, once", lambda use: use.pointwise, True),
@@ -75,7 +72,8 @@ INLINE_RULES: list[FusionRule] = [
     FusionRule("values in memory", "what is stored for another reader is loaded", lambda use: use.operand in use.graph.demanded, False),
     FusionRule("views", "a view is an address, unless it repeats costly work", lambda use: use.view is not None, _reads_little_again),
     FusionRule("narrow windows", "the gradient of a window computes each element from the few windows that it is in",
-               _is_narrow_window, lambda use: dilation_of(use.eqn) * use.graph.dilation.get(use.operand, 1) <= MOST_APART),
+               _is_narrow_window,
+               lambda use: dilation_of(use.eqn) * use.graph.dilation.get(use.operand, 1) <= machine_model().unrolled_rows),
     FusionRule("parts of rows", "loops are cut where parts begin, so that each part computes its own elements only",
                _is_cheap_part_of_rows, True),
     FusionRule("repeated work", "what is costly is computed once, and stored", _repeats_work, lambda use: use.operand.aval.size == 1),

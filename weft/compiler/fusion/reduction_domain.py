@@ -12,17 +12,7 @@ from collections.abc import Sequence
 
 from weft.compiler.fusion.column_reduction import ColumnReduction
 from weft.ir.jaxpr import Eqn
-
-SMALL_DOMAIN = 32768       # elements of a row domain that may run in one task
-FEWEST_ROWS = 16           # rows that keep several threads busy
-SHORT_ROW = 64             # elements of a row from which the order of rows does not matter
-
-STRIP = 1024               # accumulators that lie side by side while rows are added into them, at most,
-NARROWEST = 64             # and at least, where there would be too few strips
-STRIP_ELEMENTS = 1 << 20   # of a strip of rows that is passed over more than once
-FEWEST_STRIPS = 4          # that keep several threads busy,
-FEWEST_STREAMED = 2        # where each is passed over once: narrower ones are shorter streams from memory
-FEWEST_STRIP_ROWS = 16
+from weft.util.machine_model import machine_model
 
 Domain = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -41,21 +31,25 @@ def is_trailing(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
 def keeps_order(dims: Sequence[int | None], domain: Domain) -> bool:
     """Whether a kernel may go over the rows in the order of these dims: short rows stand side by side in vectors, and in
     another order than that of memory each element of a vector would come from another line of the caches."""
+    machine = machine_model()
     shape, axes = domain
     order = [dim for dim in dims if dim is not None]
     columns = math.prod([shape[d] for d in axes])
-    return order == sorted(order) or columns >= SHORT_ROW or math.prod(shape) <= SMALL_DOMAIN or not is_trailing(shape, axes)
+    return order == sorted(order) or columns >= machine.reduction_short_row or math.prod(shape) <= machine.serial_elements \
+        or not is_trailing(shape, axes)
 
 
 def may_follow(domain: Domain) -> bool:
     """Whether a whole-shape value may follow a reduction in one kernel: rows give parallelism, all is small, or
     strips of rows stay in the caches."""
+    machine = machine_model()
     shape, axes = domain
     size = rows = 1
     for d, n in enumerate(shape):
         size *= n
         rows *= 1 if d in axes else n
-    return size <= SMALL_DOMAIN or (rows >= FEWEST_ROWS and is_trailing(shape, axes)) or stays_in_strips(shape, axes)
+    return size <= machine.serial_elements or (rows >= machine.reduction_rows_parallel and is_trailing(shape, axes)) \
+        or stays_in_strips(shape, axes)
 
 
 def fits_domain(reduction: ColumnReduction, domain: Domain) -> bool:
@@ -70,9 +64,11 @@ def fits_domain(reduction: ColumnReduction, domain: Domain) -> bool:
 def strip_width(rows: int, lanes: int, others: int = 1) -> int:
     """The width of strips of `lanes` elements that stay in the caches while their `rows` are passed over again; `others` more
     such sets of strips keep threads busy, too. 0 if strips would be too narrow or too few."""
-    enough = -(-lanes * others // FEWEST_STRIPS)
-    width = min(STRIP, STRIP_ELEMENTS // max(rows, 1), enough) // NARROWEST * NARROWEST
-    return width if rows >= FEWEST_STRIP_ROWS else 0
+    machine = machine_model()
+    enough = -(-lanes * others // machine.reduction_fewest_strips)
+    width = min(machine.reduction_strip, machine.reduction_strip_elements // max(rows, 1), enough)
+    width -= width % machine.reduction_narrowest_strip
+    return width if rows >= machine.reduction_fewest_strip_rows else 0
 
 
 def stays_in_strips(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
@@ -80,4 +76,4 @@ def stays_in_strips(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
     if not axes or any(b - a != 1 for a, b in itertools.pairwise(axes)):
         return False
     lanes, rows = math.prod(shape[axes[-1] + 1:]), math.prod([shape[a] for a in axes])
-    return lanes >= NARROWEST and strip_width(rows, lanes, math.prod(shape[:axes[0]])) > 0
+    return lanes >= machine_model().reduction_narrowest_strip and strip_width(rows, lanes, math.prod(shape[:axes[0]])) > 0

@@ -13,14 +13,8 @@ import numpy as np
 
 from weft.ir import fft
 from weft.ir.jaxpr import Eqn
+from weft.util.machine_model import machine_model
 from weft.util.record import record
-
-#: the longest rows of which a vector's worth is gone over quickly enough
-_LONGEST = 1 << 14
-#: numbers of a row for each row: few long rows leave most of a vector empty
-_LONG = 1 << 10
-#: rows of which each is a matrix rather than a lane; numbers of a row for each of them; the lengths that are; and lanes that its rows fill
-_FEW, _LONG_OF_FEW, _CROSSED_FROM, _CROSSED_TO, _MOST_LANES = 15, 48, 1 << 8, 1 << 18, 16
 
 
 @record
@@ -36,22 +30,24 @@ class Stage:
 
 def steps_of(eqn: Eqn) -> list[Stage] | None:
     """The native steps of a transform, in order, or None; of no rows there are none."""
+    machine = machine_model()
     kind, lengths = eqn.params["fft_type"].name, eqn.params["fft_lengths"]
     (operand,), (result,) = eqn.invars, eqn.outvars
     lead = math.prod(result.aval.shape[:result.aval.ndim - len(lengths)])
     complex_row = kind in ("FFT", "IFFT") and operand.aval.dtype.kind == "c" and len(lengths) == 1
-    if complex_row and 0 < lead <= min(_FEW, lengths[0] // _LONG_OF_FEW) and (column := _columns(lengths[0])):
+    if complex_row and 0 < lead <= min(machine.fft_few_rows, lengths[0] // machine.fft_few_rows_length) \
+            and (column := _columns(lengths[0])):
         row, un = lengths[0] // column, "un" * (kind == "IFFT")
         first = f"{un}down" if row == column else "inverse" if un else "forward"
         return [Stage(first, column, lead, row, True, False), Stage(f"{un}cross", row, lead, column, False, True)]
-    if not all(n == 1 or (fft.can_pass(n) and n <= _LONGEST) for n in lengths) or lengths[-1] == 1:
+    if not all(n == 1 or (fft.can_pass(n) and n <= machine.fft_longest) for n in lengths) or lengths[-1] == 1:
         return None
     shape = (operand if kind == "IRFFT" else result).aval.shape[-len(lengths):]
     last = {"FFT": "forward" if operand.aval.dtype.kind == "c" else "all", "IFFT": "inverse", "RFFT": "half", "IRFFT": "real"}[kind]
     rest = "inverse" if kind in ("IFFT", "IRFFT") else "forward"
     dims = [(last, lengths[-1], lead * math.prod(lengths[:-1]), 1)]
     dims += [(rest, n, lead * math.prod(lengths[:d]), math.prod(shape[d + 1:])) for d, n in enumerate(lengths[:-1]) if n > 1]
-    if any(n > _LONG * rows * inner for _, n, rows, inner in dims):
+    if any(n > machine.fft_long * rows * inner for _, n, rows, inner in dims):
         return None
     if kind == "IRFFT":
         dims.reverse()
@@ -65,9 +61,11 @@ def _columns(n: int) -> int:
     >>> _columns(4096), _columns(512), _columns(3 ** 9)
     (64, 16, 0)
     """
-    if not _CROSSED_FROM <= n <= _CROSSED_TO:
+    machine = machine_model()
+    if not machine.fft_matrix_from <= n <= machine.fft_matrix_to:
         return 0
-    found = [m for m in range(_MOST_LANES, n // _MOST_LANES + 1, _MOST_LANES) if n % m == 0 and fft.can_pass(m) and fft.can_pass(n // m)]
+    lanes = machine.fft_most_lanes
+    found = [m for m in range(lanes, n // lanes + 1, lanes) if n % m == 0 and fft.can_pass(m) and fft.can_pass(n // m)]
     return min(found, key=lambda m: abs(math.log(m * m / n)), default=0)
 
 

@@ -16,22 +16,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from weft.compiler.loops.loop_nest import STREAM_BYTES
 from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.ir.loops import ITEMSIZE, Accum, Buf, Expr, For, If, Init, Kernel, Let, Prefetch, Ref, Scan, Stmt, Store
+from weft.util.machine_model import machine_model
 from weft.util.record import record
 
 _BOOLEAN = {"add": "or", "max": "or", "mul": "and", "min": "and"}
-TASK_BYTES = 1 << 16           # of each operand that a task reads, at least
-STRIP = 1024                   # running values that a task keeps side by side
-NARROW = 64                    # strips are not narrower than this,
-FEW_TASKS = 4                  # though there be fewer than this
-IN_REGISTERS = 8               # fewer inner elements than this are kept in registers
-AHEAD = 2                      # rows of a strip that are fetched before their turn
-BLOCK = 1 << 14                # elements of a block, all strips together
-STRETCH = 1 << 21              # bytes of a stretch, of which two shall stay in the last cache
-SPLIT = 1 << 18                # elements from which a dim is cut into blocks
 
 Combine = Callable[[Builder, list[Expr], list[Expr]], list[Expr]]
 
@@ -98,8 +89,10 @@ class Running:
     @property
     def lanes(self) -> int:
         """The inner elements that one task goes along with."""
-        few = -(-self.inner // max(1, FEW_TASKS // self.outer))
-        return min(self.inner, STRIP, max(NARROW, -(-few // NARROW) * NARROW))
+        machine = machine_model()
+        few = -(-self.inner // max(1, machine.scan_few_tasks // self.outer))
+        narrowest = machine.scan_narrowest_strip
+        return min(self.inner, machine.scan_strip, max(narrowest, -(-few // narrowest) * narrowest))
 
     @property
     def strips(self) -> int:
@@ -109,9 +102,10 @@ class Running:
     @property
     def block(self) -> int:
         """The length of the pieces that `length` is cut into."""
-        if self.outer * self.strips >= FEW_TASKS or self.outer * self.length * self.inner < SPLIT:
+        machine = machine_model()
+        if self.outer * self.strips >= machine.scan_few_tasks or self.outer * self.length * self.inner < machine.scan_split_from:
             return self.length
-        return min(self.length, BLOCK // self.lanes)
+        return min(self.length, machine.scan_block // self.lanes)
 
     @property
     def blocks(self) -> int:
@@ -122,7 +116,7 @@ class Running:
     def together(self) -> int:
         """The number of blocks, one after another, that are a stretch."""
         row = self.outer * self.inner * sum([ITEMSIZE[type_] for type_ in self.types])
-        return min(self.blocks, max(1, STRETCH // (self.block * row)))
+        return min(self.blocks, max(1, machine_model().scan_stretch_bytes // (self.block * row)))
 
     @property
     def turns(self) -> int:
@@ -148,16 +142,17 @@ class _Writer:
     """Writes the kernel."""
 
     def __init__(self, run: Running):
+        machine = machine_model()
         self.run, self.b = run, Builder()
         self.count = len(run.types)
-        self.strip = run.inner >= IN_REGISTERS
-        self.streaming = [nbytes >= STREAM_BYTES for nbytes in run.nbytes]
+        self.strip = run.inner >= machine.scan_register_values
+        self.streaming = [nbytes >= machine.stream_bytes for nbytes in run.nbytes]
 
     def kernel(self) -> Kernel:
         run, b = self.run, self.b
         cut = run.blocks > 1
         rows = run.outer * run.together * run.strips
-        per = 1 if cut else max(1, min(rows, TASK_BYTES // (run.block * run.lanes * ITEMSIZE[run.types[0]])))
+        per = 1 if cut else max(1, min(rows, machine_model().scan_task_bytes // (run.block * run.lanes * ITEMSIZE[run.types[0]])))
         tasks = -(-rows // per)
         row = b.imul(b.index("t", tasks), per)
         if per > 1:
@@ -312,7 +307,8 @@ class _Writer:
             return For("j", extent, (*lets, *keeps, *then), "vector")
 
         # the next rows of a strip lie elsewhere, where no fetcher of the machine looks by itself
-        coming = [Prefetch(f"x{i}", self.at(b.iadd(k, AHEAD))) for i in range(self.count)] if run.strips > 1 else []
+        ahead = machine_model().scan_prefetch_rows
+        coming = [Prefetch(f"x{i}", self.at(b.iadd(k, ahead))) for i in range(self.count)] if run.strips > 1 else []
         turn = keep(run.combine(b, kept, self.values(k)), [*coming, *(self.stored(self.at(k), names) if self.stores else ())])
         if self.begin is None:
             body = [keep(self.first(), self.begun(names))]

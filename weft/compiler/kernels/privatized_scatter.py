@@ -15,26 +15,23 @@ import math
 from itertools import pairwise
 
 from weft.compiler.fusion.classify import row_major
-from weft.compiler.kernels.scatters import BLOCK, FEWEST_UPDATES, Scatter
-from weft.compiler.loops.access_analysis import LINE
+from weft.compiler.kernels.scatters import Scatter
 from weft.core.primitive import registry
 from weft.ir.build import Builder, type_name
 from weft.ir.jaxpr import Eqn
 from weft.ir.loops import INTEGERS, ITEMSIZE, Buf, Expr, For, Kernel, Stmt, Store
+from weft.util.machine_model import machine_model
 
-TASKS = 8                  # that each fill tables of their own
-LARGEST = 1 << 14          # elements of each, at most
-NEIGHBOURS = 4             # go to different tables, if these are no larger together than
-NEAR_BYTES = 20 << 10     # so that the first cache holds them beside indices and updates
-UNROLLED = 8               # updates of one turn, a multiple of them
 _REDUCE = {"add": "reduce_sum", "mul": "reduce_prod", "min": "reduce_min", "max": "reduce_max"}
 
 
 def has_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> bool:
     """Whether many single elements fall on few places."""
+    machine = machine_model()
     operand, _, updates = (a.aval for a in eqn.invars)
     numbers = eqn.params["dimension_numbers"]
-    few = operand.size <= LARGEST and max(FEWEST_UPDATES, 8 * TASKS * operand.size) <= updates.size < 1 << 31
+    few = operand.size <= machine.table_largest \
+        and max(machine.scatter_fewest_updates, 8 * machine.table_tasks * operand.size) <= updates.size < 1 << 31
     known = eqn.primitive.rules["lower"].combine in _REDUCE and type_name(operand.dtype) in INTEGERS | {"f32", "f64"}
     alike = not (numbers.update_window_dims or numbers.operand_batching_dims) and _one_run(update_strides, updates.shape)
     return few and known and alike
@@ -48,19 +45,21 @@ def _one_run(strides: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 
 def _layout(eqn: Eqn) -> tuple[int, int]:
     """The elements from one table to the next, with the place for what is outside, and how many tables a task has."""
+    machine = machine_model()
     aval = eqn.invars[0].aval
-    line = LINE // ITEMSIZE[type_name(aval.dtype)]
+    line = machine.cache_line // ITEMSIZE[type_name(aval.dtype)]
     apart = (aval.size // line + 1) * line
-    return apart, NEIGHBOURS if NEIGHBOURS * apart * aval.dtype.itemsize <= NEAR_BYTES else 1
+    return apart, machine.table_copies if machine.table_copies * apart * aval.dtype.itemsize <= machine.table_near_bytes else 1
 
 
 def table_bytes(eqn: Eqn) -> int:
     """Of all tables together."""
-    return TASKS * math.prod(_layout(eqn)) * eqn.invars[0].aval.dtype.itemsize
+    return machine_model().table_tasks * math.prod(_layout(eqn)) * eqn.invars[0].aval.dtype.itemsize
 
 
 def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]:
     """From indices and updates to a table of each task, the first of those that it fills."""
+    machine = machine_model()
     s = Scatter(eqn, update_strides)
     b, n, (apart, ways) = s.b, math.prod(s.shape), _layout(eqn)
     read_indices, read_updates = s.reader(1), s.reader(2)
@@ -69,12 +68,12 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
     def index(number: Expr) -> tuple:
         return tuple(number if d == last else b.const(0, "i64") for d in range(len(s.shape)))
 
-    share = -(-n // (TASKS * UNROLLED)) * UNROLLED
-    task = b.index("t", TASKS, 0)
+    share = -(-n // (machine.table_tasks * machine.table_unrolled)) * machine.table_unrolled
+    task = b.index("t", machine.table_tasks, 0)
     begin, table = b.imul(task, share), b.imul(task, ways * apart)
-    start = b.iadd(begin, b.imul(b.index("block", -(-share // BLOCK), 1), BLOCK))
-    left = b.imin(b.imax(b.isub(b.imin(b.iadd(begin, share), n), start), 0), BLOCK)
-    k = b.index("k", BLOCK, 2)
+    start = b.iadd(begin, b.imul(b.index("block", -(-share // machine.scatter_block), 1), machine.scatter_block))
+    left = b.imin(b.imax(b.isub(b.imin(b.iadd(begin, share), n), start), 0), machine.scatter_block)
+    k = b.index("k", machine.scatter_block, 2)
     place, inside = s.place(index(b.iadd(start, k)), read_indices)
     mine = s.among(place, inside, b.const(0, "i64"), b.const(s.operand.size, "i64"))
     look = Store("places", k, b.select(mine, b.cast(place, "i32"), b.const(s.operand.size, "i32")))
@@ -83,22 +82,23 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
         place = b.cast(b.load("places", at, "i32"), "i64")
         return s.update(b.iadd(b.iadd(table, way * apart), place), read_updates(index(b.iadd(start, at))), None)[0]
 
-    turns = b.idiv(left, UNROLLED)
-    whole = b.imul(turns, UNROLLED)
-    at = b.imul(b.index("turn", BLOCK // UNROLLED, 2), UNROLLED)
+    turns = b.idiv(left, machine.table_unrolled)
+    whole = b.imul(turns, machine.table_unrolled)
+    at = b.imul(b.index("turn", machine.scatter_block // machine.table_unrolled, 2), machine.table_unrolled)
     body: list[Stmt] = [For("k", left, (look,), "vector"),
-                        For("turn", turns, tuple([update(b.iadd(at, i), i % ways) for i in range(UNROLLED)]))]
-    if n % UNROLLED:
-        body.append(For("rest", b.isub(left, whole), (update(b.iadd(whole, b.index("rest", UNROLLED, 2)), 0),)))
+                        For("turn", turns, tuple([update(b.iadd(at, i), i % ways) for i in range(machine.table_unrolled)]))]
+    if n % machine.table_unrolled:
+        body.append(For("rest", b.isub(left, whole), (update(b.iadd(whole, b.index("rest", machine.table_unrolled, 2)), 0),)))
     j = b.index("j", ways * apart, 1)
     neutral = b.const(_neutral(s), s.stored)
     stmts: list[Stmt] = [For("j", ways * apart, (Store("y0", b.iadd(table, j), neutral),), "vector"),
-                         For("block", -(-share // BLOCK), tuple(body))]
+                         For("block", -(-share // machine.scatter_block), tuple(body))]
     if ways > 1:
         stmts.append(For("j", s.operand.size, (Store("y0", b.iadd(table, j), _together(b, s, "y0", b.iadd(table, j), ways, apart)),),
                          "vector"))
-    bufs = (*s.bufs, Buf("y0", s.stored, TASKS * ways * apart, "out"))
-    return Kernel(bufs, (For("t", TASKS, tuple(stmts), "parallel"),), (Buf("places", "i32", BLOCK),), eqn.primitive.name), s.reads
+    bufs = (*s.bufs, Buf("y0", s.stored, machine.table_tasks * ways * apart, "out"))
+    tasks, places = For("t", machine.table_tasks, tuple(stmts), "parallel"), Buf("places", "i32", machine.scatter_block)
+    return Kernel(bufs, (tasks,), (places,), eqn.primitive.name), s.reads
 
 
 def _neutral(s: Scatter) -> float:
@@ -108,10 +108,11 @@ def _neutral(s: Scatter) -> float:
 
 def combined_tables(eqn: Eqn) -> Kernel:
     """From tables to a buffer that holds the operand."""
+    machine = machine_model()
     s, (apart, ways) = Scatter(eqn, row_major(eqn.invars[2].aval.shape)), _layout(eqn)
     j = s.b.index("j", s.operand.size)
-    bufs = Buf("x0", s.stored, TASKS * ways * apart), Buf("y0", s.stored, s.operand.size, "inout")
-    stored = Store("y0", j, _together(s.b, s, "x0", j, TASKS, ways * apart), None, s.combine)
+    bufs = Buf("x0", s.stored, machine.table_tasks * ways * apart), Buf("y0", s.stored, s.operand.size, "inout")
+    stored = Store("y0", j, _together(s.b, s, "x0", j, machine.table_tasks, ways * apart), None, s.combine)
     return Kernel(bufs, (For("j", s.operand.size, (stored,), "vector"),), name="combined_tables")
 
 

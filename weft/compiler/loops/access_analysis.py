@@ -12,8 +12,6 @@ from weft.ir.loops import ITEMSIZE, Expr, Index, Load, Op
 from weft.ir.registry import HEAVY
 from weft.util.record import field, record
 
-LINE = 64                      # bytes of a cache line
-
 
 @record(frozen=False)
 class Dim:

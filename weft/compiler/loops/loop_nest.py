@@ -13,14 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from weft.compiler.fusion.classify import LONG, row_major
+from weft.compiler.fusion.classify import row_major
 from weft.compiler.loops.access_analysis import Access, Dim, Survey, cost_of
 from weft.compiler.loops.bounds_check_elimination import bare, guarded, inside
 from weft.compiler.loops.dim_collapsing import joined
 from weft.compiler.loops.loop_splitting import Cuts, Piece, cuts_of, pieces_of
 from weft.compiler.loops.outer_reduction import even_chunk, strips_of
 from weft.compiler.loops.prefetch import between_passes, jumps, looked_up, streams
-from weft.compiler.loops.transpose_tiling import STREAM_TILED, tiles_of
+from weft.compiler.loops.transpose_tiling import tiles_of
 from weft.compiler.loops.unroll_by_residue import turned
 from weft.compiler.lowering.let_placement import Emitter
 from weft.compiler.lowering.lower import Lowered, Output, reachable
@@ -44,14 +44,10 @@ from weft.ir.loops import (
     Weave,
 )
 from weft.ir.registry import HEAVY
+from weft.util.machine_model import machine_model
 from weft.util.record import record, replace
 
-TASK_BYTES = 1 << 16           # work of one task, as bytes of memory traffic
-MOST_TASKS = 256
-NEAR = 4                       # the longest step at which neighbours are read together, and the others of their line soon
 SUM_BLOCK = 4096               # a float sum longer than four of these is summed in blocks
-SPILL_BYTES = 1 << 17
-STREAM_BYTES = 1 << 25         # results that are longer than the caches go past them
 
 
 @record(frozen=False)
@@ -115,7 +111,8 @@ class Nest:
             own = {id(self.low.vars[d]) for d in dim.dims}
             for step, access, share in zip(dim.steps, self.survey.accesses, often):
                 if own.isdisjoint(access.jumps):
-                    got += access.weight * share * (1.0 if step == access.run else 0.55 if step == 0 else 0.5 if abs(step) <= NEAR else 0.0)
+                    near = 0.5 if abs(step) <= machine_model().near_stride else 0.0
+                    got += access.weight * share * (1.0 if step == access.run else 0.55 if step == 0 else near)
             got *= min(1.0, dim.extent / 16)
             if got >= score:
                 best, score = dim, got
@@ -126,23 +123,25 @@ class Nest:
         return cost_of(reachable(roots))
 
     def tasks(self) -> int:
+        machine = machine_model()
         total = 1
         for dim in self.dims:
             total *= dim.extent
         moved = sum(a.weight for a in self.survey.accesses) or 1
         work = total * (moved + self.survey.cost * 0.5)
-        return max(1, min(int(work / TASK_BYTES), MOST_TASKS))
+        return max(1, min(int(work / machine.task_bytes), machine.most_tasks))
 
     # ---- writing
 
     def build(self) -> Built:
+        machine = machine_model()
         low, b = self.low, self.b
         self.emit = Emitter(b)
         self.scratch: list[Buf] = []
         rows = [d for d in self.dims if not d.column and d is not self.vector]
         where: dict[int, Expr] = {}
         tiles = tiles_of(self)
-        self.stream_from = STREAM_BYTES if tiles is None else STREAM_TILED
+        self.stream_from = machine.stream_bytes if tiles is None else machine.tile_stream_bytes
         self.staged: dict[int, Expr] = {}
         self.part = b.const(0, "i64")
         self.next_row: dict[int, Expr] = {}
@@ -160,7 +159,7 @@ class Nest:
             if self.vector is not None and not any(d.column for d in self.dims):
                 self.guarded = guarded(self)
                 cuts = cuts_of(low, [load for load, _ in self.survey.loads], low.vars[self.vector.dims[-1]], self.vector.extent,
-                               LONG >> 4 if self.guarded else LONG)
+                               machine.split_from_bytes >> 4 if self.guarded else machine.split_from_bytes)
             whole = cuts is None and not low.rest and not self.guarded
             loops = loops if whole else loops[:-1]
         for level, var, _, _ in loops:
@@ -409,7 +408,7 @@ class Nest:
             reach = reachable(roots)
             for x in reach:
                 if id(x) in first and first[id(x)] < p and type(x) is Op and x.op in HEAVY and x.type in FLOATS \
-                        and size * ITEMSIZE[x.type] <= SPILL_BYTES and len(self.scratch) < 4 + len(kept):
+                        and size * ITEMSIZE[x.type] <= machine_model().spill_bytes and len(self.scratch) < 4 + len(kept):
                     if id(x) not in kept:
                         if len(kept) >= 4 or self.emit.level(x) < 5:
                             continue

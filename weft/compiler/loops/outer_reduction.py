@@ -14,21 +14,18 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from weft.compiler.fusion.reduction_domain import FEWEST_STREAMED, FEWEST_STRIP_ROWS, NARROWEST, STRIP, strip_width
+from weft.compiler.fusion.reduction_domain import strip_width
 from weft.compiler.loops.prefetch import fetched
 from weft.compiler.lowering.lower import Output, Reduction, reachable
 from weft.compiler.lowering.substitution import Translate
 from weft.ir.loops import FLOATS, Buf, Const, Expr, Op, Prefetch, Ref, Store
+from weft.util.machine_model import machine_model
 from weft.util.record import record, replace
 
 if TYPE_CHECKING:
     from weft.compiler.loops.access_analysis import Dim
     from weft.compiler.loops.loop_nest import Nest
 
-STRIP_ROWS = 8                 # rows that are added into them at a time, at most: as many if their code is short,
-SHORT = 16                     # which a long function is not
-FETCHED_ROWS = 16              # how far ahead of them rows are fetched
-FETCHED_WIDTH = 512            # of strips too short to be followed
 STRIP_TYPES = frozenset({"bool", "i32", "u32", "i64", "u64", "f32", "f64"})
 
 
@@ -36,7 +33,8 @@ def strips_of(nest: Nest) -> Strips | None:
     """The strips, if rows of the one reduced dim are to be added into them."""
     low, vector = nest.low, nest.vector
     columns = [d for d in nest.dims if d.column]
-    if vector is None or vector.column or len(columns) != 1 or columns[0].extent < FEWEST_STRIP_ROWS or vector.extent < 16:
+    if vector is None or vector.column or len(columns) != 1 or vector.extent < 16 \
+            or columns[0].extent < machine_model().reduction_fewest_strip_rows:
         return None
     if any(r.value.type not in STRIP_TYPES for r in low.reductions):
         return None
@@ -60,6 +58,7 @@ class Strips:
     """Writes the loops of one kernel."""
 
     def __init__(self, nest: Nest, column: Dim):
+        machine = machine_model()
         self.nest, self.column = nest, column
         self.low, self.b = nest.low, nest.b
         self.kept: dict[str, str] = {}
@@ -71,12 +70,12 @@ class Strips:
         self.last = max(levels, default=0)
         around = math.prod([d.extent for d in nest.dims if d is not column and d is not nest.vector])
         # where sums ride, rows are gone over again a block at a time: all that strips must be is enough for all threads
-        again = column.extent if self.last else FEWEST_STRIP_ROWS if self.online_sums else 0
+        again = column.extent if self.last else machine.reduction_fewest_strip_rows if self.online_sums else 0
         if again:
             self.width = strip_width(again, nest.vector.extent, around)
         else:
-            share = -(-nest.vector.extent * around // FEWEST_STREAMED) if nest.tasks() > 1 else STRIP
-            self.width = min(STRIP, max(share, NARROWEST))
+            share = -(-nest.vector.extent * around // machine.reduction_fewest_streamed) if nest.tasks() > 1 else machine.reduction_strip
+            self.width = min(machine.reduction_strip, max(share, machine.reduction_narrowest_strip))
 
     def _online_sums(self) -> list[OnlineSum]:
         b, tops, found = self.low.builder, {r.name: r for r in self.low.reductions if r.op == "max" and r.level == 0}, []
@@ -153,9 +152,11 @@ class Strips:
         emit.close("j", self.extent, "vector")
 
     def _over_rows(self, where: dict[int, Expr], reductions: list[Reduction], outputs: list[Output]) -> None:
+        machine = machine_model()
         emit, b, extent = self.nest.emit, self.b, self.column.extent
         # the accumulators' way through memory is shared by several rows, as long as their code stays short
-        side = 1 if not reductions else STRIP_ROWS if self.nest.cost([r.value for r in reductions]) <= SHORT else 2
+        short = self.nest.cost([r.value for r in reductions]) <= machine.reduction_unrolled_cost
+        side = 1 if not reductions else machine.reduction_unrolled_rows if short else 2
         blocks, rest = divmod(extent, side)
         for var, count, start, together in ((f"c{side}", blocks, 0, side), (f"d{side}", rest, blocks * side, 1)):
             if count:
@@ -167,7 +168,7 @@ class Strips:
     def _over_blocks(self, where: dict[int, Expr], reductions: list[Reduction], online_sums: list[OnlineSum]) -> None:
         """Block after block: the maxima and all else, sums that ride on them scaled, then the block's rows added to these."""
         emit, b, start = self.nest.emit, self.b, 0
-        for var, size in (("k", STRIP_ROWS), ("d", 1)):
+        for var, size in (("k", machine_model().reduction_unrolled_rows), ("d", 1)):
             blocks = (self.column.extent - start) // size
             if blocks:
                 base = b.iadd(b.imul(b.index(var, blocks, 3), size), start)
@@ -246,9 +247,10 @@ class Strips:
     def _ahead(self, where: dict[int, Expr], rows: list[Expr]) -> list[tuple[str, Expr]]:
         """What the next rows read: several rows side by side, pages apart, are more streams than the machine follows by itself, and a
         short one that is stored past the caches leaves it no time."""
+        machine = machine_model()
         found = []
-        for row in rows if self.chunk <= FETCHED_WIDTH else []:
-            there = self._translate({**where, id(self.column): self.b.iadd(row, FETCHED_ROWS)})
+        for row in rows if self.chunk <= machine.reduction_prefetch_width else []:
+            there = self._translate({**where, id(self.column): self.b.iadd(row, machine.reduction_prefetch_rows)})
             found += fetched(self.nest, [self.column], there)
         return found
 

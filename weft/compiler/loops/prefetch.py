@@ -8,37 +8,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.compiler.loops.access_analysis import LINE
 from weft.compiler.lowering.substitution import Translate
 from weft.ir.loops import Const, Expr
+from weft.util.machine_model import machine_model
 
 if TYPE_CHECKING:
     from weft.compiler.loops.access_analysis import Dim
     from weft.compiler.loops.loop_nest import Nest
-
-FETCHED_BYTES = 1 << 20        # of an operand that no cache near the core holds
-LOOKED_UP_BYTES = 1 << 23      # of an operand that no cache holds: rows that are looked up in it are fetched before their turn,
-LOOKED_AHEAD, MOST_ROWS_AHEAD = 4096, 16     # so many bytes, or rows, before
-FETCHED_AHEAD = 1 << 13        # bytes before its turn that what comes into a window is fetched
-WINDOW_BYTES = 1 << 22         # places farther apart are no window: parts of an array that were put together otherwise
 
 
 def jumps(nest: Nest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
     """The next rows of operands whose rows are read here and there, so often that most of their lines are wanted.
 
     Nothing else foresees them: neither their order nor, before the indices are there, the rows."""
+    machine = machine_model()
     low, vector, b = nest.low, nest.vector, nest.b
     if vector is None or vector.column or not nest.next_row:
         return []
     own, found = {id(low.vars[d]) for d in vector.dims}, {}
     for load, access in nest.survey.loads:
         steps = {id(d): nest.step(access, d) for d in nest.dims if nest.step(access, d)}
-        if own.isdisjoint(access.jumps) or nest.sizes[load.buf] < FETCHED_BYTES or not steps or id(vector) in steps:
+        if own.isdisjoint(access.jumps) or nest.sizes[load.buf] < machine.prefetch_from_bytes or not steps or id(vector) in steps:
             continue
         if not steps.keys() <= nest.next_row.keys():  # (dims that are gone through within a row)
             continue
         span = min(steps.values())
-        if 0 < span * access.weight <= vector.extent * LINE and span * access.weight <= FETCHED_BYTES >> 4:
+        if 0 < span * access.weight <= vector.extent * machine.cache_line and span * access.weight <= machine.prefetch_from_bytes >> 4:
             first = b.const(access.form[1], "i64")
             for dim, step in steps.items():
                 first = b.iadd(first, b.imul(nest.next_row[dim], step))
@@ -48,14 +43,15 @@ def jumps(nest: Nest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
 
 def looked_up(nest: Nest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
     """What some rows later is read side by side in places that are looked up: the places are known, and nothing else fetches."""
+    machine = machine_model()
     found: dict[tuple, tuple[str, Expr]] = {}
     if nest.vector is None or nest.rows_later is None:
         return []
     own = {id(nest.low.vars[d]) for d in nest.vector.dims}
     for load, access in nest.survey.loads:
         if access.looked_up and own.isdisjoint(access.jumps) and nest.step(access, nest.vector) == 1 \
-                and nest.sizes[load.buf] >= LOOKED_UP_BYTES:
-            rows = min(max(2, LOOKED_AHEAD // (nest.vector.extent * access.weight)), MOST_ROWS_AHEAD)
+                and nest.sizes[load.buf] >= machine.prefetch_gather_from_bytes:
+            rows = min(max(2, machine.prefetch_gather_distance // (nest.vector.extent * access.weight)), machine.prefetch_gather_rows)
             later = Translate(nest.low.builder, nest.b, nest.mapping({**where, **nest.rows_later(rows)}))
             found[load.buf, id(load.index)] = load.buf, later(load.index)
     return list(found.values())
@@ -67,6 +63,7 @@ def streams(nest: Nest, translate: Translate) -> list[tuple[str, Expr]]:
 
     Several streams through one array that are mostly in the caches keep the machine's own fetchers from seeing the one that
     is not: the furthest. And they do not run as far ahead of one stream as a loop of many instructions needs."""
+    machine = machine_model()
     low, vector, b = nest.low, nest.vector, nest.b
     if vector is None:
         return []
@@ -74,15 +71,15 @@ def streams(nest: Nest, translate: Translate) -> list[tuple[str, Expr]]:
     for load, access in nest.survey.loads:
         if load.guard is not None and type(guard := translate(load.guard)) is Const and not guard.value:
             continue
-        if access.affine and nest.step(access, vector) == 1 and nest.sizes[load.buf] >= FETCHED_BYTES:
+        if access.affine and nest.step(access, vector) == 1 and nest.sizes[load.buf] >= machine.prefetch_from_bytes:
             windows.setdefault((load.buf, *sorted(access.terms.items())), []).append((access.form[1], access.weight))
     found = []
     alone = len(windows) == 1 and not nest.staged and all(out.var.aval.nbytes >= nest.stream_from for out in low.outputs)
     for (buf, *terms), places in windows.items():
         furthest, weight = max(places)
         span = (furthest - min(places)[0]) * weight
-        if span <= WINDOW_BYTES and (span or alone):
-            at = b.const(furthest + FETCHED_AHEAD // weight, "i64")
+        if span <= machine.prefetch_window and (span or alone):
+            at = b.const(furthest + machine.prefetch_distance // weight, "i64")
             for key, step in terms:
                 at = b.iadd(at, b.imul(translate(low.builder.base(key)), step))
             found.append((buf, at))
@@ -110,10 +107,11 @@ def between_passes(nest: Nest, passes: list, where: dict[int, Expr]) -> list[lis
 def below_extremes(nest: Nest, translate: Translate) -> list[tuple[str, Expr]]:
     """What comes some lines later of operands that are only reduced to their extremes. These take three instructions for what a sum
     does in one, and a core has the fewer lines under way the more instructions there are for each."""
+    machine = machine_model()
     found: dict[tuple, tuple[str, Expr]] = {}
     for load, access in nest.survey.loads:
-        if access.plain and nest.step(access, nest.vector) == 1 and nest.sizes[load.buf] >= LOOKED_UP_BYTES:
-            found[load.buf, id(load.index)] = load.buf, nest.b.iadd(translate(load.index), FETCHED_AHEAD // access.weight)
+        if access.plain and nest.step(access, nest.vector) == 1 and nest.sizes[load.buf] >= machine.prefetch_gather_from_bytes:
+            found[load.buf, id(load.index)] = load.buf, nest.b.iadd(translate(load.index), machine.prefetch_distance // access.weight)
     return list(found.values())
 
 
@@ -121,7 +119,7 @@ def fetched(nest: Nest, along: list[Dim], translate: Translate) -> list[tuple[st
     """What is read side by side of operands too large for near caches and varies along these dims: buffers and indices."""
     found: dict[tuple, tuple[str, Expr]] = {}
     for load, access in nest.survey.loads:
-        if access.plain and nest.step(access, nest.vector) == 1 and nest.sizes[load.buf] >= FETCHED_BYTES and any(
+        if access.plain and nest.step(access, nest.vector) == 1 and nest.sizes[load.buf] >= machine_model().prefetch_from_bytes and any(
                 nest.step(access, d) for d in along):
             found[load.buf, id(load.index)] = load.buf, translate(load.index)
     return list(found.values())

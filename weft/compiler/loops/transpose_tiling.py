@@ -14,41 +14,30 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from weft.compiler.loops.access_analysis import LINE, Access, Dim
+from weft.compiler.loops.access_analysis import Access, Dim
 from weft.compiler.loops.outer_reduction import even_chunk
-from weft.compiler.loops.prefetch import FETCHED_BYTES
 from weft.compiler.lowering.substitution import Translate
 from weft.ir.build import type_name
 from weft.ir.loops import ITEMSIZE, Buf, Expr, Load, Prefetch, Weave
+from weft.util.machine_model import machine_model
 
 if TYPE_CHECKING:
     from weft.compiler.loops.loop_nest import Nest
 
-STREAM_TILED = 1 << 24         # bytes of a result that is written past the caches, for it is written across its lines
-RUN = 4096                     # elements of an operand along which tiles, a cache line wide and high, follow one another; no less than 512
-APART = 1 << 10                # bytes: lines so far apart, or a multiple of it, wait for each other unless they touch, also in caches
-HIGH, HIGH_SKEWED = 4, 8       # tiles side by side that are written past the caches, if not more than
-NEAR = 1 << 19                 # so many bytes of lines lie in sets of the cache near a core, of which they share those of one way,
-WAY = 1 << 16                  # of so many bytes
-CACHED_ROWS, CACHED_WIDE = 128, 4      # rows and tiles of a block, of its lines, that is turned as a whole where nothing goes past them
-AHEAD = 2                      # tiles before their turn that tiles are fetched: of that many lines the machine's fetchers lose sight,
-SHORT_LINE = 1 << 9            # or rows of tiles, where a line ends before a fetcher has found its stream (bytes)
-AT_ONCE = 16                   # lines that are turned in registers, or half a tile: a whole one of bytes is twice the code for nothing
-LEAST = 16                     # elements that a side of a tiled operand has
-
 
 def tiles_of(nest: Nest) -> Tiles | None:
     """The tiles of a kernel that has a row dim along which an operand is contiguous that strides along the vector dim."""
+    machine = machine_model()
     vector = nest.vector
-    if vector is None or any(d.column for d in nest.dims) or vector.extent < LEAST:
+    if vector is None or any(d.column for d in nest.dims) or vector.extent < machine.tile_least_side:
         return None
     if any(out.after for out in nest.low.outputs) or len(nest.low.outputs) > len(nest.out_names):
         return None
     for i, step in enumerate(vector.steps):
         if step > 1:
             line = _line_of([dim for dim in nest.dims if dim is not vector], i)
-            if math.prod([dim.extent for dim in line]) >= LEAST:
-                return Tiles(nest, line, all(out.var.aval.nbytes >= STREAM_TILED for out in nest.low.outputs))
+            if math.prod([dim.extent for dim in line]) >= machine.tile_least_side:
+                return Tiles(nest, line, all(out.var.aval.nbytes >= machine.tile_stream_bytes for out in nest.low.outputs))
     return None
 
 
@@ -56,7 +45,7 @@ def _line_of(dims: list[Dim], access: int) -> list[Dim]:
     """The dim along which an access is contiguous; where it is short, behind those along which that goes on."""
     line: list[Dim] = []
     extent = 1
-    while extent < LEAST:
+    while extent < machine_model().tile_least_side:
         dim = next((d for d in dims if d.steps[access] == extent and d.extent > 1), None)
         if dim is None:
             break
@@ -70,6 +59,7 @@ class Tiles:
     go the results. Some elements are computed `twice`, so nothing may be overwritten that they are computed from."""
 
     def __init__(self, nest: Nest, line: list[Dim], past: bool):
+        machine = machine_model()
         self.nest, self.b, self.line = nest, nest.b, line
         self.counts = [d.extent for d in line]
         self.dim = dim = Dim(line[-1].dims, math.prod(self.counts), False, line[-1].steps)
@@ -77,35 +67,39 @@ class Tiles:
         steps = [math.prod(self.counts[k + 1:]) for k in range(len(line))]
         self.across: list[tuple[Load, Access]] = [(x, a) for x, a in nest.survey.loads
                                                   if a.plain and step(a, vector) > 1 and [step(a, d) for d in line] == steps]
-        self.size = LINE // min([a.weight for _, a in self.across], default=4)
+        self.size = machine.cache_line // min([a.weight for _, a in self.across], default=4)
         while self.size > min(vector.extent, dim.extent):
             self.size //= 2
-        self.short = max([dim.extent * a.weight for _, a in self.across], default=0) <= SHORT_LINE
+        self.short = max([dim.extent * a.weight for _, a in self.across], default=0) <= machine.tile_short_line
         results = [a for a in nest.survey.accesses if a.buf.startswith("out ")]
-        paged = any(step(a, dim) * a.weight % APART == 0 for a in results)
+        paged = any(step(a, dim) * a.weight % machine.tile_conflict_bytes == 0 for a in results)
         self.skewed = past and self._begin_between_lines(results)
         self.together = self.skewed or (paged and not past)
         self.high, self.wide = 1, 1
         if past:
-            near = min([NEAR // math.gcd(step(a, vector) * a.weight, WAY) // self.size for _, a in self.across], default=1)
-            self.high = max(HIGH, min(HIGH_SKEWED, near)) if self.skewed else min(HIGH, near) if len(line) == 1 else 1 + paged
+            near = min([machine.tile_cache_bytes // math.gcd(step(a, vector) * a.weight, machine.tile_cache_way_bytes) // self.size
+                        for _, a in self.across], default=1)
+            most = machine.tile_rows
+            self.high = max(most, min(machine.tile_rows_skewed, near)) if self.skewed else min(most, near) if len(line) == 1 else 1 + paged
         elif paged:
-            self.high, self.wide = CACHED_ROWS // self.size, CACHED_WIDE
+            self.high, self.wide = machine.tile_block_rows // self.size, machine.tile_block_tiles
         self.high = max(1, min(self.high, vector.extent // self.size))
         self.wide = max(1, min(self.wide, dim.extent // self.size))
         self.rows = self.size * (self.high if self.together else 1)
-        self.run = even_chunk(dim.extent, -(-dim.extent // RUN))
+        self.run = even_chunk(dim.extent, -(-dim.extent // machine.tile_run))
         self.even = all(extent % (self.size * self.wide) == 0 for extent in (dim.extent, self.run))
         self.twice = not self.even or (vector.extent % self.rows > 0 and not self.skewed)
         self.pitch = self.rows + self.size * self.skewed
 
     def _begin_between_lines(self, results: list[Access]) -> bool:
         """Whether rows of the results begin anywhere in a line, but all alike."""
+        machine = machine_model()
         nest, first = self.nest, results[0]
         steps = [nest.step(first, dim) for dim in nest.dims]
-        return bool(self.across) and first.weight * self.size >= LINE and nest.vector.extent * first.weight >= LINE \
+        line = machine.cache_line
+        return bool(self.across) and first.weight * self.size >= line and nest.vector.extent * first.weight >= line \
             and all(a.plain and a.form == first.form and a.weight == first.weight for a in results) \
-            and nest.step(first, nest.vector) == 1 and any(s > 1 and s * first.weight % LINE for s in steps)
+            and nest.step(first, nest.vector) == 1 and any(s > 1 and s * first.weight % machine.cache_line for s in steps)
 
     def loops(self, rows: list[Dim], where: dict[int, Expr]) -> list:
         """Decide tasks and loops (level, var, extent, kind); fills `where`: id of Dim -> index expression."""
@@ -138,7 +132,7 @@ class Tiles:
         For the elements before its own, that it shares a line with, it has another tile, the last of those above it."""
         nest, b, vector, start = self.nest, self.b, self.nest.vector, self.start
         out = nest.low.outputs[0]
-        line, end = LINE // ITEMSIZE[type_name(out.var.aval.dtype)], b.iadd(start, tall)
+        line, end = machine_model().cache_line // ITEMSIZE[type_name(out.var.aval.dtype)], b.iadd(start, tall)
         where[id(vector)] = start
         lead = b.irem(Translate(nest.low.builder, b, nest.mapping(where))(out.index), line)
         top, bottom = b.icmp("eq", start, 0), b.icmp("ge", end, vector.extent)
@@ -167,6 +161,7 @@ class Tiles:
 
     def stage(self, where: dict[int, Expr]) -> None:
         """Bring tiles into scratch along their lines, turned in registers: what is read across them is read from there."""
+        machine = machine_model()
         if not self.across:
             return
         nest, b, emit, size, along, cols = self.nest, self.b, self.nest.emit, self.size, self.along, self.size * self.wide
@@ -175,7 +170,7 @@ class Tiles:
             names.append(f"s{len(nest.scratch)}")
             nest.scratch.append(Buf(names[-1], x.type, self.pitch * cols))
             nest.staged[id(x)] = b.load(names[-1], at, x.type)
-        at_once = min(size, max(AT_ONCE, size // 2))
+        at_once = min(size, max(machine.tile_transposed_lines, size // 2))
         above = self._place(b.index("v", self.pitch // at_once, 4), at_once, along, type(along) is int)
         w = b.index("w", cols, 5)
         roots, fetched = [b.iadd(b.imul(w, self.pitch), above)], []
@@ -184,8 +179,8 @@ class Tiles:
             here = self._translate(where, row, place)
             roots += [here(x) for x, _ in self.across]
             later = self._translate(where, b.iadd(row, size * self.high), place) if self.short \
-                else self._translate(where, row, b.iadd(place, AHEAD * cols))
-            fetched += [(x.buf, later(x.index)) for x, _ in self.across if nest.sizes[x.buf] >= FETCHED_BYTES]
+                else self._translate(where, row, b.iadd(place, machine.tile_prefetch_distance * cols))
+            fetched += [(x.buf, later(x.index)) for x, _ in self.across if nest.sizes[x.buf] >= machine.prefetch_from_bytes]
         emit.open(4)
         emit.open(5)
         at, *values = emit.compute(roots + [index for _, index in fetched])

@@ -12,16 +12,13 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from weft.compiler.fusion.classify import MOST_APART, MOST_BESIDE, NARROWEST
 from weft.compiler.loops.access_analysis import Dim, Survey
 from weft.compiler.lowering.lower import Lowered, Output, Rest, reachable
 from weft.compiler.lowering.substitution import Translate
 from weft.ir.build import Builder
 from weft.ir.loops import Const, Expr, Index, Op
+from weft.util.machine_model import machine_model
 from weft.util.record import record, replace
-
-MOST_WORK = 2048               # of a turn, in simple vector instructions
-SHORT_WORK = 64                # of the elements of a short dim
 
 
 @record
@@ -50,10 +47,11 @@ def turned(low: Lowered, survey: Survey, dims: list[Dim], vector: Dim | None) ->
 
 def _within(low: Lowered, counts: dict[int, int], beside: int | None, along: int, settled: bool) -> Iterator[Turns]:
     """The code of such turns, if it is not too much."""
+    machine = machine_model()
     rows = [n for d, n in counts.items() if d != beside or n < low.shape[d]]
-    if counts and math.prod(rows) <= MOST_APART:
+    if counts and math.prod(rows) <= machine.unrolled_rows:
         made = _in_turns(low, counts, beside)
-        if Survey(made).cost <= MOST_WORK:
+        if Survey(made).cost <= machine.unrolled_cost:
             yield Turns(made, along, settled)
 
 
@@ -73,15 +71,16 @@ def _divided(low: Lowered) -> dict[int, int]:
 def _may_follow(low: Lowered, d: int, count: int) -> bool:
     """Whether elements along a dim lie one after the other in all results, and there are enough of them."""
     forms = [low.builder.affine(out.index) for out in low.outputs]
-    return count <= MOST_BESIDE and low.shape[d] >= 2 * count and all(
+    return count <= machine_model().unrolled_elements and low.shape[d] >= 2 * count and all(
         form is not None and form[0].get(id(low.vars[d])) == 1 for form in forms)
 
 
 def _short(survey: Survey, dims: list[Dim], vector: Dim) -> int | None:
     """A short innermost dim of all results, just inside the vector dim."""
+    machine = machine_model()
     outs = [i for i, access in enumerate(survey.accesses) if access.buf.startswith("out ")]
-    for dim in dims if vector.extent >= NARROWEST else []:
-        if dim is not vector and dim.extent <= MOST_BESIDE and survey.cost * dim.extent <= SHORT_WORK \
+    for dim in dims if vector.extent >= machine.vector_outer_iterations else []:
+        if dim is not vector and dim.extent <= machine.unrolled_elements and survey.cost * dim.extent <= machine.unrolled_short_cost \
                 and all(dim.steps[i] == 1 and vector.steps[i] == dim.extent for i in outs):
             return dim.dims[-1]
     return None

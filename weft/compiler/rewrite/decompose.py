@@ -19,12 +19,7 @@ from weft.ir.build import HALVES, type_name
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.rewrite import cse, dce, inline_calls, substitute
 from weft.ops.families import ContractSpec
-
-SPLIT_SIZE = 1 << 16       # elements from which a reduction to few rows is split
-FEW_ROWS = 32              # rows that are enough for all threads
-FEW_TASKS = 48             # the same for strips of columns
-STRIP = 1024               # columns that one task reduces side by side
-PARTS = 128                # parts of a reduction to one element
+from weft.util.machine_model import machine_model
 
 
 def expand(jaxpr: Jaxpr) -> Jaxpr:
@@ -108,8 +103,9 @@ def _fold_transposes(jaxpr: Jaxpr) -> Jaxpr:
 
 def _side_by_side(dot: Eqn) -> bool:
     """Whether a matmul writes rows or columns whose elements are neighbours, or so little that it does not matter."""
-    from weft.compiler.kernels.library_calls import PARALLEL_BYTES, Contraction
-    return dot.outvars[0].aval.nbytes <= PARALLEL_BYTES or 1 in Contraction(dot, *(row_major(a.aval.shape) for a in dot.invars)).c_strides
+    from weft.compiler.kernels.library_calls import Contraction
+    return dot.outvars[0].aval.nbytes <= machine_model().parallel_bytes \
+        or 1 in Contraction(dot, *(row_major(a.aval.shape) for a in dot.invars)).c_strides
 
 
 def _rebuild(jaxpr: Jaxpr) -> Jaxpr:
@@ -252,9 +248,10 @@ def _broadcast(x, shape: tuple[int, ...], dims: list[int]):
 
 def _split_reduction(eqn: Eqn):
     """A large reduction with few independent results in two steps, or None."""
+    machine = machine_model()
     (atom,) = eqn.invars
     shape, axes, dtype = atom.aval.shape, tuple(sorted(eqn.params["axes"])), atom.aval.dtype
-    if atom.aval.size < SPLIT_SIZE or not axes or list(eqn.params) != ["axes"]:
+    if atom.aval.size < machine.reduction_split_from or not axes or list(eqn.params) != ["axes"]:
         return None
     bind = eqn.primitive.bind
     runs = _runs(shape, axes)
@@ -263,7 +260,11 @@ def _split_reduction(eqn: Eqn):
         return lambda x: [bind(bind(x, axes=runs[-1]), axes=rest)]
     after = math.prod(shape[axes[-1] + 1:])
     before = math.prod(shape[:axes[0]])
-    want = FEW_TASKS // (before * -(-after // STRIP)) if after > 1 else PARTS // before if before < FEW_ROWS else 1
+    want = 1
+    if after > 1:
+        want = machine.reduction_split_tasks // (before * -(-after // machine.reduction_split_columns))
+    elif before < machine.reduction_split_rows:
+        want = machine.reduction_split_parts // before
     kept, split = _outer_part(shape, axes, want)
     if not kept and split == 1:
         return None

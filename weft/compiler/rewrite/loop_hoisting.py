@@ -15,12 +15,7 @@ from weft.compiler.fusion.classify import computes, is_sum, loop_of
 from weft.core.primitive import registry
 from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
 from weft.ir.rewrite import dce
-
-MOST_WORK = 1 << 25        # multiplications of one turn, from which a product is as fast alone
-MOST_BYTES = 1 << 26       # of a stack
-FEW_ROWS = 64              # for which a constant would be transposed in every turn, at a cost like that of the product itself
-LEAST_TURNED = 1 << 14     # elements of a constant that is worth a copy,
-LEAST_TURNS = 4            # and turns
+from weft.util.machine_model import machine_model
 
 
 def lift_products(jaxpr: Jaxpr) -> Jaxpr:
@@ -78,7 +73,7 @@ class _Scan:
         work = inner.outvars[0].aval.size
         for d in contracted:
             work *= inner.invars[0].aval.shape[d]
-        return work < MOST_WORK and all(type(a) is Var for a in inner.invars)
+        return work < machine_model().hoisted_most_work and all(type(a) is Var for a in inner.invars)
 
     def _by_constant(self, inner: Eqn) -> bool:
         """Whether turns are rows of one product: only the first factor differs between them, and nothing comes before its rows."""
@@ -86,7 +81,7 @@ class _Scan:
         return inner.invars[1] in self.constants and inner.invars[0] not in self.constants and not batch and self._fit(inner.outvars)
 
     def _fit(self, atoms: list) -> bool:
-        return all(a not in self.constants and a.aval.nbytes * self.length <= MOST_BYTES for a in atoms)
+        return all(a not in self.constants and a.aval.nbytes * self.length <= machine_model().hoisted_most_bytes for a in atoms)
 
     def _stacked_products(self) -> None:
         """Products that are only stacked."""
@@ -145,12 +140,13 @@ class _Scan:
 
     def _turns_constant(self, inner: Eqn) -> bool:
         """Whether few rows are multiplied by a constant along its rows."""
-        if inner.primitive.kind != "contract" or inner.invars[1] not in self.constants or self.length < LEAST_TURNS:
+        machine = machine_model()
+        if inner.primitive.kind != "contract" or inner.invars[1] not in self.constants or self.length < machine.hoisted_least_iterations:
             return False
         (_, other), (batch, _) = inner.params["dimension_numbers"]
         aval = inner.invars[1].aval
-        return other == (1,) and not batch and aval.ndim == 2 and aval.size >= LEAST_TURNED and aval.sharding is None \
-            and inner.outvars[0].aval.size <= FEW_ROWS * aval.shape[0]
+        return other == (1,) and not batch and aval.ndim == 2 and aval.size >= machine.hoisted_least_transposed and aval.sharding is None \
+            and inner.outvars[0].aval.size <= machine.hoisted_few_rows * aval.shape[0]
 
     # ---- the products outside
 

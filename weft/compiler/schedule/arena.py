@@ -11,10 +11,8 @@ import bisect
 import heapq
 from collections.abc import Iterable
 
+from weft.util.machine_model import machine_model
 from weft.util.record import field, record
-
-ALIGN = 64
-HUGE = 1 << 21
 
 
 @record(frozen=False, eq=False)
@@ -62,6 +60,7 @@ def place(buffers: Iterable[Buffer]) -> int:
 
     A buffer goes to the narrowest gap that it fits in, the lowest of equals, or behind everything that is alive.
     """
+    machine = machine_model()
     temps = [b for b in buffers if b.kind == "temp" and b.forward is None and b.last >= 0]
     temps.sort(key=lambda b: (b.first, -b.nbytes))
     owners: dict[Buffer, int] = {}                  # buffer that owns memory -> the end of that
@@ -76,9 +75,9 @@ def place(buffers: Iterable[Buffer]) -> int:
         if previous is not None and previous in owners:
             buffer.offset, owners[buffer] = previous.offset, owners.pop(previous)
         else:
-            align = HUGE if buffer.nbytes >= HUGE else ALIGN
-            buffer.offset = gaps.take(-(-max(buffer.nbytes, 1) // ALIGN) * ALIGN, align)
-            owners[buffer] = buffer.offset + -(-max(buffer.nbytes, 1) // ALIGN) * ALIGN
+            align = machine.huge_page if buffer.nbytes >= machine.huge_page else machine.buffer_alignment
+            buffer.offset = gaps.take(-(-max(buffer.nbytes, 1) // machine.buffer_alignment) * machine.buffer_alignment, align)
+            owners[buffer] = buffer.offset + -(-max(buffer.nbytes, 1) // machine.buffer_alignment) * machine.buffer_alignment
         heapq.heappush(expiring, (buffer.last, order, buffer))
     return gaps.top
 

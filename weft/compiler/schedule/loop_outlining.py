@@ -42,14 +42,8 @@ from weft.ir.loops import (
     While,
 )
 from weft.ir.registry import HEAVY
+from weft.util.machine_model import machine_model
 from weft.util.record import field, record, replace
-
-MOST_NAMES = 400           # of values in a kernel: LLVM's time grows faster than a function
-MOST_WORK = 1 << 14        # bytes that an iteration touches, roughly: longer ones take long anyway
-MOST_UNROLLED = 4          # iterations of a loop that is unrolled, and elements of a buffer that is registers,
-MOST_COPIES = 16           # if no more than so many copies of its body come of it,
-MOST_COPIED = 512          # and so many operations
-PATIENCE = 1 << 27         # bytes of work of one call
 
 
 def with_loop_kernels(scheduled: Scheduled) -> Scheduled:
@@ -149,21 +143,23 @@ class _Writer:
         """Names of buffers that can be registers, and gain by it."""
         return frozenset([
             m.name for m in self.memory.values()
-            if m.constant and len(m.places) <= MOST_COPIES and all(0 <= at < m.reach for at in m.places) and m.type not in HALVES
+            if m.constant and len(m.places) <= machine_model().outlined_iterations
+            and all(0 <= at < m.reach for at in m.places) and m.type not in HALVES
             and (m.private or (m.loaded and m.stored))])
 
     # ---- the loop
 
     def written(self, loop: P.Loop | P.WhileLoop) -> P.Step:
         """The step that runs the kernel."""
+        machine = machine_model()
         if isinstance(loop, P.Loop):
             iterations = self._counted(loop, top=True)
             body, total = [*self._begun(), *iterations, *self._ended()], self.work * loop.extent
-            if total > PATIENCE:
+            if total > machine.outlined_call_bytes:
                 raise _NotOutlined
         else:
-            body, total = self._while(loop), PATIENCE
-        if self.work > MOST_WORK:
+            body, total = self._while(loop), machine.outlined_call_bytes
+        if self.work > machine.outlined_bytes:
             raise _NotOutlined
         taken = [(slot, m) for slot, m in self.memory.items() if type(slot) is int and not m.private]
         bufs = tuple([Buf(m.name, m.type, m.reach, "in" if not m.stored else "inout" if m.loaded else "out") for _, m in taken])
@@ -192,7 +188,7 @@ class _Writer:
         self.early = {m.name for m in self.memory.values()}
         body = self._inner(self._steps, loop.body)
         again = self._steps(loop.cond_body)
-        most = max(1, PATIENCE // self.work)
+        most = max(1, machine_model().outlined_call_bytes // self.work)
         turns = Ref("turns", "i64")
         goes_on = Op("and", (cond, Op("lt", (turns, Const(most, "i64")), "bool")), "bool")
         iteration = [*self._inits(private=True), *body, *again, Accum("turns", "add", Const(1, "i64"))]
@@ -222,7 +218,7 @@ class _Writer:
         made: list[Stmt] = []
         for step in steps:
             self.work += 64
-            if self.work > MOST_WORK:
+            if self.work > machine_model().outlined_bytes:
                 raise _NotOutlined
             if isinstance(step, P.Launch):
                 made += self._launch(step)
@@ -304,7 +300,7 @@ class _Writer:
 
     def _fresh(self, prefix: str) -> str:
         self.count += 1
-        if self.count > MOST_NAMES:
+        if self.count > machine_model().outlined_names:
             raise _NotOutlined
         return f"{prefix}{self.count}"
 
@@ -374,13 +370,14 @@ class _Writer:
         return None if expr is None else self._expr(expr)
 
     def _for(self, stmt: For) -> list[Stmt]:
+        machine = machine_model()
         extent = stmt.extent if isinstance(stmt.extent, int) else self._expr(stmt.extent)
         extent = extent.value if isinstance(extent, Const) else extent
         if not isinstance(extent, int):
             raise _NotOutlined
         copies = self.copies * extent
-        short = extent <= MOST_UNROLLED and copies <= MOST_COPIES and not self.in_vector
-        if short and copies * _cost(stmt.body, set()) <= MOST_COPIED:
+        short = extent <= machine.outlined_unrolled and copies <= machine.outlined_iterations and not self.in_vector
+        if short and copies * _cost(stmt.body, set()) <= machine.outlined_cost:
             return self._unrolled(stmt, extent)
         name, work, saved = self._fresh("i"), self.work, self.in_vector
         self.names[stmt.var] = self.b.index(name, extent)

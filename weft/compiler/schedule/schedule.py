@@ -26,13 +26,13 @@ from weft.ir.build import type_name
 from weft.ir.jaxpr import Eqn, Jaxpr, Var
 from weft.ir.loops import Kernel
 from weft.util import dtypes
+from weft.util.machine_model import machine_model
 from weft.util.record import record, replace
 
 if TYPE_CHECKING:
     from weft.compiler.kernels import library_calls
 
 MOST_LOWERED = 4096
-NARROWEST_BAND = 32        # rows and columns of a product of which it pays to leave out what nobody reads
 _lowered: dict[tuple, tuple] = {}      # lowered kernels by what they compute
 
 
@@ -312,7 +312,7 @@ class Body(BufferAssignment):
 
     def _band(self, result: Var, dot: library_calls.Contraction) -> tuple[int, int] | None:
         """Between which differences of column and row a product is read, if masks of positions tell."""
-        if min(dot.m, dot.n) < NARROWEST_BAND or not any(computes(eqn) == "select" for eqn in self.jaxpr.eqns):
+        if min(dot.m, dot.n) < machine_model().gemm_narrowest_band or not any(computes(eqn) == "select" for eqn in self.jaxpr.eqns):
             return None
         from weft.compiler.fusion import band_analysis
         if self.bands is None:

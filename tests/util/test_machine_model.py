@@ -1,0 +1,107 @@
+"""The machine model: which machines it knows, that passes read all of it, and that they hold no such number themselves."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness.processes import run_python
+from weft.util import machine
+from weft.util.machine_model import MachineModel, known, machine_model, measured
+from weft.util.record import replace
+
+PACKAGE = Path(__file__).parents[2] / "weft"
+FACTS = {"name", "l1_bytes", "l2_bytes", "l3_bytes", "vector_bytes", "vector_registers"}
+#: numbers in the rooms below that say nothing of a machine
+OTHER_NUMBERS = {
+    "compiler/fusion/band_analysis.py": {"MOST", "MOST_EQUATIONS"},          # beyond any sum of integers; how far a proof looks
+    "compiler/loops/loop_nest.py": {"SUM_BLOCK"},                            # accuracy
+    "compiler/loops/loop_splitting.py": {"OPEN"},                            # beyond any index
+    "compiler/rewrite/simplify.py": {"MOST_JOINED"},                         # how far a pattern is looked for
+    "compiler/rewrite/variance_rewrite.py": {"FARTHEST"},                    # the same
+    "compiler/schedule/schedule.py": {"MOST_LOWERED"},                       # entries of a memory
+}
+ROOMS = ("compiler",)
+
+
+def numbers(tree: ast.Module) -> Iterator[str]:
+    """Names in capitals that a module gives numbers, alone or in tuples of them."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and is_number(node.value):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                yield from (name.id for name in ast.walk(target) if isinstance(name, ast.Name) and name.id.isupper())
+
+
+def is_number(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant(value):
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case ast.UnaryOp(_, operand):
+            return is_number(operand)
+        case ast.BinOp(left, _, right):
+            return is_number(left) and is_number(right)
+        case ast.Tuple(elements):
+            return all(map(is_number, elements))
+    return False
+
+
+def test_numbers_are_found():
+    text = "A = 1 << 20\n_B, C = 2, -3 / 4\nD: int = 5\nE = 'text'\nF = {'a': 1}\ng = 3\nH = (1, 'a')\nI = True\ndef f():\n    J = 1"
+    assert [*numbers(ast.parse(text))] == ["A", "_B", "C", "D"]
+
+
+def test_no_other_module_holds_numbers_of_the_machine():
+    found = {}
+    for path in sorted(path for room in ROOMS for path in (PACKAGE / room).rglob("*.py")):
+        here = {*numbers(ast.parse(path.read_text()))}
+        if here:
+            found[path.relative_to(PACKAGE).as_posix()] = here
+    assert found == OTHER_NUMBERS, "a number that depends on the machine is a field of weft.util.machine_model.MachineModel"
+
+
+def test_every_threshold_is_read():
+    read = {node.attr for room in ("compiler", "codegen") for path in (PACKAGE / room).rglob("*.py")
+            for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+    assert FACTS < {*MachineModel.__slots__} and {*MachineModel.__slots__} - FACTS - read == set()
+
+
+def test_a_model_is_frozen():
+    with pytest.raises(AttributeError, match="frozen"):
+        machine_model().cache_line = 128  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("name", ["zen3", "zen4", "zen5", "intel-avx512", "avx2", "neoverse", "generic"])
+def test_known_machines(name):
+    model = known(name)
+    assert model.name == name and model.l1_bytes < model.l2_bytes < model.l3_bytes
+    facts = {field: getattr(known("generic"), field) for field in FACTS}
+    assert replace(model, **facts) == known("generic"), "thresholds differ where somebody measured that they should: say so here"
+
+
+@pytest.mark.parametrize("text, name", [
+    ("vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 33\nflags\t\t: sse2 avx avx2", "zen3"),
+    ("vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nflags\t\t: avx avx2 avx512f avx512dq", "zen4"),
+    ("vendor_id\t: AuthenticAMD\ncpu family\t: 26\nmodel\t\t: 2\nflags\t\t: avx2 avx512f", "zen5"),
+    ("vendor_id\t: AuthenticAMD\ncpu family\t: 23\nmodel\t\t: 49\nflags\t\t: avx2", "avx2"),
+    ("vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nflags\t\t: avx2 avx512f", "intel-avx512"),
+    ("vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 94\nflags\t\t: avx2", "avx2"),
+    ("CPU implementer\t: 0x41\nCPU part\t: 0xd40", "neoverse"),
+    ("vendor_id\t: GenuineIntel\nflags\t\t: sse2", "generic"),
+    ("", "generic"),
+])
+def test_names_of_machines(text, name):
+    assert machine.name_of(text) == name
+
+
+def test_caches_of_this_machine_are_facts_only():
+    facts = {field: getattr(machine_model(), field) for field in FACTS}
+    assert min(measured().l1_bytes, measured().l2_bytes, measured().l3_bytes) > 0
+    assert replace(measured(), **facts) == machine_model()
+
+
+def test_a_model_may_be_named():
+    code = "from weft.util.machine_model import machine_model as m; from weft.codegen.toolchain import target as t; " \
+           "print(m().name, '|zen3|' in t.current().identity)"
+    assert run_python("-c", code, WEFT_MACHINE_MODEL="zen3").stdout.split() == ["zen3", "True"]
+    assert "WEFT_MACHINE_MODEL: 'abacus' is not one of zen3, zen4" in run_python("-c", code, WEFT_MACHINE_MODEL="abacus").stderr

@@ -1,0 +1,219 @@
+"""The machine model: everything that passes know about caches, lanes, memory and what code costs, in one record.
+
+In:   the name of this kind of machine (`util.machine`).
+Out:  `machine_model()`, the one frozen `MachineModel` that all passes read; `measured()`, the same with the system's cache sizes.
+Laws: no pass holds such a number itself; a test finds those that do. What passes read depends on the kind of machine, never on
+      the single one: equal processors get equal kernels. The facts at the top are for people and reports, passes read the rest.
+
+Every known machine has the same thresholds until somebody measures a better one: add it to `_KNOWN`, with the facts. Costs are in
+simple vector instructions unless a comment says otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+
+from weft.util import machine
+from weft.util.record import record, replace
+
+
+@record
+class MachineModel:
+    """One kind of machine. A comment tells what a field counts, and what it decides."""
+    name: str
+
+    # ---- facts of the machine
+    l1_bytes: int = 32 << 10                # data cache of a core
+    l2_bytes: int = 256 << 10               # second-level cache of a core
+    l3_bytes: int = 8 << 20                 # last-level cache, shared by cores
+    vector_bytes: int = 32                  # width of a register
+    vector_registers: int = 16
+
+    # ---- memory
+    cache_line: int = 64                    # bytes
+    buffer_alignment: int = 64              # bytes
+    huge_page: int = 2 << 20                # bytes
+    stream_bytes: int = 1 << 25             # results from this size on are stored past the caches
+    near_stride: int = 4                    # elements: the longest stride at which the rest of a cache line is wanted soon
+    spill_bytes: int = 1 << 17              # values of one row that a later pass may read from scratch instead of computing them again
+
+    # ---- software prefetch
+    prefetch_from_bytes: int = 1 << 20      # operands of this size are in no cache near the core
+    prefetch_distance: int = 1 << 13        # bytes between a window and what is prefetched for it
+    prefetch_window: int = 1 << 22          # bytes: accesses farther apart are no window of one stream
+    prefetch_gather_from_bytes: int = 1 << 23# operands of this size are in no cache at all: gathered rows are prefetched
+    prefetch_gather_distance: int = 4096    # bytes of gathered rows
+    prefetch_gather_rows: int = 16          # and at most so many rows
+
+    # ---- tasks
+    task_bytes: int = 1 << 16               # memory traffic that is worth a task
+    most_tasks: int = 256                   # of one kernel
+    serial_elements: int = 1 << 15          # elements that one task may process alone
+    parallel_bytes: int = 1 << 17           # an update of this size is worth several tasks
+
+    # ---- costs of computing a value again, in simple vector instructions
+    expensive: int = 12                     # a value of this cost that is used twice is worth a buffer
+    most_spread: int = 256                  # most cost of a value that is padded between its elements and computed where it is read
+    most_spread_sum: int = 512              # and of all such values that are added up
+    most_concatenated: int = 20             # most cost of a part of a concatenated row that is computed where it is read
+    longest_chain: int = 48                 # equations inlined into one another
+    most_roots: int = 12                    # results of one kernel
+    once_per_row_columns: int = 16          # columns from which what is computed once a row costs little
+
+    # ---- reductions
+    reduction_rows_parallel: int = 16       # rows that keep several threads busy
+    reduction_short_row: int = 64           # elements of a row from which the order of rows does not matter
+    reduction_strip: int = 1024             # adjacent accumulators, at most,
+    reduction_narrowest_strip: int = 64     # and at least, where there would be too few strips
+    reduction_strip_elements: int = 1 << 20 # of a strip of rows that is read more than once
+    reduction_fewest_strips: int = 4        # strips that keep several threads busy,
+    reduction_fewest_streamed: int = 2      # where each is read once: narrower ones are shorter streams from memory
+    reduction_fewest_strip_rows: int = 16   # rows that are worth accumulators in memory
+    reduction_unrolled_rows: int = 8        # rows that are added at a time, if their code is short,
+    reduction_unrolled_cost: int = 16       # that is, of no more than this cost
+    reduction_prefetch_rows: int = 16       # rows between those that are added and those that are prefetched,
+    reduction_prefetch_width: int = 512     # elements of a strip: longer ones the hardware follows
+    reduction_split_from: int = 1 << 16     # elements from which a reduction to few rows is split
+    reduction_split_rows: int = 32          # rows that are enough for all threads
+    reduction_split_tasks: int = 48         # strips of columns that are enough for them
+    reduction_split_columns: int = 1024     # columns that one task reduces side by side
+    reduction_split_parts: int = 128        # parts of a reduction to one element
+    column_reduction_parts: int = 4         # parts that keep threads busy
+    column_reduction_shortest: int = 64     # results of a part: fewer are better kept in registers
+    variance_part: int = 1 << 16            # elements that stay in the second-level cache
+    variance_from: int = 1 << 20            # elements that do not
+    variance_fewest_parts: int = 32         # parts that keep all threads busy
+
+    # ---- vector loops: unrolling by residue, splitting, collapsing
+    vector_outer_iterations: int = 16       # elements of a dim that is worth being the vector dim, or of one that has a short dim inside
+    unrolled_rows: int = 16                 # rows that an unrolled iteration computes, each with
+    unrolled_elements: int = 8              # adjacent elements at most,
+    unrolled_iterations: int = 4            # if there are so many iterations
+    unrolled_cost: int = 2048               # of an unrolled iteration
+    unrolled_short_cost: int = 64           # of the elements of a short dim
+    widest_window: int = 18                 # places of a window whose iterations are unrolled
+    split_from_bytes: int = 1 << 20         # results from which guards cost more than compiling several loops
+    split_places: int = 8                   # where a loop is split, at most
+    split_segment: int = 64                 # elements of the mean segment
+    collapsed_row: int = 512                # elements: a shorter row is worth collapsing with the next
+    collapsed_loads: int = 32               # of code that is repeated for each segment of a row
+
+    # ---- transposes through tiles
+    tile_stream_bytes: int = 1 << 24        # results are stored past the caches from this size on: they are written across their lines
+    tile_least_side: int = 16               # elements that a side of a tiled operand has
+    tile_run: int = 4096                    # elements of an operand along which tiles follow one another; no less than 512
+    tile_conflict_bytes: int = 1 << 10      # lines at a multiple of this distance compete for the same sets of a cache
+    tile_rows: int = 4                      # rows of tiles side by side that are stored past the caches,
+    tile_rows_skewed: int = 8               # or skewed ones, if no more than
+    tile_cache_bytes: int = 1 << 19         # of lines are in the sets of the cache near a core,
+    tile_cache_way_bytes: int = 1 << 16     # one way of which has so many
+    tile_block_rows: int = 128              # rows of a block that is transposed as a whole in the cache,
+    tile_block_tiles: int = 4               # and tiles along its lines
+    tile_prefetch_distance: int = 2         # tiles: the hardware loses sight of that many lines;
+    tile_short_line: int = 1 << 9           # bytes: a shorter line ends before the hardware has found its stream
+    tile_transposed_lines: int = 16         # lines that are transposed in registers at a time, or half a tile
+
+    # ---- scans
+    scan_task_bytes: int = 1 << 16          # of each operand that a task reads, at least
+    scan_strip: int = 1024                  # running values that a task keeps side by side, at most,
+    scan_narrowest_strip: int = 64          # and at least,
+    scan_few_tasks: int = 4                 # even if that leaves fewer tasks than this
+    scan_register_values: int = 8           # fewer running values than this are kept in registers
+    scan_prefetch_rows: int = 2             # rows between those that are scanned and those that are prefetched
+    scan_block: int = 1 << 14               # elements of a block, all strips together
+    scan_stretch_bytes: int = 1 << 21       # of a group of blocks; two groups stay in the last-level cache
+    scan_split_from: int = 1 << 18          # elements from which a dim is divided into blocks
+
+    # ---- scatters
+    scatter_fewest_updates: int = 1 << 15   # updates that are worth private tables, or owners
+    scatter_owners: int = 2                 # tasks that own a part of the result each: every one reads all indices
+    scatter_whole_columns: int = 64         # columns of an update, and multiples of it, are whole vectors
+    scatter_block: int = 1024               # updates whose places are looked up before any is combined
+    scatter_task_columns: int = 64          # columns of a scatter window that a task owns
+    scatter_rows_bytes: int = 1 << 20       # of an operand all of whose rows are written once,
+    scatter_fewest_updated: int = 8         # if no less than one row in so many is updated
+    scatter_row_segment: int = 2048         # elements of a row that are combined at a time
+    table_tasks: int = 8                    # that fill private tables
+    table_largest: int = 1 << 14            # elements of each, at most
+    table_copies: int = 4                   # adjacent updates go to different tables, if these are no larger together than
+    table_near_bytes: int = 20 << 10        # so that the first-level cache holds them beside indices and updates
+    table_unrolled: int = 8                 # updates of one iteration, a multiple of `table_copies`
+
+    # ---- matrix products, as the compiler prepares them
+    gemm_fewest_columns: int = 8            # columns of a result that are worth more than many rows
+    gemm_split_columns: int = 512           # adjacent elements of each part of a sum that a matmul reads in place
+    gemm_narrowest_band: int = 32           # rows and columns of a product of which unused ones are left out
+    hoisted_most_work: int = 1 << 25        # multiplications of one iteration, from which a product is as fast alone
+    hoisted_most_bytes: int = 1 << 26       # of stacked operands
+    hoisted_few_rows: int = 64              # for which transposing a constant in every iteration costs as much as the product
+    hoisted_least_transposed: int = 1 << 14 # elements of a constant that is worth a copy,
+    hoisted_least_iterations: int = 4       # and iterations
+
+    # ---- Fourier transforms
+    fft_longest: int = 1 << 14              # the longest rows of which a vector's worth is processed fast enough
+    fft_long: int = 1 << 10                 # elements of a row for each row: few long rows leave most of a vector empty
+    fft_few_rows: int = 15                  # rows of which each is computed as a matrix,
+    fft_few_rows_length: int = 48           # and elements of a row for each of them
+    fft_matrix_from: int = 1 << 8           # lengths of such rows, from
+    fft_matrix_to: int = 1 << 18            # to
+    fft_most_lanes: int = 16                # lanes that rows of such a matrix fill
+
+    # ---- loops that become one kernel
+    outlined_names: int = 400               # values in a kernel: LLVM's time grows faster than a function
+    outlined_bytes: int = 1 << 14           # that an iteration touches: longer ones take long anyway
+    outlined_unrolled: int = 4              # iterations of a loop that is unrolled fully, elements of a buffer kept in registers,
+    outlined_iterations: int = 16           # if no more than so many iterations come of it,
+    outlined_cost: int = 512                # and so many operations
+    outlined_call_bytes: int = 1 << 27      # of memory traffic of one call
+
+
+#: what differs from the defaults on the machines we know
+_KNOWN: dict[str, dict[str, int]] = {
+    "zen3": {"l2_bytes": 512 << 10, "l3_bytes": 32 << 20},
+    "zen4": {"l2_bytes": 1 << 20, "l3_bytes": 32 << 20, "vector_bytes": 64, "vector_registers": 32},
+    "zen5": {"l1_bytes": 48 << 10, "l2_bytes": 1 << 20, "l3_bytes": 32 << 20, "vector_bytes": 64, "vector_registers": 32},
+    "intel-avx512": {"l2_bytes": 1 << 20, "l3_bytes": 16 << 20, "vector_bytes": 64, "vector_registers": 32},
+    "avx2": {},
+    "neoverse": {"l1_bytes": 64 << 10, "l2_bytes": 1 << 20, "l3_bytes": 32 << 20, "vector_bytes": 16, "vector_registers": 32},
+    "generic": {"vector_bytes": 16},
+}
+
+
+def known(name: str) -> MachineModel:
+    """The model of that name.
+
+    >>> known("zen3").l2_bytes, known("zen3").cache_line
+    (524288, 64)
+    """
+    if name not in _KNOWN:
+        raise ValueError(f"WEFT_MACHINE_MODEL: {name!r} is not one of {', '.join(_KNOWN)}.")
+    return MachineModel(name, **_KNOWN[name])
+
+
+_current: MachineModel | None = None
+
+
+def machine_model() -> MachineModel:
+    """The model of the machine at hand."""
+    global _current
+    if _current is None:
+        _current = known(machine.name())
+    return _current
+
+
+def measured() -> MachineModel:
+    """The model of the machine at hand with the cache sizes that its system reports, where it does."""
+    folder, found = "/sys/devices/system/cpu/cpu0/cache", {}
+    try:
+        for index in os.listdir(folder):
+            level, kind, size = [_line(f"{folder}/{index}/{fact}") for fact in ("level", "type", "size")]
+            if kind in ("Data", "Unified") and level in "123" and size.endswith("K"):
+                found[f"l{level}_bytes"] = int(size[:-1]) << 10
+    except OSError:
+        pass
+    return replace(machine_model(), **found)
+
+
+def _line(path: str) -> str:
+    with open(path) as file:
+        return file.read().strip()
