@@ -94,7 +94,8 @@ def lower(request: Request) -> tuple[Stages, LocalProgram]:
     if len(assignment) > 1 or has_shard_map(program):
         from weft.partition import partition
 
-        result = stages.partition = timer("partition", partition.partition_for, program, in_specs, request.out_shardings, assignment)
+        result = stages.partition = timer("partition", partition.partition_for, program, in_specs, request.out_shardings, assignment,
+                                         backend.cost_model)
         for callback, sharding in result.layout_callbacks:
             callback(on_backend(sharding, backend))
         program = stages.local = timer("simplify local", simplify, result.jaxpr)

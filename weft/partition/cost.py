@@ -1,7 +1,7 @@
 """Costs: what communication and computation are weighed against, and the record of each collective of a program.
 
 Bytes that a device sends are those of ring algorithms, as compilers of this kind count (`bytes` of `ir.collective_spec`).
-`LATENCY` is added per collective when plans are compared, so that of two equally cheap plans the shorter wins.
+The weights are a `CostModel`, which the backend states.
 """
 
 from __future__ import annotations
@@ -10,10 +10,17 @@ from typing import Any
 
 from weft.util.record import record
 
-LATENCY = 64                 # bytes-equivalent of starting a collective
-FLOPS_PER_BYTE = 64          # work that takes as long as sending one byte
-REPEATED_FLOPS_PER_BYTE = 16 # the same where devices that hold different parts of a sum would all compute the whole of it
-LOCAL_BYTES_PER_BYTE = 16    # bytes of memory traffic that take as long as sending one byte
+
+@record
+class CostModel:
+    """What takes as long as sending one byte to another device. The defaults are those of virtual devices."""
+    latency: int = 64                 # bytes that could be sent while a collective starts: of two equal plans the shorter wins
+    flops_per_byte: int = 64
+    repeated_flops_per_byte: int = 16 # the same where devices that hold different parts of a sum would all compute the whole of it
+    local_bytes_per_byte: int = 16    # of memory traffic
+
+
+DEFAULT = CostModel()
 
 
 #: why a collective is there. A value that is not laid out as something wants it: `operand` of an operation, `constraint`,

@@ -14,7 +14,6 @@ from weft.ir.factors import axes_of_factors
 from weft.ir.jaxpr import Var
 from weft.ops.halo import Need, Window, rows_sent
 from weft.ops.split_rule import split_rule_of
-from weft.partition.cost import LATENCY
 from weft.partition.reshard import Placement
 from weft.partition.split_context import SplitContext
 
@@ -26,7 +25,7 @@ def bytes_sent(partitioner: Any, context: SplitContext, ins: Sequence[Placement]
         if context.of_dim(need.operand, need.dim):
             whole = partitioner.local_bytes(context.eqn.invars[need.operand].aval, ins[need.operand])
             row = whole / context.block(need.size, need.axes)
-            cost += sum(LATENCY + count * row for count in rows_sent(need.window, context.size(need.axes), need.size))
+            cost += sum(partitioner.cost.latency + count * row for count in rows_sent(need.window, context.size(need.axes), need.size))
     return cost
 
 

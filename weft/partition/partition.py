@@ -22,7 +22,7 @@ from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.specs import DimSpec, Spec
 from weft.ir.types import ShapedArray
 from weft.ops.recognized import recognized
-from weft.partition.cost import CollectiveRecord
+from weft.partition.cost import DEFAULT, CollectiveRecord, CostModel
 from weft.partition.propagate import Propagation, propagate
 from weft.partition.reshard import Placement
 from weft.partition.spmd import partition_program
@@ -67,8 +67,8 @@ class PartitionResult:
         return found
 
 
-def partition(jaxpr: Jaxpr, mesh: Mesh, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec | None]
-              ) -> PartitionResult:
+def partition(jaxpr: Jaxpr, mesh: Mesh, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec | None],
+              cost: CostModel = DEFAULT) -> PartitionResult:
     """Partition `jaxpr` over `mesh`, given some specs of its inputs and outputs."""
     _check_given(jaxpr.invars, in_specs, mesh, "input")
     _check_given(jaxpr.outvars, out_specs, mesh, "output")
@@ -77,7 +77,7 @@ def partition(jaxpr: Jaxpr, mesh: Mesh, in_specs: Sequence[Spec | None], out_spe
     ins = tuple(target_specs.spec(v) for v in jaxpr.invars)
     out_specs = tuple(target_specs.spec(v) if s is None and v in target_specs.explicit else s for s, v in zip(out_specs, jaxpr.outvars))
     local, outs, made = partition_program(jaxpr, target_specs, [Placement(s) for s in ins], out_specs,
-                                          _constraint_reader(mesh), current_trace())
+                                          _constraint_reader(mesh), current_trace(), cost)
     records = tuple(r for r in made.records if r is not None)
     return PartitionResult(local, ins, tuple(outs), records, mesh, layout_callbacks=tuple(made.layout_callbacks),
                            program=jaxpr, placed_eqns=tuple(made.placed_eqns))
@@ -156,7 +156,7 @@ def _type_reader(mesh: Mesh) -> Callable[[ShapedArray], tuple[Spec, frozenset]]:
 
 
 def partition_for(jaxpr: Jaxpr, in_specs: Sequence[Any], out_shardings: Sequence[Sharding | None],
-                  assignment: Sequence[Any]) -> PartitionResult:
+                  assignment: Sequence[Any], cost: CostModel = DEFAULT) -> PartitionResult:
     """Partition for given arguments: `in_specs[i]` has a `sharding` and tells whether it is `committed`.
 
     Propagation decides the layout of uncommitted arguments, and of outputs without a sharding. `in_shardings` and
@@ -172,7 +172,7 @@ def partition_for(jaxpr: Jaxpr, in_specs: Sequence[Any], out_shardings: Sequence
     wanted = specs(out_shardings, jaxpr.outvars)
     foreign = tuple(s if s is not None and spec is None else None for s, spec in zip(out_shardings, wanted))
     wanted = [((),) * a.aval.ndim if s is not None else spec for s, spec, a in zip(foreign, wanted, jaxpr.outvars)]
-    result = partition(jaxpr, mesh, specs(committed, jaxpr.invars), wanted)
+    result = partition(jaxpr, mesh, specs(committed, jaxpr.invars), wanted, cost)
     known = [s for s in dict.fromkeys(given) if s.memory_kind == "device"]
     show = lambda spec, asked: _user_sharding(spec, result.mesh, mesh, known if asked is None else [asked, *known])
 

@@ -29,14 +29,7 @@ from weft.ir.types import ShapedArray
 from weft.ops.split_rule import split_rule_of
 from weft.partition import emit
 from weft.partition.combine import combine_reductions
-from weft.partition.cost import (
-    FLOPS_PER_BYTE,
-    LATENCY,
-    LOCAL_BYTES_PER_BYTE,
-    REPEATED_FLOPS_PER_BYTE,
-    CollectiveRecord,
-    Why,
-)
+from weft.partition.cost import DEFAULT, CollectiveRecord, CostModel, Why
 from weft.partition.padding import evenly_split, neutral_element
 from weft.partition.partial_sums import PartialSums, variables
 from weft.partition.propagate import FactorAxes, Propagation, dims_of_factors
@@ -86,6 +79,7 @@ class Partitioner:
     depth: int = 0
     open_ended: bool = False              # whether the program at hand is inside of a while loop
     eqn: Eqn | None = None                # that is being computed
+    cost: CostModel = DEFAULT
     partial_sums: Any = None              # deferred reductions, and who reads what
 
     def __post_init__(self) -> None:
@@ -121,7 +115,7 @@ class Partitioner:
     def cheapest_source(self, value: Value, target: Placement) -> tuple[Placement, float]:
         """The form of `value` from which `target` is reached most cheaply, and the cost."""
         item = value.aval.dtype.itemsize
-        costs = [(plan_cost(p, target, value.aval.shape, item, self.sizes), i, p) for i, p in enumerate(value.forms)
+        costs = [(plan_cost(p, target, value.aval.shape, item, self.sizes, self.cost.latency), i, p) for i, p in enumerate(value.forms)
                  if target.partial <= p.partial]
         if not costs:
             raise NotPartial
@@ -134,7 +128,7 @@ class Partitioner:
             return value.forms[target]
         source, _ = self.cheapest_source(value, target)
         local = value.forms[source]
-        for step, after in plan(source, target, value.aval.shape, value.aval.dtype.itemsize, self.sizes):
+        for step, after in plan(source, target, value.aval.shape, value.aval.dtype.itemsize, self.sizes, self.cost.latency):
             if after in value.forms:
                 local = value.forms[after]
                 continue
@@ -287,10 +281,10 @@ class Partitioner:
         cost += self.halo_bytes(eqn, rule, axes, ins)
         for var, place in zip(eqn.outvars, outs):
             target = self.result_placement(var, place)
-            cost += plan_cost(place, target, var.aval.shape, var.aval.dtype.itemsize, self.sizes)
+            cost += plan_cost(place, target, var.aval.shape, var.aval.dtype.itemsize, self.sizes, self.cost.latency)
             if completed:
                 n = math.prod(self.sizes[a] for _, a in completed)
-                cost += LATENCY + collective_bytes(completed[0][0].name, self.local_bytes(var.aval, place), n)
+                cost += self.cost.latency + collective_bytes(completed[0][0].name, self.local_bytes(var.aval, place), n)
         return cost
 
     def halo_bytes(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes, ins: Sequence[Placement]) -> float:
@@ -336,10 +330,10 @@ class Partitioner:
     def computation_cost(self, eqn: Eqn, rule: FactorRule, strategy: Strategy, repeated: bool) -> float:
         """Time of the local computation, in bytes sent that take as long."""
         placed = [*zip(eqn.invars, strategy.ins), *zip(eqn.outvars, strategy.outs)]
-        cost = sum([self.local_bytes(a.aval, p) for a, p in placed]) / LOCAL_BYTES_PER_BYTE
+        cost = sum([self.local_bytes(a.aval, p) for a, p in placed]) / self.cost.local_bytes_per_byte
         if eqn.primitive.kind in ("contract", "conv", "library"):
             splits = math.prod(self.sizes[a] for mine in strategy.axes.values() for a in mine)
-            rate = REPEATED_FLOPS_PER_BYTE if repeated else FLOPS_PER_BYTE
+            rate = self.cost.repeated_flops_per_byte if repeated else self.cost.flops_per_byte
             cost += 2 * math.prod(rule.sizes) / splits / rate
         return cost
 

@@ -121,7 +121,7 @@ def local_program(outer: Partitioner, jaxpr: Jaxpr, ins: Sequence[Placement], ou
     inner = Partitioner(outer.target_specs, outer.constraint_spec, trace, outer.special, outer.records, outer.count * count,
                         fixed_results=set(variables(jaxpr.outvars)), layout_callbacks=outer.layout_callbacks,
                         manual=outer.manual, placed_eqns=outer.placed_eqns, depth=outer.depth + 1,
-                        open_ended=outer.open_ended or open_ended)
+                        open_ended=outer.open_ended or open_ended, cost=outer.cost)
     try:
         with set_trace(trace):
             args = [trace.new_arg(inner.local_aval(v.aval, p)) for v, p in zip(jaxpr.invars, ins)]

@@ -21,7 +21,7 @@ import numpy as np
 
 from weft.ir.collective_spec import COLLECTIVES, collective_bytes
 from weft.ir.specs import Spec
-from weft.partition.cost import LATENCY
+from weft.partition.cost import DEFAULT
 from weft.util.record import record
 
 Sizes = tuple[tuple[Any, int], ...]
@@ -71,25 +71,25 @@ def is_even(size: int, axes: tuple, sizes: Mapping[Any, int]) -> bool:
     return size % math.prod([sizes[a] for a in axes]) == 0
 
 
-def plan(source: Placement, target: Placement, shape: tuple[int, ...], itemsize: int, sizes: Mapping[Any, int]
-         ) -> tuple[tuple[Step, Placement], ...]:
+def plan(source: Placement, target: Placement, shape: tuple[int, ...], itemsize: int, sizes: Mapping[Any, int],
+         latency: int = DEFAULT.latency) -> tuple[tuple[Step, Placement], ...]:
     """The cheapest steps from `source` to `target` for a value of global `shape`, each with its result.
 
     >>> one = Placement((('x',), ())); other = Placement(((), ('x',)))
     >>> [step.kind for step, after in plan(one, other, (8, 8), 4, {'x': 4})]
     ['all_to_all']
     """
-    return () if source == target else _search(source, target, shape, itemsize, tuple(sizes.items()))[0]
+    return () if source == target else _search(source, target, shape, itemsize, tuple(sizes.items()), latency)[0]
 
 
-def plan_cost(source: Placement, target: Placement, shape: tuple[int, ...], itemsize: int, sizes: Mapping[Any, int]
-              ) -> int:
+def plan_cost(source: Placement, target: Placement, shape: tuple[int, ...], itemsize: int, sizes: Mapping[Any, int],
+              latency: int = DEFAULT.latency) -> int:
     """Bytes that a device sends in the cheapest plan, with a latency term per collective."""
-    return 0 if source == target else _search(source, target, shape, itemsize, tuple(sizes.items()))[1]
+    return 0 if source == target else _search(source, target, shape, itemsize, tuple(sizes.items()), latency)[1]
 
 
 @lru_cache(maxsize=65536)
-def _search(source: Placement, target: Placement, shape: tuple[int, ...], itemsize: int, sizes_key: Sizes
+def _search(source: Placement, target: Placement, shape: tuple[int, ...], itemsize: int, sizes_key: Sizes, latency: int
             ) -> tuple[tuple[tuple[Step, Placement], ...], int]:
     """Dijkstra's algorithm over placements."""
     if not target.partial <= source.partial:
@@ -107,7 +107,7 @@ def _search(source: Placement, target: Placement, shape: tuple[int, ...], itemsi
         done.add(place)
         for step, after in space.steps(place):
             if after not in done:
-                weight = step.nbytes + (1 if COLLECTIVES[step.kind].is_local else LATENCY)
+                weight = step.nbytes + (1 if COLLECTIVES[step.kind].is_local else latency)
                 heapq.heappush(queue, (cost + weight, next(order), after, (*steps, (step, after))))
     raise AssertionError(f"no plan from {source} to {target} for shape {shape}")
 

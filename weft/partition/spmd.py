@@ -17,6 +17,7 @@ from weft.core.stage import StageTracer
 from weft.core.trace import extend_axis_env, set_trace
 from weft.ir.jaxpr import Eqn, Jaxpr, Var
 from weft.ir.specs import Spec
+from weft.partition.cost import CostModel
 from weft.partition.padding import evenly_split
 from weft.partition.partial_sums import variables
 from weft.partition.partitioner import Partitioner
@@ -26,10 +27,10 @@ from weft.partition.values import LocalTrace, Value
 
 
 def partition_program(jaxpr: Jaxpr, target_specs: Propagation, ins: Sequence[Placement], outs: Sequence[Spec | None],
-                      constraint_spec: Callable, parent: Any) -> tuple[Jaxpr, list[Spec], Partitioner]:
+                      constraint_spec: Callable, parent: Any, cost: CostModel) -> tuple[Jaxpr, list[Spec], Partitioner]:
     """The local program of a whole `jaxpr`, the specs of its results (those of `outs` where given), and who made them."""
     trace = LocalTrace(parent, jaxpr.name)
-    partitioner = Partitioner(target_specs, constraint_spec, trace, _special)
+    partitioner = Partitioner(target_specs, constraint_spec, trace, _special, cost=cost)
     partitioner.fixed_results.update(variables([a for a, spec in zip(jaxpr.outvars, outs) if spec is not None]))
     with extend_axis_env(list(target_specs.sizes.items())), set_trace(trace):
         args: list[StageTracer] = [trace.new_arg(partitioner.local_aval(v.aval, p)) for v, p in zip(jaxpr.invars, ins)]
