@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: help setup demo test check lint types imports docs dist smoke bench clean
+.PHONY: help setup demo test check lint types imports docs dist smoke bench clean stubs
 
 help:
 	@echo "make demo   train a digit classifier over eight devices"
@@ -38,6 +38,9 @@ check: lint types imports docs test
 
 lint: $(READY)
 	$(BIN)/ruff check weft tests examples benchmarks docs
+
+stubs: $(READY)
+	$(BIN)/python -m weft.tools.stubs
 
 types: $(READY)
 	$(BIN)/pyright --pythonpath $(BIN)/python

@@ -1,25 +1,10 @@
 """Factorizations and triangular solves with their own semantics, on stacks of matrices."""
 
-from weft.ops.linalg import (
-                             cholesky,
-                             cholesky_p,
-                             eig,
-                             eig_p,
-                             eigh,
-                             eigh_p,
-                             lu,
-                             lu_p,
-                             lu_pivots_to_permutation,
-                             lu_pivots_to_permutation_p,
-                             qr,
-                             qr_p,
-                             svd,
-                             svd_p,
-                             triangular_solve,
-                             triangular_solve_p,
-)
+from weft.util.lazy import attach
 
-__all__ = [
-    "cholesky", "cholesky_p", "eig", "eig_p", "eigh", "eigh_p", "lu", "lu_p", "lu_pivots_to_permutation",
-    "lu_pivots_to_permutation_p", "qr", "qr_p", "svd", "svd_p", "triangular_solve", "triangular_solve_p",
-]  # fmt: skip
+__getattr__, __dir__ = attach(__name__, {
+    "weft.ops.linalg": """
+        cholesky cholesky_p eig eig_p eigh eigh_p lu lu_p lu_pivots_to_permutation lu_pivots_to_permutation_p qr qr_p svd svd_p
+        triangular_solve triangular_solve_p
+    """,
+})

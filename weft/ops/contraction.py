@@ -348,5 +348,3 @@ def _dot_factors(in_avals, out_avals, *, dimension_numbers, precision, preferred
 
 
 dot_general_p.define(lower=ContractSpec())
-
-__all__ = ["Precision", "batch_matmul", "canonical_precision", "dot", "dot_general", "dot_general_p"]

@@ -26,9 +26,6 @@ from weft.util import dtypes
 
 _F32 = np.dtype(np.float32)
 
-__all__ = ["ball", "beta", "binomial", "chisquare", "dirichlet", "f", "gamma", "generalized_normal", "geometric", "loggamma",
-           "multinomial", "poisson", "t"]
-
 
 def _parameters(dtype, shape, *values):
     """Parameters cast to `dtype` and repeated to the shape of the samples."""

@@ -59,7 +59,7 @@ def _beyond(f, function, x, y):
 
 @function(INEXACT, np.sin, jvp=[lambda t, out, x: mul(t, cos(x))], numpy="sin", hlo="sine", ulp=(2, 2), ranges=_TURNS, points=_QUARTERS)
 def sin(f, x):
-    """The sine of `x` in radians.
+    """The sine of `x` in radians, of its shape and dtype. Raises TypeError for dtypes that are not floating or complex.
 
     >>> float(sin(np.float32(0.0)))
     0.0
@@ -72,7 +72,11 @@ def sin(f, x):
 @function(INEXACT, np.cos, jvp=[lambda t, out, x: neg(mul(t, sin(x)))], numpy="cos", hlo="cosine",
           ulp=(2, 2), ranges=_TURNS, points=_QUARTERS)
 def cos(f, x):
-    """The cosine of `x` in radians."""
+    """The cosine of `x` in radians, of its shape and dtype. Raises TypeError for dtypes that are not floating or complex.
+
+    >>> float(cos(np.float32(0.0)))
+    1.0
+    """
     # the sine a quarter turn on, so reduced by odd multiples of pi/2
     shifted = f.fma(x, 1 / pi, -0.5) + f.magic
     odd = f.fma(shifted - f.magic, 2.0, 1.0)
