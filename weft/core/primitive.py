@@ -17,6 +17,8 @@ Some ops have more, `OPTIONAL_SLOTS`:
   links       fn(eqn) -> groups of values inside and outside that are one value or of one layout, each with its number of
               leading loop dims: of ops that hold jaxprs
   localize    fn(params, in_avals, out_avals) -> params for operands and results of local shapes, where params carry sizes
+  lockstep    fn(devices, operands, **params) -> results: how the reference backend runs all devices at once, one list of values
+              per device (`core.interpret.lockstep_rule`)
   split       an `ops.split_rule.SplitRule`: how it runs when a special factor is split
   collective  the `ir.collective_spec.CollectiveSpec` of a collective; `several` is how it works over several axes at once
 
@@ -45,7 +47,8 @@ from weft.util.errors import MissingRuleError
 from weft.util.record import record
 
 SLOTS = ("type", "reference", "jvp", "transpose", "batch", "factors", "lower")
-OPTIONAL_SLOTS = ("partial_eval", "partial_eval_eqn", "dce", "guard", "in_avals", "links", "localize", "split", "collective", "several")
+OPTIONAL_SLOTS = ("partial_eval", "partial_eval_eqn", "dce", "guard", "in_avals", "links", "localize", "split", "collective", "several",
+                  "lockstep")
 
 
 @record
