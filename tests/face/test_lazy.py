@@ -58,7 +58,7 @@ def test_a_first_result_loads_only_what_it_needs():
         "              'weft.ops.linalg', 'weft.ops.fft', 'weft.ops.sorting', 'weft.ops.contraction', 'weft.ops.slicing',\n"
         "              'weft.ops.keys', 'weft.ops.callback', 'weft.control.call_rules', 'weft.transforms.jvp',\n"
         "              'weft.transforms.batch', 'weft.backends.reference', 'weft.codegen.runtime.dispatch', 'weft.codegen.runtime.heap',\n"
-        "              'weft.ops.functions.logarithmic', 'weft.ops.functions.errors', 'weft.codegen.kernel.complex',\n"
+        "              'weft.ops.functions.rounding', 'weft.ops.functions.logarithmic', 'weft.codegen.kernel.complex',\n"
         "              'weft.codegen.kernel.vector_scan', 'weft.compiler.kernels.scatters',\n"
         "              'weft.compiler.kernels.library_calls', 'weft.compiler.rewrite.loop_hoisting', 'weft.numpy.choosing'}\n"
         "             & (set(sys.modules) - before)))"

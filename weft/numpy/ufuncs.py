@@ -23,9 +23,6 @@ from weft.ops.comparison import select
 from weft.ops.reduce import reduce_and, reduce_or
 from weft.util import dtypes
 
-_EVEN = ew.RoundingMethod.TO_NEAREST_EVEN
-
-
 # ---- makers of functions
 
 _OF_ONE = "The result has the shape of `x`.{} Raises TypeError for what is no array or number."
@@ -149,7 +146,7 @@ def _trunc(x):
 def _rint(x):
     if is_complex(x):
         return ew.complex(_rint(ew.real(x)), _rint(ew.imag(x)))
-    return ew.round(x, _EVEN)
+    return ew.round(x, ew.RoundingMethod.TO_NEAREST_EVEN)
 
 
 floor = _rounding("floor", lambda x: ew.floor(x), "The largest integer not above each element.")
@@ -336,7 +333,7 @@ def _floor_divide(x, y):
     r = ew.rem(x, y)
     quotient = ew.div(ew.sub(x, r), y)
     below = ew.bitwise_and(ew.ne(r, 0), ew.ne(ew.sign(r), ew.sign(y)))
-    quotient = ew.round(select(below, ew.sub(quotient, 1), quotient), _EVEN)
+    quotient = ew.round(select(below, ew.sub(quotient, 1), quotient), ew.RoundingMethod.TO_NEAREST_EVEN)
     return select(ew.eq(y, 0), ew.div(x, y), quotient)
 
 
