@@ -8,7 +8,7 @@ import pytest
 from tests.spmd.harness import P, check, make, random
 from weft.core.trace import UndefPrimal, typeof
 from weft.ops import arithmetic, convolution, functions, reduce, slicing
-from weft.ops.halo import Window, exchange, rows_sent
+from weft.ops.halo import Window, rows_sent, transfers_of
 from weft.transforms.linearize import linearize_flat
 from weft.transforms.transpose import backward_pass
 
@@ -116,7 +116,7 @@ def test_a_padded_value_of_even_size_sends_edges():
     (Window(5, 4, 4, ring=True), 4, 16), (Window(-7, 5, 5), 4, 16), (Window(-40, 5, 5), 4, 16)])
 def test_exchanges_give_every_device_its_rows(window, n, size):
     local = -(-size // n)
-    home, rounds = exchange(window, n, size)
+    home, rounds = transfers_of(window, n, size)
     for pieces in rounds:
         assert len({p.source for p in pieces}) == len({p.target for p in pieces}) == len(pieces)
     got = {p: {} for p in range(n)}

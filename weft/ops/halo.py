@@ -1,12 +1,12 @@
-"""Rows of a split dim that a device needs and others hold: which, what they cost, and their exchange.
+"""Halos: the rows of a split dim that a device needs and others hold: which, what they cost, and their exchange.
 
-An operation that looks at places along a dim (slice, pad, concatenate, convolution, reversal) says per operand which
-rows device p needs: a `Window`, that is `span` rows from row `first + p * advance` on. Where windows advance by the size
-of a block, as in a convolution or `x[1:] - x[:-1]`, all devices need the same rows of the same neighbours: the edges of
-the neighbours' blocks are sent and put beside the own block. Else the dim is cut into blocks anew, by tables.
+An operation that looks at neighbouring positions along a dim (slice, pad, concatenate, convolution, reversal) says per operand
+which rows device p needs: a `Window`, that is `span` rows from row `first + p * advance` on. Where windows advance by the size
+of a block, as in a convolution or `x[1:] - x[:-1]`, all devices need the same rows of the same neighbours: these are sent and
+concatenated with the own block. Otherwise the dim is redistributed by tables of transfers.
 
 Laws: only rows that are needed elsewhere are sent; in a round every device sends at most once and receives at most once.
-      Rows outside of the dim are never sent; what stands in their place is for the caller to mask.
+      Rows outside of the dim are never sent; the caller masks what is in their place.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from weft.util.record import record
 class Window:
     """Device p needs `span` rows from row `first + p * advance` on; on a `ring` the first row comes after the last.
 
-    Where rows stand `apart`, the first is the next one from place `first + p * advance` on.
+    With a `step`, rows are at every `step`-th place, and the first is the next one from place `first + p * advance` on.
     """
     first: int
     advance: int
     span: int
     ring: bool = False
-    apart: int = 1
+    step: int = 1
 
     def of(self, p: int) -> int:
         """The first row that device `p` needs.
 
-        >>> [Window(-1, 3, 2, apart=2).of(p) for p in range(4)]
+        >>> [Window(-1, 3, 2, step=2).of(p) for p in range(4)]
         [0, 1, 3, 4]
         """
-        return -(-(self.first + p * self.advance) // self.apart)
+        return -(-(self.first + p * self.advance) // self.step)
 
 
 @record
-class Need:
+class Halo:
     """The rows of dim `dim` of operand `operand` that every device along `axes` needs, of `size` rows in all."""
     operand: int
     dim: int
@@ -55,7 +55,7 @@ class Need:
 
 
 @record
-class Piece:
+class Transfer:
     """`count` rows of device `source`'s block from row `at` on, which target puts at row `place` of what it needs."""
     source: int
     at: int
@@ -64,44 +64,44 @@ class Piece:
     place: int
 
 
-# --- who needs what ---------------------------------------------------------------------------------------------------
+# --- which rows ----------------------------------------------------------------------------------------------------
 
-def exchange(window: Window, n: int, size: int) -> tuple[list[Piece], list[list[Piece]]]:
-    """Pieces that are at home where they are needed, and rounds in which others are sent: `size` rows on `n` devices.
+def transfers_of(window: Window, n: int, size: int) -> tuple[list[Transfer], list[list[Transfer]]]:
+    """Transfers within a device, and rounds of transfers between devices, for a dim of `size` rows on `n` devices.
 
-    >>> home, rounds = exchange(Window(1, 2, 2), 4, 8)
-    >>> [(piece.source, piece.at, piece.count, piece.target) for piece in rounds[0]]
+    >>> kept, rounds = transfers_of(Window(1, 2, 2), 4, 8)
+    >>> [(transfer.source, transfer.at, transfer.count, transfer.target) for transfer in rounds[0]]
     [(1, 0, 1, 0), (2, 0, 1, 1), (3, 0, 1, 2)]
     """
     local = -(-size // n)
-    home: list[Piece] = []
-    rounds: list[list[Piece]] = []
-    for piece in _pieces(window, n, size, local):
-        if piece.source == piece.target:
-            home.append(piece)
+    kept: list[Transfer] = []
+    rounds: list[list[Transfer]] = []
+    for transfer in _transfers(window, n, size, local):
+        if transfer.source == transfer.target:
+            kept.append(transfer)
             continue
-        clashes = lambda r, piece=piece: any(piece.source == o.source or piece.target == o.target for o in r)
+        clashes = lambda r, transfer=transfer: any(transfer.source == o.source or transfer.target == o.target for o in r)
         free = next((r for r in rounds if not clashes(r)), None)
         if free is None:
             rounds.append(free := [])
-        free.append(piece)
-    return home, rounds
+        free.append(transfer)
+    return kept, rounds
 
 
-def _pieces(window: Window, n: int, size: int, local: int) -> Iterator[Piece]:
+def _transfers(window: Window, n: int, size: int, local: int) -> Iterator[Transfer]:
     for p in range(n):
         first = window.of(p)
         begin, end = (first, first + window.span) if window.ring else (max(first, 0), min(first + window.span, size))
         for q in range(begin // local, -(-end // local)) if end > begin else ():
             a, b = max(begin, q * local), min(end, (q + 1) * local)
-            yield Piece(q % n, a - q * local, b - a, p, a - first)
+            yield Transfer(q % n, a - q * local, b - a, p, a - first)
 
 
 def rows_sent(window: Window, n: int, size: int) -> list[int]:
     """The number of rows that a device sends in every round."""
-    if window.advance == -(-size // n) and window.apart == 1:
+    if window.advance == -(-size // n) and window.step == 1:
         return [count for _, _, count in _neighbours(window, n, window.advance)]
-    return [max(piece.count for piece in pieces) for pieces in exchange(window, n, size)[1]]
+    return [max(transfer.count for transfer in transfers) for transfers in transfers_of(window, n, size)[1]]
 
 
 def _neighbours(window: Window, n: int, local: int) -> list[tuple[int, int, int]]:
@@ -118,59 +118,59 @@ def _blocks(window: Window, local: int) -> list[tuple[int, int, int]]:
 
 # --- the exchange -----------------------------------------------------------------------------------------------------
 
-def rows(ctx: Any, x: Any, need: Need, is_split: bool = True) -> Any:
+def fetch_rows(ctx: Any, x: Any, halo: Halo, is_split: bool = True) -> Any:
     """The rows that this device needs of a dim that is split by the axes of `need`, or that all devices have."""
-    n, dim, window = ctx.size(need.axes), need.dim, need.window
+    n, dim, window = ctx.size(halo.axes), halo.dim, halo.window
     if not is_split:
-        return _of_whole(ctx, x, need)
-    if window.advance == typeof(x).shape[dim] and window.apart == 1:
-        return _beside_neighbours(ctx, x, need, n)
-    home, rounds = exchange(window, n, need.size)
-    if not rounds and len({(piece.at, piece.place) for piece in home}) == 1 and home[0].place == 0:
-        at = home[0].at
-        return along(padded(x, 0, max(0, at + window.span - typeof(x).shape[dim]), dim), at, window.span, dim)
-    return _by_tables(ctx, x, need, n, [home, *rounds] if home else rounds, len(home) > 0)
+        return _rows_of_whole(ctx, x, halo)
+    if window.advance == typeof(x).shape[dim] and window.step == 1:
+        return _rows_beside_neighbours(ctx, x, halo, n)
+    kept, rounds = transfers_of(window, n, halo.size)
+    if not rounds and len({(transfer.at, transfer.place) for transfer in kept}) == 1 and kept[0].place == 0:
+        at = kept[0].at
+        return slice_along(pad_along(x, 0, max(0, at + window.span - typeof(x).shape[dim]), dim), at, window.span, dim)
+    return _by_transfers(ctx, x, halo, n, [kept, *rounds] if kept else rounds, len(kept) > 0)
 
 
-def _of_whole(ctx: Any, x: Any, need: Need) -> Any:
+def _rows_of_whole(ctx: Any, x: Any, halo: Halo) -> Any:
     """The needed rows of a value that all devices have."""
-    window, n = need.window, ctx.size(need.axes)
+    window, n = halo.window, ctx.size(halo.axes)
     starts = [window.of(p) for p in range(n)]
-    before, after = max(0, -min(starts)), max(0, max(starts) + window.span - need.size)
-    start = entry(ctx, need.axes, [s + before for s in starts])
-    return taken(padded(x, before, after, need.dim), start, window.span, need.dim)
+    before, after = max(0, -min(starts)), max(0, max(starts) + window.span - halo.size)
+    start = table_entry(ctx, halo.axes, [s + before for s in starts])
+    return dynamic_slice_along(pad_along(x, before, after, halo.dim), start, window.span, halo.dim)
 
 
-def _beside_neighbours(ctx: Any, x: Any, need: Need, n: int) -> Any:
+def _rows_beside_neighbours(ctx: Any, x: Any, halo: Halo, n: int) -> Any:
     """The needed rows where all devices need the same ones of the same neighbours.
 
-    What other equations need of the same edges is fetched with it, and found there when their turn comes.
+    The rows that other equations need of the same neighbours are fetched with them, and found when these are computed.
     """
-    window, dim, local = need.window, need.dim, typeof(x).shape[need.dim]
+    window, dim, local = halo.window, halo.dim, typeof(x).shape[halo.dim]
     if 0 <= window.first and window.first + window.span <= local:
-        return along(x, window.first, window.span, dim)
+        return slice_along(x, window.first, window.span, dim)
     if window.ring:
-        return _joined(ctx, x, need, n, window)
+        return _joined_with_neighbours(ctx, x, halo, n, window)
     first, span = window.first, window.span
-    wide = ctx.fetched_rows(x, need)
+    wide = ctx.fetched_rows(x, halo)
     if wide is None or first < wide[0].first or first + span > wide[0].first + wide[0].span:
-        common = ctx.common_window(need)
-        wide = ctx.keep_rows(x, need, common, _joined(ctx, x, need, n, common))
-    return along(wide[1], first - wide[0].first, span, dim)
+        common = ctx.common_window(halo)
+        wide = ctx.keep_rows(x, halo, common, _joined_with_neighbours(ctx, x, halo, n, common))
+    return slice_along(wide[1], first - wide[0].first, span, dim)
 
 
-def _joined(ctx: Any, x: Any, need: Need, n: int, window: Window) -> Any:
+def _joined_with_neighbours(ctx: Any, x: Any, halo: Halo, n: int, window: Window) -> Any:
     """The rows of `window` of the own block and its neighbours."""
-    dim, aval = need.dim, typeof(x)
+    dim, aval = halo.dim, typeof(x)
     parts = []
     for q, at, count in _blocks(window, aval.shape[dim]):
         if not window.ring and not -n < q < n:
             shape = tuple(count if d == dim else s for d, s in enumerate(aval.shape))
-            parts.append(layout.full(shape, nothing(aval.dtype), aval.dtype))
+            parts.append(layout.full(shape, additive_identity(aval.dtype), aval.dtype))
             continue
-        part = along(x, at, count, dim)
+        part = slice_along(x, at, count, dim)
         if q and (q % n or not window.ring):
-            part = ctx.ppermute(part, need.axes, _shift(q, n, window.ring))
+            part = ctx.ppermute(part, halo.axes, _shift(q, n, window.ring))
         parts.append(part)
     return slicing.concatenate(parts, dim)
 
@@ -180,22 +180,22 @@ def _shift(q: int, n: int, ring: bool) -> list[tuple[int, int]]:
     return [((p + q) % n, p) for p in range(n) if ring or 0 <= p + q < n]
 
 
-def _by_tables(ctx: Any, x: Any, need: Need, n: int, rounds: Sequence[Sequence[Piece]], home_first: bool) -> Any:
-    """The needed rows, put together by tables that say for every device what it sends, receives, and where it goes."""
-    dim, axes, span = need.dim, need.axes, need.window.span
+def _by_transfers(ctx: Any, x: Any, halo: Halo, n: int, rounds: Sequence[Sequence[Transfer]], local_first: bool) -> Any:
+    """The needed rows, assembled by tables that say for every device which rows it sends, receives, and where they go."""
+    dim, axes, span = halo.dim, halo.axes, halo.window.span
     aval = typeof(x)
     shape = tuple(span if d == dim else s for d, s in enumerate(aval.shape))
     out = layout.full(shape, 0, aval.dtype)
     row = layout.broadcasted_iota(np.int32, shape, dim)
-    for i, pieces in enumerate(rounds):
-        count = max(piece.count for piece in pieces)
-        start = entry(ctx, axes, _table(n, {piece.source: piece.at for piece in pieces}))
-        sent = taken(padded(x, 0, count, dim), start, count, dim)
-        if i or not home_first:
-            sent = ctx.ppermute(sent, axes, [(piece.source, piece.target) for piece in pieces])
-        place = entry(ctx, axes, _table(n, {piece.target: piece.place for piece in pieces}))
-        end = arithmetic.add(place, entry(ctx, axes, _table(n, {piece.target: piece.count for piece in pieces})))
-        shifted = taken(padded(sent, span, span, dim), arithmetic.sub(np.int32(span), place), span, dim)
+    for i, transfers in enumerate(rounds):
+        count = max(transfer.count for transfer in transfers)
+        start = table_entry(ctx, axes, _table(n, {transfer.source: transfer.at for transfer in transfers}))
+        sent = dynamic_slice_along(pad_along(x, 0, count, dim), start, count, dim)
+        if i or not local_first:
+            sent = ctx.ppermute(sent, axes, [(transfer.source, transfer.target) for transfer in transfers])
+        place = table_entry(ctx, axes, _table(n, {transfer.target: transfer.place for transfer in transfers}))
+        end = arithmetic.add(place, table_entry(ctx, axes, _table(n, {transfer.target: transfer.count for transfer in transfers})))
+        shifted = dynamic_slice_along(pad_along(sent, span, span, dim), arithmetic.sub(np.int32(span), place), span, dim)
         here = bitwise.bitwise_and(comparison.ge(row, place), comparison.lt(row, end))
         out = comparison.select_n(here, out, shifted)
     return out
@@ -205,37 +205,37 @@ def _table(n: int, values: dict[int, int]) -> list[int]:
     return [values.get(p, 0) for p in range(n)]
 
 
-def within(ctx: Any, x: Any, need: Need, fill: Any) -> Any:
-    """The needed rows `x` with scalar `fill` in place of those that lie outside of the dim."""
-    n, window, dim = ctx.size(need.axes), need.window, need.dim
+def mask_outside(ctx: Any, x: Any, halo: Halo, fill: Any) -> Any:
+    """The needed rows `x` with scalar `fill` in place of those outside of the dim."""
+    n, window, dim = ctx.size(halo.axes), halo.window, halo.dim
     first, last = window.of(0), window.of(n - 1)
     shape = typeof(x).shape
-    start = entry(ctx, need.axes, [window.of(p) for p in range(n)])
+    start = table_entry(ctx, halo.axes, [window.of(p) for p in range(n)])
     place = arithmetic.add(layout.broadcasted_iota(np.int32, shape, dim), start)
     inside = None
     if min(first, last) < 0:
         inside = comparison.ge(place, np.int32(0))
-    if max(first, last) + window.span > need.size:
-        here = comparison.lt(place, np.int32(need.size))
+    if max(first, last) + window.span > halo.size:
+        here = comparison.lt(place, np.int32(halo.size))
         inside = here if inside is None else bitwise.bitwise_and(inside, here)
     return x if inside is None else comparison.select_n(inside, layout.broadcast_in_dim(fill, shape, ()), x)
 
 
-def behind(ctx: Any, need: Need, x: Any, before: Any) -> Any:
+def select_reached(ctx: Any, halo: Halo, x: Any, before: Any) -> Any:
     """`x` where the window has reached the first row of its operand, `before` until then."""
-    place = layout.broadcasted_iota(np.int32, typeof(x).shape, need.dim)
-    first = arithmetic.add(ctx.start(need.axes, need.window.advance), np.int32(need.window.first))
+    place = layout.broadcasted_iota(np.int32, typeof(x).shape, halo.dim)
+    first = arithmetic.add(ctx.start(halo.axes, halo.window.advance), np.int32(halo.window.first))
     return comparison.select_n(comparison.ge(arithmetic.add(place, first), np.int32(0)), before, x)
 
 
 # --- helpers ----------------------------------------------------------------------------------------------------------
 
-def nothing(dtype: Any) -> Any:
-    """The number that leaves every sum as it is."""
+def additive_identity(dtype: Any) -> Any:
+    """The number that changes no sum: a negative zero, or the integer 0."""
     return np.asarray(-0.0 if dtypes.issubdtype(dtype, np.inexact) else 0, dtype)[()]
 
 
-def along(x: Any, start: int, size: int, dim: int, stride: int = 1) -> Any:
+def slice_along(x: Any, start: int, size: int, dim: int, stride: int = 1) -> Any:
     """`size` elements of `x` along `dim` from `start`, every `stride`-th."""
     shape = typeof(x).shape
     first = tuple(start if d == dim else 0 for d in range(len(shape)))
@@ -244,14 +244,14 @@ def along(x: Any, start: int, size: int, dim: int, stride: int = 1) -> Any:
     return slicing.slice(x, first, last, steps)
 
 
-def padded(x: Any, before: int, after: int, dim: int) -> Any:
-    """`x` with nothings around it along `dim`."""
+def pad_along(x: Any, before: int, after: int, dim: int) -> Any:
+    """`x` padded with the additive identity along `dim`."""
     aval = typeof(x)
     config = [(before, after, 0) if d == dim else (0, 0, 0) for d in range(aval.ndim)]
-    return slicing.pad(x, nothing(aval.dtype), config)
+    return slicing.pad(x, additive_identity(aval.dtype), config)
 
 
-def entry(ctx: Any, axes: tuple, table: Sequence[int]) -> Any:
+def table_entry(ctx: Any, axes: tuple, table: Sequence[int]) -> Any:
     """This device's entry of a table by device number."""
     step = table[1] - table[0] if len(table) > 1 else 0
     if all(b - a == step for a, b in itertools.pairwise(table)):
@@ -260,7 +260,7 @@ def entry(ctx: Any, axes: tuple, table: Sequence[int]) -> Any:
     return layout.reshape(found, ())
 
 
-def taken(x: Any, start: Any, count: int, dim: int) -> Any:
+def dynamic_slice_along(x: Any, start: Any, count: int, dim: int) -> Any:
     """`count` elements along `dim` from run-time `start`."""
     starts = [start if d == dim else np.int32(0) for d in range(typeof(x).ndim)]
     sizes = tuple(count if d == dim else s for d, s in enumerate(typeof(x).shape))

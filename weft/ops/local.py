@@ -18,7 +18,7 @@ from weft.core.primitive import Primitive
 from weft.core.trace import typeof
 from weft.ops import arithmetic, bitwise, casting, comparison, layout, prefix, reduce, slicing, sorting
 from weft.ops.families import ScanSpec
-from weft.ops.halo import Need, Window, along, padded, rows
+from weft.ops.halo import Halo, Window, fetch_rows, pad_along, slice_along
 from weft.ops.split_rule import split_rule
 from weft.util import dtypes
 
@@ -40,14 +40,14 @@ def positions(values: Any) -> Any:
 
 
 def window(ctx: Any, x: Any, start: Any, size: int, dim: int, axes: tuple) -> Any:
-    """This device's part of elements `start ... start + size` along split `dim`: nothings where it holds none."""
+    """This device's part of elements `start ... start + size` along split `dim`: the additive identity where it holds none."""
     local = typeof(x).shape[dim]
     at = _clamped(arithmetic.sub(positions(start), ctx.start(axes, local)), -size, local)
     starts = [np.int32(0)] * typeof(x).ndim
     starts[dim] = arithmetic.add(at, np.int32(size))
     sizes = list(typeof(x).shape)
     sizes[dim] = size
-    return slicing.dynamic_slice_p.bind(padded(x, size, size, dim), *starts, slice_sizes=tuple(sizes))
+    return slicing.dynamic_slice_p.bind(pad_along(x, size, size, dim), *starts, slice_sizes=tuple(sizes))
 
 
 def _of_operand(f: int, rule: Any, eqn: Any) -> bool:
@@ -59,14 +59,14 @@ def _of_operand(f: int, rule: Any, eqn: Any) -> bool:
 
 # --- looking up blocks: slice, dynamic_slice --------------------------------------------------------------------------
 
-def _slice_windows(ctx: Any, start_indices: tuple, limit_indices: tuple, strides: tuple | None) -> list[Need]:
-    needs = []
+def _slice_halos(ctx: Any, start_indices: tuple, limit_indices: tuple, strides: tuple | None) -> list[Halo]:
+    halos = []
     for d, start in enumerate(start_indices):
         axes, step = ctx.of_result(0, d), strides[d] if strides else 1
         if axes:
             own = ctx.block(ctx.result_extent(0, d), axes)
-            needs.append(ctx.need(0, d, axes, Window(start, own * step, (own - 1) * step + 1)))
-    return needs
+            halos.append(ctx.halo(0, d, axes, Window(start, own * step, (own - 1) * step + 1)))
+    return halos
 
 
 def _slice_sums(f: int, rule: Any, axes: dict) -> bool:
@@ -74,13 +74,13 @@ def _slice_sums(f: int, rule: Any, axes: dict) -> bool:
     return not any(f in group and group[0] in axes for group in rule.groups)
 
 
-@split_rule(slicing.slice_p, lambda f, rule, eqn: f in rule.special, makes_partial_sums=_slice_sums, windows=_slice_windows,
+@split_rule(slicing.slice_p, lambda f, rule, eqn: f in rule.special, makes_partial_sums=_slice_sums, halos=_slice_halos,
             splits_alone=_of_operand)
 def _slice_split(ctx: Any, args: list, *, start_indices: tuple, limit_indices: tuple, strides: tuple | None) -> Any:
     (x,) = args
     starts, limits, steps = list(start_indices), list(limit_indices), list(strides or (1,) * len(start_indices))
-    for need in ctx.needs():
-        x, d = rows(ctx, x, need, bool(ctx.of_dim(0, need.dim))), need.dim
+    for halo in ctx.halos():
+        x, d = fetch_rows(ctx, x, halo, bool(ctx.of_dim(0, halo.dim))), halo.dim
         starts[d], limits[d] = 0, typeof(x).shape[d]
     for d in range(len(starts)):
         axes = ctx.of_dim(0, d)
@@ -120,14 +120,14 @@ def _dynamic_update_slice_split(ctx: Any, args: list) -> Any:
         if axes:
             start = _clamped(positions(starts[d]), 0, ctx.extent(0, d) - size)
             at = _clamped(arithmetic.sub(positions(start), ctx.start(axes, local)), -size, local)
-            wide = padded(wide, size, size, d)
+            wide = pad_along(wide, size, size, d)
             starts[d] = arithmetic.add(at, np.int32(size))
         else:
             starts[d] = positions(starts[d])
     wide = slicing.dynamic_update_slice_p.bind(wide, update, *starts)
     for d, (local, size) in enumerate(zip(shape, sizes)):
         if ctx.of_dim(0, d):
-            wide = along(wide, size, local, d)
+            wide = slice_along(wide, size, local, d)
     return wide
 
 
@@ -148,7 +148,7 @@ def _cumulative(primitive: Primitive) -> None:
         x = ctx.masked(x, axis, axes, ctx.extent(0, axis), spec.identity(typeof(x).dtype))
         local = primitive.bind(x, axis=axis, reverse=reverse)
         aval = typeof(local)
-        total = along(local, 0 if reverse else aval.shape[axis] - 1, 1, axis)
+        total = slice_along(local, 0 if reverse else aval.shape[axis] - 1, 1, axis)
         totals = ctx.all_gather(total, axes, axis)
         shape = typeof(totals).shape
         place = layout.broadcasted_iota(np.int32, shape, axis)
@@ -167,7 +167,7 @@ def _associative_scan_split(ctx: Any, args: list, *, combine: prefix.Combination
     axes = ctx.of_dim(0, axis)
     local = prefix.associative_scan(combine, args, axis, reverse)
     shape = typeof(local[0]).shape
-    ends = [along(x, 0 if reverse else shape[axis] - 1, 1, axis) for x in local]
+    ends = [slice_along(x, 0 if reverse else shape[axis] - 1, 1, axis) for x in local]
     totals = prefix.associative_scan(combine, [ctx.all_gather(x, axes, axis) for x in ends], axis, reverse)
     count = typeof(totals[0]).shape[axis]
     at = arithmetic.add(positions(ctx.start(axes, 1)), np.int32(1 if reverse else -1))

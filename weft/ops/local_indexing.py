@@ -1,9 +1,9 @@
-"""How gather and the scatters run on shards of the dims that they index; the slots are those of `ops.local`.
+"""How gather and the scatters run on shards of the dims that they index (see `ops.split_rule`).
 
-Positions are turned into positions inside this device's block. A gather then reads what the block has, and nothings
-elsewhere: the sum over devices is the answer. A scatter drops what falls outside the block and communicates nothing.
-Updates of a scatter-add that are themselves split are added on every device, to the operand on one and to nothings on
-the others.
+Positions are turned into positions inside this device's block. A gather then reads what the block has, and the additive
+identity elsewhere: the sum over devices is the answer. A scatter drops what falls outside the block and communicates nothing.
+Updates of a scatter-add that are themselves split are added on every device, to the operand on one and to the additive
+identity on the others.
 
 Windows that may cross the border of a block are met by padding the block by the size of the window on both sides.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from weft.core.trace import typeof
 from weft.ops import arithmetic, bitwise, comparison, layout, slicing
 from weft.ops.casting import convert_element_type
-from weft.ops.halo import along, nothing, padded
+from weft.ops.halo import additive_identity, pad_along, slice_along
 from weft.ops.indexing import (
     GatherDimensionNumbers,
     GatherScatterMode,
@@ -39,7 +39,7 @@ def _columns(indices: Any, numbers: GatherDimensionNumbers) -> list:
     indices = positions(indices)
     last = typeof(indices).ndim - 1
     shape = typeof(indices).shape[:-1]
-    return [layout.reshape(along(indices, c, 1, last), shape) for c in range(len(numbers.start_index_map))]
+    return [layout.reshape(slice_along(indices, c, 1, last), shape) for c in range(len(numbers.start_index_map))]
 
 
 def _stacked(columns: list, indices: Any) -> Any:
@@ -83,13 +83,13 @@ class _Places:
     def pad(self, x: Any) -> Any:
         for d, size in enumerate(self.pads):
             if size:
-                x = padded(x, size, size, d)
+                x = pad_along(x, size, size, d)
         return x
 
     def unpad(self, x: Any) -> Any:
         for d, size in enumerate(self.pads):
             if size:
-                x = along(x, size, typeof(x).shape[d] - 2 * size, d)
+                x = slice_along(x, size, typeof(x).shape[d] - 2 * size, d)
         return x
 
 
@@ -109,7 +109,7 @@ def _gather_split(ctx: Any, args: list, *, dimension_numbers: GatherDimensionNum
     x, indices = args
     dtype, shape = typeof(x).dtype, typeof(x).shape
     places = _Places(ctx, shape, indices, dimension_numbers, slice_sizes, mode)
-    none = nothing(dtype)
+    none = additive_identity(dtype)
     found = gather_p.bind(places.pad(x), places.indices, dimension_numbers=dimension_numbers, slice_sizes=slice_sizes,
                           mode=GatherScatterMode.FILL_OR_DROP, fill_value=none, indices_are_sorted=False,
                           unique_indices=unique_indices)
@@ -138,7 +138,7 @@ def _scatter(primitive: Any) -> None:
         reduced = [f for f in sorted(ctx.axes) if ctx.rule.reduced.get(f) == "add"]
         updates_axes = tuple(a for f in reduced for a in ctx.axes[f])
         if updates_axes:
-            x = comparison.select(_is_first(ctx, updates_axes), x, layout.full_like(x, nothing(typeof(x).dtype)))
+            x = comparison.select(_is_first(ctx, updates_axes), x, layout.full_like(x, additive_identity(typeof(x).dtype)))
         numbers, sizes = window_of_scatter(dimension_numbers, typeof(x).ndim, typeof(updates).shape)
         places = _Places(ctx, typeof(x).shape, indices, numbers, sizes, mode)
         out = primitive.bind(places.pad(x), places.indices, updates, dimension_numbers=dimension_numbers,

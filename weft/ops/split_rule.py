@@ -36,9 +36,9 @@ class SplitRule:
     can_split: Callable[[int, Any, Any], bool]
     #: (f, rule, axes): whether splitting `f` makes the results partial sums over its axes; `axes` has those of all factors
     makes_partial_sums: Callable[[int, Any, Any], bool] = _never
-    #: (ctx, **params): which rows of the operands a device needs when leaders of groups are split (`ops.halo.Need`s, which
-    #: `ctx.needs()` gives to `local`); None where they follow no pattern
-    windows: Callable[..., Any] | None = None
+    #: (ctx, **params): the rows of the operands that a device needs when leaders of groups are split (`ops.halo.Halo`s, which
+    #: `ctx.halos()` gives to `local`); None where they follow no pattern
+    halos: Callable[..., Any] | None = None
     #: (f, rule, eqn): whether a follower of a group may be split without its leader
     splits_alone: Callable[[int, Any, Any], bool] = _never
     #: (f, rule): whether blocks of `f` may be padded at the end

@@ -23,10 +23,10 @@ class CostModel:
 DEFAULT = CostModel()
 
 
-#: why a collective is there. A value that is not laid out as something wants it: `operand` of an operation, `constraint`,
-#: `output` of the program, what a `shard_map` takes (`enters`) and gives (`leaves`), what a `loop` or branch carries, what a
-#: callback has to `read`. Or: the terms of a `sum` and of another `reduction` lie on several devices; an operation looks
-#: `along` a split dim, as far as its `edges`; the user's program for one device `asked` for it.
+#: why a collective is there. A value has another layout than it needs: as `operand` of an operation, by a `constraint`, as
+#: `output` of the program, as argument (`enters`) or result (`leaves`) of a `shard_map`, as carry of a `loop` or result of a
+#: branch, as argument of a callback (`read`). Or: the terms of a `sum` or of another `reduction` are on several devices; an
+#: operation works `along` a split dim, or needs rows at the `edges` of other blocks; the user's shard_map `asked` for it.
 CAUSES = ("operand", "constraint", "output", "enters", "leaves", "loop", "read", "sum", "reduction", "along", "edges", "asked")
 
 
@@ -42,9 +42,9 @@ class Why:
 class CollectiveRecord:
     """One collective of a partitioned program: what it is, what it costs, which line caused it and why.
 
-    `shape` and `dtype` are those of the local operand; `count` tells how often it runs (trip counts of outer scans; once
-    in each trip of a while loop, whose number is not known, if it is `open_ended`). A move between layouts tells both:
-    `before`, `after`, and the number of the program's `argument` that is moved. One that combines several has their
+    `shape` and `dtype` are those of the local operand; `count` is how often it runs (trip counts of outer scans; once in
+    each iteration of a while loop, whose number is not known, if it is `open_ended`). A move between layouts has both,
+    `before` and `after`, and the number of the program's `argument` that is moved. One that combines several has their
     records as `parts`; shape, line and cause are then those of the first.
     """
     kind: str

@@ -73,7 +73,7 @@ class Partitioner:
     fetched_rows: dict[tuple, tuple] = field(default_factory=dict)      # rows of neighbours
     record_index: dict[Eqn, int] = field(default_factory=dict)          # of the record of a local equation
     manual: frozenset = frozenset()       # axes that the program at hand handles itself
-    layout_callbacks: list[tuple[Callable, Spec]] = field(default_factory=list)     # who asks for the layout of which value
+    layout_callbacks: list[tuple[Callable, Spec]] = field(default_factory=list)     # that get the layout of a value
     placed_eqns: list[PlacedEqn] = field(default_factory=list)
     strategy_sets: dict[tuple, StrategySet] = field(default_factory=dict)           # by what they follow from
     depth: int = 0
@@ -157,7 +157,7 @@ class Partitioner:
     # --- programs ---
 
     def run(self, jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
-        """Compute all equations of `jaxpr` on `args`; its results as they come."""
+        """Compute all equations of `jaxpr` on `args`; its results, in whatever placement."""
         for var, const in zip(jaxpr.constvars, jaxpr.consts):
             self.env[var] = Value(var.aval, Placement(((),) * var.aval.ndim), const)
         self.env.update(zip(jaxpr.invars, args))
@@ -245,7 +245,7 @@ class Partitioner:
     def strategies(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value]) -> StrategySet:
         """The strategies for an equation. Equal equations on values with equal layouts, as in equal layers, share them.
 
-        Not so where more than types and parameters tell what the operation can do split.
+        Not so where what the operation can do split depends on more than types and parameters.
         """
         deferred = self.partial_sums.deferred(eqn, rule, values)
         make = lambda: [self.strategy(eqn, rule, values, axes, deferred) for axes in Candidates(self, eqn, rule, values)]
@@ -259,7 +259,7 @@ class Partitioner:
         return found
 
     def context(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes) -> SplitContext:
-        """What a `split` rule is told when factors are split by `axes`."""
+        """What a split rule may ask when factors are split by `axes`."""
         special = {f: mine for f, mine in axes.items() if f in rule.special or _needs_split(rule, f)}
         return SplitContext(self, eqn, rule, special)
 
@@ -296,11 +296,11 @@ class Partitioner:
 
         return bytes_sent(self, context, ins)
 
-    def common_window(self, var: Var, need: Any) -> Any:
+    def common_window(self, var: Var, halo: Any) -> Any:
         """The rows of `var` that all equations need which will probably follow the same blocks."""
         from weft.partition.halo import common_window
 
-        return common_window(self, var, need)
+        return common_window(self, var, halo)
 
     def replicates_reduction(self, rule: FactorRule, values: Sequence[Value], axes: FactorAxes) -> bool:
         """Whether a sum whose terms all operands hold on the same devices would be gathered and computed by all of them.

@@ -23,16 +23,16 @@ from weft.partition.emit import Axes, masked
 from weft.partition.reshard import Step
 
 if TYPE_CHECKING:
-    from weft.ops.halo import Need, Window
+    from weft.ops.halo import Halo, Window
 
 
 class SplitContext:
     """What a split rule may ask: which dims of operands are split, this device's place along them, collectives."""
-    __slots__ = ("_needs", "_partitioner", "axes", "eqn", "rule")
+    __slots__ = ("_halos", "_partitioner", "axes", "eqn", "rule")
 
     def __init__(self, partitioner: Any, eqn: Any, rule: Any, axes: dict[int, Axes]):
         self._partitioner = partitioner
-        self._needs: Any = self
+        self._halos: Any = self
         self.eqn, self.rule, self.axes = eqn, rule, axes
 
     def of_dim(self, operand: int, dim: int) -> Axes:
@@ -55,31 +55,31 @@ class SplitContext:
         """The size of the blocks into which `axes` cut a dim of `size`."""
         return -(-size // self.size(axes))
 
-    def need(self, operand: int, dim: int, axes: Axes, window: Window) -> Need:
-        """That every device needs the rows of `window` of dim `dim` of an operand."""
-        from weft.ops.halo import Need  # most programs need no rows of other devices
+    def halo(self, operand: int, dim: int, axes: Axes, window: Window) -> Halo:
+        """The rows of `window` along dim `dim` of an operand, which every device needs."""
+        from weft.ops.halo import Halo  # most programs need no rows of other devices
 
-        return Need(operand, dim, axes, self.extent(operand, dim), window)
+        return Halo(operand, dim, axes, self.extent(operand, dim), window)
 
-    def needs(self) -> list[Need] | None:
-        """What the devices need of others' blocks; None if it falls into no pattern."""
-        if self._needs is self:
+    def halos(self) -> list[Halo] | None:
+        """The rows that devices need of others' blocks; None if they follow no pattern."""
+        if self._halos is self:
             split = split_rule_of(self.eqn.primitive)
-            self._needs = [] if split is None or split.windows is None else split.windows(self, **self.eqn.params)
-        return self._needs
+            self._halos = [] if split is None or split.halos is None else split.halos(self, **self.eqn.params)
+        return self._halos
 
-    def common_window(self, need: Need) -> Window:
+    def common_window(self, halo: Halo) -> Window:
         """The rows of the own block and its neighbours that this and other equations need of an operand's dim."""
-        return self._partitioner.common_window(self.eqn.invars[need.operand], need)
+        return self._partitioner.common_window(self.eqn.invars[halo.operand], halo)
 
-    def fetched_rows(self, x: Any, need: Need) -> tuple[Window, Any] | None:
+    def fetched_rows(self, x: Any, halo: Halo) -> tuple[Window, Any] | None:
         """The widest rows fetched so far along the dim of a local operand, and their window."""
-        return self._partitioner.fetched_rows.get((id(x), need.dim, need.axes), (None, None))[1]
+        return self._partitioner.fetched_rows.get((id(x), halo.dim, halo.axes), (None, None))[1]
 
-    def keep_rows(self, x: Any, need: Need, window: Window, wide: Any) -> tuple[Window, Any]:
+    def keep_rows(self, x: Any, halo: Halo, window: Window, wide: Any) -> tuple[Window, Any]:
         """Remember rows that were fetched."""
         found = (window, wide)
-        self._partitioner.fetched_rows[id(x), need.dim, need.axes] = (x, found)     # `x` is kept: its id stays its own
+        self._partitioner.fetched_rows[id(x), halo.dim, halo.axes] = (x, found)     # `x` is kept: its id stays its own
         return found
 
     def masked(self, x: Any, dim: int, axes: Axes, size: int, fill: Any) -> Any:

@@ -93,7 +93,7 @@ class Candidates:
                 options += [more for option in options for more in self.led(group, option)]
         for option in map(self.with_one_leader, options):
             kept = self.even({f: mine for f, mine in option.items() if not self.strays(f, mine, option)})
-            if not rule.groups or self.context(self.eqn, rule, kept).needs() is not None:
+            if not rule.groups or self.context(self.eqn, rule, kept).halos() is not None:
                 yield kept
 
     def led(self, group: Sequence[int], axes: FactorAxes) -> Iterator[FactorAxes]:
