@@ -1,7 +1,7 @@
 """Groups of positions: what is checked of `axis_index_groups`, and exchanges within groups over several axes.
 
-A collective over one axis knows groups itself. Groups of positions along several axes need not follow any of them, so
-there a collective is made of permutations (`bind_over`): in round r everyone sends to the member r places further in the
+A collective over one axis handles groups itself. Groups of positions along several axes need not follow any of them, so
+there a collective is made of permutations (`bind_over`): in round r every position sends to the member r places further in the
 group.
 """
 

@@ -7,9 +7,9 @@ Laws: several axes count as one, the first being the major one. A collective has
       axis, and the other axes stay bound. A result that is the same for all positions has no such dim.
       Groups of positions along an axis are a finer axis: the rule splits the dim into groups and members, and the
       collective works over the members.
-      Where types tell over which axes a value varies, operands of a collective vary over all of its axes; each type
-      rule says over which its result does. Transposes follow these types. Where types do not tell, every position has
-      its own copy of a result, and cotangents of copies add up.
+      Where types track over which axes a value varies, operands of a collective vary over all of its axes; each type
+      rule says over which its result does. Transposes follow these types. Elsewhere every position has its own copy of a
+      result, and cotangents of copies add up.
 Next: `docs/adding-a-collective.md`.
 """
 
@@ -57,8 +57,8 @@ def collective(spec: CollectiveSpec, **slots: Any) -> Primitive:
 
 
 def _factors(spec: CollectiveSpec) -> Callable:
-    """The sharding rule over axes that are not the collective's own: the dims told by `spec.dims` stay whole, and so does a
-    dim that is new or gone."""
+    """The sharding rule over axes that are not the collective's own: the dims that `spec.dims` name stay whole, and so does a
+    dim that is added or removed."""
 
     def factors(in_avals, out_avals, **params):
         linear = (0,) if spec.transpose is not None else ()
@@ -106,7 +106,7 @@ def _rest(axes: Axes, name: Any) -> tuple[Axes, int, int]:
 
 
 def _regroup(x: Any, labels: Sequence[Any], sizes: Sequence[int], groups: Sequence[Sequence[Any]]) -> Any:
-    """`x`, whose elements run over dims `labels` of `sizes`, with these dims put together into `groups`."""
+    """`x`, whose dims are `labels` of `sizes` once it is reshaped, transposed and reshaped to one dim per group of labels."""
     x = reshape(x, tuple(sizes))
     order = tuple(labels.index(label) for group in groups for label in group)
     if order != tuple(range(len(order))):
@@ -116,7 +116,7 @@ def _regroup(x: Any, labels: Sequence[Any], sizes: Sequence[int], groups: Sequen
 
 
 def _blocks(shape: Sequence[int], dim: int, major: int, own: int, minor: int, tiled: bool) -> tuple[list, list]:
-    """Labels and sizes of the dims of `shape`, dim `dim` taken apart into major, own and minor blocks and, if tiled,
+    """Labels and sizes of the dims of `shape`, dim `dim` split into major, own and minor blocks and, if tiled,
     the inside of a block."""
     labels, sizes = [], []
     for d, n in enumerate(shape):
@@ -215,8 +215,8 @@ def _times(x: Any, size: int) -> Any:
 def _psum_transpose(ct, x, *, axes, axis_index_groups):
     if axis_index_groups is not None:
         return [psum_p.bind(ct, axes=axes, axis_index_groups=axis_index_groups)]
-    # where types say over which axes a value varies, the result's cotangent is one value for all; elsewhere each
-    # position has its own copy of the result, and their cotangents add up
+    # where types track an axis, the result's cotangent is one value for all; elsewhere each position has its own copy of the
+    # result, and their cotangents add up
     tracked = tuple(a for a in axes if a in x.aval.vma)
     copied = tuple(a for a in axes if a not in x.aval.vma)
     if tracked:
@@ -413,7 +413,7 @@ def _diagonal(x: Any, size: int) -> Any:
 
 def _own_slice_transpose(ct, x, *, axis_name, axis_size, dim):
     aval = x.aval
-    # axes over which types tell that the operand is one value: the cotangents of its blocks come together
+    # axes over which, by its type, the operand is one value: the cotangents of its blocks are gathered or summed
     shared = tuple(a for a in axis_name if a in tracked_axes() and a not in aval.vma)
     if shared == axis_name:
         return [
@@ -520,7 +520,7 @@ def _ppermute(axis, x, dim, *, axis_name, perm):
             if all(s == d for s, d in plan) and len(plan) == major * minor
             else ppermute_p.bind(y, axis_name=rest, perm=plan)
         ), 0
-    # who sends where along this axis depends on the other axes
+    # the moves along this axis depend on the other axes
     if len({d for _, d in moves}) < len(moves):
         return _picked(x, rest, major * minor, moves), 0
     rows = [zeros(typeof(slice_in_dim(x, 0, 1)))] * axis.size

@@ -2,9 +2,9 @@
 
 In:   a value per position along the named axes, which vmap(axis_name=...), shard_map or the partitioner bring in.
 Out:  a value per position again.
-Laws: several axes count as one, the first being the major one; `axis_index_groups` are lists of such numbers, and only
-      positions of one group meet. Where types tell over which axes a value varies, an operand is first cast to vary
-      over all axes of the collective.
+Laws: several axes count as one, the first being the major one; `axis_index_groups` are lists of positions, and only
+      positions of one group exchange values. Where varying axes are part of types (in a shard_map with check_vma), an operand
+      is first cast to vary over all axes of the collective.
 Next: `ops.collective_rules` says what each means.
 """
 
@@ -86,9 +86,9 @@ def axis_index(axis_name: AxisName) -> Any:
 
 
 def _operand(x: Any, axes: Axes) -> Any:
-    """`x`, cast to vary over those of `axes` for which types tell what varies."""
-    told = tracked_axes().intersection(axes)
-    return cast(x, told) if told else x
+    """`x`, cast to vary over those of `axes` that types track."""
+    tracked = tracked_axes().intersection(axes)
+    return cast(x, tracked) if tracked else x
 
 
 # --- reductions
@@ -97,7 +97,7 @@ def _operand(x: Any, axes: Axes) -> Any:
 def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     """The sum of `x`, a tree of arrays, over all positions along the named axes; bools are counted. Shapes and dtypes stay.
 
-    `axis_name` may also name dims of `x` by their numbers; these are summed over and go. The sum of a Python number is known at once.
+    `axis_name` may also name dims of `x` by their numbers; these are summed over and removed. The sum of a Python number is one.
     Raises NameError for an axis that is not in scope, ValueError for one named twice and for groups that do not fit.
 
     >>> weft.vmap(lambda x: x / weft.lax.psum(x, 'i'), axis_name='i')(wnp.array([1.0, 3.0])).tolist()
@@ -205,9 +205,9 @@ def all_gather(
 def all_gather_invariant(x: Any, axis_name: AxisName, *, axis: int = 0, tiled: bool = False) -> Any:
     """`all_gather`, typed as one value for all positions along the axes."""
     axes = axes_of(axis_name)
-    told = tracked_axes()
-    if not all(a in told for a in axes):
-        return all_gather(x, axes, axis=axis, tiled=tiled)  # types do not tell, and copies are as good as one value
+    tracked = tracked_axes()
+    if not all(a in tracked for a in axes):
+        return all_gather(x, axes, axis=axis, tiled=tiled)  # to types that do not track the axes it is the same
 
     def one(leaf):
         dim = canonical_dim(axis, typeof(leaf).ndim + (not tiled), "all_gather_invariant")
@@ -257,7 +257,7 @@ def all_to_all(
 ) -> Any:
     """Cut `x` along dim `split_axis`, send part k to position k, and put what arrives together along `concat_axis`.
 
-    If not `tiled`, dim `split_axis` must have one entry per position; it goes, and `concat_axis` is a new dim.
+    If not `tiled`, dim `split_axis` must have one entry per position; it is removed, and `concat_axis` is a new dim.
     """
     axes = axes_of(axis_name)
     groups = checked_groups("all_to_all", axes, axis_index_groups)
@@ -339,13 +339,13 @@ def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
 def pvary(x: Any, axis_name: AxisName) -> Any:
     """`x`, typed as varying over the named axes though its value is the same everywhere.
 
-    Axes over which types do not tell what varies (those of vmap, or of a shard_map with check_vma=False) add nothing.
+    Axes that types do not track (those of vmap, or of a shard_map with check_vma=False) change nothing.
     """
     return _varying(x, axis_name, "pvary")
 
 
 def _varying(x: Any, axis_name: AxisName, api: str) -> Any:
-    """`x` as varying over those of the axes that types tell about; all must be in scope."""
+    """`x` as varying over those of the axes that types track; all must be in scope."""
     axes = axes_of(axis_name)
     axes_size(axes)
     axes = tuple(a for a in axes if a in tracked_axes())
@@ -381,7 +381,7 @@ def _check_to(api: str, to: str, known: tuple[str, ...]) -> None:
     if to not in known:
         raise ValueError(f"{api}: to={to!r} is none of {', '.join(map(repr, known))}.")
     if to in ("reduced", "unreduced"):
-        raise NotImplementedError(f"{api}: to={to!r} is not supported: types do not tell pending sums. "
+        raise NotImplementedError(f"{api}: to={to!r} is not supported: types do not track partial sums. "
                                   "Use psum or psum_scatter where the sum is needed.")  # fmt: skip
 
 

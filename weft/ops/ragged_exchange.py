@@ -1,9 +1,9 @@
 """`ragged_all_to_all`: every position sends slices of its own choice to every other, and says where they go.
 
 In:   rows to send, rows to be written over; per target k (or several slices per target, k major): where the slice
-      begins, its length, where it goes there; per source: the length of what comes.
-Out:  the rows to be written over, with what came in its places.
-Laws: slices that come to one position do not overlap. Over its own axis it is one lookup: each row of the result finds
+      begins, its length, where it is put there; per source: the number of rows that arrive.
+Out:  the rows to be written over, with the received rows in their places.
+Laws: slices sent to one position do not overlap. Over its own axis it is one lookup: each row of the result finds
       the slice that covers it.
 """
 
@@ -50,10 +50,10 @@ def ragged_all_to_all(
     axes = axes_of(axis_name)
     if axis_index_groups is not None:
         raise NotImplementedError("ragged_all_to_all: axis_index_groups is not supported. Split the axis of the mesh.")
-    told = tracked_axes().intersection(axes)
+    tracked = tracked_axes().intersection(axes)
     given = (operand, output, input_offsets, send_sizes, output_offsets, recv_sizes)
     _check([typeof(x) for x in given], axes_size(axes))
-    args = [cast(x, told) if told else x for x in given]
+    args = [cast(x, tracked) if tracked else x for x in given]
     return bind_over(ragged_all_to_all_p, *args, axis_name=axes, axis_index_groups=None)
 
 
@@ -134,7 +134,7 @@ def _filled(outputs: Any, operands: Any, starts: Any, sizes: Any, targets: Any) 
 
 
 def _several(operand: Any, output: Any, *numbers: Any, axis_name: Any, axis_index_groups: Any) -> Any:
-    """Over several axes: everybody sends all its rows to all, and each keeps what is for it."""
+    """Over several axes: every position gathers the rows of all, and keeps those that are sent to it."""
     n, own, aval = axes_size(axis_name), position(axis_name), typeof(output)
     k = typeof(numbers[0]).shape[0] // n
     gathered = lambda x: all_gather_p.bind(
@@ -166,20 +166,20 @@ def _one_list(count: int, operand: Any, output: Any, *numbers: Any, axis_name: A
 
 
 def _transpose(ct, operand, output, starts, sizes, targets, received, *, axis_name, axis_index_groups):
-    # what went from here to there comes back from there to here
-    told = lambda x: all_to_all_p.bind(
+    # what was sent is sent back
+    exchanged = lambda x: all_to_all_p.bind(
         x, split_axis=0, concat_axis=0, axis_name=axis_name, axis_size=axes_size(axis_name), tiled=True,
         axis_index_groups=None,
     )  # fmt: skip
-    came_to = told(targets)
+    came_to = exchanged(targets)
     back = of_output = None
     if is_undef(operand):
-        # rows that went to several positions come back several times: every slice into room of its own, then added
+        # rows that were sent to several positions have several cotangents: each slice gets rows of its own, then they are added
         (count,), (rows, *inner) = typeof(starts).shape, operand.aval.shape
         room = zeros(operand.aval.update(shape=(count * rows, *inner)))
-        own_room = add(starts, np.arange(count, dtype=typeof(starts).dtype) * rows)
+        own_rows = add(starts, np.arange(count, dtype=typeof(starts).dtype) * rows)
         back = bind_over(
-            ragged_all_to_all_p, ct, room, came_to, received, told(own_room), sizes, axis_name=axis_name,
+            ragged_all_to_all_p, ct, room, came_to, received, exchanged(own_rows), sizes, axis_name=axis_name,
             axis_index_groups=None,
         )  # fmt: skip
         back = reduce_sum(reshape(back, (count, rows, *inner)), (0,))
@@ -189,7 +189,7 @@ def _transpose(ct, operand, output, starts, sizes, targets, received, *, axis_na
 
 
 def _written(aval: ShapedArray, starts: Any, sizes: Any) -> Any:
-    """Which elements of an output lie in slices that begin at the rows `starts` and have `sizes` rows."""
+    """Which elements of an output are in slices that begin at the rows `starts` and have `sizes` rows."""
     shape = (aval.shape[0], typeof(starts).shape[0])
     spread = lambda x: broadcast_in_dim(convert_element_type(x, np.int32), shape, (1,))
     into = sub(broadcasted_iota(np.int32, shape, 0), spread(starts))
