@@ -63,8 +63,10 @@ def lowering_kind(eqn: Eqn) -> LoweringKind:
     kind, in_kernel = found
     if kind is LoweringKind.UPDATE and eqn.invars[0].aval.size <= eqn.invars[1].aval.size:
         kind = LoweringKind.PULL     # nothing is left of the operand
-    if in_kernel and not all(has_kernels(a.aval.dtype) for a in (*eqn.invars, *eqn.outvars)):
-        return LoweringKind.HOST     # 8-bit and narrower numbers: their meaning is ml_dtypes'
+    if in_kernel:
+        for atom in (*eqn.invars, *eqn.outvars):        # (all() of a generator takes twice as long, and this is asked often)
+            if not has_kernels(atom.aval.dtype):
+                return LoweringKind.HOST                # 8-bit and narrower numbers: their meaning is ml_dtypes'
     return kind
 
 
@@ -214,9 +216,9 @@ def _probe(eqn: Eqn, operand, result) -> View | None:
 
 def dilation_of(eqn: Eqn) -> int:
     """How many elements of the result there are for each of the operand, if they are computed in turns; else 1."""
-    machine = machine_model()
-    if moves(eqn) != "pad":
+    if eqn.primitive.kind != "slice" or moves(eqn) != "pad":
         return 1
+    machine = machine_model()
     dims = [(n, inner + 1) for n, (_, _, inner) in zip(eqn.outvars[0].aval.shape, eqn.params["padding_config"]) if n > 1]
     if not dims or dims[-1][1] > machine.unrolled_elements or dims[-1][0] < (
             machine.vector_outer_iterations if dims[-1][1] == 1 else machine.unrolled_iterations * dims[-1][1]):
@@ -226,8 +228,10 @@ def dilation_of(eqn: Eqn) -> int:
 
 def joins_rows(eqn: Eqn) -> bool:
     """Whether it puts long parts into rows: loops over these are cut where parts begin and end, so that each element computes its own."""
-    machine = machine_model()
-    if moves(eqn) not in ("concatenate", "pad") or (out := eqn.outvars[0].aval).nbytes < machine.split_from_bytes:
+    if eqn.primitive.kind != "slice" or moves(eqn) not in ("concatenate", "pad"):
+        return False
+    machine, out = machine_model(), eqn.outvars[0].aval
+    if out.nbytes < machine.split_from_bytes:
         return False
     if moves(eqn) == "concatenate":
         d, parts = eqn.params["dimension"], eqn.invars

@@ -67,7 +67,8 @@ def decide(rules: Sequence[FusionRule], candidate: object) -> bool:
     """What the first rule that applies to a candidate says."""
     for rule in rules:
         if rule.applies(candidate):
-            return rule.fuses if isinstance(rule.fuses, bool) else rule.fuses(candidate)
+            fuses = rule.fuses
+            return fuses if fuses is True or fuses is False else fuses(candidate)
     raise ValueError(f"no rule of fusion applies to {candidate}")
 
 

@@ -38,6 +38,11 @@ def _reads_little_again(use: Use) -> bool:
     return not _is_expensive(use) or size == 1 or out.size <= size or (inner == 0 and extent >= machine_model().once_per_row_columns)
 
 
+def _is_long_when_dilated(use: Use) -> bool:
+    cost, machine = use.graph.dilated_cost[use.operand], machine_model()
+    return use.dilated_cost + cost > machine.most_spread_sum or (use.in_domain and cost >= machine.expensive)
+
+
 def _is_narrow_window(use: Use) -> bool:
     machine = machine_model()
     graph, operand = use.graph, use.operand
@@ -59,10 +64,8 @@ def _repeats_work(use: Use) -> bool:
 INLINE_RULES: list[FusionRule] = [
     FusionRule("long chains", "the time of LLVM grows faster than a kernel",
                lambda use: use.graph.inlined[use.operand] >= machine_model().longest_chain, False),
-    FusionRule("dilated sums", "each element between others has code of its own, which several such operands multiply",
-               lambda use: use.dilated_cost + use.graph.dilated_cost.get(use.operand, 0) > machine_model().most_spread_sum, False),
-    FusionRule("dilated rows", "a pass over a row has the code of all its elements again",
-               lambda use: use.in_domain and use.graph.dilated_cost.get(use.operand, 0) >= machine_model().expensive, False),
+    FusionRule("dilated operands", "elements between others have code of their own, in each pass over a row",
+               lambda use: use.operand in use.graph.dilated_cost and _is_long_when_dilated(use), False),
     FusionRule("reduction domains", "what follows a reduction stays in its kernel while it is read row by row",
                lambda use: use.operand in use.graph.domain, lambda use: use.alignment is not None),
     FusionRule("pointwise", "every element is read where it is needed, once", lambda use: use.pointwise, True),

@@ -15,7 +15,8 @@ from weft.util.machine_model import machine_model
 
 def windows(jaxpr: Jaxpr) -> dict[Var, int]:
     """The size of the window to which each value belongs, by value."""
-    if not any(inner for eqn in jaxpr.eqns if moves(eqn) == "pad" for _, _, inner in eqn.params["padding_config"]):
+    pads = [eqn for eqn in jaxpr.eqns if eqn.primitive.kind == "slice" and moves(eqn) == "pad"]
+    if not any(inner for eqn in pads for _, _, inner in eqn.params["padding_config"]):
         return {}
     whole: dict[Var, Var] = {}                   # what is made of a value, up to where that is padded,
     around: dict[Var, Var] = {}                  # and of which that becomes a part

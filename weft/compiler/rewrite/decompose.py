@@ -67,7 +67,7 @@ def _fold_reshapes(jaxpr: Jaxpr) -> Jaxpr:
     made: dict[Var, Atom] = {}
     eqns = []
     for eqn in jaxpr.eqns:
-        if moves(eqn) == "reshape":
+        if eqn.primitive.kind == "layout" and moves(eqn) == "reshape":
             (x,) = eqn.invars
             source = x if type(x) is Literal else made.get(x, x)
             if source is not x:
@@ -89,7 +89,7 @@ def _fold_transposes(jaxpr: Jaxpr) -> Jaxpr:
     for eqn in jaxpr.eqns:
         if eqn.primitive.kind == "contract" and uses.get(eqn.outvars[0]) == 1:
             dots[eqn.outvars[0]] = len(eqns)
-        elif moves(eqn) == "permute" and type(eqn.invars[0]) is not Literal and eqn.invars[0] in dots:
+        elif eqn.primitive.kind == "layout" and moves(eqn) == "permute" and type(eqn.invars[0]) is not Literal and eqn.invars[0] in dots:
             at = dots[eqn.invars[0]]
             dot = eqns[at]
             params = {**dot.params, "permutation": tuple(eqn.params["permutation"])}

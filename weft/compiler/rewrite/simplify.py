@@ -72,10 +72,9 @@ class _Algebra:
         if eqn.primitive.kind == "region":
             eqn = self._region(eqn)
         elif len(eqn.outvars) == 1 and not eqn.effects:
-            found = self._fold(eqn) or self._undone(eqn)
-            if found is None:
-                rule = _rule(eqn.primitive)
-                found = rule(self, eqn) if rule is not None else None
+            found, rule = self._fold(eqn), _rule(eqn.primitive)
+            if found is None and rule is not None:
+                found = rule(self, eqn)
             if isinstance(found, Eqn):
                 eqn = found
             elif found is not None:
@@ -100,13 +99,11 @@ class _Algebra:
             value = eqn.primitive.rule("reference")(*values, **eqn.params)
         return Literal(np.asarray(value, aval.dtype)[()], aval)
 
-    def _undone(self, eqn: Eqn) -> Atom | Eqn | None:
+    def undone(self, eqn: Eqn) -> Atom | Eqn | None:
         """What a reshape or a transpose gives, if all that came before it have undone one another: its elements are in the order in
         which they were made. So is what was taken from one device to another and back."""
-        if moves(eqn) not in ("reshape", "permute") or type(eqn.invars[0]) is Literal:
-            return None
         x, out = eqn.invars[0], eqn.outvars[0]
-        if not x.aval.size:
+        if type(x) is Literal or not x.aval.size:
             return None
         before = after = self.views.get(x) or _Order(x, ((x.aval.size, 1),), False)
         if moves(eqn) == "permute":
@@ -464,7 +461,8 @@ def _scalar_operands(walk: _Algebra, eqn: Eqn):
 
 
 _BY_OPERATION = {"cast": _convert, "copy": lambda walk, eqn: eqn.invars[0]}
-_BY_MOVE = {"permute": _transpose, "reshape": _reshape, "repeat": _broadcast, "pad": _pad}
+_BY_MOVE = {"permute": lambda walk, eqn: walk.undone(eqn) or _transpose(walk, eqn),
+            "reshape": lambda walk, eqn: walk.undone(eqn) or _reshape(walk, eqn), "repeat": _broadcast, "pad": _pad}
 _BY_KIND = {"reduce": _sum_of_sums, "contract": _dot}
 
 
