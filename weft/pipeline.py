@@ -107,10 +107,10 @@ def lower(request: Request) -> tuple[Stages, LocalProgram]:
         if "inspect" in program.effects:
             from weft.compiler.rewrite.inspection import without_looks
 
-            program, looks = without_looks(program)
-            for callback in looks:
+            program, callbacks = without_looks(program)
+            for callback in callbacks:
                 callback(here)
-            program = timer("simplify without looks", simplify, program)
+            program = timer("simplify without inspections", simplify, program)
         shardings = [here if want is None else want for want in request.out_shardings]
         mesh, dims = (), ([()] * len(in_specs), [()] * len(shardings))
         blocks = (None,) * len(shardings)

@@ -2,8 +2,8 @@
 
 In:   a request: a Jaxpr without constants, how its inputs and outputs are laid out, the devices, and a backend.
 Out:  an `Executable`. One that comes from disk is what the compiler would make: its key holds the structure of the program
-      (`ir.structure`), all that was said about layouts, the settings, the sources of everything that compiles, and what the backend
-      depends on. Its stages are computed again when somebody looks at them.
+      (`ir.structure`), all layouts that were given, the settings, the sources of everything that compiles, and what the backend
+      depends on. Its stages are computed again when they are asked for.
 Laws: what has no key (host functions, operations that are not weft's, a backend that keeps nothing) is compiled every time. A program on
       disk that cannot be read, or not be placed here, counts as missing. A hit imports neither the partitioner, nor the compiler, nor LLVM.
 """
@@ -38,9 +38,9 @@ from weft.util.config import config
 if TYPE_CHECKING:
     from weft.pipeline import Stages
 
-backends.get()                         # what it prepares beside, it can begin with
+backends.get()                         # lets it prepare in the background what most programs need
 
-#: who is told of every executable that is made
+#: called with every executable that is made
 watchers: list[Callable[[Executable], None]] = []
 
 #: the rooms whose sources decide what becomes of a program
@@ -65,7 +65,7 @@ def executable_of(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
         seconds = found.stages.seconds
         if key is not None:
             _write(key, found)
-    _tell(found, start, seconds)
+    _report(found, start, seconds)
     return found
 
 
@@ -75,7 +75,7 @@ def _pipeline() -> Any:
     return pipeline
 
 
-def _tell(made: Executable, start: float, seconds: dict[str, float]) -> None:
+def _report(made: Executable, start: float, seconds: dict[str, float]) -> None:
     if config.log_compiles:
         import logging  # takes longer than compiling a small program from disk
 

@@ -45,7 +45,7 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = Fa
 
     `device` may be a tree of devices and shardings that is a prefix of `x`. The result shares memory with `x` where layouts
     allow, unless `may_alias` is False. With `donate`, `x` must not be used again. ShardingError if a dim does not divide.
-    `src` is not needed: an array knows where it lies.
+    `src` is ignored: an array knows its devices.
     Raises ShardingError if a dim does not divide, ValueError for a tree of devices that does not match, TypeError for what is no placement.
 
     >>> weft.device_put(wnp.ones(3), weft.devices()[0]).committed

@@ -67,7 +67,7 @@ def run(jaxpr: Jaxpr, args: Sequence[Array], *, in_shardings: Sequence[Sharding 
 
 
 def run_ready(executable: Executable, ready: Sequence[Array], given: Sequence[Array]) -> list[Array]:
-    """Run on arguments made `ready` by `prepare`. A donated one is gone, also where one laid out otherwise took its place."""
+    """Run on arguments made `ready` by `prepare`. A donated one is deleted, also if a copy in another layout was passed in its place."""
     outs = executable(ready)
     for i in executable.donated:
         given[i - len(executable.const_inputs)].delete()
@@ -231,7 +231,7 @@ def _placed(x: Array, sharding: Sharding, name: str, arg_names, i: int) -> Array
             devices = ["", ""]
         raise ValueError(
             f"{name}: Sharding passed to jit does not match the sharding on the respective arg. argument {label} of type "
-            f"{x.aval.str_short()} lies as {x.sharding}{devices[0]}, in_shardings says {sharding}{devices[1]}.\n"
+            f"{x.aval.str_short()} has the sharding {x.sharding}{devices[0]}, in_shardings says {sharding}{devices[1]}.\n"
             "  A committed argument is not moved silently. Use weft.device_put(x, sharding) first, or leave its in_sharding out.")
     sharding.check_shape(x.shape, arg_names[i] if i < len(arg_names) else "an argument")
     return relayout(x, sharding)
@@ -266,7 +266,7 @@ def _stage_op(primitive, avals, params) -> Jaxpr:
 
 
 def _at_once(params: dict, arrays: Sequence[Array]) -> bool:
-    """Whether a callback needs no program: it wants whole values, or they lie on one device."""
+    """Whether a callback needs no program: it takes whole values, or all are on one device."""
     return not params.get("partitioned") or all(len(x.sharding.device_assignment) == 1 for x in arrays)
 
 

@@ -2,7 +2,7 @@
 
 In:   a function, the dims of arguments and results to map over, devices.
 Out:  a function that runs compiled: one `shard_map` over a mesh of one axis, so that collectives inside have their usual
-      meaning and cost. Results lie one slice per device, with a NamedSharding that says so.
+      meaning and cost. Results have one slice per device, and a NamedSharding that says so.
 Laws: pmap(f) gives what vmap(f) gives. Inside another pmap all devices are taken, and it is vmap.
 """
 
@@ -93,7 +93,7 @@ class PmapFunction:
             raise TypeError(f"{self.name}: in_axes and out_axes must be ints, None, or containers of them, got {in_axes!r} and "
                             f"{out_axes!r}.")
         self._compiled: dict[Mesh, JitFunction] = {}
-        self._ready: dict[tuple, JitFunction] = {}       # for arguments that lie in place, by their tree, types and layouts
+        self._ready: dict[tuple, JitFunction] = {}       # for arguments that need no move, by their tree, types and layouts
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)

@@ -194,7 +194,7 @@ def _array_mesh(x: Any) -> Mesh | None:
 
 
 def _inferred(site: Site, args: tuple) -> Any:
-    """The specs that the arguments lie in, as far as they name manual axes."""
+    """The specs of the arguments' shardings, as far as they name manual axes."""
     def spec(x):
         sharding = getattr(x, "sharding", None) or typeof(x).sharding
         if not isinstance(sharding, NamedSharding) or sharding.mesh.axis_names != site.mesh.axis_names:

@@ -100,7 +100,7 @@ def check_operand(site: Site, aval: ShapedArray, spec: PartitionSpec, label: str
 
 
 def check_devices(site: Site, x: Any, label: str) -> None:
-    """A committed array lies on the devices of the mesh, in its order."""
+    """A committed array must be on the devices of the mesh, in its order."""
     if not getattr(x, "committed", False) or x.sharding.device_assignment == site.mesh.flat_devices:
         return
     ids = lambda devices: [d.id for d in devices]

@@ -29,7 +29,7 @@ class ArgInfo:
 
 
 def _spec(x, aval) -> ArraySpec:
-    """How the argument `x` (an array, a number or a ShapeDtypeStruct) lies."""
+    """The spec of the argument `x` (an array, a number or a ShapeDtypeStruct)."""
     if type(x) is Array:
         return x._spec
     sharding = getattr(x, "sharding", None)

@@ -23,7 +23,7 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = No
 
     `in_axes` and `out_axes` are integers, None (not mapped), or trees of them that match arguments and results as prefixes.
     Keyword arguments are mapped over dim 0. `axis_name` lets collectives inside name the mapped axis. `spmd_axis_name`
-    names mesh axes over which the new dim is spread, in constraints and in shard_map; elsewhere propagation finds its layout.
+    names mesh axes that split the new dim, in constraints and in shard_map; elsewhere propagation finds its layout.
     `sum_match` is accepted and changes nothing. Raises ValueError if mapped dims differ in size or `in_axes` does not match.
 
     >>> weft.vmap(lambda x, y: x @ y, in_axes=(0, None))(wnp.ones((5, 3)), wnp.ones(3)).shape

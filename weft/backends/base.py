@@ -177,7 +177,7 @@ class Backend:
     """What runs programs on one kind of device. Subclasses name their `platform` and define `put`, `get` and `compile`."""
     platform = ""
     platform_version = runtime_type = "weft"
-    #: whether the shards of an array lie one after another in one memory of all devices, so that a program can move them
+    #: whether the shards of an array are contiguous in one memory of all devices, so that a program can rearrange them
     is_one_memory = False
 
     def __init__(self) -> None:

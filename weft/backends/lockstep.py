@@ -44,7 +44,7 @@ class Lockstep:
         return len(self.members)
 
     def spread(self, x: BlockLayout, shards: Mapping[tuple[int, ...], np.ndarray]) -> Values:
-        """What each device holds of an argument, whose shards are told by their position."""
+        """What each device holds of an argument, given its shards by position."""
         return [shards[at] for at in self._positions(x)]
 
     def collected(self, x: BlockLayout, values: Values) -> dict[tuple[int, ...], np.ndarray]:
@@ -90,7 +90,7 @@ class Lockstep:
         return [list(values) for values in zip(*results)]
 
     def on(self, chosen: Sequence[int], jaxpr: Jaxpr, operands: Sequence[Values]) -> list[Values]:
-        """The results of `jaxpr` on some members, told by their places among the members; the others take no part."""
+        """The results of `jaxpr` on some members, given by their indices among the members; the others take no part."""
         some = copy.copy(self)
         some.members = [self.members[i] for i in chosen]
         return some.run(jaxpr, [[x[i] for i in chosen] for x in operands])

@@ -1,4 +1,4 @@
-"""`Array`: a global array whose shards lie on devices.
+"""`Array`: a global array, sharded over devices.
 
 In:   a spec (`backends.array_spec`: type, sharding, committed or not), and a buffer of the backend to which the devices belong.
 Out:  an immutable array, its values on the host, its shards.
@@ -156,7 +156,7 @@ class Array(metaclass=ArrayMeta):
     def unsafe_buffer_pointer(self) -> int:
         """The address of the memory of an array on one device; it is valid while the array lives."""
         if len(self._spec.sharding.device_assignment) != 1:
-            raise ValueError(f"unsafe_buffer_pointer: {self._spec.aval.str_short()} lies on several devices; ask the data of one of "
+            raise ValueError(f"unsafe_buffer_pointer: {self._spec.aval.str_short()} is on several devices; ask for the data of one of "
                              "x.addressable_shards.")
         return self._numpy().ctypes.data
 
