@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: help setup demo test check lint types imports docs dist smoke bench clean stubs
+.PHONY: help setup demo test restricted check lint types imports docs dist smoke bench clean stubs
 
 help:
 	@echo "make demo   train a digit classifier over eight devices"
@@ -34,7 +34,11 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest -q -n $(WORKERS)
 
-check: lint types imports docs test
+# what depends on the processor, once more as on one that has AVX2 and no more
+restricted: $(READY)
+	WEFT_CPU_FEATURES=avx2 $(BIN)/python -m pytest -q -n $(WORKERS) tests/codegen tests/compiler tests/pipeline
+
+check: lint types imports docs test restricted
 
 lint: $(READY)
 	$(BIN)/ruff check weft tests examples benchmarks docs

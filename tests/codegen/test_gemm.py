@@ -418,7 +418,7 @@ def test_half_conversions_without_hardware(monkeypatch):
 
 
 def test_results_do_not_depend_on_threads():
-    """The bits are the same whatever the plan: one thread, many, and each way to reach B."""
+    """The bits are the same whatever the plan: one thread, many, and each packing to reach B."""
     rng = np.random.default_rng(1)
     a, b = rng.standard_normal((400, 500)).astype(np.float32), rng.standard_normal((500, 600)).astype(np.float32)
     recipe = Recipe("f32", "f32", "f32", gemm.machine())
@@ -538,10 +538,10 @@ def test_aarch64_source_parses():
 
 @pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "f32", "bf16"), ("c64",) * 3], ids="-".join)
 def test_pieces_suffice(types, monkeypatch):
-    """A function with no more than a step's pieces computes it; asked for more, the next one has everything."""
+    """A function with no more than a step's features computes it; asked for more, the next one has everything."""
     real_describe, real_ensure, steps = gemm.describe, gemm.ensure, []
     monkeypatch.setattr(gemm, "describe", lambda step: (steps.append(step), real_describe(step))[1])
-    monkeypatch.setattr(gemm, "ensure", lambda symbol: real_ensure(symbol, gemm.pieces(steps[0])))
+    monkeypatch.setattr(gemm, "ensure", lambda symbol: real_ensure(symbol, gemm.features(steps[0])))
     monkeypatch.setattr(gemm, "is_kept", lambda name: False)
     cases = [Case(m, n, 20, types) for m, n in [(1, 3), (5, 70), (6, 64), (27, 16), (40, 129), (200, 33)]]
     cases += [Case(23, 41, 37, types, orders=ORDERS[-1]), Case(9, 65, 700, types, tail=True)]
@@ -550,10 +550,10 @@ def test_pieces_suffice(types, monkeypatch):
         steps.clear()
         check(case)
         [made] = gemm._made.values()
-        assert made.pieces == gemm.pieces(steps[0])
+        assert made.features == gemm.features(steps[0])
     real_ensure(real_describe(steps[0])[0])
     [made] = gemm._made.values()
-    assert {"kernel_6_1_edge", "finish", "pack_a_copy", "pack_b_scalar"} < made.pieces
+    assert {"kernel_6_1_edge", "finish", "pack_a_copy", "pack_b_scalar"} < made.features
 
 
 REACHING_BACK = [
@@ -564,16 +564,16 @@ REACHING_BACK = [
 
 
 @pytest.mark.parametrize("case", REACHING_BACK, ids=str)
-@pytest.mark.parametrize("whole", (False, True), ids=("its pieces", "all pieces"))
+@pytest.mark.parametrize("whole", (False, True), ids=("its features", "all features"))
 def test_last_rows_reach_back(case, whole, monkeypatch):
-    """Many rows take the kernels of the most rows and no others; the last piece makes some rows again, and stores them once."""
+    """Many rows take the kernels of the most rows and no others; the last feature makes some rows again, and stores them once."""
     real_describe, real_ensure, steps = gemm.describe, gemm.ensure, []
     monkeypatch.setattr(gemm, "describe", lambda step: (steps.append(step), real_describe(step))[1])
-    monkeypatch.setattr(gemm, "ensure", lambda symbol: real_ensure(symbol, None if whole else gemm.pieces(steps[0])))
+    monkeypatch.setattr(gemm, "ensure", lambda symbol: real_ensure(symbol, None if whole else gemm.features(steps[0])))
     monkeypatch.setattr(gemm, "is_kept", lambda name: False)
     monkeypatch.setattr(gemm, "_made", {})
     check(case)
-    wanted = gemm.pieces(steps[0])
+    wanted = gemm.features(steps[0])
     assert "back" in wanted and all(name.startswith("kernel_6") for name in wanted if name.startswith("kernel"))
 
 
@@ -585,7 +585,7 @@ def test_a_tail_sees_rows_once_that_are_made_twice():
     bufs = Buf("s", "f32", 4096), Buf("place", "i64", len(PLACE)), Buf("y", "i32", m * n, "inout")
     tail = Kernel(bufs, (For("r", word["rows"], (For("c", word["cols"], (count,), "vector"),)),), name="tail")
     step = Gemm(m, n, k, BufRef(0), BufRef(1), BufRef(2), (k, 1), (n, 1), (n, 1), "f32", "f32", "f32", tail=tail, tail_args=(BufRef(3),))
-    assert "back" in gemm.pieces(step)
+    assert "back" in gemm.features(step)
     seen = np.zeros((m, n), np.int32)
     run(step, np.ones((m, k), np.float32), np.ones((k, n), np.float32), None, tail_args=(seen,))
     np.testing.assert_array_equal(seen, 1)
@@ -599,7 +599,7 @@ def test_assembled_kernels_give_the_bits_of_those_that_llvm_compiles(types, join
     recipe, rng = Recipe(*types.split(), machine), np.random.default_rng(5)
     if not joins and not Recipe(*types.split(), gemm.machine()).joined:
         pytest.skip("joins nothing")
-    names = sorted(name for name in gemm_tile.all_pieces(recipe) if name.startswith("kernel") and "runs" not in name)
+    names = sorted(name for name in gemm_tile.all_features(recipe) if name.startswith("kernel") and "runs" not in name)
     modules = [kernel_module.module(recipe, [*names, "blocks"]), gemm_tile._kernel_module(recipe, [*names, "blocks"])]
     kinds = [target.link(target.emit_object(text, target.current(), quick), names, {}) for text, quick in zip(modules, (True, False))]
     dtype, row = DTYPES[recipe.acc], recipe.panel_row_bytes
@@ -630,36 +630,36 @@ def test_a_first_matmul_is_two_modules(machine, name):
     step = Gemm(256, 256, 256, BufRef(0), BufRef(1), BufRef(2), (256, 1), (256, 1), (256, 1), "f32", "f32", "f32")
     recipe = Recipe("f32", "f32", "f32", machine)
     _, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, 2)
-    kernel, driver = gemm.parts("weft_gemm_f32_f32_f32_tile", machine, gemm_tile.pieces(recipe, words))
+    kernel, driver = gemm.parts("weft_gemm_f32_f32_f32_tile", machine, gemm_tile.features(recipe, words))
     assert kernel.exports == [name] and kernel.quick == assembled and driver.quick
     assert ("define" not in kernel.text()) == assembled
     assert kernel.text().count("\n") <= 140 and driver.text().count("\n") <= 240
 
 
 def test_a_driver_looks_for_what_differs_between_its_matmuls(monkeypatch):
-    """A later one that differs in the way alone has that driver look for all ways, with the kernels there are."""
+    """A later one that differs in the packing alone has that driver look for all packings, with the kernels there are."""
     flat, many = [Gemm(6, 64, 64, BufRef(0), BufRef(1), BufRef(2), (64, 1), (64, 1), (64, 1), "f32", "f32", "f32", batch=batch)
                   for batch in ((), ((3, 500, 0, 500),))]
     symbol, _ = gemm.describe(flat)
-    pieces = [gemm.pieces(flat), gemm.pieces(flat) | gemm.pieces(many)]
-    alone, both = [gemm.parts(symbol, gemm.machine(), found)[-1].text() for found in pieces]
+    features = [gemm.features(flat), gemm.features(flat) | gemm.features(many)]
+    alone, both = [gemm.parts(symbol, gemm.machine(), found)[-1].text() for found in features]
     assert "@offsets" in both and "@offsets" not in alone and len(alone) < len(both)
     monkeypatch.setattr(gemm, "_made", {})
     monkeypatch.setattr(gemm, "is_kept", lambda name: False)
-    gemm.ensure(symbol, pieces[0])
-    gemm.ensure(symbol, pieces[1])
+    gemm.ensure(symbol, features[0])
+    gemm.ensure(symbol, features[1])
     [made] = gemm._made.values()
-    kernels = [{name for name in found if not gemm_tile.is_way(name)} for found in (pieces[0], made.pieces)]
-    assert kernels[0] == kernels[1] and pieces[1] < made.pieces
+    kernels = [{name for name in found if not gemm_tile.is_driver_feature(name)} for found in (features[0], made.features)]
+    assert kernels[0] == kernels[1] and features[1] < made.features
 
 
 @pytest.mark.skipif(not gemm_asm.suits(gemm.machine()), reason="for processors with AVX-512")
-@pytest.mark.parametrize("types,way,quick", [("f32 f32 f32", "pack_a_transpose", True), ("f64 f64 f64", "pack_b_copy", True),
+@pytest.mark.parametrize("types,packing,quick", [("f32 f32 f32", "pack_a_transpose", True), ("f64 f64 f64", "pack_b_copy", True),
                                              ("f64 f64 f64", "pack_a_transpose", False), ("bf16 f32 bf16", "pack_b_copy", True),
                                              ("bf16 f32 bf16", "finish", True), ("i8 i32 i32", "pack_a_copy", True),
                                              ("f16 f32 f16", "pack_b_copy", True), ("f16 f32 f16", "pack_b_scalar", False)])
-def test_what_only_moves_elements_is_assembled(types, way, quick):
-    *_, helpers, _ = gemm_tile.parts(Recipe(*types.split(), gemm.machine()), "weft_gemm", {"kernel_6_4", way})
+def test_what_only_moves_elements_is_assembled(types, packing, quick):
+    *_, helpers, _ = gemm_tile.parts(Recipe(*types.split(), gemm.machine()), "weft_gemm", {"kernel_6_4", packing})
     assert helpers.quick == quick == ("module asm" in helpers.text())
     assert not quick or helpers.text().count("br ") == 0            # no loop is left for LLVM
 
@@ -669,7 +669,7 @@ def test_narrow_results_take_narrow_vectors(n, kernel):
     recipe = Recipe("f32", "f32", "f32", Machine(64, 32, True))
     step = Gemm(60, n, 90, BufRef(0), BufRef(1), BufRef(2), (90, 1), (n, 1), (n, 1), "f32", "f32", "f32")
     name, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, 2)
-    assert name == "f32_f32_f32_tile" and [x for x in gemm_tile.pieces(recipe, words) if x.endswith("edge")] == [kernel]
+    assert name == "f32_f32_f32_tile" and [x for x in gemm_tile.features(recipe, words) if x.endswith("edge")] == [kernel]
 
 
 _FEW = [
@@ -715,7 +715,7 @@ def test_few_columns_give_the_same_bits_to_all_kernels_and_threads(monkeypatch):
 
 
 def test_a_plain_matmul_compiles_its_kernels_and_a_driver():
-    """What computes is optimized, in modules of its own; what only finds the way is not, and holds nothing that is not wanted."""
+    """What computes is optimized, in modules of its own; what only finds the packing is not, and holds nothing that is not wanted."""
     symbol, machine, wanted = "weft_gemm_f32_f32_f32_tile", Machine(32, 16), frozenset({"kernel_6_2", "kernel_2_2"})
     *kernels, driver = gemm.parts(symbol, machine, wanted)
     assert [part.exports for part in kernels] == [["kernel_6_2"], ["kernel_2_2"]]

@@ -23,21 +23,21 @@ REFS = BufRef(0), BufRef(1), BufRef(2)
 def test_lists_give_the_bits_of_even_rows(types):
     """An A of uneven rows and steps, and the same one packed, in kernels of every shape."""
     recipe, rng = Recipe(*types, gemm.machine()), np.random.default_rng(3)
-    names = sorted(name for name in gemm_tile.all_pieces(recipe) if name.startswith("kernel"))
+    names = sorted(name for name in gemm_tile.all_features(recipe) if name.startswith("kernel"))
     text = kernel_module.module(recipe, [*names, "blocks"])
     kernels = target.link(target.emit_object(text, target.current(), True), names, {})
     dtype, row, size = DTYPES[recipe.acc], recipe.panel_row_bytes, recipe.acc_bytes
     image = values(rng, (4000,), recipe.acc)
     assert sum("runs" in name for name in names) == len(names) // 2
 
-    for name, step, pieces, adds in itertools.product([x for x in names if "runs" in x], (1, 7), ((), (19,), (8, 1, 12)), (False, True)):
+    for name, step, features, adds in itertools.product([x for x in names if "runs" in x], (1, 7), ((), (19,), (8, 1, 12)), (False, True)):
         starts = rng.permutation(6)[:6] * 300 + 1
-        offsets = [int(x) for x in rng.integers(0, 1000, len(pieces))]
-        beats = sum(pieces)
-        at = np.array([o + step * i for o, count in zip(offsets, pieces) for i in range(count)], np.int64)
+        offsets = [int(x) for x in rng.integers(0, 1000, len(features))]
+        beats = sum(features)
+        at = np.array([o + step * i for o, count in zip(offsets, features) for i in range(count)], np.int64)
         a = np.ascontiguousarray(image[starts[:, None] + at[None]]) if beats else np.zeros((6, 1), dtype)
         rows = np.array([image.ctypes.data + size * s for s in starts] + [image.ctypes.data] * 16, np.int64)
-        listed = np.array([step * size, *(x for o, c in zip(offsets, pieces) for x in (c, o * size)), 0, 0], np.int64)
+        listed = np.array([step * size, *(x for o, c in zip(offsets, features) for x in (c, o * size)), 0, 0], np.int64)
         b, src = (values(rng, (n * row // size,), recipe.acc) for n in (beats + 1, 6))
         dst = src + dtype(1000)
         last, made = recipe.lanes - 3 if name.endswith("edge") and "_0_" not in name else 1, []
@@ -47,7 +47,7 @@ def test_lists_give_the_bits_of_even_rows(types):
                          last, b.ctypes.data, 0]
             ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 12)(kernels[kernel])(*arguments)
             made.append(out.tobytes())
-        assert made[0] == made[1] != dst.tobytes(), (name, step, pieces, adds)
+        assert made[0] == made[1] != dst.tobytes(), (name, step, features, adds)
 
 
 def windows(images, high, across, features, taps, stride):

@@ -10,16 +10,16 @@ import weft
 import weft.numpy as wnp
 from tests.codegen.harness import run_native
 from weft import nn
-from weft.codegen.kernel.precision_demand import goals_of
+from weft.codegen.kernel.precision_demand import demands_of
 from weft.codegen.toolchain.target import current
 from weft.ir.loops_text import parse_kernel
 
 HALVES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}
 
 
-def goals(body: str, bufs: str = "in x: f32[64], out y: bf16[64]", scratch: str = "") -> list[str]:
-    """The goals of a kernel's functions, the least first."""
-    return sorted(goals_of(parse_kernel(f"kernel k({bufs}{scratch and '; scratch ' + scratch}) {{\n{body}\n}}")).values())
+def demands(body: str, bufs: str = "in x: f32[64], out y: bf16[64]", scratch: str = "") -> list[str]:
+    """The demands of a kernel's functions, the least first."""
+    return sorted(demands_of(parse_kernel(f"kernel k({bufs}{scratch and '; scratch ' + scratch}) {{\n{body}\n}}")).values())
 
 
 LOOP = "vector j in 64 {{\n{}\n}}"
@@ -40,42 +40,42 @@ LOOP = "vector j in 64 {{\n{}\n}}"
     ("let v = exp.f32(x[@j])\ny[@j] = cast.bf16(mul.f32(%v, sin.f32(%v)))", []),
 ])
 def test_what_lies_between(text, wanted):
-    assert goals(LOOP.format(text)) == wanted
+    assert demands(LOOP.format(text)) == wanted
 
 
 def test_the_longest_reader_decides():
     for type_, value, wanted in (("f16", "cast.f16(%v)", ["f16"]), ("f32", "%v", [])):
         text = LOOP.format(f"let v = exp.f32(x[@j])\ny[@j] = cast.bf16(%v)\nz[@j] = {value}")
-        assert goals(text, f"in x: f32[64], out y: bf16[64], out z: {type_}[64]") == wanted
+        assert demands(text, f"in x: f32[64], out y: bf16[64], out z: {type_}[64]") == wanted
 
 
 def test_sums_of_a_row_and_scratch():
     text = ("acc a = {}:f32\nvector j in 64 {{\nlet v = exp.f32(x[@j])\na add= %v\ns[@j] = %v\n}}\n"
             "vector j in 64 {{\ny[@j] = cast.bf16(div.f32({}, %a))\n}}")
-    assert goals(text.format("0.0", "s[@j]"), scratch="s: f32[64]") == ["bf16"]
-    assert goals(text.format("-1.0", "s[@j]"), scratch="s: f32[64]") == []
-    assert goals(text.format("0.0", "log.f32(s[@j])"), scratch="s: f32[64]") == []
+    assert demands(text.format("0.0", "s[@j]"), scratch="s: f32[64]") == ["bf16"]
+    assert demands(text.format("-1.0", "s[@j]"), scratch="s: f32[64]") == []
+    assert demands(text.format("0.0", "log.f32(s[@j])"), scratch="s: f32[64]") == []
 
 
 def test_products_over_turns_keep_all_bits():
     text = "acc a = 1.0:f32\nvector j in 64 {{\na {}= exp.f32(x[@j])\n}}\ny[0:i64] = cast.bf16(%a)"
-    assert goals(text.format("mul")) == [] and goals(text.format("max")) == ["bf16"]
+    assert demands(text.format("mul")) == [] and demands(text.format("max")) == ["bf16"]
     text = ("vector j in 64 {\ns[@j] = 1.0:f32\n}\nserial k in 4 {\nvector j in 64 {\ns[@j] = mul.f32(s[@j], exp.f32(x[@j]))\n}\n}\n"
             "vector j in 64 {\ny[@j] = cast.bf16(s[@j])\n}")
-    assert goals(text, scratch="s: f32[64]") == []
+    assert demands(text, scratch="s: f32[64]") == []
     # the same by way of a name, where only sums may go on
     text = ("vector j in 64 {{\ns[@j] = 1.0:f32\n}}\nserial k in 4 {{\nvector j in 64 {{\nlet v = {}.f32(s[@j], exp.f32(x[@j]))\n"
             "s[@j] = %v\n}}\n}}\nvector j in 64 {{\ny[@j] = cast.bf16(s[@j])\n}}")
-    assert goals(text.format("mul"), scratch="s: f32[64]") == [] and goals(text.format("add"), scratch="s: f32[64]") == ["bf16"]
+    assert demands(text.format("mul"), scratch="s: f32[64]") == [] and demands(text.format("add"), scratch="s: f32[64]") == ["bf16"]
     text = "acc a = 1.0:f32\nvector j in 64 {\na add= mul.f32(%a, exp.f32(x[@j]))\n}\ny[0:i64] = cast.bf16(%a)"
-    assert goals(text) == []
+    assert demands(text) == []
 
 
 def test_sums_with_what_a_guarded_read_gives_otherwise():
     text = ("vector j in 64 {{\ns[@j] = 1.0:f32\n}}\nvector j in 64 {{\n"
             "y[@j] = cast.bf16(add.f32(exp.f32(x[@j]), s[@j ? lt.bool(x[@j], 1.0:f32) : {}:f32]))\n}}")
-    assert goals(text.format("0.5"), scratch="s: f32[64]") == ["bf16"]
-    assert goals(text.format("-1.0"), scratch="s: f32[64]") == []
+    assert demands(text.format("0.5"), scratch="s: f32[64]") == ["bf16"]
+    assert demands(text.format("-1.0"), scratch="s: f32[64]") == []
 
 
 def error(got: np.ndarray, exact: np.ndarray) -> float:

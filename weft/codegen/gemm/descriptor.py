@@ -94,8 +94,8 @@ IN_RUNS = 2
 SHARED, DIRECT, PRIVATE, ALONG = range(4)
 
 
-def way(recipe: Recipe, operand: str, words: Sequence[int]) -> str:
-    """Return the name of the piece that packs "a" or "b" of the matmul described by `words`."""
+def packing(recipe: Recipe, operand: str, words: Sequence[int]) -> str:
+    """Return the name of the feature that packs "a" or "b" of the matmul described by `words`."""
     along, across = (Word.A_KS, Word.A_MS) if operand == "a" else (Word.B_NS, Word.B_KS)
     if words[along] == recipe.in_bytes:
         return f"pack_{operand}_copy"
@@ -103,8 +103,8 @@ def way(recipe: Recipe, operand: str, words: Sequence[int]) -> str:
     return f"pack_{operand}_transpose" if squares else f"pack_{operand}_scalar"
 
 
-def ways(recipe: Recipe, operand: str) -> list[str]:
-    """Return the names of all pieces that pack "a" or "b"."""
+def packings(recipe: Recipe, operand: str) -> list[str]:
+    """Return the names of all features that pack "a" or "b"."""
     names = ["copy", "transpose", "scalar"] if has_squares(recipe, operand) else ["copy", "scalar"]
     return [f"pack_{operand}_{name}" for name in names]
 

@@ -1,8 +1,8 @@
 """Matmul: native functions for `Gemm` steps, generated per combination of types, generic in every size and stride.
 
 In:   a `Gemm` step.
-Out:  `describe(step)`: a function's name and the i64 words of its descriptor; `pieces(step)`: the parts of it that the step needs;
-      `ensure(name, pieces)`: the function's address.
+Out:  `describe(step)`: a function's name and the i64 words of its descriptor; `features(step)`: the parts of it that the step needs;
+      `ensure(name, features)`: the function's address.
       The caller copies the words to memory, stores the addresses of A, B, C and the epilogue (or null) at the word indices
       `POINTERS` (0 to 3) and the epilogue's own pointers at the end, and calls `void name(ptr words)`, which returns when
       everything is written. The words are only read.
@@ -33,11 +33,11 @@ from weft.util.record import record
 @record
 class _Made:
     address: int
-    pieces: frozenset[str]
+    features: frozenset[str]
 
 
 _made: dict[tuple[str, Machine], _Made] = {}
-_drafts: dict[tuple[str, Machine, frozenset[str]], int] = {}     # addresses of those whose helpers are not optimized, by their pieces
+_drafts: dict[tuple[str, Machine, frozenset[str]], int] = {}     # addresses of those whose helpers are not optimized, by their features
 #: multiply-adds for which a draft takes about two milliseconds longer at most (register kernels are mostly assembled)
 DRAFT_WORK = 1 << 26
 
@@ -60,25 +60,25 @@ def _describe(problem: gemm_problem.Problem, recipe: Recipe) -> tuple[str, tuple
     return f"weft_gemm_{name}", words
 
 
-def pieces(step: Gemm) -> frozenset[str]:
+def features(step: Gemm) -> frozenset[str]:
     """Return the names of the optional functions that one matmul needs inside its own.
 
     >>> from weft.ir.program import BufRef, Gemm
     >>> step = Gemm(6, 1, 6, BufRef(0), BufRef(1), BufRef(2), (1, 6), (1, 1), (1, 1), "c64", "c64", "c64")
-    >>> "pack_b_copy" in pieces(step)
+    >>> "pack_b_copy" in features(step)
     True
     """
-    return _pieces(*describe(step), machine())
+    return _features(*describe(step), machine())
 
 
 @functools.lru_cache(maxsize=4096)
-def _pieces(symbol: str, words: tuple[int, ...], machine: Machine) -> frozenset[str]:
-    return _module_of(symbol).pieces(_recipe(symbol, machine), words)
+def _features(symbol: str, words: tuple[int, ...], machine: Machine) -> frozenset[str]:
+    return _module_of(symbol).features(_recipe(symbol, machine), words)
 
 
 @functools.lru_cache(maxsize=4096)
-def _all_pieces(symbol: str, machine: Machine) -> frozenset[str]:
-    return _module_of(symbol).all_pieces(_recipe(symbol, machine))
+def _all_features(symbol: str, machine: Machine) -> frozenset[str]:
+    return _module_of(symbol).all_features(_recipe(symbol, machine))
 
 
 def _module_of(symbol: str) -> ModuleType:
@@ -104,7 +104,7 @@ def parts(symbol: str, machine: Machine, wanted: frozenset[str] | None = None, d
     Those of a `draft` are not optimized.
     """
     recipe, module = _recipe(symbol, machine), _module_of(symbol)
-    found = module.parts(recipe, symbol, _all_pieces(symbol, machine) if wanted is None else wanted)
+    found = module.parts(recipe, symbol, _all_features(symbol, machine) if wanted is None else wanted)
     return [part.as_draft() for part in found] if draft else found
 
 
@@ -124,7 +124,7 @@ def ensure(symbol: str, wanted: frozenset[str] | None = None, draft: bool = Fals
     """Return the address of a matmul function that has the wanted optional functions (or all); it stays valid.
 
     The first one compiled has what was wanted and no more, since that takes half the time; the second one has all, or
-    all ways of the driver, if nothing else was wanting. A draft has what was wanted.
+    all packings of the driver, if nothing else was wanting. A draft has what was wanted.
     """
     key = (symbol, machine())
     have = _to_make(symbol, wanted, draft)
@@ -146,7 +146,7 @@ def requests(symbol: str, wanted: frozenset[str], draft: bool = False) -> list[C
 
 def stored(symbol: str, wanted: frozenset[str], draft: bool = False) -> list[str]:
     """Return the keys of the objects of a matmul function that `ensure` gave."""
-    have = wanted if draft else _made[symbol, machine()].pieces
+    have = wanted if draft else _made[symbol, machine()].features
     return [request(part).key for part in parts(symbol, machine(), have, draft)]
 
 
@@ -155,12 +155,12 @@ def _to_make(symbol: str, wanted: frozenset[str] | None, draft: bool = False) ->
     key = (symbol, machine())
     if draft and wanted is not None:
         return None if (*key, wanted) in _drafts else wanted
-    everything = _all_pieces(*key)
+    everything = _all_features(*key)
     needed = everything if wanted is None else wanted
     made = _made.get(key)
-    if made is not None and needed <= made.pieces:
+    if made is not None and needed <= made.features:
         return None
-    if made is not None and all(gemm_tile.is_way(piece) for piece in needed - made.pieces):
-        return made.pieces | {piece for piece in everything if gemm_tile.is_way(piece)}
+    if made is not None and all(gemm_tile.is_driver_feature(feature) for feature in needed - made.features):
+        return made.features | {feature for feature in everything if gemm_tile.is_driver_feature(feature)}
     return everything if made is not None or is_kept(_module_of(symbol).driver(_recipe(*key), symbol, everything)) else needed
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from weft.codegen.gemm.descriptor import Word
 from weft.codegen.gemm.gemm_epilogue import Ends, finish
 from weft.codegen.gemm.gemm_micro import flip, join, multiply_add, sign_bits
-from weft.codegen.gemm.operand_addressing import BATCH, Task, locate, offsets_function, pieces_of
+from weft.codegen.gemm.operand_addressing import BATCH, Task, locate, offsets_function, row_block_count
 from weft.codegen.ir.gemm_types import Recipe, llvm_type
 from weft.codegen.ir.ir_writer import FunctionWriter, suffix
 from weft.codegen.ir.writer import Declarations
@@ -22,12 +22,12 @@ _ROW_COUNTS = (1, 2, 4, 8)
 _STRETCH = 64  # sums of a column that are finished together
 
 
-def all_pieces(recipe: Recipe) -> frozenset[str]:
+def all_features(recipe: Recipe) -> frozenset[str]:
     """Return the names of what only some matmuls need: a function for each number of rows, and the two ends of sums."""
     return frozenset(["finish", "tail", *(f"dots_{rows}" for rows in _ROW_COUNTS)])
 
 
-def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
+def features(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     """Return the names of those functions that the matmul described by `words` needs.
 
     Row tiles are multiples of the most rows, so what is left over is told by M.
@@ -38,7 +38,7 @@ def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
 
 
 def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[LibraryModule]:
-    """Return the modules of the dot-product matmul for `recipe`, exported as `symbol`, for matmuls that need `wanted` pieces."""
+    """Return the modules of the dot-product matmul for `recipe`, exported as `symbol`, for matmuls that need `wanted` features."""
     inner = sorted([name for name in wanted if name != "tail"])
     exports = ("dots", "finish") if "finish" in wanted else ("dots",)
     return [
@@ -66,7 +66,7 @@ def _dots_module(recipe: Recipe, wanted: Collection[str]) -> str:
 
 
 def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
-    """The IR of the way from a description to those functions."""
+    """The IR that calls those functions for a descriptor."""
     decls = Declarations()
     decls.use("@dots = external constant ptr")
     made = [offsets_function(decls, recipe), _task(recipe, decls, wanted), _driver(recipe, decls, symbol)]
@@ -174,7 +174,7 @@ def _task(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
                 return [f.add(i, r)]
 
             count = f.sub(i2, i1)
-            f.loop(0, pieces_of(f, count, _ROW_COUNTS[-1]), 1, rows, [("i64", i1)])
+            f.loop(0, row_block_count(f, count, _ROW_COUNTS[-1]), 1, rows, [("i64", i1)])
             place = f.at(c, f.add(f.mul(i1, cms), f.mul(j, cns)))
             # A stretch of a column of this problem is one of a row of C where operands were exchanged for it.
             ends.take(sums, 0, place, "0", cms, row=j, rows="1", col=i1, cols=count)

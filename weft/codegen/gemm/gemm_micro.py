@@ -74,7 +74,7 @@ def _kernel(recipe: Recipe, decls: Declarations, name: str, rows: int, vectors: 
         return sums
 
     def fetch_rows(i: str, pa: str, unroll: int) -> None:
-        """Ask for what the next rows of A have here, which lie far apart: one of them in turn, or in a long turn all."""
+        """Ask for what the next rows of A have here, which lie far apart: one of them per iteration, or in an unrolled iteration all."""
         there = f.at(pa, "%next")
         if unroll == 1:
             f.prefetch(f.at(there, f.mul("%as", f.let(f"and i64 {i}, 7"))))
@@ -82,7 +82,7 @@ def _kernel(recipe: Recipe, decls: Declarations, name: str, rows: int, vectors: 
             f.prefetch(f.at(there, row_offsets[r]))
 
     def fetch_place(i: str) -> None:
-        """Ask for where the sums will go, pieces that lie as far apart: one line in turn."""
+        """Ask for where the sums will go, rows that lie as far apart: one line per iteration."""
         lines = recipe.panel_row_bytes // 64
         row = f.at("%place" if tail else "%dst", f.mul("%pitch" if tail else "%ds", f.let(f"and i64 {i}, 7")))
         line = f.at(row, f.mul(f.let(f"and i64 {i}, {8 * (lines - 1)}"), 8))

@@ -90,7 +90,7 @@ def _element(f: FunctionWriter, recipe: Recipe, src: str, at: str) -> str:
 
 
 def _paths(f: FunctionWriter, along: str, across: str, made: dict[str, _Way], wanted: Collection[str]) -> None:
-    """Choose among the ways (name -> code) by the two stride tests; those not wanted are not compiled."""
+    """Choose among the packings (name -> code) by the two stride tests; those not wanted are not compiled."""
 
     def take(kind: str) -> None:
         for name, code in made.items():
@@ -106,10 +106,10 @@ def _paths(f: FunctionWriter, along: str, across: str, made: dict[str, _Way], wa
 
 
 def _assembled(
-    f: FunctionWriter, recipe: Recipe, piece: str, dst: str, step: object, src: str, src_step: str, lines: str, length: str
+    f: FunctionWriter, recipe: Recipe, feature: str, dst: str, step: object, src: str, src_step: str, lines: str, length: str
 ) -> _Way | None:
-    """The way through memory that is a function of `gemm_asm_pack`, if it is one; `length` is in elements."""
-    name = gemm_asm_pack.function(recipe, piece)
+    """The packing through memory that is a function of `gemm_asm_pack`, if it is one; `length` is in elements."""
+    name = gemm_asm_pack.function(recipe, feature)
     if name is None:
         return None
 
@@ -253,7 +253,7 @@ def pack_b(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
 
             f.loop(0, "%cols", lanes, vector)
 
-        # A full panel takes the quick way for all whole steps; one that is not joined of all its parts takes the careful way.
+        # A full panel takes the quick packing for all whole steps; one that is not joined of all its parts takes the careful packing.
         full = f.pick(f.equal("%cols", recipe.panel_cols), f.div("%k", per), 0)
         f.loop(0, full, 1, whole_row)
         f.loop(full, steps, 1, edge_row)

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from weft.codegen.gemm.descriptor import BAND_ZERO, IN_RUNS, SHARED, Word
 from weft.codegen.gemm.gemm_epilogue import Ends
-from weft.codegen.gemm.operand_addressing import Task, pieces_of
+from weft.codegen.gemm.operand_addressing import Task, row_block_count
 from weft.codegen.gemm.required_functions import along_names, has_runs, kernel_names
 from weft.codegen.ir.gemm_types import Recipe
 from weft.codegen.ir.microkernels import LINE_BEATS, ROW_COUNTS, kernel_name, shapes
@@ -104,7 +104,7 @@ def multiply_panel(f: Task, recipe: Recipe, t: Tile, p: Panel, wanted: Collectio
     next_rows = f.pick(f.equal(p.panel, t.p0), f.mul(p.a_stride, recipe.rows), 0)
     slice_ = f.pick(is_shared, f.mul(f.div(p.beats, LINE_BEATS), 64), 0)
 
-    pieces = _Pieces(f, recipe, t.rows, wanted)
+    row_blocks = _RowBlocks(f, recipe, t.rows, wanted)
     [only] = kernel_names(wanted) if len(kernel_names(wanted)) == 1 else [""]
     if only:
         f.decls.use(f"declare void @{only}()")
@@ -113,18 +113,18 @@ def multiply_panel(f: Task, recipe: Recipe, t: Tile, p: Panel, wanted: Collectio
     at_once = (p.is_first, to_c) == ("true", "true")    # all of the sum, into C
 
     def rows(_: str, i: str) -> list[str]:
-        piece = pieces.at(i)
-        index = f.add(f.mul(f.add(piece.kind, in_runs), len(shapes(recipe))), kind)
+        row_block = row_blocks.at(i)
+        index = f.add(f.mul(f.add(row_block.kind, in_runs), len(shapes(recipe))), kind)
         kernel = f.let(f"load ptr, ptr {f.at('@kernels', f.mul(index, 8))}") if not only else f"@{only}"
-        c = f.at(c_panel, f.mul(piece.first, cms))
+        c = f.at(c_panel, f.mul(row_block.first, cms))
         # What reaches back makes sums of rows before it once more, the same ones, and must not add them to those in C.
-        reaches = pieces.reach_back and not at_once
-        in_c = f.both(sums_in_c, f.equal(piece.first, i)) if reaches else sums_in_c
+        reaches = row_blocks.reach_back and not at_once
+        in_c = f.both(sums_in_c, f.equal(row_block.first, i)) if reaches else sums_in_c
         mine = c if at_once else f.pick(in_c, c, f.at(sums, f.mul(f.pick(sums_in_c, 0, i) if reaches else i, row_bytes)), "ptr")
         kept = f.pick(in_c, cms, row_bytes)
         dst, ds = f.pick(to_c, c, mine, "ptr"), f.pick(to_c, cms, kept)
         src = f.pick(p.is_first, "null", mine, "ptr")
-        a = f.at(p.a, f.mul(piece.first, p.a_stride))
+        a = f.at(p.a, f.mul(row_block.first, p.a_stride))
         pf = f.at(ahead, f.mul(f.div(i, recipe.rows), slice_))
         place = t.ends.place(to_finish, c, cms, dst, ds)
         f.do(
@@ -133,26 +133,26 @@ def multiply_panel(f: Task, recipe: Recipe, t: Tile, p: Panel, wanted: Collectio
         )
 
         if not at_once:
-            made = f.at(mine, f.mul(f.sub(i, piece.first), row_bytes)) if pieces.reach_back else mine
-            place = {"row": f.add(t.i0, i), "rows": piece.new, "col": p.col, "cols": cols}
+            made = f.at(mine, f.mul(f.sub(i, row_block.first), row_bytes)) if row_blocks.reach_back else mine
+            place = {"row": f.add(t.i0, i), "rows": row_block.new, "col": p.col, "cols": cols}
             f.when(to_finish, lambda: t.ends.take(made, row_bytes, f.at(c_panel, f.mul(i, cms)), cms, cns, **place))
-        return [f.add(i, piece.new)]
+        return [f.add(i, row_block.new)]
 
-    first, count = _wanted_pieces(f, recipe.rows, t, p.col, cols, pieces.count) if "band" in wanted else ("0", pieces.count)
+    first, count = _wanted_row_blocks(f, recipe.rows, t, p.col, cols, row_blocks.count) if "band" in wanted else ("0", row_blocks.count)
     f.loop(first, count, 1, rows, [("i64", f.mul(first, recipe.rows))])
 
 
-def _wanted_pieces(f: Task, most: int, t: Tile, col: str, cols: str, count: str) -> tuple[str, str]:
-    """The pieces of a tile of which somebody reads anything in a panel: from the first to the one that is none any more."""
+def _wanted_row_blocks(f: Task, most: int, t: Tile, col: str, cols: str, count: str) -> tuple[str, str]:
+    """The row_blocks of a tile of which somebody reads anything in a panel: from the first to the one that is none any more."""
     here = f.add(t.i0, BAND_ZERO)
     first = f.min(f.sub(f.max(f.add(col, f.d(Word.BAND_FROM)), here), here), t.rows)
     end = f.sub(f.max(f.add(f.add(col, cols), f.d(Word.BAND_TO)), here), here)
-    # (where all rows but few of the last ones are wanted, these are in the first of the smaller pieces)
+    # (where all rows but few of the last ones are wanted, these are in the first of the smaller row_blocks)
     return f.div(first, most), f.pick(f.less(end, t.rows), f.ceil_div(end, most), count)
 
 
 @record
-class _Piece:
+class _RowBlock:
     """Some rows of a tile that are made together: the first one, how many of them are new, the number of their kernels."""
 
     first: str
@@ -160,22 +160,22 @@ class _Piece:
     kind: str
 
 
-class _Pieces:
-    """How the rows of a tile fall in pieces of the most rows and, at the end, in smaller ones; or the last one reaches back."""
+class _RowBlocks:
+    """How the rows of a tile fall in row_blocks of the most rows and, at the end, in smaller ones; or the last one reaches back."""
 
     def __init__(self, f: Task, recipe: Recipe, rows: str, wanted: Collection[str]) -> None:
         self.f, self.rows, self.most = f, rows, recipe.rows
         self.reach_back = "back" in wanted
-        #: beside the most rows; without them none but the last piece can be short, and that reaches back
+        #: beside the most rows; without them none but the last row_block can be short, and that reaches back
         self.fewer = any(name.startswith(kernel_name(r, 0, False)[:-1]) for r in ROW_COUNTS if r < self.most for name in wanted)
         self.back = f.let(f"icmp ne i64 {f.d(Word.BACK)}, 0") if self.reach_back and self.fewer else str(self.reach_back).lower()
         whole = f.ceil_div(rows, self.most) if self.reach_back or not self.fewer else ""
-        self.count = whole if not self.fewer else pieces_of(f, rows, self.most)
+        self.count = whole if not self.fewer else row_block_count(f, rows, self.most)
         if self.reach_back and self.fewer:
             self.count = f.pick(self.back, whole, self.count)
 
-    def at(self, i: str) -> _Piece:
-        """The piece that begins at row `i`, or reaches back from there."""
+    def at(self, i: str) -> _RowBlock:
+        """The row_block that begins at row `i`, or reaches back from there."""
         f, most = self.f, ROW_COUNTS.index(self.most)
         left = f.sub(self.rows, i)
         r, kind = (str(self.most), str(most)) if not self.fewer else ("1", "0")
@@ -183,7 +183,7 @@ class _Pieces:
             enough = f.let(f"icmp uge i64 {left}, {count}")
             r, kind = f.pick(enough, count, r), f.pick(enough, number, kind)
         if not self.reach_back:
-            return _Piece(i, r, kind)
+            return _RowBlock(i, r, kind)
         short = f.both(self.back, f.less(left, self.most))
         kind = f.pick(short, most, kind) if self.fewer else kind
-        return _Piece(f.pick(short, f.sub(self.rows, self.most), i), f.pick(short, left, r), kind)
+        return _RowBlock(f.pick(short, f.sub(self.rows, self.most), i), f.pick(short, left, r), kind)

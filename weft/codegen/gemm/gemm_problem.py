@@ -169,8 +169,8 @@ def orient(p: Problem, recipe: Recipe) -> Problem:
     A tail wants rows of C as they came; but a single row may be made of dot products, which give a stretch of it.
     """
     if p.tail_args is not None:
-        turned = p.exchanged()
-        return turned if p.m == 1 and p.b[0] == recipe.in_bytes and is_dot(turned, recipe) else p
+        exchanged = p.exchanged()
+        return exchanged if p.m == 1 and p.b[0] == recipe.in_bytes and is_dot(exchanged, recipe) else p
     i, o = recipe.in_bytes, recipe.out_bytes
     if p.m == 1:
         p = replace(p, c=(p.c[0], p.c[1]) if p.n > 1 else (o, o))

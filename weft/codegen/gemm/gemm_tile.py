@@ -33,16 +33,16 @@ from weft.codegen.gemm.operand_addressing import (
     segments,
 )
 from weft.codegen.gemm.required_functions import (
-    all_pieces as all_pieces,
+    all_features as all_features,
     along_names,
     ends_panels,
+    features as features,
     has_kernels,
     has_runs,
-    is_way as is_way,
+    is_driver_feature as is_driver_feature,
     kernel_names,
     known_words,
     packs,
-    pieces as pieces,
 )
 from weft.codegen.ir.gemm_types import Recipe
 from weft.codegen.ir.microkernels import SPARE_ROWS, kernel_name, kernel_table
@@ -52,13 +52,13 @@ from weft.util.record import record, replace
 
 
 def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[LibraryModule]:
-    """Return the modules of the tiled matmul for `recipe`, exported as `symbol`, for matmuls that need `wanted` pieces.
+    """Return the modules of the tiled matmul for `recipe`, exported as `symbol`, for matmuls that need the `wanted` features.
 
-    What computes is optimized; the driver, which only finds the way, is not: it would take longer than all the rest.
+    What computes is optimized; the driver, which only addresses operands, is not: it would take longer than all the rest.
     """
     listed = sorted(wanted)
     outer = [name for name in listed if name.startswith("pack") or name in ("add", "finish")]
-    exports = dict.fromkeys([name.rpartition("_")[0] or name for name in outer])    # the ways to pack are one function
+    exports = dict.fromkeys([name.rpartition("_")[0] or name for name in outer])    # all packings are one function
     exports |= {"end_panel": None} if ends_panels(recipe, wanted) else {}
     found = _kernel_parts(recipe, listed)
     if outer:
@@ -82,11 +82,11 @@ def _kernel_parts(recipe: Recipe, listed: list[str]) -> list[LibraryModule]:
     """The register kernels: assembled, or in two modules that are compiled side by side: those of the most rows, and those of fewer."""
     made = [name for name in listed if name.startswith("kernel")]
     most = [name for name in made if name.startswith(kernel_name(recipe.rows, 0, False)[:-1])]
-    ways = [name for name in listed if name in ("blocks", "tail")]
+    options = [name for name in listed if name in ("blocks", "tail")]
     assembled = gemm_asm.suits(recipe.machine)
     write = kernel_module.module if assembled else _kernel_module
     return [
-        LibraryModule(f"kernels {recipe.name} {' '.join([*names, *ways])}", functools.partial(write, recipe, [*names, *ways]), names,
+        LibraryModule(f"kernels {recipe.name} {' '.join([*names, *options])}", functools.partial(write, recipe, [*names, *options]), names,
                       assembled)
         for names in ([made] if assembled else [most, [name for name in made if name not in most]])
         if names
@@ -173,7 +173,7 @@ def _compiled_helpers(recipe: Recipe, decls: Declarations, wanted: Collection[st
 
 
 def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
-    """The IR of the way from a description to the functions of the other modules."""
+    """The IR that calls, for a descriptor, the functions of the other modules."""
     decls, known = Declarations(), known_words(wanted)
     even = all(known.get(dims.count) == "0" for dims in (BATCH, OUTER, ROWS, COLS))
     made = [
@@ -475,9 +475,9 @@ def _driver(recipe: Recipe, decls: Declarations, symbol: str, wanted: Collection
             put(4, p)
             put(5, here)
             put(7, col_tiles)
-            pieces = f.mul(f.mul(f.div(batch, d(Word.B_SHARE)), d(Word.BLOCKS)), here)
+            parts = f.mul(f.mul(f.div(batch, d(Word.B_SHARE)), d(Word.BLOCKS)), here)
             if packs(wanted, "b"):
-                pack = lambda: f.do(f"call void @weft_parallel_for(ptr @pack_task, ptr {ctx}, i64 {pieces})")
+                pack = lambda: f.do(f"call void @weft_parallel_for(ptr @pack_task, ptr {ctx}, i64 {parts})")
                 f.when(f.equal(d(Word.B_MODE), SHARED), pack)
             tasks = f.mul(f.mul(f.ceil_div(batch, d(Word.TASK_BATCH)), d(Word.ROW_TILES)), col_tiles)
             parts = d(Word.PARTS) if "add" in wanted else "1"

@@ -104,7 +104,7 @@ def locate(f: "Described", dims: Dims, index: str, out: str) -> list[str]:
 
 
 def segments(f: Described, recipe: Recipe, first: str, last: str, operand: int, stride: str, pack: Pack) -> None:
-    """Call `pack(steps done, byte offset in the operand, k elements)` per piece of [first, last) in one segment."""
+    """Call `pack(steps done, byte offset in the operand, k elements)` per block of [first, last) in one segment."""
     per, segment_steps, k = recipe.k_per_step, f.d(Word.SEGMENT_STEPS), f.d(Word.K)
     if f.d(Word.SEGMENTS) == "1":
         return pack("0", f.mul(f.mul(first, per), stride), f.min(f.sub(k, f.mul(first, per)), f.mul(f.sub(last, first), per)))
@@ -123,19 +123,19 @@ def segments(f: Described, recipe: Recipe, first: str, last: str, operand: int, 
 
 
 def runs(f: Described, first: str, last: str, run: int, dims: Dims, stride: str, pack: Pack) -> None:
-    """Call `pack(done, byte offset in the operand, count)` per piece of rows or columns [first, last) in one run."""
+    """Call `pack(done, byte offset in the operand, count)` per block of rows or columns [first, last) in one run."""
     if f.d(dims.count) == "0":
         return pack("0", f.mul(first, stride), f.sub(last, first))
     length = f.d(run)
     offset = f.slot("[1 x i64]")
 
-    def piece(q: str) -> None:
+    def block(q: str) -> None:
         start = f.mul(q, length)
         begin, end = f.max(first, start), f.min(last, f.add(start, length))
         here = f.add(locate(f, dims, q, offset)[0], f.mul(f.sub(begin, start), stride))
         pack(f.sub(begin, first), here, f.sub(end, begin))
 
-    f.loop(f.div(first, length), f.ceil_div(last, length), 1, piece)
+    f.loop(f.div(first, length), f.ceil_div(last, length), 1, block)
     return None
 
 
@@ -146,8 +146,8 @@ def block_of(f: Described, block: str) -> tuple[str, str]:
     return first, f.min(f.add(first, size), f.d(Word.STEPS))
 
 
-def pieces_of(f: FunctionWriter, rows: str, most: int) -> str:
-    """Return into how many pieces rows fall: `most` at a time, what is left by 4, 2 and 1, one for each binary digit set."""
+def row_block_count(f: FunctionWriter, rows: str, most: int) -> str:
+    """Return into how many blocks rows fall: `most` at a time, what is left by 4, 2 and 1, one for each binary digit set."""
     f.decls.use("declare i64 @llvm.ctpop.i64(i64)")
     rest = f.let(f"call i64 @llvm.ctpop.i64(i64 {f.rem(rows, most)})")
     return f.add(f.div(rows, most), rest)

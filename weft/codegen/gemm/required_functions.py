@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from weft.codegen.gemm.avx512 import gemm_asm
-from weft.codegen.gemm.descriptor import ALONG, BAND_ZERO, DIRECT, IN_RUNS, PRIVATE, SHARED, Word, way, ways
+from weft.codegen.gemm.descriptor import ALONG, BAND_ZERO, DIRECT, IN_RUNS, PRIVATE, SHARED, Word, packing, packings
 from weft.codegen.ir.gemm_types import Recipe
 from weft.codegen.ir.microkernels import ROW_COUNTS, kernel_name, shapes
 
 
-def all_pieces(recipe: Recipe) -> frozenset[str]:
+def all_features(recipe: Recipe) -> frozenset[str]:
     """Return the names of all functions and branches that only some matmuls need."""
     usable = [shape for shape in shapes(recipe) if shape[0] or recipe.half_lanes]
     kinds = (False, True) if gemm_asm.finds_runs(recipe) else (False,)
     named = [kernel_name(r, *shape, runs) for runs in kinds for r in ROW_COUNTS for shape in usable]
     named += [] if recipe.is_complex or recipe.quads else ["along", "along_row"]
-    packs_a = [] if recipe.quads else ways(recipe, "a")
+    packs_a = [] if recipe.quads else packings(recipe, "a")
     said = [f"{name}={value}" for name in _TOLD for value in (*range(_MOST_TOLD + 1), "many")]
-    return frozenset([*named, "add", "back", "band", "blocks", "finish", "tail", *packs_a, *ways(recipe, "b"), *said])
+    return frozenset([*named, "add", "back", "band", "blocks", "finish", "tail", *packs_a, *packings(recipe, "b"), *said])
 
 
-def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
+def features(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     """Return the names of the functions and branches that the matmul described by `words` needs.
 
     Tiles have a multiple of `recipe.rows` rows but for the last, so all kernels but the full ones follow from M.
@@ -42,12 +42,12 @@ def pieces(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     found += ["band"] if (words[Word.BAND_FROM], words[Word.BAND_TO]) != (0, 2 * BAND_ZERO) else []
     found += ["blocks"] if words[Word.BLOCKS] > 1 else []
     found += ["tail"] if words[Word.TAIL_ARGS] else [] if words[Word.SIMPLE] else ["finish"]
-    found += [] if words[Word.A_DIRECT] else [way(recipe, "a", words)]
-    found += [] if words[Word.B_MODE] in (DIRECT, ALONG) else [way(recipe, "b", words)]
+    found += [] if words[Word.A_DIRECT] else [packing(recipe, "a", words)]
+    found += [] if words[Word.B_MODE] in (DIRECT, ALONG) else [packing(recipe, "b", words)]
     return frozenset([*found, *_said(words)])
 
 
-#: what of a matmul's words a driver may know: each value that is seen is the name of a piece, and where there is but one it is known
+#: what of a matmul's words a driver may know: each value that is seen is the name of a feature, and where there is but one it is known
 _TOLD = {"swapped": Word.SWAPPED, "simple": Word.SIMPLE, "a direct": Word.A_DIRECT, "b mode": Word.B_MODE, "in c": Word.SUMS_IN_C,
          "segments": Word.SEGMENTS, "batch": Word.BATCH, "share": Word.B_SHARE, "group": Word.GROUP, "task batch": Word.TASK_BATCH,
          "batch dims": Word.BATCH_DIMS, "outer dims": Word.OUTER_DIMS, "row dims": Word.ROW_DIMS, "col dims": Word.COL_DIMS}
@@ -58,16 +58,16 @@ def _said(words: Sequence[int]) -> list[str]:
     return [f"{name}={words[word] if words[word] <= _MOST_TOLD else 'many'}" for name, word in _TOLD.items()]
 
 
-def is_way(piece: str) -> bool:
-    """Whether a piece is the driver's alone."""
-    return "=" in piece
+def is_driver_feature(feature: str) -> bool:
+    """Whether a feature is the driver's alone."""
+    return "=" in feature
 
 
 def known_words(wanted: Collection[str]) -> dict[int, str]:
     """The words that are the same in all matmuls that are wanted."""
     seen: dict[str, list[str]] = {}
-    for piece in wanted:
-        name, told, value = piece.partition("=")
+    for feature in wanted:
+        name, told, value = feature.partition("=")
         if told:
             seen.setdefault(name, []).append(value)
     found = {_TOLD[name]: values[0] for name, values in seen.items() if len(values) == 1 and values[0] != "many"}

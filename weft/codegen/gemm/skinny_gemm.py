@@ -25,7 +25,7 @@ def along(recipe: Recipe, decls: Declarations, name: str) -> str:
     f = FunctionWriter(f"void @{name}({arguments})", decls, recipe.machine, "noinline nounwind")
     lanes, per, vectors, wide = recipe.lanes, recipe.k_per_step, recipe.along_vectors, recipe.along_cols
     acc, size = llvm_type(recipe.acc), recipe.acc_bytes
-    whole, turn = f.mul(f.div("%cols", wide), wide), f.mul("%bs", ALONG_STREAMS)
+    whole, distance = f.mul(f.div("%cols", wide), wide), f.mul("%bs", ALONG_STREAMS)
 
     def load_step(rows: list[str], offset: str, inside: Callable[[int, int], str | None]) -> list[str]:
         """The vectors of one step, of which each row of B has a part."""
@@ -52,10 +52,10 @@ def along(recipe: Recipe, decls: Declarations, name: str) -> str:
                         return None
                     return f.first_lanes(f.pick(f.less(v * width, left), f.sub(left, v * width), 0), width)
 
-                if count > 1 and left is None:  # pieces of rows are short: the hardware would find each stream anew
+                if count > 1 and left is None:  # parts of rows are short: the hardware would find each stream anew
                     for row in rows:
                         for line in range(0, wide * recipe.in_bytes, 64):
-                            f.prefetch(f.at(f.at(row, f.add(offset, turn)), line))
+                            f.prefetch(f.at(f.at(row, f.add(offset, distance)), line))
                 of_b = [load_step(rows[s * per:(s + 1) * per], offset, inside) for s in range(count)]
                 masks = [inside(v, lanes) for v in range(vectors)]
                 too_much = ["zeroinitializer"] * vectors  # that flipped sign bits add to every row

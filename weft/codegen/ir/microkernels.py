@@ -44,7 +44,7 @@ def kernel_table(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -
 
 
 def unrolled(recipe: Recipe, rows: int, vectors: int, edge: bool) -> int:
-    """Beats of one turn: a wide tile has work enough for one, and each costs its share of compiling."""
+    """Beats of one iteration: a wide tile has work enough for one, and each costs its share of compiling."""
     if recipe.quads:
         return 64 // recipe.step_bytes
     return 2 * LINE_BEATS if rows == recipe.rows and vectors == 1 and edge else 1  # about a cache line of every row

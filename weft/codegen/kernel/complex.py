@@ -74,8 +74,8 @@ def _div(r: _Real, args: list[Value], type_: str) -> Value:
     below = r("add", big, r("mul", small, ratio))
     p, q = r.select(wide, a, b), r.select(wide, b, a)
     real = r("div", r("add", p, r("mul", q, ratio)), below)
-    turned = r.select(wide, r("sub", b, r("mul", a, ratio)), r("sub", r("mul", b, ratio), a))
-    return pair(type_, real, r("div", turned, below))
+    rotated = r.select(wide, r("sub", b, r("mul", a, ratio)), r("sub", r("mul", b, ratio), a))
+    return pair(type_, real, r("div", rotated, below))
 
 
 def _abs(r: _Real, args: list[Value], type_: str) -> Value:
@@ -236,13 +236,13 @@ def _hyperbolic(r: _Real, z: Value) -> tuple[Value, ...]:
 
 
 def _sin(r: _Real, args: list[Value], type_: str) -> Value:
-    turned = _sinh(r, [pair(type_, args[0].imag, args[0].real)], type_)
-    return pair(type_, turned.imag, turned.real)
+    rotated = _sinh(r, [pair(type_, args[0].imag, args[0].real)], type_)
+    return pair(type_, rotated.imag, rotated.real)
 
 
 def _cos(r: _Real, args: list[Value], type_: str) -> Value:
-    turned = _cosh(r, [pair(type_, args[0].imag, args[0].real)], type_)
-    return pair(type_, turned.real, r("neg", turned.imag))
+    rotated = _cosh(r, [pair(type_, args[0].imag, args[0].real)], type_)
+    return pair(type_, rotated.real, r("neg", rotated.imag))
 
 
 def _tanh(r: _Real, args: list[Value], type_: str) -> Value:
@@ -267,8 +267,8 @@ def _tanh(r: _Real, args: list[Value], type_: str) -> Value:
 
 
 def _tan(r: _Real, args: list[Value], type_: str) -> Value:
-    turned = _tanh(r, [pair(type_, args[0].imag, args[0].real)], type_)
-    return pair(type_, turned.imag, turned.real)
+    rotated = _tanh(r, [pair(type_, args[0].imag, args[0].real)], type_)
+    return pair(type_, rotated.imag, rotated.real)
 
 
 def _log1p(r: _Real, args: list[Value], type_: str) -> Value:
@@ -309,7 +309,7 @@ def _both_zero(r: _Real, x: Value) -> Value:
 
 
 def _logistic(r: _Real, args: list[Value], type_: str) -> Value:
-    # n / (1 + E) with E = e^-|x| (cos y + i sin y), turned to the left half plane, and n = 1 or E; with c = cos(y/2),
+    # n / (1 + E) with E = e^-|x| (cos y + i sin y), rotated to the left half plane, and n = 1 or E; with c = cos(y/2),
     # 1 + E = 2 e^-|x| c^2 - expm1(-|x|) + i e^-|x| sin y, a sum of positive terms
     x, y = args[0].real, args[0].imag
     zero, one, two = r.const(0.0, x), r.const(1.0, x), r.const(2.0, x)

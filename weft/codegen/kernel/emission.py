@@ -46,7 +46,7 @@ class Emission:
         self.reducing: frozenset[str] = frozenset()
         self.scanned: frozenset[str] = frozenset()
         self.outlined: Container[str] = frozenset()
-        self.goals: dict[int, str] = {}
+        self.demands: dict[int, str] = {}
         self.streamed = False                       # whether some store bypasses the caches
 
     # --- what the classes above this one do
@@ -55,8 +55,8 @@ class Emission:
         """The value of an expression."""
         raise NotImplementedError
 
-    def operate(self, op: str, args: list[Value], type_: str, goal: str = "") -> Value:
-        """Apply an operation to values; `goal` is a half type where the result needs no more bits."""
+    def operate(self, op: str, args: list[Value], type_: str, demand: str = "") -> Value:
+        """Apply an operation to values; `demand` is a half type where the result needs no more bits."""
         raise NotImplementedError
 
     def body(self, stmts: Sequence[Stmt]) -> None:

@@ -56,7 +56,7 @@ class Expressions(Emission):
     def _evaluate(self, expr: Expr) -> Value:
         kind = type(expr)
         if kind is Op:
-            return self.operate(expr.op, [self.evaluate(arg) for arg in expr.args], expr.type, self.goals.get(id(expr), ""))
+            return self.operate(expr.op, [self.evaluate(arg) for arg in expr.args], expr.type, self.demands.get(id(expr), ""))
         if kind is Load:
             return self.load(expr)
         if kind is Const:
@@ -67,8 +67,8 @@ class Expressions(Emission):
             return self.env[expr.name]
         raise TypeError(f"codegen: not an expression: {expr!r}")
 
-    def operate(self, op: str, args: list[Value], type_: str, goal: str = "") -> Value:
-        """Apply an operation to values; `goal` is a half type where the result needs no more bits."""
+    def operate(self, op: str, args: list[Value], type_: str, demand: str = "") -> Value:
+        """Apply an operation to values; `demand` is a half type where the result needs no more bits."""
         if type_ in COMPLEX or any(arg.kind == PAIR for arg in args):
             from weft.codegen.kernel import complex as complex_ops
             return complex_ops.operate(self, op, args, type_)
@@ -86,23 +86,23 @@ class Expressions(Emission):
         if op in COMPARISONS and {arg.kind for arg in args} == {AFFINE, UNIFORM} and all(map(self._is_near, args)):
             return self._compare_places(op, *args)
         if all(arg.kind == UNIFORM for arg in args):
-            return uniform(type_, self._lanewise(self.scalar, op, args, [arg.parts[0] for arg in args], type_, goal))
+            return uniform(type_, self._lanewise(self.scalar, op, args, [arg.parts[0] for arg in args], type_, demand))
         columns = [self.spread(arg) for arg in args]
         lanes = self.lanes
         if op in self.outlined:
             rows = [list(row) for row in zip(*columns)]
-            return varying(type_, tuple(vector_math.call_outlined(lanes, op, args[0].type, rows, goal)))
+            return varying(type_, tuple(vector_math.call_outlined(lanes, op, args[0].type, rows, demand)))
         if self.parts > 1 and functions[op]:
-            return varying(type_, self._side_by_side(op, args, columns, type_, goal))
+            return varying(type_, self._side_by_side(op, args, columns, type_, demand))
         placed = op in _LOGIC and all(arg.placed or arg.kind == UNIFORM for arg in args)
-        return varying(type_, tuple([self._lanewise(lanes, op, args, list(row), type_, goal) for row in zip(*columns)]), placed)
+        return varying(type_, tuple([self._lanewise(lanes, op, args, list(row), type_, demand) for row in zip(*columns)]), placed)
 
-    def _side_by_side(self, op: str, args: list[Value], columns: list[tuple[str, ...]], type_: str, goal: str) -> tuple[str, ...]:
+    def _side_by_side(self, op: str, args: list[Value], columns: list[tuple[str, ...]], type_: str, demand: str) -> tuple[str, ...]:
         """A long function of all parts, an instruction of each in turn: chains of dependent ones overlap in the CPU's window."""
         lines, made, runs = self.b.scopes[-1].lines, [], []
         for row in zip(*columns):
             before = len(lines)
-            made.append(self._lanewise(self.lanes, op, args, list(row), type_, goal))
+            made.append(self._lanewise(self.lanes, op, args, list(row), type_, demand))
             runs.append(lines[before:])
             del lines[before:]
         # up to the first branch; later parts share what the first computes, so that they may be shorter, at the front
@@ -114,12 +114,12 @@ class Expressions(Emission):
             lines += run[size:]
         return tuple(made)
 
-    def _lanewise(self, lanes: Lanes, op: str, args: list[Value], names: list[str], type_: str, goal: str = "") -> str:
+    def _lanewise(self, lanes: Lanes, op: str, args: list[Value], names: list[str], type_: str, demand: str = "") -> str:
         if op in COMPARISONS:
             return lanes.compare(op, args[0].type, *names)
         function = functions["fmod" if op == "rem" and type_ in FLOATS else op]
         if function:
-            return vector_math.call(lanes, function, args[0].type, names, goal)
+            return vector_math.call(lanes, function, args[0].type, names, demand)
         if op in ARITHMETIC:
             return lanes.arithmetic(op, type_, names)
         if op == "select":

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from weft.codegen.ir.builder import MEMORY, mangle, vector
 from weft.codegen.ir.values import AFFINE, PAIR, UNIFORM, Value, affine, constant, pair, uniform, varying
 from weft.codegen.kernel.expressions import Expressions
-from weft.codegen.kernel.precision_demand import goals_of
+from weft.codegen.kernel.precision_demand import demands_of
 from weft.codegen.kernel.vectorization_plan import Shape, assigned, bound, mostly_calls, repeated_math, shape_of
 from weft.codegen.toolchain.target import Target
 from weft.ir.loops import (
@@ -82,7 +82,7 @@ class KernelEmitter(Expressions):
         """The text of the kernel's function."""
         self._bind_buffers()
         body = self.kernel.body
-        self.outlined, self.goals = repeated_math(body), goals_of(self.kernel)
+        self.outlined, self.demands = repeated_math(body), demands_of(self.kernel)
         if len(body) == 1 and isinstance(body[0], For) and body[0].kind == "parallel":
             loop = body[0]
             self.env[loop.var] = uniform("i64", "%task")

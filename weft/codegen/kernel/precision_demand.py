@@ -1,7 +1,7 @@
 """Which functions of a kernel may be computed to half precision, because their results are rounded to it.
 
 In:   a kernel.
-Out:  `goals_of`: id of a float32 operation -> the half-precision type that its result ends in.
+Out:  `demands_of`: id of a float32 operation -> the half-precision type that its result ends in.
 Laws: between such a function and the rounding there are only operations that preserve relative errors: products, quotients,
       selections, maxima, and sums of nonnegative values; not products accumulated over a loop. A function whose result is also
       used elsewhere keeps full precision. Only functions whose short formulas are valid for every float32 take part.
@@ -23,12 +23,12 @@ _FULL = "f32"
 _ORDER = ("", "bf16", "f16", _FULL)
 
 
-def goals_of(kernel: Kernel) -> dict[int, str]:
+def demands_of(kernel: Kernel) -> dict[int, str]:
     """The half types that functions of f32 may be computed for, by the ids of their operations."""
     if not any(buf.type in HALVES and buf.mode != "in" for buf in kernel.bufs):
         return {}
-    goals = _Goals(kernel)
-    return {key: goals.expressions[key] for key in goals.functions if goals.expressions[key] in HALVES}
+    demands = _Demands(kernel)
+    return {key: demands.expressions[key] for key in demands.functions if demands.expressions[key] in HALVES}
 
 
 def _is_brief(op: str) -> bool:
@@ -36,7 +36,7 @@ def _is_brief(op: str) -> bool:
     return function is not None and function.brief
 
 
-class _Goals:
+class _Demands:
     """What is asked of expressions, names and scratch buffers; a later reader may ask for more."""
 
     def __init__(self, kernel: Kernel):
@@ -83,7 +83,7 @@ class _Goals:
                 self.survey(child)
 
     def grows(self, name: str) -> bool:
-        """Whether a name is multiplied over a loop's turns, be it by way of other names: its error would grow with each."""
+        """Whether a name is multiplied over the iterations of a loop, directly or through other names: its error would grow with each."""
         seen: set[tuple[int, bool]] = set()
         stack = [(expr, False) for expr in self.sources[name]]
         while stack:
@@ -109,45 +109,45 @@ class _Goals:
         if how == "add":
             self.summed.add(name)
 
-    def ask(self, expr: Expr, goal: str) -> None:
+    def ask(self, expr: Expr, demand: str) -> None:
         """An expression is read by something that needs so many bits."""
-        if _ORDER.index(goal) <= _ORDER.index(self.expressions.get(id(expr), "")):
+        if _ORDER.index(demand) <= _ORDER.index(self.expressions.get(id(expr), "")):
             return
-        self.expressions[id(expr)] = goal
+        self.expressions[id(expr)] = demand
         if isinstance(expr, Ref):
-            self.ask_name(expr.name, goal)
+            self.ask_name(expr.name, demand)
         elif isinstance(expr, Load):
             for inner in (expr.index, expr.guard):
                 if inner is not None:
                     self.ask(inner, _FULL)
             if expr.other is not None:
-                self.ask(expr.other, goal)
+                self.ask(expr.other, demand)
             if expr.buf in self.scratch:
-                self.ask_name(expr.buf, goal)
+                self.ask_name(expr.buf, demand)
         elif isinstance(expr, Op):
-            self.ask_arguments(expr, goal)
+            self.ask_arguments(expr, demand)
 
-    def ask_arguments(self, expr: Op, goal: str) -> None:
+    def ask_arguments(self, expr: Op, demand: str) -> None:
         """What an operation asks of its arguments."""
         if _is_brief(expr.op) and expr.type == "f32":
             self.functions.append(id(expr))
         first = len(expr.args)
         if expr.op == "cast" and expr.type in HALVES and expr.args[0].type == "f32":
-            first, goal = 0, expr.type
+            first, demand = 0, expr.type
         elif expr.type == "f32" and (expr.op != "add" or all(self.positive(x) for x in expr.args)):
             first = _KEEPS.get(expr.op, first)
         for at, arg in enumerate(expr.args):
-            self.ask(arg, goal if at >= first else _FULL)
+            self.ask(arg, demand if at >= first else _FULL)
 
-    def ask_name(self, name: str, goal: str) -> None:
+    def ask_name(self, name: str, demand: str) -> None:
         """What a name asks of its sources."""
         sources = self.sources.get(name, [])
         if name in self.opaque or (name in self.summed and name not in self.not_negative):
-            goal = _FULL
-        if _ORDER.index(goal) > _ORDER.index(self.names.get(name, "")):
-            self.names[name] = goal
+            demand = _FULL
+        if _ORDER.index(demand) > _ORDER.index(self.names.get(name, "")):
+            self.names[name] = demand
             for value in sources:
-                self.ask(value, goal)
+                self.ask(value, demand)
 
     def positive(self, expr: Expr) -> bool:
         """Whether a value is known not to be negative."""

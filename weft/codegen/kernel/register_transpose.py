@@ -58,8 +58,8 @@ class _Rows:
         self.memory, vectors = self.lanes.all_to_memory(registers, self.type)
         self.element = self.memory.split(" x ")[1][:-1]
         block = max(1, min(BLOCK_BYTES // self.size, self.width))
-        turned = block <= self.count < self.width <= block * self.count and index.stride > self.count
-        self.sequence = self._turned(vectors, block) if turned or self.count == self.width else self._woven(vectors, self.width)
+        transposed = block <= self.count < self.width <= block * self.count and index.stride > self.count
+        self.sequence = self._transposed(vectors, block) if transposed or self.count == self.width else self._woven(vectors, self.width)
 
     def shuffle(self, x: str, y: str, order: list[int], width: int | None = None) -> str:
         """Lanes of two vectors, numbered through, in a new order; together where they stay together, which LLVM takes less time for."""
@@ -74,7 +74,7 @@ class _Rows:
         made = b.pure(f"shufflevector {memory} {x}, {memory} {y}, <{width // run} x i32> <{lanes}>", x, y)
         return made if run == 1 else b.pure(f"bitcast {back} {made} to {vector(self.element, width)}", made)
 
-    def _turned(self, vectors: list[str], block: int) -> list[str]:
+    def _transposed(self, vectors: list[str], block: int) -> list[str]:
         """The rows of no more vectors than there are lanes: woven within each 16 bytes, which one instruction does, and these dealt."""
         woven = [self._woven(vectors[at:at + block], block) for at in range(0, self.count, block)]
         alike = list(zip(*woven))

@@ -109,7 +109,7 @@ class _Transform:
         self.taken = {"half": n, "all": n, "real": 2 * half}.get(kind, 2 * n)
         self.given = {"half": 2 * half, "real": n}.get(kind, 2 * n)
         self.scale = 1 / n if kind in ("inverse", "uncross", "real") else 1.0
-        self.turned = int(kind in ("inverse", "uncross"))
+        self.swapped = int(kind in ("inverse", "uncross"))
         # real parts change places with imaginary ones on the way in and out: so a forward transform is an inverse one
         self.before = {"real": ["join"] if plan.halves else ["extend"]}.get(kind, [])
         self.after = (["part"] if plan.halves else ["gather"]) if kind in ("half", "all") else []
@@ -149,13 +149,13 @@ class _Transform:
             counts = [(self.taken, lanes), (lanes, self.given)]
             moves = [self._move(numbers, lanes) for numbers in (self.taken, self.given)]
             extra = [pair if move == "short" else () for move, pair in zip(moves, counts)]
-            there = one, register, lanes, self.turned, register
+            there = one, register, lanes, self.swapped, register
             self._call(moves[0], self.taken, "1.0", *side(source, self.taken), *there, *extra[0])
             done = self._passes(one, other, tables)
             if self.kind == "real" and not self.plan.halves:              # imaginary parts, where real ones are now
                 back = f.at(done, register), 2 * register, lanes, 0, 2 * register
             else:
-                back = done, register, lanes, self.turned or int(self.kind == "real"), register
+                back = done, register, lanes, self.swapped or int(self.kind == "real"), register
             self._call(moves[1], self.given, self.scale, *back, *side(out, self.given), *extra[1])
 
         def column_block(block: str) -> None:
@@ -163,18 +163,18 @@ class _Transform:
             row, column = f.div(block, across), f.mul(f.rem(block, across), lanes)
             pitch = f.mul(inner, 2 * size)
             begin = f.add(f.mul(f.mul(row, self.n), pitch), f.mul(column, 2 * size))
-            here = pitch, f.min(f.sub(inner, column), lanes), self.turned
+            here = pitch, f.min(f.sub(inner, column), lanes), self.swapped
             bring = lambda: self._call("columns", f.at(source, begin), *here, one, self.n)
             if self.kind in fft.CROSSED:
-                f.when(f.some(crossed), lambda: turned_rows(row, column), bring)
+                f.when(f.some(crossed), lambda: swapped_rows(row, column), bring)
             else:
                 bring()
             self._call("uncolumns", self._passes(one, other, tables), f.at(out, begin), *here, self.n, self.scale)
 
-        def turned_rows(row: str, column: str) -> None:
+        def swapped_rows(row: str, column: str) -> None:
             pitch = self.taken * size
             begin = f.at(source, f.mul(f.add(f.mul(row, inner), column), pitch))
-            self._call("transpose", self.taken, "1.0", begin, pitch, lanes - 1, 0, size, one, register, lanes, self.turned, register)
+            self._call("transpose", self.taken, "1.0", begin, pitch, lanes - 1, 0, size, one, register, lanes, self.swapped, register)
             factors = f.at(f.at(tables, fft.offsets(self.kind, self.n)[-1] * size), f.mul(column, size))
             self._call("twist", one, factors, inner, self.n)
 

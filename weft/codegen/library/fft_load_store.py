@@ -15,14 +15,14 @@ from weft.codegen.library.fft_passes import Vectors
 
 #: blocks of sixteen rows that are transposed at a time
 _TOGETHER = 4
-_SIDE = "ptr %{0}, i64 %{0}_step, i64 %{0}_last, i64 %{0}_turn, i64 %{0}_move"
+_SIDE = "ptr %{0}, i64 %{0}_step, i64 %{0}_last, i64 %{0}_swap, i64 %{0}_move"
 _TRANSPOSE = f"i64 %total, double %scale, {_SIDE.format('from')}, {_SIDE.format('to')}"
 #: the arguments of each function
 ARGUMENTS = {
     "transpose": _TRANSPOSE,
     "short": f"{_TRANSPOSE}, i64 %from_count, i64 %to_count",
-    "columns": "ptr %from, i64 %pitch, i64 %count, i64 %turn, ptr %to, i64 %n",
-    "uncolumns": "ptr %from, ptr %to, i64 %pitch, i64 %count, i64 %turn, i64 %n, double %scale",
+    "columns": "ptr %from, i64 %pitch, i64 %count, i64 %swap, ptr %to, i64 %n",
+    "uncolumns": "ptr %from, ptr %to, i64 %pitch, i64 %count, i64 %swap, i64 %n, double %scale",
     "twist": "ptr %at, ptr %factors, i64 %rows, i64 %n",
     "part": "ptr %at, i64 %h, ptr %factors",
     "join": "ptr %at, i64 %h, ptr %factors",
@@ -68,7 +68,7 @@ def _scale(v: Vectors) -> str:
 
 def _transpose(v: Vectors, short: bool = False) -> None:
     """`total` columns of a vector's worth of rows, as many at a time, times a factor. Row i begins on either side at step * min(i,
-    last) bytes, where `turn` makes neighbours change places; a column is `move` bytes after the one before. The last columns are
+    last) bytes, where `swap` exchanges neighbours; a column is `move` bytes after the one before. The last columns are
     moved once more where too few are left. Where the rows themselves are too short, no more than `count` numbers are touched.
 
     Rows are interleaved pairwise in log2(n) rounds. Of sixteen rows, two rounds of some blocks go through memory: that takes less text,
@@ -79,7 +79,7 @@ def _transpose(v: Vectors, short: bool = False) -> None:
 
     def rows(side: str, start: str) -> Callable[[str], str]:
         base = f.at(f"%{side}", f.mul(start, f"%{side}_move"))
-        row = lambda i: f.min(f.let(f"xor i64 {i}, %{side}_turn"), f"%{side}_last")
+        row = lambda i: f.min(f.let(f"xor i64 {i}, %{side}_swap"), f"%{side}_last")
         return lambda i: f.at(base, f.mul(row(i), f"%{side}_step"))
 
     def reader(start: str) -> Callable[[str], str]:
@@ -142,7 +142,7 @@ def _columns(v: Vectors) -> None:
             low, high = (f.load(v.part, v.lanes, f.at(at, i * v.bytes), mask) for i, mask in enumerate(masks))
             for part in (0, 1):
                 picked = f.shuffle(low, high, v.vector, range(part, 2 * v.lanes, 2))
-                v.store(picked, "%to", f.add(f.mul(j, 2), f.let(f"xor i64 %turn, {part}")))
+                v.store(picked, "%to", f.add(f.mul(j, 2), f.let(f"xor i64 %swap, {part}")))
         f.loop(0, "%n", 1, element)
     _whole_or_not(v, loop)
 
@@ -155,7 +155,7 @@ def _uncolumns(v: Vectors) -> None:
     def loop(masks: Sequence[str | None]) -> None:
         def element(j: str) -> None:
             at = f.at("%to", f.mul(j, "%pitch"))
-            parts = [v.mul(v.load("%from", f.add(f.mul(j, 2), f.let(f"xor i64 %turn, {part}"))), scale) for part in (0, 1)]
+            parts = [v.mul(v.load("%from", f.add(f.mul(j, 2), f.let(f"xor i64 %swap, {part}"))), scale) for part in (0, 1)]
             for i, mask in enumerate(masks):
                 vector = f.shuffle(parts[0], parts[1], v.vector, picks[i * v.lanes:(i + 1) * v.lanes])
                 f.store(v.part, v.lanes, vector, f.at(at, i * v.bytes), mask)

@@ -112,7 +112,7 @@ class Vectors:
 
     # --- small transforms
 
-    def turned(self, x: Number, k: int, n: int) -> Number:
+    def twiddled(self, x: Number, k: int, n: int) -> Number:
         """x times exp(-2 pi i k / n)."""
         a, b = x
         assert b is not None
@@ -147,7 +147,7 @@ class Vectors:
         if n == 8:
             first, rest = 4, 2
         columns = [self.transform(xs[j::rest]) for j in range(rest)]
-        rows = [self.transform([self.turned(columns[j][k], j * k, n) for j in range(rest)]) for k in range(first)]
+        rows = [self.transform([self.twiddled(columns[j][k], j * k, n) for j in range(rest)]) for k in range(first)]
         return [rows[k % first][k // first] for k in range(n)]
 
     def _prime(self, xs: Sequence[Number]) -> list[Number]:
@@ -246,8 +246,8 @@ class _Places:
         self.v.store(value[0], at, 0)
         self.v.store(value[1] or const(self.v.part, "0.0", self.v.lanes), at, 1)
 
-    def turned(self, value: Number, k: object, skipped: object = 0) -> Number:
-        """Frequency k, turned by the factors behind those that are skipped."""
+    def twiddled(self, value: Number, k: object, skipped: object = 0) -> Number:
+        """Frequency k, multiplied by the twiddle factors behind those that are skipped."""
         v, f = self.v, self.v.f
         at = f.add(f.mul(f.sub(k, 1), 2), skipped)
         return v.times(value, v.factor(self.factors, at), v.factor(self.factors, f.add(at, 1)))
@@ -260,7 +260,7 @@ def _written_out(v: Vectors, place: _Places, radix: int) -> None:
     flat = [part for value in values[1:] for part in (value[0], value[1] or const(v.part, "0.0", v.lanes))]
 
     def apply_twiddles() -> list[str]:
-        return [str(part) for k, value in enumerate(values[1:], 1) for part in place.turned(value, k)]
+        return [str(part) for k, value in enumerate(values[1:], 1) for part in place.twiddled(value, k)]
     flat = v.f.when_value(v.f.some(place.p), apply_twiddles, flat, v.vector)             # those of group 0 stay
     for k, value in enumerate(zip(flat[::2], flat[1::2]), 1):
         place.write(value, k)
@@ -311,7 +311,7 @@ def _sums(v: Vectors, place: _Places, radix: int) -> None:
 
     def apply_twiddles(k: str) -> None:
         at = place.result(k)
-        value = place.turned((v.load(at, 0), v.load(at, 1)), k, f.mul(f.mul(half, half), 2))
+        value = place.twiddled((v.load(at, 0), v.load(at, 1)), k, f.mul(f.mul(half, half), 2))
         for i, part in enumerate(value):
             v.store(str(part), at, i)
     f.when(f.some(place.p), lambda: f.loop(1, f.add(half, 1) if real else "%radix", 1, apply_twiddles))

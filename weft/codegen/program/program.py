@@ -226,7 +226,7 @@ class _RoutinesOf:
             from weft.codegen.gemm import gemm
 
             symbol, _ = gemm.describe(step)
-            self.matmuls[symbol] = self.matmuls.get(symbol, frozenset()) | gemm.pieces(step)
+            self.matmuls[symbol] = self.matmuls.get(symbol, frozenset()) | gemm.features(step)
             if not gemm.is_small(step):
                 self.large.add(symbol)
             return symbol

@@ -17,26 +17,26 @@ from weft.ir.loops import ScalarType
 from weft.ir.registry import Function, functions
 
 
-def call(lanes: Lanes, function: Function, type_: ScalarType, args: list[str], goal: ScalarType = "") -> str:
-    """Emit a function of arguments of one floating type; `goal` is the type of the result where it is a narrower one."""
+def call(lanes: Lanes, function: Function, type_: ScalarType, args: list[str], demand: ScalarType = "") -> str:
+    """Emit a function of arguments of one floating type; `demand` is the type of the result where it is a narrower one."""
     if type_ in ("f16", "bf16"):
         y = call(lanes, function, "f32", args, type_)
         return y if function.test else lanes.settle(y, type_)
     if type_ not in ("f32", "f64"):
         raise NotImplementedError(f"codegen: {function.name!r} on {type_}")
-    real = Real(lanes, type_, goal)
+    real = Real(lanes, type_, demand)
     return function.formula(real, *[real.v(arg) for arg in args]).name
 
 
-def call_outlined(lanes: Lanes, op: str, type_: ScalarType, rows: list[list[str]], goal: ScalarType = "") -> list[str]:
+def call_outlined(lanes: Lanes, op: str, type_: ScalarType, rows: list[list[str]], demand: ScalarType = "") -> list[str]:
     """Call `op` as a function of its own on several vectors per argument; `rows` has one row of arguments per vector.
 
     A module then holds the instructions once, however often the function occurs.
     """
-    b, t, parts, name = lanes.b, lanes.type(type_), len(rows), f"weft.{op}.{type_}{goal}.{lanes.w}x{len(rows)}"
+    b, t, parts, name = lanes.b, lanes.type(type_), len(rows), f"weft.{op}.{type_}{demand}.{lanes.w}x{len(rows)}"
     result = t if parts == 1 else "{" + ", ".join([t] * parts) + "}"
     if name not in b.helpers:
-        b.helpers[name] = _function(lanes, op, (type_, goal), name, result, len(rows[0]), parts)
+        b.helpers[name] = _function(lanes, op, (type_, demand), name, result, len(rows[0]), parts)
     flat = [arg for row in rows for arg in row]
     made = b.pure(f"call fastcc {result} @{name}({', '.join([f'{t} {arg}' for arg in flat])})", *flat)
     return [made] if parts == 1 else [b.pure(f"extractvalue {result} {made}, {i}", made) for i in range(parts)]
@@ -44,10 +44,10 @@ def call_outlined(lanes: Lanes, op: str, type_: ScalarType, rows: list[list[str]
 
 def _function(lanes: Lanes, op: str, types: tuple[str, str], name: str, result: str, arity: int, parts: int) -> str:
     """The text of an outlined function."""
-    own, (type_, goal) = Builder(), types
+    own, (type_, demand) = Builder(), types
     inner, t = Lanes(own, lanes.target, lanes.w), lanes.type(type_)
     names = [f"%x{i}" for i in range(arity * parts)]
-    values = [call(inner, functions[op], type_, names[i * arity:(i + 1) * arity], goal) for i in range(parts)]
+    values = [call(inner, functions[op], type_, names[i * arity:(i + 1) * arity], demand) for i in range(parts)]
     made = values[0]
     if parts > 1:
         made = "poison"

@@ -132,15 +132,15 @@ class V:
 class Real:
     """Formulas in one floating type over some lanes.
 
-    `goal` is the type that results will be rounded to: where it is a half type, formulas in f32 need fewer terms.
+    `demand` is the type that results will be rounded to: where it is a half type, formulas in f32 need fewer terms.
     """
 
-    def __init__(self, lanes: Lanes, type_: str, goal: str = ""):
+    def __init__(self, lanes: Lanes, type_: str, demand: str = ""):
         self.lanes = lanes
         self.b = lanes.b
         self.type = type_
-        self.goal = goal or type_
-        self.short = self.goal in ("f16", "bf16")
+        self.demand = demand or type_
+        self.short = self.demand in ("f16", "bf16")
         self.wide = type_ == "f64"
         self.t = lanes.f64 if self.wide else lanes.f32
         self.it = lanes.i64 if self.wide else lanes.i32
@@ -245,8 +245,8 @@ class Real:
         return self.select(x < low, low, x)
 
     def table(self, name: str) -> tuple[float, ...]:
-        """The coefficients of the tabulated polynomial `name`, as many as the goal needs."""
-        return TABLE.get((name, self.goal)) or TABLE[name, self.type]
+        """The coefficients of the tabulated polynomial `name`, as many as the demand needs."""
+        return TABLE.get((name, self.demand)) or TABLE[name, self.type]
 
     def poly(self, x: V, name: str) -> V:
         """The tabulated polynomial `name` at x."""
@@ -461,10 +461,10 @@ class Real:
 
     def _cold_helper(self, label: str, function: str | Callable[..., V], arity: int) -> str:
         b, t, mask = self.b, self.t, self.lanes.i1
-        name = f"weft.cold.{label}.{self.goal}.{self.lanes.w}"
+        name = f"weft.cold.{label}.{self.demand}.{self.lanes.w}"
         if name not in b.helpers:
             own = Builder()
-            inner = Real(Lanes(own, self.lanes.target, self.lanes.w), self.type, self.goal)
+            inner = Real(Lanes(own, self.lanes.target, self.lanes.w), self.type, self.demand)
             args = [inner.v(f"%x{k}") for k in range(arity)]
             made = inner.library(function, *args) if isinstance(function, str) else function(inner, *args)
             made = inner.select(V(inner, "m", "%m"), made, inner.v("%y"))

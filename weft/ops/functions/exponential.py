@@ -128,7 +128,7 @@ def cosh(f, x):
 def tanh(f, x):
     """The hyperbolic tangent of `x`."""
     if f.short:
-        bound = _TANH_IS_ONE[f.goal]
+        bound = _TANH_IS_ONE[f.demand]
         x = f.clamp(x, -bound, bound)
         square = x * x
         return x * f.poly(square, "tanh_top") / f.poly(square, "tanh_bottom")

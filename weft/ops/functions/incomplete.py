@@ -120,7 +120,7 @@ def random_gamma_grad(f, a, x):
 
 def _of_doubles(function, f, a, x, which):
     g = f.in_double()
-    left_out = g.c(_LEFT_OUT.get(f.goal, _LEFT_OUT_OF_HALVES))
+    left_out = g.c(_LEFT_OUT.get(f.demand, _LEFT_OUT_OF_HALVES))
     y = function(g, f.widen(a), f.widen(x), left_out, which)
     return y if f.wide else f.narrow(y)
 

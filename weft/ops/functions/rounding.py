@@ -96,9 +96,9 @@ def copysign(f, x, y):
 def _nextafter(f, x, y):
     """The next float after `x` in the direction of `y`; values of a half type are given in f32."""
     bits, away = f.to_bits(x), (y > x) ^ (x < 0.0)
-    step = {"bf16": 1 << 16, "f16": 1 << 13}.get(f.goal, 1)
+    step = {"bf16": 1 << 16, "f16": 1 << 13}.get(f.demand, 1)
     stepped = f.from_bits(f.select(away, bits + step, bits - step))
-    if f.goal == "f16":  # whose subnormal numbers and largest number are ordinary ones in f32
+    if f.demand == "f16":  # whose subnormal numbers and largest number are ordinary ones in f32
         size, least = f.abs(x), f.c(2.0**-24)
         even = (size < 2.0**-14) | (size.same(2.0**-14) & ~away)
         stepped = f.select(even, f.copysign(size + f.select(away, least, -least), x), stepped)

@@ -72,7 +72,7 @@ class Kernel:
             out += [f"addq ${(self.vectors - 1) * self.recipe.lanes}, {X}"] if self.recipe.quads else []
             out += mask(X, "%k1")
         out += [f"vpxord {s}, {s}, {s}" for s in map(self.sum, tile)]
-        out += self.turns(prefetches, streams)
+        out += self.iterations(prefetches, streams)
         if self.recipe.flips:
             out += [f"vpaddd {64 * v}({_B}), {s}, {s}" for (_, v), s in zip(tile, map(self.sum, tile))]
         if self.recipe.quads:
@@ -94,12 +94,12 @@ class Kernel:
             out += [f"movq {ON_STACK[name]}(%rsp), {register}" for name, register in zip(("place", "pitch", "streams"), _OF_PLACE)]
         return out
 
-    def turns(self, prefetches: bool, streams: bool) -> list[str]:
+    def iterations(self, prefetches: bool, streams: bool) -> list[str]:
         """All beats; where sums go and come from is known afterwards."""
         unroll, out = unrolled(self.recipe, self.rows, self.vectors, self.edge), []
         if unroll > 1:
             out += [f"movq {_BEATS}, {Y}", f"shrq ${unroll.bit_length() - 1}, {Y}", f"andq ${unroll - 1}, {_BEATS}"]
-            out += self.loop("turns", Y, [*self.fetch_next_rows(), *self.beats(unroll)])
+            out += self.loop("iterations", Y, [*self.fetch_next_rows(), *self.beats(unroll)])
         out += self.loop("beats", _BEATS, [*(self.fetch_next_row() if self.full else ()),
                                            *(_fetch_place(self.recipe, streams) if prefetches else ()), *self.beats(1)])
         return [*out, *(self.take_sums() if streams else ())]
@@ -166,7 +166,7 @@ class Kernel:
                 f"prefetcht1 ({Y},{_NEXT})"]
 
     def fetch_next_rows(self) -> list[str]:
-        """The same for all of them, in a long turn."""
+        """The same for all of them, in an unrolled iteration."""
         out = [f"leaq ({_A},{_NEXT}), {X}"]
         return out + [f"prefetcht1 {self.row(r).replace(_A, X)}" for r in range(self.rows)]
 
@@ -182,10 +182,10 @@ class Kernel:
 
 
 def _fetch_place(recipe: Recipe, streams: bool) -> list[str]:
-    """Ask for B's next panel, a slice of it, and for where the sums will go, pieces that lie as far apart: one line in turn.
+    """Ask for B's next panel, a slice of it, and for where the sums will go, rows that lie as far apart: one line per iteration.
 
-    With `streams`, for those pieces of each of them: the next one after so many turns as the pieces have lines.
-    The number of the turn modulo 8 is where `fetch_next_row` left it.
+    With `streams`, for those pieces of each of them: the next one after so many iterations as the pieces have lines.
+    The number of the iteration modulo 8 is where `fetch_next_row` left it.
     """
     lines = recipe.panel_row_bytes // 64
     place, pitch, list_ = _OF_PLACE

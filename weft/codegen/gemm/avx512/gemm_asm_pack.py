@@ -17,18 +17,18 @@ from weft.codegen.gemm.avx512.gemm_asm import mask
 from weft.codegen.ir.gemm_types import Recipe
 
 _DST, _DST_STEP, _SRC, _SRC_STEP, _LINES, _LENGTH = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
-#: lines that are asked for before their turn: they lie far apart, and each is too short for the hardware to find the next in time
+#: lines that are prefetched: they lie far apart, and each is too short for the hardware to find the next in time
 _LINES_AHEAD = 16
 
 
-def function(recipe: Recipe, piece: str) -> str | None:
-    """Return the name of the function that packs a recipe's operands as a piece says ("pack_b_copy"), if it is one of these."""
-    _, operand, way = piece.split("_")
+def function(recipe: Recipe, feature: str) -> str | None:
+    """Return the name of the function that packs a recipe's operands as a feature says ("pack_b_copy"), if it is one of these."""
+    _, operand, packing = feature.split("_")
     if not gemm_asm.suits(recipe.machine) or recipe.is_complex or recipe.quads:
         return None
     if recipe.unpacked_b_ok:
-        return {"copy": "copy_lines", "transpose": "transpose_lines" if recipe.acc_bytes == 4 else None}.get(way)
-    if way != "copy":
+        return {"copy": "copy_lines", "transpose": "transpose_lines" if recipe.acc_bytes == 4 else None}.get(packing)
+    if packing != "copy":
         return None
     if recipe.joined == recipe.in_type:
         in_rows = "flip_lines" if recipe.flips else "pad_lines"
@@ -38,20 +38,20 @@ def function(recipe: Recipe, piece: str) -> str | None:
 
 
 def packs_alone(recipe: Recipe, operand: str, wanted: Collection[str]) -> bool:
-    """Whether all of an operand that is packed at all goes one of these ways."""
-    pieces = [name for name in wanted if name.startswith(f"pack_{operand}")]
-    return len(pieces) == 1 and function(recipe, pieces[0]) is not None
+    """Whether all of an operand that is packed at all goes one of these packings."""
+    features = [name for name in wanted if name.startswith(f"pack_{operand}")]
+    return len(features) == 1 and function(recipe, features[0]) is not None
 
 
-def entry(recipe: Recipe, piece: str) -> str:
-    """`pack_a` or `pack_b` (see `gemm_pack`) where all operands go the way of one piece: its arguments are put in another order."""
-    name, (_, operand, way) = function(recipe, piece) or "", piece.split("_")
+def entry(recipe: Recipe, feature: str) -> str:
+    """`pack_a` or `pack_b` (see `gemm_pack`) where all operands go the packing of one feature: its arguments are put in another order."""
+    name, (_, operand, packing) = function(recipe, feature) or "", feature.split("_")
     if operand == "a":    # dst, row_bytes, src, ms, ks, rows; and k on the stack
         order = {"copy": [f"movq {_LENGTH}, {_LINES}", f"movq 8(%rsp), {_LENGTH}"],
-                 "transpose": [f"movq {_LINES}, {_SRC_STEP}", f"movq 8(%rsp), {_LINES}"]}[way]
+                 "transpose": [f"movq {_LINES}, {_SRC_STEP}", f"movq 8(%rsp), {_LINES}"]}[packing]
     else:                 # dst, src, ns, ks, cols, k
         order = {"copy": [f"movq %rsi, {_SRC}", f"xchgq {_LINES}, {_LENGTH}"],
-                 "transpose": [f"movq %rdx, {_SRC_STEP}", f"movq %rsi, {_SRC}"]}[way] + [f"movq ${recipe.panel_row_bytes}, {_DST_STEP}"]
+                 "transpose": [f"movq %rdx, {_SRC_STEP}", f"movq %rsi, {_SRC}"]}[packing] + [f"movq ${recipe.panel_row_bytes}, {_DST_STEP}"]
     order += [f"imulq ${recipe.in_bytes}, {_LENGTH}, {_LENGTH}"] if counts_bytes(name) else []
     title = f"pack_{operand}"
     return gemm_asm.as_module([".p2align 4", f".globl {title}", f".type {title},@function", f"{title}:", *order, f"jmp {name}",
@@ -112,11 +112,11 @@ def _transpose() -> list[str]:
     ])  # fmt: skip
 
 
-def _until(label: str, count: str, pieces: list[list[str]]) -> list[str]:
-    """The first so many pieces, at least one."""
-    out = list(pieces[0])
-    for number, piece in enumerate(pieces[1:], 1):
-        out += [f"cmpq ${number}, {count}", f"je {label}", *piece]
+def _until(label: str, count: str, features: list[list[str]]) -> list[str]:
+    """The first so many features, at least one."""
+    out = list(features[0])
+    for number, feature in enumerate(features[1:], 1):
+        out += [f"cmpq ${number}, {count}", f"je {label}", *feature]
     return [*out, f"{label}:"]
 
 

@@ -46,13 +46,13 @@ class _Along:
 
     def lines(self) -> list[str]:
         count = ALONG_STREAMS // self.per
-        turns, rest, end = self.label(), self.label(), self.label()
+        iterations, rest, end = self.label(), self.label(), self.label()
         out = [".p2align 4", f".globl {self.name}", f".type {self.name},@function", f"{self.name}:"]
         out += [*[f"pushq {register}" for register in _KEPT],
                f"leaq ({_BS},{_BS},2), {_BS3}", f"leaq ({_BS},{_BS},4), {_BS5}", f"leaq ({_BS3},{_BS},4), {_BS7}"]  # fmt: skip
         out += [f"vmovups .L{self.name}_order(%rip), {_ORDER}"] if self.recipe.joined else []
         out += ["movl $0x80808080, %eax", f"vpbroadcastd %eax, {_SIGNS}"] if self.recipe.flips else []
-        out += [f"{turns}:", f"cmpq ${count}, {_STEPS}", f"jb {rest}", *self.steps(count), f"jmp {turns}"]
+        out += [f"{iterations}:", f"cmpq ${count}, {_STEPS}", f"jb {rest}", *self.steps(count), f"jmp {iterations}"]
         out += [f"{rest}:", f"testq {_STEPS}, {_STEPS}", f"je {end}", *self.steps(1), f"jmp {rest}"]
         out += [f"{end}:", *[f"popq {register}" for register in reversed(_KEPT)], "vzeroupper", "retq", f".size {self.name}, .-{self.name}"]
         return [*out, *(self.order() if self.recipe.joined else ())]
@@ -78,7 +78,7 @@ class _Along:
                 f"leaq ({_B},{_BS},{count * self.per}), {_B}", f"subq ${count}, {_STEPS}"]
 
     def fetch(self) -> list[str]:
-        """Ask for the next rows of B: pieces of rows are short, and the hardware would find each of them anew."""
+        """Ask for the next rows of B: parts of rows are short, and the hardware would find each of them anew."""
         lines = range(0, self.wide * self.recipe.in_bytes, 64)
         ahead = f"leaq ({_PLACE},{_BS},{ALONG_STREAMS}), {_COUNT}"
         return [ahead, *[f"prefetcht1 {line}({_COUNT}{index})" for index in _INDEX for line in lines]]

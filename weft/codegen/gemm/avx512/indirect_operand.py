@@ -33,7 +33,7 @@ class _Runs(Kernel):
         out += [f"movq {8 * r}({_ROWS}), {_ROW[r]}" for r in range(self.rows)]
         return [*out, f"movq ({_LIST}), {_STEP}"]
 
-    def turns(self, prefetches: bool, streams: bool) -> list[str]:
+    def iterations(self, prefetches: bool, streams: bool) -> list[str]:
         run, end = f".L{self.name}_run", f".L{self.name}_end"
         asks = [*self._fetch_row(), *self._fetch_place(streams)] if prefetches else []
         return ["xorl %eax, %eax", f"xorl {_END}d, {_END}d", f"{run}:", f"movq 8({_LIST}), {X}", f"movq 16({_LIST}), {_AT}",
