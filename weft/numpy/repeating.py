@@ -13,8 +13,6 @@ from weft.numpy import indexing
 from weft.numpy.creation import arange, zeros
 from weft.numpy.manipulation import broadcast_to, ravel, reshape
 from weft.numpy.promote import array_of, canonical_axis
-from weft.numpy.reductions import cumsum
-from weft.numpy.sorting import searchsorted
 from weft.ops import layout
 from weft.ops.placement import takes_out_sharding
 
@@ -40,6 +38,8 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
     if isinstance(repeats, Tracer):
         if total_repeat_length is None:
             operator.index(repeats) if not repeats.ndim else np.asarray(repeats)
+        from weft.numpy.reductions import cumsum  # few programs repeat by traced counts
+        from weft.numpy.sorting import searchsorted
         ends = cumsum(broadcast_to(repeats, (n,)))
         positions = searchsorted(ends, arange(total_repeat_length), side="right")
         return indexing.getitem(a, (slice(None),) * axis + (positions,), mode="clip")
