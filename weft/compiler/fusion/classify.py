@@ -215,7 +215,7 @@ def _probe(eqn: Eqn, operand, result) -> View | None:
 
 
 def dilation_of(eqn: Eqn) -> int:
-    """How many elements of the result there are for each of the operand, if they are computed in turns; else 1."""
+    """How many elements of the result there are for each of the operand, if it is padded between its elements; else 1."""
     if eqn.primitive.kind != "slice" or moves(eqn) != "pad":
         return 1
     machine = machine_model()

@@ -23,7 +23,7 @@ from weft.ir.loops import Buf, Expr, Kernel, Load, Store
 from weft.ir.program import PLACE
 
 
-class Tail(Lowering):
+class EpilogueLowering(Lowering):
     """Lowers one group to the tail of its matmul."""
 
     def __init__(self, graph: Fusion, group: Group, dot: Contraction, accumulate: str):

@@ -3,9 +3,9 @@
 In:   an equation whose lowering is a `ScanSpec`.
 Out:  Loops kernels. If the scanned dim is the innermost, the vector runs along it (a `Scan` across lanes); otherwise it runs
       along the inner dims, beside a strip of running values.
-Laws: a long dim with too few neighbours to occupy all threads is split into blocks, and these into stretches that stay in the
-      last-level cache. One kernel runs once before and once per stretch: each task combines the totals that precede its
-      block, writes the block's prefixes, and computes the total of the corresponding block of the next stretch. Lengths
+Laws: a long dim with too few neighbours to occupy all threads is split into blocks, and these into segments that stay in the
+      last-level cache. One kernel runs once before and once per segment: each task combines the totals that precede its
+      block, writes the block's prefixes, and computes the total of the corresponding block of the next segment. Lengths
       are fixed, so results do not depend on the number of threads.
 """
 
@@ -16,30 +16,29 @@ from collections.abc import Callable
 
 import numpy as np
 
+from weft.compiler.lowering.lower import combining_operation
 from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.ir.loops import ITEMSIZE, Accum, Buf, Expr, For, If, Init, Kernel, Let, Prefetch, Ref, Scan, Stmt, Store
 from weft.util.machine_model import machine_model
 from weft.util.record import record
 
-_BOOLEAN = {"add": "or", "max": "or", "mul": "and", "min": "and"}
-
 Combine = Callable[[Builder, list[Expr], list[Expr]], list[Expr]]
 
 
-def of(eqn: Eqn) -> Running:
+def prefix_scan_of(eqn: Eqn) -> PrefixScan:
     """The running combination that an equation asks for."""
     aval, spec, axis = eqn.invars[0].aval, eqn.primitive.rules["lower"], eqn.params["axis"]
     types = tuple([type_name(a.aval.dtype) for a in eqn.invars])
     neutral = None if spec.identity is None else (spec.identity(aval.dtype),)
-    op = _BOOLEAN.get(spec.combine, spec.combine) if types[0] == "bool" else spec.combine
+    op = combining_operation(spec.combine, types[0])
     combine = _of_program(eqn.params["combine"].program) if op is None else _of_op(op)
     around = math.prod(aval.shape[:axis]), aval.shape[axis], math.prod(aval.shape[axis + 1:])
-    return Running(*around, types, combine, eqn.params["reverse"], eqn.primitive.name, neutral, op)
+    return PrefixScan(*around, types, combine, eqn.params["reverse"], eqn.primitive.name, neutral, op)
 
 
 def _of_op(op: str) -> Combine:
-    if op in ("min", "max"):      # what comes asks of itself whether it is NaN: the chain from one turn to the next is shorter
+    if op in ("min", "max"):      # what comes asks of itself whether it is NaN: the dependency between iterations is shorter
         return lambda b, earlier, later: [b.op(op, later[0], earlier[0])]
     return lambda b, earlier, later: [b.op(op, earlier[0], later[0])]
 
@@ -65,7 +64,7 @@ def _of_program(program: Jaxpr) -> Combine:
 
 
 @record
-class Running:
+class PrefixScan:
     """Arrays of `outer` x `length` x `inner` elements that are combined along `length`, from the end if `reverse`.
 
     `neutral`, where it is known, are the values that change nothing; without them the first elements begin. `op` is the operation
@@ -113,15 +112,15 @@ class Running:
         return -(-self.length // self.block)
 
     @property
-    def together(self) -> int:
-        """The number of blocks, one after another, that are a stretch."""
+    def segment_blocks(self) -> int:
+        """The number of blocks, one after another, that are a segment."""
         row = self.outer * self.inner * sum([ITEMSIZE[type_] for type_ in self.types])
         return min(self.blocks, max(1, machine_model().scan_stretch_bytes // (self.block * row)))
 
     @property
-    def turns(self) -> int:
-        """How often the kernel runs: once more than there are stretches, where it is cut."""
-        return 1 if self.blocks == 1 else 1 + -(-self.blocks // self.together)
+    def launches(self) -> int:
+        """How often the kernel runs: once more than there are segments, where it is cut."""
+        return 1 if self.blocks == 1 else 1 + -(-self.blocks // self.segment_blocks)
 
     @property
     def wide(self) -> tuple[str, ...]:
@@ -129,19 +128,19 @@ class Running:
         return tuple(["f32" if type_ in HALVES else type_ for type_ in self.types])
 
     @property
-    def kept(self) -> list[int]:
+    def carried_bytes(self) -> list[int]:
         """The sizes of what the runs of the kernel leave each other: totals of blocks, and prefixes at their ends."""
         return [self.outer * self.blocks * self.inner * ITEMSIZE[type_] for _ in range(2) for type_ in self.wide]
 
     def kernel(self) -> Kernel:
-        """From arrays to their prefixes. Cut into blocks, it also takes the number of a stretch, from -1 on, and what it keeps."""
+        """From arrays to their prefixes. Cut into blocks, it also takes the number of a segment, from -1 on, and what it keeps."""
         return _Writer(self).kernel()
 
 
 class _Writer:
     """Writes the kernel."""
 
-    def __init__(self, run: Running):
+    def __init__(self, run: PrefixScan):
         machine = machine_model()
         self.run, self.b = run, Builder()
         self.count = len(run.types)
@@ -151,13 +150,13 @@ class _Writer:
     def kernel(self) -> Kernel:
         run, b = self.run, self.b
         cut = run.blocks > 1
-        rows = run.outer * run.together * run.strips
+        rows = run.outer * run.segment_blocks * run.strips
         per = 1 if cut else max(1, min(rows, machine_model().scan_task_bytes // (run.block * run.lanes * ITEMSIZE[run.types[0]])))
         tasks = -(-rows // per)
         row = b.imul(b.index("t", tasks), per)
         if per > 1:
             row = b.iadd(row, b.index("r", per, 1))
-        body = self.stretch(row) if cut else self.row(row)
+        body = self.segment(row) if cut else self.row(row)
         if per > 1:
             extent = per if rows % per == 0 else b.imin(b.isub(rows, b.imul(b.index("t"), per)), per)
             body = (For("r", extent, body),)
@@ -177,22 +176,22 @@ class _Writer:
         strip = self.b.irem(row, self.run.strips)
         return self.over(strip, self.b.idiv(row, self.run.strips), self.b.const(0, "i64"))
 
-    def stretch(self, row: Expr) -> tuple[Stmt, ...]:
-        """One block of this stretch, and the total of that at the same place of the next one."""
+    def segment(self, row: Expr) -> tuple[Stmt, ...]:
+        """One block of this segment, and the total of that at the same place of the next one."""
         run, b = self.run, self.b
         strip, row = b.irem(row, run.strips), b.idiv(row, run.strips)
-        place, outer = b.irem(row, run.together), b.idiv(row, run.together)
-        begin = b.imul(b.load("n", 0, "i64"), run.together)
+        place, outer = b.irem(row, run.segment_blocks), b.idiv(row, run.segment_blocks)
+        begin = b.imul(b.load("n", 0, "i64"), run.segment_blocks)
         number = b.iadd(begin, place)
-        ahead = b.iadd(number, run.together)
+        ahead = b.iadd(number, run.segment_blocks)
         here = b.op("and", b.icmp("ge", number, 0), b.icmp("lt", number, run.blocks))
         return (If(here, self.over(strip, outer, number, begin)),
                 If(b.icmp("lt", ahead, run.blocks), self.over(strip, outer, ahead, stores=False)))
 
-    def over(self, strip: Expr, outer: Expr, number: Expr, stretch: Expr | None = None, stores: bool = True) -> tuple[Stmt, ...]:
-        """One block of one strip, which begins with what came before where it belongs to a stretch, whose first block is given."""
+    def over(self, strip: Expr, outer: Expr, number: Expr, segment: Expr | None = None, stores: bool = True) -> tuple[Stmt, ...]:
+        """One block of one strip, which begins with what came before where it belongs to a segment, whose first block is given."""
         run, b = self.run, self.b
-        self.outer, self.number, self.begin, self.stores = outer, number, stretch, stores
+        self.outer, self.number, self.begin, self.stores = outer, number, segment, stores
         begin, self.side = b.imul(number, run.block), b.imul(strip, run.lanes)
         whole = run.length % run.block == 0
         extent = b.const(run.block, "i64") if whole else b.imin(b.isub(run.length, begin), run.block)
@@ -229,14 +228,14 @@ class _Writer:
         return self.values(b.const(0, "i64"))
 
     def before(self) -> tuple[list[Expr], Expr, list[Expr]]:
-        """What came before the stretch, how many totals of its blocks are to be combined with that, and these, by Index `c`."""
+        """What came before the segment, how many totals of its blocks are to be combined with that, and these, by Index `c`."""
         run, b = self.run, self.b
         later = b.icmp("gt", self.begin, 0)
         past = [b.load(f"p{i}", self.block_at(b.isub(self.begin, 1)), type_, later) for i, type_ in enumerate(run.wide)]
         # without neutral values, the first total of all is what later ones are combined with
         skipped = b.const(0, "i64") if run.neutral is not None else b.select(later, b.const(0, "i64"), b.const(1, "i64"))
         first = self.first() if run.neutral is not None else self.totals(self.begin)
-        place = b.iadd(self.begin, b.iadd(skipped, b.index("c", run.together, 2)))
+        place = b.iadd(self.begin, b.iadd(skipped, b.index("c", run.segment_blocks, 2)))
         return ([b.select(later, x, y) for x, y in zip(past, first)], b.isub(b.isub(self.number, self.begin), skipped), self.totals(place))
 
     def totals(self, number: Expr) -> list[Expr]:
@@ -271,9 +270,9 @@ class _Writer:
         run, b = self.run, self.b
         accs, names = self.refs("a"), self.refs("v")
         if not self.stores and run.op is not None and run.inner == 1:      # lanes need not be in order
-            turn: Stmt = Accum(accs[0].name, run.op, *self.values(k))
+            step: Stmt = Accum(accs[0].name, run.op, *self.values(k))
         else:
-            turn = Scan(tuple([x.name for x in names]), tuple([x.name for x in accs]), tuple(self.values(k)),
+            step = Scan(tuple([x.name for x in names]), tuple([x.name for x in accs]), tuple(self.values(k)),
                         tuple(run.combine(b, accs, names)))
         body: list[Stmt] = []
         found = self.first()
@@ -286,9 +285,9 @@ class _Writer:
             found = self.joined(priors)
         body += [Init(acc.name, value) for acc, value in zip(accs, found)]
         body += self.begun(accs)
-        ahead = self.at(b.iadd(k, run.together * run.block))      # what this task sums next
+        ahead = self.at(b.iadd(k, run.segment_blocks * run.block))      # what this task sums next
         coming = [Prefetch(f"x{i}", ahead) for i in range(self.count)] if self.begin is not None else []
-        body.append(For("k", steps, (turn, *(self.stored(self.at(k), names) if self.stores else ()), *coming),
+        body.append(For("k", steps, (step, *(self.stored(self.at(k), names) if self.stores else ()), *coming),
                         "serial" if run.inner > 1 else "vector"))
         body += self.ended(accs)
         return (For("j", run.inner, tuple(body), "vector"),) if run.inner > 1 else tuple(body)
@@ -309,14 +308,14 @@ class _Writer:
         # the next rows of a strip lie elsewhere, where no fetcher of the machine looks by itself
         ahead = machine_model().scan_prefetch_rows
         coming = [Prefetch(f"x{i}", self.at(b.iadd(k, ahead))) for i in range(self.count)] if run.strips > 1 else []
-        turn = keep(run.combine(b, kept, self.values(k)), [*coming, *(self.stored(self.at(k), names) if self.stores else ())])
+        step = keep(run.combine(b, kept, self.values(k)), [*coming, *(self.stored(self.at(k), names) if self.stores else ())])
         if self.begin is None:
             body = [keep(self.first(), self.begun(names))]
         else:
             base, count, totals = self.before()
             body = [keep(base, []), For("c", count, (keep(run.combine(b, kept, totals), []),))]
             body += [] if run.neutral is not None else [keep(self.joined(kept), self.begun(names))]
-        body.append(For("k", steps, (turn,)))
+        body.append(For("k", steps, (step,)))
         if run.blocks > 1:
             body.append(For("j", extent, tuple(self.ended(kept)), "vector"))
         return tuple(body)

@@ -82,11 +82,11 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
         place = b.cast(b.load("places", at, "i32"), "i64")
         return s.update(b.iadd(b.iadd(table, way * apart), place), read_updates(index(b.iadd(start, at))), None)[0]
 
-    turns = b.idiv(left, machine.table_unrolled)
-    whole = b.imul(turns, machine.table_unrolled)
+    iterations = b.idiv(left, machine.table_unrolled)
+    whole = b.imul(iterations, machine.table_unrolled)
     at = b.imul(b.index("turn", machine.scatter_block // machine.table_unrolled, 2), machine.table_unrolled)
     body: list[Stmt] = [For("k", left, (look,), "vector"),
-                        For("turn", turns, tuple([update(b.iadd(at, i), i % ways) for i in range(machine.table_unrolled)]))]
+                        For("turn", iterations, tuple([update(b.iadd(at, i), i % ways) for i in range(machine.table_unrolled)]))]
     if n % machine.table_unrolled:
         body.append(For("rest", b.isub(left, whole), (update(b.iadd(whole, b.index("rest", machine.table_unrolled, 2)), 0),)))
     j = b.index("j", ways * apart, 1)

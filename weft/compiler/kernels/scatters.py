@@ -22,12 +22,11 @@ from weft.compiler.fusion.classify import row_major
 from weft.compiler.kernels.library_calls import loops_around
 from weft.compiler.loops.outer_reduction import even_chunk
 from weft.compiler.lowering.let_placement import Emitter
+from weft.compiler.lowering.lower import combining_operation
 from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Eqn, Literal
 from weft.ir.loops import ITEMSIZE, Accum, Buf, Expr, For, If, Init, Kernel, Let, Load, Pack, Prefetch, Ref, Stmt, Store
 from weft.util.machine_model import machine_model
-
-_BOOLEAN = {"add": "or", "max": "or", "mul": "and", "min": "and"}
 
 
 class Scatter:
@@ -42,7 +41,7 @@ class Scatter:
         self.strides = {1: row_major(eqn.invars[1].aval.shape), 2: update_strides}
         self.stored = type_name(operand.dtype)
         combine = eqn.primitive.rules["lower"].combine
-        combine = _BOOLEAN.get(combine, combine) if self.stored == "bool" else combine
+        combine = combining_operation(combine, self.stored)
         self.combine = None if combine == "set" else combine
         self.window = eqn.params["dimension_numbers"].update_window_dims
         self.outer = [d for d in range(len(self.shape)) if d not in self.window]

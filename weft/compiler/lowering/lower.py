@@ -240,7 +240,7 @@ class Lowering:
             return self._arg_reduce(eqn, atom, where, axes, wide)
         if atom.aval.size == 0:
             return b.const(spec.identity(atom.aval.dtype), wide)
-        op = _BOOLEAN.get(spec.combine, spec.combine) if type_ == "bool" else spec.combine
+        op = combining_operation(spec.combine, type_)
         value = b.cast(self.value(atom, where, None), wide)
         return self._accumulate(op, b.const(spec.identity(atom.aval.dtype), wide), value, axes)
 
@@ -333,6 +333,11 @@ class Lowering:
             levels[id(x)] = max((levels[id(k)] for k in kids), default=0)
             stack.pop()
         return levels[id(expr)]
+
+
+def combining_operation(combine: str | None, type_: str) -> str | None:
+    """The operation of Loops that combines elements of a type."""
+    return _BOOLEAN.get(combine, combine) if type_ == "bool" else combine
 
 
 def children(x: Expr) -> tuple:

@@ -94,14 +94,14 @@ def _fold_transposes(jaxpr: Jaxpr) -> Jaxpr:
             dot = eqns[at]
             params = {**dot.params, "permutation": tuple(eqn.params["permutation"])}
             made = Eqn(transposed_dot_p, dot.invars, eqn.outvars, params, dot.source)
-            if _side_by_side(made):
+            if _is_contiguous(made):
                 eqns[at], eqn = None, made
         eqns.append(eqn)
     kept = [e for e in eqns if e is not None]
     return jaxpr if len(kept) == len(jaxpr.eqns) else jaxpr.replace(eqns=kept)
 
 
-def _side_by_side(dot: Eqn) -> bool:
+def _is_contiguous(dot: Eqn) -> bool:
     """Whether a matmul writes rows or columns whose elements are neighbours, or so little that it does not matter."""
     from weft.compiler.kernels.library_calls import Contraction
     return dot.outvars[0].aval.nbytes <= machine_model().parallel_bytes \
@@ -113,12 +113,12 @@ def _rebuild(jaxpr: Jaxpr) -> Jaxpr:
     eqns: list[Eqn] = []
     constvars, consts = list(jaxpr.constvars), list(jaxpr.consts)
     changed = False
-    returning = _returning(jaxpr)
+    returning = _read_again(jaxpr)
     for eqn in jaxpr.eqns:
         ins = [a if type(a) is Literal else env.get(a, a) for a in eqn.invars]
         rebuilt = None if eqn in returning else _rebuilt(eqn)
         if rebuilt is None:
-            inner = _inside(eqn)
+            inner = _decomposed_params(eqn)
             if inner is not eqn.params or env:
                 eqn = eqn.replace(invars=ins, params=inner)
                 changed = True
@@ -142,7 +142,7 @@ def _rebuild(jaxpr: Jaxpr) -> Jaxpr:
     return dce(cse(Jaxpr(constvars, consts, jaxpr.invars, outvars, eqns, name=jaxpr.name)))
 
 
-def _returning(jaxpr: Jaxpr) -> set[Eqn]:
+def _read_again(jaxpr: Jaxpr) -> set[Eqn]:
     """Reductions over outer dims that are read along with what they reduce, strip by strip, and those of what is made there:
     their kernel is not cut in two."""
     origins: dict[Var, set[Eqn]] = {}
@@ -166,7 +166,7 @@ def _returning(jaxpr: Jaxpr) -> set[Eqn]:
     return found
 
 
-def _inside(eqn: Eqn) -> dict:
+def _decomposed_params(eqn: Eqn) -> dict:
     """Parameters with the jaxprs among them expanded."""
     if lowering_kind(eqn) is not LoweringKind.REGION or not any(True for _ in subjaxprs(eqn.params)):
         return eqn.params

@@ -61,7 +61,7 @@ class _Scan:
         self._stacked_products()
         self._carried_sums(lambda made: self._is_small_product(made) and self._fit(made.invars), new=True)
         self._carried_sums(is_sum, new=False)
-        eqns = self._turned(self._staying())
+        eqns = self._with_transposed_constants(self._staying())
         return [*self.before, self._rebuilt(eqns), *self.after] if self.before or self.after else [self.eqn]
 
     # ---- which
@@ -76,7 +76,7 @@ class _Scan:
         return work < machine_model().hoisted_most_work and all(type(a) is Var for a in inner.invars)
 
     def _by_constant(self, inner: Eqn) -> bool:
-        """Whether turns are rows of one product: only the first factor differs between them, and nothing comes before its rows."""
+        """Whether iterations are rows of one product: only the first factor differs between them, and nothing comes before its rows."""
         _, (batch, _) = inner.params["dimension_numbers"]
         return inner.invars[1] in self.constants and inner.invars[0] not in self.constants and not batch and self._fit(inner.outvars)
 
@@ -120,25 +120,25 @@ class _Scan:
             return None
         return self.maker.get(term)
 
-    def _turned(self, eqns: list[Eqn]) -> list[Eqn]:
-        """These equations of the body with what products would transpose in each turn transposed before the loop."""
-        turned: dict[Var, Var] = {}
+    def _with_transposed_constants(self, eqns: list[Eqn]) -> list[Eqn]:
+        """These equations of the body with what products would transpose in each iteration transposed before the loop."""
+        transposed: dict[Var, Var] = {}
         made = []
         for inner in eqns:
-            if self._turns_constant(inner):
+            if self._sums_along_constant(inner):
                 constant, ((mine, _), batch) = inner.invars[1], inner.params["dimension_numbers"]
-                if constant not in turned:
+                if constant not in transposed:
                     aval = constant.aval.update(shape=constant.aval.shape[::-1])
-                    outside, turned[constant] = Var(aval), Var(aval)
+                    outside, transposed[constant] = Var(aval), Var(aval)
                     params = {"permutation": (1, 0)}
                     self.before.append(Eqn(registry["transpose"], [self.constants[constant]], [outside], params, inner.source))
-                    self.constants[turned[constant]] = outside
-                inner = inner.replace(invars=[inner.invars[0], turned[constant]],
+                    self.constants[transposed[constant]] = outside
+                inner = inner.replace(invars=[inner.invars[0], transposed[constant]],
                                       params={**inner.params, "dimension_numbers": ((mine, (0,)), batch)})
             made.append(inner)
         return made
 
-    def _turns_constant(self, inner: Eqn) -> bool:
+    def _sums_along_constant(self, inner: Eqn) -> bool:
         """Whether few rows are multiplied by a constant along its rows."""
         machine = machine_model()
         if inner.primitive.kind != "contract" or inner.invars[1] not in self.constants or self.length < machine.hoisted_least_iterations:
@@ -154,11 +154,11 @@ class _Scan:
         return aval.update(shape=(self.length, *aval.shape))
 
     def _known_stack(self, var: Atom) -> Atom | None:
-        """The values of all turns, where they are to be had."""
+        """The values of all iterations, where they are to be had."""
         return self.along.get(var) or next((r for v, r in self.stacks if v is var and type(r) is not DropVar), None)
 
     def _stack(self, var: Var) -> Atom:
-        """The values of all turns."""
+        """The values of all iterations."""
         found = self._known_stack(var)
         if found is None:
             found = Var(self._stacked(var.aval))
@@ -166,14 +166,14 @@ class _Scan:
         return found
 
     def _over_all(self, inner: Eqn, rows: Atom, result: Var) -> Eqn:
-        """The product of all turns' first factors with the constant one."""
+        """The product of all iterations' first factors with the constant one."""
         (mine, other), batch = inner.params["dimension_numbers"]
         numbers = ((tuple([d + 1 for d in mine]), other), batch)
         return inner.replace(invars=[rows, self.constants[inner.invars[1]]], outvars=[result],
                              params={**inner.params, "dimension_numbers": numbers})
 
     def _sum_over_all(self, inner: Eqn, operands: list[Atom], result: Var) -> Eqn:
-        """The sum over all turns of products, or of sums over dims."""
+        """The sum over all iterations of products, or of sums over dims."""
         later = lambda dims: tuple([d + 1 for d in dims])
         if is_sum(inner):
             params = {**inner.params, "axes": (0, *later(inner.params["axes"]))}

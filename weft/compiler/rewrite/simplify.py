@@ -46,7 +46,7 @@ class _Algebra:
         self.jaxpr = jaxpr
         self.env: dict[Var, Atom] = {}
         self.maker: dict[Var, Eqn] = {}
-        self.views: dict[Var, _Order] = {}       # of what reshapes and transposes made
+        self.views: dict[Var, _ElementOrder] = {}       # of what reshapes and transposes made
         self.eqns: list[Eqn] = []
         self.uses: dict[Var, int] = {}
         for atom in (a for e in jaxpr.eqns for a in e.invars):
@@ -105,17 +105,17 @@ class _Algebra:
         x, out = eqn.invars[0], eqn.outvars[0]
         if type(x) is Literal or not x.aval.size:
             return None
-        before = after = self.views.get(x) or _Order(x, ((x.aval.size, 1),), False)
+        before = after = self.views.get(x) or _ElementOrder(x, ((x.aval.size, 1),), False)
         if moves(eqn) == "permute":
-            dims = _cut(before.runs, x.aval.shape)
+            dims = _split_runs(before.runs, x.aval.shape)
             if dims is None:
                 return None
-            after = _Order(before.source, _joined_runs([run for d in eqn.params["permutation"] for run in dims[d]]), True)
+            after = _ElementOrder(before.source, _merged_runs([run for d in eqn.params["permutation"] for run in dims[d]]), True)
         self.views[out] = after
         if not after.moved or len(after.runs) > 1 or out.aval.sharding is not None:
             return None
         source = after.source
-        self.views[out] = _Order(source, after.runs, False)
+        self.views[out] = _ElementOrder(source, after.runs, False)
         if source.aval.shape == out.aval.shape:
             return source
         return eqn.replace(primitive=registry["reshape"], invars=[source], params={"new_sizes": out.aval.shape})
@@ -174,7 +174,7 @@ class _Algebra:
         return eqn.replace(params=params, invars=[*eqn.invars[:at], *(outside[v] for v in fresh), *eqn.invars[at:]])
 
 
-class _Order(NamedTuple):
+class _ElementOrder(NamedTuple):
     """In which order a value has the elements of another: runs of (extent, distance), outermost first. `moved`: since that was last
     the order of the other one."""
     source: Var
@@ -182,7 +182,7 @@ class _Order(NamedTuple):
     moved: bool
 
 
-def _cut(runs: tuple[tuple[int, int], ...], shape: tuple[int, ...]) -> list[list[tuple[int, int]]] | None:
+def _split_runs(runs: tuple[tuple[int, int], ...], shape: tuple[int, ...]) -> list[list[tuple[int, int]]] | None:
     """The runs of each dim of a shape; None where a dim has a part of a run that does not divide it."""
     left, dims = list(reversed(runs)), []
     for n in shape:
@@ -201,7 +201,7 @@ def _cut(runs: tuple[tuple[int, int], ...], shape: tuple[int, ...]) -> list[list
     return dims
 
 
-def _joined_runs(runs: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def _merged_runs(runs: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """Runs that continue one another are one."""
     out: list[tuple[int, int]] = []
     for extent, step in runs:
@@ -216,7 +216,7 @@ def _simplified(jaxpr: Jaxpr) -> Jaxpr:
     return jaxpr.memo("simplified", lambda: simplify(jaxpr))
 
 
-def _is(atom: Atom, value: float) -> bool:
+def _is_literal(atom: Atom, value: float) -> bool:
     """Whether an atom is a literal of this value, and if that is zero, of its sign."""
     if type(atom) is not Literal or isinstance(atom.val, complex) or atom.val != value:
         return False
@@ -233,12 +233,12 @@ def _arithmetic(walk: _Algebra, eqn: Eqn):
     eqn = _scalar_operands(walk, eqn)
     (x, y), facts = eqn.invars, eqn.primitive.attrs
     for a, b in ((x, y), (y, x)) if facts.get("commutes") else ((x, y),):
-        if _is(b, facts["neutral"]) and _same_type(a, eqn.outvars[0].aval):
+        if _is_literal(b, facts["neutral"]) and _same_type(a, eqn.outvars[0].aval):
             return a
-    return (computes(eqn) == "add" and _joined(walk, eqn)) or eqn
+    return (computes(eqn) == "add" and _concatenated(walk, eqn)) or eqn
 
 
-def _joined(walk: _Algebra, eqn: Eqn):
+def _concatenated(walk: _Algebra, eqn: Eqn):
     """A sum of values that are padded with zeros, each where the others are not, as the gradient of a split is: they are joined.
 
     One zero is added to what is joined, since -0.0 + 0.0 is 0.0.
@@ -274,7 +274,7 @@ def _joined(walk: _Algebra, eqn: Eqn):
     return eqn.replace(invars=[whole.outvars[0], leaves[0].invars[1]])
 
 
-def _twice(walk: _Algebra, eqn: Eqn):
+def _involution(walk: _Algebra, eqn: Eqn):
     """An operation that undoes itself."""
     before = walk.maker.get(eqn.invars[0]) if type(eqn.invars[0]) is not Literal else None
     return before.invars[0] if before is not None and before.primitive is eqn.primitive else None
@@ -354,11 +354,11 @@ def _dot_by_parts(walk: _Algebra, eqn: Eqn):
     (a, b), out = eqn.invars, eqn.outvars[0]
     if type(a) is Literal or type(b) is Literal or out.aval.sharding is not None or batch[0] or not a.aval.size * b.aval.size:
         return None
-    seen = [walk.views.get(x) or _Order(x, ((x.aval.size, 1),), False) for x in (a, b)]
-    dims = [_cut(order.runs, x.aval.shape) for order, x in zip(seen, (a, b))]
+    seen = [walk.views.get(x) or _ElementOrder(x, ((x.aval.size, 1),), False) for x in (a, b)]
+    dims = [_split_runs(order.runs, x.aval.shape) for order, x in zip(seen, (a, b))]
     if not all(dims) or not any(order.moved and len(parts[i]) > 1 for order, parts, mine in zip(seen, dims, contract) for i in mine):
         return None
-    cut = [_alike(dims[0][i], dims[1][j]) for i, j in zip(*contract)]
+    cut = [_common_runs(dims[0][i], dims[1][j]) for i, j in zip(*contract)]
     if not all(cut) or max([extent for pair in cut for extent, _ in pair[0]], default=0) < machine_model().gemm_split_columns:
         return None
     operands, numbers, shape = [], [], []
@@ -381,7 +381,7 @@ def _dot_by_parts(walk: _Algebra, eqn: Eqn):
     return eqn.replace(primitive=registry["reshape"], invars=[made], params={"new_sizes": out.aval.shape})
 
 
-def _alike(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]] | None:
+def _common_runs(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]] | None:
     """Two ways to make a dim of runs, cut to the same extents; None if they have none in common."""
     left, cut = (list(a), list(b)), ([], [])
     while all(left):
@@ -473,5 +473,5 @@ def _rule(primitive: Primitive) -> Callable[[_Algebra, Eqn], Atom | Eqn | None] 
     if "neutral" in facts:
         return _arithmetic
     if facts.get("is_involution"):
-        return _twice
+        return _involution
     return _BY_OPERATION.get(facts.get("computes")) or _BY_MOVE.get(facts.get("moves")) or _BY_KIND.get(primitive.kind)

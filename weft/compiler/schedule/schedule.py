@@ -204,19 +204,19 @@ class Body(BufferAssignment):
 
     def _scan(self, eqn: Eqn) -> None:
         """Prefix combinations: long ones segment by segment."""
-        from weft.compiler.kernels import prefix_scan
-        run, plan = prefix_scan.of(eqn), self.plan
+        from weft.compiler.kernels.prefix_scan import prefix_scan_of
+        run, plan = prefix_scan_of(eqn), self.plan
         xs, ys = [self.ref(a) for a in eqn.invars], [self.result(v) for v in eqn.outvars]
-        if run.turns == 1:
+        if run.launches == 1:
             plan.launch(run.kernel(), xs, ys)
             return
-        var, kept = plan.loop_variable(), [Ref(plan.new(nbytes)) for nbytes in run.kept]
-        numbers = np.arange(-1, run.turns - 1, dtype=np.int64)
+        var, kept = plan.loop_variable(), [Ref(plan.new(nbytes)) for nbytes in run.carried_bytes]
+        numbers = np.arange(-1, run.launches - 1, dtype=np.int64)
         number = replace(plan.const(numbers, np.int64), strides=((var, numbers.itemsize),))
         for ref in kept:
             plan.touch(ref)
         steps = plan.inside(lambda: plan.launch(run.kernel(), [*xs, number], [*ys, *kept]))
-        plan.step(lambda at: P.Loop(var, run.turns, finalized(steps, at), False), [], [])
+        plan.step(lambda at: P.Loop(var, run.launches, finalized(steps, at), False), [], [])
 
     def _host(self, eqn: Eqn) -> None:
         from weft.compiler.kernels import library_calls
@@ -341,8 +341,8 @@ class Body(BufferAssignment):
             return
         key, leaves = self.graph.signature(group)
         key = key and (key, leaves.index(eqn.outvars[0]), dot.shape(), acc)
-        from weft.compiler.kernels.kernel_epilogue import Tail
-        lower = lambda: Tail(self.graph, group, dot, acc).kernel(self._name(group))
+        from weft.compiler.kernels.kernel_epilogue import EpilogueLowering
+        lower = lambda: EpilogueLowering(self.graph, group, dot, acc).kernel(self._name(group))
         kernel, ins, in_place = self._kernel((key, leaves), lower)
         reads, writes = [self.ref(v) for v in ins], [self.result(v) for v in group.roots]
         step = lambda tail, args, operands: gemm(*operands, None, library_calls.sum_type(acc), tail, args)
