@@ -21,7 +21,7 @@ MOST_MODULES = 22
 #: folders whose modules are a family of equal things, one for each group of functions or each distribution
 FAMILIES = {"weft/numpy", "weft/ops", "weft/scipy/stats"}
 #: package -> import circles in it that still wait to be taken apart; a number here is never raised
-KNOWN_CIRCLES = {"weft.compiler": 1}
+KNOWN_CIRCLES: dict[str, int] = {}
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from weft.compiler.fusion.classify import row_major
 from weft.compiler.fusion.fuse import Fusion
 from weft.compiler.fusion.groups import Group
 from weft.compiler.kernels.library_calls import Contraction, sum_type
-from weft.compiler.loops.loop_nest import Built
+from weft.compiler.loops.loop_nest import BuiltKernel
 from weft.compiler.lowering.let_placement import Emitter
 from weft.compiler.lowering.lower import Lowering, children
 from weft.compiler.lowering.substitution import Translate
@@ -50,7 +50,7 @@ class EpilogueLowering(Lowering):
             return self.b.cast(self.sums, type_name(atom.aval.dtype)) if self.sums.type == "i32" else self.sums
         return super()._value(atom, index, guard, own)
 
-    def kernel(self, name: str) -> Built:
+    def kernel(self, name: str) -> BuiltKernel:
         """The kernel: a loop over the rows of the tile, and in it one over its columns, which is a vector unless there is one."""
         roots, at = self.group.roots, []
         values = []
@@ -78,7 +78,7 @@ class EpilogueLowering(Lowering):
         bufs += [Buf(self.names[v], type_name(v.aval.dtype), v.aval.size) for v in leaves]
         bufs += [Buf(f"y{i}", type_name(v.aval.dtype), v.aval.size, "out") for i, v in enumerate(roots)]
         kernel = Kernel(tuple(bufs), tuple(emit.scopes[0].body), name=name)
-        return Built(kernel, leaves, list(roots), self._in_place(roots, at, values, leaves))
+        return BuiltKernel(kernel, leaves, list(roots), self._in_place(roots, at, values, leaves))
 
     def _in_place(self, roots: list[Var], at: list[Expr], values: list[Expr], leaves: list[Var]) -> list[tuple[Var, Var]]:
         """(output, input) pairs where every read of the input is of the element about to be written."""

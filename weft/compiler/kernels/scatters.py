@@ -20,7 +20,7 @@ import numpy as np
 
 from weft.compiler.fusion.classify import row_major
 from weft.compiler.kernels.library_calls import loops_around
-from weft.compiler.loops.outer_reduction import even_chunk
+from weft.compiler.loops.loop_levels import segment_length
 from weft.compiler.lowering.let_placement import Emitter
 from weft.compiler.lowering.lower import combining_operation
 from weft.ir.build import HALVES, Builder, type_name
@@ -290,7 +290,7 @@ class _RowByRow:
     def kernel(self) -> Kernel:
         machine = machine_model()
         s, b, width = self.s, self.b, self.width
-        piece = width if width <= machine.scatter_row_segment else even_chunk(width, -(-width // machine.scatter_row_segment))
+        piece = width if width <= machine.scatter_row_segment else segment_length(width, -(-width // machine.scatter_row_segment))
         pieces = -(-width // piece)
         total = self.rows * pieces
         per = max(1, machine.task_bytes // (piece * ITEMSIZE[s.stored]))

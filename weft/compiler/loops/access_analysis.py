@@ -24,11 +24,11 @@ class Dim:
 
 @record(frozen=False)
 class Access:
-    """A place where memory is touched: coefficients by id of loop variable.
+    """A memory access: the strides of its address, by id of loop variable.
 
-    `affine`: the address is a sum of such steps; `plain`: and there is no guard.
-    `jumps`: loop variables that move the address by no fixed step; `looked_up`: it is made of values in memory.
-    `run`: elements that are touched there, side by side; `weight` is their bytes."""
+    `affine`: the address is a sum of such strides; `plain`: and there is no guard.
+    `jumps`: loop variables that move the address by no fixed stride; `gathered`: it is computed from values in memory.
+    `run`: adjacent elements that it reads or writes; `weight` is their bytes."""
     buf: str
     terms: dict[int, int]
     weight: int
@@ -36,7 +36,7 @@ class Access:
     plain: bool
     form: tuple
     jumps: set[int]
-    looked_up: bool
+    gathered: bool
     run: int = 1
 
 
@@ -70,8 +70,8 @@ class Survey:
             self.visit(expr)
         made_of = reachable(others)
         jumps = {id(x) for x in made_of if type(x) is Index}
-        looked_up = any(type(x) is Load for x in made_of)
-        self.accesses.append(Access(buf, terms, size * run, not others, guard is None and not others, form, jumps, looked_up, run))
+        gathered = any(type(x) is Load for x in made_of)
+        self.accesses.append(Access(buf, terms, size * run, not others, guard is None and not others, form, jumps, gathered, run))
 
     def visit(self, root: Expr) -> None:
         stack = [root]
@@ -94,5 +94,5 @@ class Survey:
 
 
 def cost_of(exprs: list[Expr]) -> int:
-    """What it takes to compute these, addresses aside."""
+    """The cost of computing these, addresses aside."""
     return sum([20 if x.op in HEAVY else 1 for x in exprs if type(x) is Op and x.type != "i64"])

@@ -1,6 +1,6 @@
 """Bounds-check elimination: guarded loads that stay inside their array over a whole row lose their guard for that row.
 
-In:   a `Nest` whose vector loop is not split because rows are short, and where its loops are.
+In:   a `LoopNest` whose vector loop is not split because rows are short, and where its loops are.
 Out:  the loads in question, and the condition that all of them stay inside their arrays along a vector loop.
 
 A guarded load's value is rarely used where its guard is false, so the guard can go wherever the address is valid anyway. The
@@ -10,18 +10,14 @@ is computed once. Only the first and last rows of an array keep their guards.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from weft.compiler.loops.access_analysis import Access
+from weft.compiler.loops.loop_levels import LoopNest
 from weft.compiler.lowering.substitution import Translate
 from weft.ir.loops import Expr, Load
 
-if TYPE_CHECKING:
-    from weft.compiler.loops.loop_nest import Nest
 
-
-def guarded(nest: Nest) -> list[tuple[Load, Access]]:
-    """Loads that are guarded, if among them are some that read by steps, or one element under several guards; else none."""
+def guarded(nest: LoopNest) -> list[tuple[Load, Access]]:
+    """The guarded loads, if some of them are strided, or read one element under several guards; else none."""
     found = [(load, access) for load, access in nest.survey.loads if load.guard is not None and access.affine]
     places = {(load.buf, id(load.index)) for load, _ in found}
     free = {(load.buf, id(load.index)) for load, access in nest.survey.loads if load.guard is None}
@@ -29,13 +25,13 @@ def guarded(nest: Nest) -> list[tuple[Load, Access]]:
     return found if alike or any(nest.step(access, nest.vector) not in (0, 1) for _, access in found) else []
 
 
-def bare(nest: Nest, load: Load, at: Translate) -> Expr:
-    """The element without its guard; zero where that does not hold, if somebody counts on it."""
+def unguarded(nest: LoopNest, load: Load, at: Translate) -> Expr:
+    """The element without its guard; zero where the guard does not hold, if the code relies on that."""
     x = nest.b.load(load.buf, at(load.index), load.type)
     return nest.b.select(at(load.guard), x, nest.b.const(0, load.type)) if id(load) in nest.low.builder.zeros else x
 
 
-def inside(nest: Nest, found: list[tuple[Load, Access]], where: dict[int, Expr], start: Expr, stop: Expr) -> Expr:
+def stay_inside(nest: LoopNest, found: list[tuple[Load, Access]], where: dict[int, Expr], start: Expr, stop: Expr) -> Expr:
     """Whether these loads stay in their arrays while the vector loop goes from `start` to `stop`."""
     b, low, holds = nest.b, nest.low, None
     first, last = [Translate(low.builder, b, nest.mapping({**where, id(nest.vector): at})) for at in (start, b.isub(stop, 1))]

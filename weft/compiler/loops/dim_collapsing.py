@@ -17,8 +17,8 @@ from weft.util.machine_model import machine_model
 from weft.util.record import replace
 
 
-def joined(low: Lowered) -> Lowered:
-    """The code with its two innermost dims joined, if that leaves a vector loop that can be cut into long pieces; else as it is."""
+def collapsed(low: Lowered) -> Lowered:
+    """The code with its two innermost dims collapsed, if the vector loop can then be split into long segments; else as it is."""
     machine = machine_model()
     dims = [d for d, x in enumerate(low.vars) if type(x) is Index]
     if len(dims) < 2 or low.columns or low.reductions or low.parts or any(out.combine for out in low.outputs):

@@ -1,7 +1,7 @@
 """Loop splitting: a vector loop is split where comparisons of its index change, as in joins, pads, rolls and edges of stencils.
 
 In:   the accesses of `Lowered` code, the vectorized variable, and the range of it that a task covers.
-Out:  `Piece`s of the range. Between two splits all comparisons are decided and the code has no guards; the cache lines around a
+Out:  `Segment`s of the range. Between two splits all comparisons are decided and the code has no guards; the cache lines around a
       split keep their comparisons, so that segments begin on cache lines and results can be stored past the caches.
 
 A comparison may add loop invariants to the index (the row's share of a flat index, a start read from memory). All comparisons
@@ -18,12 +18,12 @@ from weft.ir.loops import COMPARISONS, ITEMSIZE, Const, Expr, Load, Op
 from weft.util.machine_model import machine_model
 from weft.util.record import record
 
-OPEN = 1 << 62                 # beyond all places
+OPEN = 1 << 62                 # beyond any index
 
 
 @record
-class Piece:
-    """Indices `start` to `start + extent` (at most `most`), and what comparisons are there."""
+class Segment:
+    """Indices `start` to `start + extent` (at most `most`), and the values of comparisons there."""
     start: Expr
     extent: int | Expr
     most: int
@@ -31,8 +31,8 @@ class Piece:
 
 
 @record
-class Cuts:
-    """Where a loop is cut. `term`: by id of base expression, what is added to the index before it is compared with `places`, in order;
+class Splits:
+    """Where a loop is split. `term`: by id of base expression, what is added to the index before it is compared with `places`, in order;
     places that share a cache line are one group. `holds`: by id of comparison, where it holds (from, below), and whether it is so."""
     term: dict[int, int]
     groups: list[tuple[int, int]]
@@ -49,8 +49,8 @@ class Cuts:
                 if not (left <= first <= right or left <= below <= right)}
 
 
-def cuts_of(low: Lowered, loads: Iterable[Load], var: Expr, extent: int, least: int) -> Cuts | None:
-    """Where to cut the loop over `var`, if that pays: from `least` bytes of results on."""
+def splits_of(low: Lowered, loads: Iterable[Load], var: Expr, extent: int, least: int) -> Splits | None:
+    """Where to split the loop over `var`, if that pays: from `least` bytes of results on."""
     machine = machine_model()
     if min([out.var.aval.nbytes for out in low.outputs], default=0) < least:
         return None
@@ -70,7 +70,7 @@ def cuts_of(low: Lowered, loads: Iterable[Load], var: Expr, extent: int, least: 
     groups = [(places[0], places[0])]
     for place in places[1:]:
         groups.append((place, place)) if place - groups[-1][1] >= line else groups.append((groups.pop()[0], place))
-    return Cuts(dict(term), groups, holds, line)
+    return Splits(dict(term), groups, holds, line)
 
 
 def holds_of(b: Builder, x: Expr, var: Expr) -> tuple[dict[int, int], tuple[int, int, bool]] | None:
@@ -95,26 +95,26 @@ def holds_of(b: Builder, x: Expr, var: Expr) -> tuple[dict[int, int], tuple[int,
     return term, (-(past // step), OPEN, True)
 
 
-def pieces_of(cuts: Cuts, b: Builder, translate: Callable[[Expr], Expr], base: Callable[[int], Expr], start: Expr, stop: Expr,
-              most: int) -> list[Piece]:
-    """The pieces of the run from `start`, which begins a cache line, to `stop`, `most` long at most."""
+def segments_of(splits: Splits, b: Builder, translate: Callable[[Expr], Expr], base: Callable[[int], Expr], start: Expr, stop: Expr,
+              most: int) -> list[Segment]:
+    """The segments from `start`, where a cache line begins, to `stop`; each is `most` long at most."""
     term = b.const(0, "i64")
-    for key, k in cuts.term.items():
+    for key, k in splits.term.items():
         term = b.iadd(term, b.imul(translate(base(key)), k))
-    line, at, below = cuts.line, start, -OPEN
+    line, at, below = splits.line, start, -OPEN
     found = []
-    for first, last in cuts.groups:
+    for first, last in splits.groups:
         before, after = [b.imin(b.imul(b.idiv(b.imax(b.isub(place, term), start), line), line), stop)
                          for place in (first, last + line - 1)]
         widest = (last - first + 2 * line - 2) // line * line
-        found += [(at, before, most, cuts.between(below, first)), (before, after, widest, cuts.around(first, last))]
+        found += [(at, before, most, splits.between(below, first)), (before, after, widest, splits.around(first, last))]
         at, below = after, last
-    found.append((at, stop, most, cuts.between(below, OPEN)))
-    pieces = []
+    found.append((at, stop, most, splits.between(below, OPEN)))
+    segments = []
     for begin, end, most, known in found:
         length = b.isub(end, begin)
         extent = length.value if type(length) is Const else b.imin(length, most)
         if type(extent) is not int or extent > 0:
-            pieces.append(Piece(begin, extent, extent if type(extent) is int else most,
+            segments.append(Segment(begin, extent, extent if type(extent) is int else most,
                                 {key: b.const(value, "bool") for key, value in known.items()}))
-    return pieces
+    return segments

@@ -1,6 +1,6 @@
 """Reductions over outer dims: adjacent accumulators in scratch, updated by several rows at a time.
 
-In:   a `Nest` whose vector runs along a row dim while a dim outside of it is reduced.
+In:   a `LoopNest` whose vector runs along a row dim while a dim outside of it is reduced.
 Out:  its loops: a task owns a strip of the vector dim and passes over the rows of that strip.
 Laws: accumulators of earlier passes are read in place. Data with several passes form a strip narrow enough to stay in the caches
       (`strip_width`); fusion checks that before it puts such passes into one kernel.
@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from weft.compiler.fusion.reduction_domain import strip_width
+from weft.compiler.loops.access_analysis import Dim
+from weft.compiler.loops.loop_levels import Level, LoopLevel, LoopNest, segment_length
 from weft.compiler.loops.prefetch import fetched
 from weft.compiler.lowering.lower import Output, Reduction, reachable
 from weft.compiler.lowering.substitution import Translate
@@ -22,14 +23,12 @@ from weft.ir.loops import FLOATS, Buf, Const, Expr, Op, Prefetch, Ref, Store
 from weft.util.machine_model import machine_model
 from weft.util.record import record, replace
 
-if TYPE_CHECKING:
-    from weft.compiler.loops.access_analysis import Dim
-    from weft.compiler.loops.loop_nest import Nest
-
+#: levels of the loops in a strip: blocks of rows, rows, elements
+_BLOCKS, _ROWS, _VECTOR = 3, 4, 5
 STRIP_TYPES = frozenset({"bool", "i32", "u32", "i64", "u64", "f32", "f64"})
 
 
-def strips_of(nest: Nest) -> Strips | None:
+def strips_of(nest: LoopNest) -> Strips | None:
     """The strips, if rows of the one reduced dim are to be added into them."""
     low, vector = nest.low, nest.vector
     columns = [d for d in nest.dims if d.column]
@@ -57,19 +56,19 @@ class OnlineSum:
 class Strips:
     """Writes the loops of one kernel."""
 
-    def __init__(self, nest: Nest, column: Dim):
+    def __init__(self, nest: LoopNest, column: Dim):
         machine = machine_model()
         self.nest, self.column = nest, column
         self.low, self.b = nest.low, nest.b
         self.kept: dict[str, str] = {}
         self.placed = {r.extreme: r for r in self.low.reductions if r.extreme is not None}
         self.online_sums = self._online_sums()
-        riding = {online_sum.sum.name for online_sum in self.online_sums}
-        self.reductions = [r for r in self.low.reductions if r.extreme is None and r.name not in riding]
+        online = {online_sum.sum.name for online_sum in self.online_sums}
+        self.reductions = [r for r in self.low.reductions if r.extreme is None and r.name not in online]
         levels = [r.level for r in self.reductions] + [o.level for o in self.low.outputs]
         self.last = max(levels, default=0)
         around = math.prod([d.extent for d in nest.dims if d is not column and d is not nest.vector])
-        # where sums ride, rows are gone over again a block at a time: all that strips must be is enough for all threads
+        # online sums read rows a second time block by block: strips need only be enough for all threads
         again = column.extent if self.last else machine.reduction_fewest_strip_rows if self.online_sums else 0
         if again:
             self.width = strip_width(again, nest.vector.extent, around)
@@ -94,23 +93,23 @@ class Strips:
             found.append(OnlineSum(top, replace(r, level=0, value=b.op("exp", b.op("sub", of, near))), shift, near))
         return found
 
-    def tasks(self, rows: list[Dim], where: dict[int, Expr]) -> list:
-        """Decide the loop over strips; fills `where`: id of Dim -> index expression."""
+    def tasks(self, rows: list[Dim], where: dict[int, Expr]) -> list[LoopLevel]:
+        """Decide the loop over strips; fills `where`."""
         nest, b, n = self.nest, self.b, self.nest.vector.extent
-        chunk = even_chunk(n, -(-n // self.width))
-        pieces = -(-n // chunk)
-        total = pieces
+        chunk = segment_length(n, -(-n // self.width))
+        segments = -(-n // chunk)
+        total = segments
         for dim in rows:
             total *= dim.extent
-        t = b.index("t", total, 0) if total > 1 else b.const(0, "i64")
-        nest.split(b.idiv(t, pieces), rows, [d.extent for d in rows], where)
-        start = b.imul(b.irem(t, pieces), chunk)
-        where[id(nest.vector)] = b.iadd(start, b.index("j", chunk, 5))
+        t = b.index("t", total, Level.TASK) if total > 1 else b.const(0, "i64")
+        nest.split(b.idiv(t, segments), rows, [d.extent for d in rows], where)
+        start = b.imul(b.irem(t, segments), chunk)
+        where[id(nest.vector)] = b.iadd(start, b.index("j", chunk, _VECTOR))
         self.extent = chunk if n % chunk == 0 else b.imin(b.isub(n, start), chunk)
         self.chunk = chunk
         if total == 1:
             return []
-        return [(0, "t", total, "parallel" if nest.tasks() > 1 else "serial")]
+        return [LoopLevel(Level.TASK, "t", total, "parallel" if nest.tasks() > 1 else "serial")]
 
     def write(self, where: dict[int, Expr]) -> None:
         """Pass after pass over the rows, then what is stored once."""
@@ -134,7 +133,7 @@ class Strips:
         for o in final:
             roots += [translate(o.index), translate(o.value)]
         if final:
-            nest.emit.open(5)
+            nest.emit.open(_VECTOR)
             nest.store(final, nest.emit.compute(roots))
             nest.emit.close("j", self.extent, "vector")
 
@@ -142,7 +141,7 @@ class Strips:
         emit, b, j = self.nest.emit, self.b, self.b.index("j")
         if not reductions:
             return
-        emit.open(5)
+        emit.open(_VECTOR)
         for r in reductions:
             emit.append(Store(self.kept[r.name], j, r.init))
             if r.name in self.placed:
@@ -154,34 +153,34 @@ class Strips:
     def _over_rows(self, where: dict[int, Expr], reductions: list[Reduction], outputs: list[Output]) -> None:
         machine = machine_model()
         emit, b, extent = self.nest.emit, self.b, self.column.extent
-        # the accumulators' way through memory is shared by several rows, as long as their code stays short
+        # several rows share the loads and stores of the accumulators, as long as their code stays short
         short = self.nest.cost([r.value for r in reductions]) <= machine.reduction_unrolled_cost
         side = 1 if not reductions else machine.reduction_unrolled_rows if short else 2
         blocks, rest = divmod(extent, side)
         for var, count, start, together in ((f"c{side}", blocks, 0, side), (f"d{side}", rest, blocks * side, 1)):
             if count:
-                first = b.iadd(b.imul(b.index(var, count, 4), together), start)
-                emit.open(4)
+                first = b.iadd(b.imul(b.index(var, count, _ROWS), together), start)
+                emit.open(_ROWS)
                 self._pass(where, reductions, outputs, [b.iadd(first, k) for k in range(together)])
                 emit.close(var, count, "serial")
 
     def _over_blocks(self, where: dict[int, Expr], reductions: list[Reduction], online_sums: list[OnlineSum]) -> None:
-        """Block after block: the maxima and all else, sums that ride on them scaled, then the block's rows added to these."""
+        """Block after block: the maxima and all else, the online sums scaled, then the block's rows added to these."""
         emit, b, start = self.nest.emit, self.b, 0
         for var, size in (("k", machine_model().reduction_unrolled_rows), ("d", 1)):
             blocks = (self.column.extent - start) // size
             if blocks:
-                base = b.iadd(b.imul(b.index(var, blocks, 3), size), start)
-                emit.open(3)
+                base = b.iadd(b.imul(b.index(var, blocks, _BLOCKS), size), start)
+                emit.open(_BLOCKS)
                 self._pass(where, reductions, [], [b.iadd(base, i) for i in range(size)], online_sums)
                 pair = min(size, 2)
-                first = b.iadd(base, b.imul(b.index("e", size // pair, 4), pair))
-                emit.open(4)
+                first = b.iadd(base, b.imul(b.index("e", size // pair, _ROWS), pair))
+                emit.open(_ROWS)
                 self._pass(where, [online_sum.sum for online_sum in online_sums], [], [b.iadd(first, i) for i in range(pair)])
                 emit.close("e", size // pair, "serial")
                 emit.close(var, blocks, "serial")
             start += blocks * size
-        emit.open(5)
+        emit.open(_VECTOR)
         sums = [b.load(self.kept[online_sum.sum.name], b.index("j"), online_sum.sum.value.type) for online_sum in online_sums]
         translate = self._translate(where)
         scales = [b.op("exp", b.op("sub", translate(online_sum.near), translate(online_sum.shift))) for online_sum in online_sums]
@@ -207,7 +206,7 @@ class Strips:
 
     def _pass(self, where: dict[int, Expr], reductions: list[Reduction], outputs: list[Output], rows: list[Expr],
               online_sums: Sequence[OnlineSum] = ()) -> None:
-        """Some rows added into the strips, or stored, and what rides on them scaled."""
+        """Some rows added into the strips, or stored, and the online sums scaled."""
         emit, b = self.nest.emit, self.b
         values: dict[str, list[Expr]] = {r.name: [] for r in self.low.reductions}
         stored: list[Expr] = []
@@ -220,7 +219,7 @@ class Strips:
                     values[self.placed[r.name].name].append(translate(self.placed[r.name].at))
             for o in outputs:
                 stored += [translate(o.index), translate(o.value)]
-        emit.open(5)
+        emit.open(_VECTOR)
         targets: list[tuple[str, str | None]] = []
         roots: list[Expr] = []
         for r in reductions:
@@ -234,19 +233,19 @@ class Strips:
         for online_sum in online_sums:
             targets.append((self.kept[online_sum.sum.name], None))
             roots.append(self._scaled(online_sum, where, self._tree("max", values[online_sum.top.name])))
-        apart = self.chunk < self.nest.vector.extent      # rows that follow on each other are a stream which the machine fetches by itself
-        ahead = self._ahead(where, rows) if outputs or (len(rows) > 1 and apart and not online_sums) else []
-        done = emit.compute([*roots, *stored, *(index for _, index in ahead)])
-        for (buf, _), index in zip(ahead, done[len(roots) + len(stored):]):
+        apart = self.chunk < self.nest.vector.extent      # adjacent rows are one stream, which the hardware prefetches
+        prefetched = self._prefetched(where, rows) if outputs or (len(rows) > 1 and apart and not online_sums) else []
+        done = emit.compute([*roots, *stored, *(index for _, index in prefetched)])
+        for (buf, _), index in zip(prefetched, done[len(roots) + len(stored):]):
             emit.append(Prefetch(buf, index))
         for (name, op), value in zip(targets, emit.before_stores(done[:len(roots)])):
             emit.append(Store(name, b.index("j"), value, None, op))
         self.nest.store(outputs * len(rows), done[len(roots):len(roots) + len(stored)])
         emit.close("j", self.extent, "vector")
 
-    def _ahead(self, where: dict[int, Expr], rows: list[Expr]) -> list[tuple[str, Expr]]:
-        """What the next rows read: several rows side by side, pages apart, are more streams than the machine follows by itself, and a
-        short one that is stored past the caches leaves it no time."""
+    def _prefetched(self, where: dict[int, Expr], rows: list[Expr]) -> list[tuple[str, Expr]]:
+        """What the next rows read: several rows at a time, pages apart, are more streams than the hardware follows, and a short
+        one that is stored past the caches leaves it no time."""
         machine = machine_model()
         found = []
         for row in rows if self.chunk <= machine.reduction_prefetch_width else []:
@@ -270,13 +269,3 @@ class Strips:
                 better = b.logical_or(better, b.logical_and(b.op("ne", value, value), known))
             best, found = b.select(better, value, best), b.select(better, at, found)
         return best, found
-
-
-def even_chunk(extent: int, pieces: int) -> int:
-    """Length of a piece: a multiple of 64, dividing the extent if there is such a length near by."""
-    want = -(-extent // pieces)
-    chunk = -(-want // 64) * 64
-    for candidate in range(chunk, min(2 * chunk, extent) + 1, 64):
-        if extent % candidate == 0:
-            return candidate
-    return min(chunk, extent)

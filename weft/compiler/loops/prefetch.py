@@ -1,26 +1,22 @@
 """Software prefetch: accesses that the hardware prefetcher cannot predict, or loses among many streams.
 
-In:   a `Nest` under construction, and where its loops are.
+In:   a `LoopNest` under construction, and where its loops are.
 Out:  buffers and indices for `Prefetch` statements.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from weft.compiler.loops.access_analysis import Dim
+from weft.compiler.loops.loop_levels import LoopNest, LoopPass
 from weft.compiler.lowering.substitution import Translate
 from weft.ir.loops import Const, Expr
 from weft.util.machine_model import machine_model
 
-if TYPE_CHECKING:
-    from weft.compiler.loops.access_analysis import Dim
-    from weft.compiler.loops.loop_nest import Nest
 
+def jumps(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
+    """The next rows of operands whose rows are read in no order, so densely that most of their lines are wanted.
 
-def jumps(nest: Nest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
-    """The next rows of operands whose rows are read here and there, so often that most of their lines are wanted.
-
-    Nothing else foresees them: neither their order nor, before the indices are there, the rows."""
+    The hardware foresees neither their order nor, before the indices are known, the rows."""
     machine = machine_model()
     low, vector, b = nest.low, nest.vector, nest.b
     if vector is None or vector.column or not nest.next_row:
@@ -41,15 +37,15 @@ def jumps(nest: Nest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
     return list(found.values())
 
 
-def looked_up(nest: Nest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
-    """What some rows later is read side by side in places that are looked up: the places are known, and nothing else fetches."""
+def gathered(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
+    """What a gather of contiguous elements reads some rows later: its indices are known, and the hardware cannot foresee them."""
     machine = machine_model()
     found: dict[tuple, tuple[str, Expr]] = {}
     if nest.vector is None or nest.rows_later is None:
         return []
     own = {id(nest.low.vars[d]) for d in nest.vector.dims}
     for load, access in nest.survey.loads:
-        if access.looked_up and own.isdisjoint(access.jumps) and nest.step(access, nest.vector) == 1 \
+        if access.gathered and own.isdisjoint(access.jumps) and nest.step(access, nest.vector) == 1 \
                 and nest.sizes[load.buf] >= machine.prefetch_gather_from_bytes:
             rows = min(max(2, machine.prefetch_gather_distance // (nest.vector.extent * access.weight)), machine.prefetch_gather_rows)
             later = Translate(nest.low.builder, nest.b, nest.mapping({**where, **nest.rows_later(rows)}))
@@ -57,12 +53,12 @@ def looked_up(nest: Nest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
     return list(found.values())
 
 
-def streams(nest: Nest, translate: Translate) -> list[tuple[str, Expr]]:
-    """What comes into the windows of operands that are read at several places around one, and the only stream of a kernel whose
-    results go past the caches.
+def streams(nest: LoopNest, translate: Translate) -> list[tuple[str, Expr]]:
+    """What enters the windows of operands that are read at several offsets, and the only stream of a kernel whose results are
+    stored past the caches.
 
-    Several streams through one array that are mostly in the caches keep the machine's own fetchers from seeing the one that
-    is not: the furthest. And they do not run as far ahead of one stream as a loop of many instructions needs."""
+    Several streams through one array that are mostly in the caches hide the one that is not, the furthest, from the hardware's
+    prefetchers; and these do not run as far ahead of one stream as a loop of many instructions needs."""
     machine = machine_model()
     low, vector, b = nest.low, nest.vector, nest.b
     if vector is None:
@@ -86,27 +82,25 @@ def streams(nest: Nest, translate: Translate) -> list[tuple[str, Expr]]:
     return found
 
 
-def between_passes(nest: Nest, passes: list, where: dict[int, Expr]) -> list[list]:
-    """What each pass fetches of the row that follows, so that memory is busy while a row is gone over again.
+def between_passes(nest: LoopNest, passes: list[LoopPass], where: dict[int, Expr]) -> None:
+    """Have passes prefetch what the row that follows reads, so that memory is busy while a row is read again.
 
     The pass that computes most does so, unless it is busy storing rows."""
-    ahead: list[list] = [[] for _ in passes]
     if passes and nest.vector is not None and nest.vector.column:
-        ahead[0] += looked_up(nest, where)
-    if len(passes) == 1 and nest.vector is not None and any(r.op in ("min", "max") for r in passes[0][0]):
-        ahead[0] += below_extremes(nest, Translate(nest.low.builder, nest.b, nest.mapping(where)))
+        passes[0].prefetched += gathered(nest, where)
+    if len(passes) == 1 and nest.vector is not None and any(r.op in ("min", "max") for r in passes[0].reductions):
+        passes[0].prefetched += below_extremes(nest, Translate(nest.low.builder, nest.b, nest.mapping(where)))
     if len(passes) < 2 or not nest.next_row or nest.vector is None:
-        return ahead
-    free = [p for p, (_, outputs, _, _) in enumerate(passes) if all(o.combine is not None for o in outputs)]
-    busiest = max(free, key=lambda p: (nest.cost(passes[p][2]), p), default=-2)
+        return
+    free = [p for p, one in enumerate(passes) if all(o.combine is not None for o in one.outputs)]
+    busiest = max(free, key=lambda p: (nest.cost(passes[p].roots), p), default=-2)
     translate = Translate(nest.low.builder, nest.b, nest.mapping({**where, **nest.next_row}))
-    ahead[busiest] += fetched(nest, [d for d in nest.dims if not d.column], translate)
-    return ahead
+    passes[busiest].prefetched += fetched(nest, [d for d in nest.dims if not d.column], translate)
 
 
-def below_extremes(nest: Nest, translate: Translate) -> list[tuple[str, Expr]]:
-    """What comes some lines later of operands that are only reduced to their extremes. These take three instructions for what a sum
-    does in one, and a core has the fewer lines under way the more instructions there are for each."""
+def below_extremes(nest: LoopNest, translate: Translate) -> list[tuple[str, Expr]]:
+    """What comes some lines later in operands of which only extremes are computed. These take three instructions where a sum takes
+    one, and the more instructions there are for each line, the fewer lines a core has in flight."""
     machine = machine_model()
     found: dict[tuple, tuple[str, Expr]] = {}
     for load, access in nest.survey.loads:
@@ -115,8 +109,8 @@ def below_extremes(nest: Nest, translate: Translate) -> list[tuple[str, Expr]]:
     return list(found.values())
 
 
-def fetched(nest: Nest, along: list[Dim], translate: Translate) -> list[tuple[str, Expr]]:
-    """What is read side by side of operands too large for near caches and varies along these dims: buffers and indices."""
+def fetched(nest: LoopNest, along: list[Dim], translate: Translate) -> list[tuple[str, Expr]]:
+    """Contiguous reads, varying along these dims, of operands too large for the caches near a core: buffers and indices."""
     found: dict[tuple, tuple[str, Expr]] = {}
     for load, access in nest.survey.loads:
         if access.plain and nest.step(access, nest.vector) == 1 and nest.sizes[load.buf] >= machine_model().prefetch_from_bytes and any(

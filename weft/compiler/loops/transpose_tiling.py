@@ -1,6 +1,6 @@
 """Transpose tiling: operands that are contiguous along a row dim instead of the vector dim.
 
-In:   a `Nest` whose vector dim strides through an operand that is contiguous along another dim.
+In:   a `LoopNest` whose vector dim strides through an operand that is contiguous along another dim.
 Out:  its loops, and statements that first read each tile along its lines and transpose it in registers into scratch.
 
 Tiles follow each other along the operand's lines, since reads wait for memory and stores past the caches do not. Stores want
@@ -12,20 +12,21 @@ before it: all tiles are full.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from weft.compiler.loops.access_analysis import Access, Dim
-from weft.compiler.loops.outer_reduction import even_chunk
+from weft.compiler.loops.loop_levels import LoopLevel, LoopNest, segment_length
 from weft.compiler.lowering.substitution import Translate
 from weft.ir.build import type_name
 from weft.ir.loops import ITEMSIZE, Buf, Expr, Load, Prefetch, Weave
 from weft.util.machine_model import machine_model
 
-if TYPE_CHECKING:
-    from weft.compiler.loops.loop_nest import Nest
+#: levels of the loops over tiles, within those over tasks and rows: tiles of a line, groups of tiles across lines, lines of a group,
+#: whole lines before what precedes them, and a line's elements; of those that stage a tile, its rows and its lines
+_TILES, _GROUPS, _LINES, _HEADS, _VECTOR = range(2, 7)
+_STAGED_ROWS, _STAGED_LINES = 4, 5
 
 
-def tiles_of(nest: Nest) -> Tiles | None:
+def tiles_of(nest: LoopNest) -> Tiles | None:
     """The tiles of a kernel that has a row dim along which an operand is contiguous that strides along the vector dim."""
     machine = machine_model()
     vector = nest.vector
@@ -55,10 +56,10 @@ def _line_of(dims: list[Dim], access: int) -> list[Dim]:
 
 
 class Tiles:
-    """Writes the loops over the tiles of one kernel. `line` are the dims along which operands are contiguous; `past` the caches
-    go the results. Some elements are computed `twice`, so nothing may be overwritten that they are computed from."""
+    """Writes the loops over the tiles of one kernel. `line` are the dims along which operands are contiguous; `past`: results are
+    stored past the caches. Some elements are computed `twice`, so nothing may be overwritten that they are computed from."""
 
-    def __init__(self, nest: Nest, line: list[Dim], past: bool):
+    def __init__(self, nest: LoopNest, line: list[Dim], past: bool):
         machine = machine_model()
         self.nest, self.b, self.line = nest, nest.b, line
         self.counts = [d.extent for d in line]
@@ -86,7 +87,7 @@ class Tiles:
         self.high = max(1, min(self.high, vector.extent // self.size))
         self.wide = max(1, min(self.wide, dim.extent // self.size))
         self.rows = self.size * (self.high if self.together else 1)
-        self.run = even_chunk(dim.extent, -(-dim.extent // machine.tile_run))
+        self.run = segment_length(dim.extent, -(-dim.extent // machine.tile_run))
         self.even = all(extent % (self.size * self.wide) == 0 for extent in (dim.extent, self.run))
         self.twice = not self.even or (vector.extent % self.rows > 0 and not self.skewed)
         self.pitch = self.rows + self.size * self.skewed
@@ -101,8 +102,8 @@ class Tiles:
             and all(a.plain and a.form == first.form and a.weight == first.weight for a in results) \
             and nest.step(first, nest.vector) == 1 and any(s > 1 and s * first.weight % machine.cache_line for s in steps)
 
-    def loops(self, rows: list[Dim], where: dict[int, Expr]) -> list:
-        """Decide tasks and loops (level, var, extent, kind); fills `where`: id of Dim -> index expression."""
+    def loops(self, rows: list[Dim], where: dict[int, Expr]) -> list[LoopLevel]:
+        """Decide tasks and loops; fills `where`."""
         nest, b, vector, dim, size = self.nest, self.b, self.nest.vector, self.dim, self.size
         tall, cols, group, run = size * self.high, size * self.wide, self.rows, self.run
         order = [*(row for row in rows if row not in self.line), vector]
@@ -114,19 +115,20 @@ class Tiles:
         nest.split(row, order, counts, where)
         first, left = self._part(where[id(dim)], run, dim.extent)
         start, beside = self._part(where[id(vector)], tall, vector.extent)
-        c, h = b.index("c", -(-run // cols), 2), b.index("h", self.high, 3)
+        c, h = b.index("c", -(-run // cols), _TILES), b.index("h", self.high, _GROUPS)
         self.base = b.iadd(first, self._place(c, cols, left, self.even))
         self.start = start if self.skewed else b.iadd(start, self._place(h, group, beside, vector.extent % group == 0))
         self.first, self.along = self.start, group
-        nest.split(b.iadd(self.base, b.index("u", cols, 4)), self.line, self.counts, where)
-        loops += [(2, "c", self._parts(left, cols), "serial"), (3, "h", 1 if self.together else self._parts(beside, group), "serial"),
-                  (4, "u", cols, "serial")]
+        nest.split(b.iadd(self.base, b.index("u", cols, _LINES)), self.line, self.counts, where)
+        loops += [LoopLevel(_TILES, "c", self._parts(left, cols), "serial"),
+                  LoopLevel(_GROUPS, "h", 1 if self.together else self._parts(beside, group), "serial", begin=lambda: self.stage(where)),
+                  LoopLevel(_LINES, "u", cols, "serial")]
         if self.skewed:
             return [*loops, *self._skewed(where, tall)]
-        where[id(vector)] = b.iadd(self.start, b.index("j", group, 6))
-        return [*loops, (6, "j", group, "vector")]
+        where[id(vector)] = b.iadd(self.start, b.index("j", group, _VECTOR))
+        return [*loops, LoopLevel(_VECTOR, "j", group, "vector")]
 
-    def _skewed(self, where: dict[int, Expr], tall: int) -> list:
+    def _skewed(self, where: dict[int, Expr], tall: int) -> list[LoopLevel]:
         """The loops over a row that begins and ends where lines of the result do, but for the first and the last of a row.
 
         For the elements before its own, that it shares a line with, it has another tile, the last of those above it."""
@@ -138,12 +140,13 @@ class Tiles:
         top, bottom = b.icmp("eq", start, 0), b.icmp("ge", end, vector.extent)
         begin = b.select(top, b.irem(b.isub(line, lead), line), b.imax(b.isub(start, lead), 0))
         stop = b.select(bottom, b.const(vector.extent, "i64"), b.isub(end, lead))
-        head = b.icmp("eq", b.index("p", 2, 5), 1)     # the first tiles of a row have, after their whole lines, what comes before these
+        head = b.icmp("eq", b.index("p", 2, _HEADS), 1)  # the first tiles of a row have, after their whole lines, what precedes these
         self.first = b.imax(b.isub(start, self.size), 0)
         self.along = b.isub(b.imin(end, vector.extent), self.first)
-        where[id(vector)] = b.iadd(b.select(head, b.const(0, "i64"), begin), b.index("j", tall + line, 6))
+        where[id(vector)] = b.iadd(b.select(head, b.const(0, "i64"), begin), b.index("j", tall + line, _VECTOR))
         extent = b.select(head, begin, b.isub(stop, begin))
-        return [(5, "p", b.select(top, b.const(2, "i64"), b.const(1, "i64")), "serial"), (6, "j", extent, "vector")]
+        heads = b.select(top, b.const(2, "i64"), b.const(1, "i64"))
+        return [LoopLevel(_HEADS, "p", heads, "serial"), LoopLevel(_VECTOR, "j", extent, "vector")]
 
     def _part(self, number: Expr, size: int, extent: int) -> tuple[Expr, int | Expr]:
         """Where a part of a dim begins, and what there is of its `size` elements."""
@@ -160,7 +163,7 @@ class Tiles:
         return start if even else self.b.imin(start, self.b.isub(extent, size))
 
     def stage(self, where: dict[int, Expr]) -> None:
-        """Bring tiles into scratch along their lines, turned in registers: what is read across them is read from there."""
+        """Read tiles along their lines, transposed in registers, into scratch from which the vector loop reads."""
         machine = machine_model()
         if not self.across:
             return
@@ -171,8 +174,8 @@ class Tiles:
             nest.scratch.append(Buf(names[-1], x.type, self.pitch * cols))
             nest.staged[id(x)] = b.load(names[-1], at, x.type)
         at_once = min(size, max(machine.tile_transposed_lines, size // 2))
-        above = self._place(b.index("v", self.pitch // at_once, 4), at_once, along, type(along) is int)
-        w = b.index("w", cols, 5)
+        above = self._place(b.index("v", self.pitch // at_once, _STAGED_ROWS), at_once, along, type(along) is int)
+        w = b.index("w", cols, _STAGED_LINES)
         roots, fetched = [b.iadd(b.imul(w, self.pitch), above)], []
         for k in range(at_once):
             row, place = b.iadd(b.iadd(self.first, above), k), b.iadd(self.base, w)
@@ -181,8 +184,8 @@ class Tiles:
             later = self._translate(where, b.iadd(row, size * self.high), place) if self.short \
                 else self._translate(where, row, b.iadd(place, machine.tile_prefetch_distance * cols))
             fetched += [(x.buf, later(x.index)) for x, _ in self.across if nest.sizes[x.buf] >= machine.prefetch_from_bytes]
-        emit.open(4)
-        emit.open(5)
+        emit.open(_STAGED_ROWS)
+        emit.open(_STAGED_LINES)
         at, *values = emit.compute(roots + [index for _, index in fetched])
         for (buf, _), index in zip(fetched, values[at_once * len(names):]):
             emit.append(Prefetch(buf, index))

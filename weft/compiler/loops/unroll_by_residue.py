@@ -22,37 +22,37 @@ from weft.util.record import record, replace
 
 
 @record
-class Turns:
-    """The code of turns, and the dim that lanes go along. Unless it is `settled`, they do so only where that suits most of memory."""
+class Unrolled:
+    """The code of an unrolled iteration, and the dim to vectorize; unless `settled`, only where that suits most memory traffic."""
     low: Lowered
     along: int
     settled: bool
 
 
-def turned(low: Lowered, survey: Survey, dims: list[Dim], vector: Dim | None) -> Iterator[Turns]:
-    """The ways to compute the code in turns, if there are any; `dims` are the loops it has now, `vector` the one that lanes go along."""
+def unrolled_versions(low: Lowered, survey: Survey, dims: list[Dim], vector: Dim | None) -> Iterator[Unrolled]:
+    """The ways to unroll the code, if there are any; `dims` are the loops it has now, `vector` the vectorized one."""
     if vector is None or low.reductions or low.columns or low.parts:
         return
     divided = _divided(low)
     counts = {d: n for d, x in enumerate(low.vars) if 1 < (n := divided.get(id(x), 1)) <= low.shape[d]}
     last = max([d for d, x in enumerate(low.vars) if type(x) is Index])
     if last in counts and _may_follow(low, last, counts[last]):
-        yield from _within(low, counts, last, last, False)
+        yield from _versions(low, counts, last, last, False)
     counts = {d: n for d, n in counts.items() if d not in vector.dims}
     short = _short(survey, dims, vector)
     if short is not None:
-        yield from _within(low, {**counts, short: low.shape[short]}, short, vector.dims[-1], True)
-    yield from _within(low, counts, None, vector.dims[-1], True)
+        yield from _versions(low, {**counts, short: low.shape[short]}, short, vector.dims[-1], True)
+    yield from _versions(low, counts, None, vector.dims[-1], True)
 
 
-def _within(low: Lowered, counts: dict[int, int], beside: int | None, along: int, settled: bool) -> Iterator[Turns]:
-    """The code of such turns, if it is not too much."""
+def _versions(low: Lowered, counts: dict[int, int], beside: int | None, along: int, settled: bool) -> Iterator[Unrolled]:
+    """The code unrolled so, if it is not too long."""
     machine = machine_model()
     rows = [n for d, n in counts.items() if d != beside or n < low.shape[d]]
     if counts and math.prod(rows) <= machine.unrolled_rows:
-        made = _in_turns(low, counts, beside)
+        made = _unrolled(low, counts, beside)
         if Survey(made).cost <= machine.unrolled_cost:
-            yield Turns(made, along, settled)
+            yield Unrolled(made, along, settled)
 
 
 def _divided(low: Lowered) -> dict[int, int]:
@@ -69,7 +69,7 @@ def _divided(low: Lowered) -> dict[int, int]:
 
 
 def _may_follow(low: Lowered, d: int, count: int) -> bool:
-    """Whether elements along a dim lie one after the other in all results, and there are enough of them."""
+    """Whether elements along a dim are adjacent in all results, and there are enough of them."""
     forms = [low.builder.affine(out.index) for out in low.outputs]
     return count <= machine_model().unrolled_elements and low.shape[d] >= 2 * count and all(
         form is not None and form[0].get(id(low.vars[d])) == 1 for form in forms)
@@ -86,18 +86,18 @@ def _short(survey: Survey, dims: list[Dim], vector: Dim) -> int | None:
     return None
 
 
-def _in_turns(low: Lowered, counts: dict[int, int], beside: int | None) -> Lowered:
-    """The code with turns of `counts[d]` elements along dim d; those along `beside` are stored in a row."""
+def _unrolled(low: Lowered, counts: dict[int, int], beside: int | None) -> Lowered:
+    """The code with `counts[d]` elements along dim d in one iteration; those along `beside` are stored together."""
     b = Builder()
     shape = tuple([n // counts.get(d, 1) for d, n in enumerate(low.shape)])
     fresh: list[Expr] = [b.index(f"i{d}", n, d) if n > 1 else b.const(0, "i64") for d, n in enumerate(shape)]
-    turn = {d: [b.iadd(b.imul(fresh[d], count), k) for k in range(count)] for d, count in counts.items()}
+    places = {d: [b.iadd(b.imul(fresh[d], count), k) for k in range(count)] for d, count in counts.items()}
     left = {d: [b.const(k, "i64") for k in range(shape[d] * count, low.shape[d])] for d, count in counts.items()}
 
     def outputs(rows: dict[int, list[Expr]], columns: list[Expr | None]) -> list[Output]:
         found = []
-        for ways in itertools.product(*rows.values()):
-            at = dict(zip(rows, ways))
+        for choice in itertools.product(*rows.values()):
+            at = dict(zip(rows, choice))
             row = []
             for x in columns:
                 here = at if x is None else {**at, beside: x}
@@ -107,12 +107,12 @@ def _in_turns(low: Lowered, counts: dict[int, int], beside: int | None) -> Lower
         return found
 
     rows = [d for d in counts if d != beside]
-    columns = [None] if beside is None else turn[beside]
+    columns = [None] if beside is None else places[beside]
     rest = []
     for ends in itertools.product(*[(False, True) if left[d] else (False,) for d in rows]):
-        ways = {d: left[d] if end else turn[d] for d, end in zip(rows, ends)}
+        choice = {d: left[d] if end else places[d] for d, end in zip(rows, ends)}
         when = b.logical_and(*[b.icmp("eq", fresh[d], shape[d] - 1) for d, end in zip(rows, ends) if end])
-        rest.append(Rest(outputs(ways, columns), when, False))
+        rest.append(Rest(outputs(choice, columns), when, False))
         if beside is not None:
-            rest += [Rest(outputs(ways, [x]), when, True) for x in left[beside]]
+            rest += [Rest(outputs(choice, [x]), when, True) for x in left[beside]]
     return replace(low, builder=b, shape=shape, vars=fresh, outputs=rest[0].outputs, rest=rest[1:])

@@ -14,7 +14,7 @@ import numpy as np
 
 from weft.compiler.fusion.classify import LoweringKind, computes, lowering_kind
 from weft.compiler.fusion.groups import Group
-from weft.compiler.loops.loop_nest import Built, build
+from weft.compiler.loops.loop_nest import BuiltKernel, build
 from weft.compiler.lowering.lower import Lowering
 from weft.compiler.rewrite.decompose import expand
 from weft.compiler.schedule.arena import Buffer, Ref, place
@@ -152,7 +152,7 @@ class Body(BufferAssignment):
         writes = [self.result(v) for v in group.roots]
         self._allow_in_place(self.plan.launch(kernel, reads, writes), in_place, reads, writes)
 
-    def _lowered(self, group: Group) -> Built:
+    def _lowered(self, group: Group) -> BuiltKernel:
         return build(Lowering(self.graph, group).run(), self._name(group))
 
     def _allow_in_place(self, pending: PendingStep, in_place: Sequence[tuple], reads: list[Ref], writes: list[Ref],
