@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.harness.tuning import tune
 from weft.codegen.gemm import gemm, gemm_plan, gemm_problem, gemm_tile
 from weft.codegen.gemm.avx512 import gemm_asm, kernel_module
 from weft.codegen.gemm.descriptor import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
@@ -441,7 +442,7 @@ def test_results_do_not_depend_on_threads():
 
 @pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "f32", "bf16"), ("i8", "i32", "i32"), ("c64",) * 3], ids="-".join)
 def test_long_sums_with_few_results_fall_in_parts(types, monkeypatch):
-    monkeypatch.setattr(gemm_plan, "_BLOCK_STEPS", (8, 8))
+    tune(monkeypatch, gemm_block_steps=(8, 8))
     cases = [Case(m, n, 601, types, tail=tail) for m, n in [(1, 3), (3, 1), (8, 9), (13, 70), (40, 5)] for tail in (False, True)]
     cases += [Case(7, 6, 150, types, batch=(2,), outer=(5,)), Case(9, 10, 300, types, orders=ORDERS[-1], spread=2)]
     split = [check(case)[1][Word.PARTS] > 1 for case in cases]
@@ -469,7 +470,7 @@ def test_sums_across_rows_fall_in_more_parts():
 
 def test_chunks_and_groups(monkeypatch):
     """When packed B must stay small, columns and batch elements are done in several rounds."""
-    monkeypatch.setattr(gemm_plan, "_SHARED_LIMIT", 1 << 20)
+    tune(monkeypatch, gemm_shared_bytes=1 << 20)
     monkeypatch.setattr(gemm_plan, "_best_split", lambda *_: gemm_plan._Split(SHARED, 48, 3))
     gemm._describe.cache_clear()
     for case in [
@@ -486,7 +487,7 @@ def test_chunks_and_groups(monkeypatch):
 @pytest.mark.parametrize("limit", [1 << 25, 1 << 19])
 def test_batch_elements_with_the_same_operand_share_it_packed(monkeypatch, limit):
     """Rows of blocks times columns of blocks: every block of B is packed once for all blocks of A."""
-    monkeypatch.setattr(gemm_plan, "_SHARED_LIMIT", limit)
+    tune(monkeypatch, gemm_shared_bytes=limit)
     monkeypatch.setattr(gemm_plan, "_best_split", lambda *_: gemm_plan._Split(SHARED, 48, 2))
     gemm._describe.cache_clear()
     rng = np.random.default_rng(4)
@@ -682,7 +683,7 @@ _FEW = [
 @pytest.mark.skipif(gemm.machine().vector_bytes < 64, reason="wide vectors only")
 @pytest.mark.parametrize("case", _FEW, ids=str)
 def test_few_columns_fill_vectors_by_four_k_side_by_side(case, monkeypatch):
-    monkeypatch.setattr(gemm_plan, "_QUADS", (32, 0))
+    tune(monkeypatch, gemm_quads=(32, 0))
     gemm._describe.cache_clear()
     assert check(case)[0] == ("weft_gemm_f32_f32_f32_dot" if case.n == 1 else "weft_gemm_f32_f32_f32_quads_tile")
 
@@ -699,7 +700,7 @@ def test_a_product_with_a_transposed_matrix_packs_no_copy_of_it(types):
 
 def test_few_columns_give_the_same_bits_to_all_kernels_and_threads(monkeypatch):
     """A row's sums do not depend on how many rows are made with it."""
-    monkeypatch.setattr(gemm_plan, "_QUADS", (32, 0))
+    tune(monkeypatch, gemm_quads=(32, 0))
     rng = np.random.default_rng(2)
     a, b = rng.standard_normal((71, 2000)).astype(np.float32), rng.standard_normal((2000, 9)).astype(np.float32)
     recipe, results = Recipe("f32", "f32", "f32", gemm.machine()), []
@@ -767,7 +768,7 @@ def test_few_rows_read_b_along_its_rows(types, level, monkeypatch):
         pytest.skip("has no vectors as wide")
     if level:
         monkeypatch.setenv("WEFT_CPU_FEATURES", level)
-    monkeypatch.setattr(gemm_plan, "_CACHED", (0, 0))
+    tune(monkeypatch, gemm_cached_bytes=(0, 0))
     gemm._describe.cache_clear()
     shapes = [(1, 200, 41), (1, 33, 8), (2, 128, 4), (5, 257, 72), (8, 160, 20), (16, 513, 9), (40, 130, 12)]
     found = [check(Case(*shape, types, tail=tail))[1][Word.B_MODE] for shape in shapes for tail in (False, True)]
@@ -791,7 +792,7 @@ def test_a_little_more_than_a_block_is_one():
 @pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "f32", "f32"), ("c64",) * 3], ids="-".join)
 def test_a_sum_in_segments_reads_a_where_it_lies(types, monkeypatch):
     """In rows where blocks of k end with its segments, by lists where these do not but are long; others are packed."""
-    monkeypatch.setattr(gemm_plan, "_BLOCK_STEPS", (16, 16))
+    tune(monkeypatch, gemm_block_steps=(16, 16))
     gemm._describe.cache_clear()
     direct = [check(Case(*shape, types, outer=outer, tail=tail))[1][Word.A_DIRECT]
               for shape in [(50, 130, 64), (13, 70, 32)] for outer in [(2,), (5,), (3, 2)] for tail in (False, True)]  # fmt: skip
@@ -804,7 +805,7 @@ def test_a_sum_in_segments_reads_a_where_it_lies(types, monkeypatch):
 def test_rows_along_b_have_the_same_bits_by_any_number_of_threads(monkeypatch):
     rng = np.random.default_rng(5)
     a, b = rng.standard_normal((8, 700)).astype(np.float32), rng.standard_normal((700, 3000)).astype(np.float32)
-    monkeypatch.setattr(gemm_plan, "_CACHED", (0, 0))
+    tune(monkeypatch, gemm_cached_bytes=(0, 0))
     recipe, results = Recipe("f32", "f32", "f32", gemm.machine()), set()
     step = Gemm(8, 3000, 700, BufRef(0), BufRef(1), BufRef(2), (700, 1), (3000, 1), (3000, 1), "f32", "f32", "f32")
     for threads in (1, 2, 7, 64):

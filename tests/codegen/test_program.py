@@ -14,6 +14,7 @@ from weft.codegen.toolchain import cache, objects
 from weft.ir.loops import Buf, Const, For, Index, Kernel, Load, Op, Store
 from weft.ir.loops_eval import DTYPES
 from weft.ir.program import Branch, BufRef, Copy, HostCall, Launch, Loop, Program, Slot, WhileLoop
+from weft.util.machine_model import machine_model
 
 i, t = Index("i"), Index("t")
 
@@ -314,7 +315,7 @@ def test_writing_keeps_the_cache_below_its_limit(tmp_path, monkeypatch):
 def test_kernels_of_few_turns_are_not_optimized(monkeypatch, tmp_path):
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
     few, many = shift(16, 0.625), shift(4096, 0.625)
-    limit = vectorization_plan.BRIEF
+    limit = machine_model().brief_iterations
     assert [vectorization_plan.is_brief(one) for one in (few, many, shift(limit, 1.0), shift(limit + 1, 1.0))] == [True, False, True, False]
     orders = []
     prepare = objects.prepare

@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 
 import weft
-from weft.codegen.library import sort as native
 from weft.core.primitive import registry
 from weft.ops.sorting import leading_p, row_order_p, sorted_rows_p
+from weft.util.machine_model import machine_model
 
 TYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64"]
-LENGTHS = [1, 2, native._INSERTION, native._INSERTION + 1, 70, native._LONG - 1, native._LONG + 3]
+SHORT, LONG = machine_model().sort_insertion, machine_model().sort_long
+LENGTHS = [1, 2, SHORT, SHORT + 1, 70, LONG - 1, LONG + 3]
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +65,7 @@ def test_orders_are_stable(dtype, n, descending):
     assert_same(weft.jit(lambda x: row_order_p.bind(x, descending=descending))(x), reference("row_order", x, descending=descending))
 
 
-@pytest.mark.parametrize("n", [5, 100, native._LONG + 3])
+@pytest.mark.parametrize("n", [5, 100, LONG + 3])
 def test_an_order_refines_the_previous_one(n):
     minor, major = rows("float32", n), rows("int8", n, 1)
 

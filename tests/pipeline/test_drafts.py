@@ -13,6 +13,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from tests.harness.tuning import tune
 from weft import lax, nn, programs
 from weft.codegen.gemm import gemm
 from weft.codegen.library import fft, sort
@@ -134,13 +135,13 @@ def test_what_runs_long_or_is_small_has_no_draft(name, fun, made):
 
 
 def test_large_kernels_have_no_draft(made, monkeypatch):
-    monkeypatch.setattr(program, "DRAFT_TURNS", 1000)
-    monkeypatch.setattr(sort, "DRAFT_ELEMENTS", 1000)
+    tune(monkeypatch, draft_iterations=1000)
+    tune(monkeypatch, draft_sort_elements=1000)
     weft.jit(lambda x: wnp.sin(x) * 3)(wnp.asarray(values(1001)))
     assert made[-1].loaded.native.draft is None
     weft.jit(wnp.sort)(wnp.asarray(values(1001)))
     assert made[-1].loaded.native.draft is None
-    monkeypatch.setattr(fft, "DRAFT_ELEMENTS", 1000)
+    tune(monkeypatch, draft_fft_elements=1000)
     weft.jit(wnp.fft.rfft)(wnp.asarray(values(1000)))
     assert made[-1].loaded.native.draft is not None
     weft.jit(wnp.fft.rfft)(wnp.asarray(values(2, 1000)))

@@ -41,7 +41,7 @@ class MachineModel:
     prefetch_from_bytes: int = 1 << 20      # operands of this size are in no cache near the core
     prefetch_distance: int = 1 << 13        # bytes between a window and what is prefetched for it
     prefetch_window: int = 1 << 22          # bytes: accesses farther apart are no window of one stream
-    prefetch_gather_from_bytes: int = 1 << 23# operands of this size are in no cache at all: gathered rows are prefetched
+    prefetch_gather_from_bytes: int = 1 << 23  # operands of this size are in no cache at all: gathered rows are prefetched
     prefetch_gather_distance: int = 4096    # bytes of gathered rows
     prefetch_gather_rows: int = 16          # and at most so many rows
 
@@ -65,7 +65,7 @@ class MachineModel:
     reduction_short_row: int = 64           # elements of a row from which the order of rows does not matter
     reduction_strip: int = 1024             # adjacent accumulators, at most,
     reduction_narrowest_strip: int = 64     # and at least, where there would be too few strips
-    reduction_strip_elements: int = 1 << 20 # of a strip of rows that is read more than once
+    reduction_strip_elements: int = 1 << 20  # of a strip of rows that is read more than once
     reduction_fewest_strips: int = 4        # strips that keep several threads busy,
     reduction_fewest_streamed: int = 2      # where each is read once: narrower ones are shorter streams from memory
     reduction_fewest_strip_rows: int = 16   # rows that are worth accumulators in memory
@@ -146,7 +146,7 @@ class MachineModel:
     hoisted_most_work: int = 1 << 25        # multiplications of one iteration, from which a product is as fast alone
     hoisted_most_bytes: int = 1 << 26       # of stacked operands
     hoisted_few_rows: int = 64              # for which transposing a constant in every iteration costs as much as the product
-    hoisted_least_transposed: int = 1 << 14 # elements of a constant that is worth a copy,
+    hoisted_least_transposed: int = 1 << 14  # elements of a constant that is worth a copy,
     hoisted_least_iterations: int = 4       # and iterations
 
     # ---- Fourier transforms
@@ -165,6 +165,82 @@ class MachineModel:
     outlined_iterations: int = 16           # if no more than so many iterations come of it,
     outlined_cost: int = 512                # and so many operations
     outlined_call_bytes: int = 1 << 27      # of memory traffic of one call
+
+    # ---- vector loops, as they are emitted
+    masked_loop_cost: int = 40              # bodies of this cost have one masked loop instead of a loop and a masked remainder
+    many_loads: int = 8                     # loads of one vector each that keep memory busy without unrolling
+    scan_steps: int = 8                     # cost of a running combination across the lanes of a vector
+    transpose_registers: int = 16           # registers that a transpose in registers may take
+    transpose_block_bytes: int = 16         # shuffles within this many bytes are the cheapest
+    widest_stride: int = 8                  # loads at strides up to this are whole vectors and shuffles
+    stack_scratch_bytes: int = 1 << 16      # scratch up to this size is on the thread's stack
+
+    # ---- matrix products, as they are emitted
+    gemm_block_steps: tuple[int, int] = (384, 512)  # steps of k between two visits of C; the second where many rows meet wide vectors
+    gemm_one_block: float = 9 / 8           # by this factor a single block may be longer: 513 steps need not visit C twice
+    gemm_strip_bytes: int = 200 << 10       # of A that stay in the second-level cache while panels of B and sums pass through
+    gemm_strip_rows: tuple[int, int] = (48, 512)  # rows of A in a strip: as many fit with any block, and more do not pay
+    gemm_shared_bytes: int = 9 << 20        # of B that are packed for all tasks at a time: 16 panels of 2048 steps, and what follows each
+    gemm_private_bytes: int = 400 << 10     # of B that a task packs for itself; twice that where strips of A are packed too
+    gemm_sums_bytes: int = 512 << 10        # of unfinished sums that stay in the second-level cache too
+    gemm_skinny_rows: int = 128             # up to here a large B is read once, as a stream
+    gemm_along_rows: tuple[int, int] = (16, 64)  # B is read along its rows up to here, if it would be packed otherwise, or is in no cache
+    gemm_along_bytes: int = 4 << 20         # of A, which each task packs whole and reads once for a stretch of B
+    gemm_along_sums_bytes: int = 32 << 10   # of sums that wait meanwhile in the first-level cache
+    gemm_skinny_rows_of_b: tuple[int, int] = (16, 64)  # rows of B read together, for fewer rows of A than a kernel has and for more
+    gemm_parts: int = 16                    # tasks that a long sum with few results gives,
+    gemm_part_blocks: int = 4               # and the blocks that are worth one
+    gemm_strided_parts: tuple[int, int] = (4, 192)  # parts, and tasks of all, that are worth their additions where steps of A are far apart
+    gemm_run_rows: int = 64                 # adjacent rows of A that are a product of their own
+    gemm_rows_per_repeated: int = 32        # rows for each that is computed twice
+    gemm_quads: tuple[int, int] = (32, 1 << 18)  # rows and k that pay for packing B by fours, and elements of A that pay for compiling it
+    gemm_run: int = 8                       # steps of A in a run that pay for finding it
+    gemm_long_run_bytes: int = 512          # of a run that is found wherever it begins
+    gemm_stride_bytes: int = 1 << 10        # between steps of A, or its power of two, up to which a block of them fits into a cache
+    gemm_even_stride_bytes: int = 1 << 12   # the same for even rows that meet half a panel of B at most
+    gemm_across_bytes: int = 32 << 10       # of a block of B in the first-level cache where steps of A are more than a line apart
+    gemm_vector_rows: int = 8               # rows that are multiplied by a vector side by side
+    gemm_cached_bytes: tuple[int, int] = (1 << 19, 8 << 20)  # of B that stay in the second-level and in the last-level cache
+    gemm_in_place_bytes: int = 1 << 19      # of B that are never copied,
+    gemm_in_place_rows: int = 512           # and rows of A that it is not copied for
+    gemm_wanted_run: tuple[int, int] = (8, 16)  # steps of the inner dim of a sum that are wanted, and that are enough
+    gemm_pack_prefetch_rows: int = 16       # rows of B between those that are copied and those that are prefetched
+    gemm_vector_sums: int = 64              # sums of a column that are finished together
+
+    # ---- costs of matrix products, in cycles for 64 bytes
+    gemm_pack_copy: int = 2                 # copying an operand into its packed form,
+    gemm_pack_transpose: int = 20           # transposing it,
+    gemm_pack_scalar: int = 48              # gathering it element by element,
+    gemm_pack_far: int = 5                  # and more, where it leaves the core's own caches or comes from beyond them
+    gemm_shared_gain: float = 1.01          # by this factor B packed for all must be faster: it takes memory, and shares a cache
+    gemm_pass: int = 2                      # cycles for a tile to meet what is packed for all
+    gemm_task_cycles: int = 300             # of one task
+    gemm_fork_cycles: int = 6000            # of starting all
+
+    # ---- library routines
+    fft_task: int = 1 << 11                 # elements of a task, at least
+    fft_transposed_blocks: int = 4          # blocks of sixteen rows that are transposed at a time
+    sort_insertion: int = 32                # elements of a row that is sorted by insertion
+    sort_long: int = 2048                   # elements of a row that is counted by wide digits
+    sort_wide_digit: int = 11               # bits
+    sort_narrow_digit: int = 8              # bits
+    copy_shortest_run: int = 64             # bytes that are worth a call
+    copy_task_bytes: int = 1 << 18          # that a task copies
+    copy_parallel_bytes: int = 1 << 20      # a copy of this size is divided among the threads,
+    copy_chunk_bytes: int = 1 << 18         # into parts of this size
+    lapack_most_tasks: int = 64             # of a batch
+    lapack_threaded: int = 1 << 17          # elements from which a single problem may use the library's own threads
+
+    # ---- compile time, and the time between signal checks
+    brief_iterations: int = 64              # of the loops of a kernel that is not worth optimizing
+    outline_from: int = 4                   # a function that occurs this often in one kernel is called, not repeated
+    call_work: int = 4                      # operations that are little beside one call of a function
+    draft_iterations: int = 1 << 24         # of a kernel for which a draft takes about 1 ms longer (drafts take up to 1.7 times as long)
+    draft_multiply_adds: int = 1 << 26      # of a matmul for which a draft takes about 2 ms longer
+    draft_sort_elements: int = 1 << 18      # for which a draft takes about 2 ms longer (drafts take up to 3.5 times as long)
+    draft_fft_elements: int = 1 << 21       # for which a draft takes about 2 ms longer
+    signal_check_bytes: int = 1 << 28       # of memory traffic after which signals are checked
+    flops_per_byte: int = 16                # multiply-adds that take as long as a byte of memory traffic
 
 
 #: what differs from the defaults on the machines we know

@@ -16,10 +16,10 @@ from weft.codegen.ir.gemm_types import Recipe, llvm_type
 from weft.codegen.ir.ir_writer import FunctionWriter, suffix
 from weft.codegen.ir.writer import Declarations
 from weft.codegen.toolchain.native_library import LibraryModule
+from weft.util.machine_model import machine_model
 
 #: rows of A that share a load of B, in one function each; more rows are more streams from memory
 _ROW_COUNTS = (1, 2, 4, 8)
-_STRETCH = 64  # sums of a column that are finished together
 
 
 def all_features(recipe: Recipe) -> frozenset[str]:
@@ -145,8 +145,9 @@ def _dots(recipe: Recipe, decls: Declarations, rows: int) -> str:
 
 
 def _task(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
+    model = machine_model()
     f = Task("dot_task", decls, recipe)
-    offsets, sums = f.slot("[3 x i64]"), f.slot(f"[{_STRETCH} x i64]")
+    offsets, sums = f.slot("[3 x i64]"), f.slot(f"[{model.gemm_vector_sums} x i64]")
     ends = Ends(f, f.desc, wanted)
     row_tiles, tile_rows = f.d(Word.ROW_TILES), f.d(Word.TILE_ROWS)
     row_tile, batch = f.rem("%task", row_tiles), f.div("%task", row_tiles)
@@ -157,7 +158,7 @@ def _task(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
     ends.at(batch=batch, pitch="0")
 
     def stretch(i1: str) -> None:
-        i2 = f.min(end, f.add(i1, _STRETCH))
+        i2 = f.min(end, f.add(i1, model.gemm_vector_sums))
 
         def column(j: str) -> None:
             vector = f.at(b, f.mul(j, ns))
@@ -181,7 +182,7 @@ def _task(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
 
         f.loop(0, f.d(Word.N), 1, column)
 
-    f.loop(i0, end, _STRETCH, stretch)
+    f.loop(i0, end, model.gemm_vector_sums, stretch)
     return f.end()
 
 

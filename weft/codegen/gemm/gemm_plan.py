@@ -16,41 +16,8 @@ from weft.codegen.gemm.descriptor import ALONG, BAND_ZERO, DIRECT, IN_RUNS, PRIV
 from weft.codegen.gemm.gemm_problem import Problem, fold, is_dot, orient
 from weft.codegen.ir.gemm_types import Recipe
 from weft.codegen.ir.microkernels import SPARE_ROWS, STREAMS
+from weft.util.machine_model import machine_model
 from weft.util.record import record, replace
-
-# Sizes in bytes and steps that suit caches of 32-48 KiB, 1 MiB and up.
-_BLOCK_STEPS = 384, 512  # steps of k between two visits of C; where many rows meet wide vectors these take their time
-_ONE_BLOCK = 9 / 8  # by so much a single block may be longer: 513 steps need not visit C twice
-_STRIP_BYTES = 200 << 10  # of A, which stay in the second-level cache while panels of B and sums pass through
-_STRIP_ROWS = (48, 512)  # rows of A in a strip: so many fit with any block, and more do not pay
-_SHARED_LIMIT = 9 << 20  # bytes of B that are packed for all tasks at a time: 16 panels of 2048 steps, with what lies behind each block
-_PRIVATE_LIMIT = 400 << 10  # that a task packs for itself, to stay near while strips of A pass; twice that where these are packed too
-_SUMS_BYTES = 512 << 10  # of unfinished sums that stay there too
-_SKINNY_ROWS = 128  # up to here a large B passes by once, as a stream
-_ALONG_ROWS = 16, 64  # up to here it is read along its rows, if it would be packed otherwise, and if no cache has room for it
-_ALONG_BYTES = 4 << 20  # of A, which each task packs whole and goes through once for a stretch of B
-_ALONG_SUMS = 32 << 10  # bytes of sums that wait meanwhile, in the first-level cache
-_SKINNY_ROWS_OF_B = 16, 64  # streamed together, by fewer rows than a kernel has and by more
-_PARTS, _PART_BLOCKS = 16, 4  # tasks that a long sum with few results is to give, and the least blocks that are worth one
-_APART_PARTS = 4, 192  # parts, and tasks of all, that are worth their additions where steps of A lie apart
-_RUN_ROWS = 64  # of A in one piece of memory that are a product of their own
-_LEAST_PER_SPARE = 32  # rows for each that is made twice
-_QUADS = 32, 1 << 18  # rows and k that pay for packing B, and elements of A that pay for compiling it
-_RUN = 8  # steps of A in a run that pay for finding it
-_LONG_RUN = 512  # bytes of a run that is found wherever it lies
-_APART = 1 << 10  # bytes between steps of A, or what of them is a power of two, up to which a block of them finds room in a cache
-_FEW_APART = 1 << 12  # the same for even rows that meet half a panel of B at most
-_LINE, _ACROSS_BYTES = 64, 32 << 10  # of a block of B that is to stay in the first-level cache where steps of A lie more than a line apart
-_DOT_ROWS = 8  # that are multiplied by a vector side by side
-_CACHED = (1 << 19, 8 << 20)  # bytes of B that stay in the second-level and in the last cache
-_IN_PLACE, _IN_PLACE_ROWS = 1 << 19, 512  # bytes of B that are never copied, and rows of A that it is not copied for
-
-# Costs in cycles of one vector operation, for choosing among splits.
-_PACK_COPY, _PACK_TRANSPOSE, _PACK_SCALAR = 2, 20, 48
-_PACK_FAR = 5  # more, when what is packed leaves the core's own caches, or comes from beyond them
-_SHARED_PAYS = 1.01  # by so much B packed for all must be quicker: it takes memory, and a cache that others use too
-_PASS = 2  # when a tile meets what is packed for all
-_TASK, _FORK = 300, 6000
 
 
 def plan(p: Problem, recipe: Recipe, threads: int) -> tuple[str, tuple[int, ...]]:
@@ -67,7 +34,7 @@ def runs_as_batch(p: Problem, recipe: Recipe) -> Problem:
     of them would be copied. (Tails count rows and batch elements as they came.)
     """
     run = p.m // math.prod(e for e, _ in p.rows)
-    if not p.rows or p.tail_args is not None or run < _RUN_ROWS or _a_in_runs(p, recipe):
+    if not p.rows or p.tail_args is not None or run < machine_model().gemm_run_rows or _a_in_runs(p, recipe):
         return p
     dims, step = [], p.m * p.c[0]
     for e, stride in p.rows:
@@ -81,10 +48,11 @@ def runs_as_batch(p: Problem, recipe: Recipe) -> Problem:
 
 
 def _dot_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
+    model = machine_model()
     work = p.m * p.n * p.k * p.batches // recipe.lanes
     tasks = min(threads * 4, work // 4000, p.m * p.batches) if threads > 1 else 1
-    tiles = min(_ceil(max(tasks, 1), max(p.batches, 1)), _ceil(p.m, _DOT_ROWS)) or 1
-    rows = max(_up(_ceil(p.m, tiles), _DOT_ROWS), _DOT_ROWS)
+    tiles = min(_ceil(max(tasks, 1), max(p.batches, 1)), _ceil(p.m, model.gemm_vector_rows)) or 1
+    rows = max(_up(_ceil(p.m, tiles), model.gemm_vector_rows), model.gemm_vector_rows)
     return {Word.TILE_ROWS: rows, Word.ROW_TILES: _ceil(p.m, rows)}
 
 
@@ -93,8 +61,9 @@ def _dot_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
 
 def _suits_quads(p: Problem, recipe: Recipe) -> bool:
     """True when a vector has room for all columns and more: its few sums would wait for each other, and each beat for elements of A."""
+    model = machine_model()
     kind = recipe.acc == "f32" and recipe.unpacked_b_ok and gemm_asm.suits(recipe.machine)
-    few, many = 4 * p.n <= 3 * recipe.lanes, min(p.m, p.k) >= _QUADS[0] and p.m * p.k * p.batches >= _QUADS[1]
+    few, many = 4 * p.n <= 3 * recipe.lanes, min(p.m, p.k) >= model.gemm_quads[0] and p.m * p.k * p.batches >= model.gemm_quads[1]
     return kind and few and many and p.k % 4 == 0 and not p.cols and p.segments == 1 and _a_direct(p, recipe, 1)
 
 
@@ -119,7 +88,7 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
     shared = split.mode == SHARED
     group, chunk = p.batches, panels
     if shared:
-        group = p.b_share * max(min(p.batches // p.b_share, _SHARED_LIMIT // max(panels * blocks * panel, 1)), 1)
+        group = p.b_share * max(min(p.batches // p.b_share, machine_model().gemm_shared_bytes // max(panels * blocks * panel, 1)), 1)
         chunk = _chunk(panels, blocks * panel, split.tile_panels)
         split = replace(split, tile_panels=min(split.tile_panels, chunk))
     strip_rows = _strip_rows(work, split) if split.mode == PRIVATE else split.tile_rows
@@ -173,15 +142,16 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
 
 def _block_steps(p: Problem, recipe: Recipe) -> int:
     """Steps of k in a block."""
+    model = machine_model()
     segment_steps = _ceil(p.k, recipe.k_per_step)
     steps = segment_steps * p.segments
-    limit = _BLOCK_STEPS[recipe.machine.vector_bytes == 64 and p.m > _SKINNY_ROWS]
+    limit = model.gemm_block_steps[recipe.machine.vector_bytes == 64 and p.m > model.gemm_skinny_rows]
     if _is_stream(p, recipe):
-        limit = _SKINNY_ROWS_OF_B[p.m >= recipe.rows] // recipe.k_per_step
+        limit = model.gemm_skinny_rows_of_b[p.m >= recipe.rows] // recipe.k_per_step
     along = _is_along(p, recipe)
-    if not along and p.a[1] > _LINE and _a_in_runs(p, recipe):
-        limit = _ACROSS_BYTES // recipe.panel_row_bytes
-    if along or steps <= _ONE_BLOCK * limit:
+    if not along and p.a[1] > model.cache_line and _a_in_runs(p, recipe):
+        limit = model.gemm_across_bytes // recipe.panel_row_bytes
+    if along or steps <= model.gemm_one_block * limit:
         limit = max(steps, 1)
     per_segment = _ceil(segment_steps, limit)
     if p.segments > 1 and segment_steps > limit // 2 and segment_steps % (8 * per_segment) == 0:  # no block is in two segments
@@ -200,20 +170,21 @@ def _parts(p: Problem, recipe: Recipe, blocks: int) -> int:
     Where steps of A lie apart, tiles of rows go through the same lines of it, and through all of B: parts have pieces of both to
     themselves, and as many rows as there are. A power of two of them is shared evenly.
     """
+    model = machine_model()
     results = max(p.m // (2 * recipe.rows), 1) * _ceil(p.n, recipe.panel_cols) * p.batches
     if not results:
         return 1
-    wanted = _PARTS // results
+    wanted = model.gemm_parts // results
     if p.a[1] != recipe.in_bytes:
-        wanted = max(wanted, min(_APART_PARTS[0], _APART_PARTS[1] // results))
-    most = max(min(wanted, blocks // _PART_BLOCKS), 1)
+        wanted = max(wanted, min(model.gemm_strided_parts[0], model.gemm_strided_parts[1] // results))
+    most = max(min(wanted, blocks // model.gemm_part_blocks), 1)
     return 1 << most.bit_length() - 1
 
 
 def _reaches_back(m: int, tile_rows: int, strip_rows: int, most: int) -> bool:
     """True when the last rows are better made with some before them once more than by a kernel of their own, which is to be compiled."""
     spare, last = -m % most, (m - 1) % tile_rows % strip_rows + 1
-    return spare > 0 and m >= _LEAST_PER_SPARE * spare and last >= most
+    return spare > 0 and m >= machine_model().gemm_rows_per_repeated * spare and last >= most
 
 
 def _a_direct(p: Problem, recipe: Recipe, block: int) -> bool:
@@ -229,31 +200,34 @@ def _a_in_runs(p: Problem, recipe: Recipe) -> bool:
     or two for six elements: that pays where few panels of B would use what is packed (one, of even rows, which are packed quicker), and
     while caches have room for lines so far apart.
     """
-    if not gemm_asm.finds_runs(recipe) or p.k < _RUN:
+    model = machine_model()
+    if not gemm_asm.finds_runs(recipe) or p.k < model.gemm_run:
         return False
     uneven, apart = bool(p.rows) or p.segments > 1, math.gcd(p.a[1], 1 << 16)
     if p.a[1] == recipe.in_bytes and p.k % recipe.k_per_step == 0:
-        return uneven and p.k * recipe.in_bytes >= min(p.a[0] // 2, _LONG_RUN)
+        return uneven and p.k * recipe.in_bytes >= min(p.a[0] // 2, model.gemm_long_run_bytes)
     if recipe.joined:
         return False
     if uneven:
-        return p.n <= 2 * recipe.panel_cols and apart <= _APART
-    near = 2 * p.n > recipe.panel_cols or apart <= _FEW_APART
+        return p.n <= 2 * recipe.panel_cols and apart <= model.gemm_stride_bytes
+    near = 2 * p.n > recipe.panel_cols or apart <= model.gemm_even_stride_bytes
     return p.a[0] == recipe.in_bytes and p.n <= recipe.panel_cols and near
 
 
 def _is_stream(p: Problem, recipe: Recipe) -> bool:
     """True when B is large and dense along n, and has few rows of A to serve: memory sets the pace."""
-    large = p.k * p.segments * p.n * recipe.in_bytes > _CACHED[p.m > 2 * recipe.rows]
-    return large and p.m <= _SKINNY_ROWS and p.b[1] == recipe.in_bytes and p.n > recipe.panel_cols
+    model = machine_model()
+    large = p.k * p.segments * p.n * recipe.in_bytes > model.gemm_cached_bytes[p.m > 2 * recipe.rows]
+    return large and p.m <= model.gemm_skinny_rows and p.b[1] == recipe.in_bytes and p.n > recipe.panel_cols
 
 
 def _is_along(p: Problem, recipe: Recipe) -> bool:
     """True when B is read along its rows: by a single row of A, or by few if it is large, and wide enough to be shared."""
+    model = machine_model()
     size = p.k * p.segments * p.n * recipe.in_bytes
-    large = size > _CACHED[recipe.unpacked_b_ok or p.m > _ALONG_ROWS[0]]
-    near = p.m * _ceil(p.k, recipe.k_per_step) * recipe.step_bytes <= _ALONG_BYTES
-    few = p.m == 1 or (p.m <= _ALONG_ROWS[1] and near and large and p.n >= 2 * recipe.panel_cols)
+    large = size > model.gemm_cached_bytes[recipe.unpacked_b_ok or p.m > model.gemm_along_rows[0]]
+    near = p.m * _ceil(p.k, recipe.k_per_step) * recipe.step_bytes <= model.gemm_along_bytes
+    few = p.m == 1 or (p.m <= model.gemm_along_rows[1] and near and large and p.n >= 2 * recipe.panel_cols)
     dense = p.b[1] == recipe.in_bytes and p.segments == 1 and not p.cols and p.k % recipe.k_per_step == 0
     whole = recipe.machine.masks or p.n % recipe.along_cols == 0
     return few and dense and whole and not recipe.is_complex and not recipe.quads
@@ -276,13 +250,16 @@ def _b_even(p: Problem) -> bool:
 
 def _b_direct_pays(p: Problem, recipe: Recipe) -> bool:
     """True when B is better read where it lies: it is small, or too few rows of A use it to pay for a copy."""
+    model = machine_model()
     if not _b_direct_ok(p, recipe):
         return False
     size, aligned = p.k * p.segments * p.n * recipe.in_bytes, p.b[0] % recipe.machine.vector_bytes == 0
     if aligned and p.b[0] == p.n * recipe.in_bytes <= recipe.panel_row_bytes:  # it lies as if packed
         return True
-    small, most_rows = (_IN_PLACE, _IN_PLACE_ROWS) if aligned else (_IN_PLACE >> 3, _IN_PLACE_ROWS >> 2)
-    few = p.m <= most_rows >> (size > 2 * _CACHED[0]) and size <= _CACHED[1] >> 1
+    small, most_rows = model.gemm_in_place_bytes, model.gemm_in_place_rows
+    if not aligned:
+        small, most_rows = small >> 3, most_rows >> 2
+    few = p.m <= most_rows >> (size > 2 * model.gemm_cached_bytes[0]) and size <= model.gemm_cached_bytes[1] >> 1
     return few or size <= small or p.m <= 2 * recipe.rows or _is_stream(p, recipe)
 
 
@@ -309,15 +286,16 @@ class _Work:
 def _work_of(
     p: Problem, recipe: Recipe, threads: int, steps: int, blocks: int, parts: int, panel_bytes: int, a_direct: bool, simple: bool
 ) -> _Work:
+    model = machine_model()
     panels, vectors = max(_ceil(p.n, recipe.panel_cols), 1), _ceil(p.n * recipe.parts, recipe.lanes)
     pack_a = 0 if a_direct else _pack_cost(p.a[1], p.a[0], recipe)
     pack_b = _pack_cost(p.b[1], p.b[0], recipe)
     if p.segments > 1 and p.k < 4 * recipe.lanes:
-        pack_a, pack_b = max(pack_a, _PACK_SCALAR), max(pack_b, _PACK_SCALAR)
+        pack_a, pack_b = max(pack_a, model.gemm_pack_scalar), max(pack_b, model.gemm_pack_scalar)
     # Squares that are transposed should begin with cache lines.
-    unit = math.lcm(recipe.rows, _square(recipe)) if pack_a == _PACK_TRANSPOSE else recipe.rows
-    fit = _STRIP_BYTES // max(_ceil(steps, blocks) * recipe.step_bytes, 1) // unit * unit
-    fit = min(max(fit, _STRIP_ROWS[0]), _STRIP_ROWS[1])
+    unit = math.lcm(recipe.rows, _square(recipe)) if pack_a == model.gemm_pack_transpose else recipe.rows
+    fit = model.gemm_strip_bytes // max(_ceil(steps, blocks) * recipe.step_bytes, 1) // unit * unit
+    fit = min(max(fit, model.gemm_strip_rows[0]), model.gemm_strip_rows[1])
     beats = steps * recipe.beats
     return _Work(p, recipe, threads, beats, blocks, parts, simple, panels, panel_bytes, vectors, pack_a, pack_b, unit, fit)
 
@@ -343,7 +321,7 @@ def _modes(work: _Work) -> list[int]:
         return [ALONG]
     if _b_direct_pays(p, recipe):
         return [DIRECT]
-    can_share = work.blocks * work.panel_bytes <= _SHARED_LIMIT and work.parts == 1 and not _is_stream(p, recipe)
+    can_share = work.blocks * work.panel_bytes <= machine_model().gemm_shared_bytes and work.parts == 1 and not _is_stream(p, recipe)
     return [PRIVATE, SHARED] if can_share else [PRIVATE]
 
 
@@ -352,56 +330,59 @@ def _tiles(work: _Work, mode: int) -> Iterator[tuple[int, int]]:
 
     A tile of its own B is cut to strips of rows, so it may be high: what it packs then serves the more.
     """
+    model = machine_model()
     m, panels, threads, unit = work.problem.m, work.panels, work.threads, work.unit
     row_bytes = work.recipe.panel_row_bytes
     in_c = work.simple and (mode == PRIVATE or work.blocks == 1)
     most_rows, most_panels = work.fit, panels
     if mode == PRIVATE:
-        most_panels = min(panels, max((_PRIVATE_LIMIT << bool(work.pack_a)) // work.panel_bytes, 1))
-        most_rows = m if in_c else max(_SUMS_BYTES // (most_panels * row_bytes), work.fit)
+        most_panels = min(panels, max((model.gemm_private_bytes << bool(work.pack_a)) // work.panel_bytes, 1))
+        most_rows = m if in_c else max(model.gemm_sums_bytes // (most_panels * row_bytes), work.fit)
     if mode == ALONG:
-        most_rows, most_panels = m, min(panels, max(_ALONG_SUMS // (m * row_bytes), 1))
+        most_rows, most_panels = m, min(panels, max(model.gemm_along_sums_bytes // (m * row_bytes), 1))
     if mode == SHARED:
-        most_panels = min(panels, max(_SHARED_LIMIT // (work.blocks * work.panel_bytes), 1))
+        most_panels = min(panels, max(model.gemm_shared_bytes // (work.blocks * work.panel_bytes), 1))
     least = max(_ceil(m, most_rows), 1)
     for row_tiles in sorted({least, least + 1, least + 2, least + 3, least * 2, threads, 2 * threads}):
         rows = max(_up(_ceil(m, row_tiles), unit), unit)
         if row_tiles < least or (mode == ALONG and row_tiles > 1) or (rows < 2 * work.recipe.rows and row_tiles > 1):
             continue
-        least_cols = _ceil(panels, most_panels if in_c else max(min(most_panels, _SUMS_BYTES // (rows * row_bytes)), 1))
+        least_cols = _ceil(panels, most_panels if in_c else max(min(most_panels, model.gemm_sums_bytes // (rows * row_bytes)), 1))
         for col_tiles in range(least_cols, max(min(panels, max(4 * threads, 4)), least_cols) + 1):
             yield rows, _ceil(panels, col_tiles)
 
 
 def _timed(work: _Work, mode: int, rows: int, tile_panels: int) -> tuple[float, _Split]:
     """Return the estimated cycles of a split, and the split."""
+    model = machine_model()
     p, threads, panels, beats = work.problem, work.threads, work.panels, work.beats
     batches = max(p.batches, 1) * work.parts
     share = min(tile_panels / panels, 1.0) * work.vectors
     each = min(rows, max(p.m, 1)) * share * beats + rows * beats / work.recipe.lanes * work.pack_a
     if mode == PRIVATE:
-        far = _PACK_FAR if p.k * p.segments * p.n * work.recipe.in_bytes > _CACHED[0] else 0
+        far = model.gemm_pack_far if p.k * p.segments * p.n * work.recipe.in_bytes > model.gemm_cached_bytes[0] else 0
         each += share * beats * (work.pack_b + far)
     if mode == SHARED:
-        each += share * beats * _PASS
+        each += share * beats * model.gemm_pass
     tiles = _ceil(p.m, rows) * _ceil(panels, tile_panels)
     task_batch = _task_batch(each, batches * tiles, batches, threads) if work.parts == 1 else 1
     tasks = tiles * _ceil(batches, task_batch)
-    each = each * task_batch + _TASK
+    each = each * task_batch + model.gemm_task_cycles
     # The last round of tasks is rarely full; a quarter of a task stands for uneven progress.
-    uneven = each / 4 + _FORK if tasks > 1 and threads > 1 else 0
+    uneven = each / 4 + model.gemm_fork_cycles if tasks > 1 and threads > 1 else 0
     time = math.ceil(tasks / threads) * each + uneven
     if mode == SHARED:
         rounds = _ceil(panels, _chunk(panels, work.blocks * work.panel_bytes, tile_panels))
-        time += math.ceil(batches / p.b_share) * work.vectors * beats * (work.pack_b + _PACK_FAR) / threads + 2 * _FORK
+        packed = math.ceil(batches / p.b_share) * work.vectors * beats
+        time += packed * (work.pack_b + model.gemm_pack_far) / threads + 2 * model.gemm_fork_cycles
         time += (rounds - 1) * uneven
-        time *= _SHARED_PAYS
+        time *= model.gemm_shared_gain
     return time, _Split(mode, rows, tile_panels, task_batch)
 
 
 def _chunk(panels: int, panel_bytes: int, tile_panels: int) -> int:
     """How many panels are packed for all at a time: about equal numbers of whole tiles of them."""
-    most = max(_SHARED_LIMIT // max(panel_bytes, 1), 1)
+    most = max(machine_model().gemm_shared_bytes // max(panel_bytes, 1), 1)
     if panels <= most or tile_panels >= most:
         return min(panels, most)
     tiles = _ceil(panels, tile_panels)
@@ -417,15 +398,16 @@ def _strip_rows(work: _Work, split: _Split) -> int:
 def _task_batch(each: float, tasks: int, batches: int, threads: int) -> int:
     """Batch elements per task: enough for 20000 cycles, while leaving every thread four tasks."""
     wanted = max(int(20000 / max(each, 1)), 1)
-    if threads == 1 or each * tasks < 2 * _FORK:
+    if threads == 1 or each * tasks < 2 * machine_model().gemm_fork_cycles:
         return batches
     return max(min(wanted, batches // (4 * threads)), 1)
 
 
 def _pack_cost(row_stride: int, other_stride: int, recipe: Recipe) -> int:
+    model = machine_model()
     if row_stride == recipe.in_bytes:
-        return _PACK_COPY
-    return _PACK_TRANSPOSE if other_stride == recipe.in_bytes and not recipe.is_complex else _PACK_SCALAR
+        return model.gemm_pack_copy
+    return model.gemm_pack_transpose if other_stride == recipe.in_bytes and not recipe.is_complex else model.gemm_pack_scalar
 
 
 def _words(p: Problem, chosen: dict[int, int]) -> tuple[int, ...]:

@@ -30,11 +30,10 @@ from weft.ir.loops import (
     Ref,
 )
 from weft.ir.registry import functions
+from weft.util.machine_model import machine_model
 
 _LOGIC = frozenset({"and", "or", "not"})
 _MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
-#: loads of every n-th element, up to this n, are whole vectors and shuffles
-WIDEST_STRIDE = 8
 #: constants that differences of places may have
 _FARTHEST = 1 << 61
 #: types whose values i32 holds
@@ -307,7 +306,8 @@ class Expressions(Emission):
                 raw = self.masked_load(name, memory, pointer, self.reversed(mask, lanes.i1) if reverse else mask, size)
             if reverse:
                 raw = self.reversed(raw, memory)
-        elif index.kind == AFFINE and mask is self.masks[part] and other is None and 2 <= index.stride <= min(WIDEST_STRIDE, lanes.w):
+        elif index.kind == AFFINE and mask is self.masks[part] and other is None \
+                and 2 <= index.stride <= min(machine_model().widest_stride, lanes.w):
             from weft.codegen.kernel import strided_access
             raw = strided_access.load(self, name, type_, index, part)
         else:
@@ -324,6 +324,5 @@ class Expressions(Emission):
         mask = mask or lanes.splat_literal("true", "i1")
         return self.read(name, f"call {memory} @{called}({several} {pointers}, i32 {size}, {lanes.i1} {mask}, "
                                 f"{memory} zeroinitializer){self.alias_tag(name)}", pointers, mask)
-
 
 

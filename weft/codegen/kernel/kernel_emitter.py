@@ -18,7 +18,7 @@ from weft.codegen.ir.builder import MEMORY, mangle, vector
 from weft.codegen.ir.values import AFFINE, PAIR, UNIFORM, Value, affine, constant, pair, uniform, varying
 from weft.codegen.kernel.expressions import Expressions
 from weft.codegen.kernel.precision_demand import demands_of
-from weft.codegen.kernel.vectorization_plan import Shape, assigned, bound, mostly_calls, repeated_math, shape_of
+from weft.codegen.kernel.vectorization_plan import VectorizationPlan, assigned, bound, mostly_calls, plan_of, repeated_math
 from weft.codegen.toolchain.target import Target
 from weft.ir.loops import (
     COMPLEX,
@@ -39,9 +39,7 @@ from weft.ir.loops import (
     Weave,
     While,
 )
-
-#: scratch up to this size lives on the thread's stack
-STACK_SCRATCH = 1 << 16
+from weft.util.machine_model import machine_model
 
 _METADATA = '!0 = !{!0}\n!1 = !{i32 1}\n!2 = !{!"branch_weights", i32 1, i32 100000}'
 #: `len(metadata)` counts `_METADATA` as one entry; numbers start beyond those it holds
@@ -124,7 +122,7 @@ class KernelEmitter(Expressions):
             offset += (buf.size * ITEMSIZE[buf.type] + 63) // 64 * 64
         if not places:
             return
-        if offset <= STACK_SCRATCH:
+        if offset <= machine_model().stack_scratch_bytes:
             base = self.b.let(f"alloca i8, i64 {max(offset, 64)}, align 64")
         else:
             self.b.declare("weft_scratch_take", "ptr", "i64")
@@ -323,7 +321,7 @@ class KernelEmitter(Expressions):
             return
         if stmt.kind == "vector" and not self.vectorized:
             most = extent.const if extent.const is not None else bound(stmt.extent)
-            shape = shape_of(stmt, self.target, self.buffers, most, extent.const is not None, self.outlined)
+            shape = plan_of(stmt, self.target, self.buffers, most, extent.const is not None, self.outlined)
             if shape is not None:
                 self._vector_loop(stmt, extent, shape)
                 return
@@ -362,7 +360,7 @@ class KernelEmitter(Expressions):
 
     # --- vector loops
 
-    def _vector_loop(self, stmt: For, extent: Value, shape: Shape) -> None:
+    def _vector_loop(self, stmt: For, extent: Value, shape: VectorizationPlan) -> None:
         outer = (self.lanes, self.parts, self.induction, self.masks, self.vectorized, self.reducing, self.scanned)
         reduced = [name for name in assigned(stmt) if name in self.env and name not in shape.scanned | shape.packed]
         starts = {name: self.env[name] for name in reduced}
@@ -402,7 +400,7 @@ class KernelEmitter(Expressions):
             start = constant(whole) if extent.const is not None else clamped
             self._counted(stmt, start, extent, 1, lambda counter: self._iteration(stmt, counter))
 
-    def _static_rest(self, stmt: For, start: int, stop: int, shape: Shape) -> None:
+    def _static_rest(self, stmt: For, start: int, stop: int, shape: VectorizationPlan) -> None:
         """The last `stop - start` iterations: whole vectors, and one masked vector."""
         if start == stop or not shape.masked:
             return

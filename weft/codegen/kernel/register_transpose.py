@@ -12,6 +12,7 @@ from weft.codegen.ir.values import AFFINE, Value, constant
 from weft.codegen.kernel.emission import Emission
 from weft.codegen.kernel.nontemporal import store_if_aligned
 from weft.ir.loops import COMPLEX, ITEMSIZE, Store, Weave
+from weft.util.machine_model import machine_model
 
 
 def weave(emitter: Emission, stmt: Weave) -> None:
@@ -39,8 +40,6 @@ def _one_by_one(emitter: Emission, stmt: Weave, index: Value, values: list[Value
         emitter.store_value(Store(stmt.buf, stmt.index, stmt.values[k]), value, at, None)
 
 
-#: shuffles within this many bytes are the cheapest
-BLOCK_BYTES = 16
 #: bytes that lanes take at most
 WIDEST = 8
 
@@ -57,7 +56,7 @@ class _Rows:
         self.first = part * self.width
         self.memory, vectors = self.lanes.all_to_memory(registers, self.type)
         self.element = self.memory.split(" x ")[1][:-1]
-        block = max(1, min(BLOCK_BYTES // self.size, self.width))
+        block = max(1, min(machine_model().transpose_block_bytes // self.size, self.width))
         transposed = block <= self.count < self.width <= block * self.count and index.stride > self.count
         self.sequence = self._transposed(vectors, block) if transposed or self.count == self.width else self._woven(vectors, self.width)
 

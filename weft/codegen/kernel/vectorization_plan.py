@@ -1,7 +1,7 @@
 """How a vector loop is vectorized: lanes per vector, vectors per iteration, masked or scalar remainder.
 
 In:   a `vector` loop, the target, the kernel's buffers.
-Out:  a `Shape`, or None where the loop had better stay scalar.
+Out:  a `VectorizationPlan`, or None where the loop stays scalar.
 """
 
 from __future__ import annotations
@@ -35,27 +35,12 @@ from weft.ir.loops import (
     While,
 )
 from weft.ir.registry import HEAVY
+from weft.util.machine_model import machine_model
 from weft.util.record import record
-
-#: bodies at least this costly have one masked loop instead of a loop and a masked rest: masks cost them little
-MERGE_COST = 40
-#: loads of one vector each that keep memory busy, so that there need not be several vectors in turn
-MANY_LOADS = 8
-#: turns of the loops of a kernel that is not optimized
-BRIEF = 64
-#: a function that occurs this often in one kernel is called, not repeated
-OUTLINE_FROM = 4
-#: other operations that are little beside one call of a function
-WORK_OF_CALL = 4
-
-#: what a running combination costs across the lanes
-STEPS_OF_SCAN = 8
-#: registers that rows of values may take while they are woven
-MOST_WOVEN = 16
 
 
 @record
-class Shape:
+class VectorizationPlan:
     """`parts` vectors of `lanes` elements per iteration; `reductions`: outer accumulators and their operations, but for
     those that are `scanned`; `packed`: those that count what is packed.
 
@@ -133,7 +118,7 @@ class _Survey:
         self.reductions: dict[str, str] = {}
         self.plain = True
         self.streaming = False
-        self.woven = 0
+        self.transposed = 0
         self.scanned: set[str] = set()
         self.packed: set[str] = set()
 
@@ -186,7 +171,7 @@ class _Survey:
         elif isinstance(stmt, Scan):
             outside = [acc for acc in stmt.accs if acc not in self.inner]
             self.scanned.update(outside)
-            self.cost += len(outside) * STEPS_OF_SCAN
+            self.cost += len(outside) * machine_model().scan_steps
         elif isinstance(stmt, Store):
             (self.note if stmt.accumulate else self.note_moved)(self.buffers[stmt.buf].type)
             self.memory.add(self.buffers[stmt.buf].type)
@@ -194,7 +179,7 @@ class _Survey:
         elif isinstance(stmt, Weave):
             self.note_moved(self.buffers[stmt.buf].type)
             self.memory.add(self.buffers[stmt.buf].type)
-            self.woven = max(self.woven, len(stmt.values))
+            self.transposed = max(self.transposed, len(stmt.values))
         elif isinstance(stmt, Pack):
             self.note_moved(self.buffers[stmt.buf].type)
             self.memory.add(self.buffers[stmt.buf].type)
@@ -207,11 +192,11 @@ class _Survey:
 
 
 def is_brief(kernel: Kernel) -> bool:
-    """Whether a kernel does so little that optimizing it takes longer than all that it may ever gain: no loop takes many turns."""
-    return turns(kernel.body) <= BRIEF and not repeated_math(kernel.body)
+    """Whether a kernel does so little that optimizing it takes longer than all that it may ever gain: no loop has many iterations."""
+    return iterations(kernel.body) <= machine_model().brief_iterations and not repeated_math(kernel.body)
 
 
-def turns(body: tuple[Stmt, ...], computed: Callable[[Expr], int | None] = lambda extent: None) -> float:
+def iterations(body: tuple[Stmt, ...], computed: Callable[[Expr], int | None] = lambda extent: None) -> float:
     """How often the innermost statements of a body run, at most; `computed` tells the most of a computed extent."""
     most = 1.0
     for stmt in body:
@@ -219,9 +204,9 @@ def turns(body: tuple[Stmt, ...], computed: Callable[[Expr], int | None] = lambd
             return math.inf
         if isinstance(stmt, For):
             extent = stmt.extent if isinstance(stmt.extent, int) else computed(stmt.extent)
-            most = max(most, turns(stmt.body, computed) * (math.inf if extent is None else extent))
+            most = max(most, iterations(stmt.body, computed) * (math.inf if extent is None else extent))
         elif isinstance(stmt, If):
-            most = max(most, turns(stmt.body, computed), turns(stmt.orelse, computed))
+            most = max(most, iterations(stmt.body, computed), iterations(stmt.orelse, computed))
     return most
 
 
@@ -230,17 +215,18 @@ def repeated_math(body: tuple[Stmt, ...]) -> Container[str]:
 
     Instruction selection takes more than linear time in the length of a block; a call costs a long function little.
     """
+    model = machine_model()
     counts = _count(body)
-    if counts.get("complex", 0) >= OUTLINE_FROM:
+    if counts.get("complex", 0) >= model.outline_from:
         return HEAVY
-    return frozenset([op for op, count in counts.items() if count >= OUTLINE_FROM and op in HEAVY])
+    return frozenset([op for op, count in counts.items() if count >= model.outline_from and op in HEAVY])
 
 
 def mostly_calls(body: tuple[Stmt, ...], outlined: Container[str]) -> bool:
     """Whether a body does little beside calling functions, so that it need not be optimized itself."""
     counts = _count(body)
     calls = sum([count for op, count in counts.items() if op in outlined])
-    return calls * WORK_OF_CALL >= sum(counts.values()) - calls
+    return calls * machine_model().call_work >= sum(counts.values()) - calls
 
 
 def _count(body: tuple[Stmt, ...]) -> dict[str, int]:
@@ -280,9 +266,10 @@ def bound(extent: Expr) -> int | None:
     return None
 
 
-def shape_of(loop: For, target: Target, buffers: dict, extent: int | None, exact: bool = True,
-             outlined: Container[str] = frozenset()) -> Shape | None:
-    """The shape of a vector loop; `extent` is its number of iterations (if `exact`), or the most it can be, or None."""
+def plan_of(loop: For, target: Target, buffers: dict, extent: int | None, exact: bool = True,
+             outlined: Container[str] = frozenset()) -> VectorizationPlan | None:
+    """The plan of a vector loop; `extent` is its number of iterations (if `exact`), or the most it can be, or None."""
+    model = machine_model()
     survey = _Survey(buffers, outlined)
     for stmt in loop.body:
         survey.stmt(stmt)
@@ -302,17 +289,17 @@ def shape_of(loop: For, target: Target, buffers: dict, extent: int | None, exact
     if lanes < 2:
         return None
     parts = 4 if survey.cost <= 16 or survey.calls else 2 if survey.cost <= 90 else 1
-    if survey.loads >= MANY_LOADS:
+    if survey.loads >= model.many_loads:
         parts = 1
     if survey.types & COMPLEX:
         parts = min(parts, 2)
     if extent is not None:
         parts = max(1, min(parts, -(-extent // lanes) if masked else extent // lanes))
-    if survey.woven:
-        parts = max(1, min(parts, MOST_WOVEN // survey.woven))
+    if survey.transposed:
+        parts = max(1, min(parts, model.transpose_registers // survey.transposed))
     if not exact:
         parts = 1 << (parts.bit_length() - 1)     # whole blocks are told from the rest by the low bits of the extent
     rest = not exact or extent is None or extent % (lanes * parts) != 0
-    merged = target.has_masks and rest and survey.cost >= MERGE_COST \
-        and not (survey.streaming or survey.woven or survey.scanned)
-    return Shape(lanes, parts, masked, merged, survey.reductions, frozenset(survey.scanned), frozenset(survey.packed))
+    merged = target.has_masks and rest and survey.cost >= model.masked_loop_cost \
+        and not (survey.streaming or survey.transposed or survey.scanned)
+    return VectorizationPlan(lanes, parts, masked, merged, survey.reductions, frozenset(survey.scanned), frozenset(survey.packed))

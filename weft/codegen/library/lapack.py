@@ -22,11 +22,8 @@ from weft.codegen.ir.writer import Declarations
 from weft.codegen.runtime import symbols
 from weft.ir.program import LibraryCall
 from weft.util import lapack
+from weft.util.machine_model import machine_model
 
-#: tasks that a batch is cut into, at most
-_MOST_TASKS = 64
-#: elements, those of workspace among them, from which a single problem may use the library's threads
-_LARGE = 1 << 17
 #: elements under which a problem is tiny, for the routines that take that lock
 _TINY = {"trsm": 1 << 8, "potrf": 1 << 7, "getrf": 1 << 6}
 _NUMBER = {"s": "float", "d": "double", "c": "[2 x float]", "z": "[2 x double]"}
@@ -40,7 +37,7 @@ def signature(step: LibraryCall) -> str:
 
 def works_alone(step: LibraryCall) -> bool:
     """Whether the library must not use its own threads for a step (it may have none anyway)."""
-    return lapack.thread_control() is not None and (_touched(step) < _LARGE or step.count > 1)
+    return lapack.thread_control() is not None and (_touched(step) < machine_model().lapack_threaded or step.count > 1)
 
 
 def tasks(step: LibraryCall) -> int:
@@ -51,7 +48,7 @@ def tasks(step: LibraryCall) -> int:
 def _share(step: LibraryCall) -> int:
     """Problems of one task."""
     alone = lapack.thread_control() is not None and _touched(step) < _TINY.get(step.routine[1:], 0)
-    return step.count if alone else -(-step.count // _MOST_TASKS)
+    return step.count if alone else -(-step.count // machine_model().lapack_most_tasks)
 
 
 def _touched(step: LibraryCall) -> int:

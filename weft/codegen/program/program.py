@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from weft.codegen.kernel.vectorization_plan import bound, is_brief, turns
+from weft.codegen.kernel.vectorization_plan import bound, is_brief, iterations
 from weft.codegen.program import native
 from weft.codegen.program.build_record import BuildRecord, CompiledKernel, module_ir
 from weft.codegen.program.entry import EntryEmitter
@@ -30,6 +30,7 @@ from weft.codegen.toolchain.objects import CompileRequest
 from weft.ir import loops_text
 from weft.ir.loops import Kernel
 from weft.ir.program import Branch, Fft, Gemm, HostCall, Launch, Loop, Program, Sort, Step, WhileLoop
+from weft.util.machine_model import machine_model
 
 if TYPE_CHECKING:
     from llvmlite.binding import ResourceTracker
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 OptLevel = Literal["optimized", "brief", "draft"]
 #: kernels of one module, at most
 BATCH = 16
-#: turns of a kernel's loops for which a draft takes about a millisecond longer at most (drafts take up to 1.7 times as long)
-DRAFT_TURNS = 1 << 24
 
 
 _kernels: dict[str, CompiledKernel] = {}
@@ -255,11 +254,11 @@ def _drafted(steps: Iterable[tuple[Step, float]]) -> list[int]:
     work: dict[int, float] = {}
     for step, times in steps:
         if isinstance(step, Launch):
-            work[id(step.kernel)] = work.get(id(step.kernel), 0) + times * turns(step.kernel.body, bound)
+            work[id(step.kernel)] = work.get(id(step.kernel), 0) + times * iterations(step.kernel.body, bound)
         elif isinstance(step, Gemm) and step.tail is not None:
             elements = step.m * step.n * math.prod([extent for extent, *_ in step.batch])
             work[id(step.tail)] = work.get(id(step.tail), 0) + times * elements
-    return [number for number, most in work.items() if most <= DRAFT_TURNS]
+    return [number for number, most in work.items() if most <= machine_model().draft_iterations]
 
 
 def _flat(steps: Iterable[Step], times: float = 1) -> Iterator[tuple[Step, float]]:
