@@ -12,6 +12,7 @@ simple vector instructions unless a comment says otherwise.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from weft.util import machine
 from weft.util.record import record, replace
@@ -244,7 +245,7 @@ class MachineModel:
 
 
 #: what differs from the defaults on the machines we know
-_KNOWN: dict[str, dict[str, int]] = {
+_KNOWN: dict[str, dict[str, Any]] = {
     "zen3": {"l2_bytes": 512 << 10, "l3_bytes": 32 << 20},
     "zen4": {"l2_bytes": 1 << 20, "l3_bytes": 32 << 20, "vector_bytes": 64, "vector_registers": 32},
     "zen5": {"l1_bytes": 48 << 10, "l2_bytes": 1 << 20, "l3_bytes": 32 << 20, "vector_bytes": 64, "vector_registers": 32},
