@@ -24,7 +24,7 @@ from weft.util.machine_model import machine_model
 from weft.util.record import record, replace
 
 #: levels of the loops in a strip: blocks of rows, rows, elements
-_BLOCKS, _ROWS, _VECTOR = 3, 4, 5
+_BLOCKS, _ROWS, _VECTOR = range(3, 6)
 STRIP_TYPES = frozenset({"bool", "i32", "u32", "i64", "u64", "f32", "f64"})
 
 

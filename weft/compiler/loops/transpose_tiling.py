@@ -23,7 +23,7 @@ from weft.util.machine_model import machine_model
 #: levels of the loops over tiles, within those over tasks and rows: tiles of a line, groups of tiles across lines, lines of a group,
 #: whole lines before what precedes them, and a line's elements; of those that stage a tile, its rows and its lines
 _TILES, _GROUPS, _LINES, _HEADS, _VECTOR = range(2, 7)
-_STAGED_ROWS, _STAGED_LINES = 4, 5
+_STAGED_ROWS, _STAGED_LINES = range(4, 6)
 
 
 def tiles_of(nest: LoopNest) -> Tiles | None:
