@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 backends.get()                         # lets it prepare in the background what most programs need
 
 #: called with every executable that is made
-watchers: list[Callable[[Executable], None]] = []
+listeners: list[Callable[[Executable], None]] = []
 
 #: the rooms whose sources decide what becomes of a program
 COMPILER = ("", "util", "ir", "core", "ops", "transforms", "control", "partition", "compiler", "codegen", "backends", "runtime")
@@ -81,10 +81,10 @@ def _report(made: Executable, start: float, seconds: dict[str, float]) -> None:
 
         logging.getLogger("weft").warning("Finished compilation of %s in %.6f sec (%d kernels, %d collectives)", made.name,
                                           time.perf_counter() - start, made.kernel_count, made.collective_count)
-    for watcher in watchers:
-        watcher(made)
-    if events.watchers:
-        events.tell("compile", made.name, int(start * 1e9), time.perf_counter_ns(),
+    for listener in listeners:
+        listener(made)
+    if events.listeners:
+        events.emit("compile", made.name, int(start * 1e9), time.perf_counter_ns(),
                     **{title: f"{1000 * taken:.2f} ms" for title, taken in seconds.items()})
 
 

@@ -43,7 +43,7 @@ def nothing_compiled(tmp_path, monkeypatch):
 def made(monkeypatch):
     """The executables made."""
     found: list[Executable] = []
-    monkeypatch.setattr(programs, "watchers", [found.append])
+    monkeypatch.setattr(programs, "listeners", [found.append])
     return found
 
 

@@ -322,7 +322,7 @@ def test_many_write_and_read_at_once():
 
 def test_compilations_are_told_whether_from_disk_or_not(caplog, monkeypatch):
     told: list = []
-    monkeypatch.setattr(programs, "watchers", [lambda made: told.append((made.name, made.kernel_count, len(made.stages.collectives)))])
+    monkeypatch.setattr(programs, "listeners", [lambda made: told.append((made.name, made.kernel_count, len(made.stages.collectives)))])
     fun, args = PROGRAMS["sum on 8"]()
     with weft.log_compiles(True), caplog.at_level(logging.WARNING, "weft"):
         for _ in range(2):

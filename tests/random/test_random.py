@@ -126,7 +126,7 @@ def test_errors(call, error, says):
 def test_a_draw_is_one_program(draw, monkeypatch):
     made = []
     key = random.PRNGKey(11)
-    monkeypatch.setattr(programs, "watchers", [made.append])
+    monkeypatch.setattr(programs, "listeners", [made.append])
     eager = draw(key)
     assert len(made) == 1
     np.testing.assert_array_equal(eager, weft.jit(draw)(key))

@@ -64,7 +64,7 @@ def start_trace(log_dir: str | os.PathLike, create_perfetto_link: bool = False, 
         if _session is not None:
             raise RuntimeError("profiler.start_trace: a trace is being recorded already; call stop_trace first.")
         _session = _Session(log_dir, create_perfetto_trace)
-        events.watchers.append(_session.watch)
+        events.listeners.append(_session.watch)
         guard[0] += 1
 
 
@@ -76,7 +76,7 @@ def stop_trace() -> None:
         if session is None:
             raise RuntimeError("profiler.stop_trace: no trace is being recorded; call start_trace first.")
         guard[0] -= 1
-        events.watchers.remove(session.watch)
+        events.listeners.remove(session.watch)
     session.write()
 
 
@@ -114,8 +114,8 @@ class TraceAnnotation:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if events.watchers:
-            events.tell("annotation", self.name, self._start, time.perf_counter_ns(), **self.metadata)
+        if events.listeners:
+            events.emit("annotation", self.name, self._start, time.perf_counter_ns(), **self.metadata)
 
 
 class StepTraceAnnotation(TraceAnnotation):

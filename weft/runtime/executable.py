@@ -66,7 +66,7 @@ class Executable:
     def __call__(self, args: Sequence[Array]) -> list[Array]:
         for i in self.loaded.aliases.values():
             args[i]._forget()
-        start = time.perf_counter_ns() if events.watchers else 0
+        start = time.perf_counter_ns() if events.listeners else 0
         try:
             outs = self.loaded.run([(x if fits(x._spec, spec) else relaid(x, spec.sharding))._live()
                                     for x, spec in zip(args, self.in_specs)])
@@ -74,7 +74,7 @@ class Executable:
             self._delete_donated(args)                   # their memory may hold half of a result
             raise
         if start:
-            events.tell("run", self.name, start, time.perf_counter_ns(), kernels=self.kernel_count)
+            events.emit("run", self.name, start, time.perf_counter_ns(), kernels=self.kernel_count)
         results = [Array(spec, buffer) for spec, buffer in zip(self.out_specs, outs)]
         if self.check is not None:
             self.check(self.name, self.stages.simplified, args, results)

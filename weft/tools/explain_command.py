@@ -18,11 +18,11 @@ def explain_program(
     from weft import programs
 
     found: list[Any] = []
-    programs.watchers.append(found.append)
+    programs.listeners.append(found.append)
     try:
         return run_program(program, arguments, as_module=as_module, devices=devices)
     finally:
-        programs.watchers.remove(found.append)
+        programs.listeners.remove(found.append)
         print_explanations(found, html)
 
 
