@@ -11,6 +11,7 @@ import weft
 from weft.codegen.toolchain import cache
 from weft.util.config import config, known_settings
 from weft.util.errors import align
+from weft.util.machine_model import measured
 
 PARTS = ("numpy", "llvmlite", "ml_dtypes", "scipy", "opt_einsum", "rich")
 
@@ -22,6 +23,7 @@ def describe() -> str:
         ("python", f"{platform.python_version()} ({platform.python_implementation()})"),
         ("system", f"{platform.system()} {platform.release()} {platform.machine()}"),
         ("processor", f"{_processor()}, {_cores()} cores for this process"),
+        ("machine model", _machine_model()),
         ("memory", _memory()),
         ("devices", _devices()),
         *[("with" if i == 0 else "", f"{name} {_version_of(name)}") for i, name in enumerate(PARTS)],
@@ -51,6 +53,11 @@ def _processor() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+def _machine_model() -> str:
+    model = measured()
+    return f"{model.name}, caches of {model.l1_bytes >> 10}, {model.l2_bytes >> 10} and {model.l3_bytes >> 10} KiB"
 
 
 def _cores() -> int:
