@@ -321,9 +321,9 @@ class KernelEmitter(Expressions):
             return
         if stmt.kind == "vector" and not self.vectorized:
             most = extent.const if extent.const is not None else bound(stmt.extent)
-            shape = plan_of(stmt, self.target, self.buffers, most, extent.const is not None, self.outlined)
-            if shape is not None:
-                self._vector_loop(stmt, extent, shape)
+            plan = plan_of(stmt, self.target, self.buffers, most, extent.const is not None, self.outlined)
+            if plan is not None:
+                self._vector_loop(stmt, extent, plan)
                 return
         self._counted(stmt, constant(0), extent, 1, lambda counter: self._iteration(stmt, counter))
 
@@ -360,53 +360,53 @@ class KernelEmitter(Expressions):
 
     # --- vector loops
 
-    def _vector_loop(self, stmt: For, extent: Value, shape: VectorizationPlan) -> None:
+    def _vector_loop(self, stmt: For, extent: Value, plan: VectorizationPlan) -> None:
         outer = (self.lanes, self.parts, self.induction, self.masks, self.vectorized, self.reducing, self.scanned)
-        reduced = [name for name in assigned(stmt) if name in self.env and name not in shape.scanned | shape.packed]
+        reduced = [name for name in assigned(stmt) if name in self.env and name not in plan.scanned | plan.packed]
         starts = {name: self.env[name] for name in reduced}
-        block = shape.lanes * shape.parts
-        self.lanes, self.vectorized, self.reducing = self.lanes_of(shape.lanes), True, frozenset(reduced)
-        self.parts, self.scanned = shape.parts, shape.scanned
+        block = plan.lanes * plan.parts
+        self.lanes, self.vectorized, self.reducing = self.lanes_of(plan.lanes), True, frozenset(reduced)
+        self.parts, self.scanned = plan.parts, plan.scanned
         if reduced:
             from weft.codegen.kernel.horizontal_reduction import folded, neutral
-        if shape.scanned:
+        if plan.scanned:
             from weft.codegen.kernel.vector_scan import in_all_lanes, of_first_lane
-        for name in shape.scanned:
+        for name in plan.scanned:
             self.env[name] = in_all_lanes(self, self.env[name])
         for name in reduced:
-            self.env[name] = neutral(self, shape.reductions[name], starts[name].type)
-        if shape.merged and (extent.const is None or extent.const > block):
-            self._vector_pass(stmt, constant(0), extent, shape.parts, masked=True)
+            self.env[name] = neutral(self, plan.reductions[name], starts[name].type)
+        if plan.merged and (extent.const is None or extent.const > block):
+            self._vector_pass(stmt, constant(0), extent, plan.parts, masked=True)
         elif extent.const is not None:
             whole = extent.const // block * block
-            self._vector_pass(stmt, constant(0), constant(whole), shape.parts)
-            self._static_rest(stmt, whole, extent.const, shape)
+            self._vector_pass(stmt, constant(0), constant(whole), plan.parts)
+            self._static_rest(stmt, whole, extent.const, plan)
         else:
             clamped = constant(0)
             most = bound(stmt.extent)
-            if not shape.masked or most is None or most > block or shape.parts > 1:
+            if not plan.masked or most is None or most > block or plan.parts > 1:
                 whole = uniform("i64", self.scalar.binary("and", "i64", extent.parts[0], str(-block)))
-                self._vector_pass(stmt, constant(0), whole, shape.parts)
+                self._vector_pass(stmt, constant(0), whole, plan.parts)
                 clamped = self.operate("max", [whole, constant(0)], "i64")
-            if shape.masked:
+            if plan.masked:
                 self._vector_pass(stmt, clamped, extent, 1, masked=True)
-        self.parts = shape.parts
+        self.parts = plan.parts
         for name in reduced:
-            self.env[name] = folded(self, shape.reductions[name], starts[name], self.env[name])
-        for name in shape.scanned:
+            self.env[name] = folded(self, plan.reductions[name], starts[name], self.env[name])
+        for name in plan.scanned:
             self.env[name] = of_first_lane(self, self.env[name])
         self.lanes, self.parts, self.induction, self.masks, self.vectorized, self.reducing, self.scanned = outer
-        if not shape.masked:
+        if not plan.masked:
             start = constant(whole) if extent.const is not None else clamped
             self._counted(stmt, start, extent, 1, lambda counter: self._iteration(stmt, counter))
 
-    def _static_rest(self, stmt: For, start: int, stop: int, shape: VectorizationPlan) -> None:
+    def _static_rest(self, stmt: For, start: int, stop: int, plan: VectorizationPlan) -> None:
         """The last `stop - start` iterations: whole vectors, and one masked vector."""
-        if start == stop or not shape.masked:
+        if start == stop or not plan.masked:
             return
         left = stop - start
-        parts = -(-left // shape.lanes)
-        odd = left % shape.lanes
+        parts = -(-left // plan.lanes)
+        odd = left % plan.lanes
         self.masks, self.left = [None] * parts, constant(left)
         if odd:
             self.masks[-1] = self.lanes.opaque_mask(odd)
