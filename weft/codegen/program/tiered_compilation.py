@@ -61,10 +61,11 @@ class Draft:
 
     def improve(self) -> None:
         """Have the program optimized, now."""
-        from weft.codegen.program.program import improve
-
         with contextlib.suppress(BaseException):    # the draft does as well
-            program = self._program()
+            with _importing:
+                from weft.codegen.program.program import improve
+
+                program = self._program()
             _free.clear()
             try:
                 made = improve(program, _over.is_set)
@@ -78,6 +79,7 @@ class Draft:
 _waiting: list[Draft] = []
 _over = threading.Event()
 _lock = threading.RLock()       # a finalizer or the handler of a signal may run programs while this thread has it
+_importing = threading.RLock()  # held where the compiler may be imported: a child forked meanwhile could never import it
 _idle, _free = threading.Event(), threading.Event()     # no thread optimizes; none is in LLVM
 _idle.set()
 _free.set()
@@ -120,12 +122,13 @@ def _stop() -> None:
 
 def _forget() -> None:
     """A forked child has no such thread: what was to be optimized stays as it is."""
-    global _lock, _over, _idle, _free
-    _lock, _over, _idle, _free = threading.RLock(), threading.Event(), threading.Event(), threading.Event()
+    global _lock, _importing, _over, _idle, _free
+    _lock, _importing = threading.RLock(), threading.RLock()
+    _over, _idle, _free = threading.Event(), threading.Event(), threading.Event()
     _idle.set()
     _free.set()
     _waiting.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(before=lambda: _importing.acquire(), after_in_parent=lambda: _importing.release(), after_in_child=_forget)
