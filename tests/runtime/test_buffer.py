@@ -215,3 +215,22 @@ def test_a_buffer_whose_making_was_interrupted_leaves_silently(fresh_heap, capfd
     before = buffer.allocated_bytes()
     Buffer.__new__(Buffer)
     assert (capfd.readouterr().err, buffer.allocated_bytes()) == ("", before)
+
+
+def test_memory_of_numpy_that_nobody_else_knows_is_held_by_its_buffer_alone():
+    def aligned() -> np.ndarray:
+        """A view, aligned as buffers are, whose base nobody else has."""
+        room = np.zeros(buffer.ALIGNMENT + 16, np.uint8)
+        start = -room.ctypes.data % buffer.ALIGNMENT
+        return room[start:start + 16]
+
+    lent = buffer.Buffer.from_numpy(aligned())
+    alone = lent.is_held_only_by(1)              # before `assert`, which refers to what it compares
+    known = aligned()
+    lent = buffer.Buffer.from_numpy(known)
+    beside_its_array = lent.is_held_only_by(1)
+    base = known.base
+    del known
+    lent = buffer.Buffer.from_numpy(base[-base.ctypes.data % buffer.ALIGNMENT:])
+    beside_its_base = lent.is_held_only_by(1)
+    assert (alone, beside_its_array, beside_its_base) == (True, False, False)

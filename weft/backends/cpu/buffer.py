@@ -305,9 +305,20 @@ class Buffer:
 
     def is_held_only_by(self, holders: int) -> bool:
         """Whether no more than `holders` references keep this memory alive: no view, slice or other array reads it."""
-        if _refcount is None or not (isinstance(self._owner, _Lease) or block_address(self._owner) == self.ptr):
+        if _refcount is None or not (isinstance(self._owner, _Lease) or block_address(self._owner) == self.ptr or self._owns_numpy()):
             return False  # lent by something else than a block
         return _refcount(self) <= holders + _OWN
+
+    def _owns_numpy(self) -> bool:
+        """Whether the memory is that of a NumPy array which nobody else knows: creation functions make such arrays, or views of them."""
+        if _refcount is None or type(self._owner) is not np.ndarray or _refcount(self._owner) > 2:     # this buffer's, and the call's
+            return False
+        array: Any = self._owner
+        while array.base is not None:
+            if type(array.base) is not np.ndarray or _refcount(array.base) > 2:
+                return False
+            array = array.base
+        return bool(array.flags.owndata and array.flags.writeable)
 
     def copy(self) -> Buffer:
         """Return a buffer of its own with the same bytes."""
