@@ -11,7 +11,7 @@ from weft.core.primitive import BatchAxis
 from weft.core.stage import stage
 from weft.core.trace import UndefPrimal, extend_axis_env, typeof
 from weft.ir.types import ShapedArray
-from weft.ops import collectives as c
+from weft.ops import collective_rules as rules, collectives as c
 from weft.ops.elementwise import mul
 from weft.ops.families import move_dim
 from weft.ops.rules import at_front
@@ -197,7 +197,7 @@ def test_own_slice_typed_as_one_value_has_the_gathered_blocks_as_cotangent():
     aval = ShapedArray((6,), np.dtype(np.float32))
     with extend_axis_env(MESH, tracked=True):
         jaxpr = stage(
-            lambda ct: c.own_slice_p.rule("transpose")(ct, UndefPrimal(aval), axis_name=("b",), axis_size=3, dim=0),
+            lambda ct: rules.own_slice_p.rule("transpose")(ct, UndefPrimal(aval), axis_name=("b",), axis_size=3, dim=0),
             [ShapedArray((2,), np.dtype(np.float32), vma=frozenset("b"))],
         )
     assert [e.primitive.name for e in jaxpr.eqns] == ["all_gather_invariant"]
@@ -209,7 +209,7 @@ def test_own_slice_typed_as_one_value_has_the_gathered_blocks_as_cotangent():
 
 def test_derivative_of_pmax_is_shared_among_those_that_attain_it():
     def fun(x):
-        _out, t = c.pmax_p.rule("jvp")((x,), (mul(x, np.float32(3)),), axes=("a",), axis_index_groups=None)
+        _out, t = rules.pmax_p.rule("jvp")((x,), (mul(x, np.float32(3)),), axes=("a",), axis_index_groups=None)
         return t
 
     x = np.ones((2, 1), np.float32).repeat(3, 1).reshape(2, 3, 1).repeat(2, 2)
@@ -271,17 +271,17 @@ def test_a_replicated_value_is_not_repeated():
 
 def test_types_follow_the_varying_axes():
     x = ShapedArray((6,), np.dtype(np.float32), False, None, frozenset({"a", "b"}))
-    assert c.psum_p.abstract([x], {"axes": ("a",), "axis_index_groups": None})[0].vma == {"b"}
+    assert rules.psum_p.abstract([x], {"axes": ("a",), "axis_index_groups": None})[0].vma == {"b"}
     plain = ShapedArray((6,), np.dtype(np.float32))
-    assert c.pvary_p.abstract([plain], {"axes": ("a",)})[0].vma == {"a"}
-    assert c.ppermute_p.abstract([x], {"axis_name": ("a",), "perm": ()})[0].vma == x.vma
+    assert rules.pvary_p.abstract([plain], {"axes": ("a",)})[0].vma == {"a"}
+    assert rules.ppermute_p.abstract([x], {"axis_name": ("a",), "perm": ()})[0].vma == x.vma
 
 
 def test_psum_of_a_value_typed_as_varying_transposes_to_pvary():
     aval = ShapedArray((3,), np.dtype(np.float32), False, None, frozenset({"a"}))
     with extend_axis_env(MESH):
         jaxpr = stage(
-            lambda ct: c.psum_p.rule("transpose")(ct, UndefPrimal(aval), axes=("a",), axis_index_groups=None),
+            lambda ct: rules.psum_p.rule("transpose")(ct, UndefPrimal(aval), axes=("a",), axis_index_groups=None),
             [ShapedArray((3,), np.dtype(np.float32))],
         )
     assert [e.primitive.name for e in jaxpr.eqns] == ["pvary"]

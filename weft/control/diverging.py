@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from weft.ir.collective_spec import collective_axes, spec_of
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
-from weft.ops.collectives import pvary_p
+from weft.ops.collective_rules import pvary_p
 from weft.util.errors import ShardingError, describe
 
 

@@ -16,19 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.control.body import (
-    Body,
-    check_carry,
-    define_partial_eval,
-    fun_name,
-    keep_axes,
-    leaf_names,
-    pick,
-    promote_weak,
-    runs_in_python,
-    split_list,
-    stage_body,
-)
+from weft.control import body as bodies
 from weft.control.call import jit_p
 from weft.control.call_rules import plain_params
 from weft.control.guarded import guarded
@@ -73,11 +61,11 @@ scan_p.rules["in_avals"] = lambda params: [
 
 @lockstep_rule(scan_p)
 def _lockstep(devices, operands, *, jaxpr, length, reverse, num_consts, num_carry, **_):
-    consts, carry, xs = split_list(operands, num_consts, num_carry)
+    consts, carry, xs = bodies.split_list(operands, num_consts, num_carry)
     rows: list = [None] * length
     for i in reversed(range(length)) if reverse else range(length):
         at = [devices.each(lambda x, i=i: [x[i]], [x])[0] for x in xs]
-        carry, rows[i] = split_list(devices.run(jaxpr, [*consts, *carry, *at]), num_carry)
+        carry, rows[i] = bodies.split_list(devices.run(jaxpr, [*consts, *carry, *at]), num_carry)
     shapes = [((length, *a.shape), a.dtype) for a in jaxpr.out_avals[num_carry:]]
     stacked = lambda shape, dtype: lambda *parts: [np.stack(parts) if parts else np.empty(shape, dtype)]
     return [*carry, *[devices.each(stacked(*shape), [row[k] for row in rows])[0] for k, shape in enumerate(shapes)]]
@@ -91,13 +79,13 @@ def _jvp(primals, tangents, **params):
     body, nc, nk = params["jaxpr"], params["num_consts"], params["num_carry"]
     nonzero = tuple(type(t) is not Zero for t in tangents)
     both, carry_nz, ys_nz = body.memo(("scan jvp", nonzero, nc, nk), lambda: _jvp_body(body, nonzero, nc, nk))
-    consts, carry, xs = split_list(primals, nc, nk)
-    t_consts, t_carry, t_xs = split_list(tangents, nc, nk)
+    consts, carry, xs = bodies.split_list(primals, nc, nk)
+    t_consts, t_carry, t_xs = bodies.split_list(tangents, nc, nk)
     t_consts, t_xs = ([t for t in ts if type(t) is not Zero] for ts in (t_consts, t_xs))
-    t_carry = [instantiate(t) for t in pick(t_carry, carry_nz)]
+    t_carry = [instantiate(t) for t in bodies.pick(t_carry, carry_nz)]
     outs = scan_p.bind(*consts, *t_consts, *carry, *t_carry, *xs, *t_xs,
                        **_params(both, params, nc + len(t_consts), nk + len(t_carry)))
-    carry, t_carry, ys, t_ys = split_list(outs, nk, len(t_carry), len(body.outvars) - nk)
+    carry, t_carry, ys, t_ys = bodies.split_list(outs, nk, len(t_carry), len(body.outvars) - nk)
     given = iter([*t_carry, *t_ys])
     avals = scan_p.abstract([typeof(x) for x in primals], params)
     return [*carry, *ys], [next(given) if nz else Zero(a.to_tangent_aval()) for nz, a in zip((*carry_nz, *ys_nz), avals)]
@@ -106,16 +94,16 @@ def _jvp(primals, tangents, **params):
 def _jvp_body(body: Jaxpr, nonzero: tuple, nc: int, nk: int) -> tuple:
     """The body on values and tangents in the order that scan wants; which carries and ys have tangents."""
     n, ny = len(body.invars), len(body.outvars) - nk
-    const_nz, carry_nz, xs_nz = (tuple(part) for part in split_list(nonzero, nc, nk))
+    const_nz, carry_nz, xs_nz = (tuple(part) for part in bodies.split_list(nonzero, nc, nk))
     while True:
         both, out_nz = jvp_jaxpr(body, const_nz + carry_nz + xs_nz, carry_nz + (False,) * ny)
         wider = tuple(a or b for a, b in zip(carry_nz, out_nz))
         if wider == carry_nz:
             break
         carry_nz = wider
-    consts, carry, xs = split_list(both.invars[:n], nc, nk)
-    t_consts, t_carry, t_xs = split_list(both.invars[n:], sum(const_nz), sum(carry_nz))
-    carry_out, ys, t_carry_out, t_ys = split_list(both.outvars, nk, ny, sum(carry_nz))
+    consts, carry, xs = bodies.split_list(both.invars[:n], nc, nk)
+    t_consts, t_carry, t_xs = bodies.split_list(both.invars[n:], sum(const_nz), sum(carry_nz))
+    carry_out, ys, t_carry_out, t_ys = bodies.split_list(both.outvars, nk, ny, sum(carry_nz))
     both = both.replace(invars=[*consts, *t_consts, *carry, *t_carry, *xs, *t_xs],
                         outvars=[*carry_out, *t_carry_out, *ys, *t_ys])
     return both, carry_nz, out_nz[nk:]
@@ -141,7 +129,7 @@ def _batch(axis, args, dims, **params):
 
 def _batch_body(body: Jaxpr, axis, batched: Sequence[bool], nc: int, nk: int) -> tuple:
     """The body mapped over dim 0 of what is batched, carries included once they become so."""
-    consts, carry, xs = split_list(batched, nc, nk)
+    consts, carry, xs = bodies.split_list(batched, nc, nk)
     ny = len(body.outvars) - nk
     while True:
         mapped, out_batched = batch_jaxpr(body, axis, (*consts, *carry, *xs), (*carry, *[False] * ny))
@@ -162,7 +150,7 @@ class _Plan:
 
 
 def _plan(body: Jaxpr, unknown: Sequence[bool], nc: int, nk: int) -> _Plan:
-    const_u, carry_u, xs_u = split_list(unknown, nc, nk)
+    const_u, carry_u, xs_u = bodies.split_list(unknown, nc, nk)
     ny = len(body.outvars) - nk
     while True:
         part = partial_eval_jaxpr(body, (*const_u, *carry_u, *xs_u), (*carry_u, *[False] * ny))
@@ -206,7 +194,7 @@ def _route_residuals(plan: _Plan, part: Partial, n_consts: int, n_carry: int, u_
         alone = Jaxpr(known.constvars, known.consts, known.invars[:n_consts], invariant_outs,
                       [e for e in known.eqns if not e.effects and not varying.intersection(e.outvars)], name=known.name)
         plan.invariant = dce_jaxpr(alone)
-    consts, carry, xs = split_list(part.unknown.invars[len(part.forwarded):], u_consts, u_carry)
+    consts, carry, xs = bodies.split_list(part.unknown.invars[len(part.forwarded):], u_consts, u_carry)
     plan.unknown = part.unknown.replace(invars=[*fixed, *invariant, *consts, *carry, *stacked, *sliced, *xs])
 
 
@@ -222,8 +210,8 @@ def _varying(jaxpr: Jaxpr, n_consts: int) -> set:
 def _split(args, unknown, params, known, staged):
     body, nc, nk = params["jaxpr"], params["num_consts"], params["num_carry"]
     plan = body.memo(("scan partial", tuple(unknown), nc, nk), lambda: _plan(body, unknown, nc, nk))
-    consts, carry, xs = split_list(args, nc, nk)
-    const_u, _, xs_u = split_list(unknown, nc, nk)
+    consts, carry, xs = bodies.split_list(args, nc, nk)
+    const_u, _, xs_u = bodies.split_list(unknown, nc, nk)
     known_consts, known_xs = ([x for x, u in zip(values, mask) if not u] for values, mask in ((consts, const_u), (xs, xs_u)))
     known_carry = [x for x, u in zip(carry, plan.carry_unknown) if not u]
     invariant = [] if plan.invariant is None else known(jit_p, known_consts, plain_params(plan.invariant, plan.invariant.name))
@@ -232,15 +220,15 @@ def _split(args, unknown, params, known, staged):
         early = known(scan_p, [*known_consts, *known_carry, *known_xs],
                       _params(plan.known, params, len(known_consts), len(known_carry)))
     if any(plan.out_unknown) or plan.unknown.effects:
-        fixed = [*(known_consts[i] for i in plan.from_consts), *invariant, *pick(consts, const_u)]
-        moving = pick(carry, plan.carry_unknown)
-        sliced = [*(early[i] for i in plan.stacked), *(known_xs[i] for i in plan.from_xs), *pick(xs, xs_u)]
+        fixed = [*(known_consts[i] for i in plan.from_consts), *invariant, *bodies.pick(consts, const_u)]
+        moving = bodies.pick(carry, plan.carry_unknown)
+        sliced = [*(early[i] for i in plan.stacked), *(known_xs[i] for i in plan.from_xs), *bodies.pick(xs, xs_u)]
         late = staged(scan_p, [*fixed, *moving, *sliced], _params(plan.unknown, params, len(fixed), len(moving)))
     early, late = iter(early), iter(late)
     return [next(late) if u else next(early) for u in plan.out_unknown], list(plan.out_unknown)
 
 
-define_partial_eval(scan_p, _split)
+bodies.define_partial_eval(scan_p, _split)
 
 
 # --- transpose, dce ---------------------------------------------------------------------------------------------------
@@ -264,7 +252,7 @@ def _transpose(cts, *args, **params):
     if not staged:
         return [None] * len(args)
     operands, changed = staged
-    in_cts = _transpose_linear(pick(cts, plan.out_unknown), operands, [is_undef(x) for x in operands], changed)
+    in_cts = _transpose_linear(bodies.pick(cts, plan.out_unknown), operands, [is_undef(x) for x in operands], changed)
     found = {id(x): ct for x, ct in zip(operands, in_cts) if is_undef(x)}
     return [found.get(id(x)) for x in args]
 
@@ -272,18 +260,18 @@ def _transpose(cts, *args, **params):
 def _transpose_linear(cts, args, linear, params):
     """The adjoint of a scan whose whole carry is linear; carries that start from known values are so too."""
     body, nc, nk = params["jaxpr"], params["num_consts"], params["num_carry"]
-    ct_carry, ct_ys = split_list(cts, nk)
+    ct_carry, ct_ys = bodies.split_list(cts, nk)
     ys_nz = tuple(type(ct) is not Zero for ct in ct_ys)
-    const_lin, _, xs_lin = (tuple(part) for part in split_list(linear, nc, nk))
+    const_lin, _, xs_lin = (tuple(part) for part in bodies.split_list(linear, nc, nk))
     backward, const_nz, xs_nz = body.memo(("scan transpose", const_lin, xs_lin, ys_nz, nc, nk),
                                           lambda: _backward_body(body, const_lin, nk, xs_lin, ys_nz))
-    consts, carry, xs = split_list(args, nc, nk)
+    consts, carry, xs = bodies.split_list(args, nc, nk)
     fixed = [x for x, lin in zip(consts, const_lin) if not lin]
-    sums = [zeros(x.aval.to_tangent_aval()) for x, nz in zip(pick(consts, const_lin), const_nz) if nz]
-    given = [*pick(ct_ys, ys_nz), *(x for x, lin in zip(xs, xs_lin) if not lin)]
+    sums = [zeros(x.aval.to_tangent_aval()) for x, nz in zip(bodies.pick(consts, const_lin), const_nz) if nz]
+    given = [*bodies.pick(ct_ys, ys_nz), *(x for x, lin in zip(xs, xs_lin) if not lin)]
     operands = [*fixed, *sums, *map(instantiate, ct_carry), *given]
     outs = scan_p.bind(*operands, **_params(backward, params, len(fixed), len(sums) + nk, not params["reverse"]))
-    ct_consts, ct_carry, ct_xs = split_list(outs, len(sums), nk)
+    ct_consts, ct_carry, ct_xs = bodies.split_list(outs, len(sums), nk)
     return [*_spread(ct_consts, const_nz, const_lin), *(ct if is_undef(x) else None for x, ct in zip(carry, ct_carry)),
             *_spread(ct_xs, xs_nz, xs_lin)]
 
@@ -298,12 +286,12 @@ def _backward_body(body: Jaxpr, const_lin: tuple, nk: int, xs_lin: tuple, ys_nz:
     """The body of the backward loop: (fixed consts, sums, carried cotangents, those of ys, fixed slices) -> (sums, carried
     cotangents, those of xs); which linear constants and xs have cotangents."""
     backward, nonzero = transpose_jaxpr(body, (*const_lin, *[True] * nk, *xs_lin), (*[True] * nk, *ys_nz))
-    const_nz, carry_nz, xs_nz = (tuple(part) for part in split_list(nonzero, sum(const_lin), nk))
+    const_nz, carry_nz, xs_nz = (tuple(part) for part in bodies.split_list(nonzero, sum(const_lin), nk))
     n_fixed, n_sums, n_ys = const_lin.count(False), sum(const_nz), sum(ys_nz)
     carry_avals = [a.to_tangent_aval() for a in body.out_avals[:nk]]
 
     def run(*args):
-        fixed, sums, ct_carry, ct_ys, slices = split_list(args, n_fixed, n_sums, nk, n_ys)
+        fixed, sums, ct_carry, ct_ys, slices = bodies.split_list(args, n_fixed, n_sums, nk, n_ys)
         outs = evaluate(backward, *fixed, *slices, *ct_carry, *ct_ys)
         ct_consts, rest = outs[:n_sums], iter(outs[n_sums:])
         ct_carry = [next(rest) if nz else zeros(a) for nz, a in zip(carry_nz, carry_avals)]
@@ -312,8 +300,8 @@ def _backward_body(body: Jaxpr, const_lin: tuple, nk: int, xs_lin: tuple, ys_nz:
     linear_consts = [v for v, lin in zip(body.invars, const_lin) if lin]
     slices = [v.aval for v, lin in zip(body.invars[len(const_lin) + nk:], xs_lin) if not lin]
     avals = [*(v.aval for v, lin in zip(body.invars, const_lin) if not lin),
-             *(v.aval.to_tangent_aval() for v in pick(linear_consts, const_nz)), *carry_avals,
-             *(a.to_tangent_aval() for a in pick(body.out_avals[nk:], ys_nz)), *slices]
+             *(v.aval.to_tangent_aval() for v in bodies.pick(linear_consts, const_nz)), *carry_avals,
+             *(a.to_tangent_aval() for a in bodies.pick(body.out_avals[nk:], ys_nz)), *slices]
     return stage(run, avals, body.name), const_nz, xs_nz
 
 
@@ -322,7 +310,7 @@ def _dce(eqn: Eqn, used: list[bool]) -> Eqn:
     """The equation without unused ys, carries that nothing else needs, and operands that then nobody reads."""
     params = eqn.params
     body, nc, nk = params["jaxpr"], params["num_consts"], params["num_carry"]
-    carry, ys = split_list(used, nk)
+    carry, ys = bodies.split_list(used, nk)
     while True:
         inner = dce_jaxpr(body, [*carry, *ys])
         needed = used_vars(inner)
@@ -334,8 +322,8 @@ def _dce(eqn: Eqn, used: list[bool]) -> Eqn:
     keep = [*read[:nc], *carry, *read[nc + nk:]]
     if all(keep) and all(ys) and inner is body:
         return eqn
-    inner = inner.replace(invars=pick(inner.invars, keep))
-    return eqn.replace(invars=pick(eqn.invars, keep), outvars=pick(eqn.outvars, [*carry, *ys]),
+    inner = inner.replace(invars=bodies.pick(inner.invars, keep))
+    return eqn.replace(invars=bodies.pick(eqn.invars, keep), outvars=bodies.pick(eqn.outvars, [*carry, *ys]),
                        params=_params(inner, params, sum(keep[:nc]), sum(carry)))
 
 
@@ -380,7 +368,7 @@ def scan(f: Callable, init: Any, xs: Any = None, length: int | None = None, reve
     xs_flat, xs_tree = tree.tree_flatten(xs)
     n = _length(xs_flat, xs_tree, length)
     _check_unroll(unroll)
-    if runs_in_python() and n:
+    if bodies.runs_in_python() and n:
         return _in_python(f, init, xs_flat, xs_tree, n, reverse)
     return bind_scan("scan", f, init, xs_flat, xs_tree, n, bool(reverse), unroll)
 
@@ -395,16 +383,16 @@ def bind_scan(api: str, f: Callable, init: Any, xs_flat: Sequence, xs_tree: Any,
     nk = len(init_flat)
     for _ in range(nk + 1):
         carry_avals = [typeof(x) for x in init_flat]
-        body = stage_body(f, in_tree, [*carry_avals, *slices], fun_name(f))
+        body = bodies.stage_body(f, in_tree, [*carry_avals, *slices], bodies.fun_name(f))
         carry_tree, ys_tree = _pair(api, f, body)
         promoted = None
         if carry_tree == init_tree:
-            promoted = promote_weak(init_flat, carry_avals, body.out_avals)
+            promoted = bodies.promote_weak(init_flat, carry_avals, body.out_avals)
         if promoted is None:
             break
         init_flat = promoted
-    body = keep_axes(body, carry_avals) if carry_tree == init_tree else body
-    check_carry(api, f, init_tree, carry_avals, carry_tree, body.out_avals[:carry_tree.num_leaves])
+    body = bodies.keep_axes(body, carry_avals) if carry_tree == init_tree else body
+    bodies.check_carry(api, f, init_tree, carry_avals, carry_tree, body.out_avals[:carry_tree.num_leaves])
     outs = scan_p.bind(*body.consts, *init_flat, *xs_flat, jaxpr=body.jaxpr, length=length, reverse=reverse,
                        num_consts=len(body.consts), num_carry=nk, linear=(False,) * len(body.jaxpr.invars), unroll=unroll)
     return tree.tree_unflatten(init_tree, outs[:nk]), tree.tree_unflatten(ys_tree, outs[nk:])
@@ -412,7 +400,7 @@ def bind_scan(api: str, f: Callable, init: Any, xs_flat: Sequence, xs_tree: Any,
 
 def _check_whole(api: str, xs_flat: Sequence, xs_tree: Any) -> None:
     """ShardingTypeError if explicit types say that the dim that the loop slices is split."""
-    for path, x in zip(leaf_names("xs", xs_tree), xs_flat):
+    for path, x in zip(bodies.leaf_names("xs", xs_tree), xs_flat):
         aval = typeof(x)
         if aval.sharding is not None and aval.sharding.spec_dims(aval.ndim)[0]:
             whole = (None, *aval.sharding.spec[1:])
@@ -422,11 +410,11 @@ def _check_whole(api: str, xs_flat: Sequence, xs_tree: Any) -> None:
                 f"Reshard it first: weft.sharding.reshard({path}, P({', '.join(map(repr, whole))}))."))
 
 
-def _pair(api: str, f: Callable, body: Body) -> list:
+def _pair(api: str, f: Callable, body: bodies.Body) -> list:
     """The structures of carry and ys."""
     node = body.out_tree.node_data()
     if node is None or node[0] not in (tuple, list) or len(body.out_tree.children()) != 2:
-        raise TypeError(describe(api, f"{fun_name(f)} must return a pair (carry, y), got {body.out_tree}.", (), user_frame(),
+        raise TypeError(describe(api, f"{bodies.fun_name(f)} must return a pair (carry, y), got {body.out_tree}.", (), user_frame(),
                                  "A scan body gives the next carry and what is to be stacked.",
                                  "Return (carry, None) if nothing is."))
     return body.out_tree.children()

@@ -14,17 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.control.body import (
-    check_carry,
-    define_partial_eval,
-    fun_name,
-    keep_axes,
-    pick,
-    promote_weak,
-    runs_in_python,
-    split_list,
-    stage_body,
-)
+from weft.control import body as bodies
 from weft.control.diverging import check_no_collective
 from weft.control.guarded import guarded
 from weft.core.annotations import cast
@@ -68,7 +58,7 @@ while_p.rules["in_avals"] = lambda params: (
 
 @lockstep_rule(while_p)
 def _lockstep(devices, operands, *, cond_jaxpr, body_jaxpr, cond_nconsts, body_nconsts):
-    of_cond, of_body, carry = split_list(operands, cond_nconsts, body_nconsts)
+    of_cond, of_body, carry = bodies.split_list(operands, cond_nconsts, body_nconsts)
     carry, going = [list(x) for x in carry], list(range(len(devices)))
     while going:
         (more,) = devices.on(going, cond_jaxpr, [*of_cond, *carry])
@@ -85,13 +75,13 @@ def _lockstep(devices, operands, *, cond_jaxpr, body_jaxpr, cond_nconsts, body_n
 @while_p.def_jvp
 def _jvp(primals, tangents, **params):
     cond, body, n_cond, n_body = _unpack(params)
-    of_cond, of_body, carry = split_list(primals, n_cond, n_body)
-    _, t_body, t_carry = split_list(tangents, n_cond, n_body)
+    of_cond, of_body, carry = bodies.split_list(primals, n_cond, n_body)
+    _, t_body, t_carry = bodies.split_list(tangents, n_cond, n_body)
     nonzero = tuple(type(t) is not Zero for t in (*t_body, *t_carry))
     both, carry_nz = body.memo(("while jvp", nonzero, n_body), lambda: _jvp_body(body, nonzero, n_body))
-    extended = cond.memo(("while jvp", carry_nz), lambda: _ignoring(cond, pick(body.out_avals, carry_nz)))
+    extended = cond.memo(("while jvp", carry_nz), lambda: _ignoring(cond, bodies.pick(body.out_avals, carry_nz)))
     t_body = [t for t in t_body if type(t) is not Zero]
-    t_carry = [instantiate(t) for t in pick(t_carry, carry_nz)]
+    t_carry = [instantiate(t) for t in bodies.pick(t_carry, carry_nz)]
     outs = while_p.bind(*of_cond, *of_body, *t_body, *carry, *t_carry,
                         **_params(extended, both, n_cond, n_body + len(t_body)))
     given = iter(outs[len(carry):])
@@ -107,7 +97,7 @@ def _jvp_body(body: Jaxpr, nonzero: tuple, n_body: int) -> tuple:
         if wider == carry_nz:
             break
         carry_nz = wider
-    t_consts, t_carry = split_list(both.invars[n:], sum(const_nz))
+    t_consts, t_carry = bodies.split_list(both.invars[n:], sum(const_nz))
     return both.replace(invars=[*both.invars[:n_body], *t_consts, *both.invars[n_body:n], *t_carry]), carry_nz
 
 
@@ -126,7 +116,7 @@ def _batch(axis, args, dims, **params):
     mapped, carry_batched = body.memo(("while batch", axis, cond, batched, n_cond, n_body),
                                       lambda: _batch_programs(axis, cond, body, batched, n_cond, n_body))
     args = [x if d is None else move_dim(x, d, 0) for x, d in zip(args, dims)]
-    of_cond, of_body, carry = split_list(args, n_cond, n_body)
+    of_cond, of_body, carry = bodies.split_list(args, n_cond, n_body)
     given = dims[n_cond + n_body:]
     carry = [add_batch_dim(x, axis.size, 0) if b and d is None else x for x, b, d in zip(carry, carry_batched, given)]
     of_body = [*of_cond, *of_body] if mapped["body_nconsts"] > n_body else of_body
@@ -139,7 +129,7 @@ def _batch_programs(axis, cond: Jaxpr, body: Jaxpr, batched: tuple, n_cond: int,
 
     If the condition is batched, the loop goes on while any example does, and those that are done keep their values.
     """
-    cond_b, body_b, carry_b = (tuple(part) for part in split_list(batched, n_cond, n_body))
+    cond_b, body_b, carry_b = (tuple(part) for part in bodies.split_list(batched, n_cond, n_body))
     while True:
         flag, (flag_b,) = batch_jaxpr(cond, axis, cond_b + carry_b)
         step, out_b = batch_jaxpr(body, axis, body_b + carry_b, carry_b)
@@ -168,7 +158,7 @@ def _masked(flag: Jaxpr, step: Jaxpr, n_cond: int, n_body: int) -> tuple[Jaxpr, 
         return [reduce_or(evaluate(flag, *args)[0], (0,))]
 
     def masked(*args):
-        of_cond, of_body, carry = split_list(args, n_cond, n_body)
+        of_cond, of_body, carry = bodies.split_list(args, n_cond, n_body)
         (active,) = evaluate(flag, *of_cond, *carry)
         guard = [active] if step.effects else []
         fresh = evaluate(step, *guard, *of_body, *carry)
@@ -184,7 +174,7 @@ def _masked(flag: Jaxpr, step: Jaxpr, n_cond: int, n_body: int) -> tuple[Jaxpr, 
 
 def _split(args, unknown, params, known, staged):
     cond, body, n_cond, n_body = _unpack(params)
-    cond_u, body_u, carry_u = split_list(unknown, n_cond, n_body)
+    cond_u, body_u, carry_u = bodies.split_list(unknown, n_cond, n_body)
     carry_u = body.memo(("while partial", cond, tuple(unknown), n_cond, n_body),
                         lambda: _unknown_carries(cond, body, cond_u, body_u, carry_u))
     wanted = [not u for u in carry_u]
@@ -194,7 +184,7 @@ def _split(args, unknown, params, known, staged):
         outs = staged(while_p, args, params)
         return outs, [True] * len(outs)
     # the loop runs once for what is known, and again, whole, for the rest
-    early = known(while_p, pick(args, keep), known_params)
+    early = known(while_p, bodies.pick(args, keep), known_params)
     again = {**params, "cond_jaxpr": _without_effects(cond), "body_jaxpr": _without_effects(body)} if any(carry_u) else params
     late = staged(while_p, args, again) if any(carry_u) else [None] * len(carry_u)
     early = iter(early)
@@ -218,7 +208,7 @@ def _unknown_carries(cond: Jaxpr, body: Jaxpr, cond_u: list, body_u: list, carry
         carry_u = wider
 
 
-define_partial_eval(while_p, _split)
+bodies.define_partial_eval(while_p, _split)
 
 
 @while_p.def_transpose
@@ -245,8 +235,8 @@ def _without(params: dict, used: Sequence[bool]) -> tuple[dict, list[bool]]:
         carry = wider
     cond_keep = [v in in_cond for v in cond.invars[:n_cond]]
     body_keep = [v in needed for v in inner.invars[:n_body]]
-    changed = _params(cond.replace(invars=pick(cond.invars, [*cond_keep, *carry])),
-                      inner.replace(invars=pick(inner.invars, [*body_keep, *carry])), sum(cond_keep), sum(body_keep))
+    changed = _params(cond.replace(invars=bodies.pick(cond.invars, [*cond_keep, *carry])),
+                      inner.replace(invars=bodies.pick(inner.invars, [*body_keep, *carry])), sum(cond_keep), sum(body_keep))
     return changed, [*cond_keep, *body_keep, *carry]
 
 
@@ -257,7 +247,7 @@ def _dce(eqn: Eqn, used: list[bool]) -> Eqn:
     if all(keep) and params["body_jaxpr"].eqns == eqn.params["body_jaxpr"].eqns:
         return eqn
     carry = keep[eqn.params["cond_nconsts"] + eqn.params["body_nconsts"]:]
-    return eqn.replace(params=params, invars=pick(eqn.invars, keep), outvars=pick(eqn.outvars, carry))
+    return eqn.replace(params=params, invars=bodies.pick(eqn.invars, keep), outvars=bodies.pick(eqn.outvars, carry))
 
 
 def _links(eqn: Eqn) -> list:
@@ -300,7 +290,7 @@ def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
     """
     if not callable(cond_fun) or not callable(body_fun):
         raise TypeError(f"while_loop: cond_fun and body_fun must be callable, got {cond_fun!r} and {body_fun!r}.")
-    if runs_in_python():
+    if bodies.runs_in_python():
         while cond_fun(init_val):
             init_val = body_fun(init_val)
         return init_val
@@ -313,14 +303,14 @@ def bind_while(api: str, cond_fun: Callable, body_fun: Callable, init: Any) -> A
     in_tree = tree.treedef_tuple([structure])
     for _ in range(len(flat) + 1):
         avals = [typeof(x) for x in flat]
-        body = stage_body(body_fun, in_tree, avals, fun_name(body_fun))
-        promoted = promote_weak(flat, avals, body.out_avals) if body.out_tree == structure else None
+        body = bodies.stage_body(body_fun, in_tree, avals, bodies.fun_name(body_fun))
+        promoted = bodies.promote_weak(flat, avals, body.out_avals) if body.out_tree == structure else None
         if promoted is None:
             break
         flat = promoted
-    body = keep_axes(body, avals) if body.out_tree == structure else body
-    check_carry(api, body_fun, structure, avals, body.out_tree, body.out_avals)
-    cond = stage_body(cond_fun, in_tree, avals, fun_name(cond_fun))
+    body = bodies.keep_axes(body, avals) if body.out_tree == structure else body
+    bodies.check_carry(api, body_fun, structure, avals, body.out_tree, body.out_avals)
+    cond = bodies.stage_body(cond_fun, in_tree, avals, bodies.fun_name(cond_fun))
     _check_condition(api, cond_fun, cond)
     axes = cond.out_avals[0].vma
     if any(axes - a.vma for a in avals):        # how often the loop runs differs, so all that it carries does
@@ -336,6 +326,6 @@ def _check_condition(api: str, cond_fun: Callable, cond) -> None:
     avals = cond.out_avals
     if not cond.out_tree.is_leaf or avals[0].shape or avals[0].dtype != np.bool_:
         got = avals[0].str_short() if cond.out_tree.is_leaf else f"the structure {cond.out_tree}"
-        raise TypeError(describe(api, f"{fun_name(cond_fun)} must return a boolean scalar, got {got}.", (), user_frame(),
+        raise TypeError(describe(api, f"{bodies.fun_name(cond_fun)} must return a boolean scalar, got {got}.", (), user_frame(),
                                  "The condition decides for the whole carried value.",
                                  "Compare (x > 0) or reduce with .any() or .all()."))

@@ -22,16 +22,8 @@ import numpy as np
 
 from weft.ir.registry import registry
 from weft.ir.types import ShapedArray
-from weft.util import dtypes
+from weft.util import dtypes, errors
 from weft.util.config import config
-from weft.util.errors import (
-    ConcretizationTypeError,
-    TracerArrayConversionError,
-    TracerBoolConversionError,
-    TracerIntegerConversionError,
-    UnexpectedTracerError,
-    describe,
-)
 from weft.util.source import user_frame
 
 
@@ -100,31 +92,31 @@ class Tracer:
         return f"Traced<{self.aval.str_short()}>with<{type(self._trace).__name__}>"
 
     def __bool__(self):
-        return bool(_need_value(self, TracerBoolConversionError, "as a boolean (if, while, and, or, not)"))
+        return bool(_need_value(self, errors.TracerBoolConversionError, "as a boolean (if, while, and, or, not)"))
 
     def __int__(self):
-        return int(_need_value(self, ConcretizationTypeError, "with int(...)"))
+        return int(_need_value(self, errors.ConcretizationTypeError, "with int(...)"))
 
     def __float__(self):
-        return float(_need_value(self, ConcretizationTypeError, "with float(...)"))
+        return float(_need_value(self, errors.ConcretizationTypeError, "with float(...)"))
 
     def __complex__(self):
-        return complex(_need_value(self, ConcretizationTypeError, "with complex(...)"))
+        return complex(_need_value(self, errors.ConcretizationTypeError, "with complex(...)"))
 
     def __index__(self):
-        return int(_need_value(self, TracerIntegerConversionError, "as a Python integer index or size"))
+        return int(_need_value(self, errors.TracerIntegerConversionError, "as a Python integer index or size"))
 
     def item(self, *args):
-        return np.asarray(_need_value(self, ConcretizationTypeError, "with .item()")).item(*args)
+        return np.asarray(_need_value(self, errors.ConcretizationTypeError, "with .item()")).item(*args)
 
     def tolist(self):
-        return np.asarray(_need_value(self, ConcretizationTypeError, "with .tolist()")).tolist()
+        return np.asarray(_need_value(self, errors.ConcretizationTypeError, "with .tolist()")).tolist()
 
     def tobytes(self, order: str = "C"):
-        return np.asarray(_need_value(self, ConcretizationTypeError, "with .tobytes()")).tobytes(order)
+        return np.asarray(_need_value(self, errors.ConcretizationTypeError, "with .tobytes()")).tobytes(order)
 
     def __array__(self, *args, **kwargs):
-        value = _need_value(self, TracerArrayConversionError, "as a NumPy array (numpy.asarray or a numpy function)")
+        value = _need_value(self, errors.TracerArrayConversionError, "as a NumPy array (numpy.asarray or a numpy function)")
         return np.asarray(value, *args, **kwargs)
 
     def __hash__(self):
@@ -145,10 +137,10 @@ _CONTROL = ("Python control flow cannot depend on traced values. Use weft.lax.co
 _STATIC = ("A shape, index or size must be known while tracing. Make the argument static (static_argnums / static_argnames of "
            "jit), or use weft.numpy functions that take traced indices.")
 _REMEDIES = {
-    TracerBoolConversionError: _CONTROL,
-    ConcretizationTypeError: _STATIC,
-    TracerIntegerConversionError: _STATIC,
-    TracerArrayConversionError: "Use weft.numpy functions on traced values, or move the NumPy work out of the traced function "
+    errors.TracerBoolConversionError: _CONTROL,
+    errors.ConcretizationTypeError: _STATIC,
+    errors.TracerIntegerConversionError: _STATIC,
+    errors.TracerArrayConversionError: "Use weft.numpy functions on traced values, or move the NumPy work out of the traced function "
                                 "(weft.pure_callback runs it at run time).",
 }
 
@@ -302,7 +294,7 @@ def check_leaks(trace: Trace) -> None:
     if leaked:
         rows = [(tracer.describe(), _holder(tracer, leaked)) for tracer in leaked[:4]]
         origin = getattr(leaked[0], "source", None)
-        raise UnexpectedTracerError(describe(
+        raise errors.UnexpectedTracerError(errors.describe(
             "checking_leaks", f"{len(leaked)} values of a transformed function live on after it has ended.",
             rows, origin, "A value computed inside a transformed function (jit, grad, vmap, ...) must leave it through its return value.",
             "Return it, or delete what holds it before the function ends."))
@@ -314,20 +306,20 @@ def _holder(tracer: Tracer, leaked: list) -> str:
     return f"held by: {', '.join(sorted(kinds)) or 'a running function'}"
 
 
-def escaped_tracer(tracer: Tracer) -> UnexpectedTracerError:
+def escaped_tracer(tracer: Tracer) -> errors.UnexpectedTracerError:
     origin, line = getattr(tracer, "source", None), user_frame()
     here = f"\n  at {line}" if line is not None else ""
     made = f"\n  It was made at {origin}" if origin is not None else ""
-    return UnexpectedTracerError(
+    return errors.UnexpectedTracerError(
         f"{tracer.describe()} was used after the transformation that made it had ended.{here}{made}\n"
         "  A value computed inside a transformed function (jit, grad, vmap, ...) must leave it through its return value, "
         "not through a global, an attribute or a closure. Return it, or use weft.checking_leaks() to find where it leaks.")
 
 
-def tracer_out_of_place(tracer: Tracer) -> UnexpectedTracerError:
+def tracer_out_of_place(tracer: Tracer) -> errors.UnexpectedTracerError:
     line = user_frame()
     here = f"\n  at {line}" if line is not None else ""
-    return UnexpectedTracerError(
+    return errors.UnexpectedTracerError(
         f"{tracer.describe()} was used where the transformation that made it does not reach.{here}\n"
         "  This happens where a function with a derivative rule of its own (custom_vjp, custom_jvp), or its rule, closes over a value "
         "that is being differentiated or mapped. Pass the value as an argument.")

@@ -13,30 +13,7 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 
-from weft.ir.loops import (
-    COMPLEX,
-    INTEGERS,
-    ITEMSIZE,
-    SIGNED,
-    Accum,
-    Const,
-    Expr,
-    For,
-    If,
-    Index,
-    Init,
-    Kernel,
-    Let,
-    Load,
-    Pack,
-    Prefetch,
-    Ref,
-    ScalarType,
-    Scan,
-    Stmt,
-    Store,
-    Weave,
-)
+from weft.ir import loops as L
 from weft.ir.registry import functions
 
 DTYPES = {
@@ -48,7 +25,7 @@ DTYPES = {
 }
 
 
-def evaluate(kernel: Kernel, *arrays: np.ndarray) -> None:
+def evaluate(kernel: L.Kernel, *arrays: np.ndarray) -> None:
     """Run a kernel on flat arrays, one per buffer.
 
     >>> from weft.ir.loops import Buf, For, Index, Kernel, Op, Store
@@ -69,7 +46,7 @@ def evaluate(kernel: Kernel, *arrays: np.ndarray) -> None:
     machine.scratch = kernel.scratch
     with np.errstate(all="ignore"):
         body = kernel.body
-        if len(body) == 1 and isinstance(body[0], For) and body[0].kind == "parallel":
+        if len(body) == 1 and isinstance(body[0], L.For) and body[0].kind == "parallel":
             for task in range(body[0].extent):
                 machine.fresh_scratch()
                 machine.env[body[0].var] = np.int64(task)
@@ -91,72 +68,72 @@ class _Machine:
         for buf in self.scratch:
             self.memory[buf.name] = np.zeros(buf.size, DTYPES[buf.type])
 
-    def body(self, body: tuple[Stmt, ...]) -> None:
+    def body(self, body: tuple[L.Stmt, ...]) -> None:
         for stmt in body:
             self.stmt(stmt)
 
-    def stmt(self, stmt: Stmt) -> None:
-        if isinstance(stmt, Let | Init):
+    def stmt(self, stmt: L.Stmt) -> None:
+        if isinstance(stmt, L.Let | L.Init):
             self.env[stmt.name] = self.expr(stmt.value)
-        elif isinstance(stmt, Accum):
+        elif isinstance(stmt, L.Accum):
             if stmt.guard is None or self.expr(stmt.guard):
                 value = self.expr(stmt.value)
                 old = self.env[stmt.name]
                 self.env[stmt.name] = value if stmt.op == "set" else apply(stmt.op, [old, value], stmt.value.type)
-        elif isinstance(stmt, Scan):
+        elif isinstance(stmt, L.Scan):
             self.env.update(zip(stmt.names, [self.expr(value) for value in stmt.values]))
             combined = [self.expr(value) for value in stmt.combine]
             self.env.update(zip((*stmt.accs, *stmt.names), combined * 2))
-        elif isinstance(stmt, Store):
+        elif isinstance(stmt, L.Store):
             if stmt.guard is None or self.expr(stmt.guard):
                 at, value = self.place(stmt.buf, stmt.index), self.expr(stmt.value)
                 array = self.memory[stmt.buf]
                 array[at] = apply(stmt.accumulate, [array[at], value], stmt.value.type) if stmt.accumulate else value
-        elif isinstance(stmt, Weave):
+        elif isinstance(stmt, L.Weave):
             at = self.place(stmt.buf, stmt.index)
             row = self.memory[stmt.buf][at:at + len(stmt.values)]
             if len(row) < len(stmt.values):
                 raise IndexError(f"loops.evaluate: the row {stmt.buf}[{at}] reaches outside its {self.memory[stmt.buf].size} elements")
             row[:] = [self.expr(value) for value in stmt.values]
-        elif isinstance(stmt, Pack):
+        elif isinstance(stmt, L.Pack):
             if self.expr(stmt.guard):
                 self.stmt(stmt.stored())
                 self.env[stmt.acc] = apply("add", [self.env[stmt.acc], np.int64(1)], "i64")
-        elif isinstance(stmt, Prefetch):
+        elif isinstance(stmt, L.Prefetch):
             return
-        elif isinstance(stmt, For):
+        elif isinstance(stmt, L.For):
             extent = stmt.extent if isinstance(stmt.extent, int) else int(self.expr(stmt.extent))
             for i in range(extent):
                 self.env[stmt.var] = np.int64(i)
                 self.body(stmt.body)
-        elif isinstance(stmt, If):
+        elif isinstance(stmt, L.If):
             self.body(stmt.body if self.expr(stmt.cond) else stmt.orelse)
         else:
             while self.expr(stmt.cond):
                 self.body(stmt.body)
 
-    def place(self, name: str, index: Expr) -> int:
+    def place(self, name: str, index: L.Expr) -> int:
         at = int(self.expr(index))
         if not 0 <= at < self.memory[name].size:
             raise IndexError(f"loops.evaluate: {name}[{at}] lies outside its {self.memory[name].size} elements")
         return at
 
-    def expr(self, expr: Expr) -> object:
+    def expr(self, expr: L.Expr) -> object:
         return self.shared(expr, {})
 
-    def shared(self, expr: Expr, seen: dict[int, object]) -> object:
+    def shared(self, expr: L.Expr, seen: dict[int, object]) -> object:
         """The value of `expr`, each shared part of which is computed once."""
         value = seen.get(id(expr))
         if value is None:
             value = seen[id(expr)] = self.compute(expr, seen)
         return value
 
-    def compute(self, expr: Expr, seen: dict[int, object]) -> object:
-        if isinstance(expr, Index | Ref):
+    def compute(self, expr: L.Expr, seen: dict[int, object]) -> object:
+        if isinstance(expr, L.Index | L.Ref):
             return self.env[expr.name]
-        if isinstance(expr, Const):
+        if isinstance(expr, L.Const):
             return scalar(expr.value, expr.type)
-        if isinstance(expr, Load):
+        if isinstance(expr, L.Load):
             if expr.guard is not None and not self.shared(expr.guard, seen):
                 return scalar(0, expr.type) if expr.other is None else self.shared(expr.other, seen)
             return self.memory[expr.buf][self.place(expr.buf, expr.index)]
@@ -165,23 +142,23 @@ class _Machine:
         return apply(expr.op, [self.shared(arg, seen) for arg in expr.args], expr.type)
 
 
-def scalar(value: object, type_: ScalarType) -> object:
+def scalar(value: object, type_: L.ScalarType) -> object:
     """A NumPy scalar of a Loops type; integers wrap."""
-    if type_ in INTEGERS:
-        bits = 8 * ITEMSIZE[type_]
+    if type_ in L.INTEGERS:
+        bits = 8 * L.ITEMSIZE[type_]
         value = int(value) & ((1 << bits) - 1)
-        value = value - (1 << bits) if type_ in SIGNED and value >> (bits - 1) else value
+        value = value - (1 << bits) if type_ in L.SIGNED and value >> (bits - 1) else value
     return DTYPES[type_].type(value)
 
 
-def _type_of(value: object) -> ScalarType:
+def _type_of(value: object) -> L.ScalarType:
     return _NAMES[np.asarray(value).dtype]
 
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
-def apply(op: str, args: list, type_: ScalarType) -> object:
+def apply(op: str, args: list, type_: L.ScalarType) -> object:
     """The result of one operation on NumPy scalars."""
     source = _type_of(args[0])
     if op == "cast":
@@ -194,7 +171,7 @@ def apply(op: str, args: list, type_: ScalarType) -> object:
         return scalar(complex(float(args[0]), float(args[1])), type_)
     if op in ("real", "imag", "conj"):
         return scalar(getattr(np, op)(args[0]), type_)
-    if source in INTEGERS or source == "bool":
+    if source in L.INTEGERS or source == "bool":
         return scalar(_integer(op, [int(arg) for arg in args], source), type_)
     if op in ("min", "max"):
         return scalar((np.minimum if op == "min" else np.maximum)(args[0], args[1]), type_)
@@ -204,7 +181,7 @@ def apply(op: str, args: list, type_: ScalarType) -> object:
         return scalar(np.longdouble(args[0]) * np.longdouble(args[1]) + np.longdouble(args[2]), type_)
     function = functions[op]
     if function.widen:
-        args = [np.complex128(arg) if source in COMPLEX else np.float64(arg) for arg in args]
+        args = [np.complex128(arg) if source in L.COMPLEX else np.float64(arg) for arg in args]
     return scalar(function.reference(*args), type_)
 
 
@@ -215,24 +192,24 @@ _ARITHMETIC: dict[str, Callable] = {"add": np.add, "sub": np.subtract, "mul": np
                                     "sign": lambda x: x if x == 0 else np.sign(x)}
 
 
-def _cast(value: object, source: ScalarType, target: ScalarType) -> object:
-    if target in INTEGERS and source not in INTEGERS and source != "bool":
+def _cast(value: object, source: L.ScalarType, target: L.ScalarType) -> object:
+    if target in L.INTEGERS and source not in L.INTEGERS and source != "bool":
         x = float(np.real(value))
         info = np.iinfo(DTYPES[target])
         if math.isnan(x):
             return scalar(0, target)
         return scalar(info.max if x >= info.max else info.min if x <= info.min else int(x), target)
-    if target not in COMPLEX and source in COMPLEX:
+    if target not in L.COMPLEX and source in L.COMPLEX:
         return np.bool_(value != 0) if target == "bool" else scalar(np.real(value), target)
     if target == "bool":
         return np.bool_(value != 0)
-    if target in ("f16", "bf16") and source in INTEGERS:
+    if target in ("f16", "bf16") and source in L.INTEGERS:
         value = np.float32(value)
     return scalar(value, target)
 
 
-def _integer(op: str, args: list[int], type_: ScalarType) -> int:
-    bits = 1 if type_ == "bool" else 8 * ITEMSIZE[type_]
+def _integer(op: str, args: list[int], type_: L.ScalarType) -> int:
+    bits = 1 if type_ == "bool" else 8 * L.ITEMSIZE[type_]
     mask, x = (1 << bits) - 1, args[0]
     y = args[1] if len(args) > 1 else 0
     if op in ("div", "rem"):

@@ -19,33 +19,10 @@ import functools
 import re
 from collections.abc import Callable
 
-from weft.ir.loops import (
-    COMPLEX,
-    FLOATS,
-    Accum,
-    Buf,
-    Const,
-    Expr,
-    For,
-    If,
-    Index,
-    Init,
-    Kernel,
-    Let,
-    Load,
-    Op,
-    Pack,
-    Prefetch,
-    Ref,
-    Scan,
-    Stmt,
-    Store,
-    Weave,
-    While,
-)
+from weft.ir import loops as L
 
 
-def print_kernel(kernel: Kernel) -> str:
+def print_kernel(kernel: L.Kernel) -> str:
     """Readable text of a kernel.
 
     >>> k = Kernel((Buf("y", "i32", 4, "out"),), (Store("y", Const(0, "i64"), Const(7, "i32")),), name="seven")
@@ -57,7 +34,7 @@ def print_kernel(kernel: Kernel) -> str:
     return f"kernel {kernel.name}{canonical(kernel)}"
 
 
-def canonical(kernel: Kernel) -> str:
+def canonical(kernel: L.Kernel) -> str:
     """The text of a kernel without its name: equal for equal kernels."""
     header = ", ".join([f"{buf.mode} {_buffer(buf)}" for buf in kernel.bufs])
     if kernel.scratch:
@@ -68,47 +45,47 @@ def canonical(kernel: Kernel) -> str:
     return "\n".join(lines)
 
 
-def _buffer(buf: Buf) -> str:
+def _buffer(buf: L.Buf) -> str:
     return f"{buf.name}: {buf.type}[{buf.size}]" + (f" alias {buf.alias}" if buf.alias else "")
 
 
-def _print_body(body: tuple[Stmt, ...], lines: list[str], pad: str) -> None:
+def _print_body(body: tuple[L.Stmt, ...], lines: list[str], pad: str) -> None:
     for stmt in body:
         kind = type(stmt)
-        if kind is Let:
+        if kind is L.Let:
             lines.append(f"{pad}let {stmt.name} = {print_expr(stmt.value)}")
-        elif kind is Init:
+        elif kind is L.Init:
             lines.append(f"{pad}acc {stmt.name} = {print_expr(stmt.value)}")
-        elif kind is Accum:
+        elif kind is L.Accum:
             guard = "" if stmt.guard is None else f" when {print_expr(stmt.guard)}"
             lines.append(f"{pad}{stmt.name} {stmt.op}= {print_expr(stmt.value)}{guard}")
-        elif kind is Scan:
+        elif kind is L.Scan:
             values, combine = (", ".join(map(print_expr, exprs)) for exprs in (stmt.values, stmt.combine))
             lines.append(f"{pad}scan {', '.join(stmt.names)} = {values} after {', '.join(stmt.accs)} by {combine}")
-        elif kind is Store:
+        elif kind is L.Store:
             guard = "" if stmt.guard is None else f" when {print_expr(stmt.guard)}"
             how = f"{stmt.accumulate}=" if stmt.accumulate else "="
             tail = " streaming" if stmt.streaming else ""
             value = print_expr(stmt.value)
             lines.append(f"{pad}{stmt.buf}[{print_expr(stmt.index)}] {how} {value}{guard}{tail}")
-        elif kind is Weave:
+        elif kind is L.Weave:
             values = ", ".join([print_expr(value) for value in stmt.values])
             tail = " streaming" if stmt.streaming else ""
             lines.append(f"{pad}weave {stmt.buf}[{print_expr(stmt.index)}] = ({values}){tail}")
-        elif kind is Pack:
+        elif kind is L.Pack:
             lines.append(f"{pad}pack {stmt.buf} by {stmt.acc} = {print_expr(stmt.value)} when {print_expr(stmt.guard)}")
-        elif kind is Prefetch:
+        elif kind is L.Prefetch:
             lines.append(f"{pad}prefetch {stmt.buf}[{print_expr(stmt.index)}]")
-        elif kind is For:
+        elif kind is L.For:
             extent = stmt.extent if isinstance(stmt.extent, int) else print_expr(stmt.extent)
             lines.append(f"{pad}{stmt.kind} {stmt.var} in {extent} {{")
             _print_body(stmt.body, lines, pad + "  ")
             lines.append(pad + "}")
-        elif kind is While:
+        elif kind is L.While:
             lines.append(f"{pad}while {print_expr(stmt.cond)} {{")
             _print_body(stmt.body, lines, pad + "  ")
             lines.append(pad + "}")
-        elif kind is If:
+        elif kind is L.If:
             lines.append(f"{pad}if {print_expr(stmt.cond)} {{")
             _print_body(stmt.body, lines, pad + "  ")
             if stmt.orelse:
@@ -119,18 +96,18 @@ def _print_body(body: tuple[Stmt, ...], lines: list[str], pad: str) -> None:
             raise TypeError(f"loops: not a statement: {stmt!r}")
 
 
-def print_expr(expr: Expr) -> str:
+def print_expr(expr: L.Expr) -> str:
     """Text of an expression."""
     kind = type(expr)
-    if kind is Op:
+    if kind is L.Op:
         return f"{expr.op}.{expr.type}({', '.join([print_expr(arg) for arg in expr.args])})"
-    if kind is Index:
+    if kind is L.Index:
         return "@" + expr.name
-    if kind is Ref:
+    if kind is L.Ref:
         return "%" + expr.name
-    if kind is Const:
+    if kind is L.Const:
         return f"{_number(expr.value, expr.type)}:{expr.type}"
-    if kind is Load:
+    if kind is L.Load:
         if expr.guard is None:
             return f"{expr.buf}[{print_expr(expr.index)}]"
         other = "" if expr.other is None else f" : {print_expr(expr.other)}"
@@ -139,11 +116,11 @@ def print_expr(expr: Expr) -> str:
 
 
 def _number(value: object, type_: str) -> str:
-    if type_ in FLOATS:
+    if type_ in L.FLOATS:
         return repr(float(value))
     if type_ == "bool":
         return "true" if value else "false"
-    if type_ in COMPLEX:
+    if type_ in L.COMPLEX:
         value = complex(value)
         return f"({value.real!r},{value.imag!r})"
     return str(int(value))
@@ -153,7 +130,7 @@ _MODES = ("in", "out", "inout")
 _UPDATES = ("add", "mul", "min", "max", "and", "or", "xor", "set")
 
 
-def parse_kernel(text: str) -> Kernel:
+def parse_kernel(text: str) -> L.Kernel:
     """The kernel that `print_kernel` printed as `text`."""
     return _Parser(text).kernel()
 
@@ -204,7 +181,7 @@ class _Parser:
             return True
         return False
 
-    def kernel(self) -> Kernel:
+    def kernel(self) -> L.Kernel:
         self.expect("kernel")
         name = self.next()
         self.expect("(")
@@ -219,9 +196,9 @@ class _Parser:
                 scratch.append(self.buffer("in"))
             self.accept(",")
         body = self.body()
-        return Kernel(tuple(bufs), body, tuple(scratch), name)
+        return L.Kernel(tuple(bufs), body, tuple(scratch), name)
 
-    def buffer(self, mode: str) -> Buf:
+    def buffer(self, mode: str) -> L.Buf:
         if mode not in _MODES:
             raise ValueError(f"loops text: {mode!r} is not one of {', '.join(_MODES)}")
         name = self.next()
@@ -231,28 +208,28 @@ class _Parser:
         size = int(self.next())
         self.expect("]")
         self.types[name] = type_
-        return Buf(name, type_, size, mode, self.next() if self.accept("alias") else None)
+        return L.Buf(name, type_, size, mode, self.next() if self.accept("alias") else None)
 
-    def body(self) -> tuple[Stmt, ...]:
+    def body(self) -> tuple[L.Stmt, ...]:
         self.expect("{")
         stmts = []
         while not self.accept("}"):
             stmts.append(self.stmt())
         return tuple(stmts)
 
-    def stmt(self) -> Stmt:
+    def stmt(self) -> L.Stmt:
         word = self.next()
         if word in ("let", "acc") and self.peek() not in ("[", *_UPDATES):
             name = self.next()
             self.expect("=")
             value = self.expr()
             self.names[name] = value.type
-            return (Let if word == "let" else Init)(name, value)
+            return (L.Let if word == "let" else L.Init)(name, value)
         if word in ("serial", "vector", "parallel") and self.peek() not in ("[", *_UPDATES):
             var = self.next()
             self.expect("in")
             extent = self.expr() if not self._plain_int() else int(self.next())
-            return For(var, extent, self.body(), word)
+            return L.For(var, extent, self.body(), word)
         if word == "weave" and self.peek() not in ("[", *_UPDATES):
             return self.weave()
         if word == "pack" and self.peek() not in ("[", *_UPDATES):
@@ -262,10 +239,10 @@ class _Parser:
         if word == "scan" and self.peek() not in ("[", *_UPDATES):
             return self.scan()
         if word == "while" and self.peek() not in ("[", *_UPDATES):
-            return While(self.expr(), self.body())
+            return L.While(self.expr(), self.body())
         if word == "if" and self.peek() not in ("[", *_UPDATES):
             cond, body = self.expr(), self.body()
-            return If(cond, body, self.body() if self.accept("else") else ())
+            return L.If(cond, body, self.body() if self.accept("else") else ())
         if self.accept("["):
             index = self.expr()
             self.expect("]")
@@ -273,13 +250,13 @@ class _Parser:
             self.expect("=")
             value = self.expr()
             guard = self.expr() if self.accept("when") else None
-            return Store(word, index, value, guard, how, self.accept("streaming"))
+            return L.Store(word, index, value, guard, how, self.accept("streaming"))
         op = self.next()
         self.expect("=")
         value = self.expr()
-        return Accum(word, op, value, self.expr() if self.accept("when") else None)
+        return L.Accum(word, op, value, self.expr() if self.accept("when") else None)
 
-    def weave(self) -> Weave:
+    def weave(self) -> L.Weave:
         buf = self.next()
         self.expect("[")
         index = self.expr()
@@ -289,25 +266,25 @@ class _Parser:
         while not self.accept(")"):
             values.append(self.expr())
             self.accept(",")
-        return Weave(buf, index, tuple(values), self.accept("streaming"))
+        return L.Weave(buf, index, tuple(values), self.accept("streaming"))
 
-    def pack(self) -> Pack:
+    def pack(self) -> L.Pack:
         buf = self.next()
         self.expect("by")
         acc = self.next()
         self.expect("=")
         value = self.expr()
         self.expect("when")
-        return Pack(acc, buf, value, self.expr())
+        return L.Pack(acc, buf, value, self.expr())
 
-    def prefetch(self) -> Prefetch:
+    def prefetch(self) -> L.Prefetch:
         buf = self.next()
         self.expect("[")
         index = self.expr()
         self.expect("]")
-        return Prefetch(buf, index)
+        return L.Prefetch(buf, index)
 
-    def scan(self) -> Scan:
+    def scan(self) -> L.Scan:
         names = self.listed(self.next)
         self.expect("=")
         values = self.listed(self.expr)
@@ -315,7 +292,7 @@ class _Parser:
         self.expect("after")
         accs = self.listed(self.next)
         self.expect("by")
-        return Scan(names, accs, values, self.listed(self.expr))
+        return L.Scan(names, accs, values, self.listed(self.expr))
 
     def listed(self, one: Callable) -> tuple:
         """What `one` reads, once or more, between commas."""
@@ -327,17 +304,17 @@ class _Parser:
     def _plain_int(self) -> bool:
         return self.peek().lstrip("-").isdigit() and self.tokens[self.at + 1] == "{"
 
-    def expr(self) -> Expr:
+    def expr(self) -> L.Expr:
         token = self.next()
         if token[0] == "@":
-            return Index(token[1:])
+            return L.Index(token[1:])
         if token[0] == "%":
-            return Ref(token[1:], self.names[token[1:]])
+            return L.Ref(token[1:], self.names[token[1:]])
         following = self.peek()
         if following == ":" and token not in self.types:
             self.next()
             type_ = self.next()
-            return Const(_parse_number(token, type_), type_)
+            return L.Const(_parse_number(token, type_), type_)
         if following == "[":
             return self.load(token)
         self.expect(".")
@@ -347,9 +324,9 @@ class _Parser:
         while not self.accept(")"):
             args.append(self.expr())
             self.accept(",")
-        return Op(token, tuple(args), type_)
+        return L.Op(token, tuple(args), type_)
 
-    def load(self, name: str) -> Load:
+    def load(self, name: str) -> L.Load:
         self.expect("[")
         index, guard, other = self.expr(), None, None
         if self.accept("?"):
@@ -357,15 +334,15 @@ class _Parser:
             if self.accept(":"):
                 other = self.expr()
         self.expect("]")
-        return Load(name, index, self.types[name], guard, other)
+        return L.Load(name, index, self.types[name], guard, other)
 
 
 def _parse_number(token: str, type_: str) -> object:
-    if type_ in FLOATS:
+    if type_ in L.FLOATS:
         return float(token)
     if type_ == "bool":
         return token == "true"
-    if type_ in COMPLEX:
+    if type_ in L.COMPLEX:
         real, imag = token[1:-1].split(",")
         return complex(float(real), float(imag))
     return int(token)

@@ -24,10 +24,12 @@ from weft.ops.casting import (
     bitcast_convert_type, bitcast_convert_type_p, complex, complex_p, conj, conj_p, convert_element_type, convert_element_type_p, imag,
     imag_p, real, real_p,
 )
+from weft.ops.collective_rules import (
+    all_gather_invariant_p, all_gather_p, all_to_all_p, axis_index_p, pbroadcast_p, pmax_p, pmin_p, ppermute_p, psum_p, pvary_p,
+)
 from weft.ops.collectives import (
-    all_gather, all_gather_invariant, all_gather_invariant_p, all_gather_p, all_to_all, all_to_all_p, axis_index, axis_index_p, axis_size,
-    pbroadcast, pbroadcast_p, pcast, pmax, pmax_p, pmean, pmin, pmin_p, ppermute, ppermute_p, pshuffle, psum, psum_p, psum_scatter,
-    pswapaxes, pvary, pvary_p,
+    all_gather, all_gather_invariant, all_to_all, axis_index, axis_size, pbroadcast, pcast, pmax, pmean, pmin, ppermute, pshuffle, psum,
+    psum_scatter, pswapaxes, pvary,
 )
 from weft.ops.comparison import (
     clamp, clamp_p, eq, eq_p, ge, ge_p, gt, gt_p, le, le_p, lt, lt_p, ne, ne_p, select, select_n, select_n_p,

@@ -10,15 +10,7 @@ import sys as _sys
 
 import numpy as _np
 
-from weft.dtypes import (
-    TypePromotionError,
-    canonicalize_dtype,
-    extended,
-    float0,
-    itemsize_bits,
-    prng_key,
-    scalar_type_of,
-)
+from weft.dtypes import TypePromotionError, canonicalize_dtype, extended, float0, itemsize_bits, prng_key, scalar_type_of
 from weft.numpy import eager as _eager, methods as _methods
 from weft.ops import functions as _functions
 from weft.runtime.array import Array as ndarray

@@ -7,21 +7,10 @@ import builtins
 import numpy as np
 
 from weft.core.trace import Tracer
-from weft.numpy import indexing, reductions, ufuncs
+from weft.numpy import indexing, promote, reductions, ufuncs
 from weft.numpy.creation import asarray, zeros
 from weft.numpy.kinds import is_complex
 from weft.numpy.manipulation import atleast_nd, broadcast_to, concatenate, moveaxis, ravel, reshape
-from weft.numpy.promote import (
-    array_of,
-    broadcast,
-    broadcast_shapes,
-    canonical_axis,
-    cast,
-    check_arraylike,
-    concrete,
-    promote_dtypes,
-    value,
-)
 from weft.ops import elementwise as ew, layout
 from weft.ops.indexing import GatherDimensionNumbers, gather
 from weft.util import dtypes
@@ -44,12 +33,12 @@ def where(condition, x=None, y=None, /, *, size: int | None = None, fill_value=N
         return nonzero(condition, size=size, fill_value=fill_value)
     if x is None or y is None:
         raise ValueError("where: either both or neither of x and y should be given.")
-    check_arraylike("where", condition, x, y)
-    condition = array_of("where", condition)
+    promote.check_arraylike("where", condition, x, y)
+    condition = promote.array_of("where", condition)
     if condition.dtype != np.bool_:
         condition = ew.ne(condition, 0)
-    x, y = promote_dtypes(value(x), value(y))
-    condition, x, y = broadcast("where", condition, x, y)
+    x, y = promote.promote_dtypes(promote.value(x), promote.value(y))
+    condition, x, y = promote.broadcast("where", condition, x, y)
     return ew.select_n(condition, y, x)
 
 
@@ -103,9 +92,9 @@ def select(condlist, choicelist, default=0):
     if not condlist:
         raise ValueError("condlist must be non-empty")
     dtype = dtypes.result_type(default, *choicelist)
-    out = cast(concrete(default), dtype)
+    out = promote.cast(promote.concrete(default), dtype)
     for c, v in zip(reversed(condlist), reversed(choicelist)):
-        out = where(c, cast(concrete(v), dtype), out)
+        out = where(c, promote.cast(promote.concrete(v), dtype), out)
     return out
 
 
@@ -120,7 +109,7 @@ def clip(arr=None, /, min=None, max=None, *, a=None, a_min=None, a_max=None):  #
     arr = a if arr is None else arr
     min = a_min if min is None else min  # noqa: A001
     max = a_max if max is None else max  # noqa: A001
-    arr = array_of("clip", arr)
+    arr = promote.array_of("clip", arr)
     if any(is_complex(x) for x in (arr, min, max) if x is not None):
         raise ValueError("clip: complex values have no order; clip their real and imaginary parts.")
     if min is not None:
@@ -134,10 +123,10 @@ def take(a, indices, axis: int | None = None, out=None, mode: str | None = None,
          indices_are_sorted: bool = False, fill_value=None):
     """Elements (or slices along `axis`) at `indices`. Positions out of bounds give NaN (mode 'fill', the default), or are
     clipped ('clip') or wrapped ('wrap')."""
-    a, positions = array_of("take", a), array_of("take", indices)
+    a, positions = promote.array_of("take", a), promote.array_of("take", indices)
     if axis is None:
         a, axis = ravel(a), 0
-    axis = canonical_axis(axis, a.ndim, "take")
+    axis = promote.canonical_axis(axis, a.ndim, "take")
     if mode == "wrap":
         positions, mode = ufuncs.remainder(positions, a.shape[axis]), "promise_in_bounds"
     if mode == "clip":        # as NumPy: negative positions are clipped, not counted from the end
@@ -160,15 +149,15 @@ def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=N
     Array([[1, 2, 3],
            [4, 5, 6]], dtype=int32)
     """
-    a, positions = array_of("take_along_axis", arr), array_of("take_along_axis", indices)
+    a, positions = promote.array_of("take_along_axis", arr), promote.array_of("take_along_axis", indices)
     if not dtypes.issubdtype(positions.dtype, np.integer):
         raise TypeError(f"take_along_axis indices must be of integer type, got {positions.dtype.name}")
     if axis is None:
         return take_along_axis(ravel(a), ravel(positions), 0, mode, fill_value)
     if a.ndim != positions.ndim:
         raise ValueError(f"indices and arr must have the same number of dimensions; {positions.ndim} vs. {a.ndim}")
-    axis = canonical_axis(axis, a.ndim, "take_along_axis")
-    shape = list(broadcast_shapes(tuple(1 if d == axis else n for d, n in enumerate(a.shape)),
+    axis = promote.canonical_axis(axis, a.ndim, "take_along_axis")
+    shape = list(promote.broadcast_shapes(tuple(1 if d == axis else n for d, n in enumerate(a.shape)),
                                   tuple(1 if d == axis else n for d, n in enumerate(positions.shape))))
     shape[axis] = positions.shape[axis]
     if 0 in shape:
@@ -188,11 +177,11 @@ def put_along_axis(arr, indices, values, axis: int | None, inplace: bool = True,
     """`arr` with `values` written along `axis` at positions `indices` (a new array: pass inplace=False)."""
     if inplace:
         raise ValueError("put_along_axis: arrays are immutable; pass inplace=False and use the result.")
-    a = array_of("put_along_axis", arr)
+    a = promote.array_of("put_along_axis", arr)
     if axis is None:
         return layout.reshape(put_along_axis(ravel(a), ravel(indices), values, 0, False, mode=mode), tuple(a.shape))
-    positions = array_of("put_along_axis", indices)
-    axis = canonical_axis(axis, a.ndim, "put_along_axis")
+    positions = promote.array_of("put_along_axis", indices)
+    axis = promote.canonical_axis(axis, a.ndim, "put_along_axis")
     index = tuple(positions if d == axis else np.arange(n).reshape([-1 if k == d else 1 for k in range(a.ndim)])
                   for d, n in enumerate(positions.shape))
     return a.at[index].set(values, mode=mode)
@@ -200,7 +189,7 @@ def put_along_axis(arr, indices, values, axis: int | None, inplace: bool = True,
 
 def diag(v, k: int = 0):
     """The diagonal of a matrix, or the matrix with a given diagonal."""
-    v = array_of("diag", v)
+    v = promote.array_of("diag", v)
     if v.ndim == 1:
         n = v.shape[0] + builtins.abs(k)
         i, j = np.arange(v.shape[0]) + builtins.max(-k, 0), np.arange(v.shape[0]) + builtins.max(k, 0)
@@ -212,7 +201,7 @@ def diag(v, k: int = 0):
 
 def diagonal(a, offset: int = 0, axis1: int = 0, axis2: int = 1):
     """The diagonals of `a` in the plane of two dims, in a last dim."""
-    a = moveaxis(array_of("diagonal", a), (axis1, axis2), (-2, -1))
+    a = moveaxis(promote.array_of("diagonal", a), (axis1, axis2), (-2, -1))
     n = builtins.max(0, builtins.min(a.shape[-2] + builtins.min(offset, 0), a.shape[-1] - builtins.max(offset, 0)))
     i, j = np.arange(n) + builtins.max(-offset, 0), np.arange(n) + builtins.max(offset, 0)
     return indexing.getitem(a, (Ellipsis, i, j))
@@ -236,24 +225,25 @@ def trace(a, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype=None, out=No
 
 def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = False):
     """`arr` without the slices at positions `obj` (which must be concrete)."""
-    a = array_of("delete", arr)
+    a = promote.array_of("delete", arr)
     if axis is None:
         a, axis = ravel(a), 0
-    axis = canonical_axis(axis, a.ndim, "delete")
+    axis = promote.canonical_axis(axis, a.ndim, "delete")
     keep = np.delete(np.arange(a.shape[axis]), obj if isinstance(obj, slice) else np.asarray(obj))
     return indexing.getitem(a, (slice(None),) * axis + (keep,))
 
 
 def insert(arr, obj, values, axis: int | None = None):
     """`arr` with `values` inserted before positions `obj` (which must be concrete)."""
-    a = array_of("insert", arr)
+    a = promote.array_of("insert", arr)
     if axis is None:
         a, axis = ravel(a), 0
-    axis = canonical_axis(axis, a.ndim, "insert")
+    axis = promote.canonical_axis(axis, a.ndim, "insert")
     n = a.shape[axis]
     positions = np.atleast_1d(np.arange(n)[obj] if isinstance(obj, slice) else np.asarray(obj))
     positions = np.where(positions < 0, positions + n, positions)
-    values = cast(array_of("insert", values) if not isinstance(values, (list, tuple)) else concrete(np.asarray(values)), a.dtype)
+    values = promote.concrete(np.asarray(values)) if isinstance(values, (list, tuple)) else promote.array_of("insert", values)
+    values = promote.cast(values, a.dtype)
     if values.ndim and np.ndim(obj) == 0 and not isinstance(obj, slice):
         values = moveaxis(atleast_nd(values, a.ndim), 0, axis)
         k = values.shape[axis]

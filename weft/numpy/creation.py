@@ -12,19 +12,7 @@ from weft.api.execute import to_array
 from weft.core.annotations import cast as vary
 from weft.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft.ir.types import ShapedArray
-from weft.numpy.promote import (
-    PYTHON_SCALARS,
-    array_of,
-    broadcast,
-    broadcast_shapes,
-    broadcast_to_shape,
-    canonical_axis,
-    cast,
-    check_arraylike,
-    concrete,
-    shape_of,
-    value,
-)
+from weft.numpy import promote
 from weft.ops import elementwise as ew
 from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape
 from weft.ops.placement import with_out_sharding
@@ -77,19 +65,19 @@ def array(object, dtype=None, copy: bool = True, order: str | None = "K", ndmin:
 
 
 def _convert(x, dtype, copy: bool):
-    x = value(x)
+    x = promote.value(x)
     if isinstance(x, Tracer):
-        return x if dtype is None else cast(x, dtype)
+        return x if dtype is None else promote.cast(x, dtype)
     if type(x) is Array:
         if dtype is not None and (dtype != x.dtype or x.weak_type):
-            return cast(x, dtype)
+            return promote.cast(x, dtype)
         return ew.copy(x) if copy and current_trace() is eval_trace else x
     if isinstance(x, (np.ndarray, np.generic)):
         want = dtypes.canonicalize_dtype(x.dtype) if dtype is None else dtype
         if not dtypes.is_extended(want) and x.dtype.kind in "OSUMm":
             raise TypeError(f"array: NumPy values of dtype {x.dtype} are not arrays of numbers.")
         return from_numpy(np.asarray(x, dtype=want), ShapedArray(x.shape, want), copy=copy)
-    if type(x) in PYTHON_SCALARS:
+    if type(x) in promote.PYTHON_SCALARS:
         if dtype is None:
             return to_array(x)
         return from_numpy(_checked_scalar(x, dtype), ShapedArray((), dtype))
@@ -107,7 +95,7 @@ def _convert(x, dtype, copy: bool):
     if not leaves:
         return _convert(np.asarray(x, dtype=dtypes.default_float_dtype()), dtype, False)
     for leaf in leaves:
-        if type(leaf) not in PYTHON_SCALARS and not hasattr(leaf, "dtype") and not hasattr(leaf, "__array__"):
+        if type(leaf) not in promote.PYTHON_SCALARS and not hasattr(leaf, "dtype") and not hasattr(leaf, "__array__"):
             raise TypeError(f"array: value {leaf!r} of type {type(leaf)} is not a valid element of an array.")
     want = dtype if dtype is not None else dtypes.result_type(*leaves)
     try:
@@ -139,7 +127,7 @@ def _from_nested(x, dtype):
     want = dtype if dtype is not None else dtypes.result_type(*tree.tree_leaves(
         x, is_leaf=lambda v: not isinstance(v, (list, tuple))))
     from weft.ops.slicing import concatenate  # rarely needed
-    parts = [cast(concrete(_from_nested(v, want)), want) for v in x]
+    parts = [promote.cast(promote.concrete(_from_nested(v, want)), want) for v in x]
     shapes = {tuple(p.shape) for p in parts}
     if len(shapes) > 1:
         raise TypeError(f"array: the nested lists do not form an array: parts of shapes {sorted(shapes)}.")
@@ -159,7 +147,7 @@ def asarray(a, dtype=None, order: str | None = None, *, copy: bool | None = None
 
 def copy(a, order: str | None = None):
     """A copy of `a`, laid out over devices as `a` is."""
-    a = array_of("copy", a)
+    a = promote.array_of("copy", a)
     if dtypes.is_extended(typeof(a).dtype):
         from weft.ops.keys import random_unwrap, random_wrap
         return random_wrap(ew.copy(random_unwrap(a)), typeof(a).dtype)
@@ -175,9 +163,9 @@ def astype(x, dtype, /, *, copy: bool = False, device=None):
     >>> wnp.astype(wnp.array([1.7, -1.7]), "int32")
     Array([ 1, -1], dtype=int32)
     """
-    check_arraylike("astype", x)
+    promote.check_arraylike("astype", x)
     want = dtypes.check_dtype(dtype if dtype is not None else dtypes.default_float_dtype(), "astype")
-    x = concrete(value(x))
+    x = promote.concrete(promote.value(x))
     if dtypes.issubdtype(x.dtype, np.complexfloating) and not dtypes.issubdtype(want, np.complexfloating) and want != np.bool_:
         x = ew.real(x)
     result = ew.ne(x, 0) if want == np.bool_ and x.dtype != np.bool_ else ew.convert_element_type(x, want)
@@ -194,7 +182,7 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
     Array([[7, 7],
            [7, 7]], dtype=int32, weak_type=True)
     """
-    check_arraylike("full", fill_value)
+    promote.check_arraylike("full", fill_value)
     shape = _shape(shape)
     if dtype is not None and dtypes.is_extended(dtype):     # of keys, each word
         from weft.ops.keys import random_wrap
@@ -202,11 +190,11 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
     weak = dtype is None and typeof(fill_value).weak_type
     dtype = typeof(fill_value).dtype if dtype is None else dtypes.check_dtype(dtype, "full")
     target = device if out_sharding is None else out_sharding
-    if np.ndim(fill_value) == 0 and isinstance(fill_value, (*PYTHON_SCALARS, np.generic)) and current_trace() is eval_trace \
+    if np.ndim(fill_value) == 0 and isinstance(fill_value, (*promote.PYTHON_SCALARS, np.generic)) and current_trace() is eval_trace \
             and math.prod(shape) <= 1 << 16 and not dtypes.is_extended(dtype):
         return _placed(from_numpy(np.full(shape, fill_value, dtype), ShapedArray(shape, dtype, weak), copy=False), target)
-    x = cast(concrete(value(fill_value)), dtype, weak)
-    return _placed(broadcast_to_shape(x, shape), target)
+    x = promote.cast(promote.concrete(promote.value(fill_value)), dtype, weak)
+    return _placed(promote.broadcast_to_shape(x, shape), target)
 
 
 def zeros(shape, dtype=None, *, device=None, out_sharding=None):
@@ -238,7 +226,7 @@ empty = zeros
 def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_sharding=None):
     """An array filled with `fill_value`, with the shape, dtype and sharding of `a` unless given; inside shard_map it varies over
     the axes of `a`."""
-    check_arraylike("full_like", fill_value)
+    promote.check_arraylike("full_like", fill_value)
     aval = a.aval if hasattr(a, "aval") else typeof(a) if not (hasattr(a, "shape") and hasattr(a, "dtype")) else \
         ShapedArray(tuple(a.shape), dtypes.canonicalize_dtype(a.dtype))
     want = aval.dtype if dtype is None else dtypes.check_dtype(dtype, "full_like")
@@ -248,7 +236,7 @@ def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_shardin
         out_sharding = getattr(a, "sharding", None) if aval.sharding is not None and not isinstance(a, Tracer) else aval.sharding
     result = full(aval.shape if shape is None else shape, fill_value, want)
     if dtype is None and aval.weak_type:
-        result = cast(result, want, True)
+        result = promote.cast(result, want, True)
     if aval.vma:
         result = vary(result, aval.vma)
     return with_out_sharding(out_sharding, "full_like", lambda: _placed(result, device))
@@ -325,33 +313,33 @@ def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = 
     >>> wnp.linspace(0, 1, 5)
     Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
-    check_arraylike("linspace", start, stop)
+    promote.check_arraylike("linspace", start, stop)
     num = operator.index(num)
     if num < 0:
         raise ValueError(f"linspace: num must be non-negative, got {num}.")
     want = dtypes.check_dtype(dtype, "linspace") if dtype is not None else dtypes.to_inexact_dtype(dtypes.result_type(start, stop))
     work = dtypes.to_inexact_dtype(want)
-    start, stop = [cast(concrete(value(v)), work) for v in (start, stop)]
-    shape = broadcast_shapes(shape_of(start), shape_of(stop))
-    start, stop = [broadcast_to_shape(v, shape) for v in broadcast("linspace", start, stop)]
+    start, stop = [promote.cast(promote.concrete(promote.value(v)), work) for v in (start, stop)]
+    shape = promote.broadcast_shapes(promote.shape_of(start), promote.shape_of(stop))
+    start, stop = [promote.broadcast_to_shape(v, shape) for v in promote.broadcast("linspace", start, stop)]
     div = num - 1 if endpoint else num
     if num > 1 and div > 0:
         t = reshape(ew.div(broadcasted_iota(work, (num,), 0), np.asarray(div, work)[()]), (num,) + (1,) * len(shape))
-        t = broadcast_to_shape(t, (num, *shape))
+        t = promote.broadcast_to_shape(t, (num, *shape))
         lo, hi = [broadcast_in_dim(v, (num, *shape), tuple(range(1, len(shape) + 1))) for v in (start, stop)]
         out = ew.add(ew.mul(lo, ew.sub(np.asarray(1, work)[()], t)), ew.mul(hi, t))
         if endpoint:
-            last = ew.eq(broadcast_to_shape(reshape(broadcasted_iota(np.dtype(np.int32), (num,), 0), (num,) + (1,) * len(shape)),
+            last = ew.eq(promote.broadcast_to_shape(reshape(broadcasted_iota(np.dtype(np.int32), (num,), 0), (num,) + (1,) * len(shape)),
                                             (num, *shape)), num - 1)
             out = ew.select_n(last, out, hi)
     else:
         out = broadcast_in_dim(start, (num, *shape), tuple(range(1, len(shape) + 1)))
     if axis:
         from weft.transforms.batch import move_dim
-        out = move_dim(out, 0, canonical_axis(axis, out.ndim, "linspace"))
+        out = move_dim(out, 0, promote.canonical_axis(axis, out.ndim, "linspace"))
     if want.kind in "iu":
         out = ew.floor(out)
-    out = _placed(cast(out, want), device)
+    out = _placed(promote.cast(out, want), device)
     if retstep:
         step = ew.div(ew.sub(stop, start), np.asarray(div, work)[()]) if div else full(shape, math.nan, work)
         return out, step
@@ -371,7 +359,7 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype=None, *, device=None):
     want = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "eye")
     i = broadcasted_iota(np.dtype(np.int32), (n, m), 0)
     j = broadcasted_iota(np.dtype(np.int32), (n, m), 1)
-    return _placed(cast(ew.eq(ew.add(i, k) if k else i, j), want), device)
+    return _placed(promote.cast(ew.eq(ew.add(i, k) if k else i, j), want), device)
 
 
 def identity(n: int, dtype=None):
@@ -385,15 +373,15 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype=None):
     want = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "tri")
     i = broadcasted_iota(np.dtype(np.int32), (N, m), 0)
     j = broadcasted_iota(np.dtype(np.int32), (N, m), 1)
-    return cast(ew.ge(ew.add(i, k), j), want)
+    return promote.cast(ew.ge(ew.add(i, k), j), want)
 
 
 def _triangle(m, k: int, lower: bool, api: str):
-    m = array_of(api, m)
+    m = promote.array_of(api, m)
     if m.ndim < 2:
         raise ValueError(f"{api} takes arrays of at least two dims, got shape {tuple(m.shape)}.")
     keep = tri(*m.shape[-2:], k=k if lower else k - 1, dtype=np.bool_)
-    keep = broadcast_to_shape(keep, tuple(m.shape))
+    keep = promote.broadcast_to_shape(keep, tuple(m.shape))
     zero = zeros_like(m)
     return ew.select_n(keep, zero, m) if lower else ew.select_n(keep, m, zero)
 
@@ -412,11 +400,11 @@ def meshgrid(*xi, copy: bool = True, sparse: bool = False, indexing: str = "xy")
     """Coordinate matrices from coordinate vectors."""
     if indexing not in ("xy", "ij"):
         raise ValueError(f"meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}.")
-    check_arraylike("meshgrid", *xi)
-    args = [concrete(value(x)) for x in xi]
+    promote.check_arraylike("meshgrid", *xi)
+    args = [promote.concrete(promote.value(x)) for x in xi]
     if indexing == "xy" and len(args) >= 2:
         args[0], args[1] = args[1], args[0]
-    full_shape = tuple(math.prod(shape_of(x)) for x in args)
+    full_shape = tuple(math.prod(promote.shape_of(x)) for x in args)
     out = []
     for d, x in enumerate(args):
         x = reshape(x, (full_shape[d],))

@@ -8,17 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.numpy import choosing, creation, manipulation as mp, products, reductions as rd, ufuncs as uf
+from weft.numpy import choosing, creation, manipulation as mp, products, promote, reductions as rd, ufuncs as uf
 from weft.numpy.products import matmul, outer, tensordot, vecdot
-from weft.numpy.promote import (
-    array_of,
-    broadcast_shapes,
-    broadcast_to_shape,
-    concrete,
-    inexact,
-    promote_dtypes_inexact,
-    value,
-)
 from weft.ops import linalg as la
 from weft.util import dtypes
 
@@ -61,7 +52,7 @@ class SlogdetResult(NamedTuple):
 
 
 def _matrix(api: str, a, square: bool = False):
-    a = concrete(inexact(api, a))
+    a = promote.concrete(promote.inexact(api, a))
     if a.ndim < 2 or (square and a.shape[-1] != a.shape[-2]):
         raise ValueError(f"linalg.{api} takes {'square ' if square else ''}matrices: shape [..., {'n, n' if square else 'm, n'}], "
                          f"got {tuple(a.shape)}.")
@@ -199,17 +190,17 @@ def solve(a, b):
     >>> solve(wnp.array([[2., 0.], [0., 4.]]), wnp.array([2., 2.]))
     Array([1. , 0.5], dtype=float32)
     """
-    a, b = [concrete(x) for x in promote_dtypes_inexact(value(a), value(b))]
+    a, b = [promote.concrete(x) for x in promote.promote_dtypes_inexact(promote.value(a), promote.value(b))]
     a = _matrix("solve", a, square=True)
     if not b.ndim or b.shape[-1 if b.ndim == 1 else -2] != a.shape[-1]:
         raise ValueError(f"linalg.solve: a has shape {tuple(a.shape)}, b {tuple(b.shape)}; their rows must be equal in number.")
     vector = b.ndim == 1
     b = b[:, None] if vector else b
-    lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    lead = promote.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     packed, _, order = la.lu(a)
-    packed = broadcast_to_shape(packed, (*lead, *a.shape[-2:]))
-    order = broadcast_to_shape(order, (*lead, a.shape[-1]))
-    b = choosing.take_along_axis(broadcast_to_shape(b, (*lead, *b.shape[-2:])), order[..., None], -2, mode="clip")
+    packed = promote.broadcast_to_shape(packed, (*lead, *a.shape[-2:]))
+    order = promote.broadcast_to_shape(order, (*lead, a.shape[-1]))
+    b = choosing.take_along_axis(promote.broadcast_to_shape(b, (*lead, *b.shape[-2:])), order[..., None], -2, mode="clip")
     x = la.triangular_solve(packed, b, left_side=True, lower=True, unit_diagonal=True)
     x = la.triangular_solve(packed, x, left_side=True, lower=False)
     return x[..., 0] if vector else x
@@ -218,7 +209,7 @@ def solve(a, b):
 def inv(a):
     """Inverses of square matrices."""
     a = _matrix("inv", a, square=True)
-    return solve(a, broadcast_to_shape(creation.eye(a.shape[-1], dtype=a.dtype), tuple(a.shape)))
+    return solve(a, promote.broadcast_to_shape(creation.eye(a.shape[-1], dtype=a.dtype), tuple(a.shape)))
 
 
 def pinv(a, rtol=None, hermitian: bool = False, *, rcond=None):
@@ -234,7 +225,7 @@ def pinv(a, rtol=None, hermitian: bool = False, *, rcond=None):
 
 def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
     """The x that minimizes |b - a @ x|, the squared residuals, the rank of `a` and its singular values."""
-    a, b = [concrete(x) for x in promote_dtypes_inexact(value(a), value(b))]
+    a, b = [promote.concrete(x) for x in promote.promote_dtypes_inexact(promote.value(a), promote.value(b))]
     if a.ndim != 2 or b.ndim not in (1, 2) or a.shape[0] != b.shape[0]:
         raise ValueError(f"linalg.lstsq takes a matrix, and a vector or matrix of as many rows, got {tuple(a.shape)}, {tuple(b.shape)}.")
     vector = b.ndim == 1
@@ -255,7 +246,7 @@ def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
 
 def matrix_rank(M, rtol=None, *, tol=None):
     """How many singular values exceed `rtol` times the largest."""
-    M = concrete(inexact("matrix_rank", M))
+    M = promote.concrete(promote.inexact("matrix_rank", M))
     if M.ndim < 2:
         return creation.astype(rd.any(uf.not_equal(M, 0)), dtypes.default_int_dtype())
     s = svdvals(M)
@@ -266,12 +257,12 @@ def matrix_rank(M, rtol=None, *, tol=None):
 
 def matrix_power(a, n: int):
     """`a` multiplied with itself, by repeated squaring; negative powers are those of the inverse."""
-    a = array_of("matrix_power", a)
+    a = promote.array_of("matrix_power", a)
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
         raise TypeError(f"linalg.matrix_power takes square matrices, got shape {tuple(a.shape)}.")
     n = operator.index(n)
     if n == 0:
-        return broadcast_to_shape(creation.eye(a.shape[-1], dtype=a.dtype), tuple(a.shape))
+        return promote.broadcast_to_shape(creation.eye(a.shape[-1], dtype=a.dtype), tuple(a.shape))
     a, n = (inv(a), -n) if n < 0 else (a, n)
     result = None
     while n:
@@ -291,7 +282,7 @@ def _size(x):
 
 def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2):  # noqa: A002
     """The norm of order `ord` of vectors along `axis`, or of all elements as one vector."""
-    x = concrete(inexact("vector_norm", x))
+    x = promote.concrete(promote.inexact("vector_norm", x))
     if ord is None or (not isinstance(ord, str) and ord == 2):
         return uf.sqrt(rd.sum(_size(x), axis, keepdims=keepdims))
     if isinstance(ord, str):
@@ -309,7 +300,7 @@ def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2):  # noqa: A00
 
 
 def _matrix_norm(x, order, axes: tuple[int, int], keepdims: bool):
-    row, column = [rd.canonical_axis(d, x.ndim, "linalg.norm") for d in axes]
+    row, column = [promote.canonical_axis(d, x.ndim, "linalg.norm") for d in axes]
     if row == column:
         raise ValueError(f"linalg.norm: duplicate axes in {axes}.")
     if order in (None, "fro", "f"):
@@ -337,7 +328,7 @@ def norm(x, ord=None, axis=None, keepdims: bool = False):  # noqa: A002
     >>> float(norm(wnp.array([3., 4.])))
     5.0
     """
-    x = concrete(inexact("norm", x))
+    x = promote.concrete(promote.inexact("norm", x))
     if axis is None:
         if ord is None:
             return vector_norm(x, keepdims=keepdims)
@@ -367,7 +358,7 @@ def cond(x, p=None):
 
 def multi_dot(arrays, *, precision=None):
     """The product of several matrices in the cheapest order; the first and last may be vectors."""
-    arrays = [array_of("multi_dot", a) for a in arrays]
+    arrays = [promote.array_of("multi_dot", a) for a in arrays]
     if len(arrays) < 2:
         raise ValueError(f"multi_dot takes at least two arrays, got {len(arrays)}.")
     if any(a.ndim != 2 for a in arrays[1:-1]) or any(a.ndim not in (1, 2) for a in (arrays[0], arrays[-1])):
@@ -403,7 +394,7 @@ def diagonal(x, /, *, offset: int = 0):
 
 def tensorinv(a, ind: int = 2):
     """The inverse of `a` as a map from its last dims to its first `ind`."""
-    a = array_of("tensorinv", a)
+    a = promote.array_of("tensorinv", a)
     if ind <= 0:
         raise ValueError(f"linalg.tensorinv: ind must be positive, got {ind}.")
     rows, columns = tuple(a.shape[:ind]), tuple(a.shape[ind:])
@@ -414,7 +405,7 @@ def tensorinv(a, ind: int = 2):
 
 def tensorsolve(a, b, axes=None):
     """The x with `tensordot(a, x, x.ndim) == b`."""
-    a, b = array_of("tensorsolve", a), array_of("tensorsolve", b)
+    a, b = promote.array_of("tensorsolve", a), promote.array_of("tensorsolve", b)
     if axes is not None:
         a = mp.moveaxis(a, axes, range(a.ndim - len(axes), a.ndim))
     shape = tuple(a.shape[b.ndim:])

@@ -11,20 +11,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from weft.core.trace import Tracer
-from weft.numpy import indexing, ufuncs as uf
+from weft.numpy import indexing, promote, ufuncs as uf
 from weft.numpy.creation import arange, asarray
-from weft.numpy.promote import (
-    array_of,
-    broadcast_shapes,
-    broadcast_to_shape,
-    canonical_axes,
-    canonical_axis,
-    cast,
-    check_arraylike,
-    concrete,
-    promote_dtypes,
-    value,
-)
 from weft.ops import layout, slicing
 from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
@@ -41,7 +29,7 @@ def reshape(a, shape, order: str = "C", *, copy: bool | None = None):
     Array([[0, 1, 2],
            [3, 4, 5]], dtype=int32)
     """
-    a = array_of("reshape", a)
+    a = promote.array_of("reshape", a)
     new = _infer(tuple(a.shape), shape)
     if order in ("F", "f"):
         back = layout.transpose(a, tuple(reversed(range(a.ndim))))
@@ -78,7 +66,7 @@ def ravel(a, order: str = "C"):
     >>> wnp.ravel(wnp.array([[1, 2], [3, 4]]), order="F")
     Array([1, 3, 2, 4], dtype=int32)
     """
-    a = array_of("ravel", a)
+    a = promote.array_of("ravel", a)
     return reshape(a, (a.size,), order)
 
 
@@ -90,8 +78,8 @@ def transpose(a, axes: Sequence[int] | None = None):
     >>> wnp.transpose(wnp.zeros((2, 3, 4)), (1, 0, 2)).shape
     (3, 2, 4)
     """
-    a = array_of("transpose", a)
-    order = tuple(reversed(range(a.ndim))) if axes is None else tuple(canonical_axis(d, a.ndim, "transpose") for d in axes)
+    a = promote.array_of("transpose", a)
+    order = tuple(reversed(range(a.ndim))) if axes is None else tuple(promote.canonical_axis(d, a.ndim, "transpose") for d in axes)
     if sorted(order) != list(range(a.ndim)):
         raise ShapeError(f"transpose: axes must be a permutation of {tuple(range(a.ndim))}, got {tuple(axes)}.")
     return layout.transpose(a, order) if order != tuple(range(a.ndim)) else a
@@ -102,7 +90,7 @@ permute_dims = transpose
 
 def matrix_transpose(x, /):
     """The last two dims swapped."""
-    x = array_of("matrix_transpose", x)
+    x = promote.array_of("matrix_transpose", x)
     if x.ndim < 2:
         raise ValueError(f"x must be at least two-dimensional for matrix_transpose; got ndim={x.ndim}")
     return swapaxes(x, -1, -2)
@@ -116,19 +104,19 @@ def swapaxes(a, axis1: int, axis2: int):
     >>> wnp.swapaxes(wnp.zeros((2, 3, 4)), 0, 2).shape
     (4, 3, 2)
     """
-    a = array_of("swapaxes", a)
+    a = promote.array_of("swapaxes", a)
     order = list(range(a.ndim))
-    i, j = canonical_axis(axis1, a.ndim, "swapaxes"), canonical_axis(axis2, a.ndim, "swapaxes")
+    i, j = promote.canonical_axis(axis1, a.ndim, "swapaxes"), promote.canonical_axis(axis2, a.ndim, "swapaxes")
     order[i], order[j] = j, i
     return transpose(a, order)
 
 
 def moveaxis(a, source, destination):
     """Dims `source` moved to positions `destination`; the others keep their order."""
-    a = array_of("moveaxis", a)
+    a = promote.array_of("moveaxis", a)
     several = lambda axes: axes if isinstance(axes, (tuple, list, range)) else (axes,)
-    src = [canonical_axis(s, a.ndim, "moveaxis") for s in several(source)]
-    dst = [canonical_axis(d, a.ndim, "moveaxis") for d in several(destination)]
+    src = [promote.canonical_axis(s, a.ndim, "moveaxis") for s in several(source)]
+    dst = [promote.canonical_axis(d, a.ndim, "moveaxis") for d in several(destination)]
     if len(src) != len(dst):
         raise ValueError(f"Inconsistent number of elements: {len(src)} vs {len(dst)} in moveaxis.")
     order = [d for d in range(a.ndim) if d not in src]
@@ -139,18 +127,18 @@ def moveaxis(a, source, destination):
 
 def rollaxis(a, axis: int, start: int = 0):
     """Dim `axis` moved before position `start`."""
-    a = array_of("rollaxis", a)
-    axis = canonical_axis(axis, a.ndim)
+    a = promote.array_of("rollaxis", a)
+    axis = promote.canonical_axis(axis, a.ndim)
     start = start + a.ndim if start < 0 else start
     return moveaxis(a, axis, start - (start > axis))
 
 
 def expand_dims(a, axis):
     """New dims of size one at positions `axis` of the result."""
-    a = array_of("expand_dims", a)
+    a = promote.array_of("expand_dims", a)
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
     n = a.ndim + len(axes)
-    where = canonical_axes(tuple(axes), n, "expand_dims")
+    where = promote.canonical_axes(tuple(axes), n, "expand_dims")
     rest = iter(a.shape)
     shape = tuple(1 if d in where else next(rest) for d in range(n))
     return layout.broadcast_in_dim(a, shape, tuple(d for d in range(n) if d not in where))
@@ -164,8 +152,8 @@ def squeeze(a, axis=None):
     >>> wnp.squeeze(wnp.zeros((1, 3, 1)), axis=0).shape
     (3, 1)
     """
-    a = array_of("squeeze", a)
-    axes = tuple(d for d, n in enumerate(a.shape) if n == 1) if axis is None else canonical_axes(axis, a.ndim, "squeeze")
+    a = promote.array_of("squeeze", a)
+    axes = tuple(d for d, n in enumerate(a.shape) if n == 1) if axis is None else promote.canonical_axes(axis, a.ndim, "squeeze")
     for d in axes:
         if a.shape[d] != 1:
             raise ValueError(f"cannot select an axis to squeeze out which has size not equal to one, got shape={tuple(a.shape)} and "
@@ -183,19 +171,19 @@ def broadcast_to(array, shape):
     Array([[0, 1, 2],
            [0, 1, 2]], dtype=int32)
     """
-    a = array_of("broadcast_to", array)
+    a = promote.array_of("broadcast_to", array)
     shape = (shape,) if isinstance(shape, (int, np.integer)) else tuple(int(n) for n in shape)
     lead = len(shape) - a.ndim
     if lead < 0 or builtins.any(n not in (1, m) for n, m in zip(a.shape, shape[lead:])):
         raise ValueError(f"Incompatible shapes for broadcasting: {tuple(a.shape)} and requested shape {shape}")
-    return broadcast_to_shape(a, shape)
+    return promote.broadcast_to_shape(a, shape)
 
 
 def broadcast_arrays(*args) -> list:
     """Arguments repeated to their common shape."""
-    arrays = [array_of("broadcast_arrays", a) for a in args]
-    shape = broadcast_shapes(*[a.shape for a in arrays])
-    return [broadcast_to_shape(a, shape) for a in arrays]
+    arrays = [promote.array_of("broadcast_arrays", a) for a in args]
+    shape = promote.broadcast_shapes(*[a.shape for a in arrays])
+    return [promote.broadcast_to_shape(a, shape) for a in arrays]
 
 
 def atleast_1d(*arys):
@@ -228,8 +216,8 @@ def _arrays(arrays, api: str) -> list:
         return [arrays[i] for i in range(arrays.shape[0])]
     if not arrays:
         raise ValueError(f"{api}: need at least one array.")
-    check_arraylike(api, *arrays)
-    return [concrete(a) for a in promote_dtypes(*[asarray(value(a)) for a in arrays])]
+    promote.check_arraylike(api, *arrays)
+    return [promote.concrete(a) for a in promote.promote_dtypes(*[asarray(promote.value(a)) for a in arrays])]
 
 
 def concatenate(arrays, axis: int | None = 0, dtype=None):
@@ -247,10 +235,10 @@ def concatenate(arrays, axis: int | None = 0, dtype=None):
     if parts[0].ndim == 0:
         raise ValueError("Zero-dimensional arrays cannot be concatenated.")
     if dtype is not None:
-        parts = [cast(p, dtypes.check_dtype(dtype, "concatenate")) for p in parts]
+        parts = [promote.cast(p, dtypes.check_dtype(dtype, "concatenate")) for p in parts]
     if len(parts) == 1:
         return parts[0]
-    return slicing.concatenate(parts, canonical_axis(axis, parts[0].ndim, "concatenate"))
+    return slicing.concatenate(parts, promote.canonical_axis(axis, parts[0].ndim, "concatenate"))
 
 
 concat = concatenate
@@ -269,14 +257,14 @@ def stack(arrays, axis: int = 0, out=None, dtype=None):
     shapes = {tuple(p.shape) for p in parts}
     if len(shapes) > 1:
         raise ValueError(f"All input arrays must have the same shape, got {sorted(shapes)}.")
-    axis = canonical_axis(axis, parts[0].ndim + 1, "stack")
+    axis = promote.canonical_axis(axis, parts[0].ndim + 1, "stack")
     return concatenate([expand_dims(p, axis) for p in parts], axis, dtype)
 
 
 def unstack(x, /, *, axis: int = 0) -> tuple:
     """The slices of `x` along `axis`, without that dim."""
-    x = array_of("unstack", x)
-    axis = canonical_axis(axis, x.ndim, "unstack")
+    x = promote.array_of("unstack", x)
+    axis = promote.canonical_axis(axis, x.ndim, "unstack")
     return tuple(slicing.index_in_dim(x, i, axis, keepdims=False) for i in range(x.shape[axis]))
 
 
@@ -330,8 +318,8 @@ def atleast_nd(x, n: int):
 
 def split(ary, indices_or_sections, axis: int = 0) -> list:
     """`ary` cut along `axis` into equal sections, or at the given indices."""
-    a = array_of("split", ary)
-    axis = canonical_axis(axis, a.ndim, "split")
+    a = promote.array_of("split", ary)
+    axis = promote.canonical_axis(axis, a.ndim, "split")
     if isinstance(indices_or_sections, (int, np.integer)) and a.shape[axis] % int(indices_or_sections):
         raise ValueError(f"array split does not result in an equal division: dim {axis} of size {a.shape[axis]} in "
                          f"{indices_or_sections} sections.")
@@ -340,8 +328,8 @@ def split(ary, indices_or_sections, axis: int = 0) -> list:
 
 def array_split(ary, indices_or_sections, axis: int = 0) -> list:
     """Like `split`; sections may differ by one in size."""
-    a = array_of("array_split", ary)
-    axis = canonical_axis(axis, a.ndim, "array_split")
+    a = promote.array_of("array_split", ary)
+    axis = promote.canonical_axis(axis, a.ndim, "array_split")
     n = a.shape[axis]
     if isinstance(indices_or_sections, (int, np.integer)):
         k = int(indices_or_sections)
@@ -371,8 +359,8 @@ def dsplit(ary, indices_or_sections) -> list:
 # ---- flipping, rolling
 def flip(m, axis=None):
     """Elements in reverse order along `axis` (all dims by default)."""
-    m = array_of("flip", m)
-    return layout.rev(m, canonical_axes(axis, m.ndim, "flip"))
+    m = promote.array_of("flip", m)
+    return layout.rev(m, promote.canonical_axes(axis, m.ndim, "flip"))
 
 
 def flipud(m):
@@ -387,8 +375,8 @@ def fliplr(m):
 
 def rot90(m, k: int = 1, axes: tuple[int, int] = (0, 1)):
     """Rotated by `k` quarter turns in the plane of `axes`."""
-    m = array_of("rot90", m)
-    i, j = (canonical_axis(d, m.ndim, "rot90") for d in axes)
+    m = promote.array_of("rot90", m)
+    i, j = (promote.canonical_axis(d, m.ndim, "rot90") for d in axes)
     if i == j:
         raise ValueError(f"rot90: a plane has two dims, got axes {tuple(axes)}.")
     k %= 4
@@ -401,7 +389,7 @@ def rot90(m, k: int = 1, axes: tuple[int, int] = (0, 1)):
 
 def roll(a, shift, axis=None):
     """Elements moved along `axis` by `shift`, around the end."""
-    a = array_of("roll", a)
+    a = promote.array_of("roll", a)
     if axis is None:
         return layout.reshape(roll(ravel(a), shift, 0), tuple(a.shape))
     axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
@@ -410,7 +398,7 @@ def roll(a, shift, axis=None):
         raise ValueError(f"roll: {len(shifts)} shifts for {len(axes)} dims; give one for all, or one for each.")
     times = builtins.max(len(axes), len(shifts)) if axes and shifts else 0
     for s, d in zip(shifts * times if len(shifts) == 1 else shifts, axes * times if len(axes) == 1 else axes):
-        d = canonical_axis(d, a.ndim, "roll")
+        d = promote.canonical_axis(d, a.ndim, "roll")
         n = a.shape[d]
         if not n:
             continue

@@ -6,16 +6,7 @@ import builtins
 
 import numpy as np
 
-from weft.numpy import ufuncs as uf
-from weft.numpy.promote import (
-    broadcast_shapes,
-    broadcast_to_shape,
-    cast,
-    check_arraylike,
-    concrete,
-    promote_dtypes,
-    value,
-)
+from weft.numpy import promote, ufuncs as uf
 from weft.ops import elementwise as ew, layout, slicing
 from weft.ops.contraction import dot_general
 from weft.ops.placement import takes_out_sharding
@@ -27,8 +18,8 @@ from weft.util.source import user_frame
 
 def arrays_of(api: str, *args):
     """The arguments of `api` as arrays of one dtype."""
-    check_arraylike(api, *args)
-    return [concrete(x) for x in promote_dtypes(*[value(a) for a in args])]
+    promote.check_arraylike(api, *args)
+    return [promote.concrete(x) for x in promote.promote_dtypes(*[promote.value(a) for a in args])]
 
 
 def _contract(a, b, contract, batch=((), ()), precision=None, preferred=None):
@@ -59,7 +50,7 @@ def dot(a, b, *, precision=None, preferred_element_type=None):
     a, b = arrays_of("dot", a, b)
     if a.ndim == 0 or b.ndim == 0:
         result = uf.multiply(a, b)
-        return result if preferred_element_type is None else cast(result, np.dtype(preferred_element_type))
+        return result if preferred_element_type is None else promote.cast(result, np.dtype(preferred_element_type))
     j = max(0, b.ndim - 2)
     if a.shape[-1] != b.shape[j]:
         raise _mismatch("dot", a, b, a.ndim - 1, j)
@@ -89,12 +80,12 @@ def matmul(a, b, *, precision=None, preferred_element_type=None):
     if builtins.all(n == 1 for n in lead_b) or b.ndim <= 2:        # only `a` has batch dims: they are free dims
         b2 = layout.reshape(b, b.shape[len(lead_b):]) if lead_b else b
         out = _contract(a, b2, ((a.ndim - 1,), (max(0, b2.ndim - 2),)), precision=precision, preferred=preferred_element_type)
-        batch = broadcast_shapes(lead_a, lead_b)
+        batch = promote.broadcast_shapes(lead_a, lead_b)
         return layout.reshape(out, batch + tuple(out.shape[len(lead_a):])) if len(batch) > len(lead_a) else out
-    batch = broadcast_shapes(lead_a, lead_b)
+    batch = promote.broadcast_shapes(lead_a, lead_b)
     keep = [d for d, n in enumerate(batch)]
-    a = broadcast_to_shape(a, batch + tuple(a.shape[-2:] if a.ndim > 1 else a.shape))
-    b = broadcast_to_shape(b, batch + tuple(b.shape[-2:] if b.ndim > 1 else b.shape))
+    a = promote.broadcast_to_shape(a, batch + tuple(a.shape[-2:] if a.ndim > 1 else a.shape))
+    b = promote.broadcast_to_shape(b, batch + tuple(b.shape[-2:] if b.ndim > 1 else b.shape))
     n = len(keep)
     contract = ((a.ndim - 1,), (max(n, b.ndim - 2),))
     return _contract(a, b, contract, (tuple(range(n)), tuple(range(n))), precision, preferred_element_type)
@@ -165,8 +156,8 @@ def vecdot(x1, x2, /, *, axis: int = -1, precision=None, preferred_element_type=
     a, b = mp.moveaxis(a, axis, -1), mp.moveaxis(b, axis, -1)
     if dtypes.issubdtype(a.dtype, np.complexfloating):
         a = ew.conj(a)
-    shape = broadcast_shapes(a.shape, b.shape)
-    a, b = broadcast_to_shape(a, shape), broadcast_to_shape(b, shape)
+    shape = promote.broadcast_shapes(a.shape, b.shape)
+    a, b = promote.broadcast_to_shape(a, shape), promote.broadcast_to_shape(b, shape)
     n = len(shape) - 1
     return _contract(a, b, ((n,), (n,)), (tuple(range(n)), tuple(range(n))), precision, preferred_element_type)
 
@@ -197,7 +188,7 @@ def cross(a, b, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | N
         raise ValueError("Dimension must be either 2 or 3 for cross product")
     if a.shape[-1] == b.shape[-1] == 2:
         return uf.subtract(uf.multiply(a[..., 0], b[..., 1]), uf.multiply(a[..., 1], b[..., 0]))
-    a, b = [slicing.pad(x, cast(0, x.dtype), [(0, 0, 0)] * (x.ndim - 1) + [(0, 1, 0)]) if x.shape[-1] == 2 else x for x in (a, b)]
+    a, b = [slicing.pad(x, promote.cast(0, x.dtype), [(0, 0, 0)] * (x.ndim - 1) + [(0, 1, 0)]) if x.shape[-1] == 2 else x for x in (a, b)]
     parts = [uf.subtract(uf.multiply(a[..., i], b[..., j]), uf.multiply(a[..., j], b[..., i]))
              for i, j in ((1, 2), (2, 0), (0, 1))]
     return mp.moveaxis(mp.stack(parts, -1), -1, axisc)
@@ -239,7 +230,7 @@ def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None, 
     term, result = work[0]
     if term != output:
         result = layout.transpose(result, tuple(term.index(c) for c in output))
-    return result if preferred_element_type is None else cast(result, np.dtype(preferred_element_type))
+    return result if preferred_element_type is None else promote.cast(result, np.dtype(preferred_element_type))
 
 
 def _subscripts_from_lists(first, rest):

@@ -8,18 +8,8 @@ import operator
 
 import numpy as np
 
+from weft.numpy import promote
 from weft.numpy.kinds import truth
-from weft.numpy.promote import (
-    array_of,
-    broadcast_to_shape,
-    canonical_axes,
-    canonical_axis,
-    cast,
-    concrete,
-    inexact,
-    promote_to_inexact,
-    shape_of,
-)
 from weft.numpy.ufuncs import equal, greater, isclose, isnan, maximum, minimum, subtract, true_divide
 from weft.ops import elementwise as ew, reduce as rd
 from weft.ops.comparison import select
@@ -35,12 +25,12 @@ def _masked(a, where, fill):
     """`a` with `fill` where `where` is false."""
     if where is None:
         return a
-    where = broadcast_to_shape(array_of("where", where), tuple(a.shape))
-    return select(where, a, cast(fill, a.dtype))
+    where = promote.broadcast_to_shape(promote.array_of("where", where), tuple(a.shape))
+    return select(where, a, promote.cast(fill, a.dtype))
 
 
 def _initial(out, initial, op):
-    return out if initial is None else op(out, cast(initial, out.dtype))
+    return out if initial is None else op(out, promote.cast(initial, out.dtype))
 
 
 def _sum_dtype(a, dtype, promote_integers: bool):
@@ -69,10 +59,10 @@ def sum(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None
     Array([3., 5., 7.], dtype=float32)
     """
     _no_out(out, "sum")
-    a = array_of("sum", a)
+    a = promote.array_of("sum", a)
     want = _sum_dtype(a, dtype, promote_integers)
-    axes = canonical_axes(axis, a.ndim, "sum")
-    x = _masked(cast(a, want), where, 0)
+    axes = promote.canonical_axes(axis, a.ndim, "sum")
+    x = _masked(promote.cast(a, want), where, 0)
     reduce, add = (rd.reduce_or, ew.bitwise_or) if want == np.bool_ else (rd.reduce_sum, ew.add)
     return _initial(_keep(reduce(x, axes), a.shape, axes, keepdims), initial, add)
 
@@ -86,10 +76,10 @@ def prod(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=Non
     Array([ 2, 12], dtype=int32)
     """
     _no_out(out, "prod")
-    a = array_of("prod", a)
+    a = promote.array_of("prod", a)
     want = _sum_dtype(a, dtype, promote_integers)
-    axes = canonical_axes(axis, a.ndim, "prod")
-    x = _masked(cast(a, want), where, 1)
+    axes = promote.canonical_axes(axis, a.ndim, "prod")
+    x = _masked(promote.cast(a, want), where, 1)
     reduce, mul = (rd.reduce_and, ew.bitwise_and) if want == np.bool_ else (rd.reduce_prod, ew.mul)
     return _initial(_keep(reduce(x, axes), a.shape, axes, keepdims), initial, mul)
 
@@ -102,14 +92,14 @@ def _no_out(out, api: str) -> None:
 def _extremum(name: str, op, combine, lowest: bool):
     def fun(a, axis=None, out=None, keepdims: bool = False, initial=None, where=None):
         _no_out(out, name)
-        a = array_of(name, a)
-        axes = canonical_axes(axis, a.ndim, name)
+        a = promote.array_of(name, a)
+        axes = promote.canonical_axes(axis, a.ndim, name)
         if initial is None:
             if where is not None:
                 raise ValueError(f"{name}: initial must be specified when where is not None.")
             if 0 in [a.shape[d] for d in axes]:
                 raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
-        x = _masked(cast(a, a.dtype), where, initial)
+        x = _masked(promote.cast(a, a.dtype), where, initial)
         if x.dtype == np.bool_:
             reduced = (rd.reduce_or if lowest else rd.reduce_and)(x, axes)
         elif dtypes.issubdtype(x.dtype, np.complexfloating):
@@ -133,7 +123,7 @@ def _complex_extremum(op, x, axes, lowest: bool):
     re, im = ew.real(x), ew.imag(x)
     best = op(re, axes)
     wide = broadcast_in_dim(best, tuple(x.shape), tuple(d for d in range(x.ndim) if d not in axes))
-    return ew.complex(best, op(select(ew.eq(re, wide), im, cast(-math.inf if lowest else math.inf, im.dtype)), axes))
+    return ew.complex(best, op(select(ew.eq(re, wide), im, promote.cast(-math.inf if lowest else math.inf, im.dtype)), axes))
 
 
 max = amax = _extremum("max", rd.reduce_max, maximum, True)  # noqa: A001
@@ -149,8 +139,8 @@ def all(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa:
     Array([False,  True], dtype=bool)
     """
     _no_out(out, "all")
-    a = truth(array_of("all", a))
-    axes = canonical_axes(axis, a.ndim, "all")
+    a = truth(promote.array_of("all", a))
+    axes = promote.canonical_axes(axis, a.ndim, "all")
     return _keep(rd.reduce_and(_masked(a, where, True), axes), a.shape, axes, keepdims)
 
 
@@ -163,8 +153,8 @@ def any(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa:
     Array([False,  True], dtype=bool)
     """
     _no_out(out, "any")
-    a = truth(array_of("any", a))
-    axes = canonical_axes(axis, a.ndim, "any")
+    a = truth(promote.array_of("any", a))
+    axes = promote.canonical_axes(axis, a.ndim, "any")
     return _keep(rd.reduce_or(_masked(a, where, False), axes), a.shape, axes, keepdims)
 
 
@@ -172,8 +162,8 @@ def _count(a, axes, where, keepdims, dtype):
     """How many elements take part: a Python int, or an array of `dtype` if `where` says."""
     if where is None:
         return math.prod(a.shape[d] for d in axes)
-    where = broadcast_to_shape(array_of("where", where), tuple(a.shape))
-    return _keep(rd.reduce_sum(cast(where, dtype), axes), a.shape, axes, keepdims)
+    where = promote.broadcast_to_shape(promote.array_of("where", where), tuple(a.shape))
+    return _keep(rd.reduce_sum(promote.cast(where, dtype), axes), a.shape, axes, keepdims)
 
 
 def mean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=None):
@@ -186,12 +176,12 @@ def mean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=No
     Array([2., 4.], dtype=float32)
     """
     _no_out(out, "mean")
-    a = array_of("mean", a)
+    a = promote.array_of("mean", a)
     want = dtypes.to_inexact_dtype(a.dtype) if dtype is None else dtypes.check_dtype(dtype, "mean")
     work = _work_dtype(want)
-    axes = canonical_axes(axis, a.ndim, "mean")
+    axes = promote.canonical_axes(axis, a.ndim, "mean")
     total = sum(_as(a, work), axes, keepdims=keepdims, where=where, promote_integers=False)
-    return cast(true_divide(total, _count(a, axes, where, keepdims, work)), want)
+    return promote.cast(true_divide(total, _count(a, axes, where, keepdims, work)), want)
 
 
 _mean = mean      # `var` has a parameter of that name
@@ -204,21 +194,25 @@ def _work_dtype(dtype):
 
 def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool = False):
     """The weighted mean over `axis`; with `returned`, also the sum of weights."""
-    a = array_of("average", a)
+    a = promote.array_of("average", a)
     if weights is None:
         result = mean(a, axis, keepdims=keepdims)
-        count = _count(a, canonical_axes(axis, a.ndim), None, keepdims, result.dtype)
-        return (result, broadcast_to_shape(concrete(cast(count, result.dtype)), tuple(result.shape))) if returned else result
-    a, weights = [concrete(x) for x in promote_to_inexact("average", a, weights)] if shape_of(a) == shape_of(weights) else \
-        (a, array_of("average", weights))
+        count = _count(a, promote.canonical_axes(axis, a.ndim), None, keepdims, result.dtype)
+        if not returned:
+            return result
+        return result, promote.broadcast_to_shape(promote.concrete(promote.cast(count, result.dtype)), tuple(result.shape))
+    if promote.shape_of(a) == promote.shape_of(weights):
+        a, weights = [promote.concrete(x) for x in promote.promote_to_inexact("average", a, weights)]
+    else:
+        weights = promote.array_of("average", weights)
     if weights.ndim != a.ndim:
         if axis is None or not isinstance(axis, int) or weights.ndim != 1:
             raise TypeError("average: axis must be an int when shapes of a and weights differ, and weights 1-dimensional.")
         shape = [1] * a.ndim
         shape[axis] = weights.shape[0]
-        weights = broadcast_to_shape(reshape(weights, tuple(shape)), tuple(a.shape))
+        weights = promote.broadcast_to_shape(reshape(weights, tuple(shape)), tuple(a.shape))
     want = dtypes.to_inexact_dtype(dtypes.result_type(a, weights))
-    a, weights = cast(a, want), cast(weights, want)
+    a, weights = promote.cast(a, want), promote.cast(weights, want)
     total = sum(weights, axis, keepdims=keepdims)
     result = ew.div(sum(ew.mul(a, weights), axis, keepdims=keepdims), total)
     return (result, total) if returned else result
@@ -231,17 +225,17 @@ def var(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = Fals
         if ddof:
             raise ValueError("var: ddof and correction are two names of one thing, give one of them.")
         ddof = correction
-    a = array_of("var", a)
+    a = promote.array_of("var", a)
     want = dtypes.to_inexact_dtype(a.dtype) if dtype is None else dtypes.check_dtype(dtype, "var")
     if not dtypes.issubdtype(want, np.inexact):
         raise ValueError(f"var: dtype must be floating or complex, got {want.name}.")
     if dtypes.issubdtype(a.dtype, np.complexfloating) and not dtypes.issubdtype(want, np.complexfloating):
         raise ValueError(f"var: the variance of complex numbers cannot be computed in {want.name}, which would drop their imaginary parts.")
     work = _work_dtype(want)
-    axes = canonical_axes(axis, a.ndim, "var")
+    axes = promote.canonical_axes(axis, a.ndim, "var")
     x = _as(a, work)
-    center = _mean(x, axes, keepdims=True, where=where) if mean is None else _as(array_of("var", mean), work)
-    d = ew.sub(x, broadcast_to_shape(center, tuple(x.shape)))
+    center = _mean(x, axes, keepdims=True, where=where) if mean is None else _as(promote.array_of("var", mean), work)
+    d = ew.sub(x, promote.broadcast_to_shape(center, tuple(x.shape)))
     square = ew.square(d) if not dtypes.issubdtype(work, np.complexfloating) else \
         ew.add(ew.square(ew.real(d)), ew.square(ew.imag(d)))
     total = sum(square, axes, keepdims=keepdims, where=where)
@@ -263,17 +257,17 @@ def ptp(a, axis=None, out=None, keepdims: bool = False):
 
 def count_nonzero(a, axis=None, keepdims: bool = False):
     """How many elements over `axis` are not zero."""
-    return sum(truth(array_of("count_nonzero", a)), axis, keepdims=keepdims)
+    return sum(truth(promote.array_of("count_nonzero", a)), axis, keepdims=keepdims)
 
 
 def _arg(name: str, op):
     def fun(a, axis=None, out=None, keepdims: bool | None = None):
         _no_out(out, name)
-        a = array_of(name, a)
+        a = promote.array_of(name, a)
         shape, dim = a.shape, axis
         if axis is None:
             a, dim = reshape(a, (a.size,)), 0
-        dim = canonical_axis(dim, a.ndim, name)
+        dim = promote.canonical_axis(dim, a.ndim, name)
         if a.shape[dim] == 0:
             raise ValueError(f"attempt to get {name} of an empty sequence")
         x = _as(a, np.dtype(np.int8)) if a.dtype == np.bool_ else a
@@ -294,9 +288,9 @@ argmin = _arg("argmin", lambda x, d, t: rd.argmin(x, d, t))
 # ---- ignoring NaN
 def _nan_reduction(name: str, reduction, fill):
     def fun(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None):
-        a = array_of(name, a)
+        a = promote.array_of(name, a)
         if dtypes.issubdtype(a.dtype, np.inexact):
-            a = select(isnan(a), cast(fill, a.dtype), a)
+            a = select(isnan(a), promote.cast(fill, a.dtype), a)
         return reduction(a, axis, dtype, out, keepdims, initial, where)
     fun.__name__ = fun.__qualname__ = name
     fun.__doc__ = f"`{name[3:]}` over `axis`, ignoring NaN."
@@ -309,13 +303,13 @@ nanprod = _nan_reduction("nanprod", prod, 1)
 
 def _nan_extremum(name: str, extremum, fill):
     def fun(a, axis=None, out=None, keepdims: bool = False, initial=None, where=None):
-        a = array_of(name, a)
+        a = promote.array_of(name, a)
         if not dtypes.issubdtype(a.dtype, np.inexact):
             return extremum(a, axis, out, keepdims, initial, where)
         nan = isnan(a)
-        filled = select(nan, cast(fill, a.dtype), a)
+        filled = select(nan, promote.cast(fill, a.dtype), a)
         result = extremum(filled, axis, out, keepdims, initial, where)
-        return result if initial is not None else select(all(nan, axis, keepdims=keepdims), cast(math.nan, a.dtype), result)
+        return result if initial is not None else select(all(nan, axis, keepdims=keepdims), promote.cast(math.nan, a.dtype), result)
     fun.__name__ = fun.__qualname__ = name
     fun.__doc__ = f"`{name[3:]}` over `axis`, ignoring NaN; `initial`, else NaN, where all are."
     return fun
@@ -325,14 +319,14 @@ nanmax = _nan_extremum("nanmax", max, -math.inf)
 nanmin = _nan_extremum("nanmin", min, math.inf)
 def _nan_arg(name: str, arg, fill):
     def fun(a, axis=None, out=None, keepdims: bool | None = None):
-        a = array_of(name, a)
+        a = promote.array_of(name, a)
         if not dtypes.issubdtype(a.dtype, np.inexact):
             return arg(a, axis, out, keepdims)
         if axis is not None:
             axis = operator.index(axis)
         nan = isnan(a)
-        result = arg(select(nan, cast(fill, a.dtype), a), axis, out, keepdims)
-        return select(all(nan, axis, keepdims=bool(keepdims)), cast(-1, result.dtype), result)
+        result = arg(select(nan, promote.cast(fill, a.dtype), a), axis, out, keepdims)
+        return select(all(nan, axis, keepdims=bool(keepdims)), promote.cast(-1, result.dtype), result)
     fun.__name__ = fun.__qualname__ = name
     fun.__doc__ = f"`{name[3:]}` along `axis`, ignoring NaN; -1 where all are."
     return fun
@@ -344,17 +338,17 @@ nanargmin = _nan_arg("nanargmin", argmin, math.inf)
 
 def nanmean(a, axis=None, dtype=None, out=None, keepdims: bool = False, where=None):
     """`mean` over `axis`, ignoring NaN."""
-    a = array_of("nanmean", a)
+    a = promote.array_of("nanmean", a)
     return mean(a, axis, dtype, out, keepdims, where=_numbers(a, where))
 
 
 def nanvar(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, where=None):
     """`var` over `axis`, ignoring NaN; NaN where no more than `ddof` numbers are left."""
-    a = array_of("nanvar", a)
+    a = promote.array_of("nanvar", a)
     good = _numbers(a, where)
     result = var(_zero_nan(a), axis, dtype, out, ddof, keepdims, where=good)
     free = greater(sum(good, axis, keepdims=keepdims), ddof)
-    return select(free, result, cast(math.nan, result.dtype))
+    return select(free, result, promote.cast(math.nan, result.dtype))
 
 
 def _numbers(a, where):
@@ -375,18 +369,18 @@ def nanstd(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = F
 def _cumulative(name: str, op, nan_fill=None):
     def fun(a, axis=None, dtype=None, out=None):
         _no_out(out, name)
-        a = array_of(name, a)
+        a = promote.array_of(name, a)
         if nan_fill is not None and dtypes.issubdtype(a.dtype, np.inexact):
-            a = select(isnan(a), cast(nan_fill, a.dtype), a)
+            a = select(isnan(a), promote.cast(nan_fill, a.dtype), a)
         dim = axis
         if axis is None or a.ndim == 0:
             a, dim = reshape(a, (a.size,)), 0
-        dim = canonical_axis(dim, a.ndim, name)
+        dim = promote.canonical_axis(dim, a.ndim, name)
         want = dtypes.check_dtype(dtype, name) if dtype is not None else \
             dtypes.default_int_dtype() if a.dtype == np.bool_ else a.dtype
         if want == np.bool_:      # whether any so far is true, or whether all are
-            return truth((rd.cummin if op is rd.cumprod else rd.cummax)(cast(cast(a, want), np.int8), dim))
-        return op(cast(a, want), dim, False)
+            return truth((rd.cummin if op is rd.cumprod else rd.cummax)(promote.cast(promote.cast(a, want), np.int8), dim))
+        return op(promote.cast(a, want), dim, False)
     fun.__name__ = fun.__qualname__ = name
     fun.__doc__ = f"Running {'sum' if 'sum' in name else 'product'} along `axis` (of the flattened array by default)."
     return fun
@@ -400,7 +394,7 @@ nancumprod = _cumulative("nancumprod", rd.cumprod, 1)
 
 def cumulative_sum(x, /, *, axis: int | None = None, dtype=None, include_initial: bool = False):
     """Running sum along `axis`, optionally with a leading zero."""
-    x = array_of("cumulative_sum", x)
+    x = promote.array_of("cumulative_sum", x)
     return _array_api_cumulative(cumsum, x, axis, _sum_dtype(x, dtype, True), include_initial, 0)
 
 
@@ -410,7 +404,7 @@ def cumulative_prod(x, /, *, axis: int | None = None, dtype=None, include_initia
 
 
 def _array_api_cumulative(fun, x, axis, dtype, include_initial, first):
-    x = array_of(fun.__name__, x)
+    x = promote.array_of(fun.__name__, x)
     if x.ndim == 0:
         raise ValueError(f"{fun.__name__}: a scalar has no dim to run along.")
     if axis is None:
@@ -421,7 +415,7 @@ def _array_api_cumulative(fun, x, axis, dtype, include_initial, first):
     if include_initial:
         from weft.numpy.creation import full
         from weft.ops.slicing import concatenate
-        axis = canonical_axes(axis, x.ndim)[0]
+        axis = promote.canonical_axes(axis, x.ndim)[0]
         lead = full(tuple(1 if d == axis else n for d, n in enumerate(out.shape)), first, out.dtype)
         out = concatenate([lead, out], axis)
     return out
@@ -466,15 +460,15 @@ def logsumexp(a, axis=None, b=None, keepdims: bool = False, return_sign: bool = 
     1000.693
     """
     if b is None:
-        a = concrete(inexact("logsumexp", a))
+        a = promote.concrete(promote.inexact("logsumexp", a))
     else:
-        a, b = [concrete(x) for x in promote_to_inexact("logsumexp", a, b)]
-        a, b = broadcast_to_shape(a, b.shape or a.shape), broadcast_to_shape(b, a.shape or b.shape)
+        a, b = [promote.concrete(x) for x in promote.promote_to_inexact("logsumexp", a, b)]
+        a, b = promote.broadcast_to_shape(a, b.shape or a.shape), promote.broadcast_to_shape(b, a.shape or b.shape)
         a = select(ew.ne(b, 0), a, -math.inf)
-    axes = canonical_axes(axis, a.ndim, "logsumexp")
+    axes = promote.canonical_axes(axis, a.ndim, "logsumexp")
     a = _masked(a, where, -math.inf)
     top = ew.stop_gradient(rd.reduce_max(ew.real(a) if dtypes.issubdtype(a.dtype, np.complexfloating) else a, axes))
-    top = cast(select(ew.is_finite(top), top, 0), a.dtype)
+    top = promote.cast(select(ew.is_finite(top), top, 0), a.dtype)
     wide = broadcast_in_dim(top, tuple(a.shape), tuple(d for d in range(a.ndim) if d not in axes))
     terms = ew.exp(ew.sub(a, wide))
     total = rd.reduce_sum(terms if b is None else ew.mul(terms, b), axes)

@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.numpy import choosing, creation, manipulation as mp, reductions as rd, ufuncs as uf
 from weft.numpy.creation import asarray
-from weft.numpy.promote import array_of, cast, check_arraylike, concrete, promote_dtypes_inexact, value
+from weft.numpy.promote import array_of, canonical_axes, cast, check_arraylike, concrete, promote_dtypes_inexact, value
 from weft.numpy.sorting import searchsorted, sort
 from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
@@ -40,7 +40,7 @@ def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: boo
     if q.ndim > 1:
         raise ValueError(f"{api}: q must be a number or a vector, got shape {tuple(q.shape)}.")
     a, q = [cast(x, dtypes.promote_types(dtype, q.dtype)) for x in (a, q)]      # positions of narrow floats would be coarse
-    axes = rd.canonical_axes(axis, a.ndim, api)
+    axes = canonical_axes(axis, a.ndim, api)
     rest = [d for d in range(a.ndim) if d not in axes]
     n = int(np.prod([a.shape[d] for d in axes], dtype=np.int64))
     flat = mp.reshape(mp.transpose(a, (*rest, *axes)), (*(a.shape[d] for d in rest), n))

@@ -8,16 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 from weft.core.trace import typeof
+from weft.numpy import promote as promotion
 from weft.numpy.kinds import check_real, dtype_of, is_bool, is_complex, is_int, is_unsigned, magnitude, sign_bit, truth
-from weft.numpy.promote import (
-    array_of,
-    broadcast,
-    cast,
-    concrete,
-    inexact,
-    promote,
-    promote_to_inexact,
-)
 from weft.ops import elementwise as ew, functions
 from weft.ops.comparison import select
 from weft.ops.reduce import reduce_and, reduce_or
@@ -53,42 +45,42 @@ def _named(fun: Callable, name: str, text: str, rule: str, dtypes_: str = "") ->
 def _unary(name: str, op: Callable, text: str) -> Callable:
     """A function of one array."""
     def fun(x, /):
-        return op(x if hasattr(x, "aval") else array_of(name, x))
+        return op(x if hasattr(x, "aval") else promotion.array_of(name, x))
     return _named(fun, name, text, _OF_ONE)
 
 
 def _unary_inexact(name: str, op: Callable, text: str) -> Callable:
     """A function of one array with a floating (or complex) result."""
     def fun(x, /):
-        return op(inexact(name, x))
+        return op(promotion.inexact(name, x))
     return _named(fun, name, text, _OF_ONE, _FLOATS)
 
 
 def _binary(name: str, op: Callable, text: str) -> Callable:
     def fun(x, y, /):
-        return op(*promote(name, x, y))
+        return op(*promotion.promote(name, x, y))
     return _named(fun, name, text, _OF_TWO)
 
 
 def _binary_inexact(name: str, op: Callable, text: str) -> Callable:
     def fun(x, y, /):
-        return op(*promote_to_inexact(name, x, y))
+        return op(*promotion.promote_to_inexact(name, x, y))
     return _named(fun, name, text, _OF_TWO, _FLOATS)
 
 
 def _binary_numeric(name: str, op: Callable, text: str) -> Callable:
     """A function of two arrays that computes with bools as integers."""
     def fun(x, y, /):
-        x, y = promote(name, x, y)
+        x, y = promotion.promote(name, x, y)
         if is_bool(x):
-            x, y = [cast(v, dtypes.default_int_dtype()) for v in (x, y)]
+            x, y = [promotion.cast(v, dtypes.default_int_dtype()) for v in (x, y)]
         return op(x, y)
     return _named(fun, name, text, _OF_TWO)
 
 
 def _bitwise(name: str, op: Callable, text: str) -> Callable:
     def fun(x, y, /):
-        x, y = promote(name, x, y)
+        x, y = promotion.promote(name, x, y)
         if not (is_int(x) or is_bool(x)):
             raise TypeError(f"{name} takes integers or bools, got {dtype_of(x).name}.")
         return op(x, y)
@@ -102,7 +94,7 @@ def _or_on_bools(op: Callable, on_bools: Callable) -> Callable:
 # ---- one argument, any kind
 
 def _square(x):
-    return ew.square(cast(x, dtypes.default_int_dtype()) if is_bool(x) else x)
+    return ew.square(promotion.cast(x, dtypes.default_int_dtype()) if is_bool(x) else x)
 
 
 def _zeros(x):
@@ -117,8 +109,8 @@ def _filled(x, fill, dtype=None):
 
 def _count_ones(x):
     if is_bool(x):
-        return cast(x, np.dtype(np.uint8))
-    return cast(ew.population_count(x if is_unsigned(x) else ew.abs(x)), np.dtype(np.uint8))
+        return promotion.cast(x, np.dtype(np.uint8))
+    return promotion.cast(ew.population_count(x if is_unsigned(x) else ew.abs(x)), np.dtype(np.uint8))
 
 
 absolute = abs = _unary("abs", magnitude, "Absolute value; the modulus of complex numbers.")  # noqa: A001
@@ -152,7 +144,7 @@ def _rint(x):
 floor = _rounding("floor", lambda x: ew.floor(x), "The largest integer not above each element.")
 ceil = _rounding("ceil", lambda x: ew.ceil(x), "The smallest integer not below each element.")
 trunc = fix = _rounding("trunc", _trunc, "The integer part of each element.")
-rint = _unary("rint", lambda x: _rint(x if dtypes.issubdtype(x.dtype, np.inexact) else cast(x, dtypes.default_float_dtype())),
+rint = _unary("rint", lambda x: _rint(x if dtypes.issubdtype(x.dtype, np.inexact) else promotion.cast(x, dtypes.default_float_dtype())),
               "The nearest integer as a float, halves to even.")
 
 
@@ -233,7 +225,7 @@ isposinf = _finite_test("isposinf", lambda x: ew.eq(x, math.inf), False, "Positi
 isneginf = _finite_test("isneginf", lambda x: ew.eq(x, -math.inf), False, "Negative infinity.")
 
 
-signbit = _unary_inexact("signbit", lambda x: sign_bit(concrete(x)), "Whether the sign bit is set.")
+signbit = _unary_inexact("signbit", lambda x: sign_bit(promotion.concrete(x)), "Whether the sign bit is set.")
 logical_not = _unary("logical_not", lambda x: ew.bitwise_not(truth(x)), "not x, elementwise.")
 iscomplex = _unary("iscomplex", lambda x: truth(imag(x)), "Where the imaginary part is not zero.")
 isreal = _unary("isreal", lambda x: ew.bitwise_not(truth(imag(x))), "Where the imaginary part is zero.")
@@ -241,7 +233,7 @@ isreal = _unary("isreal", lambda x: ew.bitwise_not(truth(imag(x))), "Where the i
 
 def _logical(name: str, op: Callable, text: str) -> Callable:
     def fun(x, y, /):
-        return op(*broadcast(name, *[truth(array_of(name, v)) for v in (x, y)]))
+        return op(*promotion.broadcast(name, *[truth(promotion.array_of(name, v)) for v in (x, y)]))
     return _named(fun, name, text, _OF_TWO)
 
 
@@ -281,9 +273,9 @@ greater_equal = _binary("greater_equal", _lexicographic(ew.ge), "x >= y.")
 
 def isclose(a, b, rtol=1e-05, atol=1e-08, equal_nan: bool = False):
     """Where |a - b| <= atol + rtol * |b|."""
-    a, b = promote_to_inexact("isclose", a, b)
+    a, b = promotion.promote_to_inexact("isclose", a, b)
     near = ew.le(ew.abs(ew.sub(a, b)), ew.add(ew.mul(ew.abs(b), rtol), atol))
-    finite = broadcast("isclose", isfinite(a), isfinite(b))
+    finite = promotion.broadcast("isclose", isfinite(a), isfinite(b))
     result = select(ew.bitwise_and(*finite), near, ew.eq(a, b))
     if equal_nan:
         result = ew.bitwise_or(result, ew.bitwise_and(ew.ne(a, a), ew.ne(b, b)))
@@ -311,7 +303,7 @@ bitwise_xor = _bitwise("bitwise_xor", ew.bitwise_xor, "Bitwise x ^ y of integers
 
 
 def _shift(op: Callable) -> Callable:
-    return lambda x, y: op(x, y) if not is_bool(x) else op(*[cast(v, dtypes.default_int_dtype()) for v in (x, y)])
+    return lambda x, y: op(x, y) if not is_bool(x) else op(*[promotion.cast(v, dtypes.default_int_dtype()) for v in (x, y)])
 
 
 left_shift = bitwise_left_shift = _bitwise("left_shift", _shift(ew.shift_left), "x << y.")
@@ -362,7 +354,7 @@ def divmod(x, y, /):  # noqa: A001
 
 def modf(x, /):
     """Fractional and integral part of each element."""
-    x = inexact("modf", x)
+    x = promotion.inexact("modf", x)
     whole = trunc(x)
     return select(ew.eq(ew.abs(x), math.inf), 0, ew.sub(x, whole)), whole
 
@@ -375,19 +367,19 @@ def power(x, y, /):
     """
     exponent = constant_int(y)
     if exponent is not None:
-        x = array_of("power", x)
+        x = promotion.array_of("power", x)
         if exponent < 0 and is_int(x):
             raise TypeError(f"power: integers cannot be raised to negative powers, got {typeof(x).str_short()} to the {exponent}. "
                             "Cast to a floating dtype first.")
         if is_bool(x):
-            x = cast(x, dtypes.default_int_dtype())
+            x = promotion.cast(x, dtypes.default_int_dtype())
         return ew.square(x) if exponent == 2 else ew.integer_pow(x, exponent)
     by_integers = (is_int(y) or is_bool(y)) and not typeof(y).weak_type
-    x, y = promote("power", x, y)
+    x, y = promotion.promote("power", x, y)
     if by_integers and typeof(x).weak_type:
-        x = cast(x, dtype_of(x))
+        x = promotion.cast(x, dtype_of(x))
     if is_bool(x):
-        x, y = [cast(v, dtypes.default_int_dtype()) for v in (x, y)]
+        x, y = [promotion.cast(v, dtypes.default_int_dtype()) for v in (x, y)]
     if not is_int(x):
         return ew.pow(x, y)
     from weft.numpy.integers import int_power
@@ -408,7 +400,7 @@ pow = power  # noqa: A001
 
 def float_power(x, y, /):
     """x to the y in floating point."""
-    return ew.pow(*promote_to_inexact("float_power", x, y))
+    return ew.pow(*promotion.promote_to_inexact("float_power", x, y))
 
 
 def _logaddexp2(x, y):
@@ -430,12 +422,12 @@ def _copysign(x, y):
     if is_complex(x):
         raise TypeError("copysign is not defined for complex numbers.")
     size = ew.abs(x)
-    return select(sign_bit(concrete(y)), ew.neg(size), size)
+    return select(sign_bit(promotion.concrete(y)), ew.neg(size), size)
 
 
 def _heaviside(x, y):
     check_real("heaviside", x)
-    step = cast(ew.gt(x, 0), dtype_of(x), typeof(x).weak_type)
+    step = promotion.cast(ew.gt(x, 0), dtype_of(x), typeof(x).weak_type)
     return select(ew.ne(x, x), x, select(ew.eq(x, 0), y, step))
 
 
@@ -482,10 +474,10 @@ def __getattr__(name: str) -> Callable:
 
 def angle(z, deg: bool = False):
     """The argument of complex numbers, in radians (or degrees)."""
-    z = array_of("angle", z)
+    z = promotion.array_of("angle", z)
     kind = dtype_of(z)
     if not dtypes.issubdtype(kind, np.inexact) or kind.itemsize < 4:      # 16 bits are too few for an angle
-        z = cast(z, dtypes.default_float_dtype())
+        z = promotion.cast(z, dtypes.default_float_dtype())
     dtype = dtypes.to_real_dtype(dtype_of(z))
-    result = ew.atan2(ew.imag(z), ew.real(z)) if is_complex(z) else ew.atan2(dtype.type(0), cast(concrete(z), dtype))
+    result = ew.atan2(ew.imag(z), ew.real(z)) if is_complex(z) else ew.atan2(dtype.type(0), promotion.cast(promotion.concrete(z), dtype))
     return ew.mul(result, 180 / math.pi) if deg else result

@@ -13,17 +13,7 @@ from weft.core.trace import typeof
 from weft.ops import families
 from weft.ops.casting import complex as make_complex, conj, imag, real
 from weft.ops.comparison import eq, ge, gt, lt, select
-from weft.ops.families import (
-    ANY,
-    COMPLEX,
-    INEXACT,
-    INTEGER,
-    NUMBER,
-    ORDERED,
-    dtype_in,
-    elementwise,
-    match_dtypes,
-)
+from weft.ops.families import ANY, COMPLEX, INEXACT, INTEGER, NUMBER, ORDERED, dtype_in, elementwise, match_dtypes
 from weft.util import dtypes
 
 

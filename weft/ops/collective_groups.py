@@ -15,16 +15,7 @@ import numpy as np
 from weft.core.primitive import BatchAxis, Primitive
 from weft.core.trace import typeof
 from weft.ir.collective_spec import collective_axes, spec_of
-from weft.ops.collective_rules import (
-    Axes,
-    all_gather_p,
-    all_to_all_p,
-    axes_size,
-    position,
-    ppermute_p,
-    reduce_scatter_p,
-    take_rows,
-)
+from weft.ops import collective_rules as rules
 from weft.ops.elementwise import add, mul, rem, sub
 from weft.ops.families import move_dim
 from weft.ops.layout import iota, reshape, squeeze
@@ -34,12 +25,12 @@ from weft.ops.slicing import concatenate, dynamic_slice_in_dim
 Groups = tuple[tuple[int, ...], ...]
 
 
-def checked_groups(api: str, axes: Axes, groups: Any) -> Groups | None:
+def checked_groups(api: str, axes: rules.Axes, groups: Any) -> Groups | None:
     """`groups` as tuples; ValueError unless they are of one size and hold every position along `axes` once."""
     if groups is None:
         return None
     found = tuple(tuple(int(i) for i in members) for members in groups)
-    size = axes_size(axes)
+    size = rules.axes_size(axes)
     if sorted(i for members in found for i in members) != list(range(size)):
         raise ValueError(
             f"{api}: axis_index_groups must hold each of the {size} positions along {axes} exactly once, got {found}."
@@ -62,7 +53,7 @@ def bind_over(primitive: Primitive, *args: Any, **params: Any) -> Any:
     return primitive.bind(*args, **params) if params.get("axis_index_groups") is None else _by_members(primitive, *args, **params)
 
 
-def _by_members(primitive: Primitive, x: Any, *, axes: Axes, axis_index_groups: Groups) -> Any:
+def _by_members(primitive: Primitive, x: Any, *, axes: rules.Axes, axis_index_groups: Groups) -> Any:
     """What `primitive` makes of the values of the own group, which is the same for all its members."""
     rows = _rows_of_group(x, axes, axis_index_groups)
     axis = BatchAxis(len(axis_index_groups[0]), axes[0])
@@ -82,18 +73,18 @@ def _grouped(primitive: Primitive) -> Callable:
     return define
 
 
-@_grouped(all_gather_p)
+@_grouped(rules.all_gather_p)
 def _all_gather(x, *, all_gather_dimension, axis_name, axis_size, tiled, axis_index_groups):
     return _placed(_rows_of_group(x, axis_name, axis_index_groups), all_gather_dimension, tiled)
 
 
-@_grouped(reduce_scatter_p)
+@_grouped(rules.reduce_scatter_p)
 def _reduce_scatter(x, *, scatter_dimension, axis_name, axis_size, tiled, axis_index_groups):
     total = reduce_sum(_received(x, axis_name, axis_index_groups, scatter_dimension), (0,))
     return total if tiled else squeeze(total, (scatter_dimension,))
 
 
-@_grouped(all_to_all_p)
+@_grouped(rules.all_to_all_p)
 def _all_to_all(x, *, split_axis, concat_axis, axis_name, axis_size, tiled, axis_index_groups):
     return _placed(_received(x, axis_name, axis_index_groups, split_axis), concat_axis, True)
 
@@ -107,14 +98,14 @@ def _placed(rows: Any, dim: int, tiled: bool) -> Any:
     return reshape(y, (*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2 :]))
 
 
-def _rows_of_group(x: Any, axes: Axes, groups: Groups) -> Any:
+def _rows_of_group(x: Any, axes: rules.Axes, groups: Groups) -> Any:
     """The values of all members of the own group, in its order, along a new dim 0."""
     size = len(groups[0])
     rounds = [_sent(x, axes, groups, r) for r in range(size)]
     return _in_order(rounds, _own_place(axes, groups), size)
 
 
-def _received(x: Any, axes: Axes, groups: Groups, dim: int) -> Any:
+def _received(x: Any, axes: rules.Axes, groups: Groups, dim: int) -> Any:
     """Of every member of the own group, in its order along a new dim 0, the block of dim `dim` that is for this one."""
     size = len(groups[0])
     own = _own_place(axes, groups)
@@ -127,23 +118,23 @@ def _received(x: Any, axes: Axes, groups: Groups, dim: int) -> Any:
     return _in_order([_sent(part(r), axes, groups, r) for r in range(size)], own, size)
 
 
-def _own_place(axes: Axes, groups: Groups) -> Any:
+def _own_place(axes: rules.Axes, groups: Groups) -> Any:
     """This position's place in its group."""
     place = {i: k for members in groups for k, i in enumerate(members)}
     table = np.array([place[i] for i in range(len(place))], np.int32)
-    return reshape(dynamic_slice_in_dim(table, position(axes), 1), ())
+    return reshape(dynamic_slice_in_dim(table, rules.position(axes), 1), ())
 
 
-def _sent(x: Any, axes: Axes, groups: Groups, r: int) -> Any:
+def _sent(x: Any, axes: rules.Axes, groups: Groups, r: int) -> Any:
     """What comes from the member r places before in the group."""
     if r == 0:
         return x
     perm = tuple((i, members[(k + r) % len(members)]) for members in groups for k, i in enumerate(members))
-    return ppermute_p.bind(x, axis_name=axes, perm=perm)
+    return rules.ppermute_p.bind(x, axis_name=axes, perm=perm)
 
 
 def _in_order(rounds: list, own: Any, size: int) -> Any:
     """Values received in rounds 0, 1, ..., by the sender's place in the group."""
     rows = concatenate([reshape(y, (1, *typeof(y).shape)) for y in rounds], 0)
     sender = iota(np.int32, size)
-    return take_rows(rows, rem(sub(add(own, np.int32(size)), sender), np.int32(size)))
+    return rules.take_rows(rows, rem(sub(add(own, np.int32(size)), sender), np.int32(size)))

@@ -17,26 +17,8 @@ import numpy as np
 
 from weft.core.annotations import cast
 from weft.core.trace import Tracer, axis_env_size, tracked_axes, typeof
+from weft.ops import collective_rules as rules
 from weft.ops.collective_groups import Groups, bind_over, checked_groups
-from weft.ops.collective_rules import (
-    Axes,
-    Perm,
-    all_gather_invariant_p,
-    all_gather_p,
-    all_to_all_p,
-    axes_size,
-    axis_index_p,
-    check_blocks,
-    own_slice_p,
-    pbroadcast_p,
-    pmax_p,
-    pmin_p,
-    position,
-    ppermute_p,
-    psum_p,
-    pvary_p,
-    reduce_scatter_p,
-)
 from weft.ops.elementwise import convert_element_type, div
 from weft.ops.families import canonical_dims
 from weft.ops.layout import reshape, squeeze
@@ -46,20 +28,13 @@ from weft.ops.slicing import canonical_dim
 from weft.util import dtypes
 from weft.util.tree import tree_map
 
-__all__ = [
-    "all_gather", "all_gather_invariant", "all_gather_invariant_p", "all_gather_p", "all_to_all", "all_to_all_p",
-    "axes_of", "axis_index", "axis_index_p", "axis_size", "own_slice", "own_slice_p", "pbroadcast", "pbroadcast_p",
-    "pcast", "pmax", "pmax_p", "pmean", "pmin", "pmin_p", "ppermute", "ppermute_p", "pshuffle", "psum", "psum_p",
-    "psum_scatter", "pswapaxes", "pvary", "pvary_p", "reduce_scatter_p",
-]  # fmt: skip
-
 AxisName = Any
 
 
 # --- axes
 
 
-def axes_of(axis_name: AxisName) -> Axes:
+def axes_of(axis_name: AxisName) -> rules.Axes:
     """Names as a tuple; NameError if one is not in scope, ValueError if one is named twice."""
     axes = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
     for name in axes:
@@ -71,7 +46,7 @@ def axes_of(axis_name: AxisName) -> Axes:
 
 def axis_size(axis_name: AxisName) -> int:
     """The number of positions along the named axis, or axes together."""
-    return axes_size(axes_of(axis_name))
+    return rules.axes_size(axes_of(axis_name))
 
 
 def axis_index(axis_name: AxisName) -> Any:
@@ -82,10 +57,10 @@ def axis_index(axis_name: AxisName) -> Any:
     >>> weft.vmap(lambda x: weft.lax.axis_index('i') * x, axis_name='i')(wnp.ones(3, "int32")).tolist()
     [0, 1, 2]
     """
-    return position(axes_of(axis_name))
+    return rules.position(axes_of(axis_name))
 
 
-def _operand(x: Any, axes: Axes) -> Any:
+def _operand(x: Any, axes: rules.Axes) -> Any:
     """`x`, cast to vary over those of `axes` that types track."""
     tracked = tracked_axes().intersection(axes)
     return cast(x, tracked) if tracked else x
@@ -104,14 +79,14 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     [0.25, 0.75]
     """
     axes, dims, groups = _reduced("psum", axis_name, axis_index_groups)
-    size = len(groups[0]) if groups else axes_size(axes)
+    size = len(groups[0]) if groups else rules.axes_size(axes)
 
     def one(leaf):
         if not dims and not isinstance(leaf, Tracer) and typeof(leaf).ndim == 0 and not hasattr(leaf, "aval"):
             return leaf * size
         if typeof(leaf).dtype == np.bool_:
             leaf = convert_element_type(leaf, np.int32)
-        return _reduce("psum", psum_p, reduce_sum, leaf, axes, dims, groups)
+        return _reduce("psum", rules.psum_p, reduce_sum, leaf, axes, dims, groups)
 
     return tree_map(one, x)
 
@@ -125,7 +100,7 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     [-1.0, 1.0]
     """
     axes, dims, groups = _reduced("pmean", axis_name, axis_index_groups)
-    size = len(groups[0]) if groups else axes_size(axes)
+    size = len(groups[0]) if groups else rules.axes_size(axes)
 
     def one(leaf, total):
         count = size * int(np.prod([typeof(leaf).shape[d] for d in dims]))
@@ -140,16 +115,16 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
 def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     """The greatest `x` of all positions along the named axes, elementwise."""
     axes, dims, groups = _reduced("pmax", axis_name, axis_index_groups)
-    return tree_map(lambda leaf: _reduce("pmax", pmax_p, reduce_max, leaf, axes, dims, groups), x)
+    return tree_map(lambda leaf: _reduce("pmax", rules.pmax_p, reduce_max, leaf, axes, dims, groups), x)
 
 
 def pmin(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     """The least `x` of all positions along the named axes, elementwise."""
     axes, dims, groups = _reduced("pmin", axis_name, axis_index_groups)
-    return tree_map(lambda leaf: _reduce("pmin", pmin_p, reduce_min, leaf, axes, dims, groups), x)
+    return tree_map(lambda leaf: _reduce("pmin", rules.pmin_p, reduce_min, leaf, axes, dims, groups), x)
 
 
-def _reduced(api: str, axis_name: AxisName, groups: Any) -> tuple[Axes, tuple[int, ...], Groups | None]:
+def _reduced(api: str, axis_name: AxisName, groups: Any) -> tuple[rules.Axes, tuple[int, ...], Groups | None]:
     """The named axes, the dims given by number, and the groups of a reduction."""
     given = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
     dims = tuple(a for a in given if isinstance(a, int))
@@ -159,7 +134,7 @@ def _reduced(api: str, axis_name: AxisName, groups: Any) -> tuple[Axes, tuple[in
     return axes, dims, checked_groups(api, axes, groups)
 
 
-def _reduce(api: str, primitive: Any, over_dims: Callable, leaf: Any, axes: Axes, dims: tuple, groups: Any) -> Any:
+def _reduce(api: str, primitive: Any, over_dims: Callable, leaf: Any, axes: rules.Axes, dims: tuple, groups: Any) -> Any:
     if dims:
         leaf = over_dims(leaf, canonical_dims(api, dims, typeof(leaf).ndim))
     if not axes:
@@ -190,12 +165,12 @@ def all_gather(
     _check_to("all_gather", to, ("varying", "invarying", "reduced"))
     axes = axes_of(axis_name)
     groups = checked_groups("all_gather", axes, axis_index_groups)
-    size = len(groups[0]) if groups else axes_size(axes)
+    size = len(groups[0]) if groups else rules.axes_size(axes)
 
     def one(leaf):
         dim = canonical_dim(axis, typeof(leaf).ndim + (not tiled), "all_gather")
         return bind_over(
-            all_gather_p, _operand(leaf, axes), all_gather_dimension=dim, axis_name=axes, axis_size=size, tiled=tiled,
+            rules.all_gather_p, _operand(leaf, axes), all_gather_dimension=dim, axis_name=axes, axis_size=size, tiled=tiled,
             axis_index_groups=groups,
         )  # fmt: skip
 
@@ -211,8 +186,8 @@ def all_gather_invariant(x: Any, axis_name: AxisName, *, axis: int = 0, tiled: b
 
     def one(leaf):
         dim = canonical_dim(axis, typeof(leaf).ndim + (not tiled), "all_gather_invariant")
-        return all_gather_invariant_p.bind(
-            _operand(leaf, axes), all_gather_dimension=dim, axis_name=axes, axis_size=axes_size(axes), tiled=tiled
+        return rules.all_gather_invariant_p.bind(
+            _operand(leaf, axes), all_gather_dimension=dim, axis_name=axes, axis_size=rules.axes_size(axes), tiled=tiled
         )
 
     return tree_map(one, x) if axes else x
@@ -231,15 +206,15 @@ def psum_scatter(
     """
     axes = axes_of(axis_name)
     groups = checked_groups("psum_scatter", axes, axis_index_groups)
-    size = len(groups[0]) if groups else axes_size(axes)
+    size = len(groups[0]) if groups else rules.axes_size(axes)
 
     def one(leaf):
         if typeof(leaf).dtype == np.bool_:
             leaf = convert_element_type(leaf, np.int32)
         dim = canonical_dim(scatter_dimension, typeof(leaf).ndim, "psum_scatter")
-        check_blocks("psum_scatter", typeof(leaf), dim, size, tiled)
+        rules.check_blocks("psum_scatter", typeof(leaf), dim, size, tiled)
         return bind_over(
-            reduce_scatter_p, _operand(leaf, axes), scatter_dimension=dim, axis_name=axes, axis_size=size, tiled=tiled,
+            rules.reduce_scatter_p, _operand(leaf, axes), scatter_dimension=dim, axis_name=axes, axis_size=size, tiled=tiled,
             axis_index_groups=groups,
         )  # fmt: skip
 
@@ -261,11 +236,11 @@ def all_to_all(
     """
     axes = axes_of(axis_name)
     groups = checked_groups("all_to_all", axes, axis_index_groups)
-    size = len(groups[0]) if groups else axes_size(axes)
+    size = len(groups[0]) if groups else rules.axes_size(axes)
 
     def exchange(leaf, split, concat):
         return bind_over(
-            all_to_all_p,
+            rules.all_to_all_p,
             _operand(leaf, axes),
             split_axis=split,
             concat_axis=concat,
@@ -279,7 +254,7 @@ def all_to_all(
         shape = typeof(leaf).shape
         split = canonical_dim(split_axis, len(shape), "all_to_all")
         concat = canonical_dim(concat_axis, len(shape), "all_to_all")
-        check_blocks("all_to_all", typeof(leaf), split, size, tiled)
+        rules.check_blocks("all_to_all", typeof(leaf), split, size, tiled)
         if tiled:
             return exchange(leaf, split, concat)
         new = concat if concat <= split else concat + 1
@@ -292,7 +267,7 @@ def all_to_all(
 # --- permutations
 
 
-def ppermute(x: Any, axis_name: AxisName, perm: Perm) -> Any:
+def ppermute(x: Any, axis_name: AxisName, perm: rules.Perm) -> Any:
     """Send `x`, a tree of arrays, from position s to position d for each (s, d) in `perm`; the others receive zeros.
 
     Raises ValueError for positions that are named twice or do not exist, NameError for an axis that is not in scope.
@@ -308,7 +283,7 @@ def ppermute(x: Any, axis_name: AxisName, perm: Perm) -> Any:
         raise ValueError(f"ppermute: sources and destinations must be unique, got {pairs}.")
     if any(not 0 <= i < size for pair in pairs for i in pair):
         raise ValueError(f"ppermute: positions must lie in 0..{size - 1} along {axes}, got {pairs}.")
-    return tree_map(lambda leaf: ppermute_p.bind(_operand(leaf, axes), axis_name=axes, perm=pairs), x) if axes else x
+    return tree_map(lambda leaf: rules.ppermute_p.bind(_operand(leaf, axes), axis_name=axes, perm=pairs), x) if axes else x
 
 
 def pshuffle(x: Any, axis_name: AxisName, perm: Sequence[int]) -> Any:
@@ -328,9 +303,9 @@ def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Any 
 def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
     """The value of position `source` along the named axes, at all positions."""
     axes = axes_of(axis_name)
-    if not 0 <= source < axes_size(axes):
-        raise ValueError(f"pbroadcast: source must lie in 0..{axes_size(axes) - 1} along {axes}, got {source}.")
-    return tree_map(lambda leaf: pbroadcast_p.bind(_operand(leaf, axes), axis_name=axes, source=int(source)), x)
+    if not 0 <= source < rules.axes_size(axes):
+        raise ValueError(f"pbroadcast: source must lie in 0..{rules.axes_size(axes) - 1} along {axes}, got {source}.")
+    return tree_map(lambda leaf: rules.pbroadcast_p.bind(_operand(leaf, axes), axis_name=axes, source=int(source)), x)
 
 
 # --- types
@@ -347,7 +322,7 @@ def pvary(x: Any, axis_name: AxisName) -> Any:
 def _varying(x: Any, axis_name: AxisName, api: str) -> Any:
     """`x` as varying over those of the axes that types track; all must be in scope."""
     axes = axes_of(axis_name)
-    axes_size(axes)
+    rules.axes_size(axes)
     axes = tuple(a for a in axes if a in tracked_axes())
 
     def one(leaf):
@@ -357,7 +332,7 @@ def _varying(x: Any, axis_name: AxisName, api: str) -> Any:
                 f"{api}: the value of type {typeof(leaf).str_short()} already varies over "
                 f"{', '.join(map(repr, already))}. Leave these axes out: {api} marks values that are one for all."
             )
-        return pvary_p.bind(leaf, axes=axes)
+        return rules.pvary_p.bind(leaf, axes=axes)
 
     return tree_map(one, x) if axes else x
 
@@ -388,4 +363,4 @@ def _check_to(api: str, to: str, known: tuple[str, ...]) -> None:
 def own_slice(x: Any, axis_name: AxisName, dim: int) -> Any:
     """This position's block of dim `dim` of a value that all positions have."""
     axes = axes_of(axis_name)
-    return own_slice_p.bind(x, axis_name=axes, axis_size=axes_size(axes), dim=int(dim))
+    return rules.own_slice_p.bind(x, axis_name=axes, axis_size=rules.axes_size(axes), dim=int(dim))

@@ -18,33 +18,12 @@ from weft.core.primitive import Primitive, unsupported
 from weft.core.trace import Zero, is_undef, typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
+from weft.ops import families, windows
 from weft.ops.elementwise import add, clamp, convert_element_type, div, eq, mul, neg, select
-from weft.ops.families import (
-    ScatterSpec,
-    add_tangents,
-    full,
-    instantiate,
-    is_narrow,
-    joined_vma,
-    shape_error,
-    zero_tangent,
-    zeros,
-)
 from weft.ops.layout import broadcast_in_dim, iota, reshape, transpose
 from weft.ops.placement import READ_AT
 from weft.ops.rules import at_front, aval_of, bump, jointly_linear
-from weft.ops.windows import (
-    GatherDimensionNumbers,
-    GatherScatterMode,
-    ScatterDimensionNumbers,
-    check_numbers,
-    gathered_shape,
-    index_factors,
-    kept_dims,
-    reference_positions,
-    window_of_scatter,
-    window_position,
-)
+from weft.ops.windows import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
 from weft.util import dtypes
 
 gather_p = Primitive("gather", "index", out_sharding=READ_AT)
@@ -108,20 +87,20 @@ def _canonical(kind, numbers):
 
 @gather_p.def_type
 def _gather_type(operand, indices, *, dimension_numbers, slice_sizes, **_params):
-    check_numbers("gather", operand, indices, dimension_numbers, slice_sizes)
+    windows.check_numbers("gather", operand, indices, dimension_numbers, slice_sizes)
     rank = indices.ndim - 1 + len(dimension_numbers.offset_dims)
     if any(not 0 <= d < rank for d in dimension_numbers.offset_dims):
-        raise shape_error(
+        raise families.shape_error(
             "gather", f"offset_dims {dimension_numbers.offset_dims} do not fit a result of rank {rank}.", ()
         )
-    shape = gathered_shape(operand, indices, dimension_numbers, slice_sizes)
-    return ShapedArray(shape, operand.dtype, operand.weak_type, None, joined_vma((operand, indices)))
+    shape = windows.gathered_shape(operand, indices, dimension_numbers, slice_sizes)
+    return ShapedArray(shape, operand.dtype, operand.weak_type, None, families.joined_vma((operand, indices)))
 
 
 @gather_p.def_reference
 def _gather_reference(x, indices, *, dimension_numbers, slice_sizes, mode, fill_value, **_params):
-    shape = gathered_shape(x, indices, dimension_numbers, slice_sizes)
-    positions, inside = reference_positions(indices, x.shape, shape, dimension_numbers, slice_sizes, mode)
+    shape = windows.gathered_shape(x, indices, dimension_numbers, slice_sizes)
+    positions, inside = windows.reference_positions(indices, x.shape, shape, dimension_numbers, slice_sizes, mode)
     if 0 in shape:
         return np.zeros(shape, x.dtype)
     out = np.broadcast_to(x[tuple(positions)], shape)
@@ -134,7 +113,7 @@ def _gather_reference(x, indices, *, dimension_numbers, slice_sizes, mode, fill_
 def _gather_jvp(primals, tangents, **params):
     out = gather_p.bind(*primals, **params)
     if type(tangents[0]) is Zero:
-        return out, zero_tangent(out)
+        return out, families.zero_tangent(out)
     return out, gather_p.bind(tangents[0], primals[1], **_filled_with_zero(params))
 
 
@@ -148,7 +127,7 @@ def _gather_transpose(ct, operand, indices, *, dimension_numbers, mode, indices_
         return [_put_into_rows(ct, operand.aval, indices, dimension_numbers, mode), None]
     numbers = ScatterDimensionNumbers(*dimension_numbers)
     out = scatter_add_p.bind(
-        zeros(operand.aval.update(dtype=typeof(ct).dtype)),
+        families.zeros(operand.aval.update(dtype=typeof(ct).dtype)),
         indices,
         ct,
         dimension_numbers=numbers,
@@ -180,7 +159,7 @@ def _put_into_rows(ct, aval: ShapedArray, indices, n: GatherDimensionNumbers, mo
     if mode is GatherScatterMode.CLIP:
         at = clamp(np.array(0, dtype), at, np.array(size - 1, dtype))
     hit = eq(broadcast_in_dim(iota(dtype, size), aval.shape, (dim,)), spread(at))
-    return select(hit, spread(ct), full(aval.shape, 0, typeof(ct).dtype))
+    return select(hit, spread(ct), families.full(aval.shape, 0, typeof(ct).dtype))
 
 
 def _shifted(dims: Sequence[int]) -> tuple[int, ...]:
@@ -225,7 +204,7 @@ def _gather_batch(axis, args, dims, *, dimension_numbers, slice_sizes, indices_a
 def _gather_factors(in_avals, out_avals, *, dimension_numbers, slice_sizes, mode, fill_value, **_params):
     b = RuleBuilder()
     operand, indices = in_avals
-    x, i, out, special = index_factors(b, operand, indices, out_avals[0].shape, dimension_numbers, slice_sizes)
+    x, i, out, special = windows.index_factors(b, operand, indices, out_avals[0].shape, dimension_numbers, slice_sizes)
     fills = mode is GatherScatterMode.FILL_OR_DROP and fill_value != 0       # affine, not linear
     return b.rule([x, i], [out], special=special, linear_ins=() if fills else (0,))
 
@@ -234,7 +213,7 @@ def _gather_factors(in_avals, out_avals, *, dimension_numbers, slice_sizes, mode
 def _gather_lower(
     b, index, x, indices, *, in_avals, out_avals, dimension_numbers, slice_sizes, mode, fill_value, **_params
 ):
-    position, inside = window_position(b, index, indices, in_avals[0].shape, dimension_numbers, slice_sizes, mode)
+    position, inside = windows.window_position(b, index, indices, in_avals[0].shape, dimension_numbers, slice_sizes, mode)
     if inside is None:
         return x(position)
     return b.select(inside, x(position, inside), b.const(fill_value, b.type_of(out_avals[0])))
@@ -244,7 +223,7 @@ def _localize_gather(params: dict, in_avals, out_avals) -> dict:
     """Parameters for local shapes: whole dims of the window shrink with the result."""
     sizes = list(params["slice_sizes"])
     numbers = params["dimension_numbers"]
-    for d, o in zip(kept_dims(len(sizes), numbers), numbers.offset_dims):
+    for d, o in zip(windows.kept_dims(len(sizes), numbers), numbers.offset_dims):
         sizes[d] = out_avals[0].shape[o]
     return dict(params, slice_sizes=tuple(sizes))
 
@@ -258,9 +237,9 @@ gather_p.define(localize=_localize_gather)
 def _scatter_type(name: str):
     def type_rule(operand, indices, updates, *, dimension_numbers, **_params):
         numbers, sizes = _checked_window(name, dimension_numbers, operand, updates)
-        check_numbers(name, operand, indices, numbers, _read(operand, updates, numbers, sizes))
-        if updates.shape != gathered_shape(operand, indices, numbers, sizes):
-            raise shape_error(
+        windows.check_numbers(name, operand, indices, numbers, _read(operand, updates, numbers, sizes))
+        if updates.shape != windows.gathered_shape(operand, indices, numbers, sizes):
+            raise families.shape_error(
                 name,
                 "the dims of the updates that are not window dims must be those of the indices.",
                 [
@@ -275,7 +254,7 @@ def _scatter_type(name: str):
                 f"{updates.dtype.name}."
             )
         weak = operand.weak_type and updates.weak_type
-        return operand.update(weak_type=weak, sharding=None, vma=joined_vma((operand, indices, updates)))
+        return operand.update(weak_type=weak, sharding=None, vma=families.joined_vma((operand, indices, updates)))
 
     return type_rule
 
@@ -284,33 +263,33 @@ def _checked_window(name: str, numbers, operand, updates):
     window = numbers.update_window_dims
     gone = len(numbers.inserted_window_dims) + len(numbers.operand_batching_dims)
     if len(window) != operand.ndim - gone or any(not 0 <= d < updates.ndim for d in window):
-        raise shape_error(
+        raise families.shape_error(
             name,
             "update_window_dims do not fit the operand and the updates.",
             [("operand", operand.str_short()), ("updates", updates.str_short()), ("dimension_numbers", numbers)],
         )
-    return window_of_scatter(numbers, operand.ndim, updates.shape)
+    return windows.window_of_scatter(numbers, operand.ndim, updates.shape)
 
 
 def _read(operand, updates, numbers, sizes):
     """The window of the gather that reads what a scatter writes; where it writes nothing, the gather finds nothing to read."""
     if updates.size:
         return sizes
-    kept = kept_dims(operand.ndim, numbers)
+    kept = windows.kept_dims(operand.ndim, numbers)
     return tuple(size if d in kept else min(size, n) for d, (size, n) in enumerate(zip(sizes, operand.shape)))
 
 
 def _scatter_reference(ufunc):
     def reference(x, indices, updates, *, dimension_numbers, mode, **_params):
-        numbers, sizes = window_of_scatter(dimension_numbers, x.ndim, updates.shape)
-        positions, inside = reference_positions(indices, x.shape, updates.shape, numbers, sizes, mode)
+        numbers, sizes = windows.window_of_scatter(dimension_numbers, x.ndim, updates.shape)
+        positions, inside = windows.reference_positions(indices, x.shape, updates.shape, numbers, sizes, mode)
         if updates.size == 0:
             return x.copy()
         where = tuple(np.broadcast_to(p, updates.shape).ravel() for p in positions)
         inside = np.broadcast_to(inside, updates.shape).ravel()
         where = tuple(p[inside] for p in where)
         values = updates.ravel()[inside]
-        narrow = ufunc is not None and is_narrow(x.dtype)
+        narrow = ufunc is not None and families.is_narrow(x.dtype)
         out = x.astype(np.float32) if narrow else x.copy()
         if ufunc is None:
             out[where] = values
@@ -352,9 +331,9 @@ def _scatter_batch(primitive):
 def _scatter_factors(combine, additive: bool):
     def factors(in_avals, out_avals, *, dimension_numbers, **_params):
         operand, indices, updates = in_avals
-        numbers, sizes = window_of_scatter(dimension_numbers, operand.ndim, updates.shape)
+        numbers, sizes = windows.window_of_scatter(dimension_numbers, operand.ndim, updates.shape)
         b = RuleBuilder()
-        x, i, u, special = index_factors(b, operand, indices, updates.shape, numbers, sizes)
+        x, i, u, special = windows.index_factors(b, operand, indices, updates.shape, numbers, sizes)
         reduced = {}
         for f in i[:-1]:
             if f in x:
@@ -378,7 +357,7 @@ def _make_scatter(name: str, combine: str | None, ufunc) -> Primitive:
         reference=_scatter_reference(ufunc),
         batch=_scatter_batch(p),
         factors=_scatter_factors(combine, combine == "add"),
-        lower=ScatterSpec(combine),
+        lower=families.ScatterSpec(combine),
     )
     return p
 
@@ -427,7 +406,7 @@ def scatter_sub(operand, scatter_indices, updates, dimension_numbers: ScatterDim
 
 def _gather_at(x, indices, update_aval: ShapedArray, params: dict):
     """The elements of `x` at the places that a scatter with `params` writes; zeros for updates that are dropped."""
-    numbers, sizes = window_of_scatter(params["dimension_numbers"], typeof(x).ndim, update_aval.shape)
+    numbers, sizes = windows.window_of_scatter(params["dimension_numbers"], typeof(x).ndim, update_aval.shape)
     fill = 0 if params["mode"] is GatherScatterMode.FILL_OR_DROP else None
     return gather_p.bind(
         x,
@@ -463,16 +442,16 @@ def _scatter_jvp(primals, tangents, **params):
     out = scatter_p.bind(x, indices, updates, **params)
     t_x, _, t_updates = tangents
     if type(t_x) is Zero and type(t_updates) is Zero:
-        return out, zero_tangent(out)
+        return out, families.zero_tangent(out)
     if _positions_are_unique(indices, params):
-        return out, scatter_p.bind(instantiate(t_x), indices, instantiate(t_updates), **params)
-    total: Any = zero_tangent(out)
+        return out, scatter_p.bind(families.instantiate(t_x), indices, families.instantiate(t_updates), **params)
+    total: Any = families.zero_tangent(out)
     if type(t_x) is not Zero:
-        total = scatter_p.bind(t_x, indices, zeros(typeof(t_x).update(shape=typeof(updates).shape)), **params)
+        total = scatter_p.bind(t_x, indices, families.zeros(typeof(t_x).update(shape=typeof(updates).shape)), **params)
     if type(t_updates) is not Zero:
         won = mul(t_updates, _winners(x, indices, updates, params, typeof(t_updates).dtype))
-        total = add_tangents(
-            total, scatter_add_p.bind(zeros(typeof(out).update(dtype=typeof(won).dtype)), indices, won, **params)
+        total = families.add_tangents(
+            total, scatter_add_p.bind(families.zeros(typeof(out).update(dtype=typeof(won).dtype)), indices, won, **params)
         )
     return out, total
 
@@ -481,7 +460,7 @@ def _winners(x, indices, updates, params, dtype):
     """1 for each update whose value is the one that stays when several are written to one place, else 0."""
     shape = typeof(updates).shape
     ids = reshape(add(iota(np.int32, math.prod(shape)), np.int32(1)), shape)
-    written = scatter_p.bind(full(typeof(x).shape, 0, np.int32), indices, ids, **params)
+    written = scatter_p.bind(families.full(typeof(x).shape, 0, np.int32), indices, ids, **params)
     return convert_element_type(eq(ids, _gather_at(written, indices, typeof(ids), params)), dtype)
 
 
@@ -495,7 +474,7 @@ def _scatter_transpose(ct, operand, indices, updates, **params):
     aval = aval_of(updates)
     ct_operand = ct_updates = None
     if is_undef(operand):
-        ct_operand = scatter_p.bind(ct, indices, zeros(aval.update(dtype=typeof(ct).dtype)), **params)
+        ct_operand = scatter_p.bind(ct, indices, families.zeros(aval.update(dtype=typeof(ct).dtype)), **params)
     if is_undef(updates):
         ct_updates = _gather_at(ct, indices, aval, params)
     return [ct_operand, None, ct_updates]
@@ -506,14 +485,14 @@ def _scatter_mul_jvp(primals, tangents, **params):
     x, indices, updates = primals
     out = scatter_mul_p.bind(x, indices, updates, **params)
     t_x, _, t_updates = tangents
-    total: Any = zero_tangent(out)
+    total: Any = families.zero_tangent(out)
     if type(t_x) is not Zero:
         total = scatter_mul_p.bind(t_x, indices, updates, **params)
     if type(t_updates) is not Zero:
         if not _positions_are_unique(indices, params):
             raise NotImplementedError("scatter_mul: the derivative in the updates needs unique_indices=True.")
-        moved = scatter_add_p.bind(zeros(typeof(out)), indices, t_updates, **params)
-        total = add_tangents(total, mul(x, moved))
+        moved = scatter_add_p.bind(families.zeros(typeof(out)), indices, t_updates, **params)
+        total = families.add_tangents(total, mul(x, moved))
     return out, total
 
 
@@ -529,11 +508,11 @@ def _extreme_jvp(primitive):
         x, indices, updates = primals
         out = primitive.bind(x, indices, updates, **params)
         t_x, _, t_updates = tangents
-        zero = zero_tangent(out)
+        zero = families.zero_tangent(out)
         if zero.aval.dtype == dtypes.float0 or (type(t_x) is Zero and type(t_updates) is Zero):
             return out, zero
         dtype = zero.aval.dtype
-        nothing = zeros(zero.aval)
+        nothing = families.zeros(zero.aval)
         from_x = convert_element_type(eq(x, out), dtype)
         from_updates = convert_element_type(eq(updates, _gather_at(out, indices, typeof(updates), params)), dtype)
         count = scatter_add_p.bind(from_x, indices, from_updates, **params)
@@ -541,7 +520,7 @@ def _extreme_jvp(primitive):
         if type(t_x) is not Zero:
             total = mul(t_x, from_x)
         if type(t_updates) is not Zero:
-            total = add_tangents(total, scatter_add_p.bind(nothing, indices, mul(t_updates, from_updates), **params))
+            total = families.add_tangents(total, scatter_add_p.bind(nothing, indices, mul(t_updates, from_updates), **params))
         return out, div(total, count)
 
     return jvp

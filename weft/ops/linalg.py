@@ -17,27 +17,11 @@ from weft.core.primitive import Primitive, unsupported
 from weft.core.trace import Zero, is_undef, typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
-from weft.ops import lapack
+from weft.ops import lapack, matrices
 from weft.ops.arithmetic import is_complex
 from weft.ops.elementwise import add, conj, div, mul, neg, real, sub
 from weft.ops.families import ExpandSpec, HostSpec, add_tangents, full, joined_vma, shape_error, zero_tangent
 from weft.ops.layout import reshape, squeeze
-from weft.ops.matrices import (
-    adjoint,
-    as_columns,
-    as_rows,
-    diagonal_of,
-    diagonal_part,
-    dot,
-    half,
-    identity,
-    like,
-    matrix_transpose,
-    strict_tril,
-    take_rows,
-    tril,
-    triu,
-)
 from weft.ops.rules import at_front
 from weft.ops.slicing import pad, slice_in_dim
 from weft.util import dtypes
@@ -159,7 +143,7 @@ def eig(x, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors
 
 
 def _symmetrized(x):
-    return mul(add(x, adjoint(x)), np.asarray(0.5, typeof(x).dtype)[()])
+    return mul(add(x, matrices.adjoint(x)), np.asarray(0.5, typeof(x).dtype)[()])
 
 
 # --- types, batching, factors
@@ -261,8 +245,8 @@ def _cholesky_jvp(primals, tangents):
         return out, zero_tangent(out)
     solve = lambda b, **options: triangular_solve(out, b, lower=True, **options)
     inner = solve(solve(tangents[0], transpose_a=True, conjugate_a=True), left_side=True)
-    inner = sub(tril(inner), half(diagonal_part(inner)))
-    return out, dot(out, inner)
+    inner = sub(matrices.tril(inner), matrices.half(matrices.diagonal_part(inner)))
+    return out, matrices.dot(out, inner)
 
 
 # --- triangular_solve
@@ -315,11 +299,11 @@ def _triangular_solve_jvp(primals, tangents, **params):
     if type(t_b) is not Zero:
         total = triangular_solve_p.bind(a, t_b, **params)
     if type(t_a) is not Zero:
-        t = tril(t_a) if params["lower"] else triu(t_a)
-        t = sub(t, diagonal_part(t)) if params["unit_diagonal"] else t
-        t = matrix_transpose(t) if params["transpose_a"] else t
+        t = matrices.tril(t_a) if params["lower"] else matrices.triu(t_a)
+        t = sub(t, matrices.diagonal_part(t)) if params["unit_diagonal"] else t
+        t = matrices.matrix_transpose(t) if params["transpose_a"] else t
         t = conj(t) if params["conjugate_a"] and is_complex(t) else t
-        change = neg(dot(t, out) if params["left_side"] else dot(out, t))
+        change = neg(matrices.dot(t, out) if params["left_side"] else matrices.dot(out, t))
         total = add_tangents(total, triangular_solve_p.bind(a, change, **params))
     return out, total
 
@@ -394,13 +378,13 @@ def _lu_jvp(primals, tangents):
     last = len(shape) - 1
     # L and U made square: the dims they lack are those of the identity
     lower = _widened(slice_in_dim(packed, 0, k, 1, last), last, m - k)
-    lower = add(strict_tril(lower), identity(typeof(lower)))
-    upper = _widened(slice_in_dim(triu(packed), 0, k, 1, last - 1), last - 1, n - k)
-    upper = add(upper, identity(typeof(upper), start=k))
-    moved = take_rows(tangents[0], order)
+    lower = add(matrices.strict_tril(lower), matrices.identity(typeof(lower)))
+    upper = _widened(slice_in_dim(matrices.triu(packed), 0, k, 1, last - 1), last - 1, n - k)
+    upper = add(upper, matrices.identity(typeof(upper), start=k))
+    moved = matrices.take_rows(tangents[0], order)
     inner = triangular_solve(lower, moved, left_side=True, lower=True, unit_diagonal=True)
     inner = triangular_solve(upper, inner)
-    t = add(dot(lower, strict_tril(inner)), dot(triu(inner), upper))
+    t = add(matrices.dot(lower, matrices.strict_tril(inner)), matrices.dot(matrices.triu(inner), upper))
     return outs, [t, zero_tangent(pivots), zero_tangent(order)]
 
 
@@ -471,16 +455,16 @@ def _qr_jvp(primals, tangents, *, pivoting, full_matrices):
         raise NotImplementedError("qr: has no derivative for wide matrices, nor for full_matrices=True unless square.")
     t = tangents[0]
     if pivoting:
-        t = matrix_transpose(take_rows(matrix_transpose(t), order[0]))
+        t = matrices.matrix_transpose(matrices.take_rows(matrices.matrix_transpose(t), order[0]))
     scaled = triangular_solve(r, t)  # dA R^-1
-    inner = dot(adjoint(q), scaled)
-    low = strict_tril(inner)
-    turn = sub(low, adjoint(low))  # Q^H dQ, antihermitian
+    inner = matrices.dot(matrices.adjoint(q), scaled)
+    low = matrices.strict_tril(inner)
+    turn = sub(low, matrices.adjoint(low))  # Q^H dQ, antihermitian
     if is_complex(q):  # keeps the diagonal of R real
-        diagonal = diagonal_part(inner)
-        turn = add(turn, sub(diagonal, like(real(diagonal), diagonal)))
-    t_q = add(dot(q, sub(turn, inner)), scaled)
-    t_r = dot(sub(inner, turn), r)
+        diagonal = matrices.diagonal_part(inner)
+        turn = add(turn, sub(diagonal, matrices.like(real(diagonal), diagonal)))
+    t_q = add(matrices.dot(q, sub(turn, inner)), scaled)
+    t_r = matrices.dot(sub(inner, turn), r)
     return outs, [t_q, t_r, *map(zero_tangent, order)]
 
 
@@ -505,8 +489,8 @@ def _eigh_reference(x, *, lower, sort_eigenvalues):
 def _reciprocal_differences(values):
     """Matrix with 1 / (v_j - v_i) at (i, j), zeros on the diagonal."""
     shape = (*typeof(values).shape, typeof(values).shape[-1])
-    difference = sub(as_rows(values, shape), as_columns(values, shape))
-    one = identity(typeof(difference))
+    difference = sub(matrices.as_rows(values, shape), matrices.as_columns(values, shape))
+    one = matrices.identity(typeof(difference))
     return sub(div(full(shape, 1, typeof(values).dtype), add(difference, one)), one)
 
 
@@ -515,10 +499,10 @@ def _eigh_jvp(primals, tangents, **params):
     v, w = outs = eigh_p.bind(*primals, **params)
     if type(tangents[0]) is Zero:
         return outs, [zero_tangent(o) for o in outs]
-    inner = dot(adjoint(v), dot(tangents[0], v))
-    diagonal = diagonal_of(inner)
+    inner = matrices.dot(matrices.adjoint(v), matrices.dot(tangents[0], v))
+    diagonal = matrices.diagonal_of(inner)
     t_w = real(diagonal) if is_complex(v) else diagonal
-    return outs, [dot(v, mul(like(_reciprocal_differences(w), inner), inner)), t_w]
+    return outs, [matrices.dot(v, mul(matrices.like(_reciprocal_differences(w), inner), inner)), t_w]
 
 
 # --- svd
@@ -561,33 +545,33 @@ def _svd_jvp(primals, tangents, *, full_matrices, compute_uv):
         raise NotImplementedError("svd: full_matrices=True has no derivative unless the matrix is square.")
     t = tangents[0]
     s, u, vh = outs if compute_uv else svd_p.bind(*primals, full_matrices=False, compute_uv=True)
-    v = adjoint(vh)
-    inner = dot(adjoint(u), dot(t, v))
-    diagonal = diagonal_of(inner)
+    v = matrices.adjoint(vh)
+    inner = matrices.dot(matrices.adjoint(u), matrices.dot(t, v))
+    diagonal = matrices.diagonal_of(inner)
     t_s = real(diagonal) if is_complex(u) else diagonal
     if not compute_uv:
         return outs, [t_s]
     shape = typeof(inner).shape
-    wide = like(s, inner)
-    by_column, by_row = mul(inner, as_rows(wide, shape)), mul(inner, as_columns(wide, shape))
-    f = like(_reciprocal_differences(mul(s, s)), inner)
-    t_u = dot(u, _with_phases(mul(f, add(by_column, adjoint(by_column))), inner, wide))
-    t_v = dot(v, mul(f, add(by_row, adjoint(by_row))))
+    wide = matrices.like(s, inner)
+    by_column, by_row = mul(inner, matrices.as_rows(wide, shape)), mul(inner, matrices.as_columns(wide, shape))
+    f = matrices.like(_reciprocal_differences(mul(s, s)), inner)
+    t_u = matrices.dot(u, _with_phases(mul(f, add(by_column, matrices.adjoint(by_column))), inner, wide))
+    t_v = matrices.dot(v, mul(f, add(by_row, matrices.adjoint(by_row))))
     if m > n:  # the part of the columns outside the span of U
-        outside = sub(dot(t, v), dot(u, inner))
-        t_u = add(t_u, div(outside, as_rows(wide, typeof(outside).shape)))
+        outside = sub(matrices.dot(t, v), matrices.dot(u, inner))
+        t_u = add(t_u, div(outside, matrices.as_rows(wide, typeof(outside).shape)))
     if n > m:
-        outside = sub(dot(adjoint(t), u), dot(v, adjoint(inner)))
-        t_v = add(t_v, div(outside, as_rows(wide, typeof(outside).shape)))
-    return outs, [t_s, t_u, adjoint(t_v)]
+        outside = sub(matrices.dot(matrices.adjoint(t), u), matrices.dot(v, matrices.adjoint(inner)))
+        t_v = add(t_v, div(outside, matrices.as_rows(wide, typeof(outside).shape)))
+    return outs, [t_s, t_u, matrices.adjoint(t_v)]
 
 
 def _with_phases(turn, inner, s):
     """`turn` with the phases, which are free for complex matrices: all of them taken by U."""
     if not is_complex(inner):
         return turn
-    phases = half(diagonal_part(sub(inner, adjoint(inner))))
-    return add(turn, div(phases, as_rows(s, typeof(inner).shape)))
+    phases = matrices.half(matrices.diagonal_part(sub(inner, matrices.adjoint(inner))))
+    return add(turn, div(phases, matrices.as_rows(s, typeof(inner).shape)))
 
 
 # --- eig
@@ -630,12 +614,12 @@ def _eig_jvp(primals, tangents, *, compute_left_eigenvectors, compute_right_eige
     if compute_left_eigenvectors or compute_right_eigenvectors:
         raise NotImplementedError("eig: eigenvectors have no derivative here; eigenvalues alone have one.")
     _, v = eig_p.bind(primals[0], compute_left_eigenvectors=False, compute_right_eigenvectors=True)
-    moved = dot(like(tangents[0], v), v)
-    return outs, [diagonal_of(_solve(v, moved))]
+    moved = matrices.dot(matrices.like(tangents[0], v), v)
+    return outs, [matrices.diagonal_of(_solve(v, moved))]
 
 
 def _solve(a, b):
     """The x with a x = b, for square matrices."""
     packed, _, order = lu_p.bind(a)
-    x = triangular_solve(packed, take_rows(b, order), left_side=True, lower=True, unit_diagonal=True)
+    x = triangular_solve(packed, matrices.take_rows(b, order), left_side=True, lower=True, unit_diagonal=True)
     return triangular_solve(packed, x, left_side=True)

@@ -15,26 +15,14 @@ from typing import Any
 import numpy as np
 
 from weft.core.trace import typeof
-from weft.ops import arithmetic, bitwise, comparison, layout, slicing
+from weft.ops import arithmetic, bitwise, comparison, indexing, layout, slicing, windows
 from weft.ops.casting import convert_element_type
 from weft.ops.halo import additive_identity, pad_along, slice_along
-from weft.ops.indexing import (
-    GatherDimensionNumbers,
-    GatherScatterMode,
-    gather_p,
-    scatter_add_p,
-    scatter_max_p,
-    scatter_min_p,
-    scatter_mul_p,
-    scatter_p,
-    window_of_scatter,
-)
 from weft.ops.local import positions
 from weft.ops.split_rule import split_rule
-from weft.ops.windows import batch_dims
 
 
-def _columns(indices: Any, numbers: GatherDimensionNumbers) -> list:
+def _columns(indices: Any, numbers: windows.GatherDimensionNumbers) -> list:
     """The entries of every index as int32 arrays, one per indexed dim."""
     indices = positions(indices)
     last = typeof(indices).ndim - 1
@@ -57,16 +45,16 @@ class _Places:
     global window lies in the global operand (None: always). `pads` gives the padding per dim.
     """
 
-    def __init__(self, ctx: Any, shape: tuple, indices: Any, numbers: GatherDimensionNumbers, sizes: tuple, mode: Any):
+    def __init__(self, ctx: Any, shape: tuple, indices: Any, numbers: windows.GatherDimensionNumbers, sizes: tuple, mode: Any):
         self.inside, self.pads = None, [0] * len(shape)
         columns = _columns(indices, numbers)
         for c, d in enumerate(numbers.start_index_map):
             axes, local, size = ctx.of_dim(0, d), shape[d], sizes[d]
             last = (ctx.extent(0, d) if axes else local) - size
             at = columns[c]
-            if mode is GatherScatterMode.CLIP:
+            if mode is windows.GatherScatterMode.CLIP:
                 at = comparison.clamp(np.int32(0), at, np.int32(last))
-            elif mode is GatherScatterMode.FILL_OR_DROP:
+            elif mode is windows.GatherScatterMode.FILL_OR_DROP:
                 here = bitwise.bitwise_and(comparison.ge(at, np.int32(0)), comparison.le(at, np.int32(last)))
                 self.inside = here if self.inside is None else bitwise.bitwise_and(self.inside, here)
             if axes:
@@ -103,15 +91,15 @@ def _indexed(f: int, rule: Any, eqn: Any) -> bool:
     return eqn.outvars[0].aval.dtype != np.bool_ and rule.special.get(f) == "index" and any(f in d for d in rule.ins[0])
 
 
-@split_rule(gather_p, _indexed, makes_partial_sums=lambda f, rule, axes: True)
-def _gather_split(ctx: Any, args: list, *, dimension_numbers: GatherDimensionNumbers, slice_sizes: tuple, mode: Any,
+@split_rule(indexing.gather_p, _indexed, makes_partial_sums=lambda f, rule, axes: True)
+def _gather_split(ctx: Any, args: list, *, dimension_numbers: windows.GatherDimensionNumbers, slice_sizes: tuple, mode: Any,
                   fill_value: Any, indices_are_sorted: bool, unique_indices: bool) -> Any:
     x, indices = args
     dtype, shape = typeof(x).dtype, typeof(x).shape
     places = _Places(ctx, shape, indices, dimension_numbers, slice_sizes, mode)
     none = additive_identity(dtype)
-    found = gather_p.bind(places.pad(x), places.indices, dimension_numbers=dimension_numbers, slice_sizes=slice_sizes,
-                          mode=GatherScatterMode.FILL_OR_DROP, fill_value=none, indices_are_sorted=False,
+    found = indexing.gather_p.bind(places.pad(x), places.indices, dimension_numbers=dimension_numbers, slice_sizes=slice_sizes,
+                          mode=windows.GatherScatterMode.FILL_OR_DROP, fill_value=none, indices_are_sorted=False,
                           unique_indices=unique_indices)
     if places.inside is None or fill_value is None or fill_value == 0:
         return found
@@ -119,7 +107,7 @@ def _gather_split(ctx: Any, args: list, *, dimension_numbers: GatherDimensionNum
     out = typeof(found).shape
     axes = tuple(dict.fromkeys(a for d in range(len(shape)) for a in ctx.of_dim(0, d)))
     fill = comparison.select(_is_first(ctx, axes), np.asarray(fill_value, dtype)[()], none)
-    inside = layout.broadcast_in_dim(places.inside, out, batch_dims(len(out), dimension_numbers))
+    inside = layout.broadcast_in_dim(places.inside, out, windows.batch_dims(len(out), dimension_numbers))
     return comparison.select(inside, found, layout.broadcast_in_dim(fill, out, ()))
 
 
@@ -139,12 +127,12 @@ def _scatter(primitive: Any) -> None:
         updates_axes = tuple(a for f in reduced for a in ctx.axes[f])
         if updates_axes:
             x = comparison.select(_is_first(ctx, updates_axes), x, layout.full_like(x, additive_identity(typeof(x).dtype)))
-        numbers, sizes = window_of_scatter(dimension_numbers, typeof(x).ndim, typeof(updates).shape)
+        numbers, sizes = windows.window_of_scatter(dimension_numbers, typeof(x).ndim, typeof(updates).shape)
         places = _Places(ctx, typeof(x).shape, indices, numbers, sizes, mode)
         out = primitive.bind(places.pad(x), places.indices, updates, dimension_numbers=dimension_numbers,
-                             mode=GatherScatterMode.FILL_OR_DROP, indices_are_sorted=False, **params)
+                             mode=windows.GatherScatterMode.FILL_OR_DROP, indices_are_sorted=False, **params)
         return places.unpad(out)
 
 
-for _p in (scatter_p, scatter_add_p, scatter_mul_p, scatter_min_p, scatter_max_p):
+for _p in (indexing.scatter_p, indexing.scatter_add_p, indexing.scatter_mul_p, indexing.scatter_min_p, indexing.scatter_max_p):
     _scatter(_p)

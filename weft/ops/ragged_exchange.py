@@ -18,16 +18,8 @@ from weft.core.trace import is_undef, tracked_axes, typeof
 from weft.ir.collective_spec import CollectiveSpec
 from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
+from weft.ops import collective_rules as rules
 from weft.ops.collective_groups import bind_over
-from weft.ops.collective_rules import (
-    all_but_own_block,
-    all_gather_p,
-    all_to_all_p,
-    axes_size,
-    collective,
-    position,
-    take_rows,
-)
 from weft.ops.collectives import axes_of
 from weft.ops.elementwise import add, bitwise_and, convert_element_type, ge, lt, mul, select_n, sub
 from weft.ops.families import full, joined_vma, shape_error, zeros
@@ -52,7 +44,7 @@ def ragged_all_to_all(
         raise NotImplementedError("ragged_all_to_all: axis_index_groups is not supported. Split the axis of the mesh.")
     tracked = tracked_axes().intersection(axes)
     given = (operand, output, input_offsets, send_sizes, output_offsets, recv_sizes)
-    _check([typeof(x) for x in given], axes_size(axes))
+    _check([typeof(x) for x in given], rules.axes_size(axes))
     args = [cast(x, tracked) if tracked else x for x in given]
     return bind_over(ragged_all_to_all_p, *args, axis_name=axes, axis_index_groups=None)
 
@@ -128,16 +120,16 @@ def _filled(outputs: Any, operands: Any, starts: Any, sizes: Any, targets: Any) 
     covers = bitwise_and(ge(into, np.int32(0)), lt(into, spread(sizes)))
     place = add(add(spread(starts), into), broadcast_in_dim(base, shape, (2,)))
     source = reduce_max(select_n(covers, full(shape, -1, np.int32), place), (2,))
-    came = take_rows(reshape(operands, (n * rows, *inner)), reshape(source, (count * to,)))
+    came = rules.take_rows(reshape(operands, (n * rows, *inner)), reshape(source, (count * to,)))
     written = broadcast_in_dim(ge(source, np.int32(0)), (count, to, *inner), (0, 1))
     return select_n(written, outputs, reshape(came, (count, to, *inner)))
 
 
 def _several(operand: Any, output: Any, *numbers: Any, axis_name: Any, axis_index_groups: Any) -> Any:
     """Over several axes: every position gathers the rows of all, and keeps those that are sent to it."""
-    n, own, aval = axes_size(axis_name), position(axis_name), typeof(output)
+    n, own, aval = rules.axes_size(axis_name), rules.position(axis_name), typeof(output)
     k = typeof(numbers[0]).shape[0] // n
-    gathered = lambda x: all_gather_p.bind(
+    gathered = lambda x: rules.all_gather_p.bind(
         x, all_gather_dimension=0, axis_name=axis_name, axis_size=n, tiled=False, axis_index_groups=None
     )
     for_me = lambda x: reshape(dynamic_slice_in_dim(gathered(x), mul(own, np.int32(k)), k, 1), (1, n * k))
@@ -147,7 +139,7 @@ def _several(operand: Any, output: Any, *numbers: Any, axis_name: Any, axis_inde
 
 def _one_list(count: int, operand: Any, output: Any, *numbers: Any, axis_name: Any) -> Any:
     """`count` exchanges (dim 0 of everything) as one, of the rows of all one below the other."""
-    n = axes_size(axis_name)
+    n = rules.axes_size(axis_name)
     starts, sizes, targets, received = numbers
     rows, to = typeof(operand).shape[1], typeof(output).shape[1]
 
@@ -167,8 +159,8 @@ def _one_list(count: int, operand: Any, output: Any, *numbers: Any, axis_name: A
 
 def _transpose(ct, operand, output, starts, sizes, targets, received, *, axis_name, axis_index_groups):
     # what was sent is sent back
-    exchanged = lambda x: all_to_all_p.bind(
-        x, split_axis=0, concat_axis=0, axis_name=axis_name, axis_size=axes_size(axis_name), tiled=True,
+    exchanged = lambda x: rules.all_to_all_p.bind(
+        x, split_axis=0, concat_axis=0, axis_name=axis_name, axis_size=rules.axes_size(axis_name), tiled=True,
         axis_index_groups=None,
     )  # fmt: skip
     came_to = exchanged(targets)
@@ -197,8 +189,8 @@ def _written(aval: ShapedArray, starts: Any, sizes: Any) -> Any:
     return broadcast_in_dim(covered, aval.shape, (0,))
 
 
-ragged_all_to_all_p = collective(
-    CollectiveSpec("ragged_all_to_all", _type, _stacked, _exchange, all_but_own_block, factors=_factors, transpose=_transpose,
+ragged_all_to_all_p = rules.collective(
+    CollectiveSpec("ragged_all_to_all", _type, _stacked, _exchange, rules.all_but_own_block, factors=_factors, transpose=_transpose,
                    hlo="ragged-all-to-all"),
     batch=_batch, several=_several)  # fmt: skip
 jointly_linear(ragged_all_to_all_p, (0, 1))

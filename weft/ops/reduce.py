@@ -21,19 +21,6 @@ from weft.ops import families
 from weft.ops.arithmetic import add, div, mul
 from weft.ops.casting import convert_element_type
 from weft.ops.comparison import eq, gt, lt, select
-from weft.ops.families import (
-    BOOL_OR_INTEGER,
-    COMPLEX,
-    NUMBER,
-    ORDERED,
-    ReduceSpec,
-    ScanSpec,
-    canonical_dims,
-    cumulative,
-    dtype_in,
-    reduction,
-    shape_error,
-)
 from weft.ops.layout import broadcast_in_dim, reshape, rev, transpose
 from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
@@ -42,7 +29,7 @@ from weft.util import dtypes
 
 
 def _zero(dtype):
-    return dtype.type(0).item() if dtype_in(dtype, COMPLEX) else False if dtype == np.bool_ else 0
+    return dtype.type(0).item() if families.dtype_in(dtype, families.COMPLEX) else False if dtype == np.bool_ else 0
 
 
 def _one(dtype):
@@ -53,7 +40,7 @@ def lowest(dtype) -> Any:
     """The value below all others of `dtype`: the neutral element of max."""
     if dtype == np.bool_:
         return False
-    if dtype_in(dtype, families.INTEGER):
+    if families.dtype_in(dtype, families.INTEGER):
         return int(dtypes.iinfo(dtype).min)
     return -np.inf if _has_infinity(dtype) else float(dtypes.finfo(dtype).min)
 
@@ -62,7 +49,7 @@ def highest(dtype) -> Any:
     """The value above all others of `dtype`: the neutral element of min."""
     if dtype == np.bool_:
         return True
-    if dtype_in(dtype, families.INTEGER):
+    if families.dtype_in(dtype, families.INTEGER):
         return int(dtypes.iinfo(dtype).max)
     return np.inf if _has_infinity(dtype) else float(dtypes.finfo(dtype).max)
 
@@ -121,29 +108,29 @@ def _reduce_min_max(fn, neutral):
 
 
 def _sum_reference(x, axes):
-    if dtype_in(x.dtype, families.FLOATING) and x.dtype == np.float32:
+    if families.dtype_in(x.dtype, families.FLOATING) and x.dtype == np.float32:
         return np.sum(x, axis=axes, dtype=np.float64).astype(np.float32)
     return np.sum(x, axis=axes, dtype=x.dtype)
 
 
-reduce_sum_p = reduction("reduce_sum", NUMBER, _sum_reference, combine="add", identity=_zero, jvp="linear", linear=True,
+reduce_sum_p = families.reduction("reduce_sum", families.NUMBER, _sum_reference, combine="add", identity=_zero, jvp="linear", linear=True,
                          transpose=lambda ct, x, *, axes: spread(ct, x.aval.shape, axes))
-reduce_prod_p = reduction("reduce_prod", NUMBER, lambda x, axes: np.prod(x, axis=axes, dtype=x.dtype), combine="mul",
+reduce_prod_p = families.reduction("reduce_prod", families.NUMBER, lambda x, axes: np.prod(x, axis=axes, dtype=x.dtype), combine="mul",
                           identity=_one, jvp=_prod_jvp)
-reduce_max_p = reduction("reduce_max", ORDERED, _reduce_min_max(np.max, lowest), combine="max", identity=lowest,
+reduce_max_p = families.reduction("reduce_max", families.ORDERED, _reduce_min_max(np.max, lowest), combine="max", identity=lowest,
                          jvp=_extremum_jvp)
-reduce_min_p = reduction("reduce_min", ORDERED, _reduce_min_max(np.min, highest), combine="min", identity=highest,
+reduce_min_p = families.reduction("reduce_min", families.ORDERED, _reduce_min_max(np.min, highest), combine="min", identity=highest,
                          jvp=_extremum_jvp)
-reduce_and_p = reduction("reduce_and", BOOL_OR_INTEGER, lambda x, axes: np.bitwise_and.reduce(x, axis=axes),
+reduce_and_p = families.reduction("reduce_and", families.BOOL_OR_INTEGER, lambda x, axes: np.bitwise_and.reduce(x, axis=axes),
                          combine="and", identity=_all_ones, jvp="zero")
-reduce_or_p = reduction("reduce_or", BOOL_OR_INTEGER, lambda x, axes: np.bitwise_or.reduce(x, axis=axes), combine="or",
+reduce_or_p = families.reduction("reduce_or", families.BOOL_OR_INTEGER, lambda x, axes: np.bitwise_or.reduce(x, axis=axes), combine="or",
                         identity=_zero, jvp="zero")
-reduce_xor_p = reduction("reduce_xor", BOOL_OR_INTEGER, lambda x, axes: np.bitwise_xor.reduce(x, axis=axes),
+reduce_xor_p = families.reduction("reduce_xor", families.BOOL_OR_INTEGER, lambda x, axes: np.bitwise_xor.reduce(x, axis=axes),
                          combine="xor", identity=_zero, jvp="zero")
 
 
 def _reduce(p: Primitive, x, axes: Sequence[int]):
-    return p.bind(x, axes=tuple(sorted(canonical_dims(p.name, axes, typeof(x).ndim))))
+    return p.bind(x, axes=tuple(sorted(families.canonical_dims(p.name, axes, typeof(x).ndim))))
 
 
 @takes_out_sharding
@@ -194,13 +181,13 @@ def _arg_reduction(name: str, reference: Callable) -> Primitive:
 
     @p.def_type
     def type_rule(aval, *, axes, index_dtype):
-        families.check_dtype(name, aval, ORDERED)
+        families.check_dtype(name, aval, families.ORDERED)
         families.check_axes(name, aval, axes)
         if len(axes) != 1:
-            raise shape_error(name, f"takes exactly one axis, got {axes}.", [("operand", aval.str_short())])
+            raise families.shape_error(name, f"takes exactly one axis, got {axes}.", [("operand", aval.str_short())])
         if not aval.shape[axes[0]]:
-            raise shape_error(name, f"dim {axes[0]} has no elements to choose from.", [("operand", aval.str_short())])
-        if not dtype_in(index_dtype, families.INTEGER):
+            raise families.shape_error(name, f"dim {axes[0]} has no elements to choose from.", [("operand", aval.str_short())])
+        if not families.dtype_in(index_dtype, families.INTEGER):
             raise TypeError(f"{name}: index_dtype must be an integer dtype, got {index_dtype}.")
         shape = tuple(s for d, s in enumerate(aval.shape) if d != axes[0])
         return ShapedArray(shape, index_dtype, False, None, aval.vma)
@@ -220,7 +207,7 @@ def _arg_reduction(name: str, reference: Callable) -> Primitive:
 
     p.define(reference=lambda x, *, axes, index_dtype: np.asarray(reference(x, axes[0])).astype(index_dtype),
              jvp=families.zero_jvp(p), transpose=unsupported("is not linear in any operand"),
-             lower=ReduceSpec(name, lowest if name == "argmax" else highest))
+             lower=families.ReduceSpec(name, lowest if name == "argmax" else highest))
     return p
 
 
@@ -255,7 +242,7 @@ def argmin(operand, axis: int, index_dtype):
 
 
 def _arg_reduce(p: Primitive, operand, axis: int, index_dtype):
-    axes = canonical_dims(p.name, (axis,), typeof(operand).ndim)
+    axes = families.canonical_dims(p.name, (axis,), typeof(operand).ndim)
     return p.bind(operand, axes=axes, index_dtype=dtypes.canonicalize_dtype(index_dtype))
 
 
@@ -304,18 +291,18 @@ def _cumsum_reference(x, axis):
     return np.cumsum(x, axis=axis, dtype=x.dtype)
 
 
-cumsum_p = cumulative("cumsum", NUMBER, _cumsum_reference, lower=ScanSpec("add", _zero), jvp="linear", linear=True,
-                      transpose=lambda ct, x, *, axis, reverse: cumsum(ct, axis, not reverse))
-cumprod_p = cumulative("cumprod", NUMBER, lambda x, axis: np.cumprod(x, axis=axis, dtype=x.dtype),
-                       lower=ScanSpec("mul", _one), jvp=paired_jvp(_product_pair, _one))
-cummax_p = cumulative("cummax", ORDERED, lambda x, axis: np.maximum.accumulate(x, axis=axis),
-                      lower=ScanSpec("max", lowest), jvp=paired_jvp(_extremum_pair(gt), lowest))
-cummin_p = cumulative("cummin", ORDERED, lambda x, axis: np.minimum.accumulate(x, axis=axis),
-                      lower=ScanSpec("min", highest), jvp=paired_jvp(_extremum_pair(lt), highest))
+cumsum_p = families.cumulative("cumsum", families.NUMBER, _cumsum_reference, lower=families.ScanSpec("add", _zero), jvp="linear",
+                               linear=True, transpose=lambda ct, x, *, axis, reverse: cumsum(ct, axis, not reverse))
+cumprod_p = families.cumulative("cumprod", families.NUMBER, lambda x, axis: np.cumprod(x, axis=axis, dtype=x.dtype),
+                       lower=families.ScanSpec("mul", _one), jvp=paired_jvp(_product_pair, _one))
+cummax_p = families.cumulative("cummax", families.ORDERED, lambda x, axis: np.maximum.accumulate(x, axis=axis),
+                      lower=families.ScanSpec("max", lowest), jvp=paired_jvp(_extremum_pair(gt), lowest))
+cummin_p = families.cumulative("cummin", families.ORDERED, lambda x, axis: np.minimum.accumulate(x, axis=axis),
+                      lower=families.ScanSpec("min", highest), jvp=paired_jvp(_extremum_pair(lt), highest))
 
 def running(p: Primitive, operand, axis: int, reverse: bool):
     """The running reduction `p` along dim `axis`."""
-    (axis,) = canonical_dims(p.name, (axis,), typeof(operand).ndim)
+    (axis,) = families.canonical_dims(p.name, (axis,), typeof(operand).ndim)
     return p.bind(operand, axis=axis, reverse=bool(reverse))
 
 

@@ -8,54 +8,44 @@ import numpy as np
 
 from weft import numpy as wnp
 from weft.numpy.promote import broadcast_shapes, cast, concrete
-from weft.random.draws import (
-    _float,
-    _one,
-    _sampler,
-    _shape,
-    _split_raw,
-    exponential,
-    normal,
-    rademacher,
-    uniform,
-)
+from weft.random import draws
 from weft.util import dtypes
 
 
-@_sampler()
+@draws._sampler()
 def maxwell(key, shape=(), dtype=None):  # noqa: A002
     """Samples of the Maxwell distribution."""
-    x = normal(key, (*_shape(shape), 3), _float(dtype, "maxwell"))
+    x = draws.normal(key, (*draws._shape(shape), 3), draws._float(dtype, "maxwell"))
     return wnp.sqrt(wnp.sum(wnp.square(x), -1))
 
 
-@_sampler("scale")
+@draws._sampler("scale")
 def rayleigh(key, scale, shape=None, dtype=None):  # noqa: A002
     """Samples of the Rayleigh distribution."""
-    dtype = _float(dtype, "rayleigh")
+    dtype = draws._float(dtype, "rayleigh")
     scale = cast(concrete(scale), dtype)
-    shape = tuple(scale.shape) if shape is None else _shape(shape)
-    u = uniform(key, shape, dtype)
+    shape = tuple(scale.shape) if shape is None else draws._shape(shape)
+    u = draws.uniform(key, shape, dtype)
     return wnp.multiply(wnp.sqrt(wnp.multiply(wnp.log(u), -2)), scale)
 
 
-@_sampler("b")
+@draws._sampler("b")
 def pareto(key, b, shape=None, dtype=None):  # noqa: A002
     """Samples of the Pareto distribution."""
-    dtype = _float(dtype, "pareto")
+    dtype = draws._float(dtype, "pareto")
     b = cast(concrete(b), dtype)
-    shape = tuple(b.shape) if shape is None else _shape(shape)
-    return wnp.exp(wnp.divide(exponential(key, shape, dtype), b))
+    shape = tuple(b.shape) if shape is None else draws._shape(shape)
+    return wnp.exp(wnp.divide(draws.exponential(key, shape, dtype), b))
 
 
 def weibull_min(key, scale, concentration, shape=(), dtype=None):  # noqa: A002
     """Samples of the Weibull distribution."""
-    dtype = _float(dtype, "weibull_min")
-    u = uniform(key, _shape(shape), dtype)
+    dtype = draws._float(dtype, "weibull_min")
+    u = draws.uniform(key, draws._shape(shape), dtype)
     return wnp.multiply(wnp.power(wnp.negative(wnp.log1p(wnp.negative(u))), wnp.divide(1.0, concentration)), scale)
 
 
-@_sampler("mean", "cov")
+@draws._sampler("mean", "cov")
 def multivariate_normal(key, mean, cov, shape=None, dtype=None, method: str = "cholesky"):  # noqa: A002
     """Samples of a multivariate normal distribution. `dtype` is that of the normal samples; `mean` and `cov` keep theirs."""
     mean, cov = concrete(wnp.asarray(mean)), concrete(wnp.asarray(cov))
@@ -65,8 +55,8 @@ def multivariate_normal(key, mean, cov, shape=None, dtype=None, method: str = "c
     given = dtypes.result_type(mean, cov)
     given = given if dtypes.issubdtype(given, np.floating) else dtypes.default_float_dtype()
     mean, cov = cast(mean, given), cast(cov, given)
-    shape = broadcast_shapes(mean.shape[:-1], cov.shape[:-2]) if shape is None else _shape(shape)
-    x = normal(key, (*shape, mean.shape[-1]), _float(given if dtype is None else dtype, "multivariate_normal"))
+    shape = broadcast_shapes(mean.shape[:-1], cov.shape[:-2]) if shape is None else draws._shape(shape)
+    x = draws.normal(key, (*shape, mean.shape[-1]), draws._float(given if dtype is None else dtype, "multivariate_normal"))
     return wnp.add(mean, wnp.einsum("...ij,...j->...i", _root_of(cov, method), x))
 
 
@@ -84,60 +74,60 @@ def _root_of(cov, method: str):
     return wnp.multiply(vectors, wnp.expand_dims(wnp.sqrt(values), -2))
 
 
-@_sampler("sigma")
+@draws._sampler("sigma")
 def lognormal(key, sigma=1.0, shape=None, dtype=None):
     """Exponentials of normal samples of deviation `sigma`."""
-    dtype = _float(dtype, "lognormal")
+    dtype = draws._float(dtype, "lognormal")
     sigma = cast(concrete(sigma), dtype)
-    shape = tuple(sigma.shape) if shape is None else _shape(shape)
-    return wnp.exp(wnp.multiply(normal(key, shape, dtype), sigma))
+    shape = tuple(sigma.shape) if shape is None else draws._shape(shape)
+    return wnp.exp(wnp.multiply(draws.normal(key, shape, dtype), sigma))
 
 
 def double_sided_maxwell(key, loc, scale, shape=(), dtype=None):
     """Samples of the Maxwell distribution with random sign, scaled and shifted."""
-    dtype = _float(dtype, "double_sided_maxwell")
+    dtype = draws._float(dtype, "double_sided_maxwell")
     loc, scale = cast(concrete(loc), dtype), cast(concrete(scale), dtype)
-    shape = broadcast_shapes(_shape(shape), loc.shape, scale.shape)
-    first, second = _split_raw(_one(key, "double_sided_maxwell"), 2)
-    signed = wnp.multiply(rademacher(second, shape, dtype), maxwell(first, shape, dtype))
+    shape = broadcast_shapes(draws._shape(shape), loc.shape, scale.shape)
+    first, second = draws._split_raw(draws._one(key, "double_sided_maxwell"), 2)
+    signed = wnp.multiply(draws.rademacher(second, shape, dtype), maxwell(first, shape, dtype))
     return wnp.add(wnp.multiply(signed, scale), loc)
 
 
-@_sampler("left", "mode", "right")
+@draws._sampler("left", "mode", "right")
 def triangular(key, left, mode, right, shape=None, dtype=None):
     """Samples of the triangular distribution between `left` and `right` with its peak at `mode`."""
-    dtype = _float(dtype, "triangular")
+    dtype = draws._float(dtype, "triangular")
     left, mode, right = [cast(concrete(v), dtype) for v in (left, mode, right)]
-    shape = broadcast_shapes(left.shape, mode.shape, right.shape) if shape is None else _shape(shape)
+    shape = broadcast_shapes(left.shape, mode.shape, right.shape) if shape is None else draws._shape(shape)
     width, rise, fall = wnp.subtract(right, left), wnp.subtract(mode, left), wnp.subtract(right, mode)
-    u = uniform(key, shape, dtype)
+    u = draws.uniform(key, shape, dtype)
     low = wnp.add(left, wnp.sqrt(wnp.multiply(wnp.multiply(u, width), rise)))
     high = wnp.subtract(right, wnp.sqrt(wnp.multiply(wnp.multiply(wnp.subtract(1, u), width), fall)))
     return wnp.where(wnp.less(u, wnp.divide(rise, width)), low, high)
 
 
-@_sampler("mean")
+@draws._sampler("mean")
 def wald(key, mean, shape=None, dtype=None):
     """Samples of the Wald (inverse Gaussian) distribution with scale 1."""
-    dtype = _float(dtype, "wald")
+    dtype = draws._float(dtype, "wald")
     mean = cast(concrete(mean), dtype)
-    shape = tuple(mean.shape) if shape is None else _shape(shape)
-    first, second = _split_raw(_one(key, "wald"), 2)
-    y = wnp.square(normal(first, shape, dtype))
-    z = uniform(second, shape, dtype)
+    shape = tuple(mean.shape) if shape is None else draws._shape(shape)
+    first, second = draws._split_raw(draws._one(key, "wald"), 2)
+    y = wnp.square(draws.normal(first, shape, dtype))
+    z = draws.uniform(second, shape, dtype)
     square = wnp.square(mean)
     root = wnp.sqrt(wnp.add(wnp.multiply(wnp.multiply(mean, 4), y), wnp.multiply(square, wnp.square(y))))
     x = wnp.subtract(wnp.add(mean, wnp.multiply(wnp.multiply(square, y), 0.5)), wnp.multiply(wnp.multiply(mean, 0.5), root))
     return wnp.where(wnp.less_equal(z, wnp.divide(mean, wnp.add(mean, x))), x, wnp.divide(square, x))
 
 
-@_sampler()
+@draws._sampler()
 def orthogonal(key, n: int, shape=(), dtype=None, m: int | None = None):
     """Uniformly distributed orthogonal matrices, n by m (square by default)."""
     from weft.ops import linalg
     dtype = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "orthogonal")
     n, m = operator.index(n), operator.index(n) if m is None else operator.index(m)
-    z = normal(key, (*_shape(shape), max(n, m), min(n, m)), dtype)
+    z = draws.normal(key, (*draws._shape(shape), max(n, m), min(n, m)), dtype)
     q, r = linalg.qr(z, full_matrices=False)
     d = wnp.diagonal(r, 0, -2, -1)
     q = wnp.multiply(q, wnp.expand_dims(wnp.divide(d, cast(wnp.abs(d), dtype)), -2))

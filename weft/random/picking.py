@@ -11,16 +11,7 @@ from weft.core.trace import Tracer
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, canonical_axis, cast, concrete
 from weft.ops import elementwise as ew, layout, sorting
 from weft.ops.placement import takes_out_sharding
-from weft.random.draws import (
-    _bits,
-    _one,
-    _sampler,
-    _shape,
-    _split_raw,
-    gumbel,
-    randint,
-    uniform,
-)
+from weft.random.draws import _bits, _one, _sampler, _shape, _split_raw, gumbel, randint, uniform
 from weft.util import dtypes
 
 

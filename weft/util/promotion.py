@@ -14,22 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from weft.util import dtype_table as table
 from weft.util.config import config
-from weft.util.dtype_table import (
-    DType,
-    DTypeLike,
-    ExtendedDType,
-    as_dtype,
-    bool_dtype,
-    canonicalize_dtype,
-    dtype_of,
-    is_small,
-    is_weak,
-    is_weak_type,
-    kind_of,
-    kinds,
-    python_scalar_dtypes,
-)
 from weft.util.errors import TypePromotionError
 
 # A node is a dtype, or a Python type for the weak ones. An edge leads to what a node may become.
@@ -39,14 +25,14 @@ Node = Any
 def _lattice(strict: bool, x64: bool) -> dict[Node, set[Node]]:
     """Return the direct edges of the promotion lattice. Nothing leads to dtypes of ml_dtypes but weak numbers: while none is
     loaded, the lattice without them gives the same answers."""
-    names = {dtype.name: dtype for dtype in kinds}
-    edges: dict[Node, set[Node]] = {dtype: set() for dtype in kinds}
+    names = {dtype.name: dtype for dtype in table.kinds}
+    edges: dict[Node, set[Node]] = {dtype: set() for dtype in table.kinds}
     if strict:  # only weak numbers give way
         edges[int] = {*_of_kind("iu"), float}
         edges[float] = {*_of_kind("f"), complex}
         edges[complex] = {*_of_kind("c")}
         return edges
-    edges[bool_dtype] = {int}
+    edges[table.bool_dtype] = {int}
     edges[int] = {dtype for dtype in _of_kind("iu") if dtype.itemsize == 1}
     edges[float] = {*[dtype for dtype in _of_kind("f") if dtype.itemsize <= 2], complex}
     edges[complex] = {names["complex64"]}
@@ -68,7 +54,7 @@ def _lattice(strict: bool, x64: bool) -> dict[Node, set[Node]]:
 
 
 def _of_kind(letters: str) -> list[np.dtype]:
-    return [dtype for dtype, kind in kinds.items() if kind is not None and kind in letters]
+    return [dtype for dtype, kind in table.kinds.items() if kind is not None and kind in letters]
 
 
 class _UpperSets(dict[Node, frozenset[Node]]):
@@ -89,8 +75,8 @@ def _join(nodes: Iterable[Node], strict: bool, x64: bool) -> Node:
     """Return the least upper bound of nodes."""
     nodes = list(nodes)
     for node in nodes:
-        kinds[node]     # loads what it needs to
-    mode = strict, x64, len(kinds)
+        table.kinds[node]     # loads what it needs to
+    mode = strict, x64, len(table.kinds)
     upper = _upper.get(mode)
     if upper is None:
         upper = _upper[mode] = _UpperSets(_lattice(strict, x64))
@@ -111,24 +97,24 @@ def _no_join(nodes: list[Node], strict: bool) -> str:
             f"{names} are not promoted together while numpy_dtype_promotion is 'strict'. "
             "Cast one of them with .astype, or set numpy_dtype_promotion to 'standard'."
         )
-    if any(kinds[node] in ("i", "u") and is_small(node) for node in nodes):
+    if any(table.kinds[node] in ("i", "u") and table.is_small(node) for node in nodes):
         rule = "integers below 8 bits promote only with Python ints"
     else:
         rule = "floats below 16 bits promote to no other float"
     return f"{names} are not promoted together: {rule}. Cast one of them with .astype."
 
 
-def _node(dtype: DType, weak: bool) -> Node:
+def _node(dtype: table.DType, weak: bool) -> Node:
     if not weak:
         return dtype
-    kind = kind_of(dtype)
+    kind = table.kind_of(dtype)
     return {"i": int, "u": int, "f": float, "c": complex}.get(kind, dtype)
 
 
 _promoted: dict[tuple[Any, ...], np.dtype] = {}
 
 
-def promote_types(a: DTypeLike, b: DTypeLike) -> DType:
+def promote_types(a: table.DTypeLike, b: table.DTypeLike) -> table.DType:
     """Return the dtype that both may become; Python's int, float and complex stand for weak numbers.
 
     >>> promote_types('int32', 'float16'), promote_types('bfloat16', 'float16'), promote_types('int8', int)
@@ -140,13 +126,13 @@ def promote_types(a: DTypeLike, b: DTypeLike) -> DType:
     except (KeyError, TypeError):
         pass
     _, _, x64, mode = key
-    nodes = [x if is_weak_type(x) else as_dtype(x) for x in (a, b)]
-    if any(isinstance(node, ExtendedDType) for node in nodes):
+    nodes = [x if table.is_weak_type(x) else table.as_dtype(x) for x in (a, b)]
+    if any(isinstance(node, table.ExtendedDType) for node in nodes):
         if nodes[0] == nodes[1]:
             return nodes[0]
         raise TypePromotionError(f"{nodes[0]} and {nodes[1]} are not promoted together: a key is not a number")
     result = _join(nodes, mode == "strict", x64)
-    result = python_scalar_dtypes[result] if isinstance(result, type) else result
+    result = table.python_scalar_dtypes[result] if isinstance(result, type) else result
     try:
         _promoted[key] = result
     except TypeError:
@@ -156,14 +142,14 @@ def promote_types(a: DTypeLike, b: DTypeLike) -> DType:
 
 # What is asked again and again is remembered by what the arguments are: a Python number by its type, a dtype or an
 # array by its dtype, a weak array by ("weak", dtype).
-_results: dict[tuple[bool, str], dict[tuple[Any, ...], tuple[DType, bool]]] = {}
+_results: dict[tuple[bool, str], dict[tuple[Any, ...], tuple[table.DType, bool]]] = {}
 
 
 class _Readers(dict):
     """type of an argument -> function that gives its part of the key."""
 
     def __missing__(self, type_: type) -> Callable[[Any], Any]:
-        if issubclass(type_, (np.dtype, ExtendedDType, type, str)) or type_ is type(None):
+        if issubclass(type_, (np.dtype, table.ExtendedDType, type, str)) or type_ is type(None):
             reader = _itself
         elif issubclass(type_, (np.ndarray, np.generic)):
             reader = attrgetter("dtype")
@@ -178,10 +164,10 @@ def _itself(x: Any) -> Any:
 
 
 def _read_value(x: Any) -> Any:
-    return ("weak", dtype_of(x)) if is_weak(x) else dtype_of(x)
+    return ("weak", table.dtype_of(x)) if table.is_weak(x) else table.dtype_of(x)
 
 
-_readers = _Readers(dict.fromkeys(python_scalar_dtypes, type))
+_readers = _Readers(dict.fromkeys(table.python_scalar_dtypes, type))
 
 
 def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
@@ -202,15 +188,15 @@ def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
     return result if return_weak_type_flag else result[0]
 
 
-def _dtype_and_weak(part: Any) -> tuple[DType, bool]:
+def _dtype_and_weak(part: Any) -> tuple[table.DType, bool]:
     if part is None:
-        return canonicalize_dtype(np.float64), False
+        return table.canonicalize_dtype(np.float64), False
     if type(part) is tuple:
-        return canonicalize_dtype(part[1]), True
-    return canonicalize_dtype(part), is_weak_type(part)
+        return table.canonicalize_dtype(part[1]), True
+    return table.canonicalize_dtype(part), table.is_weak_type(part)
 
 
-def join_dtypes(pairs: tuple[tuple[DType, bool], ...]) -> tuple[DType, bool]:
+def join_dtypes(pairs: tuple[tuple[table.DType, bool], ...]) -> tuple[table.DType, bool]:
     """Join (canonical dtype, weak) pairs into one; the heart of `result_type`."""
     if not pairs:
         raise ValueError("result_type needs at least one array, number or dtype")
@@ -220,16 +206,16 @@ def join_dtypes(pairs: tuple[tuple[DType, bool], ...]) -> tuple[DType, bool]:
 _WIDEST = {"i": np.dtype("int64"), "u": np.dtype("uint64"), "f": np.dtype("float64"), "c": np.dtype("complex128")}
 
 
-def _join_pairs(pairs: tuple[tuple[DType, bool], ...], x64: bool, strict: bool) -> tuple[DType, bool]:
+def _join_pairs(pairs: tuple[tuple[table.DType, bool], ...], x64: bool, strict: bool) -> tuple[table.DType, bool]:
     dtypes, weak = [dtype for dtype, _ in pairs], all(weak for _, weak in pairs)
     if not weak and all(dtype == dtypes[0] for dtype in dtypes):
         return dtypes[0], False
-    if any(isinstance(dtype, ExtendedDType) for dtype in dtypes):
+    if any(isinstance(dtype, table.ExtendedDType) for dtype in dtypes):
         raise TypePromotionError(f"{' and '.join(map(str, dtypes))} are not promoted together: a key is not a number")
-    kinds = {kind_of(dtype) for dtype in dtypes}
+    kinds = {table.kind_of(dtype) for dtype in dtypes}
     if weak and len(kinds) == 1 and not (strict and len(pairs) > 1):
         node = _WIDEST[kinds.pop()]  # weak numbers among themselves take the widest dtype of their kind
     else:
         node = _join([_node(dtype, is_weak_) for dtype, is_weak_ in pairs], strict, x64)
     weak = weak or isinstance(node, type)
-    return canonicalize_dtype(python_scalar_dtypes[node] if isinstance(node, type) else node), weak
+    return table.canonicalize_dtype(table.python_scalar_dtypes[node] if isinstance(node, type) else node), weak

@@ -13,15 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from weft.util.keypath import (
-    DictKey,
-    FlattenedIndexKey,
-    GetAttrKey,
-    KeyEntry,
-    KeyPath,
-    SequenceKey,
-    keystr,
-)
+from weft.util.keypath import DictKey, FlattenedIndexKey, GetAttrKey, KeyEntry, KeyPath, SequenceKey, keystr
 from weft.util.treedef import IsLeaf, NodeType, PyTreeDef, flatten, flatten_with_path, node_type, register
 
 __all__ = [
