@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -114,42 +115,43 @@ shifted_p.define(lower=_shifted_lower)
 # --- convolutions
 
 
-def expand_conv(
-    lhs,
-    rhs,
-    *,
-    dimension_numbers,
-    window_strides,
-    padding,
-    lhs_dilation,
-    rhs_dilation,
-    feature_group_count,
-    batch_group_count,
-    precision,
-    preferred_element_type,
-):
+class Conv(NamedTuple):
+    """The parameters of a convolution."""
+
+    dimension_numbers: Any
+    window_strides: tuple
+    padding: tuple
+    lhs_dilation: tuple
+    rhs_dilation: tuple
+    feature_group_count: int
+    batch_group_count: int
+    precision: Any
+    preferred_element_type: Any
+
+    def out_sizes(self, lhs_shape: Sequence[int], rhs_shape: Sequence[int]) -> list[int]:
+        """Sizes of the spatial dims of the result."""
+        numbers = self.dimension_numbers
+        return [out_size(lhs_shape[d], lo, hi, ld, rhs_shape[k], rd, s) for d, k, (lo, hi), ld, rd, s in zip(
+            numbers.lhs_spec[2:], numbers.rhs_spec[2:], self.padding, self.lhs_dilation, self.rhs_dilation, self.window_strides)]
+
+
+def expand_conv(lhs, rhs, **params):
     """The convolution written with pad, windows and dot_general (or, feature by feature, with products and a sum)."""
-    numbers = dimension_numbers
     common = dtypes.promote_types(typeof(lhs).dtype, typeof(rhs).dtype)
-    out_dtype = typeof(lhs).dtype if preferred_element_type is None else preferred_element_type
+    p = Conv(**params)
+    p = p._replace(preferred_element_type=p.preferred_element_type or typeof(lhs).dtype)
     image, kernel = convert_element_type(lhs, common), convert_element_type(rhs, common)
-    groups = feature_group_count, batch_group_count
-    spread = any(d > 1 for d in lhs_dilation)
-    if _is_thin(image, kernel, numbers, window_strides, spread, rhs_dilation, groups):
-        return _by_taps(image, kernel, numbers, padding, lhs_dilation, rhs_dilation, precision, out_dtype)
-    if spread and all(d == 1 for d in (*window_strides, *rhs_dilation)):
-        return _phases(image, kernel, numbers, padding, lhs_dilation, groups, precision, out_dtype)
-    image = _padded(image, numbers.lhs_spec, padding, lhs_dilation, not _is_summed(kernel, numbers, groups))
-    sizes = [
-        out_size(typeof(image).shape[d], 0, 0, 1, typeof(kernel).shape[k], step, s)
-        for d, k, step, s in zip(numbers.lhs_spec[2:], numbers.rhs_spec[2:], rhs_dilation, window_strides)
-    ]
-    return _convolved(image, kernel, numbers, sizes, window_strides, rhs_dilation, groups, precision, out_dtype)
+    spread = any(d > 1 for d in p.lhs_dilation)
+    if _is_thin(image, kernel, p, spread):
+        return _by_taps(image, kernel, p)
+    if spread and all(d == 1 for d in (*p.window_strides, *p.rhs_dilation)):
+        return _phases(image, kernel, p)
+    return _convolved(_padded(image, p.padding, p.lhs_dilation, kernel, p), kernel, p, p.out_sizes(lhs.shape, rhs.shape))
 
 
-def _padded(image, spec: Sequence[int], padding, dilation, by_rows: bool):
-    config = [(0, 0, 0)] * len(spec)
-    for d, (lo, hi), step in zip(spec[2:], padding, dilation):
+def _padded(image, padding, dilation, kernel, p: Conv):
+    config = [(0, 0, 0)] * typeof(image).ndim
+    for d, (lo, hi), step in zip(p.dimension_numbers.lhs_spec[2:], padding, dilation):
         config[d] = (lo, hi, step - 1)
     if all(c == (0, 0, 0) for c in config):
         return image
@@ -157,49 +159,48 @@ def _padded(image, spec: Sequence[int], padding, dilation, by_rows: bool):
     # features, and would divide for them.
     shape, last = typeof(image).shape, max(d for d, c in enumerate(config) if c != (0, 0, 0))
     (lo, hi, step), inner = config[last], math.prod(shape[last + 1 :])
-    if step == 0 and inner > 1 and by_rows:
+    if step == 0 and inner > 1 and not _is_summed(kernel, p):
         image, config[last:] = reshape(image, (*shape[:last], shape[last] * inner)), [(lo * inner, hi * inner, 0)]
     padded = pad(image, np.zeros((), typeof(image).dtype)[()], config)
     return padded if len(config) == len(shape) else reshape(padded, (*typeof(padded).shape[:-1], shape[last] + lo + hi, *shape[last + 1 :]))
 
 
-def _convolved(image, kernel, numbers, sizes, strides, dilation, groups, precision, out_dtype):
-    """The convolution of a padded image.
+def _convolved(image, kernel, p: Conv, sizes):
+    """The convolution of a padded image, with `sizes` places.
 
     Letters of dims: g group, n batch, c feature of the group, o output feature of the group; p0, p1, ... places of the
     window; t0, t1, ... elements of it.
     """
+    numbers, out_dtype = p.dimension_numbers, p.preferred_element_type
     taps = [typeof(kernel).shape[d] for d in numbers.rhs_spec[2:]]
-    windows = windows_p.bind(
-        image, dims=tuple(numbers.lhs_spec[2:]), places=tuple(sizes), taps=tuple(taps), strides=tuple(strides),
-        dilation=tuple(dilation),
-    )  # fmt: skip
-    p, t = [f"p{i}" for i in range(len(taps))], [f"t{i}" for i in range(len(taps))]
-    by_feature, by_batch = groups
-    count, summed = max(groups), _is_summed(kernel, numbers, groups)
-    windows, w_dims = _named(windows, (*numbers.lhs_spec, *range(len(taps) + 2, 2 * len(taps) + 2)), ["n", "c", *p, *t],
-                             {"c": by_feature, "n": by_batch})  # fmt: skip
+    windows = windows_p.bind(image, dims=tuple(numbers.lhs_spec[2:]), places=tuple(sizes), taps=tuple(taps),
+                             strides=tuple(p.window_strides), dilation=tuple(p.rhs_dilation))
+    at, t = [f"p{i}" for i in range(len(taps))], [f"t{i}" for i in range(len(taps))]
+    count = max(p.feature_group_count, p.batch_group_count)
+    windows, w_dims = _named(windows, (*numbers.lhs_spec, *range(len(taps) + 2, 2 * len(taps) + 2)), ["n", "c", *at, *t],
+                             {"c": p.feature_group_count, "n": p.batch_group_count})
     kernel, k_dims = _named(kernel, numbers.rhs_spec, ["o", "c", *t], {"o": count})
-    out_dims = [("n", "o", *p)[i] for i in inverse(numbers.out_spec)]
+    out_dims = [("n", "o", *at)[i] for i in inverse(numbers.out_spec)]
     o = out_dims.index("o")
     out_dims[o:o] = ["g"] if count > 1 else []
     extent = {**dict(zip(w_dims, typeof(windows).shape)), **dict(zip(k_dims, typeof(kernel).shape))}
     if 0 in extent.values():
         out = full([extent[d] for d in out_dims], 0, out_dtype)
-    elif summed:
+    elif _is_summed(kernel, p):
         out = _summed(windows, w_dims, kernel, k_dims, out_dims, extent, out_dtype)
     else:
-        out = _multiplied(windows, w_dims, kernel, k_dims, out_dims, extent, precision, out_dtype)
+        out = _multiplied(windows, w_dims, kernel, k_dims, out_dims, extent, p.precision, out_dtype)
     if count > 1:
         shape = typeof(out).shape
         out = reshape(out, (*shape[:o], shape[o] * shape[o + 1], *shape[o + 2 :]))
     return out
 
 
-def _is_summed(kernel, numbers, groups: tuple[int, int]) -> bool:
+def _is_summed(kernel, p: Conv) -> bool:
     """Whether groups are so small that products and sums are better than matmuls."""
-    o, c = (typeof(kernel).shape[d] for d in numbers.rhs_spec[:2])
-    return max(groups) > 1 and o // max(groups) <= _FEW_FEATURES and (c == 1 or groups[1] > 1)
+    o, c = (typeof(kernel).shape[d] for d in p.dimension_numbers.rhs_spec[:2])
+    groups = max(p.feature_group_count, p.batch_group_count)
+    return groups > 1 and o // groups <= _FEW_FEATURES and (c == 1 or p.batch_group_count > 1)
 
 
 def _named(x, spec: Sequence[int], names: list[str], groups: dict[str, int]):
@@ -261,28 +262,32 @@ def _ordered(x, names: list[str], order: list[str]) -> tuple[list[str], object]:
 # --- spread images
 
 
-def _phases(image, kernel, numbers, padding, spread, groups, precision, out_dtype):
+def _phases(image, kernel, p: Conv):
     """The convolution of a spread image, by phase: results `spread` apart see the same elements of the kernel.
 
     Result s * u + r is a sum over taps k with r + k - lo = s * q: those are k = k0 + s * t, at element q = u + t - before.
     """
-    image_dims, kernel_dims, out_dims = numbers.lhs_spec[2:], numbers.rhs_spec[2:], numbers.out_spec[2:]
-    phases = _Phases.of(image, kernel, numbers, padding, spread, (1,) * len(spread))
-    ones = (1,) * len(spread)
+    numbers, spread = p.dimension_numbers, p.lhs_dilation
+    phases = _Phases.of(image, kernel, p)
 
     def phase(offsets: Sequence[int]):
         part, pads = kernel, []
-        for i, (d, k) in enumerate(zip(image_dims, kernel_dims)):
+        for i, (d, k) in enumerate(zip(numbers.lhs_spec[2:], numbers.rhs_spec[2:])):
             first, before = phases.begin(i, offsets[i])
             part = _every(part, k, first, spread[i])
             pads.append((before, phases.each[i] + typeof(part).shape[k] - 1 - typeof(image).shape[d] - before))
         if 0 in typeof(part).shape:
-            batch, features = typeof(image).shape[numbers.lhs_spec[0]] // groups[1], typeof(kernel).shape[numbers.rhs_spec[0]]
-            return full([(batch, features, *phases.each)[i] for i in inverse(numbers.out_spec)], 0, out_dtype)
-        padded = _padded(image, numbers.lhs_spec, pads, ones, not _is_summed(part, numbers, groups))
-        return _convolved(padded, part, numbers, phases.each, ones, ones, groups, precision, out_dtype)
+            return _nothing(image, kernel, p, phases.each)
+        return _convolved(_padded(image, pads, (1,) * len(pads), part, p), part, p, phases.each)
 
-    return phases.joined(phase, out_dims)
+    return phases.joined(phase, numbers.out_spec[2:])
+
+
+def _nothing(image, kernel, p: Conv, sizes: Sequence[int]):
+    """The result of no products, or of no places."""
+    lhs, rhs, out = p.dimension_numbers
+    whole = typeof(image).shape[lhs[0]] // p.batch_group_count, typeof(kernel).shape[rhs[0]], *sizes
+    return full([whole[i] for i in inverse(out)], 0, p.preferred_element_type)
 
 
 @record
@@ -295,13 +300,10 @@ class _Phases:
     spread: tuple[int, ...]
 
     @staticmethod
-    def of(image, kernel, numbers, padding, spread, dilation) -> "_Phases":
-        sizes = [
-            out_size(typeof(image).shape[d], lo, hi, s, typeof(kernel).shape[k], step, 1)
-            for d, k, (lo, hi), s, step in zip(numbers.lhs_spec[2:], numbers.rhs_spec[2:], padding, spread, dilation)
-        ]
+    def of(image, kernel, p: Conv) -> "_Phases":
+        sizes, spread = p.out_sizes(typeof(image).shape, typeof(kernel).shape), p.lhs_dilation
         each = tuple(-(-n // s) for n, s in zip(sizes, spread))
-        return _Phases(tuple(sizes), each, tuple(lo for lo, _ in padding), tuple(spread))
+        return _Phases(tuple(sizes), each, tuple(lo for lo, _ in p.padding), tuple(spread))
 
     def begin(self, i: int, offset: int) -> tuple[int, int]:
         """The first tap that a phase of dim i sees, and how many elements before the image's first it begins there."""
@@ -345,25 +347,26 @@ def _interleaved(parts: list, dim: int, size: int):
 # --- few output features
 
 
-def _is_thin(image, kernel, numbers, strides, spread: bool, dilation, groups) -> bool:
+def _is_thin(image, kernel, p: Conv, spread: bool) -> bool:
     """Whether a matrix of windows would meet so few output features that it pays to multiply first and add later."""
-    outs, features, *taps = (typeof(kernel).shape[d] for d in numbers.rhs_spec)
-    plain = groups == (1, 1) and all(s == 1 for s in strides) and not (spread and any(d > 1 for d in dilation))
+    outs, features, *taps = (typeof(kernel).shape[d] for d in p.dimension_numbers.rhs_spec)
+    plain = p.feature_group_count == p.batch_group_count == 1 and all(s == 1 for s in p.window_strides)
     products = math.prod(taps) * outs
-    return plain and 0 < outs <= _THIN and outs < products <= _PRODUCTS_KEPT * features and typeof(image).size > 0
+    return (plain and not (spread and any(d > 1 for d in p.rhs_dilation)) and 0 < outs <= _THIN
+            and outs < products <= _PRODUCTS_KEPT * features and typeof(image).size > 0)
 
 
-def _by_taps(image, kernel, numbers, padding, spread, dilation, precision, out_dtype):
+def _by_taps(image, kernel, p: Conv):
     """Every pixel times the whole kernel in one product, (taps, output features) by (pixels); each place sums its taps."""
+    numbers, spread, dilation, out_dtype = p.dimension_numbers, p.lhs_dilation, p.rhs_dilation, p.preferred_element_type
     count = len(spread)
-    phases = _Phases.of(image, kernel, numbers, padding, spread, dilation)
+    phases = _Phases.of(image, kernel, p)
     if 0 in phases.sizes:
-        batch, outs = typeof(image).shape[numbers.lhs_spec[0]], typeof(kernel).shape[numbers.rhs_spec[0]]
-        return full([(batch, outs, *phases.sizes)[i] for i in inverse(numbers.out_spec)], 0, out_dtype)
+        return _nothing(image, kernel, p, phases.sizes)
     kernel = transpose(kernel, (*numbers.rhs_spec[2:], *numbers.rhs_spec[:2]))
     image = transpose(image, (numbers.lhs_spec[0], *numbers.lhs_spec[2:], numbers.lhs_spec[1]))
     wide = np.dtype(np.float32) if is_narrow(out_dtype) else out_dtype
-    products = dot_general(kernel, image, (((count + 1,), (count + 1,)), ((), ())), precision, wide)
+    products = dot_general(kernel, image, (((count + 1,), (count + 1,)), ((), ())), p.precision, wide)
     taps, places = range(count), range(count + 2, 2 * count + 2)
 
     def phase(offsets: Sequence[int]):

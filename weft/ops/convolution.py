@@ -19,7 +19,7 @@ from weft.core.trace import is_undef, typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
 from weft.ops.contraction import PrecisionLike, canonical_precision
-from weft.ops.conv_products import dilated, expand_conv, out_size
+from weft.ops.conv_products import Conv, dilated, expand_conv
 from weft.ops.elementwise import convert_element_type
 from weft.ops.families import ExpandSpec, is_narrow, joined_vma, move_dim, shape_error
 from weft.ops.layout import reshape, rev, transpose
@@ -41,9 +41,7 @@ class ConvDimensionNumbers(NamedTuple):
 # --- the functions
 
 
-def conv_dimension_numbers(
-    lhs_shape: Sequence[int], rhs_shape: Sequence[int], dimension_numbers: Any
-) -> ConvDimensionNumbers:
+def conv_dimension_numbers(lhs_shape: Sequence[int], rhs_shape: Sequence[int], dimension_numbers: Any) -> ConvDimensionNumbers:
     """`dimension_numbers` in any form (None, three strings such as ('NHWC', 'HWIO', 'NHWC'), or done) as positions.
 
     >>> conv_dimension_numbers((1, 8, 8, 3), (3, 3, 3, 16), ("NHWC", "HWIO", "NHWC")).lhs_spec
@@ -52,11 +50,8 @@ def conv_dimension_numbers(
     if isinstance(dimension_numbers, ConvDimensionNumbers):
         return dimension_numbers
     if len(lhs_shape) != len(rhs_shape):
-        raise shape_error(
-            "conv_general_dilated",
-            "lhs and rhs must have the same number of dims.",
-            [("lhs", tuple(lhs_shape)), ("rhs", tuple(rhs_shape))],
-        )
+        raise shape_error("conv_general_dilated", "lhs and rhs must have the same number of dims.",
+                          [("lhs", tuple(lhs_shape)), ("rhs", tuple(rhs_shape))])
     if dimension_numbers is None:
         iota = tuple(range(len(lhs_shape)))
         return ConvDimensionNumbers(iota, iota, iota)
@@ -91,9 +86,7 @@ def padtype_to_pads(
     if kind == "VALID":
         return [(0, 0)] * len(in_shape)
     if kind not in ("SAME", "SAME_LOWER"):
-        raise ValueError(
-            f"padding {padding!r} is not understood. Use 'SAME', 'SAME_LOWER', 'VALID' or pairs of numbers."
-        )
+        raise ValueError(f"padding {padding!r} is not understood. Use 'SAME', 'SAME_LOWER', 'VALID' or pairs of numbers.")
     pads = []
     for n, k, s in zip(in_shape, window_shape, window_strides):
         total = max((-(-n // s) - 1) * s + k - n, 0)
@@ -147,98 +140,51 @@ def conv_general_dilated(
         image = [dilated(lhs_shape[d], k) for d, k in zip(numbers.lhs_spec[2:], lhs_dilation)]
         padding = padtype_to_pads(image, window, strides, padding)
     preferred = None if preferred_element_type is None else dtypes.canonicalize_dtype(preferred_element_type)
-    return conv_general_dilated_p.bind(
-        lhs,
-        rhs,
-        window_strides=strides,
-        padding=tuple((int(lo), int(hi)) for lo, hi in padding),
-        lhs_dilation=lhs_dilation,
-        rhs_dilation=rhs_dilation,
-        dimension_numbers=numbers,
-        feature_group_count=int(feature_group_count),
-        batch_group_count=int(batch_group_count),
-        precision=canonical_precision(precision),
-        preferred_element_type=preferred,
-    )
+    return _bind(lhs, rhs, Conv(
+        numbers, strides, tuple((int(lo), int(hi)) for lo, hi in padding), lhs_dilation, rhs_dilation, int(feature_group_count),
+        int(batch_group_count), canonical_precision(precision), preferred))
 
 
-def conv(
-    lhs,
-    rhs,
-    window_strides: Sequence[int],
-    padding: str,
-    precision: PrecisionLike = None,
-    preferred_element_type: Any = None,
-):
+def _bind(lhs, rhs, p: Conv):
+    return conv_general_dilated_p.bind(lhs, rhs, **p._asdict())
+
+
+def conv(lhs, rhs, window_strides: Sequence[int], padding: str, precision: PrecisionLike = None, preferred_element_type: Any = None):
     """Convolution of lhs [batch, feature, spatial...] with rhs [out feature, in feature, spatial...]."""
-    return conv_general_dilated(
-        lhs, rhs, window_strides, padding, precision=precision, preferred_element_type=preferred_element_type
-    )
+    return conv_general_dilated(lhs, rhs, window_strides, padding, precision=precision, preferred_element_type=preferred_element_type)
 
 
-def conv_with_general_padding(
-    lhs,
-    rhs,
-    window_strides,
-    padding,
-    lhs_dilation,
-    rhs_dilation,
-    precision: PrecisionLike = None,
-    preferred_element_type: Any = None,
-):
+def conv_with_general_padding(lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, precision: PrecisionLike = None,
+                              preferred_element_type: Any = None):
     """`conv` with explicit padding and dilations."""
-    return conv_general_dilated(
-        lhs,
-        rhs,
-        window_strides,
-        padding,
-        lhs_dilation,
-        rhs_dilation,
-        precision=precision,
-        preferred_element_type=preferred_element_type,
-    )
+    return conv_general_dilated(lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, precision=precision,
+                                preferred_element_type=preferred_element_type)
 
 
-def conv_transpose(
-    lhs,
-    rhs,
-    strides: Sequence[int],
-    padding: str | Sequence[tuple[int, int]],
-    rhs_dilation: Sequence[int] | None = None,
-    dimension_numbers: Any = None,
-    transpose_kernel: bool = False,
-    precision: PrecisionLike = None,
-    preferred_element_type: Any = None,
-):
+def conv_transpose(lhs, rhs, strides: Sequence[int], padding: str | Sequence[tuple[int, int]],
+                   rhs_dilation: Sequence[int] | None = None, dimension_numbers: Any = None, transpose_kernel: bool = False,
+                   precision: PrecisionLike = None, preferred_element_type: Any = None):
     """The convolution that enlarges `lhs` by `strides`; with `transpose_kernel`, a gradient of `conv`."""
     ndim = typeof(lhs).ndim
     if dimension_numbers is None:
-        letters = "DHW"[5 - ndim :] if ndim <= 5 else None
-        if letters is None:
+        if ndim > 5:
             raise ValueError("conv_transpose: give dimension_numbers for more than three spatial dims.")
+        letters = "DHW"[5 - ndim:]
         dimension_numbers = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
     numbers = conv_dimension_numbers(typeof(lhs).shape, typeof(rhs).shape, dimension_numbers)
-    kernel = [typeof(rhs).shape[d] for d in numbers.rhs_spec[2:]]
     rhs_dilation = (1,) * (ndim - 2) if rhs_dilation is None else tuple(rhs_dilation)
-    window = [dilated(k, d) for k, d in zip(kernel, rhs_dilation)]
+    window = [dilated(typeof(rhs).shape[d], step) for d, step in zip(numbers.rhs_spec[2:], rhs_dilation)]
     if isinstance(padding, str):
         padding = [_transposed_padding(k, s, padding.upper()) for k, s in zip(window, strides)]
     if transpose_kernel:
         rhs = rev(rhs, tuple(numbers.rhs_spec[2:]))
-        swapped = list(numbers.rhs_spec)
-        swapped[0], swapped[1] = swapped[1], swapped[0]
-        numbers = numbers._replace(rhs_spec=tuple(swapped))
-    return conv_general_dilated(
-        lhs,
-        rhs,
-        (1,) * (ndim - 2),
-        padding,
-        tuple(strides),
-        rhs_dilation,
-        numbers,
-        precision=precision,
-        preferred_element_type=preferred_element_type,
-    )
+        numbers = numbers._replace(rhs_spec=_swapped(numbers.rhs_spec))
+    return conv_general_dilated(lhs, rhs, (1,) * (ndim - 2), padding, tuple(strides), rhs_dilation, numbers, precision=precision,
+                                preferred_element_type=preferred_element_type)
+
+
+def _swapped(spec: Sequence[int]) -> tuple[int, ...]:
+    return spec[1], spec[0], *spec[2:]
 
 
 def _transposed_padding(k: int, s: int, kind: str) -> tuple[int, int]:
@@ -249,22 +195,14 @@ def _transposed_padding(k: int, s: int, kind: str) -> tuple[int, int]:
         total = k + s - 2 + max(k - s, 0)
         low = k - 1
     else:
-        raise ValueError(
-            f"conv_transpose: padding {kind!r} is not understood. Use 'SAME', 'VALID' or pairs of numbers."
-        )
+        raise ValueError(f"conv_transpose: padding {kind!r} is not understood. Use 'SAME', 'VALID' or pairs of numbers.")
     return low, total - low
 
 
 def conv_general_dilated_patches(
-    lhs,
-    filter_shape: Sequence[int],
-    window_strides: Sequence[int],
-    padding: str | Sequence[tuple[int, int]],
-    lhs_dilation: Sequence[int] | None = None,
-    rhs_dilation: Sequence[int] | None = None,
-    dimension_numbers: Any = None,
-    precision: PrecisionLike = None,
-    preferred_element_type: Any = None,
+    lhs, filter_shape: Sequence[int], window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]],
+    lhs_dilation: Sequence[int] | None = None, rhs_dilation: Sequence[int] | None = None, dimension_numbers: Any = None,
+    precision: PrecisionLike = None, preferred_element_type: Any = None,
 ):
     """The windows that a kernel of `filter_shape` sees, flattened (input feature major) into the feature dim."""
     filter_shape = tuple(int(k) for k in filter_shape)
@@ -273,22 +211,10 @@ def conv_general_dilated_patches(
     features = aval.shape[numbers.lhs_spec[1]]
     size = math.prod(filter_shape)
     # one kernel per place of the window, which picks the element there
-    kernel = np.tile(
-        np.eye(size, dtype=aval.dtype).reshape(size, 1, *filter_shape), (features, 1, *(1,) * len(filter_shape))
-    )
-    kernel = kernel.transpose(inverse(numbers.rhs_spec))
-    return conv_general_dilated(
-        lhs,
-        kernel,
-        window_strides,
-        padding,
-        lhs_dilation,
-        rhs_dilation,
-        numbers,
-        features,
-        precision=precision,
-        preferred_element_type=preferred_element_type,
-    )
+    one = np.eye(size, dtype=aval.dtype).reshape(size, 1, *filter_shape)
+    kernel = np.tile(one, (features, 1, *(1,) * len(filter_shape))).transpose(inverse(numbers.rhs_spec))
+    return conv_general_dilated(lhs, kernel, window_strides, padding, lhs_dilation, rhs_dilation, numbers, features,
+                                precision=precision, preferred_element_type=preferred_element_type)
 
 
 # --- sizes
@@ -299,45 +225,22 @@ def _pick(shape: Sequence[int], spec: Sequence[int]) -> list[int]:
 
 
 @conv_general_dilated_p.def_type
-def _conv_type(lhs, rhs, *, dimension_numbers, **params):
-    _check(lhs, rhs, dimension_numbers, **params)
-    preferred = params["preferred_element_type"]
-    dtype = lhs.dtype if preferred is None else preferred
+def _conv_type(lhs, rhs, **params):
+    p = Conv(**params)
+    _check(lhs, rhs, p)
+    preferred = p.preferred_element_type
     weak = lhs.weak_type and rhs.weak_type and preferred is None
-    return ShapedArray(
-        _out_shape(lhs.shape, rhs.shape, dimension_numbers, **params), dtype, weak, None, joined_vma((lhs, rhs))
-    )
+    return ShapedArray(_out_shape(lhs.shape, rhs.shape, p), preferred or lhs.dtype, weak, None, joined_vma((lhs, rhs)))
 
 
-def _out_shape(
-    lhs_shape, rhs_shape, numbers, *, window_strides, padding, lhs_dilation, rhs_dilation, batch_group_count, **_params
-) -> tuple[int, ...]:
-    n, _, *image = _pick(lhs_shape, numbers.lhs_spec)
-    o, _, *kernel = _pick(rhs_shape, numbers.rhs_spec)
-    sizes = [
-        out_size(a, lo, hi, ld, k, rd, s)
-        for a, (lo, hi), ld, k, rd, s in zip(image, padding, lhs_dilation, kernel, rhs_dilation, window_strides)
-    ]
-    shape = [0] * len(lhs_shape)
-    for d, size in zip(numbers.out_spec, (n // batch_group_count, o, *sizes)):
-        shape[d] = size
-    return tuple(shape)
+def _out_shape(lhs_shape, rhs_shape, p: Conv) -> tuple[int, ...]:
+    lhs, rhs, out = p.dimension_numbers
+    sizes = lhs_shape[lhs[0]] // p.batch_group_count, rhs_shape[rhs[0]], *p.out_sizes(lhs_shape, rhs_shape)
+    return tuple(sizes[i] for i in inverse(out))
 
 
-def _check(
-    lhs,
-    rhs,
-    numbers,
-    *,
-    window_strides,
-    padding,
-    lhs_dilation,
-    rhs_dilation,
-    feature_group_count,
-    batch_group_count,
-    preferred_element_type,
-    **_params,
-) -> None:
+def _check(lhs, rhs, p: Conv) -> None:
+    numbers = p.dimension_numbers
     table = [("lhs", lhs.str_short(), tuple(numbers.lhs_spec)), ("rhs", rhs.str_short(), tuple(numbers.rhs_spec))]
     fail = lambda what, rule="": shape_error("conv_general_dilated", what, table, rule)
     spatial = lhs.ndim - 2
@@ -345,63 +248,48 @@ def _check(
         raise fail("lhs and rhs must have the same number of dims, at least 2.")
     if any(sorted(spec) != list(range(lhs.ndim)) for spec in numbers):
         raise fail(f"dimension_numbers {tuple(numbers)} must name every dim once.")
-    if any(len(p) != spatial for p in (window_strides, padding, lhs_dilation, rhs_dilation)):
+    if any(len(given) != spatial for given in (p.window_strides, p.padding, p.lhs_dilation, p.rhs_dilation)):
         raise fail(f"strides, padding and dilations need one entry for each of the {spatial} spatial dims.")
-    if any(v < 1 for v in (*window_strides, *lhs_dilation, *rhs_dilation, feature_group_count, batch_group_count)):
+    if any(v < 1 for v in (*p.window_strides, *p.lhs_dilation, *p.rhs_dilation, p.feature_group_count, p.batch_group_count)):
         raise fail("strides, dilations and group counts must be at least 1.")
-    image = [dilated(size, d) for size, d in zip(_pick(lhs.shape, numbers.lhs_spec)[2:], lhs_dilation)]
-    if any(size + lo + hi < 0 for size, (lo, hi) in zip(image, padding)):
-        raise fail(f"negative padding {padding} is larger than the image, which has {tuple(image)}.")
+    image = [dilated(size, d) for size, d in zip(_pick(lhs.shape, numbers.lhs_spec)[2:], p.lhs_dilation)]
+    if any(size + lo + hi < 0 for size, (lo, hi) in zip(image, p.padding)):
+        raise fail(f"negative padding {p.padding} is larger than the image, which has {tuple(image)}.")
     n, features, *_ = _pick(lhs.shape, numbers.lhs_spec)
     out_features, in_features, *_ = _pick(rhs.shape, numbers.rhs_spec)
-    if features != in_features * feature_group_count:
-        raise fail(
-            f"lhs has {features} features; rhs takes {in_features} in each of {feature_group_count} groups.",
-            "The features of lhs must be those of rhs times feature_group_count.",
-        )
-    if feature_group_count > 1 and batch_group_count > 1:
+    if features != in_features * p.feature_group_count:
+        raise fail(f"lhs has {features} features; rhs takes {in_features} in each of {p.feature_group_count} groups.",
+                   "The features of lhs must be those of rhs times feature_group_count.")
+    if p.feature_group_count > 1 and p.batch_group_count > 1:
         raise fail("feature_group_count and batch_group_count cannot both be greater than 1.")
-    if out_features % (feature_group_count * batch_group_count) or n % batch_group_count:
-        raise fail(
-            f"{out_features} output features and a batch of {n} do not divide into {feature_group_count} feature "
-            f"groups and {batch_group_count} batch groups."
-        )
-    if lhs.dtype != rhs.dtype and preferred_element_type is None:
-        raise TypeError(
-            "conv_general_dilated: requires arguments to have the same dtypes, got "
-            f"{lhs.dtype.name}, {rhs.dtype.name}.\n"
-            "  Cast one with .astype, or give preferred_element_type."
-        )
+    if out_features % (p.feature_group_count * p.batch_group_count) or n % p.batch_group_count:
+        raise fail(f"{out_features} output features and a batch of {n} do not divide into {p.feature_group_count} feature "
+                   f"groups and {p.batch_group_count} batch groups.")
+    if lhs.dtype != rhs.dtype and p.preferred_element_type is None:
+        raise TypeError(f"conv_general_dilated: requires arguments to have the same dtypes, got {lhs.dtype.name}, {rhs.dtype.name}.\n"
+                        "  Cast one with .astype, or give preferred_element_type.")
 
 
 # --- meaning
 
 
 @conv_general_dilated_p.def_reference
-def _conv_reference(lhs, rhs, *, dimension_numbers, **params):
-    numbers = dimension_numbers
-    out_dtype = params["preferred_element_type"] or lhs.dtype
+def _conv_reference(lhs, rhs, **params):
+    p = Conv(**params)
+    numbers, out_dtype = p.dimension_numbers, p.preferred_element_type or lhs.dtype
     common = np.dtype(dtypes.promote_types(dtypes.promote_types(lhs.dtype, rhs.dtype), out_dtype))
     accumulate = np.dtype(np.float32) if is_narrow(common) else common
-    out_shape = _out_shape(lhs.shape, rhs.shape, numbers, **params)
+    out_shape = _out_shape(lhs.shape, rhs.shape, p)
     batch, features, *sizes = _pick(out_shape, numbers.out_spec)
     x = lhs.transpose(numbers.lhs_spec).astype(accumulate)
     w = rhs.transpose(numbers.rhs_spec).astype(accumulate)
-    groups, batch_groups = params["feature_group_count"], params["batch_group_count"]
+    groups, batch_groups = p.feature_group_count, p.batch_group_count
     total = np.zeros((batch, features, *sizes), accumulate)
     per_feature, per_batch = features // groups, features // batch_groups
-    image = _padded_reference(x, params["padding"], params["lhs_dilation"])
+    image = _padded_reference(x, p.padding, p.lhs_dilation)
     for tap in np.ndindex(w.shape[2:]):
-        window = image[
-            (
-                slice(None),
-                slice(None),
-                *(
-                    slice(t * d, t * d + (n - 1) * s + 1 if n else t * d, s)
-                    for t, d, n, s in zip(tap, params["rhs_dilation"], sizes, params["window_strides"])
-                ),
-            )
-        ]
+        steps = zip(tap, p.rhs_dilation, sizes, p.window_strides)
+        window = image[(slice(None), slice(None), *(slice(t * d, t * d + (n - 1) * s + 1 if n else t * d, s) for t, d, n, s in steps))]
         for g in range(groups):
             mine = window[:, g * w.shape[1] : (g + 1) * w.shape[1]]
             for b in range(batch_groups):
@@ -431,117 +319,60 @@ multilinear(conv_general_dilated_p, (0, 1))
 
 
 @conv_general_dilated_p.def_transpose
-def _conv_transpose(ct, lhs, rhs, *, preferred_element_type, **params):
+def _conv_transpose(ct, lhs, rhs, **params):
     """Cotangents have the types of their operands, whichever was wanted of the result."""
+    p = Conv(**params)._replace(preferred_element_type=None)
+    lhs_shape, rhs_shape = [x.aval.shape if is_undef(x) else typeof(x).shape for x in (lhs, rhs)]
+    n, k, o = [_pick(shape, spec)[2:] for shape, spec in zip((lhs_shape, rhs_shape, typeof(ct).shape), p.dimension_numbers)]
+    inner = [dilated(*x) for x in zip(n, p.lhs_dilation)]
+    window, outer = [dilated(*x) for x in zip(k, p.rhs_dilation)], [dilated(*x) for x in zip(o, p.window_strides)]
     if is_undef(lhs):
-        return [_lhs_cotangent(ct, lhs.aval, rhs, **params), None]
-    return [None, _rhs_cotangent(ct, lhs, rhs.aval, **params)]
+        before = [w - 1 - lo for w, (lo, _) in zip(window, p.padding)]
+        after = [i + w - 1 - u - b for i, w, u, b in zip(inner, window, outer, before)]
+        return [_lhs_cotangent(ct, lhs.aval, rhs, p, tuple(zip(before, after))), None]
+    pads = [(lo, u + w - 1 - i - lo) for i, w, u, (lo, _) in zip(inner, window, outer, p.padding)]
+    return [None, _rhs_cotangent(ct, lhs, rhs.aval, p, tuple(pads))]
 
 
-def _mixed_conv(x, y, dtype, **params):
+def _mixed_conv(x, y, dtype, p: Conv):
     """A convolution of operands whose dtypes may differ, with a result of `dtype`."""
-    a, b = typeof(x).dtype, typeof(y).dtype
-    if a != b:
-        common = dtypes.promote_types(a, b)
-        x, y = convert_element_type(x, common), convert_element_type(y, common)
-        a = common
-    out = conv_general_dilated_p.bind(x, y, preferred_element_type=None, **params)
-    return out if a == dtype else convert_element_type(out, dtype)
+    common = dtypes.promote_types(typeof(x).dtype, typeof(y).dtype)
+    out = _bind(*[v if typeof(v).dtype == common else convert_element_type(v, common) for v in (x, y)], p)
+    return out if common == dtype else convert_element_type(out, dtype)
 
 
 def _grouped(x, dim: int, groups: int):
     """`x` with the major part of dim `dim`, the number of the group, taken out to the front."""
     shape = typeof(x).shape
-    split = reshape(x, (*shape[:dim], groups, shape[dim] // groups, *shape[dim + 1 :]))
-    return move_dim(split, dim, 0)
+    return move_dim(reshape(x, (*shape[:dim], groups, shape[dim] // groups, *shape[dim + 1 :])), dim, 0)
 
 
-def _lhs_cotangent(
-    ct,
-    aval,
-    rhs,
-    *,
-    dimension_numbers,
-    window_strides,
-    padding,
-    lhs_dilation,
-    rhs_dilation,
-    feature_group_count,
-    batch_group_count,
-    precision,
-):
+def _lhs_cotangent(ct, aval, rhs, p: Conv, pads: tuple):
     """ct spread apart by the strides, convolved with the flipped kernel whose features are exchanged."""
-    numbers = dimension_numbers
-    image = _pick(aval.shape, numbers.lhs_spec)[2:]
-    kernel = _pick(typeof(rhs).shape, numbers.rhs_spec)[2:]
-    sizes = _pick(typeof(ct).shape, numbers.out_spec)[2:]
-    pads = []
-    for n, k, o, s, (lo, _), ld, rd in zip(image, kernel, sizes, window_strides, padding, lhs_dilation, rhs_dilation):
-        before = dilated(k, rd) - 1 - lo
-        pads.append((before, dilated(n, ld) - 1 + dilated(k, rd) - dilated(o, s) - before))
-    groups = max(feature_group_count, batch_group_count)
+    numbers = p.dimension_numbers
+    groups = max(p.feature_group_count, p.batch_group_count)
     w = rev(transpose(rhs, numbers.rhs_spec), tuple(range(2, aval.ndim)))  # [out, in, spatial...]
     w = move_dim(_grouped(w, 0, groups), 2, 1)  # [group, in, out of the group, spatial...]
     shape = typeof(w).shape
     w = reshape(w, (shape[0] * shape[1], *shape[2:]))
     iota = tuple(range(aval.ndim))
-    spec = numbers.lhs_spec if batch_group_count == 1 else iota
-    out = _mixed_conv(
-        ct,
-        w,
-        aval.dtype,
-        window_strides=lhs_dilation,
-        padding=tuple(pads),
-        lhs_dilation=window_strides,
-        rhs_dilation=rhs_dilation,
-        dimension_numbers=ConvDimensionNumbers(numbers.out_spec, iota, spec),
-        feature_group_count=groups,
-        batch_group_count=1,
-        precision=precision,
-    )
-    if batch_group_count > 1:  # [batch, group and feature] -> [group and batch, feature]
+    spec = numbers.lhs_spec if p.batch_group_count == 1 else iota
+    out = _mixed_conv(ct, w, aval.dtype, p._replace(
+        window_strides=p.lhs_dilation, padding=pads, lhs_dilation=p.window_strides, feature_group_count=groups, batch_group_count=1,
+        dimension_numbers=ConvDimensionNumbers(numbers.out_spec, iota, spec)))
+    if p.batch_group_count > 1:  # [batch, group and feature] -> [group and batch, feature]
         out = _grouped(out, 1, groups)
         shape = typeof(out).shape
         out = transpose(reshape(out, (shape[0] * shape[1], *shape[2:])), inverse(numbers.lhs_spec))
     return out
 
 
-def _rhs_cotangent(
-    ct,
-    lhs,
-    aval,
-    *,
-    dimension_numbers,
-    window_strides,
-    padding,
-    lhs_dilation,
-    rhs_dilation,
-    feature_group_count,
-    batch_group_count,
-    precision,
-):
+def _rhs_cotangent(ct, lhs, aval, p: Conv, pads: tuple):
     """The image convolved with ct as kernel, summed over the batch; strides and kernel dilation change places."""
-    numbers = dimension_numbers
-    image = _pick(typeof(lhs).shape, numbers.lhs_spec)[2:]
-    kernel = _pick(aval.shape, numbers.rhs_spec)[2:]
-    sizes = _pick(typeof(ct).shape, numbers.out_spec)[2:]
-    pads = []
-    for n, k, o, s, (lo, _), ld, rd in zip(image, kernel, sizes, window_strides, padding, lhs_dilation, rhs_dilation):
-        pads.append((lo, dilated(o, s) + dilated(k, rd) - 1 - dilated(n, ld) - lo))
-    swap = lambda spec: (spec[1], spec[0], *spec[2:])
-    return _mixed_conv(
-        lhs,
-        ct,
-        aval.dtype,
-        window_strides=rhs_dilation,
-        padding=tuple(pads),
-        lhs_dilation=lhs_dilation,
-        rhs_dilation=window_strides,
-        dimension_numbers=ConvDimensionNumbers(swap(numbers.lhs_spec), swap(numbers.out_spec), swap(numbers.rhs_spec)),
-        feature_group_count=batch_group_count,
-        batch_group_count=feature_group_count,
-        precision=precision,
-    )
+    lhs_spec, rhs_spec, out_spec = map(_swapped, p.dimension_numbers)
+    return _mixed_conv(lhs, ct, aval.dtype, p._replace(
+        window_strides=p.rhs_dilation, padding=pads, rhs_dilation=p.window_strides, feature_group_count=p.batch_group_count,
+        batch_group_count=p.feature_group_count, dimension_numbers=ConvDimensionNumbers(lhs_spec, out_spec, rhs_spec)))
 
 
 # --- batching
@@ -591,39 +422,25 @@ def _conv_batch(axis, args, dims, *, dimension_numbers, feature_group_count, bat
 
 
 @conv_general_dilated_p.def_factors
-def _conv_factors(
-    in_avals,
-    out_avals,
-    *,
-    dimension_numbers,
-    feature_group_count,
-    batch_group_count,
-    window_strides,
-    padding,
-    lhs_dilation,
-    rhs_dilation,
-    **_params,
-):
+def _conv_factors(in_avals, out_avals, **params):
     lhs, rhs = in_avals
-    numbers = dimension_numbers
+    p = Conv(**params)
+    numbers = p.dimension_numbers
     b = RuleBuilder()
     n, _, *image = _pick(lhs.shape, numbers.lhs_spec)
     out_features, in_features, *kernel = _pick(rhs.shape, numbers.rhs_spec)
-    groups = max(feature_group_count, batch_group_count)
+    groups = max(p.feature_group_count, p.batch_group_count)
     group = (b.new(groups),) if groups > 1 else ()
-    batch, inner, outer = b.new(n // batch_group_count), b.new(in_features), b.new(out_features // groups)
+    batch, inner, outer = b.new(n // p.batch_group_count), b.new(in_features), b.new(out_features // groups)
     special: dict[int, str] = {}
     together: list[tuple[int, int]] = []
-    lhs_dims = [
-        (*group, batch) if batch_group_count > 1 else (batch,),
-        (*group, inner) if feature_group_count > 1 else (inner,),
-    ]
+    lhs_dims = [(*group, batch) if p.batch_group_count > 1 else (batch,), (*group, inner) if p.feature_group_count > 1 else (inner,)]
     rhs_dims: list = [(*group, outer), (inner,)]
     out_dims: list = [(batch,), (*group, outer)]
     sizes = _pick(out_avals[0].shape, numbers.out_spec)[2:]
-    for a, k, o, s, p, ld, rd in zip(image, kernel, sizes, window_strides, padding, lhs_dilation, rhs_dilation):
+    for a, k, o, s, pads, ld, rd in zip(image, kernel, sizes, p.window_strides, p.padding, p.lhs_dilation, p.rhs_dilation):
         f, g = b.new(a), b.new(k)
-        pointwise = k == s == ld == rd == 1 and tuple(p) == (0, 0)
+        pointwise = k == s == ld == rd == 1 and tuple(pads) == (0, 0)
         h = f if pointwise else b.new(o)
         special[g] = "replicate"
         if not pointwise:
@@ -634,13 +451,8 @@ def _conv_factors(
         out_dims.append((h,))
     place = lambda dims, spec: [dims[i] for i in inverse(spec)]
     return b.rule(
-        [place(lhs_dims, numbers.lhs_spec), place(rhs_dims, numbers.rhs_spec)],
-        [place(out_dims, numbers.out_spec)],
-        reduced={inner: "add"},
-        special=special,
-        linear_ins=(0, 1),
-        groups=tuple(together),
-    )
+        [place(lhs_dims, numbers.lhs_spec), place(rhs_dims, numbers.rhs_spec)], [place(out_dims, numbers.out_spec)],
+        reduced={inner: "add"}, special=special, linear_ins=(0, 1), groups=tuple(together))
 
 
 def _localize_conv(params: dict, in_avals, out_avals) -> dict:
