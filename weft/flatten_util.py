@@ -31,9 +31,7 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
 
     def unravel(flat: Any) -> Any:
         if flat.shape != vector.shape:
-            raise ValueError(
-                f"ravel_pytree: the vector to unravel has shape {flat.shape}, the raveled tree had {vector.shape}."
-            )
+            raise ValueError(f"ravel_pytree: the vector to unravel has shape {flat.shape}, the raveled tree had {vector.shape}.")
         parts = wnp.split(flat, ends[:-1]) if shapes else []
         rebuilt = [part.reshape(shape).astype(kind) for part, shape, kind in zip(parts, shapes, dtypes)]
         return tree_unflatten(treedef, rebuilt)

@@ -86,9 +86,7 @@ def check_vjp(
     forward = _inner(cotangent, _difference(f, args, tangents, eps))
     backward = _inner(pull_back(cotangent), tangents)
     scale = 1 + np.sqrt(_inner(cotangent, cotangent))
-    _compare(
-        np.asarray(backward / scale), np.asarray(forward / scale), atol, rtol, f"{err_msg} the adjoint of vjp", value
-    )
+    _compare(np.asarray(backward / scale), np.asarray(forward / scale), atol, rtol, f"{err_msg} the adjoint of vjp", value)
 
 
 def _difference(f: Callable[..., Any], args: tuple[Any, ...], tangents: tuple[Any, ...], eps: float | None) -> Any:

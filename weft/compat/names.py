@@ -58,10 +58,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "eval_jaxpr": "weft.api.arrays:eval_jaxpr",
         "ensure_compile_time_eval": "weft.api.arrays:ensure_compile_time_eval",
     },
-    "jax.custom_batching": {
-        "custom_vmap": "",
-        "sequential_vmap": "",
-    },
+    "jax.custom_batching": {"custom_vmap": "", "sequential_vmap": ""},
     "jax.custom_derivatives": {
         "closure_convert": "weft.api.arrays:closure_convert",
         "custom_gradient": "weft.api.autodiff:custom_gradient",
@@ -69,9 +66,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "custom_vjp": "weft.control.custom_rules:custom_vjp",
         "linear_call": "",
     },
-    "jax.dlpack": {
-        "from_dlpack": "weft.numpy:from_dlpack",
-    },
+    "jax.dlpack": {"from_dlpack": "weft.numpy:from_dlpack"},
     "jax.errors": {
         "ConcretizationTypeError": "weft.util.errors:ConcretizationTypeError",
         "NonConcreteBooleanIndexError": "weft.util.errors:NonConcreteBooleanIndexError",
@@ -87,10 +82,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "enable_x64": "weft.util.config:enable_x64",
         "disable_x64": "weft.compat.older:disable_x64",
     },
-    "jax.experimental.maps": {
-        "Mesh": "weft.sharding:Mesh",
-        "xmap": "",
-    },
+    "jax.experimental.maps": {"Mesh": "weft.sharding:Mesh", "xmap": ""},
     "jax.experimental.pjit": {
         "pjit": "weft.compat.older:pjit weft.api.jit:jit",
         "with_sharding_constraint": "weft.lax:with_sharding_constraint",
@@ -101,9 +93,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "auto_axes": "weft.sharding:auto_axes",
         "explicit_axes": "weft.sharding:explicit_axes",
     },
-    "jax.experimental.shard_map": {
-        "shard_map": "weft.api.shard_map:shard_map",
-    },
+    "jax.experimental.shard_map": {"shard_map": "weft.api.shard_map:shard_map"},
     "jax.extend.core": {
         "Primitive": "weft.core.primitive:Primitive",
         "Jaxpr": "weft.ir.jaxpr:Jaxpr",
@@ -112,32 +102,18 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "Var": "weft.ir.jaxpr:Var",
         "Literal": "weft.ir.jaxpr:Literal",
     },
-    "jax.interpreters.ad": {
-        "Zero": "weft.core.trace:Zero",
-    },
-    "jax.interpreters.pxla": {
-        "Mesh": "weft.sharding:Mesh",
-        "PartitionSpec": "weft.sharding:PartitionSpec",
-    },
-    "jax.lib.xla_bridge": {
-        "get_backend": "",
-    },
-    "jax.nn": {
-        "normalize": "weft.nn:standardize",
-    },
+    "jax.interpreters.ad": {"Zero": "weft.core.trace:Zero"},
+    "jax.interpreters.pxla": {"Mesh": "weft.sharding:Mesh", "PartitionSpec": "weft.sharding:PartitionSpec"},
+    "jax.lib.xla_bridge": {"get_backend": ""},
+    "jax.nn": {"normalize": "weft.nn:standardize"},
     "jax.ops": {
         "segment_max": "weft.segment_ops:segment_max",
         "segment_min": "weft.segment_ops:segment_min",
         "segment_prod": "weft.segment_ops:segment_prod",
         "segment_sum": "weft.segment_ops:segment_sum",
     },
-    "jax.scipy.linalg": {
-        "tril": "weft.numpy:tril",
-        "triu": "weft.numpy:triu",
-    },
-    "jax.sharding": {
-        "PositionalSharding": "weft.sharding:PositionalSharding",
-    },
+    "jax.scipy.linalg": {"tril": "weft.numpy:tril", "triu": "weft.numpy:triu"},
+    "jax.sharding": {"PositionalSharding": "weft.sharding:PositionalSharding"},
 }
 
 
@@ -171,8 +147,4 @@ def known_modules() -> frozenset[str]:
 
 def is_known(module: str, name: str) -> bool:
     """Whether JAX, of today or before, has `name` in `module`."""
-    return (
-        name in public_names().get(module, ())
-        or name in ELSEWHERE.get(module, ())
-        or f"{module}.{name}" in known_modules()
-    )
+    return name in public_names().get(module, ()) or name in ELSEWHERE.get(module, ()) or f"{module}.{name}" in known_modules()

@@ -98,9 +98,7 @@ class ConfigModule(JaxModule):
 class JaxFinder:
     """Finds and makes the stand-in modules. (The base classes of `importlib.abc` add nothing but 20 ms to the start.)"""
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname != "jax" and not fullname.startswith("jax."):
             return None
         if is_offered(fullname):

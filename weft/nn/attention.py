@@ -40,9 +40,7 @@ def dot_product_attention(
     _, n_queries, n_heads, size = query.shape
     n_keys, n_key_heads = key.shape[1], key.shape[2]
     if n_heads % n_key_heads:
-        raise ValueError(
-            f"nn.dot_product_attention: {n_heads} heads of queries cannot be shared among {n_key_heads} heads of keys."
-        )
+        raise ValueError(f"nn.dot_product_attention: {n_heads} heads of queries cannot be shared among {n_key_heads} heads of keys.")
     groups = n_heads // n_key_heads
     if groups > 1:
         key, value = wnp.repeat(key, groups, axis=2), wnp.repeat(value, groups, axis=2)
@@ -70,9 +68,7 @@ def _of_four_dims(x: Any) -> Any:
     return x.reshape((1,) * (4 - x.ndim) + x.shape)
 
 
-def _allowed(
-    mask: Any, n_queries: int, n_keys: int, is_causal: bool, query_lengths: Any, key_lengths: Any, window: Any
-) -> Any:
+def _allowed(mask: Any, n_queries: int, n_keys: int, is_causal: bool, query_lengths: Any, key_lengths: Any, window: Any) -> Any:
     """Which query may attend which key; None if all may."""
     t = wnp.arange(n_queries)[:, None]
     s = wnp.arange(n_keys)[None, :]

@@ -84,23 +84,14 @@ def variance_scaling(
     "truncated_normal". The fans are the sizes of `in_axis` and `out_axis` times those of the remaining (window) dims.
     """
     if mode not in ("fan_in", "fan_out", "fan_avg", "fan_geo_avg"):
-        raise ValueError(
-            f"initializers.variance_scaling: mode is fan_in, fan_out, fan_avg or fan_geo_avg, got {mode!r}."
-        )
+        raise ValueError(f"initializers.variance_scaling: mode is fan_in, fan_out, fan_avg or fan_geo_avg, got {mode!r}.")
     if distribution not in ("normal", "uniform", "truncated_normal"):
-        raise ValueError(
-            f"initializers.variance_scaling: distribution is normal, uniform or truncated_normal, got {distribution!r}."
-        )
+        raise ValueError(f"initializers.variance_scaling: distribution is normal, uniform or truncated_normal, got {distribution!r}.")
 
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
         dtype = _float_dtype(dtype)
         fan_in, fan_out = _fans(tuple(shape), in_axis, out_axis, batch_axis)
-        n = {
-            "fan_in": fan_in,
-            "fan_out": fan_out,
-            "fan_avg": (fan_in + fan_out) / 2,
-            "fan_geo_avg": math.sqrt(fan_in * fan_out),
-        }[mode]
+        n = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2, "fan_geo_avg": math.sqrt(fan_in * fan_out)}[mode]
         variance = wnp.array(scale / max(1, n), dtype)
         if distribution == "normal":
             return random.normal(key, shape, dtype) * wnp.sqrt(variance)
@@ -115,10 +106,7 @@ def variance_scaling(
 
 def _case(scale: float, mode: str, distribution: str, name: str, law: str) -> Callable[..., Initializer]:
     def make(
-        in_axis: int | Sequence[int] = -2,
-        out_axis: int | Sequence[int] = -1,
-        batch_axis: int | Sequence[int] = (),
-        dtype: Any = None,
+        in_axis: int | Sequence[int] = -2, out_axis: int | Sequence[int] = -1, batch_axis: int | Sequence[int] = (), dtype: Any = None
     ) -> Initializer:
         return variance_scaling(scale, mode, distribution, in_axis, out_axis, batch_axis, dtype)
 
@@ -172,9 +160,7 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
 def _fans(shape: tuple[int, ...], in_axis: Any, out_axis: Any, batch_axis: Any) -> tuple[int, int]:
     """Fan in and fan out of a weight of `shape`."""
     if len(shape) < 2:
-        raise ValueError(
-            f"initializers.variance_scaling: shape {shape} has no fan in and fan out; it needs at least two dims."
-        )
+        raise ValueError(f"initializers.variance_scaling: shape {shape} has no fan in and fan out; it needs at least two dims.")
     ins, outs, batches = (_size(shape, axis) for axis in (in_axis, out_axis, batch_axis))
     window = math.prod(shape) / (ins * outs * batches)
     return int(ins * window), int(outs * window)

@@ -17,9 +17,7 @@ from weft.util.errors import ShapeError
 Axis = int | Sequence[int] | None
 
 
-def logsumexp(
-    a: Any, axis: Axis = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
-) -> Any:
+def logsumexp(a: Any, axis: Axis = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None) -> Any:
     """log(sum(b exp(a))) along `axis`, without overflow; `b` is 1 if not given.
 
     With `return_sign`, gives the logarithm of the absolute sum, and its sign.
@@ -90,9 +88,7 @@ def log_softmax(x: Any, axis: Axis = -1, where: Any = None) -> Any:
     return out if where is None else wnp.where(where, out, -wnp.inf)
 
 
-def standardize(
-    x: Any, axis: Axis = -1, mean: Any = None, variance: Any = None, epsilon: Any = 1e-5, where: Any = None
-) -> Any:
+def standardize(x: Any, axis: Axis = -1, mean: Any = None, variance: Any = None, epsilon: Any = 1e-5, where: Any = None) -> Any:
     """`x` less its mean, divided by its deviation along `axis`; `epsilon` is added to the variance."""
     x = _float(x)
     if mean is None:

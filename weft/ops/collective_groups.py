@@ -32,9 +32,7 @@ def checked_groups(api: str, axes: rules.Axes, groups: Any) -> Groups | None:
     found = tuple(tuple(int(i) for i in members) for members in groups)
     size = rules.axes_size(axes)
     if sorted(i for members in found for i in members) != list(range(size)):
-        raise ValueError(
-            f"{api}: axis_index_groups must hold each of the {size} positions along {axes} exactly once, got {found}."
-        )
+        raise ValueError(f"{api}: axis_index_groups must hold each of the {size} positions along {axes} exactly once, got {found}.")
     if len({len(members) for members in found}) > 1:
         raise ValueError(
             f"{api}: axis_index_groups must be of one size, got groups of {[len(m) for m in found]} positions: {found}. "

@@ -416,11 +416,7 @@ def _own_slice_transpose(ct, x, *, axis_name, axis_size, dim):
     # axes over which, by its type, the operand is one value: the cotangents of its blocks are gathered or summed
     shared = tuple(a for a in axis_name if a in tracked_axes() and a not in aval.vma)
     if shared == axis_name:
-        return [
-            all_gather_invariant_p.bind(
-                ct, all_gather_dimension=dim, axis_name=axis_name, axis_size=axis_size, tiled=True
-            )
-        ]
+        return [all_gather_invariant_p.bind(ct, all_gather_dimension=dim, axis_name=axis_name, axis_size=axis_size, tiled=True)]
     start = mul(position(axis_name), np.int32(aval.shape[dim] // axis_size))
     placed = dynamic_update_slice_in_dim(zeros(aval.update(vma=frozenset())), ct, start, dim)
     return [psum_p.bind(placed, axes=shared, axis_index_groups=None) if shared else placed]
@@ -451,21 +447,10 @@ def _all_to_all(axis, x, dim, *, split_axis, concat_axis, axis_name, axis_size, 
     labels, sizes = _blocks(typeof(x).shape[1:], split_axis, major, axis.size, minor, True)
     inner = [label for label in labels if isinstance(label, int)]
     # the block's number becomes the position, the position the sender
-    x = _regroup(
-        x,
-        ["sender", *labels],
-        [axis.size, *sizes],
-        [["own"], ["sender"], ["major", "minor"], *[[d] for d in inner]],
-    )
+    x = _regroup(x, ["sender", *labels], [axis.size, *sizes], [["own"], ["sender"], ["major", "minor"], *[[d] for d in inner]])
     if rest:
         x = all_to_all_p.bind(
-            x,
-            split_axis=2,
-            concat_axis=2,
-            axis_name=rest,
-            axis_size=major * minor,
-            tiled=True,
-            axis_index_groups=axis_index_groups,
+            x, split_axis=2, concat_axis=2, axis_name=rest, axis_size=major * minor, tiled=True, axis_index_groups=axis_index_groups
         )
     size_of = dict(zip(labels, sizes))
     labels = ["own", "sender", "major", "minor", *inner]
@@ -515,11 +500,7 @@ def _ppermute(axis, x, dim, *, axis_name, perm):
     if len(plans) == 1 and len({s for s, _ in moves}) == len({d for _, d in moves}) == len(moves):
         (plan,) = plans  # the same moves along the other axes for all
         y = _permuted(x, tuple(moves))
-        return (
-            y
-            if all(s == d for s, d in plan) and len(plan) == major * minor
-            else ppermute_p.bind(y, axis_name=rest, perm=plan)
-        ), 0
+        return (y if all(s == d for s, d in plan) and len(plan) == major * minor else ppermute_p.bind(y, axis_name=rest, perm=plan)), 0
     # the moves along this axis depend on the other axes
     if len({d for _, d in moves}) < len(moves):
         return _picked(x, rest, major * minor, moves), 0

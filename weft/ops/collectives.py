@@ -193,9 +193,7 @@ def all_gather_invariant(x: Any, axis_name: AxisName, *, axis: int = 0, tiled: b
     return tree_map(one, x) if axes else x
 
 
-def psum_scatter(
-    x: Any, axis_name: AxisName, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False
-) -> Any:
+def psum_scatter(x: Any, axis_name: AxisName, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False) -> Any:
     """The sum over all positions, of which each keeps its part along `scatter_dimension` (gone unless `tiled`).
 
     That dim has one entry per position or, if `tiled`, a multiple of their number. Bools are counted.
@@ -222,13 +220,7 @@ def psum_scatter(
 
 
 def all_to_all(
-    x: Any,
-    axis_name: AxisName,
-    split_axis: int,
-    concat_axis: int,
-    *,
-    axis_index_groups: Any = None,
-    tiled: bool = False,
+    x: Any, axis_name: AxisName, split_axis: int, concat_axis: int, *, axis_index_groups: Any = None, tiled: bool = False
 ) -> Any:
     """Cut `x` along dim `split_axis`, send part k to position k, and put what arrives together along `concat_axis`.
 
@@ -289,9 +281,7 @@ def ppermute(x: Any, axis_name: AxisName, perm: rules.Perm) -> Any:
 def pshuffle(x: Any, axis_name: AxisName, perm: Sequence[int]) -> Any:
     """Position i gets the value of position `perm[i]`; `perm` names every position once."""
     if sorted(perm) != list(range(axis_size(axis_name))):
-        raise ValueError(
-            f"pshuffle: perm must be a permutation of all positions along {axis_name!r}, got {tuple(perm)}."
-        )
+        raise ValueError(f"pshuffle: perm must be a permutation of all positions along {axis_name!r}, got {tuple(perm)}.")
     return ppermute(x, axis_name, [(s, d) for d, s in enumerate(perm)])
 
 

@@ -85,9 +85,7 @@ def _one_precision(value) -> Precision:
         return value
     if isinstance(value, str) and value.lower() in _PRECISION_NAMES:
         return _PRECISION_NAMES[value.lower()]
-    raise ValueError(
-        f"precision: {value!r} is not understood. Use lax.Precision, or one of {', '.join(_PRECISION_NAMES)}."
-    )
+    raise ValueError(f"precision: {value!r} is not understood. Use lax.Precision, or one of {', '.join(_PRECISION_NAMES)}.")
 
 
 # --- the functions
@@ -226,10 +224,7 @@ def _check_numbers(lhs, rhs, lc, rc, lb, rb) -> None:
         raise shape_error(
             "dot_general",
             "needs as many contracting and batch dims in lhs as in rhs.",
-            [
-                ("lhs", lhs.str_short(), f"contracting {lc}, batch {lb}"),
-                ("rhs", rhs.str_short(), f"contracting {rc}, batch {rb}"),
-            ],
+            [("lhs", lhs.str_short(), f"contracting {lc}, batch {lb}"), ("rhs", rhs.str_short(), f"contracting {rc}, batch {rb}")],
         )
 
 
@@ -284,9 +279,7 @@ def _operand_ct(ct, aval, other, contract, other_contract, batch, other_batch, p
     # ct has the dims batch, lhs free, rhs free: contract those that came from `other`
     first = len(batch) + (0 if swapped else len(free))
     ct_contract = tuple(range(first, first + len(other_free)))
-    out = _mixed_dot(
-        ct, other, ((ct_contract, other_free), (tuple(range(len(batch))), other_batch)), precision, aval.dtype
-    )
+    out = _mixed_dot(ct, other, ((ct_contract, other_free), (tuple(range(len(batch))), other_batch)), precision, aval.dtype)
     # out has the dims batch, free of the operand, contracted dims in the order of `other`
     by_other = sorted(range(len(contract)), key=lambda k: other_contract[k])
     have = (*batch, *free, *(contract[k] for k in by_other))
@@ -320,11 +313,7 @@ def _dot_batch(axis, args, dims, *, dimension_numbers, precision, preferred_elem
         lhs_free = _free(typeof(lhs).ndim, lc, lb)
         out_dim = len(lb) + len(lhs_free) + _free(typeof(rhs).ndim, rc, rb).index(right)
     out = dot_general_p.bind(
-        lhs,
-        rhs,
-        dimension_numbers=((lc, rc), (lb, rb)),
-        precision=precision,
-        preferred_element_type=preferred_element_type,
+        lhs, rhs, dimension_numbers=((lc, rc), (lb, rb)), precision=precision, preferred_element_type=preferred_element_type
     )
     return out, out_dim
 

@@ -64,9 +64,7 @@ def conv_dimension_numbers(lhs_shape: Sequence[int], rhs_shape: Sequence[int], d
     lhs, rhs, out = specs
     for text, pair in ((lhs, "NC"), (rhs, "OI"), (out, "NC")):
         if any(text.count(letter) != 1 for letter in pair) or len(set(text)) != len(text):
-            raise ValueError(
-                f"conv_general_dilated: {text!r} must name {pair[0]} and {pair[1]} and each spatial dim once."
-            )
+            raise ValueError(f"conv_general_dilated: {text!r} must name {pair[0]} and {pair[1]} and each spatial dim once.")
     spatial = [letter for letter in rhs if letter not in "OI"]
     if any(set(text) - set(pair) != set(spatial) for text, pair in ((lhs, "NC"), (out, "NC"))):
         raise ValueError(f"conv_general_dilated: {specs} must name the same spatial dims.")

@@ -90,9 +90,7 @@ def _gather_type(operand, indices, *, dimension_numbers, slice_sizes, **_params)
     windows.check_numbers("gather", operand, indices, dimension_numbers, slice_sizes)
     rank = indices.ndim - 1 + len(dimension_numbers.offset_dims)
     if any(not 0 <= d < rank for d in dimension_numbers.offset_dims):
-        raise families.shape_error(
-            "gather", f"offset_dims {dimension_numbers.offset_dims} do not fit a result of rank {rank}.", ()
-        )
+        raise families.shape_error("gather", f"offset_dims {dimension_numbers.offset_dims} do not fit a result of rank {rank}.", ())
     shape = windows.gathered_shape(operand, indices, dimension_numbers, slice_sizes)
     return ShapedArray(shape, operand.dtype, operand.weak_type, None, families.joined_vma((operand, indices)))
 
@@ -172,9 +170,7 @@ def _gather_batch(axis, args, dims, *, dimension_numbers, slice_sizes, indices_a
     n = dimension_numbers
     if x_dim is None:  # many positions in one operand
         indices = at_front(indices, indices_dim, axis.size)
-        numbers = n._replace(
-            offset_dims=_shifted(n.offset_dims), start_indices_batching_dims=_shifted(n.start_indices_batching_dims)
-        )
+        numbers = n._replace(offset_dims=_shifted(n.offset_dims), start_indices_batching_dims=_shifted(n.start_indices_batching_dims))
         sizes, indices_are_sorted = slice_sizes, False
     else:
         x = at_front(x, x_dim, axis.size)
@@ -195,9 +191,7 @@ def _gather_batch(axis, args, dims, *, dimension_numbers, slice_sizes, indices_a
                 start_indices_batching_dims=(0, *_shifted(n.start_indices_batching_dims)),
             )
             sizes, indices_are_sorted = (1, *slice_sizes), False
-    return gather_p.bind(
-        x, indices, dimension_numbers=numbers, slice_sizes=sizes, indices_are_sorted=indices_are_sorted, **params
-    ), 0
+    return gather_p.bind(x, indices, dimension_numbers=numbers, slice_sizes=sizes, indices_are_sorted=indices_are_sorted, **params), 0
 
 
 @gather_p.def_factors
@@ -210,9 +204,7 @@ def _gather_factors(in_avals, out_avals, *, dimension_numbers, slice_sizes, mode
 
 
 @gather_p.def_lower
-def _gather_lower(
-    b, index, x, indices, *, in_avals, out_avals, dimension_numbers, slice_sizes, mode, fill_value, **_params
-):
+def _gather_lower(b, index, x, indices, *, in_avals, out_avals, dimension_numbers, slice_sizes, mode, fill_value, **_params):
     position, inside = windows.window_position(b, index, indices, in_avals[0].shape, dimension_numbers, slice_sizes, mode)
     if inside is None:
         return x(position)
@@ -249,10 +241,7 @@ def _scatter_type(name: str):
                 ],
             )
         if updates.dtype != operand.dtype:
-            raise TypeError(
-                f"{name}: operand and updates must have equal dtypes, got {operand.dtype.name} and "
-                f"{updates.dtype.name}."
-            )
+            raise TypeError(f"{name}: operand and updates must have equal dtypes, got {operand.dtype.name} and {updates.dtype.name}.")
         weak = operand.weak_type and updates.weak_type
         return operand.update(weak_type=weak, sharding=None, vma=families.joined_vma((operand, indices, updates)))
 
@@ -321,9 +310,7 @@ def _scatter_batch(primitive):
                 operand_batching_dims=(0, *numbers.operand_batching_dims),
                 scatter_indices_batching_dims=(0, *_shifted(n.scatter_indices_batching_dims)),
             )
-        return primitive.bind(
-            x, indices, updates, dimension_numbers=numbers, indices_are_sorted=indices_are_sorted, **params
-        ), 0
+        return primitive.bind(x, indices, updates, dimension_numbers=numbers, indices_are_sorted=indices_are_sorted, **params), 0
 
     return batch
 

@@ -123,9 +123,7 @@ def eigh(
     return tuple(eigh_p.bind(x, lower=bool(lower), sort_eigenvalues=bool(sort_eigenvalues)))
 
 
-def svd(
-    x, *, full_matrices: bool = True, compute_uv: bool = True, subset_by_index: tuple[int, int] | None = None
-) -> Any:
+def svd(x, *, full_matrices: bool = True, compute_uv: bool = True, subset_by_index: tuple[int, int] | None = None) -> Any:
     """U, the singular values s, descending, and V^H with U diag(s) V^H = x; only s unless `compute_uv`."""
     if subset_by_index is not None:
         raise NotImplementedError("svd: subset_by_index is not supported. Slice the result instead.")
@@ -136,9 +134,7 @@ def svd(
 def eig(x, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors: bool = True) -> list:
     """Eigenvalues of a square matrix, and its left and right eigenvectors as wished; all complex."""
     return eig_p.bind(
-        x,
-        compute_left_eigenvectors=bool(compute_left_eigenvectors),
-        compute_right_eigenvectors=bool(compute_right_eigenvectors),
+        x, compute_left_eigenvectors=bool(compute_left_eigenvectors), compute_right_eigenvectors=bool(compute_right_eigenvectors)
     )
 
 
@@ -156,11 +152,7 @@ def _check_matrix(name: str, aval: ShapedArray, square: bool) -> None:
             "  Cast the operand with .astype."
         )
     if aval.ndim < 2 or (square and aval.shape[-1] != aval.shape[-2]):
-        raise shape_error(
-            name,
-            f"takes {'square ' if square else ''}matrices in the last two dims.",
-            [("operand", aval.str_short())],
-        )
+        raise shape_error(name, f"takes {'square ' if square else ''}matrices in the last two dims.", [("operand", aval.str_short())])
 
 
 def _real_dtype(dtype) -> np.dtype:
@@ -604,10 +596,7 @@ def _eig_reference(x, *, compute_left_eigenvectors, compute_right_eigenvectors):
 
 @eig_p.def_jvp
 def _eig_jvp(primals, tangents, *, compute_left_eigenvectors, compute_right_eigenvectors):
-    params = {
-        "compute_left_eigenvectors": compute_left_eigenvectors,
-        "compute_right_eigenvectors": compute_right_eigenvectors,
-    }
+    params = {"compute_left_eigenvectors": compute_left_eigenvectors, "compute_right_eigenvectors": compute_right_eigenvectors}
     outs = eig_p.bind(*primals, **params)
     if type(tangents[0]) is Zero:
         return outs, [zero_tangent(o) for o in outs]

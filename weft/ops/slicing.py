@@ -451,9 +451,7 @@ jointly_linear(concatenate_p)
 def _concatenate_transpose(ct, *operands, dimension):
     sizes = [aval_of(x).shape[dimension] for x in operands]
     ends = np.cumsum((0, *sizes)).tolist()
-    return [
-        slice_in_dim(ct, ends[k], ends[k + 1], 1, dimension) if is_undef(x) else None for k, x in enumerate(operands)
-    ]
+    return [slice_in_dim(ct, ends[k], ends[k + 1], 1, dimension) if is_undef(x) else None for k, x in enumerate(operands)]
 
 
 @concatenate_p.def_batch
@@ -473,9 +471,7 @@ def _concatenate_factors(in_avals, out_avals, *, dimension):
         special[f] = "halo"
         group.append(f)
         ins.append(list(insert(outs[:dimension] + outs[dimension + 1 :], dimension, f)))
-    return b.rule(
-        ins, [outs], special=special, linear_ins=tuple(range(len(ins))), additive=True, groups=(tuple(group),)
-    )
+    return b.rule(ins, [outs], special=special, linear_ins=tuple(range(len(ins))), additive=True, groups=(tuple(group),))
 
 
 @concatenate_p.def_lower
@@ -501,10 +497,7 @@ def _concatenate_lower(b, index, *operands, in_avals, out_avals, dimension):
 
 def _clamped_starts(b, starts, shape, sizes):
     """Run-time start indices as i64, clamped so that the window of `sizes` lies inside `shape`."""
-    return [
-        0 if size == n else b.imax(b.imin(b.place(s(())), n - size), 0)
-        for s, n, size in zip(starts, shape, sizes)
-    ]
+    return [0 if size == n else b.imax(b.imin(b.place(s(())), n - size), 0) for s, n, size in zip(starts, shape, sizes)]
 
 
 def _reference_starts(starts, shape, sizes):
@@ -519,9 +512,7 @@ def _check_starts(api: str, operand, starts, window) -> None:
         )
     for d, (size, n) in enumerate(zip(window, operand.shape)):
         if not 0 <= size <= n:
-            raise ShapeError(
-                f"{api}: the window does not fit into dim {d}.\n    operand {operand.str_short()}   window {window}"
-            )
+            raise ShapeError(f"{api}: the window does not fit into dim {d}.\n    operand {operand.str_short()}   window {window}")
     for s in starts:
         if s.ndim or not dtypes.issubdtype(s.dtype, np.integer):
             raise TypeError(f"{api}: start indices must be integer scalars, got {s.str_short()}.")
@@ -666,9 +657,7 @@ def _dynamic_update_slice_factors(in_avals, out_avals):
         updates.append(g)
         if n != size:
             special[f] = special[g] = "index"
-    return b.rule(
-        [outs, updates, *[[] for _ in in_avals[2:]]], [outs], special=special, linear_ins=(0, 1), additive=True
-    )
+    return b.rule([outs, updates, *[[] for _ in in_avals[2:]]], [outs], special=special, linear_ins=(0, 1), additive=True)
 
 
 @dynamic_update_slice_p.def_lower

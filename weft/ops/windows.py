@@ -189,9 +189,7 @@ def check_numbers(api: str, operand, indices, numbers: GatherDimensionNumbers, s
     if any(not 0 <= size <= n for size, n in zip(slice_sizes, operand.shape)):
         raise fail("the window does not fit into the operand.")
     if len(numbers.offset_dims) != operand.ndim - len(gone):
-        raise fail(
-            "needs one window dim in the result for each dim of the operand that is neither collapsed nor batching."
-        )
+        raise fail("needs one window dim in the result for each dim of the operand that is neither collapsed nor batching.")
     if len(numbers.operand_batching_dims) != len(numbers.start_indices_batching_dims):
         raise fail("needs as many batching dims in the operand as in the indices.")
     for d, i in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims):

@@ -103,12 +103,7 @@ del _class
 
 
 def describe(
-    api: str,
-    fact_line: str,
-    table: Iterable[Sequence[Any] | str] = (),
-    where: Any = None,
-    rule: str = "",
-    remedy: str = "",
+    api: str, fact_line: str, table: Iterable[Sequence[Any] | str] = (), where: Any = None, rule: str = "", remedy: str = ""
 ) -> str:
     """Write an error message: the API and what is wrong, facts, the user's line, the rule and a way out.
 

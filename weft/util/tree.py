@@ -110,11 +110,7 @@ def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | Non
 
 
 def tree_map_with_path(
-    f: Callable[..., Any],
-    tree: Any,
-    *rest: Any,
-    is_leaf: Callable[..., bool] | None = None,
-    is_leaf_takes_path: bool = False,
+    f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> Any:
     """Like `tree_map`, with `f(path, leaf, *rest_leaves)`.
 
@@ -126,9 +122,7 @@ def tree_map_with_path(
     return treedef.unflatten([f(path, x, *xs) for (path, x), *xs in zip(pairs, *columns, strict=True)])
 
 
-def _columns(
-    api: str, tree: Any, treedef: PyTreeDef, rest: tuple[Any, ...], is_leaf: IsLeaf | None
-) -> list[list[Any]]:
+def _columns(api: str, tree: Any, treedef: PyTreeDef, rest: tuple[Any, ...], is_leaf: IsLeaf | None) -> list[list[Any]]:
     columns = []
     for position, other in enumerate(rest, 1):
         try:
@@ -154,18 +148,14 @@ def tree_all(tree: Any, *, is_leaf: IsLeaf | None = None) -> bool:
     return all(tree_leaves(tree, is_leaf))
 
 
-def tree_reduce(
-    function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _UNSET, is_leaf: IsLeaf | None = None
-) -> Any:
+def tree_reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _UNSET, is_leaf: IsLeaf | None = None) -> Any:
     """Fold the leaves from left to right.
 
     >>> tree_reduce(lambda total, x: total + x, [1, (2, 3)])
     6
     """
     leaves = tree_leaves(tree, is_leaf)
-    return functools.reduce(function, leaves) if initializer is _UNSET else functools.reduce(
-        function, leaves, initializer
-    )
+    return functools.reduce(function, leaves) if initializer is _UNSET else functools.reduce(function, leaves, initializer)
 
 
 def tree_reduce_associative(
@@ -238,9 +228,7 @@ def tree_transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, py
         raise ValueError("tree_transpose: outer and inner structures need at least one leaf each")
     expected = outer_treedef.compose(inner_treedef)
     if treedef != expected:
-        raise TypeError(
-            f"tree_transpose: the tree is not made as said.\n    tree      {treedef}\n    expected  {expected}"
-        )
+        raise TypeError(f"tree_transpose: the tree is not made as said.\n    tree      {treedef}\n    expected  {expected}")
     rows = [leaves[i : i + inner_size] for i in range(0, len(leaves), inner_size)]
     return inner_treedef.unflatten([outer_treedef.unflatten(column) for column in zip(*rows, strict=True)])
 
@@ -279,12 +267,7 @@ def tree_broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = No
 
 
 def prefix_errors(
-    prefix_tree: Any,
-    full_tree: Any,
-    is_leaf: IsLeaf | None = None,
-    *,
-    prefix_name: str = "prefix",
-    full_name: str = "tree",
+    prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None, *, prefix_name: str = "prefix", full_name: str = "tree"
 ) -> str:
     """Say where and why `prefix_tree` is not a prefix of `full_tree`; return '' if it is one.
 
@@ -296,11 +279,7 @@ def prefix_errors(
     width = max(len(prefix_name), len(full_name))
 
     def report(path: KeyPath, left: str, right: str) -> str:
-        return (
-            f"  at {prefix_name}{keystr(path)}:\n"
-            f"    {prefix_name:{width}}  {left}\n"
-            f"    {full_name:{width}}  {right}"
-        )
+        return f"  at {prefix_name}{keystr(path)}:\n    {prefix_name:{width}}  {left}\n    {full_name:{width}}  {right}"
 
     def visit(path: KeyPath, prefix: Any, full: Any) -> Iterable[str]:
         if (is_leaf is not None and is_leaf(prefix)) or (node := node_type(type(prefix))) is None:
@@ -412,10 +391,7 @@ def static(**kwargs: Any) -> Any:
 
 
 def register_dataclass(
-    nodetype: Typ,
-    data_fields: Sequence[str] | None = None,
-    meta_fields: Sequence[str] | None = None,
-    drop_fields: Sequence[str] = (),
+    nodetype: Typ, data_fields: Sequence[str] | None = None, meta_fields: Sequence[str] | None = None, drop_fields: Sequence[str] = ()
 ) -> Typ:
     """Make a dataclass a container: `data_fields` are children, `meta_fields` static data.
 
@@ -439,9 +415,7 @@ def register_dataclass(
         kwargs.update(zip(meta, aux, strict=True))
         return nodetype(**kwargs)
 
-    register(
-        NodeType(nodetype, lambda x: (get_data(x), get_meta(x)), unflatten, keys=lambda aux, n: data_keys)
-    )
+    register(NodeType(nodetype, lambda x: (get_data(x), get_meta(x)), unflatten, keys=lambda aux, n: data_keys))
     return nodetype
 
 

@@ -53,16 +53,12 @@ class NodeType:
         """Return (children, aux) of one node, checking what a user's flatten function returned."""
         parts = self.flatten(value)
         if type(parts) is not tuple or len(parts) != 2:
-            raise TypeError(
-                f"flatten function of {self.type.__name__} must return a pair (children, aux_data), got {parts!r}"
-            )
+            raise TypeError(f"flatten function of {self.type.__name__} must return a pair (children, aux_data), got {parts!r}")
         children, aux = parts
         try:
             return tuple(children), aux
         except TypeError:
-            raise TypeError(
-                f"flatten function of {self.type.__name__} must return an iterable of children, got {children!r}"
-            ) from None
+            raise TypeError(f"flatten function of {self.type.__name__} must return an iterable of children, got {children!r}") from None
 
 
 class _NodeTypes(dict):
@@ -386,9 +382,7 @@ class PyTreeDef:
 
         return PyTreeDef(graft(self.spec), self.num_leaves * inner.num_leaves)
 
-    def walk(
-        self, f_node: Callable[[Any, Any], Any], f_leaf: Callable[[Any], Any] | None, leaves: Iterable[Any]
-    ) -> Any:
+    def walk(self, f_node: Callable[[Any, Any], Any], f_leaf: Callable[[Any], Any] | None, leaves: Iterable[Any]) -> Any:
         """Fold from the leaves up: `f_leaf(leaf)`, then `f_node(child results, node data)` for each node."""
         next_leaf = iter(leaves).__next__
 
@@ -527,12 +521,8 @@ def _build_dict(keys: tuple[Any, ...], children: Sequence[Any]) -> dict[Any, Any
     return dict(zip(keys, children, strict=True))
 
 
-register(
-    NodeType(tuple, lambda x: (x, None), lambda aux, c: tuple(c), _sequence_keys, label=_tuple_label), _flatten_tuple
-)
-register(
-    NodeType(list, lambda x: (tuple(x), None), lambda aux, c: list(c), _sequence_keys, label=_list_label), _flatten_list
-)
+register(NodeType(tuple, lambda x: (x, None), lambda aux, c: tuple(c), _sequence_keys, label=_tuple_label), _flatten_tuple)
+register(NodeType(list, lambda x: (tuple(x), None), lambda aux, c: list(c), _sequence_keys, label=_list_label), _flatten_list)
 register(NodeType(dict, _split_dict, _build_dict, _dict_keys, label=_dict_label), _flatten_dict)
 register(
     NodeType(type(None), lambda x: ((), None), lambda aux, c: None, _sequence_keys, label=lambda aux, texts: "None"),
