@@ -8,13 +8,21 @@ import mmap
 import ml_dtypes
 import numpy as np
 
-from weft.codegen.program.program import compile_kernel
+from weft.codegen.program import program
+from weft.codegen.program.build_record import CompiledKernel
 from weft.ir.loops import FLOATS, Kernel, check as verify
 from weft.ir.loops_eval import DTYPES, evaluate
 from weft.ir.loops_text import parse_kernel, print_kernel
 
 PAGE = mmap.PAGESIZE
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+def compile_kernel(kernel: Kernel) -> CompiledKernel:
+    """The native function of a kernel, from memory, from disk, or compiled now."""
+    name = program._kernel_name(kernel)
+    program._provide({name: kernel}, frozenset(), ())
+    return program._kernels[name]
 
 
 class Fenced:

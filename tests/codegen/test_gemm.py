@@ -11,13 +11,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.codegen.harness import compile_kernel
 from tests.harness.tuning import tune
-from weft.codegen.gemm import gemm, gemm_plan, gemm_problem, gemm_tile
+from weft.codegen.gemm import gemm, gemm_plan, gemm_problem, gemm_tile, required_functions
 from weft.codegen.gemm.avx512 import gemm_asm, kernel_module
 from weft.codegen.gemm.descriptor import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
 from weft.codegen.ir.gemm_types import Machine, Recipe
 from weft.codegen.ir.microkernels import STREAMS
-from weft.codegen.program.program import compile_kernel
 from weft.codegen.runtime import pool
 from weft.codegen.toolchain import target
 from weft.ir.build import Builder
@@ -650,7 +650,7 @@ def test_a_driver_looks_for_what_differs_between_its_matmuls(monkeypatch):
     gemm.ensure(symbol, features[0])
     gemm.ensure(symbol, features[1])
     [made] = gemm._made.values()
-    kernels = [{name for name in found if not gemm_tile.is_driver_feature(name)} for found in (features[0], made.features)]
+    kernels = [{name for name in found if not required_functions.is_driver_feature(name)} for found in (features[0], made.features)]
     assert kernels[0] == kernels[1] and features[1] < made.features
 
 

@@ -51,6 +51,32 @@ def substitute(eqns: Iterable[Eqn], env: dict[Var, Atom]) -> list[Eqn]:
     return [eqn.replace(invars=[a if type(a) is Literal else env.get(a, a) for a in eqn.invars]) for eqn in eqns]
 
 
+def use_counts(jaxpr: Jaxpr) -> dict[Var, int]:
+    """How often the equations and the results of a program name each variable."""
+    uses: dict[Var, int] = {}
+    for atom in (*(a for e in jaxpr.eqns for a in e.invars), *jaxpr.outvars):
+        if type(atom) is not Literal:
+            uses[atom] = uses.get(atom, 0) + 1
+    return uses
+
+
+def map_jaxprs(params: dict, change: Callable[[Jaxpr], Jaxpr]) -> dict:
+    """Parameters with the jaxprs among them changed, those in tuples too; `params` itself where every jaxpr stays."""
+    made, stays = {}, True
+
+    def changed(value):
+        nonlocal stays
+        if isinstance(value, tuple) and any(isinstance(v, Jaxpr) for v in value):
+            return tuple([changed(v) for v in value])
+        now = change(value) if isinstance(value, Jaxpr) else value
+        stays = stays and now is value
+        return now
+
+    for key, value in params.items():
+        made[key] = changed(value)
+    return params if stays else made
+
+
 def is_call(eqn: Eqn) -> bool:
     """Whether the equation only calls the program in its `jaxpr` parameter (jit and the like)."""
     return eqn.primitive.attrs.get("call_like", False) and isinstance(eqn.params.get("jaxpr"), Jaxpr)

@@ -17,6 +17,7 @@ from weft.core.primitive import Primitive
 from weft.core.trace import typeof
 from weft.ir.factors import FactorRule, RuleBuilder
 from weft.ir.jaxpr import Eqn, Jaxpr, Var
+from weft.ir.rewrite import map_jaxprs
 from weft.ir.types import ShapedArray
 from weft.ops import slicing
 
@@ -101,17 +102,8 @@ def _inside(eqn: Eqn) -> Eqn:
     """`eqn` with the programs that it holds recognized too."""
     if eqn.primitive.kind != "region":
         return eqn
-    params = {key: _of_param(value) for key, value in eqn.params.items()}
-    return eqn if all(params[k] is eqn.params[k] for k in params) else eqn.replace(params=params)
-
-
-def _of_param(value: Any) -> Any:
-    if isinstance(value, Jaxpr):
-        return recognized(value)
-    if type(value) is tuple and any(isinstance(v, Jaxpr) for v in value):
-        new = tuple(_of_param(v) for v in value)
-        return value if all(a is b for a, b in zip(new, value)) else new
-    return value
+    params = map_jaxprs(eqn.params, recognized)
+    return eqn if params is eqn.params else eqn.replace(params=params)
 
 
 def _as_part(eqn: Eqn, makers: dict[Var, Eqn]) -> Eqn | None:

@@ -11,6 +11,7 @@ from weft.core.primitive import BatchAxis
 from weft.core.stage import stage
 from weft.core.trace import typeof
 from weft.ir.jaxpr import Jaxpr, subjaxprs
+from weft.ir.rewrite import map_jaxprs
 from weft.ir.types import ShapedArray
 from weft.util import dtypes
 
@@ -47,7 +48,7 @@ def _physicalize(jaxpr: Jaxpr) -> Jaxpr:
 def _run_eqn(eqn, args) -> list:
     in_keys = [is_key(a.aval) for a in eqn.invars]
     out_keys = [is_key(v.aval) for v in eqn.outvars]
-    params = {k: _physical_param(v) for k, v in eqn.params.items()}
+    params = map_jaxprs(eqn.params, physicalize)
     if eqn.primitive.name in _IDENTITIES:
         return [args[0]]
     if not any(in_keys + out_keys) or any(True for _ in subjaxprs(params)):
@@ -63,9 +64,3 @@ def _run_eqn(eqn, args) -> list:
     return [to_dim(o, d, axis, v.aval.ndim) if k else o for o, d, v, k in zip(outs, out_dims, eqn.outvars, out_keys)]
 
 
-def _physical_param(value):
-    if isinstance(value, Jaxpr):
-        return physicalize(value)
-    if isinstance(value, tuple) and any(isinstance(v, Jaxpr) for v in value):
-        return tuple(physicalize(v) if isinstance(v, Jaxpr) else v for v in value)
-    return value

@@ -20,7 +20,7 @@ import functools
 import math
 from types import ModuleType
 
-from weft.codegen.gemm import gemm_plan, gemm_problem, gemm_tile
+from weft.codegen.gemm import gemm_plan, gemm_problem, gemm_tile, required_functions
 from weft.codegen.gemm.descriptor import POINTERS as POINTERS
 from weft.codegen.ir.gemm_types import Machine, Recipe, machine
 from weft.codegen.runtime import pool
@@ -159,7 +159,7 @@ def _to_make(symbol: str, wanted: frozenset[str] | None, draft: bool = False) ->
     made = _made.get(key)
     if made is not None and needed <= made.features:
         return None
-    if made is not None and all(gemm_tile.is_driver_feature(feature) for feature in needed - made.features):
-        return made.features | {feature for feature in everything if gemm_tile.is_driver_feature(feature)}
+    if made is not None and all(required_functions.is_driver_feature(feature) for feature in needed - made.features):
+        return made.features | {feature for feature in everything if required_functions.is_driver_feature(feature)}
     return everything if made is not None or is_kept(_module_of(symbol).driver(_recipe(*key), symbol, everything)) else needed
 

@@ -15,40 +15,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Mapping
 
+from weft.codegen.gemm import operand_addressing as addressing, required_functions as required
 from weft.codegen.gemm.avx512 import gemm_asm, kernel_module
 from weft.codegen.gemm.descriptor import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
 from weft.codegen.gemm.gemm_epilogue import Ends, add, finish
 from weft.codegen.gemm.gemm_panel import Panel, Tile, multiply_along, multiply_panel
-from weft.codegen.gemm.operand_addressing import (
-    BATCH,
-    COLS,
-    OUTER,
-    ROWS,
-    Described,
-    Task,
-    block_of,
-    locate,
-    offsets_function,
-    runs,
-    segments,
-)
-from weft.codegen.gemm.required_functions import (
-    all_features as all_features,
-    along_names,
-    ends_panels,
-    features as features,
-    has_kernels,
-    has_runs,
-    is_driver_feature as is_driver_feature,
-    kernel_names,
-    known_words,
-    packs,
-)
 from weft.codegen.ir.gemm_types import Recipe
 from weft.codegen.ir.microkernels import SPARE_ROWS, kernel_name, kernel_table
 from weft.codegen.ir.writer import Declarations
 from weft.codegen.toolchain.native_library import LibraryModule
 from weft.util.record import record, replace
+
+#: what a variant of the matmul has beside `parts` and `driver`
+all_features, features = required.all_features, required.features
 
 
 def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[LibraryModule]:
@@ -59,13 +38,13 @@ def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[LibraryM
     listed = sorted(wanted)
     outer = [name for name in listed if name.startswith("pack") or name in ("add", "finish")]
     exports = dict.fromkeys([name.rpartition("_")[0] or name for name in outer])    # all packings are one function
-    exports |= {"end_panel": None} if ends_panels(recipe, wanted) else {}
+    exports |= {"end_panel": None} if required.ends_panels(recipe, wanted) else {}
     found = _kernel_parts(recipe, listed)
     if outer:
         quick = all(_is_assembled(recipe, name) for name in outer)
         name = f"helpers {recipe.name} {' '.join(outer)}"
         found.append(LibraryModule(name, lambda: _helper_module(recipe, outer), tuple(exports), quick))
-    for name in along_names(wanted):
+    for name in required.along_names(wanted):
         from weft.codegen.gemm.avx512 import gemm_asm_skinny
 
         write = functools.partial(_along_module, recipe, name)
@@ -133,7 +112,7 @@ def _helper_module(recipe: Recipe, wanted: Collection[str]) -> str:
     assembled = _assembled_helpers(recipe, wanted)
     left = [name for name in wanted if name.rpartition("_")[0] not in assembled and name not in assembled]
     decls, made = Declarations(), list(assembled.values())
-    if left or (ends_panels(recipe, wanted) and "end_panel" not in assembled):
+    if left or (required.ends_panels(recipe, wanted) and "end_panel" not in assembled):
         made += _compiled_helpers(recipe, decls, wanted, assembled)
     return "\n".join([*made[:len(assembled)], str(decls), *made[len(assembled):]])
 
@@ -141,18 +120,18 @@ def _helper_module(recipe: Recipe, wanted: Collection[str]) -> str:
 def _assembled_helpers(recipe: Recipe, wanted: Collection[str]) -> dict[str, str]:
     """Those functions that are assembled as a whole, and what others call."""
     found = {}
-    packs = [name for name in wanted if name.startswith("pack") and _is_assembled(recipe, name)]
-    if packs:
+    packed = [name for name in wanted if name.startswith("pack") and _is_assembled(recipe, name)]
+    if packed:
         from weft.codegen.gemm.avx512 import gemm_asm_pack
 
-        found["lines"] = gemm_asm_pack.text({gemm_asm_pack.function(recipe, name) or "" for name in packs})
-        alone = [name for name in packs if gemm_asm_pack.packs_alone(recipe, name[len("pack_")], wanted)]
+        found["lines"] = gemm_asm_pack.text({gemm_asm_pack.function(recipe, name) or "" for name in packed})
+        alone = [name for name in packed if gemm_asm_pack.packs_alone(recipe, name[len("pack_")], wanted)]
         found |= {name.rpartition("_")[0]: gemm_asm_pack.entry(recipe, name) for name in alone}
     if "finish" in wanted and _is_assembled(recipe, "finish"):
         from weft.codegen.gemm.avx512 import gemm_asm_epilogue
 
         found["finish"] = gemm_asm_epilogue.finish(recipe)
-    if ends_panels(recipe, wanted):
+    if required.ends_panels(recipe, wanted):
         from weft.codegen.gemm.avx512 import gemm_asm_epilogue
 
         found |= {"end_panel": gemm_asm_epilogue.end_panel(recipe)} if gemm_asm_epilogue.ends_panels(recipe) else {}
@@ -165,22 +144,22 @@ def _compiled_helpers(recipe: Recipe, decls: Declarations, wanted: Collection[st
 
     return [
         finish(recipe, decls) if "finish" in wanted and "finish" not in assembled else "",
-        pack_a(recipe, decls, wanted) if packs(wanted, "a") and "pack_a" not in assembled else "",
-        pack_b(recipe, decls, wanted) if packs(wanted, "b") and "pack_b" not in assembled else "",
-        end_panel(recipe, decls) if ends_panels(recipe, wanted) and "end_panel" not in assembled else "",
+        pack_a(recipe, decls, wanted) if required.packs(wanted, "a") and "pack_a" not in assembled else "",
+        pack_b(recipe, decls, wanted) if required.packs(wanted, "b") and "pack_b" not in assembled else "",
+        end_panel(recipe, decls) if required.ends_panels(recipe, wanted) and "end_panel" not in assembled else "",
         add(recipe, decls) if "add" in wanted else "",
     ]
 
 
 def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
     """The IR that calls, for a descriptor, the functions of the other modules."""
-    decls, known = Declarations(), known_words(wanted)
-    even = all(known.get(dims.count) == "0" for dims in (BATCH, OUTER, ROWS, COLS))
+    decls, known = Declarations(), required.known_words(wanted)
+    even = all(known.get(dims.count) == "0" for dims in (addressing.BATCH, addressing.OUTER, addressing.ROWS, addressing.COLS))
     made = [
-        kernel_table(recipe, decls, wanted) if len(kernel_names(wanted)) > 1 else "",
-        "" if even else offsets_function(decls, recipe),
-        _pack_rows(recipe, decls, known) if packs(wanted, "a") else "",
-        _pack_panel(recipe, decls, known) + _pack_task(recipe, decls, known) if packs(wanted, "b") else "",
+        kernel_table(recipe, decls, wanted) if len(required.kernel_names(wanted)) > 1 else "",
+        "" if even else addressing.offsets_function(decls, recipe),
+        _pack_rows(recipe, decls, known) if required.packs(wanted, "a") else "",
+        _pack_panel(recipe, decls, known) + _pack_task(recipe, decls, known) if required.packs(wanted, "b") else "",
         _tile_task(recipe, decls, wanted, known),
         _add_task(recipe, decls, wanted, known) if "add" in wanted else "",
         _driver(recipe, decls, symbol, wanted, known),
@@ -190,7 +169,7 @@ def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
 
 def _pack_panel(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) -> str:
     """`@pack_panel`: pack steps [first, last) of one panel (numbered from column 0) of the B that begins at `base`."""
-    f = Described("internal void @pack_panel(ptr %desc, ptr %base, ptr %dst, i64 %panel, i64 %first, i64 %last)", decls,
+    f = addressing.Described("internal void @pack_panel(ptr %desc, ptr %base, ptr %dst, i64 %panel, i64 %first, i64 %last)", decls,
                   recipe, known)  # fmt: skip
     col = f.mul("%panel", recipe.panel_cols)
     cols = f.min(f.sub(f.d(Word.N), col), recipe.panel_cols)
@@ -205,9 +184,9 @@ def _pack_panel(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) -
             f.decls.use("declare void @pack_b(ptr, ptr, i64, i64, i64, i64)")
             f.do(f"call void @pack_b(ptr {to}, ptr {f.at(src, offset)}, i64 {ns}, i64 {ks}, i64 {count_cols}, i64 {count})")
 
-        segments(f, recipe, "%first", "%last", 1, ks, pack)
+        addressing.segments(f, recipe, "%first", "%last", 1, ks, pack)
 
-    runs(f, col, f.add(col, cols), Word.COL_RUN, COLS, ns, columns)
+    addressing.runs(f, col, f.add(col, cols), Word.COL_RUN, addressing.COLS, ns, columns)
     if recipe.flips:
         f.decls.use("declare void @end_panel(ptr, i64)")
         f.do(f"call void @end_panel(ptr %dst, i64 {f.sub('%last', '%first')})")
@@ -216,7 +195,7 @@ def _pack_panel(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) -
 
 def _pack_rows(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) -> str:
     """`@pack_rows`: pack steps [first, last) of rows [i0, i1) of the A that begins at `base`."""
-    f = Described("internal void @pack_rows(ptr %desc, ptr %base, ptr %dst, i64 %i0, i64 %i1, i64 %first, i64 %last)", decls,
+    f = addressing.Described("internal void @pack_rows(ptr %desc, ptr %base, ptr %dst, i64 %i0, i64 %i1, i64 %first, i64 %last)", decls,
                   recipe, known)  # fmt: skip
     ms, ks, row_bytes = f.d(Word.A_MS), f.d(Word.A_KS), f.d(Word.A_ROW_BYTES)
 
@@ -229,14 +208,14 @@ def _pack_rows(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) ->
             f.do(f"call void @pack_a(ptr {to}, i64 {row_bytes}, ptr {f.at(src, offset)}, i64 {ms}, i64 {ks}, "
                  f"i64 {count_rows}, i64 {count})")  # fmt: skip
 
-        segments(f, recipe, "%first", "%last", 0, ks, pack)
+        addressing.segments(f, recipe, "%first", "%last", 0, ks, pack)
 
-    runs(f, "%i0", "%i1", Word.ROW_RUN, ROWS, ms, rows)
+    addressing.runs(f, "%i0", "%i1", Word.ROW_RUN, addressing.ROWS, ms, rows)
     return f.end()
 
 
 def _pack_task(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) -> str:
-    f = Task("pack_task", decls, recipe, known)
+    f = addressing.Task("pack_task", decls, recipe, known)
     offsets = f.slot("[3 x i64]")
     panel = f.rem("%task", f.panels)
     rest = f.div("%task", f.panels)
@@ -244,17 +223,17 @@ def _pack_task(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) ->
     block, batch = f.rem(rest, blocks), f.div(rest, blocks)
     # (of batch elements with the same B the first one's is packed)
     element = f.add(f.first_batch, f.mul(batch, f.d(Word.B_SHARE)))
-    base = f.at(f.operands()[1], locate(f, BATCH, element, offsets)[1])
+    base = f.at(f.operands()[1], addressing.locate(f, addressing.BATCH, element, offsets)[1])
     width = f.d(Word.TILE_PANELS)
     p0 = f.mul(f.div(panel, width), width)
     dst = _shared_panel(f, batch, block, panel, p0, f.min(f.sub(f.panels, p0), width))
-    first, last = block_of(f, block)
+    first, last = addressing.block_of(f, block)
     number = f.add(f.first_panel, panel)
     f.do(f"call void @pack_panel(ptr {f.desc}, ptr {base}, ptr {dst}, i64 {number}, i64 {first}, i64 {last})")
     return f.end()
 
 
-def _shared_panel(f: Task, of_b: str, block: str, panel: str, p0: str, width: str) -> str:
+def _shared_panel(f: addressing.Task, of_b: str, block: str, panel: str, p0: str, width: str) -> str:
     """Where a block of a panel lies, packed for all: in the order in which the tile from `p0` on, `width` panels, goes."""
     first = f.mul(f.add(f.mul(of_b, f.panels), p0), f.d(Word.BLOCKS))
     slot = f.add(f.add(first, f.mul(block, width)), f.sub(panel, p0))
@@ -262,7 +241,7 @@ def _shared_panel(f: Task, of_b: str, block: str, panel: str, p0: str, width: st
 
 
 def _tile_task(recipe: Recipe, decls: Declarations, wanted: Collection[str], known: Mapping[int, str]) -> str:
-    f = Task("tile_task", decls, recipe, known)
+    f = addressing.Task("tile_task", decls, recipe, known)
     mine = f.at(f.word("%ctx", 2, "ptr"), f.mul("%wid", f.d(Word.WORKER_BYTES)))
     sums, task, first, last = f.at(mine, f.d(Word.SUMS_OFFSET)), "%task", "0", f.d(Word.BLOCKS)
     if "add" in wanted:
@@ -278,7 +257,7 @@ def _tile_task(recipe: Recipe, decls: Declarations, wanted: Collection[str], kno
 def _add_task(recipe: Recipe, decls: Declarations, wanted: Collection[str], known: Mapping[int, str]) -> str:
     """`@add_task`: add the parts of a tile's sums and hand them over."""
     decls.use("declare void @add(ptr, i64, i64)")
-    f = Task("add_task", decls, recipe, known)
+    f = addressing.Task("add_task", decls, recipe, known)
     parts, size = f.d(Word.PARTS), f.d(Word.PART_BYTES)
     sums = f.at(f.word("%ctx", 1, "ptr"), f.mul(f.mul("%task", parts), size))
     f.do(f"call void @add(ptr {sums}, i64 {parts}, i64 {size})")
@@ -297,7 +276,7 @@ def _add_task(recipe: Recipe, decls: Declarations, wanted: Collection[str], know
     return f.end()
 
 
-def _tiles(f: Task, recipe: Recipe, task: str, wanted: Collection[str], each: Callable[["Tile"], None]) -> None:
+def _tiles(f: addressing.Task, recipe: Recipe, task: str, wanted: Collection[str], each: Callable[["Tile"], None]) -> None:
     """Go through the tiles of a task, one for each of its batch elements."""
     offsets = f.slot("[3 x i64]")
     ends = Ends(f, f.desc, wanted)
@@ -315,7 +294,7 @@ def _tiles(f: Task, recipe: Recipe, task: str, wanted: Collection[str], each: Ca
 
     def element(b: str) -> None:
         element = f.add(f.first_batch, b)
-        a, bb, c = (f.at(p, offset) for p, offset in zip(f.operands(), locate(f, BATCH, element, offsets)))
+        a, bb, c = (f.at(p, offset) for p, offset in zip(f.operands(), addressing.locate(f, addressing.BATCH, element, offsets)))
         c = f.at(c, f.mul(i0, f.d(Word.C_MS)))
         ends.at(batch=element, pitch=f.div(f.d(Word.SUMS_STRIDE), recipe.acc_bytes * recipe.parts))
         each(Tile(b, a, bb, c, i0, rows, p0, p1, ends))
@@ -333,12 +312,12 @@ class _Part:
     last: str
 
 
-def _tile(f: Task, recipe: Recipe, t: Tile, part: _Part, wanted: Collection[str]) -> None:
+def _tile(f: addressing.Task, recipe: Recipe, t: Tile, part: _Part, wanted: Collection[str]) -> None:
     panel_buffer = f.at(part.mine, f.d(Word.PANEL_OFFSET))
     whole_sum = f.equal(f.d(Word.PARTS), 1) if "add" in wanted else "true"
     ms = f.d(Word.A_MS)
-    direct, in_runs = f.some(f.d(Word.A_DIRECT)), f.equal(f.d(Word.A_DIRECT), IN_RUNS) if has_runs(wanted) else "false"
-    packs_a, packs_b = packs(wanted, "a"), packs(wanted, "b")
+    direct, in_runs = f.some(f.d(Word.A_DIRECT)), f.equal(f.d(Word.A_DIRECT), IN_RUNS) if required.has_runs(wanted) else "false"
+    packs_a, packs_b = required.packs(wanted, "a"), required.packs(wanted, "b")
     as_ = f.pick(f.equal(f.d(Word.A_DIRECT), 1), ms, f.d(Word.A_ROW_BYTES)) if packs_a or in_runs != "false" else ms
     steps = f.at(part.mine, f.mul(f.add(f.d(Word.TILE_ROWS), SPARE_ROWS), 8))
     f.when(in_runs, lambda: _list_rows(f, t, part.mine))
@@ -346,7 +325,7 @@ def _tile(f: Task, recipe: Recipe, t: Tile, part: _Part, wanted: Collection[str]
     b_mode, of_b, i0 = f.d(Word.B_MODE), f.div(t.batch, f.d(Word.B_SHARE)), t.i0
 
     def block(kb: str) -> None:
-        first, last = block_of(f, kb)
+        first, last = addressing.block_of(f, kb)
         beats = f.mul(f.sub(last, first), recipe.beats)
         is_first, is_last = f.equal(kb, part.first), f.both(whole_sum, f.equal(f.add(kb, 1), part.last))
         private = lambda p: f.at(panel_buffer, f.mul(f.sub(p, t.p0), f.d(Word.PANEL_BYTES)))
@@ -360,7 +339,7 @@ def _tile(f: Task, recipe: Recipe, t: Tile, part: _Part, wanted: Collection[str]
         if f.d(Word.SEGMENTS) != "1":  # a block of A that is read where it lies is in one of them
             segment = f.div(first, f.d(Word.SEGMENT_STEPS))
             inside = f.mul(f.rem(first, f.d(Word.SEGMENT_STEPS)), recipe.step_bytes)
-            offset = f.add(locate(f, OUTER, segment, f.slot("[2 x i64]"))[0], inside)
+            offset = f.add(addressing.locate(f, addressing.OUTER, segment, f.slot("[2 x i64]"))[0], inside)
 
         def strip(t: Tile, sums: str) -> None:
             a = f.at(f.at(t.a, f.mul(t.i0, ms)), offset)
@@ -384,9 +363,9 @@ def _tile(f: Task, recipe: Recipe, t: Tile, part: _Part, wanted: Collection[str]
 
             panels = lambda: f.loop(t.p0, t.p1, 1, panel)
             rows = lambda: multiply_along(f, recipe, t, a, as_, sums, wanted)
-            if not along_names(wanted):
+            if not required.along_names(wanted):
                 panels()
-            elif not has_kernels(wanted):
+            elif not required.has_kernels(wanted):
                 rows()
             else:
                 f.when(f.equal(b_mode, ALONG), rows, panels)
@@ -400,7 +379,7 @@ def _tile(f: Task, recipe: Recipe, t: Tile, part: _Part, wanted: Collection[str]
     f.loop(part.first, part.last, 1, block)
 
 
-def _list_rows(f: Task, t: Tile, list_: str) -> None:
+def _list_rows(f: addressing.Task, t: Tile, list_: str) -> None:
     """Write the addresses of a tile's rows of A, which lie in runs."""
     ms = f.d(Word.A_MS)
     kind = "<8 x i64>"
@@ -413,10 +392,10 @@ def _list_rows(f: Task, t: Tile, list_: str) -> None:
 
         f.loop(0, count, 8, some)
 
-    runs(f, t.i0, f.add(t.i0, t.rows), Word.ROW_RUN, ROWS, ms, run)
+    addressing.runs(f, t.i0, f.add(t.i0, t.rows), Word.ROW_RUN, addressing.ROWS, ms, run)
 
 
-def _list_steps(f: Task, recipe: Recipe, list_: str, first: str, last: str) -> None:
+def _list_steps(f: addressing.Task, recipe: Recipe, list_: str, first: str, last: str) -> None:
     """Write how steps [first, last) of A lie in its rows: see `indirect_operand`."""
     per, ks, end = recipe.k_per_step, f.d(Word.A_KS), f.slot("ptr")
     put = lambda value, at: f.do(f"store i64 {value}, ptr {at}, align 8")
@@ -429,11 +408,11 @@ def _list_steps(f: Task, recipe: Recipe, list_: str, first: str, last: str) -> N
         put(offset, f.at(at, 8))
         f.do(f"store ptr {f.at(at, 16)}, ptr {end}, align 8")
 
-    segments(f, recipe, first, last, 0, ks, run)
+    addressing.segments(f, recipe, first, last, 0, ks, run)
     put("0", f.word(end, 0, "ptr"))
 
 
-def _strips(f: Task, recipe: Recipe, t: Tile, sums: str, wanted: Collection[str], each: Callable[[Tile, str], None]) -> None:
+def _strips(f: addressing.Task, recipe: Recipe, t: Tile, sums: str, wanted: Collection[str], each: Callable[[Tile, str], None]) -> None:
     """Go through a tile by strips of rows, of which a block of A stays near while panels of B pass."""
     strip_rows, in_c = f.d(Word.STRIP_ROWS), f.some(f.d(Word.SUMS_IN_C))
 
@@ -449,7 +428,7 @@ def _driver(recipe: Recipe, decls: Declarations, symbol: str, wanted: Collection
     decls.use("declare void @weft_parallel_for(ptr, ptr, i64)")
     decls.use("declare ptr @weft_scratch_take(i64)")
     decls.use("declare void @weft_scratch_give(ptr)")
-    f = Described(f"void @{symbol}(ptr %desc)", decls, recipe, known)
+    f = addressing.Described(f"void @{symbol}(ptr %desc)", decls, recipe, known)
     d = f.d
     ctx = f.slot("[8 x i64]")
     shared, workers = d(Word.SHARED_BYTES), f.mul(d(Word.WORKERS), d(Word.WORKER_BYTES))
@@ -476,7 +455,7 @@ def _driver(recipe: Recipe, decls: Declarations, symbol: str, wanted: Collection
             put(5, here)
             put(7, col_tiles)
             parts = f.mul(f.mul(f.div(batch, d(Word.B_SHARE)), d(Word.BLOCKS)), here)
-            if packs(wanted, "b"):
+            if required.packs(wanted, "b"):
                 pack = lambda: f.do(f"call void @weft_parallel_for(ptr @pack_task, ptr {ctx}, i64 {parts})")
                 f.when(f.equal(d(Word.B_MODE), SHARED), pack)
             tasks = f.mul(f.mul(f.ceil_div(batch, d(Word.TASK_BATCH)), d(Word.ROW_TILES)), col_tiles)

@@ -15,20 +15,7 @@ from weft.codegen.kernel.emission import Emission
 from weft.codegen.vector import math as vector_math
 from weft.codegen.vector.registers import literal
 from weft.codegen.vector.vector_ops import Lanes
-from weft.ir.loops import (
-    ARITHMETIC,
-    COMPARISONS,
-    COMPLEX,
-    FLOATS,
-    ITEMSIZE,
-    REAL_OF,
-    Const,
-    Expr,
-    Index,
-    Load,
-    Op,
-    Ref,
-)
+from weft.ir.loops import ARITHMETIC, COMPARISONS, COMPLEX, FLOATS, ITEMSIZE, REAL_OF, Const, Expr, Index, Load, Op, Ref
 from weft.ir.registry import functions
 from weft.util.machine_model import machine_model
 

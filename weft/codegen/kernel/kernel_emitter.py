@@ -20,25 +20,7 @@ from weft.codegen.kernel.expressions import Expressions
 from weft.codegen.kernel.precision_demand import demands_of
 from weft.codegen.kernel.vectorization_plan import VectorizationPlan, assigned, bound, mostly_calls, plan_of, repeated_math
 from weft.codegen.toolchain.target import Target
-from weft.ir.loops import (
-    COMPLEX,
-    ITEMSIZE,
-    REAL_OF,
-    Accum,
-    Buf,
-    For,
-    If,
-    Init,
-    Kernel,
-    Let,
-    Pack,
-    Prefetch,
-    Scan,
-    Stmt,
-    Store,
-    Weave,
-    While,
-)
+from weft.ir import loops
 from weft.util.machine_model import machine_model
 
 _METADATA = '!0 = !{!0}\n!1 = !{i32 1}\n!2 = !{!"branch_weights", i32 1, i32 100000}'
@@ -46,7 +28,7 @@ _METADATA = '!0 = !{!0}\n!1 = !{i32 1}\n!2 = !{!"branch_weights", i32 1, i32 100
 _FIRST_METADATA = 9
 
 
-def module_ir(kernels: Iterable[tuple[Kernel, str]], target: Target) -> str:
+def module_ir(kernels: Iterable[tuple[loops.Kernel, str]], target: Target) -> str:
     """One LLVM module of several kernels, each under its own symbol."""
     declarations: dict[str, str] = {}
     helpers: dict[str, str] = {}
@@ -66,7 +48,7 @@ def module_ir(kernels: Iterable[tuple[Kernel, str]], target: Target) -> str:
 class KernelEmitter(Expressions):
     """Emits one kernel."""
 
-    def __init__(self, kernel: Kernel, symbol: str, target: Target, first_metadata: int = 0):
+    def __init__(self, kernel: loops.Kernel, symbol: str, target: Target, first_metadata: int = 0):
         super().__init__(target)
         self.first_metadata = first_metadata
         self.kernel = kernel
@@ -81,7 +63,7 @@ class KernelEmitter(Expressions):
         self._bind_buffers()
         body = self.kernel.body
         self.outlined, self.demands = repeated_math(body), demands_of(self.kernel)
-        if len(body) == 1 and isinstance(body[0], For) and body[0].kind == "parallel":
+        if len(body) == 1 and isinstance(body[0], loops.For) and body[0].kind == "parallel":
             loop = body[0]
             self.env[loop.var] = uniform("i64", "%task")
             body = loop.body
@@ -102,7 +84,7 @@ class KernelEmitter(Expressions):
     def _bind_buffers(self) -> None:
         bufs, b = self.kernel.bufs, self.b
         for buf in (*bufs, *self.kernel.scratch):
-            if buf.type not in ITEMSIZE:
+            if buf.type not in loops.ITEMSIZE:
                 raise NotImplementedError(f"codegen: buffers of type {buf.type}")
         aliased = {buf.alias for buf in bufs if buf.alias} | {buf.name for buf in bufs if buf.alias}
         for number, buf in enumerate(bufs):
@@ -119,7 +101,7 @@ class KernelEmitter(Expressions):
         for buf in self.kernel.scratch:
             self.buffers[buf.name] = buf
             places.append((buf.name, offset))
-            offset += (buf.size * ITEMSIZE[buf.type] + 63) // 64 * 64
+            offset += (buf.size * loops.ITEMSIZE[buf.type] + 63) // 64 * 64
         if not places:
             return
         if offset <= machine_model().stack_scratch_bytes:
@@ -130,7 +112,7 @@ class KernelEmitter(Expressions):
         for name, at in places:
             self.tags[name] = base if at == 0 else self.b.pure(f"getelementptr i8, ptr {base}, i64 {at}", base)
 
-    def _alias_metadata(self, bufs: list[Buf]) -> None:
+    def _alias_metadata(self, bufs: list[loops.Buf]) -> None:
         """One alias scope per family of overlapping buffers: accesses of others do not disturb it."""
         family: dict[str, str] = {}
         for buf in bufs:
@@ -149,7 +131,7 @@ class KernelEmitter(Expressions):
 
     # --- statements
 
-    def body(self, stmts: tuple[Stmt, ...]) -> None:
+    def body(self, stmts: tuple[loops.Stmt, ...]) -> None:
         """Emit statements in a scope of names; outer accumulators keep what the body gave them."""
         outer = dict(self.env)
         for stmt in stmts:
@@ -158,16 +140,16 @@ class KernelEmitter(Expressions):
         self.memo.clear()
         self.env = {name: self.env[name] for name in outer}
 
-    def let(self, stmt: Let) -> None:
+    def let(self, stmt: loops.Let) -> None:
         """Bind a name."""
         self.env[stmt.name] = self.evaluate(stmt.value)
 
-    def init(self, stmt: Init) -> None:
+    def init(self, stmt: loops.Init) -> None:
         """Declare an accumulator; inside a vector loop it has a value per lane."""
         value = self.evaluate(stmt.value)
         self.env[stmt.name] = self.widened(value) if self.vectorized else value
 
-    def accum(self, stmt: Accum) -> None:
+    def accum(self, stmt: loops.Accum) -> None:
         """Update an accumulator."""
         old, value = self.env[stmt.name], self.evaluate(stmt.value)
         if self.vectorized:
@@ -196,15 +178,15 @@ class KernelEmitter(Expressions):
                  for x, y, mask in zip(new.parts, old.parts, self.masks)]
         return varying(new.type, tuple(parts))
 
-    def store(self, stmt: Store) -> None:
+    def store(self, stmt: loops.Store) -> None:
         """Write to a buffer."""
         guard = None if stmt.guard is None else self.evaluate(stmt.guard)
         self.store_value(stmt, self.evaluate(stmt.value), self.evaluate(stmt.index), guard)
 
-    def store_value(self, stmt: Store, value: Value, index: Value, guard: Value | None) -> None:
+    def store_value(self, stmt: loops.Store, value: Value, index: Value, guard: Value | None) -> None:
         """Write a value, real or complex, where `stmt` says how."""
         buf = self.buffers[stmt.buf]
-        if buf.type not in COMPLEX:
+        if buf.type not in loops.COMPLEX:
             self.store_real(stmt, buf.type, buf.size, value, index, guard)
             return
         if stmt.accumulate:
@@ -213,12 +195,12 @@ class KernelEmitter(Expressions):
             from weft.codegen.kernel import complex_memory
             complex_memory.store(self, buf, value, index, guard)
             return
-        part = REAL_OF[buf.type]
+        part = loops.REAL_OF[buf.type]
         double = self.operate("mul", [index, constant(2)], "i64")
         self.store_real(stmt, part, 2 * buf.size, value.real, double, guard)
         self.store_real(stmt, part, 2 * buf.size, value.imag, self.operate("add", [double, constant(1)], "i64"), guard)
 
-    def store_real(self, stmt: Store, type_: str, size: int, value: Value, index: Value, guard: Value | None) -> None:
+    def store_real(self, stmt: loops.Store, type_: str, size: int, value: Value, index: Value, guard: Value | None) -> None:
         """Write a real value; chooses scalar, vector or scattered stores by how the index varies."""
         if size == 0:
             return
@@ -241,8 +223,8 @@ class KernelEmitter(Expressions):
                 mask = conds[part] if mask is None else self.lanes.both(conds[part], mask)
             self._store_part(stmt, type_, registers[part], index, part, mask)
 
-    def _store_scalar(self, stmt: Store, type_: str, value: Value, index: Value) -> None:
-        pointer, size, tag = self.address(stmt.buf, type_, index), ITEMSIZE[type_], self.alias_tag(stmt.buf)
+    def _store_scalar(self, stmt: loops.Store, type_: str, value: Value, index: Value) -> None:
+        pointer, size, tag = self.address(stmt.buf, type_, index), loops.ITEMSIZE[type_], self.alias_tag(stmt.buf)
         if stmt.accumulate:
             raw = self.b.let(f"load {MEMORY[type_]}, ptr {pointer}, align {size}{tag}")
             old = uniform(type_, self.scalar.from_memory(raw, type_))
@@ -250,13 +232,13 @@ class KernelEmitter(Expressions):
         memory, name = self.scalar.to_memory(value.parts[0], type_)
         self.b.do(f"store {memory} {name}, ptr {pointer}, align {size}{tag}")
 
-    def _store_part(self, stmt: Store, type_: str, x: str, index: Value, part: int, mask: str | None) -> None:
+    def _store_part(self, stmt: loops.Store, type_: str, x: str, index: Value, part: int, mask: str | None) -> None:
         """Store a register as it lies in memory, or combine one with what is there."""
         lanes, b, memory = self.lanes, self.b, vector(MEMORY[type_], self.lanes.w)
         if stmt.accumulate:
             raw = self._load_part(stmt.buf, type_, index, part, mask, None)
             _, x = lanes.to_memory(lanes.arithmetic(stmt.accumulate, type_, [raw, x]), type_)
-        size, tag = ITEMSIZE[type_], self.alias_tag(stmt.buf)
+        size, tag = loops.ITEMSIZE[type_], self.alias_tag(stmt.buf)
         if index.kind == UNIFORM:
             raise NotImplementedError("codegen: every iteration of a vector loop stores to one element")
         if index.kind == AFFINE and index.stride in (1, -1):
@@ -281,39 +263,39 @@ class KernelEmitter(Expressions):
 
     # --- statements that few kernels have: their modules are loaded by the first
 
-    def scan(self, stmt: Scan) -> None:
+    def scan(self, stmt: loops.Scan) -> None:
         """A running combination."""
         from weft.codegen.kernel import vector_scan
         vector_scan.scan(self, stmt)
 
-    def weave(self, stmt: Weave) -> None:
+    def weave(self, stmt: loops.Weave) -> None:
         """A row of values per iteration."""
         from weft.codegen.kernel import register_transpose
         register_transpose.weave(self, stmt)
 
-    def pack(self, stmt: Pack) -> None:
+    def pack(self, stmt: loops.Pack) -> None:
         """Values side by side where a condition holds."""
         from weft.codegen.kernel import compress_store
         compress_store.pack(self, stmt)
 
-    def prefetch(self, stmt: Prefetch) -> None:
+    def prefetch(self, stmt: loops.Prefetch) -> None:
         """A request for cache lines."""
         from weft.codegen.kernel import nontemporal
         nontemporal.prefetch(self, stmt)
 
-    def branch(self, stmt: If) -> None:
+    def branch(self, stmt: loops.If) -> None:
         """A two-way branch."""
         from weft.codegen.kernel import structured_branches
         structured_branches.branch(self, stmt)
 
-    def repeat(self, stmt: While) -> None:
+    def repeat(self, stmt: loops.While) -> None:
         """A loop of unknown length."""
         from weft.codegen.kernel import structured_branches
         structured_branches.repeat(self, stmt)
 
     # --- loops
 
-    def loop(self, stmt: For) -> None:
+    def loop(self, stmt: loops.For) -> None:
         """A serial, vector or (nested) parallel loop."""
         extent = constant(stmt.extent) if isinstance(stmt.extent, int) else self.evaluate(stmt.extent)
         self.memo.clear()
@@ -327,11 +309,11 @@ class KernelEmitter(Expressions):
                 return
         self._counted(stmt, constant(0), extent, 1, lambda counter: self._iteration(stmt, counter))
 
-    def _iteration(self, stmt: For, counter: Value) -> None:
+    def _iteration(self, stmt: loops.For, counter: Value) -> None:
         self.env[stmt.var] = counter
         self.body(stmt.body)
 
-    def _counted(self, stmt: For, start: Value, stop: Value, step: int, emit: Callable[[Value], None]) -> None:
+    def _counted(self, stmt: loops.For, start: Value, stop: Value, step: int, emit: Callable[[Value], None]) -> None:
         """Run `emit(counter)` for counter = start, start + step, ... below stop."""
         saved = self.env.get(stmt.var)
         if start.const is not None and stop.const is not None:
@@ -360,7 +342,7 @@ class KernelEmitter(Expressions):
 
     # --- vector loops
 
-    def _vector_loop(self, stmt: For, extent: Value, plan: VectorizationPlan) -> None:
+    def _vector_loop(self, stmt: loops.For, extent: Value, plan: VectorizationPlan) -> None:
         outer = (self.lanes, self.parts, self.induction, self.masks, self.vectorized, self.reducing, self.scanned)
         reduced = [name for name in assigned(stmt) if name in self.env and name not in plan.scanned | plan.packed]
         starts = {name: self.env[name] for name in reduced}
@@ -400,7 +382,7 @@ class KernelEmitter(Expressions):
             start = constant(whole) if extent.const is not None else clamped
             self._counted(stmt, start, extent, 1, lambda counter: self._iteration(stmt, counter))
 
-    def _static_rest(self, stmt: For, start: int, stop: int, plan: VectorizationPlan) -> None:
+    def _static_rest(self, stmt: loops.For, start: int, stop: int, plan: VectorizationPlan) -> None:
         """The last `stop - start` iterations: whole vectors, and one masked vector."""
         if start == stop or not plan.masked:
             return
@@ -412,7 +394,7 @@ class KernelEmitter(Expressions):
             self.masks[-1] = self.lanes.opaque_mask(odd)
         self._block(stmt, constant(start), parts)
 
-    def _vector_pass(self, stmt: For, start: Value, stop: Value, parts: int, masked: bool = False) -> None:
+    def _vector_pass(self, stmt: loops.For, start: Value, stop: Value, parts: int, masked: bool = False) -> None:
         """Blocks of `parts` vectors from `start` while below `stop`."""
         def emit(counter: Value) -> None:
             self.masks = self._tail_masks(counter, stop, parts) if masked else [None] * parts
@@ -432,7 +414,7 @@ class KernelEmitter(Expressions):
             masks.append(self.b.pure(f"icmp slt {lanes.i32} <{ramp}>, {splat}", splat))
         return masks
 
-    def _block(self, stmt: For, counter: Value, parts: int) -> None:
+    def _block(self, stmt: loops.For, counter: Value, parts: int) -> None:
         """One iteration of `parts` vectors beginning at `counter`."""
         kept = self.parts
         full = {name: self.env[name] for name in self.reducing}
@@ -447,9 +429,10 @@ class KernelEmitter(Expressions):
                 self.env[name] = _with_parts(full[name], self.env[name])
         self.parts = kept
 
-_EMIT = {Let: KernelEmitter.let, Init: KernelEmitter.init, Accum: KernelEmitter.accum, Scan: KernelEmitter.scan, Store: KernelEmitter.store,
-         Weave: KernelEmitter.weave, Pack: KernelEmitter.pack, Prefetch: KernelEmitter.prefetch, For: KernelEmitter.loop,
-         If: KernelEmitter.branch, While: KernelEmitter.repeat}
+_EMIT = {loops.Let: KernelEmitter.let, loops.Init: KernelEmitter.init, loops.Accum: KernelEmitter.accum, loops.Scan: KernelEmitter.scan,
+         loops.Store: KernelEmitter.store, loops.Weave: KernelEmitter.weave, loops.Pack: KernelEmitter.pack,
+         loops.Prefetch: KernelEmitter.prefetch, loops.For: KernelEmitter.loop, loops.If: KernelEmitter.branch,
+         loops.While: KernelEmitter.repeat}
 
 
 def _first_parts(value: Value, count: int) -> Value:

@@ -10,30 +10,8 @@ import math
 from collections.abc import Callable, Container
 
 from weft.codegen.toolchain.target import Target
+from weft.ir import loops
 from weft.ir.build import HALVES
-from weft.ir.loops import (
-    COMPLEX,
-    ITEMSIZE,
-    Accum,
-    Const,
-    Expr,
-    For,
-    If,
-    Index,
-    Init,
-    Kernel,
-    Let,
-    Load,
-    Op,
-    Pack,
-    Prefetch,
-    Ref,
-    Scan,
-    Stmt,
-    Store,
-    Weave,
-    While,
-)
 from weft.ir.registry import HEAVY
 from weft.util.machine_model import machine_model
 from weft.util.record import record
@@ -55,16 +33,16 @@ class VectorizationPlan:
     packed: frozenset[str]
 
 
-def assigned(stmt: Stmt) -> list[str]:
+def assigned(stmt: loops.Stmt) -> list[str]:
     """Names of the accumulators a statement assigns, in order."""
     found: dict[str, None] = {}
 
-    def visit(inner: Stmt) -> None:
-        if isinstance(inner, Accum):
+    def visit(inner: loops.Stmt) -> None:
+        if isinstance(inner, loops.Accum):
             found[inner.name] = None
-        elif isinstance(inner, Pack):
+        elif isinstance(inner, loops.Pack):
             found[inner.acc] = None
-        elif isinstance(inner, Scan):
+        elif isinstance(inner, loops.Scan):
             found.update(dict.fromkeys(inner.accs))
         for body in bodies(inner):
             for child in body:
@@ -74,30 +52,30 @@ def assigned(stmt: Stmt) -> list[str]:
     return list(found)
 
 
-def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
+def bodies(stmt: loops.Stmt) -> tuple[tuple[loops.Stmt, ...], ...]:
     """The bodies a statement holds."""
-    if isinstance(stmt, For | While):
+    if isinstance(stmt, loops.For | loops.While):
         return (stmt.body,)
-    return (stmt.body, stmt.orelse) if isinstance(stmt, If) else ()
+    return (stmt.body, stmt.orelse) if isinstance(stmt, loops.If) else ()
 
 
-def expressions(stmt: Stmt) -> list[Expr]:
+def expressions(stmt: loops.Stmt) -> list[loops.Expr]:
     """The expressions a statement holds itself."""
-    if isinstance(stmt, Let | Init):
+    if isinstance(stmt, loops.Let | loops.Init):
         return [stmt.value]
-    if isinstance(stmt, Accum):
+    if isinstance(stmt, loops.Accum):
         return [stmt.value] if stmt.guard is None else [stmt.value, stmt.guard]
-    if isinstance(stmt, Scan):
+    if isinstance(stmt, loops.Scan):
         return [*stmt.values, *stmt.combine]
-    if isinstance(stmt, Store):
+    if isinstance(stmt, loops.Store):
         return [stmt.index, stmt.value] if stmt.guard is None else [stmt.index, stmt.value, stmt.guard]
-    if isinstance(stmt, Weave):
+    if isinstance(stmt, loops.Weave):
         return [stmt.index, *stmt.values]
-    if isinstance(stmt, Pack):
+    if isinstance(stmt, loops.Pack):
         return [stmt.value, stmt.guard]
-    if isinstance(stmt, Prefetch):
+    if isinstance(stmt, loops.Prefetch):
         return [stmt.index]
-    if isinstance(stmt, For):
+    if isinstance(stmt, loops.For):
         return [] if isinstance(stmt.extent, int) else [stmt.extent]
     return [stmt.cond]
 
@@ -122,11 +100,11 @@ class _Survey:
         self.scanned: set[str] = set()
         self.packed: set[str] = set()
 
-    def expr(self, expr: Expr) -> None:
+    def expr(self, expr: loops.Expr) -> None:
         if id(expr) in self.seen:
             return
         self.seen.add(id(expr))
-        if isinstance(expr, Op):
+        if isinstance(expr, loops.Op):
             if expr.type != "i64":
                 self.cost += 20 if expr.op in HEAVY else 1
                 self.calls = self.calls or expr.op in self.outlined
@@ -135,7 +113,7 @@ class _Survey:
                 if arg.type != "i64":
                     self.note(arg.type)
                 self.expr(arg)
-        elif isinstance(expr, Load):
+        elif isinstance(expr, loops.Load):
             self.cost += 1
             self.loads += 1
             self.note_moved(expr.type)
@@ -143,7 +121,7 @@ class _Survey:
             for inner in (expr.index, expr.guard, expr.other):
                 if inner is not None:
                     self.expr(inner)
-        elif not isinstance(expr, Const | Index | Ref):
+        elif not isinstance(expr, loops.Const | loops.Index | loops.Ref):
             raise TypeError(f"codegen: not an expression: {expr!r}")
 
     def note(self, type_: str) -> None:
@@ -154,63 +132,63 @@ class _Survey:
         """A value that moves from memory to memory; complex ones are pairs."""
         self.types.add(type_)
         if type_ != "bool":
-            self.sizes.add(ITEMSIZE[type_] // (2 if type_ in COMPLEX else 1))
+            self.sizes.add(loops.ITEMSIZE[type_] // (2 if type_ in loops.COMPLEX else 1))
 
-    def stmt(self, stmt: Stmt) -> None:
+    def stmt(self, stmt: loops.Stmt) -> None:
         for expr in expressions(stmt):
             self.expr(expr)
-        if isinstance(stmt, Init):
+        if isinstance(stmt, loops.Init):
             self.inner.add(stmt.name)
             self.note(stmt.value.type)
-        elif isinstance(stmt, Accum):
+        elif isinstance(stmt, loops.Accum):
             self.note(stmt.value.type)
             if stmt.name not in self.inner:
                 if stmt.op == "set" or self.reductions.get(stmt.name, stmt.op) != stmt.op:
                     self.plain = False
                 self.reductions[stmt.name] = stmt.op
-        elif isinstance(stmt, Scan):
+        elif isinstance(stmt, loops.Scan):
             outside = [acc for acc in stmt.accs if acc not in self.inner]
             self.scanned.update(outside)
             self.cost += len(outside) * machine_model().scan_steps
-        elif isinstance(stmt, Store):
+        elif isinstance(stmt, loops.Store):
             (self.note if stmt.accumulate else self.note_moved)(self.buffers[stmt.buf].type)
             self.memory.add(self.buffers[stmt.buf].type)
             self.streaming = self.streaming or stmt.streaming
-        elif isinstance(stmt, Weave):
+        elif isinstance(stmt, loops.Weave):
             self.note_moved(self.buffers[stmt.buf].type)
             self.memory.add(self.buffers[stmt.buf].type)
             self.transposed = max(self.transposed, len(stmt.values))
-        elif isinstance(stmt, Pack):
+        elif isinstance(stmt, loops.Pack):
             self.note_moved(self.buffers[stmt.buf].type)
             self.memory.add(self.buffers[stmt.buf].type)
             self.packed.add(stmt.acc)
-        elif isinstance(stmt, While):
+        elif isinstance(stmt, loops.While):
             self.plain = False
         for body in bodies(stmt):
             for child in body:
                 self.stmt(child)
 
 
-def is_brief(kernel: Kernel) -> bool:
+def is_brief(kernel: loops.Kernel) -> bool:
     """Whether a kernel does so little that optimizing it takes longer than all that it may ever gain: no loop has many iterations."""
     return iterations(kernel.body) <= machine_model().brief_iterations and not repeated_math(kernel.body)
 
 
-def iterations(body: tuple[Stmt, ...], computed: Callable[[Expr], int | None] = lambda extent: None) -> float:
+def iterations(body: tuple[loops.Stmt, ...], computed: Callable[[loops.Expr], int | None] = lambda extent: None) -> float:
     """How often the innermost statements of a body run, at most; `computed` tells the most of a computed extent."""
     most = 1.0
     for stmt in body:
-        if isinstance(stmt, While):
+        if isinstance(stmt, loops.While):
             return math.inf
-        if isinstance(stmt, For):
+        if isinstance(stmt, loops.For):
             extent = stmt.extent if isinstance(stmt.extent, int) else computed(stmt.extent)
             most = max(most, iterations(stmt.body, computed) * (math.inf if extent is None else extent))
-        elif isinstance(stmt, If):
+        elif isinstance(stmt, loops.If):
             most = max(most, iterations(stmt.body, computed), iterations(stmt.orelse, computed))
     return most
 
 
-def repeated_math(body: tuple[Stmt, ...]) -> Container[str]:
+def repeated_math(body: tuple[loops.Stmt, ...]) -> Container[str]:
     """The long functions that occur so often in a body that it had better call them.
 
     Instruction selection takes more than linear time in the length of a block; a call costs a long function little.
@@ -222,29 +200,29 @@ def repeated_math(body: tuple[Stmt, ...]) -> Container[str]:
     return frozenset([op for op, count in counts.items() if count >= model.outline_from and op in HEAVY])
 
 
-def mostly_calls(body: tuple[Stmt, ...], outlined: Container[str]) -> bool:
+def mostly_calls(body: tuple[loops.Stmt, ...], outlined: Container[str]) -> bool:
     """Whether a body does little beside calling functions, so that it need not be optimized itself."""
     counts = _count(body)
     calls = sum([count for op, count in counts.items() if op in outlined])
     return calls * machine_model().call_work >= sum(counts.values()) - calls
 
 
-def _count(body: tuple[Stmt, ...]) -> dict[str, int]:
+def _count(body: tuple[loops.Stmt, ...]) -> dict[str, int]:
     """How often each operation occurs, addresses aside; complex functions count as `complex`."""
     counts: dict[str, int] = {}
     seen: set[int] = set()
 
-    def visit(expr: Expr) -> None:
+    def visit(expr: loops.Expr) -> None:
         if id(expr) in seen:
             return
         seen.add(id(expr))
-        if isinstance(expr, Op):
+        if isinstance(expr, loops.Op):
             if expr.type != "i64":
-                name = "complex" if expr.op in HEAVY and expr.args[0].type in COMPLEX else expr.op
+                name = "complex" if expr.op in HEAVY and expr.args[0].type in loops.COMPLEX else expr.op
                 counts[name] = counts.get(name, 0) + 1
             for arg in expr.args:
                 visit(arg)
-        elif isinstance(expr, Load):
+        elif isinstance(expr, loops.Load):
             for inner in (expr.index, expr.guard, expr.other):
                 if inner is not None:
                     visit(inner)
@@ -258,15 +236,15 @@ def _count(body: tuple[Stmt, ...]) -> dict[str, int]:
     return counts
 
 
-def bound(extent: Expr) -> int | None:
+def bound(extent: loops.Expr) -> int | None:
     """The most that a computed extent can be, where it is a minimum with a constant."""
-    if isinstance(extent, Op) and extent.op == "min":
-        known = [arg.value for arg in extent.args if isinstance(arg, Const)]
+    if isinstance(extent, loops.Op) and extent.op == "min":
+        known = [arg.value for arg in extent.args if isinstance(arg, loops.Const)]
         return int(known[0]) if known else None
     return None
 
 
-def plan_of(loop: For, target: Target, buffers: dict, extent: int | None, exact: bool = True,
+def plan_of(loop: loops.For, target: Target, buffers: dict, extent: int | None, exact: bool = True,
              outlined: Container[str] = frozenset()) -> VectorizationPlan | None:
     """The plan of a vector loop; `extent` is its number of iterations (if `exact`), or the most it can be, or None."""
     model = machine_model()
@@ -279,7 +257,7 @@ def plan_of(loop: For, target: Target, buffers: dict, extent: int | None, exact:
     if target.level != "avx512":
         lanes = min(lanes, 8)
     # AVX2 masks loads and stores of 4 and 8 bytes only
-    masked = target.has_masks or (target.level == "avx2" and all(ITEMSIZE[type_] >= 4 for type_ in survey.memory))
+    masked = target.has_masks or (target.level == "avx2" and all(loops.ITEMSIZE[type_] >= 4 for type_ in survey.memory))
     if extent is not None and extent < lanes:
         if masked:
             lanes = max(4, 1 << (extent - 1).bit_length())
@@ -291,7 +269,7 @@ def plan_of(loop: For, target: Target, buffers: dict, extent: int | None, exact:
     parts = 4 if survey.cost <= 16 or survey.calls else 2 if survey.cost <= 90 else 1
     if survey.loads >= model.many_loads:
         parts = 1
-    if survey.types & COMPLEX:
+    if survey.types & loops.COMPLEX:
         parts = min(parts, 2)
     if extent is not None:
         parts = max(1, min(parts, -(-extent // lanes) if masked else extent // lanes))

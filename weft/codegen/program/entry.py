@@ -17,21 +17,7 @@ from collections.abc import Callable, Sequence
 
 from weft.codegen.ir.writer import Writer
 from weft.codegen.toolchain.native_library import text_of
-from weft.ir.program import (
-    Branch,
-    BufRef,
-    Copy,
-    Fft,
-    Gemm,
-    HostCall,
-    Launch,
-    LibraryCall,
-    Loop,
-    Program,
-    Sort,
-    Step,
-    WhileLoop,
-)
+from weft.ir.program import Branch, BufRef, Copy, Fft, Gemm, HostCall, Launch, LibraryCall, Loop, Program, Sort, Step, WhileLoop
 from weft.util.machine_model import machine_model
 
 #: steps of one function, where they can be divided

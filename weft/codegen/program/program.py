@@ -58,18 +58,6 @@ def _link(data: bytes, exports: Sequence[str], imports: dict[str, int]) -> loade
     return target.link(data, exports, imports)
 
 
-def compile_kernel(kernel: Kernel) -> CompiledKernel:
-    """The native function of a kernel, from memory, from disk, or compiled now."""
-    return compile_kernels([kernel])[0]
-
-
-def compile_kernels(kernels: Sequence[Kernel]) -> list[CompiledKernel]:
-    """The native functions of kernels; those found nowhere are compiled together."""
-    names = [_kernel_name(kernel) for kernel in kernels]
-    _provide(dict(zip(names, kernels)), frozenset(), ())
-    return [_kernels[name] for name in names]
-
-
 def _kernel_name(kernel: Kernel) -> str:
     return cache.key(target.current().identity, loops_text.canonical(kernel))
 
@@ -311,17 +299,7 @@ def image_of(made: BuildRecord) -> loader.Image | None:
         return None
 
 
-def _launched(steps: Iterable[Step]) -> Iterator[Kernel]:
+def _launched(steps: Iterable[Step]) -> list[Kernel]:
     """Every kernel that some step launches, on its own or as a tail."""
-    for step in steps:
-        if isinstance(step, Launch):
-            yield step.kernel
-        elif isinstance(step, Gemm) and step.tail is not None:
-            yield step.tail
-        elif isinstance(step, Loop):
-            yield from _launched(step.body)
-        elif isinstance(step, WhileLoop):
-            yield from _launched((*step.cond_body, *step.body))
-        elif isinstance(step, Branch):
-            for branch in step.branches:
-                yield from _launched(branch)
+    found = [step.kernel if isinstance(step, Launch) else step.tail if isinstance(step, Gemm) else None for step, _ in _flat(steps)]
+    return [kernel for kernel in found if kernel is not None]

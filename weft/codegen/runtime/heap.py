@@ -17,20 +17,8 @@ from typing import Any
 
 from weft.codegen.toolchain.native_library import LibraryModule, link, text_of
 
-_EXPORTS = (
-    "weft_alloc",
-    "weft_free",
-    "weft_new_block",
-    "weft_heap_trim",
-    "weft_block_dealloc",
-    "weft_block_type",
-    "weft_no_block",
-    "weft_heap_live",
-    "weft_heap_peak",
-    "weft_heap_cached",
-    "weft_heap_limit",
-    "weft_heap_map_flags",
-)
+_EXPORTS = ("weft_alloc", "weft_free", "weft_new_block", "weft_heap_trim", "weft_block_dealloc", "weft_block_type", "weft_no_block",
+            "weft_heap_live", "weft_heap_peak", "weft_heap_cached", "weft_heap_limit", "weft_heap_map_flags")
 _LIBC = ("aligned_alloc", "free", "mmap", "munmap", "madvise")
 PART = LibraryModule("heap", lambda: text_of("heap.ll"), _EXPORTS)
 

@@ -26,49 +26,18 @@ from weft.codegen.toolchain.native_library import LibraryModule, compile_apart, 
 from weft.codegen.toolchain.objects import CompileRequest
 from weft.util.threads import DaemonThread, allowed_threads
 
-_EXPORTS = (
-    "weft_parallel_for",
-    "weft_scratch_take",
-    "weft_scratch_give",
-    "weft_pool_stop",
-    "weft_pool_forked",
-    "weft_pool_threads",
-    "weft_pool_spin",
-    "weft_pool_allowed",
-    "weft_pool_place",
-    "weft_pool_alive",
-)
-_LIBC = (
-    "syscall",
-    "sched_getcpu",
-    "sched_yield",
-    "pthread_create",
-    "pthread_detach",
-    "pthread_setaffinity_np",
-    "pthread_sigmask",
-    "sigfillset",
-    "aligned_alloc",
-    "free",
-    "madvise",
-    "memcpy",
-    "abort",
-)
+_EXPORTS = ("weft_parallel_for", "weft_scratch_take", "weft_scratch_give", "weft_pool_stop", "weft_pool_forked", "weft_pool_threads",
+            "weft_pool_spin", "weft_pool_allowed", "weft_pool_place", "weft_pool_alive")
+_LIBC = ("syscall", "sched_getcpu", "sched_yield", "pthread_create", "pthread_detach", "pthread_setaffinity_np", "pthread_sigmask",
+         "sigfillset", "aligned_alloc", "free", "madvise", "memcpy", "abort")
 _MAX_THREADS = 1024
 # What differs between architectures: the number of the futex system call, and a hint that this is a spin loop.
 # A worker spins some 50 us before it sleeps; `relaxes` is how many hints that takes.
 _ARCH = {
-    "x86_64": {
-        "futex": "202",
-        "declare_relax": "declare void @llvm.x86.sse2.pause()",
-        "relax": "call void @llvm.x86.sse2.pause()",
-        "relaxes": "3000",
-    },
-    "aarch64": {
-        "futex": "98",
-        "declare_relax": "declare void @llvm.aarch64.hint(i32)",
-        "relax": "call void @llvm.aarch64.hint(i32 1)",
-        "relaxes": "50000",
-    },
+    "x86_64": {"futex": "202", "declare_relax": "declare void @llvm.x86.sse2.pause()", "relax": "call void @llvm.x86.sse2.pause()",
+               "relaxes": "3000"},
+    "aarch64": {"futex": "98", "declare_relax": "declare void @llvm.aarch64.hint(i32)", "relax": "call void @llvm.aarch64.hint(i32 1)",
+                "relaxes": "50000"},
 }
 _lock = threading.RLock()
 if hasattr(os, "register_at_fork"):  # no fork in the midst of the making, so that a child finds the lock free

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from weft.codegen.ir.builder import Builder
 from weft.codegen.toolchain.cache import blake2b
@@ -29,6 +30,25 @@ _MOST_STEPS = 10_000.0
 _LONG = 4
 
 
+def _operator(floating: str, integer: str = "", swap: bool = False) -> Callable[[V, Any], V]:
+    """An operator of values: its instruction on floats, and that on integers and masks where it is another one."""
+    def apply(x: V, other: V | float) -> V:
+        real, kind = x.real, x.kind
+        a, b = x.name, real.operand(kind, other)
+        a, b = (b, a) if swap else (a, b)
+        return V(real, kind, real.b.pure(f"{floating if kind == 'f' or not integer else integer} {real.types[kind]} {a}, {b}", a, b))
+    return apply
+
+
+def _order(name: str) -> Callable[[V, Any], V]:
+    """A comparison of values; a NaN is neither less nor greater."""
+    def apply(x: V, other: V | float) -> V:
+        instruction = f"fcmp o{name}" if x.kind == "f" else f"icmp {name}" if name == "eq" else f"icmp s{name}"
+        y = x.real.operand(x.kind, other)
+        return V(x.real, "m", x.real.b.pure(f"{instruction} {x.real.types[x.kind]} {x.name}, {y}", x.name, y))
+    return apply
+
+
 class V:
     """A register value: kind `f` (float), `i` (integer of the float's size) or `m` (mask)."""
     __slots__ = ("kind", "name", "real")
@@ -38,90 +58,19 @@ class V:
         self.kind = kind
         self.name = name
 
-    def _with(self, instruction: str, other: V | float, swap: bool = False) -> V:
-        real, kind = self.real, self.kind
-        y = other.name if isinstance(other, V) else real.constant(kind, other)
-        x = self.name
-        if swap:
-            x, y = y, x
-        return V(real, kind, real.b.pure(f"{instruction} {real.types[kind]} {x}, {y}", x, y))
-
-    def __add__(self, other: V | float) -> V:
-        return self._with("fadd" if self.kind == "f" else "add", other)
-
-    def __sub__(self, other: V | float) -> V:
-        return self._with("fsub" if self.kind == "f" else "sub", other)
-
-    def __mul__(self, other: V | float) -> V:
-        return self._with("fmul" if self.kind == "f" else "mul", other)
-
-    def __truediv__(self, other: V | float) -> V:
-        return self._with("fdiv", other)
-
-    def __radd__(self, other: float) -> V:
-        return self._with("fadd" if self.kind == "f" else "add", other, True)
-
-    def __rsub__(self, other: float) -> V:
-        return self._with("fsub" if self.kind == "f" else "sub", other, True)
-
-    def __rmul__(self, other: float) -> V:
-        return self._with("fmul" if self.kind == "f" else "mul", other, True)
-
-    def __rtruediv__(self, other: float) -> V:
-        return self._with("fdiv", other, True)
+    __add__, __radd__ = _operator("fadd", "add"), _operator("fadd", "add", swap=True)
+    __sub__, __rsub__ = _operator("fsub", "sub"), _operator("fsub", "sub", swap=True)
+    __mul__, __rmul__ = _operator("fmul", "mul"), _operator("fmul", "mul", swap=True)
+    __truediv__, __rtruediv__ = _operator("fdiv"), _operator("fdiv", swap=True)
+    __and__, __or__, __xor__ = _operator("and"), _operator("or"), _operator("xor")
+    __lshift__, __rshift__, lshr = _operator("shl"), _operator("ashr"), _operator("lshr")
+    __lt__, __le__, __gt__, __ge__, same = (_order(name) for name in ("lt", "le", "gt", "ge", "eq"))
 
     def __neg__(self) -> V:
-        if self.kind == "i":
-            return self._with("sub", 0, True)
-        return V(self.real, "f", self.real.b.pure(f"fneg {self.real.t} {self.name}", self.name))
-
-    def __and__(self, other: V | int) -> V:
-        return self._with("and", other)
-
-    def __or__(self, other: V | int) -> V:
-        return self._with("or", other)
-
-    def __xor__(self, other: V | int) -> V:
-        return self._with("xor", other)
-
-    def __lshift__(self, other: int) -> V:
-        return self._with("shl", other)
-
-    def __rshift__(self, other: int) -> V:
-        return self._with("ashr", other)
-
-    def lshr(self, other: int) -> V:
-        """Shift right, filling with zeros."""
-        return self._with("lshr", other)
+        return 0 - self if self.kind == "i" else V(self.real, "f", self.real.b.pure(f"fneg {self.real.t} {self.name}", self.name))
 
     def __invert__(self) -> V:
-        return self._with("xor", 1 if self.kind == "m" else -1)
-
-    def _test(self, order: str, other: V | float) -> V:
-        real, kind = self.real, self.kind
-        y = other.name if isinstance(other, V) else real.constant(kind, other)
-        instruction = f"fcmp o{order}" if kind == "f" else f"icmp s{order}"
-        return V(real, "m", real.b.pure(f"{instruction} {real.types[kind]} {self.name}, {y}", self.name, y))
-
-    def __lt__(self, other: V | float) -> V:
-        return self._test("lt", other)
-
-    def __le__(self, other: V | float) -> V:
-        return self._test("le", other)
-
-    def __gt__(self, other: V | float) -> V:
-        return self._test("gt", other)
-
-    def __ge__(self, other: V | float) -> V:
-        return self._test("ge", other)
-
-    def same(self, other: V | float) -> V:
-        """Mask of equality."""
-        if self.kind == "f":
-            return self._test("eq", other)
-        y = other.name if isinstance(other, V) else self.real.constant(self.kind, other)
-        text = f"icmp eq {self.real.types[self.kind]} {self.name}, {y}"
-        return V(self.real, "m", self.real.b.pure(text, self.name, y))
+        return self ^ (1 if self.kind == "m" else -1)
 
     def is_nan(self) -> V:
         """Mask of NaN."""
@@ -167,13 +116,11 @@ class Real:
             raise AttributeError(f"math: there is no function {name!r}")
         return functools.partial(function.formula, self)
 
-    def constant(self, kind: str, value: float) -> str:
-        """Operand text of a constant."""
-        if kind == "f":
-            return self.lanes.const(value, self.type)
-        if kind == "i":
-            return self.lanes.const(value, self.int_type)
-        return self.lanes.const(value, "bool")
+    def operand(self, kind: str, value: V | float) -> str:
+        """The text of an operand: a register, or a constant of this kind."""
+        if isinstance(value, V):
+            return value.name
+        return self.lanes.const(value, {"f": self.type, "i": self.int_type, "m": "bool"}[kind])
 
     def v(self, name: str) -> V:
         """A float register as a value."""
@@ -181,11 +128,11 @@ class Real:
 
     def c(self, value: float) -> V:
         """A float constant."""
-        return V(self, "f", self.constant("f", value))
+        return V(self, "f", self.operand("f", value))
 
     def fma(self, x: V | float, y: V | float, z: V | float) -> V:
         """x * y + z."""
-        x, y, z = (a.name if isinstance(a, V) else self.constant("f", a) for a in (x, y, z))
+        x, y, z = (self.operand("f", a) for a in (x, y, z))
         return V(self, "f", self.lanes.fma(self.t, x, y, z))
 
     def exact_fma(self, x: V, y: V, z: V) -> V:
@@ -195,7 +142,7 @@ class Real:
     def select(self, cond: V, x: V | float, y: V | float) -> V:
         """Lanewise choice; one of x and y is a value."""
         kind = x.kind if isinstance(x, V) else y.kind if isinstance(y, V) else "f"
-        x, y = (a.name if isinstance(a, V) else self.constant(kind, a) for a in (x, y))
+        x, y = (self.operand(kind, a) for a in (x, y))
         return V(self, kind, self.lanes.select(cond.name, self.types[kind], x, y))
 
     def intrinsic(self, name: str, *args: V) -> V:
@@ -216,8 +163,7 @@ class Real:
 
     def copysign(self, x: V | float, y: V) -> V:
         """The size of x with the sign of y."""
-        x = x.name if isinstance(x, V) else self.constant("f", x)
-        return V(self, "f", self.b.intrinsic("copysign", self.t, x, y.name))
+        return V(self, "f", self.b.intrinsic("copysign", self.t, self.operand("f", x), y.name))
 
     def trunc(self, x: V) -> V:
         """Integer part."""
@@ -338,7 +284,7 @@ class Real:
         """`y`, but the values that are known where x is `zero`, `infinite` (positive) or `negative`; a NaN where x is one."""
         if self.zmm:
             table = _NAN_STAYS + sum([_ANSWERS[str(value)] << 4 * kind for name, value in known.items() for kind in _KINDS[name]])
-            return self._whole("fixupimm", y, x, V(self, "i", self.constant("i", table)), 0)
+            return self._whole("fixupimm", y, x, V(self, "i", self.operand("i", table)), 0)
         if "infinite" in known:
             y = self.select(x.same(math.inf), known["infinite"], y)
         if "zero" in known:
@@ -386,7 +332,7 @@ class Real:
         b.block(loop)
         for value, begin, end in zip((number, *values), first, kept):
             b.do(f"{value.name} = phi {self.t} [{begin.name}, %{before}], [{end.name}, %{scope.label}]")
-        b.do(f"{going.name} = phi {mask} [{self.constant('m', True)}, %{before}], [{more.name}, %{scope.label}]")
+        b.do(f"{going.name} = phi {mask} [{self.operand('m', True)}, %{before}], [{more.name}, %{scope.label}]")
         b.scopes[-1].lines += scope.lines
         b.do(f"br i1 {condition}, label %{loop}, label %{done}")
         b.block(done)

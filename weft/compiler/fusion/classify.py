@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Iterable
 
 from weft.core.primitive import Primitive
 from weft.ir.build import Builder, has_kernels
 from weft.ir.jaxpr import Eqn, Literal
-from weft.ir.loops import Const
+from weft.ir.loops import Const, Expr
 from weft.ir.rewrite import params_key
-from weft.ops.families import (
-    ContractSpec,
-    ExpandSpec,
-    FftSpec,
-    HostSpec,
-    LibrarySpec,
-    LoopSpec,
-    ReduceSpec,
-    ScanSpec,
-    ScatterSpec,
-    SortSpec,
-)
+from weft.ops import families
 from weft.util.machine_model import machine_model
 from weft.util.record import record
 
@@ -45,9 +35,9 @@ class LoweringKind(enum.Enum):
     COLLECTIVE = "collective"       # before stacking only
 
 
-_BY_SPEC = {ReduceSpec: LoweringKind.REDUCE, ScanSpec: LoweringKind.SCAN, ScatterSpec: LoweringKind.SCATTER,
-            ContractSpec: LoweringKind.CONTRACT, HostSpec: LoweringKind.HOST, SortSpec: LoweringKind.SORT,
-            LibrarySpec: LoweringKind.LIBRARY, FftSpec: LoweringKind.FFT, ExpandSpec: LoweringKind.EXPAND}
+_BY_SPEC = {families.ReduceSpec: LoweringKind.REDUCE, families.ScanSpec: LoweringKind.SCAN, families.ScatterSpec: LoweringKind.SCATTER,
+            families.ContractSpec: LoweringKind.CONTRACT, families.HostSpec: LoweringKind.HOST, families.SortSpec: LoweringKind.SORT,
+            families.LibrarySpec: LoweringKind.LIBRARY, families.FftSpec: LoweringKind.FFT, families.ExpandSpec: LoweringKind.EXPAND}
 _IN_KERNELS = frozenset({LoweringKind.PULL, LoweringKind.REDUCE, LoweringKind.SCAN, LoweringKind.SCATTER, LoweringKind.UPDATE,
                          LoweringKind.CONTRACT, LoweringKind.SORT})
 _kinds: dict[Primitive, tuple[LoweringKind, bool]] = {}        # and whether a kernel of ours does it
@@ -100,10 +90,10 @@ def is_sum(eqn: Eqn | None) -> bool:
     return eqn is not None and eqn.primitive.kind == "reduce" and eqn.primitive.rules["lower"].combine == "add"
 
 
-def loop_of(eqn: Eqn) -> LoopSpec | None:
+def loop_of(eqn: Eqn) -> families.LoopSpec | None:
     """The loop that an equation is."""
     spec = eqn.primitive.rules.get("lower") if eqn.primitive.kind == "region" else None
-    return spec if type(spec) is LoopSpec else None
+    return spec if type(spec) is families.LoopSpec else None
 
 
 def eqn_cost(eqn: Eqn) -> int:
@@ -153,6 +143,14 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def flat_index(b: Builder, index: Iterable, strides: Iterable[int], first: Expr | int = 0) -> Expr:
+    """The element at an index of an array with these strides, whose `first` element is this one."""
+    flat = b.const(first, "i64") if type(first) is int else first
+    for i, stride in zip(index, strides):
+        flat = b.iadd(flat, b.imul(i, stride))
+    return flat
+
+
 def is_dense(view: View, shape: tuple[int, ...]) -> bool:
     """Whether a view of `shape` lies in memory as a dense array would."""
     return all(n == 1 or s == want for n, s, want in zip(shape, view.strides, row_major(shape)))
@@ -196,11 +194,8 @@ def _probe(eqn: Eqn, operand, result) -> View | None:
         out = out[0]
     if out is not mark or len(asked) != 1 or asked[0][1] is not None:
         return None
-    flat = b.const(0, "i64")
-    for i, stride in zip(asked[0][0], row_major(operand.shape)):
-        flat = b.iadd(flat, b.imul(i, stride))
     of_dim = {id(x): d for d, x in enumerate(index) if not isinstance(x, Const)}
-    form = b.affine(flat)
+    form = b.affine(flat_index(b, asked[0][0], row_major(operand.shape)))
     if form is None or any(k not in of_dim for k in form[0]):
         return None
     strides = [0] * len(result.shape)

@@ -18,16 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from weft.compiler.fusion.classify import (
-    LoweringKind,
-    View,
-    dilation_of,
-    eqn_cost,
-    is_dense,
-    joins_rows,
-    lowering_kind,
-    view_of,
-)
+from weft.compiler.fusion.classify import LoweringKind, View, dilation_of, eqn_cost, is_dense, joins_rows, lowering_kind, view_of
 from weft.compiler.fusion.column_reduction import ColumnReduction, before_reshape, column_reduction_of
 from weft.compiler.fusion.reduction_domain import Domain, fits_domain, keeps_order, may_follow, reduced_dims
 from weft.compiler.fusion.window_analysis import windows

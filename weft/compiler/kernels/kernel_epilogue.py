@@ -9,7 +9,7 @@ the flat position in the result determines every index.
 
 from __future__ import annotations
 
-from weft.compiler.fusion.classify import row_major
+from weft.compiler.fusion.classify import flat_index, row_major
 from weft.compiler.fusion.fuse import Fusion
 from weft.compiler.fusion.groups import Group
 from weft.compiler.kernels.library_calls import Contraction, sum_type
@@ -57,7 +57,7 @@ class EpilogueLowering(Lowering):
         for root in roots:
             index = self.vars if root.aval.shape == self.group.shape else self._position(root.aval.shape)
             values.append(self.b.stored(self.value(root, tuple(index), None, True), type_name(root.aval.dtype)))
-            at.append(self._flat_index(tuple(index), row_major(root.aval.shape)))
+            at.append(flat_index(self.b, index, row_major(root.aval.shape)))
         b = Builder()
         word = {name: b.load("place", i, "i64") for i, name in enumerate(PLACE)}
         r, c = b.index("r", None, 1), b.index("c", None, 2)

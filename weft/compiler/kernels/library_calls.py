@@ -49,7 +49,7 @@ def update_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
     kinds = ["serial"] * len(names)
     if parallel:
         kinds[0] = "parallel"
-    if names and not (parallel and len(names) == 1):
+    if names:
         kinds[-1] = "vector"
     body = loops_around(b, names, extents, kinds, lambda: [Store("y0", target, b.load("x0", source, stored))])
     return Kernel(tuple(bufs), body, name="update"), reads

@@ -18,7 +18,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from weft.compiler.fusion.classify import row_major
+from weft.compiler.fusion.classify import flat_index, row_major
 from weft.compiler.kernels.library_calls import loops_around
 from weft.compiler.loops.loop_levels import segment_length
 from weft.compiler.lowering.let_placement import Emitter
@@ -58,20 +58,13 @@ class Scatter:
         size = 1 + sum((n - 1) * s for n, s in zip(atom.aval.shape, strides)) if atom.aval.size else 0
         self.bufs.append(Buf(name, type_, size))
         self.reads.append(number)
-        return lambda at, guard=None: b.load(name, self.flat(at, strides), type_, guard)
-
-    def flat(self, at: tuple, strides: tuple[int, ...]) -> Expr:
-        b = self.b
-        total = b.const(0, "i64")
-        for i, s in zip(at, strides):
-            total = b.iadd(total, b.imul(i, s))
-        return total
+        return lambda at, guard=None: b.load(name, flat_index(b, at, strides), type_, guard)
 
     def place(self, index: tuple, read_indices: Callable) -> tuple[Expr, Expr | None]:
         """The element of the operand that an update goes to, and whether it is inside (None: always)."""
         from weft.ops.windows import scatter_position  # the op's own arithmetic of positions
         position, inside = scatter_position(self.b, index, read_indices, self.operand.shape, self.shape, **self.eqn.params)
-        return self.flat(position, row_major(self.operand.shape)), inside
+        return flat_index(self.b, position, row_major(self.operand.shape)), inside
 
     def among(self, place: Expr, inside: Expr | None, first: Expr, count: Expr) -> Expr:
         """Whether a place is one of the `count` from `first` on, and inside."""
@@ -258,7 +251,7 @@ def sorted_by_row(eqn: Eqn) -> tuple[Kernel, list[int]]:
         index[d] = b.index(f"i{d}", shape[d], level)
     place, inside = s.place(tuple(index), read_indices)
     row, one = b.idiv(place, width), b.const(1, "i32")
-    number = s.flat(tuple(index[d] for d in s.outer), row_major(tuple(shape[d] for d in s.outer)))
+    number = flat_index(b, tuple(index[d] for d in s.outer), row_major(tuple(shape[d] for d in s.outer)))
     over_updates = lambda *stores: loops_around(b, [f"i{d}" for d in dims], [shape[d] for d in dims], ["serial"] * len(dims),
                                                 lambda: stores)
     j, total, end = b.index("j", rows, 0), Ref("total", "i32"), b.load("y0", row, "i32", inside)

@@ -10,6 +10,7 @@ is computed once. Only the first and last rows of an array keep their guards.
 
 from __future__ import annotations
 
+from weft.compiler.fusion.classify import flat_index
 from weft.compiler.loops.access_analysis import Access
 from weft.compiler.loops.loop_levels import LoopNest
 from weft.compiler.lowering.substitution import Translate
@@ -44,8 +45,6 @@ def stay_inside(nest: LoopNest, found: list[tuple[Load, Access]], where: dict[in
     for (buf, *terms), ends in reach.items():
         size = nest.lengths[buf]
         for end in (first, last):
-            at = b.const(0, "i64")
-            for key, step in terms:
-                at = b.iadd(at, b.imul(end(low.builder.base(key)), step))
+            at = flat_index(b, [end(low.builder.base(key)) for key, _ in terms], [step for _, step in terms])
             holds = b.logical_and(holds, b.icmp("le", 0, b.iadd(at, ends[0])), b.icmp("lt", b.iadd(at, ends[1]), size))
     return holds

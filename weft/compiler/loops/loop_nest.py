@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from weft.compiler.fusion.classify import row_major
+from weft.compiler.fusion.classify import flat_index, row_major
 from weft.compiler.loops.access_analysis import Access, Dim, Survey
 from weft.compiler.loops.bounds_check_elimination import guarded, stay_inside, unguarded
 from weft.compiler.loops.dim_collapsing import collapsed
@@ -24,21 +24,7 @@ from weft.compiler.lowering.lower import Lowered, Output, reachable
 from weft.compiler.lowering.substitution import Replace, Translate
 from weft.ir.build import type_name
 from weft.ir.jaxpr import Var
-from weft.ir.loops import (
-    FLOATS,
-    ITEMSIZE,
-    Accum,
-    Buf,
-    Const,
-    Expr,
-    Init,
-    Kernel,
-    Load,
-    Op,
-    Prefetch,
-    Ref,
-    Store,
-)
+from weft.ir.loops import FLOATS, ITEMSIZE, Accum, Buf, Const, Expr, Init, Kernel, Load, Op, Prefetch, Ref, Store
 from weft.ir.registry import HEAVY
 from weft.util.machine_model import machine_model
 from weft.util.record import record, replace
@@ -274,10 +260,8 @@ class _Writer(LoopNest):
     def _spill(self, passes: list[LoopPass], columns: list[Dim], where: dict[int, Expr]) -> None:
         """Costly values that several passes compute are kept in a scratch row by the first."""
         b = self.b
-        at, size = b.const(0, "i64"), 1
-        for dim, stride in zip(columns, row_major(tuple(d.extent for d in columns))):
-            at = b.iadd(at, b.imul(where[id(dim)], stride))
-            size *= dim.extent
+        extents = tuple([dim.extent for dim in columns])
+        at, size = flat_index(b, [where[id(dim)] for dim in columns], row_major(extents)), math.prod(extents)
         first: dict[int, int] = {}
         kept: dict[int, Expr] = {}
         for p, one in enumerate(passes):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from weft.compiler.fusion.classify import flat_index
 from weft.compiler.lowering.lower import Lowered, reachable
 from weft.ir.build import Builder, type_name
 from weft.ir.loops import COMPARISONS, ITEMSIZE, Const, Expr, Load, Op
@@ -98,9 +99,7 @@ def holds_of(b: Builder, x: Expr, var: Expr) -> tuple[dict[int, int], tuple[int,
 def segments_of(splits: Splits, b: Builder, translate: Callable[[Expr], Expr], base: Callable[[int], Expr], start: Expr, stop: Expr,
               most: int) -> list[Segment]:
     """The segments from `start`, where a cache line begins, to `stop`; each is `most` long at most."""
-    term = b.const(0, "i64")
-    for key, k in splits.term.items():
-        term = b.iadd(term, b.imul(translate(base(key)), k))
+    term = flat_index(b, [translate(base(key)) for key in splits.term], splits.term.values())
     line, at, below = splits.line, start, -OPEN
     found = []
     for first, last in splits.groups:

@@ -6,6 +6,7 @@ Out:  buffers and indices for `Prefetch` statements.
 
 from __future__ import annotations
 
+from weft.compiler.fusion.classify import flat_index
 from weft.compiler.loops.access_analysis import Dim
 from weft.compiler.loops.loop_levels import LoopNest, LoopPass
 from weft.compiler.lowering.substitution import Translate
@@ -30,9 +31,7 @@ def jumps(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
             continue
         span = min(steps.values())
         if 0 < span * access.weight <= vector.extent * machine.cache_line and span * access.weight <= machine.prefetch_from_bytes >> 4:
-            first = b.const(access.form[1], "i64")
-            for dim, step in steps.items():
-                first = b.iadd(first, b.imul(nest.next_row[dim], step))
+            first = flat_index(b, [nest.next_row[dim] for dim in steps], steps.values(), access.form[1])
             found[load.buf, id(first)] = load.buf, b.iadd(first, b.imul(where[id(vector)], -(-span // vector.extent)))
     return list(found.values())
 
@@ -75,10 +74,8 @@ def streams(nest: LoopNest, translate: Translate) -> list[tuple[str, Expr]]:
         furthest, weight = max(places)
         span = (furthest - min(places)[0]) * weight
         if span <= machine.prefetch_window and (span or alone):
-            at = b.const(furthest + machine.prefetch_distance // weight, "i64")
-            for key, step in terms:
-                at = b.iadd(at, b.imul(translate(low.builder.base(key)), step))
-            found.append((buf, at))
+            at = [translate(low.builder.base(key)) for key, _ in terms]
+            found.append((buf, flat_index(b, at, [step for _, step in terms], furthest + machine.prefetch_distance // weight)))
     return found
 
 

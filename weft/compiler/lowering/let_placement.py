@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 
-from weft.compiler.lowering.lower import children
+from weft.compiler.lowering.lower import children, parts_first
 from weft.ir.build import Builder
 from weft.ir.loops import Const, Expr, For, Index, Let, Load, Op, Ref, Stmt
 from weft.util.record import field, record
@@ -48,17 +48,7 @@ class Emitter:
     def level(self, expr: Expr) -> int:
         """The innermost loop over which the expression varies."""
         levels = self.level_of
-        stack = [expr]
-        while stack:
-            x = stack[-1]
-            if id(x) in levels:
-                stack.pop()
-                continue
-            kids = children(x)
-            waiting = [k for k in kids if id(k) not in levels]
-            if waiting:
-                stack.extend(waiting)
-                continue
+        for x in parts_first(expr, levels):
             if type(x) is Index:
                 levels[id(x)] = self.b.levels[id(x)]
             elif type(x) is Ref:
@@ -66,8 +56,7 @@ class Emitter:
             elif type(x) is Load and x.buf in self.written:
                 levels[id(x)] = self.scopes[-1].level
             else:
-                levels[id(x)] = max((levels[id(k)] for k in kids), default=0)
-            stack.pop()
+                levels[id(x)] = max((levels[id(k)] for k in children(x)), default=0)
         return levels[id(expr)]
 
     def compute(self, roots: list[Expr]) -> list[Expr]:
@@ -135,11 +124,7 @@ class Emitter:
     def _bind(self, x: Expr, made: Expr) -> Expr:
         level = self._scope_level(x)
         scope = next(s for s in reversed(self.scopes) if s.level == level)
-        name = f"v{self.count}"
-        self.count += 1
-        scope.body.append(Let(name, made))
-        ref = Ref(name, x.type)
-        self.env[id(x)] = ref
+        ref = self.env[id(x)] = self._let(made, scope)
         self.keep.append(x)
         scope.bound.append(id(x))
         return ref
@@ -147,12 +132,12 @@ class Emitter:
     def before_stores(self, values: list[Expr]) -> list[Expr]:
         """Computed values that are stored one after the other, all but the first bound: a store may write into memory
         that another value still has to be read from."""
-        return [v if not i or type(v) in (Const, Index, Ref) else self._let(v) for i, v in enumerate(values)]
+        return [v if not i or type(v) in (Const, Index, Ref) else self._let(v, self.scopes[-1]) for i, v in enumerate(values)]
 
-    def _let(self, value: Expr) -> Expr:
+    def _let(self, value: Expr, scope: Scope) -> Ref:
         name = f"v{self.count}"
         self.count += 1
-        self.append(Let(name, value))
+        scope.body.append(Let(name, value))
         return Ref(name, value.type)
 
     def _got(self, x: Expr, built: dict[int, Expr]) -> Expr:

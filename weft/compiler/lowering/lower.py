@@ -9,9 +9,12 @@ like any other: it becomes an accumulator that a pass over the columns fills. Pa
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Container, Iterator, Sequence
+
 import numpy as np
 
-from weft.compiler.fusion.classify import LoweringKind, computes, lowering_kind, row_major
+from weft.compiler.fusion.classify import LoweringKind, computes, flat_index, lowering_kind, row_major
 from weft.compiler.fusion.fuse import Fusion
 from weft.compiler.fusion.graph import WHOLE
 from weft.compiler.fusion.groups import Group
@@ -103,10 +106,7 @@ class Lowering:
         columns = () if domain is None else domain[1]
         self.flat = domain is None and len(shape) > 1 and self._is_plain()
         if self.flat:
-            n = 1
-            for s in shape:
-                n *= s
-            shape = (n,)
+            shape = (math.prod(shape),)
         b = self.b
         self.vars = [b.const(0, "i64") if n == 1 else b.index(f"i{d}", n, d) for d, n in enumerate(shape)]
         part = b.index("part", self.group.parts) if self.group.parts > 1 else b.const(0, "i64")
@@ -120,7 +120,7 @@ class Lowering:
             full = domain is None or (root not in self.graph.domain) or alignment == WHOLE
             index = tuple(self.vars) if full else tuple(b.const(0, "i64") if t is None else self.vars[t] for t in alignment)
             value = self.value(root, index, None, True)
-            at = self._flat_index(index, strides if full else row_major(root.aval.shape))
+            at = flat_index(b, index, strides if full else row_major(root.aval.shape))
             stored = b.stored(value, type_name(root.aval.dtype))
             outputs.append(Output(root, at, stored, self.level(value) if full and columns else -1))
         return Lowered(b, shape, columns, self.vars, self.reductions, outputs, list(self.names), self.names,
@@ -131,7 +131,7 @@ class Lowering:
         b, reduction, spec = self.b, self.graph.column_reductions[root], self.graph.producer[root].primitive.rules["lower"]
         value = self.value(reduction.source, tuple(self.vars), None)
         at = b.iadd(b.imul(part, reduction.columns),
-                    self._flat_index(tuple(self.vars[d] for d in columns), tuple(strides[d] for d in columns)))
+                    flat_index(b, tuple(self.vars[d] for d in columns), tuple(strides[d] for d in columns)))
         init = b.const(spec.identity(root.aval.dtype), type_name(root.aval.dtype))
         return Output(root, at, value, self.level(value), spec.combine, init)
 
@@ -176,7 +176,7 @@ class Lowering:
             name = self.names.get(atom)
             if name is None:
                 name = self.names[atom] = f"x{len(self.names)}"
-            flat = index[0] if self.flat and index else self._flat_index(index, row_major(atom.aval.shape))
+            flat = index[0] if self.flat and index else flat_index(b, index, row_major(atom.aval.shape))
             return b.load(name, flat, type_name(atom.aval.dtype), guard)
         eqn = graph.producer[atom]
         if lowering_kind(eqn) is LoweringKind.REDUCE:
@@ -218,13 +218,6 @@ class Lowering:
     def _is_inside(self, index: tuple, shape: tuple[int, ...]) -> bool:
         ranges = [(i, i) if type(i) is int else self.b.range(i) for i in index]
         return all(0 <= low and high < n for (low, high), n in zip(ranges, shape))
-
-    def _flat_index(self, index: tuple, strides: tuple[int, ...]) -> Expr:
-        b = self.b
-        flat = b.const(0, "i64")
-        for i, stride in zip(index, strides):
-            flat = b.iadd(flat, b.imul(i, stride))
-        return flat
 
     # ---- reductions
 
@@ -314,24 +307,12 @@ class Lowering:
 
     def level(self, expr: Expr) -> int:
         """The first pass in which all accumulators that `expr` reads are complete."""
-        stack = [expr]
         levels = self.levels
-        while stack:
-            x = stack[-1]
-            if id(x) in levels:
-                stack.pop()
-                continue
+        for x in parts_first(expr, levels):
             if isinstance(x, Ref):
                 levels[id(x)] = next(r.level for r in self.reductions if r.name == x.name) + 1
-                stack.pop()
-                continue
-            kids = children(x)
-            waiting = [k for k in kids if id(k) not in levels]
-            if waiting:
-                stack.extend(waiting)
-                continue
-            levels[id(x)] = max((levels[id(k)] for k in kids), default=0)
-            stack.pop()
+            else:
+                levels[id(x)] = max((levels[id(k)] for k in children(x)), default=0)
         return levels[id(expr)]
 
 
@@ -347,6 +328,19 @@ def children(x: Expr) -> tuple:
     if hasattr(x, "buf"):
         return (x.index,) if x.guard is None else (x.index, x.guard)
     return ()
+
+
+def parts_first(root: Expr, known: Container[int], parts: Callable[[Expr], Sequence[Expr]] = children) -> Iterator[Expr]:
+    """What `root` is made of, and itself, each after its `parts`, but what is `known` by its id: the caller adds there what it is given."""
+    stack = [root]
+    while stack:
+        waiting = [part for part in parts(stack[-1]) if id(part) not in known] if id(stack[-1]) not in known else None
+        if waiting:
+            stack += waiting
+            continue
+        x = stack.pop()
+        if waiting is not None:
+            yield x
 
 
 def reachable(roots: list[Expr]) -> list[Expr]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from weft.compiler.lowering.lower import children
+from collections.abc import Sequence
+
+from weft.compiler.fusion.classify import flat_index
+from weft.compiler.lowering.lower import children, parts_first
 from weft.ir.build import Builder
 from weft.ir.loops import Const, Expr, Load, Op, Ref
 
@@ -15,21 +18,14 @@ class Translate:
         self.made: dict[int, Expr] = dict(mapping)
 
     def __call__(self, root: Expr) -> Expr:
-        made, stack = self.made, [root]
-        while stack:
-            x = stack[-1]
-            if id(x) in made:
-                stack.pop()
-                continue
-            form = self._form(x)
-            kids = children(x) if form is None else [self.old.base(k) for k in form[0]]
-            waiting = [k for k in kids if id(k) not in made]
-            if waiting:
-                stack.extend(waiting)
-                continue
-            stack.pop()
-            made[id(x)] = self._rewrite(x, form)
+        made = self.made
+        for x in parts_first(root, made, self._parts):
+            made[id(x)] = self._rewrite(x, self._form(x))
         return made[id(root)]
+
+    def _parts(self, x: Expr) -> Sequence[Expr]:
+        form = self._form(x)
+        return children(x) if form is None else [self.old.base(key) for key in form[0]]
 
     def _form(self, x: Expr):
         form = self.old.affine(x) if x.type == "i64" and type(x) is not Const else None
@@ -38,10 +34,7 @@ class Translate:
     def _rewrite(self, x: Expr, form) -> Expr:
         new, made = self.new, self.made
         if form is not None:
-            total = new.const(form[1], "i64")
-            for key, k in form[0].items():
-                total = new.iadd(total, new.imul(made[key], k))
-            return total
+            return flat_index(new, [made[key] for key in form[0]], form[0].values(), form[1])
         if type(x) is Const:
             return new.const(x.value, x.type)
         if type(x) is Ref:

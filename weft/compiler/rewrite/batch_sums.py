@@ -10,7 +10,7 @@ import math
 from weft.compiler.fusion.classify import LoweringKind, is_sum, lowering_kind, moves
 from weft.core.primitive import registry
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
-from weft.ir.rewrite import dce
+from weft.ir.rewrite import dce, use_counts
 from weft.ir.types import ShapedArray
 
 
@@ -19,17 +19,8 @@ def merge_batch_sums(jaxpr: Jaxpr) -> Jaxpr:
 
     Reshapes and transpositions may lie between them, as between two sums over axes of a mesh: they follow without those dims.
     """
-    makers: dict[Var, Eqn] = {}
-    uses: dict[Var, int] = {}
-    for eqn in jaxpr.eqns:
-        for a in eqn.invars:
-            if type(a) is not Literal:
-                uses[a] = uses.get(a, 0) + 1
-        for v in eqn.outvars:
-            makers[v] = eqn
-    for a in jaxpr.outvars:
-        if type(a) is not Literal:
-            uses[a] = uses.get(a, 0) + 1
+    makers = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
+    uses = use_counts(jaxpr)
     eqns, changed = [], False
     for eqn in jaxpr.eqns:
         found = _summed_dot(eqn, makers, uses) if is_sum(eqn) else None

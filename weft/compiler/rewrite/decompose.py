@@ -16,8 +16,8 @@ from weft.compiler.rewrite.variance_rewrite import split_deviations
 from weft.core.primitive import Primitive, registry
 from weft.core.stage import stage
 from weft.ir.build import HALVES, type_name
-from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, subjaxprs
-from weft.ir.rewrite import cse, dce, inline_calls, substitute
+from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
+from weft.ir.rewrite import cse, dce, inline_calls, map_jaxprs, substitute, use_counts
 from weft.ops.families import ContractSpec
 from weft.util.machine_model import machine_model
 
@@ -80,10 +80,7 @@ def _fold_reshapes(jaxpr: Jaxpr) -> Jaxpr:
 def _fold_transposes(jaxpr: Jaxpr) -> Jaxpr:
     """A transpose that is all that reads a matmul's result becomes the order in which the matmul writes, unless elements would lie
     apart that way."""
-    uses: dict[Var, int] = {}
-    for atom in (*(a for e in jaxpr.eqns for a in e.invars), *jaxpr.outvars):
-        if type(atom) is not Literal:
-            uses[atom] = uses.get(atom, 0) + 1
+    uses = use_counts(jaxpr)
     dots: dict[Var, int] = {}
     eqns: list[Eqn | None] = []
     for eqn in jaxpr.eqns:
@@ -125,15 +122,11 @@ def _rebuild(jaxpr: Jaxpr) -> Jaxpr:
             eqns.append(eqn)
             continue
         changed = True
-        staged = stage(rebuilt, [a.aval for a in eqn.invars])
-        staged = expand(dce(staged))
+        staged = expand(dce(stage(rebuilt, [a.aval for a in eqn.invars])))
         local: dict[Var, Atom] = dict(zip(staged.invars, ins))
-        for var, value in zip(staged.constvars, staged.consts):
-            constvars.append(var)
-            consts.append(value)
-        for inner_eqn in staged.eqns:
-            read = [a if type(a) is Literal else local.get(a, a) for a in inner_eqn.invars]
-            eqns.append(inner_eqn.replace(invars=read))
+        constvars += staged.constvars
+        consts += staged.consts
+        eqns += substitute(staged.eqns, local)
         for var, atom in zip(eqn.outvars, staged.outvars):
             env[var] = atom if type(atom) is Literal else local.get(atom, atom)
     if not changed:
@@ -168,16 +161,9 @@ def _read_again(jaxpr: Jaxpr) -> set[Eqn]:
 
 def _decomposed_params(eqn: Eqn) -> dict:
     """Parameters with the jaxprs among them expanded."""
-    if lowering_kind(eqn) is not LoweringKind.REGION or not any(True for _ in subjaxprs(eqn.params)):
+    if lowering_kind(eqn) is not LoweringKind.REGION:
         return eqn.params
-    params = {}
-    for key, value in eqn.params.items():
-        if isinstance(value, Jaxpr):
-            value = value.memo("expanded", lambda value=value: expand(value))
-        elif isinstance(value, tuple) and any(isinstance(v, Jaxpr) for v in value):
-            value = tuple(v.memo("expanded", lambda v=v: expand(v)) if isinstance(v, Jaxpr) else v for v in value)
-        params[key] = value
-    return params
+    return map_jaxprs(eqn.params, lambda jaxpr: jaxpr.memo("expanded", lambda: expand(jaxpr)))
 
 
 def _rebuilt(eqn: Eqn):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.ir.jaxpr import Jaxpr
+from weft.ir.rewrite import map_jaxprs
 
 
 def without_looks(jaxpr: Jaxpr) -> tuple[Jaxpr, list[Callable]]:
@@ -16,25 +17,17 @@ def without_looks(jaxpr: Jaxpr) -> tuple[Jaxpr, list[Callable]]:
     if "inspect" not in jaxpr.effects:
         return jaxpr, []
     eqns, looks = [], []
+
+    def inner(program: Jaxpr) -> Jaxpr:
+        program, found = without_looks(program)
+        looks.extend(found)
+        return program
+
     for eqn in jaxpr.eqns:
         if "inspect" in eqn.effects:
             if eqn.primitive.kind == "callback":
                 looks.append(eqn.params["callback"])
                 continue
-            params = {}
-            for key, value in eqn.params.items():
-                params[key], found = _without(value)
-                looks += found
-            eqn = eqn.replace(params=params, effects=eqn.effects - {"inspect"})
+            eqn = eqn.replace(params=map_jaxprs(eqn.params, inner), effects=eqn.effects - {"inspect"})
         eqns.append(eqn)
     return jaxpr.replace(eqns=eqns), looks
-
-
-def _without(value: object) -> tuple[object, list[Callable]]:
-    """A parameter without questions in the programs it holds."""
-    if isinstance(value, Jaxpr):
-        return without_looks(value)
-    if isinstance(value, tuple) and any(isinstance(v, Jaxpr) for v in value):
-        parts = [_without(v) for v in value]
-        return tuple(p for p, _ in parts), [look for _, found in parts for look in found]
-    return value, []

@@ -14,7 +14,7 @@ from __future__ import annotations
 from weft.compiler.fusion.classify import computes, is_sum, loop_of
 from weft.core.primitive import registry
 from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
-from weft.ir.rewrite import dce
+from weft.ir.rewrite import dce, use_counts
 from weft.util.machine_model import machine_model
 
 
@@ -44,10 +44,7 @@ class _Scan:
         results = list(zip(self.body.outvars, eqn.outvars))
         self.carries, self.stacks = results[:carried], results[carried:]
         self.maker: dict[Var, Eqn] = {v: e for e in self.body.eqns for v in e.outvars}
-        self.uses: dict[Var, int] = {}
-        for atom in (*(a for e in self.body.eqns for a in e.invars), *self.body.outvars):
-            if type(atom) is not Literal:
-                self.uses[atom] = self.uses.get(atom, 0) + 1
+        self.uses = use_counts(self.body)
         self.before: list[Eqn] = []
         self.after: list[Eqn] = []
 

@@ -17,7 +17,7 @@ from weft.compiler.fusion.classify import LoweringKind, computes, loop_of, lower
 from weft.compiler.rewrite.batch_sums import merge_batch_sums
 from weft.core.primitive import Primitive, registry
 from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
-from weft.ir.rewrite import cse, dce, inline_calls
+from weft.ir.rewrite import cse, dce, inline_calls, map_jaxprs, use_counts
 from weft.ir.types import ShapedArray
 from weft.ops.families import LoopSpec
 from weft.util.machine_model import machine_model
@@ -48,13 +48,7 @@ class _Algebra:
         self.maker: dict[Var, Eqn] = {}
         self.views: dict[Var, _ElementOrder] = {}       # of what reshapes and transposes made
         self.eqns: list[Eqn] = []
-        self.uses: dict[Var, int] = {}
-        for atom in (a for e in jaxpr.eqns for a in e.invars):
-            if type(atom) is not Literal:
-                self.uses[atom] = self.uses.get(atom, 0) + 1
-        for atom in jaxpr.outvars:
-            if type(atom) is not Literal:
-                self.uses[atom] = self.uses.get(atom, 0) + 1
+        self.uses = use_counts(jaxpr)
 
     def run(self) -> Jaxpr:
         jaxpr = self.jaxpr
@@ -121,18 +115,8 @@ class _Algebra:
         return eqn.replace(primitive=registry["reshape"], invars=[source], params={"new_sizes": out.aval.shape})
 
     def _region(self, eqn: Eqn) -> Eqn:
-        params = {}
-        changed = False
-        for key, value in eqn.params.items():
-            if isinstance(value, Jaxpr):
-                fresh = _simplified(value)
-            elif isinstance(value, tuple) and any(isinstance(v, Jaxpr) for v in value):
-                fresh = tuple(_simplified(v) if isinstance(v, Jaxpr) else v for v in value)
-            else:
-                fresh = value
-            changed |= fresh is not value
-            params[key] = fresh
-        eqn = eqn.replace(params=params) if changed else eqn
+        params = map_jaxprs(eqn.params, lambda jaxpr: jaxpr.memo("simplified", lambda: simplify(jaxpr)))
+        eqn = eqn.replace(params=params) if params is not eqn.params else eqn
         loop = loop_of(eqn)
         return eqn if loop is None else self._hoist(eqn, loop)
 
@@ -161,10 +145,8 @@ class _Algebra:
         used.update(a for a in body.outvars if type(a) is not Literal)
         known = set(body.invars[:count])
         fresh = [v for v in outside if v in used and v not in known]
-        self.eqns.extend(hoisted)
         for e in hoisted:
-            for var in e.outvars:
-                self.maker[var] = e
+            self.emit(e)
         invars = [*body.invars[:count], *fresh, *body.invars[count:]]
         inner = Jaxpr(body.constvars, body.consts, invars, body.outvars, kept, body.effects, body.name)
         params = {**eqn.params, loop.body: inner, loop.constants: count + len(fresh)}
@@ -210,10 +192,6 @@ def _merged_runs(runs: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
         else:
             out.append((extent, step))
     return tuple(out)
-
-
-def _simplified(jaxpr: Jaxpr) -> Jaxpr:
-    return jaxpr.memo("simplified", lambda: simplify(jaxpr))
 
 
 def _is_literal(atom: Atom, value: float) -> bool:

@@ -76,8 +76,9 @@ def place(buffers: Iterable[Buffer]) -> int:
             buffer.offset, owners[buffer] = previous.offset, owners.pop(previous)
         else:
             align = machine.huge_page if buffer.nbytes >= machine.huge_page else machine.buffer_alignment
-            buffer.offset = gaps.take(-(-max(buffer.nbytes, 1) // machine.buffer_alignment) * machine.buffer_alignment, align)
-            owners[buffer] = buffer.offset + -(-max(buffer.nbytes, 1) // machine.buffer_alignment) * machine.buffer_alignment
+            nbytes = -(-max(buffer.nbytes, 1) // machine.buffer_alignment) * machine.buffer_alignment
+            buffer.offset = gaps.take(nbytes, align)
+            owners[buffer] = buffer.offset + nbytes
         heapq.heappush(expiring, (buffer.last, order, buffer))
     return gaps.top
 

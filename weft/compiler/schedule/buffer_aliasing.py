@@ -22,22 +22,18 @@ def donate(plan: ProgramBuilder, donated: Sequence[int], ins: list[Buffer], outs
             source = ins[i]
             if source.nbytes != out.nbytes or out.last < 0:
                 continue
-            pair = None
             copy = next((p for p in plan.copies if p.time == out.first and p.copied == (out, source)), None)
+            pairs = writers[out].in_place[out] if out in writers and source.last == out.first else ()
+            pair = next((p for p in pairs if p[0] is source), None)
             if copy is not None and source.last == copy.time:
                 copy.dropped = True
-                aliases[number] = i
-                free.remove(i)
-                break
-            if source.last == out.first:
-                pairs = writers[out].in_place[out] if out in writers else ()
-                pair = next((p for p in pairs if p[0] is source), None)
-            if source.last < out.first or pair is not None:
-                if pair is not None:
-                    alias(writers[out], pair)
-                aliases[number] = i
-                free.remove(i)
-                break
+            elif pair is not None:
+                alias(writers[out], pair)
+            elif source.last >= out.first:
+                continue
+            aliases[number] = i
+            free.remove(i)
+            break
     return aliases
 
 

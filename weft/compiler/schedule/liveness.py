@@ -87,7 +87,6 @@ class ProgramBuilder:
         """Add a step that reads and writes these addresses."""
         for ref in reads:
             self.touch(ref)
-        for ref in reads:
             self.last_read[ref.final().buffer] = self.clock
         for ref in writes:
             self.touch(ref)

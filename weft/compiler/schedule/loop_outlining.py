@@ -14,33 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from weft.compiler.schedule.schedule import Scheduled
-from weft.ir import program as P
+from weft.ir import loops, program as P
 from weft.ir.build import HALVES, Builder
-from weft.ir.loops import (
-    FLOATS,
-    INTEGERS,
-    ITEMSIZE,
-    Accum,
-    Buf,
-    Const,
-    Expr,
-    For,
-    If,
-    Index,
-    Init,
-    Kernel,
-    Let,
-    Load,
-    Op,
-    Pack,
-    Prefetch,
-    Ref,
-    Scan,
-    Stmt,
-    Store,
-    Weave,
-    While,
-)
 from weft.ir.registry import HEAVY
 from weft.util.machine_model import machine_model
 from weft.util.record import field, record, replace
@@ -129,13 +104,13 @@ class _Writer:
         self.private, self.types, self.in_registers = private, types, registers
         self.b = Builder()
         self.memory: dict[int | str, _Memory] = {}      # by slot; the inner kernels' scratch by name
-        self.vars: dict[str, tuple[Expr, int]] = {}     # of loops in the kernel: the number of the iteration, and of iterations
-        self.names: dict[str, Expr] = {}
-        self.bufs: dict[str, tuple[_Memory, Expr]] = {} # of the kernel being copied: where it lies, from which element on
-        self.memo: dict[int, Expr] = {}
+        self.vars: dict[str, tuple[loops.Expr, int]] = {}     # of loops in the kernel: the number of the iteration, and of iterations
+        self.names: dict[str, loops.Expr] = {}
+        self.bufs: dict[str, tuple[_Memory, loops.Expr]] = {} # of the kernel being copied: where it lies, from which element on
+        self.memo: dict[int, loops.Expr] = {}
         self.count = self.work = 0
         self.copies = 1
-        self.known: dict[tuple[str, int], tuple[Expr, Expr]] = {}   # (memory, id of element) -> element, what was stored there last
+        self.known: dict[tuple[str, int], tuple[loops.Expr, loops.Expr]] = {}   # (memory, id) -> element, last stored there
         self.in_vector = False
         self.early: set[str] = set()                    # registers that a condition needs
 
@@ -162,13 +137,13 @@ class _Writer:
         if self.work > machine.outlined_bytes:
             raise _NotOutlined
         taken = [(slot, m) for slot, m in self.memory.items() if type(slot) is int and not m.private]
-        bufs = tuple([Buf(m.name, m.type, m.reach, "in" if not m.stored else "inout" if m.loaded else "out") for _, m in taken])
-        scratch = tuple([Buf(m.name, m.type, m.reach) for m in self.memory.values() if m.private and m.name not in self.in_registers])
-        kernel = Kernel(bufs, tuple(body), scratch, "loop")
+        bufs = tuple([loops.Buf(m.name, m.type, m.reach, "in" if not m.stored else "inout" if m.loaded else "out") for _, m in taken])
+        scratch = tuple([loops.Buf(m.name, m.type, m.reach) for m in self.memory.values() if m.private and m.name not in self.in_registers])
+        kernel = loops.Kernel(bufs, tuple(body), scratch, "loop")
         launch = P.Launch(kernel, tuple([P.BufRef(slot, 0, m.outer) for slot, m in taken]), total)
         return launch if isinstance(loop, P.Loop) else P.WhileLoop((launch,), loop.cond, ())
 
-    def _counted(self, loop: P.Loop, top: bool = False) -> list[Stmt]:
+    def _counted(self, loop: P.Loop, top: bool = False) -> list[loops.Stmt]:
         """A counted loop, in the kernel; `work` becomes that of an iteration of the top one."""
         name = self._fresh("l")
         index = self.b.index(name, loop.extent)
@@ -178,9 +153,9 @@ class _Writer:
         body = self._inner(self._steps, loop.body)
         self.work = outside + self.work * (1 if top else loop.extent)
         self.vars = saved
-        return [For(name, loop.extent, (*self._inits(private=True), *body) if top else body, "serial")]
+        return [loops.For(name, loop.extent, (*self._inits(private=True), *body) if top else body, "serial")]
 
-    def _while(self, loop: P.WhileLoop) -> list[Stmt]:
+    def _while(self, loop: P.WhileLoop) -> list[loops.Stmt]:
         """An uncounted loop, or so many iterations of it that signals can wait."""
         first = self._steps(loop.cond_body)
         self._reach(loop.cond, "bool", 1)
@@ -189,33 +164,33 @@ class _Writer:
         body = self._inner(self._steps, loop.body)
         again = self._steps(loop.cond_body)
         most = max(1, machine_model().outlined_call_bytes // self.work)
-        turns = Ref("turns", "i64")
-        goes_on = Op("and", (cond, Op("lt", (turns, Const(most, "i64")), "bool")), "bool")
-        iteration = [*self._inits(private=True), *body, *again, Accum("turns", "add", Const(1, "i64"))]
-        return [*self._begun(), *first, Init("turns", Const(0, "i64")), While(goes_on, tuple(iteration)), *self._ended()]
+        turns = loops.Ref("turns", "i64")
+        goes_on = loops.Op("and", (cond, loops.Op("lt", (turns, loops.Const(most, "i64")), "bool")), "bool")
+        iteration = [*self._inits(private=True), *body, *again, loops.Accum("turns", "add", loops.Const(1, "i64"))]
+        return [*self._begun(), *first, loops.Init("turns", loops.Const(0, "i64")), loops.While(goes_on, tuple(iteration)), *self._ended()]
 
-    def _begun(self) -> list[Stmt]:
+    def _begun(self) -> list[loops.Stmt]:
         """Registers that live through the loop, as they are before it."""
         return self._inits(private=False) + self._inits(private=True, early=True)
 
-    def _inits(self, private: bool, early: bool = False) -> list[Stmt]:
-        made: list[Stmt] = []
+    def _inits(self, private: bool, early: bool = False) -> list[loops.Stmt]:
+        made: list[loops.Stmt] = []
         for m in self.memory.values():
             if m.name in self.in_registers and m.private == private and (not private or (m.name in self.early) == early):
                 for at in m.places:
-                    value = Const(_zero(m.type), m.type) if private else Load(m.name, Const(at, "i64"), m.type)
-                    made.append(Init(_register(m, at), value))
+                    value = loops.Const(_zero(m.type), m.type) if private else loops.Load(m.name, loops.Const(at, "i64"), m.type)
+                    made.append(loops.Init(_register(m, at), value))
         return made
 
-    def _ended(self) -> list[Stmt]:
+    def _ended(self) -> list[loops.Stmt]:
         """What others see of the registers."""
-        return [Store(m.name, Const(at, "i64"), Ref(_register(m, at), m.type)) for m in self.memory.values()
+        return [loops.Store(m.name, loops.Const(at, "i64"), loops.Ref(_register(m, at), m.type)) for m in self.memory.values()
                 if m.name in self.in_registers and not m.private for at in m.places]
 
     # ---- steps
 
-    def _steps(self, steps: Sequence[P.Step]) -> list[Stmt]:
-        made: list[Stmt] = []
+    def _steps(self, steps: Sequence[P.Step]) -> list[loops.Stmt]:
+        made: list[loops.Stmt] = []
         for step in steps:
             self.work += 64
             if self.work > machine_model().outlined_bytes:
@@ -232,9 +207,9 @@ class _Writer:
                 raise _NotOutlined
         return made
 
-    def _launch(self, step: P.Launch) -> list[Stmt]:
+    def _launch(self, step: P.Launch) -> list[loops.Stmt]:
         kernel = step.kernel
-        if step.work or any(isinstance(s, For) and s.kind == "parallel" for s in kernel.body):
+        if step.work or any(isinstance(s, loops.For) and s.kind == "parallel" for s in kernel.body):
             raise _NotOutlined
         self.names, self.bufs = {}, {}
         for buf, ref in zip(kernel.bufs, step.args):
@@ -246,38 +221,38 @@ class _Writer:
             self.bufs[buf.name] = memory, self.b.const(0, "i64")
         return self._body(kernel.body)
 
-    def _copy(self, step: P.Copy) -> list[Stmt]:
+    def _copy(self, step: P.Copy) -> list[loops.Stmt]:
         refs = step.dst, step.src
         known = [self.types[ref.slot] for ref in refs if ref.slot in self.types]
         type_ = known[0] if known else "u8" if step.nbytes % 4 else "u32"
         for ref in refs:
             self.types.setdefault(ref.slot, type_)
-        count = step.nbytes // ITEMSIZE[type_]
+        count = step.nbytes // loops.ITEMSIZE[type_]
         for ref in refs:
             self._reach(ref, type_, count)
         self.bufs = dict(zip("yx", [self._place(ref, type_) for ref in refs]))
         self.names = {}
-        at = Index("j")
-        return self._body((For("j", count, (Store("y", at, Load("x", at, type_)),), "vector"),))
+        at = loops.Index("j")
+        return self._body((loops.For("j", count, (loops.Store("y", at, loops.Load("x", at, type_)),), "vector"),))
 
-    def _branch(self, step: P.Branch) -> list[Stmt]:
+    def _branch(self, step: P.Branch) -> list[loops.Stmt]:
         """The branches, each but the last behind a comparison."""
         if len(step.branches) < 2:
             return self._steps(step.branches[0] if step.branches else ())
         self._reach(step.index, "i32", 1)
         name = self._fresh("v")
-        made: list[Stmt] = [Let(name, self._load(self._place(step.index, "i32"), None, None))]
+        made: list[loops.Stmt] = [loops.Let(name, self._load(self._place(step.index, "i32"), None, None))]
         bodies = [self._inner(self._steps, branch) for branch in step.branches]
         chosen = bodies[-1]
         for i in reversed(range(len(bodies) - 1)):
-            chosen = (If(Op("le", (Ref(name, "i32"), Const(i, "i32")), "bool"), bodies[i], chosen),)
+            chosen = (loops.If(loops.Op("le", (loops.Ref(name, "i32"), loops.Const(i, "i32")), "bool"), bodies[i], chosen),)
         return [*made, *chosen]
 
     # ---- places
 
     def _reach(self, ref: P.BufRef, type_: str, count: int) -> None:
         """Note that `count` elements of `type_` are used from an address on."""
-        memory, size = self.memory.get(ref.slot), ITEMSIZE[type_]
+        memory, size = self.memory.get(ref.slot), loops.ITEMSIZE[type_]
         outer = tuple([(var, stride) for var, stride in ref.strides if var not in self.vars])
         if memory is None:
             memory = self.memory[ref.slot] = _Memory(f"m{ref.slot}", type_, outer, private=ref.slot in self.private)
@@ -287,9 +262,9 @@ class _Writer:
         end = ref.offset // size + count + sum([stride // size * (extent - 1) for stride, extent in inner])
         memory.reach = max(memory.reach, end)
 
-    def _place(self, ref: P.BufRef, type_: str) -> tuple[_Memory, Expr]:
+    def _place(self, ref: P.BufRef, type_: str) -> tuple[_Memory, loops.Expr]:
         """The memory of an address, and the element there."""
-        b, size = self.b, ITEMSIZE[type_]
+        b, size = self.b, loops.ITEMSIZE[type_]
         at = b.const(ref.offset // size, "i64")
         for var, stride in ref.strides:
             if var in self.vars:
@@ -307,11 +282,11 @@ class _Writer:
     def _bound(self, name: str, type_: str) -> str:
         """A name of its own for what a kernel calls `name`."""
         fresh = self._fresh("v")
-        self.names[name] = Ref(fresh, type_)
+        self.names[name] = loops.Ref(fresh, type_)
         return fresh
 
-    def _body(self, stmts: Sequence[Stmt]) -> list[Stmt]:
-        made: list[Stmt] = []
+    def _body(self, stmts: Sequence[loops.Stmt]) -> list[loops.Stmt]:
+        made: list[loops.Stmt] = []
         outer = dict(self.names)
         for stmt in stmts:
             self.memo = {}
@@ -319,60 +294,60 @@ class _Writer:
         self.names = outer
         return made
 
-    def _inner(self, write: Callable[[Sequence], list[Stmt]], what: Sequence) -> tuple[Stmt, ...]:
+    def _inner(self, write: Callable[[Sequence], list[loops.Stmt]], what: Sequence) -> tuple[loops.Stmt, ...]:
         """What may run several times, or not at all: nothing is known in it of what was stored before, nor after it."""
         self.known = {}
         made = write(what)
         self.known = {}
         return tuple(made)
 
-    def _stmt(self, stmt: Stmt) -> list[Stmt]:
+    def _stmt(self, stmt: loops.Stmt) -> list[loops.Stmt]:
         match stmt:
-            case Let() | Init():
+            case loops.Let() | loops.Init():
                 value = self._expr(stmt.value)
-                if isinstance(value, Const) and isinstance(stmt, Let):
+                if isinstance(value, loops.Const) and isinstance(stmt, loops.Let):
                     self.names[stmt.name] = value
                     return []
                 return [type(stmt)(self._bound(stmt.name, value.type), value)]
-            case Accum():
+            case loops.Accum():
                 return [replace(stmt, name=self._name(stmt.name), value=self._expr(stmt.value), guard=self._maybe(stmt.guard))]
-            case Scan():
+            case loops.Scan():
                 values = tuple([self._expr(x) for x in stmt.values])
                 names = tuple([self._bound(name, x.type) for name, x in zip(stmt.names, values)])
                 self.memo = {}
-                return [Scan(names, tuple(map(self._name, stmt.accs)), values, tuple([self._expr(x) for x in stmt.combine]))]
-            case Store():
+                return [loops.Scan(names, tuple(map(self._name, stmt.accs)), values, tuple([self._expr(x) for x in stmt.combine]))]
+            case loops.Store():
                 return self._store(stmt)
-            case Weave():
+            case loops.Weave():
                 memory, index = self._element(stmt.buf, stmt.index)
                 self._stored(memory, index)
                 memory.constant = False
-                return [Weave(memory.name, index, tuple([self._expr(x) for x in stmt.values]))]
-            case Pack():
+                return [loops.Weave(memory.name, index, tuple([self._expr(x) for x in stmt.values]))]
+            case loops.Pack():
                 memory, first = self.bufs[stmt.buf]
-                if not (isinstance(first, Const) and first.value == 0):
+                if not (isinstance(first, loops.Const) and first.value == 0):
                     raise _NotOutlined
                 self._stored(memory, first)
                 memory.constant = False
-                return [Pack(self._name(stmt.acc), memory.name, self._expr(stmt.value), self._expr(stmt.guard))]
-            case Prefetch():
+                return [loops.Pack(self._name(stmt.acc), memory.name, self._expr(stmt.value), self._expr(stmt.guard))]
+            case loops.Prefetch():
                 return []
-            case For():
+            case loops.For():
                 return self._for(stmt)
-            case If():
-                return [If(self._expr(stmt.cond), self._inner(self._body, stmt.body), self._inner(self._body, stmt.orelse))]
+            case loops.If():
+                return [loops.If(self._expr(stmt.cond), self._inner(self._body, stmt.body), self._inner(self._body, stmt.orelse))]
         raise _NotOutlined
 
     def _name(self, name: str) -> str:
         return self.names[name].name
 
-    def _maybe(self, expr: Expr | None) -> Expr | None:
+    def _maybe(self, expr: loops.Expr | None) -> loops.Expr | None:
         return None if expr is None else self._expr(expr)
 
-    def _for(self, stmt: For) -> list[Stmt]:
+    def _for(self, stmt: loops.For) -> list[loops.Stmt]:
         machine = machine_model()
         extent = stmt.extent if isinstance(stmt.extent, int) else self._expr(stmt.extent)
-        extent = extent.value if isinstance(extent, Const) else extent
+        extent = extent.value if isinstance(extent, loops.Const) else extent
         if not isinstance(extent, int):
             raise _NotOutlined
         copies = self.copies * extent
@@ -384,9 +359,9 @@ class _Writer:
         self.work, self.in_vector = 0, saved or stmt.kind == "vector"
         body = self._inner(self._body, stmt.body)
         self.work, self.in_vector = work + extent * max(4, self.work), saved
-        return [For(name, extent, body, stmt.kind)]
+        return [loops.For(name, extent, body, stmt.kind)]
 
-    def _unrolled(self, stmt: For, extent: int) -> list[Stmt]:
+    def _unrolled(self, stmt: loops.For, extent: int) -> list[loops.Stmt]:
         made, saved = [], self.copies
         self.copies = saved * extent
         for i in range(extent):
@@ -395,37 +370,37 @@ class _Writer:
         self.copies = saved
         return made
 
-    def _element(self, buf: str, index: Expr) -> tuple[_Memory, Expr]:
+    def _element(self, buf: str, index: loops.Expr) -> tuple[_Memory, loops.Expr]:
         """The memory behind a buffer, and the element there."""
         memory, first = self.bufs[buf]
         return memory, self.b.iadd(first, self._expr(index))
 
     @staticmethod
-    def _noted(memory: _Memory, at: Expr) -> None:
+    def _noted(memory: _Memory, at: loops.Expr) -> None:
         """Remember a place that is known, or that one is not."""
-        if isinstance(at, Const):
+        if isinstance(at, loops.Const):
             memory.places[at.value] = None
         else:
             memory.constant = False
 
-    def _store(self, stmt: Store) -> list[Stmt]:
+    def _store(self, stmt: loops.Store) -> list[loops.Stmt]:
         memory, at = self._element(stmt.buf, stmt.index)
         value, guard = self._expr(stmt.value), self._maybe(stmt.guard)
-        if isinstance(guard, Const):
+        if isinstance(guard, loops.Const):
             if not guard.value:
                 return []
             guard = None
         self._stored(memory, at)
         if memory.name in self.in_registers:
-            return [Accum(_register(memory, at.value), stmt.accumulate or "set", value, guard)]
+            return [loops.Accum(_register(memory, at.value), stmt.accumulate or "set", value, guard)]
         if self.in_vector or guard is not None or stmt.accumulate or memory.type in HALVES:
-            return [Store(memory.name, at, value, guard, stmt.accumulate)]
+            return [loops.Store(memory.name, at, value, guard, stmt.accumulate)]
         name = self._fresh("v")
-        kept = value if isinstance(value, Const) else Ref(name, memory.type)
+        kept = value if isinstance(value, loops.Const) else loops.Ref(name, memory.type)
         self.known[memory.name, id(at)] = at, kept
-        return [Store(memory.name, at, value)] if kept is value else [Let(name, value), Store(memory.name, at, kept)]
+        return [loops.Store(memory.name, at, value)] if kept is value else [loops.Let(name, value), loops.Store(memory.name, at, kept)]
 
-    def _stored(self, memory: _Memory, at: Expr) -> None:
+    def _stored(self, memory: _Memory, at: loops.Expr) -> None:
         """Note a store: what was stored before in places that may be the same is not known any more."""
         memory.stored = True
         self._noted(memory, at)
@@ -436,16 +411,16 @@ class _Writer:
             if key[0] == memory.name and (terms != its_terms or first == its_first):
                 del self.known[key]
 
-    def _form(self, at: Expr) -> tuple[dict[int, int], int]:
+    def _form(self, at: loops.Expr) -> tuple[dict[int, int], int]:
         """A place as a sum: its terms, and the constant."""
         return self.b.affine(at) or ({id(at): 1}, 0)
 
     # ---- expressions
 
-    def _load(self, place: tuple[_Memory, Expr], guard: Expr | None, other: Expr | None) -> Expr:
+    def _load(self, place: tuple[_Memory, loops.Expr], guard: loops.Expr | None, other: loops.Expr | None) -> loops.Expr:
         memory, at = place
-        zero = Const(_zero(memory.type), memory.type)
-        if isinstance(guard, Const):
+        zero = loops.Const(_zero(memory.type), memory.type)
+        if isinstance(guard, loops.Const):
             if not guard.value:
                 return other or zero
             guard = None
@@ -454,29 +429,29 @@ class _Writer:
         if memory.name not in self.in_registers:
             if guard is None and (memory.name, id(at)) in self.known:
                 return self.known[memory.name, id(at)][1]
-            return Load(memory.name, at, memory.type, guard, other)
-        value = Ref(_register(memory, at.value), memory.type)
-        return value if guard is None else Op("select", (guard, value, other or zero), memory.type)
+            return loops.Load(memory.name, at, memory.type, guard, other)
+        value = loops.Ref(_register(memory, at.value), memory.type)
+        return value if guard is None else loops.Op("select", (guard, value, other or zero), memory.type)
 
-    def _expr(self, expr: Expr) -> Expr:
+    def _expr(self, expr: loops.Expr) -> loops.Expr:
         made = self.memo.get(id(expr))
         if made is None:
             made = self.memo[id(expr)] = self._expression(expr)
         return made
 
-    def _expression(self, expr: Expr) -> Expr:
-        if isinstance(expr, Const):
+    def _expression(self, expr: loops.Expr) -> loops.Expr:
+        if isinstance(expr, loops.Const):
             return self.b.const(expr.value, "i64") if expr.type == "i64" else expr
-        if isinstance(expr, Index | Ref):
+        if isinstance(expr, loops.Index | loops.Ref):
             return self.names[expr.name]
-        if isinstance(expr, Load):
+        if isinstance(expr, loops.Load):
             return self._load(self._element(expr.buf, expr.index), self._maybe(expr.guard), self._maybe(expr.other))
         args = tuple([self._expr(arg) for arg in expr.args])
-        if expr.op == "select" and isinstance(args[0], Const):
+        if expr.op == "select" and isinstance(args[0], loops.Const):
             return args[1] if args[0].value else args[2]
         if all(kind in ("i64", "bool") for kind in (expr.type, *(a.type for a in args))):
             return self.b.op(expr.op, *args, type=expr.type)
-        return Op(expr.op, args, expr.type)
+        return loops.Op(expr.op, args, expr.type)
 
 
 def _cost(part: object, seen: set[int]) -> int:
@@ -486,7 +461,7 @@ def _cost(part: object, seen: set[int]) -> int:
     seen.add(id(part))
     if isinstance(part, tuple):
         return sum([_cost(inner, seen) for inner in part])
-    own = 0 if not isinstance(part, Op) or part.type == "i64" else 20 if part.op in HEAVY else 1
+    own = 0 if not isinstance(part, loops.Op) or part.type == "i64" else 20 if part.op in HEAVY else 1
     return own + sum([_cost(getattr(part, name), seen) for name in getattr(type(part), "__slots__", ())])
 
 
@@ -495,4 +470,4 @@ def _register(memory: _Memory, at: int) -> str:
 
 
 def _zero(type_: str) -> object:
-    return False if type_ == "bool" else 0 if type_ in INTEGERS else 0.0 if type_ in FLOATS else 0j
+    return False if type_ == "bool" else 0 if type_ in loops.INTEGERS else 0.0 if type_ in loops.FLOATS else 0j
