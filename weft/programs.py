@@ -14,7 +14,6 @@ import functools
 import importlib.util
 import marshal
 import os
-import pickle
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -24,11 +23,13 @@ import numpy as np
 
 from weft import backends
 from weft.backends.array_spec import ArraySpec
-from weft.backends.base import Backend
+from weft.backends.base import Backend, _device_of_id
 from weft.codegen.toolchain import cache
 from weft.core.trace import derived_trace, eval_trace
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.shardings import Sharding
+from weft.ir.mesh import AbstractMesh, AxisType, _make_mesh_object
+from weft.ir.shardings import Sharding, _make_named, _make_positional, _make_single
+from weft.ir.specs import UNCONSTRAINED, PartitionSpec
 from weft.ir.structure import Unserializable, structure
 from weft.runtime.executable import Executable
 from weft.util import events
@@ -116,11 +117,14 @@ def _versions() -> str:
 
 def _write(key: str, made: Executable) -> None:
     """Keep an executable, if its backend can."""
-    layouts = pickle.dumps(([s.sharding for s in made.in_specs], [(s.sharding, s.committed) for s in made.out_specs]))
+    try:
+        layouts = _plain((tuple([s.sharding for s in made.in_specs]), tuple([(s.sharding, s.committed) for s in made.out_specs])))
+    except Unserializable:
+        return
     made.loaded.keep(_writer(key, made.collective_count, layouts))
 
 
-def _writer(key: str, collective_count: int, layouts: bytes) -> Callable[[Callable[[], bytes | None]], None]:
+def _writer(key: str, collective_count: int, layouts: Any) -> Callable[[Callable[[], bytes | None]], None]:
     """What keeps a program on disk, given what makes its code."""
     def stored(make: Callable[[], bytes | None]) -> bytes | None:
         code = make()
@@ -140,12 +144,50 @@ def _read(key: str, request: _Request) -> Executable | None:
 def _load(key: str, data: bytes, request: _Request) -> Executable:
     collective_count, layouts, code = marshal.loads(data)
     jaxpr, in_specs, _, donated, name, _, backend = request
-    shardings, results = pickle.loads(layouts)
+    shardings, results = _made(layouts)
     ins = [ArraySpec(s.aval, sharding, s.committed) for s, sharding in zip(in_specs, shardings, strict=True)]
     outs = [ArraySpec(aval, *result) for aval, result in zip(jaxpr.out_avals, results, strict=True)]
     stages = LazyStages(request)
     loaded = backend.load(code, lambda: stages().lowered, _writer(key, collective_count, layouts))
     return Executable(name, loaded, ins, outs, donated, collective_count, stages)
+
+
+#: what layouts are made of, by the names in what their `__reduce__` gives: nothing else is called when a file is read
+_MAKERS: dict[str, Callable] = {
+    "tuple": lambda *xs: xs, "frozenset": lambda *xs: frozenset(xs), "UNCONSTRAINED": lambda: UNCONSTRAINED,
+    "ndarray": lambda shape, *xs: _grid(shape, xs), "AxisType": lambda name: AxisType[name],
+    **{make.__name__: make for make in (PartitionSpec, AbstractMesh, _make_mesh_object, _make_named, _make_single, _make_positional,
+                                        _device_of_id)}}
+
+
+def _plain(x: Any) -> Any:
+    """Layouts as plain data: numbers, strings, and tuples of a name in `_MAKERS` and its arguments."""
+    if x is None or type(x) in (bool, int, str):
+        return x
+    if isinstance(x, (tuple, frozenset)):
+        title, args = type(x).__name__, x
+    elif isinstance(x, np.ndarray):
+        title, args = "ndarray", (x.shape, *x.flat)
+    elif isinstance(x, AxisType):
+        title, args = "AxisType", (x.name,)
+    else:
+        made = x.__reduce__() if type(x).__module__.startswith("weft.") else type(x).__name__
+        title, args = (made, ()) if isinstance(made, str) else (made[0].__name__, made[1])
+    if title not in _MAKERS:
+        raise Unserializable(f"a layout with a {title}")
+    return title, *map(_plain, args)
+
+
+def _made(x: Any) -> Any:
+    """What `_plain` was given."""
+    return _MAKERS[x[0]](*map(_made, x[1:])) if type(x) is tuple else x
+
+
+def _grid(shape: tuple[int, ...], values: Sequence[Any]) -> np.ndarray:
+    made = np.empty(shape, object)
+    for place, value in zip(np.ndindex(*shape), values, strict=True):
+        made[place] = value
+    return made
 
 
 class LazyStages:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import subprocess
@@ -9,6 +10,7 @@ import sys
 
 import pytest
 
+from weft.codegen.program import program
 from weft.codegen.toolchain import cache, objects, target
 from weft.codegen.toolchain.objects import CompileRequest
 
@@ -129,3 +131,80 @@ def test_what_is_to_be_done_meanwhile_is_done_once_if_anything_is_compiled():
     objects.prepare(wanted, 2, lambda: done.append(1))
     objects.prepare(wanted, 2, lambda: done.append(1))
     assert done == [1] and all(map(objects.is_there, wanted))
+
+
+def test_a_damaged_index_counts_as_empty():
+    name = cache.key("kernel")
+    for data in (b"\xff\xfe", b"", b"../../elsewhere one two", f"{name} one".encode()):
+        cache.write(name, data)
+        program._adopt(name, {})
+        assert name not in program._kernels
+
+
+# ---- who may write what is executed
+
+posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no rights of groups")
+
+
+@pytest.fixture
+def untold(monkeypatch):
+    """Nothing was looked at, and no warning given."""
+    monkeypatch.setattr(cache, "_safe", {})
+    monkeypatch.setattr(cache, "_warned", [])
+
+
+@posix
+def test_others_cannot_write_what_is_kept(tmp_path, untold, monkeypatch):
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "above" / "cache"))
+    before = os.umask(0)
+    try:
+        cache.write(name := cache.key("private"), b"data")
+    finally:
+        os.umask(before)
+    [file] = tmp_path.rglob("*.o")
+    assert [path.stat().st_mode & 0o777 for path in (file, file.parent, file.parent.parent)] == [0o600, 0o700, 0o700]
+    assert cache.read(name) == b"data"
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
+def test_a_folder_that_others_may_write_to_is_no_cache(mode, tmp_path, untold):
+    cache.write(name := cache.key("open"), b"data")
+    tmp_path.chmod(mode)
+    cache._safe.clear()
+    with pytest.warns(RuntimeWarning, match="chmod -R go-w"):
+        assert cache.directory() is None
+    assert cache.read(name) is None and not cache.has(name), "and no second warning"
+    cache.write(cache.key("other"), b"data")
+    assert len(list(tmp_path.rglob("*.o"))) == 1
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o660, 0o602])
+def test_a_file_that_others_may_write_is_not_read(mode, tmp_path, untold):
+    cache.write(name := cache.key("open"), b"data")
+    [file] = tmp_path.rglob("*.o")
+    file.chmod(mode)
+    with pytest.warns(RuntimeWarning, match=file.name):
+        assert cache.read(name) is None
+    cache.write(name, b"new")
+    assert cache.read(name) == b"new", "ours takes its place"
+
+
+@posix
+@pytest.mark.parametrize(("owner", "mode", "safe"), [
+    (1000, 0o644, True), (0, 0o755, True), (1001, 0o600, False), (65534, 0o700, False), (0, 0o775, False), (1000, 0o1777, False)])
+def test_what_another_user_owns_is_not_safe(owner, mode, safe, untold, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    facts = os.stat_result((mode, 0, 0, 1, owner, 0, 0, 0, 0, 0))
+    with contextlib.nullcontext() if safe else pytest.warns(RuntimeWarning, match="another user"):
+        assert cache._is_safe(facts, "there") is safe
+
+
+@posix
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda place: os.symlink(place, place)], ids=["pipe", "folder", "loop"])
+def test_what_is_no_file_counts_as_missing(make, tmp_path):
+    name = cache.key("none")
+    (tmp_path / name[:2]).mkdir(mode=0o700)
+    make(tmp_path / name[:2] / f"{name}.o")
+    assert cache.read(name) is None

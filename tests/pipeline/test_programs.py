@@ -24,7 +24,7 @@ from weft.codegen.program import program
 from weft.codegen.runtime import pool, symbols
 from weft.codegen.toolchain import cache, loader, target
 from weft.runtime.device import devices
-from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
+from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P, PositionalSharding, SingleDeviceSharding
 
 pytestmark = pytest.mark.skipif(not loader.works_here(), reason="a linker for x86-64 Linux")
 
@@ -275,6 +275,52 @@ def test_damaged_files_are_compiled_anew(damage, own_cache, loaded, monkeypatch)
     loaded[True].clear()
     assert results(fun, args) == first and not loaded[True]
     assert results(fun, args) == first and loaded[True], "the file was written again"
+
+
+def test_a_file_under_the_name_of_another_is_not_run(own_cache, loaded, monkeypatch):
+    programs_of = {name: (fun, (values(8),)) for name, fun in (("sin", lambda x: wnp.sin(x) + 1), ("twice", lambda x: 2 * wnp.sin(x)))}
+    first = {name: results(*program) for name, program in programs_of.items()}
+    cache.flush()
+    files = sorted(own_cache.rglob("*.o"))
+    contents = [path.read_bytes() for path in files]
+    for path, other in zip(files, contents[1:] + contents[:1]):
+        path.write_bytes(other)
+    forget(monkeypatch)
+    loaded[True].clear()
+    assert {name: results(*program) for name, program in programs_of.items()} == first and not loaded[True]
+
+
+def test_shuffled_files_do_not_keep_a_process_from_starting(tmp_path):
+    first = run(tmp_path)
+    files = sorted(tmp_path.rglob("*.o"))
+    contents = [path.read_bytes() for path in files]
+    for path, other in zip(files, reversed(contents)):
+        path.write_bytes(other)
+    assert run(tmp_path)[:3] == first[:3]
+
+
+LAYOUTS = {
+    "named": lambda: NamedSharding(mesh(), P(("a", "b"), None)),
+    "explicit": lambda: NamedSharding(weft.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Explicit, AxisType.Auto)), P(None, "y")),
+    "unconstrained": lambda: NamedSharding(mesh(), P(P.UNCONSTRAINED, "a")),
+    "kind": lambda: NamedSharding(mesh(2, 1), P("a"), memory_kind="pinned_host"),
+    "abstract": lambda: NamedSharding(mesh().abstract_mesh, P("b")),
+    "single": lambda: SingleDeviceSharding(devices()[3]),
+    "positional": lambda: PositionalSharding(devices()[:4]).reshape(2, 2).replicate(0),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_layouts_are_kept_as_plain_data(name):
+    layout = LAYOUTS[name]()
+    assert programs._made(marshal.loads(marshal.dumps(programs._plain((layout, True, None))))) == (layout, True, None)
+
+
+def test_what_is_read_makes_nothing_but_layouts():
+    with pytest.raises(KeyError):
+        programs._made(("system", "true"))
+    with pytest.raises(programs.Unserializable):
+        programs._plain((np.float32, ()))
 
 
 @pytest.mark.parametrize("data", [b"", b"rubbish", marshal.dumps(None), marshal.dumps(((), (), (), b""))], ids=range(4))

@@ -10,6 +10,7 @@ Laws: a kernel is compiled once per process, whatever programs use it, and once 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import math
@@ -108,11 +109,11 @@ def _batches(kernels: list[tuple[str, Kernel]], threads: int) -> list[dict[str, 
 
 def _adopt(name: str, wanted: dict[str, Kernel]) -> None:
     """Load the object on disk that holds kernel `name`, and with it the other wanted kernels that it holds."""
-    data = cache.read(name)
-    where, *held = data.decode().split(" ") if data is not None else ("",)
+    where, *held = (cache.read(name) or b"").decode(errors="replace").split(" ")
     code = cache.read(where) if where else None
     if code is not None:
-        _link_batch({one: wanted[one] for one in held if one in wanted}, where, code, True)
+        with contextlib.suppress(Exception):             # whatever is wrong with it, the compiler can do without
+            _link_batch({one: wanted[one] for one in held if one in wanted}, where, code, True)
 
 
 def _batch_ir(batch: dict[str, Kernel]) -> str:

@@ -4,7 +4,8 @@ In:   a key (the text that determines the object) and, when missing, the object'
 Out:  the bytes, or None. `write` writes at once, `later` after the current call: readers in this process see no difference, and
       everything is written when the process ends.
 Laws: files are written under a temporary name and renamed, so that a reader sees all or nothing; each carries a
-      checksum, and a file that fails it counts as missing. Failure to write is not an error. The cache is kept below a limit by
+      checksum of its name and contents, and a file that fails it counts as missing. What others may have written is never read
+      (`_is_safe`): it would be executed. Failure to write is not an error. The cache is kept below a limit by
       deleting the oldest files now and then. Names are digests, so the folders fill evenly: each is kept below its share of
       the limit by itself.
 """
@@ -16,8 +17,10 @@ import atexit
 import contextlib
 import functools
 import os
+import stat
 import threading
 import time
+import warnings
 from collections.abc import Callable
 
 try:
@@ -25,7 +28,7 @@ try:
 except ImportError:
     from hashlib import blake2b
 
-_MAGIC = b"weftobj1"
+_MAGIC = b"weftobj2"
 
 
 def directory() -> str | None:
@@ -35,10 +38,44 @@ def directory() -> str | None:
         named = _configured()
     if named == "off":
         return None
-    if named:
-        return named
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return None if base.startswith("~") else os.path.join(base, "weft")
+    if not named:
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        if base.startswith("~"):
+            return None
+        named = os.path.join(base, "weft")
+    return named if _is_safe_folder(named) else None
+
+
+_safe: dict[str, bool] = {}              # folders that were looked at
+
+
+def _is_safe_folder(place: str) -> bool:
+    """Whether no other user may write in a folder; one that does not exist will be ours."""
+    known = _safe.get(place)
+    if known is None:
+        try:
+            facts = os.stat(place)
+        except OSError:
+            return True
+        known = _safe[place] = _is_safe(facts, place)
+    return known
+
+
+def _is_safe(facts: os.stat_result, place: str) -> bool:
+    """Whether only this user and root may have written something; the first time that it is not so, a warning tells."""
+    if not hasattr(os, "geteuid"):
+        return True
+    if facts.st_uid in (0, os.geteuid()) and not facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return True
+    if not _warned:
+        _warned.append(place)
+        warnings.warn(f"weft does not use {place} to keep compiled programs: another user owns it or may write to it, and what lies "
+                      f"there is executed. Own it and run `chmod -R go-w` on it, or name another folder in WEFT_CACHE_DIR.",
+                      RuntimeWarning, stacklevel=2)
+    return False
+
+
+_warned: list[str] = []
 
 
 def _configured() -> str | None:
@@ -114,15 +151,32 @@ def read(name: str) -> bytes | None:
     make = _waiting.get(place)
     if make is not None:
         return make()
+    data = _bytes_of(place)
+    at = len(_MAGIC) + _SEAL
+    return data[at:] if data[:at] == _head(name, data[at:]) else None
+
+
+_SEAL = 16          # bytes of a checksum
+
+
+def _head(name: str, data: bytes) -> bytes:
+    """What a file begins with: a checksum of its name and contents, so that no object passes for another."""
+    return _MAGIC + blake2b(data, digest_size=_SEAL, key=name.encode()).digest()
+
+
+def _bytes_of(place: str) -> bytes:
+    """The contents of a file; nothing if there is none, or others may have written it."""
     try:
-        with open(place, "rb") as file:
-            data = file.read()
+        file = os.open(place, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))     # a pipe would wait
     except OSError:
-        return None
-    body, check = data[len(_MAGIC) + 16:], data[len(_MAGIC): len(_MAGIC) + 16]
-    if not data.startswith(_MAGIC) or blake2b(body, digest_size=16).digest() != check:
-        return None
-    return body
+        return b""
+    try:
+        facts = os.fstat(file)
+        return os.read(file, facts.st_size) if stat.S_ISREG(facts.st_mode) and _is_safe(facts, place) else b""
+    except OSError:
+        return b""
+    finally:
+        os.close(file)
 
 
 def has(name: str) -> bool:
@@ -133,7 +187,8 @@ def has(name: str) -> bool:
 
 def _file(name: str) -> str | None:
     place = directory()
-    return None if place is None else os.path.join(place, name[:2], f"{name}.o")
+    folder = None if place is None else os.path.join(place, name[:2])
+    return os.path.join(folder, f"{name}.o") if folder is not None and _is_safe_folder(folder) else None
 
 
 def write(name: str, data: bytes) -> None:
@@ -149,14 +204,19 @@ def _put(place: str, data: bytes) -> None:
     temporary = f"{place}.{os.getpid()}.{threading.get_ident()}"
     folder, name = os.path.split(place)
     try:
-        os.makedirs(folder, exist_ok=True)
-        with open(temporary, "xb") as file:
-            file.write(_MAGIC + blake2b(data, digest_size=16).digest() + data)
+        for needed in (os.path.dirname(folder), folder):
+            os.makedirs(needed, 0o700, exist_ok=True)
+        with open(temporary, "xb", opener=_private) as file:
+            file.write(_head(name[:-2], data) + data)
         os.replace(temporary, place)
     except OSError:
         return
     if name[2:4] == "00":                    # one in 256 of this folder: often enough, in short-lived processes too
         _prune(folder, _limit() // _FOLDERS)
+
+
+def _private(place: str, flags: int) -> int:
+    return os.open(place, flags, 0o600)
 
 
 # ---- what is to be written
