@@ -2,7 +2,7 @@
 
 >>> from weft.sharding import PartitionSpec as P
 >>> P('x', None)
-PartitionSpec('x', None)
+P('x', None)
 """
 
 from weft.util.lazy import attach

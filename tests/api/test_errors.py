@@ -315,7 +315,7 @@ def test_meshes_and_axis_names(words, use):
         ),
         (["device_put", "prefix", "length 1", "length 2"], ValueError, lambda: weft.device_put([1.0, 2.0], [DEVICES[0]])),
         (["device_put", "'a'", "'b'"], ValueError, lambda: weft.device_put({"a": 1.0}, {"b": DEVICES[0]})),
-        (["in_shardings", "PartitionSpec('data',)", "with mesh"], RuntimeError, lambda: jit(lambda a: a, in_shardings=P("data"))(vector())),
+        (["in_shardings", "P('data',)", "with mesh"], RuntimeError, lambda: jit(lambda a: a, in_shardings=P("data"))(vector())),
         (
             ["with_sharding_constraint", "with mesh", "NamedSharding"],
             RuntimeError,
@@ -374,7 +374,7 @@ def test_devices_that_disagree(words, use):
 def test_a_committed_argument_is_not_moved_silently():
     raises(
         ValueError,
-        ["argument a", "float32[8]", "PartitionSpec('data',)", "PartitionSpec('model',)", "device_put"],
+        ["argument a", "float32[8]", "P('data',)", "P('model',)", "device_put"],
         lambda: jit(lambda a: a, in_shardings=split("model"))(put(vector(), "data")),
     )
 

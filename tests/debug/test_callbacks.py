@@ -340,4 +340,4 @@ def test_texts_show_callbacks_as_calls_of_something_else():
     lines = lowered.compile().as_text().splitlines()
     (printing,) = [line for line in lines if 'custom_call_target="weft_debug_print"' in line]
     assert "custom_call_has_side_effect=true" in printing and "test_callbacks.py" in printing
-    assert "fmt='{}'" in str(weft.make_jaxpr(f)(1.0))
+    assert "fmt={}" in str(weft.make_jaxpr(f)(1.0))

@@ -82,7 +82,7 @@ def test_pictures_are_drawn(records):
 @needs_document
 def test_a_result_that_varies_over_an_axis_that_its_spec_leaves_out(records):
     printed = cell(records, MESSAGES[0])["printed"]
-    words = ["incorrect_out_specs_example", "out_specs", "require replication", "can't be statically inferred", "PartitionSpec()",
+    words = ["incorrect_out_specs_example", "out_specs", "require replication", "can't be statically inferred", "P()",
              "replicated across mesh axis 'batch_dim'", "float32[3]{batch_dim}", "check_rep=False"]
     assert not [word for word in words if word not in printed]
 

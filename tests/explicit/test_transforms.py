@@ -119,7 +119,7 @@ def test_first_carries_take_the_layout_of_the_body():
 
 @pytest.mark.parametrize(("run", "words"), [
     (lambda x: lax.fori_loop(0, 3, lambda i, c: reshard(c, on(None, "b")), x), ["layouts differ", "taken as float32[8@a,16@b]",
-                                                                               "reshard(carry, PartitionSpec('a', 'b'))"]),
+                                                                               "reshard(carry, P('a', 'b'))"]),
     (lambda x: lax.scan(lambda c, _: (reshard(c, on("a")), None), x, None, length=2), ["layouts differ", "float32[8@a,16]"]),
     (lambda x: lax.cond(True, lambda q: q, lambda q: reshard(q, on("a")), x), ["layouts differ", "false_fun"]),
 ])

@@ -59,7 +59,7 @@ def test_current_mesh(mesh):
     (lambda: Mesh(devices()[:1] * 2, ("a",)), "more than once"),
     (lambda: make_mesh((5, 2), ("a", "b")), "Number of devices 8 must be >= the product of mesh_shape (5, 2)"),
     (lambda: create_device_mesh((3, 2)), "Number of devices 8 must equal the product of mesh_shape (3, 2)"),
-    (lambda: NamedSharding(make_mesh((8,), ("x",)), P("y")), "axis 'y' of PartitionSpec('y',) is not found"),
+    (lambda: NamedSharding(make_mesh((8,), ("x",)), P("y")), "axis 'y' of P('y',) is not found"),
     (lambda: NamedSharding(make_mesh((8,), ("x",)), P("x", "x")), "duplicate entries for 'x'"),
     (lambda: NamedSharding(make_mesh((8,), ("x",)), P(None, "x")).shard_shape((8,)), "rank at least 2"),
     (lambda: PositionalSharding(devices()).shard_shape((8, 8)), "only valid for values of rank 1"),
@@ -84,9 +84,9 @@ def test_divisibility_error_names_dims_sizes_and_remedy(mesh):
 def test_specs():
     assert P("a", None) == P("a") == P(("a",)) and hash(P("a", None)) == hash(P(("a",)))
     assert P("a", "b") != P("b", "a") and P("a") != ("a",)
-    assert repr(P("a", None)) == "PartitionSpec('a', None)"
+    assert repr(P("a", None)) == "P('a', None)"
     assert tuple(P("a", None)) == ("a", None) and len(P("a", None)) == 2 and P("a")[0] == "a"
-    assert repr(P("a") + P("b")) == "PartitionSpec('a', 'b')"
+    assert repr(P("a") + P("b")) == "P('a', 'b')"
     assert P(("a", "b"), PartitionSpec.UNCONSTRAINED).dims(3) == (("a", "b"), (), ())
     assert P("a", P.UNCONSTRAINED).unconstrained_dims() == {1}
     assert pickle.loads(pickle.dumps(P(P.UNCONSTRAINED, "a"))) == P(P.UNCONSTRAINED, "a")
@@ -102,7 +102,7 @@ def test_named_sharding(mesh):
     assert NamedSharding(mesh, P()).is_fully_replicated and not s.is_fully_replicated
     assert s.is_fully_addressable and s.num_devices == 8 and s.device_set == set(devices())
     assert repr(s) == ("NamedSharding(mesh=Mesh('a': 4, 'b': 2, axis_types=(Auto, Auto)), "
-                       "spec=PartitionSpec('b', 'a'), memory_kind=device)")
+                       "spec=P('b', 'a'), memory_kind=device)")
     assert s.with_memory_kind("pinned_host").memory_kind == "pinned_host"
     assert pickle.loads(pickle.dumps(s)) == s and s.format_dims((8, 8)) == "8@b,8@a"
 

@@ -25,17 +25,17 @@ PROGRAM = """{ lambda a:f32[2]; b:f32[3] c:f32[3]. let
     _:bf16[3] = t_mul d -0.25:f32[]
     f:f32[3] g:f32[3] = t_cond[
       branches=(
-        { lambda ; a:f32[3]. let b:f32[3] = t_mul a a in (b, a) }
-        { lambda ; a:f32[3]. let
-            b:f32[3] = t_mul a a
-            c:f32[3] = t_mul b inf:f32[]
-          in (c, a) }
+        { lambda ; h:f32[3]. let i:f32[3] = t_mul h h in (i, h) }
+        { lambda ; j:f32[3]. let
+            k:f32[3] = t_mul j j
+            l:f32[3] = t_mul k inf:f32[]
+          in (l, j) }
       )
       mode=foo
       new_dtype=bfloat16
       x=(True, None, 1.5)
     ] e b
-    h:f32[3,1] = t_reduce[axes=None] f
+    m:f32[3,1] = t_reduce[axes=None] f
   in (e, True:bool[]) }"""
 
 
@@ -78,6 +78,36 @@ def test_names_go_on_after_z(primitives):
 def test_errors_say_where(bad, message):
     with pytest.raises(JaxprSyntaxError, match=message):
         parse_jaxpr(bad)
+
+
+SHOWN = """let double = { lambda ; a:f32[3]. let
+    b:f32[3] = sin a
+    c:f32[3] = mul b 2.0:f32[]
+  in (c,) } in
+{ lambda ; d:f32[2,3] e:f32[3]. let
+    f:f32[3] = jit[name=double jaxpr=double] e
+    g:f32[3] = jit[name=double jaxpr=double] f
+    h:f32[1,3] = broadcast_in_dim[broadcast_dimensions=(1,)] g
+    i:f32[2,3] = add d h
+    _:f32[2,3] = neg i
+    j:f32[2,2] = dot_general[dimension_numbers=(([1], [1]), ([], []))] i d
+  in (j,) }"""
+
+
+def test_programs_are_shown_in_the_words_of_others():
+    """Programs that occur twice come first, results that nothing reads are `_`, repetition is left to the operation."""
+    @weft.jit
+    def double(x):
+        return wnp.sin(x) * 2
+
+    def program(x, y):
+        z = x + double(double(y))
+        return -z, lax.dot_general(z, x, (((1,), (1,)), ((), ())))
+
+    jaxpr = weft.make_jaxpr(lambda *args: program(*args)[1])(wnp.ones((2, 3)), wnp.ones(3))
+    assert str(jaxpr) == SHOWN, str(jaxpr)
+    assert "broadcast_in_dim[broadcast_dimensions=(1,) shape=(2, 3)]" in jaxpr.pretty_print(custom_pp_eqn_rules=False)
+    assert "add d h  # " in jaxpr.pretty_print(source_info=True) and "_ = neg i" in jaxpr.pretty_print(print_shapes=False)
 
 
 FRESH = """

@@ -246,7 +246,7 @@ class PmapSharding:
         """One slice of dim `sharded_dim` of an array of `shape` per device; whole on all `devices` if it is None.
 
         >>> PmapSharding.default((1, 3)).spec
-        PartitionSpec('pmap_axis',)
+        P('pmap_axis',)
         """
         found = list(local_devices() if devices is None else devices)
         if sharded_dim is None:

@@ -171,6 +171,7 @@ class custom_jvp(_CustomFunction):
             out_tree[:] = [structure]
             return outs, tangent_outs
 
+        flat_jvp.__name__ = _name(self.jvp)
         outs = _dispatch_jvp(_state.trace, _flat_call(self.fun, split, out_tree), flat_jvp, split.take(), name)
         return tree.tree_unflatten(out_tree[0], outs)
 
@@ -309,6 +310,7 @@ class custom_vjp(_CustomFunction):
                                 f"({len(split.positions)}), got {result!r}.")
             return _flatten_cts(name, tuple(result), split.tree, avals)
 
+        fwd.__name__, bwd.__name__ = _name(self.fwd), _name(self.bwd)
         outs = _dispatch_vjp(_state.trace, _flat_call(self.fun, split, out_tree), VjpRules(fwd, bwd), split.take(), name)
         return tree.tree_unflatten(out_tree[0], outs)
 

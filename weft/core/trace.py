@@ -89,7 +89,7 @@ class Tracer:
         return None
 
     def __repr__(self) -> str:
-        return f"Traced<{self.aval.str_short()}>with<{type(self._trace).__name__}>"
+        return f"JitTracer({self.aval.str_short(kinds=True)})"
 
     def __bool__(self):
         return bool(_need_value(self, errors.TracerBoolConversionError, "as a boolean (if, while, and, or, not)"))

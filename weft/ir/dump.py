@@ -6,6 +6,8 @@ import itertools
 import os
 import re
 
+from weft.ir.text.jaxpr import jaxpr_text
+
 _counter = itertools.count()
 _folders: dict[int, str] = {}
 
@@ -26,4 +28,4 @@ def _clean(name: str) -> str:
 
 def _text(thing) -> str:
     text = getattr(thing, "text", None)
-    return text() if callable(text) else f"{thing}\n"
+    return text() if callable(text) else f"{jaxpr_text(thing) if hasattr(thing, 'eqns') else thing}\n"

@@ -35,7 +35,7 @@ def type_sharding(sharding: Sharding, ndim: int) -> NamedSharding | None:
 
     >>> mesh = AbstractMesh((2, 2), ('x', 'y'), (AxisType.Explicit, AxisType.Auto))
     >>> type_sharding(NamedSharding(mesh, spec_of_dims((('x',), ('y',)))), 2).spec
-    PartitionSpec('x', None)
+    P('x', None)
     """
     if not isinstance(sharding, NamedSharding):
         return None

@@ -41,7 +41,7 @@ class Literal:
         self.aval = aval
 
     def __repr__(self) -> str:
-        return f"{self.val}:{self.aval.str_short(True)}"
+        return f"Literal({self.val})"
 
 
 Atom = Union[Var, Literal]
@@ -135,9 +135,13 @@ class Jaxpr:
             result = self._cache[key] = make()
             return result
 
-    def pretty_print(self, **_options) -> str:
-        from weft.ir.text.jaxpr import jaxpr_text
-        return jaxpr_text(self)
+    def pretty_print(self, *, source_info: bool = False, print_shapes: bool = True, print_effects: bool = False, width: int = 80,
+                     custom_pp_eqn_rules: bool = True, **_options) -> str:
+        """The program as text, as JAX writes it; without `custom_pp_eqn_rules` to the letter, as `ir.text.parse` reads it."""
+        from weft.ir.text.jaxpr import jaxpr_text, shown_text
+        if not custom_pp_eqn_rules:
+            return jaxpr_text(self)
+        return shown_text(self, source_info=source_info, print_shapes=print_shapes, print_effects=print_effects, width=width)
 
     def __repr__(self) -> str:
         return self.pretty_print()

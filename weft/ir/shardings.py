@@ -213,7 +213,7 @@ class NamedSharding(Sharding):
     >>> mesh = Mesh(np.array(devices()[:4]).reshape(2, 2), ('x', 'y'))
     >>> rows = NamedSharding(mesh, PartitionSpec('x'))
     >>> rows.spec, rows.mesh is mesh, rows.memory_kind, len(rows.device_set)
-    (PartitionSpec('x',), True, 'device', 4)
+    (P('x',), True, 'device', 4)
     >>> rows.shard_shape((8, 6)), rows.devices_indices_map((4,))[devices()[0]]
     ((4, 6), (slice(0, 2, None),))
     >>> rows.is_equivalent_to(rows.update(('x', None)), 2), rows.with_memory_kind('device') == rows

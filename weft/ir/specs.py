@@ -36,7 +36,7 @@ class PartitionSpec:
     Dims beyond the entries are not split. ShardingError is raised where it has more entries than a value has dims.
 
     >>> P(('x', 'y'), None)
-    PartitionSpec(('x', 'y'), None)
+    P(('x', 'y'), None)
     >>> P('x', None) == P('x'), P(('x',)) == P('x')
     (True, True)
     """
@@ -81,7 +81,7 @@ class PartitionSpec:
         return hash((PartitionSpec, self._key))
 
     def __repr__(self) -> str:
-        return f"PartitionSpec({', '.join(map(repr, self._entries))}{',' if len(self._entries) == 1 else ''})"
+        return f"P({', '.join(map(repr, self._entries))}{',' if len(self._entries) == 1 else ''})"
 
     def __reduce__(self) -> tuple:
         return PartitionSpec, self._entries
@@ -134,6 +134,6 @@ def spec_of_dims(dims: Spec) -> PartitionSpec:
     """The PartitionSpec of per-dim axis tuples.
 
     >>> spec_of_dims((('x',), (), ('y', 'z')))
-    PartitionSpec('x', None, ('y', 'z'))
+    P('x', None, ('y', 'z'))
     """
     return PartitionSpec(*(None if not d else d[0] if len(d) == 1 else d for d in dims))

@@ -92,14 +92,17 @@ class ShapedArray:
             return self.strip_weak_type()
         return ShapedArray(self.shape, dtypes.float0, False, None, self.vma)
 
-    def str_short(self, short_dtypes: bool = False) -> str:
-        """`float32[8,2]`, or `f32[8,2]` as jaxprs print it; varying axes follow in braces."""
+    def str_short(self, short_dtypes: bool = False, kinds: bool = False) -> str:
+        """`float32[8,2]`, or `f32[8,2]` as jaxprs print it; varying axes follow in braces, as `{V:a}` if their kind is asked for."""
         name = dtypes.short_name(self.dtype) if short_dtypes else self.dtype.name
         if self.sharding is not None:
             inner = self.sharding.format_dims(self.shape)
         else:
             inner = ",".join(map(str, self.shape))
-        vary = "{" + ",".join(sorted(map(str, self.vma))) + "}" if self.vma else ""
+        vary = ",".join(sorted(map(str, self.vma)))
+        if kinds and vary:
+            vary = f"V:{vary}" if len(self.vma) == 1 else f"V:({vary})"
+        vary = vary and f"{{{vary}}}"
         weak = "~" if self.weak_type and not short_dtypes else ""
         return f"{weak}{name}[{inner}]{vary}"
 

@@ -129,7 +129,7 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     >>> from weft.sharding import NamedSharding, PartitionSpec as P
     >>> rows = NamedSharding(weft.make_mesh((2,), ("i",), devices=weft.devices()[:2]), P("i"))
     >>> weft.jit(lambda x: with_sharding_constraint(x * 2, rows))(wnp.ones(4)).sharding.spec
-    PartitionSpec('i',)
+    P('i',)
     """
     leaves, treedef = tree.tree_flatten(x)
     traced = [isinstance(leaf, Tracer) for leaf in leaves]

@@ -35,6 +35,9 @@ class BatchTracer(Tracer):
     def aval(self) -> ShapedArray:
         return typeof(self.value).without_dim(self.dim)
 
+    def __repr__(self) -> str:
+        return f"VmapTracer(aval={self.aval.str_short(kinds=True)}, batched={typeof(self.value).str_short(kinds=True)})"
+
     def describe(self) -> str:
         return f"a value under vmap of type {self.aval.str_short()} (per example)"
 

@@ -37,6 +37,11 @@ class JVPTracer(Tracer):
             return self.primal.concrete()
         return self.primal
 
+    def __repr__(self) -> str:
+        if isinstance(self.tangent, Tracer) and self._trace.parent is self.tangent._trace:       # a value of the program of tangents
+            return f"GradTracer(primal={self.primal}, typeof(tangent)={typeof(self.tangent).str_short(True, kinds=True)})"
+        return f"JVPTracer(primal={self.primal}, tangent={self.tangent})"
+
     def describe(self) -> str:
         return f"a value under differentiation of type {self.aval.str_short()}"
 
