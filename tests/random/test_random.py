@@ -112,7 +112,7 @@ def test_rejection_under_jit_and_vmap():
     (lambda k: random.choice(k, 0, (5,)), ValueError, "greater than 0"),
     (lambda k: random.randint(k, (2,), 0, 3, "float32"), TypeError, "integer dtypes"),
     (lambda k: random.bits(k, (2,), "int32"), ValueError, "unsigned"),
-    (lambda k: random.key(0, impl="rbg"), NotImplementedError, "rbg"),
+    (lambda k: random.key(0, impl="philox"), ValueError, "no generator is called .philox."),
 ])
 def test_errors(call, error, says):
     with pytest.raises(error, match=says):

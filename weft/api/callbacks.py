@@ -37,7 +37,7 @@ class HostFunction:
         dynamic = [_is_array(x) for x in leaves]
         self.slots = [i for i, d in enumerate(dynamic) if d]
         self.statics = tuple((i, x) for i, (x, d) in enumerate(zip(leaves, dynamic)) if not d)
-        self.keys = {i: typeof(leaves[i]).dtype for i in self.slots if dtypes.is_extended(typeof(leaves[i]).dtype)}
+        self.keys = {i: typeof(leaves[i]).dtype.impl for i in self.slots if dtypes.is_extended(typeof(leaves[i]).dtype)}
         self._key: tuple = (api, fun, in_tree, self.statics, results, tuple(self.keys.items()))
         try:
             hash(self._key)

@@ -63,7 +63,7 @@ def blank(aval: ShapedArray) -> Any:
     """A value of type `aval` that is never read: zeros, of keys too."""
     if dtypes.is_extended(aval.dtype):
         from weft.ops.keys import random_wrap
-        return random_wrap(zeros(ShapedArray(aval.shape + aval.dtype.impl.key_shape, "uint32")), aval.dtype)
+        return random_wrap(zeros(ShapedArray(aval.shape + aval.dtype.impl.key_shape, "uint32")), aval.dtype.impl)
     return zeros(aval)
 
 

@@ -16,6 +16,7 @@ from weft.ops.arithmetic import (
     abs, abs_p, add, add_p, div, div_p, integer_pow, integer_pow_p, max, max_p, min, min_p, mul, mul_p, neg, neg_p, reciprocal, rem, rem_p,
     sign, sign_p, square, square_p, stop_gradient_p, sub, sub_p,
 )
+from weft.ops.bit_generator import RandomAlgorithm, rng_bit_generator
 from weft.ops.bitwise import (
     and_p, bitwise_and, bitwise_not, bitwise_or, bitwise_xor, clz, clz_p, not_p, or_p, population_count, population_count_p, shift_left,
     shift_left_p, shift_right_arithmetic, shift_right_arithmetic_p, shift_right_logical, shift_right_logical_p, xor_p,
@@ -77,8 +78,8 @@ from weft.ops.sorting import sort, sort_p, top_k, top_k_p
 
 __all__ = [
     "ConvDimensionNumbers", "DotDimensionNumbers", "FftType", "GatherDimensionNumbers", "GatherScatterMode", "Precision", "PrecisionLike",
-    "RoundingMethod", "ScatterDimensionNumbers", "abs", "abs_p", "acos", "acos_p", "acosh", "acosh_p", "add", "add_p", "all_gather",
-    "all_gather_invariant", "all_gather_invariant_p", "all_gather_p", "all_to_all", "all_to_all_p", "and_p", "approx_max_k",
+    "RandomAlgorithm", "RoundingMethod", "ScatterDimensionNumbers", "abs", "abs_p", "acos", "acos_p", "acosh", "acosh_p", "add", "add_p",
+    "all_gather", "all_gather_invariant", "all_gather_invariant_p", "all_gather_p", "all_to_all", "all_to_all_p", "and_p", "approx_max_k",
     "approx_min_k", "argmax", "argmax_p", "argmin", "argmin_p", "asin", "asin_p", "asinh", "asinh_p", "associative_scan", "atan", "atan2",
     "atan2_p", "atan_p", "atanh", "atanh_p", "axis_index", "axis_index_p", "axis_size", "batch_matmul", "bessel_i0e", "bessel_i0e_p",
     "bessel_i1e", "bessel_i1e_p", "betainc", "bitcast_convert_type", "bitcast_convert_type_p", "bitwise_and", "bitwise_not", "bitwise_or",
@@ -102,11 +103,12 @@ __all__ = [
     "real_p", "reciprocal", "reduce", "reduce_and", "reduce_and_p", "reduce_max", "reduce_max_p", "reduce_min", "reduce_min_p",
     "reduce_or", "reduce_or_p", "reduce_precision", "reduce_precision_p", "reduce_prod", "reduce_prod_p", "reduce_sum", "reduce_sum_p",
     "reduce_window", "reduce_window_shape_tuple", "reduce_xor", "reduce_xor_p", "regularized_incomplete_beta_p", "rem", "rem_p", "reshape",
-    "reshape_p", "rev", "rev_p", "round", "round_p", "rsqrt", "rsqrt_p", "scan", "scan_p", "scatter", "scatter_add", "scatter_add_p",
-    "scatter_max", "scatter_max_p", "scatter_min", "scatter_min_p", "scatter_mul", "scatter_mul_p", "scatter_p", "scatter_sub", "select",
-    "select_n", "select_n_p", "sharding_constraint", "sharding_constraint_p", "shift_left", "shift_left_p", "shift_right_arithmetic",
-    "shift_right_arithmetic_p", "shift_right_logical", "shift_right_logical_p", "sign", "sign_p", "sin", "sin_p", "sinh", "sinh_p",
-    "slice", "slice_in_dim", "slice_p", "sort", "sort_key_val", "sort_p", "split", "sqrt", "sqrt_p", "square", "square_p", "squeeze",
-    "squeeze_p", "stack", "stop_gradient", "stop_gradient_p", "sub", "sub_p", "switch", "tan", "tan_p", "tanh", "tanh_p", "tile", "top_k",
-    "top_k_p", "transpose", "transpose_p", "unstack", "while_loop", "while_p", "with_sharding_constraint", "xor_p", "zeta", "zeta_p",
+    "reshape_p", "rev", "rev_p", "rng_bit_generator", "round", "round_p", "rsqrt", "rsqrt_p", "scan", "scan_p", "scatter", "scatter_add",
+    "scatter_add_p", "scatter_max", "scatter_max_p", "scatter_min", "scatter_min_p", "scatter_mul", "scatter_mul_p", "scatter_p",
+    "scatter_sub", "select", "select_n", "select_n_p", "sharding_constraint", "sharding_constraint_p", "shift_left", "shift_left_p",
+    "shift_right_arithmetic", "shift_right_arithmetic_p", "shift_right_logical", "shift_right_logical_p", "sign", "sign_p", "sin", "sin_p",
+    "sinh", "sinh_p", "slice", "slice_in_dim", "slice_p", "sort", "sort_key_val", "sort_p", "split", "sqrt", "sqrt_p", "square",
+    "square_p", "squeeze", "squeeze_p", "stack", "stop_gradient", "stop_gradient_p", "sub", "sub_p", "switch", "tan", "tan_p", "tanh",
+    "tanh_p", "tile", "top_k", "top_k_p", "transpose", "transpose_p", "unstack", "while_loop", "while_p", "with_sharding_constraint",
+    "xor_p", "zeta", "zeta_p",
 ]

@@ -22,19 +22,18 @@ class Generator:
 
 
 THREEFRY = Generator("threefry2x32", "fry", (2,))
-THREEFRY_KEY = dtypes.KeyDType(THREEFRY)
 
 random_wrap_p = Primitive("random_wrap", "layout")
 random_unwrap_p = Primitive("random_unwrap", "layout")
 
 
-def random_wrap(raw, dtype=THREEFRY_KEY):
-    """Typed keys from raw data, uint32[..., 2]."""
-    return random_wrap_p.bind(raw, impl=dtype.impl)
+def random_wrap(raw, generator: Generator):
+    """Typed keys from raw data, uint32[..., *key_shape]."""
+    return random_wrap_p.bind(raw, impl=generator)
 
 
 def random_unwrap(keys):
-    """Raw data of typed keys, uint32[..., 2]."""
+    """Raw data of typed keys, uint32[..., *key_shape]."""
     return random_unwrap_p.bind(keys)
 
 

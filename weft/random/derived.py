@@ -88,7 +88,7 @@ def double_sided_maxwell(key, loc, scale, shape=(), dtype=None):
     dtype = draws._float(dtype, "double_sided_maxwell")
     loc, scale = cast(concrete(loc), dtype), cast(concrete(scale), dtype)
     shape = broadcast_shapes(draws._shape(shape), loc.shape, scale.shape)
-    first, second = draws._split_raw(draws._one(key, "double_sided_maxwell"), 2)
+    first, second = draws._split_one(draws._one(key, "double_sided_maxwell"), 2)
     signed = wnp.multiply(draws.rademacher(second, shape, dtype), maxwell(first, shape, dtype))
     return wnp.add(wnp.multiply(signed, scale), loc)
 
@@ -112,7 +112,7 @@ def wald(key, mean, shape=None, dtype=None):
     dtype = draws._float(dtype, "wald")
     mean = cast(concrete(mean), dtype)
     shape = tuple(mean.shape) if shape is None else draws._shape(shape)
-    first, second = draws._split_raw(draws._one(key, "wald"), 2)
+    first, second = draws._split_one(draws._one(key, "wald"), 2)
     y = wnp.square(draws.normal(first, shape, dtype))
     z = draws.uniform(second, shape, dtype)
     square = wnp.square(mean)

@@ -13,14 +13,15 @@ from weft import numpy as wnp
 from weft.api.jit import face
 from weft.core.trace import typeof
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, check_arraylike, concrete
-from weft.ops import elementwise as ew, keys as keys_op, layout, rng, slicing
+from weft.ops import elementwise as ew, keys as keys_op, layout, slicing
 from weft.ops.placement import takes_out_sharding
+from weft.random.generators import Implementation, implementation, implementations
 from weft.util import dtypes
 from weft.util.config import config
 
 _U32 = np.dtype(np.uint32)
 
-key_impl_names = ("threefry2x32",)
+key_impl_names = tuple(implementations)
 
 
 def _one_program(*arrays: str) -> Callable[[Callable], Callable]:
@@ -34,12 +35,6 @@ def _sampler(*arrays: str) -> Callable[[Callable], Callable]:
 
 
 # ---- keys
-
-def _check_impl(impl) -> None:
-    name = config.default_prng_impl if impl is None else getattr(impl, "name", impl)
-    if name not in ("threefry2x32", "fry"):
-        raise NotImplementedError(f"random: the generator {name!r} is not supported yet; use 'threefry2x32'.")
-
 
 def _seed(seed):
     """The two words of a seed: high, low."""
@@ -65,37 +60,37 @@ def _seed(seed):
 
 
 def PRNGKey(seed, *, impl=None):
-    """A raw key (uint32[2]) from an integer seed.
+    """A raw key from an integer seed: uint32[2], or uint32[4] of the generators `rbg` and `unsafe_rbg`.
 
-    Raises TypeError for a seed that is no integer, NotImplementedError for another generator.
+    Raises TypeError for a seed that is no integer, ValueError for an unknown generator.
 
     >>> weft.random.PRNGKey(42)
     Array([ 0, 42], dtype=uint32)
     """
-    _check_impl(impl)
-    raw = _seed(seed)
-    return wrap_key_data(raw) if config.enable_custom_prng else raw
+    used = implementation(impl)
+    raw = used.seed(_seed(seed))
+    return keys_op.random_wrap(raw, used.generator) if config.enable_custom_prng else raw
 
 
 def key(seed, *, impl=None):
-    """A typed key (dtype `key<fry>`, no dims) from an integer seed.
+    """A typed key (dtype `key<fry>` unless `impl` or a setting names another generator, no dims) from an integer seed.
 
-    Raises TypeError for a seed that is no integer, NotImplementedError for another generator.
+    Raises TypeError for a seed that is no integer, ValueError for an unknown generator.
 
-    >>> weft.random.key(0).dtype.name
-    'key<fry>'
+    >>> weft.random.key(0).dtype.name, weft.random.key(0, impl="rbg").dtype.name
+    ('key<fry>', 'key<rbg>')
     """
-    _check_impl(impl)
-    return wrap_key_data(_seed(seed))
+    used = implementation(impl)
+    return keys_op.random_wrap(used.seed(_seed(seed)), used.generator)
 
 
 def wrap_key_data(key_bits_array, *, impl=None):
-    """Typed keys from their raw data, uint32[..., 2]."""
-    _check_impl(impl)
-    raw = concrete(wnp.asarray(key_bits_array))
-    if raw.dtype != _U32 or raw.ndim < 1 or raw.shape[-1] != 2:
-        raise TypeError(f"wrap_key_data: key data must be uint32[..., 2], got {typeof(raw).str_short()}.")
-    return keys_op.random_wrap(raw)
+    """Typed keys from their raw data, uint32[..., 2] (the last dim is the generator's)."""
+    raw, generator = concrete(wnp.asarray(key_bits_array)), implementation(impl).generator
+    if not _is_data(raw, generator):
+        raise TypeError(f"wrap_key_data: key data of {generator.name} must be uint32[..., {generator.key_shape[0]}], got "
+                        f"{typeof(raw).str_short()}.")
+    return keys_op.random_wrap(raw, generator)
 
 
 def key_data(keys):
@@ -106,7 +101,7 @@ def key_data(keys):
     >>> weft.random.key_data(weft.random.key(42))
     Array([ 0, 42], dtype=uint32)
     """
-    return _raw(keys, "key_data")
+    return _raw(keys, "key_data")[0]
 
 
 def key_dtype(impl_spec=None):
@@ -115,47 +110,42 @@ def key_dtype(impl_spec=None):
     >>> weft.random.key_dtype().name
     'key<fry>'
     """
-    _check_impl(impl_spec)
-    return key(0).dtype
+    return dtypes.KeyDType(implementation(impl_spec).generator)
 
 
 def key_impl(keys) -> str:
     """The name of the generator of keys."""
-    _raw(keys, "key_impl")
-    return "threefry2x32"
+    return _raw(keys, "key_impl")[1].generator.name
 
 
 def _is_typed(keys) -> bool:
     return dtypes.is_extended(typeof(keys).dtype)
 
 
-def _raw(keys, api: str):
+def _is_data(raw, generator: keys_op.Generator) -> bool:
+    return raw.dtype == _U32 and raw.ndim >= 1 and raw.shape[-1:] == generator.key_shape
+
+
+def _raw(keys, api: str) -> tuple[Any, Implementation]:
+    """The raw data of keys, and their generator."""
     if not hasattr(keys, "dtype"):
         raise TypeError(f"random.{api}: expected a key (from weft.random.key or PRNGKey), got {type(keys)}.")
     if _is_typed(keys):
-        return keys_op.random_unwrap(keys)
-    keys = concrete(keys)
-    if keys.dtype != _U32 or keys.ndim < 1 or keys.shape[-1] != 2:
-        raise TypeError(f"random.{api}: expected a key of type uint32[2] or key<fry>[], got {typeof(keys).str_short()}.")
-    return keys
+        return keys_op.random_unwrap(keys), implementation(typeof(keys).dtype.impl)
+    keys, used = concrete(keys), implementation()
+    if not _is_data(keys, used.generator):
+        raise TypeError(f"random.{api}: expected a key of type uint32[{used.generator.key_shape[0]}] or key<{used.generator.tag}>[], got "
+                        f"{typeof(keys).str_short()}.")
+    return keys, used
 
 
-def _one(keys, api: str):
-    """The raw data of a single key."""
-    raw = _raw(keys, api)
+def _one(key, api: str):
+    """A single key: typed, or the raw data of the default generator."""
+    raw, used = _raw(key, api)
     if raw.ndim != 1:
         raise ValueError(f"{api} accepts a single key, but was given a key array of shape {tuple(raw.shape[:-1])} != (). "
                          "Use weft.vmap for batching.")
-    return raw
-
-
-def _words(raw):
-    """The two words of a key as rank-0 values."""
-    return [layout.reshape(slicing.slice_in_dim(raw, i, i + 1, axis=0), ()) for i in (0, 1)]
-
-
-def _like(raw, keys):
-    return keys_op.random_wrap(raw) if _is_typed(keys) else raw
+    return key if used is not implementation() else raw
 
 
 def _shape(shape) -> tuple[int, ...]:
@@ -173,17 +163,8 @@ def split(key, num: int | tuple[int, ...] = 2):  # noqa: A002
     >>> weft.random.split(weft.random.key(0), 3).shape
     (3,)
     """
-    raw = _one(key, "split")
-    shape = _shape(num)
-    k0, k1 = _words(raw)
-    if config.threefry_partitionable:
-        high, low = _counts(shape)
-        a, b = rng.threefry2x32(k0, k1, high, low)
-        rows = slicing.concatenate([layout.reshape(x, (*shape, 1)) for x in (a, b)], len(shape))
-    else:
-        n = math.prod(shape)
-        rows = layout.reshape(_threefry_flat(k0, k1, layout.broadcasted_iota(_U32, (2 * n,), 0)), (*shape, 2))
-    return _like(rows, key)
+    raw, used = _raw(_one(key, "split"), "split")
+    return _like(used.split(raw, _shape(num)), key)
 
 
 def fold_in(key, data):  # noqa: A002
@@ -196,9 +177,12 @@ def fold_in(key, data):  # noqa: A002
 
 @_one_program("data")
 def _folded(key, data):
-    k0, k1 = _words(_one(key, "fold_in"))
-    a, b = rng.threefry2x32(k0, k1, np.uint32(0), ew.convert_element_type(concrete(data), _U32))
-    return _like(slicing.concatenate([layout.reshape(x, (1,)) for x in (a, b)], 0), key)
+    raw, used = _raw(_one(key, "fold_in"), "fold_in")
+    return _like(used.fold_in(raw, ew.convert_element_type(concrete(data), _U32)), key)
+
+
+def _like(raw, key):
+    return keys_op.random_wrap(raw, typeof(key).dtype.impl) if _is_typed(key) else raw
 
 
 def clone(key):  # noqa: A002
@@ -208,59 +192,10 @@ def clone(key):  # noqa: A002
 
 # ---- bits
 
-def _counts(shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """High and low words of the row-major position of every element of `shape`."""
-    size = math.prod(shape)
-    if size > 1 << 32:
-        raise NotImplementedError(f"random: arrays of more than 2**32 elements are not there yet, got shape {shape}.")
-    if not shape:
-        return np.uint32(0), np.uint32(0)
-    low, stride = None, 1
-    for d in reversed(range(len(shape))):
-        if shape[d] > 1 or len(shape) == 1:
-            part = layout.broadcasted_iota(_U32, shape, d)
-            part = part if stride == 1 else ew.mul(part, np.uint32(stride))
-            low = part if low is None else ew.add(low, part)
-        stride *= shape[d]
-    return np.uint32(0), layout.broadcasted_iota(_U32, shape, 0) if low is None else low
-
-
-def _threefry_flat(k0, k1, counts):
-    """Threefry of a flat sequence of counters, cut in halves (the layout before `threefry_partitionable`)."""
-    n = counts.shape[0]
-    if n % 2:
-        counts = slicing.concatenate([counts, np.zeros(1, np.uint32)], 0)
-    half = (n + 1) // 2
-    a, b = rng.threefry2x32(k0, k1, slicing.slice_in_dim(counts, 0, half, axis=0),
-                            slicing.slice_in_dim(counts, half, 2 * half, axis=0))
-    out = slicing.concatenate([a, b], 0)
-    return slicing.slice_in_dim(out, 0, n, axis=0) if n % 2 else out
-
-
-def _bits(raw, width: int, shape: tuple[int, ...]):
+def _bits(key, width: int, shape: tuple[int, ...]):
     """Random unsigned integers of `width` bits."""
-    k0, k1 = _words(raw)
-    want = np.dtype(f"uint{width}")
-    if config.threefry_partitionable:
-        high, low = _counts(shape)
-        a, b = rng.threefry2x32(k0, k1, high, low)
-        if width == 64:
-            return ew.bitwise_or(ew.shift_left(ew.convert_element_type(a, want), np.uint64(32)), ew.convert_element_type(b, want))
-        word = ew.bitwise_xor(a, b)
-        return word if width == 32 else ew.convert_element_type(word, want)
-    size = math.prod(shape)
-    words = -(-width * size // 32)
-    flat = _threefry_flat(k0, k1, layout.broadcasted_iota(_U32, (words,), 0))
-    if width == 64:
-        parts = [ew.convert_element_type(slicing.slice_in_dim(flat, i * size, (i + 1) * size, axis=0), want) for i in (0, 1)]
-        flat = ew.bitwise_or(ew.shift_left(parts[0], np.uint64(32)), parts[1])
-    elif width < 32:
-        per = 32 // width
-        wide = layout.broadcast_in_dim(flat, (words, per), (0,))
-        shifts = ew.mul(layout.broadcasted_iota(_U32, (words, per), 1), np.uint32(width))
-        flat = ew.convert_element_type(ew.bitwise_and(ew.shift_right_logical(wide, shifts), np.uint32((1 << width) - 1)), want)
-        flat = slicing.slice_in_dim(layout.reshape(flat, (words * per,)), 0, size, axis=0)
-    return layout.reshape(flat, shape)
+    raw, used = _raw(key, "bits")
+    return used.bits(raw, width, shape)
 
 
 @_sampler()
@@ -347,14 +282,14 @@ def normal(key, shape=(), dtype=None):  # noqa: A002
     raw, shape = _one(key, "normal"), _shape(shape)
     if dtypes.issubdtype(dtype, np.complexfloating):
         real = dtypes.to_real_dtype(dtype)
-        first, second = _split_raw(raw, 2)
+        first, second = _split_one(raw, 2)
         return ew.div(ew.complex(_normal(first, shape, real), _normal(second, shape, real)), np.asarray(math.sqrt(2), dtype)[()])
     return _normal(raw, shape, dtype)
 
 
-def _split_raw(raw, n: int) -> list:
-    rows = split(raw, n)
-    return [layout.reshape(slicing.slice_in_dim(rows, i, i + 1, axis=0), (2,)) for i in range(n)]
+def _split_one(key, n: int) -> list:
+    rows = split(key, n)
+    return [layout.reshape(slicing.slice_in_dim(rows, i, i + 1, axis=0), rows.shape[1:]) for i in range(n)]
 
 
 def _normal(raw, shape, dtype):
@@ -394,7 +329,7 @@ def _integers(key, low, high, beyond, shape, dtype):
     work = _drawn_as(dtype)
     width = 8 * work.itemsize
     unsigned = np.dtype(f"uint{width}")
-    first, second = _split_raw(_one(key, "randint"), 2)
+    first, second = _split_one(_one(key, "randint"), 2)
     upper, lower = _bits(first, width, shape), _bits(second, width, shape)
     low_, high_ = _match(low, high)
     span = ew.sub(high_, low_)

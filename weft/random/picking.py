@@ -11,7 +11,7 @@ from weft.core.trace import Tracer
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, canonical_axis, cast, concrete
 from weft.ops import elementwise as ew, layout, sorting
 from weft.ops.placement import takes_out_sharding
-from weft.random.draws import _bits, _one, _sampler, _shape, _split_raw, gumbel, randint, uniform
+from weft.random.draws import _bits, _one, _sampler, _shape, _split_one, gumbel, randint, uniform
 from weft.util import dtypes
 
 
@@ -53,7 +53,7 @@ def _shuffle(raw, x, axis: int):
     """Sort by random keys, often enough that equal keys do not matter."""
     rounds = math.ceil(3 * math.log(max(1, x.size)) / math.log(np.iinfo(np.uint32).max))
     for _ in range(rounds):
-        raw, sub = _split_raw(raw, 2)
+        raw, sub = _split_one(raw, 2)
         order = _bits(sub, 32, tuple(x.shape))
         x = sorting.sort([order, x], dimension=axis, is_stable=True, num_keys=1)[1]
     return x

@@ -21,7 +21,7 @@ from weft.control.while_loop import while_loop
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, concrete
 from weft.ops import elementwise as ew, layout, reduce
 from weft.ops.placement import takes_out_sharding
-from weft.random.draws import _float, _normal, _of_kind, _one, _shape, _split_raw, _uniform, exponential, rademacher, split
+from weft.random.draws import _float, _normal, _of_kind, _one, _shape, _split_one, _uniform, exponential, rademacher, split
 from weft.util import dtypes
 
 _F32 = np.dtype(np.float32)
@@ -41,7 +41,7 @@ def _cube_root_normal(key, c):
     """A normal `x` and `v = 1 + c x`, drawn again until `v` is positive."""
     def again(state):
         k, _, _ = state
-        rest, sub = _split_raw(k, 2)
+        rest, sub = _split_one(k, 2)
         x = _normal(sub, (), c.dtype)
         return rest, x, ew.add(1, ew.mul(x, c))
 
@@ -60,7 +60,7 @@ def _gamma_above_one(key, a):
         return ew.bitwise_and(ew.ge(u, ew.sub(1, ew.mul(0.0331, ew.square(square)))), ew.ge(ew.log(u), beyond))
 
     def again(state):
-        rest, of_x, of_u = _split_raw(state[0], 3)
+        rest, of_x, of_u = _split_one(state[0], 3)
         x, v = _cube_root_normal(of_x, c)
         return rest, ew.square(x), ew.mul(ew.square(v), v), _uniform(of_u, (), c.dtype, 0.0, 1.0)
 
@@ -72,7 +72,7 @@ def _gamma_above_one(key, a):
 def _gamma_one(key, a, log_space: bool):
     """One gamma sample: below 1, that of a + 1 times a power of a uniform."""
     large = ew.ge(a, 1)
-    rest, sub = _split_raw(key, 2)
+    rest, sub = _split_one(key, 2)
     d, v = _gamma_above_one(rest, ew.select_n(large, ew.add(a, 1), a))
     log_u = ew.neg(exponential(sub, (), a.dtype))
     boost = ew.select_n(ew.bitwise_or(large, ew.eq(log_u, 0)), ew.div(log_u, a), ew.mul(a, 0))
@@ -140,7 +140,7 @@ def beta(key, a, b, shape=None, dtype=None):
     """Samples of the beta distribution."""
     dtype = _float(dtype, "beta")
     shape, (a, b) = _parameters(dtype, shape, a, b)
-    first, second = _split_raw(_one(key, "beta"), 2)
+    first, second = _split_one(_one(key, "beta"), 2)
     x, y = loggamma(first, a, shape, dtype), loggamma(second, b, shape, dtype)
     top = ew.max(x, y)
     x, y = ew.exp(ew.sub(x, top)), ew.exp(ew.sub(y, top))
@@ -173,7 +173,7 @@ def f(key, dfnum, dfden, shape=None, dtype=None):
     """Samples of the F distribution."""
     dtype = _float(dtype, "f")
     shape, (dfnum, dfden) = _parameters(dtype, shape, dfnum, dfden)
-    second, first = _split_raw(_one(key, "f"), 2)
+    second, first = _split_one(_one(key, "f"), 2)
     return ew.div(ew.div(chisquare(first, dfnum, shape, dtype), dfnum), ew.div(chisquare(second, dfden, shape, dtype), dfden))
 
 
@@ -182,7 +182,7 @@ def t(key, df, shape=(), dtype=None):
     """Samples of Student's t distribution with `df` degrees of freedom."""
     dtype = _float(dtype, "t")
     shape, (df,) = _parameters(dtype, shape, df)
-    first, second = _split_raw(_one(key, "t"), 2)
+    first, second = _split_one(_one(key, "t"), 2)
     half = ew.div(df, 2)
     return ew.mul(_normal(first, shape, dtype), ew.sqrt(ew.div(half, gamma(second, half, shape, dtype))))
 
@@ -191,7 +191,7 @@ def t(key, df, shape=(), dtype=None):
 def generalized_normal(key, p, shape=(), dtype=None):
     """Samples of density proportional to exp(-|x|^p)."""
     dtype, shape = _float(dtype, "generalized_normal"), _shape(shape)
-    first, second = _split_raw(_one(key, "generalized_normal"), 2)
+    first, second = _split_one(_one(key, "generalized_normal"), 2)
     size = wnp.power(gamma(first, 1 / p, shape, dtype), 1 / p)
     return wnp.multiply(size, rademacher(second, shape, dtype))
 
@@ -200,7 +200,7 @@ def generalized_normal(key, p, shape=(), dtype=None):
 def ball(key, d: int, p: float = 2, shape=(), dtype=None):
     """Points drawn uniformly from the unit ball of the norm of order `p` in `d` dimensions."""
     dtype, shape = _float(dtype, "ball"), _shape(shape)
-    first, second = _split_raw(_one(key, "ball"), 2)
+    first, second = _split_one(_one(key, "ball"), 2)
     x = generalized_normal(first, p, (*shape, d), dtype)
     length = wnp.add(wnp.sum(wnp.power(wnp.abs(x), p), -1), exponential(second, shape, dtype))
     return wnp.divide(x, wnp.expand_dims(wnp.power(length, 1 / p), -1))
@@ -210,7 +210,7 @@ def ball(key, d: int, p: float = 2, shape=(), dtype=None):
 
 def _around_zero(key, like):
     """The key of the next try, and what a transformed rejection tries: u in [-1/2, 1/2), v in [0, 1), and how far u is from the ends."""
-    rest, of_u, of_v = _split_raw(key, 3)
+    rest, of_u, of_v = _split_one(key, 3)
     u = ew.sub(_uniform(of_u, like.shape, like.dtype, 0.0, 1.0), 0.5)
     return rest, u, _uniform(of_v, like.shape, like.dtype, 0.0, 1.0), ew.sub(0.5, ew.abs(u))
 
@@ -238,7 +238,7 @@ def _poisson_product(raw, rate):
     """How many uniforms it takes for their product to fall below exp(-rate), less one."""
     def again(state):
         k, count, log_product = state
-        rest, sub = _split_raw(k, 2)
+        rest, sub = _split_one(k, 2)
         count = ew.select_n(ew.gt(log_product, ew.neg(rate)), count, ew.add(count, 1))
         return rest, count, ew.add(log_product, ew.log(_uniform(sub, rate.shape, _F32, 0.0, 1.0)))
 
@@ -307,7 +307,7 @@ def _binomial_waiting(raw, n, p):
 
     def again(state):
         k, count, trials = state
-        sub, rest = _split_raw(k, 2)
+        sub, rest = _split_one(k, 2)
         count = ew.select_n(ew.le(trials, n), count, ew.add(count, 1))
         wait = ew.ceil(ew.div(ew.log(_uniform(sub, n.shape, n.dtype, 0.0, 1.0)), log_miss))
         return rest, count, ew.add(trials, wait)

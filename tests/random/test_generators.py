@@ -1,0 +1,107 @@
+"""The generators beside threefry: known values, vmap, sharded against whole, `lax.rng_bit_generator`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft import lax, random
+from weft.sharding import NamedSharding, PartitionSpec as P
+
+#: What JAX 0.10.2 gives for `key(12345)`.
+KNOWN = {
+    "rbg": {"split": [[1214163296, 439912094, 1214163296, 439912094], [867802714, 3762255628, 867802714, 3762255628]],
+            "fold_in": [192821482, 202942126, 192821482, 202942126], "randint": [25, 11, 61, 60]},
+    "unsafe_rbg": {"split": [[847567024, 4182599256, 3536455182, 1231866431], [1860032690, 2313587092, 550454279, 2024852171]],
+                   "fold_in": [2209715662, 1223095492, 1348790256, 3618624115], "randint": [48, 1, 86, 87]},
+}
+both = pytest.mark.parametrize("impl", KNOWN)
+
+
+@both
+def test_known_values(impl):
+    key, known = random.key(12345, impl=impl), KNOWN[impl]
+    assert random.key_impl(key) == impl and random.key_data(key).tolist() == [0, 12345, 0, 12345]
+    assert random.bits(key, (5,)).tolist() == [847567024, 4182599256, 3536455182, 1231866431, 2619034691]
+    assert random.bits(key, (3,), "uint8").tolist() == [176, 88, 14]
+    assert random.key_data(random.split(key, 2)).tolist() == known["split"]
+    assert random.key_data(random.split(key, (2, 1))).tolist() == [[row] for row in known["split"]]
+    assert random.key_data(random.fold_in(key, 77)).tolist() == known["fold_in"]
+    assert random.randint(key, (4,), 0, 100).tolist() == known["randint"]
+    np.testing.assert_allclose(random.normal(key, (3,)), [-0.851162314414978, 1.9404466152191162, 0.9283815026283264], rtol=1e-6)
+    with weft.enable_x64(True):
+        assert random.bits(random.key(1, impl=impl), (2,), "uint64").tolist() == [1372258198025814887, 12700770364969126184]
+
+
+@both
+def test_a_mapped_function_gives_what_it_gives_for_each_key(impl):
+    keys = random.split(random.key(3, impl=impl), 4)
+    draw = lambda k: random.normal(random.split(k)[0], (5,))
+    np.testing.assert_array_equal(weft.vmap(draw)(keys), np.stack([draw(k) for k in keys]))
+    folded = lax.fori_loop(0, 3, lambda i, k: random.fold_in(k, i), keys[0])
+    assert folded.dtype.name == keys.dtype.name
+
+
+@both
+def test_every_sharding_gives_the_same(impl):
+    mesh = weft.make_mesh((4, 2), ("a", "b"))
+    key = random.key(5, impl=impl)
+    want = np.asarray(random.bits(key, (8, 6)))
+    for spec in (P("a"), P("a", "b"), P(None, "b"), P(("b", "a"))):
+        draw = weft.jit(lambda k: random.bits(k, (8, 6)), out_shardings=NamedSharding(mesh, spec))
+        np.testing.assert_array_equal(draw(key), want)
+        assert not weft.explain(draw, key).collectives
+
+
+@both
+def test_every_draw_accepts_the_key(impl):
+    key = random.key(1, impl=impl)
+    assert sorted(random.permutation(key, 10).tolist()) == list(range(10))
+    assert random.choice(key, 10, (3,)).shape == (3,) and random.categorical(key, wnp.zeros(4)).shape == ()
+    for drawn in (random.gamma(key, 3.0, (20,)), random.beta(key, 2.0, 3.0, (20,)), random.poisson(key, 4.0, (20,))):
+        assert bool((drawn >= 0).all())
+    assert abs(float(random.normal(key, (10000,)).mean())) < 0.05
+
+
+def test_the_default_generator_is_a_setting():
+    with weft.default_prng_impl("rbg"):
+        raw = random.PRNGKey(4)
+        assert raw.shape == (4,) and random.key(4).dtype.name == "key<rbg>" and random.key_impl(raw) == "rbg"
+        np.testing.assert_array_equal(random.uniform(raw, (3,)), random.uniform(random.key(4, impl="rbg"), (3,)))
+    with pytest.raises(TypeError, match=r"uint32\[2\]"):
+        random.bits(raw)
+    with pytest.raises(TypeError, match=r"key data of rbg must be uint32\[\.\.\., 4\]"):
+        random.wrap_key_data(wnp.zeros((2, 2), "uint32"), impl="rbg")
+
+
+STATE = np.array([1, 2, 0xFFFFFFFE, 0xFFFFFFFF], np.uint32)
+
+
+@pytest.mark.parametrize(("algorithm", "shape", "after", "bits"), [
+    (1, (5,), [1, 2, 1, 0], [4115258991, 2695274985, 3850963268, 2619805951, 629071667]),
+    (1, (2, 3), [1, 2, 1, 0], [[4115258991, 3850963268, 629071667], [2695274985, 2619805951, 2343584484]]),
+    (1, (), [1, 2, 4294967295, 4294967295], 4115258991),
+    (2, (5,), [1, 2, 0, 0], [2440199171, 2734589407, 1297845474, 626431447, 875035680]),
+    (2, (2, 3), [1, 2, 0, 0], [[2440199171, 2734589407, 1297845474], [626431447, 875035680, 2457449792]]),
+    (2, (), [1, 2, 4294967295, 4294967295], 2440199171),
+    (0, (1,), [1, 2, 4294967295, 4294967295], [2440199171]),
+])
+def test_rng_bit_generator(algorithm, shape, after, bits):
+    state, found = lax.rng_bit_generator(STATE, shape, algorithm=algorithm)
+    assert state.tolist() == after and found.tolist() == bits
+    with weft.enable_x64(True):
+        state, found = lax.rng_bit_generator(STATE.view(np.uint64), shape, algorithm=lax.RandomAlgorithm(algorithm))
+        assert np.asarray(state).view(np.uint32).tolist() == after and found.tolist() == bits
+
+
+@pytest.mark.parametrize(("call", "error", "says"), [
+    (lambda: lax.rng_bit_generator(STATE[:2], (3,)), TypeError, r"uint32\[4\] or uint64\[2\]"),
+    (lambda: lax.rng_bit_generator(STATE, (3,), "int32"), TypeError, "uint8, uint16"),
+    (lambda: lax.rng_bit_generator(STATE, (-3,)), ValueError, "must not be negative"),
+    (lambda: lax.rng_bit_generator(STATE, (3,), algorithm=7), ValueError, "RandomAlgorithm"),
+])
+def test_rng_bit_generator_refuses(call, error, says):
+    with pytest.raises(error, match=says):
+        call()

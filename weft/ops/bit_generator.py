@@ -1,0 +1,137 @@
+"""Bits of a whole array from a state of four words: philox or threefry on the positions of its elements.
+
+In:   uint32[4]: two words of the block function's key, two of its counter's start; a shape.
+Out:  unsigned integers, and the state whose counter comes next.
+Laws: the bits of an element depend on the state and the element's row-major position alone; they equal those of
+      XLA's RngBitGenerator.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+
+import numpy as np
+
+from weft.core.trace import typeof
+from weft.ops import elementwise as ew, layout, rng, slicing
+from weft.ops.placement import reshard
+from weft.util import dtypes
+from weft.util.errors import ShapeError
+
+_U32, _U64 = np.dtype(np.uint32), np.dtype(np.uint64)
+
+
+class RandomAlgorithm(enum.IntEnum):
+    """The block functions of `rng_bit_generator`; the default is philox."""
+    RNG_DEFAULT = 0
+    RNG_THREE_FRY = 1
+    RNG_PHILOX = 2
+
+
+def rng_bit_generator(key, shape, dtype=np.uint32, algorithm=RandomAlgorithm.RNG_DEFAULT, *, out_sharding=None):
+    """The next state and random bits of `shape` and an unsigned dtype from a state `key`, uint32[4] or uint64[2].
+
+    Raises TypeError for another state or dtype, ValueError for an unknown algorithm.
+
+    >>> state, bits = weft.lax.rng_bit_generator(wnp.zeros(4, wnp.uint32), (2,))
+    >>> state, hex(bits[0])
+    (Array([0, 0, 1, 0], dtype=uint32), '0x6627e8d5')
+    """
+    aval, dtype, algorithm = typeof(key), dtypes.check_dtype(dtype, "rng_bit_generator"), RandomAlgorithm(algorithm)
+    if (aval.dtype, aval.shape) not in ((_U32, (4,)), (_U64, (2,))):
+        raise TypeError(f"rng_bit_generator: key must be uint32[4] or uint64[2], got {aval.str_short()}.")
+    if not dtypes.issubdtype(dtype, np.unsignedinteger) or dtypes.itemsize_bits(dtype) < 8:
+        raise TypeError(f"rng_bit_generator: dtype must be uint8, uint16, uint32 or uint64, got {dtype.name}.")
+    if any(n < 0 for n in shape):
+        raise ShapeError(f"rng_bit_generator: dims must not be negative, got shape {tuple(shape)}.")
+    words = _halves(key) if aval.dtype == _U64 else key
+    width, shape = 8 * dtype.itemsize, tuple(shape)
+    k0, k1, low, high = words_of(words)
+    if algorithm is RandomAlgorithm.RNG_THREE_FRY:
+        out, paired = _threefry_bits(words, width, shape), _paired_dim(width, shape)
+        blocks = math.prod(-(-n // 2) if d == paired else n for d, n in enumerate(shape))
+    else:
+        out = philox_bits(words, width, shape)
+        blocks = -(-math.prod(shape) // (2 if width == 64 else 4))
+    after = [k0, k1, *_plus(blocks, low, high)]
+    if aval.dtype == _U64:
+        after = [join_words(*after[:2]), join_words(*after[2:])]
+    state = slicing.concatenate([layout.reshape(w, (1,)) for w in after], 0)
+    return state, (out if out_sharding is None else reshard(out, out_sharding))
+
+
+def positions(shape: tuple[int, ...], paired: int = -1):
+    """The row-major position of every element of `shape`, uint32; neighbours along the dim `paired` share one."""
+    size = math.prod(shape)
+    if size > 1 << 32:
+        raise NotImplementedError(f"random: arrays of more than 2**32 elements are not there yet, got shape {shape}.")
+    if not shape:
+        return np.uint32(0)
+    low, stride = None, 1
+    for d in reversed(range(len(shape))):
+        if shape[d] > 1 or len(shape) == 1:
+            part = layout.broadcasted_iota(_U32, shape, d)
+            part = ew.shift_right_logical(part, np.uint32(1)) if d == paired else part
+            part = part if stride == 1 else ew.mul(part, np.uint32(stride))
+            low = part if low is None else ew.add(low, part)
+        stride *= -(-shape[d] // 2) if d == paired else shape[d]
+    return layout.broadcasted_iota(_U32, shape, 0) if low is None else low
+
+
+def philox_bits(raw, width: int, shape: tuple[int, ...]):
+    """Bits of `width` by philox: an element takes its word, or two, of the block of four at its position."""
+    k0, k1, low, high = words_of(raw)
+    at, per_block = positions(shape), 2 if width == 64 else 4
+    counter = _plus(ew.shift_right_logical(at, np.uint32(per_block // 2)), low, high, k0, k1)
+    return _picked(rng.philox4x32(k0, k1, *counter), ew.bitwise_and(at, np.uint32(per_block - 1)), width)
+
+
+def _threefry_bits(raw, width: int, shape: tuple[int, ...]):
+    """Bits of `width` by threefry: neighbours along one dim take the two words of a block."""
+    k0, k1, low, high = words_of(raw)
+    paired = _paired_dim(width, shape)
+    lane = np.uint32(0) if paired < 0 else ew.bitwise_and(layout.broadcasted_iota(_U32, shape, paired), np.uint32(1))
+    return _picked(rng.threefry2x32(k0, k1, *_plus(positions(shape, paired), low, high)), lane, width)
+
+
+def _paired_dim(width: int, shape: tuple[int, ...]) -> int:
+    """The first dim of even size, else the first of the largest; -1 if an element takes both words."""
+    if width == 64 or not shape:
+        return -1
+    return next((d for d, n in enumerate(shape) if n % 2 == 0), shape.index(max(shape)))
+
+
+def _picked(words, lane, width: int):
+    """Of a block's words the one, or for 64 bits the two, in a lane."""
+    if width == 64:
+        pairs = [join_words(*words[i:i + 2]) for i in range(0, len(words), 2)]
+        return pairs[0] if len(pairs) == 1 else ew.select_n(ew.ne(lane, np.uint32(0)), *pairs)
+    word = ew.select_n(ew.convert_element_type(lane, np.dtype(np.int32)), *words)
+    return word if width == 32 else ew.convert_element_type(word, np.dtype(f"uint{width}"))
+
+
+def _plus(count, low, *higher) -> list:
+    """The sum of a number of several words, low first, and a count below 2**32."""
+    words, carry = [], ew.convert_element_type(count, _U32)
+    for word in (low, *higher):
+        words.append(ew.add(word, carry))
+        carry = ew.convert_element_type(ew.lt(words[-1], carry), _U32)
+    return words
+
+
+def words_of(raw) -> list:
+    """The words of a vector as rank-0 values."""
+    return [layout.reshape(slicing.slice_in_dim(raw, i, i + 1, axis=0), ()) for i in range(raw.shape[0])]
+
+
+def join_words(low, high):
+    """uint64 from its low and high words."""
+    return ew.bitwise_or(ew.shift_left(ew.convert_element_type(high, _U64), np.uint64(32)), ew.convert_element_type(low, _U64))
+
+
+def _halves(key):
+    """uint32[4] from uint64[2]."""
+    wide = words_of(key)
+    words = [w for x in wide for w in (x, ew.shift_right_logical(x, np.uint64(32)))]
+    return slicing.concatenate([layout.reshape(ew.convert_element_type(w, _U32), (1,)) for w in words], 0)

@@ -1,0 +1,138 @@
+"""The generators of random bits: what a key is, and how bits, new keys and folded keys come from it.
+
+In:   raw key data, uint32[*key_shape], and shapes.
+Out:  unsigned integers, or raw key data.
+Laws: the bits of an element depend on the key and the element's global position alone, so every sharding gives the same
+      (but for threefry without `threefry_partitionable`, whose order of bits communicates). Bits equal JAX's for single keys;
+      a function mapped over keys gives what it gives for each.
+Next: `draws` has the public functions and makes samples of bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft.ops import elementwise as ew, keys, layout, rng, slicing
+from weft.ops.bit_generator import join_words, philox_bits, positions, words_of
+from weft.util.config import config
+from weft.util.record import record
+
+_U32 = np.dtype(np.uint32)
+
+
+@record
+class Implementation:
+    """A generator with its functions on raw key data."""
+    generator: keys.Generator
+    seed: Callable[[Any], Any]
+    """Key data from the two words of a seed, uint32[2]: high, low."""
+    split: Callable[[Any, tuple[int, ...]], Any]
+    """New key data, uint32[*shape, *key_shape]."""
+    fold_in: Callable[[Any, Any], Any]
+    """Key data from key data and a uint32."""
+    bits: Callable[[Any, int, tuple[int, ...]], Any]
+    """Unsigned integers of a width in bits and a shape."""
+
+
+def _joined(words, axis: int = 0):
+    """Words side by side along a new dim at `axis`, the last."""
+    return slicing.concatenate([layout.reshape(w, (*w.shape, 1)) for w in words], axis)
+
+
+# ---- threefry
+
+def _threefry_split(raw, shape):
+    k0, k1 = words_of(raw)
+    if config.threefry_partitionable:
+        return _joined(rng.threefry2x32(k0, k1, np.uint32(0), positions(shape)), len(shape))
+    n = math.prod(shape)
+    return layout.reshape(_threefry_flat(k0, k1, layout.broadcasted_iota(_U32, (2 * n,), 0)), (*shape, 2))
+
+
+def _threefry_fold_in(raw, data):
+    return _joined(rng.threefry2x32(*words_of(raw), np.uint32(0), data))
+
+
+def _threefry_flat(k0, k1, counts):
+    """Threefry of a flat sequence of counters, cut in halves (the layout before `threefry_partitionable`)."""
+    n = counts.shape[0]
+    if n % 2:
+        counts = slicing.concatenate([counts, np.zeros(1, np.uint32)], 0)
+    half = (n + 1) // 2
+    a, b = rng.threefry2x32(k0, k1, slicing.slice_in_dim(counts, 0, half, axis=0),
+                            slicing.slice_in_dim(counts, half, 2 * half, axis=0))
+    out = slicing.concatenate([a, b], 0)
+    return slicing.slice_in_dim(out, 0, n, axis=0) if n % 2 else out
+
+
+def _threefry_bits(raw, width, shape):
+    k0, k1 = words_of(raw)
+    want = np.dtype(f"uint{width}")
+    if config.threefry_partitionable:
+        a, b = rng.threefry2x32(k0, k1, np.uint32(0), positions(shape))
+        if width == 64:
+            return join_words(b, a)
+        word = ew.bitwise_xor(a, b)
+        return word if width == 32 else ew.convert_element_type(word, want)
+    size = math.prod(shape)
+    words = -(-width * size // 32)
+    flat = _threefry_flat(k0, k1, layout.broadcasted_iota(_U32, (words,), 0))
+    if width == 64:
+        flat = join_words(*(slicing.slice_in_dim(flat, i * size, (i + 1) * size, axis=0) for i in (1, 0)))
+    elif width < 32:
+        per = 32 // width
+        wide = layout.broadcast_in_dim(flat, (words, per), (0,))
+        shifts = ew.mul(layout.broadcasted_iota(_U32, (words, per), 1), np.uint32(width))
+        flat = ew.convert_element_type(ew.bitwise_and(ew.shift_right_logical(wide, shifts), np.uint32((1 << width) - 1)), want)
+        flat = slicing.slice_in_dim(layout.reshape(flat, (words * per,)), 0, size, axis=0)
+    return layout.reshape(flat, shape)
+
+
+THREEFRY = Implementation(keys.THREEFRY, lambda seed: seed, _threefry_split, _threefry_fold_in, _threefry_bits)
+
+
+# ---- keys of four words
+
+def _twice(seed):
+    return slicing.concatenate([seed, seed], 0)
+
+
+def _cut(raw) -> list:
+    return [slicing.slice_in_dim(raw, i, i + 2, axis=0) for i in (0, 2)]
+
+
+RBG = Implementation(
+    keys.Generator("rbg", "rbg", (4,)), _twice,
+    split=lambda raw, shape: slicing.concatenate([_threefry_split(half, shape) for half in _cut(raw)], len(shape)),
+    fold_in=lambda raw, data: slicing.concatenate([_threefry_fold_in(half, data) for half in _cut(raw)], 0),
+    bits=philox_bits)
+
+
+def _every_tenth_row(raw, n: int):
+    """Of ten rows of four words for each new key the first, whose bits are far apart."""
+    return slicing.slice(philox_bits(raw, 32, (10 * n, 4)), (0, 0), (10 * n, 4), (10, 1))
+
+
+def _philox_fold_in(raw, data):
+    seed = _twice(_joined([np.uint32(0), data]))
+    return ew.bitwise_xor(raw, layout.reshape(slicing.slice_in_dim(philox_bits(seed, 32, (10, 4)), 9, 10, axis=0), (4,)))
+
+
+UNSAFE_RBG = Implementation(
+    keys.Generator("unsafe_rbg", "urbg", (4,)), _twice,
+    split=lambda raw, shape: layout.reshape(_every_tenth_row(raw, math.prod(shape)), (*shape, 4)),
+    fold_in=_philox_fold_in, bits=philox_bits)
+
+implementations = {i.generator.name: i for i in (THREEFRY, RBG, UNSAFE_RBG)}
+
+
+def implementation(spec=None) -> Implementation:
+    """The generator that a name, or the setting `default_prng_impl`, asks for."""
+    name = config.default_prng_impl if spec is None else getattr(spec, "name", spec)
+    if name in implementations:
+        return implementations[name]
+    raise ValueError(f"random: no generator is called {name!r}; there are {', '.join(implementations)}.")
