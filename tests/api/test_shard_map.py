@@ -213,8 +213,10 @@ def test_loops_whose_turns_differ_from_device_to_device(mesh, mode):
     np.testing.assert_array_equal(mode(in_map(mesh, f, P("i")))(X), [6, 3, 3, 2])
 
 
-def test_branches_are_brought_to_one_type(mesh, mode):
-    f = lambda x, w: lax.cond(x.sum() > 6, lambda: x, lambda: w)
+def test_branches_vary_over_the_same_axes(mesh, mode):
+    with pytest.raises(TypeError, match=r"the varying manual axes do not match[^$]*pcast\(result, \('i',\), to='varying'\) in true_fun"):
+        mode(in_map(mesh, lambda x, w: lax.cond(x.sum() > 6, lambda: w, lambda: x), P("i"), P()))(X, X[:2])
+    f = lambda x, w: lax.cond(x.sum() > 6, lambda: x, lambda: lax.pcast(w, "i", to="varying"))
     np.testing.assert_array_equal(mode(in_map(mesh, f, P("i"), P()))(X, X[:2]), [0, 1, 0, 1, 4, 5, 6, 7])
 
 

@@ -22,6 +22,7 @@ from weft.transforms.jvp import instantiate, jvp_flat
 from weft.transforms.linearize import linearize_flat
 from weft.transforms.transpose import backward_pass
 from weft.util import dtypes, tree
+from weft.util.errors import ShapeError
 from weft.util.source import api_boundary
 
 
@@ -29,7 +30,7 @@ def _argnums(argnums, n: int, api: str) -> tuple[int, ...]:
     nums = (argnums,) if isinstance(argnums, (int, np.integer)) else tuple(argnums)
     for k in nums:
         if not -n <= k < n:
-            raise ValueError(f"{api}: argnums={argnums} names argument {k}, but the function was called with {n} positional "
+            raise TypeError(f"{api}: argnums={argnums} names argument {k}, but the function was called with {n} positional "
                              "arguments.")
     return tuple(int(k) % n for k in nums)
 
@@ -258,8 +259,9 @@ def jvp(fun: Callable, primals: Sequence, tangents: Sequence, has_aux: bool = Fa
     for p, t in zip(flat, flat_tangents):
         want, got = typeof(p).to_tangent_aval(), typeof(t)
         if want.shape != got.shape or (want.dtype != got.dtype and not (got.weak_type and dtypes.issubdtype(got.dtype, np.inexact))):
-            raise TypeError(f"jvp: the tangent of a primal of type {typeof(p).str_short()} must be of type {want.str_short()}, got "
-                            f"{got.str_short()}.")
+            error = TypeError if want.shape == got.shape else ShapeError
+            raise error(f"jvp: the tangent of a primal of type {typeof(p).str_short()} must be of type {want.str_short()}, got "
+                        f"{got.str_short()}.")
         checked.append(Zero(want) if want.dtype == dtypes.float0 else _as_cotangent(t, typeof(p)))
     flat_fun, trees = _flat_with_aux(fun, in_tree, has_aux, "jvp")
     outs, out_tangents = jvp_flat(flat_fun, flat, checked)

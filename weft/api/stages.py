@@ -9,6 +9,7 @@ from typing import Any
 from weft.api.execute import const_arrays, executable_for, to_array
 from weft.api.struct import ShapeDtypeStruct
 from weft.backends.array_spec import ArraySpec
+from weft.core.trace import Tracer
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.runtime.array import Array, default_sharding
 from weft.util import tree
@@ -253,6 +254,10 @@ class Compiled:
         leaves, in_tree = tree.tree_flatten((args, kwargs))
         if in_tree != self.in_tree:
             raise TypeError(f"This function was compiled for arguments of structure {self.in_tree}, called with {in_tree}.")
+        if any(isinstance(x, Tracer) for x in leaves):
+            raise TypeError(f"jit({self._lowered._traced._program.name}): a compiled program runs on values, and this one was called with "
+                            "a tracer of a transformation (grad, vmap, jit, ...).\n  Apply transformations to the jitted function, before "
+                            "lower() and compile().")
         arrays = [to_array(x) for x in leaves]
         for i, (x, spec) in enumerate(zip(arrays, self._executable.in_specs[len(self._consts):])):
             if x.aval.shape != spec.aval.shape or x.aval.dtype != spec.aval.dtype:

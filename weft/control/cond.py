@@ -409,9 +409,6 @@ def _choose(api: str, index: Any, functions: Sequence[Callable], titles: Sequenc
     flat, in_tree = tree.tree_flatten(tuple(operands))
     avals = [typeof(x) for x in flat]
     bodies = [stage_body(f, in_tree, avals, fun_name(f)) for f in functions]
-    if len({b.out_tree for b in bodies}) == 1:
-        axes = [frozenset().union(*(a.vma for a in same)) for same in zip(*(b.out_avals for b in bodies))]
-        bodies = [replace(b, jaxpr=with_axes(b.jaxpr, axes)) for b in bodies]
     _check_branches(api, functions, titles, bodies)
     branches, consts = common_consts(bodies)
     axes = typeof(index).vma
@@ -460,7 +457,9 @@ def _check_branches(api: str, functions, titles, bodies: Sequence[Body]) -> None
                 rows.append((path, f"{title} returns {a.str_short()}", f"{name} returns {b.str_short()}", why))
                 fix = fix or (f"Cast one: {path}.astype({a.dtype.name!r}) in {name}." if why.startswith("dtype") else
                               f"Reshard one: weft.sharding.reshard({path}, {a.sharding.spec!r}) in {name}."
-                              if why.startswith("layout") else f"Make {path} one shape, {list(a.shape)} or {list(b.shape)}, in both.")
+                              if why.startswith("layout") else f"Make both vary over the same axes: weft.lax.pcast({path}, "
+                       f"{tuple(sorted(a.vma ^ b.vma))}, to='varying') in {name if a.vma - b.vma else title}."
+                       if why.startswith("the varying") else f"Make {path} one shape, {list(a.shape)} or {list(b.shape)}, in both.")
         if rows:
             raise TypeError(describe(api, f"{title} and {name} ({fun_name(fun)}) return different types.", rows, user_frame(),
                                      "All branches return the same types, whichever runs.", fix))
