@@ -7,7 +7,7 @@ import weft
 import weft.numpy as wnp
 from weft.api.jit import jit
 from weft.compat.older import pjit
-from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
+from weft.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
 
 
 @pytest.fixture
@@ -191,3 +191,18 @@ def test_a_layout_that_is_shown_leaves_no_dim_open(mesh, x):
     over = NamedSharding(mesh, P("devices"))
     mapped = weft.vmap(lambda x: weft.lax.with_sharding_constraint(x, over))(x[None])
     assert spec(mapped) == P(None, "devices")
+
+
+def test_a_mesh_in_context_holds_the_results_of_what_is_nowhere_in_particular(mesh):
+    x = wnp.arange(8.0)
+    double = pjit(lambda x, y=0: (x * 2, wnp.zeros(3)), donate_argnums=0)
+    with mesh:
+        for _ in range(2):
+            given = wnp.arange(8.0)
+            results = double(given)
+            assert all(r.sharding == NamedSharding(mesh, P()) for r in results) and given.is_deleted()
+        np.testing.assert_array_equal(results[0], 2 * np.arange(8.0))
+        assert pjit(lambda x: x, out_shardings=P("devices"))(x).sharding.spec == P("devices")
+        placed = weft.device_put(x, NamedSharding(mesh, P("devices")))
+        assert spec(pjit(lambda x: x + 1)(placed)) == P("devices")
+    assert isinstance(pjit(lambda x: x * 2)(x).sharding, SingleDeviceSharding)

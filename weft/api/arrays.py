@@ -16,6 +16,7 @@ from weft.api.jit import JitFunction, function_name
 from weft.api.layouts import as_sharding
 from weft.api.struct import ShapeDtypeStruct
 from weft.backends.array_spec import ArraySpec
+from weft.backends.formats import Format
 from weft.control.body import forget as forget_bodies
 from weft.core.interpret import evaluate
 from weft.core.stage import hoist_tracers, stage
@@ -36,7 +37,7 @@ from weft.util.source import api_boundary
 # ---- placement
 
 def _is_placement(x) -> bool:
-    return x is None or isinstance(x, (Sharding, Device, PartitionSpec))
+    return x is None or isinstance(x, (Sharding, Device, PartitionSpec, Format))
 
 
 @api_boundary
@@ -71,7 +72,7 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = Fa
 
 def _put(x, target, whole, i: int):
     """Leaf `x`, number `i` of the tree `whole`, at its target."""
-    sharding = as_sharding(target, "device_put")
+    sharding = as_sharding(target, "device_put", np.ndim(x) if isinstance(target, Format) else None)
     if isinstance(x, Tracer):
         if sharding is None or len(sharding.device_assignment) == 1:
             return x

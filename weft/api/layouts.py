@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.backends.base import Device
+from weft.backends.formats import Format, check_row_major
 from weft.ir.mesh import current_mesh
 from weft.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding
 from weft.ir.specs import PartitionSpec
@@ -30,7 +31,7 @@ def replicated_where_none(given):
 
 
 def _is_sharding_leaf(x) -> bool:
-    return x is None or x is REPLICATED or isinstance(x, (Sharding, PartitionSpec, Device))
+    return x is None or x is REPLICATED or isinstance(x, (Sharding, PartitionSpec, Device, Format))
 
 
 def flat_shardings(given, structure, avals: Sequence, what: str, arg_names: Sequence[str] | None = None,
@@ -57,7 +58,7 @@ def flat_shardings(given, structure, avals: Sequence, what: str, arg_names: Sequ
             raise ValueError(f"{what} must be a prefix of the tree of values: {error}") from None
     result = []
     for i, (s, aval) in enumerate(zip(flat, avals)):
-        s = as_sharding(s, what)
+        s = as_sharding(s, what, aval.ndim)
         if s is not None and padded and padded[i]:
             s.splits(aval.shape)
         elif s is not None:
@@ -75,8 +76,11 @@ def _what_is_split(what: str, i: int, structure, arg_names: Sequence[str] | None
     return f"the result{tree.keystr(path) and ' ' + tree.keystr(path)} of {function}"
 
 
-def as_sharding(s, what: str) -> Sharding | None:
-    """A sharding from a Sharding, a Device, or a PartitionSpec under the mesh of the context."""
+def as_sharding(s, what: str, ndim: int | None = None) -> Sharding | None:
+    """A sharding from a Sharding, a Device, a PartitionSpec under the mesh of the context, or the Format of an array of `ndim` dims."""
+    if isinstance(s, Format):
+        check_row_major(s, ndim, what)
+        s = s.sharding
     if s is None or isinstance(s, Sharding):
         return s
     if s is REPLICATED:

@@ -9,6 +9,7 @@ from typing import Any
 from weft.api.execute import const_arrays, executable_for, to_array
 from weft.api.struct import ShapeDtypeStruct
 from weft.backends.array_spec import ArraySpec
+from weft.backends.formats import row_major
 from weft.core.trace import Tracer
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.runtime.array import Array, default_sharding
@@ -219,6 +220,17 @@ class Compiled:
     def output_shardings(self):
         """Layouts of the results, as a tree."""
         return tree.tree_unflatten(self.out_tree, [s.sharding for s in self._executable.out_specs])
+
+    @property
+    def input_formats(self):
+        """Layouts in memory and shardings of the arguments: `(positional, keyword)` trees of `Format`."""
+        specs = self._executable.in_specs[len(self._consts):]
+        return tree.tree_unflatten(self.in_tree, [row_major(s.aval.ndim, s.sharding) for s in specs])
+
+    @property
+    def output_formats(self):
+        """Layouts in memory and shardings of the results, as a tree of `Format`."""
+        return tree.tree_unflatten(self.out_tree, [row_major(s.aval.ndim, s.sharding) for s in self._executable.out_specs])
 
     def as_text(self) -> str:
         """The program of one device, with its collectives, as HLO-style text."""

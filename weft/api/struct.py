@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.api.layouts import as_sharding
+from weft.backends.formats import Format
 from weft.ir.explicit import type_sharding
 from weft.ir.specs import PartitionSpec
 from weft.ir.types import ShapedArray
@@ -27,13 +28,14 @@ class ShapeDtypeStruct:
             raise ValueError("ShapeDtypeStruct: dtype must be specified.")
         self.shape = tuple(int(d) for d in shape)
         self.dtype = dtype if dtypes.is_extended(dtype) else np.dtype(dtype)
-        if isinstance(sharding, PartitionSpec):
-            sharding = as_sharding(sharding, "ShapeDtypeStruct")
+        if isinstance(sharding, (PartitionSpec, Format)):
+            sharding = as_sharding(sharding, "ShapeDtypeStruct", len(self.shape))
         self.sharding = sharding
         self.weak_type = weak_type
         self.vma = frozenset(vma or ())
 
     size = property(lambda self: self.aval.size)
+    format = property(lambda self: Format(None, self.sharding))
     ndim = property(lambda self: len(self.shape))
 
     @property

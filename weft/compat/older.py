@@ -4,7 +4,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import weft
+from weft.api.execute import relayout, to_array
+from weft.api.jit import JitFunction
 from weft.api.layouts import replicated_where_none
+from weft.ir.mesh import Mesh, current_mesh
+from weft.ir.shardings import NamedSharding
+from weft.ir.specs import PartitionSpec
+from weft.runtime.array import Array
 
 UNSPECIFIED = object()
 
@@ -44,16 +50,23 @@ def pjit(
         "in_shardings": in_shardings if in_axis_resources is UNSPECIFIED else in_axis_resources,
         "out_shardings": out_shardings if out_axis_resources is UNSPECIFIED else out_axis_resources,
     }
-    return weft.jit(
-        fun,
-        **{name: replicated_where_none(tree) for name, tree in given.items() if tree is not UNSPECIFIED},
-        static_argnums=static_argnums,
-        static_argnames=static_argnames,
-        donate_argnums=donate_argnums,
-        donate_argnames=donate_argnames,
-        keep_unused=keep_unused,
-        device=device,
-        backend=backend,
-        inline=inline,
-        abstracted_axes=abstracted_axes,
-    )
+    if abstracted_axes is not None or not callable(fun):
+        return weft.jit(fun, abstracted_axes=abstracted_axes)
+    shardings = {name: replicated_where_none(tree) for name, tree in given.items() if tree is not UNSPECIFIED}
+    return _OverMesh(fun, static_argnums=static_argnums, static_argnames=static_argnames, donate_argnums=donate_argnums,
+                     donate_argnames=donate_argnames, keep_unused=keep_unused, device=device, backend=backend, inline=inline, **shardings)
+
+
+class _OverMesh(JitFunction):
+    """A jitted function that runs on all devices of the mesh in context if none of its arguments is committed."""
+
+    def _execute(self, args: tuple, kwargs: dict[str, Any], statics: tuple, leaves: list, in_tree: Any) -> Any:
+        mesh = current_mesh()
+        if self.in_shardings is not None or not isinstance(mesh, Mesh) or any(type(x) is Array and x.committed for x in leaves):
+            return super()._execute(args, kwargs, statics, leaves, in_tree)
+        spread = [relayout(to_array(x), NamedSharding(mesh, PartitionSpec())) for x in leaves]
+        result = super()._execute(args, kwargs, statics, spread, in_tree)
+        for x, y in zip(leaves, spread):
+            if type(x) is Array and y.is_deleted():      # donated
+                x.delete()
+        return result

@@ -41,7 +41,6 @@ from weft.transforms.linearize import partial_eval_jaxpr
 from weft.transforms.transpose import transpose_jaxpr
 from weft.util import dtypes, tree
 from weft.util.errors import describe
-from weft.util.record import replace
 from weft.util.source import api_boundary, user_frame
 
 #: params: branches (tuple of Jaxpr)

@@ -186,7 +186,8 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
     shape = _shape(shape)
     if dtype is not None and dtypes.is_extended(dtype):     # of keys, each word
         from weft.ops.keys import random_wrap
-        return random_wrap(full((*shape, *dtype.impl.key_shape), fill_value, np.uint32, device=device, out_sharding=out_sharding), dtype.impl)
+        words = full((*shape, *dtype.impl.key_shape), fill_value, np.uint32, device=device, out_sharding=out_sharding)
+        return random_wrap(words, dtype.impl)
     weak = dtype is None and typeof(fill_value).weak_type
     dtype = typeof(fill_value).dtype if dtype is None else dtypes.check_dtype(dtype, "full")
     target = device if out_sharding is None else out_sharding

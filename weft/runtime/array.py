@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from weft.backends.array_spec import ArraySpec
+from weft.backends.formats import row_major
 from weft.ir.shardings import Sharding, SingleDeviceSharding, block_index
 from weft.ir.types import ShapedArray
 from weft.runtime.device import default_device
@@ -79,6 +80,7 @@ class Array(metaclass=ArrayMeta):
     itemsize = property(lambda self: self._spec.aval.dtype.itemsize, doc="Bytes of one element.")
     weak_type = property(lambda self: self._spec.aval.weak_type, doc="Whether the dtype gives way in promotion.")
     sharding = property(lambda self: self._spec.sharding, doc="How the array is laid out over devices.")
+    format = property(lambda self: row_major(self.ndim, self.sharding), doc="Its order of dims in memory, and its sharding.")
     committed = property(lambda self: self._spec.committed, doc="Whether it was placed explicitly and so will not be moved.")
     _committed = committed
 
