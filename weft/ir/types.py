@@ -40,6 +40,7 @@ class ShapedArray:
         shape = tuple(int(d) for d in shape)
         if not dtypes.is_extended(dtype):
             dtype = np.dtype(dtype)
+        dtypes.check_held(dtype)
         key = (shape, dtype, bool(weak_type), sharding, frozenset(vma))
         found = _interned.get(key)
         if found is not None:

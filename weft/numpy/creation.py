@@ -95,7 +95,7 @@ def _convert(x, dtype, copy: bool):
     if not leaves:
         return _convert(np.asarray(x, dtype=dtypes.default_float_dtype()), dtype, False)
     for leaf in leaves:
-        if type(leaf) not in promote.PYTHON_SCALARS and not hasattr(leaf, "dtype") and not hasattr(leaf, "__array__"):
+        if isinstance(leaf, str) or not (type(leaf) in promote.PYTHON_SCALARS or hasattr(leaf, "dtype") or hasattr(leaf, "__array__")):
             raise TypeError(f"array: value {leaf!r} of type {type(leaf)} is not a valid element of an array.")
     want = dtype if dtype is not None else dtypes.result_type(*leaves)
     try:

@@ -62,9 +62,10 @@ def _transpose(self, *axes):
 def _view(self, dtype=None, type=None):
     """The same bits as another dtype."""
     from weft.ops.elementwise import bitcast_convert_type
+    from weft.util import dtypes
     if dtype is None:
         return self
-    target = np.dtype(dtype)
+    target = dtypes.check_dtype(dtype, "view")
     if self.dtype.itemsize == target.itemsize:
         return bitcast_convert_type(self, target)
     *lead, last = self.shape if self.ndim else (1,)

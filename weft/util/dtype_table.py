@@ -205,6 +205,7 @@ _canonical: dict[bool, dict[Any, DType]] = {False: {}, True: {}}
 
 def canonicalize_dtype(dtype: DTypeLike, allow_extended_dtype: bool = True) -> DType:
     """Return the dtype object in native byte order, 64-bit ones cut to 32 bits unless `config.enable_x64` is on.
+    TypeError for dtypes that arrays do not hold.
 
     >>> canonicalize_dtype(np.float64), canonicalize_dtype('int8')
     (dtype('float32'), dtype('int8'))
@@ -223,9 +224,16 @@ def canonicalize_dtype(dtype: DTypeLike, allow_extended_dtype: bool = True) -> D
         result = result.newbyteorder("=")
     if not x64:
         result = narrow_dtypes.get(result, result)
+    check_held(result)
     if isinstance(dtype, (np.dtype, str, type)):
         _canonical[x64][dtype] = result
     return result
+
+
+def check_held(dtype: DType, api: str = "") -> None:
+    """Raise TypeError for a dtype that arrays do not hold: object, strings, dates, structures, long doubles."""
+    if not isinstance(dtype, ExtendedDType) and kinds[dtype] is None and dtype != float0:
+        raise TypeError(f"{api + ': ' if api else ''}dtype {dtype} is not one that arrays hold: they hold booleans and numbers")
 
 
 def check_dtype(dtype: DTypeLike, api: str = "") -> DType:
@@ -233,9 +241,8 @@ def check_dtype(dtype: DTypeLike, api: str = "") -> DType:
     wanted = as_dtype(dtype)
     if isinstance(wanted, ExtendedDType) or wanted == float0:
         return wanted
+    check_held(wanted.newbyteorder("="), api)
     prefix = f"{api}: " if api else ""
-    if kinds[wanted] is None:
-        raise TypeError(f"{prefix}dtype {wanted} is not one that arrays hold: they hold booleans and numbers")
     result = canonicalize_dtype(wanted)
     if result != wanted and not is_weak_type(dtype) and config.explicit_x64_dtypes != "allow":
         message = (

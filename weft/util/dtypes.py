@@ -24,6 +24,7 @@ from weft.util.dtype_table import (
     bool_dtype,
     canonicalize_dtype,
     check_dtype,
+    check_held,
     complex_dtypes,
     dtype_of,
     dtypes_by_name,
@@ -42,7 +43,7 @@ from weft.util.promotion import join_dtypes, promote_types, result_type
 
 __all__ = [
     "DType", "DTypeLike", "ExtendedDType", "KeyDType", "TypePromotionError", "as_dtype",
-    "bool_dtype", "canonicalize_dtype", "check_dtype", "complex_dtypes",
+    "bool_dtype", "canonicalize_dtype", "check_dtype", "check_held", "complex_dtypes",
     "default_float_dtype", "default_int_dtype", "default_uint_dtype", "dtype_of", "extended", "finfo", "float0",
     "iinfo", "is_extended", "is_weak", "isdtype", "issubdtype", "itemsize_bits",
     "join_dtypes", "prng_key", "promote_types", "python_scalar_dtypes", "result_type", "scalar_type_of",

@@ -149,10 +149,10 @@ class _Readers(dict):
     """type of an argument -> function that gives its part of the key."""
 
     def __missing__(self, type_: type) -> Callable[[Any], Any]:
-        if issubclass(type_, (np.dtype, table.ExtendedDType, type, str)) or type_ is type(None):
-            reader = _itself
-        elif issubclass(type_, (np.ndarray, np.generic)):
+        if issubclass(type_, (np.ndarray, np.generic)):
             reader = attrgetter("dtype")
+        elif issubclass(type_, (np.dtype, table.ExtendedDType, type, str)) or type_ is type(None):
+            reader = _itself
         else:
             reader = _read_value
         self[type_] = reader
