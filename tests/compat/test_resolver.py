@@ -112,6 +112,20 @@ def test_installing_twice_is_installing_once(jax):
     assert len(sys.meta_path) == n_finders
 
 
+@pytest.mark.parametrize(("generation", "version", "types"), [
+    (None, JAX_VERSION, "Auto"), ("0.4.30", "0.4.30", "Auto"), ("0.10", "0.10.0", "Explicit"),
+])
+def test_a_generation_is_asked_for(tmp_path, generation, version, types):
+    program = f"""
+import weft.compat
+weft.compat.install_as_jax(generation={generation!r})
+import jax
+print(jax.__version__, *jax.version.__version_info__, *jax.make_mesh((1,), ("a",)).axis_types)
+"""
+    done = run_python("-c", program, cwd=tmp_path)
+    assert done.stdout.split() == [version, *version.split("."), f"AxisType.{types}"], done.stderr
+
+
 def test_uninstall_leaves_nothing():
     install_as_jax()
     importlib.import_module("jax.debug")

@@ -74,11 +74,15 @@ def test_copies_keep_the_type():
     assert short(X.addressable_shards[0].data) == "float32[4,4]"
 
 
-def test_the_default_mesh_is_automatic_unless_the_newer_api_is_asked_for():
+def test_the_default_mesh_is_automatic_unless_a_newer_api_is_asked_for():
     assert weft.make_mesh((2,), ("a",)).axis_types == (AUTO,)
-    weft.config.update("jax_api", "0.10")
     try:
-        assert weft.make_mesh((2,), ("a",)).axis_types == (EXPLICIT,)
+        for api, types in (("0.4.30", AUTO), ("0.8", AUTO), ("0.9.1", EXPLICIT), ("0.10", EXPLICIT), ("0.10.2+weft", EXPLICIT)):
+            weft.config.update("jax_api", api)
+            assert weft.make_mesh((2,), ("a",)).axis_types == (types,)
+        weft.config.update("jax_api", "newest")
+        with pytest.raises(ValueError, match=r"a version such as .*, got 'newest'"):
+            weft.make_mesh((2,), ("a",))
     finally:
         weft.config.update("jax_api", None)
 

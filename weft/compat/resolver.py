@@ -15,19 +15,23 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from weft.compat import names
+from weft.util.config import api_version, config
 
 if TYPE_CHECKING:
     from importlib.abc import Loader
 
-JAX_VERSION = "0.10.0"  # the version whose names weft knows
+JAX_VERSION = "0.10.2"  # the version whose names weft knows
 
 _MISSING = object()
 
 
-def install_as_jax() -> None:
+def install_as_jax(generation: str | None = None) -> None:
     """Make `import jax` mean weft in this process; a second call changes nothing.
 
-    Raises RuntimeError where the real JAX has been imported before: its modules cannot be replaced any more.
+    `generation` is the JAX version, as "0.4.30" or "0.10", that the program was written for: it sets `weft.config.jax_api`, which
+    decides where versions differ (`make_mesh` makes Explicit axes from 0.9 on), and `jax.__version__`.
+    Raises RuntimeError where the real JAX has been imported before: its modules cannot be replaced any more; ValueError for a
+    generation that is no version.
     """
     loaded = sys.modules.get("jax")
     if loaded is not None and not isinstance(loaded, JaxModule):
@@ -36,6 +40,9 @@ def install_as_jax() -> None:
             f" (from {getattr(loaded, '__file__', None) or 'memory'}).\n"
             "  Call weft.compat.install_as_jax() before the first `import jax`, or start the program with `weft run`."
         )
+    if generation is not None:
+        config.update("jax_api", generation)
+        api_version()
     if _finder() is None:
         sys.meta_path.insert(0, JaxFinder())
 
@@ -116,8 +123,8 @@ class JaxFinder:
     def create_module(self, spec: ModuleSpec) -> JaxModule:
         module = ConfigModule(spec.name) if spec.name == "jax.config" else JaxModule(spec.name)
         if spec.name in ("jax", "jax.version"):
-            version = {"__version__": JAX_VERSION, "__version_info__": tuple(map(int, JAX_VERSION.split(".")))}
-            module.__dict__.update(version)
+            numbers = (*(api_version() or tuple(map(int, JAX_VERSION.split(".")))), 0)[:3]
+            module.__dict__.update(__version__=".".join(map(str, numbers)), __version_info__=numbers)
         return module
 
     def exec_module(self, module: ModuleType) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.ir.mesh import AxisType, Mesh
 from weft.runtime.device import Device, devices
-from weft.util.config import config
+from weft.util.config import api_version
 from weft.util.errors import ShardingError
 
 
@@ -64,7 +64,7 @@ def _grid(chosen: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray:
 def make_mesh(axis_shapes: Sequence[int], axis_names: Sequence[Any], axis_types: tuple[AxisType, ...] | None = None, *,
               devices: Sequence[Any] | None = None) -> Mesh:
     """A mesh of the first devices that fill `axis_shapes`. Its axes are automatic unless `axis_types` says otherwise, or explicit if
-    `weft.config.jax_api` is "0.10".
+    `weft.config.jax_api` is "0.9" or newer.
 
     >>> make_mesh((1, 1), ('x', 'y')).shape_tuple
     (('x', 1), ('y', 1))
@@ -77,6 +77,6 @@ def make_mesh(axis_shapes: Sequence[int], axis_names: Sequence[Any], axis_types:
             f"make_mesh: Number of devices {len(chosen)} must be >= the product of mesh_shape {shape}.\n"
             f"  A mesh of {need} places needs {need} devices. Use smaller sizes, or more virtual devices "
             f"(WEFT_NUM_DEVICES={need}).")
-    if axis_types is None and config.jax_api == "0.10":
+    if axis_types is None and api_version() >= (0, 9):
         axis_types = (AxisType.Explicit,) * len(shape)
     return Mesh(create_device_mesh(shape, chosen[:need]), axis_names, axis_types=axis_types)

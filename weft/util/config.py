@@ -343,7 +343,8 @@ _define("random_seed_offset", 0, _NOTHING, **_traced)
 _define("high_dynamic_range_gumbel", False, _NOTHING, **_traced)
 softmax_custom_jvp = _define("softmax_custom_jvp", True, _NOTHING, True, **_traced)
 allow_f16_reductions = _define("allow_f16_reductions", True, _NOTHING, True, **_traced)
-_define("jax_api", None, "The version whose meaning a name has where versions differ.", kind=str, **_traced)
+_define("jax_api", None, "The JAX version, as '0.10', whose meaning a name has where versions differ; by default the older one.",
+        kind=str, **_traced)
 _define("array", True, "Accepted for old programs; there is one array type.")
 _define("explicit_x64_dtypes", "warn", "What to do where a 64-bit dtype is asked for and cut.", choices=("allow", "warn", "error"))
 
@@ -471,3 +472,18 @@ def _device_count(value: str | int, origin: str) -> int:
     if not 1 <= count <= MAX_DEVICES:
         raise ValueError(f"{origin} is {value!r}; the number of virtual devices is between 1 and {MAX_DEVICES}")
     return count
+
+
+def api_version() -> tuple[int, ...]:
+    """The version that `jax_api` asks for, as numbers; none where it is not set. ValueError if it is no version.
+
+    >>> api_version()
+    ()
+    """
+    text = config.jax_api
+    if text is None:
+        return ()
+    parts = text.partition("+")[0].split(".")
+    if len(parts) < 2 or not all(part.isdecimal() for part in parts):
+        raise ValueError(f"config.jax_api is a version such as '0.4.30' or '0.10', got {text!r}")
+    return tuple(map(int, parts))
