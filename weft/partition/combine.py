@@ -20,6 +20,7 @@ from typing import Any
 from weft.core.primitive import Primitive
 from weft.ir.collective_spec import spec_of
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft.ir.rewrite import map_jaxprs
 from weft.partition.cost import CollectiveRecord
 from weft.util.record import replace
 
@@ -167,7 +168,5 @@ def _separated_inside(eqn: Eqn) -> Eqn:
     """`eqn` with the reductions in the programs that it holds separated."""
     if eqn.primitive.kind != "region":
         return eqn
-    of = lambda value: (separate_reductions(value) if isinstance(value, Jaxpr)
-                        else tuple(map(of, value)) if type(value) is tuple else value)
-    params = {key: of(value) for key, value in eqn.params.items()}
-    return eqn.replace(params=params) if any(params[k] is not eqn.params[k] for k in params) else eqn
+    params = map_jaxprs(eqn.params, separate_reductions)
+    return eqn if params is eqn.params else eqn.replace(params=params)

@@ -18,6 +18,7 @@ from weft.ir.collective_spec import collective_axes
 from weft.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.mesh import Mesh
 from weft.ir.program_mesh import has_shard_map, to_spec
+from weft.ir.rewrite import map_jaxprs
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec, spec_of_dims
 from weft.ops.collective_groups import bind_over
@@ -38,8 +39,7 @@ def on_mesh(jaxpr: Jaxpr, mesh: Mesh) -> Jaxpr:
 def _params_on(eqn: Eqn, mesh: Mesh) -> dict:
     if eqn.primitive.attrs.get("per_device"):
         return _shard_map_on(eqn.params, mesh)
-    inside = lambda v: on_mesh(v, mesh) if isinstance(v, Jaxpr) else v
-    return {k: tuple(map(inside, v)) if isinstance(v, tuple) else inside(v) for k, v in eqn.params.items()}
+    return map_jaxprs(eqn.params, lambda inner: on_mesh(inner, mesh))
 
 
 def _shard_map_on(params: dict, mesh: Mesh) -> dict:
@@ -73,8 +73,8 @@ def _copy(jaxpr: Jaxpr) -> Jaxpr:
     for eqn in jaxpr.eqns:
         ins = read(eqn.invars)
         env.update((v, type(v)(v.aval)) for v in eqn.outvars)
-        params = {k: _copy(v) if isinstance(v, Jaxpr) else v for k, v in eqn.params.items()}
-        eqns.append(eqn.replace(invars=ins, outvars=[env[v] if type(v) is not DropVar else v for v in eqn.outvars], params=params))
+        outs = [env[v] if type(v) is not DropVar else v for v in eqn.outvars]
+        eqns.append(eqn.replace(invars=ins, outvars=outs, params=map_jaxprs(eqn.params, _copy)))
     return Jaxpr(read(jaxpr.constvars), jaxpr.consts, read(jaxpr.invars), read(jaxpr.outvars), eqns, jaxpr.effects, jaxpr.name)
 
 
@@ -109,7 +109,6 @@ def _bind_renamed(eqn: Eqn, names: Names, args: list) -> list:
         named = axes if isinstance(params[key], tuple) or len(axes) > 1 else axes[0]
         return [bind_over(primitive, *args, **{**params, key: named})]
     if primitive.kind == "region":
-        inside = lambda v: _with_axes_renamed(v, {k: axes for k, axes in names.items() if axes}) if isinstance(v, Jaxpr) else v
-        params = {k: tuple(map(inside, v)) if isinstance(v, tuple) else inside(v) for k, v in params.items()}
+        params = map_jaxprs(params, lambda inner: _with_axes_renamed(inner, {k: axes for k, axes in names.items() if axes}))
     out = primitive.bind(*args, **params)
     return out if primitive.multiple_results else [out]

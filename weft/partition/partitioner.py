@@ -296,12 +296,6 @@ class Partitioner:
 
         return bytes_sent(self, context, ins)
 
-    def common_window(self, var: Var, halo: Any) -> Any:
-        """The rows of `var` that all equations need which will probably follow the same blocks."""
-        from weft.partition.halo import common_window
-
-        return common_window(self, var, halo)
-
     def replicates_reduction(self, rule: FactorRule, values: Sequence[Value], axes: FactorAxes) -> bool:
         """Whether a sum whose terms all operands hold on the same devices would be gathered and computed by all of them.
 
@@ -382,15 +376,12 @@ class Partitioner:
             spec = _completed_by(rule, f)
             if spec is not None and f not in special:
                 why = Why("reduction", f"{eqn.primitive} reduces over a dim that is split over {', '.join(map(str, mine))}", eqn)
-                completed = []
-                for out in outs:
-                    aval = typeof(out)
-                    n = math.prod(self.sizes[a] for a in mine)
-                    nbytes = collective_bytes(spec.name, aval.nbytes, n)
-                    step = Step(spec.counted_as, mine, nbytes=nbytes)
-                    completed.append(registry[spec.name].bind(out, axes=mine, axis_index_groups=None))
-                    self.record_collective(step, out, why, self.trace.eqns[-1])
-                outs = completed
+                n, parts = math.prod(self.sizes[a] for a in mine), outs
+                outs = []
+                for part in parts:
+                    outs.append(registry[spec.name].bind(part, axes=mine, axis_index_groups=None))
+                    step = Step(spec.counted_as, mine, nbytes=collective_bytes(spec.name, typeof(part).nbytes, n))
+                    self.record_collective(step, part, why, self.trace.eqns[-1])
         return list(outs)
 
     def local_params(self, eqn: Eqn, rule: FactorRule, strategy: Strategy, special: FactorAxes) -> dict:

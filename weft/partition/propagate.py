@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from weft.ir.factors import FactorAxes, FactorRule, axes_of_factors, dims_of_factors, joint_dims
-from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.rewrite import params_key
 from weft.ir.specs import DimSpec, Spec
 from weft.partition.padding import worth_splitting
@@ -189,7 +189,7 @@ def _all_eqns(jaxpr: Jaxpr) -> Iterable[Eqn]:
     """The equations of a program and of the programs inside it, in order."""
     for eqn in jaxpr.eqns:
         if eqn.primitive.kind == "region":
-            for inner in region_jaxprs(eqn.params):
+            for _, inner in subjaxprs(eqn.params):
                 yield from _all_eqns(inner)
         yield eqn
 
@@ -200,16 +200,8 @@ def _all_variables(jaxpr: Jaxpr) -> Iterable[Var]:
     for eqn in jaxpr.eqns:
         yield from eqn.outvars
         if eqn.primitive.kind == "region":
-            for inner in region_jaxprs(eqn.params):
+            for _, inner in subjaxprs(eqn.params):
                 yield from _all_variables(inner)
-
-
-def region_jaxprs(params: Mapping[str, Any]) -> list[Jaxpr]:
-    """The programs among the parameters of an operation."""
-    found = []
-    for value in params.values():
-        found += [v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, Jaxpr)]
-    return found
 
 
 # --- equations --------------------------------------------------------------------------------------------------------

@@ -70,7 +70,9 @@ class SplitContext:
 
     def common_window(self, halo: Halo) -> Window:
         """The rows of the own block and its neighbours that this and other equations need of an operand's dim."""
-        return self._partitioner.common_window(self.eqn.invars[halo.operand], halo)
+        from weft.partition.halo import common_window
+
+        return common_window(self._partitioner, self.eqn.invars[halo.operand], halo)
 
     def fetched_rows(self, x: Any, halo: Halo) -> tuple[Window, Any] | None:
         """The widest rows fetched so far along the dim of a local operand, and their window."""

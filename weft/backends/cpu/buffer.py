@@ -18,7 +18,7 @@ import mmap
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,19 +40,13 @@ _OWN = _Probe().count()
 
 
 class Heap(Protocol):
-    """Where buffers take their memory from."""
-
-    def take(self, nbytes: int) -> object:
-        """Return the owner of a new block, which is freed with it, or None when there is no memory."""
-        ...
-
-    def live(self) -> int: ...
-    def peak(self) -> int: ...
-    def reset_peak(self) -> None: ...
-    def cached(self) -> int: ...
-    def trim(self) -> None:
-        """Give all cached blocks back to the system."""
-        ...
+    """Where buffers take their memory from: `take(nbytes)` gives the owner of a new block, which is freed with it, or None when there
+    is no memory; `trim()` gives all cached blocks back to the system. Bytes that are alive, were at most, and are cached."""
+    take: Callable[[int], object]
+    trim: Callable[[], None]
+    live: int
+    peak: int
+    cached: int
 
 
 def cache_limit() -> int:
@@ -93,7 +87,7 @@ class PythonHeap:
     def __init__(self) -> None:
         self._used: dict[int, _Block] = {}
         self._free: dict[int, list[_Block]] = {}
-        self._live = self._peak = self._cached = 0
+        self.live = self.peak = self.cached = 0
         self._limit: int | None = None  # of the cache; looked up at the first `free`
         self._lock = threading.RLock()  # a collection inside `alloc` may call `free` on the same thread
 
@@ -108,15 +102,15 @@ class PythonHeap:
             waiting = self._free.get(capacity)
             if waiting:
                 block = waiting.pop()
-                self._cached -= capacity
+                self.cached -= capacity
             else:
                 block = self._make(capacity)
                 if block is None:
                     return 0
             block.nbytes = nbytes
             self._used[block.ptr] = block
-            self._live += nbytes
-            self._peak = max(self._peak, self._live)
+            self.live += nbytes
+            self.peak = max(self.peak, self.live)
             return block.ptr
 
     def _make(self, capacity: int) -> _Block | None:
@@ -130,29 +124,17 @@ class PythonHeap:
     def free(self, ptr: int) -> None:
         with self._lock:
             block = self._used.pop(ptr)
-            self._live -= block.nbytes
+            self.live -= block.nbytes
             if self._limit is None:
                 self._limit = cache_limit()
-            if self._cached + block.capacity <= self._limit:
+            if self.cached + block.capacity <= self._limit:
                 self._free.setdefault(block.capacity, []).append(block)
-                self._cached += block.capacity
-
-    def live(self) -> int:
-        return self._live
-
-    def peak(self) -> int:
-        return self._peak
-
-    def reset_peak(self) -> None:
-        self._peak = self._live
-
-    def cached(self) -> int:
-        return self._cached
+                self.cached += block.capacity
 
     def trim(self) -> None:
         with self._lock:
             self._free.clear()
-            self._cached = 0
+            self.cached = 0
 
     def retire(self) -> None:
         """Keep no freed blocks from now on: new ones come from another heap."""
@@ -173,6 +155,11 @@ class _Lease:
             self.heap.free(self.ptr)
 
 
+def _counter(name: str) -> Any:
+    """A number that native code keeps."""
+    return property(lambda heap: heap._counters[name].value, lambda heap, value: setattr(heap._counters[name], "value", value))
+
+
 class NativeHeap:
     """The heap in native code; `addresses` holds the functions and counters of `codegen.runtime.heap.symbols()`."""
 
@@ -180,22 +167,10 @@ class NativeHeap:
         # PYFUNCTYPE: the GIL is held during the call, which is what keeps the native free lists whole.
         self.take = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_int64)(addresses["weft_new_block"])
         self.trim = ctypes.PYFUNCTYPE(None)(addresses["weft_heap_trim"])
-        counter = ctypes.c_int64.from_address
-        self._live, self._peak = counter(addresses["weft_heap_live"]), counter(addresses["weft_heap_peak"])
-        self._cached = counter(addresses["weft_heap_cached"])
-        counter(addresses["weft_heap_limit"]).value = cache_limit()
+        self._counters = {name: ctypes.c_int64.from_address(addresses[f"weft_heap_{name}"]) for name in ("live", "peak", "cached", "limit")}
+        self._counters["limit"].value = cache_limit()
 
-    def live(self) -> int:
-        return self._live.value
-
-    def peak(self) -> int:
-        return self._peak.value
-
-    def reset_peak(self) -> None:
-        self._peak.value = self._live.value
-
-    def cached(self) -> int:
-        return self._cached.value
+    live, peak, cached = map(_counter, ("live", "peak", "cached"))
 
 
 _heaps: list[Heap] = [PythonHeap()]  # the last one serves new buffers; earlier ones take their blocks back
@@ -219,23 +194,23 @@ def allocated_bytes() -> int:
     >>> allocated_bytes() - before >= b.nbytes
     True
     """
-    return sum(heap.live() for heap in _heaps)
+    return sum(heap.live for heap in _heaps)
 
 
 def peak_bytes() -> int:
     """Most bytes that were alive at one time since the start or the last `reset_peak`."""
-    return sum(heap.peak() for heap in _heaps)
+    return sum(heap.peak for heap in _heaps)
 
 
 def reset_peak() -> None:
     """Let `peak_bytes` begin again from what is alive now."""
     for heap in _heaps:
-        heap.reset_peak()
+        heap.peak = heap.live
 
 
 def cached_bytes() -> int:
     """Bytes of freed blocks kept for reuse."""
-    return sum(heap.cached() for heap in _heaps)
+    return sum(heap.cached for heap in _heaps)
 
 
 def trim() -> None:

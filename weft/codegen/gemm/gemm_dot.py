@@ -41,10 +41,8 @@ def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[LibraryM
     """Return the modules of the dot-product matmul for `recipe`, exported as `symbol`, for matmuls that need `wanted` features."""
     inner = sorted([name for name in wanted if name != "tail"])
     exports = ("dots", "finish") if "finish" in wanted else ("dots",)
-    return [
-        LibraryModule(f"dots {recipe.name} {' '.join(inner)}", lambda: _dots_module(recipe, inner), exports),
-        driver(recipe, symbol, wanted),
-    ]
+    return [LibraryModule(f"dots {recipe.name} {' '.join(inner)}", lambda: _dots_module(recipe, inner), exports),
+            driver(recipe, symbol, wanted)]
 
 
 def driver(recipe: Recipe, symbol: str, wanted: Collection[str]) -> LibraryModule:
@@ -57,11 +55,8 @@ def _dots_module(recipe: Recipe, wanted: Collection[str]) -> str:
     decls = Declarations()
     names = [f"dots_{rows}" for rows in _ROW_COUNTS]
     table = ", ".join(f"ptr @{name}" if name in wanted else "ptr null" for name in names)
-    made = [
-        *(_dots(recipe, decls, rows) for rows, name in zip(_ROW_COUNTS, names) if name in wanted),
-        f"@dots = constant [{len(names)} x ptr] [{table}]",
-        finish(recipe, decls) if "finish" in wanted else "",
-    ]
+    made = [*(_dots(recipe, decls, rows) for rows, name in zip(_ROW_COUNTS, names) if name in wanted),
+            f"@dots = constant [{len(names)} x ptr] [{table}]", finish(recipe, decls) if "finish" in wanted else ""]
     return str(decls) + "\n".join(made)
 
 
@@ -75,12 +70,8 @@ def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
 
 def _dots(recipe: Recipe, decls: Declarations, rows: int) -> str:
     """sums[r] = sum over k of a[r, k] * b[k]."""
-    f = FunctionWriter(
-        f"internal void @dots_{rows}(ptr %sums, ptr noalias %a, i64 %as, ptr noalias %b, i64 %k)",
-        decls,
-        recipe.machine,
-        "noinline nounwind",
-    )
+    f = FunctionWriter(f"internal void @dots_{rows}(ptr %sums, ptr noalias %a, i64 %as, ptr noalias %b, i64 %k)", decls, recipe.machine,
+                       "noinline nounwind")
     lanes, acc = recipe.lanes, llvm_type(recipe.acc)
     vector = f"<{lanes} x {acc}>"
     wide = lanes * recipe.k_per_step

@@ -18,12 +18,8 @@ from weft.ir.program import MOST_TAIL_ARGS, PLACE
 
 def finish(recipe: Recipe, decls: Declarations) -> str:
     """Return `@finish`: round a tile of sums once and store it with any strides."""
-    f = FunctionWriter(
-        "void @finish(ptr %sums, i64 %row_bytes, i64 %rows, i64 %cols, ptr %c, i64 %cms, i64 %cns)",
-        decls,
-        recipe.machine,
-        "noinline nounwind",
-    )
+    f = FunctionWriter("void @finish(ptr %sums, i64 %row_bytes, i64 %rows, i64 %cols, ptr %c, i64 %cms, i64 %cns)", decls, recipe.machine,
+                       "noinline nounwind")
     part = real_of(recipe.out_type)
     part_bytes = recipe.out_bytes // recipe.parts
     lanes, acc, out = recipe.lanes, llvm_type(recipe.acc), llvm_type(part)
@@ -46,11 +42,8 @@ def finish(recipe: Recipe, decls: Declarations) -> str:
                 rounded = f.convert(value, recipe.acc, part, 0)
                 f.do(f"store {out} {rounded}, ptr {place}, align {bits_of(out) // 8}")
 
-        f.when(
-            f.equal("%cns", recipe.out_bytes),
-            lambda: f.loop(0, f.mul("%cols", recipe.parts), lanes, vectors),
-            lambda: f.loop(0, "%cols", 1, elements),
-        )
+        f.when(f.equal("%cns", recipe.out_bytes), lambda: f.loop(0, f.mul("%cols", recipe.parts), lanes, vectors),
+               lambda: f.loop(0, "%cols", 1, elements))
 
     f.loop(0, "%rows", 1, row)
     return f.end()

@@ -212,12 +212,8 @@ def _store_joined(f: FunctionWriter, recipe: Recipe, src: str, step: str, ks: st
 
 
 def pack_b(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
-    f = FunctionWriter(
-        "void @pack_b(ptr noalias %dst, ptr noalias %src, i64 %ns, i64 %ks, i64 %cols, i64 %k)",
-        decls,
-        recipe.machine,
-        "noinline nounwind",
-    )
+    f = FunctionWriter("void @pack_b(ptr noalias %dst, ptr noalias %src, i64 %ns, i64 %ks, i64 %cols, i64 %k)", decls, recipe.machine,
+                       "noinline nounwind")
     if recipe.is_complex:
         _pack_complex_b(f, recipe, wanted)
         return f.end()

@@ -425,13 +425,8 @@ def _words(p: Problem, chosen: dict[int, int]) -> tuple[int, ...]:
     words[Word.TAIL_STREAMS] = sum([(named[i % len(named)] + 1) << 8 * i for i in range(STREAMS if named else 0)])
     for word, value in chosen.items():
         words[word] = value
-    lists = [
-        (Word.BATCH_DIMS, Word.BATCH_AT, p.batch),
-        (Word.OUTER_DIMS, Word.OUTER_AT, p.outer),
-        (Word.ROW_DIMS, Word.ROWS_AT, p.rows),
-        (Word.COL_DIMS, Word.COLS_AT, p.cols),
-        (Word.TAIL_ARGS, Word.TAIL_AT, ((0,),) * (p.tail_args or 0)),
-    ]
+    lists = [(Word.BATCH_DIMS, Word.BATCH_AT, p.batch), (Word.OUTER_DIMS, Word.OUTER_AT, p.outer), (Word.ROW_DIMS, Word.ROWS_AT, p.rows),
+             (Word.COL_DIMS, Word.COLS_AT, p.cols), (Word.TAIL_ARGS, Word.TAIL_AT, ((0,),) * (p.tail_args or 0))]
     for count, at, dims in lists:
         words[count], words[at] = len(dims), len(words)
         words += [x for dim in dims for x in dim]

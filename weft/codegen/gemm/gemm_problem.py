@@ -56,40 +56,19 @@ class Problem:
 
     def exchanged(self) -> "Problem":
         """Return the transposed problem, C' = B' A'."""
-        return replace(
-            self,
-            m=self.n,
-            n=self.m,
-            a=(self.b[1], self.b[0]),
-            b=(self.a[1], self.a[0]),
-            c=(self.c[1], self.c[0]),
-            batch=tuple((e, b, a, c) for e, a, b, c in self.batch),
-            outer=tuple((e, b, a) for e, a, b in self.outer),
-            rows=self.cols,
-            cols=self.rows,
-            band=self.band and (-self.band[1], -self.band[0]),
-            swapped=not self.swapped,
-        )
+        return replace(self, m=self.n, n=self.m, a=(self.b[1], self.b[0]), b=(self.a[1], self.a[0]), c=(self.c[1], self.c[0]),
+                       batch=tuple((e, b, a, c) for e, a, b, c in self.batch), outer=tuple((e, b, a) for e, a, b in self.outer),
+                       rows=self.cols, cols=self.rows, band=self.band and (-self.band[1], -self.band[0]), swapped=not self.swapped)
 
 
 def problem_of(step: Gemm, recipe: Recipe) -> Problem:
     """Return the step with strides in bytes and trivial dims dropped."""
     i, o = recipe.in_bytes, recipe.out_bytes
-    return Problem(
-        step.m,
-        step.n,
-        step.k,
-        (step.a_strides[0] * i, step.a_strides[1] * i),
-        (step.b_strides[0] * i, step.b_strides[1] * i),
-        (step.c_strides[0] * o, step.c_strides[1] * o),
-        tuple((e, a * i, b * i, c * o) for e, a, b, c in step.batch if e != 1),
-        tuple((e, a * i, b * i) for e, a, b in step.outer_k if e != 1),
-        tuple((e, a * i) for e, a in step.a_rows if e != 1),
-        tuple((e, b * i) for e, b in step.b_cols if e != 1),
-        step.band,
-        None if step.tail is None else len(step.tail_args),
-        _streams(step, o),
-    )
+    return Problem(step.m, step.n, step.k, (step.a_strides[0] * i, step.a_strides[1] * i), (step.b_strides[0] * i, step.b_strides[1] * i),
+                   (step.c_strides[0] * o, step.c_strides[1] * o), tuple((e, a * i, b * i, c * o) for e, a, b, c in step.batch if e != 1),
+                   tuple((e, a * i, b * i) for e, a, b in step.outer_k if e != 1), tuple((e, a * i) for e, a in step.a_rows if e != 1),
+                   tuple((e, b * i) for e, b in step.b_cols if e != 1), step.band, None if step.tail is None else len(step.tail_args),
+                   _streams(step, o))
 
 
 def _streams(step: Gemm, out_bytes: int) -> tuple[int, ...]:
@@ -138,16 +117,8 @@ def fold(p: Problem, recipe: Recipe) -> Problem:
                 b, c = (b[0], sb), (c[0], sc)
             n *= e
             batch.remove(dim)
-    return replace(
-        p,
-        m=m,
-        n=n,
-        a=a,
-        b=b,
-        c=c,
-        band=p.band if (m, n) == (p.m, p.n) else None,
-        batch=tuple(sorted(_merge(sorted(batch, key=lambda d: d[3])), key=lambda d: (d[2] == 0, -d[3]))),
-    )
+    return replace(p, m=m, n=n, a=a, b=b, c=c, band=p.band if (m, n) == (p.m, p.n) else None,
+                   batch=tuple(sorted(_merge(sorted(batch, key=lambda d: d[3])), key=lambda d: (d[2] == 0, -d[3]))))
 
 
 def _merge(dims: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:

@@ -142,28 +142,23 @@ def _compiled_helpers(recipe: Recipe, decls: Declarations, wanted: Collection[st
     """The IR of the others."""
     from weft.codegen.gemm.gemm_pack import end_panel, pack_a, pack_b
 
-    return [
-        finish(recipe, decls) if "finish" in wanted and "finish" not in assembled else "",
-        pack_a(recipe, decls, wanted) if required.packs(wanted, "a") and "pack_a" not in assembled else "",
-        pack_b(recipe, decls, wanted) if required.packs(wanted, "b") and "pack_b" not in assembled else "",
-        end_panel(recipe, decls) if required.ends_panels(recipe, wanted) and "end_panel" not in assembled else "",
-        add(recipe, decls) if "add" in wanted else "",
-    ]
+    return [finish(recipe, decls) if "finish" in wanted and "finish" not in assembled else "",
+            pack_a(recipe, decls, wanted) if required.packs(wanted, "a") and "pack_a" not in assembled else "",
+            pack_b(recipe, decls, wanted) if required.packs(wanted, "b") and "pack_b" not in assembled else "",
+            end_panel(recipe, decls) if required.ends_panels(recipe, wanted) and "end_panel" not in assembled else "",
+            add(recipe, decls) if "add" in wanted else ""]
 
 
 def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
     """The IR that calls, for a descriptor, the functions of the other modules."""
     decls, known = Declarations(), required.known_words(wanted)
     even = all(known.get(dims.count) == "0" for dims in (addressing.BATCH, addressing.OUTER, addressing.ROWS, addressing.COLS))
-    made = [
-        kernel_table(recipe, decls, wanted) if len(required.kernel_names(wanted)) > 1 else "",
-        "" if even else addressing.offsets_function(decls, recipe),
-        _pack_rows(recipe, decls, known) if required.packs(wanted, "a") else "",
-        _pack_panel(recipe, decls, known) + _pack_task(recipe, decls, known) if required.packs(wanted, "b") else "",
-        _tile_task(recipe, decls, wanted, known),
-        _add_task(recipe, decls, wanted, known) if "add" in wanted else "",
-        _driver(recipe, decls, symbol, wanted, known),
-    ]
+    made = [kernel_table(recipe, decls, wanted) if len(required.kernel_names(wanted)) > 1 else "",
+            "" if even else addressing.offsets_function(decls, recipe),
+            _pack_rows(recipe, decls, known) if required.packs(wanted, "a") else "",
+            _pack_panel(recipe, decls, known) + _pack_task(recipe, decls, known) if required.packs(wanted, "b") else "",
+            _tile_task(recipe, decls, wanted, known), _add_task(recipe, decls, wanted, known) if "add" in wanted else "",
+            _driver(recipe, decls, symbol, wanted, known)]
     return str(decls) + "\n".join(made)
 
 

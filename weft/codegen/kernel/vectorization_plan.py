@@ -61,23 +61,16 @@ def bodies(stmt: loops.Stmt) -> tuple[tuple[loops.Stmt, ...], ...]:
 
 def expressions(stmt: loops.Stmt) -> list[loops.Expr]:
     """The expressions a statement holds itself."""
-    if isinstance(stmt, loops.Let | loops.Init):
-        return [stmt.value]
-    if isinstance(stmt, loops.Accum):
-        return [stmt.value] if stmt.guard is None else [stmt.value, stmt.guard]
-    if isinstance(stmt, loops.Scan):
-        return [*stmt.values, *stmt.combine]
-    if isinstance(stmt, loops.Store):
-        return [stmt.index, stmt.value] if stmt.guard is None else [stmt.index, stmt.value, stmt.guard]
-    if isinstance(stmt, loops.Weave):
-        return [stmt.index, *stmt.values]
-    if isinstance(stmt, loops.Pack):
-        return [stmt.value, stmt.guard]
-    if isinstance(stmt, loops.Prefetch):
-        return [stmt.index]
-    if isinstance(stmt, loops.For):
-        return [] if isinstance(stmt.extent, int) else [stmt.extent]
-    return [stmt.cond]
+    found: list = []
+    for name in _EXPRESSIONS[type(stmt)]:
+        part = getattr(stmt, name)
+        found += part if isinstance(part, tuple) else () if part is None or isinstance(part, int) else (part,)
+    return found
+
+
+_EXPRESSIONS = {loops.Let: ("value",), loops.Init: ("value",), loops.Accum: ("value", "guard"), loops.Scan: ("values", "combine"),
+                loops.Store: ("index", "value", "guard"), loops.Weave: ("index", "values"), loops.Pack: ("value", "guard"),
+                loops.Prefetch: ("index",), loops.For: ("extent",), loops.While: ("cond",), loops.If: ("cond",)}
 
 
 class _Survey:
@@ -150,18 +143,16 @@ class _Survey:
             outside = [acc for acc in stmt.accs if acc not in self.inner]
             self.scanned.update(outside)
             self.cost += len(outside) * machine_model().scan_steps
-        elif isinstance(stmt, loops.Store):
-            (self.note if stmt.accumulate else self.note_moved)(self.buffers[stmt.buf].type)
-            self.memory.add(self.buffers[stmt.buf].type)
-            self.streaming = self.streaming or stmt.streaming
-        elif isinstance(stmt, loops.Weave):
-            self.note_moved(self.buffers[stmt.buf].type)
-            self.memory.add(self.buffers[stmt.buf].type)
-            self.transposed = max(self.transposed, len(stmt.values))
-        elif isinstance(stmt, loops.Pack):
-            self.note_moved(self.buffers[stmt.buf].type)
-            self.memory.add(self.buffers[stmt.buf].type)
-            self.packed.add(stmt.acc)
+        elif isinstance(stmt, loops.Store | loops.Weave | loops.Pack):
+            stored = self.buffers[stmt.buf].type
+            self.memory.add(stored)
+            (self.note if isinstance(stmt, loops.Store) and stmt.accumulate else self.note_moved)(stored)
+            if isinstance(stmt, loops.Store):
+                self.streaming = self.streaming or stmt.streaming
+            elif isinstance(stmt, loops.Weave):
+                self.transposed = max(self.transposed, len(stmt.values))
+            else:
+                self.packed.add(stmt.acc)
         elif isinstance(stmt, loops.While):
             self.plain = False
         for body in bodies(stmt):

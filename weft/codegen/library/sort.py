@@ -48,11 +48,9 @@ def parts(name: str, draft: bool = False) -> list[LibraryModule]:
         found = [LibraryModule(name, lambda: _text(lambda decls: _Top(type_, decls).parts(name)), (name,))]
     else:
         made = lambda write: lambda: _text(lambda decls: write(_Radix(kind, type_, decls)))
-        found = [
-            LibraryModule(f"{name} order", made(lambda radix: [radix.insertion(), radix.digits()]), ("insertion", "radix")),
-            LibraryModule(f"{name} ends", made(lambda radix: [radix.fill(), radix.finish()]), ("fill", "finish")),
-            LibraryModule(name, made(lambda radix: [radix.row(name)]), (name,), quick=True),
-        ]
+        found = [LibraryModule(f"{name} order", made(lambda radix: [radix.insertion(), radix.digits()]), ("insertion", "radix")),
+                 LibraryModule(f"{name} ends", made(lambda radix: [radix.fill(), radix.finish()]), ("fill", "finish")),
+                 LibraryModule(name, made(lambda radix: [radix.row(name)]), (name,), quick=True)]
     return [part.as_draft() for part in found] if draft else found
 
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from weft.ir.program import Program
 
 
-
 def compile_draft(program: Program) -> NativeProgram:
     """Make a program callable soon: it has a `draft` where some of its code is not optimized."""
     from weft.codegen.program.program import compile_program

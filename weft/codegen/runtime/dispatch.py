@@ -16,14 +16,11 @@ from typing import Any, NamedTuple
 from weft.codegen.runtime import heap
 from weft.codegen.toolchain.native_library import LibraryModule, link, text_of
 
-_PYTHON = (
-    "PyObject_Vectorcall", "PyObject_CallNoArgs", "PyType_GenericAlloc", "PyLong_AsVoidPtr", "PyDict_GetItem", "PyDict_Copy",
-    "PyDict_Next", "PyDict_SetItem", "PyDict_Size", "PyList_New", "PyTuple_New", "PyTuple_Size", "PyTuple_GetItem", "Py_IncRef",
-    "Py_DecRef", "_Py_Dealloc", "PyObject_GC_Track", "PyObject_GC_UnTrack", "PyObject_GC_Del", "PyObject_ClearWeakRefs",
-    "PyEval_SaveThread", "PyEval_RestoreThread", "PyFloat_AsDouble", "PyLong_AsLongLong", "PyErr_Occurred", "PyErr_Clear",
-    "PyBool_Type", "PyFloat_Type", "PyLong_Type", "_Py_TrueStruct", "PyDict_Type", "PyList_Type", "PyTuple_Type",
-    "_Py_NoneStruct",
-)
+_PYTHON = ("PyObject_Vectorcall", "PyObject_CallNoArgs", "PyType_GenericAlloc", "PyLong_AsVoidPtr", "PyDict_GetItem", "PyDict_Copy",
+           "PyDict_Next", "PyDict_SetItem", "PyDict_Size", "PyList_New", "PyTuple_New", "PyTuple_Size", "PyTuple_GetItem", "Py_IncRef",
+           "Py_DecRef", "_Py_Dealloc", "PyObject_GC_Track", "PyObject_GC_UnTrack", "PyObject_GC_Del", "PyObject_ClearWeakRefs",
+           "PyEval_SaveThread", "PyEval_RestoreThread", "PyFloat_AsDouble", "PyLong_AsLongLong", "PyErr_Occurred", "PyErr_Clear",
+           "PyBool_Type", "PyFloat_Type", "PyLong_Type", "_Py_TrueStruct", "PyDict_Type", "PyList_Type", "PyTuple_Type", "_Py_NoneStruct")
 _FASTCALL_KEYWORDS = 0x0082
 _LIST_ITEMS = 24                                # of a list: the address of its items
 _TYPE_NAME, _TYPE_BASIC_SIZE, _TYPE_ITEM_SIZE, _TYPE_DEALLOC = 24, 32, 40, 48      # of a class, in bytes
