@@ -89,18 +89,18 @@ class Ends:
     def take(self, sums: str, row_bytes: int, c: str, cms: str, cns: str, **place: str) -> None:
         """Give sums that are done to the tail, or round and store them at `c`."""
         call = lambda: self.tail.call(sums, **place) if self.tail else None
-        store = lambda: self._finish(f"ptr {sums}, i64 {row_bytes}, i64 {place['rows']}, i64 {place['cols']}, "
-                                     f"ptr {c}, i64 {cms}, i64 {cns}")
+
+        def store() -> None:
+            self.f.decls.use("declare void @finish(ptr, i64, i64, i64, ptr, i64, i64)")
+            shape = f"i64 {row_bytes}, i64 {place['rows']}, i64 {place['cols']}"
+            self.f.do(f"call void @finish(ptr {sums}, {shape}, ptr {c}, i64 {cms}, i64 {cns})")
+
         if self.tail and self.stores:
             self.f.when(self.tail.exists, call, store)
         elif self.tail:
             call()
         elif self.stores:
             store()
-
-    def _finish(self, operands: str) -> None:
-        self.f.decls.use("declare void @finish(ptr, i64, i64, i64, ptr, i64, i64)")
-        self.f.do(f"call void @finish({operands})")
 
 
 class _Tail:

@@ -9,7 +9,7 @@ Laws: every pure instruction is written once per scope, in the outermost scope w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from weft.codegen.ir.writer import Typed, Writer
 
@@ -80,6 +80,11 @@ class Builder(Writer):
             scope.table[text] = name
             level_of[name] = level
         return name
+
+    def shuffle(self, type_: str, x: str, y: str, order: Iterable[int]) -> str:
+        """Lanes of two vectors of a type, numbered through, in a new order; the second may be `poison`."""
+        lanes = [f"i32 {lane}" for lane in order]
+        return self.pure(f"shufflevector {type_} {x}, {type_} {y}, <{len(lanes)} x i32> <{', '.join(lanes)}>", x, y)
 
     def invariant_load(self, text: str, *operands: str) -> str:
         """Like `pure`, for a load of memory that nobody writes: it must not leave a scope that may not run."""

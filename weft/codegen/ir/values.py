@@ -7,6 +7,8 @@ addresses stay simple), varying (one vector register per unrolled part), a compl
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from weft.ir.loops import ScalarType
 
 UNIFORM, AFFINE, VARYING, PAIR, OFFSET = range(5)
@@ -63,6 +65,13 @@ def pair(type_: ScalarType, real: Value, imag: Value) -> Value:
     made = Value(type_, PAIR)
     made.real, made.imag = real, imag
     return made
+
+
+def each(change: Callable[..., Value], *values: Value) -> Value:
+    """What `change` makes of real values; of complex ones, of their real and of their imaginary parts."""
+    if values[0].kind != PAIR:
+        return change(*values)
+    return pair(values[0].type, change(*[value.real for value in values]), change(*[value.imag for value in values]))
 
 
 def leaves(value: Value) -> list[Value]:

@@ -27,7 +27,7 @@ def pack(emitter: Emission, stmt: Pack) -> None:
 
 def _side_by_side(emitter: Emission, stmt: Pack, value: Value, guard: Value) -> None:
     b, lanes, type_ = emitter.b, emitter.lanes, emitter.buffers[stmt.buf].type
-    bits, tag = f"i{lanes.w}", f"align {ITEMSIZE[type_]}{emitter.alias_tag(stmt.buf)}"
+    bits = f"i{lanes.w}"
     for x, wanted, mask in zip(emitter.spread(value), emitter.spread(guard), emitter.masks):
         wanted = wanted if mask is None else lanes.both(wanted, mask)
         memory, x = lanes.to_memory(x, type_)
@@ -36,21 +36,7 @@ def _side_by_side(emitter: Emission, stmt: Pack, value: Value, guard: Value) -> 
         packed = b.pure(f"call {memory} @{called}({memory} {x}, {lanes.i1} {wanted}, {memory} poison)", x, wanted)
         count = b.intrinsic("ctpop", bits, lanes.convert("bitcast", lanes.i1, wanted, bits))
         place = emitter.address(stmt.buf, type_, emitter.env[stmt.acc])
-        if mask is None:
-            b.do(f"store {memory} {packed}, ptr {place}, {tag}")
-        else:
-            first = _first(emitter, emitter.scalar.convert("zext", bits, count, "i32"))
-            called = f"llvm.masked.store.{mangle(memory)}.p0"
-            b.declare(called, "void", memory, "ptr", "i32", lanes.i1)
-            b.do(f"call void @{called}({memory} {packed}, ptr {place}, i32 {ITEMSIZE[type_]}, {lanes.i1} {first})"
-                   f"{emitter.alias_tag(stmt.buf)}")
+        first = None if mask is None else emitter.lanes_below(lanes.splat(emitter.scalar.convert("zext", bits, count, "i32"), "i32"))
+        emitter.write(memory, packed, place, (ITEMSIZE[type_], emitter.alias_tag(stmt.buf)), first)
         more = uniform("i64", emitter.scalar.convert("zext", bits, count, "i64"))
         emitter.env[stmt.acc] = emitter.operate("add", [emitter.env[stmt.acc], more], "i64")
-
-
-def _first(emitter: Emission, count: str) -> str:
-    """The mask of the first `count` lanes."""
-    lanes = emitter.lanes
-    ramp = ", ".join([f"i32 {lane}" for lane in range(lanes.w)])
-    splat = lanes.splat(count, "i32")
-    return emitter.b.pure(f"icmp slt {lanes.i32} <{ramp}>, {splat}", splat)

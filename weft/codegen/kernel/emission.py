@@ -12,7 +12,21 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from weft.codegen.ir.builder import MEMORY, REGISTER, Builder, mangle, vector
-from weft.codegen.ir.values import AFFINE, OFFSET, PAIR, UNIFORM, VARYING, Value, affine, constant, leaves, offset, pair, uniform, varying
+from weft.codegen.ir.values import (
+    AFFINE,
+    OFFSET,
+    UNIFORM,
+    VARYING,
+    Value,
+    affine,
+    constant,
+    each,
+    leaves,
+    offset,
+    pair,
+    uniform,
+    varying,
+)
 from weft.codegen.toolchain.target import Target
 from weft.codegen.vector.registers import literal
 from weft.codegen.vector.vector_ops import Lanes
@@ -153,9 +167,7 @@ class Emission:
 
     def widened(self, value: Value) -> Value:
         """The same value with a register per part."""
-        if value.kind == PAIR:
-            return pair(value.type, self.widened(value.real), self.widened(value.imag))
-        return varying(value.type, self.spread(value))
+        return each(lambda x: varying(x.type, self.spread(x)), value)
 
     def _any(self, guard: Value) -> Value:
         """Whether a mask holds in any lane of any part."""
@@ -167,9 +179,17 @@ class Emission:
 
     def reversed(self, x: str, type_: str) -> str:
         """The lanes of a vector in backward order."""
-        width = self.lanes.w
-        order = ", ".join([f"i32 {lane}" for lane in range(width - 1, -1, -1)])
-        return self.b.pure(f"shufflevector {type_} {x}, {type_} poison, <{width} x i32> <{order}>", x)
+        return self.b.shuffle(type_, x, "poison", range(self.lanes.w - 1, -1, -1))
+
+    def lanes_below(self, splat: str, first: int = 0) -> str:
+        """The mask of the lanes whose number, from `first` on, is below that in all lanes of a register of i32."""
+        ramp = ", ".join([f"i32 {first + lane}" for lane in range(self.lanes.w)])
+        return self.b.pure(f"icmp slt {self.lanes.i32} <{ramp}>, {splat}", splat)
+
+    def mask_of(self, part: int, cond: str | None) -> str | None:
+        """The lanes of a part that take part in the iteration, and for which a condition holds."""
+        mask = self.masks[part]
+        return mask if cond is None else cond if mask is None else self.lanes.both(cond, mask)
 
     def flatten(self, names: list[str]) -> list[tuple[str, str]]:
         """(LLVM type, register) of every register the accumulators occupy."""
@@ -184,12 +204,7 @@ class Emission:
         """Give the accumulators new registers, in the order of `_flatten`."""
         rest = iter(registers)
         for name in names:
-            self.env[name] = self._rebuilt(self.env[name], rest)
-
-    def _rebuilt(self, old: Value, rest) -> Value:
-        if old.kind == PAIR:
-            return pair(old.type, self._rebuilt(old.real, rest), self._rebuilt(old.imag, rest))
-        return Value(old.type, old.kind, tuple([next(rest) for _ in old.parts]))
+            self.env[name] = each(lambda old: Value(old.type, old.kind, tuple([next(rest) for _ in old.parts])), self.env[name])
 
     # --- memory
 
@@ -254,6 +269,16 @@ class Emission:
         self.b.declare(called, memory, "ptr", "i32", bits, memory)
         return self.read(name, f"call {memory} @{called}(ptr {pointer}, i32 {size}, {bits} {mask}, "
                                f"{memory} zeroinitializer){self.alias_tag(name)}", pointer, mask)
+
+    def write(self, memory: str, x: str, pointer: str, rest: tuple[int, str], mask: str | None) -> None:
+        """Store a vector, of which a mask may leave lanes; `rest`: the alignment, and what tells the buffer."""
+        align, tag = rest
+        if mask is None:
+            self.b.do(f"store {memory} {x}, ptr {pointer}, align {align}{tag}")
+            return
+        bits, called = f"<{memory[1:memory.index(' ')]} x i1>", f"llvm.masked.store.{mangle(memory)}.p0"
+        self.b.declare(called, "void", memory, "ptr", "i32", bits)
+        self.b.do(f"call void @{called}({memory} {x}, ptr {pointer}, i32 {align}, {bits} {mask}){tag}")
 
     def alias_tag(self, name: str) -> str:
         """Metadata that says which buffer an access is in."""

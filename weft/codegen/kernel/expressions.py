@@ -261,7 +261,7 @@ class Expressions(Emission):
         index = self.inside(guard, index, size)
         # lanes that are not loaded are zero
         conds, rest = self.spread(guard), self.spread(other) if other.parts[0] != literal(0, type_) else (None,) * self.parts
-        masks = [cond if mask is None else self.lanes.both(cond, mask) for cond, mask in zip(conds, self.masks)]
+        masks = [self.mask_of(part, cond) for part, cond in enumerate(conds)]
 
         def emit() -> list[str]:
             return [self._load_part(name, type_, index, part, masks[part], rest[part]) for part in range(self.parts)]

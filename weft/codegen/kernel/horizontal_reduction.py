@@ -59,8 +59,7 @@ def _slice(emitter: Emission, x: str, element: str, width: int, first: int, coun
     type_ = vector(element, width)
     if count == 1:
         return emitter.b.pure(f"extractelement {type_} {x}, i32 {first}", x)
-    picked = ", ".join([f"i32 {lane}" for lane in range(first, first + count)])
-    return emitter.b.pure(f"shufflevector {type_} {x}, {type_} poison, <{count} x i32> <{picked}>", x)
+    return emitter.b.shuffle(type_, x, "poison", range(first, first + count))
 
 
 def identity(op: str, type_: str) -> object:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from weft.codegen.ir.builder import MEMORY, mangle, vector
-from weft.codegen.ir.values import AFFINE, PAIR, UNIFORM, Value, affine, constant, pair, uniform, varying
+from weft.codegen.ir.values import AFFINE, UNIFORM, Value, affine, constant, each, uniform, varying
 from weft.codegen.kernel.expressions import Expressions
 from weft.codegen.kernel.precision_demand import demands_of
 from weft.codegen.kernel.vectorization_plan import VectorizationPlan, assigned, bound, mostly_calls, plan_of, repeated_math
@@ -159,22 +159,17 @@ class KernelEmitter(Expressions):
         guard = None if stmt.guard is None else self.evaluate(stmt.guard)
         new = self.chosen(guard, new, old)
         if stmt.name in self.reducing and any(self.masks):
-            new = self._masked_choice(new, old)
+            new = each(self._masked_choice, new, old)
         self.env[stmt.name] = new
 
     def chosen(self, guard: Value | None, new: Value, old: Value) -> Value:
         """`new` where the guard holds, else `old`."""
         if guard is None:
             return new
-        if new.kind == PAIR:
-            return pair(new.type, self.chosen(guard, new.real, old.real), self.chosen(guard, new.imag, old.imag))
-        return self.operate("select", [guard, new, old], new.type)
+        return each(lambda x, y: self.operate("select", [guard, x, y], x.type), new, old)
 
     def _masked_choice(self, new: Value, old: Value) -> Value:
-        if new.kind == PAIR:
-            return pair(new.type, self._masked_choice(new.real, old.real), self._masked_choice(new.imag, old.imag))
-        lanes, type_ = self.lanes, self.lanes.type(new.type)
-        parts = [x if mask is None else lanes.select(mask, type_, x, y)
+        parts = [x if mask is None else self.lanes.select(mask, self.lanes.type(new.type), x, y)
                  for x, y, mask in zip(new.parts, old.parts, self.masks)]
         return varying(new.type, tuple(parts))
 
@@ -218,10 +213,7 @@ class KernelEmitter(Expressions):
         conds = [None] * self.parts if guard is None else list(self.spread(guard))
         registers = self.spread(value) if stmt.accumulate else self.lanes.all_to_memory(self.spread(value), type_)[1]
         for part in range(self.parts):
-            mask = self.masks[part]
-            if conds[part] is not None:
-                mask = conds[part] if mask is None else self.lanes.both(conds[part], mask)
-            self._store_part(stmt, type_, registers[part], index, part, mask)
+            self._store_part(stmt, type_, registers[part], index, part, self.mask_of(part, conds[part]))
 
     def _store_scalar(self, stmt: loops.Store, type_: str, value: Value, index: Value) -> None:
         pointer, size, tag = self.address(stmt.buf, type_, index), loops.ITEMSIZE[type_], self.alias_tag(stmt.buf)
@@ -245,15 +237,10 @@ class KernelEmitter(Expressions):
             reverse = index.stride == -1
             pointer = self.vector_address(stmt.buf, type_, index, part * lanes.w + (lanes.w - 1 if reverse else 0))
             x = self.reversed(x, memory) if reverse else x
-            if mask is None:
-                b.do(f"store {memory} {x}, ptr {pointer}, align {size}{tag}")
-                return
-            mask = self.reversed(mask, lanes.i1) if reverse else mask
-            if self.masks[part] is None and memory.endswith(("i8>", "i16>")):
+            mask = self.reversed(mask, lanes.i1) if reverse and mask is not None else mask
+            if mask is not None and self.masks[part] is None and memory.endswith(("i8>", "i16>")):
                 mask = lanes.both(mask, lanes.opaque_mask(lanes.w))
-            called = f"llvm.masked.store.{mangle(memory)}.p0"
-            b.declare(called, "void", memory, "ptr", "i32", lanes.i1)
-            b.do(f"call void @{called}({memory} {x}, ptr {pointer}, i32 {size}, {lanes.i1} {mask}){tag}")
+            self.write(memory, x, pointer, (size, tag), mask)
             return
         pointers, several = self.pointers(stmt.buf, type_, index, part), f"<{lanes.w} x ptr>"
         called = f"llvm.masked.scatter.{mangle(memory)}.v{lanes.w}p0"
@@ -408,11 +395,8 @@ class KernelEmitter(Expressions):
         left = self.scalar.binary("sub", "i64", stop.parts[0], counter.parts[0])
         few = self.operate("min", [uniform("i64", left), constant(lanes.w * parts)], "i64")
         splat = lanes.splat(self.scalar.convert("trunc", "i64", few.parts[0], "i32"), "i32")
-        self.left, masks = few, []
-        for part in range(parts):
-            ramp = ", ".join([f"i32 {part * lanes.w + lane}" for lane in range(lanes.w)])
-            masks.append(self.b.pure(f"icmp slt {lanes.i32} <{ramp}>, {splat}", splat))
-        return masks
+        self.left = few
+        return [self.lanes_below(splat, part * lanes.w) for part in range(parts)]
 
     def _block(self, stmt: loops.For, counter: Value, parts: int) -> None:
         """One iteration of `parts` vectors beginning at `counter`."""
@@ -420,29 +404,16 @@ class KernelEmitter(Expressions):
         full = {name: self.env[name] for name in self.reducing}
         if parts != kept:
             for name in self.reducing:
-                self.env[name] = _first_parts(full[name], parts)
+                self.env[name] = each(lambda value: varying(value.type, value.parts[:parts]), full[name])
         self.parts, self.induction = parts, counter
         self.env[stmt.var] = affine(constant(0), 1)
         self.body(stmt.body)
         if parts != kept:
             for name in self.reducing:
-                self.env[name] = _with_parts(full[name], self.env[name])
+                self.env[name] = each(lambda all, first: varying(all.type, first.parts + all.parts[parts:]), full[name], self.env[name])
         self.parts = kept
 
 _EMIT = {loops.Let: KernelEmitter.let, loops.Init: KernelEmitter.init, loops.Accum: KernelEmitter.accum, loops.Scan: KernelEmitter.scan,
          loops.Store: KernelEmitter.store, loops.Weave: KernelEmitter.weave, loops.Pack: KernelEmitter.pack,
          loops.Prefetch: KernelEmitter.prefetch, loops.For: KernelEmitter.loop, loops.If: KernelEmitter.branch,
          loops.While: KernelEmitter.repeat}
-
-
-def _first_parts(value: Value, count: int) -> Value:
-    if value.kind == PAIR:
-        return pair(value.type, _first_parts(value.real, count), _first_parts(value.imag, count))
-    return varying(value.type, value.parts[:count])
-
-
-def _with_parts(whole: Value, first: Value) -> Value:
-    """`whole` with its first parts replaced."""
-    if whole.kind == PAIR:
-        return pair(whole.type, _with_parts(whole.real, first.real), _with_parts(whole.imag, first.imag))
-    return varying(whole.type, first.parts + whole.parts[len(first.parts):])

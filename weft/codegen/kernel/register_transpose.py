@@ -7,7 +7,7 @@ Laws: nothing outside the rows of active iterations is touched.
 
 from __future__ import annotations
 
-from weft.codegen.ir.builder import mangle, vector
+from weft.codegen.ir.builder import vector
 from weft.codegen.ir.values import AFFINE, Value, constant
 from weft.codegen.kernel.emission import Emission
 from weft.codegen.kernel.nontemporal import store_if_aligned
@@ -69,8 +69,7 @@ class _Rows:
         memory, back = (vector(f"i{8 * self.size * run}" if run > 1 else self.element, lanes // run) for lanes in (self.width, width))
         if run > 1:
             x, y = (z if z == "poison" else b.pure(f"bitcast {self.memory} {z} to {memory}", z) for z in (x, y))
-        lanes = ", ".join([f"i32 {lane // run}" for lane in order[::run]])
-        made = b.pure(f"shufflevector {memory} {x}, {memory} {y}, <{width // run} x i32> <{lanes}>", x, y)
+        made = b.shuffle(memory, x, y, [lane // run for lane in order[::run]])
         return made if run == 1 else b.pure(f"bitcast {back} {made} to {vector(self.element, width)}", made)
 
     def _transposed(self, vectors: list[str], block: int) -> list[str]:
@@ -133,10 +132,9 @@ class _Rows:
             pointer = self.pointer(0, number * self.width)
             mask = None
             if self.mask is not None:
-                order = ", ".join([f"i32 {(number * self.width + lane) // self.count}" for lane in range(self.width)])
-                bits = self.lanes.i1
-                mask = self.b.pure(f"shufflevector {bits} {self.mask}, {bits} poison, <{self.width} x i32> <{order}>", self.mask)
-            self._store(x, self.memory, self.width, pointer, mask)
+                order = [(number * self.width + lane) // self.count for lane in range(self.width)]
+                mask = self.b.shuffle(self.lanes.i1, self.mask, "poison", order)
+            self.emitter.write(self.memory, x, pointer, (self.size, self.tag), mask)
 
     def _stream(self) -> None:
         """Past the caches where the first row is aligned, ordinarily where it is not."""
@@ -157,12 +155,4 @@ class _Rows:
                 x, memory = self.sequence[at], self.memory
                 if width < self.width:
                     x, memory = self.shuffle(x, "poison", list(range(lane, lane + width)), width), vector(self.element, width)
-                self._store(x, memory, width, self.pointer(row, piece), mask)
-
-    def _store(self, x: str, memory: str, width: int, pointer: str, mask: str | None) -> None:
-        if mask is None:
-            self.b.do(f"store {memory} {x}, ptr {pointer}, align {self.size}{self.tag}")
-            return
-        bits, called = vector("i1", width), f"llvm.masked.store.{mangle(memory)}.p0"
-        self.b.declare(called, "void", memory, "ptr", "i32", bits)
-        self.b.do(f"call void @{called}({memory} {x}, ptr {pointer}, i32 {self.size}, {bits} {mask}){self.tag}")
+                self.emitter.write(memory, x, self.pointer(row, piece), (self.size, self.tag), mask)

@@ -27,7 +27,8 @@ def load(e: Emission, name: str, type_: str, index: Value, part: int) -> str:
             skip = apart
         if 0 < apart < stride * width and apart % stride == 0 and not ends:
             earlier = affine(e.sum(index.base, constant(-apart)), stride)
-            return _moved(e, type_, apart // stride, *[load(e, name, type_, earlier, i) for i in (part, part + 1)])
+            x, y = [load(e, name, type_, earlier, i) for i in (part, part + 1)]
+            return e.b.shuffle(vector(MEMORY[type_], width), x, y, range(apart // stride, apart // stride + width))
     return _picked(e, name, type_, affine(e.sum(index.base, constant(-skip)), stride), part, skip, ends)
 
 
@@ -54,24 +55,16 @@ def _picked(e: Emission, name: str, type_: str, index: Value, part: int, skip: i
         for lane in range(width):
             place = lane * stride + skip
             home, old = min(place // width, stride - 1), lane if i > 1 else place
-            order.append(f"i32 {width + place - start if home == i else old if home < i else 0}")
-        picked = e.b.pure(f"shufflevector {memory} {picked}, {memory} {raw}, <{width} x i32> <{', '.join(order)}>", picked, raw)
+            order.append(width + place - start if home == i else old if home < i else 0)
+        picked = e.b.shuffle(memory, picked, raw, order)
     return picked
 
 
 def _first(e: Emission, stride: int, more: int) -> str | None:
     """A mask of the first `e.left * stride + more` lanes; None if that is all, empty if it is none."""
-    width, b = e.lanes.w, e.b
+    width = e.lanes.w
     if e.left.const is not None:
         count = e.left.const * stride + more
         return None if count >= width else e.lanes.opaque_mask(count) if count > 0 else ""
     count = e.operate("add", [e.operate("mul", [e.left, constant(stride)], "i64"), constant(more)], "i64").parts[0]
-    splat = e.lanes.splat(e.scalar.convert("trunc", "i64", count, "i32"), "i32")
-    return b.pure(f"icmp slt {e.lanes.i32} <{', '.join([f'i32 {lane}' for lane in range(width)])}>, {splat}", splat)
-
-
-def _moved(e: Emission, type_: str, by: int, x: str, y: str) -> str:
-    """The lanes of two vectors, one behind the other, from lane `by` on."""
-    width, memory = e.lanes.w, vector(MEMORY[type_], e.lanes.w)
-    order = ", ".join([f"i32 {lane}" for lane in range(by, by + width)])
-    return e.b.pure(f"shufflevector {memory} {x}, {memory} {y}, <{width} x i32> <{order}>", x, y)
+    return e.lanes_below(e.lanes.splat(e.scalar.convert("trunc", "i64", count, "i32"), "i32"))

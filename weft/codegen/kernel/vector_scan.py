@@ -9,10 +9,8 @@ Laws: no neutral element is needed: lanes without predecessors stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from weft.codegen.ir.builder import REGISTER
-from weft.codegen.ir.values import PAIR, UNIFORM, Value, pair, uniform, varying
+from weft.codegen.ir.values import UNIFORM, Value, each, uniform, varying
 from weft.codegen.kernel.emission import Emission
 from weft.ir.loops import Scan
 
@@ -33,19 +31,13 @@ def scan(emitter: Emission, stmt: Scan) -> None:
 
 def in_all_lanes(emitter: Emission, value: Value) -> Value:
     """A uniform value as one register, however many parts the loop has."""
-    return _each(value, lambda x: varying(x.type, (emitter.lanes.splat(x.parts[0], REGISTER[x.type]),)))
+    return each(lambda x: varying(x.type, (emitter.lanes.splat(x.parts[0], REGISTER[x.type]),)), value)
 
 
 def of_first_lane(emitter: Emission, value: Value) -> Value:
     """Back to a uniform value."""
     lanes = emitter.lanes
-    return _each(value, lambda x: uniform(x.type, emitter.b.pure(
-        f"extractelement {lanes.type(x.type)} {x.parts[0]}, i32 0", x.parts[0])))
-
-
-def _each(value: Value, change: Callable[[Value], Value]) -> Value:
-    """The same change to each real value that a value consists of."""
-    return pair(value.type, change(value.real), change(value.imag)) if value.kind == PAIR else change(value)
+    return each(lambda x: uniform(x.type, emitter.b.pure(f"extractelement {lanes.type(x.type)} {x.parts[0]}, i32 0", x.parts[0])), value)
 
 
 def _combined(emitter: Emission, stmt: Scan, earlier: list[Value], later: list[Value]) -> list[Value]:
@@ -63,33 +55,23 @@ def _across(emitter: Emission, stmt: Scan, totals: list[Value], values: list[Val
     """The totals after this block, and the running values in it."""
     step = 1
     while step < emitter.lanes.w:
-        combined = _combined(emitter, stmt, [_each(v, lambda x, by=step: _shifted(emitter, x, by)) for v in values], values)
-        values = [_beyond(emitter, step, new, old) for new, old in zip(combined, values)]
+        combined = _combined(emitter, stmt, [each(lambda x, by=step: _shifted(emitter, x, by), v) for v in values], values)
+        values = [each(lambda new, old, by=step: _beyond(emitter, by, new, old), *both) for both in zip(combined, values)]
         step *= 2
     parts, rows = emitter.parts, []
     emitter.parts = 1
     for part in range(parts):
-        mine = [_each(v, lambda x, at=part: varying(x.type, x.parts[at:at + 1])) for v in values]
-        last = [_each(v, lambda x, at=part: _last(emitter, x, emitter.masks[at])) for v in mine]
+        mine = [each(lambda x, at=part: varying(x.type, x.parts[at:at + 1]), v) for v in values]
+        last = [each(lambda x, at=part: _last(emitter, x, emitter.masks[at]), v) for v in mine]
         rows.append(_combined(emitter, stmt, totals, mine))
         totals = _combined(emitter, stmt, totals, last)
     emitter.parts = parts
-    return totals, [_joined(column) for column in zip(*rows)]
-
-
-def _joined(rows: tuple[Value, ...]) -> Value:
-    """Values of one part each as one of several parts."""
-    if rows[0].kind == PAIR:
-        return pair(rows[0].type, _joined(tuple([x.real for x in rows])), _joined(tuple([x.imag for x in rows])))
-    return varying(rows[0].type, tuple([x.parts[0] for x in rows]))
+    return totals, [each(lambda *one: varying(one[0].type, tuple([x.parts[0] for x in one])), *column) for column in zip(*rows)]
 
 
 def _shuffled(emitter: Emission, x: Value, order: list[int]) -> Value:
     """The lanes of each register in a new order."""
-    lanes, type_ = emitter.lanes, emitter.lanes.type(x.type)
-    listed = ", ".join([f"i32 {lane}" for lane in order])
-    return varying(x.type, tuple([emitter.b.pure(
-        f"shufflevector {type_} {part}, {type_} poison, <{lanes.w} x i32> <{listed}>", part) for part in x.parts]))
+    return varying(x.type, tuple([emitter.b.shuffle(emitter.lanes.type(x.type), part, "poison", order) for part in x.parts]))
 
 
 def _shifted(emitter: Emission, x: Value, by: int) -> Value:
@@ -100,8 +82,6 @@ def _shifted(emitter: Emission, x: Value, by: int) -> Value:
 
 def _beyond(emitter: Emission, step: int, new: Value, old: Value) -> Value:
     """`new` in all lanes but the first `step`, which keep `old`."""
-    if new.kind == PAIR:
-        return pair(new.type, _beyond(emitter, step, new.real, old.real), _beyond(emitter, step, new.imag, old.imag))
     lanes = emitter.lanes
     mask = f"<{', '.join(['i1 ' + ('false' if lane < step else 'true') for lane in range(lanes.w)])}>"
     return varying(new.type, tuple([lanes.select(mask, lanes.type(new.type), x, y) for x, y in zip(new.parts, old.parts)]))

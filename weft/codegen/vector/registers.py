@@ -144,9 +144,7 @@ class Registers:
         mask = self.b.pure(f"bitcast i{width} {bits} to <{width} x i1>", bits)
         if width == self.w:
             return mask
-        first = ", ".join([f"i32 {lane}" for lane in range(self.w)])
-        wide = f"<{width} x i1>"
-        return self.b.pure(f"shufflevector {wide} {mask}, {wide} poison, <{self.w} x i32> <{first}>", mask)
+        return self.b.shuffle(f"<{width} x i1>", mask, "poison", range(self.w))
 
     def fma(self, type_: str, x: str, y: str, z: str) -> str:
         """x * y + z, rounded once where the machine can, else twice."""

@@ -74,6 +74,4 @@ def tables(stage: Stage, part: np.dtype) -> np.ndarray:
     return _tables(stage.kind, stage.n, stage.inner if stage.kind in fft.CROSSED else 1, part)
 
 
-@functools.lru_cache(64)
-def _tables(kind: str, n: int, inner: int, part: np.dtype) -> np.ndarray:
-    return fft.tables(kind, n, inner, part)
+_tables = functools.lru_cache(64)(fft.tables)
