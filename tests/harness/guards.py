@@ -55,7 +55,7 @@ def _run(self: CpuLoaded, ins: list[Buffer]) -> list[Buffer]:
         arena.ptr,
     )
     if self.native.call(slots):
-        self.native.raise_error()
+        self.native.host.reraise()
     for what, memory in [(f"result {i}", g) for i, g in outs.items()] + [("the arena", arena)]:
         problem = memory.overrun()
         assert problem is None, f"{what}: {problem}"

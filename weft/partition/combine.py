@@ -105,8 +105,7 @@ def _within_size(group: list[Eqn]) -> list[list[Eqn]]:
 def _joint_record(parts: Sequence[CollectiveRecord]) -> CollectiveRecord:
     """The record of the collective that does what `parts` did."""
     reasons = list(dict.fromkeys(r.reason for r in parts))
-    return replace(parts[0], bytes_per_device=sum(r.bytes_per_device for r in parts), reason="; ".join(reasons),
-                   parts=tuple(parts))
+    return replace(parts[0], bytes_per_device=sum(r.bytes_per_device for r in parts), reason="; ".join(reasons), parts=tuple(parts))
 
 
 def _topological(eqns: Sequence[Eqn]) -> list[Eqn]:

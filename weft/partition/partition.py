@@ -107,8 +107,7 @@ def _on_mesh(program: Jaxpr, mesh: Mesh) -> Jaxpr:
 def _refined_mesh(mesh: Mesh, cuts: Mapping[Any, int]) -> tuple[Mesh, dict[Any, tuple]]:
     """`mesh` with each axis of `cuts` split into a major part of the given size and the rest."""
     parts = {name: (f"{name}.0", f"{name}.1") if name in cuts else (name,) for name in mesh.axis_names}
-    sizes = [n for name, size in mesh.shape_tuple
-             for n in ((cuts[name], size // cuts[name]) if name in cuts else (size,))]
+    sizes = [n for name, size in mesh.shape_tuple for n in ((cuts[name], size // cuts[name]) if name in cuts else (size,))]
     names = [n for name in mesh.axis_names for n in parts[name]]
     return Mesh(np.array(mesh.devices).reshape(sizes), names), parts
 
@@ -167,8 +166,7 @@ def partition_for(jaxpr: Jaxpr, in_specs: Sequence[Any], out_shardings: Sequence
     committed = [s.sharding if s.committed and s.sharding.device_assignment == assignment else None for s in in_specs]
     given = [s for s in (*committed, *out_shardings, *constraint_shardings(jaxpr)) if s is not None]
     mesh = common_mesh(given) if given else Mesh(np.array(assignment, object), ("d0",))
-    specs = lambda shardings, atoms: [None if s is None else to_spec(s, mesh, a.aval.ndim)
-                                      for s, a in zip(shardings, atoms)]
+    specs = lambda shardings, atoms: [None if s is None else to_spec(s, mesh, a.aval.ndim) for s, a in zip(shardings, atoms)]
     wanted = specs(out_shardings, jaxpr.outvars)
     foreign = tuple(s if s is not None and spec is None else None for s, spec in zip(out_shardings, wanted))
     wanted = [((),) * a.aval.ndim if s is not None else spec for s, spec, a in zip(foreign, wanted, jaxpr.outvars)]

@@ -391,8 +391,7 @@ class Partitioner:
         """
         ordinary = {f: mine for f, mine in strategy.axes.items() if f not in special}
         dims = lambda factors: dims_of_factors(factors, ordinary, rule, self.sizes)
-        shrink = lambda atom, factors: atom.aval.update(
-            shape=local_shape(atom.aval.shape, dims(factors), self.sizes), sharding=None)
+        shrink = lambda atom, factors: atom.aval.update(shape=local_shape(atom.aval.shape, dims(factors), self.sizes), sharding=None)
         ins = [shrink(a, fs) for a, fs in zip(eqn.invars, rule.ins)]
         outs = [shrink(v, fs) for v, fs in zip(eqn.outvars, rule.outs)]
         hook = eqn.primitive.rules.get("localize")

@@ -226,8 +226,7 @@ class _RuleFacts:
         self.in_result = frozenset(f for out in rule.outs for dim in out for f in dim)
         self.joint = joint_dims(rule)
         self.parts = list(_parts(eqn, rule))
-        self.broadcasts = eqn.primitive.kind == "layout" and eqn.outvars[0].aval.size > max(
-            (a.aval.size for a in eqn.invars), default=0)
+        self.broadcasts = eqn.primitive.kind == "layout" and eqn.outvars[0].aval.size > max((a.aval.size for a in eqn.invars), default=0)
         self.found: dict[tuple, tuple[list[tuple[int, Spec]], int]] = {}
 
 
@@ -384,8 +383,7 @@ def region_links(eqn: Eqn) -> list[list[tuple[Any, int]]]:
     inner = call_jaxpr(eqn)
     if inner is None:
         return []
-    return ([[(a, 0), (v, 0)] for a, v in zip(eqn.invars, inner.invars)]
-            + [[(a, 0), (v, 0)] for a, v in zip(inner.outvars, eqn.outvars)])
+    return ([[(a, 0), (v, 0)] for a, v in zip(eqn.invars, inner.invars)] + [[(a, 0), (v, 0)] for a, v in zip(inner.outvars, eqn.outvars)])
 
 
 def call_jaxpr(eqn: Eqn) -> Jaxpr | None:

@@ -189,8 +189,7 @@ class _SearchSpace:
         if place.partial:
             return
         splits = [math.prod(self.sizes[a] for a in axes) for axes in place.dims]
-        fitting = [[axes for axes in options if math.prod(self.sizes[a] for a in axes) == n]
-                   for options, n in zip(self.prefixes, splits)]
+        fitting = [[axes for axes in options if math.prod(self.sizes[a] for a in axes) == n] for options, n in zip(self.prefixes, splits)]
         for dims in itertools.product(*fitting):
             if dims != place.dims:
                 axes, perm = permutation(place.dims, dims, self.sizes)
@@ -198,8 +197,7 @@ class _SearchSpace:
                 yield Step("ppermute", axes, perm=perm, nbytes=self.nbytes(place) if moved else 0), Placement(dims)
 
 
-def permutation(source: Spec, target: Spec, sizes: Mapping[Any, int]
-                ) -> tuple[tuple, tuple[tuple[int, int], ...]]:
+def permutation(source: Spec, target: Spec, sizes: Mapping[Any, int]) -> tuple[tuple, tuple[tuple[int, int], ...]]:
     """Axes, and (from, to) pairs of their flat numbers, that bring every device its block under `target`.
 
     Both layouts have equally many splits per dim; replicas are matched in order; a device with its block keeps it.

@@ -66,10 +66,8 @@ class CpuBackend(Backend):
         return buffer.view(spec.storage_dtype, spec.storage_shape)
 
     def shard(self, buffer: Buffer, spec: ArraySpec, position: tuple[int, ...], local: ArraySpec) -> Buffer:
-        offset = 0
-        for at, splits in zip(position, spec.splits):
-            offset = offset * splits + at
-        return buffer.slice(offset * local.nbytes, local.nbytes)
+        number = int(np.ravel_multi_index(position, spec.splits)) if position else 0
+        return buffer.slice(number * local.nbytes, local.nbytes)
 
     def same_memory(self, have: ArraySpec, want: ArraySpec) -> bool:
         return have.splits == want.splits or (have.is_row_major and want.is_row_major)

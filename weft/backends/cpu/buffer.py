@@ -317,9 +317,7 @@ class Buffer:
 
     def _check(self, offset: int, nbytes: int, name: str) -> None:
         if offset < 0 or nbytes < 0 or offset + nbytes > self.nbytes:
-            raise ValueError(
-                f"Buffer.{name}: bytes {offset} to {offset + nbytes} reach outside the buffer of {self.nbytes} bytes"
-            )
+            raise ValueError(f"Buffer.{name}: bytes {offset} to {offset + nbytes} reach outside the buffer of {self.nbytes} bytes")
 
     def __repr__(self) -> str:
         return f"Buffer({self.nbytes} bytes at {self.ptr:#x})"

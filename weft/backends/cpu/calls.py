@@ -114,7 +114,7 @@ class _Entry:
             words(outs.words), pointers([c.ptr for c in loaded.consts]), words(by_name), pointers([id(n) for n in names]),
             words(aliases), words(donated)]
         native = loaded.native
-        self.raise_error = native.raise_error
+        self.raise_error = native.host.reraise
         self.alive = [executable, native, in_specs, names, ins.objects, outs.objects, const_buffers, parts]
         at = [ctypes.addressof(p) for p in parts]
         self.words = words([

@@ -75,7 +75,7 @@ class CpuLoaded(Loaded):
         slots = self.slots_type(*[b.ptr for b in buffers], *[b.ptr for b in outs], *[c.ptr for c in self.consts],
                                 arena.ptr if arena is not None else None)
         if native.call(slots):
-            native.raise_error()
+            native.host.reraise()
         return outs
 
     def keep(self, write: Write) -> None:

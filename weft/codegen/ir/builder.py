@@ -137,8 +137,7 @@ class Builder(Writer):
         if not types:
             return []
         (first, a), (second, b) = arms
-        return [x if x == y else self.let(f"phi {type} [{x}, %{first.label}], [{y}, %{second.label}]")
-                for type, x, y in zip(types, a, b)]
+        return [x if x == y else self.let(f"phi {type} [{x}, %{first.label}], [{y}, %{second.label}]") for type, x, y in zip(types, a, b)]
 
     def conditional(self, cond: str, emit: Callable[[], Sequence[str]], type_: str) -> list[str]:
         """The values of `emit`, all of one type, where `cond` holds, else zeros."""

@@ -126,9 +126,7 @@ class FunctionWriter(Writer):
 
     def splat(self, value: str, type: str, lanes: int) -> str:
         one = self.let(f"insertelement <{lanes} x {type}> poison, {type} {value}, i32 0")
-        return self.let(
-            f"shufflevector <{lanes} x {type}> {one}, <{lanes} x {type}> poison, <{lanes} x i32> zeroinitializer"
-        )
+        return self.let(f"shufflevector <{lanes} x {type}> {one}, <{lanes} x {type}> poison, <{lanes} x i32> zeroinitializer")
 
     def first_lanes(self, count: str, lanes: int) -> str:
         """Return the mask whose first `count` lanes are set; `count` below 2**31."""

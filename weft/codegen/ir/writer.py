@@ -67,8 +67,7 @@ class Writer:
 
     # --- control
 
-    def loop(self, lo: object, hi: object, step: object, body: Callable[..., Sequence[str] | None],
-             carried: Typed = ()) -> list[str]:
+    def loop(self, lo: object, hi: object, step: object, body: Callable[..., Sequence[str] | None], carried: Typed = ()) -> list[str]:
         """Emit `for i in range(lo, hi, step)`; `carried`: (type, first value) pairs that `body(i, *values)` renews."""
         if known(lo, hi) and int(hi) - int(lo) == 1:
             return list(body(str(lo), *[first for _, first in carried]) or ())
@@ -85,13 +84,10 @@ class Writer:
         ]
         self.lines += [f"  br label %latch{k}", f"latch{k}:", f"  %n{k} = add i64 %i{k}, {step}"]
         self.lines += [f"  %m{k} = icmp ult i64 %n{k}, {hi}", f"  br i1 %m{k}, label %body{k}, label %end{k}", f"end{k}:"]
-        self.lines += [
-            f"  %r{k}_{j} = phi {type} [ {first}, %pre{k} ], [ {new}, %latch{k} ]" for j, ((type, first), new) in pairs
-        ]
+        self.lines += [f"  %r{k}_{j} = phi {type} [ {first}, %pre{k} ], [ {new}, %latch{k} ]" for j, ((type, first), new) in pairs]
         return [f"%r{k}_{j}" for j in range(len(carried))]
 
-    def loop_while(self, tests: Sequence[Callable[..., str]], body: Callable[..., Sequence[str] | None],
-                   carried: Typed = ()) -> list[str]:
+    def loop_while(self, tests: Sequence[Callable[..., str]], body: Callable[..., Sequence[str] | None], carried: Typed = ()) -> list[str]:
         """Emit a loop that goes on while all `tests` hold, each computed only where those before it do; returns what is carried."""
         k = self.fresh()
         values = [f"%v{k}_{j}" for j in range(len(carried))]

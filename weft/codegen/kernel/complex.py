@@ -231,8 +231,7 @@ def _hyperbolic(r: _Real, z: Value) -> tuple[Value, ...]:
     large = r.test("gt", r("abs", x), r.const(_LARGE[r.type], x))
     half = r("mul", r.const(0.5, x), first)
     near = r.select(large, r.const(0.0, x), x)
-    return (r.select(large, r("copysign", half, x), r("sinh", near)), r.select(large, half, r("cosh", near)), tail,
-            *_direction(r, x, y))
+    return (r.select(large, r("copysign", half, x), r("sinh", near)), r.select(large, half, r("cosh", near)), tail, *_direction(r, x, y))
 
 
 def _sin(r: _Real, args: list[Value], type_: str) -> Value:

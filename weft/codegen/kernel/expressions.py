@@ -245,8 +245,7 @@ class Expressions(Emission):
         if guard is None or (guard.kind == UNIFORM and guard.parts[0] == "true"):
             if index.kind == UNIFORM:
                 return uniform(type_, self._load_scalar(name, type_, index))
-            return varying(type_, tuple([self._load_part(name, type_, index, part, self.masks[part], None)
-                                         for part in range(self.parts)]))
+            return varying(type_, tuple([self._load_part(name, type_, index, part, self.masks[part], None) for part in range(self.parts)]))
         other = other or self.constant(0, type_)
         if size == 0:
             return other

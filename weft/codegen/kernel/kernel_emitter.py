@@ -12,7 +12,9 @@ Next: `expressions` evaluates, `vector_ops` holds the operations, `builder` plac
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from weft.codegen.ir.builder import MEMORY, mangle, vector
 from weft.codegen.ir.values import AFFINE, UNIFORM, Value, affine, constant, each, uniform, varying
@@ -136,7 +138,7 @@ class KernelEmitter(Expressions):
         outer = dict(self.env)
         for stmt in stmts:
             self.memo.clear()
-            _EMIT[type(stmt)](self, stmt)
+            _emitter_of(type(stmt))(self, stmt)
         self.memo.clear()
         self.env = {name: self.env[name] for name in outer}
 
@@ -247,38 +249,6 @@ class KernelEmitter(Expressions):
         b.declare(called, "void", memory, several, "i32", lanes.i1)
         mask = mask or lanes.splat_literal("true", "i1")
         b.do(f"call void @{called}({memory} {x}, {several} {pointers}, i32 {size}, {lanes.i1} {mask}){tag}")
-
-    # --- statements that few kernels have: their modules are loaded by the first
-
-    def scan(self, stmt: loops.Scan) -> None:
-        """A running combination."""
-        from weft.codegen.kernel import vector_scan
-        vector_scan.scan(self, stmt)
-
-    def weave(self, stmt: loops.Weave) -> None:
-        """A row of values per iteration."""
-        from weft.codegen.kernel import register_transpose
-        register_transpose.weave(self, stmt)
-
-    def pack(self, stmt: loops.Pack) -> None:
-        """Values side by side where a condition holds."""
-        from weft.codegen.kernel import compress_store
-        compress_store.pack(self, stmt)
-
-    def prefetch(self, stmt: loops.Prefetch) -> None:
-        """A request for cache lines."""
-        from weft.codegen.kernel import nontemporal
-        nontemporal.prefetch(self, stmt)
-
-    def branch(self, stmt: loops.If) -> None:
-        """A two-way branch."""
-        from weft.codegen.kernel import structured_branches
-        structured_branches.branch(self, stmt)
-
-    def repeat(self, stmt: loops.While) -> None:
-        """A loop of unknown length."""
-        from weft.codegen.kernel import structured_branches
-        structured_branches.repeat(self, stmt)
 
     # --- loops
 
@@ -413,7 +383,23 @@ class KernelEmitter(Expressions):
                 self.env[name] = each(lambda all, first: varying(all.type, first.parts + all.parts[parts:]), full[name], self.env[name])
         self.parts = kept
 
-_EMIT = {loops.Let: KernelEmitter.let, loops.Init: KernelEmitter.init, loops.Accum: KernelEmitter.accum, loops.Scan: KernelEmitter.scan,
-         loops.Store: KernelEmitter.store, loops.Weave: KernelEmitter.weave, loops.Pack: KernelEmitter.pack,
-         loops.Prefetch: KernelEmitter.prefetch, loops.For: KernelEmitter.loop, loops.If: KernelEmitter.branch,
-         loops.While: KernelEmitter.repeat}
+
+@functools.cache
+def _emitter_of(kind: type) -> Callable[[KernelEmitter, Any], None]:
+    """What emits statements of a kind; the modules of those that few kernels have are imported by the first."""
+    if kind is loops.Scan:
+        from weft.codegen.kernel.vector_scan import scan as emit
+    elif kind is loops.Weave:
+        from weft.codegen.kernel.register_transpose import weave as emit
+    elif kind is loops.Pack:
+        from weft.codegen.kernel.compress_store import pack as emit
+    elif kind is loops.Prefetch:
+        from weft.codegen.kernel.nontemporal import prefetch as emit
+    elif kind is loops.If:
+        from weft.codegen.kernel.structured_branches import branch as emit
+    elif kind is loops.While:
+        from weft.codegen.kernel.structured_branches import repeat as emit
+    else:
+        return {loops.Let: KernelEmitter.let, loops.Init: KernelEmitter.init, loops.Accum: KernelEmitter.accum,
+                loops.Store: KernelEmitter.store, loops.For: KernelEmitter.loop}[kind]
+    return emit

@@ -20,8 +20,7 @@ def weave(emitter: Emission, stmt: Weave) -> None:
     type_, count = emitter.buffers[stmt.buf].type, len(stmt.values)
     index = emitter.evaluate(stmt.index)
     values = [emitter.evaluate(value) for value in stmt.values]
-    even = index.kind == AFFINE and type_ not in COMPLEX and (
-        index.stride == count or (index.stride > count and count & (count - 1) == 0))
+    even = index.kind == AFFINE and type_ not in COMPLEX and (index.stride == count or (index.stride > count and count & (count - 1) == 0))
     if not emitter.vectorized or not even or not emitter.buffers[stmt.buf].size:
         _one_by_one(emitter, stmt, index, values)
         return

@@ -7,7 +7,7 @@ Out:  a `VectorizationPlan`, or None where the loop stays scalar.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 
 from weft.codegen.toolchain.target import Target
 from weft.ir import loops
@@ -59,6 +59,13 @@ def bodies(stmt: loops.Stmt) -> tuple[tuple[loops.Stmt, ...], ...]:
     return (stmt.body, stmt.orelse) if isinstance(stmt, loops.If) else ()
 
 
+def _parts(expr: loops.Expr) -> Sequence[loops.Expr]:
+    """The expressions that an expression is made of."""
+    if isinstance(expr, loops.Load):
+        return [part for part in (expr.index, expr.guard, expr.other) if part is not None]
+    return expr.args if isinstance(expr, loops.Op) else ()
+
+
 def expressions(stmt: loops.Stmt) -> list[loops.Expr]:
     """The expressions a statement holds itself."""
     found: list = []
@@ -105,17 +112,13 @@ class _Survey:
             for arg in expr.args:
                 if arg.type != "i64":
                     self.note(arg.type)
-                self.expr(arg)
         elif isinstance(expr, loops.Load):
             self.cost += 1
             self.loads += 1
             self.note_moved(expr.type)
             self.memory.add(expr.type)
-            for inner in (expr.index, expr.guard, expr.other):
-                if inner is not None:
-                    self.expr(inner)
-        elif not isinstance(expr, loops.Const | loops.Index | loops.Ref):
-            raise TypeError(f"codegen: not an expression: {expr!r}")
+        for part in _parts(expr):
+            self.expr(part)
 
     def note(self, type_: str) -> None:
         """An operand of an operation: half precision is computed in 32-bit registers."""
@@ -211,12 +214,8 @@ def _count(body: tuple[loops.Stmt, ...]) -> dict[str, int]:
             if expr.type != "i64":
                 name = "complex" if expr.op in HEAVY and expr.args[0].type in loops.COMPLEX else expr.op
                 counts[name] = counts.get(name, 0) + 1
-            for arg in expr.args:
-                visit(arg)
-        elif isinstance(expr, loops.Load):
-            for inner in (expr.index, expr.guard, expr.other):
-                if inner is not None:
-                    visit(inner)
+        for part in _parts(expr):
+            visit(part)
 
     waiting = list(body)
     while waiting:

@@ -39,8 +39,7 @@ class BuildRecord:
 
     def ir_text(self) -> str:
         """LLVM IR of the kernels and the entry."""
-        texts = [f"; kernel {made.kernel.name}\n{kernel_ir(made.kernel, made.symbol)}"
-                 for made in self.compiled_kernels]
+        texts = [f"; kernel {made.kernel.name}\n{kernel_ir(made.kernel, made.symbol)}" for made in self.compiled_kernels]
         return "\n".join([*texts, *[f"; entry\n{text}" for text in self.entry_texts]])
 
     def loops_text(self) -> str:

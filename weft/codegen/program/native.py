@@ -110,10 +110,6 @@ class NativeProgram:
         if self.call((ctypes.c_void_p * max(1, len(slots)))(*slots)):
             self.host.reraise()
 
-    def raise_error(self) -> None:
-        """Raise the error behind a nonzero result of `entry`, in the thread that called it."""
-        self.host.reraise()
-
     def text(self) -> str:
         """LLVM IR of the kernels and the entry: what dumps show."""
         return self.made.ir_text()

@@ -63,7 +63,7 @@ class V:
     __mul__, __rmul__ = _operator("fmul", "mul"), _operator("fmul", "mul", swap=True)
     __truediv__, __rtruediv__ = _operator("fdiv"), _operator("fdiv", swap=True)
     __and__, __or__, __xor__ = _operator("and"), _operator("or"), _operator("xor")
-    __lshift__, __rshift__, lshr = _operator("shl"), _operator("ashr"), _operator("lshr")
+    __lshift__, __rshift__ = _operator("shl"), _operator("ashr")
     __lt__, __le__, __gt__, __ge__, same = (_order(name) for name in ("lt", "le", "gt", "ge", "eq"))
 
     def __neg__(self) -> V:
@@ -76,6 +76,10 @@ class V:
         """Mask of NaN."""
         text = f"fcmp uno {self.real.t} {self.name}, {self.name}"
         return V(self.real, "m", self.real.b.pure(text, self.name))
+
+
+def _instruction(name: str) -> Callable[[Real, V], V]:
+    return lambda real, x: real.intrinsic(name, x)
 
 
 class Real:
@@ -149,13 +153,8 @@ class Real:
         """What is a single instruction, or expanded well by LLVM."""
         return V(self, "f", self.b.intrinsic(name, self.t, *[arg.name for arg in args]))
 
-    def abs(self, x: V) -> V:
-        """Magnitude."""
-        return self.intrinsic("fabs", x)
-
-    def sqrt(self, x: V) -> V:
-        """Square root, rounded correctly."""
-        return self.intrinsic("sqrt", x)
+    # magnitude, square root, integer part, and the nearest integer, halves to even
+    abs, sqrt, trunc, round_even = map(_instruction, ("fabs", "sqrt", "trunc", "roundeven"))
 
     def max(self, x: V, y: V) -> V:
         """The greater; a NaN where one is."""
@@ -164,14 +163,6 @@ class Real:
     def copysign(self, x: V | float, y: V) -> V:
         """The size of x with the sign of y."""
         return V(self, "f", self.b.intrinsic("copysign", self.t, self.operand("f", x), y.name))
-
-    def trunc(self, x: V) -> V:
-        """Integer part."""
-        return self.intrinsic("trunc", x)
-
-    def round_even(self, x: V) -> V:
-        """The nearest integer, halves to even."""
-        return self.intrinsic("roundeven", x)
 
     def to_bits(self, x: V) -> V:
         """The bits of a float."""

@@ -267,8 +267,7 @@ def lane_helper(builder: Builder, label: str, function: str, width: int, arity: 
     if name not in builder.helpers:
         v, span = f"<{width} x double>", f"[{width} x double]"
         params = ", ".join(f"{v} %a{i}" for i in range(arity))
-        kept = "".join(f"  %p{i} = alloca {span}, align 64\n  store {v} %a{i}, ptr %p{i}, align 64\n"
-                       for i in range(arity))
+        kept = "".join(f"  %p{i} = alloca {span}, align 64\n  store {v} %a{i}, ptr %p{i}, align 64\n" for i in range(arity))
         takes = "".join(f"  %q{i} = getelementptr double, ptr %p{i}, i64 %k\n"
                         f"  %e{i} = load double, ptr %q{i}, align 8\n"
                         for i in range(arity))

@@ -143,6 +143,19 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def merged(entries: list[tuple]) -> list[tuple]:
+    """Dims, (extent, strides...) each, outermost first: neighbours that advance together are one."""
+    out: list[tuple] = []
+    for entry in entries:
+        if entry[0] == 1:
+            continue
+        if out and all(big == small * entry[0] for big, small in zip(out[-1][1:], entry[1:])):
+            out[-1] = (out[-1][0] * entry[0], *entry[1:])
+        else:
+            out.append(entry)
+    return out
+
+
 def flat_index(b: Builder, index: Iterable, strides: Iterable[int], first: Expr | int = 0) -> Expr:
     """The element at an index of an array with these strides, whose `first` element is this one."""
     flat = b.const(first, "i64") if type(first) is int else first

@@ -287,8 +287,7 @@ class FusionGraph:
             return -1
         if atom in self.producer:
             base, view = self.resolve(atom)
-            if base is not atom and is_dense(view, atom.aval.shape) and (
-                    base.aval.size == atom.aval.size or base not in self.producer):
+            if base is not atom and is_dense(view, atom.aval.shape) and (base.aval.size == atom.aval.size or base not in self.producer):
                 atom = base
         if atom in self.producer:
             self.roots.add(atom)

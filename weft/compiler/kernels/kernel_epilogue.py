@@ -42,8 +42,7 @@ class EpilogueLowering(Lowering):
         for place, (extent, _, _, stride) in reversed(list(enumerate(dot.batch))):
             flat = b.iadd(flat, b.imul(rest if place == 0 else b.irem(rest, extent), stride))
             rest = b.idiv(rest, extent) if place else rest
-        return [b.irem(b.idiv(flat, stride), n) if n > 1 else b.const(0, "i64")
-                for n, stride in zip(shape, row_major(shape))]
+        return [b.irem(b.idiv(flat, stride), n) if n > 1 else b.const(0, "i64") for n, stride in zip(shape, row_major(shape))]
 
     def _value(self, atom: Var, index: tuple, guard: Expr | None, own: bool) -> Expr:
         if atom is self.result:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from weft.compiler.fusion.classify import row_major
+from weft.compiler.fusion.classify import merged, row_major
 from weft.compiler.lowering.let_placement import Emitter
 from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Eqn, Literal
@@ -108,18 +108,17 @@ class Contraction:
         a_free = [d for d in range(len(a_shape)) if d not in a_contract and d not in a_batch]
         b_free = [d for d in range(len(b_shape)) if d not in b_contract and d not in b_batch]
         n = len(a_batch)
-        batch = [(a_shape[x], a_strides[x], b_strides[y], c_strides[i])
-                 for i, (x, y) in enumerate(zip(a_batch, b_batch))]
+        batch = [(a_shape[x], a_strides[x], b_strides[y], c_strides[i]) for i, (x, y) in enumerate(zip(a_batch, b_batch))]
         rows = [(a_shape[x], a_strides[x], c_strides[n + i]) for i, x in enumerate(a_free)]
         cols = [(b_shape[y], b_strides[y], c_strides[n + len(a_free) + i]) for i, y in enumerate(b_free)]
         inner = [(a_shape[x], a_strides[x], b_strides[y]) for x, y in zip(a_contract, b_contract)]
         inner.sort(key=lambda e: -e[1])
-        k, self.outer_k = _main(_merged(inner))
-        m, more_m = _even_run(_merged(rows))
-        n_, more_n = _even_run(_merged(cols))
+        k, self.outer_k = _main(merged(inner))
+        m, more_m = _even_run(merged(rows))
+        n_, more_n = _even_run(merged(cols))
         batch += [(e, a, 0, c) for e, a, c in more_m] + [(e, 0, b_, c) for e, b_, c in more_n]
         batch.sort(key=lambda e: -e[3])
-        self.batch = tuple(_merged(batch))
+        self.batch = tuple(merged(batch))
         self.k, self.a_strides, self.b_strides = k[0], (m[-1][1], k[1]), (k[2], n_[-1][1])
         self.m, self.n = (math.prod(e for e, *_ in dims) for dims in (m, n_))
         self.c_strides = (m[-1][2], n_[-1][2])
@@ -170,19 +169,6 @@ def _even_run(entries: list[tuple]) -> tuple[list[tuple], list[tuple]]:
 
     best = max(runs, key=suits)
     return best, [entry for run in runs if run is not best for entry in run]
-
-
-def _merged(entries: list[tuple]) -> list[tuple]:
-    """Neighbours that advance together are one."""
-    out: list[tuple] = []
-    for entry in entries:
-        if entry[0] == 1:
-            continue
-        if out and all(big == small * entry[0] for big, small in zip(out[-1][1:], entry[1:])):
-            out[-1] = (out[-1][0] * entry[0], *entry[1:])
-        else:
-            out.append(entry)
-    return out
 
 
 def _main(entries: list[tuple]) -> tuple[tuple, tuple]:

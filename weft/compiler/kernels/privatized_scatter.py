@@ -12,10 +12,9 @@ neighbouring updates go to different tables where these fit the first-level cach
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 from weft.compiler.fusion.classify import row_major
-from weft.compiler.kernels.scatters import Scatter
+from weft.compiler.kernels.scatters import Scatter, one_run
 from weft.core.primitive import registry
 from weft.ir.build import Builder, type_name
 from weft.ir.jaxpr import Eqn
@@ -33,14 +32,9 @@ def has_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> bool:
     few = operand.size <= machine.table_largest \
         and max(machine.scatter_fewest_updates, 8 * machine.table_tasks * operand.size) <= updates.size < 1 << 31
     known = eqn.primitive.rules["lower"].combine in _REDUCE and type_name(operand.dtype) in INTEGERS | {"f32", "f64"}
-    alike = not (numbers.update_window_dims or numbers.operand_batching_dims) and _one_run(update_strides, updates.shape)
+    dims = [d for d, n in enumerate(updates.shape) if n > 1]
+    alike = not (numbers.update_window_dims or numbers.operand_batching_dims) and one_run(dims, update_strides, updates.shape)
     return few and known and alike
-
-
-def _one_run(strides: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Whether elements in row-major order lie at a constant distance."""
-    dims = [d for d, n in enumerate(shape) if n > 1]
-    return all(strides[d] == strides[e] * shape[e] for d, e in pairwise(dims))
 
 
 def _layout(eqn: Eqn) -> tuple[int, int]:

@@ -13,7 +13,7 @@ Out:  kernels. All apply updates of one place in order, except for the second:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -27,6 +27,11 @@ from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Eqn, Literal
 from weft.ir.loops import ITEMSIZE, Accum, Buf, Expr, For, If, Init, Kernel, Let, Load, Pack, Prefetch, Ref, Stmt, Store
 from weft.util.machine_model import machine_model
+
+
+def one_run(dims: Sequence[int], strides: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether elements in row-major order along some dims lie at a constant distance."""
+    return all(strides[d] == strides[e] * shape[e] for d, e in pairwise(dims))
 
 
 class Scatter:
@@ -335,7 +340,7 @@ class _RowByRow:
         s, b = self.s, self.b
         index: list[Expr] = [b.const(0, "i64")] * len(s.shape)
         for dims, flat in ((s.outer, number), (s.inner, self.aside)):
-            merged = all(s.strides[2][d] == s.strides[2][e] * s.shape[e] for d, e in pairwise(dims))
+            merged = one_run(dims, s.strides[2], s.shape)
             for d in reversed(dims[1:]) if not merged else ():
                 index[d], flat = b.irem(flat, s.shape[d]), b.idiv(flat, s.shape[d])
             if dims:

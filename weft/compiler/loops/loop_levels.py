@@ -122,9 +122,7 @@ class LoopNest:
     def tasks(self) -> int:
         """How many tasks the work of the kernel is worth."""
         machine = machine_model()
-        total = 1
-        for dim in self.dims:
-            total *= dim.extent
+        total = math.prod([dim.extent for dim in self.dims])
         moved = sum(a.weight for a in self.survey.accesses) or 1
         work = total * (moved + self.survey.cost * 0.5)
         return max(1, min(int(work / machine.task_bytes), machine.most_tasks))
@@ -184,8 +182,7 @@ class LoopNest:
         for out, index in zip(outputs, indices):
             name, past = self.out_names[out.var], out.var.aval.nbytes >= self.stream_from
             value, *after = [next(ready) for _ in out.exprs[1:]]
-            self.emit.append(Weave(name, index, (value, *after), past) if after
-                             else Store(name, index, value, guard, out.combine, past))
+            self.emit.append(Weave(name, index, (value, *after), past) if after else Store(name, index, value, guard, out.combine, past))
 
 
 def segment_length(extent: int, segments: int) -> int:

@@ -103,8 +103,7 @@ def segments_of(splits: Splits, b: Builder, translate: Callable[[Expr], Expr], b
     line, at, below = splits.line, start, -OPEN
     found = []
     for first, last in splits.groups:
-        before, after = [b.imin(b.imul(b.idiv(b.imax(b.isub(place, term), start), line), line), stop)
-                         for place in (first, last + line - 1)]
+        before, after = [b.imin(b.imul(b.idiv(b.imax(b.isub(place, term), start), line), line), stop) for place in (first, last + line - 1)]
         widest = (last - first + 2 * line - 2) // line * line
         found += [(at, before, most, splits.between(below, first)), (before, after, widest, splits.around(first, last))]
         at, below = after, last

@@ -98,9 +98,7 @@ class Strips:
         nest, b, n = self.nest, self.b, self.nest.vector.extent
         chunk = segment_length(n, -(-n // self.width))
         segments = -(-n // chunk)
-        total = segments
-        for dim in rows:
-            total *= dim.extent
+        total = segments * math.prod([dim.extent for dim in rows])
         t = b.index("t", total, Level.TASK) if total > 1 else b.const(0, "i64")
         nest.split(b.idiv(t, segments), rows, [d.extent for d in rows], where)
         start = b.imul(b.irem(t, segments), chunk)

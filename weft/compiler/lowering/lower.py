@@ -123,8 +123,7 @@ class Lowering:
             at = flat_index(b, index, strides if full else row_major(root.aval.shape))
             stored = b.stored(value, type_name(root.aval.dtype))
             outputs.append(Output(root, at, stored, self.level(value) if full and columns else -1))
-        return Lowered(b, shape, columns, self.vars, self.reductions, outputs, list(self.names), self.names,
-                       self.group.parts, part)
+        return Lowered(b, shape, columns, self.vars, self.reductions, outputs, list(self.names), self.names, self.group.parts, part)
 
     def _column_reduction(self, root: Var, part: Expr, columns: tuple[int, ...], strides: tuple[int, ...]) -> Output:
         """A sum over rows: what a row adds to the results of its part."""

@@ -154,8 +154,7 @@ def _read_again(jaxpr: Jaxpr) -> set[Eqn]:
             found |= back
             if mine - back:
                 origins[eqn.outvars[0]] = mine - back
-            again[eqn.outvars[0]] = {reduced_dims(e) for e in back}.union(
-                *[again.get(a, ()) for a in read if a.aval.shape == shape])
+            again[eqn.outvars[0]] = {reduced_dims(e) for e in back}.union(*[again.get(a, ()) for a in read if a.aval.shape == shape])
     return found
 
 

@@ -11,6 +11,8 @@ Laws: products that are large in themselves stay, as do those whose factors woul
 
 from __future__ import annotations
 
+import math
+
 from weft.compiler.fusion.classify import computes, is_sum, loop_of
 from weft.core.primitive import registry
 from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
@@ -67,9 +69,7 @@ class _Scan:
         if inner.primitive.kind != "contract":
             return False
         (contracted, _), _ = inner.params["dimension_numbers"]
-        work = inner.outvars[0].aval.size
-        for d in contracted:
-            work *= inner.invars[0].aval.shape[d]
+        work = inner.outvars[0].aval.size * math.prod([inner.invars[0].aval.shape[d] for d in contracted])
         return work < machine_model().hoisted_most_work and all(type(a) is Var for a in inner.invars)
 
     def _by_constant(self, inner: Eqn) -> bool:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.compiler.fusion.classify import LoweringKind, computes, loop_of, lowering_kind, moves
+from weft.compiler.fusion.classify import LoweringKind, computes, loop_of, lowering_kind, merged, moves
 from weft.compiler.rewrite.batch_sums import merge_batch_sums
 from weft.core.primitive import Primitive, registry
 from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
@@ -104,7 +104,7 @@ class _Algebra:
             dims = _split_runs(before.runs, x.aval.shape)
             if dims is None:
                 return None
-            after = _ElementOrder(before.source, _merged_runs([run for d in eqn.params["permutation"] for run in dims[d]]), True)
+            after = _ElementOrder(before.source, tuple(merged([run for d in eqn.params["permutation"] for run in dims[d]])), True)
         self.views[out] = after
         if not after.moved or len(after.runs) > 1 or out.aval.sharding is not None:
             return None
@@ -134,8 +134,7 @@ class _Algebra:
                 type(a) is not Literal for a in inner.invars)
             if movable and sum(v.aval.size for v in inner.outvars) <= 4 * sum(a.aval.size for a in inner.invars):
                 outs = [DropVar(v.aval) if type(v) is DropVar else Var(v.aval) for v in inner.outvars]
-                hoisted.append(inner.replace(invars=[a if type(a) is Literal else outside[a] for a in inner.invars],
-                                             outvars=outs))
+                hoisted.append(inner.replace(invars=[a if type(a) is Literal else outside[a] for a in inner.invars], outvars=outs))
                 outside.update(zip(inner.outvars, outs))
             else:
                 kept.append(inner)
@@ -181,17 +180,6 @@ def _split_runs(runs: tuple[tuple[int, int], ...], shape: tuple[int, ...]) -> li
             rest //= part
         dims.append(mine)
     return dims
-
-
-def _merged_runs(runs: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Runs that continue one another are one."""
-    out: list[tuple[int, int]] = []
-    for extent, step in runs:
-        if out and out[-1][1] == extent * step:
-            out[-1] = (out[-1][0] * extent, step)
-        else:
-            out.append((extent, step))
-    return tuple(out)
 
 
 def _is_literal(atom: Atom, value: float) -> bool:

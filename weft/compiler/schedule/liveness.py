@@ -113,8 +113,7 @@ class ProgramBuilder:
             final = kernel
             if pending.aliases:
                 names = dict(pending.aliases)
-                final = replace(kernel, bufs=tuple(replace(b, alias=names[b.name]) if b.name in names else b
-                                                   for b in kernel.bufs))
+                final = replace(kernel, bufs=tuple(replace(b, alias=names[b.name]) if b.name in names else b for b in kernel.bufs))
             return step(final, tuple(at(r) for r in refs), tuple(at(r) for r in operands))
 
         pending = self.step(make, (*reads, *operands), writes)

@@ -224,8 +224,7 @@ class Body(BufferAssignment):
         outs = [(self.result(v), v.aval.shape, v.aval.dtype.name) for v in eqn.outvars]
         function = library_calls.host_function(eqn)
         fix = lambda at, items: tuple((at(r), shape, name) for r, shape, name in items)
-        self.plan.step(lambda at: P.HostCall(function, fix(at, ins), fix(at, outs)), [r for r, _, _ in ins],
-                       [r for r, _, _ in outs])
+        self.plan.step(lambda at: P.HostCall(function, fix(at, ins), fix(at, outs)), [r for r, _, _ in ins], [r for r, _, _ in outs])
 
     def _sort(self, eqn: Eqn) -> None:
         """Rows along the last dim, by `codegen.library.sort`."""

@@ -162,8 +162,7 @@ class Kernel:
 
     def fetch_next_row(self) -> list[str]:
         """Ask for what the next rows of A have here, which lie far apart: one of them in turn."""
-        return [f"movl %eax, {X}d", f"andl $7, {X}d", f"movq {X}, {Y}", f"imulq {_AS}, {Y}", f"addq {_A}, {Y}",
-                f"prefetcht1 ({Y},{_NEXT})"]
+        return [f"movl %eax, {X}d", f"andl $7, {X}d", f"movq {X}, {Y}", f"imulq {_AS}, {Y}", f"addq {_A}, {Y}", f"prefetcht1 ({Y},{_NEXT})"]
 
     def fetch_next_rows(self) -> list[str]:
         """The same for all of them, in an unrolled iteration."""
