@@ -64,11 +64,6 @@ class Stages:
         return list(self.partition.records) if self.partition is not None else []
 
     @property
-    def stacked(self) -> Any:
-        """The program over all devices, if the backend makes one."""
-        return getattr(self.lowered, "stacked", None)
-
-    @property
     def scheduled(self) -> Any:
         """The kernels and steps of the program, if the backend has such."""
         return getattr(self.lowered, "scheduled", None)

@@ -296,6 +296,12 @@ class Partitioner:
 
         return bytes_sent(self, context, ins)
 
+    def common_window(self, var: Var, halo: Any) -> Any:
+        """The rows of `var` that all equations need which will probably follow the same blocks."""
+        from weft.partition.halo import common_window
+
+        return common_window(self, var, halo)
+
     def replicates_reduction(self, rule: FactorRule, values: Sequence[Value], axes: FactorAxes) -> bool:
         """Whether a sum whose terms all operands hold on the same devices would be gathered and computed by all of them.
 

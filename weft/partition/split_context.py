@@ -8,6 +8,7 @@ Next: `ops.split_rule` for the rules, `ops.halo` for rows of other devices.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,14 @@ from weft.partition.reshard import Step
 
 if TYPE_CHECKING:
     from weft.ops.halo import Halo, Window
+
+
+def _reduction(kind: str) -> Callable[[SplitContext, Any, Axes], Any]:
+    """A reduction over devices, which is recorded."""
+    def reduce(context: SplitContext, x: Any, axes: Axes) -> Any:
+        context._record(kind, x, axes)
+        return getattr(collectives, kind)(x, axes)
+    return reduce
 
 
 class SplitContext:
@@ -70,9 +79,7 @@ class SplitContext:
 
     def common_window(self, halo: Halo) -> Window:
         """The rows of the own block and its neighbours that this and other equations need of an operand's dim."""
-        from weft.partition.halo import common_window
-
-        return common_window(self._partitioner, self.eqn.invars[halo.operand], halo)
+        return self._partitioner.common_window(self.eqn.invars[halo.operand], halo)
 
     def fetched_rows(self, x: Any, halo: Halo) -> tuple[Window, Any] | None:
         """The widest rows fetched so far along the dim of a local operand, and their window."""
@@ -114,14 +121,4 @@ class SplitContext:
         self._record("ppermute", x, axes)
         return collectives.ppermute(x, axes, perm)
 
-    def pmax(self, x: Any, axes: Axes) -> Any:
-        self._record("pmax", x, axes)
-        return collectives.pmax(x, axes)
-
-    def pmin(self, x: Any, axes: Axes) -> Any:
-        self._record("pmin", x, axes)
-        return collectives.pmin(x, axes)
-
-    def psum(self, x: Any, axes: Axes) -> Any:
-        self._record("psum", x, axes)
-        return collectives.psum(x, axes)
+    pmax, pmin, psum = map(_reduction, ("pmax", "pmin", "psum"))

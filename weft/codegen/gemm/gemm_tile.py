@@ -73,7 +73,6 @@ def _kernel_parts(recipe: Recipe, listed: list[str]) -> list[LibraryModule]:
 
 
 def _kernel_module(recipe: Recipe, wanted: Collection[str]) -> str:
-    """The IR of register kernels."""
     from weft.codegen.gemm.gemm_micro import kernels  # where they are not assembled
 
     decls = Declarations()
@@ -95,7 +94,6 @@ def _is_assembled(recipe: Recipe, name: str) -> bool:
 
 
 def _along_module(recipe: Recipe, name: str) -> str:
-    """`@along` or `@along_row`: assembled, or its IR."""
     from weft.codegen.gemm.avx512 import gemm_asm_skinny
 
     if gemm_asm_skinny.suits(recipe):
@@ -139,7 +137,6 @@ def _assembled_helpers(recipe: Recipe, wanted: Collection[str]) -> dict[str, str
 
 
 def _compiled_helpers(recipe: Recipe, decls: Declarations, wanted: Collection[str], assembled: Collection[str]) -> list[str]:
-    """The IR of the others."""
     from weft.codegen.gemm.gemm_pack import end_panel, pack_a, pack_b
 
     return [finish(recipe, decls) if "finish" in wanted and "finish" not in assembled else "",

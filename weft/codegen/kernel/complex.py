@@ -206,12 +206,9 @@ def _sqrt(r: _Real, args: list[Value], type_: str) -> Value:
 _HUGE = {"f32": 2.0**120, "f64": 2.0**1000}
 
 
-def _reciprocal(r: _Real, x: Value, type_: str) -> Value:
-    return _div(r, [pair(type_, r.const(1.0, x.real), r.const(0.0, x.real)), x], type_)
-
-
 def _rsqrt(r: _Real, args: list[Value], type_: str) -> Value:
-    return _reciprocal(r, _sqrt(r, args, type_), type_)
+    x = _sqrt(r, args, type_)
+    return _div(r, [pair(type_, r.const(1.0, x.real), r.const(0.0, x.real)), x], type_)
 
 
 def _sinh(r: _Real, args: list[Value], type_: str) -> Value:
@@ -234,9 +231,12 @@ def _hyperbolic(r: _Real, z: Value) -> tuple[Value, ...]:
     return (r.select(large, r("copysign", half, x), r("sinh", near)), r.select(large, half, r("cosh", near)), tail, *_direction(r, x, y))
 
 
-def _sin(r: _Real, args: list[Value], type_: str) -> Value:
-    rotated = _sinh(r, [pair(type_, args[0].imag, args[0].real)], type_)
-    return pair(type_, rotated.imag, rotated.real)
+def _of_exchanged(hyperbolic: Callable) -> Callable:
+    """The sine or tangent of a number: that of the number with its parts exchanged, exchanged."""
+    def rule(r: _Real, args: list[Value], type_: str) -> Value:
+        rotated = hyperbolic(r, [pair(type_, args[0].imag, args[0].real)], type_)
+        return pair(type_, rotated.imag, rotated.real)
+    return rule
 
 
 def _cos(r: _Real, args: list[Value], type_: str) -> Value:
@@ -263,11 +263,6 @@ def _tanh(r: _Real, args: list[Value], type_: str) -> Value:
     real = r.select(far, outer, r.select(r.test("eq", x, zero), x, real))
     imag = r.select(r.test("eq", y, zero), y, r.select(far, tail, r("div", t, below)))
     return pair(type_, real, imag)
-
-
-def _tan(r: _Real, args: list[Value], type_: str) -> Value:
-    rotated = _tanh(r, [pair(type_, args[0].imag, args[0].real)], type_)
-    return pair(type_, rotated.imag, rotated.real)
 
 
 def _log1p(r: _Real, args: list[Value], type_: str) -> Value:
@@ -334,8 +329,8 @@ def _is_finite(r: _Real, args: list[Value], type_: str) -> Value:
 _RULES = {
     "add": _componentwise("add"), "sub": _componentwise("sub"), "neg": _componentwise("neg"), "mul": _mul, "div": _div,
     "abs": _abs, "sign": _sign, "eq": _equal("eq", "and"), "ne": _equal("ne", "or"), "select": _select, "cast": _cast,
-    "exp": _exp, "log": _log, "sqrt": _sqrt, "rsqrt": _rsqrt, "sin": _sin, "cos": _cos, "tan": _tan, "sinh": _sinh,
-    "cosh": _cosh, "tanh": _tanh, "log1p": _log1p, "expm1": _expm1, "pow": _pow, "logistic": _logistic,
+    "exp": _exp, "log": _log, "sqrt": _sqrt, "rsqrt": _rsqrt, "sin": _of_exchanged(_sinh),
+    "cos": _cos, "tan": _of_exchanged(_tanh), "sinh": _sinh, "cosh": _cosh, "tanh": _tanh, "log1p": _log1p, "expm1": _expm1, "pow": _pow, "logistic": _logistic,
     "is_finite": _is_finite,
     "complex": lambda r, args, type_: pair(type_, args[0], args[1]),
     "real": lambda r, args, type_: args[0].real,

@@ -212,8 +212,6 @@ class Expressions(Emission):
             made.append(self.lanes.compare(op, "i32", ramp, splat))
         return varying("bool", tuple(made), placed=True)
 
-    # --- lanes
-
     # --- memory
 
     def load(self, expr: Load) -> Value:

@@ -76,12 +76,6 @@ class Draft:
 
 
 _waiting: list[Draft] = []
-_over = threading.Event()
-_lock = threading.RLock()       # a finalizer or the handler of a signal may run programs while this thread has it
-_importing = threading.RLock()  # held where the compiler may be imported: a child forked meanwhile could never import it
-_idle, _free = threading.Event(), threading.Event()     # no thread optimizes; none is in LLVM
-_idle.set()
-_free.set()
 
 
 def _improve_soon(draft: Draft, after: float) -> None:
@@ -119,15 +113,17 @@ def _stop() -> None:
     _free.wait()
 
 
-def _forget() -> None:
-    """A forked child has no such thread: what was to be optimized stays as it is."""
+def _begin() -> None:
+    """No thread optimizes, nor in a forked child: what was to be optimized stays there as it is."""
     global _lock, _importing, _over, _idle, _free
-    _lock, _importing = threading.RLock(), threading.RLock()
-    _over, _idle, _free = threading.Event(), threading.Event(), threading.Event()
+    _lock = threading.RLock()       # a finalizer or the handler of a signal may run programs while this thread has it
+    _importing = threading.RLock()  # held where the compiler may be imported: a child forked meanwhile could never import it
+    _over, _idle, _free = threading.Event(), threading.Event(), threading.Event()       # the last: no thread is in LLVM
     _idle.set()
     _free.set()
     _waiting.clear()
 
 
+_begin()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=lambda: _importing.acquire(), after_in_parent=lambda: _importing.release(), after_in_child=_forget)
+    os.register_at_fork(before=lambda: _importing.acquire(), after_in_parent=lambda: _importing.release(), after_in_child=_begin)

@@ -43,7 +43,6 @@ def call_outlined(lanes: Lanes, op: str, type_: ScalarType, rows: list[list[str]
 
 
 def _function(lanes: Lanes, op: str, types: tuple[str, str], name: str, result: str, arity: int, parts: int) -> str:
-    """The text of an outlined function."""
     own, (type_, demand) = Builder(), types
     inner, t = Lanes(own, lanes.target, lanes.w), lanes.type(type_)
     names = [f"%x{i}" for i in range(arity * parts)]

@@ -363,7 +363,6 @@ class Real:
         return self._lookup_one_by_one(number, table)
 
     def _row(self, values: tuple[float, ...]) -> str:
-        """A constant vector of different values."""
         listed = ", ".join(["float " + literal(value, "f32") for value in values])
         return f"<{listed}>"
 

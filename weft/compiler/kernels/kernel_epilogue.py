@@ -15,7 +15,7 @@ from weft.compiler.fusion.groups import Group
 from weft.compiler.kernels.library_calls import Contraction, sum_type
 from weft.compiler.loops.loop_nest import BuiltKernel
 from weft.compiler.lowering.let_placement import Emitter
-from weft.compiler.lowering.lower import Lowering, children
+from weft.compiler.lowering.lower import Lowering, reachable
 from weft.compiler.lowering.substitution import Translate
 from weft.ir.build import Builder, type_name
 from weft.ir.jaxpr import Var
@@ -82,14 +82,9 @@ class EpilogueLowering(Lowering):
     def _in_place(self, roots: list[Var], at: list[Expr], values: list[Expr], leaves: list[Var]) -> list[tuple[Var, Var]]:
         """(output, input) pairs where every read of the input is of the element about to be written."""
         reads: dict[str, set[int]] = {}
-        stack, seen = list(values), set()
-        while stack:
-            x = stack.pop()
-            if id(x) not in seen:
-                seen.add(id(x))
-                stack.extend(children(x))
-                if type(x) is Load:
-                    reads.setdefault(x.buf, set()).add(id(x.index) if x.guard is None else 0)
+        for x in reachable(values):
+            if type(x) is Load:
+                reads.setdefault(x.buf, set()).add(id(x.index) if x.guard is None else 0)
         alike = lambda a, b: a.aval.size == b.aval.size and a.aval.dtype.itemsize == b.aval.dtype.itemsize
         return [(out, leaf) for out, index in zip(roots, at) for leaf in leaves
                 if alike(out, leaf) and reads.get(self.names[leaf]) == {id(index)}]

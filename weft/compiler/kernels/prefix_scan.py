@@ -138,8 +138,6 @@ class PrefixScan:
 
 
 class _Writer:
-    """Writes the kernel."""
-
     def __init__(self, run: PrefixScan):
         machine = machine_model()
         self.run, self.b = run, Builder()

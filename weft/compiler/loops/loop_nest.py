@@ -52,8 +52,6 @@ def build(low: Lowered, name: str = "kernel") -> BuiltKernel:
 
 
 class _Writer(LoopNest):
-    """Writes the loops of one kernel."""
-
     def build(self) -> BuiltKernel:
         machine = machine_model()
         low = self.low

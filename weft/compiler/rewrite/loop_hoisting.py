@@ -81,7 +81,6 @@ class _Scan:
         return all(a not in self.constants and a.aval.nbytes * self.length <= machine_model().hoisted_most_bytes for a in atoms)
 
     def _stacked_products(self) -> None:
-        """Products that are only stacked."""
         stacks, self.stacks = self.stacks, []
         leaving: list[tuple[Eqn, Var]] = []
         for value, result in stacks:

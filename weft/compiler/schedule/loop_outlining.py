@@ -98,8 +98,6 @@ class _Memory:
 
 
 class _Writer:
-    """Writes the kernel of one loop."""
-
     def __init__(self, private: set[int], types: dict[int, str], registers: frozenset[str]):
         self.private, self.types, self.in_registers = private, types, registers
         self.b = Builder()
